@@ -1,0 +1,42 @@
+//! The address handle table: where UD requests go.
+//!
+//! It lies in guest memory, given once by [`crate::control::Opcode::SET_AH_TABLE`]. The kernel alone writes it; UD requests name an
+//! entry by index, and the device refuses an entry of another PD than the QP's. To change an entry the
+//! driver sets `valid` to 0, makes a write barrier, writes the rest, makes a write barrier, and sets `valid` to a number other than the entry ever had lately
+//! (a generation). The device reads `valid`, the rest, then `valid` again, and takes the entry as empty if they differ.
+
+use crate::layout::Item;
+use zerocopy::little_endian::{U16, U32};
+
+/// Declarations for the C header.
+pub const ITEMS: &[Item] = &[Item::Struct(AhEntry::INFO)];
+
+layout! {
+    /// An address handle, 64 bytes.
+    pub struct AhEntry = "vrdma_ah_entry" {
+        /// 0: empty; otherwise the generation of the entry.
+        valid: U32,
+        /// Protection domain.
+        pdn: U32,
+        /// GID of the destination, in network byte order.
+        dgid: [u8; 16],
+        /// MAC address that leads to it.
+        dmac: [u8; 6],
+        /// VLAN id 1..4094, or 0xffff for none.
+        vlan: U16,
+        /// Flow label, 20 bits.
+        flow_label: U32,
+        /// UDP source port, or 0 for the device's choice.
+        udp_sport: U16,
+        /// Index of the own GID.
+        sgid_index: u8,
+        /// Hop limit.
+        hop_limit: u8,
+        /// Traffic class.
+        traffic_class: u8,
+        /// Service level.
+        sl: u8,
+        /// Zero.
+        reserved: [u8; 22],
+    }
+}

@@ -1,0 +1,80 @@
+//! Virtio configuration space and the order of the virtqueues.
+
+use crate::layout::Item;
+use zerocopy::little_endian::{U16, U32};
+
+/// Declarations for the C header.
+pub const ITEMS: &[Item] = &[
+    Item::Consts(device::INFO),
+    Item::Consts(queue::INFO),
+    Item::Struct(Config::INFO),
+    Item::Consts(link::INFO),
+];
+
+consts! {
+    /// How a driver recognises the device.
+    pub mod device: u32 = "VRDMA" {
+        /// Virtio device id "RDMA" (virtio specification, section 5).
+        VIRTIO_ID = 42,
+        /// Stand-in id for VMMs that refuse 42; has no driver in Linux. A driver that binds it must check
+        /// [`MAGIC`] and [`VERSION_MAJOR`] before anything else.
+        VIRTIO_ID_STANDIN = 38,
+        /// First word of the configuration space: the bytes "vrdm".
+        MAGIC = 0x6d64_7276,
+        /// Major version of this ABI: drivers refuse any other.
+        VERSION_MAJOR = 1,
+        /// Minor version: grows when something is added that an older driver may ignore.
+        VERSION_MINOR = 0,
+        /// Size of the configuration space that the device answers for; what lies beyond [`super::Config`] reads as zero.
+        CONFIG_SIZE = 256,
+    }
+}
+
+consts! {
+    /// Virtqueue numbers. After the async event queue come [`Config::num_comp_vectors`] completion event queues, then
+    /// [`Config::num_channels`] channels, of which the first belongs to the kernel for good.
+    pub mod queue: u16 = "VRDMA_QUEUE" {
+        /// Control commands.
+        CONTROL = 0,
+        /// Asynchronous events.
+        ASYNC_EVENTS = 1,
+        /// First of the completion event queues, one per completion vector.
+        FIRST_COMP_EVENTS = 2,
+    }
+}
+
+consts! {
+    /// Values of [`Config::link`].
+    pub mod link: u8 = "VRDMA_LINK" {
+        /// No carrier.
+        DOWN = 0,
+        /// Carrier.
+        UP = 1,
+    }
+}
+
+layout! {
+    /// Configuration space of the RDMA function. Read-only.
+    pub struct Config = "vrdma_config" {
+        /// `VRDMA_MAGIC`.
+        magic: U32,
+        /// `VRDMA_VERSION_MAJOR`.
+        version_major: U16,
+        /// `VRDMA_VERSION_MINOR`.
+        version_minor: U16,
+        /// MAC address, which is also that of the guest's netdev the device belongs to.
+        mac: [u8; 6],
+        /// Number of completion vectors, each with an event virtqueue; at least 1.
+        num_comp_vectors: U16,
+        /// Number of channel virtqueues, the kernel's included; at least 1.
+        num_channels: U16,
+        /// Largest request in a channel, in 64-byte units.
+        max_wqe_units: u8,
+        /// `VRDMA_LINK_*`.
+        link: u8,
+        /// Largest path MTU in bytes: 256, 512, 1024, 2048 or 4096.
+        max_mtu: U32,
+        /// Written as zero.
+        reserved: [u8; 40],
+    }
+}

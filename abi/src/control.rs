@@ -1,0 +1,618 @@
+//! Commands and replies of the control virtqueue.
+//!
+//! # Shape
+//!
+//! A command is one descriptor chain: device-readable bytes, then device-writable bytes. The readable bytes are a
+//! [`ReqHeader`], then the command's request structure, then, for commands that carry memory, [`ReqHeader::num_runs`]
+//! entries of [`Run`]. They may be cut into descriptors anywhere. The writable bytes receive a [`RespHeader`] and, if
+//! its status is [`Status::OK`], the command's reply structure. The used length is the number of bytes written.
+//!
+//! A driver may have several commands outstanding; the device carries them out in the order in which they were made
+//! available. Each command is answered exactly once:
+//!
+//! * a chain with fewer than [`RespHeader::SIZE`] writable bytes is returned with used length 0 and not carried out;
+//! * an unknown opcode gives [`Status::UNSUPPORTED`]; bytes missing or in excess, a writable part that is too small
+//!   for the reply, a reserved field that is not zero or a number out of range give [`Status::INVALID`];
+//! * a command that did not give `OK` changed nothing.
+//!
+//! # Memory in commands
+//!
+//! [`Run`]s name guest memory. Together, in order, they are the object's memory, and the sum of their lengths has to be
+//! exactly what the command says. A run that is empty, wraps, or is not wholly inside the guest's memory gives
+//! [`Status::FAULT`]. The device touches the memory until the reply to the command that destroys the object, not after.
+//!
+//! # Ownership
+//!
+//! Every object belongs to a *user context*; number 0 is the kernel's and always exists. An object may only name
+//! objects of its own context ([`Status::DENIED`] otherwise).
+
+use crate::layout::Item;
+use zerocopy::little_endian::{U16, U32, U64};
+
+/// Declarations for the C header.
+pub const ITEMS: &[Item] = &[
+    Item::Consts(Opcode::INFO),
+    Item::Consts(Status::INFO),
+    Item::Consts(limit::INFO),
+    Item::Struct(ReqHeader::INFO),
+    Item::Struct(RespHeader::INFO),
+    Item::Struct(Run::INFO),
+    Item::Struct(ObjectReq::INFO),
+    Item::Struct(ObjectResp::INFO),
+    Item::Struct(QueryDeviceResp::INFO),
+    Item::Struct(QueryPortResp::INFO),
+    Item::Consts(port_state::INFO),
+    Item::Struct(AddGidReq::INFO),
+    Item::Struct(QueryGidResp::INFO),
+    Item::Consts(gid_type::INFO),
+    Item::Struct(BindChannelReq::INFO),
+    Item::Struct(CreateCqReq::INFO),
+    Item::Struct(CreateCqResp::INFO),
+    Item::Struct(RegMrReq::INFO),
+    Item::Struct(RegMrResp::INFO),
+    Item::Consts(access::INFO),
+    Item::Struct(DmaMrReq::INFO),
+    Item::Struct(CreateQpReq::INFO),
+    Item::Struct(CreateQpResp::INFO),
+    Item::Consts(QpType::INFO),
+    Item::Consts(QpState::INFO),
+    Item::Consts(qp_attr::INFO),
+    Item::Struct(QpAttr::INFO),
+    Item::Struct(ModifyQpReq::INFO),
+    Item::Struct(AhTableReq::INFO),
+];
+
+open_enum! {
+    /// [`ReqHeader::opcode`]. Beside each its request -> reply; `-` is none.
+    pub enum Opcode: u16 = "VRDMA_CMD" {
+        /// - -> [`QueryDeviceResp`]
+        QUERY_DEVICE = 1,
+        /// - -> [`QueryPortResp`] (there is one port, number 1)
+        QUERY_PORT = 2,
+        /// [`ObjectReq`] (GID index) -> [`QueryGidResp`]
+        QUERY_GID = 3,
+        /// [`AddGidReq`] -> -. Replaces the entry. `DENIED` if the host does not let this guest use the address.
+        ADD_GID = 4,
+        /// [`ObjectReq`] (GID index) -> -. An empty entry may be deleted.
+        DEL_GID = 5,
+        /// - -> [`ObjectResp`] (context)
+        ALLOC_CONTEXT = 8,
+        /// [`ObjectReq`] (context) -> -. `BUSY` while it owns anything.
+        DEALLOC_CONTEXT = 9,
+        /// [`BindChannelReq`], runs (the window) -> -
+        BIND_CHANNEL = 10,
+        /// [`ObjectReq`] (virtqueue number) -> -. Entries not taken yet are dropped.
+        UNBIND_CHANNEL = 11,
+        /// [`ObjectReq`] (context) -> [`ObjectResp`] (PDN)
+        ALLOC_PD = 16,
+        /// [`ObjectReq`] (PDN) -> -. `BUSY` while MRs or QPs use it.
+        DEALLOC_PD = 17,
+        /// [`CreateCqReq`], runs (see [`crate::cqe`]) -> [`CreateCqResp`]
+        CREATE_CQ = 24,
+        /// [`ObjectReq`] (CQN) -> -. `BUSY` while QPs use it.
+        DESTROY_CQ = 25,
+        /// [`RegMrReq`], runs (the region) -> [`RegMrResp`]
+        REG_MR = 32,
+        /// [`ObjectReq`] (lkey) -> -
+        DEREG_MR = 33,
+        /// [`DmaMrReq`] -> [`RegMrResp`]. All guest memory, iova = GPA. PDs of the kernel only.
+        GET_DMA_MR = 34,
+        /// [`CreateQpReq`] -> [`CreateQpResp`]
+        CREATE_QP = 40,
+        /// [`ModifyQpReq`] -> -. Requests made available in a channel before the command are taken before it.
+        MODIFY_QP = 41,
+        /// [`ObjectReq`] (QPN) -> [`QpAttr`]
+        QUERY_QP = 42,
+        /// [`ObjectReq`] (QPN) -> -. Pending requests end without a completion.
+        DESTROY_QP = 43,
+        /// [`AhTableReq`], runs (see [`crate::ah`]) -> -. Once, before the first UD QP.
+        SET_AH_TABLE = 48,
+    }
+}
+
+open_enum! {
+    /// [`RespHeader::status`]. In brackets the errno that drivers make of it.
+    pub enum Status: u32 = "VRDMA_STATUS" {
+        /// Done.
+        OK = 0,
+        /// Unknown opcode, or an option this device does not have (EOPNOTSUPP).
+        UNSUPPORTED = 1,
+        /// A malformed request or a value that is never valid (EINVAL).
+        INVALID = 2,
+        /// No such object (ENOENT).
+        NOT_FOUND = 3,
+        /// The object is in use (EBUSY).
+        BUSY = 4,
+        /// Somebody else's object, or forbidden by the host (EPERM).
+        DENIED = 5,
+        /// A limit of the device or of this guest's quota is reached (ENOMEM).
+        NO_RESOURCES = 6,
+        /// A run that is not wholly in guest memory (EFAULT).
+        FAULT = 7,
+        /// The device failed, it is not the driver's fault (EIO).
+        INTERNAL = 8,
+    }
+}
+
+consts! {
+    /// Fixed limits.
+    pub mod limit: u32 = "VRDMA" {
+        /// Context of the kernel.
+        KERNEL_CONTEXT = 0,
+        /// In fields that name an optional object: none.
+        NONE = 0xffff_ffff,
+        /// QPN of the general services QP (QP1).
+        GSI_QPN = 1,
+    }
+}
+
+layout! {
+    /// Begins each command.
+    pub struct ReqHeader = "vrdma_cmd_req" {
+        /// `VRDMA_CMD_*`.
+        opcode: U16,
+        /// Written as zero; refused otherwise.
+        reserved: U16,
+        /// Number of `struct vrdma_run` behind the request structure; 0 for commands without memory.
+        num_runs: U32,
+        /// Returned in the reply; the device gives it no meaning.
+        cookie: U64,
+    }
+}
+
+layout! {
+    /// Begins each reply.
+    pub struct RespHeader = "vrdma_cmd_resp" {
+        /// `VRDMA_STATUS_*`.
+        status: U32,
+        /// Written as zero.
+        reserved: U32,
+        /// The request's cookie.
+        cookie: U64,
+    }
+}
+
+layout! {
+    /// A run of guest memory. Needs no alignment.
+    pub struct Run = "vrdma_run" {
+        /// First byte, a guest-physical address.
+        addr: U64,
+        /// Length in bytes, not 0.
+        len: U64,
+    }
+}
+
+layout! {
+    /// Names one object.
+    pub struct ObjectReq = "vrdma_object_req" {
+        /// Number of the object; the opcode says of which kind.
+        object: U32,
+        /// Written as zero; refused otherwise.
+        reserved: U32,
+    }
+}
+
+layout! {
+    /// Names a new object.
+    pub struct ObjectResp = "vrdma_object_resp" {
+        /// Number of the object; the opcode says of which kind.
+        object: U32,
+        /// Written as zero.
+        reserved: U32,
+    }
+}
+
+layout! {
+    /// Limits of the device.
+    pub struct QueryDeviceResp = "vrdma_query_device_resp" {
+        /// Version of the device's software, major << 32 | minor << 16 | patch.
+        fw_version: U64,
+        /// System image GUID, EUI-64 of the MAC, in network byte order.
+        sys_image_guid: [u8; 8],
+        /// Largest region, bytes.
+        max_mr_size: U64,
+        /// Most runs of one region.
+        max_mr_runs: U32,
+        /// Most user contexts.
+        max_contexts: U32,
+        /// Most PDs.
+        max_pd: U32,
+        /// Most CQs.
+        max_cq: U32,
+        /// Most CQEs of one CQ; a power of two.
+        max_cqe: U32,
+        /// Most MRs.
+        max_mr: U32,
+        /// Most QPs; a power of two. No two living QPs have QPNs that are equal modulo this.
+        max_qp: U32,
+        /// Most requests outstanding of one send or receive queue.
+        max_qp_wr: U32,
+        /// Most scatter/gather elements of a send request.
+        max_send_sge: U32,
+        /// Most scatter/gather elements of a receive request.
+        max_recv_sge: U32,
+        /// Most bytes of inline data in a send request.
+        max_inline: U32,
+        /// Most READs and atomics outstanding of one QP, as requester.
+        max_rd_atomic: U32,
+        /// Most READs and atomics outstanding of one QP, as responder.
+        max_dest_rd_atomic: U32,
+        /// Most entries of the AH table.
+        max_ah: U32,
+        /// 0: no atomics; 1: atomic with respect to this device.
+        atomic_cap: U32,
+        /// Written as zero.
+        reserved: U32,
+    }
+}
+
+layout! {
+    /// State of the port.
+    pub struct QueryPortResp = "vrdma_query_port_resp" {
+        /// `VRDMA_PORT_*` (the numbers of enum ib_port_state).
+        state: u8,
+        /// Reserved, zero.
+        reserved0: u8,
+        /// Entries of the GID table.
+        gid_table_len: U16,
+        /// Largest path MTU, bytes.
+        max_mtu: U32,
+        /// Path MTU in use, bytes.
+        active_mtu: U32,
+        /// Speed in Mb/s.
+        speed: U32,
+        /// Largest message, bytes.
+        max_msg_size: U32,
+        /// Packets or same-host messages refused for a wrong Q_Key.
+        bad_qkeys: U32,
+        /// Written as zero.
+        reserved: U64,
+    }
+}
+
+consts! {
+    /// [`QueryPortResp::state`].
+    pub mod port_state: u8 = "VRDMA_PORT" {
+        /// No link.
+        DOWN = 1,
+        /// Link up.
+        ACTIVE = 4,
+    }
+}
+
+layout! {
+    /// Sets an entry of the GID table.
+    pub struct AddGidReq = "vrdma_add_gid_req" {
+        /// Index in the GID table.
+        index: U32,
+        /// `VRDMA_GID_*`.
+        gid_type: u8,
+        /// Reserved, zero.
+        reserved0: u8,
+        /// VLAN id 1..4094, or 0xffff for none.
+        vlan: U16,
+        /// The GID, in network byte order.
+        gid: [u8; 16],
+    }
+}
+
+layout! {
+    /// An entry of the GID table; `gid` is all zero if it is empty.
+    pub struct QueryGidResp = "vrdma_query_gid_resp" {
+        /// The GID, in network byte order.
+        gid: [u8; 16],
+        /// `VRDMA_GID_*`.
+        gid_type: u8,
+        /// Reserved, zero.
+        reserved0: u8,
+        /// VLAN id 1..4094, or 0xffff for none.
+        vlan: U16,
+        /// Written as zero.
+        reserved: U32,
+    }
+}
+
+consts! {
+    /// [`AddGidReq::gid_type`].
+    pub mod gid_type: u8 = "VRDMA_GID" {
+        /// RoCE version 2 (UDP).
+        ROCE_V2 = 2,
+    }
+}
+
+layout! {
+    /// Gives a channel to a context.
+    ///
+    /// The runs are the *window*: where the slots lie. Before the command the driver sets the channel's virtqueue:
+    /// descriptor *i* is `{addr of slot i, len 64, flags 0, next 0}`, slot *i* wholly inside one run; `avail.idx`,
+    /// `avail.flags`, `used.idx`, `used.flags` and `used_event` are 0. The device reads the descriptors now and never
+    /// again, and starts with entry 0. `FAULT` if a descriptor is anything else.
+    pub struct BindChannelReq = "vrdma_bind_channel_req" {
+        /// Context that the channel will belong to. Requests in it may name objects of that context alone; those in
+        /// a channel of the kernel's context any.
+        context: U32,
+        /// Virtqueue number.
+        queue: U16,
+        /// Written as zero; refused otherwise.
+        reserved: U16,
+    }
+}
+
+layout! {
+    /// Creates a completion queue. The runs hold the ring and, behind it, the record (see [`crate::cqe`]).
+    pub struct CreateCqReq = "vrdma_create_cq_req" {
+        /// Context that owns it.
+        context: U32,
+        /// Number of CQEs, a power of two.
+        entries: U32,
+        /// Completion vector of its events, less than `num_comp_vectors`.
+        vector: U32,
+        /// Written as zero; refused otherwise.
+        reserved: U32,
+    }
+}
+
+layout! {
+    /// The new completion queue.
+    pub struct CreateCqResp = "vrdma_create_cq_resp" {
+        /// Its number.
+        cqn: U32,
+        /// Written as zero.
+        reserved: U32,
+    }
+}
+
+layout! {
+    /// Registers memory.
+    pub struct RegMrReq = "vrdma_reg_mr_req" {
+        /// Protection domain.
+        pdn: U32,
+        /// `VRDMA_ACCESS_*`; remote write and atomics need local write too.
+        access: U32,
+        /// Address by which requests name the first byte; any.
+        iova: U64,
+        /// Length in bytes, not 0; the sum of the runs.
+        length: U64,
+    }
+}
+
+layout! {
+    /// Registers all guest memory for the kernel.
+    pub struct DmaMrReq = "vrdma_dma_mr_req" {
+        /// Protection domain of the kernel's context.
+        pdn: U32,
+        /// `VRDMA_ACCESS_*`.
+        access: U32,
+    }
+}
+
+layout! {
+    /// Keys of a new region.
+    pub struct RegMrResp = "vrdma_reg_mr_resp" {
+        /// Local key.
+        lkey: U32,
+        /// Remote key.
+        rkey: U32,
+    }
+}
+
+consts! {
+    /// Access rights, with the numbers of enum ibv_access_flags.
+    pub mod access: u32 = "VRDMA_ACCESS" {
+        /// The owner's receives, READs and atomics may write.
+        LOCAL_WRITE = 1,
+        /// Peers may WRITE.
+        REMOTE_WRITE = 2,
+        /// Peers may READ.
+        REMOTE_READ = 4,
+        /// Peers may use atomics.
+        REMOTE_ATOMIC = 8,
+        /// Bits that are ignored: memory windows, zero-based, on-demand and the optional ones (relaxed ordering...)
+        /// are dropped by the driver before it asks.
+        ALL = 15,
+    }
+}
+
+layout! {
+    /// Creates a queue pair in state RESET.
+    pub struct CreateQpReq = "vrdma_create_qp_req" {
+        /// Context that owns it.
+        context: U32,
+        /// Protection domain.
+        pdn: U32,
+        /// `VRDMA_QPT_*`.
+        qp_type: U32,
+        /// CQ of send completions.
+        send_cqn: U32,
+        /// CQ of receive completions; may be the same.
+        recv_cqn: U32,
+        /// Shared receive queue, or `VRDMA_NONE`.
+        srqn: U32,
+        /// Most send requests outstanding.
+        max_send_wr: U32,
+        /// Most receive requests outstanding.
+        max_recv_wr: U32,
+        /// Most elements of a send request.
+        max_send_sge: U32,
+        /// Most elements of a receive request.
+        max_recv_sge: U32,
+        /// Most bytes of inline data.
+        max_inline: U32,
+        /// Written as zero; refused otherwise.
+        reserved: U32,
+    }
+}
+
+layout! {
+    /// The new queue pair. Its capabilities are those asked for.
+    pub struct CreateQpResp = "vrdma_create_qp_resp" {
+        /// Its number, 24 bits.
+        qpn: U32,
+        /// Written as zero.
+        reserved: U32,
+    }
+}
+
+open_enum! {
+    /// [`CreateQpReq::qp_type`], with the numbers of enum ib_qp_type.
+    pub enum QpType: u32 = "VRDMA_QPT" {
+        /// General services (QP1), a UD QP of the kernel.
+        GSI = 1,
+        /// Reliable connection.
+        RC = 2,
+        /// Unreliable connection.
+        UC = 3,
+        /// Unreliable datagram.
+        UD = 4,
+    }
+}
+
+open_enum! {
+    /// State of a QP, with the numbers of enum ib_qp_state.
+    pub enum QpState: u32 = "VRDMA_QPS" {
+        /// Created; nothing can be posted.
+        RESET = 0,
+        /// Receives can be posted.
+        INIT = 1,
+        /// Ready to receive.
+        RTR = 2,
+        /// Ready to send.
+        RTS = 3,
+        /// Send queue drains.
+        SQD = 4,
+        /// Send queue in error.
+        SQE = 5,
+        /// Error; everything posted is flushed.
+        ERR = 6,
+    }
+}
+
+consts! {
+    /// Which fields of [`QpAttr`] a [`ModifyQpReq`] sets, with the numbers of enum ibv_qp_attr_mask.
+    pub mod qp_attr: u32 = "VRDMA_QP" {
+        /// `state`
+        STATE = 1 << 0,
+        /// `cur_state`: refuse unless the QP is in it.
+        CUR_STATE = 1 << 1,
+        /// `en_sqd_async_notify`
+        EN_SQD_ASYNC_NOTIFY = 1 << 2,
+        /// `access`
+        ACCESS_FLAGS = 1 << 3,
+        /// `pkey_index`
+        PKEY_INDEX = 1 << 4,
+        /// `port`
+        PORT = 1 << 5,
+        /// `qkey`
+        QKEY = 1 << 6,
+        /// The address vector: `dgid` up to `vlan`
+        AV = 1 << 7,
+        /// `path_mtu`
+        PATH_MTU = 1 << 8,
+        /// `timeout`
+        TIMEOUT = 1 << 9,
+        /// `retry_cnt`
+        RETRY_CNT = 1 << 10,
+        /// `rnr_retry`
+        RNR_RETRY = 1 << 11,
+        /// `rq_psn`
+        RQ_PSN = 1 << 12,
+        /// `max_rd_atomic`
+        MAX_RD_ATOMIC = 1 << 13,
+        /// Alternate path: refused.
+        ALT_PATH = 1 << 14,
+        /// `min_rnr_timer`
+        MIN_RNR_TIMER = 1 << 15,
+        /// `sq_psn`
+        SQ_PSN = 1 << 16,
+        /// `max_dest_rd_atomic`
+        MAX_DEST_RD_ATOMIC = 1 << 17,
+        /// Path migration state: ignored.
+        PATH_MIG_STATE = 1 << 18,
+        /// Capabilities: refused.
+        CAP = 1 << 19,
+        /// `dest_qpn`
+        DEST_QPN = 1 << 20,
+    }
+}
+
+layout! {
+    /// Attributes of a QP, with the meaning, units and encodings of ibv_modify_qp(3).
+    pub struct QpAttr = "vrdma_qp_attr" {
+        /// `VRDMA_QPS_*`.
+        state: u8,
+        /// `VRDMA_QPS_*`.
+        cur_state: u8,
+        /// 1: raise `VRDMA_EVENT_SQ_DRAINED` once drained.
+        en_sqd_async_notify: u8,
+        /// 1 in a reply: in state SQD, the send queue is still draining.
+        sq_draining: u8,
+        /// `VRDMA_ACCESS_REMOTE_*` that peers may use at all.
+        access: U32,
+        /// Index of the P_Key: 0.
+        pkey_index: U16,
+        /// Port: 1.
+        port: u8,
+        /// Path MTU as enum ibv_mtu: 1 (256 bytes) to 5 (4096 bytes).
+        path_mtu: u8,
+        /// Q_Key.
+        qkey: U32,
+        /// PSN expected first from the peer, 24 bits.
+        rq_psn: U32,
+        /// First PSN sent, 24 bits.
+        sq_psn: U32,
+        /// QPN of the peer, 24 bits.
+        dest_qpn: U32,
+        /// READs and atomics outstanding as requester.
+        max_rd_atomic: u8,
+        /// READs and atomics outstanding as responder.
+        max_dest_rd_atomic: u8,
+        /// RNR NAK timer code, 0..31 (IBTA table 45).
+        min_rnr_timer: u8,
+        /// Local ACK timeout code, 0..31: 4.096 us * 2^timeout, 0 is for ever.
+        timeout: u8,
+        /// Retries, 0..7.
+        retry_cnt: u8,
+        /// RNR retries, 0..7; 7 is for ever.
+        rnr_retry: u8,
+        /// Service level.
+        sl: u8,
+        /// Index of the own GID.
+        sgid_index: u8,
+        /// GID of the peer, in network byte order.
+        dgid: [u8; 16],
+        /// MAC address that leads to the peer.
+        dmac: [u8; 6],
+        /// Hop limit.
+        hop_limit: u8,
+        /// Traffic class.
+        traffic_class: u8,
+        /// Flow label, 20 bits.
+        flow_label: U32,
+        /// UDP source port, or 0 for the device's choice.
+        udp_sport: U16,
+        /// VLAN id 1..4094, or 0xffff for none.
+        vlan: U16,
+    }
+}
+
+layout! {
+    /// Changes attributes or the state of a QP.
+    pub struct ModifyQpReq = "vrdma_modify_qp_req" {
+        /// The QP.
+        qpn: U32,
+        /// `VRDMA_QP_*`: the fields of `attr` that count.
+        mask: U32,
+        /// New values.
+        attr: QpAttr,
+    }
+}
+
+layout! {
+    /// Tells the device where the AH table is.
+    pub struct AhTableReq = "vrdma_ah_table_req" {
+        /// Number of entries (see [`crate::ah`]), at most `max_ah`.
+        entries: U32,
+        /// Written as zero; refused otherwise.
+        reserved: U32,
+    }
+}

@@ -1,0 +1,142 @@
+//! Completion queues: a ring in guest memory, and a record of shared words behind it.
+//!
+//! The memory of a CQ with N entries (a power of two) is N [`Cqe`]s, then one [`CqRecord`]; all of it zero when
+//! [`crate::control::Opcode::CREATE_CQ`] is given. No CQE may straddle two runs, nor may a line (64 bytes) of the record.
+//!
+//! # Polling
+//!
+//! The consumer keeps a free-running 32-bit index *c*, first 0. CQE *c mod N* is valid when bit 0 of its
+//! [`Cqe::phase`] differs from bit log2(N) of *c*; the driver reads `phase` first (acquire), then the rest.
+//! The device writes `phase` last (release). Having consumed CQEs the driver stores *c* to [`CqRecord::consumer`]
+//! (release). The device never gets N ahead of that: a completion that does not fit raises `VRDMA_EVENT_CQ_ERR`, the CQ takes no more, and the QPs that use it go to ERR.
+//!
+//! # Arming
+//!
+//! To ask for an event the driver adds 1 to [`CqRecord::arm_next`] (any completion) or [`CqRecord::arm_solicited`] (a
+//! solicited or unsuccessful one), makes a full barrier and polls once more. The device, after it made CQEs visible and a full
+//! barrier, compares each word with its value at the last event; if it differs and a new CQE is of the kind, it posts one
+//! [`crate::event::Event`] to the event queue of the CQ's vector, and both words count as seen. A request to be told of solicited completions
+//! thus never takes back one to be told of all.
+
+use crate::layout::Item;
+use zerocopy::big_endian;
+use zerocopy::little_endian::{U16, U32};
+
+/// Declarations for the C header.
+pub const ITEMS: &[Item] = &[
+    Item::Consts(WcStatus::INFO),
+    Item::Consts(WcOpcode::INFO),
+    Item::Consts(flags::INFO),
+    Item::Struct(Cqe::INFO),
+    Item::Struct(CqRecord::INFO),
+];
+
+layout! {
+    /// A completion.
+    pub struct Cqe = "vrdma_cqe" {
+        /// `wqe_id` of the request.
+        wqe_id: U32,
+        /// QPN of the own QP.
+        qpn: U32,
+        /// Bytes received (receives), read (READ) or 8 (atomics); 0 for others. Undefined unless `VRDMA_WC_SUCCESS`.
+        byte_len: U32,
+        /// Immediate data with `VRDMA_CQE_F_IMM`: the 4 bytes as the peer posted them.
+        imm: big_endian::U32,
+        /// QPN of the peer (receives).
+        src_qpn: U32,
+        /// UD: MAC address of the sender.
+        smac: [u8; 6],
+        /// UD: VLAN id of the message, or 0xffff for none.
+        vlan: U16,
+        /// `VRDMA_WC_OP_*`.
+        opcode: u8,
+        /// `VRDMA_WC_*`.
+        status: u8,
+        /// `VRDMA_CQE_F_*`.
+        flags: u8,
+        /// Bit 0 tells a new CQE from an old one; written last. Other bits are zero.
+        phase: u8,
+    }
+}
+
+layout! {
+    /// Words that driver and device share; a cache line each way.
+    pub struct CqRecord = "vrdma_cq_record" {
+        /// Number of requests for an event on the next completion.
+        arm_next: U32,
+        /// Number of requests for an event on the next solicited completion.
+        arm_solicited: U32,
+        /// Zero.
+        reserved0: [u8; 56],
+        /// Number of CQEs consumed, free-running.
+        consumer: U32,
+        /// Zero.
+        reserved1: [u8; 60],
+    }
+}
+
+consts! {
+    /// [`Cqe::flags`].
+    pub mod flags: u8 = "VRDMA_CQE_F" {
+        /// `imm` is valid.
+        IMM = 1,
+        /// The first 40 bytes of the receive buffer hold a GRH.
+        GRH = 2,
+        /// The completion is of a receive request.
+        RECV = 4,
+        /// The sender asked for a solicited event.
+        SOLICITED = 8,
+    }
+}
+
+open_enum! {
+    /// [`Cqe::status`], with the numbers and meanings of enum ibv_wc_status.
+    pub enum WcStatus: u8 = "VRDMA_WC" {
+        /// Success.
+        SUCCESS = 0,
+        /// Local length error.
+        LOC_LEN_ERR = 1,
+        /// Local QP operation error.
+        LOC_QP_OP_ERR = 2,
+        /// Local protection error.
+        LOC_PROT_ERR = 4,
+        /// Flushed: the QP was in ERR, or went there.
+        WR_FLUSH_ERR = 5,
+        /// Bad response of the peer.
+        BAD_RESP_ERR = 7,
+        /// Local access error.
+        LOC_ACCESS_ERR = 8,
+        /// The peer refused the request as invalid.
+        REM_INV_REQ_ERR = 9,
+        /// The peer refused the access.
+        REM_ACCESS_ERR = 10,
+        /// The peer failed to carry the request out.
+        REM_OP_ERR = 11,
+        /// The peer did not answer.
+        RETRY_EXC_ERR = 12,
+        /// The peer posted no receive in time.
+        RNR_RETRY_EXC_ERR = 13,
+        /// Anything else.
+        GENERAL_ERR = 21,
+    }
+}
+
+open_enum! {
+    /// [`Cqe::opcode`], with the numbers of enum ibv_wc_opcode. Valid if the status is `VRDMA_WC_SUCCESS`.
+    pub enum WcOpcode: u8 = "VRDMA_WC_OP" {
+        /// SEND, with or without immediate data.
+        SEND = 0,
+        /// WRITE, with or without immediate data.
+        RDMA_WRITE = 1,
+        /// READ.
+        RDMA_READ = 2,
+        /// Compare and swap.
+        COMP_SWAP = 3,
+        /// Fetch and add.
+        FETCH_ADD = 4,
+        /// A message received.
+        RECV = 128,
+        /// A WRITE with immediate data received.
+        RECV_RDMA_WITH_IMM = 129,
+    }
+}

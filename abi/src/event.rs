@@ -1,0 +1,52 @@
+//! Entries of the event virtqueues.
+//!
+//! The driver keeps device-writable buffers of [`Event::SIZE`] bytes available; the device fills one per event. While there is
+//! none, events wait in the device, at most one per object and kind, so nothing is lost but repetitions.
+
+use crate::layout::Item;
+use zerocopy::little_endian::{U16, U32, U64};
+
+/// Declarations for the C header.
+pub const ITEMS: &[Item] = &[Item::Consts(EventKind::INFO), Item::Struct(Event::INFO)];
+
+layout! {
+    /// An event.
+    pub struct Event = "vrdma_event" {
+        /// `VRDMA_EVENT_*`.
+        kind: U16,
+        /// Written as zero.
+        reserved0: U16,
+        /// Number of the object: CQN, QPN, virtqueue, or port.
+        object: U32,
+        /// Written as zero.
+        reserved1: U64,
+    }
+}
+
+open_enum! {
+    /// [`Event::kind`]; beside each the kind of its object.
+    pub enum EventKind: u16 = "VRDMA_EVENT" {
+        /// CQN: an armed CQ has a new CQE. The only kind on completion event queues, and only there.
+        COMPLETION = 0,
+        /// CQN: overrun, or the ring's memory is gone (IBV_EVENT_CQ_ERR).
+        CQ_ERR = 1,
+        /// QPN: it went to ERR for a reason that no completion tells (IBV_EVENT_QP_FATAL).
+        QP_FATAL = 2,
+        /// QPN: the peer's request was invalid (IBV_EVENT_QP_REQ_ERR).
+        QP_REQ_ERR = 3,
+        /// QPN: the peer violated access rights (IBV_EVENT_QP_ACCESS_ERR).
+        QP_ACCESS_ERR = 4,
+        /// QPN: a message came in state RTR (IBV_EVENT_COMM_EST).
+        COMM_EST = 5,
+        /// QPN: the send queue is drained (IBV_EVENT_SQ_DRAINED).
+        SQ_DRAINED = 6,
+        /// Port 1 is up (IBV_EVENT_PORT_ACTIVE).
+        PORT_ACTIVE = 16,
+        /// Port 1 is down (IBV_EVENT_PORT_ERR).
+        PORT_ERR = 17,
+        /// 0: the device is lost until it is reset (IBV_EVENT_DEVICE_FATAL).
+        DEVICE_FATAL = 18,
+        /// Virtqueue number: the channel is broken (see [`crate::wqe`]) until it is bound again.
+        CHANNEL_ERR = 19,
+    }
+}

@@ -1,0 +1,211 @@
+//! Numbers that name things on the wire, as types of their own.
+
+use core::fmt;
+
+/// A packet sequence number: 24 bits, wrapping (IBTA 9.7.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// Half the number space: what lies less than this ahead is new, the rest old.
+    const HALF: u32 = 1 << 23;
+    const MASK: u32 = (1 << 24) - 1;
+
+    /// The PSN with this number, or `None` beyond 24 bits.
+    pub const fn new(number: u32) -> Option<Psn> {
+        if number <= Self::MASK { Some(Psn(number)) } else { None }
+    }
+
+    /// The low 24 bits of `number`.
+    pub const fn truncate(number: u32) -> Psn {
+        Psn(number & Self::MASK)
+    }
+
+    /// The number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The PSN `packets` later.
+    #[must_use]
+    pub const fn add(self, packets: u32) -> Psn {
+        Psn(self.0.wrapping_add(packets) & Self::MASK)
+    }
+
+    /// How far `self` is ahead of `other`, from -2^23 to 2^23 - 1.
+    pub const fn distance(self, other: Psn) -> i32 {
+        let ahead = self.0.wrapping_sub(other.0) & Self::MASK;
+        if ahead < Self::HALF { ahead as i32 } else { ahead as i32 - (Self::MASK as i32 + 1) }
+    }
+}
+
+/// A queue pair number: 24 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Qpn(u32);
+
+impl Qpn {
+    /// The general services QP.
+    pub const GSI: Qpn = Qpn(1);
+
+    /// The QPN with this number, or `None` beyond 24 bits.
+    pub const fn new(number: u32) -> Option<Qpn> {
+        if number < 1 << 24 { Some(Qpn(number)) } else { None }
+    }
+
+    /// The number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// A key of a memory region as peers name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rkey(pub u32);
+
+/// A key of a memory region as its owner names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Lkey(pub u32);
+
+/// A Q_Key of unreliable datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Qkey(pub u32);
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// Whether a NIC may have this address as its own: not a group address, not zero.
+    pub const fn is_unicast(self) -> bool {
+        let [a, b, c, d, e, f] = self.0;
+        a & 1 == 0 && (a | b | c | d | e | f) != 0
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A global identifier, in network byte order: for RoCE an IPv6 address, or an IPv4 address mapped into one.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The empty GID.
+    pub const ZERO: Gid = Gid([0; 16]);
+
+    /// Whether it is the empty GID.
+    pub fn is_zero(self) -> bool {
+        self == Gid::ZERO
+    }
+
+    /// Whether it is a multicast address.
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] == 0xff
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        core::net::Ipv6Addr::from(self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A path MTU: the most payload of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Mtu {
+    /// 256 bytes.
+    #[default]
+    M256 = 1,
+    /// 512 bytes.
+    M512 = 2,
+    /// 1024 bytes.
+    M1024 = 3,
+    /// 2048 bytes.
+    M2048 = 4,
+    /// 4096 bytes.
+    M4096 = 5,
+}
+
+impl Mtu {
+    /// From the code of IBTA 9.4.3 and enum ibv_mtu: 1 to 5.
+    pub const fn from_code(code: u8) -> Option<Mtu> {
+        Some(match code {
+            1 => Mtu::M256,
+            2 => Mtu::M512,
+            3 => Mtu::M1024,
+            4 => Mtu::M2048,
+            5 => Mtu::M4096,
+            _ => return None,
+        })
+    }
+
+    /// The code.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The MTU in bytes.
+    pub const fn bytes(self) -> u32 {
+        128 << self as u32
+    }
+
+    /// Packets of a message of `length` bytes: at least one.
+    pub const fn packets(self, length: u32) -> u32 {
+        let shift = 7 + self as u32;
+        if length == 0 { 1 } else { ((length - 1) >> shift) + 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_of_more_than_24_bits_are_refused() {
+        assert!(Psn::new(0xff_ffff).is_some() && Psn::new(0x100_0000).is_none());
+        assert!(Qpn::new(0xff_ffff).is_some() && Qpn::new(0x100_0000).is_none());
+    }
+
+    #[test]
+    fn psn_wraps() {
+        let last = Psn::truncate(0xff_ffff);
+        assert_eq!(last.add(1).number(), 0);
+        assert_eq!(last.add(1).distance(last), 1);
+        assert_eq!(last.distance(last.add(1)), -1);
+        assert_eq!(last.add(1 << 23).distance(last), -(1 << 23));
+    }
+
+    #[test]
+    fn packets_round_up() {
+        for (length, packets) in [(0, 1), (1, 1), (1024, 1), (1025, 2), (1 << 31, 1 << 21)] {
+            assert_eq!(Mtu::M1024.packets(length), packets, "{length}");
+        }
+        assert_eq!((1..=5).map(|c| Mtu::from_code(c).unwrap().bytes()).sum::<u32>(), 256 * 31);
+        assert!(Mtu::from_code(0).is_none() && Mtu::from_code(6).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn distance_inverts_add(start in 0u32..1 << 24, step in -(1i32 << 23)..1 << 23) {
+            let psn = Psn::truncate(start);
+            prop_assert_eq!(psn.add(step as u32).distance(psn), step);
+        }
+    }
+}
