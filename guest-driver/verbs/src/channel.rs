@@ -1,0 +1,283 @@
+//! The ring that takes requests to the device.
+//!
+//! A channel is a split virtqueue with fixed descriptors (see [`vrdma_abi::wqe`]). The device takes entries in
+//! order and gives them back in order, so the slot of the n-th unit is always n modulo the ring's size. Hence the
+//! available ring can hold the numbers 0, 1, 2... for good: it is written once, here, and posting touches just the slots
+//! and `avail.idx` (and reads `used.idx` once per lap or so, and the word that says whether to kick).
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU16, Ordering, fence};
+
+use crate::wqe::{Request, Span, Unit, WqeError};
+
+/// `used.flags`: the device asks not to be kicked (VIRTQ_USED_F_NO_NOTIFY).
+const NO_NOTIFY: u16 = 1;
+
+/// Tells the device that a channel has new entries.
+pub trait Doorbell {
+    /// Kicks the channel it was made for.
+    fn kick(&self);
+}
+
+impl<F: Fn()> Doorbell for F {
+    #[inline]
+    fn kick(&self) {
+        self();
+    }
+}
+
+/// A doorbell in a mapped page: the virtqueue number is written to it.
+#[derive(Debug)]
+pub struct MappedDoorbell {
+    register: NonNull<u16>,
+    queue: u16,
+}
+
+// SAFETY: the register may be written from any thread.
+unsafe impl Send for MappedDoorbell {}
+// SAFETY: writes to it need no exclusion.
+unsafe impl Sync for MappedDoorbell {}
+
+impl MappedDoorbell {
+    /// A doorbell at `register` for virtqueue `queue`.
+    ///
+    /// # Safety
+    /// `register` is aligned and stays writable as long as the value lives; a write to it has no effect but a kick.
+    pub unsafe fn new(register: NonNull<u16>, queue: u16) -> Self {
+        Self { register, queue }
+    }
+}
+
+impl Doorbell for MappedDoorbell {
+    #[inline]
+    fn kick(&self) {
+        // Where device memory is not ordered behind normal memory by itself, the index has to be out first.
+        fence(Ordering::SeqCst);
+        // SAFETY: new()'s caller promised a writable register.
+        unsafe { self.register.write_volatile(self.queue.to_le()) }
+    }
+}
+
+/// What a [`Channel`] is made of.
+#[derive(Debug)]
+pub struct ChannelParts<D> {
+    /// The available ring: `flags`, `idx`, one number per entry, `used_event`; 2-byte aligned.
+    pub avail: NonNull<u8>,
+    /// The used ring: `flags`, `idx`, 8 bytes per entry, `avail_event`; 4-byte aligned.
+    pub used: NonNull<u8>,
+    /// The slots, one after the other.
+    pub slots: NonNull<Unit>,
+    /// Number of entries: a power of two up to 32768.
+    pub entries: u16,
+    /// Kicks follow `avail_event` (VIRTIO_F_EVENT_IDX), not `used.flags`.
+    pub event_idx: bool,
+    /// How to kick.
+    pub doorbell: D,
+}
+
+/// Why a request was not posted. Nothing of it is in the channel then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// Not enough free entries now. The device frees them as fast as it reads, if it was kicked.
+    Full,
+    /// It can never be posted here.
+    Request(WqeError),
+}
+
+/// The driver's end of a channel.
+///
+/// [`Self::push`] writes requests, [`Self::ring`] makes them known to the device: any number of the former, then one
+/// of the latter. Neither waits.
+#[derive(Debug)]
+pub struct Channel<D> {
+    slots: NonNull<Unit>,
+    avail_idx: NonNull<u16>,
+    used_idx: NonNull<u16>,
+    /// `avail_event` or `used.flags`.
+    notify: NonNull<u16>,
+    entries: u16,
+    event_idx: bool,
+    /// Index behind the last unit written.
+    next: u16,
+    /// What `avail.idx` says.
+    published: u16,
+    /// What `used.idx` said when last read.
+    used: u16,
+    doorbell: D,
+}
+
+// SAFETY: the pointers lead to memory that is not tied to a thread, and a Channel is the only one on the driver's side
+// that writes it.
+unsafe impl<D: Send> Send for Channel<D> {}
+
+impl<D: Doorbell> Channel<D> {
+    /// Takes over the driver's side of a channel that was just bound; fills the available ring.
+    /// `None` if `entries` is not a power of two or too large, or something is not aligned.
+    ///
+    /// # Safety
+    /// The rings and slots are as long as `entries` says, writable (the used ring readable), and stay so as long as the
+    /// value lives; nobody else writes the available ring and the slots; all indices are 0.
+    pub unsafe fn new(parts: ChannelParts<D>) -> Option<Self> {
+        let ChannelParts { avail, used, slots, entries, event_idx, doorbell } = parts;
+        let aligned = avail.as_ptr().addr().is_multiple_of(2)
+            && used.as_ptr().addr().is_multiple_of(4)
+            && slots.is_aligned();
+        if !entries.is_power_of_two() || !aligned {
+            return None;
+        }
+        let (avail, used) = (avail.cast::<u16>(), used.cast::<u16>());
+        let count = usize::from(entries);
+        // SAFETY: all of these lie in the rings, whose sizes follow from `entries`.
+        unsafe {
+            for i in 0..entries {
+                atomic(avail.add(2 + usize::from(i))).store(i.to_le(), Ordering::Relaxed);
+            }
+            let notify = if event_idx { used.add(2 + 4 * count) } else { used };
+            let (avail_idx, used_idx) = (avail.add(1), used.add(1));
+            Some(Self {
+                slots,
+                avail_idx,
+                used_idx,
+                notify,
+                entries,
+                event_idx,
+                next: 0,
+                published: 0,
+                used: 0,
+                doorbell,
+            })
+        }
+    }
+
+    /// Writes a request behind those already written. The device sees it after [`Self::ring`].
+    ///
+    /// # Errors
+    /// [`PostError::Full`], or [`PostError::Request`] if the ring is too small even when empty or the request itself
+    /// is impossible.
+    #[inline]
+    pub fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        let units = request.units().map_err(PostError::Request)?;
+        if !self.has_room(units) {
+            return Err(self.refuse(units));
+        }
+        let first = usize::from(self.next & (self.entries - 1));
+        // SAFETY: `first` is masked, and the `units` entries from there on are free: the device has given them back.
+        let span = unsafe { Span::ring(self.slots.as_ptr(), first, usize::from(self.entries)) };
+        // SAFETY: `units` is what the request said, and `units` <= `entries`.
+        unsafe { request.write_to(&span, units) };
+        self.next = self.next.wrapping_add(units as u16);
+        Ok(())
+    }
+
+    /// Makes everything that was pushed known to the device, and kicks if it asks for that. True if it did.
+    #[inline]
+    pub fn ring(&mut self) -> bool {
+        let (old, new) = (self.published, self.next);
+        if old == new {
+            return false;
+        }
+        self.published = new;
+        // Sequentially consistent store, then load: together with the device's barrier between saying that it sleeps
+        // and looking at the index a last time, one of the two sees the other. (On x86 this is one xchg and
+        // cheaper than a store and mfence.)
+        // SAFETY: see word().
+        let notify = unsafe {
+            word(&self.avail_idx).store(new.to_le(), Ordering::SeqCst);
+            u16::from_le(word(&self.notify).load(Ordering::SeqCst))
+        };
+        let wanted = if self.event_idx {
+            // The device wants to hear of entry `notify`: was it among old..new?
+            new.wrapping_sub(notify).wrapping_sub(1) < new.wrapping_sub(old)
+        } else {
+            notify & NO_NOTIFY == 0
+        };
+        if wanted {
+            self.doorbell.kick();
+        }
+        wanted
+    }
+
+    /// [`Self::push`] and [`Self::ring`].
+    ///
+    /// # Errors
+    /// As for [`Self::push`].
+    #[inline]
+    pub fn post(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        self.push(request)?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Kicks whether the device asks for it or not: for a caller that has waited too long.
+    pub fn kick(&self) {
+        self.doorbell.kick();
+    }
+
+    /// Units that were released and that the device has not taken yet, as far as it says now.
+    pub fn pending(&mut self) -> u16 {
+        self.refresh();
+        self.published.wrapping_sub(self.used)
+    }
+
+    /// Number of entries.
+    pub fn entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// The doorbell given to [`Self::new`].
+    pub fn doorbell(&self) -> &D {
+        &self.doorbell
+    }
+
+    #[inline]
+    fn has_room(&mut self, units: usize) -> bool {
+        self.free() >= units || {
+            self.refresh();
+            self.free() >= units
+        }
+    }
+
+    /// Free entries by what is known of `used.idx`. A `used.idx` that can't be true makes none.
+    #[inline]
+    fn free(&self) -> usize {
+        let taken = self.next.wrapping_sub(self.used);
+        usize::from(self.entries.saturating_sub(taken))
+    }
+
+    #[inline]
+    fn refresh(&mut self) {
+        // Acquire: the device has read a slot before it gives it back.
+        // SAFETY: see word().
+        self.used = u16::from_le(unsafe { word(&self.used_idx) }.load(Ordering::Acquire));
+    }
+
+    #[cold]
+    fn refuse(&self, units: usize) -> PostError {
+        if units > usize::from(self.entries) {
+            PostError::Request(WqeError::TooManyUnits)
+        } else {
+            PostError::Full
+        }
+    }
+}
+
+/// # Safety
+/// `at` is one of the words that [`Channel::new`]'s caller vouched for, aligned for 2 bytes and alive.
+#[inline]
+unsafe fn word(at: &NonNull<u16>) -> &AtomicU16 {
+    // SAFETY: valid and aligned; all accesses on this side are atomic.
+    unsafe { atomic(*at) }
+}
+
+/// # Safety
+/// `at` is valid, aligned for 2 bytes, and accessed by atomics only as long as the result lives.
+#[inline]
+unsafe fn atomic<'a>(at: NonNull<u16>) -> &'a AtomicU16 {
+    // SAFETY: the caller's.
+    unsafe { AtomicU16::from_ptr(at.as_ptr()) }
+}
+
+const _: () = assert!(align_of::<AtomicU16>() == 2);
+
+#[cfg(test)]
+mod tests;

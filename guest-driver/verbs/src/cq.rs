@@ -1,0 +1,215 @@
+//! Polling and arming a completion queue.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
+
+use vrdma_abi::cqe::CqRecord;
+use vrdma_abi::zerocopy::transmute;
+
+pub use vrdma_abi::cqe::Cqe;
+
+/// Words of a CQE.
+const CQE_WORDS: usize = Cqe::SIZE / 8;
+/// Where the phase byte is in a CQE.
+const PHASE_OFFSET: usize = core::mem::offset_of!(Cqe, phase);
+/// Where the QPN is in a CQE.
+const QPN_OFFSET: usize = core::mem::offset_of!(Cqe, qpn);
+
+/// Size and shape of a completion queue's memory: the CQEs, then the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqLayout {
+    entries: u32,
+}
+
+impl CqLayout {
+    /// Alignment of the memory in bytes. Whole pages are the usual choice, as no line may straddle two runs.
+    pub const ALIGN: usize = 64;
+
+    /// Fewest CQEs: with one alone the record's lines would not be lines of the memory.
+    const MIN_ENTRIES: u32 = 2;
+
+    /// For at least `cqes` entries, rounded up to a power of two. `None` beyond 2^31.
+    pub const fn for_entries(cqes: u32) -> Option<Self> {
+        let least = if cqes < Self::MIN_ENTRIES { Self::MIN_ENTRIES } else { cqes };
+        match least.checked_next_power_of_two() {
+            Some(entries) => Some(Self { entries }),
+            None => None,
+        }
+    }
+
+    /// Number of CQEs, a power of two.
+    pub const fn entries(self) -> u32 {
+        self.entries
+    }
+
+    /// Where the record begins, in bytes.
+    pub const fn record_offset(self) -> usize {
+        self.entries as usize * Cqe::SIZE
+    }
+
+    /// Length of the memory in bytes.
+    pub const fn size(self) -> usize {
+        self.record_offset() + CqRecord::SIZE
+    }
+}
+
+/// Which completions [`Cq::arm`] asks to be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arm {
+    /// The next one.
+    Next,
+    /// The next solicited or unsuccessful one.
+    Solicited,
+}
+
+/// The driver's end of a completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    cqes: NonNull<u64>,
+    record: NonNull<u8>,
+    /// Index of the CQE to come, free-running.
+    next: u32,
+    /// What the record says was consumed.
+    published: u32,
+    layout: CqLayout,
+}
+
+// SAFETY: the pointers lead to memory that is not tied to a thread, and a Cq is the only one on the driver's side
+// that uses it.
+unsafe impl Send for Cq {}
+
+impl Cq {
+    /// The queue in `memory`, from its start. `None` if that is not aligned to [`CqLayout::ALIGN`].
+    ///
+    /// # Safety
+    /// `memory` has [`CqLayout::size`] bytes, readable and writable, all zero before the device was told of them,
+    /// and stays so as long as the value lives; nobody else but the device writes it.
+    pub unsafe fn new(memory: NonNull<u8>, layout: CqLayout) -> Option<Self> {
+        if !memory.as_ptr().addr().is_multiple_of(CqLayout::ALIGN) {
+            return None;
+        }
+        // SAFETY: the record is inside the memory.
+        let record = unsafe { memory.add(layout.record_offset()) };
+        Some(Self { cqes: memory.cast(), record, next: 0, published: 0, layout })
+    }
+
+    /// The next completion, if there is one.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Cqe> {
+        let cqe = self.take()?;
+        self.publish();
+        Some(cqe)
+    }
+
+    /// Hands up to `max` completions to `each`, and gives their room back to the device in one step; says how many.
+    #[inline]
+    pub fn poll_batch(&mut self, max: usize, mut each: impl FnMut(Cqe)) -> usize {
+        let mut count = 0;
+        while count < max
+            && let Some(cqe) = self.take()
+        {
+            each(cqe);
+            count += 1;
+        }
+        if count != 0 {
+            self.publish();
+        }
+        count
+    }
+
+    /// Like [`Self::poll`], but the device gets the room back only at [`Self::publish`].
+    #[inline]
+    pub fn take(&mut self) -> Option<Cqe> {
+        if !self.is_new(self.next) {
+            return None;
+        }
+        let words = self.cqe(self.next);
+        // SAFETY: a whole CQE lies there. The device wrote it before the phase and won't again before publish();
+        // should it do so all the same, volatile reads give some value.
+        let words: [u64; CQE_WORDS] = core::array::from_fn(|i| unsafe { words.add(i).read_volatile() });
+        self.next = self.next.wrapping_add(1);
+        Some(transmute!(words))
+    }
+
+    /// Gives the room of everything taken back to the device.
+    #[inline]
+    pub fn publish(&mut self) {
+        if self.published != self.next {
+            self.published = self.next;
+            // Release: the CQEs were read before.
+            self.word(core::mem::offset_of!(CqRecord, consumer)).store(self.next.to_le(), Ordering::Release);
+        }
+    }
+
+    /// Whether [`Self::poll`] would find something.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.is_new(self.next)
+    }
+
+    /// Asks for an event. The caller must poll once more before it waits: what came before is not told.
+    pub fn arm(&mut self, kind: Arm) {
+        let word = self.word(match kind {
+            Arm::Next => core::mem::offset_of!(CqRecord, arm_next),
+            Arm::Solicited => core::mem::offset_of!(CqRecord, arm_solicited),
+        });
+        // This side alone writes the word.
+        let count = u32::from_le(word.load(Ordering::Relaxed)).wrapping_add(1);
+        word.store(count.to_le(), Ordering::Release);
+        // The word is out before the caller looks for completions; the device has the mirror image of this.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Renames the completions of `qpn` that are waiting here to those of `to`, so that they can't be taken for those of a new
+    /// QP with the same number. For after DESTROY_QP, or a modify to RESET; `to` should be a QPN that never exists.
+    pub fn rename(&mut self, qpn: u32, to: u32) {
+        let mut index = self.next;
+        // At most one lap: beyond it the phases would say "new" again.
+        for _ in 0..self.layout.entries {
+            if !self.is_new(index) {
+                break;
+            }
+            // SAFETY: inside the CQE, aligned for 4 bytes; until it is consumed it is this side's.
+            unsafe {
+                let field = self.cqe(index).cast::<u8>().add(QPN_OFFSET).cast::<u32>();
+                if u32::from_le(field.read_volatile()) == qpn {
+                    field.write_volatile(to.to_le());
+                }
+            }
+            index = index.wrapping_add(1);
+        }
+    }
+
+    /// Shape of the queue.
+    pub fn layout(&self) -> CqLayout {
+        self.layout
+    }
+
+    /// Whether the CQE of `index` has been written in this lap.
+    #[inline]
+    fn is_new(&self, index: u32) -> bool {
+        // SAFETY: the phase byte of a CQE; this side reads it by atomics.
+        let phase = unsafe { AtomicU8::from_ptr(self.cqe(index).cast::<u8>().add(PHASE_OFFSET).as_ptr()) };
+        // Acquire: the device wrote the rest of the CQE before.
+        let phase = phase.load(Ordering::Acquire) & 1;
+        let lap = (index & self.layout.entries) != 0;
+        (phase != 0) != lap
+    }
+
+    #[inline]
+    fn cqe(&self, index: u32) -> NonNull<u64> {
+        let slot = (index & (self.layout.entries - 1)) as usize;
+        // SAFETY: masked, so inside the ring.
+        unsafe { self.cqes.add(slot * CQE_WORDS) }
+    }
+
+    /// A word of the record.
+    #[inline]
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: `offset` is a field of the record, which is 64-byte aligned; accessed by atomics only.
+        unsafe { AtomicU32::from_ptr(self.record.add(offset).cast().as_ptr()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
