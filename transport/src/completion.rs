@@ -1,0 +1,98 @@
+//! What comes out of the engine: completions and events.
+
+use crate::id::{CqId, DeviceId};
+use vrdma_wire::num::Qpn;
+
+/// Where the engine's results go; lent per call.
+pub trait Sink {
+    /// A request ended.
+    fn complete(&mut self, device: DeviceId, cq: CqId, completion: &Completion);
+    /// Something happened to an object of `device`.
+    fn event(&mut self, device: DeviceId, event: Event);
+}
+
+/// The end of a request (ibv_poll_cq(3), struct ibv_wc).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The request's.
+    pub id: u32,
+    /// The own QP.
+    pub qpn: Qpn,
+    /// What the request was.
+    pub opcode: WcOpcode,
+    /// How it ended.
+    pub status: WcStatus,
+    /// Bytes received or read, 8 for atomics, 0 for others and unless successful.
+    pub byte_len: u32,
+    /// Immediate data (receives).
+    pub imm: Option<[u8; 4]>,
+    /// The peer's QP (receives), else 0.
+    pub src_qpn: Qpn,
+    /// The sender asked for a solicited event (receives).
+    pub solicited: bool,
+}
+
+/// What a completed request was (enum ibv_wc_opcode).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum WcOpcode {
+    /// SEND, with or without immediate data.
+    Send,
+    /// WRITE, with or without immediate data.
+    Write,
+    /// READ.
+    Read,
+    /// Compare and swap.
+    CompareSwap,
+    /// Fetch and add.
+    FetchAdd,
+    /// A receive that took a SEND (or nothing, if it failed).
+    Recv,
+    /// A receive that a WRITE with immediate data consumed.
+    RecvWriteImm,
+}
+
+/// How a request ended (enum ibv_wc_status).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum WcStatus {
+    /// Successfully.
+    Success,
+    /// Local length error: the message is longer than 2^31 bytes or than the receive, or an atomic is not of 8 bytes.
+    LocLen,
+    /// Local QP operation error: a request that cannot be understood or is beyond the QP's capabilities.
+    LocQpOp,
+    /// Local protection error: a key, range or right of the request's own elements.
+    LocProt,
+    /// Flushed: the QP was in ERR, or went there.
+    Flush,
+    /// Bad response of the peer.
+    BadResp,
+    /// Local access error.
+    LocAccess,
+    /// The peer refused the request as invalid.
+    RemInvReq,
+    /// The peer refused the access: key, range or right of its region.
+    RemAccess,
+    /// The peer failed to carry the request out.
+    RemOp,
+    /// The peer did not answer.
+    RetryExc,
+    /// The peer posted no receive in time.
+    RnrRetryExc,
+    /// Anything else.
+    General,
+}
+
+/// What happened to a QP (ibv_get_async_event(3)).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// An error that no completion tells of; the QP is in ERR.
+    QpFatal(Qpn),
+    /// A peer's request was invalid; the QP is in ERR.
+    QpRequestError(Qpn),
+    /// A peer's request violated access rights; the QP is in ERR.
+    QpAccessError(Qpn),
+    /// The first message came while the QP was in RTR.
+    CommEstablished(Qpn),
+    /// In state SQD, the send queue has drained.
+    SqDrained(Qpn),
+}

@@ -1,0 +1,104 @@
+//! What a device may have, and what it has.
+#![allow(dead_code)] // until the behaviour is here
+
+use crate::work::{MAX_INLINE, MAX_SGE};
+
+/// What a device may have. Values beyond what the engine can do are lowered by [`Engine::add_device`](crate::Engine::add_device);
+/// [`Engine::limits`](crate::Engine::limits) tells the result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Most PDs, at most 2^20.
+    pub max_pd: u32,
+    /// Most MRs, less than 2^24.
+    pub max_mr: u32,
+    /// Range of QP indices: a power of two from 4 to 2^16. Two of them, 0 and 1, are not for ordinary QPs.
+    pub max_qp: u32,
+    /// Most requests of one queue, at most 2^20.
+    pub max_qp_wr: u32,
+    /// Most elements of a send, at most [`MAX_SGE`].
+    pub max_send_sge: u32,
+    /// Most elements of a receive, at most [`MAX_SGE`].
+    pub max_recv_sge: u32,
+    /// Most bytes of inline data, at most [`MAX_INLINE`].
+    pub max_inline: u32,
+    /// Most READs and atomics outstanding of a QP as requester, at most 255.
+    pub max_rd_atomic: u32,
+    /// Most READs and atomics outstanding of a QP as responder, at most 255.
+    pub max_dest_rd_atomic: u32,
+    /// Entries of the GID table, at most 256.
+    pub gid_table_len: u32,
+    /// Most bytes that the pending requests of all QPs may take in the engine, were all queues full. (Queues take no memory
+    /// until something waits in them, but a QP is refused if its queues could break this promise.)
+    pub max_request_memory: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_pd: 16384,
+            max_mr: 65536,
+            max_qp: 16384,
+            max_qp_wr: 16384,
+            max_send_sge: 30,
+            max_recv_sge: 30,
+            max_inline: 480,
+            max_rd_atomic: 16,
+            max_dest_rd_atomic: 16,
+            gid_table_len: 16,
+            max_request_memory: 4 << 30,
+        }
+    }
+}
+
+impl Limits {
+    /// These, or what is possible of them.
+    pub(crate) fn lowered(&self) -> Limits {
+        let power = self.max_qp.clamp(4, 1 << 16);
+        Limits {
+            max_pd: self.max_pd.min(1 << 20),
+            max_mr: self.max_mr.min((1 << 24) - 1),
+            max_qp: 1 << power.ilog2(),
+            max_qp_wr: self.max_qp_wr.min(1 << 20),
+            max_send_sge: self.max_send_sge.min(MAX_SGE as u32),
+            max_recv_sge: self.max_recv_sge.min(MAX_SGE as u32),
+            max_inline: self.max_inline.min(MAX_INLINE as u32),
+            max_rd_atomic: self.max_rd_atomic.min(255),
+            max_dest_rd_atomic: self.max_dest_rd_atomic.min(255),
+            gid_table_len: self.gid_table_len.min(256),
+            max_request_memory: self.max_request_memory,
+        }
+    }
+}
+
+/// How much a device has of each kind.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct ObjectCounts {
+    /// Protection domains.
+    pub pds: u32,
+    /// Memory regions.
+    pub mrs: u32,
+    /// Queue pairs.
+    pub qps: u32,
+    /// Entries of the GID table that are set.
+    pub gids: u32,
+    /// Sends that have not ended.
+    pub pending_sends: u64,
+    /// Receives that have not ended.
+    pub pending_receives: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_limits_are_lowered() {
+        let silly =
+            Limits { max_qp: u32::MAX, max_mr: u32::MAX, max_send_sge: u32::MAX, ..Limits::default() };
+        let lowered = silly.lowered();
+        assert_eq!((lowered.max_qp, lowered.max_mr, lowered.max_send_sge), (1 << 16, (1 << 24) - 1, 32));
+        assert_eq!(Limits { max_qp: 0, ..Limits::default() }.lowered().max_qp, 4);
+        assert_eq!(Limits { max_qp: 1000, ..Limits::default() }.lowered().max_qp, 512);
+        assert_eq!(Limits::default().lowered(), Limits::default());
+    }
+}

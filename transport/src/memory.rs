@@ -1,0 +1,68 @@
+//! Memory that the caller lends: regions, and the rights to them.
+
+use core::ops::{BitAnd, BitOr};
+
+/// The memory behind a region is gone. It is the host's doing (a mapping that vanished), never a range that the
+/// engine failed to check.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Fault;
+
+/// Memory of one registered region; offsets count from its first byte.
+///
+/// The engine has checked every range against the region's length before it calls. All memory is shared with guests, which
+/// may write it at any time: what is read twice may differ.
+pub trait Region {
+    /// Copies `len` bytes from `offset` to `dst_offset` of `dst`, of which the last bytes become visible last. The
+    /// two may overlap, with an unspecified result within the destination.
+    fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault>;
+    /// Fills `buf` from `offset`.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
+    /// Writes `data` at `offset`; the last bytes become visible last.
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault>;
+    /// Adds to the 8 bytes at `offset`, wrapping, atomically; the value before. The *address* is a multiple of 8.
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault>;
+    /// Stores `swap` in the 8 bytes at `offset` if they equal `compare`, atomically; the value before. The *address* is a
+    /// multiple of 8.
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault>;
+}
+
+/// Rights to memory, of a region or (remote ones) of a QP; bits as in enum ibv_access_flags.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Access(pub u32);
+
+impl Access {
+    /// No right but local reading.
+    pub const NONE: Access = Access(0);
+    /// The owner's receives, READs and atomics may write.
+    pub const LOCAL_WRITE: Access = Access(1);
+    /// Peers may WRITE.
+    pub const REMOTE_WRITE: Access = Access(2);
+    /// Peers may READ.
+    pub const REMOTE_READ: Access = Access(4);
+    /// Peers may use atomics.
+    pub const REMOTE_ATOMIC: Access = Access(8);
+    /// Every right there is.
+    pub const ALL: Access = Access(15);
+
+    /// Whether all of `rights` are among these.
+    #[inline]
+    pub const fn contains(self, rights: Access) -> bool {
+        self.0 & rights.0 == rights.0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Access;
+
+    fn bitor(self, other: Access) -> Access {
+        Access(self.0 | other.0)
+    }
+}
+
+impl BitAnd for Access {
+    type Output = Access;
+
+    fn bitand(self, other: Access) -> Access {
+        Access(self.0 & other.0)
+    }
+}

@@ -1,0 +1,3 @@
+//! Queue pairs.
+
+pub(crate) mod attr;

@@ -1,0 +1,139 @@
+//! Work requests, as the caller posts them.
+
+use core::fmt;
+use vrdma_wire::num::{Lkey, Rkey};
+
+/// A scatter/gather element. With length 0 it is nothing at all: its key is not looked at.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Sge {
+    /// iova of the first byte.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Key of the region.
+    pub lkey: Lkey,
+}
+
+/// A place in the peer's memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Remote {
+    /// Address in the peer's region.
+    pub addr: u64,
+    /// Key of the peer's region.
+    pub rkey: Rkey,
+}
+
+/// What a send request does.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SendOp {
+    /// Into the peer's next receive.
+    Send {
+        /// Immediate data, as it goes on the wire.
+        imm: Option<[u8; 4]>,
+    },
+    /// Into the peer's memory.
+    Write {
+        /// Where to.
+        remote: Remote,
+        /// Immediate data, which consumes the peer's next receive.
+        imm: Option<[u8; 4]>,
+    },
+    /// Out of the peer's memory.
+    Read {
+        /// Where from.
+        remote: Remote,
+    },
+    /// Stores `swap` in the peer's 8 bytes if they equal `compare`; their value before comes back.
+    CompareSwap {
+        /// Which 8 bytes; aligned.
+        remote: Remote,
+        /// Compared with.
+        compare: u64,
+        /// Stored when equal.
+        swap: u64,
+    },
+    /// Adds to the peer's 8 bytes; their value before comes back.
+    FetchAdd {
+        /// Which 8 bytes; aligned.
+        remote: Remote,
+        /// Added, wrapping.
+        add: u64,
+    },
+}
+
+/// The local side of a send request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Payload<'a> {
+    /// The data themselves (SEND and WRITE only). Copied before the post returns.
+    Inline(&'a [u8]),
+    /// Where the data are, or for READ and atomics go.
+    Sges(&'a [Sge]),
+}
+
+/// A request for a send queue.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SendRequest<'a> {
+    /// Comes back in the completion; no meaning here.
+    pub id: u32,
+    /// Complete on success too (errors always complete).
+    pub signaled: bool,
+    /// Ask the receiver for a solicited event.
+    pub solicited: bool,
+    /// Start after all READs and atomics before it are complete.
+    pub fence: bool,
+    /// What to do.
+    pub op: SendOp,
+    /// The local side.
+    pub payload: Payload<'a>,
+}
+
+/// A request for a receive queue.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RecvRequest<'a> {
+    /// Comes back in the completion; no meaning here.
+    pub id: u32,
+    /// Where the message goes.
+    pub sges: &'a [Sge],
+}
+
+/// A queue of a QP.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Queue {
+    /// Its send queue.
+    Send,
+    /// Its receive queue.
+    Recv,
+}
+
+/// Why a post was dropped: the request has ended, without a completion.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum PostError {
+    /// No such QP.
+    NoSuchQp,
+    /// The QP is another context's.
+    NotOwner,
+    /// The QP takes no such request in its state: a send in RESET, INIT or RTR, a receive in RESET.
+    BadState,
+    /// More requests than the queue holds: the QP went to ERR, with [`Event::QpFatal`](crate::Event::QpFatal).
+    Overflow,
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PostError::NoSuchQp => "no such queue pair",
+            PostError::NotOwner => "another context's queue pair",
+            PostError::BadState => "not in this state of the queue pair",
+            PostError::Overflow => "queue overflow",
+        })
+    }
+}
+
+impl core::error::Error for PostError {}
+
+/// Most elements of any request.
+pub const MAX_SGE: usize = 32;
+/// Most bytes of inline data of any request.
+pub const MAX_INLINE: usize = 512;
+/// Longest message: 2^31 bytes (IBTA 9.7.1).
+pub const MAX_MESSAGE: u32 = 1 << 31;
