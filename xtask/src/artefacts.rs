@@ -1,0 +1,197 @@
+//! What changes too often to be part of the image: backend, kernel module, provider, agent. Each is built only when
+//! its sources changed; the guest's share is laid out as a second layer that `vm-init` copies over the image.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::hash::{Inputs, Stamp};
+use crate::image::{self, LONG};
+use crate::{paths, proc, roots, ui};
+
+/// What was built; absent sources give `None`.
+pub struct Artefacts {
+    /// The agent that runs commands in a VM.
+    pub agent: PathBuf,
+    /// `vrdma.ko`.
+    pub module: Option<PathBuf>,
+    /// The rdma-core provider.
+    pub provider: Option<PathBuf>,
+    /// The backend daemon.
+    pub backend: Option<PathBuf>,
+}
+
+/// Builds everything whose sources exist.
+pub fn build() -> Result<Artefacts> {
+    let _lock = image::lock()?;
+    Ok(Artefacts { agent: agent()?, module: module()?, provider: provider()?, backend: backend()? })
+}
+
+fn out(name: &str) -> Result<PathBuf> {
+    let directory = paths::vm().join("artefacts");
+    paths::make_dir(&directory)?;
+    Ok(directory.join(name))
+}
+
+fn agent() -> Result<PathBuf> {
+    cargo_build("the VM agent", &["--package", "vrdma-vm-agent"], "agent")?;
+    Ok(paths::cargo_target().join("release/vrdma-vm-agent"))
+}
+
+fn backend() -> Result<Option<PathBuf>> {
+    if !has("vrdma-backend/src/main.rs") {
+        return Ok(None);
+    }
+    cargo_build("the backend", &["--package", "vrdma-backend"], "backend")?;
+    Ok(Some(paths::cargo_target().join("release/vrdma-backend")))
+}
+
+/// Cargo knows best whether there is something to do.
+fn cargo_build(what: &str, arguments: &[&str], log: &str) -> Result<()> {
+    let log = paths::log(&format!("build-{log}"))?;
+    let mut command = cargo();
+    command.args(["build", "--release"]).args(arguments);
+    quiet_step(&format!("building {what}"), &log, command)
+}
+
+/// Cargo as it was called, in the workspace.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(paths::workspace()).env("CARGO_TERM_COLOR", "never");
+    // What `cargo run` set for xtask itself is not meant for others.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" || name == "CARGO_MANIFEST_PATH" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// A step that says nothing if it was quick, as one that had nothing to do is.
+fn quiet_step(what: &str, log: &Path, command: Command) -> Result<()> {
+    let start = std::time::Instant::now();
+    let result = ui::unless_quick(what, Some(log), || proc::run_logged(what, command, log, LONG));
+    if result.is_ok() && start.elapsed().as_secs() >= 2 {
+        ui::say(&format!("  ok {:7.1} s  {what}", start.elapsed().as_secs_f64()));
+    }
+    result
+}
+
+fn module() -> Result<Option<PathBuf>> {
+    let sources = paths::workspace().join("guest-driver/kernel");
+    if !sources.join("Kbuild").exists() && !sources.join("Makefile").exists() {
+        return Ok(None);
+    }
+    let version = roots::kernel_version()?;
+    let result = out("vrdma.ko")?;
+    let inputs = Inputs::new("module 1").text(&version).path(&sources)?;
+    let stamp = Stamp::new(&result, inputs.finish());
+    if !stamp.is_current() {
+        stamp.clear()?;
+        let log = paths::log("build-module")?;
+        ui::step_with_log("building the kernel module", Some(&log), || {
+            let built = build_module(&sources, &["W=1"], &log)?;
+            fs::copy(built.join("vrdma.ko"), &result).context("the module's build made no vrdma.ko")?;
+            stamp.set()
+        })?;
+    }
+    Ok(Some(result))
+}
+
+/// Builds the kernel module out of tree: the sources are copied, since kbuild writes next to them. Returns the
+/// directory with the result.
+pub fn build_module(sources: &Path, variables: &[&str], log: &Path) -> Result<PathBuf> {
+    let work = out("module-build")?;
+    paths::remove(&work)?;
+    copy_sources(sources, &work)?;
+    let version = roots::kernel_version()?;
+    let script = format!(
+        "make -C /lib/modules/{version}/build M=/mnt -j$(nproc) {} modules",
+        variables.iter().map(|variable| format!("'{variable}'")).collect::<Vec<_>>().join(" ")
+    );
+    let command = proc::in_root(&paths::guest_root(), &[(&work, "/mnt")], &script);
+    proc::run_logged("the kernel module's build", command, log, LONG)?;
+    Ok(work)
+}
+
+fn copy_sources(from: &Path, to: &Path) -> Result<()> {
+    paths::make_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            copy_sources(&entry.path(), &to.join(entry.file_name()))?;
+        } else if !crate::hash::is_output(&entry.path()) {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+fn provider() -> Result<Option<PathBuf>> {
+    if !has("guest-driver/provider/Cargo.toml") {
+        return Ok(None);
+    }
+    let log = paths::log("build-provider")?;
+    let mut command = provider_cargo("build");
+    command.arg("--release");
+    quiet_step("building the provider", &log, command)?;
+    Ok(Some(provider_target().join("release/libvrdma.so")))
+}
+
+/// A cargo command for the provider's own workspace, which is built against the guest's rdma-core.
+pub fn provider_cargo(subcommand: &str) -> Command {
+    let mut command = cargo();
+    command.arg(subcommand).arg("--manifest-path");
+    command.arg(paths::workspace().join("guest-driver/provider/Cargo.toml"));
+    command.env("VRDMA_GUEST_ROOT", paths::guest_root()).env("CARGO_TARGET_DIR", provider_target());
+    command
+}
+
+fn provider_target() -> PathBuf {
+    paths::cargo_target().join("provider")
+}
+
+fn has(path: &str) -> bool {
+    paths::workspace().join(path).exists()
+}
+
+impl Artefacts {
+    /// Says what there is no source for yet.
+    pub fn report(&self) {
+        let parts = [
+            ("kernel module", "guest-driver/kernel", self.module.is_some()),
+            ("provider", "guest-driver/provider", self.provider.is_some()),
+            ("backend", "vrdma-backend", self.backend.is_some()),
+        ];
+        for (what, place, _) in parts.iter().filter(|(_, _, there)| !there) {
+            ui::say(&format!("note: no {what}: nothing to build in {place}"));
+        }
+    }
+
+    /// Lays the guest's part out in `share/layer`, as it goes into `/`.
+    pub fn lay_out(&self, share: &Path) -> Result<()> {
+        let layer = share.join("layer");
+        let put = |from: &Path, to: &str, mode: u32| -> Result<()> {
+            let to = layer.join(to);
+            paths::make_dir(to.parent().context("a file lies in a directory")?)?;
+            fs::copy(from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+            Ok(fs::set_permissions(&to, fs::Permissions::from_mode(mode))?)
+        };
+        put(&self.agent, "usr/sbin/vm-agent", 0o755)?;
+        if let Some(module) = &self.module {
+            put(module, "usr/lib/vrdma/vrdma.ko", 0o644)?;
+        }
+        if let Some(provider) = &self.provider {
+            let name =
+                format!("usr/lib/x86_64-linux-gnu/libibverbs/libvrdma-rdmav{}.so", roots::provider_abi()?);
+            put(provider, &name, 0o755)?;
+            paths::make_dir(&layer.join("etc/libibverbs.d"))?;
+            paths::write(&layer.join("etc/libibverbs.d/vrdma.driver"), "driver vrdma\n")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,17 @@
+//! The project's own tooling as a library: building the VMs' image, booting VMs and running commands inside them,
+//! and the steps of `cargo xtask test`. The binary (`main.rs`) only reads the command line.
+
+pub mod accel;
+pub mod apt;
+pub mod artefacts;
+pub mod cpio;
+pub mod demo;
+pub mod hash;
+pub mod image;
+pub mod paths;
+pub mod proc;
+pub mod roots;
+pub mod suite;
+pub mod ui;
+pub mod vm;
+pub mod vmtest;

@@ -1,0 +1,72 @@
+//! Where things are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The workspace's root.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask/ lies in the workspace")
+}
+
+/// `target/vm`: roots, image, run directories.
+pub fn vm() -> PathBuf {
+    workspace().join("target/vm")
+}
+
+/// `target/vm/logs`: one file per step.
+pub fn logs() -> PathBuf {
+    vm().join("logs")
+}
+
+/// The root that holds QEMU.
+pub fn qemu_root() -> PathBuf {
+    vm().join("qemu-root")
+}
+
+/// The root that the VMs' image is made from, and in which the kernel module is built.
+pub fn guest_root() -> PathBuf {
+    vm().join("guest-root")
+}
+
+/// Cargo's target directory of this run.
+pub fn cargo_target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
+/// A file name under [`logs`] for a step, the directory made.
+pub fn log(step: &str) -> Result<PathBuf> {
+    let name: String =
+        step.chars().map(|c| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' }).collect();
+    make_dir(&logs())?;
+    Ok(logs().join(format!("{name}.log")))
+}
+
+/// `mkdir -p` with the path in the error.
+pub fn make_dir(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
+}
+
+/// Removes a file or a directory tree; nothing there is fine. Does not leave the file system, for a tree may be a
+/// root with something mounted in it.
+pub fn remove(path: &Path) -> Result<()> {
+    let Ok(meta) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !meta.is_dir() {
+        return fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()));
+    }
+    let status =
+        std::process::Command::new("rm").args(["-rf", "--one-file-system", "--"]).arg(path).status()?;
+    anyhow::ensure!(status.success(), "cannot remove {}", path.display());
+    Ok(())
+}
+
+/// Reads a text file, with the path in the error.
+pub fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Writes a file, with the path in the error.
+pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,138 @@
+//! The two Debian roots: one that QEMU runs from, one that the VMs are made of and the kernel module is built in.
+//!
+//! apt is only ever run *inside* a root (`proc::in_root`), never from outside with its settings pointed there: that
+//! would drive the machine's own dpkg.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::hash::{Inputs, Stamp};
+use crate::image::LONG;
+use crate::{apt, paths, proc, ui};
+
+const SUITE: &str = "trixie";
+const BACKPORTS: &str = "trixie-backports";
+const GUEST_PACKAGES: &str = include_str!("../image/guest.packages");
+const QEMU_PACKAGE: &str = "qemu-system-x86";
+
+/// Configures rdma-core's source as far as its private headers need it, and collects them in one directory.
+///
+/// The archives are unpacked by hand because not every mirror has the `.dsc`; apt has checked the archives' hashes.
+const RDMA_CORE: &str = r#"
+    mkdir -p /usr/src/dl /usr/src/rdma-core
+    cd /usr/src/dl
+    apt-get source --download-only rdma-core || ls rdma-core_*.orig.tar.*
+    tar xf rdma-core_*.orig.tar.* --strip-components=1 -C ../rdma-core
+    tar xf rdma-core_*.debian.tar.* -C ../rdma-core
+    cd ../rdma-core
+    cmake -B build -DNO_MAN_PAGES=1 -DNO_PYVERBS=1
+    make -C build kern-abi
+    cp -rL build/include include
+    rm -rf build /usr/src/dl /var/lib/apt/lists
+"#;
+
+/// Makes sure that QEMU's root is there.
+pub fn qemu() -> Result<()> {
+    let install = format!("apt-get -y install -t {BACKPORTS} {QEMU_PACKAGE}; rm -rf /var/lib/apt/lists");
+    build(&paths::qemu_root(), "the QEMU root", &[], &[SUITE, BACKPORTS], &install)
+}
+
+/// Makes sure that the guest and toolchain root is there.
+pub fn guest() -> Result<()> {
+    let packages: Vec<&str> = lines(GUEST_PACKAGES).collect();
+    build(&paths::guest_root(), "the guest root", &packages, &[SUITE], RDMA_CORE)
+}
+
+/// The kernel version in the guest root.
+pub fn kernel_version() -> Result<String> {
+    let modules = paths::guest_root().join("usr/lib/modules");
+    let mut versions: Vec<String> = fs::read_dir(&modules)
+        .with_context(|| format!("cannot read {}", modules.display()))?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    versions.sort();
+    versions.pop().context("the guest root has no kernel")
+}
+
+/// The number in the provider ABI's name, from a provider of the root: 34 from `librxe-rdmav34.so`.
+pub fn provider_abi() -> Result<u32> {
+    let directory = paths::guest_root().join("usr/lib/x86_64-linux-gnu/libibverbs");
+    let names = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    names
+        .flatten()
+        .find_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            name.split_once("-rdmav")?.1.strip_suffix(".so")?.parse().ok()
+        })
+        .context("the guest root has no rdma-core provider to learn the ABI's number from")
+}
+
+/// The lines of a list that are no comments.
+pub fn lines(list: &str) -> impl Iterator<Item = &str> {
+    list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+fn build(root: &Path, what: &str, packages: &[&str], suites: &[&str], finish: &str) -> Result<()> {
+    let hash = Inputs::new("root 1").text(&packages.join(" ")).text(&suites.join(" ")).text(finish).finish();
+    let stamp = Stamp::new(root, hash);
+    if stamp.is_current() {
+        return Ok(());
+    }
+    let log = paths::log(&format!("root-{}", root.file_name().unwrap_or_default().to_string_lossy()))?;
+    let work = with_ending(root, ".new");
+    ui::step_with_log(&format!("building {what}"), Some(&log), || {
+        let mirror = apt::mirror(suites)?;
+        paths::remove(&work)?;
+        let mut command = Command::new("mmdebstrap");
+        command.args(["--mode=root", "--variant=minbase", "--format=directory", "--skip=cleanup/apt"]);
+        command.arg(format!("--keyring={}", apt::keyring()));
+        for option in apt::options()? {
+            command.arg(format!("--aptopt={option}"));
+        }
+        for skipped in ["man", "doc", "locale", "info"] {
+            command.arg(format!("--dpkgopt=path-exclude=/usr/share/{skipped}/*"));
+        }
+        command.arg("--dpkgopt=force-unsafe-io");
+        if !packages.is_empty() {
+            command.arg(format!("--include={}", packages.join(",")));
+        }
+        command.arg(SUITE).arg(&work);
+        for suite in suites {
+            command.args([mirror.line("deb", suite), mirror.line("deb-src", suite)]);
+        }
+        proc::run_logged("mmdebstrap", command, &log, LONG)?;
+        let log =
+            paths::log(&format!("root-{}-finish", root.file_name().unwrap_or_default().to_string_lossy()))?;
+        let resolver = work.join("etc/resolv.conf");
+        paths::remove(&resolver)?;
+        fs::copy("/etc/resolv.conf", &resolver).context("cannot copy /etc/resolv.conf")?;
+        let command = proc::in_root(&work, &[], &format!("apt-get update\n{finish}"));
+        proc::run_logged("finishing the root", command, &log, LONG)?;
+        stamp.clear()?;
+        replace(root, &work)?;
+        stamp.set()
+    })
+}
+
+/// Puts `new` in the place of `old`.
+fn replace(old: &Path, new: &Path) -> Result<()> {
+    let gone = with_ending(old, ".old");
+    paths::remove(&gone)?;
+    if old.exists() {
+        fs::rename(old, &gone)?;
+    }
+    fs::rename(new, old).with_context(|| format!("cannot make {}", old.display()))?;
+    paths::remove(&gone)
+}
+
+/// The path with an ending added to its last part.
+pub fn with_ending(path: &Path, ending: impl AsRef<OsStr>) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}

@@ -1,0 +1,104 @@
+//! What the person at the terminal sees: one line per step, and signs of life while a step takes long.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// Steps shorter than this are reported only when they end.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Runs a step: says that it runs once it takes longer than two seconds, and how long it took.
+pub fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    step_with_log(what, None, work)
+}
+
+/// [`step`], showing the last line of the log file while the step runs.
+pub fn step_with_log<T>(what: &str, log: Option<&Path>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let start = Instant::now();
+    let result = unless_quick(what, log, work);
+    let seconds = start.elapsed().as_secs_f64();
+    match &result {
+        Ok(_) => say(&format!("  ok {seconds:7.1} s  {what}")),
+        Err(_) => say(&format!("FAIL {seconds:7.1} s  {what}")),
+    }
+    result
+}
+
+/// Shows signs of life while the work takes long, and nothing else.
+pub fn unless_quick<T>(what: &str, log: Option<&Path>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let ticker = Ticker::start(what.to_owned(), log.map(Path::to_owned));
+    let result = work();
+    ticker.stop();
+    result
+}
+
+/// Prints a line of progress. It goes to standard error: standard output belongs to what was asked for.
+pub fn say(line: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
+    // Nobody left to read it is no reason to stop.
+    let _ = writeln!(stderr, "{clear}{line}");
+}
+
+struct Ticker {
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Ticker {
+    fn start(what: String, log: Option<PathBuf>) -> Self {
+        let (stop, stopped) = channel();
+        let terminal = std::io::stderr().is_terminal();
+        let thread = thread::spawn(move || {
+            let start = Instant::now();
+            let mut pause = QUIET;
+            // Ends on the message and on the sender's death alike.
+            while stopped.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                let elapsed = start.elapsed().as_secs();
+                if terminal {
+                    let last = log.as_deref().map(last_line).unwrap_or_default();
+                    let line: String =
+                        format!("  .. {elapsed:5} s    {what}  {last}").chars().take(110).collect();
+                    let mut stderr = std::io::stderr().lock();
+                    let _ = write!(stderr, "\r\x1b[K{line}");
+                    let _ = stderr.flush();
+                    pause = Duration::from_secs(1);
+                } else {
+                    say(&format!("  .. {elapsed:5} s    {what}"));
+                    pause = if elapsed < 10 { Duration::from_secs(8) } else { Duration::from_secs(20) };
+                }
+            }
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) {
+        let _ = self.stop.send(());
+        let _ = self.thread.join();
+    }
+}
+
+/// The last lines of a log file, for error messages; empty if there is none.
+pub fn tail(path: &Path, lines: usize) -> String {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+fn last_line(path: &Path) -> String {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut end = String::new();
+    if let Ok(mut file) = std::fs::File::open(path) {
+        let length = file.metadata().map_or(0, |meta| meta.len());
+        let _ = file.seek(SeekFrom::Start(length.saturating_sub(400)));
+        let mut bytes = Vec::new();
+        let _ = file.read_to_end(&mut bytes);
+        end = String::from_utf8_lossy(&bytes).lines().last().unwrap_or_default().to_owned();
+    }
+    end.chars().filter(|c| !c.is_control()).collect()
+}

@@ -1,0 +1,349 @@
+//! The supervisor's end of the link to a VM's agent: starts jobs and collects what they write.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use vrdma_vm_agent::{ANSWER, ANSWER_LEN, Frame, HEADER_LEN, Kind, MAX_PAYLOAD, NOT_STARTED, greeting};
+
+/// The link to one VM.
+pub struct Control {
+    writer: Mutex<UnixStream>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the last greeting said; an answer to another one is stale.
+    nonce: u64,
+    /// The boot that answered the last greeting. `None` while hunting for an answer.
+    boot: Option<String>,
+    /// QEMU is gone.
+    closed: bool,
+    jobs: HashMap<u32, Sender<Event>>,
+    last_job: u32,
+}
+
+enum Event {
+    Stdout(Vec<u8>),
+    Stderr(Vec<u8>),
+    Exit(Exit),
+}
+
+/// How a command in a VM ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this status.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It could not be started.
+    NotStarted,
+}
+
+/// What a command in a VM wrote, and how it ended.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// How it ended.
+    pub exit: Exit,
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Output {
+    /// Standard output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Whether it ended with status 0.
+    pub fn success(&self) -> bool {
+        self.exit == Exit::Code(0)
+    }
+}
+
+impl Control {
+    /// Connects to the socket of the VM's agent port.
+    pub fn connect(socket: &Path) -> Result<Arc<Self>> {
+        let stream =
+            UnixStream::connect(socket).with_context(|| format!("cannot connect to {}", socket.display()))?;
+        stream.set_write_timeout(Some(Duration::from_secs(10)))?;
+        let reader = stream.try_clone()?;
+        let control =
+            Arc::new(Self { writer: Mutex::new(stream), state: Mutex::default(), changed: Condvar::new() });
+        let ours = Arc::clone(&control);
+        thread::spawn(move || ours.read(reader));
+        Ok(control)
+    }
+
+    /// Finds the agent, of another boot than `not` if given. All jobs are lost.
+    pub fn greet(&self, not: Option<&str>, timeout: Duration) -> Result<String> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let nonce = {
+                let mut state = self.state();
+                state.jobs.clear();
+                state.boot = None;
+                state.nonce = state.nonce.wrapping_add(1).max(u64::from(std::process::id()) << 32);
+                state.nonce
+            };
+            self.send(&greeting(nonce))?;
+            let (state, _) = self
+                .changed
+                .wait_timeout_while(self.state(), Duration::from_millis(50), |state| {
+                    state.boot.is_none() && !state.closed
+                })
+                .unwrap_or_else(PoisonError::into_inner);
+            match &state.boot {
+                Some(boot) if Some(boot.as_str()) != not => return Ok(boot.clone()),
+                _ if state.closed => bail!("QEMU ended"),
+                _ if Instant::now() > deadline => bail!("no word from the VM's agent for {timeout:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    /// Starts a job: a command line for the shell.
+    pub fn run(self: &Arc<Self>, command: &str) -> Result<Job> {
+        anyhow::ensure!(command.len() <= MAX_PAYLOAD, "command line too long");
+        let (sender, events) = channel();
+        let id = {
+            let mut state = self.state();
+            anyhow::ensure!(!state.closed, "QEMU ended");
+            anyhow::ensure!(state.boot.is_some(), "the VM has not booted");
+            state.last_job += 1;
+            let id = state.last_job;
+            state.jobs.insert(id, sender);
+            id
+        };
+        self.send_frame(Kind::Run, id, command.as_bytes())?;
+        let output = Output { exit: Exit::NotStarted, stdout: Vec::new(), stderr: Vec::new() };
+        Ok(Job {
+            control: Arc::clone(self),
+            id,
+            command: command.to_owned(),
+            events,
+            output,
+            ended: false,
+            echo: None,
+        })
+    }
+
+    fn send_frame(&self, kind: Kind, job: u32, payload: &[u8]) -> Result<()> {
+        self.send(&Frame { kind, job, payload: payload.to_vec() }.to_bytes())
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<()> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.write_all(bytes).context("cannot write to the VM's agent")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reader thread: takes the stream apart until QEMU closes it.
+    fn read(&self, mut stream: UnixStream) {
+        let mut buffer = Vec::new();
+        let mut chunk = vec![0; MAX_PAYLOAD];
+        while let Ok(length @ 1..) = stream.read(&mut chunk) {
+            buffer.extend_from_slice(&chunk[..length]);
+            let mut used = 0;
+            while let Some(length) = self.take_one(&buffer[used..]) {
+                used += length;
+            }
+            buffer.drain(..used);
+        }
+        let mut state = self.state();
+        state.closed = true;
+        state.jobs.clear();
+        self.changed.notify_all();
+    }
+
+    /// Handles what the bytes begin with and says how long it is; `None` if more is needed.
+    fn take_one(&self, bytes: &[u8]) -> Option<usize> {
+        let mut state = self.state();
+        if bytes.len() >= ANSWER.len() && bytes.starts_with(&ANSWER) {
+            let answer = bytes.get(..ANSWER_LEN)?;
+            let nonce = answer[16..24].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            if nonce == state.nonce && state.boot.is_none() {
+                state.boot = Some(String::from_utf8_lossy(&answer[24..]).trim().to_owned());
+                self.changed.notify_all();
+            }
+            return Some(ANSWER_LEN);
+        }
+        if bytes.len() < HEADER_LEN {
+            return None;
+        }
+        if state.boot.is_none() {
+            return Some(1);
+        }
+        match Frame::read(&mut &bytes[..]) {
+            Ok(frame) => {
+                let length = HEADER_LEN + frame.payload.len();
+                deliver(&mut state, frame);
+                Some(length)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => None,
+            // The rest of a frame that a reset cut off.
+            Err(_) => Some(1),
+        }
+    }
+}
+
+/// Hands a frame to its job. One that nobody waits for any more is dropped.
+fn deliver(state: &mut State, frame: Frame) {
+    let Some(job) = state.jobs.get(&frame.job) else { return };
+    let event = match frame.kind {
+        Kind::Stdout => Event::Stdout(frame.payload),
+        Kind::Stderr => Event::Stderr(frame.payload),
+        Kind::Exit => {
+            let value = frame.payload.first_chunk().map_or(NOT_STARTED, |bytes| i32::from_le_bytes(*bytes));
+            Event::Exit(match value {
+                NOT_STARTED => Exit::NotStarted,
+                256.. => Exit::Signal(value - 256),
+                _ => Exit::Code(value),
+            })
+        }
+        Kind::Run | Kind::Stdin | Kind::Signal => return,
+    };
+    let last = matches!(event, Event::Exit(_));
+    let _ = job.send(event);
+    if last {
+        state.jobs.remove(&frame.job);
+    }
+}
+
+/// A command that runs in a VM. Dropping it kills it.
+pub struct Job {
+    control: Arc<Control>,
+    id: u32,
+    command: String,
+    events: Receiver<Event>,
+    output: Output,
+    ended: bool,
+    echo: Option<String>,
+}
+
+impl Job {
+    /// Prints what the job writes as it comes, each line with this before it.
+    pub fn echo(&mut self, prefix: &str) {
+        self.echo = Some(prefix.to_owned());
+    }
+
+    /// Waits for the end. On time-out the job is killed, and the error tells what it wrote.
+    pub fn wait(mut self, timeout: Duration) -> Result<Output> {
+        let ended = self.pump(timeout, |_| false)?;
+        if !ended {
+            let error = self.error(&format!("still runs after {timeout:?}"));
+            self.signal(9)?;
+            return Err(error);
+        }
+        let output = std::mem::replace(
+            &mut self.output,
+            Output { exit: Exit::NotStarted, stdout: Vec::new(), stderr: Vec::new() },
+        );
+        Ok(output)
+    }
+
+    /// Waits until the job's output (either stream) contains `text`.
+    pub fn wait_for(&mut self, text: &str, timeout: Duration) -> Result<()> {
+        let has = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(text);
+        let seen = |output: &Output| has(&output.stdout) || has(&output.stderr);
+        if !seen(&self.output) {
+            self.pump(timeout, seen)?;
+        }
+        if seen(&self.output) { Ok(()) } else { Err(self.error(&format!("did not say {text:?}"))) }
+    }
+
+    /// Whether the job has ended, without waiting.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        self.pump(Duration::ZERO, |_| false)
+    }
+
+    /// What the job has written so far (up to the last wait).
+    pub fn so_far(&self) -> &Output {
+        &self.output
+    }
+
+    /// Writes to the job's standard input.
+    pub fn write(&self, bytes: &[u8]) -> Result<()> {
+        bytes.chunks(MAX_PAYLOAD).try_for_each(|part| self.control.send_frame(Kind::Stdin, self.id, part))
+    }
+
+    /// Closes the job's standard input.
+    pub fn close_stdin(&self) -> Result<()> {
+        self.control.send_frame(Kind::Stdin, self.id, &[])
+    }
+
+    /// Sends a signal, by number, to the job's process group.
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        self.control.send_frame(Kind::Signal, self.id, &signal.to_le_bytes())
+    }
+
+    /// Takes events until the job ends (true), `enough` says so, or time is up.
+    fn pump(&mut self, timeout: Duration, enough: impl Fn(&Output) -> bool) -> Result<bool> {
+        let deadline = Instant::now() + timeout;
+        while !self.ended {
+            match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Event::Stdout(bytes)) => {
+                    self.show(&bytes);
+                    self.output.stdout.extend(bytes);
+                }
+                Ok(Event::Stderr(bytes)) => {
+                    self.show(&bytes);
+                    self.output.stderr.extend(bytes);
+                }
+                Ok(Event::Exit(exit)) => {
+                    self.output.exit = exit;
+                    self.ended = true;
+                }
+                Err(RecvTimeoutError::Timeout) => return Ok(false),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.ended = true;
+                    return Err(self.error("was lost: its VM was reset or has ended"));
+                }
+            }
+            if enough(&self.output) {
+                break;
+            }
+        }
+        Ok(self.ended)
+    }
+
+    fn show(&self, bytes: &[u8]) {
+        let Some(prefix) = &self.echo else { return };
+        let mut stdout = std::io::stdout().lock();
+        for line in String::from_utf8_lossy(bytes).split_inclusive('\n') {
+            // Nobody left to read it is no reason to stop.
+            let _ = write!(stdout, "{prefix}{line}");
+        }
+        let _ = stdout.flush();
+    }
+
+    fn error(&self, what: &str) -> anyhow::Error {
+        let mut said = String::from_utf8_lossy(&self.output.stdout).into_owned();
+        said.push_str(&String::from_utf8_lossy(&self.output.stderr));
+        let lines: Vec<&str> = said.lines().collect();
+        let last = lines[lines.len().saturating_sub(20)..].join("\n");
+        anyhow!("`{}` {what}\n{}", self.command, crate::proc::indent(&last))
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if !self.ended {
+            // An error means that the VM is gone, and the job with it.
+            let _ = self.signal(9);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! QEMU's command line for a test VM.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use vrdma_vm_agent::PORT;
+
+use crate::accel::Accel;
+use crate::image::Image;
+use crate::paths;
+
+/// Our device in a VM, as QEMU's generic vhost-user device sees it.
+#[derive(Clone, Debug)]
+pub struct RdmaDevice {
+    /// The backend's socket for this guest.
+    pub socket: PathBuf,
+    /// Virtio device id; QEMU refuses 42 (its table has no name for it), so the driver also takes 38 with our magic.
+    pub virtio_id: u32,
+    /// Number of virtqueues.
+    pub num_vqs: u32,
+    /// Entries of each.
+    pub vq_size: u32,
+    /// Size of the config space in bytes.
+    pub config_size: u32,
+}
+
+impl RdmaDevice {
+    /// The device with the project's usual numbers.
+    pub fn new(socket: PathBuf) -> Self {
+        Self { socket, virtio_id: 38, num_vqs: 64, vq_size: 256, config_size: 256 }
+    }
+}
+
+/// How a VM's Ethernet device is attached.
+#[derive(Clone, Debug)]
+pub enum Net {
+    /// Listens on the socket for the other VM.
+    Listen(PathBuf),
+    /// Connects to the other VM's socket, again and again.
+    Connect(PathBuf),
+}
+
+/// One VM.
+#[derive(Clone, Debug)]
+pub struct VmConfig {
+    /// Its name, which is also its host name.
+    pub name: String,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Memory in MiB, shared with the backend.
+    pub memory: u32,
+    /// MAC address of the virtio-net device (and of the RDMA function).
+    pub mac: String,
+    /// IPv4 address with prefix length.
+    pub ip: String,
+    /// The Ethernet link.
+    pub net: Option<Net>,
+    /// Our device.
+    pub rdma: Option<RdmaDevice>,
+    /// Directory that the guest sees as `/share`.
+    pub share: PathBuf,
+    /// More words for the kernel's command line.
+    pub kernel_words: String,
+    /// More arguments for QEMU.
+    pub extra: Vec<String>,
+}
+
+/// Where a VM's sockets and logs are.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The agent's port.
+    pub agent: PathBuf,
+    /// The serial port with a shell.
+    pub shell: PathBuf,
+    /// What the kernel says.
+    pub console: PathBuf,
+    /// What QEMU says.
+    pub qemu: PathBuf,
+}
+
+/// Words that make the kernel start faster and keep it from doing what a test VM does not need.
+const KERNEL_WORDS: &str = "console=ttyS0 quiet loglevel=5 mitigations=off lsm=capability audit=0 ima_appraise=off \
+    nowatchdog no_timer_check tsc=reliable cryptomgr.notests random.trust_cpu=on 8250.nr_uarts=2";
+
+/// QEMU itself, started through its root's own loader, so that no chroot (and no mount) is needed.
+pub fn program() -> Command {
+    let root = paths::qemu_root();
+    let mut command = Command::new(root.join("usr/lib64/ld-linux-x86-64.so.2"));
+    command.arg("--library-path").arg(root.join("usr/lib/x86_64-linux-gnu"));
+    command.arg(root.join("usr/bin/qemu-system-x86_64"));
+    command.env("QEMU_MODULE_DIR", root.join("usr/lib/x86_64-linux-gnu/qemu"));
+    for firmware in ["usr/share/qemu", "usr/share/seabios"] {
+        command.arg("-L").arg(root.join(firmware));
+    }
+    command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
+    command
+}
+
+/// Arguments that every VM shares: accelerator, kernel and root file system.
+pub fn machine(command: &mut Command, image: &Image, accel: Accel, cpus: u32, memory: u32) {
+    match accel {
+        Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
+        Accel::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+    };
+    command.args([
+        "-machine",
+        "q35,memory-backend=mem",
+        "-m",
+        &memory.to_string(),
+        "-smp",
+        &cpus.to_string(),
+    ]);
+    command.args(["-object", &format!("memory-backend-memfd,id=mem,size={memory}M,share=on")]);
+    command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initramfs);
+    let file = image.root.display();
+    command.args(["-drive", &format!("if=none,id=root,file={file},format=raw,readonly=on,file.locking=off")]);
+    command.args(["-device", "virtio-blk-pci,drive=root"]);
+}
+
+/// The whole command line of a VM.
+pub fn command(config: &VmConfig, image: &Image, accel: Accel, places: &Places) -> Command {
+    let mut command = program();
+    machine(&mut command, image, accel, config.cpus, config.memory);
+    command.args(["-name", &format!("{},debug-threads=on", config.name)]);
+    let socket = |id: &str, path: &Path| format!("socket,id={id},path={},server=on,wait=off", path.display());
+    command.args(["-chardev", &format!("file,id=console,path={},append=on", places.console.display())]);
+    command.args(["-serial", "chardev:console"]);
+    command.args(["-chardev", &socket("shell", &places.shell), "-serial", "chardev:shell"]);
+    command.args(["-chardev", &socket("agent", &places.agent), "-device", "virtio-serial-pci"]);
+    command.args(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
+    let share = config.share.display();
+    command.args([
+        "-virtfs",
+        &format!("local,path={share},mount_tag=share,security_model=none,multidevs=remap"),
+    ]);
+    if let Some(net) = &config.net {
+        let link = match net {
+            Net::Listen(path) => format!("server=on,addr.type=unix,addr.path={}", path.display()),
+            Net::Connect(path) => {
+                format!("server=off,addr.type=unix,addr.path={},reconnect-ms=200", path.display())
+            }
+        };
+        command.args(["-netdev", &format!("stream,id=net,{link}")]);
+        command.args(["-device", &format!("virtio-net-pci,netdev=net,mac={},romfile=", config.mac)]);
+    }
+    if let Some(rdma) = &config.rdma {
+        command.args(["-chardev", &format!("socket,id=rdma,path={}", rdma.socket.display())]);
+        command.args([
+            "-device",
+            &format!(
+                "vhost-user-test-device-pci,chardev=rdma,virtio-id={},num_vqs={},vq_size={},config_size={},\
+                 page-per-vq=on",
+                rdma.virtio_id, rdma.num_vqs, rdma.vq_size, rdma.config_size
+            ),
+        ]);
+    }
+    let VmConfig { name, ip, mac, kernel_words, .. } = config;
+    let words = format!("{KERNEL_WORDS} vrdma.name={name} vrdma.ip={ip} vrdma.mac={mac} {kernel_words}");
+    command.args(["-append", words.trim_end()]);
+    command.args(&config.extra);
+    command
+}
