@@ -18,7 +18,7 @@
 //! ```
 //! use vrdma_verbs::{Data, Request, Sge, Tag, Unit, WrRing};
 //!
-//! let sends = WrRing::new(vec![Default::default(); 4].into_boxed_slice(), 4).unwrap();
+//! let sends = WrRing::new([const { core::sync::atomic::AtomicU64::new(0) }; 4], 4).unwrap();
 //! let wqe_id = sends.next().expect("fewer than 4 are outstanding");
 //! let element = [Sge { addr: 0x1000, length: 64, lkey: 7 }];
 //! let request = Request::send(Tag { qpn: 5, wqe_id }, Data::Sges(&element)).signaled(true);
@@ -35,6 +35,11 @@
 
 #[cfg(test)]
 extern crate std;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod stress;
 
 pub mod channel;
 pub mod cq;

@@ -1,1 +1,202 @@
-//! To come.
+use std::vec::Vec;
+use std::{format, vec};
+
+use proptest::prelude::*;
+use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
+
+use super::*;
+
+const TAG: Tag = Tag { qpn: 0x0012_3456, wqe_id: 0x89ab_cdef };
+const REMOTE: Remote = Remote { addr: 0x1122_3344_5566_7788, rkey: 0x99aa_bbcc };
+
+/// The bytes of a request.
+fn bytes(request: &Request<'_>) -> Vec<u8> {
+    let mut units = [Unit([u64::MAX; 8]); 8];
+    let count = request.encode(&mut units).unwrap();
+    assert!(units[count..].iter().all(|unit| *unit == Unit([u64::MAX; 8])), "wrote beyond its units");
+    words(&units[..count])
+}
+
+fn words(units: &[Unit]) -> Vec<u8> {
+    units.iter().flat_map(|unit| unit.0).flat_map(u64::to_ne_bytes).collect()
+}
+
+fn header(bytes: &[u8]) -> WqeHeader {
+    WqeHeader::read_from_prefix(bytes).unwrap().0
+}
+
+fn sges(count: usize) -> Vec<Sge> {
+    (0..count as u32)
+        .map(|i| Sge { addr: 0x1000 + u64::from(i), length: 0x200 + i, lkey: 0x3000 + i })
+        .collect()
+}
+
+#[test]
+fn write_with_two_elements_has_the_bytes_of_the_abi() {
+    let list = sges(2);
+    let request = Request::write_imm(TAG, REMOTE, [1, 2, 3, 4], Data::Sges(&list)).signaled(true).fence(true);
+    let expected: Vec<u8> = [
+        &[1, 1, 5, 0][..],
+        &[0x56, 0x34, 0x12, 0],
+        &[0xef, 0xcd, 0xab, 0x89],
+        &[2, 0, 0, 0],
+        &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11],
+        &[0xcc, 0xbb, 0xaa, 0x99],
+        &[1, 2, 3, 4],
+        &[0, 0x10, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0x30, 0, 0],
+        &[1, 0x10, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 1, 0x30, 0, 0],
+    ]
+    .concat();
+    assert_eq!(bytes(&request), expected);
+}
+
+#[test]
+fn ud_send_names_address_handle_peer_and_key() {
+    let to = UdTarget { ah: 0x0101_0202, qpn: 0x0303_0404, qkey: 0x0505_0606 };
+    let bytes = bytes(&Request::ud_send_imm(TAG, to, [9, 8, 7, 6], Data::EMPTY).solicited(true));
+    let body = UdBody::read_from_prefix(&bytes[16..]).unwrap().0;
+    assert_eq!(header(&bytes).opcode, WrOpcode::SEND_WITH_IMM.0);
+    assert_eq!(header(&bytes).flags.get(), flags::SOLICITED);
+    assert_eq!((body.ah.get(), body.remote_qpn.get(), body.qkey.get()), (to.ah, to.qpn, to.qkey));
+    assert_eq!(body.imm.as_bytes(), &[9, 8, 7, 6]);
+    assert_eq!(bytes.len(), 64);
+}
+
+#[test]
+fn atomics_have_their_operands_and_then_their_element() {
+    let result = Sge { addr: 0xa1, length: 8, lkey: 0xa2 };
+    let swap = bytes(&Request::compare_swap(TAG, REMOTE, 0xb1, 0xb2, &result));
+    assert_eq!((swap[0], swap[1], swap[12]), (WrOpcode::ATOMIC_CMP_AND_SWP.0, 1, 1));
+    let operands = AtomicOperands::read_from_prefix(&swap[32..]).unwrap().0;
+    assert_eq!((operands.compare_add.get(), operands.swap.get()), (0xb1, 0xb2));
+    let sge = vrdma_abi::wqe::Sge::read_from_prefix(&swap[48..]).unwrap().0;
+    assert_eq!((sge.addr.get(), sge.length.get(), sge.lkey.get()), (0xa1, 8, 0xa2));
+    let add = bytes(&Request::fetch_add(TAG, REMOTE, 0xb3, &result));
+    assert_eq!(add[0], WrOpcode::ATOMIC_FETCH_AND_ADD.0);
+    assert_eq!(u64::from_le_bytes(add[32..40].try_into().unwrap()), 0xb3);
+}
+
+#[test]
+fn opcode_of_each_kind() {
+    let list = sges(1);
+    let data = Data::Sges(&list);
+    let to = UdTarget { ah: 0, qpn: 0, qkey: 0 };
+    for (request, opcode) in [
+        (Request::send(TAG, data), WrOpcode::SEND),
+        (Request::send_imm(TAG, [0; 4], data), WrOpcode::SEND_WITH_IMM),
+        (Request::write(TAG, REMOTE, data), WrOpcode::RDMA_WRITE),
+        (Request::write_imm(TAG, REMOTE, [0; 4], data), WrOpcode::RDMA_WRITE_WITH_IMM),
+        (Request::read(TAG, REMOTE, &list), WrOpcode::RDMA_READ),
+        (Request::ud_send(TAG, to, data), WrOpcode::SEND),
+        (Request::recv(TAG, &list), WrOpcode::RECV),
+    ] {
+        let header = header(&bytes(&request));
+        assert_eq!((header.opcode, header.sge_count, header.units), (opcode.0, 1, 1));
+        assert_eq!((header.object.get(), header.wqe_id.get()), (TAG.qpn, TAG.wqe_id));
+    }
+}
+
+#[test]
+fn flags_can_be_set_and_cleared() {
+    let request = Request::send(TAG, Data::EMPTY).signaled(true).fence(true).signaled(false);
+    assert_eq!(header(&bytes(&request)).flags.get(), flags::FENCE);
+}
+
+#[test]
+fn units_are_the_least_that_hold_the_request() {
+    for (elements, units) in [(0, 1), (2, 1), (3, 2), (6, 2), (7, 3), (30, 8)] {
+        assert_eq!(Request::recv(TAG, &sges(elements)).units(), Ok(units), "{elements} elements");
+    }
+    for (len, units) in [(0, 1), (1, 1), (32, 1), (33, 2), (96, 2), (97, 3), (480, 8)] {
+        assert_eq!(Request::send(TAG, Data::Inline(&vec![0; len])).units(), Ok(units), "{len} bytes");
+    }
+    assert_eq!(Request::recv(TAG, &sges(31)).units(), Err(WqeError::TooManyElements));
+    assert_eq!(Request::send(TAG, Data::Inline(&[0; 481])).units(), Err(WqeError::InlineTooLong));
+}
+
+#[test]
+fn a_gather_of_many_gigabytes_is_too_long_and_not_read() {
+    let list = [Sge { addr: 1, length: u32::MAX, lkey: 0 }; 16];
+    // SAFETY: not read, as it is refused.
+    let gather = unsafe { Gather::new(&list) };
+    assert!(!gather.is_empty());
+    assert_eq!(Request::send(TAG, Data::Gather(gather)).units(), Err(WqeError::InlineTooLong));
+}
+
+#[test]
+fn an_empty_inline_payload_is_an_empty_message() {
+    // SAFETY: an element without length is not read.
+    let gather = unsafe { Gather::new(&[Sge { addr: 0, length: 0, lkey: 0 }]) };
+    for data in [Data::Inline(&[]), Data::Gather(gather), Data::EMPTY] {
+        let header = header(&bytes(&Request::send(TAG, data)));
+        assert_eq!((header.flags.get(), header.inline_len.get(), header.sge_count), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_buffer_too_small_is_left_alone() {
+    let mut units = [Unit([7; 8]); 2];
+    let list = sges(7);
+    assert_eq!(Request::recv(TAG, &list).encode(&mut units), Err(WqeError::TooManyUnits));
+    assert_eq!(units, [Unit([7; 8]); 2]);
+}
+
+#[test]
+fn encoding_leaves_no_old_bytes_behind_the_request() {
+    let bytes = bytes(&Request::send(TAG, Data::Inline(&[0xff; 5])));
+    assert_eq!(&bytes[32..37], &[0xff; 5]);
+    assert!(bytes[37..].iter().all(|byte| *byte == 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 }))]
+
+    /// Inline data arrives whole wherever the ring's end falls into it and however it was cut.
+    #[test]
+    fn inline_data_survives_the_end_of_the_ring(
+        payload in prop::collection::vec(any::<u8>(), 0..=480),
+        cuts in prop::collection::vec(0usize..=480, 0..5),
+        first in 0usize..8,
+        gather: bool,
+    ) {
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(payload.len())).collect();
+        cuts.extend([0, payload.len()]);
+        cuts.sort_unstable();
+        let pieces: Vec<Sge> = cuts
+            .windows(2)
+            .map(|cut| {
+                let piece = &payload[cut[0]..cut[1]];
+                Sge { addr: piece.as_ptr().expose_provenance() as u64, length: piece.len() as u32, lkey: 0 }
+            })
+            .collect();
+        let data = if gather {
+            // SAFETY: the pieces are of `payload`.
+            Data::Gather(unsafe { Gather::new(&pieces) })
+        } else {
+            Data::Inline(&payload)
+        };
+        let request = Request::send(TAG, data);
+        let units = request.units().unwrap();
+        let mut ring = [Unit::default(); 8];
+        // SAFETY: eight units are enough for any request.
+        unsafe { request.write_to(&Span::ring(ring.as_mut_ptr(), first, 8), units) };
+        ring.rotate_left(first);
+        let bytes = words(&ring);
+        prop_assert_eq!(usize::from(header(&bytes).inline_len.get()), payload.len());
+        prop_assert_eq!(&bytes[32..32 + payload.len()], &payload[..], "{}", format!("{cuts:?}"));
+        prop_assert!(bytes[units * 64..].iter().all(|byte| *byte == 0));
+    }
+
+    /// So do elements.
+    #[test]
+    fn elements_survive_the_end_of_the_ring(count in 0usize..=30, first in 0usize..8) {
+        let list = sges(count);
+        let request = Request::recv(TAG, &list);
+        let mut ring = [Unit::default(); 8];
+        // SAFETY: eight units are enough for any request.
+        unsafe { request.write_to(&Span::ring(ring.as_mut_ptr(), first, 8), request.units().unwrap()) };
+        ring.rotate_left(first);
+        prop_assert_eq!(words(&ring[..request.units().unwrap()]), bytes(&request));
+        prop_assert_eq!(header(&words(&ring)).sge_count, count as u8);
+    }
+}
