@@ -24,10 +24,16 @@ pub struct Artefacts {
     pub backend: Option<PathBuf>,
 }
 
-/// Builds everything whose sources exist.
-pub fn build() -> Result<Artefacts> {
+/// Builds everything whose sources exist; without `device` the agent only.
+pub fn build(device: bool) -> Result<Artefacts> {
     let _lock = image::lock()?;
-    Ok(Artefacts { agent: agent()?, module: module()?, provider: provider()?, backend: backend()? })
+    let agent = agent()?;
+    if !device {
+        return Ok(Artefacts { agent, module: None, provider: None, backend: None });
+    }
+    let artefacts = Artefacts { agent, module: module()?, provider: provider()?, backend: backend()? };
+    artefacts.report();
+    Ok(artefacts)
 }
 
 fn out(name: &str) -> Result<PathBuf> {
@@ -161,7 +167,7 @@ fn has(path: &str) -> bool {
 
 impl Artefacts {
     /// Says what there is no source for yet.
-    pub fn report(&self) {
+    fn report(&self) {
         let parts = [
             ("kernel module", "guest-driver/kernel", self.module.is_some()),
             ("provider", "guest-driver/provider", self.provider.is_some()),

@@ -1,14 +1,18 @@
-//! `cargo xtask`: what a person types.
+//! `cargo xtask`: what a person types. The library does the work.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
-use clap::{Parser, Subcommand};
+use anyhow::{Result, bail};
+use clap::{Args, Parser, Subcommand};
+use xtask::programs::Device;
+use xtask::suite::{self, Selection};
 use xtask::vm::{Exit, Pair, PairConfig};
-use xtask::{image, proc, ui};
+use xtask::{demo, image, proc, shell, ui};
 
+/// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Builds, demonstrates and tests vrdma.")]
+#[command(name = "cargo xtask")]
 struct Arguments {
     #[command(subcommand)]
     command: Sub,
@@ -16,57 +20,144 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Sub {
+    /// Two VMs on one backend: stock verbs programs of one write into the memory of the other.
+    Demo {
+        /// Over the kernel's own rdma_rxe instead of our device: for comparison.
+        #[arg(long)]
+        rxe: bool,
+    },
+    /// Every check and test; the last line of the output is `N passed, N failed`.
+    Test(TestArguments),
+    /// What continuous integration runs: the same as `test`.
+    Ci(TestArguments),
+    /// Two VMs with a shell each, or a command in them.
+    Vm(VmArguments),
     /// Build the roots and the VMs' image (cached by content).
     Image,
-    /// Two VMs: a shell in VM a, or run a command.
-    Vm {
-        #[command(subcommand)]
-        action: Option<VmAction>,
-        /// Leave the backend and our device out.
-        #[arg(long, global = true)]
-        no_rdma: bool,
-    },
+}
+
+#[derive(Args)]
+struct TestArguments {
+    /// Without the tests in VMs.
+    #[arg(long)]
+    no_vm: bool,
+    /// VMs without the backend and our device; what needs them is skipped.
+    #[arg(long)]
+    no_rdma: bool,
+    /// Only steps and VM tests with this in their name (may be repeated); `vm-` is all VM tests.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+}
+
+#[derive(Args)]
+struct VmArguments {
+    #[command(subcommand)]
+    action: Option<VmAction>,
+    /// Leave the backend and our device out.
+    #[arg(long, global = true)]
+    no_rdma: bool,
+    /// Virtual CPUs of each VM.
+    #[arg(long, global = true, default_value_t = 1)]
+    cpus: u32,
+    /// Memory of each VM in MiB.
+    #[arg(long, global = true, default_value_t = 1024)]
+    memory: u32,
+    /// More words for the guests' kernel command line; `vrdma.noload` keeps our module from being loaded.
+    #[arg(long, global = true, default_value = "")]
+    kernel_words: String,
 }
 
 #[derive(Subcommand)]
 enum VmAction {
-    /// Run a command line in both VMs, or in one.
+    /// Boot the pair, run a command line in both VMs or in one, end.
     Run {
-        /// Only in this VM.
+        /// Only in this VM, a or b.
         #[arg(long)]
         on: Option<String>,
         /// Seconds after which the command is killed.
-        #[arg(long, default_value_t = 300)]
+        #[arg(long, default_value_t = 600)]
         timeout: u64,
-        /// The command line.
+        /// The command line, for the VM's shell.
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// Join the terminal to a VM, a or b, that another `cargo xtask vm` runs.
+    Attach {
+        /// Which VM.
+        name: String,
+    },
 }
 
-fn main() -> Result<()> {
-    proc::catch_signals()?;
-    match Arguments::parse().command {
-        Sub::Image => image::ensure().map(|_| ()),
-        Sub::Vm { action: Some(VmAction::Run { on, timeout, command }), no_rdma } => {
-            let pair = Pair::boot(&PairConfig { rdma: !no_rdma, ..PairConfig::default() })?;
-            let line = command.join(" ");
-            let names: Vec<&str> = on.as_deref().map_or(vec!["a", "b"], |name| vec![name]);
-            let mut failed = false;
-            let mut jobs = Vec::new();
-            for vm in [&pair.a, &pair.b].into_iter().filter(|vm| names.contains(&vm.name())) {
-                let mut job = vm.spawn(&line)?;
-                job.echo(&if names.len() > 1 { format!("{}: ", vm.name()) } else { String::new() });
-                jobs.push(job);
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = proc::catch_signals().and_then(|()| run(arguments));
+    // On the way out of `run` everything was dropped, that is: ended and removed.
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !error.is::<suite::Failed>() {
+                ui::say(&format!("error: {error:#}"));
             }
-            for job in jobs {
-                failed |= job.wait(Duration::from_secs(timeout))?.exit != Exit::Code(0);
-            }
-            if failed { anyhow::bail!("the command failed") } else { Ok(()) }
-        }
-        Sub::Vm { action: None, .. } => {
-            ui::say("not yet");
-            Ok(())
+            ExitCode::FAILURE
         }
     }
+}
+
+fn run(arguments: Arguments) -> Result<()> {
+    match arguments.command {
+        Sub::Demo { rxe } => demo::run(if rxe { Device::Rxe } else { Device::Vrdma }),
+        Sub::Test(TestArguments { no_vm, no_rdma, only })
+        | Sub::Ci(TestArguments { no_vm, no_rdma, only }) => suite::run(Selection { no_vm, no_rdma, only }),
+        Sub::Vm(arguments) => vm(arguments),
+        Sub::Image => image::ensure().map(|image| ui::say(&format!("image: {}", image.root.display()))),
+    }
+}
+
+fn vm(arguments: VmArguments) -> Result<()> {
+    let VmArguments { action, no_rdma, cpus, memory, kernel_words } = arguments;
+    let config = PairConfig { rdma: !no_rdma, cpus, memory, kernel_words, ..PairConfig::default() };
+    match action {
+        Some(VmAction::Attach { name }) => shell::attach(&shell::find(&name)?),
+        Some(VmAction::Run { on, timeout, command }) => {
+            let mut pair = Pair::boot(&config)?;
+            run_in(&mut pair, on.as_deref(), &command.join(" "), Duration::from_secs(timeout))
+        }
+        None => {
+            let pair = Pair::boot(&config)?;
+            for vm in [&pair.a, &pair.b] {
+                ui::say(&format!("VM {}: serial port at {}", vm.name(), vm.places().shell.display()));
+            }
+            ui::say(&format!("/share in the VMs is {}", pair.share().display()));
+            ui::say("this terminal is VM a's; for VM b type in another one: cargo xtask vm attach b");
+            shell::attach(&pair.a.places().shell)
+        }
+    }
+}
+
+fn run_in(pair: &mut Pair, on: Option<&str>, line: &str, timeout: Duration) -> Result<()> {
+    if let Some(name) = on {
+        pair.vm(name)?;
+    }
+    let mut jobs = Vec::new();
+    for vm in [&pair.a, &pair.b].into_iter().filter(|vm| on.is_none_or(|name| name == vm.name())) {
+        let mut job = vm.spawn(line)?;
+        job.echo(&if on.is_some() { String::new() } else { format!("{}: ", vm.name()) });
+        jobs.push((vm.name(), job));
+    }
+    // Side by side, so that one VM's output does not wait for the other's.
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let wait = |(name, job): (&str, xtask::vm::Job)| match job.wait(timeout) {
+            Ok(output) if output.exit == Exit::Code(0) => None,
+            Ok(output) => Some(format!("VM {name}: {:?}", output.exit)),
+            Err(error) => Some(format!("VM {name}: {error:#}")),
+        };
+        let name = |(name, job): (&str, xtask::vm::Job)| (name.to_owned(), job);
+        let waiting: Vec<_> = jobs
+            .into_iter()
+            .map(name)
+            .map(|(name, job)| scope.spawn(move || wait((&name, job))))
+            .collect();
+        waiting.into_iter().filter_map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    if failures.is_empty() { Ok(()) } else { bail!("the command failed in {}", failures.join(", ")) }
 }

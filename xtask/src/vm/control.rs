@@ -231,13 +231,38 @@ pub struct Job {
     events: Receiver<Event>,
     output: Output,
     ended: bool,
-    echo: Option<String>,
+    echo: Option<Echo>,
+}
+
+/// Prints whole lines, with a prefix.
+struct Echo {
+    prefix: String,
+    line: Vec<u8>,
+}
+
+impl Echo {
+    fn show(&mut self, bytes: &[u8]) {
+        self.line.extend_from_slice(bytes);
+        let Some(end) = self.line.iter().rposition(|byte| *byte == b'\n') else { return };
+        let rest = self.line.split_off(end + 1);
+        self.print();
+        self.line = rest;
+    }
+
+    fn print(&mut self) {
+        let mut stdout = std::io::stdout().lock();
+        for line in String::from_utf8_lossy(&self.line).lines() {
+            // Nobody left to read it is no reason to stop.
+            let _ = writeln!(stdout, "{}{line}", self.prefix);
+        }
+        self.line.clear();
+    }
 }
 
 impl Job {
     /// Prints what the job writes as it comes, each line with this before it.
     pub fn echo(&mut self, prefix: &str) {
-        self.echo = Some(prefix.to_owned());
+        self.echo = Some(Echo { prefix: prefix.to_owned(), line: Vec::new() });
     }
 
     /// Waits for the end. On time-out the job is killed, and the error tells what it wrote.
@@ -305,6 +330,7 @@ impl Job {
                 }
                 Ok(Event::Exit(exit)) => {
                     self.output.exit = exit;
+                    self.echo.iter_mut().for_each(Echo::print);
                     self.ended = true;
                 }
                 Err(RecvTimeoutError::Timeout) => return Ok(false),
@@ -320,14 +346,10 @@ impl Job {
         Ok(self.ended)
     }
 
-    fn show(&self, bytes: &[u8]) {
-        let Some(prefix) = &self.echo else { return };
-        let mut stdout = std::io::stdout().lock();
-        for line in String::from_utf8_lossy(bytes).split_inclusive('\n') {
-            // Nobody left to read it is no reason to stop.
-            let _ = write!(stdout, "{prefix}{line}");
+    fn show(&mut self, bytes: &[u8]) {
+        if let Some(echo) = &mut self.echo {
+            echo.show(bytes);
         }
-        let _ = stdout.flush();
     }
 
     fn error(&self, what: &str) -> anyhow::Error {

@@ -59,8 +59,7 @@ impl Pair {
     /// Builds what is needed and boots both VMs.
     pub fn boot(config: &PairConfig) -> Result<Self> {
         let image = image::ensure()?;
-        let artefacts = artefacts::build()?;
-        artefacts.report();
+        let artefacts = artefacts::build(config.rdma)?;
         let accel = Accel::choose(&image)?;
         let directory = run_directory()?;
         let sockets = socket_directory()?;

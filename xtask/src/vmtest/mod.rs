@@ -1,1 +1,115 @@
-//! .
+//! Tests that run in a pair of VMs. They share one booted pair; a test that breaks it gets the next one a new pair.
+//!
+//! To add a test, write a function `fn(&mut Pair) -> Result<()>` in a module here and list it in [`all`].
+
+mod basics;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::paths;
+use crate::proc::indent;
+use crate::ui;
+use crate::vm::{Pair, PairConfig};
+
+/// One test.
+pub struct VmTest {
+    /// What `--only` selects it by.
+    pub name: &'static str,
+    /// Whether it needs the backend and our driver.
+    pub needs: Needs,
+    /// The test itself.
+    pub run: fn(&mut Pair) -> Result<()>,
+}
+
+/// What a test cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// VMs.
+    Vms,
+    /// VMs with our device, driver and provider.
+    Rdma,
+}
+
+/// All tests, in the order in which they run.
+pub fn all() -> Vec<VmTest> {
+    let test = |name, needs, run| VmTest { name, needs, run };
+    vec![
+        test("vm-exec", Needs::Vms, basics::exec),
+        test("vm-ping", Needs::Vms, basics::ping),
+        test("vm-rxe", Needs::Vms, basics::rxe),
+        test("vm-devinfo", Needs::Rdma, basics::devinfo),
+        test("vm-programs", Needs::Rdma, basics::stock_programs),
+        test("vm-reset", Needs::Vms, basics::reset),
+        test("vm-kill", Needs::Vms, basics::kill),
+    ]
+}
+
+/// How a test went.
+pub enum Outcome {
+    /// Well.
+    Passed,
+    /// With this error.
+    Failed(String),
+    /// Not run: there is nothing to test yet.
+    Skipped(&'static str),
+}
+
+/// Runs the tests that `wanted` picks in pairs of this kind, reporting each.
+pub fn run(
+    config: &PairConfig,
+    wanted: impl Fn(&str) -> bool,
+    mut report: impl FnMut(&str, Duration, Outcome),
+) {
+    let mut shared: Option<Pair> = None;
+    // A pair that does not come up is not tried again for each test.
+    let mut hopeless = false;
+    for test in all().into_iter().filter(|test| wanted(test.name)) {
+        let log = paths::log(test.name);
+        if hopeless {
+            report(test.name, Duration::ZERO, Outcome::Failed("no pair of VMs: see above".into()));
+            continue;
+        }
+        let pair = match shared.take().map_or_else(|| Pair::boot(config), Ok) {
+            Ok(pair) => shared.insert(pair),
+            Err(error) => {
+                report(test.name, Duration::ZERO, Outcome::Failed(format!("no pair of VMs: {error:#}")));
+                hopeless = true;
+                continue;
+            }
+        };
+        if test.needs == Needs::Rdma && pair.backend().is_err() {
+            report(test.name, Duration::ZERO, Outcome::Skipped("no backend"));
+            continue;
+        }
+        let start = Instant::now();
+        let result = ui::unless_quick(test.name, None, || (test.run)(pair).and_then(|()| still_well(pair)));
+        let outcome = match result {
+            Ok(()) => Outcome::Passed,
+            Err(error) => {
+                let text = format!("{error:#}\n{}", indent(&pair.post_mortem()));
+                if let Ok(log) = &log {
+                    // The text is printed too; a full disk shall not hide it.
+                    let _ = paths::write(log, &text);
+                }
+                Outcome::Failed(text)
+            }
+        };
+        report(test.name, start.elapsed(), outcome);
+        if shared.as_mut().is_some_and(|pair| still_well(pair).is_err()) {
+            shared = None;
+        }
+    }
+}
+
+/// Whether a pair can be used for another test.
+fn still_well(pair: &mut Pair) -> Result<()> {
+    for vm in [&pair.a, &pair.b] {
+        vm.check("true", pair.patience(2)).context("after the test")?;
+    }
+    if let Ok(backend) = pair.backend() {
+        anyhow::ensure!(backend.is_running()?, "the backend died during the test");
+    }
+    Ok(())
+}

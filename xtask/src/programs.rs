@@ -1,0 +1,164 @@
+//! Stock verbs programs run between the two VMs of a pair: a server in VM a, a client in VM b.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::proc::indent;
+use crate::vm::pair::IP;
+use crate::vm::{Job, Pair, Vm};
+
+/// The device that the programs use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// Ours.
+    Vrdma,
+    /// The kernel's rdma_rxe over the VMs' Ethernet link: for comparison, and to try VMs without the backend.
+    Rxe,
+}
+
+impl Device {
+    /// Its name in the VMs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vrdma => "vrdma0",
+            Self::Rxe => "rxe0",
+        }
+    }
+
+    /// Makes the device appear where the kernel does not do so by itself.
+    pub fn prepare(self, pair: &Pair) -> Result<()> {
+        if self == Self::Rxe {
+            let command = "test -d /sys/class/infiniband/rxe0 || { modprobe rdma_rxe && \
+                rdma link add rxe0 type rxe netdev eth0; }";
+            for vm in [&pair.a, &pair.b] {
+                vm.check(command, pair.patience(5))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The index of the GID that is RoCE v2 and this VM's IPv4 address.
+    pub fn gid_index(self, vm: &Vm) -> Result<u32> {
+        // An IPv4 address in a GID: ::ffff:a.b.c.d. Table entries that are empty cannot be read; that is no error.
+        let script = format!(
+            "cd /sys/class/infiniband/{}/ports/1 || exit 1
+             for gid in gids/*; do
+                 read -r address <$gid || continue
+                 case $address in 0000:0000:0000:0000:0000:ffff:*) ;; *) continue ;; esac
+                 read -r kind 2>/dev/null <gid_attrs/types/${{gid#gids/}} || continue
+                 [ \"$kind\" = 'RoCE v2' ] && echo ${{gid#gids/}}
+             done",
+            self.name()
+        );
+        let found = vm.check(&script, Duration::from_secs(30))?;
+        let first = found.lines().next();
+        let index = first
+            .with_context(|| format!("{} of VM {} has no RoCE v2 GID with an IPv4 address", self.name(), vm.name()))?;
+        index.parse().with_context(|| format!("odd GID index {index:?}"))
+    }
+}
+
+/// A program that runs as a server without and as a client with the server's address at the end of its arguments.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Program and arguments, without those that say device, GID and port.
+    pub command: String,
+    /// The option that takes the GID's index.
+    pub gid_option: &'static str,
+    /// Seconds that it may take under KVM.
+    pub seconds: u64,
+}
+
+impl Program {
+    /// One of perftest's programs.
+    pub fn perftest(command: &str) -> Self {
+        // -F: do not mind a CPU clock that cannot be read.
+        Self { command: format!("{command} -F"), gid_option: "-x", seconds: 6 }
+    }
+
+    /// One of libibverbs' `ibv_*_pingpong`.
+    pub fn pingpong(command: &str) -> Self {
+        Self { command: command.to_owned(), gid_option: "-g", seconds: 4 }
+    }
+}
+
+/// A server and a client that run.
+pub struct Running {
+    name: String,
+    server: Job,
+    client: Job,
+    patience: Duration,
+}
+
+/// What a client and its server printed.
+pub struct Printed {
+    /// The client's standard output.
+    pub client: String,
+    /// The server's standard output.
+    pub server: String,
+}
+
+/// Starts a program in VM a, and as soon as it listens its client in VM b.
+pub fn start(pair: &Pair, device: Device, program: &Program, port: u16) -> Result<Running> {
+    let Program { command, gid_option, seconds } = program;
+    let patience = pair.patience(*seconds);
+    let line = |vm: &Vm| -> Result<String> {
+        Ok(format!("{command} -d {} {gid_option} {} -p {port}", device.name(), device.gid_index(vm)?))
+    };
+    let server_line = line(&pair.a)?;
+    let client_line = format!("{} {}", line(&pair.b)?, IP[0]);
+    let mut server = pair.a.spawn(&server_line)?;
+    let listening = format!("until grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done");
+    let listens = pair.a.exec(&listening, pair.patience(3));
+    if server.has_ended()? || listens.is_err() {
+        bail!("the server `{server_line}` does not listen\n{}", indent(&said(&server)));
+    }
+    let client = pair.b.spawn(&client_line)?;
+    Ok(Running { name: client_line, server, client, patience })
+}
+
+/// Runs a program between the VMs to its end.
+pub fn run(pair: &Pair, device: Device, program: &Program, port: u16) -> Result<Printed> {
+    start(pair, device, program, port)?.wait()
+}
+
+impl Running {
+    /// The client, e.g. to echo what it writes.
+    pub fn client(&mut self) -> &mut Job {
+        &mut self.client
+    }
+
+    /// The server.
+    pub fn server(&mut self) -> &mut Job {
+        &mut self.server
+    }
+
+    /// Waits for both; both must end with status 0.
+    pub fn wait(self) -> Result<Printed> {
+        let client = self.client.wait(self.patience);
+        let mut server = self.server;
+        let client = match client {
+            Ok(output) => output,
+            Err(error) => {
+                // What the server says may tell why.
+                let _ = server.has_ended();
+                bail!("{error:#}\nthe server said:\n{}", indent(&said(&server)));
+            }
+        };
+        let server = server.wait(Duration::from_secs(20)).context("the server")?;
+        for (who, output) in [("client", &client), ("server", &server)] {
+            if !output.success() {
+                let text = [output.stdout.as_slice(), &output.stderr].concat();
+                let text = indent(&String::from_utf8_lossy(&text));
+                bail!("{who} of `{}`: {:?}\n{text}", self.name, output.exit);
+            }
+        }
+        Ok(Printed { client: client.text(), server: server.text() })
+    }
+}
+
+fn said(job: &Job) -> String {
+    let output = job.so_far();
+    String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
+}

@@ -1,0 +1,96 @@
+//! The VMs themselves work, and stock programs run over the device.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::demo;
+use crate::programs::{self, Device, Program};
+use crate::vm::{Exit, Pair};
+
+/// Commands run, several at once, with nothing lost and little delay.
+pub fn exec(pair: &mut Pair) -> Result<()> {
+    let limit = pair.patience(4);
+    let output = pair.a.exec("printf 'a\\000b'; printf err >&2; exit 7", limit)?;
+    ensure!(output.stdout == b"a\0b" && output.stderr == b"err" && output.exit == Exit::Code(7), "{output:?}");
+    let output = pair.a.exec("kill -9 $$", limit)?;
+    ensure!(output.exit == Exit::Signal(9), "{output:?}");
+
+    let background = pair.a.spawn("cat | md5sum")?;
+    let many = pair.a.exec("head -c 3000000 /dev/zero", limit)?;
+    ensure!(many.stdout.len() == 3_000_000 && many.stdout.iter().all(|byte| *byte == 0), "output was lost");
+    background.write(b"hello")?;
+    background.close_stdin()?;
+    let sum = background.wait(limit)?.text();
+    ensure!(sum.starts_with("5d41402abc4b2a76b9719d911017c592"), "{sum}");
+
+    let late = pair.b.exec("echo before; sleep 60", Duration::from_millis(500));
+    ensure!(late.is_err_and(|error| format!("{error:#}").contains("before")), "a time-out tells what was written");
+
+    let start = Instant::now();
+    for _ in 0..20 {
+        pair.b.check("true", limit)?;
+    }
+    let each = start.elapsed() / 20;
+    ensure!(each < Duration::from_millis(100) * pair.accel().slowness(), "a command takes {each:?}");
+    Ok(())
+}
+
+/// The VMs' Ethernet link carries IPv4 and IPv6, and the share is shared.
+pub fn ping(pair: &mut Pair) -> Result<()> {
+    let limit = pair.patience(4);
+    pair.b.check("ping -c 3 -i 0.2 -W 2 10.77.0.1", limit)?;
+    pair.a.check("ping -c 1 -W 2 fe80::5054:ff:fe77:2%eth0", limit)?;
+    pair.a.check("echo hello >/share/ping", limit)?;
+    ensure!(pair.b.check("cat /share/ping", limit)? == "hello\n", "the share is not shared");
+    Ok(())
+}
+
+/// Verbs programs run over the kernel's own software device: image and tools are complete.
+pub fn rxe(pair: &mut Pair) -> Result<()> {
+    Device::Rxe.prepare(pair)?;
+    programs::run(pair, Device::Rxe, &Program::pingpong("ibv_rc_pingpong -c -n 50"), 18600)?;
+    pair.a.check("rdma link delete rxe0", pair.patience(2))?;
+    pair.b.check("rdma link delete rxe0", pair.patience(2))?;
+    Ok(())
+}
+
+/// `ibv_devinfo` and `rdma link` show the device as one that works, next to the netdev of the same MAC address.
+pub fn devinfo(pair: &mut Pair) -> Result<()> {
+    for vm in [&pair.a, &pair.b] {
+        let info = vm.check("ibv_devinfo -v -d vrdma0", pair.patience(4))?;
+        for expected in ["PORT_ACTIVE", "transport:", "InfiniBand (0)", "link_layer:", "Ethernet", "RoCE v2"] {
+            ensure!(info.contains(expected), "ibv_devinfo -v of VM {} lacks {expected}:\n{info}", vm.name());
+        }
+        let link = vm.check("rdma link show vrdma0/1", pair.patience(4))?;
+        ensure!(link.contains("state ACTIVE") && link.contains("netdev eth0"), "rdma link: {link}");
+    }
+    Ok(())
+}
+
+/// All programs of the demo.
+pub fn stock_programs(pair: &mut Pair) -> Result<()> {
+    for (index, (_, program, expected)) in demo::steps().iter().enumerate() {
+        let printed = programs::run(pair, Device::Vrdma, program, 18700 + index as u16)?;
+        ensure!(printed.client.contains(expected), "`{}` did not print {expected}", program.command);
+    }
+    Ok(())
+}
+
+/// A VM that is reset comes back, and its lost jobs are reported as such.
+pub fn reset(pair: &mut Pair) -> Result<()> {
+    let lost = pair.b.spawn("sleep 1000")?;
+    pair.b.reset()?;
+    ensure!(lost.wait(Duration::from_secs(5)).is_err(), "a job outlived a reset");
+    pair.b.check("ping -c 1 -W 5 10.77.0.1", pair.patience(4))?;
+    Ok(())
+}
+
+/// A VM whose QEMU is killed can be booted again and joins the other one.
+pub fn kill(pair: &mut Pair) -> Result<()> {
+    pair.b.kill()?;
+    ensure!(pair.b.exec("true", Duration::from_secs(5)).is_err(), "a dead VM ran a command");
+    pair.reboot("b")?;
+    pair.b.check("ping -c 3 -i 0.3 -W 5 10.77.0.1", pair.patience(4))?;
+    Ok(())
+}
