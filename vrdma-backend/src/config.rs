@@ -1,0 +1,311 @@
+//! What a person tells the daemon: a file, flags, or both (flags win, guests add up).
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use serde::Deserialize;
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+use vrdma_wire::num::{Gid, Mac};
+
+/// A virtual machine's RDMA NIC, as a vhost-user process.
+///
+/// Each guest connects its VMM to a socket of its own. QEMU (10.2 or later), for a guest with the socket /run/vrdma/a.sock:
+///
+///   -machine q35,memory-backend=mem -object memory-backend-memfd,id=mem,size=4G,share=on
+///   -chardev socket,id=rdma0,path=/run/vrdma/a.sock
+///   -device vhost-user-test-device-pci,chardev=rdma0,virtio-id=38,num_vqs=64,vq_size=256,config_size=256,page-per-vq=on
+///
+/// num_vqs is 2 + the completion vectors + the channels. The MAC is that of the guest's netdev.
+#[derive(Debug, Parser)]
+#[command(name = "vrdma-backend", version, verbatim_doc_comment)]
+pub struct Args {
+    /// Configuration file (TOML); see docs/vrdma-backend.md for its keys
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A guest: name=NAME,socket=PATH,mac=MAC[,gid=ADDRESS...]; may be repeated
+    #[arg(short, long, value_name = "SPEC")]
+    pub guest: Vec<GuestConfig>,
+    /// Socket that answers `stats` with counters in JSON
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+    /// Completion vectors of each guest, an event virtqueue each [default: 2]
+    #[arg(long, value_name = "N")]
+    pub comp_vectors: Option<u16>,
+    /// Channels of each guest: one for its kernel, and one for each process until they run out [default: 60]
+    #[arg(long, value_name = "N")]
+    pub channels: Option<u16>,
+    /// Microseconds without work after which the worker sleeps; 0: at once [default: 200]
+    #[arg(long, value_name = "US")]
+    pub poll_us: Option<u64>,
+    /// Say more: -v is debug, -vv trace. RUST_LOG works too
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Check the configuration, print it, and exit
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Everything the daemon needs to know. The keys of the configuration file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Socket that answers `stats`.
+    pub admin: Option<PathBuf>,
+    /// Completion vectors of each guest.
+    pub comp_vectors: u16,
+    /// Channels of each guest, the kernel's included.
+    pub channels: u16,
+    /// Microseconds without work after which the worker sleeps.
+    pub poll_us: u64,
+    /// What one guest may have.
+    pub limits: Limits,
+    /// The guests.
+    #[serde(rename = "guest")]
+    pub guests: Vec<GuestConfig>,
+}
+
+/// What one guest may have.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// User contexts (processes).
+    pub contexts: u32,
+    /// Protection domains.
+    pub pds: u32,
+    /// Completion queues.
+    pub cqs: u32,
+    /// Entries of one completion queue; a power of two.
+    pub cq_entries: u32,
+    /// Memory regions.
+    pub mrs: u32,
+    /// Runs of memory in one region.
+    pub mr_runs: u32,
+    /// Runs of memory in all regions and queues together.
+    pub total_runs: u64,
+    /// Queue pairs; a power of two.
+    pub qps: u32,
+    /// Requests outstanding of one queue.
+    pub qp_requests: u32,
+    /// Requests outstanding of all queues together.
+    pub total_requests: u64,
+    /// Address handles.
+    pub ahs: u32,
+}
+
+/// A guest.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestConfig {
+    /// Name in messages and counters.
+    pub name: String,
+    /// Socket to which its VMM connects.
+    pub socket: PathBuf,
+    /// Its MAC address.
+    #[serde(deserialize_with = "parsed")]
+    pub mac: Mac,
+    /// Addresses that it may use as GIDs; any if empty.
+    #[serde(default)]
+    pub gids: Vec<IpAddr>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            admin: None,
+            comp_vectors: 2,
+            channels: 60,
+            poll_us: 200,
+            limits: Limits::default(),
+            guests: Vec::new(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            contexts: 1024,
+            pds: 16384,
+            cqs: 16384,
+            cq_entries: 1 << 20,
+            mrs: 65536,
+            mr_runs: 1 << 20,
+            total_runs: 1 << 22,
+            qps: 16384,
+            qp_requests: 16384,
+            total_requests: 1 << 22,
+            ahs: 4096,
+        }
+    }
+}
+
+impl Config {
+    /// Most virtqueues of a guest: `vhost-user` can name 256, and QEMU's generic device has as many.
+    pub const MAX_QUEUES: u32 = 256;
+    /// Most entries of a virtqueue.
+    pub const MAX_QUEUE_SIZE: u16 = 1024;
+
+    /// From flags, and the file that they name.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a configuration that makes no sense; the message says which part.
+    pub fn load(args: &Args) -> Result<Config> {
+        let mut config = match &args.config {
+            Some(path) => Self::read(path).with_context(|| format!("in {}", path.display()))?,
+            None => Config::default(),
+        };
+        config.guests.extend(args.guest.iter().cloned());
+        config.admin = args.admin.clone().or(config.admin);
+        config.comp_vectors = args.comp_vectors.unwrap_or(config.comp_vectors);
+        config.channels = args.channels.unwrap_or(config.channels);
+        config.poll_us = args.poll_us.unwrap_or(config.poll_us);
+        config.check()?;
+        Ok(config)
+    }
+
+    fn read(path: &Path) -> Result<Config> {
+        Ok(toml::from_str(&std::fs::read_to_string(path)?)?)
+    }
+
+    /// Virtqueues of a guest.
+    pub fn num_queues(&self) -> u32 {
+        2 + u32::from(self.comp_vectors) + u32::from(self.channels)
+    }
+
+    /// How long the worker polls without work before it sleeps.
+    pub fn poll_time(&self) -> Duration {
+        Duration::from_micros(self.poll_us)
+    }
+
+    /// Whether this makes sense.
+    ///
+    /// # Errors
+    /// Says what does not.
+    pub fn check(&self) -> Result<()> {
+        ensure!(
+            !self.guests.is_empty(),
+            "no guest: give --guest name=NAME,socket=PATH,mac=MAC, or [[guest]] in a file"
+        );
+        ensure!(self.comp_vectors >= 1, "at least one completion vector is needed");
+        ensure!(self.channels >= 1, "at least one channel is needed, the kernel's");
+        let queues = self.num_queues();
+        let max = Self::MAX_QUEUES;
+        ensure!(queues <= max, "{queues} virtqueues (2 + completion vectors + channels) are more than {max}");
+        let limits = &self.limits;
+        ensure!(
+            limits.qps.is_power_of_two() && limits.qps <= 1 << 16,
+            "limits.qps: a power of two up to 65536"
+        );
+        ensure!(
+            limits.cq_entries.is_power_of_two() && limits.cq_entries <= 1 << 24,
+            "limits.cq_entries: a power of two up to 16777216"
+        );
+        ensure!(limits.qp_requests >= 1 && limits.qp_requests <= 1 << 20, "limits.qp_requests: 1 to 1048576");
+        ensure!(limits.mrs >= 1 && limits.mrs <= 1 << 24, "limits.mrs: 1 to 16777216");
+        let (mut names, mut sockets, mut macs) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for guest in &self.guests {
+            ensure!(!guest.name.is_empty(), "a guest without a name");
+            ensure!(names.insert(&guest.name), "two guests are called {}", guest.name);
+            ensure!(sockets.insert(&guest.socket), "two guests have the socket {}", guest.socket.display());
+            ensure!(macs.insert(guest.mac), "two guests have the MAC address {}", guest.mac);
+            ensure!(guest.mac.is_unicast(), "guest {}: {} is no address of a NIC", guest.name, guest.mac);
+        }
+        Ok(())
+    }
+}
+
+impl GuestConfig {
+    /// Whether the host lets this guest use the GID.
+    pub fn allows(&self, gid: Gid) -> bool {
+        let mapped = |address: &IpAddr| match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        !gid.is_multicast()
+            && (self.gids.is_empty() || self.gids.iter().any(|address| mapped(address) == gid.0))
+    }
+}
+
+impl FromStr for GuestConfig {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<GuestConfig> {
+        let (mut name, mut socket, mut mac, mut gids) = (None, None, None, Vec::new());
+        for part in text.split(',') {
+            let (key, value) = part.split_once('=').with_context(|| format!("'{part}' is not KEY=VALUE"))?;
+            match key {
+                "name" => name = Some(value.to_owned()),
+                "socket" => socket = Some(PathBuf::from(value)),
+                "mac" => mac = Some(parse_mac(value)?),
+                "gid" => gids.push(value.parse().with_context(|| format!("'{value}' is no IP address"))?),
+                _ => bail!("unknown key '{key}': name, socket, mac and gid are known"),
+            }
+        }
+        Ok(GuestConfig {
+            name: name.context("name= is missing")?,
+            socket: socket.context("socket= is missing")?,
+            mac: mac.context("mac= is missing")?,
+            gids,
+        })
+    }
+}
+
+fn parse_mac(text: &str) -> Result<Mac> {
+    let bytes: Option<Vec<u8>> =
+        text.split(':').map(|b| (b.len() == 2).then(|| u8::from_str_radix(b, 16).ok()).flatten()).collect();
+    let bytes = bytes.and_then(|b| <[u8; 6]>::try_from(b).ok());
+    bytes.map(Mac).with_context(|| format!("'{text}' is no MAC address (like 52:54:00:12:34:56)"))
+}
+
+fn parsed<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Mac, D::Error> {
+    parse_mac(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUEST: &str = "name=a,socket=/tmp/a,mac=52:54:00:00:00:01";
+
+    fn load(args: &[&str]) -> Result<Config> {
+        Config::load(&Args::try_parse_from([&["vrdma-backend"], args].concat())?)
+    }
+
+    #[test]
+    fn flags_alone_are_enough() {
+        let config = load(&["--guest", GUEST, "--channels", "3"]).unwrap();
+        assert_eq!((config.channels, config.num_queues()), (3, 7));
+        assert_eq!(config.guests[0].mac.0, [0x52, 0x54, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (args, message) in [
+            (&[][..], "no guest"),
+            (&["--guest", "name=a"], "socket= is missing"),
+            (&["--guest", "name=a,socket=/x,mac=1:2"], "no MAC address"),
+            (&["--guest", "name=a,socket=/x,mac=53:54:00:00:00:01"], "no address of a NIC"),
+            (&["--guest", "name=a,colour=red"], "unknown key 'colour'"),
+            (&["--guest", GUEST, "--guest", GUEST], "two guests are called a"),
+            (&["--guest", GUEST, "--channels", "300"], "more than 256"),
+            (&["--config", "/nonexistent"], "/nonexistent"),
+        ] {
+            let error = format!("{:#}", load(args).unwrap_err());
+            assert!(error.contains(message), "{args:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn files_are_read_and_unknown_keys_refused() {
+        let text = "poll_us = 7\n[limits]\nqps = 64\n[[guest]]\nname='a'\nsocket='/x'\nmac='52:54:00:00:00:01'\ngids=['10.0.0.1']";
+        let config: Config = toml::from_str(text).unwrap();
+        assert_eq!((config.poll_us, config.limits.qps, config.channels), (7, 64, 60));
+        let gid = |last| Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last]);
+        assert!(config.guests[0].allows(gid(1)) && !config.guests[0].allows(gid(2)));
+        assert!(toml::from_str::<Config>("pol_us = 7").is_err());
+        assert!(toml::from_str::<Config>("[[guest]]\nname='a'\nsocket='/x'\nmac='nonsense'").is_err());
+    }
+}

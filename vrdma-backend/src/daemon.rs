@@ -1,0 +1,110 @@
+//! The daemon as a whole: a worker, a session for each guest, and the admin socket.
+
+use crate::admin::Admin;
+use crate::config::Config;
+use crate::device::{DeviceCounters, Limits, ObjectCounts};
+use crate::session::Session;
+use crate::vhost::FrontEnd;
+use crate::worker::{Stopped, Worker, WorkerHandle};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// A running daemon; it stops when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    // Sessions end first: they talk to the worker.
+    admin: Option<Admin>,
+    sessions: Vec<Session>,
+    worker: WorkerHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What an operator can see.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// Each guest, in the order of the configuration.
+    pub guests: Vec<GuestStats>,
+    /// Times that the worker slept.
+    pub worker_sleeps: u64,
+}
+
+/// What an operator can see of a guest.
+#[derive(Clone, Debug, Serialize)]
+pub struct GuestStats {
+    /// Its name.
+    pub name: String,
+    /// Objects that exist.
+    pub objects: ObjectCounts,
+    /// What happened between guest and device.
+    pub device: DeviceCounters,
+    /// What happened between queue pairs.
+    pub transport: BTreeMap<&'static str, u64>,
+}
+
+impl Daemon {
+    /// Starts everything; from now on front-ends can connect.
+    ///
+    /// # Errors
+    /// A socket that cannot be had, or the system is out of something.
+    pub fn start(config: Config) -> Result<Daemon> {
+        config.check()?;
+        let (worker, thread) = Worker::spawn(config.poll_time())?;
+        let mut daemon = Daemon { admin: None, sessions: Vec::new(), worker, thread: Some(thread) };
+        let config = Arc::new(config);
+        for guest in &config.guests {
+            let (spec, limits) = (guest.clone(), Limits::new(&config));
+            let device = daemon.worker.call(move |worker| worker.add_device(spec, limits))?;
+            let front_end = FrontEnd::new(daemon.worker.clone(), device, config.clone(), guest.mac);
+            let session = Session::start(&guest.name, &guest.socket, front_end)
+                .with_context(|| format!("guest {}", guest.name))?;
+            daemon.sessions.push(session);
+        }
+        if let Some(path) = &config.admin {
+            daemon.admin = Some(Admin::start(path, daemon.worker.clone()).context("admin socket")?);
+        }
+        Ok(daemon)
+    }
+
+    /// What an operator can see now.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn stats(&self) -> Result<Stats, Stopped> {
+        stats(&self.worker)
+    }
+}
+
+/// What an operator can see now.
+pub fn stats(worker: &WorkerHandle) -> Result<Stats, Stopped> {
+    worker.call(|worker| {
+        let ids: Vec<_> = worker.outputs.devices().map(|device| device.id).collect();
+        let guests = ids.into_iter().map(|id| {
+            let objects = worker.counts(id);
+            let transport = worker.engine.counters(id).iter().collect();
+            let device = worker.outputs.device(id);
+            GuestStats {
+                name: device.guest.name.clone(),
+                objects,
+                device: device.counters.clone(),
+                transport,
+            }
+        });
+        Stats { guests: guests.collect(), worker_sleeps: worker.sleeps() }
+    })
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.admin = None;
+        self.sessions.clear();
+        let _ = self.worker.call(Worker::stop);
+        if let Some(thread) = self.thread.take() {
+            if thread.join().is_err() {
+                log::error!("the worker panicked");
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The address handle table that the driver keeps in guest memory (see `vrdma_abi::ah`).
+
+use crate::memory::{GuestMemory, Run, Shared};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use vrdma_abi::ah::AhEntry;
+
+/// Where the driver keeps its address handles.
+#[derive(Debug)]
+pub struct AhTable {
+    entries: u32,
+    run: Run,
+    memory: Option<Shared>,
+}
+
+impl AhTable {
+    /// Bytes of a table.
+    pub fn bytes(entries: u32) -> u64 {
+        u64::from(entries) * AhEntry::SIZE as u64
+    }
+
+    /// A table in one run of [`AhTable::bytes`]. `None` if it is not all guest memory, in one piece, and aligned to an entry.
+    pub fn new(memory: &Arc<GuestMemory>, run: Run, entries: u32) -> Option<AhTable> {
+        let mut table = AhTable { entries, run, memory: None };
+        table.remap(memory);
+        table.memory.is_some().then_some(table)
+    }
+
+    /// Follows a new memory table. If the memory is gone, so are the handles, until it returns.
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
+        self.memory = Shared::new(memory, self.run, AhEntry::SIZE as u64);
+    }
+
+    /// How many entries are in use.
+    pub fn in_use(&self) -> u32 {
+        let Some(memory) = &self.memory else { return 0 };
+        let valid = |index: u32| memory.load32(index as usize * AhEntry::SIZE, Ordering::Relaxed) != 0;
+        (0..self.entries).filter(|&index| valid(index)).count() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::tests::memory;
+
+    #[test]
+    fn handles_are_counted_while_their_memory_is_there() {
+        let guest = memory(&[(0, 0x1000)]);
+        let run = Run { gpa: 0x100, len: AhTable::bytes(4) };
+        let mut table = AhTable::new(&guest, run, 4).unwrap();
+        let words = Shared::new(&guest, run, 64).unwrap();
+        words.store32(64, 7, Ordering::Relaxed);
+        words.store32(192, 1, Ordering::Relaxed);
+        assert_eq!(table.in_use(), 2);
+        table.remap(&memory(&[(0x1000, 0x1000)]));
+        assert_eq!(table.in_use(), 0);
+        table.remap(&guest);
+        assert_eq!(table.in_use(), 2);
+        assert!(AhTable::new(&guest, Run { gpa: 0xf80, len: AhTable::bytes(4) }, 4).is_none());
+    }
+}

@@ -1,0 +1,105 @@
+//! From a completion of the transport to a CQE: the other place where abi meets transport.
+
+use vrdma_abi::cqe::{self, Cqe, flags};
+use vrdma_transport::{Completion, WcOpcode, WcStatus};
+
+/// The CQE that tells of a completion; its phase is the ring's to set.
+#[inline]
+pub fn cqe(completion: &Completion) -> Cqe {
+    let recv = matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvWriteImm);
+    let mut bits = if recv { flags::RECV } else { 0 };
+    if completion.imm.is_some() {
+        bits |= flags::IMM;
+    }
+    if completion.solicited {
+        bits |= flags::SOLICITED;
+    }
+    Cqe {
+        wqe_id: completion.id.into(),
+        qpn: completion.qpn.number().into(),
+        byte_len: completion.byte_len.into(),
+        imm: vrdma_abi::zerocopy::big_endian::U32::from_bytes(completion.imm.unwrap_or_default()),
+        src_qpn: completion.src_qpn.number().into(),
+        smac: [0; 6],
+        vlan: 0xffff.into(),
+        opcode: opcode(completion.opcode).0,
+        status: status(completion.status).0,
+        flags: bits,
+        phase: 0,
+    }
+}
+
+#[inline]
+fn opcode(opcode: WcOpcode) -> cqe::WcOpcode {
+    match opcode {
+        WcOpcode::Send => cqe::WcOpcode::SEND,
+        WcOpcode::Write => cqe::WcOpcode::RDMA_WRITE,
+        WcOpcode::Read => cqe::WcOpcode::RDMA_READ,
+        WcOpcode::CompareSwap => cqe::WcOpcode::COMP_SWAP,
+        WcOpcode::FetchAdd => cqe::WcOpcode::FETCH_ADD,
+        WcOpcode::Recv => cqe::WcOpcode::RECV,
+        WcOpcode::RecvWriteImm => cqe::WcOpcode::RECV_RDMA_WITH_IMM,
+    }
+}
+
+#[inline]
+fn status(status: WcStatus) -> cqe::WcStatus {
+    match status {
+        WcStatus::Success => cqe::WcStatus::SUCCESS,
+        WcStatus::LocLen => cqe::WcStatus::LOC_LEN_ERR,
+        WcStatus::LocQpOp => cqe::WcStatus::LOC_QP_OP_ERR,
+        WcStatus::LocProt => cqe::WcStatus::LOC_PROT_ERR,
+        WcStatus::Flush => cqe::WcStatus::WR_FLUSH_ERR,
+        WcStatus::BadResp => cqe::WcStatus::BAD_RESP_ERR,
+        WcStatus::LocAccess => cqe::WcStatus::LOC_ACCESS_ERR,
+        WcStatus::RemInvReq => cqe::WcStatus::REM_INV_REQ_ERR,
+        WcStatus::RemAccess => cqe::WcStatus::REM_ACCESS_ERR,
+        WcStatus::RemOp => cqe::WcStatus::REM_OP_ERR,
+        WcStatus::RetryExc => cqe::WcStatus::RETRY_EXC_ERR,
+        WcStatus::RnrRetryExc => cqe::WcStatus::RNR_RETRY_EXC_ERR,
+        WcStatus::General => cqe::WcStatus::GENERAL_ERR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vrdma_wire::num::Qpn;
+
+    #[test]
+    fn each_field_lands_where_it_belongs() {
+        let completion = Completion {
+            id: 0x11,
+            qpn: Qpn::new(0x22).unwrap(),
+            opcode: WcOpcode::RecvWriteImm,
+            status: WcStatus::RnrRetryExc,
+            byte_len: 0x33,
+            imm: Some([1, 2, 3, 4]),
+            src_qpn: Qpn::new(0x44).unwrap(),
+            solicited: true,
+        };
+        let found = cqe(&completion);
+        assert_eq!(
+            (found.wqe_id.get(), found.qpn.get(), found.byte_len.get(), found.src_qpn.get()),
+            (0x11, 0x22, 0x33, 0x44)
+        );
+        assert_eq!(found.imm.to_bytes(), [1, 2, 3, 4]);
+        assert_eq!((found.opcode, found.status), (129, 13));
+        assert_eq!(found.flags, flags::RECV | flags::IMM | flags::SOLICITED);
+        assert_eq!(cqe_flags(WcOpcode::Send), 0);
+    }
+
+    fn cqe_flags(opcode: WcOpcode) -> u8 {
+        cqe(&Completion {
+            id: 0,
+            qpn: Qpn::default(),
+            opcode,
+            status: WcStatus::Success,
+            byte_len: 0,
+            imm: None,
+            src_qpn: Qpn::default(),
+            solicited: false,
+        })
+        .flags
+    }
+}

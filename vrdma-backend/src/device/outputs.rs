@@ -1,0 +1,148 @@
+//! Where completions and events go: the engine's sink.
+
+use super::{Device, cqe::cqe};
+use crate::ratelimit::RateLimit;
+use std::sync::atomic::{Ordering, fence};
+use vrdma_abi::event::EventKind;
+use vrdma_transport::{Completion, CqId, DeviceId, Event, Sink, WcStatus};
+
+/// All devices of a worker, and what is to be told to them.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    devices: Vec<Option<Device>>,
+    /// CQs with new CQEs whose arm words have not been looked at.
+    dirty: Vec<(DeviceId, CqId)>,
+    /// Devices with events to flush.
+    eventful: Vec<DeviceId>,
+    /// CQs that failed and whose QPs do not know yet.
+    pub failed: Vec<(DeviceId, CqId)>,
+    overruns: RateLimit,
+}
+
+impl Outputs {
+    /// Adds a device under its id.
+    pub fn add(&mut self, device: Device) {
+        let index = device.id.0 as usize;
+        if self.devices.len() <= index {
+            self.devices.resize_with(index + 1, || None);
+        }
+        self.devices[index] = Some(device);
+    }
+
+    /// A device. Ids come from this process.
+    #[inline]
+    pub fn device(&mut self, id: DeviceId) -> &mut Device {
+        self.devices[id.0 as usize]
+            .as_mut()
+            .expect("ids of devices are given out with the device, and it stays")
+    }
+
+    /// All devices.
+    pub fn devices(&mut self) -> impl Iterator<Item = &mut Device> {
+        self.devices.iter_mut().flatten()
+    }
+
+    /// Queues an async event.
+    pub fn async_event(&mut self, id: DeviceId, kind: EventKind, object: u32) {
+        let device = self.device(id);
+        device.counters.events += 1;
+        device.async_events.push(kind, object);
+        self.eventful.push(id);
+    }
+
+    /// Tells the consumers of new CQEs, if they asked for it, and hands events over. Once a turn of the worker.
+    #[inline]
+    pub fn flush(&mut self) {
+        if !self.dirty.is_empty() {
+            self.check_arms();
+        }
+        if !self.eventful.is_empty() {
+            self.flush_events();
+        }
+    }
+
+    fn check_arms(&mut self) {
+        // The consumer arms, then looks for CQEs; we publish CQEs, then look whether it armed.
+        fence(Ordering::SeqCst);
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for (id, cq_id) in dirty.drain(..) {
+            let device = self.device(id);
+            let Some(cq) = device.cqs.get_mut(cq_id.0) else { continue };
+            cq.dirty = false;
+            if cq.ring.take_event(std::mem::take(&mut cq.solicited)) {
+                let vector = usize::from(cq.vector);
+                device.comp_events[vector].push(EventKind::COMPLETION, cq_id.0);
+                device.counters.events += 1;
+                self.eventful.push(id);
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    fn flush_events(&mut self) {
+        let mut eventful = std::mem::take(&mut self.eventful);
+        for id in eventful.drain(..) {
+            let device = self.device(id);
+            for queue in device.comp_events.iter_mut().chain([&mut device.async_events]) {
+                if queue.is_pending() {
+                    queue.flush();
+                }
+            }
+        }
+        self.eventful = eventful;
+    }
+
+    /// Tries again to hand over events that found no buffer. True if some are left.
+    pub fn retry_events(&mut self) -> bool {
+        let mut left = false;
+        for device in self.devices.iter_mut().flatten() {
+            for queue in device.comp_events.iter_mut().chain([&mut device.async_events]) {
+                if queue.is_pending() {
+                    queue.flush();
+                    left |= queue.is_pending();
+                }
+            }
+        }
+        left
+    }
+
+    /// Marks a CQ as failed, once.
+    pub fn fail_cq(&mut self, id: DeviceId, cq_id: CqId) {
+        let device = self.device(id);
+        let Some(cq) = device.cqs.get_mut(cq_id.0).filter(|cq| !cq.failed) else { return };
+        cq.failed = true;
+        device.counters.cq_overruns += 1;
+        let name = device.guest.name.clone();
+        self.failed.push((id, cq_id));
+        self.async_event(id, EventKind::CQ_ERR, cq_id.0);
+        self.overruns.warn(|| format!("guest {name}: CQ {} overran or lost its memory", cq_id.0));
+    }
+}
+
+impl Sink for Outputs {
+    #[inline]
+    fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
+        let device = self.device(id);
+        device.counters.completions += 1;
+        let Some(cq) = device.cqs.get_mut(cq_id.0) else { return };
+        cq.solicited |= completion.solicited || completion.status != WcStatus::Success;
+        if cq.ring.push(&cqe(completion)).is_err() {
+            return self.fail_cq(id, cq_id);
+        }
+        if !cq.dirty {
+            cq.dirty = true;
+            self.dirty.push((id, cq_id));
+        }
+    }
+
+    fn event(&mut self, id: DeviceId, event: Event) {
+        let (kind, qpn) = match event {
+            Event::QpFatal(qpn) => (EventKind::QP_FATAL, qpn),
+            Event::QpRequestError(qpn) => (EventKind::QP_REQ_ERR, qpn),
+            Event::QpAccessError(qpn) => (EventKind::QP_ACCESS_ERR, qpn),
+            Event::CommEstablished(qpn) => (EventKind::COMM_EST, qpn),
+            Event::SqDrained(qpn) => (EventKind::SQ_DRAINED, qpn),
+        };
+        self.async_event(id, kind, qpn.number());
+    }
+}

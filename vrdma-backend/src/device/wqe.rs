@@ -1,0 +1,214 @@
+//! From the WQE of a channel to a work request of the transport: one of the two places where abi meets transport.
+
+use crate::queue::channel::RequestWords;
+use vrdma_abi::wqe::{AtomicOperands, RdmaBody, Sge as AbiSge, WqeHeader, WrOpcode, flags, unit};
+use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use vrdma_transport::{Payload, Queue, RecvRequest, Remote, SendOp, SendRequest, Sge};
+use vrdma_wire::num::{Lkey, Qpn, Rkey};
+
+/// A request of a channel.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// For a send queue.
+    Send(Qpn, SendRequest<'a>),
+    /// For a receive queue.
+    Recv(Qpn, RecvRequest<'a>),
+    /// Not to be understood, but it is known where it was going.
+    Invalid(Qpn, u32, Queue),
+    /// Names something that cannot be a QP.
+    Stray,
+}
+
+/// Parses a request of `units` units. `sges` is room for its elements.
+#[inline]
+pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) -> Request<'a> {
+    let bytes = &words.as_bytes()[..units * unit::UNIT_SIZE as usize];
+    let header: &WqeHeader = view(bytes, 0);
+    let Some(qpn) = Qpn::new(header.object.get()) else { return Request::Stray };
+    let id = header.wqe_id.get();
+    let opcode = WrOpcode(header.opcode);
+    let queue = if header.opcode >= WrOpcode::RECV.0 { Queue::Recv } else { Queue::Send };
+    parse_known(bytes, header, opcode, qpn, id, sges).unwrap_or(Request::Invalid(qpn, id, queue))
+}
+
+#[inline]
+fn parse_known<'a>(
+    bytes: &'a [u8],
+    header: &WqeHeader,
+    opcode: WrOpcode,
+    qpn: Qpn,
+    id: u32,
+    sges: &'a mut Vec<Sge>,
+) -> Option<Request<'a>> {
+    let bits = header.flags.get();
+    if bits & !flags::ALL != 0 {
+        return None;
+    }
+    let inline = bits & flags::INLINE != 0;
+    let body: &RdmaBody = view(bytes, unit::BODY_OFFSET as usize);
+    let remote = Remote { addr: body.remote_addr.get(), rkey: Rkey(body.rkey.get()) };
+    let imm = Some(body.imm.to_bytes());
+    let mut data = unit::DATA_OFFSET as usize;
+    let op = match opcode {
+        WrOpcode::SEND => SendOp::Send { imm: None },
+        WrOpcode::SEND_WITH_IMM => SendOp::Send { imm },
+        WrOpcode::RDMA_WRITE => SendOp::Write { remote, imm: None },
+        WrOpcode::RDMA_WRITE_WITH_IMM => SendOp::Write { remote, imm },
+        WrOpcode::RDMA_READ if !inline => SendOp::Read { remote },
+        WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD if !inline && header.sge_count == 1 => {
+            let operands: &AtomicOperands = view(bytes, data);
+            data = unit::ATOMIC_SGE_OFFSET as usize;
+            let (first, swap) = (operands.compare_add.get(), operands.swap.get());
+            match opcode {
+                WrOpcode::ATOMIC_CMP_AND_SWP => SendOp::CompareSwap { remote, compare: first, swap },
+                _ => SendOp::FetchAdd { remote, add: first },
+            }
+        }
+        WrOpcode::RECV if bits == 0 => {
+            collect(bytes, data, header.sge_count, sges)?;
+            return Some(Request::Recv(qpn, RecvRequest { id, sges }));
+        }
+        _ => return None,
+    };
+    let payload = if inline {
+        let payload = bytes.get(data..data + usize::from(header.inline_len.get()))?;
+        if header.sge_count != 0 {
+            return None;
+        }
+        Payload::Inline(payload)
+    } else {
+        collect(bytes, data, header.sge_count, sges)?;
+        Payload::Sges(sges)
+    };
+    let (signaled, solicited) = (bits & flags::SIGNALED != 0, bits & flags::SOLICITED != 0);
+    let fence = bits & flags::FENCE != 0;
+    Some(Request::Send(qpn, SendRequest { id, signaled, solicited, fence, op, payload }))
+}
+
+/// The elements at `offset`; `None` if they are more than the request holds.
+#[inline]
+fn collect(bytes: &[u8], offset: usize, count: u8, out: &mut Vec<Sge>) -> Option<()> {
+    out.clear();
+    let end = offset + usize::from(count) * AbiSge::SIZE;
+    for raw in bytes.get(offset..end)?.chunks_exact(AbiSge::SIZE) {
+        let sge: &AbiSge = view(raw, 0);
+        out.push(Sge { addr: sge.addr.get(), length: sge.length.get(), lkey: Lkey(sge.lkey.get()) });
+    }
+    Some(())
+}
+
+/// A structure at an offset that is within the first unit, or was checked.
+#[inline]
+fn view<T: FromBytes + KnownLayout + Immutable + vrdma_abi::zerocopy::Unaligned>(
+    bytes: &[u8],
+    offset: usize,
+) -> &T {
+    T::ref_from_prefix(&bytes[offset..]).expect("a unit holds header, body and operands").0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request from parts, laid out as a driver does.
+    fn words(header: WqeHeader, parts: &[(usize, &[u8])]) -> RequestWords {
+        let mut words: RequestWords = [0; 64];
+        let bytes = words.as_mut_bytes();
+        bytes[..16].copy_from_slice(header.as_bytes());
+        for (offset, part) in parts {
+            bytes[*offset..offset + part.len()].copy_from_slice(part);
+        }
+        words
+    }
+
+    fn header(opcode: WrOpcode, bits: u16, sge_count: u8, inline_len: u16) -> WqeHeader {
+        WqeHeader {
+            opcode: opcode.0,
+            units: 1,
+            flags: bits.into(),
+            object: 0x1234.into(),
+            wqe_id: 0x5678.into(),
+            sge_count,
+            reserved: 0,
+            inline_len: inline_len.into(),
+        }
+    }
+
+    const BODY: RdmaBody = RdmaBody {
+        remote_addr: vrdma_abi::zerocopy::little_endian::U64::from_bytes([1, 2, 3, 4, 5, 6, 7, 8]),
+        rkey: vrdma_abi::zerocopy::little_endian::U32::from_bytes([9, 10, 11, 12]),
+        imm: vrdma_abi::zerocopy::big_endian::U32::from_bytes([13, 14, 15, 16]),
+    };
+
+    fn sge(n: u8) -> AbiSge {
+        AbiSge {
+            addr: (0x100 + u64::from(n)).into(),
+            length: (0x200 + u32::from(n)).into(),
+            lkey: (0x300 + u32::from(n)).into(),
+        }
+    }
+
+    #[test]
+    fn each_field_of_a_write_lands_where_it_belongs() {
+        let sges: Vec<u8> = (0..3).flat_map(|n| sge(n).as_bytes().to_vec()).collect();
+        let bits = flags::SIGNALED | flags::SOLICITED;
+        let words =
+            words(header(WrOpcode::RDMA_WRITE_WITH_IMM, bits, 3, 0), &[(16, BODY.as_bytes()), (32, &sges)]);
+        let mut room = Vec::new();
+        let Request::Send(qpn, request) = parse(&words, 2, &mut room) else { panic!() };
+        assert_eq!((qpn.number(), request.id), (0x1234, 0x5678));
+        assert!(request.signaled && request.solicited && !request.fence);
+        let SendOp::Write { remote, imm } = request.op else { panic!() };
+        assert_eq!((remote.addr, remote.rkey.0), (0x0807_0605_0403_0201, 0x0c0b_0a09));
+        assert_eq!(imm, Some([13, 14, 15, 16]));
+        let Payload::Sges(list) = request.payload else { panic!() };
+        let list: Vec<_> = list.iter().map(|s| (s.addr, s.length, s.lkey.0)).collect();
+        assert_eq!(list, [(0x100, 0x200, 0x300), (0x101, 0x201, 0x301), (0x102, 0x202, 0x302)]);
+    }
+
+    #[test]
+    fn atomics_have_operands_before_their_element() {
+        let operands = AtomicOperands { compare_add: 5.into(), swap: 6.into() };
+        let element = sge(7);
+        let parts = [(16, BODY.as_bytes()), (32, operands.as_bytes()), (48, element.as_bytes())];
+        let mut room = Vec::new();
+        let request = words(header(WrOpcode::ATOMIC_CMP_AND_SWP, 0, 1, 0), &parts);
+        let Request::Send(_, request) = parse(&request, 1, &mut room) else { panic!() };
+        assert!(matches!(request.op, SendOp::CompareSwap { compare: 5, swap: 6, .. }));
+        let Payload::Sges([only]) = request.payload else { panic!() };
+        assert_eq!(only.addr, 0x107);
+    }
+
+    #[test]
+    fn inline_data_is_a_slice_of_the_request() {
+        let data: Vec<u8> = (0..96).collect();
+        let words = words(header(WrOpcode::SEND, flags::INLINE, 0, 96), &[(32, &data)]);
+        let mut room = Vec::new();
+        let Request::Send(_, request) = parse(&words, 2, &mut room) else { panic!() };
+        let Payload::Inline(found) = request.payload else { panic!() };
+        assert_eq!(found, data);
+    }
+
+    #[test]
+    fn what_does_not_fit_or_is_unknown_is_invalid() {
+        let cases = [
+            (header(WrOpcode(77), 0, 0, 0), Queue::Send),
+            (header(WrOpcode(200), 0, 0, 0), Queue::Recv),
+            (header(WrOpcode::SEND, 0x10, 0, 0), Queue::Send),
+            (header(WrOpcode::SEND, 0, 3, 0), Queue::Send),
+            (header(WrOpcode::SEND, flags::INLINE, 0, 33), Queue::Send),
+            (header(WrOpcode::SEND, flags::INLINE, 1, 4), Queue::Send),
+            (header(WrOpcode::RDMA_READ, flags::INLINE, 0, 4), Queue::Send),
+            (header(WrOpcode::ATOMIC_FETCH_AND_ADD, 0, 2, 0), Queue::Send),
+            (header(WrOpcode::RECV, flags::SIGNALED, 0, 0), Queue::Recv),
+        ];
+        for (header, wanted) in cases {
+            match parse(&words(header, &[]), 1, &mut Vec::new()) {
+                Request::Invalid(qpn, 0x5678, queue) if qpn.number() == 0x1234 && queue == wanted => {}
+                other => panic!("{header:?}: {other:?}"),
+            }
+        }
+        let stray = WqeHeader { object: 0x0100_0000.into(), ..header(WrOpcode::SEND, 0, 0, 0) };
+        assert!(matches!(parse(&words(stray, &[]), 1, &mut Vec::new()), Request::Stray));
+    }
+}

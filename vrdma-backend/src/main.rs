@@ -1,0 +1,41 @@
+//! `vrdma-backend`: from the command line to a running daemon, and to its end by a signal.
+
+use anyhow::Result;
+use clap::Parser;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use vrdma_backend::config::{Args, Config};
+use vrdma_backend::daemon::Daemon;
+
+fn main() -> std::process::ExitCode {
+    let args = Args::parse();
+    start_log(args.verbose);
+    match run(&args) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vrdma-backend: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let config = Config::load(args)?;
+    if args.check {
+        println!("{config:#?}");
+        return Ok(());
+    }
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let daemon = Daemon::start(config)?;
+    log::info!("ready");
+    if let Some(signal) = signals.forever().next() {
+        log::info!("stopping on signal {signal}");
+    }
+    drop(daemon);
+    Ok(())
+}
+
+fn start_log(verbose: u8) {
+    let level = ["info", "debug", "trace"][usize::from(verbose.min(2))];
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
+}

@@ -1,0 +1,247 @@
+//! The memory of one registered region.
+
+use super::{GuestMemory, HostRun, Run, copy::copy};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrdma_transport::{Fault, Region};
+
+/// Memory of a region: where the guest says it is, and where it is in this process.
+#[derive(Debug)]
+pub struct MrMemory {
+    host: Host,
+    /// Keeps what `host` points to mapped.
+    memory: Arc<GuestMemory>,
+    gpa: Gpa,
+}
+
+#[derive(Debug)]
+enum Host {
+    /// One piece: the common case, without another cache line.
+    One(HostRun),
+    /// Pieces, each with its offset in the region, in order.
+    Many(Box<[(u64, HostRun)]>),
+    /// Offsets are guest-physical addresses.
+    All,
+    /// The memory is not there any more.
+    Gone,
+}
+
+#[derive(Debug)]
+enum Gpa {
+    One(Run),
+    Many(Box<[Run]>),
+    All,
+}
+
+// SAFETY: the pointers lead to memory shared with the guest, which `copy` and atomics alone touch; the mapping lives as long as `memory`.
+unsafe impl Send for MrMemory {}
+
+impl MrMemory {
+    /// The memory of `runs`, in order; `None` if any of it is not guest memory.
+    pub fn new(memory: &Arc<GuestMemory>, runs: &[Run]) -> Option<MrMemory> {
+        let gpa = match runs {
+            [one] => Gpa::One(*one),
+            many => Gpa::Many(many.into()),
+        };
+        let host = resolve(memory, &gpa)?;
+        Some(MrMemory { host, memory: memory.clone(), gpa })
+    }
+
+    /// All memory of the guest; offsets are guest-physical addresses.
+    pub fn all(memory: &Arc<GuestMemory>) -> MrMemory {
+        MrMemory { host: Host::All, memory: memory.clone(), gpa: Gpa::All }
+    }
+
+    /// Follows a new memory table. What is not there any more gives [`Fault`] from now on; it returns when the memory does.
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
+        self.host = resolve(memory, &self.gpa).unwrap_or(Host::Gone);
+        self.memory = memory.clone();
+    }
+
+    /// How many runs of guest memory make the region.
+    pub fn runs(&self) -> u64 {
+        match &self.gpa {
+            Gpa::One(_) => 1,
+            Gpa::Many(runs) => runs.len() as u64,
+            Gpa::All => 0,
+        }
+    }
+
+    /// The piece at `offset`: at most `len` bytes of it, at least one.
+    #[inline]
+    fn piece(&self, offset: u64, len: u64) -> Result<HostRun, Fault> {
+        match &self.host {
+            Host::One(run) if offset < run.len => Ok(tail(*run, offset, len)),
+            Host::Many(runs) => {
+                let index =
+                    runs.partition_point(|(start, _)| *start <= offset).checked_sub(1).ok_or(Fault)?;
+                let (start, run) = runs[index];
+                let offset = offset - start;
+                if offset < run.len { Ok(tail(run, offset, len)) } else { Err(Fault) }
+            }
+            Host::All => self.memory.piece(offset, len).ok_or(Fault),
+            _ => Err(Fault),
+        }
+    }
+
+    /// Calls `f` for each piece of a range, with how many bytes came before it.
+    #[inline]
+    fn for_pieces(
+        &self,
+        offset: u64,
+        len: u64,
+        mut f: impl FnMut(*mut u8, usize, usize),
+    ) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < len {
+            let piece = self.piece(offset.checked_add(done).ok_or(Fault)?, len - done)?;
+            f(piece.ptr, done as usize, piece.len as usize);
+            done += piece.len;
+        }
+        Ok(())
+    }
+
+    /// The 8 aligned bytes at `offset`.
+    fn word(&self, offset: u64) -> Result<&AtomicU64, Fault> {
+        let piece = self.piece(offset, 8)?;
+        if piece.len < 8 || piece.ptr.align_offset(8) != 0 {
+            return Err(Fault);
+        }
+        // SAFETY: 8 mapped bytes, aligned; the mapping outlives `self`.
+        Ok(unsafe { AtomicU64::from_ptr(piece.ptr.cast()) })
+    }
+}
+
+fn resolve(memory: &Arc<GuestMemory>, gpa: &Gpa) -> Option<Host> {
+    let mut out = Vec::new();
+    match gpa {
+        Gpa::All => return Some(Host::All),
+        Gpa::One(run) => memory.resolve(*run, &mut out)?,
+        Gpa::Many(runs) => runs.iter().try_for_each(|run| memory.resolve(*run, &mut out))?,
+    }
+    if let [one] = out[..] {
+        return Some(Host::One(one));
+    }
+    let mut offset = 0;
+    let many = out.into_iter().map(|run| {
+        let start = offset;
+        offset += run.len;
+        (start, run)
+    });
+    Some(Host::Many(many.collect()))
+}
+
+#[inline]
+fn tail(run: HostRun, offset: u64, len: u64) -> HostRun {
+    // SAFETY: the caller checked `offset < run.len`, so the pointer stays in the run.
+    HostRun { ptr: unsafe { run.ptr.add(offset as usize) }, len: len.min(run.len - offset) }
+}
+
+impl Region for MrMemory {
+    #[inline]
+    fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < len {
+            let from = self.piece(offset.checked_add(done).ok_or(Fault)?, len - done)?;
+            let to = dst.piece(dst_offset.checked_add(done).ok_or(Fault)?, from.len)?;
+            // SAFETY: `from` and `to` are mapped for `to.len` bytes, which is at most `from.len`.
+            unsafe { copy(from.ptr, to.ptr, to.len as usize) };
+            done += to.len;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        let len = buf.len() as u64;
+        self.for_pieces(offset, len, |ptr, done, n| {
+            // SAFETY: `ptr` is mapped for `n` bytes, and `done + n` is at most the buffer's length.
+            unsafe { copy(ptr, buf[done..done + n].as_mut_ptr(), n) }
+        })
+    }
+
+    #[inline]
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.for_pieces(offset, data.len() as u64, |ptr, done, n| {
+            // SAFETY: `ptr` is mapped for `n` bytes, and `done + n` is at most the data's length.
+            unsafe { copy(data[done..done + n].as_ptr(), ptr, n) }
+        })
+    }
+
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
+        Ok(self.word(offset)?.fetch_add(add, Ordering::SeqCst))
+    }
+
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+        let word = self.word(offset)?;
+        Ok(word
+            .compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
+            .unwrap_or_else(|found| found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::memory;
+    use super::*;
+
+    fn runs(list: &[(u64, u64)]) -> Vec<Run> {
+        list.iter().map(|&(gpa, len)| Run { gpa, len }).collect()
+    }
+
+    #[test]
+    fn scattered_regions_read_and_write_as_one() {
+        let memory = memory(&[(0, 0x4000)]);
+        let scattered = MrMemory::new(&memory, &runs(&[(0x3000, 5), (0x100, 1), (0x2000, 100)])).unwrap();
+        let flat = MrMemory::new(&memory, &runs(&[(0x1000, 106)])).unwrap();
+        let data: Vec<u8> = (0..106).collect();
+        scattered.write(0, &data).unwrap();
+        scattered.copy_to(3, &flat, 3, 103).unwrap();
+        let mut found = vec![0; 103];
+        flat.read(3, &mut found).unwrap();
+        assert_eq!(found, data[3..]);
+        flat.copy_to(50, &scattered, 0, 50).unwrap();
+        scattered.read(0, &mut found[..50]).unwrap();
+        assert_eq!(found[..50], data[50..100]);
+    }
+
+    #[test]
+    fn nothing_beyond_the_region_is_reached() {
+        let memory = memory(&[(0, 0x4000)]);
+        for region in [&[(0x1000u64, 16u64)][..], &[(0x1000, 8), (0x2000, 8)]] {
+            let region = MrMemory::new(&memory, &runs(region)).unwrap();
+            assert!(region.write(9, &[1; 8]).is_err());
+            assert!(region.write(u64::MAX, &[1; 8]).is_err());
+            assert!(region.read(16, &mut [0]).is_err());
+            assert!(region.read(0, &mut [0; 16]).is_ok());
+        }
+    }
+
+    #[test]
+    fn atomics_need_an_aligned_word_in_one_piece() {
+        let memory = memory(&[(0, 0x4000)]);
+        let region = MrMemory::new(&memory, &runs(&[(0x1000, 12), (0x2004, 12), (0x3001, 8)])).unwrap();
+        region.write(0, &7u64.to_le_bytes()).unwrap();
+        assert_eq!(region.fetch_add(0, 5).unwrap(), 7);
+        assert_eq!(region.compare_swap(0, 1, 9).unwrap(), 12);
+        assert_eq!(region.compare_swap(0, 12, 9).unwrap(), 12);
+        assert_eq!(region.fetch_add(0, 0).unwrap(), 9);
+        assert!(region.fetch_add(8, 1).is_err(), "straddles two pieces");
+        assert!(region.fetch_add(24, 1).is_err(), "not aligned in memory");
+        assert!(region.fetch_add(u64::MAX - 3, 1).is_err());
+    }
+
+    #[test]
+    fn a_region_follows_the_memory_table() {
+        let before = memory(&[(0, 0x1000), (0x1000, 0x1000)]);
+        let mut region = MrMemory::new(&before, &runs(&[(0x800, 0x1000)])).unwrap();
+        region.remap(&memory(&[(0, 0x1000)]));
+        assert!(region.read(0, &mut [0]).is_err());
+        region.remap(&before);
+        assert!(region.read(0xfff, &mut [0]).is_ok());
+        let mut all = MrMemory::all(&before);
+        assert!(all.read(0x1fff, &mut [0]).is_ok() && all.read(0x2000, &mut [0]).is_err());
+        all.remap(&memory(&[(0x2000, 0x1000)]));
+        assert!(all.read(0x1fff, &mut [0]).is_err() && all.read(0x2000, &mut [0]).is_ok());
+    }
+}

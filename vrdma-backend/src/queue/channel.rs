@@ -1,0 +1,254 @@
+//! Channels: streams of work requests (see `vrdma_abi::wqe`).
+
+use super::{Kick, Rings, VirtqueueSetup};
+use crate::memory::{GuestMemory, Run, Shared};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use vrdma_abi::wqe::unit;
+
+const UNIT: usize = unit::UNIT_SIZE as usize;
+const WORDS: usize = UNIT / 8;
+/// Where the first unit of a request says how many there are.
+const UNITS_BYTE: usize = 1;
+
+/// A request as it was in the slots: copied once, so it holds still.
+pub type RequestWords = [u64; WORDS * unit::MAX_UNITS as usize];
+
+/// A channel that belongs to a user context.
+#[derive(Debug)]
+pub struct Channel {
+    rings: Rings,
+    slots: Box<[Shared]>,
+    /// Where the slots are, for a new memory table.
+    slot_gpas: Box<[u64]>,
+    setup: VirtqueueSetup,
+    /// Free-running index of the next entry to take. The used index is the same: entries are returned as they are taken.
+    next: u16,
+    /// Entries up to here are known to be available.
+    available: u16,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    /// The front-end stopped the virtqueue.
+    Stopped,
+    /// The driver broke the rules; for good.
+    Broken,
+}
+
+/// Why nothing can be taken from a channel any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// More entries available than the ring has.
+    #[error("available index {available} is more than a ring ahead of {next}")]
+    Index {
+        /// What the driver published.
+        available: u16,
+        /// Next entry to take.
+        next: u16,
+    },
+    /// A slot number that does not exist.
+    #[error("slot {0} does not exist")]
+    Slot(u16),
+    /// A request of no units, of too many, or published in part.
+    #[error("request of {units} units with {available} available")]
+    Units {
+        /// What the request says.
+        units: u8,
+        /// Entries available, its first one included.
+        available: u16,
+    },
+}
+
+/// Why a channel cannot be bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// The rings are not in guest memory, or not aligned.
+    #[error("the rings are not in guest memory")]
+    Rings,
+    /// A descriptor that is not a slot of the window.
+    #[error("descriptor {0} is not a slot of the window")]
+    Descriptor(u16),
+    /// Indices or flags that are not zero.
+    #[error("the ring has been used before and was not cleared")]
+    NotClear,
+}
+
+impl Channel {
+    /// Reads the descriptor table, once and for all, and checks each descriptor against the window.
+    ///
+    /// # Errors
+    /// Anything that [`vrdma_abi::control::BindChannelReq`] does not allow.
+    pub fn bind(
+        memory: &Arc<GuestMemory>,
+        setup: VirtqueueSetup,
+        window: &[Run],
+    ) -> Result<Channel, BindError> {
+        let rings = Rings::new(memory, &setup).ok_or(BindError::Rings)?;
+        let table = Run { gpa: setup.desc, len: 16 * u64::from(setup.size) };
+        let table = Shared::new(memory, table, 16).ok_or(BindError::Rings)?;
+        let mut slots = Vec::with_capacity(setup.size.into());
+        let mut slot_gpas = Vec::with_capacity(setup.size.into());
+        for index in 0..setup.size {
+            let [gpa, rest] = table.read_words::<2>(16 * usize::from(index)).map(u64::from_le);
+            // Length 64, flags 0, next 0.
+            let slot = (rest == UNIT as u64 && window.iter().any(|run| run.contains(gpa, UNIT as u64)))
+                .then(|| Shared::new(memory, slot_run(gpa), UNIT as u64))
+                .flatten();
+            slots.push(slot.ok_or(BindError::Descriptor(index))?);
+            slot_gpas.push(gpa);
+        }
+        let used_event = 4 + 2 * usize::from(setup.size);
+        let avail_clear = [0, 2, used_event].iter().all(|&at| rings.avail.load16(at, Ordering::Relaxed) == 0);
+        let used_clear = [0, 2].iter().all(|&at| rings.used.load16(at, Ordering::Relaxed) == 0);
+        if !avail_clear || !used_clear {
+            return Err(BindError::NotClear);
+        }
+        rings.refuse_kicks();
+        let (slots, slot_gpas) = (slots.into_boxed_slice(), slot_gpas.into_boxed_slice());
+        Ok(Channel { rings, slots, slot_gpas, setup, next: 0, available: 0, state: State::Running })
+    }
+
+    /// Virtqueue number.
+    pub fn index(&self) -> u16 {
+        self.setup.index
+    }
+
+    /// What the driver kicks.
+    pub fn kick(&self) -> Option<&Arc<Kick>> {
+        self.setup.kick.as_ref()
+    }
+
+    /// Whether entries are taken from it.
+    pub fn is_running(&self) -> bool {
+        self.state == State::Running
+    }
+
+    /// Looks for new entries; true if there are any.
+    ///
+    /// # Errors
+    /// The available index makes no sense; the channel is broken from now on.
+    #[inline]
+    pub fn refresh(&mut self) -> Result<bool, Broken> {
+        if self.state != State::Running {
+            return Ok(false);
+        }
+        let available = self.rings.avail_idx();
+        if available.wrapping_sub(self.next) > self.rings.size {
+            self.state = State::Broken;
+            return Err(Broken::Index { available, next: self.next });
+        }
+        self.available = available;
+        Ok(available != self.next)
+    }
+
+    /// Takes the next request out of those that [`Channel::refresh`] found; returns its number of units.
+    ///
+    /// # Errors
+    /// An entry makes no sense; the channel is broken from now on.
+    #[inline]
+    pub fn pop(&mut self, out: &mut RequestWords) -> Result<Option<usize>, Broken> {
+        let available = self.available.wrapping_sub(self.next);
+        if available == 0 || self.state != State::Running {
+            return Ok(None);
+        }
+        self.take(0, out)?;
+        let units = out[0].to_ne_bytes()[UNITS_BYTE];
+        if units == 0 || u32::from(units) > unit::MAX_UNITS || u16::from(units) > available {
+            self.state = State::Broken;
+            return Err(Broken::Units { units, available });
+        }
+        for k in 1..u16::from(units) {
+            self.take(k, out)?;
+        }
+        self.next = self.next.wrapping_add(units.into());
+        Ok(Some(units.into()))
+    }
+
+    /// Copies the entry `k` after the next one out and notes it as used.
+    #[inline]
+    fn take(&mut self, k: u16, out: &mut RequestWords) -> Result<(), Broken> {
+        let index = self.next.wrapping_add(k);
+        let slot = self.rings.avail_entry(index);
+        let Some(piece) = self.slots.get(usize::from(slot)) else {
+            self.state = State::Broken;
+            return Err(Broken::Slot(slot));
+        };
+        let at = usize::from(k) * WORDS;
+        out[at..at + WORDS].copy_from_slice(&piece.read_words::<WORDS>(0));
+        self.rings.put_used(index, slot);
+        Ok(())
+    }
+
+    /// Returns what was taken since the last time to the driver.
+    #[inline]
+    pub fn publish_used(&self) {
+        self.rings.publish_used(self.next);
+    }
+
+    /// Before sleep: asks for a kick. True if entries came meanwhile, so there will not be one.
+    pub fn arm(&self) -> bool {
+        if self.state != State::Running {
+            return false;
+        }
+        self.rings.ask_for_kick(self.next);
+        // The driver publishes, then looks whether we ask; we ask, then look whether it published.
+        fence(Ordering::SeqCst);
+        self.rings.avail_idx() != self.next
+    }
+
+    /// After sleep: takes the request for a kick back.
+    pub fn disarm(&self) {
+        if self.state == State::Running {
+            self.rings.refuse_kicks();
+        }
+    }
+
+    /// Stops taking entries, for good; for a request that broke the rules in another way.
+    pub fn latch_broken(&mut self) {
+        self.state = State::Broken;
+    }
+
+    /// The front-end stops the virtqueue: returns the index at which it may go on.
+    pub fn stop(&mut self) -> u16 {
+        if self.state == State::Running {
+            self.state = State::Stopped;
+        }
+        self.next
+    }
+
+    /// The front-end starts the virtqueue again. False if it does not go on where it stopped, or moved the descriptors.
+    pub fn resume(&mut self, memory: &Arc<GuestMemory>, setup: VirtqueueSetup, base: u16) -> bool {
+        let same = setup.desc == self.setup.desc && setup.size == self.setup.size && base == self.next;
+        if !same || self.state != State::Stopped {
+            return false;
+        }
+        self.setup = setup;
+        self.state = State::Running;
+        self.remap(memory)
+    }
+
+    /// Follows a new memory table. False if rings or slots are not there any more: the channel is broken then.
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> bool {
+        let slots =
+            self.slot_gpas.iter().map(|&gpa| Shared::new(memory, slot_run(gpa), UNIT as u64)).collect();
+        match (Rings::new(memory, &self.setup), slots) {
+            (Some(rings), Some(slots)) => (self.rings, self.slots) = (rings, slots),
+            _ => self.state = State::Broken,
+        }
+        self.state != State::Broken
+    }
+}
+
+fn slot_run(gpa: u64) -> Run {
+    Run { gpa, len: UNIT as u64 }
+}
+
+impl Run {
+    /// Whether `len` bytes at `gpa` are wholly in this run.
+    fn contains(&self, gpa: u64, len: u64) -> bool {
+        gpa.checked_sub(self.gpa).is_some_and(|offset| offset <= self.len && self.len - offset >= len)
+    }
+}

@@ -1,0 +1,236 @@
+//! Completion queues in guest memory (see `vrdma_abi::cqe`).
+
+use crate::memory::{GuestMemory, Run, Shared};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use vrdma_abi::cqe::{CqRecord, Cqe};
+
+const CONSUMER: usize = 64;
+
+/// Ring and record of a completion queue.
+#[derive(Debug)]
+pub struct CqRing {
+    chunks: Box<[Shared]>,
+    /// log2 of the CQEs in a chunk.
+    chunk_shift: u32,
+    record: Shared,
+    runs: Box<[Run]>,
+    entries: u32,
+    /// Free-running index of the next CQE to write.
+    head: u32,
+    /// The consumer's index, as last read.
+    consumer: u32,
+    /// Values of the arm words at the last event.
+    seen_next: u32,
+    seen_solicited: u32,
+    broken: bool,
+}
+
+/// The completion does not fit, or never will again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun;
+
+impl CqRing {
+    /// Bytes of a CQ with so many entries.
+    pub fn bytes(entries: u32) -> u64 {
+        u64::from(entries) * Cqe::SIZE as u64 + CqRecord::SIZE as u64
+    }
+
+    /// A CQ of `entries` (a power of two) in `runs`, whose lengths sum up to [`CqRing::bytes`].
+    /// `None` if they are not all guest memory, or cut a CQE or the record.
+    pub fn new(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<CqRing> {
+        let (chunks, chunk_shift, record) = resolve(memory, runs, entries)?;
+        Some(CqRing {
+            chunks,
+            chunk_shift,
+            record,
+            runs: runs.into(),
+            entries,
+            head: 0,
+            consumer: 0,
+            seen_next: 0,
+            seen_solicited: 0,
+            broken: false,
+        })
+    }
+
+    /// Publishes a completion; its `phase` is set here.
+    ///
+    /// # Errors
+    /// The ring is full (or the consumer's index nonsense); it takes nothing from now on.
+    #[inline]
+    pub fn push(&mut self, cqe: &Cqe) -> Result<(), Overrun> {
+        if self.head.wrapping_sub(self.consumer) >= self.entries {
+            self.consumer = self.record.load32(CONSUMER, Ordering::Acquire);
+            // More than a ring behind, or ahead of us: both show as a distance of more than the ring.
+            if self.head.wrapping_sub(self.consumer) >= self.entries {
+                self.broken = true;
+            }
+        }
+        if self.broken {
+            return Err(Overrun);
+        }
+        let slot = self.head & (self.entries - 1);
+        let chunk = &self.chunks[(slot >> self.chunk_shift) as usize];
+        let at = (slot & ((1 << self.chunk_shift) - 1)) as usize * Cqe::SIZE;
+        let words: [u64; 4] = vrdma_abi::zerocopy::transmute!(*cqe);
+        for (i, word) in words[..3].iter().enumerate() {
+            chunk.store64(at + 8 * i, u64::from_le(*word), Ordering::Relaxed);
+        }
+        let lap = (self.head / self.entries) & 1;
+        let last = u64::from_le(words[3]) & !(0xff << 56) | u64::from(lap ^ 1) << 56;
+        chunk.store64(at + 24, last, Ordering::Release);
+        self.head = self.head.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Whether an event is due for CQEs published since the last call, which a full barrier has made visible.
+    pub fn take_event(&mut self, solicited: bool) -> bool {
+        let next = self.record.load32(0, Ordering::Relaxed);
+        let sol = self.record.load32(4, Ordering::Relaxed);
+        let due = next != self.seen_next || (solicited && sol != self.seen_solicited);
+        if due {
+            (self.seen_next, self.seen_solicited) = (next, sol);
+        }
+        due
+    }
+
+    /// Follows a new memory table. False if the memory is not there any more: the CQ takes nothing from now on.
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> bool {
+        match resolve(memory, &self.runs, self.entries) {
+            Some((chunks, shift, record)) => {
+                (self.chunks, self.chunk_shift, self.record) = (chunks, shift, record)
+            }
+            None => self.broken = true,
+        }
+        !self.broken
+    }
+}
+
+/// Cuts the ring into equal chunks, each contiguous in this process: as large as the runs allow.
+fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<(Box<[Shared]>, u32, Shared)> {
+    let ring_bytes = u64::from(entries) * Cqe::SIZE as u64;
+    let mut pieces = Vec::new();
+    for run in runs {
+        memory.resolve(*run, &mut pieces)?;
+    }
+    // The largest power of two that divides the offset of each cut, and the ring's size.
+    let mut cuts = ring_bytes;
+    let mut offset = 0;
+    for piece in &pieces {
+        offset += piece.len;
+        if offset < ring_bytes {
+            cuts |= offset;
+        }
+    }
+    let chunk = 1u64 << cuts.trailing_zeros();
+    let chunk_shift = (chunk / Cqe::SIZE as u64).checked_ilog2()?;
+    let chunks: Option<Box<[Shared]>> =
+        (0..ring_bytes / chunk).map(|i| sub_run(memory, runs, i * chunk, chunk, 8)).collect();
+    let record = sub_run(memory, runs, ring_bytes, CqRecord::SIZE as u64, 4)?;
+    Some((chunks?, chunk_shift, record))
+}
+
+/// The bytes `offset..offset + len` of the concatenated runs, if they are one piece.
+fn sub_run(memory: &Arc<GuestMemory>, runs: &[Run], offset: u64, len: u64, align: u64) -> Option<Shared> {
+    let mut before = 0;
+    // Neighbouring runs that are adjacent in guest memory are one.
+    let mut merged: Option<Run> = None;
+    for run in runs {
+        if let Some(m) = &mut merged {
+            if m.gpa + m.len == run.gpa {
+                m.len += run.len;
+            } else {
+                break;
+            }
+        } else if offset < before + run.len {
+            let skip = offset - before;
+            merged = Some(Run { gpa: run.gpa + skip, len: run.len - skip });
+        }
+        before += run.len;
+    }
+    let run = merged.filter(|m| m.len >= len)?;
+    Shared::new(memory, Run { gpa: run.gpa, len }, align)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::tests::memory;
+
+    fn cq(runs: &[(u64, u64)], entries: u32) -> (Arc<GuestMemory>, Option<CqRing>) {
+        let memory = memory(&[(0, 0x10000)]);
+        let runs: Vec<Run> = runs.iter().map(|&(gpa, len)| Run { gpa, len }).collect();
+        let ring = CqRing::new(&memory, &runs, entries);
+        (memory, ring)
+    }
+
+    fn cqe_at(memory: &Arc<GuestMemory>, gpa: u64) -> Cqe {
+        let words = Shared::new(memory, Run { gpa, len: 32 }, 8).unwrap().read_words::<4>(0);
+        vrdma_abi::zerocopy::transmute!(words)
+    }
+
+    fn number(n: u32) -> Cqe {
+        Cqe { wqe_id: n.into(), vlan: 0x1234.into(), opcode: 1, status: 2, flags: 3, ..Cqe::default() }
+    }
+
+    #[test]
+    fn phase_turns_with_each_lap_and_overrun_latches() {
+        let (memory, ring) = cq(&[(0, CqRing::bytes(4))], 4);
+        let mut ring = ring.unwrap();
+        for n in 0..4 {
+            ring.push(&number(n)).unwrap();
+            let found = cqe_at(&memory, 32 * u64::from(n));
+            assert_eq!((found.wqe_id.get(), found.vlan.get(), found.flags, found.phase), (n, 0x1234, 3, 1));
+        }
+        let consumer = Shared::new(&memory, Run { gpa: 128 + 64, len: 4 }, 4).unwrap();
+        consumer.store32(0, 1, Ordering::Relaxed);
+        ring.push(&number(4)).unwrap();
+        assert_eq!(cqe_at(&memory, 0).phase, 0);
+        assert_eq!(ring.push(&number(5)), Err(Overrun));
+        consumer.store32(0, 5, Ordering::Relaxed);
+        assert_eq!(ring.push(&number(5)), Err(Overrun), "a lost completion cannot be mended");
+        assert_eq!(cqe_at(&memory, 32).wqe_id.get(), 1);
+    }
+
+    #[test]
+    fn a_consumer_ahead_of_the_device_is_an_overrun() {
+        let (memory, ring) = cq(&[(0, CqRing::bytes(2))], 2);
+        let mut ring = ring.unwrap();
+        let consumer = Shared::new(&memory, Run { gpa: 64 + 64, len: 4 }, 4).unwrap();
+        consumer.store32(0, 100, Ordering::Relaxed);
+        assert!(ring.push(&number(0)).is_ok() && ring.push(&number(1)).is_ok());
+        assert_eq!(ring.push(&number(2)), Err(Overrun));
+    }
+
+    #[test]
+    fn rings_may_be_scattered_between_cqes() {
+        // 8 CQEs: 2, 2, 4, then the record on its own.
+        let (memory, ring) = cq(&[(0x1000, 64), (0x3000, 64), (0x2000, 128), (0x5000, 128)], 8);
+        let mut ring = ring.unwrap();
+        for n in 0..8 {
+            ring.push(&number(n)).unwrap();
+        }
+        for (n, gpa) in [(0, 0x1000), (1, 0x1020), (2, 0x3000), (3, 0x3020), (4, 0x2000), (7, 0x2060)] {
+            assert_eq!(cqe_at(&memory, gpa).wqe_id.get(), n);
+        }
+        assert!(cq(&[(0x1000, 40), (0x3000, 24 + 128)], 2).1.is_none(), "a cut CQE");
+        assert!(cq(&[(0x1000, 64 + 64), (0x3000, 64)], 2).1.is_none(), "a cut record");
+        assert!(cq(&[(0x1004, CqRing::bytes(2))], 2).1.is_none(), "not aligned");
+        assert!(cq(&[(0xffe0, CqRing::bytes(2))], 2).1.is_none(), "outside memory");
+    }
+
+    #[test]
+    fn arm_words_are_seen_once_and_solicited_never_hides_next() {
+        let (memory, ring) = cq(&[(0, CqRing::bytes(2))], 2);
+        let mut ring = ring.unwrap();
+        let arm = Shared::new(&memory, Run { gpa: 64, len: 8 }, 4).unwrap();
+        assert!(!ring.take_event(true));
+        arm.store32(4, 1, Ordering::Relaxed);
+        assert!(!ring.take_event(false) && ring.take_event(true) && !ring.take_event(true));
+        arm.store32(0, 1, Ordering::Relaxed);
+        arm.store32(4, 2, Ordering::Relaxed);
+        assert!(ring.take_event(false));
+        assert!(!ring.take_event(true), "one event answers both");
+    }
+}

@@ -1,0 +1,142 @@
+//! Event virtqueues (see `vrdma_abi::event`).
+
+use super::{Call, VirtqueueSetup};
+use crate::memory::GuestMemory;
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{Bytes, GuestAddress};
+use vrdma_abi::event::{Event, EventKind};
+use vrdma_abi::zerocopy::IntoBytes;
+
+/// A queue of events to the driver, and those that wait for a buffer.
+#[derive(Debug, Default)]
+pub struct EventQueue {
+    attached: Option<Attached>,
+    pending: VecDeque<(EventKind, u32)>,
+    /// What is in `pending`: one event of a kind and object says as much as two.
+    queued: HashSet<(EventKind, u32)>,
+}
+
+#[derive(Debug)]
+struct Attached {
+    queue: Queue,
+    call: Option<Arc<Call>>,
+    memory: Arc<GuestMemory>,
+}
+
+impl EventQueue {
+    /// The front-end started the virtqueue. False if it cannot be: its rings are not in guest memory.
+    pub fn attach(&mut self, memory: &Arc<GuestMemory>, setup: &VirtqueueSetup, base: u16) -> bool {
+        let queue = setup.queue(base, memory);
+        self.attached =
+            queue.map(|queue| Attached { queue, call: setup.call.clone(), memory: memory.clone() });
+        self.attached.is_some()
+    }
+
+    /// The front-end stops the virtqueue: returns the index at which it may go on, if it was running.
+    pub fn detach(&mut self) -> Option<u16> {
+        self.attached.take().map(|a| a.queue.next_avail())
+    }
+
+    /// The front-end changed what rings the driver.
+    pub fn set_call(&mut self, call: Option<Arc<Call>>) {
+        if let Some(attached) = &mut self.attached {
+            attached.call = call;
+        }
+    }
+
+    /// Forgets the events that wait.
+    pub fn clear(&mut self) {
+        self.pending.clear();
+        self.queued.clear();
+    }
+
+    /// Forgets the events of an object that is destroyed.
+    pub fn forget(&mut self, object: u32, kinds: &[EventKind]) {
+        let dead = |(kind, of): &(EventKind, u32)| *of == object && kinds.contains(kind);
+        if kinds.iter().any(|&kind| self.queued.remove(&(kind, object))) {
+            self.pending.retain(|event| !dead(event));
+        }
+    }
+
+    /// Follows a new memory table.
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
+        if let Some(attached) = &mut self.attached {
+            attached.memory = memory.clone();
+        }
+    }
+
+    /// Queues an event.
+    pub fn push(&mut self, kind: EventKind, object: u32) {
+        if self.queued.insert((kind, object)) {
+            self.pending.push_back((kind, object));
+        }
+    }
+
+    /// Whether events wait for [`EventQueue::flush`], or for buffers.
+    pub fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Hands events to the driver as far as it has buffers posted, and interrupts it if it asks for that.
+    pub fn flush(&mut self) {
+        let Some(attached) = &mut self.attached else { return };
+        let mut used = false;
+        while let Some(&(kind, object)) = self.pending.front() {
+            if !attached.put(kind, object) {
+                break;
+            }
+            used = true;
+            self.pending.pop_front();
+            self.queued.remove(&(kind, object));
+        }
+        if used && attached.queue.needs_notification(attached.memory.mmap()).unwrap_or(true) {
+            if let Some(call) = &attached.call {
+                call.ring();
+            }
+        }
+    }
+}
+
+impl Attached {
+    /// False if the driver has no buffer for it. A buffer that is too small or not writable is returned empty.
+    fn put(&mut self, kind: EventKind, object: u32) -> bool {
+        let event = Event { kind: kind.0.into(), object: object.into(), ..Event::default() };
+        let memory = self.memory.mmap();
+        // A driver that returns useless buffers for ever is not waited for.
+        for _ in 0..self.queue.size() {
+            let Some(mut chain) = self.queue.pop_descriptor_chain(memory) else { return false };
+            let head = chain.head_index();
+            let written = chain
+                .next()
+                .filter(|d| d.is_write_only() && d.len() as usize >= Event::SIZE)
+                .is_some_and(|d| memory.write_slice(event.as_bytes(), GuestAddress(d.addr().0)).is_ok());
+            let len = if written { Event::SIZE as u32 } else { 0 };
+            if self.queue.add_used(memory, head, len).is_err() {
+                return false;
+            }
+            if written {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl VirtqueueSetup {
+    /// For `virtio-queue`; `None` if the rings are not all in guest memory.
+    pub fn queue(&self, base: u16, memory: &GuestMemory) -> Option<Queue> {
+        let mut queue = Queue::new(self.size).ok()?;
+        queue.try_set_size(self.size).ok()?;
+        queue.try_set_desc_table_address(GuestAddress(self.desc)).ok()?;
+        queue.try_set_avail_ring_address(GuestAddress(self.avail)).ok()?;
+        queue.try_set_used_ring_address(GuestAddress(self.used)).ok()?;
+        queue.set_event_idx(self.event_idx);
+        queue.set_next_avail(base);
+        let used = queue.used_idx(memory.mmap(), std::sync::atomic::Ordering::Acquire).ok()?;
+        queue.set_next_used(used.0);
+        queue.set_ready(true);
+        queue.is_valid(memory.mmap()).then_some(queue)
+    }
+}

@@ -1,0 +1,134 @@
+//! Rings that the guest shares with the device.
+//!
+//! Mechanics only: what lies in the entries is for `device/` to know.
+
+pub mod channel;
+pub mod cq;
+pub mod event;
+
+use crate::memory::{GuestMemory, Run, Shared};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A virtqueue as the front-end has set it up.
+#[derive(Debug)]
+pub struct VirtqueueSetup {
+    /// Virtqueue number.
+    pub index: u16,
+    /// Number of entries, a power of two.
+    pub size: u16,
+    /// Guest-physical address of the descriptor table.
+    pub desc: u64,
+    /// Guest-physical address of the available ring.
+    pub avail: u64,
+    /// Guest-physical address of the used ring.
+    pub used: u64,
+    /// Whether VIRTIO_F_EVENT_IDX was negotiated.
+    pub event_idx: bool,
+    /// Rings when the driver made entries available.
+    pub kick: Option<Arc<Kick>>,
+    /// To ring when entries were used.
+    pub call: Option<Arc<Call>>,
+}
+
+/// What the driver rings. It is watched, edge-triggered, and never read: the front-end holds it too, so a read could block.
+#[derive(Debug)]
+pub struct Kick(pub File);
+
+impl AsRawFd for Kick {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// What rings the driver: an eventfd.
+#[derive(Debug)]
+pub struct Call(File);
+
+impl Call {
+    /// Takes an eventfd of the front-end.
+    ///
+    /// # Errors
+    /// It is something else, to which a write might block or do harm.
+    pub fn new(file: File) -> io::Result<Call> {
+        let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        if target.as_os_str() != "anon_inode:[eventfd]" {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "call descriptor is no eventfd"));
+        }
+        rustix::io::ioctl_fionbio(&file, true)?;
+        Ok(Call(file))
+    }
+
+    /// Rings. If the counter is full the driver has been told often enough.
+    pub fn ring(&self) {
+        let _ = (&self.0).write(&1u64.to_ne_bytes());
+    }
+}
+
+/// Available and used ring of a split virtqueue (virtio specification 2.7.6 and 2.7.8).
+#[derive(Debug)]
+struct Rings {
+    avail: Shared,
+    used: Shared,
+    size: u16,
+    event_idx: bool,
+}
+
+impl Rings {
+    fn new(memory: &Arc<GuestMemory>, setup: &VirtqueueSetup) -> Option<Rings> {
+        let size = u64::from(setup.size);
+        Some(Rings {
+            avail: Shared::new(memory, Run { gpa: setup.avail, len: 6 + 2 * size }, 2)?,
+            used: Shared::new(memory, Run { gpa: setup.used, len: 6 + 8 * size }, 4)?,
+            size: setup.size,
+            event_idx: setup.event_idx,
+        })
+    }
+
+    #[inline]
+    fn avail_idx(&self) -> u16 {
+        self.avail.load16(2, Ordering::Acquire)
+    }
+
+    /// The entry for free-running index `index`.
+    #[inline]
+    fn avail_entry(&self, index: u16) -> u16 {
+        self.avail.load16(4 + 2 * self.slot(index), Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn put_used(&self, index: u16, id: u16) {
+        let offset = 4 + 8 * self.slot(index);
+        self.used.store32(offset, u32::from(id), Ordering::Relaxed);
+        self.used.store32(offset + 4, 0, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn publish_used(&self, index: u16) {
+        self.used.store16(2, index, Ordering::Release);
+    }
+
+    /// Asks for a kick when the driver makes entry `index` available.
+    fn ask_for_kick(&self, index: u16) {
+        if self.event_idx {
+            self.used.store16(4 + 8 * usize::from(self.size), index, Ordering::Relaxed);
+        } else {
+            self.used.store16(0, 0, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes that back. With EVENT_IDX there is nothing to write: the index asked for lies behind.
+    fn refuse_kicks(&self) {
+        const USED_F_NO_NOTIFY: u16 = 1;
+        if !self.event_idx {
+            self.used.store16(0, USED_F_NO_NOTIFY, Ordering::Relaxed);
+        }
+    }
+
+    fn slot(&self, index: u16) -> usize {
+        usize::from(index & (self.size - 1))
+    }
+}

@@ -1,0 +1,201 @@
+//! The control plane of one guest: a thread that listens for its front-end, speaks vhost-user with it, and serves the control queue.
+
+use crate::queue::Kick;
+use crate::vhost::FrontEnd;
+use anyhow::{Context, Result, bail};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use vhost::vhost_user::{BackendReqHandler, Error as VhostError};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
+
+/// A running session.
+#[derive(Debug)]
+pub struct Session {
+    thread: Option<JoinHandle<()>>,
+    stop: EventNotifier,
+    connection: Connection,
+}
+
+/// The connection of the moment, so that a stop can end a read that waits for the rest of a message.
+type Connection = Arc<Mutex<Option<UnixStream>>>;
+
+const SOCKET: u64 = 0;
+const STOP: u64 = 1;
+const KICK: u64 = 2;
+
+impl Session {
+    /// Binds the socket and starts the thread.
+    ///
+    /// # Errors
+    /// The socket cannot be bound, or another process listens on it.
+    pub fn start(name: &str, socket: &Path, front_end: FrontEnd) -> Result<Session> {
+        let listener = bind(socket)?;
+        let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
+        let connection = Connection::default();
+        let guest = Guest {
+            name: name.to_owned(),
+            socket: socket.to_owned(),
+            listener,
+            stopped,
+            connection: connection.clone(),
+            front_end: Arc::new(Mutex::new(front_end)),
+        };
+        let thread = std::thread::Builder::new().name(format!("guest {name}")).spawn(move || guest.run())?;
+        Ok(Session { thread: Some(thread), stop, connection })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.stop.notify();
+        if let Some(stream) = self.connection.lock().expect("no thread panics with it").as_ref() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Binds a Unix socket; a file that an earlier process left behind is replaced.
+///
+/// # Errors
+/// Somebody listens there, something else than a socket is there, or the path cannot be had.
+pub fn bind(path: &Path) -> Result<UnixListener> {
+    use std::os::unix::fs::FileTypeExt;
+    let shown = path.display();
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            bail!("{shown} exists and is no socket");
+        }
+        if UnixStream::connect(path).is_ok() {
+            bail!("{shown} is in use by another process");
+        }
+        std::fs::remove_file(path).with_context(|| format!("cannot replace {shown}"))?;
+    }
+    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {shown}"))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+struct Guest {
+    name: String,
+    socket: PathBuf,
+    listener: UnixListener,
+    stopped: EventConsumer,
+    connection: Connection,
+    front_end: Arc<Mutex<FrontEnd>>,
+}
+
+impl Guest {
+    fn run(self) {
+        if let Err(error) = self.accept_loop() {
+            log::error!("guest {}: {error:#}", self.name);
+        }
+        let _ = std::fs::remove_file(&self.socket);
+    }
+
+    /// One front-end after the other.
+    fn accept_loop(&self) -> Result<()> {
+        let epoll = Epoll::new()?;
+        epoll.ctl(ControlOperation::Add, self.listener.as_raw_fd(), EpollEvent::new(EventSet::IN, SOCKET))?;
+        epoll.ctl(ControlOperation::Add, self.stopped.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
+        let mut events = [EpollEvent::default(); 4];
+        loop {
+            let count = retry(|| epoll.wait(-1, &mut events))?;
+            if events[..count].iter().any(|event| event.data() == STOP) {
+                return Ok(());
+            }
+            match self.listener.accept() {
+                Ok((stream, _)) => self.serve(stream)?,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => log::warn!("guest {}: accept: {error}", self.name),
+            }
+        }
+    }
+
+    /// Serves a front-end until it leaves or breaks the rules.
+    fn serve(&self, stream: UnixStream) -> Result<()> {
+        log::info!("guest {}: front-end connected", self.name);
+        stream.set_nonblocking(false)?;
+        *self.connection.lock().expect("no thread panics with it") = Some(stream.try_clone()?);
+        let result = self.converse(stream);
+        *self.connection.lock().expect("no thread panics with it") = None;
+        self.front_end.lock().expect("no other thread has it").disconnect();
+        match result {
+            Ok(())
+            | Err(VhostError::Disconnected | VhostError::SocketBroken(_) | VhostError::PartialMessage) => {
+                log::info!("guest {}: front-end left", self.name);
+            }
+            Err(error) => log::warn!("guest {}: connection closed: {error}", self.name),
+        }
+        Ok(())
+    }
+
+    fn converse(&self, stream: UnixStream) -> Result<(), VhostError> {
+        let epoll = Epoll::new().map_err(VhostError::SocketError)?;
+        let add = |fd, token| {
+            epoll
+                .ctl(ControlOperation::Add, fd, EpollEvent::new(EventSet::IN, token))
+                .map_err(VhostError::SocketError)
+        };
+        add(stream.as_raw_fd(), SOCKET)?;
+        add(self.stopped.as_raw_fd(), STOP)?;
+        let mut handler = BackendReqHandler::from_stream(stream, self.front_end.clone());
+        let mut kick = WatchedKick { epoll: &epoll, kick: None };
+        let mut events = [EpollEvent::default(); 4];
+        let mut again = false;
+        loop {
+            let timeout = if again { 0 } else { -1 };
+            let count = retry(|| epoll.wait(timeout, &mut events)).map_err(VhostError::SocketError)?;
+            for event in &events[..count] {
+                match event.data() {
+                    STOP => return Ok(()),
+                    SOCKET => handler.handle_request()?,
+                    _ => {}
+                }
+            }
+            let mut front_end = self.front_end.lock().expect("no other thread has it");
+            kick.update(front_end.control_kick());
+            again = front_end.serve_control();
+        }
+    }
+}
+
+/// The control queue's kick, as far as it is watched.
+struct WatchedKick<'a> {
+    epoll: &'a Epoll,
+    kick: Option<Arc<Kick>>,
+}
+
+impl WatchedKick<'_> {
+    fn update(&mut self, wanted: Option<&Arc<Kick>>) {
+        if self.kick.as_ref().map(Arc::as_ptr) == wanted.map(Arc::as_ptr) {
+            return;
+        }
+        let event = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, KICK);
+        if let Some(old) = self.kick.take() {
+            let _ = self.epoll.ctl(ControlOperation::Delete, old.as_raw_fd(), event);
+        }
+        if let Some(new) = wanted {
+            match self.epoll.ctl(ControlOperation::Add, new.as_raw_fd(), event) {
+                Ok(()) => self.kick = Some(new.clone()),
+                Err(error) => log::warn!("the control queue's kick cannot be watched: {error}"),
+            }
+        }
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+pub fn retry<T>(mut f: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match f() {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! The loop that does all the work: takes requests from channels, drives the engine, tells of completions.
+//!
+//! A worker owns its devices' engines, queues and regions, so there are no locks inside. Others talk to it by sending closures
+//! ([`WorkerHandle::call`]), which it runs between two turns.
+
+use crate::config::{Config, GuestConfig};
+use crate::device::outputs::Outputs;
+use crate::device::wqe::{Request, parse};
+use crate::device::{Device, Limits, ObjectCounts};
+use crate::memory::{GuestMemory, MrMemory};
+use crate::queue::channel::{Broken, Channel, RequestWords};
+use crate::queue::{Call, VirtqueueSetup};
+use crate::ratelimit::RateLimit;
+use anyhow::{Context, Result};
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
+use vrdma_abi::event::EventKind;
+use vrdma_abi::wqe::unit;
+use vrdma_transport::{self as transport, DeviceId, Engine, OwnerId, PostError, Sge};
+
+/// Bytes that the engine may copy in one turn before channels are looked at again.
+const COPY_BUDGET: u64 = 1 << 20;
+/// Requests taken from one channel in one turn.
+const BATCH: usize = 64;
+/// Turns without work after which the processor is offered to others between two turns.
+const SPINS: u32 = 256;
+/// How often events that found no buffer are tried again while the worker would sleep.
+const EVENT_RETRY: Duration = Duration::from_millis(10);
+
+type Message = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// See the module.
+pub struct Worker {
+    /// Queue pairs, regions and what flows between them.
+    pub engine: Engine<MrMemory>,
+    /// Devices, and the way to their guests.
+    pub outputs: Outputs,
+    channels: Vec<BoundChannel>,
+    inbox: Receiver<Message>,
+    wake: EventConsumer,
+    epoll: Epoll,
+    started: Instant,
+    poll_time: Duration,
+    stop: bool,
+    words: Box<RequestWords>,
+    sges: Vec<Sge>,
+    broken: RateLimit,
+    /// Times that the worker slept.
+    sleeps: u64,
+}
+
+#[derive(Debug)]
+struct BoundChannel {
+    device: DeviceId,
+    owner: OwnerId,
+    channel: Channel,
+}
+
+/// How other threads reach a worker.
+#[derive(Clone, Debug)]
+pub struct WorkerHandle {
+    outbox: Sender<Message>,
+    wake: Arc<EventNotifier>,
+}
+
+/// The worker's thread ended. It does so only when the daemon stops.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the worker has stopped")]
+pub struct Stopped;
+
+impl WorkerHandle {
+    /// Runs `f` in the worker, between two turns, and returns what it returns.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Worker) -> R + Send + 'static,
+    ) -> Result<R, Stopped> {
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        let message: Message = Box::new(move |worker| {
+            // The caller waits for the answer, so it is there to take it.
+            let _ = reply.send(f(worker));
+        });
+        self.outbox.send(message).map_err(|_| Stopped)?;
+        // A full counter means that the worker is being woken already.
+        let _ = self.wake.notify();
+        answer.recv().map_err(|_| Stopped)
+    }
+}
+
+impl Worker {
+    /// Starts a worker in a thread of its own.
+    ///
+    /// # Errors
+    /// The system has no thread, eventfd or epoll left.
+    pub fn spawn(poll_time: Duration) -> Result<(WorkerHandle, JoinHandle<()>)> {
+        let (outbox, inbox) = crossbeam_channel::unbounded();
+        let (consumer, notifier) =
+            new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).context("eventfd")?;
+        let epoll = Epoll::new().context("epoll")?;
+        let event = EpollEvent::new(EventSet::IN, 0);
+        epoll.ctl(ControlOperation::Add, consumer.as_raw_fd(), event).context("epoll")?;
+        let mut seed = [0; 8];
+        vmm_sys_util::rand::rand_bytes(8).iter().zip(&mut seed).for_each(|(from, to)| *to = *from);
+        let worker = Worker {
+            engine: Engine::new(u64::from_ne_bytes(seed)),
+            outputs: Outputs::default(),
+            channels: Vec::new(),
+            inbox,
+            wake: consumer,
+            epoll,
+            started: Instant::now(),
+            poll_time,
+            stop: false,
+            words: Box::new([0; 64]),
+            sges: Vec::with_capacity(unit::MAX_SGE as usize),
+            broken: RateLimit::default(),
+            sleeps: 0,
+        };
+        let thread = std::thread::Builder::new().name("worker".into()).spawn(move || worker.run())?;
+        Ok((WorkerHandle { outbox, wake: Arc::new(notifier) }, thread))
+    }
+
+    /// Ends the loop after this turn.
+    pub fn stop(&mut self) {
+        self.stop = true;
+    }
+
+    /// The engine's clock.
+    pub fn now(&self) -> transport::Instant {
+        transport::Instant(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// Times that the worker slept.
+    pub fn sleeps(&self) -> u64 {
+        self.sleeps
+    }
+
+    fn run(mut self) {
+        let mut idle_since = None;
+        let mut idle_turns = 0u32;
+        while !self.stop {
+            if self.turn() {
+                (idle_since, idle_turns) = (None, 0);
+                continue;
+            }
+            idle_turns = idle_turns.saturating_add(1);
+            if idle_turns < SPINS {
+                std::hint::spin_loop();
+                continue;
+            }
+            let since = *idle_since.get_or_insert_with(Instant::now);
+            if since.elapsed() < self.poll_time {
+                std::thread::yield_now();
+                continue;
+            }
+            self.sleep();
+            (idle_since, idle_turns) = (None, 0);
+        }
+    }
+
+    /// Does what there is to do; true if there was anything.
+    fn turn(&mut self) -> bool {
+        let mut busy = self.run_messages();
+        let now = self.now();
+        for index in 0..self.channels.len() {
+            busy |= self.drain_channel(index, now, BATCH);
+        }
+        busy |= self.engine.poll(now, COPY_BUDGET, &mut self.outputs);
+        self.fail_cqs(now);
+        self.outputs.flush();
+        busy
+    }
+
+    fn run_messages(&mut self) -> bool {
+        let mut busy = false;
+        loop {
+            match self.inbox.try_recv() {
+                Ok(message) => message(self),
+                Err(TryRecvError::Empty) => return busy,
+                Err(TryRecvError::Disconnected) => {
+                    self.stop = true;
+                    return busy;
+                }
+            }
+            busy = true;
+        }
+    }
+
+    /// Takes up to `batch` requests from a channel; true if there were any.
+    fn drain_channel(&mut self, index: usize, now: transport::Instant, batch: usize) -> bool {
+        let bound = &mut self.channels[index];
+        match bound.channel.refresh() {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(broken) => return self.channel_broken(index, broken),
+        }
+        let (device, owner) = (bound.device, bound.owner);
+        let mut taken = 0;
+        let result = loop {
+            if taken == batch {
+                break Ok(());
+            }
+            match self.channels[index].channel.pop(&mut self.words) {
+                Ok(Some(units)) => {
+                    taken += 1;
+                    self.post(device, owner, units, now);
+                }
+                Ok(None) => break Ok(()),
+                Err(broken) => break Err(broken),
+            }
+        };
+        self.channels[index].channel.publish_used();
+        self.outputs.device(device).counters.requests += taken as u64;
+        match result {
+            Ok(()) => taken != 0,
+            Err(broken) => self.channel_broken(index, broken),
+        }
+    }
+
+    /// Hands the request in `self.words` to the engine.
+    #[inline]
+    fn post(&mut self, device: DeviceId, owner: OwnerId, units: usize, now: transport::Instant) {
+        let engine = &mut self.engine;
+        let result = match parse(&self.words, units, &mut self.sges) {
+            Request::Send(qpn, request) => {
+                engine.post_send(now, device, owner, qpn, request, &mut self.outputs)
+            }
+            Request::Recv(qpn, request) => {
+                engine.post_recv(now, device, owner, qpn, request, &mut self.outputs)
+            }
+            Request::Invalid(qpn, id, queue) => {
+                self.outputs.device(device).counters.invalid_requests += 1;
+                engine.post_invalid(now, device, owner, qpn, id, queue, &mut self.outputs)
+            }
+            Request::Stray => Err(PostError::NoSuchQp),
+        };
+        if let Err(error) = result {
+            let counters = &mut self.outputs.device(device).counters;
+            match error {
+                PostError::NoSuchQp | PostError::NotOwner => counters.stray_requests += 1,
+                PostError::BadState => counters.untimely_requests += 1,
+                PostError::Overflow => counters.overflows += 1,
+            }
+        }
+    }
+
+    #[cold]
+    fn channel_broken(&mut self, index: usize, reason: Broken) -> bool {
+        let bound = &self.channels[index];
+        let (id, queue, owner) = (bound.device, bound.channel.index(), bound.owner);
+        self.outputs.async_event(id, EventKind::CHANNEL_ERR, queue.into());
+        let device = self.outputs.device(id);
+        device.counters.broken_channels += 1;
+        let name = &device.guest.name;
+        self.broken
+            .warn(|| format!("guest {name}: channel {queue} of context {} is broken: {reason}", owner.0));
+        true
+    }
+
+    fn fail_cqs(&mut self, now: transport::Instant) {
+        while let Some((device, cq)) = self.outputs.failed.pop() {
+            self.engine.cq_failed(now, device, cq, &mut self.outputs);
+        }
+    }
+
+    /// Takes everything out of a device's channels that is available now.
+    pub fn drain_device(&mut self, device: DeviceId) {
+        let now = self.now();
+        for index in 0..self.channels.len() {
+            if self.channels[index].device == device {
+                self.drain_channel(index, now, Config::MAX_QUEUE_SIZE.into());
+            }
+        }
+    }
+
+    /// Waits for a kick, a message or a deadline.
+    fn sleep(&mut self) {
+        let mut late = false;
+        for bound in &self.channels {
+            late |= bound.channel.arm();
+        }
+        late |= !self.inbox.is_empty();
+        if !late {
+            let mut timeout =
+                self.engine.poll_timeout().map(|at| Duration::from_nanos(at.0.saturating_sub(self.now().0)));
+            if self.outputs.retry_events() {
+                timeout = Some(timeout.map_or(EVENT_RETRY, |t| t.min(EVENT_RETRY)));
+            }
+            self.wait(timeout);
+        }
+        for bound in &self.channels {
+            bound.channel.disarm();
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        self.sleeps += 1;
+        // Rounded up, so that the deadline has passed when we wake.
+        let millis = timeout.map_or(-1, |t| t.as_nanos().div_ceil(1_000_000).min(60_000) as i32);
+        let mut events = [EpollEvent::default(); 32];
+        let count = match self.epoll.wait(millis, &mut events) {
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => 0,
+            Err(error) => panic!("epoll_wait fails only for arguments that are wrong: {error}"),
+        };
+        for event in &events[..count] {
+            match event.data() {
+                0 => drop(self.wake.consume()),
+                token => self.outputs.device(DeviceId((token >> 32) as u32)).counters.kicks += 1,
+            }
+        }
+    }
+
+    /// Whether a channel is bound.
+    pub fn has_channel(&self, device: DeviceId, index: u16) -> bool {
+        self.position(device, index).is_some()
+    }
+
+    /// Starts to serve a channel.
+    pub fn add_channel(&mut self, device: DeviceId, owner: OwnerId, channel: Channel) {
+        let bound = BoundChannel { device, owner, channel };
+        self.watch(&bound, ControlOperation::Add);
+        self.channels.push(bound);
+    }
+
+    /// Ends a channel; returns whose it was.
+    pub fn remove_channel(&mut self, device: DeviceId, index: u16) -> Option<OwnerId> {
+        let at = self.position(device, index)?;
+        let bound = self.channels.swap_remove(at);
+        if bound.channel.is_running() {
+            self.watch(&bound, ControlOperation::Delete);
+        }
+        Some(bound.owner)
+    }
+
+    /// The front-end starts a virtqueue other than the control queue.
+    pub fn start_queue(&mut self, id: DeviceId, memory: &Arc<GuestMemory>, setup: VirtqueueSetup, base: u16) {
+        let index = setup.index;
+        if let Some(queue) = self.outputs.device(id).event_queue(index) {
+            if !queue.attach(memory, &setup, base) {
+                log::warn!("device {}: the rings of event queue {index} are not in guest memory", id.0);
+            }
+        } else if let Some(at) = self.position(id, index) {
+            // Bound before a pause of the guest; others wait for their driver to bind them.
+            if self.channels[at].channel.resume(memory, setup, base) {
+                self.watch(&self.channels[at], ControlOperation::Add);
+            }
+        }
+    }
+
+    /// The front-end stops a virtqueue; returns the index at which it may go on, if the device has used it.
+    pub fn stop_queue(&mut self, id: DeviceId, index: u16) -> Option<u16> {
+        if let Some(queue) = self.outputs.device(id).event_queue(index) {
+            return queue.detach();
+        }
+        let at = self.position(id, index)?;
+        if self.channels[at].channel.is_running() {
+            self.watch(&self.channels[at], ControlOperation::Delete);
+        }
+        Some(self.channels[at].channel.stop())
+    }
+
+    /// The front-end changed what rings the driver for a queue.
+    pub fn set_queue_call(&mut self, id: DeviceId, index: u16, call: Option<Arc<Call>>) {
+        if let Some(queue) = self.outputs.device(id).event_queue(index) {
+            queue.set_call(call);
+        }
+    }
+
+    fn position(&self, device: DeviceId, index: u16) -> Option<usize> {
+        self.channels.iter().position(|b| b.device == device && b.channel.index() == index)
+    }
+
+    /// Number of channels bound.
+    pub fn num_channels(&self, device: DeviceId) -> u32 {
+        self.channels.iter().filter(|b| b.device == device).count() as u32
+    }
+
+    fn watch(&self, bound: &BoundChannel, operation: ControlOperation) {
+        if let Some(kick) = bound.channel.kick() {
+            // Edge-triggered, so a kick need not be read: a read could block, because the descriptor is the front-end's too.
+            let event = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, bound.token());
+            if let Err(error) = self.epoll.ctl(operation, kick.as_raw_fd(), event) {
+                log::debug!("channel {}: its kick cannot be watched: {error}", bound.channel.index());
+            }
+        }
+    }
+
+    /// Adds a device, which then waits for its guest.
+    pub fn add_device(&mut self, guest: GuestConfig, limits: Limits) -> DeviceId {
+        let id = self.engine.add_device(limits.transport());
+        self.outputs.add(Device::new(id, guest, limits));
+        id
+    }
+
+    /// The control queue runs: the guest goes on, or, if its driver is `fresh`, begins anew.
+    pub fn start_device(&mut self, id: DeviceId, fresh: bool) {
+        if fresh {
+            self.reset_device(id);
+        }
+        self.engine.set_suspended(id, false);
+    }
+
+    /// The control queue stopped: the guest is paused or about to be reset, and its memory must not change. To its peers it is
+    /// as if it did not answer.
+    pub fn suspend_device(&mut self, id: DeviceId) {
+        self.engine.set_suspended(id, true);
+    }
+
+    /// The front-end is gone.
+    pub fn detach_device(&mut self, id: DeviceId) {
+        self.reset_device(id);
+        self.outputs.device(id).detach();
+    }
+
+    /// Forgets all objects of a device: its guest was reset or is gone.
+    pub fn reset_device(&mut self, id: DeviceId) {
+        let (gone, kept) = std::mem::take(&mut self.channels).into_iter().partition(|b| b.device == id);
+        self.channels = kept;
+        let gone: Vec<BoundChannel> = gone;
+        for bound in &gone {
+            if bound.channel.is_running() {
+                self.watch(bound, ControlOperation::Delete);
+            }
+        }
+        self.engine.reset_device(id);
+        self.outputs.device(id).reset();
+    }
+
+    /// Follows a new memory table of a device's guest.
+    pub fn remap_device(&mut self, id: DeviceId, memory: &Arc<GuestMemory>) {
+        for region in self.engine.regions_mut(id) {
+            region.remap(memory);
+        }
+        for bound in self.channels.iter_mut().filter(|b| b.device == id) {
+            bound.channel.remap(memory);
+        }
+        for cq in self.outputs.device(id).remap(memory) {
+            self.outputs.fail_cq(id, cq);
+        }
+        let now = self.now();
+        self.fail_cqs(now);
+    }
+
+    /// Objects of a device that exist.
+    pub fn counts(&mut self, id: DeviceId) -> ObjectCounts {
+        let engine = self.engine.counts(id);
+        ObjectCounts {
+            channels: self.num_channels(id),
+            pds: engine.pds,
+            mrs: engine.mrs,
+            qps: engine.qps,
+            gids: engine.gids,
+            pending_requests: engine.pending_sends + engine.pending_receives,
+            ..self.outputs.device(id).counts()
+        }
+    }
+}
+
+impl BoundChannel {
+    /// What epoll returns for its kick; never 0.
+    fn token(&self) -> u64 {
+        u64::from(self.device.0) << 32 | u64::from(self.channel.index())
+    }
+}
