@@ -3,6 +3,7 @@
 use crate::admin::Admin;
 use crate::config::Config;
 use crate::device::{DeviceCounters, Limits, ObjectCounts};
+use crate::memory::sigbus;
 use crate::session::Session;
 use crate::vhost::FrontEnd;
 use crate::worker::{Stopped, Worker, WorkerHandle};
@@ -29,6 +30,8 @@ pub struct Stats {
     pub guests: Vec<GuestStats>,
     /// Times that the worker slept.
     pub worker_sleeps: u64,
+    /// Memory regions whose file a front-end cut short.
+    pub memory_faults: u64,
 }
 
 /// What an operator can see of a guest.
@@ -92,7 +95,7 @@ pub fn stats(worker: &WorkerHandle) -> Result<Stats, Stopped> {
                 transport,
             }
         });
-        Stats { guests: guests.collect(), worker_sleeps: worker.sleeps() }
+        Stats { guests: guests.collect(), worker_sleeps: worker.sleeps(), memory_faults: sigbus::faults() }
     })
 }
 

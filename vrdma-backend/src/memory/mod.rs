@@ -7,6 +7,7 @@
 mod copy;
 mod region;
 mod shared;
+pub mod sigbus;
 
 pub use region::MrMemory;
 pub use shared::Shared;
@@ -32,6 +33,8 @@ struct View {
     gpa: u64,
     len: u64,
     front_end_addr: u64,
+    /// The file may be cut short while it is mapped.
+    _guard: Arc<sigbus::Guard>,
 }
 
 /// A region as the front-end describes it.
@@ -95,9 +98,15 @@ impl GuestMemory {
             .map_err(|e: MmapRegionError| io::Error::other(e.to_string()))?;
         let mapped = GuestRegionMmap::new(mapped, GuestAddress(region.gpa))
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "memory region wraps"))?;
+        let guard = Arc::new(sigbus::Guard::new(mapped.as_ptr(), size)?);
         let mmap = self.mmap.insert_region(Arc::new(mapped)).map_err(io::Error::other)?;
         let mut views = self.views.clone();
-        views.push(View { gpa: region.gpa, len: region.len, front_end_addr: region.front_end_addr });
+        views.push(View {
+            gpa: region.gpa,
+            len: region.len,
+            front_end_addr: region.front_end_addr,
+            _guard: guard,
+        });
         Ok(GuestMemory { mmap, views })
     }
 
@@ -178,7 +187,7 @@ pub(crate) mod tests {
         Arc::new(GuestMemory::map(specs.collect()).unwrap())
     }
 
-    fn memfd(len: u64) -> File {
+    pub(crate) fn memfd(len: u64) -> File {
         use std::os::fd::FromRawFd;
         // SAFETY: the name is a C string, and the new descriptor is owned by the File alone.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
