@@ -188,6 +188,9 @@ impl Artefacts {
             Ok(fs::set_permissions(&to, fs::Permissions::from_mode(mode))?)
         };
         put(&self.agent, "usr/sbin/vm-agent", 0o755)?;
+        let mut strip = Command::new("strip");
+        strip.arg(layer.join("usr/sbin/vm-agent"));
+        proc::output(strip)?;
         if let Some(module) = &self.module {
             put(module, "usr/lib/vrdma/vrdma.ko", 0o644)?;
         }

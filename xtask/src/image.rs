@@ -84,7 +84,7 @@ fn check_space() -> Result<()> {
 fn build() -> Result<Image> {
     let directory = paths::vm().join("image");
     let root_stamp = fs::read_to_string(roots::with_ending(&paths::guest_root(), ".stamp"))?;
-    let hash = Inputs::new("image 1").text(&root_stamp).text(STRIP).text(MODULES);
+    let hash = Inputs::new("image 2").text(&root_stamp).text(STRIP).text(MODULES);
     let hash = hash.text(INITRAMFS_INIT).text(VM_INIT).finish();
     let stamp = Stamp::new(&directory, hash);
     if stamp.is_current() {
@@ -219,12 +219,25 @@ fn install_modules(tree: &Path, version: &str) -> Result<()> {
 }
 
 fn read_module(path: &Path) -> Result<Vec<u8>> {
-    if path.extension().is_none_or(|ending| ending != "xz") {
-        return fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-    }
-    let output = Command::new("xz").arg("-dc").arg(path).output().context("cannot start xz")?;
-    ensure!(output.status.success(), "cannot unpack {}", path.display());
-    Ok(output.stdout)
+    let mut module = if path.extension().is_some_and(|ending| ending == "xz") {
+        let output = Command::new("xz").arg("-dc").arg(path).output().context("cannot start xz")?;
+        ensure!(output.status.success(), "cannot unpack {}", path.display());
+        output.stdout
+    } else {
+        fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
+    };
+    module.truncate(module.len() - signature_length(&module));
+    Ok(module)
+}
+
+/// How much of a module is its signature. Checking it takes an emulated CPU longer than all else about loading.
+fn signature_length(module: &[u8]) -> usize {
+    const MARK: &[u8] = b"~Module signature appended~\n";
+    // Before the mark: 12 bytes, of which the last four are the signature's length, big-endian.
+    let Some(signed) = module.strip_suffix(MARK) else { return 0 };
+    let length = signed.last_chunk().map_or(0, |bytes: &[u8; 4]| u32::from_be_bytes(*bytes) as usize);
+    let all = MARK.len() + 12 + length;
+    if all <= module.len() { all } else { 0 }
 }
 
 /// `modules.dep`: each module's file and the files that it needs.
@@ -329,6 +342,15 @@ mod tests {
         assert!(!matches("usr/lib/x/*.a", "usr/lib/x/libc.so"));
         assert!(!matches("usr/share/cmake*", "usr/share/cmake/a"));
         assert!(!matches("boot", "boot2"));
+    }
+
+    #[test]
+    fn signatures_are_found() {
+        let mut module = b"ELF..signature".to_vec();
+        module.extend_from_slice(&[0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
+        module.extend_from_slice(b"~Module signature appended~\n");
+        assert_eq!(module.len() - signature_length(&module), 5);
+        assert_eq!(signature_length(b"ELF"), 0);
     }
 
     #[test]

@@ -82,6 +82,9 @@ pub struct Places {
 const KERNEL_WORDS: &str = "console=ttyS0 quiet loglevel=5 mitigations=off lsm=capability audit=0 ima_appraise=off \
     nowatchdog no_timer_check tsc=reliable cryptomgr.notests random.trust_cpu=on 8250.nr_uarts=2";
 
+/// The machine, without the devices that would only cost the kernel time.
+const MACHINE: &str = "q35,memory-backend=mem,hpet=off,smm=off,sata=off,vmport=off,i8042=off,usb=off";
+
 /// QEMU itself, started through its root's own loader, so that no chroot (and no mount) is needed.
 pub fn program() -> Command {
     let root = paths::qemu_root();
@@ -104,7 +107,7 @@ pub fn machine(command: &mut Command, image: &Image, accel: Accel, cpus: u32, me
     };
     command.args([
         "-machine",
-        "q35,memory-backend=mem",
+        MACHINE,
         "-m",
         &memory.to_string(),
         "-smp",
