@@ -37,6 +37,8 @@
 extern crate std;
 
 #[cfg(test)]
+mod litmus;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod stress;
