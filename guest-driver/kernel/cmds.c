@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The commands of the device, one function each. Numbers are the CPU's on this side, and
+ * little-endian on the other.
+ */
+#include "vrdma.h"
+
+/* A command that names one object and is answered with a status only. */
+static int object_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
+{
+	struct vrdma_object_req req = { .object = cpu_to_le32(object) };
+
+	return vrdma_cmdq_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL);
+}
+
+int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps)
+{
+	struct vrdma_query_device_resp resp;
+	int err;
+
+	err = vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_DEVICE, NULL, 0, &resp, sizeof(resp), NULL);
+	if (err)
+		return err;
+
+	caps->fw_version = le64_to_cpu(resp.fw_version);
+	memcpy(&caps->sys_image_guid, resp.sys_image_guid, sizeof(caps->sys_image_guid));
+	caps->max_mr_size = le64_to_cpu(resp.max_mr_size);
+	caps->max_mr_runs = le32_to_cpu(resp.max_mr_runs);
+	caps->max_pd = le32_to_cpu(resp.max_pd);
+	caps->max_cq = le32_to_cpu(resp.max_cq);
+	caps->max_cqe = le32_to_cpu(resp.max_cqe);
+	caps->max_mr = le32_to_cpu(resp.max_mr);
+	caps->max_qp = le32_to_cpu(resp.max_qp);
+	caps->max_qp_wr = le32_to_cpu(resp.max_qp_wr);
+	caps->max_send_sge = le32_to_cpu(resp.max_send_sge);
+	caps->max_recv_sge = le32_to_cpu(resp.max_recv_sge);
+	caps->max_inline = le32_to_cpu(resp.max_inline);
+	caps->max_rd_atomic = le32_to_cpu(resp.max_rd_atomic);
+	caps->max_dest_rd_atomic = le32_to_cpu(resp.max_dest_rd_atomic);
+	caps->max_ah = le32_to_cpu(resp.max_ah);
+	caps->atomic_cap = le32_to_cpu(resp.atomic_cap);
+	return 0;
+}
+
+int vrdma_cmd_query_port(struct vrdma_dev *dev, struct vrdma_query_port_resp *resp)
+{
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_PORT, NULL, 0, resp, sizeof(*resp), NULL);
+}
+
+int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid, u16 vlan)
+{
+	struct vrdma_add_gid_req req = {
+		.index = cpu_to_le32(index),
+		.gid_type = VRDMA_GID_ROCE_V2,
+		.vlan = cpu_to_le16(vlan),
+	};
+
+	memcpy(req.gid, gid, sizeof(req.gid));
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_ADD_GID, &req, sizeof(req), NULL, 0, NULL);
+}
+
+int vrdma_cmd_del_gid(struct vrdma_dev *dev, u32 index)
+{
+	return object_cmd(dev, VRDMA_CMD_DEL_GID, index);
+}
+
+int vrdma_cmd_alloc_context(struct vrdma_dev *dev, u32 *context)
+{
+	struct vrdma_object_resp resp;
+	int err;
+
+	err = vrdma_cmdq_exec(dev, VRDMA_CMD_ALLOC_CONTEXT, NULL, 0, &resp, sizeof(resp), NULL);
+	if (!err)
+		*context = le32_to_cpu(resp.object);
+	return err;
+}
+
+int vrdma_cmd_dealloc_context(struct vrdma_dev *dev, u32 context)
+{
+	return object_cmd(dev, VRDMA_CMD_DEALLOC_CONTEXT, context);
+}
+
+int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct vrdma_runs *runs)
+{
+	struct vrdma_bind_channel_req req = {
+		.context = cpu_to_le32(context),
+		.queue = cpu_to_le16(queue),
+	};
+
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), NULL, 0, runs);
+}
+
+int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue)
+{
+	return object_cmd(dev, VRDMA_CMD_UNBIND_CHANNEL, queue);
+}
+
+int vrdma_cmd_alloc_pd(struct vrdma_dev *dev, u32 context, u32 *pdn)
+{
+	struct vrdma_object_req req = { .object = cpu_to_le32(context) };
+	struct vrdma_object_resp resp;
+	int err;
+
+	err = vrdma_cmdq_exec(dev, VRDMA_CMD_ALLOC_PD, &req, sizeof(req), &resp, sizeof(resp),
+			      NULL);
+	if (!err)
+		*pdn = le32_to_cpu(resp.object);
+	return err;
+}
+
+int vrdma_cmd_dealloc_pd(struct vrdma_dev *dev, u32 pdn)
+{
+	return object_cmd(dev, VRDMA_CMD_DEALLOC_PD, pdn);
+}
+
+int vrdma_cmd_create_cq(struct vrdma_dev *dev, u32 context, u32 entries, u32 vector,
+			struct vrdma_runs *runs, u32 *cqn)
+{
+	struct vrdma_create_cq_req req = {
+		.context = cpu_to_le32(context),
+		.entries = cpu_to_le32(entries),
+		.vector = cpu_to_le32(vector),
+	};
+	struct vrdma_create_cq_resp resp;
+	int err;
+
+	err = vrdma_cmdq_exec(dev, VRDMA_CMD_CREATE_CQ, &req, sizeof(req), &resp, sizeof(resp),
+			      runs);
+	if (!err)
+		*cqn = le32_to_cpu(resp.cqn);
+	return err;
+}
+
+int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn)
+{
+	return object_cmd(dev, VRDMA_CMD_DESTROY_CQ, cqn);
+}
+
+int vrdma_cmd_reg_mr(struct vrdma_dev *dev, struct vrdma_reg_mr_req *req,
+		     struct vrdma_runs *runs, struct ib_mr *ibmr)
+{
+	struct vrdma_reg_mr_resp resp;
+	int err;
+
+	err = vrdma_cmdq_exec(dev, VRDMA_CMD_REG_MR, req, sizeof(*req), &resp, sizeof(resp), runs);
+	if (!err) {
+		ibmr->lkey = le32_to_cpu(resp.lkey);
+		ibmr->rkey = le32_to_cpu(resp.rkey);
+	}
+	return err;
+}
+
+int vrdma_cmd_dereg_mr(struct vrdma_dev *dev, u32 lkey)
+{
+	return object_cmd(dev, VRDMA_CMD_DEREG_MR, lkey);
+}
+
+int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_mr *ibmr)
+{
+	struct vrdma_dma_mr_req req = {
+		.pdn = cpu_to_le32(pdn),
+		.access = cpu_to_le32(access),
+	};
+	struct vrdma_reg_mr_resp resp;
+	int err;
+
+	err = vrdma_cmdq_exec(dev, VRDMA_CMD_GET_DMA_MR, &req, sizeof(req), &resp, sizeof(resp),
+			      NULL);
+	if (!err) {
+		ibmr->lkey = le32_to_cpu(resp.lkey);
+		ibmr->rkey = le32_to_cpu(resp.rkey);
+	}
+	return err;
+}
+
+int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req *req, u32 *qpn)
+{
+	struct vrdma_create_qp_resp resp;
+	int err;
+
+	err = vrdma_cmdq_exec(dev, VRDMA_CMD_CREATE_QP, req, sizeof(*req), &resp, sizeof(resp),
+			      NULL);
+	if (!err)
+		*qpn = le32_to_cpu(resp.qpn);
+	return err;
+}
+
+int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req)
+{
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req), NULL, 0, NULL);
+}
+
+int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *attr)
+{
+	struct vrdma_object_req req = { .object = cpu_to_le32(qpn) };
+
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_QP, &req, sizeof(req), attr, sizeof(*attr),
+			       NULL);
+}
+
+int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn)
+{
+	return object_cmd(dev, VRDMA_CMD_DESTROY_QP, qpn);
+}
+
+int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs)
+{
+	struct vrdma_ah_table_req req = { .entries = cpu_to_le32(entries) };
+
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_SET_AH_TABLE, &req, sizeof(req), NULL, 0, runs);
+}

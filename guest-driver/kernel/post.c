@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Posting to the kernel's own QPs. Requests are built here and go into the kernel's channel;
+ * wr_id stays here, and the device returns the index of the request.
+ */
+#include <linux/log2.h>
+#include <linux/slab.h>
+
+#include "vrdma.h"
+
+/* A request while it is being built. */
+union wqe_buf {
+	struct vrdma_wqe header;
+	u8 bytes[VRDMA_WQE_MAX_UNITS * VRDMA_WQE_UNIT_SIZE];
+};
+
+int vrdma_wq_init(struct vrdma_wq *wq, u32 max)
+{
+	u32 size = roundup_pow_of_two(max_t(u32, max, 1));
+
+	spin_lock_init(&wq->lock);
+	wq->max = max;
+	wq->mask = size - 1;
+	wq->wr_id = kvcalloc(size, sizeof(*wq->wr_id), GFP_KERNEL);
+	return wq->wr_id ? 0 : -ENOMEM;
+}
+
+void vrdma_wq_cleanup(struct vrdma_wq *wq)
+{
+	kvfree(wq->wr_id);
+	wq->wr_id = NULL;
+}
+
+/**
+ * vrdma_wq_complete() - take the completion of a request
+ * @wq: the queue; its CQ is locked
+ * @wqe_id: which request
+ * @wr_id: the caller's name of it
+ *
+ * Requests complete in order, so those before it that were not signalled are complete too.
+ *
+ * Return: whether there is such a request
+ */
+bool vrdma_wq_complete(struct vrdma_wq *wq, u32 wqe_id, u64 *wr_id)
+{
+	/* Pairs with the release in wq_posted(). */
+	u32 head = smp_load_acquire(&wq->head);
+
+	if (wqe_id - wq->tail >= head - wq->tail)
+		return false;
+	*wr_id = wq->wr_id[wqe_id & wq->mask];
+	/* The place is free only after wr_id was read. */
+	smp_store_release(&wq->tail, wqe_id + 1);
+	return true;
+}
+
+/* Ends the oldest request on behalf of a broken device; false if there is none. */
+bool vrdma_wq_flush(struct vrdma_wq *wq, u64 *wr_id)
+{
+	return vrdma_wq_complete(wq, wq->tail, wr_id);
+}
+
+static bool wq_full(struct vrdma_wq *wq)
+{
+	/* Pairs with the release in vrdma_wq_complete(). */
+	return wq->head - smp_load_acquire(&wq->tail) >= wq->max;
+}
+
+/* Before the device can complete it: takes note of a request. */
+static void wq_posted(struct vrdma_wq *wq, u64 wr_id)
+{
+	wq->wr_id[wq->head & wq->mask] = wr_id;
+	/* Whoever completes it finds wr_id. */
+	smp_store_release(&wq->head, wq->head + 1);
+}
+
+static void fill_sges(union wqe_buf *wqe, size_t offset, const struct ib_sge *sg_list, int num)
+{
+	struct vrdma_sge *sge = (struct vrdma_sge *)&wqe->bytes[offset];
+	int i;
+
+	for (i = 0; i < num; i++) {
+		sge[i].addr = cpu_to_le64(sg_list[i].addr);
+		sge[i].length = cpu_to_le32(sg_list[i].length);
+		sge[i].lkey = cpu_to_le32(sg_list[i].lkey);
+	}
+	wqe->header.sge_count = num;
+}
+
+/* Units of a request with @data bytes behind its body. */
+static unsigned int wqe_units(size_t data)
+{
+	return DIV_ROUND_UP(VRDMA_WQE_DATA_OFFSET + data, VRDMA_WQE_UNIT_SIZE);
+}
+
+static int fill_inline(struct vrdma_qp *qp, union wqe_buf *wqe, const struct ib_send_wr *wr)
+{
+	size_t len = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		const struct ib_sge *sge = &wr->sg_list[i];
+
+		if (sge->length > qp->cap.max_inline_data - len)
+			return -EINVAL;
+		memcpy(&wqe->bytes[VRDMA_WQE_DATA_OFFSET + len],
+		       (void *)(uintptr_t)sge->addr, sge->length);
+		len += sge->length;
+	}
+	wqe->header.inline_len = cpu_to_le16(len);
+	wqe->header.units = wqe_units(len);
+	return 0;
+}
+
+static int fill_atomic(union wqe_buf *wqe, const struct ib_send_wr *wr)
+{
+	struct vrdma_wqe_rdma *rdma = (void *)&wqe->bytes[VRDMA_WQE_BODY_OFFSET];
+	struct vrdma_wqe_atomic *atomic = (void *)&wqe->bytes[VRDMA_WQE_DATA_OFFSET];
+
+	if (wr->num_sge != 1)
+		return -EINVAL;
+	rdma->remote_addr = cpu_to_le64(atomic_wr(wr)->remote_addr);
+	rdma->rkey = cpu_to_le32(atomic_wr(wr)->rkey);
+	atomic->compare_add = cpu_to_le64(atomic_wr(wr)->compare_add);
+	atomic->swap = cpu_to_le64(atomic_wr(wr)->swap);
+	fill_sges(wqe, VRDMA_WQE_ATOMIC_SGE_OFFSET, wr->sg_list, 1);
+	wqe->header.units = 1;
+	return 0;
+}
+
+static void fill_ud(union wqe_buf *wqe, const struct ib_send_wr *wr, __be32 imm)
+{
+	struct vrdma_wqe_ud *ud = (void *)&wqe->bytes[VRDMA_WQE_BODY_OFFSET];
+
+	ud->ah = cpu_to_le32(to_vah(ud_wr(wr)->ah)->index);
+	ud->remote_qpn = cpu_to_le32(ud_wr(wr)->remote_qpn);
+	ud->qkey = cpu_to_le32(ud_wr(wr)->remote_qkey);
+	ud->imm = imm;
+}
+
+static int send_opcode(const struct ib_send_wr *wr)
+{
+	switch (wr->opcode) {
+	case IB_WR_RDMA_WRITE:
+		return VRDMA_WR_RDMA_WRITE;
+	case IB_WR_RDMA_WRITE_WITH_IMM:
+		return VRDMA_WR_RDMA_WRITE_WITH_IMM;
+	case IB_WR_SEND:
+		return VRDMA_WR_SEND;
+	case IB_WR_SEND_WITH_IMM:
+		return VRDMA_WR_SEND_WITH_IMM;
+	case IB_WR_RDMA_READ:
+		return VRDMA_WR_RDMA_READ;
+	case IB_WR_ATOMIC_CMP_AND_SWP:
+		return VRDMA_WR_ATOMIC_CMP_AND_SWP;
+	case IB_WR_ATOMIC_FETCH_AND_ADD:
+		return VRDMA_WR_ATOMIC_FETCH_AND_ADD;
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
+static int fill_send(struct vrdma_qp *qp, union wqe_buf *wqe, const struct ib_send_wr *wr)
+{
+	bool ud = qp->ibqp.qp_type == IB_QPT_UD || qp->ibqp.qp_type == IB_QPT_GSI;
+	struct vrdma_wqe_rdma *rdma = (void *)&wqe->bytes[VRDMA_WQE_BODY_OFFSET];
+	bool send = wr->opcode == IB_WR_SEND || wr->opcode == IB_WR_SEND_WITH_IMM;
+	int opcode = send_opcode(wr);
+	__be32 imm = 0;
+	u16 flags = 0;
+
+	if (opcode < 0)
+		return opcode;
+	if (wr->num_sge < 0 || wr->num_sge > qp->cap.max_send_sge || (ud && !send))
+		return -EINVAL;
+
+	memset(wqe, 0, sizeof(*wqe));
+	wqe->header.opcode = opcode;
+	wqe->header.object = cpu_to_le32(qp->ibqp.qp_num);
+	if (qp->sig_all || (wr->send_flags & IB_SEND_SIGNALED))
+		flags |= VRDMA_WQE_F_SIGNALED;
+	if (wr->send_flags & IB_SEND_SOLICITED)
+		flags |= VRDMA_WQE_F_SOLICITED;
+	if (wr->send_flags & IB_SEND_FENCE)
+		flags |= VRDMA_WQE_F_FENCE;
+	if (wr->opcode == IB_WR_SEND_WITH_IMM || wr->opcode == IB_WR_RDMA_WRITE_WITH_IMM)
+		imm = wr->ex.imm_data;
+
+	if (opcode == VRDMA_WR_ATOMIC_CMP_AND_SWP || opcode == VRDMA_WR_ATOMIC_FETCH_AND_ADD) {
+		wqe->header.flags = cpu_to_le16(flags);
+		return fill_atomic(wqe, wr);
+	}
+	if (ud) {
+		fill_ud(wqe, wr, imm);
+	} else {
+		rdma->imm = imm;
+		if (!send) {
+			rdma->remote_addr = cpu_to_le64(rdma_wr(wr)->remote_addr);
+			rdma->rkey = cpu_to_le32(rdma_wr(wr)->rkey);
+		}
+	}
+	if ((wr->send_flags & IB_SEND_INLINE) && opcode != VRDMA_WR_RDMA_READ) {
+		wqe->header.flags = cpu_to_le16(flags | VRDMA_WQE_F_INLINE);
+		return fill_inline(qp, wqe, wr);
+	}
+	wqe->header.flags = cpu_to_le16(flags);
+	fill_sges(wqe, VRDMA_WQE_DATA_OFFSET, wr->sg_list, wr->num_sge);
+	wqe->header.units = wqe_units(wr->num_sge * sizeof(struct vrdma_sge));
+	return 0;
+}
+
+/* Posts what was built, to complete in @ibcq; the queue is locked. */
+static int post(struct vrdma_dev *dev, struct vrdma_qp *qp, struct vrdma_wq *wq,
+		struct ib_cq *ibcq, union wqe_buf *wqe, u64 wr_id)
+{
+	struct vrdma_cq *cq = to_vcq(ibcq);
+	int err;
+
+	wqe->header.wqe_id = cpu_to_le32(wq->head);
+	wq_posted(wq, wr_id);
+	err = vrdma_kernel_post(dev, qp, wqe, wqe->header.units);
+	if (!err)
+		return 0;
+
+	/* The lock keeps it from being flushed while it is taken back. */
+	spin_lock(&cq->lock);
+	if (vrdma_broken(dev)) {
+		/* Who posts, to drain a QP for instance, waits for a completion: it is flushed. */
+		queue_work(dev->wq, &dev->fatal_work);
+		err = 0;
+	} else {
+		WRITE_ONCE(wq->head, wq->head - 1);
+	}
+	spin_unlock(&cq->lock);
+	return err;
+}
+
+int vrdma_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
+		    const struct ib_send_wr **bad_wr)
+{
+	struct vrdma_dev *dev = to_vdev(ibqp->device);
+	struct vrdma_qp *qp = to_vqp(ibqp);
+	union wqe_buf wqe;
+	unsigned long flags;
+	int err = 0;
+
+	/* A process posts to its own channel, or by VRDMA_METHOD_POST. */
+	if (qp->uctx) {
+		*bad_wr = wr;
+		return -EOPNOTSUPP;
+	}
+	spin_lock_irqsave(&qp->sq.lock, flags);
+	for (; wr; wr = wr->next) {
+		err = wq_full(&qp->sq) ? -ENOMEM : fill_send(qp, &wqe, wr);
+		if (!err)
+			err = post(dev, qp, &qp->sq, ibqp->send_cq, &wqe, wr->wr_id);
+		if (err) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	spin_unlock_irqrestore(&qp->sq.lock, flags);
+	return err;
+}
+
+static int fill_recv(struct vrdma_qp *qp, union wqe_buf *wqe, const struct ib_recv_wr *wr)
+{
+	if (wr->num_sge < 0 || wr->num_sge > qp->cap.max_recv_sge)
+		return -EINVAL;
+	memset(wqe, 0, sizeof(*wqe));
+	wqe->header.opcode = VRDMA_WR_RECV;
+	wqe->header.object = cpu_to_le32(qp->ibqp.qp_num);
+	fill_sges(wqe, VRDMA_WQE_DATA_OFFSET, wr->sg_list, wr->num_sge);
+	wqe->header.units = wqe_units(wr->num_sge * sizeof(struct vrdma_sge));
+	return 0;
+}
+
+int vrdma_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
+		    const struct ib_recv_wr **bad_wr)
+{
+	struct vrdma_dev *dev = to_vdev(ibqp->device);
+	struct vrdma_qp *qp = to_vqp(ibqp);
+	union wqe_buf wqe;
+	unsigned long flags;
+	int err = 0;
+
+	if (qp->uctx) {
+		*bad_wr = wr;
+		return -EOPNOTSUPP;
+	}
+	spin_lock_irqsave(&qp->rq.lock, flags);
+	for (; wr; wr = wr->next) {
+		err = wq_full(&qp->rq) ? -ENOMEM : fill_recv(qp, &wqe, wr);
+		if (!err)
+			err = post(dev, qp, &qp->rq, ibqp->recv_cq, &wqe, wr->wr_id);
+		if (err) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	spin_unlock_irqrestore(&qp->rq.lock, flags);
+	return err;
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Queue pairs. Their states are the device's business; the driver translates.
+ */
+#include <linux/etherdevice.h>
+#include <rdma/ib_cache.h>
+
+#include "vrdma.h"
+
+/* Finds a QP and keeps it from being freed; from any context. */
+struct vrdma_qp *vrdma_qp_get(struct vrdma_dev *dev, u32 qpn)
+{
+	struct vrdma_qp *qp;
+	unsigned long flags;
+
+	xa_lock_irqsave(&dev->qps, flags);
+	qp = xa_load(&dev->qps, qpn);
+	if (qp)
+		refcount_inc(&qp->ref);
+	xa_unlock_irqrestore(&dev->qps, flags);
+	return qp;
+}
+
+void vrdma_qp_put(struct vrdma_qp *qp)
+{
+	if (refcount_dec_and_test(&qp->ref))
+		complete(&qp->unused);
+}
+
+static int check_init_attr(struct vrdma_dev *dev, const struct ib_qp_init_attr *attr)
+{
+	const struct ib_qp_cap *cap = &attr->cap;
+
+	switch (attr->qp_type) {
+	case IB_QPT_GSI:
+	case IB_QPT_RC:
+	case IB_QPT_UC:
+	case IB_QPT_UD:
+		break;
+	default:
+		return -EOPNOTSUPP;
+	}
+	if (attr->create_flags || attr->srq || attr->rwq_ind_tbl)
+		return -EOPNOTSUPP;
+	if (cap->max_send_wr > dev->caps.max_qp_wr || cap->max_recv_wr > dev->caps.max_qp_wr ||
+	    cap->max_send_sge > dev->caps.max_send_sge ||
+	    cap->max_recv_sge > dev->caps.max_recv_sge ||
+	    cap->max_inline_data > dev->caps.max_inline)
+		return -EINVAL;
+	return 0;
+}
+
+static int create_and_insert(struct vrdma_dev *dev, struct vrdma_qp *qp,
+			     const struct ib_qp_init_attr *attr)
+{
+	struct vrdma_create_qp_req req = {
+		.context = cpu_to_le32(vrdma_context(qp->uctx)),
+		.pdn = cpu_to_le32(to_vpd(qp->ibqp.pd)->pdn),
+		.qp_type = cpu_to_le32(attr->qp_type),
+		.send_cqn = cpu_to_le32(to_vcq(attr->send_cq)->cqn),
+		.recv_cqn = cpu_to_le32(to_vcq(attr->recv_cq)->cqn),
+		.srqn = cpu_to_le32(VRDMA_NONE),
+		.max_send_wr = cpu_to_le32(qp->cap.max_send_wr),
+		.max_recv_wr = cpu_to_le32(qp->cap.max_recv_wr),
+		.max_send_sge = cpu_to_le32(qp->cap.max_send_sge),
+		.max_recv_sge = cpu_to_le32(qp->cap.max_recv_sge),
+		.max_inline = cpu_to_le32(qp->cap.max_inline_data),
+	};
+	u32 qpn;
+	int err;
+
+	err = vrdma_cmd_create_qp(dev, &req, &qpn);
+	if (err)
+		return err;
+	qp->ibqp.qp_num = qpn;
+	err = xa_insert_irq(&dev->qps, qpn, qp, GFP_KERNEL);
+	if (err)
+		vrdma_cmd_destroy_qp(dev, qpn);
+	return err;
+}
+
+int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
+{
+	struct vrdma_dev *dev = to_vdev(ibqp->device);
+	struct vrdma_qp *qp = to_vqp(ibqp);
+	struct vrdma_uqp_resp resp = {};
+	int err;
+
+	err = check_init_attr(dev, attr);
+	if (err)
+		return err;
+	refcount_set(&qp->ref, 1);
+	init_completion(&qp->unused);
+	qp->cap = attr->cap;
+	qp->sig_all = attr->sq_sig_type == IB_SIGNAL_ALL_WR;
+
+	if (udata) {
+		qp->uctx = rdma_udata_to_drv_context(udata, struct vrdma_uctx, ibuctx);
+		err = create_and_insert(dev, qp, attr);
+		if (err)
+			return err;
+		resp.qpn = cpu_to_le32(ibqp->qp_num);
+		err = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
+		if (err)
+			vrdma_destroy_qp(ibqp, udata);
+		return err;
+	}
+
+	err = vrdma_wq_init(&qp->sq, attr->cap.max_send_wr);
+	if (!err)
+		err = vrdma_wq_init(&qp->rq, attr->cap.max_recv_wr);
+	if (!err) {
+		mutex_lock(&dev->kqp_lock);
+		err = create_and_insert(dev, qp, attr);
+		mutex_unlock(&dev->kqp_lock);
+	}
+	if (err) {
+		vrdma_wq_cleanup(&qp->rq);
+		vrdma_wq_cleanup(&qp->sq);
+	}
+	return err;
+}
+
+static void fill_av(struct vrdma_qp_attr *to, const struct rdma_ah_attr *ah)
+{
+	const struct ib_global_route *grh = rdma_ah_read_grh(ah);
+	u16 vlan = 0xffff;
+
+	if (grh->sgid_attr)
+		rdma_read_gid_l2_fields(grh->sgid_attr, &vlan, NULL);
+	to->sl = rdma_ah_get_sl(ah);
+	to->sgid_index = grh->sgid_index;
+	memcpy(to->dgid, grh->dgid.raw, sizeof(to->dgid));
+	ether_addr_copy(to->dmac, ah->roce.dmac);
+	to->hop_limit = grh->hop_limit;
+	to->traffic_class = grh->traffic_class;
+	to->flow_label = cpu_to_le32(grh->flow_label);
+	if (grh->flow_label)
+		to->udp_sport = cpu_to_le16(rdma_flow_label_to_udp_sport(grh->flow_label));
+	to->vlan = cpu_to_le16(vlan);
+}
+
+/*
+ * Translates the attributes in @mask; the numbers of masks, states, access flags and MTUs are
+ * those of the verbs.
+ */
+static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, int mask)
+{
+	if (mask & IB_QP_STATE)
+		to->state = from->qp_state;
+	if (mask & IB_QP_CUR_STATE)
+		to->cur_state = from->cur_qp_state;
+	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
+		to->en_sqd_async_notify = !!from->en_sqd_async_notify;
+	if (mask & IB_QP_ACCESS_FLAGS)
+		to->access = cpu_to_le32(from->qp_access_flags & VRDMA_ACCESS_ALL);
+	if (mask & IB_QP_PKEY_INDEX)
+		to->pkey_index = cpu_to_le16(from->pkey_index);
+	if (mask & IB_QP_PORT)
+		to->port = from->port_num;
+	if (mask & IB_QP_QKEY)
+		to->qkey = cpu_to_le32(from->qkey);
+	if (mask & IB_QP_AV)
+		fill_av(to, &from->ah_attr);
+	if (mask & IB_QP_PATH_MTU)
+		to->path_mtu = from->path_mtu;
+	if (mask & IB_QP_TIMEOUT)
+		to->timeout = from->timeout;
+	if (mask & IB_QP_RETRY_CNT)
+		to->retry_cnt = from->retry_cnt;
+	if (mask & IB_QP_RNR_RETRY)
+		to->rnr_retry = from->rnr_retry;
+	if (mask & IB_QP_RQ_PSN)
+		to->rq_psn = cpu_to_le32(from->rq_psn);
+	if (mask & IB_QP_MAX_QP_RD_ATOMIC)
+		to->max_rd_atomic = from->max_rd_atomic;
+	if (mask & IB_QP_MIN_RNR_TIMER)
+		to->min_rnr_timer = from->min_rnr_timer;
+	if (mask & IB_QP_SQ_PSN)
+		to->sq_psn = cpu_to_le32(from->sq_psn);
+	if (mask & IB_QP_MAX_DEST_RD_ATOMIC)
+		to->max_dest_rd_atomic = from->max_dest_rd_atomic;
+	if (mask & IB_QP_DEST_QPN)
+		to->dest_qpn = cpu_to_le32(from->dest_qp_num);
+}
+
+/* A QP of the kernel has no requests any more. */
+static void forget_requests(struct vrdma_qp *qp)
+{
+	vrdma_cq_forget_qp(to_vcq(qp->ibqp.send_cq), qp->ibqp.qp_num);
+	vrdma_cq_forget_qp(to_vcq(qp->ibqp.recv_cq), qp->ibqp.qp_num);
+}
+
+int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		    struct ib_udata *udata)
+{
+	struct vrdma_dev *dev = to_vdev(ibqp->device);
+	struct vrdma_modify_qp_req req = { .qpn = cpu_to_le32(ibqp->qp_num) };
+	struct vrdma_qp *qp = to_vqp(ibqp);
+	int err;
+
+	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
+		return -EOPNOTSUPP;
+	if (mask & (IB_QP_ALT_PATH | IB_QP_CAP))
+		return -EOPNOTSUPP;
+	if ((mask & IB_QP_AV) && attr->ah_attr.type != RDMA_AH_ATTR_TYPE_ROCE)
+		return -EINVAL;
+	req.mask = cpu_to_le32(mask);
+	fill_attr(&req.attr, attr, mask);
+	err = vrdma_cmd_modify_qp(dev, &req);
+	/* On a broken device each QP is in error: its requests are flushed by vrdma_poll_cq(). */
+	if (err && vrdma_broken(dev) && !qp->uctx && (mask & IB_QP_STATE) &&
+	    attr->qp_state == IB_QPS_ERR)
+		return 0;
+	if (!err && !qp->uctx && (mask & IB_QP_STATE) && attr->qp_state == IB_QPS_RESET) {
+		forget_requests(qp);
+		/* Indices run on, so no CQE from before can be taken for one of a new request. */
+		WRITE_ONCE(qp->sq.tail, qp->sq.head);
+		WRITE_ONCE(qp->rq.tail, qp->rq.head);
+	}
+	return err;
+}
+
+int vrdma_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		   struct ib_qp_init_attr *init_attr)
+{
+	struct vrdma_qp *qp = to_vqp(ibqp);
+	struct vrdma_qp_attr from;
+	union ib_gid dgid;
+	int err;
+
+	err = vrdma_cmd_query_qp(to_vdev(ibqp->device), ibqp->qp_num, &from);
+	if (err)
+		return err;
+
+	memset(attr, 0, sizeof(*attr));
+	attr->qp_state = from.state;
+	attr->cur_qp_state = from.state;
+	attr->en_sqd_async_notify = from.en_sqd_async_notify;
+	attr->sq_draining = from.sq_draining;
+	attr->qp_access_flags = le32_to_cpu(from.access);
+	attr->pkey_index = le16_to_cpu(from.pkey_index);
+	attr->port_num = from.port;
+	attr->path_mtu = from.path_mtu;
+	attr->path_mig_state = IB_MIG_MIGRATED;
+	attr->qkey = le32_to_cpu(from.qkey);
+	attr->rq_psn = le32_to_cpu(from.rq_psn);
+	attr->sq_psn = le32_to_cpu(from.sq_psn);
+	attr->dest_qp_num = le32_to_cpu(from.dest_qpn);
+	attr->max_rd_atomic = from.max_rd_atomic;
+	attr->max_dest_rd_atomic = from.max_dest_rd_atomic;
+	attr->min_rnr_timer = from.min_rnr_timer;
+	attr->timeout = from.timeout;
+	attr->retry_cnt = from.retry_cnt;
+	attr->rnr_retry = from.rnr_retry;
+	attr->cap = qp->cap;
+
+	attr->ah_attr.type = RDMA_AH_ATTR_TYPE_ROCE;
+	memcpy(dgid.raw, from.dgid, sizeof(dgid.raw));
+	rdma_ah_set_grh(&attr->ah_attr, &dgid, le32_to_cpu(from.flow_label), from.sgid_index,
+			from.hop_limit, from.traffic_class);
+	rdma_ah_set_port_num(&attr->ah_attr, VRDMA_PORT);
+	rdma_ah_set_sl(&attr->ah_attr, from.sl);
+	ether_addr_copy(attr->ah_attr.roce.dmac, from.dmac);
+
+	init_attr->cap = qp->cap;
+	init_attr->qp_type = ibqp->qp_type;
+	init_attr->send_cq = ibqp->send_cq;
+	init_attr->recv_cq = ibqp->recv_cq;
+	init_attr->event_handler = ibqp->event_handler;
+	init_attr->qp_context = ibqp->qp_context;
+	init_attr->sq_sig_type = qp->sig_all ? IB_SIGNAL_ALL_WR : IB_SIGNAL_REQ_WR;
+	return 0;
+}
+
+int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
+{
+	struct vrdma_channel *kernel = &to_vdev(ibqp->device)->channels[0];
+	struct vrdma_dev *dev = to_vdev(ibqp->device);
+	struct vrdma_qp *qp = to_vqp(ibqp);
+	unsigned long flags;
+	bool via_kernel;
+	int err;
+
+	if (!qp->uctx)
+		mutex_lock(&dev->kqp_lock);
+	/* From here on nothing finds it by number, and the device may give the number away. */
+	xa_erase_irq(&dev->qps, ibqp->qp_num);
+	spin_lock_irqsave(&kernel->lock, flags);
+	via_kernel = qp->via_kernel;
+	spin_unlock_irqrestore(&kernel->lock, flags);
+	/* A request that is in the kernel's channel yet must not meet another QP of this number. */
+	if (via_kernel)
+		vrdma_channel_drain(kernel);
+
+	err = vrdma_cmd_destroy_qp(dev, ibqp->qp_num);
+	if (err && !vrdma_broken(dev))
+		ibdev_warn_ratelimited(&dev->ibdev, "QP %u remains in the device: %d\n",
+				       ibqp->qp_num, err);
+	if (!qp->uctx) {
+		/* Takes the locks of the CQs, under which vrdma_poll_cq() may have found the QP. */
+		forget_requests(qp);
+		mutex_unlock(&dev->kqp_lock);
+	}
+	vrdma_qp_put(qp);
+	wait_for_completion(&qp->unused);
+	vrdma_wq_cleanup(&qp->sq);
+	vrdma_wq_cleanup(&qp->rq);
+	/* There is nothing that the caller could do about an error. */
+	return 0;
+}
+
+/**
+ * vrdma_probe_gsi() - whether the device has QP1
+ * @dev: the device, not registered yet
+ *
+ * The core creates QP1 for each port that claims to have it, and complains if it cannot.
+ */
+bool vrdma_probe_gsi(struct vrdma_dev *dev)
+{
+	struct vrdma_create_qp_req req = {
+		.context = cpu_to_le32(VRDMA_KERNEL_CONTEXT),
+		.qp_type = cpu_to_le32(VRDMA_QPT_GSI),
+		.srqn = cpu_to_le32(VRDMA_NONE),
+		.max_send_wr = cpu_to_le32(1),
+		.max_recv_wr = cpu_to_le32(1),
+		.max_send_sge = cpu_to_le32(1),
+		.max_recv_sge = cpu_to_le32(1),
+	};
+	size_t size = sizeof(struct vrdma_cqe) * 2 + sizeof(struct vrdma_cq_record);
+	struct vrdma_mem *mem = vrdma_mem_alloc(dev, size, GFP_KERNEL);
+	struct vrdma_runs *runs;
+	u32 pdn, cqn, qpn;
+	int err;
+
+	if (!mem)
+		return false;
+	runs = vrdma_mem_runs(dev, mem);
+	if (IS_ERR(runs)) {
+		vrdma_mem_free(dev, mem);
+		return false;
+	}
+	err = vrdma_cmd_create_cq(dev, VRDMA_KERNEL_CONTEXT, 2, 0, runs, &cqn);
+	if (err) {
+		vrdma_mem_release(dev, mem, vrdma_broken(dev) ? err : 0);
+		return false;
+	}
+	err = vrdma_cmd_alloc_pd(dev, VRDMA_KERNEL_CONTEXT, &pdn);
+	if (!err) {
+		req.pdn = cpu_to_le32(pdn);
+		req.send_cqn = cpu_to_le32(cqn);
+		req.recv_cqn = cpu_to_le32(cqn);
+		err = vrdma_cmd_create_qp(dev, &req, &qpn);
+		if (!err)
+			vrdma_cmd_destroy_qp(dev, qpn);
+		vrdma_cmd_dealloc_pd(dev, pdn);
+	}
+	vrdma_mem_release(dev, mem, vrdma_cmd_destroy_cq(dev, cqn));
+	return !err;
+}

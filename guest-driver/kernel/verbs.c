@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The verbs that are about the device itself, and the table of all of them.
+ */
+#include <linux/overflow.h>
+#include <net/addrconf.h>
+#include <rdma/ib_addr.h>
+#include <rdma/ib_cache.h>
+#include <rdma/ib_mad.h>
+
+#include "vrdma.h"
+
+static int int_cap(u32 cap)
+{
+	return min_t(u32, cap, INT_MAX);
+}
+
+static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
+			      struct ib_udata *udata)
+{
+	const struct vrdma_caps *caps = &to_vdev(ibdev)->caps;
+
+	if (udata->inlen || udata->outlen)
+		return -EINVAL;
+	memset(attr, 0, sizeof(*attr));
+	attr->fw_ver = caps->fw_version;
+	attr->sys_image_guid = caps->sys_image_guid;
+	attr->max_mr_size = caps->max_mr_size;
+	attr->page_size_cap = U32_MAX & PAGE_MASK;
+	attr->vendor_id = to_vdev(ibdev)->vdev->id.vendor;
+	attr->vendor_part_id = to_vdev(ibdev)->vdev->id.device;
+	attr->hw_ver = VRDMA_VERSION_MAJOR;
+	attr->max_qp = int_cap(caps->max_qp);
+	attr->max_qp_wr = int_cap(caps->max_qp_wr);
+	attr->device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_PORT_ACTIVE_EVENT |
+				 IB_DEVICE_SYS_IMAGE_GUID | IB_DEVICE_RC_RNR_NAK_GEN;
+	attr->max_send_sge = int_cap(caps->max_send_sge);
+	attr->max_recv_sge = int_cap(caps->max_recv_sge);
+	attr->max_sge_rd = int_cap(caps->max_send_sge);
+	attr->max_cq = int_cap(caps->max_cq);
+	attr->max_cqe = int_cap(caps->max_cqe);
+	attr->max_mr = int_cap(caps->max_mr);
+	attr->max_pd = int_cap(caps->max_pd);
+	attr->max_qp_rd_atom = int_cap(caps->max_dest_rd_atomic);
+	attr->max_qp_init_rd_atom = int_cap(caps->max_rd_atomic);
+	attr->max_res_rd_atom = int_cap(min_t(u64, INT_MAX, (u64)caps->max_dest_rd_atomic *
+					      caps->max_qp));
+	attr->atomic_cap = caps->atomic_cap ? IB_ATOMIC_HCA : IB_ATOMIC_NONE;
+	attr->masked_atomic_cap = IB_ATOMIC_NONE;
+	attr->max_ah = int_cap(caps->max_ah);
+	attr->max_pkeys = 1;
+	return 0;
+}
+
+static void vrdma_get_dev_fw_str(struct ib_device *ibdev, char *str)
+{
+	u64 version = to_vdev(ibdev)->caps.fw_version;
+
+	snprintf(str, IB_FW_VERSION_NAME_MAX, "%u.%u.%u", (u32)(version >> 32),
+		 (u32)(version >> 16) & 0xffff, (u32)version & 0xffff);
+}
+
+/* Speed and width that come to @mbps, or the next below. */
+static void set_speed(struct ib_port_attr *attr, u32 mbps)
+{
+	static const struct {
+		u32 mbps;
+		u16 speed;
+		u8 width;
+	} speeds[] = {
+		{ 400000, IB_SPEED_NDR, IB_WIDTH_4X },
+		{ 200000, IB_SPEED_HDR, IB_WIDTH_4X },
+		{ 100000, IB_SPEED_EDR, IB_WIDTH_4X },
+		{ 50000, IB_SPEED_HDR, IB_WIDTH_1X },
+		{ 40000, IB_SPEED_QDR, IB_WIDTH_4X },
+		{ 25000, IB_SPEED_EDR, IB_WIDTH_1X },
+		{ 10000, IB_SPEED_QDR, IB_WIDTH_1X },
+		{ 5000, IB_SPEED_DDR, IB_WIDTH_1X },
+		{ 0, IB_SPEED_SDR, IB_WIDTH_1X },
+	};
+	const typeof(speeds[0]) *s = speeds;
+
+	while (s->mbps > mbps)
+		s++;
+	attr->active_speed = s->speed;
+	attr->active_width = s->width;
+}
+
+static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_attr *attr)
+{
+	struct vrdma_dev *dev = to_vdev(ibdev);
+	struct vrdma_query_port_resp resp;
+	enum ib_mtu mtu;
+	int err;
+
+	err = vrdma_cmd_query_port(dev, &resp);
+	if (err)
+		return err;
+	attr->state = vrdma_port_state(dev, &mtu);
+	if (resp.state != VRDMA_PORT_ACTIVE)
+		attr->state = IB_PORT_DOWN;
+	attr->phys_state = attr->state == IB_PORT_ACTIVE ? IB_PORT_PHYS_STATE_LINK_UP :
+							   IB_PORT_PHYS_STATE_DISABLED;
+	attr->max_mtu = ib_mtu_int_to_enum(le32_to_cpu(resp.max_mtu));
+	attr->active_mtu = min(ib_mtu_int_to_enum(le32_to_cpu(resp.active_mtu)), mtu);
+	/* Requests name a GID by 8 bits. */
+	attr->gid_tbl_len = min_t(u16, le16_to_cpu(resp.gid_table_len), U8_MAX + 1);
+	attr->ip_gids = true;
+	attr->port_cap_flags = to_vdev(ibdev)->gsi ? IB_PORT_CM_SUP : 0;
+	attr->max_msg_sz = le32_to_cpu(resp.max_msg_size);
+	attr->qkey_viol_cntr = le32_to_cpu(resp.bad_qkeys);
+	attr->pkey_tbl_len = 1;
+	attr->max_vl_num = 1;
+	set_speed(attr, le32_to_cpu(resp.speed));
+	return 0;
+}
+
+static int vrdma_get_port_immutable(struct ib_device *ibdev, u32 port,
+				    struct ib_port_immutable *immutable)
+{
+	struct ib_port_attr attr;
+	int err;
+
+	err = ib_query_port(ibdev, port, &attr);
+	if (err)
+		return err;
+	immutable->pkey_tbl_len = attr.pkey_tbl_len;
+	immutable->gid_tbl_len = attr.gid_tbl_len;
+	/* Without QP1 there is no port type of a RoCE device, but RC works all the same. */
+	immutable->core_cap_flags = RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP | RDMA_CORE_CAP_AF_IB |
+				    RDMA_CORE_CAP_ETH_AH;
+	if (to_vdev(ibdev)->gsi) {
+		immutable->core_cap_flags = RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP;
+		immutable->max_mad_size = IB_MGMT_MAD_SIZE;
+	}
+	return 0;
+}
+
+static enum rdma_link_layer vrdma_get_link_layer(struct ib_device *ibdev, u32 port)
+{
+	return IB_LINK_LAYER_ETHERNET;
+}
+
+static int vrdma_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)
+{
+	if (index)
+		return -EINVAL;
+	*pkey = IB_DEFAULT_PKEY_FULL;
+	return 0;
+}
+
+static int vrdma_add_gid(const struct ib_gid_attr *attr, void **context)
+{
+	u16 vlan;
+	int err;
+
+	err = rdma_read_gid_l2_fields(attr, &vlan, NULL);
+	if (err)
+		return err;
+	return vrdma_cmd_add_gid(to_vdev(attr->device), attr->index, &attr->gid, vlan);
+}
+
+static int vrdma_del_gid(const struct ib_gid_attr *attr, void **context)
+{
+	return vrdma_cmd_del_gid(to_vdev(attr->device), attr->index);
+}
+
+static int vrdma_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct vrdma_uctx *uctx = rdma_udata_to_drv_context(udata, struct vrdma_uctx, ibuctx);
+	struct vrdma_dev *dev = to_vdev(ibpd->device);
+	struct vrdma_upd_resp resp = {};
+	struct vrdma_pd *pd = to_vpd(ibpd);
+	int err;
+
+	err = vrdma_cmd_alloc_pd(dev, vrdma_context(uctx), &pd->pdn);
+	if (err || !udata)
+		return err;
+	resp.pdn = cpu_to_le32(pd->pdn);
+	err = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
+	if (err)
+		vrdma_cmd_dealloc_pd(dev, pd->pdn);
+	return err;
+}
+
+static int vrdma_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct vrdma_dev *dev = to_vdev(ibpd->device);
+	struct vrdma_pd *pd = to_vpd(ibpd);
+	int err;
+
+	err = vrdma_cmd_dealloc_pd(dev, pd->pdn);
+	if (err && !vrdma_broken(dev))
+		ibdev_warn_ratelimited(&dev->ibdev, "PD %u remains in the device: %d\n", pd->pdn,
+				       err);
+	/* There is nothing that the caller could do about an error. */
+	return 0;
+}
+
+static const struct ib_device_ops vrdma_dev_ops = {
+	.owner = THIS_MODULE,
+	.driver_id = RDMA_DRIVER_UNKNOWN,
+	.uverbs_abi_ver = VRDMA_UVERBS_ABI_VERSION,
+
+	.add_gid = vrdma_add_gid,
+	.alloc_pd = vrdma_alloc_pd,
+	.alloc_ucontext = vrdma_alloc_ucontext,
+	.create_cq = vrdma_create_cq,
+	.create_qp = vrdma_create_qp,
+	.dealloc_pd = vrdma_dealloc_pd,
+	.dealloc_ucontext = vrdma_dealloc_ucontext,
+	.del_gid = vrdma_del_gid,
+	.dereg_mr = vrdma_dereg_mr,
+	.destroy_cq = vrdma_destroy_cq,
+	.destroy_qp = vrdma_destroy_qp,
+	.disassociate_ucontext = vrdma_disassociate_ucontext,
+	.get_dev_fw_str = vrdma_get_dev_fw_str,
+	.get_dma_mr = vrdma_get_dma_mr,
+	.get_link_layer = vrdma_get_link_layer,
+	.get_port_immutable = vrdma_get_port_immutable,
+	.mmap = vrdma_mmap,
+	.mmap_free = vrdma_mmap_free,
+	.modify_qp = vrdma_modify_qp,
+	.poll_cq = vrdma_poll_cq,
+	.post_recv = vrdma_post_recv,
+	.post_send = vrdma_post_send,
+	.query_device = vrdma_query_device,
+	.query_pkey = vrdma_query_pkey,
+	.query_port = vrdma_query_port,
+	.query_qp = vrdma_query_qp,
+	.reg_user_mr = vrdma_reg_user_mr,
+	.req_notify_cq = vrdma_req_notify_cq,
+
+	INIT_RDMA_OBJ_SIZE(ib_cq, vrdma_cq, ibcq),
+	INIT_RDMA_OBJ_SIZE(ib_pd, vrdma_pd, ibpd),
+	INIT_RDMA_OBJ_SIZE(ib_qp, vrdma_qp, ibqp),
+	INIT_RDMA_OBJ_SIZE(ib_ucontext, vrdma_uctx, ibuctx),
+};
+
+/* Only where the device has a table for them. */
+static const struct ib_device_ops vrdma_ah_ops = {
+	.create_ah = vrdma_create_ah,
+	.create_user_ah = vrdma_create_ah,
+	.destroy_ah = vrdma_destroy_ah,
+
+	INIT_RDMA_OBJ_SIZE(ib_ah, vrdma_ah, ibah),
+};
+
+/* Fills in the verbs device, when the limits are known. */
+void vrdma_verbs_init(struct vrdma_dev *dev)
+{
+	struct ib_device *ibdev = &dev->ibdev;
+
+	ibdev->node_type = RDMA_NODE_IB_CA;
+	ibdev->phys_port_cnt = 1;
+	ibdev->num_comp_vectors = dev->num_eqs - 1;
+	ibdev->dev.parent = &dev->vdev->dev;
+	ibdev->driver_def = vrdma_uapi_defs;
+	addrconf_addr_eui48((u8 *)&ibdev->node_guid, dev->mac);
+	ib_set_device_ops(ibdev, &vrdma_dev_ops);
+	if (dev->ah_mem)
+		ib_set_device_ops(ibdev, &vrdma_ah_ops);
+}
