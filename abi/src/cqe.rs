@@ -1,7 +1,7 @@
 //! Completion queues: a ring in guest memory, and a record of shared words behind it.
 //!
 //! The memory of a CQ with N entries (a power of two) is N [`Cqe`]s, then one [`CqRecord`]; all of it zero when
-//! [`crate::control::Opcode::CREATE_CQ`] is given. No CQE may straddle two runs, nor may a line (64 bytes) of the record.
+//! [`crate::control::Opcode::CREATE_CQ`] is given. No CQE may straddle two runs, nor may the record; runs begin at multiples of 8.
 //!
 //! # Polling
 //!

@@ -320,7 +320,7 @@ static_assert(offsetof(struct vrdma_query_gid_resp, reserved) == 20);
  * Gives a channel to a context.
  *
  * The runs are the *window*: where the slots lie. Before the command the driver sets the channel's virtqueue:
- * descriptor *i* is {addr of slot i, len 64, flags 0, next 0}, slot *i* wholly inside one run; avail.idx,
+ * descriptor *i* is {addr of slot i, len 64, flags 0, next 0}, slot *i* aligned to 64 bytes and wholly inside one run; avail.idx,
  * avail.flags, used.idx, used.flags and used_event are 0. The device reads the descriptors now and never
  * again, and starts with entry 0. FAULT if a descriptor is anything else.
  */
@@ -604,7 +604,7 @@ static_assert(offsetof(struct vrdma_modify_qp_req, qpn) == 0);
 static_assert(offsetof(struct vrdma_modify_qp_req, mask) == 4);
 static_assert(offsetof(struct vrdma_modify_qp_req, attr) == 8);
 
-/* Tells the device where the AH table is. */
+/* Tells the device where the AH table is: one run, aligned to 64 bytes. */
 struct vrdma_ah_table_req {
 	/* Number of entries (see ah), at most max_ah. */
 	__le32 entries;
