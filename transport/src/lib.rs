@@ -3,12 +3,22 @@
 
 mod completion;
 mod counters;
+mod device;
 mod engine;
 mod error;
 mod id;
 mod limits;
 mod memory;
+mod mr;
+mod pool;
 mod qp;
+mod rc;
+mod request;
+mod rng;
+mod schedule;
+mod table;
+#[cfg(test)]
+mod tests;
 mod time;
 mod work;
 

@@ -1,5 +1,4 @@
 //! What a device may have, and what it has.
-#![allow(dead_code)] // until the behaviour is here
 
 use crate::work::{MAX_INLINE, MAX_SGE};
 
@@ -28,7 +27,7 @@ pub struct Limits {
     /// Entries of the GID table, at most 256.
     pub gid_table_len: u32,
     /// Most bytes that the pending requests of all QPs may take in the engine, were all queues full. (Queues take no memory
-    /// until something waits in them, but a QP is refused if its queues could break this promise.)
+    /// until something waits in them, but a QP is refused if its queues could break this promise. At most 2^36.)
     pub max_request_memory: u64,
 }
 
@@ -65,7 +64,7 @@ impl Limits {
             max_rd_atomic: self.max_rd_atomic.min(255),
             max_dest_rd_atomic: self.max_dest_rd_atomic.min(255),
             gid_table_len: self.gid_table_len.min(256),
-            max_request_memory: self.max_request_memory,
+            max_request_memory: self.max_request_memory.min(1 << 36),
         }
     }
 }

@@ -19,10 +19,11 @@ pub trait Region {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
     /// Writes `data` at `offset`; the last bytes become visible last.
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault>;
-    /// Adds to the 8 bytes at `offset`, wrapping, atomically; the value before. The *address* is a multiple of 8.
+    /// Adds to the 8 bytes at `offset`, wrapping, atomically; the value before. The guest's address is a multiple of 8;
+    /// whether the memory is so too is to be seen here (`Fault` if not).
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault>;
-    /// Stores `swap` in the 8 bytes at `offset` if they equal `compare`, atomically; the value before. The *address* is a
-    /// multiple of 8.
+    /// Stores `swap` in the 8 bytes at `offset` if they equal `compare`, atomically; the value before. As for alignment see
+    /// [`Region::fetch_add`].
     fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault>;
 }
 

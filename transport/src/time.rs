@@ -1,5 +1,4 @@
 //! Time, as the caller tells it, and the delays that codes in QP attributes stand for.
-#![allow(dead_code)] // until the behaviour is here
 
 use core::ops::Add;
 use core::time::Duration;

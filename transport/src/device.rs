@@ -1,0 +1,325 @@
+//! Devices: everything that one guest has, and all of them.
+
+use crate::counters::Counters;
+use crate::error::Error;
+use crate::id::{DeviceId, OwnerId, PdId};
+use crate::limits::{Limits, ObjectCounts};
+use crate::memory::Access;
+use crate::mr::{KEYS, Mr, Mrs};
+use crate::qp::attr::{QpInit, QpType};
+use crate::qp::{Qp, Qps, SPECIAL_QPS, numbering};
+use crate::request::Requests;
+use crate::rng::Rng;
+use crate::schedule::Place;
+use crate::table::{Numbered, Numbering, Table};
+use std::collections::BTreeMap;
+use vrdma_wire::num::{Gid, Qpn};
+
+/// All devices, and which of them has which address.
+pub(crate) struct Devices<R> {
+    devices: Vec<Option<Device<R>>>,
+    /// Of each GID, the device that has it, and in how many entries.
+    gids: BTreeMap<[u8; 16], (u32, u32)>,
+}
+
+impl<R> Devices<R> {
+    pub(crate) fn new() -> Devices<R> {
+        Devices { devices: Vec::new(), gids: BTreeMap::new() }
+    }
+
+    pub(crate) fn add(&mut self, device: Device<R>) -> DeviceId {
+        let free = self.devices.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.devices.push(None);
+            self.devices.len() - 1
+        });
+        self.devices[index] = Some(device);
+        DeviceId(index as u32)
+    }
+
+    pub(crate) fn remove(&mut self, device: DeviceId) {
+        if let Some(slot) = self.devices.get_mut(device.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&Device<R>> {
+        self.devices.get(index as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Device<R>> {
+        self.devices.get_mut(index as usize)?.as_mut()
+    }
+
+    /// For commands: the device, or that there is none.
+    pub(crate) fn find(&self, device: DeviceId) -> Result<&Device<R>, Error> {
+        self.get(device.0).ok_or(Error::NotFound)
+    }
+
+    /// For commands: the device, or that there is none.
+    pub(crate) fn find_mut(&mut self, device: DeviceId) -> Result<&mut Device<R>, Error> {
+        self.get_mut(device.0).ok_or(Error::NotFound)
+    }
+
+    /// A QP and its device.
+    #[inline]
+    pub(crate) fn with_qp(&self, place: Place) -> Option<(&Device<R>, &Qp)> {
+        let device = self.get(place.device)?;
+        Some((device, device.qp(place.qpn)?))
+    }
+
+    /// A QP, and what of its device goes with it.
+    #[inline]
+    pub(crate) fn hold(&mut self, place: Place) -> Option<Held<'_>> {
+        let Device { qps, requests, counters, suspended, .. } = self.get_mut(place.device)?;
+        Some(Held { qp: qps.get_mut(place.qpn.number())?, requests, counters, suspended: *suspended })
+    }
+
+    #[inline]
+    pub(crate) fn qp_mut(&mut self, place: Place) -> Option<&mut Qp> {
+        self.get_mut(place.device)?.qp_mut(place.qpn)
+    }
+
+    /// The device that has an address.
+    pub(crate) fn of_gid(&self, gid: Gid) -> Option<u32> {
+        self.gids.get(&gid.0).map(|entry| entry.0)
+    }
+
+    /// Sets or clears an entry of a device's GID table.
+    pub(crate) fn set_gid(&mut self, device: DeviceId, index: u32, gid: Option<Gid>) -> Result<(), Error> {
+        let gid = gid.unwrap_or(Gid::ZERO);
+        let old = *self.find(device)?.gids.get(index as usize).ok_or(Error::Invalid)?;
+        if gid.is_multicast() {
+            return Err(Error::Invalid);
+        }
+        if !gid.is_zero() {
+            let entry = self.gids.entry(gid.0).or_insert((device.0, 0));
+            if entry.0 != device.0 {
+                return Err(Error::Denied);
+            }
+            entry.1 += 1;
+        }
+        self.release_gid(old);
+        self.find_mut(device)?.set_gid(index, gid);
+        Ok(())
+    }
+
+    /// Clears a device's whole GID table.
+    pub(crate) fn clear_gids(&mut self, device: DeviceId) {
+        self.gids.retain(|_, entry| entry.0 != device.0);
+        if let Some(device) = self.get_mut(device.0) {
+            device.gids.fill(Gid::ZERO);
+        }
+    }
+
+    fn release_gid(&mut self, gid: Gid) {
+        if let Some(entry) = self.gids.get_mut(&gid.0) {
+            entry.1 -= 1;
+            if entry.1 == 0 {
+                self.gids.remove(&gid.0);
+            }
+        }
+    }
+}
+
+/// A protection domain.
+pub(crate) struct Pd {
+    id: PdId,
+    pub(crate) owner: OwnerId,
+    /// MRs and QPs in it.
+    users: u32,
+}
+
+impl Numbered for Pd {
+    fn number(&self) -> u32 {
+        self.id.0
+    }
+}
+
+const PDS: Numbering = Numbering { index_shift: 0, index_bits: 20, tag_shift: 20, tag_bits: 10 };
+
+/// A QP, and what of its device goes with it.
+pub(crate) struct Held<'a> {
+    pub(crate) qp: &'a mut Qp,
+    pub(crate) requests: &'a mut Requests,
+    pub(crate) counters: &'a mut Counters,
+    /// Its device is suspended.
+    pub(crate) suspended: bool,
+}
+
+/// Everything that one guest has.
+pub(crate) struct Device<R> {
+    pub(crate) qps: Qps,
+    pub(crate) mrs: Mrs<R>,
+    pub(crate) requests: Requests,
+    pub(crate) counters: Counters,
+    pub(crate) limits: Limits,
+    pub(crate) gids: Vec<Gid>,
+    /// Its guest does not run: nothing of it may be touched.
+    pub(crate) suspended: bool,
+    pds: Table<Pd>,
+    /// What the queues of all QPs would take, were they full.
+    promised: u64,
+    first_generation: u16,
+    rng: Rng,
+}
+
+impl<R> Device<R> {
+    pub(crate) fn new(limits: &Limits, seed: u64) -> Device<R> {
+        let limits = limits.lowered();
+        let mut rng = Rng::new(seed);
+        Device {
+            qps: Qps::new(numbering(limits.max_qp), SPECIAL_QPS, limits.max_qp),
+            mrs: Mrs::new(KEYS, 1, limits.max_mr + 1),
+            requests: Requests::new(),
+            counters: Counters::ZERO,
+            gids: vec![Gid::ZERO; limits.gid_table_len as usize],
+            suspended: false,
+            pds: Table::new(PDS, 0, limits.max_pd),
+            limits,
+            promised: 0,
+            first_generation: (rng.next() as u16).max(1),
+            rng,
+        }
+    }
+
+    /// Forgets all objects; what was counted and which numbers were used stays.
+    pub(crate) fn clear(&mut self) {
+        self.qps.clear();
+        self.mrs.clear();
+        self.pds.clear();
+        self.requests = Requests::new();
+        self.promised = 0;
+    }
+
+    pub(crate) fn counts(&self) -> ObjectCounts {
+        let (pending_sends, pending_receives) = self.requests.counts();
+        ObjectCounts {
+            pds: self.pds.len(),
+            mrs: self.mrs.len(),
+            qps: self.qps.len(),
+            gids: self.gids.iter().filter(|gid| !gid.is_zero()).count() as u32,
+            pending_sends,
+            pending_receives,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn qp(&self, qpn: Qpn) -> Option<&Qp> {
+        self.qps.get(qpn.number())
+    }
+
+    #[inline]
+    pub(crate) fn qp_mut(&mut self, qpn: Qpn) -> Option<&mut Qp> {
+        self.qps.get_mut(qpn.number())
+    }
+
+    pub(crate) fn pd(&self, pd: PdId) -> Result<&Pd, Error> {
+        self.pds.get(pd.0).ok_or(Error::NotFound)
+    }
+
+    pub(crate) fn alloc_pd(&mut self, owner: OwnerId) -> Result<PdId, Error> {
+        let make = |number| Pd { id: PdId(number), owner, users: 0 };
+        self.pds.insert(|tag| tag.wrapping_add(1), make).map(PdId).ok_or(Error::NoResources)
+    }
+
+    pub(crate) fn dealloc_pd(&mut self, pd: PdId) -> Result<(), Error> {
+        if self.pd(pd)?.users > 0 {
+            return Err(Error::Busy);
+        }
+        self.pds.remove(pd.0);
+        Ok(())
+    }
+
+    pub(crate) fn reg_mr(
+        &mut self,
+        pd: PdId,
+        access: Access,
+        iova: u64,
+        length: u64,
+        region: R,
+    ) -> Result<u32, Error> {
+        self.pd(pd)?;
+        let remote_writes = access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) != Access::NONE;
+        if !Access::ALL.contains(access)
+            || remote_writes && !access.contains(Access::LOCAL_WRITE)
+            || length == 0
+            || iova.checked_add(length - 1).is_none()
+        {
+            return Err(Error::Invalid);
+        }
+        let step = 1 + (self.rng.next() % 255) as u16;
+        let make = |key| Mr { key, pd, access, iova, length, region };
+        let key = self.mrs.insert(|tag| (tag + step) & 0xff, make).ok_or(Error::NoResources)?;
+        self.pd_used(pd, true);
+        Ok(key)
+    }
+
+    pub(crate) fn dereg_mr(&mut self, key: u32) -> Result<R, Error> {
+        let mr = self.mrs.remove(key).ok_or(Error::NotFound)?;
+        self.pd_used(mr.pd, false);
+        Ok(mr.region)
+    }
+
+    pub(crate) fn create_qp(&mut self, init: QpInit) -> Result<Qpn, Error> {
+        if init.qp_type != QpType::Rc {
+            return Err(Error::Unsupported);
+        }
+        if self.pd(init.pd)?.owner != init.owner {
+            return Err(Error::Denied);
+        }
+        let limits = &self.limits;
+        if init.max_send_wr > limits.max_qp_wr
+            || init.max_recv_wr > limits.max_qp_wr
+            || init.max_send_sge > limits.max_send_sge
+            || init.max_recv_sge > limits.max_recv_sge
+            || init.max_inline > limits.max_inline
+        {
+            return Err(Error::Invalid);
+        }
+        let promised = self.promised.saturating_add(Requests::cost(&init));
+        if promised > limits.max_request_memory {
+            return Err(Error::NoResources);
+        }
+        let make = |number| Qp::new(Qpn::new(number).unwrap_or_default(), init);
+        // A device added anew begins elsewhere: what names QPs of the old one shall not fit.
+        let first = self.first_generation;
+        let next = |tag: u16| if tag == 0 { first } else { tag.wrapping_add(1).max(1) };
+        let number = self.qps.insert(next, make).ok_or(Error::NoResources)?;
+        self.promised = promised;
+        self.pd_used(init.pd, true);
+        Qpn::new(number).ok_or(Error::NoResources)
+    }
+
+    /// Takes a QP away that has nothing pending.
+    pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> Result<QpInit, Error> {
+        let qp = self.qps.remove(qpn.number()).ok_or(Error::NotFound)?;
+        self.promised -= Requests::cost(&qp.init);
+        self.pd_used(qp.init.pd, false);
+        self.requests.trim();
+        Ok(qp.init)
+    }
+
+    /// The pending requests of a QP end without completions.
+    pub(crate) fn drop_requests(&mut self, qpn: Qpn) {
+        let Some(qp) = self.qps.get_mut(qpn.number()) else { return };
+        while self.requests.pop_send(&mut qp.requester.queue).is_some() {}
+        while self.requests.pop_receive(&mut qp.responder.queue).is_some() {}
+    }
+
+    /// Sets an entry of the GID table, and what QPs made of it. The index is in range.
+    pub(crate) fn set_gid(&mut self, index: u32, gid: Gid) {
+        self.gids[index as usize] = gid;
+        for qp in self.qps.iter_mut().filter(|qp| u32::from(qp.attr.sgid_index) == index) {
+            qp.sgid = gid;
+        }
+    }
+
+    fn pd_used(&mut self, pd: PdId, more: bool) {
+        if let Some(pd) = self.pds.get_mut(pd.0) {
+            pd.users = if more { pd.users + 1 } else { pd.users - 1 };
+        }
+    }
+}

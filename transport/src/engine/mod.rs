@@ -1,0 +1,155 @@
+//! The engine: devices and their objects. Work requests are in [`post`], what happens by itself in [`run`], QPs' lives in [`qps`].
+
+mod post;
+mod qps;
+mod run;
+
+use crate::counters::Counters;
+use crate::device::{Device, Devices};
+use crate::error::Error;
+use crate::id::{DeviceId, OwnerId, PdId};
+use crate::limits::{Limits, ObjectCounts};
+use crate::memory::{Access, Region};
+use crate::request::Scratch;
+use crate::rng::Rng;
+use crate::schedule::Schedule;
+use vrdma_wire::num::Gid;
+
+/// Devices, their objects, and what goes on between them. See the [crate] for how to use it.
+pub struct Engine<R: Region> {
+    pub(crate) devices: Devices<R>,
+    pub(crate) schedule: Schedule,
+    /// Elements of the request that is worked on,
+    own: Scratch,
+    /// and of the receive that it goes to.
+    pub(crate) far: Scratch,
+    rng: Rng,
+}
+
+impl<R: Region> Engine<R> {
+    /// An engine without devices. Equal seeds and equal calls give equal results.
+    pub fn new(seed: u64) -> Self {
+        Engine {
+            devices: Devices::new(),
+            schedule: Schedule::default(),
+            own: Scratch::default(),
+            far: Scratch::default(),
+            rng: Rng::new(seed),
+        }
+    }
+
+    /// Adds a device, with as much of these limits as the engine is able to give.
+    pub fn add_device(&mut self, limits: Limits) -> DeviceId {
+        let seed = self.rng.next();
+        self.devices.add(Device::new(&limits, seed))
+    }
+
+    /// The limits in force.
+    pub fn limits(&self, device: DeviceId) -> Result<&Limits, Error> {
+        Ok(&self.devices.find(device)?.limits)
+    }
+
+    /// Forgets everything of the device, without completions (guest reset); peers see it as gone. Counters go on.
+    pub fn reset_device(&mut self, device: DeviceId) {
+        let Some(known) = self.devices.get(device.0) else { return };
+        for qp in known.qps.iter() {
+            if let Some(at) = qp.requester.timer {
+                self.schedule.disarm(at, crate::schedule::Place { device: device.0, qpn: qp.qpn });
+            }
+        }
+        self.schedule.sweep(|place| place.device != device.0);
+        self.devices.clear_gids(device);
+        if let Some(known) = self.devices.get_mut(device.0) {
+            known.clear();
+        }
+    }
+
+    /// Suspends a device, or lets it go on. While it is suspended nothing touches its regions and completion queues: its QPs make no
+    /// progress, and to their peers it is as if it did not answer. What waited when it was suspended is tried at once when it goes on.
+    pub fn set_suspended(&mut self, device: DeviceId, suspended: bool) {
+        let Some(known) = self.devices.get_mut(device.0) else { return };
+        if known.suspended == suspended {
+            return;
+        }
+        known.suspended = suspended;
+        let with_work = known.qps.iter().filter(|qp| !suspended && qp.requester.has_work());
+        let qpns: Vec<_> = with_work.map(|qp| qp.qpn).collect();
+        for qpn in qpns {
+            self.go_on(crate::schedule::Place { device: device.0, qpn });
+        }
+    }
+
+    /// Removes the device, without completions.
+    pub fn remove_device(&mut self, device: DeviceId) {
+        self.reset_device(device);
+        self.devices.remove(device);
+    }
+
+    /// How much the device has of each kind; nothing if it does not exist.
+    pub fn counts(&self, device: DeviceId) -> ObjectCounts {
+        self.devices.get(device.0).map(Device::counts).unwrap_or_default()
+    }
+
+    /// What the device counted; nothing if it does not exist.
+    pub fn counters(&self, device: DeviceId) -> &Counters {
+        self.devices.get(device.0).map_or(const { &Counters::ZERO }, |device| &device.counters)
+    }
+
+    /// Sets or clears an entry of the GID table. `Denied` if another device has that GID, `Invalid` for an index out
+    /// of range and for a multicast address.
+    pub fn set_gid(&mut self, device: DeviceId, index: u32, gid: Option<Gid>) -> Result<(), Error> {
+        self.devices.set_gid(device, index, gid)
+    }
+
+    /// An entry of the GID table; zero if it is empty.
+    pub fn gid(&self, device: DeviceId, index: u32) -> Result<Gid, Error> {
+        self.devices.find(device)?.gids.get(index as usize).copied().ok_or(Error::Invalid)
+    }
+
+    /// Allocates a protection domain.
+    pub fn alloc_pd(&mut self, device: DeviceId, owner: OwnerId) -> Result<PdId, Error> {
+        self.devices.find_mut(device)?.alloc_pd(owner)
+    }
+
+    /// Deallocates it. `Busy` while MRs or QPs use it.
+    pub fn dealloc_pd(&mut self, device: DeviceId, pd: PdId) -> Result<(), Error> {
+        self.devices.find_mut(device)?.dealloc_pd(pd)
+    }
+
+    /// Who owns the protection domain.
+    pub fn pd_owner(&self, device: DeviceId, pd: PdId) -> Result<OwnerId, Error> {
+        Ok(self.devices.find(device)?.pd(pd)?.owner)
+    }
+
+    /// Registers `length` bytes, not 0, that requests name from `iova` on; the key is both lkey and rkey. `Invalid` if
+    /// the addresses wrap, for unknown rights, and for remote writing or atomics without local writing (IBTA 10.6.3.1).
+    pub fn reg_mr(
+        &mut self,
+        device: DeviceId,
+        pd: PdId,
+        access: Access,
+        iova: u64,
+        length: u64,
+        region: R,
+    ) -> Result<u32, Error> {
+        self.devices.find_mut(device)?.reg_mr(pd, access, iova, length, region)
+    }
+
+    /// Deregisters a region and gives it back. A message in its midst fails at the next byte.
+    pub fn dereg_mr(&mut self, device: DeviceId, key: u32) -> Result<R, Error> {
+        self.devices.find_mut(device)?.dereg_mr(key)
+    }
+
+    /// Who owns the protection domain of a region.
+    pub fn mr_owner(&self, device: DeviceId, key: u32) -> Result<OwnerId, Error> {
+        let device = self.devices.find(device)?;
+        let mr = device.mrs.get(key).ok_or(Error::NotFound)?;
+        Ok(device.pd(mr.pd)?.owner)
+    }
+
+    /// All regions of the device, to translate them anew.
+    pub fn regions_mut(&mut self, device: DeviceId) -> impl Iterator<Item = &mut R> {
+        let device = self.devices.get_mut(device.0).into_iter();
+        device.flat_map(|device| device.mrs.iter_mut().map(|mr| &mut mr.region))
+    }
+}

@@ -1,0 +1,194 @@
+//! Work requests come in.
+
+use crate::completion::{Sink, WcStatus};
+use crate::device::{Device, Held};
+use crate::engine::Engine;
+use crate::engine::run::Step;
+use crate::id::{DeviceId, OwnerId};
+use crate::memory::Region;
+use crate::qp::attr::QpState;
+use crate::request::{Work, recv_failure};
+use crate::schedule::Place;
+use crate::time::Instant;
+use crate::work::{Payload, PostError, Queue, RecvRequest, SendRequest};
+use vrdma_wire::num::Qpn;
+
+/// Messages of at most so many bytes are carried within the post; longer ones by [`Engine::poll`].
+const SMALL: u32 = 64 << 10;
+
+impl<R: Region> Engine<R> {
+    /// Posts to a send queue. It is carried out at once if it is small and nothing is before it. A request that is wrong in
+    /// itself completes with an error; only what [`PostError`] says ends without a completion.
+    #[inline]
+    pub fn post_send(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        owner: OwnerId,
+        qpn: Qpn,
+        request: SendRequest<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        let place = Place { device: device.0, qpn };
+        let Held { qp, suspended, .. } = self.posted(place, owner)?;
+        let work = Work::new(&request, &qp.init);
+        if !suspended && qp.state == QpState::Rts && qp.requester.queue.is_empty() && work.length <= SMALL {
+            if qp.init.max_send_wr == 0 {
+                return self.overflow(place, sink);
+            }
+            match self.step(now, place, &work, request.payload, SMALL, sink) {
+                Step::Ended => return Ok(()),
+                Step::Waits | Step::More => {}
+            }
+            if let Some(Held { qp, requests, .. }) = self.devices.hold(place) {
+                requests.push_send(&mut qp.requester.queue, work, request.payload);
+            }
+            self.make_ready(place);
+            return Ok(());
+        }
+        self.enqueue_send(place, work, request.payload, sink)
+    }
+
+    /// Posts to a receive queue.
+    #[inline]
+    pub fn post_recv(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        owner: OwnerId,
+        qpn: Qpn,
+        request: RecvRequest<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        let _ = now;
+        let place = Place { device: device.0, qpn };
+        let Held { qp, requests, counters, .. } = self.posted(place, owner)?;
+        match qp.state {
+            QpState::Reset => return self.bad_state(place),
+            QpState::Err => {
+                counters.flushes += 1;
+                let completion = recv_failure(qpn, request.id, WcStatus::Flush);
+                sink.complete(device, qp.init.recv_cq, &completion);
+                return Ok(());
+            }
+            _ => {}
+        }
+        if request.sges.len() > qp.init.max_recv_sge as usize {
+            self.invalid_receive(place, request.id, sink);
+            return Ok(());
+        }
+        if qp.responder.queue.len() >= qp.init.max_recv_wr {
+            return self.overflow(place, sink);
+        }
+        requests.push_receive(&mut qp.responder.queue, request.id, request.sges);
+        if qp.responder.sender_waits {
+            qp.responder.sender_waits = false;
+            self.wake_peer(place);
+        }
+        Ok(())
+    }
+
+    /// A request for this QP that could not be understood: completes as `LocQpOp`, and the QP goes to ERR. A send does so
+    /// when its turn comes; a receive at once, after those before it are flushed.
+    #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
+    pub fn post_invalid(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        owner: OwnerId,
+        qpn: Qpn,
+        id: u32,
+        queue: Queue,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        let _ = now;
+        let place = Place { device: device.0, qpn };
+        let Held { qp, .. } = self.posted(place, owner)?;
+        match queue {
+            Queue::Send => self.enqueue_send(place, Work::invalid(id), Payload::Sges(&[]), sink),
+            Queue::Recv => match qp.state {
+                QpState::Reset => self.bad_state(place),
+                QpState::Err => self.post_recv(now, device, owner, qpn, RecvRequest { id, sges: &[] }, sink),
+                _ => {
+                    self.invalid_receive(place, id, sink);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// Puts a send behind those that are pending.
+    fn enqueue_send(
+        &mut self,
+        place: Place,
+        work: Work,
+        payload: Payload<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else {
+            return Err(PostError::NoSuchQp);
+        };
+        match qp.state {
+            QpState::Reset | QpState::Init | QpState::Rtr => return self.bad_state(place),
+            QpState::Err | QpState::Sqe => {
+                counters.flushes += 1;
+                let completion = work.completion(place.qpn, WcStatus::Flush);
+                sink.complete(place.id(), qp.init.send_cq, &completion);
+                return Ok(());
+            }
+            QpState::Rts | QpState::Sqd => {}
+        }
+        if qp.requester.queue.len() >= qp.init.max_send_wr {
+            return self.overflow(place, sink);
+        }
+        requests.push_send(&mut qp.requester.queue, work, payload);
+        self.make_ready(place);
+        Ok(())
+    }
+
+    /// The QP that was posted to, if whoever did may.
+    #[inline]
+    fn posted(&mut self, place: Place, owner: OwnerId) -> Result<Held<'_>, PostError> {
+        let device = self.devices.get_mut(place.device).ok_or(PostError::NoSuchQp)?;
+        let Device { qps, requests, counters, suspended, .. } = device;
+        match qps.get_mut(place.qpn.number()) {
+            Some(qp) if owner == OwnerId::KERNEL || owner == qp.init.owner => {
+                Ok(Held { qp, requests, counters, suspended: *suspended })
+            }
+            Some(_) => {
+                counters.post_not_owner += 1;
+                Err(PostError::NotOwner)
+            }
+            None => {
+                counters.post_no_qp += 1;
+                Err(PostError::NoSuchQp)
+            }
+        }
+    }
+
+    /// A receive that is wrong in itself: the QP goes to ERR, and this ends last.
+    #[cold]
+    fn invalid_receive(&mut self, place: Place, id: u32, sink: &mut impl Sink) {
+        self.to_error(place, sink);
+        let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return };
+        counters.errors += 1;
+        sink.complete(place.id(), qp.init.recv_cq, &recv_failure(place.qpn, id, WcStatus::LocQpOp));
+    }
+
+    #[cold]
+    fn bad_state(&mut self, place: Place) -> Result<(), PostError> {
+        if let Some(device) = self.devices.get_mut(place.device) {
+            device.counters.post_bad_state += 1;
+        }
+        Err(PostError::BadState)
+    }
+
+    #[cold]
+    fn overflow(&mut self, place: Place, sink: &mut impl Sink) -> Result<(), PostError> {
+        if let Some(device) = self.devices.get_mut(place.device) {
+            device.counters.post_overflow += 1;
+        }
+        self.to_fatal(place, sink);
+        Err(PostError::Overflow)
+    }
+}

@@ -1,0 +1,183 @@
+//! The lives of QPs: made, changed, failed, destroyed.
+
+use crate::completion::{Event, Sink, WcStatus};
+use crate::device::Held;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::id::{CqId, DeviceId, OwnerId};
+use crate::memory::Region;
+use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState};
+use crate::qp::{Qp, state};
+use crate::rc::requester::Requester;
+use crate::rc::responder::Responder;
+use crate::request::recv_failure;
+use crate::schedule::Place;
+use crate::time::Instant;
+use vrdma_wire::num::{Gid, Qpn};
+
+impl<R: Region> Engine<R> {
+    /// Creates a QP in state RESET. `Unsupported` but for RC, `Denied` if the PD is not its owner's, `Invalid` if it is
+    /// to hold more than the limits allow, `NoResources` if there are too many.
+    pub fn create_qp(&mut self, device: DeviceId, init: QpInit) -> Result<Qpn, Error> {
+        self.devices.find_mut(device)?.create_qp(init)
+    }
+
+    /// The attributes of a QP, with its state and the PSNs that are next.
+    pub fn query_qp(&self, device: DeviceId, qpn: Qpn) -> Result<QpAttr, Error> {
+        self.devices.find(device)?.qp(qpn).map(Qp::query).ok_or(Error::NotFound)
+    }
+
+    /// Who owns a QP.
+    pub fn qp_owner(&self, device: DeviceId, qpn: Qpn) -> Result<OwnerId, Error> {
+        self.devices.find(device)?.qp(qpn).map(|qp| qp.init.owner).ok_or(Error::NotFound)
+    }
+
+    /// What a QP was made with.
+    pub fn qp_init(&self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
+        self.devices.find(device)?.qp(qpn).map(|qp| qp.init).ok_or(Error::NotFound)
+    }
+
+    /// Destroys a QP; its pending requests end without a completion.
+    pub fn destroy_qp(&mut self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
+        self.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
+        let place = Place { device: device.0, qpn };
+        self.disarm(place);
+        let was_ready = self.devices.qp_mut(place).is_some_and(|qp| qp.requester.ready);
+        let known = self.devices.find_mut(device)?;
+        known.drop_requests(qpn);
+        let init = known.remove_qp(qpn)?;
+        if was_ready && self.schedule.went() {
+            let devices = &self.devices;
+            self.schedule.sweep(|&place| devices.with_qp(place).is_some_and(|(_, qp)| qp.requester.ready));
+        }
+        Ok(init)
+    }
+
+    /// Changes attributes or the state of a QP: IBTA 11.2.5.2, ibv_modify_qp(3). `Invalid` for a change that is not possible,
+    /// attributes that are missing or do not belong to it, and values out of range; `Unsupported` for an alternate path
+    /// and for capabilities. To RESET everything pending is dropped; to ERR it is flushed.
+    pub fn modify_qp(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        qpn: Qpn,
+        mask: AttrMask,
+        attr: &QpAttr,
+        sink: &mut impl Sink,
+    ) -> Result<(), Error> {
+        let _ = now; // No change starts a clock so far.
+        let place = Place { device: device.0, qpn };
+        let known = self.devices.find_mut(device)?;
+        let qp = known.qps.get_mut(qpn.number()).ok_or(Error::NotFound)?;
+        let from = qp.state;
+        let to = state::check(from, mask, attr)?;
+        state::check_values(mask, attr, &known.limits)?;
+        if mask.contains(AttrMask::AV) {
+            let sgid = known.gids.get(usize::from(attr.sgid_index)).copied().unwrap_or(Gid::ZERO);
+            if sgid.is_zero() {
+                return Err(Error::Invalid);
+            }
+            qp.sgid = sgid;
+            qp.route = u32::MAX;
+        }
+        match to {
+            QpState::Reset => self.reset_qp(place),
+            QpState::Err => self.to_error(place, sink),
+            _ => {
+                state::apply(&mut qp.attr, mask, attr);
+                qp.state = to;
+                self.entered(place, from, mask, attr, sink);
+            }
+        }
+        Ok(())
+    }
+
+    /// The CQ overran or its memory is gone: every QP on it that is not in RESET goes to ERR, with
+    /// [`Event::QpFatal`]. What is flushed goes to `sink`, that CQ's completions too.
+    pub fn cq_failed(&mut self, now: Instant, device: DeviceId, cq: CqId, sink: &mut impl Sink) {
+        let _ = now;
+        let count = self.devices.get(device.0).map_or(0, |device| device.qps.indices());
+        for index in 0..count {
+            let qp = self.devices.get(device.0).and_then(|device| device.qps.at(index));
+            let Some(qp) = qp.filter(|qp| qp.init.send_cq == cq || qp.init.recv_cq == cq) else { continue };
+            if !matches!(qp.state, QpState::Reset | QpState::Err) {
+                self.to_fatal(Place { device: device.0, qpn: qp.qpn }, sink);
+            }
+        }
+    }
+
+    /// What a QP does on its way from `from` to the state that it is in now.
+    fn entered(&mut self, place: Place, from: QpState, mask: AttrMask, attr: &QpAttr, sink: &mut impl Sink) {
+        let Some(qp) = self.devices.qp_mut(place) else { return };
+        match (from, qp.state) {
+            (QpState::Init, QpState::Rtr) => {
+                qp.responder.psn = qp.attr.rq_psn;
+                self.wake_peer(place);
+            }
+            (QpState::Rtr, QpState::Rts) => {
+                qp.requester.psn = qp.attr.sq_psn;
+                qp.requester.refresh_retries(&qp.attr);
+            }
+            (QpState::Rts, QpState::Sqd) => {
+                qp.requester.notify_drained =
+                    mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && attr.en_sqd_async_notify;
+                self.tell_if_drained(place, sink);
+            }
+            (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
+                qp.requester.notify_drained = false;
+                self.make_ready(place);
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells once, if asked to, that what had been started in SQD has ended.
+    pub(super) fn tell_if_drained(&mut self, place: Place, sink: &mut impl Sink) {
+        let Some(qp) = self.devices.qp_mut(place) else { return };
+        if qp.state == QpState::Sqd && qp.requester.notify_drained && !qp.requester.started {
+            qp.requester.notify_drained = false;
+            sink.event(place.id(), Event::SqDrained(place.qpn));
+        }
+    }
+
+    /// Everything pending is dropped, and all is as at first.
+    fn reset_qp(&mut self, place: Place) {
+        self.disarm(place);
+        let Some(device) = self.devices.get_mut(place.device) else { return };
+        device.drop_requests(place.qpn);
+        let Some(qp) = device.qp_mut(place.qpn) else { return };
+        let ready = qp.requester.ready;
+        qp.requester = Requester::new();
+        qp.requester.ready = ready; // Its entry in the schedule is still there.
+        qp.responder = Responder::new();
+        qp.attr = QpAttr::default();
+        qp.sgid = Gid::ZERO;
+        qp.route = u32::MAX;
+        qp.state = QpState::Reset;
+    }
+
+    /// To ERR: sends are flushed in order, then receives.
+    #[cold]
+    pub(super) fn to_error(&mut self, place: Place, sink: &mut impl Sink) {
+        self.disarm(place);
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
+        qp.state = QpState::Err;
+        qp.requester.ended();
+        qp.requester.notify_drained = false;
+        while let Some(work) = requests.pop_send(&mut qp.requester.queue) {
+            counters.flushes += 1;
+            sink.complete(place.id(), qp.init.send_cq, &work.completion(place.qpn, WcStatus::Flush));
+        }
+        while let Some(id) = requests.pop_receive(&mut qp.responder.queue) {
+            counters.flushes += 1;
+            sink.complete(place.id(), qp.init.recv_cq, &recv_failure(place.qpn, id, WcStatus::Flush));
+        }
+    }
+
+    /// To ERR for a reason that no completion tells.
+    #[cold]
+    pub(super) fn to_fatal(&mut self, place: Place, sink: &mut impl Sink) {
+        self.to_error(place, sink);
+        sink.event(place.id(), Event::QpFatal(place.qpn));
+    }
+}

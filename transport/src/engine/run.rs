@@ -1,0 +1,264 @@
+//! What happens by itself: requests whose turn comes, and deadlines.
+
+use crate::completion::{Event, Sink, WcStatus};
+use crate::device::Held;
+use crate::engine::Engine;
+use crate::memory::Region;
+use crate::qp::attr::QpState;
+use crate::rc::local::Carried;
+use crate::rc::requester::Wait;
+use crate::request::{Scratch, Work};
+use crate::schedule::Place;
+use crate::time::Instant;
+use crate::work::Payload;
+use core::mem;
+
+/// Long messages are carried in stretches of so many bytes: a multiple of every MTU.
+const BITE: u32 = 256 << 10;
+/// A QP hands over to the next after so many bytes.
+const TURN: u64 = BITE as u64;
+/// What a request costs of a budget beside its bytes.
+const REQUEST_COST: u64 = 512;
+
+/// What became of the first request of a send queue.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// It ended, well or not.
+    Ended,
+    /// There is more of it.
+    More,
+    /// It has to wait.
+    Waits,
+}
+
+impl<R: Region> Engine<R> {
+    /// Works on what is ready and due, on about `budget` bytes but at least one stretch of a message; true if more is
+    /// ready now. QPs take turns.
+    pub fn poll(&mut self, now: Instant, budget: u64, sink: &mut impl Sink) -> bool {
+        while let Some(place) = self.schedule.due(now) {
+            self.timed_out(place, sink);
+        }
+        let mut spent = 0u64;
+        while let Some(place) = self.schedule.pop() {
+            let Some(qp) = self.devices.qp_mut(place) else { continue };
+            if !mem::take(&mut qp.requester.ready) {
+                continue;
+            }
+            spent = spent.saturating_add(self.take_turn(now, place, sink));
+            self.make_ready(place);
+            if spent >= budget {
+                break;
+            }
+        }
+        self.schedule.is_ready()
+    }
+
+    /// When to [`poll`](Engine::poll) next if nothing else happens: the start of time if something is ready now, `None`
+    /// if never.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.schedule.is_ready() { Some(Instant(0)) } else { self.schedule.deadline() }
+    }
+
+    /// One QP's turn; what it cost.
+    fn take_turn(&mut self, now: Instant, place: Place, sink: &mut impl Sink) -> u64 {
+        let mut scratch = mem::take(&mut self.own);
+        let mut spent = 0;
+        while spent < TURN {
+            let Some(cost) = self.try_first(now, place, &mut scratch, sink) else { break };
+            spent += cost;
+        }
+        self.own = scratch;
+        spent
+    }
+
+    /// One stretch of a QP's first request; what it cost, or `None` if there is none to work on.
+    fn try_first(
+        &mut self,
+        now: Instant,
+        place: Place,
+        scratch: &mut Scratch,
+        sink: &mut impl Sink,
+    ) -> Option<u64> {
+        let (device, qp) = self.devices.with_qp(place)?;
+        if device.suspended || !(qp.can_send() && qp.requester.has_work()) {
+            return None;
+        }
+        let (work, payload) = device.requests.front_send(&qp.requester.queue, scratch)?;
+        let rest = work.length.saturating_sub(qp.requester.offset);
+        let cost = match self.step(now, place, &work, payload, BITE, sink) {
+            Step::Ended | Step::More => u64::from(rest.min(BITE)),
+            Step::Waits => 0,
+        };
+        Some(cost + REQUEST_COST)
+    }
+
+    /// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It need not be in the
+    /// queue yet, if that is empty.)
+    #[inline]
+    pub(super) fn step(
+        &mut self,
+        now: Instant,
+        place: Place,
+        work: &Work,
+        payload: Payload<'_>,
+        limit: u32,
+        sink: &mut impl Sink,
+    ) -> Step {
+        match self.carry(place, work, payload, limit, sink) {
+            Carried::All => {
+                self.end(place, work, WcStatus::Success, sink);
+                return Step::Ended;
+            }
+            Carried::Part => {
+                if let Some(qp) = self.devices.qp_mut(place) {
+                    qp.requester.started = true;
+                }
+                return Step::More;
+            }
+            Carried::Failed(status, offended) => {
+                self.fail(place, work, status, sink);
+                if let Some((peer, event)) = offended {
+                    self.offended(peer, event, sink);
+                }
+                return Step::Ended;
+            }
+            Carried::NotReady(_) | Carried::Lost if self.devices.qp_mut(place).is_none() => {}
+            Carried::NotReady(delay) => {
+                let again = self.devices.qp_mut(place).map(|qp| qp.requester.not_ready(now, delay));
+                match again {
+                    Some(Ok(at)) => self.wait_until(place, at),
+                    Some(Err(status)) => {
+                        self.fail(place, work, status, sink);
+                        return Step::Ended;
+                    }
+                    None => {}
+                }
+            }
+            Carried::Lost => {
+                let again = self.devices.qp_mut(place).map(|qp| qp.requester.lost(now, &qp.attr));
+                if let Some(at) = again {
+                    self.wait_until(place, at);
+                }
+            }
+        }
+        Step::Waits
+    }
+
+    /// The first request of a QP ends.
+    #[inline]
+    fn end(&mut self, place: Place, work: &Work, status: WcStatus, sink: &mut impl Sink) {
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
+        // Nothing comes off the queue if it went straight through.
+        requests.pop_send(&mut qp.requester.queue);
+        qp.requester.ended();
+        let failed = status != WcStatus::Success;
+        if failed {
+            counters.errors += 1;
+        }
+        if failed || work.signaled {
+            sink.complete(place.id(), qp.init.send_cq, &work.completion(place.qpn, status));
+        }
+        if qp.state == QpState::Sqd {
+            self.tell_if_drained(place, sink);
+        }
+    }
+
+    /// The first request of a QP fails, and with it the QP.
+    #[cold]
+    fn fail(&mut self, place: Place, work: &Work, status: WcStatus, sink: &mut impl Sink) {
+        if let Some(qp) = self.devices.qp_mut(place) {
+            qp.requester.notify_drained = false;
+        }
+        self.end(place, work, status, sink);
+        self.to_error(place, sink);
+    }
+
+    /// A peer's request made a QP go to ERR.
+    #[cold]
+    fn offended(&mut self, place: Place, event: Option<Event>, sink: &mut impl Sink) {
+        self.to_error(place, sink);
+        if let Some(event) = event {
+            sink.event(place.id(), event);
+        }
+    }
+
+    /// A QP's deadline has come.
+    fn timed_out(&mut self, place: Place, sink: &mut impl Sink) {
+        let suspended = self.devices.get(place.device).is_some_and(|device| device.suspended);
+        let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return };
+        qp.requester.timer = None;
+        if suspended {
+            // It is tried again when the device goes on.
+            return;
+        }
+        if qp.requester.wait == Wait::Answer {
+            counters.timeouts += 1;
+        }
+        match qp.requester.timed_out(&qp.attr) {
+            Ok(()) => {
+                counters.retries += 1;
+                self.make_ready(place);
+            }
+            Err(status) => {
+                let mut scratch = mem::take(&mut self.own);
+                let first = self.devices.with_qp(place).and_then(|(device, qp)| {
+                    device.requests.front_send(&qp.requester.queue, &mut scratch).map(|first| first.0)
+                });
+                self.own = scratch;
+                if let Some(work) = first {
+                    self.fail(place, &work, status, sink);
+                }
+            }
+        }
+    }
+
+    /// A QP waits until `at`, or until it is woken.
+    fn wait_until(&mut self, place: Place, at: Instant) {
+        self.disarm(place);
+        let Some(qp) = self.devices.qp_mut(place) else { return };
+        qp.requester.started = true;
+        qp.requester.timer = Some(at);
+        self.schedule.arm(at, place);
+    }
+
+    /// A QP has no deadline.
+    pub(super) fn disarm(&mut self, place: Place) {
+        if let Some(qp) = self.devices.qp_mut(place)
+            && let Some(at) = qp.requester.timer.take()
+        {
+            self.schedule.disarm(at, place);
+        }
+    }
+
+    /// What the peer of a QP waits for may have come.
+    pub(super) fn wake_peer(&mut self, place: Place) {
+        let Some((_, qp)) = self.devices.with_qp(place) else { return };
+        let Ok(peer) = self.devices.find_peer(qp) else { return };
+        let Some(Held { qp, counters, .. }) = self.devices.hold(peer) else { return };
+        if qp.requester.wait != Wait::No {
+            qp.requester.wait = Wait::No;
+            counters.retries += 1;
+            self.disarm(peer);
+            self.make_ready(peer);
+        }
+    }
+
+    /// A QP whose device was suspended does not wait any longer.
+    pub(super) fn go_on(&mut self, place: Place) {
+        self.disarm(place);
+        if let Some(qp) = self.devices.qp_mut(place) {
+            qp.requester.wait = Wait::No;
+        }
+        self.make_ready(place);
+    }
+
+    /// If a QP has work that it may do, its turn will come.
+    #[inline]
+    pub(super) fn make_ready(&mut self, place: Place) {
+        let Some(qp) = self.devices.qp_mut(place) else { return };
+        if qp.can_send() && qp.requester.has_work() && !qp.requester.ready {
+            qp.requester.ready = true;
+            self.schedule.push(place);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The way between two QPs of this process: no packets, one copy. It asks the requester for a segment and the
+//! responder for its verdict, moves the bytes, and tells both; all rules are theirs.
+
+use crate::completion::{Completion, Event, Sink, WcOpcode, WcStatus};
+use crate::device::{Device, Devices, Held};
+use crate::engine::Engine;
+use crate::id::DeviceId;
+use crate::memory::{Access, Fault, Region};
+use crate::qp::Qp;
+use crate::qp::attr::QpState;
+use crate::rc::requester::next_segment;
+use crate::rc::responder::{Nak, Objection, Reason, Refusal, Target, verdict};
+use crate::rc::segment::Segment;
+use crate::rc::transfer::{Elements, Side, Span, Trouble, copy, scatter};
+use crate::request::{Scratch, Work, recv_failure};
+use crate::schedule::Place;
+use crate::time::rnr_delay;
+use crate::work::{Payload, SendOp};
+use core::time::Duration;
+use vrdma_wire::num::Qpn;
+
+/// What became of one segment.
+#[derive(Debug)]
+pub(crate) enum Carried {
+    /// It arrived; more of the message is to come.
+    Part,
+    /// It arrived, and with it the message is complete.
+    All,
+    /// The peer has no receive, and asks to wait.
+    NotReady(Duration),
+    /// It got lost.
+    Lost,
+    /// The request fails. The peer's QP, if it took offence, goes to ERR, with an event; it does so after the request
+    /// has ended (it may be the same QP).
+    Failed(WcStatus, Option<(Place, Option<Event>)>),
+}
+
+/// Why bytes did not arrive.
+enum Failure {
+    /// The requester's own doing.
+    Local,
+    /// The responder's.
+    Remote(Refusal),
+}
+
+impl<R: Region> Engine<R> {
+    /// Carries the next at most `limit` bytes of `work`, the first request of the QP at `place`, to its peer.
+    #[inline]
+    pub(crate) fn carry(
+        &mut self,
+        place: Place,
+        work: &Work,
+        payload: Payload<'_>,
+        limit: u32,
+        sink: &mut impl Sink,
+    ) -> Carried {
+        let Some((device, qp)) = self.devices.with_qp(place) else { return Carried::Lost };
+        let segment = match next_segment(device, qp, work, payload, limit) {
+            Ok(segment) => segment,
+            Err(status) => return Carried::Failed(status, None),
+        };
+        let peer = match self.devices.find_peer(qp) {
+            Ok(peer) => peer,
+            Err((at, reason)) => {
+                self.devices.count_drop(at.unwrap_or(place.device), reason);
+                return Carried::Lost;
+            }
+        };
+        let Some((peer_device, peer_qp)) = self.devices.with_qp(peer) else { return Carried::Lost };
+
+        let verdict = verdict(peer_device, peer_qp, &segment);
+        let moved = match verdict {
+            Err(Objection::Drop(reason)) => {
+                self.devices.count_drop(peer.device, reason);
+                return Carried::Lost;
+            }
+            Err(Objection::Rnr) => {
+                let delay = rnr_delay(peer_qp.attr.min_rnr_timer);
+                return self.not_ready(place, peer, delay);
+            }
+            Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
+            Ok(target) => {
+                let received = peer_qp.responder.received;
+                let receiver = Receiver { device: peer_device, qp: peer_qp, received };
+                move_bytes(device, qp, payload, &segment, &receiver, target, &mut self.far)
+            }
+        };
+        match moved {
+            Ok(()) => {
+                self.arrived(peer, place.qpn, &segment, sink);
+                self.departed(place, peer, &segment)
+            }
+            Err(Failure::Local) => Carried::Failed(WcStatus::LocProt, None),
+            Err(Failure::Remote(refusal)) => self.refuse(peer, refusal, sink),
+        }
+    }
+
+    /// The requester's side of a segment that arrived.
+    #[inline]
+    fn departed(&mut self, place: Place, peer: Place, segment: &Segment) -> Carried {
+        let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return Carried::Lost };
+        qp.requester.acknowledged(segment, &qp.attr);
+        qp.route = peer.device;
+        let bytes = u64::from(segment.length);
+        let count = match segment.op {
+            SendOp::Send { .. } => {
+                counters.bytes_out += bytes;
+                &mut counters.sends
+            }
+            SendOp::Write { .. } => {
+                counters.bytes_out += bytes;
+                &mut counters.writes
+            }
+            SendOp::Read { .. } => {
+                counters.bytes_read += bytes;
+                &mut counters.reads
+            }
+            SendOp::CompareSwap { .. } => &mut counters.compare_swaps,
+            SendOp::FetchAdd { .. } => &mut counters.fetch_adds,
+        };
+        if segment.last {
+            *count += 1;
+            Carried::All
+        } else {
+            Carried::Part
+        }
+    }
+
+    /// The responder's side of a segment that arrived: PSN, receive, completion.
+    #[inline]
+    fn arrived(&mut self, place: Place, from: Qpn, segment: &Segment, sink: &mut impl Sink) {
+        let id = DeviceId(place.device);
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
+        if qp.state == QpState::Rtr && !qp.responder.established {
+            qp.responder.established = true;
+            sink.event(id, Event::CommEstablished(place.qpn));
+        }
+        let message = qp.responder.received.saturating_add(segment.length);
+        qp.responder.accepted(segment);
+        let (opcode, byte_len, imm) = match segment.op {
+            SendOp::Send { imm } => (WcOpcode::Recv, message, imm),
+            SendOp::Write { imm, .. } => (WcOpcode::RecvWriteImm, segment.message, imm),
+            _ => return,
+        };
+        counters.bytes_in += u64::from(segment.length);
+        if !segment.last || opcode == WcOpcode::RecvWriteImm && imm.is_none() {
+            return;
+        }
+        let Some(receive) = requests.pop_receive(&mut qp.responder.queue) else { return };
+        counters.receives += 1;
+        let completion = Completion {
+            id: receive,
+            qpn: place.qpn,
+            opcode,
+            status: WcStatus::Success,
+            byte_len,
+            imm,
+            src_qpn: from,
+            solicited: segment.solicited,
+        };
+        sink.complete(id, qp.init.recv_cq, &completion);
+    }
+
+    /// The peer has no receive: it will wake the requester when it gets one.
+    #[cold]
+    fn not_ready(&mut self, place: Place, peer: Place, delay: Duration) -> Carried {
+        if let Some(Held { qp, counters, .. }) = self.devices.hold(peer) {
+            counters.rnr_naks_sent += 1;
+            qp.responder.sender_waits = true;
+            // The wake-up takes this way back.
+            qp.route = place.device;
+        }
+        if let Some(device) = self.devices.get_mut(place.device) {
+            device.counters.rnr_naks += 1;
+        }
+        Carried::NotReady(delay)
+    }
+
+    /// The responder takes offence: its receive, if it is that one's fault, ends now.
+    #[cold]
+    fn refuse(&mut self, peer: Place, refusal: Refusal, sink: &mut impl Sink) -> Carried {
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(peer) else { return Carried::Lost };
+        let count = match refusal.nak {
+            Nak::Invalid => &mut counters.naks_invalid,
+            Nak::Access => &mut counters.naks_access,
+            Nak::Operational => &mut counters.naks_operational,
+        };
+        *count += 1;
+        if let Some(status) = refusal.receive
+            && let Some(id) = requests.pop_receive(&mut qp.responder.queue)
+        {
+            counters.errors += 1;
+            sink.complete(DeviceId(peer.device), qp.init.recv_cq, &recv_failure(peer.qpn, id, status));
+        }
+        // A completion with an error says it all; else an event has to.
+        let event = match refusal {
+            Refusal { receive: Some(_), .. } => None,
+            Refusal { nak: Nak::Invalid, .. } => Some(Event::QpRequestError(peer.qpn)),
+            Refusal { nak: Nak::Access, .. } => Some(Event::QpAccessError(peer.qpn)),
+            Refusal { nak: Nak::Operational, .. } => Some(Event::QpFatal(peer.qpn)),
+        };
+        Carried::Failed(refusal.nak.status(), Some((peer, event)))
+    }
+}
+
+impl<R> Devices<R> {
+    /// The QP that `qp` is connected to, if that is connected to it; or why not, and which device noticed.
+    #[inline]
+    pub(crate) fn find_peer(&self, qp: &Qp) -> Result<Place, (Option<u32>, Reason)> {
+        let place = Place { device: qp.route, qpn: qp.attr.dest_qpn };
+        match self.with_qp(place) {
+            Some((device, peer)) if !device.suspended && connected(qp, peer) => Ok(place),
+            _ => self.search_peer(qp),
+        }
+    }
+
+    #[cold]
+    fn search_peer(&self, qp: &Qp) -> Result<Place, (Option<u32>, Reason)> {
+        // Without a GID of its own nothing that a QP sends can be sent.
+        let device = self.of_gid(qp.attr.dgid).filter(|_| !qp.sgid.is_zero());
+        let device = device.ok_or((None, Reason::NoRoute))?;
+        let place = Place { device, qpn: qp.attr.dest_qpn };
+        match self.with_qp(place) {
+            None => Err((Some(device), Reason::NoQp)),
+            Some((it, _)) if it.suspended => Err((Some(device), Reason::State)),
+            Some((_, peer)) if connected(qp, peer) => Ok(place),
+            Some((_, peer)) if matches!(peer.state, QpState::Reset | QpState::Init | QpState::Err) => {
+                Err((Some(device), Reason::State))
+            }
+            Some(_) => Err((Some(device), Reason::NotConnected)),
+        }
+    }
+
+    #[cold]
+    fn count_drop(&mut self, device: u32, reason: Reason) {
+        let Some(device) = self.get_mut(device) else { return };
+        let counters = &mut device.counters;
+        let count = match reason {
+            Reason::NoRoute => &mut counters.drop_no_route,
+            Reason::NoQp => &mut counters.drop_no_qp,
+            Reason::NotConnected => &mut counters.drop_not_connected,
+            Reason::State => &mut counters.drop_state,
+            Reason::Psn => &mut counters.drop_psn,
+        };
+        *count += 1;
+    }
+}
+
+/// Whether each of two QPs names the other's address and number (IBTA 9.6.1.1.1, 9.6.1.5). A QP without a GID is nobody's peer.
+#[inline]
+fn connected(one: &Qp, other: &Qp) -> bool {
+    one.attr.dest_qpn == other.qpn
+        && other.attr.dest_qpn == one.qpn
+        && one.attr.dgid == other.sgid
+        && other.attr.dgid == one.sgid
+        && !one.sgid.is_zero()
+        && !other.sgid.is_zero()
+}
+
+/// The receiving end of a movement.
+struct Receiver<'a, R> {
+    device: &'a Device<R>,
+    qp: &'a Qp,
+    /// Bytes of a SEND that are there already.
+    received: u32,
+}
+
+/// Moves a segment's bytes, whichever way they go.
+#[inline]
+fn move_bytes<R: Region>(
+    device: &Device<R>,
+    qp: &Qp,
+    payload: Payload<'_>,
+    segment: &Segment,
+    receiver: &Receiver<'_, R>,
+    target: Target<'_, R>,
+    scratch: &mut Scratch,
+) -> Result<(), Failure> {
+    let remote = match target {
+        Target::Nothing => return Ok(()),
+        Target::Region(region, offset) => Span::Flat(region, offset),
+        Target::Receive(receive) => {
+            let pd = receiver.qp.init.pd;
+            let elements = Elements { mrs: &receiver.device.mrs, pd, rights: Access::LOCAL_WRITE };
+            let sges = receiver.device.requests.elements(receive, scratch);
+            Span::list(elements, sges, receiver.received)
+        }
+    };
+    let own = |rights, sges| {
+        let elements = Elements { mrs: &device.mrs, pd: qp.init.pd, rights };
+        Span::list(elements, sges, segment.offset)
+    };
+    match (segment.op, payload) {
+        (SendOp::Send { .. } | SendOp::Write { .. }, Payload::Sges(sges)) => {
+            copy(own(Access::NONE, sges), remote, segment.length)
+                .map_err(|trouble| failure(segment, trouble, Side::Source))
+        }
+        (SendOp::Send { .. } | SendOp::Write { .. }, Payload::Inline(data)) => {
+            scatter(data, remote).map_err(|trouble| failure(segment, trouble, Side::Source))
+        }
+        (SendOp::Read { .. }, Payload::Sges(sges)) => {
+            copy(remote, own(Access::LOCAL_WRITE, sges), segment.length)
+                .map_err(|trouble| failure(segment, trouble, Side::Destination))
+        }
+        (SendOp::CompareSwap { compare, swap, .. }, Payload::Sges(sges)) => {
+            let before = atomic(remote, |region, offset| region.compare_swap(offset, compare, swap))?;
+            bring(before, own(Access::LOCAL_WRITE, sges))
+        }
+        (SendOp::FetchAdd { add, .. }, Payload::Sges(sges)) => {
+            let before = atomic(remote, |region, offset| region.fetch_add(offset, add))?;
+            bring(before, own(Access::LOCAL_WRITE, sges))
+        }
+        // Refused when posted.
+        (SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Payload::Inline(_)) => {
+            Err(Failure::Local)
+        }
+    }
+}
+
+fn atomic<R>(
+    remote: Span<'_, R>,
+    operation: impl FnOnce(&R, u64) -> Result<u64, Fault>,
+) -> Result<u64, Failure> {
+    let operational = Failure::Remote(Refusal { nak: Nak::Operational, receive: None });
+    match remote {
+        Span::Flat(region, offset) => operation(region, offset).map_err(|Fault| operational),
+        Span::List(..) => Err(operational),
+    }
+}
+
+/// Brings an atomic's result home, in the byte order of guests, which is the host's.
+fn bring<R: Region>(before: u64, own: Span<'_, R>) -> Result<(), Failure> {
+    scatter(&before.to_ne_bytes(), own).map_err(|_| Failure::Local)
+}
+
+/// Whose failure it is, when the requester's memory is on side `own`.
+#[cold]
+fn failure(segment: &Segment, trouble: Trouble, own: Side) -> Failure {
+    if trouble.side == own {
+        return Failure::Local;
+    }
+    let receive = matches!(segment.op, SendOp::Send { .. }).then_some(WcStatus::LocProt);
+    Failure::Remote(Refusal { nak: Nak::Operational, receive })
+}

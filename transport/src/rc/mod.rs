@@ -1,0 +1,7 @@
+//! Reliable connections: the two ends, and the way between them that needs no packets.
+
+pub(crate) mod local;
+pub(crate) mod requester;
+pub(crate) mod responder;
+pub(crate) mod segment;
+pub(crate) mod transfer;

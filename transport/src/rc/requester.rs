@@ -1,0 +1,221 @@
+//! The sending half of a reliable connection: which stretch of which message is next, with which PSN, and how often
+//! to try again.
+
+use crate::completion::WcStatus;
+use crate::device::Device;
+use crate::memory::Access;
+use crate::pool::List;
+use crate::qp::Qp;
+use crate::qp::attr::QpAttr;
+use crate::rc::segment::Segment;
+use crate::rc::transfer::Elements;
+use crate::request::Work;
+use crate::time::{Instant, SLOW_CHECK, ack_timeout};
+use crate::work::{Payload, SendOp};
+use core::time::Duration;
+use vrdma_wire::num::Psn;
+
+/// What the first request of the send queue waits for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// Nothing: it can be tried.
+    No,
+    /// The peer to post a receive.
+    Receive,
+    /// The peer to answer.
+    Answer,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    /// PSN of the next packet.
+    pub(crate) psn: Psn,
+    pub(crate) queue: List,
+    /// Bytes of the first request that are done.
+    pub(crate) offset: u32,
+    /// The first request was tried: it has to be brought to its end.
+    pub(crate) started: bool,
+    pub(crate) wait: Wait,
+    /// Retries left until the peer counts as dead,
+    retries: u8,
+    /// and until it counts as never ready.
+    rnr_retries: u8,
+    /// It is in the list of what is ready.
+    pub(crate) ready: bool,
+    /// Tell when drained.
+    pub(crate) notify_drained: bool,
+    /// Its entry among the timers.
+    pub(crate) timer: Option<Instant>,
+}
+
+/// RNR retry counts from here on mean for ever (IBTA 9.7.5.2.8).
+const FOR_EVER: u8 = 7;
+
+impl Requester {
+    pub(crate) fn new() -> Requester {
+        Requester {
+            psn: Psn::default(),
+            queue: List::EMPTY,
+            offset: 0,
+            started: false,
+            wait: Wait::No,
+            retries: 0,
+            rnr_retries: 0,
+            ready: false,
+            notify_drained: false,
+            timer: None,
+        }
+    }
+
+    /// Whether there is something to do now, if the state lets it.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.queue.is_empty() && self.wait == Wait::No
+    }
+
+    /// Sets the counts of retries to what the QP allows: at start, and after each success.
+    #[inline]
+    pub(crate) fn refresh_retries(&mut self, attr: &QpAttr) {
+        self.retries = attr.retry_cnt;
+        self.rnr_retries = attr.rnr_retry;
+    }
+
+    /// A segment arrived.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self, segment: &Segment, attr: &QpAttr) {
+        self.psn = self.psn.add(segment.packets);
+        self.offset = segment.offset + segment.length;
+        self.refresh_retries(attr);
+    }
+
+    /// The first request has ended.
+    #[inline]
+    pub(crate) fn ended(&mut self) {
+        self.offset = 0;
+        self.started = false;
+        self.wait = Wait::No;
+    }
+
+    /// The peer has no receive and asks to wait for `delay`. When to try again, or that it was often enough.
+    pub(crate) fn not_ready(&mut self, now: Instant, delay: Duration) -> Result<Instant, WcStatus> {
+        self.wait = Wait::Receive;
+        if self.rnr_retries >= FOR_EVER {
+            // The peer's next receive wakes us; look rarely whether there is a peer at all.
+            return Ok(now + delay.max(SLOW_CHECK));
+        }
+        self.rnr_retries = self.rnr_retries.checked_sub(1).ok_or(WcStatus::RnrRetryExc)?;
+        Ok(now + delay)
+    }
+
+    /// What was sent got lost. When to notice.
+    pub(crate) fn lost(&mut self, now: Instant, attr: &QpAttr) -> Instant {
+        self.wait = Wait::Answer;
+        now + ack_timeout(attr.timeout).unwrap_or(SLOW_CHECK)
+    }
+
+    /// The time to wait is over. Whether to try again, or that it was often enough.
+    pub(crate) fn timed_out(&mut self, attr: &QpAttr) -> Result<(), WcStatus> {
+        if self.wait == Wait::Answer && ack_timeout(attr.timeout).is_some() {
+            self.retries = self.retries.checked_sub(1).ok_or(WcStatus::RetryExc)?;
+        }
+        self.wait = Wait::No;
+        Ok(())
+    }
+}
+
+/// The next stretch of `work`, of at most `limit` bytes (a multiple of every MTU), or how the request ends here.
+#[inline]
+pub(crate) fn next_segment<R>(
+    device: &Device<R>,
+    qp: &Qp,
+    work: &Work,
+    payload: Payload<'_>,
+    limit: u32,
+) -> Result<Segment, WcStatus> {
+    let first = qp.requester.offset == 0;
+    let rights = match work.op {
+        SendOp::Send { .. } | SendOp::Write { .. } => Access::NONE,
+        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::LOCAL_WRITE,
+    };
+    if first {
+        if let Some(status) = work.error {
+            return Err(status);
+        }
+        if rights == Access::LOCAL_WRITE && qp.attr.max_rd_atomic == 0 {
+            return Err(WcStatus::LocQpOp);
+        }
+        // All elements are looked at before anything leaves, and each again when its bytes do.
+        if let Payload::Sges(sges) = payload {
+            let elements = Elements { mrs: &device.mrs, pd: qp.init.pd, rights };
+            if !elements.check(sges) {
+                return Err(WcStatus::LocProt);
+            }
+        }
+    }
+    let offset = qp.requester.offset;
+    let rest = work.length.saturating_sub(offset);
+    let length = rest.min(limit);
+    let mtu = qp.attr.path_mtu;
+    let packets = match work.op {
+        SendOp::Send { .. } | SendOp::Write { .. } => mtu.packets(length),
+        // The request for all of it goes first, and the answers have its PSNs (IBTA 9.7.5.1.5).
+        SendOp::Read { .. } if first => mtu.packets(work.length),
+        SendOp::Read { .. } => 0,
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 1,
+    };
+    Ok(Segment {
+        op: work.op,
+        solicited: work.solicited,
+        first,
+        last: length == rest,
+        psn: qp.requester.psn,
+        packets,
+        offset,
+        length,
+        message: work.length,
+        mtu,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requester(retry_cnt: u8, rnr_retry: u8) -> (Requester, QpAttr) {
+        let attr = QpAttr { retry_cnt, rnr_retry, timeout: 1, ..QpAttr::default() };
+        let mut requester = Requester::new();
+        requester.refresh_retries(&attr);
+        (requester, attr)
+    }
+
+    #[test]
+    fn rnr_retries_are_counted_and_seven_is_for_ever() {
+        let delay = Duration::from_micros(10);
+        let (mut counted, attr) = requester(0, 2);
+        for _ in 0..2 {
+            assert_eq!(counted.not_ready(Instant(0), delay), Ok(Instant(10_000)));
+            assert_eq!((counted.wait, counted.timed_out(&attr)), (Wait::Receive, Ok(())));
+        }
+        assert_eq!(counted.not_ready(Instant(0), delay), Err(WcStatus::RnrRetryExc));
+        let (mut patient, _) = requester(0, 7);
+        for _ in 0..100 {
+            assert_eq!(patient.not_ready(Instant(0), delay), Ok(Instant(0) + SLOW_CHECK));
+        }
+    }
+
+    #[test]
+    fn timeouts_are_counted_and_without_a_timeout_they_are_not() {
+        let (mut counted, mut attr) = requester(1, 0);
+        assert_eq!(counted.lost(Instant(5), &attr), Instant(5 + 8192));
+        assert_eq!(counted.timed_out(&attr), Ok(()));
+        counted.lost(Instant(5), &attr);
+        assert_eq!(counted.timed_out(&attr), Err(WcStatus::RetryExc));
+        attr.timeout = 0;
+        let (mut patient, _) = requester(0, 0);
+        for _ in 0..100 {
+            assert_eq!(patient.lost(Instant(0), &attr), Instant(0) + SLOW_CHECK);
+            assert_eq!(patient.timed_out(&attr), Ok(()));
+        }
+    }
+}

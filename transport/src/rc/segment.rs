@@ -1,0 +1,27 @@
+//! A stretch of a message as it goes from requester to responder: what the headers of packets say.
+
+use crate::work::SendOp;
+use vrdma_wire::num::{Mtu, Psn};
+
+/// A stretch of a message. On the wire it is a packet; between QPs of one process it may be many packets' worth.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) op: SendOp,
+    pub(crate) solicited: bool,
+    /// The message begins here.
+    pub(crate) first: bool,
+    /// The message ends here.
+    pub(crate) last: bool,
+    /// PSN of its first packet.
+    pub(crate) psn: Psn,
+    /// How many PSNs it consumes.
+    pub(crate) packets: u32,
+    /// Where in the message it begins.
+    pub(crate) offset: u32,
+    /// Its bytes.
+    pub(crate) length: u32,
+    /// Bytes of the whole message. (On the wire SENDs don't tell.)
+    pub(crate) message: u32,
+    /// The requester's path MTU.
+    pub(crate) mtu: Mtu,
+}

@@ -1,0 +1,163 @@
+//! Moving bytes between two sides, each in pieces of its own. Every piece is checked where it is used: there is no
+//! other way to a region's memory.
+
+use crate::id::PdId;
+use crate::memory::{Access, Fault, Region};
+use crate::mr::Mrs;
+use crate::work::Sge;
+
+/// Whose fault it is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    /// Where the bytes come from.
+    Source,
+    /// Where they go.
+    Destination,
+}
+
+/// Why bytes did not move, or not all.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) side: Side,
+    /// The memory is gone; otherwise a key, range or right is wrong.
+    pub(crate) fault: bool,
+}
+
+impl Trouble {
+    fn refused(side: Side) -> Trouble {
+        Trouble { side, fault: false }
+    }
+
+    fn fault(side: Side) -> Trouble {
+        Trouble { side, fault: true }
+    }
+}
+
+/// What decides whether an element may be used.
+pub(crate) struct Elements<'a, R> {
+    pub(crate) mrs: &'a Mrs<R>,
+    pub(crate) pd: PdId,
+    pub(crate) rights: Access,
+}
+
+impl<R> Clone for Elements<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Elements<'_, R> {}
+
+impl<'a, R> Elements<'a, R> {
+    /// Whether all of these elements may be used.
+    #[inline]
+    pub(crate) fn check(&self, sges: &[Sge]) -> bool {
+        sges.iter().all(|sge| sge.length == 0 || self.find(sge, 0, sge.length).is_some())
+    }
+
+    #[inline]
+    fn find(&self, sge: &Sge, from: u32, length: u32) -> Option<(&'a R, u64)> {
+        let addr = sge.addr.checked_add(u64::from(from))?;
+        self.mrs.check(sge.lkey.0, self.pd, self.rights, addr, u64::from(length))
+    }
+}
+
+/// One side, as far as it is still to be used.
+pub(crate) enum Span<'a, R> {
+    /// A region, from an offset on, as far as needed: checked already.
+    Flat(&'a R, u64),
+    /// Elements, of which the first is used up to somewhere.
+    List(Elements<'a, R>, &'a [Sge], u32),
+}
+
+impl<'a, R> Span<'a, R> {
+    /// Elements from byte `offset` on.
+    #[inline]
+    pub(crate) fn list(elements: Elements<'a, R>, mut sges: &'a [Sge], mut offset: u32) -> Span<'a, R> {
+        while let Some((first, rest)) = sges.split_first()
+            && offset >= first.length
+        {
+            offset -= first.length;
+            sges = rest;
+        }
+        Span::List(elements, sges, offset)
+    }
+
+    /// The next at most `most` bytes (not 0) that are together: region, offset, length. `None` if they may not be used.
+    #[inline]
+    fn piece(&mut self, most: u32) -> Option<(&'a R, u64, u32)> {
+        match self {
+            Span::Flat(region, offset) => {
+                let piece = (*region, *offset, most);
+                *offset += u64::from(most);
+                Some(piece)
+            }
+            Span::List(elements, sges, used) => {
+                while sges.first()?.length == *used {
+                    *used = 0;
+                    *sges = &sges[1..];
+                }
+                let sge = sges.first()?;
+                let length = most.min(sge.length - *used);
+                let (region, offset) = elements.find(sge, *used, length)?;
+                *used += length;
+                Some((region, offset, length))
+            }
+        }
+    }
+}
+
+/// Copies `length` bytes.
+#[inline]
+pub(crate) fn copy<R: Region>(
+    mut source: Span<'_, R>,
+    mut target: Span<'_, R>,
+    length: u32,
+) -> Result<(), Trouble> {
+    let mut left = length;
+    while left > 0 {
+        let (from, mut from_offset, mut at_once) =
+            source.piece(left).ok_or(Trouble::refused(Side::Source))?;
+        left -= at_once;
+        while at_once > 0 {
+            let (to, to_offset, part) = target.piece(at_once).ok_or(Trouble::refused(Side::Destination))?;
+            let length = u64::from(part);
+            if from.copy_to(from_offset, to, to_offset, length).is_err() {
+                return Err(Trouble::fault(blame(from, from_offset, length)));
+            }
+            from_offset += length;
+            at_once -= part;
+        }
+    }
+    Ok(())
+}
+
+/// Writes `data`.
+#[inline]
+pub(crate) fn scatter<R: Region>(mut data: &[u8], mut target: Span<'_, R>) -> Result<(), Trouble> {
+    while !data.is_empty() {
+        let most = data.len().min(u32::MAX as usize) as u32;
+        let (to, offset, part) = target.piece(most).ok_or(Trouble::refused(Side::Destination))?;
+        let (now, later) = data.split_at(part as usize);
+        to.write(offset, now).map_err(|Fault| Trouble::fault(Side::Destination))?;
+        data = later;
+    }
+    Ok(())
+}
+
+/// Which side of a failed copy is gone: the source, if a byte of any of its pages cannot be read.
+#[cold]
+fn blame<R: Region>(source: &R, offset: u64, length: u64) -> Side {
+    const PAGE: u64 = 4096;
+    let last = offset + (length - 1);
+    let mut at = offset;
+    loop {
+        if source.read(at, &mut [0]).is_err() {
+            return Side::Source;
+        }
+        if at == last {
+            return Side::Destination;
+        }
+        at = (at | (PAGE - 1)).saturating_add(1).min(last);
+    }
+}

@@ -1,0 +1,211 @@
+//! Objects by number: an index and a tag that tells the index's users apart.
+
+use std::collections::VecDeque;
+
+/// An object that knows its number.
+pub(crate) trait Numbered {
+    /// Its number in its [`Table`].
+    fn number(&self) -> u32;
+}
+
+/// Where a number has its index and its tag.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbering {
+    pub(crate) index_shift: u32,
+    pub(crate) index_bits: u32,
+    pub(crate) tag_shift: u32,
+    pub(crate) tag_bits: u32,
+}
+
+impl Numbering {
+    #[inline]
+    fn index(self, number: u32) -> usize {
+        ((number >> self.index_shift) & ((1 << self.index_bits) - 1)) as usize
+    }
+
+    fn number(self, index: u32, tag: u16) -> u32 {
+        (index << self.index_shift) | (self.mask(tag) << self.tag_shift)
+    }
+
+    fn mask(self, tag: u16) -> u32 {
+        u32::from(tag) & ((1 << self.tag_bits) - 1)
+    }
+}
+
+/// So many indices are free before one is used again, unless there are no others.
+const REST: usize = 64;
+
+/// Tables of more slots than this give their memory back once they are empty.
+const KEEP: usize = 1024;
+
+/// Objects by number. Look-up is an index and a comparison; numbers of removed objects are not valid soon again.
+pub(crate) struct Table<T> {
+    slots: Vec<Option<T>>,
+    /// Of each index ever used, the tag of its last user. Outlives everything else.
+    tags: Vec<u16>,
+    /// Indices below `tags.len()` that are free, the longest-free first.
+    free: VecDeque<u32>,
+    live: u32,
+    /// Indices begin here,
+    first: u32,
+    /// and end before here.
+    end: u32,
+    numbering: Numbering,
+}
+
+impl<T: Numbered> Table<T> {
+    /// An empty table with indices from `first` to `end` - 1.
+    pub(crate) fn new(numbering: Numbering, first: u32, end: u32) -> Self {
+        let end = end.min(1 << numbering.index_bits);
+        Table { slots: Vec::new(), tags: Vec::new(), free: VecDeque::new(), live: 0, first, end, numbering }
+    }
+
+    /// How many objects there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.live
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.slots.get(self.numbering.index(number))?.as_ref().filter(|item| item.number() == number)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.slots.get_mut(self.numbering.index(number))?.as_mut().filter(|item| item.number() == number)
+    }
+
+    /// Adds what `make` makes of its number. `next_tag` makes the new tag of the last one of the index; 0 is the first.
+    /// `None` if the table is full.
+    pub(crate) fn insert(
+        &mut self,
+        next_tag: impl FnOnce(u16) -> u16,
+        make: impl FnOnce(u32) -> T,
+    ) -> Option<u32> {
+        let unused = self.first.max(self.tags.len() as u32);
+        let index =
+            if self.free.len() >= REST || unused >= self.end { self.free.pop_front()? } else { unused };
+        let at = index as usize;
+        if self.tags.len() <= at {
+            self.tags.resize(at + 1, 0);
+        }
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        self.tags[at] = next_tag(self.tags[at]);
+        let number = self.numbering.number(index, self.tags[at]);
+        self.slots[at] = Some(make(number));
+        self.live += 1;
+        Some(number)
+    }
+
+    /// Takes an object out.
+    pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
+        self.get(number)?;
+        let at = self.numbering.index(number);
+        let item = self.slots[at].take()?;
+        self.free.push_back(at as u32);
+        self.live -= 1;
+        if self.live == 0 && self.slots.len() > KEEP {
+            self.slots = Vec::new();
+        }
+        Some(item)
+    }
+
+    /// Takes all objects out. Their numbers are still not valid soon again.
+    pub(crate) fn clear(&mut self) {
+        for at in 0..self.slots.len() {
+            if self.slots[at].take().is_some() {
+                self.free.push_back(at as u32);
+            }
+        }
+        self.slots = Vec::new();
+        self.live = 0;
+    }
+
+    /// Indices to go through with [`Table::at`] while objects may go.
+    pub(crate) fn indices(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The object at an index.
+    pub(crate) fn at(&self, index: usize) -> Option<&T> {
+        self.slots.get(index)?.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().flatten()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    struct Item(u32);
+
+    impl Numbered for Item {
+        fn number(&self) -> u32 {
+            self.0
+        }
+    }
+
+    const LIKE_QPN: Numbering = Numbering { index_shift: 0, index_bits: 8, tag_shift: 8, tag_bits: 16 };
+
+    fn insert(table: &mut Table<Item>) -> Option<u32> {
+        table.insert(|tag| tag.wrapping_add(1), Item)
+    }
+
+    #[test]
+    fn a_full_table_refuses_and_first_indices_are_kept_out() {
+        let mut table = Table::new(LIKE_QPN, 2, 1 << 8);
+        let numbers: Vec<_> = std::iter::from_fn(|| insert(&mut table)).collect();
+        assert_eq!(numbers.len(), 254);
+        assert!(numbers.iter().all(|n| n & 0xff >= 2 && table.get(*n).unwrap().0 == *n));
+        assert!(table.remove(numbers[7]).is_some());
+        let again = insert(&mut table).unwrap();
+        assert_eq!(again & 0xff, numbers[7] & 0xff);
+        assert_ne!(again, numbers[7]);
+        assert!(table.get(numbers[7]).is_none());
+    }
+
+    #[test]
+    fn numbers_rest_long_before_they_come_back() {
+        let mut table = Table::new(LIKE_QPN, 2, 1 << 8);
+        let mut seen = BTreeMap::new();
+        for turn in 0..10_000 {
+            let number = insert(&mut table).unwrap();
+            assert!(seen.insert(number, turn).is_none(), "{number} after {turn}");
+            assert!(table.remove(number).is_some() && table.remove(number).is_none());
+        }
+        assert!(table.indices() <= 2 + REST + 1);
+    }
+
+    #[test]
+    fn clear_forgets_objects_but_not_tags() {
+        let mut table = Table::new(LIKE_QPN, 0, 4);
+        let old: Vec<_> = (0..4).map(|_| insert(&mut table).unwrap()).collect();
+        table.clear();
+        assert_eq!((table.len(), table.indices()), (0, 0));
+        let new: Vec<_> = (0..4).map(|_| insert(&mut table).unwrap()).collect();
+        assert!(new.iter().all(|n| !old.contains(n)) && insert(&mut table).is_none());
+    }
+
+    #[test]
+    fn big_tables_give_memory_back() {
+        let wide = Numbering { index_shift: 8, index_bits: 24, tag_shift: 0, tag_bits: 8 };
+        let mut table = Table::new(wide, 1, 1 << 14);
+        let numbers: Vec<_> = std::iter::from_fn(|| insert(&mut table)).collect();
+        assert_eq!(numbers.len(), (1 << 14) - 1);
+        for number in numbers {
+            table.remove(number);
+        }
+        assert_eq!(table.indices(), 0);
+        assert!(insert(&mut table).is_some());
+    }
+}

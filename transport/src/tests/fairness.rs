@@ -1,0 +1,58 @@
+//! Long messages give way.
+
+use super::*;
+
+#[test]
+fn small_messages_of_others_overtake_a_long_one() {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let [c, d] = [&a, &b]
+        .map(|end| End { qpn: pair.engine.create_qp(end.device, qp_init(end.pd)).unwrap(), ..end.clone() });
+    pair.connect(&c, attr_to(&d), QpState::Rts);
+    pair.connect(&d, attr_to(&c), QpState::Rts);
+    pair.post(&a, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 1 << 20)])).unwrap();
+    pair.post(&c, 2, write_to(d.remote(0)), Payload::Inline(b"at once")).unwrap();
+    assert_eq!(pair.statuses(), [('a', 2, WcStatus::Success)]);
+    pair.post(&c, 3, write_to(d.remote(0)), Payload::Sges(&[c.sge(0, 100_000)])).unwrap();
+    let mut polls = 0;
+    while pair.engine.poll(pair.now, 1, &mut pair.log) {
+        polls += 1;
+        if polls == 2 {
+            assert_eq!(pair.statuses(), [('a', 3, WcStatus::Success)]);
+        }
+    }
+    assert_eq!(polls, 4);
+    assert_eq!(pair.statuses(), [('a', 1, WcStatus::Success)]);
+}
+
+#[test]
+fn a_budget_is_kept_roughly_and_nothing_ready_costs_nothing() {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    for id in 0..16 {
+        pair.post(&a, id, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 1 << 20)])).unwrap();
+    }
+    assert!(pair.engine.poll(pair.now, 4 << 20, &mut pair.log));
+    let done = pair.statuses().len();
+    assert!((3..=5).contains(&done), "{done}");
+    pair.run();
+    assert!(!pair.engine.poll(pair.now, 0, &mut pair.log));
+    assert_eq!(pair.engine.poll_timeout(), None);
+}
+
+#[test]
+fn order_is_kept_whatever_is_small_or_long() {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    for id in 0..12 {
+        let length = [1, 70_000, 300_000, 8][id as usize % 4];
+        let op = match id % 3 {
+            0 => SendOp::Read { remote: b.remote(0) },
+            _ => write_to(b.remote(0)),
+        };
+        pair.post(&a, id, op, Payload::Sges(&[a.sge(0, length)])).unwrap();
+    }
+    pair.run();
+    let ids: Vec<_> = pair.statuses().iter().map(|s| s.1).collect();
+    assert_eq!(ids, (0..12).collect::<Vec<_>>());
+}

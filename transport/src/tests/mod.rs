@@ -1,0 +1,301 @@
+//! Conversations with an engine: two devices on it, memory of their own, and a virtual clock.
+
+mod data;
+mod errors;
+mod fairness;
+mod objects;
+mod property;
+mod retry;
+mod states;
+
+use crate::*;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use vrdma_wire::num::{Gid, Lkey, Mtu, Psn, Qpn, Rkey};
+
+/// Memory of a test; its clones are the same memory.
+#[derive(Clone)]
+pub(crate) struct Mem(Rc<(RefCell<Vec<u8>>, Cell<bool>)>);
+
+impl Mem {
+    pub(crate) fn new(length: usize) -> Mem {
+        Mem(Rc::new((RefCell::new(vec![0; length]), Cell::new(false))))
+    }
+
+    pub(crate) fn fill(&self, at: usize, data: &[u8]) {
+        self.0.0.borrow_mut()[at..at + data.len()].copy_from_slice(data);
+    }
+
+    pub(crate) fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
+        self.0.0.borrow()[at..at + length].to_vec()
+    }
+
+    /// From now on it cannot be reached.
+    pub(crate) fn vanish(&self) {
+        self.0.1.set(true);
+    }
+
+    /// The range as indices. Panics beyond the end: the engine has to have checked.
+    fn range(&self, offset: u64, len: u64) -> Result<std::ops::Range<usize>, Fault> {
+        let end = offset.checked_add(len).expect("no range wraps");
+        assert!(end as usize <= self.0.0.borrow().len(), "{offset} + {len} is outside of the region");
+        if self.0.1.get() { Err(Fault) } else { Ok(offset as usize..end as usize) }
+    }
+
+    fn update(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, Fault> {
+        let range = self.range(offset, 8)?;
+        let before = u64::from_ne_bytes(self.0.0.borrow()[range.clone()].try_into().unwrap());
+        self.0.0.borrow_mut()[range].copy_from_slice(&change(before).to_ne_bytes());
+        Ok(before)
+    }
+}
+
+impl Region for Mem {
+    fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
+        let data = self.0.0.borrow()[self.range(offset, len)?].to_vec();
+        let range = dst.range(dst_offset, len)?;
+        dst.0.0.borrow_mut()[range].copy_from_slice(&data);
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        buf.copy_from_slice(&self.0.0.borrow()[self.range(offset, buf.len() as u64)?]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let range = self.range(offset, data.len() as u64)?;
+        self.0.0.borrow_mut()[range].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
+        self.update(offset, |before| before.wrapping_add(add))
+    }
+
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+        self.update(offset, |before| if before == compare { swap } else { before })
+    }
+}
+
+/// All that came out of the engine.
+#[derive(Default)]
+pub(crate) struct Log {
+    pub(crate) completions: Vec<(DeviceId, CqId, Completion)>,
+    pub(crate) events: Vec<(DeviceId, Event)>,
+}
+
+impl Sink for Log {
+    fn complete(&mut self, device: DeviceId, cq: CqId, completion: &Completion) {
+        self.completions.push((device, cq, *completion));
+    }
+
+    fn event(&mut self, device: DeviceId, event: Event) {
+        self.events.push((device, event));
+    }
+}
+
+pub(crate) const IOVA: u64 = 0x7f00_0000_0000;
+pub(crate) const OWNER: OwnerId = OwnerId(7);
+pub(crate) const SEND_CQ: CqId = CqId(10);
+pub(crate) const RECV_CQ: CqId = CqId(11);
+/// Local ACK timeout of code 8.
+pub(crate) const TIMEOUT: Duration = Duration::from_nanos(4096 << 8);
+/// RNR timer of code 12.
+pub(crate) const RNR: Duration = Duration::from_micros(640);
+
+/// One end: a QP, and memory.
+#[derive(Clone)]
+pub(crate) struct End {
+    pub(crate) device: DeviceId,
+    pub(crate) pd: PdId,
+    pub(crate) qpn: Qpn,
+    pub(crate) gid: Gid,
+    pub(crate) memory: Mem,
+    pub(crate) key: u32,
+}
+
+/// Two ends on one engine.
+pub(crate) struct Pair {
+    pub(crate) engine: Engine<Mem>,
+    pub(crate) now: Instant,
+    pub(crate) log: Log,
+    pub(crate) a: End,
+    pub(crate) b: End,
+}
+
+pub(crate) fn qp_init(pd: PdId) -> QpInit {
+    QpInit {
+        owner: OWNER,
+        pd,
+        qp_type: QpType::Rc,
+        send_cq: SEND_CQ,
+        recv_cq: RECV_CQ,
+        max_send_wr: 16,
+        max_recv_wr: 16,
+        max_send_sge: 8,
+        max_recv_sge: 8,
+        max_inline: 128,
+    }
+}
+
+/// Attributes of a QP that talks to `peer`.
+pub(crate) fn attr_to(peer: &End) -> QpAttr {
+    QpAttr {
+        access: Access::ALL,
+        port: 1,
+        path_mtu: Mtu::M1024,
+        rq_psn: Psn::truncate(0xff_fffe),
+        sq_psn: Psn::truncate(0xff_fffe),
+        dest_qpn: peer.qpn,
+        max_rd_atomic: 4,
+        max_dest_rd_atomic: 4,
+        min_rnr_timer: 12,
+        timeout: 8,
+        retry_cnt: 2,
+        rnr_retry: 2,
+        dgid: peer.gid,
+        ..QpAttr::default()
+    }
+}
+
+pub(crate) const TO_INIT: AttrMask =
+    AttrMask::STATE.with(AttrMask::PKEY_INDEX).with(AttrMask::PORT).with(AttrMask::ACCESS_FLAGS);
+pub(crate) const TO_RTR: AttrMask = AttrMask::STATE
+    .with(AttrMask::AV)
+    .with(AttrMask::PATH_MTU)
+    .with(AttrMask::DEST_QPN)
+    .with(AttrMask::RQ_PSN)
+    .with(AttrMask::MAX_DEST_RD_ATOMIC)
+    .with(AttrMask::MIN_RNR_TIMER);
+pub(crate) const TO_RTS: AttrMask = AttrMask::STATE
+    .with(AttrMask::TIMEOUT)
+    .with(AttrMask::RETRY_CNT)
+    .with(AttrMask::RNR_RETRY)
+    .with(AttrMask::SQ_PSN)
+    .with(AttrMask::MAX_RD_ATOMIC);
+
+impl Pair {
+    /// Two QPs in RESET, each with 1 MiB of memory that allows everything.
+    pub(crate) fn new() -> Pair {
+        let mut engine = Engine::new(1);
+        let limits = Limits { max_qp: 1 << 10, ..Limits::default() };
+        let [a, b] = [1, 2].map(|n| {
+            let device = engine.add_device(limits.clone());
+            let gid = Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n]);
+            engine.set_gid(device, 0, Some(gid)).unwrap();
+            let pd = engine.alloc_pd(device, OWNER).unwrap();
+            let memory = Mem::new(1 << 20);
+            let key = engine.reg_mr(device, pd, Access::ALL, IOVA, 1 << 20, memory.clone()).unwrap();
+            let qpn = engine.create_qp(device, qp_init(pd)).unwrap();
+            End { device, pd, qpn, gid, memory, key }
+        });
+        Pair { engine, now: Instant(1_000_000), log: Log::default(), a, b }
+    }
+
+    /// The same, connected and in RTS.
+    pub(crate) fn connected() -> Pair {
+        Pair::connected_with(|_| {}, |_| {})
+    }
+
+    /// The same, with changed attributes.
+    pub(crate) fn connected_with(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Pair {
+        let mut pair = Pair::new();
+        let (mut attr_a, mut attr_b) = (attr_to(&pair.b), attr_to(&pair.a));
+        a(&mut attr_a);
+        b(&mut attr_b);
+        for (end, attr) in [(pair.a.clone(), attr_a), (pair.b.clone(), attr_b)] {
+            pair.connect(&end, attr, QpState::Rts);
+        }
+        pair
+    }
+
+    /// Takes a QP from RESET to a state up to RTS.
+    pub(crate) fn connect(&mut self, end: &End, attr: QpAttr, last: QpState) {
+        for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
+            self.modify(end, mask, QpAttr { state, ..attr }).unwrap();
+            if state == last {
+                break;
+            }
+        }
+    }
+
+    pub(crate) fn modify(&mut self, end: &End, mask: AttrMask, attr: QpAttr) -> Result<(), Error> {
+        self.engine.modify_qp(self.now, end.device, end.qpn, mask, &attr, &mut self.log)
+    }
+
+    pub(crate) fn go(&mut self, end: &End, state: QpState) {
+        self.modify(end, AttrMask::STATE, QpAttr { state, ..QpAttr::default() }).unwrap();
+    }
+
+    pub(crate) fn state(&self, end: &End) -> QpState {
+        self.engine.query_qp(end.device, end.qpn).unwrap().state
+    }
+
+    pub(crate) fn post(
+        &mut self,
+        end: &End,
+        id: u32,
+        op: SendOp,
+        payload: Payload<'_>,
+    ) -> Result<(), PostError> {
+        let request = SendRequest { id, signaled: true, solicited: false, fence: false, op, payload };
+        self.engine.post_send(self.now, end.device, OWNER, end.qpn, request, &mut self.log)
+    }
+
+    pub(crate) fn post_recv(&mut self, end: &End, id: u32, sges: &[Sge]) -> Result<(), PostError> {
+        let request = RecvRequest { id, sges };
+        self.engine.post_recv(self.now, end.device, OWNER, end.qpn, request, &mut self.log)
+    }
+
+    /// Works until nothing is ready.
+    pub(crate) fn run(&mut self) {
+        while self.engine.poll(self.now, u64::MAX, &mut self.log) {}
+    }
+
+    /// Lets time pass up to the next deadline; how long that was. `None` if there is none.
+    pub(crate) fn sleep(&mut self) -> Option<Duration> {
+        self.run();
+        let deadline = self.engine.poll_timeout()?;
+        let slept = Duration::from_nanos(deadline.0.saturating_sub(self.now.0));
+        self.now = self.now.max(deadline);
+        self.run();
+        Some(slept)
+    }
+
+    /// Completions so far, as (own device is a, id, status), which are thereby forgotten.
+    pub(crate) fn statuses(&mut self) -> Vec<(char, u32, WcStatus)> {
+        let a = self.a.device;
+        let name = |device| if device == a { 'a' } else { 'b' };
+        self.log.completions.drain(..).map(|(device, _, c)| (name(device), c.id, c.status)).collect()
+    }
+
+    pub(crate) fn events(&mut self) -> Vec<(char, Event)> {
+        let a = self.a.device;
+        let name = |device| if device == a { 'a' } else { 'b' };
+        self.log.events.drain(..).map(|(device, event)| (name(device), event)).collect()
+    }
+
+    /// The one completion since the last look.
+    pub(crate) fn completion(&mut self) -> Completion {
+        assert_eq!(self.log.completions.len(), 1, "{:?}", self.log.completions);
+        self.log.completions.remove(0).2
+    }
+}
+
+impl End {
+    pub(crate) fn sge(&self, offset: u64, length: u32) -> Sge {
+        Sge { addr: IOVA + offset, length, lkey: Lkey(self.key) }
+    }
+
+    pub(crate) fn remote(&self, offset: u64) -> Remote {
+        Remote { addr: IOVA + offset, rkey: Rkey(self.key) }
+    }
+}
+
+pub(crate) const SEND: SendOp = SendOp::Send { imm: None };
+
+pub(crate) fn write_to(remote: Remote) -> SendOp {
+    SendOp::Write { remote, imm: None }
+}
