@@ -169,7 +169,7 @@ impl<R: Region> Engine<R> {
     /// A receive that is wrong in itself: the QP goes to ERR, and this ends last.
     #[cold]
     fn invalid_receive(&mut self, place: Place, id: u32, sink: &mut impl Sink) {
-        self.to_error(place, sink);
+        self.enter_error(place, sink);
         let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return };
         counters.errors += 1;
         sink.complete(place.id(), qp.init.recv_cq, &recv_failure(place.qpn, id, WcStatus::LocQpOp));
@@ -188,7 +188,7 @@ impl<R: Region> Engine<R> {
         if let Some(device) = self.devices.get_mut(place.device) {
             device.counters.post_overflow += 1;
         }
-        self.to_fatal(place, sink);
+        self.enter_fatal(place, sink);
         Err(PostError::Overflow)
     }
 }

@@ -82,7 +82,7 @@ impl<R: Region> Engine<R> {
         }
         match to {
             QpState::Reset => self.reset_qp(place),
-            QpState::Err => self.to_error(place, sink),
+            QpState::Err => self.enter_error(place, sink),
             _ => {
                 state::apply(&mut qp.attr, mask, attr);
                 qp.state = to;
@@ -101,7 +101,7 @@ impl<R: Region> Engine<R> {
             let qp = self.devices.get(device.0).and_then(|device| device.qps.at(index));
             let Some(qp) = qp.filter(|qp| qp.init.send_cq == cq || qp.init.recv_cq == cq) else { continue };
             if !matches!(qp.state, QpState::Reset | QpState::Err) {
-                self.to_fatal(Place { device: device.0, qpn: qp.qpn }, sink);
+                self.enter_fatal(Place { device: device.0, qpn: qp.qpn }, sink);
             }
         }
     }
@@ -158,7 +158,7 @@ impl<R: Region> Engine<R> {
 
     /// To ERR: sends are flushed in order, then receives.
     #[cold]
-    pub(super) fn to_error(&mut self, place: Place, sink: &mut impl Sink) {
+    pub(super) fn enter_error(&mut self, place: Place, sink: &mut impl Sink) {
         self.disarm(place);
         let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
         qp.state = QpState::Err;
@@ -176,8 +176,8 @@ impl<R: Region> Engine<R> {
 
     /// To ERR for a reason that no completion tells.
     #[cold]
-    pub(super) fn to_fatal(&mut self, place: Place, sink: &mut impl Sink) {
-        self.to_error(place, sink);
+    pub(super) fn enter_fatal(&mut self, place: Place, sink: &mut impl Sink) {
+        self.enter_error(place, sink);
         sink.event(place.id(), Event::QpFatal(place.qpn));
     }
 }

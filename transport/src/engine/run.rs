@@ -170,13 +170,13 @@ impl<R: Region> Engine<R> {
             qp.requester.notify_drained = false;
         }
         self.end(place, work, status, sink);
-        self.to_error(place, sink);
+        self.enter_error(place, sink);
     }
 
     /// A peer's request made a QP go to ERR.
     #[cold]
     fn offended(&mut self, place: Place, event: Option<Event>, sink: &mut impl Sink) {
-        self.to_error(place, sink);
+        self.enter_error(place, sink);
         if let Some(event) = event {
             sink.event(place.id(), event);
         }

@@ -24,7 +24,7 @@ fn counts_return_to_zero() {
         assert_eq!(pair.engine.counts(end.device), ObjectCounts::default());
     }
     assert_eq!((pair.sleep(), pair.statuses()), (None, vec![]));
-    assert_eq!(Rc::strong_count(&a.memory.0), 3, "only the test has it: pair, a, and");
+    assert_eq!(Rc::strong_count(&a.memory.0), 2, "the test has it twice, the engine no more");
 }
 
 #[test]

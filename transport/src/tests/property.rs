@@ -73,7 +73,8 @@ impl Model {
         let mut ends = vec![pair.a.clone()];
         for i in 1..QPS {
             let end = if i < 4 { pair.a.clone() } else { pair.b.clone() };
-            let qpn = pair.engine.create_qp(end.device, qp_init(end.pd)).unwrap();
+            let qpn =
+                if i == 4 { end.qpn } else { pair.engine.create_qp(end.device, qp_init(end.pd)).unwrap() };
             ends.push(End { qpn, ..end });
         }
         Model { pair, ends, next: 0, sends: BTreeMap::new(), receives: BTreeMap::new() }
