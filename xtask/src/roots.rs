@@ -88,7 +88,9 @@ fn build(root: &Path, what: &str, packages: &[&str], suites: &[&str], finish: &s
     ui::step_with_log(&format!("building {what}"), Some(&log), || {
         let mirror = apt::mirror(suites)?;
         paths::remove(&work)?;
-        let mut command = Command::new("mmdebstrap");
+        // In namespaces that die with us, and all that mmdebstrap starts and mounts with them.
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "mmdebstrap"]);
         command.args(["--mode=root", "--variant=minbase", "--format=directory", "--skip=cleanup/apt"]);
         command.arg(format!("--keyring={}", apt::keyring()));
         for option in apt::options()? {
