@@ -1,0 +1,15 @@
+//! The daemon as a process of its own, for tests that count its memory and descriptors. Ends with its standard input.
+
+use clap::Parser;
+use std::io::Read;
+use vrdma_backend::config::{Args, Config};
+use vrdma_backend::daemon::Daemon;
+
+fn main() -> anyhow::Result<()> {
+    env_logger::Builder::from_env("RUST_LOG").init();
+    let daemon = Daemon::start(Config::load(&Args::parse())?)?;
+    println!("ready");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    drop(daemon);
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! A process of the guest: its user context and its channel.
+
+use crate::control::{Answer, run};
+use crate::cq::Cq;
+use crate::guest::Guest;
+use crate::memory::Memory;
+use crate::mr::Mr;
+use crate::qp::{Qp, QpOptions};
+use crate::ring::Ring;
+use crate::wait;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vmm_sys_util::eventfd::EventFd;
+use vrdma_abi::control::{Status, access, limit};
+use vrdma_abi::wqe::unit;
+use vrdma_verbs::{Channel, ChannelParts, Doorbell, PostError, Request};
+
+/// A doorbell that counts.
+#[derive(Clone, Debug)]
+pub struct Bell {
+    kick: Arc<EventFd>,
+    rung: Arc<AtomicU64>,
+}
+
+impl Bell {
+    /// How often it was rung.
+    pub fn count(&self) -> u64 {
+        self.rung.load(Ordering::Relaxed)
+    }
+}
+
+impl Doorbell for Bell {
+    fn kick(&self) {
+        self.rung.fetch_add(1, Ordering::Relaxed);
+        // A full counter means that the device has been told often enough.
+        let _ = self.kick.write(1);
+    }
+}
+
+/// A channel that is bound, with its memory.
+#[derive(Debug)]
+pub struct BoundChannel {
+    /// The driver's end.
+    pub driver: Channel<Bell>,
+    /// Virtqueue number.
+    pub queue: u16,
+    /// The virtqueue.
+    pub ring: Ring,
+    /// Where the slots are.
+    pub slots: u64,
+    // Keeps what `driver` points to mapped.
+    _memory: Arc<Memory>,
+}
+
+impl BoundChannel {
+    /// Sets up virtqueue `queue` with slots in new pages and binds it to a context.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn bind(guest: &Guest, context: u32, queue: u16) -> Answer<BoundChannel> {
+        let virtqueue = &guest.queues[usize::from(queue)];
+        let ring = virtqueue.ring.clone();
+        let len = u64::from(ring.size) * u64::from(unit::UNIT_SIZE);
+        let slots = guest.memory.alloc(len);
+        ring.clear();
+        for i in 0..ring.size {
+            ring.set_desc(i, slots + 64 * u64::from(i), 64, 0, 0);
+        }
+        if let Err(status) = guest.bind_channel(context, queue, &[run(slots, len)]) {
+            guest.memory.free(slots, len);
+            return Err(status);
+        }
+        let bell = Bell { kick: virtqueue.kick.clone(), rung: Arc::default() };
+        let parts = ChannelParts {
+            avail: guest.memory.host(ring.avail, 6 + 2 * u64::from(ring.size)),
+            used: guest.memory.host(ring.used, 6 + 8 * u64::from(ring.size)),
+            slots: guest.memory.host(slots, len).cast(),
+            entries: ring.size,
+            event_idx: guest.options.event_idx,
+            doorbell: bell,
+        };
+        // SAFETY: rings and slots are pages of the memory that is kept beside the driver; the rings were just cleared.
+        let driver = unsafe { Channel::new(parts) }.expect("pages are aligned");
+        Ok(BoundChannel { driver, queue, ring, slots, _memory: guest.memory.clone() })
+    }
+
+    /// Posts a request; waits while the channel is full.
+    #[inline]
+    pub fn post(&mut self, request: &Request<'_>) {
+        match self.driver.post(request) {
+            Ok(()) => {}
+            Err(error) => self.post_later(request, error),
+        }
+    }
+
+    #[cold]
+    fn post_later(&mut self, request: &Request<'_>, error: PostError) {
+        assert_eq!(error, PostError::Full, "the request cannot be posted at all");
+        wait::until("room in the channel", || self.driver.post(request).ok());
+    }
+
+    /// Waits until the device has taken everything that was posted.
+    pub fn drain(&mut self) {
+        wait::until("the device to take all requests", || (self.driver.pending() == 0).then_some(()));
+    }
+}
+
+/// A user context with a PD and a channel of its own; or the kernel's.
+#[derive(Debug)]
+pub struct Context {
+    /// Whose it is.
+    pub guest: Arc<Guest>,
+    /// Its number.
+    pub number: u32,
+    /// A protection domain.
+    pub pd: u32,
+    /// Its channel.
+    pub channel: BoundChannel,
+}
+
+impl Context {
+    /// A process that gets a channel of its own.
+    ///
+    /// # Errors
+    /// The device refuses, or no channel is left.
+    pub fn open(guest: &Arc<Guest>) -> Answer<Context> {
+        let queue = guest.take_channel().ok_or(Status::NO_RESOURCES)?;
+        Context::with(guest, guest.alloc_context()?, queue)
+    }
+
+    /// The kernel, with the first channel.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn kernel(guest: &Arc<Guest>) -> Answer<Context> {
+        Context::with(guest, limit::KERNEL_CONTEXT, guest.first_channel())
+    }
+
+    fn with(guest: &Arc<Guest>, number: u32, queue: u16) -> Answer<Context> {
+        let channel = BoundChannel::bind(guest, number, queue)?;
+        let pd = guest.alloc_pd(number)?;
+        Ok(Context { guest: guest.clone(), number, pd, channel })
+    }
+
+    /// Ends it: all of its QPs, CQs and regions have to be gone.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn close(self) -> Answer<()> {
+        self.guest.dealloc_pd(self.pd)?;
+        self.guest.unbind_channel(self.channel.queue)?;
+        if self.number != limit::KERNEL_CONTEXT {
+            self.guest.return_channel(self.channel.queue);
+            self.guest.dealloc_context(self.number)?;
+        }
+        let len = u64::from(self.channel.ring.size) * 64;
+        self.guest.memory.free(self.channel.slots, len);
+        Ok(())
+    }
+
+    /// Posts a request; waits while the channel is full.
+    #[inline]
+    pub fn post(&mut self, request: &Request<'_>) {
+        self.channel.post(request);
+    }
+
+    /// A CQ with at least `entries`, on vector 0.
+    pub fn cq(&self, entries: u32) -> Cq {
+        Cq::create(&self.guest, self.number, entries, 0).expect("a CQ")
+    }
+
+    /// A region of new memory with all rights.
+    pub fn mr(&self, len: u64) -> Mr {
+        self.mr_with(len, access::ALL)
+    }
+
+    /// A region of new memory.
+    pub fn mr_with(&self, len: u64, access: u32) -> Mr {
+        Mr::register(&self.guest, self.pd, access, len).expect("an MR")
+    }
+
+    /// A QP in state RESET.
+    pub fn qp(&self, send_cq: &Cq, recv_cq: &Cq, options: &QpOptions) -> Qp {
+        Qp::create(&self.guest, self.number, self.pd, send_cq.number, recv_cq.number, options).expect("a QP")
+    }
+}

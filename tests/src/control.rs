@@ -1,0 +1,225 @@
+//! The control queue, and one method for each command.
+
+use crate::front_end::Queue;
+use crate::guest::Guest;
+use crate::memory::{Memory, PAGE};
+use crate::virtqueue::{Piece, Virtqueue};
+use crate::wait;
+use std::sync::Arc;
+use std::time::Duration;
+use vrdma_abi::control::*;
+use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Bytes that are kept for the requests and replies of usual commands.
+const ARENA: u64 = 4 * PAGE;
+/// Bytes at the end of the arena for the reply.
+const REPLY: u64 = 512;
+
+/// The driver's end of the control queue.
+#[derive(Debug)]
+pub struct ControlQueue {
+    /// The virtqueue.
+    pub queue: Virtqueue,
+    memory: Arc<Memory>,
+    arena: u64,
+    cookie: u64,
+}
+
+impl ControlQueue {
+    /// On a clear virtqueue.
+    pub fn new(queue: &Queue, memory: &Arc<Memory>, event_idx: bool) -> ControlQueue {
+        let virtqueue = Virtqueue::new(queue.ring.clone(), queue.kick.clone(), queue.call.clone(), event_idx);
+        ControlQueue { queue: virtqueue, memory: memory.clone(), arena: memory.alloc(ARENA), cookie: 0x1000 }
+    }
+
+    /// Gives a request of any bytes to the device, with room for `reply_len` bytes of reply; the reply as it came.
+    /// `None` if there was no answer in time.
+    pub fn exchange(&mut self, request: &[u8], reply_len: u64, time: Duration) -> Option<Vec<u8>> {
+        let large = request.len() as u64 + REPLY > ARENA || reply_len > REPLY;
+        let room = request.len() as u64 + reply_len;
+        let at = if large { self.memory.alloc(room) } else { self.arena };
+        let reply_at = if large { at + request.len() as u64 } else { at + ARENA - REPLY };
+        let mut pieces = Vec::new();
+        if !request.is_empty() {
+            self.memory.write(at, request);
+            pieces.push(Piece { gpa: at, len: request.len() as u32, writable: false });
+        }
+        if reply_len != 0 {
+            self.memory.fill(reply_at, reply_len, 0xee);
+            pieces.push(Piece { gpa: reply_at, len: reply_len as u32, writable: true });
+        }
+        let head = self.queue.add(&pieces).expect("room for a command");
+        let (used, len) = self.queue.wait_used(time)?;
+        assert_eq!(used, head, "the command that was given");
+        assert!(u64::from(len) <= reply_len, "{len} bytes written of {reply_len}");
+        let reply = self.memory.bytes(reply_at, len.into());
+        if large {
+            self.memory.free(at, room);
+        }
+        Some(reply)
+    }
+
+    /// A well-formed command; the reply's bytes behind its header.
+    fn command(
+        &mut self,
+        opcode: Opcode,
+        body: &[u8],
+        runs: &[Run],
+        reply_len: usize,
+    ) -> Result<Vec<u8>, Status> {
+        self.cookie += 1;
+        let header = ReqHeader {
+            opcode: opcode.0.into(),
+            reserved: 0.into(),
+            num_runs: (runs.len() as u32).into(),
+            cookie: self.cookie.into(),
+        };
+        let request = [header.as_bytes(), body, runs.as_bytes()].concat();
+        let room = (RespHeader::SIZE + reply_len) as u64;
+        let reply = self.exchange(&request, room, wait::PATIENCE);
+        let reply = reply.unwrap_or_else(|| panic!("no answer to {opcode:?}"));
+        let (header, rest) = RespHeader::read_from_prefix(&reply).expect("a reply has a header");
+        assert_eq!(header.cookie.get(), self.cookie, "cookie of the reply to {opcode:?}");
+        assert_eq!(header.reserved.get(), 0);
+        match Status(header.status.get()) {
+            Status::OK => {
+                assert_eq!(rest.len(), reply_len, "length of the reply to {opcode:?}");
+                Ok(rest.to_vec())
+            }
+            status => {
+                assert!(rest.is_empty(), "a refusal of {opcode:?} has no more to say");
+                Err(status)
+            }
+        }
+    }
+}
+
+/// What a command gives: the reply, or the status with which the device refused it.
+pub type Answer<T> = Result<T, Status>;
+
+/// A run of guest memory.
+pub fn run(addr: u64, len: u64) -> Run {
+    Run { addr: addr.into(), len: len.into() }
+}
+
+/// The commands. What each does is said in [`vrdma_abi::control`].
+#[allow(missing_docs)]
+impl Guest {
+    /// Any well-formed command.
+    pub fn command<T: FromBytes>(
+        &self,
+        opcode: Opcode,
+        body: &(impl IntoBytes + Immutable),
+        runs: &[Run],
+    ) -> Answer<T> {
+        let reply = self.control().command(opcode, body.as_bytes(), runs, size_of::<T>())?;
+        Ok(T::read_from_bytes(&reply).ok().expect("the right length"))
+    }
+
+    fn on_object<T: FromBytes>(&self, opcode: Opcode, object: u32) -> Answer<T> {
+        self.command(opcode, &ObjectReq { object: object.into(), reserved: 0.into() }, &[])
+    }
+
+    pub fn query_device(&self) -> Answer<QueryDeviceResp> {
+        self.command(Opcode::QUERY_DEVICE, &[0u8; 0], &[])
+    }
+
+    pub fn query_port(&self) -> Answer<QueryPortResp> {
+        self.command(Opcode::QUERY_PORT, &[0u8; 0], &[])
+    }
+
+    pub fn query_gid(&self, index: u32) -> Answer<QueryGidResp> {
+        self.on_object(Opcode::QUERY_GID, index)
+    }
+
+    pub fn add_gid(&self, index: u32, gid: [u8; 16]) -> Answer<()> {
+        let req = AddGidReq {
+            index: index.into(),
+            gid_type: gid_type::ROCE_V2,
+            reserved0: 0,
+            vlan: 0xffff.into(),
+            gid,
+        };
+        self.command(Opcode::ADD_GID, &req, &[])
+    }
+
+    pub fn del_gid(&self, index: u32) -> Answer<()> {
+        self.on_object(Opcode::DEL_GID, index)
+    }
+
+    pub fn alloc_context(&self) -> Answer<u32> {
+        self.command(Opcode::ALLOC_CONTEXT, &[0u8; 0], &[]).map(object)
+    }
+
+    pub fn dealloc_context(&self, context: u32) -> Answer<()> {
+        self.on_object(Opcode::DEALLOC_CONTEXT, context)
+    }
+
+    pub fn bind_channel(&self, context: u32, queue: u16, window: &[Run]) -> Answer<()> {
+        let req = BindChannelReq { context: context.into(), queue: queue.into(), reserved: 0.into() };
+        self.command(Opcode::BIND_CHANNEL, &req, window)
+    }
+
+    pub fn unbind_channel(&self, queue: u16) -> Answer<()> {
+        self.on_object(Opcode::UNBIND_CHANNEL, queue.into())
+    }
+
+    pub fn alloc_pd(&self, context: u32) -> Answer<u32> {
+        self.on_object(Opcode::ALLOC_PD, context).map(object)
+    }
+
+    pub fn dealloc_pd(&self, pdn: u32) -> Answer<()> {
+        self.on_object(Opcode::DEALLOC_PD, pdn)
+    }
+
+    pub fn create_cq(&self, context: u32, entries: u32, vector: u16, runs: &[Run]) -> Answer<u32> {
+        let vector = u32::from(vector).into();
+        let req =
+            CreateCqReq { context: context.into(), entries: entries.into(), vector, reserved: 0.into() };
+        self.command(Opcode::CREATE_CQ, &req, runs).map(|resp: CreateCqResp| resp.cqn.get())
+    }
+
+    pub fn destroy_cq(&self, cqn: u32) -> Answer<()> {
+        self.on_object(Opcode::DESTROY_CQ, cqn)
+    }
+
+    pub fn reg_mr(&self, pdn: u32, access: u32, iova: u64, length: u64, runs: &[Run]) -> Answer<RegMrResp> {
+        let (iova, length) = (iova.into(), length.into());
+        let req = RegMrReq { pdn: pdn.into(), access: access.into(), iova, length };
+        self.command(Opcode::REG_MR, &req, runs)
+    }
+
+    pub fn dereg_mr(&self, lkey: u32) -> Answer<()> {
+        self.on_object(Opcode::DEREG_MR, lkey)
+    }
+
+    pub fn get_dma_mr(&self, pdn: u32, access: u32) -> Answer<RegMrResp> {
+        self.command(Opcode::GET_DMA_MR, &DmaMrReq { pdn: pdn.into(), access: access.into() }, &[])
+    }
+
+    pub fn create_qp(&self, req: &CreateQpReq) -> Answer<u32> {
+        self.command(Opcode::CREATE_QP, req, &[]).map(|resp: CreateQpResp| resp.qpn.get())
+    }
+
+    pub fn modify_qp(&self, qpn: u32, mask: u32, attr: QpAttr) -> Answer<()> {
+        let req = ModifyQpReq { qpn: qpn.into(), mask: mask.into(), attr };
+        self.command(Opcode::MODIFY_QP, &req, &[])
+    }
+
+    pub fn query_qp(&self, qpn: u32) -> Answer<QpAttr> {
+        self.on_object(Opcode::QUERY_QP, qpn)
+    }
+
+    pub fn destroy_qp(&self, qpn: u32) -> Answer<()> {
+        self.on_object(Opcode::DESTROY_QP, qpn)
+    }
+
+    pub fn set_ah_table(&self, entries: u32, runs: &[Run]) -> Answer<()> {
+        let req = AhTableReq { entries: entries.into(), reserved: 0.into() };
+        self.command(Opcode::SET_AH_TABLE, &req, runs)
+    }
+}
+
+fn object(resp: ObjectResp) -> u32 {
+    resp.object.get()
+}

@@ -1,0 +1,136 @@
+//! The daemon: in a thread of this process, or as a process of its own whose memory and descriptors can be counted.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use vrdma_backend::config::{Config, GuestConfig};
+use vrdma_backend::daemon;
+
+/// A running daemon; it ends when dropped.
+#[derive(Debug)]
+pub enum Daemon {
+    /// In threads of this process.
+    Thread(daemon::Daemon),
+    /// As a child.
+    Process {
+        /// The child. It ends when its standard input is closed.
+        child: Child,
+        /// Where it tells what it counts.
+        admin: PathBuf,
+    },
+}
+
+impl Daemon {
+    /// Starts it in this process.
+    ///
+    /// # Errors
+    /// As [`daemon::Daemon::start`].
+    pub fn start(config: Config) -> Result<Daemon> {
+        Ok(Daemon::Thread(daemon::Daemon::start(config)?))
+    }
+
+    /// Starts it as a child: `program` is the helper `vrdma-test-daemon`. Limits are the default ones.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn spawn(program: &Path, config: &Config) -> Result<Daemon> {
+        let admin = config.admin.clone().context("a child is asked through its admin socket")?;
+        let mut command = Command::new(program);
+        command.arg("--admin").arg(&admin);
+        command.arg("--channels").arg(config.channels.to_string());
+        command.arg("--comp-vectors").arg(config.comp_vectors.to_string());
+        command.arg("--poll-us").arg(config.poll_us.to_string());
+        for guest in &config.guests {
+            let (name, socket) = (&guest.name, guest.socket.display());
+            command.arg("--guest").arg(format!("name={name},socket={socket},mac={}", guest.mac));
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("spawn")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("its output")?).read_line(&mut line)?;
+        ensure!(line == "ready\n", "the daemon says {line:?}");
+        Ok(Daemon::Process { child, admin })
+    }
+
+    /// Process in which it runs.
+    pub fn pid(&self) -> u32 {
+        match self {
+            Daemon::Thread(_) => std::process::id(),
+            Daemon::Process { child, .. } => child.id(),
+        }
+    }
+
+    /// What it counts now.
+    ///
+    /// # Errors
+    /// It is not alive.
+    pub fn stats(&self) -> Result<Stats> {
+        match self {
+            Daemon::Thread(daemon) => Ok(Stats(serde_json::to_value(daemon.stats()?)?)),
+            Daemon::Process { admin, .. } => {
+                let mut stream = UnixStream::connect(admin)?;
+                stream.write_all(b"stats\n")?;
+                let mut line = String::new();
+                BufReader::new(stream).read_line(&mut line)?;
+                Ok(Stats(serde_json::from_str(&line)?))
+            }
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Daemon::Process { child, .. } = self {
+            drop(child.stdin.take());
+            if !std::thread::panicking() {
+                assert!(child.wait().expect("the child ends").success(), "the daemon failed");
+            }
+        }
+    }
+}
+
+/// A guest in the daemon's configuration.
+pub fn guest_config(name: &str, socket: &Path, host: u8) -> GuestConfig {
+    let spec = format!("name={name},socket={},mac=52:54:00:00:00:{host:02x}", socket.display());
+    spec.parse().expect("a valid guest")
+}
+
+/// What a daemon counts, by name; panics for names that are not there.
+#[derive(Clone, Debug)]
+pub struct Stats(Value);
+
+impl Stats {
+    /// How many objects of a kind a guest has.
+    pub fn objects(&self, guest: usize, kind: &str) -> u64 {
+        self.number(guest, "objects", kind)
+    }
+
+    /// All kinds of objects of which a guest has some.
+    pub fn all_objects(&self, guest: usize) -> Vec<(String, u64)> {
+        let all = self.0["guests"][guest]["objects"].as_object().expect("a map");
+        let all = all.iter().map(|(kind, count)| (kind.clone(), count.as_u64().expect("a number")));
+        all.filter(|(_, count)| *count != 0).collect()
+    }
+
+    /// A counter between guest and device.
+    pub fn device(&self, guest: usize, counter: &str) -> u64 {
+        self.number(guest, "device", counter)
+    }
+
+    /// A counter between queue pairs.
+    pub fn transport(&self, guest: usize, counter: &str) -> u64 {
+        self.number(guest, "transport", counter)
+    }
+
+    /// Times that the worker slept.
+    pub fn worker_sleeps(&self) -> u64 {
+        self.0["worker_sleeps"].as_u64().expect("a number")
+    }
+
+    fn number(&self, guest: usize, group: &str, name: &str) -> u64 {
+        let number = self.0["guests"][guest][group][name].as_u64();
+        number.unwrap_or_else(|| panic!("no {group}.{name} of guest {guest} in {}", self.0))
+    }
+}

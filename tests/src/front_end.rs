@@ -1,0 +1,165 @@
+//! The VMM: a vhost-user front-end that sets the device up in the order in which QEMU does.
+
+use crate::memory::{Memory, Region};
+use crate::ring::Ring;
+use anyhow::{Context, Result, ensure};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+use std::sync::Arc;
+use vhost::vhost_user::message::{
+    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
+};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::eventfd::EventFd;
+use vrdma_abi::config::{Config, device};
+use vrdma_abi::zerocopy::FromBytes;
+
+/// Virtio feature bit VIRTIO_F_VERSION_1.
+pub const VERSION_1: u64 = 1 << 32;
+/// Virtio feature bit VIRTIO_F_EVENT_IDX.
+pub const EVENT_IDX: u64 = 1 << 29;
+
+/// A virtqueue as the front-end knows it.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    /// Where it lies.
+    pub ring: Ring,
+    /// The driver rings it.
+    pub kick: Arc<EventFd>,
+    /// The device rings it.
+    pub call: Arc<EventFd>,
+}
+
+/// A connection to the daemon.
+pub struct FrontEnd {
+    link: Frontend,
+    /// Number of virtqueues of the device.
+    pub num_queues: u16,
+    /// What the device says of itself.
+    pub config: Config,
+}
+
+impl FrontEnd {
+    /// Connects, negotiates and gives the device its memory. No virtqueue runs yet.
+    ///
+    /// # Errors
+    /// The daemon is not there, or refuses something.
+    pub fn connect(socket: &Path, memory: &Memory, event_idx: bool) -> Result<FrontEnd> {
+        let mut link = Frontend::connect(socket, 256).context("connect")?;
+        link.set_owner().context("SET_OWNER")?;
+        let offered = link.get_features().context("GET_FEATURES")?;
+        let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+        let wanted = VERSION_1 | protocol | if event_idx { EVENT_IDX } else { 0 };
+        ensure!(offered & wanted == wanted, "features {offered:#x} lack some of {wanted:#x}");
+        let protocol = link.get_protocol_features().context("GET_PROTOCOL_FEATURES")?;
+        use VhostUserProtocolFeatures as F;
+        let protocol =
+            protocol & (F::MQ | F::REPLY_ACK | F::CONFIG | F::CONFIGURE_MEM_SLOTS | F::RESET_DEVICE);
+        ensure!(protocol.contains(F::CONFIG | F::REPLY_ACK), "protocol features {protocol:?}");
+        link.set_protocol_features(protocol).context("SET_PROTOCOL_FEATURES")?;
+        let num_queues = u16::try_from(link.get_queue_num().context("GET_QUEUE_NUM")?)?;
+        let space = [0; device::CONFIG_SIZE as usize];
+        let flags = VhostUserConfigFlags::empty();
+        let (_, space) = link.get_config(0, device::CONFIG_SIZE, flags, &space).context("GET_CONFIG")?;
+        let (config, _) =
+            Config::read_from_prefix(&space).ok().context("the configuration space is short")?;
+        // From here on each message is acknowledged, so that a refusal shows where it belongs.
+        link.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        link.set_features(wanted).context("SET_FEATURES")?;
+        let mut front_end = FrontEnd { link, num_queues, config };
+        front_end.set_memory(memory, memory.regions())?;
+        Ok(front_end)
+    }
+
+    /// Sets the whole memory table.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn set_memory(&mut self, memory: &Memory, regions: &[Region]) -> Result<()> {
+        let table: Vec<_> = regions.iter().map(|region| info(memory, region)).collect();
+        self.link.set_mem_table(&table).context("SET_MEM_TABLE")?;
+        Ok(())
+    }
+
+    /// Adds a region to the table.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn add_region(&mut self, memory: &Memory, region: &Region) -> Result<()> {
+        self.link.add_mem_region(&info(memory, region)).context("ADD_MEM_REG")?;
+        Ok(())
+    }
+
+    /// Takes a region out of the table.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn remove_region(&mut self, memory: &Memory, region: &Region) -> Result<()> {
+        self.link.remove_mem_region(&info(memory, region)).context("REM_MEM_REG")
+    }
+
+    /// Sets a virtqueue up and lets it run from index `base` on.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn start(&mut self, index: u16, queue: &Queue, base: u16) -> Result<()> {
+        let (at, ring, link) = (usize::from(index), &queue.ring, &mut self.link);
+        link.set_vring_num(at, ring.size).context("SET_VRING_NUM")?;
+        link.set_vring_base(at, base).context("SET_VRING_BASE")?;
+        let address = |gpa| ring.memory.host(gpa, 2).as_ptr().addr() as u64;
+        let config = VringConfigData {
+            queue_max_size: ring.size,
+            queue_size: ring.size,
+            flags: 0,
+            desc_table_addr: address(ring.desc),
+            used_ring_addr: address(ring.used),
+            avail_ring_addr: address(ring.avail),
+            log_addr: None,
+        };
+        link.set_vring_addr(at, &config).context("SET_VRING_ADDR")?;
+        link.set_vring_call(at, &queue.call).context("SET_VRING_CALL")?;
+        link.set_vring_kick(at, &queue.kick).context("SET_VRING_KICK")?;
+        link.set_vring_enable(at, true).context("SET_VRING_ENABLE")?;
+        Ok(())
+    }
+
+    /// Stops a virtqueue; the index at which it may go on.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn stop(&mut self, index: u16) -> Result<u16> {
+        let base = self.link.get_vring_base(index.into()).context("GET_VRING_BASE")?;
+        Ok(u16::try_from(base)?)
+    }
+
+    /// Resets the device.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn reset_device(&mut self) -> Result<()> {
+        self.link.reset_device().context("RESET_DEVICE")
+    }
+}
+
+impl AsRawFd for FrontEnd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.link.as_raw_fd()
+    }
+}
+
+impl std::fmt::Debug for FrontEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrontEnd").field("num_queues", &self.num_queues).finish_non_exhaustive()
+    }
+}
+
+fn info(memory: &Memory, region: &Region) -> VhostUserMemoryRegionInfo {
+    VhostUserMemoryRegionInfo {
+        guest_phys_addr: region.gpa,
+        memory_size: region.len,
+        userspace_addr: region.front_end_addr(),
+        mmap_offset: region.offset,
+        mmap_handle: memory.fd(),
+    }
+}

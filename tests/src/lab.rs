@@ -1,0 +1,127 @@
+//! A daemon with some guests.
+
+use crate::daemon::{Daemon, Stats, guest_config};
+use crate::guest::{Guest, GuestOptions};
+use crate::wait;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use vrdma_backend::config::{Config, Limits};
+
+/// How a lab is made.
+#[derive(Clone, Debug)]
+pub struct LabOptions {
+    /// Channels of each guest, the kernel's included.
+    pub channels: u16,
+    /// Completion vectors of each guest.
+    pub comp_vectors: u16,
+    /// Microseconds without work after which the worker sleeps.
+    pub poll_us: u64,
+    /// What a guest may have.
+    pub limits: Limits,
+    /// What all guests have in common.
+    pub guest: GuestOptions,
+    /// The program of the daemon, if it shall be a process of its own.
+    pub program: Option<PathBuf>,
+}
+
+impl Default for LabOptions {
+    fn default() -> Self {
+        LabOptions {
+            channels: 5,
+            comp_vectors: 2,
+            poll_us: 200,
+            limits: Limits::default(),
+            guest: GuestOptions::default(),
+            program: None,
+        }
+    }
+}
+
+/// A daemon with guests whose GIDs are set.
+#[derive(Debug)]
+pub struct Lab {
+    /// The guests; number i is 10.0.0.(i+1).
+    pub guests: Vec<Arc<Guest>>,
+    /// The daemon.
+    pub daemon: Daemon,
+    options: LabOptions,
+    dir: PathBuf,
+}
+
+impl Lab {
+    /// With `guests` guests.
+    pub fn new(guests: u8) -> Lab {
+        Lab::with(guests, LabOptions::default())
+    }
+
+    /// With `guests` guests and other options.
+    pub fn with(guests: u8, options: LabOptions) -> Lab {
+        let mut lab = Lab::without_guests(guests, options);
+        lab.guests = (0..guests).map(|index| lab.connect(index)).collect();
+        lab
+    }
+
+    /// A daemon for `guests` guests that are not there yet.
+    pub fn without_guests(guests: u8, options: LabOptions) -> Lab {
+        let _ = env_logger::Builder::from_env("RUST_LOG").is_test(true).try_init();
+        let dir = temp_dir();
+        let config = Config {
+            admin: options.program.as_ref().map(|_| dir.join("admin")),
+            comp_vectors: options.comp_vectors,
+            channels: options.channels,
+            poll_us: options.poll_us,
+            limits: options.limits.clone(),
+            guests: (0..guests).map(|i| guest_config(&format!("g{i}"), &socket(&dir, i), i + 1)).collect(),
+        };
+        let daemon = match &options.program {
+            None => Daemon::start(config),
+            Some(program) => Daemon::spawn(program, &config),
+        };
+        Lab { guests: Vec::new(), daemon: daemon.expect("the daemon starts"), options, dir }
+    }
+
+    /// Connects guest `index`; its GID is set.
+    pub fn connect(&self, index: u8) -> Arc<Guest> {
+        let options = GuestOptions { host: index + 1, ..self.options.guest.clone() };
+        let guest = Guest::connect(&self.socket(index), options).expect("the daemon accepts the guest");
+        guest.set_gid();
+        guest
+    }
+
+    /// Where the front-end of guest `index` connects.
+    pub fn socket(&self, index: u8) -> PathBuf {
+        socket(&self.dir, index)
+    }
+
+    /// What the daemon counts.
+    pub fn stats(&self) -> Stats {
+        self.daemon.stats().expect("the daemon is alive")
+    }
+
+    /// Waits until a guest has nothing in the daemon: its front-end is gone.
+    pub fn expect_nothing_left(&self, guest: usize) {
+        let left = wait::within(wait::PATIENCE, || self.stats().all_objects(guest).is_empty().then_some(()));
+        assert!(left.is_some(), "left of guest {guest}: {:?}", self.stats().all_objects(guest));
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.guests.clear();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn socket(dir: &Path, guest: u8) -> PathBuf {
+    dir.join(format!("g{guest}.sock"))
+}
+
+fn temp_dir() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("vrdma-tests-{}-{number}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("a temporary directory");
+    dir
+}

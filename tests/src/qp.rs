@@ -1,0 +1,196 @@
+//! Queue pairs.
+
+use crate::control::Answer;
+use crate::guest::Guest;
+use std::sync::Arc;
+use vrdma_abi::control::{CreateQpReq, QpAttr, QpState, QpType, access, limit, qp_attr};
+use vrdma_verbs::Tag;
+
+/// Capabilities and attributes of a QP, with sensible values for two QPs on one host.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct QpOptions {
+    pub send_wr: u32,
+    pub recv_wr: u32,
+    pub sges: u32,
+    pub inline: u32,
+    pub access: u32,
+    pub path_mtu: u8,
+    pub rd_atomic: u8,
+    pub min_rnr_timer: u8,
+    pub timeout: u8,
+    pub retry_cnt: u8,
+    pub rnr_retry: u8,
+    pub sq_psn: u32,
+}
+
+impl Default for QpOptions {
+    fn default() -> Self {
+        QpOptions {
+            send_wr: 128,
+            recv_wr: 128,
+            sges: 8,
+            inline: 224,
+            access: access::ALL,
+            path_mtu: 5,
+            rd_atomic: 16,
+            min_rnr_timer: 1,
+            // 4.096 us * 2^8: about 1 ms.
+            timeout: 8,
+            retry_cnt: 3,
+            rnr_retry: 7,
+            sq_psn: 0xfffff0,
+        }
+    }
+}
+
+/// A queue pair.
+#[derive(Clone, Debug)]
+pub struct Qp {
+    /// Its number.
+    pub number: u32,
+    /// How it was made.
+    pub options: QpOptions,
+    guest: Arc<Guest>,
+}
+
+impl Qp {
+    /// Creates a QP in state RESET.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn create(
+        guest: &Arc<Guest>,
+        context: u32,
+        pd: u32,
+        send_cq: u32,
+        recv_cq: u32,
+        options: &QpOptions,
+    ) -> Answer<Qp> {
+        let number = guest.create_qp(&CreateQpReq {
+            context: context.into(),
+            pdn: pd.into(),
+            qp_type: QpType::RC.0.into(),
+            send_cqn: send_cq.into(),
+            recv_cqn: recv_cq.into(),
+            srqn: limit::NONE.into(),
+            max_send_wr: options.send_wr.into(),
+            max_recv_wr: options.recv_wr.into(),
+            max_send_sge: options.sges.into(),
+            max_recv_sge: options.sges.into(),
+            max_inline: options.inline.into(),
+            reserved: 0.into(),
+        })?;
+        Ok(Qp { number, options: options.clone(), guest: guest.clone() })
+    }
+
+    /// Whose it is.
+    pub fn guest(&self) -> &Arc<Guest> {
+        &self.guest
+    }
+
+    /// Names a request of it.
+    #[inline]
+    pub fn tag(&self, wqe_id: u32) -> Tag {
+        Tag { qpn: self.number, wqe_id }
+    }
+
+    /// RESET to INIT.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn to_init(&self) -> Answer<()> {
+        let attr = QpAttr {
+            state: QpState::INIT.0 as u8,
+            port: 1,
+            access: (self.options.access & !access::LOCAL_WRITE).into(),
+            ..QpAttr::default()
+        };
+        let mask = qp_attr::STATE | qp_attr::PKEY_INDEX | qp_attr::PORT | qp_attr::ACCESS_FLAGS;
+        self.guest.modify_qp(self.number, mask, attr)
+    }
+
+    /// INIT to RTR, with QP `peer` of the guest that has `gid`.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn to_rtr(&self, gid: [u8; 16], peer: u32, peer_psn: u32) -> Answer<()> {
+        let attr = QpAttr {
+            state: QpState::RTR.0 as u8,
+            path_mtu: self.options.path_mtu,
+            dest_qpn: peer.into(),
+            rq_psn: peer_psn.into(),
+            max_dest_rd_atomic: self.options.rd_atomic,
+            min_rnr_timer: self.options.min_rnr_timer,
+            sgid_index: 0,
+            dgid: gid,
+            hop_limit: 64,
+            vlan: 0xffff.into(),
+            ..QpAttr::default()
+        };
+        let mask = qp_attr::STATE
+            | qp_attr::AV
+            | qp_attr::PATH_MTU
+            | qp_attr::DEST_QPN
+            | qp_attr::RQ_PSN
+            | qp_attr::MAX_DEST_RD_ATOMIC
+            | qp_attr::MIN_RNR_TIMER;
+        self.guest.modify_qp(self.number, mask, attr)
+    }
+
+    /// RTR to RTS.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn to_rts(&self) -> Answer<()> {
+        let attr = QpAttr {
+            state: QpState::RTS.0 as u8,
+            sq_psn: self.options.sq_psn.into(),
+            max_rd_atomic: self.options.rd_atomic,
+            timeout: self.options.timeout,
+            retry_cnt: self.options.retry_cnt,
+            rnr_retry: self.options.rnr_retry,
+            ..QpAttr::default()
+        };
+        let mask = qp_attr::STATE
+            | qp_attr::SQ_PSN
+            | qp_attr::MAX_RD_ATOMIC
+            | qp_attr::TIMEOUT
+            | qp_attr::RETRY_CNT
+            | qp_attr::RNR_RETRY;
+        self.guest.modify_qp(self.number, mask, attr)
+    }
+
+    /// To a state that needs nothing else: RESET, ERR, SQD, or from there RTS.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn to_state(&self, state: QpState) -> Answer<()> {
+        let attr = QpAttr { state: state.0 as u8, ..QpAttr::default() };
+        self.guest.modify_qp(self.number, qp_attr::STATE, attr)
+    }
+
+    /// The state that the device says it is in.
+    pub fn state(&self) -> QpState {
+        QpState(self.guest.query_qp(self.number).expect("the QP exists").state.into())
+    }
+
+    /// Destroys it.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn destroy(&self) -> Answer<()> {
+        self.guest.destroy_qp(self.number)
+    }
+}
+
+/// Brings two QPs from RESET to RTS, connected with each other.
+pub fn connect(a: &Qp, b: &Qp) {
+    for (own, peer) in [(a, b), (b, a)] {
+        own.to_init().expect("to INIT");
+        own.to_rtr(peer.guest.gid(), peer.number, peer.options.sq_psn).expect("to RTR");
+    }
+    for qp in [a, b] {
+        qp.to_rts().expect("to RTS");
+    }
+}

@@ -1,0 +1,120 @@
+//! A minimal driver of a split virtqueue, for the control and event queues.
+
+use crate::ring::{NEXT, Ring, WRITE};
+use crate::wait;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+use vmm_sys_util::eventfd::EventFd;
+
+/// A buffer of a chain.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Guest-physical address.
+    pub gpa: u64,
+    /// Length in bytes.
+    pub len: u32,
+    /// The device writes it.
+    pub writable: bool,
+}
+
+/// The driver's end of a virtqueue.
+#[derive(Debug)]
+pub struct Virtqueue {
+    ring: Ring,
+    kick: Arc<EventFd>,
+    call: Arc<EventFd>,
+    event_idx: bool,
+    free: Vec<u16>,
+    /// The descriptors of the chain that begins with each.
+    chains: Vec<Vec<u16>>,
+    next_avail: u16,
+    next_used: u16,
+}
+
+impl Virtqueue {
+    /// A queue that is clear.
+    pub fn new(ring: Ring, kick: Arc<EventFd>, call: Arc<EventFd>, event_idx: bool) -> Virtqueue {
+        let (free, chains) = ((0..ring.size).rev().collect(), vec![Vec::new(); ring.size.into()]);
+        Virtqueue { ring, kick, call, event_idx, free, chains, next_avail: 0, next_used: 0 }
+    }
+
+    /// The memory of it.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Makes a chain available and kicks if the device wants that; the chain's head, or `None` while there is no room.
+    pub fn add(&mut self, pieces: &[Piece]) -> Option<u16> {
+        if pieces.is_empty() || pieces.len() > self.free.len() {
+            return None;
+        }
+        let chain = self.free.split_off(self.free.len() - pieces.len());
+        for (i, piece) in pieces.iter().enumerate() {
+            let next = chain.get(i + 1).copied();
+            let flags = if piece.writable { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
+            self.ring.set_desc(chain[i], piece.gpa, piece.len, flags, next.unwrap_or(0));
+        }
+        let head = chain[0];
+        self.chains[usize::from(head)] = chain;
+        self.ring.set_avail_entry(self.next_avail, head);
+        self.next_avail = self.next_avail.wrapping_add(1);
+        self.ring.set_avail_idx(self.next_avail);
+        fence(Ordering::SeqCst);
+        let wanted = if self.event_idx {
+            self.ring.avail_event() == self.next_avail.wrapping_sub(1)
+        } else {
+            self.ring.used_flags() & 1 == 0
+        };
+        if wanted {
+            self.kick();
+        }
+        Some(head)
+    }
+
+    /// Kicks.
+    pub fn kick(&self) {
+        self.kick.write(1).expect("the counter is not full");
+    }
+
+    /// The next chain that the device has used: its head, and how many bytes it wrote.
+    pub fn take_used(&mut self) -> Option<(u16, u32)> {
+        if self.ring.used_idx() == self.next_used {
+            return None;
+        }
+        let (head, len) = self.ring.used_entry(self.next_used);
+        self.next_used = self.next_used.wrapping_add(1);
+        let head = u16::try_from(head).expect("the head of a chain");
+        let chain = std::mem::take(&mut self.chains[usize::from(head)]);
+        assert!(!chain.is_empty(), "chain {head} was used but is not available");
+        self.free.extend(chain.into_iter().rev());
+        Some((head, len))
+    }
+
+    /// Waits for the next chain that the device has used, asleep: only an interrupt wakes it. `None` when the time is over.
+    pub fn wait_used(&mut self, time: Duration) -> Option<(u16, u32)> {
+        let start = Instant::now();
+        loop {
+            if let Some(used) = self.take_used() {
+                return Some(used);
+            }
+            if self.event_idx {
+                self.ring.set_used_event(self.next_used);
+            }
+            fence(Ordering::SeqCst);
+            if self.ring.used_idx() != self.next_used {
+                continue;
+            }
+            let left = time.checked_sub(start.elapsed())?;
+            if wait::readable(&*self.call, left) {
+                // Somebody else may have emptied it: then there is nothing to read, and nothing lost.
+                let _ = self.call.read();
+            }
+        }
+    }
+
+    /// Index at which the device may go on.
+    pub fn next_avail(&self) -> u16 {
+        self.next_avail
+    }
+}
