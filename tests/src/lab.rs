@@ -28,7 +28,7 @@ pub struct LabOptions {
 impl Default for LabOptions {
     fn default() -> Self {
         LabOptions {
-            channels: 5,
+            channels: 13,
             comp_vectors: 2,
             poll_us: 200,
             limits: Limits::default(),

@@ -6,7 +6,7 @@
 //! | [`front_end`] | the VMM: a vhost-user front-end |
 //! | [`ring`], [`virtqueue`] | split virtqueues as a driver sees them; every word of them can be written, for hostile guests |
 //! | [`guest`], [`control`], [`events`] | the guest kernel's driver: control commands, events |
-//! | [`context`], [`cq`], [`mr`], [`qp`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
+//! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`lab`] | a daemon with some guests |
 //!
@@ -26,6 +26,7 @@ pub mod proc;
 pub mod qp;
 pub mod ring;
 pub mod rng;
+pub mod side;
 pub mod virtqueue;
 pub mod wait;
 

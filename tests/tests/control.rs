@@ -11,10 +11,10 @@ fn the_configuration_space_names_the_device() {
     assert_eq!(config.magic.get(), vrdma_tests::abi::config::device::MAGIC);
     assert_eq!(
         (config.version_major.get(), config.num_comp_vectors.get(), config.num_channels.get()),
-        (1, 2, 5)
+        (1, 2, 13)
     );
     assert_eq!(config.mac, [0x52, 0x54, 0, 0, 0, 1]);
-    assert_eq!(lab.guests[0].queues.len(), 2 + 2 + 5);
+    assert_eq!(lab.guests[0].queues.len(), 2 + 2 + 13);
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! A process with all that a connection needs.
+
+use crate::context::Context;
+use crate::cq::Cq;
+use crate::guest::Guest;
+use crate::lab::Lab;
+use crate::mr::Mr;
+use crate::qp::{Qp, QpOptions, connect};
+use std::sync::Arc;
+use vrdma_verbs::{Request, Sge};
+
+/// A side of a connection: a process with a CQ, a region and a QP.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Side {
+    pub process: Context,
+    pub cq: Cq,
+    pub mr: Mr,
+    pub qp: Qp,
+}
+
+impl Side {
+    /// A process with a channel of its own, a region of `len` bytes and a QP in RESET.
+    pub fn new(guest: &Arc<Guest>, len: u64, options: &QpOptions) -> Side {
+        let process = Context::open(guest).expect("a context with a channel");
+        let (cq, mr) = (process.cq(256), process.mr(len));
+        let qp = process.qp(&cq, &cq, options);
+        Side { process, cq, mr, qp }
+    }
+
+    /// The guest.
+    pub fn guest(&self) -> &Arc<Guest> {
+        &self.process.guest
+    }
+
+    /// Posts a request.
+    #[inline]
+    pub fn post(&mut self, request: &Request<'_>) {
+        self.process.post(request);
+    }
+
+    /// Posts a receive.
+    pub fn recv(&mut self, id: u32, sges: &[Sge]) {
+        self.process.post(&Request::recv(self.qp.tag(id), sges));
+    }
+
+    /// Posts a receive into the whole region.
+    pub fn recv_any(&mut self, id: u32) {
+        let sge = self.mr.sge(0, self.mr.len as u32);
+        self.recv(id, &[sge]);
+    }
+
+    /// Ends it, in the order in which a process does.
+    pub fn close(self) {
+        self.qp.destroy().expect("destroy the QP");
+        self.mr.deregister().expect("deregister the region");
+        self.cq.destroy().expect("destroy the CQ");
+        self.process.close().expect("close the context");
+    }
+}
+
+/// Two connected sides, the first in guest 0, the second in guest `peer`, each with a region of `len` bytes.
+pub fn pair(lab: &Lab, peer: usize, len: u64, options: &QpOptions) -> (Side, Side) {
+    pair_between(&lab.guests[0], &lab.guests[peer], len, options)
+}
+
+/// Two connected sides in these guests, each with a region of `len` bytes.
+pub fn pair_between(a: &Arc<Guest>, b: &Arc<Guest>, len: u64, options: &QpOptions) -> (Side, Side) {
+    let (a, b) = (Side::new(a, len, options), Side::new(b, len, options));
+    connect(&a.qp, &b.qp);
+    (a, b)
+}
