@@ -24,16 +24,34 @@ pub struct Artefacts {
     pub backend: Option<PathBuf>,
 }
 
-/// Builds everything whose sources exist; without `device` the agent only.
-pub fn build(device: bool) -> Result<Artefacts> {
+/// A part of the device that can be left out, e.g. while it does not build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// `vrdma.ko`.
+    Module,
+    /// The rdma-core provider.
+    Provider,
+    /// The backend, and with it the device in the VMs.
+    Backend,
+}
+
+impl Part {
+    /// Every part.
+    pub const ALL: [Self; 3] = [Self::Module, Self::Provider, Self::Backend];
+}
+
+/// Builds everything whose sources exist, except the parts that are not wanted.
+pub fn build(without: &[Part]) -> Result<Artefacts> {
     let _lock = image::lock()?;
-    let agent = agent()?;
-    if !device {
-        return Ok(Artefacts { agent, module: None, provider: None, backend: None });
-    }
-    let artefacts = Artefacts { agent, module: module()?, provider: provider()?, backend: backend()? };
-    artefacts.report();
-    Ok(artefacts)
+    let part = |part, build: fn() -> Result<Option<PathBuf>>| -> Result<Option<PathBuf>> {
+        if without.contains(&part) { Ok(None) } else { build() }
+    };
+    Ok(Artefacts {
+        agent: agent()?,
+        module: part(Part::Module, module)?,
+        provider: part(Part::Provider, provider)?,
+        backend: part(Part::Backend, backend)?,
+    })
 }
 
 fn out(name: &str) -> Result<PathBuf> {
@@ -49,7 +67,7 @@ fn agent() -> Result<PathBuf> {
 
 fn backend() -> Result<Option<PathBuf>> {
     if !has("vrdma-backend/src/main.rs") {
-        return Ok(None);
+        return absent("the backend");
     }
     cargo_build("the backend", &["--package", "vrdma-backend"], "backend")?;
     Ok(Some(paths::cargo_target().join("release/vrdma-backend")))
@@ -90,7 +108,7 @@ fn quiet_step(what: &str, log: &Path, command: Command) -> Result<()> {
 fn module() -> Result<Option<PathBuf>> {
     let sources = paths::workspace().join("guest-driver/kernel");
     if !sources.join("Kbuild").exists() && !sources.join("Makefile").exists() {
-        return Ok(None);
+        return absent("the kernel module");
     }
     let version = roots::kernel_version()?;
     let result = out("vrdma.ko")?;
@@ -139,7 +157,7 @@ fn copy_sources(from: &Path, to: &Path) -> Result<()> {
 
 fn provider() -> Result<Option<PathBuf>> {
     if !has("guest-driver/provider/Cargo.toml") {
-        return Ok(None);
+        return absent("the provider");
     }
     let log = paths::log("build-provider")?;
     let mut command = provider_cargo("build");
@@ -161,23 +179,16 @@ fn provider_target() -> PathBuf {
     paths::cargo_target().join("provider")
 }
 
+fn absent(what: &str) -> Result<Option<PathBuf>> {
+    ui::say(&format!("note: there are no sources of {what}"));
+    Ok(None)
+}
+
 fn has(path: &str) -> bool {
     paths::workspace().join(path).exists()
 }
 
 impl Artefacts {
-    /// Says what there is no source for yet.
-    fn report(&self) {
-        let parts = [
-            ("kernel module", "guest-driver/kernel", self.module.is_some()),
-            ("provider", "guest-driver/provider", self.provider.is_some()),
-            ("backend", "vrdma-backend", self.backend.is_some()),
-        ];
-        for (what, place, _) in parts.iter().filter(|(_, _, there)| !there) {
-            ui::say(&format!("note: no {what}: nothing to build in {place}"));
-        }
-    }
-
     /// Lays the guest's part out in `share/layer`, as it goes into `/`.
     pub fn lay_out(&self, share: &Path) -> Result<()> {
         let layer = share.join("layer");

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::artefacts::Part;
 use crate::programs::{self, Device, Program};
 use crate::ui;
 use crate::vm::{Pair, PairConfig};
@@ -26,8 +27,8 @@ pub fn steps() -> Vec<(&'static str, Program, &'static str)> {
 /// Runs the demo; the tables go to standard output.
 pub fn run(device: Device) -> Result<()> {
     let start = Instant::now();
-    let rdma = device == Device::Vrdma;
-    let mut pair = Pair::boot(&PairConfig { rdma, ..PairConfig::default() })?;
+    let without = if device == Device::Vrdma { Vec::new() } else { Part::ALL.to_vec() };
+    let mut pair = Pair::boot(&PairConfig { without, ..PairConfig::default() })?;
     let result = show(&mut pair, device);
     if result.is_err() {
         eprintln!("{}", pair.post_mortem());
@@ -46,7 +47,12 @@ fn show(pair: &mut Pair, device: Device) -> Result<()> {
         heading(&format!("VM {}: ibv_devinfo -d {}", vm.name(), device.name()));
         let info = vm.check(&format!("ibv_devinfo -d {}", device.name()), pair.patience(5))?;
         print!("{info}");
-        ensure!(info.contains("PORT_ACTIVE"), "the port of {} in VM {} is not active", device.name(), vm.name());
+        ensure!(
+            info.contains("PORT_ACTIVE"),
+            "the port of {} in VM {} is not active",
+            device.name(),
+            vm.name()
+        );
     }
     for (index, (what, program, expected)) in steps().iter().enumerate() {
         heading(&format!("{what}: {}", program.command));

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
+use xtask::artefacts::Part;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::{Exit, Pair, PairConfig};
-use xtask::{demo, image, proc, shell, ui};
+use xtask::{artefacts, demo, image, proc, shell, ui};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -41,9 +42,9 @@ struct TestArguments {
     /// Without the tests in VMs.
     #[arg(long)]
     no_vm: bool,
-    /// VMs without the backend and our device; what needs them is skipped.
-    #[arg(long)]
-    no_rdma: bool,
+    /// VMs without this part of our device (may be repeated); what needs it is skipped.
+    #[arg(long, value_name = "PART")]
+    without: Vec<Part>,
     /// Only steps and VM tests with this in their name (may be repeated); `vm-` is all VM tests.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -53,7 +54,10 @@ struct TestArguments {
 struct VmArguments {
     #[command(subcommand)]
     action: Option<VmAction>,
-    /// Leave the backend and our device out.
+    /// Leave a part of our device out (may be repeated).
+    #[arg(long, global = true, value_name = "PART")]
+    without: Vec<Part>,
+    /// Leave our device out altogether.
     #[arg(long, global = true)]
     no_rdma: bool,
     /// Virtual CPUs of each VM.
@@ -106,16 +110,22 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<()> {
     match arguments.command {
         Sub::Demo { rxe } => demo::run(if rxe { Device::Rxe } else { Device::Vrdma }),
-        Sub::Test(TestArguments { no_vm, no_rdma, only })
-        | Sub::Ci(TestArguments { no_vm, no_rdma, only }) => suite::run(Selection { no_vm, no_rdma, only }),
+        Sub::Test(TestArguments { no_vm, without, only })
+        | Sub::Ci(TestArguments { no_vm, without, only }) => suite::run(Selection { no_vm, without, only }),
         Sub::Vm(arguments) => vm(arguments),
-        Sub::Image => image::ensure().map(|image| ui::say(&format!("image: {}", image.root.display()))),
+        Sub::Image => {
+            let image = image::ensure()?;
+            artefacts::build(&[])?;
+            ui::say(&format!("image: {}", image.root.display()));
+            Ok(())
+        }
     }
 }
 
 fn vm(arguments: VmArguments) -> Result<()> {
-    let VmArguments { action, no_rdma, cpus, memory, kernel_words } = arguments;
-    let config = PairConfig { rdma: !no_rdma, cpus, memory, kernel_words, ..PairConfig::default() };
+    let VmArguments { action, without, no_rdma, cpus, memory, kernel_words } = arguments;
+    let without = if no_rdma { Part::ALL.to_vec() } else { without };
+    let config = PairConfig { without, cpus, memory, kernel_words, ..PairConfig::default() };
     match action {
         Some(VmAction::Attach { name }) => shell::attach(&shell::find(&name)?),
         Some(VmAction::Run { on, timeout, command }) => {
@@ -152,11 +162,8 @@ fn run_in(pair: &mut Pair, on: Option<&str>, line: &str, timeout: Duration) -> R
             Err(error) => Some(format!("VM {name}: {error:#}")),
         };
         let name = |(name, job): (&str, xtask::vm::Job)| (name.to_owned(), job);
-        let waiting: Vec<_> = jobs
-            .into_iter()
-            .map(name)
-            .map(|(name, job)| scope.spawn(move || wait((&name, job))))
-            .collect();
+        let waiting: Vec<_> =
+            jobs.into_iter().map(name).map(|(name, job)| scope.spawn(move || wait((&name, job)))).collect();
         waiting.into_iter().filter_map(|thread| thread.join().unwrap_or_default()).collect()
     });
     if failures.is_empty() { Ok(()) } else { bail!("the command failed in {}", failures.join(", ")) }

@@ -53,8 +53,9 @@ impl Device {
         );
         let found = vm.check(&script, Duration::from_secs(30))?;
         let first = found.lines().next();
-        let index = first
-            .with_context(|| format!("{} of VM {} has no RoCE v2 GID with an IPv4 address", self.name(), vm.name()))?;
+        let index = first.with_context(|| {
+            format!("{} of VM {} has no RoCE v2 GID with an IPv4 address", self.name(), vm.name())
+        })?;
         index.parse().with_context(|| format!("odd GID index {index:?}"))
     }
 }
@@ -109,7 +110,8 @@ pub fn start(pair: &Pair, device: Device, program: &Program, port: u16) -> Resul
     let server_line = line(&pair.a)?;
     let client_line = format!("{} {}", line(&pair.b)?, IP[0]);
     let mut server = pair.a.spawn(&server_line)?;
-    let listening = format!("until grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done");
+    let listening =
+        format!("until grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done");
     let listens = pair.a.exec(&listening, pair.patience(3));
     if server.has_ended()? || listens.is_err() {
         bail!("the server `{server_line}` does not listen\n{}", indent(&said(&server)));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::artefacts::{cargo, provider_cargo};
+use crate::artefacts::{Part, cargo, provider_cargo};
 use crate::image::{self, LONG};
 use crate::proc::indent;
 use crate::vm::PairConfig;
@@ -18,8 +18,8 @@ use crate::{artefacts, paths, proc, ui};
 pub struct Selection {
     /// Without the tests in VMs.
     pub no_vm: bool,
-    /// VMs without the backend and our device.
-    pub no_rdma: bool,
+    /// VMs without these parts of our device; tests that need them are skipped.
+    pub without: Vec<Part>,
     /// Only steps and VM tests whose name contains one of these.
     pub only: Vec<String>,
 }
@@ -96,7 +96,10 @@ impl Suite {
                 Ok(program) => {
                     let deny = |what: &[&str]| {
                         let mut command = Command::new(&program);
-                        command.current_dir(paths::workspace()).args(["--color", "never", "check"]).args(what);
+                        command
+                            .current_dir(paths::workspace())
+                            .args(["--color", "never", "check"])
+                            .args(what);
                         command
                     };
                     self.check("deny", || Some(deny(&["bans", "licenses", "sources"])));
@@ -187,7 +190,7 @@ impl Suite {
         }
         let selection = self.selection.clone();
         vmtest::run(
-            &PairConfig { rdma: !selection.no_rdma, ..PairConfig::default() },
+            &PairConfig { without: selection.without.clone(), ..PairConfig::default() },
             |name| selection.wants(name),
             |name, time, outcome| match outcome {
                 Outcome::Passed => self.record(name, time, Ok(Counts { passed: 1, failed: 0 })),
@@ -238,7 +241,8 @@ impl Suite {
         let seconds = time.as_secs_f64();
         match result {
             Ok(counts) => {
-                let tests = if counts.passed > 1 { format!(" ({} tests)", counts.passed) } else { String::new() };
+                let tests =
+                    if counts.passed > 1 { format!(" ({} tests)", counts.passed) } else { String::new() };
                 ui::say(&format!("  ok {seconds:7.1} s  {name}{tests}"));
                 self.counts.passed += counts.passed;
                 self.counts.failed += counts.failed;
@@ -328,7 +332,8 @@ fn without_warnings(kernel: &Path, variables: &[&str], name: &str) -> Result<()>
 /// The `cargo-deny` program: the machine's, or else one that is installed under `target/tools`.
 fn cargo_deny() -> Result<PathBuf> {
     let there = |program: &Path| {
-        let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let status =
+            Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         status.is_ok_and(|status| status.success())
     };
     let ours = paths::workspace().join("target/tools/bin/cargo-deny");

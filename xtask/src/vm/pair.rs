@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{Net, RdmaDevice, Vm, VmConfig};
 use crate::accel::Accel;
-use crate::artefacts;
+use crate::artefacts::{self, Part};
 use crate::image::{self, Image};
 use crate::proc::{Ephemeral, Proc, describe, indent};
 use crate::{paths, ui};
@@ -19,8 +19,8 @@ use crate::{paths, ui};
 /// What a pair looks like.
 #[derive(Clone, Debug)]
 pub struct PairConfig {
-    /// With the backend and our device; else the VMs have Ethernet only.
-    pub rdma: bool,
+    /// Parts of our device that are left out. Without the backend the VMs have Ethernet only.
+    pub without: Vec<Part>,
     /// Virtual CPUs of each VM.
     pub cpus: u32,
     /// Memory of each VM in MiB.
@@ -33,7 +33,13 @@ pub struct PairConfig {
 
 impl Default for PairConfig {
     fn default() -> Self {
-        Self { rdma: true, cpus: 1, memory: 1024, kernel_words: String::new(), backend_arguments: Vec::new() }
+        Self {
+            without: Vec::new(),
+            cpus: 1,
+            memory: 1024,
+            kernel_words: String::new(),
+            backend_arguments: Vec::new(),
+        }
     }
 }
 
@@ -59,7 +65,7 @@ impl Pair {
     /// Builds what is needed and boots both VMs.
     pub fn boot(config: &PairConfig) -> Result<Self> {
         let image = image::ensure()?;
-        let artefacts = artefacts::build(config.rdma)?;
+        let artefacts = artefacts::build(&config.without)?;
         let accel = Accel::choose(&image)?;
         let directory = run_directory()?;
         let sockets = socket_directory()?;
@@ -71,7 +77,7 @@ impl Pair {
         };
         ui::step(what, || {
             let backend = match &artefacts.backend {
-                Some(program) if config.rdma => {
+                Some(program) => {
                     Some(Backend::start(program, sockets.path(), &directory, &config.backend_arguments)?)
                 }
                 _ => None,

@@ -105,14 +105,7 @@ pub fn machine(command: &mut Command, image: &Image, accel: Accel, cpus: u32, me
         Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
         Accel::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
     };
-    command.args([
-        "-machine",
-        MACHINE,
-        "-m",
-        &memory.to_string(),
-        "-smp",
-        &cpus.to_string(),
-    ]);
+    command.args(["-machine", MACHINE, "-m", &memory.to_string(), "-smp", &cpus.to_string()]);
     command.args(["-object", &format!("memory-backend-memfd,id=mem,size={memory}M,share=on")]);
     command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initramfs);
     let file = image.root.display();

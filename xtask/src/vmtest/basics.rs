@@ -12,7 +12,10 @@ use crate::vm::{Exit, Pair};
 pub fn exec(pair: &mut Pair) -> Result<()> {
     let limit = pair.patience(4);
     let output = pair.a.exec("printf 'a\\000b'; printf err >&2; exit 7", limit)?;
-    ensure!(output.stdout == b"a\0b" && output.stderr == b"err" && output.exit == Exit::Code(7), "{output:?}");
+    ensure!(
+        output.stdout == b"a\0b" && output.stderr == b"err" && output.exit == Exit::Code(7),
+        "{output:?}"
+    );
     let output = pair.a.exec("kill -9 $$", limit)?;
     ensure!(output.exit == Exit::Signal(9), "{output:?}");
 
@@ -25,7 +28,10 @@ pub fn exec(pair: &mut Pair) -> Result<()> {
     ensure!(sum.starts_with("5d41402abc4b2a76b9719d911017c592"), "{sum}");
 
     let late = pair.b.exec("echo before; sleep 60", Duration::from_millis(500));
-    ensure!(late.is_err_and(|error| format!("{error:#}").contains("before")), "a time-out tells what was written");
+    ensure!(
+        late.is_err_and(|error| format!("{error:#}").contains("before")),
+        "a time-out tells what was written"
+    );
 
     let start = Instant::now();
     for _ in 0..20 {
@@ -59,7 +65,8 @@ pub fn rxe(pair: &mut Pair) -> Result<()> {
 pub fn devinfo(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
         let info = vm.check("ibv_devinfo -v -d vrdma0", pair.patience(4))?;
-        for expected in ["PORT_ACTIVE", "transport:", "InfiniBand (0)", "link_layer:", "Ethernet", "RoCE v2"] {
+        for expected in ["PORT_ACTIVE", "transport:", "InfiniBand (0)", "link_layer:", "Ethernet", "RoCE v2"]
+        {
             ensure!(info.contains(expected), "ibv_devinfo -v of VM {} lacks {expected}:\n{info}", vm.name());
         }
         let link = vm.check("rdma link show vrdma0/1", pair.patience(4))?;
