@@ -312,7 +312,7 @@ impl<R> Device<R> {
     /// Sets an entry of the GID table, and what QPs made of it. The index is in range.
     pub(crate) fn set_gid(&mut self, index: u32, gid: Gid) {
         self.gids[index as usize] = gid;
-        for qp in self.qps.iter_mut().filter(|qp| u32::from(qp.attr.sgid_index) == index) {
+        for qp in self.qps.iter_mut().filter(|qp| u32::from(qp.attr().sgid_index) == index) {
             qp.sgid = gid;
         }
     }

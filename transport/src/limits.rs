@@ -12,7 +12,7 @@ pub struct Limits {
     pub max_mr: u32,
     /// Range of QP indices: a power of two from 4 to 2^16. Two of them, 0 and 1, are not for ordinary QPs.
     pub max_qp: u32,
-    /// Most requests of one queue, at most 2^20.
+    /// Most requests of one queue, at most 2^15.
     pub max_qp_wr: u32,
     /// Most elements of a send, at most [`MAX_SGE`].
     pub max_send_sge: u32,
@@ -57,7 +57,7 @@ impl Limits {
             max_pd: self.max_pd.min(1 << 20),
             max_mr: self.max_mr.min((1 << 24) - 1),
             max_qp: 1 << power.ilog2(),
-            max_qp_wr: self.max_qp_wr.min(1 << 20),
+            max_qp_wr: self.max_qp_wr.min(1 << 15),
             max_send_sge: self.max_send_sge.min(MAX_SGE as u32),
             max_recv_sge: self.max_recv_sge.min(MAX_SGE as u32),
             max_inline: self.max_inline.min(MAX_INLINE as u32),

@@ -2,6 +2,7 @@
 
 use crate::completion::{Completion, WcOpcode, WcStatus};
 use crate::pool::{List, Pool};
+use crate::qp::Caps;
 use crate::qp::attr::QpInit;
 use crate::work::{MAX_MESSAGE, Payload, SendOp, SendRequest, Sge};
 use vrdma_wire::num::{Lkey, Qpn};
@@ -31,16 +32,16 @@ impl Default for Work {
 impl Work {
     /// What a request comes to on a QP of these capabilities.
     #[inline]
-    pub(crate) fn new(request: &SendRequest<'_>, caps: &QpInit) -> Work {
+    pub(crate) fn new(request: &SendRequest<'_>, caps: &Caps) -> Work {
         let atomic = matches!(request.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
         let (length, understood) = match request.payload {
             Payload::Inline(data) => {
                 let goes_out = matches!(request.op, SendOp::Send { .. } | SendOp::Write { .. });
-                (data.len() as u64, goes_out && data.len() <= caps.max_inline as usize)
+                (data.len() as u64, goes_out && data.len() <= usize::from(caps.inline))
             }
             Payload::Sges(sges) => {
                 let length = sges.iter().map(|sge| u64::from(sge.length)).fold(0, u64::saturating_add);
-                (length, sges.len() <= caps.max_send_sge as usize)
+                (length, sges.len() <= usize::from(caps.send_sge))
             }
         };
         let error = if !understood {
@@ -337,10 +338,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn slots_are_small() {
-        assert!(Pool::<RecvSlot>::NODE <= 64, "{}", Pool::<RecvSlot>::NODE);
-        assert!(Pool::<SendSlot>::NODE <= 112, "{}", Pool::<SendSlot>::NODE);
-        assert!(Pool::<Extra>::NODE <= 80, "{}", Pool::<Extra>::NODE);
-    }
+    const _: () = assert!(Pool::<RecvSlot>::NODE <= 64);
+    const _: () = assert!(Pool::<SendSlot>::NODE <= 112);
+    const _: () = assert!(Pool::<Extra>::NODE <= 80);
 }

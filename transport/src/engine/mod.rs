@@ -12,7 +12,7 @@ use crate::limits::{Limits, ObjectCounts};
 use crate::memory::{Access, Region};
 use crate::request::Scratch;
 use crate::rng::Rng;
-use crate::schedule::Schedule;
+use crate::schedule::{Place, Schedule};
 use vrdma_wire::num::Gid;
 
 /// Devices, their objects, and what goes on between them. See the [crate] for how to use it.
@@ -53,8 +53,8 @@ impl<R: Region> Engine<R> {
     pub fn reset_device(&mut self, device: DeviceId) {
         let Some(known) = self.devices.get(device.0) else { return };
         for qp in known.qps.iter() {
-            if let Some(at) = qp.requester.timer {
-                self.schedule.disarm(at, crate::schedule::Place { device: device.0, qpn: qp.qpn });
+            if let Some(at) = qp.timer {
+                self.schedule.disarm(at, Place { device: device.0, qpn: qp.qpn });
             }
         }
         self.schedule.sweep(|place| place.device != device.0);
@@ -64,18 +64,20 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Suspends a device, or lets it go on. While it is suspended nothing touches its regions and completion queues: its QPs make no
-    /// progress, and to their peers it is as if it did not answer. What waited when it was suspended is tried at once when it goes on.
+    /// Suspends a device, or lets it go on. Suspended, its QPs make no progress by themselves, and to their peers it is as
+    /// if it did not answer; so nothing touches its regions and completion queues but what the caller posts and commands.
+    /// When it goes on, what waited is tried at once.
     pub fn set_suspended(&mut self, device: DeviceId, suspended: bool) {
         let Some(known) = self.devices.get_mut(device.0) else { return };
         if known.suspended == suspended {
             return;
         }
         known.suspended = suspended;
-        let with_work = known.qps.iter().filter(|qp| !suspended && qp.requester.has_work());
-        let qpns: Vec<_> = with_work.map(|qp| qp.qpn).collect();
-        for qpn in qpns {
-            self.go_on(crate::schedule::Place { device: device.0, qpn });
+        for index in 0..known.qps.indices() {
+            let qp = self.devices.get(device.0).and_then(|device| device.qps.at(index));
+            if let Some(qpn) = qp.filter(|_| !suspended).map(|qp| qp.qpn) {
+                self.go_on(Place { device: device.0, qpn });
+            }
         }
     }
 

@@ -31,9 +31,9 @@ impl<R: Region> Engine<R> {
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
         let Held { qp, suspended, .. } = self.posted(place, owner)?;
-        let work = Work::new(&request, &qp.init);
+        let work = Work::new(&request, &qp.caps);
         if !suspended && qp.state == QpState::Rts && qp.requester.queue.is_empty() && work.length <= SMALL {
-            if qp.init.max_send_wr == 0 {
+            if qp.caps.send_wr == 0 {
                 return self.overflow(place, sink);
             }
             match self.step(now, place, &work, request.payload, SMALL, sink) {
@@ -68,16 +68,16 @@ impl<R: Region> Engine<R> {
             QpState::Err => {
                 counters.flushes += 1;
                 let completion = recv_failure(qpn, request.id, WcStatus::Flush);
-                sink.complete(device, qp.init.recv_cq, &completion);
+                sink.complete(device, qp.recv_cq, &completion);
                 return Ok(());
             }
             _ => {}
         }
-        if request.sges.len() > qp.init.max_recv_sge as usize {
+        if request.sges.len() > usize::from(qp.caps.recv_sge) {
             self.invalid_receive(place, request.id, sink);
             return Ok(());
         }
-        if qp.responder.queue.len() >= qp.init.max_recv_wr {
+        if qp.responder.queue.len() >= u32::from(qp.caps.recv_wr) {
             return self.overflow(place, sink);
         }
         requests.push_receive(&mut qp.responder.queue, request.id, request.sges);
@@ -133,12 +133,12 @@ impl<R: Region> Engine<R> {
             QpState::Err | QpState::Sqe => {
                 counters.flushes += 1;
                 let completion = work.completion(place.qpn, WcStatus::Flush);
-                sink.complete(place.id(), qp.init.send_cq, &completion);
+                sink.complete(place.id(), qp.send_cq, &completion);
                 return Ok(());
             }
             QpState::Rts | QpState::Sqd => {}
         }
-        if qp.requester.queue.len() >= qp.init.max_send_wr {
+        if qp.requester.queue.len() >= u32::from(qp.caps.send_wr) {
             return self.overflow(place, sink);
         }
         requests.push_send(&mut qp.requester.queue, work, payload);
@@ -152,7 +152,7 @@ impl<R: Region> Engine<R> {
         let device = self.devices.get_mut(place.device).ok_or(PostError::NoSuchQp)?;
         let Device { qps, requests, counters, suspended, .. } = device;
         match qps.get_mut(place.qpn.number()) {
-            Some(qp) if owner == OwnerId::KERNEL || owner == qp.init.owner => {
+            Some(qp) if owner == OwnerId::KERNEL || owner == qp.owner => {
                 Ok(Held { qp, requests, counters, suspended: *suspended })
             }
             Some(_) => {
@@ -172,7 +172,7 @@ impl<R: Region> Engine<R> {
         self.enter_error(place, sink);
         let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return };
         counters.errors += 1;
-        sink.complete(place.id(), qp.init.recv_cq, &recv_failure(place.qpn, id, WcStatus::LocQpOp));
+        sink.complete(place.id(), qp.recv_cq, &recv_failure(place.qpn, id, WcStatus::LocQpOp));
     }
 
     #[cold]

@@ -8,8 +8,6 @@ use crate::id::{CqId, DeviceId, OwnerId};
 use crate::memory::Region;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState};
 use crate::qp::{Qp, state};
-use crate::rc::requester::Requester;
-use crate::rc::responder::Responder;
 use crate::request::recv_failure;
 use crate::schedule::Place;
 use crate::time::Instant;
@@ -29,7 +27,7 @@ impl<R: Region> Engine<R> {
 
     /// Who owns a QP.
     pub fn qp_owner(&self, device: DeviceId, qpn: Qpn) -> Result<OwnerId, Error> {
-        self.devices.find(device)?.qp(qpn).map(|qp| qp.init.owner).ok_or(Error::NotFound)
+        self.devices.find(device)?.qp(qpn).map(|qp| qp.owner).ok_or(Error::NotFound)
     }
 
     /// What a QP was made with.
@@ -84,7 +82,9 @@ impl<R: Region> Engine<R> {
             QpState::Reset => self.reset_qp(place),
             QpState::Err => self.enter_error(place, sink),
             _ => {
-                state::apply(&mut qp.attr, mask, attr);
+                let mut all = *qp.attr();
+                state::apply(&mut all, mask, attr);
+                qp.set(all);
                 qp.state = to;
                 self.entered(place, from, mask, attr, sink);
             }
@@ -99,7 +99,7 @@ impl<R: Region> Engine<R> {
         let count = self.devices.get(device.0).map_or(0, |device| device.qps.indices());
         for index in 0..count {
             let qp = self.devices.get(device.0).and_then(|device| device.qps.at(index));
-            let Some(qp) = qp.filter(|qp| qp.init.send_cq == cq || qp.init.recv_cq == cq) else { continue };
+            let Some(qp) = qp.filter(|qp| qp.send_cq == cq || qp.recv_cq == cq) else { continue };
             if !matches!(qp.state, QpState::Reset | QpState::Err) {
                 self.enter_fatal(Place { device: device.0, qpn: qp.qpn }, sink);
             }
@@ -111,12 +111,12 @@ impl<R: Region> Engine<R> {
         let Some(qp) = self.devices.qp_mut(place) else { return };
         match (from, qp.state) {
             (QpState::Init, QpState::Rtr) => {
-                qp.responder.psn = qp.attr.rq_psn;
+                qp.responder.psn = qp.attr().rq_psn;
                 self.wake_peer(place);
             }
             (QpState::Rtr, QpState::Rts) => {
-                qp.requester.psn = qp.attr.sq_psn;
-                qp.requester.refresh_retries(&qp.attr);
+                qp.requester.psn = qp.attr().sq_psn;
+                qp.requester.refresh_retries();
             }
             (QpState::Rts, QpState::Sqd) => {
                 qp.requester.notify_drained =
@@ -132,7 +132,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// Tells once, if asked to, that what had been started in SQD has ended.
-    pub(super) fn tell_if_drained(&mut self, place: Place, sink: &mut impl Sink) {
+    pub(crate) fn tell_if_drained(&mut self, place: Place, sink: &mut impl Sink) {
         let Some(qp) = self.devices.qp_mut(place) else { return };
         if qp.state == QpState::Sqd && qp.requester.notify_drained && !qp.requester.started {
             qp.requester.notify_drained = false;
@@ -145,15 +145,9 @@ impl<R: Region> Engine<R> {
         self.disarm(place);
         let Some(device) = self.devices.get_mut(place.device) else { return };
         device.drop_requests(place.qpn);
-        let Some(qp) = device.qp_mut(place.qpn) else { return };
-        let ready = qp.requester.ready;
-        qp.requester = Requester::new();
-        qp.requester.ready = ready; // Its entry in the schedule is still there.
-        qp.responder = Responder::new();
-        qp.attr = QpAttr::default();
-        qp.sgid = Gid::ZERO;
-        qp.route = u32::MAX;
-        qp.state = QpState::Reset;
+        if let Some(qp) = device.qp_mut(place.qpn) {
+            qp.reset();
+        }
     }
 
     /// To ERR: sends are flushed in order, then receives.
@@ -166,11 +160,11 @@ impl<R: Region> Engine<R> {
         qp.requester.notify_drained = false;
         while let Some(work) = requests.pop_send(&mut qp.requester.queue) {
             counters.flushes += 1;
-            sink.complete(place.id(), qp.init.send_cq, &work.completion(place.qpn, WcStatus::Flush));
+            sink.complete(place.id(), qp.send_cq, &work.completion(place.qpn, WcStatus::Flush));
         }
         while let Some(id) = requests.pop_receive(&mut qp.responder.queue) {
             counters.flushes += 1;
-            sink.complete(place.id(), qp.init.recv_cq, &recv_failure(place.qpn, id, WcStatus::Flush));
+            sink.complete(place.id(), qp.recv_cq, &recv_failure(place.qpn, id, WcStatus::Flush));
         }
     }
 

@@ -4,7 +4,6 @@ use crate::completion::{Event, Sink, WcStatus};
 use crate::device::Held;
 use crate::engine::Engine;
 use crate::memory::Region;
-use crate::qp::attr::QpState;
 use crate::rc::local::Carried;
 use crate::rc::requester::Wait;
 use crate::request::{Scratch, Work};
@@ -105,16 +104,8 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Step {
         match self.carry(place, work, payload, limit, sink) {
-            Carried::All => {
-                self.end(place, work, WcStatus::Success, sink);
-                return Step::Ended;
-            }
-            Carried::Part => {
-                if let Some(qp) = self.devices.qp_mut(place) {
-                    qp.requester.started = true;
-                }
-                return Step::More;
-            }
+            Carried::All => return Step::Ended,
+            Carried::Part => return Step::More,
             Carried::Failed(status, offended) => {
                 self.fail(place, work, status, sink);
                 if let Some((peer, event)) = offended {
@@ -135,7 +126,7 @@ impl<R: Region> Engine<R> {
                 }
             }
             Carried::Lost => {
-                let again = self.devices.qp_mut(place).map(|qp| qp.requester.lost(now, &qp.attr));
+                let again = self.devices.qp_mut(place).map(|qp| qp.requester.lost(now, qp.attr().timeout));
                 if let Some(at) = again {
                     self.wait_until(place, at);
                 }
@@ -144,32 +135,14 @@ impl<R: Region> Engine<R> {
         Step::Waits
     }
 
-    /// The first request of a QP ends.
-    #[inline]
-    fn end(&mut self, place: Place, work: &Work, status: WcStatus, sink: &mut impl Sink) {
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
-        // Nothing comes off the queue if it went straight through.
-        requests.pop_send(&mut qp.requester.queue);
-        qp.requester.ended();
-        let failed = status != WcStatus::Success;
-        if failed {
-            counters.errors += 1;
-        }
-        if failed || work.signaled {
-            sink.complete(place.id(), qp.init.send_cq, &work.completion(place.qpn, status));
-        }
-        if qp.state == QpState::Sqd {
-            self.tell_if_drained(place, sink);
-        }
-    }
-
     /// The first request of a QP fails, and with it the QP.
     #[cold]
     fn fail(&mut self, place: Place, work: &Work, status: WcStatus, sink: &mut impl Sink) {
-        if let Some(qp) = self.devices.qp_mut(place) {
-            qp.requester.notify_drained = false;
-        }
-        self.end(place, work, status, sink);
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
+        // Nothing comes off the queue if it was tried before it was put there.
+        requests.pop_send(&mut qp.requester.queue);
+        counters.errors += 1;
+        sink.complete(place.id(), qp.send_cq, &work.completion(place.qpn, status));
         self.enter_error(place, sink);
     }
 
@@ -184,9 +157,8 @@ impl<R: Region> Engine<R> {
 
     /// A QP's deadline has come.
     fn timed_out(&mut self, place: Place, sink: &mut impl Sink) {
-        let suspended = self.devices.get(place.device).is_some_and(|device| device.suspended);
-        let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return };
-        qp.requester.timer = None;
+        let Some(Held { qp, counters, suspended, .. }) = self.devices.hold(place) else { return };
+        qp.timer = None;
         if suspended {
             // It is tried again when the device goes on.
             return;
@@ -194,7 +166,7 @@ impl<R: Region> Engine<R> {
         if qp.requester.wait == Wait::Answer {
             counters.timeouts += 1;
         }
-        match qp.requester.timed_out(&qp.attr) {
+        match qp.requester.timed_out(qp.attr().timeout) {
             Ok(()) => {
                 counters.retries += 1;
                 self.make_ready(place);
@@ -217,14 +189,14 @@ impl<R: Region> Engine<R> {
         self.disarm(place);
         let Some(qp) = self.devices.qp_mut(place) else { return };
         qp.requester.started = true;
-        qp.requester.timer = Some(at);
+        qp.timer = Some(at);
         self.schedule.arm(at, place);
     }
 
     /// A QP has no deadline.
     pub(super) fn disarm(&mut self, place: Place) {
         if let Some(qp) = self.devices.qp_mut(place)
-            && let Some(at) = qp.requester.timer.take()
+            && let Some(at) = qp.timer.take()
         {
             self.schedule.disarm(at, place);
         }
@@ -233,7 +205,7 @@ impl<R: Region> Engine<R> {
     /// What the peer of a QP waits for may have come.
     pub(super) fn wake_peer(&mut self, place: Place) {
         let Some((_, qp)) = self.devices.with_qp(place) else { return };
-        let Ok(peer) = self.devices.find_peer(qp) else { return };
+        let Ok((peer, ..)) = self.devices.find_peer(qp) else { return };
         let Some(Held { qp, counters, .. }) = self.devices.hold(peer) else { return };
         if qp.requester.wait != Wait::No {
             qp.requester.wait = Wait::No;
@@ -243,20 +215,21 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// A QP whose device was suspended does not wait any longer.
+    /// The device of a QP goes on: neither it nor its peer waits any longer.
     pub(super) fn go_on(&mut self, place: Place) {
         self.disarm(place);
         if let Some(qp) = self.devices.qp_mut(place) {
             qp.requester.wait = Wait::No;
         }
         self.make_ready(place);
+        self.wake_peer(place);
     }
 
     /// If a QP has work that it may do, its turn will come.
     #[inline]
     pub(super) fn make_ready(&mut self, place: Place) {
-        let Some(qp) = self.devices.qp_mut(place) else { return };
-        if qp.can_send() && qp.requester.has_work() && !qp.requester.ready {
+        let Some(Held { qp, suspended, .. }) = self.devices.hold(place) else { return };
+        if !suspended && qp.can_send() && qp.requester.has_work() && !qp.requester.ready {
             qp.requester.ready = true;
             self.schedule.push(place);
         }

@@ -3,40 +3,134 @@
 pub(crate) mod attr;
 pub(crate) mod state;
 
+use crate::id::{CqId, OwnerId, PdId};
+use crate::memory::Access;
 use crate::qp::attr::{QpAttr, QpInit, QpState};
 use crate::rc::requester::Requester;
 use crate::rc::responder::Responder;
 use crate::table::{Numbered, Numbering, Table};
-use vrdma_wire::num::{Gid, Qpn};
+use crate::time::Instant;
+use core::mem::offset_of;
+use vrdma_wire::num::{Gid, Mtu, Qpn};
 
-/// A queue pair. What each message touches comes first.
+/// A queue pair. What each message looks at are its first two cache lines, which hold copies of some attributes.
 #[repr(C, align(64))]
 pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
     pub(crate) state: QpState,
-    pub(crate) init: QpInit,
+    pub(crate) path_mtu: Mtu,
+    /// What the peer may do: an [`Access`].
+    access: u8,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) dest_qpn: Qpn,
     /// Where the peer was found last: a hint, proven by comparing addresses each time.
     pub(crate) route: u32,
     /// Own GID: that of `attr.sgid_index`, kept up to date; zero if there is none.
     pub(crate) sgid: Gid,
+    /// The peer's.
+    pub(crate) dgid: Gid,
+    pub(crate) pd: PdId,
+    pub(crate) owner: OwnerId,
+    pub(crate) send_cq: CqId,
+
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
-    /// Attributes; `state`, `cur_state`, `sq_psn` and `rq_psn` in it do not count.
-    pub(crate) attr: QpAttr,
+    pub(crate) recv_cq: CqId,
+    pub(crate) caps: Caps,
+
+    /// Attributes; `state`, `cur_state`, `sq_psn` and `rq_psn` in it do not count. Changed by [`Qp::set`] alone.
+    attr: QpAttr,
+    pub(crate) init: QpInit,
+    /// Its entry among the timers: there is one exactly while the requester waits.
+    pub(crate) timer: Option<Instant>,
 }
+
+/// What its queues and requests may hold.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Caps {
+    pub(crate) send_wr: u16,
+    pub(crate) recv_wr: u16,
+    pub(crate) inline: u16,
+    pub(crate) send_sge: u8,
+    pub(crate) recv_sge: u8,
+}
+
+impl Caps {
+    /// All are within [`Limits`](crate::Limits), which fit.
+    pub(crate) fn new(init: &QpInit) -> Caps {
+        let word = |value: u32| value.min(u32::from(u16::MAX)) as u16;
+        let byte = |value: u32| value.min(u32::from(u8::MAX)) as u8;
+        Caps {
+            send_wr: word(init.max_send_wr),
+            recv_wr: word(init.max_recv_wr),
+            inline: word(init.max_inline),
+            send_sge: byte(init.max_send_sge),
+            recv_sge: byte(init.max_recv_sge),
+        }
+    }
+}
+
+/// Room of a cache line.
+const LINE: usize = 64;
+const _: () = assert!(offset_of!(Qp, requester) == LINE && offset_of!(Qp, attr) == 2 * LINE);
 
 impl Qp {
     pub(crate) fn new(qpn: Qpn, init: QpInit) -> Qp {
+        let attr = QpAttr::default();
         Qp {
             qpn,
             state: QpState::Reset,
-            init,
+            path_mtu: attr.path_mtu,
+            access: 0,
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+            dest_qpn: attr.dest_qpn,
             route: u32::MAX,
             sgid: Gid::ZERO,
+            dgid: Gid::ZERO,
+            pd: init.pd,
+            owner: init.owner,
+            send_cq: init.send_cq,
             requester: Requester::new(),
             responder: Responder::new(),
-            attr: QpAttr::default(),
+            recv_cq: init.recv_cq,
+            caps: Caps::new(&init),
+            attr,
+            init,
+            timer: None,
         }
+    }
+
+    /// Attributes.
+    pub(crate) fn attr(&self) -> &QpAttr {
+        &self.attr
+    }
+
+    /// Sets all attributes, and what is kept of them elsewhere.
+    pub(crate) fn set(&mut self, attr: QpAttr) {
+        self.path_mtu = attr.path_mtu;
+        self.access = attr.access.0 as u8;
+        self.max_rd_atomic = attr.max_rd_atomic;
+        self.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+        self.dest_qpn = attr.dest_qpn;
+        self.dgid = attr.dgid;
+        self.requester.retry_cnt = attr.retry_cnt;
+        self.requester.rnr_retry = attr.rnr_retry;
+        self.attr = attr;
+    }
+
+    /// As if just created. (It is still in the schedule, if it was.)
+    pub(crate) fn reset(&mut self) {
+        let (ready, timer) = (self.requester.ready, self.timer);
+        *self = Qp { timer, ..Qp::new(self.qpn, self.init) };
+        self.requester.ready = ready;
+    }
+
+    /// What the peer may do.
+    #[inline]
+    pub(crate) fn access(&self) -> Access {
+        Access(u32::from(self.access))
     }
 
     /// Whether the first request of the send queue may be worked on.
@@ -87,6 +181,6 @@ mod tests {
 
     #[test]
     fn a_queue_pair_is_small() {
-        assert!(size_of::<Option<Qp>>() <= 384, "{}", size_of::<Option<Qp>>());
+        assert!(size_of::<Option<Qp>>() <= 320, "{}", size_of::<Option<Qp>>());
     }
 }

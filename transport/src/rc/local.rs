@@ -24,7 +24,7 @@ use vrdma_wire::num::Qpn;
 pub(crate) enum Carried {
     /// It arrived; more of the message is to come.
     Part,
-    /// It arrived, and with it the message is complete.
+    /// It arrived, and with it the message: the request has ended.
     All,
     /// The peer has no receive, and asks to wait.
     NotReady(Duration),
@@ -59,15 +59,13 @@ impl<R: Region> Engine<R> {
             Ok(segment) => segment,
             Err(status) => return Carried::Failed(status, None),
         };
-        let peer = match self.devices.find_peer(qp) {
-            Ok(peer) => peer,
+        let (peer, peer_device, peer_qp) = match self.devices.find_peer(qp) {
+            Ok(found) => found,
             Err((at, reason)) => {
                 self.devices.count_drop(at.unwrap_or(place.device), reason);
                 return Carried::Lost;
             }
         };
-        let Some((peer_device, peer_qp)) = self.devices.with_qp(peer) else { return Carried::Lost };
-
         let verdict = verdict(peer_device, peer_qp, &segment);
         let moved = match verdict {
             Err(Objection::Drop(reason)) => {
@@ -75,7 +73,7 @@ impl<R: Region> Engine<R> {
                 return Carried::Lost;
             }
             Err(Objection::Rnr) => {
-                let delay = rnr_delay(peer_qp.attr.min_rnr_timer);
+                let delay = rnr_delay(peer_qp.attr().min_rnr_timer);
                 return self.not_ready(place, peer, delay);
             }
             Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
@@ -88,18 +86,27 @@ impl<R: Region> Engine<R> {
         match moved {
             Ok(()) => {
                 self.arrived(peer, place.qpn, &segment, sink);
-                self.departed(place, peer, &segment)
+                self.departed(place, peer, work, &segment, sink)
             }
             Err(Failure::Local) => Carried::Failed(WcStatus::LocProt, None),
             Err(Failure::Remote(refusal)) => self.refuse(peer, refusal, sink),
         }
     }
 
-    /// The requester's side of a segment that arrived.
+    /// The requester's side of a segment that arrived: PSN, and if it was the last, the end of the request.
     #[inline]
-    fn departed(&mut self, place: Place, peer: Place, segment: &Segment) -> Carried {
-        let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return Carried::Lost };
-        qp.requester.acknowledged(segment, &qp.attr);
+    fn departed(
+        &mut self,
+        place: Place,
+        peer: Place,
+        work: &Work,
+        segment: &Segment,
+        sink: &mut impl Sink,
+    ) -> Carried {
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else {
+            return Carried::Lost;
+        };
+        qp.requester.acknowledged(segment);
         qp.route = peer.device;
         let bytes = u64::from(segment.length);
         let count = match segment.op {
@@ -118,12 +125,21 @@ impl<R: Region> Engine<R> {
             SendOp::CompareSwap { .. } => &mut counters.compare_swaps,
             SendOp::FetchAdd { .. } => &mut counters.fetch_adds,
         };
-        if segment.last {
-            *count += 1;
-            Carried::All
-        } else {
-            Carried::Part
+        if !segment.last {
+            qp.requester.started = true;
+            return Carried::Part;
         }
+        *count += 1;
+        // Nothing comes off the queue if it went straight through.
+        requests.pop_send(&mut qp.requester.queue);
+        qp.requester.ended();
+        if work.signaled {
+            sink.complete(place.id(), qp.send_cq, &work.completion(place.qpn, WcStatus::Success));
+        }
+        if qp.state == QpState::Sqd {
+            self.tell_if_drained(place, sink);
+        }
+        Carried::All
     }
 
     /// The responder's side of a segment that arrived: PSN, receive, completion.
@@ -158,7 +174,7 @@ impl<R: Region> Engine<R> {
             src_qpn: from,
             solicited: segment.solicited,
         };
-        sink.complete(id, qp.init.recv_cq, &completion);
+        sink.complete(id, qp.recv_cq, &completion);
     }
 
     /// The peer has no receive: it will wake the requester when it gets one.
@@ -190,7 +206,7 @@ impl<R: Region> Engine<R> {
             && let Some(id) = requests.pop_receive(&mut qp.responder.queue)
         {
             counters.errors += 1;
-            sink.complete(DeviceId(peer.device), qp.init.recv_cq, &recv_failure(peer.qpn, id, status));
+            sink.complete(DeviceId(peer.device), qp.recv_cq, &recv_failure(peer.qpn, id, status));
         }
         // A completion with an error says it all; else an event has to.
         let event = match refusal {
@@ -203,31 +219,34 @@ impl<R: Region> Engine<R> {
     }
 }
 
+/// Where a peer is, and it.
+type Peer<'a, R> = (Place, &'a Device<R>, &'a Qp);
+
 impl<R> Devices<R> {
     /// The QP that `qp` is connected to, if that is connected to it; or why not, and which device noticed.
     #[inline]
-    pub(crate) fn find_peer(&self, qp: &Qp) -> Result<Place, (Option<u32>, Reason)> {
-        let place = Place { device: qp.route, qpn: qp.attr.dest_qpn };
+    pub(crate) fn find_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
+        let place = Place { device: qp.route, qpn: qp.dest_qpn };
         match self.with_qp(place) {
-            Some((device, peer)) if !device.suspended && connected(qp, peer) => Ok(place),
+            Some((device, peer)) if !device.suspended && connected(qp, peer) => Ok((place, device, peer)),
             _ => self.search_peer(qp),
         }
     }
 
     #[cold]
-    fn search_peer(&self, qp: &Qp) -> Result<Place, (Option<u32>, Reason)> {
+    fn search_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
         // Without a GID of its own nothing that a QP sends can be sent.
-        let device = self.of_gid(qp.attr.dgid).filter(|_| !qp.sgid.is_zero());
-        let device = device.ok_or((None, Reason::NoRoute))?;
-        let place = Place { device, qpn: qp.attr.dest_qpn };
+        let index = self.of_gid(qp.dgid).filter(|_| !qp.sgid.is_zero());
+        let index = index.ok_or((None, Reason::NoRoute))?;
+        let place = Place { device: index, qpn: qp.dest_qpn };
         match self.with_qp(place) {
-            None => Err((Some(device), Reason::NoQp)),
-            Some((it, _)) if it.suspended => Err((Some(device), Reason::State)),
-            Some((_, peer)) if connected(qp, peer) => Ok(place),
+            None => Err((Some(index), Reason::NoQp)),
+            Some((it, _)) if it.suspended => Err((Some(index), Reason::State)),
+            Some((device, peer)) if connected(qp, peer) => Ok((place, device, peer)),
             Some((_, peer)) if matches!(peer.state, QpState::Reset | QpState::Init | QpState::Err) => {
-                Err((Some(device), Reason::State))
+                Err((Some(index), Reason::State))
             }
-            Some(_) => Err((Some(device), Reason::NotConnected)),
+            Some(_) => Err((Some(index), Reason::NotConnected)),
         }
     }
 
@@ -249,10 +268,10 @@ impl<R> Devices<R> {
 /// Whether each of two QPs names the other's address and number (IBTA 9.6.1.1.1, 9.6.1.5). A QP without a GID is nobody's peer.
 #[inline]
 fn connected(one: &Qp, other: &Qp) -> bool {
-    one.attr.dest_qpn == other.qpn
-        && other.attr.dest_qpn == one.qpn
-        && one.attr.dgid == other.sgid
-        && other.attr.dgid == one.sgid
+    one.dest_qpn == other.qpn
+        && other.dest_qpn == one.qpn
+        && one.dgid == other.sgid
+        && other.dgid == one.sgid
         && !one.sgid.is_zero()
         && !other.sgid.is_zero()
 }
@@ -280,14 +299,14 @@ fn move_bytes<R: Region>(
         Target::Nothing => return Ok(()),
         Target::Region(region, offset) => Span::Flat(region, offset),
         Target::Receive(receive) => {
-            let pd = receiver.qp.init.pd;
+            let pd = receiver.qp.pd;
             let elements = Elements { mrs: &receiver.device.mrs, pd, rights: Access::LOCAL_WRITE };
             let sges = receiver.device.requests.elements(receive, scratch);
             Span::list(elements, sges, receiver.received)
         }
     };
     let own = |rights, sges| {
-        let elements = Elements { mrs: &device.mrs, pd: qp.init.pd, rights };
+        let elements = Elements { mrs: &device.mrs, pd: qp.pd, rights };
         Span::list(elements, sges, segment.offset)
     };
     match (segment.op, payload) {

@@ -6,7 +6,6 @@ use crate::device::Device;
 use crate::memory::Access;
 use crate::pool::List;
 use crate::qp::Qp;
-use crate::qp::attr::QpAttr;
 use crate::rc::segment::Segment;
 use crate::rc::transfer::Elements;
 use crate::request::Work;
@@ -45,8 +44,10 @@ pub(crate) struct Requester {
     pub(crate) ready: bool,
     /// Tell when drained.
     pub(crate) notify_drained: bool,
-    /// Its entry among the timers.
-    pub(crate) timer: Option<Instant>,
+    /// What `retries` begins with: an attribute,
+    pub(crate) retry_cnt: u8,
+    /// and `rnr_retries`.
+    pub(crate) rnr_retry: u8,
 }
 
 /// RNR retry counts from here on mean for ever (IBTA 9.7.5.2.8).
@@ -64,7 +65,8 @@ impl Requester {
             rnr_retries: 0,
             ready: false,
             notify_drained: false,
-            timer: None,
+            retry_cnt: 0,
+            rnr_retry: 0,
         }
     }
 
@@ -76,17 +78,17 @@ impl Requester {
 
     /// Sets the counts of retries to what the QP allows: at start, and after each success.
     #[inline]
-    pub(crate) fn refresh_retries(&mut self, attr: &QpAttr) {
-        self.retries = attr.retry_cnt;
-        self.rnr_retries = attr.rnr_retry;
+    pub(crate) fn refresh_retries(&mut self) {
+        self.retries = self.retry_cnt;
+        self.rnr_retries = self.rnr_retry;
     }
 
     /// A segment arrived.
     #[inline]
-    pub(crate) fn acknowledged(&mut self, segment: &Segment, attr: &QpAttr) {
+    pub(crate) fn acknowledged(&mut self, segment: &Segment) {
         self.psn = self.psn.add(segment.packets);
         self.offset = segment.offset + segment.length;
-        self.refresh_retries(attr);
+        self.refresh_retries();
     }
 
     /// The first request has ended.
@@ -109,14 +111,14 @@ impl Requester {
     }
 
     /// What was sent got lost. When to notice.
-    pub(crate) fn lost(&mut self, now: Instant, attr: &QpAttr) -> Instant {
+    pub(crate) fn lost(&mut self, now: Instant, timeout: u8) -> Instant {
         self.wait = Wait::Answer;
-        now + ack_timeout(attr.timeout).unwrap_or(SLOW_CHECK)
+        now + ack_timeout(timeout).unwrap_or(SLOW_CHECK)
     }
 
     /// The time to wait is over. Whether to try again, or that it was often enough.
-    pub(crate) fn timed_out(&mut self, attr: &QpAttr) -> Result<(), WcStatus> {
-        if self.wait == Wait::Answer && ack_timeout(attr.timeout).is_some() {
+    pub(crate) fn timed_out(&mut self, timeout: u8) -> Result<(), WcStatus> {
+        if self.wait == Wait::Answer && ack_timeout(timeout).is_some() {
             self.retries = self.retries.checked_sub(1).ok_or(WcStatus::RetryExc)?;
         }
         self.wait = Wait::No;
@@ -142,12 +144,12 @@ pub(crate) fn next_segment<R>(
         if let Some(status) = work.error {
             return Err(status);
         }
-        if rights == Access::LOCAL_WRITE && qp.attr.max_rd_atomic == 0 {
+        if rights == Access::LOCAL_WRITE && qp.max_rd_atomic == 0 {
             return Err(WcStatus::LocQpOp);
         }
         // All elements are looked at before anything leaves, and each again when its bytes do.
         if let Payload::Sges(sges) = payload {
-            let elements = Elements { mrs: &device.mrs, pd: qp.init.pd, rights };
+            let elements = Elements { mrs: &device.mrs, pd: qp.pd, rights };
             if !elements.check(sges) {
                 return Err(WcStatus::LocProt);
             }
@@ -156,7 +158,7 @@ pub(crate) fn next_segment<R>(
     let offset = qp.requester.offset;
     let rest = work.length.saturating_sub(offset);
     let length = rest.min(limit);
-    let mtu = qp.attr.path_mtu;
+    let mtu = qp.path_mtu;
     let packets = match work.op {
         SendOp::Send { .. } | SendOp::Write { .. } => mtu.packets(length),
         // The request for all of it goes first, and the answers have its PSNs (IBTA 9.7.5.1.5).
@@ -182,23 +184,22 @@ pub(crate) fn next_segment<R>(
 mod tests {
     use super::*;
 
-    fn requester(retry_cnt: u8, rnr_retry: u8) -> (Requester, QpAttr) {
-        let attr = QpAttr { retry_cnt, rnr_retry, timeout: 1, ..QpAttr::default() };
-        let mut requester = Requester::new();
-        requester.refresh_retries(&attr);
-        (requester, attr)
+    fn requester(retry_cnt: u8, rnr_retry: u8) -> Requester {
+        let mut requester = Requester { retry_cnt, rnr_retry, ..Requester::new() };
+        requester.refresh_retries();
+        requester
     }
 
     #[test]
     fn rnr_retries_are_counted_and_seven_is_for_ever() {
         let delay = Duration::from_micros(10);
-        let (mut counted, attr) = requester(0, 2);
+        let mut counted = requester(0, 2);
         for _ in 0..2 {
             assert_eq!(counted.not_ready(Instant(0), delay), Ok(Instant(10_000)));
-            assert_eq!((counted.wait, counted.timed_out(&attr)), (Wait::Receive, Ok(())));
+            assert_eq!((counted.wait, counted.timed_out(1)), (Wait::Receive, Ok(())));
         }
         assert_eq!(counted.not_ready(Instant(0), delay), Err(WcStatus::RnrRetryExc));
-        let (mut patient, _) = requester(0, 7);
+        let mut patient = requester(0, 7);
         for _ in 0..100 {
             assert_eq!(patient.not_ready(Instant(0), delay), Ok(Instant(0) + SLOW_CHECK));
         }
@@ -206,16 +207,15 @@ mod tests {
 
     #[test]
     fn timeouts_are_counted_and_without_a_timeout_they_are_not() {
-        let (mut counted, mut attr) = requester(1, 0);
-        assert_eq!(counted.lost(Instant(5), &attr), Instant(5 + 8192));
-        assert_eq!(counted.timed_out(&attr), Ok(()));
-        counted.lost(Instant(5), &attr);
-        assert_eq!(counted.timed_out(&attr), Err(WcStatus::RetryExc));
-        attr.timeout = 0;
-        let (mut patient, _) = requester(0, 0);
+        let mut counted = requester(1, 0);
+        assert_eq!(counted.lost(Instant(5), 1), Instant(5 + 8192));
+        assert_eq!(counted.timed_out(1), Ok(()));
+        counted.lost(Instant(5), 1);
+        assert_eq!(counted.timed_out(1), Err(WcStatus::RetryExc));
+        let mut patient = requester(0, 0);
         for _ in 0..100 {
-            assert_eq!(patient.lost(Instant(0), &attr), Instant(0) + SLOW_CHECK);
-            assert_eq!(patient.timed_out(&attr), Ok(()));
+            assert_eq!(patient.lost(Instant(0), 0), Instant(0) + SLOW_CHECK);
+            assert_eq!(patient.timed_out(0), Ok(()));
         }
     }
 }

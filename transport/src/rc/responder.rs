@@ -193,7 +193,7 @@ fn check_sequence(qp: &Qp, segment: &Segment) -> Result<(), Objection> {
 /// What both ends would not cut into the same packets has wrong lengths (IBTA 9.7.4.1.6).
 #[inline]
 fn check_mtu(qp: &Qp, segment: &Segment) -> Result<(), Objection> {
-    let mtu = qp.attr.path_mtu;
+    let mtu = qp.path_mtu;
     let alike = segment.mtu == mtu || segment.message <= mtu.min(segment.mtu).bytes();
     if alike { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
@@ -207,7 +207,7 @@ fn check_operation(qp: &Qp, segment: &Segment) -> Result<(), Objection> {
         SendOp::Read { .. } => Access::REMOTE_READ,
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::REMOTE_ATOMIC,
     };
-    if qp.attr.access.contains(right) { Ok(()) } else { Err(nak(Nak::Invalid)) }
+    if qp.access().contains(right) { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
 
 /// There is a receive, if one is needed, or room for a READ or atomic (IBTA 9.7.4.1.5).
@@ -222,7 +222,7 @@ fn check_resources<'a, R>(
         SendOp::Write { imm: Some(_), .. } if segment.last => {}
         SendOp::Write { .. } => return Ok(None),
         SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-            return if qp.attr.max_dest_rd_atomic > 0 { Ok(None) } else { Err(nak(Nak::Invalid)) };
+            return if qp.max_dest_rd_atomic > 0 { Ok(None) } else { Err(nak(Nak::Invalid)) };
         }
     }
     device.requests.front_receive(&qp.responder.queue).ok_or(Objection::Rnr).map(Some)
@@ -254,7 +254,7 @@ fn check_memory<'a, R>(
     let found = remote
         .addr
         .checked_add(u64::from(segment.offset))
-        .and_then(|addr| device.mrs.check(remote.rkey.0, qp.init.pd, right, addr, rest));
+        .and_then(|addr| device.mrs.check(remote.rkey.0, qp.pd, right, addr, rest));
     match found {
         Some((region, offset)) => Ok(Target::Region(region, offset)),
         None => Err(nak(Nak::Access)),

@@ -3,12 +3,11 @@
 use super::*;
 use QpState::{Err as Error_, Rts};
 
-/// Posts `op` from a to b; the statuses and events that come of it, and the states of both.
-fn outcome(
-    pair: &mut Pair,
-    op: SendOp,
-    payload: Payload<'_>,
-) -> (Vec<(char, u32, WcStatus)>, Vec<(char, Event)>, (QpState, QpState)) {
+/// Statuses, events, and the states of both ends.
+type Outcome = (Vec<(char, u32, WcStatus)>, Vec<(char, Event)>, (QpState, QpState));
+
+/// Posts `op` from a to b, and what comes of it.
+fn outcome(pair: &mut Pair, op: SendOp, payload: Payload<'_>) -> Outcome {
     let (a, b) = (pair.a.clone(), pair.b.clone());
     pair.post(&a, 1, op, payload).unwrap();
     pair.run();
@@ -26,7 +25,8 @@ fn local_protection_error_for_own_elements() {
         let pd = pair.engine.alloc_pd(end.device, OWNER).unwrap();
         region(pair, end, pd, Access::ALL)
     };
-    let cases: [(&str, fn(&End, u32) -> Sge); 5] = [
+    type Spoil = fn(&End, u32) -> Sge;
+    let cases: [(&str, Spoil); 5] = [
         ("no such key", |a, _| Sge { lkey: Lkey(a.key ^ 1), ..a.sge(0, 8) }),
         ("beyond the end", |a, _| a.sge((1 << 20) - 7, 8)),
         ("before the start", |a, _| Sge { addr: IOVA - 1, ..a.sge(0, 8) }),

@@ -23,6 +23,7 @@ enum Op {
     Poll { budget: u64 },
     Sleep,
     Reset { second: bool },
+    Suspend { second: bool, suspended: bool },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -49,6 +50,7 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (0u64..1_000_000).prop_map(|budget| Op::Poll { budget }),
         3 => Just(Op::Sleep),
         1 => any::<bool>().prop_map(|second| Op::Reset { second }),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(second, suspended)| Op::Suspend { second, suspended }),
     ]
 }
 
@@ -278,6 +280,10 @@ impl Model {
                 self.pair.sleep();
             }
             Op::Reset { second } => self.reset(second),
+            Op::Suspend { second, suspended } => {
+                let device = self.ends[if second { 4 } else { 0 }].device;
+                self.pair.engine.set_suspended(device, suspended);
+            }
         }
         self.check();
     }

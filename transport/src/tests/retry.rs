@@ -211,3 +211,46 @@ fn a_sender_that_dies_in_mid_message_leaves_its_receive_and_cannot_begin_anew() 
     pair.post(&a, 2, SEND, Payload::Inline(b"x")).unwrap();
     assert_eq!(pair.statuses(), [('a', 2, WcStatus::RemInvReq), ('b', 9, WcStatus::Flush)]);
 }
+
+#[test]
+fn a_suspended_device_makes_no_progress_and_goes_on_where_it_was() {
+    let mut pair = Pair::connected_with(|a| a.timeout = 20, |_| {});
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    pair.post(&a, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 1 << 20)])).unwrap();
+    pair.post(&a, 2, SEND, Payload::Inline(b"no receive")).unwrap();
+    pair.engine.poll(pair.now, 1, &mut pair.log);
+    pair.engine.set_suspended(a.device, true);
+    assert!(!pair.engine.poll(pair.now, u64::MAX, &mut pair.log), "nothing is ready");
+    pair.post(&a, 3, write_to(b.remote(0)), Payload::Inline(b"x")).unwrap();
+    assert_eq!((pair.sleep(), pair.statuses()), (None, vec![]));
+    pair.engine.set_suspended(a.device, false);
+    pair.run();
+    assert_eq!(pair.statuses(), [('a', 1, WcStatus::Success)]);
+    // Its deadline passes while it is suspended: no retry is lost, and none forgotten.
+    pair.engine.set_suspended(a.device, true);
+    assert_eq!(pair.sleep(), Some(RNR));
+    assert_eq!(pair.sleep(), None);
+    pair.post_recv(&b, 9, &[b.sge(0, 100)]).unwrap();
+    pair.run();
+    assert_eq!(pair.statuses(), []);
+    pair.engine.set_suspended(a.device, false);
+    pair.run();
+    let expected = [('b', 9, WcStatus::Success), ('a', 2, WcStatus::Success), ('a', 3, WcStatus::Success)];
+    assert_eq!(pair.statuses(), expected);
+}
+
+#[test]
+fn a_suspended_peer_does_not_answer_until_it_goes_on() {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    pair.engine.set_suspended(b.device, true);
+    pair.post(&a, 1, write_to(b.remote(0)), Payload::Inline(b"x")).unwrap();
+    assert_eq!((pair.sleep(), pair.statuses()), (Some(TIMEOUT), vec![]));
+    assert_eq!(b.memory.bytes(0, 1), [0]);
+    pair.engine.set_suspended(b.device, false);
+    pair.run();
+    assert_eq!(pair.statuses(), [('a', 1, WcStatus::Success)]);
+    let mut pair = Pair::connected();
+    pair.engine.set_suspended(pair.b.device, true);
+    never_answered(pair, "drop_state");
+}
