@@ -178,6 +178,7 @@ static int read_config(struct vrdma_dev *dev, unsigned int *num_vectors,
 	virtio_cread_le(vdev, struct vrdma_config, num_comp_vectors, &vectors);
 	virtio_cread_le(vdev, struct vrdma_config, num_channels, &channels);
 	virtio_cread_le(vdev, struct vrdma_config, max_wqe_units, &units);
+	virtio_cread_le(vdev, struct vrdma_config, max_mtu, &dev->caps.max_mtu);
 	if (!vectors || !channels || vectors + channels > MAX_QUEUES || !units) {
 		dev_err(&vdev->dev, "its configuration makes no sense\n");
 		return -EINVAL;

@@ -89,19 +89,20 @@ static void set_speed(struct ib_port_attr *attr, u32 mbps)
 static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_attr *attr)
 {
 	struct vrdma_dev *dev = to_vdev(ibdev);
-	struct vrdma_query_port_resp resp;
+	struct vrdma_query_port_resp resp = {};
 	enum ib_mtu mtu;
 	int err;
 
 	err = vrdma_cmd_query_port(dev, &resp);
-	if (err)
+	/* A device that is given up has a port that is down, rather than none at all. */
+	if (err && !vrdma_broken(dev))
 		return err;
 	attr->state = vrdma_port_state(dev, &mtu);
 	if (resp.state != VRDMA_PORT_ACTIVE)
 		attr->state = IB_PORT_DOWN;
 	attr->phys_state = attr->state == IB_PORT_ACTIVE ? IB_PORT_PHYS_STATE_LINK_UP :
 							   IB_PORT_PHYS_STATE_DISABLED;
-	attr->max_mtu = ib_mtu_int_to_enum(le32_to_cpu(resp.max_mtu));
+	attr->max_mtu = ib_mtu_int_to_enum(dev->caps.max_mtu);
 	attr->active_mtu = min(ib_mtu_int_to_enum(le32_to_cpu(resp.active_mtu)), mtu);
 	/* Requests name a GID by 8 bits. */
 	attr->gid_tbl_len = min_t(u16, le16_to_cpu(resp.gid_table_len), U8_MAX + 1);
