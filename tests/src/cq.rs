@@ -49,6 +49,11 @@ impl Cq {
         self.layout.entries()
     }
 
+    /// The memory it lies in.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.guest.memory
+    }
+
     /// Where the record of shared words is.
     pub fn record(&self) -> u64 {
         self.gpa + self.layout.record_offset() as u64
