@@ -1,0 +1,258 @@
+//! Opening and closing a device.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::sync::Mutex;
+
+use vrdma_verbs::abi::user::{AllocContextReq, AllocContextResp, context_flags};
+use vrdma_verbs::abi::wqe::unit;
+use vrdma_verbs::abi::zerocopy::FromZeros;
+use vrdma_verbs::{Channel, ChannelParts, MappedDoorbell, Sge};
+
+use crate::errno::{self, Errno, lock};
+use crate::mapping::Mapping;
+use crate::objects::zeroed;
+use crate::qp::Qp;
+use crate::table::Table;
+use crate::work::{ContextDoorbell, KernelPath, OwnChannel, Work};
+use crate::{cq, ffi, objects, poll, post, qp};
+
+/// What the kernel driver's enumeration calls RDMA_DRIVER_UNKNOWN.
+const DRIVER_UNKNOWN: u32 = 0;
+
+/// An open device. libibverbs allocates it, see [`open`].
+#[repr(C)]
+pub struct Context {
+    /// rdma-core's part, which it changes behind our back.
+    verbs: UnsafeCell<ffi::verbs_context>,
+    own: Own,
+}
+
+/// Our part of a [`Context`].
+pub struct Own {
+    /// The way to the device. Everybody who posts takes this lock, and none for a QP: the posting side of all QPs is under it.
+    pub work: Mutex<Work>,
+    /// All QPs by their numbers.
+    pub qps: Table<Qp>,
+    /// Most bytes of inline data in a request.
+    pub max_inline: u32,
+    /// Most elements of a request.
+    pub max_sge: u32,
+    /// What `work` points into; behind it, so that it goes last.
+    _mappings: Vec<Mapping>,
+}
+
+// What calloc() gives is aligned for any of C's types.
+const _: () = assert!(align_of::<Context>() <= 16);
+
+impl Deref for Context {
+    type Target = Own;
+
+    #[inline]
+    fn deref(&self) -> &Own {
+        &self.own
+    }
+}
+
+/// As [`ffi::ibv_get_context`] with driver data.
+#[repr(C)]
+struct Command {
+    ibv: ffi::ibv_get_context,
+    driver: AllocContextReq,
+}
+
+/// As [`ffi::ib_uverbs_get_context_resp`] with driver data.
+#[repr(C)]
+struct Reply {
+    ibv: ffi::ib_uverbs_get_context_resp,
+    driver: AllocContextResp,
+}
+
+impl Context {
+    /// The context that libibverbs calls `context`.
+    ///
+    /// # Safety
+    /// `context` was opened by this provider and isn't closed while the result is in use.
+    #[inline]
+    pub unsafe fn of<'a>(context: *mut ffi::ibv_context) -> &'a Self {
+        const OFFSET: usize = offset_of!(Context, verbs) + offset_of!(ffi::verbs_context, context);
+        // SAFETY: it is the part at that offset of a Context.
+        unsafe { &*context.byte_sub(OFFSET).cast::<Self>() }
+    }
+}
+
+/// `alloc_context` of libibverbs: ibv_open_device(3).
+pub unsafe extern "C" fn alloc_context(
+    device: *mut ffi::ibv_device,
+    cmd_fd: c_int,
+    _private: *mut c_void,
+) -> *mut ffi::verbs_context {
+    let wants_channel =
+        !std::env::var_os("VRDMA_NO_CHANNEL").is_some_and(|value| !value.is_empty() && value != "0");
+    // SAFETY: the caller's device and file descriptor.
+    errno::object(unsafe { open(device, cmd_fd, wants_channel) })
+}
+
+unsafe extern "C" fn free_context(context: *mut ffi::ibv_context) {
+    // SAFETY: libibverbs frees a context once, after its objects; open() made both parts.
+    unsafe {
+        let context = ptr::from_ref(Context::of(context)).cast_mut();
+        ptr::drop_in_place(&raw mut (*context).own);
+        discard(context);
+    }
+}
+
+unsafe extern "C" fn async_event(context: *mut ffi::ibv_context, event: *mut ffi::ibv_async_event) {
+    // SAFETY: libibverbs' open context, and the event it has just read.
+    unsafe {
+        if (*event).event_type == ffi::IBV_EVENT_DEVICE_FATAL {
+            lock(&Context::of(context).work).give_up();
+        }
+    }
+}
+
+/// # Safety
+/// As for the arguments of `alloc_context`.
+unsafe fn open(
+    device: *mut ffi::ibv_device,
+    cmd_fd: c_int,
+    wants_channel: bool,
+) -> Result<*mut ffi::verbs_context, Errno> {
+    const OFFSET: *mut ffi::verbs_context = ptr::without_provenance_mut(offset_of!(Context, verbs));
+    // SAFETY: the caller's device and file descriptor. The new memory is a Context but for our part, which is written last;
+    // if it isn't, what libibverbs made is undone.
+    unsafe {
+        let size = size_of::<Context>();
+        let context: *mut Context =
+            ffi::_verbs_init_and_alloc_context(device, cmd_fd, size, OFFSET, DRIVER_UNKNOWN).cast();
+        if context.is_null() {
+            return Err(errno::last());
+        }
+        let verbs = (*context).verbs.get();
+        match set_up(verbs, cmd_fd, wants_channel) {
+            Ok(own) => {
+                (&raw mut (*context).own).write(own);
+                Ok(verbs)
+            }
+            Err(errno) => {
+                discard(context);
+                Err(errno)
+            }
+        }
+    }
+}
+
+/// Undoes `_verbs_init_and_alloc_context`.
+///
+/// # Safety
+/// Nobody uses the context any more, and our part of it is not there (any more).
+unsafe fn discard(context: *mut Context) {
+    // SAFETY: the caller's; the memory is calloc's.
+    unsafe {
+        ffi::verbs_uninit_context((*context).verbs.get());
+        libc::free(context.cast());
+    }
+}
+
+/// # Safety
+/// `verbs` is initialised.
+unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, wants_channel: bool) -> Result<Own, Errno> {
+    let flags = if wants_channel { 0 } else { context_flags::NO_CHANNEL };
+    let driver = AllocContextReq { flags: flags.into(), ..Default::default() };
+    let mut command = Command { ibv: zeroed!(), driver };
+    let mut reply = Reply { ibv: zeroed!(), driver: AllocContextResp::new_zeroed() };
+    // SAFETY: command and reply begin with what rdma-core expects and are as long as said.
+    errno::check(unsafe {
+        ffi::ibv_cmd_get_context(
+            verbs,
+            &raw mut command.ibv,
+            size_of::<Command>(),
+            &raw mut reply.ibv,
+            size_of::<Reply>(),
+        )
+    })?;
+    let reply = &reply.driver;
+    let (work, mappings) = if reply.flags.get() & context_flags::CHANNEL != 0 {
+        let (channel, mappings) = own_channel(reply, cmd_fd)?;
+        (Work::Own(OwnChannel::new(channel)), mappings)
+    } else {
+        (Work::Kernel(KernelPath::new(cmd_fd)?), Vec::new())
+    };
+    // What the largest request holds bounds what a QP may ask for, so that posting need not look at it.
+    let bytes = reply.max_wqe_units.get().clamp(1, unit::MAX_UNITS) * unit::UNIT_SIZE - unit::DATA_OFFSET;
+    let own = Own {
+        work: Mutex::new(work),
+        qps: Table::new(reply.max_qp.get())?,
+        max_inline: reply.max_inline.get().min(bytes),
+        max_sge: bytes / size_of::<Sge>() as u32,
+        _mappings: mappings,
+    };
+    // SAFETY: the table is copied.
+    unsafe { ffi::verbs_set_ops(verbs, &ops()) };
+    Ok(own)
+}
+
+/// Maps the channel. The kernel is trusted, but a provider and a driver that do not belong together should fail here and
+/// not in somebody's memory.
+fn own_channel(
+    reply: &AllocContextResp,
+    cmd_fd: c_int,
+) -> Result<(Channel<ContextDoorbell>, Vec<Mapping>), Errno> {
+    let (entries, event_idx) = (reply.entries.get(), reply.flags.get() & context_flags::EVENT_IDX != 0);
+    let count = usize::from(entries);
+    let rings = Mapping::shared(cmd_fd, reply.rings_mmap.get(), reply.rings_len.get())?;
+    let slots = Mapping::shared(cmd_fd, reply.slots_mmap.get(), reply.slots_len.get())?;
+    let part =
+        |mapping: &Mapping, offset: u32, len: usize| mapping.part(offset as usize, len).ok_or(libc::EPROTO);
+    let avail = part(&rings, reply.avail_offset.get(), 6 + 2 * count)?;
+    let used = part(&rings, reply.used_offset.get(), 6 + 8 * count)?;
+    let first_slot = part(&slots, 0, unit::UNIT_SIZE as usize * count)?.cast();
+    let mut mappings = vec![rings, slots];
+    let doorbell = if reply.flags.get() & context_flags::DOORBELL != 0 {
+        let page = Mapping::write_only(cmd_fd, reply.doorbell_mmap.get(), reply.doorbell_len.get())?;
+        let register: NonNull<u16> = part(&page, reply.doorbell_offset.get(), 2)?.cast();
+        if !register.is_aligned() {
+            return Err(libc::EPROTO);
+        }
+        mappings.push(page);
+        // SAFETY: inside the page, aligned, and the page is kept as long as the channel.
+        ContextDoorbell::Mapped(unsafe { MappedDoorbell::new(register, reply.queue.get()) })
+    } else {
+        ContextDoorbell::Ioctl(cmd_fd)
+    };
+    let parts = ChannelParts { avail, used, slots: first_slot, entries, event_idx, doorbell };
+    // SAFETY: all of it lies in mappings of the right length that live as long as the channel. The kernel has just bound
+    // it to this context, which alone uses it.
+    let channel = unsafe { Channel::new(parts) }.ok_or(libc::EPROTO)?;
+    Ok((channel, mappings))
+}
+
+/// The operations of this provider; libibverbs has defaults for the others (mostly EOPNOTSUPP).
+fn ops() -> ffi::verbs_context_ops {
+    ffi::verbs_context_ops {
+        alloc_pd: Some(objects::alloc_pd),
+        async_event: Some(async_event),
+        create_ah: Some(objects::create_ah),
+        create_cq: Some(cq::create_cq),
+        create_qp: Some(qp::create_qp),
+        dealloc_pd: Some(objects::dealloc_pd),
+        dereg_mr: Some(objects::dereg_mr),
+        destroy_ah: Some(objects::destroy_ah),
+        destroy_cq: Some(cq::destroy_cq),
+        destroy_qp: Some(qp::destroy_qp),
+        free_context: Some(free_context),
+        modify_qp: Some(qp::modify_qp),
+        poll_cq: Some(poll::poll_cq),
+        post_recv: Some(post::post_recv),
+        post_send: Some(post::post_send),
+        query_device_ex: Some(objects::query_device_ex),
+        query_port: Some(objects::query_port),
+        query_qp: Some(qp::query_qp),
+        reg_mr: Some(objects::reg_mr),
+        req_notify_cq: Some(poll::req_notify_cq),
+        ..zeroed!()
+    }
+}

@@ -1,0 +1,146 @@
+//! Completion queues.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Mutex;
+
+use vrdma_verbs::abi::control::limit;
+use vrdma_verbs::abi::user::{UserCreateCqReq, UserCreateCqResp};
+use vrdma_verbs::abi::zerocopy::FromZeros;
+use vrdma_verbs::{Cq as Queue, CqLayout};
+
+use crate::context::Context;
+use crate::errno::{Errno, boxed, check, code, object};
+use crate::ffi;
+use crate::mapping::Mapping;
+use crate::objects::zeroed;
+use crate::qp::Qp;
+
+/// A completion queue.
+#[repr(C)]
+pub struct Cq {
+    /// rdma-core's part, which it changes behind our back.
+    verbs: UnsafeCell<ffi::verbs_cq>,
+    /// Taken by everybody who polls or arms.
+    pub ring: Mutex<Ring>,
+    /// What `ring` points into; behind it, so that it goes last.
+    _memory: Mapping,
+}
+
+/// What a poll works on.
+pub struct Ring {
+    /// The queue itself.
+    pub queue: Queue,
+    /// QP of the CQE before, or NULL: the next is often of the same.
+    pub last: *const Qp,
+}
+
+// SAFETY: `last` is only followed under the lock, under which it is also forgotten before the QP goes.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Forgets `qp`: its completions that wait here will be taken for nobody's.
+    pub fn forget(&mut self, qp: &Qp) {
+        if ptr::eq(self.last, qp) {
+            self.last = ptr::null();
+        }
+        self.queue.rename(qp.qpn, limit::NONE);
+    }
+}
+
+impl Cq {
+    /// The queue that libibverbs calls `cq`.
+    ///
+    /// # Safety
+    /// `cq` was made by this provider and isn't destroyed while the result is in use.
+    #[inline]
+    pub unsafe fn of<'a>(cq: *mut ffi::ibv_cq) -> &'a Self {
+        // SAFETY: ibv_cq is what verbs_cq, the first field, begins with.
+        unsafe { &*cq.cast::<Self>() }
+    }
+
+    /// The context it belongs to.
+    #[inline]
+    pub fn context(&self) -> &Context {
+        // SAFETY: set by libibverbs when the queue was made; a context outlives its objects.
+        unsafe { Context::of((*self.verbs.get().cast::<ffi::ibv_cq>()).context) }
+    }
+}
+
+/// As [`ffi::ibv_create_cq`] with driver data.
+#[repr(C)]
+struct Command {
+    ibv: ffi::ibv_create_cq,
+    driver: UserCreateCqReq,
+}
+
+/// As [`ffi::ib_uverbs_create_cq_resp`] with driver data.
+#[repr(C)]
+struct Reply {
+    ibv: ffi::ib_uverbs_create_cq_resp,
+    driver: UserCreateCqResp,
+}
+
+pub unsafe extern "C" fn create_cq(
+    context: *mut ffi::ibv_context,
+    cqes: c_int,
+    channel: *mut ffi::ibv_comp_channel,
+    vector: c_int,
+) -> *mut ffi::ibv_cq {
+    // SAFETY: the caller's context and channel.
+    object(unsafe { create(context, cqes, channel, vector) })
+}
+
+/// # Safety
+/// As for the arguments of [`create_cq`].
+unsafe fn create(
+    context: *mut ffi::ibv_context,
+    cqes: c_int,
+    channel: *mut ffi::ibv_comp_channel,
+    vector: c_int,
+) -> Result<*mut ffi::ibv_cq, Errno> {
+    let cqes = u32::try_from(cqes).ok().filter(|cqes| *cqes > 0).ok_or(libc::EINVAL)?;
+    let layout = CqLayout::for_entries(cqes).ok_or(libc::EINVAL)?;
+    let memory = Mapping::anonymous(layout.size())?;
+    // SAFETY: zeroed, page-aligned memory of that size which lives as long as the queue.
+    let queue = unsafe { Queue::new(memory.start(), layout) }.ok_or(libc::EINVAL)?;
+    let mut command = Command {
+        ibv: zeroed!(),
+        driver: UserCreateCqReq {
+            buf: (memory.start().as_ptr().expose_provenance() as u64).into(),
+            entries: layout.entries().into(),
+            ..UserCreateCqReq::new_zeroed()
+        },
+    };
+    let mut reply = Reply { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
+    let cq = boxed(Cq {
+        verbs: UnsafeCell::new(zeroed!()),
+        ring: Mutex::new(Ring { queue, last: ptr::null() }),
+        _memory: memory,
+    })?;
+    let ibv = cq.verbs.get().cast();
+    // SAFETY: command and reply begin with what rdma-core expects and are as long as said.
+    check(unsafe {
+        ffi::ibv_cmd_create_cq(
+            context,
+            cqes as c_int,
+            channel,
+            vector,
+            ibv,
+            &raw mut command.ibv,
+            size_of::<Command>(),
+            &raw mut reply.ibv,
+            size_of::<Reply>(),
+        )
+    })?;
+    // libibverbs sets it too, but after this.
+    // SAFETY: part of the new queue.
+    unsafe { (*ibv).context = context };
+    Ok(Box::into_raw(cq).cast())
+}
+
+pub unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
+    // SAFETY: made by create(), and unused once the kernel has let it go: the device writes no more.
+    unsafe { code(check(ffi::ibv_cmd_destroy_cq(cq)).map(|()| drop(Box::from_raw(cq.cast::<Cq>())))) }
+}

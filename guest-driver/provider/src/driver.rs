@@ -1,0 +1,81 @@
+//! Which devices are ours, and how libibverbs finds the provider.
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use vrdma_verbs::abi::config::device::{VIRTIO_ID, VIRTIO_ID_STANDIN};
+use vrdma_verbs::abi::user::uverbs::ABI_VERSION;
+
+use crate::objects::zeroed;
+use crate::{context, errno, ffi};
+
+/// Lets statics hold pointers to other statics.
+#[repr(transparent)]
+struct Static<T>(T);
+// SAFETY: only used for values that are never written and point to such values.
+unsafe impl<T> Sync for Static<T> {}
+
+/// libibverbs looks for a match of the device's name first, then of the modalias of its parent. udev renames RDMA devices
+/// (to rocep0s4 or the like), so it is the modalias that counts: the parent is a virtio device. The kernel driver has bound a
+/// device with the stand-in id only if it carries our magic, so being an RDMA device is proof enough. The name is for kernels
+/// whose RDMA device has another parent, e.g. the PCI function.
+static MATCHES: Static<[ffi::verbs_match_ent; 4]> = {
+    assert!(VIRTIO_ID == 0x2a && VIRTIO_ID_STANDIN == 0x26);
+    Static([
+        modalias(c"virtio:d0000002Av*"),
+        modalias(c"virtio:d00000026v*"),
+        modalias(c"rdma_device:*Nvrdma*"),
+        ffi::verbs_match_ent { kind: ffi::VERBS_MATCH_SENTINEL as u8, ..modalias(c"") },
+    ])
+};
+
+static NAME: &CStr = c"vrdma";
+
+static OPS: Static<ffi::verbs_device_ops> = Static(ffi::verbs_device_ops {
+    name: NAME.as_ptr(),
+    match_min_abi_version: ABI_VERSION,
+    match_max_abi_version: ABI_VERSION,
+    match_table: (&raw const MATCHES).cast(),
+    static_providers: ptr::null_mut(),
+    match_device: None,
+    alloc_context: Some(context::alloc_context),
+    import_context: None,
+    alloc_device: Some(alloc_device),
+    uninit_device: Some(uninit_device),
+});
+
+/// Run by the dynamic linker when libibverbs loads the provider.
+#[cfg_attr(not(test), used, unsafe(link_section = ".init_array"))]
+static REGISTER: extern "C" fn() = register;
+
+extern "C" fn register() {
+    // SAFETY: the table lives as long as the provider, which is never unloaded.
+    unsafe { ffi::verbs_register_driver(&raw const OPS.0) }
+}
+
+const fn modalias(pattern: &'static CStr) -> ffi::verbs_match_ent {
+    let pattern: *const c_char = pattern.as_ptr();
+    ffi::verbs_match_ent {
+        driver_data: ptr::null_mut(),
+        u: ffi::verbs_match_ent__bindgen_ty_1 { modalias: pattern },
+        vendor: 0,
+        device: 0,
+        kind: ffi::VERBS_MATCH_MODALIAS as u8,
+    }
+}
+
+unsafe extern "C" fn alloc_device(_sysfs: *mut ffi::verbs_sysfs_dev) -> *mut ffi::verbs_device {
+    // libibverbs fills it in.
+    errno::object(errno::boxed(zeroed!()).map(Box::into_raw))
+}
+
+unsafe extern "C" fn uninit_device(device: *mut ffi::verbs_device) {
+    // SAFETY: made by alloc_device().
+    drop(unsafe { Box::from_raw(device) });
+}
+
+/// What the tests look at.
+#[cfg(test)]
+pub fn registered() -> (&'static ffi::verbs_device_ops, extern "C" fn()) {
+    (&OPS.0, REGISTER)
+}

@@ -1,0 +1,68 @@
+//! Errors as libibverbs wants them, and other small change.
+
+use std::alloc::{Layout, alloc};
+use std::ffi::c_int;
+use std::ptr::{self, NonNull};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A positive errno value.
+pub type Errno = c_int;
+
+/// Of a libibverbs function that returns 0 or an errno.
+pub fn check(ret: c_int) -> Result<(), Errno> {
+    match ret {
+        0 => Ok(()),
+        // Some return -1 and set errno.
+        ret if ret < 0 => Err(last()),
+        ret => Err(ret),
+    }
+}
+
+/// errno of the last system call of this thread.
+pub fn last() -> Errno {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// What an operation returns that gives an errno or 0.
+pub fn code(result: Result<(), Errno>) -> c_int {
+    result.err().unwrap_or(0)
+}
+
+/// What an operation returns that makes an object: NULL with errno set if it failed.
+pub fn object<T>(result: Result<*mut T, Errno>) -> *mut T {
+    result.unwrap_or_else(|errno| {
+        // SAFETY: errno of this thread.
+        unsafe { *libc::__errno_location() = errno };
+        ptr::null_mut()
+    })
+}
+
+/// A Box, or ENOMEM where Box::new would abort the process.
+pub fn boxed<T>(value: T) -> Result<Box<T>, Errno> {
+    let layout = Layout::new::<T>();
+    assert_not_empty::<T>();
+    // SAFETY: the layout is not empty. The memory is written before it becomes a Box, with the layout of its type.
+    unsafe {
+        let memory = NonNull::new(alloc(layout).cast::<T>()).ok_or(libc::ENOMEM)?;
+        memory.write(value);
+        Ok(Box::from_raw(memory.as_ptr()))
+    }
+}
+
+const fn assert_not_empty<T>() {
+    const { assert!(size_of::<T>() != 0) }
+}
+
+/// `len` values, or ENOMEM.
+pub fn boxed_slice<T>(len: usize, make: impl FnMut() -> T) -> Result<Box<[T]>, Errno> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| libc::ENOMEM)?;
+    values.resize_with(len, make);
+    Ok(values.into_boxed_slice())
+}
+
+/// Locks; what a panicking thread left behind is of no interest, as nothing panics.
+#[inline]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,60 @@
+//! rdma-core's declarations, and what this provider assumes of them.
+#![allow(
+    warnings,
+    missing_docs,
+    unsafe_op_in_unsafe_fn,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    clippy::indexing_slicing
+)]
+
+include!(concat!(env!("OUT_DIR"), "/rdma_core.rs"));
+
+/// The device's numbers are those of verbs, so they pass through as they are.
+const _: () = {
+    use vrdma_verbs::abi::cqe::{WcOpcode, WcStatus};
+    use vrdma_verbs::abi::wqe::WrOpcode;
+    assert!(IBV_WC_SUCCESS == WcStatus::SUCCESS.0 as u32);
+    assert!(IBV_WC_LOC_LEN_ERR == WcStatus::LOC_LEN_ERR.0 as u32);
+    assert!(IBV_WC_LOC_QP_OP_ERR == WcStatus::LOC_QP_OP_ERR.0 as u32);
+    assert!(IBV_WC_LOC_PROT_ERR == WcStatus::LOC_PROT_ERR.0 as u32);
+    assert!(IBV_WC_WR_FLUSH_ERR == WcStatus::WR_FLUSH_ERR.0 as u32);
+    assert!(IBV_WC_BAD_RESP_ERR == WcStatus::BAD_RESP_ERR.0 as u32);
+    assert!(IBV_WC_LOC_ACCESS_ERR == WcStatus::LOC_ACCESS_ERR.0 as u32);
+    assert!(IBV_WC_REM_INV_REQ_ERR == WcStatus::REM_INV_REQ_ERR.0 as u32);
+    assert!(IBV_WC_REM_ACCESS_ERR == WcStatus::REM_ACCESS_ERR.0 as u32);
+    assert!(IBV_WC_REM_OP_ERR == WcStatus::REM_OP_ERR.0 as u32);
+    assert!(IBV_WC_RETRY_EXC_ERR == WcStatus::RETRY_EXC_ERR.0 as u32);
+    assert!(IBV_WC_RNR_RETRY_EXC_ERR == WcStatus::RNR_RETRY_EXC_ERR.0 as u32);
+    assert!(IBV_WC_GENERAL_ERR == WcStatus::GENERAL_ERR.0 as u32);
+    assert!(IBV_WC_SEND == WcOpcode::SEND.0 as u32);
+    assert!(IBV_WC_RDMA_WRITE == WcOpcode::RDMA_WRITE.0 as u32);
+    assert!(IBV_WC_RDMA_READ == WcOpcode::RDMA_READ.0 as u32);
+    assert!(IBV_WC_COMP_SWAP == WcOpcode::COMP_SWAP.0 as u32);
+    assert!(IBV_WC_FETCH_ADD == WcOpcode::FETCH_ADD.0 as u32);
+    assert!(IBV_WC_RECV == WcOpcode::RECV.0 as u32);
+    assert!(IBV_WC_RECV_RDMA_WITH_IMM == WcOpcode::RECV_RDMA_WITH_IMM.0 as u32);
+    assert!(IBV_WR_RDMA_WRITE == WrOpcode::RDMA_WRITE.0 as u32);
+    assert!(IBV_WR_ATOMIC_FETCH_AND_ADD == WrOpcode::ATOMIC_FETCH_AND_ADD.0 as u32);
+};
+
+/// Elements pass through too: `&[ibv_sge]` is read as `&[Sge]`.
+const _: () = {
+    use core::mem::{align_of, offset_of, size_of};
+    use vrdma_verbs::Sge;
+    assert!(size_of::<ibv_sge>() == size_of::<Sge>() && align_of::<ibv_sge>() == align_of::<Sge>());
+    assert!(offset_of!(ibv_sge, addr) == offset_of!(Sge, addr));
+    assert!(offset_of!(ibv_sge, length) == offset_of!(Sge, length));
+    assert!(offset_of!(ibv_sge, lkey) == offset_of!(Sge, lkey));
+};
+
+/// Driver data follows each of these at once (in C they end in an array of no elements).
+const _: () = {
+    use core::mem::size_of;
+    assert!(size_of::<ibv_get_context>() == 16 && size_of::<ib_uverbs_get_context_resp>() == 8);
+    assert!(size_of::<ibv_create_cq>() == 40 && size_of::<ib_uverbs_create_cq_resp>() == 8);
+    assert!(size_of::<ib_uverbs_alloc_pd_resp>() == 4);
+    assert!(size_of::<ib_uverbs_create_qp_resp>() == 32);
+    assert!(size_of::<ib_uverbs_create_ah_resp>() == 4);
+    assert!(size_of::<ib_uverbs_ioctl_hdr>() == 24 && size_of::<ib_uverbs_attr>() == 16);
+};

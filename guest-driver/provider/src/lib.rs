@@ -1,0 +1,46 @@
+//! `libvrdma-rdmav34.so`: what makes unmodified verbs programs of a guest use vrdma.
+//!
+//! libibverbs loads it (`/etc/libibverbs.d/vrdma.driver` says `driver vrdma`), and it registers the table of
+//! [`driver`]. Objects are made by the kernel driver (`vrdma.ko`) through uverbs; requests and completions go straight to the
+//! device, through a channel and completion queues in memory of this process ([`vrdma_verbs`]).
+//!
+//! | module | what it answers |
+//! |---|---|
+//! | [`driver`] | which devices are ours, and how libibverbs finds the provider |
+//! | [`context`] | opening and closing a device: the channel and its mappings |
+//! | [`objects`] | PDs, MRs, AHs, queries of device and port |
+//! | [`cq`], [`qp`] | completion queues and queue pairs |
+//! | [`post`], [`poll`] | the data path: verbs requests into the channel, CQEs into ibv_wc |
+//! | [`work`] | the way requests take: the own channel, or the kernel's |
+//! | [`uverbs`] | the driver's own ioctls |
+//! | [`table`] | from a QPN to its QP, without a lock |
+//!
+//! # Environment
+//!
+//! `VRDMA_NO_CHANNEL=1` opens devices without a channel of their own, so that every post is a system call. That is what happens by
+//! itself when the device's pool of channels is empty; the variable exists for tests of that path.
+//!
+//! # Rules
+//!
+//! It lives in other people's processes: nothing is printed, nothing panics (and should something do so all the same, the process
+//! aborts instead of unwinding into C), and the data path neither allocates nor makes a system call but for a kick that the
+//! device asked for. Locks: one per channel, taken by a post; one per CQ, taken by a poll. No path takes both kinds.
+
+mod context;
+mod cq;
+mod driver;
+mod errno;
+mod ffi;
+mod mapping;
+mod objects;
+mod poll;
+mod post;
+mod qp;
+mod table;
+mod uverbs;
+mod work;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! From CQEs to work completions.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use vrdma_verbs::abi::cqe::{WcStatus, flags};
+use vrdma_verbs::{Arm, Cqe};
+
+use crate::cq::{Cq, Ring};
+use crate::errno::lock;
+use crate::ffi;
+use crate::qp::Qp;
+use crate::table::Table;
+
+pub unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, count: c_int, wc: *mut ffi::ibv_wc) -> c_int {
+    // SAFETY: the caller's CQ.
+    let cq = unsafe { Cq::of(cq) };
+    let mut ring = lock(&cq.ring);
+    let mut found = 0;
+    while found < count {
+        let Some(cqe) = ring.queue.take() else { break };
+        // Completions of QPs that are destroyed are nobody's.
+        if let Some(completion) = translate(&cqe, &mut ring, &cq.context().qps) {
+            // SAFETY: the caller's array has `count` elements.
+            unsafe { wc.add(found as usize).write(completion) };
+            found += 1;
+        }
+    }
+    ring.queue.publish();
+    found
+}
+
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ffi::ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: the caller's CQ.
+    let cq = unsafe { Cq::of(cq) };
+    lock(&cq.ring).queue.arm(if solicited_only == 0 { Arm::Next } else { Arm::Solicited });
+    0
+}
+
+#[inline]
+fn translate(cqe: &Cqe, ring: &mut Ring, qps: &Table<Qp>) -> Option<ffi::ibv_wc> {
+    let qpn = cqe.qpn.get();
+    // SAFETY: a QP is taken out of the table and out of `last` under the lock of this CQ before it goes, and the lock is held.
+    let qp = match unsafe { ring.last.as_ref() } {
+        Some(qp) if qp.qpn == qpn => qp,
+        _ => {
+            let found: *const Qp = qps.find(qpn);
+            // SAFETY: as above.
+            let qp = unsafe { found.as_ref() }.filter(|qp| qp.qpn == qpn)?;
+            ring.last = ptr::from_ref(qp);
+            qp
+        }
+    };
+    let requests = if cqe.flags & flags::RECV != 0 { &qp.recvs } else { &qp.sends };
+    let mut wc_flags = 0;
+    if cqe.flags & flags::IMM != 0 {
+        wc_flags |= ffi::IBV_WC_WITH_IMM;
+    }
+    if cqe.flags & flags::GRH != 0 {
+        wc_flags |= ffi::IBV_WC_GRH;
+    }
+    Some(ffi::ibv_wc {
+        wr_id: requests.complete(cqe.wqe_id.get())?,
+        status: match WcStatus(cqe.status).name() {
+            Some(_) => u32::from(cqe.status),
+            None => ffi::IBV_WC_GENERAL_ERR,
+        },
+        opcode: u32::from(cqe.opcode),
+        // What the device said, in case that it was something without a name.
+        vendor_err: u32::from(cqe.status),
+        byte_len: cqe.byte_len.get(),
+        __bindgen_anon_1: ffi::ibv_wc__bindgen_ty_1 { imm_data: u32::from_ne_bytes(cqe.imm.to_bytes()) },
+        qp_num: qpn,
+        src_qp: cqe.src_qpn.get(),
+        wc_flags,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    })
+}

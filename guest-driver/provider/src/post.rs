@@ -1,0 +1,259 @@
+//! From verbs requests to requests of the device.
+
+use std::ffi::c_int;
+use std::{ptr, slice};
+
+use vrdma_verbs::{Data, Gather, Remote, Request, Sge, Tag, UdTarget};
+
+use crate::errno::{Errno, lock};
+use crate::ffi;
+use crate::objects::Ah;
+use crate::qp::{Kind, Qp, Requests};
+use crate::work::{Lost, Work};
+
+/// Flags of send requests that mean something here.
+const SEND_FLAGS: u32 =
+    ffi::IBV_SEND_FENCE | ffi::IBV_SEND_SIGNALED | ffi::IBV_SEND_SOLICITED | ffi::IBV_SEND_INLINE;
+
+pub unsafe extern "C" fn post_send(
+    qp: *mut ffi::ibv_qp,
+    wr: *mut ffi::ibv_send_wr,
+    bad_wr: *mut *mut ffi::ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's QP, list and place for the bad request.
+    unsafe { post(Qp::of(qp), wr, bad_wr) }
+}
+
+pub unsafe extern "C" fn post_recv(
+    qp: *mut ffi::ibv_qp,
+    wr: *mut ffi::ibv_recv_wr,
+    bad_wr: *mut *mut ffi::ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's QP, list and place for the bad request.
+    unsafe { post(Qp::of(qp), wr, bad_wr) }
+}
+
+/// A request as verbs programs write it.
+trait WorkRequest {
+    /// The queue it goes to.
+    fn queue(qp: &Qp) -> &Requests;
+    /// The program's name for it.
+    fn wr_id(&self) -> u64;
+    /// The request behind it.
+    fn next(&self) -> *mut Self;
+    /// As a request of the device.
+    ///
+    /// # Safety
+    /// What it points to is as ibv_post_send(3) wants it.
+    unsafe fn translate(&self, qp: &Qp, wqe_id: u32) -> Result<Request<'_>, Errno>;
+}
+
+/// Posts a list. Up to the request that `bad_wr` is set to, if the result is not 0, all are posted.
+///
+/// # Safety
+/// `wr` is NULL or a list as ibv_post_send(3) wants it, and `bad_wr` can be written.
+#[inline]
+unsafe fn post<W: WorkRequest>(qp: &Qp, mut wr: *mut W, bad_wr: *mut *mut W) -> c_int {
+    let first = wr;
+    let queue = W::queue(qp);
+    let mut errno = 0;
+    let mut posted = 0;
+    let mut work = lock(&qp.context().work);
+    // SAFETY: the caller's list.
+    while let Some(request) = unsafe { wr.as_ref() } {
+        // SAFETY: the caller's list.
+        if let Err(error) = unsafe { push(&mut work, queue, qp, request) } {
+            errno = error;
+            break;
+        }
+        posted += 1;
+        wr = request.next();
+    }
+    // What precedes a bad request goes out all the same.
+    if let Err(lost) = work.finish() {
+        errno = lost.errno;
+        // SAFETY: the caller's list, of which `posted` were pushed.
+        wr = unsafe { give_back(queue, first, posted, &lost) };
+    }
+    drop(work);
+    if errno != 0 {
+        // SAFETY: the caller's place.
+        unsafe { bad_wr.write(wr) };
+    }
+    errno
+}
+
+/// # Safety
+/// As for [`WorkRequest::translate`].
+#[inline]
+unsafe fn push<W: WorkRequest>(work: &mut Work, queue: &Requests, qp: &Qp, wr: &W) -> Result<(), Errno> {
+    let wqe_id = queue.next().ok_or(libc::ENOMEM)?;
+    // SAFETY: the caller's.
+    work.push(&unsafe { wr.translate(qp, wqe_id) }?)?;
+    // The device can't know of it before finish() or the push() of another.
+    queue.push(wr.wr_id());
+    Ok(())
+}
+
+/// Takes the last requests of a list of which `posted` were pushed back from the queue; gives the first of these.
+///
+/// # Safety
+/// `first` is a list of more than `posted` requests, or of as many.
+#[cold]
+unsafe fn give_back<W: WorkRequest>(queue: &Requests, first: *mut W, posted: u32, lost: &Lost) -> *mut W {
+    queue.take_back(lost.requests.min(posted));
+    let mut wr = first;
+    for _ in lost.requests..posted {
+        // SAFETY: one of the list.
+        wr = unsafe { wr.as_ref() }.map_or(ptr::null_mut(), W::next);
+    }
+    wr
+}
+
+impl WorkRequest for ffi::ibv_send_wr {
+    #[inline]
+    fn queue(qp: &Qp) -> &Requests {
+        &qp.sends
+    }
+
+    #[inline]
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    #[inline]
+    fn next(&self) -> *mut Self {
+        self.next
+    }
+
+    #[inline]
+    unsafe fn translate(&self, qp: &Qp, wqe_id: u32) -> Result<Request<'_>, Errno> {
+        if !qp.takes_sends() || self.send_flags & !SEND_FLAGS != 0 {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the caller's list of elements.
+        let sges = unsafe { elements(self.sg_list, self.num_sge, qp.max_send_sge) }?;
+        let inline = self.send_flags & ffi::IBV_SEND_INLINE != 0;
+        let data = if inline {
+            // SAFETY: with this flag the elements name memory of the caller.
+            let gather = unsafe { Gather::new(sges) };
+            if gather.len() > qp.max_inline as usize {
+                return Err(libc::EINVAL);
+            }
+            Data::Gather(gather)
+        } else {
+            Data::Sges(sges)
+        };
+        let tag = Tag { qpn: qp.qpn, wqe_id };
+        let request = match qp.kind {
+            // SAFETY: on a UD QP this is the field that counts.
+            Kind::Ud => unsafe { self.datagram(tag, data) },
+            kind => self.connected(kind, tag, sges, data, inline),
+        }?;
+        Ok(request
+            .signaled(qp.signal_all || self.send_flags & ffi::IBV_SEND_SIGNALED != 0)
+            .solicited(self.send_flags & ffi::IBV_SEND_SOLICITED != 0)
+            .fence(self.send_flags & ffi::IBV_SEND_FENCE != 0))
+    }
+}
+
+impl ffi::ibv_send_wr {
+    #[inline]
+    fn connected<'a>(
+        &self,
+        kind: Kind,
+        tag: Tag,
+        sges: &'a [Sge],
+        data: Data<'a>,
+        inline: bool,
+    ) -> Result<Request<'a>, Errno> {
+        // SAFETY: whichever field counts, all of them are integers.
+        let remote = unsafe { Remote { addr: self.wr.rdma.remote_addr, rkey: self.wr.rdma.rkey } };
+        match self.opcode {
+            ffi::IBV_WR_RDMA_WRITE => Ok(Request::write(tag, remote, data)),
+            ffi::IBV_WR_RDMA_WRITE_WITH_IMM => Ok(Request::write_imm(tag, remote, self.imm(), data)),
+            ffi::IBV_WR_SEND => Ok(Request::send(tag, data)),
+            ffi::IBV_WR_SEND_WITH_IMM => Ok(Request::send_imm(tag, self.imm(), data)),
+            ffi::IBV_WR_RDMA_READ if kind == Kind::Rc && !inline => Ok(Request::read(tag, remote, sges)),
+            ffi::IBV_WR_ATOMIC_CMP_AND_SWP | ffi::IBV_WR_ATOMIC_FETCH_AND_ADD
+                if kind == Kind::Rc && !inline =>
+            {
+                let [result] = sges else { return Err(libc::EINVAL) };
+                // SAFETY: for these opcodes this is the field that counts.
+                let atomic = unsafe { self.wr.atomic };
+                let remote = Remote { addr: atomic.remote_addr, rkey: atomic.rkey };
+                Ok(if self.opcode == ffi::IBV_WR_ATOMIC_CMP_AND_SWP {
+                    Request::compare_swap(tag, remote, atomic.compare_add, atomic.swap, result)
+                } else {
+                    Request::fetch_add(tag, remote, atomic.compare_add, result)
+                })
+            }
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    /// # Safety
+    /// `wr.ud` is the field that counts, and its address handle is alive.
+    #[inline]
+    unsafe fn datagram<'a>(&self, tag: Tag, data: Data<'a>) -> Result<Request<'a>, Errno> {
+        // SAFETY: the caller's.
+        let to = unsafe {
+            let ud = self.wr.ud;
+            let ah = Ah::index_of(ud.ah).ok_or(libc::EINVAL)?;
+            UdTarget { ah, qpn: ud.remote_qpn, qkey: ud.remote_qkey }
+        };
+        match self.opcode {
+            ffi::IBV_WR_SEND => Ok(Request::ud_send(tag, to, data)),
+            ffi::IBV_WR_SEND_WITH_IMM => Ok(Request::ud_send_imm(tag, to, self.imm(), data)),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    /// Immediate data as bytes, which is how it travels.
+    #[inline]
+    fn imm(&self) -> [u8; 4] {
+        // SAFETY: any bytes are an integer.
+        unsafe { self.__bindgen_anon_1.imm_data }.to_ne_bytes()
+    }
+}
+
+impl WorkRequest for ffi::ibv_recv_wr {
+    #[inline]
+    fn queue(qp: &Qp) -> &Requests {
+        &qp.recvs
+    }
+
+    #[inline]
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    #[inline]
+    fn next(&self) -> *mut Self {
+        self.next
+    }
+
+    #[inline]
+    unsafe fn translate(&self, qp: &Qp, wqe_id: u32) -> Result<Request<'_>, Errno> {
+        if !qp.takes_recvs() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the caller's list of elements.
+        let sges = unsafe { elements(self.sg_list, self.num_sge, qp.max_recv_sge) }?;
+        Ok(Request::recv(Tag { qpn: qp.qpn, wqe_id }, sges))
+    }
+}
+
+/// A request's elements.
+///
+/// # Safety
+/// `list` has `count` elements, if that is neither negative nor more than `max`.
+#[inline]
+unsafe fn elements<'a>(list: *const ffi::ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
+    match u32::try_from(count) {
+        Ok(0) => Ok(&[]),
+        // SAFETY: the caller's list; the layouts are the same (see ffi).
+        Ok(count) if count <= max => Ok(unsafe { slice::from_raw_parts(list.cast(), count as usize) }),
+        _ => Err(libc::EINVAL),
+    }
+}

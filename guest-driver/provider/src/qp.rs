@@ -1,0 +1,265 @@
+//! Queue pairs.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use vrdma_verbs::WrRing;
+use vrdma_verbs::abi::user::UserCreateQpResp;
+use vrdma_verbs::abi::zerocopy::FromZeros;
+
+use crate::context::Context;
+use crate::cq::Cq;
+use crate::errno::{Errno, boxed, boxed_slice, check, code, lock, object};
+use crate::ffi;
+use crate::objects::zeroed;
+
+/// wr_ids of the requests outstanding on one side of a QP.
+pub type Requests = WrRing<Box<[AtomicU64]>>;
+
+/// What requests a QP takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reliable connection: all.
+    Rc,
+    /// Unreliable connection: sends and writes.
+    Uc,
+    /// Unreliable datagram: sends.
+    Ud,
+}
+
+/// A queue pair.
+#[repr(C)]
+pub struct Qp {
+    /// rdma-core's part, which it changes behind our back.
+    verbs: UnsafeCell<ffi::verbs_qp>,
+    /// Its number.
+    pub qpn: u32,
+    /// What requests it takes.
+    pub kind: Kind,
+    /// Each send request makes a completion.
+    pub signal_all: bool,
+    /// State in which the last modify left it; it may have gone to an error state since.
+    state: AtomicU32,
+    /// Most elements of a send request.
+    pub max_send_sge: u32,
+    /// Most elements of a receive request.
+    pub max_recv_sge: u32,
+    /// Most bytes of inline data.
+    pub max_inline: u32,
+    /// Send queue. Its posting side is under the lock of [`Context::work`], its completing side under that of the send CQ.
+    pub sends: Requests,
+    /// Receive queue. Its posting side is under the lock of [`Context::work`], its completing side under that of the receive CQ.
+    pub recvs: Requests,
+}
+
+impl Qp {
+    /// The QP that libibverbs calls `qp`.
+    ///
+    /// # Safety
+    /// `qp` was made by this provider and isn't destroyed while the result is in use.
+    #[inline]
+    pub unsafe fn of<'a>(qp: *mut ffi::ibv_qp) -> &'a Self {
+        // SAFETY: ibv_qp is what verbs_qp, the first field, begins with.
+        unsafe { &*qp.cast::<Self>() }
+    }
+
+    /// The context it belongs to.
+    #[inline]
+    pub fn context(&self) -> &Context {
+        // SAFETY: set by libibverbs when the QP was made; a context outlives its objects.
+        unsafe { Context::of((*self.ibv()).context) }
+    }
+
+    /// Whether send requests may be posted.
+    #[inline]
+    pub fn takes_sends(&self) -> bool {
+        self.state.load(Ordering::Relaxed) >= ffi::IBV_QPS_RTS
+    }
+
+    /// Whether receive requests may be posted.
+    #[inline]
+    pub fn takes_recvs(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != ffi::IBV_QPS_RESET
+    }
+
+    fn ibv(&self) -> *mut ffi::ibv_qp {
+        self.verbs.get().cast()
+    }
+
+    /// Its CQs, each once.
+    fn cqs(&self) -> impl Iterator<Item = &Cq> {
+        // SAFETY: set by libibverbs when the QP was made; CQs outlive the QPs that use them.
+        let (send, recv) = unsafe { ((*self.ibv()).send_cq, (*self.ibv()).recv_cq) };
+        let second = (recv != send).then_some(recv);
+        // SAFETY: as above.
+        [Some(send), second].into_iter().flatten().map(|cq| unsafe { Cq::of(cq) })
+    }
+
+    /// No completion from before is taken for one of this QP or of another with its number.
+    fn forget_completions(&self) {
+        for cq in self.cqs() {
+            lock(&cq.ring).forget(self);
+        }
+    }
+}
+
+/// As [`ffi::ib_uverbs_create_qp_resp`] with driver data.
+#[repr(C)]
+struct Reply {
+    ibv: ffi::ib_uverbs_create_qp_resp,
+    driver: UserCreateQpResp,
+}
+
+pub unsafe extern "C" fn create_qp(
+    pd: *mut ffi::ibv_pd,
+    attr: *mut ffi::ibv_qp_init_attr,
+) -> *mut ffi::ibv_qp {
+    // SAFETY: the caller's PD and attributes.
+    object(unsafe { create(pd, &mut *attr) })
+}
+
+/// # Safety
+/// As for the arguments of [`create_qp`].
+unsafe fn create(pd: *mut ffi::ibv_pd, attr: &mut ffi::ibv_qp_init_attr) -> Result<*mut ffi::ibv_qp, Errno> {
+    let kind = match attr.qp_type {
+        ffi::IBV_QPT_RC => Kind::Rc,
+        ffi::IBV_QPT_UC => Kind::Uc,
+        ffi::IBV_QPT_UD => Kind::Ud,
+        _ => return Err(libc::EOPNOTSUPP),
+    };
+    if !attr.srq.is_null() {
+        return Err(libc::EOPNOTSUPP);
+    }
+    if attr.send_cq.is_null() || attr.recv_cq.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's PD belongs to an open context.
+    let context = unsafe { Context::of((*pd).context) };
+    let cap = &attr.cap;
+    if cap.max_inline_data > context.max_inline
+        || cap.max_send_sge > context.max_sge
+        || cap.max_recv_sge > context.max_sge
+    {
+        return Err(libc::EINVAL);
+    }
+    let mut qp = boxed(Qp {
+        verbs: UnsafeCell::new(zeroed!()),
+        qpn: 0,
+        kind,
+        signal_all: attr.sq_sig_all != 0,
+        state: AtomicU32::new(ffi::IBV_QPS_RESET),
+        max_send_sge: 0,
+        max_recv_sge: 0,
+        max_inline: 0,
+        sends: requests(0)?,
+        recvs: requests(0)?,
+    })?;
+    let mut command: ffi::ibv_create_qp = zeroed!();
+    let mut reply = Reply { ibv: zeroed!(), driver: UserCreateQpResp::new_zeroed() };
+    let control = lock(&context.qps.control);
+    // SAFETY: the caller's PD and attributes; the reply is as long as said.
+    check(unsafe {
+        ffi::ibv_cmd_create_qp(
+            pd,
+            qp.ibv(),
+            attr,
+            &raw mut command,
+            size_of_val(&command),
+            &raw mut reply.ibv,
+            size_of::<Reply>(),
+        )
+    })?;
+    // The kernel may have raised the capabilities, and the caller goes by what it reads in `attr`.
+    let made = (|| {
+        qp.qpn = reply.driver.qpn.get();
+        let cap = &mut attr.cap;
+        cap.max_send_sge = cap.max_send_sge.min(context.max_sge);
+        cap.max_recv_sge = cap.max_recv_sge.min(context.max_sge);
+        cap.max_inline_data = cap.max_inline_data.min(context.max_inline);
+        (qp.max_send_sge, qp.max_recv_sge) = (cap.max_send_sge, cap.max_recv_sge);
+        qp.max_inline = cap.max_inline_data;
+        qp.sends = requests(cap.max_send_wr)?;
+        qp.recvs = requests(cap.max_recv_wr)?;
+        // libibverbs sets these too, but after this.
+        // SAFETY: part of the new QP.
+        unsafe {
+            (*qp.ibv()).context = (*pd).context;
+            (*qp.ibv()).send_cq = attr.send_cq;
+            (*qp.ibv()).recv_cq = attr.recv_cq;
+        }
+        context.qps.insert(qp.qpn, &raw mut *qp)
+    })();
+    if let Err(errno) = made {
+        // SAFETY: made just now, and nobody knows it.
+        unsafe { ffi::ibv_cmd_destroy_qp(qp.ibv()) };
+        return Err(errno);
+    }
+    drop(control);
+    Ok(Box::into_raw(qp).cast())
+}
+
+fn requests(limit: u32) -> Result<Requests, Errno> {
+    let wr_ids = boxed_slice(Requests::storage_len(limit), || AtomicU64::new(0))?;
+    WrRing::new(wr_ids, limit).ok_or(libc::EINVAL)
+}
+
+pub unsafe extern "C" fn modify_qp(ibv: *mut ffi::ibv_qp, attr: *mut ffi::ibv_qp_attr, mask: c_int) -> c_int {
+    // SAFETY: the caller's QP.
+    let qp = unsafe { Qp::of(ibv) };
+    let mut command: ffi::ibv_modify_qp = zeroed!();
+    // SAFETY: the caller's QP and attributes.
+    let result =
+        check(unsafe { ffi::ibv_cmd_modify_qp(ibv, attr, mask, &raw mut command, size_of_val(&command)) });
+    if result.is_ok() && mask as u32 & ffi::IBV_QP_STATE != 0 {
+        // SAFETY: the caller's attributes.
+        let state = unsafe { (*attr).qp_state };
+        if state == ffi::IBV_QPS_RESET {
+            qp.forget_completions();
+            qp.sends.reset();
+            qp.recvs.reset();
+        }
+        qp.state.store(state, Ordering::Relaxed);
+    }
+    code(result)
+}
+
+pub unsafe extern "C" fn query_qp(
+    qp: *mut ffi::ibv_qp,
+    attr: *mut ffi::ibv_qp_attr,
+    mask: c_int,
+    init_attr: *mut ffi::ibv_qp_init_attr,
+) -> c_int {
+    let mut command: ffi::ibv_query_qp = zeroed!();
+    // SAFETY: the caller's QP and attributes.
+    let result = check(unsafe {
+        ffi::ibv_cmd_query_qp(qp, attr, mask, init_attr, &raw mut command, size_of_val(&command))
+    });
+    if result.is_ok() {
+        // What the QP went to by itself counts for posting too.
+        // SAFETY: the caller's QP, and attributes just filled in.
+        unsafe {
+            if mask as u32 & ffi::IBV_QP_STATE != 0 {
+                Qp::of(qp).state.store((*attr).qp_state, Ordering::Relaxed);
+            }
+        }
+    }
+    code(result)
+}
+
+pub unsafe extern "C" fn destroy_qp(ibv: *mut ffi::ibv_qp) -> c_int {
+    // SAFETY: the caller's QP, which nobody uses from now on; only polls of its CQs may meet it.
+    let (qp, context) = unsafe { (Qp::of(ibv), Context::of((*ibv).context)) };
+    let control = lock(&context.qps.control);
+    // SAFETY: the caller's QP.
+    let result = check(unsafe { ffi::ibv_cmd_destroy_qp(ibv) });
+    if result.is_ok() {
+        context.qps.remove(qp.qpn);
+        // After this no poll knows the QP: those that come find nothing, and those that had found it have ended.
+        qp.forget_completions();
+        drop(control);
+        // SAFETY: made by create(), and found by nobody any more.
+        drop(unsafe { Box::from_raw(ibv.cast::<Qp>()) });
+    }
+    code(result)
+}
