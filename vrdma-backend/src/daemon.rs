@@ -104,10 +104,10 @@ impl Drop for Daemon {
         self.admin = None;
         self.sessions.clear();
         let _ = self.worker.call(Worker::stop);
-        if let Some(thread) = self.thread.take() {
-            if thread.join().is_err() {
-                log::error!("the worker panicked");
-            }
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the worker panicked");
         }
     }
 }

@@ -193,7 +193,7 @@ impl Worker {
                 number.map(Reply::object).ok_or(Status::NO_RESOURCES)
             }
             Command::DeallocContext { context } => self.dealloc_context(id, context),
-            Command::BindChannel { context, channel } => self.bind_channel(id, context, channel),
+            Command::BindChannel { context, channel } => self.bind_channel(id, context, *channel),
             Command::UnbindChannel { queue } => self.unbind_channel(id, queue),
             Command::AllocPd { context } => self.alloc_pd(id, context),
             Command::DeallocPd { pdn } => {
@@ -294,7 +294,7 @@ impl Worker {
         Ok(Reply::Done)
     }
 
-    fn bind_channel(&mut self, id: DeviceId, number: u32, channel: Box<Channel>) -> Result<Reply> {
+    fn bind_channel(&mut self, id: DeviceId, number: u32, channel: Channel) -> Result<Reply> {
         let device = self.outputs.device(id);
         let first = device.limits.first_channel;
         let is_kernel = number == control::limit::KERNEL_CONTEXT;
@@ -309,7 +309,7 @@ impl Worker {
             return Err(Status::BUSY);
         }
         self.outputs.device(id).context(number)?.objects += 1;
-        self.add_channel(id, OwnerId(number), *channel);
+        self.add_channel(id, OwnerId(number), channel);
         Ok(Reply::Done)
     }
 

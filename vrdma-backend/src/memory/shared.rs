@@ -20,7 +20,7 @@ unsafe impl Send for Shared {}
 impl Shared {
     /// The memory of `run`; `None` if it is not all there, not in one piece, or does not begin at a multiple of `align`.
     pub fn new(memory: &Arc<GuestMemory>, run: Run, align: u64) -> Option<Shared> {
-        if run.gpa % align != 0 {
+        if !run.gpa.is_multiple_of(align) {
             return None;
         }
         let host = memory.resolve_one(run)?;
@@ -64,9 +64,10 @@ impl Shared {
     #[inline]
     pub fn read_words<const N: usize>(&self, offset: usize) -> [u64; N] {
         self.check(offset, 8 * N, 8);
-        // SAFETY: checked to be inside the piece and aligned; atomic, since the guest may write meanwhile.
         std::array::from_fn(|i| {
-            unsafe { AtomicU64::from_ptr(self.ptr.add(offset).cast::<u64>().add(i)) }.load(Ordering::Relaxed)
+            // SAFETY: checked to be inside the piece and aligned; atomic, since the guest may write meanwhile.
+            let word = unsafe { AtomicU64::from_ptr(self.ptr.add(offset + 8 * i).cast()) };
+            word.load(Ordering::Relaxed)
         })
     }
 
@@ -98,7 +99,7 @@ impl Shared {
             offset.checked_add(size).is_some_and(|end| end <= self.len),
             "access inside the shared piece"
         );
-        assert!((self.ptr.addr() + offset) % align == 0, "access aligned");
+        assert!((self.ptr.addr() + offset).is_multiple_of(align), "access aligned");
     }
 }
 

@@ -91,10 +91,11 @@ impl EventQueue {
             self.pending.pop_front();
             self.queued.remove(&(kind, object));
         }
-        if used && attached.queue.needs_notification(attached.memory.mmap()).unwrap_or(true) {
-            if let Some(call) = &attached.call {
-                call.ring();
-            }
+        if used
+            && attached.queue.needs_notification(attached.memory.mmap()).unwrap_or(true)
+            && let Some(call) = &attached.call
+        {
+            call.ring();
         }
     }
 }
