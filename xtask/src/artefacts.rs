@@ -1,4 +1,4 @@
-//! What changes too often to be part of the image: backend, kernel module, provider, agent. Each is built only when
+//! What changes too often to be part of the image: backend, kernel module, provider, agent, test programs. Each is built only when
 //! its sources changed; the guest's share is laid out as a second layer that `vm-init` copies over the image.
 
 use std::fs;
@@ -16,6 +16,8 @@ use crate::{paths, proc, roots, ui};
 pub struct Artefacts {
     /// The agent that runs commands in a VM.
     pub agent: PathBuf,
+    /// The directory of the test programs (`vr-*`).
+    pub programs: PathBuf,
     /// `vrdma.ko`.
     pub module: Option<PathBuf>,
     /// The rdma-core provider.
@@ -48,6 +50,7 @@ pub fn build(without: &[Part]) -> Result<Artefacts> {
     };
     Ok(Artefacts {
         agent: agent()?,
+        programs: programs()?,
         module: part(Part::Module, module)?,
         provider: part(Part::Provider, provider)?,
         backend: part(Part::Backend, backend)?,
@@ -142,6 +145,35 @@ pub fn build_module(sources: &Path, variables: &[&str], log: &Path) -> Result<Pa
     Ok(work)
 }
 
+/// Builds the guest programs: each `vr-*.c` with what they share, by the compiler of the guest root.
+fn programs() -> Result<PathBuf> {
+    // The headers of the device's ABI are the kernel module's; the sources name them by this path.
+    const SCRIPT: &str = "cd /mnt
+        for source in vr-*.c; do
+            gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -o ${source%.c} $source common.c memory.c -libverbs &
+            pids=\"$pids $!\"
+        done
+        for pid in $pids; do wait $pid; done";
+    let sources = paths::workspace().join("tests/guest-programs");
+    let header = paths::workspace().join("guest-driver/kernel/vrdma_abi.h");
+    let result = out("programs")?;
+    let inputs = Inputs::new(SCRIPT).text(&roots::kernel_version()?).path(&sources)?.path(&header)?;
+    let stamp = Stamp::new(&result, inputs.finish());
+    if !stamp.is_current() {
+        stamp.clear()?;
+        let log = paths::log("build-programs")?;
+        ui::step_with_log("building the guest programs", Some(&log), || {
+            paths::remove(&result)?;
+            copy_sources(&sources, &result)?;
+            fs::copy(&header, result.join("vrdma_abi.h"))?;
+            let command = proc::in_root(&paths::guest_root(), &[(&result, "/mnt")], SCRIPT);
+            proc::run_logged("the guest programs' build", command, &log, LONG)?;
+            stamp.set()
+        })?;
+    }
+    Ok(result)
+}
+
 fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     paths::make_dir(to)?;
     for entry in fs::read_dir(from)? {
@@ -202,6 +234,12 @@ impl Artefacts {
         let mut strip = Command::new("strip");
         strip.arg(layer.join("usr/sbin/vm-agent"));
         proc::output(strip)?;
+        for entry in fs::read_dir(&self.programs)? {
+            let path = entry?.path();
+            if let (Some(name), None) = (path.file_stem().and_then(|name| name.to_str()), path.extension()) {
+                put(&path, &format!("usr/bin/{name}"), 0o755)?;
+            }
+        }
         if let Some(module) = &self.module {
             put(module, "usr/lib/vrdma/vrdma.ko", 0o644)?;
         }
