@@ -133,6 +133,12 @@ impl FrontEnd {
         Ok(u16::try_from(base)?)
     }
 
+    /// Leaves without a word, as a VMM that is killed does.
+    pub fn disconnect(&self) {
+        // SAFETY: shuts down a socket that this value owns.
+        unsafe { libc::shutdown(self.link.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+
     /// Resets the device.
     ///
     /// # Errors

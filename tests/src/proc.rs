@@ -27,22 +27,13 @@ pub fn threads(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).expect("the process is alive").count()
 }
 
-/// Processor time that threads with this name have used.
-pub fn thread_time(pid: u32, name: &str) -> Duration {
-    let mut ticks = 0;
-    let mut found = false;
-    for task in fs::read_dir(format!("/proc/{pid}/task")).expect("the process is alive").flatten() {
-        let Ok(stat) = fs::read_to_string(task.path().join("stat")) else { continue };
-        let (head, rest) = stat.rsplit_once(')').expect("a name in brackets");
-        if head.ends_with(&format!("({name}")) {
-            // utime and stime are fields 14 and 15 of all, the state behind the name is field 3.
-            let fields: Vec<&str> = rest.split_whitespace().collect();
-            ticks += fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum::<u64>();
-            found = true;
-        }
-    }
-    assert!(found, "no thread {name} in process {pid}");
-    // SAFETY: asks for a constant of the system.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
-    Duration::from_millis(ticks * 1000 / per_second)
+/// Processor time that a process' threads have used.
+pub fn cpu_time(pid: u32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process is alive");
+    let nanos = tasks.flatten().filter_map(|task| {
+        // Nanoseconds on a processor come first.
+        let schedstat = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        schedstat.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
 }
