@@ -53,9 +53,7 @@ impl<R: Region> Engine<R> {
     pub fn reset_device(&mut self, device: DeviceId) {
         let Some(known) = self.devices.get(device.0) else { return };
         for qp in known.qps.iter() {
-            if let Some(at) = qp.timer {
-                self.schedule.disarm(at, Place { device: device.0, qpn: qp.qpn });
-            }
+            self.schedule.disarm(qp.timer, Place { device: device.0, qpn: qp.qpn });
         }
         self.schedule.sweep(|place| place.device != device.0);
         self.devices.clear_gids(device);

@@ -4,6 +4,7 @@ use crate::completion::{Event, Sink, WcStatus};
 use crate::device::Held;
 use crate::engine::Engine;
 use crate::memory::Region;
+use crate::qp::NEVER;
 use crate::rc::local::Carried;
 use crate::rc::requester::Wait;
 use crate::request::{Scratch, Work};
@@ -18,6 +19,9 @@ const BITE: u32 = 256 << 10;
 const TURN: u64 = BITE as u64;
 /// What a request costs of a budget beside its bytes.
 const REQUEST_COST: u64 = 512;
+
+/// The last deadline that there can be.
+const LAST: Instant = Instant(NEVER.0 - 1);
 
 /// What became of the first request of a send queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -158,7 +162,7 @@ impl<R: Region> Engine<R> {
     /// A QP's deadline has come.
     fn timed_out(&mut self, place: Place, sink: &mut impl Sink) {
         let Some(Held { qp, counters, suspended, .. }) = self.devices.hold(place) else { return };
-        qp.timer = None;
+        qp.timer = NEVER;
         if suspended {
             // It is tried again when the device goes on.
             return;
@@ -189,15 +193,17 @@ impl<R: Region> Engine<R> {
         self.disarm(place);
         let Some(qp) = self.devices.qp_mut(place) else { return };
         qp.requester.started = true;
-        qp.timer = Some(at);
+        let at = at.min(LAST);
+        qp.timer = at;
         self.schedule.arm(at, place);
     }
 
     /// A QP has no deadline.
     pub(super) fn disarm(&mut self, place: Place) {
         if let Some(qp) = self.devices.qp_mut(place)
-            && let Some(at) = qp.timer.take()
+            && qp.timer != NEVER
         {
+            let at = mem::replace(&mut qp.timer, NEVER);
             self.schedule.disarm(at, place);
         }
     }

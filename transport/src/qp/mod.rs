@@ -23,6 +23,7 @@ pub(crate) struct Qp {
     access: u8,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
+    marker: Marker,
     pub(crate) dest_qpn: Qpn,
     /// Where the peer was found last: a hint, proven by comparing addresses each time.
     pub(crate) route: u32,
@@ -42,8 +43,19 @@ pub(crate) struct Qp {
     /// Attributes; `state`, `cur_state`, `sq_psn` and `rq_psn` in it do not count. Changed by [`Qp::set`] alone.
     attr: QpAttr,
     pub(crate) init: QpInit,
-    /// Its entry among the timers: there is one exactly while the requester waits.
-    pub(crate) timer: Option<Instant>,
+    /// Its entry among the timers, or [`NEVER`].
+    pub(crate) timer: Instant,
+}
+
+/// No deadline at all.
+pub(crate) const NEVER: Instant = Instant(u64::MAX);
+
+/// In the values that this cannot have, which are more than of any other field, the compiler hides whether there is a QP in a slot
+/// of [`Qps`]: a look-up then needs the first cache line alone.
+#[derive(Copy, Clone, Debug)]
+#[repr(u16)]
+enum Marker {
+    Here = 0x5150,
 }
 
 /// What its queues and requests may hold.
@@ -85,6 +97,7 @@ impl Qp {
             access: 0,
             max_rd_atomic: 0,
             max_dest_rd_atomic: 0,
+            marker: Marker::Here,
             dest_qpn: attr.dest_qpn,
             route: u32::MAX,
             sgid: Gid::ZERO,
@@ -98,7 +111,7 @@ impl Qp {
             caps: Caps::new(&init),
             attr,
             init,
-            timer: None,
+            timer: NEVER,
         }
     }
 

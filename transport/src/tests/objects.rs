@@ -139,6 +139,20 @@ fn regions_and_qps_beyond_rules_and_limits_are_refused() {
 }
 
 #[test]
+fn what_queues_could_take_is_promised_and_given_back() {
+    let mut pair = Pair::new();
+    let device = pair.engine.add_device(Limits { max_request_memory: 1 << 20, ..Limits::default() });
+    let pd = pair.engine.alloc_pd(device, OWNER).unwrap();
+    for _ in 0..3 {
+        let qpns: Vec<_> = std::iter::from_fn(|| pair.engine.create_qp(device, qp_init(pd)).ok()).collect();
+        assert!((50..500).contains(&qpns.len()), "{}", qpns.len());
+        for qpn in qpns {
+            pair.engine.destroy_qp(device, qpn).unwrap();
+        }
+    }
+}
+
+#[test]
 fn qpns_of_destroyed_qps_are_not_valid_soon_again() {
     let mut pair = Pair::new();
     let a = pair.a.clone();

@@ -254,3 +254,17 @@ fn a_suspended_peer_does_not_answer_until_it_goes_on() {
     pair.engine.set_suspended(pair.b.device, true);
     never_answered(pair, "drop_state");
 }
+
+#[test]
+fn at_the_end_of_time_nothing_goes_wrong() {
+    let mut pair = Pair::connected();
+    pair.now = Instant(u64::MAX);
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    pair.post(&a, 1, SEND, Payload::Inline(b"x")).unwrap();
+    pair.engine.destroy_qp(b.device, b.qpn).unwrap();
+    for _ in 0..20 {
+        pair.sleep();
+    }
+    assert_eq!(pair.statuses(), [('a', 1, WcStatus::RetryExc)]);
+    assert_eq!(pair.engine.schedule.len(), (0, 0));
+}
