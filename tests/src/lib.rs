@@ -9,6 +9,7 @@
 //! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`lab`] | a daemon with some guests |
+//! | [`pingpong`] | bystanders that a hostile guest must not disturb |
 //!
 //! What a well-behaved guest cannot run into panics here with a message; each wait has an end ([`wait::PATIENCE`]).
 
@@ -22,6 +23,7 @@ pub mod guest;
 pub mod lab;
 pub mod memory;
 pub mod mr;
+pub mod pingpong;
 pub mod proc;
 pub mod qp;
 pub mod ring;
