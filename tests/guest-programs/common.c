@@ -259,6 +259,13 @@ bool link_recv(int link, void *data, size_t length)
 	return true;
 }
 
+bool link_ready(int link)
+{
+	struct pollfd ready = {.fd = link, .events = POLLIN};
+
+	return poll(&ready, 1, 0) == 1;
+}
+
 void link_barrier(int link)
 {
 	char byte = 'B';
@@ -391,6 +398,25 @@ void qp_connect(const struct device *device, struct ibv_qp *qp, uint32_t psn, co
 				      IBV_QP_MAX_QP_RD_ATOMIC);
 	if (error)
 		die("QP to RTS: %s", strerror(error));
+}
+
+void qps_connect(const struct device *device, int link, struct ibv_qp *const *qps, size_t count, struct address *peers)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct address address = qp_address(device, qps[i]);
+
+		link_send(link, &address, sizeof(address));
+	}
+	for (size_t i = 0; i < count; i++) {
+		struct address peer;
+
+		if (!link_recv(link, &peer, sizeof(peer)))
+			die("the peer went away");
+		qp_connect(device, qps[i], qp_address(device, qps[i]).psn, &peer);
+		if (peers)
+			peers[i] = peer;
+	}
+	link_barrier(link);
 }
 
 void qp_to_error(struct ibv_qp *qp)

@@ -64,6 +64,8 @@ int link_open(void);
 void link_send(int link, const void *data, size_t length);
 /* False when the peer is gone. */
 bool link_recv(int link, void *data, size_t length);
+/* Whether there is something to receive, or the peer is gone. */
+bool link_ready(int link);
 /* Both sides get here before either goes on. */
 void link_barrier(int link);
 
@@ -93,6 +95,8 @@ struct ibv_qp *qp_create(const struct device *device, struct ibv_cq *cq, unsigne
 struct address qp_address(const struct device *device, const struct ibv_qp *qp);
 /* To RTR and RTS. */
 void qp_connect(const struct device *device, struct ibv_qp *qp, uint32_t psn, const struct address *to);
+/* Connects each with the peer's of the same index. `peers` may be NULL. */
+void qps_connect(const struct device *device, int link, struct ibv_qp *const *qps, size_t count, struct address *peers);
 void qp_to_error(struct ibv_qp *qp);
 struct ibv_mr *mr_create(const struct device *device, void *area, size_t length, int access);
 
@@ -140,6 +144,8 @@ long poison_check(const uint8_t *bytes, size_t length);
 struct rng {
 	uint64_t state;
 };
+/* With this seed, or if it is 0 with another one each time. Prints it. */
+struct rng rng_create(long seed);
 uint64_t rng_next(struct rng *rng);
 /* 0..limit-1 */
 uint64_t rng_below(struct rng *rng, uint64_t limit);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "common.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,8 +27,11 @@ void region_create(struct region *region, size_t length, bool shared)
 	if (region->map == MAP_FAILED)
 		die_errno("no memory for %zu bytes", length);
 	region->area = region->map + page + SHIFT;
-	for (size_t i = 0; i < region->map_length; i++)
+	for (size_t i = 0; i < region->map_length; i++) {
+		if (region->map + i == region->area)
+			i += length;
 		region->map[i] = canary(i);
+	}
 	memset(region->area, POISON, length);
 }
 
@@ -99,6 +103,17 @@ long poison_check(const uint8_t *bytes, size_t length)
 }
 
 /* ---- random numbers ---- */
+
+struct rng rng_create(long seed)
+{
+	struct rng rng = {.state = seed};
+
+	if (!seed)
+		rng.state = mix((uint64_t)(seconds() * 1e6) ^ (uint64_t)getpid() << 48) >> 8;
+	printf("seed %lu\n", rng.state);
+	fflush(stdout);
+	return rng;
+}
 
 uint64_t rng_next(struct rng *rng)
 {

@@ -6,7 +6,6 @@
 #include "common.h"
 
 #include <arpa/inet.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +52,6 @@ static const char *const area_names[AREAS] = {"receive area", "write target", "r
 
 struct conn {
 	struct ibv_qp *qp;
-	struct address peer;
 	uint32_t round;			 /* the turn that is next, ours or the peer's */
 	bool ours;			 /* whose */
 	uint64_t sent, sends_done;	 /* requests: posted, completed */
@@ -75,6 +73,7 @@ static struct waiter waiter;
 static struct region areas[AREAS];
 static struct ibv_mr *mrs[AREAS];
 static struct conn *conns;
+static struct address *addresses; /* of the peer's QPs */
 static struct hello peer;
 static int server_link;
 static bool client;
@@ -380,10 +379,9 @@ static void flush_all(void)
 /* Whether the peer says that it is done. */
 static bool peer_done(void)
 {
-	struct pollfd ready = {.fd = server_link, .events = POLLIN};
 	char byte;
 
-	if (poll(&ready, 1, 0) != 1)
+	if (!link_ready(server_link))
 		return false;
 	if (!link_recv(server_link, &byte, 1) || byte != 'D') {
 		if (!opts.expect_error)
@@ -463,7 +461,7 @@ static void announce(void)
 	for (int area = 0; area < AREAS; area++)
 		fprintf(file, "mr %u %lu %zu\n", mrs[area]->rkey, (unsigned long)areas[area].area, areas[area].length);
 	for (size_t qp = 0; qp < (size_t)opts.qps; qp++)
-		fprintf(file, "qp %u %u 0\n", conns[qp].qp->qp_num, conns[qp].peer.qpn);
+		fprintf(file, "qp %u %u 0\n", conns[qp].qp->qp_num, addresses[qp].qpn);
 	if (fclose(file) || rename(name, opts.announce))
 		die_errno("%s", opts.announce);
 }
@@ -507,6 +505,7 @@ static void create(void)
 static void meet(void)
 {
 	struct hello ours = {.magic = 0x7672706f, .qps = opts.qps, .size = opts.size};
+	struct ibv_qp **qps;
 
 	/* The client's numbers count. */
 	if (client) {
@@ -526,21 +525,16 @@ static void meet(void)
 	link_send(server_link, &ours, sizeof(ours));
 	if (!link_recv(server_link, &peer, sizeof(peer)) || peer.magic != ours.magic)
 		die("the peer went away");
-	for (size_t qp = 0; qp < (size_t)opts.qps; qp++) {
-		struct address address = qp_address(&dev, conns[qp].qp);
-
-		link_send(server_link, &address, sizeof(address));
-	}
-	for (size_t qp = 0; qp < (size_t)opts.qps; qp++) {
-		struct address address = qp_address(&dev, conns[qp].qp);
-
-		if (!link_recv(server_link, &conns[qp].peer, sizeof(conns[qp].peer)))
-			die("the peer went away");
-		qp_connect(&dev, conns[qp].qp, address.psn, &conns[qp].peer);
-	}
+	qps = calloc(opts.qps, sizeof(*qps));
+	addresses = calloc(opts.qps, sizeof(*addresses));
+	if (!qps || !addresses)
+		die("no memory");
+	for (size_t qp = 0; qp < (size_t)opts.qps; qp++)
+		qps[qp] = conns[qp].qp;
+	qps_connect(&dev, server_link, qps, opts.qps, addresses);
+	free(qps);
 	if (opts.announce)
 		announce();
-	link_barrier(server_link);
 }
 
 static void destroy(void)
