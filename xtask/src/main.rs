@@ -9,7 +9,7 @@ use xtask::artefacts::Part;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::{Exit, Pair, PairConfig};
-use xtask::{artefacts, demo, image, proc, shell, ui};
+use xtask::{artefacts, demo, image, paths, proc, shell, ui};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -33,7 +33,7 @@ enum Sub {
     Ci(TestArguments),
     /// Two VMs with a shell each, or a command in them.
     Vm(VmArguments),
-    /// Build the roots and the VMs' image (cached by content).
+    /// Build the roots and the VMs' image, the kernel module and the provider (all cached by content).
     Image,
 }
 
@@ -60,6 +60,9 @@ struct VmArguments {
     /// Leave our device out altogether.
     #[arg(long, global = true)]
     no_rdma: bool,
+    /// One more argument for the backend (may be repeated), as `--backend=--poll-us=20`.
+    #[arg(long, global = true, value_name = "ARGUMENT")]
+    backend: Vec<String>,
     /// Virtual CPUs of each VM.
     #[arg(long, global = true, default_value_t = 1)]
     cpus: u32,
@@ -115,17 +118,23 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Vm(arguments) => vm(arguments),
         Sub::Image => {
             let image = image::ensure()?;
-            artefacts::build(&[])?;
+            let share = paths::vm().join("share");
+            artefacts::build(&[])?.lay_out(&share)?;
             ui::say(&format!("image: {}", image.root.display()));
+            ui::say(&format!("share with module and provider: {}", share.display()));
             Ok(())
         }
     }
 }
 
 fn vm(arguments: VmArguments) -> Result<()> {
-    let VmArguments { action, without, no_rdma, cpus, memory, kernel_words } = arguments;
+    let VmArguments { action, without, no_rdma, backend, cpus, memory, kernel_words } = arguments;
     let without = if no_rdma { Part::ALL.to_vec() } else { without };
-    let config = PairConfig { without, cpus, memory, kernel_words, ..PairConfig::default() };
+    let mut config = PairConfig { without, cpus, memory, kernel_words, ..PairConfig::default() };
+    // An option that is given replaces ours.
+    let name = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
+    config.backend_arguments.retain(|ours| backend.iter().all(|given| name(given) != name(ours)));
+    config.backend_arguments.extend(backend);
     match action {
         Some(VmAction::Attach { name }) => shell::attach(&shell::find(&name)?),
         Some(VmAction::Run { on, timeout, command }) => {

@@ -75,12 +75,12 @@ impl Program {
     /// One of perftest's programs.
     pub fn perftest(command: &str) -> Self {
         // -F: do not mind a CPU clock that cannot be read.
-        Self { command: format!("{command} -F"), gid_option: "-x", seconds: 6 }
+        Self { command: format!("{command} -F"), gid_option: "-x", seconds: 12 }
     }
 
     /// One of libibverbs' `ibv_*_pingpong`.
     pub fn pingpong(command: &str) -> Self {
-        Self { command: command.to_owned(), gid_option: "-g", seconds: 4 }
+        Self { command: command.to_owned(), gid_option: "-g", seconds: 6 }
     }
 }
 

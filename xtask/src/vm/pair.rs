@@ -27,19 +27,17 @@ pub struct PairConfig {
     pub memory: u32,
     /// More words for the kernels' command lines.
     pub kernel_words: String,
-    /// More arguments for the backend.
+    /// Arguments for the backend; [`PairConfig::default`] has what suits the machine.
     pub backend_arguments: Vec<String>,
 }
 
 impl Default for PairConfig {
     fn default() -> Self {
-        Self {
-            without: Vec::new(),
-            cpus: 1,
-            memory: 1024,
-            kernel_words: String::new(),
-            backend_arguments: Vec::new(),
-        }
+        // Two programs that poll and a backend that polls want three processors. With fewer each waits for the
+        // others' time slices (milliseconds), so the backend sleeps at once and is woken by kicks instead.
+        let few = std::thread::available_parallelism().is_ok_and(|count| count.get() < 4);
+        let backend_arguments = if few { vec!["--poll-us=0".to_owned()] } else { Vec::new() };
+        Self { without: Vec::new(), cpus: 1, memory: 1024, kernel_words: String::new(), backend_arguments }
     }
 }
 
