@@ -194,6 +194,6 @@ mod tests {
 
     #[test]
     fn a_queue_pair_is_small() {
-        assert!(size_of::<Option<Qp>>() <= 320, "{}", size_of::<Option<Qp>>());
+        assert!(size_of::<Option<Qp>>() <= 256, "{}", size_of::<Option<Qp>>());
     }
 }
