@@ -37,9 +37,13 @@ pub struct Args {
     /// Channels of each guest: one for its kernel, and one for each process until they run out [default: 60]
     #[arg(long, value_name = "N")]
     pub channels: Option<u16>,
-    /// Microseconds without work after which the worker sleeps; 0: at once [default: 200]
+    /// Microseconds without work after which the worker sleeps; 0: at once. It sleeps earlier if others want its
+    /// processor [default: 200]
     #[arg(long, value_name = "US")]
     pub poll_us: Option<u64>,
+    /// Never sleep: for a worker that has a processor of its own
+    #[arg(long)]
+    pub busy_poll: bool,
     /// Say more: -v is debug, -vv trace. RUST_LOG works too
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -60,6 +64,8 @@ pub struct Config {
     pub channels: u16,
     /// Microseconds without work after which the worker sleeps.
     pub poll_us: u64,
+    /// Never sleep.
+    pub busy_poll: bool,
     /// What one guest may have.
     pub limits: Limits,
     /// The guests.
@@ -111,6 +117,15 @@ pub struct GuestConfig {
     pub gids: Vec<IpAddr>,
 }
 
+/// How long the worker polls without work before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// For ever.
+    Always,
+    /// For so long, unless others want its processor.
+    For(Duration),
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -118,6 +133,7 @@ impl Default for Config {
             comp_vectors: 2,
             channels: 60,
             poll_us: 200,
+            busy_poll: false,
             limits: Limits::default(),
             guests: Vec::new(),
         }
@@ -162,6 +178,7 @@ impl Config {
         config.comp_vectors = args.comp_vectors.unwrap_or(config.comp_vectors);
         config.channels = args.channels.unwrap_or(config.channels);
         config.poll_us = args.poll_us.unwrap_or(config.poll_us);
+        config.busy_poll |= args.busy_poll;
         config.check()?;
         Ok(config)
     }
@@ -176,8 +193,8 @@ impl Config {
     }
 
     /// How long the worker polls without work before it sleeps.
-    pub fn poll_time(&self) -> Duration {
-        Duration::from_micros(self.poll_us)
+    pub fn poll(&self) -> Poll {
+        if self.busy_poll { Poll::Always } else { Poll::For(Duration::from_micros(self.poll_us)) }
     }
 
     /// Whether this makes sense.

@@ -54,7 +54,7 @@ impl Daemon {
     /// A socket that cannot be had, or the system is out of something.
     pub fn start(config: Config) -> Result<Daemon> {
         config.check()?;
-        let (worker, thread) = Worker::spawn(config.poll_time())?;
+        let (worker, thread) = Worker::spawn(config.poll())?;
         let mut daemon = Daemon { admin: None, sessions: Vec::new(), worker, thread: Some(thread) };
         let config = Arc::new(config);
         for guest in &config.guests {

@@ -3,7 +3,7 @@
 //! A worker owns its devices' engines, queues and regions, so there are no locks inside. Others talk to it by sending closures
 //! ([`WorkerHandle::call`]), which it runs between two turns.
 
-use crate::config::{Config, GuestConfig};
+use crate::config::{Config, GuestConfig, Poll};
 use crate::device::outputs::Outputs;
 use crate::device::wqe::{Request, parse};
 use crate::device::{Device, Limits, ObjectCounts};
@@ -29,6 +29,8 @@ const COPY_BUDGET: u64 = 1 << 20;
 const BATCH: usize = 64;
 /// Turns without work after which the processor is offered to others between two turns.
 const SPINS: u32 = 256;
+/// A yield that takes longer means that another thread ran meanwhile.
+const CROWDED: Duration = Duration::from_micros(20);
 /// How often events that found no buffer are tried again while the worker would sleep.
 const EVENT_RETRY: Duration = Duration::from_millis(10);
 
@@ -45,7 +47,7 @@ pub struct Worker {
     wake: EventConsumer,
     epoll: Epoll,
     started: Instant,
-    poll_time: Duration,
+    poll: Poll,
     stop: bool,
     words: Box<RequestWords>,
     sges: Vec<Sge>,
@@ -99,7 +101,7 @@ impl Worker {
     ///
     /// # Errors
     /// The system has no thread, eventfd or epoll left.
-    pub fn spawn(poll_time: Duration) -> Result<(WorkerHandle, JoinHandle<()>)> {
+    pub fn spawn(poll: Poll) -> Result<(WorkerHandle, JoinHandle<()>)> {
         let (outbox, inbox) = crossbeam_channel::unbounded();
         let (consumer, notifier) =
             new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).context("eventfd")?;
@@ -116,7 +118,7 @@ impl Worker {
             wake: consumer,
             epoll,
             started: Instant::now(),
-            poll_time,
+            poll,
             stop: false,
             words: Box::new([0; 64]),
             sges: Vec::with_capacity(unit::MAX_SGE as usize),
@@ -151,18 +153,29 @@ impl Worker {
                 continue;
             }
             idle_turns = idle_turns.saturating_add(1);
-            if idle_turns < SPINS {
+            if idle_turns < SPINS || self.poll == Poll::Always {
                 std::hint::spin_loop();
                 continue;
             }
-            let since = *idle_since.get_or_insert_with(Instant::now);
-            if since.elapsed() < self.poll_time {
-                std::thread::yield_now();
+            let now = Instant::now();
+            let since = *idle_since.get_or_insert(now);
+            if self.may_poll_on(since, now) {
                 continue;
             }
             self.sleep();
             (idle_since, idle_turns) = (None, 0);
         }
+    }
+
+    /// Between two turns without work: whether to go on polling.
+    fn may_poll_on(&self, since: Instant, now: Instant) -> bool {
+        let Poll::For(time) = self.poll else { return true };
+        if now.duration_since(since) >= time {
+            return false;
+        }
+        std::thread::yield_now();
+        // Somebody else wants this processor, and if it is the guest, polling only delays what we wait for: a kick will wake us at once.
+        now.elapsed() < CROWDED
     }
 
     /// Does what there is to do; true if there was anything.
