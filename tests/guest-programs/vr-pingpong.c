@@ -32,7 +32,7 @@ static const struct option_spec table[] = {
 	{"expect-error", 0, FLAG, &opts.expect_error,
 	 "the peer will be killed: succeed if a completion says so and all that is outstanding is flushed in order"},
 	{"stall", 0, NUMBER, &opts.stall, "seconds without progress that are a failure"},
-	{"announce", 0, TEXT, &opts.announce, "file to write keys, addresses and QPNs to: `KIND NUMBER ADDRESS LENGTH` lines"},
+	{"announce", 0, TEXT, &opts.announce, "file to write our GID, keys, addresses and QPNs to, for vr-hostile"},
 	{NULL, 0, FLAG, NULL, NULL},
 };
 
@@ -452,14 +452,19 @@ static void announce(void)
 {
 	/* Written aside, so that nobody reads half of it. */
 	char name[4096];
+	uint64_t gid[2];
 	FILE *file;
 
 	snprintf(name, sizeof(name), "%s.new", opts.announce);
 	file = fopen(name, "w");
 	if (!file)
 		die_errno("%s", name);
-	for (int area = 0; area < AREAS; area++)
+	memcpy(gid, dev.gid.raw, sizeof(gid));
+	fprintf(file, "gid %lu %lu 0\n", gid[0], gid[1]);
+	for (int area = 0; area < AREAS; area++) {
 		fprintf(file, "mr %u %lu %zu\n", mrs[area]->rkey, (unsigned long)areas[area].area, areas[area].length);
+		fprintf(file, "mr %u %lu %zu\n", mrs[area]->lkey, (unsigned long)areas[area].area, areas[area].length);
+	}
 	for (size_t qp = 0; qp < (size_t)opts.qps; qp++)
 		fprintf(file, "qp %u %u 0\n", conns[qp].qp->qp_num, addresses[qp].qpn);
 	if (fclose(file) || rename(name, opts.announce))

@@ -43,6 +43,9 @@ impl Daemon {
         command.arg("--channels").arg(config.channels.to_string());
         command.arg("--comp-vectors").arg(config.comp_vectors.to_string());
         command.arg("--poll-us").arg(config.poll_us.to_string());
+        if config.busy_poll {
+            command.arg("--busy-poll");
+        }
         for guest in &config.guests {
             let (name, socket) = (&guest.name, guest.socket.display());
             command.arg("--guest").arg(format!("name={name},socket={socket},mac={}", guest.mac));

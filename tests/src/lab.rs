@@ -17,6 +17,8 @@ pub struct LabOptions {
     pub comp_vectors: u16,
     /// Microseconds without work after which the worker sleeps.
     pub poll_us: u64,
+    /// Whether the worker never sleeps.
+    pub busy_poll: bool,
     /// What a guest may have.
     pub limits: Limits,
     /// What all guests have in common.
@@ -31,6 +33,7 @@ impl Default for LabOptions {
             channels: 13,
             comp_vectors: 2,
             poll_us: 200,
+            busy_poll: false,
             limits: Limits::default(),
             guest: GuestOptions::default(),
             program: None,
@@ -66,14 +69,16 @@ impl Lab {
     pub fn without_guests(guests: u8, options: LabOptions) -> Lab {
         let _ = env_logger::Builder::from_env("RUST_LOG").is_test(true).try_init();
         let dir = temp_dir();
-        let config = Config {
+        let mut config = Config {
             admin: options.program.as_ref().map(|_| dir.join("admin")),
             comp_vectors: options.comp_vectors,
             channels: options.channels,
             poll_us: options.poll_us,
             limits: options.limits.clone(),
             guests: (0..guests).map(|i| guest_config(&format!("g{i}"), &socket(&dir, i), i + 1)).collect(),
+            ..Config::default()
         };
+        config.busy_poll = options.busy_poll;
         let daemon = match &options.program {
             None => Daemon::start(config),
             Some(program) => Daemon::spawn(program, &config),
