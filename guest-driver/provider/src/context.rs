@@ -1,7 +1,7 @@
 //! Opening and closing a device.
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{OsStr, c_int, c_void};
 use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -90,10 +90,14 @@ pub unsafe extern "C" fn alloc_context(
     cmd_fd: c_int,
     _private: *mut c_void,
 ) -> *mut ffi::verbs_context {
-    let wants_channel =
-        !std::env::var_os("VRDMA_NO_CHANNEL").is_some_and(|value| !value.is_empty() && value != "0");
+    let wants_channel = !is_set(std::env::var_os("VRDMA_NO_CHANNEL").as_deref());
     // SAFETY: the caller's device and file descriptor.
     errno::object(unsafe { open(device, cmd_fd, wants_channel) })
+}
+
+/// Whether an environment variable with this value asks for something.
+fn is_set(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 unsafe extern "C" fn free_context(context: *mut ffi::ibv_context) {
@@ -116,7 +120,7 @@ unsafe extern "C" fn async_event(context: *mut ffi::ibv_context, event: *mut ffi
 
 /// # Safety
 /// As for the arguments of `alloc_context`.
-unsafe fn open(
+pub unsafe fn open(
     device: *mut ffi::ibv_device,
     cmd_fd: c_int,
     wants_channel: bool,
@@ -254,5 +258,17 @@ fn ops() -> ffi::verbs_context_ops {
         reg_mr: Some(objects::reg_mr),
         req_notify_cq: Some(poll::req_notify_cq),
         ..zeroed!()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_set;
+
+    #[test]
+    fn variables_that_ask() {
+        for (value, asks) in [(None, false), (Some(""), false), (Some("0"), false), (Some("1"), true)] {
+            assert_eq!(is_set(value.map(str::as_ref)), asks, "{value:?}");
+        }
     }
 }

@@ -1,1 +1,173 @@
+//! A libibverbs and a kernel driver for the tests: the functions that the provider calls, and a device to look at what arrives.
+//!
+//! A [`Kernel`] is found by the command file descriptor of its context, which is a memfd that holds the channel's memory.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
 
+mod device;
+mod libibverbs;
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_int;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use vrdma_verbs::Unit;
+use vrdma_verbs::abi::user::{AllocContextResp, context_flags, uverbs};
+use vrdma_verbs::abi::zerocopy::FromZeros;
+
+use crate::ffi;
+use crate::mapping::Mapping;
+
+pub use libibverbs::{REGISTERED, ops};
+
+const PAGE: u64 = 4096;
+const USED_OFFSET: u32 = 4096;
+const RINGS_LEN: u32 = 8 * 4096;
+const SLOTS_LEN: u32 = 16 * 4096;
+/// Entries of the channels.
+pub const ENTRIES: u16 = 256;
+pub const QUEUE: u16 = 9;
+pub const MAX_QP: u32 = 1 << 14;
+
+/// All kernels by file descriptor.
+static KERNELS: Mutex<Option<HashMap<c_int, Arc<Kernel>>>> = Mutex::new(None);
+
+/// What one open device talks to.
+pub struct Kernel {
+    file: File,
+    /// Answer to ibv_cmd_get_context.
+    pub reply: AllocContextResp,
+    rings: Mapping,
+    slots: Mapping,
+    doorbell: Mapping,
+    state: Mutex<State>,
+}
+
+/// What changes in a [`Kernel`].
+#[derive(Default)]
+pub struct State {
+    /// Units that came by METHOD_POST.
+    pub posted: VecDeque<Unit>,
+    /// Calls of METHOD_POST and METHOD_KICK.
+    pub posts: u32,
+    pub kicks: u32,
+    /// Errors for the next calls of METHOD_POST; 0 is none.
+    pub post_errors: VecDeque<c_int>,
+    /// Error for the next command.
+    pub command_error: c_int,
+    /// Contexts that were set up and not undone.
+    pub contexts: i32,
+    /// Flags of the request for a context.
+    pub context_flags: u32,
+    /// Number of the next QP.
+    pub next_qpn: u32,
+    cqs: HashMap<u32, device::FakeCq>,
+    qp_cqs: HashMap<u32, (u32, u32)>,
+    next_handle: u32,
+    /// Index of the next entry of the channel.
+    taken: u16,
+}
+
+impl Kernel {
+    /// A kernel whose contexts get a channel of their own, with a mapped doorbell and EVENT_IDX.
+    pub fn new() -> Arc<Self> {
+        use context_flags::{CHANNEL, DOORBELL, EVENT_IDX};
+        Self::with(|reply| reply.flags = (CHANNEL | DOORBELL | EVENT_IDX).into())
+    }
+
+    /// A kernel whose reply is changed.
+    pub fn with(change: impl FnOnce(&mut AllocContextResp)) -> Arc<Self> {
+        // SAFETY: a new file descriptor that this File alone owns.
+        let file = unsafe { File::from_raw_fd(libc::memfd_create(c"kernel".as_ptr(), libc::MFD_CLOEXEC)) };
+        let rings_mmap = 0;
+        let slots_mmap = u64::from(RINGS_LEN);
+        let doorbell_mmap = slots_mmap + u64::from(SLOTS_LEN);
+        file.set_len(doorbell_mmap + PAGE).unwrap();
+        let mut reply = AllocContextResp {
+            max_qp: MAX_QP.into(),
+            max_inline: 96.into(),
+            entries: ENTRIES.into(),
+            queue: QUEUE.into(),
+            max_wqe_units: 4.into(),
+            rings_mmap: rings_mmap.into(),
+            rings_len: RINGS_LEN.into(),
+            used_offset: USED_OFFSET.into(),
+            slots_len: SLOTS_LEN.into(),
+            slots_mmap: slots_mmap.into(),
+            doorbell_mmap: doorbell_mmap.into(),
+            doorbell_len: (PAGE as u32).into(),
+            doorbell_offset: 64.into(),
+            ..AllocContextResp::new_zeroed()
+        };
+        change(&mut reply);
+        let fd = file.as_raw_fd();
+        let kernel = Arc::new(Self {
+            reply,
+            rings: Mapping::shared(fd, rings_mmap, RINGS_LEN).unwrap(),
+            slots: Mapping::shared(fd, slots_mmap, SLOTS_LEN).unwrap(),
+            doorbell: Mapping::shared(fd, doorbell_mmap, PAGE as u32).unwrap(),
+            state: Mutex::new(State { next_qpn: 17, ..State::default() }),
+            file,
+        });
+        KERNELS.lock().unwrap().get_or_insert_default().insert(fd, kernel.clone());
+        kernel
+    }
+
+    /// The command file descriptor.
+    pub fn fd(&self) -> c_int {
+        self.file.as_raw_fd()
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn of(fd: c_int) -> Arc<Self> {
+        KERNELS.lock().unwrap().as_ref().unwrap()[&fd].clone()
+    }
+}
+
+/// The driver's ioctls.
+///
+/// # Safety
+/// The attribute's buffer is as long as it says.
+pub unsafe fn ioctl(fd: c_int, header: &ffi::ib_uverbs_ioctl_hdr, attribute: &ffi::ib_uverbs_attr) -> c_int {
+    let kernel = Kernel::of(fd);
+    let mut state = kernel.state();
+    assert_eq!((u32::from(header.object_id), header.driver_id), (uverbs::OBJECT_CHANNEL, 0));
+    assert_eq!(usize::from(header.length), 24 + 16 * usize::from(header.num_attrs));
+    let errno = match u32::from(header.method_id) {
+        uverbs::METHOD_KICK => {
+            assert_eq!(header.num_attrs, 0);
+            state.kicks += 1;
+            0
+        }
+        uverbs::METHOD_POST => {
+            assert_eq!((header.num_attrs, u32::from(attribute.attr_id)), (1, uverbs::ATTR_POST_UNITS));
+            assert_eq!(attribute.flags, 1);
+            state.posts += 1;
+            let count = usize::from(attribute.len) / 64;
+            assert!(count * 64 == usize::from(attribute.len) && (1..=64).contains(&count));
+            // SAFETY: the caller's.
+            let units = unsafe {
+                let data = attribute.__bindgen_anon_1.data as usize;
+                std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<Unit>(data), count)
+            };
+            match state.post_errors.pop_front().unwrap_or(0) {
+                0 => {
+                    state.posted.extend(units);
+                    0
+                }
+                errno => errno,
+            }
+        }
+        method => panic!("method {method:#x}"),
+    };
+    if errno == 0 {
+        return 0;
+    }
+    // SAFETY: errno of this thread.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}

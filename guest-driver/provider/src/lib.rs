@@ -1,6 +1,6 @@
 //! `libvrdma-rdmav34.so`: what makes unmodified verbs programs of a guest use vrdma.
 //!
-//! libibverbs loads it (`/etc/libibverbs.d/vrdma.driver` says `driver vrdma`), and it registers the table of
+//! libibverbs loads it (`/etc/libibverbs.d/vrdma.driver`, which is the file `vrdma.driver` here, names it), and it registers the table of
 //! [`driver`]. Objects are made by the kernel driver (`vrdma.ko`) through uverbs; requests and completions go straight to the
 //! device, through a channel and completion queues in memory of this process ([`vrdma_verbs`]).
 //!

@@ -78,10 +78,10 @@ unsafe fn ioctl(fd: c_int, request: c_ulong, call: *mut Call) -> c_int {
 
 /// In tests there is no kernel driver.
 #[cfg(test)]
-unsafe fn ioctl(_fd: c_int, request: c_ulong, call: *mut Call) -> c_int {
+unsafe fn ioctl(fd: c_int, request: c_ulong, call: *mut Call) -> c_int {
     assert_eq!(request, 0xc018_1b01);
     // SAFETY: the caller's; the header and the attribute lie one behind the other.
-    unsafe { crate::fake::ioctl(&(*call).header, &(*call).attribute) }
+    unsafe { crate::fake::ioctl(fd, &(*call).header, &(*call).attribute) }
 }
 
 const _: () = assert!(ffi::UVERBS_ATTR_F_MANDATORY == 1 && uverbs::OBJECT_CHANNEL <= u16::MAX as u32);

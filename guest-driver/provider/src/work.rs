@@ -11,7 +11,7 @@ use crate::uverbs;
 
 /// How long a full channel may stand still before the device is given up. A device that lives empties it in microseconds; one
 /// whose virtual CPU or host is starved may take its time.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(2) };
 /// Tries before a poster gives up its CPU.
 const SPINS: u32 = 2_000;
 /// How often a waiting poster kicks, in case that a kick went astray.

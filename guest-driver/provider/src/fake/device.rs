@@ -1,0 +1,190 @@
+//! The device behind the fake kernel: takes requests, writes completions.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
+
+use vrdma_verbs::abi::cqe::{WcOpcode, flags as cqe_flags};
+use vrdma_verbs::abi::wqe::{Sge, WqeHeader, WrOpcode, flags};
+use vrdma_verbs::abi::zerocopy::{FromBytes, IntoBytes};
+use vrdma_verbs::{CqLayout, Cqe, Unit};
+
+use super::{ENTRIES, Kernel, State, USED_OFFSET};
+use crate::mapping::Mapping;
+
+/// A completion queue in the provider's memory.
+pub struct FakeCq {
+    pub start: usize,
+    pub layout: CqLayout,
+    next: u32,
+    /// Words of the record that were seen.
+    seen: u32,
+}
+
+impl FakeCq {
+    pub fn new(start: u64, entries: u32) -> Self {
+        let layout = CqLayout::for_entries(entries).unwrap();
+        assert_eq!(layout.entries(), entries);
+        Self { start: start as usize, layout, next: 0, seen: 0 }
+    }
+
+    fn put(&mut self, mut cqe: Cqe) {
+        let ring = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
+        // SAFETY: the provider keeps the memory until the CQ is destroyed.
+        unsafe {
+            let record = ring.add(self.layout.record_offset());
+            let consumer = AtomicU32::from_ptr(record.add(64).cast()).load(Ordering::Acquire);
+            assert!(self.next.wrapping_sub(consumer) < self.layout.entries(), "the CQ overflows");
+            cqe.phase = u8::from(self.next & self.layout.entries() == 0);
+            let at = ring.add((self.next & (self.layout.entries() - 1)) as usize * Cqe::SIZE);
+            at.copy_from_nonoverlapping(cqe.as_bytes().as_ptr(), Cqe::SIZE - 1);
+            AtomicU8::from_ptr(at.add(Cqe::SIZE - 1)).store(cqe.phase, Ordering::Release);
+        }
+        self.next = self.next.wrapping_add(1);
+    }
+
+    fn was_armed(&mut self) -> bool {
+        let ring = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
+        fence(Ordering::SeqCst);
+        // SAFETY: as above.
+        let arm = unsafe { AtomicU32::from_ptr(ring.add(self.layout.record_offset()).cast()) };
+        let now = arm.load(Ordering::Relaxed);
+        std::mem::replace(&mut self.seen, now) != now
+    }
+}
+
+/// A request that the device took.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    pub header: WqeHeader,
+    /// All of its bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Parsed {
+    fn new(units: &[Unit]) -> Self {
+        let bytes: Vec<u8> = units.iter().flat_map(|unit| unit.0).flat_map(u64::to_ne_bytes).collect();
+        Self { header: WqeHeader::read_from_prefix(&bytes).unwrap().0, bytes }
+    }
+
+    pub fn opcode(&self) -> WrOpcode {
+        WrOpcode(self.header.opcode)
+    }
+
+    pub fn qpn(&self) -> u32 {
+        self.header.object.get()
+    }
+
+    pub fn wqe_id(&self) -> u32 {
+        self.header.wqe_id.get()
+    }
+
+    pub fn inline(&self) -> &[u8] {
+        &self.bytes[32..32 + usize::from(self.header.inline_len.get())]
+    }
+
+    pub fn sges(&self) -> Vec<(u64, u32, u32)> {
+        let atomic = [WrOpcode::ATOMIC_CMP_AND_SWP, WrOpcode::ATOMIC_FETCH_AND_ADD].contains(&self.opcode());
+        self.bytes[if atomic { 48 } else { 32 }..]
+            .chunks_exact(16)
+            .take(self.header.sge_count.into())
+            .map(|sge| Sge::read_from_bytes(sge).unwrap())
+            .map(|sge| (sge.addr.get(), sge.length.get(), sge.lkey.get()))
+            .collect()
+    }
+
+    /// The completion of success.
+    pub fn success(&self) -> Cqe {
+        let recv = self.opcode() == WrOpcode::RECV;
+        Cqe {
+            wqe_id: self.header.wqe_id,
+            qpn: self.header.object,
+            opcode: if recv { WcOpcode::RECV.0 } else { WcOpcode::RDMA_WRITE.0 },
+            flags: if recv { cqe_flags::RECV } else { 0 },
+            ..Cqe::default()
+        }
+    }
+}
+
+impl Kernel {
+    /// The next request, from the context's channel or from METHOD_POST.
+    pub fn take(&self) -> Option<Parsed> {
+        let mut state = self.state();
+        let first = self.unit(&mut state)?;
+        let mut units = vec![first];
+        while units.len() < usize::from(Parsed::new(&units).header.units) {
+            // A whole request is released at once.
+            units.push(self.unit(&mut state).unwrap());
+        }
+        Some(Parsed::new(&units))
+    }
+
+    /// All that are there.
+    pub fn take_all(&self) -> Vec<Parsed> {
+        std::iter::from_fn(|| self.take()).collect()
+    }
+
+    /// Writes a completion to the CQ of its QP.
+    pub fn complete(&self, cqe: Cqe) {
+        self.complete_as(cqe, cqe.qpn.get());
+    }
+
+    /// Writes a completion, whatever QP it names, to the CQ of `qpn`.
+    pub fn complete_as(&self, cqe: Cqe, qpn: u32) {
+        let mut state = self.state();
+        let (send_cq, recv_cq) = state.qp_cqs[&qpn];
+        let cq = if cqe.flags & cqe_flags::RECV != 0 { recv_cq } else { send_cq };
+        state.cqs.get_mut(&cq).unwrap().put(cqe);
+    }
+
+    /// Takes all requests and lets them succeed; how many there were.
+    pub fn serve(&self) -> usize {
+        let requests = self.take_all();
+        for request in &requests {
+            let signaled = request.header.flags.get() & flags::SIGNALED != 0;
+            if signaled || request.opcode() == WrOpcode::RECV {
+                self.complete(request.success());
+            }
+        }
+        requests.len()
+    }
+
+    /// Whether the send CQ of `qpn` was armed since the last time.
+    pub fn was_armed(&self, qpn: u32) -> bool {
+        let mut state = self.state();
+        let cq = state.qp_cqs[&qpn].0;
+        state.cqs.get_mut(&cq).unwrap().was_armed()
+    }
+
+    /// Asks to be kicked for the next entry, or not.
+    pub fn want_kicks(&self, yes: bool) {
+        let event = self.state().taken.wrapping_sub(u16::from(!yes));
+        word(&self.rings, USED_OFFSET as usize + 4 + 8 * usize::from(ENTRIES)).store(event, Ordering::SeqCst);
+    }
+
+    /// What was last written to the doorbell; 0 since.
+    pub fn doorbell(&self) -> u16 {
+        word(&self.doorbell, 64).swap(0, Ordering::SeqCst)
+    }
+
+    fn unit(&self, state: &mut State) -> Option<Unit> {
+        if let Some(unit) = state.posted.pop_front() {
+            return Some(unit);
+        }
+        if word(&self.rings, 2).load(Ordering::Acquire) == state.taken {
+            return None;
+        }
+        let position = usize::from(state.taken % ENTRIES);
+        let slot = usize::from(word(&self.rings, 4 + 2 * position).load(Ordering::Relaxed));
+        let slot: NonNull<Unit> = self.slots.part(64 * slot, 64).unwrap().cast();
+        // SAFETY: the slot is the device's until it is given back.
+        let unit = unsafe { slot.read() };
+        state.taken = state.taken.wrapping_add(1);
+        word(&self.rings, USED_OFFSET as usize + 2).store(state.taken, Ordering::Release);
+        Some(unit)
+    }
+}
+
+fn word(mapping: &Mapping, offset: usize) -> &AtomicU16 {
+    // SAFETY: part() checks that it is inside, and the offsets are even.
+    unsafe { AtomicU16::from_ptr(mapping.part(offset, 2).unwrap().cast().as_ptr()) }
+}

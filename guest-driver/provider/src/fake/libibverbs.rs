@@ -1,0 +1,302 @@
+//! What the provider calls of libibverbs, as far as it matters.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vrdma_verbs::abi::user::{
+    AllocContextReq, AllocContextResp, AllocPdResp, UserCreateAhResp, UserCreateCqReq, UserCreateCqResp,
+    UserCreateQpResp,
+};
+use vrdma_verbs::abi::zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+use super::Kernel;
+use super::device::FakeCq;
+use crate::ffi::*;
+
+/// Drivers registered.
+pub static REGISTERED: AtomicUsize = AtomicUsize::new(0);
+
+/// The operations given for a context; in rdma-core they are in its private part.
+struct Private(verbs_context_ops);
+
+/// Operations of a context.
+pub unsafe fn ops<'a>(context: *mut verbs_context) -> &'a verbs_context_ops {
+    unsafe { &(*(*context).priv_.cast::<Private>()).0 }
+}
+
+unsafe fn kernel(context: *mut ibv_context) -> std::sync::Arc<Kernel> {
+    Kernel::of(unsafe { (*context).cmd_fd })
+}
+
+/// An error that a test has ordered.
+unsafe fn ordered_error(context: *mut ibv_context) -> c_int {
+    std::mem::take(&mut unsafe { kernel(context) }.state().command_error)
+}
+
+unsafe fn driver_request<T: FromBytes>(command: *const u8, core: usize, size: usize) -> T {
+    assert_eq!(size, core + size_of::<T>());
+    T::read_from_bytes(unsafe { std::slice::from_raw_parts(command.add(core), size_of::<T>()) }).unwrap()
+}
+
+unsafe fn driver_reply<T: IntoBytes + Immutable>(reply: *mut u8, core: usize, size: usize, value: T) {
+    assert_eq!(size, core + size_of::<T>());
+    let bytes = value.as_bytes();
+    unsafe { reply.add(core).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn verbs_register_driver_34(_ops: *const verbs_device_ops) {
+    REGISTERED.fetch_add(1, Ordering::Relaxed);
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _verbs_init_and_alloc_context(
+    device: *mut ibv_device,
+    cmd_fd: c_int,
+    size: usize,
+    offset: *mut verbs_context,
+    driver_id: u32,
+) -> *mut c_void {
+    assert_eq!(driver_id, 0);
+    unsafe {
+        let memory = libc::calloc(1, size);
+        let verbs = memory.byte_add(offset.addr()).cast::<verbs_context>();
+        (*verbs).context.device = device;
+        (*verbs).context.cmd_fd = cmd_fd;
+        (*verbs).priv_ = Box::into_raw(Box::new(Private(std::mem::zeroed()))).cast();
+        Kernel::of(cmd_fd).state().contexts += 1;
+        memory
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn verbs_uninit_context(context: *mut verbs_context) {
+    unsafe {
+        drop(Box::from_raw((*context).priv_.cast::<Private>()));
+        kernel(&raw mut (*context).context).state().contexts -= 1;
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn verbs_set_ops(context: *mut verbs_context, ops: *const verbs_context_ops) {
+    unsafe { (*(*context).priv_.cast::<Private>()).0 = ops.read() }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_get_context(
+    context: *mut verbs_context,
+    command: *mut ibv_get_context,
+    command_size: usize,
+    reply: *mut ib_uverbs_get_context_resp,
+    reply_size: usize,
+) -> c_int {
+    unsafe {
+        let context = &raw mut (*context).context;
+        match ordered_error(context) {
+            0 => {}
+            error => return error,
+        }
+        let kernel = kernel(context);
+        let request: AllocContextReq = driver_request(command.cast(), 16, command_size);
+        kernel.state().context_flags = request.flags.get();
+        driver_reply::<AllocContextResp>(reply.cast(), 8, reply_size, kernel.reply);
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_query_device_any(
+    _context: *mut ibv_context,
+    _input: *const ibv_query_device_ex_input,
+    _attr: *mut ibv_device_attr_ex,
+    _attr_size: usize,
+    reply: *mut ib_uverbs_ex_query_device_resp,
+    _reply_size: *mut usize,
+) -> c_int {
+    unsafe { (*reply).base.fw_ver = 1 << 32 | 2 << 16 | 3 };
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_cmd_query_port(
+    _context: *mut ibv_context,
+    _port: u8,
+    _attr: *mut ibv_port_attr,
+    _command: *mut ibv_query_port,
+    _size: usize,
+) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_alloc_pd(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    _command: *mut ibv_alloc_pd,
+    _size: usize,
+    reply: *mut ib_uverbs_alloc_pd_resp,
+    reply_size: usize,
+) -> c_int {
+    unsafe {
+        (*pd).context = context;
+        driver_reply(reply.cast(), 4, reply_size, AllocPdResp::new_zeroed());
+        ordered_error(context)
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_cmd_dealloc_pd(_pd: *mut ibv_pd) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    _hca_va: u64,
+    _access: c_int,
+    mr: *mut verbs_mr,
+    _command: *mut ibv_reg_mr,
+    _command_size: usize,
+    _reply: *mut ib_uverbs_reg_mr_resp,
+    _reply_size: usize,
+) -> c_int {
+    unsafe {
+        (*mr).ibv_mr = ibv_mr { context: (*pd).context, pd, addr, length, handle: 1, lkey: 7, rkey: 8 };
+        ordered_error((*pd).context)
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_cmd_dereg_mr(_mr: *mut verbs_mr) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_create_ah(
+    pd: *mut ibv_pd,
+    ah: *mut ibv_ah,
+    _attr: *mut ibv_ah_attr,
+    reply: *mut ib_uverbs_create_ah_resp,
+    reply_size: usize,
+) -> c_int {
+    unsafe {
+        (*ah).pd = pd;
+        driver_reply(reply.cast(), 4, reply_size, UserCreateAhResp { ah: 0xa4.into(), ..Default::default() });
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_cmd_destroy_ah(_ah: *mut ibv_ah) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    _channel: *mut ibv_comp_channel,
+    _vector: c_int,
+    cq: *mut ibv_cq,
+    command: *mut ibv_create_cq,
+    command_size: usize,
+    reply: *mut ib_uverbs_create_cq_resp,
+    reply_size: usize,
+) -> c_int {
+    unsafe {
+        match ordered_error(context) {
+            0 => {}
+            error => return error,
+        }
+        let request: UserCreateCqReq = driver_request(command.cast(), 40, command_size);
+        driver_reply(reply.cast(), 8, reply_size, UserCreateCqResp::new_zeroed());
+        let kernel = kernel(context);
+        let mut state = kernel.state();
+        state.next_handle += 1;
+        let handle = state.next_handle;
+        state.cqs.insert(handle, FakeCq::new(request.buf.get(), request.entries.get()));
+        (*cq).handle = handle;
+        (*cq).cqe = cqe;
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    unsafe {
+        kernel((*cq).context).state().cqs.remove(&(*cq).handle);
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_create_qp(
+    pd: *mut ibv_pd,
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_init_attr,
+    _command: *mut ibv_create_qp,
+    _command_size: usize,
+    reply: *mut ib_uverbs_create_qp_resp,
+    reply_size: usize,
+) -> c_int {
+    unsafe {
+        match ordered_error((*pd).context) {
+            0 => {}
+            error => return error,
+        }
+        let kernel = kernel((*pd).context);
+        let mut state = kernel.state();
+        let qpn = state.next_qpn;
+        state.next_qpn += 1;
+        state.qp_cqs.insert(qpn, ((*(*attr).send_cq).handle, (*(*attr).recv_cq).handle));
+        (*qp).qp_num = qpn;
+        driver_reply(
+            reply.cast(),
+            32,
+            reply_size,
+            UserCreateQpResp { qpn: qpn.into(), ..Default::default() },
+        );
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_modify_qp(
+    qp: *mut ibv_qp,
+    _attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    _command: *mut ibv_modify_qp,
+    _size: usize,
+) -> c_int {
+    unsafe { ordered_error((*qp).context) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_cmd_query_qp(
+    _qp: *mut ibv_qp,
+    _attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    _init_attr: *mut ibv_qp_init_attr,
+    _command: *mut ibv_query_qp,
+    _size: usize,
+) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    unsafe { ordered_error((*qp).context) }
+}

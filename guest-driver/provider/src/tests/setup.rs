@@ -1,0 +1,162 @@
+//! Opening, closing, making objects.
+
+use std::ffi::CStr;
+use std::mem::zeroed;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+use vrdma_verbs::abi::user::context_flags;
+
+use super::guest::{CAP, Guest, write};
+use crate::fake::{self, Kernel};
+use crate::ffi::*;
+use crate::{driver, objects};
+
+#[test]
+fn the_constructor_registers_a_table_that_names_our_devices() {
+    let (table, register) = driver::registered();
+    register();
+    assert_eq!(fake::REGISTERED.load(Ordering::Relaxed), 1);
+    assert_eq!((table.match_min_abi_version, table.match_max_abi_version), (1, 1));
+    assert_eq!(unsafe { CStr::from_ptr(table.name) }, c"vrdma");
+    let patterns: Vec<_> = (0..)
+        .map(|i| unsafe { &*table.match_table.add(i) })
+        .take_while(|entry| u32::from(entry.kind) != VERBS_MATCH_SENTINEL)
+        .map(|entry| unsafe { CStr::from_ptr(entry.u.modalias) }.to_str().unwrap())
+        .collect();
+    assert_eq!(patterns, ["virtio:d0000002Av*", "virtio:d00000026v*", "rdma_device:*Nvrdma*"]);
+    let device = unsafe { table.alloc_device.unwrap()(ptr::null_mut()) };
+    assert!(!device.is_null());
+    unsafe { table.uninit_device.unwrap()(device) };
+}
+
+#[test]
+fn a_context_comes_and_goes() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    assert_eq!(kernel.state().contexts, 1);
+    assert_eq!(kernel.state().context_flags, 0);
+    guest.close(&[]);
+}
+
+#[test]
+fn no_channel_is_asked_for_on_demand() {
+    let kernel = Kernel::with(|_| ());
+    let guest = Guest::open(&kernel, false).unwrap();
+    assert_eq!(kernel.state().context_flags, context_flags::NO_CHANNEL);
+    guest.close(&[]);
+}
+
+#[test]
+fn a_context_that_the_kernel_refuses_leaves_nothing() {
+    let kernel = Kernel::new();
+    kernel.state().command_error = libc::ENOSPC;
+    assert_eq!(Guest::open(&kernel, true).err(), Some(libc::ENOSPC));
+    assert_eq!(kernel.state().contexts, 0);
+}
+
+#[test]
+fn a_reply_that_makes_no_sense_is_refused() {
+    let with = |change: fn(&mut vrdma_verbs::abi::user::AllocContextResp)| {
+        let kernel = Kernel::with(|reply| {
+            reply.flags = (context_flags::CHANNEL | context_flags::DOORBELL).into();
+            change(reply);
+        });
+        let error = Guest::open(&kernel, true).err();
+        assert_eq!(kernel.state().contexts, 0);
+        error.unwrap()
+    };
+    assert_eq!(with(|reply| reply.max_qp = 1000.into()), libc::EPROTO);
+    assert_eq!(with(|reply| reply.entries = 100.into()), libc::EPROTO);
+    assert_eq!(with(|reply| reply.used_offset = (8 * 4096 - 100).into()), libc::EPROTO);
+    assert_eq!(with(|reply| reply.avail_offset = u32::MAX.into()), libc::EPROTO);
+    assert_eq!(with(|reply| reply.slots_len = 4096.into()), libc::EPROTO);
+    assert_eq!(with(|reply| reply.doorbell_offset = 4096.into()), libc::EPROTO);
+    assert_eq!(with(|reply| reply.doorbell_offset = 3.into()), libc::EPROTO);
+    assert_eq!(with(|reply| reply.rings_len = 0.into()), libc::EINVAL);
+    assert_eq!(with(|reply| reply.rings_mmap = u64::MAX.into()), libc::EINVAL);
+}
+
+#[test]
+fn objects_that_the_kernel_refuses_are_null_with_errno() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(4);
+    let refused = |is_null: bool| {
+        assert!(is_null);
+        assert_eq!(crate::errno::last(), libc::EDQUOT);
+    };
+    let order = || kernel.state().command_error = libc::EDQUOT;
+    unsafe {
+        order();
+        refused(guest.ops.alloc_pd.unwrap()(guest.context).is_null());
+        order();
+        refused(guest.ops.create_cq.unwrap()(guest.context, 4, ptr::null_mut(), 0).is_null());
+        order();
+        refused(guest.ops.reg_mr.unwrap()(guest.pd, ptr::null_mut(), 0, 0, 0).is_null());
+        order();
+        refused(guest.try_qp(cq, |_| ()).is_null());
+        assert!(guest.ops.create_cq.unwrap()(guest.context, 0, ptr::null_mut(), 0).is_null());
+        assert_eq!(crate::errno::last(), libc::EINVAL);
+    }
+    guest.close(&[cq]);
+}
+
+#[test]
+fn memory_regions_come_and_go() {
+    let guest = Guest::new(&Kernel::new());
+    unsafe {
+        let mr = guest.ops.reg_mr.unwrap()(guest.pd, ptr::null_mut(), 4096, 0, 0);
+        assert_eq!(((*mr).lkey, (*mr).rkey, (*mr).length), (7, 8, 4096));
+        assert_eq!(guest.ops.dereg_mr.unwrap()(mr.cast()), 0);
+    }
+    guest.close(&[]);
+}
+
+#[test]
+fn qps_that_cannot_be_are_refused() {
+    let guest = Guest::new(&Kernel::new());
+    let cq = guest.cq(4);
+    let error = |change: &dyn Fn(&mut ibv_qp_init_attr)| {
+        assert!(guest.try_qp(cq, |attr| change(attr)).is_null());
+        crate::errno::last()
+    };
+    assert_eq!(error(&|attr| attr.qp_type = IBV_QPT_RAW_PACKET), libc::EOPNOTSUPP);
+    assert_eq!(error(&|attr| attr.srq = ptr::dangling_mut()), libc::EOPNOTSUPP);
+    assert_eq!(error(&|attr| attr.send_cq = ptr::null_mut()), libc::EINVAL);
+    assert_eq!(error(&|attr| attr.cap.max_inline_data = 97), libc::EINVAL);
+    // 4 units: 14 elements.
+    assert_eq!(error(&|attr| attr.cap.max_send_sge = 15), libc::EINVAL);
+    assert_eq!(error(&|attr| attr.cap.max_recv_sge = 15), libc::EINVAL);
+    let largest = guest.qp(cq, |attr| attr.cap = ibv_qp_cap { max_send_sge: 14, max_recv_sge: 14, ..CAP });
+    guest.destroy_qp(largest);
+    guest.close(&[cq]);
+}
+
+#[test]
+fn a_qp_that_could_not_be_destroyed_still_works() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(4);
+    let qp = guest.qp(cq, |_| ());
+    kernel.state().command_error = libc::EBUSY;
+    assert_eq!(unsafe { guest.ops.destroy_qp.unwrap()(qp) }, libc::EBUSY);
+    guest.send(qp, &mut [write(3)]).unwrap();
+    kernel.serve();
+    assert_eq!(guest.poll(cq, 4).len(), 1);
+    guest.destroy_qp(qp);
+    guest.close(&[cq]);
+}
+
+#[test]
+fn the_device_tells_its_version() {
+    let guest = Guest::new(&Kernel::new());
+    unsafe {
+        let mut attr: ibv_device_attr_ex = zeroed();
+        let query = guest.ops.query_device_ex.unwrap();
+        assert_eq!(query(guest.context, ptr::null(), &raw mut attr, size_of_val(&attr)), 0);
+        assert_eq!(CStr::from_ptr(attr.orig_attr.fw_ver.as_ptr()), c"1.2.3");
+    }
+    assert_eq!(objects::version_text(u64::MAX), "4294967295.65535.65535");
+    guest.close(&[]);
+}
