@@ -103,7 +103,8 @@ open_enum! {
         MODIFY_QP = 41,
         /// [`ObjectReq`] (QPN) -> [`QpAttr`]
         QUERY_QP = 42,
-        /// [`ObjectReq`] (QPN) -> -. Pending requests end without a completion.
+        /// [`ObjectReq`] (QPN) -> -. Pending requests end without a completion; those made available in a channel before the
+        /// command are taken before it.
         DESTROY_QP = 43,
         /// [`AhTableReq`], runs (see [`crate::ah`]) -> -. Once, before the first UD QP.
         SET_AH_TABLE = 48,

@@ -92,7 +92,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_CMD_CREATE_QP 40 /* CreateQpReq -> CreateQpResp */
 #define VRDMA_CMD_MODIFY_QP 41 /* ModifyQpReq -> -. Requests made available in a channel before the command are taken before it. */
 #define VRDMA_CMD_QUERY_QP 42 /* ObjectReq (QPN) -> QpAttr */
-#define VRDMA_CMD_DESTROY_QP 43 /* ObjectReq (QPN) -> -. Pending requests end without a completion. */
+#define VRDMA_CMD_DESTROY_QP 43 /* ObjectReq (QPN) -> -. Pending requests end without a completion; those made available in a channel before the  command are taken before it. */
 #define VRDMA_CMD_SET_AH_TABLE 48 /* AhTableReq, runs (see ah) -> -. Once, before the first UD QP. */
 
 /* RespHeader::status. In brackets the errno that drivers make of it. */

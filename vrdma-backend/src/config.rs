@@ -220,7 +220,7 @@ impl Config {
             limits.cq_entries.is_power_of_two() && limits.cq_entries <= 1 << 24,
             "limits.cq_entries: a power of two up to 16777216"
         );
-        ensure!(limits.qp_requests >= 1 && limits.qp_requests <= 1 << 20, "limits.qp_requests: 1 to 1048576");
+        ensure!(limits.qp_requests >= 1 && limits.qp_requests <= 1 << 15, "limits.qp_requests: 1 to 32768");
         ensure!(limits.mrs >= 1 && limits.mrs <= 1 << 24, "limits.mrs: 1 to 16777216");
         let (mut names, mut sockets, mut macs) = (HashSet::new(), HashSet::new(), HashSet::new());
         for guest in &self.guests {
