@@ -233,15 +233,17 @@ static uint64_t odd_number(struct rng *rng)
 				 : rng_next(rng) >> rng_below(rng, 64);
 }
 
-static struct target pick_target(struct forge *forge)
+/* Memory of ours to which everything is allowed. */
+static struct target good_target(struct forge *forge)
 {
-	struct target target = forge->own[rng_below(forge->rng, forge->owns)];
+	return forge->own[rng_below(forge->rng, 2)];
+}
 
-	/* Mostly the first, to which everything is allowed. */
-	if (rng_below(forge->rng, 2))
-		target = forge->own[0];
-	if (forge->foreigns && !rng_below(forge->rng, 4))
-		target = forge->foreign[rng_below(forge->rng, forge->foreigns)];
+/* Memory that may not be used, or that the request is not about. */
+static struct target bad_target(struct forge *forge)
+{
+	struct target target = good_target(forge);
+
 	switch (rng_below(forge->rng, 8)) {
 	case 0:
 		target.address = odd_number(forge->rng);
@@ -258,7 +260,12 @@ static struct target pick_target(struct forge *forge)
 	case 4:
 		target.length = odd_number(forge->rng);
 		break;
+	case 5:
+		target = forge->own[rng_below(forge->rng, forge->owns)];
+		break;
 	default:
+		if (forge->foreigns)
+			target = forge->foreign[rng_below(forge->rng, forge->foreigns)];
 		break;
 	}
 	return target;
@@ -289,7 +296,8 @@ unsigned forge_request(struct forge *forge, uint8_t *units)
 	struct vrdma_wqe *wqe = (struct vrdma_wqe *)units;
 	struct vrdma_wqe_rdma *body = (struct vrdma_wqe_rdma *)(units + VRDMA_WQE_BODY_OFFSET);
 	struct vrdma_sge *sges = (struct vrdma_sge *)(units + VRDMA_WQE_DATA_OFFSET);
-	const struct target remote = pick_target(forge);
+	const bool bad_local = !rng_below(rng, 4), bad_remote = rng_below(rng, 2);
+	const struct target remote = bad_remote ? bad_target(forge) : good_target(forge);
 	unsigned count = 1 + rng_below(rng, rng_below(rng, 4) ? 2 : VRDMA_WQE_MAX_SGE), length;
 	bool atomic;
 
@@ -306,9 +314,10 @@ unsigned forge_request(struct forge *forge, uint8_t *units)
 		count = 1;
 	}
 	for (unsigned i = 0; i < count; i++) {
-		const struct target local = pick_target(forge);
+		const struct target local = bad_local ? bad_target(forge) : good_target(forge);
 
-		sges[i] = (struct vrdma_sge){local.address, atomic ? 8 : rng_below(rng, local.length + 2), local.key};
+		sges[i] = (struct vrdma_sge){local.address, atomic ? 8 : rng_below(rng, local.length / count + 2),
+					     local.key};
 	}
 	wqe->sge_count = count;
 	length = (uint8_t *)(sges + count) - units;
@@ -321,13 +330,14 @@ unsigned forge_request(struct forge *forge, uint8_t *units)
 	wqe->units = (length + VRDMA_WQE_UNIT_SIZE - 1) / VRDMA_WQE_UNIT_SIZE;
 	length = wqe->units;
 
-	for (unsigned i = rng_below(rng, 8) > 4 ? 1 + rng_below(rng, 2) : 0; i; i--)
+	for (unsigned i = rng_below(rng, 4) ? 0 : 1 + rng_below(rng, 2); i; i--)
 		switch (rng_below(rng, 8)) {
 		case 0:
 			wqe->opcode = rng_next(rng);
 			break;
-		case 1:
-			wqe->units = rng_below(rng, 2) ? rng_next(rng) : rng_below(rng, 12);
+		case 1: /* rarely, as it breaks the channel */
+			if (!rng_below(rng, 20))
+				wqe->units = rng_below(rng, 2) ? rng_next(rng) : rng_below(rng, 12);
 			break;
 		case 2:
 			wqe->flags = rng_next(rng);

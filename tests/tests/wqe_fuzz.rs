@@ -1,0 +1,226 @@
+//! A hundred thousand random work requests: whatever a process asks for, it gets an answer or is dropped, and reaches
+//! nothing that was not registered for it.
+
+use std::collections::BTreeSet;
+use vrdma_tests::abi::control::{QpState, access};
+use vrdma_tests::abi::cqe::WcStatus;
+use vrdma_tests::abi::event::EventKind;
+use vrdma_tests::context::BoundChannel;
+use vrdma_tests::pingpong::{Canary, PingPong};
+use vrdma_tests::side::{Side, pair};
+use vrdma_tests::verbs::Request;
+use vrdma_tests::{Lab, Mr, Qp, QpOptions, Rng, connect, wait};
+
+const REQUESTS: u32 = 100_000;
+
+/// QPs of a process, each connected to one of the other side, and keys of both sides.
+struct Field {
+    own: Side,
+    far: Side,
+    pairs: Vec<(Qp, Qp)>,
+    mrs: Vec<Mr>,
+    far_mrs: Vec<Mr>,
+    /// Receives that wait in each QP of the far side.
+    receives: Vec<u32>,
+}
+
+/// Bytes of each region.
+const LEN: u64 = 20_000;
+/// Rights of the regions of each side.
+const RIGHTS: [u32; 4] = [access::ALL, access::LOCAL_WRITE, access::REMOTE_READ, 0];
+
+impl Field {
+    fn new(lab: &Lab, canaries: &mut [Canary; 2]) -> Field {
+        let options = QpOptions { timeout: 4, retry_cnt: 1, rnr_retry: 1, ..QpOptions::default() };
+        let (own, far) = pair(lab, 1, 4096, &options);
+        let mut pairs = vec![(own.qp.clone(), far.qp.clone())];
+        for n in 0..7 {
+            let options = QpOptions { path_mtu: 1 + n % 5, sges: 1 + u32::from(n), ..options.clone() };
+            let make = |side: &Side| side.process.qp(&side.cq, &side.cq, &options);
+            // One pair within the process.
+            pairs.push((make(&own), make(if n == 0 { &own } else { &far })));
+            connect(&pairs.last().unwrap().0, &pairs.last().unwrap().1);
+        }
+        let regions = |side: &Side, canary: &mut Canary| -> Vec<Mr> {
+            let each = RIGHTS.iter().map(|rights| {
+                canary.extend(u64::from(*rights));
+                let mr = side.process.mr_with(LEN, *rights);
+                mr.fill(*rights as u8 + 0x40);
+                mr
+            });
+            each.collect()
+        };
+        let mrs = regions(&own, &mut canaries[0]);
+        let far_mrs = regions(&far, &mut canaries[1]);
+        canaries.iter_mut().for_each(|canary| canary.extend(99));
+        let receives = vec![0; pairs.len()];
+        Field { own, far, pairs, mrs, far_mrs, receives }
+    }
+
+    /// Takes what completed; QPs of which an error is told are connected again, and the far side posts receives.
+    fn repair(&mut self) {
+        let mut broken = BTreeSet::new();
+        for cq in [&mut self.own.cq, &mut self.far.cq] {
+            while let Some(wc) = cq.poll() {
+                if wc.status() != WcStatus::SUCCESS {
+                    broken.insert(wc.qpn());
+                } else if let Some(at) =
+                    self.pairs.iter().position(|p| wc.is_recv() && p.1.number == wc.qpn())
+                {
+                    self.receives[at] = self.receives[at].saturating_sub(1);
+                }
+            }
+        }
+        for (at, (own, far)) in self.pairs.iter().enumerate() {
+            if broken.contains(&own.number) || broken.contains(&far.number) {
+                own.to_state(QpState::RESET).unwrap();
+                far.to_state(QpState::RESET).unwrap();
+                connect(own, far);
+                self.receives[at] = 0;
+            }
+            while self.receives[at] < 16 {
+                let sge = [self.far.mr.sge(0, 4096)];
+                self.far.process.post(&Request::recv(far.tag(self.receives[at]), &sge));
+                self.receives[at] += 1;
+            }
+        }
+    }
+
+    /// A request of 1 to 8 units that is nonsense here and there.
+    fn request(&self, rng: &mut Rng) -> Vec<u64> {
+        let opcode = match rng.below(16) {
+            0 => rng.next_u64() as u8,
+            1..5 => 128,
+            _ => rng.below(7) as u8,
+        };
+        let flags = if rng.one_in(20) { rng.next_u64() as u16 } else { 1 | (rng.below(4) << 1) as u16 };
+        let inline = rng.one_in(5) && opcode < 3;
+        let flags = if inline { flags | 8 } else { flags };
+        let atomic = opcode == 5 || opcode == 6;
+        let sges = match rng.below(12) {
+            _ if atomic => 1,
+            0 => rng.next_u64() as u8,
+            1 => rng.below(31) as u8,
+            _ => rng.below(3) as u8,
+        };
+        let sges = if inline && !rng.one_in(20) { 0 } else { sges };
+        let most = if rng.one_in(10) { 1000 } else { 200 };
+        let inline_len = if inline { rng.below(most) as u16 } else { 0 };
+        let bytes = if atomic {
+            32
+        } else if inline {
+            inline_len.into()
+        } else {
+            16 * usize::from(sges)
+        };
+        let units = (32 + bytes).div_ceil(64).clamp(1, 8);
+        let qp = match rng.below(20) {
+            0 => rng.nasty() as u32,
+            1 => rng.pick(&self.pairs).1.number,
+            _ => rng.pick(&self.pairs).0.number,
+        };
+        let mut words = vec![0u64; 8 * units];
+        words[0] = u64::from(opcode) | (units as u64) << 8 | u64::from(flags) << 16 | u64::from(qp) << 32;
+        words[1] = rng.next_u64() & 0xffff_ffff | u64::from(sges) << 32 | u64::from(inline_len) << 48;
+        let (at, _, rkey) = element(rng, &self.far_mrs);
+        words[2] = if atomic && !rng.one_in(10) { at & !7 } else { at };
+        words[3] = u64::from(rkey) | rng.next_u64() << 32;
+        let mut next = 4;
+        if atomic {
+            (words[4], words[5], next) = (rng.nasty(), rng.nasty(), 6);
+        }
+        while !inline && next + 1 < words.len() {
+            let (addr, length, lkey) = element(rng, &self.mrs);
+            let length = if atomic { 8 } else { length };
+            (words[next], words[next + 1]) = (addr, u64::from(length) | u64::from(lkey) << 32);
+            next += 2;
+        }
+        if rng.one_in(50) {
+            let at = rng.below(words.len() as u64) as usize;
+            // Not the number of units: that is what other tests break.
+            words[at] ^= rng.next_u64() & if at == 0 { !0xff00 } else { u64::MAX };
+        }
+        words
+    }
+}
+
+/// Address, length and key of an element, mostly good.
+fn element(rng: &mut Rng, mrs: &[Mr]) -> (u64, u32, u32) {
+    let mr = if rng.one_in(10) { rng.pick(mrs) } else { &mrs[0] };
+    let length = if rng.one_in(40) { rng.nasty() as u32 } else { rng.below(4000) as u32 };
+    let addr = if rng.one_in(40) { mr.iova.wrapping_add(rng.nasty()) } else { mr.iova + rng.below(16_000) };
+    let key = if rng.one_in(40) { rng.next_u32() } else { mr.key };
+    (addr, length, key)
+}
+
+/// Puts a request into the channel as it is.
+fn post(channel: &mut BoundChannel, next: &mut u16, words: &[u64]) {
+    let ring = &channel.ring;
+    let units = (words.len() / 8) as u16;
+    wait::until("room in the channel", || {
+        channel.driver.kick();
+        (next.wrapping_sub(ring.used_idx()) + units <= ring.size).then_some(())
+    });
+    for unit in words.chunks(8) {
+        let slot = *next & (ring.size - 1);
+        for (i, word) in unit.iter().enumerate() {
+            let at = channel.slots + 64 * u64::from(slot) + 8 * i as u64;
+            ring.memory.word64(at).store(word.to_le(), std::sync::atomic::Ordering::Relaxed);
+        }
+        ring.set_avail_entry(*next, slot);
+        *next = next.wrapping_add(1);
+    }
+    ring.set_avail_idx(*next);
+}
+
+#[test]
+fn a_hundred_thousand_random_requests_reach_nothing_that_is_not_registered() {
+    let lab = Lab::new(3);
+    let mut rng = Rng::from_env("a_hundred_thousand_random_requests");
+    let mut canaries = [0, 1].map(|i| Canary::new(&lab.guests[i].memory, i as u64));
+    let bystander = Canary::new(&lab.guests[2].memory, 2);
+    // One between others, one with a process of the hostile process' own guest.
+    let pingpongs =
+        [PingPong::start(&lab.guests[1], &lab.guests[2]), PingPong::start(&lab.guests[0], &lab.guests[2])];
+    let mut field = Field::new(&lab, &mut canaries);
+    let mut next = 0u16;
+    for n in 0..REQUESTS {
+        let request = field.request(&mut rng);
+        post(&mut field.own.process.channel, &mut next, &request);
+        if n % 128 == 0 {
+            field.repair();
+        }
+    }
+    let channel = &field.own.process.channel;
+    channel.driver.kick();
+    wait::until("the device to take all requests", || (channel.ring.used_idx() == next).then_some(()));
+    let stats = lab.stats();
+    assert_eq!(stats.device(0, "broken_channels"), 0, "what a request says breaks no channel");
+    let moved = |counter| stats.transport(0, counter);
+    let done =
+        ["sends", "writes", "reads", "fetch_adds", "compare_swaps", "naks_access", "errors", "flushes"];
+    println!("{:?}", done.map(|counter| (counter, moved(counter))));
+    assert!(["sends", "writes", "reads", "fetch_adds"].iter().all(|c| moved(c) > 100), "most were nonsense");
+    while let Some(told) = lab.guests[0].async_events().recv_within(std::time::Duration::ZERO) {
+        assert_ne!(told.kind, EventKind::DEVICE_FATAL);
+    }
+    pingpongs.into_iter().for_each(|pingpong| {
+        pingpong.stop();
+    });
+    canaries.iter().chain([&bystander]).for_each(Canary::check);
+    // Regions without the right to write are as they were.
+    for mr in field.mrs[2..].iter().chain(&field.far_mrs[1..]) {
+        let first = mr.get(0, 1)[0];
+        assert!(
+            first >= 0x40 && mr.get(0, LEN).iter().all(|byte| *byte == first),
+            "written without the right"
+        );
+    }
+    // After the guest's reset nothing is left, nothing is under way.
+    lab.guests[0].reset().unwrap();
+    assert_eq!(lab.stats().all_objects(0), []);
+    for (_, far) in &field.pairs {
+        let _ = far.destroy();
+    }
+    assert_eq!(lab.stats().objects(1, "pending_requests"), 0);
+}
