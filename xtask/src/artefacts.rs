@@ -1,5 +1,6 @@
-//! What changes too often to be part of the image: backend, kernel module, provider, agent, test programs. Each is built only when
-//! its sources changed; the guest's share is laid out as a second layer that `vm-init` copies over the image.
+//! What changes too often to be part of the image: backend, kernel module, provider, agent, test programs. Each is
+//! built only when its sources changed; the guest's share is laid out as a second layer that `vm-init` copies over
+//! the image.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +18,7 @@ pub struct Artefacts {
     /// The agent that runs commands in a VM.
     pub agent: PathBuf,
     /// The directory of the test programs (`vr-*`).
-    pub programs: PathBuf,
+    pub programs: Option<PathBuf>,
     /// `vrdma.ko`.
     pub module: Option<PathBuf>,
     /// The rdma-core provider.
@@ -29,6 +30,8 @@ pub struct Artefacts {
 /// A part of the device that can be left out, e.g. while it does not build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
+    /// The test programs (`vr-*`).
+    Programs,
     /// `vrdma.ko`.
     Module,
     /// The rdma-core provider.
@@ -39,7 +42,7 @@ pub enum Part {
 
 impl Part {
     /// Every part.
-    pub const ALL: [Self; 3] = [Self::Module, Self::Provider, Self::Backend];
+    pub const ALL: [Self; 4] = [Self::Programs, Self::Module, Self::Provider, Self::Backend];
 }
 
 /// Builds everything whose sources exist, except the parts that are not wanted.
@@ -50,7 +53,7 @@ pub fn build(without: &[Part]) -> Result<Artefacts> {
     };
     Ok(Artefacts {
         agent: agent()?,
-        programs: programs()?,
+        programs: part(Part::Programs, programs)?,
         module: part(Part::Module, module)?,
         provider: part(Part::Provider, provider)?,
         backend: part(Part::Backend, backend)?,
@@ -146,7 +149,7 @@ pub fn build_module(sources: &Path, variables: &[&str], log: &Path) -> Result<Pa
 }
 
 /// Builds the guest programs: each `vr-*.c` with what they share, by the compiler of the guest root.
-fn programs() -> Result<PathBuf> {
+fn programs() -> Result<Option<PathBuf>> {
     // The headers of the device's ABI are the kernel module's; the sources name them by this path.
     const SCRIPT: &str = "cd /mnt
         for source in vr-*.c; do
@@ -171,7 +174,7 @@ fn programs() -> Result<PathBuf> {
             stamp.set()
         })?;
     }
-    Ok(result)
+    Ok(Some(result))
 }
 
 fn copy_sources(from: &Path, to: &Path) -> Result<()> {
@@ -234,10 +237,14 @@ impl Artefacts {
         let mut strip = Command::new("strip");
         strip.arg(layer.join("usr/sbin/vm-agent"));
         proc::output(strip)?;
-        for entry in fs::read_dir(&self.programs)? {
-            let path = entry?.path();
-            if let (Some(name), None) = (path.file_stem().and_then(|name| name.to_str()), path.extension()) {
-                put(&path, &format!("usr/bin/{name}"), 0o755)?;
+        if let Some(programs) = &self.programs {
+            for entry in fs::read_dir(programs)? {
+                let path = entry?.path();
+                if let (Some(name), None) =
+                    (path.file_stem().and_then(|name| name.to_str()), path.extension())
+                {
+                    put(&path, &format!("usr/bin/{name}"), 0o755)?;
+                }
             }
         }
         if let Some(module) = &self.module {
