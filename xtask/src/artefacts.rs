@@ -152,11 +152,12 @@ pub fn build_module(sources: &Path, variables: &[&str], log: &Path) -> Result<Pa
 fn programs() -> Result<Option<PathBuf>> {
     // The headers of the device's ABI are the kernel module's; the sources name them by this path.
     const SCRIPT: &str = "cd /mnt
-        for source in vr-*.c; do
-            gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -o ${source%.c} $source common.c memory.c -libverbs &
-            pids=\"$pids $!\"
+        for source in *.c; do
+            gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -c $source
         done
-        for pid in $pids; do wait $pid; done";
+        for program in vr-*.o; do
+            gcc -o ${program%.o} $program common.o memory.o channel.o -libverbs
+        done";
     let sources = paths::workspace().join("tests/guest-programs");
     let header = paths::workspace().join("guest-driver/kernel/vrdma_abi.h");
     let result = out("programs")?;
