@@ -125,32 +125,38 @@ fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<(Box
     }
     let chunk = 1u64 << cuts.trailing_zeros();
     let chunk_shift = (chunk / Cqe::SIZE as u64).checked_ilog2()?;
+    let mut cutter = Cutter { runs, rest: Run { gpa: 0, len: 0 } };
     let chunks: Option<Box<[Shared]>> =
-        (0..ring_bytes / chunk).map(|i| sub_run(memory, runs, i * chunk, chunk, 8)).collect();
-    let record = sub_run(memory, runs, ring_bytes, CqRecord::SIZE as u64, 4)?;
-    Some((chunks?, chunk_shift, record))
+        (0..ring_bytes / chunk).map(|_| Shared::new(memory, cutter.cut(chunk)?, 8)).collect();
+    let chunks = chunks?;
+    let record = Shared::new(memory, cutter.cut(CqRecord::SIZE as u64)?, 4)?;
+    Some((chunks, chunk_shift, record))
 }
 
-/// The bytes `offset..offset + len` of the concatenated runs, if they are one piece.
-fn sub_run(memory: &Arc<GuestMemory>, runs: &[Run], offset: u64, len: u64, align: u64) -> Option<Shared> {
-    let mut before = 0;
-    // Neighbouring runs that are adjacent in guest memory are one.
-    let mut merged: Option<Run> = None;
-    for run in runs {
-        if let Some(m) = &mut merged {
-            if m.gpa + m.len == run.gpa {
-                m.len += run.len;
-            } else {
-                break;
+/// Cuts pieces off runs that are known to be guest memory, from the first to the last.
+struct Cutter<'a> {
+    runs: &'a [Run],
+    /// What is left of the run before those.
+    rest: Run,
+}
+
+impl Cutter<'_> {
+    /// The next `len` bytes, if they are one piece.
+    fn cut(&mut self, len: u64) -> Option<Run> {
+        while self.rest.len < len {
+            let (next, runs) = self.runs.split_first()?;
+            self.runs = runs;
+            // Neighbouring runs that are adjacent in guest memory are one.
+            match self.rest {
+                Run { len: 0, .. } => self.rest = *next,
+                Run { gpa, len } if gpa + len == next.gpa => self.rest.len += next.len,
+                _ => return None,
             }
-        } else if offset < before + run.len {
-            let skip = offset - before;
-            merged = Some(Run { gpa: run.gpa + skip, len: run.len - skip });
         }
-        before += run.len;
+        let piece = Run { gpa: self.rest.gpa, len };
+        self.rest = Run { gpa: piece.gpa + len, len: self.rest.len - len };
+        Some(piece)
     }
-    let run = merged.filter(|m| m.len >= len)?;
-    Shared::new(memory, Run { gpa: run.gpa, len }, align)
 }
 
 #[cfg(test)]
