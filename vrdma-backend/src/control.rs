@@ -248,6 +248,9 @@ fn bind_channel(
         return Err(Status::INVALID);
     }
     let setup = setup(req.queue.get()).ok_or(Status::INVALID)?;
+    if !window.iter().all(|run| context.memory.resolve(*run, &mut Vec::new()).is_some()) {
+        return Err(Status::FAULT);
+    }
     let channel = Channel::bind(context.memory, setup, &window).map_err(|error| {
         log::debug!("channel {}: {error}", req.queue.get());
         Status::FAULT
