@@ -87,7 +87,11 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         if let Daemon::Process { child, .. } = self {
             drop(child.stdin.take());
-            if !std::thread::panicking() {
+            if std::thread::panicking() {
+                // Whatever went wrong may keep it from ending by itself.
+                let _ = child.kill();
+                let _ = child.wait();
+            } else {
                 assert!(child.wait().expect("the child ends").success(), "the daemon failed");
             }
         }
