@@ -11,7 +11,7 @@ use crate::uverbs;
 
 /// How long a full channel may stand still before the device is given up. A device that lives empties it in microseconds; one
 /// whose virtual CPU or host is starved may take its time.
-const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(2) };
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Tries before a poster gives up its CPU.
 const SPINS: u32 = 2_000;
 /// How often a waiting poster kicks, in case that a kick went astray.
@@ -66,6 +66,14 @@ impl Work {
         }
     }
 
+    /// Sets how long a device may stand still.
+    #[cfg(test)]
+    pub fn set_patience(&mut self, patience: Duration) {
+        if let Work::Own(own) = self {
+            own.patience = patience;
+        }
+    }
+
     /// Notes that the device is lost, so that nobody waits for it.
     pub fn give_up(&mut self) {
         if let Work::Own(own) = self {
@@ -79,12 +87,13 @@ pub struct OwnChannel {
     channel: Channel<ContextDoorbell>,
     /// The device stood still for too long: until it moves again nobody waits for it.
     given_up: bool,
+    patience: Duration,
 }
 
 impl OwnChannel {
     /// The driver's end of a channel that was just bound.
     pub fn new(channel: Channel<ContextDoorbell>) -> Self {
-        Self { channel, given_up: false }
+        Self { channel, given_up: false, patience: PATIENCE }
     }
 
     #[cold]
@@ -113,7 +122,7 @@ impl OwnChannel {
             let still_pending = self.channel.pending();
             if still_pending != pending {
                 (pending, moved) = (still_pending, now);
-            } else if now.duration_since(moved) > PATIENCE {
+            } else if now.duration_since(moved) > self.patience {
                 break;
             }
             if now.duration_since(kicked) > KICK_EVERY {

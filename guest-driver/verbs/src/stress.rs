@@ -6,12 +6,13 @@
 use core::time::Duration;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel as wakes};
 use std::thread;
+use std::time::Instant;
 
 use crate::model::{DeviceChannel, DeviceCq};
 use crate::qp::WrRing;
 use crate::{Arm, Channel, Cq, CqLayout, Cqe, Data, PostError, Request, Sge, Tag};
 
-const ROUNDS: u32 = if cfg!(miri) { 100 } else { 200_000 };
+const ROUNDS: u32 = if cfg!(miri) { 100 } else { 50_000 };
 const LOST: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 20 });
 
 /// Waits for a wake-up; those that came too early are wasted, which is allowed.
@@ -19,6 +20,15 @@ fn sleep(wake: &Receiver<()>) {
     match wake.recv_timeout(LOST) {
         Ok(()) | Err(RecvTimeoutError::Disconnected) => {}
         Err(RecvTimeoutError::Timeout) => panic!("a wake-up was lost"),
+    }
+}
+
+/// Waits for something that another thread does, but not for ever: should that one have failed, this one fails too.
+fn until(mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < 2 * LOST, "the other side is gone");
+        thread::yield_now();
     }
 }
 
@@ -35,13 +45,11 @@ fn pause(round: u32) {
 }
 
 fn post_until(channel: &mut Channel<impl crate::Doorbell>, request: &Request<'_>) {
-    loop {
-        match channel.post(request) {
-            Ok(()) => return,
-            Err(PostError::Full) => thread::yield_now(),
-            Err(error) => panic!("{error:?}"),
-        }
-    }
+    until(|| match channel.post(request) {
+        Ok(()) => true,
+        Err(PostError::Full) => false,
+        Err(error) => panic!("{error:?}"),
+    });
 }
 
 fn no_kick_is_lost(event_idx: bool, requests_at_once: u32) {
@@ -61,17 +69,17 @@ fn no_kick_is_lost(event_idx: bool, requests_at_once: u32) {
                     pause(wqe_id);
                     post_until(&mut driver, &request);
                 } else {
-                    while driver.push(&request) == Err(PostError::Full) {
-                        driver.ring();
-                        thread::yield_now();
-                    }
+                    until(|| {
+                        driver.push(&request).is_ok() || {
+                            driver.ring();
+                            false
+                        }
+                    });
                 }
             }
             driver.ring();
             // Keeps the kick's sender alive until all is taken.
-            while driver.pending() != 0 {
-                thread::yield_now();
-            }
+            until(|| driver.pending() == 0);
         });
         let mut expected = 0;
         while expected < ROUNDS {
@@ -79,7 +87,7 @@ fn no_kick_is_lost(event_idx: bool, requests_at_once: u32) {
                 Some(unit) => {
                     assert_eq!(unit.0[1] as u32, expected);
                     if expected % 2 == 1 {
-                        while device.take().is_none() {}
+                        until(|| device.take().is_some());
                     }
                     expected += 1;
                     device.disarm();
@@ -122,9 +130,7 @@ fn no_event_is_lost(kind: Arm) {
         scope.spawn(move || {
             for wqe_id in 0..ROUNDS {
                 pause(wqe_id);
-                while !device.put(Cqe { wqe_id: wqe_id.into(), ..Cqe::default() }) {
-                    thread::yield_now();
-                }
+                until(|| device.put(Cqe { wqe_id: wqe_id.into(), ..Cqe::default() }));
                 // Only every other completion is of the kind; what precedes it must come with it.
                 if device.wants_event(wqe_id % 2 == 1 || wqe_id + 1 == ROUNDS) {
                     send(&event);
@@ -180,20 +186,14 @@ fn a_queue_pair_between_three_threads() {
         let sends = &sends;
         scope.spawn(move || {
             for number in 0..ROUNDS {
-                let wqe_id = loop {
-                    match sends.next() {
-                        Some(wqe_id) => break wqe_id,
-                        None => thread::yield_now(),
-                    }
-                };
+                until(|| sends.next().is_some());
+                let wqe_id = sends.next().unwrap();
                 sends.push(wr_id(number));
                 let payload = number.to_le_bytes();
                 let request = Request::send(Tag { qpn: 1, wqe_id }, Data::Inline(&payload));
                 post_until(&mut driver, &request.signaled(signaled(number)));
             }
-            while driver.pending() != 0 {
-                thread::yield_now();
-            }
+            until(|| driver.pending() == 0);
         });
         scope.spawn(move || {
             let mut number = 0;

