@@ -77,8 +77,9 @@ impl CqRing {
         for (i, word) in words[..3].iter().enumerate() {
             chunk.store64(at + 8 * i, u64::from_le(*word), Ordering::Relaxed);
         }
-        let lap = (self.head / self.entries) & 1;
-        let last = u64::from_le(words[3]) & !(0xff << 56) | u64::from(lap ^ 1) << 56;
+        // The bit of the index beyond the ring's turns with each lap, beginning with 0.
+        let phase = u64::from(self.head & self.entries == 0);
+        let last = u64::from_le(words[3]) & !(0xff << 56) | phase << 56;
         chunk.store64(at + 24, last, Ordering::Release);
         self.head = self.head.wrapping_add(1);
         Ok(())
