@@ -63,7 +63,7 @@ impl Cq {
     /// The context it belongs to.
     #[inline]
     pub fn context(&self) -> &Context {
-        // SAFETY: set by libibverbs when the queue was made; a context outlives its objects.
+        // SAFETY: set when the queue was made, by ibv_cmd_create_cq(); a context outlives its objects.
         unsafe { Context::of((*self.verbs.get().cast::<ffi::ibv_cq>()).context) }
     }
 }
@@ -119,7 +119,6 @@ unsafe fn create(
         ring: Mutex::new(Ring { queue, last: ptr::null() }),
         _memory: memory,
     })?;
-    let ibv = cq.verbs.get().cast();
     // SAFETY: command and reply begin with what rdma-core expects and are as long as said.
     check(unsafe {
         ffi::ibv_cmd_create_cq(
@@ -127,16 +126,13 @@ unsafe fn create(
             cqes as c_int,
             channel,
             vector,
-            ibv,
+            cq.verbs.get().cast(),
             &raw mut command.ibv,
             size_of::<Command>(),
             &raw mut reply.ibv,
             size_of::<Reply>(),
         )
     })?;
-    // libibverbs sets it too, but after this.
-    // SAFETY: part of the new queue.
-    unsafe { (*ibv).context = context };
     Ok(Box::into_raw(cq).cast())
 }
 

@@ -67,7 +67,7 @@ impl Qp {
     /// The context it belongs to.
     #[inline]
     pub fn context(&self) -> &Context {
-        // SAFETY: set by libibverbs when the QP was made; a context outlives its objects.
+        // SAFETY: set when the QP was made, by ibv_cmd_create_qp(); a context outlives its objects.
         unsafe { Context::of((*self.ibv()).context) }
     }
 
@@ -89,7 +89,7 @@ impl Qp {
 
     /// Its CQs, each once.
     fn cqs(&self) -> impl Iterator<Item = &Cq> {
-        // SAFETY: set by libibverbs when the QP was made; CQs outlive the QPs that use them.
+        // SAFETY: set when the QP was made, by ibv_cmd_create_qp(); CQs outlive the QPs that use them.
         let (send, recv) = unsafe { ((*self.ibv()).send_cq, (*self.ibv()).recv_cq) };
         let second = (recv != send).then_some(recv);
         // SAFETY: as above.
@@ -181,13 +181,6 @@ unsafe fn create(pd: *mut ffi::ibv_pd, attr: &mut ffi::ibv_qp_init_attr) -> Resu
         qp.max_inline = cap.max_inline_data;
         qp.sends = requests(cap.max_send_wr)?;
         qp.recvs = requests(cap.max_recv_wr)?;
-        // libibverbs sets these too, but after this.
-        // SAFETY: part of the new QP.
-        unsafe {
-            (*qp.ibv()).context = (*pd).context;
-            (*qp.ibv()).send_cq = attr.send_cq;
-            (*qp.ibv()).recv_cq = attr.recv_cq;
-        }
         context.qps.insert(qp.qpn, &raw mut *qp)
     })();
     if let Err(errno) = made {

@@ -228,6 +228,7 @@ unsafe extern "C" fn ibv_cmd_create_cq(
         state.next_handle += 1;
         let handle = state.next_handle;
         state.cqs.insert(handle, FakeCq::new(request.buf.get(), request.entries.get()));
+        (*cq).context = context;
         (*cq).handle = handle;
         (*cq).cqe = cqe;
         0
@@ -262,6 +263,8 @@ unsafe extern "C" fn ibv_cmd_create_qp(
         let qpn = state.next_qpn;
         state.next_qpn += 1;
         state.qp_cqs.insert(qpn, ((*(*attr).send_cq).handle, (*(*attr).recv_cq).handle));
+        (*qp).context = (*pd).context;
+        ((*qp).send_cq, (*qp).recv_cq) = ((*attr).send_cq, (*attr).recv_cq);
         (*qp).qp_num = qpn;
         driver_reply(
             reply.cast(),
