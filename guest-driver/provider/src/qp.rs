@@ -47,9 +47,9 @@ pub struct Qp {
     pub max_recv_sge: u32,
     /// Most bytes of inline data.
     pub max_inline: u32,
-    /// Send queue. Its posting side is under the lock of [`Context::work`], its completing side under that of the send CQ.
+    /// Send queue. Its posting side is under the lock of [`crate::context::Own::work`], its completing side under that of the send CQ.
     pub sends: Requests,
-    /// Receive queue. Its posting side is under the lock of [`Context::work`], its completing side under that of the receive CQ.
+    /// Receive queue. Its posting side is under the lock of [`crate::context::Own::work`], its completing side under that of the receive CQ.
     pub recvs: Requests,
 }
 

@@ -8,7 +8,8 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU16, Ordering, fence};
 
-use crate::wqe::{Request, Span, Unit, WqeError};
+use crate::span::Span;
+use crate::wqe::{Request, Unit, WqeError};
 
 /// `used.flags`: the device asks not to be kicked (VIRTQ_USED_F_NO_NOTIFY).
 const NO_NOTIFY: u16 = 1;

@@ -46,6 +46,7 @@ mod stress;
 pub mod channel;
 pub mod cq;
 pub mod qp;
+mod span;
 pub mod wqe;
 
 pub use channel::{Channel, ChannelParts, Doorbell, MappedDoorbell, PostError};

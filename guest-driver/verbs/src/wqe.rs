@@ -1,10 +1,11 @@
 //! A work request as a value, and how it becomes 64-byte units.
 
-use core::marker::PhantomData;
 use core::ptr;
 
 use vrdma_abi::wqe::{AtomicOperands, RdmaBody, UdBody, WqeHeader, WrOpcode, flags, unit};
 use vrdma_abi::zerocopy::{big_endian, transmute};
+
+use crate::span::Span;
 
 /// Bytes of a unit.
 const UNIT: usize = unit::UNIT_SIZE as usize;
@@ -360,76 +361,6 @@ fn sge_words(sge: &Sge) -> [u64; 2] {
         length: sge.length.into(),
         lkey: sge.lkey.into(),
     })
-}
-
-/// Where a request is written: slots, which may go on at the start of the ring.
-pub(crate) struct Span<'a> {
-    head: *mut u8,
-    /// Bytes up to the break.
-    head_len: usize,
-    /// Where byte `head_len` is.
-    tail: *mut u8,
-    _units: PhantomData<&'a mut [Unit]>,
-}
-
-impl<'a> Span<'a> {
-    /// All of `units`.
-    fn contiguous(units: &'a mut [Unit]) -> Self {
-        let head = units.as_mut_ptr().cast();
-        Self { head, head_len: size_of_val(units), tail: head, _units: PhantomData }
-    }
-
-    /// Slot `first` of `entries` and those behind it, around the end of the ring.
-    ///
-    /// # Safety
-    /// `slots` points to `entries` units, `first` is one of them, and as many as will be written are the caller's
-    /// for as long as the span lives.
-    #[inline]
-    pub(crate) unsafe fn ring(slots: *mut Unit, first: usize, entries: usize) -> Self {
-        // SAFETY: `first` is inside the ring.
-        let head = unsafe { slots.add(first) }.cast();
-        Self { head, head_len: (entries - first) * UNIT, tail: slots.cast(), _units: PhantomData }
-    }
-
-    /// Writes 16 bytes at `offset`, a multiple of 16.
-    ///
-    /// # Safety
-    /// The bytes are inside the span.
-    #[inline]
-    unsafe fn put_pair(&self, offset: usize, words: [u64; 2]) {
-        // SAFETY: the caller keeps inside the span, and 16-byte pieces do not straddle the break between units.
-        // The slots belong to this side until the index is released, so a plain write races with nothing.
-        unsafe { self.at(offset).cast::<[u64; 2]>().write(words) }
-    }
-
-    /// Writes `len` bytes at `offset`.
-    ///
-    /// # Safety
-    /// The bytes are inside the span, and `from` is readable.
-    #[inline]
-    unsafe fn put_bytes(&self, offset: usize, from: *const u8, len: usize) {
-        let before_break = self.head_len.saturating_sub(offset).min(len);
-        // SAFETY: as for put_pair; the two parts lie on their sides of the break.
-        unsafe {
-            if before_break != 0 {
-                ptr::copy_nonoverlapping(from, self.head.add(offset), before_break);
-            }
-            if before_break != len {
-                let to = self.at(offset + before_break);
-                ptr::copy_nonoverlapping(from.add(before_break), to, len - before_break);
-            }
-        }
-    }
-
-    /// # Safety
-    /// `offset` is inside the span.
-    #[inline]
-    unsafe fn at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: both sides of the break are inside the ring.
-        unsafe {
-            if offset < self.head_len { self.head.add(offset) } else { self.tail.add(offset - self.head_len) }
-        }
-    }
 }
 
 #[cfg(test)]
