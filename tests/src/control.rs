@@ -113,7 +113,7 @@ impl Guest {
         runs: &[Run],
     ) -> Answer<T> {
         let reply = self.control().command(opcode, body.as_bytes(), runs, size_of::<T>())?;
-        Ok(T::read_from_bytes(&reply).ok().expect("the right length"))
+        Ok(T::read_from_bytes(&reply).expect("the right length"))
     }
 
     fn on_object<T: FromBytes>(&self, opcode: Opcode, object: u32) -> Answer<T> {

@@ -10,6 +10,7 @@
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`lab`] | a daemon with some guests |
 //! | [`pingpong`] | bystanders that a hostile guest must not disturb |
+//! | [`floor`] | what benchmarks compare with: a device without any check |
 //!
 //! What a well-behaved guest cannot run into panics here with a message; each wait has an end ([`wait::PATIENCE`]).
 
@@ -18,6 +19,7 @@ pub mod control;
 pub mod cq;
 pub mod daemon;
 pub mod events;
+pub mod floor;
 pub mod front_end;
 pub mod guest;
 pub mod lab;
