@@ -452,8 +452,12 @@ impl Worker {
         for region in self.engine.regions_mut(id) {
             region.remap(memory);
         }
-        for bound in self.channels.iter_mut().filter(|b| b.device == id) {
-            bound.channel.remap(memory);
+        for index in 0..self.channels.len() {
+            let bound = &mut self.channels[index];
+            let worked = bound.device == id && !bound.channel.is_broken();
+            if worked && !bound.channel.remap(memory) {
+                self.channel_broken(index, Broken::Memory);
+            }
         }
         for cq in self.outputs.device(id).remap(memory) {
             self.outputs.fail_cq(id, cq);

@@ -60,6 +60,9 @@ pub enum Broken {
         /// Entries available, its first one included.
         available: u16,
     },
+    /// Its memory was taken away.
+    #[error("rings or slots are not in guest memory any more")]
+    Memory,
 }
 
 /// Why a channel cannot be bound.
@@ -124,6 +127,11 @@ impl Channel {
     /// Whether entries are taken from it.
     pub fn is_running(&self) -> bool {
         self.state == State::Running
+    }
+
+    /// Whether nothing will ever be taken from it.
+    pub fn is_broken(&self) -> bool {
+        self.state == State::Broken
     }
 
     /// Looks for new entries; true if there are any.
