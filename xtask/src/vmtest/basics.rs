@@ -79,7 +79,7 @@ pub fn devinfo(pair: &mut Pair) -> Result<()> {
 pub fn stock_programs(pair: &mut Pair) -> Result<()> {
     for (index, (_, program, expected)) in demo::steps().iter().enumerate() {
         let printed = programs::run(pair, Device::Vrdma, program, 18700 + index as u16)?;
-        ensure!(printed.client.contains(expected), "`{}` did not print {expected}", program.command);
+        ensure!(printed.client.contains(expected.as_str()), "`{}` did not print {expected}", program.command);
     }
     Ok(())
 }
