@@ -1,7 +1,7 @@
 //! What comes out of the engine: completions and events.
 
 use crate::id::{CqId, DeviceId};
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Imm, Qpn};
 
 /// Where the engine's results go; lent per call.
 pub trait Sink {
@@ -25,7 +25,7 @@ pub struct Completion {
     /// Bytes received or read, 8 for atomics, 0 for others and unless successful.
     pub byte_len: u32,
     /// Immediate data (receives).
-    pub imm: Option<[u8; 4]>,
+    pub imm: Option<Imm>,
     /// The peer's QP (receives), else 0.
     pub src_qpn: Qpn,
     /// The sender asked for a solicited event (receives).

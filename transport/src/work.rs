@@ -1,7 +1,7 @@
 //! Work requests, as the caller posts them.
 
 use core::fmt;
-use vrdma_wire::num::{Lkey, Rkey};
+use vrdma_wire::num::{Imm, Lkey, Rkey};
 
 /// A scatter/gather element. With length 0 it is nothing at all: its key is not looked at.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -29,14 +29,14 @@ pub enum SendOp {
     /// Into the peer's next receive.
     Send {
         /// Immediate data, as it goes on the wire.
-        imm: Option<[u8; 4]>,
+        imm: Option<Imm>,
     },
     /// Into the peer's memory.
     Write {
         /// Where to.
         remote: Remote,
         /// Immediate data, which consumes the peer's next receive.
-        imm: Option<[u8; 4]>,
+        imm: Option<Imm>,
     },
     /// Out of the peer's memory.
     Read {

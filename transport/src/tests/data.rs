@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use vrdma_wire::num::Imm;
 
 const NOBODY: Qpn = match Qpn::new(0) {
     Some(qpn) => qpn,
@@ -40,7 +41,7 @@ fn send_takes_receives_in_order_and_completes_at_the_receiver_first() {
         signaled: true,
         solicited: true,
         fence: false,
-        op: SendOp::Send { imm: Some([1, 2, 3, 4]) },
+        op: SendOp::Send { imm: Some(Imm::from_bytes([1, 2, 3, 4])) },
         payload: Payload::Inline(b"abcdef"),
     };
     pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, request, &mut pair.log).unwrap();
@@ -51,7 +52,7 @@ fn send_takes_receives_in_order_and_completes_at_the_receiver_first() {
         opcode: WcOpcode::Recv,
         status: WcStatus::Success,
         byte_len: 6,
-        imm: Some([1, 2, 3, 4]),
+        imm: Some(Imm::from_bytes([1, 2, 3, 4])),
         src_qpn: a.qpn,
         solicited: true,
     };
@@ -67,13 +68,13 @@ fn write_with_immediate_consumes_a_receive_but_not_its_memory() {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());
     pair.post_recv(&b, 9, &[b.sge(0, 1)]).unwrap();
-    let op = SendOp::Write { remote: b.remote(64), imm: Some(*b"imm!") };
+    let op = SendOp::Write { remote: b.remote(64), imm: Some(Imm::from_bytes(*b"imm!")) };
     pair.post(&a, 1, op, Payload::Inline(b"payload")).unwrap();
     assert_eq!((b.memory.bytes(64, 7), b.memory.bytes(0, 1)), (b"payload".to_vec(), vec![0]));
     let received = pair.log.completions[0].2;
     assert_eq!(
         (received.opcode, received.byte_len, received.imm),
-        (WcOpcode::RecvWriteImm, 7, Some(*b"imm!"))
+        (WcOpcode::RecvWriteImm, 7, Some(Imm::from_bytes(*b"imm!")))
     );
     assert_eq!(pair.statuses().len(), 2);
 }

@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
+use vrdma_wire::num::Imm;
 
 const QPS: usize = 6;
 
@@ -213,7 +214,7 @@ impl Model {
                 let op = match kind {
                     0 => SEND,
                     1 => write_to(remote),
-                    2 => SendOp::Write { remote, imm: Some([1; 4]) },
+                    2 => SendOp::Write { remote, imm: Some(Imm::from_bytes([1; 4])) },
                     3 => SendOp::Read { remote },
                     4 => SendOp::FetchAdd { remote, add: 1 },
                     _ => SendOp::CompareSwap { remote, compare: 0, swap: 1 },

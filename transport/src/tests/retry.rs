@@ -2,6 +2,7 @@
 
 use super::*;
 use QpState::{Init, Reset, Rtr, Rts};
+use vrdma_wire::num::Imm;
 
 #[test]
 fn without_a_receive_retries_are_made_and_then_exceeded() {
@@ -70,7 +71,7 @@ fn a_write_with_immediate_needs_a_receive_at_its_end() {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());
     a.memory.fill(0, &[5; 600_000]);
-    let op = SendOp::Write { remote: b.remote(0), imm: Some([0; 4]) };
+    let op = SendOp::Write { remote: b.remote(0), imm: Some(Imm::default()) };
     pair.post(&a, 1, op, Payload::Sges(&[a.sge(0, 600_000)])).unwrap();
     pair.run();
     assert_eq!(b.memory.bytes(524_287, 2), [5, 0], "what needs no receive has landed");

@@ -18,7 +18,7 @@ pub fn cqe(completion: &Completion) -> Cqe {
         wqe_id: completion.id.into(),
         qpn: completion.qpn.number().into(),
         byte_len: completion.byte_len.into(),
-        imm: vrdma_abi::zerocopy::big_endian::U32::from_bytes(completion.imm.unwrap_or_default()),
+        imm: vrdma_abi::zerocopy::big_endian::U32::from_bytes(completion.imm.unwrap_or_default().to_bytes()),
         src_qpn: completion.src_qpn.number().into(),
         smac: [0; 6],
         vlan: 0xffff.into(),
@@ -64,7 +64,7 @@ fn status(status: WcStatus) -> cqe::WcStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vrdma_wire::num::Qpn;
+    use vrdma_wire::num::{Imm, Qpn};
 
     #[test]
     fn each_field_lands_where_it_belongs() {
@@ -74,7 +74,7 @@ mod tests {
             opcode: WcOpcode::RecvWriteImm,
             status: WcStatus::RnrRetryExc,
             byte_len: 0x33,
-            imm: Some([1, 2, 3, 4]),
+            imm: Some(Imm::from_bytes([1, 2, 3, 4])),
             src_qpn: Qpn::new(0x44).unwrap(),
             solicited: true,
         };

@@ -4,7 +4,7 @@ use crate::queue::channel::RequestWords;
 use vrdma_abi::wqe::{AtomicOperands, RdmaBody, Sge as AbiSge, WqeHeader, WrOpcode, flags, unit};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use vrdma_transport::{Payload, Queue, RecvRequest, Remote, SendOp, SendRequest, Sge};
-use vrdma_wire::num::{Lkey, Qpn, Rkey};
+use vrdma_wire::num::{Imm, Lkey, Qpn, Rkey};
 
 /// A request of a channel.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ fn parse_known<'a>(
     let inline = bits & flags::INLINE != 0;
     let body: &RdmaBody = view(bytes, unit::BODY_OFFSET as usize);
     let remote = Remote { addr: body.remote_addr.get(), rkey: Rkey(body.rkey.get()) };
-    let imm = Some(body.imm.to_bytes());
+    let imm = Some(Imm::from_bytes(body.imm.to_bytes()));
     let mut data = unit::DATA_OFFSET as usize;
     let op = match opcode {
         WrOpcode::SEND => SendOp::Send { imm: None },
@@ -160,7 +160,7 @@ mod tests {
         assert!(request.signaled && request.solicited && !request.fence);
         let SendOp::Write { remote, imm } = request.op else { panic!() };
         assert_eq!((remote.addr, remote.rkey.0), (0x0807_0605_0403_0201, 0x0c0b_0a09));
-        assert_eq!(imm, Some([13, 14, 15, 16]));
+        assert_eq!(imm, Some(Imm::from_bytes([13, 14, 15, 16])));
         let Payload::Sges(list) = request.payload else { panic!() };
         let list: Vec<_> = list.iter().map(|s| (s.addr, s.length, s.lkey.0)).collect();
         assert_eq!(list, [(0x100, 0x200, 0x300), (0x101, 0x201, 0x301), (0x102, 0x202, 0x302)]);
