@@ -3,7 +3,9 @@
 use super::{Call, VirtqueueSetup};
 use crate::memory::GuestMemory;
 use std::collections::{HashSet, VecDeque};
+use std::num::Wrapping;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress};
 use vrdma_abi::event::{Event, EventKind};
@@ -23,14 +25,20 @@ struct Attached {
     queue: Queue,
     call: Option<Arc<Call>>,
     memory: Arc<GuestMemory>,
+    /// Its rings cannot be read or make no sense: it is left alone until it is started again.
+    broken: bool,
 }
 
 impl EventQueue {
     /// The front-end started the virtqueue. False if it cannot be: its rings are not in guest memory.
     pub fn attach(&mut self, memory: &Arc<GuestMemory>, setup: &VirtqueueSetup, base: u16) -> bool {
         let queue = setup.queue(base, memory);
-        self.attached =
-            queue.map(|queue| Attached { queue, call: setup.call.clone(), memory: memory.clone() });
+        self.attached = queue.map(|queue| Attached {
+            queue,
+            call: setup.call.clone(),
+            memory: memory.clone(),
+            broken: false,
+        });
         self.attached.is_some()
     }
 
@@ -74,9 +82,9 @@ impl EventQueue {
         }
     }
 
-    /// Whether events wait for [`EventQueue::flush`], or for buffers.
+    /// Whether events wait that [`EventQueue::flush`] may hand over.
     pub fn is_pending(&self) -> bool {
-        !self.pending.is_empty()
+        !self.pending.is_empty() && self.attached.as_ref().is_some_and(|attached| !attached.broken)
     }
 
     /// Hands events to the driver as far as it has buffers posted, and interrupts it if it asks for that.
@@ -107,6 +115,12 @@ impl Attached {
         let memory = self.memory.mmap();
         // A driver that returns useless buffers for ever is not waited for.
         for _ in 0..self.queue.size() {
+            let available = self.queue.avail_idx(memory, Ordering::Acquire);
+            let sane = |idx: Wrapping<u16>| idx.0.wrapping_sub(self.queue.next_avail()) <= self.queue.size();
+            if self.broken || !available.is_ok_and(sane) {
+                self.broken = true;
+                return false;
+            }
             let Some(mut chain) = self.queue.pop_descriptor_chain(memory) else { return false };
             let head = chain.head_index();
             let written = chain
@@ -115,6 +129,7 @@ impl Attached {
                 .is_some_and(|d| memory.write_slice(event.as_bytes(), GuestAddress(d.addr().0)).is_ok());
             let len = if written { Event::SIZE as u32 } else { 0 };
             if self.queue.add_used(memory, head, len).is_err() {
+                self.broken = true;
                 return false;
             }
             if written {
@@ -135,7 +150,7 @@ impl VirtqueueSetup {
         queue.try_set_used_ring_address(GuestAddress(self.used)).ok()?;
         queue.set_event_idx(self.event_idx);
         queue.set_next_avail(base);
-        let used = queue.used_idx(memory.mmap(), std::sync::atomic::Ordering::Acquire).ok()?;
+        let used = queue.used_idx(memory.mmap(), Ordering::Acquire).ok()?;
         queue.set_next_used(used.0);
         queue.set_ready(true);
         queue.is_valid(memory.mmap()).then_some(queue)
