@@ -7,10 +7,13 @@ use crate::qp::attr::QpInit;
 use crate::work::{MAX_MESSAGE, Payload, SendOp, SendRequest, Sge};
 use vrdma_wire::num::{Lkey, Qpn};
 
-/// A send request but for its payload.
+/// A send request but for its payload, as it is worked on.
+///
+/// The operation stays where the caller wrote it: to copy an enum whose fields were just stored one by one costs a stall until the
+/// processor's store buffer has drained, which here is full of lines that guests have.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Work {
-    pub(crate) op: SendOp,
+pub(crate) struct Work<'a> {
+    pub(crate) op: &'a SendOp,
     pub(crate) id: u32,
     /// Of the message. At most [`MAX_MESSAGE`] unless `error` is set.
     pub(crate) length: u32,
@@ -19,20 +22,48 @@ pub(crate) struct Work {
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
     /// Always so far: a request starts when those before it have ended.
-    #[expect(dead_code, reason = "packets will let a request start before READs are answered")]
     pub(crate) fence: bool,
 }
 
-impl Default for Work {
-    fn default() -> Work {
-        Work::invalid(0)
+/// A send request but for its payload, as a queue keeps it.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Kept {
+    op: SendOp,
+    id: u32,
+    length: u32,
+    error: Option<WcStatus>,
+    signaled: bool,
+    solicited: bool,
+    fence: bool,
+}
+
+impl Default for Kept {
+    fn default() -> Kept {
+        Work::invalid(0).keep()
     }
 }
 
-impl Work {
+impl Kept {
+    /// To work on.
+    #[inline]
+    pub(crate) fn work(&self) -> Work<'_> {
+        let Kept { ref op, id, length, error, signaled, solicited, fence } = *self;
+        Work { op, id, length, error, signaled, solicited, fence }
+    }
+}
+
+impl Work<'_> {
+    /// To keep in a queue.
+    fn keep(&self) -> Kept {
+        let Work { op, id, length, error, signaled, solicited, fence } = *self;
+        Kept { op: *op, id, length, error, signaled, solicited, fence }
+    }
+}
+
+impl<'a> Work<'a> {
     /// What a request comes to on a QP of these capabilities.
     #[inline]
-    pub(crate) fn new(request: &SendRequest<'_>, caps: &Caps) -> Work {
+    pub(crate) fn new(request: &'a SendRequest<'_>, caps: &Caps) -> Work<'a> {
         let atomic = matches!(request.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
         let (length, understood) = match request.payload {
             Payload::Inline(data) => {
@@ -51,14 +82,14 @@ impl Work {
         } else {
             None
         };
-        let SendRequest { id, signaled, solicited, fence, op, payload: _ } = *request;
+        let SendRequest { id, signaled, solicited, fence, ref op, payload: _ } = *request;
         Work { op, id, length: length.min(u64::from(u32::MAX)) as u32, error, signaled, solicited, fence }
     }
 
     /// A request that could not be understood.
-    pub(crate) fn invalid(id: u32) -> Work {
+    pub(crate) fn invalid(id: u32) -> Work<'static> {
         Work {
-            op: SendOp::Send { imm: None },
+            op: &SendOp::Send { imm: None },
             id,
             length: 0,
             error: Some(WcStatus::LocQpOp),
@@ -70,7 +101,7 @@ impl Work {
 
     /// How it ends on QP `qpn`.
     pub(crate) fn completion(&self, qpn: Qpn, status: WcStatus) -> Completion {
-        let (opcode, byte_len) = match self.op {
+        let (opcode, byte_len) = match *self.op {
             SendOp::Send { .. } => (WcOpcode::Send, 0),
             SendOp::Write { .. } => (WcOpcode::Write, 0),
             SendOp::Read { .. } => (WcOpcode::Read, self.length),
@@ -86,7 +117,7 @@ impl Work {
 /// A pending send.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct SendSlot {
-    pub(crate) work: Work,
+    work: Kept,
     count: u16,
     inline: bool,
     /// The first element; the others, or inline data, are in `more`.
@@ -96,7 +127,7 @@ pub(crate) struct SendSlot {
 
 impl Default for SendSlot {
     fn default() -> SendSlot {
-        let work = Work::default();
+        let work = Kept::default();
         SendSlot { work, count: 0, inline: false, first: Sge::default(), more: List::EMPTY }
     }
 }
@@ -178,8 +209,8 @@ impl Requests {
         (self.sends.len().into(), self.receives.len().into())
     }
 
-    pub(crate) fn push_send(&mut self, queue: &mut List, work: Work, payload: Payload<'_>) {
-        let mut slot = SendSlot { work, ..SendSlot::default() };
+    pub(crate) fn push_send(&mut self, queue: &mut List, work: &Work<'_>, payload: Payload<'_>) {
+        let mut slot = SendSlot { work: work.keep(), ..SendSlot::default() };
         match payload {
             _ if work.error.is_some() => {}
             Payload::Inline(data) => {
@@ -207,7 +238,7 @@ impl Requests {
         &self,
         queue: &List,
         scratch: &'a mut Scratch,
-    ) -> Option<(Work, Payload<'a>)> {
+    ) -> Option<(Kept, Payload<'a>)> {
         let slot = self.sends.front(queue)?;
         let count = usize::from(slot.count);
         if slot.inline {
@@ -227,7 +258,7 @@ impl Requests {
         Some((slot.work, Payload::Sges(&scratch.sges)))
     }
 
-    pub(crate) fn pop_send(&mut self, queue: &mut List) -> Option<Work> {
+    pub(crate) fn pop_send(&mut self, queue: &mut List) -> Option<Kept> {
         let mut slot = self.sends.pop(queue)?;
         while self.extras.pop(&mut slot.more).is_some() {}
         Some(slot.work)
@@ -314,10 +345,10 @@ mod tests {
             let (mut sends, mut receives) = (List::EMPTY, List::EMPTY);
             let data: Vec<u8> = (0..=255).collect();
             for (id, &(inline, count)) in counts.iter().enumerate() {
-                let work = Work { id: id as u32, error: None, ..Work::default() };
+                let work = Work { id: id as u32, error: None, ..Work::invalid(0) };
                 let list = sges(count);
                 let payload = if inline { Payload::Inline(&data[..count * 8 % 256]) } else { Payload::Sges(&list) };
-                requests.push_send(&mut sends, work, payload);
+                requests.push_send(&mut sends, &work, payload);
                 requests.push_receive(&mut receives, id as u32, &list);
             }
             let mut scratch = Scratch::default();

@@ -241,14 +241,15 @@ impl Worker {
     #[inline]
     fn post(&mut self, device: DeviceId, owner: OwnerId, units: usize, now: transport::Instant) {
         let engine = &mut self.engine;
-        let result = match parse(&self.words, units, &mut self.sges) {
-            Request::Send(qpn, request) => {
+        // By reference: the request is read where the parser wrote it, field by field.
+        let result = match &parse(&self.words, units, &mut self.sges) {
+            &Request::Send(qpn, ref request) => {
                 engine.post_send(now, device, owner, qpn, request, &mut self.outputs)
             }
-            Request::Recv(qpn, request) => {
+            &Request::Recv(qpn, request) => {
                 engine.post_recv(now, device, owner, qpn, request, &mut self.outputs)
             }
-            Request::Invalid(qpn, id, queue) => {
+            &Request::Invalid(qpn, id, queue) => {
                 self.outputs.device(device).counters.invalid_requests += 1;
                 engine.post_invalid(now, device, owner, qpn, id, queue, &mut self.outputs)
             }

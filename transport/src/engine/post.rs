@@ -26,12 +26,12 @@ impl<R: Region> Engine<R> {
         device: DeviceId,
         owner: OwnerId,
         qpn: Qpn,
-        request: SendRequest<'_>,
+        request: &SendRequest<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
         let Held { qp, suspended, .. } = self.posted(place, owner)?;
-        let work = Work::new(&request, &qp.caps);
+        let work = Work::new(request, &qp.caps);
         if !suspended && qp.state == QpState::Rts && qp.requester.queue.is_empty() && work.length <= SMALL {
             if qp.caps.send_wr == 0 {
                 return self.overflow(place, sink);
@@ -41,12 +41,12 @@ impl<R: Region> Engine<R> {
                 Step::Waits | Step::More => {}
             }
             if let Some(Held { qp, requests, .. }) = self.devices.hold(place) {
-                requests.push_send(&mut qp.requester.queue, work, request.payload);
+                requests.push_send(&mut qp.requester.queue, &work, request.payload);
             }
             self.make_ready(place);
             return Ok(());
         }
-        self.enqueue_send(place, work, request.payload, sink)
+        self.enqueue_send(place, &work, request.payload, sink)
     }
 
     /// Posts to a receive queue.
@@ -105,7 +105,7 @@ impl<R: Region> Engine<R> {
         let place = Place { device: device.0, qpn };
         let Held { qp, .. } = self.posted(place, owner)?;
         match queue {
-            Queue::Send => self.enqueue_send(place, Work::invalid(id), Payload::Sges(&[]), sink),
+            Queue::Send => self.enqueue_send(place, &Work::invalid(id), Payload::Sges(&[]), sink),
             Queue::Recv => match qp.state {
                 QpState::Reset => self.bad_state(place),
                 QpState::Err => self.post_recv(now, device, owner, qpn, RecvRequest { id, sges: &[] }, sink),
@@ -121,7 +121,7 @@ impl<R: Region> Engine<R> {
     fn enqueue_send(
         &mut self,
         place: Place,
-        work: Work,
+        work: &Work<'_>,
         payload: Payload<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {

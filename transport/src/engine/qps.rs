@@ -158,7 +158,8 @@ impl<R: Region> Engine<R> {
         qp.state = QpState::Err;
         qp.requester.ended();
         qp.requester.notify_drained = false;
-        while let Some(work) = requests.pop_send(&mut qp.requester.queue) {
+        while let Some(kept) = requests.pop_send(&mut qp.requester.queue) {
+            let work = kept.work();
             counters.flushes += 1;
             sink.complete(place.id(), qp.send_cq, &work.completion(place.qpn, WcStatus::Flush));
         }

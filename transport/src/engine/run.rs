@@ -86,7 +86,8 @@ impl<R: Region> Engine<R> {
         if device.suspended || !(qp.can_send() && qp.requester.has_work()) {
             return None;
         }
-        let (work, payload) = device.requests.front_send(&qp.requester.queue, scratch)?;
+        let (kept, payload) = device.requests.front_send(&qp.requester.queue, scratch)?;
+        let work = kept.work();
         let rest = work.length.saturating_sub(qp.requester.offset);
         let cost = match self.step(now, place, &work, payload, BITE, sink) {
             Step::Ended | Step::More => u64::from(rest.min(BITE)),
@@ -102,7 +103,7 @@ impl<R: Region> Engine<R> {
         &mut self,
         now: Instant,
         place: Place,
-        work: &Work,
+        work: &Work<'_>,
         payload: Payload<'_>,
         limit: u32,
         sink: &mut impl Sink,
@@ -141,7 +142,7 @@ impl<R: Region> Engine<R> {
 
     /// The first request of a QP fails, and with it the QP.
     #[cold]
-    fn fail(&mut self, place: Place, work: &Work, status: WcStatus, sink: &mut impl Sink) {
+    fn fail(&mut self, place: Place, work: &Work<'_>, status: WcStatus, sink: &mut impl Sink) {
         let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
         // Nothing comes off the queue if it was tried before it was put there.
         requests.pop_send(&mut qp.requester.queue);
@@ -181,8 +182,8 @@ impl<R: Region> Engine<R> {
                     device.requests.front_send(&qp.requester.queue, &mut scratch).map(|first| first.0)
                 });
                 self.own = scratch;
-                if let Some(work) = first {
-                    self.fail(place, &work, status, sink);
+                if let Some(kept) = first {
+                    self.fail(place, &kept.work(), status, sink);
                 }
             }
         }

@@ -49,7 +49,7 @@ impl<R: Region> Engine<R> {
     pub(crate) fn carry(
         &mut self,
         place: Place,
-        work: &Work,
+        work: &Work<'_>,
         payload: Payload<'_>,
         limit: u32,
         sink: &mut impl Sink,
@@ -99,8 +99,8 @@ impl<R: Region> Engine<R> {
         &mut self,
         place: Place,
         peer: Place,
-        work: &Work,
-        segment: &Segment,
+        work: &Work<'_>,
+        segment: &Segment<'_>,
         sink: &mut impl Sink,
     ) -> Carried {
         let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else {
@@ -109,7 +109,7 @@ impl<R: Region> Engine<R> {
         qp.requester.acknowledged(segment);
         qp.route = peer.device;
         let bytes = u64::from(segment.length);
-        let count = match segment.op {
+        let count = match *segment.op {
             SendOp::Send { .. } => {
                 counters.bytes_out += bytes;
                 &mut counters.sends
@@ -144,7 +144,7 @@ impl<R: Region> Engine<R> {
 
     /// The responder's side of a segment that arrived: PSN, receive, completion.
     #[inline]
-    fn arrived(&mut self, place: Place, from: Qpn, segment: &Segment, sink: &mut impl Sink) {
+    fn arrived(&mut self, place: Place, from: Qpn, segment: &Segment<'_>, sink: &mut impl Sink) {
         let id = DeviceId(place.device);
         let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
         if qp.state == QpState::Rtr && !qp.responder.established {
@@ -153,7 +153,7 @@ impl<R: Region> Engine<R> {
         }
         let message = qp.responder.received.saturating_add(segment.length);
         qp.responder.accepted(segment);
-        let (opcode, byte_len, imm) = match segment.op {
+        let (opcode, byte_len, imm) = match *segment.op {
             SendOp::Send { imm } => (WcOpcode::Recv, message, imm),
             SendOp::Write { imm, .. } => (WcOpcode::RecvWriteImm, segment.message, imm),
             _ => return,
@@ -290,7 +290,7 @@ fn move_bytes<R: Region>(
     device: &Device<R>,
     qp: &Qp,
     payload: Payload<'_>,
-    segment: &Segment,
+    segment: &Segment<'_>,
     receiver: &Receiver<'_, R>,
     target: Target<'_, R>,
     scratch: &mut Scratch,
@@ -309,7 +309,7 @@ fn move_bytes<R: Region>(
         let elements = Elements { mrs: &device.mrs, pd: qp.pd, rights };
         Span::list(elements, sges, segment.offset)
     };
-    match (segment.op, payload) {
+    match (*segment.op, payload) {
         (SendOp::Send { .. } | SendOp::Write { .. }, Payload::Sges(sges)) => {
             copy(own(Access::NONE, sges), remote, segment.length)
                 .map_err(|trouble| failure(segment, trouble, Side::Source))
@@ -354,7 +354,7 @@ fn bring<R: Region>(before: u64, own: Span<'_, R>) -> Result<(), Failure> {
 
 /// Whose failure it is, when the requester's memory is on side `own`.
 #[cold]
-fn failure(segment: &Segment, trouble: Trouble, own: Side) -> Failure {
+fn failure(segment: &Segment<'_>, trouble: Trouble, own: Side) -> Failure {
     if trouble.side == own {
         return Failure::Local;
     }

@@ -85,7 +85,7 @@ impl Requester {
 
     /// A segment arrived.
     #[inline]
-    pub(crate) fn acknowledged(&mut self, segment: &Segment) {
+    pub(crate) fn acknowledged(&mut self, segment: &Segment<'_>) {
         self.psn = self.psn.add(segment.packets);
         self.offset = segment.offset + segment.length;
         self.refresh_retries();
@@ -128,15 +128,15 @@ impl Requester {
 
 /// The next stretch of `work`, of at most `limit` bytes (a multiple of every MTU), or how the request ends here.
 #[inline]
-pub(crate) fn next_segment<R>(
+pub(crate) fn next_segment<'a, R>(
     device: &Device<R>,
     qp: &Qp,
-    work: &Work,
+    work: &Work<'a>,
     payload: Payload<'_>,
     limit: u32,
-) -> Result<Segment, WcStatus> {
+) -> Result<Segment<'a>, WcStatus> {
     let first = qp.requester.offset == 0;
-    let rights = match work.op {
+    let rights = match *work.op {
         SendOp::Send { .. } | SendOp::Write { .. } => Access::NONE,
         SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::LOCAL_WRITE,
     };
@@ -159,7 +159,7 @@ pub(crate) fn next_segment<R>(
     let rest = work.length.saturating_sub(offset);
     let length = rest.min(limit);
     let mtu = qp.path_mtu;
-    let packets = match work.op {
+    let packets = match *work.op {
         SendOp::Send { .. } | SendOp::Write { .. } => mtu.packets(length),
         // The request for all of it goes first, and the answers have its PSNs (IBTA 9.7.5.1.5).
         SendOp::Read { .. } if first => mtu.packets(work.length),

@@ -117,9 +117,9 @@ impl Responder {
 
     /// A segment was carried out.
     #[inline]
-    pub(crate) fn accepted(&mut self, segment: &Segment) {
+    pub(crate) fn accepted(&mut self, segment: &Segment<'_>) {
         self.psn = self.psn.add(segment.packets);
-        let message = message_kind(&segment.op);
+        let message = message_kind(segment.op);
         if message == InProgress::Nothing {
             return;
         }
@@ -143,14 +143,14 @@ fn message_kind(op: &SendOp) -> InProgress {
 
 /// What the responder of `qp` does with a segment from its peer: the checks, in the order of IBTA 9.7.4.1.
 #[inline]
-pub(crate) fn verdict<'a, R>(device: &'a Device<R>, qp: &Qp, segment: &Segment) -> Verdict<'a, R> {
+pub(crate) fn verdict<'a, R>(device: &'a Device<R>, qp: &Qp, segment: &Segment<'_>) -> Verdict<'a, R> {
     check_state(qp)?;
     check_psn(qp, segment)?;
     check_sequence(qp, segment)?;
     check_mtu(qp, segment)?;
     check_operation(qp, segment)?;
     let receive = check_resources(device, qp, segment)?;
-    match segment.op {
+    match *segment.op {
         SendOp::Send { .. } => {
             let receive = receive.ok_or(Objection::Rnr)?;
             check_fits(qp, segment, receive)?;
@@ -178,21 +178,21 @@ fn check_state(qp: &Qp) -> Result<(), Objection> {
 }
 
 #[inline]
-fn check_psn(qp: &Qp, segment: &Segment) -> Result<(), Objection> {
+fn check_psn(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
     if segment.psn == qp.responder.psn { Ok(()) } else { Err(Objection::Drop(Reason::Psn)) }
 }
 
 /// Nothing but its continuation follows a message in progress, and a continuation follows nothing else (IBTA 9.7.4.1.2).
 #[inline]
-fn check_sequence(qp: &Qp, segment: &Segment) -> Result<(), Objection> {
-    let message = message_kind(&segment.op);
+fn check_sequence(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
+    let message = message_kind(segment.op);
     let expected = if segment.first { InProgress::Nothing } else { message };
     if qp.responder.in_progress == expected { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
 
 /// What both ends would not cut into the same packets has wrong lengths (IBTA 9.7.4.1.6).
 #[inline]
-fn check_mtu(qp: &Qp, segment: &Segment) -> Result<(), Objection> {
+fn check_mtu(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
     let mtu = qp.path_mtu;
     let alike = segment.mtu == mtu || segment.message <= mtu.min(segment.mtu).bytes();
     if alike { Ok(()) } else { Err(nak(Nak::Invalid)) }
@@ -200,8 +200,8 @@ fn check_mtu(qp: &Qp, segment: &Segment) -> Result<(), Objection> {
 
 /// The QP lets its peer do this at all (IBTA 9.7.4.1.4).
 #[inline]
-fn check_operation(qp: &Qp, segment: &Segment) -> Result<(), Objection> {
-    let right = match segment.op {
+fn check_operation(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
+    let right = match *segment.op {
         SendOp::Send { .. } => Access::NONE,
         SendOp::Write { .. } => Access::REMOTE_WRITE,
         SendOp::Read { .. } => Access::REMOTE_READ,
@@ -215,9 +215,9 @@ fn check_operation(qp: &Qp, segment: &Segment) -> Result<(), Objection> {
 fn check_resources<'a, R>(
     device: &'a Device<R>,
     qp: &Qp,
-    segment: &Segment,
+    segment: &Segment<'_>,
 ) -> Result<Option<&'a RecvSlot>, Objection> {
-    match segment.op {
+    match *segment.op {
         SendOp::Send { .. } => {}
         SendOp::Write { imm: Some(_), .. } if segment.last => {}
         SendOp::Write { .. } => return Ok(None),
@@ -230,7 +230,7 @@ fn check_resources<'a, R>(
 
 /// A SEND fits its receive (IBTA 9.7.4.1.6; the receive ends with a length error, the sender learns of an invalid request).
 #[inline]
-fn check_fits(qp: &Qp, segment: &Segment, receive: &RecvSlot) -> Result<(), Objection> {
+fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), Objection> {
     let needed = qp.responder.received.saturating_add(segment.length);
     if needed <= receive.length && needed <= MAX_MESSAGE {
         return Ok(());
@@ -243,7 +243,7 @@ fn check_fits(qp: &Qp, segment: &Segment, receive: &RecvSlot) -> Result<(), Obje
 fn check_memory<'a, R>(
     device: &'a Device<R>,
     qp: &Qp,
-    segment: &Segment,
+    segment: &Segment<'_>,
     remote: Remote,
     right: Access,
 ) -> Result<Target<'a, R>, Objection> {

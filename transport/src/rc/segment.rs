@@ -5,8 +5,8 @@ use vrdma_wire::num::{Mtu, Psn};
 
 /// A stretch of a message. On the wire it is a packet; between QPs of one process it may be many packets' worth.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Segment {
-    pub(crate) op: SendOp,
+pub(crate) struct Segment<'a> {
+    pub(crate) op: &'a SendOp,
     pub(crate) solicited: bool,
     /// The message begins here.
     pub(crate) first: bool,

@@ -44,7 +44,7 @@ fn send_takes_receives_in_order_and_completes_at_the_receiver_first() {
         op: SendOp::Send { imm: Some(Imm::from_bytes([1, 2, 3, 4])) },
         payload: Payload::Inline(b"abcdef"),
     };
-    pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, request, &mut pair.log).unwrap();
+    pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, &request, &mut pair.log).unwrap();
     assert_eq!((b.memory.bytes(0, 4), b.memory.bytes(50, 4)), (b"abc\0".to_vec(), b"def\0".to_vec()));
     let expected = Completion {
         id: 20,
@@ -121,10 +121,10 @@ fn unsignaled_requests_complete_only_with_an_error() {
         op: write_to(b.remote(0)),
         payload: Payload::Inline(b"x"),
     };
-    pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, request, &mut pair.log).unwrap();
+    pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, &request, &mut pair.log).unwrap();
     assert_eq!(pair.statuses(), []);
     request.op = write_to(Remote { addr: 0, rkey: Rkey(0) });
-    pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, request, &mut pair.log).unwrap();
+    pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, &request, &mut pair.log).unwrap();
     assert_eq!(pair.statuses(), [('a', 1, WcStatus::RemAccess)]);
 }
 

@@ -241,7 +241,7 @@ impl Pair {
         payload: Payload<'_>,
     ) -> Result<(), PostError> {
         let request = SendRequest { id, signaled: true, solicited: false, fence: false, op, payload };
-        self.engine.post_send(self.now, end.device, OWNER, end.qpn, request, &mut self.log)
+        self.engine.post_send(self.now, end.device, OWNER, end.qpn, &request, &mut self.log)
     }
 
     pub(crate) fn post_recv(&mut self, end: &End, id: u32, sges: &[Sge]) -> Result<(), PostError> {

@@ -222,7 +222,7 @@ impl Model {
                 self.posted(&end, true, signaled, |pair, id| {
                     let payload = Payload::Sges(&sges);
                     let request = SendRequest { id, signaled, solicited: true, fence: odd > 30, op, payload };
-                    pair.engine.post_send(pair.now, end.device, OWNER, end.qpn, request, &mut pair.log)
+                    pair.engine.post_send(pair.now, end.device, OWNER, end.qpn, &request, &mut pair.log)
                 });
             }
             Op::Inline { qp, write, length } => {

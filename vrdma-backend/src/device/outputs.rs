@@ -17,7 +17,13 @@ pub struct Outputs {
     /// CQs that failed and whose QPs do not know yet.
     pub failed: Vec<(DeviceId, CqId)>,
     overruns: RateLimit,
+    /// Events wait for buffers; a worker that does not sleep tries them again every so many turns.
+    waiting: bool,
+    turns_waited: u32,
 }
+
+/// Turns between two attempts to hand over events that found no buffer.
+const RETRY_TURNS: u32 = 1024;
 
 impl Outputs {
     /// Adds a device under its id.
@@ -59,6 +65,12 @@ impl Outputs {
         if !self.eventful.is_empty() {
             self.flush_events();
         }
+        if self.waiting {
+            self.turns_waited += 1;
+            if self.turns_waited >= RETRY_TURNS {
+                self.retry_events();
+            }
+        }
     }
 
     fn check_arms(&mut self) {
@@ -83,11 +95,14 @@ impl Outputs {
         let mut eventful = std::mem::take(&mut self.eventful);
         for id in eventful.drain(..) {
             let device = self.device(id);
+            let mut left = false;
             for queue in device.comp_events.iter_mut().chain([&mut device.async_events]) {
                 if queue.is_pending() {
                     queue.flush();
+                    left |= queue.is_pending();
                 }
             }
+            self.waiting |= left;
         }
         self.eventful = eventful;
     }
@@ -103,6 +118,7 @@ impl Outputs {
                 }
             }
         }
+        (self.waiting, self.turns_waited) = (left, 0);
         left
     }
 

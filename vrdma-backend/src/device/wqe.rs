@@ -28,73 +28,64 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     let id = header.wqe_id.get();
     let opcode = WrOpcode(header.opcode);
     let queue = if header.opcode >= WrOpcode::RECV.0 { Queue::Recv } else { Queue::Send };
-    parse_known(bytes, header, opcode, qpn, id, sges).unwrap_or(Request::Invalid(qpn, id, queue))
-}
-
-#[inline]
-fn parse_known<'a>(
-    bytes: &'a [u8],
-    header: &WqeHeader,
-    opcode: WrOpcode,
-    qpn: Qpn,
-    id: u32,
-    sges: &'a mut Vec<Sge>,
-) -> Option<Request<'a>> {
     let bits = header.flags.get();
-    if bits & !flags::ALL != 0 {
-        return None;
-    }
     let inline = bits & flags::INLINE != 0;
+    let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
+    let recv = opcode == WrOpcode::RECV;
+    let invalid = bits & !flags::ALL != 0
+        || recv && bits != 0
+        || inline && (header.sge_count != 0 || atomic || opcode == WrOpcode::RDMA_READ)
+        || atomic && header.sge_count != 1;
+    let data = if atomic { unit::ATOMIC_SGE_OFFSET } else { unit::DATA_OFFSET } as usize;
+    let payload = if inline { inline_data(bytes, data, header) } else { elements(bytes, data, header, sges) };
+    let (false, Some(payload)) = (invalid, payload) else { return Request::Invalid(qpn, id, queue) };
+
+    let (signaled, solicited) = (bits & flags::SIGNALED != 0, bits & flags::SOLICITED != 0);
+    let fence = bits & flags::FENCE != 0;
+    let send = |op| Request::Send(qpn, SendRequest { id, signaled, solicited, fence, op, payload });
     let body: &RdmaBody = view(bytes, unit::BODY_OFFSET as usize);
     let remote = Remote { addr: body.remote_addr.get(), rkey: Rkey(body.rkey.get()) };
     let imm = Some(Imm::from_bytes(body.imm.to_bytes()));
-    let mut data = unit::DATA_OFFSET as usize;
-    let op = match opcode {
-        WrOpcode::SEND => SendOp::Send { imm: None },
-        WrOpcode::SEND_WITH_IMM => SendOp::Send { imm },
-        WrOpcode::RDMA_WRITE => SendOp::Write { remote, imm: None },
-        WrOpcode::RDMA_WRITE_WITH_IMM => SendOp::Write { remote, imm },
-        WrOpcode::RDMA_READ if !inline => SendOp::Read { remote },
-        WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD if !inline && header.sge_count == 1 => {
-            let operands: &AtomicOperands = view(bytes, data);
-            data = unit::ATOMIC_SGE_OFFSET as usize;
-            let (first, swap) = (operands.compare_add.get(), operands.swap.get());
-            match opcode {
-                WrOpcode::ATOMIC_CMP_AND_SWP => SendOp::CompareSwap { remote, compare: first, swap },
-                _ => SendOp::FetchAdd { remote, add: first },
-            }
-        }
-        WrOpcode::RECV if bits == 0 => {
-            collect(bytes, data, header.sge_count, sges)?;
-            return Some(Request::Recv(qpn, RecvRequest { id, sges }));
-        }
-        _ => return None,
-    };
-    let payload = if inline {
-        let payload = bytes.get(data..data + usize::from(header.inline_len.get()))?;
-        if header.sge_count != 0 {
-            return None;
-        }
-        Payload::Inline(payload)
-    } else {
-        collect(bytes, data, header.sge_count, sges)?;
-        Payload::Sges(sges)
-    };
-    let (signaled, solicited) = (bits & flags::SIGNALED != 0, bits & flags::SOLICITED != 0);
-    let fence = bits & flags::FENCE != 0;
-    Some(Request::Send(qpn, SendRequest { id, signaled, solicited, fence, op, payload }))
+    let operands: &AtomicOperands = view(bytes, unit::DATA_OFFSET as usize);
+    let (compare, swap) = (operands.compare_add.get(), operands.swap.get());
+    // One whole request in each arm: an operation that is chosen first and moved later is copied through memory.
+    match opcode {
+        WrOpcode::SEND => send(SendOp::Send { imm: None }),
+        WrOpcode::SEND_WITH_IMM => send(SendOp::Send { imm }),
+        WrOpcode::RDMA_WRITE => send(SendOp::Write { remote, imm: None }),
+        WrOpcode::RDMA_WRITE_WITH_IMM => send(SendOp::Write { remote, imm }),
+        WrOpcode::RDMA_READ => send(SendOp::Read { remote }),
+        WrOpcode::ATOMIC_CMP_AND_SWP => send(SendOp::CompareSwap { remote, compare, swap }),
+        WrOpcode::ATOMIC_FETCH_AND_ADD => send(SendOp::FetchAdd { remote, add: compare }),
+        WrOpcode::RECV => match payload {
+            Payload::Sges(sges) => Request::Recv(qpn, RecvRequest { id, sges }),
+            Payload::Inline(_) => Request::Invalid(qpn, id, queue),
+        },
+        _ => Request::Invalid(qpn, id, queue),
+    }
+}
+
+/// The inline data at `offset`; `None` if they are more than the request holds.
+#[inline]
+fn inline_data<'a>(bytes: &'a [u8], offset: usize, header: &WqeHeader) -> Option<Payload<'a>> {
+    bytes.get(offset..offset + usize::from(header.inline_len.get())).map(Payload::Inline)
 }
 
 /// The elements at `offset`; `None` if they are more than the request holds.
 #[inline]
-fn collect(bytes: &[u8], offset: usize, count: u8, out: &mut Vec<Sge>) -> Option<()> {
+fn elements<'a>(
+    bytes: &[u8],
+    offset: usize,
+    header: &WqeHeader,
+    out: &'a mut Vec<Sge>,
+) -> Option<Payload<'a>> {
     out.clear();
-    let end = offset + usize::from(count) * AbiSge::SIZE;
+    let end = offset + usize::from(header.sge_count) * AbiSge::SIZE;
     for raw in bytes.get(offset..end)?.chunks_exact(AbiSge::SIZE) {
         let sge: &AbiSge = view(raw, 0);
         out.push(Sge { addr: sge.addr.get(), length: sge.length.get(), lkey: Lkey(sge.lkey.get()) });
     }
-    Some(())
+    Some(Payload::Sges(out))
 }
 
 /// A structure at an offset that is within the first unit, or was checked.
