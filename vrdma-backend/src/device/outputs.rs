@@ -95,30 +95,31 @@ impl Outputs {
         let mut eventful = std::mem::take(&mut self.eventful);
         for id in eventful.drain(..) {
             let device = self.device(id);
-            let mut left = false;
+            let mut waiting = false;
             for queue in device.comp_events.iter_mut().chain([&mut device.async_events]) {
                 if queue.is_pending() {
                     queue.flush();
-                    left |= queue.is_pending();
                 }
+                waiting |= queue.is_waiting();
             }
-            self.waiting |= left;
+            self.waiting |= waiting;
         }
         self.eventful = eventful;
     }
 
     /// Tries again to hand over events that found no buffer. True if some are left.
     pub fn retry_events(&mut self) -> bool {
-        let mut left = false;
+        let (mut left, mut waiting) = (false, false);
         for device in self.devices.iter_mut().flatten() {
             for queue in device.comp_events.iter_mut().chain([&mut device.async_events]) {
                 if queue.is_pending() {
                     queue.flush();
                     left |= queue.is_pending();
                 }
+                waiting |= queue.is_waiting();
             }
         }
-        (self.waiting, self.turns_waited) = (left, 0);
+        (self.waiting, self.turns_waited) = (waiting, 0);
         left
     }
 

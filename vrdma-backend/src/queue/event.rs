@@ -87,6 +87,11 @@ impl EventQueue {
         !self.pending.is_empty() && self.attached.as_ref().is_some_and(|attached| !attached.broken)
     }
 
+    /// Whether events wait, be it for a driver that starts the virtqueue again.
+    pub fn is_waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Hands events to the driver as far as it has buffers posted, and interrupts it if it asks for that.
     pub fn flush(&mut self) {
         let Some(attached) = &mut self.attached else { return };
