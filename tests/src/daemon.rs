@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ pub enum Daemon {
         child: Child,
         /// Where it tells what it counts.
         admin: PathBuf,
+        /// Where it writes messages.
+        log: PathBuf,
     },
 }
 
@@ -50,11 +53,13 @@ impl Daemon {
             let (name, socket) = (&guest.name, guest.socket.display());
             command.arg("--guest").arg(format!("name={name},socket={socket},mac={}", guest.mac));
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("spawn")?;
+        let log = admin.with_extension("log");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
+        let mut child = command.spawn().context("spawn")?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("its output")?).read_line(&mut line)?;
         ensure!(line == "ready\n", "the daemon says {line:?}");
-        Ok(Daemon::Process { child, admin })
+        Ok(Daemon::Process { child, admin, log })
     }
 
     /// Process in which it runs.
@@ -62,6 +67,14 @@ impl Daemon {
         match self {
             Daemon::Thread(_) => std::process::id(),
             Daemon::Process { child, .. } => child.id(),
+        }
+    }
+
+    /// Its messages, if it is a child.
+    pub fn messages(&self) -> String {
+        match self {
+            Daemon::Thread(_) => String::new(),
+            Daemon::Process { log, .. } => std::fs::read_to_string(log).unwrap_or_default(),
         }
     }
 
@@ -85,9 +98,12 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        let messages = self.messages();
         if let Daemon::Process { child, .. } = self {
             drop(child.stdin.take());
             if std::thread::panicking() {
+                let last: Vec<&str> = messages.lines().rev().take(20).collect();
+                last.iter().rev().for_each(|line| eprintln!("daemon: {line}"));
                 // Whatever went wrong may keep it from ending by itself.
                 let _ = child.kill();
                 let _ = child.wait();

@@ -97,7 +97,12 @@ fn events_go_to_the_vector_of_their_cq() {
 
 #[test]
 fn events_wait_for_buffers() {
-    let mut options = LabOptions::default();
+    for busy_poll in [false, true] {
+        events_wait_with(LabOptions { busy_poll, ..LabOptions::default() });
+    }
+}
+
+fn events_wait_with(mut options: LabOptions) {
     options.guest.event_size = 2;
     let lab = Lab::with(1, options);
     let guest = &lab.guests[0];

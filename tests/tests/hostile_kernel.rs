@@ -227,6 +227,29 @@ fn guest_of(lab: &Lab) -> &std::sync::Arc<Guest> {
     &lab.guests[0]
 }
 
+/// An event queue that cannot be read is left alone: it costs neither wake-ups nor messages in the log.
+#[test]
+fn a_broken_event_queue_is_not_tried_for_ever() {
+    let program = Some(std::path::PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
+    let lab = Lab::with(1, LabOptions { program, ..LabOptions::default() });
+    let guest = &lab.guests[0];
+    guest.queues[1].ring.set_avail_idx(0x8000);
+    let mut process = Context::open(guest).unwrap();
+    let cq = process.cq(64);
+    for _ in 0..50 {
+        let qp = process.qp(&cq, &cq, &QpOptions { recv_wr: 1, ..QpOptions::default() });
+        qp.to_init().unwrap();
+        (0..2).for_each(|id| process.post(&vrdma_tests::verbs::Request::recv(qp.tag(id), &[])));
+    }
+    process.channel.drain();
+    assert_eq!(lab.stats().device(0, "events"), 50);
+    let before = lab.stats().worker_sleeps();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let woken = lab.stats().worker_sleeps() - before;
+    let lines = lab.daemon.messages().lines().count();
+    assert!(woken < 10 && lines < 10, "woken {woken} times, {lines} messages");
+}
+
 #[test]
 fn sizes_that_overflow_are_refused() {
     besieged(|lab, guest| {
