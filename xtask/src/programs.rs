@@ -102,21 +102,34 @@ pub struct Printed {
 
 /// Starts a program in VM a, and as soon as it listens its client in VM b.
 pub fn start(pair: &Pair, device: Device, program: &Program, port: u16) -> Result<Running> {
+    start_between(pair, &pair.a, &pair.b, device, program, port)
+}
+
+/// Starts a program in one VM of the pair (either), and as soon as it listens its client in the other.
+pub fn start_between(
+    pair: &Pair,
+    server_vm: &Vm,
+    client_vm: &Vm,
+    device: Device,
+    program: &Program,
+    port: u16,
+) -> Result<Running> {
     let Program { command, gid_option, seconds } = program;
     let patience = pair.patience(*seconds);
     let line = |vm: &Vm| -> Result<String> {
         Ok(format!("{command} -d {} {gid_option} {} -p {port}", device.name(), device.gid_index(vm)?))
     };
-    let server_line = line(&pair.a)?;
-    let client_line = format!("{} {}", line(&pair.b)?, IP[0]);
-    let mut server = pair.a.spawn(&server_line)?;
+    let server_line = line(server_vm)?;
+    let address = IP[usize::from(server_vm.name() == pair.b.name())];
+    let client_line = format!("{} {address}", line(client_vm)?);
+    let mut server = server_vm.spawn(&server_line)?;
     let listening =
         format!("until grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done");
-    let listens = pair.a.exec(&listening, pair.patience(3));
+    let listens = server_vm.exec(&listening, pair.patience(3));
     if server.has_ended()? || listens.is_err() {
         bail!("the server `{server_line}` does not listen\n{}", indent(&said(&server)));
     }
-    let client = pair.b.spawn(&client_line)?;
+    let client = client_vm.spawn(&client_line)?;
     Ok(Running { name: client_line, server, client, patience })
 }
 

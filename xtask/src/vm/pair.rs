@@ -27,6 +27,8 @@ pub struct PairConfig {
     pub memory: u32,
     /// More words for the kernels' command lines.
     pub kernel_words: String,
+    /// Channels of each VM's device, the kernel's included.
+    pub channels: u16,
     /// Arguments for the backend; [`PairConfig::default`] has what suits the machine.
     pub backend_arguments: Vec<String>,
 }
@@ -37,7 +39,14 @@ impl Default for PairConfig {
         // others' time slices (milliseconds), so the backend sleeps at once and is woken by kicks instead.
         let few = std::thread::available_parallelism().is_ok_and(|count| count.get() < 4);
         let backend_arguments = if few { vec!["--poll-us=0".to_owned()] } else { Vec::new() };
-        Self { without: Vec::new(), cpus: 1, memory: 1024, kernel_words: String::new(), backend_arguments }
+        Self {
+            without: Vec::new(),
+            cpus: 1,
+            memory: 1024,
+            kernel_words: String::new(),
+            channels: 60,
+            backend_arguments,
+        }
     }
 }
 
@@ -59,6 +68,9 @@ pub struct Pair {
 /// Addresses of the two VMs.
 pub const IP: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
+/// A guest that the backend waits for and that is no VM: tests may play it.
+const THIRD: &str = "c";
+
 impl Pair {
     /// Builds what is needed and boots both VMs.
     pub fn boot(config: &PairConfig) -> Result<Self> {
@@ -75,9 +87,7 @@ impl Pair {
         };
         ui::step(what, || {
             let backend = match &artefacts.backend {
-                Some(program) => {
-                    Some(Backend::start(program, sockets.path(), &directory, &config.backend_arguments)?)
-                }
+                Some(program) => Some(Backend::start(program, sockets.path(), &directory, config)?),
                 _ => None,
             };
             let vm = |index: usize| -> Result<Vm> {
@@ -117,6 +127,11 @@ impl Pair {
     /// The backend, if the pair has one.
     pub fn backend(&mut self) -> Result<&mut Backend> {
         self.backend.as_mut().context("this pair runs without the backend")
+    }
+
+    /// The backend's socket for a guest that is not a VM.
+    pub fn third_socket(&self) -> PathBuf {
+        self.sockets.path().join(format!("{THIRD}.rdma"))
     }
 
     /// What runs the guests.
@@ -163,7 +178,7 @@ fn vm_config(pair: &PairConfig, index: usize, rdma: bool, sockets: &Path, share:
         mac: mac(index),
         ip: format!("{}/24", IP[index]),
         net: Some(if index == 0 { Net::Listen(link) } else { Net::Connect(link) }),
-        rdma: rdma.then(|| RdmaDevice::new(sockets.join(format!("{name}.rdma")))),
+        rdma: rdma.then(|| RdmaDevice::new(sockets.join(format!("{name}.rdma")), pair.channels)),
         share: share.to_owned(),
         kernel_words: pair.kernel_words.clone(),
         extra: Vec::new(),
@@ -224,17 +239,18 @@ pub struct Backend {
 }
 
 impl Backend {
-    fn start(program: &Path, sockets: &Path, directory: &Path, arguments: &[String]) -> Result<Self> {
+    fn start(program: &Path, sockets: &Path, directory: &Path, config: &PairConfig) -> Result<Self> {
         let log = directory.join("backend.log");
         let admin = sockets.join("admin");
         let mut command = Command::new(program);
         let mut awaited = vec![admin.clone()];
-        for (index, name) in ["a", "b"].iter().enumerate() {
+        for (index, name) in ["a", "b", THIRD].iter().enumerate() {
             let socket = sockets.join(format!("{name}.rdma"));
             command.args(["--guest", &format!("name={name},socket={},mac={}", socket.display(), mac(index))]);
             awaited.push(socket);
         }
-        command.arg("--admin").arg(&admin).args(arguments);
+        command.arg("--admin").arg(&admin).args(["--channels", &config.channels.to_string()]);
+        command.args(&config.backend_arguments);
         let file = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let mut proc = Proc::spawn("the backend", command)?;

@@ -3,6 +3,11 @@
 //! To add a test, write a function `fn(&mut Pair) -> Result<()>` in a module here and list it in [`all`].
 
 mod basics;
+mod cleanup;
+mod hostile;
+mod perftest;
+mod posting;
+mod watch;
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +25,8 @@ pub struct VmTest {
     pub name: &'static str,
     /// Whether it needs the backend and our driver.
     pub needs: Needs,
+    /// The kind of pair that it runs in.
+    pub lab: Lab,
     /// The test itself.
     pub run: fn(&mut Pair) -> Result<()>,
 }
@@ -33,17 +40,55 @@ pub enum Needs {
     Rdma,
 }
 
-/// All tests, in the order in which they run.
+/// Kinds of pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lab {
+    /// What the demo has.
+    Usual,
+    /// The backend polls, whatever processors there are.
+    Polling,
+    /// Beside the kernel's there is one channel in each VM.
+    OneChannel,
+}
+
+impl Lab {
+    fn config(self, usual: &PairConfig) -> PairConfig {
+        let mut config = usual.clone();
+        match self {
+            Self::Usual => {}
+            // Longer than the host may keep a guest from running.
+            Self::Polling => config.backend_arguments = vec!["--poll-us=1000000".into()],
+            Self::OneChannel => config.channels = 2,
+        }
+        config
+    }
+}
+
+/// All tests, in the order in which they run. Those of the same kind of pair stand together, as each change boots one.
 pub fn all() -> Vec<VmTest> {
-    let test = |name, needs, run| VmTest { name, needs, run };
+    let on = |lab, name, needs, run| VmTest { name, needs, lab, run };
+    let test = |name, needs, run| on(Lab::Usual, name, needs, run);
     vec![
         test("vm-exec", Needs::Vms, basics::exec),
         test("vm-ping", Needs::Vms, basics::ping),
         test("vm-rxe", Needs::Vms, basics::rxe),
         test("vm-devinfo", Needs::Rdma, basics::devinfo),
         test("vm-programs", Needs::Rdma, basics::stock_programs),
+        test("vm-perftest", Needs::Rdma, perftest::all),
+        test("vm-1000-qps", Needs::Rdma, perftest::thousand_qps),
+        test("vm-no-channel", Needs::Rdma, perftest::no_channel),
+        test("vm-4000-qps", Needs::Rdma, posting::four_thousand_qps),
+        test("vm-one-channel", Needs::Rdma, posting::one_channel),
+        test("vm-sleep", Needs::Rdma, posting::sleeping),
+        test("vm-hostile-process", Needs::Rdma, hostile::process),
+        test("vm-clean-up-kill-9", Needs::Rdma, cleanup::killed_processes),
+        test("vm-clean-up-rmmod", Needs::Rdma, cleanup::removed_driver),
+        test("vm-clean-up-reset", Needs::Rdma, cleanup::reset_vm),
+        test("vm-clean-up-qemu", Needs::Rdma, cleanup::killed_vm),
         test("vm-reset", Needs::Vms, basics::reset),
         test("vm-kill", Needs::Vms, basics::kill),
+        on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
+        on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
     ]
 }
 
@@ -63,7 +108,7 @@ pub fn run(
     wanted: impl Fn(&str) -> bool,
     mut report: impl FnMut(&str, Duration, Outcome),
 ) {
-    let mut shared: Option<Pair> = None;
+    let mut shared: Option<(Lab, Pair)> = None;
     // A pair that does not come up is not tried again for each test.
     let mut hopeless = false;
     for test in all().into_iter().filter(|test| wanted(test.name)) {
@@ -72,8 +117,9 @@ pub fn run(
             report(test.name, Duration::ZERO, Outcome::Failed("no pair of VMs: see above".into()));
             continue;
         }
-        let pair = match shared.take().map_or_else(|| Pair::boot(config), Ok) {
-            Ok(pair) => shared.insert(pair),
+        let reusable = shared.take().filter(|(lab, _)| *lab == test.lab).map(|(_, pair)| pair);
+        let pair = match reusable.map_or_else(|| Pair::boot(&test.lab.config(config)), Ok) {
+            Ok(pair) => &mut shared.insert((test.lab, pair)).1,
             Err(error) => {
                 report(test.name, Duration::ZERO, Outcome::Failed(format!("no pair of VMs: {error:#}")));
                 hopeless = true;
@@ -100,7 +146,7 @@ pub fn run(
             }
         };
         report(test.name, start.elapsed(), outcome);
-        if shared.as_mut().is_some_and(|pair| still_well(pair).is_err()) {
+        if shared.as_mut().is_some_and(|(_, pair)| still_well(pair).is_err()) {
             shared = None;
         }
     }
