@@ -1,0 +1,172 @@
+//! What tests look at while others disturb: the backend's holdings, its processor time, and a ping-pong that goes on.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::proc::indent;
+use crate::vm::pair::{Backend, IP};
+use crate::vm::{Job, Pair, Vm};
+
+/// What the backend has at one time, by guest.
+#[derive(Clone, Debug)]
+pub struct Holdings {
+    /// Objects of each kind: `guest.kind` and their number.
+    pub objects: Vec<(String, u64)>,
+    /// Open file descriptors.
+    pub descriptors: usize,
+    /// Mappings of guests' memory.
+    pub guest_mappings: usize,
+    /// All mappings.
+    pub mappings: usize,
+    /// Resident memory that is the backend's own, in KiB.
+    pub own_memory: u64,
+}
+
+/// How much more than before the backend's own memory may be: freed memory is the allocator's to keep.
+const MEMORY_TOLERANCE: u64 = 4 * 1024;
+/// The same for mappings, of which the allocator makes some.
+const MAPPING_TOLERANCE: usize = 8;
+
+impl Holdings {
+    /// What the backend has now.
+    pub fn of(backend: &Backend) -> Result<Self> {
+        let mut objects = Vec::new();
+        for guest in backend.stats()?["guests"].as_array().context("stats without guests")? {
+            let name = guest["name"].as_str().context("a guest without a name")?;
+            for (kind, count) in guest["objects"].as_object().context("a guest without objects")? {
+                objects.push((format!("{name}.{kind}"), count.as_u64().context("an odd count")?));
+            }
+        }
+        let proc = format!("/proc/{}", backend.pid());
+        let maps = fs::read_to_string(format!("{proc}/maps"))?;
+        Ok(Self {
+            objects,
+            descriptors: fs::read_dir(format!("{proc}/fd"))?.count(),
+            guest_mappings: maps.lines().filter(|line| line.contains("memfd:")).count(),
+            mappings: maps.lines().count(),
+            own_memory: status_field(&proc, "RssAnon:")?,
+        })
+    }
+
+    /// In what the other has more; an empty list if it does not.
+    fn exceeded_by(&self, now: &Self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut compare = |what: &str, before: u64, now: u64, tolerance: u64| {
+            if now > before + tolerance || now < before && tolerance == 0 {
+                faults.push(format!("{what}: {before} before, {now} now"));
+            }
+        };
+        for (before, now) in self.objects.iter().zip(&now.objects) {
+            compare(&before.0, before.1, now.1, 0);
+        }
+        compare("file descriptors", self.descriptors as u64, now.descriptors as u64, 0);
+        compare("mappings of guests", self.guest_mappings as u64, now.guest_mappings as u64, 0);
+        compare("mappings", self.mappings as u64, now.mappings as u64, MAPPING_TOLERANCE as u64);
+        compare("own memory (KiB)", self.own_memory, now.own_memory, MEMORY_TOLERANCE);
+        faults
+    }
+
+    /// Waits until the backend has no more than this.
+    pub fn expect_return(&self, backend: &Backend, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let faults = self.exceeded_by(&Self::of(backend)?);
+            if faults.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("the backend did not give everything back:\n{}", indent(&faults.join("\n")));
+            }
+            sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn status_field(proc: &str, field: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("{proc}/status"))?;
+    let line = status.lines().find(|line| line.starts_with(field));
+    let number = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|number| number.parse().ok());
+    number.with_context(|| format!("{proc}/status without {field}"))
+}
+
+/// Processor time that the backend has used.
+pub fn processor_time(backend: &Backend) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", backend.pid()))?;
+    // The name, in parentheses, may hold spaces; user and system time are the 12th and 13th field behind it.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let times: Vec<u64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+    ensure!(times.len() == 2, "an odd /proc/PID/stat: {stat}");
+    // USER_HZ is 100 on each architecture that Linux has left.
+    Ok(Duration::from_millis((times[0] + times[1]) * 10))
+}
+
+/// A counter of a guest's device.
+pub fn counter(stats: &Value, guest: &str, name: &str) -> Result<u64> {
+    let guests = stats["guests"].as_array().context("stats without guests")?;
+    let guest = guests.iter().find(|each| each["name"] == guest).context("no such guest in the stats")?;
+    guest["device"][name].as_u64().with_context(|| format!("no counter {name}"))
+}
+
+/// A checked ping-pong between two processes that goes on until [`Self::finish`].
+pub struct PingPong {
+    server: Job,
+    client: Job,
+}
+
+impl PingPong {
+    /// Starts `vr-pingpong` in two VMs, or twice in one, and waits until every QP has made a turn.
+    pub fn start(
+        pair: &Pair,
+        server: &Vm,
+        client: &Vm,
+        port: u16,
+        server_options: &str,
+        client_options: &str,
+    ) -> Result<Self> {
+        let address = IP[usize::from(server.name() == pair.b.name())];
+        let command = format!("exec vr-pingpong -d vrdma0 -p {port}");
+        let mut server = server.spawn(&format!("{command} {server_options}"))?;
+        let mut client = client.spawn(&format!("{command} -s 0 {client_options} {address}"))?;
+        client.wait_for("running", pair.patience(5))?;
+        server.wait_for("running", pair.patience(2))?;
+        Ok(Self { server, client })
+    }
+
+    /// That both sides still run.
+    pub fn expect_running(&mut self) -> Result<()> {
+        ensure!(!self.client.has_ended()?, "the client ended: {}", said(&self.client));
+        ensure!(!self.server.has_ended()?, "the server ended: {}", said(&self.server));
+        Ok(())
+    }
+
+    /// Ends it; says how many turns were made.
+    pub fn finish(mut self, patience: Duration) -> Result<u64> {
+        self.expect_running().context("the ping-pong beside")?;
+        self.client.signal(15)?;
+        let client = self.client.wait(patience)?;
+        let server = self.server.wait(patience)?;
+        for (who, output) in [("client", &client), ("server", &server)] {
+            ensure!(
+                output.success(),
+                "the ping-pong's {who}: {:?}: {}{}",
+                output.exit,
+                output.text(),
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        let text = client.text();
+        let turns = text.split_once("turns ").and_then(|(_, rest)| rest.split(' ').next());
+        turns.and_then(|turns| turns.parse().ok()).with_context(|| format!("no count of turns in {text:?}"))
+    }
+}
+
+/// What a job has written so far, on one line.
+pub fn said(job: &Job) -> String {
+    let output = job.so_far();
+    let text = [output.stdout.as_slice(), &output.stderr].concat();
+    String::from_utf8_lossy(&text).lines().collect::<Vec<_>>().join(" | ")
+}
