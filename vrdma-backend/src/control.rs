@@ -270,12 +270,7 @@ fn create_cq(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
     }
     total(&runs, CqRing::bytes(entries))?;
     let ring = CqRing::new(context.memory, &runs, entries).ok_or(Status::FAULT)?;
-    Ok(Command::CreateCq {
-        context: req.context.get(),
-        vector,
-        ring: Box::new(ring),
-        runs: runs.len() as u64,
-    })
+    Ok(Command::CreateCq { context: req.context.get(), vector, ring: Box::new(ring) })
 }
 
 fn reg_mr(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {

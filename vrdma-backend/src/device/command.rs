@@ -24,7 +24,7 @@ pub enum Command {
     UnbindChannel { queue: u32 },
     AllocPd { context: u32 },
     DeallocPd { pdn: u32 },
-    CreateCq { context: u32, vector: u16, ring: Box<CqRing>, runs: u64 },
+    CreateCq { context: u32, vector: u16, ring: Box<CqRing> },
     DestroyCq { cqn: u32 },
     RegMr { pdn: u32, access: transport::Access, iova: u64, length: u64, memory: MrMemory, runs: u64 },
     DeregMr { key: u32 },

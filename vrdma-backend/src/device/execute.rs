@@ -202,9 +202,7 @@ impl Worker {
                 self.outputs.device(id).release(owner);
                 Ok(Reply::Done)
             }
-            Command::CreateCq { context, vector, ring, runs } => {
-                self.create_cq(id, context, vector, *ring, runs)
-            }
+            Command::CreateCq { context, vector, ring } => self.create_cq(id, context, vector, *ring),
             Command::DestroyCq { cqn } => self.destroy_cq(id, cqn),
             Command::RegMr { pdn, access, iova, length, memory, runs } => {
                 self.reg_mr(id, pdn, access, (iova, length), memory, runs)
@@ -329,14 +327,8 @@ impl Worker {
         Ok(Reply::object(pd.0))
     }
 
-    fn create_cq(
-        &mut self,
-        id: DeviceId,
-        number: u32,
-        vector: u16,
-        ring: CqRing,
-        runs: u64,
-    ) -> Result<Reply> {
+    fn create_cq(&mut self, id: DeviceId, number: u32, vector: u16, ring: CqRing) -> Result<Reply> {
+        let runs = ring.runs();
         let device = self.outputs.device(id);
         if usize::from(vector) >= device.comp_events.len() {
             return Err(Status::INVALID);

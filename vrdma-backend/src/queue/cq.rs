@@ -54,6 +54,11 @@ impl CqRing {
         })
     }
 
+    /// What it takes in this process, in runs: those of the guest, or the pieces that they cut the ring into, if these are more.
+    pub fn runs(&self) -> u64 {
+        self.runs.len().max(self.chunks.len()) as u64
+    }
+
     /// Publishes a completion; its `phase` is set here.
     ///
     /// # Errors
@@ -225,6 +230,15 @@ mod tests {
         assert!(cq(&[(0x1000, 64 + 64), (0x3000, 64)], 2).1.is_none(), "a cut record");
         assert!(cq(&[(0x1004, CqRing::bytes(2))], 2).1.is_none(), "not aligned");
         assert!(cq(&[(0xffe0, CqRing::bytes(2))], 2).1.is_none(), "outside memory");
+    }
+
+    #[test]
+    fn what_runs_cut_the_ring_into_is_counted() {
+        let bytes = CqRing::bytes(1024);
+        assert_eq!(cq(&[(0, bytes)], 1024).1.unwrap().runs(), 1);
+        assert_eq!(cq(&[(0, 4096), (4096, bytes - 4096)], 1024).1.unwrap().runs(), 2);
+        // Two runs that are apart by a CQE leave nothing but pieces of one CQE.
+        assert_eq!(cq(&[(0, 32), (64, bytes - 32)], 1024).1.unwrap().runs(), 1024);
     }
 
     #[test]
