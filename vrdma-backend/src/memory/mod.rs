@@ -86,7 +86,7 @@ impl GuestMemory {
     /// This memory and one region more.
     ///
     /// # Errors
-    /// A region that cannot be mapped, or that overlaps another.
+    /// A region that cannot be mapped, that overlaps another, or whose file is none that guests have for memory.
     pub fn with(&self, region: RegionSpec) -> io::Result<GuestMemory> {
         let size = usize::try_from(region.len).map_err(io::Error::other)?;
         if region.gpa.checked_add(region.len).is_none()
@@ -94,6 +94,7 @@ impl GuestMemory {
         {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "memory region wraps"));
         }
+        check_file(&region.file, region.len)?;
         let mapped = MmapRegion::from_file(FileOffset::new(region.file, region.file_offset), size)
             .map_err(|e: MmapRegionError| io::Error::other(e.to_string()))?;
         let mapped = GuestRegionMmap::new(mapped, GuestAddress(region.gpa))
@@ -171,6 +172,26 @@ impl GuestMemory {
     }
 }
 
+/// File systems whose pages come from the kernel alone, soon: tmpfs (memfds too), ext4, XFS, Btrfs.
+const PROMPT: [u32; 4] = [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e];
+const HUGETLBFS: u32 = 0x9584_58f6;
+
+/// Refuses files that would make it dangerous to touch their memory: each access to a file of FUSE, for instance, may wait for a
+/// process of the front-end's choice. And refuses parts of huge pages, which can be neither unmapped nor replaced ([`sigbus`]).
+fn check_file(file: &File, len: u64) -> io::Result<()> {
+    let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    let fs = rustix::fs::fstatfs(file)?;
+    match fs.f_type as u32 {
+        _ if !file.metadata()?.is_file() => wrong("memory region of something else than a file"),
+        HUGETLBFS if !len.is_multiple_of(fs.f_bsize as u64) => {
+            wrong("memory region of a part of a huge page")
+        }
+        HUGETLBFS => Ok(()),
+        kind if PROMPT.contains(&kind) => Ok(()),
+        _ => wrong("memory region of a file system whose files may not be there at once"),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -245,5 +266,37 @@ pub(crate) mod tests {
             file: memfd(0x1000),
         });
         assert!(overlap.is_err());
+    }
+
+    #[test]
+    fn files_that_are_no_memory_are_refused() {
+        let map = |file: File, len| {
+            GuestMemory::map(vec![RegionSpec { gpa: 0, len, front_end_addr: 0, file_offset: 0, file }])
+        };
+        for path in ["/dev/zero", "/proc/self/maps"] {
+            let error = map(File::open(path).unwrap(), 0x1000).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path}: {error}");
+        }
+        assert!(map(memfd(0x1000), 0x1000).is_ok());
+    }
+
+    #[test]
+    fn a_part_of_a_huge_page_is_refused_and_a_missing_one_is_survived() {
+        use rustix::fs::MemfdFlags;
+        use vrdma_transport::Region;
+        const HUGE: u64 = 2 << 20;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let Ok(file) = rustix::fs::memfd_create("huge", flags).map(File::from) else {
+            return; // The kernel has none.
+        };
+        file.set_len(2 * HUGE).unwrap();
+        let map = |len| {
+            let file = file.try_clone().unwrap();
+            GuestMemory::map(vec![RegionSpec { gpa: 0, len, front_end_addr: 0, file_offset: 0, file }])
+        };
+        assert!(map(0x1000).is_err() && map(HUGE + 0x1000).is_err());
+        let memory = Arc::new(map(HUGE).unwrap());
+        // Whether or not the system has a huge page to give.
+        MrMemory::all(&memory).write(HUGE - 8, &[7; 8]).unwrap();
     }
 }
