@@ -63,7 +63,9 @@ impl EventQueue {
     /// Forgets the events of an object that is destroyed.
     pub fn forget(&mut self, object: u32, kinds: &[EventKind]) {
         let dead = |(kind, of): &(EventKind, u32)| *of == object && kinds.contains(kind);
-        if kinds.iter().any(|&kind| self.queued.remove(&(kind, object))) {
+        // Each kind has to go, not the first that is found alone.
+        let found = kinds.iter().filter(|&&kind| self.queued.remove(&(kind, object))).count();
+        if found != 0 {
             self.pending.retain(|event| !dead(event));
         }
     }
@@ -159,5 +161,25 @@ impl VirtqueueSetup {
         queue.set_next_used(used.0);
         queue.set_ready(true);
         queue.is_valid(memory.mmap()).then_some(queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_kinds_of_events_of_a_destroyed_object_are_forgotten() {
+        let kinds = [EventKind::QP_FATAL, EventKind::COMM_EST];
+        let mut queue = EventQueue::default();
+        for object in [5, 6] {
+            kinds.iter().for_each(|&kind| queue.push(kind, object));
+        }
+        queue.forget(5, &kinds);
+        assert_eq!(queue.pending, [(EventKind::QP_FATAL, 6), (EventKind::COMM_EST, 6)]);
+        assert_eq!(queue.queued.len(), 2);
+        // The number's next owner has events of its own.
+        kinds.iter().for_each(|&kind| queue.push(kind, 5));
+        assert_eq!(queue.pending.len(), 4);
     }
 }
