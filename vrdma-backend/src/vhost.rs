@@ -16,6 +16,7 @@ use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{Queue, QueueT};
+use vm_memory::{Bytes, GuestAddress};
 use vrdma_abi::config as abi;
 use vrdma_abi::wqe::unit;
 use vrdma_abi::zerocopy::IntoBytes;
@@ -41,6 +42,8 @@ pub struct FrontEnd {
     queues: Vec<Virtqueue>,
     /// The control queue while it runs.
     control: Option<Queue>,
+    /// Where it stopped last.
+    stopped_at: Option<u16>,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +90,7 @@ impl FrontEnd {
             features: 0,
             queues,
             control: None,
+            stopped_at: None,
         }
     }
 
@@ -121,7 +125,7 @@ impl FrontEnd {
 
     /// The front-end is gone: everything is as before it came.
     pub fn disconnect(&mut self) {
-        self.control = None;
+        (self.control, self.stopped_at) = (None, None);
         let device = self.device;
         // If the worker has stopped there is nothing to reset.
         let _ = self.worker.call(move |worker| worker.detach_device(device));
@@ -160,7 +164,9 @@ impl FrontEnd {
                 log::warn!("device {}: the control queue's rings are not in guest memory", device.0);
             }
             // A driver begins at 0; a front-end that goes on after a pause continues where it was.
-            return self.call(move |worker| worker.start_device(device, base == 0));
+            let goes_on = self.stopped_at == Some(0) && wrapped(&setup, &memory);
+            let fresh = base == 0 && !goes_on;
+            return self.call(move |worker| worker.start_device(device, fresh));
         }
         self.call(move |worker| worker.start_queue(device, &memory, setup, base))
     }
@@ -169,6 +175,7 @@ impl FrontEnd {
         let device = self.device;
         let base = if index == abi::queue::CONTROL {
             let next = self.control.take().map(|queue| queue.next_avail());
+            self.stopped_at = next;
             self.call(move |worker| worker.suspend_device(device))?;
             next
         } else {
@@ -209,6 +216,15 @@ impl Virtqueue {
             call: self.call.clone(),
         })
     }
+}
+
+/// Whether the control queue has been in use since its driver began, so that an index of 0 is one that wrapped: a driver that
+/// begins has cleared the rings, and each reply has a length.
+fn wrapped(setup: &VirtqueueSetup, memory: &GuestMemory) -> bool {
+    const LEN: u64 = 4;
+    let last = u64::from(setup.size - 1);
+    let len = setup.used.checked_add(4 + 8 * last + LEN);
+    len.and_then(|at| memory.mmap().read_obj::<u32>(GuestAddress(at)).ok()).is_some_and(|len| len != 0)
 }
 
 impl VhostUserBackendReqHandlerMut for FrontEnd {
