@@ -39,6 +39,13 @@ impl Virtqueue {
         Virtqueue { ring, kick, call, event_idx, free, chains, next_avail: 0, next_used: 0 }
     }
 
+    /// Lets a clear queue begin at an index, as if it had been in use for long.
+    pub fn start_at(&mut self, index: u16) {
+        (self.next_avail, self.next_used) = (index, index);
+        self.ring.set_avail_idx(index);
+        self.ring.memory.word16(self.ring.used + 2).store(index.to_le(), Ordering::SeqCst);
+    }
+
     /// The memory of it.
     pub fn ring(&self) -> &Ring {
         &self.ring

@@ -62,6 +62,36 @@ fn a_pause_keeps_queue_pairs_and_what_is_under_way() {
     }
 }
 
+/// Brings the control queue to index 0, as 65,536 commands would, and pauses the guest there.
+fn pause_at_index_0(guest: &Guest) -> Vec<u16> {
+    let mut bases = guest.pause().unwrap();
+    guest.queues[0].ring.clear();
+    guest.control().queue.start_at(0xffc0);
+    bases[0] = 0xffc0;
+    guest.resume(&bases).unwrap();
+    for _ in 0..64 {
+        guest.query_port().unwrap();
+    }
+    let bases = guest.pause().unwrap();
+    assert_eq!(bases[0], 0);
+    bases
+}
+
+#[test]
+fn a_pause_where_the_control_queue_wraps_is_told_from_a_driver_that_begins() {
+    let lab = Lab::new(2);
+    let (mut a, b) = pair(&lab, 1, 4096, &QpOptions::default());
+    let bases = pause_at_index_0(a.guest());
+    a.guest().resume(&bases).unwrap();
+    assert_eq!(a.qp.state(), QpState::RTS);
+    a.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Inline(b"x")).signaled(true));
+    a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
+    pause_at_index_0(a.guest());
+    a.guest().restart().unwrap();
+    assert_eq!(lab.stats().all_objects(0), []);
+    assert_eq!(a.guest().query_qp(a.qp.number).err(), Some(Status::NOT_FOUND));
+}
+
 #[test]
 fn a_pause_in_mid_message_is_not_noticed() {
     let lab = Lab::new(2);
