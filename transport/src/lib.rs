@@ -28,7 +28,7 @@
 //! names the next segment and its PSN -> the peer is found: the device that has the GID, the QP that the number names, connected
 //! back to us -> the *responder* gives its verdict: carry it out there, RNR, NAK, or drop -> the bytes are copied once -> the responder
 //! advances its PSN and completes a receive -> the requester does the same for its request. Segments of up to 64 KiB go within the
-//! post, the rest in `poll`, 256 KiB a turn. Packets will take the place of the step in the middle.
+//! post, up to 4 MiB in all, the rest in `poll`, 256 KiB a turn. Packets will take the place of the step in the middle.
 //!
 //! Rules are cited by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and manual pages of rdma-core.
 #![forbid(unsafe_code)]

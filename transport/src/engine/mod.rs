@@ -23,6 +23,8 @@ pub struct Engine<R: Region> {
     own: Scratch,
     /// and of the receive that it goes to.
     pub(crate) far: Scratch,
+    /// Bytes that posts carried since the last poll.
+    carried: u64,
     rng: Rng,
 }
 
@@ -34,6 +36,7 @@ impl<R: Region> Engine<R> {
             schedule: Schedule::default(),
             own: Scratch::default(),
             far: Scratch::default(),
+            carried: 0,
             rng: Rng::new(seed),
         }
     }

@@ -15,6 +15,9 @@ use vrdma_wire::num::Qpn;
 
 /// Messages of at most so many bytes are carried within the post; longer ones by [`Engine::poll`].
 const SMALL: u32 = 64 << 10;
+/// Posts carry about so many bytes between two calls of [`Engine::poll`], which then takes over: whoever posts much shall not
+/// keep others waiting.
+const WITHIN_POSTS: u64 = 4 << 20;
 
 impl<R: Region> Engine<R> {
     /// Posts to a send queue. It is carried out at once if it is small and nothing is before it. A request that is wrong in
@@ -30,12 +33,15 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
+        let enough_left = self.carried < WITHIN_POSTS;
         let Held { qp, suspended, .. } = self.posted(place, owner)?;
         let work = Work::new(request, &qp.caps);
-        if !suspended && qp.state == QpState::Rts && qp.requester.queue.is_empty() && work.length <= SMALL {
+        let at_once = work.length <= SMALL && enough_left;
+        if !suspended && qp.state == QpState::Rts && qp.requester.queue.is_empty() && at_once {
             if qp.caps.send_wr == 0 {
                 return self.overflow(place, sink);
             }
+            self.carried += u64::from(work.length);
             match self.step(now, place, &work, request.payload, SMALL, sink) {
                 Step::Ended => return Ok(()),
                 Step::Waits | Step::More => {}

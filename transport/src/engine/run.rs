@@ -41,6 +41,7 @@ impl<R: Region> Engine<R> {
         while let Some(place) = self.schedule.due(now) {
             self.timed_out(place, sink);
         }
+        self.carried = 0;
         let mut spent = 0u64;
         while let Some(place) = self.schedule.pop() {
             let Some(qp) = self.devices.qp_mut(place) else { continue };

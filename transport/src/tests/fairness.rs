@@ -56,3 +56,20 @@ fn order_is_kept_whatever_is_small_or_long() {
     let ids: Vec<_> = pair.statuses().iter().map(|s| s.1).collect();
     assert_eq!(ids, (0..12).collect::<Vec<_>>());
 }
+
+#[test]
+fn posts_carry_only_so_much_before_others_have_their_turn() {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    for turn in 0..3 {
+        for id in 0..80 {
+            pair.post(&a, id, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 64 << 10)])).unwrap();
+        }
+        let at_once = pair.statuses().len();
+        assert!((64..=65).contains(&at_once), "{turn}: {at_once}");
+        assert_eq!(pair.engine.counts(a.device).pending_sends, 80 - at_once as u64);
+        pair.run();
+        let ids: Vec<_> = pair.statuses().iter().map(|s| s.1 as usize).collect();
+        assert_eq!(ids, (at_once..80).collect::<Vec<_>>());
+    }
+}
