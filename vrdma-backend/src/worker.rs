@@ -25,6 +25,8 @@ use vrdma_transport::{self as transport, DeviceId, Engine, OwnerId, PostError, S
 
 /// Bytes that the engine may copy in one turn before channels are looked at again.
 const COPY_BUDGET: u64 = 1 << 20;
+/// Messages carried out in one turn: guests that never stop giving commands leave the others their turns.
+const MESSAGES: usize = 16;
 /// Requests taken from one channel in one turn.
 const BATCH: usize = 64;
 /// Turns without work after which the processor is offered to others between two turns.
@@ -102,6 +104,12 @@ impl Worker {
     /// # Errors
     /// The system has no thread, eventfd or epoll left.
     pub fn spawn(poll: Poll) -> Result<(WorkerHandle, JoinHandle<()>)> {
+        let (worker, handle) = Worker::new(poll)?;
+        let thread = std::thread::Builder::new().name("worker".into()).spawn(move || worker.run())?;
+        Ok((handle, thread))
+    }
+
+    fn new(poll: Poll) -> Result<(Worker, WorkerHandle)> {
         let (outbox, inbox) = crossbeam_channel::unbounded();
         let (consumer, notifier) =
             new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).context("eventfd")?;
@@ -125,8 +133,7 @@ impl Worker {
             broken: RateLimit::default(),
             sleeps: 0,
         };
-        let thread = std::thread::Builder::new().name("worker".into()).spawn(move || worker.run())?;
-        Ok((WorkerHandle { outbox, wake: Arc::new(notifier) }, thread))
+        Ok((worker, WorkerHandle { outbox, wake: Arc::new(notifier) }))
     }
 
     /// Ends the loop after this turn.
@@ -192,18 +199,17 @@ impl Worker {
     }
 
     fn run_messages(&mut self) -> bool {
-        let mut busy = false;
-        loop {
+        for taken in 0..MESSAGES {
             match self.inbox.try_recv() {
                 Ok(message) => message(self),
-                Err(TryRecvError::Empty) => return busy,
+                Err(TryRecvError::Empty) => return taken != 0,
                 Err(TryRecvError::Disconnected) => {
                     self.stop = true;
-                    return busy;
+                    return taken != 0;
                 }
             }
-            busy = true;
         }
+        true
     }
 
     /// Takes up to `batch` requests from a channel; true if there were any.
@@ -486,5 +492,22 @@ impl BoundChannel {
     /// What epoll returns for its kick; never 0.
     fn token(&self) -> u64 {
         u64::from(self.device.0) << 32 | u64::from(self.channel.index())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_without_end_leave_time_for_the_rest_of_a_turn() {
+        let (mut worker, handle) = Worker::new(Poll::Always).unwrap();
+        // Each asks for the next, as many guests do whose commands never end.
+        fn again(outbox: Sender<Message>) -> Message {
+            Box::new(move |_| outbox.clone().send(again(outbox)).unwrap())
+        }
+        handle.outbox.send(again(handle.outbox.clone())).unwrap();
+        assert!(worker.run_messages() && worker.run_messages());
+        assert!(!worker.inbox.is_empty() && !worker.stop);
     }
 }
