@@ -59,8 +59,9 @@ pub fn killed_processes(pair: &mut Pair) -> Result<()> {
             );
             let victims = format!(
                 "for round in $(seq {ROUNDS}); do
+                     rm -f /tmp/victim{lane}
                      vr-pingpong -d vrdma0 -p {port} -s 0 {VICTIM} 10.77.0.1 >/tmp/victim{lane} &
-                     until grep -q running /tmp/victim{lane}; do
+                     until grep -qs running /tmp/victim{lane}; do
                          kill -0 $! || {{ echo ended by itself in round $round; exit 1; }}
                          sleep 0.02
                      done
