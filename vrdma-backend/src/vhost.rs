@@ -326,12 +326,13 @@ impl VhostUserBackendReqHandlerMut for FrontEnd {
 
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let index = u32::from(index);
+        let kick = file.map(Kick::new).transpose().map_err(Error::ReqHandlerError)?.map(Arc::new);
         if self.queue(index)?.started {
             self.queue(index)?.started = false;
             self.update(index)?;
         }
         let queue = self.queue(index)?;
-        queue.kick = file.map(|file| Arc::new(Kick(file)));
+        queue.kick = kick;
         queue.started = true;
         self.update(index)
     }

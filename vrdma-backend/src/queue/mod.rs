@@ -34,9 +34,19 @@ pub struct VirtqueueSetup {
     pub call: Option<Arc<Call>>,
 }
 
-/// What the driver rings. It is watched, edge-triggered, and never read: the front-end holds it too, so a read could block.
+/// What the driver rings: an eventfd. It is watched, edge-triggered, and never read: the front-end holds it too, so a read could block.
 #[derive(Debug)]
-pub struct Kick(pub File);
+pub struct Kick(File);
+
+impl Kick {
+    /// Takes an eventfd of the front-end.
+    ///
+    /// # Errors
+    /// It is something else. To watch another kind of file can block: one of a FUSE file system asks a process of the front-end's choice.
+    pub fn new(file: File) -> io::Result<Kick> {
+        eventfd(file).map(Kick)
+    }
+}
 
 impl AsRawFd for Kick {
     fn as_raw_fd(&self) -> RawFd {
@@ -48,16 +58,22 @@ impl AsRawFd for Kick {
 #[derive(Debug)]
 pub struct Call(File);
 
+/// The file, if it is an eventfd.
+fn eventfd(file: File) -> io::Result<File> {
+    let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    if target.as_os_str() != "anon_inode:[eventfd]" {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "kick or call descriptor is no eventfd"));
+    }
+    Ok(file)
+}
+
 impl Call {
     /// Takes an eventfd of the front-end.
     ///
     /// # Errors
     /// It is something else, to which a write might block or do harm.
     pub fn new(file: File) -> io::Result<Call> {
-        let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        if target.as_os_str() != "anon_inode:[eventfd]" {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "call descriptor is no eventfd"));
-        }
+        let file = eventfd(file)?;
         rustix::io::ioctl_fionbio(&file, true)?;
         Ok(Call(file))
     }
@@ -130,5 +146,21 @@ impl Rings {
 
     fn slot(&self, index: u16) -> usize {
         usize::from(index & (self.size - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::OwnedFd;
+
+    #[test]
+    fn only_eventfds_kick_and_call() {
+        let eventfd = || File::from(rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap());
+        assert!(Kick::new(eventfd()).is_ok() && Call::new(eventfd()).is_ok());
+        let pipe = || File::from(OwnedFd::from(std::io::pipe().unwrap().0));
+        assert!(Kick::new(pipe()).is_err() && Call::new(pipe()).is_err());
+        let null = || File::open("/dev/null").unwrap();
+        assert!(Kick::new(null()).is_err() && Call::new(null()).is_err());
     }
 }
