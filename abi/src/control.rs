@@ -144,6 +144,8 @@ consts! {
         NONE = 0xffff_ffff,
         /// QPN of the general services QP (QP1).
         GSI_QPN = 1,
+        /// Least bytes of a run of a region, but for the first and the last.
+        MIN_RUN = 4096,
     }
 }
 
@@ -364,7 +366,7 @@ layout! {
 }
 
 layout! {
-    /// Registers memory.
+    /// Registers memory. Runs other than the first and the last have at least `VRDMA_MIN_RUN` bytes.
     pub struct RegMrReq = "vrdma_reg_mr_req" {
         /// Protection domain.
         pdn: U32,

@@ -110,6 +110,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_KERNEL_CONTEXT 0 /* Context of the kernel. */
 #define VRDMA_NONE 0xffffffffu /* In fields that name an optional object: none. */
 #define VRDMA_GSI_QPN 1 /* QPN of the general services QP (QP1). */
+#define VRDMA_MIN_RUN 4096 /* Least bytes of a run of a region, but for the first and the last. */
 
 /* Begins each command. */
 struct vrdma_cmd_req {
@@ -368,7 +369,7 @@ static_assert(sizeof(struct vrdma_create_cq_resp) == 8);
 static_assert(offsetof(struct vrdma_create_cq_resp, cqn) == 0);
 static_assert(offsetof(struct vrdma_create_cq_resp, reserved) == 4);
 
-/* Registers memory. */
+/* Registers memory. Runs other than the first and the last have at least VRDMA_MIN_RUN bytes. */
 struct vrdma_reg_mr_req {
 	/* Protection domain. */
 	__le32 pdn;

@@ -129,6 +129,8 @@ fn memory_that_is_not_there_is_a_fault() {
         (vec![run(page, 8192), run(page, 0)], Status::FAULT),
         (vec![run(page, u64::MAX), run(page, 8193)], Status::FAULT),
         (vec![run(page, 4096)], Status::INVALID),
+        (vec![run(page, 1), run(page, 8190), run(page, 1)], Status::OK),
+        (vec![run(page, 4096), run(page, 1), run(page, 4095)], Status::INVALID),
         (vec![], Status::INVALID),
     ] {
         let answer = guest.reg_mr(pd, 1, 0, 8192, &runs);

@@ -378,11 +378,11 @@ fn limits_hold_and_what_is_freed_can_be_had_again() {
         mrs.iter().for_each(|mr| mr.deregister().unwrap());
         // Runs: 5 for the CQs are taken.
         let page = guest.memory.alloc(4096);
-        let many = vec![run(page, 64); 10];
-        assert_eq!(guest.reg_mr(pds[0], 1, 0, 640, &many).map(|_| ()), Ok(()));
-        assert_eq!(guest.reg_mr(pds[0], 1, 0, 640, &many).map(|_| ()), Ok(()));
-        assert_eq!(guest.reg_mr(pds[0], 1, 0, 640, &many).err(), Some(Status::NO_RESOURCES));
-        assert_eq!(guest.reg_mr(pds[0], 1, 0, 704, &[run(page, 64); 11]).err(), Some(Status::NO_RESOURCES));
+        let many = vec![run(page, 4096); 10];
+        assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).map(|_| ()), Ok(()));
+        assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).map(|_| ()), Ok(()));
+        assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).err(), Some(Status::NO_RESOURCES));
+        assert_eq!(guest.reg_mr(pds[0], 1, 0, 45_056, &[run(page, 4096); 11]).err(), Some(Status::NO_RESOURCES));
         // The other guest's quota is its own.
         assert!(lab.guests[1].alloc_pd(0).is_ok());
         lab.guests[1].reset().unwrap();

@@ -281,6 +281,12 @@ fn reg_mr(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
     }
     let access = access(req.access.get())?;
     total(&runs, length)?;
+    // A message is worked on in stretches of so many bytes, whatever number of runs these are in.
+    if let [_, inner @ .., _] = &runs[..]
+        && inner.iter().any(|run| run.len < u64::from(limit::MIN_RUN))
+    {
+        return Err(Status::INVALID);
+    }
     let memory = MrMemory::new(context.memory, &runs).ok_or(Status::FAULT)?;
     Ok(Command::RegMr { pdn: req.pdn.get(), access, iova, length, memory, runs: runs.len() as u64 })
 }
