@@ -112,12 +112,19 @@ impl MrMemory {
     }
 }
 
+/// How often runs may cross from one region of guest memory into the next, so that not many pieces count as few runs. Runs that
+/// do not overlap can do so once for each region.
+const MAX_SEAMS: usize = 512;
+
 fn resolve(memory: &Arc<GuestMemory>, gpa: &Gpa) -> Option<Host> {
     let mut out = Vec::new();
     match gpa {
         Gpa::All => return Some(Host::All),
         Gpa::One(run) => memory.resolve(*run, &mut out)?,
-        Gpa::Many(runs) => runs.iter().try_for_each(|run| memory.resolve(*run, &mut out))?,
+        Gpa::Many(runs) => runs.iter().try_for_each(|run| {
+            memory.resolve(*run, &mut out)?;
+            (out.len() <= runs.len() + MAX_SEAMS).then_some(())
+        })?,
     }
     if let [one] = out[..] {
         return Some(Host::One(one));
@@ -215,6 +222,14 @@ mod tests {
             assert!(region.read(16, &mut [0]).is_err());
             assert!(region.read(0, &mut [0; 16]).is_ok());
         }
+    }
+
+    #[test]
+    fn runs_that_cross_between_regions_of_memory_all_the_time_are_refused() {
+        let memory = memory(&[(0, 0x1000), (0x1000, 0x1000), (0x2000, 0x1000)]);
+        let crossing = |count| MrMemory::new(&memory, &vec![Run { gpa: 0, len: 0x3000 }; count]);
+        assert!(crossing(10).is_some());
+        assert!(crossing(1000).is_none());
     }
 
     #[test]
