@@ -1,7 +1,7 @@
 //! The admin socket: a line asks, a line answers.
 
 use crate::daemon::stats;
-use crate::session::{bind, retry};
+use crate::session::{PAUSE, bind, retry};
 use crate::worker::WorkerHandle;
 use anyhow::Result;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -63,9 +63,11 @@ fn serve(listener: &UnixListener, stopped: &EventConsumer, worker: &WorkerHandle
         if events[..count].iter().any(|event| event.data() == 1) {
             return Ok(());
         }
-        if let Ok((stream, _)) = listener.accept() {
+        match listener.accept() {
             // A client that goes away or says nothing gets no answer, and nobody else minds.
-            let _ = answer(&stream, worker);
+            Ok((stream, _)) => drop(answer(&stream, worker)),
+            // It waits on, and is seen again at once.
+            Err(_) => std::thread::sleep(PAUSE),
         }
     }
 }

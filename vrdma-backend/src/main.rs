@@ -31,6 +31,7 @@ fn run(args: &Args) -> Result<()> {
         report(info);
         std::process::abort();
     }));
+    raise_file_limit();
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let daemon = Daemon::start(config)?;
     log::info!("ready");
@@ -39,6 +40,17 @@ fn run(args: &Args) -> Result<()> {
     }
     drop(daemon);
     Ok(())
+}
+
+/// As many file descriptors as the system lets us have: each region of guest memory and each virtqueue has some, and one guest's
+/// shall not be the reason that another's front-end cannot connect.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        log::warn!("the limit of file descriptors cannot be raised: {error}");
+    }
 }
 
 fn start_log(verbose: u8) {

@@ -1,6 +1,7 @@
 //! The control plane of one guest: a thread that listens for its front-end, speaks vhost-user with it, and serves the control queue.
 
 use crate::queue::Kick;
+use crate::ratelimit::RateLimit;
 use crate::vhost::FrontEnd;
 use anyhow::{Context, Result, bail};
 use std::os::fd::AsRawFd;
@@ -8,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use vhost::vhost_user::{BackendReqHandler, Error as VhostError};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
@@ -22,6 +24,9 @@ pub struct Session {
 
 /// The connection of the moment, so that a stop can end a read that waits for the rest of a message.
 type Connection = Arc<Mutex<Option<UnixStream>>>;
+
+/// How long to wait before the next front-end when one could not be served.
+pub const PAUSE: Duration = Duration::from_millis(100);
 
 const SOCKET: u64 = 0;
 const STOP: u64 = 1;
@@ -105,15 +110,21 @@ impl Guest {
         epoll.ctl(ControlOperation::Add, self.listener.as_raw_fd(), EpollEvent::new(EventSet::IN, SOCKET))?;
         epoll.ctl(ControlOperation::Add, self.stopped.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
         let mut events = [EpollEvent::default(); 4];
+        let mut warnings = RateLimit::default();
         loop {
             let count = retry(|| epoll.wait(-1, &mut events))?;
             if events[..count].iter().any(|event| event.data() == STOP) {
                 return Ok(());
             }
-            match self.listener.accept() {
-                Ok((stream, _)) => self.serve(stream)?,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => log::warn!("guest {}: accept: {error}", self.name),
+            let served = match self.listener.accept() {
+                Ok((stream, _)) => self.serve(stream),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = served {
+                // Out of file descriptors, most likely. Who waits to be accepted waits on, and is seen again at once.
+                warnings.warn(|| format!("guest {}: cannot serve a front-end: {error:#}", self.name));
+                std::thread::sleep(PAUSE);
             }
         }
     }
@@ -152,12 +163,13 @@ impl Guest {
         loop {
             let timeout = if again { 0 } else { -1 };
             let count = retry(|| epoll.wait(timeout, &mut events)).map_err(VhostError::SocketError)?;
-            for event in &events[..count] {
-                match event.data() {
-                    STOP => return Ok(()),
-                    SOCKET => handler.handle_request()?,
-                    _ => {}
-                }
+            let has = |token| events[..count].iter().any(|event| event.data() == token);
+            // First: a stop that came before the connection was known to it has nothing else to end a read with.
+            if has(STOP) {
+                return Ok(());
+            }
+            if has(SOCKET) {
+                handler.handle_request()?;
             }
             let mut front_end = self.front_end.lock().expect("no other thread has it");
             kick.update(front_end.control_kick());
