@@ -76,7 +76,8 @@ impl Guest {
                 _ if index < first_channel => options.event_size,
                 _ => options.channel_size,
             };
-            let eventfd = || Ok::<_, std::io::Error>(Arc::new(EventFd::new(EFD_NONBLOCK)?));
+            let eventfd =
+                || Ok::<_, std::io::Error>(Arc::new(EventFd::new(EFD_NONBLOCK | libc::EFD_CLOEXEC)?));
             Ok(Queue { ring: Ring::new(&memory, size), kick: eventfd()?, call: eventfd()? })
         };
         let queues = (0..front_end.num_queues).map(make).collect::<Result<Vec<Queue>>>()?;

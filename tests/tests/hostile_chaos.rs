@@ -271,7 +271,9 @@ fn a_guest_that_does_anything_at_all_harms_nobody_else() {
     println!("{lives} lives, {requests} requests, {} rounds of ping-pong", pingpong.stop());
     assert!(lives > 5, "only {lives}");
     canaries.iter().for_each(Canary::check);
-    let same = wait::within(Duration::from_secs(10), || (open() == before).then_some(()));
+    let same = wait::within(Duration::from_secs(10), || {
+        (open().0 <= before.0 && open().1 <= before.1).then_some(())
+    });
     assert!(same.is_some(), "{:?} descriptors and mappings, not {before:?}", open());
     assert!(lab.connect(0).query_device().is_ok());
 }
