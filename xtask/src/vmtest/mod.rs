@@ -56,8 +56,8 @@ impl Lab {
         let mut config = usual.clone();
         match self {
             Self::Usual => {}
-            // Longer than the host may keep a guest from running.
-            Self::Polling => config.backend_arguments = vec!["--poll-us=1000000".into()],
+            // As with a processor of its own: it does not sleep even while the guest's turn to run is long in coming.
+            Self::Polling => config.backend_arguments = vec!["--busy-poll".into()],
             Self::OneChannel => config.channels = 2,
         }
         config
