@@ -382,7 +382,10 @@ fn limits_hold_and_what_is_freed_can_be_had_again() {
         assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).map(|_| ()), Ok(()));
         assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).map(|_| ()), Ok(()));
         assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).err(), Some(Status::NO_RESOURCES));
-        assert_eq!(guest.reg_mr(pds[0], 1, 0, 45_056, &[run(page, 4096); 11]).err(), Some(Status::NO_RESOURCES));
+        assert_eq!(
+            guest.reg_mr(pds[0], 1, 0, 45_056, &[run(page, 4096); 11]).err(),
+            Some(Status::NO_RESOURCES)
+        );
         // The other guest's quota is its own.
         assert!(lab.guests[1].alloc_pd(0).is_ok());
         lab.guests[1].reset().unwrap();
