@@ -53,7 +53,8 @@ pub struct Worker {
     stop: bool,
     words: Box<RequestWords>,
     sges: Vec<Sge>,
-    broken: RateLimit,
+    /// What guests did wrong, for the log.
+    pub misdeeds: RateLimit,
     /// Times that the worker slept.
     sleeps: u64,
 }
@@ -63,6 +64,8 @@ struct BoundChannel {
     device: DeviceId,
     owner: OwnerId,
     channel: Channel,
+    /// Its kick is in the epoll set: also while the channel is broken.
+    watched: bool,
 }
 
 /// How other threads reach a worker.
@@ -130,7 +133,7 @@ impl Worker {
             stop: false,
             words: Box::new([0; 64]),
             sges: Vec::with_capacity(unit::MAX_SGE as usize),
-            broken: RateLimit::default(),
+            misdeeds: RateLimit::default(),
             sleeps: 0,
         };
         Ok((worker, WorkerHandle { outbox, wake: Arc::new(notifier) }))
@@ -279,14 +282,16 @@ impl Worker {
         let device = self.outputs.device(id);
         device.counters.broken_channels += 1;
         let name = &device.guest.name;
-        self.broken
+        self.misdeeds
             .warn(|| format!("guest {name}: channel {queue} of context {} is broken: {reason}", owner.0));
         true
     }
 
     fn fail_cqs(&mut self, now: transport::Instant) {
         while let Some((device, cq)) = self.outputs.failed.pop() {
-            self.engine.cq_failed(now, device, cq, &mut self.outputs);
+            for qpn in self.outputs.device(device).qps_of(cq) {
+                self.engine.cq_failed(now, device, qpn, &mut self.outputs);
+            }
         }
     }
 
@@ -345,18 +350,16 @@ impl Worker {
 
     /// Starts to serve a channel.
     pub fn add_channel(&mut self, device: DeviceId, owner: OwnerId, channel: Channel) {
-        let bound = BoundChannel { device, owner, channel };
-        self.watch(&bound, ControlOperation::Add);
+        let mut bound = BoundChannel { device, owner, channel, watched: false };
+        bound.watch(&self.epoll, true);
         self.channels.push(bound);
     }
 
     /// Ends a channel; returns whose it was.
     pub fn remove_channel(&mut self, device: DeviceId, index: u16) -> Option<OwnerId> {
         let at = self.position(device, index)?;
-        let bound = self.channels.swap_remove(at);
-        if bound.channel.is_running() {
-            self.watch(&bound, ControlOperation::Delete);
-        }
+        let mut bound = self.channels.swap_remove(at);
+        bound.watch(&self.epoll, false);
         Some(bound.owner)
     }
 
@@ -370,7 +373,7 @@ impl Worker {
         } else if let Some(at) = self.position(id, index) {
             // Bound before a pause of the guest; others wait for their driver to bind them.
             if self.channels[at].channel.resume(memory, setup, base) {
-                self.watch(&self.channels[at], ControlOperation::Add);
+                self.channels[at].watch(&self.epoll, true);
             }
         }
     }
@@ -381,9 +384,7 @@ impl Worker {
             return queue.detach();
         }
         let at = self.position(id, index)?;
-        if self.channels[at].channel.is_running() {
-            self.watch(&self.channels[at], ControlOperation::Delete);
-        }
+        self.channels[at].watch(&self.epoll, false);
         Some(self.channels[at].channel.stop())
     }
 
@@ -401,16 +402,6 @@ impl Worker {
     /// Number of channels bound.
     pub fn num_channels(&self, device: DeviceId) -> u32 {
         self.channels.iter().filter(|b| b.device == device).count() as u32
-    }
-
-    fn watch(&self, bound: &BoundChannel, operation: ControlOperation) {
-        if let Some(kick) = bound.channel.kick() {
-            // Edge-triggered, so a kick need not be read: a read could block, because the descriptor is the front-end's too.
-            let event = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, bound.token());
-            if let Err(error) = self.epoll.ctl(operation, kick.as_raw_fd(), event) {
-                log::debug!("channel {}: its kick cannot be watched: {error}", bound.channel.index());
-            }
-        }
     }
 
     /// Adds a device, which then waits for its guest.
@@ -444,12 +435,8 @@ impl Worker {
     pub fn reset_device(&mut self, id: DeviceId) {
         let (gone, kept) = std::mem::take(&mut self.channels).into_iter().partition(|b| b.device == id);
         self.channels = kept;
-        let gone: Vec<BoundChannel> = gone;
-        for bound in &gone {
-            if bound.channel.is_running() {
-                self.watch(bound, ControlOperation::Delete);
-            }
-        }
+        let mut gone: Vec<BoundChannel> = gone;
+        gone.iter_mut().for_each(|bound| bound.watch(&self.epoll, false));
         self.engine.reset_device(id);
         self.outputs.device(id).reset();
     }
@@ -489,6 +476,18 @@ impl Worker {
 }
 
 impl BoundChannel {
+    /// Watches its kick, or no longer.
+    fn watch(&mut self, epoll: &Epoll, watched: bool) {
+        let Some(kick) = self.channel.kick().filter(|_| self.watched != watched) else { return };
+        let operation = if watched { ControlOperation::Add } else { ControlOperation::Delete };
+        // Edge-triggered, so a kick need not be read: a read could block, because the descriptor is the front-end's too.
+        let event = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, self.token());
+        match epoll.ctl(operation, kick.as_raw_fd(), event) {
+            Ok(()) => self.watched = watched,
+            Err(error) => log::debug!("channel {}: its kick: {error}", self.channel.index()),
+        }
+    }
+
     /// What epoll returns for its kick; never 0.
     fn token(&self) -> u64 {
         u64::from(self.device.0) << 32 | u64::from(self.channel.index())
@@ -498,6 +497,51 @@ impl BoundChannel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::tests::memory;
+    use crate::memory::{Run, Shared};
+    use crate::queue::Kick;
+    use std::io::Write;
+    use std::sync::atomic::Ordering;
+
+    /// A channel of one slot, in memory that is its own, and its kick.
+    fn channel() -> (Channel, std::fs::File, Shared) {
+        let memory = memory(&[(0, 0x1000)]);
+        let words = Shared::new(&memory, Run { gpa: 0, len: 0x1000 }, 8).unwrap();
+        words.store64(0x000, 0x400, Ordering::Relaxed);
+        words.store64(0x008, 64, Ordering::Relaxed);
+        let eventfd = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let eventfd = std::fs::File::from(eventfd);
+        let kick = Kick::new(eventfd.try_clone().unwrap()).unwrap();
+        let setup = VirtqueueSetup {
+            index: 4,
+            size: 1,
+            desc: 0,
+            avail: 0x100,
+            used: 0x200,
+            event_idx: true,
+            kick: Some(Arc::new(kick)),
+            call: None,
+        };
+        let channel = Channel::bind(&memory, setup, &[Run { gpa: 0x400, len: 64 }]).unwrap();
+        (channel, eventfd, words)
+    }
+
+    #[test]
+    fn a_broken_channel_is_watched_until_it_goes_and_no_longer() {
+        let (mut worker, _handle) = Worker::new(Poll::Always).unwrap();
+        let (channel, mut eventfd, words) = channel();
+        worker.add_channel(DeviceId(0), OwnerId(0), channel);
+        let mut kicked = |worker: &Worker| {
+            eventfd.write_all(&1u64.to_ne_bytes()).unwrap();
+            worker.epoll.wait(0, &mut [EpollEvent::default(); 2]).unwrap() != 0
+        };
+        assert!(kicked(&worker));
+        words.store16(0x102, 7, Ordering::Relaxed);
+        assert!(worker.channels[0].channel.refresh().is_err());
+        // The front-end has the eventfd too, so that closing it here takes it from no epoll set.
+        worker.remove_channel(DeviceId(0), 4).unwrap();
+        assert!(!kicked(&worker));
+    }
 
     #[test]
     fn messages_without_end_leave_time_for_the_rest_of_a_turn() {

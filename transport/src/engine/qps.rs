@@ -4,7 +4,7 @@ use crate::completion::{Event, Sink, WcStatus};
 use crate::device::Held;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::id::{CqId, DeviceId, OwnerId};
+use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState};
 use crate::qp::{Qp, state};
@@ -92,17 +92,14 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// The CQ overran or its memory is gone: every QP on it that is not in RESET goes to ERR, with
-    /// [`Event::QpFatal`]. What is flushed goes to `sink`, that CQ's completions too.
-    pub fn cq_failed(&mut self, now: Instant, device: DeviceId, cq: CqId, sink: &mut impl Sink) {
+    /// A CQ of the QP overran or its memory is gone: unless it is in RESET it goes to ERR, with [`Event::QpFatal`]. What is
+    /// flushed goes to `sink`, that CQ's completions too.
+    pub fn cq_failed(&mut self, now: Instant, device: DeviceId, qpn: Qpn, sink: &mut impl Sink) {
         let _ = now;
-        let count = self.devices.get(device.0).map_or(0, |device| device.qps.indices());
-        for index in 0..count {
-            let qp = self.devices.get(device.0).and_then(|device| device.qps.at(index));
-            let Some(qp) = qp.filter(|qp| qp.send_cq == cq || qp.recv_cq == cq) else { continue };
-            if !matches!(qp.state, QpState::Reset | QpState::Err) {
-                self.enter_fatal(Place { device: device.0, qpn: qp.qpn }, sink);
-            }
+        let place = Place { device: device.0, qpn };
+        let state = self.devices.qp_mut(place).map(|qp| qp.state);
+        if !matches!(state, None | Some(QpState::Reset | QpState::Err)) {
+            self.enter_fatal(place, sink);
         }
     }
 

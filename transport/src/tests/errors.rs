@@ -338,12 +338,12 @@ fn a_failed_cq_takes_its_qps_to_error() {
     let other = QpInit { send_cq: CqId(99), recv_cq: CqId(99), ..qp_init(a.pd) };
     let other = pair.engine.create_qp(a.device, other).unwrap();
     pair.post_recv(&a, 5, &[]).unwrap();
-    pair.engine.cq_failed(pair.now, a.device, RECV_CQ, &mut pair.log);
+    pair.cq_failed(a.device, RECV_CQ);
     assert_eq!(pair.statuses(), [('a', 5, WcStatus::Flush)]);
     assert_eq!(pair.events(), [('a', Event::QpFatal(a.qpn))]);
     assert_eq!((pair.state(&a), pair.state(&b)), (Error_, Rts));
     assert_eq!(pair.engine.query_qp(a.device, other).unwrap().state, QpState::Reset);
-    pair.engine.cq_failed(pair.now, a.device, SEND_CQ, &mut pair.log);
+    pair.cq_failed(a.device, SEND_CQ);
     assert_eq!(pair.events(), []);
 }
 

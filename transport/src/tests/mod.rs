@@ -229,6 +229,15 @@ impl Pair {
         self.modify(end, AttrMask::STATE, QpAttr { state, ..QpAttr::default() }).unwrap();
     }
 
+    /// A CQ of a device fails.
+    pub(crate) fn cq_failed(&mut self, device: DeviceId, cq: CqId) {
+        let qps = self.engine.devices.get(device.0).into_iter().flat_map(|device| device.qps.iter());
+        let users = qps.filter(|qp| qp.send_cq == cq || qp.recv_cq == cq);
+        for qpn in users.map(|qp| qp.qpn).collect::<Vec<_>>() {
+            self.engine.cq_failed(self.now, device, qpn, &mut self.log);
+        }
+    }
+
     pub(crate) fn state(&self, end: &End) -> QpState {
         self.engine.query_qp(end.device, end.qpn).unwrap().state
     }

@@ -258,7 +258,7 @@ impl Model {
             }
             Op::CqFailed { second, cq } => {
                 let device = self.ends[if second { 4 } else { 0 }].device;
-                self.pair.engine.cq_failed(self.pair.now, device, CqId(SEND_CQ.0 + cq), &mut self.pair.log);
+                self.pair.cq_failed(device, CqId(SEND_CQ.0 + cq));
             }
             Op::Rereg { second } => {
                 let end = if second { self.pair.b.clone() } else { self.pair.a.clone() };

@@ -128,6 +128,11 @@ impl Device {
         }
     }
 
+    /// The QPs of a CQ.
+    pub fn qps_of(&mut self, cq: CqId) -> Vec<Qpn> {
+        self.cqs.get_mut(cq.0).map(|cq| cq.qps.clone()).unwrap_or_default()
+    }
+
     fn context(&mut self, number: u32) -> Result<&mut Context> {
         self.contexts.get_mut(number).ok_or(Status::NOT_FOUND)
     }
@@ -274,7 +279,7 @@ impl Worker {
     fn add_gid(&mut self, id: DeviceId, index: u32, gid: Gid) -> Result<Reply> {
         let guest = &self.outputs.device(id).guest;
         if !guest.allows(gid) {
-            log::warn!("guest {}: GID {gid} is not among those it may use", guest.name);
+            self.misdeeds.warn(|| format!("guest {}: GID {gid} is not among those it may use", guest.name));
             return Err(Status::DENIED);
         }
         done(self.engine.set_gid(id, index, Some(gid)))
@@ -339,7 +344,8 @@ impl Worker {
         }
         device.charge_runs(runs)?;
         let owner = OwnerId(number);
-        let cq = Cq { owner, vector, ring, runs, users: 0, dirty: false, solicited: false, failed: false };
+        let cq =
+            Cq { owner, vector, ring, runs, qps: Vec::new(), dirty: false, solicited: false, failed: false };
         let cqn = device.cqs.insert(cq).ok_or(Status::NO_RESOURCES)?;
         device.context(number)?.objects += 1;
         Ok(Reply::object(cqn))
@@ -348,7 +354,7 @@ impl Worker {
     fn destroy_cq(&mut self, id: DeviceId, cqn: u32) -> Result<Reply> {
         let device = self.outputs.device(id);
         let cq = device.cqs.get_mut(cqn).ok_or(Status::NOT_FOUND)?;
-        if cq.users != 0 {
+        if !cq.qps.is_empty() {
             return Err(Status::BUSY);
         }
         let vector = usize::from(cq.vector);
@@ -396,8 +402,8 @@ impl Worker {
         let qpn = self.engine.create_qp(id, init).map_err(status)?;
         let device = self.outputs.device(id);
         device.requests += requests;
-        device.cq(send_cq, owner)?.users += 1;
-        device.cq(recv_cq, owner)?.users += 1;
+        device.cq(send_cq, owner)?.qps.push(qpn);
+        device.cq(recv_cq, owner)?.qps.push(qpn);
         device.context(number)?.objects += 1;
         Ok(Reply::object(qpn.number()))
     }
@@ -408,7 +414,10 @@ impl Worker {
         let device = self.outputs.device(id);
         device.requests -= u64::from(init.max_send_wr) + u64::from(init.max_recv_wr);
         for cq in [init.send_cq, init.recv_cq] {
-            device.cq(cq, init.owner)?.users -= 1;
+            let qps = &mut device.cq(cq, init.owner)?.qps;
+            if let Some(at) = qps.iter().position(|&user| user == qpn) {
+                qps.swap_remove(at);
+            }
         }
         use EventKind as E;
         let kinds = [E::QP_FATAL, E::QP_REQ_ERR, E::QP_ACCESS_ERR, E::COMM_EST, E::SQ_DRAINED];

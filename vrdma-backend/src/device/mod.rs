@@ -16,6 +16,7 @@ use ah::AhTable;
 use std::sync::Arc;
 use table::Table;
 use vrdma_transport::{DeviceId, OwnerId};
+use vrdma_wire::num::Qpn;
 
 pub use execute::Limits;
 
@@ -53,8 +54,8 @@ struct Cq {
     vector: u16,
     ring: CqRing,
     runs: u64,
-    /// QPs that use it; one that uses it for both directions counts twice.
-    users: u32,
+    /// QPs that use it; one that uses it for both directions is there twice.
+    qps: Vec<Qpn>,
     /// New CQEs have not been checked against the arm words.
     dirty: bool,
     /// One of those is solicited or tells of an error.

@@ -124,11 +124,6 @@ impl Channel {
         self.setup.kick.as_ref()
     }
 
-    /// Whether entries are taken from it.
-    pub fn is_running(&self) -> bool {
-        self.state == State::Running
-    }
-
     /// Whether nothing will ever be taken from it.
     pub fn is_broken(&self) -> bool {
         self.state == State::Broken
