@@ -1,6 +1,6 @@
 //! The control plane of one guest: a thread that listens for its front-end, speaks vhost-user with it, and serves the control queue.
 
-use crate::queue::Kick;
+use crate::queue::{Call, Kick};
 use crate::ratelimit::RateLimit;
 use crate::vhost::FrontEnd;
 use anyhow::{Context, Result, bail};
@@ -98,6 +98,7 @@ struct Guest {
 
 impl Guest {
     fn run(self) {
+        Call::prepare();
         if let Err(error) = self.accept_loop() {
             log::error!("guest {}: {error:#}", self.name);
         }

@@ -155,6 +155,7 @@ impl Worker {
     }
 
     fn run(mut self) {
+        Call::prepare();
         let mut idle_since = None;
         let mut idle_turns = 0u32;
         while !self.stop {

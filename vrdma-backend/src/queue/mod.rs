@@ -2,13 +2,16 @@
 //!
 //! Mechanics only: what lies in the entries is for `device/` to know.
 
+mod call;
 pub mod channel;
 pub mod cq;
 pub mod event;
 
+pub use call::Call;
+
 use crate::memory::{GuestMemory, Run, Shared};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,10 +57,6 @@ impl AsRawFd for Kick {
     }
 }
 
-/// What rings the driver: an eventfd.
-#[derive(Debug)]
-pub struct Call(File);
-
 /// The file, if it is an eventfd.
 fn eventfd(file: File) -> io::Result<File> {
     let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
@@ -65,23 +64,6 @@ fn eventfd(file: File) -> io::Result<File> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "kick or call descriptor is no eventfd"));
     }
     Ok(file)
-}
-
-impl Call {
-    /// Takes an eventfd of the front-end.
-    ///
-    /// # Errors
-    /// It is something else, to which a write might block or do harm.
-    pub fn new(file: File) -> io::Result<Call> {
-        let file = eventfd(file)?;
-        rustix::io::ioctl_fionbio(&file, true)?;
-        Ok(Call(file))
-    }
-
-    /// Rings. If the counter is full the driver has been told often enough.
-    pub fn ring(&self) {
-        let _ = (&self.0).write(&1u64.to_ne_bytes());
-    }
 }
 
 /// Available and used ring of a split virtqueue (virtio specification 2.7.6 and 2.7.8).
