@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,22 +219,44 @@ static int link_connect(void)
 	}
 }
 
+static bool over_stdio(void)
+{
+	return common.peer && !strcmp(common.peer, "-");
+}
+
 int link_open(void)
 {
-	int link = common.peer ? link_connect() : link_listen();
 	const struct timeval patience = {.tv_sec = 120};
-	int one = 1;
+	int link, one = 1;
 
+	signal(SIGPIPE, SIG_IGN);
+	if (over_stdio())
+		return STDIN_FILENO;
+	link = common.peer ? link_connect() : link_listen();
 	setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	/* A peer whose machine is gone does not even close the connection. */
 	setsockopt(link, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	return link;
 }
 
+void say(const char *format, ...)
+{
+	FILE *to = over_stdio() ? stderr : stdout;
+	va_list arguments;
+
+	va_start(arguments, format);
+	vfprintf(to, format, arguments);
+	va_end(arguments);
+	fputc('\n', to);
+	fflush(to);
+}
+
 void link_send(int link, const void *data, size_t length)
 {
+	if (link == STDIN_FILENO)
+		link = STDOUT_FILENO;
 	while (length) {
-		ssize_t sent = send(link, data, length, MSG_NOSIGNAL);
+		ssize_t sent = write(link, data, length);
 
 		if (sent < 0 && errno == EINTR)
 			continue;
@@ -247,7 +270,7 @@ void link_send(int link, const void *data, size_t length)
 bool link_recv(int link, void *data, size_t length)
 {
 	while (length) {
-		ssize_t got = recv(link, data, length, 0);
+		ssize_t got = read(link, data, length);
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -364,6 +387,7 @@ struct address qp_address(const struct device *device, const struct ibv_qp *qp)
 	return (struct address){
 		.qpn = qp->qp_num,
 		.psn = mix(qp->qp_num ^ (uint64_t)getpid() << 32) & 0xffffff,
+		.mtu = device->port.active_mtu,
 		.gid = device->gid,
 	};
 }
@@ -372,7 +396,7 @@ void qp_connect(const struct device *device, struct ibv_qp *qp, uint32_t psn, co
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
-		.path_mtu = device->port.active_mtu,
+		.path_mtu = to->mtu < device->port.active_mtu ? to->mtu : device->port.active_mtu,
 		.dest_qp_num = to->qpn,
 		.rq_psn = to->psn,
 		.max_dest_rd_atomic = 1,

@@ -48,7 +48,7 @@ struct common_options {
 	long port;	    /* -p: TCP port of the link */
 	long timeout;	    /* --timeout: ACK timeout code of QPs */
 	long retries;	    /* --retries */
-	const char *peer;   /* host name: we are the client; NULL: the server */
+	const char *peer;   /* host name: we are the client; -: over standard input and output; NULL: the server */
 };
 extern struct common_options common;
 
@@ -57,10 +57,12 @@ void parse_options(int argc, char **argv, const char *what, const struct option_
 /* Refuses a value that is not from `low` to `high`. */
 void check_range(const char *name, long value, long low, long high);
 
-/* ---- the link: TCP to the peer ---- */
+/* ---- the link to the peer: TCP, or standard input and output ---- */
 
 /* Listens or connects, as common.peer says. A client tries for a while. */
 int link_open(void);
+/* Prints a line for people: on standard error if the link has standard output. */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void link_send(int link, const void *data, size_t length);
 /* False when the peer is gone. */
 bool link_recv(int link, void *data, size_t length);
@@ -84,6 +86,8 @@ struct device {
 struct address {
 	uint32_t qpn;
 	uint32_t psn;
+	uint32_t mtu; /* enum ibv_mtu; the lesser of both sides' is used */
+	uint32_t reserved;
 	union ibv_gid gid;
 };
 

@@ -143,7 +143,7 @@ static void create_objects(void)
 	connect_pair(0);
 	connect_pair(2);
 	if (forge.foreign_qp_count) {
-		struct address victim = {.qpn = forge.foreign_qps[0], .gid = forge.foreign_gid};
+		struct address victim = {.qpn = forge.foreign_qps[0], .mtu = IBV_MTU_1024, .gid = forge.foreign_gid};
 
 		qp_connect(&dev, qps[5], 0, &victim);
 	}

@@ -15,7 +15,7 @@
 static const char what[] =
 	"Usage: vr-pingpong [OPTIONS] [HOST]\n\n"
 	"Exchanges messages with a second vr-pingpong and checks every byte of them. Without HOST it is the server; the\n"
-	"client says what is exchanged and for how long. SIGTERM at the client ends both well. Prints `running` when every\n"
+	"client says what is exchanged and for how long; HOST - has it speak over standard input and output. SIGTERM at the client ends both well. Prints `running` when every\n"
 	"QP has made a turn, and a line with counts at the end.";
 
 static struct {
@@ -372,8 +372,8 @@ static void flush_all(void)
 			all &= conns[qp].sent == conns[qp].sends_done &&
 			       conns[qp].received == conns[qp].receives_done;
 	}
-	printf("ended with an error as expected: %s; turns %lu, flushed %lu\n", ibv_wc_status_str(first_error), rounds,
-	       flushed);
+	say("ended with an error as expected: %s; turns %lu, flushed %lu", ibv_wc_status_str(first_error), rounds,
+	    flushed);
 }
 
 /* Whether the peer says that it is done. */
@@ -395,12 +395,6 @@ static void check_regions(void)
 {
 	for (int area = 0; area < AREAS; area++)
 		region_check(&areas[area], area_names[area]);
-}
-
-static void say_running(void)
-{
-	puts("running");
-	fflush(stdout);
 }
 
 /* Returns when all turns are done, or an expected error came. */
@@ -425,7 +419,7 @@ static void run(void)
 		}
 		if (all && !told) {
 			told = true;
-			say_running();
+			say("running");
 		}
 		if (ending && quiet)
 			return;
@@ -580,7 +574,7 @@ int main(int argc, char **argv)
 		link_send(server_link, &done, 1);
 		if (client && (!link_recv(server_link, &done, 1) || done != 'D'))
 			die("the peer went away at the end");
-		printf("turns %lu bytes %lu\n", rounds, bytes);
+		say("turns %lu bytes %lu", rounds, bytes);
 	}
 	check_regions();
 	destroy();

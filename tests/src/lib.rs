@@ -8,6 +8,7 @@
 //! | [`guest`], [`control`], [`events`] | the guest kernel's driver: control commands, events |
 //! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
+//! | [`vm_peer`] | a guest without a VM that plays ping-pong with a VM's process |
 //! | [`lab`] | a daemon with some guests |
 //! | [`pingpong`] | bystanders that a hostile guest must not disturb |
 //! | [`floor`] | what benchmarks compare with: a device without any check |
@@ -32,6 +33,7 @@ pub mod ring;
 pub mod rng;
 pub mod side;
 pub mod virtqueue;
+pub mod vm_peer;
 pub mod wait;
 
 pub use context::Context;

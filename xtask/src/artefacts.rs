@@ -79,6 +79,14 @@ fn backend() -> Result<Option<PathBuf>> {
     Ok(Some(paths::cargo_target().join("release/vrdma-backend")))
 }
 
+/// A guest without a VM, for tests: `vrdma-test-peer`.
+pub fn test_peer() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    let arguments = ["--package", "vrdma-tests", "--bin", "vrdma-test-peer"];
+    cargo_build("the peer without a VM", &arguments, "test-peer")?;
+    Ok(paths::cargo_target().join("release/vrdma-test-peer"))
+}
+
 /// Cargo knows best whether there is something to do.
 fn cargo_build(what: &str, arguments: &[&str], log: &str) -> Result<()> {
     let log = paths::log(&format!("build-{log}"))?;

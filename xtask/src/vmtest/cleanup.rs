@@ -3,14 +3,16 @@
 use anyhow::{Context, Result, ensure};
 
 use crate::vm::{Job, Pair};
-use crate::vmtest::watch::{Holdings, PingPong, said};
+use crate::vmtest::third::ThirdGuest;
+use crate::vmtest::watch::{Holdings, said};
 
 /// Options of a ping-pong whose end comes early: large messages on several QPs, and QPs that give up soon.
 const VICTIM: &str = "--events --qps 8 --size 100000 --timeout 12";
 /// Options of its peer.
 const PEER: &str = "--events --expect-error --timeout 12";
 
-/// Does something to VM b while VM a plays ping-pong with itself, and looks whether the backend has as much as before.
+/// Does something to VM b while VM a plays ping-pong with a third guest, and looks whether the backend has as much as
+/// before.
 fn beside_ping_pong(pair: &mut Pair, disturb: impl FnOnce(&mut Pair) -> Result<()>) -> Result<()> {
     // The first use of anything may leave something in caches.
     let (victim, peer) = interruptible(pair, 18940)?;
@@ -18,7 +20,7 @@ fn beside_ping_pong(pair: &mut Pair, disturb: impl FnOnce(&mut Pair) -> Result<(
     expect_error(pair, peer, "in the first round")?;
 
     let before = Holdings::of(pair.backend()?)?;
-    let mut beside = PingPong::start(pair, &pair.a, &pair.a, 18941, "--events", "--events --qps 2")?;
+    let mut beside = ThirdGuest::start(pair)?;
     disturb(pair)?;
     beside.expect_running().context("the ping-pong beside")?;
     let turns = beside.finish(pair.patience(5)).context("the ping-pong beside")?;

@@ -7,6 +7,7 @@ mod cleanup;
 mod hostile;
 mod perftest;
 mod posting;
+mod third;
 mod watch;
 
 use std::time::{Duration, Instant};
