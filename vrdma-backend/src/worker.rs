@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
@@ -29,6 +30,8 @@ const COPY_BUDGET: u64 = 1 << 20;
 const MESSAGES: usize = 16;
 /// Requests taken from one channel in one turn.
 const BATCH: usize = 64;
+/// Turns for which a reading of the clock is good enough while nothing waits for a deadline: a few microseconds.
+const CLOCK_TURNS: u32 = 16;
 /// Turns without work after which the processor is offered to others between two turns.
 const SPINS: u32 = 256;
 /// A yield that takes longer means that another thread ran meanwhile.
@@ -46,9 +49,13 @@ pub struct Worker {
     pub outputs: Outputs,
     channels: Vec<BoundChannel>,
     inbox: Receiver<Message>,
+    /// There may be something in the inbox: cheaper to look at than the inbox.
+    mail: Arc<AtomicBool>,
     wake: EventConsumer,
     epoll: Epoll,
     started: Instant,
+    /// The engine's clock as last read, and for how many turns more that will do.
+    clock: (transport::Instant, u32),
     poll: Poll,
     stop: bool,
     words: Box<RequestWords>,
@@ -72,6 +79,7 @@ struct BoundChannel {
 #[derive(Clone, Debug)]
 pub struct WorkerHandle {
     outbox: Sender<Message>,
+    mail: Arc<AtomicBool>,
     wake: Arc<EventNotifier>,
 }
 
@@ -95,6 +103,7 @@ impl WorkerHandle {
             let _ = reply.send(f(worker));
         });
         self.outbox.send(message).map_err(|_| Stopped)?;
+        self.mail.store(true, Ordering::SeqCst);
         // A full counter means that the worker is being woken already.
         let _ = self.wake.notify();
         answer.recv().map_err(|_| Stopped)
@@ -114,6 +123,7 @@ impl Worker {
 
     fn new(poll: Poll) -> Result<(Worker, WorkerHandle)> {
         let (outbox, inbox) = crossbeam_channel::unbounded();
+        let mail = Arc::new(AtomicBool::new(false));
         let (consumer, notifier) =
             new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).context("eventfd")?;
         let epoll = Epoll::new().context("epoll")?;
@@ -126,9 +136,11 @@ impl Worker {
             outputs: Outputs::default(),
             channels: Vec::new(),
             inbox,
+            mail: mail.clone(),
             wake: consumer,
             epoll,
             started: Instant::now(),
+            clock: (transport::Instant(0), 0),
             poll,
             stop: false,
             words: Box::new([0; 64]),
@@ -136,7 +148,7 @@ impl Worker {
             misdeeds: RateLimit::default(),
             sleeps: 0,
         };
-        Ok((worker, WorkerHandle { outbox, wake: Arc::new(notifier) }))
+        Ok((worker, WorkerHandle { outbox, mail, wake: Arc::new(notifier) }))
     }
 
     /// Ends the loop after this turn.
@@ -191,8 +203,8 @@ impl Worker {
 
     /// Does what there is to do; true if there was anything.
     fn turn(&mut self) -> bool {
-        let mut busy = self.run_messages();
-        let now = self.now();
+        let mut busy = self.mail.load(Ordering::Relaxed) && self.run_messages();
+        let now = self.recent();
         for index in 0..self.channels.len() {
             busy |= self.drain_channel(index, now, BATCH);
         }
@@ -202,7 +214,18 @@ impl Worker {
         busy
     }
 
+    /// The time as of a few turns ago, or now if anything waits for a deadline.
+    fn recent(&mut self) -> transport::Instant {
+        if self.clock.1 == 0 || self.engine.poll_timeout().is_some() {
+            self.clock = (self.now(), CLOCK_TURNS);
+        }
+        self.clock.1 -= 1;
+        self.clock.0
+    }
+
     fn run_messages(&mut self) -> bool {
+        // Down before the inbox is looked at: whoever sends meanwhile raises it again.
+        self.mail.store(false, Ordering::SeqCst);
         for taken in 0..MESSAGES {
             match self.inbox.try_recv() {
                 Ok(message) => message(self),
@@ -213,6 +236,8 @@ impl Worker {
                 }
             }
         }
+        // There may be more.
+        self.mail.store(true, Ordering::SeqCst);
         true
     }
 
@@ -328,6 +353,7 @@ impl Worker {
 
     fn wait(&mut self, timeout: Option<Duration>) {
         self.sleeps += 1;
+        self.clock.1 = 0;
         // Rounded up, so that the deadline has passed when we wake.
         let millis = timeout.map_or(-1, |t| t.as_nanos().div_ceil(1_000_000).min(60_000) as i32);
         let mut events = [EpollEvent::default(); 32];
