@@ -7,6 +7,7 @@ mod cleanup;
 mod hostile;
 mod perftest;
 mod posting;
+mod rdmacore;
 mod third;
 mod watch;
 
@@ -78,6 +79,7 @@ pub fn all() -> Vec<VmTest> {
         test("vm-perftest", Needs::Rdma, perftest::all),
         test("vm-1000-qps", Needs::Rdma, perftest::thousand_qps),
         test("vm-no-channel", Needs::Rdma, perftest::no_channel),
+        test("vm-rdma-core", Needs::Rdma, rdmacore::tests),
         test("vm-4000-qps", Needs::Rdma, posting::four_thousand_qps),
         test("vm-one-channel", Needs::Rdma, posting::one_channel),
         test("vm-sleep", Needs::Rdma, posting::sleeping),

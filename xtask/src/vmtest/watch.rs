@@ -27,9 +27,9 @@ pub struct Holdings {
 }
 
 /// How much more than before the backend's own memory may be: freed memory is the allocator's to keep.
-const MEMORY_TOLERANCE: u64 = 4 * 1024;
+const MEMORY_TOLERANCE: u64 = 1024;
 /// The same for mappings, of which the allocator makes some.
-const MAPPING_TOLERANCE: usize = 8;
+const MAPPING_TOLERANCE: usize = 4;
 
 impl Holdings {
     /// What the backend has now.
