@@ -9,7 +9,7 @@ use crate::vmtest::watch::Holdings;
 /// All of perftest that RC has, with options that change what the data path does.
 const ALL: [&str; 14] = [
     "ib_write_bw -n 200",
-    "ib_write_bw -n 100 -b -l 8",
+    "ib_write_bw -n 200 -b -l 8",
     "ib_write_bw -n 50 -q 16 -s 1048576 -t 8",
     "ib_write_lat -n 100",
     "ib_write_lat -n 100 -s 64 -I 64",
