@@ -397,6 +397,19 @@ static void check_regions(void)
 		region_check(&areas[area], area_names[area]);
 }
 
+/* Ends with a picture of what waits for what. */
+static _Noreturn void stalled(void)
+{
+	for (size_t qp = 0; qp < (size_t)opts.qps; qp++) {
+		const struct conn *conn = &conns[qp];
+
+		fprintf(stderr, "QP %zu (%#x): turn %u is %s; sends %lu of %lu done, receives %lu of %lu\n", qp,
+			conn->qp->qp_num, conn->round, conn->ours ? "ours" : "the peer's", conn->sends_done, conn->sent,
+			conn->receives_done, conn->received);
+	}
+	die("no progress for %ld s", opts.stall);
+}
+
 /* Returns when all turns are done, or an expected error came. */
 static void run(void)
 {
@@ -432,7 +445,7 @@ static void run(void)
 		if (opts.expect_error && seconds() > progress + 0.2)
 			probe();
 		if (seconds() > progress + opts.stall)
-			die("no progress for %ld s in turn %u", opts.stall, conns[0].round);
+			stalled();
 		if (seconds() > checked + 1) {
 			check_regions();
 			checked = seconds();

@@ -22,7 +22,7 @@ const POISON: u8 = 0xc5;
 const SLOTS: u64 = 2;
 const SENDS: usize = 4;
 /// How long nothing may happen.
-const STALL: Duration = Duration::from_secs(60);
+const STALL: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exchange {
@@ -302,9 +302,21 @@ impl Peer {
                 Err(TryRecvError::Disconnected) => bail!("the client went away"),
                 Err(TryRecvError::Empty) => {}
             }
-            ensure!(progress.elapsed() < STALL, "no progress for {STALL:?} in turn {}", self.conns[0].round);
+            ensure!(progress.elapsed() < STALL, "no progress for {STALL:?}: {:#?}", self.states());
             self.canary.check();
         }
+    }
+
+    /// What waits for what.
+    fn states(&self) -> Vec<String> {
+        let state = |conn: &Conn| {
+            let whose = if conn.ours { "ours" } else { "the client's" };
+            format!(
+                "QP {:#x}: turn {} is {whose}; sends {} of {} done, receives {} of {}",
+                conn.qp.number, conn.round, conn.sends_done, conn.sent, conn.receives_done, conn.received
+            )
+        };
+        self.conns.iter().map(state).collect()
     }
 
     fn post_receive(&mut self, qp: usize) {

@@ -23,10 +23,17 @@ fn beside_ping_pong(pair: &mut Pair, disturb: impl FnOnce(&mut Pair) -> Result<(
     let mut beside = ThirdGuest::start(pair)?;
     disturb(pair)?;
     beside.expect_running().context("the ping-pong beside")?;
-    let turns = beside.finish(pair.patience(5)).context("the ping-pong beside")?;
+    let turns = beside.finish(pair.patience(9));
+    let turns = turns.with_context(|| format!("the ping-pong beside: {}", stats(pair)))?;
     ensure!(turns > 20, "the ping-pong beside made {turns} turns only");
     let patience = pair.patience(5);
     before.expect_return(pair.backend()?, patience)
+}
+
+/// The backend's counters, for an error message.
+fn stats(pair: &mut Pair) -> String {
+    let stats = pair.backend().and_then(|backend| backend.stats());
+    stats.map_or_else(|error| format!("{error:#}"), |stats| stats.to_string())
 }
 
 /// A ping-pong between VM b (first) and VM a, in full swing.

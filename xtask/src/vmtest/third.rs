@@ -80,8 +80,10 @@ impl ThirdGuest {
         self.expect_running()?;
         self.stop.store(true, Ordering::Relaxed);
         let status = self.peer.wait(patience).with_context(|| self.said())?;
-        ensure!(status.success(), "the third guest: {}\n{}", describe(status), self.said());
+        // The one that fails first takes the other along.
         let output = self.join()?;
+        let partner = String::from_utf8_lossy(&output.stderr);
+        ensure!(status.success(), "the third guest: {}\n{}\n{partner}", describe(status), self.said());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.success(), "the third guest's partner: {:?} {said}", output.exit);
         let turns = said.split_once("turns ").and_then(|(_, rest)| rest.split(' ').next());
