@@ -3,13 +3,14 @@
 //! A worker owns its devices' engines, queues and regions, so there are no locks inside. Others talk to it by sending closures
 //! ([`WorkerHandle::call`]), which it runs between two turns.
 
-use crate::config::{Config, GuestConfig, Poll};
+mod guests;
+
+use crate::config::{Config, Poll};
 use crate::device::outputs::Outputs;
 use crate::device::wqe::{Request, parse};
-use crate::device::{Device, Limits, ObjectCounts};
-use crate::memory::{GuestMemory, MrMemory};
+use crate::memory::MrMemory;
+use crate::queue::Call;
 use crate::queue::channel::{Broken, Channel, RequestWords};
-use crate::queue::{Call, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
@@ -369,137 +370,6 @@ impl Worker {
             }
         }
     }
-
-    /// Whether a channel is bound.
-    pub fn has_channel(&self, device: DeviceId, index: u16) -> bool {
-        self.position(device, index).is_some()
-    }
-
-    /// Starts to serve a channel.
-    pub fn add_channel(&mut self, device: DeviceId, owner: OwnerId, channel: Channel) {
-        let mut bound = BoundChannel { device, owner, channel, watched: false };
-        bound.watch(&self.epoll, true);
-        self.channels.push(bound);
-    }
-
-    /// Ends a channel; returns whose it was.
-    pub fn remove_channel(&mut self, device: DeviceId, index: u16) -> Option<OwnerId> {
-        let at = self.position(device, index)?;
-        let mut bound = self.channels.swap_remove(at);
-        bound.watch(&self.epoll, false);
-        Some(bound.owner)
-    }
-
-    /// The front-end starts a virtqueue other than the control queue.
-    pub fn start_queue(&mut self, id: DeviceId, memory: &Arc<GuestMemory>, setup: VirtqueueSetup, base: u16) {
-        let index = setup.index;
-        if let Some(queue) = self.outputs.device(id).event_queue(index) {
-            if !queue.attach(memory, &setup, base) {
-                log::warn!("device {}: the rings of event queue {index} are not in guest memory", id.0);
-            }
-        } else if let Some(at) = self.position(id, index) {
-            // Bound before a pause of the guest; others wait for their driver to bind them.
-            if self.channels[at].channel.resume(memory, setup, base) {
-                self.channels[at].watch(&self.epoll, true);
-            }
-        }
-    }
-
-    /// The front-end stops a virtqueue; returns the index at which it may go on, if the device has used it.
-    pub fn stop_queue(&mut self, id: DeviceId, index: u16) -> Option<u16> {
-        if let Some(queue) = self.outputs.device(id).event_queue(index) {
-            return queue.detach();
-        }
-        let at = self.position(id, index)?;
-        self.channels[at].watch(&self.epoll, false);
-        Some(self.channels[at].channel.stop())
-    }
-
-    /// The front-end changed what rings the driver for a queue.
-    pub fn set_queue_call(&mut self, id: DeviceId, index: u16, call: Option<Arc<Call>>) {
-        if let Some(queue) = self.outputs.device(id).event_queue(index) {
-            queue.set_call(call);
-        }
-    }
-
-    fn position(&self, device: DeviceId, index: u16) -> Option<usize> {
-        self.channels.iter().position(|b| b.device == device && b.channel.index() == index)
-    }
-
-    /// Number of channels bound.
-    pub fn num_channels(&self, device: DeviceId) -> u32 {
-        self.channels.iter().filter(|b| b.device == device).count() as u32
-    }
-
-    /// Adds a device, which then waits for its guest.
-    pub fn add_device(&mut self, guest: GuestConfig, limits: Limits) -> DeviceId {
-        let id = self.engine.add_device(limits.transport());
-        self.outputs.add(Device::new(id, guest, limits));
-        id
-    }
-
-    /// The control queue runs: the guest goes on, or, if its driver is `fresh`, begins anew.
-    pub fn start_device(&mut self, id: DeviceId, fresh: bool) {
-        if fresh {
-            self.reset_device(id);
-        }
-        self.engine.set_suspended(id, false);
-    }
-
-    /// The control queue stopped: the guest is paused or about to be reset, and its memory must not change. To its peers it is
-    /// as if it did not answer.
-    pub fn suspend_device(&mut self, id: DeviceId) {
-        self.engine.set_suspended(id, true);
-    }
-
-    /// The front-end is gone.
-    pub fn detach_device(&mut self, id: DeviceId) {
-        self.reset_device(id);
-        self.outputs.device(id).detach();
-    }
-
-    /// Forgets all objects of a device: its guest was reset or is gone.
-    pub fn reset_device(&mut self, id: DeviceId) {
-        let (gone, kept) = std::mem::take(&mut self.channels).into_iter().partition(|b| b.device == id);
-        self.channels = kept;
-        let mut gone: Vec<BoundChannel> = gone;
-        gone.iter_mut().for_each(|bound| bound.watch(&self.epoll, false));
-        self.engine.reset_device(id);
-        self.outputs.device(id).reset();
-    }
-
-    /// Follows a new memory table of a device's guest.
-    pub fn remap_device(&mut self, id: DeviceId, memory: &Arc<GuestMemory>) {
-        for region in self.engine.regions_mut(id) {
-            region.remap(memory);
-        }
-        for index in 0..self.channels.len() {
-            let bound = &mut self.channels[index];
-            let worked = bound.device == id && !bound.channel.is_broken();
-            if worked && !bound.channel.remap(memory) {
-                self.channel_broken(index, Broken::Memory);
-            }
-        }
-        for cq in self.outputs.device(id).remap(memory) {
-            self.outputs.fail_cq(id, cq);
-        }
-        let now = self.now();
-        self.fail_cqs(now);
-    }
-
-    /// Objects of a device that exist.
-    pub fn counts(&mut self, id: DeviceId) -> ObjectCounts {
-        let engine = self.engine.counts(id);
-        ObjectCounts {
-            channels: self.num_channels(id),
-            pds: engine.pds,
-            mrs: engine.mrs,
-            qps: engine.qps,
-            gids: engine.gids,
-            pending_requests: engine.pending_sends + engine.pending_receives,
-            ..self.outputs.device(id).counts()
-        }
-    }
 }
 
 impl BoundChannel {
@@ -527,6 +397,7 @@ mod tests {
     use crate::memory::tests::memory;
     use crate::memory::{Run, Shared};
     use crate::queue::Kick;
+    use crate::queue::VirtqueueSetup;
     use std::io::Write;
     use std::sync::atomic::Ordering;
 
