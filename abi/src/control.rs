@@ -10,7 +10,8 @@
 //! A driver may have several commands outstanding; the device carries them out in the order in which they were made
 //! available. Each command is answered exactly once:
 //!
-//! * a chain with fewer than [`RespHeader::SIZE`] writable bytes is returned with used length 0 and not carried out;
+//! * a chain with fewer than [`RespHeader::SIZE`] writable bytes is returned with used length 0 and not carried out; so is one whose
+//!   reply would not lie in guest memory, but for a header that does: it tells of [`Status::FAULT`];
 //! * an unknown opcode gives [`Status::UNSUPPORTED`]; bytes missing or in excess, a writable part that is too small
 //!   for the reply, a reserved field that is not zero or a number out of range give [`Status::INVALID`];
 //! * a command that did not give `OK` changed nothing.

@@ -125,6 +125,11 @@ fn chains_of_any_shape_are_answered_or_returned() {
             ("reads from a hole", vec![(HOLE, 16, NEXT, 1), (reply, room, WRITE, 0)], Returned),
             ("reads into a hole", vec![(HOLE - 8, 16, NEXT, 1), (reply, room, WRITE, 0)], Returned),
             ("writes to a hole", vec![(at, 16, NEXT, 1), (HOLE, room, WRITE, 0)], Returned),
+            (
+                "room for a status, the reply in a hole",
+                vec![(at, 16, NEXT, 1), (reply, 16, WRITE | NEXT, 2), (HOLE, room, WRITE, 0)],
+                Answered(Status::FAULT),
+            ),
             ("4 GiB to read", vec![(at, u32::MAX, NEXT, 1), (reply, room, WRITE, 0)], Returned),
             ("wraps", vec![(u64::MAX - 7, 16, NEXT, 1), (reply, room, WRITE, 0)], Returned),
             ("2 GiB of room", vec![(at, 16, NEXT, 1), (reply, 1 << 31, WRITE, 0)], Answered(Status::OK)),

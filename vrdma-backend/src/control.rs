@@ -9,7 +9,7 @@ use crate::queue::channel::Channel;
 use crate::queue::cq::CqRing;
 use std::sync::Arc;
 use virtio_queue::{DescriptorChain, Queue, QueueT};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use vrdma_transport as transport;
@@ -72,7 +72,15 @@ fn answer(
     }
     let cookie = ReqHeader::read_from_prefix(&request).map(|(header, _)| header.cookie).unwrap_or_default();
     let result = reply_size(&request).and_then(|size| {
-        if room < (RespHeader::SIZE + size) as u64 { Err(Status::INVALID) } else { run(&request) }
+        let reply = (RespHeader::SIZE + size) as u64;
+        if room < reply {
+            return Err(Status::INVALID);
+        }
+        // What the guest could not be told of is not carried out.
+        if !is_memory(memory, &writable, reply) {
+            return Err(Status::FAULT);
+        }
+        run(&request)
     });
     let status = result.as_ref().err().copied().unwrap_or(Status::OK);
     let header = RespHeader { status: status.0.into(), reserved: 0.into(), cookie };
@@ -105,6 +113,15 @@ fn gather(
         memory.read_slice(&mut request[start..], GuestAddress(gpa)).ok()?;
     }
     Some((request, writable))
+}
+
+/// Whether the first `bytes` of the writable part of a chain are guest memory.
+fn is_memory(memory: &GuestMemoryMmap<()>, writable: &[Run], mut bytes: u64) -> bool {
+    writable.iter().all(|run| {
+        let now = run.len.min(bytes);
+        bytes -= now;
+        memory.check_range(GuestAddress(run.gpa), now as usize)
+    })
 }
 
 /// Writes bytes to the writable part of a chain; returns how many, 0 if it is not all guest memory.

@@ -53,7 +53,7 @@ impl Outputs {
         let device = self.device(id);
         device.counters.events += 1;
         device.async_events.push(kind, object);
-        self.eventful.push(id);
+        self.has_events(id);
     }
 
     /// Tells the consumers of new CQEs, if they asked for it, and hands events over. Once a turn of the worker.
@@ -85,10 +85,17 @@ impl Outputs {
                 let vector = usize::from(cq.vector);
                 device.comp_events[vector].push(EventKind::COMPLETION, cq_id.0);
                 device.counters.events += 1;
-                self.eventful.push(id);
+                self.has_events(id);
             }
         }
         self.dirty = dirty;
+    }
+
+    /// A device has something for [`Outputs::flush_events`]. Events of one device mostly come together.
+    fn has_events(&mut self, id: DeviceId) {
+        if self.eventful.last() != Some(&id) {
+            self.eventful.push(id);
+        }
     }
 
     fn flush_events(&mut self) {
