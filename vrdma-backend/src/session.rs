@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -49,8 +50,13 @@ impl Session {
             connection: connection.clone(),
             front_end: Arc::new(Mutex::new(front_end)),
         };
-        let thread = std::thread::Builder::new().name(format!("guest {name}")).spawn(move || guest.run())?;
-        Ok(Session { thread: Some(thread), stop, connection })
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread =
+            std::thread::Builder::new().name(format!("guest {name}")).spawn(move || guest.run(ready))?;
+        let session = Session { thread: Some(thread), stop, connection };
+        // From here on the session has what it needs of the system but for what its front-end brings.
+        is_ready.recv().with_context(|| format!("guest {name}: its thread ended"))?;
+        Ok(session)
     }
 }
 
@@ -97,19 +103,21 @@ struct Guest {
 }
 
 impl Guest {
-    fn run(self) {
+    fn run(self, ready: Sender<()>) {
         Call::prepare();
-        if let Err(error) = self.accept_loop() {
+        if let Err(error) = self.accept_loop(ready) {
             log::error!("guest {}: {error:#}", self.name);
         }
         let _ = std::fs::remove_file(&self.socket);
     }
 
     /// One front-end after the other.
-    fn accept_loop(&self) -> Result<()> {
+    fn accept_loop(&self, ready: Sender<()>) -> Result<()> {
         let epoll = Epoll::new()?;
         epoll.ctl(ControlOperation::Add, self.listener.as_raw_fd(), EpollEvent::new(EventSet::IN, SOCKET))?;
         epoll.ctl(ControlOperation::Add, self.stopped.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
+        // Whoever starts the session waits for it.
+        let _ = ready.send(());
         let mut events = [EpollEvent::default(); 4];
         let mut warnings = RateLimit::default();
         loop {
