@@ -2,15 +2,13 @@
 
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::device::{DeviceCounters, Limits, ObjectCounts};
+use crate::device::{DeviceCounters, Limits, ObjectCounts, RdmaFunction};
 use crate::memory::sigbus;
 use crate::session::Session;
-use crate::vhost::FrontEnd;
 use crate::worker::{Stopped, Worker, WorkerHandle};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// A running daemon; it stops when dropped.
@@ -56,12 +54,11 @@ impl Daemon {
         config.check()?;
         let (worker, thread) = Worker::spawn(config.poll())?;
         let mut daemon = Daemon { admin: None, sessions: Vec::new(), worker, thread: Some(thread) };
-        let config = Arc::new(config);
         for guest in &config.guests {
             let (spec, limits) = (guest.clone(), Limits::new(&config));
             let device = daemon.worker.call(move |worker| worker.add_device(spec, limits))?;
-            let front_end = FrontEnd::new(daemon.worker.clone(), device, config.clone(), guest.mac);
-            let session = Session::start(&guest.name, &guest.socket, front_end)
+            let function = RdmaFunction::new(daemon.worker.clone(), device, &config, guest.mac);
+            let session = Session::start(&guest.name, &guest.socket, function)
                 .with_context(|| format!("guest {}", guest.name))?;
             daemon.sessions.push(session);
         }

@@ -1,8 +1,9 @@
-//! The control plane of one guest: a thread that listens for its front-end, speaks vhost-user with it, and serves the control queue.
+//! The control plane of one function of a guest: a thread that listens for its front-end, speaks vhost-user with it, and serves what
+//! virtqueue the function leaves to it.
 
 use crate::queue::{Call, Kick};
 use crate::ratelimit::RateLimit;
-use crate::vhost::FrontEnd;
+use crate::vhost::{FrontEnd, Function};
 use anyhow::{Context, Result, bail};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -38,21 +39,22 @@ impl Session {
     ///
     /// # Errors
     /// The socket cannot be bound, or another process listens on it.
-    pub fn start(name: &str, socket: &Path, front_end: FrontEnd) -> Result<Session> {
+    pub fn start<F: Function>(name: &str, socket: &Path, function: F) -> Result<Session> {
         let listener = bind(socket)?;
         let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
         let connection = Connection::default();
         let guest = Guest {
-            name: name.to_owned(),
+            name: format!("{name}, {}", F::NAME),
             socket: socket.to_owned(),
             listener,
             stopped,
             connection: connection.clone(),
-            front_end: Arc::new(Mutex::new(front_end)),
+            front_end: Arc::new(Mutex::new(FrontEnd::new(function))),
         };
         let (ready, is_ready) = std::sync::mpsc::channel();
-        let thread =
-            std::thread::Builder::new().name(format!("guest {name}")).spawn(move || guest.run(ready))?;
+        let thread = std::thread::Builder::new()
+            .name(format!("{} {name}", F::NAME))
+            .spawn(move || guest.run(ready))?;
         let session = Session { thread: Some(thread), stop, connection };
         // From here on the session has what it needs of the system but for what its front-end brings.
         is_ready.recv().with_context(|| format!("guest {name}: its thread ended"))?;
@@ -93,16 +95,16 @@ pub fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-struct Guest {
+struct Guest<F> {
     name: String,
     socket: PathBuf,
     listener: UnixListener,
     stopped: EventConsumer,
     connection: Connection,
-    front_end: Arc<Mutex<FrontEnd>>,
+    front_end: Arc<Mutex<FrontEnd<F>>>,
 }
 
-impl Guest {
+impl<F: Function> Guest<F> {
     fn run(self, ready: Sender<()>) {
         Call::prepare();
         if let Err(error) = self.accept_loop(ready) {
@@ -181,13 +183,13 @@ impl Guest {
                 handler.handle_request()?;
             }
             let mut front_end = self.front_end.lock().expect("no other thread has it");
-            kick.update(front_end.control_kick());
-            again = front_end.serve_control();
+            kick.update(front_end.kick());
+            again = front_end.serve();
         }
     }
 }
 
-/// The control queue's kick, as far as it is watched.
+/// The kick of the virtqueue that this thread serves, as far as it is watched.
 struct WatchedKick<'a> {
     epoll: &'a Epoll,
     kick: Option<Arc<Kick>>,
@@ -205,7 +207,7 @@ impl WatchedKick<'_> {
         if let Some(new) = wanted {
             match self.epoll.ctl(ControlOperation::Add, new.as_raw_fd(), event) {
                 Ok(()) => self.kick = Some(new.clone()),
-                Err(error) => log::warn!("the control queue's kick cannot be watched: {error}"),
+                Err(error) => log::warn!("a kick cannot be watched: {error}"),
             }
         }
     }

@@ -1,13 +1,12 @@
-//! The vhost-user protocol: what the front-end (the VMM) sets up, handed on to the worker.
+//! The vhost-user protocol: what the front-end (the VMM) sets up, handed on to the [`Function`] that it sets up.
 //!
-//! This is the adapter alone: messages come in one at a time, each leaves the device in a state that makes sense.
+//! This is the adapter alone: messages come in one at a time, each leaves the function in a state that makes sense.
 //! `vhost-user-backend` is not used: it keeps each virtqueue behind a lock and reads rings by itself, and its device has at most 64 of them.
 
 use crate::config::Config;
-use crate::control;
 use crate::memory::{GuestMemory, RegionSpec};
 use crate::queue::{Call, Kick, VirtqueueSetup};
-use crate::worker::{Stopped, WorkerHandle};
+use crate::worker::Stopped;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -15,35 +14,98 @@ use vhost::vhost_user::message::*;
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
-use virtio_queue::{Queue, QueueT};
-use vm_memory::{Bytes, GuestAddress};
-use vrdma_abi::config as abi;
-use vrdma_abi::wqe::unit;
-use vrdma_abi::zerocopy::IntoBytes;
-use vrdma_transport::DeviceId;
-use vrdma_wire::num::{Mac, Mtu};
 
 /// Most regions of a memory table.
 const MAX_MEM_SLOTS: usize = 509;
+/// What all functions have: their rings are those of virtio 1, and they are set up through vhost-user.
 const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | 1 << VIRTIO_RING_F_EVENT_IDX
     | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
 
+/// A virtio device of a guest's NIC: what its front-end sets up has a meaning here.
+///
+/// The session's thread calls it. Each call leaves the device in a state that makes sense.
+pub trait Function: Send + 'static {
+    /// What log messages call it.
+    const NAME: &'static str;
+    /// Feature bits on offer beside those that all functions have.
+    const FEATURES: u64;
+    /// Protocol features on offer beside those that all functions have.
+    const PROTOCOL: VhostUserProtocolFeatures;
+
+    /// Number of virtqueues.
+    fn num_queues(&self) -> usize;
+
+    /// What `VHOST_USER_GET_QUEUE_NUM` answers: virtqueues, but for a network device pairs of them.
+    fn queue_num(&self) -> u64 {
+        self.num_queues() as u64
+    }
+
+    /// The configuration space; empty if the front-end has one of its own.
+    fn config_space(&self) -> &[u8] {
+        &[]
+    }
+
+    /// Serves a virtqueue from index `base` on.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    fn start(&mut self, setup: VirtqueueSetup, base: u16, front: &Setup) -> std::result::Result<(), Stopped>;
+
+    /// Serves a virtqueue no longer; the index at which it may go on, if the device has used it.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    fn stop(&mut self, index: u16) -> std::result::Result<Option<u16>, Stopped>;
+
+    /// What rings the driver for a virtqueue that is served has changed.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    fn set_call(&mut self, index: u16, call: Option<Arc<Call>>) -> std::result::Result<(), Stopped>;
+
+    /// Follows a new memory table.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    fn remap(&mut self, memory: &Arc<GuestMemory>) -> std::result::Result<(), Stopped>;
+
+    /// The front-end resets the device.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    fn reset(&mut self) -> std::result::Result<(), Stopped>;
+
+    /// The front-end is gone.
+    fn detach(&mut self);
+
+    /// What the driver kicks for the virtqueue that the session's own thread serves, if there is one and it runs.
+    fn kick<'a>(&self, _front: &'a Setup) -> Option<&'a Arc<Kick>> {
+        None
+    }
+
+    /// Serves that virtqueue. True if there may be more to do at once.
+    fn serve(&mut self, _front: &Setup) -> bool {
+        false
+    }
+}
+
+/// What a front-end has set up.
+#[derive(Debug)]
+pub struct Setup {
+    /// The guest's memory.
+    pub memory: Arc<GuestMemory>,
+    /// Feature bits that the driver took.
+    pub features: u64,
+    queues: Vec<Virtqueue>,
+}
+
 /// A guest's device as its front-end has set it up.
 #[derive(Debug)]
-pub struct FrontEnd {
-    worker: WorkerHandle,
-    device: DeviceId,
-    config: Arc<Config>,
-    config_space: [u8; abi::device::CONFIG_SIZE as usize],
-    memory: Arc<GuestMemory>,
+pub struct FrontEnd<F> {
+    function: F,
+    setup: Setup,
     regions: usize,
-    features: u64,
-    queues: Vec<Virtqueue>,
-    /// The control queue while it runs.
-    control: Option<Queue>,
-    /// Where it stopped last.
-    stopped_at: Option<u16>,
 }
 
 #[derive(Debug, Default)]
@@ -62,86 +124,44 @@ struct Virtqueue {
     active: bool,
 }
 
-impl FrontEnd {
+impl<F: Function> FrontEnd<F> {
     /// A device that no front-end has set up yet.
-    pub fn new(worker: WorkerHandle, device: DeviceId, config: Arc<Config>, mac: Mac) -> FrontEnd {
-        let space = abi::Config {
-            magic: abi::device::MAGIC.into(),
-            version_major: (abi::device::VERSION_MAJOR as u16).into(),
-            version_minor: (abi::device::VERSION_MINOR as u16).into(),
-            mac: mac.0,
-            num_comp_vectors: config.comp_vectors.into(),
-            num_channels: config.channels.into(),
-            max_wqe_units: unit::MAX_UNITS as u8,
-            link: abi::link::UP,
-            max_mtu: Mtu::M4096.bytes().into(),
-            reserved: [0; 40],
-        };
-        let mut config_space = [0; abi::device::CONFIG_SIZE as usize];
-        config_space[..abi::Config::SIZE].copy_from_slice(space.as_bytes());
-        let queues = (0..config.num_queues()).map(|_| Virtqueue::default()).collect();
-        FrontEnd {
-            worker,
-            device,
-            config,
-            config_space,
-            memory: Arc::default(),
-            regions: 0,
-            features: 0,
-            queues,
-            control: None,
-            stopped_at: None,
-        }
+    pub fn new(function: F) -> FrontEnd<F> {
+        let queues = (0..function.num_queues()).map(|_| Virtqueue::default()).collect();
+        let setup = Setup { memory: Arc::default(), features: 0, queues };
+        FrontEnd { function, setup, regions: 0 }
     }
 
-    /// What the driver rings for the control queue.
-    pub fn control_kick(&self) -> Option<&Arc<Kick>> {
-        self.queues[usize::from(abi::queue::CONTROL)].kick.as_ref().filter(|_| self.control.is_some())
+    /// What the driver kicks for the session's thread.
+    pub fn kick(&self) -> Option<&Arc<Kick>> {
+        self.function.kick(&self.setup)
     }
 
-    /// Serves the control queue. True if there may be more to do at once.
-    pub fn serve_control(&mut self) -> bool {
-        let Some(queue) = &mut self.control else { return false };
-        let context = control::Context { memory: &self.memory, limits: &self.config.limits };
-        let (queues, features, worker, device) = (&self.queues, self.features, &self.worker, self.device);
-        let setup = |index: u16| queues.get(usize::from(index))?.setup(index, features);
-        let execute = |command| {
-            let stopped = Err(vrdma_abi::control::Status::INTERNAL);
-            worker.call(move |worker| worker.execute(device, command)).unwrap_or(stopped)
-        };
-        let call = &self.queues[usize::from(abi::queue::CONTROL)].call;
-        let result = control::serve(queue, &context, setup, execute).and_then(|notify| {
-            if let Some(call) = call.as_ref().filter(|_| notify) {
-                call.ring();
-            }
-            queue.enable_notification(context.memory.mmap())
-        });
-        result.unwrap_or_else(|error| {
-            log::warn!("device {}: the control queue is broken: {error}", device.0);
-            self.control = None;
-            false
-        })
+    /// Serves the virtqueue that the session's own thread serves. True if there may be more to do at once.
+    pub fn serve(&mut self) -> bool {
+        self.function.serve(&self.setup)
     }
 
     /// The front-end is gone: everything is as before it came.
     pub fn disconnect(&mut self) {
-        (self.control, self.stopped_at) = (None, None);
-        let device = self.device;
-        // If the worker has stopped there is nothing to reset.
-        let _ = self.worker.call(move |worker| worker.detach_device(device));
-        self.memory = Arc::default();
+        self.function.detach();
+        self.setup.memory = Arc::default();
+        self.setup.features = 0;
+        self.setup.queues.iter_mut().for_each(|queue| *queue = Virtqueue::default());
         self.regions = 0;
-        self.features = 0;
-        self.queues.iter_mut().for_each(|queue| *queue = Virtqueue::default());
     }
 
     fn queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
-        self.queues.get_mut(index as usize).ok_or(Error::InvalidParam)
+        self.setup.queues.get_mut(index as usize).ok_or(Error::InvalidParam)
+    }
+
+    fn num_queues(&self) -> u32 {
+        self.setup.queues.len() as u32
     }
 
     /// Starts or stops serving a virtqueue, whatever its settings now say.
     fn update(&mut self, index: u32) -> Result<()> {
-        let protocol_features = self.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0;
+        let protocol_features = self.setup.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0;
         let queue = self.queue(index)?;
         let wanted = queue.started && (queue.enabled || !protocol_features) && queue.size != 0;
         match (queue.active, wanted) {
@@ -152,82 +172,60 @@ impl FrontEnd {
     }
 
     fn start(&mut self, index: u16) -> Result<()> {
-        let features = self.features;
-        let queue = &mut self.queues[usize::from(index)];
+        let queue = &mut self.setup.queues[usize::from(index)];
         queue.active = true;
         let base = queue.base;
-        let Some(setup) = queue.setup(index, features) else { return Ok(()) };
-        let (device, memory) = (self.device, self.memory.clone());
-        if index == abi::queue::CONTROL {
-            self.control = setup.queue(base, &memory);
-            if self.control.is_none() {
-                log::warn!("device {}: the control queue's rings are not in guest memory", device.0);
-            }
-            // A driver begins at 0; a front-end that goes on after a pause continues where it was.
-            let goes_on = self.stopped_at == Some(0) && wrapped(&setup, &memory);
-            let fresh = base == 0 && !goes_on;
-            return self.call(move |worker| worker.start_device(device, fresh));
-        }
-        self.call(move |worker| worker.start_queue(device, &memory, setup, base))
+        let Some(setup) = self.setup.virtqueue(index) else { return Ok(()) };
+        self.function.start(setup, base, &self.setup).map_err(stopped)
     }
 
     fn stop(&mut self, index: u16) -> Result<()> {
-        let device = self.device;
-        let base = if index == abi::queue::CONTROL {
-            let next = self.control.take().map(|queue| queue.next_avail());
-            self.stopped_at = next;
-            self.call(move |worker| worker.suspend_device(device))?;
-            next
-        } else {
-            self.call(move |worker| worker.stop_queue(device, index))?
-        };
-        let queue = &mut self.queues[usize::from(index)];
+        let base = self.function.stop(index).map_err(stopped)?;
+        let queue = &mut self.setup.queues[usize::from(index)];
         queue.base = base.unwrap_or(queue.base);
         queue.active = false;
         Ok(())
     }
 
     fn set_memory(&mut self, memory: GuestMemory, regions: usize) -> Result<()> {
-        self.memory = Arc::new(memory);
+        self.setup.memory = Arc::new(memory);
         self.regions = regions;
-        let (device, memory) = (self.device, self.memory.clone());
-        self.call(move |worker| worker.remap_device(device, &memory))
-    }
-
-    fn call<R: Send + 'static>(
-        &self,
-        f: impl FnOnce(&mut crate::worker::Worker) -> R + Send + 'static,
-    ) -> Result<R> {
-        self.worker.call(f).map_err(|Stopped| Error::BackendInternalError)
+        self.function.remap(&self.setup.memory).map_err(stopped)
     }
 }
 
-impl Virtqueue {
-    /// For those who serve it; `None` while it is not active.
-    fn setup(&self, index: u16, features: u64) -> Option<VirtqueueSetup> {
-        self.active.then(|| VirtqueueSetup {
+fn stopped(_: Stopped) -> Error {
+    Error::BackendInternalError
+}
+
+impl Setup {
+    /// A virtqueue, for those who serve it; `None` while it is not active, or if there is no such virtqueue.
+    pub fn virtqueue(&self, index: u16) -> Option<VirtqueueSetup> {
+        let queue = self.queues.get(usize::from(index)).filter(|queue| queue.active)?;
+        Some(VirtqueueSetup {
             index,
-            size: self.size,
-            desc: self.desc,
-            avail: self.avail,
-            used: self.used,
-            event_idx: features & 1 << VIRTIO_RING_F_EVENT_IDX != 0,
-            kick: self.kick.clone(),
-            call: self.call.clone(),
+            size: queue.size,
+            desc: queue.desc,
+            avail: queue.avail,
+            used: queue.used,
+            event_idx: self.features & 1 << VIRTIO_RING_F_EVENT_IDX != 0,
+            kick: queue.kick.clone(),
+            call: queue.call.clone(),
         })
     }
+
+    /// What the driver of a virtqueue kicks.
+    pub fn kick(&self, index: u16) -> Option<&Arc<Kick>> {
+        self.queues.get(usize::from(index))?.kick.as_ref()
+    }
+
+    /// What rings the driver of a virtqueue.
+    pub fn call(&self, index: u16) -> Option<&Arc<Call>> {
+        self.queues.get(usize::from(index))?.call.as_ref()
+    }
 }
 
-/// Whether the control queue has been in use since its driver began, so that an index of 0 is one that wrapped: a driver that
-/// begins has cleared the rings, and each reply has a length.
-fn wrapped(setup: &VirtqueueSetup, memory: &GuestMemory) -> bool {
-    const LEN: u64 = 4;
-    let last = u64::from(setup.size - 1);
-    let len = setup.used.checked_add(4 + 8 * last + LEN);
-    len.and_then(|at| memory.mmap().read_obj::<u32>(GuestAddress(at)).ok()).is_some_and(|len| len != 0)
-}
-
-impl VhostUserBackendReqHandlerMut for FrontEnd {
+impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
     fn set_owner(&mut self) -> Result<()> {
         Ok(())
     }
@@ -238,24 +236,23 @@ impl VhostUserBackendReqHandlerMut for FrontEnd {
     }
 
     fn reset_device(&mut self) -> Result<()> {
-        let device = self.device;
-        for index in 0..self.queues.len() as u32 {
+        for index in 0..self.num_queues() {
             self.queue(index)?.enabled = false;
             self.update(index)?;
         }
-        self.call(move |worker| worker.reset_device(device))
+        self.function.reset().map_err(stopped)
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(FEATURES)
+        Ok(FEATURES | F::FEATURES)
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !FEATURES != 0 {
+        if features & !(FEATURES | F::FEATURES) != 0 {
             return Err(Error::InvalidParam);
         }
-        self.features = features;
-        (0..self.queues.len() as u32).try_for_each(|index| self.update(index))
+        self.setup.features = features;
+        (0..self.num_queues()).try_for_each(|index| self.update(index))
     }
 
     fn set_mem_table(
@@ -296,7 +293,7 @@ impl VhostUserBackendReqHandlerMut for FrontEnd {
         _log: u64,
     ) -> Result<()> {
         let [desc, avail, used] =
-            [descriptor, available, used].map(|addr| self.memory.front_end_to_gpa(addr));
+            [descriptor, available, used].map(|addr| self.setup.memory.front_end_to_gpa(addr));
         let queue = self.queue(index)?;
         if queue.active {
             return Err(Error::InvalidOperation("the virtqueue is running"));
@@ -342,8 +339,7 @@ impl VhostUserBackendReqHandlerMut for FrontEnd {
         let queue = self.queue(index.into())?;
         queue.call = call.clone();
         if queue.active {
-            let device = self.device;
-            self.call(move |worker| worker.set_queue_call(device, index.into(), call))?;
+            self.function.set_call(index.into(), call).map_err(stopped)?;
         }
         Ok(())
     }
@@ -353,8 +349,8 @@ impl VhostUserBackendReqHandlerMut for FrontEnd {
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        use VhostUserProtocolFeatures as F;
-        Ok(F::MQ | F::REPLY_ACK | F::CONFIG | F::CONFIGURE_MEM_SLOTS | F::RESET_DEVICE)
+        use VhostUserProtocolFeatures as P;
+        Ok(P::REPLY_ACK | P::CONFIGURE_MEM_SLOTS | P::RESET_DEVICE | F::PROTOCOL)
     }
 
     fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
@@ -362,7 +358,7 @@ impl VhostUserBackendReqHandlerMut for FrontEnd {
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
-        Ok(self.queues.len() as u64)
+        Ok(self.function.queue_num())
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
@@ -372,7 +368,7 @@ impl VhostUserBackendReqHandlerMut for FrontEnd {
 
     fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
         let range = offset as usize..(offset as usize).saturating_add(size as usize);
-        self.config_space.get(range).map(<[u8]>::to_vec).ok_or(Error::InvalidParam)
+        self.function.config_space().get(range).map(<[u8]>::to_vec).ok_or(Error::InvalidParam)
     }
 
     fn set_config(&mut self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
@@ -399,13 +395,13 @@ impl VhostUserBackendReqHandlerMut for FrontEnd {
             file_offset: region.mmap_offset,
             file,
         };
-        let memory = self.memory.with(spec).map_err(Error::ReqHandlerError)?;
+        let memory = self.setup.memory.with(spec).map_err(Error::ReqHandlerError)?;
         self.set_memory(memory, self.regions + 1)?;
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        let memory = self.memory.without(region.guest_phys_addr, region.memory_size);
+        let memory = self.setup.memory.without(region.guest_phys_addr, region.memory_size);
         self.set_memory(memory.map_err(Error::ReqHandlerError)?, self.regions.saturating_sub(1))
     }
 

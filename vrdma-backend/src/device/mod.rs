@@ -4,6 +4,7 @@ pub mod ah;
 pub mod command;
 pub mod cqe;
 mod execute;
+mod function;
 pub mod outputs;
 mod table;
 pub mod wqe;
@@ -19,6 +20,7 @@ use vrdma_transport::{DeviceId, OwnerId};
 use vrdma_wire::num::Qpn;
 
 pub use execute::Limits;
+pub use function::RdmaFunction;
 
 /// What the worker keeps of a guest beside its queue pairs and regions, which the engine has.
 #[derive(Debug)]

@@ -1,0 +1,158 @@
+//! The RDMA function as its front-end sets it up: the session's thread serves the control queue, the worker all others.
+
+use crate::config::{Config, Limits};
+use crate::control;
+use crate::memory::GuestMemory;
+use crate::queue::{Call, Kick, VirtqueueSetup};
+use crate::vhost::{Function, Setup};
+use crate::worker::{Stopped, WorkerHandle};
+use std::sync::Arc;
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{Bytes, GuestAddress};
+use vrdma_abi::config as abi;
+use vrdma_abi::wqe::unit;
+use vrdma_abi::zerocopy::IntoBytes;
+use vrdma_transport::DeviceId;
+use vrdma_wire::num::{Mac, Mtu};
+
+/// A guest's RDMA function.
+#[derive(Debug)]
+pub struct RdmaFunction {
+    worker: WorkerHandle,
+    device: DeviceId,
+    limits: Limits,
+    num_queues: usize,
+    config_space: [u8; abi::device::CONFIG_SIZE as usize],
+    /// The control queue while it runs.
+    control: Option<Queue>,
+    /// Where it stopped last.
+    stopped_at: Option<u16>,
+}
+
+impl RdmaFunction {
+    /// That of a device of the worker.
+    pub fn new(worker: WorkerHandle, device: DeviceId, config: &Config, mac: Mac) -> RdmaFunction {
+        let space = abi::Config {
+            magic: abi::device::MAGIC.into(),
+            version_major: (abi::device::VERSION_MAJOR as u16).into(),
+            version_minor: (abi::device::VERSION_MINOR as u16).into(),
+            mac: mac.0,
+            num_comp_vectors: config.comp_vectors.into(),
+            num_channels: config.channels.into(),
+            max_wqe_units: unit::MAX_UNITS as u8,
+            link: abi::link::UP,
+            max_mtu: Mtu::M4096.bytes().into(),
+            reserved: [0; 40],
+        };
+        let mut config_space = [0; abi::device::CONFIG_SIZE as usize];
+        config_space[..abi::Config::SIZE].copy_from_slice(space.as_bytes());
+        RdmaFunction {
+            worker,
+            device,
+            limits: config.limits.clone(),
+            num_queues: config.num_queues() as usize,
+            config_space,
+            control: None,
+            stopped_at: None,
+        }
+    }
+}
+
+impl Function for RdmaFunction {
+    const NAME: &'static str = "RDMA";
+    const FEATURES: u64 = 0;
+    const PROTOCOL: VhostUserProtocolFeatures =
+        VhostUserProtocolFeatures::MQ.union(VhostUserProtocolFeatures::CONFIG);
+
+    fn num_queues(&self) -> usize {
+        self.num_queues
+    }
+
+    fn config_space(&self) -> &[u8] {
+        &self.config_space
+    }
+
+    fn start(&mut self, setup: VirtqueueSetup, base: u16, front: &Setup) -> Result<(), Stopped> {
+        let (device, memory) = (self.device, front.memory.clone());
+        if setup.index != abi::queue::CONTROL {
+            return self.worker.call(move |worker| worker.start_queue(device, &memory, setup, base));
+        }
+        self.control = setup.queue(base, &memory);
+        if self.control.is_none() {
+            log::warn!("device {}: the control queue's rings are not in guest memory", device.0);
+        }
+        // A driver begins at 0; a front-end that goes on after a pause continues where it was.
+        let goes_on = self.stopped_at == Some(0) && wrapped(&setup, &memory);
+        let fresh = base == 0 && !goes_on;
+        self.worker.call(move |worker| worker.start_device(device, fresh))
+    }
+
+    fn stop(&mut self, index: u16) -> Result<Option<u16>, Stopped> {
+        let device = self.device;
+        if index != abi::queue::CONTROL {
+            return self.worker.call(move |worker| worker.stop_queue(device, index));
+        }
+        let next = self.control.take().map(|queue| queue.next_avail());
+        self.stopped_at = next;
+        self.worker.call(move |worker| worker.suspend_device(device))?;
+        Ok(next)
+    }
+
+    fn set_call(&mut self, index: u16, call: Option<Arc<Call>>) -> Result<(), Stopped> {
+        let device = self.device;
+        self.worker.call(move |worker| worker.set_queue_call(device, index, call))
+    }
+
+    fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), Stopped> {
+        let (device, memory) = (self.device, memory.clone());
+        self.worker.call(move |worker| worker.remap_device(device, &memory))
+    }
+
+    fn reset(&mut self) -> Result<(), Stopped> {
+        let device = self.device;
+        self.worker.call(move |worker| worker.reset_device(device))
+    }
+
+    fn detach(&mut self) {
+        (self.control, self.stopped_at) = (None, None);
+        let device = self.device;
+        // If the worker has stopped there is nothing to reset.
+        let _ = self.worker.call(move |worker| worker.detach_device(device));
+    }
+
+    fn kick<'a>(&self, front: &'a Setup) -> Option<&'a Arc<Kick>> {
+        front.kick(abi::queue::CONTROL).filter(|_| self.control.is_some())
+    }
+
+    fn serve(&mut self, front: &Setup) -> bool {
+        let Some(queue) = &mut self.control else { return false };
+        let context = control::Context { memory: &front.memory, limits: &self.limits };
+        let (worker, device) = (&self.worker, self.device);
+        let execute = |command| {
+            let stopped = Err(vrdma_abi::control::Status::INTERNAL);
+            worker.call(move |worker| worker.execute(device, command)).unwrap_or(stopped)
+        };
+        let result =
+            control::serve(queue, &context, |index| front.virtqueue(index), execute).and_then(|notify| {
+                if let Some(call) = front.call(abi::queue::CONTROL).filter(|_| notify) {
+                    call.ring();
+                }
+                queue.enable_notification(context.memory.mmap())
+            });
+        result.unwrap_or_else(|error| {
+            log::warn!("device {}: the control queue is broken: {error}", device.0);
+            self.control = None;
+            false
+        })
+    }
+}
+
+/// Whether the control queue has been in use since its driver began, so that an index of 0 is one that wrapped: a driver that
+/// begins has cleared the rings, and each reply has a length.
+fn wrapped(setup: &VirtqueueSetup, memory: &GuestMemory) -> bool {
+    const LEN: u64 = 4;
+    let last = u64::from(setup.size - 1);
+    let len = setup.used.checked_add(4 + 8 * last + LEN);
+    len.and_then(|at| memory.mmap().read_obj::<u32>(GuestAddress(at)).ok()).is_some_and(|len| len != 0)
+}
