@@ -1,7 +1,33 @@
 //! What two RDMA NICs say to each other.
 //!
-//! So far the numbers that name things on the wire ([`num`]): the headers come with the wire itself.
+//! Bytes to values and back, and nothing more: no state, no clock, no I/O.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`num`] | numbers that name things: PSN, QPN, keys, GIDs |
+//! | [`roce`] | a RoCEv2 packet as a value, and how it is read and written |
+//! | [`icrc`] | its invariant CRC |
+//! | [`eth`] | the Ethernet header and its 802.1Q tag |
+//! | [`opcode`] | what IB packets there are |
+//! | [`entropy`] | UDP source ports |
+//!
+//! Each header is a view: a structure of bytes that is laid over a frame where the frame is long enough ([`zerocopy`]). What is read from it
+//! becomes a value in which nonsense cannot be expressed; what cannot become one has a [`Drop`] for a reason.
+//! All multi-byte fields are big-endian on the wire (IBTA 1.5.2, RFC 791), but for the ICRC.
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod bth;
+pub mod entropy;
+pub mod eth;
+mod ext;
+pub mod icrc;
+mod ip;
 pub mod num;
+pub mod opcode;
+pub mod roce;
+mod rw;
+mod udp;
+mod verdict;
+
+pub use verdict::Drop;

@@ -52,9 +52,104 @@ impl Qpn {
         if number < 1 << 24 { Some(Qpn(number)) } else { None }
     }
 
+    /// The low 24 bits of `number`.
+    pub const fn truncate(number: u32) -> Qpn {
+        Qpn(number & 0xff_ffff)
+    }
+
     /// The number.
     pub const fn number(self) -> u32 {
         self.0
+    }
+}
+
+/// A message sequence number: 24 bits, wrapping (IBTA 9.7.5.1.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Msn(u32);
+
+impl Msn {
+    /// The low 24 bits of `number`.
+    pub const fn truncate(number: u32) -> Msn {
+        Msn(number & 0xff_ffff)
+    }
+
+    /// The number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The MSN after this one.
+    #[must_use]
+    pub const fn next(self) -> Msn {
+        Msn::truncate(self.0 + 1)
+    }
+}
+
+/// A partition key (IBTA 10.9.1): the high bit says full membership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pkey(pub u16);
+
+impl Pkey {
+    /// Full member of the default partition: the one that RoCE has.
+    pub const DEFAULT: Pkey = Pkey(0xffff);
+}
+
+impl Default for Pkey {
+    fn default() -> Pkey {
+        Pkey::DEFAULT
+    }
+}
+
+/// A flow label of IPv6: 20 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowLabel(u32);
+
+impl FlowLabel {
+    /// The low 20 bits of `number`.
+    pub const fn truncate(number: u32) -> FlowLabel {
+        FlowLabel(number & 0xf_ffff)
+    }
+
+    /// The number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// A VLAN's number: 0 (no VLAN, priority only) to 4094.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VlanId(u16);
+
+impl VlanId {
+    /// The VLAN of this number, or `None` for what is none (IEEE 802.1Q table 9-2).
+    pub const fn new(number: u16) -> Option<VlanId> {
+        if number < 0xfff { Some(VlanId(number)) } else { None }
+    }
+
+    /// The number.
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+}
+
+/// The tag control information of 802.1Q: priority (3 bits), drop eligible (1 bit), VLAN (12 bits).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct VlanTag(pub u16);
+
+impl VlanTag {
+    /// A tag of that VLAN and priority (the low 3 bits count).
+    pub const fn new(id: VlanId, priority: u8) -> VlanTag {
+        VlanTag((priority as u16 & 7) << 13 | id.0)
+    }
+
+    /// The VLAN; 0xfff, which is none, comes as it is.
+    pub const fn id(self) -> VlanId {
+        VlanId(self.0 & 0xfff)
+    }
+
+    /// The priority, 0 to 7.
+    pub const fn priority(self) -> u8 {
+        (self.0 >> 13) as u8
     }
 }
 
@@ -124,14 +219,30 @@ impl Gid {
     /// The empty GID.
     pub const ZERO: Gid = Gid([0; 16]);
 
+    /// The GID of an IPv4 address: `::ffff:a.b.c.d` (IBTA A17.4.2).
+    pub const fn from_ipv4([a, b, c, d]: [u8; 4]) -> Gid {
+        Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
+    }
+
+    /// The IPv4 address that it is the GID of.
+    pub const fn ipv4(self) -> Option<[u8; 4]> {
+        match self.0 {
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
+            _ => None,
+        }
+    }
+
     /// Whether it is the empty GID.
     pub fn is_zero(self) -> bool {
         self == Gid::ZERO
     }
 
-    /// Whether it is a multicast address.
+    /// Whether it is a multicast address, of IPv6 or of IPv4.
     pub const fn is_multicast(self) -> bool {
-        self.0[0] == 0xff
+        match self.ipv4() {
+            Some([first, ..]) => first & 0xf0 == 0xe0,
+            None => self.0[0] == 0xff,
+        }
     }
 }
 

@@ -1,0 +1,95 @@
+//! The base transport header (IBTA 9.2).
+
+use crate::Drop;
+use crate::num::{Pkey, Psn, Qpn};
+use crate::rw::{Reader, Writer};
+use zerocopy::big_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub(crate) const LEN: usize = 12;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawBth {
+    opcode: u8,
+    /// Solicited event, MigReq, pad count (2 bits), version (4 bits).
+    flags: u8,
+    pkey: U16,
+    /// FECN and BECN (A17.9.3); the rest is reserved. No part of the ICRC.
+    congestion: u8,
+    dest: [u8; 3],
+    /// AckReq; the rest is reserved, and part of the ICRC.
+    ack_req: u8,
+    psn: [u8; 3],
+}
+
+/// The base transport header, apart from what follows from a packet's other parts: the opcode from its body, the pad count from its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Bth {
+    /// The receiver is to raise a solicited event.
+    pub solicited: bool,
+    /// The migration state is "migrated". Without a meaning here: carried only.
+    pub mig: bool,
+    /// The partition.
+    pub pkey: Pkey,
+    /// Forward explicit congestion notification.
+    pub fecn: bool,
+    /// Backward explicit congestion notification.
+    pub becn: bool,
+    /// The receiver's QP.
+    pub dest: Qpn,
+    /// The receiver is to acknowledge this packet.
+    pub ack_req: bool,
+    /// The packet's number.
+    pub psn: Psn,
+}
+
+/// A header as it was read: its fields, the opcode, the pad count.
+pub(crate) struct Read {
+    pub bth: Bth,
+    pub opcode: u8,
+    pub pad: usize,
+}
+
+impl Bth {
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Read, Drop> {
+        let raw: &RawBth = reader.take()?;
+        if raw.flags & 0xf != 0 {
+            return Err(Drop::BthVersion);
+        }
+        let bth = Bth {
+            solicited: raw.flags & 0x80 != 0,
+            mig: raw.flags & 0x40 != 0,
+            pkey: Pkey(raw.pkey.get()),
+            fecn: raw.congestion & 0x80 != 0,
+            becn: raw.congestion & 0x40 != 0,
+            dest: Qpn::truncate(get24(raw.dest)),
+            ack_req: raw.ack_req & 0x80 != 0,
+            psn: Psn::truncate(get24(raw.psn)),
+        };
+        Ok(Read { bth, opcode: raw.opcode, pad: usize::from(raw.flags >> 4 & 3) })
+    }
+
+    pub(crate) fn put(&self, opcode: u8, pad: usize, writer: &mut Writer<'_>) {
+        writer.put(&RawBth {
+            opcode,
+            flags: u8::from(self.solicited) << 7 | u8::from(self.mig) << 6 | (pad as u8 & 3) << 4,
+            pkey: self.pkey.0.into(),
+            congestion: u8::from(self.fecn) << 7 | u8::from(self.becn) << 6,
+            dest: put24(self.dest.number()),
+            ack_req: u8::from(self.ack_req) << 7,
+            psn: put24(self.psn.number()),
+        });
+    }
+}
+
+/// A 24-bit number from its bytes.
+pub(crate) fn get24([a, b, c]: [u8; 3]) -> u32 {
+    u32::from_be_bytes([0, a, b, c])
+}
+
+/// The bytes of a 24-bit number.
+pub(crate) fn put24(number: u32) -> [u8; 3] {
+    let [_, a, b, c] = number.to_be_bytes();
+    [a, b, c]
+}

@@ -1,0 +1,83 @@
+//! The invariant CRC of RoCEv2 (IBTA 7.8.1, A17.3.3).
+//!
+//! It is the CRC-32 of Ethernet over 8 bytes of ones (in place of InfiniBand's LRH), the IP, UDP and IB headers, payload and padding,
+//! where every field that a router may change counts as ones: traffic class, flow label, TTL or hop limit, the checksums of IP and UDP, and
+//! the byte of the BTH with FECN and BECN. It goes on the wire least significant byte first.
+
+use crate::{bth, eth, ip, udp};
+use crc32fast::Hasher;
+
+/// Bytes of an ICRC.
+pub const LEN: usize = 4;
+
+/// The CRC of 8 bytes of ones, with which each ICRC begins.
+const AFTER_ONES: u32 = !0xdebb_20e3;
+/// The BTH's byte with FECN, BECN and 6 reserved bits.
+const BTH_CONGESTION: usize = 4;
+/// Longest of IP, UDP and BTH together.
+const MAX_VARIANT: usize = ip::V6_LEN + udp::LEN + bth::LEN;
+
+/// An ICRC in the making.
+#[derive(Clone, Debug)]
+pub struct Icrc(Hasher);
+
+impl Icrc {
+    /// Begins with a packet's headers, from the Ethernet header on, up to where its payload begins (or further).
+    ///
+    /// # Panics
+    /// If `headers` are not those of a RoCE packet up to the BTH at least: [`Packet::emit`](crate::roce::Packet::emit) wrote them.
+    pub fn new(headers: &[u8]) -> Icrc {
+        let (eth, rest) = eth::Eth::parse(headers).expect("emitted headers begin with Ethernet's");
+        Icrc::of_ip(eth.ethertype == eth::IPV4, rest)
+    }
+
+    /// Begins with what follows the Ethernet header: IP, UDP and BTH at least.
+    pub(crate) fn of_ip(v4: bool, packet: &[u8]) -> Icrc {
+        let ip_len = if v4 { ip::V4_LEN } else { ip::V6_LEN };
+        let (variant, rest) = packet.split_at(ip_len + udp::LEN + bth::LEN);
+        let mut masked = [0; MAX_VARIANT];
+        let masked = &mut masked[..variant.len()];
+        masked.copy_from_slice(variant);
+        let ones = |bytes: &mut [u8]| bytes.fill(0xff);
+        if v4 {
+            ones(&mut masked[1..2]); // type of service
+            ones(&mut masked[8..9]); // TTL
+            ones(&mut masked[10..12]); // header checksum
+        } else {
+            masked[0] |= 0x0f; // traffic class, flow label
+            ones(&mut masked[1..4]);
+            ones(&mut masked[7..8]); // hop limit
+        }
+        ones(&mut masked[ip_len + 6..ip_len + 8]); // UDP checksum
+        masked[ip_len + udp::LEN + BTH_CONGESTION] = 0xff;
+        let mut hasher = Hasher::new_with_initial(AFTER_ONES);
+        hasher.update(masked);
+        hasher.update(rest);
+        Icrc(hasher)
+    }
+
+    /// Goes on with payload, and at its end with padding.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The ICRC as it goes on the wire.
+    pub fn finish(self) -> [u8; LEN] {
+        self.0.finalize().to_le_bytes()
+    }
+}
+
+/// Whether a frame is a RoCE packet with the right ICRC. Who needs the packet too asks [`Parsed::check_icrc`](crate::roce::Parsed::check_icrc).
+pub fn check(frame: &[u8]) -> bool {
+    crate::roce::Packet::parse(frame).is_ok_and(|parsed| parsed.check_icrc().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_begins_with_eight_bytes_of_ones() {
+        assert_eq!(crc32fast::hash(&[0xff; 8]), AFTER_ONES);
+    }
+}

@@ -1,0 +1,186 @@
+//! IPv4 and IPv6 headers, as far as RoCE needs them.
+
+use crate::Drop;
+use crate::eth;
+use crate::num::{FlowLabel, Gid};
+use crate::rw::{Reader, Writer};
+use zerocopy::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Protocol number of UDP.
+pub(crate) const UDP: u8 = 17;
+pub(crate) const V4_LEN: usize = 20;
+pub(crate) const V6_LEN: usize = 40;
+
+/// RFC 791, 3.1, without options.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawV4 {
+    version_ihl: u8,
+    tos: u8,
+    total_length: U16,
+    identification: U16,
+    flags_offset: U16,
+    ttl: u8,
+    protocol: u8,
+    checksum: U16,
+    src: [u8; 4],
+    dst: [u8; 4],
+}
+
+const DONT_FRAGMENT: u16 = 0x4000;
+/// "More fragments", and the offset: a packet in which any of these is set is a fragment.
+const FRAGMENT: u16 = 0x3fff;
+
+/// RFC 8200, 3.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawV6 {
+    version_class_label: U32,
+    payload_length: U16,
+    next_header: u8,
+    hop_limit: u8,
+    src: [u8; 16],
+    dst: [u8; 16],
+}
+
+/// An IP header of either version, apart from its lengths.
+pub(crate) struct Ip {
+    /// IPv4 addresses are mapped; both are of one kind.
+    pub src: Gid,
+    pub dst: Gid,
+    pub traffic_class: u8,
+    /// 0 in IPv4.
+    pub flow_label: FlowLabel,
+    pub hop_limit: u8,
+}
+
+/// Whether what follows the Ethernet header is an unfragmented UDP packet; if so, what follows the IP header.
+pub(crate) fn udp_of(ethertype: u16, packet: &[u8]) -> Option<&[u8]> {
+    match ethertype {
+        eth::IPV4 => {
+            let (raw, _) = RawV4::ref_from_prefix(packet).ok()?;
+            let udp = raw.protocol == UDP && raw.flags_offset.get() & FRAGMENT == 0;
+            let header = 4 * usize::from(raw.version_ihl & 0xf);
+            if udp { packet.get(header..) } else { None }
+        }
+        eth::IPV6 => {
+            let (raw, rest) = RawV6::ref_from_prefix(packet).ok()?;
+            (raw.next_header == UDP).then_some(rest)
+        }
+        _ => None,
+    }
+}
+
+impl Ip {
+    /// Takes an IP header with UDP after it: the header, and what it says to be its payload, without the padding of short Ethernet frames.
+    pub fn parse(ethertype: u16, packet: &[u8]) -> Result<(Ip, &[u8]), Drop> {
+        match ethertype {
+            eth::IPV4 => Ip::parse_v4(packet),
+            eth::IPV6 => Ip::parse_v6(packet),
+            _ => Err(Drop::NotRoce),
+        }
+    }
+
+    fn parse_v4(packet: &[u8]) -> Result<(Ip, &[u8]), Drop> {
+        let raw: &RawV4 = Reader(packet).take()?;
+        if raw.version_ihl >> 4 != 4 {
+            return Err(Drop::IpVersion);
+        }
+        if raw.protocol != UDP {
+            return Err(Drop::NotRoce);
+        }
+        if raw.version_ihl & 0xf != 5 {
+            return Err(Drop::IpHeaderLength);
+        }
+        // The sum of a header with its checksum is all ones (RFC 1071).
+        if checksum(raw) != 0 {
+            return Err(Drop::IpChecksum);
+        }
+        if raw.flags_offset.get() & FRAGMENT != 0 {
+            return Err(Drop::Fragment);
+        }
+        let total = usize::from(raw.total_length.get());
+        if total < V4_LEN {
+            return Err(Drop::IpLength);
+        }
+        let payload = packet.get(V4_LEN..total).ok_or(Drop::Truncated)?;
+        let ip = Ip {
+            src: Gid::from_ipv4(raw.src),
+            dst: Gid::from_ipv4(raw.dst),
+            traffic_class: raw.tos,
+            flow_label: FlowLabel::default(),
+            hop_limit: raw.ttl,
+        };
+        Ok((ip, payload))
+    }
+
+    fn parse_v6(packet: &[u8]) -> Result<(Ip, &[u8]), Drop> {
+        let mut reader = Reader(packet);
+        let raw: &RawV6 = reader.take()?;
+        let word = raw.version_class_label.get();
+        if word >> 28 != 6 {
+            return Err(Drop::IpVersion);
+        }
+        if raw.next_header != UDP {
+            return Err(Drop::NotRoce);
+        }
+        let (src, dst) = (Gid(raw.src), Gid(raw.dst));
+        if src.ipv4().is_some() || dst.ipv4().is_some() {
+            return Err(Drop::MappedAddress);
+        }
+        let payload = reader.0.get(..usize::from(raw.payload_length.get())).ok_or(Drop::Truncated)?;
+        let ip = Ip {
+            src,
+            dst,
+            traffic_class: (word >> 20) as u8,
+            flow_label: FlowLabel::truncate(word),
+            hop_limit: raw.hop_limit,
+        };
+        Ok((ip, payload))
+    }
+
+    /// Whether it is written as IPv4: both addresses are IPv4's.
+    pub fn is_v4(src: Gid, dst: Gid) -> bool {
+        src.ipv4().is_some() && dst.ipv4().is_some()
+    }
+
+    /// Writes the header for that much payload.
+    pub fn put(&self, payload: u16, writer: &mut Writer<'_>) {
+        if let (Some(src), Some(dst)) = (self.src.ipv4(), self.dst.ipv4()) {
+            let mut raw = RawV4 {
+                version_ihl: 0x45,
+                tos: self.traffic_class,
+                total_length: (V4_LEN as u16 + payload).into(),
+                // Free for what is never fragmented (RFC 6864, 4.1).
+                identification: U16::ZERO,
+                flags_offset: DONT_FRAGMENT.into(),
+                ttl: self.hop_limit,
+                protocol: UDP,
+                checksum: U16::ZERO,
+                src,
+                dst,
+            };
+            raw.checksum = checksum(&raw).into();
+            writer.put(&raw);
+        } else {
+            let word = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label.number();
+            writer.put(&RawV6 {
+                version_class_label: word.into(),
+                payload_length: payload.into(),
+                next_header: UDP,
+                hop_limit: self.hop_limit,
+                src: self.src.0,
+                dst: self.dst.0,
+            });
+        }
+    }
+}
+
+/// The Internet checksum of a header (RFC 1071).
+fn checksum(header: &RawV4) -> u16 {
+    let words = header.as_bytes().chunks_exact(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]])));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(sum + (sum >> 16)) as u16
+}

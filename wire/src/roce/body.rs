@@ -1,0 +1,360 @@
+//! What a packet is, and the headers that go with it (IBTA table 38).
+
+use crate::Drop;
+use crate::ext::{self, Aeth, AtomicEth, Deth, Feth, Reth, len};
+use crate::num::{Imm, Rkey};
+use crate::opcode::Opcode;
+use crate::rw::{Reader, Writer};
+use zerocopy::big_endian::U32;
+
+/// Longest extended headers: those of an atomic request.
+pub(super) const MAX_LEN: usize = len::ATOMIC_ETH;
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Of a reliable connection.
+    Rc(Rc),
+    /// Of an unreliable connection.
+    Uc(Uc),
+    /// An unreliable datagram.
+    Ud {
+        /// Its header.
+        deth: Deth,
+        /// Its immediate data.
+        imm: Option<Imm>,
+    },
+    /// Congestion notification: slow down.
+    Cnp,
+}
+
+/// A packet of a reliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rc {
+    /// SEND
+    Send(Part<(), SendTail>),
+    /// RDMA WRITE
+    Write(Part<Reth, WriteTail>),
+    /// RDMA READ
+    ReadRequest(Reth),
+    /// What a READ asked for. As an Only without payload also the answer to FLUSH and ATOMIC WRITE.
+    ReadResponse(ReadPart),
+    /// Acknowledge
+    Ack(Aeth),
+    /// Acknowledge of an atomic, with the value before it
+    AtomicAck(Aeth, u64),
+    /// Compare and swap
+    CompareSwap(AtomicEth),
+    /// Fetch and add
+    FetchAdd(AtomicEth),
+    /// ATOMIC WRITE: its payload, 8 bytes, at once
+    AtomicWrite(Reth),
+    /// FLUSH
+    Flush(Feth, Reth),
+}
+
+/// A packet of an unreliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uc {
+    /// SEND
+    Send(Part<(), UcTail>),
+    /// RDMA WRITE
+    Write(Part<Reth, WriteTail>),
+}
+
+/// Which packet of a message: what comes with the first one, and with the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<F, L> {
+    /// The first of several.
+    First(F),
+    /// Neither first nor last.
+    Middle,
+    /// The last of several.
+    Last(L),
+    /// The only one.
+    Only(F, L),
+}
+
+/// How a SEND ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendTail {
+    /// As it is.
+    Plain,
+    /// With immediate data.
+    Imm(Imm),
+    /// Invalidating a key of the receiver.
+    Invalidate(Rkey),
+}
+
+/// How a WRITE ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteTail {
+    /// As it is.
+    Plain,
+    /// With immediate data.
+    Imm(Imm),
+}
+
+/// How a message of UC ends.
+pub type UcTail = WriteTail;
+
+/// Which packet of a READ's response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadPart {
+    /// The first of several.
+    First(Aeth),
+    /// Neither first nor last.
+    Middle,
+    /// The last of several.
+    Last(Aeth),
+    /// The only one.
+    Only(Aeth),
+}
+
+/// A notification is BTH and 16 reserved bytes (A17.9.3).
+const CNP_RESERVED: [u8; 16] = [0; 16];
+
+fn parse_imm(reader: &mut Reader<'_>) -> Result<Imm, Drop> {
+    Ok(Imm::from_bytes(*reader.take::<[u8; 4]>()?))
+}
+
+fn parse_ieth(reader: &mut Reader<'_>) -> Result<Rkey, Drop> {
+    Ok(Rkey(reader.take::<U32>()?.get()))
+}
+
+impl Body {
+    /// Takes the extended headers of that opcode.
+    pub(super) fn parse(opcode: Opcode, r: &mut Reader<'_>) -> Result<Body, Drop> {
+        use Opcode as O;
+        use Part::{First, Last, Middle, Only};
+        Ok(match opcode {
+            O::RcSendFirst => Body::Rc(Rc::Send(First(()))),
+            O::RcSendMiddle => Body::Rc(Rc::Send(Middle)),
+            O::RcSendLast => Body::Rc(Rc::Send(Last(SendTail::Plain))),
+            O::RcSendLastImm => Body::Rc(Rc::Send(Last(SendTail::Imm(parse_imm(r)?)))),
+            O::RcSendLastInvalidate => Body::Rc(Rc::Send(Last(SendTail::Invalidate(parse_ieth(r)?)))),
+            O::RcSendOnly => Body::Rc(Rc::Send(Only((), SendTail::Plain))),
+            O::RcSendOnlyImm => Body::Rc(Rc::Send(Only((), SendTail::Imm(parse_imm(r)?)))),
+            O::RcSendOnlyInvalidate => Body::Rc(Rc::Send(Only((), SendTail::Invalidate(parse_ieth(r)?)))),
+            O::RcWriteFirst => Body::Rc(Rc::Write(First(Reth::parse(r)?))),
+            O::RcWriteMiddle => Body::Rc(Rc::Write(Middle)),
+            O::RcWriteLast => Body::Rc(Rc::Write(Last(WriteTail::Plain))),
+            O::RcWriteLastImm => Body::Rc(Rc::Write(Last(WriteTail::Imm(parse_imm(r)?)))),
+            O::RcWriteOnly => Body::Rc(Rc::Write(Only(Reth::parse(r)?, WriteTail::Plain))),
+            O::RcWriteOnlyImm => Body::Rc(Rc::Write(Only(Reth::parse(r)?, WriteTail::Imm(parse_imm(r)?)))),
+            O::RcReadRequest => Body::Rc(Rc::ReadRequest(Reth::parse(r)?)),
+            O::RcReadResponseFirst => Body::Rc(Rc::ReadResponse(ReadPart::First(Aeth::parse(r)?))),
+            O::RcReadResponseMiddle => Body::Rc(Rc::ReadResponse(ReadPart::Middle)),
+            O::RcReadResponseLast => Body::Rc(Rc::ReadResponse(ReadPart::Last(Aeth::parse(r)?))),
+            O::RcReadResponseOnly => Body::Rc(Rc::ReadResponse(ReadPart::Only(Aeth::parse(r)?))),
+            O::RcAck => Body::Rc(Rc::Ack(Aeth::parse(r)?)),
+            O::RcAtomicAck => Body::Rc(Rc::AtomicAck(Aeth::parse(r)?, ext::parse_atomic_ack(r)?)),
+            O::RcCompareSwap => Body::Rc(Rc::CompareSwap(AtomicEth::parse(r)?)),
+            O::RcFetchAdd => Body::Rc(Rc::FetchAdd(AtomicEth::parse(r)?)),
+            O::RcFlush => Body::Rc(Rc::Flush(Feth::parse(r)?, Reth::parse(r)?)),
+            O::RcAtomicWrite => Body::Rc(Rc::AtomicWrite(Reth::parse(r)?)),
+            O::UcSendFirst => Body::Uc(Uc::Send(First(()))),
+            O::UcSendMiddle => Body::Uc(Uc::Send(Middle)),
+            O::UcSendLast => Body::Uc(Uc::Send(Last(UcTail::Plain))),
+            O::UcSendLastImm => Body::Uc(Uc::Send(Last(UcTail::Imm(parse_imm(r)?)))),
+            O::UcSendOnly => Body::Uc(Uc::Send(Only((), UcTail::Plain))),
+            O::UcSendOnlyImm => Body::Uc(Uc::Send(Only((), UcTail::Imm(parse_imm(r)?)))),
+            O::UcWriteFirst => Body::Uc(Uc::Write(First(Reth::parse(r)?))),
+            O::UcWriteMiddle => Body::Uc(Uc::Write(Middle)),
+            O::UcWriteLast => Body::Uc(Uc::Write(Last(WriteTail::Plain))),
+            O::UcWriteLastImm => Body::Uc(Uc::Write(Last(WriteTail::Imm(parse_imm(r)?)))),
+            O::UcWriteOnly => Body::Uc(Uc::Write(Only(Reth::parse(r)?, WriteTail::Plain))),
+            O::UcWriteOnlyImm => Body::Uc(Uc::Write(Only(Reth::parse(r)?, WriteTail::Imm(parse_imm(r)?)))),
+            O::UdSendOnly => Body::Ud { deth: Deth::parse(r)?, imm: None },
+            O::UdSendOnlyImm => Body::Ud { deth: Deth::parse(r)?, imm: Some(parse_imm(r)?) },
+            O::Cnp => {
+                r.take::<[u8; CNP_RESERVED.len()]>()?;
+                Body::Cnp
+            }
+        })
+    }
+
+    /// Its opcode.
+    pub fn opcode(&self) -> Opcode {
+        use Opcode as O;
+        use Part::{First, Last, Middle, Only};
+        match self {
+            Body::Rc(Rc::Send(First(()))) => O::RcSendFirst,
+            Body::Rc(Rc::Send(Middle)) => O::RcSendMiddle,
+            Body::Rc(Rc::Send(Last(SendTail::Plain))) => O::RcSendLast,
+            Body::Rc(Rc::Send(Last(SendTail::Imm(_)))) => O::RcSendLastImm,
+            Body::Rc(Rc::Send(Last(SendTail::Invalidate(_)))) => O::RcSendLastInvalidate,
+            Body::Rc(Rc::Send(Only((), SendTail::Plain))) => O::RcSendOnly,
+            Body::Rc(Rc::Send(Only((), SendTail::Imm(_)))) => O::RcSendOnlyImm,
+            Body::Rc(Rc::Send(Only((), SendTail::Invalidate(_)))) => O::RcSendOnlyInvalidate,
+            Body::Rc(Rc::Write(First(_))) => O::RcWriteFirst,
+            Body::Rc(Rc::Write(Middle)) => O::RcWriteMiddle,
+            Body::Rc(Rc::Write(Last(WriteTail::Plain))) => O::RcWriteLast,
+            Body::Rc(Rc::Write(Last(WriteTail::Imm(_)))) => O::RcWriteLastImm,
+            Body::Rc(Rc::Write(Only(_, WriteTail::Plain))) => O::RcWriteOnly,
+            Body::Rc(Rc::Write(Only(_, WriteTail::Imm(_)))) => O::RcWriteOnlyImm,
+            Body::Rc(Rc::ReadRequest(_)) => O::RcReadRequest,
+            Body::Rc(Rc::ReadResponse(ReadPart::First(_))) => O::RcReadResponseFirst,
+            Body::Rc(Rc::ReadResponse(ReadPart::Middle)) => O::RcReadResponseMiddle,
+            Body::Rc(Rc::ReadResponse(ReadPart::Last(_))) => O::RcReadResponseLast,
+            Body::Rc(Rc::ReadResponse(ReadPart::Only(_))) => O::RcReadResponseOnly,
+            Body::Rc(Rc::Ack(_)) => O::RcAck,
+            Body::Rc(Rc::AtomicAck(..)) => O::RcAtomicAck,
+            Body::Rc(Rc::CompareSwap(_)) => O::RcCompareSwap,
+            Body::Rc(Rc::FetchAdd(_)) => O::RcFetchAdd,
+            Body::Rc(Rc::AtomicWrite(_)) => O::RcAtomicWrite,
+            Body::Rc(Rc::Flush(..)) => O::RcFlush,
+            Body::Uc(Uc::Send(First(()))) => O::UcSendFirst,
+            Body::Uc(Uc::Send(Middle)) => O::UcSendMiddle,
+            Body::Uc(Uc::Send(Last(UcTail::Plain))) => O::UcSendLast,
+            Body::Uc(Uc::Send(Last(UcTail::Imm(_)))) => O::UcSendLastImm,
+            Body::Uc(Uc::Send(Only((), UcTail::Plain))) => O::UcSendOnly,
+            Body::Uc(Uc::Send(Only((), UcTail::Imm(_)))) => O::UcSendOnlyImm,
+            Body::Uc(Uc::Write(First(_))) => O::UcWriteFirst,
+            Body::Uc(Uc::Write(Middle)) => O::UcWriteMiddle,
+            Body::Uc(Uc::Write(Last(WriteTail::Plain))) => O::UcWriteLast,
+            Body::Uc(Uc::Write(Last(WriteTail::Imm(_)))) => O::UcWriteLastImm,
+            Body::Uc(Uc::Write(Only(_, WriteTail::Plain))) => O::UcWriteOnly,
+            Body::Uc(Uc::Write(Only(_, WriteTail::Imm(_)))) => O::UcWriteOnlyImm,
+            Body::Ud { imm: None, .. } => O::UdSendOnly,
+            Body::Ud { imm: Some(_), .. } => O::UdSendOnlyImm,
+            Body::Cnp => O::Cnp,
+        }
+    }
+
+    /// Writes its extended headers.
+    pub(super) fn put(&self, w: &mut Writer<'_>) {
+        match self {
+            Body::Rc(Rc::Send(part)) => {
+                if let Some(tail) = part.tail() {
+                    tail.put(w);
+                }
+            }
+            Body::Rc(Rc::Write(part)) | Body::Uc(Uc::Write(part)) => {
+                if let Some(reth) = part.head() {
+                    reth.put(w);
+                }
+                if let Some(tail) = part.tail() {
+                    tail.put(w);
+                }
+            }
+            Body::Uc(Uc::Send(part)) => {
+                if let Some(tail) = part.tail() {
+                    tail.put(w);
+                }
+            }
+            Body::Rc(Rc::ReadRequest(reth) | Rc::AtomicWrite(reth)) => reth.put(w),
+            Body::Rc(Rc::ReadResponse(part)) => {
+                if let ReadPart::First(aeth) | ReadPart::Last(aeth) | ReadPart::Only(aeth) = part {
+                    aeth.put(w);
+                }
+            }
+            Body::Rc(Rc::Ack(aeth)) => aeth.put(w),
+            Body::Rc(Rc::AtomicAck(aeth, original)) => {
+                aeth.put(w);
+                ext::put_atomic_ack(*original, w);
+            }
+            Body::Rc(Rc::CompareSwap(atomic) | Rc::FetchAdd(atomic)) => atomic.put(w),
+            Body::Rc(Rc::Flush(feth, reth)) => {
+                feth.put(w);
+                reth.put(w);
+            }
+            Body::Ud { deth, imm } => {
+                deth.put(w);
+                if let Some(imm) = imm {
+                    w.put(&imm.to_bytes());
+                }
+            }
+            Body::Cnp => w.put(&CNP_RESERVED),
+        }
+    }
+
+    /// Length of its extended headers.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Body::Rc(Rc::Send(part)) => part.tail().map_or(0, SendTail::len),
+            Body::Uc(Uc::Send(part)) => part.tail().map_or(0, WriteTail::len),
+            Body::Rc(Rc::Write(part)) | Body::Uc(Uc::Write(part)) => {
+                part.head().map_or(0, |_| len::RETH) + part.tail().map_or(0, WriteTail::len)
+            }
+            Body::Rc(Rc::ReadRequest(_) | Rc::AtomicWrite(_)) => len::RETH,
+            Body::Rc(Rc::ReadResponse(ReadPart::Middle)) => 0,
+            Body::Rc(Rc::ReadResponse(_) | Rc::Ack(_)) => len::AETH,
+            Body::Rc(Rc::AtomicAck(..)) => len::AETH + len::ATOMIC_ACK,
+            Body::Rc(Rc::CompareSwap(_) | Rc::FetchAdd(_)) => len::ATOMIC_ETH,
+            Body::Rc(Rc::Flush(..)) => len::FETH + len::RETH,
+            Body::Ud { imm, .. } => len::DETH + imm.map_or(0, |_| len::IMM),
+            Body::Cnp => CNP_RESERVED.len(),
+        }
+    }
+
+    /// Whether a packet of this kind may have a payload of that length, whatever the path MTU (IBTA 9.2.1, A19.4 for ATOMIC WRITE).
+    pub(super) fn may_carry(&self, payload: usize) -> bool {
+        match self {
+            Body::Rc(Rc::Send(_) | Rc::Write(_) | Rc::ReadResponse(_)) | Body::Uc(_) | Body::Ud { .. } => {
+                true
+            }
+            Body::Rc(Rc::AtomicWrite(_)) => payload == 8,
+            Body::Rc(
+                Rc::ReadRequest(_)
+                | Rc::Ack(_)
+                | Rc::AtomicAck(..)
+                | Rc::CompareSwap(_)
+                | Rc::FetchAdd(_)
+                | Rc::Flush(..),
+            )
+            | Body::Cnp => payload == 0,
+        }
+    }
+}
+
+impl<F, L> Part<F, L> {
+    /// What comes with the first packet, if it is that.
+    pub fn head(&self) -> Option<&F> {
+        match self {
+            Part::First(head) | Part::Only(head, _) => Some(head),
+            Part::Middle | Part::Last(_) => None,
+        }
+    }
+
+    /// What comes with the last packet, if it is that.
+    pub fn tail(&self) -> Option<&L> {
+        match self {
+            Part::Last(tail) | Part::Only(_, tail) => Some(tail),
+            Part::First(_) | Part::Middle => None,
+        }
+    }
+}
+
+impl SendTail {
+    fn put(&self, w: &mut Writer<'_>) {
+        match self {
+            SendTail::Plain => {}
+            SendTail::Imm(imm) => w.put(&imm.to_bytes()),
+            SendTail::Invalidate(rkey) => w.put(&U32::new(rkey.0)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            SendTail::Plain => 0,
+            SendTail::Imm(_) => len::IMM,
+            SendTail::Invalidate(_) => len::IETH,
+        }
+    }
+}
+
+impl WriteTail {
+    fn put(&self, w: &mut Writer<'_>) {
+        if let WriteTail::Imm(imm) = self {
+            w.put(&imm.to_bytes());
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            WriteTail::Plain => 0,
+            WriteTail::Imm(_) => len::IMM,
+        }
+    }
+}

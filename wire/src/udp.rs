@@ -1,0 +1,48 @@
+//! The UDP header (RFC 768).
+
+use crate::Drop;
+use crate::rw::{Reader, Writer};
+use zerocopy::big_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The port of RoCEv2 (IBTA A17.3.1.3).
+pub(crate) const ROCE_PORT: u16 = 4791;
+pub(crate) const LEN: usize = 8;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawUdp {
+    src_port: U16,
+    dst_port: U16,
+    length: U16,
+    checksum: U16,
+}
+
+/// Whether a UDP packet goes to RoCE's port.
+pub(crate) fn is_roce(packet: &[u8]) -> bool {
+    RawUdp::ref_from_prefix(packet).is_ok_and(|(raw, _)| raw.dst_port.get() == ROCE_PORT)
+}
+
+/// Takes the header of all that an IP header carries: the source port, and the payload.
+pub(crate) fn parse(packet: &[u8]) -> Result<(u16, &[u8]), Drop> {
+    let mut reader = Reader(packet);
+    let raw: &RawUdp = reader.take()?;
+    if raw.dst_port.get() != ROCE_PORT {
+        return Err(Drop::NotRoce);
+    }
+    if usize::from(raw.length.get()) != packet.len() {
+        return Err(Drop::UdpLength);
+    }
+    // The checksum is left alone: the ICRC covers more, and RoCE hardware sends 0 even over IPv6.
+    Ok((raw.src_port.get(), reader.0))
+}
+
+/// Writes the header for that much payload. The checksum is 0, "none" (A17.3.1.3 allows it for both versions of IP).
+pub(crate) fn put(src_port: u16, payload: u16, writer: &mut Writer<'_>) {
+    writer.put(&RawUdp {
+        src_port: src_port.into(),
+        dst_port: ROCE_PORT.into(),
+        length: (LEN as u16 + payload).into(),
+        checksum: U16::ZERO,
+    });
+}
