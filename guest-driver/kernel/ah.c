@@ -11,6 +11,8 @@
 
 #define AH_ENTRIES_MAX 4096
 #define AH_ENTRIES_MIN 64
+/* The part of the table that processes cannot use up: connections are made by the kernel's. */
+#define AH_KERNEL_SHARE 8
 
 static struct vrdma_ah_entry *ah_entry(struct vrdma_dev *dev, u32 index)
 {
@@ -49,8 +51,9 @@ int vrdma_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct i
 			return err;
 	}
 
-	index = ida_alloc_max(&dev->ah_ida, dev->caps.max_ah - 1,
-			      attr->flags & RDMA_CREATE_AH_SLEEPABLE ? GFP_KERNEL : GFP_ATOMIC);
+	index = ida_alloc_range(&dev->ah_ida, udata ? dev->caps.max_ah / AH_KERNEL_SHARE : 0,
+				dev->caps.max_ah - 1,
+				attr->flags & RDMA_CREATE_AH_SLEEPABLE ? GFP_KERNEL : GFP_ATOMIC);
 	if (index < 0)
 		return index == -ENOSPC ? -ENOMEM : index;
 	ah->index = index;

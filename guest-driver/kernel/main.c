@@ -251,6 +251,7 @@ static void dev_stop(struct vrdma_dev *dev)
 	vrdma_eqs_cancel(dev);
 	cancel_work_sync(&dev->config_work);
 	cancel_work_sync(&dev->fatal_work);
+	vrdma_backlog_cleanup(dev);
 
 	vrdma_cmdq_cleanup(dev);
 	vrdma_eqs_cleanup(dev);
@@ -282,6 +283,7 @@ static struct vrdma_dev *dev_alloc(struct virtio_device *vdev)
 	init_waitqueue_head(&dev->cmdq.wait);
 	spin_lock_init(&dev->channel_lock);
 	INIT_LIST_HEAD(&dev->free_channels);
+	vrdma_backlog_init(dev);
 	xa_init_flags(&dev->cqs, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&dev->qps, XA_FLAGS_LOCK_IRQ);
 	ida_init(&dev->ah_ida);

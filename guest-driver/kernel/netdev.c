@@ -67,10 +67,17 @@ void vrdma_port_update(struct vrdma_dev *dev)
 	mutex_unlock(&dev->netdev_lock);
 }
 
+/*
+ * The netdev of the device's Ethernet function. Others may have the same address: VLANs, IPVLANs,
+ * bonds and the like on top of it. They are of no bus and made of other netdevs; their
+ * addresses make GIDs all the same, since the core looks at what is on top of a netdev.
+ */
 static bool is_our_netdev(struct vrdma_dev *dev, const struct net_device *netdev)
 {
 	return netdev->type == ARPHRD_ETHER && netdev->addr_len == ETH_ALEN &&
-	       ether_addr_equal_unaligned(netdev->perm_addr, dev->mac);
+	       ether_addr_equal_unaligned(netdev->perm_addr, dev->mac) &&
+	       netdev->dev.parent && list_empty(&netdev->adj_list.lower) &&
+	       !netif_is_failover(netdev);
 }
 
 static void pair(struct vrdma_dev *dev, struct net_device *netdev)

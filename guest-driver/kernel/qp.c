@@ -121,7 +121,8 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 	return err;
 }
 
-static void fill_av(struct vrdma_qp_attr *to, const struct rdma_ah_attr *ah)
+/* @dest_qpn is 0 if it is not known. */
+static void fill_av(struct vrdma_qp_attr *to, const struct rdma_ah_attr *ah, u32 qpn, u32 dest_qpn)
 {
 	const struct ib_global_route *grh = rdma_ah_read_grh(ah);
 	u16 vlan = 0xffff;
@@ -135,8 +136,8 @@ static void fill_av(struct vrdma_qp_attr *to, const struct rdma_ah_attr *ah)
 	to->hop_limit = grh->hop_limit;
 	to->traffic_class = grh->traffic_class;
 	to->flow_label = cpu_to_le32(grh->flow_label);
-	if (grh->flow_label)
-		to->udp_sport = cpu_to_le16(rdma_flow_label_to_udp_sport(grh->flow_label));
+	if (grh->flow_label || dest_qpn)
+		to->udp_sport = cpu_to_le16(rdma_get_udp_sport(grh->flow_label, qpn, dest_qpn));
 	to->vlan = cpu_to_le16(vlan);
 }
 
@@ -144,7 +145,7 @@ static void fill_av(struct vrdma_qp_attr *to, const struct rdma_ah_attr *ah)
  * Translates the attributes in @mask; the numbers of masks, states, access flags and MTUs are
  * those of the verbs.
  */
-static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, int mask)
+static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, int mask, u32 qpn)
 {
 	if (mask & IB_QP_STATE)
 		to->state = from->qp_state;
@@ -161,7 +162,8 @@ static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, i
 	if (mask & IB_QP_QKEY)
 		to->qkey = cpu_to_le32(from->qkey);
 	if (mask & IB_QP_AV)
-		fill_av(to, &from->ah_attr);
+		fill_av(to, &from->ah_attr, qpn,
+			mask & IB_QP_DEST_QPN ? from->dest_qp_num : 0);
 	if (mask & IB_QP_PATH_MTU)
 		to->path_mtu = from->path_mtu;
 	if (mask & IB_QP_TIMEOUT)
@@ -206,7 +208,10 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	if ((mask & IB_QP_AV) && attr->ah_attr.type != RDMA_AH_ATTR_TYPE_ROCE)
 		return -EINVAL;
 	req.mask = cpu_to_le32(mask);
-	fill_attr(&req.attr, attr, mask);
+	fill_attr(&req.attr, attr, mask, ibqp->qp_num);
+	/* As with what is in a channel: what was posted before is taken before. */
+	if (!qp->uctx)
+		vrdma_backlog_wait(dev);
 	err = vrdma_cmd_modify_qp(dev, &req);
 	/* On a broken device each QP is in error: its requests are flushed by vrdma_poll_cq(). */
 	if (err && vrdma_broken(dev) && !qp->uctx && (mask & IB_QP_STATE) &&
@@ -291,7 +296,7 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	spin_unlock_irqrestore(&kernel->lock, flags);
 	/* A request that is in the kernel's channel yet must not meet another QP of this number. */
 	if (via_kernel)
-		vrdma_channel_drain(kernel);
+		vrdma_channel_drain(dev);
 
 	err = vrdma_cmd_destroy_qp(dev, ibqp->qp_num);
 	if (err && !vrdma_broken(dev))
@@ -351,8 +356,11 @@ bool vrdma_probe_gsi(struct vrdma_dev *dev)
 		req.send_cqn = cpu_to_le32(cqn);
 		req.recv_cqn = cpu_to_le32(cqn);
 		err = vrdma_cmd_create_qp(dev, &req, &qpn);
-		if (!err)
+		if (!err) {
 			vrdma_cmd_destroy_qp(dev, qpn);
+			/* The core goes by the number. */
+			err = qpn == VRDMA_GSI_QPN ? 0 : -EPROTO;
+		}
 		vrdma_cmd_dealloc_pd(dev, pdn);
 	}
 	vrdma_mem_release(dev, mem, vrdma_cmd_destroy_cq(dev, cqn));

@@ -8,8 +8,9 @@
  *	ah.c
  *	event.c			event queues -> CQ, QP, port and device events
  *	cmds.c			one function a command
- *	cmdq.c, channel.c,	mechanics: control queue, channels, doorbells,
- *	doorbell.c, mem.c	memory that the device may touch
+ *	cmdq.c, channel.c,	mechanics: control queue, channels, posting through the
+ *	kchannel.c, doorbell.c,	kernel's, doorbells, memory that the device may touch
+ *	mem.c
  */
 #ifndef VRDMA_H
 #define VRDMA_H
@@ -184,6 +185,10 @@ struct vrdma_caps {
  * @num_channels: their number
  * @channel_lock: protects the pool of channels
  * @free_channels: channels that no context has
+ * @backlog: requests of the kernel that its channel had no room for (lock of that channel)
+ * @backlog_in: how many ever came into @backlog
+ * @backlog_out: how many ever left it for the channel
+ * @backlog_work: moves them
  * @cqs: CQs by number
  * @qps: QPs by number
  * @kqp_lock: serialises creation and destruction of the kernel's QPs, whose stale CQEs are
@@ -221,6 +226,10 @@ struct vrdma_dev {
 	unsigned int num_channels;
 	spinlock_t channel_lock;
 	struct list_head free_channels;
+	struct list_head backlog;
+	u32 backlog_in;
+	u32 backlog_out;
+	struct work_struct backlog_work;
 
 	struct xarray cqs;
 	struct xarray qps;
@@ -418,7 +427,12 @@ int vrdma_channel_bind(struct vrdma_channel *chan, u32 context);
 struct vrdma_channel *vrdma_channel_get_free(struct vrdma_dev *dev, struct vrdma_uctx *owner);
 void vrdma_channel_hold(struct vrdma_channel *chan);
 void vrdma_channel_put(struct vrdma_channel *chan);
-int vrdma_channel_drain(struct vrdma_channel *chan);
+
+/* kchannel.c */
+void vrdma_backlog_init(struct vrdma_dev *dev);
+void vrdma_backlog_cleanup(struct vrdma_dev *dev);
+void vrdma_backlog_wait(struct vrdma_dev *dev);
+void vrdma_channel_drain(struct vrdma_dev *dev);
 int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *wqe,
 		      unsigned int units);
 int vrdma_user_post(struct vrdma_dev *dev, struct vrdma_uctx *uctx, const void *buf,
