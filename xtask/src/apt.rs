@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::{paths, proc, ui};
 
 /// Packages of the machine that the build and the tests need, with a file or program that shows each is there.
-const NEEDED: [(&str, &str); 8] = [
+const NEEDED: [(&str, &str); 11] = [
     ("mmdebstrap", "/usr/bin/mmdebstrap"),
     ("debian-archive-keyring", KEYRING),
     ("e2fsprogs", "/usr/sbin/mke2fs"),
@@ -18,6 +18,9 @@ const NEEDED: [(&str, &str); 8] = [
     ("gcc", "/usr/bin/cc"),
     ("pkg-config", "/usr/bin/pkg-config"),
     ("libclang-dev", "libclang"),
+    ("libdpdk-dev", "/usr/include/dpdk/rte_eal.h"),
+    ("dpdk", "/usr/bin/dpdk-testpmd"),
+    ("tshark", "/usr/bin/tshark"),
 ];
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";

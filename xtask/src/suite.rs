@@ -11,7 +11,7 @@ use crate::image::{self, LONG};
 use crate::proc::indent;
 use crate::vm::PairConfig;
 use crate::vmtest::{self, Outcome};
-use crate::{artefacts, paths, proc, ui};
+use crate::{apt, artefacts, paths, proc, ui};
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +60,9 @@ pub fn run(selection: Selection) -> Result<()> {
 impl Suite {
     /// Downloads and builds come first, so that a check's time is its own.
     fn prepare(&mut self) -> Result<()> {
+        if nix::unistd::geteuid().is_root() {
+            apt::install_needed()?;
+        }
         let guest = ["provider-fmt", "provider-clippy", "provider-tests", "module", "module-sparse"];
         let vm = !self.selection.no_vm && vmtest::all().iter().any(|test| self.selection.wants(test.name));
         if self.selection.no_vm || !(vm || guest.iter().any(|name| self.selection.wants(name))) {

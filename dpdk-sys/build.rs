@@ -1,0 +1,89 @@
+//! Makes Rust declarations of the installed libdpdk, builds the shim, and links against the shared libraries.
+
+use std::path::PathBuf;
+use std::{env, process};
+
+/// The libraries that hold what we call. Drivers are none of them: EAL loads those at run time from the directory that was set when
+/// DPDK was built. `log` is a library of its own since DPDK 24.
+const LIBRARIES: [&str; 5] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_log"];
+
+const MISSING: &str = "\
+The Data Plane Development Kit is not there: pkg-config finds no libdpdk.
+  Debian, Ubuntu: apt-get install libdpdk-dev     (`cargo xtask test` does so as root)
+  Fedora:         dnf install dpdk-devel
+A build of your own: PKG_CONFIG_PATH has to name the directory of its libdpdk.pc.
+DPDK 22.11 and 24.11 are known to work.";
+
+const FUNCTIONS: &str = "shim_.*|rte_eal_(init|iova_mode)|rte_thread_register|rte_strerror|rte_version|rte_openlog_stream|\
+    rte_log_cur_msg_loglevel|rte_log_set_global_level|rte_dev_(probe|remove)|rte_pktmbuf_pool_create|rte_mempool_avail_count|\
+    rte_eth_dev_(get_port_by_name|info_get|configure|start|stop|close|set_mtu|adjust_nb_rx_tx_desc|rx_intr_enable|\
+    rx_intr_disable|rx_intr_ctl_q_get_fd)|rte_eth_(rx|tx)_queue_setup|rte_eth_promiscuous_enable|rte_eth_macaddr_get|\
+    rte_eth_stats_get|rte_eth_find_next";
+
+fn main() {
+    for file in ["build.rs", "shim.h", "shim.c"] {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    if let Err(error) = run() {
+        eprintln!("\n{error}\n");
+        process::exit(1);
+    }
+}
+
+fn run() -> Result<(), String> {
+    let mut config = pkg_config::Config::new();
+    config.cargo_metadata(false).env_metadata(true);
+    let library =
+        config.probe("libdpdk").map_err(|error| format!("{MISSING}\n\npkg-config says: {error}"))?;
+    if version(&library.version) < Some((22, 11)) {
+        return Err(format!("libdpdk {} is too old: 22.11 at least is needed.", library.version));
+    }
+    let flags = other_flags()?;
+
+    let mut shim = cc::Build::new();
+    shim.file("shim.c").includes(&library.include_paths).warnings(false);
+    // rte_config.h has to come before everything, and inline functions need the instructions that the library was built for.
+    flags.iter().for_each(|flag| _ = shim.flag(flag));
+    // Without debug assertions: some inline functions check themselves with them, at a cost per packet.
+    shim.opt_level(2).define("ALLOW_EXPERIMENTAL_API", None);
+    shim.try_compile("dpdk_shim").map_err(|error| format!("dpdk-sys/shim.c: {error}"))?;
+
+    for name in LIBRARIES.iter().filter(|name| library.libs.iter().any(|lib| lib == *name)) {
+        println!("cargo::rustc-link-lib=dylib={name}");
+    }
+    for path in &library.link_paths {
+        println!("cargo::rustc-link-search=native={}", path.display());
+    }
+
+    let bindings = bindgen::Builder::default()
+        .header("shim.h")
+        .clang_args(library.include_paths.iter().map(|path| format!("-I{}", path.display())))
+        .clang_args(&flags)
+        .clang_arg("-DALLOW_EXPERIMENTAL_API")
+        .allowlist_function(FUNCTIONS)
+        .allowlist_var("SHIM_.*|RTE_PKTMBUF_HEADROOM|RTE_ETH_NAME_MAX_LEN")
+        .opaque_type("rte_mbuf|rte_mempool|rte_device|rte_eth_dev|rte_mbuf_ext_shared_info|_IO_FILE")
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        .derive_debug(false)
+        .derive_default(false)
+        .layout_tests(false)
+        .generate_comments(false)
+        .generate()
+        .map_err(|error| format!("bindgen (is libclang-dev installed?): {error}"))?;
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    bindings.write_to_file(out.join("bindings.rs")).map_err(|error| error.to_string())
+}
+
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split('.').map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+/// What `pkg-config --cflags` has besides directories: the crate of that name does not tell.
+fn other_flags() -> Result<Vec<String>, String> {
+    let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
+    let output = process::Command::new(&program).args(["--cflags-only-other", "libdpdk"]).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect())
+}

@@ -1,0 +1,135 @@
+/* Functions and fields that DPDK has only in its headers, as functions that Rust can call. */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <rte_errno.h>
+#include <sys/types.h>
+
+int shim_errno(void)
+{
+	return rte_errno;
+}
+
+unsigned shim_lcore_id(void)
+{
+	return rte_lcore_id();
+}
+
+static ssize_t stream_write(void *cookie, const char *bytes, size_t len)
+{
+	/* A pointer to a function fits a pointer to an object wherever DPDK runs (POSIX dlsym). */
+	((void (*)(const char *, size_t))cookie)(bytes, len);
+	return (ssize_t)len;
+}
+
+FILE *shim_stream(void (*write)(const char *bytes, size_t len))
+{
+	cookie_io_functions_t functions = { .write = stream_write };
+	FILE *stream = fopencookie((void *)write, "w", functions);
+
+	if (stream != NULL)
+		setvbuf(stream, NULL, _IOFBF, 4096);
+	return stream;
+}
+
+uint16_t shim_eth_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	return rte_eth_rx_burst(port, queue, mbufs, count);
+}
+
+uint16_t shim_eth_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	return rte_eth_tx_burst(port, queue, mbufs, count);
+}
+
+int shim_eth_link(uint16_t port, uint32_t *mbps)
+{
+	struct rte_eth_link link = { 0 };
+	int error = rte_eth_link_get_nowait(port, &link);
+
+	*mbps = link.link_speed;
+	return error < 0 ? error : link.link_status == RTE_ETH_LINK_UP;
+}
+
+struct rte_mbuf *shim_pktmbuf_alloc(struct rte_mempool *pool)
+{
+	return rte_pktmbuf_alloc(pool);
+}
+
+int shim_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count)
+{
+	return rte_pktmbuf_alloc_bulk(pool, mbufs, count);
+}
+
+void shim_pktmbuf_free(struct rte_mbuf *mbuf)
+{
+	rte_pktmbuf_free(mbuf);
+}
+
+uint8_t *shim_pktmbuf_mtod(const struct rte_mbuf *mbuf)
+{
+	return rte_pktmbuf_mtod(mbuf, uint8_t *);
+}
+
+uint16_t shim_pktmbuf_data_len(const struct rte_mbuf *mbuf)
+{
+	return rte_pktmbuf_data_len(mbuf);
+}
+
+uint32_t shim_pktmbuf_pkt_len(const struct rte_mbuf *mbuf)
+{
+	return rte_pktmbuf_pkt_len(mbuf);
+}
+
+struct rte_mbuf *shim_pktmbuf_next(const struct rte_mbuf *mbuf)
+{
+	return mbuf->next;
+}
+
+uint16_t shim_pktmbuf_room(const struct rte_mbuf *mbuf)
+{
+	return mbuf->buf_len - mbuf->data_off;
+}
+
+void shim_pktmbuf_set_len(struct rte_mbuf *mbuf, uint16_t len)
+{
+	mbuf->data_len = len;
+	mbuf->pkt_len = len;
+}
+
+int shim_pktmbuf_chain(struct rte_mbuf *head, struct rte_mbuf *tail)
+{
+	return rte_pktmbuf_chain(head, tail);
+}
+
+void shim_pktmbuf_attach(struct rte_mbuf *mbuf, void *bytes, uint16_t len, void (*done)(void *bytes, void *opaque),
+			 void *opaque)
+{
+	struct rte_mbuf_ext_shared_info *shared = rte_mbuf_to_priv(mbuf);
+
+	shared->free_cb = done;
+	shared->fcb_opaque = opaque;
+	rte_mbuf_ext_refcnt_set(shared, 1);
+	/* Only virtual devices get such mbufs, and those read through the address that we use: I/O and virtual address are one. */
+	rte_pktmbuf_attach_extbuf(mbuf, bytes, (rte_iova_t)(uintptr_t)bytes, len, shared);
+	mbuf->data_off = 0;
+	shim_pktmbuf_set_len(mbuf, len);
+}
+
+size_t shim_ext_shared_info_size(void)
+{
+	return sizeof(struct rte_mbuf_ext_shared_info);
+}
+
+void shim_pktmbuf_offload(struct rte_mbuf *mbuf, uint32_t what, bool ipv6, uint16_t l2_len, uint16_t l3_len)
+{
+	mbuf->l2_len = l2_len;
+	mbuf->l3_len = l3_len;
+	mbuf->ol_flags |= ipv6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4;
+	if (what & SHIM_FILL_IPV4)
+		mbuf->ol_flags |= RTE_MBUF_F_TX_IP_CKSUM;
+	if (what & SHIM_FILL_UDP)
+		mbuf->ol_flags |= RTE_MBUF_F_TX_UDP_CKSUM;
+	if (what & SHIM_FILL_TCP)
+		mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM;
+}
