@@ -1,26 +1,36 @@
-//! What a device counts. Each counter answers an operator's question; none is ever reset.
+//! What is counted. Each counter answers an operator's question; none is ever reset.
+
+use vrdma_wire::Drop;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the device was added.
+    ($(#[$what:meta])* $type:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
+        $(#[$what])*
         #[derive(Clone, PartialEq, Eq, Debug)]
-        pub struct Counters {
+        pub struct $type {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl Counters {
+        impl $type {
             /// All zero.
-            pub const ZERO: Counters = Counters { $($name: 0,)* };
+            pub const ZERO: $type = $type { $($name: 0,)* };
 
             /// Names and values.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
         }
+
+        impl Default for $type {
+            fn default() -> $type {
+                $type::ZERO
+            }
+        }
     };
 }
 
 counters! {
+/// Counts of a device since it was added.
+Counters {
     /// SEND messages carried out as requester.
     sends,
     /// WRITE messages carried out as requester.
@@ -75,11 +85,82 @@ counters! {
     post_bad_state,
     /// Posts beyond a queue's length.
     post_overflow,
+    /// RoCE packets sent.
+    packets_out,
+    /// RoCE packets that came for QPs of this device.
+    packets_in,
+    /// Packets dropped: a P_Key other than that of the default partition.
+    drop_pkey,
+    /// Packets dropped: of another service than the QP's.
+    drop_service,
+    /// Packets dropped: from another address than the QP's peer has, or to another than its own.
+    drop_source,
+    /// Requests that came again: acknowledged or answered again.
+    duplicates,
+    /// Requests past the one expected.
+    out_of_order,
+    /// Repeated READs and atomics that do not match any that is remembered.
+    drop_duplicate,
+    /// NAKs answered: a gap in the PSNs.
+    naks_sequence,
+    /// NAKs received: a gap in the PSNs.
+    naks_sequence_in,
+    /// NAKs received that fail a request.
+    naks_in,
+    /// Responses dropped: to what was answered before.
+    drop_response_old,
+    /// Responses dropped: to what was never sent.
+    drop_response_future,
+    /// Responses dropped: the QP waits for none like it.
+    drop_response_odd,
+    /// Responses that turned out to be missing when a later one came.
+    responses_lost,
+    /// Responses of a wrong kind or length, which fail a request.
+    bad_responses,
+}
 }
 
-impl Default for Counters {
-    fn default() -> Counters {
-        Counters::ZERO
+counters! {
+/// Counts of the port since the engine was made, of what is no single device's business.
+PortCounters {
+    /// RoCE frames from the wire.
+    frames_in,
+    /// RoCE frames to the wire.
+    frames_out,
+    /// Packets that were lost because the link was down.
+    lost_link_down,
+    /// Frames dropped: the destination address is nobody's here.
+    drop_no_device,
+    /// Frames dropped: the destination MAC address is not that of the device that has the destination address.
+    drop_mac,
+    /// Frames dropped: from an address that one of our own devices has.
+    drop_spoofed,
+    /// Frames dropped: to a multicast group that nobody here has joined.
+    drop_multicast,
+    /// Congestion notification packets, which are of no use so far.
+    congestion_notifications,
+}
+}
+
+/// Frames that were no packets at all, by reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MalformedFrames([u64; Drop::COUNT]);
+
+impl MalformedFrames {
+    pub(crate) const ZERO: MalformedFrames = MalformedFrames([0; Drop::COUNT]);
+
+    pub(crate) fn count(&mut self, reason: Drop) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// How many there were of a reason.
+    pub fn of(&self, reason: Drop) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Names of the reasons, and counts.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Drop::ALL.iter().map(|&reason| (reason.name(), self.of(reason)))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::rng::Rng;
 use crate::schedule::Place;
 use crate::table::{Numbered, Numbering, Table};
 use std::collections::BTreeMap;
-use vrdma_wire::num::{Gid, Qpn};
+use vrdma_wire::num::{Gid, Mac, Qpn};
 
 /// All devices, and which of them has which address.
 pub(crate) struct Devices<R> {
@@ -157,6 +157,8 @@ pub(crate) struct Device<R> {
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
     pub(crate) gids: Vec<Gid>,
+    /// Source of its packets.
+    pub(crate) mac: Mac,
     /// Its guest does not run: nothing of it may be touched.
     pub(crate) suspended: bool,
     pds: Table<Pd>,
@@ -176,6 +178,7 @@ impl<R> Device<R> {
             requests: Requests::new(),
             counters: Counters::ZERO,
             gids: vec![Gid::ZERO; limits.gid_table_len as usize],
+            mac: Mac::default(),
             suspended: false,
             pds: Table::new(PDS, 0, limits.max_pd),
             limits,

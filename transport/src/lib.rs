@@ -42,6 +42,7 @@ mod id;
 mod limits;
 mod memory;
 mod mr;
+mod outlet;
 mod pool;
 mod qp;
 mod rc;
@@ -52,15 +53,18 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod time;
+mod uc;
+mod ud;
 mod work;
 
 pub use completion::{Completion, Event, Sink, WcOpcode, WcStatus};
-pub use counters::Counters;
+pub use counters::{Counters, MalformedFrames, PortCounters};
 pub use engine::Engine;
 pub use error::Error;
 pub use id::{CqId, DeviceId, OwnerId, PdId};
 pub use limits::{Limits, ObjectCounts};
 pub use memory::{Access, Fault, Region};
+pub use outlet::{Outlet, Piece, Pieces, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
 pub use time::Instant;
 pub use work::{

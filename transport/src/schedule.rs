@@ -19,45 +19,56 @@ impl Place {
     }
 }
 
-/// Which QPs have work, and which deadlines. QPs know of their entries here.
+/// QPs that take turns. Each knows whether it is here.
 #[derive(Default)]
-pub(crate) struct Schedule {
-    ready: VecDeque<Place>,
-    /// How many entries of `ready` are of QPs that are gone.
+pub(crate) struct Turns {
+    queue: VecDeque<Place>,
+    /// How many entries of `queue` are of QPs that are gone.
     stale: usize,
-    timers: BTreeSet<(Instant, Place)>,
 }
 
-impl Schedule {
-    /// Adds a QP to the end of those that have work.
+impl Turns {
+    /// Adds a QP at the end.
     pub(crate) fn push(&mut self, place: Place) {
-        self.ready.push_back(place);
+        self.queue.push_back(place);
     }
 
-    /// Takes the first QP that has work. It may be gone.
+    /// Takes the first. It may be gone.
     pub(crate) fn pop(&mut self) -> Option<Place> {
-        let place = self.ready.pop_front();
-        self.stale = self.stale.min(self.ready.len());
+        let place = self.queue.pop_front();
+        self.stale = self.stale.min(self.queue.len());
         place
     }
 
-    /// Whether any QP has work.
-    pub(crate) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+    /// How many wait for their turn, or did and are gone.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
     }
 
-    /// A QP went that was among the ready. True if so many did that [`Schedule::sweep`] is worth its while.
+    /// A QP went that is in here. True if so many did that [`Turns::sweep`] is worth its while.
     pub(crate) fn went(&mut self) -> bool {
-        self.stale = (self.stale + 1).min(self.ready.len());
-        self.stale > 64 && self.stale > self.ready.len() / 2
+        self.stale = (self.stale + 1).min(self.queue.len());
+        self.stale > 64 && self.stale > self.queue.len() / 2
     }
 
     /// Forgets those that are gone.
     pub(crate) fn sweep(&mut self, is_there: impl FnMut(&Place) -> bool) {
-        self.ready.retain(is_there);
+        self.queue.retain(is_there);
         self.stale = 0;
     }
+}
 
+/// Which QPs have work, and which deadlines. QPs know of their entries here.
+#[derive(Default)]
+pub(crate) struct Schedule {
+    /// Those with work that needs no packets.
+    pub(crate) local: Turns,
+    /// Those with packets to send.
+    pub(crate) wire: Turns,
+    timers: BTreeSet<(Instant, Place)>,
+}
+
+impl Schedule {
     pub(crate) fn arm(&mut self, at: Instant, place: Place) {
         self.timers.insert((at, place));
     }
@@ -83,6 +94,6 @@ impl Schedule {
     /// How many entries there are: ready and timers.
     #[cfg(test)]
     pub(crate) fn len(&self) -> (usize, usize) {
-        (self.ready.len(), self.timers.len())
+        (self.local.len() + self.wire.len(), self.timers.len())
     }
 }

@@ -1,11 +1,14 @@
-//! The engine: devices and their objects. Work requests are in [`post`], what happens by itself in [`run`], QPs' lives in [`qps`].
+//! The engine: devices and their objects. Work requests are in [`post`], what happens by itself in [`run`], QPs' lives in [`qps`],
+//! packets in [`wire`].
 
 mod post;
 mod qps;
 mod run;
+mod wire;
 
 use crate::counters::Counters;
 use crate::device::{Device, Devices};
+use crate::engine::wire::Port;
 use crate::error::Error;
 use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
@@ -25,6 +28,7 @@ pub struct Engine<R: Region> {
     pub(crate) far: Scratch,
     /// Bytes that posts carried since the last poll.
     carried: u64,
+    pub(crate) port: Port,
     rng: Rng,
 }
 
@@ -37,6 +41,7 @@ impl<R: Region> Engine<R> {
             own: Scratch::default(),
             far: Scratch::default(),
             carried: 0,
+            port: Port::default(),
             rng: Rng::new(seed),
         }
     }
@@ -58,7 +63,8 @@ impl<R: Region> Engine<R> {
         for qp in known.qps.iter() {
             self.schedule.disarm(qp.timer, Place { device: device.0, qpn: qp.qpn });
         }
-        self.schedule.sweep(|place| place.device != device.0);
+        self.schedule.local.sweep(|place| place.device != device.0);
+        self.schedule.wire.sweep(|place| place.device != device.0);
         self.devices.clear_gids(device);
         if let Some(known) = self.devices.get_mut(device.0) {
             known.clear();

@@ -40,13 +40,19 @@ impl<R: Region> Engine<R> {
         self.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
         let place = Place { device: device.0, qpn };
         self.disarm(place);
-        let was_ready = self.devices.qp_mut(place).is_some_and(|qp| qp.requester.ready);
+        let ready = self.devices.qp_mut(place).map(|qp| (qp.requester.ready, qp.turn_due));
         let known = self.devices.find_mut(device)?;
         known.drop_requests(qpn);
         let init = known.remove_qp(qpn)?;
-        if was_ready && self.schedule.went() {
-            let devices = &self.devices;
-            self.schedule.sweep(|&place| devices.with_qp(place).is_some_and(|(_, qp)| qp.requester.ready));
+        let (local, wire) = ready.unwrap_or_default();
+        let devices = &self.devices;
+        if local && self.schedule.local.went() {
+            let is_there = |&place: &Place| devices.with_qp(place).is_some_and(|(_, qp)| qp.requester.ready);
+            self.schedule.local.sweep(is_there);
+        }
+        if wire && self.schedule.wire.went() {
+            let is_there = |&place: &Place| devices.with_qp(place).is_some_and(|(_, qp)| qp.turn_due);
+            self.schedule.wire.sweep(is_there);
         }
         Ok(init)
     }
@@ -109,6 +115,7 @@ impl<R: Region> Engine<R> {
         match (from, qp.state) {
             (QpState::Init, QpState::Rtr) => {
                 qp.responder.psn = qp.attr().rq_psn;
+                self.decide_way(place);
                 self.wake_peer(place);
             }
             (QpState::Rtr, QpState::Rts) => {
@@ -120,6 +127,7 @@ impl<R: Region> Engine<R> {
                     mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && attr.en_sqd_async_notify;
                 self.tell_if_drained(place, sink);
             }
+            (QpState::Sqd, QpState::Sqd) if mask.contains(AttrMask::AV) => self.decide_way(place),
             (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
                 qp.requester.notify_drained = false;
                 self.make_ready(place);

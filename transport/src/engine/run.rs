@@ -41,9 +41,10 @@ impl<R: Region> Engine<R> {
         while let Some(place) = self.schedule.due(now) {
             self.timed_out(place, sink);
         }
+        self.lose_packets(now, sink);
         self.carried = 0;
         let mut spent = 0u64;
-        while let Some(place) = self.schedule.pop() {
+        while let Some(place) = self.schedule.local.pop() {
             let Some(qp) = self.devices.qp_mut(place) else { continue };
             if !mem::take(&mut qp.requester.ready) {
                 continue;
@@ -54,13 +55,14 @@ impl<R: Region> Engine<R> {
                 break;
             }
         }
-        self.schedule.is_ready()
+        self.schedule.local.len() > 0
     }
 
-    /// When to [`poll`](Engine::poll) next if nothing else happens: the start of time if something is ready now, `None`
-    /// if never.
+    /// When to [`poll`](Engine::poll), and with an uplink [`transmit`](Engine::transmit), next if nothing else happens: the start of
+    /// time if something is ready now, `None` if never.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.schedule.is_ready() { Some(Instant(0)) } else { self.schedule.deadline() }
+        let ready = self.schedule.local.len() > 0 || self.can_transmit();
+        if ready { Some(Instant(0)) } else { self.schedule.deadline() }
     }
 
     /// One QP's turn; what it cost.
@@ -239,7 +241,7 @@ impl<R: Region> Engine<R> {
         let Some(Held { qp, suspended, .. }) = self.devices.hold(place) else { return };
         if !suspended && qp.can_send() && qp.requester.has_work() && !qp.requester.ready {
             qp.requester.ready = true;
-            self.schedule.push(place);
+            self.schedule.local.push(place);
         }
     }
 }

@@ -8,10 +8,13 @@ use crate::memory::Access;
 use crate::qp::attr::{QpAttr, QpInit, QpState};
 use crate::rc::requester::Requester;
 use crate::rc::responder::Responder;
+use crate::rc::wire::Wire;
 use crate::table::{Numbered, Numbering, Table};
 use crate::time::Instant;
 use core::mem::offset_of;
-use vrdma_wire::num::{Gid, Mtu, Qpn};
+use vrdma_wire::entropy::connection_source_port;
+use vrdma_wire::num::{FlowLabel, Gid, Mac, Mtu, Qpn, VlanId, VlanTag};
+use vrdma_wire::roce::Path;
 
 /// A queue pair. What each message looks at are its first two cache lines, which hold copies of some attributes.
 #[repr(C, align(64))]
@@ -23,6 +26,7 @@ pub(crate) struct Qp {
     access: u8,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) way: Way,
     marker: Marker,
     pub(crate) dest_qpn: Qpn,
     /// Where the peer was found last: a hint, proven by comparing addresses each time.
@@ -45,6 +49,20 @@ pub(crate) struct Qp {
     pub(crate) init: QpInit,
     /// Its entry among the timers, or [`NEVER`].
     pub(crate) timer: Instant,
+    /// It is in the list of those with packets to send.
+    pub(crate) turn_due: bool,
+    /// What a connection on the wire needs besides; there is none on the same host.
+    pub(crate) wire: Option<Box<Wire>>,
+}
+
+/// Which way a connected QP's messages go: decided as it goes to RTR, and when its address vector changes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Way {
+    /// To a QP of this engine, without packets.
+    Local,
+    /// In packets.
+    Wire,
 }
 
 /// No deadline at all.
@@ -97,6 +115,7 @@ impl Qp {
             access: 0,
             max_rd_atomic: 0,
             max_dest_rd_atomic: 0,
+            way: Way::Local,
             marker: Marker::Here,
             dest_qpn: attr.dest_qpn,
             route: u32::MAX,
@@ -112,6 +131,8 @@ impl Qp {
             attr,
             init,
             timer: NEVER,
+            turn_due: false,
+            wire: None,
         }
     }
 
@@ -135,8 +156,8 @@ impl Qp {
 
     /// As if just created. (It is still in the schedule, if it was.)
     pub(crate) fn reset(&mut self) {
-        let (ready, timer) = (self.requester.ready, self.timer);
-        *self = Qp { timer, ..Qp::new(self.qpn, self.init) };
+        let (ready, timer, turn_due) = (self.requester.ready, self.timer, self.turn_due);
+        *self = Qp { timer, turn_due, ..Qp::new(self.qpn, self.init) };
         self.requester.ready = ready;
     }
 
@@ -153,6 +174,30 @@ impl Qp {
             QpState::Rts => true,
             QpState::Sqd => self.requester.started,
             _ => false,
+        }
+    }
+
+    #[allow(dead_code, reason = "packets come with the next steps")]
+    /// How its packets go to its peer, from the MAC address of its device.
+    pub(crate) fn path(&self, mac: Mac) -> Path {
+        /// For address vectors that name none.
+        const HOP_LIMIT: u8 = 64;
+        let attr = &self.attr;
+        let flow_label = FlowLabel::truncate(attr.flow_label);
+        let src_port = match attr.udp_sport {
+            0 => connection_source_port(flow_label, self.qpn, self.dest_qpn),
+            port => port,
+        };
+        Path {
+            src_mac: mac,
+            dst_mac: attr.dmac,
+            vlan: attr.vlan.and_then(VlanId::new).map(|id| VlanTag::new(id, attr.sl)),
+            src: self.sgid,
+            dst: self.dgid,
+            traffic_class: attr.traffic_class,
+            flow_label,
+            hop_limit: if attr.hop_limit == 0 { HOP_LIMIT } else { attr.hop_limit },
+            src_port,
         }
     }
 
@@ -194,6 +239,6 @@ mod tests {
 
     #[test]
     fn a_queue_pair_is_small() {
-        assert!(size_of::<Option<Qp>>() <= 256, "{}", size_of::<Option<Qp>>());
+        assert!(size_of::<Option<Qp>>() <= 320, "{}", size_of::<Option<Qp>>());
     }
 }

@@ -5,3 +5,4 @@ pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod segment;
 pub(crate) mod transfer;
+pub(crate) mod wire;

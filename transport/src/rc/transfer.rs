@@ -70,6 +70,15 @@ pub(crate) enum Span<'a, R> {
     List(Elements<'a, R>, &'a [Sge], u32),
 }
 
+impl<R> Clone for Span<'_, R> {
+    fn clone(&self) -> Self {
+        match *self {
+            Span::Flat(region, offset) => Span::Flat(region, offset),
+            Span::List(elements, sges, used) => Span::List(elements, sges, used),
+        }
+    }
+}
+
 impl<'a, R> Span<'a, R> {
     /// Elements from byte `offset` on.
     #[inline]
@@ -85,7 +94,7 @@ impl<'a, R> Span<'a, R> {
 
     /// The next at most `most` bytes (not 0) that are together: region, offset, length. `None` if they may not be used.
     #[inline]
-    fn piece(&mut self, most: u32) -> Option<(&'a R, u64, u32)> {
+    pub(crate) fn piece(&mut self, most: u32) -> Option<(&'a R, u64, u32)> {
         match self {
             Span::Flat(region, offset) => {
                 let piece = (*region, *offset, most);

@@ -1,0 +1,248 @@
+//! The port: frames come in, are parsed and find their QP; QPs with packets to send take turns.
+//!
+//! What a packet means to its QP is the business of its service: [`rc`](crate::rc::wire), [`uc`](crate::uc), [`ud`](crate::ud).
+
+use crate::completion::Sink;
+use crate::counters::{MalformedFrames, PortCounters};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::id::DeviceId;
+use crate::memory::{Fault, Region};
+use crate::outlet::{Outlet, Pieces};
+use crate::qp::Way;
+use crate::qp::attr::QpType;
+use crate::rc::wire::Wire;
+use crate::schedule::Place;
+use crate::time::Instant;
+use core::mem;
+use vrdma_wire::num::{Mac, Pkey};
+use vrdma_wire::roce::{Body, Packet, Parsed};
+
+/// The one way to other hosts.
+pub(crate) struct Port {
+    /// Whether it leads anywhere now. `None`: there is no port, and never was.
+    link: Option<bool>,
+    pub(crate) counters: PortCounters,
+    malformed: MalformedFrames,
+}
+
+impl Default for Port {
+    fn default() -> Port {
+        Port { link: None, counters: PortCounters::ZERO, malformed: MalformedFrames::ZERO }
+    }
+}
+
+impl Port {
+    /// Whether there is a port at all: else all that is not of this host is nowhere.
+    pub(crate) fn exists(&self) -> bool {
+        self.link.is_some()
+    }
+
+    fn is_up(&self) -> bool {
+        self.link == Some(true)
+    }
+}
+
+/// Where packets go while the link is down.
+struct Nowhere;
+
+impl<R: Region> Outlet<R> for Nowhere {
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// Whom a packet is for.
+enum Addressee {
+    /// A QP of a device.
+    Device(u32),
+    /// The members of a multicast group.
+    Group,
+}
+
+impl<R: Region> Engine<R> {
+    /// Says that there is a port to other hosts, and whether its link is up. While it is down, what QPs send is lost: so their
+    /// timers run, and what they began goes on if the link is up again in time. Before the first call there is no port.
+    pub fn set_link(&mut self, up: bool) {
+        self.port.link = Some(up);
+    }
+
+    /// Sets the source MAC address of a device's packets, which is also the only one that packets for it may have as their destination.
+    pub fn set_mac(&mut self, device: DeviceId, mac: Mac) -> Result<(), Error> {
+        self.devices.find_mut(device)?.mac = mac;
+        Ok(())
+    }
+
+    /// What was counted of packets that are no single device's business.
+    pub fn port_counters(&self) -> &PortCounters {
+        &self.port.counters
+    }
+
+    /// What came from the wire and was no packet.
+    pub fn malformed_frames(&self) -> &MalformedFrames {
+        &self.port.malformed
+    }
+
+    /// Takes a frame from the wire, from the Ethernet header on: an IP packet to UDP port 4791. Nothing that it may hold can do more
+    /// than its sender's connections allow; what is refused is counted, and no trace of it remains.
+    pub fn handle_frame(&mut self, now: Instant, frame: &[u8], sink: &mut impl Sink) {
+        self.port.counters.frames_in += 1;
+        let parsed = match Packet::parse(frame).and_then(|parsed| parsed.check_icrc().map(|()| parsed)) {
+            Ok(parsed) => parsed,
+            Err(reason) => return self.port.malformed.count(reason),
+        };
+        match self.addressee(&parsed.packet) {
+            Some(Addressee::Device(device)) => {
+                let place = Place { device, qpn: parsed.packet.bth.dest };
+                self.deliver(now, place, &parsed, sink);
+            }
+            Some(Addressee::Group) => self.receive_multicast(now, &parsed, sink),
+            None => {}
+        }
+    }
+
+    /// Whom a packet is for, unless it was dropped.
+    fn addressee(&mut self, packet: &Packet) -> Option<Addressee> {
+        let counters = &mut self.port.counters;
+        if self.devices.of_gid(packet.path.src).is_some() {
+            counters.drop_spoofed += 1;
+            return None;
+        }
+        if packet.path.dst.is_multicast() {
+            return Some(Addressee::Group);
+        }
+        let Some(index) = self.devices.of_gid(packet.path.dst) else {
+            counters.drop_no_device += 1;
+            return None;
+        };
+        if self.devices.get(index).is_none_or(|device| device.mac != packet.path.dst_mac) {
+            counters.drop_mac += 1;
+            return None;
+        }
+        Some(Addressee::Device(index))
+    }
+
+    /// To a QP, if there is one and the packet is of its service.
+    fn deliver(&mut self, now: Instant, place: Place, parsed: &Parsed<'_>, sink: &mut impl Sink) {
+        let packet = &parsed.packet;
+        let Some(device) = self.devices.get_mut(place.device) else { return };
+        if packet.bth.pkey != Pkey::DEFAULT {
+            device.counters.drop_pkey += 1;
+            return;
+        }
+        if device.suspended {
+            device.counters.drop_state += 1;
+            return;
+        }
+        let Some(service) = device.qp(place.qpn).map(|qp| qp.init.qp_type) else {
+            device.counters.drop_no_qp += 1;
+            return;
+        };
+        device.counters.packets_in += 1;
+        match (service, &packet.body) {
+            (QpType::Rc, Body::Rc(_)) => self.receive_rc(now, place, parsed, sink),
+            (QpType::Uc, Body::Uc(_)) => self.receive_uc(now, place, parsed, sink),
+            (QpType::Ud | QpType::Gsi, Body::Ud { .. }) => self.receive_ud(now, place, parsed, sink),
+            (_, Body::Cnp) => self.port.counters.congestion_notifications += 1,
+            _ => device.counters.drop_service += 1,
+        }
+    }
+
+    /// Gives QPs with packets to send their turns, for at most `budget` packets and as long as `outlet` has room; true if more could be
+    /// sent now. While the link is down it does nothing.
+    pub fn transmit(
+        &mut self,
+        now: Instant,
+        budget: usize,
+        outlet: &mut impl Outlet<R>,
+        sink: &mut impl Sink,
+    ) -> bool {
+        if !self.port.is_up() {
+            return false;
+        }
+        let sent = self.give_turns(now, budget, outlet, sink);
+        self.port.counters.frames_out += sent as u64;
+        self.can_transmit()
+    }
+
+    /// Whether a call of [`Engine::transmit`] (or, while the link is down, [`Engine::poll`]) has something to do.
+    pub(super) fn can_transmit(&self) -> bool {
+        self.schedule.wire.len() > 0
+    }
+
+    /// While the link is down, what would be sent is lost.
+    pub(super) fn lose_packets(&mut self, now: Instant, sink: &mut impl Sink) {
+        /// So much a call: all the windows of a hundred QPs.
+        const BUDGET: usize = 16384;
+        if !self.port.is_up() && self.can_transmit() {
+            let lost = self.give_turns(now, BUDGET, &mut Nowhere, sink);
+            self.port.counters.lost_link_down += lost as u64;
+        }
+    }
+
+    /// Gives QPs their turns; how many packets they sent.
+    fn give_turns(
+        &mut self,
+        now: Instant,
+        budget: usize,
+        outlet: &mut impl Outlet<R>,
+        sink: &mut impl Sink,
+    ) -> usize {
+        let (mut sent, mut spent) = (0, 0);
+        while spent < budget && outlet.has_room() {
+            let Some(place) = self.schedule.wire.pop() else { break };
+            let Some((device, qp)) = self.devices.with_qp(place) else { continue };
+            if !qp.turn_due {
+                continue;
+            }
+            let (suspended, service) = (device.suspended, qp.init.qp_type);
+            if let Some(qp) = self.devices.qp_mut(place) {
+                qp.turn_due = false;
+            }
+            if suspended {
+                // Its turn comes when the device goes on.
+                continue;
+            }
+            let left = budget - spent;
+            let packets = match service {
+                QpType::Rc => self.transmit_rc(now, place, left, outlet, sink),
+                QpType::Uc => self.transmit_uc(now, place, left, outlet, sink),
+                QpType::Ud | QpType::Gsi => self.transmit_ud(now, place, left, outlet, sink),
+            };
+            sent += packets;
+            // A turn without a packet costs too, or this would have no end.
+            spent += packets.max(1);
+        }
+        sent
+    }
+
+    /// Decides which way the messages of a connected QP go: without packets if its peer's address is of this engine, or if there is no
+    /// port. Not while it is in the midst of something: then it stays with what it has.
+    pub(super) fn decide_way(&mut self, place: Place) {
+        let Some(qp) = self.devices.qp_mut(place) else { return };
+        if !matches!(qp.init.qp_type, QpType::Rc | QpType::Uc) || qp.requester.started {
+            return;
+        }
+        let dgid = qp.dgid;
+        let local = !self.port.exists() || self.devices.of_gid(dgid).is_some();
+        let Some(qp) = self.devices.qp_mut(place) else { return };
+        qp.way = if local { Way::Local } else { Way::Wire };
+        if qp.way == Way::Wire && qp.wire.is_none() {
+            qp.wire = Some(Box::new(Wire::new(qp)));
+        }
+    }
+
+    /// A QP has packets to send: its turn will come.
+    #[allow(dead_code, reason = "packets come with the next steps")]
+    pub(crate) fn make_turn_due(&mut self, place: Place) {
+        if let Some(qp) = self.devices.qp_mut(place)
+            && !mem::replace(&mut qp.turn_due, true)
+        {
+            self.schedule.wire.push(place);
+        }
+    }
+}

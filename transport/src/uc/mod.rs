@@ -1,0 +1,3 @@
+//! Unreliable connections.
+
+pub(crate) mod wire;

@@ -1,0 +1,3 @@
+//! Unreliable datagrams.
+
+pub(crate) mod wire;
