@@ -1,0 +1,171 @@
+//! Each reason to drop a frame, by a frame that has just that fault.
+
+mod support;
+
+use vrdma_wire::Drop;
+use vrdma_wire::num::*;
+use vrdma_wire::roce::*;
+
+const IP: usize = 14;
+
+fn packet(v4: bool, body: Body) -> Packet {
+    let gid = |last| match v4 {
+        true => Gid::from_ipv4([10, 0, 0, last]),
+        false => Gid([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]),
+    };
+    let path = Path {
+        src_mac: Mac([2, 0, 0, 0, 0, 1]),
+        dst_mac: Mac([2, 0, 0, 0, 0, 2]),
+        vlan: None,
+        src: gid(1),
+        dst: gid(2),
+        traffic_class: 0,
+        flow_label: FlowLabel::default(),
+        hop_limit: 64,
+        src_port: 0xc001,
+    };
+    let bth = Bth { dest: Qpn::new(0x11).unwrap(), psn: Psn::truncate(0x123), ..Bth::default() };
+    Packet { path, bth, body }
+}
+
+fn send() -> Body {
+    Body::Rc(Rc::Send(Part::Only((), SendTail::Plain)))
+}
+
+/// A frame with a SEND of 6 bytes; what comes of it once `bend` has been at it.
+fn bent(v4: bool, bend: impl FnOnce(&mut Vec<u8>)) -> Result<(), Drop> {
+    bent_packet(packet(v4, send()), b"abcdef", bend)
+}
+
+fn bent_packet(packet: Packet, payload: &[u8], bend: impl FnOnce(&mut Vec<u8>)) -> Result<(), Drop> {
+    let mut frame = support::frame(&packet, payload);
+    bend(&mut frame);
+    Packet::parse(&frame)?.check_icrc()
+}
+
+/// Makes the IPv4 header's checksum right again.
+fn mend_checksum(frame: &mut [u8]) {
+    frame[IP + 10..IP + 12].fill(0);
+    let sum: u32 = frame[IP..IP + 20].chunks(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]]))).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    frame[IP + 10..IP + 12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// A packet as an implementation would send it that puts a payload (and no padding) where none belongs.
+fn with_payload(body: Body, payload: &[u8]) -> Result<(), Drop> {
+    bent_packet(packet(true, body), payload, |_| ())
+}
+
+#[test]
+fn each_fault_has_its_reason() {
+    let set = |at: usize, value: u8| move |f: &mut Vec<u8>| f[at] = value;
+    for v4 in [true, false] {
+        let udp = IP + if v4 { 20 } else { 40 };
+        let bth = udp + 8;
+        assert_eq!(bent(v4, |_| ()), Ok(()));
+        assert_eq!(bent(v4, set(12, 0x88)), Err(Drop::NotRoce));
+        assert_eq!(bent(v4, set(udp + 2, 0)), Err(Drop::NotRoce));
+        assert_eq!(bent(v4, set(IP, 0x55)), Err(Drop::IpVersion));
+        assert_eq!(bent(v4, |f| f.truncate(f.len() - 1)), Err(Drop::Truncated));
+        assert_eq!(bent(v4, |f| f[udp + 5] += 4), Err(Drop::UdpLength));
+        assert_eq!(bent(v4, |f| f[udp + 5] -= 4), Err(Drop::UdpLength));
+        assert_eq!(bent(v4, set(bth + 1, 0x21)), Err(Drop::BthVersion));
+        for opcode in [0x15, 0x18, 0x1b, 0x1e, 0x2c, 0x44, 0x63, 0x66, 0x80, 0x82, 0xa4, 0xff] {
+            assert_eq!(bent(v4, set(bth, opcode)), Err(Drop::UnknownOpcode), "{opcode:#x}");
+        }
+        assert_eq!(bent(v4, set(bth + 12, b'x')), Err(Drop::Icrc));
+    }
+}
+
+#[test]
+fn faults_of_ip() {
+    assert_eq!(bent(true, |f| f[IP + 8] -= 1), Err(Drop::IpChecksum));
+    let header = |at: usize, value: u8| {
+        bent(true, |f| {
+            f[IP + at] = value;
+            mend_checksum(f);
+        })
+    };
+    assert_eq!(header(0, 0x46), Err(Drop::IpHeaderLength));
+    assert_eq!(header(0, 0x44), Err(Drop::IpHeaderLength));
+    assert_eq!(header(3, 19), Err(Drop::IpLength));
+    assert_eq!(header(9, 6), Err(Drop::NotRoce));
+    assert_eq!(header(6, 0x20), Err(Drop::Fragment));
+    assert_eq!(header(7, 1), Err(Drop::Fragment));
+    // A hop on the way counts TTL down, and mends the sum: that is no fault.
+    assert_eq!(header(8, 3), Ok(()));
+    // An extension header before UDP.
+    assert_eq!(bent(false, |f| f[IP + 6] = 44), Err(Drop::NotRoce));
+    for at in [8, 24] {
+        let mapped = |f: &mut Vec<u8>| f[IP + at..IP + at + 16].copy_from_slice(&Gid::from_ipv4([9; 4]).0);
+        assert_eq!(bent(false, mapped), Err(Drop::MappedAddress));
+    }
+}
+
+#[test]
+fn faults_of_payloads() {
+    let bth = IP + 28;
+    // The payload has 6 bytes and 2 of padding.
+    let cut = |bytes: usize| {
+        bent(true, |f| {
+            f.drain(bth + 12..bth + 12 + bytes);
+            f[IP + 3] -= bytes as u8;
+            f[IP + 28 - 3] -= bytes as u8;
+            mend_checksum(f);
+        })
+    };
+    assert_eq!(cut(3), Err(Drop::Pad));
+    assert_eq!(cut(8), Err(Drop::Pad));
+    assert_eq!(cut(4), Err(Drop::Icrc));
+    let aeth = Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: Msn::truncate(7) };
+    let reth = Reth { va: 0x1000, rkey: Rkey(1), length: 8 };
+    let atomic = AtomicEth { va: 0x1000, rkey: Rkey(1), swap_or_add: 2, compare: 3 };
+    let bare = [
+        Rc::Ack(aeth),
+        Rc::AtomicAck(aeth, 5),
+        Rc::ReadRequest(reth),
+        Rc::CompareSwap(atomic),
+        Rc::FetchAdd(atomic),
+        Rc::Flush(Feth::new(true, false, false), reth),
+    ];
+    for body in bare.map(Body::Rc).into_iter().chain([Body::Cnp]) {
+        assert_eq!(with_payload(body, b""), Ok(()));
+        assert_eq!(with_payload(body, b"abcd"), Err(Drop::PayloadLength), "{body:?}");
+    }
+    let atomic_write = Body::Rc(Rc::AtomicWrite(reth));
+    assert_eq!(with_payload(atomic_write, &[7; 8]), Ok(()));
+    assert_eq!(with_payload(atomic_write, &[7; 4]), Err(Drop::PayloadLength));
+    for syndrome in [0x40, 0x5f, 0x65, 0x7f, 0x80, 0xff] {
+        let bent = bent_packet(packet(true, Body::Rc(Rc::Ack(aeth))), b"", |f| f[bth + 12] = syndrome);
+        assert_eq!(bent, Err(Drop::Syndrome), "{syndrome:#x}");
+    }
+}
+
+#[test]
+fn the_switch_sees_roce_at_first_sight() {
+    for v4 in [true, false] {
+        let mut frame = support::frame(&packet(v4, send()), b"hello");
+        assert!(is_roce(&frame));
+        let udp = IP + if v4 { 20 } else { 40 };
+        assert!(is_roce(&frame[..udp + 8]) && !is_roce(&frame[..udp + 7]));
+        if v4 {
+            // Options do not hide it; of fragments there are none in RoCE.
+            let mut options = frame.clone();
+            options[IP] = 0x46;
+            options.splice(udp..udp, [1; 4]);
+            assert!(is_roce(&options));
+            frame[IP + 6] = 0x20;
+            assert!(!is_roce(&frame));
+        }
+        frame[udp + 3] = 0;
+        assert!(!is_roce(&frame));
+    }
+}
+
+#[test]
+fn a_receiver_sees_the_ip_header_as_it_came() {
+    for (v4, len) in [(true, 20), (false, 40)] {
+        let frame = support::frame(&packet(v4, send()), b"hello");
+        assert_eq!(Packet::parse(&frame).unwrap().ip_header(), &frame[IP..IP + len]);
+    }
+}
