@@ -1,23 +1,22 @@
 //! The way between two QPs of this process: no packets, one copy. It asks the requester for a segment and the
 //! responder for its verdict, moves the bytes, and tells both; all rules are theirs.
 
-use crate::completion::{Completion, Event, Sink, WcOpcode, WcStatus};
+use crate::completion::{Event, Sink, WcStatus};
 use crate::device::{Device, Devices, Held};
 use crate::engine::Engine;
-use crate::id::DeviceId;
-use crate::memory::{Access, Fault, Region};
+use crate::memory::{Access, Region};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
+use crate::rc::arrival::{Failure, Receiver, atomic, failure, landing};
 use crate::rc::requester::next_segment;
-use crate::rc::responder::{Nak, Objection, Reason, Refusal, Target, verdict};
+use crate::rc::responder::{Objection, Reason, Target, verdict};
 use crate::rc::segment::Segment;
-use crate::rc::transfer::{Elements, Side, Span, Trouble, copy, scatter};
-use crate::request::{Scratch, Work, recv_failure};
+use crate::rc::transfer::{Elements, Side, Span, copy, scatter};
+use crate::request::{Scratch, Work};
 use crate::schedule::Place;
 use crate::time::rnr_delay;
 use crate::work::{Payload, SendOp};
 use core::time::Duration;
-use vrdma_wire::num::Qpn;
 
 /// What became of one segment.
 #[derive(Debug)]
@@ -33,14 +32,6 @@ pub(crate) enum Carried {
     /// The request fails. The peer's QP, if it took offence, goes to ERR, with an event; it does so after the request
     /// has ended (it may be the same QP).
     Failed(WcStatus, Option<(Place, Option<Event>)>),
-}
-
-/// Why bytes did not arrive.
-enum Failure {
-    /// The requester's own doing.
-    Local,
-    /// The responder's.
-    Remote(Refusal),
 }
 
 impl<R: Region> Engine<R> {
@@ -78,8 +69,7 @@ impl<R: Region> Engine<R> {
             }
             Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
             Ok(target) => {
-                let received = peer_qp.responder.received;
-                let receiver = Receiver { device: peer_device, qp: peer_qp, received };
+                let receiver = Receiver::new(peer_device, peer_qp);
                 move_bytes(device, qp, payload, &segment, &receiver, target, &mut self.far)
             }
         };
@@ -89,7 +79,10 @@ impl<R: Region> Engine<R> {
                 self.departed(place, peer, work, &segment, sink)
             }
             Err(Failure::Local) => Carried::Failed(WcStatus::LocProt, None),
-            Err(Failure::Remote(refusal)) => self.refuse(peer, refusal, sink),
+            Err(Failure::Remote(refusal)) => {
+                let event = self.refuse(peer, refusal, sink);
+                Carried::Failed(refusal.nak.status(), Some((peer, event)))
+            }
         }
     }
 
@@ -142,41 +135,6 @@ impl<R: Region> Engine<R> {
         Carried::All
     }
 
-    /// The responder's side of a segment that arrived: PSN, receive, completion.
-    #[inline]
-    fn arrived(&mut self, place: Place, from: Qpn, segment: &Segment<'_>, sink: &mut impl Sink) {
-        let id = DeviceId(place.device);
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
-        if qp.state == QpState::Rtr && !qp.responder.established {
-            qp.responder.established = true;
-            sink.event(id, Event::CommEstablished(place.qpn));
-        }
-        let message = qp.responder.received.saturating_add(segment.length);
-        qp.responder.accepted(segment);
-        let (opcode, byte_len, imm) = match *segment.op {
-            SendOp::Send { imm } => (WcOpcode::Recv, message, imm),
-            SendOp::Write { imm, .. } => (WcOpcode::RecvWriteImm, segment.message, imm),
-            _ => return,
-        };
-        counters.bytes_in += u64::from(segment.length);
-        if !segment.last || opcode == WcOpcode::RecvWriteImm && imm.is_none() {
-            return;
-        }
-        let Some(receive) = requests.pop_receive(&mut qp.responder.queue) else { return };
-        counters.receives += 1;
-        let completion = Completion {
-            id: receive,
-            qpn: place.qpn,
-            opcode,
-            status: WcStatus::Success,
-            byte_len,
-            imm,
-            src_qpn: from,
-            solicited: segment.solicited,
-        };
-        sink.complete(id, qp.recv_cq, &completion);
-    }
-
     /// The peer has no receive: it will wake the requester when it gets one.
     #[cold]
     fn not_ready(&mut self, place: Place, peer: Place, delay: Duration) -> Carried {
@@ -190,32 +148,6 @@ impl<R: Region> Engine<R> {
             device.counters.rnr_naks += 1;
         }
         Carried::NotReady(delay)
-    }
-
-    /// The responder takes offence: its receive, if it is that one's fault, ends now.
-    #[cold]
-    fn refuse(&mut self, peer: Place, refusal: Refusal, sink: &mut impl Sink) -> Carried {
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(peer) else { return Carried::Lost };
-        let count = match refusal.nak {
-            Nak::Invalid => &mut counters.naks_invalid,
-            Nak::Access => &mut counters.naks_access,
-            Nak::Operational => &mut counters.naks_operational,
-        };
-        *count += 1;
-        if let Some(status) = refusal.receive
-            && let Some(id) = requests.pop_receive(&mut qp.responder.queue)
-        {
-            counters.errors += 1;
-            sink.complete(DeviceId(peer.device), qp.recv_cq, &recv_failure(peer.qpn, id, status));
-        }
-        // A completion with an error says it all; else an event has to.
-        let event = match refusal {
-            Refusal { receive: Some(_), .. } => None,
-            Refusal { nak: Nak::Invalid, .. } => Some(Event::QpRequestError(peer.qpn)),
-            Refusal { nak: Nak::Access, .. } => Some(Event::QpAccessError(peer.qpn)),
-            Refusal { nak: Nak::Operational, .. } => Some(Event::QpFatal(peer.qpn)),
-        };
-        Carried::Failed(refusal.nak.status(), Some((peer, event)))
     }
 }
 
@@ -276,14 +208,6 @@ fn connected(one: &Qp, other: &Qp) -> bool {
         && !other.sgid.is_zero()
 }
 
-/// The receiving end of a movement.
-struct Receiver<'a, R> {
-    device: &'a Device<R>,
-    qp: &'a Qp,
-    /// Bytes of a SEND that are there already.
-    received: u32,
-}
-
 /// Moves a segment's bytes, whichever way they go.
 #[inline]
 fn move_bytes<R: Region>(
@@ -295,16 +219,7 @@ fn move_bytes<R: Region>(
     target: Target<'_, R>,
     scratch: &mut Scratch,
 ) -> Result<(), Failure> {
-    let remote = match target {
-        Target::Nothing => return Ok(()),
-        Target::Region(region, offset) => Span::Flat(region, offset),
-        Target::Receive(receive) => {
-            let pd = receiver.qp.pd;
-            let elements = Elements { mrs: &receiver.device.mrs, pd, rights: Access::LOCAL_WRITE };
-            let sges = receiver.device.requests.elements(receive, scratch);
-            Span::list(elements, sges, receiver.received)
-        }
-    };
+    let Some(remote) = landing(receiver, target, scratch) else { return Ok(()) };
     let own = |rights, sges| {
         let elements = Elements { mrs: &device.mrs, pd: qp.pd, rights };
         Span::list(elements, sges, segment.offset)
@@ -336,28 +251,7 @@ fn move_bytes<R: Region>(
     }
 }
 
-fn atomic<R>(
-    remote: Span<'_, R>,
-    operation: impl FnOnce(&R, u64) -> Result<u64, Fault>,
-) -> Result<u64, Failure> {
-    let operational = Failure::Remote(Refusal { nak: Nak::Operational, receive: None });
-    match remote {
-        Span::Flat(region, offset) => operation(region, offset).map_err(|Fault| operational),
-        Span::List(..) => Err(operational),
-    }
-}
-
 /// Brings an atomic's result home, in the byte order of guests, which is the host's.
 fn bring<R: Region>(before: u64, own: Span<'_, R>) -> Result<(), Failure> {
     scatter(&before.to_ne_bytes(), own).map_err(|_| Failure::Local)
-}
-
-/// Whose failure it is, when the requester's memory is on side `own`.
-#[cold]
-fn failure(segment: &Segment<'_>, trouble: Trouble, own: Side) -> Failure {
-    if trouble.side == own {
-        return Failure::Local;
-    }
-    let receive = matches!(segment.op, SendOp::Send { .. }).then_some(WcStatus::LocProt);
-    Failure::Remote(Refusal { nak: Nak::Operational, receive })
 }

@@ -1,5 +1,6 @@
 //! Reliable connections: the two ends, and the way between them that needs no packets.
 
+pub(crate) mod arrival;
 pub(crate) mod local;
 pub(crate) mod requester;
 pub(crate) mod responder;

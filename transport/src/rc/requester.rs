@@ -6,7 +6,7 @@ use crate::device::Device;
 use crate::memory::Access;
 use crate::pool::List;
 use crate::qp::Qp;
-use crate::rc::segment::Segment;
+use crate::rc::segment::{Cut, Segment};
 use crate::rc::transfer::Elements;
 use crate::request::Work;
 use crate::time::{Instant, SLOW_CHECK, ack_timeout};
@@ -176,7 +176,7 @@ pub(crate) fn next_segment<'a, R>(
         offset,
         length,
         message: work.length,
-        mtu,
+        cut: Cut::Stretch(mtu),
     })
 }
 

@@ -6,7 +6,7 @@ use crate::memory::Access;
 use crate::pool::List;
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
-use crate::rc::segment::Segment;
+use crate::rc::segment::{Cut, Segment};
 use crate::request::RecvSlot;
 use crate::work::{MAX_MESSAGE, Remote, SendOp};
 use vrdma_wire::num::Psn;
@@ -147,7 +147,7 @@ pub(crate) fn verdict<'a, R>(device: &'a Device<R>, qp: &Qp, segment: &Segment<'
     check_state(qp)?;
     check_psn(qp, segment)?;
     check_sequence(qp, segment)?;
-    check_mtu(qp, segment)?;
+    check_lengths(qp, segment)?;
     check_operation(qp, segment)?;
     let receive = check_resources(device, qp, segment)?;
     match *segment.op {
@@ -190,12 +190,35 @@ fn check_sequence(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
     if qp.responder.in_progress == expected { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
 
-/// What both ends would not cut into the same packets has wrong lengths (IBTA 9.7.4.1.6).
+/// Packets have the lengths that the path MTU and their place in the message demand (IBTA 9.7.4.1.6); what both ends would not cut into
+/// the same packets has wrong ones.
 #[inline]
-fn check_mtu(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
+fn check_lengths(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
     let mtu = qp.path_mtu;
-    let alike = segment.mtu == mtu || segment.message <= mtu.min(segment.mtu).bytes();
-    if alike { Ok(()) } else { Err(nak(Nak::Invalid)) }
+    let right = match segment.cut {
+        Cut::Stretch(theirs) => theirs == mtu || segment.message <= mtu.min(theirs).bytes(),
+        Cut::Packet => packet_is_right(mtu.bytes(), segment),
+    };
+    if right { Ok(()) } else { Err(nak(Nak::Invalid)) }
+}
+
+fn packet_is_right(mtu: u32, segment: &Segment<'_>) -> bool {
+    let Segment { first, last, length, message, .. } = *segment;
+    let so_far = u64::from(segment.offset) + u64::from(length);
+    let size = match (first, last) {
+        (_, false) => length == mtu,
+        (false, true) => (1..=mtu).contains(&length),
+        (true, true) => length <= mtu,
+    };
+    match *segment.op {
+        SendOp::Send { .. } => size,
+        SendOp::Write { .. } => {
+            let total = if last { so_far == u64::from(message) } else { so_far < u64::from(message) };
+            size && total && message <= MAX_MESSAGE
+        }
+        SendOp::Read { .. } => message <= MAX_MESSAGE,
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => true,
+    }
 }
 
 /// The QP lets its peer do this at all (IBTA 9.7.4.1.4).

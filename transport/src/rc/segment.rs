@@ -20,8 +20,16 @@ pub(crate) struct Segment<'a> {
     pub(crate) offset: u32,
     /// Its bytes.
     pub(crate) length: u32,
-    /// Bytes of the whole message. (On the wire SENDs don't tell.)
+    /// Bytes of the whole message. (Packets of a SEND don't tell: what has come so far.)
     pub(crate) message: u32,
-    /// The requester's path MTU.
-    pub(crate) mtu: Mtu,
+    pub(crate) cut: Cut,
+}
+
+/// How a message is cut into segments.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Cut {
+    /// Anyhow; into packets it would be cut by the requester's path MTU, which is this.
+    Stretch(Mtu),
+    /// Each is a packet: all but the last are full.
+    Packet,
 }
