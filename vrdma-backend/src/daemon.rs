@@ -26,6 +26,10 @@ pub struct Daemon {
 pub struct Stats {
     /// Each guest, in the order of the configuration.
     pub guests: Vec<GuestStats>,
+    /// RoCE packets that are no single guest's business.
+    pub roce: BTreeMap<&'static str, u64>,
+    /// Frames to the RoCE port that were no packets, by reason.
+    pub malformed: BTreeMap<&'static str, u64>,
     /// Times that the worker slept.
     pub worker_sleeps: u64,
     /// Memory regions whose file a front-end cut short.
@@ -92,7 +96,13 @@ pub fn stats(worker: &WorkerHandle) -> Result<Stats, Stopped> {
                 transport,
             }
         });
-        Stats { guests: guests.collect(), worker_sleeps: worker.sleeps(), memory_faults: sigbus::faults() }
+        Stats {
+            guests: guests.collect(),
+            roce: worker.engine.port_counters().iter().collect(),
+            malformed: worker.engine.malformed_frames().iter().collect(),
+            worker_sleeps: worker.sleeps(),
+            memory_faults: sigbus::faults(),
+        }
     })
 }
 

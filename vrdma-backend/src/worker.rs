@@ -4,6 +4,7 @@
 //! ([`WorkerHandle::call`]), which it runs between two turns.
 
 mod guests;
+mod uplink;
 
 use crate::config::{Config, Poll};
 use crate::device::outputs::Outputs;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use uplink::PortState;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 use vrdma_abi::event::EventKind;
@@ -48,6 +50,8 @@ pub struct Worker {
     pub engine: Engine<MrMemory>,
     /// Devices, and the way to their guests.
     pub outputs: Outputs,
+    /// The port of all RDMA functions.
+    pub port: PortState,
     channels: Vec<BoundChannel>,
     inbox: Receiver<Message>,
     /// There may be something in the inbox: cheaper to look at than the inbox.
@@ -135,6 +139,7 @@ impl Worker {
         let worker = Worker {
             engine: Engine::new(u64::from_ne_bytes(seed)),
             outputs: Outputs::default(),
+            port: PortState::default(),
             channels: Vec::new(),
             inbox,
             mail: mail.clone(),

@@ -15,7 +15,7 @@ use vrdma_abi::control::{
 use vrdma_abi::event::EventKind;
 use vrdma_abi::wqe::unit;
 use vrdma_transport::{self as transport, CqId, DeviceId, Error, OwnerId, PdId, QpState};
-use vrdma_wire::num::{Gid, Mac, Mtu, Qpn};
+use vrdma_wire::num::{Gid, Mac, Qpn};
 
 type Result<T> = std::result::Result<T, Status>;
 
@@ -187,7 +187,7 @@ impl Worker {
     fn execute_inner(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
         match command {
             Command::QueryDevice => Ok(Reply::Device(self.query_device(id))),
-            Command::QueryPort => Ok(Reply::Port(query_port())),
+            Command::QueryPort => Ok(Reply::Port(self.query_port())),
             Command::QueryGid { index } => {
                 Ok(Reply::Gid(gid_resp(self.engine.gid(id, index).map_err(status)?)))
             }
@@ -425,6 +425,21 @@ impl Worker {
         device.release(init.owner);
         Ok(Reply::Done)
     }
+
+    fn query_port(&self) -> QueryPortResp {
+        let mtu = self.port.mtu.bytes();
+        QueryPortResp {
+            state: if self.port.up { port_state::ACTIVE } else { port_state::DOWN },
+            reserved0: 0,
+            gid_table_len: (GID_TABLE_LEN as u16).into(),
+            max_mtu: mtu.into(),
+            active_mtu: mtu.into(),
+            speed: 100_000.into(),
+            max_msg_size: (1u32 << 31).into(),
+            bad_qkeys: 0.into(),
+            reserved: 0.into(),
+        }
+    }
 }
 
 fn done(result: std::result::Result<(), Error>) -> Result<Reply> {
@@ -439,21 +454,6 @@ fn status(error: Error) -> Status {
         Error::Invalid => Status::INVALID,
         Error::Unsupported => Status::UNSUPPORTED,
         Error::NoResources => Status::NO_RESOURCES,
-    }
-}
-
-fn query_port() -> QueryPortResp {
-    let mtu = Mtu::M4096.bytes();
-    QueryPortResp {
-        state: port_state::ACTIVE,
-        reserved0: 0,
-        gid_table_len: (GID_TABLE_LEN as u16).into(),
-        max_mtu: mtu.into(),
-        active_mtu: mtu.into(),
-        speed: 100_000.into(),
-        max_msg_size: (1u32 << 31).into(),
-        bad_qkeys: 0.into(),
-        reserved: 0.into(),
     }
 }
 

@@ -74,6 +74,7 @@ impl Worker {
     /// Adds a device, which then waits for its guest.
     pub fn add_device(&mut self, guest: GuestConfig, limits: Limits) -> DeviceId {
         let id = self.engine.add_device(limits.transport());
+        self.engine.set_mac(id, guest.mac).expect("the device was added just now");
         self.outputs.add(Device::new(id, guest, limits));
         id
     }
