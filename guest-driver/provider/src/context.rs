@@ -242,6 +242,7 @@ fn ops() -> ffi::verbs_context_ops {
         create_ah: Some(objects::create_ah),
         create_cq: Some(cq::create_cq),
         create_qp: Some(qp::create_qp),
+        create_qp_ex: Some(qp::create_qp_ex),
         dealloc_pd: Some(objects::dealloc_pd),
         dereg_mr: Some(objects::dereg_mr),
         destroy_ah: Some(objects::destroy_ah),

@@ -19,6 +19,7 @@ use vrdma_verbs::abi::zerocopy::FromZeros;
 use crate::ffi;
 use crate::mapping::Mapping;
 
+pub use device::Parsed;
 pub use libibverbs::{REGISTERED, ops};
 
 const PAGE: u64 = 4096;
@@ -60,6 +61,8 @@ pub struct State {
     pub contexts: i32,
     /// Flags of the request for a context.
     pub context_flags: u32,
+    /// Address handles that were made.
+    pub ahs: u32,
     /// Number of the next QP.
     pub next_qpn: u32,
     cqs: HashMap<u32, device::FakeCq>,

@@ -11,6 +11,7 @@
 //! | [`objects`] | PDs, MRs, AHs, queries of device and port |
 //! | [`cq`], [`qp`] | completion queues and queue pairs |
 //! | [`post`], [`poll`] | the data path: verbs requests into the channel, CQEs into ibv_wc |
+//! | [`batch`] | send requests made by function calls (ibv_wr_post(3)) |
 //! | [`work`] | the way requests take: the own channel, or the kernel's |
 //! | [`uverbs`] | the driver's own ioctls |
 //! | [`table`] | from a QPN to its QP, without a lock |
@@ -24,10 +25,12 @@
 //!
 //! It lives in other people's processes: nothing is printed, nothing panics (and should something do so all the same, the process
 //! aborts instead of unwinding into C), and the data path neither allocates nor makes a system call but for a kick that the
-//! device asked for. Locks: one per channel, taken by a post; one per CQ, taken by a poll. No path takes both kinds.
+//! device asked for. Locks: one per channel, taken by a post; one per CQ, taken by a poll; no path takes both kinds.
+//! And one per QP that ibv_wr_start() takes before the channel's.
 // There is no public item: these pages are made with --document-private-items.
 #![allow(rustdoc::private_intra_doc_links)]
 
+mod batch;
 mod context;
 mod cq;
 mod driver;

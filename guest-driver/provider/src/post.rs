@@ -83,6 +83,38 @@ unsafe fn post<W: WorkRequest>(qp: &Qp, mut wr: *mut W, bad_wr: *mut *mut W) -> 
     errno
 }
 
+/// Posts send requests, all or nothing (unless the device is lost in the midst of it).
+///
+/// # Safety
+/// As for [`WorkRequest::translate`] with each of them; `next` is not looked at.
+pub unsafe fn post_all(qp: &Qp, wrs: &[ffi::ibv_send_wr]) -> Result<(), Errno> {
+    let queue = &qp.sends;
+    let mut work = lock(&qp.context().work);
+    if wrs.len() > (queue.limit() - queue.outstanding()) as usize {
+        return Err(libc::ENOMEM);
+    }
+    // What is impossible shows before anything is pushed.
+    for wr in wrs {
+        // SAFETY: the caller's.
+        unsafe { wr.translate(qp, 0) }?;
+    }
+    let mut posted = 0;
+    let mut result = Ok(());
+    for wr in wrs {
+        // SAFETY: the caller's.
+        result = unsafe { push(&mut work, queue, qp, wr) };
+        if result.is_err() {
+            break;
+        }
+        posted += 1;
+    }
+    work.finish().map_err(|lost| {
+        queue.take_back(lost.requests.min(posted));
+        lost.errno
+    })?;
+    result
+}
+
 /// # Safety
 /// As for [`WorkRequest::translate`].
 #[inline]

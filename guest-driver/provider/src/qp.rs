@@ -8,6 +8,7 @@ use vrdma_verbs::WrRing;
 use vrdma_verbs::abi::user::UserCreateQpResp;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
+use crate::batch::{self, Batches};
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::errno::{Errno, boxed, boxed_slice, check, code, lock, object};
@@ -51,6 +52,8 @@ pub struct Qp {
     pub sends: Requests,
     /// Receive queue. Its posting side is under the lock of [`crate::context::Own::work`], its completing side under that of the receive CQ.
     pub recvs: Requests,
+    /// Requests that ibv_wr_complete() will post.
+    pub batches: Batches,
 }
 
 impl Qp {
@@ -115,27 +118,62 @@ pub unsafe extern "C" fn create_qp(
     pd: *mut ffi::ibv_pd,
     attr: *mut ffi::ibv_qp_init_attr,
 ) -> *mut ffi::ibv_qp {
-    // SAFETY: the caller's PD and attributes.
-    object(unsafe { create(pd, &mut *attr) })
+    let create = || -> Result<*mut ffi::ibv_qp, Errno> {
+        // SAFETY: the caller's attributes.
+        let attr = unsafe { &mut *attr };
+        let mut extended = ffi::ibv_qp_init_attr_ex {
+            qp_context: attr.qp_context,
+            send_cq: attr.send_cq,
+            recv_cq: attr.recv_cq,
+            srq: attr.srq,
+            cap: attr.cap,
+            qp_type: attr.qp_type,
+            sq_sig_all: attr.sq_sig_all,
+            comp_mask: ffi::IBV_QP_INIT_ATTR_PD,
+            pd,
+            ..zeroed!()
+        };
+        // SAFETY: the caller's PD, which belongs to an open context, and attributes.
+        let qp = unsafe { create((*pd).context, &mut extended) }?;
+        attr.cap = extended.cap;
+        Ok(qp)
+    };
+    object(create())
+}
+
+pub unsafe extern "C" fn create_qp_ex(
+    context: *mut ffi::ibv_context,
+    attr: *mut ffi::ibv_qp_init_attr_ex,
+) -> *mut ffi::ibv_qp {
+    // SAFETY: the caller's context and attributes.
+    object(unsafe { create(context, &mut *attr) })
 }
 
 /// # Safety
-/// As for the arguments of [`create_qp`].
-unsafe fn create(pd: *mut ffi::ibv_pd, attr: &mut ffi::ibv_qp_init_attr) -> Result<*mut ffi::ibv_qp, Errno> {
+/// As for the arguments of [`create_qp_ex`].
+unsafe fn create(
+    ibv_context: *mut ffi::ibv_context,
+    attr: &mut ffi::ibv_qp_init_attr_ex,
+) -> Result<*mut ffi::ibv_qp, Errno> {
     let kind = match attr.qp_type {
         ffi::IBV_QPT_RC => Kind::Rc,
         ffi::IBV_QPT_UC => Kind::Uc,
         ffi::IBV_QPT_UD => Kind::Ud,
         _ => return Err(libc::EOPNOTSUPP),
     };
-    if !attr.srq.is_null() {
+    let by_functions = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+    if !attr.srq.is_null()
+        || attr.comp_mask & !(ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0
+        || by_functions && attr.send_ops_flags & !u64::from(batch::operations(kind)) != 0
+    {
         return Err(libc::EOPNOTSUPP);
     }
-    if attr.send_cq.is_null() || attr.recv_cq.is_null() {
+    let has_pd = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_PD != 0;
+    if !has_pd || attr.send_cq.is_null() || attr.recv_cq.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the caller's PD belongs to an open context.
-    let context = unsafe { Context::of((*pd).context) };
+    // SAFETY: the caller's open context.
+    let context = unsafe { Context::of(ibv_context) };
     let cap = &attr.cap;
     if cap.max_inline_data > context.max_inline
         || cap.max_send_sge > context.max_sge
@@ -154,15 +192,16 @@ unsafe fn create(pd: *mut ffi::ibv_pd, attr: &mut ffi::ibv_qp_init_attr) -> Resu
         max_inline: 0,
         sends: requests(0)?,
         recvs: requests(0)?,
+        batches: Batches::new(),
     })?;
     let mut command: ffi::ibv_create_qp = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateQpResp::new_zeroed() };
     let control = lock(&context.qps.control);
-    // SAFETY: the caller's PD and attributes; the reply is as long as said.
+    // SAFETY: the caller's context and attributes; the reply is as long as said.
     check(unsafe {
-        ffi::ibv_cmd_create_qp(
-            pd,
-            qp.ibv(),
+        ffi::ibv_cmd_create_qp_ex(
+            ibv_context,
+            qp.verbs.get(),
             attr,
             &raw mut command,
             size_of_val(&command),
@@ -181,6 +220,12 @@ unsafe fn create(pd: *mut ffi::ibv_pd, attr: &mut ffi::ibv_qp_init_attr) -> Resu
         qp.max_inline = cap.max_inline_data;
         qp.sends = requests(cap.max_send_wr)?;
         qp.recvs = requests(cap.max_recv_wr)?;
+        if by_functions {
+            let verbs = qp.verbs.get_mut();
+            verbs.comp_mask |= ffi::VERBS_QP_EX;
+            // SAFETY: ibv_qp_ex begins with ibv_qp, and what follows is zero: no functions.
+            batch::set_functions(unsafe { &mut verbs.__bindgen_anon_1.qp_ex });
+        }
         context.qps.insert(qp.qpn, &raw mut *qp)
     })();
     if let Err(errno) = made {

@@ -3,6 +3,7 @@
 // The fake libibverbs and the guest below are C programs at heart: they hold pointers that the provider gave them.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
+mod batches;
 mod completions;
 mod guest;
 mod requests;

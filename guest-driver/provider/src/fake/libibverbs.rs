@@ -194,7 +194,13 @@ unsafe extern "C" fn ibv_cmd_create_ah(
 ) -> c_int {
     unsafe {
         (*ah).pd = pd;
-        driver_reply(reply.cast(), 4, reply_size, UserCreateAhResp { ah: 0xa4.into(), ..Default::default() });
+        (*ah).context = (*pd).context;
+        let kernel = kernel((*pd).context);
+        let mut state = kernel.state();
+        // As no other number that a request holds.
+        let ah = 0xa4 + state.ahs;
+        state.ahs += 1;
+        driver_reply(reply.cast(), 4, reply_size, UserCreateAhResp { ah: ah.into(), ..Default::default() });
     }
     0
 }
@@ -244,26 +250,28 @@ unsafe extern "C" fn ibv_cmd_destroy_cq(cq: *mut ibv_cq) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_cmd_create_qp(
-    pd: *mut ibv_pd,
-    qp: *mut ibv_qp,
-    attr: *mut ibv_qp_init_attr,
+unsafe extern "C" fn ibv_cmd_create_qp_ex(
+    context: *mut ibv_context,
+    qp: *mut verbs_qp,
+    attr: *mut ibv_qp_init_attr_ex,
     _command: *mut ibv_create_qp,
     _command_size: usize,
     reply: *mut ib_uverbs_create_qp_resp,
     reply_size: usize,
 ) -> c_int {
     unsafe {
-        match ordered_error((*pd).context) {
+        match ordered_error(context) {
             0 => {}
             error => return error,
         }
-        let kernel = kernel((*pd).context);
+        let kernel = kernel(context);
         let mut state = kernel.state();
         let qpn = state.next_qpn;
         state.next_qpn += 1;
         state.qp_cqs.insert(qpn, ((*(*attr).send_cq).handle, (*(*attr).recv_cq).handle));
-        (*qp).context = (*pd).context;
+        (*qp).comp_mask = 0;
+        let qp = qp.cast::<ibv_qp>();
+        (*qp).context = context;
         ((*qp).send_cq, (*qp).recv_cq) = ((*attr).send_cq, (*attr).recv_cq);
         (*qp).qp_num = qpn;
         driver_reply(

@@ -133,6 +133,68 @@ fn datagrams_name_their_address_handle() {
 }
 
 #[test]
+fn datagrams_have_inline_data_and_flags_and_each_its_own_target() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(16);
+    let qp = guest.qp(cq, |attr| attr.qp_type = IBV_QPT_UD);
+    unsafe {
+        let mut attr: ibv_ah_attr = zeroed();
+        let ahs = [(); 2].map(|()| guest.ops.create_ah.unwrap()(guest.pd, &raw mut attr));
+        let mut payload: Vec<u8> = (1..=80).collect();
+        let mut sges = [sge(payload.as_mut_ptr().expose_provenance() as u64, 80, 9)];
+        let mut wrs = [write(1), write(2)].map(|wr| with_sges(wr, &mut sges));
+        for (i, (wr, ah)) in wrs.iter_mut().zip(ahs).enumerate() {
+            wr.opcode = IBV_WR_SEND;
+            wr.wr.ud.ah = ah;
+            wr.wr.ud.remote_qpn = 0xaa_bbc0 + i as u32;
+            // The highest bit (the sender's own Q_Key) is for the device to obey.
+            wr.wr.ud.remote_qkey = 0x8001_0000 + i as u32;
+        }
+        wrs[0].send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
+        guest.send(qp, &mut wrs).unwrap();
+        let requests = kernel.take_all();
+        let targets: Vec<[u32; 3]> = requests
+            .iter()
+            .map(|request| {
+                let word = |at: usize| u32::from_le_bytes(request.bytes[at..at + 4].try_into().unwrap());
+                [word(16), word(20), word(24)]
+            })
+            .collect();
+        assert_eq!(targets, [[0xa4, 0xaa_bbc0, 0x8001_0000], [0xa5, 0xaa_bbc1, 0x8001_0001]]);
+        assert_eq!(requests[0].inline(), payload);
+        assert_eq!(requests[0].header.flags.get(), flags::INLINE | flags::SOLICITED);
+        assert_eq!(requests[1].sges(), [(sges[0].addr, 80, 9)]);
+        assert_eq!(requests[1].header.flags.get(), flags::SIGNALED);
+        assert!(requests.iter().all(|request| request.bytes[28..32] == [0; 4]), "no immediate data");
+        for ah in ahs {
+            assert_eq!(guest.ops.destroy_ah.unwrap()(ah), 0);
+        }
+    }
+    guest.destroy_qp(qp);
+    guest.close(&[cq]);
+}
+
+#[test]
+fn unreliable_connections_send_and_write() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(16);
+    let qp = guest.qp(cq, |attr| attr.qp_type = IBV_QPT_UC);
+    for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM] {
+        let mut wr = write(3);
+        wr.opcode = opcode;
+        guest.send(qp, &mut [wr]).unwrap();
+        let request = kernel.take().unwrap();
+        assert_eq!(u32::from(request.opcode().0), opcode);
+        kernel.complete(request.success());
+        assert_eq!(wr_ids(&guest.poll(cq, 4)), [3]);
+    }
+    guest.destroy_qp(qp);
+    guest.close(&[cq]);
+}
+
+#[test]
 fn requests_that_cannot_be_are_refused() {
     let kernel = Kernel::new();
     let guest = Guest::new(&kernel);

@@ -1,0 +1,339 @@
+//! ibv_wr_post(3): send requests that are made by function calls, between ibv_wr_start() and ibv_wr_complete().
+//!
+//! A batch is gathered as the list that ibv_post_send() would get, and then posted, all of it or nothing.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard};
+use std::{iter, slice};
+
+use crate::errno::{Errno, code, lock};
+use crate::ffi;
+use crate::objects::zeroed;
+use crate::post;
+use crate::qp::{Kind, Qp};
+
+/// The batch of a QP, and who is at it.
+pub struct Batches {
+    /// Held from start to complete or abort, by who calls. Before `batch`, to which it points, so that it goes first.
+    held: UnsafeCell<Option<MutexGuard<'static, Batch>>>,
+    batch: Mutex<Batch>,
+}
+
+/// Requests since ibv_wr_start(). It keeps its memory from one batch to the next.
+#[derive(Default)]
+struct Batch {
+    /// Without `next` and `sg_list`, which only [`Batch::link`] sets: the vectors grow.
+    requests: Vec<ffi::ibv_send_wr>,
+    /// Elements of all requests, those of a request one behind the other. With inline data `addr` is an index in `inline`.
+    elements: Vec<ffi::ibv_sge>,
+    inline: Vec<u8>,
+    /// What was wrong first.
+    error: Errno,
+}
+
+impl Batches {
+    pub fn new() -> Self {
+        Self { held: UnsafeCell::new(None), batch: Mutex::new(Batch::default()) }
+    }
+
+    /// # Safety
+    /// The value does not move from now on.
+    unsafe fn start(&self) {
+        let mut guard = lock(&self.batch);
+        guard.clear();
+        // SAFETY: the guard lives beside what it points to, in a QP that stays where it is; it goes before it, see the fields' order.
+        let guard =
+            unsafe { std::mem::transmute::<MutexGuard<'_, Batch>, MutexGuard<'static, Batch>>(guard) };
+        // SAFETY: who has the lock has this too.
+        unsafe { *self.held.get() = Some(guard) };
+    }
+
+    /// # Safety
+    /// The caller has started a batch, or has mistaken the order of its calls in a single thread.
+    unsafe fn end(&self) {
+        // SAFETY: who has the lock has this too. Taken out first: once it is unlocked the place is another's.
+        let guard = unsafe { (*self.held.get()).take() };
+        drop(guard);
+    }
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.elements.clear();
+        self.inline.clear();
+        self.error = 0;
+    }
+
+    fn fail(&mut self, errno: Errno) {
+        if self.error == 0 {
+            self.error = errno;
+        }
+    }
+
+    /// Begins a request; at most `limit`.
+    fn begin(&mut self, limit: u32, request: ffi::ibv_send_wr) {
+        if self.requests.len() >= limit as usize || self.requests.try_reserve(1).is_err() {
+            return self.fail(libc::ENOMEM);
+        }
+        self.requests.push(request);
+    }
+
+    /// Gives the last request its elements.
+    fn add(&mut self, limit: u32, count: usize, elements: impl Iterator<Item = ffi::ibv_sge>) {
+        let Some(request) = self.requests.last_mut() else { return self.fail(libc::EINVAL) };
+        // There is one setter to a request.
+        if count > limit as usize || request.num_sge != 0 {
+            return self.fail(libc::EINVAL);
+        }
+        if self.elements.try_reserve(count).is_err() {
+            return self.fail(libc::ENOMEM);
+        }
+        request.num_sge = count as c_int;
+        self.elements.extend(elements.take(count));
+    }
+
+    /// Gives the last request a copy of `pieces` as inline data.
+    ///
+    /// # Safety
+    /// The pieces are readable memory of this process.
+    unsafe fn add_inline(&mut self, limit: u32, pieces: &[ffi::ibv_data_buf]) {
+        let length = pieces.iter().fold(0, |sum: usize, piece| sum.saturating_add(piece.length));
+        if length > limit as usize {
+            return self.fail(libc::EINVAL);
+        }
+        if self.inline.try_reserve(length).is_err() {
+            return self.fail(libc::ENOMEM);
+        }
+        let addr = self.inline.len() as u64;
+        for piece in pieces.iter().filter(|piece| piece.length != 0) {
+            // SAFETY: the caller's.
+            self.inline.extend_from_slice(unsafe { slice::from_raw_parts(piece.addr.cast(), piece.length) });
+        }
+        self.add(1, 1, iter::once(ffi::ibv_sge { addr, length: length as u32, lkey: 0 }));
+        if let Some(request) = self.requests.last_mut() {
+            request.send_flags |= ffi::IBV_SEND_INLINE;
+        }
+    }
+
+    /// Sets the pointers of the requests.
+    fn link(&mut self) {
+        let inline = self.inline.as_ptr().expose_provenance() as u64;
+        let mut elements = self.elements.as_mut_slice();
+        for request in &mut self.requests {
+            let (own, rest) = std::mem::take(&mut elements)
+                .split_at_mut_checked(request.num_sge as usize)
+                .unwrap_or_default();
+            elements = rest;
+            if request.send_flags & ffi::IBV_SEND_INLINE != 0 {
+                for element in &mut *own {
+                    element.addr += inline;
+                }
+            }
+            request.sg_list = own.as_mut_ptr();
+        }
+    }
+}
+
+/// Requests that a QP of this kind takes by these functions, as `IBV_QP_EX_WITH_*`.
+pub fn operations(kind: Kind) -> u32 {
+    let datagram = ffi::IBV_QP_EX_WITH_SEND | ffi::IBV_QP_EX_WITH_SEND_WITH_IMM;
+    let unreliable = datagram | ffi::IBV_QP_EX_WITH_RDMA_WRITE | ffi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    match kind {
+        Kind::Ud => datagram,
+        Kind::Uc => unreliable,
+        Kind::Rc => {
+            unreliable
+                | ffi::IBV_QP_EX_WITH_RDMA_READ
+                | ffi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+                | ffi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+        }
+    }
+}
+
+/// Fills the functions in. Which of them the program may call was settled when it made the QP.
+pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
+    qp.wr_start = Some(start);
+    qp.wr_complete = Some(complete);
+    qp.wr_abort = Some(abort);
+    qp.wr_send = Some(send);
+    qp.wr_send_imm = Some(send_imm);
+    qp.wr_rdma_write = Some(rdma_write);
+    qp.wr_rdma_write_imm = Some(rdma_write_imm);
+    qp.wr_rdma_read = Some(rdma_read);
+    qp.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
+    qp.wr_atomic_fetch_add = Some(atomic_fetch_add);
+    qp.wr_set_ud_addr = Some(set_ud_addr);
+    qp.wr_set_sge = Some(set_sge);
+    qp.wr_set_sge_list = Some(set_sge_list);
+    qp.wr_set_inline_data = Some(set_inline_data);
+    qp.wr_set_inline_data_list = Some(set_inline_data_list);
+}
+
+unsafe extern "C" fn start(qp: *mut ffi::ibv_qp_ex) {
+    // SAFETY: the caller's QP, which stays where it is.
+    unsafe { Qp::of(qp.cast()).batches.start() }
+}
+
+unsafe extern "C" fn complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
+    // SAFETY: the caller's QP, whose batch the caller has started.
+    let (qp, batch) = unsafe { current(qp) };
+    let Some(batch) = batch else { return libc::EINVAL };
+    let result = if batch.error == 0 {
+        batch.link();
+        // SAFETY: linked just now; inline data was copied to the batch, and address handles are alive.
+        unsafe { post::post_all(qp, &batch.requests) }
+    } else {
+        Err(batch.error)
+    };
+    // SAFETY: as above.
+    unsafe { qp.batches.end() };
+    code(result)
+}
+
+unsafe extern "C" fn abort(qp: *mut ffi::ibv_qp_ex) {
+    // SAFETY: the caller's QP, whose batch the caller has started.
+    unsafe { Qp::of(qp.cast()).batches.end() }
+}
+
+unsafe extern "C" fn send(qp: *mut ffi::ibv_qp_ex) {
+    // SAFETY: as for `begin`.
+    unsafe { begin(qp, ffi::IBV_WR_SEND, |_| ()) }
+}
+
+unsafe extern "C" fn send_imm(qp: *mut ffi::ibv_qp_ex, imm: ffi::__be32) {
+    // SAFETY: as for `begin`.
+    unsafe { begin(qp, ffi::IBV_WR_SEND_WITH_IMM, |wr| wr.__bindgen_anon_1.imm_data = imm) }
+}
+
+unsafe extern "C" fn rdma_write(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    // SAFETY: as for `begin`.
+    unsafe { begin(qp, ffi::IBV_WR_RDMA_WRITE, |wr| wr.wr.rdma = rdma(rkey, remote_addr)) }
+}
+
+unsafe extern "C" fn rdma_write_imm(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64, imm: ffi::__be32) {
+    // SAFETY: as for `begin`.
+    unsafe {
+        begin(qp, ffi::IBV_WR_RDMA_WRITE_WITH_IMM, |wr| {
+            wr.wr.rdma = rdma(rkey, remote_addr);
+            wr.__bindgen_anon_1.imm_data = imm;
+        });
+    }
+}
+
+unsafe extern "C" fn rdma_read(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    // SAFETY: as for `begin`.
+    unsafe { begin(qp, ffi::IBV_WR_RDMA_READ, |wr| wr.wr.rdma = rdma(rkey, remote_addr)) }
+}
+
+unsafe extern "C" fn atomic_cmp_swp(
+    qp: *mut ffi::ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    compare_add: u64,
+    swap: u64,
+) {
+    let atomic = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add, swap, rkey };
+    // SAFETY: as for `begin`.
+    unsafe { begin(qp, ffi::IBV_WR_ATOMIC_CMP_AND_SWP, |wr| wr.wr.atomic = atomic) }
+}
+
+unsafe extern "C" fn atomic_fetch_add(
+    qp: *mut ffi::ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    compare_add: u64,
+) {
+    let atomic = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add, swap: 0, rkey };
+    // SAFETY: as for `begin`.
+    unsafe { begin(qp, ffi::IBV_WR_ATOMIC_FETCH_AND_ADD, |wr| wr.wr.atomic = atomic) }
+}
+
+unsafe extern "C" fn set_ud_addr(
+    qp: *mut ffi::ibv_qp_ex,
+    ah: *mut ffi::ibv_ah,
+    remote_qpn: u32,
+    remote_qkey: u32,
+) {
+    // SAFETY: the caller's QP, whose batch the caller has started.
+    let (_, Some(batch)) = (unsafe { current(qp) }) else { return };
+    match batch.requests.last_mut() {
+        Some(wr) => {
+            wr.wr.ud = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
+        }
+        None => batch.fail(libc::EINVAL),
+    }
+}
+
+unsafe extern "C" fn set_sge(qp: *mut ffi::ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: the caller's QP, whose batch the caller has started.
+    if let (qp, Some(batch)) = unsafe { current(qp) } {
+        batch.add(qp.max_send_sge, 1, iter::once(ffi::ibv_sge { addr, length, lkey }));
+    }
+}
+
+unsafe extern "C" fn set_sge_list(qp: *mut ffi::ibv_qp_ex, count: usize, list: *const ffi::ibv_sge) {
+    // SAFETY: the caller's QP, whose batch the caller has started.
+    if let (qp, Some(batch)) = unsafe { current(qp) } {
+        // SAFETY: the caller's list; the batch takes no more of it than there is.
+        batch.add(qp.max_send_sge, count, (0..count).map(|i| unsafe { *list.add(i) }));
+    }
+}
+
+unsafe extern "C" fn set_inline_data(qp: *mut ffi::ibv_qp_ex, addr: *mut c_void, length: usize) {
+    let piece = ffi::ibv_data_buf { addr, length };
+    // SAFETY: the caller's QP and data.
+    unsafe { set_inline_data_list(qp, 1, &raw const piece) }
+}
+
+unsafe extern "C" fn set_inline_data_list(
+    qp: *mut ffi::ibv_qp_ex,
+    count: usize,
+    list: *const ffi::ibv_data_buf,
+) {
+    // SAFETY: the caller's list, and a list without elements may be anywhere.
+    let pieces = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
+    // SAFETY: the caller's QP, whose batch the caller has started, and the caller's data.
+    unsafe {
+        if let (qp, Some(batch)) = current(qp) {
+            batch.add_inline(qp.max_inline, pieces);
+        }
+    }
+}
+
+/// The caller's batch, if it has started one.
+///
+/// # Safety
+/// The caller's QP, of which no other thread has started a batch; and the result before is not used any more.
+unsafe fn current<'a>(qp: *mut ffi::ibv_qp_ex) -> (&'a Qp, Option<&'a mut Batch>) {
+    // SAFETY: the caller's; who has the lock has this too.
+    unsafe {
+        let qp = Qp::of(qp.cast());
+        (qp, (*qp.batches.held.get()).as_deref_mut())
+    }
+}
+
+/// Begins a request.
+///
+/// # Safety
+/// The caller's QP, whose batch the caller has started.
+unsafe fn begin(
+    qp: *mut ffi::ibv_qp_ex,
+    opcode: ffi::ibv_wr_opcode,
+    fill: impl FnOnce(&mut ffi::ibv_send_wr),
+) {
+    // SAFETY: the caller's.
+    let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+    let mut wr: ffi::ibv_send_wr = zeroed!();
+    (wr.wr_id, wr.opcode, wr.send_flags) = (wr_id, opcode, flags & !ffi::IBV_SEND_INLINE);
+    fill(&mut wr);
+    // SAFETY: the caller's.
+    if let (qp, Some(batch)) = unsafe { current(qp) } {
+        batch.begin(qp.sends.limit(), wr);
+    }
+}
+
+fn rdma(rkey: u32, remote_addr: u64) -> ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
+    ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey }
+}
