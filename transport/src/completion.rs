@@ -1,7 +1,7 @@
 //! What comes out of the engine: completions and events.
 
 use crate::id::{CqId, DeviceId};
-use vrdma_wire::num::{Imm, Qpn};
+use vrdma_wire::num::{Imm, Mac, Qpn};
 
 /// Where the engine's results go; lent per call.
 pub trait Sink {
@@ -30,6 +30,17 @@ pub struct Completion {
     pub src_qpn: Qpn,
     /// The sender asked for a solicited event (receives).
     pub solicited: bool,
+    /// How a datagram came (receives of UD QPs). The first 40 bytes of the receive hold its global route header then.
+    pub arrival: Option<Arrival>,
+}
+
+/// What a datagram's Ethernet header said, beside the addresses in its global route header.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// Who sent the frame.
+    pub smac: Mac,
+    /// The VLAN that it was in.
+    pub vlan: Option<u16>,
 }
 
 /// What a completed request was (enum ibv_wc_opcode).

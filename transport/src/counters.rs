@@ -73,6 +73,12 @@ Counters {
     drop_not_connected,
     /// Messages dropped on arrival: not the PSN expected.
     drop_psn,
+    /// Datagrams dropped on arrival: not the QP's Q_Key.
+    drop_qkey,
+    /// Messages of unreliable services dropped on arrival: there was no receive.
+    drop_no_receive,
+    /// Messages of unreliable services dropped on arrival: longer than the receive.
+    drop_length,
     /// Completions with an error, flushes not counted.
     errors,
     /// Requests flushed.
@@ -91,7 +97,7 @@ Counters {
     packets_in,
     /// Packets dropped: a P_Key other than that of the default partition.
     drop_pkey,
-    /// Packets dropped: of another service than the QP's.
+    /// Messages dropped: of another service than the QP's.
     drop_service,
     /// Packets dropped: from another address than the QP's peer has, or to another than its own.
     drop_source,

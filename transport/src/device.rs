@@ -267,10 +267,11 @@ impl<R> Device<R> {
     }
 
     pub(crate) fn create_qp(&mut self, init: QpInit) -> Result<Qpn, Error> {
-        if init.qp_type != QpType::Rc {
+        if init.qp_type == QpType::Uc {
             return Err(Error::Unsupported);
         }
-        if self.pd(init.pd)?.owner != init.owner {
+        let gsi = init.qp_type == QpType::Gsi;
+        if self.pd(init.pd)?.owner != init.owner || gsi && init.owner != OwnerId::KERNEL {
             return Err(Error::Denied);
         }
         let limits = &self.limits;
@@ -290,7 +291,10 @@ impl<R> Device<R> {
         // A device added anew begins elsewhere: what names QPs of the old one shall not fit.
         let first = self.first_generation;
         let next = |tag: u16| if tag == 0 { first } else { tag.wrapping_add(1).max(1) };
-        let number = self.qps.insert(next, make).ok_or(Error::NoResources)?;
+        let number = match gsi {
+            true => self.qps.insert_special(Qpn::GSI.number(), make).ok_or(Error::Busy)?,
+            false => self.qps.insert(next, make).ok_or(Error::NoResources)?,
+        };
         self.promised = promised;
         self.pd_used(init.pd, true);
         Qpn::new(number).ok_or(Error::NoResources)

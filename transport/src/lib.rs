@@ -57,7 +57,7 @@ mod uc;
 mod ud;
 mod work;
 
-pub use completion::{Completion, Event, Sink, WcOpcode, WcStatus};
+pub use completion::{Arrival, Completion, Event, Sink, WcOpcode, WcStatus};
 pub use counters::{Counters, MalformedFrames, PortCounters};
 pub use engine::Engine;
 pub use error::Error;
@@ -68,6 +68,6 @@ pub use outlet::{Outlet, Piece, Pieces, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
 pub use time::Instant;
 pub use work::{
-    MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, Remote, SendOp, SendRequest,
-    Sge,
+    Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, Remote, SendOp,
+    SendRequest, Sge,
 };

@@ -1,6 +1,7 @@
 //! What a device may have, and what it has.
 
 use crate::work::{MAX_INLINE, MAX_SGE};
+use vrdma_wire::num::Mtu;
 
 /// What a device may have. Values beyond what the engine can do are lowered by [`Engine::add_device`](crate::Engine::add_device);
 /// [`Engine::limits`](crate::Engine::limits) tells the result.
@@ -26,6 +27,8 @@ pub struct Limits {
     pub max_dest_rd_atomic: u32,
     /// Entries of the GID table, at most 256.
     pub gid_table_len: u32,
+    /// Path MTU of the port: no QP may have more, and no datagram be longer.
+    pub max_mtu: Mtu,
     /// Most bytes that the pending requests of all QPs may take in the engine, were all queues full. (Queues take no memory
     /// until something waits in them, but a QP is refused if its queues could break this promise. At most 2^36.)
     pub max_request_memory: u64,
@@ -44,6 +47,7 @@ impl Default for Limits {
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
             gid_table_len: 16,
+            max_mtu: Mtu::M4096,
             max_request_memory: 4 << 30,
         }
     }
@@ -64,6 +68,7 @@ impl Limits {
             max_rd_atomic: self.max_rd_atomic.min(255),
             max_dest_rd_atomic: self.max_dest_rd_atomic.min(255),
             gid_table_len: self.gid_table_len.min(256),
+            max_mtu: self.max_mtu,
             max_request_memory: self.max_request_memory.min(1 << 36),
         }
     }

@@ -24,7 +24,6 @@ pub struct Pieces<'a, R> {
 enum Source<'a, R> {
     Bytes(&'a [u8]),
     /// Checked before.
-    #[allow(dead_code, reason = "packets come with the next steps")]
     Memory(Span<'a, R>),
 }
 
@@ -49,7 +48,6 @@ impl<'a, R> Pieces<'a, R> {
         Pieces { source: Source::Bytes(bytes), length: bytes.len() as u32 }
     }
 
-    #[allow(dead_code, reason = "packets come with the next steps")]
     /// The first `length` bytes of `span`, or `None` if a part of them may not be used.
     pub(crate) fn memory(span: Span<'a, R>, length: u32) -> Option<Pieces<'a, R>> {
         if length == 0 {

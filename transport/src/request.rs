@@ -4,7 +4,7 @@ use crate::completion::{Completion, WcOpcode, WcStatus};
 use crate::pool::{List, Pool};
 use crate::qp::Caps;
 use crate::qp::attr::QpInit;
-use crate::work::{MAX_MESSAGE, Payload, SendOp, SendRequest, Sge};
+use crate::work::{Destination, MAX_MESSAGE, Payload, SendOp, SendRequest, Sge};
 use vrdma_wire::num::{Lkey, Qpn};
 
 /// A send request but for its payload, as it is worked on.
@@ -110,7 +110,17 @@ impl<'a> Work<'a> {
         };
         let byte_len = if status == WcStatus::Success { byte_len } else { 0 };
         let id = self.id;
-        Completion { id, qpn, opcode, status, byte_len, imm: None, src_qpn: Qpn::default(), solicited: false }
+        Completion {
+            id,
+            qpn,
+            opcode,
+            status,
+            byte_len,
+            imm: None,
+            src_qpn: Qpn::default(),
+            solicited: false,
+            arrival: None,
+        }
     }
 }
 
@@ -155,7 +165,17 @@ impl Default for RecvSlot {
 /// How a receive of QP `qpn` ends without a message.
 pub(crate) fn recv_failure(qpn: Qpn, id: u32, status: WcStatus) -> Completion {
     let opcode = WcOpcode::Recv;
-    Completion { id, qpn, opcode, status, byte_len: 0, imm: None, src_qpn: Qpn::default(), solicited: false }
+    Completion {
+        id,
+        qpn,
+        opcode,
+        status,
+        byte_len: 0,
+        imm: None,
+        src_qpn: Qpn::default(),
+        solicited: false,
+        arrival: None,
+    }
 }
 
 const EXTRA_BYTES: usize = 64;
@@ -166,6 +186,8 @@ const EXTRA_SGES: usize = 4;
 enum Extra {
     Sges([Sge; EXTRA_SGES]),
     Bytes([u8; EXTRA_BYTES]),
+    /// Where a datagram goes; comes before all others.
+    To(Destination),
 }
 
 impl Default for Extra {
@@ -199,7 +221,8 @@ impl Requests {
         let far =
             |sges: u32, near: u32| u64::from(sges.saturating_sub(near).div_ceil(EXTRA_SGES as u32)) * extra;
         let inline = u64::from(caps.max_inline.div_ceil(EXTRA_BYTES as u32)) * extra;
-        let send = Pool::<SendSlot>::NODE + inline.max(far(caps.max_send_sge, 1));
+        let to = if caps.qp_type.is_datagram() { extra } else { 0 };
+        let send = Pool::<SendSlot>::NODE + inline.max(far(caps.max_send_sge, 1)) + to;
         let receive = Pool::<RecvSlot>::NODE + far(caps.max_recv_sge, NEAR as u32);
         u64::from(caps.max_send_wr) * send + u64::from(caps.max_recv_wr) * receive
     }
@@ -210,7 +233,21 @@ impl Requests {
     }
 
     pub(crate) fn push_send(&mut self, queue: &mut List, work: &Work<'_>, payload: Payload<'_>) {
+        self.push_to(queue, work, None, payload);
+    }
+
+    /// The same with a destination.
+    pub(crate) fn push_to(
+        &mut self,
+        queue: &mut List,
+        work: &Work<'_>,
+        to: Option<&Destination>,
+        payload: Payload<'_>,
+    ) {
         let mut slot = SendSlot { work: work.keep(), ..SendSlot::default() };
+        if let Some(to) = to {
+            self.extras.push(&mut slot.more, Extra::To(*to));
+        }
         match payload {
             _ if work.error.is_some() => {}
             Payload::Inline(data) => {
@@ -256,6 +293,14 @@ impl Requests {
         self.read_sges(&slot.more, &mut scratch.sges);
         scratch.sges.truncate(count);
         Some((slot.work, Payload::Sges(&scratch.sges)))
+    }
+
+    /// Where the first send of a queue goes, if it is a datagram that says so.
+    pub(crate) fn front_to(&self, queue: &List) -> Option<Destination> {
+        match self.extras.front(&self.sends.front(queue)?.more)? {
+            Extra::To(to) => Some(*to),
+            Extra::Sges(_) | Extra::Bytes(_) => None,
+        }
     }
 
     pub(crate) fn pop_send(&mut self, queue: &mut List) -> Option<Kept> {
@@ -338,6 +383,25 @@ mod tests {
         (0..count).map(|i| Sge { addr: i as u64, length: 1, lkey: Lkey(i as u32) }).collect()
     }
 
+    /// Every other request is a datagram.
+    fn destination(id: usize) -> Option<Destination> {
+        let to = Destination {
+            pd: crate::PdId(1),
+            qpn: Qpn::GSI,
+            qkey: vrdma_wire::num::Qkey(id as u32),
+            dgid: vrdma_wire::num::Gid([7; 16]),
+            dmac: vrdma_wire::num::Mac([3; 6]),
+            sgid_index: 1,
+            sl: 2,
+            hop_limit: 3,
+            traffic_class: 4,
+            flow_label: 5,
+            udp_sport: 6,
+            vlan: Some(7),
+        };
+        id.is_multiple_of(2).then_some(to)
+    }
+
     proptest! {
         #[test]
         fn what_is_posted_comes_back(counts in proptest::collection::vec((any::<bool>(), 0usize..33), 1..20)) {
@@ -347,8 +411,9 @@ mod tests {
             for (id, &(inline, count)) in counts.iter().enumerate() {
                 let work = Work { id: id as u32, error: None, ..Work::invalid(0) };
                 let list = sges(count);
+                let to = destination(id);
                 let payload = if inline { Payload::Inline(&data[..count * 8 % 256]) } else { Payload::Sges(&list) };
-                requests.push_send(&mut sends, &work, payload);
+                requests.push_to(&mut sends, &work, to.as_ref(), payload);
                 requests.push_receive(&mut receives, id as u32, &list);
             }
             let mut scratch = Scratch::default();
@@ -358,6 +423,7 @@ mod tests {
                 let (work, payload) = requests.front_send(&sends, &mut scratch).unwrap();
                 prop_assert_eq!(payload, expected);
                 prop_assert_eq!(work.id, id as u32);
+                prop_assert_eq!(requests.front_to(&sends), destination(id));
                 prop_assert_eq!(requests.pop_send(&mut sends).map(|w| w.id), Some(id as u32));
                 let slot = requests.front_receive(&receives).unwrap();
                 prop_assert_eq!(requests.elements(slot, &mut scratch), &list[..]);

@@ -99,12 +99,29 @@ impl<T: Numbered> Table<T> {
         Some(number)
     }
 
+    /// Adds an object under a number below the first index, with tag 0: such numbers are for special objects, and are given out again
+    /// at once. `None` if there is one already.
+    pub(crate) fn insert_special(&mut self, index: u32, make: impl FnOnce(u32) -> T) -> Option<u32> {
+        let at = index as usize;
+        assert!(index < self.first, "special objects have the indices below the others");
+        if self.at(at).is_some() {
+            return None;
+        }
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        let number = self.numbering.number(index, 0);
+        self.slots[at] = Some(make(number));
+        self.live += 1;
+        Some(number)
+    }
+
     /// Takes an object out.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         self.get(number)?;
         let at = self.numbering.index(number);
         let item = self.slots[at].take()?;
-        self.free.push_back(at as u32);
+        self.set_free(at);
         self.live -= 1;
         if self.live == 0 && self.slots.len() > KEEP {
             self.slots = Vec::new();
@@ -116,11 +133,18 @@ impl<T: Numbered> Table<T> {
     pub(crate) fn clear(&mut self) {
         for at in 0..self.slots.len() {
             if self.slots[at].take().is_some() {
-                self.free.push_back(at as u32);
+                self.set_free(at);
             }
         }
         self.slots = Vec::new();
         self.live = 0;
+    }
+
+    /// An index can be used again.
+    fn set_free(&mut self, at: usize) {
+        if at >= self.first as usize {
+            self.free.push_back(at as u32);
+        }
     }
 
     /// Indices to go through with [`Table::at`] while objects may go.
@@ -194,6 +218,19 @@ mod tests {
         assert_eq!((table.len(), table.indices()), (0, 0));
         let new: Vec<_> = (0..4).map(|_| insert(&mut table).unwrap()).collect();
         assert!(new.iter().all(|n| !old.contains(n)) && insert(&mut table).is_none());
+    }
+
+    #[test]
+    fn special_numbers_are_nobody_elses() {
+        let mut table = Table::new(LIKE_QPN, 2, 4);
+        assert_eq!(table.insert_special(1, Item), Some(1));
+        assert_eq!(table.insert_special(1, Item), None);
+        let others: Vec<_> = std::iter::from_fn(|| insert(&mut table)).collect();
+        assert!(others.len() == 2 && others.iter().all(|n| n & 0xff >= 2));
+        assert!(table.remove(1).is_some() && insert(&mut table).is_none());
+        assert_eq!(table.insert_special(1, Item), Some(1));
+        table.clear();
+        assert_eq!((table.insert_special(1, Item), table.len()), (Some(1), 1));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Work requests, as the caller posts them.
 
+use crate::id::PdId;
 use core::fmt;
-use vrdma_wire::num::{Imm, Lkey, Rkey};
+use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey};
 
 /// A scatter/gather element. With length 0 it is nothing at all: its key is not looked at.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -59,6 +60,35 @@ pub enum SendOp {
         /// Added, wrapping.
         add: u64,
     },
+}
+
+/// Where a datagram goes: an address handle, and a QP there (ibv_create_ah(3), ibv_post_send(3) `wr.ud`).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Destination {
+    /// Protection domain of the address handle, which has to be the QP's.
+    pub pd: PdId,
+    /// The receiver.
+    pub qpn: Qpn,
+    /// Q_Key of the receiver; with the highest bit set, the sender's own is used (IBTA 10.2.5).
+    pub qkey: Qkey,
+    /// GID of the receiver.
+    pub dgid: Gid,
+    /// MAC address that leads to it.
+    pub dmac: Mac,
+    /// Index of the own GID.
+    pub sgid_index: u8,
+    /// Service level.
+    pub sl: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label; the low 20 bits count.
+    pub flow_label: u32,
+    /// UDP source port, or 0 for the engine's choice.
+    pub udp_sport: u16,
+    /// VLAN id.
+    pub vlan: Option<u16>,
 }
 
 /// The local side of a send request.

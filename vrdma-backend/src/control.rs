@@ -326,7 +326,9 @@ fn create_qp(req: &CreateQpReq) -> Result<Command> {
     }
     let qp_type = match QpType(req.qp_type.get()) {
         QpType::RC => transport::QpType::Rc,
-        QpType::UC | QpType::UD | QpType::GSI => return Err(Status::UNSUPPORTED),
+        QpType::UC => transport::QpType::Uc,
+        QpType::UD => transport::QpType::Ud,
+        QpType::GSI => transport::QpType::Gsi,
         _ => return Err(Status::INVALID),
     };
     let context = req.context.get();

@@ -8,7 +8,7 @@ mod uplink;
 
 use crate::config::{Config, Poll};
 use crate::device::outputs::Outputs;
-use crate::device::wqe::{Request, parse};
+use crate::device::wqe::{Request, destination, parse};
 use crate::memory::MrMemory;
 use crate::queue::Call;
 use crate::queue::channel::{Broken, Channel, RequestWords};
@@ -25,7 +25,7 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 use vrdma_abi::event::EventKind;
 use vrdma_abi::wqe::unit;
-use vrdma_transport::{self as transport, DeviceId, Engine, OwnerId, PostError, Sge};
+use vrdma_transport::{self as transport, DeviceId, Engine, OwnerId, PostError, SendOp, Sge};
 
 /// Bytes that the engine may copy in one turn before channels are looked at again.
 const COPY_BUDGET: u64 = 1 << 20;
@@ -284,6 +284,21 @@ impl Worker {
         let engine = &mut self.engine;
         // By reference: the request is read where the parser wrote it, field by field.
         let result = match &parse(&self.words, units, &mut self.sges) {
+            &Request::Send(qpn, ref request)
+                if matches!(request.op, SendOp::Send { .. }) && engine.is_datagram(device, qpn) =>
+            {
+                let handles = self.outputs.device(device).ah_table();
+                match handles.and_then(|handles| destination(&self.words, handles)) {
+                    Some(to) => {
+                        engine.post_datagram(now, device, owner, qpn, request, &to, &mut self.outputs)
+                    }
+                    None => {
+                        self.outputs.device(device).counters.bad_address_handles += 1;
+                        let queue = transport::Queue::Send;
+                        engine.post_invalid(now, device, owner, qpn, request.id, queue, &mut self.outputs)
+                    }
+                }
+            }
             &Request::Send(qpn, ref request) => {
                 engine.post_send(now, device, owner, qpn, request, &mut self.outputs)
             }

@@ -6,6 +6,9 @@ mod qps;
 mod run;
 mod wire;
 
+pub(crate) use post::WITHIN_POSTS;
+pub(crate) use run::Step;
+
 use crate::counters::Counters;
 use crate::device::{Device, Devices};
 use crate::engine::wire::Port;
@@ -23,11 +26,11 @@ pub struct Engine<R: Region> {
     pub(crate) devices: Devices<R>,
     pub(crate) schedule: Schedule,
     /// Elements of the request that is worked on,
-    own: Scratch,
+    pub(crate) own: Scratch,
     /// and of the receive that it goes to.
     pub(crate) far: Scratch,
     /// Bytes that posts carried since the last poll.
-    carried: u64,
+    pub(crate) carried: u64,
     pub(crate) port: Port,
     rng: Rng,
 }

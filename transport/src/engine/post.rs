@@ -6,18 +6,19 @@ use crate::engine::Engine;
 use crate::engine::run::Step;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
-use crate::qp::attr::QpState;
+use crate::qp::attr::{QpState, QpType};
 use crate::request::{Work, recv_failure};
 use crate::schedule::Place;
 use crate::time::Instant;
-use crate::work::{Payload, PostError, Queue, RecvRequest, SendRequest};
+use crate::ud::requester::Closed;
+use crate::work::{Destination, Payload, PostError, Queue, RecvRequest, SendRequest};
 use vrdma_wire::num::Qpn;
 
 /// Messages of at most so many bytes are carried within the post; longer ones by [`Engine::poll`].
 const SMALL: u32 = 64 << 10;
 /// Posts carry about so many bytes between two calls of [`Engine::poll`], which then takes over: whoever posts much shall not
 /// keep others waiting.
-const WITHIN_POSTS: u64 = 4 << 20;
+pub(crate) const WITHIN_POSTS: u64 = 4 << 20;
 
 impl<R: Region> Engine<R> {
     /// Posts to a send queue. It is carried out at once if it is small and nothing is before it. A request that is wrong in
@@ -41,8 +42,13 @@ impl<R: Region> Engine<R> {
             if qp.caps.send_wr == 0 {
                 return self.overflow(place, sink);
             }
+            let service = qp.service();
             self.carried += u64::from(work.length);
-            match self.step(now, place, &work, request.payload, SMALL, sink) {
+            let step = match service {
+                QpType::Rc => self.step(now, place, &work, request.payload, SMALL, sink),
+                _ => self.step_unreliable(place, &work, request.payload, SMALL, sink),
+            };
+            match step {
                 Step::Ended => return Ok(()),
                 Step::Waits | Step::More => {}
             }
@@ -52,7 +58,7 @@ impl<R: Region> Engine<R> {
             self.make_ready(place);
             return Ok(());
         }
-        self.enqueue_send(place, &work, request.payload, sink)
+        self.enqueue_send(place, &work, None, request.payload, sink)
     }
 
     /// Posts to a receive queue.
@@ -111,7 +117,7 @@ impl<R: Region> Engine<R> {
         let place = Place { device: device.0, qpn };
         let Held { qp, .. } = self.posted(place, owner)?;
         match queue {
-            Queue::Send => self.enqueue_send(place, &Work::invalid(id), Payload::Sges(&[]), sink),
+            Queue::Send => self.enqueue_send(place, &Work::invalid(id), None, Payload::Sges(&[]), sink),
             Queue::Recv => match qp.state {
                 QpState::Reset => self.bad_state(place),
                 QpState::Err => self.post_recv(now, device, owner, qpn, RecvRequest { id, sges: &[] }, sink),
@@ -123,11 +129,24 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Puts a send behind those that are pending.
-    fn enqueue_send(
+    /// The first request of a QP of an unreliable service that may send.
+    fn step_unreliable(
         &mut self,
         place: Place,
         work: &Work<'_>,
+        payload: Payload<'_>,
+        _limit: u32,
+        sink: &mut impl Sink,
+    ) -> Step {
+        self.send_datagram(place, work, None, payload, &mut Closed, sink)
+    }
+
+    /// Puts a send behind those that are pending.
+    pub(crate) fn enqueue_send(
+        &mut self,
+        place: Place,
+        work: &Work<'_>,
+        to: Option<&Destination>,
         payload: Payload<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
@@ -147,14 +166,14 @@ impl<R: Region> Engine<R> {
         if qp.requester.queue.len() >= u32::from(qp.caps.send_wr) {
             return self.overflow(place, sink);
         }
-        requests.push_send(&mut qp.requester.queue, work, payload);
+        requests.push_to(&mut qp.requester.queue, work, to, payload);
         self.make_ready(place);
         Ok(())
     }
 
     /// The QP that was posted to, if whoever did may.
     #[inline]
-    fn posted(&mut self, place: Place, owner: OwnerId) -> Result<Held<'_>, PostError> {
+    pub(crate) fn posted(&mut self, place: Place, owner: OwnerId) -> Result<Held<'_>, PostError> {
         let device = self.devices.get_mut(place.device).ok_or(PostError::NoSuchQp)?;
         let Device { qps, requests, counters, suspended, .. } = device;
         match qps.get_mut(place.qpn.number()) {

@@ -14,7 +14,8 @@ use crate::time::Instant;
 use vrdma_wire::num::{Gid, Qpn};
 
 impl<R: Region> Engine<R> {
-    /// Creates a QP in state RESET. `Unsupported` but for RC, `Denied` if the PD is not its owner's, `Invalid` if it is
+    /// Creates a QP in state RESET. `Denied` if the PD is not its owner's or for a QP1
+    /// that is not the kernel's, `Busy` if there is a QP1 already, `Invalid` if it is
     /// to hold more than the limits allow, `NoResources` if there are too many.
     pub fn create_qp(&mut self, device: DeviceId, init: QpInit) -> Result<Qpn, Error> {
         self.devices.find_mut(device)?.create_qp(init)
@@ -74,7 +75,7 @@ impl<R: Region> Engine<R> {
         let known = self.devices.find_mut(device)?;
         let qp = known.qps.get_mut(qpn.number()).ok_or(Error::NotFound)?;
         let from = qp.state;
-        let to = state::check(from, mask, attr)?;
+        let to = state::check(qp.service(), from, mask, attr)?;
         state::check_values(mask, attr, &known.limits)?;
         if mask.contains(AttrMask::AV) {
             let sgid = known.gids.get(usize::from(attr.sgid_index)).copied().unwrap_or(Gid::ZERO);
@@ -155,9 +156,23 @@ impl<R: Region> Engine<R> {
         }
     }
 
+    /// To SQE: what was posted after the send that failed is flushed, and receiving goes on (IBTA 10.3.1.6).
+    #[cold]
+    pub(super) fn enter_sqe(&mut self, place: Place, sink: &mut impl Sink) {
+        self.disarm(place);
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
+        qp.state = QpState::Sqe;
+        qp.requester.ended();
+        qp.requester.notify_drained = false;
+        while let Some(kept) = requests.pop_send(&mut qp.requester.queue) {
+            counters.flushes += 1;
+            sink.complete(place.id(), qp.send_cq, &kept.work().completion(place.qpn, WcStatus::Flush));
+        }
+    }
+
     /// To ERR: sends are flushed in order, then receives.
     #[cold]
-    pub(super) fn enter_error(&mut self, place: Place, sink: &mut impl Sink) {
+    pub(crate) fn enter_error(&mut self, place: Place, sink: &mut impl Sink) {
         self.disarm(place);
         let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
         qp.state = QpState::Err;

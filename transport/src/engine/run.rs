@@ -5,11 +5,13 @@ use crate::device::Held;
 use crate::engine::Engine;
 use crate::memory::Region;
 use crate::qp::NEVER;
+use crate::qp::attr::QpType;
 use crate::rc::local::Carried;
 use crate::rc::requester::Wait;
 use crate::request::{Scratch, Work};
 use crate::schedule::Place;
 use crate::time::Instant;
+use crate::ud::requester::Closed;
 use crate::work::Payload;
 use core::mem;
 
@@ -25,7 +27,7 @@ const LAST: Instant = Instant(NEVER.0 - 1);
 
 /// What became of the first request of a send queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// It ended, well or not.
     Ended,
     /// There is more of it.
@@ -89,6 +91,12 @@ impl<R: Region> Engine<R> {
         if device.suspended || !(qp.can_send() && qp.requester.has_work()) {
             return None;
         }
+        if qp.service().is_datagram() {
+            return match self.send_first_datagram(place, scratch, &mut Closed, sink) {
+                Step::Ended | Step::More => Some(REQUEST_COST),
+                Step::Waits => None,
+            };
+        }
         let (kept, payload) = device.requests.front_send(&qp.requester.queue, scratch)?;
         let work = kept.work();
         let rest = work.length.saturating_sub(qp.requester.offset);
@@ -143,15 +151,18 @@ impl<R: Region> Engine<R> {
         Step::Waits
     }
 
-    /// The first request of a QP fails, and with it the QP.
+    /// The first request of a QP fails, and with it the QP; of an unreliable service its send queue alone.
     #[cold]
-    fn fail(&mut self, place: Place, work: &Work<'_>, status: WcStatus, sink: &mut impl Sink) {
+    pub(crate) fn fail(&mut self, place: Place, work: &Work<'_>, status: WcStatus, sink: &mut impl Sink) {
         let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
         // Nothing comes off the queue if it was tried before it was put there.
         requests.pop_send(&mut qp.requester.queue);
         counters.errors += 1;
         sink.complete(place.id(), qp.send_cq, &work.completion(place.qpn, status));
-        self.enter_error(place, sink);
+        match qp.service() {
+            QpType::Rc => self.enter_error(place, sink),
+            QpType::Uc | QpType::Ud | QpType::Gsi => self.enter_sqe(place, sink),
+        }
     }
 
     /// A peer's request made a QP go to ERR.
@@ -237,9 +248,16 @@ impl<R: Region> Engine<R> {
 
     /// If a QP has work that it may do, its turn will come.
     #[inline]
-    pub(super) fn make_ready(&mut self, place: Place) {
+    pub(crate) fn make_ready(&mut self, place: Place) {
         let Some(Held { qp, suspended, .. }) = self.devices.hold(place) else { return };
-        if !suspended && qp.can_send() && qp.requester.has_work() && !qp.requester.ready {
+        if suspended || !(qp.can_send() && qp.requester.has_work()) {
+            return;
+        }
+        if qp.service().is_datagram() && self.port.exists() {
+            // There it is seen whether it needs a packet.
+            return self.make_turn_due(place);
+        }
+        if !qp.requester.ready {
             qp.requester.ready = true;
             self.schedule.local.push(place);
         }

@@ -237,7 +237,6 @@ impl<R: Region> Engine<R> {
     }
 
     /// A QP has packets to send: its turn will come.
-    #[allow(dead_code, reason = "packets come with the next steps")]
     pub(crate) fn make_turn_due(&mut self, place: Place) {
         if let Some(qp) = self.devices.qp_mut(place)
             && !mem::replace(&mut qp.turn_due, true)

@@ -7,6 +7,7 @@ use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn};
 
 /// The service of a QP.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum QpType {
     /// Reliable connection.
     Rc,
@@ -14,8 +15,16 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// General services: QP1.
+    /// General services: QP1, a datagram QP of the kernel.
     Gsi,
+}
+
+impl QpType {
+    /// Whether its sends name a [`Destination`](crate::Destination) each.
+    #[inline]
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, QpType::Ud | QpType::Gsi)
+    }
 }
 
 /// State of a QP (IBTA 10.3.1).

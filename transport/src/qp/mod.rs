@@ -5,7 +5,7 @@ pub(crate) mod state;
 
 use crate::id::{CqId, OwnerId, PdId};
 use crate::memory::Access;
-use crate::qp::attr::{QpAttr, QpInit, QpState};
+use crate::qp::attr::{QpAttr, QpInit, QpState, QpType};
 use crate::rc::requester::Requester;
 use crate::rc::responder::Responder;
 use crate::rc::wire::Wire;
@@ -107,7 +107,9 @@ const _: () = assert!(offset_of!(Qp, requester) == LINE && offset_of!(Qp, attr) 
 
 impl Qp {
     pub(crate) fn new(qpn: Qpn, init: QpInit) -> Qp {
-        let attr = QpAttr::default();
+        // QP1 has its port from its birth.
+        let port = u8::from(init.qp_type == QpType::Gsi);
+        let attr = QpAttr { port, ..QpAttr::default() };
         Qp {
             qpn,
             state: QpState::Reset,
@@ -125,7 +127,7 @@ impl Qp {
             owner: init.owner,
             send_cq: init.send_cq,
             requester: Requester::new(),
-            responder: Responder::new(),
+            responder: Responder::new(init.qp_type),
             recv_cq: init.recv_cq,
             caps: Caps::new(&init),
             attr,
@@ -159,6 +161,12 @@ impl Qp {
         let (ready, timer, turn_due) = (self.requester.ready, self.timer, self.turn_due);
         *self = Qp { timer, turn_due, ..Qp::new(self.qpn, self.init) };
         self.requester.ready = ready;
+    }
+
+    /// Its service, where each message looks at it.
+    #[inline]
+    pub(crate) fn service(&self) -> QpType {
+        self.responder.service
     }
 
     /// What the peer may do.

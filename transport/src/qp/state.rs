@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::memory::Access;
-use crate::qp::attr::{AttrMask, QpAttr, QpState};
+use crate::qp::attr::{AttrMask, QpAttr, QpState, QpType};
 
 /// One change of state.
 struct Transition {
@@ -23,21 +23,18 @@ use AttrMask as M;
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
 const IDENTITY: AttrMask = M::PKEY_INDEX.with(M::PORT).with(M::ACCESS_FLAGS);
-const CONNECT: AttrMask = M::AV
-    .with(M::PATH_MTU)
-    .with(M::DEST_QPN)
-    .with(M::RQ_PSN)
-    .with(M::MAX_DEST_RD_ATOMIC)
-    .with(M::MIN_RNR_TIMER);
+const CONNECT: AttrMask = M::AV.with(M::PATH_MTU).with(M::DEST_QPN).with(M::RQ_PSN);
+const RESPOND: AttrMask = M::MAX_DEST_RD_ATOMIC.with(M::MIN_RNR_TIMER);
 const RETRY: AttrMask = M::TIMEOUT.with(M::RETRY_CNT).with(M::RNR_RETRY).with(M::MAX_RD_ATOMIC);
-const ANY_TIME: AttrMask = M::ACCESS_FLAGS.with(M::MIN_RNR_TIMER).with(M::ALT_PATH).with(M::PATH_MIG_STATE);
+const PATHS: AttrMask = M::ALT_PATH.with(M::PATH_MIG_STATE);
+const ANY_TIME: AttrMask = M::ACCESS_FLAGS.with(M::MIN_RNR_TIMER).with(PATHS);
 const RUNNING: AttrMask = ANY_TIME.with(M::CUR_STATE);
 
 /// The changes that reliable connections have. To RESET and ERR they go from anywhere, with nothing else.
 const RC: [Transition; 10] = [
     transition(Reset, Init, IDENTITY, M::NONE),
     transition(Init, Init, M::NONE, IDENTITY),
-    transition(Init, Rtr, CONNECT, M::ACCESS_FLAGS.with(M::PKEY_INDEX).with(M::ALT_PATH)),
+    transition(Init, Rtr, CONNECT.with(RESPOND), M::ACCESS_FLAGS.with(M::PKEY_INDEX).with(M::ALT_PATH)),
     transition(Rtr, Rts, RETRY.with(M::SQ_PSN), RUNNING),
     transition(Rts, Rts, M::NONE, RUNNING),
     transition(Rts, Sqd, M::NONE, M::EN_SQD_ASYNC_NOTIFY),
@@ -52,11 +49,64 @@ const RC: [Transition; 10] = [
     transition(Sqe, Sqe, M::NONE, M::CUR_STATE),
 ];
 
+const UC_ANY_TIME: AttrMask = M::ACCESS_FLAGS.with(PATHS);
+const UC_RUNNING: AttrMask = UC_ANY_TIME.with(M::CUR_STATE);
+
+/// The changes that unreliable connections have.
+const UC: [Transition; 10] = [
+    transition(Reset, Init, IDENTITY, M::NONE),
+    transition(Init, Init, M::NONE, IDENTITY),
+    transition(Init, Rtr, CONNECT, M::ACCESS_FLAGS.with(M::PKEY_INDEX).with(M::ALT_PATH)),
+    transition(Rtr, Rts, M::SQ_PSN, UC_RUNNING),
+    transition(Rts, Rts, M::NONE, UC_RUNNING),
+    transition(Rts, Sqd, M::NONE, M::EN_SQD_ASYNC_NOTIFY),
+    transition(Sqd, Rts, M::NONE, UC_RUNNING),
+    transition(Sqd, Sqd, M::NONE, UC_ANY_TIME.with(M::AV).with(M::PKEY_INDEX)),
+    transition(Sqe, Rts, M::NONE, M::ACCESS_FLAGS.with(M::CUR_STATE)),
+    transition(Sqe, Sqe, M::NONE, M::CUR_STATE),
+];
+
+/// The changes that datagram QPs have, `identity` being what their INIT asks for.
+const fn datagrams(identity: AttrMask) -> [Transition; 10] {
+    let keys = M::PKEY_INDEX.with(M::QKEY);
+    let running = M::CUR_STATE.with(M::QKEY);
+    [
+        transition(Reset, Init, identity, M::NONE),
+        transition(Init, Init, M::NONE, identity),
+        transition(Init, Rtr, M::NONE, keys),
+        transition(Rtr, Rts, M::SQ_PSN, running),
+        transition(Rts, Rts, M::NONE, running),
+        transition(Rts, Sqd, M::NONE, M::EN_SQD_ASYNC_NOTIFY),
+        transition(Sqd, Rts, M::NONE, running),
+        transition(Sqd, Sqd, M::NONE, keys),
+        transition(Sqe, Rts, M::NONE, running),
+        transition(Sqe, Sqe, M::NONE, M::CUR_STATE),
+    ]
+}
+
+const UD: [Transition; 10] = datagrams(M::PKEY_INDEX.with(M::PORT).with(M::QKEY));
+/// QP1 has its port from its birth.
+const GSI: [Transition; 10] = datagrams(M::PKEY_INDEX.with(M::QKEY));
+
+const fn transitions(qp_type: QpType) -> &'static [Transition; 10] {
+    match qp_type {
+        QpType::Rc => &RC,
+        QpType::Uc => &UC,
+        QpType::Ud => &UD,
+        QpType::Gsi => &GSI,
+    }
+}
+
 /// Attributes that this device has no use for and refuses.
 const REFUSED: AttrMask = M::ALT_PATH.with(M::CAP);
 
 /// Whether a QP in `current` can take a change to the attributes in `mask`; the state that it will be in.
-pub(crate) fn check(current: QpState, mask: AttrMask, attr: &QpAttr) -> Result<QpState, Error> {
+pub(crate) fn check(
+    qp_type: QpType,
+    current: QpState,
+    mask: AttrMask,
+    attr: &QpAttr,
+) -> Result<QpState, Error> {
     let to = if mask.contains(M::STATE) { attr.state } else { current };
     if mask.contains(M::CUR_STATE) && attr.cur_state != current {
         return Result::Err(Error::Invalid);
@@ -64,7 +114,8 @@ pub(crate) fn check(current: QpState, mask: AttrMask, attr: &QpAttr) -> Result<Q
     let (required, optional) = match to {
         Reset | Err if mask.contains(M::STATE) => (M::NONE, M::NONE),
         _ => {
-            let found = RC.iter().find(|t| t.from == current && t.to == to).ok_or(Error::Invalid)?;
+            let found = transitions(qp_type).iter().find(|t| t.from == current && t.to == to);
+            let found = found.ok_or(Error::Invalid)?;
             (found.required, found.optional)
         }
     };
@@ -84,6 +135,7 @@ pub(crate) fn check_values(mask: AttrMask, attr: &QpAttr, limits: &Limits) -> Re
         (M::ACCESS_FLAGS, !Access::ALL.contains(attr.access)),
         (M::PKEY_INDEX, attr.pkey_index != 0),
         (M::PORT, attr.port != 1),
+        (M::PATH_MTU, attr.path_mtu > limits.max_mtu),
         (M::AV, u32::from(attr.sgid_index) >= limits.gid_table_len),
         (M::AV, attr.dgid.is_zero() || attr.dgid.is_multicast()),
         (M::AV, attr.flow_label >= 1 << 20 || attr.vlan.is_some_and(|vlan| !(1..4095).contains(&vlan))),
@@ -130,6 +182,7 @@ mod tests {
     use super::*;
     use vrdma_wire::num::Gid;
 
+    const TYPES: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi];
     const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
 
     fn to(state: QpState) -> QpAttr {
@@ -138,11 +191,17 @@ mod tests {
 
     #[test]
     fn only_the_changes_of_the_specification_are_possible() {
-        let every_mask = [M::NONE, IDENTITY, CONNECT, RETRY.with(M::SQ_PSN)];
+        for qp_type in TYPES {
+            only_these_changes_are_possible(qp_type);
+        }
+    }
+
+    fn only_these_changes_are_possible(qp_type: QpType) {
         let mut possible = Vec::new();
         for from in STATES {
             for target in STATES {
-                if every_mask.iter().any(|&mask| check(from, mask | M::STATE, &to(target)).is_ok()) {
+                let every_mask = transitions(qp_type).iter().map(|t| t.required | M::STATE);
+                if every_mask.into_iter().any(|mask| check(qp_type, from, mask, &to(target)).is_ok()) {
                     possible.push((from, target));
                 }
             }
@@ -162,19 +221,19 @@ mod tests {
         ];
         assert_eq!(possible, expected);
         for from in STATES {
-            assert_eq!(check(from, M::STATE, &to(Reset)), Ok(Reset));
-            assert_eq!(check(from, M::STATE, &to(Err)), Ok(Err));
+            assert_eq!(check(qp_type, from, M::STATE, &to(Reset)), Ok(Reset));
+            assert_eq!(check(qp_type, from, M::STATE, &to(Err)), Ok(Err));
         }
     }
 
     #[test]
     fn every_required_attribute_is_required_and_no_other_is_taken() {
-        for t in &RC {
+        for (qp_type, t) in TYPES.iter().flat_map(|&it| transitions(it).iter().map(move |t| (it, t))) {
             let attr = QpAttr { cur_state: t.from, ..to(t.to) };
             let complete = t.required | M::STATE;
-            assert_eq!(check(t.from, complete, &attr), Ok(t.to));
+            assert_eq!(check(qp_type, t.from, complete, &attr), Ok(t.to));
             for bit in (0..32).map(|b| AttrMask(1 << b)) {
-                let with = check(t.from, complete | bit, &attr);
+                let with = check(qp_type, t.from, complete | bit, &attr);
                 if REFUSED.contains(bit) {
                     assert!(with.is_err());
                 } else if (complete | t.optional).contains(bit) {
@@ -183,14 +242,33 @@ mod tests {
                     assert_eq!(with, Result::Err(Error::Invalid), "{:?} {:?} {bit:?}", t.from, t.to);
                 }
                 if t.required.contains(bit) {
-                    assert!(check(t.from, AttrMask(complete.0 & !bit.0), &attr).is_err());
+                    assert!(check(qp_type, t.from, AttrMask(complete.0 & !bit.0), &attr).is_err());
                 }
             }
         }
     }
 
+    /// What the kernel gives for QP1 (drivers/infiniband/core/mad.c), and what ibv_modify_qp(3) names for the others.
+    #[test]
+    fn the_usual_masks_take_each_service_to_rts() {
+        let ud_init = M::PKEY_INDEX.with(M::PORT).with(M::QKEY);
+        let ways = [
+            (QpType::Gsi, M::PKEY_INDEX.with(M::QKEY), M::NONE),
+            (QpType::Ud, ud_init, M::NONE),
+            (QpType::Uc, IDENTITY, CONNECT),
+        ];
+        for (qp_type, init, rtr) in ways {
+            for (from, target, mask) in [(Reset, Init, init), (Init, Rtr, rtr), (Rtr, Rts, M::SQ_PSN)] {
+                assert_eq!(check(qp_type, from, mask | M::STATE, &to(target)), Ok(target), "{qp_type:?}");
+            }
+        }
+        assert!(check(QpType::Ud, Init, M::STATE | CONNECT, &to(Rtr)).is_err());
+        assert!(check(QpType::Uc, Init, M::STATE | CONNECT | RESPOND, &to(Rtr)).is_err());
+    }
+
     #[test]
     fn without_a_state_the_qp_stays_where_it_is() {
+        let check = |from, mask, attr: &_| check(QpType::Rc, from, mask, attr);
         assert_eq!(check(Rts, M::MIN_RNR_TIMER, &to(Reset)), Ok(Rts));
         assert_eq!(check(Rtr, M::MIN_RNR_TIMER, &to(Reset)), Result::Err(Error::Invalid));
         let believed = QpAttr { cur_state: Sqd, ..to(Rts) };

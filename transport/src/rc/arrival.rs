@@ -112,6 +112,7 @@ impl<R: Region> Engine<R> {
             imm,
             src_qpn: from,
             solicited: segment.solicited,
+            arrival: None,
         };
         sink.complete(id, qp.recv_cq, &completion);
     }

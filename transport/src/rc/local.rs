@@ -183,7 +183,7 @@ impl<R> Devices<R> {
     }
 
     #[cold]
-    fn count_drop(&mut self, device: u32, reason: Reason) {
+    pub(crate) fn count_drop(&mut self, device: u32, reason: Reason) {
         let Some(device) = self.get_mut(device) else { return };
         let counters = &mut device.counters;
         let count = match reason {
@@ -192,6 +192,10 @@ impl<R> Devices<R> {
             Reason::NotConnected => &mut counters.drop_not_connected,
             Reason::State => &mut counters.drop_state,
             Reason::Psn => &mut counters.drop_psn,
+            Reason::Service => &mut counters.drop_service,
+            Reason::Qkey => &mut counters.drop_qkey,
+            Reason::NoReceive => &mut counters.drop_no_receive,
+            Reason::Length => &mut counters.drop_length,
         };
         *count += 1;
     }
@@ -204,6 +208,7 @@ fn connected(one: &Qp, other: &Qp) -> bool {
         && other.dest_qpn == one.qpn
         && one.dgid == other.sgid
         && other.dgid == one.sgid
+        && one.service() == other.service()
         && !one.sgid.is_zero()
         && !other.sgid.is_zero()
 }

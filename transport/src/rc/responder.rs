@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::memory::Access;
 use crate::pool::List;
 use crate::qp::Qp;
-use crate::qp::attr::QpState;
+use crate::qp::attr::{QpState, QpType};
 use crate::rc::segment::{Cut, Segment};
 use crate::request::RecvSlot;
 use crate::work::{MAX_MESSAGE, Remote, SendOp};
@@ -32,6 +32,8 @@ pub(crate) struct Responder {
     pub(crate) sender_waits: bool,
     /// The first message has come.
     pub(crate) established: bool,
+    /// The QP's, here because this cache line has room.
+    pub(crate) service: QpType,
 }
 
 /// What to do with a segment: carry it out, there, or not.
@@ -90,6 +92,14 @@ pub(crate) enum Reason {
     State,
     /// Not the PSN expected.
     Psn,
+    /// The QP is of another service.
+    Service,
+    /// Not the QP's Q_Key.
+    Qkey,
+    /// There is no receive, and no way to tell.
+    NoReceive,
+    /// It is longer than the receive, and there is no way to tell.
+    Length,
 }
 
 impl Nak {
@@ -104,7 +114,7 @@ impl Nak {
 }
 
 impl Responder {
-    pub(crate) fn new() -> Responder {
+    pub(crate) fn new(service: QpType) -> Responder {
         Responder {
             psn: Psn::default(),
             queue: List::EMPTY,
@@ -112,6 +122,7 @@ impl Responder {
             in_progress: InProgress::Nothing,
             sender_waits: false,
             established: false,
+            service,
         }
     }
 

@@ -25,6 +25,7 @@ fn write_brings_bytes_and_completes_here_only() {
         imm: None,
         src_qpn: NOBODY,
         solicited: false,
+        arrival: None,
     };
     assert_eq!(pair.log.completions, [(a.device, SEND_CQ, expected)]);
     assert_eq!(pair.sleep(), None);
@@ -55,6 +56,7 @@ fn send_takes_receives_in_order_and_completes_at_the_receiver_first() {
         imm: Some(Imm::from_bytes([1, 2, 3, 4])),
         src_qpn: a.qpn,
         solicited: true,
+        arrival: None,
     };
     assert_eq!(pair.log.completions[0], (b.device, RECV_CQ, expected));
     assert_eq!(pair.log.completions[1].2.opcode, WcOpcode::Send);

@@ -1,6 +1,7 @@
 //! Conversations with an engine: two devices on it, memory of their own, and a virtual clock.
 
 mod data;
+mod datagrams;
 mod errors;
 mod fairness;
 mod objects;

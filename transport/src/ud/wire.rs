@@ -1,12 +1,15 @@
 //! Unreliable datagrams on packets.
 
 use crate::completion::Sink;
-use crate::engine::Engine;
+use crate::engine::{Engine, Step};
 use crate::memory::Region;
 use crate::outlet::Outlet;
 use crate::schedule::Place;
 use crate::time::Instant;
-use vrdma_wire::roce::Parsed;
+use crate::ud::packet::grh;
+use crate::ud::responder::{Data, accept};
+use core::mem;
+use vrdma_wire::roce::{Body, Parsed};
 
 impl<R: Region> Engine<R> {
     /// A packet of this service came for the QP at `place`, which exists.
@@ -14,28 +17,47 @@ impl<R: Region> Engine<R> {
         &mut self,
         _now: Instant,
         place: Place,
-        _parsed: &Parsed<'_>,
-        _sink: &mut impl Sink,
+        parsed: &Parsed<'_>,
+        sink: &mut impl Sink,
     ) {
-        if let Some(device) = self.devices.get_mut(place.device) {
-            device.counters.drop_service += 1;
+        let (packet, payload) = (&parsed.packet, parsed.payload);
+        let Body::Ud { deth, imm } = packet.body else { return };
+        let Some(device) = self.devices.get(place.device) else { return };
+        let length = payload.len() as u32;
+        let filled = accept(device, place.qpn, deth, length)
+            .map(|acceptance| acceptance.fill(&grh(parsed.ip_header()), Data::Bytes(payload), &mut self.far));
+        match filled {
+            Ok(Ok(())) => self.datagram_arrived(place, packet, (deth.src, imm), length, sink),
+            Ok(Err(_)) => self.receive_failed(place, sink),
+            Err(reason) => self.devices.count_drop(place.device, reason),
         }
     }
 
     /// A QP's turn: sends at most `budget` packets, as long as `outlet` has room; how many it sent.
-    /// If there is more, it calls [`Engine::make_turn_due`] before it returns.
+    /// Datagrams to QPs of this engine, which wait here only behind others, go without packets.
     pub(crate) fn transmit_ud(
         &mut self,
         _now: Instant,
-        _place: Place,
-        _budget: usize,
-        _outlet: &mut impl Outlet<R>,
-        _sink: &mut impl Sink,
+        place: Place,
+        budget: usize,
+        outlet: &mut impl Outlet<R>,
+        sink: &mut impl Sink,
     ) -> usize {
-        0
+        let packets =
+            |engine: &Engine<R>| engine.devices.get(place.device).map_or(0, |d| d.counters.packets_out);
+        let before = packets(self);
+        let mut scratch = mem::take(&mut self.own);
+        for _ in 0..budget {
+            if self.send_first_datagram(place, &mut scratch, outlet, sink) == Step::Waits {
+                break;
+            }
+        }
+        self.own = scratch;
+        self.make_ready(place);
+        (packets(self) - before) as usize
     }
 
-    /// A packet to a multicast group.
+    /// A packet to a multicast group. There is no way yet for a QP to join one.
     pub(crate) fn receive_multicast(&mut self, _now: Instant, _parsed: &Parsed<'_>, _sink: &mut impl Sink) {
         self.port.counters.drop_multicast += 1;
     }

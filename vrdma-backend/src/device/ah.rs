@@ -2,8 +2,12 @@
 
 use crate::memory::{GuestMemory, Run, Shared};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use vrdma_abi::ah::AhEntry;
+use vrdma_abi::zerocopy::transmute;
+
+/// 8-byte words of an entry.
+const WORDS: usize = AhEntry::SIZE / 8;
 
 /// Where the driver keeps its address handles.
 #[derive(Debug)]
@@ -29,6 +33,19 @@ impl AhTable {
     /// Follows a new memory table. If the memory is gone, so are the handles, until it returns.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
         self.memory = Shared::new(memory, self.run, AhEntry::SIZE as u64);
+    }
+
+    /// An entry, as it was at one moment. `None` if it is empty, was being written, or does not exist.
+    pub fn get(&self, index: u32) -> Option<AhEntry> {
+        let memory = self.memory.as_ref().filter(|_| index < self.entries)?;
+        let offset = index as usize * AhEntry::SIZE;
+        let generation = memory.load32(offset, Ordering::Acquire);
+        let entry: AhEntry = transmute!(memory.read_words::<WORDS>(offset));
+        // What was read comes before the second look at the generation; the first came before it.
+        fence(Ordering::Acquire);
+        let after = memory.load32(offset, Ordering::Relaxed);
+        let still = generation != 0 && generation == after && entry.valid.get() == generation;
+        still.then_some(entry)
     }
 
     /// How many entries are in use.
@@ -57,6 +74,8 @@ mod tests {
         assert_eq!(table.in_use(), 0);
         table.remap(&guest);
         assert_eq!(table.in_use(), 2);
+        assert_eq!(table.get(1).map(|entry| entry.valid.get()), Some(7));
+        assert!([0, 2, 4, u32::MAX].iter().all(|&index| table.get(index).is_none()), "empty or none");
         assert!(AhTable::new(&guest, Run { gpa: 0xf80, len: AhTable::bytes(4) }, 4).is_none());
     }
 }

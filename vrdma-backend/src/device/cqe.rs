@@ -14,14 +14,18 @@ pub fn cqe(completion: &Completion) -> Cqe {
     if completion.solicited {
         bits |= flags::SOLICITED;
     }
+    if completion.arrival.is_some() {
+        bits |= flags::GRH;
+    }
+    let (smac, vlan) = completion.arrival.map_or(([0; 6], None), |arrival| (arrival.smac.0, arrival.vlan));
     Cqe {
         wqe_id: completion.id.into(),
         qpn: completion.qpn.number().into(),
         byte_len: completion.byte_len.into(),
         imm: vrdma_abi::zerocopy::big_endian::U32::from_bytes(completion.imm.unwrap_or_default().to_bytes()),
         src_qpn: completion.src_qpn.number().into(),
-        smac: [0; 6],
-        vlan: 0xffff.into(),
+        smac,
+        vlan: vlan.unwrap_or(0xffff).into(),
         opcode: opcode(completion.opcode).0,
         status: status(completion.status).0,
         flags: bits,
@@ -64,7 +68,8 @@ fn status(status: WcStatus) -> cqe::WcStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vrdma_wire::num::{Imm, Qpn};
+    use vrdma_transport::Arrival;
+    use vrdma_wire::num::{Imm, Mac, Qpn};
 
     #[test]
     fn each_field_lands_where_it_belongs() {
@@ -77,6 +82,7 @@ mod tests {
             imm: Some(Imm::from_bytes([1, 2, 3, 4])),
             src_qpn: Qpn::new(0x44).unwrap(),
             solicited: true,
+            arrival: None,
         };
         let found = cqe(&completion);
         assert_eq!(
@@ -86,6 +92,11 @@ mod tests {
         assert_eq!(found.imm.to_bytes(), [1, 2, 3, 4]);
         assert_eq!((found.opcode, found.status), (129, 13));
         assert_eq!(found.flags, flags::RECV | flags::IMM | flags::SOLICITED);
+        assert_eq!((found.smac, found.vlan.get()), ([0; 6], 0xffff));
+        let arrival = Arrival { smac: Mac([2, 3, 4, 5, 6, 7]), vlan: Some(9) };
+        let found = cqe(&Completion { opcode: WcOpcode::Recv, arrival: Some(arrival), ..completion });
+        assert_eq!((found.smac, found.vlan.get()), ([2, 3, 4, 5, 6, 7], 9));
+        assert_eq!(found.flags, flags::RECV | flags::IMM | flags::SOLICITED | flags::GRH);
         assert_eq!(cqe_flags(WcOpcode::Send), 0);
     }
 
@@ -99,6 +110,7 @@ mod tests {
             imm: None,
             src_qpn: Qpn::default(),
             solicited: false,
+            arrival: None,
         })
         .flags
     }

@@ -1,5 +1,6 @@
 //! Carries out control commands.
 
+use super::ah::AhTable;
 use super::command::{Command, Reply};
 use super::{Context, Cq, Device, DeviceCounters, ObjectCounts, Table};
 use crate::config::{Config, GuestConfig};
@@ -15,7 +16,7 @@ use vrdma_abi::control::{
 use vrdma_abi::event::EventKind;
 use vrdma_abi::wqe::unit;
 use vrdma_transport::{self as transport, CqId, DeviceId, Error, OwnerId, PdId, QpState};
-use vrdma_wire::num::{Gid, Mac, Qpn};
+use vrdma_wire::num::{Gid, Mac, Mtu, Qpn};
 
 type Result<T> = std::result::Result<T, Status>;
 
@@ -42,8 +43,8 @@ impl Limits {
         }
     }
 
-    /// As the engine wants them.
-    pub fn transport(&self) -> transport::Limits {
+    /// As the engine wants them, with a port of that path MTU.
+    pub fn transport(&self, max_mtu: Mtu) -> transport::Limits {
         transport::Limits {
             max_pd: self.config.pds,
             max_mr: self.config.mrs,
@@ -55,6 +56,7 @@ impl Limits {
             max_rd_atomic: MAX_RD_ATOMIC,
             max_dest_rd_atomic: MAX_RD_ATOMIC,
             gid_table_len: GID_TABLE_LEN,
+            max_mtu,
             ..Default::default()
         }
     }
@@ -128,6 +130,12 @@ impl Device {
         }
     }
 
+    /// Where its driver keeps address handles.
+    #[inline]
+    pub fn ah_table(&self) -> Option<&AhTable> {
+        self.ah_table.as_ref()
+    }
+
     /// The QPs of a CQ.
     pub fn qps_of(&mut self, cq: CqId) -> Vec<Qpn> {
         self.cqs.get_mut(cq.0).map(|cq| cq.qps.clone()).unwrap_or_default()
@@ -187,7 +195,7 @@ impl Worker {
     fn execute_inner(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
         match command {
             Command::QueryDevice => Ok(Reply::Device(self.query_device(id))),
-            Command::QueryPort => Ok(Reply::Port(self.query_port())),
+            Command::QueryPort => Ok(Reply::Port(self.query_port(id))),
             Command::QueryGid { index } => {
                 Ok(Reply::Gid(gid_resp(self.engine.gid(id, index).map_err(status)?)))
             }
@@ -426,7 +434,8 @@ impl Worker {
         Ok(Reply::Done)
     }
 
-    fn query_port(&self) -> QueryPortResp {
+    fn query_port(&self, id: DeviceId) -> QueryPortResp {
+        let bad_qkeys = self.engine.counters(id).drop_qkey;
         let mtu = self.port.mtu.bytes();
         QueryPortResp {
             state: if self.port.up { port_state::ACTIVE } else { port_state::DOWN },
@@ -436,7 +445,7 @@ impl Worker {
             active_mtu: mtu.into(),
             speed: 100_000.into(),
             max_msg_size: (1u32 << 31).into(),
-            bad_qkeys: 0.into(),
+            bad_qkeys: u32::try_from(bad_qkeys).unwrap_or(u32::MAX).into(),
             reserved: 0.into(),
         }
     }

@@ -77,6 +77,8 @@ pub struct DeviceCounters {
     pub untimely_requests: u64,
     /// Requests that could not be understood.
     pub invalid_requests: u64,
+    /// Datagrams that named no address handle that is in use and makes sense.
+    pub bad_address_handles: u64,
     /// QPs that had more outstanding than they may.
     pub overflows: u64,
     /// Channels that broke the rules.

@@ -1,10 +1,11 @@
 //! From the WQE of a channel to a work request of the transport: one of the two places where abi meets transport.
 
+use super::ah::AhTable;
 use crate::queue::channel::RequestWords;
-use vrdma_abi::wqe::{AtomicOperands, RdmaBody, Sge as AbiSge, WqeHeader, WrOpcode, flags, unit};
+use vrdma_abi::wqe::{AtomicOperands, RdmaBody, Sge as AbiSge, UdBody, WqeHeader, WrOpcode, flags, unit};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-use vrdma_transport::{Payload, Queue, RecvRequest, Remote, SendOp, SendRequest, Sge};
-use vrdma_wire::num::{Imm, Lkey, Qpn, Rkey};
+use vrdma_transport::{Destination, Payload, PdId, Queue, RecvRequest, Remote, SendOp, SendRequest, Sge};
+use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey};
 
 /// A request of a channel.
 #[derive(Debug)]
@@ -63,6 +64,35 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
         },
         _ => Request::Invalid(qpn, id, queue),
     }
+}
+
+/// Where a SEND goes if its QP is one of datagrams: `None` if it names no receiver, or no entry that is in use and makes sense.
+pub fn destination(words: &RequestWords, handles: &AhTable) -> Option<Destination> {
+    let body: &UdBody = view(words.as_bytes(), unit::BODY_OFFSET as usize);
+    let qpn = Qpn::new(body.remote_qpn.get())?;
+    let entry = handles.get(body.ah.get())?;
+    let vlan = match entry.vlan.get() {
+        0xffff => None,
+        id if (1..=4094).contains(&id) => Some(id),
+        _ => return None,
+    };
+    if entry.flow_label.get() >= 1 << 20 {
+        return None;
+    }
+    Some(Destination {
+        pd: PdId(entry.pdn.get()),
+        qpn,
+        qkey: Qkey(body.qkey.get()),
+        dgid: Gid(entry.dgid),
+        dmac: Mac(entry.dmac),
+        sgid_index: entry.sgid_index,
+        sl: entry.sl,
+        hop_limit: entry.hop_limit,
+        traffic_class: entry.traffic_class,
+        flow_label: entry.flow_label.get(),
+        udp_sport: entry.udp_sport.get(),
+        vlan,
+    })
 }
 
 /// The inline data at `offset`; `None` if they are more than the request holds.

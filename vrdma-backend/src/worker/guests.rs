@@ -73,7 +73,7 @@ impl Worker {
 
     /// Adds a device, which then waits for its guest.
     pub fn add_device(&mut self, guest: GuestConfig, limits: Limits) -> DeviceId {
-        let id = self.engine.add_device(limits.transport());
+        let id = self.engine.add_device(limits.transport(self.port.mtu));
         self.engine.set_mac(id, guest.mac).expect("the device was added just now");
         self.outputs.add(Device::new(id, guest, limits));
         id

@@ -1,0 +1,84 @@
+//! A datagram as the packet that it is.
+
+use crate::device::Device;
+use crate::qp::Qp;
+use crate::qp::attr::QpType;
+use crate::work::Destination;
+use vrdma_wire::entropy;
+use vrdma_wire::num::{FlowLabel, Gid, Imm, Pkey, Qkey, VlanId, VlanTag};
+use vrdma_wire::roce::{Body, Bth, Deth, MAX_HEADERS, Packet, Path};
+
+/// Bytes of a global route header, which precedes the data in a receive (IBTA 9.8.3.1).
+pub(crate) const GRH: usize = 40;
+/// Q_Key of QP1 (IBTA 10.2.5.1).
+const GSI_QKEY: Qkey = Qkey(0x8001_0000);
+/// In a request: take the QP's own Q_Key (IBTA 10.2.5).
+const OWN_QKEY: u32 = 1 << 31;
+
+/// Q_Key that `qp` demands of datagrams to it, and that those from it bear if they are to bear its own.
+pub(crate) fn own_qkey(qp: &Qp) -> Qkey {
+    match qp.service() {
+        QpType::Gsi => GSI_QKEY,
+        _ => qp.attr().qkey,
+    }
+}
+
+/// The packet that takes a datagram of `qp` with own address `sgid` to its destination.
+pub(crate) fn packet<R>(
+    device: &Device<R>,
+    qp: &Qp,
+    sgid: Gid,
+    to: &Destination,
+    imm: Option<Imm>,
+    solicited: bool,
+) -> Packet {
+    let label = FlowLabel::truncate(to.flow_label);
+    let src_port = match to.udp_sport {
+        0 => entropy::connection_source_port(label, qp.qpn, to.qpn),
+        port => port,
+    };
+    let path = Path {
+        src_mac: device.mac,
+        dst_mac: to.dmac,
+        vlan: to.vlan.and_then(VlanId::new).map(|id| VlanTag::new(id, to.sl)),
+        src: sgid,
+        dst: to.dgid,
+        traffic_class: to.traffic_class,
+        flow_label: label,
+        hop_limit: to.hop_limit,
+        src_port,
+    };
+    let qkey = if to.qkey.0 & OWN_QKEY == 0 { to.qkey } else { own_qkey(qp) };
+    Packet {
+        path,
+        bth: Bth {
+            solicited,
+            mig: true,
+            pkey: Pkey::DEFAULT,
+            fecn: false,
+            becn: false,
+            dest: to.qpn,
+            ack_req: false,
+            psn: qp.requester.psn,
+        },
+        body: Body::Ud { deth: Deth { qkey, src: qp.qpn }, imm },
+    }
+}
+
+/// What a receive shows of an IP header, of 20 or 40 bytes: that of IPv4 takes the last 20 bytes (IBTA A17.4.5.2).
+pub(crate) fn grh(ip_header: &[u8]) -> [u8; GRH] {
+    let mut grh = [0; GRH];
+    grh[GRH - ip_header.len()..].copy_from_slice(ip_header);
+    grh
+}
+
+/// The same of a packet that is never written.
+pub(crate) fn grh_of(packet: &Packet, payload: usize) -> [u8; GRH] {
+    const ETHERNET: usize = 14;
+    const TAG: usize = 4;
+    let mut headers = [0; MAX_HEADERS];
+    packet.emit(payload, &mut headers);
+    let start = ETHERNET + if packet.path.vlan.is_some() { TAG } else { 0 };
+    let length = if packet.path.is_ipv4() { 20 } else { GRH };
+    grh(&headers[start..start + length])
+}

@@ -1,0 +1,256 @@
+//! The sending half of a datagram QP.
+
+use crate::completion::{Sink, WcStatus};
+use crate::device::{Device, Held};
+use crate::engine::{Engine, Step, WITHIN_POSTS};
+use crate::id::{DeviceId, OwnerId};
+use crate::memory::{Access, Fault, Region};
+use crate::outlet::{Outlet, Pieces};
+use crate::qp::Qp;
+use crate::qp::attr::QpState;
+use crate::rc::responder::Reason;
+use crate::rc::transfer::{Elements, Side, Span};
+use crate::request::{Scratch, Work};
+use crate::schedule::Place;
+use crate::time::Instant;
+use crate::ud::packet::{grh_of, packet};
+use crate::ud::responder::{Data, accept};
+use crate::work::{Destination, Payload, PostError, Queue, SendOp, SendRequest};
+use vrdma_wire::num::{Gid, Imm, Qpn};
+use vrdma_wire::roce::{Body, Packet};
+
+/// The outlet of those who have none: what is to go over the wire waits for its turn.
+pub(crate) struct Closed;
+
+impl<R: Region> Outlet<R> for Closed {
+    fn has_room(&mut self) -> bool {
+        false
+    }
+
+    fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
+        Err(Fault)
+    }
+}
+
+/// Where a datagram goes.
+enum Way {
+    /// To a device of this engine.
+    Here(u32),
+    /// To the wire.
+    Out,
+    /// Nowhere.
+    Lost,
+}
+
+impl<R: Region> Engine<R> {
+    /// Whether sends of a QP are posted by [`Engine::post_datagram`].
+    #[inline]
+    pub fn is_datagram(&self, device: DeviceId, qpn: Qpn) -> bool {
+        let qp = self.devices.get(device.0).and_then(|device| device.qp(qpn));
+        qp.is_some_and(|qp| qp.service().is_datagram())
+    }
+
+    /// Posts to the send queue of a datagram QP, as [`Engine::post_send`] does to that of a connection. An address handle of another PD,
+    /// an operation other than SEND and an own GID out of range end as `LocQpOp`, a message longer than [`Limits::max_mtu`](crate::Limits::max_mtu)
+    /// as `LocLen`; the QP goes to SQE then.
+    #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
+    pub fn post_datagram(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        owner: OwnerId,
+        qpn: Qpn,
+        request: &SendRequest<'_>,
+        to: &Destination,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        let place = Place { device: device.0, qpn };
+        let enough_left = self.carried < WITHIN_POSTS;
+        let Held { qp, suspended, .. } = self.posted(place, owner)?;
+        if !qp.service().is_datagram() {
+            return self.post_invalid(now, device, owner, qpn, request.id, Queue::Send, sink);
+        }
+        let work = Work::new(request, &qp.caps);
+        let idle = qp.state == QpState::Rts && qp.requester.queue.is_empty() && qp.caps.send_wr > 0;
+        if idle && enough_left && !suspended {
+            self.carried += u64::from(work.length);
+            if self.send_datagram(place, &work, Some(to), request.payload, &mut Closed, sink) == Step::Ended {
+                return Ok(());
+            }
+        }
+        self.enqueue_send(place, &work, Some(to), request.payload, sink)
+    }
+
+    /// Sends the first request of a datagram QP. `Waits` if it needs an outlet with room. (It need not be in the queue yet, if
+    /// that is empty.)
+    pub(crate) fn send_datagram(
+        &mut self,
+        place: Place,
+        work: &Work<'_>,
+        to: Option<&Destination>,
+        payload: Payload<'_>,
+        outlet: &mut impl Outlet<R>,
+        sink: &mut impl Sink,
+    ) -> Step {
+        let Some((device, qp)) = self.devices.with_qp(place) else { return Step::Waits };
+        let (to, sgid, imm) = match check(device, qp, work, to, payload) {
+            Ok(checked) => checked,
+            Err(status) => return self.datagram_failed(place, work, status, sink),
+        };
+        let packet = packet(device, qp, sgid, to, imm, work.solicited);
+        match self.datagram_way(&packet) {
+            Way::Lost => {
+                self.devices.count_drop(place.device, Reason::NoRoute);
+                self.datagram_sent(place, work, sink);
+            }
+            Way::Here(index) => return self.hand_over(place, index, work, &packet, payload, sink),
+            Way::Out => {
+                if !outlet.has_room() {
+                    return Step::Waits;
+                }
+                let pieces = match payload {
+                    Payload::Inline(data) => Some(Pieces::bytes(data)),
+                    Payload::Sges(sges) => Pieces::memory(Span::list(own(device, qp), sges, 0), work.length),
+                };
+                if pieces.is_none_or(|pieces| outlet.send(&packet, &pieces).is_err()) {
+                    return self.datagram_failed(place, work, WcStatus::LocProt, sink);
+                }
+                if let Some(device) = self.devices.get_mut(place.device) {
+                    device.counters.packets_out += 1;
+                }
+                self.datagram_sent(place, work, sink);
+            }
+        }
+        Step::Ended
+    }
+
+    /// Which way a packet goes. One to a multicast group goes to the wire alone: nobody here can join one.
+    fn datagram_way(&self, packet: &Packet) -> Way {
+        let (src, dst) = (packet.path.src, packet.path.dst);
+        // Without an own address, and from one kind of address to the other, nothing can be sent.
+        if src.is_zero() || src.ipv4().is_some() != dst.ipv4().is_some() {
+            return Way::Lost;
+        }
+        match self.devices.of_gid(dst) {
+            Some(index) => Way::Here(index),
+            None if self.port.exists() => Way::Out,
+            None => Way::Lost,
+        }
+    }
+
+    /// To a QP of this engine, without a packet: one copy.
+    fn hand_over(
+        &mut self,
+        place: Place,
+        index: u32,
+        work: &Work<'_>,
+        packet: &Packet,
+        payload: Payload<'_>,
+        sink: &mut impl Sink,
+    ) -> Step {
+        let Body::Ud { deth, imm } = packet.body else { return Step::Ended };
+        let peer = Place { device: index, qpn: packet.bth.dest };
+        let moved = {
+            let Some((device, qp)) = self.devices.with_qp(place) else { return Step::Waits };
+            let Some(target) = self.devices.get(index) else { return Step::Waits };
+            accept(target, peer.qpn, deth, work.length).map(|acceptance| {
+                let data = match payload {
+                    Payload::Inline(data) => Data::Bytes(data),
+                    Payload::Sges(sges) => Data::Memory(Span::list(own(device, qp), sges, 0), work.length),
+                };
+                acceptance.fill(&grh_of(packet, work.length as usize), data, &mut self.far)
+            })
+        };
+        match moved {
+            Ok(Ok(())) => {
+                self.datagram_arrived(peer, packet, (deth.src, imm), work.length, sink);
+                self.datagram_sent(place, work, sink);
+            }
+            Ok(Err(trouble)) if trouble.side == Side::Source => {
+                return self.datagram_failed(place, work, WcStatus::LocProt, sink);
+            }
+            Ok(Err(_)) => {
+                // In this order: it may be the same QP.
+                self.datagram_sent(place, work, sink);
+                self.receive_failed(peer, sink);
+            }
+            Err(reason) => {
+                self.devices.count_drop(index, reason);
+                self.datagram_sent(place, work, sink);
+            }
+        }
+        Step::Ended
+    }
+
+    /// A datagram has left: its request has ended.
+    fn datagram_sent(&mut self, place: Place, work: &Work<'_>, sink: &mut impl Sink) {
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
+        qp.requester.psn = qp.requester.psn.add(1);
+        counters.sends += 1;
+        counters.bytes_out += u64::from(work.length);
+        // Nothing comes off the queue if it went straight through.
+        requests.pop_send(&mut qp.requester.queue);
+        if work.signaled {
+            sink.complete(place.id(), qp.send_cq, &work.completion(place.qpn, WcStatus::Success));
+        }
+    }
+
+    #[cold]
+    fn datagram_failed(
+        &mut self,
+        place: Place,
+        work: &Work<'_>,
+        status: WcStatus,
+        sink: &mut impl Sink,
+    ) -> Step {
+        self.fail(place, work, status, sink);
+        Step::Ended
+    }
+
+    /// Sends the first request that is in a datagram QP's queue, if there is one that may be sent.
+    pub(crate) fn send_first_datagram(
+        &mut self,
+        place: Place,
+        scratch: &mut Scratch,
+        outlet: &mut impl Outlet<R>,
+        sink: &mut impl Sink,
+    ) -> Step {
+        let Some((device, qp)) = self.devices.with_qp(place) else { return Step::Waits };
+        if device.suspended || !qp.can_send() {
+            return Step::Waits;
+        }
+        let to = device.requests.front_to(&qp.requester.queue);
+        let Some((kept, payload)) = device.requests.front_send(&qp.requester.queue, scratch) else {
+            return Step::Waits;
+        };
+        self.send_datagram(place, &kept.work(), to.as_ref(), payload, outlet, sink)
+    }
+}
+
+/// The sender's own memory.
+fn own<'a, R>(device: &'a Device<R>, qp: &Qp) -> Elements<'a, R> {
+    Elements { mrs: &device.mrs, pd: qp.pd, rights: Access::NONE }
+}
+
+/// Where a request goes, from which own address and with which immediate data; or how it ends here.
+fn check<'a, R>(
+    device: &Device<R>,
+    qp: &Qp,
+    work: &Work<'_>,
+    to: Option<&'a Destination>,
+    payload: Payload<'_>,
+) -> Result<(&'a Destination, Gid, Option<Imm>), WcStatus> {
+    if let Some(status) = work.error {
+        return Err(status);
+    }
+    let (&SendOp::Send { imm }, Some(to)) = (work.op, to) else { return Err(WcStatus::LocQpOp) };
+    let sgid = device.gids.get(usize::from(to.sgid_index)).copied();
+    let (Some(sgid), true) = (sgid, to.pd == qp.pd) else { return Err(WcStatus::LocQpOp) };
+    if work.length > device.limits.max_mtu.bytes() {
+        return Err(WcStatus::LocLen);
+    }
+    match payload {
+        Payload::Sges(sges) if !own(device, qp).check(sges) => Err(WcStatus::LocProt),
+        _ => Ok((to, sgid, imm)),
+    }
+}

@@ -1,0 +1,115 @@
+//! The receiving half of a datagram QP: whether a datagram is taken, and how it lies in its receive (IBTA 9.8.3).
+
+use crate::completion::{Arrival, Completion, Sink, WcOpcode, WcStatus};
+use crate::device::{Device, Held};
+use crate::engine::Engine;
+use crate::memory::{Access, Region};
+use crate::qp::Qp;
+use crate::qp::attr::QpState;
+use crate::rc::responder::Reason;
+use crate::rc::transfer::{Elements, Span, Trouble, copy, scatter};
+use crate::request::{RecvSlot, Scratch, recv_failure};
+use crate::schedule::Place;
+use crate::ud::packet::{GRH, own_qkey};
+use vrdma_wire::num::{Imm, Qpn};
+use vrdma_wire::roce::{Deth, Packet};
+
+/// Where an accepted datagram goes.
+pub(crate) struct Acceptance<'a, R> {
+    device: &'a Device<R>,
+    qp: &'a Qp,
+    receive: &'a RecvSlot,
+}
+
+/// Whether a datagram of `length` bytes is taken. What is not is dropped, and its sender never learns (IBTA 9.8.3.2): also
+/// one that is longer than the receive, which stays for the next.
+pub(crate) fn accept<'a, R>(
+    device: &'a Device<R>,
+    qpn: Qpn,
+    deth: Deth,
+    length: u32,
+) -> Result<Acceptance<'a, R>, Reason> {
+    let qp = device.qp(qpn).ok_or(Reason::NoQp)?;
+    if !qp.service().is_datagram() {
+        return Err(Reason::Service);
+    }
+    if device.suspended || matches!(qp.state, QpState::Reset | QpState::Init | QpState::Err) {
+        return Err(Reason::State);
+    }
+    if deth.qkey != own_qkey(qp) {
+        return Err(Reason::Qkey);
+    }
+    let receive = device.requests.front_receive(&qp.responder.queue).ok_or(Reason::NoReceive)?;
+    if u64::from(length) + GRH as u64 > u64::from(receive.length) {
+        return Err(Reason::Length);
+    }
+    Ok(Acceptance { device, qp, receive })
+}
+
+/// Where a datagram's bytes come from.
+pub(crate) enum Data<'a, R> {
+    /// From here.
+    Bytes(&'a [u8]),
+    /// From so many bytes of a region or of elements.
+    Memory(Span<'a, R>, u32),
+}
+
+impl<R: Region> Acceptance<'_, R> {
+    /// Puts the global route header and then the data into the receive.
+    pub(crate) fn fill(
+        &self,
+        grh: &[u8; GRH],
+        data: Data<'_, R>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Trouble> {
+        let elements = Elements { mrs: &self.device.mrs, pd: self.qp.pd, rights: Access::LOCAL_WRITE };
+        let sges = self.device.requests.elements(self.receive, scratch);
+        scatter(grh, Span::list(elements, sges, 0))?;
+        let target = Span::list(elements, sges, GRH as u32);
+        match data {
+            Data::Bytes(bytes) => scatter(bytes, target),
+            Data::Memory(source, length) => copy(source, target, length),
+        }
+    }
+}
+
+impl<R: Region> Engine<R> {
+    /// A datagram is in the first receive of the QP at `place`.
+    pub(crate) fn datagram_arrived(
+        &mut self,
+        place: Place,
+        packet: &Packet,
+        (src, imm): (Qpn, Option<Imm>),
+        length: u32,
+        sink: &mut impl Sink,
+    ) {
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
+        let Some(id) = requests.pop_receive(&mut qp.responder.queue) else { return };
+        counters.receives += 1;
+        counters.bytes_in += u64::from(length);
+        let path = &packet.path;
+        let completion = Completion {
+            id,
+            qpn: place.qpn,
+            opcode: WcOpcode::Recv,
+            status: WcStatus::Success,
+            byte_len: GRH as u32 + length,
+            imm,
+            src_qpn: src,
+            solicited: packet.bth.solicited,
+            arrival: Some(Arrival { smac: path.src_mac, vlan: path.vlan.map(|tag| tag.id().number()) }),
+        };
+        sink.complete(place.id(), qp.recv_cq, &completion);
+    }
+
+    /// The memory of the first receive of the QP at `place` may not be written: it ends so, and the QP goes to ERR.
+    #[cold]
+    pub(crate) fn receive_failed(&mut self, place: Place, sink: &mut impl Sink) {
+        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
+        if let Some(id) = requests.pop_receive(&mut qp.responder.queue) {
+            counters.errors += 1;
+            sink.complete(place.id(), qp.recv_cq, &recv_failure(place.qpn, id, WcStatus::LocProt));
+        }
+        self.enter_error(place, sink);
+    }
+}
