@@ -1,0 +1,142 @@
+//! A wire between hosts that loses, doubles, reorders, bends and delays frames, as a seed says.
+
+use crate::rng::Rng;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use vrdma_transport::Instant;
+use vrdma_wire::num::Mac;
+
+/// What goes wrong, in millionths of all frames, and how long frames take.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    pub loss: u32,
+    pub duplication: u32,
+    pub reordering: u32,
+    pub corruption: u32,
+    /// Nanoseconds that every frame takes, and up to how many more.
+    pub delay: u64,
+    pub jitter: u64,
+    /// Up to how much later a reordered or doubled frame comes.
+    pub late: u64,
+    /// Picoseconds a byte takes to send.
+    pub pace: u64,
+}
+
+impl Faults {
+    /// Whether frames may get lost.
+    pub fn lossy(&self) -> bool {
+        self.loss + self.corruption > 0
+    }
+
+    /// Whether all frames come, in order, once.
+    pub fn perfect(&self) -> bool {
+        self.loss + self.duplication + self.reordering + self.corruption == 0
+    }
+}
+
+/// How many frames are in a host's transmit ring before it says that it has no room.
+const RING: u64 = 16;
+
+/// A frame on its way: when it arrives, the how manieth it is, from which host.
+type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
+
+/// The wire: all hosts hear every frame but their own; each takes what is for its MAC address.
+pub struct Link {
+    pub faults: Faults,
+    /// Frames are lost until then.
+    pub dark_until: Instant,
+    rng: Rng,
+    flying: BinaryHeap<Flight>,
+    sent: u64,
+    /// When the last frame of each host has left it.
+    left: Vec<Instant>,
+    last_arrival: Instant,
+    /// Old buffers.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Link {
+    pub fn new(hosts: usize, faults: Faults, rng: Rng) -> Link {
+        Link {
+            faults,
+            dark_until: Instant(0),
+            rng,
+            flying: BinaryHeap::new(),
+            sent: 0,
+            left: vec![Instant(0); hosts],
+            last_arrival: Instant(0),
+            spare: Vec::new(),
+        }
+    }
+
+    /// When a host may send again, if not now.
+    pub fn blocked(&self, host: usize, now: Instant) -> Option<Instant> {
+        let ring = RING * 1500 * self.faults.pace / 1000;
+        let at = Instant(self.left[host].0.saturating_sub(ring));
+        Some(at).filter(|at| *at > now)
+    }
+
+    /// A buffer to write a frame to.
+    pub fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// A frame is no longer needed.
+    pub fn recycle(&mut self, frame: Vec<u8>) {
+        self.spare.push(frame);
+    }
+
+    /// Takes a frame. What becomes of it is returned in a word.
+    pub fn send(&mut self, now: Instant, from: usize, mut frame: Vec<u8>) -> &'static str {
+        let taken = frame.len() as u64 * self.faults.pace / 1000;
+        let leaves = Instant(self.left[from].0.max(now.0) + taken);
+        self.left[from] = leaves;
+        let Faults { loss, duplication, reordering, corruption, delay, jitter, late, .. } = self.faults;
+        if now < self.dark_until {
+            self.recycle(frame);
+            return "lost in the dark";
+        }
+        if self.rng.ppm(loss) {
+            self.recycle(frame);
+            return "lost";
+        }
+        let arrives = Instant(leaves.0 + delay + self.rng.range(0..=jitter));
+        if self.rng.ppm(duplication) {
+            let copy = frame.clone();
+            let again = arrives.0 + self.rng.range(0..=late);
+            self.fly(Instant(again), from, copy);
+        }
+        let mut fate = "sent";
+        if self.rng.ppm(corruption) {
+            let at = self.rng.index(frame.len());
+            frame[at] ^= 1 << self.rng.range(0..=7);
+            fate = "bent";
+        }
+        if self.rng.ppm(reordering) {
+            let at = Instant(arrives.0 + self.rng.range(1..=late.max(1)));
+            self.fly(at, from, frame);
+            return "late";
+        }
+        self.last_arrival = self.last_arrival.max(arrives);
+        self.fly(self.last_arrival, from, frame);
+        fate
+    }
+
+    fn fly(&mut self, arrives: Instant, from: usize, frame: Vec<u8>) {
+        self.sent += 1;
+        self.flying.push(Reverse((arrives, self.sent, from, frame)));
+    }
+
+    /// When the next frame arrives.
+    pub fn next(&self) -> Option<Instant> {
+        self.flying.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// The next frame that has arrived: from whom, to which MAC address.
+    pub fn arrived(&mut self, now: Instant) -> Option<(usize, Mac, Vec<u8>)> {
+        self.next().filter(|at| *at <= now)?;
+        let Reverse((_, _, from, frame)) = self.flying.pop()?;
+        let mac = Mac(frame[..6].try_into().expect("a frame has a destination"));
+        Some((from, mac, frame))
+    }
+}

@@ -1,0 +1,69 @@
+//! Memory that a host lends its engine.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use vrdma_transport::{Fault, Region};
+
+/// Bytes; clones are the same bytes. Ranges outside of it panic: the engine has to have checked.
+#[derive(Clone)]
+pub struct Mem(Rc<RefCell<Vec<u8>>>);
+
+impl Mem {
+    pub fn new(bytes: Vec<u8>) -> Mem {
+        Mem(Rc::new(RefCell::new(bytes)))
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    pub fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
+        self.0.borrow()[at..at + length].to_vec()
+    }
+
+    pub fn fill(&self, range: Range<usize>, value: u8) {
+        self.0.borrow_mut()[range].fill(value);
+    }
+
+    pub fn with<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+        look(&self.0.borrow())
+    }
+
+    fn update(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> u64 {
+        let range = range(offset, 8);
+        let mut bytes = self.0.borrow_mut();
+        let before = u64::from_ne_bytes(bytes[range.clone()].try_into().unwrap());
+        bytes[range].copy_from_slice(&change(before).to_ne_bytes());
+        before
+    }
+}
+
+fn range(offset: u64, len: u64) -> Range<usize> {
+    offset as usize..(offset + len) as usize
+}
+
+impl Region for Mem {
+    fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
+        let bytes = self.bytes(offset as usize, len as usize);
+        dst.write(dst_offset, &bytes)
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        buf.copy_from_slice(&self.0.borrow()[range(offset, buf.len() as u64)]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.0.borrow_mut()[range(offset, data.len() as u64)].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
+        Ok(self.update(offset, |before| before.wrapping_add(add)))
+    }
+
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+        Ok(self.update(offset, |before| if before == compare { swap } else { before }))
+    }
+}

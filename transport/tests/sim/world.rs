@@ -1,0 +1,169 @@
+//! Hosts, each an engine with one device, on a link, and the time that they share.
+
+use crate::link::{Faults, Link};
+use crate::memory::Mem;
+use crate::rng::Rng;
+use std::collections::VecDeque;
+use vrdma_transport::*;
+use vrdma_wire::num::{Gid, Mac};
+use vrdma_wire::roce::Packet;
+
+pub const OWNER: OwnerId = OwnerId(3);
+
+pub struct Host {
+    pub engine: Engine<Mem>,
+    pub device: DeviceId,
+    pub pd: PdId,
+    pub gid: Gid,
+    pub mac: Mac,
+    pub log: Log,
+}
+
+/// What came out of an engine and has not been looked at.
+#[derive(Default)]
+pub struct Log {
+    pub completions: VecDeque<(CqId, Completion)>,
+    pub events: VecDeque<Event>,
+}
+
+impl Sink for Log {
+    fn complete(&mut self, _: DeviceId, cq: CqId, completion: &Completion) {
+        self.completions.push_back((cq, *completion));
+    }
+
+    fn event(&mut self, _: DeviceId, event: Event) {
+        self.events.push_back(event);
+    }
+}
+
+pub struct World {
+    pub now: Instant,
+    pub hosts: Vec<Host>,
+    pub link: Link,
+    /// Says what happens, for a single seed.
+    pub verbose: bool,
+    /// Changes with everything that happens: equal runs have equal traces.
+    pub trace: u64,
+    pub frames: u64,
+}
+
+/// A host's way onto the link.
+struct Port<'a> {
+    host: usize,
+    now: Instant,
+    link: &'a mut Link,
+    verbose: bool,
+    sent: &'a mut u64,
+    trace: &'a mut u64,
+}
+
+impl Outlet<Mem> for Port<'_> {
+    fn has_room(&mut self) -> bool {
+        self.link.blocked(self.host, self.now).is_none()
+    }
+
+    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
+        let mut frame = self.link.buffer();
+        frame.resize(packet.frame_len(payload.len()), 0);
+        write_frame(packet, payload, &mut frame)?;
+        *self.sent += 1;
+        for word in [self.now.0, self.host as u64, u64::from(packet.bth.psn.number()), frame.len() as u64] {
+            *self.trace = (*self.trace ^ word).wrapping_mul(0x100_0000_01b3);
+        }
+        let fate = self.link.send(self.now, self.host, frame);
+        if self.verbose {
+            let (qp, psn) = (packet.bth.dest.number(), packet.bth.psn.number());
+            let ack = if packet.bth.ack_req { " AckReq" } else { "" };
+            eprintln!(
+                "{:>12} host {} to QP {qp:#x} PSN {psn:#x} {:?} {} bytes{ack}: {fate}",
+                self.now.0,
+                self.host,
+                packet.body,
+                payload.len()
+            );
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    /// That many hosts whose addresses are of IPv4 or IPv6.
+    pub fn new(seed: u64, hosts: usize, v4: bool, faults: Faults, verbose: bool) -> World {
+        let mut rng = Rng::new(seed ^ 0x5eed);
+        let hosts: Vec<Host> = (0..hosts)
+            .map(|n| {
+                let mut engine = Engine::new(rng.next());
+                let device = engine.add_device(Limits { max_qp: 256, ..Limits::default() });
+                let last = n as u8 + 1;
+                let gid = match v4 {
+                    true => Gid::from_ipv4([10, 0, 0, last]),
+                    false => Gid([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]),
+                };
+                let mac = Mac([2, 0, 0, 0, 0, last]);
+                engine.set_link(true);
+                engine.set_mac(device, mac).unwrap();
+                engine.set_gid(device, 0, Some(gid)).unwrap();
+                let pd = engine.alloc_pd(device, OWNER).unwrap();
+                Host { engine, device, pd, gid, mac, log: Log::default() }
+            })
+            .collect();
+        let link = Link::new(hosts.len(), faults, rng);
+        World { now: Instant(1_000_000_000), hosts, link, verbose, trace: seed, frames: 0 }
+    }
+
+    /// All that can happen without time going on.
+    pub fn settle(&mut self) {
+        for round in 0.. {
+            assert!(round < 1_000_000, "the engines never come to rest");
+            let before = self.frames;
+            self.deliver();
+            let mut busy = self.frames != before;
+            for n in 0..self.hosts.len() {
+                busy |= self.let_work(n);
+            }
+            if !busy && self.link.next().is_none_or(|at| at > self.now) {
+                break;
+            }
+        }
+    }
+
+    /// Frames that have arrived.
+    fn deliver(&mut self) {
+        while let Some((from, mac, frame)) = self.link.arrived(self.now) {
+            self.frames += 1;
+            for (n, host) in self.hosts.iter_mut().enumerate() {
+                if n != from && host.mac == mac {
+                    host.engine.handle_frame(self.now, &frame, &mut host.log);
+                }
+            }
+            self.link.recycle(frame);
+        }
+    }
+
+    /// A host's turn; whether it sent something.
+    fn let_work(&mut self, n: usize) -> bool {
+        let Host { engine, log, .. } = &mut self.hosts[n];
+        while engine.poll(self.now, 1 << 20, log) {}
+        let mut sent = 0;
+        let mut port = Port {
+            host: n,
+            now: self.now,
+            link: &mut self.link,
+            verbose: self.verbose,
+            sent: &mut sent,
+            trace: &mut self.trace,
+        };
+        engine.transmit(self.now, 32, &mut port, log);
+        sent > 0
+    }
+
+    /// When something happens next by itself.
+    pub fn next(&self) -> Option<Instant> {
+        let engines = self.hosts.iter().enumerate().filter_map(|(n, host)| {
+            let at = host.engine.poll_timeout()?;
+            // Who has something to send but no room waits for that.
+            Some(at.max(self.link.blocked(n, self.now).unwrap_or(Instant(0))))
+        });
+        self.link.next().into_iter().chain(engines).min()
+    }
+}
