@@ -241,6 +241,7 @@ fn ops() -> ffi::verbs_context_ops {
         async_event: Some(async_event),
         create_ah: Some(objects::create_ah),
         create_cq: Some(cq::create_cq),
+        create_cq_ex: Some(cq::create_cq_ex),
         create_qp: Some(qp::create_qp),
         create_qp_ex: Some(qp::create_qp_ex),
         dealloc_pd: Some(objects::dealloc_pd),

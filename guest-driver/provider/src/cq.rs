@@ -16,12 +16,15 @@ use crate::ffi;
 use crate::mapping::Mapping;
 use crate::objects::zeroed;
 use crate::qp::Qp;
+use crate::walk::{self, Walk};
 
 /// A completion queue.
 #[repr(C)]
 pub struct Cq {
     /// rdma-core's part, which it changes behind our back.
     verbs: UnsafeCell<ffi::verbs_cq>,
+    /// For who visits completions one by one. Before `ring`, to which it points, so that it goes first.
+    pub walk: Walk,
     /// Taken by everybody who polls or arms.
     pub ring: Mutex<Ring>,
     /// What `ring` points into; behind it, so that it goes last.
@@ -89,7 +92,32 @@ pub unsafe extern "C" fn create_cq(
     vector: c_int,
 ) -> *mut ffi::ibv_cq {
     // SAFETY: the caller's context and channel.
-    object(unsafe { create(context, cqes, channel, vector) })
+    object(unsafe { create(context, cqes, channel, vector) }.map(|cq| Box::into_raw(cq).cast()))
+}
+
+pub unsafe extern "C" fn create_cq_ex(
+    context: *mut ffi::ibv_context,
+    attr: *mut ffi::ibv_cq_init_attr_ex,
+) -> *mut ffi::ibv_cq_ex {
+    let create = || -> Result<*mut ffi::ibv_cq_ex, Errno> {
+        // SAFETY: the caller's attributes.
+        let attr = unsafe { &*attr };
+        let has_flags = attr.comp_mask & ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;
+        // That a single thread polls need not be made use of.
+        if attr.wc_flags & !u64::from(ffi::IBV_WC_STANDARD_FLAGS) != 0
+            || attr.comp_mask & !ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0
+            || has_flags && attr.flags & !ffi::IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0
+        {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let cqes = c_int::try_from(attr.cqe).map_err(|_| libc::EINVAL)?;
+        // SAFETY: the caller's context and channel.
+        let mut cq = unsafe { create(context, cqes, attr.channel, attr.comp_vector as c_int) }?;
+        // SAFETY: ibv_cq_ex begins with ibv_cq, and what follows is zero: no functions.
+        walk::set_functions(unsafe { &mut cq.verbs.get_mut().__bindgen_anon_1.cq_ex });
+        Ok(Box::into_raw(cq).cast())
+    };
+    object(create())
 }
 
 /// # Safety
@@ -99,7 +127,7 @@ unsafe fn create(
     cqes: c_int,
     channel: *mut ffi::ibv_comp_channel,
     vector: c_int,
-) -> Result<*mut ffi::ibv_cq, Errno> {
+) -> Result<Box<Cq>, Errno> {
     let cqes = u32::try_from(cqes).ok().filter(|cqes| *cqes > 0).ok_or(libc::EINVAL)?;
     let layout = CqLayout::for_entries(cqes).ok_or(libc::EINVAL)?;
     let memory = Mapping::anonymous(layout.size())?;
@@ -116,6 +144,7 @@ unsafe fn create(
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
     let cq = boxed(Cq {
         verbs: UnsafeCell::new(zeroed!()),
+        walk: Walk::new(),
         ring: Mutex::new(Ring { queue, last: ptr::null() }),
         _memory: memory,
     })?;
@@ -133,7 +162,7 @@ unsafe fn create(
             size_of::<Reply>(),
         )
     })?;
-    Ok(Box::into_raw(cq).cast())
+    Ok(cq)
 }
 
 pub unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {

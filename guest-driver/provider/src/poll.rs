@@ -17,14 +17,12 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, count: c_int, wc: *mut ff
     let cq = unsafe { Cq::of(cq) };
     let mut ring = lock(&cq.ring);
     let mut found = 0;
-    while found < count {
-        let Some(cqe) = ring.queue.take() else { break };
-        // Completions of QPs that are destroyed are nobody's.
-        if let Some(completion) = translate(&cqe, &mut ring, &cq.context().qps) {
-            // SAFETY: the caller's array has `count` elements.
-            unsafe { wc.add(found as usize).write(completion) };
-            found += 1;
-        }
+    while found < count
+        && let Some(completion) = next(cq, &mut ring)
+    {
+        // SAFETY: the caller's array has `count` elements.
+        unsafe { wc.add(found as usize).write(completion) };
+        found += 1;
     }
     ring.queue.publish();
     found
@@ -35,6 +33,18 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ffi::ibv_cq, solicited_only: c_i
     let cq = unsafe { Cq::of(cq) };
     lock(&cq.ring).queue.arm(if solicited_only == 0 { Arm::Next } else { Arm::Solicited });
     0
+}
+
+/// The next completion of somebody; the device gets the room back only when the ring is told so.
+#[inline]
+pub fn next(cq: &Cq, ring: &mut Ring) -> Option<ffi::ibv_wc> {
+    loop {
+        let cqe = ring.queue.take()?;
+        // Completions of QPs that are destroyed are nobody's.
+        if let Some(completion) = translate(&cqe, ring, &cq.context().qps) {
+            return Some(completion);
+        }
+    }
 }
 
 #[inline]

@@ -6,6 +6,7 @@ use vrdma_verbs::Cqe;
 use vrdma_verbs::abi::cqe::{WcOpcode, WcStatus, flags};
 
 use super::guest::{CAP, Guest, recv, wr_ids, write};
+use crate::errno::{self, Errno};
 use crate::fake::{Kernel, MAX_QP};
 use crate::ffi::*;
 
@@ -191,4 +192,93 @@ fn poll_takes_no_more_than_asked_for() {
     assert_eq!(wr_ids(&guest.poll(cq, 8)), [3, 4, 5, 6, 7]);
     guest.destroy_qp(qp);
     guest.close(&[cq]);
+}
+
+/// A CQ whose completions are visited one by one.
+fn cq_ex(guest: &Guest, change: impl FnOnce(&mut ibv_cq_init_attr_ex)) -> Result<*mut ibv_cq_ex, Errno> {
+    let mut attr: ibv_cq_init_attr_ex = unsafe { zeroed() };
+    (attr.cqe, attr.wc_flags) = (8, IBV_WC_STANDARD_FLAGS.into());
+    change(&mut attr);
+    let cq = unsafe { guest.ops.create_cq_ex.unwrap()(guest.context, &raw mut attr) };
+    if cq.is_null() { Err(errno::last()) } else { Ok(cq) }
+}
+
+#[test]
+fn completions_can_be_visited_one_by_one() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = cq_ex(&guest, |_| ()).unwrap();
+    let qp = guest.qp(cq.cast(), |_| ());
+    let mut attr: ibv_poll_cq_attr = unsafe { zeroed() };
+    unsafe {
+        let (start, next, end) =
+            ((*cq).start_poll.unwrap(), (*cq).next_poll.unwrap(), (*cq).end_poll.unwrap());
+        // Nothing there: whoever comes next is not locked out.
+        assert_eq!(start(cq, &raw mut attr), libc::ENOENT);
+        assert_eq!(start(cq, &raw mut attr), libc::ENOENT);
+        guest.recv(qp, &mut [recv(0xfeed, &mut [])]).unwrap();
+        let request = kernel.take().unwrap();
+        kernel.complete(Cqe {
+            wqe_id: request.wqe_id().into(),
+            qpn: request.qpn().into(),
+            byte_len: 1234.into(),
+            imm: 0x0102_0304.into(),
+            src_qpn: 0x77.into(),
+            opcode: WcOpcode::RECV_RDMA_WITH_IMM.0,
+            flags: flags::RECV | flags::IMM,
+            ..Cqe::default()
+        });
+        guest.send(qp, &mut [write(5)]).unwrap();
+        let failed = kernel.take().unwrap().success();
+        kernel.complete(Cqe { status: WcStatus::REM_ACCESS_ERR.0, ..failed });
+        assert_eq!(start(cq, &raw mut attr), 0);
+        assert_eq!(((*cq).wr_id, (*cq).status), (0xfeed, IBV_WC_SUCCESS));
+        assert_eq!((*cq).read_opcode.unwrap()(cq), IBV_WC_RECV_RDMA_WITH_IMM);
+        assert_eq!((*cq).read_byte_len.unwrap()(cq), 1234);
+        assert_eq!((*cq).read_imm_data.unwrap()(cq).to_ne_bytes(), [1, 2, 3, 4]);
+        assert_eq!((*cq).read_qp_num.unwrap()(cq), request.qpn());
+        assert_eq!((*cq).read_src_qp.unwrap()(cq), 0x77);
+        assert_eq!((*cq).read_wc_flags.unwrap()(cq), IBV_WC_WITH_IMM);
+        assert_eq!(((*cq).read_slid.unwrap()(cq), (*cq).read_sl.unwrap()(cq)), (0, 0));
+        assert_eq!(next(cq), 0);
+        assert_eq!(((*cq).wr_id, (*cq).status), (5, IBV_WC_REM_ACCESS_ERR));
+        assert_eq!((*cq).read_vendor_err.unwrap()(cq), IBV_WC_REM_ACCESS_ERR);
+        assert_eq!(next(cq), libc::ENOENT);
+        // It goes on where it was, within the same walk.
+        guest.send(qp, &mut [write(6)]).unwrap();
+        kernel.serve();
+        assert_eq!((next(cq), (*cq).wr_id), (0, 6));
+        end(cq);
+        // The room is the device's again: more than the ring holds, by both ways to poll.
+        for wr_id in 0..40 {
+            guest.send(qp, &mut [write(wr_id)]).unwrap();
+            kernel.serve();
+            if wr_id % 2 == 0 {
+                assert_eq!(wr_ids(&guest.poll(cq.cast(), 8)), [wr_id]);
+            } else {
+                assert_eq!((start(cq, &raw mut attr), (*cq).wr_id), (0, wr_id));
+                end(cq);
+            }
+        }
+        attr.comp_mask = 1;
+        assert_eq!(start(cq, &raw mut attr), libc::EINVAL);
+    }
+    guest.destroy_qp(qp);
+    guest.close(&[cq.cast()]);
+}
+
+#[test]
+fn extended_queues_that_cannot_be_are_refused() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let refused = Some(libc::EOPNOTSUPP);
+    let timestamps = u64::from(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
+    assert_eq!(cq_ex(&guest, |attr| attr.wc_flags |= timestamps).err(), refused);
+    assert_eq!(cq_ex(&guest, |attr| attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD).err(), refused);
+    let flags =
+        |flags| cq_ex(&guest, |attr| (attr.comp_mask, attr.flags) = (IBV_CQ_INIT_ATTR_MASK_FLAGS, flags));
+    assert_eq!(flags(IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN).err(), refused);
+    assert_eq!(cq_ex(&guest, |attr| attr.cqe = u32::MAX).err(), Some(libc::EINVAL));
+    let cq = flags(IBV_CREATE_CQ_ATTR_SINGLE_THREADED).unwrap();
+    guest.close(&[cq.cast()]);
 }

@@ -1,0 +1,121 @@
+//! ibv_create_cq_ex(3): completions that are visited one by one, between ibv_start_poll() and ibv_end_poll().
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::sync::MutexGuard;
+
+use crate::cq::{Cq, Ring};
+use crate::errno::{Errno, code, lock};
+use crate::ffi;
+use crate::objects::zeroed;
+use crate::poll;
+
+/// Who visits the completions of a CQ, and where.
+pub struct Walk {
+    /// The CQ's ring, held from start to end by who calls.
+    held: UnsafeCell<Option<MutexGuard<'static, Ring>>>,
+    /// The completion that is visited.
+    current: UnsafeCell<ffi::ibv_wc>,
+}
+
+impl Walk {
+    pub fn new() -> Self {
+        Self { held: UnsafeCell::new(None), current: UnsafeCell::new(zeroed!()) }
+    }
+}
+
+/// Fills the functions in.
+pub fn set_functions(cq: &mut ffi::ibv_cq_ex) {
+    cq.start_poll = Some(start_poll);
+    cq.next_poll = Some(next_poll);
+    cq.end_poll = Some(end_poll);
+    cq.read_opcode = Some(read_opcode);
+    cq.read_vendor_err = Some(read_vendor_err);
+    cq.read_byte_len = Some(read_byte_len);
+    cq.read_imm_data = Some(read_imm_data);
+    cq.read_qp_num = Some(read_qp_num);
+    cq.read_src_qp = Some(read_src_qp);
+    cq.read_wc_flags = Some(read_wc_flags);
+    // These are of InfiniBand.
+    cq.read_slid = Some(read_zero);
+    cq.read_sl = Some(read_zero_byte);
+    cq.read_dlid_path_bits = Some(read_zero_byte);
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_poll_cq_attr) -> c_int {
+    // SAFETY: the caller's attributes.
+    if unsafe { (*attr).comp_mask } != 0 {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's CQ. The guard lives beside what it points to, in a CQ that stays where it is; the fields' order lets it go
+    // first. Who has the lock has `held`, too.
+    unsafe {
+        let queue = Cq::of(cq.cast());
+        let guard = lock(&queue.ring);
+        *queue.walk.held.get() =
+            Some(std::mem::transmute::<MutexGuard<'_, Ring>, MutexGuard<'static, Ring>>(guard));
+        let result = visit_next(cq);
+        if result.is_err() {
+            end(queue);
+        }
+        code(result)
+    }
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ffi::ibv_cq_ex) -> c_int {
+    // SAFETY: the caller's CQ, which the caller is walking.
+    code(unsafe { visit_next(cq) })
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ffi::ibv_cq_ex) {
+    // SAFETY: the caller's CQ, which the caller is walking.
+    unsafe { end(Cq::of(cq.cast())) }
+}
+
+/// # Safety
+/// The caller's CQ, which the caller is walking.
+unsafe fn visit_next(cq: *mut ffi::ibv_cq_ex) -> Result<(), Errno> {
+    // SAFETY: the caller's; who has the lock has these too.
+    unsafe {
+        let queue = Cq::of(cq.cast());
+        let ring = (*queue.walk.held.get()).as_deref_mut().ok_or(libc::EINVAL)?;
+        let completion = poll::next(queue, ring).ok_or(libc::ENOENT)?;
+        ((*cq).wr_id, (*cq).status) = (completion.wr_id, completion.status);
+        *queue.walk.current.get() = completion;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// The caller is walking the CQ.
+unsafe fn end(cq: &Cq) {
+    // SAFETY: who has the lock has this too. Taken out first: once it is unlocked the place is another's.
+    let guard = unsafe { (*cq.walk.held.get()).take() };
+    if let Some(mut ring) = guard {
+        ring.queue.publish();
+    }
+}
+
+/// Functions that read a field of the completion that is visited.
+macro_rules! readers {
+    ($($name:ident -> $type:ty = |$wc:ident| $value:expr;)*) => {
+        $(unsafe extern "C" fn $name(cq: *mut ffi::ibv_cq_ex) -> $type {
+            // SAFETY: the caller's CQ, which the caller is walking.
+            let $wc = unsafe { &*Cq::of(cq.cast()).walk.current.get() };
+            $value
+        })*
+    };
+}
+
+readers! {
+    read_opcode -> ffi::ibv_wc_opcode = |wc| wc.opcode;
+    read_vendor_err -> u32 = |wc| wc.vendor_err;
+    read_byte_len -> u32 = |wc| wc.byte_len;
+    // SAFETY: any bytes are an integer.
+    read_imm_data -> ffi::__be32 = |wc| unsafe { wc.__bindgen_anon_1.imm_data };
+    read_qp_num -> u32 = |wc| wc.qp_num;
+    read_src_qp -> u32 = |wc| wc.src_qp;
+    read_wc_flags -> u32 = |wc| wc.wc_flags;
+    read_zero -> u32 = |_wc| 0;
+    read_zero_byte -> u8 = |_wc| 0;
+}
