@@ -50,8 +50,11 @@ impl Daemon {
             command.arg("--busy-poll");
         }
         for guest in &config.guests {
-            let (name, socket) = (&guest.name, guest.socket.display());
-            command.arg("--guest").arg(format!("name={name},socket={socket},mac={}", guest.mac));
+            let mut spec = format!("name={},mac={}", guest.name, guest.mac);
+            for (key, socket) in [("socket", &guest.socket), ("net", &guest.net)] {
+                spec += &socket.as_ref().map_or(String::new(), |path| format!(",{key}={}", path.display()));
+            }
+            command.arg("--guest").arg(spec);
         }
         let log = admin.with_extension("log");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
@@ -145,6 +148,16 @@ impl Stats {
     /// A counter between queue pairs.
     pub fn transport(&self, guest: usize, counter: &str) -> u64 {
         self.number(guest, "transport", counter)
+    }
+
+    /// A counter of a guest's Ethernet function.
+    pub fn net(&self, guest: usize, counter: &str) -> u64 {
+        self.number(guest, "net", counter)
+    }
+
+    /// A counter of the switch.
+    pub fn switch(&self, counter: &str) -> u64 {
+        self.0["switch"][counter].as_u64().unwrap_or_else(|| panic!("no switch.{counter} in {}", self.0))
     }
 
     /// Times that the worker slept.

@@ -34,40 +34,50 @@ pub struct Queue {
 /// A connection to the daemon.
 pub struct FrontEnd {
     link: Frontend,
-    /// Number of virtqueues of the device.
+    /// Number of virtqueues of the device; for a network device, of pairs of them.
     pub num_queues: u16,
-    /// What the device says of itself.
-    pub config: Config,
 }
 
 impl FrontEnd {
-    /// Connects, negotiates and gives the device its memory. No virtqueue runs yet.
+    /// Connects to an RDMA function, negotiates and gives the device its memory; what the device says of itself. No virtqueue runs yet.
     ///
     /// # Errors
     /// The daemon is not there, or refuses something.
-    pub fn connect(socket: &Path, memory: &Memory, event_idx: bool) -> Result<FrontEnd> {
+    pub fn connect(socket: &Path, memory: &Memory, event_idx: bool) -> Result<(FrontEnd, Config)> {
+        let mut front_end = FrontEnd::open(socket, if event_idx { EVENT_IDX } else { 0 }, memory)?;
+        let space = [0; device::CONFIG_SIZE as usize];
+        let flags = VhostUserConfigFlags::empty();
+        let (_, space) =
+            front_end.link.get_config(0, device::CONFIG_SIZE, flags, &space).context("GET_CONFIG")?;
+        let (config, _) =
+            Config::read_from_prefix(&space).ok().context("the configuration space is short")?;
+        Ok((front_end, config))
+    }
+
+    /// Connects to any function, takes `features` and VERSION_1, and gives the device its memory. No virtqueue runs yet.
+    ///
+    /// # Errors
+    /// The daemon is not there, or refuses something.
+    pub fn open(socket: &Path, features: u64, memory: &Memory) -> Result<FrontEnd> {
         let mut link = Frontend::connect(socket, 256).context("connect")?;
         link.set_owner().context("SET_OWNER")?;
         let offered = link.get_features().context("GET_FEATURES")?;
-        let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
-        let wanted = VERSION_1 | protocol | if event_idx { EVENT_IDX } else { 0 };
+        let wanted = features | VERSION_1 | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
         ensure!(offered & wanted == wanted, "features {offered:#x} lack some of {wanted:#x}");
         let protocol = link.get_protocol_features().context("GET_PROTOCOL_FEATURES")?;
         use VhostUserProtocolFeatures as F;
         let protocol =
             protocol & (F::MQ | F::REPLY_ACK | F::CONFIG | F::CONFIGURE_MEM_SLOTS | F::RESET_DEVICE);
-        ensure!(protocol.contains(F::CONFIG | F::REPLY_ACK), "protocol features {protocol:?}");
+        ensure!(protocol.contains(F::REPLY_ACK), "protocol features {protocol:?}");
         link.set_protocol_features(protocol).context("SET_PROTOCOL_FEATURES")?;
-        let num_queues = u16::try_from(link.get_queue_num().context("GET_QUEUE_NUM")?)?;
-        let space = [0; device::CONFIG_SIZE as usize];
-        let flags = VhostUserConfigFlags::empty();
-        let (_, space) = link.get_config(0, device::CONFIG_SIZE, flags, &space).context("GET_CONFIG")?;
-        let (config, _) =
-            Config::read_from_prefix(&space).ok().context("the configuration space is short")?;
+        let num_queues = match protocol.contains(F::MQ) {
+            true => u16::try_from(link.get_queue_num().context("GET_QUEUE_NUM")?)?,
+            false => 1,
+        };
         // From here on each message is acknowledged, so that a refusal shows where it belongs.
         link.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         link.set_features(wanted).context("SET_FEATURES")?;
-        let mut front_end = FrontEnd { link, num_queues, config };
+        let mut front_end = FrontEnd { link, num_queues };
         front_end.set_memory(memory, memory.regions())?;
         Ok(front_end)
     }

@@ -67,8 +67,7 @@ impl Guest {
     /// The daemon is not there, or refuses something; the system is out of something.
     pub fn connect(socket: &Path, options: GuestOptions) -> Result<Arc<Guest>> {
         let memory = Memory::new(&options.memory)?;
-        let mut front_end = FrontEnd::connect(socket, &memory, options.event_idx)?;
-        let config = front_end.config;
+        let (mut front_end, config) = FrontEnd::connect(socket, &memory, options.event_idx)?;
         let first_channel = queue::FIRST_COMP_EVENTS + config.num_comp_vectors.get();
         let make = |index| {
             let size = match index {

@@ -6,7 +6,7 @@ use crate::wait;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use vrdma_backend::config::{Config, Limits};
+use vrdma_backend::config::{Config, GuestConfig, Limits};
 
 /// How a lab is made.
 #[derive(Clone, Debug)]
@@ -75,7 +75,12 @@ impl Lab {
             channels: options.channels,
             poll_us: options.poll_us,
             limits: options.limits.clone(),
-            guests: (0..guests).map(|i| guest_config(&format!("g{i}"), &socket(&dir, i), i + 1)).collect(),
+            guests: (0..guests)
+                .map(|i| GuestConfig {
+                    net: Some(net_socket(&dir, i)),
+                    ..guest_config(&format!("g{i}"), &socket(&dir, i), i + 1)
+                })
+                .collect(),
             ..Config::default()
         };
         config.busy_poll = options.busy_poll;
@@ -99,6 +104,11 @@ impl Lab {
         socket(&self.dir, index)
     }
 
+    /// Where the front-end of the Ethernet function of guest `index` connects.
+    pub fn net_socket(&self, index: u8) -> PathBuf {
+        net_socket(&self.dir, index)
+    }
+
     /// What the daemon counts.
     pub fn stats(&self) -> Stats {
         self.daemon.stats().expect("the daemon is alive")
@@ -120,6 +130,10 @@ impl Drop for Lab {
 
 fn socket(dir: &Path, guest: u8) -> PathBuf {
     dir.join(format!("g{guest}.sock"))
+}
+
+fn net_socket(dir: &Path, guest: u8) -> PathBuf {
+    dir.join(format!("g{guest}-net.sock"))
 }
 
 fn temp_dir() -> PathBuf {

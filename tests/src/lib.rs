@@ -7,6 +7,7 @@
 //! | [`ring`], [`virtqueue`] | split virtqueues as a driver sees them; every word of them can be written, for hostile guests |
 //! | [`guest`], [`control`], [`events`] | the guest kernel's driver: control commands, events |
 //! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
+//! | [`net`] | the guest kernel's driver of its Ethernet function |
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`vm_peer`] | a guest without a VM that plays ping-pong with a VM's process |
 //! | [`lab`] | a daemon with some guests |
@@ -26,6 +27,7 @@ pub mod guest;
 pub mod lab;
 pub mod memory;
 pub mod mr;
+pub mod net;
 pub mod pingpong;
 pub mod proc;
 pub mod qp;

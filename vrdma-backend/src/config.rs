@@ -18,14 +18,18 @@ use vrdma_wire::num::{Gid, Mac};
 ///   -chardev socket,id=rdma0,path=/run/vrdma/a.sock
 ///   -device vhost-user-test-device-pci,chardev=rdma0,virtio-id=38,num_vqs=64,vq_size=256,config_size=256,page-per-vq=on
 ///
-/// num_vqs is 2 + the completion vectors + the channels. The MAC is that of the guest's netdev.
+/// num_vqs is 2 + the completion vectors + the channels. The MAC is that of the guest's netdev, which may be one of this process too, with
+/// the socket /run/vrdma/a-net.sock (net=PATH):
+///
+///   -chardev socket,id=net0,path=/run/vrdma/a-net.sock -netdev vhost-user,id=net0,chardev=net0
+///   -device virtio-net-pci,netdev=net0,mac=MAC,host_mtu=9000,rx_queue_size=1024
 #[derive(Debug, Parser)]
 #[command(name = "vrdma-backend", version, verbatim_doc_comment)]
 pub struct Args {
     /// Configuration file (TOML); see docs/vrdma-backend.md for its keys
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A guest: name=NAME,socket=PATH,mac=MAC[,gid=ADDRESS...]; may be repeated
+    /// A guest: name=NAME,socket=PATH,mac=MAC[,net=PATH][,gid=ADDRESS...]; may be repeated
     #[arg(short, long, value_name = "SPEC")]
     pub guest: Vec<GuestConfig>,
     /// Socket that answers `stats` with counters in JSON
@@ -37,6 +41,9 @@ pub struct Args {
     /// Channels of each guest: one for its kernel, and one for each process until they run out [default: 60]
     #[arg(long, value_name = "N")]
     pub channels: Option<u16>,
+    /// Most bytes of an IP packet in a guest's Ethernet frames [default: 9000]
+    #[arg(long, value_name = "BYTES")]
+    pub mtu: Option<u16>,
     /// Microseconds without work after which the worker sleeps; 0: at once. It sleeps earlier if others want its
     /// processor [default: 200]
     #[arg(long, value_name = "US")]
@@ -62,6 +69,8 @@ pub struct Config {
     pub comp_vectors: u16,
     /// Channels of each guest, the kernel's included.
     pub channels: u16,
+    /// Most bytes of an IP packet in a guest's Ethernet frames.
+    pub mtu: u16,
     /// Microseconds without work after which the worker sleeps.
     pub poll_us: u64,
     /// Never sleep.
@@ -107,14 +116,22 @@ pub struct Limits {
 pub struct GuestConfig {
     /// Name in messages and counters.
     pub name: String,
-    /// Socket to which its VMM connects.
-    pub socket: PathBuf,
+    /// Socket to which its VMM connects for the RDMA function; without one it has none.
+    pub socket: Option<PathBuf>,
+    /// Socket to which its VMM connects for the Ethernet function; without one it has none.
+    pub net: Option<PathBuf>,
     /// Its MAC address.
     #[serde(deserialize_with = "parsed")]
     pub mac: Mac,
     /// Addresses that it may use as GIDs; any if empty.
     #[serde(default)]
     pub gids: Vec<IpAddr>,
+    /// Other addresses from which its Ethernet function may send.
+    #[serde(default, deserialize_with = "all_parsed")]
+    pub extra_macs: Vec<Mac>,
+    /// Its Ethernet function may send from any address that is no other guest's.
+    #[serde(default)]
+    pub any_mac: bool,
 }
 
 /// How long the worker polls without work before it sleeps.
@@ -132,6 +149,7 @@ impl Default for Config {
             admin: None,
             comp_vectors: 2,
             channels: 60,
+            mtu: 9000,
             poll_us: 200,
             busy_poll: false,
             limits: Limits::default(),
@@ -177,6 +195,7 @@ impl Config {
         config.admin = args.admin.clone().or(config.admin);
         config.comp_vectors = args.comp_vectors.unwrap_or(config.comp_vectors);
         config.channels = args.channels.unwrap_or(config.channels);
+        config.mtu = args.mtu.unwrap_or(config.mtu);
         config.poll_us = args.poll_us.unwrap_or(config.poll_us);
         config.busy_poll |= args.busy_poll;
         config.check()?;
@@ -207,6 +226,7 @@ impl Config {
             "no guest: give --guest name=NAME,socket=PATH,mac=MAC, or [[guest]] in a file"
         );
         ensure!(self.comp_vectors >= 1, "at least one completion vector is needed");
+        ensure!((1280..=9600).contains(&self.mtu), "mtu: 1280 to 9600");
         ensure!(self.channels >= 1, "at least one channel is needed, the kernel's");
         let queues = self.num_queues();
         let max = Self::MAX_QUEUES;
@@ -226,9 +246,15 @@ impl Config {
         for guest in &self.guests {
             ensure!(!guest.name.is_empty(), "a guest without a name");
             ensure!(names.insert(&guest.name), "two guests are called {}", guest.name);
-            ensure!(sockets.insert(&guest.socket), "two guests have the socket {}", guest.socket.display());
-            ensure!(macs.insert(guest.mac), "two guests have the MAC address {}", guest.mac);
-            ensure!(guest.mac.is_unicast(), "guest {}: {} is no address of a NIC", guest.name, guest.mac);
+            let paths = [&guest.socket, &guest.net].into_iter().flatten();
+            for path in paths.clone() {
+                ensure!(sockets.insert(path), "the socket {} is there twice", path.display());
+            }
+            ensure!(paths.count() != 0, "guest {}: neither socket nor net is given", guest.name);
+            for mac in guest.extra_macs.iter().chain([&guest.mac]) {
+                ensure!(macs.insert(*mac), "the MAC address {mac} is there twice");
+                ensure!(mac.is_unicast(), "guest {}: {mac} is no address of a NIC", guest.name);
+            }
         }
         Ok(())
     }
@@ -250,22 +276,33 @@ impl FromStr for GuestConfig {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<GuestConfig> {
-        let (mut name, mut socket, mut mac, mut gids) = (None, None, None, Vec::new());
+        let (mut name, mut socket, mut net, mut mac, mut gids) = (None, None, None, None, Vec::new());
+        let (mut extra_macs, mut any_mac) = (Vec::new(), false);
         for part in text.split(',') {
             let (key, value) = part.split_once('=').with_context(|| format!("'{part}' is not KEY=VALUE"))?;
             match key {
                 "name" => name = Some(value.to_owned()),
                 "socket" => socket = Some(PathBuf::from(value)),
+                "net" => net = Some(PathBuf::from(value)),
                 "mac" => mac = Some(parse_mac(value)?),
+                "extra-mac" => extra_macs.push(parse_mac(value)?),
+                "any-mac" => {
+                    any_mac = value.parse().with_context(|| format!("'{value}' is not true or false"))?
+                }
                 "gid" => gids.push(value.parse().with_context(|| format!("'{value}' is no IP address"))?),
-                _ => bail!("unknown key '{key}': name, socket, mac and gid are known"),
+                _ => {
+                    bail!("unknown key '{key}': name, socket, net, mac, gid, extra-mac and any-mac are known")
+                }
             }
         }
         Ok(GuestConfig {
             name: name.context("name= is missing")?,
-            socket: socket.context("socket= is missing")?,
+            socket,
+            net,
             mac: mac.context("mac= is missing")?,
             gids,
+            extra_macs,
+            any_mac,
         })
     }
 }
@@ -279,6 +316,11 @@ fn parse_mac(text: &str) -> Result<Mac> {
 
 fn parsed<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Mac, D::Error> {
     parse_mac(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+fn all_parsed<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Mac>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    texts.iter().map(|text| parse_mac(text).map_err(serde::de::Error::custom)).collect()
 }
 
 #[cfg(test)]
@@ -302,7 +344,15 @@ mod tests {
     fn mistakes_are_named() {
         for (args, message) in [
             (&[][..], "no guest"),
-            (&["--guest", "name=a"], "socket= is missing"),
+            (&["--guest", "name=a,socket=/x"], "mac= is missing"),
+            (&["--guest", "name=a,mac=52:54:00:00:00:01"], "neither socket nor net"),
+            (&["--guest", "name=a,socket=/x,net=/x,mac=52:54:00:00:00:01"], "/x is there twice"),
+            (
+                &["--guest", &format!("{GUEST},extra-mac=52:54:00:00:00:01")],
+                "52:54:00:00:00:01 is there twice",
+            ),
+            (&["--guest", &format!("{GUEST},any-mac=maybe")], "'maybe' is not true or false"),
+            (&["--guest", GUEST, "--mtu", "100"], "mtu: 1280 to 9600"),
             (&["--guest", "name=a,socket=/x,mac=1:2"], "no MAC address"),
             (&["--guest", "name=a,socket=/x,mac=53:54:00:00:00:01"], "no address of a NIC"),
             (&["--guest", "name=a,colour=red"], "unknown key 'colour'"),

@@ -4,6 +4,7 @@ use crate::admin::Admin;
 use crate::config::Config;
 use crate::device::{DeviceCounters, Limits, ObjectCounts, RdmaFunction};
 use crate::memory::sigbus;
+use crate::net::{EthernetFunction, NetCounters, SwitchStats};
 use crate::session::Session;
 use crate::worker::{Stopped, Worker, WorkerHandle};
 use anyhow::{Context, Result};
@@ -30,6 +31,8 @@ pub struct Stats {
     pub roce: BTreeMap<&'static str, u64>,
     /// Frames to the RoCE port that were no packets, by reason.
     pub malformed: BTreeMap<&'static str, u64>,
+    /// What happened in the Ethernet switch.
+    pub switch: SwitchStats,
     /// Times that the worker slept.
     pub worker_sleeps: u64,
     /// Memory regions whose file a front-end cut short.
@@ -47,6 +50,8 @@ pub struct GuestStats {
     pub device: DeviceCounters,
     /// What happened between queue pairs.
     pub transport: BTreeMap<&'static str, u64>,
+    /// What happened at its Ethernet function.
+    pub net: NetCounters,
 }
 
 impl Daemon {
@@ -56,15 +61,20 @@ impl Daemon {
     /// A socket that cannot be had, or the system is out of something.
     pub fn start(config: Config) -> Result<Daemon> {
         config.check()?;
-        let (worker, thread) = Worker::spawn(config.poll())?;
+        let (worker, thread) = Worker::spawn(config.poll(), config.mtu)?;
         let mut daemon = Daemon { admin: None, sessions: Vec::new(), worker, thread: Some(thread) };
         for guest in &config.guests {
             let (spec, limits) = (guest.clone(), Limits::new(&config));
-            let device = daemon.worker.call(move |worker| worker.add_device(spec, limits))?;
-            let function = RdmaFunction::new(daemon.worker.clone(), device, &config, guest.mac);
-            let session = Session::start(&guest.name, &guest.socket, function)
-                .with_context(|| format!("guest {}", guest.name))?;
-            daemon.sessions.push(session);
+            let (device, port) = daemon.worker.call(move |worker| worker.add_guest(spec, limits))?;
+            let context = || format!("guest {}", guest.name);
+            if let Some(socket) = &guest.socket {
+                let function = RdmaFunction::new(daemon.worker.clone(), device, &config, guest.mac);
+                daemon.sessions.push(Session::start(&guest.name, socket, function).with_context(context)?);
+            }
+            if let Some(socket) = &guest.net {
+                let function = EthernetFunction::new(daemon.worker.clone(), port);
+                daemon.sessions.push(Session::start(&guest.name, socket, function).with_context(context)?);
+            }
         }
         if let Some(path) = &config.admin {
             daemon.admin = Some(Admin::start(path, daemon.worker.clone()).context("admin socket")?);
@@ -85,7 +95,8 @@ impl Daemon {
 pub fn stats(worker: &WorkerHandle) -> Result<Stats, Stopped> {
     worker.call(|worker| {
         let ids: Vec<_> = worker.outputs.devices().map(|device| device.id).collect();
-        let guests = ids.into_iter().map(|id| {
+        // Devices and ports are added together, in the order of the configuration.
+        let guests = ids.into_iter().enumerate().map(|(port, id)| {
             let objects = worker.counts(id);
             let transport = worker.engine.counters(id).iter().collect();
             let device = worker.outputs.device(id);
@@ -94,12 +105,14 @@ pub fn stats(worker: &WorkerHandle) -> Result<Stats, Stopped> {
                 objects,
                 device: device.counters.clone(),
                 transport,
+                net: worker.net.counters(port),
             }
         });
         Stats {
             guests: guests.collect(),
             roce: worker.engine.port_counters().iter().collect(),
             malformed: worker.engine.malformed_frames().iter().collect(),
+            switch: worker.net.stats(),
             worker_sleeps: worker.sleeps(),
             memory_faults: sigbus::faults(),
         }

@@ -7,6 +7,7 @@ mod control;
 pub mod daemon;
 mod device;
 mod memory;
+mod net;
 mod queue;
 mod ratelimit;
 mod session;

@@ -10,6 +10,7 @@ use crate::config::{Config, Poll};
 use crate::device::outputs::Outputs;
 use crate::device::wqe::{Request, destination, parse};
 use crate::memory::MrMemory;
+use crate::net::{Net, NoUplink};
 use crate::queue::Call;
 use crate::queue::channel::{Broken, Channel, RequestWords};
 use crate::ratelimit::RateLimit;
@@ -42,6 +43,9 @@ const CROWDED: Duration = Duration::from_micros(20);
 /// How often events that found no buffer are tried again while the worker would sleep.
 const EVENT_RETRY: Duration = Duration::from_millis(10);
 
+/// In what epoll returns: the kick of an Ethernet function, of the guest whose number is in the upper half.
+const NET: u64 = 1 << 31;
+
 type Message = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// See the module.
@@ -52,6 +56,8 @@ pub struct Worker {
     pub outputs: Outputs,
     /// The port of all RDMA functions.
     pub port: PortState,
+    /// Guests' Ethernet functions and their switch.
+    pub net: Net,
     channels: Vec<BoundChannel>,
     inbox: Receiver<Message>,
     /// There may be something in the inbox: cheaper to look at than the inbox.
@@ -120,13 +126,13 @@ impl Worker {
     ///
     /// # Errors
     /// The system has no thread, eventfd or epoll left.
-    pub fn spawn(poll: Poll) -> Result<(WorkerHandle, JoinHandle<()>)> {
-        let (worker, handle) = Worker::new(poll)?;
+    pub fn spawn(poll: Poll, mtu: u16) -> Result<(WorkerHandle, JoinHandle<()>)> {
+        let (worker, handle) = Worker::new(poll, mtu)?;
         let thread = std::thread::Builder::new().name("worker".into()).spawn(move || worker.run())?;
         Ok((handle, thread))
     }
 
-    fn new(poll: Poll) -> Result<(Worker, WorkerHandle)> {
+    fn new(poll: Poll, mtu: u16) -> Result<(Worker, WorkerHandle)> {
         let (outbox, inbox) = crossbeam_channel::unbounded();
         let mail = Arc::new(AtomicBool::new(false));
         let (consumer, notifier) =
@@ -140,6 +146,7 @@ impl Worker {
             engine: Engine::new(u64::from_ne_bytes(seed)),
             outputs: Outputs::default(),
             port: PortState::default(),
+            net: Net::new(mtu),
             channels: Vec::new(),
             inbox,
             mail: mail.clone(),
@@ -215,8 +222,11 @@ impl Worker {
             busy |= self.drain_channel(index, now, BATCH);
         }
         busy |= self.engine.poll(now, COPY_BUDGET, &mut self.outputs);
+        let (engine, outputs) = (&mut self.engine, &mut self.outputs);
+        busy |= self.net.turn(now, &mut NoUplink, &mut |packet| engine.handle_frame(now, packet, outputs));
         self.fail_cqs(now);
         self.outputs.flush();
+        self.net.flush();
         busy
     }
 
@@ -358,6 +368,7 @@ impl Worker {
         for bound in &self.channels {
             late |= bound.channel.arm();
         }
+        late |= self.net.arm();
         late |= !self.inbox.is_empty();
         if !late {
             let mut timeout =
@@ -370,6 +381,7 @@ impl Worker {
         for bound in &self.channels {
             bound.channel.disarm();
         }
+        self.net.disarm();
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
@@ -386,6 +398,7 @@ impl Worker {
         for event in &events[..count] {
             match event.data() {
                 0 => drop(self.wake.consume()),
+                token if token & NET != 0 => self.net.kicked((token >> 32) as usize),
                 token => self.outputs.device(DeviceId((token >> 32) as u32)).counters.kicks += 1,
             }
         }
@@ -396,16 +409,13 @@ impl BoundChannel {
     /// Watches its kick, or no longer.
     fn watch(&mut self, epoll: &Epoll, watched: bool) {
         let Some(kick) = self.channel.kick().filter(|_| self.watched != watched) else { return };
-        let operation = if watched { ControlOperation::Add } else { ControlOperation::Delete };
-        // Edge-triggered, so a kick need not be read: a read could block, because the descriptor is the front-end's too.
-        let event = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, self.token());
-        match epoll.ctl(operation, kick.as_raw_fd(), event) {
+        match kick.watch(epoll, self.token(), watched) {
             Ok(()) => self.watched = watched,
             Err(error) => log::debug!("channel {}: its kick: {error}", self.channel.index()),
         }
     }
 
-    /// What epoll returns for its kick; never 0.
+    /// What epoll returns for its kick; never 0, and without [`NET`].
     fn token(&self) -> u64 {
         u64::from(self.device.0) << 32 | u64::from(self.channel.index())
     }
@@ -446,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_broken_channel_is_watched_until_it_goes_and_no_longer() {
-        let (mut worker, _handle) = Worker::new(Poll::Always).unwrap();
+        let (mut worker, _handle) = Worker::new(Poll::Always, 1500).unwrap();
         let (channel, mut eventfd, words) = channel();
         worker.add_channel(DeviceId(0), OwnerId(0), channel);
         let mut kicked = |worker: &Worker| {
@@ -463,7 +473,7 @@ mod tests {
 
     #[test]
     fn messages_without_end_leave_time_for_the_rest_of_a_turn() {
-        let (mut worker, handle) = Worker::new(Poll::Always).unwrap();
+        let (mut worker, handle) = Worker::new(Poll::Always, 1500).unwrap();
         // Each asks for the next, as many guests do whose commands never end.
         fn again(outbox: Sender<Message>) -> Message {
             Box::new(move |_| outbox.clone().send(again(outbox)).unwrap())

@@ -4,11 +4,13 @@
 //! pointers, words through atomics.
 #![allow(unsafe_code)] // This folder is the border to memory that others share.
 
+mod buffers;
 mod copy;
 mod region;
 mod shared;
 pub mod sigbus;
 
+pub use buffers::Buffers;
 pub use region::MrMemory;
 pub use shared::Shared;
 

@@ -181,7 +181,7 @@ impl Channel {
         };
         let at = usize::from(k) * WORDS;
         out[at..at + WORDS].copy_from_slice(&piece.read_words::<WORDS>(0));
-        self.rings.put_used(index, slot);
+        self.rings.put_used(index, slot, 0);
         Ok(())
     }
 

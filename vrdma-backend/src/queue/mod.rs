@@ -3,6 +3,7 @@
 //! Mechanics only: what lies in the entries is for `device/` to know.
 
 mod call;
+pub mod chains;
 pub mod channel;
 pub mod cq;
 pub mod event;
@@ -15,6 +16,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 /// A virtqueue as the front-end has set it up.
 #[derive(Debug)]
@@ -48,6 +50,19 @@ impl Kick {
     /// It is something else. To watch another kind of file can block: one of a FUSE file system asks a process of the front-end's choice.
     pub fn new(file: File) -> io::Result<Kick> {
         eventfd(file).map(Kick)
+    }
+}
+
+impl Kick {
+    /// Has `epoll` report it as `token`, or no longer. Edge-triggered, so a kick need not be read: a read could block, because the
+    /// descriptor is the front-end's too.
+    ///
+    /// # Errors
+    /// The system does not let us.
+    pub fn watch(&self, epoll: &Epoll, token: u64, watched: bool) -> io::Result<()> {
+        let operation = if watched { ControlOperation::Add } else { ControlOperation::Delete };
+        let event = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, token);
+        epoll.ctl(operation, self.as_raw_fd(), event)
     }
 }
 
@@ -98,10 +113,10 @@ impl Rings {
     }
 
     #[inline]
-    fn put_used(&self, index: u16, id: u16) {
+    fn put_used(&self, index: u16, id: u16, len: u32) {
         let offset = 4 + 8 * self.slot(index);
         self.used.store32(offset, u32::from(id), Ordering::Relaxed);
-        self.used.store32(offset + 4, 0, Ordering::Relaxed);
+        self.used.store32(offset + 4, len, Ordering::Relaxed);
     }
 
     #[inline]
@@ -124,6 +139,16 @@ impl Rings {
         if !self.event_idx {
             self.used.store16(0, USED_F_NO_NOTIFY, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the driver asked for an interrupt by one of the used entries from `old` up to, not including, `new` (virtio 1.2, 2.7.7.2).
+    fn wants_interrupt(&self, old: u16, new: u16) -> bool {
+        const AVAIL_F_NO_INTERRUPT: u16 = 1;
+        if !self.event_idx {
+            return self.avail.load16(0, Ordering::Relaxed) & AVAIL_F_NO_INTERRUPT == 0;
+        }
+        let event = self.avail.load16(4 + 2 * usize::from(self.size), Ordering::Relaxed);
+        new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
     }
 
     fn slot(&self, index: u16) -> usize {

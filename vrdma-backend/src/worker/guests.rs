@@ -1,9 +1,10 @@
 //! What sessions have the worker do: guests, their memory and their virtqueues come and go.
 
-use super::{BoundChannel, Worker};
+use super::{BoundChannel, NET, Worker};
 use crate::config::GuestConfig;
 use crate::device::{Device, Limits, ObjectCounts};
 use crate::memory::GuestMemory;
+use crate::net::Member;
 use crate::queue::channel::{Broken, Channel};
 use crate::queue::{Call, VirtqueueSetup};
 use std::sync::Arc;
@@ -71,12 +72,21 @@ impl Worker {
         self.channels.iter().filter(|b| b.device == device).count() as u32
     }
 
-    /// Adds a device, which then waits for its guest.
-    pub fn add_device(&mut self, guest: GuestConfig, limits: Limits) -> DeviceId {
+    /// Adds a guest, with a device and a port of the switch, which then wait for it.
+    pub fn add_guest(&mut self, guest: GuestConfig, limits: Limits) -> (DeviceId, usize) {
         let id = self.engine.add_device(limits.transport(self.port.mtu));
         self.engine.set_mac(id, guest.mac).expect("the device was added just now");
+        let port = self.net.add(
+            &guest.name,
+            Member {
+                mac: guest.mac,
+                extra_macs: guest.extra_macs.clone(),
+                any_mac: guest.any_mac,
+                rdma: guest.socket.is_some(),
+            },
+        );
         self.outputs.add(Device::new(id, guest, limits));
-        id
+        (id, port)
     }
 
     /// The control queue runs: the guest goes on, or, if its driver is `fresh`, begins anew.
@@ -126,6 +136,24 @@ impl Worker {
         }
         let now = self.now();
         self.fail_cqs(now);
+    }
+
+    /// The front-end of an Ethernet function starts a virtqueue; `features` are those that its driver took.
+    pub fn start_net_queue(
+        &mut self,
+        guest: usize,
+        memory: &Arc<GuestMemory>,
+        setup: VirtqueueSetup,
+        base: u16,
+        features: u64,
+    ) {
+        let token = (guest as u64) << 32 | NET;
+        self.net.start(guest, memory, (setup, base, features), &self.epoll, token);
+    }
+
+    /// The front-end of an Ethernet function stops a virtqueue; returns the index at which it may go on, if it ran.
+    pub fn stop_net_queue(&mut self, guest: usize, index: u16) -> Option<u16> {
+        self.net.stop(guest, index, &self.epoll)
     }
 
     /// Objects of a device that exist.

@@ -1,0 +1,269 @@
+//! A guest's driver of its Ethernet function: virtio-net (virtio 1.2, 5.1) with one pair of virtqueues.
+
+use crate::front_end::{EVENT_IDX, FrontEnd, Queue};
+use crate::memory::{Memory, PAGE};
+use crate::ring::Ring;
+use crate::virtqueue::{Piece, Virtqueue};
+use crate::wait;
+use anyhow::Result;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+/// Feature bits (virtio 1.2, 5.1.3).
+pub mod feature {
+    /// The device takes frames whose checksum is not complete.
+    pub const CSUM: u64 = 1 << 0;
+    /// The driver does.
+    pub const GUEST_CSUM: u64 = 1 << 1;
+    /// The driver takes TCP over IPv4 that is not cut into segments.
+    pub const GUEST_TSO4: u64 = 1 << 7;
+    /// The same over IPv6.
+    pub const GUEST_TSO6: u64 = 1 << 8;
+    /// The device takes TCP over IPv4 that is not cut into segments.
+    pub const HOST_TSO4: u64 = 1 << 11;
+    /// The same over IPv6.
+    pub const HOST_TSO6: u64 = 1 << 12;
+    /// A frame may be in several receive buffers.
+    pub const MRG_RXBUF: u64 = 1 << 15;
+    /// Chains may be in tables of their own (VIRTIO_F_INDIRECT_DESC).
+    pub const INDIRECT: u64 = 1 << 28;
+    /// What Linux takes.
+    pub const ALL: u64 =
+        CSUM | GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | HOST_TSO4 | HOST_TSO6 | MRG_RXBUF | INDIRECT;
+}
+
+/// Virtqueue of frames to the guest.
+pub const RECEIVE: u16 = 0;
+/// Virtqueue of frames from the guest.
+pub const TRANSMIT: u16 = 1;
+/// Bytes of the header before each frame.
+pub const HEADER: usize = 12;
+
+/// The header before each frame (virtio 1.2, 5.1.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Header {
+    pub flags: u8,
+    pub gso_type: u8,
+    pub hdr_len: u16,
+    pub gso_size: u16,
+    pub csum_start: u16,
+    pub csum_offset: u16,
+    pub num_buffers: u16,
+}
+
+/// `flags`: the checksum is to be completed.
+pub const NEEDS_CSUM: u8 = 1;
+/// `gso_type`: TCP over IPv4.
+pub const GSO_TCPV4: u8 = 1;
+/// `gso_type`: TCP over IPv6.
+pub const GSO_TCPV6: u8 = 4;
+
+impl Header {
+    /// As it lies in memory.
+    pub fn to_bytes(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        (bytes[0], bytes[1]) = (self.flags, self.gso_type);
+        let fields = [self.hdr_len, self.gso_size, self.csum_start, self.csum_offset, self.num_buffers];
+        for (at, field) in fields.into_iter().enumerate() {
+            bytes[2 + 2 * at..][..2].copy_from_slice(&field.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// From memory.
+    pub fn from_bytes(bytes: &[u8]) -> Header {
+        let field = |at: usize| u16::from_le_bytes([bytes[2 + 2 * at], bytes[3 + 2 * at]]);
+        Header {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            hdr_len: field(0),
+            gso_size: field(1),
+            csum_start: field(2),
+            csum_offset: field(3),
+            num_buffers: field(4),
+        }
+    }
+}
+
+/// How a driver is made.
+#[derive(Clone, Debug)]
+pub struct NetOptions {
+    /// Features that it takes.
+    pub features: u64,
+    /// Whether EVENT_IDX is one of them.
+    pub event_idx: bool,
+    /// Entries of each virtqueue.
+    pub size: u16,
+    /// Buffers that it posts.
+    pub buffers: u16,
+    /// Bytes of each.
+    pub buffer_len: u32,
+}
+
+impl Default for NetOptions {
+    fn default() -> Self {
+        NetOptions { features: feature::ALL, event_idx: true, size: 256, buffers: 256, buffer_len: 1536 }
+    }
+}
+
+/// A guest's Ethernet function, driven.
+#[derive(Debug)]
+pub struct NetGuest {
+    /// Its memory.
+    pub memory: Arc<Memory>,
+    /// The VMM.
+    pub front_end: FrontEnd,
+    /// How it was made.
+    pub options: NetOptions,
+    /// Both virtqueues, receive first.
+    pub queues: [Queue; 2],
+    receive: Virtqueue,
+    transmit: Virtqueue,
+    /// The buffer of the chain that begins with each descriptor.
+    posted: Vec<u64>,
+    /// Room for what it sends.
+    out: u64,
+}
+
+/// Bytes of that room.
+const OUT: u64 = 128 << 10;
+
+impl NetGuest {
+    /// Connects to the daemon's socket, starts both virtqueues and posts buffers.
+    ///
+    /// # Errors
+    /// The daemon is not there, or refuses something.
+    pub fn connect(socket: &Path, options: NetOptions) -> Result<NetGuest> {
+        let memory = Memory::new(&[(0x1000, 1 << 20), (1 << 32, 32 << 20)])?;
+        let features = options.features | if options.event_idx { EVENT_IDX } else { 0 };
+        let front_end = FrontEnd::open(socket, features, &memory)?;
+        let make = || -> Result<Queue> {
+            let eventfd =
+                || Ok::<_, std::io::Error>(Arc::new(EventFd::new(EFD_NONBLOCK | libc::EFD_CLOEXEC)?));
+            Ok(Queue { ring: Ring::new(&memory, options.size), kick: eventfd()?, call: eventfd()? })
+        };
+        let queues = [make()?, make()?];
+        let [receive, transmit] = [&queues[0], &queues[1]].map(|q| virtqueue(q, options.event_idx));
+        let out = memory.alloc(OUT);
+        let posted = vec![0; options.size.into()];
+        let mut guest = NetGuest { memory, front_end, options, queues, receive, transmit, posted, out };
+        guest.start()?;
+        for _ in 0..guest.options.buffers {
+            let gpa = guest.memory.alloc(guest.options.buffer_len.into());
+            guest.post(gpa);
+        }
+        Ok(guest)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let bases = [self.receive.next_avail(), self.transmit.next_avail()];
+        for (index, queue) in self.queues.iter().enumerate() {
+            self.front_end.start(index as u16, queue, bases[index])?;
+        }
+        Ok(())
+    }
+
+    /// Pauses the guest: where its virtqueues may go on.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn pause(&mut self) -> Result<[u16; 2]> {
+        Ok([self.front_end.stop(RECEIVE)?, self.front_end.stop(TRANSMIT)?])
+    }
+
+    /// Lets a paused guest go on.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn resume(&mut self, bases: [u16; 2]) -> Result<()> {
+        for (index, queue) in self.queues.iter().enumerate() {
+            self.front_end.start(index as u16, queue, bases[index])?;
+        }
+        Ok(())
+    }
+
+    /// Posts a receive buffer.
+    pub fn post(&mut self, gpa: u64) {
+        let head = self.receive.add(&[Piece { gpa, len: self.options.buffer_len, writable: true }]);
+        self.posted[usize::from(head.expect("room in the receive queue"))] = gpa;
+    }
+
+    /// Sends a frame for which nothing is left to be done.
+    pub fn send(&mut self, frame: &[u8]) {
+        self.send_with(Header::default(), frame, &[]);
+    }
+
+    /// Sends a frame: header and frame are cut at these places, each piece a descriptor. Waits until the device has taken it.
+    pub fn send_with(&mut self, header: Header, frame: &[u8], cuts: &[usize]) {
+        let bytes = [&header.to_bytes()[..], frame].concat();
+        self.memory.write(self.out, &bytes);
+        let ends = cuts.iter().copied().filter(|&cut| cut < bytes.len()).chain([bytes.len()]);
+        let mut start = 0;
+        let pieces: Vec<Piece> = ends
+            .map(|end| {
+                let piece =
+                    Piece { gpa: self.out + start as u64, len: (end - start) as u32, writable: false };
+                start = end;
+                piece
+            })
+            .collect();
+        self.transmit.add(&pieces).expect("room in the transmit queue");
+        self.transmit.wait_used(wait::PATIENCE).expect("the device takes the frame");
+    }
+
+    /// The next frame, for which it waits asleep: only an interrupt wakes it.
+    pub fn recv(&mut self) -> (Header, Vec<u8>) {
+        self.recv_within(wait::PATIENCE).expect("a frame comes")
+    }
+
+    /// The next frame if it comes in that time.
+    pub fn recv_within(&mut self, time: Duration) -> Option<(Header, Vec<u8>)> {
+        let mut bytes = self.take_buffer(time)?;
+        let header = Header::from_bytes(&bytes);
+        for _ in 1..header.num_buffers {
+            bytes.extend(self.take_buffer(Duration::ZERO).expect("all buffers of a frame come together"));
+        }
+        Some((header, bytes.split_off(HEADER)))
+    }
+
+    /// Asserts that no frame comes. The sender's chain has come back, so that it would be here.
+    #[track_caller]
+    pub fn expect_nothing(&mut self) {
+        let found = self.recv_within(Duration::ZERO);
+        assert!(found.is_none(), "nothing was expected, but {found:?} came");
+    }
+
+    /// Takes a used receive buffer without posting it again: what is in it.
+    pub fn take_buffer_for_good(&mut self) -> Option<Vec<u8>> {
+        let (head, len) = self.receive.wait_used(wait::PATIENCE)?;
+        Some(self.memory.bytes(self.posted[usize::from(head)], len.into()))
+    }
+
+    fn take_buffer(&mut self, time: Duration) -> Option<Vec<u8>> {
+        let (head, len) = self.receive.wait_used(time)?;
+        let gpa = self.posted[usize::from(head)];
+        assert!(len <= self.options.buffer_len, "{len} bytes in a buffer");
+        let bytes = self.memory.bytes(gpa, len.into());
+        // So that a frame that is not written shows.
+        self.memory.fill(gpa, u64::from(self.options.buffer_len).next_multiple_of(PAGE), 0xee);
+        self.post(gpa);
+        Some(bytes)
+    }
+}
+
+fn virtqueue(queue: &Queue, event_idx: bool) -> Virtqueue {
+    Virtqueue::new(queue.ring.clone(), queue.kick.clone(), queue.call.clone(), event_idx)
+}
+
+/// MAC address of guest `host` of a lab, whose number begins with 1.
+pub fn mac(host: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, 0, host]
+}
+
+/// An Ethernet frame.
+pub fn frame(dst: [u8; 6], src: [u8; 6], ethertype: u16, payload: &[u8]) -> Vec<u8> {
+    [&dst[..], &src, &ethertype.to_be_bytes(), payload].concat()
+}

@@ -1,0 +1,88 @@
+//! A frame on its way through the switch.
+
+use super::offload::Offload;
+use crate::memory::Buffers;
+
+/// Bytes of a frame that are copied before anything is decided about it: all headers that anybody looks at. Two tags, the longest IPv4
+/// header and the longest TCP header are 142 bytes.
+pub const HEAD: usize = 192;
+
+/// An Ethernet frame without its CRC, where it lies.
+///
+/// What was decided from the head has to stay true, so the head is a copy that its sender cannot change any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// The first [`HEAD`] bytes, or all if there are less.
+    head: &'a [u8],
+    rest: Rest<'a>,
+    /// What its sender left to be done.
+    pub offload: Offload,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Rest<'a> {
+    /// Bytes of this process.
+    Bytes(&'a [u8]),
+    /// Bytes of a guest from an offset on, which the guest may still write to.
+    Guest(&'a Buffers, usize),
+}
+
+impl<'a> Frame<'a> {
+    /// A whole frame in memory of this process.
+    pub fn bytes(frame: &'a [u8]) -> Frame<'a> {
+        let (head, rest) = frame.split_at(frame.len().min(HEAD));
+        Frame { head, rest: Rest::Bytes(rest), offload: Offload::None }
+    }
+
+    /// A frame of a guest: a copy of its head, and all behind the head, which begins at `offset`.
+    pub fn guest(head: &'a [u8], buffers: &'a Buffers, offset: usize, offload: Offload) -> Frame<'a> {
+        Frame { head, rest: Rest::Guest(buffers, offset), offload }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.head.len()
+            + match self.rest {
+                Rest::Bytes(bytes) => bytes.len(),
+                Rest::Guest(buffers, offset) => buffers.len() - offset,
+            }
+    }
+
+    /// Its headers.
+    pub fn head(&self) -> &'a [u8] {
+        self.head
+    }
+
+    /// Copies bytes out, from `offset` on.
+    ///
+    /// # Panics
+    /// They are not all there: callers know the length.
+    pub fn read(&self, offset: usize, out: &mut [u8]) {
+        let from_head = self.head.len().saturating_sub(offset).min(out.len());
+        let (first, second) = out.split_at_mut(from_head);
+        if !first.is_empty() {
+            first.copy_from_slice(&self.head[offset..offset + from_head]);
+        }
+        if second.is_empty() {
+            return;
+        }
+        let offset = offset + from_head - self.head.len();
+        match self.rest {
+            Rest::Bytes(bytes) => second.copy_from_slice(&bytes[offset..offset + second.len()]),
+            Rest::Guest(buffers, start) => buffers.read(start + offset, second),
+        }
+    }
+
+    /// Copies all of it to buffers of a guest, from `offset` on.
+    ///
+    /// # Panics
+    /// There is no room: callers know the length.
+    pub fn copy_to(&self, to: &Buffers, offset: usize) {
+        to.write(offset, self.head);
+        let offset = offset + self.head.len();
+        match self.rest {
+            Rest::Bytes(bytes) => to.write(offset, bytes),
+            Rest::Guest(buffers, start) => buffers.copy_to(start, to, offset, buffers.len() - start),
+        }
+    }
+}

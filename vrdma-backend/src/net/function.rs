@@ -1,0 +1,88 @@
+//! The Ethernet function as its front-end sets it up: the worker serves both virtqueues.
+//!
+//! A network device over vhost-user has its configuration space, its control queue and its link state in the VMM (QEMU's `vhost-user`
+//! netdev): what comes here are the two virtqueues of a pair, and the features that concern them.
+
+use crate::memory::GuestMemory;
+use crate::queue::{Call, VirtqueueSetup};
+use crate::vhost::{Function, Setup};
+use crate::worker::{Stopped, WorkerHandle};
+use std::sync::Arc;
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
+use virtio_bindings::virtio_net::*;
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
+
+/// The virtqueue of frames to the guest.
+pub const RECEIVE: u16 = 0;
+/// The virtqueue of frames from the guest.
+pub const TRANSMIT: u16 = 1;
+
+/// A guest's Ethernet function.
+#[derive(Debug)]
+pub struct EthernetFunction {
+    worker: WorkerHandle,
+    guest: usize,
+}
+
+impl EthernetFunction {
+    /// That of a guest of the worker's switch.
+    pub fn new(worker: WorkerHandle, guest: usize) -> EthernetFunction {
+        EthernetFunction { worker, guest }
+    }
+}
+
+impl Function for EthernetFunction {
+    const NAME: &'static str = "Ethernet";
+    const FEATURES: u64 = 1 << VIRTIO_NET_F_MRG_RXBUF
+        | 1 << VIRTIO_NET_F_CSUM
+        | 1 << VIRTIO_NET_F_GUEST_CSUM
+        | 1 << VIRTIO_NET_F_HOST_TSO4
+        | 1 << VIRTIO_NET_F_HOST_TSO6
+        | 1 << VIRTIO_NET_F_GUEST_TSO4
+        | 1 << VIRTIO_NET_F_GUEST_TSO6
+        | 1 << VIRTIO_NET_F_MTU
+        | 1 << VIRTIO_RING_F_INDIRECT_DESC;
+    const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::empty();
+
+    fn num_queues(&self) -> usize {
+        2
+    }
+
+    fn queue_num(&self) -> u64 {
+        1
+    }
+
+    fn start(&mut self, setup: VirtqueueSetup, base: u16, front: &Setup) -> Result<(), Stopped> {
+        let (guest, memory, features) = (self.guest, front.memory.clone(), front.features);
+        self.worker.call(move |worker| worker.start_net_queue(guest, &memory, setup, base, features))
+    }
+
+    fn stop(&mut self, index: u16) -> Result<Option<u16>, Stopped> {
+        let guest = self.guest;
+        self.worker.call(move |worker| worker.stop_net_queue(guest, index))
+    }
+
+    fn set_call(&mut self, index: u16, call: Option<Arc<Call>>) -> Result<(), Stopped> {
+        let guest = self.guest;
+        self.worker.call(move |worker| worker.net.set_call(guest, index, call))
+    }
+
+    fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), Stopped> {
+        let (guest, memory) = (self.guest, memory.clone());
+        self.worker.call(move |worker| worker.net.remap(guest, &memory))
+    }
+
+    fn reset(&mut self) -> Result<(), Stopped> {
+        // Its virtqueues have been stopped, and there is nothing else.
+        Ok(())
+    }
+
+    fn detach(&mut self) {
+        let guest = self.guest;
+        // If the worker has stopped there is nothing to detach from.
+        let _ = self.worker.call(move |worker| {
+            worker.stop_net_queue(guest, RECEIVE);
+            worker.stop_net_queue(guest, TRANSMIT);
+        });
+    }
+}

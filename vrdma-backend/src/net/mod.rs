@@ -1,0 +1,404 @@
+//! Guests' Ethernet functions, and the switch that joins them, the RDMA engine and the uplink.
+//!
+//! | module | question |
+//! |---|---|
+//! | `function` | what does the Ethernet function do with what its front-end sets up? |
+//! | `sender`, `receiver` | how do frames come out of and go into a guest's virtqueues? |
+//! | `rings` | when does a virtqueue run? |
+//! | `switch`, `table` | where does a frame go? |
+//! | `frame` | where does a frame lie? |
+//! | `offload`, `checksum` | what did its sender leave to be done, and how is it done? |
+//!
+//! A frame is handled from its beginning to its end before the next one: nothing is queued, so a guest that does not take what comes
+//! holds nobody up. Between two guests it is copied once, from the sender's buffers to the receiver's.
+
+mod checksum;
+mod frame;
+mod function;
+mod offload;
+mod receiver;
+mod rings;
+mod sender;
+mod switch;
+mod table;
+
+pub use function::EthernetFunction;
+pub use switch::{Member, Port, SwitchCounters, Verdict};
+
+use crate::memory::GuestMemory;
+use crate::queue::chains::{Broken, Direction};
+use crate::queue::{Call, VirtqueueSetup};
+use crate::ratelimit::RateLimit;
+use frame::Frame;
+use function::RECEIVE;
+use offload::Fill;
+use receiver::{Receiver, ReceiverCounters};
+use sender::{MAX_FRAME, Sender, SenderCounters};
+use std::sync::Arc;
+use switch::{Reason, Switch};
+use vmm_sys_util::epoll::Epoll;
+use vrdma_transport::Instant;
+
+/// Frames taken from one guest in one turn.
+const BATCH: usize = 32;
+/// Bytes copied for one guest in one turn, after which no further frame is taken.
+const BYTES: u64 = 256 << 10;
+/// Descriptors read and frames made for one guest in one turn, after which no further frame is taken.
+const EFFORT: u64 = 2048;
+/// Shortest frame on a wire, without CRC (IEEE 802.3 4.2.3.3).
+const MIN_FRAME: usize = 60;
+
+/// The NIC, as the switch sees it.
+pub trait Uplink {
+    /// Sends a frame of `len` bytes, which `fill` writes.
+    ///
+    /// # Errors
+    /// There is no room, or no link: the frame is lost.
+    fn transmit(&mut self, len: usize, fill: Fill<'_>) -> Result<(), Lost>;
+}
+
+/// A frame that the uplink did not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+/// All Ethernet functions of a worker, and their switch.
+#[derive(Debug)]
+pub struct Net {
+    names: Vec<String>,
+    senders: Vec<Sender>,
+    outlets: Outlets,
+    switch: Switch,
+    mtu: usize,
+    misdeeds: RateLimit,
+}
+
+/// What frames go to.
+#[derive(Debug)]
+struct Outlets {
+    receivers: Vec<Receiver>,
+    /// Receive queues that broke, for the log.
+    broken: Vec<(usize, Broken)>,
+    uplink: UplinkCounters,
+    /// Room for a frame that is being finished.
+    scratch: Box<[u8]>,
+}
+
+/// What happened at the border between switch and uplink.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct UplinkCounters {
+    /// Frames sent.
+    pub uplink_sent: u64,
+    /// Frames that the uplink did not take.
+    pub uplink_lost: u64,
+    /// Frames that came.
+    pub uplink_received: u64,
+}
+
+/// What an operator can see of a guest's Ethernet function.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct NetCounters {
+    #[serde(flatten)]
+    sender: SenderCounters,
+    #[serde(flatten)]
+    receiver: ReceiverCounters,
+}
+
+/// What an operator can see of the switch.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct SwitchStats {
+    #[serde(flatten)]
+    switch: SwitchCounters,
+    #[serde(flatten)]
+    uplink: UplinkCounters,
+}
+
+impl Net {
+    /// Without guests; frames carry IP packets of up to `mtu` bytes.
+    pub fn new(mtu: u16) -> Net {
+        let outlets = Outlets {
+            receivers: Vec::new(),
+            broken: Vec::new(),
+            uplink: UplinkCounters::default(),
+            scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+        };
+        let (switch, misdeeds) = (Switch::default(), RateLimit::default());
+        Net { names: Vec::new(), senders: Vec::new(), outlets, switch, mtu: mtu.into(), misdeeds }
+    }
+
+    /// Adds a guest; its number.
+    pub fn add(&mut self, name: &str, member: Member) -> usize {
+        self.names.push(name.to_owned());
+        self.senders.push(Sender::new(self.mtu));
+        self.outlets.receivers.push(Receiver::default());
+        self.switch.add(member)
+    }
+
+    /// Takes what guests have sent and brings it where it goes; true if there was anything. `engine` gets RoCE packets for guests.
+    pub fn turn(&mut self, now: Instant, uplink: &mut dyn Uplink, engine: &mut dyn FnMut(&[u8])) -> bool {
+        let mut busy = false;
+        for guest in 0..self.senders.len() {
+            match self.senders[guest].rings.queue.as_mut().map(|queue| queue.refresh()) {
+                None | Some(Ok(false)) => continue,
+                Some(Ok(true)) => {
+                    busy = true;
+                    if let Err(broken) = self.serve(guest, now, uplink, engine) {
+                        self.sender_broken(guest, broken);
+                    }
+                }
+                Some(Err(broken)) => self.sender_broken(guest, broken),
+            }
+        }
+        busy
+    }
+
+    /// Brings a frame from the uplink where it goes.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        uplink: &mut dyn Uplink,
+        engine: &mut dyn FnMut(&[u8]),
+    ) {
+        self.outlets.uplink.uplink_received += 1;
+        let frame = Frame::bytes(frame);
+        let verdict = self.switch.decide(now, frame.head(), Port::Uplink);
+        self.outlets.forward(&self.switch, verdict, &frame, Port::Uplink, uplink, engine);
+    }
+
+    /// Where a packet of the engine goes, by its head: most often [`Port::Uplink`], to which the engine may then write it by itself. All else is for [`Net::forward_packet`].
+    pub fn route_packet(&mut self, now: Instant, head: &[u8]) -> Verdict {
+        self.switch.decide(now, head, Port::Engine)
+    }
+
+    /// Brings a packet of the engine where [`Net::route_packet`] said that it goes.
+    pub fn forward_packet(&mut self, verdict: Verdict, packet: &[u8], uplink: &mut dyn Uplink) {
+        let frame = Frame::bytes(packet);
+        // What comes from the engine does not go there: the switch calls that a hairpin.
+        self.outlets.forward(&self.switch, verdict, &frame, Port::Engine, uplink, &mut |_| {});
+    }
+
+    /// Tells guests of what they got and of what was taken. Once a turn of the worker, at its end.
+    pub fn flush(&mut self) {
+        let receivers = self.outlets.receivers.iter_mut().map(|receiver| &mut receiver.rings);
+        for rings in self.senders.iter_mut().map(|sender| &mut sender.rings).chain(receivers) {
+            if let Some(queue) = &mut rings.queue {
+                queue.publish();
+            }
+        }
+        while let Some((guest, broken)) = self.outlets.broken.pop() {
+            let name = &self.names[guest];
+            self.misdeeds.warn(|| format!("guest {name}: its receive queue is broken: {broken}"));
+        }
+    }
+
+    /// Before sleep: asks for kicks. True if there is something to do already.
+    pub fn arm(&self) -> bool {
+        self.senders
+            .iter()
+            .filter_map(|sender| sender.rings.queue.as_ref())
+            .fold(false, |late, q| late | q.arm())
+    }
+
+    /// After sleep: takes the requests for kicks back.
+    pub fn disarm(&self) {
+        self.senders.iter().filter_map(|sender| sender.rings.queue.as_ref()).for_each(|queue| queue.disarm());
+    }
+
+    /// A guest's kick woke the worker.
+    pub fn kicked(&mut self, guest: usize) {
+        self.senders[guest].counters.kicks += 1;
+    }
+
+    /// What an operator can see of a guest's Ethernet function.
+    pub fn counters(&self, guest: usize) -> NetCounters {
+        NetCounters {
+            sender: self.senders[guest].counters.clone(),
+            receiver: self.outlets.receivers[guest].counters.clone(),
+        }
+    }
+
+    /// What an operator can see of the switch.
+    pub fn stats(&self) -> SwitchStats {
+        SwitchStats { switch: self.switch.counters.clone(), uplink: self.outlets.uplink.clone() }
+    }
+
+    /// The front-end starts a virtqueue; its kick wakes the worker under `token`.
+    pub fn start(
+        &mut self,
+        guest: usize,
+        memory: &Arc<GuestMemory>,
+        (setup, base, features): (VirtqueueSetup, u16, u64),
+        epoll: &Epoll,
+        token: u64,
+    ) {
+        let index = setup.index;
+        let direction = if index == RECEIVE { Direction::ToDriver } else { Direction::FromDriver };
+        let name = &self.names[guest];
+        let rings = match index {
+            RECEIVE => &mut self.outlets.receivers[guest].rings,
+            _ => &mut self.senders[guest].rings,
+        };
+        if !rings.start(memory, setup, base, features, direction) {
+            log::warn!("guest {name}: the rings of its Ethernet queue {index} are not in guest memory");
+        }
+        if index == RECEIVE {
+            self.outlets.receivers[guest].revive();
+        } else {
+            rings.watch(epoll, Some(token));
+        }
+    }
+
+    /// The front-end stops a virtqueue; returns the index at which it may go on, if it was running.
+    pub fn stop(&mut self, guest: usize, index: u16, epoll: &Epoll) -> Option<u16> {
+        let rings = self.rings(guest, index);
+        rings.watch(epoll, None);
+        rings.stop()
+    }
+
+    /// The front-end changed what rings the driver for a virtqueue.
+    pub fn set_call(&mut self, guest: usize, index: u16, call: Option<Arc<Call>>) {
+        self.rings(guest, index).set_call(call);
+    }
+
+    /// Follows a new memory table of a guest.
+    pub fn remap(&mut self, guest: usize, memory: &Arc<GuestMemory>) {
+        if let Err(broken) = self.senders[guest].rings.remap(memory) {
+            self.sender_broken(guest, broken);
+        }
+        let receiver = &mut self.outlets.receivers[guest];
+        receiver.revive();
+        if let Err(broken) = receiver.rings.remap(memory) {
+            receiver.counters.rx_broken += 1;
+            self.outlets.broken.push((guest, broken));
+        }
+    }
+
+    fn rings(&mut self, guest: usize, index: u16) -> &mut rings::Rings {
+        match index {
+            RECEIVE => &mut self.outlets.receivers[guest].rings,
+            _ => &mut self.senders[guest].rings,
+        }
+    }
+
+    /// Takes frames from a guest, as many as it may have in one turn.
+    fn serve(
+        &mut self,
+        guest: usize,
+        now: Instant,
+        uplink: &mut dyn Uplink,
+        engine: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Broken> {
+        let from = Port::Guest(guest);
+        let (mut bytes, mut effort) = (0, 0);
+        for _ in 0..BATCH {
+            let sender = &mut self.senders[guest];
+            let before = sender.rings.queue.as_ref().map_or(0, |queue| queue.effort);
+            let Some(taken) = sender.take()? else { break };
+            if let Some(frame) = sender.frame(&taken) {
+                let verdict = self.switch.decide(now, frame.head(), from);
+                let copies = self.outlets.forward(&self.switch, verdict, &frame, from, uplink, engine);
+                bytes += frame.len() as u64 * copies;
+                effort += offload::frames(&frame) as u64 * copies;
+                match verdict {
+                    Verdict::Drop(Reason::Spoofed | Reason::GroupSource) => sender.counters.tx_spoofed += 1,
+                    Verdict::Drop(_) => sender.counters.tx_refused += 1,
+                    _ => {}
+                }
+            }
+            let queue = sender.rings.queue.as_mut().expect("a frame was taken out of it");
+            queue.put_used(taken.chain, 0);
+            effort += queue.effort - before;
+            if bytes >= BYTES || effort >= EFFORT {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn sender_broken(&mut self, guest: usize, broken: Broken) {
+        self.senders[guest].counters.tx_broken += 1;
+        let name = &self.names[guest];
+        self.misdeeds.warn(|| format!("guest {name}: its transmit queue is broken: {broken}"));
+    }
+}
+
+impl Outlets {
+    /// Brings a frame where it goes; how often it was copied.
+    fn forward(
+        &mut self,
+        switch: &Switch,
+        verdict: Verdict,
+        frame: &Frame<'_>,
+        from: Port,
+        uplink: &mut dyn Uplink,
+        engine: &mut dyn FnMut(&[u8]),
+    ) -> u64 {
+        let group = match verdict {
+            Verdict::Drop(_) => return 0,
+            Verdict::To(Port::Guest(guest)) => {
+                self.deliver(guest, frame);
+                return 1;
+            }
+            Verdict::To(Port::Uplink) => {
+                self.transmit(frame, uplink);
+                return 1;
+            }
+            Verdict::To(Port::Engine) => {
+                let scratch = &mut self.scratch;
+                offload::finish(frame, &mut |len, fill| {
+                    fill(&mut scratch[..len]);
+                    engine(&scratch[..len]);
+                });
+                return 1;
+            }
+            Verdict::Group => true,
+            Verdict::Unknown => false,
+        };
+        let mut copies = 0;
+        for guest in 0..self.receivers.len() {
+            let running = self.receivers[guest].rings.queue.is_some();
+            if from != Port::Guest(guest) && running && (group || switch.may_have_any(guest)) {
+                self.deliver(guest, frame);
+                copies += 1;
+            }
+        }
+        if from != Port::Uplink {
+            self.transmit(frame, uplink);
+            copies += 1;
+        }
+        copies
+    }
+
+    fn deliver(&mut self, guest: usize, frame: &Frame<'_>) {
+        let receiver = &mut self.receivers[guest];
+        if let Err(broken) = receiver.deliver(frame, &mut self.scratch) {
+            receiver.counters.rx_broken += 1;
+            self.broken.push((guest, broken));
+        }
+    }
+
+    fn transmit(&mut self, frame: &Frame<'_>, uplink: &mut dyn Uplink) {
+        offload::finish(frame, &mut |len, fill| {
+            let sent = uplink.transmit(len.max(MIN_FRAME), &mut |out| {
+                let (frame, padding) = out.split_at_mut(len);
+                fill(frame);
+                padding.fill(0);
+            });
+            match sent {
+                Ok(()) => self.uplink.uplink_sent += 1,
+                Err(Lost) => self.uplink.uplink_lost += 1,
+            }
+        });
+    }
+}
+
+/// No uplink: what is for the world is lost.
+#[derive(Debug)]
+pub struct NoUplink;
+
+impl Uplink for NoUplink {
+    fn transmit(&mut self, _len: usize, _fill: Fill<'_>) -> Result<(), Lost> {
+        Err(Lost)
+    }
+}

@@ -1,0 +1,228 @@
+//! What a sender left to be done: checksums to complete, TCP to cut into segments (virtio 1.2, 5.1.6.2).
+//!
+//! Between guests that both know of it nothing is done at all: the receiver's header says what the sender's said. Elsewhere
+//! [`finish`] does it.
+
+use super::checksum::{complete, fold, sum};
+use super::frame::Frame;
+use virtio_bindings::virtio_net as net;
+
+/// Bytes of the header before each frame, if the driver knows virtio 1 or mergeable buffers.
+pub const HEADER: usize = 12;
+/// Smallest segment that a guest may ask for; Linux has no smaller MSS either (`tcp_min_snd_mss`). It bounds how many frames one makes.
+const MIN_SEGMENT: u16 = 48;
+/// EtherTypes.
+const VLAN: [u16; 2] = [0x8100, 0x88a8];
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const TCP: u8 = 6;
+/// Where the checksum is in a TCP header.
+const TCP_CHECKSUM: usize = 16;
+/// Bits of byte 13 of a TCP header (RFC 9293 3.1).
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+const CWR: u8 = 0x80;
+
+/// What is left to be done to a frame. All positions have been checked against it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Nothing.
+    None,
+    /// The checksum of all bytes from `start` on goes to `start + offset`, where the sum of the pseudo-header is now.
+    Checksum {
+        /// First byte that it covers.
+        start: u16,
+        /// Where it goes, from there on.
+        offset: u16,
+    },
+    /// TCP with more payload than fits into a packet: it is to be cut, and each piece needs its checksum.
+    Segments {
+        /// Where its headers are.
+        tcp: Tcp,
+        /// Payload bytes of each piece but the last.
+        size: u16,
+    },
+}
+
+/// Where the headers of a TCP frame are, in bytes from its beginning. All of them are in its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    v6: bool,
+    ip: usize,
+    tcp: usize,
+    payload: usize,
+}
+
+/// A header that says what cannot be, or what its driver did not negotiate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadHeader;
+
+impl Offload {
+    /// From the header that a driver puts before a frame of `len` bytes with that head. `mtu` is what pieces may be long from the IP header on.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub fn parse(
+        header: &[u8; HEADER],
+        features: u64,
+        head: &[u8],
+        len: usize,
+        mtu: usize,
+    ) -> Result<Offload, BadHeader> {
+        let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let (flags, kind, size, start, offset) = (header[0], header[1], field(4), field(6), field(8));
+        if u32::from(flags) & net::VIRTIO_NET_HDR_F_NEEDS_CSUM == 0 {
+            return if u32::from(kind) == net::VIRTIO_NET_HDR_GSO_NONE {
+                Ok(Offload::None)
+            } else {
+                Err(BadHeader)
+            };
+        }
+        let end = usize::from(start) + usize::from(offset) + 2;
+        if !has(features, net::VIRTIO_NET_F_CSUM) || end > len || start < 14 {
+            return Err(BadHeader);
+        }
+        let v6 = match u32::from(kind) {
+            net::VIRTIO_NET_HDR_GSO_NONE => return Ok(Offload::Checksum { start, offset }),
+            net::VIRTIO_NET_HDR_GSO_TCPV4 if has(features, net::VIRTIO_NET_F_HOST_TSO4) => false,
+            net::VIRTIO_NET_HDR_GSO_TCPV6 if has(features, net::VIRTIO_NET_F_HOST_TSO6) => true,
+            _ => return Err(BadHeader),
+        };
+        let tcp = Tcp::parse(head).ok_or(BadHeader)?;
+        let consistent = tcp.v6 == v6
+            && usize::from(start) == tcp.tcp
+            && usize::from(offset) == TCP_CHECKSUM
+            && tcp.payload < len
+            && size >= MIN_SEGMENT
+            && tcp.payload - tcp.ip + usize::from(size) <= mtu;
+        if consistent { Ok(Offload::Segments { tcp, size }) } else { Err(BadHeader) }
+    }
+
+    /// Whether a driver that took these features takes a frame with this left to be done.
+    pub fn suits(&self, features: u64) -> bool {
+        match self {
+            Offload::None => true,
+            Offload::Checksum { .. } => has(features, net::VIRTIO_NET_F_GUEST_CSUM),
+            Offload::Segments { tcp, .. } => {
+                let kind = if tcp.v6 { net::VIRTIO_NET_F_GUEST_TSO6 } else { net::VIRTIO_NET_F_GUEST_TSO4 };
+                has(features, net::VIRTIO_NET_F_GUEST_CSUM) && has(features, kind)
+            }
+        }
+    }
+
+    /// The header that says so to a driver; the frame is in `buffers` buffers.
+    pub fn header(&self, buffers: u16) -> [u8; HEADER] {
+        let (flags, kind, len, size, start, offset) = match *self {
+            Offload::None => (0, net::VIRTIO_NET_HDR_GSO_NONE, 0, 0, 0, 0),
+            Offload::Checksum { start, offset } => {
+                (net::VIRTIO_NET_HDR_F_NEEDS_CSUM, net::VIRTIO_NET_HDR_GSO_NONE, 0, 0, start, offset)
+            }
+            Offload::Segments { tcp, size } => {
+                let kind = if tcp.v6 { net::VIRTIO_NET_HDR_GSO_TCPV6 } else { net::VIRTIO_NET_HDR_GSO_TCPV4 };
+                let (len, start) = (tcp.payload as u16, tcp.tcp as u16);
+                (net::VIRTIO_NET_HDR_F_NEEDS_CSUM, kind, len, size, start, TCP_CHECKSUM as u16)
+            }
+        };
+        let mut header = [flags as u8, kind as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        for (at, field) in [(2, len), (4, size), (6, start), (8, offset), (10, buffers)] {
+            header[at..at + 2].copy_from_slice(&field.to_le_bytes());
+        }
+        header
+    }
+}
+
+impl Tcp {
+    /// Finds TCP in the head of a frame.
+    fn parse(head: &[u8]) -> Option<Tcp> {
+        let word = |at: usize| Some(u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?]));
+        let mut ip = 14;
+        while VLAN.contains(&word(ip - 2)?) {
+            ip += 4;
+        }
+        let (v6, tcp, protocol) = match word(ip - 2)? {
+            IPV4 => {
+                let words = usize::from(head.get(ip)? & 0xf);
+                let fragment = word(ip + 6)? & 0x3fff != 0;
+                (false, ip + 4 * words, *head.get(ip + 9).filter(|_| words >= 5 && !fragment)?)
+            }
+            IPV6 => (true, ip + 40, *head.get(ip + 6)?),
+            _ => return None,
+        };
+        let words = usize::from(head.get(tcp + 12)? >> 4);
+        let payload = tcp + 4 * words;
+        (protocol == TCP && words >= 5 && payload <= head.len()).then_some(Tcp { v6, ip, tcp, payload })
+    }
+}
+
+/// Writes a frame into a buffer of its length.
+pub type Fill<'a> = &'a mut dyn FnMut(&mut [u8]);
+
+/// Does what is left to be done. `place` gives a buffer of the length that it is told to what fills it, for each frame that comes of it.
+pub fn finish(frame: &Frame<'_>, place: &mut dyn FnMut(usize, Fill<'_>)) {
+    match frame.offload {
+        Offload::None => place(frame.len(), &mut |out| frame.read(0, out)),
+        Offload::Checksum { start, offset } => place(frame.len(), &mut |out| {
+            frame.read(0, out);
+            complete(&mut out[start.into()..], offset.into(), 0);
+        }),
+        Offload::Segments { tcp, size } => {
+            let (total, size) = (frame.len() - tcp.payload, usize::from(size));
+            for (index, done) in (0..total).step_by(size).enumerate() {
+                let payload = size.min(total - done);
+                let last = done + payload == total;
+                place(tcp.payload + payload, &mut |out| {
+                    let (headers, data) = out.split_at_mut(tcp.payload);
+                    headers.copy_from_slice(&frame.head()[..tcp.payload]);
+                    frame.read(tcp.payload + done, data);
+                    tcp.adapt(out, index as u16, done as u32, last);
+                });
+            }
+        }
+    }
+}
+
+/// Frames that come of it.
+pub fn frames(frame: &Frame<'_>) -> usize {
+    match frame.offload {
+        Offload::Segments { tcp, size } => (frame.len() - tcp.payload).div_ceil(size.into()),
+        _ => 1,
+    }
+}
+
+impl Tcp {
+    /// Makes the headers of a whole those of its piece number `index`, before which `done` bytes of payload lie.
+    fn adapt(&self, frame: &mut [u8], index: u16, done: u32, last: bool) {
+        let (headers, segment) = frame.split_at_mut(self.tcp);
+        let ip = &mut headers[self.ip..];
+        let length = segment.len() as u16;
+        let put =
+            |bytes: &mut [u8], at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        let addresses = if self.v6 {
+            put(ip, 4, ip.len() as u16 - 40 + length);
+            &ip[8..40]
+        } else {
+            put(ip, 2, ip.len() as u16 + length);
+            let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(index);
+            put(ip, 4, id);
+            put(ip, 10, 0);
+            let checksum = !fold(sum(ip));
+            put(ip, 10, checksum);
+            &ip[12..20]
+        };
+        let pseudo_header = sum(addresses) + u64::from(TCP) + u64::from(length);
+        let seq = u32::from_be_bytes([segment[4], segment[5], segment[6], segment[7]]).wrapping_add(done);
+        segment[4..8].copy_from_slice(&seq.to_be_bytes());
+        if !last {
+            segment[13] &= !(FIN | PSH);
+        }
+        if index != 0 {
+            segment[13] &= !CWR;
+        }
+        put(segment, TCP_CHECKSUM, 0);
+        complete(segment, TCP_CHECKSUM, pseudo_header);
+    }
+}
+
+fn has(features: u64, bit: u32) -> bool {
+    features & 1 << bit != 0
+}

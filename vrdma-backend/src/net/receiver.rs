@@ -1,0 +1,116 @@
+//! What a guest receives: its receive queue, and each frame into it.
+
+use super::frame::Frame;
+use super::offload::finish;
+use super::rings::Rings;
+use super::sender::header_len;
+use crate::queue::chains::Broken;
+use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
+
+/// Descriptors that a driver may spend on one frame.
+const MAX_EFFORT: u64 = 2048;
+
+/// What happened to what went to a guest.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct ReceiverCounters {
+    /// Frames that the guest got.
+    pub rx_frames: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Dropped: the guest has no driver for it running.
+    pub rx_no_driver: u64,
+    /// Dropped: the guest had no room.
+    pub rx_no_buffer: u64,
+    /// Dropped: longer than the guest's buffers.
+    pub rx_oversize: u64,
+    /// Receive queues that broke the rules.
+    pub rx_broken: u64,
+}
+
+/// A guest's end for what it receives.
+#[derive(Debug, Default)]
+pub struct Receiver {
+    /// Its receive queue.
+    pub rings: Rings,
+    /// What happened.
+    pub counters: ReceiverCounters,
+    /// Chains taken for a frame, each with where its buffers end.
+    chains: Vec<(u16, usize)>,
+    /// So many bytes found no room while so many buffers were there (as a free-running index).
+    starved: Option<(u16, usize)>,
+}
+
+impl Receiver {
+    /// Gives a frame to the guest; what its driver cannot do for itself is done in `scratch` first.
+    ///
+    /// # Errors
+    /// The queue is broken from now on.
+    pub fn deliver(&mut self, frame: &Frame<'_>, scratch: &mut [u8]) -> Result<(), Broken> {
+        if frame.offload.suits(self.rings.features) {
+            return self.put(frame);
+        }
+        let mut result = Ok(());
+        finish(frame, &mut |len, fill| {
+            let piece = &mut scratch[..len];
+            fill(piece);
+            result = result.and(self.put(&Frame::bytes(piece)));
+        });
+        result
+    }
+
+    fn put(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+        let Some(queue) = self.rings.queue.as_mut().filter(|queue| !queue.is_broken()) else {
+            self.counters.rx_no_driver += 1;
+            return Ok(());
+        };
+        let header = header_len(self.rings.features);
+        let mergeable = self.rings.features & 1 << VIRTIO_NET_F_MRG_RXBUF != 0;
+        let needed = header + frame.len();
+        queue.refresh()?;
+        if self.starved.is_some_and(|(at, room)| at == queue.available() && needed >= room) {
+            self.counters.rx_no_buffer += 1;
+            return Ok(());
+        }
+        self.starved = None;
+        queue.buffers.clear();
+        self.chains.clear();
+        let effort = queue.effort;
+        while queue.buffers.len() < needed {
+            let before = queue.buffers.len();
+            let Some(chain) = queue.pop()? else {
+                queue.rewind(self.chains.len() as u16);
+                self.starved = Some((queue.available(), needed));
+                self.counters.rx_no_buffer += 1;
+                return Ok(());
+            };
+            let room = queue.buffers.len() - before;
+            // With more of them the device would read descriptors for ever.
+            if room < header || queue.effort - effort > MAX_EFFORT {
+                queue.latch_broken();
+                return Err(Broken::Small(room));
+            }
+            self.chains.push((chain, queue.buffers.len()));
+            if !mergeable && room < needed {
+                queue.rewind(1);
+                self.counters.rx_oversize += 1;
+                return Ok(());
+            }
+        }
+        let bytes = frame.offload.header(self.chains.len() as u16);
+        queue.buffers.write(0, &bytes[..header]);
+        frame.copy_to(&queue.buffers, header);
+        let mut start = 0;
+        for &(chain, end) in &self.chains {
+            queue.put_used(chain, (end.min(needed) - start) as u32);
+            start = end;
+        }
+        self.counters.rx_frames += 1;
+        self.counters.rx_bytes += frame.len() as u64;
+        Ok(())
+    }
+
+    /// The driver or its buffers changed: a frame may find room again.
+    pub fn revive(&mut self) {
+        self.starved = None;
+    }
+}

@@ -1,0 +1,125 @@
+//! What a guest sends: its transmit queue, and each frame out of it.
+
+use super::frame::{Frame, HEAD};
+use super::offload::{HEADER, Offload};
+use super::rings::Rings;
+use crate::queue::chains::Broken;
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
+
+/// Longest Ethernet header: two tags.
+pub const MAX_ETHERNET: usize = 22;
+/// Most bytes of a frame that is to be cut into segments: an IP packet's, and the Ethernet header.
+pub const MAX_FRAME: usize = 65535 + MAX_ETHERNET;
+
+/// What happened to what a guest sent.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct SenderCounters {
+    /// Frames that the guest sent.
+    pub tx_frames: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Dropped: from an address that the guest may not use.
+    pub tx_spoofed: u64,
+    /// Dropped: a header that makes no sense, or is none.
+    pub tx_bad_header: u64,
+    /// Dropped: longer than the MTU allows.
+    pub tx_oversize: u64,
+    /// Dropped by the switch for another reason.
+    pub tx_refused: u64,
+    /// Transmit queues that broke the rules.
+    pub tx_broken: u64,
+    /// Times that a kick woke the worker.
+    pub kicks: u64,
+}
+
+/// A guest's end for what it sends.
+#[derive(Debug)]
+pub struct Sender {
+    /// Its transmit queue.
+    pub rings: Rings,
+    /// What happened.
+    pub counters: SenderCounters,
+    head: [u8; HEAD],
+    mtu: usize,
+}
+
+/// A frame taken out of a transmit queue.
+#[derive(Debug)]
+pub struct Taken {
+    /// Head of its chain.
+    pub chain: u16,
+    /// Where it lies, if it is one.
+    frame: Option<Layout>,
+}
+
+#[derive(Debug)]
+struct Layout {
+    head: usize,
+    /// Bytes before the frame.
+    header: usize,
+    offload: Offload,
+}
+
+impl Sender {
+    /// One that may send IP packets of up to `mtu` bytes.
+    pub fn new(mtu: usize) -> Sender {
+        Sender { rings: Rings::default(), counters: SenderCounters::default(), head: [0; HEAD], mtu }
+    }
+
+    /// Takes the next frame out of those that the queue's `refresh` found.
+    ///
+    /// # Errors
+    /// The queue is broken from now on.
+    pub fn take(&mut self) -> Result<Option<Taken>, Broken> {
+        let Some(queue) = &mut self.rings.queue else { return Ok(None) };
+        queue.buffers.clear();
+        let Some(chain) = queue.pop()? else { return Ok(None) };
+        let frame = self.parse();
+        match frame {
+            Ok(_) => self.counters.tx_frames += 1,
+            Err(Refusal::Header) => self.counters.tx_bad_header += 1,
+            Err(Refusal::Length) => self.counters.tx_oversize += 1,
+        }
+        Ok(Some(Taken { chain, frame: frame.ok() }))
+    }
+
+    /// The frame, while nothing else is taken.
+    pub fn frame(&self, taken: &Taken) -> Option<Frame<'_>> {
+        let (layout, queue) = (taken.frame.as_ref()?, self.rings.queue.as_ref()?);
+        let offset = layout.header + layout.head;
+        Some(Frame::guest(&self.head[..layout.head], &queue.buffers, offset, layout.offload))
+    }
+
+    fn parse(&mut self) -> Result<Layout, Refusal> {
+        let buffers = &self.rings.queue.as_ref().expect("a chain was taken out of it").buffers;
+        let features = self.rings.features;
+        let header = header_len(features);
+        let len = buffers.len().checked_sub(header).ok_or(Refusal::Header)?;
+        if len > MAX_FRAME {
+            return Err(Refusal::Length);
+        }
+        let mut bytes = [0; HEADER];
+        buffers.read(0, &mut bytes[..header]);
+        let head = len.min(HEAD);
+        buffers.read(header, &mut self.head[..head]);
+        let offload = Offload::parse(&bytes, features, &self.head[..head], len, self.mtu);
+        let offload = offload.map_err(|_| Refusal::Header)?;
+        if !matches!(offload, Offload::Segments { .. }) && len > self.mtu + MAX_ETHERNET {
+            return Err(Refusal::Length);
+        }
+        self.counters.tx_bytes += len as u64;
+        Ok(Layout { head, header, offload })
+    }
+}
+
+enum Refusal {
+    Header,
+    Length,
+}
+
+/// Bytes of the header before each frame (virtio 1.2, 5.1.6.1): drivers of the time before virtio 1 have a shorter one.
+pub fn header_len(features: u64) -> usize {
+    let long = features & (1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_NET_F_MRG_RXBUF) != 0;
+    if long { HEADER } else { HEADER - 2 }
+}

@@ -1,0 +1,338 @@
+//! Where a frame goes: a learning Ethernet switch between guests and the uplink (IEEE 802.1Q).
+//!
+//! Addresses of guests are known from the configuration, so all that is learned is what lies behind the uplink, and behind guests that
+//! may send from any address. A frame whose destination is not known goes where it can be: there. Decisions alone: no frame is touched.
+
+use super::table::{Learned, MacTable};
+use std::collections::HashMap;
+use vrdma_transport::Instant;
+use vrdma_wire::eth::Eth;
+use vrdma_wire::num::Mac;
+use vrdma_wire::roce::is_roce;
+
+/// Where frames come from and go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// The Ethernet function of a guest.
+    Guest(usize),
+    /// The NIC.
+    Uplink,
+    /// The RDMA engine. It sends for all guests, each packet from the address of the guest whose it is.
+    Engine,
+}
+
+/// What the host says of a guest's addresses.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its own address.
+    pub mac: Mac,
+    /// Others that it may send from.
+    pub extra_macs: Vec<Mac>,
+    /// It may send from any address that is no other guest's.
+    pub any_mac: bool,
+    /// It has an RDMA function: RoCE to its address is for the engine.
+    pub rdma: bool,
+}
+
+/// What is to be done with a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing, and why.
+    Drop(Reason),
+    /// It goes to one port.
+    To(Port),
+    /// It goes to all ports but the one it came from.
+    Group,
+    /// It goes where addresses may be that nobody knows, but not where it came from: see [`Switch::may_have_any`].
+    Unknown,
+}
+
+/// Why a frame goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It has no whole Ethernet header.
+    Runt,
+    /// Its source is no address of a NIC.
+    GroupSource,
+    /// Its source is not one that the guest may use.
+    Spoofed,
+    /// It came from outside with the address of a guest of ours: a loop, or a spoof.
+    OwnSource,
+    /// Its destination is one that bridges keep to themselves (IEEE 802.1Q table 8-1).
+    Reserved,
+    /// Its destination is where it came from.
+    Hairpin,
+}
+
+/// What the switch did; each counter answers a question that an operator may ask.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct SwitchCounters {
+    /// Frames to one port.
+    pub forwarded: u64,
+    /// Frames to all ports: broadcast and multicast.
+    pub group: u64,
+    /// Frames to a destination that nobody knows.
+    pub unknown: u64,
+    /// RoCE packets to the engine.
+    pub roce: u64,
+    /// Dropped: no whole Ethernet header.
+    pub drop_runt: u64,
+    /// Dropped: the source is no address of a NIC.
+    pub drop_group_source: u64,
+    /// Dropped: a guest sent from an address that it may not use.
+    pub drop_spoofed: u64,
+    /// Dropped: the uplink brought a frame from the address of a guest of ours.
+    pub drop_own_source: u64,
+    /// Dropped: for bridges alone, like spanning tree and pause frames.
+    pub drop_reserved: u64,
+    /// Dropped: the destination is where the frame came from.
+    pub drop_hairpin: u64,
+    /// Addresses learned.
+    pub learned: u64,
+    /// Addresses that moved from port to port.
+    pub moved: u64,
+    /// Addresses for which there was no room.
+    pub table_full: u64,
+}
+
+/// The switch's mind.
+#[derive(Debug, Default)]
+pub struct Switch {
+    members: Vec<Member>,
+    /// Addresses of members.
+    owners: HashMap<Mac, usize>,
+    table: MacTable,
+    /// What it did.
+    pub counters: SwitchCounters,
+}
+
+impl Switch {
+    /// Adds a guest, and with it its port.
+    pub fn add(&mut self, member: Member) -> usize {
+        let index = self.members.len();
+        let addresses = member.extra_macs.iter().chain([&member.mac]);
+        self.owners.extend(addresses.map(|&mac| (mac, index)));
+        self.members.push(member);
+        index
+    }
+
+    /// Whether a destination that nobody knows may be behind a guest's port.
+    pub fn may_have_any(&self, guest: usize) -> bool {
+        self.members[guest].any_mac
+    }
+
+    /// Decides about a frame by its head.
+    pub fn decide(&mut self, now: Instant, head: &[u8], from: Port) -> Verdict {
+        let verdict = self.verdict(now, head, from);
+        let counters = &mut self.counters;
+        *match verdict {
+            Verdict::To(Port::Engine) => &mut counters.roce,
+            Verdict::To(_) => &mut counters.forwarded,
+            Verdict::Group => &mut counters.group,
+            Verdict::Unknown => &mut counters.unknown,
+            Verdict::Drop(Reason::Runt) => &mut counters.drop_runt,
+            Verdict::Drop(Reason::GroupSource) => &mut counters.drop_group_source,
+            Verdict::Drop(Reason::Spoofed) => &mut counters.drop_spoofed,
+            Verdict::Drop(Reason::OwnSource) => &mut counters.drop_own_source,
+            Verdict::Drop(Reason::Reserved) => &mut counters.drop_reserved,
+            Verdict::Drop(Reason::Hairpin) => &mut counters.drop_hairpin,
+        } += 1;
+        verdict
+    }
+
+    fn verdict(&mut self, now: Instant, head: &[u8], from: Port) -> Verdict {
+        let Ok((eth, _)) = Eth::parse(head) else { return Verdict::Drop(Reason::Runt) };
+        let vlan = eth.vlan.map_or(0, |tag| tag.id().number());
+        if let Err(reason) = self.admit(now, (vlan, eth.src), from) {
+            return Verdict::Drop(reason);
+        }
+        if is_reserved(eth.dst) {
+            return Verdict::Drop(Reason::Reserved);
+        }
+        if eth.dst.0[0] & 1 != 0 {
+            return Verdict::Group;
+        }
+        let to = match self.owners.get(&eth.dst) {
+            Some(&guest) if from == Port::Guest(guest) => from,
+            Some(&guest)
+                if self.members[guest].rdma && eth.dst == self.members[guest].mac && is_roce(head) =>
+            {
+                Port::Engine
+            }
+            Some(&guest) => Port::Guest(guest),
+            None => match self.table.find(now, (vlan, eth.dst)) {
+                Some(port) => port,
+                None => return Verdict::Unknown,
+            },
+        };
+        if to == from { Verdict::Drop(Reason::Hairpin) } else { Verdict::To(to) }
+    }
+
+    /// Whether a frame may come from that address there; if so, learns it.
+    fn admit(&mut self, now: Instant, (vlan, src): (u16, Mac), from: Port) -> Result<(), Reason> {
+        if !src.is_unicast() {
+            return Err(Reason::GroupSource);
+        }
+        let owner = self.owners.get(&src).copied();
+        match (from, owner) {
+            // Its address is the engine's doing.
+            (Port::Engine, _) => return Ok(()),
+            (Port::Guest(guest), Some(owner)) if guest == owner => return Ok(()),
+            (Port::Guest(guest), None) if self.members[guest].any_mac => {}
+            (Port::Guest(_), _) => return Err(Reason::Spoofed),
+            (Port::Uplink, Some(_)) => return Err(Reason::OwnSource),
+            (Port::Uplink, None) => {}
+        }
+        match self.table.learn(now, (vlan, src), from) {
+            Learned::Known => {}
+            Learned::New => self.counters.learned += 1,
+            Learned::Moved => self.counters.moved += 1,
+            Learned::Full => self.counters.table_full += 1,
+        }
+        Ok(())
+    }
+}
+
+/// 01:80:c2:00:00:00 to 0f.
+fn is_reserved(dst: Mac) -> bool {
+    dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Verdict::{Drop, Group, To, Unknown};
+
+    const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
+    const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
+    /// Of a nested bridge of guest 2, which may have any.
+    const C: Mac = Mac([0x52, 0x54, 0, 0, 0, 3]);
+    const INNER: Mac = Mac([0x02, 0, 0, 0, 0, 9]);
+    const FAR: Mac = Mac([0x02, 0, 0, 0, 0, 0x77]);
+    const FARTHER: Mac = Mac([0x02, 0, 0, 0, 0, 0x78]);
+    const ALL: Mac = Mac([0xff; 6]);
+    const GA: Port = Port::Guest(0);
+    const GB: Port = Port::Guest(1);
+    const GC: Port = Port::Guest(2);
+
+    fn switch() -> Switch {
+        let mut switch = Switch::default();
+        for (mac, any_mac, rdma) in [(A, false, true), (B, false, false), (C, true, true)] {
+            switch.add(Member { mac, extra_macs: Vec::new(), any_mac, rdma });
+        }
+        switch
+    }
+
+    fn frame(src: Mac, dst: Mac) -> Vec<u8> {
+        [&dst.0[..], &src.0, &[0x08, 0x06], &[0; 46]].concat()
+    }
+
+    fn tagged(vlan: u16, src: Mac, dst: Mac) -> Vec<u8> {
+        [&dst.0[..], &src.0, &[0x81, 0x00], &vlan.to_be_bytes(), &[0x08, 0x06], &[0; 46]].concat()
+    }
+
+    /// UDP to `port` over IPv4.
+    fn udp(src: Mac, dst: Mac, port: u16) -> Vec<u8> {
+        let mut ip = [0u8; 28];
+        (ip[0], ip[3], ip[9]) = (0x45, 28, 17);
+        ip[22..24].copy_from_slice(&port.to_be_bytes());
+        [&dst.0[..], &src.0, &[0x08, 0x00], &ip, &[0; 20]].concat()
+    }
+
+    #[test]
+    fn guests_and_the_world_talk() {
+        let mut switch = switch();
+        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        assert_eq!(says(GA, &frame(A, ALL)), Group);
+        assert_eq!(says(GB, &frame(B, A)), To(GA));
+        assert_eq!(says(GA, &frame(A, FAR)), Unknown, "nobody has heard of it");
+        assert_eq!(says(Port::Uplink, &frame(FAR, A)), To(GA));
+        assert_eq!(says(GA, &frame(A, FAR)), To(Port::Uplink), "it answered");
+        assert_eq!(says(Port::Uplink, &frame(FARTHER, FAR)), Drop(Reason::Hairpin), "both are out there");
+        assert_eq!(says(Port::Uplink, &frame(FARTHER, INNER)), Unknown);
+        assert_eq!(says(GC, &frame(INNER, FARTHER)), To(Port::Uplink));
+        assert_eq!(says(Port::Uplink, &frame(FARTHER, INNER)), To(GC));
+        assert_eq!(
+            (switch.counters.learned, switch.counters.forwarded, switch.counters.drop_hairpin),
+            (3, 5, 1)
+        );
+    }
+
+    #[test]
+    fn addresses_are_learned_for_each_vlan() {
+        let mut switch = switch();
+        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        assert_eq!(says(Port::Uplink, &tagged(5, FAR, A)), To(GA));
+        assert_eq!(says(GA, &tagged(5, A, FAR)), To(Port::Uplink));
+        assert_eq!(says(GA, &tagged(0xe005, A, FAR)), To(Port::Uplink), "priority does not matter");
+        assert_eq!(says(GA, &tagged(6, A, FAR)), Unknown);
+        assert_eq!(says(GA, &frame(A, FAR)), Unknown);
+        assert_eq!(says(GA, &tagged(6, A, B)), To(GB), "guests are in all of them");
+    }
+
+    #[test]
+    fn nobody_speaks_as_somebody_else() {
+        let mut switch = switch();
+        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        for dst in [ALL, B, FAR] {
+            assert_eq!(says(GA, &frame(FAR, dst)), Drop(Reason::Spoofed));
+            assert_eq!(says(GA, &frame(B, dst)), Drop(Reason::Spoofed));
+            assert_eq!(says(GC, &frame(A, dst)), Drop(Reason::Spoofed), "any but other guests'");
+            assert_eq!(says(Port::Uplink, &frame(A, dst)), Drop(Reason::OwnSource));
+        }
+        for src in [ALL, Mac([0; 6]), Mac([0x33, 0x33, 0, 0, 0, 1])] {
+            assert_eq!(says(GC, &frame(src, A)), Drop(Reason::GroupSource));
+            assert_eq!(says(Port::Uplink, &frame(src, A)), Drop(Reason::GroupSource));
+        }
+        assert_eq!(says(GB, &frame(B, FAR)), Unknown, "nothing was learned of it");
+        let mut extra = Switch::default();
+        extra.add(Member { mac: A, extra_macs: vec![INNER], any_mac: false, rdma: true });
+        assert_eq!(extra.decide(Instant(1), &frame(INNER, ALL), GA), Group);
+        assert_eq!(extra.decide(Instant(1), &frame(FAR, INNER), Port::Uplink), To(GA));
+        assert_eq!(extra.decide(Instant(1), &frame(INNER, A), Port::Uplink), Drop(Reason::OwnSource));
+    }
+
+    #[test]
+    fn what_is_for_bridges_stays_here() {
+        let mut switch = switch();
+        for last in 0..=0x10u8 {
+            let group = Mac([0x01, 0x80, 0xc2, 0, 0, last]);
+            let wanted = if last < 0x10 { Drop(Reason::Reserved) } else { Group };
+            assert_eq!(switch.decide(Instant(1), &frame(A, group), GA), wanted);
+            assert_eq!(switch.decide(Instant(1), &frame(FAR, group), Port::Uplink), wanted);
+        }
+        for len in 0..14 {
+            assert_eq!(switch.decide(Instant(1), &frame(A, B)[..len], GA), Drop(Reason::Runt));
+        }
+    }
+
+    #[test]
+    fn roce_goes_to_the_engine_of_guests_that_have_one() {
+        let mut switch = switch();
+        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        assert_eq!(says(Port::Uplink, &udp(FAR, A, 4791)), To(Port::Engine));
+        assert_eq!(says(GB, &udp(B, A, 4791)), To(Port::Engine), "soft-RoCE in a guest");
+        assert_eq!(says(Port::Uplink, &udp(FAR, A, 4792)), To(GA));
+        assert_eq!(says(Port::Uplink, &udp(FAR, B, 4791)), To(GB), "soft-RoCE's own");
+        assert_eq!(says(Port::Uplink, &udp(FAR, ALL, 4791)), Group);
+        assert_eq!(says(GA, &udp(A, A, 4791)), Drop(Reason::Hairpin));
+        // What the engine sends.
+        assert_eq!(says(Port::Engine, &udp(A, FAR, 4791)), To(Port::Uplink));
+        assert_eq!(says(Port::Engine, &udp(A, B, 4791)), To(GB));
+        assert_eq!(
+            says(Port::Engine, &udp(A, C, 4791)),
+            Drop(Reason::Hairpin),
+            "guests of one engine meet in it"
+        );
+        assert_eq!(says(Port::Engine, &udp(A, FARTHER, 4791)), Unknown);
+    }
+
+    #[test]
+    fn what_is_not_heard_of_is_forgotten() {
+        let mut switch = switch();
+        let second = 1_000_000_000;
+        assert_eq!(switch.decide(Instant(0), &frame(FAR, A), Port::Uplink), To(GA));
+        assert_eq!(switch.decide(Instant(299 * second), &frame(A, FAR), GA), To(Port::Uplink));
+        assert_eq!(switch.decide(Instant(300 * second), &frame(A, FAR), GA), Unknown);
+    }
+}

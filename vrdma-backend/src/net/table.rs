@@ -1,0 +1,146 @@
+//! Which address was last seen behind which port.
+
+use super::switch::Port;
+use std::hash::{BuildHasher, RandomState};
+use vrdma_transport::Instant;
+use vrdma_wire::num::Mac;
+
+/// Entries that one hash leads to: the first half for the uplink, the rest for guests. So guests that send from ever new addresses
+/// push nothing out that lies behind the uplink.
+const WAYS: usize = 8;
+const SETS: usize = 1024;
+/// Nanoseconds after which an address that was not heard of is forgotten: 300 s (IEEE 802.1Q table 8-6).
+const AGE: u64 = 300_000_000_000;
+
+/// An address in a VLAN; 0 is that of frames without a tag.
+pub type Key = (u16, Mac);
+
+/// A bounded table of addresses. All its memory is there from the start.
+#[derive(Debug)]
+pub struct MacTable {
+    sets: Box<[[Option<Entry>; WAYS]]>,
+    /// Keyed at random, so that nobody can choose addresses that fall together.
+    hash: RandomState,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: Key,
+    port: Port,
+    seen: Instant,
+}
+
+/// What learning an address came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// It was known.
+    Known,
+    /// It is new.
+    New,
+    /// It was behind another port.
+    Moved,
+    /// There was no room for it.
+    Full,
+}
+
+impl Default for MacTable {
+    fn default() -> Self {
+        MacTable { sets: vec![[None; WAYS]; SETS].into_boxed_slice(), hash: RandomState::new() }
+    }
+}
+
+impl MacTable {
+    /// Notes that an address is behind a port.
+    pub fn learn(&mut self, now: Instant, key: Key, port: Port) -> Learned {
+        let fresh = Some(Entry { key, port, seen: now });
+        let set = self.set(key);
+        let mut moved = false;
+        for slot in set.iter_mut() {
+            match slot {
+                Some(entry) if entry.key == key && entry.port == port => {
+                    let known = entry.is_alive(now);
+                    entry.seen = now;
+                    return if known { Learned::Known } else { Learned::New };
+                }
+                Some(entry) if entry.key == key => {
+                    moved |= entry.is_alive(now);
+                    *slot = None;
+                }
+                _ => {}
+            }
+        }
+        let (uplink, guests) = set.split_at_mut(WAYS / 2);
+        let part = if port == Port::Uplink { uplink } else { guests };
+        let free = part.iter().position(|slot| slot.is_none_or(|entry| !entry.is_alive(now)));
+        // A port may push out its own addresses alone.
+        let own = || {
+            let own =
+                part.iter().enumerate().filter_map(|(i, slot)| Some((i, slot.filter(|e| e.port == port)?)));
+            own.min_by_key(|(_, entry)| entry.seen.0).map(|(i, _)| i)
+        };
+        match free.or_else(own) {
+            Some(at) => part[at] = fresh,
+            None => return Learned::Full,
+        }
+        if moved { Learned::Moved } else { Learned::New }
+    }
+
+    /// Behind which port an address is.
+    pub fn find(&mut self, now: Instant, key: Key) -> Option<Port> {
+        let entry = self.set(key).iter().flatten().find(|entry| entry.key == key && entry.is_alive(now));
+        entry.map(|entry| entry.port)
+    }
+
+    fn set(&mut self, key: Key) -> &mut [Option<Entry>; WAYS] {
+        let at = self.hash.hash_one((key.0, key.1.0)) as usize % SETS;
+        &mut self.sets[at]
+    }
+}
+
+impl Entry {
+    fn is_alive(&self, now: Instant) -> bool {
+        now.0.saturating_sub(self.seen.0) < AGE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mac(number: u32) -> Mac {
+        let [a, b, c, d] = number.to_be_bytes();
+        Mac([2, 0, a, b, c, d])
+    }
+
+    #[test]
+    fn addresses_are_learned_move_and_age() {
+        let mut table = MacTable::default();
+        let (key, other_vlan) = ((7, mac(1)), (8, mac(1)));
+        assert_eq!(table.learn(Instant(0), key, Port::Uplink), Learned::New);
+        assert_eq!(table.learn(Instant(5), key, Port::Uplink), Learned::Known);
+        assert_eq!(table.find(Instant(5), key), Some(Port::Uplink));
+        assert_eq!(table.find(Instant(5), other_vlan), None);
+        assert_eq!(table.learn(Instant(6), key, Port::Guest(3)), Learned::Moved);
+        assert_eq!(table.find(Instant(6 + AGE - 1), key), Some(Port::Guest(3)));
+        assert_eq!(table.find(Instant(6 + AGE), key), None);
+        assert_eq!(table.learn(Instant(6 + AGE), key, Port::Uplink), Learned::New);
+        assert_eq!(table.find(Instant(6 + AGE), key), Some(Port::Uplink));
+    }
+
+    #[test]
+    fn a_flood_of_addresses_pushes_out_the_flooders_own() {
+        let mut table = MacTable::default();
+        for n in 0..100 {
+            table.learn(Instant(1), (0, mac(n)), Port::Uplink);
+        }
+        table.learn(Instant(1), (0, mac(1 << 20)), Port::Guest(1));
+        let known = (0..100).filter(|&n| table.find(Instant(2), (0, mac(n))).is_some()).count();
+        for n in 1000..100_000 {
+            table.learn(Instant(2), (0, mac(n)), Port::Guest(0));
+        }
+        let left = (0..100).filter(|&n| table.find(Instant(3), (0, mac(n))).is_some()).count();
+        assert_eq!(left, known);
+        assert_eq!(table.find(Instant(3), (0, mac(1 << 20))), Some(Port::Guest(1)));
+        assert_eq!(table.find(Instant(3), (0, mac(99_999))), Some(Port::Guest(0)), "the newest");
+    }
+}

@@ -1,0 +1,459 @@
+//! Virtqueues whose chains the device uses in order: those of the Ethernet function (virtio 1.2, 2.7).
+
+use super::{Call, Kick, Rings, VirtqueueSetup};
+use crate::memory::{Buffers, GuestMemory, Run, Shared};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// Descriptor flags (virtio 1.2, 2.7.5).
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+/// Most descriptors of an indirect table: more than any driver has, and what other devices allow.
+const MAX_INDIRECT: u32 = 1024;
+
+/// What chains of a queue are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The device reads them.
+    FromDriver,
+    /// The device writes them.
+    ToDriver,
+}
+
+/// A virtqueue of chains. Each chain that is taken is used before the queue stops, so used and available index go together.
+#[derive(Debug)]
+pub struct ChainQueue {
+    rings: Rings,
+    desc: Shared,
+    setup: VirtqueueSetup,
+    indirect: bool,
+    direction: Direction,
+    /// The buffers of the chains taken since they were cleared.
+    pub buffers: Buffers,
+    /// Descriptors read since the queue began: what its driver makes the device do.
+    pub effort: u64,
+    /// Free-running index of the next entry to take.
+    next: u16,
+    /// Entries up to here are known to be available.
+    available: u16,
+    /// Free-running index of the next used entry to write.
+    used: u16,
+    /// What the driver was last told of it.
+    published: u16,
+    broken: bool,
+}
+
+/// Why nothing can be taken from a queue any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// More entries available than the ring has.
+    #[error("available index {available} is more than a ring ahead of {next}")]
+    Index {
+        /// What the driver published.
+        available: u16,
+        /// Next entry to take.
+        next: u16,
+    },
+    /// A descriptor number that does not exist.
+    #[error("descriptor {0} does not exist")]
+    Descriptor(u16),
+    /// A chain with more descriptors than there are: a loop.
+    #[error("the chain at {0} has no end")]
+    Endless(u16),
+    /// A descriptor with flags that mean nothing there.
+    #[error("descriptor with flags {0:#x}")]
+    Flags(u16),
+    /// An indirect table of no descriptors, of a part of one, or of too many.
+    #[error("indirect table of {0} bytes")]
+    Table(u32),
+    /// Something that is not guest memory.
+    #[error("{len} bytes at {gpa:#x} are not guest memory")]
+    NotMemory {
+        /// First byte, guest-physical.
+        gpa: u64,
+        /// Length in bytes.
+        len: u32,
+    },
+    /// Buffers into which not even a header goes.
+    #[error("a buffer of {0} bytes")]
+    Small(usize),
+    /// The queue's own memory was taken away.
+    #[error("the rings are not in guest memory any more")]
+    Rings,
+}
+
+struct Descriptor {
+    gpa: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl ChainQueue {
+    /// A virtqueue that goes on at `base`; `None` if its rings are not in guest memory or not aligned.
+    pub fn new(
+        memory: &Arc<GuestMemory>,
+        setup: VirtqueueSetup,
+        base: u16,
+        indirect: bool,
+        direction: Direction,
+    ) -> Option<ChainQueue> {
+        let rings = Rings::new(memory, &setup)?;
+        let desc = descriptors(memory, &setup)?;
+        rings.refuse_kicks();
+        let buffers = Buffers::new(memory);
+        Some(ChainQueue {
+            rings,
+            desc,
+            setup,
+            indirect,
+            direction,
+            buffers,
+            effort: 0,
+            next: base,
+            available: base,
+            used: base,
+            published: base,
+            broken: false,
+        })
+    }
+
+    /// What the driver kicks.
+    pub fn kick(&self) -> Option<&Arc<Kick>> {
+        self.setup.kick.as_ref()
+    }
+
+    /// What rings the driver has changed.
+    pub fn set_call(&mut self, call: Option<Arc<Call>>) {
+        self.setup.call = call;
+    }
+
+    /// Whether nothing will ever be taken from it.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Stops taking chains, for good.
+    pub fn latch_broken(&mut self) {
+        self.broken = true;
+    }
+
+    /// Index at which the virtqueue may go on.
+    pub fn next(&self) -> u16 {
+        self.next
+    }
+
+    /// Looks for new entries; true if there are any.
+    ///
+    /// # Errors
+    /// The available index makes no sense; the queue is broken from now on.
+    #[inline]
+    pub fn refresh(&mut self) -> Result<bool, Broken> {
+        if self.broken {
+            return Ok(false);
+        }
+        let available = self.rings.avail_idx();
+        if available.wrapping_sub(self.next) > self.rings.size {
+            self.broken = true;
+            return Err(Broken::Index { available, next: self.next });
+        }
+        self.available = available;
+        Ok(available != self.next)
+    }
+
+    /// Takes the next chain out of those that [`ChainQueue::refresh`] found, and appends its buffers to `self.buffers`; returns its head.
+    ///
+    /// # Errors
+    /// The chain makes no sense; the queue is broken from now on.
+    #[inline]
+    pub fn pop(&mut self) -> Result<Option<u16>, Broken> {
+        if self.broken || self.available == self.next {
+            return Ok(None);
+        }
+        let head = self.rings.avail_entry(self.next);
+        self.read_chain(head).inspect_err(|_| self.broken = true)?;
+        self.next = self.next.wrapping_add(1);
+        Ok(Some(head))
+    }
+
+    /// Gives the last `chains` that were taken back: they will be taken again.
+    pub fn rewind(&mut self, chains: u16) {
+        self.next = self.next.wrapping_sub(chains);
+    }
+
+    /// Entries that [`ChainQueue::refresh`] found, as a free-running index.
+    pub fn available(&self) -> u16 {
+        self.available
+    }
+
+    fn read_chain(&mut self, head: u16) -> Result<(), Broken> {
+        let mut index = head;
+        for _ in 0..self.rings.size {
+            if index >= self.rings.size {
+                return Err(Broken::Descriptor(index));
+            }
+            let descriptor = Descriptor::new(self.desc.read_words(16 * usize::from(index)));
+            if descriptor.flags & INDIRECT != 0 {
+                return self.read_table(&descriptor);
+            }
+            self.add(&descriptor)?;
+            if descriptor.flags & NEXT == 0 {
+                return Ok(());
+            }
+            index = descriptor.next;
+        }
+        Err(Broken::Endless(head))
+    }
+
+    /// Reads the chain in an indirect table (virtio 1.2, 2.7.5.3).
+    fn read_table(&mut self, table: &Descriptor) -> Result<(), Broken> {
+        let count = table.len / 16;
+        if !self.indirect || table.flags & NEXT != 0 {
+            return Err(Broken::Flags(table.flags));
+        }
+        if !table.len.is_multiple_of(16) || count == 0 || count > MAX_INDIRECT {
+            return Err(Broken::Table(table.len));
+        }
+        let mut index = 0;
+        for _ in 0..count {
+            if u32::from(index) >= count {
+                return Err(Broken::Descriptor(index));
+            }
+            let gpa = table.gpa.wrapping_add(16 * u64::from(index));
+            let words = self.buffers.read_pair(gpa).ok_or(Broken::NotMemory { gpa, len: 16 })?;
+            let descriptor = Descriptor::new(words);
+            if descriptor.flags & INDIRECT != 0 {
+                return Err(Broken::Flags(descriptor.flags));
+            }
+            self.add(&descriptor)?;
+            if descriptor.flags & NEXT == 0 {
+                return Ok(());
+            }
+            index = descriptor.next;
+        }
+        Err(Broken::Endless(index))
+    }
+
+    #[inline]
+    fn add(&mut self, descriptor: &Descriptor) -> Result<(), Broken> {
+        self.effort += 1;
+        let writable = descriptor.flags & WRITE != 0;
+        if writable != (self.direction == Direction::ToDriver) {
+            return Err(Broken::Flags(descriptor.flags));
+        }
+        let (gpa, len) = (descriptor.gpa, descriptor.len);
+        self.buffers.push(Run { gpa, len: len.into() }).ok_or(Broken::NotMemory { gpa, len })
+    }
+
+    /// Notes a chain as used, with `written` bytes written to it. [`ChainQueue::publish`] tells the driver.
+    #[inline]
+    pub fn put_used(&mut self, head: u16, written: u32) {
+        self.rings.put_used(self.used, head, written);
+        self.used = self.used.wrapping_add(1);
+    }
+
+    /// Tells the driver of what was used since the last time, and interrupts it if it asks for that.
+    #[inline]
+    pub fn publish(&mut self) {
+        if self.used == self.published {
+            return;
+        }
+        self.rings.publish_used(self.used);
+        // We publish, then look whether the driver asks; the driver asks, then looks whether we published.
+        fence(Ordering::SeqCst);
+        let wanted = self.rings.wants_interrupt(self.published, self.used);
+        self.published = self.used;
+        if let Some(call) = self.setup.call.as_ref().filter(|_| wanted) {
+            call.ring();
+        }
+    }
+
+    /// Before sleep: asks for a kick. True if entries came meanwhile, so there will not be one.
+    pub fn arm(&self) -> bool {
+        if self.broken {
+            return false;
+        }
+        self.rings.ask_for_kick(self.next);
+        // The driver publishes, then looks whether we ask; we ask, then look whether it published.
+        fence(Ordering::SeqCst);
+        self.rings.avail_idx() != self.next
+    }
+
+    /// After sleep: takes the request for a kick back.
+    pub fn disarm(&self) {
+        if !self.broken {
+            self.rings.refuse_kicks();
+        }
+    }
+
+    /// Follows a new memory table.
+    ///
+    /// # Errors
+    /// The rings are not there any more; the queue is broken from now on.
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), Broken> {
+        self.buffers = Buffers::new(memory);
+        match (Rings::new(memory, &self.setup), descriptors(memory, &self.setup)) {
+            (Some(rings), Some(desc)) => (self.rings, self.desc) = (rings, desc),
+            _ => {
+                self.broken = true;
+                return Err(Broken::Rings);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn descriptors(memory: &Arc<GuestMemory>, setup: &VirtqueueSetup) -> Option<Shared> {
+    Shared::new(memory, Run { gpa: setup.desc, len: 16 * u64::from(setup.size) }, 16)
+}
+
+impl Descriptor {
+    #[inline]
+    fn new(words: [u64; 2]) -> Descriptor {
+        let [gpa, rest] = words.map(u64::from_le);
+        Descriptor { gpa, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::tests::memory;
+
+    const SIZE: u16 = 8;
+    const AVAIL: usize = 0x100;
+    const USED: usize = 0x200;
+
+    struct Driver {
+        words: Shared,
+        queue: ChainQueue,
+        next: u16,
+    }
+
+    /// Memory from 0 to 0x4000 with a queue at its beginning.
+    fn driver(direction: Direction, indirect: bool, event_idx: bool) -> Driver {
+        let memory = memory(&[(0, 0x4000)]);
+        let words = Shared::new(&memory, Run { gpa: 0, len: 0x4000 }, 16).unwrap();
+        let (avail, used) = (AVAIL as u64, USED as u64);
+        let setup =
+            VirtqueueSetup { index: 0, size: SIZE, desc: 0, avail, used, event_idx, kick: None, call: None };
+        Driver { words, queue: ChainQueue::new(&memory, setup, 0, indirect, direction).unwrap(), next: 0 }
+    }
+
+    impl Driver {
+        fn describe(&self, at: usize, gpa: u64, len: u32, flags: u16, next: u16) {
+            self.words.store64(at, gpa, Ordering::Relaxed);
+            let rest = u64::from(len) | u64::from(flags) << 32 | u64::from(next) << 48;
+            self.words.store64(at + 8, rest, Ordering::Relaxed);
+        }
+
+        fn offer(&mut self, head: u16) {
+            let slot = usize::from(self.next % SIZE);
+            self.words.store16(AVAIL + 4 + 2 * slot, head, Ordering::Relaxed);
+            self.next = self.next.wrapping_add(1);
+            self.words.store16(AVAIL + 2, self.next, Ordering::Release);
+        }
+
+        fn take(&mut self) -> Result<Option<u16>, Broken> {
+            self.queue.refresh()?;
+            self.queue.buffers.clear();
+            self.queue.pop()
+        }
+    }
+
+    #[test]
+    fn chains_direct_and_indirect_are_read_and_used_in_order() {
+        let mut driver = driver(Direction::FromDriver, true, false);
+        driver.describe(0x00, 0x1000, 10, NEXT, 3);
+        driver.describe(0x30, 0x2000, 5, 0, 0);
+        driver.describe(0x10, 0x800, 3 * 16, INDIRECT, 0);
+        driver.describe(0x800, 0x3000, 1, NEXT, 2);
+        driver.describe(0x820, 0x3100, 2, 0, 0);
+        driver.words.store64(0x3000, 0x77, Ordering::Relaxed);
+        for (head, len) in [(0, 15), (1, 3), (0, 15)] {
+            driver.offer(head);
+            assert_eq!(driver.take(), Ok(Some(head)));
+            assert_eq!(driver.queue.buffers.len(), len);
+            driver.queue.put_used(head, 9);
+            driver.queue.publish();
+        }
+        assert_eq!(driver.take(), Ok(None));
+        let used = |at: usize| driver.words.load32(USED + at, Ordering::Relaxed);
+        assert_eq!((used(0) >> 16, [used(4), used(8), used(12), used(16)]), (3, [0, 9, 1, 9]));
+    }
+
+    #[test]
+    fn what_was_rewound_is_taken_again() {
+        let mut driver = driver(Direction::ToDriver, false, true);
+        for head in 0..3u16 {
+            driver.describe(16 * usize::from(head), 0x1000, 100, WRITE, 0);
+            driver.offer(head);
+        }
+        driver.queue.refresh().unwrap();
+        assert_eq!([driver.queue.pop(), driver.queue.pop()], [Ok(Some(0)), Ok(Some(1))]);
+        driver.queue.rewind(2);
+        driver.queue.buffers.clear();
+        assert_eq!((driver.queue.pop(), driver.queue.buffers.len()), (Ok(Some(0)), 100));
+    }
+
+    #[test]
+    fn nonsense_breaks_the_queue_for_good() {
+        type Spoil = fn(&Driver);
+        let cases: [(Spoil, Broken); 13] = [
+            (|d| d.describe(0, 0x1000, 1, NEXT, 0), Broken::Endless(0)),
+            (|d| d.describe(0, 0x1000, 1, NEXT, 8), Broken::Descriptor(8)),
+            (|d| d.describe(0, 0x1000, 1, WRITE, 0), Broken::Flags(WRITE)),
+            (|d| d.describe(0, 0x4000, 1, 0, 0), Broken::NotMemory { gpa: 0x4000, len: 1 }),
+            (|d| d.describe(0, 0x3fff, u32::MAX, 0, 0), Broken::NotMemory { gpa: 0x3fff, len: u32::MAX }),
+            (|d| d.describe(0, u64::MAX, 2, 0, 0), Broken::NotMemory { gpa: u64::MAX, len: 2 }),
+            (|d| d.describe(0, 0x800, 0, INDIRECT, 0), Broken::Table(0)),
+            (|d| d.describe(0, 0x800, 17, INDIRECT, 0), Broken::Table(17)),
+            (|d| d.describe(0, 0x800, 16 * 1025, INDIRECT, 0), Broken::Table(16 * 1025)),
+            (|d| d.describe(0, 0x800, 16, INDIRECT | NEXT, 0), Broken::Flags(INDIRECT | NEXT)),
+            (|d| d.describe(0, 0x3ff8, 16, INDIRECT, 0), Broken::NotMemory { gpa: 0x3ff8, len: 16 }),
+            (
+                |d| {
+                    d.describe(0, 0x800, 32, INDIRECT, 0);
+                    d.describe(0x800, 0x1000, 1, NEXT, 2);
+                },
+                Broken::Descriptor(2),
+            ),
+            (
+                |d| {
+                    d.describe(0, 0x800, 32, INDIRECT, 0);
+                    d.describe(0x800, 0x800, 16, INDIRECT, 0);
+                },
+                Broken::Flags(INDIRECT),
+            ),
+        ];
+        for (spoil, reason) in cases {
+            let mut driver = driver(Direction::FromDriver, true, false);
+            spoil(&driver);
+            driver.offer(0);
+            assert_eq!(driver.take(), Err(reason));
+            driver.describe(0, 0x1000, 1, 0, 0);
+            assert_eq!((driver.take(), driver.queue.is_broken()), (Ok(None), true));
+        }
+        let mut unindirect = driver(Direction::FromDriver, false, false);
+        unindirect.describe(0, 0x800, 16, INDIRECT, 0);
+        unindirect.offer(0);
+        assert_eq!(unindirect.take(), Err(Broken::Flags(INDIRECT)));
+        let mut ahead = driver(Direction::FromDriver, false, false);
+        ahead.next = SIZE;
+        ahead.offer(0);
+        assert_eq!(ahead.take(), Err(Broken::Index { available: SIZE + 1, next: 0 }));
+    }
+
+    #[test]
+    fn the_driver_is_interrupted_when_it_asks_for_it() {
+        let driver = driver(Direction::FromDriver, false, true);
+        let used_event = AVAIL + 4 + 2 * usize::from(SIZE);
+        for (event, old, new, wanted) in
+            [(0, 0, 1, true), (1, 0, 1, false), (1, 0, 2, true), (0, 1, 2, false), (0xffff, 0xfffe, 3, true)]
+        {
+            driver.words.store16(used_event, event, Ordering::Relaxed);
+            assert_eq!(driver.queue.rings.wants_interrupt(old, new), wanted, "{event} {old} {new}");
+        }
+    }
+}
