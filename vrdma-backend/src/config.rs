@@ -1,5 +1,6 @@
 //! What a person tells the daemon: a file, flags, or both (flags win, guests add up).
 
+use crate::port::{Device, FaultsConfig};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use serde::Deserialize;
@@ -51,6 +52,21 @@ pub struct Args {
     /// Never sleep: for a worker that has a processor of its own
     #[arg(long)]
     pub busy_poll: bool,
+    /// NIC to the outside, as DPDK names it: a PCI address, or a driver like net_af_packet0,iface=eth1
+    #[arg(long, value_name = "DEVICE")]
+    pub uplink: Option<Device>,
+    /// Arguments for DPDK's EAL, separated by spaces, before those that the daemon adds by itself
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
+    pub eal: Option<String>,
+    /// MTU of the uplink [default: its interface's, else 1500]
+    #[arg(long, value_name = "BYTES")]
+    pub uplink_mtu: Option<u16>,
+    /// File for everything that the uplink sends and receives (pcap)
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Faults on the uplink, for tests: loss=RATE,dup=RATE,reorder=RATE,corrupt=RATE,delay=RATE,delay_us=N,seed=N,dir=rx|tx|both
+    #[arg(long, value_name = "FAULTS")]
+    pub faults: Option<FaultsConfig>,
     /// Say more: -v is debug, -vv trace. RUST_LOG works too
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -75,6 +91,16 @@ pub struct Config {
     pub poll_us: u64,
     /// Never sleep.
     pub busy_poll: bool,
+    /// NIC to the outside.
+    pub uplink: Option<Device>,
+    /// Arguments for DPDK's EAL.
+    pub eal: Option<String>,
+    /// MTU of the uplink; its interface's, else 1500, if not given.
+    pub uplink_mtu: Option<u16>,
+    /// File for everything that the uplink sends and receives.
+    pub capture: Option<PathBuf>,
+    /// Faults on the uplink.
+    pub faults: Option<FaultsConfig>,
     /// What one guest may have.
     pub limits: Limits,
     /// The guests.
@@ -152,6 +178,11 @@ impl Default for Config {
             mtu: 9000,
             poll_us: 200,
             busy_poll: false,
+            uplink: None,
+            eal: None,
+            uplink_mtu: None,
+            capture: None,
+            faults: None,
             limits: Limits::default(),
             guests: Vec::new(),
         }
@@ -198,6 +229,11 @@ impl Config {
         config.mtu = args.mtu.unwrap_or(config.mtu);
         config.poll_us = args.poll_us.unwrap_or(config.poll_us);
         config.busy_poll |= args.busy_poll;
+        config.uplink = args.uplink.clone().or(config.uplink);
+        config.eal = args.eal.clone().or(config.eal);
+        config.uplink_mtu = args.uplink_mtu.or(config.uplink_mtu);
+        config.capture = args.capture.clone().or(config.capture);
+        config.faults = args.faults.or(config.faults);
         config.check()?;
         Ok(config)
     }
@@ -242,6 +278,21 @@ impl Config {
         );
         ensure!(limits.qp_requests >= 1 && limits.qp_requests <= 1 << 15, "limits.qp_requests: 1 to 32768");
         ensure!(limits.mrs >= 1 && limits.mrs <= 1 << 24, "limits.mrs: 1 to 16777216");
+        let needs = [
+            (self.eal.is_some(), "eal"),
+            (self.uplink_mtu.is_some(), "uplink_mtu"),
+            (self.capture.is_some(), "capture"),
+            (self.faults.is_some(), "faults"),
+        ];
+        for (given, name) in needs {
+            ensure!(self.uplink.is_some() || !given, "{name} is of an uplink, and there is none");
+        }
+        if let Some(mtu) = self.uplink_mtu {
+            ensure!((576..=9600).contains(&mtu), "uplink_mtu: 576 to 9600");
+        }
+        if let Some(faults) = &self.faults {
+            faults.check()?;
+        }
         let (mut names, mut sockets, mut macs) = (HashSet::new(), HashSet::new(), HashSet::new());
         for guest in &self.guests {
             ensure!(!guest.name.is_empty(), "a guest without a name");

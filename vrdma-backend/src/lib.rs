@@ -8,6 +8,7 @@ pub mod daemon;
 mod device;
 mod memory;
 mod net;
+pub mod port;
 mod queue;
 mod ratelimit;
 mod session;

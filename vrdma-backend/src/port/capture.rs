@@ -1,0 +1,202 @@
+//! What a port sends and receives, in a file that Wireshark opens.
+
+use super::{BURST, Capabilities, Driver, External, Frame, Offload};
+use anyhow::Result;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::{DataLink, TsResolution};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+use vrdma_wire::num::Mac;
+
+/// Bursts that wait to be written; more are not captured.
+const BACKLOG: usize = 4096;
+/// After so long without frames the file is brought up to date.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// A driver whose frames, as they are on the wire, go to a file (pcap, stamps in nanoseconds) in both directions.
+///
+/// The user of the port copies them, another thread writes. Frames that come faster than they can be written are missing and
+/// counted.
+#[derive(Debug)]
+pub struct Capture {
+    driver: Box<dyn Driver>,
+    writer: Option<Sender<Taken>>,
+    thread: Option<JoinHandle<()>>,
+    captured: u64,
+    missed: u64,
+}
+
+#[derive(Debug)]
+struct Taken {
+    at: Duration,
+    frames: Vec<Vec<u8>>,
+}
+
+impl Capture {
+    /// Captures what `driver` sends and receives, until it is dropped.
+    ///
+    /// # Errors
+    /// The file cannot be written, or there is no thread left.
+    pub fn new(driver: Box<dyn Driver>, path: &Path) -> Result<Capture> {
+        let file = File::create(path)?;
+        let (writer, taken) = crossbeam_channel::bounded(BACKLOG);
+        let thread = std::thread::Builder::new().name("capture".into()).spawn(move || {
+            if let Err(error) = write(file, &taken) {
+                log::error!("the capture ends here: {error}");
+            }
+        })?;
+        Ok(Capture { driver, writer: Some(writer), thread: Some(thread), captured: 0, missed: 0 })
+    }
+
+    fn take(&mut self, frames: Vec<Vec<u8>>) {
+        let count = frames.len() as u64;
+        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let writer = self.writer.as_ref().expect("there until the end");
+        match writer.try_send(Taken { at, frames }) {
+            Ok(()) => self.captured += count,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.missed += count,
+        }
+    }
+}
+
+/// Writes what comes, until nobody sends any more.
+fn write(file: File, taken: &Receiver<Taken>) -> Result<()> {
+    let file = Shared(Rc::new(RefCell::new(BufWriter::new(file))));
+    let header = PcapHeader {
+        ts_resolution: TsResolution::NanoSecond,
+        datalink: DataLink::ETHERNET,
+        ..PcapHeader::default()
+    };
+    let mut pcap = PcapWriter::with_header(file.clone(), header)?;
+    file.clone().flush()?;
+    let mut dirty = false;
+    loop {
+        match taken.recv_timeout(QUIET) {
+            Ok(Taken { at, frames }) => {
+                for frame in frames {
+                    pcap.write_packet(&PcapPacket::new(at, frame.len() as u32, &frame))?;
+                }
+                dirty = true;
+            }
+            Err(RecvTimeoutError::Timeout) if dirty => {
+                file.clone().flush()?;
+                dirty = false;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(file.clone().flush()?),
+        }
+    }
+}
+
+/// The library keeps its writer to itself, and we have to flush it.
+#[derive(Clone)]
+struct Shared(Rc<RefCell<BufWriter<File>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().flush()
+    }
+}
+
+fn copy(frame: &Frame) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(frame.total_len());
+    frame.copy_to(&mut bytes);
+    bytes
+}
+
+impl Driver for Capture {
+    fn capabilities(&self) -> Capabilities {
+        // A file of frames that the NIC has still to complete would show wrong checksums.
+        Capabilities { checksums: Default::default(), ..self.driver.capabilities() }
+    }
+
+    fn mac(&self) -> Mac {
+        self.driver.mac()
+    }
+
+    fn adopt(&mut self) {
+        self.driver.adopt();
+    }
+
+    fn receive(&mut self, frames: &mut Vec<Frame>) {
+        let before = frames.len();
+        self.driver.receive(frames);
+        if frames.len() > before {
+            self.take(frames[before..].iter().map(copy).collect());
+        }
+    }
+
+    fn allocate(&mut self, frames: &mut Vec<Frame>) {
+        self.driver.allocate(frames);
+    }
+
+    fn send(&mut self, frames: &mut Vec<Frame>) {
+        let before = frames.len();
+        let mut copies: Vec<_> = frames.iter().take(BURST).map(copy).collect();
+        self.driver.send(frames);
+        copies.truncate(before - frames.len());
+        if !copies.is_empty() {
+            self.take(copies);
+        }
+    }
+
+    fn attach(&mut self, frame: &mut Frame, external: External) -> bool {
+        self.driver.attach(frame, external)
+    }
+
+    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
+        self.driver.append(frame, bytes)
+    }
+
+    fn offload(&mut self, frame: &mut Frame, offload: Offload) {
+        self.driver.offload(frame, offload);
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.driver.readiness()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.driver.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.driver.disarm();
+    }
+
+    fn link(&mut self) -> bool {
+        self.driver.link()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        self.driver.counters(count);
+        count("captured", self.captured);
+        count("capture_missed", self.missed);
+    }
+
+    fn held(&self) -> Option<Duration> {
+        self.driver.held()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.writer = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the capture's thread panicked");
+        }
+    }
+}

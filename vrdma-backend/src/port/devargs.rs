@@ -1,0 +1,165 @@
+//! Devices as EAL names them.
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// A device and its parameters: `net_af_packet0,iface=eth1`, or a PCI address, `0000:01:00.0`, with parameters or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Address or name.
+    pub name: String,
+    /// Keys and values, in their order.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Device {
+    /// Whether it is a PCI device, by its address: `[DOMAIN:]BUS:DEVICE.FUNCTION`.
+    pub fn is_pci(&self) -> bool {
+        let mut parts = self.name.rsplit(':');
+        let hex = |text: &str, len| text.len() == len && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let slot = parts.next().and_then(|last| last.split_once('.'));
+        slot.is_some_and(|(device, function)| hex(device, 2) && hex(function, 1))
+            && parts.next().is_some_and(|bus| hex(bus, 2))
+            && parts.next().is_none_or(|domain| (4..=8).contains(&domain.len()) && hex(domain, domain.len()))
+            && parts.next().is_none()
+    }
+
+    /// The virtual driver's name: `net_ring` of `net_ring0`.
+    pub fn driver(&self) -> &str {
+        // Old names of drivers begin with `eth_` instead.
+        self.name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_')
+    }
+
+    /// The value of a parameter.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.parameters.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
+    /// The network interface of this host that it drives along with the kernel.
+    pub fn interface(&self) -> Option<&str> {
+        matches!(self.driver(), "net_af_packet" | "eth_af_packet" | "net_af_xdp" | "eth_af_xdp")
+            .then(|| self.get("iface"))
+            .flatten()
+    }
+
+    /// Whether it is a packet socket.
+    pub fn is_af_packet(&self) -> bool {
+        matches!(self.driver(), "net_af_packet" | "eth_af_packet")
+    }
+
+    /// This device, with what the driver of packet sockets needs for frames of `max_frame` bytes where nothing was said.
+    ///
+    /// The driver lays frame `i` at `i * framesz`, so `blocksz` has to be a multiple of `framesz` (and of the page size, for the
+    /// kernel), and `framecnt` one of the frames of a block. A frame loses up to 80 bytes to the kernel's header (tpacket2_hdr).
+    pub fn with_rings_for(&self, max_frame: usize) -> Device {
+        let mut device = self.clone();
+        if !self.is_af_packet() {
+            return device;
+        }
+        let mut default = |key: &str, value: usize| {
+            if device.get(key).is_none() {
+                device.parameters.push((key.into(), value.to_string()));
+            }
+        };
+        if self.get("framesz").is_none() && self.get("blocksz").is_none() && self.get("framecnt").is_none() {
+            let frame = (max_frame + Self::AF_PACKET_HEADER + 1).next_power_of_two().max(2048);
+            default("framesz", frame);
+            default("blocksz", frame.max(65536));
+            default("framecnt", 1024);
+        }
+        device
+    }
+
+    /// Bytes that the kernel's header takes of a frame of a packet socket's ring, at most.
+    pub const AF_PACKET_HEADER: usize = 80;
+}
+
+impl FromStr for Device {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Device> {
+        let mut parts = text.split(',');
+        let name = parts.next().unwrap_or_default().trim().to_owned();
+        ensure!(!name.is_empty(), "no device: give a PCI address, or a driver's name like net_af_packet0");
+        let parameters = parts.filter(|part| !part.is_empty()).map(|part| {
+            let (key, value) = part.split_once('=').with_context(|| format!("'{part}' is not KEY=VALUE"))?;
+            Ok((key.to_owned(), value.to_owned()))
+        });
+        Ok(Device { name, parameters: parameters.collect::<Result<_>>()? })
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.parameters.iter().try_for_each(|(key, value)| write!(f, ",{key}={value}"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Device {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Device, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(text: &str) -> Device {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn pci_addresses_are_told_from_names() {
+        for yes in ["0000:01:00.0", "01:00.1", "0000:ff:1f.7,txq=1", "10000:e1:00.0"] {
+            assert!(device(yes).is_pci(), "{yes}");
+        }
+        for no in [
+            "net_ring0",
+            "net_af_packet0,iface=eth0",
+            "1:00.0",
+            "00:00",
+            "0000:01:00",
+            "x:01:00.0",
+            "0:0000:01:00.0",
+        ] {
+            assert!(!device(no).is_pci(), "{no}");
+        }
+        assert!("".parse::<Device>().is_err() && "net_ring0,what".parse::<Device>().is_err());
+    }
+
+    #[test]
+    fn what_was_said_stays() {
+        let text = "net_af_packet0,iface=veth0,qpairs=1";
+        let plain = device(text);
+        assert_eq!((plain.driver(), plain.interface()), ("net_af_packet", Some("veth0")));
+        assert_eq!(plain.to_string(), text);
+        assert_eq!(
+            plain.with_rings_for(9018).to_string(),
+            format!("{text},framesz=16384,blocksz=65536,framecnt=1024")
+        );
+        let said = device("net_af_packet0,iface=veth0,framesz=4096");
+        assert_eq!(said.with_rings_for(9018), said);
+        let other = device("net_ring_7");
+        assert_eq!(
+            (other.driver(), other.interface(), other.with_rings_for(9018)),
+            ("net_ring", None, other.clone())
+        );
+    }
+
+    /// The rules of the driver and of the kernel: see [`Device::with_rings_for`].
+    #[test]
+    fn rings_obey_the_rules_for_every_frame() {
+        for max_frame in 64..=9216 {
+            let device = device("net_af_packet0,iface=x").with_rings_for(max_frame);
+            let number = |key| device.get(key).unwrap().parse::<usize>().unwrap();
+            let (frame, block, count) = (number("framesz"), number("blocksz"), number("framecnt"));
+            assert!(frame - Device::AF_PACKET_HEADER > max_frame && frame.is_multiple_of(16), "{max_frame}");
+            assert!(block.is_multiple_of(frame) && block.is_multiple_of(4096), "{max_frame}");
+            assert!(count.is_multiple_of(block / frame), "{max_frame}");
+        }
+    }
+}

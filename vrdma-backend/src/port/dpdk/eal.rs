@@ -1,0 +1,283 @@
+//! DPDK's environment abstraction layer (EAL): started once in a process, by the first port that needs it.
+
+use crate::port::Device;
+use anyhow::{Result, anyhow, bail};
+use dpdk_sys as dpdk;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString, c_char};
+use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Megabytes of memory without hugepages. They are taken from the system as they are used.
+const PLAIN_MEGABYTES: u32 = 512;
+/// Lines of DPDK's log that an error quotes.
+const QUOTED: usize = 6;
+
+/// EAL runs. It does so to the end of the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Eal(());
+
+/// How starting it went: it can be tried only once.
+static STARTED: Mutex<Option<Result<(), String>>> = Mutex::new(None);
+/// The last complaints of DPDK.
+static SAID: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+
+impl Eal {
+    /// Starts EAL for `device`, with arguments of one's own (separated by spaces) before ours; ours are only those that they do not
+    /// speak of. Later calls find it running, whatever they ask for.
+    ///
+    /// # Errors
+    /// It does not start; the message says why and what helps.
+    pub fn start(arguments: &str, device: &Device) -> Result<Eal> {
+        let mut started = lock(&STARTED);
+        let result = started.get_or_insert_with(|| {
+            let arguments = arguments.split_whitespace().map(str::to_owned).collect();
+            let all = complete(arguments, device, has_hugepages(), &allowed_processors());
+            log::debug!("EAL arguments: {}", all.join(" "));
+            init(&all)
+        });
+        match result {
+            Ok(()) => Ok(Eal(())),
+            Err(message) => Err(anyhow!("{message}")),
+        }
+    }
+
+    /// Gives the calling thread a number, with which it has caches of its own in pools. Without one all works, slower.
+    pub fn adopt_thread(self) {
+        struct Registered(Cell<bool>);
+        thread_local!(static REGISTERED: Registered = const { Registered(Cell::new(false)) });
+        impl Drop for Registered {
+            fn drop(&mut self) {
+                if self.0.get() {
+                    // SAFETY: this thread was registered, and does nothing with DPDK any more.
+                    unsafe { dpdk::rte_thread_unregister() };
+                }
+            }
+        }
+        REGISTERED.with(|registered| {
+            // SAFETY: EAL runs. Numbers are given to threads that have none.
+            unsafe {
+                if dpdk::shim_lcore_id() == u32::MAX {
+                    registered.0.set(dpdk::rte_thread_register() == 0);
+                }
+            }
+        });
+    }
+
+    /// Makes a device known.
+    ///
+    /// # Errors
+    /// There is no such device, or no driver for it.
+    pub fn probe(self, device: &Device) -> Result<()> {
+        let text = CString::new(device.to_string())?;
+        lock(&SAID).clear();
+        // SAFETY: EAL runs; the text is copied.
+        let result = unsafe { dpdk::rte_dev_probe(text.as_ptr()) };
+        if result == 0 {
+            return Ok(());
+        }
+        let cause = error_text(-result);
+        let said = take_said();
+        let hint = if device.is_pci() {
+            "is the address right (`lspci -D`), and is the device bound to vfio-pci (`dpdk-devbind.py --status`)?"
+        } else if said.contains("failed to parse device") || said.contains("annot find") {
+            "drivers are net_af_packet, net_af_xdp, net_memif, net_ring and what else lies in DPDK's directory of drivers; a \
+             number follows the name"
+        } else if said.contains("Operation not permitted") || said.contains("Permission denied") {
+            "packet sockets need CAP_NET_RAW: start the daemon as root or with that capability"
+        } else {
+            "are the parameters right?"
+        };
+        bail!("device {device}: {cause}; {hint}{}", quote(&said))
+    }
+}
+
+/// Adds what arguments leave open.
+fn complete(mut all: Vec<String>, device: &Device, hugepages: bool, processors: &str) -> Vec<String> {
+    let says = |all: &[String], names: &[&str]| {
+        all.iter().any(|argument| {
+            names.iter().any(|name| {
+                let long = name.starts_with("--");
+                let value = argument.strip_prefix(name);
+                value.is_some_and(|rest| rest.is_empty() || !long || rest.starts_with('='))
+            })
+        })
+    };
+    let add = |all: &mut Vec<String>, unless: &[&str], arguments: &[&str]| {
+        if !says(all, unless) {
+            all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        }
+    };
+    if !hugepages {
+        let megabytes = PLAIN_MEGABYTES.to_string();
+        add(&mut all, &["--no-huge", "--huge-dir", "--socket-mem", "-m"], &["--no-huge", "-m", &megabytes]);
+    }
+    // No files that two daemons would quarrel about. EAL does not allow the stronger option without hugepages.
+    let files = ["--in-memory", "--no-shconf", "--huge-dir", "--proc-type", "--file-prefix"];
+    let plain = says(&all, &["--no-huge"]);
+    add(&mut all, &files, &[if plain { "--no-shconf" } else { "--in-memory" }]);
+    if device.is_pci() {
+        add(&mut all, &["-a", "--allow", "-b", "--block", "--no-pci"], &["-a", &device.name]);
+    } else {
+        add(&mut all, &["-a", "--allow", "-b", "--block", "--no-pci"], &["--no-pci"]);
+        add(&mut all, &["--iova-mode"], &["--iova-mode=va"]);
+    }
+    // One lcore that may run where we may: the worker's thread is ours, and EAL shall pin none.
+    add(&mut all, &["-l", "--lcores", "-c"], &["--lcores", &format!("0@({processors})")]);
+    add(&mut all, &["--telemetry", "--no-telemetry"], &["--no-telemetry"]);
+    all
+}
+
+/// Whether any hugepage is free.
+fn has_hugepages() -> bool {
+    let sizes = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
+    let free = |size: fs::DirEntry| fs::read_to_string(size.path().join("free_hugepages"));
+    sizes
+        .filter_map(|size| free(size).ok())
+        .any(|count| count.trim().parse::<u64>().is_ok_and(|count| count > 0))
+}
+
+/// Processors on which we may run, like `0-3,8`.
+fn allowed_processors() -> String {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.map_or("0", str::trim).to_owned()
+}
+
+fn init(arguments: &[String]) -> Result<(), String> {
+    let mut words: Vec<CString> = Vec::new();
+    for word in ["vrdma-backend"].into_iter().chain(arguments.iter().map(String::as_str)) {
+        words.push(CString::new(word).map_err(|error| error.to_string())?);
+    }
+    // EAL takes the thread that starts it for its own (its number, its processors): so not one of ours.
+    let thread = std::thread::Builder::new().name("eal".into());
+    let thread = thread.spawn(move || {
+        let mut words: Vec<*mut c_char> = words.into_iter().map(CString::into_raw).collect();
+        // SAFETY: EAL may keep, reorder and change the words, so they are never freed; they are strings, and as many as said. The
+        // stream lives on too.
+        unsafe {
+            let stream = dpdk::shim_stream(Some(log_line));
+            if !stream.is_null() {
+                dpdk::rte_openlog_stream(stream);
+            }
+            let count = words.len() as i32;
+            let result = dpdk::rte_eal_init(count, words.as_mut_ptr());
+            let error = dpdk::shim_errno();
+            std::mem::forget(words);
+            if result < 0 { Err(error) } else { Ok(()) }
+        }
+    });
+    let result = thread.map_err(|error| error.to_string())?.join().expect("starting EAL does not panic");
+    result.map_err(|error| explain(error, arguments, &take_said()))
+}
+
+/// What went wrong when EAL was started, and what helps.
+fn explain(error: i32, arguments: &[String], said: &str) -> String {
+    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let hint = if has(&["hugepage", "Hugepage", "HUGE"]) {
+        "there are not enough free hugepages: reserve some (`sysctl vm.nr_hugepages=512`), or do without (--eal '--no-huge -m 512')"
+    } else if has(&["annot create lock", "another primary process"]) {
+        "another DPDK process has this file prefix: give another (--eal '--file-prefix=NAME'), or none"
+    } else if has(&["VFIO", "vfio"]) {
+        "VFIO is not ready: is the device bound to vfio-pci, the IOMMU on, and may we open /dev/vfio?"
+    } else if error == libc::EACCES || error == libc::EPERM || has(&["ermission denied", "not permitted"]) {
+        "permission is missing: start the daemon as root, or give it access to /dev/hugepages and /dev/vfio"
+    } else if error == libc::ENOMEM || has(&["annot allocate memory", "annot get memory", "ot enough memory"])
+    {
+        "there is not enough memory: ask for less (--eal '-m MEGABYTES'), or raise the limit of locked memory"
+    } else if has(&["unable to find", "failed to parse device", "Bus (", "not find device", "evice is not"]) {
+        "a device that was named is not there: PCI addresses are shown by `lspci -D`, drivers by their directory"
+    } else if error == libc::EINVAL {
+        "an argument of --eal is wrong: they are those of DPDK's EAL parameters"
+    } else {
+        "what DPDK says is all that is known"
+    };
+    format!(
+        "DPDK's EAL does not start: {}; {hint} (its arguments: {}){}",
+        error_text(error),
+        arguments.join(" "),
+        quote(said)
+    )
+}
+
+fn quote(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!("\nDPDK says:\n{said}") }
+}
+
+/// The text of an error number of DPDK.
+pub fn error_text(error: i32) -> String {
+    // SAFETY: returns a string of static or thread-local memory, copied before anything else is called.
+    unsafe { CStr::from_ptr(dpdk::rte_strerror(error)) }.to_string_lossy().into_owned()
+}
+
+/// DPDK's errno as an error.
+pub fn last_error() -> anyhow::Error {
+    // SAFETY: reads a thread-local.
+    anyhow!(error_text(unsafe { dpdk::shim_errno() }))
+}
+
+/// What DPDK complained of since this was last asked, each on a line of its own.
+pub fn take_said() -> String {
+    let lines: Vec<String> = lock(&SAID).drain(..).map(|line| format!("  {line}")).collect();
+    lines.join("\n")
+}
+
+/// A message of DPDK becomes one of ours.
+unsafe extern "C" fn log_line(bytes: *const c_char, len: usize) {
+    // SAFETY: the stream gives as many bytes as it says.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
+    // SAFETY: reads a thread-local of the message that is being written.
+    let level = match unsafe { dpdk::rte_log_cur_msg_loglevel() } as u32 {
+        ..=dpdk::SHIM_LOG_ERR => log::Level::Error,
+        dpdk::SHIM_LOG_WARNING => log::Level::Warn,
+        // Things like the number of NUMA nodes.
+        dpdk::SHIM_LOG_NOTICE | dpdk::SHIM_LOG_INFO => log::Level::Debug,
+        _ => log::Level::Trace,
+    };
+    for line in String::from_utf8_lossy(bytes).lines().map(str::trim).filter(|line| !line.is_empty()) {
+        log::log!(target: "dpdk", level, "{line}");
+        if level <= log::Level::Warn {
+            let mut said = lock(&SAID);
+            if said.len() == QUOTED {
+                said.pop_front();
+            }
+            said.push_back(line.to_owned());
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What they hold is whole at any time.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(arguments: &str, device: &str, hugepages: bool) -> String {
+        let arguments = arguments.split_whitespace().map(str::to_owned).collect();
+        complete(arguments, &device.parse().unwrap(), hugepages, "0-3,8").join(" ")
+    }
+
+    #[test]
+    fn what_is_left_open_is_added() {
+        assert_eq!(
+            completed("", "net_ring0", false),
+            "--no-huge -m 512 --no-shconf --no-pci --iova-mode=va --lcores 0@(0-3,8) --no-telemetry"
+        );
+        assert_eq!(
+            completed("", "0000:01:00.0", true),
+            "--in-memory -a 0000:01:00.0 --lcores 0@(0-3,8) --no-telemetry"
+        );
+    }
+
+    #[test]
+    fn what_was_said_stays() {
+        let said =
+            "-l 2 --no-huge -m1024 --file-prefix=x --iova-mode=pa --no-telemetry -a 0000:01:00.0,key=1";
+        assert_eq!(completed(said, "0000:01:00.0", false), said);
+        assert_eq!(completed(said, "net_ring0", true), said);
+    }
+}

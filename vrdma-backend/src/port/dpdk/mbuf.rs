@@ -1,0 +1,210 @@
+//! Packet buffers and the pools that they come from.
+
+use super::eal::{Eal, last_error};
+use crate::port::External;
+use anyhow::{Context, Result};
+use dpdk_sys as dpdk;
+use std::ffi::CString;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Buffers that each thread keeps for itself, so that it need not ask the pool each time.
+const CACHE: u32 = 256;
+
+/// A pool of mbufs. It is never freed: drivers may have mbufs of it to the end.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
+    raw: NonNull<dpdk::rte_mempool>,
+    room: u16,
+}
+
+// SAFETY: a mempool may be used by any thread; ours are made without the flags that would restrict that.
+unsafe impl Send for Pool {}
+
+/// A chain of mbufs that is ours alone.
+#[derive(Debug)]
+pub struct Mbuf {
+    raw: NonNull<dpdk::rte_mbuf>,
+    /// Data of the first mbuf of the chain.
+    data: *mut u8,
+    len: usize,
+    /// Bytes from `data` on that are the first mbuf's own.
+    room: usize,
+}
+
+// SAFETY: it is the only way to its mbufs, and those may be used and freed by any thread.
+unsafe impl Send for Mbuf {}
+
+impl Pool {
+    /// A pool of at least `count` mbufs, each with room for `room` bytes.
+    pub fn new(_eal: Eal, count: u32, room: u16) -> Result<Pool> {
+        // Names are unique in a process; memory that DPDK frees with the process needs no better one.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("vrdma{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = CString::new(name).expect("no zero in it");
+        let data_room = room.checked_add(dpdk::RTE_PKTMBUF_HEADROOM as u16).context("frames are too long")?;
+        // SAFETY: plain calls; the EAL runs (`_eal`). The name is copied.
+        let raw = unsafe {
+            // Mempools use their memory best with 2^n - 1 elements.
+            let count = (count + 1).next_power_of_two() - 1;
+            let private = dpdk::shim_ext_shared_info_size().next_multiple_of(8) as u16;
+            dpdk::rte_pktmbuf_pool_create(name.as_ptr(), count, CACHE.min(count / 4), private, data_room, -1)
+        };
+        let raw = NonNull::new(raw).ok_or_else(last_error).with_context(|| {
+            format!(
+                "no memory for {count} packet buffers of {room} bytes: give EAL more (--eal '-m MEGABYTES', or more hugepages)"
+            )
+        })?;
+        Ok(Pool { raw, room })
+    }
+
+    /// As DPDK knows it.
+    pub fn as_ptr(self) -> *mut dpdk::rte_mempool {
+        self.raw.as_ptr()
+    }
+
+    /// Mbufs that nobody has. Slow.
+    pub fn available(self) -> u32 {
+        // SAFETY: pools live to the end.
+        unsafe { dpdk::rte_mempool_avail_count(self.as_ptr()) }
+    }
+
+    /// Takes an mbuf out; none if there is none.
+    pub fn allocate(self) -> Option<Mbuf> {
+        // SAFETY: pools live to the end, and an mbuf out of one is ours alone.
+        unsafe { NonNull::new(dpdk::shim_pktmbuf_alloc(self.as_ptr())).map(|raw| Mbuf::new(raw)) }
+    }
+
+    /// Gives `each` as many new mbufs as `count`, or none.
+    pub fn allocate_bulk(self, count: usize, mut each: impl FnMut(Mbuf)) -> bool {
+        let mut raws = [std::ptr::null_mut(); crate::port::BURST];
+        assert!(count <= raws.len(), "bulks are no longer than bursts");
+        // SAFETY: as in `allocate`; `raws` has room for `count`, and DPDK has written all of those if it returns 0.
+        unsafe {
+            if dpdk::shim_pktmbuf_alloc_bulk(self.as_ptr(), raws.as_mut_ptr(), count as u32) != 0 {
+                return false;
+            }
+            raws.iter().take(count).for_each(|raw| each(Mbuf::new(NonNull::new_unchecked(*raw))));
+        }
+        true
+    }
+
+    /// Room of each mbuf.
+    pub fn room(self) -> usize {
+        self.room.into()
+    }
+}
+
+impl Mbuf {
+    /// # Safety
+    /// The chain is valid, in memory that is initialised, and nobody else has it.
+    #[inline]
+    pub unsafe fn new(raw: NonNull<dpdk::rte_mbuf>) -> Mbuf {
+        let raw_ptr = raw.as_ptr();
+        // SAFETY: the mbuf is valid, as the caller promises.
+        unsafe {
+            let (data, len) = (dpdk::shim_pktmbuf_mtod(raw_ptr), dpdk::shim_pktmbuf_data_len(raw_ptr));
+            Mbuf { raw, data, len: len.into(), room: dpdk::shim_pktmbuf_room(raw_ptr).into() }
+        }
+    }
+
+    /// Gives the chain to DPDK, which frees it.
+    #[inline]
+    pub fn into_raw(self) -> *mut dpdk::rte_mbuf {
+        std::mem::ManuallyDrop::new(self).raw.as_ptr()
+    }
+
+    /// Data of the first mbuf.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `data` has `room` bytes, of which `len` are used; they are ours alone, and pools' memory is never unmapped.
+        unsafe { slice::from_raw_parts(self.data, self.len) }
+    }
+
+    /// All room of the first mbuf.
+    #[inline]
+    pub fn room(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`.
+        unsafe { slice::from_raw_parts_mut(self.data, self.room) }
+    }
+
+    /// Makes the first `len` bytes of the room the data of this mbuf, which is a chain of one.
+    #[inline]
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.room, "data fits its mbuf");
+        debug_assert!(!self.is_chain());
+        self.len = len;
+        // SAFETY: `len` is no more than the room, which is no more than 16 bits count.
+        unsafe { dpdk::shim_pktmbuf_set_len(self.raw.as_ptr(), len as u16) };
+    }
+
+    /// Bytes of all mbufs of the chain.
+    #[inline]
+    pub fn total_len(&self) -> usize {
+        // SAFETY: the mbuf is valid.
+        unsafe { dpdk::shim_pktmbuf_pkt_len(self.raw.as_ptr()) as usize }
+    }
+
+    /// Whether there is more than one mbuf.
+    #[inline]
+    pub fn is_chain(&self) -> bool {
+        // SAFETY: the mbuf is valid.
+        unsafe { !dpdk::shim_pktmbuf_next(self.raw.as_ptr()).is_null() }
+    }
+
+    /// Appends a copy of all data to `out`.
+    pub fn copy_to(&self, out: &mut Vec<u8>) {
+        out.reserve(self.total_len());
+        let mut next = self.raw.as_ptr();
+        while !next.is_null() {
+            // SAFETY: each mbuf of the chain is valid and its data is `len` readable bytes. They may be memory of a guest, which writes
+            // to it at any time: so they are copied by pointer, into room that `reserve` made.
+            unsafe {
+                let len = usize::from(dpdk::shim_pktmbuf_data_len(next));
+                out.reserve(len);
+                let to = out.as_mut_ptr().add(out.len());
+                std::ptr::copy_nonoverlapping(dpdk::shim_pktmbuf_mtod(next), to, len);
+                out.set_len(out.len() + len);
+                next = dpdk::shim_pktmbuf_next(next);
+            }
+        }
+    }
+
+    /// Makes memory of others the data of this mbuf, which is fresh.
+    pub fn attach(&mut self, external: External) {
+        let (bytes, len, done, owner) = external.into_parts();
+        // SAFETY: pools' mbufs have a private area of the size that the shim needs. The bytes are readable until `done` is called, which
+        // DPDK does once, when the mbuf is freed (and nobody writes: frames of this kind only go out).
+        unsafe {
+            dpdk::shim_pktmbuf_attach(self.raw.as_ptr(), bytes.cast_mut().cast(), len, Some(done), owner);
+        }
+        (self.data, self.len, self.room) = (std::ptr::dangling_mut(), 0, 0);
+    }
+
+    /// Appends `tail`; false, and it is freed, if the chain is too long.
+    pub fn chain(&mut self, tail: Mbuf) -> bool {
+        let tail = tail.into_raw();
+        // SAFETY: both are valid and ours alone; on success the tail is the head's. On failure nothing happened.
+        unsafe {
+            let chained = dpdk::shim_pktmbuf_chain(self.raw.as_ptr(), tail) == 0;
+            if !chained {
+                dpdk::shim_pktmbuf_free(tail);
+            }
+            chained
+        }
+    }
+
+    /// As DPDK knows it.
+    pub fn as_ptr(&mut self) -> *mut dpdk::rte_mbuf {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Mbuf {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: it is ours alone, and gone after this.
+        unsafe { dpdk::shim_pktmbuf_free(self.raw.as_ptr()) };
+    }
+}

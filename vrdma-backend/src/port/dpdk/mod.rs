@@ -1,0 +1,11 @@
+//! DPDK, safely: its environment (EAL), packet buffers (mbufs), and Ethernet devices.
+#![allow(unsafe_code)] // This folder is the border to DPDK, and to the sockets beneath its drivers.
+
+mod eal;
+mod ethdev;
+mod interface;
+mod mbuf;
+
+pub use eal::Eal;
+pub use ethdev::Ethdev;
+pub(super) use mbuf::Mbuf;

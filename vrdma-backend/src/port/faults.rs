@@ -1,0 +1,356 @@
+//! Faults on purpose: a wire that loses, doubles, reorders, spoils and delays frames, the same way each time for the same seed.
+
+use super::{BURST, Capabilities, Driver, External, Frame, Offload};
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+use vrdma_wire::num::Mac;
+
+/// A frame that is reordered lets so many others pass at most.
+const MAX_PASSED: u64 = 4;
+/// A frame that is reordered waits no longer for others to pass.
+const MAX_WAIT: Duration = Duration::from_millis(2);
+
+/// How often which fault happens; rates are from 0 to 1, and of frames in each direction.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FaultsConfig {
+    /// Frames that are lost.
+    pub loss: f64,
+    /// Frames that come twice.
+    pub dup: f64,
+    /// Frames that later ones overtake.
+    pub reorder: f64,
+    /// Frames of which one bit is turned over.
+    pub corrupt: f64,
+    /// Frames that come later by [`FaultsConfig::delay_us`].
+    pub delay: f64,
+    /// How much later, in microseconds.
+    pub delay_us: u64,
+    /// Where the random numbers start.
+    pub seed: u64,
+    /// Faults of frames that are received.
+    pub rx: bool,
+    /// Faults of frames that are sent.
+    pub tx: bool,
+}
+
+impl Default for FaultsConfig {
+    fn default() -> FaultsConfig {
+        let (rx, tx) = (true, true);
+        let delay_us = 1000;
+        FaultsConfig { loss: 0., dup: 0., reorder: 0., corrupt: 0., delay: 0., delay_us, seed: 1, rx, tx }
+    }
+}
+
+impl FaultsConfig {
+    /// Whether all rates are rates.
+    ///
+    /// # Errors
+    /// Says which is not.
+    pub fn check(&self) -> Result<()> {
+        let rates = [
+            ("loss", self.loss),
+            ("dup", self.dup),
+            ("reorder", self.reorder),
+            ("corrupt", self.corrupt),
+            ("delay", self.delay),
+        ];
+        for (name, rate) in rates {
+            ensure!((0. ..=1.).contains(&rate), "faults: {name}={rate} is no rate from 0 to 1");
+        }
+        Ok(())
+    }
+}
+
+/// `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`, each part optional.
+impl FromStr for FaultsConfig {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<FaultsConfig> {
+        let mut config = FaultsConfig::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').with_context(|| format!("'{part}' is not KEY=VALUE"))?;
+            let rate = || value.parse::<f64>().with_context(|| format!("{key}={value} is no number"));
+            let number = || value.parse::<u64>().with_context(|| format!("{key}={value} is no number"));
+            match (key, value) {
+                ("loss", _) => config.loss = rate()?,
+                ("dup", _) => config.dup = rate()?,
+                ("reorder", _) => config.reorder = rate()?,
+                ("corrupt", _) => config.corrupt = rate()?,
+                ("delay", _) => config.delay = rate()?,
+                ("delay_us", _) => config.delay_us = number()?,
+                ("seed", _) => config.seed = number()?,
+                ("dir", "both") => (config.rx, config.tx) = (true, true),
+                ("dir", "rx") => (config.rx, config.tx) = (true, false),
+                ("dir", "tx") => (config.rx, config.tx) = (false, true),
+                _ => bail!(
+                    "'{part}': loss, dup, reorder, corrupt, delay, delay_us, seed and dir=rx|tx|both are known"
+                ),
+            }
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// A driver on a bad wire.
+#[derive(Debug)]
+pub struct Faults {
+    driver: Box<dyn Driver>,
+    rx: Wire,
+    tx: Wire,
+    /// Frames between the driver and the faults.
+    scratch: Vec<Frame>,
+    clock: Clock,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Clock {
+    Started(Instant),
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Wire {
+    config: FaultsConfig,
+    random: fastrand::Rng,
+    /// Frames that go on at once.
+    ready: VecDeque<Frame>,
+    held: Vec<Held>,
+    /// Frames that went on so far.
+    passed: u64,
+    counters: Counters,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// It goes on when so many went on, or at this time.
+    after: u64,
+    at: Duration,
+    frame: Frame,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    lost: u64,
+    duplicated: u64,
+    reordered: u64,
+    corrupted: u64,
+    delayed: u64,
+}
+
+impl Faults {
+    /// Puts a bad wire before `driver`.
+    pub fn new(driver: Box<dyn Driver>, config: FaultsConfig) -> Faults {
+        let wire = |on: bool, seed| Wire {
+            config: if on { config } else { FaultsConfig::default() },
+            random: fastrand::Rng::with_seed(seed),
+            ready: VecDeque::new(),
+            held: Vec::new(),
+            passed: 0,
+            counters: Counters::default(),
+        };
+        // Two sequences, so that what one direction carries does not change the faults of the other.
+        let (rx, tx) = (wire(config.rx, config.seed), wire(config.tx, !config.seed));
+        Faults { driver, rx, tx, scratch: Vec::with_capacity(BURST), clock: Clock::Started(Instant::now()) }
+    }
+
+    fn now(&self) -> Duration {
+        match self.clock {
+            Clock::Started(start) => start.elapsed(),
+        }
+    }
+
+    /// Gives the driver what is due.
+    fn push(&mut self) {
+        while !self.tx.ready.is_empty() {
+            let count = self.tx.ready.len().min(BURST - self.scratch.len());
+            self.scratch.extend(self.tx.ready.drain(..count));
+            self.driver.send(&mut self.scratch);
+            if !self.scratch.is_empty() {
+                self.scratch.drain(..).rev().for_each(|frame| self.tx.ready.push_front(frame));
+                break;
+            }
+        }
+    }
+}
+
+impl Wire {
+    fn accept(&mut self, frame: Frame, now: Duration) {
+        // All are drawn for each frame, so that one rate does not change what happens by another.
+        let [loss, dup, reorder, corrupt, delay] = std::array::from_fn(|_| self.random.f64());
+        let (bit, passed) = (self.random.u64(..), 1 + self.random.u64(..MAX_PASSED));
+        let config = &self.config;
+        if loss < config.loss {
+            self.counters.lost += 1;
+            return;
+        }
+        let mut frame = frame;
+        if corrupt < config.corrupt {
+            frame = spoil(&frame, bit);
+            self.counters.corrupted += 1;
+        }
+        let twin = (dup < config.dup).then(|| frame.to_heap());
+        if delay < config.delay {
+            self.counters.delayed += 1;
+            let at = now + Duration::from_micros(config.delay_us);
+            self.held.push(Held { after: u64::MAX, at, frame: frame.to_heap() });
+        } else if reorder < config.reorder {
+            self.counters.reordered += 1;
+            let after = self.passed + passed;
+            self.held.push(Held { after, at: now + MAX_WAIT, frame: frame.to_heap() });
+        } else {
+            self.pass(frame);
+        }
+        if let Some(twin) = twin {
+            self.counters.duplicated += 1;
+            self.pass(twin);
+        }
+        self.release(now);
+    }
+
+    fn pass(&mut self, frame: Frame) {
+        self.passed += 1;
+        self.ready.push_back(frame);
+    }
+
+    /// Lets go what was held long enough, in the order in which it came.
+    fn release(&mut self, now: Duration) {
+        let passed = self.passed;
+        let due = |held: &Held| held.after <= passed || held.at <= now;
+        if !self.held.iter().any(due) {
+            return;
+        }
+        for held in std::mem::take(&mut self.held) {
+            if due(&held) { self.pass(held.frame) } else { self.held.push(held) }
+        }
+    }
+
+    /// When the next is due.
+    fn next(&self) -> Option<Duration> {
+        self.held.iter().map(|held| held.at).min()
+    }
+
+    fn count(&self, names: [&'static str; 5], count: &mut dyn FnMut(&'static str, u64)) {
+        let c = &self.counters;
+        let values = [c.lost, c.duplicated, c.reordered, c.corrupted, c.delayed];
+        names.into_iter().zip(values).for_each(|(name, value)| count(name, value));
+    }
+}
+
+/// The frame with one bit turned over.
+fn spoil(frame: &Frame, bit: u64) -> Frame {
+    let mut bytes = Vec::with_capacity(frame.total_len());
+    frame.copy_to(&mut bytes);
+    if !bytes.is_empty() {
+        let bit = (bit % (bytes.len() as u64 * 8)) as usize;
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+    Frame::new(bytes)
+}
+
+impl Driver for Faults {
+    fn capabilities(&self) -> Capabilities {
+        self.driver.capabilities()
+    }
+
+    fn mac(&self) -> Mac {
+        self.driver.mac()
+    }
+
+    fn adopt(&mut self) {
+        self.driver.adopt();
+    }
+
+    fn receive(&mut self, frames: &mut Vec<Frame>) {
+        let now = self.now();
+        self.tx.release(now);
+        self.push();
+        self.driver.receive(&mut self.scratch);
+        for frame in self.scratch.drain(..) {
+            self.rx.accept(frame, now);
+        }
+        self.rx.release(now);
+        let count = self.rx.ready.len().min(BURST - frames.len());
+        frames.extend(self.rx.ready.drain(..count));
+    }
+
+    fn allocate(&mut self, frames: &mut Vec<Frame>) {
+        self.driver.allocate(frames);
+    }
+
+    fn send(&mut self, frames: &mut Vec<Frame>) {
+        let now = self.now();
+        let room = (4 * BURST).saturating_sub(self.tx.ready.len());
+        let count = frames.len().min(BURST).min(room);
+        for frame in frames.drain(..count) {
+            self.tx.accept(frame, now);
+        }
+        self.tx.release(now);
+        self.push();
+    }
+
+    fn attach(&mut self, frame: &mut Frame, external: External) -> bool {
+        self.driver.attach(frame, external)
+    }
+
+    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
+        self.driver.append(frame, bytes)
+    }
+
+    fn offload(&mut self, frame: &mut Frame, offload: Offload) {
+        self.driver.offload(frame, offload);
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.driver.readiness()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.driver.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.driver.disarm();
+    }
+
+    fn link(&mut self) -> bool {
+        self.driver.link()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        self.driver.counters(count);
+        self.rx.count(
+            [
+                "fault_rx_lost",
+                "fault_rx_duplicated",
+                "fault_rx_reordered",
+                "fault_rx_corrupted",
+                "fault_rx_delayed",
+            ],
+            count,
+        );
+        self.tx.count(
+            [
+                "fault_tx_lost",
+                "fault_tx_duplicated",
+                "fault_tx_reordered",
+                "fault_tx_corrupted",
+                "fault_tx_delayed",
+            ],
+            count,
+        );
+    }
+
+    fn held(&self) -> Option<Duration> {
+        let ready = !self.rx.ready.is_empty() || !self.tx.ready.is_empty();
+        let now = self.now();
+        let next = [self.rx.next(), self.tx.next()].into_iter().flatten().min();
+        let next = next.map(|at| at.saturating_sub(now));
+        if ready { Some(Duration::ZERO) } else { next }
+    }
+}

@@ -1,0 +1,415 @@
+//! The uplink: a NIC, or what does duty for one.
+//!
+//! A [`Port`] gives frames and takes frames, in bursts: each burst is one call of its [`Driver`]. Drivers are DPDK's ethdevs
+//! ([`Ethdev`]), a pair of ports in memory ([`pair`]), and what lies around another driver: [`Capture`] and [`Faults`].
+
+mod capture;
+mod devargs;
+mod dpdk;
+mod faults;
+mod frame;
+mod pair;
+
+pub use capture::Capture;
+pub use devargs::Device;
+pub use dpdk::{Eal, Ethdev};
+pub use faults::{Faults, FaultsConfig};
+pub use frame::{External, Frame};
+pub use pair::pair;
+
+use crate::config::Config;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+use vrdma_wire::num::Mac;
+
+/// Most frames of a burst.
+pub const BURST: usize = 64;
+/// Frames that wait for a driver that takes none; more are refused.
+const BACKLOG: usize = 4 * BURST;
+/// Ethernet header with a VLAN tag.
+const ETHERNET: usize = 18;
+/// How often [`Port::poll_link`] is to be called.
+pub const LINK_POLL: Duration = Duration::from_millis(20);
+/// Longest sleep between two looks at a driver that cannot wake its user.
+const BLIND_SLEEP: Duration = Duration::from_micros(50);
+
+/// What a port can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Longest IP packet in bytes.
+    pub mtu: u16,
+    /// Longest frame in bytes, Ethernet header and VLAN tag included, FCS not.
+    pub max_frame: usize,
+    /// Memory of others goes out without a copy ([`Transmit::commit_with`] copies it once otherwise).
+    pub external: bool,
+    /// Checksums that the port fills in ([`Transmit::offload`]).
+    pub checksums: Checksums,
+}
+
+/// Kinds of checksums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checksums {
+    /// Of the IPv4 header.
+    pub ipv4: bool,
+    /// Of UDP.
+    pub udp: bool,
+    /// Of TCP.
+    pub tcp: bool,
+}
+
+/// Checksums that the port is to fill in, of kinds that it can. Those of UDP and TCP hold the pseudo header's sum so far, as
+/// in virtio-net.
+#[derive(Clone, Copy, Debug)]
+pub struct Offload {
+    /// Which.
+    pub fill: Checksums,
+    /// IPv6, not IPv4.
+    pub ipv6: bool,
+    /// Bytes before the IP header.
+    pub l2_len: u16,
+    /// Bytes of the IP header.
+    pub l3_len: u16,
+}
+
+/// What gives and takes frames, a burst at a time.
+pub trait Driver: Send + std::fmt::Debug {
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+    /// Its own address.
+    fn mac(&self) -> Mac;
+    /// The calling thread is the one that will use the driver from now on.
+    fn adopt(&mut self) {}
+    /// Appends frames that came, each of one piece, until `frames` holds [`BURST`].
+    fn receive(&mut self, frames: &mut Vec<Frame>);
+    /// Appends empty frames with room for the longest, until `frames` holds [`BURST`] or there are no more.
+    fn allocate(&mut self, frames: &mut Vec<Frame>);
+    /// Takes frames from the front, as many as it can now, at most [`BURST`].
+    fn send(&mut self, frames: &mut Vec<Frame>);
+    /// Appends memory to a frame of [`Driver::allocate`]; false if that cannot be now, and the frame is lost.
+    fn attach(&mut self, frame: &mut Frame, external: External) -> bool;
+    /// Appends a copy of a few bytes (at most 16) to a frame to which memory was attached; false as in [`Driver::attach`].
+    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool;
+    /// Asks for checksums of a frame of [`Driver::allocate`].
+    fn offload(&mut self, _frame: &mut Frame, _offload: Offload) {}
+    /// Readable when frames came, once [`Driver::arm`] was called; the same one always.
+    fn readiness(&self) -> Option<BorrowedFd<'_>>;
+    /// The user is about to sleep on [`Driver::readiness`]: frames from now on make it readable. False if it cannot be had.
+    fn arm(&mut self) -> bool {
+        self.readiness().is_some()
+    }
+    /// The user is awake.
+    fn disarm(&mut self) {}
+    /// Whether the link is up, as of now.
+    fn link(&mut self) -> bool;
+    /// Names and values of what it counts.
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64));
+    /// When frames that it holds back (faults) want to go on, from now.
+    fn held(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Frames that came in one burst.
+#[derive(Debug)]
+pub struct Burst(Vec<Frame>);
+
+impl Default for Burst {
+    fn default() -> Burst {
+        Burst(Vec::with_capacity(BURST))
+    }
+}
+
+impl Burst {
+    /// The frames, in the order in which they came. Taking them out lends no port.
+    pub fn frames(&self) -> &[Frame] {
+        &self.0
+    }
+
+    /// Gives their buffers back.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A driver with what its user needs around it: a queue for frames to send, the link's state, and counters.
+#[derive(Debug)]
+pub struct Port {
+    driver: Box<dyn Driver>,
+    capabilities: Capabilities,
+    /// Buffers for frames to come.
+    free: Vec<Frame>,
+    /// Frames that wait for the next burst.
+    queue: Vec<Frame>,
+    queued_bytes: usize,
+    up: bool,
+    counters: Counters,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    frames_received: u64,
+    bytes_received: u64,
+    frames_sent: u64,
+    bytes_sent: u64,
+    rx_oversize: u64,
+    tx_oversize: u64,
+    tx_no_buffer: u64,
+    tx_full: u64,
+    tx_link_down: u64,
+    link_changes: u64,
+}
+
+impl Port {
+    /// A port of this driver.
+    pub fn new(mut driver: Box<dyn Driver>) -> Port {
+        let (capabilities, up) = (driver.capabilities(), driver.link());
+        let free = Vec::with_capacity(BURST);
+        let queue = Vec::with_capacity(BACKLOG);
+        Port { driver, capabilities, free, queue, queued_bytes: 0, up, counters: Counters::default() }
+    }
+
+    /// What it can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// Its own address. It receives frames to all others too.
+    pub fn mac(&self) -> Mac {
+        self.driver.mac()
+    }
+
+    /// To be called once by the thread that will use the port: buffers are cached by thread.
+    pub fn adopt(&mut self) {
+        self.driver.adopt();
+    }
+
+    /// Replaces what is in `burst` by frames that came, up to [`BURST`]; how many.
+    pub fn receive(&mut self, burst: &mut Burst) -> usize {
+        burst.0.clear();
+        self.driver.receive(&mut burst.0);
+        let (max, counters) = (self.capabilities.max_frame, &mut self.counters);
+        if burst.0.is_empty() {
+            return 0;
+        }
+        counters.frames_received += burst.0.len() as u64;
+        counters.bytes_received += burst.0.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        if burst.0.iter().any(|frame| frame.len() > max) {
+            // Too long for the link: perhaps cut to the size of a buffer, or put together from fragments by the host.
+            let before = burst.0.len();
+            burst.0.retain(|frame| frame.len() <= max);
+            counters.rx_oversize += (before - burst.0.len()) as u64;
+        }
+        burst.0.len()
+    }
+
+    /// Whether the next [`Port::transmit`] will give a buffer.
+    pub fn has_room(&mut self) -> bool {
+        if self.queue.len() >= BURST {
+            self.flush();
+        }
+        if self.free.is_empty() {
+            self.driver.allocate(&mut self.free);
+        }
+        self.up && self.queue.len() < BACKLOG && !self.free.is_empty()
+    }
+
+    /// A buffer for a frame of `len` bytes; none if it would be lost, which is counted: the link is down, the driver takes no
+    /// more, there are no buffers, or it is too long.
+    #[inline]
+    pub fn transmit(&mut self, len: usize) -> Option<Transmit<'_>> {
+        let counters = &mut self.counters;
+        if !self.up {
+            counters.tx_link_down += 1;
+        } else if len > self.capabilities.max_frame {
+            counters.tx_oversize += 1;
+        } else if self.has_room() {
+            let frame = self.free.pop();
+            return Some(Transmit { port: self, frame });
+        } else if self.queue.len() >= BACKLOG {
+            self.counters.tx_full += 1;
+        } else {
+            self.counters.tx_no_buffer += 1;
+        }
+        None
+    }
+
+    fn enqueue(&mut self, frame: Frame, len: usize) {
+        self.queue.push(frame);
+        self.queued_bytes += len;
+    }
+
+    /// Gives the driver what was committed. What it does not take waits for the next call.
+    pub fn flush(&mut self) {
+        let mut before = self.queue.len();
+        while before != 0 {
+            self.driver.send(&mut self.queue);
+            let sent = before - self.queue.len();
+            self.counters.frames_sent += sent as u64;
+            if sent < BURST {
+                break;
+            }
+            before -= sent;
+        }
+        let left = self.queue.iter().map(Frame::total_len).sum();
+        self.counters.bytes_sent += (self.queued_bytes - left) as u64;
+        self.queued_bytes = left;
+    }
+
+    /// Frames that were committed and not taken yet.
+    pub fn backlog(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Readable when frames came, if the driver has such a thing: for epoll, level-triggered, once and for all.
+    pub fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.driver.readiness()
+    }
+
+    /// To be called before sleeping: how long the sleep may be at most. Look for frames once more after it, and then sleep.
+    pub fn arm(&mut self) -> Duration {
+        let limit = if self.driver.arm() && self.queue.is_empty() { LINK_POLL } else { BLIND_SLEEP };
+        self.driver.held().map_or(limit, |held| held.min(limit))
+    }
+
+    /// To be called after sleeping.
+    pub fn disarm(&mut self) {
+        self.driver.disarm();
+    }
+
+    /// Whether the link was up when last looked at.
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// Looks at the link, which may take a system call: every [`LINK_POLL`]. The new state, if it changed.
+    pub fn poll_link(&mut self) -> Option<bool> {
+        let up = self.driver.link();
+        if up == self.up {
+            return None;
+        }
+        self.up = up;
+        self.counters.link_changes += 1;
+        if !up {
+            // The driver may keep them until the link is up again, and nobody waits for them by then.
+            self.counters.tx_link_down += self.queue.len() as u64;
+            self.queue.clear();
+            self.queued_bytes = 0;
+        }
+        Some(up)
+    }
+
+    /// Everything that was counted, by name.
+    pub fn stats(&self) -> BTreeMap<&'static str, u64> {
+        let c = &self.counters;
+        let mut stats = BTreeMap::from([
+            ("frames_received", c.frames_received),
+            ("bytes_received", c.bytes_received),
+            ("frames_sent", c.frames_sent),
+            ("bytes_sent", c.bytes_sent),
+            ("rx_oversize", c.rx_oversize),
+            ("tx_oversize", c.tx_oversize),
+            ("tx_no_buffer", c.tx_no_buffer),
+            ("tx_full", c.tx_full),
+            ("tx_link_down", c.tx_link_down),
+            ("link_changes", c.link_changes),
+        ]);
+        self.driver.counters(&mut |name, value| {
+            stats.insert(name, value);
+        });
+        stats
+    }
+}
+
+/// The right to send a frame, with a buffer for it. Dropped, it sends nothing.
+#[derive(Debug)]
+pub struct Transmit<'a> {
+    port: &'a mut Port,
+    /// There until it is committed.
+    frame: Option<Frame>,
+}
+
+impl Transmit<'_> {
+    /// The buffer: room for the longest frame, with anything in it.
+    #[inline]
+    pub fn buf(&mut self) -> &mut [u8] {
+        let max = self.port.capabilities.max_frame;
+        &mut self.frame.as_mut().expect("not committed yet").room()[..max]
+    }
+
+    /// Asks for checksums, of kinds that the port can.
+    pub fn offload(&mut self, offload: Offload) {
+        self.port.driver.offload(self.frame.as_mut().expect("not committed yet"), offload);
+    }
+
+    /// Sends the first `len` bytes of the buffer with the next burst.
+    ///
+    /// # Panics
+    /// `len` is more than the longest frame.
+    #[inline]
+    pub fn commit(mut self, len: usize) {
+        assert!(len <= self.port.capabilities.max_frame, "a frame that fits its buffer");
+        let mut frame = self.frame.take().expect("committed once");
+        frame.set_len(len);
+        self.port.enqueue(frame, len);
+    }
+
+    /// Sends the first `head` bytes of the buffer, then memory of others, then a few bytes more (at most 16), with the next burst.
+    /// What the memory holds may be read at any time until its owner is let go. Copied here if the driver can only send copies.
+    ///
+    /// # Panics
+    /// All together is more than the longest frame.
+    pub fn commit_with(mut self, head: usize, payload: impl IntoIterator<Item = External>, tail: &[u8]) {
+        let max = self.port.capabilities.max_frame;
+        let mut len = head;
+        if !self.port.capabilities.external {
+            for piece in payload {
+                let end = len + piece.len();
+                piece.copy_to(&mut self.buf()[len..end]);
+                len = end;
+            }
+            self.buf()[len..len + tail.len()].copy_from_slice(tail);
+            return self.commit(len + tail.len());
+        }
+        let mut frame = self.frame.take().expect("committed once");
+        frame.set_len(head);
+        let mut whole = true;
+        for piece in payload {
+            len += piece.len();
+            whole = whole && self.port.driver.attach(&mut frame, piece);
+        }
+        assert!(len + tail.len() <= max, "a frame that fits the link");
+        whole = whole && (tail.is_empty() || self.port.driver.append(&mut frame, tail));
+        if whole {
+            self.port.enqueue(frame, len + tail.len());
+        } else {
+            self.port.counters.tx_no_buffer += 1;
+        }
+    }
+}
+
+impl Drop for Transmit<'_> {
+    fn drop(&mut self) {
+        self.port.free.extend(self.frame.take());
+    }
+}
+
+/// The uplink that the configuration asks for, if any.
+///
+/// # Errors
+/// EAL, the device, or the capture file cannot be had; the message says why and what helps.
+pub fn open(config: &Config) -> Result<Option<Port>> {
+    let Some(device) = &config.uplink else { return Ok(None) };
+    let eal = Eal::start(config.eal.as_deref().unwrap_or_default(), device)?;
+    let ethdev = Ethdev::open(eal, device, config.uplink_mtu)?;
+    let mut driver: Box<dyn Driver> = Box::new(ethdev);
+    if let Some(path) = &config.capture {
+        let capture = Capture::new(driver, path);
+        driver = Box::new(capture.with_context(|| format!("capture file {}", path.display()))?);
+    }
+    if let Some(faults) = &config.faults {
+        driver = Box::new(Faults::new(driver, *faults));
+    }
+    Ok(Some(Port::new(driver)))
+}

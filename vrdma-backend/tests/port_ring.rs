@@ -1,0 +1,178 @@
+//! A port over `net_ring`: what is sent comes back. No privilege is needed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, External, Faults, Port};
+
+fn device(name: &str) -> Port {
+    let device = name.parse().unwrap();
+    let eal = Eal::start("", &device).unwrap();
+    let mut port = Port::new(Box::new(Ethdev::open(eal, &device, Some(9000)).unwrap()));
+    port.adopt();
+    port
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + seed) as u8).collect()
+}
+
+/// Everything that comes back at once.
+fn received(port: &mut Port) -> Vec<Vec<u8>> {
+    let (mut burst, mut all) = (Burst::default(), Vec::new());
+    while port.receive(&mut burst) != 0 {
+        all.extend(burst.frames().iter().map(|frame| frame.to_vec()));
+    }
+    all
+}
+
+#[test]
+fn frames_of_all_lengths_come_back_in_order() {
+    let mut port = device("net_ring1");
+    assert_eq!((port.capabilities().mtu, port.capabilities().max_frame), (9000, 9018));
+    let lengths: Vec<usize> = (60..=9018).step_by(97).chain([9018]).collect();
+    for (seed, len) in lengths.iter().enumerate() {
+        let mut token = port.transmit(*len).unwrap();
+        token.buf()[..*len].copy_from_slice(&pattern(*len, seed));
+        token.commit(*len);
+    }
+    port.flush();
+    assert_eq!(port.backlog(), 0);
+    let frames = received(&mut port);
+    let expected: Vec<_> = lengths.iter().enumerate().map(|(seed, len)| pattern(*len, seed)).collect();
+    assert!(frames == expected);
+    let stats = port.stats();
+    assert_eq!(
+        (stats["frames_sent"], stats["frames_received"]),
+        (lengths.len() as u64, lengths.len() as u64)
+    );
+    assert_eq!(stats["bytes_sent"], lengths.iter().sum::<usize>() as u64);
+    assert_eq!(stats["bytes_sent"], stats["bytes_received"]);
+    assert!(port.transmit(9019).is_none());
+    assert_eq!(port.stats()["tx_oversize"], 1);
+}
+
+/// Tells how often it was let go.
+struct Owner {
+    bytes: Vec<u8>,
+    gone: Arc<AtomicUsize>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.gone.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn memory_of_others_goes_out_and_is_let_go_once() {
+    let mut port = device("net_ring2");
+    assert!(port.capabilities().external);
+    let gone = Arc::new(AtomicUsize::new(0));
+    const FRAMES: usize = 500;
+    for round in 0..FRAMES {
+        let owner = Arc::new(Owner { bytes: pattern(4096, round), gone: gone.clone() });
+        let piece = |from: usize, to: usize| {
+            // SAFETY: the bytes are the owner's.
+            unsafe { External::new(owner.bytes[from..].as_ptr(), (to - from) as u16, owner.clone()) }
+        };
+        let pieces = [piece(0, 1000), piece(1000, 4096)];
+        let mut token = port.transmit(58 + 4096 + 4).unwrap();
+        token.buf()[..58].copy_from_slice(&pattern(58, 1));
+        token.commit_with(58, pieces, &[1, 2, 3, 4]);
+        drop(owner);
+        assert_eq!(gone.load(Ordering::SeqCst), round, "still in the frame");
+        port.flush();
+        let frames = received(&mut port);
+        let expected = [pattern(58, 1), pattern(4096, round), vec![1, 2, 3, 4]].concat();
+        assert!(frames == [expected], "round {round}");
+        assert_eq!(gone.load(Ordering::SeqCst), round + 1, "let go");
+    }
+    assert_eq!(port.stats()["rx_linearized"], FRAMES as u64);
+    // What is not sent is let go too.
+    let owner = Arc::new(Owner { bytes: pattern(64, 0), gone: gone.clone() });
+    // SAFETY: the bytes are the owner's.
+    let piece = unsafe { External::new(owner.bytes.as_ptr(), 64, owner.clone()) };
+    drop((piece, owner));
+    assert_eq!(gone.load(Ordering::SeqCst), FRAMES + 1);
+}
+
+#[test]
+fn a_pool_run_dry_is_survived_and_counted() {
+    let mut port = device("net_ring3");
+    let (mut held, mut sent) = (Vec::new(), 0);
+    // Receives and keeps everything, until there are no buffers.
+    while port.transmit(60).map(|token| token.commit(60)).is_some() {
+        port.flush();
+        sent += 1;
+        let mut burst = Burst::default();
+        if port.receive(&mut burst) != 0 {
+            held.push(burst);
+        }
+        assert!(sent < 1 << 20, "pools have an end");
+    }
+    assert!(sent > 1000 && port.stats()["tx_no_buffer"] == 1, "{sent} sent, {:?}", port.stats());
+    assert!(!port.has_room() && port.transmit(60).is_none());
+    drop(held);
+    assert!(port.has_room());
+    port.transmit(60).unwrap().commit(60);
+    port.flush();
+    assert_eq!(received(&mut port).len(), 1);
+}
+
+#[test]
+fn a_driver_that_takes_no_more_is_survived_and_counted() {
+    let mut port = device("net_ring4");
+    let mut sent = 0;
+    while let Some(token) = port.transmit(60) {
+        token.commit(60);
+        sent += 1;
+    }
+    let stats = port.stats();
+    assert!(stats["tx_full"] + stats["tx_no_buffer"] == 1 && sent > 512, "{sent} sent, {stats:?}");
+    let mut back = 0;
+    // What waited follows.
+    loop {
+        let now = received(&mut port).len();
+        port.flush();
+        back += now;
+        if now == 0 && port.backlog() == 0 {
+            break;
+        }
+    }
+    assert_eq!(back, sent);
+}
+
+#[test]
+fn frames_of_no_driver_are_sent_too() {
+    let port = device("net_ring5");
+    drop(port);
+    let name = "net_ring6".parse().unwrap();
+    let eal = Eal::start("", &name).unwrap();
+    let driver: Box<dyn Driver> = Box::new(Ethdev::open(eal, &name, None).unwrap());
+    let faults = "dup=1,corrupt=1,dir=tx,seed=3".parse().unwrap();
+    let mut port = Port::new(Box::new(Faults::new(driver, faults)));
+    let mut token = port.transmit(60).unwrap();
+    token.buf()[..60].copy_from_slice(&pattern(60, 0));
+    token.commit(60);
+    port.flush();
+    let frames = received(&mut port);
+    assert_eq!(frames.len(), 2);
+    assert!(frames[0] == frames[1] && frames[0] != pattern(60, 0));
+}
+
+#[test]
+fn devices_that_are_not_there_are_named() {
+    for (name, parts) in [
+        ("net_nonsense0", &["net_nonsense0", "net_af_packet"][..]),
+        ("net_af_packet0,iface=nonsense0", &["no interface nonsense0", "ip link"]),
+        ("net_memif0,role=nonsense", &["net_memif0", "parameters"]),
+        ("0000:ff:1f.7", &["0000:ff:1f.7", "lspci"]),
+    ] {
+        let device = name.parse().unwrap();
+        let eal = Eal::start("", &"net_ring0".parse().unwrap()).unwrap();
+        let error = format!("{:#}", Ethdev::open(eal, &device, None).unwrap_err());
+        for part in parts {
+            assert!(error.contains(part), "{name}: {error}");
+        }
+    }
+}
