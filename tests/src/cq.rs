@@ -157,6 +157,23 @@ impl Wc {
         self.0.flags & flags::RECV != 0
     }
 
+    pub fn src_qpn(&self) -> u32 {
+        self.0.src_qpn.get()
+    }
+
+    /// Whether a global route header comes before the data.
+    pub fn has_grh(&self) -> bool {
+        self.0.flags & flags::GRH != 0
+    }
+
+    pub fn smac(&self) -> [u8; 6] {
+        self.0.smac
+    }
+
+    pub fn vlan(&self) -> u16 {
+        self.0.vlan.get()
+    }
+
     pub fn is_solicited(&self) -> bool {
         self.0.flags & flags::SOLICITED != 0
     }

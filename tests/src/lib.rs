@@ -6,6 +6,7 @@
 //! | [`front_end`] | the VMM: a vhost-user front-end |
 //! | [`ring`], [`virtqueue`] | split virtqueues as a driver sees them; every word of them can be written, for hostile guests |
 //! | [`guest`], [`control`], [`events`] | the guest kernel's driver: control commands, events |
+//! | [`ah`] | its table of address handles |
 //! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
 //! | [`net`] | the guest kernel's driver of its Ethernet function |
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
@@ -16,6 +17,7 @@
 //!
 //! What a well-behaved guest cannot run into panics here with a message; each wait has an end ([`wait::PATIENCE`]).
 
+pub mod ah;
 pub mod context;
 pub mod control;
 pub mod cq;

@@ -10,6 +10,7 @@ use vrdma_verbs::Tag;
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct QpOptions {
+    pub qp_type: QpType,
     pub send_wr: u32,
     pub recv_wr: u32,
     pub sges: u32,
@@ -22,11 +23,20 @@ pub struct QpOptions {
     pub retry_cnt: u8,
     pub rnr_retry: u8,
     pub sq_psn: u32,
+    pub qkey: u32,
+}
+
+impl QpOptions {
+    /// The same for another service.
+    pub fn of(qp_type: QpType) -> QpOptions {
+        QpOptions { qp_type, ..QpOptions::default() }
+    }
 }
 
 impl Default for QpOptions {
     fn default() -> Self {
         QpOptions {
+            qp_type: QpType::RC,
             send_wr: 128,
             recv_wr: 128,
             sges: 8,
@@ -40,6 +50,7 @@ impl Default for QpOptions {
             retry_cnt: 3,
             rnr_retry: 7,
             sq_psn: 0xfffff0,
+            qkey: 0x1234_5678,
         }
     }
 }
@@ -70,7 +81,7 @@ impl Qp {
         let number = guest.create_qp(&CreateQpReq {
             context: context.into(),
             pdn: pd.into(),
-            qp_type: QpType::RC.0.into(),
+            qp_type: options.qp_type.0.into(),
             send_cqn: send_cq.into(),
             recv_cqn: recv_cq.into(),
             srqn: limit::NONE.into(),
@@ -104,13 +115,20 @@ impl Qp {
             state: QpState::INIT.0 as u8,
             port: 1,
             access: (self.options.access & !access::LOCAL_WRITE).into(),
+            qkey: self.options.qkey.into(),
             ..QpAttr::default()
         };
-        let mask = qp_attr::STATE | qp_attr::PKEY_INDEX | qp_attr::PORT | qp_attr::ACCESS_FLAGS;
+        let mask = qp_attr::STATE
+            | qp_attr::PKEY_INDEX
+            | match self.options.qp_type {
+                QpType::GSI => qp_attr::QKEY,
+                QpType::UD => qp_attr::PORT | qp_attr::QKEY,
+                _ => qp_attr::PORT | qp_attr::ACCESS_FLAGS,
+            };
         self.guest.modify_qp(self.number, mask, attr)
     }
 
-    /// INIT to RTR, with QP `peer` of the guest that has `gid`.
+    /// INIT to RTR, with QP `peer` of the guest that has `gid` (which datagram QPs do not want to know).
     ///
     /// # Errors
     /// The device refuses.
@@ -128,13 +146,13 @@ impl Qp {
             vlan: 0xffff.into(),
             ..QpAttr::default()
         };
+        let connected = qp_attr::AV | qp_attr::PATH_MTU | qp_attr::DEST_QPN | qp_attr::RQ_PSN;
         let mask = qp_attr::STATE
-            | qp_attr::AV
-            | qp_attr::PATH_MTU
-            | qp_attr::DEST_QPN
-            | qp_attr::RQ_PSN
-            | qp_attr::MAX_DEST_RD_ATOMIC
-            | qp_attr::MIN_RNR_TIMER;
+            | match self.options.qp_type {
+                QpType::RC => connected | qp_attr::MAX_DEST_RD_ATOMIC | qp_attr::MIN_RNR_TIMER,
+                QpType::UC => connected,
+                _ => 0,
+            };
         self.guest.modify_qp(self.number, mask, attr)
     }
 
@@ -152,13 +170,20 @@ impl Qp {
             rnr_retry: self.options.rnr_retry,
             ..QpAttr::default()
         };
-        let mask = qp_attr::STATE
-            | qp_attr::SQ_PSN
-            | qp_attr::MAX_RD_ATOMIC
-            | qp_attr::TIMEOUT
-            | qp_attr::RETRY_CNT
-            | qp_attr::RNR_RETRY;
+        let retries = qp_attr::MAX_RD_ATOMIC | qp_attr::TIMEOUT | qp_attr::RETRY_CNT | qp_attr::RNR_RETRY;
+        let reliable = self.options.qp_type == QpType::RC;
+        let mask = qp_attr::STATE | qp_attr::SQ_PSN | if reliable { retries } else { 0 };
         self.guest.modify_qp(self.number, mask, attr)
+    }
+
+    /// RESET to RTS without a peer: for datagram QPs.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn start(&self) -> Answer<()> {
+        self.to_init()?;
+        self.to_rtr([0; 16], 0, 0)?;
+        self.to_rts()
     }
 
     /// To a state that needs nothing else: RESET, ERR, SQD, or from there RTS.
@@ -184,7 +209,7 @@ impl Qp {
     }
 }
 
-/// Brings two QPs from RESET to RTS, connected with each other.
+/// Brings two QPs from RESET to RTS, connected with each other if they can be.
 pub fn connect(a: &Qp, b: &Qp) {
     for (own, peer) in [(a, b), (b, a)] {
         own.to_init().expect("to INIT");
