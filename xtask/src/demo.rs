@@ -1,13 +1,15 @@
-//! `cargo xtask demo`: two VMs on one backend, stock verbs programs between them.
+//! `cargo xtask demo`: two VMs on one backend, or on two hosts, and stock programs between them.
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::artefacts::Part;
+use crate::capture;
+use crate::lineup::{self, Family, PathMtu, Round, Sizes};
 use crate::programs::{self, Device, Program};
 use crate::ui;
-use crate::vm::{Pair, PairConfig};
+use crate::vm::{Pair, PairConfig, Topology};
 
 /// What the demo runs, with the words that its output must contain.
 ///
@@ -74,6 +76,87 @@ fn show(pair: &mut Pair, device: Device) -> Result<()> {
         ui::say(&format!("  ok {:7.1} s  {what}", start.elapsed().as_secs_f64()));
     }
     Ok(())
+}
+
+/// The rounds of a demo between two hosts, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Devices of the two hosts.
+    pub devices: [Device; 2],
+    /// Path MTU, VM with the servers (0 is a), addresses, and how many sizes perftest goes through.
+    pub rounds: &'static [(PathMtu, usize, Family, Sizes)],
+}
+
+/// Each VM as server, both kinds of addresses.
+pub const TWO_HOSTS: &[(PathMtu, usize, Family, Sizes)] =
+    &[(PathMtu::Jumbo, 0, Family::V4, Sizes::All), (PathMtu::Jumbo, 1, Family::V6, Sizes::One)];
+
+/// Each VM as server, path MTUs 4096 and 1024, both kinds of addresses.
+pub const INTEROP: &[(PathMtu, usize, Family, Sizes)] = &[
+    (PathMtu::Jumbo, 0, Family::V4, Sizes::All),
+    (PathMtu::Jumbo, 1, Family::V4, Sizes::One),
+    (PathMtu::Jumbo, 0, Family::V6, Sizes::One),
+    (PathMtu::Jumbo, 1, Family::V6, Sizes::All),
+    (PathMtu::Usual, 0, Family::V4, Sizes::One),
+    (PathMtu::Usual, 1, Family::V4, Sizes::One),
+    (PathMtu::Usual, 0, Family::V6, Sizes::One),
+    (PathMtu::Usual, 1, Family::V6, Sizes::One),
+];
+
+/// Runs the programs between two hosts; what they print goes to files, and what passes the wire to a capture.
+pub fn between_hosts(plan: Plan) -> Result<()> {
+    let start = Instant::now();
+    let vrdma = plan.devices.contains(&Device::Vrdma);
+    let without = if vrdma { Vec::new() } else { Part::ALL.to_vec() };
+    let topology = Topology::Wire(plan.devices);
+    let pair = Pair::boot(&PairConfig { without, topology, ..PairConfig::default() })?;
+    let capture = pair.wire()?.capture("a", &pair.directory().join("wire.pcap"))?;
+    let result = go_through(&pair, plan);
+    if result.is_err() {
+        eprintln!("{}", pair.post_mortem());
+    }
+    let counts = result?;
+    let directory = pair.directory().to_owned();
+    let file = capture.finish()?;
+    drop(pair);
+    ui::say(&format!("what the programs printed: {}", directory.join("programs").display()));
+    let checked =
+        ui::step(&format!("checking what passed the wire: {}", file.display()), || capture::check(&file))?;
+    println!("\n{}\n{} packets on the wire, each sound", checked.opcodes, checked.packets);
+    ui::say(&format!("demo: {counts} programs succeeded in {:.1} s", start.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// Goes on after a failure, so that one sees all; says how many rows there were.
+fn go_through(pair: &Pair, plan: Plan) -> Result<usize> {
+    let mut failures = Vec::new();
+    let mut rows = 0;
+    let mut mtu = None;
+    for (path_mtu, server, family, sizes) in plan.rounds {
+        if mtu != Some(path_mtu) {
+            lineup::prepare(pair, *path_mtu)?;
+            mtu = Some(path_mtu);
+        }
+        let server = if *server == 0 { &pair.a } else { &pair.b };
+        let round = Round::new(pair, server, *family)?;
+        let name = format!("{}, path MTU {}", round.name(), path_mtu.bytes());
+        heading(&name);
+        for row in lineup::rows(*family, *path_mtu, *sizes) {
+            let port = 20000 + rows as u16;
+            rows += 1;
+            match round.run(&row, port) {
+                Ok(time) => println!("  ok {:6.1} s  {}", time.as_secs_f64(), row.what),
+                Err(error) => {
+                    println!("FAIL           {}\n{}", row.what, crate::proc::indent(&format!("{error:#}")));
+                    failures.push(format!("{name}: {}", row.what));
+                }
+            }
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{} of {rows} programs failed:\n  {}", failures.len(), failures.join("\n  "));
+    }
+    Ok(rows)
 }
 
 fn heading(text: &str) {

@@ -4,10 +4,12 @@
 pub mod accel;
 pub mod apt;
 pub mod artefacts;
+pub mod capture;
 pub mod cpio;
 pub mod demo;
 pub mod hash;
 pub mod image;
+pub mod lineup;
 pub mod paths;
 pub mod proc;
 pub mod programs;

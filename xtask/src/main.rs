@@ -1,15 +1,17 @@
 //! `cargo xtask`: what a person types. The library does the work.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use xtask::artefacts::Part;
+use xtask::demo::Plan;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::{Exit, Pair, PairConfig};
-use xtask::{artefacts, demo, image, paths, proc, shell, ui};
+use xtask::{artefacts, capture, demo, image, paths, proc, shell, ui};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -23,8 +25,11 @@ struct Arguments {
 enum Sub {
     /// Two VMs on one backend: stock verbs programs of one write into the memory of the other.
     Demo {
+        /// Another demo than that.
+        #[command(subcommand)]
+        which: Option<DemoOf>,
         /// Over the kernel's own rdma_rxe instead of our device: for comparison.
-        #[arg(long)]
+        #[arg(long, global = true)]
         rxe: bool,
     },
     /// Every check and test; the last line of the output is `N passed, N failed`.
@@ -33,8 +38,21 @@ enum Sub {
     Ci(TestArguments),
     /// Two VMs with a shell each, or a command in them.
     Vm(VmArguments),
+    /// Is every RoCE packet of a capture sound? By tshark's dissector and scapy's ICRC.
+    CheckCapture {
+        /// In pcap format.
+        file: PathBuf,
+    },
     /// Build the roots and the VMs' image, the kernel module and the provider (all cached by content).
     Image,
+}
+
+#[derive(Subcommand)]
+enum DemoOf {
+    /// Two hosts, each with a backend and a VM, and a wire between them.
+    TwoHosts,
+    /// A VM on a backend, and on another host a VM whose kernel's rdma_rxe speaks RoCE.
+    Interop,
 }
 
 #[derive(Args)]
@@ -112,10 +130,22 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> Result<()> {
     match arguments.command {
-        Sub::Demo { rxe } => demo::run(if rxe { Device::Rxe } else { Device::Vrdma }),
+        Sub::Demo { which, rxe } => {
+            let ours = if rxe { Device::Rxe } else { Device::Vrdma };
+            match which {
+                None => demo::run(ours),
+                Some(DemoOf::TwoHosts) => {
+                    demo::between_hosts(Plan { devices: [ours, ours], rounds: demo::TWO_HOSTS })
+                }
+                Some(DemoOf::Interop) => {
+                    demo::between_hosts(Plan { devices: [ours, Device::Rxe], rounds: demo::INTEROP })
+                }
+            }
+        }
         Sub::Test(TestArguments { no_vm, without, only })
         | Sub::Ci(TestArguments { no_vm, without, only }) => suite::run(Selection { no_vm, without, only }),
         Sub::Vm(arguments) => vm(arguments),
+        Sub::CheckCapture { file } => capture::check_alone(&file),
         Sub::Image => {
             let image = image::ensure()?;
             let share = paths::vm().join("share");

@@ -59,9 +59,14 @@ impl Proc {
 
         let mut command = command;
         command.process_group(0);
-        // SAFETY: prctl is async-signal-safe, and the closure touches no memory of the parent.
+        // The signals that `catch_signals` blocks are not blocked in children.
+        let none = SigSet::empty();
+        // SAFETY: prctl and sigmask are async-signal-safe, and the closure touches no memory of the parent.
         unsafe {
-            command.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?));
+            command.pre_exec(move || {
+                none.thread_set_mask()?;
+                Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?)
+            });
         }
         let (reply, answer) = channel();
         spawner.send((command, reply)).expect("the spawner never ends");

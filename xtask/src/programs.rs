@@ -26,36 +26,47 @@ impl Device {
         }
     }
 
-    /// Makes the device appear where the kernel does not do so by itself.
+    /// Makes the device appear in both VMs where the kernel does not do so by itself.
     pub fn prepare(self, pair: &Pair) -> Result<()> {
-        if self == Self::Rxe {
-            let command = "test -d /sys/class/infiniband/rxe0 || { modprobe rdma_rxe && \
-                rdma link add rxe0 type rxe netdev eth0; }";
-            for vm in [&pair.a, &pair.b] {
-                vm.check(command, pair.patience(5))?;
-            }
+        [&pair.a, &pair.b].into_iter().try_for_each(|vm| self.prepare_in(vm, pair.patience(5)))
+    }
+
+    /// Makes the device appear in a VM where the kernel does not do so by itself.
+    pub fn prepare_in(self, vm: &Vm, patience: Duration) -> Result<()> {
+        const RXE: &str = "test -d /sys/class/infiniband/rxe0 || { modprobe rdma_rxe && \
+            rdma link add rxe0 type rxe netdev eth0; }";
+        match self {
+            Self::Rxe => vm.check(RXE, patience).map(|_| ()),
+            Self::Vrdma => Ok(()),
         }
-        Ok(())
     }
 
     /// The index of the GID that is RoCE v2 and this VM's IPv4 address.
     pub fn gid_index(self, vm: &Vm) -> Result<u32> {
-        // An IPv4 address in a GID: ::ffff:a.b.c.d. Table entries that are empty cannot be read; that is no error.
+        // An IPv4 address in a GID: ::ffff:a.b.c.d.
+        self.gid_index_of(vm, "0000:0000:0000:0000:0000:ffff:*", Duration::from_secs(30))
+    }
+
+    /// The index of the first GID that is RoCE v2 and that the shell pattern fits; waits for it.
+    pub fn gid_index_of(self, vm: &Vm, pattern: &str, patience: Duration) -> Result<u32> {
+        // Table entries that are empty cannot be read; that is no error.
         let script = format!(
             "cd /sys/class/infiniband/{}/ports/1 || exit 1
-             for gid in gids/*; do
-                 read -r address <$gid || continue
-                 case $address in 0000:0000:0000:0000:0000:ffff:*) ;; *) continue ;; esac
-                 read -r kind 2>/dev/null <gid_attrs/types/${{gid#gids/}} || continue
-                 [ \"$kind\" = 'RoCE v2' ] && echo ${{gid#gids/}}
+             while :; do
+                 for gid in gids/*; do
+                     read -r address <$gid || continue
+                     case $address in {pattern}) ;; *) continue ;; esac
+                     read -r kind 2>/dev/null <gid_attrs/types/${{gid#gids/}} || continue
+                     [ \"$kind\" = 'RoCE v2' ] && echo ${{gid#gids/}} && exit 0
+                 done
+                 sleep 0.1
              done",
             self.name()
         );
-        let found = vm.check(&script, Duration::from_secs(30))?;
-        let first = found.lines().next();
-        let index = first.with_context(|| {
-            format!("{} of VM {} has no RoCE v2 GID with an IPv4 address", self.name(), vm.name())
-        })?;
+        let found = vm
+            .check(&script, patience)
+            .with_context(|| format!("{} of VM {} has no RoCE v2 GID {pattern}", self.name(), vm.name()))?;
+        let index = found.lines().next().unwrap_or_default();
         index.parse().with_context(|| format!("odd GID index {index:?}"))
     }
 }

@@ -11,7 +11,7 @@ use crate::image::{self, LONG};
 use crate::proc::indent;
 use crate::vm::PairConfig;
 use crate::vmtest::{self, Outcome};
-use crate::{apt, artefacts, paths, proc, ui};
+use crate::{apt, artefacts, capture, paths, proc, ui};
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +63,8 @@ impl Suite {
         if nix::unistd::geteuid().is_root() {
             apt::install_needed()?;
         }
-        let guest = ["provider-fmt", "provider-clippy", "provider-tests", "module", "module-sparse"];
+        let guest =
+            ["provider-fmt", "provider-clippy", "provider-tests", "module", "module-sparse", "check-capture"];
         let vm = !self.selection.no_vm && vmtest::all().iter().any(|test| self.selection.wants(test.name));
         if self.selection.no_vm || !(vm || guest.iter().any(|name| self.selection.wants(name))) {
             return Ok(());
@@ -165,6 +166,14 @@ impl Suite {
             let start = Instant::now();
             let result = ui::unless_quick(name, None, || without_warnings(&kernel, variables, name));
             self.record(name, start.elapsed(), result.map(|()| Counts { passed: 1, failed: 0 }));
+        }
+        let name = "check-capture";
+        if self.selection.wants(name) && root && nix::unistd::geteuid().is_root() {
+            let start = Instant::now();
+            let result = ui::unless_quick(name, None, capture::self_test);
+            self.record(name, start.elapsed(), result.map(|()| Counts { passed: 1, failed: 0 }));
+        } else {
+            self.skip(name, absent);
         }
     }
 

@@ -1,8 +1,10 @@
 //! VMs: boot, run commands inside, reset, kill.
 
+pub mod backend;
 pub mod control;
 pub mod pair;
 pub mod qemu;
+pub mod wire;
 
 use std::fs::File;
 use std::path::Path;
@@ -17,7 +19,7 @@ use crate::image::Image;
 use crate::proc::{Proc, indent};
 use crate::ui;
 pub use control::{Control, Exit, Job, Output};
-pub use pair::{Pair, PairConfig};
+pub use pair::{Pair, PairConfig, Topology};
 pub use qemu::{Net, Places, RdmaDevice, VmConfig};
 
 /// A running VM. Dropping it kills it.
@@ -46,6 +48,9 @@ impl Vm {
             crate::paths::remove(socket)?;
         }
         let mut command = qemu::command(&config, image, accel, &places);
+        if let Some(Net::Tap { namespace, .. }) = &config.net {
+            command = wire::enter(namespace, &command);
+        }
         let log = File::options().create(true).append(true).open(&places.qemu)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut qemu = Proc::spawn(&format!("QEMU of VM {name}"), command)?;

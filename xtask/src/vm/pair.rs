@@ -1,20 +1,29 @@
-//! Two VMs on one backend, as the demo and the VM tests use them.
+//! Two VMs, on one backend or on two hosts that a wire joins, as the demos and the VM tests use them.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::backend::{Backend, BackendConfig, GuestSockets};
+use super::wire::{Namespace, Wire};
 use super::{Net, RdmaDevice, Vm, VmConfig};
 use crate::accel::Accel;
 use crate::artefacts::{self, Part};
 use crate::image::{self, Image};
-use crate::proc::{Ephemeral, Proc, describe, indent};
+use crate::proc::{Ephemeral, indent};
+use crate::programs::Device;
 use crate::{paths, ui};
+
+/// Where the two VMs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// On one host, served by one backend.
+    OneHost,
+    /// Each on a host of its own, which has this device; a wire joins the hosts.
+    Wire([Device; 2]),
+}
 
 /// What a pair looks like.
 #[derive(Clone, Debug)]
@@ -31,6 +40,8 @@ pub struct PairConfig {
     pub channels: u16,
     /// Arguments for the backend; [`PairConfig::default`] has what suits the machine.
     pub backend_arguments: Vec<String>,
+    /// Where the VMs are.
+    pub topology: Topology,
 }
 
 impl Default for PairConfig {
@@ -46,11 +57,12 @@ impl Default for PairConfig {
             kernel_words: String::new(),
             channels: 60,
             backend_arguments,
+            topology: Topology::OneHost,
         }
     }
 }
 
-/// Two running VMs, their backend and their files.
+/// Two running VMs, their backends and their files.
 ///
 /// Fields drop in this order: VMs first, so that the backend sees them leave.
 pub struct Pair {
@@ -58,7 +70,10 @@ pub struct Pair {
     pub a: Vm,
     /// The second VM, 10.77.0.2.
     pub b: Vm,
-    backend: Option<Backend>,
+    backends: Vec<Backend>,
+    hosts: [Option<Namespace>; 2],
+    wire: Option<Wire>,
+    topology: Topology,
     accel: Accel,
     image: Image,
     directory: PathBuf,
@@ -67,6 +82,13 @@ pub struct Pair {
 
 /// Addresses of the two VMs.
 pub const IP: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+/// Their IPv6 addresses, beside the link-local ones.
+pub const IP6: [&str; 2] = ["fd77::1", "fd77::2"];
+
+/// The VMs' names.
+const NAMES: [&str; 2] = ["a", "b"];
+/// A host's interface to the wire.
+const UPLINK: &str = "uplink";
 
 /// A guest that the backend waits for and that is no VM: tests may play it.
 const THIRD: &str = "c";
@@ -86,21 +108,26 @@ impl Pair {
             Accel::Tcg => "booting two VMs (no KVM here: emulated)",
         };
         ui::step(what, || {
-            let backend = match &artefacts.backend {
-                Some(program) => Some(Backend::start(program, sockets.path(), &directory, config)?),
-                _ => None,
-            };
+            let program = artefacts.backend.as_deref();
+            let hosts = Hosts::start(program, sockets.path(), &directory, config)?;
             let vm = |index: usize| -> Result<Vm> {
-                let config = vm_config(config, index, backend.is_some(), sockets.path(), &share);
+                let net = hosts.net(index, sockets.path());
+                let rdma = hosts.serves(index).then(|| {
+                    RdmaDevice::new(sockets.path().join(format!("{}.rdma", NAMES[index])), config.channels)
+                });
+                let config = vm_config(config, index, net, rdma, &share);
                 Vm::start(config, &image, accel, sockets.path(), &directory)
             };
             let mut a = vm(0)?;
             let mut b = vm(1)?;
             a.wait_booted()?;
             b.wait_booted()?;
-            Ok((a, b, backend))
+            Ok((a, b, hosts))
         })
-        .map(|(a, b, backend)| Self { a, b, backend, accel, image, directory, sockets })
+        .map(|(a, b, hosts)| {
+            let Hosts { backends, wire, topology, namespaces: hosts } = hosts;
+            Self { a, b, backends, hosts, wire, topology, accel, image, directory, sockets }
+        })
     }
 
     /// The VM called `a` or `b`.
@@ -124,9 +151,38 @@ impl Pair {
         Ok(())
     }
 
-    /// The backend, if the pair has one.
+    /// The backend, if the pair has one; of two, VM a's.
     pub fn backend(&mut self) -> Result<&mut Backend> {
-        self.backend.as_mut().context("this pair runs without the backend")
+        self.backends.first_mut().context("this pair runs without the backend")
+    }
+
+    /// All backends: none, one, or on two hosts those of VM a and VM b.
+    pub fn backends(&mut self) -> &mut [Backend] {
+        &mut self.backends
+    }
+
+    /// The wire between the hosts, if there are two.
+    pub fn wire(&self) -> Result<&Wire> {
+        self.wire.as_ref().context("these VMs share a host: there is no wire")
+    }
+
+    /// The network namespace of a VM's host, if the VM has our device and a host of its own.
+    pub fn host(&self, vm: &Vm) -> Result<&Namespace> {
+        self.hosts[self.index(vm)].as_ref().context("this VM has no host of its own")
+    }
+
+    /// Index of a VM of this pair: 0 is a, 1 is b.
+    pub fn index(&self, vm: &Vm) -> usize {
+        usize::from(vm.name() == self.b.name())
+    }
+
+    /// The RDMA device that a VM has.
+    pub fn device(&self, vm: &Vm) -> Device {
+        match self.topology {
+            Topology::OneHost if self.backends.is_empty() => Device::Rxe,
+            Topology::OneHost => Device::Vrdma,
+            Topology::Wire(devices) => devices[self.index(vm)],
+        }
     }
 
     /// The backend's socket for a guest that is not a VM.
@@ -157,9 +213,9 @@ impl Pair {
     /// What to look at after a failure: ends of the backend's log and of both kernels' messages.
     pub fn post_mortem(&self) -> String {
         let mut text = String::new();
-        if let Some(backend) = &self.backend {
-            text +=
-                &format!("backend ({}):\n{}\n", backend.log.display(), indent(&ui::tail(&backend.log, 20)));
+        for backend in &self.backends {
+            let log = backend.log();
+            text += &format!("backend ({}):\n{}\n", log.display(), indent(&ui::tail(log, 20)));
         }
         for vm in [&self.a, &self.b] {
             text += &format!("VM {}'s kernel:\n{}\n", vm.name(), indent(&vm.dmesg(15)));
@@ -168,17 +224,96 @@ impl Pair {
     }
 }
 
-fn vm_config(pair: &PairConfig, index: usize, rdma: bool, sockets: &Path, share: &Path) -> VmConfig {
-    let name = ["a", "b"][index];
-    let link = sockets.join("link");
+/// What the VMs run on.
+struct Hosts {
+    backends: Vec<Backend>,
+    wire: Option<Wire>,
+    topology: Topology,
+    /// The namespace of each host that is one.
+    namespaces: [Option<Namespace>; 2],
+}
+
+impl Hosts {
+    fn start(program: Option<&Path>, sockets: &Path, directory: &Path, config: &PairConfig) -> Result<Self> {
+        let PairConfig { topology, channels, backend_arguments, .. } = config;
+        let mut hosts =
+            Self { backends: Vec::new(), wire: None, topology: *topology, namespaces: [None, None] };
+        let backend =
+            |name: &str, guests: &[(&str, usize)], namespace: Option<&Namespace>, more: &[String]| {
+                let Some(program) = program else { bail!("this wants the backend") };
+                let guests = guests.iter().map(|(name, index)| GuestSockets {
+                    name: (*name).to_owned(),
+                    mac: mac(*index),
+                    rdma: sockets.join(format!("{name}.rdma")),
+                    net: namespace.map(|_| sockets.join(format!("{name}.net"))),
+                });
+                let config = BackendConfig {
+                    name: name.to_owned(),
+                    guests: guests.collect(),
+                    channels: *channels,
+                    arguments: [backend_arguments.as_slice(), more].concat(),
+                };
+                Backend::start(program, &config, sockets, directory, namespace)
+            };
+        match topology {
+            Topology::OneHost => {
+                if program.is_some() {
+                    hosts.backends.push(backend("backend", &[("a", 0), ("b", 1), (THIRD, 2)], None, &[])?);
+                }
+            }
+            Topology::Wire(devices) => {
+                let wire = Wire::new()?;
+                for (index, device) in devices.iter().enumerate() {
+                    let name = NAMES[index];
+                    match device {
+                        Device::Rxe => wire.tap(name)?,
+                        Device::Vrdma => {
+                            let host = Namespace::new(name)?;
+                            wire.plug(name, &host, UPLINK)?;
+                            let more = ["--uplink".to_owned(), format!("net_af_packet0,iface={UPLINK}")];
+                            let backend =
+                                backend(&format!("backend-{name}"), &[(name, index)], Some(&host), &more)?;
+                            hosts.backends.push(backend);
+                            hosts.namespaces[index] = Some(host);
+                        }
+                    }
+                }
+                hosts.wire = Some(wire);
+            }
+        }
+        Ok(hosts)
+    }
+
+    /// Whether the VM has our device.
+    fn serves(&self, index: usize) -> bool {
+        match self.topology {
+            Topology::OneHost => !self.backends.is_empty(),
+            Topology::Wire(devices) => devices[index] == Device::Vrdma,
+        }
+    }
+
+    fn net(&self, index: usize, sockets: &Path) -> Net {
+        let name = NAMES[index];
+        match (self.topology, &self.wire) {
+            (Topology::Wire(devices), Some(wire)) if devices[index] == Device::Rxe => {
+                Net::Tap { namespace: wire.namespace().path(), interface: name.to_owned() }
+            }
+            (Topology::Wire(_), _) => Net::VhostUser(sockets.join(format!("{name}.net"))),
+            (Topology::OneHost, _) if index == 0 => Net::Listen(sockets.join("link")),
+            (Topology::OneHost, _) => Net::Connect(sockets.join("link")),
+        }
+    }
+}
+
+fn vm_config(pair: &PairConfig, index: usize, net: Net, rdma: Option<RdmaDevice>, share: &Path) -> VmConfig {
     VmConfig {
-        name: name.to_owned(),
+        name: NAMES[index].to_owned(),
         cpus: pair.cpus,
         memory: pair.memory,
         mac: mac(index),
         ip: format!("{}/24", IP[index]),
-        net: Some(if index == 0 { Net::Listen(link) } else { Net::Connect(link) }),
-        rdma: rdma.then(|| RdmaDevice::new(sockets.join(format!("{name}.rdma")), pair.channels)),
+        net: Some(net),
+        rdma,
         share: share.to_owned(),
         kernel_words: pair.kernel_words.clone(),
         extra: Vec::new(),
@@ -229,74 +364,4 @@ fn socket_directory() -> Result<Ephemeral> {
 
 fn is_alive(pid: u32) -> bool {
     pid == std::process::id() || Path::new(&format!("/proc/{pid}")).exists()
-}
-
-/// The backend daemon of a pair.
-pub struct Backend {
-    proc: Proc,
-    admin: PathBuf,
-    log: PathBuf,
-}
-
-impl Backend {
-    fn start(program: &Path, sockets: &Path, directory: &Path, config: &PairConfig) -> Result<Self> {
-        let log = directory.join("backend.log");
-        let admin = sockets.join("admin");
-        let mut command = Command::new(program);
-        let mut awaited = vec![admin.clone()];
-        for (index, name) in ["a", "b", THIRD].iter().enumerate() {
-            let socket = sockets.join(format!("{name}.rdma"));
-            command.args(["--guest", &format!("name={name},socket={},mac={}", socket.display(), mac(index))]);
-            awaited.push(socket);
-        }
-        command.arg("--admin").arg(&admin).args(["--channels", &config.channels.to_string()]);
-        command.args(&config.backend_arguments);
-        let file = File::create(&log)?;
-        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        let mut proc = Proc::spawn("the backend", command)?;
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !awaited.iter().all(|socket| socket.exists()) {
-            if let Some(status) = proc.try_wait()? {
-                bail!("the backend: {}\n{}", describe(status), indent(&ui::tail(&log, 15)));
-            }
-            if Instant::now() > deadline {
-                bail!("the backend made no sockets\n{}", indent(&ui::tail(&log, 15)));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(Self { proc, admin, log })
-    }
-
-    /// The backend's process id.
-    pub fn pid(&self) -> u32 {
-        self.proc.id()
-    }
-
-    /// Its log.
-    pub fn log(&self) -> &Path {
-        &self.log
-    }
-
-    /// Whether it still runs.
-    pub fn is_running(&mut self) -> Result<bool> {
-        Ok(self.proc.try_wait()?.is_none())
-    }
-
-    /// The backend's counters.
-    pub fn stats(&self) -> Result<serde_json::Value> {
-        let mut stream = UnixStream::connect(&self.admin).context("cannot connect to the admin socket")?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        stream.write_all(b"stats\n")?;
-        let mut lines = BufReader::new(stream);
-        let mut text = String::new();
-        // One JSON document, on one line or up to the end of the stream.
-        loop {
-            let length = lines.read_line(&mut text).context("cannot read from the admin socket")?;
-            match serde_json::from_str(&text) {
-                Ok(stats) => return Ok(stats),
-                Err(error) if length == 0 => return Err(error).context("the admin socket gave no JSON"),
-                Err(_) => {}
-            }
-        }
-    }
 }

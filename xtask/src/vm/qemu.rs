@@ -8,6 +8,7 @@ use vrdma_vm_agent::PORT;
 use crate::accel::Accel;
 use crate::image::Image;
 use crate::paths;
+use crate::vm::wire::JUMBO;
 
 /// Our device in a VM, as QEMU's generic vhost-user device sees it.
 #[derive(Clone, Debug)]
@@ -40,6 +41,45 @@ pub enum Net {
     Listen(PathBuf),
     /// Connects to the other VM's socket, again and again.
     Connect(PathBuf),
+    /// QEMU's own device on a tap device of a network namespace, in which QEMU runs.
+    Tap {
+        /// The namespace.
+        namespace: PathBuf,
+        /// The tap device, which exists.
+        interface: String,
+    },
+    /// The backend's Ethernet function.
+    VhostUser(PathBuf),
+}
+
+impl Net {
+    /// QEMU's arguments for the back end, called `net`, and properties of the device before it.
+    fn arguments(&self) -> (Vec<String>, String) {
+        let stream = |link: String| format!("stream,id=net,{link},addr.type=unix");
+        match self {
+            Self::Listen(path) => {
+                let netdev = stream(format!("server=on,addr.path={}", path.display()));
+                (vec!["-netdev".into(), netdev], String::new())
+            }
+            Self::Connect(path) => {
+                let link = format!("server=off,addr.path={},reconnect-ms=200", path.display());
+                (vec!["-netdev".into(), stream(link)], String::new())
+            }
+            Self::Tap { interface, .. } => {
+                let netdev = format!("tap,id=net,ifname={interface},script=no,downscript=no,vhost=off");
+                // Whole packets with whole checksums: who listens on the wire shall find them so.
+                let off = "csum=off,gso=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,\
+                           guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=on";
+                (vec!["-netdev".into(), netdev], format!(",host_mtu={JUMBO},{off}"))
+            }
+            Self::VhostUser(path) => {
+                let chardev = format!("socket,id=ethernet,path={}", path.display());
+                let netdev = "vhost-user,id=net,chardev=ethernet".to_owned();
+                let arguments = vec!["-chardev".into(), chardev, "-netdev".into(), netdev];
+                (arguments, format!(",host_mtu={JUMBO}"))
+            }
+        }
+    }
 }
 
 /// One VM.
@@ -132,14 +172,10 @@ pub fn command(config: &VmConfig, image: &Image, accel: Accel, places: &Places) 
         &format!("local,path={share},mount_tag=share,security_model=none,multidevs=remap"),
     ]);
     if let Some(net) = &config.net {
-        let link = match net {
-            Net::Listen(path) => format!("server=on,addr.type=unix,addr.path={}", path.display()),
-            Net::Connect(path) => {
-                format!("server=off,addr.type=unix,addr.path={},reconnect-ms=200", path.display())
-            }
-        };
-        command.args(["-netdev", &format!("stream,id=net,{link}")]);
-        command.args(["-device", &format!("virtio-net-pci,netdev=net,mac={},romfile=", config.mac)]);
+        let (arguments, properties) = net.arguments();
+        command.args(arguments);
+        let mac = &config.mac;
+        command.args(["-device", &format!("virtio-net-pci,netdev=net,mac={mac},romfile={properties}")]);
     }
     if let Some(rdma) = &config.rdma {
         command.args(["-chardev", &format!("socket,id=rdma,path={}", rdma.socket.display())]);

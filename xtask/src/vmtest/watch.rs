@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::proc::indent;
-use crate::vm::pair::{Backend, IP};
+use crate::vm::backend::Backend;
+use crate::vm::pair::IP;
 use crate::vm::{Job, Pair, Vm};
 
 /// What the backend has at one time, by guest.

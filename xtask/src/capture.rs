@@ -1,0 +1,168 @@
+//! Is a capture of the wire sound? Asked of others' programs: tshark's InfiniBand dissector, and scapy for the ICRC.
+//!
+//! Both run in the guest root, so the machine needs neither.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::proc::{self, Ephemeral, indent};
+use crate::{image, paths, roots, ui};
+
+/// What scapy counted.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// RoCE packets.
+    pub packets: u64,
+    /// A line for each opcode: its count and its name.
+    pub opcodes: String,
+}
+
+/// Both programs are done with some thousand packets a second.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// Complaints that are shown.
+const SHOWN: usize = 10;
+
+/// Makes sure that the programs are there, and checks a capture.
+pub fn check_alone(file: &Path) -> Result<()> {
+    {
+        let _lock = image::lock()?;
+        crate::apt::install_needed()?;
+        roots::guest()?;
+    }
+    let checked = ui::step(&format!("checking {}", file.display()), || check(file))?;
+    println!("{}\n{} packets, each sound", checked.opcodes, checked.packets);
+    Ok(())
+}
+
+/// Every RoCE packet of the file is dissected without a complaint and has the ICRC that scapy computes; there is one.
+pub fn check(file: &Path) -> Result<Checked> {
+    let file = file.canonicalize().with_context(|| format!("no file {}", file.display()))?;
+    dissect(&file)?;
+    recompute(&file)
+}
+
+/// The first complaints of tshark, if any: a packet that is malformed or not taken for InfiniBand's, an expert's note
+/// of severity warning or error.
+///
+/// Two settings: a UDP checksum of zero is RoCE's usual one, also over IPv6 (rdma_rxe sends it so too); and payload is
+/// not searched for protocols that it may look like by chance, such as RPC over RDMA.
+fn dissect(file: &Path) -> Result<()> {
+    const PROTOCOLS: &str = "frame,eth,ethertype,vlan,ip,ipv6,udp,infiniband,data";
+    const COMPLAINTS: &str =
+        "udp.port == 4791 && (!infiniband || _ws.malformed || _ws.expert.severity >= 0x00600000)";
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let script = format!(
+        "exec tshark -Q -n -r '/mnt/{name}' --only-protocols {PROTOCOLS} \
+         -o udp.ignore_ipv6_zero_checksum:TRUE -Y '{COMPLAINTS}' -T fields -E separator=' ' \
+         -e frame.number -e frame.protocols -e _ws.expert.message"
+    );
+    let said = in_guest_root(file, &script, "tshark")?;
+    let complaints: Vec<&str> = said.lines().collect();
+    if let Some(first) = complaints.get(..complaints.len().min(SHOWN)).filter(|first| !first.is_empty()) {
+        bail!("tshark complains of {} packets:\n{}", complaints.len(), indent(&first.join("\n")));
+    }
+    Ok(())
+}
+
+fn recompute(file: &Path) -> Result<Checked> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let said = in_guest_root(file, &format!("exec python3 -B /srv/icrc.py '/mnt/{name}'"), "scapy")?;
+    let lines: Vec<&str> = said.lines().collect();
+    let packets = lines.last().and_then(|line| line.split_once(" packets")?.0.parse().ok());
+    let packets: u64 = packets.with_context(|| format!("odd words of icrc.py:\n{said}"))?;
+    ensure!(packets > 0, "there is no RoCE packet in {}", file.display());
+    Ok(Checked { packets, opcodes: lines[..lines.len() - 1].join("\n") })
+}
+
+/// Runs a script in the guest root, where the capture's directory is /mnt and the checks' is /srv.
+fn in_guest_root(file: &Path, script: &str, what: &str) -> Result<String> {
+    let directory = file.parent().context("a file lies in a directory")?;
+    let checks = paths::workspace().join("xtask/checks");
+    let command = proc::in_root(&paths::guest_root(), &[(directory, "/mnt"), (&checks, "/srv")], script);
+    let log = paths::log(&format!("check-capture-{what}"))?;
+    proc::run_logged(what, command, &log, LIMIT)?;
+    // What tshark says to a person is no complaint about a packet.
+    let said = paths::read(&log)?;
+    Ok(said.lines().filter(|line| !line.starts_with("Running as user")).collect::<Vec<_>>().join("\n"))
+}
+
+/// The check itself works: it passes packets of rdma_rxe of each opcode that it sends, over IPv4 and IPv6, and finds
+/// each fault that is put into them.
+pub fn self_test() -> Result<()> {
+    type Fault = (&'static str, fn(&mut Pcap), &'static str);
+    const FAULTS: [Fault; 5] = [
+        ("a flipped bit of a payload", |pcap| pcap.packet(0)[100] ^= 1, "1 with a wrong ICRC"),
+        ("a flipped bit of a PSN", |pcap| pcap.packet(0)[53] ^= 1, "1 with a wrong ICRC"),
+        (
+            "a flipped bit of an ICRC",
+            |pcap| *pcap.packet(1).last_mut().expect("a byte") ^= 1,
+            "packet 2: ICRC",
+        ),
+        ("an opcode that there is not", |pcap| pcap.packet(0)[42] = 0x1f, "with a wrong ICRC"),
+        ("a packet that ends in its BTH", |pcap| pcap.shorten(0, 48), "tshark complains"),
+    ];
+    let golden = fs::read(paths::workspace().join("xtask/checks/rxe.pcap"))?;
+    let directory =
+        Ephemeral::new(std::env::temp_dir().join(format!("vrdma-capture-{}", std::process::id())));
+    paths::make_dir(directory.path())?;
+    let file = directory.path().join("capture.pcap");
+    paths::write(&file, &golden)?;
+    let checked = check(&file).context("rdma_rxe's own packets")?;
+    ensure!(checked.packets > 50, "only {} packets were looked at", checked.packets);
+    for (what, corrupt, expected) in FAULTS {
+        let mut pcap = Pcap(golden.clone());
+        corrupt(&mut pcap);
+        paths::write(&file, &pcap.0)?;
+        match check(&file) {
+            Ok(_) => bail!("{what} was not found"),
+            Err(error) => {
+                let said = format!("{error:#}");
+                ensure!(said.contains(expected), "{what} gave {said:?}, not {expected:?}");
+            }
+        }
+    }
+    paths::write(&file, &golden[..golden.len() - 1])?;
+    ensure!(check(&file).is_err(), "a file that is cut off was not found");
+    paths::write(&file, &golden[..24])?;
+    ensure!(
+        check(&file).is_err_and(|error| error.to_string().contains("no RoCE packet")),
+        "no packets are fine"
+    );
+    Ok(())
+}
+
+/// A capture's bytes, in the byte order of this machine.
+struct Pcap(Vec<u8>);
+
+impl Pcap {
+    /// The file's header; a packet's header, in which the third and fourth words are its lengths.
+    const FILE: usize = 24;
+    const PACKET: usize = 16;
+
+    fn word(&self, at: usize) -> usize {
+        self.0.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize)
+    }
+
+    fn place(&self, index: usize) -> usize {
+        (0..index).fold(Self::FILE, |at, _| at + Self::PACKET + self.word(at + 8))
+    }
+
+    fn packet(&mut self, index: usize) -> &mut [u8] {
+        let at = self.place(index);
+        let length = self.word(at + 8);
+        &mut self.0[at + Self::PACKET..][..length]
+    }
+
+    /// Makes a packet shorter on the wire, without telling its IP and UDP headers.
+    fn shorten(&mut self, index: usize, length: u32) {
+        let at = self.place(index);
+        let end = at + Self::PACKET + self.word(at + 8);
+        self.0.drain(at + Self::PACKET + length as usize..end);
+        self.0[at + 8..at + 12].copy_from_slice(&length.to_le_bytes());
+        self.0[at + 12..at + 16].copy_from_slice(&length.to_le_bytes());
+    }
+}

@@ -1,0 +1,126 @@
+//! The backend daemon of a host.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::wire::Namespace;
+use crate::proc::{Proc, describe, indent};
+use crate::ui;
+
+/// How a backend is started.
+pub struct BackendConfig {
+    /// What its log and its admin socket are called by.
+    pub name: String,
+    /// The guests that it waits for.
+    pub guests: Vec<GuestSockets>,
+    /// Channels of each guest.
+    pub channels: u16,
+    /// More arguments.
+    pub arguments: Vec<String>,
+}
+
+/// A guest of a backend.
+pub struct GuestSockets {
+    /// Its name.
+    pub name: String,
+    /// MAC address of both its functions.
+    pub mac: String,
+    /// The RDMA function's socket.
+    pub rdma: PathBuf,
+    /// The Ethernet function's socket; `None` if the guest's Ethernet device is not ours.
+    pub net: Option<PathBuf>,
+}
+
+impl GuestSockets {
+    fn argument(&self) -> String {
+        let Self { name, mac, rdma, net } = self;
+        let net = net.as_ref().map_or(String::new(), |net| format!(",net={}", net.display()));
+        format!("name={name},socket={}{net},mac={mac}", rdma.display())
+    }
+}
+
+/// A running backend. Dropping it kills it.
+pub struct Backend {
+    proc: Proc,
+    admin: PathBuf,
+    log: PathBuf,
+}
+
+impl Backend {
+    /// Starts a backend, in a namespace if one is given, and waits until it listens for its guests.
+    pub fn start(
+        program: &Path,
+        config: &BackendConfig,
+        sockets: &Path,
+        directory: &Path,
+        namespace: Option<&Namespace>,
+    ) -> Result<Self> {
+        let name = &config.name;
+        let log = directory.join(format!("{name}.log"));
+        let admin = sockets.join(format!("{name}.admin"));
+        let mut command = Command::new(program);
+        let mut awaited = vec![admin.clone()];
+        for guest in &config.guests {
+            command.args(["--guest", &guest.argument()]);
+            awaited.extend([Some(guest.rdma.clone()), guest.net.clone()].into_iter().flatten());
+        }
+        command.arg("--admin").arg(&admin).args(["--channels", &config.channels.to_string()]);
+        command.args(&config.arguments);
+        if let Some(namespace) = namespace {
+            command = namespace.enter(&command);
+        }
+        let file = File::create(&log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let mut proc = Proc::spawn("the backend", command)?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !awaited.iter().all(|socket| socket.exists()) {
+            if let Some(status) = proc.try_wait()? {
+                bail!("the backend: {}\n{}", describe(status), indent(&ui::tail(&log, 15)));
+            }
+            if Instant::now() > deadline {
+                bail!("the backend made no sockets\n{}", indent(&ui::tail(&log, 15)));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Self { proc, admin, log })
+    }
+
+    /// The backend's process id.
+    pub fn pid(&self) -> u32 {
+        self.proc.id()
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.proc.try_wait()?.is_none())
+    }
+
+    /// The backend's counters.
+    pub fn stats(&self) -> Result<serde_json::Value> {
+        let mut stream = UnixStream::connect(&self.admin).context("cannot connect to the admin socket")?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.write_all(b"stats\n")?;
+        let mut lines = BufReader::new(stream);
+        let mut text = String::new();
+        // One JSON document, on one line or up to the end of the stream.
+        loop {
+            let length = lines.read_line(&mut text).context("cannot read from the admin socket")?;
+            match serde_json::from_str(&text) {
+                Ok(stats) => return Ok(stats),
+                Err(error) if length == 0 => return Err(error).context("the admin socket gave no JSON"),
+                Err(_) => {}
+            }
+        }
+    }
+}
