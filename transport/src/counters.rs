@@ -1,5 +1,6 @@
 //! What is counted. Each counter answers an operator's question; none is ever reset.
 
+use crate::work::SendOp;
 use vrdma_wire::Drop;
 
 macro_rules! counters {
@@ -124,6 +125,29 @@ Counters {
     /// Responses of a wrong kind or length, which fail a request.
     bad_responses,
 }
+}
+
+impl Counters {
+    /// Own requests moved so many bytes; the count of messages of that kind.
+    #[inline]
+    pub(crate) fn moved(&mut self, op: &SendOp, bytes: u64) -> &mut u64 {
+        match op {
+            SendOp::Send { .. } => {
+                self.bytes_out += bytes;
+                &mut self.sends
+            }
+            SendOp::Write { .. } => {
+                self.bytes_out += bytes;
+                &mut self.writes
+            }
+            SendOp::Read { .. } => {
+                self.bytes_read += bytes;
+                &mut self.reads
+            }
+            SendOp::CompareSwap { .. } => &mut self.compare_swaps,
+            SendOp::FetchAdd { .. } => &mut self.fetch_adds,
+        }
+    }
 }
 
 counters! {

@@ -25,7 +25,23 @@ impl List {
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Its first node.
+    #[inline]
+    pub(crate) fn head(&self) -> Option<At> {
+        if self.len == 0 { None } else { Some(At(self.head)) }
+    }
+
+    /// Its last node.
+    #[inline]
+    pub(crate) fn tail(&self) -> Option<At> {
+        if self.len == 0 { None } else { Some(At(self.tail)) }
+    }
 }
+
+/// A node in use: to look at what is behind the first of a list.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct At(u32);
 
 struct Node<T> {
     value: T,
@@ -90,6 +106,19 @@ impl<T: Copy + Default> Pool<T> {
             *list = List::EMPTY;
         }
         Some(value)
+    }
+
+    /// What a node in use holds.
+    #[inline]
+    pub(crate) fn get(&self, at: At) -> &T {
+        &self.node(at.0).value
+    }
+
+    /// The node behind one in use.
+    #[inline]
+    pub(crate) fn after(&self, at: At) -> Option<At> {
+        let next = self.node(at.0).next;
+        if next == NONE { None } else { Some(At(next)) }
     }
 
     pub(crate) fn iter(&self, list: &List) -> impl Iterator<Item = &T> {

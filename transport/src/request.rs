@@ -1,7 +1,7 @@
 //! Pending requests: what is kept of a posted request until it ends.
 
 use crate::completion::{Completion, WcOpcode, WcStatus};
-use crate::pool::{List, Pool};
+use crate::pool::{At, List, Pool};
 use crate::qp::Caps;
 use crate::qp::attr::QpInit;
 use crate::work::{Destination, MAX_MESSAGE, Payload, SendOp, SendRequest, Sge};
@@ -276,7 +276,24 @@ impl Requests {
         queue: &List,
         scratch: &'a mut Scratch,
     ) -> Option<(Kept, Payload<'a>)> {
-        let slot = self.sends.front(queue)?;
+        Some(self.send_at(queue.head()?, scratch))
+    }
+
+    /// The first send of a queue but for its payload.
+    #[inline]
+    pub(crate) fn first_send(&self, queue: &List) -> Option<&Kept> {
+        self.sends.front(queue).map(|slot| &slot.work)
+    }
+
+    /// The send behind another.
+    #[inline]
+    pub(crate) fn send_after(&self, at: At) -> Option<At> {
+        self.sends.after(at)
+    }
+
+    /// A pending send, and its payload in `scratch`.
+    pub(crate) fn send_at<'a>(&self, at: At, scratch: &'a mut Scratch) -> (Kept, Payload<'a>) {
+        let slot = self.sends.get(at);
         let count = usize::from(slot.count);
         if slot.inline {
             scratch.bytes.clear();
@@ -286,13 +303,13 @@ impl Requests {
                 }
             }
             scratch.bytes.truncate(count);
-            return Some((slot.work, Payload::Inline(&scratch.bytes)));
+            return (slot.work, Payload::Inline(&scratch.bytes));
         }
         scratch.sges.clear();
         scratch.sges.push(slot.first);
         self.read_sges(&slot.more, &mut scratch.sges);
         scratch.sges.truncate(count);
-        Some((slot.work, Payload::Sges(&scratch.sges)))
+        (slot.work, Payload::Sges(&scratch.sges))
     }
 
     /// Where the first send of a queue goes, if it is a datagram that says so.

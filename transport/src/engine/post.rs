@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::engine::run::Step;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
+use crate::qp::Way;
 use crate::qp::attr::{QpState, QpType};
 use crate::request::{Work, recv_failure};
 use crate::schedule::Place;
@@ -38,7 +39,8 @@ impl<R: Region> Engine<R> {
         let Held { qp, suspended, .. } = self.posted(place, owner)?;
         let work = Work::new(request, &qp.caps);
         let at_once = work.length <= SMALL && enough_left;
-        if !suspended && qp.state == QpState::Rts && qp.requester.queue.is_empty() && at_once {
+        let local = qp.way == Way::Local;
+        if local && !suspended && qp.state == QpState::Rts && qp.requester.queue.is_empty() && at_once {
             if qp.caps.send_wr == 0 {
                 return self.overflow(place, sink);
             }
@@ -167,6 +169,9 @@ impl<R: Region> Engine<R> {
             return self.overflow(place, sink);
         }
         requests.push_to(&mut qp.requester.queue, work, to, payload);
+        if let Some(wire) = qp.wire.as_deref_mut() {
+            wire.appended(&qp.requester.queue);
+        }
         self.make_ready(place);
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
+use crate::pool::List;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState};
 use crate::qp::{Qp, state};
 use crate::request::recv_failure;
@@ -121,6 +122,9 @@ impl<R: Region> Engine<R> {
             }
             (QpState::Rtr, QpState::Rts) => {
                 qp.requester.psn = qp.attr().sq_psn;
+                if let Some(wire) = qp.wire.as_deref_mut() {
+                    wire.begin(qp.requester.psn, &qp.requester.queue);
+                }
                 qp.requester.refresh_retries();
             }
             (QpState::Rts, QpState::Sqd) => {
@@ -128,7 +132,16 @@ impl<R: Region> Engine<R> {
                     mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && attr.en_sqd_async_notify;
                 self.tell_if_drained(place, sink);
             }
-            (QpState::Sqd, QpState::Sqd) if mask.contains(AttrMask::AV) => self.decide_way(place),
+            (QpState::Sqd, QpState::Sqd) => {
+                if let Some(wire) =
+                    qp.wire.as_deref_mut().filter(|_| mask.contains(AttrMask::MAX_DEST_RD_ATOMIC))
+                {
+                    wire.resize(qp.max_dest_rd_atomic);
+                }
+                if mask.contains(AttrMask::AV) {
+                    self.decide_way(place);
+                }
+            }
             (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
                 qp.requester.notify_drained = false;
                 self.make_ready(place);
@@ -178,6 +191,9 @@ impl<R: Region> Engine<R> {
         qp.state = QpState::Err;
         qp.requester.ended();
         qp.requester.notify_drained = false;
+        if let Some(wire) = qp.wire.as_deref_mut() {
+            wire.begin(qp.requester.psn, &List::EMPTY);
+        }
         while let Some(kept) = requests.pop_send(&mut qp.requester.queue) {
             let work = kept.work();
             counters.flushes += 1;

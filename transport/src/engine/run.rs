@@ -4,8 +4,8 @@ use crate::completion::{Event, Sink, WcStatus};
 use crate::device::Held;
 use crate::engine::Engine;
 use crate::memory::Region;
-use crate::qp::NEVER;
-use crate::qp::attr::QpType;
+use crate::qp::attr::{QpState, QpType};
+use crate::qp::{NEVER, Way};
 use crate::rc::local::Carried;
 use crate::rc::requester::Wait;
 use crate::request::{Scratch, Work};
@@ -41,7 +41,7 @@ impl<R: Region> Engine<R> {
     /// ready now. QPs take turns.
     pub fn poll(&mut self, now: Instant, budget: u64, sink: &mut impl Sink) -> bool {
         while let Some(place) = self.schedule.due(now) {
-            self.timed_out(place, sink);
+            self.timed_out(now, place, sink);
         }
         self.lose_packets(now, sink);
         self.carried = 0;
@@ -167,7 +167,7 @@ impl<R: Region> Engine<R> {
 
     /// A peer's request made a QP go to ERR.
     #[cold]
-    fn offended(&mut self, place: Place, event: Option<Event>, sink: &mut impl Sink) {
+    pub(crate) fn offended(&mut self, place: Place, event: Option<Event>, sink: &mut impl Sink) {
         self.enter_error(place, sink);
         if let Some(event) = event {
             sink.event(place.id(), event);
@@ -175,12 +175,15 @@ impl<R: Region> Engine<R> {
     }
 
     /// A QP's deadline has come.
-    fn timed_out(&mut self, place: Place, sink: &mut impl Sink) {
+    fn timed_out(&mut self, now: Instant, place: Place, sink: &mut impl Sink) {
         let Some(Held { qp, counters, suspended, .. }) = self.devices.hold(place) else { return };
         qp.timer = NEVER;
         if suspended {
             // It is tried again when the device goes on.
             return;
+        }
+        if qp.way == Way::Wire {
+            return self.wire_timed_out(now, place, sink);
         }
         if qp.requester.wait == Wait::Answer {
             counters.timeouts += 1;
@@ -205,12 +208,17 @@ impl<R: Region> Engine<R> {
 
     /// A QP waits until `at`, or until it is woken.
     fn wait_until(&mut self, place: Place, at: Instant) {
-        self.disarm(place);
         let Some(qp) = self.devices.qp_mut(place) else { return };
         qp.requester.started = true;
-        let at = at.min(LAST);
-        qp.timer = at;
-        self.schedule.arm(at, place);
+        self.arm(place, at);
+    }
+
+    /// A QP's deadline is `at`, and no other.
+    pub(crate) fn arm(&mut self, place: Place, at: Instant) {
+        self.disarm(place);
+        let Some(qp) = self.devices.qp_mut(place) else { return };
+        qp.timer = at.min(LAST);
+        self.schedule.arm(qp.timer, place);
     }
 
     /// A QP has no deadline.
@@ -241,6 +249,11 @@ impl<R: Region> Engine<R> {
         self.disarm(place);
         if let Some(qp) = self.devices.qp_mut(place) {
             qp.requester.wait = Wait::No;
+            let queue = &qp.requester.queue;
+            if let Some(wire) = qp.wire.as_deref_mut().filter(|_| qp.way == Way::Wire) {
+                wire.start_over(queue);
+                self.make_turn_due(place);
+            }
         }
         self.make_ready(place);
         self.wake_peer(place);
@@ -250,6 +263,13 @@ impl<R: Region> Engine<R> {
     #[inline]
     pub(crate) fn make_ready(&mut self, place: Place) {
         let Some(Held { qp, suspended, .. }) = self.devices.hold(place) else { return };
+        if qp.way == Way::Wire {
+            let unsent = qp.wire.as_deref().is_some_and(|wire| wire.has_unsent());
+            if unsent && !suspended && matches!(qp.state, QpState::Rts | QpState::Sqd) {
+                self.make_turn_due(place);
+            }
+            return;
+        }
         if suspended || !(qp.can_send() && qp.requester.has_work()) {
             return;
         }

@@ -234,6 +234,9 @@ impl<R: Region> Engine<R> {
         if qp.way == Way::Wire && qp.wire.is_none() {
             qp.wire = Some(Box::new(Wire::new(qp)));
         }
+        if let Some(wire) = qp.wire.as_deref_mut() {
+            wire.begin(qp.requester.psn, &qp.requester.queue);
+        }
     }
 
     /// A QP has packets to send: its turn will come.

@@ -185,7 +185,6 @@ impl Qp {
         }
     }
 
-    #[allow(dead_code, reason = "packets come with the next steps")]
     /// How its packets go to its peer, from the MAC address of its device.
     pub(crate) fn path(&self, mac: Mac) -> Path {
         /// For address vectors that name none.

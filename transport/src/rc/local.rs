@@ -101,23 +101,7 @@ impl<R: Region> Engine<R> {
         };
         qp.requester.acknowledged(segment);
         qp.route = peer.device;
-        let bytes = u64::from(segment.length);
-        let count = match *segment.op {
-            SendOp::Send { .. } => {
-                counters.bytes_out += bytes;
-                &mut counters.sends
-            }
-            SendOp::Write { .. } => {
-                counters.bytes_out += bytes;
-                &mut counters.writes
-            }
-            SendOp::Read { .. } => {
-                counters.bytes_read += bytes;
-                &mut counters.reads
-            }
-            SendOp::CompareSwap { .. } => &mut counters.compare_swaps,
-            SendOp::FetchAdd { .. } => &mut counters.fetch_adds,
-        };
+        let count = counters.moved(segment.op, segment.length.into());
         if !segment.last {
             qp.requester.started = true;
             return Carried::Part;

@@ -102,12 +102,23 @@ impl Requester {
     /// The peer has no receive and asks to wait for `delay`. When to try again, or that it was often enough.
     pub(crate) fn not_ready(&mut self, now: Instant, delay: Duration) -> Result<Instant, WcStatus> {
         self.wait = Wait::Receive;
-        if self.rnr_retries >= FOR_EVER {
-            // The peer's next receive wakes us; look rarely whether there is a peer at all.
-            return Ok(now + delay.max(SLOW_CHECK));
+        self.spend_rnr_retry()?;
+        // If this may go on for ever, the peer's next receive wakes us; look rarely whether there is a peer at all.
+        Ok(now + if self.rnr_retries >= FOR_EVER { delay.max(SLOW_CHECK) } else { delay })
+    }
+
+    /// The peer has no receive: one more retry, if there is one left.
+    pub(crate) fn spend_rnr_retry(&mut self) -> Result<(), WcStatus> {
+        if self.rnr_retries < FOR_EVER {
+            self.rnr_retries = self.rnr_retries.checked_sub(1).ok_or(WcStatus::RnrRetryExc)?;
         }
-        self.rnr_retries = self.rnr_retries.checked_sub(1).ok_or(WcStatus::RnrRetryExc)?;
-        Ok(now + delay)
+        Ok(())
+    }
+
+    /// The peer does not answer, or did not get something: one more retry, if there is one left.
+    pub(crate) fn spend_retry(&mut self) -> Result<(), WcStatus> {
+        self.retries = self.retries.checked_sub(1).ok_or(WcStatus::RetryExc)?;
+        Ok(())
     }
 
     /// What was sent got lost. When to notice.
@@ -119,7 +130,7 @@ impl Requester {
     /// The time to wait is over. Whether to try again, or that it was often enough.
     pub(crate) fn timed_out(&mut self, timeout: u8) -> Result<(), WcStatus> {
         if self.wait == Wait::Answer && ack_timeout(timeout).is_some() {
-            self.retries = self.retries.checked_sub(1).ok_or(WcStatus::RetryExc)?;
+            self.spend_retry()?;
         }
         self.wait = Wait::No;
         Ok(())

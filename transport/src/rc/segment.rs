@@ -30,7 +30,6 @@ pub(crate) struct Segment<'a> {
 pub(crate) enum Cut {
     /// Anyhow; into packets it would be cut by the requester's path MTU, which is this.
     Stretch(Mtu),
-    #[allow(dead_code, reason = "packets come with the next steps")]
     /// Each is a packet: all but the last are full.
     Packet,
 }

@@ -8,6 +8,7 @@ mod objects;
 mod property;
 mod retry;
 mod states;
+pub(crate) mod wire;
 
 use crate::*;
 use std::cell::{Cell, RefCell};

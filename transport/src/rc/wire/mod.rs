@@ -1,21 +1,102 @@
-//! Reliable connections on packets.
+//! Reliable connections on packets (IBTA 9.7): [`requests`] leave, [`answers`] go back, [`responses`] come, and to peers' requests there is
+//! a [`verdict`](crate::rc::responder::verdict) as on the same host ([`arrivals`]).
+
+mod answering;
+mod answers;
+mod arrivals;
+mod requests;
+mod responses;
+mod sending;
+mod timers;
 
 use crate::completion::Sink;
 use crate::engine::Engine;
 use crate::memory::Region;
 use crate::outlet::Outlet;
-use crate::qp::Qp;
+use crate::pool::List;
+use crate::qp::Way;
+use crate::qp::{NEVER, Qp};
+use crate::rc::wire::answering::Answering;
+use crate::rc::wire::sending::Sending;
 use crate::schedule::Place;
 use crate::time::Instant;
-use vrdma_wire::roce::Parsed;
+use vrdma_wire::num::Psn;
+use vrdma_wire::roce::{Body, Parsed, Rc};
 
-/// What a QP that talks over the wire has besides.
-pub(crate) struct Wire {}
+/// What a QP whose peer is on the wire has besides.
+pub(crate) struct Wire {
+    sending: Sending,
+    answering: Answering,
+    /// When to do something about what has not happened until then, or [`NEVER`]. The QP's timer is not later than this.
+    deadline: Instant,
+}
 
 impl Wire {
     /// For a QP whose attributes are set.
-    pub(crate) fn new(_qp: &Qp) -> Wire {
-        Wire {}
+    pub(crate) fn new(qp: &Qp) -> Wire {
+        Wire { sending: Sending::new(), answering: Answering::new(qp.max_dest_rd_atomic), deadline: NEVER }
+    }
+
+    /// The next request begins with `psn`; nothing of those in `queue` was sent.
+    pub(crate) fn begin(&mut self, psn: Psn, queue: &List) {
+        self.sending.begin(psn, queue.head());
+        self.deadline = NEVER;
+    }
+
+    /// A request was added to the end of `queue`.
+    pub(crate) fn appended(&mut self, queue: &List) {
+        self.sending.appended(queue.tail());
+    }
+
+    /// What was sent and not answered is sent again.
+    pub(crate) fn start_over(&mut self, queue: &List) {
+        self.sending.go_back(queue.head());
+        self.deadline = NEVER;
+    }
+
+    /// The QP takes as many READs and atomics now.
+    pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
+        self.answering.resize(max_dest_rd_atomic);
+    }
+
+    /// Whether there is a request to send, if nothing forbids it.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.sending.has_unsent()
+    }
+}
+
+/// How far `psn` is ahead of `other`, going up only: 0 to 2^24 - 1. What is half of that ahead is rather behind.
+fn ahead(psn: Psn, other: Psn) -> u32 {
+    Psn::truncate(psn.number().wrapping_sub(other.number())).number()
+}
+
+/// Half of the PSNs: so many may be outstanding (IBTA 9.7.2).
+const HALF: u32 = 1 << 23;
+
+/// What a QP may send in its turn.
+struct Turn {
+    now: Instant,
+    /// Packets left,
+    packets: usize,
+    /// and about bytes.
+    bytes: u32,
+    sent: usize,
+}
+
+impl Turn {
+    /// Most bytes of a turn.
+    const BYTES: u32 = 256 << 10;
+    /// What a packet costs beside its payload.
+    const PACKET: u32 = 128;
+
+    fn may_send<R: Region>(&self, outlet: &mut impl Outlet<R>) -> bool {
+        self.packets > 0 && self.bytes > 0 && outlet.has_room()
+    }
+
+    fn sent(&mut self, payload: u32) {
+        self.packets -= 1;
+        self.bytes = self.bytes.saturating_sub(payload + Self::PACKET);
+        self.sent += 1;
     }
 }
 
@@ -23,26 +104,46 @@ impl<R: Region> Engine<R> {
     /// A packet of this service came for the QP at `place`, which exists.
     pub(crate) fn receive_rc(
         &mut self,
-        _now: Instant,
+        now: Instant,
         place: Place,
-        _parsed: &Parsed<'_>,
-        _sink: &mut impl Sink,
+        parsed: &Parsed<'_>,
+        sink: &mut impl Sink,
     ) {
-        if let Some(device) = self.devices.get_mut(place.device) {
-            device.counters.drop_service += 1;
+        let packet = &parsed.packet;
+        let Body::Rc(body) = &packet.body else { return };
+        let Some(device) = self.devices.get_mut(place.device) else { return };
+        let Some(qp) = device.qps.get(place.qpn.number()) else { return };
+        if qp.dgid != packet.path.src || qp.sgid != packet.path.dst {
+            device.counters.drop_source += 1;
+            return;
+        }
+        if qp.way != Way::Wire {
+            device.counters.drop_not_connected += 1;
+            return;
+        }
+        match body {
+            Rc::Ack(_) | Rc::AtomicAck(..) | Rc::ReadResponse(_) => {
+                self.receive_response(now, place, &packet.bth, body, parsed.payload, sink);
+            }
+            _ => self.receive_request(place, &packet.bth, body, parsed.payload, sink),
         }
     }
 
     /// A QP's turn: sends at most `budget` packets, as long as `outlet` has room; how many it sent.
-    /// If there is more, it calls [`Engine::make_turn_due`] before it returns.
     pub(crate) fn transmit_rc(
         &mut self,
-        _now: Instant,
-        _place: Place,
-        _budget: usize,
-        _outlet: &mut impl Outlet<R>,
-        _sink: &mut impl Sink,
+        now: Instant,
+        place: Place,
+        budget: usize,
+        outlet: &mut impl Outlet<R>,
+        sink: &mut impl Sink,
     ) -> usize {
-        0
+        let mut turn = Turn { now, packets: budget, bytes: Turn::BYTES, sent: 0 };
+        let more_answers = self.send_answers(place, &mut turn, outlet, sink);
+        let more_requests = self.send_requests(place, &mut turn, outlet, sink);
+        if more_answers || more_requests {
+            self.make_turn_due(place);
+        }
+        turn.sent
     }
 }

@@ -1,0 +1,279 @@
+//! What a QP owes its peer: acknowledges, refusals, and responses to READs and atomics, which may be asked for again. Pure bookkeeping.
+
+use crate::rc::wire::{HALF, ahead};
+use vrdma_wire::num::{Msn, Mtu, Psn};
+use vrdma_wire::roce::{Reth, Syndrome};
+
+/// A refusal that is to be sent.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Refused {
+    pub(super) psn: Psn,
+    pub(super) syndrome: Syndrome,
+    /// The QP went to ERR because of it: it is the last that the peer hears.
+    pub(super) fatal: bool,
+}
+
+/// What a READ or atomic was, and what of its response is to be sent.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Resource {
+    /// Its first PSN,
+    pub(super) psn: Psn,
+    /// and how many it takes.
+    pub(super) psns: u32,
+    /// The MSN that goes with its response.
+    pub(super) msn: Msn,
+    pub(super) kind: Kind,
+    owed: Owed,
+    /// Where this response begins: at 0, or further if a rest was asked for again.
+    pub(super) from: u32,
+    /// The response packet that is next.
+    pub(super) next: u32,
+}
+
+/// What a [`Resource`] was for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Nothing yet.
+    None,
+    /// A READ of this. It is carried out when it is answered, and again when it is asked for again (IBTA 9.7.5.1.? C9-105).
+    Read(Reth),
+    /// An atomic that found this. It is carried out once.
+    Atomic(u64),
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Owed {
+    /// It was answered.
+    Nothing,
+    /// Never answered in full.
+    First,
+    /// Answered before, and asked for again.
+    Again,
+}
+
+const UNUSED: Resource = Resource {
+    psn: Psn::truncate(0),
+    psns: 0,
+    msn: Msn::truncate(0),
+    kind: Kind::None,
+    owed: Owed::Nothing,
+    from: 0,
+    next: 0,
+};
+
+/// Requests are acknowledged at the latest when there are so many, asked for or not.
+const ACK_EVERY: u8 = 64;
+
+/// What a QP owes its peer.
+#[derive(Debug)]
+pub(super) struct Answering {
+    /// Messages carried out (IBTA 9.7.7.1).
+    pub(super) msn: Msn,
+    /// Of the WRITE in progress.
+    pub(super) write: Reth,
+    /// An acknowledge is due.
+    ack: bool,
+    /// Packets that came since the last acknowledge was due.
+    unacknowledged: u8,
+    /// What came was refused, and what follows until it comes again is dropped without another word.
+    refusing: bool,
+    pub(super) refused: Option<Refused>,
+    /// The last READs and atomics, in a ring, of which `newest` is the last.
+    resources: Box<[Resource]>,
+    newest: usize,
+    /// How many of them are owed.
+    owing: u32,
+}
+
+impl Answering {
+    /// For so many READs and atomics outstanding.
+    pub(super) fn new(resources: u8) -> Answering {
+        Answering {
+            msn: Msn::default(),
+            write: Reth { va: 0, rkey: Default::default(), length: 0 },
+            ack: false,
+            unacknowledged: 0,
+            refusing: false,
+            refused: None,
+            resources: vec![UNUSED; usize::from(resources)].into(),
+            newest: 0,
+            owing: 0,
+        }
+    }
+
+    /// For so many READs and atomics from now on. Those that fit are still remembered.
+    pub(super) fn resize(&mut self, resources: u8) {
+        let mut changed = Answering::new(resources);
+        let old = self.resources.len();
+        for age in (0..old.min(changed.resources.len())).rev() {
+            changed.push(self.resources[(self.newest + old - age) % old]);
+        }
+        (self.resources, self.newest, self.owing) = (changed.resources, changed.newest, changed.owing);
+    }
+
+    /// Whether there is room for one more READ or atomic: not so if all that the QP allows are outstanding.
+    pub(super) fn has_room(&self) -> bool {
+        self.resources.get(self.oldest()).is_some_and(|oldest| oldest.owed != Owed::First)
+    }
+
+    fn oldest(&self) -> usize {
+        if self.newest + 1 < self.resources.len() { self.newest + 1 } else { 0 }
+    }
+
+    fn push(&mut self, resource: Resource) {
+        self.newest = self.oldest();
+        let slot = &mut self.resources[self.newest];
+        // What was asked for again and is overwritten now the peer has got meanwhile: else it could not ask for more.
+        self.owing -= u32::from(slot.owed != Owed::Nothing);
+        self.owing += u32::from(resource.owed != Owed::Nothing);
+        *slot = resource;
+    }
+
+    /// A SEND or WRITE packet was carried out.
+    pub(super) fn accepted(&mut self, last: bool, ack_req: bool) {
+        self.expected_came();
+        if last {
+            self.msn = self.msn.next();
+        }
+        self.unacknowledged += 1;
+        if ack_req || self.unacknowledged >= ACK_EVERY {
+            self.acknowledge();
+        }
+    }
+
+    /// A READ or an atomic was accepted; there is room for it. Its response acknowledges all before it.
+    pub(super) fn respond(&mut self, psn: Psn, psns: u32, kind: Kind) {
+        self.expected_came();
+        self.msn = self.msn.next();
+        (self.ack, self.unacknowledged) = (false, 0);
+        self.push(Resource { psn, psns, msn: self.msn, kind, owed: Owed::First, from: 0, next: 0 });
+    }
+
+    /// What was missing is there.
+    fn expected_came(&mut self) {
+        self.refusing = false;
+        self.refused = None;
+    }
+
+    /// An acknowledge of all that came is due.
+    pub(super) fn acknowledge(&mut self) {
+        self.ack = true;
+        self.unacknowledged = 0;
+    }
+
+    /// A refusal after which the connection goes on. Once is enough, until what is missing comes: then false.
+    pub(super) fn refuse(&mut self, psn: Psn, syndrome: Syndrome) -> bool {
+        if self.refusing {
+            return false;
+        }
+        self.refusing = true;
+        self.refused = Some(Refused { psn, syndrome, fatal: false });
+        true
+    }
+
+    /// What was expected has come, and is refused for a time.
+    pub(super) fn not_ready(&mut self, psn: Psn, syndrome: Syndrome) {
+        self.refusing = false;
+        self.refuse(psn, syndrome);
+    }
+
+    /// The last word.
+    pub(super) fn refuse_for_good(&mut self, psn: Psn, syndrome: Syndrome) {
+        self.refused = Some(Refused { psn, syndrome, fatal: true });
+    }
+
+    /// A READ came again, for all or the rest of what it was for: it is answered again. False if there was no such READ.
+    pub(super) fn read_again(&mut self, psn: Psn, reth: &Reth, mtu: Mtu) -> bool {
+        let Some(index) = self.find(psn) else { return false };
+        let resource = &mut self.resources[index];
+        let Kind::Read(original) = resource.kind else { return false };
+        let from = ahead(psn, resource.psn);
+        // Within the original, as `from` is within its PSNs.
+        let skipped = from * mtu.bytes();
+        let same = reth.rkey == original.rkey
+            && reth.va == original.va.wrapping_add(skipped.into())
+            && Some(reth.length) == original.length.checked_sub(skipped);
+        if !same {
+            return false;
+        }
+        if resource.owed == Owed::Nothing {
+            resource.owed = Owed::Again;
+            self.owing += 1;
+        } else if from >= resource.next {
+            // It will come anyway.
+            return true;
+        }
+        (resource.from, resource.next) = (from, from);
+        true
+    }
+
+    /// An atomic came again: it is answered again. False if there was no such atomic.
+    pub(super) fn atomic_again(&mut self, psn: Psn) -> bool {
+        let Some(index) = self.find(psn) else { return false };
+        let resource = &mut self.resources[index];
+        if !matches!(resource.kind, Kind::Atomic(_)) {
+            return false;
+        }
+        if resource.owed == Owed::Nothing {
+            resource.owed = Owed::Again;
+            self.owing += 1;
+        }
+        resource.next = 0;
+        true
+    }
+
+    /// The resource that has a PSN.
+    fn find(&self, psn: Psn) -> Option<usize> {
+        self.resources.iter().position(|it| it.kind != Kind::None && ahead(psn, it.psn) < it.psns.min(HALF))
+    }
+
+    /// The response that is owed first.
+    pub(super) fn first_owed(&self) -> Option<(usize, Resource)> {
+        if self.owing == 0 {
+            return None;
+        }
+        let oldest = self.oldest();
+        let count = self.resources.len();
+        let order = (oldest..count).chain(0..oldest);
+        order.map(|index| (index, self.resources[index])).find(|(_, it)| it.owed != Owed::Nothing)
+    }
+
+    /// A packet of a response was sent.
+    pub(super) fn response_sent(&mut self, index: usize) {
+        let resource = &mut self.resources[index];
+        resource.next += 1;
+        if resource.next >= resource.psns {
+            self.settle(index);
+        }
+    }
+
+    /// A response is owed no longer.
+    pub(super) fn settle(&mut self, index: usize) {
+        self.resources[index].owed = Owed::Nothing;
+        self.owing -= 1;
+    }
+
+    /// No response is owed any longer.
+    pub(super) fn forget_owed(&mut self) {
+        for resource in &mut self.resources {
+            resource.owed = Owed::Nothing;
+        }
+        self.owing = 0;
+    }
+
+    /// The acknowledge that is due, if nothing goes before it: that all before a PSN came.
+    pub(super) fn take_ack(&mut self) -> bool {
+        core::mem::take(&mut self.ack)
+    }
+
+    pub(super) fn ack_is_due(&self) -> bool {
+        self.ack
+    }
+}
+
+impl Resource {
+    /// Whether the response was given before.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.owed == Owed::Again
+    }
+}

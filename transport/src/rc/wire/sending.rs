@@ -1,0 +1,224 @@
+//! How far the requests of a send queue have got: pure bookkeeping.
+//!
+//! The send queue is the retransmit buffer. Its first request begins with PSN `base`; from there the PSN of each other follows. What was
+//! answered ends before `una`; what was sent, for the first time or again, ends where the [`Cursor`] is; what was ever sent ends before the
+//! PSN of [`Requester`](crate::rc::requester::Requester).
+
+use crate::pool::At;
+use crate::rc::wire::ahead;
+use crate::request::Work;
+use crate::work::SendOp;
+use vrdma_wire::num::{Msn, Mtu, Psn};
+use vrdma_wire::roce::Credits;
+
+/// What is sent next.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Cursor {
+    /// The request, or `None` if all have been sent.
+    pub(super) at: Option<At>,
+    /// Its first PSN.
+    pub(super) first: Psn,
+    /// Its PSNs that were sent, or of a READ asked for.
+    pub(super) sent: u32,
+    /// Its number: the MSN that the responder has when it is carried out.
+    ssn: Msn,
+}
+
+/// How far the requests of a send queue have got.
+#[derive(Debug)]
+pub(super) struct Sending {
+    /// First PSN of the first request,
+    base: Psn,
+    /// and its number.
+    ssn: Msn,
+    /// The oldest PSN without an answer.
+    pub(super) una: Psn,
+    pub(super) cursor: Cursor,
+    /// READs and atomics before the cursor: all of them are outstanding,
+    pub(super) reads: u32,
+    /// with so many responses.
+    awaited: u32,
+    /// Packets since the last that asked for an acknowledge.
+    pub(super) unasked: u8,
+    /// It went back to `una` already because the peer said or showed that it has not got that.
+    pub(super) went_back: bool,
+    /// The last request that the peer has a receive for; `None` if it does not tell.
+    limit: Option<Msn>,
+}
+
+/// What an acknowledge does to the first request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Acked {
+    /// It is complete.
+    First,
+    /// There is nothing more that was acknowledged.
+    NoMore,
+    /// Its responses should have come before and did not.
+    Lost,
+}
+
+/// PSNs that a request takes (IBTA 9.7.3.2: a READ takes those of its responses).
+pub(super) fn psns(work: &Work<'_>, mtu: Mtu) -> u32 {
+    match work.op {
+        SendOp::Send { .. } | SendOp::Write { .. } | SendOp::Read { .. } => mtu.packets(work.length),
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 1,
+    }
+}
+
+/// Whether a request ends with responses of its own.
+pub(super) fn has_response(op: &SendOp) -> bool {
+    match op {
+        SendOp::Send { .. } | SendOp::Write { .. } => false,
+        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => true,
+    }
+}
+
+/// Whether a request takes a receive of the peer.
+fn takes_receive(op: &SendOp) -> bool {
+    matches!(op, SendOp::Send { .. } | SendOp::Write { imm: Some(_), .. })
+}
+
+impl Sending {
+    pub(super) fn new() -> Sending {
+        let cursor = Cursor { at: None, first: Psn::default(), sent: 0, ssn: Msn::default() };
+        Sending {
+            base: Psn::default(),
+            ssn: Msn::default(),
+            una: Psn::default(),
+            cursor,
+            reads: 0,
+            awaited: 0,
+            unasked: 0,
+            went_back: false,
+            limit: None,
+        }
+    }
+
+    /// The request at `first`, or the next to be posted, begins with `psn`.
+    pub(super) fn begin(&mut self, psn: Psn, first: Option<At>) {
+        (self.base, self.una) = (psn, psn);
+        self.limit = None;
+        self.go_back(first);
+    }
+
+    /// A request was added, at the queue's end.
+    pub(super) fn appended(&mut self, last: Option<At>) {
+        if self.cursor.at.is_none() {
+            self.cursor.at = last;
+        }
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.cursor.at.is_some()
+    }
+
+    /// The PSN that is sent next.
+    pub(super) fn next(&self) -> Psn {
+        self.cursor.first.add(self.cursor.sent)
+    }
+
+    /// Request packets that were sent and not acknowledged.
+    pub(super) fn in_flight(&self) -> u32 {
+        ahead(self.next(), self.una).saturating_sub(self.awaited)
+    }
+
+    /// PSNs of the first request that were answered.
+    pub(super) fn answered(&self) -> u32 {
+        ahead(self.una, self.base)
+    }
+
+    /// Whether the request at the cursor is the first of all, and so the next to end.
+    pub(super) fn cursor_is_first(&self) -> bool {
+        self.cursor.first == self.base
+    }
+
+    /// All that was not answered will be sent again. `first` is the queue's first request.
+    pub(super) fn go_back(&mut self, first: Option<At>) {
+        self.cursor = Cursor { at: first, first: self.base, sent: self.answered(), ssn: self.ssn };
+        (self.reads, self.awaited, self.unasked) = (0, 0, 0);
+    }
+
+    /// Whether the peer, as far as it tells, has no receive for the request at the cursor.
+    pub(super) fn lacks_credit(&self, op: &SendOp) -> bool {
+        let number = self.cursor.ssn.next().number();
+        takes_receive(op)
+            && self
+                .limit
+                .is_some_and(|limit| Psn::truncate(limit.number()).distance(Psn::truncate(number)) < 0)
+    }
+
+    /// The peer says how much it can take (IBTA 9.7.7.2).
+    pub(super) fn credited(&mut self, msn: Msn, credits: Credits) {
+        self.limit = credits.count().map(|count| Msn::truncate(msn.number() + count));
+    }
+
+    /// A packet of the request at the cursor, `work`, was sent: for so many PSNs of its `psns`. `after` is the request after it.
+    pub(super) fn packet_sent(&mut self, work: &Work<'_>, count: u32, psns: u32, after: Option<At>) {
+        let response = has_response(work.op);
+        self.cursor.sent += count;
+        if response {
+            self.awaited += count;
+        }
+        if self.cursor.sent < psns {
+            return;
+        }
+        if response {
+            self.reads += 1;
+        }
+        self.skip(psns, after);
+    }
+
+    /// The cursor goes on to the next request.
+    fn skip(&mut self, psns: u32, after: Option<At>) {
+        let Cursor { first, ssn, .. } = self.cursor;
+        self.cursor = Cursor { at: after, first: first.add(psns), sent: 0, ssn: ssn.next() };
+    }
+
+    /// All before `end` was acknowledged; `work`, the first request, is so in part or as a whole or not at all.
+    pub(super) fn acknowledged(&mut self, end: Psn, work: &Work<'_>, mtu: Mtu) -> Acked {
+        let more = ahead(end, self.una);
+        if more == 0 {
+            return Acked::NoMore;
+        }
+        if has_response(work.op) {
+            return Acked::Lost;
+        }
+        let left = psns(work, mtu) - self.answered();
+        self.una = self.una.add(more.min(left));
+        if more >= left {
+            return Acked::First;
+        }
+        self.not_behind();
+        Acked::NoMore
+    }
+
+    /// The next response to the first request, `work`, came. True if it was the last.
+    pub(super) fn responded(&mut self, work: &Work<'_>, mtu: Mtu) -> bool {
+        self.una = self.una.add(1);
+        if !self.cursor_is_first() || self.cursor.sent >= self.answered() {
+            self.awaited = self.awaited.saturating_sub(1);
+        }
+        self.not_behind();
+        self.answered() == psns(work, mtu)
+    }
+
+    /// What was answered is not sent again.
+    fn not_behind(&mut self) {
+        if self.cursor_is_first() {
+            self.cursor.sent = self.cursor.sent.max(self.answered());
+        }
+    }
+
+    /// The first request, `work`, ended well: it leaves the queue. `after` is the one after it.
+    pub(super) fn first_ended(&mut self, work: &Work<'_>, mtu: Mtu, after: Option<At>) {
+        let psns = psns(work, mtu);
+        if self.cursor_is_first() {
+            self.skip(psns, after);
+        } else if has_response(work.op) {
+            self.reads = self.reads.saturating_sub(1);
+        }
+        self.base = self.base.add(psns);
+        self.una = self.base;
+        self.ssn = self.ssn.next();
+    }
+}

@@ -1,0 +1,205 @@
+//! Conversations between two engines: packets, as frames, over a wire that the test is.
+
+mod basics;
+mod loss;
+
+use super::*;
+use std::collections::VecDeque;
+use vrdma_wire::num::Mac;
+use vrdma_wire::roce::Packet;
+
+/// A frame on its way, with room for the longest.
+pub(crate) type Frame = Vec<u8>;
+
+/// Takes every packet, as a frame.
+#[derive(Default)]
+pub(crate) struct Cable {
+    pub(crate) frames: VecDeque<Frame>,
+    /// Packets that it takes still, if not all.
+    pub(crate) room: Option<usize>,
+}
+
+impl Outlet<Mem> for Cable {
+    fn has_room(&mut self) -> bool {
+        self.room != Some(0)
+    }
+
+    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
+        let mut frame = vec![0xee; packet.frame_len(payload.len())];
+        let length = write_frame(packet, payload, &mut frame)?;
+        assert_eq!(length, frame.len());
+        self.frames.push_back(frame);
+        self.room = self.room.map(|room| room - 1);
+        Ok(())
+    }
+}
+
+/// One host: an engine with one device, one QP, and memory; and the cable away from it.
+pub(crate) struct Host {
+    pub(crate) engine: Engine<Mem>,
+    pub(crate) end: End,
+    pub(crate) mac: Mac,
+    pub(crate) log: Log,
+    pub(crate) cable: Cable,
+}
+
+/// Two hosts and a clock. Side 0 is `a`, side 1 is `b`.
+pub(crate) struct Net {
+    pub(crate) hosts: [Host; 2],
+    pub(crate) now: Instant,
+}
+
+pub(crate) const A: usize = 0;
+pub(crate) const B: usize = 1;
+/// Of each host's memory.
+pub(crate) const MEMORY: usize = 1 << 20;
+
+impl Host {
+    fn new(number: u8) -> Host {
+        let mut engine = Engine::new(number.into());
+        engine.set_link(true);
+        let device = engine.add_device(Limits { max_qp: 1 << 10, ..Limits::default() });
+        let gid = Gid::from_ipv4([10, 0, 0, number]);
+        let mac = Mac([2, 0, 0, 0, 0, number]);
+        engine.set_gid(device, 0, Some(gid)).unwrap();
+        engine.set_mac(device, mac).unwrap();
+        let pd = engine.alloc_pd(device, OWNER).unwrap();
+        let memory = Mem::new(MEMORY);
+        let key = engine.reg_mr(device, pd, Access::ALL, IOVA, MEMORY as u64, memory.clone()).unwrap();
+        let qpn = engine.create_qp(device, QpInit { max_send_wr: 64, ..qp_init(pd) }).unwrap();
+        let end = End { device, pd, qpn, gid, memory, key };
+        Host { engine, end, mac, log: Log::default(), cable: Cable::default() }
+    }
+
+    pub(crate) fn modify(&mut self, now: Instant, mask: AttrMask, attr: QpAttr) {
+        let End { device, qpn, .. } = self.end;
+        self.engine.modify_qp(now, device, qpn, mask, &attr, &mut self.log).unwrap();
+    }
+
+    pub(crate) fn state(&self) -> QpState {
+        self.engine.query_qp(self.end.device, self.end.qpn).unwrap().state
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        self.engine.counters(self.end.device)
+    }
+
+    /// Ids and statuses of the completions so far, which are thereby forgotten.
+    pub(crate) fn statuses(&mut self) -> Vec<(u32, WcStatus)> {
+        self.log.completions.drain(..).map(|(_, _, c)| (c.id, c.status)).collect()
+    }
+
+    pub(crate) fn events(&mut self) -> Vec<Event> {
+        self.log.events.drain(..).map(|(_, event)| event).collect()
+    }
+}
+
+impl Net {
+    pub(crate) fn connected() -> Net {
+        Net::connected_with(|_| {}, |_| {})
+    }
+
+    /// Both in RTS, with changed attributes.
+    pub(crate) fn connected_with(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Net {
+        let mut net = Net { hosts: [Host::new(1), Host::new(2)], now: Instant(1_000_000) };
+        let [mut attr_a, mut attr_b] = [B, A].map(|peer| {
+            let peer = &net.hosts[peer];
+            QpAttr { dmac: peer.mac, hop_limit: 64, ..attr_to(&peer.end) }
+        });
+        a(&mut attr_a);
+        b(&mut attr_b);
+        for (host, attr) in [(A, attr_a), (B, attr_b)] {
+            for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
+                net.hosts[host].modify(net.now, mask, QpAttr { state, ..attr });
+            }
+        }
+        net
+    }
+
+    pub(crate) fn post(&mut self, from: usize, id: u32, op: SendOp, payload: Payload<'_>) {
+        self.post_fenced(from, id, op, payload, false);
+    }
+
+    pub(crate) fn post_fenced(
+        &mut self,
+        from: usize,
+        id: u32,
+        op: SendOp,
+        payload: Payload<'_>,
+        fence: bool,
+    ) {
+        let Host { engine, end, log, .. } = &mut self.hosts[from];
+        let request = SendRequest { id, signaled: true, solicited: false, fence, op, payload };
+        engine.post_send(self.now, end.device, OWNER, end.qpn, &request, log).unwrap();
+    }
+
+    pub(crate) fn post_recv(&mut self, at: usize, id: u32, sges: &[Sge]) {
+        let Host { engine, end, log, .. } = &mut self.hosts[at];
+        engine.post_recv(self.now, end.device, OWNER, end.qpn, RecvRequest { id, sges }, log).unwrap();
+    }
+
+    /// Lets a host do what it can now; its packets are in its cable then.
+    pub(crate) fn work(&mut self, at: usize) {
+        let Host { engine, log, cable, .. } = &mut self.hosts[at];
+        loop {
+            let more = engine.poll(self.now, u64::MAX, log);
+            if !engine.transmit(self.now, 1000, cable, log) && !more || !Outlet::has_room(cable) {
+                break;
+            }
+        }
+    }
+
+    /// Delivers one frame from `from` to the other host.
+    pub(crate) fn deliver(&mut self, from: usize, frame: &[u8]) {
+        let Host { engine, log, .. } = &mut self.hosts[1 - from];
+        engine.handle_frame(self.now, frame, log);
+    }
+
+    /// Delivers all that is in a cable, as `change` leaves it.
+    pub(crate) fn carry(&mut self, from: usize, mut change: impl FnMut(usize, &mut Frame) -> bool) {
+        let frames = std::mem::take(&mut self.hosts[from].cable.frames);
+        for (index, mut frame) in frames.into_iter().enumerate() {
+            if change(index, &mut frame) {
+                self.deliver(from, &frame);
+            }
+        }
+    }
+
+    /// Lets both work until nothing is left to do now.
+    pub(crate) fn run(&mut self) {
+        loop {
+            self.work(A);
+            self.work(B);
+            if self.hosts.iter().all(|host| host.cable.frames.is_empty()) {
+                return;
+            }
+            self.carry(A, |_, _| true);
+            self.carry(B, |_, _| true);
+        }
+    }
+
+    /// Runs, and lets time pass to the next deadline; how long that was. `None` if there is none.
+    pub(crate) fn sleep(&mut self) -> Option<Duration> {
+        self.run();
+        let deadline = self.hosts.iter().filter_map(|host| host.engine.poll_timeout()).min()?;
+        let slept = Duration::from_nanos(deadline.0.saturating_sub(self.now.0));
+        self.now = self.now.max(deadline);
+        self.run();
+        Some(slept)
+    }
+
+    /// Sleeps until nothing is left to wait for.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if self.sleep().is_none() {
+                return;
+            }
+        }
+        panic!("this has no end");
+    }
+}
+
+/// Reads a frame.
+pub(crate) fn parse(frame: &[u8]) -> Packet {
+    Packet::parse(frame).unwrap().packet
+}
