@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::device::{DeviceCounters, Limits, ObjectCounts, RdmaFunction};
 use crate::memory::sigbus;
 use crate::net::{EthernetFunction, NetCounters, SwitchStats};
+use crate::port::{self, Port};
 use crate::session::Session;
 use crate::worker::{Stopped, Worker, WorkerHandle};
 use anyhow::{Context, Result};
@@ -27,6 +28,8 @@ pub struct Daemon {
 pub struct Stats {
     /// Each guest, in the order of the configuration.
     pub guests: Vec<GuestStats>,
+    /// Frames of the uplink; empty without one.
+    pub uplink: BTreeMap<&'static str, u64>,
     /// RoCE packets that are no single guest's business.
     pub roce: BTreeMap<&'static str, u64>,
     /// Frames to the RoCE port that were no packets, by reason.
@@ -61,14 +64,31 @@ impl Daemon {
     /// A socket that cannot be had, or the system is out of something.
     pub fn start(config: Config) -> Result<Daemon> {
         config.check()?;
-        let (worker, thread) = Worker::spawn(config.poll(), config.mtu)?;
+        let uplink = port::open(&config).context("uplink")?;
+        Daemon::start_with(config, uplink)
+    }
+
+    /// The same with a port that is there already, whatever the configuration says of one.
+    ///
+    /// # Errors
+    /// As of [`Daemon::start`].
+    pub fn start_with(config: Config, uplink: Option<Port>) -> Result<Daemon> {
+        config.check()?;
+        let mtu = uplink.as_ref().map_or(config.mtu, |port| config.mtu.min(port.capabilities().mtu));
+        let (worker, thread) = Worker::spawn(config.poll(), mtu)?;
         let mut daemon = Daemon { admin: None, sessions: Vec::new(), worker, thread: Some(thread) };
+        let max_mtu = daemon.worker.call(move |worker| {
+            if let Some(port) = uplink {
+                worker.set_uplink(port);
+            }
+            worker.port.mtu
+        })?;
         for guest in &config.guests {
             let (spec, limits) = (guest.clone(), Limits::new(&config));
             let (device, port) = daemon.worker.call(move |worker| worker.add_guest(spec, limits))?;
             let context = || format!("guest {}", guest.name);
             if let Some(socket) = &guest.socket {
-                let function = RdmaFunction::new(daemon.worker.clone(), device, &config, guest.mac);
+                let function = RdmaFunction::new(daemon.worker.clone(), device, &config, guest.mac, max_mtu);
                 daemon.sessions.push(Session::start(&guest.name, socket, function).with_context(context)?);
             }
             if let Some(socket) = &guest.net {
@@ -110,6 +130,7 @@ pub fn stats(worker: &WorkerHandle) -> Result<Stats, Stopped> {
         });
         Stats {
             guests: guests.collect(),
+            uplink: worker.uplink_stats(),
             roce: worker.engine.port_counters().iter().collect(),
             malformed: worker.engine.malformed_frames().iter().collect(),
             switch: worker.net.stats(),

@@ -10,7 +10,7 @@ use crate::config::{Config, Poll};
 use crate::device::outputs::Outputs;
 use crate::device::wqe::{Request, destination, parse};
 use crate::memory::MrMemory;
-use crate::net::{Net, NoUplink};
+use crate::net::Net;
 use crate::queue::Call;
 use crate::queue::channel::{Broken, Channel, RequestWords};
 use crate::ratelimit::RateLimit;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use uplink::PortState;
+use uplink::{PortState, UPLINK, Uplink};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 use vrdma_abi::event::EventKind;
@@ -58,6 +58,7 @@ pub struct Worker {
     pub port: PortState,
     /// Guests' Ethernet functions and their switch.
     pub net: Net,
+    uplink: Option<Uplink>,
     channels: Vec<BoundChannel>,
     inbox: Receiver<Message>,
     /// There may be something in the inbox: cheaper to look at than the inbox.
@@ -147,6 +148,7 @@ impl Worker {
             outputs: Outputs::default(),
             port: PortState::default(),
             net: Net::new(mtu),
+            uplink: None,
             channels: Vec::new(),
             inbox,
             mail: mail.clone(),
@@ -218,12 +220,14 @@ impl Worker {
     fn turn(&mut self) -> bool {
         let mut busy = self.mail.load(Ordering::Relaxed) && self.run_messages();
         let now = self.recent();
+        busy |= self.receive_frames(now);
         for index in 0..self.channels.len() {
             busy |= self.drain_channel(index, now, BATCH);
         }
         busy |= self.engine.poll(now, COPY_BUDGET, &mut self.outputs);
-        let (engine, outputs) = (&mut self.engine, &mut self.outputs);
-        busy |= self.net.turn(now, &mut NoUplink, &mut |packet| engine.handle_frame(now, packet, outputs));
+        busy |= self.serve_ethernet(now);
+        busy |= self.transmit_packets(now);
+        self.watch_link(now);
         self.fail_cqs(now);
         self.outputs.flush();
         self.net.flush();
@@ -370,27 +374,36 @@ impl Worker {
         }
         late |= self.net.arm();
         late |= !self.inbox.is_empty();
+        let uplink_limit = self.uplink.as_mut().map(Uplink::arm);
+        // What came before that would wake nobody.
+        late |= uplink_limit.is_some() && self.receive_frames(self.now());
         if !late {
-            let mut timeout =
+            let deadline =
                 self.engine.poll_timeout().map(|at| Duration::from_nanos(at.0.saturating_sub(self.now().0)));
-            if self.outputs.retry_events() {
-                timeout = Some(timeout.map_or(EVENT_RETRY, |t| t.min(EVENT_RETRY)));
-            }
-            self.wait(timeout);
+            let retry = self.outputs.retry_events().then_some(EVENT_RETRY);
+            self.wait([deadline, retry, uplink_limit].into_iter().flatten().min());
         }
         for bound in &self.channels {
             bound.channel.disarm();
         }
         self.net.disarm();
+        if let Some(uplink) = &mut self.uplink {
+            uplink.disarm();
+        }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
         self.sleeps += 1;
         self.clock.1 = 0;
-        // Rounded up, so that the deadline has passed when we wake.
-        let millis = timeout.map_or(-1, |t| t.as_nanos().div_ceil(1_000_000).min(60_000) as i32);
+        // Rounded up, so that the deadline has passed when we wake; but what is less is slept without being woken.
+        let millis = match timeout {
+            None => -1,
+            Some(short) if short < Duration::from_millis(1) => 0,
+            Some(long) => long.as_nanos().div_ceil(1_000_000).min(60_000) as i32,
+        };
         let mut events = [EpollEvent::default(); 32];
         let count = match self.epoll.wait(millis, &mut events) {
+            Ok(0) if millis == 0 => return std::thread::sleep(timeout.unwrap_or_default()),
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => 0,
             Err(error) => panic!("epoll_wait fails only for arguments that are wrong: {error}"),
@@ -398,6 +411,7 @@ impl Worker {
         for event in &events[..count] {
             match event.data() {
                 0 => drop(self.wake.consume()),
+                UPLINK => {}
                 token if token & NET != 0 => self.net.kicked((token >> 32) as usize),
                 token => self.outputs.device(DeviceId((token >> 32) as u32)).counters.kicks += 1,
             }

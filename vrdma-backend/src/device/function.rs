@@ -32,7 +32,13 @@ pub struct RdmaFunction {
 
 impl RdmaFunction {
     /// That of a device of the worker.
-    pub fn new(worker: WorkerHandle, device: DeviceId, config: &Config, mac: Mac) -> RdmaFunction {
+    pub fn new(
+        worker: WorkerHandle,
+        device: DeviceId,
+        config: &Config,
+        mac: Mac,
+        max_mtu: Mtu,
+    ) -> RdmaFunction {
         let space = abi::Config {
             magic: abi::device::MAGIC.into(),
             version_major: (abi::device::VERSION_MAJOR as u16).into(),
@@ -42,7 +48,7 @@ impl RdmaFunction {
             num_channels: config.channels.into(),
             max_wqe_units: unit::MAX_UNITS as u8,
             link: abi::link::UP,
-            max_mtu: Mtu::M4096.bytes().into(),
+            max_mtu: max_mtu.bytes().into(),
             reserved: [0; 40],
         };
         let mut config_space = [0; abi::device::CONFIG_SIZE as usize];

@@ -23,6 +23,7 @@ mod switch;
 mod table;
 
 pub use function::EthernetFunction;
+pub use offload::Fill;
 pub use switch::{Member, Port, SwitchCounters, Verdict};
 
 use crate::memory::GuestMemory;
@@ -31,7 +32,6 @@ use crate::queue::{Call, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
 use frame::Frame;
 use function::RECEIVE;
-use offload::Fill;
 use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
 use std::sync::Arc;
@@ -390,15 +390,5 @@ impl Outlets {
                 Err(Lost) => self.uplink.uplink_lost += 1,
             }
         });
-    }
-}
-
-/// No uplink: what is for the world is lost.
-#[derive(Debug)]
-pub struct NoUplink;
-
-impl Uplink for NoUplink {
-    fn transmit(&mut self, _len: usize, _fill: Fill<'_>) -> Result<(), Lost> {
-        Err(Lost)
     }
 }

@@ -1,10 +1,26 @@
-//! The way to other hosts, as guests' RDMA functions see it.
+//! The way to other hosts: frames from the uplink to the engine, packets of the engine to the uplink, and what guests see of its link.
 
 use super::Worker;
+use crate::memory::MrMemory;
+use crate::net::{self, Fill, Lost, Net, Verdict};
+use crate::port::{Burst, LINK_POLL, Port};
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_abi::event::EventKind;
+use vrdma_transport::{self as transport, Fault, Outlet, Pieces, write_frame};
 use vrdma_wire::num::Mtu;
+use vrdma_wire::roce::Packet;
 
-/// The port of all RDMA functions.
+/// Packets that the engine may send in one turn.
+const PACKETS: usize = 256;
+/// Number of the port in events.
+const PORT: u32 = 1;
+/// What a RoCE packet needs beside its payload at most, in an IP packet of the link's MTU: as the rdma core reckons (iboe_get_mtu).
+const OVERHEAD: u32 = 96;
+
+/// The port of all RDMA functions, as guests see it.
 #[derive(Debug)]
 pub struct PortState {
     /// Whether it leads anywhere. Without an uplink it does: to the other guests.
@@ -19,22 +35,161 @@ impl Default for PortState {
     }
 }
 
-/// Number of the port in events.
-const PORT: u32 = 1;
+/// A port to the outside, and what the worker keeps of it.
+#[derive(Debug)]
+pub struct Uplink {
+    port: Port,
+    burst: Burst,
+    /// When to look at the link again.
+    link_due: transport::Instant,
+    /// Room for a packet.
+    scratch: Vec<u8>,
+}
+
+impl Uplink {
+    fn new(mut port: Port) -> Uplink {
+        port.adopt();
+        Uplink { port, burst: Burst::default(), link_due: transport::Instant(0), scratch: Vec::new() }
+    }
+
+    /// Before a sleep: how long it may be.
+    pub fn arm(&mut self) -> Duration {
+        self.port.arm()
+    }
+
+    /// After it.
+    pub fn disarm(&mut self) {
+        self.port.disarm();
+    }
+}
+
+/// The largest path MTU of packets that fit a link.
+fn path_mtu(link: u16) -> Mtu {
+    let fits = |code| Mtu::from_code(code).filter(|mtu| mtu.bytes() + OVERHEAD <= u32::from(link));
+    (1..=5).rev().find_map(fits).unwrap_or(Mtu::M256)
+}
 
 impl Worker {
-    /// The uplink's link went up or down: QPs and guests are told.
-    pub fn set_link(&mut self, up: bool) {
-        self.engine.set_link(up);
-        if self.port.up == up {
+    /// Starts to use a port; before any guest comes.
+    pub fn set_uplink(&mut self, port: Port) {
+        self.port = PortState { up: port.is_up(), mtu: path_mtu(port.capabilities().mtu) };
+        self.engine.set_link(port.is_up());
+        let uplink = self.uplink.insert(Uplink::new(port));
+        if let Some(fd) = uplink.port.readiness() {
+            watch(&self.epoll, fd);
+        }
+    }
+
+    /// What the uplink counted, by name.
+    pub fn uplink_stats(&self) -> BTreeMap<&'static str, u64> {
+        self.uplink.as_ref().map(|uplink| uplink.port.stats()).unwrap_or_default()
+    }
+
+    /// Takes frames that came; true if there were any.
+    pub(super) fn receive_frames(&mut self, now: transport::Instant) -> bool {
+        let Worker { uplink: Some(uplink), net, engine, outputs, .. } = self else { return false };
+        if uplink.port.receive(&mut uplink.burst) == 0 {
+            return false;
+        }
+        for frame in uplink.burst.frames() {
+            let engine = &mut |packet: &[u8]| engine.handle_frame(now, packet, outputs);
+            net.receive(now, frame, &mut Outside(Some(&mut uplink.port)), engine);
+        }
+        uplink.burst.clear();
+        true
+    }
+
+    /// Takes frames that guests sent; true if there were any.
+    pub(super) fn serve_ethernet(&mut self, now: transport::Instant) -> bool {
+        let Worker { uplink, net, engine, outputs, .. } = self;
+        let mut outside = Outside(uplink.as_mut().map(|uplink| &mut uplink.port));
+        net.turn(now, &mut outside, &mut |packet| engine.handle_frame(now, packet, outputs))
+    }
+
+    /// Lets the engine send; true if more could be sent now.
+    pub(super) fn transmit_packets(&mut self, now: transport::Instant) -> bool {
+        let Worker { uplink: Some(uplink), net, engine, outputs, .. } = self else { return false };
+        let Uplink { port, scratch, .. } = uplink;
+        let more = engine.transmit(now, PACKETS, &mut Packets { now, port, net, scratch }, outputs);
+        port.flush();
+        more || port.backlog() != 0
+    }
+
+    /// Looks at the link when it is time to.
+    pub(super) fn watch_link(&mut self, now: transport::Instant) {
+        let Some(uplink) = &mut self.uplink else { return };
+        if now < uplink.link_due {
             return;
         }
+        uplink.link_due = now + LINK_POLL;
+        if let Some(up) = uplink.port.poll_link() {
+            self.tell_link(up);
+        }
+    }
+
+    /// The link went up or down: QPs and guests are told.
+    fn tell_link(&mut self, up: bool) {
+        self.engine.set_link(up);
         self.port.up = up;
-        log::info!("uplink: link is {}", if up { "up" } else { "down" });
+        log::info!("uplink: the link is {}", if up { "up" } else { "down" });
         let kind = if up { EventKind::PORT_ACTIVE } else { EventKind::PORT_ERR };
         let devices: Vec<_> = self.outputs.devices().map(|device| device.id).collect();
         for id in devices {
             self.outputs.async_event(id, kind, PORT);
         }
+    }
+}
+
+/// Wakes the worker when frames came.
+fn watch(epoll: &Epoll, fd: BorrowedFd<'_>) {
+    let event = EpollEvent::new(EventSet::IN, UPLINK);
+    if let Err(error) = epoll.ctl(ControlOperation::Add, fd.as_raw_fd(), event) {
+        log::warn!("uplink: its descriptor cannot be watched: {error}");
+    }
+}
+
+/// What epoll returns for the uplink; channels have the number of a device, which are few, in its upper half.
+pub(super) const UPLINK: u64 = u64::MAX;
+
+/// Frames of the switch go out by the port, if there is one.
+struct Outside<'a>(Option<&'a mut Port>);
+
+impl net::Uplink for Outside<'_> {
+    fn transmit(&mut self, len: usize, fill: Fill<'_>) -> Result<(), Lost> {
+        let mut frame = self.0.as_mut().and_then(|port| port.transmit(len)).ok_or(Lost)?;
+        fill(&mut frame.buf()[..len]);
+        frame.commit(len);
+        Ok(())
+    }
+}
+
+/// Packets of the engine go where the switch says: mostly out by the port, into whose buffer they are written.
+struct Packets<'a> {
+    now: transport::Instant,
+    port: &'a mut Port,
+    net: &'a mut Net,
+    /// For those that go elsewhere.
+    scratch: &'a mut Vec<u8>,
+}
+
+impl Outlet<MrMemory> for Packets<'_> {
+    fn has_room(&mut self) -> bool {
+        self.port.has_room()
+    }
+
+    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
+        // What has no room after all is counted by the port, and lost like any packet may be.
+        let Some(mut frame) = self.port.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
+        let len = write_frame(packet, payload, frame.buf())?;
+        match self.net.route_packet(self.now, &frame.buf()[..len]) {
+            Verdict::To(net::Port::Uplink) => frame.commit(len),
+            verdict => {
+                self.scratch.clear();
+                self.scratch.extend_from_slice(&frame.buf()[..len]);
+                drop(frame);
+                self.net.forward_packet(verdict, self.scratch, &mut Outside(Some(self.port)));
+            }
+        }
+        Ok(())
     }
 }
