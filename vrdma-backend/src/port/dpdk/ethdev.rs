@@ -467,10 +467,15 @@ impl Drop for Ethdev {
         let _one = lock();
         // Our descriptor of its socket would keep it open.
         self.wake = Wake::Blind;
-        // SAFETY: the port is ours, and nobody uses it after this. Frames that are still about belong to pools, which stay.
+        let device = info(self.port).map(|info| info.device);
+        // SAFETY: the port is ours, and nobody uses it after this. Frames that are still about belong to pools, which stay. The device
+        // was the port's, and goes with it.
         unsafe {
             dpdk::rte_eth_dev_stop(self.port);
             dpdk::rte_eth_dev_close(self.port);
+            if let Ok(device) = device {
+                dpdk::rte_dev_remove(device);
+            }
         }
     }
 }
