@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use vrdma_backend::config::{Config, GuestConfig};
 use vrdma_backend::daemon;
+use vrdma_backend::port::Port;
 
 /// A running daemon; it ends when dropped.
 #[derive(Debug)]
@@ -33,6 +34,14 @@ impl Daemon {
     /// As [`daemon::Daemon::start`].
     pub fn start(config: Config) -> Result<Daemon> {
         Ok(Daemon::Thread(daemon::Daemon::start(config)?))
+    }
+
+    /// Starts it in this process, with this uplink.
+    ///
+    /// # Errors
+    /// As [`daemon::Daemon::start_with`].
+    pub fn start_with(config: Config, uplink: Port) -> Result<Daemon> {
+        Ok(Daemon::Thread(daemon::Daemon::start_with(config, Some(uplink))?))
     }
 
     /// Starts it as a child: `program` is the helper `vrdma-test-daemon`. Limits are the default ones.
@@ -153,6 +162,16 @@ impl Stats {
     /// A counter of a guest's Ethernet function.
     pub fn net(&self, guest: usize, counter: &str) -> u64 {
         self.number(guest, "net", counter)
+    }
+
+    /// A counter of the uplink.
+    pub fn uplink(&self, counter: &str) -> u64 {
+        self.0["uplink"][counter].as_u64().unwrap_or_else(|| panic!("no uplink.{counter} in {}", self.0))
+    }
+
+    /// A counter of RoCE packets that are no single guest's business.
+    pub fn roce(&self, counter: &str) -> u64 {
+        self.0["roce"][counter].as_u64().unwrap_or_else(|| panic!("no roce.{counter} in {}", self.0))
     }
 
     /// A counter of the switch.

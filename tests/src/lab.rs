@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vrdma_backend::config::{Config, GuestConfig, Limits};
+use vrdma_backend::port::{self, Cable, Driver, Faults, FaultsConfig, Port};
 
 /// How a lab is made.
 #[derive(Clone, Debug)]
@@ -25,6 +26,23 @@ pub struct LabOptions {
     pub guest: GuestOptions,
     /// The program of the daemon, if it shall be a process of its own.
     pub program: Option<PathBuf>,
+    /// A cable between two daemons, if there shall be two: guests with odd numbers are on the far one.
+    pub cable: Option<CableOptions>,
+}
+
+/// The way between two daemons.
+#[derive(Clone, Copy, Debug)]
+pub struct CableOptions {
+    /// Longest IP packet in bytes.
+    pub mtu: u16,
+    /// What goes wrong at the near daemon's end.
+    pub faults: Option<FaultsConfig>,
+}
+
+impl Default for CableOptions {
+    fn default() -> Self {
+        CableOptions { mtu: 9000, faults: None }
+    }
 }
 
 impl Default for LabOptions {
@@ -37,6 +55,7 @@ impl Default for LabOptions {
             limits: Limits::default(),
             guest: GuestOptions::default(),
             program: None,
+            cable: None,
         }
     }
 }
@@ -48,6 +67,10 @@ pub struct Lab {
     pub guests: Vec<Arc<Guest>>,
     /// The daemon.
     pub daemon: Daemon,
+    /// The daemon at the other end of the cable,
+    pub far: Option<Daemon>,
+    /// and the cable.
+    pub cable: Option<Cable>,
     options: LabOptions,
     dir: PathBuf,
 }
@@ -69,13 +92,15 @@ impl Lab {
     pub fn without_guests(guests: u8, options: LabOptions) -> Lab {
         let _ = env_logger::Builder::from_env("RUST_LOG").is_test(true).try_init();
         let dir = temp_dir();
-        let mut config = Config {
+        let config = |which: &dyn Fn(u8) -> bool| Config {
             admin: options.program.as_ref().map(|_| dir.join("admin")),
             comp_vectors: options.comp_vectors,
             channels: options.channels,
             poll_us: options.poll_us,
+            busy_poll: options.busy_poll,
             limits: options.limits.clone(),
             guests: (0..guests)
+                .filter(|&i| which(i))
                 .map(|i| GuestConfig {
                     net: Some(net_socket(&dir, i)),
                     ..guest_config(&format!("g{i}"), &socket(&dir, i), i + 1)
@@ -83,12 +108,23 @@ impl Lab {
                 .collect(),
             ..Config::default()
         };
-        config.busy_poll = options.busy_poll;
-        let daemon = match &options.program {
-            None => Daemon::start(config),
-            Some(program) => Daemon::spawn(program, &config),
+        let (mut far, mut cable) = (None, None);
+        let daemon = match (&options.program, options.cable) {
+            (None, None) => Daemon::start(config(&|_| true)),
+            (None, Some(CableOptions { mtu, faults })) => {
+                let (near_end, far_end, between) = port::pair(mtu).expect("a cable");
+                let mut driver: Box<dyn Driver> = Box::new(near_end);
+                if let Some(faults) = faults {
+                    driver = Box::new(Faults::new(driver, faults));
+                }
+                let other = Daemon::start_with(config(&|i| i % 2 != 0), Port::new(Box::new(far_end)));
+                far = Some(other.expect("the far daemon starts"));
+                cable = Some(between);
+                Daemon::start_with(config(&|i| i % 2 == 0), Port::new(driver))
+            }
+            (Some(program), _) => Daemon::spawn(program, &config(&|_| true)),
         };
-        Lab { guests: Vec::new(), daemon: daemon.expect("the daemon starts"), options, dir }
+        Lab { guests: Vec::new(), daemon: daemon.expect("the daemon starts"), far, cable, options, dir }
     }
 
     /// Connects guest `index`; its GID is set.
@@ -107,6 +143,11 @@ impl Lab {
     /// Where the front-end of the Ethernet function of guest `index` connects.
     pub fn net_socket(&self, index: u8) -> PathBuf {
         net_socket(&self.dir, index)
+    }
+
+    /// What the far daemon counts; its guests are those with odd numbers.
+    pub fn far_stats(&self) -> Stats {
+        self.far.as_ref().expect("a far daemon").stats().expect("it is alive")
     }
 
     /// What the daemon counts.

@@ -43,7 +43,7 @@ pub mod wait;
 pub use context::Context;
 pub use cq::Cq;
 pub use guest::{Guest, GuestOptions};
-pub use lab::{Lab, LabOptions};
+pub use lab::{CableOptions, Lab, LabOptions};
 pub use mr::Mr;
 pub use qp::{Qp, QpOptions, connect};
 pub use rng::Rng;

@@ -142,6 +142,8 @@ impl Qp {
             min_rnr_timer: self.options.min_rnr_timer,
             sgid_index: 0,
             dgid: gid,
+            // Guests' MAC addresses end as their IP addresses do.
+            dmac: [0x52, 0x54, 0, 0, 0, gid[15]],
             hop_limit: 64,
             vlan: 0xffff.into(),
             ..QpAttr::default()

@@ -15,7 +15,7 @@ pub use devargs::Device;
 pub use dpdk::{Eal, Ethdev};
 pub use faults::{Faults, FaultsConfig};
 pub use frame::{External, Frame};
-pub use pair::pair;
+pub use pair::{Cable, pair};
 
 use crate::config::Config;
 use anyhow::{Context, Result};
