@@ -200,3 +200,57 @@ impl Drop for Capture {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::{Burst, Port, pair};
+    use pcap_file::pcap::PcapReader;
+    use std::process::Command;
+
+    #[test]
+    fn both_directions_are_written() {
+        let path = std::env::temp_dir().join(format!("vrdma-capture-{}.pcap", std::process::id()));
+        let (left, right, cable) = pair(1500).unwrap();
+        let mut port = Port::new(Box::new(Capture::new(Box::new(left), &path).unwrap()));
+        let mut peer = Port::new(Box::new(right));
+        let send = |port: &mut Port, byte: u8| {
+            let mut token = port.transmit(60).unwrap();
+            token.buf()[..60].fill(byte);
+            token.commit(60);
+            port.flush();
+        };
+        let mut burst = Burst::default();
+        for byte in 0..100 {
+            send(&mut port, byte);
+            assert_eq!(peer.receive(&mut burst), 1);
+            send(&mut peer, !byte);
+            assert_eq!(port.receive(&mut burst), 1);
+        }
+        // What is not on the wire is not in the file.
+        cable.plug(false);
+        assert_eq!(port.poll_link(), Some(false));
+        assert!(port.transmit(60).is_none());
+        let stats = port.stats();
+        assert_eq!((stats["captured"], stats["capture_missed"]), (200, 0));
+        drop(port);
+
+        let mut reader = PcapReader::new(File::open(&path).unwrap()).unwrap();
+        assert_eq!(reader.header().ts_resolution, TsResolution::NanoSecond);
+        let (mut bytes, mut last) = (Vec::new(), Duration::ZERO);
+        while let Some(packet) = reader.next_packet() {
+            let packet = packet.unwrap();
+            assert!(packet.timestamp >= last && packet.data.len() == 60 && packet.orig_len == 60);
+            last = packet.timestamp;
+            bytes.push(packet.data[0]);
+        }
+        assert!(bytes == (0..100).flat_map(|byte| [byte, !byte]).collect::<Vec<u8>>());
+        let mut tshark = Command::new("tshark");
+        tshark.arg("-r").arg(&path).args(["-T", "fields", "-e", "frame.len"]);
+        match tshark.output() {
+            Ok(output) => assert_eq!(output.stdout, "60\n".repeat(200).as_bytes()),
+            Err(error) => eprintln!("not read by tshark: {error}"),
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -111,6 +111,8 @@ pub struct Faults {
 #[derive(Clone, Copy, Debug)]
 enum Clock {
     Started(Instant),
+    #[cfg(test)]
+    Test(Duration),
 }
 
 /// One direction.
@@ -162,6 +164,8 @@ impl Faults {
     fn now(&self) -> Duration {
         match self.clock {
             Clock::Started(start) => start.elapsed(),
+            #[cfg(test)]
+            Clock::Test(now) => now,
         }
     }
 
@@ -354,3 +358,6 @@ impl Driver for Faults {
         if ready { Some(Duration::ZERO) } else { next }
     }
 }
+
+#[cfg(test)]
+mod tests;

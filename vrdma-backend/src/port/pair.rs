@@ -139,3 +139,76 @@ impl Driver for Pair {
 
     fn counters(&self, _count: &mut dyn FnMut(&'static str, u64)) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::{Burst, Port};
+
+    fn send(port: &mut Port, len: usize) -> bool {
+        let Some(mut token) = port.transmit(len) else { return false };
+        token.buf()[..len].fill(len as u8);
+        token.commit(len);
+        true
+    }
+
+    #[test]
+    fn frames_cross_in_order_and_come_in_bursts() {
+        let (left, right, _) = pair(4200).unwrap();
+        let (mut left, mut right) = (Port::new(Box::new(left)), Port::new(Box::new(right)));
+        assert!((0..100).all(|i| send(&mut left, 60 + i)));
+        drop(left.transmit(60).unwrap());
+        left.flush();
+        let mut burst = Burst::default();
+        assert_eq!((right.receive(&mut burst), burst.frames()[3].len()), (BURST, 63));
+        assert_eq!(right.receive(&mut burst), 100 - BURST);
+        assert_eq!((right.receive(&mut burst), burst.frames().len()), (0, 0));
+        assert!(send(&mut right, 4218) && !send(&mut right, 4219));
+        right.flush();
+        assert_eq!((left.receive(&mut burst), burst.frames()[0].to_vec()), (1, vec![4218u32 as u8; 4218]));
+    }
+
+    #[test]
+    fn who_takes_nothing_stops_the_sender() {
+        let (left, right, cable) = pair(1500).unwrap();
+        let (mut left, mut right) = (Port::new(Box::new(left)), Port::new(Box::new(right)));
+        let mut sent = 0;
+        while left.has_room() {
+            assert!(send(&mut left, 60));
+            sent += 1;
+        }
+        assert!(sent > DEPTH && !send(&mut left, 60) && left.stats()["tx_full"] == 1);
+        let mut burst = Burst::default();
+        assert_eq!(right.receive(&mut burst), BURST);
+        assert!(left.has_room() && send(&mut left, 60));
+        // Whatever waits when the link goes down is lost, and counted.
+        let waiting = left.backlog() as u64;
+        cable.plug(false);
+        assert_eq!(left.poll_link(), Some(false));
+        assert_eq!((left.backlog(), left.stats()["tx_link_down"]), (0, waiting));
+        assert_eq!(right.receive(&mut burst), 0);
+        cable.plug(true);
+        assert_eq!((left.poll_link(), left.poll_link()), (Some(true), None));
+        assert!(send(&mut left, 61));
+        left.flush();
+        assert_eq!((right.receive(&mut burst), burst.frames()[0].len()), (1, 61));
+    }
+
+    #[test]
+    fn external_memory_is_copied_and_let_go() {
+        let (left, right, _) = pair(1500).unwrap();
+        let (mut left, mut right) = (Port::new(Box::new(left)), Port::new(Box::new(right)));
+        let owner = Arc::new([5u8; 1000]);
+        // SAFETY: the bytes are the owner's.
+        #[allow(unsafe_code)]
+        let piece = unsafe { External::new(owner.as_ptr(), 1000, owner.clone()) };
+        let mut token = left.transmit(1500).unwrap();
+        token.buf()[..50].fill(1);
+        token.commit_with(50, [piece], &[9; 4]);
+        assert_eq!(Arc::strong_count(&owner), 1);
+        left.flush();
+        let mut burst = Burst::default();
+        right.receive(&mut burst);
+        assert!(burst.frames()[0][..] == [vec![1; 50], vec![5; 1000], vec![9; 4]].concat());
+    }
+}
