@@ -8,7 +8,7 @@
 //! | [`guest`], [`control`], [`events`] | the guest kernel's driver: control commands, events |
 //! | [`ah`] | its table of address handles |
 //! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
-//! | [`net`] | the guest kernel's driver of its Ethernet function |
+//! | [`net`], [`packets`] | the guest kernel's driver of its Ethernet function, and what it sends |
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`vm_peer`] | a guest without a VM that plays ping-pong with a VM's process |
 //! | [`lab`] | a daemon with some guests |
@@ -30,6 +30,7 @@ pub mod lab;
 pub mod memory;
 pub mod mr;
 pub mod net;
+pub mod packets;
 pub mod pingpong;
 pub mod proc;
 pub mod qp;

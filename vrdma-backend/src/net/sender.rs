@@ -9,8 +9,8 @@ use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 
 /// Longest Ethernet header: two tags.
 pub const MAX_ETHERNET: usize = 22;
-/// Most bytes of a frame that is to be cut into segments: an IP packet's, and the Ethernet header.
-pub const MAX_FRAME: usize = 65535 + MAX_ETHERNET;
+/// Most bytes of a frame that is to be cut into segments: the Ethernet header, that of IPv6, and what it can say to be its payload.
+pub const MAX_FRAME: usize = MAX_ETHERNET + 40 + 65535;
 
 /// What happened to what a guest sent.
 #[derive(Clone, Debug, Default, serde::Serialize)]
