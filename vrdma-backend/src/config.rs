@@ -409,11 +409,39 @@ mod tests {
             (&["--guest", "name=a,colour=red"], "unknown key 'colour'"),
             (&["--guest", GUEST, "--guest", GUEST], "two guests are called a"),
             (&["--guest", GUEST, "--channels", "300"], "more than 256"),
+            (&["--guest", GUEST, "--uplink", ""], "no device"),
+            (&["--guest", GUEST, "--uplink", "net_ring0", "--faults", "loss=2"], "no rate"),
+            (&["--guest", GUEST, "--capture", "/x"], "capture is of an uplink"),
+            (&["--guest", GUEST, "--uplink", "net_ring0", "--uplink-mtu", "1"], "uplink_mtu: 576"),
             (&["--config", "/nonexistent"], "/nonexistent"),
         ] {
             let error = format!("{:#}", load(args).unwrap_err());
             assert!(error.contains(message), "{args:?}: {error}");
         }
+    }
+
+    #[test]
+    fn an_uplink_is_told_in_both_ways() {
+        let eal = "--no-huge -m 64";
+        let flags = load(&[
+            "--guest",
+            GUEST,
+            "--uplink",
+            "net_ring0,a=b",
+            "--eal",
+            eal,
+            "--faults",
+            "loss=0.5,dir=tx",
+        ]);
+        let text = format!("uplink = 'net_ring0,a=b'\neal = '{eal}'\nfaults = {{ loss = 0.5, rx = false }}");
+        let file: Config = toml::from_str(&text).unwrap();
+        for config in [flags.unwrap(), file] {
+            assert_eq!(config.uplink.unwrap().to_string(), "net_ring0,a=b");
+            assert_eq!(config.eal.as_deref(), Some(eal));
+            let faults = config.faults.unwrap();
+            assert_eq!((faults.loss, faults.dup, faults.rx, faults.tx), (0.5, 0., false, true));
+        }
+        assert!(toml::from_str::<Config>("uplink = ''").is_err());
     }
 
     #[test]
