@@ -80,6 +80,12 @@ Counters {
     drop_no_receive,
     /// Messages of unreliable services dropped on arrival: longer than the receive.
     drop_length,
+    /// Messages of unreliable connections dropped on arrival: key, range or right of the memory they name.
+    drop_access,
+    /// Messages of unreliable connections dropped on arrival: not allowed, or of a wrong length.
+    drop_invalid,
+    /// Gaps in what came over unreliable connections: messages, or parts of them, were lost.
+    uc_gaps,
     /// Completions with an error, flushes not counted.
     errors,
     /// Requests flushed.

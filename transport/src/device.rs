@@ -267,9 +267,6 @@ impl<R> Device<R> {
     }
 
     pub(crate) fn create_qp(&mut self, init: QpInit) -> Result<Qpn, Error> {
-        if init.qp_type == QpType::Uc {
-            return Err(Error::Unsupported);
-        }
         let gsi = init.qp_type == QpType::Gsi;
         if self.pd(init.pd)?.owner != init.owner || gsi && init.owner != OwnerId::KERNEL {
             return Err(Error::Denied);

@@ -48,7 +48,10 @@ impl<R: Region> Engine<R> {
             self.carried += u64::from(work.length);
             let step = match service {
                 QpType::Rc => self.step(now, place, &work, request.payload, SMALL, sink),
-                _ => self.step_unreliable(place, &work, request.payload, SMALL, sink),
+                QpType::Uc => self.step_uc(place, &work, request.payload, SMALL, sink),
+                QpType::Ud | QpType::Gsi => {
+                    self.send_datagram(place, &work, None, request.payload, &mut Closed, sink)
+                }
             };
             match step {
                 Step::Ended => return Ok(()),
@@ -129,18 +132,6 @@ impl<R: Region> Engine<R> {
                 }
             },
         }
-    }
-
-    /// The first request of a QP of an unreliable service that may send.
-    fn step_unreliable(
-        &mut self,
-        place: Place,
-        work: &Work<'_>,
-        payload: Payload<'_>,
-        _limit: u32,
-        sink: &mut impl Sink,
-    ) -> Step {
-        self.send_datagram(place, work, None, payload, &mut Closed, sink)
     }
 
     /// Puts a send behind those that are pending.

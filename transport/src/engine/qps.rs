@@ -207,7 +207,7 @@ impl<R: Region> Engine<R> {
 
     /// To ERR for a reason that no completion tells.
     #[cold]
-    pub(super) fn enter_fatal(&mut self, place: Place, sink: &mut impl Sink) {
+    pub(crate) fn enter_fatal(&mut self, place: Place, sink: &mut impl Sink) {
         self.enter_error(place, sink);
         sink.event(place.id(), Event::QpFatal(place.qpn));
     }

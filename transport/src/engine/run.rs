@@ -97,10 +97,15 @@ impl<R: Region> Engine<R> {
                 Step::Waits => None,
             };
         }
+        let service = qp.service();
         let (kept, payload) = device.requests.front_send(&qp.requester.queue, scratch)?;
         let work = kept.work();
         let rest = work.length.saturating_sub(qp.requester.offset);
-        let cost = match self.step(now, place, &work, payload, BITE, sink) {
+        let step = match service {
+            QpType::Uc => self.step_uc(place, &work, payload, BITE, sink),
+            _ => self.step(now, place, &work, payload, BITE, sink),
+        };
+        let cost = match step {
             Step::Ended | Step::More => u64::from(rest.min(BITE)),
             Step::Waits => 0,
         };

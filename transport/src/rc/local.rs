@@ -88,7 +88,7 @@ impl<R: Region> Engine<R> {
 
     /// The requester's side of a segment that arrived: PSN, and if it was the last, the end of the request.
     #[inline]
-    fn departed(
+    pub(crate) fn departed(
         &mut self,
         place: Place,
         peer: Place,
@@ -180,6 +180,8 @@ impl<R> Devices<R> {
             Reason::Qkey => &mut counters.drop_qkey,
             Reason::NoReceive => &mut counters.drop_no_receive,
             Reason::Length => &mut counters.drop_length,
+            Reason::Access => &mut counters.drop_access,
+            Reason::Invalid => &mut counters.drop_invalid,
         };
         *count += 1;
     }
@@ -199,7 +201,7 @@ fn connected(one: &Qp, other: &Qp) -> bool {
 
 /// Moves a segment's bytes, whichever way they go.
 #[inline]
-fn move_bytes<R: Region>(
+pub(crate) fn move_bytes<R: Region>(
     device: &Device<R>,
     qp: &Qp,
     payload: Payload<'_>,

@@ -13,7 +13,7 @@ use vrdma_wire::num::Psn;
 
 /// A message that has begun and not ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum InProgress {
+pub(crate) enum InProgress {
     Nothing,
     Send,
     Write,
@@ -27,7 +27,7 @@ pub(crate) struct Responder {
     pub(crate) queue: List,
     /// Bytes that the message in progress has brought.
     pub(crate) received: u32,
-    in_progress: InProgress,
+    pub(crate) in_progress: InProgress,
     /// The peer was told that there is no receive.
     pub(crate) sender_waits: bool,
     /// The first message has come.
@@ -100,6 +100,10 @@ pub(crate) enum Reason {
     NoReceive,
     /// It is longer than the receive, and there is no way to tell.
     Length,
+    /// It may not touch the memory that it names, and there is no way to tell.
+    Access,
+    /// It is not allowed or makes no sense, and there is no way to tell.
+    Invalid,
 }
 
 impl Nak {

@@ -8,6 +8,7 @@ mod objects;
 mod property;
 mod retry;
 mod states;
+mod unreliable;
 pub(crate) mod wire;
 
 use crate::*;

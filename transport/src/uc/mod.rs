@@ -1,3 +1,6 @@
-//! Unreliable connections.
+//! Unreliable connections (IBTA 9.8.2): SEND and WRITE as reliable connections cut them into packets, but nobody answers. What does not
+//! arrive, or is not allowed, is dropped with the rest of its message, and the sender never learns.
 
+pub(crate) mod local;
+pub(crate) mod responder;
 pub(crate) mod wire;
