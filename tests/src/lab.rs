@@ -155,6 +155,15 @@ impl Lab {
         self.daemon.stats().expect("the daemon is alive")
     }
 
+    /// A counter between queue pairs of guest `guest`, whichever daemon it is on.
+    pub fn transport(&self, guest: usize, counter: &str) -> u64 {
+        match guest {
+            guest if self.far.is_none() => self.stats().transport(guest, counter),
+            near if near % 2 == 0 => self.stats().transport(near / 2, counter),
+            far => self.far_stats().transport(far / 2, counter),
+        }
+    }
+
     /// Waits until a guest has nothing in the daemon: its front-end is gone.
     pub fn expect_nothing_left(&self, guest: usize) {
         let left = wait::within(wait::PATIENCE, || self.stats().all_objects(guest).is_empty().then_some(()));

@@ -45,9 +45,9 @@ impl Default for QpOptions {
             path_mtu: 5,
             rd_atomic: 16,
             min_rnr_timer: 1,
-            // 4.096 us * 2^8: about 1 ms.
-            timeout: 8,
-            retry_cnt: 3,
+            // 4.096 us * 2^14: 67 ms, more than a crowded machine keeps a worker waiting.
+            timeout: 14,
+            retry_cnt: 7,
             rnr_retry: 7,
             sq_psn: 0xfffff0,
             qkey: 0x1234_5678,
