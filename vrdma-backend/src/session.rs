@@ -5,6 +5,8 @@ use crate::queue::{Call, Kick};
 use crate::ratelimit::RateLimit;
 use crate::vhost::{FrontEnd, Function};
 use anyhow::{Context, Result, bail};
+use rustix::net::RecvFlags;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use vhost::vhost_user::{BackendReqHandler, Error as VhostError};
+use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackendReqHandler};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
@@ -167,6 +169,7 @@ impl<F: Function> Guest<F> {
         };
         add(stream.as_raw_fd(), SOCKET)?;
         add(self.stopped.as_raw_fd(), STOP)?;
+        let ours = stream.try_clone().map_err(VhostError::SocketError)?;
         let mut handler = BackendReqHandler::from_stream(stream, self.front_end.clone());
         let mut kick = WatchedKick { epoll: &epoll, kick: None };
         let mut events = [EpollEvent::default(); 4];
@@ -179,13 +182,45 @@ impl<F: Function> Guest<F> {
             if has(STOP) {
                 return Ok(());
             }
-            if has(SOCKET) {
+            if has(SOCKET) && !self.take_early_enable(&ours)? {
                 handler.handle_request()?;
             }
             let mut front_end = self.front_end.lock().expect("no other thread has it");
             kick.update(front_end.kick());
             again = front_end.serve();
         }
+    }
+
+    /// Takes a SET_VRING_ENABLE that comes before the features are acknowledged, and says whether there was one. QEMU sends such for an
+    /// Ethernet function, and no other after that; the handler would refuse it and end the connection.
+    fn take_early_enable(&self, mut stream: &UnixStream) -> Result<bool, VhostError> {
+        const SET_VRING_ENABLE: u32 = 18;
+        const VERSION_AND_REPLY: u32 = 0x1 | 0x4;
+        const NEED_REPLY: u32 = 0x8;
+        if self.front_end.lock().expect("no other thread has it").has_protocol_features() {
+            return Ok(false);
+        }
+        // Header: request, flags, size of the payload. Payload: index and state of the virtqueue. All in the machine's byte order
+        // (vhost-user, "Message Specification").
+        let mut message = [0; 20];
+        let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let word = |message: &[u8; 20], index: usize| {
+            u32::from_ne_bytes([0, 1, 2, 3].map(|byte| message[4 * index + byte]))
+        };
+        match rustix::net::recv(stream, &mut message, peek) {
+            Ok((_, 20)) if word(&message, 0) == SET_VRING_ENABLE && word(&message, 2) == 8 => {}
+            // Anything else, errors too, is the handler's.
+            _ => return Ok(false),
+        }
+        stream.read_exact(&mut message).map_err(VhostError::SocketError)?;
+        let enabled = word(&message, 4) == 1;
+        let result = self.front_end.set_vring_enable(word(&message, 3), enabled);
+        if word(&message, 1) & NEED_REPLY != 0 {
+            let words = [SET_VRING_ENABLE, VERSION_AND_REPLY, 8, u32::from(result.is_err()), 0];
+            let reply: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            stream.write_all(&reply).map_err(VhostError::SocketError)?;
+        }
+        result.map(|()| true)
     }
 }
 

@@ -151,6 +151,11 @@ impl<F: Function> FrontEnd<F> {
         self.regions = 0;
     }
 
+    /// Whether the front-end has acknowledged VHOST_USER_F_PROTOCOL_FEATURES.
+    pub fn has_protocol_features(&self) -> bool {
+        self.setup.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0
+    }
+
     fn queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
         self.setup.queues.get_mut(index as usize).ok_or(Error::InvalidParam)
     }
@@ -161,7 +166,7 @@ impl<F: Function> FrontEnd<F> {
 
     /// Starts or stops serving a virtqueue, whatever its settings now say.
     fn update(&mut self, index: u32) -> Result<()> {
-        let protocol_features = self.setup.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0;
+        let protocol_features = self.has_protocol_features();
         let queue = self.queue(index)?;
         let wanted = queue.started && (queue.enabled || !protocol_features) && queue.size != 0;
         match (queue.active, wanted) {

@@ -245,7 +245,7 @@ impl Hosts {
                     name: (*name).to_owned(),
                     mac: mac(*index),
                     rdma: sockets.join(format!("{name}.rdma")),
-                    net: namespace.map(|_| sockets.join(format!("{name}.net"))),
+                    net: (*name != THIRD).then(|| sockets.join(format!("{name}.net"))),
                 });
                 let config = BackendConfig {
                     name: name.to_owned(),
@@ -299,6 +299,9 @@ impl Hosts {
                 Net::Tap { namespace: wire.namespace().path(), interface: name.to_owned() }
             }
             (Topology::Wire(_), _) => Net::VhostUser(sockets.join(format!("{name}.net"))),
+            (Topology::OneHost, _) if !self.backends.is_empty() => {
+                Net::VhostUser(sockets.join(format!("{name}.net")))
+            }
             (Topology::OneHost, _) if index == 0 => Net::Listen(sockets.join("link")),
             (Topology::OneHost, _) => Net::Connect(sockets.join("link")),
         }

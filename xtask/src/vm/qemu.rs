@@ -76,7 +76,7 @@ impl Net {
                 let chardev = format!("socket,id=ethernet,path={}", path.display());
                 let netdev = "vhost-user,id=net,chardev=ethernet".to_owned();
                 let arguments = vec!["-chardev".into(), chardev, "-netdev".into(), netdev];
-                (arguments, format!(",host_mtu={JUMBO}"))
+                (arguments, format!(",host_mtu={JUMBO},rx_queue_size=1024"))
             }
         }
     }
