@@ -43,6 +43,11 @@ impl<R> Devices<R> {
         }
     }
 
+    /// Indices of devices end before this one.
+    pub(crate) fn indices(&self) -> u32 {
+        self.devices.len() as u32
+    }
+
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&Device<R>> {
         self.devices.get(index as usize)?.as_ref()

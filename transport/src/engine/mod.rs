@@ -4,7 +4,7 @@
 mod post;
 mod qps;
 mod run;
-mod wire;
+pub(crate) mod wire;
 
 pub(crate) use post::WITHIN_POSTS;
 pub(crate) use run::Step;

@@ -11,6 +11,7 @@ use crate::memory::{Fault, Region};
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Way;
 use crate::qp::attr::QpType;
+use crate::rc::requester::Wait;
 use crate::rc::wire::Wire;
 use crate::schedule::Place;
 use crate::time::Instant;
@@ -43,8 +44,8 @@ impl Port {
     }
 }
 
-/// Where packets go while the link is down.
-struct Nowhere;
+/// Where packets go that are lost: while the link is down, say.
+pub(crate) struct Nowhere;
 
 impl<R: Region> Outlet<R> for Nowhere {
     fn has_room(&mut self) -> bool {
@@ -66,9 +67,30 @@ enum Addressee {
 
 impl<R: Region> Engine<R> {
     /// Says that there is a port to other hosts, and whether its link is up. While it is down, what QPs send is lost: so their
-    /// timers run, and what they began goes on if the link is up again in time. Before the first call there is no port.
+    /// timers run, and what they began goes on at once if the link is up again in time. Before the first call there is no port.
     pub fn set_link(&mut self, up: bool) {
+        let was_down = self.port.link == Some(false);
         self.port.link = Some(up);
+        if up && was_down {
+            self.start_over_all();
+        }
+    }
+
+    /// What connections sent and was not answered got lost, most likely: it is sent again now, not when its time is over.
+    fn start_over_all(&mut self) {
+        for index in 0..self.devices.indices() {
+            let Some(device) = self.devices.get_mut(index) else { continue };
+            let waiting = device.qps.iter_mut().filter_map(|qp| {
+                let queue = &qp.requester.queue;
+                let wire = qp.wire.as_deref_mut().filter(|_| qp.way == Way::Wire)?;
+                let again = qp.requester.started && qp.requester.wait == Wait::No;
+                again.then(|| wire.start_over(queue))?;
+                Some(qp.qpn)
+            });
+            for qpn in waiting.collect::<Vec<_>>() {
+                self.make_turn_due(Place { device: index, qpn });
+            }
+        }
     }
 
     /// Sets the source MAC address of a device's packets, which is also the only one that packets for it may have as their destination.

@@ -5,8 +5,8 @@ use crate::completion::{Event, Sink, WcStatus};
 use crate::device::{Device, Devices, Held};
 use crate::engine::Engine;
 use crate::memory::{Access, Region};
-use crate::qp::Qp;
 use crate::qp::attr::QpState;
+use crate::qp::{Qp, Way};
 use crate::rc::arrival::{Failure, Receiver, atomic, failure, landing};
 use crate::rc::requester::next_segment;
 use crate::rc::responder::{Objection, Reason, Target, verdict};
@@ -187,10 +187,12 @@ impl<R> Devices<R> {
     }
 }
 
-/// Whether each of two QPs names the other's address and number (IBTA 9.6.1.1.1, 9.6.1.5). A QP without a GID is nobody's peer.
+/// Whether each of two QPs names the other's address and number (IBTA 9.6.1.1.1, 9.6.1.5). A QP without a GID
+/// is nobody's peer, and one whose peer was on the wire when it was connected stays with that.
 #[inline]
 fn connected(one: &Qp, other: &Qp) -> bool {
-    one.dest_qpn == other.qpn
+    other.way == Way::Local
+        && one.dest_qpn == other.qpn
         && other.dest_qpn == one.qpn
         && one.dgid == other.sgid
         && other.dgid == one.sgid

@@ -35,7 +35,7 @@ pub(super) struct Resource {
 pub(super) enum Kind {
     /// Nothing yet.
     None,
-    /// A READ of this. It is carried out when it is answered, and again when it is asked for again (IBTA 9.7.5.1.? C9-105).
+    /// A READ of this. It is carried out when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
     Read(Reth),
     /// An atomic that found this. It is carried out once.
     Atomic(u64),

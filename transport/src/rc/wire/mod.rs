@@ -11,6 +11,7 @@ mod timers;
 
 use crate::completion::Sink;
 use crate::engine::Engine;
+use crate::engine::wire::Nowhere;
 use crate::memory::Region;
 use crate::outlet::Outlet;
 use crate::pool::List;
@@ -29,12 +30,19 @@ pub(crate) struct Wire {
     answering: Answering,
     /// When to do something about what has not happened until then, or [`NEVER`]. The QP's timer is not later than this.
     deadline: Instant,
+    /// In its next turn requests go before answers: each in turn, so that neither makes the other wait for long.
+    requests_first: bool,
 }
 
 impl Wire {
     /// For a QP whose attributes are set.
     pub(crate) fn new(qp: &Qp) -> Wire {
-        Wire { sending: Sending::new(), answering: Answering::new(qp.max_dest_rd_atomic), deadline: NEVER }
+        Wire {
+            sending: Sending::new(),
+            answering: Answering::new(qp.max_dest_rd_atomic),
+            deadline: NEVER,
+            requests_first: false,
+        }
     }
 
     /// The next request begins with `psn`; nothing of those in `queue` was sent.
@@ -138,10 +146,35 @@ impl<R: Region> Engine<R> {
         outlet: &mut impl Outlet<R>,
         sink: &mut impl Sink,
     ) -> usize {
+        let Some(qp) = self.devices.qp_mut(place) else { return 0 };
+        if qp.sgid.is_zero() {
+            // Nothing can be sent from no address: it is lost.
+            return self.take_turn_rc(now, place, budget, &mut Nowhere, sink);
+        }
+        self.take_turn_rc(now, place, budget, outlet, sink)
+    }
+
+    fn take_turn_rc(
+        &mut self,
+        now: Instant,
+        place: Place,
+        budget: usize,
+        outlet: &mut impl Outlet<R>,
+        sink: &mut impl Sink,
+    ) -> usize {
+        let qp = self.devices.qp_mut(place);
+        let Some(wire) = qp.and_then(|qp| qp.wire.as_deref_mut()) else { return 0 };
+        let requests_first = wire.requests_first;
+        wire.requests_first = !requests_first;
         let mut turn = Turn { now, packets: budget, bytes: Turn::BYTES, sent: 0 };
-        let more_answers = self.send_answers(place, &mut turn, outlet, sink);
-        let more_requests = self.send_requests(place, &mut turn, outlet, sink);
-        if more_answers || more_requests {
+        let mut more = false;
+        for requests in [requests_first, !requests_first] {
+            more |= match requests {
+                true => self.send_requests(place, &mut turn, outlet, sink),
+                false => self.send_answers(place, &mut turn, outlet, sink),
+            };
+        }
+        if more {
             self.make_turn_due(place);
         }
         turn.sent

@@ -110,7 +110,7 @@ impl<R: Region> Engine<R> {
             NakCode::PsnSequenceError => {
                 counters.naks_sequence_in += 1;
                 if there {
-                    self.try_again(place, Cause::Gap, sink);
+                    self.try_again(place, Cause::Nak, sink);
                 }
                 return;
             }
@@ -129,7 +129,7 @@ impl<R: Region> Engine<R> {
     fn acknowledge(&mut self, now: Instant, place: Place, end: Psn, sink: &mut impl Sink) -> bool {
         let mut progress = false;
         loop {
-            let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return false };
+            let Some(Held { qp, requests, .. }) = self.devices.hold(place) else { return false };
             let Some(wire) = qp.wire.as_deref_mut() else { return false };
             let Some(kept) = requests.first_send(&qp.requester.queue) else { break };
             let before = wire.sending.una;
@@ -139,11 +139,10 @@ impl<R: Region> Engine<R> {
                 Acked::First => self.end_first(place, sink),
                 Acked::NoMore => break,
                 Acked::Lost => {
-                    counters.responses_lost += 1;
                     if progress {
                         self.progressed(now, place);
                     }
-                    self.try_again(place, Cause::Gap, sink);
+                    self.try_again(place, Cause::Lost, sink);
                     return false;
                 }
             }

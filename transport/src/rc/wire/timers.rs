@@ -15,8 +15,10 @@ use core::time::Duration;
 pub(super) enum Cause {
     /// No answer in time.
     Timeout,
-    /// The peer says or shows that it lacks something.
-    Gap,
+    /// The peer says that it lacks something.
+    Nak,
+    /// A response did not come, but one after it.
+    Lost,
 }
 
 impl<R: Region> Engine<R> {
@@ -62,7 +64,7 @@ impl<R: Region> Engine<R> {
         let sending = &mut wire.sending;
         // Whoever complains of the same gap twice got the answer on its way already, or does so for harm. What got lost again shows in the
         // timeout.
-        if cause == Cause::Gap && sending.went_back {
+        if cause != Cause::Timeout && sending.went_back {
             return;
         }
         if sending.next() == sending.una {
@@ -71,7 +73,8 @@ impl<R: Region> Engine<R> {
         }
         match qp.requester.spend_retry() {
             Ok(()) => {
-                sending.went_back = cause == Cause::Gap;
+                sending.went_back = cause != Cause::Timeout;
+                counters.responses_lost += u64::from(cause == Cause::Lost);
                 sending.go_back(qp.requester.queue.head());
                 counters.retries += 1;
                 self.make_turn_due(place);

@@ -1,12 +1,15 @@
 //! Conversations between two engines: packets, as frames, over a wire that the test is.
 
 mod basics;
+mod hostile;
 mod loss;
+mod refusals;
+mod responses;
 
 use super::*;
 use std::collections::VecDeque;
-use vrdma_wire::num::Mac;
-use vrdma_wire::roce::Packet;
+use vrdma_wire::num::{FlowLabel, Mac};
+use vrdma_wire::roce::{Body, Bth, Packet, Path, Rc};
 
 /// A frame on its way, with room for the longest.
 pub(crate) type Frame = Vec<u8>;
@@ -197,6 +200,57 @@ impl Net {
         }
         panic!("this has no end");
     }
+}
+
+impl Net {
+    /// A packet as host `from` would send it to the other.
+    pub(crate) fn packet(&self, from: usize, body: Body, psn: Psn) -> Packet {
+        let (own, peer) = (&self.hosts[from], &self.hosts[1 - from]);
+        let path = Path {
+            src_mac: own.mac,
+            dst_mac: peer.mac,
+            vlan: None,
+            src: own.end.gid,
+            dst: peer.end.gid,
+            traffic_class: 0,
+            flow_label: FlowLabel::default(),
+            hop_limit: 64,
+            src_port: 0xc000,
+        };
+        let bth = Bth { mig: true, ack_req: true, dest: peer.end.qpn, psn, ..Bth::default() };
+        Packet { path, bth, body }
+    }
+
+    /// The PSN that host `at` expects next.
+    pub(crate) fn expected(&self, at: usize) -> Psn {
+        let End { device, qpn, .. } = self.hosts[at].end;
+        self.hosts[at].engine.query_qp(device, qpn).unwrap().rq_psn
+    }
+
+    /// Delivers a packet that `from` might have sent, or not.
+    pub(crate) fn inject(&mut self, from: usize, packet: &Packet, payload: &[u8]) {
+        self.deliver(from, &frame(packet, payload));
+    }
+
+    /// Delivers a request from `from` with the PSN that the other expects.
+    pub(crate) fn request(&mut self, from: usize, body: Rc, payload: &[u8]) {
+        let packet = self.packet(from, Body::Rc(body), self.expected(1 - from));
+        self.inject(from, &packet, payload);
+    }
+
+    /// What host `at` sends now, for nobody to see but the test.
+    pub(crate) fn answers(&mut self, at: usize) -> Vec<(u32, Body)> {
+        self.work(at);
+        let frames = std::mem::take(&mut self.hosts[at].cable.frames);
+        frames.iter().map(|frame| parse(frame)).map(|it| (it.bth.psn.number(), it.body)).collect()
+    }
+}
+
+/// Writes a frame.
+pub(crate) fn frame(packet: &Packet, payload: &[u8]) -> Frame {
+    let mut frame = vec![0xee; packet.frame_len(payload.len())];
+    write_frame(packet, &Pieces::<Mem>::bytes(payload), &mut frame).unwrap();
+    frame
 }
 
 /// Reads a frame.
