@@ -7,11 +7,14 @@ mod link;
 mod memory;
 mod rng;
 mod scenario;
+mod silence;
 mod stream;
 mod world;
 
+use link::Faults;
 use rng::Rng;
 use scenario::{Outcome, Plan};
+use stream::Shape;
 
 /// The story of a seed.
 fn one(seed: u64, verbose: bool) -> Outcome {
@@ -32,12 +35,15 @@ fn seeds(range: std::ops::Range<u64>) {
     assert!(failures < streams / 2, "most streams come to a good end: {failures} of {streams} did not");
 }
 
-/// A seed from the environment, with every step told.
+/// A seed from the environment, with every step told; or a range of them, as `1000..2000`, in silence.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it is how a person asks for a seed")]
 fn one_seed() {
-    if let Ok(seed) = std::env::var("VRDMA_SIM_SEED") {
-        one(seed.parse().expect("VRDMA_SIM_SEED is a number"), true);
+    let Ok(asked) = std::env::var("VRDMA_SIM_SEED") else { return };
+    let number = |text: &str| text.parse().expect("VRDMA_SIM_SEED is a number, or two with .. between");
+    match asked.split_once("..") {
+        Some((from, to)) => seeds(number(from)..number(to)),
+        None => drop(one(number(&asked), true)),
     }
 }
 
@@ -67,4 +73,47 @@ fn a_seed_happens_again_exactly() {
         let [a, b] = [one(seed, false), one(seed, false)];
         assert_eq!((a.trace, a.frames, a.took), (b.trace, b.frames, b.took), "{seed}");
     }
+}
+
+/// Streams that do a bit of everything, over a link that does so to so many of a million frames.
+fn hard(loss: u32, others: u32, bytes: u64) -> Outcome {
+    let faults = Faults {
+        loss,
+        duplication: others,
+        reordering: others,
+        delay: 5_000,
+        jitter: 2_000,
+        late: 100_000,
+        pace: 80,
+        ..Faults::default()
+    };
+    let shape = Shape {
+        requests: 50,
+        bytes,
+        longest: 1 << 20,
+        window: 4 << 20,
+        depth: 16,
+        receives: 16,
+        send_pause: 0,
+        recv_pause: 0,
+        signal_every: 2,
+        poison: false,
+    };
+    let plan =
+        Plan { hosts: 2, v4: true, faults, connections: 2, shape, flaps: false, robust: true, mtu: None };
+    scenario::run(1 << 40, Rng::new(u64::from(loss)), &plan, false)
+}
+
+#[test]
+fn a_gigabyte_arrives_over_a_link_with_every_fault() {
+    let outcome = hard(10_000, 10_000, 1 << 28);
+    assert_eq!((outcome.streams, outcome.failures), (4, 0));
+    assert!(outcome.bytes >= 1 << 30);
+    println!("{} frames in {:.2} s of the link", outcome.frames, outcome.took as f64 / 1e9);
+}
+
+#[test]
+fn with_a_tenth_of_all_packets_lost_it_ends() {
+    let outcome = hard(100_000, 10_000, 1 << 23);
+    println!("{} frames in {:.2} s of the link", outcome.frames, outcome.took as f64 / 1e9);
 }

@@ -73,9 +73,9 @@ impl Plan {
 pub struct Outcome {
     pub trace: u64,
     pub frames: u64,
-    /// Packets that requesters sent again.
-    pub failures: usize,
     pub streams: usize,
+    pub failures: usize,
+    pub bytes: u64,
     pub took: u64,
 }
 
@@ -155,11 +155,13 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, verbose: bool) -> Outcome {
         world.now = world.now.max(next);
     }
     finish(&mut world, &mut streams, &ends, plan);
+    let bytes = streams.iter().map(|s| s.bytes).sum();
     let failures = streams.iter().filter(|s| s.failed.is_some()).count();
     Outcome {
         trace: world.trace,
         frames: world.frames,
         failures,
+        bytes,
         streams: streams.len(),
         took: world.now.0 - start.0,
     }
@@ -224,6 +226,8 @@ fn finish(world: &mut World, streams: &mut [Stream], ends: &[End], plan: &Plan) 
         let host = &mut world.hosts[end.host];
         host.engine.destroy_qp(host.device, end.qpn).unwrap();
     }
+    // Turns of QPs that are gone are passed over.
+    world.settle();
     for host in &world.hosts {
         let counts = host.engine.counts(host.device);
         assert_eq!((counts.pending_sends, counts.pending_receives, counts.qps), (0, 0, 0));

@@ -150,7 +150,7 @@ pub struct Stream {
     posted: Vec<Posted>,
     /// Requests that have ended.
     ended: usize,
-    bytes: u64,
+    pub bytes: u64,
     unfenced: Vec<Range<u64>>,
     places: VecDeque<Landing>,
     land_at: u64,
@@ -608,6 +608,7 @@ impl Stream {
         for done in self.ended..id {
             self.verify(done);
         }
+        let posted = &self.posted[id];
         if c.status == WcStatus::Success {
             assert!(posted.signaled, "{what}");
             assert_eq!(posted.fails, None, "{what}");
@@ -628,9 +629,9 @@ impl Stream {
         self.ended = id + 1;
     }
 
-    /// What a request that succeeded brought.
-    fn verify(&self, request: usize) {
-        let Some((at, data)) = &self.posted[request].lands else { return };
+    /// What a request that succeeded brought; then it is forgotten.
+    fn verify(&mut self, request: usize) {
+        let Some((at, data)) = &self.posted[request].lands.take() else { return };
         self.landing.memory.with(|landing| {
             let found = &landing[*at as usize..*at as usize + data.len()];
             if found != data {
