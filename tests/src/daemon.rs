@@ -174,6 +174,11 @@ impl Stats {
         self.0["roce"][counter].as_u64().unwrap_or_else(|| panic!("no roce.{counter} in {}", self.0))
     }
 
+    /// Frames that were no RoCE packets, for this reason.
+    pub fn malformed(&self, reason: &str) -> u64 {
+        self.0["malformed"][reason].as_u64().unwrap_or_else(|| panic!("no malformed.{reason} in {}", self.0))
+    }
+
     /// A counter of the switch.
     pub fn switch(&self, counter: &str) -> u64 {
         self.0["switch"][counter].as_u64().unwrap_or_else(|| panic!("no switch.{counter} in {}", self.0))

@@ -37,11 +37,13 @@ pub struct CableOptions {
     pub mtu: u16,
     /// What goes wrong at the near daemon's end.
     pub faults: Option<FaultsConfig>,
+    /// The test itself is at the far end ([`Lab::outside`]), and there is no far daemon.
+    pub held: bool,
 }
 
 impl Default for CableOptions {
     fn default() -> Self {
-        CableOptions { mtu: 9000, faults: None }
+        CableOptions { mtu: 9000, faults: None, held: false }
     }
 }
 
@@ -69,6 +71,8 @@ pub struct Lab {
     pub daemon: Daemon,
     /// The daemon at the other end of the cable,
     pub far: Option<Daemon>,
+    /// or the end itself,
+    pub outside: Option<Port>,
     /// and the cable.
     pub cable: Option<Cable>,
     options: LabOptions,
@@ -108,23 +112,30 @@ impl Lab {
                 .collect(),
             ..Config::default()
         };
-        let (mut far, mut cable) = (None, None);
+        let (mut far, mut outside, mut cable) = (None, None, None);
         let daemon = match (&options.program, options.cable) {
             (None, None) => Daemon::start(config(&|_| true)),
-            (None, Some(CableOptions { mtu, faults })) => {
+            (None, Some(CableOptions { mtu, faults, held })) => {
                 let (near_end, far_end, between) = port::pair(mtu).expect("a cable");
                 let mut driver: Box<dyn Driver> = Box::new(near_end);
                 if let Some(faults) = faults {
                     driver = Box::new(Faults::new(driver, faults));
                 }
-                let other = Daemon::start_with(config(&|i| i % 2 != 0), Port::new(Box::new(far_end)));
-                far = Some(other.expect("the far daemon starts"));
+                let far_end = Port::new(Box::new(far_end));
                 cable = Some(between);
-                Daemon::start_with(config(&|i| i % 2 == 0), Port::new(driver))
+                if held {
+                    outside = Some(far_end);
+                    Daemon::start_with(config(&|_| true), Port::new(driver))
+                } else {
+                    let other = Daemon::start_with(config(&|i| i % 2 != 0), far_end);
+                    far = Some(other.expect("the far daemon starts"));
+                    Daemon::start_with(config(&|i| i % 2 == 0), Port::new(driver))
+                }
             }
             (Some(program), _) => Daemon::spawn(program, &config(&|_| true)),
         };
-        Lab { guests: Vec::new(), daemon: daemon.expect("the daemon starts"), far, cable, options, dir }
+        let daemon = daemon.expect("the daemon starts");
+        Lab { guests: Vec::new(), daemon, far, outside, cable, options, dir }
     }
 
     /// Connects guest `index`; its GID is set.

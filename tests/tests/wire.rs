@@ -1,0 +1,236 @@
+//! Two hosts and what lies between them: a cable that is pulled and plugged, frames that get lost, and packets that nobody sent.
+
+use std::time::Duration;
+use vrdma_backend::port::{Burst, FaultsConfig};
+use vrdma_tests::abi::control::{QpState, port_state};
+use vrdma_tests::abi::cqe::WcStatus;
+use vrdma_tests::abi::event::EventKind;
+use vrdma_tests::events::Told;
+use vrdma_tests::side::{Side, pair};
+use vrdma_tests::verbs::{Data, Request};
+use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions, Rng, wait};
+use vrdma_transport::{Fault, Pieces, Region, write_frame};
+use vrdma_wire::num::{FlowLabel, Gid, Mac, Pkey, Psn, Qpn, Rkey};
+use vrdma_wire::roce::{Body, Bth, Packet, Part, Path, Rc, Reth, WriteTail};
+
+fn lab(cable: CableOptions) -> Lab {
+    Lab::with(2, LabOptions { cable: Some(cable), ..LabOptions::default() })
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_cable_that_is_plugged_in_again_in_time_costs_nothing_but_time() {
+    let lab = lab(CableOptions::default());
+    let cable = lab.cable.clone().unwrap();
+    let (mut a, b) = pair(&lab, 1, 8 * MIB, &QpOptions::default());
+    let data = Rng::new(1).bytes(8 * MIB as usize);
+    a.mr.put(0, &data);
+    let tag = |id| a.qp.tag(id);
+    let requests = [0, 1, 2, 3].map(|id| tag(id));
+    let own = [a.mr.sge(0, 8 * MIB as u32)];
+    for tag in requests {
+        a.process.post(&Request::write(tag, b.mr.remote(0), Data::Sges(&own)).signaled(true));
+    }
+    // In the midst of it, several times.
+    for _ in 0..3 {
+        cable.plug(false);
+        std::thread::sleep(Duration::from_millis(60));
+        cable.plug(true);
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    for id in 0..4 {
+        a.cq.expect(a.qp.number, id, WcStatus::SUCCESS);
+    }
+    assert_eq!(b.mr.get(0, 8 * MIB), data);
+    for guest in &lab.guests {
+        let told = guest.async_events().recv();
+        assert_eq!(told, Told { kind: EventKind::PORT_ERR, object: 1 });
+        let told = guest.async_events().recv();
+        assert_eq!(told, Told { kind: EventKind::PORT_ACTIVE, object: 1 });
+        assert_eq!(guest.query_port().unwrap().state, port_state::ACTIVE);
+    }
+    assert!(lab.stats().uplink("link_changes") >= 2);
+}
+
+#[test]
+fn a_cable_that_stays_pulled_ends_what_was_under_way() {
+    let lab = lab(CableOptions::default());
+    let cable = lab.cable.clone().unwrap();
+    let options = QpOptions { timeout: 12, retry_cnt: 2, ..QpOptions::default() };
+    let (mut a, b) = pair(&lab, 1, MIB, &options);
+    cable.plug(false);
+    let guest = &lab.guests[0];
+    assert_eq!(guest.async_events().recv(), Told { kind: EventKind::PORT_ERR, object: 1 });
+    assert_eq!(guest.query_port().unwrap().state, port_state::DOWN);
+    a.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Inline(b"lost")).signaled(true));
+    a.post(&Request::write(a.qp.tag(2), b.mr.remote(0), Data::Inline(b"lost")));
+    a.cq.expect(a.qp.number, 1, WcStatus::RETRY_EXC_ERR);
+    a.cq.expect(a.qp.number, 2, WcStatus::WR_FLUSH_ERR);
+    assert_eq!(a.qp.state(), QpState::ERR);
+    assert_eq!(b.mr.get(0, 4), [0; 4]);
+}
+
+#[test]
+fn nothing_is_lost_where_frames_are() {
+    let faults =
+        FaultsConfig { loss: 0.01, dup: 0.01, reorder: 0.01, corrupt: 0.005, ..FaultsConfig::default() };
+    let lab = lab(CableOptions { faults: Some(faults), ..CableOptions::default() });
+    let options = QpOptions { path_mtu: 3, timeout: 10, ..QpOptions::default() };
+    let (mut a, mut b) = pair(&lab, 1, 2 * MIB, &options);
+    let mut rng = Rng::new(2);
+    for round in 0..8 {
+        let data = rng.bytes(MIB as usize);
+        a.mr.put(0, &data);
+        b.recv(round, &[b.mr.sge(MIB, MIB as u32)]);
+        let (own, back) = ([a.mr.sge(0, MIB as u32)], [a.mr.sge(MIB, MIB as u32)]);
+        a.post(&Request::send(a.qp.tag(1), Data::Sges(&own)).signaled(true));
+        a.post(&Request::write(a.qp.tag(2), b.mr.remote(0), Data::Sges(&own)).signaled(true));
+        a.post(&Request::read(a.qp.tag(3), b.mr.remote(0), &back).signaled(true));
+        a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
+        assert_eq!(b.cq.expect(b.qp.number, round, WcStatus::SUCCESS).len(), MIB as u32);
+        a.cq.expect(a.qp.number, 2, WcStatus::SUCCESS);
+        a.cq.expect(a.qp.number, 3, WcStatus::SUCCESS);
+        assert!(b.mr.get(MIB, MIB) == data && b.mr.get(0, MIB) == data && a.mr.get(MIB, MIB) == data);
+    }
+    assert_ne!(lab.transport(0, "retries") + lab.transport(0, "naks_sequence_in"), 0, "something was lost");
+    assert_eq!((a.cq.poll(), b.cq.poll()), (None, None));
+}
+
+/// No memory: these packets carry bytes of their own.
+struct Nowhere;
+
+impl Region for Nowhere {
+    fn copy_to(&self, _: u64, _: &Self, _: u64, _: u64) -> Result<(), Fault> {
+        Err(Fault)
+    }
+    fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Fault> {
+        Err(Fault)
+    }
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), Fault> {
+        Err(Fault)
+    }
+    fn fetch_add(&self, _: u64, _: u64) -> Result<u64, Fault> {
+        Err(Fault)
+    }
+    fn compare_swap(&self, _: u64, _: u64, _: u64) -> Result<u64, Fault> {
+        Err(Fault)
+    }
+}
+
+/// A host on the wire that guest 0's QP takes for its peer.
+struct Stranger {
+    lab: Lab,
+    victim: Side,
+    right: Packet,
+}
+
+impl Stranger {
+    fn new() -> Stranger {
+        let lab = lab(CableOptions { held: true, ..CableOptions::default() });
+        let victim = Side::new(&lab.guests[0], 4096, &QpOptions::default());
+        let peer = Gid::from_ipv4([10, 0, 0, 0x99]);
+        victim.qp.to_init().unwrap();
+        victim.qp.to_rtr(peer.0, 0x77, 1000).unwrap();
+        victim.qp.to_rts().unwrap();
+        let own = &lab.guests[0];
+        let right = Packet {
+            path: Path {
+                src_mac: Mac([0x52, 0x54, 0, 0, 0, 0x99]),
+                dst_mac: Mac(own.config.mac),
+                vlan: None,
+                src: peer,
+                dst: Gid(own.gid()),
+                traffic_class: 0,
+                flow_label: FlowLabel::default(),
+                hop_limit: 64,
+                src_port: 0xc000,
+            },
+            bth: Bth {
+                solicited: false,
+                mig: true,
+                pkey: Pkey::DEFAULT,
+                fecn: false,
+                becn: false,
+                dest: Qpn::new(victim.qp.number).unwrap(),
+                ack_req: true,
+                psn: Psn::truncate(1000),
+            },
+            body: Body::Rc(Rc::Write(Part::Only(
+                Reth { va: victim.mr.remote(0).addr, rkey: Rkey(victim.mr.key), length: 6 },
+                WriteTail::Plain,
+            ))),
+        };
+        Stranger { lab, victim, right }
+    }
+
+    /// Sends `packet`; what the daemon counted as `counter` has to grow, and memory may not change.
+    #[track_caller]
+    fn refused(
+        &mut self,
+        what: &str,
+        counter: impl Fn(&Lab) -> u64,
+        packet: Packet,
+        spoil: impl Fn(&mut [u8]),
+    ) {
+        let before = counter(&self.lab);
+        self.send(packet, spoil);
+        wait::until(what, || (counter(&self.lab) > before).then_some(()));
+        assert_eq!(self.victim.mr.get(0, 64), [0; 64], "{what}");
+        assert_eq!(self.victim.qp.state(), QpState::RTS, "{what}");
+    }
+
+    fn send(&mut self, packet: Packet, spoil: impl Fn(&mut [u8])) {
+        let port = self.lab.outside.as_mut().unwrap();
+        let payload = Pieces::<Nowhere>::bytes(b"forged");
+        let mut frame = port.transmit(packet.frame_len(payload.len())).expect("room");
+        let len = write_frame(&packet, &payload, frame.buf()).unwrap();
+        spoil(&mut frame.buf()[..len]);
+        frame.commit(len);
+        port.flush();
+    }
+}
+
+#[test]
+fn forged_packets_change_nothing_and_are_counted() {
+    let mut stranger = Stranger::new();
+    let right = stranger.right;
+    let with = |change: &dyn Fn(&mut Packet)| {
+        let mut packet = right;
+        change(&mut packet);
+        packet
+    };
+    let transport = |counter| move |lab: &Lab| lab.transport(0, counter);
+    let roce = |counter| move |lab: &Lab| lab.stats().roce(counter);
+    let keep = |_: &mut [u8]| {};
+    let s = &mut stranger;
+    let psn = |n| with(&|p| p.bth.psn = Psn::truncate(n));
+    s.refused("a PSN of the future", transport("out_of_order"), psn(1001), keep);
+    s.refused("a PSN of the past", transport("duplicates"), psn(999), keep);
+    let gid = Gid::from_ipv4([10, 0, 0, 0x98]);
+    s.refused("another source", transport("drop_source"), with(&|p| p.path.src = gid), keep);
+    let own = Gid(s.lab.guests[1].gid());
+    s.refused("a source of this host", roce("drop_spoofed"), with(&|p| p.path.src = own), keep);
+    s.refused("another destination", roce("drop_no_device"), with(&|p| p.path.dst = gid), keep);
+    let mac = Mac(s.lab.guests[1].config.mac);
+    s.refused("another guest's MAC", roce("drop_mac"), with(&|p| p.path.dst_mac = mac), keep);
+    let spoofed = |lab: &Lab| lab.stats().switch("drop_own_source");
+    s.refused("a guest's MAC as source", spoofed, with(&|p| p.path.src_mac = mac), keep);
+    let qpn = Qpn::truncate(0x123456);
+    s.refused("no such QP", transport("drop_no_qp"), with(&|p| p.bth.dest = qpn), keep);
+    s.refused("another partition", transport("drop_pkey"), with(&|p| p.bth.pkey = Pkey(0x8001)), keep);
+    let malformed = |name| move |lab: &Lab| lab.stats().malformed(name);
+    s.refused("a turned bit", malformed("icrc"), right, |frame| frame[60] ^= 4);
+    s.refused("another version", malformed("bth_version"), right, |frame| frame[43] |= 1);
+    // All of that has not disturbed what is right.
+    s.send(right, keep);
+    wait::until("the right one", || (s.victim.mr.get(0, 6) == b"forged").then_some(()));
+    let mut burst = Burst::default();
+    let port = s.lab.outside.as_mut().unwrap();
+    wait::until("its acknowledgement", || {
+        port.receive(&mut burst);
+        let frames = burst.frames().iter().filter_map(|frame| Packet::parse(frame).ok());
+        let psns: Vec<_> = frames.filter(|p| matches!(p.packet.body, Body::Rc(Rc::Ack(_)))).collect();
+        psns.iter().any(|p| p.packet.bth.psn == Psn::truncate(1000)).then_some(())
+    });
+}
