@@ -167,8 +167,10 @@ static void async_event(struct vrdma_dev *dev, const struct vrdma_event *event)
 		qp_event(dev, object, IB_EVENT_SQ_DRAINED);
 		break;
 	case VRDMA_EVENT_PORT_ACTIVE:
+		vrdma_link_event(dev, IB_PORT_ACTIVE);
+		break;
 	case VRDMA_EVENT_PORT_ERR:
-		vrdma_port_update(dev);
+		vrdma_link_event(dev, IB_PORT_DOWN);
 		break;
 	case VRDMA_EVENT_DEVICE_FATAL:
 		vrdma_set_broken(dev, "it says so");

@@ -231,6 +231,9 @@ static int dev_start(struct vrdma_dev *dev)
 	err = query_caps(dev);
 	if (err)
 		return err;
+	err = vrdma_link_query(dev);
+	if (err)
+		return err;
 	err = vrdma_channel_bind(&dev->channels[0], VRDMA_KERNEL_CONTEXT);
 	if (err)
 		return err;

@@ -11,10 +11,13 @@
 
 #include "vrdma.h"
 
+/* Neither sleeps nor asks the device by a command: it may be called under the RTNL. */
 static bool link_up(struct vrdma_dev *dev)
 {
 	u8 link;
 
+	if (READ_ONCE(dev->link) == IB_PORT_DOWN)
+		return false;
 	virtio_cread_bytes(dev->vdev, offsetof(struct vrdma_config, link), &link, sizeof(link));
 	return link == VRDMA_LINK_UP;
 }
@@ -65,6 +68,39 @@ void vrdma_port_update(struct vrdma_dev *dev)
 		ib_dispatch_event(&event);
 	}
 	mutex_unlock(&dev->netdev_lock);
+}
+
+/**
+ * vrdma_link_event() - the device says how its link is
+ * @dev: the device
+ * @link: IB_PORT_ACTIVE or IB_PORT_DOWN
+ *
+ * Each change is told, also one that does not last.
+ */
+void vrdma_link_event(struct vrdma_dev *dev, enum ib_port_state link)
+{
+	mutex_lock(&dev->netdev_lock);
+	WRITE_ONCE(dev->link, link);
+	mutex_unlock(&dev->netdev_lock);
+	vrdma_port_update(dev);
+}
+
+/* Asks how the link is, when the device starts. From then on there are events. */
+int vrdma_link_query(struct vrdma_dev *dev)
+{
+	struct vrdma_query_port_resp resp;
+	int err;
+
+	err = vrdma_cmd_query_port(dev, &resp);
+	if (err)
+		return err;
+	mutex_lock(&dev->netdev_lock);
+	/* An event that was faster is newer. */
+	if (dev->link == IB_PORT_NOP)
+		WRITE_ONCE(dev->link,
+			   resp.state == VRDMA_PORT_ACTIVE ? IB_PORT_ACTIVE : IB_PORT_DOWN);
+	mutex_unlock(&dev->netdev_lock);
+	return 0;
 }
 
 /*

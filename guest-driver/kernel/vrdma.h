@@ -175,8 +175,9 @@ struct vrdma_caps {
  * @fatal_told: has dispatched the event (@fatal_work)
  * @config_work: looks at the configuration space
  * @netdev_nb: netdevice notifier
- * @netdev_lock: protects @netdev and @last_state
+ * @netdev_lock: protects @netdev, @link and @last_state
  * @netdev: the netdev that it is paired with, for comparison only
+ * @link: what the device last said of its link, enum ib_port_state; IB_PORT_NOP if nothing yet
  * @last_state: port state that was last announced
  * @cmdq: the control queue
  * @eqs: event queues, the async event queue first
@@ -217,6 +218,7 @@ struct vrdma_dev {
 	struct notifier_block netdev_nb;
 	struct mutex netdev_lock;
 	struct net_device *netdev;
+	enum ib_port_state link;
 	enum ib_port_state last_state;
 
 	struct vrdma_cmdq cmdq;
@@ -377,6 +379,8 @@ int vrdma_netdev_init(struct vrdma_dev *dev);
 void vrdma_netdev_cleanup(struct vrdma_dev *dev);
 enum ib_port_state vrdma_port_state(struct vrdma_dev *dev, enum ib_mtu *mtu);
 void vrdma_port_update(struct vrdma_dev *dev);
+void vrdma_link_event(struct vrdma_dev *dev, enum ib_port_state link);
+int vrdma_link_query(struct vrdma_dev *dev);
 
 /* verbs.c */
 void vrdma_verbs_init(struct vrdma_dev *dev);
