@@ -10,7 +10,7 @@ use xtask::artefacts::Part;
 use xtask::demo::Plan;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
-use xtask::vm::{Exit, Pair, PairConfig};
+use xtask::vm::{Exit, Pair, PairConfig, Topology};
 use xtask::{artefacts, capture, demo, image, paths, proc, shell, ui};
 
 /// Builds, demonstrates and tests vrdma.
@@ -78,6 +78,9 @@ struct VmArguments {
     /// Leave our device out altogether.
     #[arg(long, global = true)]
     no_rdma: bool,
+    /// Each VM on a host of its own, with a wire between them.
+    #[arg(long, global = true)]
+    two_hosts: bool,
     /// One more argument for the backend (may be repeated), as `--backend=--poll-us=20`.
     #[arg(long, global = true, value_name = "ARGUMENT")]
     backend: Vec<String>,
@@ -158,9 +161,12 @@ fn run(arguments: Arguments) -> Result<()> {
 }
 
 fn vm(arguments: VmArguments) -> Result<()> {
-    let VmArguments { action, without, no_rdma, backend, cpus, memory, kernel_words } = arguments;
+    let VmArguments { action, without, no_rdma, two_hosts, backend, cpus, memory, kernel_words } = arguments;
     let without = if no_rdma { Part::ALL.to_vec() } else { without };
     let mut config = PairConfig { without, cpus, memory, kernel_words, ..PairConfig::default() };
+    if two_hosts {
+        config.topology = Topology::Wire([Device::Vrdma; 2]);
+    }
     // An option that is given replaces ours.
     let name = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
     config.backend_arguments.retain(|ours| backend.iter().all(|given| name(given) != name(ours)));
