@@ -269,8 +269,11 @@ impl<R: Region> Engine<R> {
     pub(crate) fn make_ready(&mut self, place: Place) {
         let Some(Held { qp, suspended, .. }) = self.devices.hold(place) else { return };
         if qp.way == Way::Wire {
-            let unsent = qp.wire.as_deref().is_some_and(|wire| wire.has_unsent());
-            if unsent && !suspended && matches!(qp.state, QpState::Rts | QpState::Sqd) {
+            let unsent = match qp.wire.as_deref() {
+                Some(wire) => wire.has_unsent() && matches!(qp.state, QpState::Rts | QpState::Sqd),
+                None => qp.can_send() && qp.requester.has_work(),
+            };
+            if unsent && !suspended {
                 self.make_turn_due(place);
             }
             return;

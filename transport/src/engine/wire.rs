@@ -253,12 +253,17 @@ impl<R: Region> Engine<R> {
         let local = !self.port.exists() || self.devices.of_gid(dgid).is_some();
         let Some(qp) = self.devices.qp_mut(place) else { return };
         qp.way = if local { Way::Local } else { Way::Wire };
-        if qp.way == Way::Wire && qp.wire.is_none() {
+        if qp.way == Way::Wire && qp.init.qp_type == QpType::Rc && qp.wire.is_none() {
             qp.wire = Some(Box::new(Wire::new(qp)));
         }
         if let Some(wire) = qp.wire.as_deref_mut() {
             wire.begin(qp.requester.psn, &qp.requester.queue);
         }
+    }
+
+    /// How many packets a device has sent.
+    pub(crate) fn packets_out(&self, device: u32) -> u64 {
+        self.devices.get(device).map_or(0, |device| device.counters.packets_out)
     }
 
     /// A QP has packets to send: its turn will come.

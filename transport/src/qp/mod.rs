@@ -13,8 +13,8 @@ use crate::table::{Numbered, Numbering, Table};
 use crate::time::Instant;
 use core::mem::offset_of;
 use vrdma_wire::entropy::connection_source_port;
-use vrdma_wire::num::{FlowLabel, Gid, Mac, Mtu, Qpn, VlanId, VlanTag};
-use vrdma_wire::roce::Path;
+use vrdma_wire::num::{FlowLabel, Gid, Mac, Mtu, Qpn, Rkey, VlanId, VlanTag};
+use vrdma_wire::roce::{Path, Reth};
 
 /// A queue pair. What each message looks at are its first two cache lines, which hold copies of some attributes.
 #[repr(C, align(64))]
@@ -51,8 +51,10 @@ pub(crate) struct Qp {
     pub(crate) timer: Instant,
     /// It is in the list of those with packets to send.
     pub(crate) turn_due: bool,
-    /// What a connection on the wire needs besides; there is none on the same host.
+    /// What a reliable connection on the wire needs besides; there is none on the same host.
     pub(crate) wire: Option<Box<Wire>>,
+    /// The WRITE in whose midst packets of an unreliable connection are.
+    pub(crate) uc_write: Reth,
 }
 
 /// Which way a connected QP's messages go: decided as it goes to RTR, and when its address vector changes.
@@ -135,6 +137,7 @@ impl Qp {
             timer: NEVER,
             turn_due: false,
             wire: None,
+            uc_write: Reth { va: 0, rkey: Rkey(0), length: 0 },
         }
     }
 
@@ -187,8 +190,6 @@ impl Qp {
 
     /// How its packets go to its peer, from the MAC address of its device.
     pub(crate) fn path(&self, mac: Mac) -> Path {
-        /// For address vectors that name none.
-        const HOP_LIMIT: u8 = 64;
         let attr = &self.attr;
         let flow_label = FlowLabel::truncate(attr.flow_label);
         let src_port = match attr.udp_sport {
@@ -203,7 +204,7 @@ impl Qp {
             dst: self.dgid,
             traffic_class: attr.traffic_class,
             flow_label,
-            hop_limit: if attr.hop_limit == 0 { HOP_LIMIT } else { attr.hop_limit },
+            hop_limit: hop_limit(attr.hop_limit),
             src_port,
         }
     }
@@ -219,6 +220,11 @@ impl Qp {
             ..self.attr
         }
     }
+}
+
+/// The hop limit of an address vector, or one for those that name none.
+pub(crate) fn hop_limit(named: u8) -> u8 {
+    if named == 0 { 64 } else { named }
 }
 
 impl Numbered for Qp {

@@ -4,10 +4,10 @@ use super::*;
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 use vrdma_wire::num::{Imm, Mac, Qkey};
 
-const QKEY: Qkey = Qkey(0x1111_2222);
-const TO_INIT_UD: AttrMask =
+pub(crate) const QKEY: Qkey = Qkey(0x1111_2222);
+pub(crate) const TO_INIT_UD: AttrMask =
     AttrMask::STATE.with(AttrMask::PKEY_INDEX).with(AttrMask::PORT).with(AttrMask::QKEY);
-const TO_RTS_UD: AttrMask = AttrMask::STATE.with(AttrMask::SQ_PSN);
+pub(crate) const TO_RTS_UD: AttrMask = AttrMask::STATE.with(AttrMask::SQ_PSN);
 const V4: [Gid; 2] = [Gid::from_ipv4([10, 0, 0, 1]), Gid::from_ipv4([10, 0, 0, 2])];
 
 /// Two datagram QPs, whose devices have an IPv4 address each in entry 1 besides.
@@ -72,7 +72,7 @@ impl Ud {
     }
 }
 
-fn to(sender: &End, receiver: &End) -> Destination {
+pub(crate) fn to(sender: &End, receiver: &End) -> Destination {
     Destination {
         pd: sender.pd,
         qpn: receiver.qpn,

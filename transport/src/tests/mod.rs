@@ -1,14 +1,14 @@
 //! Conversations with an engine: two devices on it, memory of their own, and a virtual clock.
 
 mod data;
-mod datagrams;
+pub(crate) mod datagrams;
 mod errors;
 mod fairness;
 mod objects;
 mod property;
 mod retry;
 mod states;
-mod unreliable;
+pub(crate) mod unreliable;
 pub(crate) mod wire;
 
 use crate::*;

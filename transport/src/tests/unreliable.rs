@@ -4,7 +4,7 @@ use super::*;
 use QpState::{Err, Rts, Sqd, Sqe};
 use vrdma_wire::num::Imm;
 
-const CONNECT: AttrMask = AttrMask::STATE
+pub(crate) const CONNECT: AttrMask = AttrMask::STATE
     .with(AttrMask::AV)
     .with(AttrMask::PATH_MTU)
     .with(AttrMask::DEST_QPN)

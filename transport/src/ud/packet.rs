@@ -1,8 +1,8 @@
 //! A datagram as the packet that it is.
 
 use crate::device::Device;
-use crate::qp::Qp;
 use crate::qp::attr::QpType;
+use crate::qp::{Qp, hop_limit};
 use crate::work::Destination;
 use vrdma_wire::entropy;
 use vrdma_wire::num::{FlowLabel, Gid, Imm, Pkey, Qkey, VlanId, VlanTag};
@@ -45,7 +45,7 @@ pub(crate) fn packet<R>(
         dst: to.dgid,
         traffic_class: to.traffic_class,
         flow_label: label,
-        hop_limit: to.hop_limit,
+        hop_limit: hop_limit(to.hop_limit),
         src_port,
     };
     let qkey = if to.qkey.0 & OWN_QKEY == 0 { to.qkey } else { own_qkey(qp) };

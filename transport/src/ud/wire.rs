@@ -43,9 +43,7 @@ impl<R: Region> Engine<R> {
         outlet: &mut impl Outlet<R>,
         sink: &mut impl Sink,
     ) -> usize {
-        let packets =
-            |engine: &Engine<R>| engine.devices.get(place.device).map_or(0, |d| d.counters.packets_out);
-        let before = packets(self);
+        let before = self.packets_out(place.device);
         let mut scratch = mem::take(&mut self.own);
         for _ in 0..budget {
             if self.send_first_datagram(place, &mut scratch, outlet, sink) == Step::Waits {
@@ -54,7 +52,7 @@ impl<R: Region> Engine<R> {
         }
         self.own = scratch;
         self.make_ready(place);
-        (packets(self) - before) as usize
+        (self.packets_out(place.device) - before) as usize
     }
 
     /// A packet to a multicast group. There is no way yet for a QP to join one.

@@ -1,10 +1,12 @@
 //! Conversations between two engines: packets, as frames, over a wire that the test is.
 
 mod basics;
+mod datagrams;
 mod hostile;
 mod loss;
 mod refusals;
 mod responses;
+mod unreliable;
 
 use super::*;
 use std::collections::VecDeque;
@@ -58,7 +60,7 @@ pub(crate) const B: usize = 1;
 pub(crate) const MEMORY: usize = 1 << 20;
 
 impl Host {
-    fn new(number: u8) -> Host {
+    fn new(number: u8, qp_type: QpType) -> Host {
         let mut engine = Engine::new(number.into());
         engine.set_link(true);
         let device = engine.add_device(Limits { max_qp: 1 << 10, ..Limits::default() });
@@ -69,7 +71,7 @@ impl Host {
         let pd = engine.alloc_pd(device, OWNER).unwrap();
         let memory = Mem::new(MEMORY);
         let key = engine.reg_mr(device, pd, Access::ALL, IOVA, MEMORY as u64, memory.clone()).unwrap();
-        let qpn = engine.create_qp(device, QpInit { max_send_wr: 64, ..qp_init(pd) }).unwrap();
+        let qpn = engine.create_qp(device, QpInit { qp_type, max_send_wr: 64, ..qp_init(pd) }).unwrap();
         let end = End { device, pd, qpn, gid, memory, key };
         Host { engine, end, mac, log: Log::default(), cable: Cable::default() }
     }
@@ -102,9 +104,14 @@ impl Net {
         Net::connected_with(|_| {}, |_| {})
     }
 
+    /// Two QPs in RESET.
+    pub(crate) fn new(qp_type: QpType) -> Net {
+        Net { hosts: [Host::new(1, qp_type), Host::new(2, qp_type)], now: Instant(1_000_000) }
+    }
+
     /// Both in RTS, with changed attributes.
     pub(crate) fn connected_with(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Net {
-        let mut net = Net { hosts: [Host::new(1), Host::new(2)], now: Instant(1_000_000) };
+        let mut net = Net::new(QpType::Rc);
         let [mut attr_a, mut attr_b] = [B, A].map(|peer| {
             let peer = &net.hosts[peer];
             QpAttr { dmac: peer.mac, hop_limit: 64, ..attr_to(&peer.end) }
