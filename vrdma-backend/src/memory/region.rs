@@ -1,6 +1,7 @@
 //! The memory of one registered region.
 
 use super::{GuestMemory, HostRun, Run, copy::copy};
+use crate::port::External;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrdma_transport::{Fault, Region};
@@ -65,6 +66,15 @@ impl MrMemory {
             Gpa::Many(runs) => runs.len() as u64,
             Gpa::All => 0,
         }
+    }
+
+    /// Appends a range to `out`, lent for as long as whoever sends it needs: it stays mapped, even if the front-end goes. At most
+    /// 65,535 bytes.
+    pub fn lend(&self, offset: u64, len: u16, out: &mut Vec<External>) -> Result<(), Fault> {
+        self.for_pieces(offset, len.into(), |ptr, _, n| {
+            // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while `memory` exists; what guests write meanwhile is theirs.
+            out.push(unsafe { External::new(ptr, n as u16, self.memory.clone()) });
+        })
     }
 
     /// The piece at `offset`: at most `len` bytes of it, at least one.

@@ -107,6 +107,10 @@ pub struct External {
     done: Done,
 }
 
+// SAFETY: `External::new` asks for bytes that any thread may read, and for an owner that any thread may let go.
+#[allow(unsafe_code)]
+unsafe impl Send for External {}
+
 /// Lets an owner go: (the bytes, the owner).
 pub(super) type Done = unsafe extern "C" fn(*mut c_void, *mut c_void);
 

@@ -3,15 +3,16 @@
 use super::Worker;
 use crate::memory::MrMemory;
 use crate::net::{self, Fill, Lost, Net, Verdict};
-use crate::port::{Burst, LINK_POLL, Port};
+use crate::port::{Burst, External, LINK_POLL, Port};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_abi::event::EventKind;
-use vrdma_transport::{self as transport, Fault, Outlet, Pieces, write_frame};
+use vrdma_transport::{self as transport, Fault, Outlet, Piece, Pieces, Region, write_frame};
+use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::Mtu;
-use vrdma_wire::roce::Packet;
+use vrdma_wire::roce::{Body, Packet, pad};
 
 /// Packets that the engine may send in one turn.
 const PACKETS: usize = 256;
@@ -44,12 +45,20 @@ pub struct Uplink {
     link_due: transport::Instant,
     /// Room for a packet.
     scratch: Vec<u8>,
+    /// Memory that a packet takes with it.
+    lent: Vec<External>,
 }
 
 impl Uplink {
     fn new(mut port: Port) -> Uplink {
         port.adopt();
-        Uplink { port, burst: Burst::default(), link_due: transport::Instant(0), scratch: Vec::new() }
+        Uplink {
+            port,
+            burst: Burst::default(),
+            link_due: transport::Instant(0),
+            scratch: Vec::new(),
+            lent: Vec::new(),
+        }
     }
 
     /// Before a sleep: how long it may be.
@@ -109,8 +118,8 @@ impl Worker {
     /// Lets the engine send; true if more could be sent now.
     pub(super) fn transmit_packets(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink: Some(uplink), net, engine, outputs, .. } = self else { return false };
-        let Uplink { port, scratch, .. } = uplink;
-        let more = engine.transmit(now, PACKETS, &mut Packets { now, port, net, scratch }, outputs);
+        let Uplink { port, scratch, lent, .. } = uplink;
+        let more = engine.transmit(now, PACKETS, &mut Packets { now, port, net, scratch, lent }, outputs);
         port.flush();
         more || port.backlog() != 0
     }
@@ -170,6 +179,8 @@ struct Packets<'a> {
     net: &'a mut Net,
     /// For those that go elsewhere.
     scratch: &'a mut Vec<u8>,
+    /// Memory that the frame at hand takes with it.
+    lent: &'a mut Vec<External>,
 }
 
 impl Outlet<MrMemory> for Packets<'_> {
@@ -178,18 +189,62 @@ impl Outlet<MrMemory> for Packets<'_> {
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
+        let external = self.port.capabilities().external;
         // What has no room after all is counted by the port, and lost like any packet may be.
         let Some(mut frame) = self.port.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
-        let len = write_frame(packet, payload, frame.buf())?;
-        match self.net.route_packet(self.now, &frame.buf()[..len]) {
-            Verdict::To(net::Port::Uplink) => frame.commit(len),
-            verdict => {
-                self.scratch.clear();
-                self.scratch.extend_from_slice(&frame.buf()[..len]);
-                drop(frame);
-                self.net.forward_packet(verdict, self.scratch, &mut Outside(Some(self.port)));
-            }
+        let head = packet.emit(payload.len(), frame.buf());
+        let verdict = self.net.route_packet(self.now, &frame.buf()[..head]);
+        if verdict != Verdict::To(net::Port::Uplink) {
+            let len = write_frame(packet, payload, frame.buf())?;
+            self.scratch.clear();
+            self.scratch.extend_from_slice(&frame.buf()[..len]);
+            drop(frame);
+            self.net.forward_packet(verdict, self.scratch, &mut Outside(Some(self.port)));
+        } else if external && is_lent(packet, payload) {
+            let trailer = lend(&frame.buf()[..head], payload, self.lent)?;
+            frame.commit_with(head, self.lent.drain(..), &trailer[..pad(payload.len()) + icrc::LEN]);
+        } else {
+            let len = write_frame(packet, payload, frame.buf())?;
+            frame.commit(len);
         }
         Ok(())
     }
+}
+
+/// Shorter payloads are copied: to attach memory to a frame takes longer.
+const LENT: usize = 1024;
+
+/// Whether a payload goes out from where it lies. Datagrams do not: their senders may use the memory again as soon as they have left.
+/// What a connection sends is the sender's until it is acknowledged; should a copy of it go out later still, its ICRC tells.
+fn is_lent(packet: &Packet, payload: &Pieces<'_, MrMemory>) -> bool {
+    let in_memory = || payload.iter().all(|piece| matches!(piece, Piece::Memory { .. }));
+    payload.len() >= LENT && matches!(packet.body, Body::Rc(_)) && in_memory()
+}
+
+/// Lends a payload behind these headers; the padding and ICRC that follow it, at the beginning of what this returns.
+fn lend(
+    headers: &[u8],
+    payload: &Pieces<'_, MrMemory>,
+    out: &mut Vec<External>,
+) -> Result<[u8; 3 + icrc::LEN], Fault> {
+    let mut icrc = Icrc::new(headers);
+    // The guest may write meanwhile, so the CRC is of a copy: which stays in the nearest cache.
+    let mut copy = [0; 1024];
+    out.clear();
+    for piece in payload.iter() {
+        let Piece::Memory { region, offset, length } = piece else { continue };
+        region.lend(offset, length as u16, out)?;
+        let mut done = 0;
+        while done < length as usize {
+            let part = (length as usize - done).min(copy.len());
+            region.read(offset + done as u64, &mut copy[..part])?;
+            icrc.update(&copy[..part]);
+            done += part;
+        }
+    }
+    let mut trailer = [0; 3 + icrc::LEN];
+    let pad = pad(payload.len());
+    icrc.update(&trailer[..pad]);
+    trailer[pad..pad + icrc::LEN].copy_from_slice(&icrc.finish());
+    Ok(trailer)
 }
