@@ -122,6 +122,8 @@ pub struct NetGuest {
     pub queues: [Queue; 2],
     receive: Virtqueue,
     transmit: Virtqueue,
+    /// Its receive buffers.
+    buffers: Vec<u64>,
     /// The buffer of the chain that begins with each descriptor.
     posted: Vec<u64>,
     /// Room for what it sends.
@@ -149,11 +151,12 @@ impl NetGuest {
         let [receive, transmit] = [&queues[0], &queues[1]].map(|q| virtqueue(q, options.event_idx));
         let out = memory.alloc(OUT);
         let posted = vec![0; options.size.into()];
-        let mut guest = NetGuest { memory, front_end, options, queues, receive, transmit, posted, out };
+        let buffers = (0..options.buffers).map(|_| memory.alloc(options.buffer_len.into())).collect();
+        let mut guest =
+            NetGuest { memory, front_end, options, queues, receive, transmit, buffers, posted, out };
         guest.start()?;
-        for _ in 0..guest.options.buffers {
-            let gpa = guest.memory.alloc(guest.options.buffer_len.into());
-            guest.post(gpa);
+        for at in 0..guest.buffers.len() {
+            guest.post(guest.buffers[at]);
         }
         Ok(guest)
     }
@@ -181,6 +184,22 @@ impl NetGuest {
     pub fn resume(&mut self, bases: [u16; 2]) -> Result<()> {
         for (index, queue) in self.queues.iter().enumerate() {
             self.front_end.start(index as u16, queue, bases[index])?;
+        }
+        Ok(())
+    }
+
+    /// A driver that begins anew: clears both virtqueues, starts them at 0 and posts buffers. What was in flight is lost.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn restart(&mut self) -> Result<()> {
+        self.pause()?;
+        self.queues.iter().for_each(|queue| queue.ring.clear());
+        [self.receive, self.transmit] =
+            [&self.queues[0], &self.queues[1]].map(|q| virtqueue(q, self.options.event_idx));
+        self.start()?;
+        for at in 0..self.buffers.len() {
+            self.post(self.buffers[at]);
         }
         Ok(())
     }
@@ -234,12 +253,6 @@ impl NetGuest {
     pub fn expect_nothing(&mut self) {
         let found = self.recv_within(Duration::ZERO);
         assert!(found.is_none(), "nothing was expected, but {found:?} came");
-    }
-
-    /// Takes a used receive buffer without posting it again: what is in it.
-    pub fn take_buffer_for_good(&mut self) -> Option<Vec<u8>> {
-        let (head, len) = self.receive.wait_used(wait::PATIENCE)?;
-        Some(self.memory.bytes(self.posted[usize::from(head)], len.into()))
     }
 
     fn take_buffer(&mut self, time: Duration) -> Option<Vec<u8>> {

@@ -34,8 +34,9 @@ impl Admin {
     pub fn start(path: &Path, worker: WorkerHandle) -> Result<Admin> {
         let listener = bind(path)?;
         let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
+        let epoll = Epoll::new()?;
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
-            if let Err(error) = serve(&listener, &stopped, &worker) {
+            if let Err(error) = serve(&epoll, &listener, &stopped, &worker) {
                 log::error!("admin socket: {error:#}");
             }
         })?;
@@ -53,8 +54,12 @@ impl Drop for Admin {
     }
 }
 
-fn serve(listener: &UnixListener, stopped: &EventConsumer, worker: &WorkerHandle) -> Result<()> {
-    let epoll = Epoll::new()?;
+fn serve(
+    epoll: &Epoll,
+    listener: &UnixListener,
+    stopped: &EventConsumer,
+    worker: &WorkerHandle,
+) -> Result<()> {
     epoll.ctl(ControlOperation::Add, listener.as_raw_fd(), EpollEvent::new(EventSet::IN, 0))?;
     epoll.ctl(ControlOperation::Add, stopped.as_raw_fd(), EpollEvent::new(EventSet::IN, 1))?;
     let mut events = [EpollEvent::default(); 2];
