@@ -1,0 +1,280 @@
+//! RC between two engines, packet by packet and without a port: each frame is written by one engine and read by the other. Beside it what the
+//! frames alone cost (headers, one copy of the payload, ICRC made and checked), and the same requests between two devices of one engine.
+//!
+//! `cargo bench -p vrdma-transport`
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::rc::Rc;
+use vrdma_transport::*;
+use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};
+use vrdma_wire::roce::{self, Packet, Part, Path, Reth, WriteTail};
+
+const OWNER: OwnerId = OwnerId(1);
+const IOVA: u64 = 0x10_0000;
+const MEMORY: usize = 4 << 20;
+
+/// Memory of a host.
+#[derive(Clone)]
+struct Mem(Rc<RefCell<Vec<u8>>>);
+
+impl Mem {
+    fn update(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, Fault> {
+        let at = offset as usize;
+        let mut bytes = self.0.borrow_mut();
+        let before = u64::from_ne_bytes(bytes[at..at + 8].try_into().map_err(|_| Fault)?);
+        bytes[at..at + 8].copy_from_slice(&change(before).to_ne_bytes());
+        Ok(before)
+    }
+}
+
+impl Region for Mem {
+    fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
+        dst.write(dst_offset, &self.0.borrow()[offset as usize..(offset + len) as usize])
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        buf.copy_from_slice(&self.0.borrow()[offset as usize..offset as usize + buf.len()]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.0.borrow_mut()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
+        self.update(offset, |before| before.wrapping_add(add))
+    }
+
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+        self.update(offset, |before| if before == compare { swap } else { before })
+    }
+}
+
+/// Counts completions.
+#[derive(Default)]
+struct Count(u64);
+
+impl Sink for Count {
+    fn complete(&mut self, _: DeviceId, _: CqId, completion: &Completion) {
+        assert_eq!(completion.status, WcStatus::Success);
+        self.0 += 1;
+    }
+
+    fn event(&mut self, _: DeviceId, event: Event) {
+        panic!("{event:?}");
+    }
+}
+
+/// Frames on their way, in buffers that are used again and again.
+#[derive(Default)]
+struct Frames {
+    buffers: Vec<Vec<u8>>,
+    used: usize,
+}
+
+impl Outlet<Mem> for Frames {
+    fn has_room(&mut self) -> bool {
+        self.used < 64
+    }
+
+    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
+        if self.used == self.buffers.len() {
+            self.buffers.push(Vec::with_capacity(roce::MAX_FRAME));
+        }
+        let buffer = &mut self.buffers[self.used];
+        buffer.resize(packet.frame_len(payload.len()), 0);
+        write_frame(packet, payload, buffer)?;
+        self.used += 1;
+        Ok(())
+    }
+}
+
+struct End {
+    device: DeviceId,
+    qpn: Qpn,
+    key: u32,
+    gid: Gid,
+    mac: Mac,
+}
+
+fn end(engine: &mut Engine<Mem>, n: u8) -> End {
+    let device = engine.add_device(Limits::default());
+    let (gid, mac) = (Gid::from_ipv4([10, 0, 0, n]), Mac([2, 0, 0, 0, 0, n]));
+    engine.set_mac(device, mac).expect("it is there");
+    engine.set_gid(device, 0, Some(gid)).expect("it is free");
+    let pd = engine.alloc_pd(device, OWNER).expect("a PD");
+    let memory = Mem(Rc::new(RefCell::new(vec![n; MEMORY])));
+    let key = engine.reg_mr(device, pd, Access::ALL, IOVA, MEMORY as u64, memory).expect("a region");
+    let init = QpInit {
+        owner: OWNER,
+        pd,
+        qp_type: QpType::Rc,
+        send_cq: CqId(0),
+        recv_cq: CqId(1),
+        max_send_wr: 64,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline: 0,
+    };
+    let qpn = engine.create_qp(device, init).expect("a QP");
+    End { device, qpn, key, gid, mac }
+}
+
+fn connect(engine: &mut Engine<Mem>, own: &End, far: &End) {
+    let attr = QpAttr {
+        access: Access::ALL,
+        port: 1,
+        path_mtu: Mtu::M4096,
+        rq_psn: Psn::truncate(7),
+        sq_psn: Psn::truncate(7),
+        dest_qpn: far.qpn,
+        max_rd_atomic: 1,
+        max_dest_rd_atomic: 1,
+        min_rnr_timer: 1,
+        timeout: 14,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        dgid: far.gid,
+        dmac: far.mac,
+        hop_limit: 1,
+        ..QpAttr::default()
+    };
+    use AttrMask as M;
+    let init = M::STATE.with(M::PKEY_INDEX).with(M::PORT).with(M::ACCESS_FLAGS);
+    let rtr = M::STATE.with(M::AV).with(M::PATH_MTU).with(M::DEST_QPN).with(M::RQ_PSN);
+    let rtr = rtr.with(M::MAX_DEST_RD_ATOMIC).with(M::MIN_RNR_TIMER);
+    let rts = M::STATE
+        .with(M::SQ_PSN)
+        .with(M::TIMEOUT)
+        .with(M::RETRY_CNT)
+        .with(M::RNR_RETRY)
+        .with(M::MAX_RD_ATOMIC);
+    for (state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
+        let attr = QpAttr { state, ..attr };
+        let done = engine.modify_qp(Instant(1), own.device, own.qpn, mask, &attr, &mut Count::default());
+        done.expect("each step is allowed");
+    }
+}
+
+/// A WRITE of `size` bytes.
+fn post(engine: &mut Engine<Mem>, own: &End, far: &End, size: u32, signaled: bool, sink: &mut Count) {
+    let sges = [Sge { addr: IOVA, length: size, lkey: Lkey(own.key) }];
+    let remote = Remote { addr: IOVA, rkey: Rkey(far.key) };
+    let request = SendRequest {
+        id: 0,
+        signaled,
+        solicited: false,
+        fence: false,
+        op: SendOp::Write { remote, imm: None },
+        payload: Payload::Sges(&sges),
+    };
+    engine.post_send(Instant(1), own.device, OWNER, own.qpn, &request, sink).expect("there is room");
+}
+
+/// Requests posted together; the last one is signaled.
+const BATCH: u32 = 32;
+
+/// Two engines, and frames between them.
+struct Wire {
+    engines: [Engine<Mem>; 2],
+    ends: [End; 2],
+    frames: [Frames; 2],
+}
+
+impl Wire {
+    fn new() -> Wire {
+        let mut engines = [Engine::new(1), Engine::new(2)];
+        let [first, second] = &mut engines;
+        first.set_link(true);
+        second.set_link(true);
+        let ends = [end(first, 1), end(second, 2)];
+        connect(first, &ends[0], &ends[1]);
+        connect(second, &ends[1], &ends[0]);
+        Wire { engines, ends, frames: [Frames::default(), Frames::default()] }
+    }
+
+    /// A batch of WRITEs, up to the completion of the last.
+    fn batch(&mut self, size: u32) {
+        let now = Instant(1);
+        let mut sink = Count::default();
+        for n in 1..=BATCH {
+            post(&mut self.engines[0], &self.ends[0], &self.ends[1], size, n == BATCH, &mut sink);
+        }
+        while sink.0 == 0 {
+            for (from, to) in [(0, 1), (1, 0)] {
+                let frames = &mut self.frames[from];
+                self.engines[from].transmit(now, 64, frames, &mut sink);
+                for frame in &frames.buffers[..frames.used] {
+                    self.engines[to].handle_frame(now, frame, &mut sink);
+                }
+                frames.used = 0;
+            }
+        }
+    }
+}
+
+/// The frames of a WRITE of `size` bytes, written and read, and nothing else.
+fn frames_alone(memory: &Mem, into: &Mem, buffer: &mut [u8], size: usize) {
+    let path = Path {
+        src_mac: Mac([2, 0, 0, 0, 0, 1]),
+        dst_mac: Mac([2, 0, 0, 0, 0, 2]),
+        vlan: None,
+        src: Gid::from_ipv4([10, 0, 0, 1]),
+        dst: Gid::from_ipv4([10, 0, 0, 2]),
+        traffic_class: 0,
+        flow_label: Default::default(),
+        hop_limit: 1,
+        src_port: 0xc000,
+    };
+    let memory = memory.0.borrow();
+    for at in (0..size).step_by(4096) {
+        let reth = Reth { va: IOVA, rkey: Rkey(1), length: size as u32 };
+        let body = roce::Body::Rc(roce::Rc::Write(Part::Only(reth, WriteTail::Plain)));
+        let packet = Packet { path, bth: Default::default(), body };
+        let payload = &memory[at..size.min(at + 4096)];
+        let length = write_frame::<Mem>(black_box(&packet), &Pieces::bytes(payload), buffer).expect("bytes");
+        let parsed = Packet::parse(&buffer[..length]).expect("a packet");
+        parsed.check_icrc().expect("its ICRC");
+        into.0.borrow_mut()[at..at + parsed.payload.len()].copy_from_slice(parsed.payload);
+    }
+}
+
+fn writes(c: &mut Criterion) {
+    let mut group = c.benchmark_group("write");
+    for size in [64u32, 4096, 65536] {
+        group.throughput(Throughput::Bytes(u64::from(size) * u64::from(BATCH)));
+        let mut wire = Wire::new();
+        group.bench_function(BenchmarkId::new("two engines", size), |b| b.iter(|| wire.batch(size)));
+
+        let [from, into] = [1, 2].map(|n| Mem(Rc::new(RefCell::new(vec![n; MEMORY]))));
+        let mut buffer = vec![0; roce::MAX_FRAME];
+        group.bench_function(BenchmarkId::new("frames alone", size), |b| {
+            b.iter(|| (0..BATCH).for_each(|_| frames_alone(&from, &into, &mut buffer, size as usize)));
+        });
+
+        let mut engine = Engine::new(1);
+        let ends = [end(&mut engine, 1), end(&mut engine, 2)];
+        connect(&mut engine, &ends[0], &ends[1]);
+        connect(&mut engine, &ends[1], &ends[0]);
+        group.bench_function(BenchmarkId::new("one engine", size), |b| {
+            b.iter(|| {
+                let mut sink = Count::default();
+                for n in 1..=BATCH {
+                    post(&mut engine, &ends[0], &ends[1], size, n == BATCH, &mut sink);
+                }
+                while sink.0 == 0 {
+                    engine.poll(Instant(1), 1 << 20, &mut sink);
+                }
+                engine.poll(Instant(1), 1 << 20, &mut sink);
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, writes);
+criterion_main!(benches);
