@@ -194,7 +194,14 @@ impl Model {
                 let req = CreateQpReq {
                     context: context.into(),
                     pdn: pd.into(),
-                    qp_type: if self.rng.one_in(5) { self.small() } else { QpType::RC.0 }.into(),
+                    qp_type: match self.rng.below(10) {
+                        0 => self.small(),
+                        1 => QpType::GSI.0,
+                        2 | 3 => QpType::UD.0,
+                        4 | 5 => QpType::UC.0,
+                        _ => QpType::RC.0,
+                    }
+                    .into(),
                     send_cqn: cq.into(),
                     recv_cqn: recv_cq.into(),
                     srqn: if self.rng.one_in(10) { 0 } else { limit::NONE }.into(),
@@ -220,7 +227,21 @@ impl Model {
 
     /// Mostly one of the usual steps, so that QPs come to all states.
     fn modify(&mut self) -> Vec<u8> {
-        let steps = [(1u8, 0x39), (2, 0x12_9181), (3, 0x1_2e01), (0, 1), (4, 1), (6, 1), (3, 1)];
+        // To INIT as a connection, a datagram QP and QP1, to RTR as each service, to RTS reliably or not, and anywhere else.
+        let steps = [
+            (1u8, 0x39),
+            (1, 0x71),
+            (1, 0x51),
+            (2, 0x12_9181),
+            (2, 0x10_1181),
+            (2, 1),
+            (3, 0x1_2e01),
+            (3, 0x1_0001),
+            (0, 1),
+            (4, 1),
+            (6, 1),
+            (3, 1),
+        ];
         let (state, mut mask) = *self.rng.pick(&steps);
         if self.rng.one_in(5) {
             mask ^= 1 << self.rng.below(22);

@@ -1,5 +1,6 @@
 //! Datagrams and general services between guests: address handles in guest memory, the header before the data, and what is dropped.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use vrdma_tests::abi::ah::AhEntry;
 use vrdma_tests::abi::control::{QpAttr, QpState, QpType, Status, access, qp_attr};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -250,4 +251,46 @@ fn the_kernels_talk_through_qp1() {
     for side in [a, b] {
         side.close();
     }
+}
+
+#[test]
+fn an_entry_that_is_written_meanwhile_is_taken_whole_or_not_at_all() {
+    let mut ud = Ud::new();
+    let (pd, gid) = (ud.a.process.pd, ud.b.guest().gid());
+    let (mut taken, mut refused) = (0u32, 0u32);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (handles, stopped) = (&ud.handles, &stop);
+        scope.spawn(move || {
+            for n in (1..=200u8).cycle().take_while(|_| !stopped.load(Ordering::Relaxed)) {
+                let vlan = u16::from(n).into();
+                let entry = AhEntry { vlan, traffic_class: n, hop_limit: n, ..entry(pd, gid) };
+                handles.put(TO_B, &entry);
+            }
+        });
+        for id in 0..2000 {
+            ud.b.recv_any(id);
+            ud.b.process.channel.drain();
+            let to = UdTarget { ah: TO_B, qpn: ud.b.qp.number, qkey: ud.b.qp.options.qkey };
+            ud.a.post(&Request::ud_send(ud.a.qp.tag(7), to, Data::EMPTY).signaled(true));
+            if ud.a.cq.wait().status() != WcStatus::SUCCESS {
+                refused += 1;
+                ud.a.qp.to_state(QpState::RTS).unwrap();
+                ud.b.qp.to_state(QpState::RESET).unwrap();
+                ud.b.qp.start().unwrap();
+                continue;
+            }
+            taken += 1;
+            let wc = ud.b.cq.expect(ud.b.qp.number, id, WcStatus::SUCCESS);
+            let header = ud.b.mr.get(20, 20);
+            let seen = [wc.vlan(), header[1].into(), header[8].into()];
+            if seen.iter().any(|one| *one != seen[0]) {
+                stop.store(true, Ordering::Relaxed);
+                panic!("an entry of two generations: {seen:?}");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    println!("{taken} entries taken, {refused} caught while they were written");
+    assert!(taken > 0);
 }

@@ -2,14 +2,20 @@
 //! nothing that was not registered for it.
 
 use std::collections::BTreeSet;
-use vrdma_tests::abi::control::{QpState, access};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use vrdma_tests::abi::ah::AhEntry;
+use vrdma_tests::abi::control::{QpState, QpType, access};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::abi::event::EventKind;
+use vrdma_tests::abi::zerocopy::IntoBytes;
+use vrdma_tests::ah::{AhTable, entry};
 use vrdma_tests::context::BoundChannel;
 use vrdma_tests::pingpong::{Canary, PingPong};
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::Request;
-use vrdma_tests::{Lab, Mr, Qp, QpOptions, Rng, connect, wait};
+use vrdma_tests::{Guest, Lab, Mr, Qp, QpOptions, Rng, connect, wait};
 
 const REQUESTS: u32 = 100_000;
 
@@ -22,7 +28,15 @@ struct Field {
     far_mrs: Vec<Mr>,
     /// Receives that wait in each QP of the far side.
     receives: Vec<u32>,
+    handles: AhTable,
 }
+
+/// Services of the QPs beside the first.
+const SERVICES: [QpType; 7] =
+    [QpType::RC, QpType::UC, QpType::UD, QpType::RC, QpType::UC, QpType::UD, QpType::RC];
+/// Address handles that lead somewhere; those behind them are written all the time.
+const GOOD: u32 = 4;
+const HANDLES: u32 = 16;
 
 /// Bytes of each region.
 const LEN: u64 = 20_000;
@@ -35,7 +49,9 @@ impl Field {
         let (own, far) = pair(lab, 1, 4096, &options);
         let mut pairs = vec![(own.qp.clone(), far.qp.clone())];
         for n in 0..7 {
-            let options = QpOptions { path_mtu: 1 + n % 5, sges: 1 + u32::from(n), ..options.clone() };
+            let qp_type = SERVICES[usize::from(n)];
+            let sges = 1 + u32::from(n);
+            let options = QpOptions { qp_type, path_mtu: 1 + n % 5, sges, ..options.clone() };
             let make = |side: &Side| side.process.qp(&side.cq, &side.cq, &options);
             // One pair within the process.
             pairs.push((make(&own), make(if n == 0 { &own } else { &far })));
@@ -54,7 +70,12 @@ impl Field {
         let far_mrs = regions(&far, &mut canaries[1]);
         canaries.iter_mut().for_each(|canary| canary.extend(99));
         let receives = vec![0; pairs.len()];
-        Field { own, far, pairs, mrs, far_mrs, receives }
+        let handles = AhTable::new(&lab.guests[0], HANDLES).unwrap();
+        for index in 0..GOOD {
+            let guest = if index == 0 { own.guest() } else { far.guest() };
+            handles.put(index, &entry(own.process.pd, guest.gid()));
+        }
+        Field { own, far, pairs, mrs, far_mrs, receives, handles }
     }
 
     /// Takes what completed; QPs of which an error is told are connected again, and the far side posts receives.
@@ -114,10 +135,11 @@ impl Field {
             16 * usize::from(sges)
         };
         let units = (32 + bytes).div_ceil(64).clamp(1, 8);
+        let pair = rng.pick(&self.pairs);
         let qp = match rng.below(20) {
             0 => rng.nasty() as u32,
-            1 => rng.pick(&self.pairs).1.number,
-            _ => rng.pick(&self.pairs).0.number,
+            1 => pair.1.number,
+            _ => pair.0.number,
         };
         let mut words = vec![0u64; 8 * units];
         words[0] = u64::from(opcode) | (units as u64) << 8 | u64::from(flags) << 16 | u64::from(qp) << 32;
@@ -125,6 +147,9 @@ impl Field {
         let (at, _, rkey) = element(rng, &self.far_mrs);
         words[2] = if atomic && !rng.one_in(10) { at & !7 } else { at };
         words[3] = u64::from(rkey) | rng.next_u64() << 32;
+        if pair.0.options.qp_type == QpType::UD && !rng.one_in(20) {
+            (words[2], words[3]) = target(rng, &pair.1);
+        }
         let mut next = 4;
         if atomic {
             (words[4], words[5], next) = (rng.nasty(), rng.nasty(), 6);
@@ -141,6 +166,52 @@ impl Field {
             words[at] ^= rng.next_u64() & if at == 0 { !0xff00 } else { u64::MAX };
         }
         words
+    }
+}
+
+/// Address handle, QP and Q_Key that a datagram names, mostly good.
+fn target(rng: &mut Rng, far: &Qp) -> (u64, u64) {
+    let handle = match rng.below(20) {
+        0 => rng.nasty() as u32,
+        1..5 => rng.below(HANDLES.into()) as u32,
+        _ => 1,
+    };
+    let qpn = if rng.one_in(20) { rng.nasty() as u32 } else { far.number };
+    let qkey = if rng.one_in(20) { rng.nasty() as u32 } else { far.options.qkey };
+    (u64::from(handle) | u64::from(qpn) << 32, u64::from(qkey) | rng.next_u64() << 32)
+}
+
+/// A kernel that writes address handles without any rule while the device reads them.
+struct Scribbler {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Scribbler {
+    fn start(guests: &[Arc<Guest>], table: &AhTable, pd: u32, mut rng: Rng) -> Scribbler {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, memory, gpa) = (stop.clone(), guests[0].memory.clone(), table.gpa);
+        let gids: Vec<_> = guests.iter().map(|guest| guest.gid()).collect();
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let mut bytes = [0; AhEntry::SIZE];
+                let sound = AhEntry { valid: 1.into(), ..entry(pd, *rng.pick(&gids)) };
+                bytes.copy_from_slice(sound.as_bytes());
+                if rng.one_in(2) {
+                    let at = rng.below(AhEntry::SIZE as u64) as usize;
+                    rng.fill(&mut bytes[at..]);
+                }
+                let index = u64::from(GOOD) + rng.below(u64::from(HANDLES - GOOD));
+                memory.write(gpa + index * AhEntry::SIZE as u64, &bytes);
+                std::thread::yield_now();
+            }
+        });
+        Scribbler { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
     }
 }
 
@@ -183,23 +254,29 @@ fn a_hundred_thousand_random_requests_reach_nothing_that_is_not_registered() {
     let pingpongs =
         [PingPong::start(&lab.guests[1], &lab.guests[2]), PingPong::start(&lab.guests[0], &lab.guests[2])];
     let mut field = Field::new(&lab, &mut canaries);
+    let scribbler =
+        Scribbler::start(&lab.guests, &field.handles, field.own.process.pd, Rng::new(rng.next_u64()));
     let mut next = 0u16;
     for n in 0..REQUESTS {
         let request = field.request(&mut rng);
         post(&mut field.own.process.channel, &mut next, &request);
-        if n % 128 == 0 {
+        if n % 96 == 0 {
             field.repair();
         }
     }
     let channel = &field.own.process.channel;
     channel.driver.kick();
     wait::until("the device to take all requests", || (channel.ring.used_idx() == next).then_some(()));
+    scribbler.stop();
     let stats = lab.stats();
     assert_eq!(stats.device(0, "broken_channels"), 0, "what a request says breaks no channel");
     let moved = |counter| stats.transport(0, counter);
     let done =
         ["sends", "writes", "reads", "fetch_adds", "compare_swaps", "naks_access", "errors", "flushes"];
     println!("{:?}", done.map(|counter| (counter, moved(counter))));
+    let lost = ["drop_qkey", "drop_no_qp", "drop_service", "drop_access", "drop_length", "drop_invalid"];
+    println!("{:?}", lost.map(|counter| (counter, stats.transport(1, counter))));
+    assert!(stats.device(0, "bad_address_handles") > 50 && stats.transport(1, "drop_qkey") > 0);
     assert!(["sends", "writes", "reads", "fetch_adds"].iter().all(|c| moved(c) > 100), "most were nonsense");
     while let Some(told) = lab.guests[0].async_events().recv_within(std::time::Duration::ZERO) {
         assert_ne!(told.kind, EventKind::DEVICE_FATAL);

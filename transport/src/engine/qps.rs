@@ -169,7 +169,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// To SQE: what was posted after the send that failed is flushed, and receiving goes on (IBTA 10.3.1.6).
+    /// To SQE: what was posted after the send that failed is flushed, and receiving goes on (IBTA 10.3.1).
     #[cold]
     pub(super) fn enter_sqe(&mut self, place: Place, sink: &mut impl Sink) {
         self.disarm(place);

@@ -12,7 +12,7 @@ use crate::schedule::Place;
 use vrdma_wire::num::Psn;
 
 /// Where an accepted segment takes place, or why it is dropped: the rules of reliable connections, but what they would answer with
-/// a NAK is dropped here, and so is what they would have wait for a receive (IBTA 9.9.3.2: classes D and E).
+/// a NAK is dropped here, and so is what they would have wait for a receive (IBTA 9.9.3, classes D and E).
 #[inline]
 pub(crate) fn accept<'a, R>(
     device: &'a Device<R>,
@@ -32,7 +32,7 @@ pub(crate) fn accept<'a, R>(
 }
 
 impl<R: Region> Engine<R> {
-    /// A segment is about to come to the QP at `place`: what a gap before it means (IBTA 9.8.2.2). A message begins anew, whatever came
+    /// A segment is about to come to the QP at `place`: what a gap before it means (IBTA 9.8.2). A message begins anew, whatever came
     /// before; one that does not go on where it stopped has ended, and the receive that it was in takes the next.
     pub(crate) fn resync(&mut self, place: Place, segment: &Segment<'_>) {
         let Some(device) = self.devices.get_mut(place.device) else { return };
@@ -56,7 +56,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// The memory that a segment was to go to could not be written, which is not its sender's fault: the QP goes to ERR (IBTA 9.9.3.2: class A).
+    /// The memory that a segment was to go to could not be written, which is not its sender's fault: the QP goes to ERR (IBTA 9.9.3, class A).
     #[cold]
     pub(crate) fn landing_failed(&mut self, place: Place, refusal: Refusal, sink: &mut impl Sink) {
         match refusal.receive {

@@ -8,9 +8,9 @@ use vrdma_wire::entropy;
 use vrdma_wire::num::{FlowLabel, Gid, Imm, Pkey, Qkey, VlanId, VlanTag};
 use vrdma_wire::roce::{Body, Bth, Deth, MAX_HEADERS, Packet, Path};
 
-/// Bytes of a global route header, which precedes the data in a receive (IBTA 9.8.3.1).
+/// Bytes of a global route header, which precedes the data in a receive (IBTA 9.8.3).
 pub(crate) const GRH: usize = 40;
-/// Q_Key of QP1 (IBTA 10.2.5.1).
+/// Q_Key of QP1 (IBTA 10.2.5).
 const GSI_QKEY: Qkey = Qkey(0x8001_0000);
 /// In a request: take the QP's own Q_Key (IBTA 10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
@@ -65,7 +65,7 @@ pub(crate) fn packet<R>(
     }
 }
 
-/// What a receive shows of an IP header, of 20 or 40 bytes: that of IPv4 takes the last 20 bytes (IBTA A17.4.5.2).
+/// What a receive shows of an IP header, of 20 or 40 bytes: that of IPv4 takes the last 20 bytes (IBTA A17.4.5).
 pub(crate) fn grh(ip_header: &[u8]) -> [u8; GRH] {
     let mut grh = [0; GRH];
     grh[GRH - ip_header.len()..].copy_from_slice(ip_header);

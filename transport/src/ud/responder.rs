@@ -21,7 +21,7 @@ pub(crate) struct Acceptance<'a, R> {
     receive: &'a RecvSlot,
 }
 
-/// Whether a datagram of `length` bytes is taken. What is not is dropped, and its sender never learns (IBTA 9.8.3.2): also
+/// Whether a datagram of `length` bytes is taken. What is not is dropped, and its sender never learns (IBTA 9.8.3): also
 /// one that is longer than the receive, which stays for the next.
 pub(crate) fn accept<'a, R>(
     device: &'a Device<R>,
