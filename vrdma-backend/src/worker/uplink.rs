@@ -12,7 +12,7 @@ use vrdma_abi::event::EventKind;
 use vrdma_transport::{self as transport, Fault, Outlet, Piece, Pieces, Region, write_frame};
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::Mtu;
-use vrdma_wire::roce::{Body, Packet, pad};
+use vrdma_wire::roce::{Body, Packet, Rc, pad};
 
 /// Packets that the engine may send in one turn.
 const PACKETS: usize = 256;
@@ -215,10 +215,11 @@ impl Outlet<MrMemory> for Packets<'_> {
 const LENT: usize = 1024;
 
 /// Whether a payload goes out from where it lies. Datagrams do not: their senders may use the memory again as soon as they have left.
-/// What a connection sends is the sender's until it is acknowledged; should a copy of it go out later still, its ICRC tells.
+/// Nor do READ responses: who is read may write meanwhile, again and again, and each time the ICRC would be wrong. What a connection sends
+/// is the sender's until it is acknowledged; should a copy of it go out later still, its ICRC tells.
 fn is_lent(packet: &Packet, payload: &Pieces<'_, MrMemory>) -> bool {
     let in_memory = || payload.iter().all(|piece| matches!(piece, Piece::Memory { .. }));
-    payload.len() >= LENT && matches!(packet.body, Body::Rc(_)) && in_memory()
+    payload.len() >= LENT && matches!(packet.body, Body::Rc(Rc::Send(_) | Rc::Write(_))) && in_memory()
 }
 
 /// Lends a payload behind these headers; the padding and ICRC that follow it, at the beginning of what this returns.
