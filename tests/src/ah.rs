@@ -54,7 +54,8 @@ pub fn entry(pdn: u32, dgid: [u8; 16]) -> AhEntry {
     AhEntry {
         pdn: pdn.into(),
         dgid,
-        dmac: [0x52, 0x54, 0, 0, 0, 0x77],
+        // As daemon::guest_config() gives them to those whose GIDs are guest::gid()'s.
+        dmac: [0x52, 0x54, 0, 0, 0, dgid[15]],
         vlan: 0xffff.into(),
         hop_limit: 64,
         ..AhEntry::default()

@@ -7,7 +7,7 @@ use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::ah::{AhTable, entry};
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request, UdTarget};
-use vrdma_tests::{Context, Lab, Mr, Qp, QpOptions, wait};
+use vrdma_tests::{CableOptions, Context, Lab, LabOptions, Mr, Qp, QpOptions, wait};
 
 /// Index of the handle that leads from side a to side b.
 const TO_B: u32 = 3;
@@ -19,9 +19,17 @@ struct Ud {
     handles: AhTable,
 }
 
+/// How many hosts there are: the guests are on one, or there is a cable between them.
+const HOSTS: [u32; 2] = [1, 2];
+
 impl Ud {
     fn new() -> Ud {
-        let lab = Lab::new(2);
+        Ud::between(1)
+    }
+
+    fn between(hosts: u32) -> Ud {
+        let cable = (hosts == 2).then(CableOptions::default);
+        let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
         let (a, b) = pair(&lab, 1, 8192, &QpOptions::of(QpType::UD));
         let handles = AhTable::new(&lab.guests[0], 64).unwrap();
         handles.put(TO_B, &entry(a.process.pd, b.guest().gid()));
@@ -30,6 +38,12 @@ impl Ud {
 
     fn to_b(&self) -> UdTarget {
         UdTarget { ah: TO_B, qpn: self.b.qp.number, qkey: self.b.qp.options.qkey }
+    }
+
+    /// Waits until the receiver's side has counted one.
+    #[track_caller]
+    fn expect_dropped(&self, counter: &str) {
+        wait::until(counter, || (self.lab.transport(1, counter) == 1).then_some(()));
     }
 
     /// Sends to `to`; how that ends.
@@ -43,7 +57,10 @@ impl Ud {
 
 #[test]
 fn a_datagram_says_where_it_came_from() {
-    let mut ud = Ud::new();
+    HOSTS.map(Ud::between).into_iter().for_each(a_datagram_says_where);
+}
+
+fn a_datagram_says_where(mut ud: Ud) {
     ud.b.recv_any(1);
     ud.b.process.channel.drain();
     ud.a.mr.put(100, b"datagram");
@@ -68,7 +85,10 @@ fn a_datagram_says_where_it_came_from() {
 
 #[test]
 fn datagrams_arrive_in_order_and_loop_back() {
-    let mut ud = Ud::new();
+    HOSTS.map(Ud::between).into_iter().for_each(datagrams_arrive_and_loop_back);
+}
+
+fn datagrams_arrive_and_loop_back(mut ud: Ud) {
     ud.handles.put(4, &entry(ud.a.process.pd, ud.a.guest().gid()));
     let to_self = UdTarget { ah: 4, qpn: ud.a.qp.number, qkey: 1 << 31 };
     for round in 0..300u32 {
@@ -97,14 +117,14 @@ fn what_is_dropped_is_counted_and_the_sender_learns_nothing() {
         ("drop_no_qp", |_, to| to.qpn += 1000),
         ("drop_state", |ud, _| ud.b.qp.to_state(QpState::ERR).unwrap()),
     ];
-    for (counter, spoil) in cases {
-        let mut ud = Ud::new();
+    for (hosts, (counter, spoil)) in HOSTS.into_iter().flat_map(|hosts| cases.map(|case| (hosts, case))) {
+        let mut ud = Ud::between(hosts);
         let mut to = ud.to_b();
         spoil(&mut ud, &mut to);
         ud.b.process.channel.drain();
         assert_eq!(ud.status_of(to, Data::Inline(b"hi")), WcStatus::SUCCESS, "{counter}");
-        assert_eq!((ud.lab.stats().transport(1, counter), ud.b.cq.poll()), (1, None), "{counter}");
-        assert_eq!(ud.a.qp.state(), QpState::RTS);
+        ud.expect_dropped(counter);
+        assert_eq!((ud.b.cq.poll(), ud.a.qp.state()), (None, QpState::RTS), "{counter}");
     }
     let mut ud = Ud::new();
     ud.handles.put(TO_B, &entry(ud.a.process.pd, [0x20; 16]));
@@ -222,8 +242,14 @@ fn gsi(lab: &Lab, guest: usize) -> Side {
 
 #[test]
 fn the_kernels_talk_through_qp1() {
-    let lab = Lab::new(2);
-    let (mut a, mut b) = (gsi(&lab, 0), gsi(&lab, 1));
+    for hosts in HOSTS {
+        let cable = (hosts == 2).then(CableOptions::default);
+        kernels_talk(&Lab::with(2, LabOptions { cable, ..LabOptions::default() }));
+    }
+}
+
+fn kernels_talk(lab: &Lab) {
+    let (mut a, mut b) = (gsi(lab, 0), gsi(lab, 1));
     let handles = AhTable::new(&lab.guests[0], 1).unwrap();
     handles.put(0, &entry(a.process.pd, b.guest().gid()));
     b.recv_any(1);

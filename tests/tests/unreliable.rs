@@ -1,24 +1,27 @@
-//! Unreliable connections between guests of one host.
+//! Unreliable connections between guests, on one host and with a cable between them.
 
-use vrdma_tests::Lab;
-use vrdma_tests::QpOptions;
 use vrdma_tests::abi::control::{QpState, QpType};
 use vrdma_tests::abi::cqe::{WcOpcode, WcStatus};
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request};
+use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions, wait};
 
 const LEN: u64 = 1 << 20;
 
-fn lab(peer: usize) -> (Lab, Side, Side) {
-    let lab = Lab::new(2);
+/// How many hosts there are, and which guest is the peer.
+const PLACES: [(u32, usize); 3] = [(1, 0), (1, 1), (2, 1)];
+
+fn lab((hosts, peer): (u32, usize)) -> (Lab, Side, Side) {
+    let cable = (hosts == 2).then(CableOptions::default);
+    let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
     let (a, b) = pair(&lab, peer, LEN, &QpOptions { path_mtu: 3, ..QpOptions::of(QpType::UC) });
     (lab, a, b)
 }
 
 #[test]
-fn messages_of_all_lengths_arrive_in_this_guest_and_the_other() {
-    for peer in 0..2 {
-        let (lab, mut a, mut b) = lab(peer);
+fn messages_of_all_lengths_arrive() {
+    for place in PLACES {
+        let (lab, mut a, mut b) = lab(place);
         let data: Vec<u8> = (0..LEN).map(|i| (i * 13 + (i >> 9)) as u8).collect();
         a.mr.put(0, &data);
         for (round, length) in [0u32, 1, 1024, 1025, 70_000, LEN as u32].into_iter().enumerate() {
@@ -43,7 +46,7 @@ fn messages_of_all_lengths_arrive_in_this_guest_and_the_other() {
             assert!(b.mr.get(0, length.into()) == data[..length as usize], "{length}");
             a.cq.expect(a.qp.number, round, WcStatus::SUCCESS);
         }
-        assert_eq!(lab.stats().transport(peer, "uc_gaps"), 0);
+        assert_eq!(lab.transport(place.1, "uc_gaps"), 0);
         a.close();
         b.close();
     }
@@ -51,14 +54,19 @@ fn messages_of_all_lengths_arrive_in_this_guest_and_the_other() {
 
 #[test]
 fn what_the_peer_cannot_take_is_lost_and_counted() {
-    let (lab, mut a, mut b) = lab(1);
+    for place in [PLACES[1], PLACES[2]] {
+        lost_and_counted(lab(place));
+    }
+}
+
+fn lost_and_counted((lab, mut a, mut b): (Lab, Side, Side)) {
     let mut expect = Vec::new();
     let mut post = |a: &mut Side, id: u32, counter: &'static str, request: Request<'_>| {
         a.post(&request.signaled(true));
         a.cq.expect(a.qp.number, id, WcStatus::SUCCESS);
         expect.push(counter);
         let count = expect.iter().filter(|seen| **seen == counter).count() as u64;
-        assert_eq!(lab.stats().transport(1, counter), count);
+        wait::until(counter, || (lab.transport(1, counter) == count).then_some(()));
     };
     let tag = |a: &Side, id| a.qp.tag(id);
     let t = tag(&a, 1);
@@ -81,8 +89,10 @@ fn what_the_peer_cannot_take_is_lost_and_counted() {
 
 #[test]
 fn what_the_service_does_not_have_stops_the_send_queue() {
-    let (_lab, mut a, mut b) = lab(1);
-    for atomic in [false, true] {
+    for (place, atomic) in
+        [PLACES[1], PLACES[2]].into_iter().flat_map(|place| [(place, false), (place, true)])
+    {
+        let (_lab, mut a, mut b) = lab(place);
         let (tag, own) = (a.qp.tag(1), a.mr.sge(0, 8));
         match atomic {
             false => a.post(&Request::read(tag, b.mr.remote(0), &[own])),
