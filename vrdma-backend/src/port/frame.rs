@@ -60,6 +60,15 @@ impl Frame {
         }
     }
 
+    /// Makes a frame of no driver longer by `len` bytes, which `fill` writes; false for others.
+    pub(super) fn extend(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        let Storage::Heap(bytes) = &mut self.0 else { return false };
+        let before = bytes.len();
+        bytes.resize(before + len, 0);
+        fill(&mut bytes[before..]);
+        true
+    }
+
     /// Bytes of all pieces.
     #[inline]
     pub fn total_len(&self) -> usize {

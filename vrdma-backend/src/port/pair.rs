@@ -17,6 +17,8 @@ const DEPTH: usize = 1024;
 pub struct Pair {
     mac: Mac,
     mtu: u16,
+    /// Takes memory of others, as drivers may or may not.
+    external: bool,
     cable: Cable,
     inward: Arc<Direction>,
     outward: Arc<Direction>,
@@ -33,7 +35,8 @@ struct Direction {
     bell: OwnedFd,
 }
 
-/// Two ports for IP packets of `mtu` bytes, and the cable between them, which is plugged in.
+/// Two ports for IP packets of `mtu` bytes, and the cable between them, which is plugged in. The first takes memory of others with its
+/// frames, the second only frames of one piece.
 ///
 /// # Errors
 /// The system has no eventfd left.
@@ -41,6 +44,7 @@ pub fn pair(mtu: u16) -> io::Result<(Pair, Pair, Cable)> {
     let (left, right) = (Arc::new(Direction::new()?), Arc::new(Direction::new()?));
     let cable = Cable(Arc::new(AtomicBool::new(true)));
     let end = |last, inward, outward| Pair {
+        external: last == 1,
         mac: Mac([2, 0, 0, 0, 0, last]),
         mtu,
         cable: cable.clone(),
@@ -81,7 +85,7 @@ impl Direction {
 impl Driver for Pair {
     fn capabilities(&self) -> Capabilities {
         let max_frame = usize::from(self.mtu) + ETHERNET;
-        Capabilities { mtu: self.mtu, max_frame, external: false, checksums: Checksums::default() }
+        Capabilities { mtu: self.mtu, max_frame, external: self.external, checksums: Checksums::default() }
     }
 
     fn mac(&self) -> Mac {
@@ -112,12 +116,12 @@ impl Driver for Pair {
         }
     }
 
-    fn attach(&mut self, _frame: &mut Frame, _external: External) -> bool {
-        false
+    fn attach(&mut self, frame: &mut Frame, external: External) -> bool {
+        frame.extend(external.len(), |to| external.copy_to(to))
     }
 
-    fn append(&mut self, _frame: &mut Frame, _bytes: &[u8]) -> bool {
-        false
+    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
+        frame.extend(bytes.len(), |to| to.copy_from_slice(bytes))
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
@@ -197,6 +201,13 @@ mod tests {
     #[test]
     fn external_memory_is_copied_and_let_go() {
         let (left, right, _) = pair(1500).unwrap();
+        assert!(left.capabilities().external && !right.capabilities().external);
+        external_memory_arrives(left, right);
+        let (left, right, _) = pair(1500).unwrap();
+        external_memory_arrives(right, left);
+    }
+
+    fn external_memory_arrives(left: Pair, right: Pair) {
         let (mut left, mut right) = (Port::new(Box::new(left)), Port::new(Box::new(right)));
         let owner = Arc::new([5u8; 1000]);
         // SAFETY: the bytes are the owner's.
