@@ -180,3 +180,25 @@ impl<R: Region> Engine<R> {
         turn.sent
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+
+    #[test]
+    fn an_idle_queue_pair_on_the_wire_is_small() {
+        let resources = Limits::default().max_dest_rd_atomic as usize * size_of::<answering::Resource>();
+        let all = size_of::<Option<Qp>>() + size_of::<Wire>() + resources;
+        assert!(all < 2048, "{all}");
+    }
+
+    #[test]
+    fn ahead_goes_around() {
+        let last = Psn::truncate(0xff_ffff);
+        assert_eq!(
+            (ahead(last.add(2), last), ahead(last, last.add(1)), ahead(last, last)),
+            (2, 0xff_ffff, 0)
+        );
+    }
+}

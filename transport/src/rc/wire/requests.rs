@@ -6,15 +6,15 @@ use crate::engine::Engine;
 use crate::memory::{Access, Region};
 use crate::mr::Mrs;
 use crate::outlet::{Outlet, Pieces};
-use crate::qp::Qp;
 use crate::qp::attr::QpState;
+use crate::qp::{NEVER, Qp};
 use crate::rc::requester::Wait;
 use crate::rc::transfer::{Elements, Span};
 use crate::rc::wire::sending::{Sending, has_response, psns};
 use crate::rc::wire::{HALF, Turn, ahead};
 use crate::request::{Scratch, Work};
 use crate::schedule::Place;
-use crate::time::ack_timeout;
+use crate::time::{Instant, ack_timeout};
 use crate::work::{Payload, Remote, SendOp};
 use core::mem;
 use vrdma_wire::num::Pkey;
@@ -61,7 +61,9 @@ impl<R: Region> Engine<R> {
         let device = self.devices.get_mut(place.device);
         let pause = device.and_then(|device| send_burst(device, place, turn, &mut scratch, outlet));
         self.own = scratch;
-        if turn.sent > before {
+        // The clock runs for the oldest packet without an answer: those sent after it don't stop it.
+        let qp = self.devices.qp_mut(place).and_then(|qp| qp.wire.as_deref());
+        if turn.sent > before && qp.is_some_and(|wire| wire.deadline == NEVER) {
             self.restart_deadline(place, turn.now);
         }
         match pause {
@@ -79,7 +81,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// The local ACK timeout begins anew.
-    pub(super) fn restart_deadline(&mut self, place: Place, now: crate::time::Instant) {
+    pub(super) fn restart_deadline(&mut self, place: Place, now: Instant) {
         let timeout = self.devices.qp_mut(place).and_then(|qp| ack_timeout(qp.attr().timeout));
         self.set_deadline(place, timeout.map(|timeout| now + timeout));
     }

@@ -73,6 +73,7 @@ impl<R: Region> Engine<R> {
         }
         match qp.requester.spend_retry() {
             Ok(()) => {
+                wire.deadline = NEVER;
                 sending.went_back = cause != Cause::Timeout;
                 counters.responses_lost += u64::from(cause == Cause::Lost);
                 sending.go_back(qp.requester.queue.head());

@@ -50,6 +50,23 @@ fn without_any_answer_requests_end_in_the_time_that_was_promised() {
     }
 }
 
+#[test]
+fn who_goes_on_posting_does_not_put_the_end_off() {
+    let mut net = Net::connected();
+    let b = net.hosts[B].end.clone();
+    let start = net.now;
+    for id in 0..13 {
+        net.post(A, id, write_to(b.remote(0)), Payload::Inline(b"x"));
+        net.work(A);
+        net.hosts[A].cable.frames.clear();
+        net.now = net.now + TIMEOUT / 3;
+    }
+    net.work(A);
+    let (id, status) = net.hosts[A].statuses()[0];
+    assert_eq!((id, status), (0, RetryExc));
+    assert!(net.now <= start + 5 * TIMEOUT);
+}
+
 /// Sends mixed requests both ways over a bad wire; all arrive, once and in order.
 fn storm(seed: u64, per_mille: u64) {
     let set = |attr: &mut QpAttr| {
