@@ -14,8 +14,10 @@ pub const LEN: usize = 4;
 const AFTER_ONES: u32 = !0xdebb_20e3;
 /// The BTH's byte with FECN, BECN and 6 reserved bits.
 const BTH_CONGESTION: usize = 4;
-/// Longest of IP, UDP and BTH together.
-const MAX_VARIANT: usize = ip::V6_LEN + udp::LEN + bth::LEN;
+/// At most so much of a packet is copied and masked at once: of a short one all, as the CRC takes one stretch faster than two.
+const HEAD: usize = 128;
+/// Of a long packet the CRC takes the rest fastest in whole strides, which payloads of a path MTU are.
+const STRIDE: usize = 256;
 
 /// An ICRC in the making.
 #[derive(Clone, Debug)]
@@ -33,23 +35,27 @@ impl Icrc {
 
     /// Begins with what follows the Ethernet header: IP, UDP and BTH at least.
     pub(crate) fn of_ip(v4: bool, packet: &[u8]) -> Icrc {
-        let ip_len = if v4 { ip::V4_LEN } else { ip::V6_LEN };
-        let (variant, rest) = packet.split_at(ip_len + udp::LEN + bth::LEN);
-        let mut masked = [0; MAX_VARIANT];
-        let masked = &mut masked[..variant.len()];
-        masked.copy_from_slice(variant);
-        let ones = |bytes: &mut [u8]| bytes.fill(0xff);
-        if v4 {
-            ones(&mut masked[1..2]); // type of service
-            ones(&mut masked[8..9]); // TTL
-            ones(&mut masked[10..12]); // header checksum
+        let shortest = if v4 { ip::V4_LEN } else { ip::V6_LEN } + udp::LEN + bth::LEN;
+        let beyond_strides = packet.len() % STRIDE;
+        let head =
+            if (shortest..=HEAD).contains(&beyond_strides) { beyond_strides } else { HEAD.min(packet.len()) };
+        let (head, rest) = packet.split_at(head);
+        let mut buffer = [0; HEAD];
+        let masked = &mut buffer[..head.len()];
+        masked.copy_from_slice(head);
+        let udp = if v4 {
+            masked[1] = 0xff; // type of service
+            masked[8] = 0xff; // TTL
+            masked[10..12].fill(0xff); // header checksum
+            ip::V4_LEN
         } else {
             masked[0] |= 0x0f; // traffic class, flow label
-            ones(&mut masked[1..4]);
-            ones(&mut masked[7..8]); // hop limit
-        }
-        ones(&mut masked[ip_len + 6..ip_len + 8]); // UDP checksum
-        masked[ip_len + udp::LEN + BTH_CONGESTION] = 0xff;
+            masked[1..4].fill(0xff);
+            masked[7] = 0xff; // hop limit
+            ip::V6_LEN
+        };
+        masked[udp + 6..udp + 8].fill(0xff); // UDP checksum
+        masked[udp + udp::LEN + BTH_CONGESTION] = 0xff;
         let mut hasher = Hasher::new_with_initial(AFTER_ONES);
         hasher.update(masked);
         hasher.update(rest);
