@@ -1,0 +1,34 @@
+//! Packets from any bytes.
+
+use vrdma_wire::icrc::Icrc;
+use vrdma_wire::roce::{self, MAX_HEADERS, Packet};
+
+/// Reads `data` as a frame. What can be read is written again, and must then mean the same.
+pub fn packet(data: &[u8]) {
+    let looks = roce::is_roce(data);
+    let Ok(parsed) = Packet::parse(data) else { return };
+    assert!(looks, "what parses looks like RoCE");
+    let right = parsed.check_icrc().is_ok();
+    assert!(parsed.ip_header().len() >= 20);
+    if parsed.payload.len() > roce::MAX_PAYLOAD {
+        return;
+    }
+
+    let mut headers = [0; MAX_HEADERS];
+    let length = parsed.packet.emit(parsed.payload.len(), &mut headers);
+    assert_eq!(length, parsed.packet.header_len());
+    let mut frame = headers[..length].to_vec();
+    let mut icrc = Icrc::new(&frame);
+    frame.extend_from_slice(parsed.payload);
+    frame.resize(length + parsed.payload.len() + roce::pad(parsed.payload.len()), 0);
+    icrc.update(&frame[length..]);
+    frame.extend_from_slice(&icrc.finish());
+    assert_eq!(frame.len(), parsed.packet.frame_len(parsed.payload.len()));
+
+    let again = Packet::parse(&frame).expect("what was written parses");
+    assert_eq!(again.packet, parsed.packet);
+    assert_eq!(again.payload, parsed.payload);
+    assert_eq!(again.check_icrc(), Ok(()));
+    // Frames that differ in nothing but what is reserved differ in their ICRC alone, if at all.
+    let _ = right;
+}
