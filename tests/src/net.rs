@@ -128,10 +128,16 @@ pub struct NetGuest {
     posted: Vec<u64>,
     /// Room for what it sends.
     out: u64,
+    /// More of it, for frames that are not waited for,
+    free: Vec<u64>,
+    /// and what is in use of that, by the head of the chain.
+    under_way: Vec<(u16, u64)>,
 }
 
 /// Bytes of that room.
 const OUT: u64 = 128 << 10;
+/// Frames that [`NetGuest::try_send`] has on their way at most.
+pub const WINDOW: usize = 32;
 
 impl NetGuest {
     /// Connects to the daemon's socket, starts both virtqueues and posts buffers.
@@ -150,10 +156,22 @@ impl NetGuest {
         let queues = [make()?, make()?];
         let [receive, transmit] = [&queues[0], &queues[1]].map(|q| virtqueue(q, options.event_idx));
         let out = memory.alloc(OUT);
+        let free = (0..WINDOW).map(|_| memory.alloc(OUT)).collect();
         let posted = vec![0; options.size.into()];
         let buffers = (0..options.buffers).map(|_| memory.alloc(options.buffer_len.into())).collect();
-        let mut guest =
-            NetGuest { memory, front_end, options, queues, receive, transmit, buffers, posted, out };
+        let mut guest = NetGuest {
+            memory,
+            front_end,
+            options,
+            queues,
+            receive,
+            transmit,
+            buffers,
+            posted,
+            out,
+            free,
+            under_way: Vec::new(),
+        };
         guest.start()?;
         for at in 0..guest.buffers.len() {
             guest.post(guest.buffers[at]);
@@ -231,6 +249,21 @@ impl NetGuest {
             .collect();
         self.transmit.add(&pieces).expect("room in the transmit queue");
         self.transmit.wait_used(wait::PATIENCE).expect("the device takes the frame");
+    }
+
+    /// Sends a frame without waiting for the device; false if [`WINDOW`] frames are on their way already. Not to be mixed with the others.
+    pub fn try_send(&mut self, header: Header, frame: &[u8]) -> bool {
+        while let Some((head, _)) = self.transmit.take_used() {
+            let at = self.under_way.iter().position(|&(of, _)| of == head).expect("it was sent");
+            self.free.push(self.under_way.swap_remove(at).1);
+        }
+        let Some(slot) = self.free.pop() else { return false };
+        self.memory.write(slot, &header.to_bytes());
+        self.memory.write(slot + HEADER as u64, frame);
+        let len = (HEADER + frame.len()) as u32;
+        let head = self.transmit.add(&[Piece { gpa: slot, len, writable: false }]);
+        self.under_way.push((head.expect("room in the transmit queue"), slot));
+        true
     }
 
     /// The next frame, for which it waits asleep: only an interrupt wakes it.

@@ -1,7 +1,7 @@
 //! Guests' Ethernet functions and the switch between them.
 
 use vrdma_tests::net::{NetGuest, NetOptions, frame, mac};
-use vrdma_tests::{Lab, LabOptions, Rng};
+use vrdma_tests::{Lab, LabOptions, Rng, wait};
 
 const ALL: [u8; 6] = [0xff; 6];
 /// An EtherType for experiments (IEEE 802).
@@ -90,4 +90,23 @@ fn a_guest_without_room_loses_frames_and_holds_nobody_up() {
     assert_eq!(full.recv().1, long, "it is there, in all three buffers");
     a.send(&short);
     assert_eq!(full.recv().1, short);
+}
+
+#[test]
+fn a_worker_that_sleeps_is_woken_by_a_frame() {
+    for event_idx in [true, false] {
+        let lab = Lab::without_guests(2, LabOptions { poll_us: 0, ..LabOptions::default() });
+        let options = NetOptions { event_idx, ..NetOptions::default() };
+        let (mut a, mut b) = (guest(&lab, 0, options.clone()), guest(&lab, 1, options));
+        for round in 0..50u8 {
+            let sleeps = lab.stats().worker_sleeps();
+            wait::until("the worker to sleep", || (lab.stats().worker_sleeps() > sleeps).then_some(()));
+            let sent = frame(mac(2), mac(1), TEST, &[round; 80]);
+            a.send(&sent);
+            assert_eq!(b.recv().1, sent);
+        }
+        // While it is awake kicks are not asked for, so that there may be less of them than frames.
+        assert_ne!(lab.stats().net(0, "kicks"), 0);
+        assert_eq!(lab.stats().net(1, "kicks"), 0, "nobody asks to be told of receive buffers");
+    }
 }

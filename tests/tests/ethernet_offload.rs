@@ -1,5 +1,6 @@
 //! Checksums and segmentation: left undone between guests that both know of it, done by the daemon for others.
 
+use std::time::{Duration, Instant};
 use vrdma_tests::net::{GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM, NetGuest, NetOptions, feature, frame, mac};
 use vrdma_tests::packets::{ID, Packet, SEQ, check};
 use vrdma_tests::{Lab, LabOptions, Rng};
@@ -43,6 +44,40 @@ fn what_both_know_of_is_left_undone() {
         }
     }
     assert_eq!(lab.stats().net(0, "tx_bad_header"), 0);
+}
+
+/// As TCP does between two kernels: with a window, so that nothing is lost.
+#[test]
+fn a_stream_arrives_whole_and_in_order() {
+    let wide = NetOptions { size: 1024, buffers: 1024, buffer_len: 4096, ..NetOptions::default() };
+    let narrow = NetOptions { features: feature::MRG_RXBUF, ..wide.clone() };
+    for (receiver, frames, what) in [(wide, 2000, "uncut"), (narrow, 200, "cut, checksums completed")] {
+        let (lab, mut a, mut b) = pair(receiver);
+        let packet = Packet { hosts: (1, 2), v6: false, tcp: true, vlan: None };
+        let (header, mut sent) = packet.uncut(&vec![0x5a; 60_000], 8900);
+        let headers = usize::from(header.hdr_len);
+        let pieces = if what == "uncut" { 1 } else { 60_000usize.div_ceil(8900) as u32 };
+        let (mut next, mut arrived, start) = (0, 0, Instant::now());
+        while arrived < frames * pieces {
+            // The receiver has room for some 60 frames.
+            if next < frames && next * pieces < arrived + 40 * pieces {
+                sent[headers..headers + 4].copy_from_slice(&next.to_be_bytes());
+                next += u32::from(a.try_send(header, &sent));
+            }
+            while let Some((_, found)) = b.recv_within(Duration::ZERO) {
+                if arrived % pieces == 0 {
+                    assert_eq!(found[headers..headers + 4], (arrived / pieces).to_be_bytes(), "{what}");
+                }
+                if pieces > 1 && arrived % 100 == 0 {
+                    check(&found);
+                }
+                arrived += 1;
+            }
+        }
+        let rate = 60_000.0 * f64::from(frames) / start.elapsed().as_secs_f64() / 1e9;
+        println!("{what}: {rate:.2} GB/s");
+        assert_eq!(lab.stats().net(1, "rx_no_buffer"), 0, "{what}");
+    }
 }
 
 #[test]
@@ -158,7 +193,7 @@ fn headers_that_make_no_sense_cost_the_frame_alone() {
     a.send_with(good, &[&sent[..], &[0; 65000]].concat(), &[]);
     assert_eq!((lab.stats().net(0, "tx_bad_header"), lab.stats().net(0, "tx_oversize")), (count, 2));
     assert_eq!(b.recv().1.len(), 14 + 20 + 60 + 1448);
-    while b.recv_within(std::time::Duration::ZERO).is_some() {}
+    while b.recv_within(Duration::ZERO).is_some() {}
     a.send_with(good, &sent, &[]);
     assert_eq!(check(&b.recv().1).payload, [5; 1448]);
 }
