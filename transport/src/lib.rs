@@ -8,7 +8,9 @@
 //! * tells the time: `now` is an argument, on any monotonic clock;
 //! * lends memory: each region that it registers is a value of its own type, a [`Region`];
 //! * lends a [`Sink`] per call, which takes completions and events;
-//! * calls [`Engine::poll`] again while that says so, and at [`Engine::poll_timeout`] at the latest.
+//! * calls [`Engine::poll`] again while that says so, and at [`Engine::poll_timeout`] at the latest;
+//! * if it has a port to other hosts, says so ([`Engine::set_link`], [`Engine::set_mac`]), hands RoCE frames in ([`Engine::handle_frame`]), and
+//!   lends an [`Outlet`] that takes packets ([`Engine::transmit`]).
 //!
 //! Methods come in four kinds: *commands* (`create_qp`, `reg_mr`...) answer with a value or an [`Error`] and, if refused, change nothing;
 //! `post_*` take work requests; `poll*` say what happens by itself; the others only look.
@@ -19,7 +21,9 @@
 //!   or if its QP is reset or destroyed. Requests of a queue end in the order of posting.
 //! * No byte outside of a range that key, PD, rights and bounds allow is read or written. Keys are looked up
 //!   each time that bytes move, so a deregistered region is not touched again.
-//! * Nothing that a guest says makes it panic, loop without end, or take more memory than [`Limits`] say.
+//! * Nothing that a guest or a packet says makes it panic, loop without end, or take more memory than [`Limits`] say.
+//! * Each packet that is refused is counted by name, in the [`Counters`] of the device that it came for, or the port's
+//!   ([`PortCounters`], [`MalformedFrames`]).
 //! * Equal seeds and equal calls give equal results.
 //!
 //! # How a message goes (same host)
@@ -28,7 +32,30 @@
 //! names the next segment and its PSN -> the peer is found: the device that has the GID, the QP that the number names, connected
 //! back to us -> the *responder* gives its verdict: carry it out there, RNR, NAK, or drop -> the bytes are copied once -> the responder
 //! advances its PSN and completes a receive -> the requester does the same for its request. Segments of up to 64 KiB go within the
-//! post, up to 4 MiB in all, the rest in `poll`, 256 KiB a turn. Packets will take the place of the step in the middle.
+//! post, up to 4 MiB in all, the rest in `poll`, 256 KiB a turn.
+//!
+//! Which way a connected QP goes is decided as it goes to RTR, and when its address vector changes: without packets if a device of this engine has
+//! the peer's GID then, or if there is no port. A datagram decides for itself.
+//!
+//! # How a message goes (reliable connection, on the wire)
+//!
+//! 1. `post_send` puts the request into the send queue, which is the retransmit buffer too: payload is read from guest memory each time that it is
+//!    sent. The QP's turn is due.
+//! 2. `transmit` gives QPs their turns, 256 KiB each. The *cursor* says which request is next and how much of it was sent; a packet is cut from it at
+//!    the path MTU if window (128 packets), `max_rd_atomic`, fence and the peer's credits allow. Keys are looked up, the outlet takes
+//!    headers as a value and payload as [`Pieces`] of regions, and adds padding and ICRC. The local ACK timeout runs for the oldest packet without an answer.
+//! 3. At the peer, `handle_frame` parses the frame, checks its ICRC, finds the device by destination GID and MAC, and the QP by number; source
+//!    and destination have to be those of the connection. A response goes to the requester's half, a request to the responder's.
+//! 4. The responder compares PSNs: what it expects gets the same *verdict* as on the same host, with a packet as the segment; what came before is
+//!    acknowledged or answered again, but not carried out again (a READ is; atomics' results are kept); what comes too early gets one NAK.
+//! 5. What the QP owes its peer (responses in order, then a refusal or an acknowledge of all) leaves in its turns. A refusal for good takes the QP to ERR and
+//!    is the last that the peer hears.
+//! 6. A response ends all requests that it covers, in order; one for a READ or an atomic acknowledges what was before it. If it shows that an earlier
+//!    response is missing, or is a NAK for a gap, or the timeout runs out, the cursor goes back to the oldest PSN without an answer (a READ
+//!    then asks for the rest alone), as often as `retry_cnt` allows without progress; after an RNR NAK it does so when the time is over, as often as
+//!    `rnr_retry` says.
+//!
+//! While the link is down packets are made, and lost: so time runs as it would. When it is up again, connections start over at once.
 //!
 //! Rules are cited by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and manual pages of rdma-core.
 #![forbid(unsafe_code)]
