@@ -1,8 +1,9 @@
-//! A port over `net_ring`: what is sent comes back. No privilege is needed.
+//! Ports over `net_ring`, where what is sent comes back, and over `net_memif`. No privilege is needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, External, Faults, Port};
+use std::time::{Duration, Instant};
+use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, External, Faults, LINK_POLL, Port};
 
 fn device(name: &str) -> Port {
     let device = name.parse().unwrap();
@@ -175,4 +176,45 @@ fn devices_that_are_not_there_are_named() {
             assert!(error.contains(part), "{name}: {error}");
         }
     }
+}
+
+#[test]
+fn memif_joins_two_ports() {
+    let socket = std::env::temp_dir().join(format!("vrdma-memif-{}.sock", std::process::id()));
+    let name = |number, role| {
+        format!("net_memif{number},role={role},socket={},socket-abstract=no", socket.display())
+    };
+    let (mut server, mut client) = (device(&name(1, "server")), device(&name(2, "client")));
+    let start = Instant::now();
+    while !(server.is_up() && client.is_up()) {
+        assert!(start.elapsed() < Duration::from_secs(10), "they find each other");
+        std::thread::sleep(LINK_POLL);
+        server.poll_link();
+        client.poll_link();
+    }
+    // Frames longer than memif's buffers take several of them.
+    for len in [60, 1500, 2048, 4200, 9018] {
+        let (mut from, mut to) = (&mut server, &mut client);
+        for seed in 0..2 {
+            let mut token = from.transmit(len).unwrap();
+            token.buf()[..len].copy_from_slice(&pattern(len, seed));
+            token.commit(len);
+            let (start, mut got) = (Instant::now(), Vec::new());
+            while got.is_empty() && start.elapsed() < Duration::from_secs(10) {
+                // The receiver has to give buffers first.
+                from.flush();
+                got = received(to);
+            }
+            assert!(got == [pattern(len, seed)], "{len}: {:?}", got.iter().map(Vec::len).collect::<Vec<_>>());
+            std::mem::swap(&mut from, &mut to);
+        }
+    }
+    drop(client);
+    let start = Instant::now();
+    while server.poll_link() != Some(false) {
+        assert!(start.elapsed() < Duration::from_secs(10), "the other is gone");
+        std::thread::sleep(LINK_POLL);
+    }
+    drop(server);
+    let _ = std::fs::remove_file(socket);
 }

@@ -90,6 +90,30 @@ fn packet_sockets_carry_frames_and_tell_of_the_link() {
     let mut b = open("net_af_packet1,iface=vb", None);
     assert_eq!(b.capabilities().mtu, 9000, "the interface's");
     every_length_both_ways(&mut a, &mut b);
+    xdp_socket(&mut a, b);
+}
+
+/// Where the kernel and libxdp can do it.
+fn xdp_socket(a: &mut Port, b: Port) {
+    drop(b);
+    ip("link set va mtu 1500");
+    ip("link set vb mtu 1500");
+    let device = "net_af_xdp0,iface=vb".parse().unwrap();
+    let eal = Eal::start("", &device).unwrap();
+    let mut b = match Ethdev::open(eal, &device, None) {
+        Ok(ethdev) => Port::new(Box::new(ethdev)),
+        Err(error) => return eprintln!("not over XDP: {error:#}"),
+    };
+    wait_link(a, true);
+    wait_link(&mut b, true);
+    for len in [60, 1000, 1514] {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let ports = [&mut *a, &mut b];
+            send(ports[from], &frame(len, from));
+            assert!(received(ports[to], 1) == [frame(len, from)], "{len} bytes");
+        }
+    }
+    sleepers_are_woken(a, &mut b);
 }
 
 fn every_length_both_ways(a: &mut Port, b: &mut Port) {

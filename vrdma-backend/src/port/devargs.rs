@@ -39,14 +39,22 @@ impl Device {
 
     /// The network interface of this host that it drives along with the kernel.
     pub fn interface(&self) -> Option<&str> {
-        matches!(self.driver(), "net_af_packet" | "eth_af_packet" | "net_af_xdp" | "eth_af_xdp")
-            .then(|| self.get("iface"))
-            .flatten()
+        if self.is_af_packet() || self.is_af_xdp() { self.get("iface") } else { None }
     }
 
     /// Whether it is a packet socket.
     pub fn is_af_packet(&self) -> bool {
         matches!(self.driver(), "net_af_packet" | "eth_af_packet")
+    }
+
+    /// Whether it is an XDP socket.
+    pub fn is_af_xdp(&self) -> bool {
+        matches!(self.driver(), "net_af_xdp" | "eth_af_xdp")
+    }
+
+    /// Whether it takes frames of any length, although its driver claims to take the usual ones only (1518 bytes).
+    pub fn is_modest(&self) -> bool {
+        self.is_af_packet() || self.driver() == "net_memif"
     }
 
     /// This device, with what the driver of packet sockets needs for frames of `max_frame` bytes where nothing was said.

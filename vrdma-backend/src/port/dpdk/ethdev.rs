@@ -17,6 +17,8 @@ use vrdma_wire::num::Mac;
 const DESCRIPTORS: u16 = 1024;
 /// MTU where neither the configuration nor the device says one.
 const DEFAULT_MTU: u16 = 1500;
+/// Buffers that the driver of XDP sockets keeps for itself: for its rings to receive, and copies of frames to send.
+const XDP_BUFFERS: u32 = 6144;
 /// Largest MTU: jumbo frames as switches have them.
 const MAX_MTU: u16 = 9600;
 /// Room of the mbufs that carry memory of others, or the end of a frame.
@@ -88,8 +90,7 @@ fn open(eal: Eal, device: &Device, mtu: Option<u16>) -> Result<Ethdev> {
     let port = probe(eal, &device)?;
 
     let info = info(port)?;
-    // Packet sockets take frames of any length, but their driver claims the usual length only.
-    if interface.is_none() || !device.is_af_packet() {
+    if !device.is_modest() {
         mtu = mtu.min(longest(&info));
     }
     let frame = usize::from(mtu) + ETHERNET;
@@ -101,7 +102,10 @@ fn open(eal: Eal, device: &Device, mtu: Option<u16>) -> Result<Ethdev> {
     }
     let room = u16::try_from(room).context("framesz is too long")?;
     let (rx, tx) = queue_lengths(port, device.is_pci())?;
-    let spare = 4 * BURST as u32;
+    let spare = match device.is_af_xdp() {
+        true => XDP_BUFFERS,
+        false => 4 * BURST as u32,
+    };
     let rx_pool = Pool::new(eal, u32::from(rx) + spare, room)?;
     let tx_pool = Pool::new(eal, u32::from(tx) + 2 * spare, room)?;
     let piece_pool = Pool::new(eal, 2 * (u32::from(tx) + 2 * spare), TAIL_ROOM)?;
