@@ -17,7 +17,8 @@
 //! # Requests that cannot be understood
 //!
 //! If the QP does not exist or is another context's the request is dropped and counted. Otherwise an unknown opcode, a flag
-//! that is not defined, too many elements and the like end as `VRDMA_WC_LOC_QP_OP_ERR`, and the QP goes to ERR.
+//! that is not defined, too many elements, an AH that is not there and the like end as `VRDMA_WC_LOC_QP_OP_ERR`, and the QP goes to ERR
+//! (a UC, UD or GSI QP's send queue alone to SQE).
 //! More requests than the QP's `max_send_wr` or `max_recv_wr` make `VRDMA_EVENT_QP_FATAL`, and the QP goes to ERR.
 //!
 //! # Layout

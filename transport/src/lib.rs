@@ -57,6 +57,14 @@
 //!
 //! While the link is down packets are made, and lost: so time runs as it would. When it is up again, connections start over at once.
 //!
+//! # Unreliable services
+//!
+//! An unreliable connection (`uc`) goes the same way, but the peer answers nothing: what it would refuse or ask to wait for is dropped there, with
+//! the rest of its message, and the request ends well as soon as its last byte has left. Datagrams (`ud`, and QP1) are posted by
+//! [`Engine::post_datagram`] and are routed one by one: to a QP of this engine in one copy, else to the port as a packet. A receive shows the IP header that
+//! the packet had, or would have had. A send that is wrong in itself stops the send queue alone (SQE). Sending to a multicast group leaves by the port
+//! alone: no QP can join one yet.
+//!
 //! Rules are cited by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and manual pages of rdma-core.
 #![forbid(unsafe_code)]
 

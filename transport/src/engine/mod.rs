@@ -8,6 +8,7 @@ pub(crate) mod wire;
 
 pub(crate) use post::WITHIN_POSTS;
 pub(crate) use run::Step;
+pub(crate) use wire::TURN_PACKETS;
 
 use crate::counters::Counters;
 use crate::device::{Device, Devices};

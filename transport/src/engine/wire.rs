@@ -57,6 +57,9 @@ impl<R: Region> Outlet<R> for Nowhere {
     }
 }
 
+/// Most packets of a QP of an unreliable service in its turn: then others have theirs.
+pub(crate) const TURN_PACKETS: usize = 64;
+
 /// Whom a packet is for.
 enum Addressee {
     /// A QP of a device.

@@ -2,7 +2,7 @@
 
 use crate::completion::{Sink, WcStatus};
 use crate::device::Device;
-use crate::engine::{Engine, Step};
+use crate::engine::{Engine, Step, TURN_PACKETS};
 use crate::memory::{Access, Region};
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::attr::QpState;
@@ -100,7 +100,7 @@ impl<R: Region> Engine<R> {
     ) -> usize {
         let mut scratch = mem::take(&mut self.own);
         let before = self.packets_out(place.device);
-        let mut left = budget;
+        let mut left = budget.min(TURN_PACKETS);
         'turn: while let Some((device, qp)) = self.devices.with_qp(place) {
             if device.suspended || !qp.can_send() || qp.way != Way::Wire {
                 break;

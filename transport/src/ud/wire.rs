@@ -1,7 +1,7 @@
 //! Unreliable datagrams on packets.
 
 use crate::completion::Sink;
-use crate::engine::{Engine, Step};
+use crate::engine::{Engine, Step, TURN_PACKETS};
 use crate::memory::Region;
 use crate::outlet::Outlet;
 use crate::schedule::Place;
@@ -45,7 +45,7 @@ impl<R: Region> Engine<R> {
     ) -> usize {
         let before = self.packets_out(place.device);
         let mut scratch = mem::take(&mut self.own);
-        for _ in 0..budget {
+        for _ in 0..budget.min(TURN_PACKETS) {
             if self.send_first_datagram(place, &mut scratch, outlet, sink) == Step::Waits {
                 break;
             }

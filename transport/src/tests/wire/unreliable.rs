@@ -221,3 +221,85 @@ fn own_mistakes_stop_the_send_queue() {
     assert_eq!((net.hosts[A].statuses(), net.hosts[A].state()), (vec![(3, WcStatus::LocProt)], Sqe));
     assert_eq!(net.hosts[A].counters().packets_out, 0);
 }
+
+/// A number that the next follows from.
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Messages of one to six packets, each of bytes that its id tells, over a wire that loses, repeats and shuffles: each receive that ends has
+/// exactly one of them, whole.
+#[test]
+fn whatever_the_wire_does_a_message_comes_whole_or_not_at_all() {
+    const LEN: usize = 6 * 1024;
+    let content = |id: u32| (0..LEN).map(move |i| (id as usize * 31 + i * 7 + i / 256) as u8);
+    let (mut arrived, mut gaps) = (0, 0);
+    for seed in 1..=60u64 {
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut net = uc();
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        let mut sent = Vec::new();
+        for round in 0..10 {
+            for id in round * 4..round * 4 + 4 {
+                let length = next(&mut random) as usize % (LEN + 1);
+                a.memory.fill(LEN * (id as usize % 4), &content(id).take(length).collect::<Vec<_>>());
+                let imm = Some(Imm::from_bytes(id.to_be_bytes()));
+                let op = match next(&mut random) % 2 {
+                    0 => SendOp::Send { imm },
+                    _ => SendOp::Write { remote: b.remote(600_000 + LEN as u64 * u64::from(id % 4)), imm },
+                };
+                let own = [a.sge(LEN as u64 * u64::from(id % 4), length as u32)];
+                net.post_recv(B, id % 4, &[b.sge(LEN as u64 * u64::from(id % 4), LEN as u32)]);
+                net.post(A, id, op, Payload::Sges(&own));
+                sent.push((id, length));
+            }
+            net.work(A);
+            let mut frames: Vec<Frame> = net.hosts[A].cable.frames.drain(..).collect();
+            for at in 1..frames.len() {
+                match next(&mut random) % 12 {
+                    0 => frames.swap(at - 1, at),
+                    1 => frames[at] = frames[at - 1].clone(),
+                    2 => frames[at].truncate(7),
+                    _ => {}
+                }
+            }
+            for frame in frames {
+                net.deliver(A, &frame);
+            }
+            for (_, _, wc) in net.hosts[B].log.completions.drain(..) {
+                assert_eq!(wc.status, OK);
+                let id = u32::from_be_bytes(wc.imm.unwrap().to_bytes());
+                let (_, length) = sent[id as usize];
+                assert_eq!(wc.byte_len as usize, length, "seed {seed}");
+                // Receives are filled in turn; a WRITE's bytes may be of a later one to the same place, unless that is the last of them.
+                if wc.opcode == WcOpcode::Recv && id / 4 == round {
+                    let at = LEN * wc.id as usize;
+                    assert!(
+                        b.memory.bytes(at, length).into_iter().eq(content(id).take(length)),
+                        "seed {seed} message {id}"
+                    );
+                }
+                arrived += 1;
+            }
+            // Receives that nothing came for.
+            net.hosts[B].modify(
+                net.now,
+                AttrMask::STATE,
+                QpAttr { state: QpState::Reset, ..QpAttr::default() },
+            );
+            let psn = net.hosts[A].engine.query_qp(a.device, a.qpn).unwrap().sq_psn;
+            let attr = QpAttr { dmac: net.hosts[A].mac, rq_psn: psn, ..attr_to(&a) };
+            for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, CONNECT)] {
+                net.hosts[B].modify(net.now, mask, QpAttr { state, ..attr });
+            }
+        }
+        let ended: Vec<_> = sent.iter().map(|(id, _)| (*id, OK)).collect();
+        assert_eq!(net.hosts[A].statuses(), ended, "each has left, in order");
+        assert_eq!(net.hosts[B].state(), QpState::Rtr);
+        gaps += net.hosts[B].counters().uc_gaps;
+    }
+    assert!(arrived > 500 && gaps > 300, "{arrived} messages, {gaps} gaps");
+}
