@@ -79,6 +79,7 @@ fn packet_sockets_carry_frames_and_tell_of_the_link() {
     wait_link(&mut b, true);
 
     every_length_both_ways(&mut a, &mut b);
+    vlan_tags_stay(&mut a, &mut b);
     memory_of_others(&mut a, &mut b);
     sleepers_are_woken(&mut a, &mut b);
     what_the_host_sends_is_not_received(&mut a, &mut b);
@@ -129,6 +130,22 @@ fn every_length_both_ways(a: &mut Port, b: &mut Port) {
             );
         }
         std::mem::swap(&mut from, &mut to);
+    }
+}
+
+/// The kernel takes tags out of frames, and the driver puts them back.
+fn vlan_tags_stay(a: &mut Port, b: &mut Port) {
+    for len in [60, 1518, 9018] {
+        let mut tagged = frame(len, 3);
+        tagged[12..18].copy_from_slice(&[0x81, 0x00, 0x20, 0x2a, 0x88, 0xb5]);
+        send(a, &tagged);
+        let (mut burst, mut got, start) = (Burst::default(), Vec::new(), Instant::now());
+        while got.is_empty() && start.elapsed() < PATIENCE {
+            b.receive(&mut burst);
+            let ours = burst.frames().iter().find(|frame| frame[12..14] == [0x81, 0x00]);
+            got = ours.map(|frame| frame.to_vec()).unwrap_or_default();
+        }
+        assert!(got == tagged, "{len} bytes: {} came, {:?}", got.len(), b.stats());
     }
 }
 
