@@ -20,11 +20,6 @@ use core::mem;
 use vrdma_wire::num::Pkey;
 use vrdma_wire::roce::{AtomicEth, Body, Bth, Packet, Part, Path, Rc, Reth, SendTail, WriteTail};
 
-/// Most request packets without an acknowledge.
-const WINDOW: u32 = 128;
-/// One in so many packets of a long message asks for an acknowledge; the last of each message does anyway.
-const ASK_EVERY: u8 = 32;
-
 /// Why a QP sends no more requests for now.
 enum Pause {
     /// Its turn is over.
@@ -118,7 +113,7 @@ fn send_burst<R: Region>(
                 }
                 let limited = sending.lacks_credit(work.op);
                 let outstanding = ahead(sending.next(), sending.una);
-                if sending.in_flight() >= WINDOW || outstanding >= HALF || limited && outstanding > 0 {
+                if sending.window_is_full() || outstanding >= HALF || limited && outstanding > 0 {
                     return Pause::Idle;
                 }
                 let cut = cut(&work, sending.cursor.sent, psns, mtu.bytes());
@@ -126,7 +121,7 @@ fn send_burst<R: Region>(
                 let Some(pieces) = carried(mrs, qp, &work, payload, &cut) else {
                     return Pause::Broken(WcStatus::LocProt);
                 };
-                let ask = !has_response(work.op) && (cut.last || sending.unasked + 1 >= ASK_EVERY || limited);
+                let ask = !has_response(work.op) && (cut.last || sending.must_ask() || limited);
                 let packet = packet(&path, qp, sending, work.solicited, ask, body, cut.last);
                 if outlet.send(&packet, &pieces).is_err() {
                     return Pause::Broken(WcStatus::LocProt);

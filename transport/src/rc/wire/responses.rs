@@ -158,6 +158,7 @@ impl<R: Region> Engine<R> {
         let Some(Held { qp, .. }) = self.devices.hold(place) else { return };
         let Some(wire) = qp.wire.as_deref_mut() else { return };
         wire.sending.went_back = false;
+        wire.sending.widen();
         qp.requester.refresh_retries();
         qp.requester.wait = Wait::No;
         if wire.sending.una == qp.requester.psn {

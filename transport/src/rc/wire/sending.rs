@@ -38,6 +38,9 @@ pub(super) struct Sending {
     pub(super) reads: u32,
     /// with so many responses.
     awaited: u32,
+    /// Request packets that may be without an acknowledge. What gets lost is most often what a receiver had no room for, so there are
+    /// fewer after each loss, and one more after each acknowledge.
+    pub(super) window: u8,
     /// Packets since the last that asked for an acknowledge.
     pub(super) unasked: u8,
     /// It went back to `una` already because the peer said or showed that it has not got that.
@@ -78,6 +81,13 @@ fn takes_receive(op: &SendOp) -> bool {
     matches!(op, SendOp::Send { .. } | SendOp::Write { imm: Some(_), .. })
 }
 
+/// The widest window.
+const WINDOW: u8 = 128;
+/// The narrowest.
+const MIN_WINDOW: u8 = 4;
+/// One in so many packets of a long message asks for an acknowledge; the last of each message does anyway.
+const ASK_EVERY: u8 = 32;
+
 impl Sending {
     pub(super) fn new() -> Sending {
         let cursor = Cursor { at: None, first: Psn::default(), sent: 0, ssn: Msn::default() };
@@ -88,6 +98,7 @@ impl Sending {
             cursor,
             reads: 0,
             awaited: 0,
+            window: WINDOW,
             unasked: 0,
             went_back: false,
             limit: None,
@@ -125,6 +136,26 @@ impl Sending {
     /// PSNs of the first request that were answered.
     pub(super) fn answered(&self) -> u32 {
         ahead(self.una, self.base)
+    }
+
+    /// Whether a request packet has to wait for acknowledges.
+    pub(super) fn window_is_full(&self) -> bool {
+        self.in_flight() >= self.window.into()
+    }
+
+    /// Whether it is time to ask for an acknowledge.
+    pub(super) fn must_ask(&self) -> bool {
+        self.unasked + 1 >= ASK_EVERY.min(self.window / 2)
+    }
+
+    /// Something got lost.
+    pub(super) fn narrow(&mut self) {
+        self.window = (self.window / 2).max(MIN_WINDOW);
+    }
+
+    /// Something was acknowledged.
+    pub(super) fn widen(&mut self) {
+        self.window = (self.window + 1).min(WINDOW);
     }
 
     /// Whether the request at the cursor is the first of all, and so the next to end.

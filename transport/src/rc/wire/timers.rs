@@ -76,6 +76,7 @@ impl<R: Region> Engine<R> {
                 wire.deadline = NEVER;
                 sending.went_back = cause != Cause::Timeout;
                 counters.responses_lost += u64::from(cause == Cause::Lost);
+                sending.narrow();
                 sending.go_back(qp.requester.queue.head());
                 counters.retries += 1;
                 self.make_turn_due(place);
