@@ -43,8 +43,8 @@ type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
 /// The wire: all hosts hear every frame but their own; each takes what is for its MAC address.
 pub struct Link {
     pub faults: Faults,
-    /// Frames are lost until then.
-    pub dark_until: Instant,
+    /// All frames are lost.
+    pub dark: bool,
     rng: Rng,
     flying: BinaryHeap<Flight>,
     sent: u64,
@@ -59,7 +59,7 @@ impl Link {
     pub fn new(hosts: usize, faults: Faults, rng: Rng) -> Link {
         Link {
             faults,
-            dark_until: Instant(0),
+            dark: false,
             rng,
             flying: BinaryHeap::new(),
             sent: 0,
@@ -92,7 +92,7 @@ impl Link {
         let leaves = Instant(self.left[from].0.max(now.0) + taken);
         self.left[from] = leaves;
         let Faults { loss, duplication, reordering, corruption, delay, jitter, late, .. } = self.faults;
-        if now < self.dark_until {
+        if self.dark {
             self.recycle(frame);
             return "lost in the dark";
         }

@@ -3,7 +3,7 @@
 use crate::link::Faults;
 use crate::rng::Rng;
 use crate::stream::{MayFail, Shape, Stream};
-use crate::world::{OWNER, World};
+use crate::world::{Host, OWNER, World};
 use vrdma_transport::*;
 use vrdma_wire::num::{Mtu, Psn, Qpn};
 
@@ -19,7 +19,7 @@ pub struct Plan {
     pub faults: Faults,
     pub connections: usize,
     pub shape: Shape,
-    /// The link of a host goes down and up at times.
+    /// Links go down and up, devices pause at times.
     pub flaps: bool,
     /// Retry counts are such that nothing of this may show.
     pub robust: bool,
@@ -86,6 +86,48 @@ struct End {
     recv_cq: CqId,
 }
 
+/// What may come over a host, or the link, for a while.
+enum Ailment {
+    /// All frames are lost.
+    Dark,
+    /// The link of a host is down.
+    Down(usize),
+    /// The device of a host is suspended.
+    Suspended(usize),
+}
+
+impl Ailment {
+    fn begins(world: &mut World, rng: &mut Rng) -> Ailment {
+        let host = rng.index(world.hosts.len());
+        let Host { engine, device, .. } = &mut world.hosts[host];
+        match rng.range(0..=2) {
+            0 => {
+                world.link.dark = true;
+                Ailment::Dark
+            }
+            1 => {
+                engine.set_link(false);
+                Ailment::Down(host)
+            }
+            _ => {
+                engine.set_suspended(*device, true);
+                Ailment::Suspended(host)
+            }
+        }
+    }
+
+    fn ends(self, world: &mut World) {
+        match self {
+            Ailment::Dark => world.link.dark = false,
+            Ailment::Down(host) => world.hosts[host].engine.set_link(true),
+            Ailment::Suspended(host) => {
+                let Host { engine, device, .. } = &mut world.hosts[host];
+                engine.set_suspended(*device, false);
+            }
+        }
+    }
+}
+
 /// Says on a panic which seed it was.
 struct Seed(u64);
 
@@ -117,23 +159,16 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, verbose: bool) -> Outcome {
     // A connection that fails does so in its own time; no timeout of these plans is longer.
     let limit = Instant(start.0 + 4000 * S);
     let mut next_flap = Instant(start.0 + rng.range(0..=500 * US));
-    let mut down: Option<usize> = None;
+    let mut ailing: Option<Ailment> = None;
     let mut stuck = 0u32;
     while !streams.iter().all(Stream::is_over) {
         if plan.flaps && next_flap <= world.now {
-            match down.take() {
-                Some(host) => world.hosts[host].engine.set_link(true),
-                None if rng.one_in(2) => {
-                    world.link.dark_until = Instant(world.now.0 + rng.range(0..=2000 * US))
-                }
-                None => {
-                    let host = rng.index(plan.hosts);
-                    world.hosts[host].engine.set_link(false);
-                    down = Some(host);
-                }
+            let begins = ailing.is_none();
+            match ailing.take() {
+                Some(ailment) => ailment.ends(&mut world),
+                None => ailing = Some(Ailment::begins(&mut world, &mut rng)),
             }
-            let pause = if down.is_some() { 1000 } else { 20_000 };
-            next_flap = Instant(world.now.0 + rng.range(1..=pause * US));
+            next_flap = Instant(world.now.0 + rng.range(1..=if begins { 1000 } else { 20_000 } * US));
         }
         for stream in &mut streams {
             stream.act(&mut world);
@@ -153,6 +188,9 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, verbose: bool) -> Outcome {
         stuck = if next > world.now { 0 } else { stuck + 1 };
         assert!(stuck < 100_000, "time stands still:\n{}", all());
         world.now = world.now.max(next);
+    }
+    if let Some(ailment) = ailing {
+        ailment.ends(&mut world);
     }
     finish(&mut world, &mut streams, &ends, plan);
     let bytes = streams.iter().map(|s| s.bytes).sum();
@@ -264,8 +302,8 @@ fn connect(world: &mut World, rng: &mut Rng, plan: &Plan, n: usize, streams: &mu
     let path_mtu = plan.mtu.unwrap_or_else(|| Mtu::from_code(rng.range(1..=5) as u8).expect("a code"));
     let (rnr_retry, retry_cnt) =
         if plan.robust { (7, 7) } else { (rng.range(0..=7) as u8, rng.range(0..=7) as u8) };
-    // Longer than a frame and its answer take, were they the last of all that wait in both rings.
-    let timeout = rng.range(8..=14) as u8;
+    // Longer than a frame and its answer take, were they the last of all that wait in both rings; or not, so that answers come late.
+    let timeout = rng.range(if plan.robust { 8 } else { 2 }..=14) as u8;
     let atomics: Vec<(u8, u8)> = (0..2)
         .map(|_| {
             let dest = rng.range(1..=8) as u8;
