@@ -86,8 +86,12 @@ fn checksums_are_completed_for_those_who_want_them_whole() {
         let (_lab, mut a, mut b) = pair(NetOptions { features, buffer_len: 12_000, ..NetOptions::default() });
         let mut rng = Rng::from_env("ethernet_offload");
         for packet in packets() {
-            for len in [0, 1, 2, 3, 17, 1000, 8000] {
-                let payload = rng.bytes(len);
+            // Payload whose checksum comes out as 0, which UDP writes in another way.
+            let (header, _) = packet.unfinished(&[0; 2]);
+            let at = usize::from(header.csum_start + header.csum_offset);
+            let zero = packet.frame(&[0; 2])[at..at + 2].to_vec();
+            for payload in [0, 1, 3, 17, 1000, 8000].map(|len| rng.bytes(len)).into_iter().chain([zero]) {
+                let len = payload.len();
                 let (header, sent) = packet.unfinished(&payload);
                 a.send_with(header, &sent, &[12, 30]);
                 let (found, bytes) = b.recv();

@@ -18,13 +18,17 @@ pub fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// Puts the checksum of `bytes`, with what is at its place now, and of `more` to `at`. It is never 0, which to UDP means that there is none.
+/// Where the checksum is in a UDP header.
+const UDP: usize = 6;
+
+/// Puts the checksum of `bytes`, with what is at its place now, and of `more` to `at`.
 ///
 /// # Panics
 /// `at` is not inside.
 pub fn complete(bytes: &mut [u8], at: usize, more: u64) {
     let checksum = match !fold(sum(bytes) + more) {
-        0 => 0xffff,
+        // To UDP 0 means that there is none (RFC 768). The place tells it from TCP and ICMP.
+        0 if at == UDP => 0xffff,
         checksum => checksum,
     };
     bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
@@ -51,8 +55,11 @@ mod tests {
             let total: u32 = words.sum();
             assert_eq!((total & 0xffff) + (total >> 16), 0xffff, "{len}");
         }
-        let mut zero = [0xff, 0xff, 0, 0];
-        complete(&mut zero, 2, 0);
-        assert_eq!(zero[2..], [0xff, 0xff]);
+        for (at, wanted) in [(UDP, [0xff, 0xff]), (16, [0, 0])] {
+            let mut full = [0; 20];
+            full[..2].fill(0xff);
+            complete(&mut full, at, 0);
+            assert_eq!(full[at..at + 2], wanted);
+        }
     }
 }
