@@ -277,3 +277,100 @@ impl Resource {
         self.owed == Owed::Again
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn psn(number: u32) -> Psn {
+        Psn::truncate(number)
+    }
+
+    fn reth(va: u64, length: u32) -> Reth {
+        Reth { va, rkey: Default::default(), length }
+    }
+
+    /// First PSNs of what is owed, in order, which is then settled.
+    fn owed(answering: &mut Answering) -> Vec<u32> {
+        core::iter::from_fn(|| {
+            let (index, resource) = answering.first_owed()?;
+            answering.settle(index);
+            Some(resource.psn.number())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn responses_are_given_in_the_order_of_requests_and_the_oldest_are_forgotten() {
+        let mut answering = Answering::new(3);
+        for first in [1, 2, 3] {
+            assert!(answering.has_room());
+            answering.respond(psn(first), 1, Kind::Atomic(0));
+        }
+        assert!(!answering.has_room());
+        assert_eq!(owed(&mut answering), [1, 2, 3]);
+        answering.respond(psn(4), 1, Kind::Atomic(0));
+        assert!(
+            answering.atomic_again(psn(3))
+                && answering.atomic_again(psn(2))
+                && !answering.atomic_again(psn(1))
+        );
+        assert!(answering.has_room(), "what was answered once is no longer outstanding");
+        answering.respond(psn(5), 1, Kind::Atomic(0));
+        assert_eq!(owed(&mut answering), [3, 4, 5]);
+        assert!(!Answering::new(0).has_room());
+    }
+
+    #[test]
+    fn a_read_in_progress_goes_on_where_it_is_or_is_asked_to() {
+        let mut answering = Answering::new(2);
+        answering.respond(psn(10), 4, Kind::Read(reth(0, 1000)));
+        for _ in 0..2 {
+            let (index, _) = answering.first_owed().unwrap();
+            answering.response_sent(index);
+        }
+        assert!(answering.read_again(psn(13), &reth(768, 232), Mtu::M256));
+        assert_eq!(answering.first_owed().unwrap().1.next, 2, "that comes anyway");
+        assert!(answering.read_again(psn(11), &reth(256, 744), Mtu::M256));
+        let (index, resource) = answering.first_owed().unwrap();
+        assert_eq!((resource.from, resource.next, resource.is_repeated()), (1, 1, false));
+        for _ in 0..3 {
+            answering.response_sent(index);
+        }
+        assert!(answering.first_owed().is_none());
+    }
+
+    #[test]
+    fn a_change_of_size_keeps_the_newest() {
+        let mut answering = Answering::new(4);
+        for first in 0..6 {
+            answering.respond(psn(first), 1, Kind::Atomic(0));
+            let (index, _) = answering.first_owed().unwrap();
+            answering.settle(index);
+        }
+        answering.resize(2);
+        assert!(
+            !answering.atomic_again(psn(3))
+                && answering.atomic_again(psn(4))
+                && answering.atomic_again(psn(5))
+        );
+        answering.resize(8);
+        assert_eq!(owed(&mut answering), [4, 5]);
+        answering.resize(0);
+        assert!(!answering.atomic_again(psn(5)) && !answering.has_room());
+    }
+
+    #[test]
+    fn acknowledges_come_when_asked_for_or_after_many() {
+        let mut answering = Answering::new(0);
+        for _ in 0..ACK_EVERY - 1 {
+            answering.accepted(false, false);
+            assert!(!answering.ack_is_due());
+        }
+        answering.accepted(false, false);
+        assert!(answering.take_ack() && !answering.take_ack());
+        answering.accepted(true, true);
+        assert!(answering.take_ack());
+        assert_eq!(answering.msn, Msn::truncate(1));
+    }
+}

@@ -253,3 +253,80 @@ impl Sending {
         self.ssn = self.ssn.next();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::Remote;
+
+    const READ: SendOp = SendOp::Read { remote: Remote { addr: 0, rkey: vrdma_wire::num::Rkey(0) } };
+    const SEND: SendOp = SendOp::Send { imm: None };
+
+    fn work(op: &SendOp, length: u32) -> Work<'_> {
+        Work { op, length, error: None, ..Work::invalid(0) }
+    }
+
+    #[test]
+    fn the_longest_read_takes_half_of_the_psns() {
+        let first = Psn::truncate(0xff_fff0);
+        let read = work(&READ, 1 << 31);
+        let all = psns(&read, Mtu::M256);
+        assert_eq!(all, 1 << 23);
+        let mut sending = Sending::new();
+        sending.begin(first, None);
+        sending.packet_sent(&read, all, all, None);
+        assert_eq!((ahead(sending.next(), sending.una), sending.in_flight(), sending.reads), (1 << 23, 0, 1));
+        for _ in 0..all - 1 {
+            assert!(!sending.responded(&read, Mtu::M256));
+        }
+        assert!(sending.responded(&read, Mtu::M256));
+        sending.first_ended(&read, Mtu::M256, None);
+        assert_eq!((sending.next(), sending.una, sending.reads), (first.add(1 << 23), first.add(1 << 23), 0));
+    }
+
+    #[test]
+    fn an_acknowledge_overtakes_a_cursor_that_went_back() {
+        let mut sending = Sending::new();
+        sending.begin(Psn::truncate(5), None);
+        let message = work(&SEND, 1000);
+        for _ in 0..4 {
+            sending.packet_sent(&message, 1, 4, None);
+        }
+        assert_eq!(sending.acknowledged(Psn::truncate(6), &message, Mtu::M256), Acked::NoMore);
+        sending.go_back(None);
+        assert_eq!((sending.next(), sending.in_flight()), (Psn::truncate(6), 0));
+        assert_eq!(sending.acknowledged(Psn::truncate(8), &message, Mtu::M256), Acked::NoMore);
+        assert_eq!((sending.next(), sending.in_flight()), (Psn::truncate(8), 0));
+        assert_eq!(sending.acknowledged(Psn::truncate(9), &message, Mtu::M256), Acked::First);
+        sending.first_ended(&message, Mtu::M256, None);
+        assert_eq!((sending.next(), sending.una), (Psn::truncate(9), Psn::truncate(9)));
+    }
+
+    #[test]
+    fn an_acknowledge_past_a_read_says_that_its_response_is_missing() {
+        let mut sending = Sending::new();
+        sending.begin(Psn::truncate(5), None);
+        let read = work(&READ, 1000);
+        sending.packet_sent(&read, 4, 4, None);
+        assert_eq!(sending.acknowledged(Psn::truncate(5), &read, Mtu::M256), Acked::NoMore);
+        assert_eq!(sending.acknowledged(Psn::truncate(6), &read, Mtu::M256), Acked::Lost);
+        assert_eq!(sending.una, Psn::truncate(5));
+    }
+
+    #[test]
+    fn credits_count_messages() {
+        let mut sending = Sending::new();
+        sending.begin(Psn::truncate(0xff_ffff), None);
+        assert!(!sending.lacks_credit(&SEND), "no word of credits so far");
+        let credits = |count| Credits::at_most(count);
+        for (msn, count, lacks) in [(0, 0, true), (0, 1, false), (0xff_ffff, 2, false), (0xff_ffff, 1, true)]
+        {
+            sending.credited(Msn::truncate(msn), credits(count));
+            assert_eq!(
+                (sending.lacks_credit(&SEND), sending.lacks_credit(&READ)),
+                (lacks, false),
+                "{msn} {count}"
+            );
+        }
+    }
+}

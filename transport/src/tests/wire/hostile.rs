@@ -319,3 +319,37 @@ fn a_send_without_invalidation_here_is_refused() {
     assert_eq!(answers, [(0xff_fffe, Body::Rc(Rc::Ack(nak)))]);
     assert_eq!(net.hosts[B].events(), [Event::QpRequestError(b.qpn)]);
 }
+
+#[test]
+fn a_peer_that_reads_without_end_harms_no_other_connection() {
+    let mut net = Net::connected();
+    let first = net.second_pair();
+    let second = [A, B].map(|at| std::mem::replace(&mut net.hosts[at].end, first[at].clone()));
+    let reth = Reth { va: IOVA, rkey: Rkey(first[B].key), length: MEMORY as u32 };
+    let begin = net.expected(B);
+    for _ in 0..4 {
+        net.request(A, Rc::ReadRequest(reth), b"");
+    }
+    for at in [A, B] {
+        net.hosts[at].end = second[at].clone();
+    }
+    net.post(B, 1, write_to(first[A].remote(0)), Payload::Inline(b"x"));
+    let mut packets = 0;
+    for turn in 0.. {
+        let Host { engine, log, cable, .. } = &mut net.hosts[B];
+        assert!(engine.transmit(net.now, 64, cable, log), "more READ responses are ready");
+        let frames = std::mem::take(&mut net.hosts[B].cable.frames);
+        packets += frames.len();
+        if frames.iter().any(|frame| matches!(parse(frame).body, Body::Rc(Rc::Write(_)))) {
+            break;
+        }
+        assert!(turn < 5, "after a turn of 256 KiB it is the other's");
+        // A peer that asks again and again gets no more for it.
+        let again = net.packet(A, Body::Rc(Rc::ReadRequest(reth)), begin);
+        let again = Packet { bth: Bth { dest: first[B].qpn, ..again.bth }, ..again };
+        for _ in 0..100 {
+            net.inject(A, &again, b"");
+        }
+    }
+    assert!(packets <= 300, "{packets}");
+}

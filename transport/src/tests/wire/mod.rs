@@ -110,6 +110,30 @@ impl Net {
         Net { hosts: [Host::new(1, qp_type), Host::new(2, qp_type)], now: Instant(1_000_000) }
     }
 
+    /// Takes both QPs to RTS.
+    fn connect(&mut self, a: QpAttr, b: QpAttr) {
+        for (host, attr) in [(A, a), (B, b)] {
+            for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
+                self.hosts[host].modify(self.now, mask, QpAttr { state, ..attr });
+            }
+        }
+    }
+
+    /// Makes a second pair of QPs that take the place of the first, which go on and are returned.
+    pub(crate) fn second_pair(&mut self) -> [End; 2] {
+        let first = [A, B].map(|at| {
+            let Host { engine, end, .. } = &mut self.hosts[at];
+            let qpn = engine.create_qp(end.device, qp_init(end.pd)).unwrap();
+            std::mem::replace(end, End { qpn, ..end.clone() })
+        });
+        let [a, b] = [B, A].map(|peer| {
+            let peer = &self.hosts[peer];
+            QpAttr { dmac: peer.mac, hop_limit: 64, ..attr_to(&peer.end) }
+        });
+        self.connect(a, b);
+        first
+    }
+
     /// Both in RTS, with changed attributes.
     pub(crate) fn connected_with(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Net {
         let mut net = Net::new(QpType::Rc);
@@ -119,11 +143,7 @@ impl Net {
         });
         a(&mut attr_a);
         b(&mut attr_b);
-        for (host, attr) in [(A, attr_a), (B, attr_b)] {
-            for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
-                net.hosts[host].modify(net.now, mask, QpAttr { state, ..attr });
-            }
-        }
+        net.connect(attr_a, attr_b);
         net
     }
 
