@@ -70,7 +70,7 @@ layout! {
         num_channels: U16,
         /// Largest request in a channel, in 64-byte units.
         max_wqe_units: u8,
-        /// `VRDMA_LINK_*`.
+        /// `VRDMA_LINK_*`. Down here is down; up here, QUERY_PORT and the events `VRDMA_EVENT_PORT_*` tell how the link is now.
         link: u8,
         /// Largest path MTU in bytes: 256, 512, 1024, 2048 or 4096.
         max_mtu: U32,

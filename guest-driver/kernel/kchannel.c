@@ -136,13 +136,12 @@ static void backlog_work(struct work_struct *work)
 
 	/* Requests of a broken device are flushed by vrdma_poll_cq(). */
 	while (!vrdma_broken(dev) && backlog_has(dev, READ_ONCE(dev->backlog_in))) {
-		if (backlog_move(dev)) {
+		if (backlog_move(dev))
 			deadline = jiffies + msecs_to_jiffies(STILL_MS);
-		} else if (time_after(jiffies, deadline)) {
+		else if (time_after(jiffies, deadline))
 			vrdma_set_broken(dev, "it takes no work requests");
-		} else {
+		else
 			usleep_range(20, 100);
-		}
 	}
 }
 

@@ -49,7 +49,7 @@ struct vrdma_config {
 	__le16 num_channels;
 	/* Largest request in a channel, in 64-byte units. */
 	__u8 max_wqe_units;
-	/* VRDMA_LINK_*. */
+	/* VRDMA_LINK_*. Down here is down; up here, QUERY_PORT and the events VRDMA_EVENT_PORT_* tell how the link is now. */
 	__u8 link;
 	/* Largest path MTU in bytes: 256, 512, 1024, 2048 or 4096. */
 	__le32 max_mtu;
