@@ -10,6 +10,7 @@ use std::time::Duration;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use vrdma_tests::memory::Memory;
+use vrdma_tests::net::{NetGuest, NetOptions, feature, mac};
 use vrdma_tests::pingpong::{Canary, PingPong};
 use vrdma_tests::{Lab, LabOptions, Rng, proc, wait};
 
@@ -36,7 +37,33 @@ const GET_MAX_MEM_SLOTS: u32 = 36;
 const ADD_MEM_REG: u32 = 37;
 const REM_MEM_REG: u32 = 38;
 
-const QUEUES: u64 = 2 + 2 + 13;
+/// What a front-end connects to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Function {
+    Rdma,
+    Ethernet,
+}
+use Function::{Ethernet, Rdma};
+
+impl Function {
+    fn socket(self, lab: &Lab) -> PathBuf {
+        if self == Rdma { lab.socket(0) } else { lab.net_socket(0) }
+    }
+
+    fn queues(self) -> u64 {
+        if self == Rdma { 2 + 2 + 13 } else { 2 }
+    }
+
+    /// VERSION_1, PROTOCOL_FEATURES and EVENT_IDX; INDIRECT_DESC, MRG_RXBUF and all offloads.
+    fn features(self) -> u64 {
+        1 << 32 | 1 << 30 | 1 << 29 | if self == Rdma { 0 } else { feature::ALL }
+    }
+
+    /// REPLY_ACK and CONFIGURE_MEM_SLOTS; MQ and CONFIG.
+    fn protocol_features(self) -> u64 {
+        1 << 3 | 1 << 15 | if self == Rdma { 1 << 0 | 1 << 9 } else { 0 }
+    }
+}
 
 /// A message as it goes over the socket.
 #[derive(Clone, Debug)]
@@ -52,6 +79,7 @@ fn message(request: u32, flags: u32, payload: &[u8], fds: &[RawFd]) -> Message {
 
 /// What messages are made of.
 struct Parts {
+    function: Function,
     rng: Rng,
     memory: Arc<Memory>,
     events: Vec<EventFd>,
@@ -59,14 +87,14 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(rng: Rng) -> Parts {
+    fn new(function: Function, rng: Rng) -> Parts {
         let memory = Memory::new(&[(0x1000, 1 << 20), (0x40_0000, 1 << 20)]).unwrap();
         let events = (0..8).map(|_| EventFd::new(EFD_NONBLOCK).unwrap()).collect();
         let (one, two) = UnixStream::pair().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let others = vec![one.into(), two.into(), reader.into(), writer.into(), null.into()];
-        Parts { rng, memory, events, others }
+        Parts { function, rng, memory, events, others }
     }
 
     fn any_fd(&mut self) -> RawFd {
@@ -78,7 +106,7 @@ impl Parts {
     }
 
     fn queue(&mut self) -> u64 {
-        if self.rng.one_in(10) { self.rng.nasty() } else { self.rng.below(QUEUES) }
+        if self.rng.one_in(10) { self.rng.nasty() } else { self.rng.below(self.function.queues()) }
     }
 
     /// An entry of a memory table: GPA, length, address, offset.
@@ -117,7 +145,7 @@ impl Parts {
             0 => (GET_FEATURES, vec![], vec![]),
             1 => (
                 SET_FEATURES,
-                self.rng.pick(&[1u64 << 32 | 1 << 30, 1 << 32 | 1 << 30 | 1 << 29]).to_le_bytes().to_vec(),
+                self.rng.pick(&[1 << 32 | 1 << 30, self.function.features()]).to_le_bytes().to_vec(),
                 vec![],
             ),
             2 => (SET_OWNER, vec![], vec![]),
@@ -222,12 +250,11 @@ impl Parts {
             message(SET_OWNER, 1, &[], &[]),
             message(GET_FEATURES, 1, &[], &[]),
             message(GET_PROTOCOL_FEATURES, 1, &[], &[]),
-            message(SET_PROTOCOL_FEATURES, 1, &word(1 << 0 | 1 << 3 | 1 << 9 | 1 << 15), &[]),
-            message(GET_QUEUE_NUM, 1, &[], &[]),
-            message(SET_FEATURES, flags, &word(1 << 32 | 1 << 30 | 1 << 29), &[]),
+            message(SET_PROTOCOL_FEATURES, 1, &word(self.function.protocol_features()), &[]),
+            message(SET_FEATURES, flags, &word(self.function.features()), &[]),
             message(SET_MEM_TABLE, flags, &table, &[self.memory.fd()]),
         ];
-        for queue in 0..QUEUES {
+        for queue in 0..self.function.queues() {
             let at = region.front_end_addr() + queue * 0x4000;
             let mut addresses = Self::words(&[queue, 0]);
             addresses.extend([at, at + 0x2000, at + 0x1000, 0].map(u64::to_le_bytes).concat());
@@ -263,8 +290,9 @@ fn send(stream: &UnixStream, message: &Message) -> bool {
     sent.is_ok()
 }
 
-fn connect(lab: &Lab) -> UnixStream {
-    let stream = wait::until("the daemon to accept", || UnixStream::connect(lab.socket(0)).ok());
+fn connect(lab: &Lab, function: Function) -> UnixStream {
+    let socket = function.socket(lab);
+    let stream = wait::until("the daemon to accept", || UnixStream::connect(&socket).ok());
     stream.set_write_timeout(Some(wait::PATIENCE)).unwrap();
     stream
 }
@@ -291,17 +319,28 @@ fn expect_recovery(lab: &Lab, pingpong: PingPong, canaries: &[Canary], open: (us
     assert!(same.is_some(), "{:?} descriptors and mappings, not {open:?}", found());
     let guest = lab.connect(0);
     assert!(guest.query_device().is_ok());
+    let mut guest = NetGuest::connect(&lab.net_socket(0), NetOptions::default()).unwrap();
+    guest.send(&[&mac(2)[..], &mac(1), &[0x88, 0xb5], &[0; 46]].concat());
     pingpong.stop();
     canaries.iter().for_each(Canary::check);
 }
 
 #[test]
 fn ten_thousand_random_messages_hurt_nobody() {
+    random_messages(Rdma);
+}
+
+#[test]
+fn ten_thousand_random_messages_for_the_ethernet_function_hurt_nobody() {
+    random_messages(Ethernet);
+}
+
+fn random_messages(function: Function) {
     let (lab, pingpong, canaries, open) = lab();
-    let mut parts = Parts::new(Rng::from_env("ten_thousand_random_messages"));
+    let mut parts = Parts::new(function, Rng::from_env("ten_thousand_random_messages"));
     let (mut sent, mut connections) = (0, 0);
     while sent < 10_000 {
-        let stream = connect(&lab);
+        let stream = connect(&lab, function);
         connections += 1;
         if parts.rng.one_in(2) {
             for message in parts.complete_start() {
@@ -333,12 +372,21 @@ fn ten_thousand_random_messages_hurt_nobody() {
 
 #[test]
 fn a_front_end_may_leave_after_each_message_and_within_it() {
+    leave_everywhere(Rdma);
+}
+
+#[test]
+fn a_front_end_may_leave_the_ethernet_function_at_any_time() {
+    leave_everywhere(Ethernet);
+}
+
+fn leave_everywhere(function: Function) {
     let (lab, pingpong, canaries, open) = lab();
-    let mut parts = Parts::new(Rng::from_env("a_front_end_may_leave"));
+    let mut parts = Parts::new(function, Rng::from_env("a_front_end_may_leave"));
     let all = parts.complete_start();
     for last in 0..all.len() {
         for part in [false, true] {
-            let stream = connect(&lab);
+            let stream = connect(&lab, function);
             for message in &all[..last] {
                 assert!(send(&stream, message), "a decent front-end is not thrown out");
             }
