@@ -30,7 +30,7 @@ pub struct Args {
     /// Configuration file (TOML); see docs/vrdma-backend.md for its keys
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A guest: name=NAME,socket=PATH,mac=MAC[,net=PATH][,gid=ADDRESS...]; may be repeated
+    /// A guest: `name=NAME,mac=MAC[,socket=PATH][,net=PATH][,gid=ADDRESS...]`; may be repeated
     #[arg(short, long, value_name = "SPEC")]
     pub guest: Vec<GuestConfig>,
     /// Socket that answers `stats` with counters in JSON

@@ -1,7 +1,7 @@
 //! The uplink: a NIC, or what does duty for one.
 //!
 //! A [`Port`] gives frames and takes frames, in bursts: each burst is one call of its [`Driver`]. Drivers are DPDK's ethdevs
-//! ([`Ethdev`]), a pair of ports in memory ([`pair`]), and what lies around another driver: [`Capture`] and [`Faults`].
+//! ([`Ethdev`]), a pair of ports in memory ([`pair()`]), and what lies around another driver: [`Capture`] and [`Faults`].
 
 mod capture;
 mod devargs;
