@@ -162,6 +162,20 @@ fn frames_of_no_driver_are_sent_too() {
 }
 
 #[test]
+fn a_device_is_had_by_one() {
+    let mut port = device("net_ring7");
+    let name = "net_ring7".parse().unwrap();
+    let eal = Eal::start("", &name).unwrap();
+    let error = format!("{:#}", Ethdev::open(eal, &name, None).unwrap_err());
+    assert!(error.contains("net_ring7: it is in use"), "{error}");
+    port.transmit(60).unwrap().commit(60);
+    port.flush();
+    assert_eq!(received(&mut port).len(), 1);
+    drop(port);
+    assert!(Ethdev::open(eal, &name, None).is_ok());
+}
+
+#[test]
 fn devices_that_are_not_there_are_named() {
     for (name, parts) in [
         ("net_nonsense0", &["net_nonsense0", "net_af_packet"][..]),

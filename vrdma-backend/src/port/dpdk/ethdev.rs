@@ -1,50 +1,40 @@
 //! A port of DPDK: a NIC, or a virtual device of one of DPDK's drivers.
 
-use super::eal::{Eal, error_text, take_said};
-use super::interface::{DriverSocket, Interface, driver_sockets};
+use super::eal::Eal;
+use super::interface::{DriverSocket, Interface};
 use super::mbuf::{Mbuf, Pool};
-use crate::port::{BURST, Capabilities, Checksums, Device, Driver, ETHERNET, External, Frame, Offload};
-use anyhow::{Context, Result, bail, ensure};
+use super::setup::{self, Attached};
+use crate::port::{BURST, Capabilities, Device, Driver, External, Frame, Offload};
+use anyhow::{Context, Result};
 use dpdk_sys as dpdk;
-use std::ffi::CString;
 use std::mem::zeroed;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::{NonNull, null, null_mut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
 use vrdma_wire::num::Mac;
-
-/// Descriptors of the receive and of the send queue, where the device has no other wish.
-const DESCRIPTORS: u16 = 1024;
-/// MTU where neither the configuration nor the device says one.
-const DEFAULT_MTU: u16 = 1500;
-/// Buffers that the driver of XDP sockets keeps for itself: for its rings to receive, and copies of frames to send.
-const XDP_BUFFERS: u32 = 6144;
-/// Largest MTU: jumbo frames as switches have them.
-const MAX_MTU: u16 = 9600;
-/// Room of the mbufs that carry memory of others, or the end of a frame.
-const TAIL_ROOM: u16 = 64;
 
 /// One device with one queue in each direction. All its `unsafe` calls name `port`, which is a started device that is ours alone.
 #[derive(Debug)]
 pub struct Ethdev {
-    eal: Eal,
-    device: Device,
-    port: u16,
-    mac: Mac,
-    capabilities: Capabilities,
+    pub(super) eal: Eal,
+    pub(super) device: Device,
+    pub(super) port: u16,
+    pub(super) mac: Mac,
+    pub(super) capabilities: Capabilities,
     /// Frames to receive, and to send.
-    rx_pool: Pool,
-    tx_pool: Pool,
+    pub(super) rx_pool: Pool,
+    pub(super) tx_pool: Pool,
     /// Further pieces of frames to send.
-    piece_pool: Pool,
-    interface: Option<Interface>,
-    wake: Wake,
-    counters: Counters,
+    pub(super) piece_pool: Pool,
+    pub(super) interface: Option<Interface>,
+    pub(super) wake: Wake,
+    pub(super) counters: Counters,
+    /// Makes the port ours.
+    pub(super) attached: Attached,
 }
 
 /// How one learns that frames came.
 #[derive(Debug)]
-enum Wake {
+pub(super) enum Wake {
     /// One does not.
     Blind,
     /// The driver's own socket.
@@ -54,7 +44,7 @@ enum Wake {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counters {
+pub(super) struct Counters {
     /// Frames of several mbufs, which were put together.
     rx_linearized: u64,
     /// Looks at the link that found no buffer left for frames to come.
@@ -71,227 +61,9 @@ impl Ethdev {
     /// # Errors
     /// The device cannot be had; the message says why and what helps.
     pub fn open(eal: Eal, device: &Device, mtu: Option<u16>) -> Result<Ethdev> {
-        let _one = lock();
-        open(eal, device, mtu).with_context(|| format!("uplink {}", device.name))
+        let _one = setup::lock();
+        setup::open(eal, device, mtu).with_context(|| format!("uplink {}", device.name))
     }
-}
-
-/// DPDK lets devices come and go one at a time.
-fn lock() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn open(eal: Eal, device: &Device, mtu: Option<u16>) -> Result<Ethdev> {
-    let interface = device.interface().map(Interface::open).transpose()?;
-    let mut mtu = wanted_mtu(interface.as_ref(), mtu)?;
-    let sockets = driver_sockets();
-    let device = device.with_rings_for(usize::from(mtu) + ETHERNET);
-    let port = probe(eal, &device)?;
-
-    let info = info(port)?;
-    if !device.is_modest() {
-        mtu = mtu.min(longest(&info));
-    }
-    let frame = usize::from(mtu) + ETHERNET;
-    // NICs round the room of buffers down to whole KiB.
-    let mut room = (frame + 1).next_multiple_of(1024);
-    if device.is_af_packet() {
-        // The driver insists on room for whatever its ring has room for.
-        room = device.get("framesz").and_then(|size| size.parse().ok()).unwrap_or(2048).max(room);
-    }
-    let room = u16::try_from(room).context("framesz is too long")?;
-    let (rx, tx) = queue_lengths(port, device.is_pci())?;
-    let spare = match device.is_af_xdp() {
-        true => XDP_BUFFERS,
-        false => 4 * BURST as u32,
-    };
-    let rx_pool = Pool::new(eal, u32::from(rx) + spare, room)?;
-    let tx_pool = Pool::new(eal, u32::from(tx) + 2 * spare, room)?;
-    let piece_pool = Pool::new(eal, 2 * (u32::from(tx) + 2 * spare), TAIL_ROOM)?;
-
-    // What the device offers, and we can use.
-    let offered = info.tx_offload_capa;
-    let has = |bit: u64| offered & bit != 0;
-    let checksums = Checksums {
-        ipv4: has(dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM),
-        udp: has(dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM),
-        tcp: has(dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM),
-    };
-    // Memory of guests is known to no IOMMU: only drivers that read it by the processor may have it.
-    let external = has(dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS) && !device.is_pci();
-    let wanted = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
-        | dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM
-        | dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM
-        | dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM;
-    let offloads = offered & wanted;
-
-    let interrupt = configure(port, &info, mtu.min(longest(&info)), offloads, device.is_pci())?;
-    setup(port, rx, tx, &rx_pool)?;
-    start(port, &device)?;
-    let wake = wake(port, &device, interrupt, &sockets);
-    Ok(Ethdev {
-        eal,
-        port,
-        mac: mac(port)?,
-        capabilities: Capabilities { mtu, max_frame: frame, external, checksums },
-        rx_pool,
-        tx_pool,
-        piece_pool,
-        interface,
-        wake,
-        counters: Counters::default(),
-        device,
-    })
-}
-
-fn wanted_mtu(interface: Option<&Interface>, mtu: Option<u16>) -> Result<u16> {
-    let has = interface.map(Interface::mtu).transpose()?;
-    let wanted = mtu.or(has).unwrap_or(DEFAULT_MTU).min(MAX_MTU);
-    ensure!(wanted >= 576, "MTU {wanted} is too small for IP");
-    if let Some(interface) = interface
-        && mtu.is_some()
-        && has != Some(wanted)
-    {
-        interface.set_mtu(wanted)?;
-    }
-    Ok(wanted)
-}
-
-/// The device's port, which is none that somebody has already.
-fn probe(eal: Eal, device: &Device) -> Result<u16> {
-    let find = || {
-        let name = CString::new(device.name.as_str())?;
-        let mut port = 0;
-        // SAFETY: EAL runs; the name is a string, and the port is written only on success.
-        let result = unsafe { dpdk::rte_eth_dev_get_port_by_name(name.as_ptr(), &mut port) };
-        anyhow::Ok((result == 0).then_some(port))
-    };
-    // EAL itself has found the devices that its arguments name.
-    if let Some(port) = find()? {
-        return Ok(port);
-    }
-    let known = next_port(0);
-    eal.probe(device)?;
-    // A PCI address may have been given without its domain.
-    find()?
-        .or_else(|| known.map_or_else(|| next_port(0), |known| next_port(known + 1)))
-        .context("it is no Ethernet device")
-}
-
-fn next_port(from: u16) -> Option<u16> {
-    // SAFETY: EAL runs.
-    let port = unsafe { dpdk::rte_eth_find_next(from) };
-    (u32::from(port) < dpdk::RTE_MAX_ETHPORTS).then_some(port)
-}
-
-fn check(result: i32, what: &str) -> Result<()> {
-    if result >= 0 {
-        return Ok(());
-    }
-    let said = take_said();
-    bail!("{what}: {}{}{said}", error_text(-result), if said.is_empty() { "" } else { "\nDPDK says:\n" })
-}
-
-fn info(port: u16) -> Result<dpdk::rte_eth_dev_info> {
-    // SAFETY: zero is a value of this structure; DPDK fills it in.
-    unsafe {
-        let mut info = zeroed();
-        check(dpdk::rte_eth_dev_info_get(port, &mut info), "what the device can do")?;
-        Ok(info)
-    }
-}
-
-/// The largest MTU that the device admits to.
-fn longest(info: &dpdk::rte_eth_dev_info) -> u16 {
-    // Ethernet header and FCS, as ethdev counts where the driver does not say.
-    let by_frame = u16::try_from(info.max_rx_pktlen.saturating_sub(18)).unwrap_or(u16::MAX);
-    by_frame.min(info.max_mtu).max(DEFAULT_MTU)
-}
-
-fn queue_lengths(port: u16, pci: bool) -> Result<(u16, u16)> {
-    let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
-    // SAFETY: the port is ours; both are written within their bounds.
-    let result = unsafe { dpdk::rte_eth_dev_adjust_nb_rx_tx_desc(port, &mut rx, &mut tx) };
-    if pci {
-        check(result, "lengths of queues")?;
-    }
-    Ok((rx, tx))
-}
-
-/// Sets the device up; whether it can interrupt us.
-fn configure(port: u16, info: &dpdk::rte_eth_dev_info, mtu: u16, offloads: u64, pci: bool) -> Result<bool> {
-    // SAFETY: zero is a value of this structure: everything as the driver likes it.
-    let mut conf: dpdk::rte_eth_conf = unsafe { zeroed() };
-    conf.rxmode.mtu = mtu.into();
-    conf.txmode.offloads = offloads;
-    // SAFETY: drivers point it to flags of their own, or nowhere.
-    let flags = unsafe { info.dev_flags.as_ref() }.copied().unwrap_or(0);
-    conf.intr_conf.set_lsc((flags & dpdk::SHIM_DEV_INTR_LSC != 0).into());
-    conf.intr_conf.set_rxq(pci.into());
-    // SAFETY: the port is ours; the configuration is copied.
-    let mut result = unsafe { dpdk::rte_eth_dev_configure(port, 1, 1, &conf) };
-    if result < 0 && pci {
-        conf.intr_conf.set_rxq(0);
-        // SAFETY: as above.
-        result = unsafe { dpdk::rte_eth_dev_configure(port, 1, 1, &conf) };
-    }
-    check(result, "its configuration")?;
-    Ok(conf.intr_conf.rxq() != 0)
-}
-
-fn setup(port: u16, rx: u16, tx: u16, pool: &Pool) -> Result<()> {
-    // SAFETY: the port is ours and configured; without further wishes (null) the driver's defaults are taken, among them all offloads
-    // of the port. Pools live to the end.
-    unsafe {
-        let socket = u32::MAX; // SOCKET_ID_ANY
-        check(dpdk::rte_eth_rx_queue_setup(port, 0, rx, socket, null(), pool.as_ptr()), "its receive queue")?;
-        check(dpdk::rte_eth_tx_queue_setup(port, 0, tx, socket, null()), "its send queue")
-    }
-}
-
-fn start(port: u16, device: &Device) -> Result<()> {
-    // SAFETY: the port is ours and set up.
-    check(unsafe { dpdk::rte_eth_dev_start(port) }, "its start")?;
-    // Guests have addresses of their own.
-    // SAFETY: the port is ours.
-    let result = unsafe { dpdk::rte_eth_promiscuous_enable(port) };
-    if result < 0 && result != -libc::ENOTSUP {
-        log::warn!("{}: not promiscuous ({}): it may hide guests' frames", device.name, error_text(-result));
-    }
-    Ok(())
-}
-
-fn mac(port: u16) -> Result<Mac> {
-    let mut address = dpdk::rte_ether_addr { addr_bytes: [0; 6] };
-    // SAFETY: the port is ours; the address is written.
-    check(unsafe { dpdk::rte_eth_macaddr_get(port, &mut address) }, "its MAC address")?;
-    Ok(Mac(address.addr_bytes))
-}
-
-fn wake(port: u16, device: &Device, interrupt: bool, sockets_before: &[i32]) -> Wake {
-    if device.interface().is_some() {
-        let found = driver_sockets().into_iter().find(|fd| !sockets_before.contains(fd));
-        if let Some(socket) = found.and_then(|fd| DriverSocket::of(fd).ok()) {
-            if device.is_af_packet()
-                && let Err(error) = socket.ignore_own_host()
-            {
-                log::warn!("{}: what this host sends cannot be kept out: {error}", device.name);
-            }
-            return Wake::Socket(socket);
-        }
-    }
-    if interrupt {
-        // SAFETY: the port is ours and started. The descriptor is the driver's, so we make one of our own.
-        unsafe {
-            let fd = dpdk::rte_eth_dev_rx_intr_ctl_q_get_fd(port, 0);
-            let own = if fd >= 0 { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) } else { -1 };
-            if own >= 0 {
-                return Wake::Interrupt(OwnedFd::from_raw_fd(own));
-            }
-        }
-    }
-    Wake::Blind
 }
 
 impl Driver for Ethdev {
@@ -468,18 +240,9 @@ impl Ethdev {
 
 impl Drop for Ethdev {
     fn drop(&mut self) {
-        let _one = lock();
+        let _one = setup::lock();
         // Our descriptor of its socket would keep it open.
         self.wake = Wake::Blind;
-        let device = info(self.port).map(|info| info.device);
-        // SAFETY: the port is ours, and nobody uses it after this. Frames that are still about belong to pools, which stay. The device
-        // was the port's, and goes with it.
-        unsafe {
-            dpdk::rte_eth_dev_stop(self.port);
-            dpdk::rte_eth_dev_close(self.port);
-            if let Ok(device) = device {
-                dpdk::rte_dev_remove(device);
-            }
-        }
+        self.attached.detach();
     }
 }

@@ -5,6 +5,7 @@ mod eal;
 mod ethdev;
 mod interface;
 mod mbuf;
+mod setup;
 
 pub use eal::Eal;
 pub use ethdev::Ethdev;
