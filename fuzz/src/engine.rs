@@ -164,6 +164,7 @@ struct Lab<'a> {
     input: Input<'a>,
     engine: Engine<Mem>,
     device: DeviceId,
+    pd: PdId,
     now: Instant,
     qps: Vec<(Qpn, QpType, Pending)>,
     memory: Mem,
@@ -226,7 +227,7 @@ impl<'a> Lab<'a> {
         }
         let (log, wire) = (Log::default(), Wire::default());
         let now = Instant(1 << 40);
-        Lab { input: Input(data), engine, device, now, qps, memory, key, log, wire, next_id: 0, requests }
+        Lab { input: Input(data), engine, device, pd, now, qps, memory, key, log, wire, next_id: 0, requests }
     }
 
     /// Takes a QP to RTS anew.
@@ -528,9 +529,29 @@ impl<'a> Lab<'a> {
         let sges = [sge, sge];
         let payload = Payload::Sges(&sges[..1 + usize::from(flags & 8 != 0)]);
         let request = SendRequest { id, signaled, solicited, fence, op, payload };
-        let (qpn, _, pending) = &mut self.qps[index];
+        let (qpn, qp_type, ref mut pending) = self.qps[index];
         pending.sends.push_back((id, signaled));
-        let result = self.engine.post_send(self.now, self.device, OWNER, *qpn, &request, &mut self.log);
+        let (now, device, log) = (self.now, self.device, &mut self.log);
+        let result = match qp_type {
+            QpType::Ud => {
+                let to = Destination {
+                    pd: self.pd,
+                    qpn: Qpn::truncate(PEER_QPN),
+                    qkey: Qkey(u32::from(flags & 16) << 27),
+                    dgid: if flags & 32 == 0 { PEER_GID } else { OWN_GID },
+                    dmac: PEER_MAC,
+                    sgid_index: flags >> 6,
+                    sl: 0,
+                    hop_limit: 1,
+                    traffic_class: 0,
+                    flow_label: 0,
+                    udp_sport: 0,
+                    vlan: None,
+                };
+                self.engine.post_datagram(now, device, OWNER, qpn, &request, &to, log)
+            }
+            _ => self.engine.post_send(now, device, OWNER, qpn, &request, log),
+        };
         if result.is_err() {
             pending.sends.pop_back();
         }
