@@ -4,6 +4,7 @@
 use crate::completion::WcStatus;
 use crate::device::Device;
 use crate::memory::Access;
+use crate::mr::Mrs;
 use crate::pool::List;
 use crate::qp::Qp;
 use crate::rc::segment::{Cut, Segment};
@@ -137,6 +138,31 @@ impl Requester {
     }
 }
 
+/// Whether a request can be sent at all, or how it ends. All elements are looked at before anything leaves, and each again when its
+/// bytes do.
+#[inline]
+pub(crate) fn check_request<R>(
+    mrs: &Mrs<R>,
+    qp: &Qp,
+    work: &Work<'_>,
+    payload: Payload<'_>,
+) -> Result<(), WcStatus> {
+    let rights = match *work.op {
+        SendOp::Send { .. } | SendOp::Write { .. } => Access::NONE,
+        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::LOCAL_WRITE,
+    };
+    if let Some(status) = work.error {
+        return Err(status);
+    }
+    if rights == Access::LOCAL_WRITE && qp.max_rd_atomic == 0 {
+        return Err(WcStatus::LocQpOp);
+    }
+    match payload {
+        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights }).check(sges) => Err(WcStatus::LocProt),
+        _ => Ok(()),
+    }
+}
+
 /// The next stretch of `work`, of at most `limit` bytes (a multiple of every MTU), or how the request ends here.
 #[inline]
 pub(crate) fn next_segment<'a, R>(
@@ -147,24 +173,8 @@ pub(crate) fn next_segment<'a, R>(
     limit: u32,
 ) -> Result<Segment<'a>, WcStatus> {
     let first = qp.requester.offset == 0;
-    let rights = match *work.op {
-        SendOp::Send { .. } | SendOp::Write { .. } => Access::NONE,
-        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::LOCAL_WRITE,
-    };
     if first {
-        if let Some(status) = work.error {
-            return Err(status);
-        }
-        if rights == Access::LOCAL_WRITE && qp.max_rd_atomic == 0 {
-            return Err(WcStatus::LocQpOp);
-        }
-        // All elements are looked at before anything leaves, and each again when its bytes do.
-        if let Payload::Sges(sges) = payload {
-            let elements = Elements { mrs: &device.mrs, pd: qp.pd, rights };
-            if !elements.check(sges) {
-                return Err(WcStatus::LocProt);
-            }
-        }
+        check_request(&device.mrs, qp, work, payload)?;
     }
     let offset = qp.requester.offset;
     let rest = work.length.saturating_sub(offset);

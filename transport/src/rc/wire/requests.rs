@@ -8,7 +8,7 @@ use crate::mr::Mrs;
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::attr::QpState;
 use crate::qp::{NEVER, Qp};
-use crate::rc::requester::Wait;
+use crate::rc::requester::{Wait, check_request};
 use crate::rc::transfer::{Elements, Span};
 use crate::rc::wire::sending::{Sending, has_response, psns};
 use crate::rc::wire::{HALF, Turn, ahead};
@@ -157,32 +157,21 @@ fn why_not_begin<R: Region>(
     if begins && qp.state == QpState::Sqd && sending.next() == qp.requester.psn {
         return Some(Pause::Idle);
     }
-    if let Some(status) = work.error {
+    if begins && let Err(status) = check_request(mrs, qp, work, payload) {
         return Some(Pause::Broken(status));
     }
-    let rights = if has_response(work.op) { Access::LOCAL_WRITE } else { Access::NONE };
-    if rights == Access::LOCAL_WRITE {
-        if qp.max_rd_atomic == 0 {
-            return Some(Pause::Broken(WcStatus::LocQpOp));
-        }
+    if begins && work.fence && sending.reads > 0 {
+        return Some(Pause::Idle);
+    }
+    if has_response(work.op) {
         let outstanding = ahead(sending.next(), sending.una);
-        if sending.reads >= u32::from(qp.max_rd_atomic) || outstanding + (psns - sending.cursor.sent) > HALF {
+        // One that was begun may go on even if by now none were allowed.
+        let too_many = sending.reads >= u32::from(qp.max_rd_atomic.max(1));
+        if too_many || outstanding + (psns - sending.cursor.sent) > HALF {
             return Some(Pause::Idle);
         }
     }
-    if !begins {
-        return None;
-    }
-    if work.fence && sending.reads > 0 {
-        return Some(Pause::Idle);
-    }
-    // All elements are looked at before anything leaves, and each again when its bytes do.
-    match payload {
-        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights }).check(sges) => {
-            Some(Pause::Broken(WcStatus::LocProt))
-        }
-        _ => None,
-    }
+    None
 }
 
 fn cut(work: &Work<'_>, sent: u32, psns: u32, mtu: u32) -> Cut {
