@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::artefacts::Part;
 use crate::capture;
-use crate::lineup::{self, Family, PathMtu, Round, Sizes};
+use crate::lineup::{self, Family, PathMtu, Sizes};
+use crate::proc::indent;
 use crate::programs::{self, Device, Program};
 use crate::ui;
 use crate::vm::{Pair, PairConfig, Topology};
@@ -78,21 +79,25 @@ fn show(pair: &mut Pair, device: Device) -> Result<()> {
     Ok(())
 }
 
-/// The rounds of a demo between two hosts, in order.
+/// Once through the table of programs: path MTU, VM with the servers (0 is a), addresses, and how many sizes perftest
+/// goes through.
+pub type Round = (PathMtu, usize, Family, Sizes);
+
+/// A demo between two hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Devices of the two hosts.
     pub devices: [Device; 2],
-    /// Path MTU, VM with the servers (0 is a), addresses, and how many sizes perftest goes through.
-    pub rounds: &'static [(PathMtu, usize, Family, Sizes)],
+    /// In this order.
+    pub rounds: &'static [Round],
 }
 
 /// Each VM as server, both kinds of addresses.
-pub const TWO_HOSTS: &[(PathMtu, usize, Family, Sizes)] =
+pub const TWO_HOSTS: &[Round] =
     &[(PathMtu::Jumbo, 0, Family::V4, Sizes::All), (PathMtu::Jumbo, 1, Family::V6, Sizes::One)];
 
 /// Each VM as server, path MTUs 4096 and 1024, both kinds of addresses.
-pub const INTEROP: &[(PathMtu, usize, Family, Sizes)] = &[
+pub const INTEROP: &[Round] = &[
     (PathMtu::Jumbo, 0, Family::V4, Sizes::All),
     (PathMtu::Jumbo, 1, Family::V4, Sizes::One),
     (PathMtu::Jumbo, 0, Family::V6, Sizes::One),
@@ -111,50 +116,58 @@ pub fn between_hosts(plan: Plan) -> Result<()> {
     let topology = Topology::Wire(plan.devices);
     let pair = Pair::boot(&PairConfig { without, topology, ..PairConfig::default() })?;
     let capture = pair.wire()?.capture("a", &pair.directory().join("wire.pcap"))?;
-    let result = go_through(&pair, plan);
+    let result = go_through(&pair, plan.rounds, &mut |line| println!("{line}"));
     if result.is_err() {
         eprintln!("{}", pair.post_mortem());
     }
-    let counts = result?;
     let directory = pair.directory().to_owned();
+    // What passed is looked at whether or not all programs succeeded.
     let file = capture.finish()?;
     drop(pair);
     ui::say(&format!("what the programs printed: {}", directory.join("programs").display()));
-    let checked =
-        ui::step(&format!("checking what passed the wire: {}", file.display()), || capture::check(&file))?;
+    let what = format!("checking what passed the wire: {}", file.display());
+    let checked = ui::step(&what, || capture::check(&file));
+    let (rows, checked) = match (result, checked) {
+        (Ok(rows), Ok(checked)) => (rows, checked),
+        (Err(error), Err(also)) => return Err(also.context(format!("{error:#}"))),
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
     println!("\n{}\n{} packets on the wire, each sound", checked.opcodes, checked.packets);
-    ui::say(&format!("demo: {counts} programs succeeded in {:.1} s", start.elapsed().as_secs_f64()));
+    let seconds = start.elapsed().as_secs_f64();
+    ui::say(&format!("demo: {rows} programs succeeded in {seconds:.1} s"));
     Ok(())
 }
 
-/// Goes on after a failure, so that one sees all; says how many rows there were.
-fn go_through(pair: &Pair, plan: Plan) -> Result<usize> {
+/// Goes through rounds of the table of programs, and on after a failure, so that one sees all. Says each row, and in the
+/// end how many there were.
+pub fn go_through(pair: &Pair, rounds: &[Round], say: &mut dyn FnMut(String)) -> Result<usize> {
     let mut failures = Vec::new();
     let mut rows = 0;
     let mut mtu = None;
-    for (path_mtu, server, family, sizes) in plan.rounds {
+    for (path_mtu, server, family, sizes) in rounds {
         if mtu != Some(path_mtu) {
             lineup::prepare(pair, *path_mtu)?;
             mtu = Some(path_mtu);
         }
         let server = if *server == 0 { &pair.a } else { &pair.b };
-        let round = Round::new(pair, server, *family)?;
+        let round = lineup::Round::new(pair, server, *family)?;
         let name = format!("{}, path MTU {}", round.name(), path_mtu.bytes());
-        heading(&name);
+        say(format!("\n=== {name}"));
         for row in lineup::rows(*family, *path_mtu, *sizes) {
             let port = 20000 + rows as u16;
             rows += 1;
             match round.run(&row, port) {
-                Ok(time) => println!("  ok {:6.1} s  {}", time.as_secs_f64(), row.what),
+                Ok(time) => say(format!("  ok {:6.1} s  {}", time.as_secs_f64(), row.what)),
                 Err(error) => {
-                    println!("FAIL           {}\n{}", row.what, crate::proc::indent(&format!("{error:#}")));
-                    failures.push(format!("{name}: {}", row.what));
+                    let error = indent(&format!("{error:#}"));
+                    say(format!("FAIL           {}\n{error}", row.what));
+                    failures.push(format!("{name}: {}\n{error}", row.what));
                 }
             }
         }
     }
     if !failures.is_empty() {
-        bail!("{} of {rows} programs failed:\n  {}", failures.len(), failures.join("\n  "));
+        bail!("{} of {rows} programs failed:\n{}", failures.len(), indent(&failures.join("\n")));
     }
     Ok(rows)
 }

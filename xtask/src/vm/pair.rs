@@ -323,7 +323,8 @@ fn vm_config(pair: &PairConfig, index: usize, net: Net, rdma: Option<RdmaDevice>
     }
 }
 
-fn mac(index: usize) -> String {
+/// The MAC address of a VM's functions: 0 is a, 1 is b.
+pub fn mac(index: usize) -> String {
     format!("52:54:00:77:00:{:02x}", index + 1)
 }
 

@@ -91,7 +91,7 @@ impl Wire {
     pub fn new() -> Result<Self> {
         let namespace = Namespace::new("wire")?;
         // Without snooping: nobody asks for multicast groups, and neighbour discovery wants them flooded.
-        namespace.run(&format!("ip link add {BRIDGE} type bridge stp_state 0 mcast_snooping 0"))?;
+        namespace.run(&format!("ip link add name {BRIDGE} type bridge stp_state 0 mcast_snooping 0"))?;
         namespace.run(&format!("ip link set dev {BRIDGE} mtu {JUMBO} up"))?;
         Ok(Self { namespace })
     }
@@ -106,7 +106,7 @@ impl Wire {
         let there = host.holder.id();
         let queue = "txqueuelen 10000";
         self.namespace.run(&format!(
-            "ip link add {port} mtu {JUMBO} {queue} type veth peer name {interface} mtu {JUMBO} {queue} netns {there}"
+            "ip link add name {port} mtu {JUMBO} {queue} type veth peer name {interface} mtu {JUMBO} {queue} netns {there}"
         ))?;
         // What leaves is to be what was put in.
         host.run(&format!("ip link set dev {interface} gso_max_segs 1 up"))?;

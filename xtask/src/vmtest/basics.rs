@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::demo;
-use crate::programs::{self, Device, Program};
+use crate::programs::{self, Device};
 use crate::vm::{Exit, Pair};
 
 /// Commands run, several at once, with nothing lost and little delay.
@@ -50,15 +50,6 @@ pub fn ping(pair: &mut Pair) -> Result<()> {
     pair.a.check("ping -c 1 -i 0.5 -w 15 fe80::5054:ff:fe77:2%eth0", pair.patience(20))?;
     pair.a.check("echo hello >/share/ping", limit)?;
     ensure!(pair.b.check("cat /share/ping", limit)? == "hello\n", "the share is not shared");
-    Ok(())
-}
-
-/// Verbs programs run over the kernel's own software device: image and tools are complete.
-pub fn rxe(pair: &mut Pair) -> Result<()> {
-    Device::Rxe.prepare(pair)?;
-    programs::run(pair, Device::Rxe, &Program::pingpong("ibv_rc_pingpong -c -n 50"), 18600)?;
-    pair.a.check("rdma link delete rxe0", pair.patience(2))?;
-    pair.b.check("rdma link delete rxe0", pair.patience(2))?;
     Ok(())
 }
 

@@ -4,7 +4,9 @@
 
 mod basics;
 mod cleanup;
+mod forged;
 mod hostile;
+mod hosts;
 mod perftest;
 mod posting;
 mod rdmacore;
@@ -18,8 +20,9 @@ use anyhow::{Context, Result};
 use crate::artefacts::Part;
 use crate::paths;
 use crate::proc::indent;
+use crate::programs::Device;
 use crate::ui;
-use crate::vm::{Pair, PairConfig};
+use crate::vm::{Pair, PairConfig, Topology};
 
 /// One test.
 pub struct VmTest {
@@ -51,6 +54,12 @@ pub enum Lab {
     Polling,
     /// Beside the kernel's there is one channel in each VM.
     OneChannel,
+    /// Two hosts with a backend each, and a wire.
+    TwoHosts,
+    /// VM b's host has rdma_rxe.
+    Interop,
+    /// Both have.
+    Rxe,
 }
 
 impl Lab {
@@ -61,6 +70,12 @@ impl Lab {
             // As with a processor of its own: it does not sleep even while the guest's turn to run is long in coming.
             Self::Polling => config.backend_arguments = vec!["--busy-poll".into()],
             Self::OneChannel => config.channels = 2,
+            Self::TwoHosts => config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]),
+            Self::Interop => config.topology = Topology::Wire([Device::Vrdma, Device::Rxe]),
+            Self::Rxe => {
+                config.topology = Topology::Wire([Device::Rxe, Device::Rxe]);
+                config.without = Part::ALL.to_vec();
+            }
         }
         config
     }
@@ -73,10 +88,10 @@ pub fn all() -> Vec<VmTest> {
     vec![
         test("vm-exec", Needs::Vms, basics::exec),
         test("vm-ping", Needs::Vms, basics::ping),
-        test("vm-rxe", Needs::Vms, basics::rxe),
         test("vm-devinfo", Needs::Rdma, basics::devinfo),
         test("vm-programs", Needs::Rdma, basics::stock_programs),
         test("vm-perftest", Needs::Rdma, perftest::all),
+        test("vm-same-host", Needs::Rdma, hosts::same_host),
         test("vm-1000-qps", Needs::Rdma, perftest::thousand_qps),
         test("vm-no-channel", Needs::Rdma, perftest::no_channel),
         test("vm-rdma-core", Needs::Rdma, rdmacore::tests),
@@ -92,6 +107,13 @@ pub fn all() -> Vec<VmTest> {
         test("vm-kill", Needs::Vms, basics::kill),
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
+        on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
+        on(Lab::TwoHosts, "vm-two-hosts", Needs::Rdma, hosts::two_hosts),
+        on(Lab::TwoHosts, "vm-forged-packets", Needs::Rdma, forged::packets),
+        on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
+        on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
+        on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss),
+        on(Lab::Interop, "vm-interop", Needs::Rdma, hosts::interop),
     ]
 }
 
@@ -160,8 +182,8 @@ fn still_well(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
         vm.check("true", pair.patience(2)).context("after the test")?;
     }
-    if let Ok(backend) = pair.backend() {
-        anyhow::ensure!(backend.is_running()?, "the backend died during the test");
+    for backend in pair.backends() {
+        anyhow::ensure!(backend.is_running()?, "a backend died during the test");
     }
     Ok(())
 }

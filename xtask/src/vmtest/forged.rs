@@ -1,0 +1,91 @@
+//! Packets that nobody asked for change nothing, and are counted.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::lineup::{PathMtu, prepare};
+use crate::vm::pair::{IP, mac};
+use crate::vm::wire::Namespace;
+use crate::vm::{Pair, Vm};
+use crate::vmtest::watch::PingPong;
+use crate::{paths, proc};
+
+/// Packets of each kind.
+const COUNT: u64 = 200;
+
+/// A third host on the wire forges packets to a QP of VM a that talks to one of VM b.
+pub fn packets(pair: &mut Pair) -> Result<()> {
+    prepare(pair, PathMtu::Jumbo)?;
+    let stranger = Namespace::new("stranger")?;
+    pair.wire()?.plug("stranger", &stranger, "eth0")?;
+    let options = "--qps 1 --timeout 17 --announce /share/forged";
+    let mut ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21010, options, "--qps 1 --timeout 17")?;
+    // A line of the server's announcement: `qp QPN QPN_OF_THE_PEER 0`.
+    let announced = paths::read(&pair.share().join("forged"))?;
+    let qpn = announced.lines().find_map(|line| line.strip_prefix("qp ")?.split(' ').next());
+    let qpn = qpn.context("no QP was announced")?;
+
+    let before = pair.backends()[0].stats()?;
+    let script =
+        format!("exec python3 -B /srv/forge.py eth0 {} {} {} {} {qpn} {COUNT}", mac(0), IP[0], mac(1), IP[1]);
+    let checks = paths::workspace().join("xtask/checks");
+    let command = proc::in_root(&paths::guest_root(), &[(&checks, "/srv")], &script);
+    proc::run_logged("forge.py", stranger.enter(&command), &paths::log("forge")?, Duration::from_secs(60))?;
+    std::thread::sleep(Duration::from_secs(1));
+    ping_pong.expect_running()?;
+    let after = pair.backends()[0].stats()?;
+    for (kind, counters) in [
+        ("from a stranger's address", &["drop_source"][..]),
+        ("with odd PSNs", &["duplicates", "out_of_order"]),
+        ("with a wrong ICRC", &["icrc"]),
+        ("to no QP", &["drop_no_qp"]),
+        ("from the victim's own address", &["drop_spoofed"]),
+        ("to an address that the victim has not", &["drop_no_device"]),
+    ] {
+        let grown: u64 = counters.iter().map(|name| sum(&after, name) - sum(&before, name)).sum();
+        ensure!(grown > COUNT / 2, "packets {kind}: {counters:?} grew by {grown} only\n{after:#}");
+    }
+    let turns = ping_pong.finish(pair.patience(6)).context("beside forged packets")?;
+    ensure!(turns > 50, "the ping-pong made {turns} turns only");
+    Ok(())
+}
+
+/// A guest sends from a MAC address that is not its own: nobody gets the frames.
+pub fn mac_address(pair: &mut Pair) -> Result<()> {
+    prepare(pair, PathMtu::Jumbo)?;
+    let before = pair.backends()[1].stats()?;
+    let patience = pair.patience(4);
+    // An Ethernet frame of a local experimental type, by broadcast: 200 of them.
+    let script = format!(
+        "python3 -c \"import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind((\\\"eth0\\\", 0)); \
+         frame = bytes.fromhex(\\\"ffffffffffff\\\" + \\\"{}\\\" + \\\"88b5\\\") + bytes(64); \
+         [s.send(frame) for _ in range(200)]\"",
+        mac(0).replace(':', "")
+    );
+    let seen = |vm: &Vm| -> Result<u64> {
+        let text = vm.check("cat /sys/class/net/eth0/statistics/rx_packets", patience)?;
+        text.trim().parse().context("odd count of packets")
+    };
+    let received = seen(&pair.a)?;
+    pair.b.check(&script, patience)?;
+    std::thread::sleep(Duration::from_millis(500));
+    let grown = sum(&pair.backends()[1].stats()?, "tx_spoofed") - sum(&before, "tx_spoofed");
+    ensure!(grown == 200, "tx_spoofed grew by {grown}, not 200");
+    let received = seen(&pair.a)? - received;
+    ensure!(received < 100, "VM a got {received} frames");
+    Ok(())
+}
+
+/// A counter's value in all places of the statistics that have it.
+fn sum(stats: &Value, name: &str) -> u64 {
+    match stats {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| if key == name { value.as_u64().unwrap_or(0) } else { sum(value, name) })
+            .sum(),
+        Value::Array(values) => values.iter().map(|value| sum(value, name)).sum(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,123 @@
+//! The programs of the demos between two VMs: on one host, on two hosts, and with rdma_rxe at one end. And a cable that
+//! is pulled.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::capture;
+use crate::demo::{self, Round};
+use crate::lineup::{Family, PathMtu, Sizes, prepare};
+use crate::vm::Pair;
+use crate::vmtest::watch::{PingPong, said};
+
+/// Both directions, both kinds of addresses, by the way that needs no packet.
+pub fn same_host(pair: &mut Pair) -> Result<()> {
+    const ROUNDS: &[Round] =
+        &[(PathMtu::Usual, 0, Family::V6, Sizes::One), (PathMtu::Jumbo, 1, Family::V4, Sizes::One)];
+    demo::go_through(pair, ROUNDS, &mut |_| {}).map(|_| ())
+}
+
+/// The shortened demo of two hosts.
+pub fn two_hosts(pair: &mut Pair) -> Result<()> {
+    const ROUNDS: &[Round] =
+        &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One), (PathMtu::Usual, 1, Family::V6, Sizes::One)];
+    captured(pair, ROUNDS, "two-hosts.pcap")
+}
+
+/// The shortened demo with rdma_rxe: every pairing of role, path MTU and kind of address occurs.
+pub fn interop(pair: &mut Pair) -> Result<()> {
+    const ROUNDS: &[Round] = &[
+        (PathMtu::Jumbo, 0, Family::V4, Sizes::One),
+        (PathMtu::Jumbo, 1, Family::V6, Sizes::One),
+        (PathMtu::Usual, 0, Family::V6, Sizes::One),
+        (PathMtu::Usual, 1, Family::V4, Sizes::One),
+    ];
+    captured(pair, ROUNDS, "interop.pcap")
+}
+
+/// The lab itself: rdma_rxe at both ends.
+pub fn rxe(pair: &mut Pair) -> Result<()> {
+    captured(pair, &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One)], "rxe.pcap")
+}
+
+/// Goes through the rounds; all that passes the wire meanwhile is sound.
+fn captured(pair: &mut Pair, rounds: &[Round], file: &str) -> Result<()> {
+    let capture = pair.wire()?.capture("a", &pair.directory().join(file))?;
+    let result = demo::go_through(pair, rounds, &mut |_| {});
+    let checked = capture.finish().and_then(|file| capture::check(&file));
+    result?;
+    ensure!(checked?.packets > 500, "hardly a packet passed the wire");
+    Ok(())
+}
+
+/// VM a's host loses its cable in the midst of a checked ping-pong and gets it back: nothing is lost, and the guest sees
+/// its port go and come. TCP goes on too.
+pub fn link_flap(pair: &mut Pair) -> Result<()> {
+    prepare(pair, PathMtu::Jumbo)?;
+    let patience = pair.patience(6);
+    let mut watch = pair.a.spawn("exec ibv_asyncwatch -d vrdma0")?;
+    let server = pair.b.spawn("exec iperf3 -s -1 -p 21001")?;
+    // An ACK timeout of 4.096 us * 2^19, 2.1 s, eight times: far longer than the cable is out.
+    let patient = "--timeout 19 --qps 4 --size 100000 --stall 60";
+    let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21000, patient, patient)?;
+    pair.a.check("until ss -ltn | grep -q :21001 || ping -c 1 10.77.0.2; do sleep 0.1; done", patience)?;
+    let tcp = pair.a.spawn("exec iperf3 -c 10.77.0.2 -p 21001 -t 12 -i 1")?;
+    std::thread::sleep(Duration::from_secs(2));
+
+    for _ in 0..2 {
+        pair.wire()?.set_link("a", false)?;
+        port_is(pair, "DOWN")?;
+        std::thread::sleep(Duration::from_secs(1));
+        pair.wire()?.set_link("a", true)?;
+        port_is(pair, "ACTIVE")?;
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let turns = ping_pong.finish(pair.patience(6)).context("after the cable was back")?;
+    ensure!(turns > 50, "the ping-pong made {turns} turns only");
+    for event in ["IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"] {
+        watch.wait_for(event, patience).with_context(|| format!("no event: {}", said(&watch)))?;
+    }
+    let output = tcp.wait(pair.patience(8))?;
+    ensure!(output.success(), "iperf3: {:?} {}", output.exit, output.text());
+    drop(server);
+    // The last second's line: `[  5]  11.00-12.00  sec  1.2 MBytes ...`.
+    let text = output.text();
+    let last = text.lines().rfind(|line| line.contains("11.00-12.")).unwrap_or_default();
+    ensure!(!last.is_empty() && !last.contains(" 0.00 Bytes "), "nothing passed in the last second:\n{text}");
+    Ok(())
+}
+
+/// The cable stays out for longer than a QP waits: both ends are told, all that was outstanding is flushed in order.
+pub fn link_loss(pair: &mut Pair) -> Result<()> {
+    prepare(pair, PathMtu::Jumbo)?;
+    let patience = pair.patience(6);
+    // 4.096 us * 2^14, 67 ms, eight times.
+    let command = "exec vr-pingpong -d vrdma0 -p 21002 --timeout 14 --qps 4 --expect-error";
+    let mut server = pair.a.spawn(command)?;
+    let mut client = pair.b.spawn(&format!("{command} -s 0 10.77.0.1"))?;
+    client.wait_for("running", patience)?;
+    server.wait_for("running", patience)?;
+    pair.wire()?.set_link("a", false)?;
+    let ends = [client.wait(patience), server.wait(patience)];
+    pair.wire()?.set_link("a", true)?;
+    port_is(pair, "ACTIVE")?;
+    for (end, who) in ends.into_iter().zip(["client", "server"]) {
+        let output = end?;
+        let text = [output.stdout.as_slice(), &output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        ensure!(output.success(), "the {who}: {:?} {text}", output.exit);
+        ensure!(
+            text.contains("retry exceeded") || text.contains("retry counter exceeded"),
+            "the {who}: {text}"
+        );
+    }
+    // A new connection works.
+    PingPong::start(pair, &pair.a, &pair.b, 21003, "", "")?.finish(patience).map(|_| ())
+}
+
+/// Waits until the port of VM a's device is in this state.
+fn port_is(pair: &Pair, state: &str) -> Result<()> {
+    let command = format!("until rdma link show vrdma0/1 | grep -q 'state {state}'; do sleep 0.1; done");
+    pair.a.check(&command, pair.patience(4)).map(|_| ()).with_context(|| format!("the port is not {state}"))
+}
