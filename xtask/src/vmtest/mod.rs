@@ -8,6 +8,7 @@ mod forged;
 mod hostile;
 mod hosts;
 mod perftest;
+mod port;
 mod posting;
 mod rdmacore;
 mod third;
@@ -94,6 +95,7 @@ pub fn all() -> Vec<VmTest> {
         test("vm-same-host", Needs::Rdma, hosts::same_host),
         test("vm-1000-qps", Needs::Rdma, perftest::thousand_qps),
         test("vm-no-channel", Needs::Rdma, perftest::no_channel),
+        test("vm-port", Needs::Rdma, port::follows_netdev),
         test("vm-rdma-core", Needs::Rdma, rdmacore::tests),
         test("vm-4000-qps", Needs::Rdma, posting::four_thousand_qps),
         test("vm-one-channel", Needs::Rdma, posting::one_channel),
@@ -101,6 +103,7 @@ pub fn all() -> Vec<VmTest> {
         test("vm-hostile-process", Needs::Rdma, hostile::process),
         test("vm-clean-up-kill-9", Needs::Rdma, cleanup::killed_processes),
         test("vm-clean-up-rmmod", Needs::Rdma, cleanup::removed_driver),
+        test("vm-clean-up-rdma-cm", Needs::Rdma, port::removed_while_connected),
         test("vm-clean-up-reset", Needs::Rdma, cleanup::reset_vm),
         test("vm-clean-up-qemu", Needs::Rdma, cleanup::killed_vm),
         test("vm-reset", Needs::Vms, basics::reset),
