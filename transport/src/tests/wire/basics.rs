@@ -3,6 +3,7 @@
 use super::*;
 use WcStatus::Success;
 use vrdma_wire::num::Imm;
+use vrdma_wire::roce::{Part, SendTail};
 
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -95,4 +96,60 @@ fn immediate_data_and_atomics_arrive() {
         (5u64.to_ne_bytes().to_vec(), 8u64.to_ne_bytes().to_vec())
     );
     assert_eq!(b.memory.bytes(104, 8), 1u64.to_ne_bytes());
+}
+
+#[test]
+fn only_what_takes_a_receive_asks_for_a_solicited_event_and_only_at_its_end() {
+    let mut net = Net::connected();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.post_recv(B, 1, &[b.sge(0, 3000)]);
+    net.post_recv(B, 2, &[]);
+    let imm = Some(Imm::default());
+    let remote = b.remote(0);
+    for op in [SEND, write_to(remote), SendOp::Write { remote, imm }] {
+        let payload = Payload::Sges(&[a.sge(0, 2100)]);
+        let request = SendRequest { id: 0, signaled: true, solicited: true, fence: false, op, payload };
+        let Host { engine, end, log, .. } = &mut net.hosts[A];
+        engine.post_send(net.now, end.device, OWNER, end.qpn, &request, log).unwrap();
+    }
+    net.work(A);
+    let headers = net.hosts[A].cable.frames.iter().map(|frame| parse(frame).bth);
+    let flags: Vec<_> = headers.map(|bth| (bth.solicited, bth.ack_req)).collect();
+    let (plain, end, raised) = ((false, false), (false, true), (true, true));
+    assert_eq!(flags, [plain, plain, raised, plain, plain, end, plain, plain, raised]);
+    net.run();
+    assert!(net.hosts[B].log.completions.iter().all(|(_, _, completion)| completion.solicited));
+}
+
+#[test]
+fn long_messages_ask_for_acknowledges_in_their_midst_and_stop_at_the_window() {
+    let mut net = Net::connected();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 300 * 1024)]));
+    net.work(A);
+    let asks = net.hosts[A].cable.frames.iter().map(|frame| parse(frame).bth.ack_req);
+    let places: Vec<_> = asks.enumerate().filter(|ask| ask.1).map(|ask| ask.0).collect();
+    assert_eq!((places, net.hosts[A].cable.frames.len()), (vec![31, 63, 95, 127], 128));
+    net.run();
+    assert_eq!(net.hosts[A].statuses(), [(1, Success)]);
+}
+
+#[test]
+fn a_qp_whose_peer_was_of_this_host_takes_nothing_from_the_wire() {
+    let mut net = Net::connected();
+    let peer = net.hosts[A].end.clone();
+    let Host { engine, end, log, .. } = &mut net.hosts[B];
+    let near = engine.add_device(Limits::default());
+    engine.set_gid(near, 0, Some(Gid::from_ipv4([10, 0, 0, 7]))).unwrap();
+    let qpn = engine.create_qp(end.device, qp_init(end.pd)).unwrap();
+    let attr = QpAttr { dgid: Gid::from_ipv4([10, 0, 0, 7]), ..attr_to(&peer) };
+    for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR)] {
+        engine.modify_qp(net.now, end.device, qpn, mask, &QpAttr { state, ..attr }, log).unwrap();
+    }
+    engine.remove_device(near);
+    end.qpn = qpn;
+    let mut packet = net.packet(A, Body::Rc(Rc::Send(Part::Only((), SendTail::Plain))), net.expected(B));
+    packet.path.src = Gid::from_ipv4([10, 0, 0, 7]);
+    net.inject(A, &packet, b"x");
+    assert_eq!((net.hosts[B].counters().drop_not_connected, net.answers(B)), (1, vec![]));
 }
