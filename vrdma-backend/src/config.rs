@@ -314,12 +314,16 @@ impl Config {
 impl GuestConfig {
     /// Whether the host lets this guest use the GID.
     pub fn allows(&self, gid: Gid) -> bool {
-        let mapped = |address: &IpAddr| match address {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-            IpAddr::V6(v6) => v6.octets(),
+        !gid.is_multicast() && (self.gids.is_empty() || self.allowed_gids().contains(&gid))
+    }
+
+    /// The addresses that it may use, as GIDs; any if empty.
+    pub fn allowed_gids(&self) -> Vec<Gid> {
+        let gid = |address: &IpAddr| match address {
+            IpAddr::V4(v4) => Gid(v4.to_ipv6_mapped().octets()),
+            IpAddr::V6(v6) => Gid(v6.octets()),
         };
-        !gid.is_multicast()
-            && (self.gids.is_empty() || self.gids.iter().any(|address| mapped(address) == gid.0))
+        self.gids.iter().map(gid).collect()
     }
 }
 

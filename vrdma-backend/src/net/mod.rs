@@ -300,7 +300,9 @@ impl Net {
                 bytes += frame.len() as u64 * copies;
                 effort += offload::frames(&frame) as u64 * copies;
                 match verdict {
-                    Verdict::Drop(Reason::Spoofed | Reason::GroupSource) => sender.counters.tx_spoofed += 1,
+                    Verdict::Drop(Reason::Spoofed | Reason::SpoofedGid | Reason::GroupSource) => {
+                        sender.counters.tx_spoofed += 1
+                    }
                     Verdict::Drop(_) => sender.counters.tx_refused += 1,
                     _ => {}
                 }

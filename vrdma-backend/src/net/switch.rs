@@ -6,8 +6,8 @@
 use super::table::{Learned, MacTable};
 use std::collections::HashMap;
 use vrdma_transport::Instant;
-use vrdma_wire::eth::Eth;
-use vrdma_wire::num::Mac;
+use vrdma_wire::eth::{self, Eth};
+use vrdma_wire::num::{Gid, Mac};
 use vrdma_wire::roce::is_roce;
 
 /// Where frames come from and go to.
@@ -32,6 +32,8 @@ pub struct Member {
     pub any_mac: bool,
     /// It has an RDMA function: RoCE to its address is for the engine.
     pub rdma: bool,
+    /// Addresses from which it may send RoCE; any if empty.
+    pub gids: Vec<Gid>,
 }
 
 /// What is to be done with a frame.
@@ -56,6 +58,8 @@ pub enum Reason {
     GroupSource,
     /// Its source is not one that the guest may use.
     Spoofed,
+    /// It is a RoCE packet from an IP address that the guest may not use as GID: made by its netdev to get around its RDMA function.
+    SpoofedGid,
     /// It came from outside with the address of a guest of ours: a loop, or a spoof.
     OwnSource,
     /// Its destination is one that bridges keep to themselves (IEEE 802.1Q table 8-1).
@@ -81,6 +85,8 @@ pub struct SwitchCounters {
     pub drop_group_source: u64,
     /// Dropped: a guest sent from an address that it may not use.
     pub drop_spoofed: u64,
+    /// Dropped: a guest's netdev sent a RoCE packet from an IP address that the guest may not use as GID.
+    pub drop_spoofed_gid: u64,
     /// Dropped: the uplink brought a frame from the address of a guest of ours.
     pub drop_own_source: u64,
     /// Dropped: for bridges alone, like spanning tree and pause frames.
@@ -133,6 +139,7 @@ impl Switch {
             Verdict::Drop(Reason::Runt) => &mut counters.drop_runt,
             Verdict::Drop(Reason::GroupSource) => &mut counters.drop_group_source,
             Verdict::Drop(Reason::Spoofed) => &mut counters.drop_spoofed,
+            Verdict::Drop(Reason::SpoofedGid) => &mut counters.drop_spoofed_gid,
             Verdict::Drop(Reason::OwnSource) => &mut counters.drop_own_source,
             Verdict::Drop(Reason::Reserved) => &mut counters.drop_reserved,
             Verdict::Drop(Reason::Hairpin) => &mut counters.drop_hairpin,
@@ -145,6 +152,11 @@ impl Switch {
         let vlan = eth.vlan.map_or(0, |tag| tag.id().number());
         if let Err(reason) = self.admit(now, (vlan, eth.src), from) {
             return Verdict::Drop(reason);
+        }
+        if let Port::Guest(guest) = from
+            && !self.members[guest].may_send_from(head)
+        {
+            return Verdict::Drop(Reason::SpoofedGid);
         }
         if is_reserved(eth.dst) {
             return Verdict::Drop(Reason::Reserved);
@@ -193,6 +205,28 @@ impl Switch {
     }
 }
 
+impl Member {
+    /// Whether a frame is no RoCE packet, or one from an address that the guest may use as GID. What is RoCE only after its receiver has put
+    /// fragments together or taken IPv6 extension headers off passes: peers that have more than addresses to tell friends by are safe from it.
+    fn may_send_from(&self, head: &[u8]) -> bool {
+        self.gids.is_empty() || !is_roce(head) || source_gid(head).is_some_and(|gid| self.gids.contains(&gid))
+    }
+}
+
+/// The source of an IP packet, as a GID.
+fn source_gid(head: &[u8]) -> Option<Gid> {
+    let (eth, packet) = Eth::parse(head).ok()?;
+    match eth.ethertype {
+        eth::IPV4 => {
+            let mut gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]);
+            gid.0[12..].copy_from_slice(packet.get(12..16)?);
+            Some(gid)
+        }
+        eth::IPV6 => packet.get(8..24)?.try_into().ok().map(Gid),
+        _ => None,
+    }
+}
+
 /// 01:80:c2:00:00:00 to 0f.
 fn is_reserved(dst: Mac) -> bool {
     dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10
@@ -218,7 +252,7 @@ mod tests {
     fn switch() -> Switch {
         let mut switch = Switch::default();
         for (mac, any_mac, rdma) in [(A, false, true), (B, false, false), (C, true, true)] {
-            switch.add(Member { mac, extra_macs: Vec::new(), any_mac, rdma });
+            switch.add(Member { mac, extra_macs: Vec::new(), any_mac, rdma, gids: Vec::new() });
         }
         switch
     }
@@ -286,7 +320,7 @@ mod tests {
         }
         assert_eq!(says(GB, &frame(B, FAR)), Unknown, "nothing was learned of it");
         let mut extra = Switch::default();
-        extra.add(Member { mac: A, extra_macs: vec![INNER], any_mac: false, rdma: true });
+        extra.add(Member { mac: A, extra_macs: vec![INNER], any_mac: false, rdma: true, gids: Vec::new() });
         assert_eq!(extra.decide(Instant(1), &frame(INNER, ALL), GA), Group);
         assert_eq!(extra.decide(Instant(1), &frame(FAR, INNER), Port::Uplink), To(GA));
         assert_eq!(extra.decide(Instant(1), &frame(INNER, A), Port::Uplink), Drop(Reason::OwnSource));
@@ -325,6 +359,42 @@ mod tests {
             "guests of one engine meet in it"
         );
         assert_eq!(says(Port::Engine, &udp(A, FARTHER, 4791)), Unknown);
+    }
+
+    #[test]
+    fn a_netdev_sends_no_roce_from_addresses_that_the_guest_may_not_have() {
+        let (own, other) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        let v6 = |last| Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        let mapped = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
+        let mut switch = Switch::default();
+        switch.add(Member {
+            mac: A,
+            extra_macs: vec![],
+            any_mac: false,
+            rdma: true,
+            gids: vec![mapped, v6(1)],
+        });
+        switch.add(Member { mac: B, extra_macs: vec![], any_mac: false, rdma: true, gids: vec![] });
+        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        let from_v4 = |src, ip: [u8; 4], port| {
+            let mut frame = udp(src, FAR, port);
+            frame[26..30].copy_from_slice(&ip);
+            frame
+        };
+        let from_v6 = |ip: Gid| {
+            let mut header = [0u8; 48];
+            (header[0], header[6]) = (0x60, 17);
+            header[42..44].copy_from_slice(&4791u16.to_be_bytes());
+            header[8..24].copy_from_slice(&ip.0);
+            [&FAR.0[..], &A.0, &[0x86, 0xdd], &header, &[0; 20]].concat()
+        };
+        assert_eq!(says(GA, &from_v4(A, own, 4791)), Unknown);
+        assert_eq!(says(GA, &from_v4(A, other, 4791)), Drop(Reason::SpoofedGid));
+        assert_eq!(says(GA, &from_v4(A, other, 53)), Unknown, "what is no RoCE is not asked");
+        assert_eq!(says(GA, &from_v6(v6(1))), Unknown);
+        assert_eq!(says(GA, &from_v6(v6(2))), Drop(Reason::SpoofedGid));
+        assert_eq!(says(GB, &from_v4(B, own, 4791)), Unknown, "it may have any");
+        assert_eq!(says(Port::Engine, &from_v4(A, other, 4791)), Unknown, "the engine has checked it");
     }
 
     #[test]

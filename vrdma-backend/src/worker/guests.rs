@@ -83,6 +83,7 @@ impl Worker {
                 extra_macs: guest.extra_macs.clone(),
                 any_mac: guest.any_mac,
                 rdma: guest.socket.is_some(),
+                gids: guest.allowed_gids(),
             },
         );
         self.outputs.add(Device::new(id, guest, limits));
