@@ -62,7 +62,7 @@ pub fn link_flap(pair: &mut Pair) -> Result<()> {
     let patient = "--timeout 19 --qps 4 --size 100000 --stall 60";
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21000, patient, patient)?;
     pair.a.check("until ss -ltn | grep -q :21001 || ping -c 1 10.77.0.2; do sleep 0.1; done", patience)?;
-    let tcp = pair.a.spawn("exec iperf3 -c 10.77.0.2 -p 21001 -t 12 -i 1")?;
+    let tcp = pair.a.spawn("exec iperf3 -c 10.77.0.2 -p 21001 -t 20 -i 1")?;
     std::thread::sleep(Duration::from_secs(2));
 
     for _ in 0..2 {
@@ -81,10 +81,12 @@ pub fn link_flap(pair: &mut Pair) -> Result<()> {
     let output = tcp.wait(pair.patience(8))?;
     ensure!(output.success(), "iperf3: {:?} {}", output.exit, output.text());
     drop(server);
-    // The last second's line: `[  5]  11.00-12.00  sec  1.2 MBytes ...`.
+    // Of the lines `[  5]  11.00-12.00  sec  1.2 MBytes ...` the last five: TCP waits a while before it tries again.
     let text = output.text();
-    let last = text.lines().rfind(|line| line.contains("11.00-12.")).unwrap_or_default();
-    ensure!(!last.is_empty() && !last.contains(" 0.00 Bytes "), "nothing passed in the last second:\n{text}");
+    let lines: Vec<&str> = text.lines().take_while(|line| !line.starts_with("- -")).collect();
+    let last = &lines[lines.len().saturating_sub(5)..];
+    let alive = |line: &&str| line.contains("Bytes") && !line.contains(" 0.00 Bytes ");
+    ensure!(lines.len() > 15 && last.iter().any(|line| alive(line)), "nothing passed in the end:\n{text}");
     Ok(())
 }
 
