@@ -285,6 +285,37 @@ mod tests {
     }
 
     #[test]
+    fn losses_narrow_the_window_and_acknowledges_widen_it() {
+        let mut sending = Sending::new();
+        let message = work(&SEND, 1 << 20);
+        let burst = |sending: &mut Sending| {
+            let mut asked = 0;
+            for _ in 0..4096 {
+                if sending.window_is_full() {
+                    break;
+                }
+                asked += u32::from(sending.must_ask());
+                sending.unasked = if sending.must_ask() { 0 } else { sending.unasked + 1 };
+                sending.packet_sent(&message, 1, 4096, None);
+            }
+            (sending.in_flight(), asked)
+        };
+        sending.begin(Psn::default(), None);
+        assert_eq!(burst(&mut sending), (128, 4));
+        let mut widths = Vec::new();
+        for _ in 0..7 {
+            sending.narrow();
+            sending.go_back(None);
+            widths.push(burst(&mut sending));
+        }
+        assert_eq!(widths, [(64, 2), (32, 2), (16, 2), (8, 2), (4, 2), (4, 2), (4, 2)]);
+        sending.widen();
+        assert_eq!(burst(&mut sending), (5, 0));
+        (0..500).for_each(|_| sending.widen());
+        assert_eq!(burst(&mut sending).0, 128);
+    }
+
+    #[test]
     fn an_acknowledge_overtakes_a_cursor_that_went_back() {
         let mut sending = Sending::new();
         sending.begin(Psn::truncate(5), None);
