@@ -44,7 +44,7 @@ impl<'a> Input<'a> {
     }
 
     fn long(&mut self) -> u32 {
-        u32::from(self.word()) << 16 | u32::from(self.word())
+        (u32::from(self.word()) << 16) | u32::from(self.word())
     }
 
     fn bytes(&mut self, most: usize) -> &'a [u8] {
@@ -300,7 +300,7 @@ impl<'a> Lab<'a> {
             11..=13 => self.post_recv(),
             14 => self.change(),
             _ => {
-                let up = self.input.byte() % 4 != 0;
+                let up = !self.input.byte().is_multiple_of(4);
                 self.engine.set_link(up);
             }
         }

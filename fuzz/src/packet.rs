@@ -8,7 +8,7 @@ pub fn packet(data: &[u8]) {
     let looks = roce::is_roce(data);
     let Ok(parsed) = Packet::parse(data) else { return };
     assert!(looks, "what parses looks like RoCE");
-    let right = parsed.check_icrc().is_ok();
+    let _ = parsed.check_icrc();
     assert!(parsed.ip_header().len() >= 20);
     if parsed.payload.len() > roce::MAX_PAYLOAD {
         return;
@@ -29,6 +29,4 @@ pub fn packet(data: &[u8]) {
     assert_eq!(again.packet, parsed.packet);
     assert_eq!(again.payload, parsed.payload);
     assert_eq!(again.check_icrc(), Ok(()));
-    // Frames that differ in nothing but what is reserved differ in their ICRC alone, if at all.
-    let _ = right;
 }
