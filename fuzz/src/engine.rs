@@ -501,7 +501,7 @@ impl<'a> Lab<'a> {
     fn sge(&mut self) -> Sge {
         let length = u32::from(self.input.word()) % 5000;
         let room = LENGTH as u32 - length;
-        let addr = IOVA + u64::from(u32::from(self.input.word()) % (room + 1) & !7);
+        let addr = IOVA + u64::from((u32::from(self.input.word()) % (room + 1)) & !7);
         Sge { addr, length, lkey: Lkey(self.input.near(self.key)) }
     }
 
