@@ -1,20 +1,26 @@
-//! Ports over `net_ring`, where what is sent comes back, and over `net_memif`. No privilege is needed.
+//! Ports over `net_ring`, where what is sent comes back, `net_memif`, and `net_vhost` with `net_virtio_user`. No privilege is needed.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, External, Faults, LINK_POLL, Port};
+use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, External, Faults, LINK_POLL, Offload, Port};
+
+/// Each port has buffers of its own, which stay to the end of the process.
+const MEMORY: &str = "--no-huge -m 2048";
+/// For what happens soon, or not at all.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn device(name: &str) -> Port {
     let device = name.parse().unwrap();
-    let eal = Eal::start("", &device).unwrap();
+    let eal = Eal::start(MEMORY, &device).unwrap();
     let mut port = Port::new(Box::new(Ethdev::open(eal, &device, Some(9000)).unwrap()));
     port.adopt();
     port
 }
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 31 + seed) as u8).collect()
+    (0..len).map(|i| (i * 31).wrapping_add(seed) as u8).collect()
 }
 
 /// Everything that comes back at once.
@@ -148,7 +154,7 @@ fn frames_of_no_driver_are_sent_too() {
     let port = device("net_ring5");
     drop(port);
     let name = "net_ring6".parse().unwrap();
-    let eal = Eal::start("", &name).unwrap();
+    let eal = Eal::start(MEMORY, &name).unwrap();
     let driver: Box<dyn Driver> = Box::new(Ethdev::open(eal, &name, None).unwrap());
     let faults = "dup=1,corrupt=1,dir=tx,seed=3".parse().unwrap();
     let mut port = Port::new(Box::new(Faults::new(driver, faults)));
@@ -165,7 +171,7 @@ fn frames_of_no_driver_are_sent_too() {
 fn a_device_is_had_by_one() {
     let mut port = device("net_ring7");
     let name = "net_ring7".parse().unwrap();
-    let eal = Eal::start("", &name).unwrap();
+    let eal = Eal::start(MEMORY, &name).unwrap();
     let error = format!("{:#}", Ethdev::open(eal, &name, None).unwrap_err());
     assert!(error.contains("net_ring7: it is in use"), "{error}");
     port.transmit(60).unwrap().commit(60);
@@ -184,7 +190,7 @@ fn devices_that_are_not_there_are_named() {
         ("0000:ff:1f.7", &["0000:ff:1f.7", "lspci"]),
     ] {
         let device = name.parse().unwrap();
-        let eal = Eal::start("", &"net_ring0".parse().unwrap()).unwrap();
+        let eal = Eal::start(MEMORY, &"net_ring0".parse().unwrap()).unwrap();
         let error = format!("{:#}", Ethdev::open(eal, &device, None).unwrap_err());
         for part in parts {
             assert!(error.contains(part), "{name}: {error}");
@@ -199,36 +205,153 @@ fn memif_joins_two_ports() {
         format!("net_memif{number},role={role},socket={},socket-abstract=no", socket.display())
     };
     let (mut server, mut client) = (device(&name(1, "server")), device(&name(2, "client")));
-    let start = Instant::now();
-    while !(server.is_up() && client.is_up()) {
-        assert!(start.elapsed() < Duration::from_secs(10), "they find each other");
-        std::thread::sleep(LINK_POLL);
-        server.poll_link();
-        client.poll_link();
-    }
+    wait_link(&mut [&mut server, &mut client], true);
     // Frames longer than memif's buffers take several of them.
-    for len in [60, 1500, 2048, 4200, 9018] {
-        let (mut from, mut to) = (&mut server, &mut client);
-        for seed in 0..2 {
-            let mut token = from.transmit(len).unwrap();
-            token.buf()[..len].copy_from_slice(&pattern(len, seed));
-            token.commit(len);
-            let (start, mut got) = (Instant::now(), Vec::new());
-            while got.is_empty() && start.elapsed() < Duration::from_secs(10) {
-                // The receiver has to give buffers first.
-                from.flush();
-                got = received(to);
+    for (seed, len) in [60, 1500, 2048, 4200, 9018].into_iter().enumerate() {
+        carry(&mut server, &mut client, &pattern(len, seed));
+        carry(&mut client, &mut server, &pattern(len, !seed));
+    }
+    drop(client);
+    wait_link(&mut [&mut server], false);
+    drop(server);
+    let _ = std::fs::remove_file(socket);
+}
+
+/// Two devices with more to offer: they interrupt, and fill in checksums.
+#[test]
+fn vhost_user_joins_two_ports() {
+    let socket = std::env::temp_dir().join(format!("vrdma-vhost-{}.sock", std::process::id()));
+    let mut server = device(&format!("net_vhost1,iface={}", socket.display()));
+    let mut client = device(&format!("net_virtio_user1,path={},queues=1", socket.display()));
+    assert!(server.capabilities().external && !client.capabilities().external);
+    wait_link(&mut [&mut server, &mut client], true);
+    for (seed, len) in [60, 1500, 4200].into_iter().enumerate() {
+        carry(&mut server, &mut client, &pattern(len, seed));
+        carry(&mut client, &mut server, &pattern(len, !seed));
+    }
+    is_woken(&mut client, &mut server);
+    assert!(server.readiness().is_none());
+    for (from, to) in [(true, false), (false, true)] {
+        let ports = [&mut server, &mut client];
+        for ipv6 in [false, true] {
+            for tcp in [false, true] {
+                let [whole, partial] = checksummed(ipv6, tcp);
+                let can = ports[usize::from(from)].capabilities().checksums;
+                let start = if ipv6 { 54 } else { 34 };
+                let offload = Offload::of(&partial, start, if tcp { 16 } else { 6 }, can).expect("both can");
+                let mut token = ports[usize::from(from)].transmit(partial.len()).unwrap();
+                token.buf()[..partial.len()].copy_from_slice(&partial);
+                token.offload(offload);
+                token.commit(partial.len());
+                ports[usize::from(from)].flush();
+                assert!(next(ports[usize::from(to)]) == [whole], "IPv6 {ipv6}, TCP {tcp}");
             }
-            assert!(got == [pattern(len, seed)], "{len}: {:?}", got.iter().map(Vec::len).collect::<Vec<_>>());
-            std::mem::swap(&mut from, &mut to);
         }
     }
     drop(client);
+    wait_link(&mut [&mut server], false);
+}
+
+fn wait_link(ports: &mut [&mut Port], up: bool) {
     let start = Instant::now();
-    while server.poll_link() != Some(false) {
-        assert!(start.elapsed() < Duration::from_secs(10), "the other is gone");
+    while ports.iter().any(|port| port.is_up() != up) {
+        assert!(start.elapsed() < PATIENCE, "the link is up: {}", !up);
         std::thread::sleep(LINK_POLL);
+        ports.iter_mut().for_each(|port| _ = port.poll_link());
     }
-    drop(server);
-    let _ = std::fs::remove_file(socket);
+}
+
+/// What comes next.
+fn next(port: &mut Port) -> Vec<Vec<u8>> {
+    let (start, mut got) = (Instant::now(), Vec::new());
+    while got.is_empty() && start.elapsed() < PATIENCE {
+        got = received(port);
+    }
+    got
+}
+
+fn carry(from: &mut Port, to: &mut Port, bytes: &[u8]) {
+    let mut token = from.transmit(bytes.len()).unwrap();
+    token.buf()[..bytes.len()].copy_from_slice(bytes);
+    token.commit(bytes.len());
+    let (start, mut got) = (Instant::now(), Vec::new());
+    while got.is_empty() && start.elapsed() < PATIENCE {
+        // The receiver may have to give buffers first.
+        from.flush();
+        got = received(to);
+    }
+    assert!(got == [bytes], "{} bytes: {:?}", bytes.len(), got.iter().map(Vec::len).collect::<Vec<_>>());
+}
+
+fn is_woken(sleeper: &mut Port, other: &mut Port) {
+    let readable = |port: &Port, time: Duration| {
+        let fd = port.readiness().expect("it interrupts");
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::try_from(time).unwrap())).unwrap() != 0
+    };
+    for seed in 0..3 {
+        // What it did before may still ring, but not for ever.
+        let mut rings = 0;
+        loop {
+            sleeper.arm();
+            assert!(received(sleeper).is_empty());
+            if !readable(sleeper, Duration::ZERO) {
+                break;
+            }
+            rings += 1;
+            assert!(rings < 10, "it stays readable");
+            sleeper.disarm();
+        }
+        let bytes = pattern(100, seed);
+        let mut token = other.transmit(100).unwrap();
+        token.buf()[..100].copy_from_slice(&bytes);
+        token.commit(100);
+        other.flush();
+        assert!(readable(sleeper, PATIENCE));
+        sleeper.disarm();
+        assert!(next(sleeper) == [bytes]);
+    }
+}
+
+/// A frame with UDP or TCP, whole, and with the pseudo header's sum alone.
+fn checksummed(ipv6: bool, tcp: bool) -> [Vec<u8>; 2] {
+    let sum = |bytes: &[u8]| {
+        let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));
+        let mut sum: u32 = words.sum();
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        sum as u16
+    };
+    let protocol = if tcp { 6u8 } else { 17 };
+    let mut segment = if tcp { vec![0; 20] } else { vec![0; 8] };
+    segment.extend(pattern(101, 9));
+    let len = segment.len();
+    segment[..4].copy_from_slice(&[0x12, 0x34, 0x56, 0x78]);
+    let place = if tcp {
+        segment[12] = 0x50;
+        16
+    } else {
+        segment[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+        6
+    };
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    let (addresses, start) = if ipv6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, len as u8, protocol, 64]);
+        (pattern(32, 3), 54)
+    } else {
+        frame.extend([8, 0, 0x45, 0, 0, 20 + len as u8, 0, 1, 0x40, 0, 64, protocol, 0, 0]);
+        (vec![192, 0, 2, 1, 192, 0, 2, 2], 34)
+    };
+    frame.extend(&addresses);
+    if !ipv6 {
+        let header = !sum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&header.to_be_bytes());
+    }
+    let pseudo = sum(&[&addresses[..], &[0, protocol], &(len as u16).to_be_bytes()].concat());
+    segment[place..place + 2].copy_from_slice(&pseudo.to_be_bytes());
+    frame.extend(&segment);
+    let mut whole = frame.clone();
+    let checksum = !sum(&segment);
+    whole[start + place..start + place + 2].copy_from_slice(&checksum.to_be_bytes());
+    [whole, frame]
 }

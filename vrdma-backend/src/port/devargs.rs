@@ -52,6 +52,15 @@ impl Device {
         matches!(self.driver(), "net_af_xdp" | "eth_af_xdp")
     }
 
+    /// Whether its driver reads frames with this process's own processor, wherever they lie: then they may carry memory that neither an
+    /// IOMMU nor another process knows.
+    pub fn reads_anything(&self) -> bool {
+        let copies =
+            ["net_af_packet", "eth_af_packet", "net_ring", "net_null", "net_pcap", "net_tap", "net_vhost"];
+        copies.contains(&self.driver())
+            || (self.driver() == "net_memif" && self.get("zero-copy") != Some("yes"))
+    }
+
     /// Whether it takes frames of any length, although its driver claims to take the usual ones only (1518 bytes).
     pub fn is_modest(&self) -> bool {
         self.is_af_packet() || self.driver() == "net_memif"

@@ -8,6 +8,7 @@ mod devargs;
 mod dpdk;
 mod faults;
 mod frame;
+mod offload;
 mod pair;
 
 pub use capture::Capture;
@@ -15,6 +16,7 @@ pub use devargs::Device;
 pub use dpdk::{Eal, Ethdev};
 pub use faults::{Faults, FaultsConfig};
 pub use frame::{External, Frame};
+pub use offload::{Checksums, Offload};
 pub use pair::{Cable, pair};
 
 use crate::config::Config;
@@ -46,31 +48,6 @@ pub struct Capabilities {
     pub external: bool,
     /// Checksums that the port fills in ([`Transmit::offload`]).
     pub checksums: Checksums,
-}
-
-/// Kinds of checksums.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checksums {
-    /// Of the IPv4 header.
-    pub ipv4: bool,
-    /// Of UDP.
-    pub udp: bool,
-    /// Of TCP.
-    pub tcp: bool,
-}
-
-/// Checksums that the port is to fill in, of kinds that it can. Those of UDP and TCP hold the pseudo header's sum so far, as
-/// in virtio-net.
-#[derive(Clone, Copy, Debug)]
-pub struct Offload {
-    /// Which.
-    pub fill: Checksums,
-    /// IPv6, not IPv4.
-    pub ipv6: bool,
-    /// Bytes before the IP header.
-    pub l2_len: u16,
-    /// Bytes of the IP header.
-    pub l3_len: u16,
 }
 
 /// What gives and takes frames, a burst at a time.

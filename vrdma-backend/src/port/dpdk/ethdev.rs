@@ -1,14 +1,15 @@
 //! A port of DPDK: a NIC, or a virtual device of one of DPDK's drivers.
 
 use super::eal::Eal;
-use super::interface::{DriverSocket, Interface};
+use super::interface::Interface;
 use super::mbuf::{Mbuf, Pool};
 use super::setup::{self, Attached};
+use super::wake::Wake;
 use crate::port::{BURST, Capabilities, Device, Driver, External, Frame, Offload};
 use anyhow::{Context, Result};
 use dpdk_sys as dpdk;
 use std::mem::zeroed;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 use vrdma_wire::num::Mac;
 
@@ -30,17 +31,6 @@ pub struct Ethdev {
     pub(super) counters: Counters,
     /// Makes the port ours.
     pub(super) attached: Attached,
-}
-
-/// How one learns that frames came.
-#[derive(Debug)]
-pub(super) enum Wake {
-    /// One does not.
-    Blind,
-    /// The driver's own socket.
-    Socket(DriverSocket),
-    /// The device's interrupt, which has to be asked for each time.
-    Interrupt(OwnedFd),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -156,32 +146,15 @@ impl Driver for Ethdev {
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        match &self.wake {
-            Wake::Blind => None,
-            Wake::Socket(socket) => Some(socket.fd().as_fd()),
-            Wake::Interrupt(fd) => Some(fd.as_fd()),
-        }
+        self.wake.fd()
     }
 
     fn arm(&mut self) -> bool {
-        match &self.wake {
-            Wake::Blind => false,
-            Wake::Socket(socket) => {
-                socket.clear_error();
-                true
-            }
-            // SAFETY: the port is ours.
-            Wake::Interrupt(_) => unsafe { dpdk::rte_eth_dev_rx_intr_enable(self.port, 0) >= 0 },
-        }
+        self.wake.arm(self.port)
     }
 
     fn disarm(&mut self) {
-        if let Wake::Interrupt(fd) = &self.wake {
-            // SAFETY: the port is ours.
-            unsafe { dpdk::rte_eth_dev_rx_intr_disable(self.port, 0) };
-            // Eventfds count until they are read; others give nothing.
-            let _ = rustix::io::read(fd, &mut [0; 8]);
-        }
+        self.wake.disarm(self.port);
     }
 
     fn link(&mut self) -> bool {

@@ -6,6 +6,7 @@ mod ethdev;
 mod interface;
 mod mbuf;
 mod setup;
+mod wake;
 
 pub use eal::Eal;
 pub use ethdev::Ethdev;

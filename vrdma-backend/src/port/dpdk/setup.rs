@@ -1,16 +1,16 @@
 //! How a device is found, set up and started.
 
 use super::eal::{Eal, error_text, take_said};
-use super::ethdev::{Counters, Ethdev, Wake};
-use super::interface::{DriverSocket, Interface, driver_sockets};
+use super::ethdev::{Counters, Ethdev};
+use super::interface::{Interface, driver_sockets};
 use super::mbuf::Pool;
+use super::wake::Wake;
 use crate::port::{BURST, Capabilities, Checksums, Device, ETHERNET};
 use anyhow::{Context, Result, bail, ensure};
 use dpdk_sys as dpdk;
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::mem::zeroed;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::null;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vrdma_wire::num::Mac;
@@ -70,18 +70,17 @@ pub fn open(eal: Eal, device: &Device, mtu: Option<u16>) -> Result<Ethdev> {
         udp: has(dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM),
         tcp: has(dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM),
     };
-    // Memory of guests is known to no IOMMU: only drivers that read it by the processor may have it.
-    let external = has(dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS) && !device.is_pci();
+    let external = has(dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS) && device.reads_anything();
     let wanted = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
         | dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM
         | dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM
         | dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM;
     let offloads = offered & wanted;
 
-    let interrupt = configure(port, &info, mtu.min(longest(&info)), offloads, device.is_pci())?;
+    let interrupt = configure(port, &info, mtu.min(longest(&info)), offloads, interface.is_none())?;
     setup(port, rx, tx, &rx_pool)?;
     start(port, &device)?;
-    let wake = wake(port, &device, interrupt, &sockets);
+    let wake = Wake::find(port, &device, interrupt, &sockets);
     Ok(Ethdev {
         eal,
         port,
@@ -209,8 +208,14 @@ fn queue_lengths(port: u16, pci: bool) -> Result<(u16, u16)> {
     Ok((rx, tx))
 }
 
-/// Sets the device up; whether it can interrupt us.
-fn configure(port: u16, info: &dpdk::rte_eth_dev_info, mtu: u16, offloads: u64, pci: bool) -> Result<bool> {
+/// Sets the device up; whether it may be asked to interrupt us.
+fn configure(
+    port: u16,
+    info: &dpdk::rte_eth_dev_info,
+    mtu: u16,
+    offloads: u64,
+    interrupt: bool,
+) -> Result<bool> {
     // SAFETY: zero is a value of this structure: everything as the driver likes it.
     let mut conf: dpdk::rte_eth_conf = unsafe { zeroed() };
     conf.rxmode.mtu = mtu.into();
@@ -218,10 +223,10 @@ fn configure(port: u16, info: &dpdk::rte_eth_dev_info, mtu: u16, offloads: u64, 
     // SAFETY: drivers point it to flags of their own, or nowhere.
     let flags = unsafe { info.dev_flags.as_ref() }.copied().unwrap_or(0);
     conf.intr_conf.set_lsc((flags & dpdk::SHIM_DEV_INTR_LSC != 0).into());
-    conf.intr_conf.set_rxq(pci.into());
+    conf.intr_conf.set_rxq(interrupt.into());
     // SAFETY: the port is ours; the configuration is copied.
     let mut result = unsafe { dpdk::rte_eth_dev_configure(port, 1, 1, &conf) };
-    if result < 0 && pci {
+    if result < 0 && interrupt {
         conf.intr_conf.set_rxq(0);
         // SAFETY: as above.
         result = unsafe { dpdk::rte_eth_dev_configure(port, 1, 1, &conf) };
@@ -257,29 +262,4 @@ fn mac(port: u16) -> Result<Mac> {
     // SAFETY: the port is ours; the address is written.
     check(unsafe { dpdk::rte_eth_macaddr_get(port, &mut address) }, "its MAC address")?;
     Ok(Mac(address.addr_bytes))
-}
-
-fn wake(port: u16, device: &Device, interrupt: bool, sockets_before: &[i32]) -> Wake {
-    if device.interface().is_some() {
-        let found = driver_sockets().into_iter().find(|fd| !sockets_before.contains(fd));
-        if let Some(socket) = found.and_then(|fd| DriverSocket::of(fd).ok()) {
-            if device.is_af_packet()
-                && let Err(error) = socket.ignore_own_host()
-            {
-                log::warn!("{}: what this host sends cannot be kept out: {error}", device.name);
-            }
-            return Wake::Socket(socket);
-        }
-    }
-    if interrupt {
-        // SAFETY: the port is ours and started. The descriptor is the driver's, so we make one of our own.
-        unsafe {
-            let fd = dpdk::rte_eth_dev_rx_intr_ctl_q_get_fd(port, 0);
-            let own = if fd >= 0 { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) } else { -1 };
-            if own >= 0 {
-                return Wake::Interrupt(OwnedFd::from_raw_fd(own));
-            }
-        }
-    }
-    Wake::Blind
 }

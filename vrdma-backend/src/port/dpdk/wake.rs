@@ -1,0 +1,106 @@
+//! How one learns, asleep, that a device has frames.
+
+use super::interface::{DriverSocket, driver_sockets};
+use crate::port::Device;
+use dpdk_sys as dpdk;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// What wakes the user of a port.
+#[derive(Debug)]
+pub enum Wake {
+    /// Nothing.
+    Blind,
+    /// The driver's own socket.
+    Socket(DriverSocket),
+    /// The interrupt of a receive queue, which has to be asked for each time.
+    Interrupt {
+        /// Readable after it.
+        fd: OwnedFd,
+        /// An eventfd, which counts until it is read. Other kinds are the driver's business.
+        counts: bool,
+    },
+}
+
+impl Wake {
+    /// What there is for a port that was started, ours alone: `interrupt` says whether interrupts could be configured, and `before` which sockets
+    /// there were before the driver opened its own.
+    pub fn find(port: u16, device: &Device, interrupt: bool, before: &[i32]) -> Wake {
+        if device.interface().is_some() {
+            let found = driver_sockets().into_iter().find(|fd| !before.contains(fd));
+            if let Some(socket) = found.and_then(|fd| DriverSocket::of(fd).ok()) {
+                if device.is_af_packet()
+                    && let Err(error) = socket.ignore_own_host()
+                {
+                    log::warn!("{}: what this host sends cannot be kept out: {error}", device.name);
+                }
+                return Wake::Socket(socket);
+            }
+        }
+        if interrupt && let Some(fd) = interrupt_fd(port) {
+            let counts = is_eventfd(&fd);
+            // What virtual drivers have instead (`net_vhost` an epoll set) stays readable.
+            if counts || device.is_pci() {
+                return Wake::Interrupt { fd, counts };
+            }
+        }
+        Wake::Blind
+    }
+
+    /// What to wait for.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Wake::Blind => None,
+            Wake::Socket(socket) => Some(socket.fd().as_fd()),
+            Wake::Interrupt { fd, .. } => Some(fd.as_fd()),
+        }
+    }
+
+    /// Before a sleep; false if nothing will wake the sleeper.
+    pub fn arm(&self, port: u16) -> bool {
+        match self {
+            Wake::Blind => false,
+            Wake::Socket(socket) => {
+                socket.clear_error();
+                true
+            }
+            Wake::Interrupt { fd, counts } => {
+                drain(fd, *counts);
+                // SAFETY: the port is ours.
+                unsafe { dpdk::rte_eth_dev_rx_intr_enable(port, 0) >= 0 }
+            }
+        }
+    }
+
+    /// After it.
+    pub fn disarm(&self, port: u16) {
+        if let Wake::Interrupt { fd, counts } = self {
+            // SAFETY: the port is ours.
+            unsafe { dpdk::rte_eth_dev_rx_intr_disable(port, 0) };
+            drain(fd, *counts);
+        }
+    }
+}
+
+/// The descriptor of the first queue's interrupt: the driver's, so with a number of our own.
+fn interrupt_fd(port: u16) -> Option<OwnedFd> {
+    // SAFETY: the port is ours and started; the new descriptor is ours alone.
+    unsafe {
+        let fd = dpdk::rte_eth_dev_rx_intr_ctl_q_get_fd(port, 0);
+        let own = if fd >= 0 { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) } else { -1 };
+        (own >= 0).then(|| OwnedFd::from_raw_fd(own))
+    }
+}
+
+fn is_eventfd(fd: &OwnedFd) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    link.is_ok_and(|link| link.to_string_lossy().contains("eventfd"))
+}
+
+/// Takes away what was counted. Whether reading may block is up to who made it.
+fn drain(fd: &OwnedFd, counts: bool) {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if counts && poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready != 0) {
+        let _ = rustix::io::read(fd, &mut [0; 8]);
+    }
+}
