@@ -16,7 +16,7 @@ QEMU=${QEMU:-$VM/qemu-root/usr/lib64/ld-linux-x86-64.so.2
 
 mkdir -p "$RUN"
 
-# start_vm NAME IP MAC NETDEV
+# start_vm NAME IP MAC
 start_vm() {
     if [ "$KVM" = 1 ]; then
         accel="-accel kvm -cpu host"
@@ -27,7 +27,8 @@ start_vm() {
     # * memory that the backend can map: memory-backend-memfd with share=on;
     # * as many queues as the backend serves: 2 + completion vectors (2) + channels (60);
     # * a doorbell page for each queue: page-per-vq=on;
-    # * virtio-net with the MAC address that the backend was told.
+    # * virtio-net with the MAC address that the backend was told, its other function: frames as long as the backend lets pass (host_mtu),
+    #   many receive buffers; reconnect-ms, so that it comes back with the backend.
     # shellcheck disable=SC2086
     exec $QEMU $accel -name "$1" -nodefaults -no-user-config -display none -no-reboot \
         -machine q35,memory-backend=mem -m 1024 \
@@ -37,8 +38,9 @@ start_vm() {
         -drive "if=none,id=root,file=$VM/image/root.ext4,format=raw,readonly=on,file.locking=off" \
         -device virtio-blk-pci,drive=root \
         -virtfs "local,path=$VM/share,mount_tag=share,security_model=none,multidevs=remap" \
-        -netdev "stream,id=net,addr.type=unix,addr.path=$RUN/link,$4" \
-        -device "virtio-net-pci,netdev=net,mac=$3,romfile=" \
+        -chardev "socket,id=ethernet,path=$RUN/$1-net.sock,reconnect-ms=200" \
+        -netdev vhost-user,id=net,chardev=ethernet \
+        -device "virtio-net-pci,netdev=net,mac=$3,host_mtu=9000,rx_queue_size=1024,romfile=" \
         -chardev "socket,id=rdma,path=$RUN/$1.sock" \
         -device vhost-user-test-device-pci,chardev=rdma,virtio-id=38,num_vqs=64,vq_size=256,config_size=256,page-per-vq=on \
         -serial mon:stdio

@@ -1,4 +1,4 @@
 #!/bin/sh
-# VM b: 10.77.0.2. Its Ethernet link connects to VM a's.
+# VM b: 10.77.0.2.
 . "$(dirname "$0")/common.sh"
-start_vm b 10.77.0.2 52:54:00:77:00:02 server=off,reconnect-ms=200
+start_vm b 10.77.0.2 52:54:00:77:00:02
