@@ -1,10 +1,12 @@
 //! A wire between hosts that loses, doubles, reorders, bends and delays frames, as a seed says.
 
+use crate::memory::Mem;
 use crate::rng::Rng;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use vrdma_transport::Instant;
-use vrdma_wire::num::Mac;
+use vrdma_transport::{Instant, Pieces, write_frame};
+use vrdma_wire::num::{Gid, Mac};
+use vrdma_wire::roce::Packet;
 
 /// What goes wrong, in millionths of all frames, and how long frames take.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +15,8 @@ pub struct Faults {
     pub duplication: u32,
     pub reordering: u32,
     pub corruption: u32,
+    /// A stranger sends a packet of its own to the same QP, with the same numbers.
+    pub forgery: u32,
     /// Nanoseconds that every frame takes, and up to how many more.
     pub delay: u64,
     pub jitter: u64,
@@ -91,7 +95,8 @@ impl Link {
         let taken = frame.len() as u64 * self.faults.pace / 1000;
         let leaves = Instant(self.left[from].0.max(now.0) + taken);
         self.left[from] = leaves;
-        let Faults { loss, duplication, reordering, corruption, delay, jitter, late, .. } = self.faults;
+        let Faults { loss, duplication, reordering, corruption, forgery, delay, jitter, late, .. } =
+            self.faults;
         if self.dark {
             self.recycle(frame);
             return "lost in the dark";
@@ -101,6 +106,10 @@ impl Link {
             return "lost";
         }
         let arrives = Instant(leaves.0 + delay + self.rng.range(0..=jitter));
+        if self.rng.ppm(forgery) {
+            let forged = forged(&frame, &mut self.rng);
+            self.fly(arrives, from, forged);
+        }
         if self.rng.ppm(duplication) {
             let copy = frame.clone();
             let again = arrives.0 + self.rng.range(0..=late);
@@ -139,4 +148,20 @@ impl Link {
         let mac = Mac(frame[..6].try_into().expect("a frame has a destination"));
         Some((from, mac, frame))
     }
+}
+
+/// A packet with the same numbers and other content, from an address that is nobody's.
+fn forged(frame: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let parsed = Packet::parse(frame).expect("engines send packets");
+    let mut packet = parsed.packet;
+    packet.path.src = match packet.path.is_ipv4() {
+        true => Gid::from_ipv4([10, 0, 0, 200]),
+        false => Gid([0xfd; 16]),
+    };
+    packet.bth.psn = packet.bth.psn.add(rng.range(0..=1) as u32);
+    let mut payload = parsed.payload.to_vec();
+    rng.fill(&mut payload);
+    let mut forged = vec![0; packet.frame_len(payload.len())];
+    write_frame::<Mem>(&packet, &Pieces::bytes(&payload), &mut forged).expect("bytes are there");
+    forged
 }

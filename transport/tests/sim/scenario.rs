@@ -35,6 +35,7 @@ impl Plan {
             duplication: ppm(rng),
             reordering: ppm(rng),
             corruption: ppm(rng),
+            forgery: ppm(rng),
             delay: rng.range(0..=30 * US),
             jitter: rng.range(0..=10 * US),
             late: rng.range(1..=400 * US),

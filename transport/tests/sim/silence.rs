@@ -7,20 +7,10 @@ use crate::world::{OWNER, World};
 use vrdma_transport::*;
 use vrdma_wire::num::{Lkey, Mtu, Qpn, Rkey};
 
-const ALL: Faults = Faults {
-    loss: 1_000_000,
-    duplication: 0,
-    reordering: 0,
-    corruption: 0,
-    delay: 1,
-    jitter: 0,
-    late: 0,
-    pace: 0,
-};
-
 /// How long it takes until a request over a dead link ends, in nanoseconds, and the packets sent until then.
 fn time_to_fail(op: SendOp, length: u32, timeout: u8, retry_cnt: u8) -> (u64, u64) {
-    let mut world = World::new(1, 2, false, ALL, false);
+    let all = Faults { loss: 1_000_000, ..Faults::default() };
+    let mut world = World::new(1, 2, false, all, false);
     let (dgid, dmac) = (world.hosts[1].gid, world.hosts[1].mac);
     let host = &mut world.hosts[0];
     let (device, now) = (host.device, world.now);
