@@ -27,6 +27,7 @@ pub use offload::Fill;
 pub use switch::{Member, Port, SwitchCounters, Verdict};
 
 use crate::memory::GuestMemory;
+use crate::port;
 use crate::queue::chains::{Broken, Direction};
 use crate::queue::{Call, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
@@ -50,11 +51,14 @@ const MIN_FRAME: usize = 60;
 
 /// The NIC, as the switch sees it.
 pub trait Uplink {
-    /// Sends a frame of `len` bytes, which `fill` writes.
+    /// How it would complete the checksum of a frame with this head ([`offload::Offload::Checksum`]) by itself, if it can.
+    fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload>;
+
+    /// Sends a frame of `len` bytes, which `fill` writes, all but the checksum in `left`.
     ///
     /// # Errors
     /// There is no room, or no link: the frame is lost.
-    fn transmit(&mut self, len: usize, fill: Fill<'_>) -> Result<(), Lost>;
+    fn transmit(&mut self, len: usize, left: Option<port::Offload>, fill: Fill<'_>) -> Result<(), Lost>;
 }
 
 /// A frame that the uplink did not take.
@@ -381,16 +385,65 @@ impl Outlets {
     }
 
     fn transmit(&mut self, frame: &Frame<'_>, uplink: &mut dyn Uplink) {
-        offload::finish(frame, &mut |len, fill| {
-            let sent = uplink.transmit(len.max(MIN_FRAME), &mut |out| {
+        let left = match frame.offload {
+            offload::Offload::Checksum { start, offset } => uplink.completes(frame.head(), start, offset),
+            _ => None,
+        };
+        let counters = &mut self.uplink;
+        let mut place = |len: usize, fill: Fill<'_>| {
+            let sent = uplink.transmit(len.max(MIN_FRAME), left, &mut |out| {
                 let (frame, padding) = out.split_at_mut(len);
                 fill(frame);
                 padding.fill(0);
             });
             match sent {
-                Ok(()) => self.uplink.uplink_sent += 1,
-                Err(Lost) => self.uplink.uplink_lost += 1,
+                Ok(()) => counters.uplink_sent += 1,
+                Err(Lost) => counters.uplink_lost += 1,
             }
-        });
+        };
+        match left {
+            Some(_) => place(frame.len(), &mut |out| frame.read(0, out)),
+            None => offload::finish(frame, &mut place),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes all frames, and checksums of UDP.
+    #[derive(Default)]
+    struct Wire(Vec<(Vec<u8>, bool)>);
+
+    impl Uplink for Wire {
+        fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload> {
+            let can = port::Checksums { udp: true, ..port::Checksums::default() };
+            port::Offload::of(head, start, offset, can)
+        }
+
+        fn transmit(&mut self, len: usize, left: Option<port::Offload>, fill: Fill<'_>) -> Result<(), Lost> {
+            let mut frame = vec![0xff; len];
+            fill(&mut frame);
+            self.0.push((frame, left.is_some()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_checksum_is_left_to_a_nic_that_knows_its_kind() {
+        for (protocol, offset, left) in [(17, 6, true), (6, 16, false)] {
+            let mut bytes = vec![2; 54];
+            bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+            bytes[23] = protocol;
+            let mut frame = Frame::bytes(&bytes);
+            frame.offload = offload::Offload::Checksum { start: 34, offset };
+            let (mut net, mut wire) = (Net::new(1500), Wire::default());
+            net.outlets.transmit(&frame, &mut wire);
+            let (sent, was_left) = wire.0.pop().expect("one frame");
+            assert_eq!((was_left, sent.len()), (left, MIN_FRAME));
+            let same = sent[..54] == bytes && sent[54..] == [0; 6];
+            assert_eq!(same, left, "{sent:x?}");
+        }
     }
 }

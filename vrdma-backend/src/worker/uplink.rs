@@ -3,7 +3,7 @@
 use super::Worker;
 use crate::memory::MrMemory;
 use crate::net::{self, Fill, Lost, Net, Verdict};
-use crate::port::{Burst, External, LINK_POLL, Port};
+use crate::port::{Burst, External, LINK_POLL, Offload, Port};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -164,9 +164,16 @@ pub(super) const UPLINK: u64 = u64::MAX;
 struct Outside<'a>(Option<&'a mut Port>);
 
 impl net::Uplink for Outside<'_> {
-    fn transmit(&mut self, len: usize, fill: Fill<'_>) -> Result<(), Lost> {
+    fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<Offload> {
+        Offload::of(head, start, offset, self.0.as_ref()?.capabilities().checksums)
+    }
+
+    fn transmit(&mut self, len: usize, left: Option<Offload>, fill: Fill<'_>) -> Result<(), Lost> {
         let mut frame = self.0.as_mut().and_then(|port| port.transmit(len)).ok_or(Lost)?;
         fill(&mut frame.buf()[..len]);
+        if let Some(offload) = left {
+            frame.offload(offload);
+        }
         frame.commit(len);
         Ok(())
     }
