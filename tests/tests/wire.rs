@@ -27,7 +27,7 @@ fn a_cable_that_is_plugged_in_again_in_time_costs_nothing_but_time() {
     let data = Rng::new(1).bytes(8 * MIB as usize);
     a.mr.put(0, &data);
     let tag = |id| a.qp.tag(id);
-    let requests = [0, 1, 2, 3].map(|id| tag(id));
+    let requests = [0, 1, 2, 3].map(tag);
     let own = [a.mr.sge(0, 8 * MIB as u32)];
     for tag in requests {
         a.process.post(&Request::write(tag, b.mr.remote(0), Data::Sges(&own)).signaled(true));
