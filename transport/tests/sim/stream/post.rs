@@ -1,0 +1,255 @@
+//! Requests of a stream, carried out in the model as they are posted.
+
+use super::{Expected, Landing, Posted, Stream};
+use crate::world::{OWNER, World};
+use std::ops::Range;
+use vrdma_transport::*;
+use vrdma_wire::num::{Imm, Lkey, Rkey};
+
+impl Stream {
+    /// Room for `length` bytes to land in, multiple of 8 for atomics, used by the request that comes next.
+    pub(super) fn land(&mut self, length: u64) -> Option<u64> {
+        let size = self.landing.memory.len() as u64;
+        while self.places.front().is_some_and(|p| p.last_user < self.ended) {
+            self.places.pop_front();
+        }
+        let rounded = (length.max(1) + 7) & !7;
+        let mut start = self.land_at;
+        if start + rounded > size {
+            start = 0;
+        }
+        let free = |p: &Landing| p.end <= start || start + rounded <= p.start;
+        if !self.places.iter().all(free) {
+            return None;
+        }
+        self.land_at = start + rounded;
+        let request = self.posted.len();
+        self.places.push_back(Landing { start, end: start + rounded, request, last_user: request });
+        Some(start)
+    }
+
+    /// Pieces of the source, and the bytes that they are.
+    pub(super) fn gather(&mut self, length: u64) -> (Vec<Sge>, Vec<u8>) {
+        let (mut sges, mut bytes, mut left) = (Vec::new(), Vec::with_capacity(length as usize), length);
+        let size = self.source.memory.len() as u64;
+        while left > 0 {
+            let piece = if sges.len() < 3 && self.rng.one_in(2) { self.rng.range(1..=left) } else { left };
+            let at = self.rng.range(0..=size - piece);
+            sges.push(self.source.sge(at, piece));
+            self.source.memory.with(|s| bytes.extend_from_slice(&s[at as usize..(at + piece) as usize]));
+            left -= piece;
+        }
+        if sges.is_empty() && self.rng.one_in(2) {
+            sges.push(Sge { addr: 0, length: 0, lkey: Lkey(1) });
+        }
+        (sges, bytes)
+    }
+
+    /// A range of the peer's memory.
+    pub(super) fn range(&mut self, length: u64) -> Range<u64> {
+        let at = self.rng.range(0..=self.shape.window - length);
+        at..at + length
+    }
+
+    /// Posts one request and carries it out in the model; false if there is no room for its results now.
+    pub(super) fn post(&mut self, world: &mut World) -> bool {
+        let last =
+            self.posted.len() as u64 + 1 >= u64::from(self.shape.requests) && self.bytes >= self.shape.bytes;
+        if last && self.shape.poison {
+            self.post_poison(world);
+            return true;
+        }
+        let length = self.rng.length(self.shape.longest);
+        let imm = self.rng.one_in(2).then(|| Imm::from_bytes((self.rng.next() as u32).to_be_bytes()));
+        let solicited = self.rng.one_in(4);
+        let mut fence = self.rng.one_in(8);
+        let mut expected = None;
+        let mut lands = None;
+        let mut changes = None;
+        let (op, opcode, sges, bytes);
+        match self.rng.range(0..=9) {
+            0..=2 => {
+                (sges, bytes) = self.gather(length);
+                (op, opcode) = (SendOp::Send { imm }, WcOpcode::Send);
+                expected = Some((WcOpcode::Recv, bytes.clone()));
+            }
+            3..=5 => {
+                (sges, bytes) = self.gather(length);
+                let range = self.range(length);
+                (op, opcode) =
+                    (SendOp::Write { remote: self.target.remote(range.start), imm }, WcOpcode::Write);
+                self.shadow[range.start as usize..range.end as usize].copy_from_slice(&bytes);
+                expected = imm.map(|_| (WcOpcode::RecvWriteImm, Vec::new()));
+                changes = Some(range);
+            }
+            6..=7 => {
+                let Some(at) = self.land(length) else { return false };
+                let range = self.range(length);
+                (op, opcode) = (SendOp::Read { remote: self.target.remote(range.start) }, WcOpcode::Read);
+                sges = self.landing.elements(&mut self.rng, at, length);
+                bytes = Vec::new();
+                let data = self.shadow[range.start as usize..range.end as usize].to_vec();
+                lands = Some((at, data));
+                if fence {
+                    self.unfenced.clear();
+                }
+                self.unfenced.push(range);
+            }
+            8 => {
+                let Some(at) = self.land(8) else { return false };
+                let word = self.rng.range(0..=self.shape.window / 8 - 1) * 8;
+                let here = word as usize..word as usize + 8;
+                let before = self.shadow[here.clone()].to_vec();
+                let value = u64::from_ne_bytes(before.clone().try_into().unwrap());
+                let remote = self.target.remote(word);
+                let after = if self.rng.one_in(2) {
+                    let add = self.rng.next();
+                    (op, opcode) = (SendOp::FetchAdd { remote, add }, WcOpcode::FetchAdd);
+                    value.wrapping_add(add)
+                } else {
+                    let swap = self.rng.next();
+                    let compare = if self.rng.one_in(2) { value } else { self.rng.next() };
+                    (op, opcode) = (SendOp::CompareSwap { remote, compare, swap }, WcOpcode::CompareSwap);
+                    if compare == value { swap } else { value }
+                };
+                self.shadow[here].copy_from_slice(&after.to_ne_bytes());
+                sges = vec![self.landing.sge(at, 8)];
+                bytes = Vec::new();
+                lands = Some((at, before));
+                changes = Some(word..word + 8);
+            }
+            _ => {
+                // What a READ before it brought, sent back at once: a fence is what makes this right.
+                let last = self.posted.len().checked_sub(1);
+                let found = last.and_then(|request| {
+                    let place = self.places.iter_mut().find(|p| p.request == request)?;
+                    let (at, data) = self.posted[request].lands.clone()?;
+                    place.last_user = request + 1;
+                    Some((at, data))
+                });
+                let Some((at, data)) = found else { return true };
+                fence = true;
+                sges = self.landing.elements(&mut self.rng, at, data.len() as u64);
+                (op, opcode) = (SendOp::Send { imm }, WcOpcode::Send);
+                bytes = data.clone();
+                expected = Some((WcOpcode::Recv, data));
+            }
+        }
+        if let Some(range) = &changes
+            && self.unfenced.iter().any(|r| r.start < range.end && range.start < r.end)
+        {
+            fence = true;
+        }
+        if fence && !matches!(op, SendOp::Read { .. }) {
+            self.unfenced.clear();
+        }
+        let length =
+            if lands.is_some() { lands.as_ref().map_or(0, |l| l.1.len()) } else { bytes.len() } as u64;
+        self.bytes += length.max(1);
+        if let Some((opcode, bytes)) = expected {
+            self.consuming += 1;
+            let solicited = solicited && (opcode == WcOpcode::Recv || imm.is_some());
+            self.expected.push_back(Expected { opcode, bytes, length, imm, solicited, fails: None });
+        }
+        let payload = match lands.is_none() && opcode != WcOpcode::Send && length <= 64 && self.rng.one_in(3)
+        {
+            true => Payload::Inline(&bytes),
+            false => Payload::Sges(&sges),
+        };
+        let signaled = self.must_signal() || self.rng.one_in(self.shape.signal_every);
+        let receives = self.consuming;
+        self.posted.push(Posted { opcode, signaled, lands, changes, receives, fails: None });
+        self.post_request(world, op, payload, (signaled, solicited, fence));
+        true
+    }
+
+    /// Whether the next request must be signaled lest the queue fill with what does not show its end.
+    pub(super) fn must_signal(&self) -> bool {
+        let silent = self.posted.iter().rev().take_while(|p| !p.signaled).count();
+        let last =
+            self.posted.len() as u64 + 1 >= u64::from(self.shape.requests) && self.bytes >= self.shape.bytes;
+        last || silent + 1 >= (self.shape.depth as usize).div_ceil(2)
+    }
+
+    pub(super) fn post_request(
+        &mut self,
+        world: &mut World,
+        op: SendOp,
+        payload: Payload<'_>,
+        (signaled, solicited, fence): (bool, bool, bool),
+    ) {
+        let id = self.posted.len() as u32 - 1;
+        if world.verbose {
+            eprintln!("{:>12} {}: {id} {op:?} signaled {signaled} fence {fence}", world.now.0, self.name);
+        }
+        let request = SendRequest { id, signaled, solicited, fence, op, payload };
+        let host = &mut world.hosts[self.from];
+        let (now, device) = (world.now, host.device);
+        let result = host.engine.post_send(now, device, OWNER, self.qpn, &request, &mut host.log);
+        assert_eq!(result, Ok(()), "{}: {id}", self.name);
+    }
+
+    /// Posts a request that must fail.
+    pub(super) fn post_poison(&mut self, world: &mut World) {
+        let window = self.shape.window;
+        let (op, opcode, status);
+        let mut sges = vec![self.source.sge(0, 8)];
+        let land = |stream: &Stream| vec![stream.landing.sge(0, 8)];
+        match self.rng.range(0..=7) {
+            0 => {
+                (op, opcode) = (SendOp::Write { remote: self.barred.remote(0), imm: None }, WcOpcode::Write);
+                status = WcStatus::RemAccess;
+            }
+            1 => {
+                (op, opcode) =
+                    (SendOp::Write { remote: self.target.remote(window - 4), imm: None }, WcOpcode::Write);
+                status = WcStatus::RemAccess;
+            }
+            2 => {
+                (op, opcode) = (SendOp::Read { remote: self.barred.remote(0) }, WcOpcode::Read);
+                (sges, status) = (land(self), WcStatus::RemAccess);
+            }
+            3 => {
+                let remote = Remote { rkey: Rkey(self.target.key ^ 0x5500), ..self.target.remote(0) };
+                (op, opcode) = (SendOp::Read { remote }, WcOpcode::Read);
+                (sges, status) = (land(self), WcStatus::RemAccess);
+            }
+            4 => {
+                (op, opcode) =
+                    (SendOp::FetchAdd { remote: self.target.remote(4), add: 1 }, WcOpcode::FetchAdd);
+                (sges, status) = (land(self), WcStatus::RemInvReq);
+            }
+            5 => {
+                let (compare, swap) = (0, 1);
+                let remote = self.barred.remote(0);
+                (op, opcode) = (SendOp::CompareSwap { remote, compare, swap }, WcOpcode::CompareSwap);
+                (sges, status) = (land(self), WcStatus::RemAccess);
+            }
+            6 => {
+                (op, opcode) = (SendOp::Send { imm: None }, WcOpcode::Send);
+                sges[0].lkey = Lkey(self.source.key ^ 0x5500);
+                status = WcStatus::LocProt;
+            }
+            _ => {
+                // More than the receive holds.
+                (op, opcode) = (SendOp::Send { imm: None }, WcOpcode::Send);
+                sges = vec![self.source.sge(0, self.shape.longest), self.source.sge(0, 8)];
+                status = WcStatus::RemInvReq;
+                self.consuming += 1;
+                self.expected.push_back(Expected {
+                    opcode: WcOpcode::Recv,
+                    bytes: Vec::new(),
+                    length: 0,
+                    imm: None,
+                    solicited: false,
+                    fails: Some(WcStatus::LocLen),
+                });
+            }
+        }
+        self.bytes += 1;
+        let receives = self.consuming;
+        let fails = Some(status);
+        self.posted.push(Posted { opcode, signaled: false, lands: None, changes: None, receives, fails });
+        self.post_request(world, op, Payload::Sges(&sges), (false, false, false));
+    }
+}
