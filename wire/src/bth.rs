@@ -15,7 +15,7 @@ struct RawBth {
     /// Solicited event, MigReq, pad count (2 bits), version (4 bits).
     flags: u8,
     pkey: U16,
-    /// FECN and BECN (A17.9.3); the rest is reserved. No part of the ICRC.
+    /// FECN and BECN (annex A17); the rest is reserved. No part of the ICRC.
     congestion: u8,
     dest: [u8; 3],
     /// AckReq; the rest is reserved, and part of the ICRC.

@@ -1,4 +1,4 @@
-//! Extended transport headers (IBTA 9.3; FETH: A19.3.1).
+//! Extended transport headers (IBTA 9.3; FETH: annex A19).
 
 use crate::Drop;
 use crate::bth::{get24, put24};
@@ -157,7 +157,7 @@ impl Aeth {
     }
 }
 
-/// What an AETH says (IBTA 9.7.5.1, table 44).
+/// What an AETH says (IBTA 9.7.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
     /// Acknowledged; so many more messages may come.
@@ -192,7 +192,7 @@ impl Syndrome {
     }
 }
 
-/// Why a request was refused (IBTA 9.7.5.2, table 46).
+/// Why a request was refused (IBTA 9.7.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NakCode {
     /// A packet before it is missing.
@@ -207,7 +207,7 @@ pub enum NakCode {
     InvalidRdRequest = 4,
 }
 
-/// A credit count as AETH codes it: 5 bits (IBTA 9.7.7.2.4, table 50).
+/// A credit count as AETH codes it: 5 bits (IBTA 9.7.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits(u8);
 
@@ -245,7 +245,7 @@ impl Credits {
     }
 }
 
-/// How long a sender is to wait after an RNR NAK, as a code: 5 bits (IBTA 9.7.5.2.8, table 45).
+/// How long a sender is to wait after an RNR NAK, as a code: 5 bits (IBTA 9.7.5.2, table 45).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RnrTimer(u8);
 
@@ -261,7 +261,7 @@ impl RnrTimer {
     }
 }
 
-/// FLUSH extended transport header (A19.3.1): what is flushed, and how far.
+/// FLUSH extended transport header (annex A19): what is flushed, and how far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feth(u8);
 

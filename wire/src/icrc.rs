@@ -1,4 +1,4 @@
-//! The invariant CRC of RoCEv2 (IBTA 7.8.1, A17.3.3).
+//! The invariant CRC of RoCEv2 (IBTA 7.8.1, annex A17).
 //!
 //! It is the CRC-32 of Ethernet over 8 bytes of ones (in place of InfiniBand's LRH), the IP, UDP and IB headers, payload and padding,
 //! where every field that a router may change counts as ones: traffic class, flow label, TTL or hop limit, the checksums of IP and UDP, and

@@ -13,7 +13,7 @@
 //!
 //! Each header is a view: a structure of bytes that is laid over a frame where the frame is long enough ([`zerocopy`]). What is read from it
 //! becomes a value in which nonsense cannot be expressed; what cannot become one has a [`Drop`] for a reason.
-//! All multi-byte fields are big-endian on the wire (IBTA 1.5.2, RFC 791), but for the ICRC.
+//! All multi-byte fields are big-endian on the wire (IBTA 1.5, RFC 791), but for the ICRC.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -63,7 +63,7 @@ impl Qpn {
     }
 }
 
-/// A message sequence number: 24 bits, wrapping (IBTA 9.7.5.1.2).
+/// A message sequence number: 24 bits, wrapping (IBTA 9.7.5.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Msn(u32);
 
@@ -121,7 +121,7 @@ impl FlowLabel {
 pub struct VlanId(u16);
 
 impl VlanId {
-    /// The VLAN of this number, or `None` for what is none (IEEE 802.1Q table 9-2).
+    /// The VLAN of this number, or `None` for what is none (IEEE 802.1Q).
     pub const fn new(number: u16) -> Option<VlanId> {
         if number < 0xfff { Some(VlanId(number)) } else { None }
     }
@@ -219,7 +219,7 @@ impl Gid {
     /// The empty GID.
     pub const ZERO: Gid = Gid([0; 16]);
 
-    /// The GID of an IPv4 address: `::ffff:a.b.c.d` (IBTA A17.4.2).
+    /// The GID of an IPv4 address: `::ffff:a.b.c.d` (IBTA annex A17).
     pub const fn from_ipv4([a, b, c, d]: [u8; 4]) -> Gid {
         Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
     }

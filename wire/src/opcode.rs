@@ -1,4 +1,4 @@
-//! What IB packets there are (IBTA 9.2.1, table 38).
+//! What IB packets there are (IBTA 9.2.1).
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $variant:ident $number:literal,)*) => {
@@ -103,7 +103,7 @@ opcodes! {
     UdSendOnly 0x64,
     /// UD SEND Only with Immediate
     UdSendOnlyImm 0x65,
-    /// Congestion notification packet (A17.9.3)
+    /// Congestion notification packet (annex A17)
     Cnp 0x81,
 }
 

@@ -5,7 +5,7 @@ use crate::rw::{Reader, Writer};
 use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The port of RoCEv2 (IBTA A17.3.1.3).
+/// The port of RoCEv2 (IBTA annex A17).
 pub(crate) const ROCE_PORT: u16 = 4791;
 pub(crate) const LEN: usize = 8;
 
@@ -37,7 +37,7 @@ pub(crate) fn parse(packet: &[u8]) -> Result<(u16, &[u8]), Drop> {
     Ok((raw.src_port.get(), reader.0))
 }
 
-/// Writes the header for that much payload. The checksum is 0, "none" (A17.3.1.3 allows it for both versions of IP).
+/// Writes the header for that much payload. The checksum is 0, "none" (annex A17 allows it for both versions of IP).
 pub(crate) fn put(src_port: u16, payload: u16, writer: &mut Writer<'_>) {
     writer.put(&RawUdp {
         src_port: src_port.into(),

@@ -33,7 +33,7 @@ drops! {
     NotRoce "not_roce",
     /// The IP header is not of the version that the EtherType says.
     IpVersion "ip_version",
-    /// An IPv4 header with options (the annex A17.3.1.2 knows none), or shorter than a header is.
+    /// An IPv4 header with options (annex A17 knows none), or shorter than a header is.
     IpHeaderLength "ip_header_length",
     /// The IPv4 header's checksum is wrong.
     IpChecksum "ip_checksum",
@@ -53,7 +53,7 @@ drops! {
     Pad "pad",
     /// A payload where the opcode has none, or another length than it has.
     PayloadLength "payload_length",
-    /// An AETH syndrome without a meaning (IBTA table 46).
+    /// An AETH syndrome without a meaning (IBTA 9.7.5.1).
     Syndrome "syndrome",
     /// The invariant CRC is wrong.
     Icrc "icrc",

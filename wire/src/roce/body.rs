@@ -1,4 +1,4 @@
-//! What a packet is, and the headers that go with it (IBTA table 38).
+//! What a packet is, and the headers that go with it (IBTA 9.2.1).
 
 use crate::Drop;
 use crate::ext::{self, Aeth, AtomicEth, Deth, Feth, Reth, len};
@@ -111,7 +111,7 @@ pub enum ReadPart {
     Only(Aeth),
 }
 
-/// A notification is BTH and 16 reserved bytes (A17.9.3).
+/// A notification is BTH and 16 reserved bytes (annex A17).
 const CNP_RESERVED: [u8; 16] = [0; 16];
 
 fn parse_imm(reader: &mut Reader<'_>) -> Result<Imm, Drop> {
@@ -288,7 +288,7 @@ impl Body {
         }
     }
 
-    /// Whether a packet of this kind may have a payload of that length, whatever the path MTU (IBTA 9.2.1, A19.4 for ATOMIC WRITE).
+    /// Whether a packet of this kind may have a payload of that length, whatever the path MTU (IBTA 9.2.1, annex A19 for ATOMIC WRITE).
     pub(super) fn may_carry(&self, payload: usize) -> bool {
         match self {
             Body::Rc(Rc::Send(_) | Rc::Write(_) | Rc::ReadResponse(_)) | Body::Uc(_) | Body::Ud { .. } => {

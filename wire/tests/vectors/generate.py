@@ -192,7 +192,7 @@ def check_with_tshark(records, frames):
         assert_raw = Path(pcap.name).read_bytes()
         assert all(f in assert_raw for f in frames), "scapy rewrote a frame"
         args = ["tshark", "-r", pcap.name, "-T", "fields", "-E", "occurrence=f", "-o", "ip.check_checksum:TRUE"]
-        # A17.3.1.3 allows what RFC 8200 does not.
+        # Annex A17 allows what RFC 8200 does not.
         args += ["-o", "udp.ignore_ipv6_zero_checksum:TRUE"]
         # They guess at payloads, and ours are random.
         for protocol in ["rpcordma", "smb_direct", "nvme-rdma", "iser"]:
