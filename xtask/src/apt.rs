@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::{paths, proc, ui};
 
 /// Packages of the machine that the build and the tests need, with a file or program that shows each is there.
-const NEEDED: [(&str, &str); 11] = [
+const NEEDED: [(&str, &str); 12] = [
     ("mmdebstrap", "/usr/bin/mmdebstrap"),
     ("debian-archive-keyring", KEYRING),
     ("e2fsprogs", "/usr/sbin/mke2fs"),
@@ -21,6 +21,7 @@ const NEEDED: [(&str, &str); 11] = [
     ("libdpdk-dev", "/usr/include/dpdk/rte_eal.h"),
     ("dpdk", "/usr/bin/dpdk-testpmd"),
     ("tshark", "/usr/bin/tshark"),
+    ("iproute2", "/bin/ip"),
 ];
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";

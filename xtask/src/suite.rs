@@ -95,6 +95,7 @@ impl Suite {
             command.env("RUSTDOCFLAGS", "-D warnings");
             command
         });
+        self.service();
         if self.selection.wants("deny") {
             match cargo_deny() {
                 Ok(program) => {
@@ -111,6 +112,20 @@ impl Suite {
                 }
                 Err(error) => self.record("deny", Duration::ZERO, Err(error)),
             }
+        }
+    }
+
+    /// The unit file, by systemd itself where it is installed.
+    fn service(&mut self) {
+        let name = "service";
+        if !self.selection.wants(name) {
+            return;
+        }
+        let start = Instant::now();
+        match verify_unit() {
+            Ok(true) => self.record(name, start.elapsed(), Ok(Counts { passed: 1, failed: 0 })),
+            Ok(false) => self.skip(name, "there is no systemd-analyze"),
+            Err(error) => self.record(name, start.elapsed(), Err(error)),
         }
     }
 
@@ -339,6 +354,30 @@ fn without_warnings(kernel: &Path, variables: &[&str], name: &str) -> Result<()>
         return Ok(());
     }
     bail!("{} warnings\n{}\nlog: {}", faults.len(), indent(&faults.join("\n")), log.display())
+}
+
+/// Whether systemd could be asked about the unit file; an error if it has something to say of it.
+fn verify_unit() -> Result<bool> {
+    const PROGRAM: &str = "/usr/local/sbin/vrdma-backend";
+    let unit = paths::read(&paths::workspace().join("docs/vrdma-backend.service"))?;
+    let copy = paths::logs().join("vrdma-backend.service");
+    paths::make_dir(&paths::logs())?;
+    // It complains of programs that are not there, and ours is not installed.
+    paths::write(&copy, unit.replace(PROGRAM, "/bin/true"))?;
+    let mut command = Command::new("systemd-analyze");
+    command.args(["verify", "--man=no"]).arg(&copy).stdin(Stdio::null());
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).context("systemd-analyze"),
+    };
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    // What it says of other units of this machine is not ours to mend.
+    let ours: Vec<&str> = said.lines().filter(|line| line.contains("vrdma-backend.service")).collect();
+    if !ours.is_empty() || !unit.contains(PROGRAM) {
+        bail!("systemd-analyze verify:\n{}", indent(&ours.join("\n")));
+    }
+    Ok(true)
 }
 
 /// The `cargo-deny` program: the machine's, or else one that is installed under `target/tools`.

@@ -1,6 +1,6 @@
 //! Packets that nobody asked for change nothing, and are counted.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::lineup::{PathMtu, prepare};
 use crate::vm::pair::{IP, mac};
 use crate::vm::wire::Namespace;
 use crate::vm::{Pair, Vm};
-use crate::vmtest::watch::PingPong;
+use crate::vmtest::watch::{PingPong, counter};
 use crate::{paths, proc};
 
 /// Packets of each kind.
@@ -75,6 +75,29 @@ pub fn mac_address(pair: &mut Pair) -> Result<()> {
     ensure!(grown == 200, "tx_spoofed grew by {grown}, not 200");
     let received = seen(&pair.a)? - received;
     ensure!(received < 100, "VM a got {received} frames");
+    Ok(())
+}
+
+/// A guest takes the address of another guest of its host: the device refuses the GID, and the other notices nothing.
+pub fn gid(pair: &mut Pair) -> Result<()> {
+    let patience = pair.patience(4);
+    let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21020, "--timeout 17", "--timeout 17")?;
+    let before = counter(&pair.backend()?.stats()?, "b", "refused_commands")?;
+    let address = format!("{}/32 dev eth0", IP[0]);
+    pair.b.check(&format!("ip address add {address}"), patience)?;
+    let deadline = Instant::now() + patience;
+    while counter(&pair.backend()?.stats()?, "b", "refused_commands")? == before {
+        ensure!(Instant::now() < deadline, "the device did not refuse the GID");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // As a GID: ::ffff:10.77.0.1.
+    let taken = "cat /sys/class/infiniband/vrdma0/ports/1/gids/* 2>/dev/null | grep -c ffff:0a4d:0001";
+    let taken = pair.b.exec(taken, patience)?.text();
+    ensure!(taken.trim() == "0", "VM b has the GID of VM a");
+    std::thread::sleep(Duration::from_secs(1));
+    pair.b.check(&format!("ip address del {address}"), patience)?;
+    let turns = ping_pong.finish(pair.patience(6)).context("while another had its address")?;
+    ensure!(turns > 50, "the ping-pong made {turns} turns only");
     Ok(())
 }
 

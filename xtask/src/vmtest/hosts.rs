@@ -86,7 +86,7 @@ pub fn link_flap(pair: &mut Pair) -> Result<()> {
     let lines: Vec<&str> = text.lines().take_while(|line| !line.starts_with("- -")).collect();
     let last = &lines[lines.len().saturating_sub(5)..];
     let alive = |line: &&str| line.contains("Bytes") && !line.contains(" 0.00 Bytes ");
-    ensure!(lines.len() > 15 && last.iter().any(|line| alive(line)), "nothing passed in the end:\n{text}");
+    ensure!(lines.len() > 15 && last.iter().any(alive), "nothing passed in the end:\n{text}");
     Ok(())
 }
 

@@ -93,6 +93,7 @@ pub fn all() -> Vec<VmTest> {
         test("vm-programs", Needs::Rdma, basics::stock_programs),
         test("vm-perftest", Needs::Rdma, perftest::all),
         test("vm-same-host", Needs::Rdma, hosts::same_host),
+        test("vm-spoofed-gid", Needs::Rdma, forged::gid),
         test("vm-1000-qps", Needs::Rdma, perftest::thousand_qps),
         test("vm-no-channel", Needs::Rdma, perftest::no_channel),
         test("vm-port", Needs::Rdma, port::follows_netdev),
