@@ -1,6 +1,6 @@
 #!/bin/sh
 # One VM under cloud-hypervisor (with its generic vhost-user device): cloud-hypervisor.sh a | b
-# It wants KVM and a disk image of your own: see README.md.
+# It wants KVM, a tap device on a bridge for the Ethernet side, and a disk image of your own: see README.md.
 . "$(dirname "$0")/common.sh"
 case ${1:-} in
 a) mac=52:54:00:77:00:01 ;;
@@ -9,12 +9,13 @@ b) mac=52:54:00:77:00:02 ;;
 esac
 DISK=${DISK:?set DISK to a disk image with vrdma.ko and the provider installed}
 KERNEL=${KERNEL:-$VM/image/vmlinux}
+TAP=${TAP:-vrdma-$1}
 # 64 queues of 256 entries: 2 + completion vectors (2) + channels (60).
 sizes=$(printf '256,%.0s' $(seq 64))
 exec "${CLOUD_HYPERVISOR:-cloud-hypervisor}" \
     --cpus boot=1 --memory size=1G,shared=on \
     --kernel "$KERNEL" --cmdline "console=ttyS0 root=/dev/vda rw net.ifnames=0" \
     --disk "path=$DISK" \
-    --net "vhost_user=true,socket=$RUN/$1-net.sock,mac=$mac,mtu=9000" \
+    --net "tap=$TAP,mac=$mac" \
     --generic-vhost-user "socket=$RUN/$1.sock,virtio_id=42,queue_sizes=[${sizes%,}]" \
     --serial tty --console off
