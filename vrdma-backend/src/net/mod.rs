@@ -409,41 +409,4 @@ impl Outlets {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Takes all frames, and checksums of UDP.
-    #[derive(Default)]
-    struct Wire(Vec<(Vec<u8>, bool)>);
-
-    impl Uplink for Wire {
-        fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload> {
-            let can = port::Checksums { udp: true, ..port::Checksums::default() };
-            port::Offload::of(head, start, offset, can)
-        }
-
-        fn transmit(&mut self, len: usize, left: Option<port::Offload>, fill: Fill<'_>) -> Result<(), Lost> {
-            let mut frame = vec![0xff; len];
-            fill(&mut frame);
-            self.0.push((frame, left.is_some()));
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_checksum_is_left_to_a_nic_that_knows_its_kind() {
-        for (protocol, offset, left) in [(17, 6, true), (6, 16, false)] {
-            let mut bytes = vec![2; 54];
-            bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
-            bytes[23] = protocol;
-            let mut frame = Frame::bytes(&bytes);
-            frame.offload = offload::Offload::Checksum { start: 34, offset };
-            let (mut net, mut wire) = (Net::new(1500), Wire::default());
-            net.outlets.transmit(&frame, &mut wire);
-            let (sent, was_left) = wire.0.pop().expect("one frame");
-            assert_eq!((was_left, sent.len()), (left, MIN_FRAME));
-            let same = sent[..54] == bytes && sent[54..] == [0; 6];
-            assert_eq!(same, left, "{sent:x?}");
-        }
-    }
-}
+mod tests;

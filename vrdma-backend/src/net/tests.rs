@@ -1,0 +1,119 @@
+//! What end-to-end tests do not see: what the engine sends to guests, and what is left to an uplink.
+
+use super::*;
+use crate::memory::tests::memory;
+use crate::memory::{Run, Shared};
+use std::sync::atomic::Ordering;
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use vrdma_wire::num::Mac;
+
+const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
+const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
+const FAR: Mac = Mac([2, 0, 0, 0, 0, 7]);
+
+/// An uplink that keeps what it is given, with whether a checksum was left to it: it takes those of UDP.
+#[derive(Default)]
+struct Wire(Vec<(Vec<u8>, bool)>);
+
+impl Uplink for Wire {
+    fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload> {
+        let can = port::Checksums { udp: true, ..port::Checksums::default() };
+        port::Offload::of(head, start, offset, can)
+    }
+
+    fn transmit(&mut self, len: usize, left: Option<port::Offload>, fill: Fill<'_>) -> Result<(), Lost> {
+        let mut frame = vec![0xff; len];
+        fill(&mut frame);
+        self.0.push((frame, left.is_some()));
+        Ok(())
+    }
+}
+
+/// A switch with guest 0, which has an RDMA function, and guest 1, which has none but a receive queue with one buffer of 2 KiB at
+/// 0x1000. The queue's rings are at 0x100 and 0x200.
+fn net() -> (Net, Shared) {
+    let memory = memory(&[(0, 0x4000)]);
+    let words = Shared::new(&memory, Run { gpa: 0, len: 0x4000 }, 16).unwrap();
+    words.store64(0, 0x1000, Ordering::Relaxed);
+    words.store64(8, 2 << 32 | 2048, Ordering::Relaxed);
+    words.store16(0x102, 1, Ordering::Relaxed);
+    let mut net = Net::new(1500);
+    for (name, mac, rdma) in [("a", A, true), ("b", B, false)] {
+        net.add(name, Member { mac, extra_macs: vec![], any_mac: false, rdma, gids: vec![] });
+    }
+    let setup = VirtqueueSetup {
+        index: RECEIVE,
+        size: 4,
+        desc: 0,
+        avail: 0x100,
+        used: 0x200,
+        event_idx: false,
+        kick: None,
+        call: None,
+    };
+    net.start(1, &memory, (setup, 0, 1 << VIRTIO_F_VERSION_1), &Epoll::new().unwrap(), 1);
+    (net, words)
+}
+
+/// UDP to port 4791.
+fn packet(dst: Mac) -> Vec<u8> {
+    let mut ip = [0u8; 28];
+    (ip[0], ip[3], ip[9]) = (0x45, 28, 17);
+    ip[22..24].copy_from_slice(&4791u16.to_be_bytes());
+    [&dst.0[..], &A.0, &[0x08, 0x00], &ip, &[0x5a; 58]].concat()
+}
+
+#[test]
+fn packets_of_the_engine_go_to_soft_roce_in_a_guest_or_out() {
+    let (mut net, words) = net();
+    let mut wire = Wire::default();
+    let mut send = |dst| {
+        let packet = packet(dst);
+        let verdict = net.route_packet(Instant(1), &packet);
+        net.forward_packet(verdict, &packet, &mut wire);
+        net.flush();
+        verdict
+    };
+    assert_eq!(send(B), Verdict::To(Port::Guest(1)));
+    // One chain is used: the header and 100 bytes are in it.
+    let used = [0x200, 0x204, 0x208].map(|at| words.load32(at, Ordering::Acquire));
+    assert_eq!([used[0] >> 16, used[1], used[2]], [1, 0, 112]);
+    assert_eq!(words.load16(0x1000 + 10, Ordering::Relaxed), 1, "one buffer");
+    let found = words.read_words::<4>(0x1000 + 16).map(u64::to_ne_bytes).concat();
+    assert_eq!(found, packet(B)[4..36]);
+    assert_eq!(send(FAR), Verdict::Unknown);
+    assert_eq!(send(A), Verdict::Drop(Reason::Hairpin), "guests of one engine meet in it");
+    assert_eq!(wire.0, [(packet(FAR), false)]);
+}
+
+#[test]
+fn packets_from_the_wire_go_to_the_engine_of_guests_that_have_one() {
+    let (mut net, words) = net();
+    let mut engine = Vec::new();
+    for dst in [A, B] {
+        let mut packet = packet(dst);
+        packet[6..12].copy_from_slice(&FAR.0);
+        net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet| engine.push(packet.to_vec()));
+    }
+    net.flush();
+    assert_eq!((engine.len(), &engine[0][..6]), (1, &A.0[..]));
+    assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b runs soft-RoCE");
+    assert_eq!(net.route_packet(Instant(2), &packet(FAR)), Verdict::To(Port::Uplink), "it was heard of");
+}
+
+#[test]
+fn a_checksum_is_left_to_a_nic_that_knows_its_kind() {
+    for (protocol, offset, left) in [(17, 6, true), (6, 16, false)] {
+        let mut bytes = vec![2; 54];
+        bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+        bytes[23] = protocol;
+        let mut frame = Frame::bytes(&bytes);
+        frame.offload = offload::Offload::Checksum { start: 34, offset };
+        let (mut net, mut wire) = (Net::new(1500), Wire::default());
+        net.outlets.transmit(&frame, &mut wire);
+        let (sent, was_left) = wire.0.pop().expect("one frame");
+        assert_eq!((was_left, sent.len()), (left, MIN_FRAME));
+        let same = sent[..54] == bytes && sent[54..] == [0; 6];
+        assert_eq!(same, left, "{sent:x?}");
+    }
+}
