@@ -92,6 +92,24 @@ fn packet_sockets_carry_frames_and_tell_of_the_link() {
     assert_eq!(b.capabilities().mtu, 9000, "the interface's");
     every_length_both_ways(&mut a, &mut b);
     xdp_socket(&mut a, b);
+    let mut b = open("net_af_packet1,iface=vb", None);
+    the_interface_goes(&mut a, &mut b);
+}
+
+fn the_interface_goes(a: &mut Port, b: &mut Port) {
+    wait_link(a, true);
+    wait_link(b, true);
+    send(a, &frame(60, 0));
+    ip("link del va");
+    wait_link(a, false);
+    wait_link(b, false);
+    let mut burst = Burst::default();
+    for port in [a, b] {
+        while port.receive(&mut burst) != 0 {}
+        port.arm();
+        assert!(!readable(port, Duration::ZERO));
+        assert!(port.transmit(60).is_none());
+    }
 }
 
 /// Where the kernel and libxdp can do it.
