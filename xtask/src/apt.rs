@@ -22,7 +22,6 @@ const NEEDED: [(&str, &str); 12] = [
     ("dpdk", "/usr/bin/dpdk-testpmd"),
     ("tshark", "/usr/bin/tshark"),
     ("iproute2", "/bin/ip"),
-    ("iproute2", "/bin/ip"),
 ];
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
