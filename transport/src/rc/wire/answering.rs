@@ -152,7 +152,8 @@ impl Answering {
     /// What was missing is there.
     fn expected_came(&mut self) {
         self.refusing = false;
-        self.refused = None;
+        // A refusal that has not left would have acknowledged what came before.
+        self.ack |= self.refused.take().is_some();
     }
 
     /// An acknowledge of all that came is due.
@@ -168,6 +169,8 @@ impl Answering {
         }
         self.refusing = true;
         self.refused = Some(Refused { psn, syndrome, fatal: false });
+        // It acknowledges all before it; an acknowledge after it would say less.
+        (self.ack, self.unacknowledged) = (false, 0);
         true
     }
 
