@@ -47,7 +47,10 @@ pub fn packets(pair: &mut Pair) -> Result<()> {
         let grown: u64 = counters.iter().map(|name| sum(&after, name) - sum(&before, name)).sum();
         ensure!(grown > COUNT / 2, "packets {kind}: {counters:?} grew by {grown} only\n{after:#}");
     }
-    let turns = ping_pong.finish(pair.patience(6)).context("beside forged packets")?;
+    let turns = ping_pong.finish(pair.patience(9)).with_context(|| {
+        let stats: Vec<_> = pair.backends().iter().map(|backend| backend.stats()).collect();
+        format!("beside forged packets; statistics: {stats:#?}")
+    })?;
     ensure!(turns > 50, "the ping-pong made {turns} turns only");
     Ok(())
 }

@@ -149,6 +149,18 @@ impl PingPong {
         self.expect_running().context("the ping-pong beside")?;
         self.client.signal(15)?;
         let client = self.client.wait(patience)?;
+        if !client.success() {
+            // What the server waits for meanwhile, which it says when it is ended.
+            self.server.signal(15)?;
+            let _ = self.server.wait_for("turns", Duration::from_secs(3));
+            let text = [client.text().into_bytes(), client.stderr].concat();
+            bail!(
+                "the ping-pong's client: {:?}: {}\nthe server: {}",
+                client.exit,
+                String::from_utf8_lossy(&text),
+                said(&self.server)
+            );
+        }
         let server = self.server.wait(patience)?;
         for (who, output) in [("client", &client), ("server", &server)] {
             ensure!(
