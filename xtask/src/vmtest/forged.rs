@@ -19,7 +19,10 @@ const COUNT: u64 = 200;
 pub fn packets(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let stranger = Namespace::new("stranger")?;
-    pair.wire()?.plug("stranger", &stranger, "eth0")?;
+    let wire = pair.wire()?;
+    wire.plug("stranger", &stranger, "eth0")?;
+    // Else the switch would take it for the peer, whose MAC address it uses, and send it what is the peer's.
+    wire.namespace().run("ip link set dev stranger type bridge_slave learning off")?;
     let options = "--qps 1 --timeout 17 --announce /share/forged";
     let mut ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21010, options, "--qps 1 --timeout 17")?;
     // A line of the server's announcement: `qp QPN QPN_OF_THE_PEER 0`.
