@@ -10,6 +10,7 @@ use crate::lineup::{self, Family, PathMtu, Sizes};
 use crate::proc::indent;
 use crate::programs::{self, Device, Program};
 use crate::ui;
+use crate::vm::pair::CAPTURE;
 use crate::vm::{Pair, PairConfig, Topology};
 
 /// What the demo runs, with the words that its output must contain.
@@ -115,7 +116,7 @@ pub fn between_hosts(plan: Plan) -> Result<()> {
     let without = if vrdma { Vec::new() } else { Part::ALL.to_vec() };
     let topology = Topology::Wire(plan.devices);
     let pair = Pair::boot(&PairConfig { without, topology, ..PairConfig::default() })?;
-    let capture = pair.wire()?.capture("a", &pair.directory().join("wire.pcap"))?;
+    let capture = pair.wire()?.capture("a", &pair.directory().join(CAPTURE))?;
     let result = go_through(&pair, plan.rounds, &mut |line| println!("{line}"));
     if result.is_err() {
         eprintln!("{}", pair.post_mortem());

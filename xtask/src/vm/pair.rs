@@ -87,6 +87,8 @@ pub const IP6: [&str; 2] = ["fd77::1", "fd77::2"];
 
 /// The VMs' names.
 const NAMES: [&str; 2] = ["a", "b"];
+/// Where a demo puts what passes the wire, in its run's directory.
+pub const CAPTURE: &str = "wire.pcap";
 /// A host's interface to the wire.
 const UPLINK: &str = "uplink";
 
@@ -343,6 +345,10 @@ fn run_directory() -> Result<PathBuf> {
     old.sort();
     for (_, path) in old.iter().rev().skip(KEPT) {
         paths::remove(path)?;
+    }
+    // Captures are large: only the last run's stays.
+    for (_, path) in old.iter().rev().skip(1) {
+        paths::remove(&path.join(CAPTURE))?;
     }
     let directory = vm.join(format!("run-{}", std::process::id()));
     // A second pair of the same process starts over.
