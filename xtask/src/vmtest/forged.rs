@@ -88,6 +88,8 @@ pub fn mac_address(pair: &mut Pair) -> Result<()> {
 pub fn gid(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(4);
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21020, "--timeout 17", "--timeout 17")?;
+    // The ping-pong's TCP connection must not have anything more to say, not even a delayed acknowledge: that would end within VM b.
+    std::thread::sleep(Duration::from_secs(1));
     let before = counter(&pair.backend()?.stats()?, "b", "refused_commands")?;
     let address = format!("{}/32 dev eth0", IP[0]);
     pair.b.check(&format!("ip address add {address}"), patience)?;
