@@ -109,6 +109,18 @@ pub const INTEROP: &[Round] = &[
     (PathMtu::Usual, 1, Family::V6, Sizes::One),
 ];
 
+/// The same with all sizes each time.
+pub const INTEROP_ALL: &[Round] = &[
+    (PathMtu::Jumbo, 0, Family::V4, Sizes::All),
+    (PathMtu::Jumbo, 1, Family::V4, Sizes::All),
+    (PathMtu::Jumbo, 0, Family::V6, Sizes::All),
+    (PathMtu::Jumbo, 1, Family::V6, Sizes::All),
+    (PathMtu::Usual, 0, Family::V4, Sizes::All),
+    (PathMtu::Usual, 1, Family::V4, Sizes::All),
+    (PathMtu::Usual, 0, Family::V6, Sizes::All),
+    (PathMtu::Usual, 1, Family::V6, Sizes::All),
+];
+
 /// Runs the programs between two hosts; what they print goes to files, and what passes the wire to a capture.
 pub fn between_hosts(plan: Plan) -> Result<()> {
     let start = Instant::now();
