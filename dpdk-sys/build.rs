@@ -1,18 +1,17 @@
 //! Makes Rust declarations of the installed libdpdk, builds the shim, and links against the shared libraries.
 
 use std::path::PathBuf;
-use std::{env, process};
+use std::{env, panic, process};
 
 /// The libraries that hold what we call. Drivers are none of them: EAL loads those at run time from the directory that was set when
 /// DPDK was built. `log` is a library of its own since DPDK 24.
 const LIBRARIES: [&str; 5] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_log"];
 
-const MISSING: &str = "\
-The Data Plane Development Kit is not there: pkg-config finds no libdpdk.
-  Debian, Ubuntu: apt-get install libdpdk-dev     (`cargo xtask test` does so as root)
-  Fedora:         dnf install dpdk-devel
-A build of your own: PKG_CONFIG_PATH has to name the directory of its libdpdk.pc.
-DPDK 22.11 and 24.11 are known to work.";
+const NO_DPDK: &str = "pkg-config finds no libdpdk 22.11 or later, on which the backend is built: apt-get install libdpdk-dev (Fedora: \
+    dnf install dpdk-devel), or name the directory of your own build's libdpdk.pc in PKG_CONFIG_PATH";
+
+const NO_LIBCLANG: &str = "bindgen finds no libclang, which it reads DPDK's headers with: apt-get install libclang-dev (Fedora: \
+    dnf install clang-devel), or name the directory of libclang.so in LIBCLANG_PATH";
 
 const FUNCTIONS: &str = "shim_.*|rte_eal_(init|iova_mode)|rte_thread_(register|unregister)|rte_strerror|rte_version|rte_openlog_stream|\
     rte_log_cur_msg_loglevel|rte_log_set_global_level|rte_dev_(probe|remove)|rte_pktmbuf_pool_create|rte_mempool_avail_count|\
@@ -24,19 +23,23 @@ fn main() {
     for file in ["build.rs", "shim.h", "shim.c"] {
         println!("cargo::rerun-if-changed={file}");
     }
+    // Cargo shows this line, and none of the script's output.
     if let Err(error) = run() {
-        eprintln!("\n{error}\n");
-        process::exit(1);
+        println!("cargo::error={}", error.replace('\n', "; "));
     }
 }
 
 fn run() -> Result<(), String> {
     let mut config = pkg_config::Config::new();
     config.cargo_metadata(false).env_metadata(true);
-    let library =
-        config.probe("libdpdk").map_err(|error| format!("{MISSING}\n\npkg-config says: {error}"))?;
+    let library = config.probe("libdpdk").map_err(|error| match error {
+        pkg_config::Error::Command { .. } => {
+            "pkg-config, which finds DPDK, cannot be started: apt-get install pkg-config"
+        }
+        _ => NO_DPDK,
+    })?;
     if version(&library.version) < Some((22, 11)) {
-        return Err(format!("libdpdk {} is too old: 22.11 at least is needed.", library.version));
+        return Err(format!("libdpdk {} is too old: {NO_DPDK}", library.version));
     }
     let flags = other_flags()?;
 
@@ -55,7 +58,7 @@ fn run() -> Result<(), String> {
         println!("cargo::rustc-link-search=native={}", path.display());
     }
 
-    let bindings = bindgen::Builder::default()
+    let builder = bindgen::Builder::default()
         .header("shim.h")
         .clang_args(library.include_paths.iter().map(|path| format!("-I{}", path.display())))
         .clang_args(&flags)
@@ -68,11 +71,22 @@ fn run() -> Result<(), String> {
         .derive_debug(false)
         .derive_default(false)
         .layout_tests(false)
-        .generate_comments(false)
-        .generate()
-        .map_err(|error| format!("bindgen (is libclang-dev installed?): {error}"))?;
+        .generate_comments(false);
+    let bindings = quietly(|| builder.generate());
+    let bindings = bindings.map_err(|words| {
+        if words.contains("libclang") { NO_LIBCLANG.to_owned() } else { format!("bindgen: {words}") }
+    })?;
+    let bindings = bindings.map_err(|error| format!("bindgen cannot read DPDK's headers: {error}"))?;
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     bindings.write_to_file(out.join("bindings.rs")).map_err(|error| error.to_string())
+}
+
+/// The result, or the words of a panic: bindgen panics without libclang.
+fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    panic::set_hook(Box::new(|_| {}));
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(work));
+    drop(panic::take_hook());
+    result.map_err(|words| words.downcast::<String>().map_or_else(|_| "panic".to_owned(), |words| *words))
 }
 
 fn version(text: &str) -> Option<(u32, u32)> {

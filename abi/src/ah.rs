@@ -22,9 +22,9 @@ layout! {
         dgid: [u8; 16],
         /// MAC address that leads to it.
         dmac: [u8; 6],
-        /// VLAN id 1..4094, or 0xffff for none.
+        /// That of the own GID: 1..4094, or 0xffff for none.
         vlan: U16,
-        /// Flow label, 20 bits.
+        /// Flow label; the low 20 bits count.
         flow_label: U32,
         /// UDP source port, or 0 for the device's choice.
         udp_sport: U16,
@@ -34,7 +34,7 @@ layout! {
         hop_limit: u8,
         /// Traffic class.
         traffic_class: u8,
-        /// Service level.
+        /// Service level; the low 4 bits count.
         sl: u8,
         /// Zero.
         reserved: [u8; 22],

@@ -46,6 +46,7 @@ pub const ITEMS: &[Item] = &[
     Item::Struct(QueryDeviceResp::INFO),
     Item::Struct(QueryPortResp::INFO),
     Item::Consts(port_state::INFO),
+    Item::Struct(SetPortMtuReq::INFO),
     Item::Struct(AddGidReq::INFO),
     Item::Struct(QueryGidResp::INFO),
     Item::Consts(gid_type::INFO),
@@ -75,7 +76,8 @@ open_enum! {
         QUERY_PORT = 2,
         /// [`ObjectReq`] (GID index) -> [`QueryGidResp`]
         QUERY_GID = 3,
-        /// [`AddGidReq`] -> -. Replaces the entry. `DENIED` if the host does not let this guest use the address.
+        /// [`AddGidReq`] -> -. Replaces the entry. `DENIED` if the host does not let this guest use the address in that VLAN, or another guest
+        /// has it there.
         ADD_GID = 4,
         /// [`ObjectReq`] (GID index) -> -. An empty entry may be deleted.
         DEL_GID = 5,
@@ -91,6 +93,8 @@ open_enum! {
         ALLOC_PD = 16,
         /// [`ObjectReq`] (PDN) -> -. `BUSY` while MRs or QPs use it.
         DEALLOC_PD = 17,
+        /// [`SetPortMtuReq`] -> -
+        SET_PORT_MTU = 12,
         /// [`CreateCqReq`], runs (see [`crate::cqe`]) -> [`CreateCqResp`]
         CREATE_CQ = 24,
         /// [`ObjectReq`] (CQN) -> -. `BUSY` while QPs use it.
@@ -136,6 +140,8 @@ open_enum! {
         FAULT = 7,
         /// The device failed, it is not the driver's fault (EIO).
         INTERNAL = 8,
+        /// More runs than `max_mr_runs` (ENOMEM, as verbs have it for whatever the device has no room for).
+        TOO_LARGE = 9,
     }
 }
 
@@ -230,7 +236,8 @@ layout! {
         max_cqe: U32,
         /// Most MRs.
         max_mr: U32,
-        /// Most QPs; a power of two. No two living QPs have QPNs that are equal modulo this.
+        /// A power of two: no two living QPs have QPNs that are equal modulo this. Two of the numbers are not for ordinary QPs (0, and
+        /// 1 for QP1), so there are two QPs less.
         max_qp: U32,
         /// Most requests outstanding of one send or receive queue.
         max_qp_wr: U32,
@@ -244,9 +251,11 @@ layout! {
         max_rd_atomic: U32,
         /// Most READs and atomics outstanding of one QP, as responder.
         max_dest_rd_atomic: U32,
-        /// Most entries of the AH table.
+        /// Most entries of the AH table, those of the kernel's own among them.
         max_ah: U32,
-        /// 0: no atomics; 1: atomic with respect to this device.
+        /// 0: no atomics; 1: atomic with respect to this device (IB_ATOMIC_HCA); 2 or more: with respect to processors too (IB_ATOMIC_GLOB),
+        /// for they are the host's own instructions. An emulator that makes its guest's `lock`ed instructions plain ones, as QEMU's TCG does
+        /// for a VM with one processor, breaks that promise on the guest's side.
         atomic_cap: U32,
         /// Written as zero.
         reserved: U32,
@@ -264,9 +273,9 @@ layout! {
         gid_table_len: U16,
         /// Largest path MTU, bytes.
         max_mtu: U32,
-        /// Path MTU in use, bytes.
+        /// Path MTU in use, bytes: the largest, or what SET_PORT_MTU said.
         active_mtu: U32,
-        /// Speed in Mb/s.
+        /// Speed of the uplink in Mb/s; 100,000 if there is none, or none that tells.
         speed: U32,
         /// Largest message, bytes.
         max_msg_size: U32,
@@ -288,6 +297,16 @@ consts! {
 }
 
 layout! {
+    /// Says what the guest's netdev allows: no datagram may be longer. The device does not know that netdev's MTU.
+    pub struct SetPortMtuReq = "vrdma_set_port_mtu_req" {
+        /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096, and at most `max_mtu`.
+        mtu: U32,
+        /// Written as zero; refused otherwise.
+        reserved: U32,
+    }
+}
+
+layout! {
     /// Sets an entry of the GID table.
     pub struct AddGidReq = "vrdma_add_gid_req" {
         /// Index in the GID table.
@@ -296,7 +315,7 @@ layout! {
         gid_type: u8,
         /// Reserved, zero.
         reserved0: u8,
-        /// VLAN id 1..4094, or 0xffff for none.
+        /// The VLAN in which the device has the address: 1..4094, or 0xffff for frames without a tag.
         vlan: U16,
         /// The GID, in network byte order.
         gid: [u8; 16],
@@ -378,7 +397,8 @@ layout! {
         access: U32,
         /// Address by which requests name the first byte; any.
         iova: U64,
-        /// Length in bytes, not 0; the sum of the runs.
+        /// Length in bytes, the sum of the runs; `iova + length` is at most 2^64. A region of length 0 has no runs: it has keys, and
+        /// no byte can be reached by them.
         length: U64,
     }
 }
@@ -414,8 +434,9 @@ consts! {
         REMOTE_READ = 4,
         /// Peers may use atomics.
         REMOTE_ATOMIC = 8,
-        /// Bits that are ignored: memory windows, zero-based, on-demand and the optional ones (relaxed ordering...)
-        /// are dropped by the driver before it asks.
+        /// All that the device has; others are refused (INVALID). Of the bits of enum ibv_access_flags that are not here, drivers serve
+        /// zero-based themselves (`iova` is 0), ignore the hints (huge pages and the optional range, such as relaxed ordering), and
+        /// refuse what the device lacks (memory windows, on-demand, flush) with EOPNOTSUPP.
         ALL = 15,
     }
 }

@@ -98,7 +98,9 @@ open_enum! {
         LOC_LEN_ERR = 1,
         /// Local QP operation error.
         LOC_QP_OP_ERR = 2,
-        /// Local protection error.
+        /// Local protection error. The own keys are looked at before anything is asked of the peer: a READ or atomic whose local and
+        /// remote key are both bad ends with this, and the peer's memory is as it was. (Where hardware and rdma_rxe look at the local key
+        /// when the answer comes, it ends with REM_ACCESS_ERR, and an atomic with a bad local key is carried out.)
         LOC_PROT_ERR = 4,
         /// Flushed: the QP was in ERR, or went there.
         WR_FLUSH_ERR = 5,

@@ -10,6 +10,7 @@
 //! | [`cqe`] | completion queue entries and the shared words of a completion queue |
 //! | [`event`] | entries of the event virtqueues |
 //! | [`ah`] | the address handle table |
+//! | [`width`] | fields that are wider than their meaning |
 //! | [`user`] | what the rdma-core provider and the kernel driver say to each other (the device never sees it) |
 //!
 //! # Conventions
@@ -20,6 +21,8 @@
 //! * Enumerations are *open*: a number without a name is a value like any other, which the reader refuses or ignores.
 //! * An address is a guest-physical address (GPA) unless it is called `iova` (the address by which a memory region
 //!   is named in work requests) or `remote_addr` (an iova of the peer).
+//! * A *full barrier* orders a store before a load in the eyes of the device, which is another processor than any of the guest's. On x86 it
+//!   is `mfence`: a `lock`ed instruction or `xchg` is none under an emulator that runs one virtual processor (QEMU's TCG makes it plain).
 //! * QPN, CQN, PDN, context and AH numbers are chosen by the device, apart from AH numbers, which the driver chooses.
 //!
 //! # The C header
@@ -37,6 +40,7 @@ pub mod control;
 pub mod cqe;
 pub mod event;
 pub mod user;
+pub mod width;
 pub mod wqe;
 
 pub use zerocopy;

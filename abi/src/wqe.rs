@@ -144,7 +144,7 @@ layout! {
     pub struct UdBody = "vrdma_wqe_ud" {
         /// Index in the AH table.
         ah: U32,
-        /// QPN of the receiver, 24 bits.
+        /// QPN of the receiver; the low 24 bits count.
         remote_qpn: U32,
         /// Q_Key of the receiver; with the highest bit set, the sender's own is used.
         qkey: U32,

@@ -204,7 +204,7 @@ impl<'a> Lab<'a> {
         let device = engine.add_device(Limits { max_qp: 64, max_mr: 16, max_pd: 4, ..Limits::default() });
         engine.set_link(true);
         engine.set_mac(device, OWN_MAC).expect("the device is there");
-        engine.set_gid(device, 0, Some(OWN_GID)).expect("a GID for it");
+        engine.set_gid(device, 0, Some(OWN_GID.into())).expect("a GID for it");
         let pd = engine.alloc_pd(device, OWNER).expect("a PD");
         let memory = Mem::new();
         let key =
@@ -296,6 +296,7 @@ impl<'a> Lab<'a> {
                 self.wire.room = usize::from(self.input.byte() % 8);
                 let budget = self.wire.room.max(1);
                 self.engine.transmit(self.now, budget, &mut self.wire, &mut self.log);
+                self.look();
             }
             10 => self.sleep(),
             11 | 12 if self.requests => self.post_send(),
@@ -324,6 +325,14 @@ impl<'a> Lab<'a> {
             if !self.engine.poll(self.now, 1 << 20, &mut self.log) {
                 break;
             }
+        }
+        self.look();
+    }
+
+    /// Answers all questions: what the engine has not been told was not posted.
+    fn look(&mut self) {
+        while let Some(question) = self.engine.poll_question() {
+            self.engine.answer(self.now, question, &mut self.log);
         }
     }
 

@@ -1,8 +1,10 @@
-//! What is fuzzed. The tests of `wire` and `transport` include the same files, and feed them the corpus (`fuzz/corpus`) and every input
-//! that ever made them fail.
+//! What is fuzzed. The tests of `wire`, `transport` and `vrdma-backend` include the same files, and feed them the corpus (`fuzz/corpus`) and
+//! every input that ever made them fail (`fuzz/crashes`).
 
 mod engine;
 mod packet;
 
 pub use engine::{requester, responder};
 pub use packet::packet;
+// `backend/` is compiled as a module of vrdma-backend, whose insides it needs.
+pub use vrdma_backend::fuzzing::{control, ethernet, rings, vhost_user, wqe};

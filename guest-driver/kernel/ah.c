@@ -19,6 +19,12 @@ static struct vrdma_ah_entry *ah_entry(struct vrdma_dev *dev, u32 index)
 	return (struct vrdma_ah_entry *)dev->ah_mem->vaddr + index;
 }
 
+/* How many entries processes cannot have. */
+u32 vrdma_ah_reserved(const struct vrdma_dev *dev)
+{
+	return dev->caps.max_ah / AH_KERNEL_SHARE;
+}
+
 /* The number that makes an entry valid: no entry had it lately. */
 static u32 next_generation(struct vrdma_dev *dev)
 {
@@ -51,7 +57,7 @@ int vrdma_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct i
 			return err;
 	}
 
-	index = ida_alloc_range(&dev->ah_ida, udata ? dev->caps.max_ah / AH_KERNEL_SHARE : 0,
+	index = ida_alloc_range(&dev->ah_ida, udata ? vrdma_ah_reserved(dev) : 0,
 				dev->caps.max_ah - 1,
 				attr->flags & RDMA_CREATE_AH_SLEEPABLE ? GFP_KERNEL : GFP_ATOMIC);
 	if (index < 0)

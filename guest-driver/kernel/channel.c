@@ -125,6 +125,28 @@ void vrdma_channel_put(struct vrdma_channel *chan)
 	spin_unlock(&dev->channel_lock);
 }
 
+/**
+ * vrdma_channel_found() - the device says that a channel is not bound
+ * @dev: the device
+ * @queue: its virtqueue, by a number that was sent to the device
+ */
+void vrdma_channel_found(struct vrdma_dev *dev, u32 queue)
+{
+	struct vrdma_channel *chan;
+	unsigned int i;
+
+	spin_lock(&dev->channel_lock);
+	for (i = 1; i < dev->num_channels; i++) {
+		chan = &dev->channels[i];
+		if (chan->vq->index != queue || !chan->lost)
+			continue;
+		chan->lost = false;
+		if (!chan->refs)
+			list_add_tail(&chan->free, &dev->free_channels);
+	}
+	spin_unlock(&dev->channel_lock);
+}
+
 int vrdma_channels_init(struct vrdma_dev *dev, struct virtqueue *vqs[], unsigned int num)
 {
 	unsigned int i;

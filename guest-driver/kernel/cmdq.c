@@ -4,7 +4,9 @@
  *
  * A command lives in memory of its own, which has two owners: the caller, and the queue until
  * the device has answered (or was reset). So a caller that gives up never frees a buffer that
- * the device may still write.
+ * the device may still write. The command that it leaves behind is an orphan: when the answer
+ * comes after all, what the command created is destroyed, and the memory of what it destroyed
+ * is freed.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -22,8 +24,11 @@ MODULE_PARM_DESC(cmd_timeout_ms,
 #define CMD_POLL_INTERVAL HZ
 
 struct vrdma_cmd {
+	struct list_head node;
 	refcount_t ref;
 	bool done;
+	bool orphan;
+	struct vrdma_mem *mem;
 	unsigned int used_len;
 	u64 cookie;
 	struct vrdma_cmd_req *req;
@@ -103,8 +108,9 @@ static int cmdq_submit(struct vrdma_cmdq *q, struct vrdma_cmd *cmd)
 	err = virtqueue_add_sgs(q->vq, sgs, 1, 1, cmd, GFP_ATOMIC);
 	if (!err) {
 		q->next_cookie++;
+		q->outstanding++;
 		refcount_inc(&cmd->ref);
-		notify = virtqueue_kick_prepare(q->vq);
+		notify = vrdma_kick_prepare(q->vq);
 	}
 	spin_unlock_irqrestore(&q->lock, flags);
 	if (notify)
@@ -113,8 +119,9 @@ static int cmdq_submit(struct vrdma_cmdq *q, struct vrdma_cmd *cmd)
 }
 
 /* Takes answers from the queue. */
-static void cmdq_drain(struct vrdma_cmdq *q)
+static void cmdq_drain(struct vrdma_dev *dev)
 {
+	struct vrdma_cmdq *q = &dev->cmdq;
 	struct vrdma_cmd *cmd;
 	unsigned long flags;
 	unsigned int len;
@@ -124,11 +131,18 @@ static void cmdq_drain(struct vrdma_cmdq *q)
 		virtqueue_disable_cb(q->vq);
 		while ((cmd = virtqueue_get_buf(q->vq, &len))) {
 			cmd->used_len = len;
+			q->outstanding--;
+			WRITE_ONCE(q->answered, q->answered + 1);
 			/* Pairs with the acquire in cmd_done(). */
 			smp_store_release(&cmd->done, true);
-			cmd_put(cmd);
+			if (cmd->orphan) {
+				list_add_tail(&cmd->node, &q->orphans);
+				queue_work(dev->wq, &q->orphan_work);
+			} else {
+				cmd_put(cmd);
+			}
 		}
-	} while (!virtqueue_is_broken(q->vq) && !virtqueue_enable_cb(q->vq));
+	} while (!virtqueue_is_broken(q->vq) && !vrdma_enable_cb(q->vq));
 	spin_unlock_irqrestore(&q->lock, flags);
 	wake_up_all(&q->wait);
 }
@@ -137,7 +151,7 @@ void vrdma_cmdq_interrupt(struct virtqueue *vq)
 {
 	struct vrdma_dev *dev = vq->vdev->priv;
 
-	cmdq_drain(&dev->cmdq);
+	cmdq_drain(dev);
 }
 
 static bool cmd_done(struct vrdma_cmd *cmd)
@@ -146,14 +160,19 @@ static bool cmd_done(struct vrdma_cmd *cmd)
 	return smp_load_acquire(&cmd->done);
 }
 
-/* Submits @cmd and waits for its answer until @deadline. */
-static int cmdq_run(struct vrdma_dev *dev, struct vrdma_cmd *cmd, unsigned long deadline)
+/*
+ * Submits @cmd, says whether it got that far, and waits for the answer until @deadline, but not
+ * for a device that stands still.
+ */
+static int cmdq_run(struct vrdma_dev *dev, struct vrdma_cmd *cmd, unsigned long deadline,
+		    bool *left)
 {
 	struct vrdma_cmdq *q = &dev->cmdq;
 	bool submitted = false;
 	int err = 0;
 
 	for (;;) {
+		*left = submitted;
 		if (!submitted) {
 			wait_event_timeout(q->wait, vrdma_broken(dev) ||
 					   (err = cmdq_submit(q, cmd)) != -ENOSPC,
@@ -165,7 +184,8 @@ static int cmdq_run(struct vrdma_dev *dev, struct vrdma_cmd *cmd, unsigned long 
 			}
 		} else {
 			wait_event_timeout(q->wait, vrdma_broken(dev) || cmd_done(cmd),
-					   CMD_POLL_INTERVAL);
+					   clamp((long)(deadline - jiffies), 1L,
+						 (long)CMD_POLL_INTERVAL));
 			if (cmd_done(cmd))
 				return 0;
 		}
@@ -176,11 +196,166 @@ static int cmdq_run(struct vrdma_dev *dev, struct vrdma_cmd *cmd, unsigned long 
 			return -EIO;
 		}
 		if (time_after(jiffies, deadline)) {
-			vrdma_set_broken(dev, "a command got no answer");
+			vrdma_set_stalled(dev, "a command got no answer");
 			return -EIO;
 		}
-		cmdq_drain(q);
+		cmdq_drain(dev);
 	}
+}
+
+/*
+ * The caller gives @cmd up, which the device has, and its memory with it. Returns false if the
+ * answer has just come.
+ */
+static bool cmd_leave(struct vrdma_dev *dev, struct vrdma_cmd *cmd, struct vrdma_mem **mem)
+{
+	struct vrdma_cmdq *q = &dev->cmdq;
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->lock, flags);
+	if (cmd->done) {
+		spin_unlock_irqrestore(&q->lock, flags);
+		return false;
+	}
+	cmd->orphan = true;
+	if (mem) {
+		cmd->mem = *mem;
+		*mem = NULL;
+	}
+	spin_unlock_irqrestore(&q->lock, flags);
+	return true;
+}
+
+/* The command that destroys what @opcode creates, or 0. */
+static u16 undoing(u16 opcode)
+{
+	switch (opcode) {
+	case VRDMA_CMD_ALLOC_CONTEXT:
+		return VRDMA_CMD_DEALLOC_CONTEXT;
+	case VRDMA_CMD_ALLOC_PD:
+		return VRDMA_CMD_DEALLOC_PD;
+	case VRDMA_CMD_CREATE_CQ:
+		return VRDMA_CMD_DESTROY_CQ;
+	case VRDMA_CMD_REG_MR:
+	case VRDMA_CMD_GET_DMA_MR:
+		return VRDMA_CMD_DEREG_MR;
+	case VRDMA_CMD_CREATE_QP:
+		return VRDMA_CMD_DESTROY_QP;
+	default:
+		return 0;
+	}
+}
+
+/* Commands that are left with a device that stands still: it carries them out when it goes on. */
+static bool is_undoing(u16 opcode)
+{
+	switch (opcode) {
+	case VRDMA_CMD_DEL_GID:
+	case VRDMA_CMD_DEALLOC_CONTEXT:
+	case VRDMA_CMD_UNBIND_CHANNEL:
+	case VRDMA_CMD_DEALLOC_PD:
+	case VRDMA_CMD_DESTROY_CQ:
+	case VRDMA_CMD_DEREG_MR:
+	case VRDMA_CMD_DESTROY_QP:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* A channel whose command nobody waited for: it is not bound, or will not be. */
+static void orphan_channel(struct vrdma_dev *dev, u16 opcode, const void *payload, u32 status)
+{
+	const struct vrdma_bind_channel_req *bind = payload;
+	const struct vrdma_object_req *unbind = payload;
+	u16 queue;
+
+	if (opcode == VRDMA_CMD_UNBIND_CHANNEL) {
+		vrdma_channel_found(dev, le32_to_cpu(unbind->object));
+		return;
+	}
+	queue = le16_to_cpu(bind->queue);
+	/* If that is not answered either, it is an orphan of its own. */
+	if (status != VRDMA_STATUS_OK || !vrdma_cmd_unbind_channel(dev, queue))
+		vrdma_channel_found(dev, queue);
+}
+
+/*
+ * An orphan was answered: nobody knows the object that it created, if it did. What could not be
+ * destroyed for the sake of such an object is destroyed now: that one's orphan came before.
+ */
+static void orphan_end(struct vrdma_dev *dev, struct vrdma_cmd *cmd)
+{
+	struct vrdma_object_resp *made = (void *)(cmd->resp + 1);
+	struct vrdma_object_req *payload = (void *)(cmd->req + 1);
+	u16 opcode = le16_to_cpu(cmd->req->opcode);
+	struct vrdma_object_req req = {};
+	u16 undo = undoing(opcode);
+	int err = 0;
+	u32 status;
+
+	if (cmd->used_len < sizeof(*cmd->resp)) {
+		err = -EIO;
+		goto out;
+	}
+	status = le32_to_cpu(cmd->resp->status);
+	if (opcode == VRDMA_CMD_BIND_CHANNEL || opcode == VRDMA_CMD_UNBIND_CHANNEL) {
+		orphan_channel(dev, opcode, payload, status);
+	} else if (undo && status == VRDMA_STATUS_OK &&
+		   cmd->used_len >= sizeof(*cmd->resp) + sizeof(*made)) {
+		/* The number of the object is the first word of each of these replies. */
+		req.object = made->object;
+		err = vrdma_cmdq_exec(dev, undo, &req, sizeof(req), NULL, 0, NULL, &cmd->mem);
+	} else if (is_undoing(opcode) && status == VRDMA_STATUS_BUSY) {
+		req.object = payload->object;
+		err = vrdma_cmdq_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, &cmd->mem);
+	}
+out:
+	vrdma_mem_release(dev, cmd->mem, err);
+	cmd->mem = NULL;
+	cmd_put(cmd);
+}
+
+static struct vrdma_cmd *orphan_next(struct vrdma_cmdq *q)
+{
+	struct vrdma_cmd *cmd;
+	unsigned long flags;
+
+	spin_lock_irqsave(&q->lock, flags);
+	cmd = list_first_entry_or_null(&q->orphans, struct vrdma_cmd, node);
+	if (cmd)
+		list_del(&cmd->node);
+	spin_unlock_irqrestore(&q->lock, flags);
+	return cmd;
+}
+
+static void orphan_work(struct work_struct *work)
+{
+	struct vrdma_cmdq *q = container_of(work, struct vrdma_cmdq, orphan_work);
+	struct vrdma_dev *dev = container_of(q, struct vrdma_dev, cmdq);
+	struct vrdma_cmd *cmd;
+
+	while ((cmd = orphan_next(q)))
+		orphan_end(dev, cmd);
+}
+
+/**
+ * vrdma_cmdq_probe() - see to it that the device has a command to answer
+ * @dev: the device
+ */
+void vrdma_cmdq_probe(struct vrdma_dev *dev)
+{
+	struct vrdma_cmd *cmd;
+
+	cmdq_drain(dev);
+	if (READ_ONCE(dev->cmdq.outstanding))
+		return;
+	cmd = cmd_alloc(VRDMA_CMD_QUERY_PORT, NULL, 0, sizeof(struct vrdma_query_port_resp), NULL);
+	if (!cmd)
+		return;
+	cmd->orphan = true;
+	cmdq_submit(&dev->cmdq, cmd);
+	cmd_put(cmd);
 }
 
 static int status_to_errno(u32 status)
@@ -199,6 +374,7 @@ static int status_to_errno(u32 status)
 	case VRDMA_STATUS_DENIED:
 		return -EPERM;
 	case VRDMA_STATUS_NO_RESOURCES:
+	case VRDMA_STATUS_TOO_LARGE:
 		return -ENOMEM;
 	case VRDMA_STATUS_FAULT:
 		return -EFAULT;
@@ -216,23 +392,34 @@ static int status_to_errno(u32 status)
  * @resp: where its reply goes if it succeeds, or NULL
  * @resp_len: length of @resp
  * @runs: memory that belongs to the command, or NULL; taken over, also on failure
+ * @mem: memory of the object that the command creates or destroys, or NULL. Becomes NULL if the
+ *       caller gives the command up while the device has it: it is freed when that ends
  *
  * Sleeps, but not for longer than the module parameter says. After an error the device did
- * not carry the command out, unless the device is broken, in which case nobody knows: memory
- * that the command named must not be freed then (vrdma_mem_release() sees to it).
+ * not carry the command out, unless it did not answer (-EIO), in which case nobody knows.
+ * While the device stands still nothing is asked of it, but for what destroys: that waits in
+ * the queue for the device to go on.
  */
 int vrdma_cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
-		    void *resp, size_t resp_len, struct vrdma_runs *runs)
+		    void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem)
 {
 	unsigned long deadline = jiffies + msecs_to_jiffies(READ_ONCE(cmd_timeout_ms));
 	struct vrdma_cmd *cmd;
+	bool left = false;
 	int err;
 
+	if (vrdma_stalled(dev) && opcode != VRDMA_CMD_ADD_GID) {
+		if (!is_undoing(opcode)) {
+			vrdma_runs_free(runs);
+			return -EIO;
+		}
+		deadline = jiffies;
+	}
 	cmd = cmd_alloc(opcode, req, req_len, resp_len, runs);
 	if (!cmd)
 		return -ENOMEM;
-	err = cmdq_run(dev, cmd, deadline);
-	if (err)
+	err = cmdq_run(dev, cmd, deadline, &left);
+	if (err && (!left || cmd_leave(dev, cmd, mem)))
 		goto out;
 	if (cmd->used_len < sizeof(*cmd->resp) || le64_to_cpu(cmd->resp->cookie) != cmd->cookie) {
 		vrdma_set_broken(dev, "its answer to a command makes no sense");
@@ -261,7 +448,24 @@ void vrdma_cmdq_cleanup(struct vrdma_dev *dev)
 
 	if (!dev->cmdq.vq)
 		return;
-	while ((cmd = virtqueue_detach_unused_buf(dev->cmdq.vq)))
+	/* It may wait for an answer, and have memory of an orphan in hand. */
+	wake_up_all(&dev->cmdq.wait);
+	cancel_work_sync(&dev->cmdq.orphan_work);
+	while ((cmd = virtqueue_detach_unused_buf(dev->cmdq.vq))) {
+		vrdma_mem_free(dev, cmd->mem);
 		cmd_put(cmd);
+	}
+	while ((cmd = orphan_next(&dev->cmdq))) {
+		vrdma_mem_free(dev, cmd->mem);
+		cmd_put(cmd);
+	}
 	dev->cmdq.vq = NULL;
+}
+
+void vrdma_cmdq_init(struct vrdma_cmdq *q)
+{
+	spin_lock_init(&q->lock);
+	init_waitqueue_head(&q->wait);
+	INIT_LIST_HEAD(&q->orphans);
+	INIT_WORK(&q->orphan_work, orphan_work);
 }

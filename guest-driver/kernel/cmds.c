@@ -6,11 +6,16 @@
 #include "vrdma.h"
 
 /* A command that names one object and is answered with a status only. */
-static int object_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
+static int object_mem_cmd(struct vrdma_dev *dev, u16 opcode, u32 object, struct vrdma_mem **mem)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(object) };
 
-	return vrdma_cmdq_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL);
+	return vrdma_cmdq_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, mem);
+}
+
+static int object_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
+{
+	return object_mem_cmd(dev, opcode, object, NULL);
 }
 
 int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps)
@@ -18,7 +23,7 @@ int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps)
 	struct vrdma_query_device_resp resp;
 	int err;
 
-	err = vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_DEVICE, NULL, 0, &resp, sizeof(resp), NULL);
+	err = vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_DEVICE, NULL, 0, &resp, sizeof(resp), NULL, NULL);
 	if (err)
 		return err;
 
@@ -44,7 +49,14 @@ int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps)
 
 int vrdma_cmd_query_port(struct vrdma_dev *dev, struct vrdma_query_port_resp *resp)
 {
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_PORT, NULL, 0, resp, sizeof(*resp), NULL);
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_PORT, NULL, 0, resp, sizeof(*resp), NULL, NULL);
+}
+
+int vrdma_cmd_set_port_mtu(struct vrdma_dev *dev, u32 mtu)
+{
+	struct vrdma_set_port_mtu_req req = { .mtu = cpu_to_le32(mtu) };
+
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_SET_PORT_MTU, &req, sizeof(req), NULL, 0, NULL, NULL);
 }
 
 int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid, u16 vlan)
@@ -56,7 +68,7 @@ int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid,
 	};
 
 	memcpy(req.gid, gid, sizeof(req.gid));
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_ADD_GID, &req, sizeof(req), NULL, 0, NULL);
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_ADD_GID, &req, sizeof(req), NULL, 0, NULL, NULL);
 }
 
 int vrdma_cmd_del_gid(struct vrdma_dev *dev, u32 index)
@@ -69,7 +81,7 @@ int vrdma_cmd_alloc_context(struct vrdma_dev *dev, u32 *context)
 	struct vrdma_object_resp resp;
 	int err;
 
-	err = vrdma_cmdq_exec(dev, VRDMA_CMD_ALLOC_CONTEXT, NULL, 0, &resp, sizeof(resp), NULL);
+	err = vrdma_cmdq_exec(dev, VRDMA_CMD_ALLOC_CONTEXT, NULL, 0, &resp, sizeof(resp), NULL, NULL);
 	if (!err)
 		*context = le32_to_cpu(resp.object);
 	return err;
@@ -87,7 +99,7 @@ int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct
 		.queue = cpu_to_le16(queue),
 	};
 
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), NULL, 0, runs);
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), NULL, 0, runs, NULL);
 }
 
 int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue)
@@ -102,7 +114,7 @@ int vrdma_cmd_alloc_pd(struct vrdma_dev *dev, u32 context, u32 *pdn)
 	int err;
 
 	err = vrdma_cmdq_exec(dev, VRDMA_CMD_ALLOC_PD, &req, sizeof(req), &resp, sizeof(resp),
-			      NULL);
+			      NULL, NULL);
 	if (!err)
 		*pdn = le32_to_cpu(resp.object);
 	return err;
@@ -114,7 +126,7 @@ int vrdma_cmd_dealloc_pd(struct vrdma_dev *dev, u32 pdn)
 }
 
 int vrdma_cmd_create_cq(struct vrdma_dev *dev, u32 context, u32 entries, u32 vector,
-			struct vrdma_runs *runs, u32 *cqn)
+			struct vrdma_runs *runs, u32 *cqn, struct vrdma_mem **mem)
 {
 	struct vrdma_create_cq_req req = {
 		.context = cpu_to_le32(context),
@@ -125,24 +137,25 @@ int vrdma_cmd_create_cq(struct vrdma_dev *dev, u32 context, u32 entries, u32 vec
 	int err;
 
 	err = vrdma_cmdq_exec(dev, VRDMA_CMD_CREATE_CQ, &req, sizeof(req), &resp, sizeof(resp),
-			      runs);
+			      runs, mem);
 	if (!err)
 		*cqn = le32_to_cpu(resp.cqn);
 	return err;
 }
 
-int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn)
+int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn, struct vrdma_mem **mem)
 {
-	return object_cmd(dev, VRDMA_CMD_DESTROY_CQ, cqn);
+	return object_mem_cmd(dev, VRDMA_CMD_DESTROY_CQ, cqn, mem);
 }
 
 int vrdma_cmd_reg_mr(struct vrdma_dev *dev, struct vrdma_reg_mr_req *req,
-		     struct vrdma_runs *runs, struct ib_mr *ibmr)
+		     struct vrdma_runs *runs, struct ib_mr *ibmr, struct vrdma_mem **mem)
 {
 	struct vrdma_reg_mr_resp resp;
 	int err;
 
-	err = vrdma_cmdq_exec(dev, VRDMA_CMD_REG_MR, req, sizeof(*req), &resp, sizeof(resp), runs);
+	err = vrdma_cmdq_exec(dev, VRDMA_CMD_REG_MR, req, sizeof(*req), &resp, sizeof(resp), runs,
+			      mem);
 	if (!err) {
 		ibmr->lkey = le32_to_cpu(resp.lkey);
 		ibmr->rkey = le32_to_cpu(resp.rkey);
@@ -150,9 +163,9 @@ int vrdma_cmd_reg_mr(struct vrdma_dev *dev, struct vrdma_reg_mr_req *req,
 	return err;
 }
 
-int vrdma_cmd_dereg_mr(struct vrdma_dev *dev, u32 lkey)
+int vrdma_cmd_dereg_mr(struct vrdma_dev *dev, u32 lkey, struct vrdma_mem **mem)
 {
-	return object_cmd(dev, VRDMA_CMD_DEREG_MR, lkey);
+	return object_mem_cmd(dev, VRDMA_CMD_DEREG_MR, lkey, mem);
 }
 
 int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_mr *ibmr)
@@ -165,7 +178,7 @@ int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_m
 	int err;
 
 	err = vrdma_cmdq_exec(dev, VRDMA_CMD_GET_DMA_MR, &req, sizeof(req), &resp, sizeof(resp),
-			      NULL);
+			      NULL, NULL);
 	if (!err) {
 		ibmr->lkey = le32_to_cpu(resp.lkey);
 		ibmr->rkey = le32_to_cpu(resp.rkey);
@@ -179,7 +192,7 @@ int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req 
 	int err;
 
 	err = vrdma_cmdq_exec(dev, VRDMA_CMD_CREATE_QP, req, sizeof(*req), &resp, sizeof(resp),
-			      NULL);
+			      NULL, NULL);
 	if (!err)
 		*qpn = le32_to_cpu(resp.qpn);
 	return err;
@@ -187,7 +200,7 @@ int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req 
 
 int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req)
 {
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req), NULL, 0, NULL);
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req), NULL, 0, NULL, NULL);
 }
 
 int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *attr)
@@ -195,7 +208,7 @@ int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *att
 	struct vrdma_object_req req = { .object = cpu_to_le32(qpn) };
 
 	return vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_QP, &req, sizeof(req), attr, sizeof(*attr),
-			       NULL);
+			       NULL, NULL);
 }
 
 int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn)
@@ -207,5 +220,5 @@ int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs
 {
 	struct vrdma_ah_table_req req = { .entries = cpu_to_le32(entries) };
 
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_SET_AH_TABLE, &req, sizeof(req), NULL, 0, runs);
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_SET_AH_TABLE, &req, sizeof(req), NULL, 0, runs, NULL);
 }

@@ -81,13 +81,16 @@ int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	struct vrdma_ucq_resp resp = {};
 	struct vrdma_uctx *uctx = NULL;
 	struct vrdma_runs *runs;
-	int err;
+	int err, ret;
 
 	if (attr->flags)
 		return -EOPNOTSUPP;
 	if (!attr->cqe || attr->cqe > dev->caps.max_cqe ||
 	    attr->comp_vector >= ibcq->device->num_comp_vectors)
 		return -EINVAL;
+	/* Before anything is pinned, which would stay so for as long as the device may have it. */
+	if (vrdma_broken(dev) || vrdma_stalled(dev))
+		return -EIO;
 
 	refcount_set(&cq->ref, 1);
 	init_completion(&cq->unused);
@@ -107,7 +110,7 @@ int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		goto err_mem;
 	}
 	err = vrdma_cmd_create_cq(dev, vrdma_context(uctx), cq->entries, attr->comp_vector, runs,
-				  &cq->cqn);
+				  &cq->cqn, &cq->mem);
 	if (err)
 		goto err_mem;
 
@@ -127,7 +130,8 @@ err_insert:
 	vrdma_destroy_cq(ibcq, udata);
 	return err;
 err_cq:
-	vrdma_mem_release(dev, cq->mem, vrdma_cmd_destroy_cq(dev, cq->cqn));
+	ret = vrdma_cmd_destroy_cq(dev, cq->cqn, &cq->mem);
+	vrdma_mem_release(dev, cq->mem, ret);
 	return err;
 err_mem:
 	vrdma_mem_release(dev, cq->mem, vrdma_broken(dev) ? err : 0);
@@ -142,8 +146,9 @@ int vrdma_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 
 	/* First, since the device may give the number to another CQ once it has destroyed this. */
 	xa_erase_irq(&dev->cqs, cq->cqn);
-	err = vrdma_cmd_destroy_cq(dev, cq->cqn);
-	if (err && !vrdma_broken(dev))
+	/* Its memory may be taken over: nobody polls a CQ that is being destroyed. */
+	err = vrdma_cmd_destroy_cq(dev, cq->cqn, &cq->mem);
+	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "CQ %u remains in the device: %d\n", cq->cqn,
 				       err);
 	vrdma_cq_put(cq);
@@ -314,7 +319,7 @@ int vrdma_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 		word = &cq->rec->arm_next;
 	WRITE_ONCE(*word, cpu_to_le32(le32_to_cpu(*word) + 1));
 	/* Either the device sees the request, or we see its CQE. */
-	virt_mb();
+	vrdma_mb();
 	if (flags & IB_CQ_REPORT_MISSED_EVENTS)
 		ret = cqe_valid(cq, cq->consumer);
 	spin_unlock_irqrestore(&cq->lock, irq_flags);

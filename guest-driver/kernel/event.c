@@ -34,7 +34,7 @@ static unsigned int eq_fetch(struct vrdma_eq *eq, struct vrdma_event *events, un
 		notify = true;
 	}
 	if (notify)
-		notify = virtqueue_kick_prepare(eq->vq);
+		notify = vrdma_kick_prepare(eq->vq);
 	spin_unlock_irqrestore(&eq->lock, flags);
 	if (notify)
 		virtqueue_notify(eq->vq);
@@ -59,7 +59,7 @@ static bool eq_enable(struct vrdma_eq *eq)
 	bool empty;
 
 	spin_lock_irqsave(&eq->lock, flags);
-	empty = virtqueue_enable_cb(eq->vq);
+	empty = vrdma_enable_cb(eq->vq);
 	spin_unlock_irqrestore(&eq->lock, flags);
 	return empty;
 }
@@ -283,7 +283,8 @@ int vrdma_eqs_fill(struct vrdma_dev *dev)
 			sg_init_one(&sg, &eq->bufs[j], sizeof(eq->bufs[j]));
 			err = virtqueue_add_inbuf(eq->vq, &sg, 1, &eq->bufs[j], GFP_ATOMIC);
 		}
-		virtqueue_kick(eq->vq);
+		if (vrdma_kick_prepare(eq->vq))
+			virtqueue_notify(eq->vq);
 		spin_unlock_irqrestore(&eq->lock, flags);
 	}
 	return err;

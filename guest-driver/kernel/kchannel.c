@@ -13,7 +13,7 @@
 
 #include "vrdma.h"
 
-/* How long the channel may stand still before the device is given up. */
+/* How long the channel may stand still before the device is said to. */
 #define STILL_MS 10000
 
 /* A request in the backlog. */
@@ -69,7 +69,7 @@ static bool channel_wants_kick(struct vrdma_channel *chan, u16 old)
 	if (chan->avail_idx == old)
 		return false;
 	/* The index is visible before the device's wish is read: one of both sees the other. */
-	virt_mb();
+	vrdma_mb();
 	if (virtio_has_feature(vdev, VIRTIO_RING_F_EVENT_IDX)) {
 		event = virtio16_to_cpu(vdev, READ_ONCE(vring_avail_event(vring)));
 		return vring_need_event(event, chan->avail_idx, old);
@@ -136,12 +136,18 @@ static void backlog_work(struct work_struct *work)
 
 	/* Requests of a broken device are flushed by vrdma_poll_cq(). */
 	while (!vrdma_broken(dev) && backlog_has(dev, READ_ONCE(dev->backlog_in))) {
-		if (backlog_move(dev))
+		if (backlog_move(dev)) {
 			deadline = jiffies + msecs_to_jiffies(STILL_MS);
-		else if (time_after(jiffies, deadline))
-			vrdma_set_broken(dev, "it takes no work requests");
-		else
+			continue;
+		}
+		if (time_after(jiffies, deadline))
+			vrdma_set_stalled(dev, "it takes no work requests");
+		if (vrdma_stalled(dev)) {
+			msleep(50);
+			deadline = jiffies + msecs_to_jiffies(STILL_MS);
+		} else {
 			usleep_range(20, 100);
+		}
 	}
 }
 
@@ -149,13 +155,14 @@ static void backlog_work(struct work_struct *work)
  * vrdma_backlog_wait() - wait until the kernel's requests so far are in the channel
  * @dev: the device
  *
- * What they mean must not depend on a command that comes later. Sleeps.
+ * What they mean must not depend on a command that comes later, unless the device stands still.
+ * Sleeps.
  */
 void vrdma_backlog_wait(struct vrdma_dev *dev)
 {
 	u32 in = READ_ONCE(dev->backlog_in);
 
-	while (backlog_has(dev, in) && !vrdma_broken(dev))
+	while (backlog_has(dev, in) && !vrdma_broken(dev) && !vrdma_stalled(dev))
 		usleep_range(20, 100);
 }
 
@@ -163,7 +170,8 @@ void vrdma_backlog_wait(struct vrdma_dev *dev)
  * vrdma_channel_drain() - wait until the device has taken what was posted through the kernel
  * @dev: the device
  *
- * Sleeps.
+ * Not for a device that stands still: it takes what is in a channel before a command that came
+ * later, too. Sleeps.
  */
 void vrdma_channel_drain(struct vrdma_dev *dev)
 {
@@ -178,9 +186,9 @@ void vrdma_channel_drain(struct vrdma_dev *dev)
 	pending = channel_pending(chan);
 	spin_unlock_irqrestore(&chan->lock, flags);
 
-	while (pending && !vrdma_broken(dev)) {
+	while (pending && !vrdma_broken(dev) && !vrdma_stalled(dev)) {
 		if (time_after(jiffies, deadline)) {
-			vrdma_set_broken(dev, "it takes no work requests");
+			vrdma_set_stalled(dev, "it takes no work requests");
 			return;
 		}
 		usleep_range(20, 100);

@@ -83,6 +83,46 @@ void vrdma_set_broken(struct vrdma_dev *dev, const char *why)
 	queue_work(dev->wq, &dev->fatal_work);
 }
 
+/**
+ * vrdma_set_stalled() - the device answers nothing for now
+ * @dev: the device
+ * @why: what it does not do, for the log
+ *
+ * From where one may sleep. Until it answers again it is asked for nothing new, so that nobody
+ * waits for it, and nothing is pinned for it.
+ */
+void vrdma_set_stalled(struct vrdma_dev *dev, const char *why)
+{
+	if (vrdma_broken(dev) || vrdma_stalled(dev))
+		return;
+	if (READ_ONCE(dev->leaving)) {
+		/* Nobody is there any more to wait until it goes on. */
+		vrdma_set_broken(dev, why);
+		return;
+	}
+	WRITE_ONCE(dev->answered_then, READ_ONCE(dev->cmdq.answered));
+	if (xchg(&dev->stalled, true))
+		return;
+	dev_warn(&dev->vdev->dev, "the device stands still: %s\n", why);
+	queue_delayed_work(dev->wq, &dev->recover_work, HZ / 10);
+}
+
+static void recover_work(struct work_struct *work)
+{
+	struct vrdma_dev *dev = container_of(work, struct vrdma_dev, recover_work.work);
+
+	if (vrdma_broken(dev))
+		return;
+	vrdma_cmdq_probe(dev);
+	if (READ_ONCE(dev->cmdq.answered) == READ_ONCE(dev->answered_then)) {
+		queue_delayed_work(dev->wq, &dev->recover_work, HZ / 10);
+		return;
+	}
+	WRITE_ONCE(dev->stalled, false);
+	dev_info(&dev->vdev->dev, "the device goes on\n");
+	queue_work(dev->wq, &dev->config_work);
+}
+
 static void fatal_work(struct work_struct *work)
 {
 	struct vrdma_dev *dev = container_of(work, struct vrdma_dev, fatal_work);
@@ -107,6 +147,7 @@ static void config_work(struct work_struct *work)
 	if (dev->vdev->config->get_status(dev->vdev) & VIRTIO_CONFIG_S_NEEDS_RESET)
 		vrdma_set_broken(dev, "it needs a reset");
 	vrdma_port_update(dev);
+	vrdma_mtu_update(dev);
 }
 
 static void vrdma_config_changed(struct virtio_device *vdev)
@@ -242,7 +283,8 @@ static int dev_start(struct vrdma_dev *dev)
 		return err;
 	/* Without address handles there is no UD, and without that no QP1. */
 	dev->gsi = dev->ah_mem && vrdma_probe_gsi(dev);
-	return vrdma_broken(dev) ? -EIO : 0;
+	/* What was not answered here would be missing for good. */
+	return vrdma_broken(dev) || vrdma_stalled(dev) ? -EIO : 0;
 }
 
 /* Resets the device, after which it reads and writes no memory, and frees what it had. */
@@ -252,6 +294,8 @@ static void dev_stop(struct vrdma_dev *dev)
 	/* What still runs finds no events and a device that is broken. */
 	WRITE_ONCE(dev->broken, true);
 	vrdma_eqs_cancel(dev);
+	/* It queues the next one. */
+	cancel_delayed_work_sync(&dev->recover_work);
 	cancel_work_sync(&dev->config_work);
 	cancel_work_sync(&dev->fatal_work);
 	vrdma_backlog_cleanup(dev);
@@ -280,10 +324,10 @@ static struct vrdma_dev *dev_alloc(struct virtio_device *vdev)
 	dev->last_state = IB_PORT_DOWN;
 	INIT_WORK(&dev->fatal_work, fatal_work);
 	INIT_WORK(&dev->config_work, config_work);
+	INIT_DELAYED_WORK(&dev->recover_work, recover_work);
 	mutex_init(&dev->netdev_lock);
 	mutex_init(&dev->kqp_lock);
-	spin_lock_init(&dev->cmdq.lock);
-	init_waitqueue_head(&dev->cmdq.wait);
+	vrdma_cmdq_init(&dev->cmdq);
 	spin_lock_init(&dev->channel_lock);
 	INIT_LIST_HEAD(&dev->free_channels);
 	vrdma_backlog_init(dev);
@@ -353,6 +397,13 @@ static void vrdma_remove(struct virtio_device *vdev)
 	mutex_lock(&dev->netdev_lock);
 	dev->registered = false;
 	mutex_unlock(&dev->netdev_lock);
+	/* From here on a device that stands still counts as broken: else what is flushed waits for it. */
+	WRITE_ONCE(dev->leaving, true);
+	if (vrdma_stalled(dev)) {
+		/* Before those who posted take back memory that it could go on to use. */
+		virtio_reset_device(vdev);
+		vrdma_set_broken(dev, "it is removed while it stands still");
+	}
 	flush_workqueue(dev->wq);
 	ib_unregister_device(&dev->ibdev);
 	dev_stop(dev);

@@ -210,7 +210,7 @@ struct vrdma_runs *vrdma_mem_runs(struct vrdma_dev *dev, const struct vrdma_mem 
 		if (!nr)
 			return ERR_PTR(-EINVAL);
 		if (nr > dev->caps.max_mr_runs)
-			return ERR_PTR(-E2BIG);
+			return ERR_PTR(-ENOMEM);
 	}
 	runs = runs_alloc(dev, nr);
 	if (!runs)

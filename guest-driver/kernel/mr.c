@@ -6,11 +6,16 @@
 
 #include "vrdma.h"
 
-/* What the device knows of @access, whose numbers are its own; an error if that is not enough. */
-static int check_access(int access)
+/**
+ * vrdma_check_access() - what the device is told of access flags
+ * @access: IB_ACCESS_*, whose numbers are the device's
+ *
+ * Hints are ignored: huge pages are found without, and what is optional need not be obeyed.
+ * What the device lacks (memory windows, on-demand paging, flush) is -EOPNOTSUPP.
+ */
+int vrdma_check_access(int access)
 {
-	/* Optional ones need not be obeyed. */
-	access &= ~IB_ACCESS_OPTIONAL;
+	access &= ~(IB_ACCESS_OPTIONAL | IB_ACCESS_HUGETLB);
 	if (access & ~(int)VRDMA_ACCESS_ALL)
 		return -EOPNOTSUPP;
 	return access;
@@ -22,7 +27,7 @@ struct ib_mr *vrdma_get_dma_mr(struct ib_pd *ibpd, int access)
 	struct vrdma_mr *mr;
 	int err;
 
-	access = check_access(access);
+	access = vrdma_check_access(access);
 	if (access < 0)
 		return ERR_PTR(access);
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
@@ -41,35 +46,44 @@ struct ib_mr *vrdma_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length, u64 v
 {
 	struct vrdma_dev *dev = to_vdev(ibpd->device);
 	struct vrdma_reg_mr_req req = {};
-	struct vrdma_runs *runs;
+	struct vrdma_runs *runs = NULL;
 	struct vrdma_mr *mr;
 	int err;
 
-	access = check_access(access);
+	/* Requests name the bytes of such a region from 0 on. */
+	if (access & IB_ZERO_BASED)
+		virt_addr = 0;
+	access = vrdma_check_access(access & ~IB_ZERO_BASED);
 	if (access < 0)
 		return ERR_PTR(access);
-	if (!length || length > dev->caps.max_mr_size)
+	if (length > dev->caps.max_mr_size)
 		return ERR_PTR(-EINVAL);
+	/* Before anything is pinned, which would stay so for as long as the device may have it. */
+	if (vrdma_broken(dev) || vrdma_stalled(dev))
+		return ERR_PTR(-EIO);
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
-	mr->mem = vrdma_mem_pin(dev, start, length, access);
-	if (IS_ERR(mr->mem)) {
-		err = PTR_ERR(mr->mem);
-		goto err_mr;
-	}
-	runs = vrdma_mem_runs(dev, mr->mem);
-	if (IS_ERR(runs)) {
-		err = PTR_ERR(runs);
-		vrdma_mem_free(dev, mr->mem);
-		goto err_mr;
+	/* A region of no byte has keys and no memory. */
+	if (length) {
+		mr->mem = vrdma_mem_pin(dev, start, length, access);
+		if (IS_ERR(mr->mem)) {
+			err = PTR_ERR(mr->mem);
+			goto err_mr;
+		}
+		runs = vrdma_mem_runs(dev, mr->mem);
+		if (IS_ERR(runs)) {
+			err = PTR_ERR(runs);
+			vrdma_mem_free(dev, mr->mem);
+			goto err_mr;
+		}
 	}
 
 	req.pdn = cpu_to_le32(to_vpd(ibpd)->pdn);
 	req.access = cpu_to_le32(access);
 	req.iova = cpu_to_le64(virt_addr);
 	req.length = cpu_to_le64(length);
-	err = vrdma_cmd_reg_mr(dev, &req, runs, &mr->ibmr);
+	err = vrdma_cmd_reg_mr(dev, &req, runs, &mr->ibmr, &mr->mem);
 	if (err) {
 		vrdma_mem_release(dev, mr->mem, vrdma_broken(dev) ? err : 0);
 		goto err_mr;
@@ -87,8 +101,8 @@ int vrdma_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 	struct vrdma_mr *mr = to_vmr(ibmr);
 	int err;
 
-	err = vrdma_cmd_dereg_mr(dev, ibmr->lkey);
-	if (err && !vrdma_broken(dev))
+	err = vrdma_cmd_dereg_mr(dev, ibmr->lkey, &mr->mem);
+	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "MR %#x remains in the device: %d\n",
 				       ibmr->lkey, err);
 	vrdma_mem_release(dev, mr->mem, err);

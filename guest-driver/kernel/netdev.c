@@ -47,6 +47,26 @@ enum ib_port_state vrdma_port_state(struct vrdma_dev *dev, enum ib_mtu *mtu)
 }
 
 /**
+ * vrdma_phys_state() - physical state of the port
+ * @dev: the device
+ * @state: its state
+ *
+ * A port that is up and has no carrier, or whose device has none, looks for one.
+ */
+u8 vrdma_phys_state(struct vrdma_dev *dev, enum ib_port_state state)
+{
+	struct net_device *netdev;
+	bool up;
+
+	if (state == IB_PORT_ACTIVE)
+		return IB_PORT_PHYS_STATE_LINK_UP;
+	netdev = ib_device_get_netdev(&dev->ibdev, VRDMA_PORT);
+	up = netdev && netif_running(netdev);
+	dev_put(netdev);
+	return up ? IB_PORT_PHYS_STATE_POLLING : IB_PORT_PHYS_STATE_DISABLED;
+}
+
+/**
  * vrdma_port_update() - tell of a change of the port's state, if there is one
  * @dev: the device
  */
@@ -83,6 +103,19 @@ void vrdma_link_event(struct vrdma_dev *dev, enum ib_port_state link)
 	WRITE_ONCE(dev->link, link);
 	mutex_unlock(&dev->netdev_lock);
 	vrdma_port_update(dev);
+}
+
+/* Tells the device what fits the netdev's frames, if it does not know yet. From @config_work. */
+void vrdma_mtu_update(struct vrdma_dev *dev)
+{
+	enum ib_mtu mtu;
+	u32 bytes;
+
+	vrdma_port_state(dev, &mtu);
+	bytes = min_t(u32, ib_mtu_enum_to_int(mtu), dev->caps.max_mtu);
+	/* A device that does not know the command goes by its own MTU. */
+	if (bytes != dev->told_mtu && vrdma_cmd_set_port_mtu(dev, bytes) != -EIO)
+		dev->told_mtu = bytes;
 }
 
 /* Asks how the link is, when the device starts. From then on there are events. */
@@ -138,6 +171,7 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *in
 		if (!dev->netdev && is_our_netdev(dev, netdev)) {
 			pair(dev, netdev);
 			vrdma_port_update(dev);
+			queue_work(dev->wq, &dev->config_work);
 		}
 		break;
 	case NETDEV_UNREGISTER:
@@ -151,6 +185,10 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *in
 	case NETDEV_CHANGE:
 		if (dev->netdev == netdev)
 			vrdma_port_update(dev);
+		break;
+	case NETDEV_CHANGEMTU:
+		if (dev->netdev == netdev)
+			queue_work(dev->wq, &dev->config_work);
 		break;
 	}
 	return NOTIFY_DONE;

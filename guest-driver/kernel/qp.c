@@ -154,7 +154,7 @@ static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, i
 	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
 		to->en_sqd_async_notify = !!from->en_sqd_async_notify;
 	if (mask & IB_QP_ACCESS_FLAGS)
-		to->access = cpu_to_le32(from->qp_access_flags & VRDMA_ACCESS_ALL);
+		to->access = cpu_to_le32(vrdma_check_access(from->qp_access_flags));
 	if (mask & IB_QP_PKEY_INDEX)
 		to->pkey_index = cpu_to_le16(from->pkey_index);
 	if (mask & IB_QP_PORT)
@@ -207,6 +207,11 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		return -EOPNOTSUPP;
 	if ((mask & IB_QP_AV) && attr->ah_attr.type != RDMA_AH_ATTR_TYPE_ROCE)
 		return -EINVAL;
+	/* There is no other path to migrate to. */
+	if ((mask & IB_QP_PATH_MIG_STATE) && attr->path_mig_state != IB_MIG_MIGRATED)
+		return -EINVAL;
+	if ((mask & IB_QP_ACCESS_FLAGS) && vrdma_check_access(attr->qp_access_flags) < 0)
+		return -EOPNOTSUPP;
 	req.mask = cpu_to_le32(mask);
 	fill_attr(&req.attr, attr, mask, ibqp->qp_num);
 	/* As with what is in a channel: what was posted before is taken before. */
@@ -299,7 +304,7 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		vrdma_channel_drain(dev);
 
 	err = vrdma_cmd_destroy_qp(dev, ibqp->qp_num);
-	if (err && !vrdma_broken(dev))
+	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "QP %u remains in the device: %d\n",
 				       ibqp->qp_num, err);
 	if (!qp->uctx) {
@@ -336,7 +341,7 @@ bool vrdma_probe_gsi(struct vrdma_dev *dev)
 	struct vrdma_mem *mem = vrdma_mem_alloc(dev, size, GFP_KERNEL);
 	struct vrdma_runs *runs;
 	u32 pdn, cqn, qpn;
-	int err;
+	int err, ret;
 
 	if (!mem)
 		return false;
@@ -345,7 +350,7 @@ bool vrdma_probe_gsi(struct vrdma_dev *dev)
 		vrdma_mem_free(dev, mem);
 		return false;
 	}
-	err = vrdma_cmd_create_cq(dev, VRDMA_KERNEL_CONTEXT, 2, 0, runs, &cqn);
+	err = vrdma_cmd_create_cq(dev, VRDMA_KERNEL_CONTEXT, 2, 0, runs, &cqn, &mem);
 	if (err) {
 		vrdma_mem_release(dev, mem, vrdma_broken(dev) ? err : 0);
 		return false;
@@ -363,6 +368,7 @@ bool vrdma_probe_gsi(struct vrdma_dev *dev)
 		}
 		vrdma_cmd_dealloc_pd(dev, pdn);
 	}
-	vrdma_mem_release(dev, mem, vrdma_cmd_destroy_cq(dev, cqn));
+	ret = vrdma_cmd_destroy_cq(dev, cqn, &mem);
+	vrdma_mem_release(dev, mem, ret);
 	return !err;
 }

@@ -61,6 +61,14 @@ static void mmap_entries_remove(struct vrdma_uctx *uctx)
 		rdma_user_mmap_entry_remove(&uctx->rings->rdma);
 }
 
+/* Until the device says otherwise, which it may do as soon as it is asked. */
+static void channel_is_lost(struct vrdma_channel *chan)
+{
+	spin_lock(&chan->dev->channel_lock);
+	chan->lost = true;
+	spin_unlock(&chan->dev->channel_lock);
+}
+
 static void uctx_put_channel(struct vrdma_uctx *uctx)
 {
 	struct vrdma_channel *chan = uctx->chan;
@@ -68,10 +76,13 @@ static void uctx_put_channel(struct vrdma_uctx *uctx)
 	int err;
 
 	mmap_entries_remove(uctx);
+	channel_is_lost(chan);
 	err = vrdma_cmd_unbind_channel(dev, chan->vq->index);
 	spin_lock(&dev->channel_lock);
 	chan->owner = NULL;
-	chan->lost = err;
+	/* An answer that comes later finds it. */
+	if (!err)
+		chan->lost = false;
 	spin_unlock(&dev->channel_lock);
 	vrdma_channel_put(chan);
 	uctx->chan = NULL;
@@ -90,13 +101,16 @@ static int uctx_get_channel(struct vrdma_uctx *uctx, struct vrdma_uctx_resp *res
 	if (!chan)
 		return 0;
 	uctx->chan = chan;
+	channel_is_lost(chan);
 	err = vrdma_channel_bind(chan, uctx->context);
-	if (err) {
-		spin_lock(&dev->channel_lock);
+	spin_lock(&dev->channel_lock);
+	/* Nobody knows whether a device that does not answer has it. */
+	if (err != -EIO)
+		chan->lost = false;
+	if (err)
 		chan->owner = NULL;
-		/* Nobody knows whether a broken device has it. */
-		chan->lost = vrdma_broken(dev);
-		spin_unlock(&dev->channel_lock);
+	spin_unlock(&dev->channel_lock);
+	if (err) {
 		vrdma_channel_put(chan);
 		uctx->chan = NULL;
 		ibdev_warn_ratelimited(&dev->ibdev, "binding channel %u failed: %d\n",
@@ -188,7 +202,7 @@ void vrdma_dealloc_ucontext(struct ib_ucontext *ibuctx)
 	if (uctx->chan)
 		uctx_put_channel(uctx);
 	err = vrdma_cmd_dealloc_context(dev, uctx->context);
-	if (err && !vrdma_broken(dev))
+	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "context %u remains in the device: %d\n",
 				       uctx->context, err);
 }

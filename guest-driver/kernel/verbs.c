@@ -10,6 +10,9 @@
 
 #include "vrdma.h"
 
+/* How long the device takes to acknowledge at most, as 4.096 us * 2^n: what rdma_rxe says. */
+#define LOCAL_CA_ACK_DELAY 15
+
 static int int_cap(u32 cap)
 {
 	return min_t(u32, cap, INT_MAX);
@@ -30,10 +33,12 @@ static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *at
 	attr->vendor_id = to_vdev(ibdev)->vdev->id.vendor;
 	attr->vendor_part_id = to_vdev(ibdev)->vdev->id.device;
 	attr->hw_ver = VRDMA_VERSION_MAJOR;
-	attr->max_qp = int_cap(caps->max_qp);
+	/* Numbers 0 and 1 are not for everybody. */
+	attr->max_qp = int_cap(caps->max_qp - 2);
 	attr->max_qp_wr = int_cap(caps->max_qp_wr);
 	attr->device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_PORT_ACTIVE_EVENT |
-				 IB_DEVICE_SYS_IMAGE_GUID | IB_DEVICE_RC_RNR_NAK_GEN;
+				 IB_DEVICE_SYS_IMAGE_GUID | IB_DEVICE_RC_RNR_NAK_GEN |
+				 IB_DEVICE_BAD_QKEY_CNTR;
 	attr->max_send_sge = int_cap(caps->max_send_sge);
 	attr->max_recv_sge = int_cap(caps->max_recv_sge);
 	attr->max_sge_rd = int_cap(caps->max_send_sge);
@@ -45,9 +50,12 @@ static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *at
 	attr->max_qp_init_rd_atom = int_cap(caps->max_rd_atomic);
 	attr->max_res_rd_atom = int_cap(min_t(u64, INT_MAX, (u64)caps->max_dest_rd_atomic *
 					      caps->max_qp));
-	attr->atomic_cap = caps->atomic_cap ? IB_ATOMIC_HCA : IB_ATOMIC_NONE;
+	attr->atomic_cap = caps->atomic_cap > 1 ? IB_ATOMIC_GLOB :
+			   caps->atomic_cap == 1 ? IB_ATOMIC_HCA :
+						   IB_ATOMIC_NONE;
 	attr->masked_atomic_cap = IB_ATOMIC_NONE;
-	attr->max_ah = int_cap(caps->max_ah);
+	attr->max_ah = int_cap(caps->max_ah - vrdma_ah_reserved(to_vdev(ibdev)));
+	attr->local_ca_ack_delay = LOCAL_CA_ACK_DELAY;
 	attr->max_pkeys = 1;
 	return 0;
 }
@@ -94,14 +102,13 @@ static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_at
 	int err;
 
 	err = vrdma_cmd_query_port(dev, &resp);
-	/* A device that is given up has a port that is down, rather than none at all. */
-	if (err && !vrdma_broken(dev))
+	/* A device that does not answer has a port that is down, rather than none at all. */
+	if (err && err != -EIO)
 		return err;
 	attr->state = vrdma_port_state(dev, &mtu);
 	if (resp.state != VRDMA_PORT_ACTIVE)
 		attr->state = IB_PORT_DOWN;
-	attr->phys_state = attr->state == IB_PORT_ACTIVE ? IB_PORT_PHYS_STATE_LINK_UP :
-							   IB_PORT_PHYS_STATE_DISABLED;
+	attr->phys_state = vrdma_phys_state(dev, attr->state);
 	attr->max_mtu = ib_mtu_int_to_enum(dev->caps.max_mtu);
 	attr->active_mtu = min(ib_mtu_int_to_enum(le32_to_cpu(resp.active_mtu)), mtu);
 	/* Requests name a GID by 8 bits. */
@@ -113,6 +120,15 @@ static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_at
 	attr->pkey_tbl_len = 1;
 	attr->max_vl_num = 1;
 	set_speed(attr, le32_to_cpu(resp.speed));
+	return 0;
+}
+
+static int vrdma_modify_device(struct ib_device *ibdev, int mask, struct ib_device_modify *modify)
+{
+	if (mask & ~IB_DEVICE_MODIFY_NODE_DESC)
+		return -EOPNOTSUPP;
+	if (mask & IB_DEVICE_MODIFY_NODE_DESC)
+		memcpy(ibdev->node_desc, modify->node_desc, sizeof(ibdev->node_desc));
 	return 0;
 }
 
@@ -191,7 +207,7 @@ static int vrdma_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	int err;
 
 	err = vrdma_cmd_dealloc_pd(dev, pd->pdn);
-	if (err && !vrdma_broken(dev))
+	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "PD %u remains in the device: %d\n", pd->pdn,
 				       err);
 	/* There is nothing that the caller could do about an error. */
@@ -221,6 +237,7 @@ static const struct ib_device_ops vrdma_dev_ops = {
 	.get_port_immutable = vrdma_get_port_immutable,
 	.mmap = vrdma_mmap,
 	.mmap_free = vrdma_mmap_free,
+	.modify_device = vrdma_modify_device,
 	.modify_qp = vrdma_modify_qp,
 	.poll_cq = vrdma_poll_cq,
 	.post_recv = vrdma_post_recv,

@@ -73,12 +73,20 @@ struct vrdma_runs {
  * @lock: protects @vq and @next_cookie
  * @wait: woken when a command completes or the device breaks
  * @next_cookie: cookie of the next command
+ * @outstanding: commands that the device has (@lock)
+ * @answered: how many it ever answered
+ * @orphans: commands that were answered after their callers had given them up (@lock)
+ * @orphan_work: ends them
  */
 struct vrdma_cmdq {
 	struct virtqueue *vq;
 	spinlock_t lock;
 	wait_queue_head_t wait;
 	u64 next_cookie;
+	u32 outstanding;
+	u32 answered;
+	struct list_head orphans;
+	struct work_struct orphan_work;
 };
 
 /**
@@ -115,7 +123,8 @@ struct vrdma_eq {
  * @free: in &vrdma_dev.free_channels
  * @owner: the context that has it, or NULL (&vrdma_dev.channel_lock)
  * @refs: the owner and its mappings (&vrdma_dev.channel_lock)
- * @lost: could not be unbound, the device may still read it (&vrdma_dev.channel_lock)
+ * @lost: the device did not say that it is not bound, and may still read it
+ *        (&vrdma_dev.channel_lock)
  */
 struct vrdma_channel {
 	struct vrdma_dev *dev;
@@ -170,6 +179,10 @@ struct vrdma_caps {
  * @gsi: the device has QP1
  * @registered: verbs events can be dispatched
  * @broken: latched when the device fails; commands fail from then on
+ * @stalled: the device answers nothing for now; little is asked of it until it does again
+ * @leaving: the driver is being removed from the device
+ * @answered_then: &vrdma_cmdq.answered when it stalled
+ * @recover_work: looks whether a device that stalled goes on
  * @wq: events and the like
  * @fatal_work: tells everybody of @broken
  * @fatal_told: has dispatched the event (@fatal_work)
@@ -179,6 +192,7 @@ struct vrdma_caps {
  * @netdev: the netdev that it is paired with, for comparison only
  * @link: what the device last said of its link, enum ib_port_state; IB_PORT_NOP if nothing yet
  * @last_state: port state that was last announced
+ * @told_mtu: path MTU that the device was last told of (@config_work)
  * @cmdq: the control queue
  * @eqs: event queues, the async event queue first
  * @num_eqs: their number
@@ -209,6 +223,10 @@ struct vrdma_dev {
 	bool gsi;
 	bool registered;
 	bool broken;
+	bool stalled;
+	bool leaving;
+	u32 answered_then;
+	struct delayed_work recover_work;
 
 	struct workqueue_struct *wq;
 	struct work_struct fatal_work;
@@ -220,6 +238,7 @@ struct vrdma_dev {
 	struct net_device *netdev;
 	enum ib_port_state link;
 	enum ib_port_state last_state;
+	u32 told_mtu;
 
 	struct vrdma_cmdq cmdq;
 	struct vrdma_eq *eqs;
@@ -365,6 +384,37 @@ static inline bool vrdma_broken(const struct vrdma_dev *dev)
 	return READ_ONCE(dev->broken);
 }
 
+/* Such a device is not given up: it may be its host that has no time for it. */
+static inline bool vrdma_stalled(const struct vrdma_dev *dev)
+{
+	return READ_ONCE(dev->stalled);
+}
+
+/*
+ * What was stored before is visible to the device before anything is read after. Not virt_mb():
+ * that is a locked instruction on x86, which QEMU's TCG makes a plain one in a VM with a single
+ * processor, and then a kick, an interrupt or an event is lost. mb() is a fence everywhere.
+ */
+static inline void vrdma_mb(void)
+{
+	mb(); /* See above. */
+}
+
+/* virtqueue_kick_prepare() and virtqueue_enable_cb() have no such barrier of their own. */
+static inline bool vrdma_kick_prepare(struct virtqueue *vq)
+{
+	vrdma_mb();
+	return virtqueue_kick_prepare(vq);
+}
+
+static inline bool vrdma_enable_cb(struct virtqueue *vq)
+{
+	unsigned int last = virtqueue_enable_cb_prepare(vq);
+
+	vrdma_mb();
+	return !virtqueue_poll(vq, last);
+}
+
 /* Context number of an object: that of @uctx, or the kernel's. */
 static inline u32 vrdma_context(const struct vrdma_uctx *uctx)
 {
@@ -373,14 +423,17 @@ static inline u32 vrdma_context(const struct vrdma_uctx *uctx)
 
 /* main.c */
 void vrdma_set_broken(struct vrdma_dev *dev, const char *why);
+void vrdma_set_stalled(struct vrdma_dev *dev, const char *why);
 
 /* netdev.c */
 int vrdma_netdev_init(struct vrdma_dev *dev);
 void vrdma_netdev_cleanup(struct vrdma_dev *dev);
 enum ib_port_state vrdma_port_state(struct vrdma_dev *dev, enum ib_mtu *mtu);
+u8 vrdma_phys_state(struct vrdma_dev *dev, enum ib_port_state state);
 void vrdma_port_update(struct vrdma_dev *dev);
 void vrdma_link_event(struct vrdma_dev *dev, enum ib_port_state link);
 int vrdma_link_query(struct vrdma_dev *dev);
+void vrdma_mtu_update(struct vrdma_dev *dev);
 
 /* verbs.c */
 void vrdma_verbs_init(struct vrdma_dev *dev);
@@ -394,14 +447,17 @@ void vrdma_mmap_free(struct rdma_user_mmap_entry *rdma);
 void vrdma_disassociate_ucontext(struct ib_ucontext *ibuctx);
 
 /* cmdq.c */
+void vrdma_cmdq_init(struct vrdma_cmdq *q);
 void vrdma_cmdq_cleanup(struct vrdma_dev *dev);
+void vrdma_cmdq_probe(struct vrdma_dev *dev);
 void vrdma_cmdq_interrupt(struct virtqueue *vq);
 int vrdma_cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
-		    void *resp, size_t resp_len, struct vrdma_runs *runs);
+		    void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem);
 
 /* cmds.c */
 int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps);
 int vrdma_cmd_query_port(struct vrdma_dev *dev, struct vrdma_query_port_resp *resp);
+int vrdma_cmd_set_port_mtu(struct vrdma_dev *dev, u32 mtu);
 int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid, u16 vlan);
 int vrdma_cmd_del_gid(struct vrdma_dev *dev, u32 index);
 int vrdma_cmd_alloc_context(struct vrdma_dev *dev, u32 *context);
@@ -412,11 +468,11 @@ int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue);
 int vrdma_cmd_alloc_pd(struct vrdma_dev *dev, u32 context, u32 *pdn);
 int vrdma_cmd_dealloc_pd(struct vrdma_dev *dev, u32 pdn);
 int vrdma_cmd_create_cq(struct vrdma_dev *dev, u32 context, u32 entries, u32 vector,
-			struct vrdma_runs *runs, u32 *cqn);
-int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn);
+			struct vrdma_runs *runs, u32 *cqn, struct vrdma_mem **mem);
+int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn, struct vrdma_mem **mem);
 int vrdma_cmd_reg_mr(struct vrdma_dev *dev, struct vrdma_reg_mr_req *req,
-		     struct vrdma_runs *runs, struct ib_mr *ibmr);
-int vrdma_cmd_dereg_mr(struct vrdma_dev *dev, u32 lkey);
+		     struct vrdma_runs *runs, struct ib_mr *ibmr, struct vrdma_mem **mem);
+int vrdma_cmd_dereg_mr(struct vrdma_dev *dev, u32 lkey, struct vrdma_mem **mem);
 int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_mr *ibmr);
 int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req *req, u32 *qpn);
 int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req);
@@ -431,6 +487,7 @@ int vrdma_channel_bind(struct vrdma_channel *chan, u32 context);
 struct vrdma_channel *vrdma_channel_get_free(struct vrdma_dev *dev, struct vrdma_uctx *owner);
 void vrdma_channel_hold(struct vrdma_channel *chan);
 void vrdma_channel_put(struct vrdma_channel *chan);
+void vrdma_channel_found(struct vrdma_dev *dev, u32 queue);
 
 /* kchannel.c */
 void vrdma_backlog_init(struct vrdma_dev *dev);
@@ -461,6 +518,9 @@ void vrdma_runs_free(struct vrdma_runs *runs);
 void vrdma_mem_free(struct vrdma_dev *dev, struct vrdma_mem *mem);
 void vrdma_mem_release(struct vrdma_dev *dev, struct vrdma_mem *mem, int err);
 void vrdma_limbo_cleanup(struct vrdma_dev *dev);
+
+/* mr.c */
+int vrdma_check_access(int access);
 
 /* cq.c */
 struct vrdma_cq *vrdma_cq_get(struct vrdma_dev *dev, u32 cqn);
@@ -501,6 +561,7 @@ struct ib_mr *vrdma_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length, u64 v
 int vrdma_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
 
 /* ah.c */
+u32 vrdma_ah_reserved(const struct vrdma_dev *dev);
 int vrdma_ah_init(struct vrdma_dev *dev);
 void vrdma_ah_cleanup(struct vrdma_dev *dev);
 int vrdma_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct ib_udata *udata);

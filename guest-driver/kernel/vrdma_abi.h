@@ -76,7 +76,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_CMD_QUERY_DEVICE 1 /* - -> QueryDeviceResp */
 #define VRDMA_CMD_QUERY_PORT 2 /* - -> QueryPortResp (there is one port, number 1) */
 #define VRDMA_CMD_QUERY_GID 3 /* ObjectReq (GID index) -> QueryGidResp */
-#define VRDMA_CMD_ADD_GID 4 /* AddGidReq -> -. Replaces the entry. DENIED if the host does not let this guest use the address. */
+#define VRDMA_CMD_ADD_GID 4 /* AddGidReq -> -. Replaces the entry. DENIED if the host does not let this guest use the address in that VLAN, or another guest  has it there. */
 #define VRDMA_CMD_DEL_GID 5 /* ObjectReq (GID index) -> -. An empty entry may be deleted. */
 #define VRDMA_CMD_ALLOC_CONTEXT 8 /* - -> ObjectResp (context) */
 #define VRDMA_CMD_DEALLOC_CONTEXT 9 /* ObjectReq (context) -> -. BUSY while it owns anything. */
@@ -84,6 +84,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_CMD_UNBIND_CHANNEL 11 /* ObjectReq (virtqueue number) -> -. Entries not taken yet are dropped. */
 #define VRDMA_CMD_ALLOC_PD 16 /* ObjectReq (context) -> ObjectResp (PDN) */
 #define VRDMA_CMD_DEALLOC_PD 17 /* ObjectReq (PDN) -> -. BUSY while MRs or QPs use it. */
+#define VRDMA_CMD_SET_PORT_MTU 12 /* SetPortMtuReq -> - */
 #define VRDMA_CMD_CREATE_CQ 24 /* CreateCqReq, runs (see cqe) -> CreateCqResp */
 #define VRDMA_CMD_DESTROY_CQ 25 /* ObjectReq (CQN) -> -. BUSY while QPs use it. */
 #define VRDMA_CMD_REG_MR 32 /* RegMrReq, runs (the region) -> RegMrResp */
@@ -105,6 +106,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_STATUS_NO_RESOURCES 6 /* A limit of the device or of this guest's quota is reached (ENOMEM). */
 #define VRDMA_STATUS_FAULT 7 /* A run that is not wholly in guest memory (EFAULT). */
 #define VRDMA_STATUS_INTERNAL 8 /* The device failed, it is not the driver's fault (EIO). */
+#define VRDMA_STATUS_TOO_LARGE 9 /* More runs than max_mr_runs (ENOMEM, as verbs have it for whatever the device has no room for). */
 
 /* Fixed limits. */
 #define VRDMA_KERNEL_CONTEXT 0 /* Context of the kernel. */
@@ -196,7 +198,10 @@ struct vrdma_query_device_resp {
 	__le32 max_cqe;
 	/* Most MRs. */
 	__le32 max_mr;
-	/* Most QPs; a power of two. No two living QPs have QPNs that are equal modulo this. */
+	/*
+	 * A power of two: no two living QPs have QPNs that are equal modulo this. Two of the numbers are not for ordinary QPs (0, and
+	 * 1 for QP1), so there are two QPs less.
+	 */
 	__le32 max_qp;
 	/* Most requests outstanding of one send or receive queue. */
 	__le32 max_qp_wr;
@@ -210,9 +215,13 @@ struct vrdma_query_device_resp {
 	__le32 max_rd_atomic;
 	/* Most READs and atomics outstanding of one QP, as responder. */
 	__le32 max_dest_rd_atomic;
-	/* Most entries of the AH table. */
+	/* Most entries of the AH table, those of the kernel's own among them. */
 	__le32 max_ah;
-	/* 0: no atomics; 1: atomic with respect to this device. */
+	/*
+	 * 0: no atomics; 1: atomic with respect to this device (IB_ATOMIC_HCA); 2 or more: with respect to processors too (IB_ATOMIC_GLOB),
+	 * for they are the host's own instructions. An emulator that makes its guest's locked instructions plain ones, as QEMU's TCG does
+	 * for a VM with one processor, breaks that promise on the guest's side.
+	 */
 	__le32 atomic_cap;
 	/* Written as zero. */
 	__le32 reserved;
@@ -248,9 +257,9 @@ struct vrdma_query_port_resp {
 	__le16 gid_table_len;
 	/* Largest path MTU, bytes. */
 	__le32 max_mtu;
-	/* Path MTU in use, bytes. */
+	/* Path MTU in use, bytes: the largest, or what SET_PORT_MTU said. */
 	__le32 active_mtu;
-	/* Speed in Mb/s. */
+	/* Speed of the uplink in Mb/s; 100,000 if there is none, or none that tells. */
 	__le32 speed;
 	/* Largest message, bytes. */
 	__le32 max_msg_size;
@@ -274,6 +283,17 @@ static_assert(offsetof(struct vrdma_query_port_resp, reserved) == 24);
 #define VRDMA_PORT_DOWN 1 /* No link. */
 #define VRDMA_PORT_ACTIVE 4 /* Link up. */
 
+/* Says what the guest's netdev allows: no datagram may be longer. The device does not know that netdev's MTU. */
+struct vrdma_set_port_mtu_req {
+	/* Path MTU in bytes: 256, 512, 1024, 2048 or 4096, and at most max_mtu. */
+	__le32 mtu;
+	/* Written as zero; refused otherwise. */
+	__le32 reserved;
+};
+static_assert(sizeof(struct vrdma_set_port_mtu_req) == 8);
+static_assert(offsetof(struct vrdma_set_port_mtu_req, mtu) == 0);
+static_assert(offsetof(struct vrdma_set_port_mtu_req, reserved) == 4);
+
 /* Sets an entry of the GID table. */
 struct vrdma_add_gid_req {
 	/* Index in the GID table. */
@@ -282,7 +302,7 @@ struct vrdma_add_gid_req {
 	__u8 gid_type;
 	/* Reserved, zero. */
 	__u8 reserved0;
-	/* VLAN id 1..4094, or 0xffff for none. */
+	/* The VLAN in which the device has the address: 1..4094, or 0xffff for frames without a tag. */
 	__le16 vlan;
 	/* The GID, in network byte order. */
 	__u8 gid[16];
@@ -377,7 +397,10 @@ struct vrdma_reg_mr_req {
 	__le32 access;
 	/* Address by which requests name the first byte; any. */
 	__le64 iova;
-	/* Length in bytes, not 0; the sum of the runs. */
+	/*
+	 * Length in bytes, the sum of the runs; iova + length is at most 2^64. A region of length 0 has no runs: it has keys, and
+	 * no byte can be reached by them.
+	 */
 	__le64 length;
 };
 static_assert(sizeof(struct vrdma_reg_mr_req) == 24);
@@ -402,7 +425,7 @@ static_assert(offsetof(struct vrdma_reg_mr_resp, rkey) == 4);
 #define VRDMA_ACCESS_REMOTE_WRITE 2 /* Peers may WRITE. */
 #define VRDMA_ACCESS_REMOTE_READ 4 /* Peers may READ. */
 #define VRDMA_ACCESS_REMOTE_ATOMIC 8 /* Peers may use atomics. */
-#define VRDMA_ACCESS_ALL 15 /* Bits that are ignored: memory windows, zero-based, on-demand and the optional ones (relaxed ordering...)  are dropped by the driver before it asks. */
+#define VRDMA_ACCESS_ALL 15 /* All that the device has; others are refused (INVALID). Of the bits of enum ibv_access_flags that are not here, drivers serve  zero-based themselves (iova is 0), ignore the hints (huge pages and the optional range, such as relaxed ordering), and  refuse what the device lacks (memory windows, on-demand, flush) with EOPNOTSUPP. */
 
 /* Registers all guest memory for the kernel. */
 struct vrdma_dma_mr_req {
@@ -501,11 +524,14 @@ static_assert(offsetof(struct vrdma_create_qp_resp, reserved) == 4);
 #define VRDMA_QP_MIN_RNR_TIMER 32768 /* min_rnr_timer */
 #define VRDMA_QP_SQ_PSN 0x10000u /* sq_psn */
 #define VRDMA_QP_MAX_DEST_RD_ATOMIC 0x20000u /* max_dest_rd_atomic */
-#define VRDMA_QP_PATH_MIG_STATE 0x40000u /* Path migration state: ignored. */
+#define VRDMA_QP_PATH_MIG_STATE 0x40000u /* Path migration state: ignored. A QP is MIGRATED always; drivers refuse other states (EINVAL). */
 #define VRDMA_QP_CAP 0x80000u /* Capabilities: refused. */
 #define VRDMA_QP_DEST_QPN 0x100000u /* dest_qpn */
 
-/* Attributes of a QP, with the meaning, units and encodings of ibv_modify_qp(3). */
+/*
+ * Attributes of a QP, with the meaning, units and encodings of ibv_modify_qp(3). Of sl, flow_label, the PSNs, dest_qpn,
+ * the retries and min_rnr_timer the low bits count (see width).
+ */
 struct vrdma_qp_attr {
 	/* VRDMA_QPS_*. */
 	__u8 state;
@@ -515,7 +541,7 @@ struct vrdma_qp_attr {
 	__u8 en_sqd_async_notify;
 	/* 1 in a reply: in state SQD, the send queue is still draining. */
 	__u8 sq_draining;
-	/* VRDMA_ACCESS_REMOTE_* that peers may use at all. */
+	/* VRDMA_ACCESS_*: what peers may use at all. Other bits are refused. */
 	__le32 access;
 	/* Index of the P_Key: 0. */
 	__le16 pkey_index;
@@ -559,7 +585,7 @@ struct vrdma_qp_attr {
 	__le32 flow_label;
 	/* UDP source port, or 0 for the device's choice. */
 	__le16 udp_sport;
-	/* VLAN id 1..4094, or 0xffff for none. */
+	/* That of the own GID: 1..4094, or 0xffff for none. */
 	__le16 vlan;
 };
 static_assert(sizeof(struct vrdma_qp_attr) == 68);
@@ -689,7 +715,7 @@ static_assert(offsetof(struct vrdma_wqe_rdma, imm) == 12);
 struct vrdma_wqe_ud {
 	/* Index in the AH table. */
 	__le32 ah;
-	/* QPN of the receiver, 24 bits. */
+	/* QPN of the receiver; the low 24 bits count. */
 	__le32 remote_qpn;
 	/* Q_Key of the receiver; with the highest bit set, the sender's own is used. */
 	__le32 qkey;
@@ -731,7 +757,7 @@ static_assert(offsetof(struct vrdma_sge, lkey) == 12);
 #define VRDMA_WC_SUCCESS 0 /* Success. */
 #define VRDMA_WC_LOC_LEN_ERR 1 /* Local length error. */
 #define VRDMA_WC_LOC_QP_OP_ERR 2 /* Local QP operation error. */
-#define VRDMA_WC_LOC_PROT_ERR 4 /* Local protection error. */
+#define VRDMA_WC_LOC_PROT_ERR 4 /* Local protection error. The own keys are looked at before anything is asked of the peer: a READ or atomic whose local and  remote key are both bad ends with this, and the peer's memory is as it was. (Where hardware and rdma_rxe look at the local key  when the answer comes, it ends with REM_ACCESS_ERR, and an atomic with a bad local key is carried out.) */
 #define VRDMA_WC_WR_FLUSH_ERR 5 /* Flushed: the QP was in ERR, or went there. */
 #define VRDMA_WC_BAD_RESP_ERR 7 /* Bad response of the peer. */
 #define VRDMA_WC_LOC_ACCESS_ERR 8 /* Local access error. */
@@ -855,9 +881,9 @@ struct vrdma_ah_entry {
 	__u8 dgid[16];
 	/* MAC address that leads to it. */
 	__u8 dmac[6];
-	/* VLAN id 1..4094, or 0xffff for none. */
+	/* That of the own GID: 1..4094, or 0xffff for none. */
 	__le16 vlan;
-	/* Flow label, 20 bits. */
+	/* Flow label; the low 20 bits count. */
 	__le32 flow_label;
 	/* UDP source port, or 0 for the device's choice. */
 	__le16 udp_sport;
@@ -867,7 +893,7 @@ struct vrdma_ah_entry {
 	__u8 hop_limit;
 	/* Traffic class. */
 	__u8 traffic_class;
-	/* Service level. */
+	/* Service level; the low 4 bits count. */
 	__u8 sl;
 	/* Zero. */
 	__u8 reserved[22];

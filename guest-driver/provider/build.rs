@@ -1,29 +1,29 @@
 //! Makes Rust declarations of the guest's rdma-core, and links against the guest's libibverbs.
 
 use std::path::{Path, PathBuf};
-use std::{env, fs, process};
+use std::{env, fs, panic};
 
-const USAGE: &str = "\
-VRDMA_GUEST_ROOT has to name the root file system of the guest (absolute), which holds
-  usr/src/rdma-core/include    headers of the guest's rdma-core (its source tree, configured)
-  usr/lib/<arch>/libibverbs.so the library itself
-`cargo xtask image` makes one in target/vm/guest-root and builds the provider; by hand:
-  VRDMA_GUEST_ROOT=$PWD/target/vm/guest-root cargo build --release --manifest-path guest-driver/provider/Cargo.toml";
+const USAGE: &str = "VRDMA_GUEST_ROOT names the guest's root file system, with usr/src/rdma-core/include and libibverbs.so.1: \
+    `cargo xtask image` makes one in target/vm/guest-root, and builds the provider";
+
+const NO_LIBCLANG: &str = "bindgen finds no libclang, which it reads rdma-core's headers with: apt-get install libclang-dev (Fedora: \
+    dnf install clang-devel), or name the directory of libclang.so in LIBCLANG_PATH";
 
 fn main() {
     println!("cargo::rerun-if-env-changed=VRDMA_GUEST_ROOT");
     println!("cargo::rerun-if-changed=wrapper.h");
+    // Cargo shows this line, and none of the script's output.
     if let Err(error) = run() {
-        eprintln!("\n{error}\n\n{USAGE}\n");
-        process::exit(1);
+        println!("cargo::error={}", error.replace('\n', "; "));
     }
 }
 
 fn run() -> Result<(), String> {
-    let root = env::var_os("VRDMA_GUEST_ROOT").ok_or("VRDMA_GUEST_ROOT is not set.")?;
+    let root =
+        env::var_os("VRDMA_GUEST_ROOT").ok_or_else(|| format!("VRDMA_GUEST_ROOT is not set ({USAGE})"))?;
     let root = PathBuf::from(root);
     if !root.is_absolute() {
-        return Err(format!("VRDMA_GUEST_ROOT={} is not absolute.", root.display()));
+        return Err(format!("VRDMA_GUEST_ROOT={} is not absolute", root.display()));
     }
     let include = root.join("usr/src/rdma-core/include");
     let driver_h = existing(include.join("infiniband/driver.h"))?;
@@ -46,7 +46,7 @@ fn bind(root: &Path, include: &Path) -> Result<(), String> {
     let pabi = private_abi(&include.join("config.h"))?;
     // rdma-core wires its private ABI version into the name of this function.
     let alias = format!("pub use self::verbs_register_driver_{pabi} as verbs_register_driver;");
-    let bindings = bindgen::Builder::default()
+    let builder = bindgen::Builder::default()
         .header("wrapper.h")
         .clang_arg(format!("--sysroot={}", root.display()))
         .clang_arg(format!("-isystem{}", include.display()))
@@ -58,11 +58,22 @@ fn bind(root: &Path, include: &Path) -> Result<(), String> {
         .layout_tests(false)
         .generate_comments(false)
         .prepend_enum_name(false)
-        .raw_line(alias)
-        .generate()
-        .map_err(|error| format!("bindgen could not read rdma-core's headers: {error}"))?;
+        .raw_line(alias);
+    let bindings = quietly(|| builder.generate());
+    let bindings = bindings.map_err(|words| {
+        if words.contains("libclang") { NO_LIBCLANG.to_owned() } else { format!("bindgen: {words}") }
+    })?;
+    let bindings = bindings.map_err(|error| format!("bindgen cannot read rdma-core's headers: {error}"))?;
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("rdma_core.rs");
     bindings.write_to_file(&out).map_err(|error| format!("{}: {error}", out.display()))
+}
+
+/// The result, or the words of a panic: bindgen panics without libclang.
+fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    panic::set_hook(Box::new(|_| {}));
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(work));
+    drop(panic::take_hook());
+    result.map_err(|words| words.downcast::<String>().map_or_else(|_| "panic".to_owned(), |words| *words))
 }
 
 /// The number in `#define IBVERBS_PABI_VERSION 34`; also that of the provider's file name, libvrdma-rdmav34.so.
@@ -72,9 +83,9 @@ fn private_abi(config_h: &Path) -> Result<String, String> {
         .lines()
         .find_map(|line| line.strip_prefix("#define IBVERBS_PABI_VERSION"))
         .map(|version| version.trim().trim_matches('"').to_owned())
-        .ok_or_else(|| format!("{} does not say IBVERBS_PABI_VERSION.", config_h.display()))
+        .ok_or_else(|| format!("{} does not say IBVERBS_PABI_VERSION", config_h.display()))
 }
 
 fn existing(path: PathBuf) -> Result<PathBuf, String> {
-    if path.exists() { Ok(path) } else { Err(format!("{} is missing.", path.display())) }
+    if path.exists() { Ok(path) } else { Err(format!("{} is missing ({USAGE})", path.display())) }
 }

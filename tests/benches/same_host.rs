@@ -1,5 +1,5 @@
 //! WRITE between two guests of one host, through the real rings: the driver on one processor, the daemon's worker on
-//! another. Each figure stands beside the ring floor and the best plain copy, measured in the same run (DESIGN.md, section 7).
+//! another. Each figure stands beside the ring floor and the best plain copy, measured in the same run (ARCHITECTURE.md, "What one 8-byte WRITE touches").
 
 use std::time::{Duration, Instant};
 use vrdma_tests::floor::{Floor, copies};

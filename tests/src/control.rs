@@ -116,6 +116,15 @@ impl Guest {
         Ok(T::read_from_bytes(&reply).expect("the right length"))
     }
 
+    pub fn set_port_mtu(&self, mtu: u32) -> Answer<()> {
+        self.command::<[u8; 0]>(
+            Opcode::SET_PORT_MTU,
+            &SetPortMtuReq { mtu: mtu.into(), reserved: 0.into() },
+            &[],
+        )
+        .map(|_| ())
+    }
+
     fn on_object<T: FromBytes>(&self, opcode: Opcode, object: u32) -> Answer<T> {
         self.command(opcode, &ObjectReq { object: object.into(), reserved: 0.into() }, &[])
     }
@@ -133,11 +142,15 @@ impl Guest {
     }
 
     pub fn add_gid(&self, index: u32, gid: [u8; 16]) -> Answer<()> {
+        self.add_gid_in(None, index, gid)
+    }
+
+    pub fn add_gid_in(&self, vlan: Option<u16>, index: u32, gid: [u8; 16]) -> Answer<()> {
         let req = AddGidReq {
             index: index.into(),
             gid_type: gid_type::ROCE_V2,
             reserved0: 0,
-            vlan: 0xffff.into(),
+            vlan: vlan.unwrap_or(0xffff).into(),
             gid,
         };
         self.command(Opcode::ADD_GID, &req, &[])

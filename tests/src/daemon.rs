@@ -44,27 +44,16 @@ impl Daemon {
         Ok(Daemon::Thread(daemon::Daemon::start_with(config, Some(uplink))?))
     }
 
-    /// Starts it as a child: `program` is the helper `vrdma-test-daemon`. Limits are the default ones.
+    /// Starts it as a child: `program` is the helper `vrdma-test-daemon`.
     ///
     /// # Errors
     /// It does not start.
     pub fn spawn(program: &Path, config: &Config) -> Result<Daemon> {
         let admin = config.admin.clone().context("a child is asked through its admin socket")?;
+        let file = admin.with_extension("toml");
+        std::fs::write(&file, config.to_toml()?)?;
         let mut command = Command::new(program);
-        command.arg("--admin").arg(&admin);
-        command.arg("--channels").arg(config.channels.to_string());
-        command.arg("--comp-vectors").arg(config.comp_vectors.to_string());
-        command.arg("--poll-us").arg(config.poll_us.to_string());
-        if config.busy_poll {
-            command.arg("--busy-poll");
-        }
-        for guest in &config.guests {
-            let mut spec = format!("name={},mac={}", guest.name, guest.mac);
-            for (key, socket) in [("socket", &guest.socket), ("net", &guest.net)] {
-                spec += &socket.as_ref().map_or(String::new(), |path| format!(",{key}={}", path.display()));
-            }
-            command.arg("--guest").arg(spec);
-        }
+        command.arg("--config").arg(&file);
         let log = admin.with_extension("log");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
         let mut child = command.spawn().context("spawn")?;
@@ -126,9 +115,12 @@ impl Drop for Daemon {
     }
 }
 
-/// A guest in the daemon's configuration.
+/// What most tests let their guests do.
+const ANYTHING: &str = "any-gid=true,any-vlan=true";
+
+/// A guest in the daemon's configuration, which may use any address and VLAN.
 pub fn guest_config(name: &str, socket: &Path, host: u8) -> GuestConfig {
-    let spec = format!("name={name},socket={},mac=52:54:00:00:00:{host:02x}", socket.display());
+    let spec = format!("name={name},socket={},mac=52:54:00:00:00:{host:02x},{ANYTHING}", socket.display());
     spec.parse().expect("a valid guest")
 }
 
@@ -182,6 +174,11 @@ impl Stats {
     /// A counter of the switch.
     pub fn switch(&self, counter: &str) -> u64 {
         self.0["switch"][counter].as_u64().unwrap_or_else(|| panic!("no switch.{counter} in {}", self.0))
+    }
+
+    /// Memory regions whose file a front-end cut short.
+    pub fn memory_faults(&self) -> u64 {
+        self.0["memory_faults"].as_u64().expect("a number")
     }
 
     /// Times that the worker slept.

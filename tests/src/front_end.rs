@@ -143,6 +143,18 @@ impl FrontEnd {
         Ok(u16::try_from(base)?)
     }
 
+    /// The connection, for what no decent VMM says. Each message is acknowledged.
+    pub fn link(&mut self) -> &mut Frontend {
+        &mut self.link
+    }
+
+    /// Whether the daemon has closed the connection.
+    pub fn is_closed(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.link.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
     /// Leaves without a word, as a VMM that is killed does.
     pub fn disconnect(&self) {
         // SAFETY: shuts down a socket that this value owns.

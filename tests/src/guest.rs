@@ -26,6 +26,8 @@ pub struct GuestOptions {
     pub channel_size: u16,
     /// Last byte of its address 10.0.0.x, which is its GID.
     pub host: u8,
+    /// The VLAN in which it has that address.
+    pub vlan: Option<u16>,
 }
 
 impl Default for GuestOptions {
@@ -38,6 +40,7 @@ impl Default for GuestOptions {
             event_size: 64,
             channel_size: 256,
             host: 1,
+            vlan: None,
         }
     }
 }
@@ -149,7 +152,8 @@ impl Guest {
 
     /// Registers its address as GID 0.
     pub fn set_gid(&self) {
-        self.add_gid(0, self.gid()).expect("the daemon lets the guest have its address");
+        self.add_gid_in(self.options.vlan, 0, self.gid())
+            .expect("the daemon lets the guest have its address");
     }
 
     /// Pauses the guest as a VMM does: stops all virtqueues; where they may go on.

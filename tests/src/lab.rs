@@ -28,6 +28,10 @@ pub struct LabOptions {
     pub program: Option<PathBuf>,
     /// A cable between two daemons, if there shall be two: guests with odd numbers are on the far one.
     pub cable: Option<CableOptions>,
+    /// Last byte of guest `index`'s address, and its VLAN.
+    pub address: fn(u8) -> (u8, Option<u16>),
+    /// What the hosts say of guest `index`, from what [`guest_config`] says of all. Not for a daemon that is a process of its own.
+    pub host_says: fn(u8, GuestConfig) -> GuestConfig,
 }
 
 /// The way between two daemons.
@@ -58,6 +62,8 @@ impl Default for LabOptions {
             guest: GuestOptions::default(),
             program: None,
             cable: None,
+            address: |index| (index + 1, None),
+            host_says: |_, guest| guest,
         }
     }
 }
@@ -65,7 +71,7 @@ impl Default for LabOptions {
 /// A daemon with guests whose GIDs are set.
 #[derive(Debug)]
 pub struct Lab {
-    /// The guests; number i is 10.0.0.(i+1).
+    /// The guests; number i is 10.0.0.(i+1), if [`LabOptions::address`] says nothing else.
     pub guests: Vec<Arc<Guest>>,
     /// The daemon.
     pub daemon: Daemon,
@@ -105,9 +111,9 @@ impl Lab {
             limits: options.limits.clone(),
             guests: (0..guests)
                 .filter(|&i| which(i))
-                .map(|i| GuestConfig {
-                    net: Some(net_socket(&dir, i)),
-                    ..guest_config(&format!("g{i}"), &socket(&dir, i), i + 1)
+                .map(|i| {
+                    let guest = guest_config(&format!("g{i}"), &socket(&dir, i), i + 1);
+                    (options.host_says)(i, GuestConfig { net: Some(net_socket(&dir, i)), ..guest })
                 })
                 .collect(),
             ..Config::default()
@@ -140,7 +146,8 @@ impl Lab {
 
     /// Connects guest `index`; its GID is set.
     pub fn connect(&self, index: u8) -> Arc<Guest> {
-        let options = GuestOptions { host: index + 1, ..self.options.guest.clone() };
+        let (host, vlan) = (self.options.address)(index);
+        let options = GuestOptions { host, vlan, ..self.options.guest.clone() };
         let guest = Guest::connect(&self.socket(index), options).expect("the daemon accepts the guest");
         guest.set_gid();
         guest
@@ -187,6 +194,14 @@ impl Drop for Lab {
         self.guests.clear();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// For [`LabOptions::host_says`]: guest `index` may use 10.0.0.(index+1) and fe80::(index+1) alone.
+pub fn listed(index: u8, guest: GuestConfig) -> GuestConfig {
+    let host = index + 1;
+    let addresses = [format!("10.0.0.{host}"), format!("fe80::{host:x}")];
+    let gids = addresses.iter().map(|text| text.parse().expect("an address")).collect();
+    GuestConfig { gids, any_gid: false, ..guest }
 }
 
 fn socket(dir: &Path, guest: u8) -> PathBuf {

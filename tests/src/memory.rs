@@ -73,6 +73,11 @@ impl Memory {
         &self.regions
     }
 
+    /// Changes the length of the file behind the memory: less cuts it off from the end.
+    pub fn truncate(&self, len: u64) {
+        self.file.set_len(len).expect("the file is ours");
+    }
+
     /// What the daemon maps.
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()

@@ -5,8 +5,17 @@ use std::time::Duration;
 
 /// Resident memory in bytes.
 pub fn resident(pid: u32) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
+/// Resident memory in bytes that is the process' own: none of a file or shared.
+pub fn anonymous(pid: u32) -> u64 {
+    memory(pid, "RssAnon:")
+}
+
+fn memory(pid: u32, kind: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is alive");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    let line = status.lines().find(|line| line.starts_with(kind)).expect("a line of that name");
     let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
     kib * 1024
 }
@@ -42,13 +51,42 @@ pub fn cpu_time(pid: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
+/// Processor time that the first thread with that name has used.
+pub fn thread_cpu_time(pid: u32, name: &str) -> Duration {
+    let thread = thread_of(pid, name).expect("a thread of that name");
+    let schedstat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).expect("it is alive");
+    let nanos = schedstat.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number");
+    Duration::from_nanos(nanos)
+}
+
+/// Page faults of the first thread with that name, minor and major.
+pub fn thread_page_faults(pid: u32, name: &str) -> u64 {
+    let thread = thread_of(pid, name).expect("a thread of that name");
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).expect("it is alive");
+    // Behind the name, in parentheses, come the state, the parent, ... (proc(5), fields 10 and 12).
+    let (_, fields) = stat.rsplit_once(") ").expect("its name");
+    let field = |number: usize| fields.split_whitespace().nth(number - 3).and_then(|n| n.parse::<u64>().ok());
+    field(10).zip(field(12)).map(|(minor, major)| minor + major).expect("numbers")
+}
+
 /// Number of the first thread of this process with that name.
 pub fn thread_named(name: &str) -> Option<i32> {
-    let tasks = fs::read_dir("/proc/self/task").expect("this process is alive");
+    thread_of(std::process::id(), name)
+}
+
+fn thread_of(pid: u32, name: &str) -> Option<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process is alive");
     let named = tasks
         .flatten()
         .find(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name));
     named?.file_name().to_str()?.parse().ok()
+}
+
+/// Lets a thread (0: this one) run only when no other wants its processor.
+pub fn only_when_idle(thread: i32) {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameters are valid. Where it fails the thread runs as it did.
+    unsafe { libc::sched_setscheduler(thread, libc::SCHED_IDLE, &raw const parameters) };
 }
 
 /// Keeps a thread (0: this one) on one processor, if there are so many.

@@ -133,6 +133,11 @@ impl Qp {
     /// # Errors
     /// The device refuses.
     pub fn to_rtr(&self, gid: [u8; 16], peer: u32, peer_psn: u32) -> Answer<()> {
+        // Most guests' MAC addresses end as their IP addresses do.
+        self.to_rtr_by((gid, [0x52, 0x54, 0, 0, 0, gid[15]]), peer, peer_psn)
+    }
+
+    fn to_rtr_by(&self, (dgid, dmac): ([u8; 16], [u8; 6]), peer: u32, peer_psn: u32) -> Answer<()> {
         let attr = QpAttr {
             state: QpState::RTR.0 as u8,
             path_mtu: self.options.path_mtu,
@@ -141,11 +146,10 @@ impl Qp {
             max_dest_rd_atomic: self.options.rd_atomic,
             min_rnr_timer: self.options.min_rnr_timer,
             sgid_index: 0,
-            dgid: gid,
-            // Guests' MAC addresses end as their IP addresses do.
-            dmac: [0x52, 0x54, 0, 0, 0, gid[15]],
+            dgid,
+            dmac,
             hop_limit: 64,
-            vlan: 0xffff.into(),
+            vlan: self.guest.options.vlan.unwrap_or(0xffff).into(),
             ..QpAttr::default()
         };
         let connected = qp_attr::AV | qp_attr::PATH_MTU | qp_attr::DEST_QPN | qp_attr::RQ_PSN;
@@ -215,7 +219,8 @@ impl Qp {
 pub fn connect(a: &Qp, b: &Qp) {
     for (own, peer) in [(a, b), (b, a)] {
         own.to_init().expect("to INIT");
-        own.to_rtr(peer.guest.gid(), peer.number, peer.options.sq_psn).expect("to RTR");
+        let to = (peer.guest.gid(), peer.guest.config.mac);
+        own.to_rtr_by(to, peer.number, peer.options.sq_psn).expect("to RTR");
     }
     for qp in [a, b] {
         qp.to_rts().expect("to RTS");

@@ -2,7 +2,7 @@
 
 use vrdma_tests::abi::control::{Opcode, Status, access, limit, port_state};
 use vrdma_tests::control::run;
-use vrdma_tests::{Context, Cq, Lab};
+use vrdma_tests::{CableOptions, Context, Cq, Lab, LabOptions};
 
 #[test]
 fn the_configuration_space_names_the_device() {
@@ -27,6 +27,16 @@ fn the_device_tells_its_limits_and_its_port() {
     let port = lab.guests[0].query_port().unwrap();
     assert_eq!((port.state, port.max_mtu.get(), port.active_mtu.get()), (port_state::ACTIVE, 4096, 4096));
     assert!(port.gid_table_len.get() >= 2 && port.max_msg_size.get() >= 1 << 30);
+}
+
+#[test]
+fn the_port_is_as_fast_as_the_uplink() {
+    let speed = |cable| {
+        let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
+        lab.guests[0].query_port().unwrap().speed.get()
+    };
+    assert_eq!(speed(None), 100_000);
+    assert_eq!(speed(Some(CableOptions::default())), 25_000);
 }
 
 #[test]
@@ -136,7 +146,8 @@ fn memory_that_is_not_there_is_a_fault() {
         let answer = guest.reg_mr(pd, 1, 0, 8192, &runs);
         assert_eq!(answer.err().unwrap_or(Status::OK), status, "{runs:x?}");
     }
-    assert_eq!(guest.reg_mr(pd, 1, u64::MAX - 8191, 8192, &[run(page, 8192)]).err(), Some(Status::INVALID));
+    assert_eq!(guest.reg_mr(pd, 1, u64::MAX - 8190, 8192, &[run(page, 8192)]).err(), Some(Status::INVALID));
+    assert_eq!(guest.reg_mr(pd, 1, 0, 0, &[run(page, 1)]).err(), Some(Status::INVALID));
     assert_eq!(
         guest.reg_mr(pd, access::REMOTE_WRITE, 0, 8192, &[run(page, 8192)]).err(),
         Some(Status::INVALID)

@@ -352,7 +352,7 @@ fn ten_thousand_random_commands_are_answered_and_counted() {
         rings: guest.queues[guest.first_channel().into()..].iter().map(|q| q.ring.clone()).collect(),
         first_channel: guest.first_channel(),
     };
-    let mut statuses = [0u32; 9];
+    let mut statuses = [0u32; 10];
     let mut most = [0; 6];
     for n in 0..COMMANDS {
         let cookie = 0xc00c_1e00_0000 + n as u64;

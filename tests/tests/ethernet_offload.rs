@@ -183,19 +183,28 @@ fn headers_that_make_no_sense_cost_the_frame_alone() {
             "a checksum behind the end",
         ),
         (Header { gso_type: 0, csum_start: u16::MAX, csum_offset: u16::MAX, ..good }, &sent, "far behind it"),
+        (
+            Header { gso_type: 0, csum_start: 28, csum_offset: 0, ..good },
+            &sent,
+            "a checksum of the IP header",
+        ),
+        (Header { gso_type: 0, csum_offset: 2, ..good }, &sent, "the port for the checksum"),
+        (Header { gso_type: 0, ..good }, &udp, "the checksum of TCP in UDP"),
     ];
+    let refused = |lab: &Lab| ["tx_bad_header", "tx_bad_checksum"].map(|name| lab.stats().net(0, name));
     for (count, (header, bytes, what)) in cases.iter().enumerate() {
         a.send_with(*header, bytes, &[12]);
-        assert_eq!(lab.stats().net(0, "tx_bad_header"), count as u64 + 1, "{what}");
+        assert_eq!(refused(&lab).iter().sum::<u64>(), count as u64 + 1, "{what}");
     }
+    let [headers, checksums] = refused(&lab);
+    assert_eq!((headers, checksums), (8, 12), "of {} cases", cases.len());
     // A TCP header may be as long as it likes, up to the payload.
     a.send_with(good, &long_tcp, &[12]);
     assert_eq!(b.recv().1.len(), 14 + 20 + 60 + 1448);
-    let count = cases.len() as u64;
     // Longer than the MTU, and than anything.
     a.send(&frame(mac(2), mac(1), 0x88b5, &[0; 9009]));
     a.send_with(good, &[&sent[..], &[0; 65000]].concat(), &[]);
-    assert_eq!((lab.stats().net(0, "tx_bad_header"), lab.stats().net(0, "tx_oversize")), (count, 2));
+    assert_eq!((refused(&lab), lab.stats().net(0, "tx_oversize")), ([headers, checksums], 2));
     assert_eq!(b.recv().1.len(), 14 + 20 + 60 + 1448);
     while b.recv_within(Duration::ZERO).is_some() {}
     a.send_with(good, &sent, &[]);

@@ -272,7 +272,7 @@ fn sizes_that_overflow_are_refused() {
             let request = [header.as_bytes(), body.as_bytes(), run(page, 4096).as_bytes()].concat();
             let reply = guest.control().exchange(&request, 64, PATIENCE).unwrap();
             let status = Status(u32::from_le_bytes(reply[..4].try_into().unwrap()));
-            assert!([Status::INVALID, Status::NO_RESOURCES].contains(&status), "{num_runs}: {status:?}");
+            assert!([Status::INVALID, Status::TOO_LARGE].contains(&status), "{num_runs}: {status:?}");
         }
         // Lengths whose sum wraps to the right one.
         let wraps = [run(page, 1 << 63), run(page, 1 << 63), run(page, 4096)];
@@ -387,14 +387,38 @@ fn limits_hold_and_what_is_freed_can_be_had_again() {
         assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).map(|_| ()), Ok(()));
         assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).map(|_| ()), Ok(()));
         assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).err(), Some(Status::NO_RESOURCES));
-        assert_eq!(
-            guest.reg_mr(pds[0], 1, 0, 45_056, &[run(page, 4096); 11]).err(),
-            Some(Status::NO_RESOURCES)
-        );
+        assert_eq!(guest.reg_mr(pds[0], 1, 0, 45_056, &[run(page, 4096); 11]).err(), Some(Status::TOO_LARGE));
         // The other guest's quota is its own.
         assert!(lab.guests[1].alloc_pd(0).is_ok());
         lab.guests[1].reset().unwrap();
         guest.reset().unwrap();
         lab.expect_nothing_left(0);
     }
+}
+
+#[test]
+fn no_guest_has_more_requests_than_the_memory_for_them_allows() {
+    let limits = Limits { request_memory: 1 << 20, all_request_memory: 3 << 19, ..Limits::default() };
+    let lab = Lab::with(2, LabOptions { limits, ..LabOptions::default() });
+    let most = |guest: &std::sync::Arc<vrdma_tests::Guest>| {
+        let (pd, cq) = (guest.alloc_pd(0).unwrap(), Cq::create(guest, 0, 16, 0).unwrap());
+        let make = || Qp::create(guest, 0, pd, cq.number, cq.number, &QpOptions::default());
+        let mut made = Vec::new();
+        loop {
+            match make() {
+                Ok(qp) => made.push(qp),
+                Err(status) => {
+                    assert_eq!(status, Status::NO_RESOURCES);
+                    break;
+                }
+            }
+        }
+        // What one had, another can have.
+        made.pop().expect("a QP").destroy().unwrap();
+        made.push(make().unwrap());
+        made.len()
+    };
+    let [one, other] = [0, 1].map(|guest| most(&lab.guests[guest]));
+    assert!((4..100).contains(&one), "{one}");
+    assert!(other < one, "half of that is left for {other}");
 }

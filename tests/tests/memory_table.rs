@@ -9,7 +9,7 @@ use vrdma_tests::memory::Region;
 use vrdma_tests::pingpong::PingPong;
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{Cq, Guest, Lab, LabOptions, Mr, QpOptions, Rng, connect, wait};
+use vrdma_tests::{Cq, Guest, Lab, LabOptions, Mr, QpOptions, Rng, connect, proc, wait};
 
 /// Guests with a third region that can be taken away: nothing but what a test puts there lies in it.
 const EXTRA: (u64, u64) = (0x2_0000_0000, 8 << 20);
@@ -204,4 +204,52 @@ fn regions_removed_in_the_midst_of_work_harm_nobody_else() {
     wait::until("another round", || (bystanders.rounds() > 2).then_some(()));
     bystanders.stop();
     drop(Cq::create(&lab.guests[0], 0, 4, 0).unwrap());
+}
+
+/// The pages of a region are there when it is registered, and again when its memory is mapped anew: the worker waits for none.
+#[test]
+fn the_worker_takes_no_page_faults_for_memory_that_is_registered() {
+    const LEN: u64 = 16 << 20;
+    let lab = lab();
+    let worker = || proc::thread_page_faults(lab.daemon.pid(), "worker");
+    let (mut a, b) = pair(&lab, 1, LEN, &QpOptions::default());
+    let own = [a.mr.sge(0, LEN as u32)];
+    let mut write = |id| {
+        let before = worker();
+        a.post(&Request::write(a.qp.tag(id), b.mr.remote(0), Data::Sges(&own)).signaled(true));
+        a.cq.expect(a.qp.number, id, WcStatus::SUCCESS);
+        worker() - before
+    };
+    // Of 8,192 pages.
+    let faults = write(1);
+    assert!(faults < 100, "{faults} page faults");
+    for guest in &lab.guests[..2] {
+        guest.front_end().set_memory(&guest.memory, guest.memory.regions()).unwrap();
+    }
+    let faults = write(2);
+    assert!(faults < 100, "{faults} page faults after a new memory table");
+}
+
+/// Millions of runs are translated by the session of the guest whose they are, not by the worker.
+#[test]
+fn a_memory_table_that_changes_under_a_million_runs_costs_the_worker_little() {
+    const RUNS: u64 = 1 << 20;
+    let program = Some(std::path::PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
+    let lab = Lab::with(2, LabOptions { program, poll_us: 0, ..LabOptions::default() });
+    let pid = lab.daemon.pid();
+    let (guest, pages) = (&lab.guests[0], lab.guests[0].memory.alloc(8192));
+    let process = vrdma_tests::Context::open(guest).unwrap();
+    // No two that are adjacent, so that none become one.
+    let runs: Vec<_> = (0..RUNS).map(|i| (pages + 4096 * ((i + 1) % 2), 4096)).collect();
+    let mr = Mr::register_runs(guest, process.pd, access::ALL, 0x1000, &runs).unwrap();
+    let times = || (proc::thread_cpu_time(pid, "worker"), proc::thread_cpu_time(pid, "RDMA g0"));
+    let before = times();
+    for _ in 0..20 {
+        guest.front_end().set_memory(&guest.memory, guest.memory.regions()).unwrap();
+    }
+    let after = times();
+    let (worker, session) = (after.0 - before.0, after.1 - before.1);
+    println!("worker {worker:?}, session {session:?}");
+    assert!(worker < session / 4, "{worker:?} of the worker, {session:?} of the session");
+    mr.deregister().unwrap();
 }

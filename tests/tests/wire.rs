@@ -1,6 +1,5 @@
 //! Two hosts and what lies between them: a cable that is pulled and plugged, frames that get lost, and packets that nobody sent.
 
-use std::time::Duration;
 use vrdma_backend::port::{Burst, FaultsConfig};
 use vrdma_tests::abi::control::{QpState, port_state};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -26,23 +25,27 @@ fn a_cable_that_is_plugged_in_again_in_time_costs_nothing_but_time() {
     let (mut a, b) = pair(&lab, 1, 8 * MIB, &QpOptions::default());
     let data = Rng::new(1).bytes(8 * MIB as usize);
     a.mr.put(0, &data);
-    let tag = |id| a.qp.tag(id);
-    let requests = [0, 1, 2, 3].map(tag);
     let own = [a.mr.sge(0, 8 * MIB as u32)];
-    for tag in requests {
-        a.process.post(&Request::write(tag, b.mr.remote(0), Data::Sges(&own)).signaled(true));
-    }
-    // In the midst of it, several times.
-    for _ in 0..3 {
+    for round in 0..3 {
+        let mut post = |id| {
+            let request = Request::write(a.qp.tag(id), b.mr.remote(0), Data::Sges(&own));
+            a.process.post(&request.signaled(true));
+        };
+        b.mr.fill(0);
+        // One in the midst of which the cable is pulled, or nearly so, and one that has no cable from the beginning.
+        post(2 * round);
         cable.plug(false);
-        std::thread::sleep(Duration::from_millis(60));
+        post(2 * round + 1);
+        expect_port(&lab, port_state::DOWN);
+        let ended: Vec<u32> = std::iter::from_fn(|| a.cq.poll()).map(|wc| wc.id()).collect();
+        assert!(!ended.contains(&(2 * round + 1)), "nothing ends without a cable");
         cable.plug(true);
-        std::thread::sleep(Duration::from_millis(30));
+        expect_port(&lab, port_state::ACTIVE);
+        for id in [2 * round, 2 * round + 1].into_iter().filter(|id| !ended.contains(id)) {
+            a.cq.expect(a.qp.number, id, WcStatus::SUCCESS);
+        }
+        assert!(b.mr.get(0, 8 * MIB) == data);
     }
-    for id in 0..4 {
-        a.cq.expect(a.qp.number, id, WcStatus::SUCCESS);
-    }
-    assert_eq!(b.mr.get(0, 8 * MIB), data);
     for guest in &lab.guests {
         let told = guest.async_events().recv();
         assert_eq!(told, Told { kind: EventKind::PORT_ERR, object: 1 });
@@ -50,7 +53,14 @@ fn a_cable_that_is_plugged_in_again_in_time_costs_nothing_but_time() {
         assert_eq!(told, Told { kind: EventKind::PORT_ACTIVE, object: 1 });
         assert_eq!(guest.query_port().unwrap().state, port_state::ACTIVE);
     }
-    assert!(lab.stats().uplink("link_changes") >= 2);
+    assert_eq!(lab.stats().uplink("link_changes"), 6);
+}
+
+/// Waits until both guests see their port in this state.
+fn expect_port(lab: &Lab, state: u8) {
+    for guest in &lab.guests {
+        wait::until("the port's state", || (guest.query_port().unwrap().state == state).then_some(()));
+    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn end(engine: &mut Engine<Mem>, n: u8) -> End {
     let device = engine.add_device(Limits::default());
     let (gid, mac) = (Gid::from_ipv4([10, 0, 0, n]), Mac([2, 0, 0, 0, 0, n]));
     engine.set_mac(device, mac).expect("it is there");
-    engine.set_gid(device, 0, Some(gid)).expect("it is free");
+    engine.set_gid(device, 0, Some(gid.into())).expect("it is free");
     let pd = engine.alloc_pd(device, OWNER).expect("a PD");
     let memory = Mem(Rc::new(RefCell::new(vec![n; MEMORY])));
     let key = engine.reg_mr(device, pd, Access::ALL, IOVA, MEMORY as u64, memory).expect("a region");

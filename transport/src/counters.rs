@@ -78,6 +78,8 @@ Counters {
     drop_qkey,
     /// Messages of unreliable services dropped on arrival: there was no receive.
     drop_no_receive,
+    /// Packets dropped on arrival: too many waited until the receives that their QPs' owner had posted were taken.
+    drop_held,
     /// Messages of unreliable services dropped on arrival: longer than the receive.
     drop_length,
     /// Messages of unreliable connections dropped on arrival: key, range or right of the memory they name.
@@ -167,6 +169,8 @@ PortCounters {
     lost_link_down,
     /// Frames dropped: the destination address is nobody's here.
     drop_no_device,
+    /// Frames dropped: the destination address is somebody's here, but in another VLAN.
+    drop_vlan,
     /// Frames dropped: the destination MAC address is not that of the device that has the destination address.
     drop_mac,
     /// Frames dropped: from an address that one of our own devices has.

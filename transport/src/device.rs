@@ -2,6 +2,7 @@
 
 use crate::counters::Counters;
 use crate::error::Error;
+use crate::gid::{GidEntry, Gids};
 use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
 use crate::memory::Access;
@@ -12,19 +13,17 @@ use crate::request::Requests;
 use crate::rng::Rng;
 use crate::schedule::Place;
 use crate::table::{Numbered, Numbering, Table};
-use std::collections::BTreeMap;
-use vrdma_wire::num::{Gid, Mac, Qpn};
+use vrdma_wire::num::{Mac, Mtu, Qpn};
 
 /// All devices, and which of them has which address.
 pub(crate) struct Devices<R> {
     devices: Vec<Option<Device<R>>>,
-    /// Of each GID, the device that has it, and in how many entries.
-    gids: BTreeMap<[u8; 16], (u32, u32)>,
+    pub(crate) gids: Gids,
 }
 
 impl<R> Devices<R> {
     pub(crate) fn new() -> Devices<R> {
-        Devices { devices: Vec::new(), gids: BTreeMap::new() }
+        Devices { devices: Vec::new(), gids: Gids::default() }
     }
 
     pub(crate) fn add(&mut self, device: Device<R>) -> DeviceId {
@@ -87,44 +86,36 @@ impl<R> Devices<R> {
         self.get_mut(place.device)?.qp_mut(place.qpn)
     }
 
-    /// The device that has an address.
-    pub(crate) fn of_gid(&self, gid: Gid) -> Option<u32> {
-        self.gids.get(&gid.0).map(|entry| entry.0)
+    /// What the queues of all QPs would take, were they full.
+    pub(crate) fn promised(&self) -> u64 {
+        self.devices.iter().flatten().map(|device| device.promised).sum()
     }
 
     /// Sets or clears an entry of a device's GID table.
-    pub(crate) fn set_gid(&mut self, device: DeviceId, index: u32, gid: Option<Gid>) -> Result<(), Error> {
-        let gid = gid.unwrap_or(Gid::ZERO);
+    pub(crate) fn set_gid(
+        &mut self,
+        device: DeviceId,
+        index: u32,
+        entry: Option<GidEntry>,
+    ) -> Result<(), Error> {
+        let entry = entry.filter(|entry| !entry.gid.is_zero()).unwrap_or(GidEntry::EMPTY);
         let old = *self.find(device)?.gids.get(index as usize).ok_or(Error::Invalid)?;
-        if gid.is_multicast() {
+        if entry.gid.is_multicast() {
             return Err(Error::Invalid);
         }
-        if !gid.is_zero() {
-            let entry = self.gids.entry(gid.0).or_insert((device.0, 0));
-            if entry.0 != device.0 {
-                return Err(Error::Denied);
-            }
-            entry.1 += 1;
+        if entry != GidEntry::EMPTY {
+            self.gids.acquire(device.0, entry)?;
         }
-        self.release_gid(old);
-        self.find_mut(device)?.set_gid(index, gid);
+        self.gids.release(old);
+        self.find_mut(device)?.set_gid(index, entry);
         Ok(())
     }
 
     /// Clears a device's whole GID table.
     pub(crate) fn clear_gids(&mut self, device: DeviceId) {
-        self.gids.retain(|_, entry| entry.0 != device.0);
+        self.gids.release_all(device.0);
         if let Some(device) = self.get_mut(device.0) {
-            device.gids.fill(Gid::ZERO);
-        }
-    }
-
-    fn release_gid(&mut self, gid: Gid) {
-        if let Some(entry) = self.gids.get_mut(&gid.0) {
-            entry.1 -= 1;
-            if entry.1 == 0 {
-                self.gids.remove(&gid.0);
-            }
+            device.gids.fill(GidEntry::EMPTY);
         }
     }
 }
@@ -161,12 +152,16 @@ pub(crate) struct Device<R> {
     pub(crate) requests: Requests,
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
-    pub(crate) gids: Vec<Gid>,
+    /// What a packet of its guest may carry: at most [`Limits::max_mtu`].
+    pub(crate) active_mtu: Mtu,
+    pub(crate) gids: Vec<GidEntry>,
     /// Source of its packets.
     pub(crate) mac: Mac,
     /// Its guest does not run: nothing of it may be touched.
     pub(crate) suspended: bool,
     pds: Table<Pd>,
+    /// Frames that wait until receives have been looked for.
+    pub(crate) held: u32,
     /// What the queues of all QPs would take, were they full.
     promised: u64,
     first_generation: u16,
@@ -182,11 +177,13 @@ impl<R> Device<R> {
             mrs: Mrs::new(KEYS, 1, limits.max_mr + 1),
             requests: Requests::new(),
             counters: Counters::ZERO,
-            gids: vec![Gid::ZERO; limits.gid_table_len as usize],
+            gids: vec![GidEntry::EMPTY; limits.gid_table_len as usize],
             mac: Mac::default(),
             suspended: false,
             pds: Table::new(PDS, 0, limits.max_pd),
+            active_mtu: limits.max_mtu,
             limits,
+            held: 0,
             promised: 0,
             first_generation: (rng.next() as u16).max(1),
             rng,
@@ -199,7 +196,7 @@ impl<R> Device<R> {
         self.mrs.clear();
         self.pds.clear();
         self.requests = Requests::new();
-        self.promised = 0;
+        (self.promised, self.held) = (0, 0);
     }
 
     pub(crate) fn counts(&self) -> ObjectCounts {
@@ -208,7 +205,7 @@ impl<R> Device<R> {
             pds: self.pds.len(),
             mrs: self.mrs.len(),
             qps: self.qps.len(),
-            gids: self.gids.iter().filter(|gid| !gid.is_zero()).count() as u32,
+            gids: self.gids.iter().filter(|&&entry| entry != GidEntry::EMPTY).count() as u32,
             pending_sends,
             pending_receives,
         }
@@ -253,8 +250,7 @@ impl<R> Device<R> {
         let remote_writes = access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) != Access::NONE;
         if !Access::ALL.contains(access)
             || remote_writes && !access.contains(Access::LOCAL_WRITE)
-            || length == 0
-            || iova.checked_add(length - 1).is_none()
+            || length != 0 && iova.checked_add(length - 1).is_none()
         {
             return Err(Error::Invalid);
         }
@@ -271,7 +267,8 @@ impl<R> Device<R> {
         Ok(mr.region)
     }
 
-    pub(crate) fn create_qp(&mut self, init: QpInit) -> Result<Qpn, Error> {
+    /// `room`: bytes that requests may still take of what all devices share.
+    pub(crate) fn create_qp(&mut self, init: QpInit, room: u64) -> Result<Qpn, Error> {
         let gsi = init.qp_type == QpType::Gsi;
         if self.pd(init.pd)?.owner != init.owner || gsi && init.owner != OwnerId::KERNEL {
             return Err(Error::Denied);
@@ -285,8 +282,9 @@ impl<R> Device<R> {
         {
             return Err(Error::Invalid);
         }
-        let promised = self.promised.saturating_add(Requests::cost(&init));
-        if promised > limits.max_request_memory {
+        let cost = Requests::cost(&init);
+        let promised = self.promised.saturating_add(cost);
+        if promised > limits.max_request_memory || cost > room {
             return Err(Error::NoResources);
         }
         let make = |number| Qp::new(Qpn::new(number).unwrap_or_default(), init);
@@ -319,10 +317,10 @@ impl<R> Device<R> {
     }
 
     /// Sets an entry of the GID table, and what QPs made of it. The index is in range.
-    pub(crate) fn set_gid(&mut self, index: u32, gid: Gid) {
-        self.gids[index as usize] = gid;
+    fn set_gid(&mut self, index: u32, entry: GidEntry) {
+        self.gids[index as usize] = entry;
         for qp in self.qps.iter_mut().filter(|qp| u32::from(qp.attr().sgid_index) == index) {
-            qp.sgid = gid;
+            qp.set_source(entry);
         }
     }
 

@@ -9,6 +9,7 @@
 //! * lends memory: each region that it registers is a value of its own type, a [`Region`];
 //! * lends a [`Sink`] per call, which takes completions and events;
 //! * calls [`Engine::poll`] again while that says so, and at [`Engine::poll_timeout`] at the latest;
+//! * takes the questions that [`Engine::poll_question`] has, and answers them;
 //! * if it has a port to other hosts, says so ([`Engine::set_link`], [`Engine::set_mac`]), hands RoCE frames in ([`Engine::handle_frame`]), and
 //!   lends an [`Outlet`] that takes packets ([`Engine::transmit`]).
 //!
@@ -73,8 +74,10 @@ mod counters;
 mod device;
 mod engine;
 mod error;
+mod gid;
 mod id;
 mod limits;
+mod look;
 mod memory;
 mod mr;
 mod outlet;
@@ -96,8 +99,10 @@ pub use completion::{Arrival, Completion, Event, Sink, WcOpcode, WcStatus};
 pub use counters::{Counters, MalformedFrames, PortCounters};
 pub use engine::Engine;
 pub use error::Error;
+pub use gid::GidEntry;
 pub use id::{CqId, DeviceId, OwnerId, PdId};
 pub use limits::{Limits, ObjectCounts};
+pub use look::Question;
 pub use memory::{Access, Fault, Region};
 pub use outlet::{Outlet, Piece, Pieces, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};

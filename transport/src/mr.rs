@@ -13,7 +13,7 @@ pub(crate) struct Mr<R> {
     pub(crate) pd: PdId,
     pub(crate) access: Access,
     pub(crate) iova: u64,
-    /// Not 0, and `iova + length - 1` does not wrap.
+    /// The address of the last byte, `iova + length - 1`, does not wrap. 0: no byte at all.
     pub(crate) length: u64,
     pub(crate) region: R,
 }

@@ -1,6 +1,7 @@
 //! Objects by number: an index and a tag that tells the index's users apart.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// An object that knows its number.
 pub(crate) trait Numbered {
@@ -163,6 +164,14 @@ impl<T: Numbered> Table<T> {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().flatten()
+    }
+
+    /// The objects at these indices, with theirs; there may be fewer indices.
+    pub(crate) fn range_mut(&mut self, indices: Range<usize>) -> impl Iterator<Item = (usize, &mut T)> {
+        let end = indices.end.min(self.slots.len());
+        let start = indices.start.min(end);
+        let slots = self.slots[start..end].iter_mut().zip(start..);
+        slots.filter_map(|(slot, at)| Some((at, slot.as_mut()?)))
     }
 }
 

@@ -2,23 +2,15 @@
 
 #[path = "../../fuzz/src/engine.rs"]
 mod engine;
-
-fn replay(target: &str, run: fn(&[u8])) {
-    let folder = format!("{}/../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
-    let mut inputs = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        run(&std::fs::read(entry.unwrap().path()).unwrap());
-        inputs += 1;
-    }
-    assert!(inputs > 20, "{inputs} inputs");
-}
+#[path = "../../fuzz/src/replay.rs"]
+mod replay;
 
 #[test]
 fn responders() {
-    replay("responder", engine::responder);
+    replay::replay("responder", engine::responder);
 }
 
 #[test]
 fn requesters() {
-    replay("requester", engine::requester);
+    replay::replay("requester", engine::requester);
 }

@@ -151,7 +151,7 @@ impl Host {
         let device = engine.add_device(Limits::default());
         let gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]);
         let mac = Mac([2, 0, 0, 0, 0x55, last]);
-        engine.set_gid(device, 0, Some(gid)).expect("a GID table");
+        engine.set_gid(device, 0, Some(gid.into())).expect("a GID table");
         engine.set_mac(device, mac).expect("a device");
         engine.set_link(true);
         let pd = engine.alloc_pd(device, OWNER).expect("a PD");

@@ -1,93 +1,153 @@
 //! The admin socket: a line asks, a line answers.
 
-use crate::daemon::stats;
-use crate::session::{PAUSE, bind, retry};
-use crate::worker::WorkerHandle;
+use crate::daemon::Observer;
+use crate::session::{PAUSE, retry};
+use crate::socket::Listener;
+use crate::worker::Stopped;
 use anyhow::Result;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
-use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
-use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
+use std::time::{Duration, Instant};
 
-/// A client that says nothing for so long is left.
+/// A client that has not asked and read its answer by then is left.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Most bytes of a request.
-const MAX_REQUEST: u64 = 256;
+const MAX_REQUEST: usize = 256;
+/// Clients that are served at a time; others wait.
+const MAX_CLIENTS: usize = 32;
 
 /// The running admin socket.
 #[derive(Debug)]
 pub struct Admin {
-    path: PathBuf,
-    stop: EventNotifier,
+    stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Admin {
-    /// Binds the socket and starts to answer.
+    /// Starts to answer.
     ///
     /// # Errors
-    /// The socket cannot be bound.
-    pub fn start(path: &Path, worker: WorkerHandle) -> Result<Admin> {
-        let listener = bind(path)?;
-        let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
-        let epoll = Epoll::new()?;
+    /// The system is out of something.
+    pub fn start(listener: Listener, observer: Observer) -> Result<Admin> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
+        let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
-            if let Err(error) = serve(&epoll, &listener, &stopped, &worker) {
-                log::error!("admin socket: {error:#}");
+            if let Err(error) = serve(&listener, &stopped, &observer) {
+                log::error!("the admin socket ends here: {error:#}");
             }
         })?;
-        Ok(Admin { path: path.to_owned(), stop, thread: Some(thread) })
+        Ok(Admin { stop, thread: Some(thread) })
     }
 }
 
 impl Drop for Admin {
     fn drop(&mut self) {
-        let _ = self.stop.notify();
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
-fn serve(
-    epoll: &Epoll,
-    listener: &UnixListener,
-    stopped: &EventConsumer,
-    worker: &WorkerHandle,
-) -> Result<()> {
-    epoll.ctl(ControlOperation::Add, listener.as_raw_fd(), EpollEvent::new(EventSet::IN, 0))?;
-    epoll.ctl(ControlOperation::Add, stopped.as_raw_fd(), EpollEvent::new(EventSet::IN, 1))?;
-    let mut events = [EpollEvent::default(); 2];
+/// A client: it asks, then it is answered. None waits for another.
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    /// When it is left.
+    until: Instant,
+    request: Vec<u8>,
+    /// What of the answer it has still to get, once it has asked.
+    answer: Option<Vec<u8>>,
+}
+
+fn serve(listener: &Listener, stopped: &OwnedFd, observer: &Observer) -> Result<()> {
+    let mut clients: Vec<Client> = Vec::new();
     loop {
-        let count = retry(|| epoll.wait(-1, &mut events))?;
-        if events[..count].iter().any(|event| event.data() == 1) {
+        if wait(listener, stopped, &clients)? {
             return Ok(());
         }
-        match listener.accept() {
-            // A client that goes away or says nothing gets no answer, and nobody else minds.
-            Ok((stream, _)) => drop(answer(&stream, worker)),
-            // It waits on, and is seen again at once.
-            Err(_) => std::thread::sleep(PAUSE),
+        clients.retain_mut(|client| client.step(observer).unwrap_or(false) && Instant::now() < client.until);
+        if clients.len() < MAX_CLIENTS {
+            match listener.accept().and_then(Client::new) {
+                Ok(client) => clients.push(client),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // Out of file descriptors, most likely: who waits to be accepted is seen again at once.
+                Err(_) => std::thread::sleep(PAUSE),
+            }
         }
     }
 }
 
-fn answer(stream: &UnixStream, worker: &WorkerHandle) -> Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new(stream.take(MAX_REQUEST)).read_line(&mut line)?;
-    let reply = match line.trim() {
-        "stats" => serde_json::to_string(&stats(worker)?)?,
+/// Waits until there is something to do; true if that is to stop.
+fn wait(listener: &Listener, stopped: &OwnedFd, clients: &[Client]) -> Result<bool> {
+    let full = clients.len() == MAX_CLIENTS;
+    let mut fds = vec![PollFd::new(stopped, PollFlags::IN)];
+    fds.push(PollFd::new(listener, if full { PollFlags::empty() } else { PollFlags::IN }));
+    fds.extend(clients.iter().map(|client| {
+        let answered = client.answer.is_some();
+        PollFd::new(&client.stream, if answered { PollFlags::OUT } else { PollFlags::IN })
+    }));
+    let until = clients.iter().map(|client| client.until).min();
+    let time = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let time = time.map(Timespec::try_from).transpose()?;
+    match poll(&mut fds, time.as_ref()) {
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(!fds[0].revents().is_empty()),
+    }
+}
+
+impl Client {
+    fn new(stream: UnixStream) -> io::Result<Client> {
+        stream.set_nonblocking(true)?;
+        Ok(Client { stream, until: Instant::now() + PATIENCE, request: Vec::new(), answer: None })
+    }
+
+    /// Goes on without waiting; false if it is done with.
+    fn step(&mut self, observer: &Observer) -> Result<bool> {
+        if self.answer.is_none() {
+            let mut bytes = [0; MAX_REQUEST];
+            let room = MAX_REQUEST - self.request.len();
+            let count = match now(|| self.stream.read(&mut bytes[..room]))? {
+                Some(count) => count,
+                None => return Ok(true),
+            };
+            self.request.extend_from_slice(&bytes[..count]);
+            let whole = self.request.contains(&b'\n') || self.request.len() == MAX_REQUEST;
+            if count != 0 && !whole {
+                return Ok(true);
+            }
+            self.answer = Some(answer(&self.request, observer)?.into_bytes());
+        }
+        let left = self.answer.as_mut().expect("just there");
+        while !left.is_empty() {
+            match now(|| self.stream.write(left))? {
+                Some(count) => drop(left.drain(..count)),
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What a call that may not wait gives; `None` if it would have to.
+fn now<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
+    match retry(call) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+fn answer(request: &[u8], observer: &Observer) -> Result<String, Stopped> {
+    let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let text = match line.trim_ascii() {
+        b"stats" => serde_json::to_string(&observer.stats()?).expect("counters are JSON"),
         _ => r#"{"error":"unknown request; known: stats"}"#.to_owned(),
     };
-    let mut stream = stream;
-    writeln!(stream, "{reply}")?;
-    Ok(())
+    Ok(text + "\n")
 }

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use virtio_queue::{DescriptorChain, Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 use vrdma_abi::control::*;
+use vrdma_abi::width;
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use vrdma_transport as transport;
-use vrdma_transport::{AttrMask, CqId, OwnerId, PdId};
-use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn};
+use vrdma_transport::{AttrMask, CqId, GidEntry, OwnerId, PdId};
+use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn, VlanId};
 
 type Result<T> = std::result::Result<T, Status>;
 
@@ -25,6 +26,14 @@ pub struct Context<'a> {
     pub memory: &'a Arc<GuestMemory>,
     /// What it may have.
     pub limits: &'a Limits,
+}
+
+impl Context<'_> {
+    /// Has the pages of what the worker is about to use ready, here, where no other guest waits for it. No more than the guest has, since
+    /// runs may name the same memory again and again.
+    fn populate(&self, runs: &[Run]) {
+        self.memory.populate(runs, &mut self.memory.len());
+    }
 }
 
 /// Serves what is available in the control queue: `execute` carries out a command, `setup` tells how a channel's virtqueue is set up.
@@ -165,7 +174,7 @@ fn parse(
     }
     let num_runs = header.num_runs.get();
     if num_runs > context.limits.mr_runs {
-        return Err(Status::NO_RESOURCES);
+        return Err(Status::TOO_LARGE);
     }
     let body = Body { bytes: body, num_runs: num_runs as usize };
     Ok(match Opcode(header.opcode.get()) {
@@ -174,6 +183,7 @@ fn parse(
         Opcode::QUERY_GID => Command::QueryGid { index: body.object()? },
         Opcode::ADD_GID => add_gid(&body.alone()?)?,
         Opcode::DEL_GID => Command::DelGid { index: body.object()? },
+        Opcode::SET_PORT_MTU => set_port_mtu(&body.alone()?)?,
         Opcode::ALLOC_CONTEXT => body.empty(Command::AllocContext)?,
         Opcode::DEALLOC_CONTEXT => Command::DeallocContext { context: body.object()? },
         Opcode::BIND_CHANNEL => bind_channel(&body, context, setup)?,
@@ -223,11 +233,16 @@ impl Body<'_> {
         if req.reserved.get() == 0 { Ok(req.object.get()) } else { Err(Status::INVALID) }
     }
 
-    /// A request structure and runs that have `bytes` in all.
+    /// A request structure and at least one run.
     fn with_runs<T: FromBytes + KnownLayout + Immutable + Unaligned>(&self) -> Result<(T, Vec<Run>)> {
+        if self.num_runs == 0 { Err(Status::INVALID) } else { self.with_any_runs() }
+    }
+
+    /// A request structure and runs, which may be none.
+    fn with_any_runs<T: FromBytes + KnownLayout + Immutable + Unaligned>(&self) -> Result<(T, Vec<Run>)> {
         let (req, rest) = T::read_from_prefix(self.bytes).map_err(|_| Status::INVALID)?;
         let runs = <[Run16]>::ref_from_bytes(rest).map_err(|_| Status::INVALID)?;
-        if runs.len() != self.num_runs || runs.is_empty() {
+        if runs.len() != self.num_runs {
             return Err(Status::INVALID);
         }
         Ok((req, runs.iter().map(|run| Run { gpa: run.addr.get(), len: run.len.get() }).collect()))
@@ -248,11 +263,20 @@ fn add_gid(req: &AddGidReq) -> Result<Command> {
     if req.gid_type != gid_type::ROCE_V2 || req.reserved0 != 0 {
         return Err(Status::INVALID);
     }
-    let vlan = req.vlan.get();
-    if vlan != 0xffff && !(1..=4094).contains(&vlan) {
-        return Err(Status::INVALID);
+    let vlan = match req.vlan.get() {
+        0xffff => VlanId::UNTAGGED,
+        0 => return Err(Status::INVALID),
+        number => VlanId::new(number).ok_or(Status::INVALID)?,
+    };
+    Ok(Command::AddGid { index: req.index.get(), entry: GidEntry { gid: Gid(req.gid), vlan } })
+}
+
+fn set_port_mtu(req: &SetPortMtuReq) -> Result<Command> {
+    let mtu = (1..=5).filter_map(Mtu::from_code).find(|mtu| mtu.bytes() == req.mtu.get());
+    match mtu {
+        Some(mtu) if req.reserved.get() == 0 => Ok(Command::SetPortMtu { mtu }),
+        _ => Err(Status::INVALID),
     }
-    Ok(Command::AddGid { index: req.index.get(), gid: Gid(req.gid) })
 }
 
 fn bind_channel(
@@ -272,6 +296,7 @@ fn bind_channel(
         log::debug!("channel {}: {error}", req.queue.get());
         Status::FAULT
     })?;
+    context.populate(&window);
     Ok(Command::BindChannel { context: req.context.get(), channel: Box::new(channel) })
 }
 
@@ -287,13 +312,15 @@ fn create_cq(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
     }
     total(&runs, CqRing::bytes(entries))?;
     let ring = CqRing::new(context.memory, &runs, entries).ok_or(Status::FAULT)?;
+    context.populate(&runs);
     Ok(Command::CreateCq { context: req.context.get(), vector, ring: Box::new(ring) })
 }
 
 fn reg_mr(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
-    let (req, runs) = body.with_runs::<RegMrReq>()?;
+    let (req, runs) = body.with_any_runs::<RegMrReq>()?;
     let (iova, length) = (req.iova.get(), req.length.get());
-    if length == 0 || iova.checked_add(length).is_none() {
+    // A region may end where addresses do.
+    if length != 0 && iova.checked_add(length - 1).is_none() {
         return Err(Status::INVALID);
     }
     let access = access(req.access.get())?;
@@ -305,6 +332,7 @@ fn reg_mr(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
         return Err(Status::INVALID);
     }
     let memory = MrMemory::new(context.memory, &runs).ok_or(Status::FAULT)?;
+    context.populate(&runs);
     Ok(Command::RegMr { pdn: req.pdn.get(), access, iova, length, memory, runs: runs.len() as u64 })
 }
 
@@ -356,20 +384,12 @@ fn modify_qp(req: &ModifyQpReq) -> Result<Command> {
     if mask & (qp_attr::ALT_PATH | qp_attr::CAP) != 0 {
         return Err(Status::UNSUPPORTED);
     }
-    // A field that the mask leaves out may hold anything.
+    // A field that the mask leaves out may hold anything. Of one that is wider than its meaning the low bits count: `width`.
     let state =
         |bit: u32, code: u8| if mask & bit != 0 { qp_state(code) } else { Ok(transport::QpState::Reset) };
-    let psn = |bit: u32, number: u32| match Psn::new(number) {
-        None if mask & bit != 0 => Err(Status::INVALID),
-        psn => Ok(psn.unwrap_or_default()),
-    };
     let path_mtu = match Mtu::from_code(attr.path_mtu) {
         None if mask & qp_attr::PATH_MTU != 0 => return Err(Status::INVALID),
         mtu => mtu.unwrap_or_default(),
-    };
-    let dest_qpn = match Qpn::new(attr.dest_qpn.get()) {
-        None if mask & qp_attr::DEST_QPN != 0 => return Err(Status::INVALID),
-        qpn => qpn.unwrap_or_default(),
     };
     let vlan = attr.vlan.get();
     let attr = transport::QpAttr {
@@ -377,27 +397,27 @@ fn modify_qp(req: &ModifyQpReq) -> Result<Command> {
         cur_state: state(qp_attr::CUR_STATE, attr.cur_state)?,
         en_sqd_async_notify: attr.en_sqd_async_notify != 0,
         sq_draining: false,
-        access: transport::Access(attr.access.get() & access::ALL),
+        access: transport::Access(attr.access.get()),
         pkey_index: attr.pkey_index.get(),
         port: attr.port,
         path_mtu,
         qkey: Qkey(attr.qkey.get()),
-        rq_psn: psn(qp_attr::RQ_PSN, attr.rq_psn.get())?,
-        sq_psn: psn(qp_attr::SQ_PSN, attr.sq_psn.get())?,
-        dest_qpn,
+        rq_psn: Psn::truncate(attr.rq_psn.get()),
+        sq_psn: Psn::truncate(attr.sq_psn.get()),
+        dest_qpn: Qpn::truncate(attr.dest_qpn.get()),
         max_rd_atomic: attr.max_rd_atomic,
         max_dest_rd_atomic: attr.max_dest_rd_atomic,
-        min_rnr_timer: attr.min_rnr_timer,
+        min_rnr_timer: attr.min_rnr_timer & width::RNR_TIMER,
         timeout: attr.timeout,
-        retry_cnt: attr.retry_cnt,
-        rnr_retry: attr.rnr_retry,
-        sl: attr.sl,
+        retry_cnt: attr.retry_cnt & width::RETRIES,
+        rnr_retry: attr.rnr_retry & width::RETRIES,
+        sl: attr.sl & width::SL,
         sgid_index: attr.sgid_index,
         dgid: Gid(attr.dgid),
         dmac: Mac(attr.dmac),
         hop_limit: attr.hop_limit,
         traffic_class: attr.traffic_class,
-        flow_label: attr.flow_label.get(),
+        flow_label: attr.flow_label.get() & width::FLOW_LABEL,
         udp_sport: attr.udp_sport.get(),
         vlan: (1..=4094).contains(&vlan).then_some(vlan),
     };
@@ -430,6 +450,7 @@ fn ah_table(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
     total(&runs, AhTable::bytes(entries))?;
     let [run] = runs[..] else { return Err(Status::INVALID) };
     let table = AhTable::new(context.memory, run, entries).ok_or(Status::FAULT)?;
+    context.populate(&runs);
     Ok(Command::SetAhTable { table })
 }
 

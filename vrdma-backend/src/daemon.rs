@@ -6,12 +6,15 @@ use crate::device::{DeviceCounters, Limits, ObjectCounts, RdmaFunction};
 use crate::memory::sigbus;
 use crate::net::{EthernetFunction, NetCounters, SwitchStats};
 use crate::port::{self, Port};
-use crate::session::Session;
+use crate::session::{Presence, Session};
+use crate::socket::{Access, Listener};
 use crate::worker::{Stopped, Worker, WorkerHandle};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// A running daemon; it stops when dropped.
 #[derive(Debug)]
@@ -19,6 +22,7 @@ pub struct Daemon {
     // Sessions end first: they talk to the worker.
     admin: Option<Admin>,
     sessions: Vec<Session>,
+    observer: Observer,
     worker: WorkerHandle,
     thread: Option<JoinHandle<()>>,
 }
@@ -26,6 +30,12 @@ pub struct Daemon {
 /// What an operator can see.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
+    /// Version of the daemon.
+    pub version: &'static str,
+    /// Seconds since it started.
+    pub uptime: u64,
+    /// The uplink's link; none without an uplink.
+    pub link: Option<Link>,
     /// Each guest, in the order of the configuration.
     pub guests: Vec<GuestStats>,
     /// Frames of the uplink; empty without one.
@@ -42,11 +52,31 @@ pub struct Stats {
     pub memory_faults: u64,
 }
 
+/// The uplink's link.
+#[derive(Clone, Debug, Serialize)]
+pub struct Link {
+    /// Whether it is up.
+    pub up: bool,
+    /// Longest IP packet in bytes.
+    pub mtu: u16,
+}
+
+/// Which of a guest's functions a front-end is connected to; none where the guest has no such function.
+#[derive(Clone, Debug, Serialize)]
+pub struct Connected {
+    /// The RDMA function.
+    pub rdma: Option<bool>,
+    /// The Ethernet function.
+    pub net: Option<bool>,
+}
+
 /// What an operator can see of a guest.
 #[derive(Clone, Debug, Serialize)]
 pub struct GuestStats {
     /// Its name.
     pub name: String,
+    /// Whether its VMM is there.
+    pub connected: Connected,
     /// Objects that exist.
     pub objects: ObjectCounts,
     /// What happened between guest and device.
@@ -61,11 +91,13 @@ impl Daemon {
     /// Starts everything; from now on front-ends can connect.
     ///
     /// # Errors
-    /// A socket that cannot be had, or the system is out of something.
+    /// A socket or the uplink cannot be had, or the system is out of something. Nothing is left behind then.
     pub fn start(config: Config) -> Result<Daemon> {
         config.check()?;
+        // Sockets first: another daemon that has them uses the same uplink, most likely, and must not notice this one.
+        let sockets = Sockets::claim(&config)?;
         let uplink = port::open(&config).context("uplink")?;
-        Daemon::start_with(config, uplink)
+        Daemon::run(&config, sockets, uplink)
     }
 
     /// The same with a port that is there already, whatever the configuration says of one.
@@ -74,30 +106,43 @@ impl Daemon {
     /// As of [`Daemon::start`].
     pub fn start_with(config: Config, uplink: Option<Port>) -> Result<Daemon> {
         config.check()?;
-        let mtu = uplink.as_ref().map_or(config.mtu, |port| config.mtu.min(port.capabilities().mtu));
+        let sockets = Sockets::claim(&config)?;
+        Daemon::run(&config, sockets, uplink)
+    }
+
+    fn run(config: &Config, sockets: Sockets, uplink: Option<Port>) -> Result<Daemon> {
+        let mtu = link_mtu(config, uplink.as_ref())?;
         let (worker, thread) = Worker::spawn(config.poll(), mtu)?;
-        let mut daemon = Daemon { admin: None, sessions: Vec::new(), worker, thread: Some(thread) };
+        let observer = Observer { worker: worker.clone(), started: Instant::now(), guests: Vec::new() };
+        let mut daemon = Daemon { admin: None, sessions: Vec::new(), observer, worker, thread: Some(thread) };
         let max_mtu = daemon.worker.call(move |worker| {
             if let Some(port) = uplink {
                 worker.set_uplink(port);
             }
             worker.port.mtu
         })?;
-        for guest in &config.guests {
-            let (spec, limits) = (guest.clone(), Limits::new(&config));
+        for (guest, (rdma, net)) in config.guests.iter().zip(sockets.guests) {
+            let (spec, limits) = (guest.clone(), Limits::new(config));
             let (device, port) = daemon.worker.call(move |worker| worker.add_guest(spec, limits))?;
+            let rdma = rdma.map(|socket| {
+                let function = RdmaFunction::new(daemon.worker.clone(), device, config, guest.mac, max_mtu);
+                Session::start(&guest.name, socket, function)
+            });
+            let net = net.map(|socket| {
+                let function =
+                    EthernetFunction::new(daemon.worker.clone(), port, config.limits.memory_bytes());
+                Session::start(&guest.name, socket, function)
+            });
             let context = || format!("guest {}", guest.name);
-            if let Some(socket) = &guest.socket {
-                let function = RdmaFunction::new(daemon.worker.clone(), device, &config, guest.mac, max_mtu);
-                daemon.sessions.push(Session::start(&guest.name, socket, function).with_context(context)?);
-            }
-            if let Some(socket) = &guest.net {
-                let function = EthernetFunction::new(daemon.worker.clone(), port);
-                daemon.sessions.push(Session::start(&guest.name, socket, function).with_context(context)?);
-            }
+            let sessions = [rdma.transpose().with_context(context)?, net.transpose().with_context(context)?];
+            daemon
+                .observer
+                .guests
+                .push(sessions.each_ref().map(|session| session.as_ref().map(Session::presence)));
+            daemon.sessions.extend(sessions.into_iter().flatten());
         }
-        if let Some(path) = &config.admin {
-            daemon.admin = Some(Admin::start(path, daemon.worker.clone()).context("admin socket")?);
+        if let Some(listener) = sockets.admin {
+            daemon.admin = Some(Admin::start(listener, daemon.observer.clone()).context("admin socket")?);
         }
         Ok(daemon)
     }
@@ -107,37 +152,118 @@ impl Daemon {
     /// # Errors
     /// The worker has stopped.
     pub fn stats(&self) -> Result<Stats, Stopped> {
-        stats(&self.worker)
+        self.observer.stats()
     }
 }
 
-/// What an operator can see now.
-pub fn stats(worker: &WorkerHandle) -> Result<Stats, Stopped> {
-    worker.call(|worker| {
-        let ids: Vec<_> = worker.outputs.devices().map(|device| device.id).collect();
-        // Devices and ports are added together, in the order of the configuration.
-        let guests = ids.into_iter().enumerate().map(|(port, id)| {
-            let objects = worker.counts(id);
-            let transport = worker.engine.counters(id).iter().collect();
-            let device = worker.outputs.device(id);
-            GuestStats {
-                name: device.guest.name.clone(),
-                objects,
-                device: device.counters.clone(),
-                transport,
-                net: worker.net.counters(port),
-            }
+/// In one line, what a daemon of this configuration that has started serves: its version, sockets, uplink, and size.
+pub fn ready(config: &Config) -> String {
+    let show = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    let guests = config.guests.iter().map(|guest| {
+        let sockets = [("RDMA", show(&guest.socket)), ("Ethernet", show(&guest.net))];
+        let sockets = sockets.into_iter().filter_map(|(name, path)| Some(format!("{name} {}", path?)));
+        format!("guest {} ({})", guest.name, sockets.collect::<Vec<_>>().join(", "))
+    });
+    let uplink = config.uplink.as_ref().map_or("no uplink".to_owned(), |device| format!("uplink {device}"));
+    let admin =
+        show(&config.admin).map_or("no admin socket".to_owned(), |path| format!("admin socket {path}"));
+    format!(
+        "ready: version {VERSION}, num_vqs={}, 1 worker, {uplink}, {admin}, {}",
+        config.num_queues(),
+        guests.collect::<Vec<_>>().join(", ")
+    )
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The longest IP packet between guests and uplink.
+fn link_mtu(config: &Config, uplink: Option<&Port>) -> Result<u16> {
+    let mtu = u16::try_from(config.mtu)?;
+    let Some(port) = uplink else { return Ok(mtu) };
+    let most = port.capabilities().mtu;
+    if most < mtu {
+        log::warn!(
+            "guests' frames of more than {most} bytes are dropped, although mtu = {mtu}: that is the uplink's MTU; give it a larger one (uplink_mtu), or guests host_mtu={most}"
+        );
+    }
+    Ok(mtu.min(most))
+}
+
+/// The sockets of the configuration, all of them.
+struct Sockets {
+    admin: Option<Listener>,
+    /// Of each guest: its RDMA function's, its Ethernet function's.
+    guests: Vec<(Option<Listener>, Option<Listener>)>,
+}
+
+impl Sockets {
+    fn claim(config: &Config) -> Result<Sockets> {
+        let admin = config.admin.as_ref().map(|path| Listener::claim(path, &Access::private()));
+        let admin = admin.transpose().context("admin")?;
+        let guests = config.guests.iter().map(|guest| {
+            let claim = |key, path: &Option<PathBuf>| {
+                let listener = path.as_ref().map(|path| Listener::claim(path, &config.access(guest)));
+                listener.transpose().with_context(|| format!("guest {}: {key}", guest.name))
+            };
+            Ok((claim("socket", &guest.socket)?, claim("net", &guest.net)?))
         });
-        Stats {
-            guests: guests.collect(),
-            uplink: worker.uplink_stats(),
-            roce: worker.engine.port_counters().iter().collect(),
-            malformed: worker.engine.malformed_frames().iter().collect(),
-            switch: worker.net.stats(),
-            worker_sleeps: worker.sleeps(),
-            memory_faults: sigbus::faults(),
-        }
-    })
+        Ok(Sockets { admin, guests: guests.collect::<Result<_>>()? })
+    }
+}
+
+/// Answers what an operator can see.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    worker: WorkerHandle,
+    started: Instant,
+    /// Of each guest, in the order of the configuration: its RDMA function's session, its Ethernet function's.
+    guests: Vec<[Option<Presence>; 2]>,
+}
+
+impl Observer {
+    /// What an operator can see now.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn stats(&self) -> Result<Stats, Stopped> {
+        let uptime = self.started.elapsed().as_secs();
+        let is_connected = |presence: &Option<Presence>| presence.as_ref().map(Presence::is_connected);
+        let connected = self
+            .guests
+            .iter()
+            .map(|[rdma, net]| Connected { rdma: is_connected(rdma), net: is_connected(net) });
+        let connected: Vec<_> = connected.collect();
+        self.worker.call(move |worker| {
+            let ids: Vec<_> = worker.outputs.devices().map(|device| device.id).collect();
+            // Devices and ports are added together, in the order of the configuration.
+            let guests = ids.into_iter().zip(connected).enumerate().map(|(port, (id, connected))| {
+                let objects = worker.counts(id);
+                let transport = worker.engine.counters(id).iter().collect();
+                let device = worker.outputs.device(id);
+                GuestStats {
+                    name: device.guest.name.clone(),
+                    connected,
+                    objects,
+                    device: device.counters.clone(),
+                    transport,
+                    net: worker.net.counters(port),
+                }
+            });
+            let guests = guests.collect();
+            Stats {
+                version: VERSION,
+                uptime,
+                link: worker.link().map(|(up, mtu)| Link { up, mtu }),
+                guests,
+                uplink: worker.uplink_stats(),
+                roce: worker.engine.port_counters().iter().collect(),
+                malformed: worker.engine.malformed_frames().iter().collect(),
+                switch: worker.net.stats(),
+                worker_sleeps: worker.sleeps(),
+                memory_faults: sigbus::faults(),
+            }
+        })
+    }
 }
 
 impl Drop for Daemon {

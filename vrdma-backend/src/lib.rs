@@ -1,16 +1,46 @@
-//! The vhost-user daemon that is a virtual machine's RDMA NIC. ARCHITECTURE.md shows how the parts work together.
+//! The vhost-user daemon that is a virtual machine's RDMA NIC: each guest has an RDMA function and an Ethernet function, which meet in a switch with
+//! an uplink that DPDK drives. What people do with it is in `docs/vrdma-backend.md`; `ARCHITECTURE.md` walks through how the parts work together.
+//!
+//! This page is a place to begin. The crates, from the inside out:
+//!
+//! | crate | question |
+//! |---|---|
+//! | [`vrdma_abi`] | what do guest and device say to each other in memory? |
+//! | [`vrdma_wire`] | what do two NICs say to each other? |
+//! | [`vrdma_transport`] | what does a queue pair do? No I/O, clock, or unsafe code |
+//! | [`dpdk_sys`] | how are functions of the installed libdpdk called? |
+//! | `vrdma_backend` | the daemon: the only crate that touches the world |
+//! | `vrdma_verbs` | the guest driver's data path, for the provider and for tests |
+//! | `vrdma_tests` | a guest in the test process, against the real daemon |
+//!
+//! # How it runs
+//!
+//! [`daemon::Daemon`] claims the sockets of its [`config::Config`], opens the uplink ([`port::open`]), and starts
+//!
+//! * one worker thread (`worker`), which owns the engine, all rings, the switch (`net`) and the [`port::Port`]: nothing in it is locked;
+//! * a thread for each function of a guest (`session`, `vhost`), which speaks vhost-user with the VMM; that of an RDMA function parses control commands (`control`) and hands
+//!   them to the worker as closures;
+//! * a thread for the admin socket (`admin`).
+//!
+//! `device` says what a guest's objects are and translates between abi and transport, `queue` moves rings, `memory` is where guest memory is mapped and touched, `socket` who may connect.
+//! The modules are private, but documented: `cargo doc --document-private-items -p vrdma-backend`.
 #![deny(unsafe_code)]
 
 mod admin;
+pub mod allowed;
 pub mod config;
 mod control;
 pub mod daemon;
 mod device;
+#[cfg(any(test, feature = "fuzzing"))]
+#[path = "../../fuzz/src/backend/mod.rs"]
+pub mod fuzzing;
 mod memory;
 mod net;
 pub mod port;
 mod queue;
 mod ratelimit;
 mod session;
+mod socket;
 mod vhost;
 mod worker;

@@ -1,11 +1,12 @@
 //! `vrdma-backend`: from the command line to a running daemon, and to its end by a signal.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::io::{ErrorKind, Write};
 use vrdma_backend::config::{Args, Config};
-use vrdma_backend::daemon::Daemon;
+use vrdma_backend::daemon::{self, Daemon};
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
@@ -13,7 +14,8 @@ fn main() -> std::process::ExitCode {
     match run(&args) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("vrdma-backend: {error:#}");
+            // Nobody may read it any more: then the exit status alone tells.
+            let _ = writeln!(std::io::stderr(), "vrdma-backend: {error:#}");
             std::process::ExitCode::FAILURE
         }
     }
@@ -22,8 +24,7 @@ fn main() -> std::process::ExitCode {
 fn run(args: &Args) -> Result<()> {
     let config = Config::load(args)?;
     if args.check {
-        println!("{config:#?}");
-        return Ok(());
+        return print(&config.to_toml()?);
     }
     // A broken invariant of ours ends the process: guests see a device that is gone, instead of one that never answers.
     let report = std::panic::take_hook();
@@ -32,14 +33,29 @@ fn run(args: &Args) -> Result<()> {
         std::process::abort();
     }));
     raise_file_limit();
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let ready = daemon::ready(&config);
     let daemon = Daemon::start(config)?;
-    log::info!("ready");
-    if let Some(signal) = signals.forever().next() {
-        log::info!("stopping on signal {signal}");
+    log::info!("{ready}");
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            log::info!("stopping on signal {signal}");
+            break;
+        }
+        log::warn!(
+            "SIGHUP is ignored: the configuration is read at the start alone; restart the daemon to change it"
+        );
     }
     drop(daemon);
     Ok(())
+}
+
+/// Writes to standard output; a reader who has seen enough (`--check | head`) is no failure.
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output"),
+        _ => Ok(()),
+    }
 }
 
 /// As many file descriptors as the system lets us have: each region of guest memory and each virtqueue has some, and one guest's

@@ -1,10 +1,12 @@
-//! Messages that a guest can provoke are logged, but not as often as it likes.
+//! Messages that others can provoke are logged, but not as often as they like.
 
+use log::Level;
 use std::time::{Duration, Instant};
 
 /// Lets a few messages through in each period, and says how many it swallowed.
 #[derive(Debug)]
 pub struct RateLimit {
+    burst: u32,
     period_start: Option<Instant>,
     left: u32,
     swallowed: u64,
@@ -15,17 +17,35 @@ const BURST: u32 = 5;
 
 impl Default for RateLimit {
     fn default() -> Self {
-        RateLimit { period_start: None, left: BURST, swallowed: 0 }
+        RateLimit::new(BURST)
     }
 }
 
 impl RateLimit {
+    /// Lets `burst` messages through in ten seconds.
+    pub const fn new(burst: u32) -> RateLimit {
+        RateLimit { burst, period_start: None, left: burst, swallowed: 0 }
+    }
+
     /// Logs a warning, or counts it.
     pub fn warn(&mut self, message: impl FnOnce() -> String) {
+        self.log(Level::Warn, message);
+    }
+
+    /// Logs a message, or counts it.
+    pub fn log(&mut self, level: Level, message: impl FnOnce() -> String) {
+        self.log_as(module_path!(), level, message);
+    }
+
+    /// Logs a message of this target, or counts it. What would not be logged is not counted.
+    pub fn log_as(&mut self, target: &str, level: Level, message: impl FnOnce() -> String) {
+        if !log::log_enabled!(target: target, level) {
+            return;
+        }
         if let Some(swallowed) = self.pass(Instant::now()) {
             match swallowed {
-                0 => log::warn!("{}", message()),
-                n => log::warn!("{} ({n} messages like this left out)", message()),
+                0 => log::log!(target: target, level, "{}", message()),
+                n => log::log!(target: target, level, "{} ({n} messages like this left out)", message()),
             }
         }
     }
@@ -34,7 +54,7 @@ impl RateLimit {
     fn pass(&mut self, now: Instant) -> Option<u64> {
         if self.period_start.is_none_or(|start| now.duration_since(start) >= PERIOD) {
             self.period_start = Some(now);
-            self.left = BURST;
+            self.left = self.burst;
         }
         if self.left == 0 {
             self.swallowed += 1;

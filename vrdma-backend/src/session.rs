@@ -1,17 +1,24 @@
 //! The control plane of one function of a guest: a thread that listens for its front-end, speaks vhost-user with it, and serves what
 //! virtqueue the function leaves to it.
 
-use crate::queue::{Call, Kick};
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod inline;
+
+use crate::queue::{Kick, Ringer};
 use crate::ratelimit::RateLimit;
+use crate::socket::Listener;
 use crate::vhost::{FrontEnd, Function};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
-use std::io::{Read, Write};
+use std::cell::RefCell;
+use std::fmt::{Display, Formatter};
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackendReqHandler};
@@ -35,23 +42,26 @@ pub const PAUSE: Duration = Duration::from_millis(100);
 const SOCKET: u64 = 0;
 const STOP: u64 = 1;
 const KICK: u64 = 2;
+const ANOTHER: u64 = 3;
 
 impl Session {
-    /// Binds the socket and starts the thread.
+    /// Starts the thread that listens.
     ///
     /// # Errors
-    /// The socket cannot be bound, or another process listens on it.
-    pub fn start<F: Function>(name: &str, socket: &Path, function: F) -> Result<Session> {
-        let listener = bind(socket)?;
+    /// The system is out of something.
+    pub fn start<F: Function>(name: &str, listener: Listener, function: F) -> Result<Session> {
         let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
         let connection = Connection::default();
+        // Of a thread's name the system keeps 15 bytes.
+        let ringer = Ringer::start(&format!("ring {name}")).context("no thread")?;
         let guest = Guest {
             name: format!("{name}, {}", F::NAME),
-            socket: socket.to_owned(),
             listener,
             stopped,
             connection: connection.clone(),
-            front_end: Arc::new(Mutex::new(FrontEnd::new(function))),
+            front_end: Arc::new(Mutex::new(FrontEnd::new(function, ringer))),
+            visits: RefCell::default(),
+            misdeeds: RefCell::default(),
         };
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
@@ -62,13 +72,29 @@ impl Session {
         is_ready.recv().with_context(|| format!("guest {name}: its thread ended"))?;
         Ok(session)
     }
+
+    /// What tells whether there is a front-end.
+    pub fn presence(&self) -> Presence {
+        Presence(self.connection.clone())
+    }
+}
+
+/// Tells whether a session has a front-end, also after its end.
+#[derive(Clone, Debug)]
+pub struct Presence(Connection);
+
+impl Presence {
+    /// Whether a front-end is connected now.
+    pub fn is_connected(&self) -> bool {
+        self.0.lock().expect("no thread panics with it").is_some()
+    }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         let _ = self.stop.notify();
         if let Some(stream) = self.connection.lock().expect("no thread panics with it").as_ref() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = stream.shutdown(Shutdown::Both);
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -76,43 +102,27 @@ impl Drop for Session {
     }
 }
 
-/// Binds a Unix socket; a file that an earlier process left behind is replaced.
-///
-/// # Errors
-/// Somebody listens there, something else than a socket is there, or the path cannot be had.
-pub fn bind(path: &Path) -> Result<UnixListener> {
-    use std::os::unix::fs::FileTypeExt;
-    let shown = path.display();
-    if let Ok(found) = std::fs::symlink_metadata(path) {
-        if !found.file_type().is_socket() {
-            bail!("{shown} exists and is no socket");
-        }
-        if UnixStream::connect(path).is_ok() {
-            bail!("{shown} is in use by another process");
-        }
-        std::fs::remove_file(path).with_context(|| format!("cannot replace {shown}"))?;
-    }
-    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {shown}"))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
+/// Milliseconds after which a queue is looked at once more before the thread sleeps for good: a driver whose barrier is none may have
+/// published without having seen that it is to kick, or wait for an interrupt that it had not asked for in time.
+const SECOND_LOOK: i32 = 1;
 
 struct Guest<F> {
     name: String,
-    socket: PathBuf,
-    listener: UnixListener,
+    listener: Listener,
     stopped: EventConsumer,
     connection: Connection,
     front_end: Arc<Mutex<FrontEnd<F>>>,
+    /// Messages of front-ends that come and leave,
+    visits: RefCell<RateLimit>,
+    /// and of what they did wrong.
+    misdeeds: RefCell<RateLimit>,
 }
 
 impl<F: Function> Guest<F> {
     fn run(self, ready: Sender<()>) {
-        Call::prepare();
         if let Err(error) = self.accept_loop(ready) {
             log::error!("guest {}: {error:#}", self.name);
         }
-        let _ = std::fs::remove_file(&self.socket);
     }
 
     /// One front-end after the other.
@@ -123,20 +133,19 @@ impl<F: Function> Guest<F> {
         // Whoever starts the session waits for it.
         let _ = ready.send(());
         let mut events = [EpollEvent::default(); 4];
-        let mut warnings = RateLimit::default();
         loop {
             let count = retry(|| epoll.wait(-1, &mut events))?;
             if events[..count].iter().any(|event| event.data() == STOP) {
                 return Ok(());
             }
             let served = match self.listener.accept() {
-                Ok((stream, _)) => self.serve(stream),
+                Ok(stream) => self.serve(stream),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = served {
                 // Out of file descriptors, most likely. Who waits to be accepted waits on, and is seen again at once.
-                warnings.warn(|| format!("guest {}: cannot serve a front-end: {error:#}", self.name));
+                self.misdeed(|| format!("cannot serve a front-end: {error:#}"));
                 std::thread::sleep(PAUSE);
             }
         }
@@ -144,23 +153,65 @@ impl<F: Function> Guest<F> {
 
     /// Serves a front-end until it leaves or breaks the rules.
     fn serve(&self, stream: UnixStream) -> Result<()> {
-        log::info!("guest {}: front-end connected", self.name);
-        stream.set_nonblocking(false)?;
+        self.visit("connected");
+        self.front_end().connect(stream.try_clone()?);
         *self.connection.lock().expect("no thread panics with it") = Some(stream.try_clone()?);
         let result = self.converse(stream);
-        *self.connection.lock().expect("no thread panics with it") = None;
-        self.front_end.lock().expect("no other thread has it").disconnect();
+        if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {
+            // What is still to be unmapped has the connection, too: the front-end shall see its end now.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let lost = self.front_end().has_lost_memory();
+        self.front_end().disconnect();
         match result {
-            Ok(())
-            | Err(VhostError::Disconnected | VhostError::SocketBroken(_) | VhostError::PartialMessage) => {
-                log::info!("guest {}: front-end left", self.name);
+            _ if lost => self.misdeed(|| {
+                "front-end disconnected: it cut the file behind its memory short, or there was no page for it".into()
+            }),
+            Ok(()) => self.visit("left"),
+            Err(Ended { error: VhostError::Disconnected | VhostError::SocketBroken(_) | VhostError::PartialMessage, .. }) => {
+                self.visit("left");
             }
-            Err(error) => log::warn!("guest {}: connection closed: {error}", self.name),
+            Err(ended) => self.misdeed(|| format!("front-end disconnected: {ended}")),
         }
         Ok(())
     }
 
-    fn converse(&self, stream: UnixStream) -> Result<(), VhostError> {
+    fn front_end(&self) -> MutexGuard<'_, FrontEnd<F>> {
+        self.front_end.lock().expect("no other thread has it")
+    }
+
+    fn visit(&self, what: &str) {
+        let message = || format!("guest {}: front-end {what}", self.name);
+        self.visits.borrow_mut().log(log::Level::Info, message);
+    }
+
+    fn misdeed(&self, what: impl FnOnce() -> String) {
+        self.misdeeds.borrow_mut().warn(|| format!("guest {}: {}", self.name, what()));
+    }
+
+    /// Somebody connects while a front-end is served. True if that one has left, so that it is the next one's turn.
+    fn refuse_another(&self, stream: &UnixStream) -> bool {
+        let mut poll = [PollFd::new(stream, PollFlags::RDHUP)];
+        if rustix::event::poll(&mut poll, Some(&Timespec::default())).is_ok_and(|ready| ready != 0) {
+            return true;
+        }
+        // Dropped at once, so that the other end sees it closed.
+        let accepted = self.listener.accept();
+        if accepted.as_ref().is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
+            // Out of file descriptors, most likely: it waits on, and is seen again at once.
+            std::thread::sleep(PAUSE);
+        } else if accepted.is_ok() {
+            self.misdeed(|| {
+                format!(
+                    "another front-end was refused: {} serves one at a time",
+                    self.listener.path().display()
+                )
+            });
+        }
+        false
+    }
+
+    fn converse(&self, stream: UnixStream) -> Result<(), Ended> {
         let epoll = Epoll::new().map_err(VhostError::SocketError)?;
         let add = |fd, token| {
             epoll
@@ -169,23 +220,35 @@ impl<F: Function> Guest<F> {
         };
         add(stream.as_raw_fd(), SOCKET)?;
         add(self.stopped.as_raw_fd(), STOP)?;
+        add(self.listener.as_raw_fd(), ANOTHER)?;
         let ours = stream.try_clone().map_err(VhostError::SocketError)?;
         let mut handler = BackendReqHandler::from_stream(stream, self.front_end.clone());
         let mut kick = WatchedKick { epoll: &epoll, kick: None };
         let mut events = [EpollEvent::default(); 4];
-        let mut again = false;
+        let (mut again, mut looked) = (false, false);
         loop {
-            let timeout = if again { 0 } else { -1 };
+            // After all is done it looks once more, then it sleeps for good: see SECOND_LOOK.
+            let timeout = match (again, looked) {
+                (true, _) => 0,
+                (false, false) => SECOND_LOOK,
+                (false, true) => -1,
+            };
             let count = retry(|| epoll.wait(timeout, &mut events)).map_err(VhostError::SocketError)?;
+            looked = count == 0 && !again;
             let has = |token| events[..count].iter().any(|event| event.data() == token);
             // First: a stop that came before the connection was known to it has nothing else to end a read with.
             if has(STOP) {
                 return Ok(());
             }
-            if has(SOCKET) && !self.take_early_enable(&ours)? {
-                handler.handle_request()?;
+            if has(SOCKET) {
+                let request = peek_request(&ours);
+                let early = self.take_early_enable(&ours);
+                let taken = early.and_then(|taken| if taken { Ok(()) } else { handler.handle_request() });
+                taken.map_err(|error| Ended { request, error })?;
+            } else if has(ANOTHER) && self.refuse_another(&ours) {
+                return Ok(());
             }
-            let mut front_end = self.front_end.lock().expect("no other thread has it");
+            let mut front_end = self.front_end();
             kick.update(front_end.kick());
             again = front_end.serve();
         }
@@ -197,7 +260,7 @@ impl<F: Function> Guest<F> {
         const SET_VRING_ENABLE: u32 = 18;
         const VERSION_AND_REPLY: u32 = 0x1 | 0x4;
         const NEED_REPLY: u32 = 0x8;
-        if self.front_end.lock().expect("no other thread has it").has_protocol_features() {
+        if self.front_end().has_protocol_features() {
             return Ok(false);
         }
         // Header: request, flags, size of the payload. Payload: index and state of the virtqueue. All in the machine's byte order
@@ -222,6 +285,78 @@ impl<F: Function> Guest<F> {
         }
         result.map(|()| true)
     }
+}
+
+/// Why a conversation ended.
+#[derive(Debug)]
+struct Ended {
+    /// The request at hand, if it was one.
+    request: Option<u32>,
+    error: VhostError,
+}
+
+impl From<VhostError> for Ended {
+    fn from(error: VhostError) -> Ended {
+        Ended { request: None, error }
+    }
+}
+
+impl Display for Ended {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        if let Some(request) = self.request {
+            match REQUESTS.iter().find(|(number, _)| *number == request) {
+                Some((_, name)) => write!(f, "{name}: ")?,
+                None => write!(f, "request {request}: ")?,
+            }
+        }
+        match &self.error {
+            // Said by this daemon, in full.
+            VhostError::ReqHandlerError(error) => write!(f, "{error}"),
+            error => write!(f, "{error}"),
+        }
+    }
+}
+
+/// Names of requests (vhost-user, "Front-end message types"), without "VHOST_USER_".
+const REQUESTS: [(u32, &str); 30] = [
+    (1, "GET_FEATURES"),
+    (2, "SET_FEATURES"),
+    (3, "SET_OWNER"),
+    (4, "RESET_OWNER"),
+    (5, "SET_MEM_TABLE"),
+    (6, "SET_LOG_BASE"),
+    (7, "SET_LOG_FD"),
+    (8, "SET_VRING_NUM"),
+    (9, "SET_VRING_ADDR"),
+    (10, "SET_VRING_BASE"),
+    (11, "GET_VRING_BASE"),
+    (12, "SET_VRING_KICK"),
+    (13, "SET_VRING_CALL"),
+    (14, "SET_VRING_ERR"),
+    (15, "GET_PROTOCOL_FEATURES"),
+    (16, "SET_PROTOCOL_FEATURES"),
+    (17, "GET_QUEUE_NUM"),
+    (18, "SET_VRING_ENABLE"),
+    (19, "SEND_RARP"),
+    (20, "NET_SET_MTU"),
+    (24, "GET_CONFIG"),
+    (25, "SET_CONFIG"),
+    (31, "GET_INFLIGHT_FD"),
+    (32, "SET_INFLIGHT_FD"),
+    (34, "RESET_DEVICE"),
+    (36, "GET_MAX_MEM_SLOTS"),
+    (37, "ADD_MEM_REG"),
+    (38, "REM_MEM_REG"),
+    (39, "SET_STATUS"),
+    (40, "GET_STATUS"),
+];
+
+/// What the message that comes next asks for, if its header is there.
+fn peek_request(stream: &UnixStream) -> Option<u32> {
+    let mut request = [0; 4];
+    let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let (_, length) = rustix::net::recv(stream, &mut request, peek).ok()?;
+    (length == 4).then_some(u32::from_ne_bytes(request))
 }
 
 /// The kick of the virtqueue that this thread serves, as far as it is watched.

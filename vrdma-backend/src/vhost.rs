@@ -4,11 +4,12 @@
 //! `vhost-user-backend` is not used: it keeps each virtqueue behind a lock and reads rings by itself, and its device has at most 64 of them.
 
 use crate::config::Config;
-use crate::memory::{GuestMemory, RegionSpec};
-use crate::queue::{Call, Kick, VirtqueueSetup};
+use crate::memory::{GuestMemory, MapOptions, RegionSpec, Run};
+use crate::queue::{Call, Kick, Ringer, VirtqueueSetup};
 use crate::worker::Stopped;
 use std::fs::File;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use vhost::vhost_user::message::*;
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
@@ -35,6 +36,9 @@ pub trait Function: Send + 'static {
 
     /// Number of virtqueues.
     fn num_queues(&self) -> usize;
+
+    /// Most bytes of guest memory that a front-end may have mapped.
+    fn memory_max(&self) -> u64;
 
     /// What `VHOST_USER_GET_QUEUE_NUM` answers: virtqueues, but for a network device pairs of them.
     fn queue_num(&self) -> u64 {
@@ -105,7 +109,7 @@ pub struct Setup {
 pub struct FrontEnd<F> {
     function: F,
     setup: Setup,
-    regions: usize,
+    ringer: Ringer,
 }
 
 #[derive(Debug, Default)]
@@ -126,10 +130,22 @@ struct Virtqueue {
 
 impl<F: Function> FrontEnd<F> {
     /// A device that no front-end has set up yet.
-    pub fn new(function: F) -> FrontEnd<F> {
+    pub fn new(function: F, ringer: Ringer) -> FrontEnd<F> {
         let queues = (0..function.num_queues()).map(|_| Virtqueue::default()).collect();
         let setup = Setup { memory: Arc::default(), features: 0, queues };
-        FrontEnd { function, setup, regions: 0 }
+        FrontEnd { function, setup, ringer }
+    }
+
+    /// A front-end came; `connection` is shut down if it cuts its memory short.
+    pub fn connect(&mut self, connection: UnixStream) {
+        let memory_max = self.function.memory_max();
+        let options = MapOptions { memory_max, connection: Some(Arc::new(connection)) };
+        self.setup.memory = Arc::new(GuestMemory::empty(options));
+    }
+
+    /// Whether the front-end has cut its memory short.
+    pub fn has_lost_memory(&self) -> bool {
+        self.setup.memory.is_lost()
     }
 
     /// What the driver kicks for the session's thread.
@@ -148,7 +164,6 @@ impl<F: Function> FrontEnd<F> {
         self.setup.memory = Arc::default();
         self.setup.features = 0;
         self.setup.queues.iter_mut().for_each(|queue| *queue = Virtqueue::default());
-        self.regions = 0;
     }
 
     /// Whether the front-end has acknowledged VHOST_USER_F_PROTOCOL_FEATURES.
@@ -157,7 +172,9 @@ impl<F: Function> FrontEnd<F> {
     }
 
     fn queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
-        self.setup.queues.get_mut(index as usize).ok_or(Error::InvalidParam)
+        let served = self.setup.queues.len();
+        let why = || format!("queue {index}: {served} are served; the VMM's num_vqs, or `channels` here");
+        self.setup.queues.get_mut(index as usize).ok_or_else(|| refused(why()))
     }
 
     fn num_queues(&self) -> u32 {
@@ -181,6 +198,9 @@ impl<F: Function> FrontEnd<F> {
         queue.active = true;
         let base = queue.base;
         let Some(setup) = self.setup.virtqueue(index) else { return Ok(()) };
+        let size = u64::from(setup.size);
+        let rings = [(setup.desc, 16 * size), (setup.avail, 6 + 2 * size), (setup.used, 6 + 8 * size)];
+        self.setup.memory.populate(&rings.map(|(gpa, len)| Run { gpa, len }), &mut { u64::MAX });
         self.function.start(setup, base, &self.setup).map_err(stopped)
     }
 
@@ -192,15 +212,28 @@ impl<F: Function> FrontEnd<F> {
         Ok(())
     }
 
-    fn set_memory(&mut self, memory: GuestMemory, regions: usize) -> Result<()> {
+    /// The virtqueue, to set it up.
+    fn stopped_queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
+        let queue = self.queue(index)?;
+        if queue.active {
+            return Err(refused(format!("queue {index}: it runs; GET_VRING_BASE stops it")));
+        }
+        Ok(queue)
+    }
+
+    fn set_memory(&mut self, memory: GuestMemory) -> Result<()> {
         self.setup.memory = Arc::new(memory);
-        self.regions = regions;
         self.function.remap(&self.setup.memory).map_err(stopped)
     }
 }
 
 fn stopped(_: Stopped) -> Error {
     Error::BackendInternalError
+}
+
+/// Refuses a message; the session says which it was.
+fn refused(why: String) -> Error {
+    Error::ReqHandlerError(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
 impl Setup {
@@ -253,8 +286,9 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !(FEATURES | F::FEATURES) != 0 {
-            return Err(Error::InvalidParam);
+        let unknown = features & !(FEATURES | F::FEATURES);
+        if unknown != 0 {
+            return Err(refused(format!("features {unknown:#x} are not on offer")));
         }
         self.setup.features = features;
         (0..self.num_queues()).try_for_each(|index| self.update(index))
@@ -273,18 +307,17 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
             file_offset: region.mmap_offset,
             file,
         });
-        let memory = GuestMemory::map(specs.collect()).map_err(Error::ReqHandlerError)?;
-        self.set_memory(memory, regions.len())?;
+        let memory = self.setup.memory.map_anew(specs.collect()).map_err(Error::ReqHandlerError)?;
+        self.set_memory(memory)?;
         Ok(None)
     }
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
-        let queue = self.queue(index)?;
-        let size = u16::try_from(num).ok().filter(|n| n.is_power_of_two() && *n <= Config::MAX_QUEUE_SIZE);
-        if queue.active {
-            return Err(Error::InvalidOperation("the virtqueue is running"));
-        }
-        queue.size = size.ok_or(Error::InvalidParam)?;
+        const MAX: u16 = Config::MAX_QUEUE_SIZE;
+        let queue = self.stopped_queue(index)?;
+        let size = u16::try_from(num).ok().filter(|n| n.is_power_of_two() && *n <= MAX);
+        let why = || format!("queue {index}: size {num}; a power of two up to {MAX} is; the VMM's vq_size");
+        queue.size = size.ok_or_else(|| refused(why()))?;
         Ok(())
     }
 
@@ -297,24 +330,25 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
         available: u64,
         _log: u64,
     ) -> Result<()> {
-        let [desc, avail, used] =
-            [descriptor, available, used].map(|addr| self.setup.memory.front_end_to_gpa(addr));
-        let queue = self.queue(index)?;
-        if queue.active {
-            return Err(Error::InvalidOperation("the virtqueue is running"));
-        }
-        queue.desc = desc.ok_or(Error::InvalidParam)?;
-        queue.avail = avail.ok_or(Error::InvalidParam)?;
-        queue.used = used.ok_or(Error::InvalidParam)?;
+        let rings = [("descriptor table", descriptor), ("available ring", available), ("used ring", used)];
+        let gpa = |(name, addr)| {
+            let why = || {
+                format!(
+                    "queue {index}: its {name}, {addr:#x}, is not in the VMM's shared memory (QEMU: share=on)"
+                )
+            };
+            self.setup.memory.front_end_to_gpa(addr).ok_or_else(|| refused(why()))
+        };
+        let gpas = rings.map(gpa);
+        let queue = self.stopped_queue(index)?;
+        let [desc, avail, used] = gpas;
+        (queue.desc, queue.avail, queue.used) = (desc?, avail?, used?);
         Ok(())
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
-        let queue = self.queue(index)?;
-        if queue.active {
-            return Err(Error::InvalidOperation("the virtqueue is running"));
-        }
-        queue.base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        let why = |_| refused(format!("queue {index}: index {base}; 65535 is the last"));
+        self.stopped_queue(index)?.base = u16::try_from(base).map_err(why)?;
         Ok(())
     }
 
@@ -340,7 +374,8 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let call = file.map(Call::new).transpose().map_err(Error::ReqHandlerError)?.map(Arc::new);
+        let call = file.map(|file| Call::new(file, &self.ringer)).transpose();
+        let call = call.map_err(Error::ReqHandlerError)?.map(Arc::new);
         let queue = self.queue(index.into())?;
         queue.call = call.clone();
         if queue.active {
@@ -373,11 +408,13 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
 
     fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
         let range = offset as usize..(offset as usize).saturating_add(size as usize);
-        self.function.config_space().get(range).map(<[u8]>::to_vec).ok_or(Error::InvalidParam)
+        let space = self.function.config_space();
+        let why = || format!("{size} bytes at {offset}; there are {}; the VMM's config_size", space.len());
+        space.get(range).map(<[u8]>::to_vec).ok_or_else(|| refused(why()))
     }
 
     fn set_config(&mut self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
-        Err(Error::InvalidOperation("the configuration space is read-only"))
+        Err(refused("the configuration space is read-only".into()))
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
@@ -390,8 +427,8 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
-        if self.regions >= MAX_MEM_SLOTS {
-            return Err(Error::InvalidParam);
+        if self.setup.memory.num_regions() >= MAX_MEM_SLOTS {
+            return Err(refused(format!("a memory region beyond {MAX_MEM_SLOTS}")));
         }
         let spec = RegionSpec {
             gpa: region.guest_phys_addr,
@@ -401,13 +438,13 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
             file,
         };
         let memory = self.setup.memory.with(spec).map_err(Error::ReqHandlerError)?;
-        self.set_memory(memory, self.regions + 1)?;
+        self.set_memory(memory)?;
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
         let memory = self.setup.memory.without(region.guest_phys_addr, region.memory_size);
-        self.set_memory(memory.map_err(Error::ReqHandlerError)?, self.regions.saturating_sub(1))
+        self.set_memory(memory.map_err(Error::ReqHandlerError)?)
     }
 
     fn set_gpu_socket(&mut self, _gpu: GpuBackend) -> Result<()> {

@@ -4,29 +4,42 @@
 //! ([`WorkerHandle::call`]), which it runs between two turns.
 
 mod guests;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod inline;
+mod mail;
+mod order;
+mod remap;
 mod uplink;
 
-use crate::config::{Config, Poll};
+/// What [`mail`] synchronises by. Under loom it is loom's.
+mod sync {
+    pub use std::sync::atomic::{AtomicBool, Ordering};
+}
+
+use crate::config::Poll;
+use crate::device::command::{Command, Reply};
 use crate::device::outputs::Outputs;
 use crate::device::wqe::{Request, destination, parse};
 use crate::memory::MrMemory;
 use crate::net::Net;
-use crate::queue::Call;
 use crate::queue::channel::{Broken, Channel, RequestWords};
 use crate::ratelimit::RateLimit;
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use mail::Mail;
+use order::Barrier;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uplink::{PortState, UPLINK, Uplink};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
+use vrdma_abi::control::Status;
 use vrdma_abi::event::EventKind;
 use vrdma_abi::wqe::unit;
 use vrdma_transport::{self as transport, DeviceId, Engine, OwnerId, PostError, SendOp, Sge};
+use vrdma_wire::num::Qpn;
 
 /// Bytes that the engine may copy in one turn before channels are looked at again.
 const COPY_BUDGET: u64 = 1 << 20;
@@ -40,6 +53,16 @@ const CLOCK_TURNS: u32 = 16;
 const SPINS: u32 = 256;
 /// A yield that takes longer means that another thread ran meanwhile.
 const CROWDED: Duration = Duration::from_micros(20);
+/// How long a sleep is at first; then the worker looks at what guests wrote once more, and sleeps on. Rings are shared without locks: who
+/// publishes and then looks at the other's wish has to have a barrier between. A guest's may be none (a `lock`ed instruction in a VM with
+/// one processor under QEMU's TCG), so what it wrote may show after the worker looked; after this time it has long left the store buffer.
+const SECOND_LOOK: Duration = Duration::from_millis(1);
+/// Turns after which a worker that does not sleep looks at them once more.
+const LOOK_TURNS: u32 = 4096;
+/// Requests flushed in one turn of QPs whose CQ failed; those of one QP are flushed together.
+const FAILURES: u64 = 2048;
+/// What a QP costs of it besides.
+const QP_FAILURE: u64 = 8;
 /// How often events that found no buffer are tried again while the worker would sleep.
 const EVENT_RETRY: Duration = Duration::from_millis(10);
 
@@ -60,9 +83,15 @@ pub struct Worker {
     pub net: Net,
     uplink: Option<Uplink>,
     channels: Vec<BoundChannel>,
+    /// Channels bound so far.
+    serials: u64,
+    /// What waits until channels are drained.
+    barriers: Vec<Barrier>,
+    /// QPs whose CQ failed, by device.
+    failing: Vec<(DeviceId, Vec<Qpn>)>,
     inbox: Receiver<Message>,
     /// There may be something in the inbox: cheaper to look at than the inbox.
-    mail: Arc<AtomicBool>,
+    mail: Arc<Mail>,
     wake: EventConsumer,
     epoll: Epoll,
     started: Instant,
@@ -76,6 +105,8 @@ pub struct Worker {
     pub misdeeds: RateLimit,
     /// Times that the worker slept.
     sleeps: u64,
+    /// Turns since the last second look.
+    turns: u32,
 }
 
 #[derive(Debug)]
@@ -83,6 +114,8 @@ struct BoundChannel {
     device: DeviceId,
     owner: OwnerId,
     channel: Channel,
+    /// No other channel has or had this number.
+    serial: u64,
     /// Its kick is in the epoll set: also while the channel is broken.
     watched: bool,
 }
@@ -91,7 +124,7 @@ struct BoundChannel {
 #[derive(Clone, Debug)]
 pub struct WorkerHandle {
     outbox: Sender<Message>,
-    mail: Arc<AtomicBool>,
+    mail: Arc<Mail>,
     wake: Arc<EventNotifier>,
 }
 
@@ -109,15 +142,33 @@ impl WorkerHandle {
         &self,
         f: impl FnOnce(&mut Worker) -> R + Send + 'static,
     ) -> Result<R, Stopped> {
+        // The caller waits for the answer, so it is there to take it.
+        self.ask(|reply| Box::new(move |worker| drop(reply.send(f(worker)))))
+    }
+
+    /// Has the worker carry out a command after the requests that were posted before it, and returns its result.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn execute(&self, id: DeviceId, command: Command) -> Result<Result<Reply, Status>, Stopped> {
+        self.ask(|reply| {
+            Box::new(move |worker| {
+                worker.execute_in_order(id, command, move |result| drop(reply.send(result)));
+            })
+        })
+    }
+
+    /// Sends a message that answers by a channel, and waits for the answer.
+    fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, Stopped> {
         let (reply, answer) = crossbeam_channel::bounded(1);
-        let message: Message = Box::new(move |worker| {
-            // The caller waits for the answer, so it is there to take it.
-            let _ = reply.send(f(worker));
-        });
-        self.outbox.send(message).map_err(|_| Stopped)?;
-        self.mail.store(true, Ordering::SeqCst);
+        self.outbox.send(message(reply)).map_err(|_| Stopped)?;
+        self.mail.announce();
         // A full counter means that the worker is being woken already.
         let _ = self.wake.notify();
+        #[cfg(any(test, feature = "fuzzing"))]
+        if inline::is_here() {
+            return inline::wait(&answer);
+        }
         answer.recv().map_err(|_| Stopped)
     }
 }
@@ -135,7 +186,7 @@ impl Worker {
 
     fn new(poll: Poll, mtu: u16) -> Result<(Worker, WorkerHandle)> {
         let (outbox, inbox) = crossbeam_channel::unbounded();
-        let mail = Arc::new(AtomicBool::new(false));
+        let mail = Arc::new(Mail { flag: sync::AtomicBool::new(false) });
         let (consumer, notifier) =
             new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).context("eventfd")?;
         let epoll = Epoll::new().context("epoll")?;
@@ -150,6 +201,9 @@ impl Worker {
             net: Net::new(mtu),
             uplink: None,
             channels: Vec::new(),
+            serials: 0,
+            barriers: Vec::new(),
+            failing: Vec::new(),
             inbox,
             mail: mail.clone(),
             wake: consumer,
@@ -162,6 +216,7 @@ impl Worker {
             sges: Vec::with_capacity(unit::MAX_SGE as usize),
             misdeeds: RateLimit::default(),
             sleeps: 0,
+            turns: 0,
         };
         Ok((worker, WorkerHandle { outbox, mail, wake: Arc::new(notifier) }))
     }
@@ -182,7 +237,6 @@ impl Worker {
     }
 
     fn run(mut self) {
-        Call::prepare();
         let mut idle_since = None;
         let mut idle_turns = 0u32;
         while !self.stop {
@@ -218,19 +272,24 @@ impl Worker {
 
     /// Does what there is to do; true if there was anything.
     fn turn(&mut self) -> bool {
-        let mut busy = self.mail.load(Ordering::Relaxed) && self.run_messages();
+        let mut busy = self.mail.may_be_there() && self.run_messages();
         let now = self.recent();
         busy |= self.receive_frames(now);
         for index in 0..self.channels.len() {
-            busy |= self.drain_channel(index, now, BATCH);
+            busy |= self.drain_channel(index, now);
         }
+        busy |= self.pass_barriers(now);
         busy |= self.engine.poll(now, COPY_BUDGET, &mut self.outputs);
         busy |= self.serve_ethernet(now);
         busy |= self.transmit_packets(now);
         self.watch_link(now);
-        self.fail_cqs(now);
+        busy |= self.fail_cqs(now);
         self.outputs.flush();
         self.net.flush();
+        self.turns += 1;
+        if self.turns >= LOOK_TURNS {
+            self.look_for_consumers();
+        }
         busy
     }
 
@@ -244,8 +303,7 @@ impl Worker {
     }
 
     fn run_messages(&mut self) -> bool {
-        // Down before the inbox is looked at: whoever sends meanwhile raises it again.
-        self.mail.store(false, Ordering::SeqCst);
+        self.mail.take();
         for taken in 0..MESSAGES {
             match self.inbox.try_recv() {
                 Ok(message) => message(self),
@@ -257,12 +315,12 @@ impl Worker {
             }
         }
         // There may be more.
-        self.mail.store(true, Ordering::SeqCst);
+        self.mail.announce();
         true
     }
 
-    /// Takes up to `batch` requests from a channel; true if there were any.
-    fn drain_channel(&mut self, index: usize, now: transport::Instant, batch: usize) -> bool {
+    /// Takes up to [`BATCH`] requests from a channel; true if there were any.
+    fn drain_channel(&mut self, index: usize, now: transport::Instant) -> bool {
         let bound = &mut self.channels[index];
         match bound.channel.refresh() {
             Ok(true) => {}
@@ -272,7 +330,7 @@ impl Worker {
         let (device, owner) = (bound.device, bound.owner);
         let mut taken = 0;
         let result = loop {
-            if taken == batch {
+            if taken == BATCH {
                 break Ok(());
             }
             match self.channels[index].channel.pop(&mut self.words) {
@@ -348,22 +406,33 @@ impl Worker {
         true
     }
 
-    fn fail_cqs(&mut self, now: transport::Instant) {
+    /// Takes QPs to ERR whose CQs failed, some in each turn; true if there are more.
+    #[inline]
+    fn fail_cqs(&mut self, now: transport::Instant) -> bool {
         while let Some((device, cq)) = self.outputs.failed.pop() {
-            for qpn in self.outputs.device(device).qps_of(cq) {
-                self.engine.cq_failed(now, device, qpn, &mut self.outputs);
-            }
+            self.failing.push((device, self.outputs.device(device).qps_of(cq)));
         }
+        !self.failing.is_empty() && self.fail_qps(now)
     }
 
-    /// Takes everything out of a device's channels that is available now.
-    pub fn drain_device(&mut self, device: DeviceId) {
-        let now = self.now();
-        for index in 0..self.channels.len() {
-            if self.channels[index].device == device {
-                self.drain_channel(index, now, Config::MAX_QUEUE_SIZE.into());
+    #[cold]
+    fn fail_qps(&mut self, now: transport::Instant) -> bool {
+        let mut effort = 0;
+        while let Some((device, qps)) = self.failing.last_mut() {
+            let device = *device;
+            let Some(qpn) = qps.pop() else {
+                self.failing.pop();
+                continue;
+            };
+            if effort >= FAILURES {
+                qps.push(qpn);
+                return true;
             }
+            let before = self.engine.counters(device).flushes;
+            self.engine.cq_failed(now, device, qpn, &mut self.outputs);
+            effort += QP_FAILURE + self.engine.counters(device).flushes - before;
         }
+        false
     }
 
     /// Waits for a kick, a message or a deadline.
@@ -377,11 +446,10 @@ impl Worker {
         let uplink_limit = self.uplink.as_mut().map(Uplink::arm);
         // What came before that would wake nobody.
         late |= uplink_limit.is_some() && self.receive_frames(self.now());
+        late |= self.has_barriers() || !self.failing.is_empty();
         if !late {
-            let deadline =
-                self.engine.poll_timeout().map(|at| Duration::from_nanos(at.0.saturating_sub(self.now().0)));
-            let retry = self.outputs.retry_events().then_some(EVENT_RETRY);
-            self.wait([deadline, retry, uplink_limit].into_iter().flatten().min());
+            self.sleeps += 1;
+            self.sleep_twice(uplink_limit);
         }
         for bound in &self.channels {
             bound.channel.disarm();
@@ -392,8 +460,40 @@ impl Worker {
         }
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
-        self.sleeps += 1;
+    /// Sleeps for a short time, looks again, and sleeps on.
+    fn sleep_twice(&mut self, uplink_limit: Option<Duration>) {
+        let limit = self.sleep_limit(uplink_limit);
+        if limit.is_some_and(|limit| limit <= SECOND_LOOK) {
+            self.wait(limit);
+        } else if !self.wait(Some(SECOND_LOOK)) && !self.look_again() {
+            let limit = self.sleep_limit(uplink_limit.map(|limit| limit - SECOND_LOOK));
+            self.wait(limit);
+        }
+    }
+
+    /// How long nothing is to be done by itself.
+    fn sleep_limit(&mut self, uplink_limit: Option<Duration>) -> Option<Duration> {
+        let now = self.now();
+        let deadline = self.engine.poll_timeout().map(|at| Duration::from_nanos(at.0.saturating_sub(now.0)));
+        let retry = self.outputs.retry_events().then_some(EVENT_RETRY);
+        [deadline, retry, uplink_limit].into_iter().flatten().min()
+    }
+
+    /// Whether guests have written something that did not show when the worker asked for kicks.
+    fn look_again(&mut self) -> bool {
+        self.look_for_consumers();
+        self.channels.iter_mut().any(|bound| bound.channel.reach().is_some()) || self.net.is_kicked_late()
+    }
+
+    /// Looks once more whether those who had asked for no event or interrupt have asked meanwhile.
+    fn look_for_consumers(&mut self) {
+        self.turns = 0;
+        self.outputs.look_again();
+        self.net.look_again();
+    }
+
+    /// Waits for what epoll watches; false if the time is over.
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
         self.clock.1 = 0;
         // Rounded up, so that the deadline has passed when we wake; but what is less is slept without being woken.
         let millis = match timeout {
@@ -403,7 +503,10 @@ impl Worker {
         };
         let mut events = [EpollEvent::default(); 32];
         let count = match self.epoll.wait(millis, &mut events) {
-            Ok(0) if millis == 0 => return std::thread::sleep(timeout.unwrap_or_default()),
+            Ok(0) if millis == 0 => {
+                std::thread::sleep(timeout.unwrap_or_default());
+                return false;
+            }
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => 0,
             Err(error) => panic!("epoll_wait fails only for arguments that are wrong: {error}"),
@@ -416,6 +519,7 @@ impl Worker {
                 token => self.outputs.device(DeviceId((token >> 32) as u32)).counters.kicks += 1,
             }
         }
+        count != 0
     }
 }
 
@@ -483,6 +587,75 @@ mod tests {
         // The front-end has the eventfd too, so that closing it here takes it from no epoll set.
         worker.remove_channel(DeviceId(0), 4).unwrap();
         assert!(!kicked(&worker));
+    }
+
+    #[test]
+    fn a_channel_whose_entries_are_taken_back_holds_nobody_up() {
+        let (mut channel, _eventfd, words) = channel();
+        words.store16(0x102, 1, Ordering::Relaxed);
+        let mark = channel.reach().unwrap();
+        assert!(!channel.has_taken(mark));
+        words.store16(0x102, 0, Ordering::Relaxed);
+        assert!(channel.refresh().is_err() && channel.has_taken(mark));
+    }
+
+    #[test]
+    fn qps_of_a_cq_that_failed_are_flushed_in_slices() {
+        use crate::config::Config;
+        use crate::device::Limits;
+        use crate::queue::cq::CqRing;
+        use vrdma_transport::{AttrMask, CqId, PdId, QpAttr, QpInit, QpState, QpType, RecvRequest};
+        const QPS: u64 = 500;
+        const RECEIVES: u64 = 16;
+        let (mut worker, _handle) = Worker::new(Poll::Always, 1500).unwrap();
+        let guest = "name=a,socket=/none,mac=52:54:00:00:00:01".parse().unwrap();
+        let (id, _) = worker.add_guest(guest, Limits::new(&Config::default()));
+        let memory = memory(&[(0, 0x100000)]);
+        let entries = 1 << 14;
+        let ring = CqRing::new(&memory, &[Run { gpa: 0, len: CqRing::bytes(entries) }], entries).unwrap();
+        let object = |reply| match reply {
+            Ok(Reply::Object(reply)) => reply.object.get(),
+            other => panic!("{other:?}"),
+        };
+        let create_cq = Command::CreateCq { context: 0, vector: 0, ring: Box::new(ring) };
+        let cq = CqId(object(worker.execute(id, create_cq)));
+        let pd = PdId(object(worker.execute(id, Command::AllocPd { context: 0 })));
+        let init = QpInit {
+            owner: OwnerId::KERNEL,
+            pd,
+            qp_type: QpType::Rc,
+            send_cq: cq,
+            recv_cq: cq,
+            max_send_wr: 1,
+            max_recv_wr: RECEIVES as u32,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: 0,
+        };
+        let now = worker.now();
+        for _ in 0..QPS {
+            let qpn = Qpn::new(object(worker.execute(id, Command::CreateQp { context: 0, init }))).unwrap();
+            let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+            let attr = Box::new(QpAttr { state: QpState::Init, port: 1, ..QpAttr::default() });
+            worker.execute(id, Command::ModifyQp { qpn, mask, attr }).unwrap();
+            for _ in 0..RECEIVES {
+                let request = RecvRequest { id: 0, sges: &[] };
+                let Worker { engine, outputs, .. } = &mut worker;
+                engine.post_recv(now, id, OwnerId::KERNEL, qpn, request, outputs).unwrap();
+            }
+        }
+        worker.outputs.fail_cq(id, cq);
+        let mut before = 0;
+        loop {
+            let more = worker.fail_cqs(now);
+            let flushed = worker.engine.counters(id).flushes;
+            assert!(flushed - before <= FAILURES + RECEIVES, "{flushed} {before}");
+            before = flushed;
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(before, QPS * RECEIVES);
     }
 
     #[test]

@@ -15,6 +15,20 @@ fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
+/// MTU of an interface of this thread's namespace.
+fn mtu(interface: &str) -> u32 {
+    let shown = Command::new("ip").args(["-o", "link", "show", interface]).output().unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words[words.iter().position(|word| *word == "mtu").unwrap() + 1].parse().unwrap()
+}
+
+fn a_device_that_cannot_be_had_changes_nothing() {
+    let device = "net_af_packet1,iface=vb,blocksz=1".parse().unwrap();
+    assert!(Ethdev::open(Eal::start("", &device).unwrap(), &device, Some(9000)).is_err());
+    assert_eq!(mtu("vb"), 1500);
+}
+
 fn open(name: &str, mtu: Option<u16>) -> Port {
     let device = name.parse().unwrap();
     let eal = Eal::start("", &device).unwrap();
@@ -86,8 +100,11 @@ fn packet_sockets_carry_frames_and_tell_of_the_link() {
     a_pool_run_dry(&mut a, &mut b);
     a_full_ring(&mut a, &mut b);
     the_link_flaps(&mut a, &mut b);
-    // The device can be had again.
+    // The device can be had again, and its interface has its own MTU back.
     drop(b);
+    assert_eq!(mtu("vb"), 1500);
+    a_device_that_cannot_be_had_changes_nothing();
+    ip("link set vb mtu 9000");
     let mut b = open("net_af_packet1,iface=vb", None);
     assert_eq!(b.capabilities().mtu, 9000, "the interface's");
     every_length_both_ways(&mut a, &mut b);

@@ -121,6 +121,17 @@ impl FlowLabel {
 pub struct VlanId(u16);
 
 impl VlanId {
+    /// That of frames without a tag, and of those whose tag has a priority alone (IEEE 802.1Q 6.9.1).
+    pub const UNTAGGED: VlanId = VlanId(0);
+
+    /// The VLAN of a frame with this tag or none.
+    pub const fn of(tag: Option<VlanTag>) -> VlanId {
+        match tag {
+            Some(tag) => tag.id(),
+            None => VlanId::UNTAGGED,
+        }
+    }
+
     /// The VLAN of this number, or `None` for what is none (IEEE 802.1Q).
     pub const fn new(number: u16) -> Option<VlanId> {
         if number < 0xfff { Some(VlanId(number)) } else { None }
@@ -140,6 +151,16 @@ impl VlanTag {
     /// A tag of that VLAN and priority (the low 3 bits count).
     pub const fn new(id: VlanId, priority: u8) -> VlanTag {
         VlanTag((priority as u16 & 7) << 13 | id.0)
+    }
+
+    /// The tag of a packet in that VLAN, with this priority: none outside VLANs.
+    pub const fn in_vlan(id: VlanId, priority: u8) -> Option<VlanTag> {
+        if id.0 == VlanId::UNTAGGED.0 { None } else { Some(VlanTag::new(id, priority)) }
+    }
+
+    /// The number of the VLAN that it names; `None` for a tag with a priority alone.
+    pub fn named(self) -> Option<u16> {
+        Some(self.id().number()).filter(|&number| number != VlanId::UNTAGGED.number())
     }
 
     /// The VLAN; 0xfff, which is none, comes as it is.

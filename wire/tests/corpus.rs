@@ -2,14 +2,10 @@
 
 #[path = "../../fuzz/src/packet.rs"]
 mod packet;
+#[path = "../../fuzz/src/replay.rs"]
+mod replay;
 
 #[test]
 fn packets() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/packet");
-    let mut inputs = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        packet::packet(&std::fs::read(entry.unwrap().path()).unwrap());
-        inputs += 1;
-    }
-    assert!(inputs > 20, "{inputs} inputs");
+    replay::replay("packet", packet::packet);
 }

@@ -1,29 +1,14 @@
 //! The machine's own package sources: which mirror it uses and how, so that the roots come from the same place.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{paths, proc, ui};
+use crate::{paths, proc};
 
-/// Packages of the machine that the build and the tests need, with a file or program that shows each is there.
-const NEEDED: [(&str, &str); 12] = [
-    ("mmdebstrap", "/usr/bin/mmdebstrap"),
-    ("debian-archive-keyring", KEYRING),
-    ("e2fsprogs", "/usr/sbin/mke2fs"),
-    ("xz-utils", "/usr/bin/xz"),
-    ("zstd", "/usr/bin/zstd"),
-    ("gcc", "/usr/bin/cc"),
-    ("pkg-config", "/usr/bin/pkg-config"),
-    ("libclang-dev", "libclang"),
-    ("libdpdk-dev", "/usr/include/dpdk/rte_eal.h"),
-    ("dpdk", "/usr/bin/dpdk-testpmd"),
-    ("tshark", "/usr/bin/tshark"),
-    ("iproute2", "/bin/ip"),
-];
-
+/// The archive's keys.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// One place that Debian's archive can be had from.
@@ -33,6 +18,8 @@ pub struct Mirror {
     pub uri: String,
     /// Whether the machine trusts it without signatures.
     pub trusted: bool,
+    /// The keys that the machine checks it by.
+    pub keyring: PathBuf,
 }
 
 impl Mirror {
@@ -43,48 +30,10 @@ impl Mirror {
     }
 }
 
-/// Installs what is missing of the packages that we need, after saying which.
-pub fn install_needed() -> Result<()> {
-    let missing: Vec<&str> =
-        NEEDED.iter().filter(|(_, proof)| !is_there(proof)).map(|(package, _)| *package).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    ui::say(&format!("installing Debian packages: {}", missing.join(" ")));
-    let log = paths::log("apt-install")?;
-    ui::step_with_log("installing packages", Some(&log), || {
-        let mut command = Command::new("sh");
-        command.env("DEBIAN_FRONTEND", "noninteractive");
-        let script = "apt-get update && exec apt-get install -y --no-install-recommends \"$@\"";
-        command.args(["-c", script, "sh"]).args(&missing);
-        proc::run_logged("apt-get install", command, &log, super::image::LONG)
-    })
-}
-
-fn is_there(proof: &str) -> bool {
-    if proof != "libclang" {
-        return Path::new(proof).exists();
-    }
-    // Its place names its version: /usr/lib/llvm-NN/lib/libclang*.so.
-    fs::read_dir("/usr/lib").into_iter().flatten().flatten().any(|entry| {
-        entry.file_name().to_string_lossy().starts_with("llvm-")
-            && fs::read_dir(entry.path().join("lib"))
-                .into_iter()
-                .flatten()
-                .flatten()
-                .any(|file| file.file_name().to_string_lossy().starts_with("libclang"))
-    })
-}
-
 /// A mirror that the machine's sources name and that has all these suites.
 pub fn mirror(suites: &[&str]) -> Result<Mirror> {
-    let sources = read_sources()?;
     let codename = codename()?;
-    let named: Vec<Mirror> = parse(&sources)
-        .into_iter()
-        .filter(|(_, of)| of.contains(&codename))
-        .map(|(mirror, _)| mirror)
-        .collect();
+    let named: Vec<Mirror> = sites(&index_targets()?, &codename).iter().map(|site| site.mirror()).collect();
     let mut tried = Vec::new();
     for mirror in named.into_iter().flat_map(|mirror| [Some(mirror.clone()), undated(&mirror)]).flatten() {
         if !tried.contains(&mirror) {
@@ -100,11 +49,6 @@ pub fn mirror(suites: &[&str]) -> Result<Mirror> {
         suites.join(", "),
         if tried.is_empty() { "none named".to_owned() } else { tried.join(", ") }
     )
-}
-
-/// Where the archive's keys are.
-pub fn keyring() -> &'static str {
-    KEYRING
 }
 
 /// The machine's settings of how to download, as `Name "value"` for `mmdebstrap --aptopt`.
@@ -134,7 +78,8 @@ pub fn options() -> Result<Vec<String>> {
     Ok(options)
 }
 
-fn codename() -> Result<String> {
+/// The release that the machine runs.
+pub fn codename() -> Result<String> {
     let release = paths::read(Path::new("/etc/os-release"))?;
     let name = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     Ok(name
@@ -143,67 +88,91 @@ fn codename() -> Result<String> {
         .to_owned())
 }
 
-/// The text of all source files; each one-line file becomes deb822-like by [`parse`]'s kindness.
-fn read_sources() -> Result<String> {
-    let mut files = vec![Path::new("/etc/apt/sources.list").to_owned()];
-    for entry in fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten() {
-        files.push(entry?.path());
-    }
-    files.sort();
-    let wanted = |path: &&std::path::PathBuf| {
-        path.extension().is_some_and(|ending| ending == "list" || ending == "sources")
+/// What apt fetches lists of packages from, a line for each list.
+fn index_targets() -> Result<String> {
+    let ask = || {
+        let mut command = Command::new("apt-get");
+        command.args(["indextargets", "--format", Site::FORMAT, "Created-By: Packages"]);
+        proc::output(command)
     };
-    let texts: Vec<String> =
-        files.iter().filter(wanted).filter_map(|path| fs::read_to_string(path).ok()).collect();
-    Ok(texts.join("\n\n"))
+    let said = ask()?;
+    if !said.trim().is_empty() {
+        return Ok(said);
+    }
+    // Only of what it has lists of apt knows the release.
+    let mut update = Command::new("apt-get");
+    update.arg("update");
+    proc::run_logged("apt-get update", update, &paths::log("apt-update")?, crate::image::LONG)?;
+    ask()
 }
 
-/// Mirrors with their suites, from one-line and deb822 entries alike.
-fn parse(sources: &str) -> Vec<(Mirror, Vec<String>)> {
-    let mut found = Vec::new();
-    let mut stanza: Vec<(String, String)> = Vec::new();
-    for line in sources.lines().chain([""]) {
-        let line = line.trim_end();
-        if line.starts_with('#') {
-            continue;
-        }
-        if let Some(entry) = line.strip_prefix("deb ") {
-            found.extend(parse_line(entry));
-        } else if line.is_empty() {
-            found.extend(finish(&std::mem::take(&mut stanza)));
-        } else if line.starts_with([' ', '\t']) {
-            if let Some((_, value)) = stanza.last_mut() {
-                value.push(' ');
-                value.push_str(line.trim());
+/// A source of the machine.
+#[derive(Debug, PartialEq, Eq)]
+struct Site {
+    uri: String,
+    trusted: bool,
+    list: PathBuf,
+}
+
+impl Site {
+    const FORMAT: &str = "$(SITE)\t$(CODENAME)\t$(COMPONENT)\t$(TRUSTED)\t$(FILENAME)";
+
+    /// apt does not say why it trusts a source: its signature, or the sources' own words. So the signature is checked; who
+    /// cannot check it takes it for a good one.
+    fn mirror(&self) -> Mirror {
+        let signer = self.release().map(|release| signer(&release));
+        let unsigned = matches!(signer, Some(Ok(None)));
+        let keyring = signer.and_then(Result::ok).flatten().unwrap_or_else(|| KEYRING.into());
+        Mirror { uri: self.uri.clone(), trusted: self.trusted && unsigned, keyring }
+    }
+
+    /// What apt fetched with the list: all lists of a release start with the same words.
+    fn release(&self) -> Option<PathBuf> {
+        let list = self.list.file_name()?.to_string_lossy().into_owned();
+        fs::read_dir(self.list.parent()?).ok()?.flatten().map(|entry| entry.path()).find(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            name.strip_suffix("InRelease").is_some_and(|start| list.starts_with(start))
+        })
+    }
+}
+
+/// Sources of the release's main component.
+fn sites(said: &str, codename: &str) -> Vec<Site> {
+    let mut sites = Vec::new();
+    for line in said.lines() {
+        if let [uri, of, "main", trusted, list] = line.split('\t').collect::<Vec<_>>()[..]
+            && of == codename
+        {
+            let site = Site { uri: uri.to_owned(), trusted: trusted == "yes", list: list.into() };
+            if sites.iter().all(|other: &Site| other.uri != site.uri) {
+                sites.push(site);
             }
-        } else if let Some((name, value)) = line.split_once(':') {
-            stanza.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
     }
-    found
+    sites
 }
 
-fn parse_line(entry: &str) -> Option<(Mirror, Vec<String>)> {
-    let (options, rest) = match entry.trim_start().strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?,
-        None => ("", entry),
-    };
-    let mut words = rest.split_whitespace();
-    let uri = words.next()?.to_owned();
-    Some((Mirror { uri, trusted: options.contains("trusted=yes") }, vec![words.next()?.to_owned()]))
-}
-
-fn finish(stanza: &[(String, String)]) -> Vec<(Mirror, Vec<String>)> {
-    let field =
-        |name: &str| stanza.iter().find(|(this, _)| this == name).map_or("", |(_, value)| value.as_str());
-    let off = field("enabled").eq_ignore_ascii_case("no");
-    if off || !field("types").split_whitespace().any(|kind| kind == "deb") {
-        return Vec::new();
+/// The machine's keyrings, Debian's own first.
+fn keyrings() -> Vec<PathBuf> {
+    let mut keyrings = vec![PathBuf::from(KEYRING), "/etc/apt/trusted.gpg".into()];
+    for directory in ["/etc/apt/trusted.gpg.d", "/etc/apt/keyrings", "/usr/share/keyrings"] {
+        keyrings.extend(fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()));
     }
-    let suites: Vec<String> = field("suites").split_whitespace().map(str::to_owned).collect();
-    let trusted = field("trusted").eq_ignore_ascii_case("yes");
-    let uris = field("uris").split_whitespace();
-    uris.map(|uri| (Mirror { uri: uri.to_owned(), trusted }, suites.clone())).collect()
+    keyrings.retain(|path| path.extension().is_some_and(|ending| ending == "gpg"));
+    keyrings
+}
+
+/// The keyring by which the file is signed, if there is one.
+fn signer(release: &Path) -> Result<Option<PathBuf>> {
+    for keyring in keyrings() {
+        let mut command = Command::new("gpgv");
+        command.arg("--keyring").arg(&keyring).arg(release);
+        let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if status.context("cannot start gpgv")?.success() {
+            return Ok(Some(keyring));
+        }
+    }
+    Ok(None)
 }
 
 /// For a mirror whose path holds a date (`.../20250520T000000Z/...`), the same one of today.
@@ -244,19 +213,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_formats_are_read() {
-        let text = "# a comment\ndeb [trusted=yes] http://one.example/debian bookworm main\n\n\
-            Types: deb deb-src\nURIs: http://two.example/debian\nSuites: bookworm\n bookworm-updates\n\n\
-            Types: deb\nEnabled: no\nURIs: http://three.example/debian\nSuites: bookworm\n";
-        let found = parse(text);
-        assert_eq!(found.len(), 2);
-        assert!(found[0].0.trusted && found[0].0.uri == "http://one.example/debian");
-        assert_eq!(found[1].1, ["bookworm", "bookworm-updates"]);
+    fn sources_are_those_of_the_release() {
+        let said = "http://one.example/debian\tbookworm\tmain\tyes\t/l/one.example_debian_dists_bookworm_main_binary-amd64_Packages\n\
+            http://one.example/debian\tbookworm\tcontrib\tyes\t/l/c\n\
+            http://one.example/debian\tbookworm\tmain\tyes\t/l/again\n\
+            http://two.example/other\tsid\tmain\tyes\t/l/d\n\
+            http://three.example/debian\tbookworm\tmain\tno\t/l/e\n";
+        let found = sites(said, "bookworm");
+        let uris: Vec<&str> = found.iter().map(|site| site.uri.as_str()).collect();
+        assert_eq!(uris, ["http://one.example/debian", "http://three.example/debian"]);
+        assert!(found[0].trusted && !found[1].trusted);
+    }
+
+    #[test]
+    fn a_release_is_found_beside_its_lists() {
+        let directory =
+            proc::Ephemeral::new(std::env::temp_dir().join(format!("vrdma-lists-{}", std::process::id())));
+        paths::make_dir(directory.path()).unwrap();
+        for name in ["x_debian_dists_bookworm-updates_InRelease", "x_debian_dists_bookworm_InRelease"] {
+            paths::write(&directory.path().join(name), "").unwrap();
+        }
+        let list = directory.path().join("x_debian_dists_bookworm_main_binary-amd64_Packages.lz4");
+        let site = Site { uri: "http://x/debian".into(), trusted: true, list };
+        assert_eq!(site.release().unwrap(), directory.path().join("x_debian_dists_bookworm_InRelease"));
+        // Trusted, and signed by nobody: by the sources' own words.
+        assert!(site.mirror().trusted);
     }
 
     #[test]
     fn a_dated_mirror_has_an_undated_sibling() {
-        let dated = |uri: &str| undated(&Mirror { uri: uri.into(), trusted: false });
+        let dated = |uri: &str| undated(&Mirror { uri: uri.into(), trusted: false, keyring: KEYRING.into() });
         assert_eq!(dated("http://one.example/debian"), None);
         let today = dated("http://one.example/archive/debian/20250520T000000Z").unwrap();
         assert!(

@@ -30,7 +30,7 @@ const SHOWN: usize = 10;
 pub fn check_alone(file: &Path) -> Result<()> {
     {
         let _lock = image::lock()?;
-        crate::apt::install_needed()?;
+        crate::needs::ensure()?;
         roots::guest()?;
     }
     let checked = ui::step(&format!("checking {}", file.display()), || check(file))?;

@@ -1,9 +1,13 @@
 //! `cargo xtask demo`: two VMs on one backend, or on two hosts, and stock programs between them.
 
+mod summary;
+
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use self::summary::Summary;
+use crate::accel::Accel;
 use crate::artefacts::Part;
 use crate::capture;
 use crate::lineup::{self, Family, PathMtu, Sizes};
@@ -13,26 +17,54 @@ use crate::ui;
 use crate::vm::pair::CAPTURE;
 use crate::vm::{Pair, PairConfig, Topology};
 
-/// What the demo runs, with the words that its output must contain.
+/// A program that the demo runs.
+pub struct Step {
+    what: String,
+    /// The program.
+    pub program: Program,
+    /// Words that its output must contain.
+    pub expected: String,
+}
+
+const VERBS: [(&str, &str); 3] = [("RDMA WRITE", "write"), ("SEND", "send"), ("RDMA READ", "read")];
+
+/// What the demo runs.
 ///
 /// perftest measures the CPU's clock twice for each row of a latency table (a quarter of a second each), and fills its
 /// buffers byte by byte, which takes an emulated CPU two seconds for 8 MiB. So the latency tables have two rows, each
-/// from a run of its own, and the bandwidth tables all.
-pub fn steps() -> Vec<(String, Program, String)> {
+/// from a run of its own, and the bandwidth tables all. A row of those lasts long beside a time slice of the host's scheduler;
+/// rdma_rxe needs fewer iterations for that, and would take very long for more.
+pub fn steps(device: Device) -> Vec<Step> {
+    let iterations = if device == Device::Vrdma { 2000 } else { 100 };
     let mut steps = Vec::new();
-    let mut add = |what: String, program: Program, expected: String| steps.push((what, program, expected));
+    let mut add =
+        |what: String, program: Program, expected: String| steps.push(Step { what, program, expected });
     for (what, options, iterations) in
         [("ping-pong, content checked", "-c", 1000), ("the same with completion events", "-c -e", 300)]
     {
         let command = format!("ibv_rc_pingpong {options} -n {iterations}");
         add(what.into(), Program::pingpong(&command), format!("{iterations} iters"));
     }
-    for (what, verb) in [("RDMA WRITE", "write"), ("SEND", "send"), ("RDMA READ", "read")] {
-        let program = Program::perftest(&format!("ib_{verb}_bw -a -n 100"));
+    for (what, verb) in VERBS {
+        let program = Program::perftest(&format!("ib_{verb}_bw -a -n {iterations}"));
         add(format!("{what} bandwidth"), program, "8388608".into());
-        for size in [2, 8_388_608] {
-            let program = Program::perftest(&format!("ib_{verb}_lat -s {size} -n 100"));
+        for (size, iterations) in [(2, 1000), (8_388_608, 100)] {
+            let program = Program::perftest(&format!("ib_{verb}_lat -s {size} -n {iterations}"));
             add(format!("{what} latency, {size} bytes"), program, format!("{size} "));
+        }
+    }
+    steps
+}
+
+/// As much of it as the summary wants, for a device that is slower.
+fn short_steps() -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (what, verb) in VERBS {
+        for (options, size) in
+            [("lat -s 2 -n 200", "2 "), ("bw -s 65536 -n 200", "65536"), ("bw -s 8388608 -n 5", "8388608")]
+        {
+            let program = Program::perftest(&format!("ib_{verb}_{options}"));
+            steps.push(Step { what: what.to_owned(), program, expected: size.to_owned() });
         }
     }
     steps
@@ -41,22 +73,53 @@ pub fn steps() -> Vec<(String, Program, String)> {
 /// Runs the demo; the tables go to standard output.
 pub fn run(device: Device) -> Result<()> {
     let start = Instant::now();
-    let without = if device == Device::Vrdma { Vec::new() } else { Part::ALL.to_vec() };
-    let mut pair = Pair::boot(&PairConfig { without, ..PairConfig::default() })?;
-    let result = show(&mut pair, device);
-    if result.is_err() {
-        eprintln!("{}", pair.post_mortem());
-    }
-    result?;
+    let (mut summary, accel) = with_pair(device, |pair| show(pair, device))?;
+    summary.sort();
+    let beside = if device == Device::Vrdma { Some(rxe(accel)?) } else { None };
+    heading("typical latency and average bandwidth, as the VMs measure them");
+    println!("{}", summary.table(device.name(), beside.as_ref().map(|rxe| (Device::Rxe.name(), rxe))));
+    summary.keep(device, accel)?;
     ui::say(&format!("demo: all programs succeeded in {:.1} s", start.elapsed().as_secs_f64()));
     Ok(())
 }
 
-fn show(pair: &mut Pair, device: Device) -> Result<()> {
+/// The figures of rdma_rxe over the VMs' own link: of its last demo, or measured now, once.
+fn rxe(accel: Accel) -> Result<Summary> {
+    if let Some((kept, age)) = Summary::kept(Device::Rxe, accel) {
+        let minutes = age.as_secs() / 60;
+        ui::say(&format!(
+            "rdma_rxe was measured {minutes} minutes ago; `cargo xtask demo --rxe` does it again"
+        ));
+        return Ok(kept);
+    }
+    ui::say("measuring rdma_rxe for comparison (once; `cargo xtask demo --rxe` does it again, in full)");
+    let (summary, accel) = with_pair(Device::Rxe, |pair| {
+        let mut summary = Summary::default();
+        for (index, Step { program, .. }) in short_steps().iter().enumerate() {
+            let printed = programs::run(pair, Device::Rxe, program, 18615 + index as u16)?;
+            summary.add(program, &printed.client);
+        }
+        Ok(summary)
+    })?;
+    summary.keep(Device::Rxe, accel)?;
+    Ok(summary)
+}
+
+/// Does something in two VMs that have the device.
+fn with_pair<T>(device: Device, work: impl FnOnce(&mut Pair) -> Result<T>) -> Result<(T, Accel)> {
+    let without = if device == Device::Vrdma { Vec::new() } else { Part::ALL.to_vec() };
+    let mut pair = Pair::boot(&PairConfig { without, ..PairConfig::default() })?;
+    let result = device.prepare(&pair).and_then(|()| work(&mut pair));
+    if result.is_err() {
+        eprintln!("{}", pair.post_mortem());
+    }
+    Ok((result?, pair.accel()))
+}
+
+fn show(pair: &mut Pair, device: Device) -> Result<Summary> {
     if device == Device::Vrdma {
         pair.backend().context("the demo needs vrdma-backend")?;
     }
-    device.prepare(pair)?;
     for vm in [&pair.a, &pair.b] {
         heading(&format!("VM {}: ibv_devinfo -d {}", vm.name(), device.name()));
         let info = vm.check(&format!("ibv_devinfo -d {}", device.name()), pair.patience(5))?;
@@ -68,16 +131,18 @@ fn show(pair: &mut Pair, device: Device) -> Result<()> {
             vm.name()
         );
     }
-    for (index, (what, program, expected)) in steps().iter().enumerate() {
+    let mut summary = Summary::default();
+    for (index, Step { what, program, expected }) in steps(device).iter().enumerate() {
         heading(&format!("{what}: {}", program.command));
         let start = Instant::now();
         let mut running = programs::start(pair, device, program, 18515 + index as u16)?;
         running.client().echo("");
         let printed = running.wait()?;
         ensure!(printed.client.contains(expected.as_str()), "`{}` did not print {expected}", program.command);
+        summary.add(program, &printed.client);
         ui::say(&format!("  ok {:7.1} s  {what}", start.elapsed().as_secs_f64()));
     }
-    Ok(())
+    Ok(summary)
 }
 
 /// Once through the table of programs: path MTU, VM with the servers (0 is a), addresses, and how many sizes perftest

@@ -13,7 +13,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::cpio::Archive;
 use crate::hash::{Inputs, Stamp};
-use crate::{apt, paths, proc, roots, ui};
+use crate::{needs, paths, proc, roots, ui};
 
 /// Time limit of steps that download or build much.
 pub const LONG: Duration = Duration::from_secs(30 * 60);
@@ -68,15 +68,14 @@ pub fn ensure() -> Result<Image> {
     if !paths::guest_root().exists() {
         check_space()?;
     }
-    apt::install_needed()?;
+    needs::ensure()?;
     roots::qemu()?;
     roots::guest()?;
     build()
 }
 
 fn check_space() -> Result<()> {
-    let stat = nix::sys::statvfs::statvfs(&paths::vm())?;
-    let free = stat.blocks_available() * stat.fragment_size() / (1024 * 1024);
+    let free = paths::free_space(&paths::vm())?;
     ensure!(free >= SPACE, "{} has {free} MiB free, {SPACE} are wanted", paths::vm().display());
     Ok(())
 }
@@ -139,7 +138,9 @@ fn unpack_kernel(from: &Path, to: &Path) -> Result<()> {
     if let (Some([program, arguments @ ..]), Some(payload)) = (unpacker, payload) {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(File::create(to)?).stderr(Stdio::null());
-        let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
+        let child = command.spawn();
+        let mut child =
+            child.map_err(|error| proc::cannot_start(program.as_ref(), "unpacking the kernel", error))?;
         // A complaint about what follows the stream does not matter; the result is looked at below.
         let _ = child.stdin.take().context("no pipe")?.write_all(payload);
         child.wait()?;
@@ -220,7 +221,9 @@ fn install_modules(tree: &Path, version: &str) -> Result<()> {
 
 fn read_module(path: &Path) -> Result<Vec<u8>> {
     let mut module = if path.extension().is_some_and(|ending| ending == "xz") {
-        let output = Command::new("xz").arg("-dc").arg(path).output().context("cannot start xz")?;
+        let output = Command::new("xz").arg("-dc").arg(path).output();
+        let output =
+            output.map_err(|error| proc::cannot_start("xz".as_ref(), "unpacking a module", error))?;
         ensure!(output.status.success(), "cannot unpack {}", path.display());
         output.stdout
     } else {

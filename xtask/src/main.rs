@@ -11,7 +11,7 @@ use xtask::demo::Plan;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::{Exit, Pair, PairConfig, Topology};
-use xtask::{artefacts, capture, demo, image, paths, proc, shell, ui};
+use xtask::{artefacts, bare, capture, demo, image, paths, proc, repeat, shell, ui};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -34,8 +34,25 @@ enum Sub {
     },
     /// Every check and test; the last line of the output is `N passed, N failed`.
     Test(TestArguments),
-    /// What continuous integration runs: the same as `test`.
+    /// What continuous integration runs: the same as `test`, and `bare --quick` where bare.lock says that it is due.
     Ci(TestArguments),
+    /// README's two commands on a bare machine: a minimal Debian 12 root with the Rust toolchain and this working tree.
+    Bare {
+        /// The demo and the tests without VMs alone.
+        #[arg(long)]
+        quick: bool,
+        /// Packages that the machine has already, as `libclang-cpp14,dpdk`.
+        #[arg(long, value_delimiter = ',', value_name = "PACKAGES")]
+        have: Vec<String>,
+    },
+    /// Another command again and again; says at the end which rounds failed. Each round's logs stay in a directory of their own.
+    Repeat {
+        /// How many times.
+        rounds: u32,
+        /// The command, as `test --only vm-ping`.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
     /// Two VMs with a shell each, or a command in them.
     Vm(VmArguments),
     /// Is every RoCE packet of a capture sound? By tshark's dissector and scapy's ICRC.
@@ -53,7 +70,7 @@ enum DemoOf {
     TwoHosts,
     /// A VM on a backend, and on another host a VM whose kernel's rdma_rxe speaks RoCE.
     Interop {
-        /// Perftest's tables up to 8 MiB in all eight rounds, not in two: a million packets, which take scapy ten minutes.
+        /// Perftest's tables up to 8 MiB in all eight rounds, not in two. The check of what passed the wire then takes longer than the programs.
         #[arg(long)]
         all_sizes: bool,
     },
@@ -70,6 +87,12 @@ struct TestArguments {
     /// Only steps and VM tests with this in their name (may be repeated); `vm-` is all VM tests.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Also what takes too long for every day: a run of an hour or more.
+    #[arg(long)]
+    long: bool,
+    /// Print the names of all steps and VM tests, and run none.
+    #[arg(long)]
+    list: bool,
 }
 
 #[derive(Args)]
@@ -127,7 +150,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if !error.is::<suite::Failed>() {
+            if !error.is::<suite::Failed>() && !error.is::<repeat::Failed>() {
                 ui::say(&format!("error: {error:#}"));
             }
             ExitCode::FAILURE
@@ -150,8 +173,10 @@ fn run(arguments: Arguments) -> Result<()> {
                 }
             }
         }
-        Sub::Test(TestArguments { no_vm, without, only })
-        | Sub::Ci(TestArguments { no_vm, without, only }) => suite::run(Selection { no_vm, without, only }),
+        Sub::Test(arguments) => test(arguments, false),
+        Sub::Ci(arguments) => test(arguments, true),
+        Sub::Bare { quick, have } => bare::run(&bare::Plan { quick, have }),
+        Sub::Repeat { rounds, command } => repeat::run(rounds, &command),
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file } => capture::check_alone(&file),
         Sub::Image => {
@@ -163,6 +188,15 @@ fn run(arguments: Arguments) -> Result<()> {
             Ok(())
         }
     }
+}
+
+fn test(arguments: TestArguments, ci: bool) -> Result<()> {
+    let TestArguments { no_vm, without, only, long, list } = arguments;
+    if list {
+        suite::list();
+        return Ok(());
+    }
+    suite::run(Selection { no_vm, without, only, long, ci })
 }
 
 fn vm(arguments: VmArguments) -> Result<()> {

@@ -15,9 +15,12 @@ pub fn vm() -> PathBuf {
     workspace().join("target/vm")
 }
 
-/// `target/vm/logs`: one file per step.
+/// Where the logs go, if not to `target/vm/logs`.
+pub const LOGS: &str = "VRDMA_LOGS";
+
+/// `target/vm/logs`, or what [`LOGS`] names: one file per step.
 pub fn logs() -> PathBuf {
-    vm().join("logs")
+    std::env::var_os(LOGS).map_or_else(|| vm().join("logs"), PathBuf::from)
 }
 
 /// The root that holds QEMU.
@@ -46,6 +49,13 @@ pub fn log(step: &str) -> Result<PathBuf> {
 /// `mkdir -p` with the path in the error.
 pub fn make_dir(path: &Path) -> Result<()> {
     fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
+}
+
+/// Free space of the file system that holds the path, in MiB.
+pub fn free_space(path: &Path) -> Result<u64> {
+    let stat =
+        nix::sys::statvfs::statvfs(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    Ok(stat.blocks_available() * stat.fragment_size() / (1024 * 1024))
 }
 
 /// Removes a file or a directory tree; nothing there is fine. Does not leave the file system, for a tree may be a

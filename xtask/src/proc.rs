@@ -5,6 +5,7 @@
 //! * SIGKILL: the kernel kills the children (`PR_SET_PDEATHSIG`), and what was started [`in_root`] with them, since
 //!   its PID namespace dies.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -14,11 +15,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::{paths, ui};
+use crate::{needs, paths, ui};
 
 /// Processes to kill and paths to remove when we end early.
 #[derive(Default)]
@@ -69,9 +70,10 @@ impl Proc {
             });
         }
         let (reply, answer) = channel();
+        let program = command.get_program().to_owned();
         spawner.send((command, reply)).expect("the spawner never ends");
         let child = answer.recv().expect("the spawner always answers");
-        let child = child.with_context(|| format!("cannot start {name}"))?;
+        let child = child.map_err(|error| cannot_start(&program, name, error))?;
         let proc = Self { child, name: name.to_owned(), ended: None };
         registry().groups.push(proc.group());
         Ok(proc)
@@ -174,7 +176,8 @@ pub fn clean_up() {
     let registry = registry();
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let mut alive = registry.groups.iter().filter(|group| killpg(**group, signal).is_ok()).count();
-        let deadline = Instant::now() + Duration::from_millis(500);
+        // A child may be another xtask, which cleans up as well.
+        let deadline = Instant::now() + Duration::from_secs(2);
         while signal == Signal::SIGTERM && alive > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(20));
             alive = registry.groups.iter().filter(|group| killpg(**group, None).is_ok()).count();
@@ -222,12 +225,25 @@ pub fn run_logged(what: &str, mut command: Command, log: &Path, timeout: Duratio
 /// Runs a command to its end and returns its standard output.
 pub fn output(mut command: Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {name}"))?;
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| cannot_start(command.get_program(), &name, error))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         bail!("{name}: {}\n{}", describe(output.status), indent(said.trim_end()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Why a command could not be started, in one line; of a program that is not there, its package too.
+pub fn cannot_start(program: &OsStr, what: &str, error: std::io::Error) -> Error {
+    let program = program.to_string_lossy();
+    if error.kind() != std::io::ErrorKind::NotFound {
+        return Error::new(error).context(format!("cannot start {what}"));
+    }
+    match needs::package_of(program.rsplit('/').next().unwrap_or_default()) {
+        Some(package) => anyhow!("{program} is missing ({what}); mend it as root: apt-get install {package}"),
+        None => anyhow!("{program} is missing ({what})"),
+    }
 }
 
 /// A command that runs a shell script with `root` as its root directory, in mount and PID namespaces that die with
@@ -268,4 +284,24 @@ pub fn describe(status: ExitStatus) -> String {
 /// Indents each line, for quotes in messages.
 pub fn indent(text: &str) -> String {
     text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_is_one_line_with_its_package() {
+        let absent = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let said = |program: &str| format!("{:#}", cannot_start(program.as_ref(), "the image", absent()));
+        assert_eq!(
+            said("/usr/sbin/mke2fs"),
+            "/usr/sbin/mke2fs is missing (the image); mend it as root: apt-get install e2fsprogs"
+        );
+        for program in ["mmdebstrap", "tshark", "strip", "ip", "unshare", "xz", "zstd", "apt-get"] {
+            assert!(said(program).contains("apt-get install"), "{program}");
+        }
+        let missing = Proc::spawn("the test", Command::new("/nonexistent/vrdma")).err().unwrap();
+        assert_eq!(format!("{missing:#}"), "/nonexistent/vrdma is missing (the test)");
+    }
 }

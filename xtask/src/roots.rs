@@ -92,7 +92,7 @@ fn build(root: &Path, what: &str, packages: &[&str], suites: &[&str], finish: &s
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "mmdebstrap"]);
         command.args(["--mode=root", "--variant=minbase", "--format=directory", "--skip=cleanup/apt"]);
-        command.arg(format!("--keyring={}", apt::keyring()));
+        command.arg(format!("--keyring={}", mirror.keyring.display()));
         for option in apt::options()? {
             command.arg(format!("--aptopt={option}"));
         }

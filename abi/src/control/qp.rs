@@ -115,7 +115,7 @@ consts! {
         SQ_PSN = 1 << 16,
         /// `max_dest_rd_atomic`
         MAX_DEST_RD_ATOMIC = 1 << 17,
-        /// Path migration state: ignored.
+        /// Path migration state: ignored. A QP is MIGRATED always; drivers refuse other states (EINVAL).
         PATH_MIG_STATE = 1 << 18,
         /// Capabilities: refused.
         CAP = 1 << 19,
@@ -125,7 +125,8 @@ consts! {
 }
 
 layout! {
-    /// Attributes of a QP, with the meaning, units and encodings of ibv_modify_qp(3).
+    /// Attributes of a QP, with the meaning, units and encodings of ibv_modify_qp(3). Of `sl`, `flow_label`, the PSNs, `dest_qpn`,
+    /// the retries and `min_rnr_timer` the low bits count (see [`crate::width`]).
     pub struct QpAttr = "vrdma_qp_attr" {
         /// `VRDMA_QPS_*`.
         state: u8,
@@ -135,7 +136,7 @@ layout! {
         en_sqd_async_notify: u8,
         /// 1 in a reply: in state SQD, the send queue is still draining.
         sq_draining: u8,
-        /// `VRDMA_ACCESS_REMOTE_*` that peers may use at all.
+        /// `VRDMA_ACCESS_*`: what peers may use at all. Other bits are refused.
         access: U32,
         /// Index of the P_Key: 0.
         pkey_index: U16,
@@ -179,7 +180,7 @@ layout! {
         flow_label: U32,
         /// UDP source port, or 0 for the device's choice.
         udp_sport: U16,
-        /// VLAN id 1..4094, or 0xffff for none.
+        /// That of the own GID: 1..4094, or 0xffff for none.
         vlan: U16,
     }
 }

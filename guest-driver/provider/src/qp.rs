@@ -162,8 +162,13 @@ unsafe fn create(
         _ => return Err(libc::EOPNOTSUPP),
     };
     let by_functions = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+    // No flag is known, so that there are none is all that can be said with them. libibverbs does not take the field from us.
+    let has_flags = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
+    let known =
+        ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS;
     if !attr.srq.is_null()
-        || attr.comp_mask & !(ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0
+        || attr.comp_mask & !known != 0
+        || has_flags && attr.create_flags != 0
         || by_functions && attr.send_ops_flags & !u64::from(batch::operations(kind)) != 0
     {
         return Err(libc::EOPNOTSUPP);
@@ -194,6 +199,8 @@ unsafe fn create(
         recvs: requests(0)?,
         batches: Batches::new(),
     })?;
+    let mut asked =
+        ffi::ibv_qp_init_attr_ex { comp_mask: attr.comp_mask & !ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS, ..*attr };
     let mut command: ffi::ibv_create_qp = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateQpResp::new_zeroed() };
     let control = lock(&context.qps.control);
@@ -202,7 +209,7 @@ unsafe fn create(
         ffi::ibv_cmd_create_qp_ex(
             ibv_context,
             qp.verbs.get(),
-            attr,
+            &raw mut asked,
             &raw mut command,
             size_of_val(&command),
             &raw mut reply.ibv,
@@ -210,6 +217,7 @@ unsafe fn create(
         )
     })?;
     // The kernel may have raised the capabilities, and the caller goes by what it reads in `attr`.
+    attr.cap = asked.cap;
     let made = (|| {
         qp.qpn = reply.driver.qpn.get();
         let cap = &mut attr.cap;

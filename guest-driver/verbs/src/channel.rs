@@ -8,6 +8,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU16, Ordering, fence};
 
+use crate::barrier;
 use crate::span::Span;
 use crate::wqe::{Request, Unit, WqeError};
 
@@ -178,14 +179,14 @@ impl<D: Doorbell> Channel<D> {
             return false;
         }
         self.published = new;
-        // Sequentially consistent store, then load: together with the device's barrier between saying that it sleeps
-        // and looking at the index a last time, one of the two sees the other. (On x86 this is one xchg and
-        // cheaper than a store and mfence.)
+        // Release: the device sees the entries before the index.
         // SAFETY: see word().
-        let notify = unsafe {
-            word(&self.avail_idx).store(new.to_le(), Ordering::SeqCst);
-            u16::from_le(word(&self.notify).load(Ordering::SeqCst))
-        };
+        unsafe { word(&self.avail_idx) }.store(new.to_le(), Ordering::Release);
+        // Together with the device's barrier between saying that it sleeps and looking at the index a last time: one of the
+        // two sees the other.
+        barrier::full();
+        // SAFETY: see word().
+        let notify = u16::from_le(unsafe { word(&self.notify) }.load(Ordering::Relaxed));
         let wanted = if self.event_idx {
             // The device wants to hear of entry `notify`: was it among old..new?
             new.wrapping_sub(notify).wrapping_sub(1) < new.wrapping_sub(old)

@@ -1,8 +1,9 @@
 //! Polling and arming a completion queue.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
+use crate::barrier;
 use vrdma_abi::cqe::CqRecord;
 use vrdma_abi::zerocopy::transmute;
 
@@ -157,7 +158,7 @@ impl Cq {
         let count = u32::from_le(word.load(Ordering::Relaxed)).wrapping_add(1);
         word.store(count.to_le(), Ordering::Release);
         // The word is out before the caller looks for completions; the device has the mirror image of this.
-        fence(Ordering::SeqCst);
+        barrier::full();
     }
 
     /// Renames the completions of `qpn` that are waiting here to those of `to`, so that they can't be taken for those of a new

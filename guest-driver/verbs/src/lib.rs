@@ -43,6 +43,7 @@ mod model;
 #[cfg(test)]
 mod stress;
 
+mod barrier;
 pub mod channel;
 pub mod cq;
 pub mod qp;

@@ -6,7 +6,8 @@ use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::Daemon;
 
 fn main() -> anyhow::Result<()> {
-    env_logger::Builder::from_env("RUST_LOG").init();
+    let messages = env_logger::Env::default().default_filter_or("info");
+    env_logger::Builder::from_env(messages).init();
     let daemon = Daemon::start(Config::load(&Args::parse())?)?;
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new())?;

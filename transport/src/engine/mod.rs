@@ -7,6 +7,8 @@ mod run;
 pub(crate) mod wire;
 
 pub(crate) use post::WITHIN_POSTS;
+#[cfg(test)]
+pub(crate) use run::DEADLINES;
 pub(crate) use run::Step;
 pub(crate) use wire::TURN_PACKETS;
 
@@ -14,18 +16,23 @@ use crate::counters::Counters;
 use crate::device::{Device, Devices};
 use crate::engine::wire::Port;
 use crate::error::Error;
+use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
+use crate::look::Looks;
 use crate::memory::{Access, Region};
 use crate::request::Scratch;
 use crate::rng::Rng;
 use crate::schedule::{Place, Schedule};
-use vrdma_wire::num::Gid;
+use std::ops::Range;
+use vrdma_wire::num::Mtu;
 
 /// Devices, their objects, and what goes on between them. See the [crate] for how to use it.
 pub struct Engine<R: Region> {
     pub(crate) devices: Devices<R>,
     pub(crate) schedule: Schedule,
+    /// Messages that wait until it is clear whether a receive has been posted.
+    pub(crate) looks: Looks,
     /// Elements of the request that is worked on,
     pub(crate) own: Scratch,
     /// and of the receive that it goes to.
@@ -33,6 +40,8 @@ pub struct Engine<R: Region> {
     /// Bytes that posts carried since the last poll.
     pub(crate) carried: u64,
     pub(crate) port: Port,
+    /// What the requests of all devices may take.
+    pub(crate) request_memory: u64,
     rng: Rng,
 }
 
@@ -42,10 +51,12 @@ impl<R: Region> Engine<R> {
         Engine {
             devices: Devices::new(),
             schedule: Schedule::default(),
+            looks: Looks::default(),
             own: Scratch::default(),
             far: Scratch::default(),
             carried: 0,
             port: Port::default(),
+            request_memory: u64::MAX,
             rng: Rng::new(seed),
         }
     }
@@ -54,6 +65,12 @@ impl<R: Region> Engine<R> {
     pub fn add_device(&mut self, limits: Limits) -> DeviceId {
         let seed = self.rng.next();
         self.devices.add(Device::new(&limits, seed))
+    }
+
+    /// Sets how many bytes the pending requests of all devices together may take, were all queues full: as
+    /// [`Limits::max_request_memory`] of one. At first there is no such limit.
+    pub fn set_request_memory(&mut self, bytes: u64) {
+        self.request_memory = bytes;
     }
 
     /// The limits in force.
@@ -73,6 +90,7 @@ impl<R: Region> Engine<R> {
         if let Some(known) = self.devices.get_mut(device.0) {
             known.clear();
         }
+        self.forget_questions(device);
     }
 
     /// Suspends a device, or lets it go on. Suspended, its QPs make no progress by themselves, and to their peers it is as
@@ -108,14 +126,29 @@ impl<R: Region> Engine<R> {
         self.devices.get(device.0).map_or(const { &Counters::ZERO }, |device| &device.counters)
     }
 
-    /// Sets or clears an entry of the GID table. `Denied` if another device has that GID, `Invalid` for an index out
-    /// of range and for a multicast address.
-    pub fn set_gid(&mut self, device: DeviceId, index: u32, gid: Option<Gid>) -> Result<(), Error> {
-        self.devices.set_gid(device, index, gid)
+    /// Lowers the MTU of a device's port to what its guest's network has: no datagram may be longer. `Invalid` beyond what the port can.
+    pub fn set_active_mtu(&mut self, device: DeviceId, mtu: Mtu) -> Result<(), Error> {
+        let device = self.devices.find_mut(device)?;
+        if mtu > device.limits.max_mtu {
+            return Err(Error::Invalid);
+        }
+        device.active_mtu = mtu;
+        Ok(())
     }
 
-    /// An entry of the GID table; zero if it is empty.
-    pub fn gid(&self, device: DeviceId, index: u32) -> Result<Gid, Error> {
+    /// The MTU of a device's port.
+    pub fn active_mtu(&self, device: DeviceId) -> Result<Mtu, Error> {
+        Ok(self.devices.find(device)?.active_mtu)
+    }
+
+    /// Sets or clears an entry of the GID table. `Denied` if another device has that GID in that VLAN, `Invalid` for an index out
+    /// of range and for a multicast address.
+    pub fn set_gid(&mut self, device: DeviceId, index: u32, entry: Option<GidEntry>) -> Result<(), Error> {
+        self.devices.set_gid(device, index, entry)
+    }
+
+    /// An entry of the GID table; its address is zero if it is empty.
+    pub fn gid(&self, device: DeviceId, index: u32) -> Result<GidEntry, Error> {
         self.devices.find(device)?.gids.get(index as usize).copied().ok_or(Error::Invalid)
     }
 
@@ -134,7 +167,7 @@ impl<R: Region> Engine<R> {
         Ok(self.devices.find(device)?.pd(pd)?.owner)
     }
 
-    /// Registers `length` bytes, not 0, that requests name from `iova` on; the key is both lkey and rkey. `Invalid` if
+    /// Registers `length` bytes that requests name from `iova` on; the key is both lkey and rkey. `Invalid` if
     /// the addresses wrap, for unknown rights, and for remote writing or atomics without local writing (IBTA 10.6.3.1).
     pub fn reg_mr(
         &mut self,
@@ -160,9 +193,20 @@ impl<R: Region> Engine<R> {
         Ok(device.pd(mr.pd)?.owner)
     }
 
-    /// All regions of the device, to translate them anew.
-    pub fn regions_mut(&mut self, device: DeviceId) -> impl Iterator<Item = &mut R> {
+    /// How many indices regions of the device may have, for [`Engine::regions_mut`].
+    pub fn region_indices(&self, device: DeviceId) -> usize {
+        self.devices.find(device).map_or(0, |device| device.mrs.indices())
+    }
+
+    /// The regions with these indices and theirs, to translate them anew. A region keeps its index.
+    pub fn regions_mut(
+        &mut self,
+        device: DeviceId,
+        indices: Range<usize>,
+    ) -> impl Iterator<Item = (usize, &mut R)> {
         let device = self.devices.get_mut(device.0).into_iter();
-        device.flat_map(|device| device.mrs.iter_mut().map(|mr| &mut mr.region))
+        device.flat_map(move |device| {
+            device.mrs.range_mut(indices.clone()).map(|(at, mr)| (at, &mut mr.region))
+        })
     }
 }

@@ -4,6 +4,7 @@ use crate::completion::{Event, Sink, WcStatus};
 use crate::device::Held;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
 use crate::pool::List;
@@ -12,14 +13,16 @@ use crate::qp::{Qp, state};
 use crate::request::recv_failure;
 use crate::schedule::Place;
 use crate::time::Instant;
-use vrdma_wire::num::{Gid, Qpn};
+use vrdma_wire::num::Qpn;
 
 impl<R: Region> Engine<R> {
     /// Creates a QP in state RESET. `Denied` if the PD is not its owner's or for a QP1
     /// that is not the kernel's, `Busy` if there is a QP1 already, `Invalid` if it is
-    /// to hold more than the limits allow, `NoResources` if there are too many.
+    /// to hold more than the limits allow, `NoResources` if there are too many
+    /// or their requests could take too much memory.
     pub fn create_qp(&mut self, device: DeviceId, init: QpInit) -> Result<Qpn, Error> {
-        self.devices.find_mut(device)?.create_qp(init)
+        let room = self.request_memory.saturating_sub(self.devices.promised());
+        self.devices.find_mut(device)?.create_qp(init, room)
     }
 
     /// The attributes of a QP, with its state and the PSNs that are next.
@@ -79,12 +82,11 @@ impl<R: Region> Engine<R> {
         let to = state::check(qp.service(), from, mask, attr)?;
         state::check_values(mask, attr, &known.limits)?;
         if mask.contains(AttrMask::AV) {
-            let sgid = known.gids.get(usize::from(attr.sgid_index)).copied().unwrap_or(Gid::ZERO);
-            if sgid.is_zero() {
+            let source = known.gids.get(usize::from(attr.sgid_index)).copied().unwrap_or(GidEntry::EMPTY);
+            if source == GidEntry::EMPTY || !source.is_in(attr.vlan) {
                 return Err(Error::Invalid);
             }
-            qp.sgid = sgid;
-            qp.route = u32::MAX;
+            qp.set_source(source);
         }
         match to {
             QpState::Reset => self.reset_qp(place),

@@ -22,6 +22,9 @@ const TURN: u64 = BITE as u64;
 /// What a request costs of a budget beside its bytes.
 const REQUEST_COST: u64 = 512;
 
+/// Deadlines that one call attends to.
+pub(crate) const DEADLINES: usize = 256;
+
 /// The last deadline that there can be.
 const LAST: Instant = Instant(NEVER.0 - 1);
 
@@ -40,7 +43,8 @@ impl<R: Region> Engine<R> {
     /// Works on what is ready and due, on about `budget` bytes but at least one stretch of a message; true if more is
     /// ready now. QPs take turns.
     pub fn poll(&mut self, now: Instant, budget: u64, sink: &mut impl Sink) -> bool {
-        while let Some(place) = self.schedule.due(now) {
+        for _ in 0..DEADLINES {
+            let Some(place) = self.schedule.due(now) else { break };
             self.timed_out(now, place, sink);
         }
         self.lose_packets(now, sink);
@@ -57,7 +61,7 @@ impl<R: Region> Engine<R> {
                 break;
             }
         }
-        self.schedule.local.len() > 0
+        self.schedule.local.len() > 0 || self.schedule.deadline().is_some_and(|at| at <= now)
     }
 
     /// When to [`poll`](Engine::poll), and with an uplink [`transmit`](Engine::transmit), next if nothing else happens: the start of
@@ -134,6 +138,7 @@ impl<R: Region> Engine<R> {
                 }
                 return Step::Ended;
             }
+            Carried::Asked => {}
             Carried::NotReady(_) | Carried::Lost if self.devices.qp_mut(place).is_none() => {}
             Carried::NotReady(delay) => {
                 let again = self.devices.qp_mut(place).map(|qp| qp.requester.not_ready(now, delay));
@@ -183,8 +188,8 @@ impl<R: Region> Engine<R> {
     fn timed_out(&mut self, now: Instant, place: Place, sink: &mut impl Sink) {
         let Some(Held { qp, counters, suspended, .. }) = self.devices.hold(place) else { return };
         qp.timer = NEVER;
-        if suspended {
-            // It is tried again when the device goes on.
+        if suspended || qp.requester.wait == Wait::Look {
+            // It is tried again when the device goes on, or the caller has looked.
             return;
         }
         if qp.way == Way::Wire {
@@ -241,7 +246,7 @@ impl<R: Region> Engine<R> {
         let Some((_, qp)) = self.devices.with_qp(place) else { return };
         let Ok((peer, ..)) = self.devices.find_peer(qp) else { return };
         let Some(Held { qp, counters, .. }) = self.devices.hold(peer) else { return };
-        if qp.requester.wait != Wait::No {
+        if matches!(qp.requester.wait, Wait::Receive | Wait::Answer) {
             qp.requester.wait = Wait::No;
             counters.retries += 1;
             self.disarm(peer);

@@ -6,7 +6,9 @@ use crate::completion::Sink;
 use crate::counters::{MalformedFrames, PortCounters};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::gid::GidEntry;
 use crate::id::DeviceId;
+use crate::look::Fate;
 use crate::memory::{Fault, Region};
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Way;
@@ -16,7 +18,7 @@ use crate::rc::wire::Wire;
 use crate::schedule::Place;
 use crate::time::Instant;
 use core::mem;
-use vrdma_wire::num::{Mac, Pkey};
+use vrdma_wire::num::{Mac, Pkey, VlanId};
 use vrdma_wire::roce::{Body, Packet, Parsed};
 
 /// The one way to other hosts.
@@ -123,7 +125,7 @@ impl<R: Region> Engine<R> {
         match self.addressee(&parsed.packet) {
             Some(Addressee::Device(device)) => {
                 let place = Place { device, qpn: parsed.packet.bth.dest };
-                self.deliver(now, place, &parsed, sink);
+                self.arrive(now, place, &parsed, frame, sink);
             }
             Some(Addressee::Group) => self.receive_multicast(now, &parsed, sink),
             None => {}
@@ -133,15 +135,19 @@ impl<R: Region> Engine<R> {
     /// Whom a packet is for, unless it was dropped.
     fn addressee(&mut self, packet: &Packet) -> Option<Addressee> {
         let counters = &mut self.port.counters;
-        if self.devices.of_gid(packet.path.src).is_some() {
+        let vlan = VlanId::of(packet.path.vlan);
+        if self.devices.gids.owner(GidEntry { gid: packet.path.src, vlan }).is_some() {
             counters.drop_spoofed += 1;
             return None;
         }
         if packet.path.dst.is_multicast() {
             return Some(Addressee::Group);
         }
-        let Some(index) = self.devices.of_gid(packet.path.dst) else {
-            counters.drop_no_device += 1;
+        let Some(index) = self.devices.gids.owner(GidEntry { gid: packet.path.dst, vlan }) else {
+            match self.devices.gids.is_anywhere(packet.path.dst) {
+                true => counters.drop_vlan += 1,
+                false => counters.drop_no_device += 1,
+            }
             return None;
         };
         if self.devices.get(index).is_none_or(|device| device.mac != packet.path.dst_mac) {
@@ -151,30 +157,57 @@ impl<R: Region> Engine<R> {
         Some(Addressee::Device(index))
     }
 
-    /// To a QP, if there is one and the packet is of its service.
-    fn deliver(&mut self, now: Instant, place: Place, parsed: &Parsed<'_>, sink: &mut impl Sink) {
-        let packet = &parsed.packet;
+    /// A packet came for a device. What finds no receive waits until the caller has looked for it, and what comes after it waits behind it.
+    fn arrive(
+        &mut self,
+        now: Instant,
+        place: Place,
+        parsed: &Parsed<'_>,
+        frame: &[u8],
+        sink: &mut impl Sink,
+    ) {
         let Some(device) = self.devices.get_mut(place.device) else { return };
-        if packet.bth.pkey != Pkey::DEFAULT {
+        if parsed.packet.bth.pkey != Pkey::DEFAULT {
             device.counters.drop_pkey += 1;
             return;
         }
+        if device.held > 0 && device.qp(place.qpn).is_some_and(|qp| qp.held > 0) {
+            device.counters.packets_in += 1;
+            self.hold(place, frame);
+        } else if self.deliver(now, place, parsed, false, sink) == Fate::Look {
+            self.hold(place, frame);
+        }
+    }
+
+    /// To a QP, if there is one and the packet is of its service. `looked`: a receive that is missing now is not on its way.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        place: Place,
+        parsed: &Parsed<'_>,
+        looked: bool,
+        sink: &mut impl Sink,
+    ) -> Fate {
+        let Some(device) = self.devices.get_mut(place.device) else { return Fate::Done };
         if device.suspended {
             device.counters.drop_state += 1;
-            return;
+            return Fate::Done;
         }
         let Some(service) = device.qp(place.qpn).map(|qp| qp.init.qp_type) else {
             device.counters.drop_no_qp += 1;
-            return;
+            return Fate::Done;
         };
-        device.counters.packets_in += 1;
-        match (service, &packet.body) {
-            (QpType::Rc, Body::Rc(_)) => self.receive_rc(now, place, parsed, sink),
-            (QpType::Uc, Body::Uc(_)) => self.receive_uc(now, place, parsed, sink),
-            (QpType::Ud | QpType::Gsi, Body::Ud { .. }) => self.receive_ud(now, place, parsed, sink),
+        device.counters.packets_in += u64::from(!looked);
+        match (service, &parsed.packet.body) {
+            (QpType::Rc, Body::Rc(_)) => return self.receive_rc(now, place, parsed, looked, sink),
+            (QpType::Uc, Body::Uc(_)) => return self.receive_uc(now, place, parsed, looked, sink),
+            (QpType::Ud | QpType::Gsi, Body::Ud { .. }) => {
+                return self.receive_ud(now, place, parsed, looked, sink);
+            }
             (_, Body::Cnp) => self.port.counters.congestion_notifications += 1,
             _ => device.counters.drop_service += 1,
         }
+        Fate::Done
     }
 
     /// Gives QPs with packets to send their turns, for at most `budget` packets and as long as `outlet` has room; true if more could be
@@ -252,10 +285,12 @@ impl<R: Region> Engine<R> {
         if !matches!(qp.init.qp_type, QpType::Rc | QpType::Uc) || qp.requester.started {
             return;
         }
-        let dgid = qp.dgid;
-        let local = !self.port.exists() || self.devices.of_gid(dgid).is_some();
+        let peer = GidEntry { gid: qp.dgid, vlan: qp.vlan };
+        let local = !self.port.exists() || self.devices.gids.owner(peer).is_some();
         let Some(qp) = self.devices.qp_mut(place) else { return };
         qp.way = if local { Way::Local } else { Way::Wire };
+        // A question that it asked is void.
+        qp.requester.wait = Wait::No;
         if qp.way == Way::Wire && qp.init.qp_type == QpType::Rc && qp.wire.is_none() {
             qp.wire = Some(Box::new(Wire::new(qp)));
         }

@@ -128,7 +128,7 @@ pub struct QpAttr {
     pub flow_label: u32,
     /// UDP source port, or 0 for the engine's choice.
     pub udp_sport: u16,
-    /// VLAN id.
+    /// VLAN id: that of the own GID; `None` outside VLANs.
     pub vlan: Option<u16>,
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod attr;
 pub(crate) mod state;
 
+use crate::gid::GidEntry;
 use crate::id::{CqId, OwnerId, PdId};
 use crate::memory::Access;
 use crate::qp::attr::{QpAttr, QpInit, QpState, QpType};
@@ -29,8 +30,10 @@ pub(crate) struct Qp {
     pub(crate) way: Way,
     marker: Marker,
     pub(crate) dest_qpn: Qpn,
-    /// Where the peer was found last: a hint, proven by comparing addresses each time.
-    pub(crate) route: u32,
+    /// The device on which the peer was found last: a hint, proven by comparing addresses each time.
+    route: u16,
+    /// The VLAN in which `sgid` is an own GID, and so the VLAN of the connection.
+    pub(crate) vlan: VlanId,
     /// Own GID: that of `attr.sgid_index`, kept up to date; zero if there is none.
     pub(crate) sgid: Gid,
     /// The peer's.
@@ -51,6 +54,10 @@ pub(crate) struct Qp {
     pub(crate) timer: Instant,
     /// It is in the list of those with packets to send.
     pub(crate) turn_due: bool,
+    /// Frames that wait until receives have been looked for.
+    pub(crate) held: u16,
+    /// Number of the last question that its first request asked.
+    pub(crate) question: u32,
     /// What a reliable connection on the wire needs besides; there is none on the same host.
     pub(crate) wire: Option<Box<Wire>>,
     /// The WRITE in whose midst packets of an unreliable connection are.
@@ -66,6 +73,9 @@ pub(crate) enum Way {
     /// In packets.
     Wire,
 }
+
+/// The peer was not found yet. (No engine has so many devices; if one had, its QPs would be searched for each time.)
+const NOWHERE: u16 = u16::MAX;
 
 /// No deadline at all.
 pub(crate) const NEVER: Instant = Instant(u64::MAX);
@@ -122,7 +132,8 @@ impl Qp {
             way: Way::Local,
             marker: Marker::Here,
             dest_qpn: attr.dest_qpn,
-            route: u32::MAX,
+            route: NOWHERE,
+            vlan: VlanId::UNTAGGED,
             sgid: Gid::ZERO,
             dgid: Gid::ZERO,
             pd: init.pd,
@@ -136,6 +147,8 @@ impl Qp {
             init,
             timer: NEVER,
             turn_due: false,
+            held: 0,
+            question: 0,
             wire: None,
             uc_write: Reth { va: 0, rkey: Rkey(0), length: 0 },
         }
@@ -159,10 +172,34 @@ impl Qp {
         self.attr = attr;
     }
 
-    /// As if just created. (It is still in the schedule, if it was.)
+    /// Sets its own address, and the VLAN in which it is one.
+    pub(crate) fn set_source(&mut self, source: GidEntry) {
+        (self.sgid, self.vlan, self.route) = (source.gid, source.vlan, NOWHERE);
+    }
+
+    /// The device on which its peer was found last.
+    #[inline]
+    pub(crate) fn route(&self) -> u32 {
+        self.route.into()
+    }
+
+    /// Its peer is on that device.
+    #[inline]
+    pub(crate) fn set_route(&mut self, device: u32) {
+        self.route = u16::try_from(device).unwrap_or(NOWHERE);
+    }
+
+    /// Whether a packet came from its peer's address to its own, in its VLAN.
+    #[inline]
+    pub(crate) fn is_path_of_peer(&self, path: &Path) -> bool {
+        self.dgid == path.src && self.sgid == path.dst && self.vlan == VlanId::of(path.vlan)
+    }
+
+    /// As if just created. (It is still in the schedule, if it was, and frames still wait.)
     pub(crate) fn reset(&mut self) {
-        let (ready, timer, turn_due) = (self.requester.ready, self.timer, self.turn_due);
-        *self = Qp { timer, turn_due, ..Qp::new(self.qpn, self.init) };
+        let Qp { timer, turn_due, held, question, .. } = *self;
+        let ready = self.requester.ready;
+        *self = Qp { timer, turn_due, held, question, ..Qp::new(self.qpn, self.init) };
         self.requester.ready = ready;
     }
 
@@ -199,7 +236,7 @@ impl Qp {
         Path {
             src_mac: mac,
             dst_mac: attr.dmac,
-            vlan: attr.vlan.and_then(VlanId::new).map(|id| VlanTag::new(id, attr.sl)),
+            vlan: VlanTag::in_vlan(self.vlan, attr.sl),
             src: self.sgid,
             dst: self.dgid,
             traffic_class: attr.traffic_class,

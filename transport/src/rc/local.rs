@@ -4,11 +4,12 @@
 use crate::completion::{Event, Sink, WcStatus};
 use crate::device::{Device, Devices, Held};
 use crate::engine::Engine;
+use crate::gid::GidEntry;
 use crate::memory::{Access, Region};
 use crate::qp::attr::QpState;
 use crate::qp::{Qp, Way};
 use crate::rc::arrival::{Failure, Receiver, atomic, failure, landing};
-use crate::rc::requester::next_segment;
+use crate::rc::requester::{Wait, next_segment};
 use crate::rc::responder::{Objection, Reason, Target, verdict};
 use crate::rc::segment::Segment;
 use crate::rc::transfer::{Elements, Side, Span, copy, scatter};
@@ -27,6 +28,8 @@ pub(crate) enum Carried {
     All,
     /// The peer has no receive, and asks to wait.
     NotReady(Duration),
+    /// The peer has no receive so far; the caller is asked to look for it.
+    Asked,
     /// It got lost.
     Lost,
     /// The request fails. The peer's QP, if it took offence, goes to ERR, with an event; it does so after the request
@@ -62,6 +65,10 @@ impl<R: Region> Engine<R> {
             Err(Objection::Drop(reason)) => {
                 self.devices.count_drop(peer.device, reason);
                 return Carried::Lost;
+            }
+            Err(Objection::Rnr) if qp.requester.wait != Wait::Looked => {
+                self.ask(place, peer);
+                return Carried::Asked;
             }
             Err(Objection::Rnr) => {
                 let delay = rnr_delay(peer_qp.attr().min_rnr_timer);
@@ -100,7 +107,7 @@ impl<R: Region> Engine<R> {
             return Carried::Lost;
         };
         qp.requester.acknowledged(segment);
-        qp.route = peer.device;
+        qp.set_route(peer.device);
         let count = counters.moved(segment.op, segment.length.into());
         if !segment.last {
             qp.requester.started = true;
@@ -126,7 +133,7 @@ impl<R: Region> Engine<R> {
             counters.rnr_naks_sent += 1;
             qp.responder.sender_waits = true;
             // The wake-up takes this way back.
-            qp.route = place.device;
+            qp.set_route(place.device);
         }
         if let Some(device) = self.devices.get_mut(place.device) {
             device.counters.rnr_naks += 1;
@@ -142,7 +149,7 @@ impl<R> Devices<R> {
     /// The QP that `qp` is connected to, if that is connected to it; or why not, and which device noticed.
     #[inline]
     pub(crate) fn find_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
-        let place = Place { device: qp.route, qpn: qp.dest_qpn };
+        let place = Place { device: qp.route(), qpn: qp.dest_qpn };
         match self.with_qp(place) {
             Some((device, peer)) if !device.suspended && connected(qp, peer) => Ok((place, device, peer)),
             _ => self.search_peer(qp),
@@ -152,7 +159,8 @@ impl<R> Devices<R> {
     #[cold]
     fn search_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
         // Without a GID of its own nothing that a QP sends can be sent.
-        let index = self.of_gid(qp.dgid).filter(|_| !qp.sgid.is_zero());
+        let index = self.gids.owner(GidEntry { gid: qp.dgid, vlan: qp.vlan });
+        let index = index.filter(|_| !qp.sgid.is_zero());
         let index = index.ok_or((None, Reason::NoRoute))?;
         let place = Place { device: index, qpn: qp.dest_qpn };
         match self.with_qp(place) {
@@ -194,6 +202,7 @@ fn connected(one: &Qp, other: &Qp) -> bool {
     other.way == Way::Local
         && one.dest_qpn == other.qpn
         && other.dest_qpn == one.qpn
+        && one.vlan == other.vlan
         && one.dgid == other.sgid
         && other.dgid == one.sgid
         && one.service() == other.service()

@@ -24,6 +24,10 @@ pub(crate) enum Wait {
     Receive,
     /// The peer to answer.
     Answer,
+    /// The caller to look whether the peer's receive has been posted.
+    Look,
+    /// Nothing: the caller has looked.
+    Looked,
 }
 
 /// The sending half.
@@ -74,7 +78,7 @@ impl Requester {
     /// Whether there is something to do now, if the state lets it.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.queue.is_empty() && self.wait == Wait::No
+        !self.queue.is_empty() && matches!(self.wait, Wait::No | Wait::Looked)
     }
 
     /// Sets the counts of retries to what the QP allows: at start, and after each success.

@@ -46,6 +46,7 @@ fn send_takes_receives_in_order_and_completes_at_the_receiver_first() {
         payload: Payload::Inline(b"abcdef"),
     };
     pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, &request, &mut pair.log).unwrap();
+    pair.look();
     assert_eq!((b.memory.bytes(0, 4), b.memory.bytes(50, 4)), (b"abc\0".to_vec(), b"def\0".to_vec()));
     let expected = Completion {
         id: 20,
@@ -124,9 +125,11 @@ fn unsignaled_requests_complete_only_with_an_error() {
         payload: Payload::Inline(b"x"),
     };
     pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, &request, &mut pair.log).unwrap();
+    pair.look();
     assert_eq!(pair.statuses(), []);
     request.op = write_to(Remote { addr: 0, rkey: Rkey(0) });
     pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, &request, &mut pair.log).unwrap();
+    pair.look();
     assert_eq!(pair.statuses(), [('a', 1, WcStatus::RemAccess)]);
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
-use vrdma_wire::num::{Imm, Mac, Qkey};
+use vrdma_wire::num::{Imm, Mac, Qkey, VlanId};
 
 pub(crate) const QKEY: Qkey = Qkey(0x1111_2222);
 pub(crate) const TO_INIT_UD: AttrMask =
@@ -11,14 +11,14 @@ pub(crate) const TO_RTS_UD: AttrMask = AttrMask::STATE.with(AttrMask::SQ_PSN);
 const V4: [Gid; 2] = [Gid::from_ipv4([10, 0, 0, 1]), Gid::from_ipv4([10, 0, 0, 2])];
 
 /// Two datagram QPs, whose devices have an IPv4 address each in entry 1 besides.
-struct Ud {
-    pair: Pair,
-    a: End,
-    b: End,
+pub(super) struct Ud {
+    pub(super) pair: Pair,
+    pub(super) a: End,
+    pub(super) b: End,
 }
 
 impl Ud {
-    fn new() -> Ud {
+    pub(super) fn new() -> Ud {
         let mut ud = Ud::fresh();
         let (a, b) = (ud.a.clone(), ud.b.clone());
         [a, b].iter().for_each(|end| ud.to(end, Rts));
@@ -29,7 +29,7 @@ impl Ud {
     fn fresh() -> Ud {
         let mut pair = Pair::new();
         let [a, b] = [(pair.a.clone(), 1), (pair.b.clone(), 2)].map(|(end, n)| {
-            pair.engine.set_gid(end.device, 1, Some(V4[n - 1])).unwrap();
+            pair.engine.set_gid(end.device, 1, Some(V4[n - 1].into())).unwrap();
             pair.engine.set_mac(end.device, Mac([2, 0, 0, 0, 0, n as u8])).unwrap();
             let init = QpInit { qp_type: QpType::Ud, ..qp_init(end.pd) };
             End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end }
@@ -55,6 +55,7 @@ impl Ud {
         let request = SendRequest { id, signaled: true, solicited: true, fence: false, op, payload };
         let Pair { engine, now, log, .. } = &mut self.pair;
         engine.post_datagram(*now, a.device, OWNER, a.qpn, &request, to, log).unwrap();
+        self.pair.look();
     }
 
     /// Sends two bytes; how that ended.
@@ -96,7 +97,11 @@ fn a_datagram_comes_with_its_route_and_its_sender() {
     ud.pair.post_recv(&b, 20, &[b.sge(0, 13), b.sge(100, 60)]).unwrap();
     a.memory.fill(5, b"datagram");
     let imm = Some(Imm::from_bytes([1, 2, 3, 4]));
-    let target = Destination { vlan: Some(77), ..to(&a, &b) };
+    let vlan = VlanId::new(77).unwrap();
+    for end in [&a, &b] {
+        ud.pair.engine.set_gid(end.device, 2, Some(GidEntry { gid: end.gid, vlan })).unwrap();
+    }
+    let target = Destination { sgid_index: 2, vlan: Some(77), ..to(&a, &b) };
     ud.send(1, &target, SendOp::Send { imm }, Payload::Sges(&[a.sge(5, 3), a.sge(8, 5)]));
     let expected = Completion {
         id: 20,
@@ -239,6 +244,7 @@ fn a_send_that_is_wrong_stops_the_send_queue_alone() {
         };
         let Pair { engine, now, log, .. } = &mut ud.pair;
         engine.post_datagram(*now, b.device, OWNER, b.qpn, &request, &to(&b, &a), log).unwrap();
+        ud.pair.look();
         assert_eq!(ud.pair.statuses(), [('a', 20, WcStatus::Success)]);
         // and it can be mended.
         let attr = QpAttr { state: Rts, cur_state: Sqe, ..QpAttr::default() };

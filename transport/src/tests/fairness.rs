@@ -1,6 +1,7 @@
 //! Long messages give way.
 
 use super::*;
+use crate::engine::DEADLINES;
 
 #[test]
 fn small_messages_of_others_overtake_a_long_one() {
@@ -71,5 +72,24 @@ fn posts_carry_only_so_much_before_others_have_their_turn() {
         pair.run();
         let ids: Vec<_> = pair.statuses().iter().map(|s| s.1 as usize).collect();
         assert_eq!(ids, (at_once..80).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn deadlines_that_come_together_are_attended_to_in_slices() {
+    let mut pair = Pair::new();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let all = 2 * DEADLINES + 10;
+    for _ in 0..all {
+        let qpn = pair.engine.create_qp(a.device, qp_init(a.pd)).unwrap();
+        let end = End { qpn, ..a.clone() };
+        // B has no QP that is connected to it.
+        pair.connect(&end, attr_to(&b), QpState::Rts);
+        pair.post(&end, 1, SEND, Payload::Sges(&[])).unwrap();
+    }
+    pair.now = pair.now + TIMEOUT;
+    for attended in [DEADLINES, 2 * DEADLINES, all] {
+        assert_eq!(pair.engine.poll(pair.now, u64::MAX, &mut pair.log), attended < all);
+        assert_eq!(pair.engine.counters(a.device).timeouts, attended as u64);
     }
 }

@@ -5,10 +5,12 @@ pub(crate) mod datagrams;
 mod errors;
 mod fairness;
 mod objects;
+mod order;
 mod property;
 mod retry;
 mod states;
 pub(crate) mod unreliable;
+mod vlans;
 pub(crate) mod wire;
 
 use crate::*;
@@ -187,7 +189,7 @@ impl Pair {
         let [a, b] = [1, 2].map(|n| {
             let device = engine.add_device(limits.clone());
             let gid = Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n]);
-            engine.set_gid(device, 0, Some(gid)).unwrap();
+            engine.set_gid(device, 0, Some(gid.into())).unwrap();
             let pd = engine.alloc_pd(device, OWNER).unwrap();
             let memory = Mem::new(1 << 20);
             let key = engine.reg_mr(device, pd, Access::ALL, IOVA, 1 << 20, memory.clone()).unwrap();
@@ -253,7 +255,9 @@ impl Pair {
         payload: Payload<'_>,
     ) -> Result<(), PostError> {
         let request = SendRequest { id, signaled: true, solicited: false, fence: false, op, payload };
-        self.engine.post_send(self.now, end.device, OWNER, end.qpn, &request, &mut self.log)
+        let result = self.engine.post_send(self.now, end.device, OWNER, end.qpn, &request, &mut self.log);
+        self.look();
+        result
     }
 
     pub(crate) fn post_recv(&mut self, end: &End, id: u32, sges: &[Sge]) -> Result<(), PostError> {
@@ -263,7 +267,14 @@ impl Pair {
 
     /// Works until nothing is ready.
     pub(crate) fn run(&mut self) {
-        while self.engine.poll(self.now, u64::MAX, &mut self.log) {}
+        while self.engine.poll(self.now, u64::MAX, &mut self.log) || self.look() {}
+    }
+
+    /// Answers all questions: there is nothing that the engine does not know of. True if there were any.
+    pub(crate) fn look(&mut self) -> bool {
+        let any = answer_all(&mut self.engine, self.now, &mut self.log);
+        while any && self.engine.poll(self.now, u64::MAX, &mut self.log) {}
+        any
     }
 
     /// Lets time pass up to the next deadline; how long that was. `None` if there is none.
@@ -294,6 +305,16 @@ impl Pair {
         assert_eq!(self.log.completions.len(), 1, "{:?}", self.log.completions);
         self.log.completions.remove(0).2
     }
+}
+
+/// Answers all questions of an engine; true if there were any.
+pub(crate) fn answer_all(engine: &mut Engine<Mem>, now: Instant, log: &mut Log) -> bool {
+    let mut any = false;
+    while let Some(question) = engine.poll_question() {
+        engine.answer(now, question, log);
+        any = true;
+    }
+    any
 }
 
 impl End {

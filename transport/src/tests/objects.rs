@@ -35,7 +35,7 @@ fn a_reset_device_forgets_all_and_its_numbers_are_not_valid_again() {
     pair.post(&b, 2, write_to(a.remote(0)), Payload::Sges(&[a.sge(0, 1 << 20)])).unwrap();
     pair.engine.reset_device(a.device);
     assert_eq!(pair.engine.counts(a.device), ObjectCounts::default());
-    pair.engine.set_gid(a.device, 0, Some(a.gid)).unwrap();
+    pair.engine.set_gid(a.device, 0, Some(a.gid.into())).unwrap();
     let pd = pair.engine.alloc_pd(a.device, OWNER).unwrap();
     assert_ne!(pd, a.pd);
     let qpn = pair.engine.create_qp(a.device, qp_init(pd)).unwrap();
@@ -58,7 +58,7 @@ fn calls_for_devices_and_objects_that_do_not_exist_are_refused() {
         engine.reset_device(device);
         engine.remove_device(device);
         engine.cq_failed(pair.now, device, a.qpn, &mut pair.log);
-        assert_eq!(engine.regions_mut(device).count(), 0);
+        assert_eq!(engine.regions_mut(device, 0..usize::MAX).count(), 0);
         assert_eq!(engine.alloc_pd(device, OWNER), Err(Error::NotFound));
         assert_eq!(engine.create_qp(device, qp_init(a.pd)), Err(Error::NotFound));
         assert_eq!(engine.query_qp(device, a.qpn), Err(Error::NotFound));
@@ -70,7 +70,7 @@ fn calls_for_devices_and_objects_that_do_not_exist_are_refused() {
     assert_eq!(pair.engine.qp_owner(a.device, Qpn::GSI), Err(Error::NotFound));
     assert_eq!(pair.engine.mr_owner(a.device, 1), Err(Error::NotFound));
     assert_eq!(pair.engine.mr_owner(a.device, a.key), Ok(OWNER));
-    assert_eq!(pair.engine.regions_mut(a.device).count(), 1);
+    assert_eq!(pair.engine.regions_mut(a.device, 0..usize::MAX).count(), 1);
 }
 
 #[test]
@@ -78,15 +78,15 @@ fn an_address_belongs_to_one_device() {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());
     let engine = &mut pair.engine;
-    assert_eq!(engine.set_gid(b.device, 3, Some(a.gid)), Err(Error::Denied));
-    assert_eq!(engine.set_gid(a.device, 3, Some(a.gid)), Ok(()));
+    assert_eq!(engine.set_gid(b.device, 3, Some(a.gid.into())), Err(Error::Denied));
+    assert_eq!(engine.set_gid(a.device, 3, Some(a.gid.into())), Ok(()));
     assert_eq!(engine.set_gid(a.device, 0, None), Ok(()));
-    assert_eq!(engine.set_gid(b.device, 3, Some(a.gid)), Err(Error::Denied));
-    assert_eq!(engine.set_gid(a.device, 3, Some(Gid([9; 16]))), Ok(()));
-    assert_eq!(engine.set_gid(b.device, 3, Some(a.gid)), Ok(()));
-    assert_eq!((engine.gid(b.device, 3), engine.gid(b.device, 16)), (Ok(a.gid), Err(Error::Invalid)));
+    assert_eq!(engine.set_gid(b.device, 3, Some(a.gid.into())), Err(Error::Denied));
+    assert_eq!(engine.set_gid(a.device, 3, Some(Gid([9; 16]).into())), Ok(()));
+    assert_eq!(engine.set_gid(b.device, 3, Some(a.gid.into())), Ok(()));
+    assert_eq!((engine.gid(b.device, 3), engine.gid(b.device, 16)), (Ok(a.gid.into()), Err(Error::Invalid)));
     assert_eq!(engine.set_gid(b.device, 16, None), Err(Error::Invalid));
-    assert_eq!(engine.set_gid(b.device, 1, Some(Gid([0xff; 16]))), Err(Error::Invalid));
+    assert_eq!(engine.set_gid(b.device, 1, Some(Gid([0xff; 16]).into())), Err(Error::Invalid));
 }
 
 #[test]
@@ -94,10 +94,10 @@ fn a_changed_address_moves_its_qps() {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());
     pair.post(&a, 1, write_to(b.remote(0)), Payload::Inline(b"x")).unwrap();
-    pair.engine.set_gid(b.device, 0, Some(Gid([9; 16]))).unwrap();
+    pair.engine.set_gid(b.device, 0, Some(Gid([9; 16]).into())).unwrap();
     pair.post(&a, 2, write_to(b.remote(0)), Payload::Inline(b"y")).unwrap();
     assert_eq!(pair.statuses(), [('a', 1, WcStatus::Success)]);
-    pair.engine.set_gid(b.device, 0, Some(b.gid)).unwrap();
+    pair.engine.set_gid(b.device, 0, Some(b.gid.into())).unwrap();
     pair.sleep();
     assert_eq!(pair.statuses(), [('a', 2, WcStatus::Success)]);
 }
@@ -111,7 +111,6 @@ fn regions_and_qps_beyond_rules_and_limits_are_refused() {
     assert!(engine.alloc_pd(device, OWNER).is_ok());
     assert_eq!(engine.alloc_pd(device, OWNER), Err(Error::NoResources));
     let mut reg = |access, iova, length| engine.reg_mr(device, pd, access, iova, length, Mem::new(0));
-    assert_eq!(reg(Access::ALL, 0, 0), Err(Error::Invalid));
     assert_eq!(reg(Access::ALL, 2, u64::MAX), Err(Error::Invalid));
     assert_eq!(reg(Access(16), 0, 1), Err(Error::Invalid));
     assert_eq!(reg(Access::REMOTE_WRITE, 0, 1), Err(Error::Invalid));
@@ -177,4 +176,18 @@ fn qps_that_come_and_go_while_ready_or_waiting_leave_nothing_behind() {
         let (ready, timers) = pair.engine.schedule.len();
         assert!(ready <= 66 && timers == 0, "{ready} {timers}");
     }
+}
+
+#[test]
+fn what_all_queues_could_take_together_is_limited() {
+    let mut pair = Pair::new();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let promised = pair.engine.devices.promised();
+    // There is room for two more.
+    pair.engine.set_request_memory(2 * promised);
+    let first = pair.engine.create_qp(a.device, qp_init(a.pd)).unwrap();
+    pair.engine.create_qp(b.device, qp_init(b.pd)).unwrap();
+    assert_eq!(pair.engine.create_qp(b.device, qp_init(b.pd)), Err(Error::NoResources));
+    pair.engine.destroy_qp(a.device, first).unwrap();
+    assert!(pair.engine.create_qp(b.device, qp_init(b.pd)).is_ok());
 }

@@ -272,10 +272,11 @@ impl Model {
             }
             Op::Regid { second, index, gone } => {
                 let end = if second { self.pair.b.clone() } else { self.pair.a.clone() };
-                let _ = self.pair.engine.set_gid(end.device, index, (!gone).then_some(end.gid));
+                let _ = self.pair.engine.set_gid(end.device, index, (!gone).then_some(end.gid.into()));
             }
             Op::Poll { budget } => {
                 self.pair.engine.poll(self.pair.now, budget, &mut self.pair.log);
+                answer_all(&mut self.pair.engine, self.pair.now, &mut self.pair.log);
             }
             Op::Sleep => {
                 self.pair.sleep();
@@ -294,7 +295,7 @@ impl Model {
         let engine = &mut self.pair.engine;
         engine.reset_device(old.device);
         assert_eq!(engine.counts(old.device), ObjectCounts::default());
-        let _ = engine.set_gid(old.device, 0, Some(old.gid));
+        let _ = engine.set_gid(old.device, 0, Some(old.gid.into()));
         let pd = engine.alloc_pd(old.device, OWNER).unwrap();
         let key = engine.reg_mr(old.device, pd, Access::ALL, IOVA, 1 << 20, old.memory.clone()).unwrap();
         for i in 0..QPS {

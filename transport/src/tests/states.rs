@@ -2,6 +2,7 @@
 
 use super::*;
 use QpState::{Init, Reset, Rtr, Rts, Sqd};
+use vrdma_wire::num::VlanId;
 
 #[test]
 fn posts_are_taken_as_the_state_allows() {
@@ -156,6 +157,8 @@ fn error_flushes_and_comes_from_any_state() {
 fn attributes_come_back_as_set_and_refused_changes_change_nothing() {
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());
+    let in_vlan = GidEntry { gid: a.gid, vlan: VlanId::new(5).unwrap() };
+    pair.engine.set_gid(a.device, 0, Some(in_vlan)).unwrap();
     let attr = QpAttr { traffic_class: 9, hop_limit: 64, vlan: Some(5), udp_sport: 0xc000, ..attr_to(&b) };
     pair.connect(&a, attr, Rts);
     let expected = QpAttr { state: Rts, cur_state: Rts, ..attr };

@@ -102,7 +102,7 @@ fn what_the_peer_would_refuse_is_lost_and_the_next_message_is_not() {
         assert_eq!(pair.statuses(), [('a', 2, OK), ('a', 3, OK)], "case {at}");
         assert_eq!(dropped(&pair), [(counter, 2)], "case {at}");
         assert_eq!((pair.state(&a), pair.events()), (Rts, vec![]), "case {at}");
-        pair.engine.set_gid(b.device, 0, Some(b.gid)).unwrap();
+        pair.engine.set_gid(b.device, 0, Some(b.gid.into())).unwrap();
         if pair.state(&b) == Rts {
             a.memory.fill(0, b"next");
             pair.post(&a, 4, write_to(b.remote(7)), Payload::Sges(&[a.sge(0, 4)])).unwrap();

@@ -5,8 +5,8 @@ use crate::engine::{Engine, Step};
 use crate::memory::Region;
 use crate::rc::arrival::{Failure, Receiver};
 use crate::rc::local::{Carried, move_bytes};
-use crate::rc::requester::next_segment;
-use crate::rc::responder::Refusal;
+use crate::rc::requester::{Wait, next_segment};
+use crate::rc::responder::{Reason, Refusal};
 use crate::rc::segment::Segment;
 use crate::request::Work;
 use crate::schedule::Place;
@@ -22,6 +22,8 @@ enum Carriage {
     Broke(Place, Refusal),
     /// The sender's own memory may not be read.
     Unreadable,
+    /// There is no receive so far; the caller is asked to look for it.
+    Asked,
 }
 
 impl<R: Region> Engine<R> {
@@ -50,6 +52,7 @@ impl<R: Region> Engine<R> {
         let mut offended = None;
         let sent = match self.carry_uc(place, payload, &segment, sink) {
             Carriage::Arrived(peer) => self.departed(place, peer, work, &segment, sink),
+            Carriage::Asked => return Step::Waits,
             Carriage::Unreadable => {
                 self.fail(place, work, WcStatus::LocProt, sink);
                 return Step::Ended;
@@ -95,6 +98,10 @@ impl<R: Region> Engine<R> {
                 let receiver = Receiver::new(peer_device, peer_qp);
                 move_bytes(device, qp, payload, segment, &receiver, target, &mut self.far)
             }
+            Err(Reason::NoReceive) if qp.requester.wait != Wait::Looked => {
+                self.ask(place, peer);
+                return Carriage::Asked;
+            }
             Err(reason) => {
                 let rest = qp.path_mtu.packets(segment.message - segment.offset);
                 self.drop_message(peer, reason, segment.psn.add(rest));
@@ -122,7 +129,7 @@ impl<R: Region> Engine<R> {
         let Some((_, qp)) = self.devices.with_qp(place) else { return Carried::Lost };
         let length = work.length.saturating_sub(segment.offset);
         let rest = Segment { last: true, length, packets: qp.path_mtu.packets(length), ..*segment };
-        let route = Place { device: qp.route, qpn: qp.dest_qpn };
+        let route = Place { device: qp.route(), qpn: qp.dest_qpn };
         self.departed(place, route, work, &rest, sink)
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::completion::{Sink, WcStatus};
 use crate::device::Device;
+use crate::engine::wire::Nowhere;
 use crate::engine::{Engine, Step, TURN_PACKETS};
+use crate::look::Fate;
 use crate::memory::{Access, Region};
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::attr::QpState;
@@ -29,23 +31,26 @@ impl<R: Region> Engine<R> {
         _now: Instant,
         place: Place,
         parsed: &Parsed<'_>,
+        looked: bool,
         sink: &mut impl Sink,
-    ) {
+    ) -> Fate {
         let (packet, payload) = (&parsed.packet, parsed.payload);
-        let Body::Uc(body) = &packet.body else { return };
-        let Some(Device { qps, counters, .. }) = self.devices.get_mut(place.device) else { return };
-        let Some(qp) = qps.get_mut(place.qpn.number()) else { return };
-        if qp.dgid != packet.path.src || qp.sgid != packet.path.dst {
+        let Body::Uc(body) = &packet.body else { return Fate::Done };
+        let Some(Device { qps, counters, .. }) = self.devices.get_mut(place.device) else {
+            return Fate::Done;
+        };
+        let Some(qp) = qps.get_mut(place.qpn.number()) else { return Fate::Done };
+        if !qp.is_path_of_peer(&packet.path) {
             counters.drop_source += 1;
-            return;
+            return Fate::Done;
         }
         if qp.way != Way::Wire {
             counters.drop_not_connected += 1;
-            return;
+            return Fate::Done;
         }
         if matches!(qp.state, QpState::Reset | QpState::Init | QpState::Err) {
             counters.drop_state += 1;
-            return;
+            return Fate::Done;
         }
         let Request { op, first, last, length } = understand(body, &mut qp.uc_write);
         let received = payload.len() as u32;
@@ -71,8 +76,10 @@ impl<R: Region> Engine<R> {
             Ok(Err(Failure::Remote(refusal))) => self.landing_failed(place, refusal, sink),
             // The bytes of a packet can always be read.
             Ok(Err(Failure::Local)) => {}
+            Err(Reason::NoReceive) if !looked => return Fate::Look,
             Err(reason) => self.drop_message(place, reason, segment.psn.add(1)),
         }
+        Fate::Done
     }
 
     /// Puts a segment where it belongs.
@@ -93,6 +100,21 @@ impl<R: Region> Engine<R> {
     pub(crate) fn transmit_uc(
         &mut self,
         _now: Instant,
+        place: Place,
+        budget: usize,
+        outlet: &mut impl Outlet<R>,
+        sink: &mut impl Sink,
+    ) -> usize {
+        let Some(qp) = self.devices.qp_mut(place) else { return 0 };
+        if qp.sgid.is_zero() {
+            // Nothing can be sent from no address: it is lost.
+            return self.take_turn_uc(place, budget, &mut Nowhere, sink);
+        }
+        self.take_turn_uc(place, budget, outlet, sink)
+    }
+
+    fn take_turn_uc(
+        &mut self,
         place: Place,
         budget: usize,
         outlet: &mut impl Outlet<R>,
@@ -141,7 +163,7 @@ impl<R: Region> Engine<R> {
                 return Step::Ended;
             }
         };
-        let route = Place { device: qp.route, qpn: qp.dest_qpn };
+        let route = Place { device: qp.route(), qpn: qp.dest_qpn };
         if let Some(device) = self.devices.get_mut(place.device) {
             device.counters.packets_out += 1;
         }

@@ -1,11 +1,12 @@
 //! A datagram as the packet that it is.
 
 use crate::device::Device;
+use crate::gid::GidEntry;
 use crate::qp::attr::QpType;
 use crate::qp::{Qp, hop_limit};
 use crate::work::Destination;
 use vrdma_wire::entropy;
-use vrdma_wire::num::{FlowLabel, Gid, Imm, Pkey, Qkey, VlanId, VlanTag};
+use vrdma_wire::num::{FlowLabel, Imm, Pkey, Qkey, VlanTag};
 use vrdma_wire::roce::{Body, Bth, Deth, MAX_HEADERS, Packet, Path};
 
 /// Bytes of a global route header, which precedes the data in a receive (IBTA 9.8.3).
@@ -23,11 +24,11 @@ pub(crate) fn own_qkey(qp: &Qp) -> Qkey {
     }
 }
 
-/// The packet that takes a datagram of `qp` with own address `sgid` to its destination.
+/// The packet that takes a datagram of `qp` from the own address `source` to its destination.
 pub(crate) fn packet<R>(
     device: &Device<R>,
     qp: &Qp,
-    sgid: Gid,
+    source: GidEntry,
     to: &Destination,
     imm: Option<Imm>,
     solicited: bool,
@@ -40,8 +41,8 @@ pub(crate) fn packet<R>(
     let path = Path {
         src_mac: device.mac,
         dst_mac: to.dmac,
-        vlan: to.vlan.and_then(VlanId::new).map(|id| VlanTag::new(id, to.sl)),
-        src: sgid,
+        vlan: VlanTag::in_vlan(source.vlan, to.sl),
+        src: source.gid,
         dst: to.dgid,
         traffic_class: to.traffic_class,
         flow_label: label,

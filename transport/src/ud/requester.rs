@@ -3,11 +3,13 @@
 use crate::completion::{Sink, WcStatus};
 use crate::device::{Device, Held};
 use crate::engine::{Engine, Step, WITHIN_POSTS};
+use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::{Access, Fault, Region};
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
+use crate::rc::requester::Wait;
 use crate::rc::responder::Reason;
 use crate::rc::transfer::{Elements, Side, Span};
 use crate::request::{Scratch, Work};
@@ -16,7 +18,7 @@ use crate::time::Instant;
 use crate::ud::packet::{grh_of, packet};
 use crate::ud::responder::{Data, accept};
 use crate::work::{Destination, Payload, PostError, Queue, SendOp, SendRequest};
-use vrdma_wire::num::{Gid, Imm, Qpn};
+use vrdma_wire::num::{Imm, Qpn, VlanId};
 use vrdma_wire::roce::{Body, Packet};
 
 /// The outlet of those who have none: what is to go over the wire waits for its turn.
@@ -51,7 +53,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// Posts to the send queue of a datagram QP, as [`Engine::post_send`] does to that of a connection. An address handle of another PD,
-    /// an operation other than SEND and an own GID out of range end as `LocQpOp`, a message longer than [`Limits::max_mtu`](crate::Limits::max_mtu)
+    /// an operation other than SEND, and an own GID that is out of range or not in the VLAN named end as `LocQpOp`, a message longer than the [active MTU](crate::Engine::set_active_mtu)
     /// as `LocLen`; the QP goes to SQE then.
     #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
     pub fn post_datagram(
@@ -93,11 +95,11 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Step {
         let Some((device, qp)) = self.devices.with_qp(place) else { return Step::Waits };
-        let (to, sgid, imm) = match check(device, qp, work, to, payload) {
+        let (to, source, imm) = match check(device, qp, work, to, payload) {
             Ok(checked) => checked,
             Err(status) => return self.datagram_failed(place, work, status, sink),
         };
-        let packet = packet(device, qp, sgid, to, imm, work.solicited);
+        let packet = packet(device, qp, source, to, imm, work.solicited);
         match self.datagram_way(&packet) {
             Way::Lost => {
                 self.devices.count_drop(place.device, Reason::NoRoute);
@@ -131,7 +133,7 @@ impl<R: Region> Engine<R> {
         if src.is_zero() || src.ipv4().is_some() != dst.ipv4().is_some() {
             return Way::Lost;
         }
-        match self.devices.of_gid(dst) {
+        match self.devices.gids.owner(GidEntry { gid: dst, vlan: VlanId::of(packet.path.vlan) }) {
             Some(index) => Way::Here(index),
             None if self.port.exists() => Way::Out,
             None => Way::Lost,
@@ -174,6 +176,10 @@ impl<R: Region> Engine<R> {
                 self.datagram_sent(place, work, sink);
                 self.receive_failed(peer, sink);
             }
+            Err(Reason::NoReceive) if !self.has_looked(place) => {
+                self.ask(place, peer);
+                return Step::Waits;
+            }
             Err(reason) => {
                 self.devices.count_drop(index, reason);
                 self.datagram_sent(place, work, sink);
@@ -182,10 +188,15 @@ impl<R: Region> Engine<R> {
         Step::Ended
     }
 
+    fn has_looked(&self, place: Place) -> bool {
+        self.devices.with_qp(place).is_some_and(|(_, qp)| qp.requester.wait == Wait::Looked)
+    }
+
     /// A datagram has left: its request has ended.
     fn datagram_sent(&mut self, place: Place, work: &Work<'_>, sink: &mut impl Sink) {
         let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
         qp.requester.psn = qp.requester.psn.add(1);
+        qp.requester.wait = Wait::No;
         counters.sends += 1;
         counters.bytes_out += u64::from(work.length);
         // Nothing comes off the queue if it went straight through.
@@ -239,18 +250,22 @@ fn check<'a, R>(
     work: &Work<'_>,
     to: Option<&'a Destination>,
     payload: Payload<'_>,
-) -> Result<(&'a Destination, Gid, Option<Imm>), WcStatus> {
+) -> Result<(&'a Destination, GidEntry, Option<Imm>), WcStatus> {
     if let Some(status) = work.error {
         return Err(status);
     }
     let (&SendOp::Send { imm }, Some(to)) = (work.op, to) else { return Err(WcStatus::LocQpOp) };
-    let sgid = device.gids.get(usize::from(to.sgid_index)).copied();
-    let (Some(sgid), true) = (sgid, to.pd == qp.pd) else { return Err(WcStatus::LocQpOp) };
-    if work.length > device.limits.max_mtu.bytes() {
+    let source = device.gids.get(usize::from(to.sgid_index)).copied();
+    let (Some(source), true) = (source, to.pd == qp.pd) else { return Err(WcStatus::LocQpOp) };
+    // From no address nothing is sent, in whatever VLAN.
+    if source != GidEntry::EMPTY && !source.is_in(to.vlan) {
+        return Err(WcStatus::LocQpOp);
+    }
+    if work.length > device.active_mtu.bytes() {
         return Err(WcStatus::LocLen);
     }
     match payload {
         Payload::Sges(sges) if !own(device, qp).check(sges) => Err(WcStatus::LocProt),
-        _ => Ok((to, sgid, imm)),
+        _ => Ok((to, source, imm)),
     }
 }

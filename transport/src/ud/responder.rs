@@ -11,7 +11,7 @@ use crate::rc::transfer::{Elements, Span, Trouble, copy, scatter};
 use crate::request::{RecvSlot, Scratch, recv_failure};
 use crate::schedule::Place;
 use crate::ud::packet::{GRH, own_qkey};
-use vrdma_wire::num::{Imm, Qpn};
+use vrdma_wire::num::{Imm, Qpn, VlanTag};
 use vrdma_wire::roce::{Deth, Packet};
 
 /// Where an accepted datagram goes.
@@ -97,7 +97,7 @@ impl<R: Region> Engine<R> {
             imm,
             src_qpn: src,
             solicited: packet.bth.solicited,
-            arrival: Some(Arrival { smac: path.src_mac, vlan: path.vlan.map(|tag| tag.id().number()) }),
+            arrival: Some(Arrival { smac: path.src_mac, vlan: path.vlan.and_then(VlanTag::named) }),
         };
         sink.complete(place.id(), qp.recv_cq, &completion);
     }

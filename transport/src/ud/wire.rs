@@ -2,8 +2,10 @@
 
 use crate::completion::Sink;
 use crate::engine::{Engine, Step, TURN_PACKETS};
+use crate::look::Fate;
 use crate::memory::Region;
 use crate::outlet::Outlet;
+use crate::rc::responder::Reason;
 use crate::schedule::Place;
 use crate::time::Instant;
 use crate::ud::packet::grh;
@@ -18,19 +20,22 @@ impl<R: Region> Engine<R> {
         _now: Instant,
         place: Place,
         parsed: &Parsed<'_>,
+        looked: bool,
         sink: &mut impl Sink,
-    ) {
+    ) -> Fate {
         let (packet, payload) = (&parsed.packet, parsed.payload);
-        let Body::Ud { deth, imm } = packet.body else { return };
-        let Some(device) = self.devices.get(place.device) else { return };
+        let Body::Ud { deth, imm } = packet.body else { return Fate::Done };
+        let Some(device) = self.devices.get(place.device) else { return Fate::Done };
         let length = payload.len() as u32;
         let filled = accept(device, place.qpn, deth, length)
             .map(|acceptance| acceptance.fill(&grh(parsed.ip_header()), Data::Bytes(payload), &mut self.far));
         match filled {
             Ok(Ok(())) => self.datagram_arrived(place, packet, (deth.src, imm), length, sink),
             Ok(Err(_)) => self.receive_failed(place, sink),
+            Err(Reason::NoReceive) if !looked => return Fate::Look,
             Err(reason) => self.devices.count_drop(place.device, reason),
         }
+        Fate::Done
     }
 
     /// A QP's turn: sends at most `budget` packets, as long as `outlet` has room; how many it sent.

@@ -68,6 +68,18 @@ fn seeds_750_to_999() {
 }
 
 #[test]
+#[ignore = "long"]
+fn seeds_1000_to_5499() {
+    seeds(1000..5500);
+}
+
+#[test]
+#[ignore = "long"]
+fn seeds_5500_to_9999() {
+    seeds(5500..10_000);
+}
+
+#[test]
 fn a_seed_happens_again_exactly() {
     for seed in 0..20 {
         let [a, b] = [one(seed, false), one(seed, false)];

@@ -17,6 +17,8 @@ pub struct Host {
     pub gid: Gid,
     pub mac: Mac,
     pub log: Log,
+    /// Taken from the engine and not answered.
+    questions: Vec<Question>,
 }
 
 /// What came out of an engine and has not been looked at.
@@ -102,9 +104,9 @@ impl World {
                 let mac = Mac([2, 0, 0, 0, 0, last]);
                 engine.set_link(true);
                 engine.set_mac(device, mac).unwrap();
-                engine.set_gid(device, 0, Some(gid)).unwrap();
+                engine.set_gid(device, 0, Some(gid.into())).unwrap();
                 let pd = engine.alloc_pd(device, OWNER).unwrap();
-                Host { engine, device, pd, gid, mac, log: Log::default() }
+                Host { engine, device, pd, gid, mac, log: Log::default(), questions: Vec::new() }
             })
             .collect();
         let link = Link::new(hosts.len(), faults, rng);
@@ -142,8 +144,14 @@ impl World {
 
     /// A host's turn; whether it sent something.
     fn let_work(&mut self, n: usize) -> bool {
-        let Host { engine, log, .. } = &mut self.hosts[n];
+        let Host { engine, log, questions, .. } = &mut self.hosts[n];
+        // The answer comes a turn later: meanwhile frames wait.
+        for question in questions.drain(..) {
+            engine.answer(self.now, question, log);
+        }
         while engine.poll(self.now, 1 << 20, log) {}
+        questions.extend(std::iter::from_fn(|| engine.poll_question()));
+        let looks = !questions.is_empty();
         let mut sent = 0;
         let mut port = Port {
             host: n,
@@ -154,7 +162,7 @@ impl World {
             trace: &mut self.trace,
         };
         engine.transmit(self.now, 32, &mut port, log);
-        sent > 0
+        sent > 0 || looks
     }
 
     /// When something happens next by itself.

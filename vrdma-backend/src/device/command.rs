@@ -7,7 +7,7 @@ use crate::queue::cq::CqRing;
 use vrdma_abi::control::{ObjectResp, QpAttr, QueryDeviceResp, QueryGidResp, QueryPortResp, RegMrResp};
 use vrdma_abi::zerocopy::IntoBytes;
 use vrdma_transport as transport;
-use vrdma_wire::num::{Gid, Qpn};
+use vrdma_wire::num::{Mtu, Qpn};
 
 /// A command. Memory in it is resolved, numbers are in the range of their type; whether they name anything is not known yet.
 #[derive(Debug)]
@@ -16,8 +16,9 @@ pub enum Command {
     QueryDevice,
     QueryPort,
     QueryGid { index: u32 },
-    AddGid { index: u32, gid: Gid },
+    AddGid { index: u32, entry: transport::GidEntry },
     DelGid { index: u32 },
+    SetPortMtu { mtu: Mtu },
     AllocContext,
     DeallocContext { context: u32 },
     BindChannel { context: u32, channel: Box<Channel> },

@@ -3,20 +3,22 @@
 use super::ah::AhTable;
 use super::command::{Command, Reply};
 use super::{Context, Cq, Device, DeviceCounters, ObjectCounts, Table};
+use crate::allowed::FrameVlan;
 use crate::config::{Config, GuestConfig};
 use crate::memory::{GuestMemory, MrMemory};
 use crate::queue::channel::Channel;
-use crate::queue::cq::CqRing;
+use crate::queue::cq::{CqLayout, CqMapping, CqRing};
 use crate::queue::event::EventQueue;
 use crate::worker::Worker;
+use std::ops::Range;
 use std::sync::Arc;
 use vrdma_abi::control::{
     self, QueryDeviceResp, QueryGidResp, QueryPortResp, RegMrResp, Status, gid_type, port_state,
 };
 use vrdma_abi::event::EventKind;
 use vrdma_abi::wqe::unit;
-use vrdma_transport::{self as transport, CqId, DeviceId, Error, OwnerId, PdId, QpState};
-use vrdma_wire::num::{Gid, Mac, Mtu, Qpn};
+use vrdma_transport::{self as transport, CqId, DeviceId, Error, GidEntry, OwnerId, PdId, QpState};
+use vrdma_wire::num::{Mac, Mtu, Qpn, VlanId};
 
 type Result<T> = std::result::Result<T, Status>;
 
@@ -43,6 +45,11 @@ impl Limits {
         }
     }
 
+    /// Frames to several ports that the Ethernet function may send in a second.
+    pub fn flood_rate(&self) -> u32 {
+        self.config.flood_rate
+    }
+
     /// As the engine wants them, with a port of that path MTU.
     pub fn transport(&self, max_mtu: Mtu) -> transport::Limits {
         transport::Limits {
@@ -57,8 +64,15 @@ impl Limits {
             max_dest_rd_atomic: MAX_RD_ATOMIC,
             gid_table_len: GID_TABLE_LEN,
             max_mtu,
-            ..Default::default()
+            max_request_memory: self.config.request_memory,
         }
+    }
+}
+
+impl Limits {
+    /// Bytes that pending requests of all guests may take.
+    pub fn all_request_memory(&self) -> u64 {
+        self.config.all_request_memory
     }
 }
 
@@ -109,8 +123,8 @@ impl Device {
         }
     }
 
-    /// Follows a new memory table; returns the CQs whose memory is gone.
-    pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Vec<CqId> {
+    /// Follows a new memory table, but for its CQs.
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
         self.memory = memory.clone();
         for queue in self.comp_events.iter_mut().chain([&mut self.async_events]) {
             queue.remap(memory);
@@ -118,7 +132,29 @@ impl Device {
         if let Some(table) = &mut self.ah_table {
             table.remap(memory);
         }
-        self.cqs.iter_mut().filter_map(|(cqn, cq)| (!cq.ring.remap(memory)).then_some(CqId(cqn))).collect()
+    }
+
+    /// One more than the highest number of a CQ so far.
+    pub fn cq_end(&self) -> u32 {
+        self.cqs.end()
+    }
+
+    /// Where CQs are that work, by number.
+    pub fn cq_layouts(&mut self, numbers: Range<u32>) -> Vec<(CqId, CqLayout)> {
+        let layout = |cqn| Some((CqId(cqn), self.cqs.get_mut(cqn)?.ring.layout()));
+        numbers.filter_map(layout).collect()
+    }
+
+    /// A CQ follows a new memory table; the old mapping. `None` for `new`: its memory is gone.
+    pub fn install_cq(&mut self, cq: CqId, new: Option<CqMapping>) -> Option<CqMapping> {
+        let ring = &mut self.cqs.get_mut(cq.0)?.ring;
+        match new {
+            Some(new) => Some(ring.install(new)),
+            None => {
+                ring.latch_broken();
+                None
+            }
+        }
     }
 
     /// The event queue with this virtqueue number.
@@ -199,8 +235,9 @@ impl Worker {
             Command::QueryGid { index } => {
                 Ok(Reply::Gid(gid_resp(self.engine.gid(id, index).map_err(status)?)))
             }
-            Command::AddGid { index, gid } => self.add_gid(id, index, gid),
+            Command::AddGid { index, entry } => self.add_gid(id, index, entry),
             Command::DelGid { index } => done(self.engine.set_gid(id, index, None)),
+            Command::SetPortMtu { mtu } => done(self.engine.set_active_mtu(id, mtu)),
             Command::AllocContext => {
                 let number = self.outputs.device(id).contexts.insert(Context::default());
                 number.map(Reply::object).ok_or(Status::NO_RESOURCES)
@@ -234,8 +271,6 @@ impl Worker {
             }
             Command::CreateQp { context, init } => self.create_qp(id, context, init),
             Command::ModifyQp { qpn, mask, attr } => {
-                // What was posted before the command comes before it.
-                self.drain_device(id);
                 let now = self.now();
                 done(self.engine.modify_qp(now, id, qpn, mask, &attr, &mut self.outputs))
             }
@@ -279,18 +314,24 @@ impl Worker {
             max_rd_atomic: MAX_RD_ATOMIC.into(),
             max_dest_rd_atomic: MAX_RD_ATOMIC.into(),
             max_ah: limits.ahs.into(),
-            atomic_cap: 1.into(),
+            // By processor instructions on the guest's memory.
+            atomic_cap: 2.into(),
             reserved: 0.into(),
         }
     }
 
-    fn add_gid(&mut self, id: DeviceId, index: u32, gid: Gid) -> Result<Reply> {
+    fn add_gid(&mut self, id: DeviceId, index: u32, entry: GidEntry) -> Result<Reply> {
+        let GidEntry { gid, vlan } = entry;
+        let is_anothers = self.outputs.devices().any(|it| it.id != id && it.guest.owns(vlan, gid));
         let guest = &self.outputs.device(id).guest;
-        if !guest.allows(gid) {
-            self.misdeeds.warn(|| format!("guest {}: GID {gid} is not among those it may use", guest.name));
+        if is_anothers || !guest.allows(vlan, gid) {
+            let vlan = FrameVlan::One(vlan);
+            self.misdeeds.warn(|| {
+                format!("guest {}: GID {gid} ({vlan}) is not among those it may use: gids, vlans", guest.name)
+            });
             return Err(Status::DENIED);
         }
-        done(self.engine.set_gid(id, index, Some(gid)))
+        done(self.engine.set_gid(id, index, Some(entry)))
     }
 
     fn dealloc_context(&mut self, id: DeviceId, number: u32) -> Result<Reply> {
@@ -352,8 +393,18 @@ impl Worker {
         }
         device.charge_runs(runs)?;
         let owner = OwnerId(number);
-        let cq =
-            Cq { owner, vector, ring, runs, qps: Vec::new(), dirty: false, solicited: false, failed: false };
+        let cq = Cq {
+            owner,
+            vector,
+            ring,
+            runs,
+            qps: Vec::new(),
+            dirty: false,
+            solicited: false,
+            quiet: false,
+            quiet_solicited: false,
+            failed: false,
+        };
         let cqn = device.cqs.insert(cq).ok_or(Status::NO_RESOURCES)?;
         device.context(number)?.objects += 1;
         Ok(Reply::object(cqn))
@@ -417,7 +468,6 @@ impl Worker {
     }
 
     fn destroy_qp(&mut self, id: DeviceId, qpn: Qpn) -> Result<Reply> {
-        self.drain_device(id);
         let init = self.engine.destroy_qp(id, qpn).map_err(status)?;
         let device = self.outputs.device(id);
         device.requests -= u64::from(init.max_send_wr) + u64::from(init.max_recv_wr);
@@ -442,8 +492,8 @@ impl Worker {
             reserved0: 0,
             gid_table_len: (GID_TABLE_LEN as u16).into(),
             max_mtu: mtu.into(),
-            active_mtu: mtu.into(),
-            speed: 100_000.into(),
+            active_mtu: self.engine.active_mtu(id).map_or(mtu, |mtu| mtu.bytes()).into(),
+            speed: self.port.speed.into(),
             max_msg_size: (1u32 << 31).into(),
             bad_qkeys: u32::try_from(bad_qkeys).unwrap_or(u32::MAX).into(),
             reserved: 0.into(),
@@ -466,12 +516,16 @@ fn status(error: Error) -> Status {
     }
 }
 
-fn gid_resp(gid: Gid) -> QueryGidResp {
+fn gid_resp(entry: GidEntry) -> QueryGidResp {
+    let vlan = match entry.vlan {
+        VlanId::UNTAGGED => 0xffff,
+        vlan => vlan.number(),
+    };
     QueryGidResp {
-        gid: gid.0,
+        gid: entry.gid.0,
         gid_type: gid_type::ROCE_V2,
         reserved0: 0,
-        vlan: 0xffff.into(),
+        vlan: vlan.into(),
         reserved: 0.into(),
     }
 }

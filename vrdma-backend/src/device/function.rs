@@ -1,9 +1,11 @@
 //! The RDMA function as its front-end sets it up: the session's thread serves the control queue, the worker all others.
 
+use super::remap::remap;
 use crate::config::{Config, Limits};
 use crate::control;
 use crate::memory::GuestMemory;
 use crate::queue::{Call, Kick, VirtqueueSetup};
+use crate::ratelimit::RateLimit;
 use crate::vhost::{Function, Setup};
 use crate::worker::{Stopped, WorkerHandle};
 use std::sync::Arc;
@@ -26,8 +28,11 @@ pub struct RdmaFunction {
     config_space: [u8; abi::device::CONFIG_SIZE as usize],
     /// The control queue while it runs.
     control: Option<Queue>,
+    /// Commands were answered since the driver was interrupted last.
+    quiet: bool,
     /// Where it stopped last.
     stopped_at: Option<u16>,
+    misdeeds: RateLimit,
 }
 
 impl RdmaFunction {
@@ -60,7 +65,9 @@ impl RdmaFunction {
             num_queues: config.num_queues() as usize,
             config_space,
             control: None,
+            quiet: false,
             stopped_at: None,
+            misdeeds: RateLimit::default(),
         }
     }
 }
@@ -79,6 +86,10 @@ impl Function for RdmaFunction {
         &self.config_space
     }
 
+    fn memory_max(&self) -> u64 {
+        self.limits.memory_bytes()
+    }
+
     fn start(&mut self, setup: VirtqueueSetup, base: u16, front: &Setup) -> Result<(), Stopped> {
         let (device, memory) = (self.device, front.memory.clone());
         if setup.index != abi::queue::CONTROL {
@@ -86,7 +97,8 @@ impl Function for RdmaFunction {
         }
         self.control = setup.queue(base, &memory);
         if self.control.is_none() {
-            log::warn!("device {}: the control queue's rings are not in guest memory", device.0);
+            self.misdeeds
+                .warn(|| format!("device {}: the control queue's rings are not in guest memory", device.0));
         }
         // A driver begins at 0; a front-end that goes on after a pause continues where it was.
         let goes_on = self.stopped_at == Some(0) && wrapped(&setup, &memory);
@@ -111,8 +123,7 @@ impl Function for RdmaFunction {
     }
 
     fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), Stopped> {
-        let (device, memory) = (self.device, memory.clone());
-        self.worker.call(move |worker| worker.remap_device(device, &memory))
+        remap(&self.worker, self.device, memory)
     }
 
     fn reset(&mut self) -> Result<(), Stopped> {
@@ -137,17 +148,22 @@ impl Function for RdmaFunction {
         let (worker, device) = (&self.worker, self.device);
         let execute = |command| {
             let stopped = Err(vrdma_abi::control::Status::INTERNAL);
-            worker.call(move |worker| worker.execute(device, command)).unwrap_or(stopped)
+            worker.execute(device, command).unwrap_or(stopped)
         };
+        let (used, quiet) = (queue.next_used(), &mut self.quiet);
         let result =
             control::serve(queue, &context, |index| front.virtqueue(index), execute).and_then(|notify| {
-                if let Some(call) = front.call(abi::queue::CONTROL).filter(|_| notify) {
+                // A driver that wanted no interrupt for its replies gets one when there are no more: that it wants it may not have shown.
+                let served = queue.next_used() != used;
+                let late = !served && std::mem::take(quiet);
+                *quiet |= served && !notify;
+                if let Some(call) = front.call(abi::queue::CONTROL).filter(|_| notify || late) {
                     call.ring();
                 }
                 queue.enable_notification(context.memory.mmap())
             });
         result.unwrap_or_else(|error| {
-            log::warn!("device {}: the control queue is broken: {error}", device.0);
+            self.misdeeds.warn(|| format!("device {}: the control queue is broken: {error}", device.0));
             self.control = None;
             false
         })

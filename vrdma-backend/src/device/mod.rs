@@ -6,6 +6,7 @@ pub mod cqe;
 mod execute;
 mod function;
 pub mod outputs;
+pub mod remap;
 mod table;
 pub mod wqe;
 
@@ -62,6 +63,10 @@ struct Cq {
     dirty: bool,
     /// One of those is solicited or tells of an error.
     solicited: bool,
+    /// CQEs were published since the last event or second look, without an event.
+    quiet: bool,
+    /// One of those is solicited or tells of an error.
+    quiet_solicited: bool,
     /// It overran, or its memory is gone.
     failed: bool,
 }

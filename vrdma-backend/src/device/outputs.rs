@@ -1,6 +1,7 @@
 //! Where completions and events go: the engine's sink.
 
 use super::{Device, cqe::cqe};
+use crate::queue::event::EventQueue;
 use crate::ratelimit::RateLimit;
 use std::sync::atomic::{Ordering, fence};
 use vrdma_abi::event::EventKind;
@@ -12,6 +13,8 @@ pub struct Outputs {
     devices: Vec<Option<Device>>,
     /// CQs with new CQEs whose arm words have not been looked at.
     dirty: Vec<(DeviceId, CqId)>,
+    /// CQs with CQEs that raised no event because they were not armed.
+    quiet: Vec<(DeviceId, CqId)>,
     /// Devices with events to flush.
     eventful: Vec<DeviceId>,
     /// CQs that failed and whose QPs do not know yet.
@@ -81,14 +84,45 @@ impl Outputs {
             let device = self.device(id);
             let Some(cq) = device.cqs.get_mut(cq_id.0) else { continue };
             cq.dirty = false;
-            if cq.ring.take_event(std::mem::take(&mut cq.solicited)) {
-                let vector = usize::from(cq.vector);
-                device.comp_events[vector].push(EventKind::COMPLETION, cq_id.0);
-                device.counters.events += 1;
-                self.has_events(id);
+            let solicited = std::mem::take(&mut cq.solicited);
+            if cq.ring.take_event(solicited) {
+                cq.quiet_solicited = false;
+                self.completion_event(id, cq_id);
+            } else {
+                cq.quiet_solicited |= solicited;
+                if !std::mem::replace(&mut cq.quiet, true) {
+                    self.quiet.push((id, cq_id));
+                }
             }
         }
         self.dirty = dirty;
+    }
+
+    /// A CQ's consumer is told of new CQEs.
+    fn completion_event(&mut self, id: DeviceId, cq_id: CqId) {
+        let device = self.device(id);
+        let Some(cq) = device.cqs.get_mut(cq_id.0) else { return };
+        device.comp_events[usize::from(cq.vector)].push(EventKind::COMPLETION, cq_id.0);
+        device.counters.events += 1;
+        self.has_events(id);
+    }
+
+    /// Looks once more at the arm words of CQs that were not armed, and rings drivers that wanted no interrupt: what they wrote may not
+    /// have shown before.
+    pub fn look_again(&mut self) {
+        let mut quiet = std::mem::take(&mut self.quiet);
+        for (id, cq_id) in quiet.drain(..) {
+            let Some(cq) = self.device(id).cqs.get_mut(cq_id.0) else { continue };
+            cq.quiet = false;
+            if cq.ring.take_late_event(std::mem::take(&mut cq.quiet_solicited)) {
+                self.completion_event(id, cq_id);
+            }
+        }
+        self.quiet = quiet;
+        for device in self.devices.iter_mut().flatten() {
+            device.comp_events.iter_mut().chain([&mut device.async_events]).for_each(EventQueue::look_again);
+        }
+        self.flush_events();
     }
 
     /// A device has something for [`Outputs::flush_events`]. Events of one device mostly come together.

@@ -41,9 +41,9 @@ impl<T> Table<T> {
         self.slots.get_mut(number as usize)?.as_mut()
     }
 
-    /// All objects and their numbers.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        self.slots.iter_mut().enumerate().filter_map(|(n, slot)| Some((n as u32, slot.as_mut()?)))
+    /// One more than the highest number so far.
+    pub fn end(&self) -> u32 {
+        self.slots.len() as u32
     }
 
     /// How many there are.

@@ -2,6 +2,7 @@
 
 use super::ah::AhTable;
 use crate::queue::channel::RequestWords;
+use vrdma_abi::width;
 use vrdma_abi::wqe::{AtomicOperands, RdmaBody, Sge as AbiSge, UdBody, WqeHeader, WrOpcode, flags, unit};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use vrdma_transport::{Destination, Payload, PdId, Queue, RecvRequest, Remote, SendOp, SendRequest, Sge};
@@ -66,30 +67,26 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     }
 }
 
-/// Where a SEND goes if its QP is one of datagrams: `None` if it names no receiver, or no entry that is in use and makes sense.
+/// Where a SEND goes if its QP is one of datagrams: `None` if it names no entry that is in use and makes sense.
 pub fn destination(words: &RequestWords, handles: &AhTable) -> Option<Destination> {
     let body: &UdBody = view(words.as_bytes(), unit::BODY_OFFSET as usize);
-    let qpn = Qpn::new(body.remote_qpn.get())?;
     let entry = handles.get(body.ah.get())?;
     let vlan = match entry.vlan.get() {
         0xffff => None,
         id if (1..=4094).contains(&id) => Some(id),
         _ => return None,
     };
-    if entry.flow_label.get() >= 1 << 20 {
-        return None;
-    }
     Some(Destination {
         pd: PdId(entry.pdn.get()),
-        qpn,
+        qpn: Qpn::truncate(body.remote_qpn.get()),
         qkey: Qkey(body.qkey.get()),
         dgid: Gid(entry.dgid),
         dmac: Mac(entry.dmac),
         sgid_index: entry.sgid_index,
-        sl: entry.sl,
+        sl: entry.sl & width::SL,
         hop_limit: entry.hop_limit,
         traffic_class: entry.traffic_class,
-        flow_label: entry.flow_label.get(),
+        flow_label: entry.flow_label.get() & width::FLOW_LABEL,
         udp_sport: entry.udp_sport.get(),
         vlan,
     })

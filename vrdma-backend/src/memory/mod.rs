@@ -4,16 +4,28 @@
 //! pointers, words through atomics.
 #![allow(unsafe_code)] // This folder is the border to memory that others share.
 
+mod backing;
 mod buffers;
 mod copy;
+mod populate;
+mod reaper;
 mod region;
 mod shared;
 pub mod sigbus;
+mod slot;
 
+/// What [`slot`] and [`sigbus`] synchronise by. Under loom it is loom's.
+mod sync {
+    pub use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+}
+
+pub use backing::MapOptions;
 pub use buffers::Buffers;
-pub use region::MrMemory;
+pub use reaper::reap;
+pub use region::{MrMemory, Runs, Translation};
 pub use shared::Shared;
 
+use backing::{Pages, Reservation, check_file, refused};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -25,9 +37,16 @@ use vm_memory::{MmapRegion, mmap::MmapRegionError};
 /// The guest's memory as the front-end last described it. It stays mapped while anything holds the [`Arc`] to it.
 #[derive(Debug, Default)]
 pub struct GuestMemory {
-    mmap: GuestMemoryMmap<()>,
-    /// Where the front-end has each region in its own address space: ring addresses come as such.
+    mapped: Mapped,
+    options: MapOptions,
+}
+
+#[derive(Debug, Default)]
+struct Mapped {
+    /// Where the front-end has each region in its own address space: ring addresses come as such. Its guards end before the mappings do:
+    /// fields are dropped in this order.
     views: Vec<View>,
+    mmap: GuestMemoryMmap<()>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,7 +55,16 @@ struct View {
     len: u64,
     front_end_addr: u64,
     /// The file may be cut short while it is mapped.
-    _guard: Arc<sigbus::Guard>,
+    guard: Arc<sigbus::Guard>,
+    _reservation: Arc<Reservation>,
+}
+
+impl Drop for GuestMemory {
+    fn drop(&mut self) {
+        if !self.mapped.views.is_empty() {
+            reaper::reap(std::mem::take(&mut self.mapped));
+        }
+    }
 }
 
 /// A region as the front-end describes it.
@@ -73,44 +101,55 @@ pub struct HostRun {
 }
 
 impl GuestMemory {
-    /// Maps the regions of a memory table.
+    /// None yet.
+    pub fn empty(options: MapOptions) -> GuestMemory {
+        GuestMemory { mapped: Mapped::default(), options }
+    }
+
+    /// Maps the regions of a new memory table in the place of this one, on the same conditions.
     ///
     /// # Errors
-    /// A region that cannot be mapped, or that overlaps another.
-    pub fn map(regions: Vec<RegionSpec>) -> io::Result<GuestMemory> {
-        let mut memory = GuestMemory::default();
-        for region in regions {
-            memory = memory.with(region)?;
-        }
-        Ok(memory)
+    /// A region that cannot be mapped, that overlaps another, that is too large, or whose file is none that guests have for memory.
+    pub fn map_anew(&self, regions: Vec<RegionSpec>) -> io::Result<GuestMemory> {
+        let none = GuestMemory::empty(self.options.clone());
+        regions.into_iter().try_fold(none, |memory, region| memory.with(region))
     }
 
     /// This memory and one region more.
     ///
     /// # Errors
-    /// A region that cannot be mapped, that overlaps another, or whose file is none that guests have for memory.
+    /// As of [`GuestMemory::map_anew`].
     pub fn with(&self, region: RegionSpec) -> io::Result<GuestMemory> {
-        let size = usize::try_from(region.len).map_err(io::Error::other)?;
-        if region.gpa.checked_add(region.len).is_none()
-            || region.front_end_addr.checked_add(region.len).is_none()
-        {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "memory region wraps"));
+        reaper::prepare();
+        let RegionSpec { gpa, len, front_end_addr, file_offset, file } = region;
+        let size = usize::try_from(len).map_err(io::Error::other)?;
+        if gpa.checked_add(len).is_none() || front_end_addr.checked_add(len).is_none() {
+            return refused("a memory region wraps");
         }
-        check_file(&region.file, region.len)?;
-        let mapped = MmapRegion::from_file(FileOffset::new(region.file, region.file_offset), size)
+        let max = self.options.memory_max;
+        if self.len().checked_add(len).is_none_or(|sum| sum > max) {
+            return refused(format!(
+                "a memory region of {len} bytes beside {}, and a guest may have {max}: memory_max",
+                self.len()
+            ));
+        }
+        let is_huge = check_file(&file, file_offset, len)? == Pages::Huge;
+        let reservation = Reservation::new(len)?;
+        let mapped = MmapRegion::from_file(FileOffset::new(file, file_offset), size)
             .map_err(|e: MmapRegionError| io::Error::other(e.to_string()))?;
-        let mapped = GuestRegionMmap::new(mapped, GuestAddress(region.gpa))
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "memory region wraps"))?;
-        let guard = Arc::new(sigbus::Guard::new(mapped.as_ptr(), size)?);
-        let mmap = self.mmap.insert_region(Arc::new(mapped)).map_err(io::Error::other)?;
-        let mut views = self.views.clone();
-        views.push(View {
-            gpa: region.gpa,
-            len: region.len,
-            front_end_addr: region.front_end_addr,
-            _guard: guard,
-        });
-        Ok(GuestMemory { mmap, views })
+        // Held here, too, so that on an error the guard, made later, is dropped before the mapping.
+        let mapped = GuestRegionMmap::new(mapped, GuestAddress(gpa)).map(Arc::new);
+        let Some(mapped) = mapped else { return refused("a memory region wraps") };
+        let guard = sigbus::Guard::new(mapped.as_ptr(), size, self.options.connection.clone())?;
+        let guard = Arc::new(guard);
+        if is_huge {
+            // They are reserved for the guest, and take long to come.
+            populate::populate(HostRun { ptr: mapped.as_ptr(), len });
+        }
+        let mmap = self.mapped.mmap.insert_region(mapped.clone()).map_err(io::Error::other)?;
+        let mut views = self.mapped.views.clone();
+        views.push(View { gpa, len, front_end_addr, guard, _reservation: Arc::new(reservation) });
+        Ok(self.replaced(views, mmap))
     }
 
     /// This memory less one region.
@@ -118,19 +157,39 @@ impl GuestMemory {
     /// # Errors
     /// No region begins at `gpa` with that length.
     pub fn without(&self, gpa: u64, len: u64) -> io::Result<GuestMemory> {
-        let (mmap, _) = self.mmap.remove_region(GuestAddress(gpa), len).map_err(io::Error::other)?;
-        let views = self.views.iter().filter(|v| v.gpa != gpa).cloned().collect();
-        Ok(GuestMemory { mmap, views })
+        let (mmap, _) = self.mapped.mmap.remove_region(GuestAddress(gpa), len).map_err(io::Error::other)?;
+        let views = self.mapped.views.iter().filter(|v| v.gpa != gpa).cloned().collect();
+        Ok(self.replaced(views, mmap))
     }
 
-    /// For `virtio-queue`.
+    fn replaced(&self, views: Vec<View>, mmap: GuestMemoryMmap<()>) -> GuestMemory {
+        GuestMemory { mapped: Mapped { views, mmap }, options: self.options.clone() }
+    }
+
+    /// For `virtio-queue`. Not to be cloned: its mappings stay no longer than this.
     pub fn mmap(&self) -> &GuestMemoryMmap<()> {
-        &self.mmap
+        &self.mapped.mmap
+    }
+
+    /// Number of regions.
+    pub fn num_regions(&self) -> usize {
+        self.mapped.views.len()
+    }
+
+    /// Bytes of all regions.
+    pub fn len(&self) -> u64 {
+        self.mapped.views.iter().map(|view| view.len).sum()
+    }
+
+    /// Whether any of it was replaced because the file behind it was cut short.
+    pub fn is_lost(&self) -> bool {
+        self.mapped.views.iter().any(|view| view.guard.is_lost())
     }
 
     /// Guest-physical address of an address of the front-end.
     pub fn front_end_to_gpa(&self, addr: u64) -> Option<u64> {
-        self.views
+        self.mapped
+            .views
             .iter()
             .find(|v| addr.checked_sub(v.front_end_addr).is_some_and(|offset| offset < v.len))
             .map(|v| addr - v.front_end_addr + v.gpa)
@@ -165,32 +224,12 @@ impl GuestMemory {
 
     /// What backs memory from `gpa` on: `len` bytes, or less where the region ends.
     fn piece(&self, gpa: u64, len: u64) -> Option<HostRun> {
-        let region = self.mmap.find_region(GuestAddress(gpa))?;
+        let region = self.mapped.mmap.find_region(GuestAddress(gpa))?;
         let offset = gpa - region.start_addr().0;
         let len = len.min(region.len() - offset);
         // SAFETY: `offset` is less than the region's length, so the pointer stays in the mapping.
         let ptr = unsafe { region.as_ptr().add(offset as usize) };
         Some(HostRun { ptr, len })
-    }
-}
-
-/// File systems whose pages come from the kernel alone, soon: tmpfs (memfds too), ext4, XFS, Btrfs.
-const PROMPT: [u32; 4] = [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e];
-const HUGETLBFS: u32 = 0x9584_58f6;
-
-/// Refuses files that would make it dangerous to touch their memory: each access to a file of FUSE, for instance, may wait for a
-/// process of the front-end's choice. And refuses parts of huge pages, which can be neither unmapped nor replaced ([`sigbus`]).
-fn check_file(file: &File, len: u64) -> io::Result<()> {
-    let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    let fs = rustix::fs::fstatfs(file)?;
-    match fs.f_type as u32 {
-        _ if !file.metadata()?.is_file() => wrong("memory region of something else than a file"),
-        HUGETLBFS if !len.is_multiple_of(fs.f_bsize as u64) => {
-            wrong("memory region of a part of a huge page")
-        }
-        HUGETLBFS => Ok(()),
-        kind if PROMPT.contains(&kind) => Ok(()),
-        _ => wrong("memory region of a file system whose files may not be there at once"),
     }
 }
 
@@ -207,7 +246,7 @@ pub(crate) mod tests {
             file_offset: 0,
             file: memfd(len),
         });
-        Arc::new(GuestMemory::map(specs.collect()).unwrap())
+        Arc::new(GuestMemory::default().map_anew(specs.collect()).unwrap())
     }
 
     pub(crate) fn memfd(len: u64) -> File {
@@ -273,7 +312,13 @@ pub(crate) mod tests {
     #[test]
     fn files_that_are_no_memory_are_refused() {
         let map = |file: File, len| {
-            GuestMemory::map(vec![RegionSpec { gpa: 0, len, front_end_addr: 0, file_offset: 0, file }])
+            GuestMemory::default().map_anew(vec![RegionSpec {
+                gpa: 0,
+                len,
+                front_end_addr: 0,
+                file_offset: 0,
+                file,
+            }])
         };
         for path in ["/dev/zero", "/proc/self/maps"] {
             let error = map(File::open(path).unwrap(), 0x1000).unwrap_err();
@@ -294,11 +339,66 @@ pub(crate) mod tests {
         file.set_len(2 * HUGE).unwrap();
         let map = |len| {
             let file = file.try_clone().unwrap();
-            GuestMemory::map(vec![RegionSpec { gpa: 0, len, front_end_addr: 0, file_offset: 0, file }])
+            GuestMemory::default().map_anew(vec![RegionSpec {
+                gpa: 0,
+                len,
+                front_end_addr: 0,
+                file_offset: 0,
+                file,
+            }])
         };
         assert!(map(0x1000).is_err() && map(HUGE + 0x1000).is_err());
         let memory = Arc::new(map(HUGE).unwrap());
         // Whether or not the system has a huge page to give.
         MrMemory::all(&memory).write(HUGE - 8, &[7; 8]).unwrap();
+    }
+
+    #[test]
+    fn files_on_disks_and_shorter_than_their_region_are_refused() {
+        let map = |file: &File, file_offset, len| {
+            let file = file.try_clone().unwrap();
+            let error = GuestMemory::default()
+                .map_anew(vec![RegionSpec { gpa: 0, len, front_end_addr: 0, file_offset, file }])
+                .unwrap_err();
+            error.to_string()
+        };
+        let file = memfd(0x2000);
+        for (offset, len) in [(0, 0x3000), (0x1000, 0x2000), (0x2000, 0x1000), (u64::MAX - 0xfff, 0x2000)] {
+            let why = map(&file, offset, len);
+            assert!(why.contains("of a file that has 8192"), "{offset:#x}+{len:#x}: {why}");
+        }
+        let disk = File::open(std::env::current_exe().unwrap()).unwrap();
+        assert!(map(&disk, 0, 0x1000).contains("take a memfd"));
+    }
+
+    #[test]
+    fn a_guest_has_no_more_memory_than_it_may() {
+        let limited = GuestMemory::empty(MapOptions { memory_max: 0x3000, connection: None });
+        let spec = |gpa, len| RegionSpec { gpa, len, front_end_addr: gpa, file_offset: 0, file: memfd(len) };
+        let memory = limited.with(spec(0, 0x2000)).unwrap();
+        assert!(memory.with(spec(0x4000, 0x2000)).unwrap_err().to_string().contains("memory_max"));
+        let memory = memory.with(spec(0x4000, 0x1000)).unwrap();
+        assert_eq!((memory.len(), memory.num_regions()), (0x3000, 2));
+        assert!(memory.map_anew(vec![spec(0, 0x3000)]).is_ok(), "a new table takes the place of the old one");
+        let tib = 1 << 40;
+        let all = GuestMemory::default().map_anew((0..65).map(|i| spec(i * tib, tib)).collect()).unwrap_err();
+        assert!(all.to_string().contains("all guests together"), "{all}");
+    }
+
+    #[test]
+    fn whoever_drops_memory_last_does_not_unmap_it() {
+        let memory = memory(&[(0, 0x1000)]);
+        let busy = reaper::tests::Busy::new();
+        let start = memory.resolve_one(Run { gpa: 0, len: 1 }).unwrap().ptr;
+        let is_mapped = || {
+            // SAFETY: msync touches no memory of this process; it fails for what is not mapped.
+            unsafe { libc::msync(start.cast(), 0x1000, libc::MS_ASYNC) == 0 }
+        };
+        drop(memory);
+        assert!(is_mapped());
+        drop(busy);
+        while is_mapped() {
+            std::thread::yield_now();
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The memory of one registered region.
 
-use super::{GuestMemory, HostRun, Run, copy::copy};
+use super::{GuestMemory, HostRun, Run, copy::copy, reap};
 use crate::port::External;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,16 @@ pub struct MrMemory {
     host: Host,
     /// Keeps what `host` points to mapped.
     memory: Arc<GuestMemory>,
-    gpa: Gpa,
+    runs: Runs,
 }
+
+/// Where the guest says that a region is. Shared, so that it can be translated away from the worker.
+#[derive(Clone, Debug)]
+pub struct Runs(Arc<Gpa>);
+
+/// Where the memory of a region is in this process.
+#[derive(Debug)]
+pub struct Translation(Host);
 
 #[derive(Debug)]
 enum Host {
@@ -34,8 +42,37 @@ enum Gpa {
     All,
 }
 
-// SAFETY: the pointers lead to memory shared with the guest, which `copy` and atomics alone touch; the mapping lives as long as `memory`.
-unsafe impl Send for MrMemory {}
+// SAFETY: the pointers lead to memory shared with the guest, which `copy` and atomics of an `MrMemory` alone touch, while it keeps it mapped.
+unsafe impl Send for Host {}
+
+impl Runs {
+    /// Translates them. What is not in this memory gives [`Fault`] when it is used.
+    pub fn translate(&self, memory: &GuestMemory) -> Translation {
+        Translation(resolve(memory, &self.0).unwrap_or(Host::Gone))
+    }
+}
+
+impl Runs {
+    /// Has their pages ready ([`GuestMemory::populate`]). All memory of the guest is left as it is: much of it may never be used.
+    pub fn populate(&self, memory: &GuestMemory, budget: &mut u64) {
+        match &*self.0 {
+            Gpa::One(run) => memory.populate(&[*run], budget),
+            Gpa::Many(runs) => memory.populate(runs, budget),
+            Gpa::All => {}
+        }
+    }
+}
+
+/// Regions of more runs are dropped by the reaper: to free so much memory takes a while.
+const MANY: u64 = 1024;
+
+impl Drop for MrMemory {
+    fn drop(&mut self) {
+        if self.runs() > MANY {
+            reap((std::mem::replace(&mut self.host, Host::Gone), self.runs.clone()));
+        }
+    }
+}
 
 impl MrMemory {
     /// The memory of `runs`, in order; `None` if any of it is not guest memory.
@@ -45,23 +82,29 @@ impl MrMemory {
             many => Gpa::Many(many.into()),
         };
         let host = resolve(memory, &gpa)?;
-        Some(MrMemory { host, memory: memory.clone(), gpa })
+        Some(MrMemory { host, memory: memory.clone(), runs: Runs(Arc::new(gpa)) })
     }
 
     /// All memory of the guest; offsets are guest-physical addresses.
     pub fn all(memory: &Arc<GuestMemory>) -> MrMemory {
-        MrMemory { host: Host::All, memory: memory.clone(), gpa: Gpa::All }
+        MrMemory { host: Host::All, memory: memory.clone(), runs: Runs(Arc::new(Gpa::All)) }
     }
 
-    /// Follows a new memory table. What is not there any more gives [`Fault`] from now on; it returns when the memory does.
-    pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
-        self.host = resolve(memory, &self.gpa).unwrap_or(Host::Gone);
+    /// Where the guest says that it is.
+    pub fn places(&self) -> Runs {
+        self.runs.clone()
+    }
+
+    /// Follows a new memory table, in which its [`MrMemory::places`] have been translated. What is not there any more gives [`Fault`]
+    /// from now on; it returns when the memory does. Returns the old translation, which may take long to drop.
+    pub fn install(&mut self, memory: &Arc<GuestMemory>, new: Translation) -> Translation {
         self.memory = memory.clone();
+        Translation(std::mem::replace(&mut self.host, new.0))
     }
 
     /// How many runs of guest memory make the region.
     pub fn runs(&self) -> u64 {
-        match &self.gpa {
+        match &*self.runs.0 {
             Gpa::One(_) => 1,
             Gpa::Many(runs) => runs.len() as u64,
             Gpa::All => 0,
@@ -126,7 +169,7 @@ impl MrMemory {
 /// do not overlap can do so once for each region.
 const MAX_SEAMS: usize = 512;
 
-fn resolve(memory: &Arc<GuestMemory>, gpa: &Gpa) -> Option<Host> {
+fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
     let mut out = Vec::new();
     match gpa {
         Gpa::All => return Some(Host::All),
@@ -202,6 +245,11 @@ mod tests {
     use super::super::tests::memory;
     use super::*;
 
+    fn remap(region: &mut MrMemory, memory: &Arc<GuestMemory>) {
+        let translation = region.places().translate(memory);
+        region.install(memory, translation);
+    }
+
     fn runs(list: &[(u64, u64)]) -> Vec<Run> {
         list.iter().map(|&(gpa, len)| Run { gpa, len }).collect()
     }
@@ -260,13 +308,13 @@ mod tests {
     fn a_region_follows_the_memory_table() {
         let before = memory(&[(0, 0x1000), (0x1000, 0x1000)]);
         let mut region = MrMemory::new(&before, &runs(&[(0x800, 0x1000)])).unwrap();
-        region.remap(&memory(&[(0, 0x1000)]));
+        remap(&mut region, &memory(&[(0, 0x1000)]));
         assert!(region.read(0, &mut [0]).is_err());
-        region.remap(&before);
+        remap(&mut region, &before);
         assert!(region.read(0xfff, &mut [0]).is_ok());
         let mut all = MrMemory::all(&before);
         assert!(all.read(0x1fff, &mut [0]).is_ok() && all.read(0x2000, &mut [0]).is_err());
-        all.remap(&memory(&[(0x2000, 0x1000)]));
+        remap(&mut all, &memory(&[(0x2000, 0x1000)]));
         assert!(all.read(0x1fff, &mut [0]).is_err() && all.read(0x2000, &mut [0]).is_ok());
     }
 }

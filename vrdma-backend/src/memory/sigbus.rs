@@ -1,54 +1,75 @@
 //! Guest memory whose file was cut short.
 //!
 //! A front-end can shrink the file behind a memory region after this process has mapped it; touching the missing pages raises SIGBUS,
-//! which would end the process and every guest with it. Instead the handler here puts private zero pages in the place of the whole region.
-//! The guest has cut itself off: what is written there it never sees. The others notice nothing.
+//! which would end the process and every guest with it. Instead the handler here puts private zero pages in the place of the whole region,
+//! so that whoever touched it goes on, and shuts the front-end's connection down: its session then detaches the device, and the pages are
+//! given back with the mapping. The others notice nothing.
 
+use super::slot::{Mapping, Slot};
+use super::sync::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::io;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Once};
 
-/// Most regions at a time. Past that regions are refused, so none is without protection.
-const SLOTS: usize = 8192;
+/// Most regions at a time, of all guests. Past that regions are refused, so none is without protection, and the system's limit of mappings
+/// (vm.max_map_count, 65,530) is not reached.
+const SLOTS: usize = 32_768;
 
-struct Slot {
-    taken: AtomicBool,
-    start: AtomicUsize,
-    len: AtomicUsize,
-}
-
-static TABLE: [Slot; SLOTS] =
-    [const { Slot { taken: AtomicBool::new(false), start: AtomicUsize::new(0), len: AtomicUsize::new(0) } };
-        SLOTS];
+static TABLE: [Slot; SLOTS] = [const {
+    Slot {
+        taken: AtomicBool::new(false),
+        sequence: AtomicUsize::new(0),
+        start: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        socket: AtomicI32::new(-1),
+    }
+}; SLOTS];
+/// Slots from here on were never taken.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Whether the mapping of a slot was replaced.
+static LOST: [AtomicBool; SLOTS] = [const { AtomicBool::new(false) }; SLOTS];
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Protection of one mapping for as long as this lives.
+/// Protection of one mapping for as long as this lives. It ends before the mapping does: where a mapping was, another may be at once.
 #[derive(Debug)]
-pub struct Guard(usize);
+pub struct Guard {
+    slot: usize,
+    /// Stays open while the slot names it.
+    _connection: Option<Arc<UnixStream>>,
+}
 
 impl Guard {
-    /// Protects a mapping of `len` bytes at `start`, which must outlive neither this nor be something else than guest memory.
+    /// Protects a mapping of `len` bytes of guest memory at `start`, which is there for longer than the guard. If its file turns out to be
+    /// shorter, `connection` is shut down.
     ///
     /// # Errors
     /// Too many regions.
-    pub fn new(start: *mut u8, len: usize) -> io::Result<Guard> {
+    pub fn new(start: *mut u8, len: usize, connection: Option<Arc<UnixStream>>) -> io::Result<Guard> {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
-        let free = |slot: &Slot| {
-            slot.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        let index = TABLE.iter().position(free).ok_or_else(|| io::Error::other("too many memory regions"))?;
-        TABLE[index].start.store(start.addr(), Ordering::Relaxed);
-        TABLE[index].len.store(len, Ordering::Release);
-        Ok(Guard(index))
+        let socket = connection.as_ref().map_or(-1, |stream| stream.as_raw_fd());
+        let mapping = Mapping { start: start.addr(), len, socket };
+        let slot = TABLE
+            .iter()
+            .position(|slot| slot.take(mapping))
+            .ok_or_else(|| io::Error::other("too many memory regions of all guests together"))?;
+        LOST[slot].store(false, Ordering::Relaxed);
+        // Before anybody touches the mapping, who then finds its slot.
+        USED.fetch_max(slot + 1, Ordering::Release);
+        Ok(Guard { slot, _connection: connection })
+    }
+
+    /// Whether the mapping was replaced: its file was cut short, or the system had no page for it.
+    pub fn is_lost(&self) -> bool {
+        LOST[self.slot].load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        TABLE[self.0].len.store(0, Ordering::Release);
-        TABLE[self.0].taken.store(false, Ordering::Release);
+        TABLE[self.slot].release();
     }
 }
 
@@ -58,7 +79,7 @@ pub fn faults() -> u64 {
 }
 
 fn install() {
-    // SAFETY: all-zero is a valid sigaction; the handler is async-signal-safe: it touches atomics and calls mmap and sigaction only.
+    // SAFETY: all-zero is a valid sigaction; the handler is async-signal-safe: it touches atomics and calls mmap, shutdown and sigaction only.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
@@ -70,11 +91,25 @@ fn install() {
 }
 
 extern "C" fn handle(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: errno is this thread's own.
+    let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel passes a valid siginfo_t, in which SIGBUS sets the address.
     let address = unsafe { (*info).si_addr() }.addr();
-    for slot in &TABLE {
-        let len = slot.len.load(Ordering::Acquire);
-        let start = slot.start.load(Ordering::Relaxed);
+    if !replace(address) {
+        // Not ours: on return the instruction faults again, and the handler that was there before sees it.
+        // SAFETY: `install` stored what sigaction returned.
+        unsafe { libc::sigaction(libc::SIGBUS, PREVIOUS.load(Ordering::Acquire), std::ptr::null_mut()) };
+    }
+    // SAFETY: as above; what was interrupted finds it as it was.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Replaces the guarded mapping that has this address; false if there is none. The thread that touched the address holds its mapping, so
+/// neither mapping nor slot changes meanwhile; all other slots may.
+fn replace(address: usize) -> bool {
+    let used = USED.load(Ordering::Acquire);
+    for (slot, lost) in TABLE[..used].iter().zip(&LOST) {
+        let Some(Mapping { start, len, socket }) = slot.read() else { continue };
         if address.wrapping_sub(start) >= len {
             continue;
         }
@@ -82,14 +117,16 @@ extern "C" fn handle(_signal: i32, info: *mut libc::siginfo_t, _context: *mut li
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: replaces a mapping of guest memory, to which nobody has a reference, by another of the same length.
         let mapped = unsafe { libc::mmap(std::ptr::without_provenance_mut(start), len, prot, flags, -1, 0) };
-        if mapped != libc::MAP_FAILED {
-            FAULTS.fetch_add(1, Ordering::Relaxed);
-            return;
+        if mapped == libc::MAP_FAILED {
+            return false;
         }
+        lost.store(true, Ordering::Relaxed);
+        FAULTS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: touches no memory; the guard keeps the descriptor open, and -1 is refused.
+        unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
+        return true;
     }
-    // Not ours: on return the instruction faults again, and the handler that was there before sees it.
-    // SAFETY: `install` stored what sigaction returned.
-    unsafe { libc::sigaction(libc::SIGBUS, PREVIOUS.load(Ordering::Acquire), std::ptr::null_mut()) };
+    false
 }
 
 #[cfg(test)]
@@ -105,7 +142,7 @@ mod tests {
         let file = memfd(0x10000);
         let other = memfd(0x1000);
         let spec = |gpa, len, file| RegionSpec { gpa, len, front_end_addr: gpa, file_offset: 0, file };
-        let memory = GuestMemory::map(vec![
+        let memory = GuestMemory::default().map_anew(vec![
             spec(0, 0x10000, file.try_clone().unwrap()),
             spec(0x10000, 0x1000, other.try_clone().unwrap()),
         ]);
@@ -124,5 +161,38 @@ mod tests {
         assert_eq!(bytes, [9, 9, 9, 9, 9, 9, 9, 9, 1, 1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(faults(), before + 1, "the region is replaced as a whole");
         assert!(MrMemory::new(&memory, &[Run { gpa: 0, len: 1 }]).is_some());
+    }
+
+    /// Two front-ends against a third: one lets its memory go, so that another's file lies where it was; that one is cut short, and touched
+    /// before the first one's protection has ended, which would replace whatever else came to lie there.
+    #[test]
+    fn memory_that_goes_takes_its_protection_with_it() {
+        const HALF: u64 = 4 << 20;
+        let spec = |gpa, len, file| RegionSpec { gpa, len, front_end_addr: gpa, file_offset: 0, file };
+        let (big, small) = (memfd(2 * HALF), memfd(0x1000));
+        let done = Arc::new(AtomicBool::new(false));
+        let theirs = done.clone();
+        let first = std::thread::spawn(move || {
+            while !theirs.load(Ordering::Relaxed) {
+                let more = (0..16).map(|i| spec((i + 1) << 32, 0x1000, small.try_clone().unwrap()));
+                let first = spec(0, 2 * HALF, big.try_clone().unwrap());
+                GuestMemory::default().map_anew([first].into_iter().chain(more).collect()).unwrap();
+            }
+        });
+        let (short, victim) = (memfd(HALF), memfd(HALF));
+        for round in 1..=10_000u64 {
+            short.set_len(HALF).unwrap();
+            let spec = |gpa, file: &std::fs::File| spec(gpa, HALF, file.try_clone().unwrap());
+            let memory = GuestMemory::default().map_anew(vec![spec(0, &short), spec(HALF, &victim)]);
+            let all = MrMemory::all(&Arc::new(memory.unwrap()));
+            short.set_len(0).unwrap();
+            all.write(0, &[1; 8]).unwrap();
+            all.write(HALF + 0x1000, &round.to_ne_bytes()).unwrap();
+            let mut seen = [0; 8];
+            std::os::unix::fs::FileExt::read_exact_at(&victim, &mut seen, 0x1000).unwrap();
+            assert_eq!(u64::from_ne_bytes(seen), round, "the victim's memory was replaced");
+        }
+        done.store(true, Ordering::Relaxed);
+        first.join().unwrap();
     }
 }

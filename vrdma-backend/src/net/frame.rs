@@ -1,7 +1,10 @@
 //! A frame on its way through the switch.
 
 use super::offload::Offload;
+use crate::allowed::FrameVlan;
 use crate::memory::Buffers;
+use vrdma_wire::eth::Eth;
+use vrdma_wire::num::VlanId;
 
 /// Bytes of a frame that are copied before anything is decided about it: all headers that anybody looks at. Two tags, the longest IPv4
 /// header and the longest TCP header are 142 bytes.
@@ -51,6 +54,11 @@ impl<'a> Frame<'a> {
     /// Its headers.
     pub fn head(&self) -> &'a [u8] {
         self.head
+    }
+
+    /// Its VLAN; that of frames without a tag for what has no whole header.
+    pub fn vlan(&self) -> FrameVlan {
+        Eth::parse(self.head).map_or(FrameVlan::One(VlanId::UNTAGGED), |(eth, _)| FrameVlan::of(&eth))
     }
 
     /// Copies bytes out, from `offset` on.

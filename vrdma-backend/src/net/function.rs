@@ -22,12 +22,13 @@ pub const TRANSMIT: u16 = 1;
 pub struct EthernetFunction {
     worker: WorkerHandle,
     guest: usize,
+    memory_max: u64,
 }
 
 impl EthernetFunction {
-    /// That of a guest of the worker's switch.
-    pub fn new(worker: WorkerHandle, guest: usize) -> EthernetFunction {
-        EthernetFunction { worker, guest }
+    /// That of a guest of the worker's switch, which may have `memory_max` bytes of memory.
+    pub fn new(worker: WorkerHandle, guest: usize, memory_max: u64) -> EthernetFunction {
+        EthernetFunction { worker, guest, memory_max }
     }
 }
 
@@ -50,6 +51,10 @@ impl Function for EthernetFunction {
 
     fn queue_num(&self) -> u64 {
         1
+    }
+
+    fn memory_max(&self) -> u64 {
+        self.memory_max
     }
 
     fn start(&mut self, setup: VirtqueueSetup, base: u16, front: &Setup) -> Result<(), Stopped> {

@@ -4,17 +4,25 @@
 //! |---|---|
 //! | `function` | what does the Ethernet function do with what its front-end sets up? |
 //! | `sender`, `receiver` | how do frames come out of and go into a guest's virtqueues? |
+//! | `bucket` | how much may a guest send to all? |
 //! | `rings` | when does a virtqueue run? |
 //! | `switch`, `table` | where does a frame go? |
-//! | `frame` | where does a frame lie? |
+//! | `claims` | does a guest speak under its own addresses? |
+//! | `frame`, `headers` | where does a frame lie, and where its headers? |
+//! | `judged` | is what is delivered what was judged? |
 //! | `offload`, `checksum` | what did its sender leave to be done, and how is it done? |
 //!
 //! A frame is handled from its beginning to its end before the next one: nothing is queued, so a guest that does not take what comes
 //! holds nobody up. Between two guests it is copied once, from the sender's buffers to the receiver's.
 
+mod bucket;
 mod checksum;
+mod claims;
 mod frame;
 mod function;
+mod headers;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod judged;
 mod offload;
 mod receiver;
 mod rings;
@@ -26,11 +34,13 @@ pub use function::EthernetFunction;
 pub use offload::Fill;
 pub use switch::{Member, Port, SwitchCounters, Verdict};
 
+use crate::allowed::FrameVlan;
 use crate::memory::GuestMemory;
 use crate::port;
 use crate::queue::chains::{Broken, Direction};
 use crate::queue::{Call, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
+use bucket::Bucket;
 use frame::Frame;
 use function::RECEIVE;
 use receiver::{Receiver, ReceiverCounters};
@@ -44,7 +54,8 @@ use vrdma_transport::Instant;
 const BATCH: usize = 32;
 /// Bytes copied for one guest in one turn, after which no further frame is taken.
 const BYTES: u64 = 256 << 10;
-/// Descriptors read and frames made for one guest in one turn, after which no further frame is taken.
+/// Descriptors read (the receivers' too) and frames made for one guest in one turn, after which no further frame is taken. More frames than
+/// that are made of none.
 const EFFORT: u64 = 2048;
 /// Shortest frame on a wire, without CRC (IEEE 802.3 4.2.3.3).
 const MIN_FRAME: usize = 60;
@@ -70,6 +81,8 @@ pub struct Lost;
 pub struct Net {
     names: Vec<String>,
     senders: Vec<Sender>,
+    /// Frames to several ports that they may still send.
+    floods: Vec<Bucket>,
     outlets: Outlets,
     switch: Switch,
     mtu: usize,
@@ -126,13 +139,22 @@ impl Net {
             scratch: vec![0; MAX_FRAME].into_boxed_slice(),
         };
         let (switch, misdeeds) = (Switch::default(), RateLimit::default());
-        Net { names: Vec::new(), senders: Vec::new(), outlets, switch, mtu: mtu.into(), misdeeds }
+        Net {
+            names: Vec::new(),
+            senders: Vec::new(),
+            floods: Vec::new(),
+            outlets,
+            switch,
+            mtu: mtu.into(),
+            misdeeds,
+        }
     }
 
-    /// Adds a guest; its number.
-    pub fn add(&mut self, name: &str, member: Member) -> usize {
+    /// Adds a guest, which may send `flood_rate` frames a second to several ports; its number.
+    pub fn add(&mut self, name: &str, member: Member, flood_rate: u32) -> usize {
         self.names.push(name.to_owned());
         self.senders.push(Sender::new(self.mtu));
+        self.floods.push(Bucket::new(flood_rate));
         self.outlets.receivers.push(Receiver::default());
         self.switch.add(member)
     }
@@ -175,8 +197,16 @@ impl Net {
     }
 
     /// Brings a packet of the engine where [`Net::route_packet`] said that it goes.
-    pub fn forward_packet(&mut self, verdict: Verdict, packet: &[u8], uplink: &mut dyn Uplink) {
+    pub fn forward_packet(&mut self, now: Instant, verdict: Verdict, packet: &[u8], uplink: &mut dyn Uplink) {
         let frame = Frame::bytes(packet);
+        if self.outlets.ports(&self.switch, verdict, &frame, Port::Engine) > 1
+            && let Some(guest) = self.switch.owner(packet)
+            && !self.floods[guest].take(now, 1)
+        {
+            self.senders[guest].counters.tx_flood_limited += 1;
+            // There it costs no more than any other packet.
+            return self.outlets.transmit(&frame, uplink);
+        }
         // What comes from the engine does not go there: the switch calls that a hairpin.
         self.outlets.forward(&self.switch, verdict, &frame, Port::Engine, uplink, &mut |_| {});
     }
@@ -201,6 +231,21 @@ impl Net {
             .iter()
             .filter_map(|sender| sender.rings.queue.as_ref())
             .fold(false, |late, q| late | q.arm())
+    }
+
+    /// Whether frames are available that nobody has kicked for.
+    pub fn is_kicked_late(&self) -> bool {
+        self.senders.iter().filter_map(|sender| sender.rings.queue.as_ref()).any(|queue| queue.has_entries())
+    }
+
+    /// Interrupts drivers that have asked for it since they were told last.
+    pub fn look_again(&mut self) {
+        let receivers = self.outlets.receivers.iter_mut().map(|receiver| &mut receiver.rings);
+        let senders = self.senders.iter_mut().map(|sender| &mut sender.rings);
+        senders
+            .chain(receivers)
+            .filter_map(|rings| rings.queue.as_mut())
+            .for_each(|queue| queue.look_again());
     }
 
     /// After sleep: takes the requests for kicks back.
@@ -300,12 +345,31 @@ impl Net {
             let Some(taken) = sender.take()? else { break };
             if let Some(frame) = sender.frame(&taken) {
                 let verdict = self.switch.decide(now, frame.head(), from);
-                let copies = self.outlets.forward(&self.switch, verdict, &frame, from, uplink, engine);
-                bytes += frame.len() as u64 * copies;
-                effort += offload::frames(&frame) as u64 * copies;
+                let copies = self.outlets.ports(&self.switch, verdict, &frame, from);
+                let frames = offload::frames(&frame) as u64;
+                let limited =
+                    copies > 1 && !(frames * copies <= EFFORT && self.floods[guest].take(now, frames));
+                if !limited {
+                    effort += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, engine);
+                    effort += frames * copies;
+                    bytes += frame.len() as u64 * copies;
+                }
                 match verdict {
-                    Verdict::Drop(Reason::Spoofed | Reason::SpoofedGid | Reason::GroupSource) => {
-                        sender.counters.tx_spoofed += 1
+                    _ if limited => sender.counters.tx_flood_limited += 1,
+                    Verdict::Drop(reason @ (Reason::SpoofedArp | Reason::SpoofedNd | Reason::Router)) => {
+                        sender.counters.tx_spoofed += 1;
+                        let name = &self.names[guest];
+                        self.misdeeds
+                            .warn(|| format!("guest {name} sent what its gids do not allow: {reason:?}"));
+                    }
+                    Verdict::Drop(
+                        Reason::Spoofed | Reason::SpoofedGid | Reason::Opaque | Reason::GroupSource,
+                    ) => sender.counters.tx_spoofed += 1,
+                    Verdict::Drop(Reason::IngressVlan) => {
+                        let (name, vlan) = (&self.names[guest], frame.vlan());
+                        sender.counters.tx_vlan += 1;
+                        self.misdeeds
+                            .warn(|| format!("guest {name} sent a frame that is not in its VLANs: {vlan}"));
                     }
                     Verdict::Drop(_) => sender.counters.tx_refused += 1,
                     _ => {}
@@ -330,7 +394,26 @@ impl Net {
 }
 
 impl Outlets {
-    /// Brings a frame where it goes; how often it was copied.
+    /// To how many ports a frame goes.
+    fn ports(&self, switch: &Switch, verdict: Verdict, frame: &Frame<'_>, from: Port) -> u64 {
+        let group = match verdict {
+            Verdict::Drop(_) => return 0,
+            Verdict::To(_) => return 1,
+            Verdict::Group => true,
+            Verdict::Unknown => false,
+        };
+        let vlan = frame.vlan();
+        let guests = (0..self.receivers.len()).filter(|&guest| self.floods(switch, guest, group, vlan, from));
+        guests.count() as u64 + u64::from(from != Port::Uplink)
+    }
+
+    /// Whether a frame for a group, or for an address that nobody knows, goes to a guest.
+    fn floods(&self, switch: &Switch, guest: usize, group: bool, vlan: FrameVlan, from: Port) -> bool {
+        let running = self.receivers[guest].rings.queue.is_some();
+        from != Port::Guest(guest) && running && switch.floods(guest, group, vlan)
+    }
+
+    /// Brings a frame where it goes; descriptors read for that.
     fn forward(
         &mut self,
         switch: &Switch,
@@ -342,13 +425,10 @@ impl Outlets {
     ) -> u64 {
         let group = match verdict {
             Verdict::Drop(_) => return 0,
-            Verdict::To(Port::Guest(guest)) => {
-                self.deliver(guest, frame);
-                return 1;
-            }
+            Verdict::To(Port::Guest(guest)) => return self.deliver(guest, frame),
             Verdict::To(Port::Uplink) => {
                 self.transmit(frame, uplink);
-                return 1;
+                return 0;
             }
             Verdict::To(Port::Engine) => {
                 let scratch = &mut self.scratch;
@@ -356,32 +436,32 @@ impl Outlets {
                     fill(&mut scratch[..len]);
                     engine(&scratch[..len]);
                 });
-                return 1;
+                return 0;
             }
             Verdict::Group => true,
             Verdict::Unknown => false,
         };
-        let mut copies = 0;
+        let (mut effort, vlan) = (0, frame.vlan());
         for guest in 0..self.receivers.len() {
-            let running = self.receivers[guest].rings.queue.is_some();
-            if from != Port::Guest(guest) && running && (group || switch.may_have_any(guest)) {
-                self.deliver(guest, frame);
-                copies += 1;
+            if self.floods(switch, guest, group, vlan, from) {
+                effort += self.deliver(guest, frame);
             }
         }
         if from != Port::Uplink {
             self.transmit(frame, uplink);
-            copies += 1;
         }
-        copies
+        effort
     }
 
-    fn deliver(&mut self, guest: usize, frame: &Frame<'_>) {
+    /// Gives a frame to a guest; descriptors read for that.
+    fn deliver(&mut self, guest: usize, frame: &Frame<'_>) -> u64 {
         let receiver = &mut self.receivers[guest];
+        let before = receiver.effort();
         if let Err(broken) = receiver.deliver(frame, &mut self.scratch) {
             receiver.counters.rx_broken += 1;
             self.broken.push((guest, broken));
         }
+        receiver.effort() - before
     }
 
     fn transmit(&mut self, frame: &Frame<'_>, uplink: &mut dyn Uplink) {

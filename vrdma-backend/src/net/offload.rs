@@ -1,21 +1,18 @@
 //! What a sender left to be done: checksums to complete, TCP to cut into segments (virtio 1.2, 5.1.6.2).
 //!
 //! Between guests that both know of it nothing is done at all: the receiver's header says what the sender's said. Elsewhere
-//! [`finish`] does it.
+//! [`finish`] does it, after the switch has judged the frame. So a checksum may go only to where that of the packet's protocol is, which
+//! nothing is judged by, and cutting leaves all addresses, protocols and ports as they are.
 
 use super::checksum::{complete, fold, sum};
 use super::frame::Frame;
+use super::headers::{Fragment, Ip, TCP};
 use virtio_bindings::virtio_net as net;
 
 /// Bytes of the header before each frame, if the driver knows virtio 1 or mergeable buffers.
 pub const HEADER: usize = 12;
 /// Smallest segment that a guest may ask for; Linux has no smaller MSS either (`tcp_min_snd_mss`). It bounds how many frames one makes.
 const MIN_SEGMENT: u16 = 48;
-/// EtherTypes.
-const VLAN: [u16; 2] = [0x8100, 0x88a8];
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const TCP: u8 = 6;
 /// Where the checksum is in a TCP header.
 const TCP_CHECKSUM: usize = 16;
 /// Bits of byte 13 of a TCP header (RFC 9293 3.1).
@@ -53,9 +50,14 @@ pub struct Tcp {
     payload: usize,
 }
 
-/// A header that says what cannot be, or what its driver did not negotiate.
+/// Why a frame cannot be what the header before it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadHeader;
+pub enum BadHeader {
+    /// It says what cannot be, or what the driver did not negotiate.
+    Senseless,
+    /// The checksum to be completed is not that of the packet's TCP, UDP or ICMP.
+    Checksum,
+}
 
 impl Offload {
     /// From the header that a driver puts before a frame of `len` bytes with that head. `mtu` is what pieces may be long from the IP header on.
@@ -75,27 +77,25 @@ impl Offload {
             return if u32::from(kind) == net::VIRTIO_NET_HDR_GSO_NONE {
                 Ok(Offload::None)
             } else {
-                Err(BadHeader)
+                Err(BadHeader::Senseless)
             };
         }
-        let end = usize::from(start) + usize::from(offset) + 2;
-        if !has(features, net::VIRTIO_NET_F_CSUM) || end > len || start < 14 {
-            return Err(BadHeader);
+        if !has(features, net::VIRTIO_NET_F_CSUM) {
+            return Err(BadHeader::Senseless);
         }
+        let ip = packet_of_checksum(head, len, start, offset).ok_or(BadHeader::Checksum)?;
         let v6 = match u32::from(kind) {
             net::VIRTIO_NET_HDR_GSO_NONE => return Ok(Offload::Checksum { start, offset }),
             net::VIRTIO_NET_HDR_GSO_TCPV4 if has(features, net::VIRTIO_NET_F_HOST_TSO4) => false,
             net::VIRTIO_NET_HDR_GSO_TCPV6 if has(features, net::VIRTIO_NET_F_HOST_TSO6) => true,
-            _ => return Err(BadHeader),
+            _ => return Err(BadHeader::Senseless),
         };
-        let tcp = Tcp::parse(head).ok_or(BadHeader)?;
+        let tcp = Tcp::parse(&ip, head).ok_or(BadHeader::Senseless)?;
         let consistent = tcp.v6 == v6
-            && usize::from(start) == tcp.tcp
-            && usize::from(offset) == TCP_CHECKSUM
             && tcp.payload < len
             && size >= MIN_SEGMENT
             && tcp.payload - tcp.ip + usize::from(size) <= mtu;
-        if consistent { Ok(Offload::Segments { tcp, size }) } else { Err(BadHeader) }
+        if consistent { Ok(Offload::Segments { tcp, size }) } else { Err(BadHeader::Senseless) }
     }
 
     /// Whether a driver that took these features takes a frame with this left to be done.
@@ -131,26 +131,22 @@ impl Offload {
     }
 }
 
+/// The packet whose checksum covers all bytes of the frame from `start` on and lies at `start + offset`. `None` if there is none in it.
+fn packet_of_checksum(head: &[u8], len: usize, start: u16, offset: u16) -> Option<Ip> {
+    let (start, offset) = (usize::from(start), usize::from(offset));
+    let ip = Ip::parse(head)?;
+    let right = ip.fragment == Fragment::Whole && start == ip.l4 && Some(offset) == ip.checksum_offset();
+    (right && start + offset + 2 <= len).then_some(ip)
+}
+
 impl Tcp {
     /// Finds TCP in the head of a frame.
-    fn parse(head: &[u8]) -> Option<Tcp> {
-        let word = |at: usize| Some(u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?]));
-        let mut ip = 14;
-        while VLAN.contains(&word(ip - 2)?) {
-            ip += 4;
-        }
-        let (v6, tcp, protocol) = match word(ip - 2)? {
-            IPV4 => {
-                let words = usize::from(head.get(ip)? & 0xf);
-                let fragment = word(ip + 6)? & 0x3fff != 0;
-                (false, ip + 4 * words, *head.get(ip + 9).filter(|_| words >= 5 && !fragment)?)
-            }
-            IPV6 => (true, ip + 40, *head.get(ip + 6)?),
-            _ => return None,
-        };
-        let words = usize::from(head.get(tcp + 12)? >> 4);
-        let payload = tcp + 4 * words;
-        (protocol == TCP && words >= 5 && payload <= head.len()).then_some(Tcp { v6, ip, tcp, payload })
+    fn parse(ip: &Ip, head: &[u8]) -> Option<Tcp> {
+        let words = usize::from(head.get(ip.l4 + 12)? >> 4);
+        let payload = ip.l4 + 4 * words;
+        // The address behind a routing header would belong to the checksum: who sends such packets cuts them.
+        let simple = ip.protocol == TCP && ip.is_plain() && words >= 5 && payload <= head.len();
+        simple.then_some(Tcp { v6: ip.v6, ip: ip.start, tcp: ip.l4, payload })
     }
 }
 
@@ -190,6 +186,12 @@ pub fn frames(frame: &Frame<'_>) -> usize {
 }
 
 impl Tcp {
+    /// Where the IP header, the TCP header and the payload begin.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub fn places(&self) -> (usize, usize, usize) {
+        (self.ip, self.tcp, self.payload)
+    }
+
     /// Makes the headers of a whole those of its piece number `index`, before which `done` bytes of payload lie.
     fn adapt(&self, frame: &mut [u8], index: u16, done: u32, last: bool) {
         let (headers, segment) = frame.split_at_mut(self.tcp);

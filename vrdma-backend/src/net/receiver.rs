@@ -7,8 +7,11 @@ use super::sender::header_len;
 use crate::queue::chains::Broken;
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 
-/// Descriptors that a driver may spend on one frame.
-const MAX_EFFORT: u64 = 2048;
+/// Descriptors that a driver may spend on one frame: so many, and one more for so many bytes. The sender's turn pays for them.
+const DESCRIPTORS: usize = 32;
+const DESCRIPTOR_BYTES: usize = 64;
+/// Descriptors of one chain with which the device would read for ever.
+const MAX_CHAIN: u64 = 256;
 
 /// What happened to what went to a guest.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -23,6 +26,8 @@ pub struct ReceiverCounters {
     pub rx_no_buffer: u64,
     /// Dropped: longer than the guest's buffers.
     pub rx_oversize: u64,
+    /// Dropped: the guest's buffers are so small that the frame would need too many.
+    pub rx_scattered: u64,
     /// Receive queues that broke the rules.
     pub rx_broken: u64,
 }
@@ -74,9 +79,9 @@ impl Receiver {
         self.starved = None;
         queue.buffers.clear();
         self.chains.clear();
-        let effort = queue.effort;
+        let most = queue.effort + (DESCRIPTORS + needed / DESCRIPTOR_BYTES) as u64;
         while queue.buffers.len() < needed {
-            let before = queue.buffers.len();
+            let (before, effort) = (queue.buffers.len(), queue.effort);
             let Some(chain) = queue.pop()? else {
                 queue.rewind(self.chains.len() as u16);
                 self.starved = Some((queue.available(), needed));
@@ -84,10 +89,15 @@ impl Receiver {
                 return Ok(());
             };
             let room = queue.buffers.len() - before;
-            // With more of them the device would read descriptors for ever.
-            if room < header || queue.effort - effort > MAX_EFFORT {
+            if room < header || queue.effort - effort > MAX_CHAIN {
                 queue.latch_broken();
                 return Err(Broken::Small(room));
+            }
+            if queue.effort > most {
+                queue.rewind(self.chains.len() as u16 + 1);
+                self.starved = Some((queue.available(), needed));
+                self.counters.rx_scattered += 1;
+                return Ok(());
             }
             self.chains.push((chain, queue.buffers.len()));
             if !mergeable && room < needed {
@@ -107,6 +117,11 @@ impl Receiver {
         self.counters.rx_frames += 1;
         self.counters.rx_bytes += frame.len() as u64;
         Ok(())
+    }
+
+    /// Descriptors read since its queue began.
+    pub fn effort(&self) -> u64 {
+        self.rings.queue.as_ref().map_or(0, |queue| queue.effort)
     }
 
     /// The driver or its buffers changed: a frame may find room again.

@@ -1,7 +1,7 @@
 //! What a guest sends: its transmit queue, and each frame out of it.
 
 use super::frame::{Frame, HEAD};
-use super::offload::{HEADER, Offload};
+use super::offload::{BadHeader, HEADER, Offload};
 use super::rings::Rings;
 use crate::queue::chains::Broken;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
@@ -21,10 +21,16 @@ pub struct SenderCounters {
     pub tx_bytes: u64,
     /// Dropped: from an address that the guest may not use.
     pub tx_spoofed: u64,
+    /// Dropped: in a VLAN that the guest may not use, or with several tags.
+    pub tx_vlan: u64,
     /// Dropped: a header that makes no sense, or is none.
     pub tx_bad_header: u64,
+    /// Dropped: the checksum to be completed is not that of the packet's TCP, UDP or ICMP.
+    pub tx_bad_checksum: u64,
     /// Dropped: longer than the MTU allows.
     pub tx_oversize: u64,
+    /// Not sent to several ports: more broadcast, multicast and unknown destinations than `limits.flood_rate`, or one frame that would become too many.
+    pub tx_flood_limited: u64,
     /// Dropped by the switch for another reason.
     pub tx_refused: u64,
     /// Transmit queues that broke the rules.
@@ -78,7 +84,8 @@ impl Sender {
         let frame = self.parse();
         match frame {
             Ok(_) => self.counters.tx_frames += 1,
-            Err(Refusal::Header) => self.counters.tx_bad_header += 1,
+            Err(Refusal::Header(BadHeader::Senseless)) => self.counters.tx_bad_header += 1,
+            Err(Refusal::Header(BadHeader::Checksum)) => self.counters.tx_bad_checksum += 1,
             Err(Refusal::Length) => self.counters.tx_oversize += 1,
         }
         Ok(Some(Taken { chain, frame: frame.ok() }))
@@ -95,7 +102,7 @@ impl Sender {
         let buffers = &self.rings.queue.as_ref().expect("a chain was taken out of it").buffers;
         let features = self.rings.features;
         let header = header_len(features);
-        let len = buffers.len().checked_sub(header).ok_or(Refusal::Header)?;
+        let len = buffers.len().checked_sub(header).ok_or(Refusal::Header(BadHeader::Senseless))?;
         if len > MAX_FRAME {
             return Err(Refusal::Length);
         }
@@ -104,7 +111,7 @@ impl Sender {
         let head = len.min(HEAD);
         buffers.read(header, &mut self.head[..head]);
         let offload = Offload::parse(&bytes, features, &self.head[..head], len, self.mtu);
-        let offload = offload.map_err(|_| Refusal::Header)?;
+        let offload = offload.map_err(Refusal::Header)?;
         if !matches!(offload, Offload::Segments { .. }) && len > self.mtu + MAX_ETHERNET {
             return Err(Refusal::Length);
         }
@@ -114,7 +121,7 @@ impl Sender {
 }
 
 enum Refusal {
-    Header,
+    Header(BadHeader),
     Length,
 }
 

@@ -3,11 +3,13 @@
 //! Addresses of guests are known from the configuration, so all that is learned is what lies behind the uplink, and behind guests that
 //! may send from any address. A frame whose destination is not known goes where it can be: there. Decisions alone: no frame is touched.
 
+use super::claims::Own;
 use super::table::{Learned, MacTable};
+use crate::allowed::{AllowedGid, FrameVlan, Vlans};
 use std::collections::HashMap;
 use vrdma_transport::Instant;
-use vrdma_wire::eth::{self, Eth};
-use vrdma_wire::num::{Gid, Mac};
+use vrdma_wire::eth::Eth;
+use vrdma_wire::num::{Mac, VlanId};
 use vrdma_wire::roce::is_roce;
 
 /// Where frames come from and go to.
@@ -32,8 +34,10 @@ pub struct Member {
     pub any_mac: bool,
     /// It has an RDMA function: RoCE to its address is for the engine.
     pub rdma: bool,
-    /// Addresses from which it may send RoCE; any if empty.
-    pub gids: Vec<Gid>,
+    /// Addresses under which it may speak in RoCE, ARP and neighbour discovery; any if empty.
+    pub gids: Vec<AllowedGid>,
+    /// VLANs that it may use.
+    pub vlans: Vlans,
 }
 
 /// What is to be done with a frame.
@@ -43,9 +47,9 @@ pub enum Verdict {
     Drop(Reason),
     /// It goes to one port.
     To(Port),
-    /// It goes to all ports but the one it came from.
+    /// It goes to all ports of its VLAN but the one it came from.
     Group,
-    /// It goes where addresses may be that nobody knows, but not where it came from: see [`Switch::may_have_any`].
+    /// It goes where addresses may be that nobody knows, but not where it came from: see [`Switch::floods`].
     Unknown,
 }
 
@@ -60,6 +64,18 @@ pub enum Reason {
     Spoofed,
     /// It is a RoCE packet from an IP address that the guest may not use as GID: made by its netdev to get around its RDMA function.
     SpoofedGid,
+    /// It is ARP under an address that the guest may not use.
+    SpoofedArp,
+    /// It is neighbour discovery under, or for, an address that the guest may not use.
+    SpoofedNd,
+    /// It is a router's (an advertisement or redirect), and comes from a guest whose addresses are listed.
+    Router,
+    /// Its headers do not end where the switch looks, so that nobody knows for whom it speaks.
+    Opaque,
+    /// It came from a guest in a VLAN that the guest may not use.
+    IngressVlan,
+    /// It is for a guest that may not use its VLAN.
+    EgressVlan,
     /// It came from outside with the address of a guest of ours: a loop, or a spoof.
     OwnSource,
     /// Its destination is one that bridges keep to themselves (IEEE 802.1Q table 8-1).
@@ -87,6 +103,18 @@ pub struct SwitchCounters {
     pub drop_spoofed: u64,
     /// Dropped: a guest's netdev sent a RoCE packet from an IP address that the guest may not use as GID.
     pub drop_spoofed_gid: u64,
+    /// Dropped: a guest sent ARP under an address that it may not use.
+    pub drop_spoofed_arp: u64,
+    /// Dropped: a guest sent neighbour discovery under, or for, an address that it may not use.
+    pub drop_spoofed_nd: u64,
+    /// Dropped: a guest whose addresses are listed sent a router advertisement or a redirect.
+    pub drop_router: u64,
+    /// Dropped: a guest whose addresses are listed sent an IP packet whose headers do not end in the first 192 bytes.
+    pub drop_opaque: u64,
+    /// Dropped: a guest sent in a VLAN that it may not use, or with several tags.
+    pub drop_ingress_vlan: u64,
+    /// Dropped: for a guest that may not use the frame's VLAN.
+    pub drop_egress_vlan: u64,
     /// Dropped: the uplink brought a frame from the address of a guest of ours.
     pub drop_own_source: u64,
     /// Dropped: for bridges alone, like spanning tree and pause frames.
@@ -122,9 +150,15 @@ impl Switch {
         index
     }
 
-    /// Whether a destination that nobody knows may be behind a guest's port.
-    pub fn may_have_any(&self, guest: usize) -> bool {
-        self.members[guest].any_mac
+    /// Whether a frame for a group, or for an address that nobody knows, goes to a guest's port.
+    pub fn floods(&self, guest: usize, group: bool, vlan: FrameVlan) -> bool {
+        let member = &self.members[guest];
+        (group || member.any_mac) && member.vlans.admits(vlan)
+    }
+
+    /// The guest that has the source address of a frame.
+    pub fn owner(&self, head: &[u8]) -> Option<usize> {
+        self.owners.get(&Eth::parse(head).ok()?.0.src).copied()
     }
 
     /// Decides about a frame by its head.
@@ -140,6 +174,12 @@ impl Switch {
             Verdict::Drop(Reason::GroupSource) => &mut counters.drop_group_source,
             Verdict::Drop(Reason::Spoofed) => &mut counters.drop_spoofed,
             Verdict::Drop(Reason::SpoofedGid) => &mut counters.drop_spoofed_gid,
+            Verdict::Drop(Reason::SpoofedArp) => &mut counters.drop_spoofed_arp,
+            Verdict::Drop(Reason::SpoofedNd) => &mut counters.drop_spoofed_nd,
+            Verdict::Drop(Reason::Router) => &mut counters.drop_router,
+            Verdict::Drop(Reason::Opaque) => &mut counters.drop_opaque,
+            Verdict::Drop(Reason::IngressVlan) => &mut counters.drop_ingress_vlan,
+            Verdict::Drop(Reason::EgressVlan) => &mut counters.drop_egress_vlan,
             Verdict::Drop(Reason::OwnSource) => &mut counters.drop_own_source,
             Verdict::Drop(Reason::Reserved) => &mut counters.drop_reserved,
             Verdict::Drop(Reason::Hairpin) => &mut counters.drop_hairpin,
@@ -149,14 +189,20 @@ impl Switch {
 
     fn verdict(&mut self, now: Instant, head: &[u8], from: Port) -> Verdict {
         let Ok((eth, _)) = Eth::parse(head) else { return Verdict::Drop(Reason::Runt) };
-        let vlan = eth.vlan.map_or(0, |tag| tag.id().number());
-        if let Err(reason) = self.admit(now, (vlan, eth.src), from) {
+        let vlan = FrameVlan::of(&eth);
+        if let Port::Guest(guest) = from
+            && !self.members[guest].vlans.admits(vlan)
+        {
+            return Verdict::Drop(Reason::IngressVlan);
+        }
+        let outer = VlanId::of(eth.vlan);
+        if let Err(reason) = self.admit(now, (outer, eth.src), from) {
             return Verdict::Drop(reason);
         }
         if let Port::Guest(guest) = from
-            && !self.members[guest].may_send_from(head)
+            && let Err(reason) = self.check_claims(guest, outer, head)
         {
-            return Verdict::Drop(Reason::SpoofedGid);
+            return Verdict::Drop(reason);
         }
         if is_reserved(eth.dst) {
             return Verdict::Drop(Reason::Reserved);
@@ -166,13 +212,16 @@ impl Switch {
         }
         let to = match self.owners.get(&eth.dst) {
             Some(&guest) if from == Port::Guest(guest) => from,
+            Some(&guest) if !self.members[guest].vlans.admits(vlan) => {
+                return Verdict::Drop(Reason::EgressVlan);
+            }
             Some(&guest)
                 if self.members[guest].rdma && eth.dst == self.members[guest].mac && is_roce(head) =>
             {
                 Port::Engine
             }
             Some(&guest) => Port::Guest(guest),
-            None => match self.table.find(now, (vlan, eth.dst)) {
+            None => match self.table.find(now, (outer, eth.dst)) {
                 Some(port) => port,
                 None => return Verdict::Unknown,
             },
@@ -180,20 +229,36 @@ impl Switch {
         if to == from { Verdict::Drop(Reason::Hairpin) } else { Verdict::To(to) }
     }
 
+    /// Whether a guest may speak for whom it does in a frame, if its addresses are listed.
+    fn check_claims(&self, guest: usize, vlan: VlanId, head: &[u8]) -> Result<(), Reason> {
+        let member = &self.members[guest];
+        if member.gids.is_empty() {
+            return Ok(());
+        }
+        let ip = |gid| member.gids.iter().any(|allowed| allowed.allows(vlan, gid));
+        let mac = |mac: Mac| match self.owners.get(&mac) {
+            Some(&owner) => owner == guest,
+            None => member.any_mac && mac.is_unicast(),
+        };
+        Own { ip, mac }.check(head)
+    }
+
     /// Whether a frame may come from that address there; if so, learns it.
-    fn admit(&mut self, now: Instant, (vlan, src): (u16, Mac), from: Port) -> Result<(), Reason> {
+    fn admit(&mut self, now: Instant, (vlan, src): (VlanId, Mac), from: Port) -> Result<(), Reason> {
         if !src.is_unicast() {
             return Err(Reason::GroupSource);
         }
+        if from == Port::Engine {
+            // Its address is the engine's doing: nothing to look up for each packet.
+            return Ok(());
+        }
         let owner = self.owners.get(&src).copied();
         match (from, owner) {
-            // Its address is the engine's doing.
-            (Port::Engine, _) => return Ok(()),
             (Port::Guest(guest), Some(owner)) if guest == owner => return Ok(()),
             (Port::Guest(guest), None) if self.members[guest].any_mac => {}
             (Port::Guest(_), _) => return Err(Reason::Spoofed),
             (Port::Uplink, Some(_)) => return Err(Reason::OwnSource),
-            (Port::Uplink, None) => {}
+            (Port::Uplink, None) | (Port::Engine, _) => {}
         }
         match self.table.learn(now, (vlan, src), from) {
             Learned::Known => {}
@@ -202,28 +267,6 @@ impl Switch {
             Learned::Full => self.counters.table_full += 1,
         }
         Ok(())
-    }
-}
-
-impl Member {
-    /// Whether a frame is no RoCE packet, or one from an address that the guest may use as GID. What is RoCE only after its receiver has put
-    /// fragments together or taken IPv6 extension headers off passes: peers that have more than addresses to tell friends by are safe from it.
-    fn may_send_from(&self, head: &[u8]) -> bool {
-        self.gids.is_empty() || !is_roce(head) || source_gid(head).is_some_and(|gid| self.gids.contains(&gid))
-    }
-}
-
-/// The source of an IP packet, as a GID.
-fn source_gid(head: &[u8]) -> Option<Gid> {
-    let (eth, packet) = Eth::parse(head).ok()?;
-    match eth.ethertype {
-        eth::IPV4 => {
-            let mut gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]);
-            gid.0[12..].copy_from_slice(packet.get(12..16)?);
-            Some(gid)
-        }
-        eth::IPV6 => packet.get(8..24)?.try_into().ok().map(Gid),
-        _ => None,
     }
 }
 
@@ -236,6 +279,7 @@ fn is_reserved(dst: Mac) -> bool {
 mod tests {
     use super::*;
     use Verdict::{Drop, Group, To, Unknown};
+    use vrdma_wire::num::Gid;
 
     const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
     const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
@@ -249,10 +293,15 @@ mod tests {
     const GB: Port = Port::Guest(1);
     const GC: Port = Port::Guest(2);
 
+    fn member(mac: Mac) -> Member {
+        let vlans = Vlans::any();
+        Member { mac, extra_macs: Vec::new(), any_mac: false, rdma: true, gids: Vec::new(), vlans }
+    }
+
     fn switch() -> Switch {
         let mut switch = Switch::default();
         for (mac, any_mac, rdma) in [(A, false, true), (B, false, false), (C, true, true)] {
-            switch.add(Member { mac, extra_macs: Vec::new(), any_mac, rdma, gids: Vec::new() });
+            switch.add(Member { any_mac, rdma, ..member(mac) });
         }
         switch
     }
@@ -304,6 +353,61 @@ mod tests {
         assert_eq!(says(GA, &tagged(6, A, B)), To(GB), "guests are in all of them");
     }
 
+    /// With one tag after the other: type and identifier.
+    fn stacked(tags: &[(u16, u16)], src: Mac, dst: Mac) -> Vec<u8> {
+        let tags: Vec<u8> =
+            tags.iter().flat_map(|tag| [tag.0.to_be_bytes(), tag.1.to_be_bytes()].concat()).collect();
+        [&dst.0[..], &src.0, &tags, &[0x08, 0x06], &[0; 46]].concat()
+    }
+
+    #[test]
+    fn guests_are_in_their_vlans_alone() {
+        const TAG: u16 = 0x8100;
+        let vlans = |list: &[u16]| list.iter().copied().filter_map(VlanId::new).collect();
+        let mut switch = Switch::default();
+        switch.add(Member { vlans: vlans(&[10]), ..member(A) });
+        switch.add(Member { vlans: vlans(&[0, 20]), any_mac: true, ..member(B) });
+        switch.add(member(C));
+        let mut says =
+            |from, tags: &[(u16, u16)], src, dst| switch.decide(Instant(1), &stacked(tags, src, dst), from);
+        let (ingress, egress) = (Drop(Reason::IngressVlan), Drop(Reason::EgressVlan));
+        for dst in [ALL, B, C, FAR] {
+            for tags in [&[][..], &[(TAG, 20)], &[(TAG, 0)], &[(TAG, 4095)], &[(TAG, 10), (TAG, 20)]] {
+                assert_eq!(says(GA, tags, A, dst), ingress, "{tags:?}");
+            }
+            for tags in
+                [&[(TAG, 0), (TAG, 10)][..], &[(0x88a8, 10)], &[(0x9100, 10)], &[(TAG, 10), (0x88a8, 10)]]
+            {
+                assert_eq!(says(GA, tags, A, dst), ingress, "{tags:?}");
+            }
+        }
+        assert_eq!(says(GA, &[(TAG, 10)], A, C), To(GC));
+        assert_eq!(says(GA, &[(TAG, 0xe00a)], A, C), To(GC), "a priority changes nothing");
+        assert_eq!(says(GA, &[(TAG, 10)], A, B), egress);
+        assert_eq!(says(GB, &[(TAG, 0)], B, C), To(GC), "priority alone is no VLAN");
+        assert_eq!(says(GB, &[], B, A), egress);
+        for (tags, to) in [(&[][..], egress), (&[(TAG, 20)], egress), (&[(TAG, 10)], To(GA))] {
+            assert_eq!(says(Port::Uplink, tags, FAR, A), to, "{tags:?}");
+        }
+        assert_eq!(says(Port::Uplink, &[(TAG, 10), (TAG, 10)], FAR, A), egress);
+        assert_eq!(says(GC, &[(0x88a8, 5), (TAG, 10)], C, FAR), To(Port::Uplink), "it may use all");
+        // An address is known in the VLAN in which it spoke.
+        assert_eq!(says(GB, &[(TAG, 20)], INNER, FAR), To(Port::Uplink));
+        assert_eq!(says(Port::Uplink, &[(TAG, 20)], FAR, INNER), To(GB));
+        assert_eq!(says(Port::Uplink, &[(TAG, 10)], FAR, INNER), Unknown);
+        let counters = &switch.counters;
+        assert_eq!((counters.drop_ingress_vlan, counters.drop_egress_vlan), (36, 5));
+        // What goes to many goes to members.
+        let floods = |group, vlan| [0, 1, 2].map(|guest| switch.floods(guest, group, vlan));
+        let one = |number| FrameVlan::One(VlanId::new(number).unwrap());
+        assert_eq!(floods(true, one(0)), [false, true, true]);
+        assert_eq!(floods(true, one(10)), [true, false, true]);
+        assert_eq!(floods(true, one(30)), [false, false, true]);
+        assert_eq!(floods(true, FrameVlan::Stacked), [false, false, true]);
+        assert_eq!(floods(false, one(20)), [false, true, false]);
+        assert_eq!(floods(false, one(10)), [false; 3]);
+    }
+
     #[test]
     fn nobody_speaks_as_somebody_else() {
         let mut switch = switch();
@@ -320,7 +424,7 @@ mod tests {
         }
         assert_eq!(says(GB, &frame(B, FAR)), Unknown, "nothing was learned of it");
         let mut extra = Switch::default();
-        extra.add(Member { mac: A, extra_macs: vec![INNER], any_mac: false, rdma: true, gids: Vec::new() });
+        extra.add(Member { extra_macs: vec![INNER], ..member(A) });
         assert_eq!(extra.decide(Instant(1), &frame(INNER, ALL), GA), Group);
         assert_eq!(extra.decide(Instant(1), &frame(FAR, INNER), Port::Uplink), To(GA));
         assert_eq!(extra.decide(Instant(1), &frame(INNER, A), Port::Uplink), Drop(Reason::OwnSource));
@@ -365,16 +469,10 @@ mod tests {
     fn a_netdev_sends_no_roce_from_addresses_that_the_guest_may_not_have() {
         let (own, other) = ([10, 0, 0, 1], [10, 0, 0, 2]);
         let v6 = |last| Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
-        let mapped = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
+        let gids = ["10.0.0.1", "fe80::1", "10.0.0.3@10"].map(|text| text.parse().unwrap());
         let mut switch = Switch::default();
-        switch.add(Member {
-            mac: A,
-            extra_macs: vec![],
-            any_mac: false,
-            rdma: true,
-            gids: vec![mapped, v6(1)],
-        });
-        switch.add(Member { mac: B, extra_macs: vec![], any_mac: false, rdma: true, gids: vec![] });
+        switch.add(Member { gids: gids.to_vec(), ..member(A) });
+        switch.add(member(B));
         let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
         let from_v4 = |src, ip: [u8; 4], port| {
             let mut frame = udp(src, FAR, port);
@@ -393,6 +491,12 @@ mod tests {
         assert_eq!(says(GA, &from_v4(A, other, 53)), Unknown, "what is no RoCE is not asked");
         assert_eq!(says(GA, &from_v6(v6(1))), Unknown);
         assert_eq!(says(GA, &from_v6(v6(2))), Drop(Reason::SpoofedGid));
+        let mut third = from_v4(A, [10, 0, 0, 3], 4791);
+        assert_eq!(says(GA, &third), Drop(Reason::SpoofedGid), "not without a tag");
+        third.splice(12..12, [0x81, 0x00, 0, 10]);
+        assert_eq!(says(GA, &third), Unknown, "in this VLAN it may");
+        third[15] = 20;
+        assert_eq!(says(GA, &third), Drop(Reason::SpoofedGid), "in no other");
         assert_eq!(says(GB, &from_v4(B, own, 4791)), Unknown, "it may have any");
         assert_eq!(says(Port::Engine, &from_v4(A, other, 4791)), Unknown, "the engine has checked it");
     }

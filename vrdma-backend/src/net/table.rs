@@ -3,7 +3,7 @@
 use super::switch::Port;
 use std::hash::{BuildHasher, RandomState};
 use vrdma_transport::Instant;
-use vrdma_wire::num::Mac;
+use vrdma_wire::num::{Mac, VlanId};
 
 /// Entries that one hash leads to: the first half for the uplink, the rest for guests. So guests that send from ever new addresses
 /// push nothing out that lies behind the uplink.
@@ -12,8 +12,8 @@ const SETS: usize = 1024;
 /// Nanoseconds after which an address that was not heard of is forgotten: 300 s (IEEE 802.1Q table 8-6).
 const AGE: u64 = 300_000_000_000;
 
-/// An address in a VLAN; 0 is that of frames without a tag.
-pub type Key = (u16, Mac);
+/// An address in a VLAN.
+pub type Key = (VlanId, Mac);
 
 /// A bounded table of addresses. All its memory is there from the start.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl MacTable {
     }
 
     fn set(&mut self, key: Key) -> &mut [Option<Entry>; WAYS] {
-        let at = self.hash.hash_one((key.0, key.1.0)) as usize % SETS;
+        let at = self.hash.hash_one((key.0.number(), key.1.0)) as usize % SETS;
         &mut self.sets[at]
     }
 }
@@ -112,10 +112,14 @@ mod tests {
         Mac([2, 0, a, b, c, d])
     }
 
+    fn vlan(number: u16) -> VlanId {
+        VlanId::new(number).unwrap()
+    }
+
     #[test]
     fn addresses_are_learned_move_and_age() {
         let mut table = MacTable::default();
-        let (key, other_vlan) = ((7, mac(1)), (8, mac(1)));
+        let (key, other_vlan) = ((vlan(7), mac(1)), (vlan(8), mac(1)));
         assert_eq!(table.learn(Instant(0), key, Port::Uplink), Learned::New);
         assert_eq!(table.learn(Instant(5), key, Port::Uplink), Learned::Known);
         assert_eq!(table.find(Instant(5), key), Some(Port::Uplink));
@@ -131,16 +135,16 @@ mod tests {
     fn a_flood_of_addresses_pushes_out_the_flooders_own() {
         let mut table = MacTable::default();
         for n in 0..100 {
-            table.learn(Instant(1), (0, mac(n)), Port::Uplink);
+            table.learn(Instant(1), (vlan(0), mac(n)), Port::Uplink);
         }
-        table.learn(Instant(1), (0, mac(1 << 20)), Port::Guest(1));
-        let known = (0..100).filter(|&n| table.find(Instant(2), (0, mac(n))).is_some()).count();
+        table.learn(Instant(1), (vlan(0), mac(1 << 20)), Port::Guest(1));
+        let known = (0..100).filter(|&n| table.find(Instant(2), (vlan(0), mac(n))).is_some()).count();
         for n in 1000..100_000 {
-            table.learn(Instant(2), (0, mac(n)), Port::Guest(0));
+            table.learn(Instant(2), (vlan(0), mac(n)), Port::Guest(0));
         }
-        let left = (0..100).filter(|&n| table.find(Instant(3), (0, mac(n))).is_some()).count();
+        let left = (0..100).filter(|&n| table.find(Instant(3), (vlan(0), mac(n))).is_some()).count();
         assert_eq!(left, known);
-        assert_eq!(table.find(Instant(3), (0, mac(1 << 20))), Some(Port::Guest(1)));
-        assert_eq!(table.find(Instant(3), (0, mac(99_999))), Some(Port::Guest(0)), "the newest");
+        assert_eq!(table.find(Instant(3), (vlan(0), mac(1 << 20))), Some(Port::Guest(1)));
+        assert_eq!(table.find(Instant(3), (vlan(0), mac(99_999))), Some(Port::Guest(0)), "the newest");
     }
 }

@@ -1,14 +1,19 @@
 //! What end-to-end tests do not see: what the engine sends to guests, and what is left to an uplink.
 
+use super::function::TRANSMIT;
 use super::*;
+use crate::allowed::Vlans;
 use crate::memory::tests::memory;
 use crate::memory::{Run, Shared};
 use std::sync::atomic::Ordering;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 use vrdma_wire::num::Mac;
 
 const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
 const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
+/// So few that each test stays at its first burst of 64.
+const FLOOD_RATE: u32 = 1;
 const FAR: Mac = Mac([2, 0, 0, 0, 0, 7]);
 
 /// An uplink that keeps what it is given, with whether a checksum was left to it: it takes those of UDP.
@@ -39,7 +44,11 @@ fn net() -> (Net, Shared) {
     words.store16(0x102, 1, Ordering::Relaxed);
     let mut net = Net::new(1500);
     for (name, mac, rdma) in [("a", A, true), ("b", B, false)] {
-        net.add(name, Member { mac, extra_macs: vec![], any_mac: false, rdma, gids: vec![] });
+        net.add(
+            name,
+            Member { mac, extra_macs: vec![], any_mac: false, rdma, gids: vec![], vlans: Vlans::any() },
+            FLOOD_RATE,
+        );
     }
     let setup = VirtqueueSetup {
         index: RECEIVE,
@@ -70,7 +79,7 @@ fn packets_of_the_engine_go_to_soft_roce_in_a_guest_or_out() {
     let mut send = |dst| {
         let packet = packet(dst);
         let verdict = net.route_packet(Instant(1), &packet);
-        net.forward_packet(verdict, &packet, &mut wire);
+        net.forward_packet(Instant(1), verdict, &packet, &mut wire);
         net.flush();
         verdict
     };
@@ -116,4 +125,104 @@ fn a_checksum_is_left_to_a_nic_that_knows_its_kind() {
         let same = sent[..54] == bytes && sent[54..] == [0; 6];
         assert_eq!(same, left, "{sent:x?}");
     }
+}
+
+/// Nothing beyond the switch.
+struct Nowhere;
+
+impl Uplink for Nowhere {
+    fn completes(&self, _: &[u8], _: u16, _: u16) -> Option<port::Offload> {
+        None
+    }
+
+    fn transmit(&mut self, _: usize, _: Option<port::Offload>, _: Fill<'_>) -> Result<(), Lost> {
+        Err(Lost)
+    }
+}
+
+/// Frames of `len` bytes that a guest gets rid of in one turn, with a receiver whose chains have `descriptors` buffers each.
+fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
+    const SIZE: u16 = 64;
+    let memory = memory(&[(0, 0x40000)]);
+    let words = Shared::new(&memory, Run { gpa: 0, len: 0x40000 }, 16).unwrap();
+    let describe = |at: usize, gpa: u64, len: u64, flags: u64, next: u64| {
+        words.store64(at, gpa, Ordering::Relaxed);
+        words.store64(at + 8, len | flags << 32 | next << 48, Ordering::Relaxed);
+    };
+    let mut net = Net::new(9000);
+    let (queues, (frame, buffer, table)) = ([0, 0x2000], (0x10000, 0x20000, 0x30000));
+    for (guest, mac) in [A, B].into_iter().enumerate() {
+        let vlans = Vlans::any();
+        net.add(
+            "",
+            Member { mac, extra_macs: vec![], any_mac: false, rdma: false, gids: vec![], vlans },
+            FLOOD_RATE,
+        );
+        let at = queues[guest];
+        for entry in 0..usize::from(SIZE) {
+            // All chains of a queue are the same frame, or the same buffers in an indirect table.
+            match guest {
+                0 => describe(at + 16 * entry, frame, u64::from(len) + 12, 0, 0),
+                _ => describe(at + 16 * entry, table, 16 * descriptors as u64, 4, 0),
+            }
+            words.store16(at + 0x1004 + 2 * entry, entry as u16, Ordering::Relaxed);
+        }
+        words.store16(at + 0x1002, SIZE, Ordering::Release);
+        let (desc, used) = (at as u64, at as u64 + 0x1800);
+        let setup = VirtqueueSetup {
+            index: if guest == 0 { TRANSMIT } else { RECEIVE },
+            size: SIZE,
+            desc,
+            avail: desc + 0x1000,
+            used,
+            event_idx: false,
+            kick: None,
+            call: None,
+        };
+        let features = 1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_INDIRECT_DESC;
+        net.start(guest, &memory, (setup, 0, features), &Epoll::new().unwrap(), 1);
+    }
+    let piece = (u64::from(len) + 12).div_ceil(descriptors as u64);
+    for entry in 0..descriptors {
+        let last = entry + 1 == descriptors;
+        describe(table as usize + 16 * entry, buffer, piece, if last { 2 } else { 3 }, entry as u64 + 1);
+    }
+    let head = [&B.0[..], &A.0, &[0x88, 0xb5]].concat();
+    for (at, word) in head.chunks(2).enumerate() {
+        words.store16(
+            frame as usize + 12 + 2 * at,
+            u16::from_ne_bytes([word[0], word[1]]),
+            Ordering::Relaxed,
+        );
+    }
+    net.turn(Instant(1), &mut Nowhere, &mut |_| {});
+    let frames = net.senders[0].counters.tx_frames;
+    assert_eq!(net.outlets.receivers[1].counters.rx_frames, frames, "all arrive");
+    frames as u16
+}
+
+#[test]
+fn a_turn_pays_for_the_descriptors_of_receivers() {
+    assert_eq!(frames_of_a_turn(1000, 1), BATCH as u16);
+    assert_eq!(frames_of_a_turn(1000, 32), BATCH as u16);
+    // Each costs 100 descriptors there, one here, and itself.
+    assert_eq!(frames_of_a_turn(5000, 100), EFFORT.div_ceil(102) as u16);
+}
+
+#[test]
+fn what_the_engine_sends_to_all_is_limited_but_for_the_uplink() {
+    let (mut net, words) = net();
+    let mut wire = Wire::default();
+    for _ in 0..70 {
+        let packet = packet(Mac([0xff; 6]));
+        let verdict = net.route_packet(Instant(1), &packet);
+        assert_eq!(verdict, Verdict::Group);
+        net.forward_packet(Instant(1), verdict, &packet, &mut wire);
+    }
+    net.flush();
+    assert_eq!(wire.0.len(), 70);
+    assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b had one buffer");
+    let counters =
+        |guest: usize| (net.senders[guest].counters.tx_flood_limited, &net.outlets.receivers[guest].counters);
+    assert_eq!((counters(0).0, counters(1).0, counters(1).1.rx_no_buffer), (6, 0, 63));
 }

@@ -1,14 +1,17 @@
 //! What a port sends and receives, in a file that Wireshark opens.
 
 use super::{BURST, Capabilities, Driver, External, Frame, Offload};
-use anyhow::Result;
+use anyhow::{Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, TsResolution};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::cell::RefCell;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::rc::Rc;
 use std::thread::JoinHandle;
@@ -33,6 +36,40 @@ pub struct Capture {
     missed: u64,
 }
 
+/// A file for a capture. It keeps what it holds until the capture begins.
+#[derive(Debug)]
+pub struct CaptureFile(File);
+
+impl CaptureFile {
+    /// Opens it, for this process's user alone: it holds what guests say to each other.
+    ///
+    /// # Errors
+    /// It cannot be written, is a symbolic link, or belongs to another user.
+    pub fn open(path: &Path) -> Result<CaptureFile> {
+        let mut options = File::options();
+        options.write(true).create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::LOOP) => anyhow!("it is a symbolic link, which is not followed: name the file"),
+            _ => error.into(),
+        })?;
+        let found = file.metadata()?;
+        if found.is_file() {
+            let user = rustix::process::geteuid().as_raw();
+            ensure!(found.uid() == user, "it belongs to user {}: remove it, or name another", found.uid());
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
+        Ok(CaptureFile(file))
+    }
+
+    fn empty(self) -> Result<File> {
+        // What is no file (a pipe to a program that shows it) has no length.
+        if self.0.metadata()?.is_file() {
+            self.0.set_len(0)?;
+        }
+        Ok(self.0)
+    }
+}
+
 #[derive(Debug)]
 struct Taken {
     at: Duration,
@@ -44,8 +81,8 @@ impl Capture {
     ///
     /// # Errors
     /// The file cannot be written, or there is no thread left.
-    pub fn new(driver: Box<dyn Driver>, path: &Path) -> Result<Capture> {
-        let file = File::create(path)?;
+    pub fn new(driver: Box<dyn Driver>, file: CaptureFile) -> Result<Capture> {
+        let file = file.empty()?;
         let (writer, taken) = crossbeam_channel::bounded(BACKLOG);
         let thread = std::thread::Builder::new().name("capture".into()).spawn(move || {
             if let Err(error) = write(file, &taken) {
@@ -179,6 +216,10 @@ impl Driver for Capture {
         self.driver.link()
     }
 
+    fn speed(&mut self) -> Option<u32> {
+        self.driver.speed()
+    }
+
     fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
         self.driver.counters(count);
         count("captured", self.captured);
@@ -209,10 +250,31 @@ mod tests {
     use std::process::Command;
 
     #[test]
+    fn a_file_is_private_and_no_link_is_followed() {
+        let dir = std::env::temp_dir().join(format!("vrdma-capture-dir-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let (file, link) = (dir.join("file"), dir.join("link"));
+        std::fs::write(&file, "precious").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let error = CaptureFile::open(&link).unwrap_err().to_string();
+        assert!(error.contains("it is a symbolic link"), "{error}");
+        // Until the capture begins, all is as it was.
+        let opened = CaptureFile::open(&file).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+        assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(opened.empty().unwrap().metadata().unwrap().len(), 0);
+        drop(CaptureFile::open(&dir.join("new")).unwrap());
+        assert_eq!(std::fs::metadata(dir.join("new")).unwrap().mode() & 0o777, 0o600);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
     fn both_directions_are_written() {
         let path = std::env::temp_dir().join(format!("vrdma-capture-{}.pcap", std::process::id()));
         let (left, right, cable) = pair(1500).unwrap();
-        let mut port = Port::new(Box::new(Capture::new(Box::new(left), &path).unwrap()));
+        let mut port =
+            Port::new(Box::new(Capture::new(Box::new(left), CaptureFile::open(&path).unwrap()).unwrap()));
         let mut peer = Port::new(Box::new(right));
         let send = |port: &mut Port, byte: u8| {
             let mut token = port.transmit(60).unwrap();

@@ -1,7 +1,9 @@
 //! Devices as EAL names them.
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
@@ -40,6 +42,45 @@ impl Device {
     /// The network interface of this host that it drives along with the kernel.
     pub fn interface(&self) -> Option<&str> {
         if self.is_af_packet() || self.is_af_xdp() { self.get("iface") } else { None }
+    }
+
+    /// What makes no sense on any host.
+    ///
+    /// # Errors
+    /// Says what to write instead.
+    pub fn check(&self) -> Result<()> {
+        ensure!(
+            !(self.is_af_packet() || self.is_af_xdp()) || self.interface().is_some(),
+            "uplink = {self}: the parameter iface is missing: write {},iface=INTERFACE",
+            self.name
+        );
+        Ok(())
+    }
+
+    /// What makes no sense on this host.
+    ///
+    /// # Errors
+    /// Says what to write or do instead.
+    pub fn check_host(&self) -> Result<()> {
+        self.check()?;
+        let name = &self.name;
+        ensure!(
+            !is_interface(name),
+            "{name} is an interface of the kernel, not a device of DPDK: write net_af_packet0,iface={name}"
+        );
+        if self.is_af_packet() || self.is_af_xdp() {
+            let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None);
+            ensure!(
+                !matches!(socket, Err(Errno::PERM)),
+                "{name}: packet sockets need CAP_NET_RAW: start the daemon as root or with that capability"
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether it connects to a memif server, which is there or not.
+    pub fn is_memif_client(&self) -> bool {
+        self.driver() == "net_memif" && !matches!(self.get("role"), Some("server" | "master"))
     }
 
     /// Whether it is a packet socket.
@@ -93,13 +134,22 @@ impl Device {
     pub const AF_PACKET_HEADER: usize = 80;
 }
 
+/// Whether the kernel has an interface of this name.
+fn is_interface(name: &str) -> bool {
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None);
+    socket.is_ok_and(|socket| rustix::net::netdevice::name_to_index(socket, name).is_ok())
+}
+
 impl FromStr for Device {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Device> {
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default().trim().to_owned();
-        ensure!(!name.is_empty(), "no device: give a PCI address, or a driver's name like net_af_packet0");
+        ensure!(
+            !name.is_empty(),
+            "uplink: no device is named: give a PCI address, or a driver like net_af_packet0,iface=eth1"
+        );
         let parameters = parts.filter(|part| !part.is_empty()).map(|part| {
             let (key, value) = part.split_once('=').with_context(|| format!("'{part}' is not KEY=VALUE"))?;
             Ok((key.to_owned(), value.to_owned()))
@@ -112,6 +162,12 @@ impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         self.parameters.iter().try_for_each(|(key, value)| write!(f, ",{key}={value}"))
+    }
+}
+
+impl Serialize for Device {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Faults on purpose: a wire that loses, doubles, reorders, spoils and delays frames, the same way each time for the same seed.
 
 use super::{BURST, Capabilities, Driver, External, Frame, Offload};
-use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ const MAX_PASSED: u64 = 4;
 const MAX_WAIT: Duration = Duration::from_millis(2);
 
 /// How often which fault happens; rates are from 0 to 1, and of frames in each direction.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultsConfig {
     /// Frames that are lost.
@@ -32,17 +32,34 @@ pub struct FaultsConfig {
     pub delay_us: u64,
     /// Where the random numbers start.
     pub seed: u64,
-    /// Faults of frames that are received.
-    pub rx: bool,
-    /// Faults of frames that are sent.
-    pub tx: bool,
+    /// Of which frames.
+    pub dir: Direction,
+}
+
+/// Which frames have faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Those that are received.
+    Rx,
+    /// Those that are sent.
+    Tx,
+    /// All.
+    Both,
 }
 
 impl Default for FaultsConfig {
     fn default() -> FaultsConfig {
-        let (rx, tx) = (true, true);
-        let delay_us = 1000;
-        FaultsConfig { loss: 0., dup: 0., reorder: 0., corrupt: 0., delay: 0., delay_us, seed: 1, rx, tx }
+        FaultsConfig {
+            loss: 0.,
+            dup: 0.,
+            reorder: 0.,
+            corrupt: 0.,
+            delay: 0.,
+            delay_us: 1000,
+            seed: 1,
+            dir: Direction::Both,
+        }
     }
 }
 
@@ -60,38 +77,18 @@ impl FaultsConfig {
             ("delay", self.delay),
         ];
         for (name, rate) in rates {
-            ensure!((0. ..=1.).contains(&rate), "faults: {name}={rate} is no rate from 0 to 1");
+            ensure!((0. ..=1.).contains(&rate), "faults.{name} = {rate}: this is no rate from 0 to 1");
         }
         Ok(())
     }
 }
 
-/// `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`, each part optional.
+/// `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`, each part optional: the keys of the file.
 impl FromStr for FaultsConfig {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<FaultsConfig> {
-        let mut config = FaultsConfig::default();
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            let (key, value) = part.split_once('=').with_context(|| format!("'{part}' is not KEY=VALUE"))?;
-            let rate = || value.parse::<f64>().with_context(|| format!("{key}={value} is no number"));
-            let number = || value.parse::<u64>().with_context(|| format!("{key}={value} is no number"));
-            match (key, value) {
-                ("loss", _) => config.loss = rate()?,
-                ("dup", _) => config.dup = rate()?,
-                ("reorder", _) => config.reorder = rate()?,
-                ("corrupt", _) => config.corrupt = rate()?,
-                ("delay", _) => config.delay = rate()?,
-                ("delay_us", _) => config.delay_us = number()?,
-                ("seed", _) => config.seed = number()?,
-                ("dir", "both") => (config.rx, config.tx) = (true, true),
-                ("dir", "rx") => (config.rx, config.tx) = (true, false),
-                ("dir", "tx") => (config.rx, config.tx) = (false, true),
-                _ => bail!(
-                    "'{part}': loss, dup, reorder, corrupt, delay, delay_us, seed and dir=rx|tx|both are known"
-                ),
-            }
-        }
+        let config: FaultsConfig = crate::config::from_keys(text)?;
         config.check()?;
         Ok(config)
     }
@@ -157,7 +154,8 @@ impl Faults {
             counters: Counters::default(),
         };
         // Two sequences, so that what one direction carries does not change the faults of the other.
-        let (rx, tx) = (wire(config.rx, config.seed), wire(config.tx, !config.seed));
+        let (rx, tx) =
+            (wire(config.dir != Direction::Tx, config.seed), wire(config.dir != Direction::Rx, !config.seed));
         Faults { driver, rx, tx, scratch: Vec::with_capacity(BURST), clock: Clock::Started(Instant::now()) }
     }
 
@@ -325,6 +323,10 @@ impl Driver for Faults {
 
     fn link(&mut self) -> bool {
         self.driver.link()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        self.driver.speed()
     }
 
     fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {

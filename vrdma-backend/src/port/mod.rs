@@ -11,10 +11,10 @@ mod frame;
 mod offload;
 mod pair;
 
-pub use capture::Capture;
+pub use capture::{Capture, CaptureFile};
 pub use devargs::Device;
 pub use dpdk::{Eal, Ethdev};
-pub use faults::{Faults, FaultsConfig};
+pub use faults::{Direction, Faults, FaultsConfig};
 pub use frame::{External, Frame};
 pub use offload::{Checksums, Offload};
 pub use pair::{Cable, pair};
@@ -80,6 +80,10 @@ pub trait Driver: Send + std::fmt::Debug {
     fn disarm(&mut self) {}
     /// Whether the link is up, as of now.
     fn link(&mut self) -> bool;
+    /// Speed of the link in Mb/s, if it is known.
+    fn speed(&mut self) -> Option<u32> {
+        None
+    }
     /// Names and values of what it counts.
     fn counters(&self, count: &mut dyn FnMut(&'static str, u64));
     /// When frames that it holds back (faults) want to go on, from now.
@@ -255,6 +259,11 @@ impl Port {
         self.driver.disarm();
     }
 
+    /// Speed of the link in Mb/s, if it is known. May take a system call.
+    pub fn speed(&mut self) -> Option<u32> {
+        self.driver.speed()
+    }
+
     /// Whether the link was up when last looked at.
     pub fn is_up(&self) -> bool {
         self.up
@@ -378,12 +387,17 @@ impl Drop for Transmit<'_> {
 /// EAL, the device, or the capture file cannot be had; the message says why and what helps.
 pub fn open(config: &Config) -> Result<Option<Port>> {
     let Some(device) = &config.uplink else { return Ok(None) };
+    // The device last: what is refused before has changed nothing.
+    let capture = config
+        .capture
+        .as_ref()
+        .map(|path| CaptureFile::open(path).with_context(|| format!("capture file {}", path.display())));
+    let capture = capture.transpose()?;
     let eal = Eal::start(config.eal.as_deref().unwrap_or_default(), device)?;
-    let ethdev = Ethdev::open(eal, device, config.uplink_mtu)?;
-    let mut driver: Box<dyn Driver> = Box::new(ethdev);
-    if let Some(path) = &config.capture {
-        let capture = Capture::new(driver, path);
-        driver = Box::new(capture.with_context(|| format!("capture file {}", path.display()))?);
+    let mtu = config.uplink_mtu.map(u16::try_from).transpose()?;
+    let mut driver: Box<dyn Driver> = Box::new(Ethdev::open(eal, device, mtu)?);
+    if let Some(file) = capture {
+        driver = Box::new(Capture::new(driver, file)?);
     }
     if let Some(faults) = &config.faults {
         driver = Box::new(Faults::new(driver, *faults));

@@ -82,6 +82,9 @@ impl Direction {
     }
 }
 
+/// What it says of its speed in Mb/s; it goes as fast as it is driven.
+const SPEED: u32 = 25_000;
+
 impl Driver for Pair {
     fn capabilities(&self) -> Capabilities {
         let max_frame = usize::from(self.mtu) + ETHERNET;
@@ -139,6 +142,10 @@ impl Driver for Pair {
 
     fn link(&mut self) -> bool {
         self.cable.is_up()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        Some(SPEED)
     }
 
     fn counters(&self, _count: &mut dyn FnMut(&'static str, u64)) {}

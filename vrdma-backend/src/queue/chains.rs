@@ -41,6 +41,8 @@ pub struct ChainQueue {
     used: u16,
     /// What the driver was last told of it.
     published: u16,
+    /// The first used index since the last interrupt or second look, if the driver was told of any.
+    quiet_from: Option<u16>,
     broken: bool,
 }
 
@@ -115,6 +117,7 @@ impl ChainQueue {
             available: base,
             used: base,
             published: base,
+            quiet_from: None,
             broken: false,
         })
     }
@@ -262,11 +265,31 @@ impl ChainQueue {
         self.rings.publish_used(self.used);
         // We publish, then look whether the driver asks; the driver asks, then looks whether we published.
         fence(Ordering::SeqCst);
-        let wanted = self.rings.wants_interrupt(self.published, self.used);
+        let from = *self.quiet_from.get_or_insert(self.published);
         self.published = self.used;
-        if let Some(call) = self.setup.call.as_ref().filter(|_| wanted) {
-            call.ring();
+        self.ring_if_wanted(from);
+    }
+
+    /// Looks once more whether the driver asks for an interrupt by what it was told of since the last one: its wish may not have shown before.
+    pub fn look_again(&mut self) {
+        if let Some(from) = self.quiet_from.filter(|_| !self.broken) {
+            self.ring_if_wanted(from);
+            self.quiet_from = None;
         }
+    }
+
+    fn ring_if_wanted(&mut self, from: u16) {
+        if self.rings.wants_interrupt(from, self.used) {
+            self.quiet_from = None;
+            if let Some(call) = &self.setup.call {
+                call.ring();
+            }
+        }
+    }
+
+    /// Whether there are chains to take.
+    pub fn has_entries(&self) -> bool {
+        !self.broken && self.rings.avail_idx() != self.next
     }
 
     /// Before sleep: asks for a kick. True if entries came meanwhile, so there will not be one.

@@ -42,7 +42,7 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// More entries available than the ring has.
-    #[error("available index {available} is more than a ring ahead of {next}")]
+    #[error("available index {available} is more than a ring ahead of {next}, or was taken back")]
     Index {
         /// What the driver published.
         available: u16,
@@ -92,12 +92,15 @@ impl Channel {
         let rings = Rings::new(memory, &setup).ok_or(BindError::Rings)?;
         let table = Run { gpa: setup.desc, len: 16 * u64::from(setup.size) };
         let table = Shared::new(memory, table, 16).ok_or(BindError::Rings)?;
+        let window = merged(window);
         let mut slots = Vec::with_capacity(setup.size.into());
         let mut slot_gpas = Vec::with_capacity(setup.size.into());
         for index in 0..setup.size {
             let [gpa, rest] = table.read_words::<2>(16 * usize::from(index)).map(u64::from_le);
             // Length 64, flags 0, next 0.
-            let slot = (rest == UNIT as u64 && window.iter().any(|run| run.contains(gpa, UNIT as u64)))
+            let last = window.partition_point(|run| run.gpa <= gpa).checked_sub(1);
+            let inside = last.is_some_and(|at| window[at].contains(gpa, UNIT as u64));
+            let slot = (rest == UNIT as u64 && inside)
                 .then(|| Shared::new(memory, slot_run(gpa), UNIT as u64))
                 .flatten();
             slots.push(slot.ok_or(BindError::Descriptor(index))?);
@@ -129,6 +132,33 @@ impl Channel {
         self.state == State::Broken
     }
 
+    /// The index up to which entries are available, if there are any to take.
+    pub fn reach(&mut self) -> Option<u16> {
+        if self.state != State::Running {
+            return None;
+        }
+        let available = self.rings.avail_idx();
+        // Another is for `refresh` to find.
+        if self.makes_sense(available) {
+            self.available = available;
+        }
+        (self.available != self.next).then_some(self.available)
+    }
+
+    /// Whether an available index is no more than a ring ahead, and behind no earlier one: entries are not taken back, for others may wait
+    /// until they are worked on.
+    #[inline]
+    fn makes_sense(&self, available: u16) -> bool {
+        let ahead = available.wrapping_sub(self.next);
+        ahead <= self.rings.size && ahead >= self.available.wrapping_sub(self.next)
+    }
+
+    /// Whether all entries up to an index that [`Channel::reach`] returned are taken, or none will be any more.
+    pub fn has_taken(&self, index: u16) -> bool {
+        // No more than a ring lies between the two, and an index that is taken back breaks the channel.
+        self.state != State::Running || index.wrapping_sub(self.next).wrapping_sub(1) >= self.rings.size
+    }
+
     /// Looks for new entries; true if there are any.
     ///
     /// # Errors
@@ -139,7 +169,7 @@ impl Channel {
             return Ok(false);
         }
         let available = self.rings.avail_idx();
-        if available.wrapping_sub(self.next) > self.rings.size {
+        if !self.makes_sense(available) {
             self.state = State::Broken;
             return Err(Broken::Index { available, next: self.next });
         }
@@ -209,11 +239,6 @@ impl Channel {
         }
     }
 
-    /// Stops taking entries, for good; for a request that broke the rules in another way.
-    pub fn latch_broken(&mut self) {
-        self.state = State::Broken;
-    }
-
     /// The front-end stops the virtqueue: returns the index at which it may go on.
     pub fn stop(&mut self) -> u16 {
         if self.state == State::Running {
@@ -245,6 +270,20 @@ impl Channel {
     }
 }
 
+/// The runs in order, those that overlap made one: so that one look finds the run of a slot, however many there are.
+fn merged(runs: &[Run]) -> Vec<Run> {
+    let mut runs = runs.to_vec();
+    runs.sort_unstable_by_key(|run| run.gpa);
+    runs.dedup_by(|next, run| {
+        let overlaps = next.gpa - run.gpa < run.len;
+        if overlaps {
+            run.len = run.len.max((next.gpa - run.gpa).saturating_add(next.len));
+        }
+        overlaps
+    });
+    runs
+}
+
 fn slot_run(gpa: u64) -> Run {
     Run { gpa, len: UNIT as u64 }
 }
@@ -253,5 +292,18 @@ impl Run {
     /// Whether `len` bytes at `gpa` are wholly in this run.
     fn contains(&self, gpa: u64, len: u64) -> bool {
         gpa.checked_sub(self.gpa).is_some_and(|offset| offset <= self.len && self.len - offset >= len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_overlap_are_one_and_neighbours_are_not() {
+        let runs = [(300, 50), (100, 100), (150, 20), (180, 40), (220, 80), (0, 0), (u64::MAX - 1, 1)];
+        let runs = runs.map(|(gpa, len)| Run { gpa, len });
+        let merged: Vec<_> = merged(&runs).iter().map(|run| (run.gpa, run.len)).collect();
+        assert_eq!(merged, [(0, 0), (100, 120), (220, 80), (300, 50), (u64::MAX - 1, 1)]);
     }
 }

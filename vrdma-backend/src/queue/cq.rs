@@ -1,6 +1,6 @@
 //! Completion queues in guest memory (see `vrdma_abi::cqe`).
 
-use crate::memory::{GuestMemory, Run, Shared};
+use crate::memory::{GuestMemory, Run, Shared, reap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vrdma_abi::cqe::{CqRecord, Cqe};
@@ -10,11 +10,8 @@ const CONSUMER: usize = 64;
 /// Ring and record of a completion queue.
 #[derive(Debug)]
 pub struct CqRing {
-    chunks: Box<[Shared]>,
-    /// log2 of the CQEs in a chunk.
-    chunk_shift: u32,
-    record: Shared,
-    runs: Box<[Run]>,
+    mapped: CqMapping,
+    layout: CqLayout,
     entries: u32,
     /// Free-running index of the next CQE to write.
     head: u32,
@@ -24,6 +21,40 @@ pub struct CqRing {
     seen_next: u32,
     seen_solicited: u32,
     broken: bool,
+}
+
+/// Where the guest says that a completion queue is. Shared, so that it can be mapped away from the worker.
+#[derive(Clone, Debug)]
+pub struct CqLayout {
+    runs: Arc<[Run]>,
+    entries: u32,
+}
+
+/// Where a completion queue is in this process.
+#[derive(Debug)]
+pub struct CqMapping {
+    chunks: Box<[Shared]>,
+    /// log2 of the CQEs in a chunk.
+    chunk_shift: u32,
+    record: Shared,
+}
+
+impl CqLayout {
+    /// Maps it; `None` if it is not all in this memory.
+    pub fn map(&self, memory: &Arc<GuestMemory>) -> Option<CqMapping> {
+        resolve(memory, &self.runs, self.entries)
+    }
+}
+
+/// Rings of more chunks are dropped by the reaper: to free so much memory takes a while.
+const MANY: usize = 1024;
+
+impl Drop for CqRing {
+    fn drop(&mut self) {
+        if self.mapped.chunks.len() > MANY {
+            reap((std::mem::take(&mut self.mapped.chunks), self.layout.clone()));
+        }
+    }
 }
 
 /// The completion does not fit, or never will again.
@@ -39,12 +70,10 @@ impl CqRing {
     /// A CQ of `entries` (a power of two) in `runs`, whose lengths sum up to [`CqRing::bytes`].
     /// `None` if they are not all guest memory, or cut a CQE or the record.
     pub fn new(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<CqRing> {
-        let (chunks, chunk_shift, record) = resolve(memory, runs, entries)?;
+        let layout = CqLayout { runs: runs.into(), entries };
         Some(CqRing {
-            chunks,
-            chunk_shift,
-            record,
-            runs: runs.into(),
+            mapped: layout.map(memory)?,
+            layout,
             entries,
             head: 0,
             consumer: 0,
@@ -56,7 +85,7 @@ impl CqRing {
 
     /// What it takes in this process, in runs: those of the guest, or the pieces that they cut the ring into, if these are more.
     pub fn runs(&self) -> u64 {
-        self.runs.len().max(self.chunks.len()) as u64
+        self.layout.runs.len().max(self.mapped.chunks.len()) as u64
     }
 
     /// Publishes a completion; its `phase` is set here.
@@ -66,7 +95,7 @@ impl CqRing {
     #[inline]
     pub fn push(&mut self, cqe: &Cqe) -> Result<(), Overrun> {
         if self.head.wrapping_sub(self.consumer) >= self.entries {
-            self.consumer = self.record.load32(CONSUMER, Ordering::Acquire);
+            self.consumer = self.mapped.record.load32(CONSUMER, Ordering::Acquire);
             // More than a ring behind, or ahead of us: both show as a distance of more than the ring.
             if self.head.wrapping_sub(self.consumer) >= self.entries {
                 self.broken = true;
@@ -76,8 +105,8 @@ impl CqRing {
             return Err(Overrun);
         }
         let slot = self.head & (self.entries - 1);
-        let chunk = &self.chunks[(slot >> self.chunk_shift) as usize];
-        let at = (slot & ((1 << self.chunk_shift) - 1)) as usize * Cqe::SIZE;
+        let chunk = &self.mapped.chunks[(slot >> self.mapped.chunk_shift) as usize];
+        let at = (slot & ((1 << self.mapped.chunk_shift) - 1)) as usize * Cqe::SIZE;
         let words: [u64; 4] = vrdma_abi::zerocopy::transmute!(*cqe);
         for (i, word) in words[..3].iter().enumerate() {
             chunk.store64(at + 8 * i, u64::from_le(*word), Ordering::Relaxed);
@@ -92,8 +121,8 @@ impl CqRing {
 
     /// Whether an event is due for CQEs published since the last call, which a full barrier has made visible.
     pub fn take_event(&mut self, solicited: bool) -> bool {
-        let next = self.record.load32(0, Ordering::Relaxed);
-        let sol = self.record.load32(4, Ordering::Relaxed);
+        let next = self.mapped.record.load32(0, Ordering::Relaxed);
+        let sol = self.mapped.record.load32(4, Ordering::Relaxed);
         let due = next != self.seen_next || (solicited && sol != self.seen_solicited);
         if due {
             (self.seen_next, self.seen_solicited) = (next, sol);
@@ -101,20 +130,29 @@ impl CqRing {
         due
     }
 
-    /// Follows a new memory table. False if the memory is not there any more: the CQ takes nothing from now on.
-    pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> bool {
-        match resolve(memory, &self.runs, self.entries) {
-            Some((chunks, shift, record)) => {
-                (self.chunks, self.chunk_shift, self.record) = (chunks, shift, record)
-            }
-            None => self.broken = true,
-        }
-        !self.broken
+    /// The same, long after: whether the consumer has armed the CQ and left CQEs in it. One that armed and then saw them has taken them.
+    pub fn take_late_event(&mut self, solicited: bool) -> bool {
+        self.mapped.record.load32(CONSUMER, Ordering::Acquire) != self.head && self.take_event(solicited)
+    }
+
+    /// Where the guest says that it is.
+    pub fn layout(&self) -> CqLayout {
+        self.layout.clone()
+    }
+
+    /// Follows a new memory table, in which its [`CqRing::layout`] has been mapped. The old mapping, which may take long to drop.
+    pub fn install(&mut self, new: CqMapping) -> CqMapping {
+        std::mem::replace(&mut self.mapped, new)
+    }
+
+    /// Its memory is not there any more: it takes nothing from now on.
+    pub fn latch_broken(&mut self) {
+        self.broken = true;
     }
 }
 
 /// Cuts the ring into equal chunks, each contiguous in this process: as large as the runs allow.
-fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<(Box<[Shared]>, u32, Shared)> {
+fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<CqMapping> {
     let ring_bytes = u64::from(entries) * Cqe::SIZE as u64;
     let mut pieces = Vec::new();
     for run in runs {
@@ -136,7 +174,7 @@ fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<(Box
         (0..ring_bytes / chunk).map(|_| Shared::new(memory, cutter.cut(chunk)?, 8)).collect();
     let chunks = chunks?;
     let record = Shared::new(memory, cutter.cut(CqRecord::SIZE as u64)?, 4)?;
-    Some((chunks, chunk_shift, record))
+    Some(CqMapping { chunks, chunk_shift, record })
 }
 
 /// Cuts pieces off runs that are known to be guest memory, from the first to the last.

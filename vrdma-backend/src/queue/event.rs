@@ -25,6 +25,8 @@ struct Attached {
     queue: Queue,
     call: Option<Arc<Call>>,
     memory: Arc<GuestMemory>,
+    /// It was given events, and wanted no interrupt.
+    quiet: bool,
     /// Its rings cannot be read or make no sense: it is left alone until it is started again.
     broken: bool,
 }
@@ -37,6 +39,7 @@ impl EventQueue {
             queue,
             call: setup.call.clone(),
             memory: memory.clone(),
+            quiet: false,
             broken: false,
         });
         self.attached.is_some()
@@ -98,16 +101,29 @@ impl EventQueue {
     pub fn flush(&mut self) {
         let Some(attached) = &mut self.attached else { return };
         let mut used = false;
+        // However fast a driver returns useless buffers, and however many events wait: no more of them are looked at in a turn.
+        let mut buffers = attached.queue.size();
         while let Some(&(kind, object)) = self.pending.front() {
-            if !attached.put(kind, object) {
+            if !attached.put(kind, object, &mut buffers) {
                 break;
             }
             used = true;
             self.pending.pop_front();
             self.queued.remove(&(kind, object));
         }
-        if used
-            && attached.queue.needs_notification(attached.memory.mmap()).unwrap_or(true)
+        if !used {
+            return;
+        }
+        attached.quiet = !attached.queue.needs_notification(attached.memory.mmap()).unwrap_or(true);
+        if let Some(call) = attached.call.as_ref().filter(|_| !attached.quiet) {
+            call.ring();
+        }
+    }
+
+    /// Interrupts a driver that wanted none when it was given events last: that it wants one may not have shown then.
+    pub fn look_again(&mut self) {
+        if let Some(attached) = &mut self.attached
+            && std::mem::take(&mut attached.quiet)
             && let Some(call) = &attached.call
         {
             call.ring();
@@ -116,12 +132,12 @@ impl EventQueue {
 }
 
 impl Attached {
-    /// False if the driver has no buffer for it. A buffer that is too small or not writable is returned empty.
-    fn put(&mut self, kind: EventKind, object: u32) -> bool {
+    /// False if the driver has no buffer for it among the next `buffers`. One that is too small or not writable is returned empty.
+    fn put(&mut self, kind: EventKind, object: u32, buffers: &mut u16) -> bool {
         let event = Event { kind: kind.0.into(), object: object.into(), ..Event::default() };
         let memory = self.memory.mmap();
-        // A driver that returns useless buffers for ever is not waited for.
-        for _ in 0..self.queue.size() {
+        while *buffers > 0 {
+            *buffers -= 1;
             let available = self.queue.avail_idx(memory, Ordering::Acquire);
             let sane = |idx: Wrapping<u16>| idx.0.wrapping_sub(self.queue.next_avail()) <= self.queue.size();
             if self.broken || !available.is_ok_and(sane) {

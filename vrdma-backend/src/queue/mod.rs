@@ -8,9 +8,9 @@ pub mod channel;
 pub mod cq;
 pub mod event;
 
-pub use call::Call;
+pub use call::{Call, Ringer};
 
-use crate::memory::{GuestMemory, Run, Shared};
+use crate::memory::{self, GuestMemory, Run, Shared};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -41,7 +41,7 @@ pub struct VirtqueueSetup {
 
 /// What the driver rings: an eventfd. It is watched, edge-triggered, and never read: the front-end holds it too, so a read could block.
 #[derive(Debug)]
-pub struct Kick(File);
+pub struct Kick(Eventfd);
 
 impl Kick {
     /// Takes an eventfd of the front-end.
@@ -49,7 +49,7 @@ impl Kick {
     /// # Errors
     /// It is something else. To watch another kind of file can block: one of a FUSE file system asks a process of the front-end's choice.
     pub fn new(file: File) -> io::Result<Kick> {
-        eventfd(file).map(Kick)
+        Eventfd::new(file).map(Kick)
     }
 }
 
@@ -72,13 +72,36 @@ impl AsRawFd for Kick {
     }
 }
 
-/// The file, if it is an eventfd.
-fn eventfd(file: File) -> io::Result<File> {
-    let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    if target.as_os_str() != "anon_inode:[eventfd]" {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "kick or call descriptor is no eventfd"));
+/// An eventfd of the front-end. Who closes it last takes it out of all epoll instances that watch it, of which the front-end may have very
+/// many: that is left to the reaper.
+#[derive(Debug)]
+struct Eventfd(Option<File>);
+
+impl Eventfd {
+    /// The file, if it is an eventfd.
+    fn new(file: File) -> io::Result<Eventfd> {
+        let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        if target.as_os_str() != "anon_inode:[eventfd]" {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "kick or call descriptor is no eventfd"));
+        }
+        Ok(Eventfd(Some(file)))
     }
-    Ok(file)
+
+    fn file(&self) -> &File {
+        self.0.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl AsRawFd for Eventfd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file().as_raw_fd()
+    }
+}
+
+impl Drop for Eventfd {
+    fn drop(&mut self) {
+        memory::reap(self.0.take());
+    }
 }
 
 /// Available and used ring of a split virtqueue (virtio specification 2.7.6 and 2.7.8).
@@ -158,16 +181,17 @@ impl Rings {
 
 #[cfg(test)]
 mod tests {
+    use super::call::tests::call;
     use super::*;
     use std::os::fd::OwnedFd;
 
     #[test]
     fn only_eventfds_kick_and_call() {
         let eventfd = || File::from(rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap());
-        assert!(Kick::new(eventfd()).is_ok() && Call::new(eventfd()).is_ok());
+        assert!(Kick::new(eventfd()).is_ok() && call(eventfd()).is_ok());
         let pipe = || File::from(OwnedFd::from(std::io::pipe().unwrap().0));
-        assert!(Kick::new(pipe()).is_err() && Call::new(pipe()).is_err());
+        assert!(Kick::new(pipe()).is_err() && call(pipe()).is_err());
         let null = || File::open("/dev/null").unwrap();
-        assert!(Kick::new(null()).is_err() && Call::new(null()).is_err());
+        assert!(Kick::new(null()).is_err() && call(null()).is_err());
     }
 }

@@ -5,7 +5,7 @@ use crate::config::GuestConfig;
 use crate::device::{Device, Limits, ObjectCounts};
 use crate::memory::GuestMemory;
 use crate::net::Member;
-use crate::queue::channel::{Broken, Channel};
+use crate::queue::channel::Channel;
 use crate::queue::{Call, VirtqueueSetup};
 use std::sync::Arc;
 use vrdma_transport::{DeviceId, OwnerId};
@@ -18,7 +18,9 @@ impl Worker {
 
     /// Starts to serve a channel.
     pub fn add_channel(&mut self, device: DeviceId, owner: OwnerId, channel: Channel) {
-        let mut bound = BoundChannel { device, owner, channel, watched: false };
+        self.serials += 1;
+        let serial = self.serials;
+        let mut bound = BoundChannel { device, owner, channel, serial, watched: false };
         bound.watch(&self.epoll, true);
         self.channels.push(bound);
     }
@@ -36,7 +38,9 @@ impl Worker {
         let index = setup.index;
         if let Some(queue) = self.outputs.device(id).event_queue(index) {
             if !queue.attach(memory, &setup, base) {
-                log::warn!("device {}: the rings of event queue {index} are not in guest memory", id.0);
+                self.misdeeds.warn(|| {
+                    format!("device {}: the rings of event queue {index} are not in guest memory", id.0)
+                });
             }
         } else if let Some(at) = self.position(id, index) {
             // Bound before a pause of the guest; others wait for their driver to bind them.
@@ -63,7 +67,7 @@ impl Worker {
         }
     }
 
-    fn position(&self, device: DeviceId, index: u16) -> Option<usize> {
+    pub(super) fn position(&self, device: DeviceId, index: u16) -> Option<usize> {
         self.channels.iter().position(|b| b.device == device && b.channel.index() == index)
     }
 
@@ -74,6 +78,7 @@ impl Worker {
 
     /// Adds a guest, with a device and a port of the switch, which then wait for it.
     pub fn add_guest(&mut self, guest: GuestConfig, limits: Limits) -> (DeviceId, usize) {
+        self.engine.set_request_memory(limits.all_request_memory());
         let id = self.engine.add_device(limits.transport(self.port.mtu));
         self.engine.set_mac(id, guest.mac).expect("the device was added just now");
         let port = self.net.add(
@@ -84,7 +89,9 @@ impl Worker {
                 any_mac: guest.any_mac,
                 rdma: guest.socket.is_some(),
                 gids: guest.allowed_gids(),
+                vlans: guest.member_of(),
             },
+            limits.flood_rate(),
         );
         self.outputs.add(Device::new(id, guest, limits));
         (id, port)
@@ -116,27 +123,10 @@ impl Worker {
         self.channels = kept;
         let mut gone: Vec<BoundChannel> = gone;
         gone.iter_mut().for_each(|bound| bound.watch(&self.epoll, false));
+        self.drop_barriers(id);
+        self.failing.retain(|(device, _)| *device != id);
         self.engine.reset_device(id);
         self.outputs.device(id).reset();
-    }
-
-    /// Follows a new memory table of a device's guest.
-    pub fn remap_device(&mut self, id: DeviceId, memory: &Arc<GuestMemory>) {
-        for region in self.engine.regions_mut(id) {
-            region.remap(memory);
-        }
-        for index in 0..self.channels.len() {
-            let bound = &mut self.channels[index];
-            let worked = bound.device == id && !bound.channel.is_broken();
-            if worked && !bound.channel.remap(memory) {
-                self.channel_broken(index, Broken::Memory);
-            }
-        }
-        for cq in self.outputs.device(id).remap(memory) {
-            self.outputs.fail_cq(id, cq);
-        }
-        let now = self.now();
-        self.fail_cqs(now);
     }
 
     /// The front-end of an Ethernet function starts a virtqueue; `features` are those that its driver took.

@@ -4,6 +4,7 @@ use super::Worker;
 use crate::memory::MrMemory;
 use crate::net::{self, Fill, Lost, Net, Verdict};
 use crate::port::{Burst, External, LINK_POLL, Offload, Port};
+use crate::ratelimit::RateLimit;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -28,11 +29,16 @@ pub struct PortState {
     pub up: bool,
     /// Largest path MTU that fits its frames.
     pub mtu: Mtu,
+    /// Speed in Mb/s: the uplink's.
+    pub speed: u32,
 }
+
+/// What guests are told where no link says how fast it is: without an uplink, or with one that does not tell.
+const USUAL_SPEED: u32 = 100_000;
 
 impl Default for PortState {
     fn default() -> PortState {
-        PortState { up: true, mtu: Mtu::M4096 }
+        PortState { up: true, mtu: Mtu::M4096, speed: USUAL_SPEED }
     }
 }
 
@@ -43,6 +49,8 @@ pub struct Uplink {
     burst: Burst,
     /// When to look at the link again.
     link_due: transport::Instant,
+    /// Messages about its link.
+    changes: RateLimit,
     /// Room for a packet.
     scratch: Vec<u8>,
     /// Memory that a packet takes with it.
@@ -56,6 +64,7 @@ impl Uplink {
             port,
             burst: Burst::default(),
             link_due: transport::Instant(0),
+            changes: RateLimit::default(),
             scratch: Vec::new(),
             lent: Vec::new(),
         }
@@ -80,13 +89,22 @@ fn path_mtu(link: u16) -> Mtu {
 
 impl Worker {
     /// Starts to use a port; before any guest comes.
-    pub fn set_uplink(&mut self, port: Port) {
-        self.port = PortState { up: port.is_up(), mtu: path_mtu(port.capabilities().mtu) };
+    pub fn set_uplink(&mut self, mut port: Port) {
+        self.port = PortState {
+            up: port.is_up(),
+            mtu: path_mtu(port.capabilities().mtu),
+            speed: port.speed().unwrap_or(USUAL_SPEED),
+        };
         self.engine.set_link(port.is_up());
         let uplink = self.uplink.insert(Uplink::new(port));
         if let Some(fd) = uplink.port.readiness() {
             watch(&self.epoll, fd);
         }
+    }
+
+    /// Whether the uplink's link is up, and its MTU; none without an uplink.
+    pub fn link(&self) -> Option<(bool, u16)> {
+        self.uplink.as_ref().map(|uplink| (uplink.port.is_up(), uplink.port.capabilities().mtu))
     }
 
     /// What the uplink counted, by name.
@@ -132,6 +150,8 @@ impl Worker {
         }
         uplink.link_due = now + LINK_POLL;
         if let Some(up) = uplink.port.poll_link() {
+            // A link that is down has no speed; what it had is the best guess.
+            self.port.speed = uplink.port.speed().unwrap_or(self.port.speed);
             self.tell_link(up);
         }
     }
@@ -140,7 +160,11 @@ impl Worker {
     fn tell_link(&mut self, up: bool) {
         self.engine.set_link(up);
         self.port.up = up;
-        log::info!("uplink: the link is {}", if up { "up" } else { "down" });
+        // Whoever holds the other end of the cable can pull it as often as it likes.
+        let text = || format!("uplink: the link is {}", if up { "up" } else { "down" });
+        if let Some(uplink) = &mut self.uplink {
+            uplink.changes.log(log::Level::Info, text);
+        }
         let kind = if up { EventKind::PORT_ACTIVE } else { EventKind::PORT_ERR };
         let devices: Vec<_> = self.outputs.devices().map(|device| device.id).collect();
         for id in devices {
@@ -206,9 +230,11 @@ impl Outlet<MrMemory> for Packets<'_> {
             self.scratch.clear();
             self.scratch.extend_from_slice(&frame.buf()[..len]);
             drop(frame);
-            self.net.forward_packet(verdict, self.scratch, &mut Outside(Some(self.port)));
+            self.net.forward_packet(self.now, verdict, self.scratch, &mut Outside(Some(self.port)));
         } else if external && is_lent(packet, payload) {
-            let trailer = lend(&frame.buf()[..head], payload, self.lent)?;
+            // What was lent before a fault must not keep the memory mapped until the next packet.
+            let trailer =
+                lend(&frame.buf()[..head], payload, self.lent).inspect_err(|_| self.lent.clear())?;
             frame.commit_with(head, self.lent.drain(..), &trailer[..pad(payload.len()) + icrc::LEN]);
         } else {
             let len = write_frame(packet, payload, frame.buf())?;

@@ -35,13 +35,19 @@ pub struct GuestSockets {
     pub rdma: PathBuf,
     /// The Ethernet function's socket; `None` if the guest's Ethernet device is not ours.
     pub net: Option<PathBuf>,
+    /// Addresses that it may use.
+    pub gids: Vec<String>,
+    /// VLANs that it may use beside untagged frames.
+    pub vlans: &'static [u16],
 }
 
 impl GuestSockets {
     fn argument(&self) -> String {
-        let Self { name, mac, rdma, net } = self;
+        let Self { name, mac, rdma, net, gids, vlans } = self;
         let net = net.as_ref().map_or(String::new(), |net| format!(",net={}", net.display()));
-        format!("name={name},socket={}{net},mac={mac}", rdma.display())
+        let gids: String = gids.iter().map(|gid| format!(",gid={gid}")).collect();
+        let vlans: String = vlans.iter().map(|vlan| format!(",vlan={vlan}")).collect();
+        format!("name={name},socket={}{net},mac={mac}{gids}{vlans}", rdma.display())
     }
 }
 

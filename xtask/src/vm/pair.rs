@@ -42,6 +42,9 @@ pub struct PairConfig {
     pub backend_arguments: Vec<String>,
     /// Where the VMs are.
     pub topology: Topology,
+    /// Whether there is a third VM, c, on VM a's host. Then a and b may use VLAN 10, and c and b VLAN 20, with the same addresses
+    /// ([`VLAN_IP`]).
+    pub third: bool,
 }
 
 impl Default for PairConfig {
@@ -58,6 +61,7 @@ impl Default for PairConfig {
             channels: 60,
             backend_arguments,
             topology: Topology::OneHost,
+            third: false,
         }
     }
 }
@@ -70,6 +74,8 @@ pub struct Pair {
     pub a: Vm,
     /// The second VM, 10.77.0.2.
     pub b: Vm,
+    /// The third one, if the pair has it.
+    pub c: Option<Vm>,
     backends: Vec<Backend>,
     hosts: [Option<Namespace>; 2],
     wire: Option<Wire>,
@@ -85,18 +91,23 @@ pub const IP: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 /// Their IPv6 addresses, beside the link-local ones.
 pub const IP6: [&str; 2] = ["fd77::1", "fd77::2"];
 
+/// Addresses in the VLANs of a pair with a third VM: of a and c alike, and of b.
+pub const VLAN_IP: [&str; 2] = ["10.88.0.1", "10.88.0.2"];
+/// The VLANs of each VM then.
+const VLANS: [&[u16]; 3] = [&[10], &[10, 20], &[20]];
+
 /// The VMs' names.
-const NAMES: [&str; 2] = ["a", "b"];
+const NAMES: [&str; 3] = ["a", "b", THIRD];
 /// Where a demo puts what passes the wire, in its run's directory.
 pub const CAPTURE: &str = "wire.pcap";
 /// A host's interface to the wire.
 const UPLINK: &str = "uplink";
 
-/// A guest that the backend waits for and that is no VM: tests may play it.
+/// A guest that the backend waits for: a VM if the pair has a third one, else tests may play it.
 const THIRD: &str = "c";
 
 impl Pair {
-    /// Builds what is needed and boots both VMs.
+    /// Builds what is needed and boots the VMs.
     pub fn boot(config: &PairConfig) -> Result<Self> {
         let image = image::ensure()?;
         let artefacts = artefacts::build(&config.without)?;
@@ -106,10 +117,11 @@ impl Pair {
         let share = directory.join("share");
         artefacts.lay_out(&share)?;
         let what = match accel {
-            Accel::Kvm => "booting two VMs (KVM)",
-            Accel::Tcg => "booting two VMs (no KVM here: emulated)",
+            Accel::Kvm => "KVM",
+            Accel::Tcg => "no KVM here: emulated",
         };
-        ui::step(what, || {
+        let count = if config.third { "three" } else { "two" };
+        ui::step(&format!("booting {count} VMs ({what})"), || {
             let program = artefacts.backend.as_deref();
             let hosts = Hosts::start(program, sockets.path(), &directory, config)?;
             let vm = |index: usize| -> Result<Vm> {
@@ -120,15 +132,16 @@ impl Pair {
                 let config = vm_config(config, index, net, rdma, &share);
                 Vm::start(config, &image, accel, sockets.path(), &directory)
             };
-            let mut a = vm(0)?;
-            let mut b = vm(1)?;
-            a.wait_booted()?;
-            b.wait_booted()?;
-            Ok((a, b, hosts))
+            let (mut a, mut b) = (vm(0)?, vm(1)?);
+            let mut c = config.third.then(|| vm(2)).transpose()?;
+            for vm in [&mut a, &mut b].into_iter().chain(&mut c) {
+                vm.wait_booted()?;
+            }
+            Ok((a, b, c, hosts))
         })
-        .map(|(a, b, hosts)| {
+        .map(|(a, b, c, hosts)| {
             let Hosts { backends, wire, topology, namespaces: hosts } = hosts;
-            Self { a, b, backends, hosts, wire, topology, accel, image, directory, sockets }
+            Self { a, b, c, backends, hosts, wire, topology, accel, image, directory, sockets }
         })
     }
 
@@ -139,6 +152,11 @@ impl Pair {
             "b" => Ok(&mut self.b),
             _ => bail!("no VM {name}: there are a and b"),
         }
+    }
+
+    /// All its VMs.
+    pub fn vms(&self) -> impl Iterator<Item = &Vm> {
+        [&self.a, &self.b].into_iter().chain(&self.c)
     }
 
     /// Kills a VM's QEMU, if it still runs, and boots the VM afresh.
@@ -212,14 +230,14 @@ impl Pair {
         self.directory.join("share")
     }
 
-    /// What to look at after a failure: ends of the backend's log and of both kernels' messages.
+    /// What to look at after a failure: ends of the backends' logs and of the kernels' messages.
     pub fn post_mortem(&self) -> String {
         let mut text = String::new();
         for backend in &self.backends {
             let log = backend.log();
             text += &format!("backend ({}):\n{}\n", log.display(), indent(&ui::tail(log, 20)));
         }
-        for vm in [&self.a, &self.b] {
+        for vm in self.vms() {
             text += &format!("VM {}'s kernel:\n{}\n", vm.name(), indent(&vm.dmesg(15)));
         }
         text + &format!("all logs: {}", self.directory.display())
@@ -237,7 +255,7 @@ struct Hosts {
 
 impl Hosts {
     fn start(program: Option<&Path>, sockets: &Path, directory: &Path, config: &PairConfig) -> Result<Self> {
-        let PairConfig { topology, channels, backend_arguments, .. } = config;
+        let PairConfig { topology, channels, backend_arguments, third, .. } = config;
         let mut hosts =
             Self { backends: Vec::new(), wire: None, topology: *topology, namespaces: [None, None] };
         let backend =
@@ -247,7 +265,9 @@ impl Hosts {
                     name: (*name).to_owned(),
                     mac: mac(*index),
                     rdma: sockets.join(format!("{name}.rdma")),
-                    net: (*name != THIRD).then(|| sockets.join(format!("{name}.net"))),
+                    net: (*name != THIRD || *third).then(|| sockets.join(format!("{name}.net"))),
+                    gids: gids(*index, *third),
+                    vlans: if *third { VLANS[*index] } else { &[] },
                 });
                 let config = BackendConfig {
                     name: name.to_owned(),
@@ -273,8 +293,9 @@ impl Hosts {
                             let host = Namespace::new(name)?;
                             wire.plug(name, &host, UPLINK)?;
                             let more = ["--uplink".to_owned(), format!("net_af_packet0,iface={UPLINK}")];
-                            let backend =
-                                backend(&format!("backend-{name}"), &[(name, index)], Some(&host), &more)?;
+                            let guests = [(name, index), (THIRD, 2)];
+                            let guests = if index == 0 && *third { &guests[..] } else { &guests[..1] };
+                            let backend = backend(&format!("backend-{name}"), guests, Some(&host), &more)?;
                             hosts.backends.push(backend);
                             hosts.namespaces[index] = Some(host);
                         }
@@ -290,14 +311,14 @@ impl Hosts {
     fn serves(&self, index: usize) -> bool {
         match self.topology {
             Topology::OneHost => !self.backends.is_empty(),
-            Topology::Wire(devices) => devices[index] == Device::Vrdma,
+            Topology::Wire(devices) => devices[host(index)] == Device::Vrdma,
         }
     }
 
     fn net(&self, index: usize, sockets: &Path) -> Net {
         let name = NAMES[index];
         match (self.topology, &self.wire) {
-            (Topology::Wire(devices), Some(wire)) if devices[index] == Device::Rxe => {
+            (Topology::Wire(devices), Some(wire)) if devices[host(index)] == Device::Rxe => {
                 Net::Tap { namespace: wire.namespace().path(), interface: name.to_owned() }
             }
             (Topology::Wire(_), _) => Net::VhostUser(sockets.join(format!("{name}.net"))),
@@ -316,7 +337,7 @@ fn vm_config(pair: &PairConfig, index: usize, net: Net, rdma: Option<RdmaDevice>
         cpus: pair.cpus,
         memory: pair.memory,
         mac: mac(index),
-        ip: format!("{}/24", IP[index]),
+        ip: format!("10.77.0.{}/24", index + 1),
         net: Some(net),
         rdma,
         share: share.to_owned(),
@@ -325,14 +346,35 @@ fn vm_config(pair: &PairConfig, index: usize, net: Net, rdma: Option<RdmaDevice>
     }
 }
 
+/// The host of a VM where each has its own: the third one is on the first one's.
+fn host(index: usize) -> usize {
+    index % 2
+}
+
 /// The MAC address of a VM's functions: 0 is a, 1 is b.
 pub fn mac(index: usize) -> String {
     format!("52:54:00:77:00:{:02x}", index + 1)
 }
 
+/// Addresses that a guest may use: its own, those that a test gives VM b for a while, and those in its VLANs.
+fn gids(index: usize, third: bool) -> Vec<String> {
+    let own = [format!("10.77.0.{}", index + 1), format!("fd77::{}", index + 1)];
+    let more = (index == 1).then(|| ["10.77.1.9", "fd77::9"].map(str::to_owned)).into_iter().flatten();
+    let vlans = if third { VLANS[index] } else { &[] };
+    let vlans = vlans.iter().map(|vlan| format!("{}@{vlan}", VLAN_IP[host(index)]));
+    own.into_iter().chain(more).chain(vlans).collect()
+}
+
 /// A new directory for the logs of a run; old ones but a few are removed.
 fn run_directory() -> Result<PathBuf> {
     const KEPT: usize = 8;
+    if std::env::var_os(paths::LOGS).is_some() {
+        // Whoever says where the logs go keeps them too.
+        let directory = paths::logs().join("vms");
+        paths::remove(&directory)?;
+        paths::make_dir(&directory.join("share"))?;
+        return Ok(directory);
+    }
     let vm = paths::vm();
     let mut old: Vec<(std::time::SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(&vm)?.flatten() {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::demo;
+use crate::demo::{self, Step};
 use crate::programs::{self, Device};
 use crate::vm::{Exit, Pair};
 
@@ -69,7 +69,7 @@ pub fn devinfo(pair: &mut Pair) -> Result<()> {
 
 /// All programs of the demo.
 pub fn stock_programs(pair: &mut Pair) -> Result<()> {
-    for (index, (_, program, expected)) in demo::steps().iter().enumerate() {
+    for (index, Step { program, expected, .. }) in demo::steps(Device::Vrdma).iter().enumerate() {
         let printed = programs::run(pair, Device::Vrdma, program, 18700 + index as u16)?;
         ensure!(printed.client.contains(expected.as_str()), "`{}` did not print {expected}", program.command);
     }

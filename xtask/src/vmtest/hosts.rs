@@ -59,6 +59,9 @@ fn captured(pair: &mut Pair, rounds: &[Round], file: &str) -> Result<()> {
 pub fn link_flap(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let patience = pair.patience(6);
+    // That is what veth says of itself.
+    let rate = "grep -q '^10 Gb/sec' /sys/class/infiniband/vrdma0/ports/1/rate";
+    pair.a.check(rate, patience).context("the port is not as fast as the uplink")?;
     let mut watch = pair.a.spawn("exec ibv_asyncwatch -d vrdma0")?;
     let server = pair.b.spawn("exec iperf3 -s -1 -p 21001")?;
     // An ACK timeout of 4.096 us * 2^19, 2.1 s, eight times: far longer than the cable is out.
@@ -71,6 +74,7 @@ pub fn link_flap(pair: &mut Pair) -> Result<()> {
     for _ in 0..2 {
         pair.wire()?.set_link("a", false)?;
         port_is(pair, "DOWN")?;
+        port_is(pair, "POLLING")?;
         std::thread::sleep(Duration::from_secs(1));
         pair.wire()?.set_link("a", true)?;
         port_is(pair, "ACTIVE")?;

@@ -1,7 +1,9 @@
 //! Tests that run in a pair of VMs. They share one booted pair; a test that breaks it gets the next one a new pair.
 //!
-//! To add a test, write a function `fn(&mut Pair) -> Result<()>` in a module here and list it in [`all`].
+//! To add a test, write a function `fn(&mut Pair) -> Result<()>` in a module here and list it in [`all`]. One that takes
+//! more than a minute or two is listed as `test(...).long()`: it runs with `cargo xtask test --long` only.
 
+mod answers;
 mod basics;
 mod cleanup;
 mod forged;
@@ -11,7 +13,9 @@ mod perftest;
 mod port;
 mod posting;
 mod rdmacore;
+mod stress;
 mod third;
+mod vlans;
 mod watch;
 
 use std::time::{Duration, Instant};
@@ -33,8 +37,16 @@ pub struct VmTest {
     pub needs: Needs,
     /// The kind of pair that it runs in.
     pub lab: Lab,
+    /// Takes too long for every day: runs with `--long`.
+    pub long: bool,
     /// The test itself.
     pub run: fn(&mut Pair) -> Result<()>,
+}
+
+impl VmTest {
+    fn long(self) -> Self {
+        Self { long: true, ..self }
+    }
 }
 
 /// What a test cannot do without.
@@ -53,10 +65,16 @@ pub enum Lab {
     Usual,
     /// The backend polls, whatever processors there are.
     Polling,
+    /// VMs of one processor, and a backend that sleeps as soon as there is nothing to do.
+    Sleepy,
     /// Beside the kernel's there is one channel in each VM.
     OneChannel,
     /// Two hosts with a backend each, and a wire.
     TwoHosts,
+    /// Three VMs on a host, in two VLANs.
+    Vlans,
+    /// The first and the third one on a host, the second on another.
+    VlansTwoHosts,
     /// VM b's host has rdma_rxe.
     Interop,
     /// Both have.
@@ -70,8 +88,17 @@ impl Lab {
             Self::Usual => {}
             // As with a processor of its own: it does not sleep even while the guest's turn to run is long in coming.
             Self::Polling => config.backend_arguments = vec!["--busy-poll".into()],
+            Self::Sleepy => {
+                config.cpus = 1;
+                config.backend_arguments = vec!["--poll-us=0".into()];
+            }
             Self::OneChannel => config.channels = 2,
             Self::TwoHosts => config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]),
+            Self::Vlans => config.third = true,
+            Self::VlansTwoHosts => {
+                config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]);
+                config.third = true;
+            }
             Self::Interop => config.topology = Topology::Wire([Device::Vrdma, Device::Rxe]),
             Self::Rxe => {
                 config.topology = Topology::Wire([Device::Rxe, Device::Rxe]);
@@ -84,7 +111,7 @@ impl Lab {
 
 /// All tests, in the order in which they run. Those of the same kind of pair stand together, as each change boots one.
 pub fn all() -> Vec<VmTest> {
-    let on = |lab, name, needs, run| VmTest { name, needs, lab, run };
+    let on = |lab, name, needs, run| VmTest { name, needs, lab, long: false, run };
     let test = |name, needs, run| on(Lab::Usual, name, needs, run);
     vec![
         test("vm-exec", Needs::Vms, basics::exec),
@@ -98,6 +125,10 @@ pub fn all() -> Vec<VmTest> {
         test("vm-no-channel", Needs::Rdma, perftest::no_channel),
         test("vm-port", Needs::Rdma, port::follows_netdev),
         test("vm-rdma-core", Needs::Rdma, rdmacore::tests),
+        test("vm-verbs", Needs::Rdma, answers::verbs),
+        test("vm-stopped-backend", Needs::Rdma, answers::stopped_backend),
+        test("vm-pyverbs", Needs::Rdma, rdmacore::qp_and_rdmacm),
+        test("vm-pyverbs-long", Needs::Rdma, rdmacore::qp_and_rdmacm_often).long(),
         test("vm-4000-qps", Needs::Rdma, posting::four_thousand_qps),
         test("vm-one-channel", Needs::Rdma, posting::one_channel),
         test("vm-sleep", Needs::Rdma, posting::sleeping),
@@ -109,6 +140,8 @@ pub fn all() -> Vec<VmTest> {
         test("vm-clean-up-qemu", Needs::Rdma, cleanup::killed_vm),
         test("vm-reset", Needs::Vms, basics::reset),
         test("vm-kill", Needs::Vms, basics::kill),
+        on(Lab::Sleepy, "vm-one-processor", Needs::Rdma, stress::short),
+        on(Lab::Sleepy, "vm-one-processor-long", Needs::Rdma, stress::long).long(),
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
@@ -117,6 +150,8 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
         on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss),
+        on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
+        on(Lab::VlansTwoHosts, "vm-vlans-two-hosts", Needs::Rdma, vlans::same_address),
         on(Lab::Interop, "vm-interop", Needs::Rdma, hosts::interop),
     ]
 }
@@ -134,13 +169,13 @@ pub enum Outcome {
 /// Runs the tests that `wanted` picks in pairs of this kind, reporting each.
 pub fn run(
     config: &PairConfig,
-    wanted: impl Fn(&str) -> bool,
+    wanted: impl Fn(&VmTest) -> bool,
     mut report: impl FnMut(&str, Duration, Outcome),
 ) {
     let mut shared: Option<(Lab, Pair)> = None;
     // A pair that does not come up is not tried again for each test.
     let mut hopeless = false;
-    for test in all().into_iter().filter(|test| wanted(test.name)) {
+    for test in all().into_iter().filter(|test| wanted(test)) {
         let log = paths::log(test.name);
         if hopeless {
             report(test.name, Duration::ZERO, Outcome::Failed("no pair of VMs: see above".into()));
@@ -183,7 +218,7 @@ pub fn run(
 
 /// Whether a pair can be used for another test.
 fn still_well(pair: &mut Pair) -> Result<()> {
-    for vm in [&pair.a, &pair.b] {
+    for vm in pair.vms() {
         vm.check("true", pair.patience(2)).context("after the test")?;
     }
     for backend in pair.backends() {

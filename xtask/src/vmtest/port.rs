@@ -12,10 +12,14 @@ pub fn follows_netdev(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(3);
     let mut watch = pair.b.spawn("exec ibv_asyncwatch -d vrdma0")?;
     watch.wait_for("vrdma0", patience).with_context(|| said(&watch))?;
-    let state = |state: &str| format!("until rdma link show vrdma0/1 | grep -q {state}; do sleep 0.05; done");
+    let state =
+        |state: &str| format!("until rdma link show vrdma0/1 | grep -q \"{state}\"; do sleep 0.05; done");
     pair.b.check("ip link set dev eth0 down", patience)?;
     watch.wait_for("IBV_EVENT_PORT_ERR", patience).with_context(|| said(&watch))?;
     pair.b.check(&state("DOWN"), patience).context("the port is not down")?;
+    pair.b
+        .check(&state("physical_state DISABLED"), patience)
+        .context("a port that is down looks for a link")?;
     pair.b.check("ip link set dev eth0 up", patience)?;
     watch.wait_for("IBV_EVENT_PORT_ACTIVE", patience).with_context(|| said(&watch))?;
     wait_for_device(pair)?;

@@ -264,6 +264,11 @@ unsafe extern "C" fn ibv_cmd_create_qp_ex(
             0 => {}
             error => return error,
         }
+        // As libibverbs does with what it does not know.
+        let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        if (*attr).comp_mask & !known != 0 {
+            return libc::EINVAL;
+        }
         let kernel = kernel(context);
         let mut state = kernel.state();
         let qpn = state.next_qpn;

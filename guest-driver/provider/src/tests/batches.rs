@@ -39,6 +39,26 @@ fn qp_ex(
     Ok(qp.cast())
 }
 
+/// Programs that have flags to give name the field also when they give none.
+#[test]
+fn creation_flags_may_be_none() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(8);
+    let create = |flags| {
+        let mut attr: ibv_qp_init_attr_ex = unsafe { zeroed() };
+        (attr.send_cq, attr.recv_cq, attr.pd) = (cq, cq, guest.pd);
+        (attr.qp_type, attr.cap) = (IBV_QPT_RC, CAP);
+        attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+        attr.create_flags = flags;
+        let qp = unsafe { guest.ops.create_qp_ex.unwrap()(guest.context, &raw mut attr) };
+        assert_eq!(attr.comp_mask, IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS);
+        if qp.is_null() { Err(errno::last()) } else { Ok(()) }
+    };
+    assert_eq!(create(0), Ok(()));
+    assert_eq!(create(IBV_QP_CREATE_BLOCK_SELF_MCAST_LB), Err(libc::EOPNOTSUPP));
+}
+
 /// A batch of a QP.
 struct Batch(*mut ibv_qp_ex);
 

@@ -3,6 +3,7 @@
 use crate::completion::Sink;
 use crate::device::Held;
 use crate::engine::Engine;
+use crate::look::Fate;
 use crate::memory::Region;
 use crate::qp::attr::QpState;
 use crate::rc::arrival::{Failure, Receiver, atomic, failure, landing};
@@ -37,17 +38,18 @@ impl<R: Region> Engine<R> {
         bth: &Bth,
         body: &Rc,
         payload: &[u8],
+        looked: bool,
         sink: &mut impl Sink,
-    ) {
-        let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return };
-        let Some(wire) = qp.wire.as_deref_mut() else { return };
+    ) -> Fate {
+        let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return Fate::Done };
+        let Some(wire) = qp.wire.as_deref_mut() else { return Fate::Done };
         if matches!(qp.state, QpState::Reset | QpState::Init | QpState::Err) {
             counters.drop_state += 1;
-            return;
+            return Fate::Done;
         }
         let expected = qp.responder.psn;
         match ahead(bth.psn, expected) {
-            0 => self.receive_expected(place, bth, body, payload, sink),
+            0 => return self.receive_expected(place, bth, body, payload, looked, sink),
             distance if distance < HALF => {
                 counters.out_of_order += 1;
                 if wire.answering.refuse(expected, Syndrome::Nak(NakCode::PsnSequenceError)) {
@@ -73,14 +75,24 @@ impl<R: Region> Engine<R> {
                 }
             }
         }
+        Fate::Done
     }
 
     /// The request packet that is expected.
-    fn receive_expected(&mut self, place: Place, bth: &Bth, body: &Rc, payload: &[u8], sink: &mut impl Sink) {
-        let Some((device, qp)) = self.devices.with_qp(place) else { return };
-        let Some(wire) = qp.wire.as_deref() else { return };
+    fn receive_expected(
+        &mut self,
+        place: Place,
+        bth: &Bth,
+        body: &Rc,
+        payload: &[u8],
+        looked: bool,
+        sink: &mut impl Sink,
+    ) -> Fate {
+        let Some((device, qp)) = self.devices.with_qp(place) else { return Fate::Done };
+        let Some(wire) = qp.wire.as_deref() else { return Fate::Done };
         let Some(Request { op, first, last, reth }) = understand(body, &wire.answering.write) else {
-            return self.refuse_for_good(place, bth.psn, INVALID, sink);
+            self.refuse_for_good(place, bth.psn, INVALID, sink);
+            return Fate::Done;
         };
         let length = payload.len() as u32;
         let offset = if first { 0 } else { qp.responder.received };
@@ -107,9 +119,13 @@ impl<R: Region> Engine<R> {
                 carry_out(&segment, &receiver, target, payload, &mut self.far)
             }
             Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
-            Err(Objection::Rnr) => return self.no_receive(place, bth.psn),
+            Err(Objection::Rnr) if !looked => return Fate::Look,
+            Err(Objection::Rnr) => {
+                self.no_receive(place, bth.psn);
+                return Fate::Done;
+            }
             // State and PSN were looked at before.
-            Err(Objection::Drop(_)) => return,
+            Err(Objection::Drop(_)) => return Fate::Done,
         };
         match done {
             Err(Failure::Local) => self.refuse_for_good(place, bth.psn, INVALID, sink),
@@ -117,8 +133,8 @@ impl<R: Region> Engine<R> {
             Ok(found) => {
                 let from = qp.dest_qpn;
                 self.arrived(place, from, &segment, sink);
-                let Some(Held { qp, .. }) = self.devices.hold(place) else { return };
-                let Some(wire) = qp.wire.as_deref_mut() else { return };
+                let Some(Held { qp, .. }) = self.devices.hold(place) else { return Fate::Done };
+                let Some(wire) = qp.wire.as_deref_mut() else { return Fate::Done };
                 let answering = &mut wire.answering;
                 match (op, reth) {
                     (SendOp::Read { .. }, Some(reth)) => {
@@ -133,13 +149,14 @@ impl<R: Region> Engine<R> {
                         }
                         answering.accepted(last, bth.ack_req);
                         if !answering.ack_is_due() {
-                            return;
+                            return Fate::Done;
                         }
                     }
                 }
                 self.make_turn_due(place);
             }
         }
+        Fate::Done
     }
 
     /// The peer is told to wait for a receive.

@@ -12,6 +12,7 @@ mod timers;
 use crate::completion::Sink;
 use crate::engine::Engine;
 use crate::engine::wire::Nowhere;
+use crate::look::Fate;
 use crate::memory::Region;
 use crate::outlet::Outlet;
 use crate::pool::List;
@@ -115,25 +116,27 @@ impl<R: Region> Engine<R> {
         now: Instant,
         place: Place,
         parsed: &Parsed<'_>,
+        looked: bool,
         sink: &mut impl Sink,
-    ) {
+    ) -> Fate {
         let packet = &parsed.packet;
-        let Body::Rc(body) = &packet.body else { return };
-        let Some(device) = self.devices.get_mut(place.device) else { return };
-        let Some(qp) = device.qps.get(place.qpn.number()) else { return };
-        if qp.dgid != packet.path.src || qp.sgid != packet.path.dst {
+        let Body::Rc(body) = &packet.body else { return Fate::Done };
+        let Some(device) = self.devices.get_mut(place.device) else { return Fate::Done };
+        let Some(qp) = device.qps.get(place.qpn.number()) else { return Fate::Done };
+        if !qp.is_path_of_peer(&packet.path) {
             device.counters.drop_source += 1;
-            return;
+            return Fate::Done;
         }
         if qp.way != Way::Wire {
             device.counters.drop_not_connected += 1;
-            return;
+            return Fate::Done;
         }
         match body {
             Rc::Ack(_) | Rc::AtomicAck(..) | Rc::ReadResponse(_) => {
                 self.receive_response(now, place, &packet.bth, body, parsed.payload, sink);
+                Fate::Done
             }
-            _ => self.receive_request(place, &packet.bth, body, parsed.payload, sink),
+            _ => self.receive_request(place, &packet.bth, body, parsed.payload, looked, sink),
         }
     }
 

@@ -140,7 +140,7 @@ fn a_qp_whose_peer_was_of_this_host_takes_nothing_from_the_wire() {
     let peer = net.hosts[A].end.clone();
     let Host { engine, end, log, .. } = &mut net.hosts[B];
     let near = engine.add_device(Limits::default());
-    engine.set_gid(near, 0, Some(Gid::from_ipv4([10, 0, 0, 7]))).unwrap();
+    engine.set_gid(near, 0, Some(Gid::from_ipv4([10, 0, 0, 7]).into())).unwrap();
     let qpn = engine.create_qp(end.device, qp_init(end.pd)).unwrap();
     let attr = QpAttr { dgid: Gid::from_ipv4([10, 0, 0, 7]), ..attr_to(&peer) };
     for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR)] {

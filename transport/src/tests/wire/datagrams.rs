@@ -4,12 +4,12 @@ use super::*;
 use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD, to};
 use QpState::{Err, Rts, Sqe};
 use vrdma_wire::entropy::connection_source_port;
-use vrdma_wire::num::{FlowLabel, Imm, Pkey, Qkey};
+use vrdma_wire::num::{FlowLabel, Imm, Pkey, Qkey, VlanId};
 use vrdma_wire::roce::Body;
 
 const OK: WcStatus = WcStatus::Success;
 
-fn ud() -> Net {
+pub(crate) fn ud() -> Net {
     let mut net = Net::new(QpType::Ud);
     for own in [A, B] {
         let attr = QpAttr { port: 1, qkey: QKEY, sq_psn: Psn::truncate(0xff_ffff), ..QpAttr::default() };
@@ -23,12 +23,12 @@ fn ud() -> Net {
 
 impl Net {
     /// Where A's datagrams to B go.
-    fn way(&self) -> Destination {
+    pub(crate) fn way(&self) -> Destination {
         let [a, b] = &self.hosts;
         Destination { dmac: b.mac, ..to(&a.end, &b.end) }
     }
 
-    fn send(&mut self, id: u32, to: &Destination, op: SendOp, payload: Payload<'_>) {
+    pub(crate) fn send(&mut self, id: u32, to: &Destination, op: SendOp, payload: Payload<'_>) {
         let Host { engine, end, log, .. } = &mut self.hosts[A];
         let request = SendRequest { id, signaled: true, solicited: true, fence: false, op, payload };
         engine.post_datagram(self.now, end.device, OWNER, end.qpn, &request, to, log).unwrap();
@@ -48,7 +48,12 @@ fn a_datagram_is_a_packet_with_all_that_its_handle_says() {
     let imm = Some(Imm::from_bytes([1, 2, 3, 4]));
     a.memory.fill(0, b"datagram");
     net.post_recv(B, 9, &[b.sge(0, 30), b.sge(30, 18)]);
-    let way = Destination { vlan: Some(5), sl: 3, ..net.way() };
+    let vlan = VlanId::new(5).unwrap();
+    for host in &mut net.hosts {
+        let gid = host.end.gid;
+        host.engine.set_gid(host.end.device, 1, Some(GidEntry { gid, vlan })).unwrap();
+    }
+    let way = Destination { sgid_index: 1, vlan: Some(5), sl: 3, ..net.way() };
     net.send(1, &way, SendOp::Send { imm }, Payload::Sges(&[a.sge(0, 5), a.sge(5, 3)]));
     assert_eq!(net.hosts[A].statuses(), [], "it waits for its turn");
     net.work(A);

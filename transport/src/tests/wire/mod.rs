@@ -2,12 +2,12 @@
 
 mod basics;
 mod chaos;
-mod datagrams;
+pub(crate) mod datagrams;
 mod hostile;
 mod loss;
 mod refusals;
 mod responses;
-mod unreliable;
+pub(crate) mod unreliable;
 
 use super::*;
 use std::collections::VecDeque;
@@ -67,7 +67,7 @@ impl Host {
         let device = engine.add_device(Limits { max_qp: 1 << 10, ..Limits::default() });
         let gid = Gid::from_ipv4([10, 0, 0, number]);
         let mac = Mac([2, 0, 0, 0, 0, number]);
-        engine.set_gid(device, 0, Some(gid)).unwrap();
+        engine.set_gid(device, 0, Some(gid.into())).unwrap();
         engine.set_mac(device, mac).unwrap();
         let pd = engine.alloc_pd(device, OWNER).unwrap();
         let memory = Mem::new(MEMORY);
@@ -111,7 +111,7 @@ impl Net {
     }
 
     /// Takes both QPs to RTS.
-    fn connect(&mut self, a: QpAttr, b: QpAttr) {
+    pub(crate) fn connect(&mut self, a: QpAttr, b: QpAttr) {
         for (host, attr) in [(A, a), (B, b)] {
             for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
                 self.hosts[host].modify(self.now, mask, QpAttr { state, ..attr });
@@ -174,6 +174,7 @@ impl Net {
         let Host { engine, log, cable, .. } = &mut self.hosts[at];
         loop {
             let more = engine.poll(self.now, u64::MAX, log);
+            let more = answer_all(engine, self.now, log) || more;
             if !engine.transmit(self.now, 1000, cable, log) && !more || !Outlet::has_room(cable) {
                 break;
             }
@@ -184,6 +185,7 @@ impl Net {
     pub(crate) fn deliver(&mut self, from: usize, frame: &[u8]) {
         let Host { engine, log, .. } = &mut self.hosts[1 - from];
         engine.handle_frame(self.now, frame, log);
+        answer_all(engine, self.now, log);
     }
 
     /// Delivers all that is in a cable, as `change` leaves it.

@@ -8,7 +8,7 @@ use vrdma_wire::roce::{Body, Part, Uc};
 
 const OK: WcStatus = WcStatus::Success;
 
-fn uc() -> Net {
+pub(crate) fn uc() -> Net {
     let mut net = Net::new(QpType::Uc);
     for own in [A, B] {
         let peer = &net.hosts[1 - own];
@@ -28,6 +28,17 @@ fn pattern(length: usize) -> Vec<u8> {
 /// What a host has dropped.
 fn dropped(host: &Host) -> Vec<(&'static str, u64)> {
     host.counters().iter().filter(|(name, count)| name.starts_with("drop_") && *count > 0).collect()
+}
+
+#[test]
+fn nothing_leaves_from_an_address_that_is_gone() {
+    let mut net = uc();
+    let host = &mut net.hosts[A];
+    host.engine.set_gid(host.end.device, 0, None).unwrap();
+    net.post(A, 1, SEND, Payload::Inline(b"x"));
+    net.work(A);
+    assert_eq!(net.hosts[A].cable.frames.len(), 0);
+    assert_eq!(net.hosts[A].statuses(), [(1, OK)], "it is lost, as on the way");
 }
 
 #[test]

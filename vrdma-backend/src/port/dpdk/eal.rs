@@ -1,12 +1,14 @@
 //! DPDK's environment abstraction layer (EAL): started once in a process, by the first port that needs it.
 
 use crate::port::Device;
+use crate::ratelimit::RateLimit;
 use anyhow::{Result, anyhow, bail};
 use dpdk_sys as dpdk;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Megabytes of memory without hugepages. They are taken from the system as they are used.
@@ -22,6 +24,19 @@ pub struct Eal(());
 static STARTED: Mutex<Option<Result<(), String>>> = Mutex::new(None);
 /// The last complaints of DPDK.
 static SAID: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+
+/// Messages that are let through while a device is set up, and after.
+static MESSAGES: Mutex<RateLimit> = Mutex::new(RateLimit::new(100));
+
+thread_local!(static EXPECTED: Cell<bool> = const { Cell::new(false) });
+
+/// Calls DPDK with a question of which a failure is an answer: what it complains of is for `-v`.
+pub fn expecting_failure<T>(call: impl FnOnce() -> T) -> T {
+    EXPECTED.set(true);
+    let result = call();
+    EXPECTED.set(false);
+    result
+}
 
 impl Eal {
     /// Starts EAL for `device`, with arguments of one's own (separated by spaces) before ours; ours are only those that they do not
@@ -79,7 +94,9 @@ impl Eal {
         }
         let cause = error_text(-result);
         let said = take_said();
-        let hint = if device.is_pci() {
+        let hint = if device.is_memif_client() {
+            "are the parameters right, and is the server there?"
+        } else if device.is_pci() {
             "is the address right (`lspci -D`), and is the device bound to vfio-pci (`dpdk-devbind.py --status`)?"
         } else if said.contains("failed to parse device") || said.contains("annot find") {
             "drivers are net_af_packet, net_af_xdp, net_memif, net_ring and what else lies in DPDK's directory of drivers; a \
@@ -150,6 +167,7 @@ fn init(arguments: &[String]) -> Result<(), String> {
     for word in ["vrdma-backend"].into_iter().chain(arguments.iter().map(String::as_str)) {
         words.push(CString::new(word).map_err(|error| error.to_string())?);
     }
+    let asks_for_help = arguments.iter().any(|argument| matches!(&argument[..], "-h" | "--help"));
     // EAL takes the thread that starts it for its own (its number, its processors): so not one of ours.
     let thread = std::thread::Builder::new().name("eal".into());
     let thread = thread.spawn(move || {
@@ -162,14 +180,48 @@ fn init(arguments: &[String]) -> Result<(), String> {
                 dpdk::rte_openlog_stream(stream);
             }
             let count = words.len() as i32;
+            // What it prints is a hundred lines about its arguments; an error says what is wrong with ours.
+            let silence = (!asks_for_help).then(Silence::start);
             let result = dpdk::rte_eal_init(count, words.as_mut_ptr());
             let error = dpdk::shim_errno();
+            drop(silence);
             std::mem::forget(words);
             if result < 0 { Err(error) } else { Ok(()) }
         }
     });
     let result = thread.map_err(|error| error.to_string())?.join().expect("starting EAL does not panic");
     result.map_err(|error| explain(error, arguments, &take_said()))
+}
+
+/// Keeps what C prints from standard output, until dropped. Nobody else writes there meanwhile: the daemon's messages go to standard error.
+struct Silence(Option<OwnedFd>);
+
+impl Silence {
+    fn start() -> Silence {
+        flush_c();
+        let stdout = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 0).ok();
+        if let Ok(null) = fs::File::options().write(true).open("/dev/null")
+            && stdout.is_some()
+        {
+            let _ = rustix::stdio::dup2_stdout(null);
+        }
+        Silence(stdout)
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        flush_c();
+        if let Some(stdout) = &self.0 {
+            let _ = rustix::stdio::dup2_stdout(stdout);
+        }
+    }
+}
+
+/// Lets go of what C's streams hold back.
+fn flush_c() {
+    // SAFETY: null means all streams.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
 }
 
 /// What went wrong when EAL was started, and what helps.
@@ -235,8 +287,10 @@ unsafe extern "C" fn log_line(bytes: *const c_char, len: usize) {
         dpdk::SHIM_LOG_NOTICE | dpdk::SHIM_LOG_INFO => log::Level::Debug,
         _ => log::Level::Trace,
     };
+    let shown = if EXPECTED.get() { level.max(log::Level::Debug) } else { level };
     for line in String::from_utf8_lossy(bytes).lines().map(str::trim).filter(|line| !line.is_empty()) {
-        log::log!(target: "dpdk", level, "{line}");
+        // A peer may be able to make a driver complain, again and again.
+        lock(&MESSAGES).log_as("dpdk", shown, || line.to_owned());
         if level <= log::Level::Warn {
             let mut said = lock(&SAID);
             if said.len() == QUOTED {

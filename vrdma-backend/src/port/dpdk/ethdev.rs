@@ -1,7 +1,7 @@
 //! A port of DPDK: a NIC, or a virtual device of one of DPDK's drivers.
 
 use super::eal::Eal;
-use super::interface::Interface;
+use super::interface::{Interface, MtuChange};
 use super::mbuf::{Mbuf, Pool};
 use super::setup::{self, Attached};
 use super::wake::Wake;
@@ -31,6 +31,8 @@ pub struct Ethdev {
     pub(super) counters: Counters,
     /// Makes the port ours.
     pub(super) attached: Attached,
+    /// Undone after the port is closed.
+    pub(super) mtu_change: Option<MtuChange>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +48,8 @@ pub(super) struct Counters {
 }
 
 impl Ethdev {
-    /// Opens and starts a device. Without `mtu` its network interface's MTU stays, and others get 1500.
+    /// Opens and starts a device. Without `mtu` its network interface's MTU stays, and others get 1500. An interface whose MTU this
+    /// changes gets its own back when this is dropped.
     ///
     /// # Errors
     /// The device cannot be had; the message says why and what helps.
@@ -174,6 +177,18 @@ impl Driver for Ethdev {
         unsafe { dpdk::shim_eth_link(self.port, &mut mbps) != 0 }
     }
 
+    fn speed(&mut self) -> Option<u32> {
+        // Drivers that share an interface with the kernel give a number of their own.
+        if let Some(interface) = &self.interface {
+            return interface.speed();
+        }
+        let mut mbps = 0;
+        // SAFETY: the port is ours.
+        let known = unsafe { dpdk::shim_eth_link(self.port, &mut mbps) >= 0 };
+        // 0 is none, and all bits are unknown.
+        (known && mbps != 0 && mbps != u32::MAX).then_some(mbps)
+    }
+
     fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
         let c = &self.counters;
         count("rx_linearized", c.rx_linearized);
@@ -217,5 +232,6 @@ impl Drop for Ethdev {
         // Our descriptor of its socket would keep it open.
         self.wake = Wake::Blind;
         self.attached.detach();
+        self.mtu_change = None;
     }
 }

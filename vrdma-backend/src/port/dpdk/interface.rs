@@ -4,9 +4,11 @@
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::io;
 use std::mem::{size_of, zeroed};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
+const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_GLINK: u32 = 0x0a;
 
 /// An interface of the network namespace in which this was opened.
@@ -20,6 +22,25 @@ pub struct Interface {
 /// A packet or XDP socket, which some driver has too.
 #[derive(Debug)]
 pub struct DriverSocket(OwnedFd);
+
+/// An MTU that is not the interface's own: it gets that back when this is dropped.
+#[derive(Debug)]
+pub struct MtuChange {
+    interface: Interface,
+    was: u16,
+    now: u16,
+}
+
+impl Drop for MtuChange {
+    fn drop(&mut self) {
+        // Unless somebody else has changed it meanwhile, or the interface is gone.
+        if self.interface.mtu().is_ok_and(|mtu| mtu == self.now)
+            && let Err(error) = self.interface.set_mtu(self.was)
+        {
+            log::warn!("uplink: the interface keeps MTU {}: {error:#}", self.now);
+        }
+    }
+}
 
 impl Interface {
     /// Finds it.
@@ -67,11 +88,64 @@ impl Interface {
         Ok(unsafe { request.ifr_ifru.ifru_mtu }.try_into().unwrap_or(u16::MAX))
     }
 
-    /// Changes its MTU.
-    pub fn set_mtu(&self, mtu: u16) -> Result<()> {
+    /// Warns of what keeps it from being a good uplink.
+    pub fn warn(&self) {
+        let name = &self.name;
+        if self.flags() & libc::IFF_UP == 0 {
+            log::warn!("uplink: the interface {name} is down: `ip link set {name} up`");
+        }
+        if let Some(address) = self.address() {
+            log::warn!(
+                "uplink: the interface {name} has the address {address} of this host, which would answer in guests' stead: `ip addr flush dev {name}`"
+            );
+        }
+    }
+
+    /// An address of this host; link-local ones, which each interface has, do not count.
+    fn address(&self) -> Option<IpAddr> {
+        let mut request = self.request();
+        if self.ask(libc::SIOCGIFADDR, &mut request).is_ok() {
+            // SAFETY: the kernel has set this field, which has no invalid values.
+            let address = unsafe { request.ifr_ifru.ifru_addr };
+            // Behind the port (sockaddr_in).
+            let bytes = [2, 3, 4, 5].map(|at| address.sa_data[at] as u8);
+            return Some(IpAddr::from(bytes));
+        }
+        // address, index, length of prefix, scope, flags, name (procfs, "if_inet6").
+        let all = std::fs::read_to_string("/proc/thread-self/net/if_inet6").ok()?;
+        all.lines().find_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [address, _, _, scope, _, name] = words[..] else { return None };
+            let global = scope != "20" && name == self.name;
+            global.then(|| u128::from_str_radix(address, 16).ok().map(|bits| IpAddr::V6(bits.into())))?
+        })
+    }
+
+    /// Changes its MTU, until the change is dropped.
+    pub fn change_mtu(&self, mtu: u16) -> Result<MtuChange> {
+        let was = self.mtu()?;
+        self.set_mtu(mtu)?;
+        let again = Interface { name: self.name.clone(), socket: self.socket.try_clone()? };
+        Ok(MtuChange { interface: again, was, now: mtu })
+    }
+
+    fn set_mtu(&self, mtu: u16) -> Result<()> {
         let mut request = self.request();
         request.ifr_ifru.ifru_mtu = mtu.into();
         self.ask(libc::SIOCSIFMTU, &mut request).with_context(|| format!("{}: MTU {mtu}", self.name))
+    }
+
+    /// Its speed in Mb/s, if it has one and tells.
+    pub fn speed(&self) -> Option<u32> {
+        // struct ethtool_cmd, 44 bytes: the command first, the speed's low half at byte 12 and its high half at byte 28.
+        let mut value = [0u32; 11];
+        value[0] = ETHTOOL_GSET;
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+        self.ask(SIOCETHTOOL, &mut request).ok()?;
+        let half = |word: u32| u32::from(u16::from_ne_bytes([word.to_ne_bytes()[0], word.to_ne_bytes()[1]]));
+        let mbps = half(value[7]) << 16 | half(value[3]);
+        (mbps != 0 && mbps != u32::MAX && mbps != u32::from(u16::MAX)).then_some(mbps)
     }
 
     /// Whether it is up and has a carrier. An interface that is gone has none.

@@ -1,8 +1,8 @@
 //! How a device is found, set up and started.
 
-use super::eal::{Eal, error_text, take_said};
+use super::eal::{Eal, error_text, expecting_failure, take_said};
 use super::ethdev::{Counters, Ethdev};
-use super::interface::{Interface, driver_sockets};
+use super::interface::{Interface, MtuChange, driver_sockets};
 use super::mbuf::Pool;
 use super::wake::Wake;
 use crate::port::{BURST, Capabilities, Checksums, Device, ETHERNET};
@@ -34,8 +34,13 @@ pub fn lock() -> MutexGuard<'static, ()> {
 
 /// See [`Ethdev::open`]; under [`lock`].
 pub fn open(eal: Eal, device: &Device, mtu: Option<u16>) -> Result<Ethdev> {
+    device.check_host()?;
     let interface = device.interface().map(Interface::open).transpose()?;
-    let mut mtu = wanted_mtu(interface.as_ref(), mtu)?;
+    if let Some(interface) = &interface {
+        interface.warn();
+    }
+    // Undone if anything fails from here on.
+    let (mut mtu, mtu_change) = wanted_mtu(interface.as_ref(), mtu)?;
     let sockets = driver_sockets();
     let device = device.with_rings_for(usize::from(mtu) + ETHERNET);
     let attached = Attached::new(probe(eal, &device)?)?;
@@ -94,6 +99,7 @@ pub fn open(eal: Eal, device: &Device, mtu: Option<u16>) -> Result<Ethdev> {
         counters: Counters::default(),
         device,
         attached,
+        mtu_change,
     })
 }
 
@@ -134,17 +140,16 @@ impl Drop for Attached {
     }
 }
 
-fn wanted_mtu(interface: Option<&Interface>, mtu: Option<u16>) -> Result<u16> {
+/// The MTU to use, and the interface's change to it if one was needed.
+fn wanted_mtu(interface: Option<&Interface>, mtu: Option<u16>) -> Result<(u16, Option<MtuChange>)> {
     let has = interface.map(Interface::mtu).transpose()?;
     let wanted = mtu.or(has).unwrap_or(DEFAULT_MTU).min(MAX_MTU);
     ensure!(wanted >= 576, "MTU {wanted} is too small for IP");
-    if let Some(interface) = interface
-        && mtu.is_some()
-        && has != Some(wanted)
-    {
-        interface.set_mtu(wanted)?;
-    }
-    Ok(wanted)
+    let change = match interface {
+        Some(interface) if mtu.is_some() && has != Some(wanted) => Some(interface.change_mtu(wanted)?),
+        _ => None,
+    };
+    Ok((wanted, change))
 }
 
 /// The device's port, which is none that somebody has already.
@@ -225,8 +230,11 @@ fn configure(
     conf.intr_conf.set_lsc((flags & dpdk::SHIM_DEV_INTR_LSC != 0).into());
     conf.intr_conf.set_rxq(interrupt.into());
     // SAFETY: the port is ours; the configuration is copied.
-    let mut result = unsafe { dpdk::rte_eth_dev_configure(port, 1, 1, &conf) };
+    let call = || unsafe { dpdk::rte_eth_dev_configure(port, 1, 1, &conf) };
+    // Whether there are interrupts is found out by asking for them.
+    let mut result = if interrupt { expecting_failure(call) } else { call() };
     if result < 0 && interrupt {
+        take_said();
         conf.intr_conf.set_rxq(0);
         // SAFETY: as above.
         result = unsafe { dpdk::rte_eth_dev_configure(port, 1, 1, &conf) };
@@ -247,7 +255,12 @@ fn setup(port: u16, rx: u16, tx: u16, pool: &Pool) -> Result<()> {
 
 fn start(port: u16, device: &Device) -> Result<()> {
     // SAFETY: the port is ours and set up.
-    check(unsafe { dpdk::rte_eth_dev_start(port) }, "its start")?;
+    check(unsafe { dpdk::rte_eth_dev_start(port) }, "its start").map_err(|error| {
+        match device.is_memif_client() {
+            true => error.context("the server of net_memif has to be there first: start that, then this"),
+            false => error,
+        }
+    })?;
     // Guests have addresses of their own.
     // SAFETY: the port is ours.
     let result = unsafe { dpdk::rte_eth_promiscuous_enable(port) };

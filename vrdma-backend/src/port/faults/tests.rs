@@ -158,12 +158,12 @@ fn a_burst_is_no_longer_for_duplicates() {
 #[test]
 fn mistakes_are_named() {
     for (text, part) in [
-        ("loss=2", "loss=2"),
+        ("loss=2", "faults.loss = 2: this is no rate from 0 to 1"),
         ("loss=-1", "loss"),
         ("loss=NaN", "loss"),
-        ("loss=x", "no number"),
-        ("colour=1", "are known"),
-        ("dir=up", "are known"),
+        ("loss=x", "loss: 'x' is not a number"),
+        ("colour=1", "unknown field `colour`, expected one of `loss`"),
+        ("dir=up", "dir: unknown variant `up`, expected one of `rx`, `tx`, `both`"),
         ("loss", "KEY=VALUE"),
     ] {
         let error = format!("{:#}", text.parse::<FaultsConfig>().unwrap_err());

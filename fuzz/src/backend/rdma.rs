@@ -1,0 +1,297 @@
+//! What a hostile driver says to an RDMA function: control commands, and work requests.
+
+mod command;
+mod request;
+
+use super::guest::{Image, NEXT, Ram, Ring, WRITE};
+use super::input::Input;
+use super::lab::{GIDS, Lab, MACS, with};
+use crate::control::{Context, serve};
+use crate::memory::GuestMemory;
+use crate::worker::{Worker, inline};
+use std::sync::Arc;
+use std::time::Duration;
+use virtio_queue::Queue;
+use vrdma_abi::config::queue;
+use vrdma_abi::control::{Opcode, RespHeader, Status};
+use vrdma_abi::event::Event;
+use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
+
+pub use request::wqe;
+
+/// Control commands, one after the other, most of them nearly right: to a device whose queues carry requests and whose memory the driver
+/// writes to as it likes.
+///
+/// Each command is answered once; one that is refused changes nothing; the device writes to its rings, buffers and registered memory
+/// alone, and the other guest notices nothing.
+pub fn control(data: &[u8]) {
+    let mut driver = Driver::new(Input::new(data));
+    // More would only make an input slow.
+    for _ in 0..200 {
+        if driver.input.is_empty() {
+            break;
+        }
+        driver.act();
+    }
+    driver.lab.end();
+}
+
+/// Where things are in the driver's memory. Each ring has 0x300 bytes.
+const RINGS: u64 = 0;
+const CHANNELS: [u16; 3] = [3, 4, 5];
+const SLOTS: u64 = 0x1200;
+const REQUESTS: u64 = 0x2000;
+const REPLIES: u64 = 0x2800;
+const EVENTS: u64 = 0x2a00;
+const AHS: u64 = 0x2c00;
+const CQS: u64 = 0x3000;
+const DATA: u64 = 0x4000;
+/// Bytes of the slots of a channel.
+const WINDOW: u64 = 0x400;
+
+/// A driver, and what it knows of its objects.
+struct Driver<'a> {
+    input: Input<'a>,
+    lab: Lab,
+    ram: Ram,
+    /// What of it the front-end last said there is.
+    memory: Arc<GuestMemory>,
+    /// The control queue as the device has it; `None` until it is started again.
+    queue: Option<Queue>,
+    contexts: Vec<u32>,
+    pds: Vec<u32>,
+    cqs: Vec<u32>,
+    keys: Vec<u32>,
+    qpns: Vec<u32>,
+    cookie: u64,
+}
+
+fn ring(index: u16) -> Ring {
+    Ring::at(index, 16, RINGS + 0x300 * u64::from(index))
+}
+
+impl<'a> Driver<'a> {
+    fn new(input: Input<'a>) -> Driver<'a> {
+        let lab = Lab::new();
+        let ram = lab.guests[0].ram.clone();
+        for &channel in &CHANNELS {
+            for slot in 0..16u16 {
+                let gpa = SLOTS + WINDOW * u64::from(channel - CHANNELS[0]) + 64 * u64::from(slot);
+                ring(channel).put_descriptor(&ram, slot, (gpa, 64, 0, 0));
+            }
+        }
+        let nothing = Vec::new;
+        let mut driver = Driver {
+            input,
+            lab,
+            memory: ram.memory.clone(),
+            ram,
+            queue: None,
+            contexts: vec![0],
+            pds: nothing(),
+            cqs: nothing(),
+            keys: nothing(),
+            qpns: nothing(),
+            cookie: 0,
+        };
+        driver.start();
+        driver
+    }
+
+    /// The front-end starts the control and event queues; a driver begins.
+    fn start(&mut self) {
+        for index in [queue::ASYNC_EVENTS, queue::FIRST_COMP_EVENTS] {
+            self.ram.write(ring(index).avail, &[0; 0x200]);
+            for slot in 0..16 {
+                let gpa = EVENTS + 16 * (u64::from(index) * 16 + u64::from(slot)) - 256;
+                ring(index).put_descriptor(&self.ram, slot, (gpa, Event::SIZE as u32, WRITE, 0));
+                ring(index).offer(&self.ram, slot);
+            }
+            let (id, memory) = (self.lab.guests[0].id, self.memory.clone());
+            with(|worker| worker.start_queue(id, &memory, ring(index).setup(), 0));
+        }
+        self.start_control();
+        let id = self.lab.guests[0].id;
+        with(|worker| worker.start_device(id, true));
+        self.contexts = vec![0];
+        for numbers in [&mut self.pds, &mut self.cqs, &mut self.keys, &mut self.qpns] {
+            numbers.clear();
+        }
+    }
+
+    /// The control queue starts with rings that are in order.
+    fn start_control(&mut self) {
+        let ring = ring(queue::CONTROL);
+        self.ram.write(ring.avail, &[0; 0x200]);
+        self.queue = ring.setup().queue(0, &self.memory);
+    }
+
+    fn act(&mut self) {
+        match self.input.byte() % 16 {
+            0..=8 => self.command(),
+            9 | 10 => self.post(),
+            11 => with(Worker::take_turn),
+            12 => {
+                let time = Duration::from_nanos(1 << (self.input.byte() % 40));
+                with(|worker| worker.pass(time));
+                with(Worker::take_turn);
+            }
+            13 => {
+                let base = self.input.pick(&[RINGS, 0x300, 0x900, 0xc00, SLOTS, AHS, CQS, DATA]);
+                let at = base + self.input.below(0x300) as u64;
+                self.ram.write(at, self.input.bytes(16));
+            }
+            14 => self.hostile(),
+            _ => self.front_end(),
+        }
+    }
+
+    /// What the VMM may do at any time.
+    fn front_end(&mut self) {
+        let id = self.lab.guests[0].id;
+        let less = self.input.once_in(3);
+        let memory = if less { self.ram.less.clone() } else { self.ram.memory.clone() };
+        match self.input.byte() % 8 {
+            0 => self.start(),
+            1 => with(|worker| worker.suspend_device(id)),
+            2 => with(|worker| worker.start_device(id, false)),
+            3 | 4 => {
+                self.memory = memory.clone();
+                self.lab.remap(0, &memory);
+            }
+            5 => {
+                let index = self.input.below(7) as u16;
+                let base = with(|worker| worker.stop_queue(id, index));
+                let base = self.input.near(base.unwrap_or_default().into()) as u16;
+                with(|worker| worker.start_queue(id, &memory, ring(index).setup(), base));
+            }
+            6 => _ = with(|worker| worker.stop_queue(id, 4)),
+            _ => {
+                // The events that it has taken are given back.
+                for index in [queue::ASYNC_EVENTS, queue::FIRST_COMP_EVENTS] {
+                    let slot = self.input.below(16) as u16;
+                    ring(index).offer(&self.ram, slot);
+                }
+            }
+        }
+    }
+
+    /// A chain of any shape in the control queue.
+    fn hostile(&mut self) {
+        let ring = ring(queue::CONTROL);
+        for index in 0..self.input.below(5) as u16 {
+            let gpa = match self.input.byte() % 4 {
+                0 => self.input.quad(),
+                1 => RINGS + u64::from(self.input.byte()),
+                _ => REQUESTS + u64::from(self.input.word() % 0xa00),
+            };
+            let len = match self.input.byte() % 8 {
+                0 => self.input.long(),
+                _ => u32::from(self.input.byte()),
+            };
+            let (flags, next) = (self.input.byte() & 7, self.input.near(u32::from(index) + 1) as u16);
+            ring.put_descriptor(&self.ram, index, (gpa, len, flags.into(), next));
+        }
+        self.ram.write(REQUESTS + 64 * self.input.below(4) as u64, self.input.bytes(32));
+        ring.offer(&self.ram, self.input.near(0) as u16);
+        if self.input.once_in(8) {
+            self.ram.put16(ring.avail + 2, self.input.word());
+        }
+        self.serve();
+        // Whatever it said there, the next command begins with rings that are in order.
+        self.start_control();
+    }
+
+    /// Has the device serve its control queue.
+    fn serve(&mut self) {
+        let Some(queue) = &mut self.queue else { return };
+        let context = Context { memory: &self.memory, limits: &self.lab.config.limits };
+        let id = self.lab.guests[0].id;
+        let setup = |index: u16| CHANNELS.contains(&index).then(|| ring(index).setup());
+        let execute = |command| {
+            let (done, answer) = crossbeam_channel::bounded(1);
+            with(|worker| worker.execute_in_order(id, command, move |result| drop(done.send(result))));
+            inline::wait(&answer).expect("a command is answered")
+        };
+        let result = serve(queue, &context, setup, execute);
+        if result.is_err() {
+            self.queue = None;
+        }
+    }
+
+    /// Gives a command, in a chain that is as it should be; what it came to, and the reply's bytes.
+    fn call(&mut self, opcode: Opcode, request: &[u8]) -> (Status, Vec<u8>) {
+        let ring = ring(queue::CONTROL);
+        let before = (self.ram.image(), self.lab.counts(0), self.lab.counts(1));
+        let cut = self.input.below(request.len());
+        self.ram.write(REQUESTS, request);
+        const ROOM: u64 = 0x100;
+        let split = if self.input.once_in(4) { self.input.byte().into() } else { RespHeader::SIZE as u64 };
+        let parts = [
+            (REQUESTS, cut as u64, NEXT),
+            (REQUESTS + cut as u64, (request.len() - cut) as u64, NEXT),
+            (REPLIES, split, NEXT | WRITE),
+            (REPLIES + split, ROOM - split, WRITE),
+        ];
+        let used = ring.used_idx(&self.ram);
+        for (index, (gpa, len, flags)) in (0u16..).zip(parts) {
+            ring.put_descriptor(&self.ram, index, (gpa, len as u32, flags, index + 1));
+        }
+        ring.offer(&self.ram, 0);
+        let offered = self.ram.image();
+        self.serve();
+        if self.queue.is_none() || ring.used_idx(&self.ram) != used.wrapping_add(1) {
+            // The driver has written to the rings of its control queue meanwhile.
+            self.start_control();
+            return (Status::INTERNAL, Vec::new());
+        }
+        let (head, written) = ring.used_entry(&self.ram, used);
+        let mut reply = vec![0; written as usize];
+        self.ram.read_to(REPLIES, &mut reply);
+        let (header, reply) = RespHeader::read_from_prefix(&reply).expect("a reply has a header");
+        let status = Status(header.status.get());
+        assert_eq!((head, header.cookie.get()), (0, self.cookie), "the answer to another command");
+        assert!(status.0 <= Status::TOO_LARGE.0 && status != Status::INTERNAL, "status {}", status.0);
+        self.check(opcode, status, &offered);
+        if status != Status::OK {
+            assert_eq!(self.lab.counts(0), before.1, "refused with {}, and changed something", status.0);
+            assert!(reply.is_empty());
+        }
+        assert_eq!(self.lab.counts(1), before.2, "the other guest's objects");
+        (status, reply.to_vec())
+    }
+
+    /// What was written for a command, unless requests were carried out before it.
+    fn check(&self, opcode: Opcode, status: Status, before: &Image) {
+        let drains = [Opcode::MODIFY_QP, Opcode::DESTROY_QP, Opcode::UNBIND_CHANNEL];
+        if drains.contains(&opcode) {
+            return;
+        }
+        let mut allowed = vec![ring(queue::CONTROL).used_part(), (REPLIES, 0x100)];
+        if opcode == Opcode::BIND_CHANNEL && status == Status::OK {
+            allowed.extend(CHANNELS.map(|channel| (ring(channel).used, 2)));
+        }
+        self.ram.assert_same_but(before, &allowed, "a command");
+    }
+
+    /// Posts requests to a channel, bound or not.
+    fn post(&mut self) {
+        let ring = ring(self.input.pick(&CHANNELS));
+        for _ in 0..1 + self.input.below(4) {
+            let slot = (ring.avail_idx(&self.ram) % 16) as u64;
+            let gpa = SLOTS + WINDOW * u64::from(ring.index - CHANNELS[0]) + 64 * slot;
+            let objects = request::Objects {
+                qpns: &self.qpns,
+                keys: &self.keys,
+                iova: command::IOVA,
+                length: 0x1000,
+                peer: &self.qpns,
+                peer_keys: &self.keys,
+            };
+            let words = request::request(&mut self.input, &objects, 1);
+            self.ram.write(gpa, &words.as_bytes()[..64]);
+            let slot = self.input.near(slot as u32) as u16;
+            ring.offer(&self.ram, slot);
+        }
+    }
+}

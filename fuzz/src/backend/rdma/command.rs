@@ -1,0 +1,296 @@
+//! The commands of a driver.
+
+use super::*;
+use vrdma_abi::control::{self as abi, *};
+use vrdma_abi::zerocopy::little_endian::{U16, U32};
+
+/// First address of a region in the addresses of its program, unless it says otherwise.
+pub const IOVA: u64 = 0x10_0000;
+
+impl Driver<'_> {
+    /// One of those that it knows, or near it.
+    fn one_of(&mut self, numbers: fn(&Self) -> &[u32]) -> u32 {
+        let count = numbers(self).len();
+        let at = self.input.below(count);
+        let number = numbers(self).get(at).copied().unwrap_or_default();
+        self.input.near(number)
+    }
+
+    fn context(&mut self) -> u32 {
+        self.one_of(|driver| &driver.contexts)
+    }
+
+    fn pd(&mut self) -> u32 {
+        self.one_of(|driver| &driver.pds)
+    }
+
+    fn cq(&mut self) -> u32 {
+        self.one_of(|driver| &driver.cqs)
+    }
+
+    fn qpn(&mut self) -> u32 {
+        self.one_of(|driver| &driver.qpns)
+    }
+
+    fn object(&mut self, object: u32) -> Vec<u8> {
+        let reserved = if self.input.once_in(32) { self.input.long() } else { 0 };
+        ObjectReq { object: object.into(), reserved: reserved.into() }.as_bytes().to_vec()
+    }
+
+    /// Runs of so many bytes in all, or nearly so.
+    fn runs(&mut self, gpa: u64, bytes: u64) -> Vec<abi::Run> {
+        let mut left = bytes;
+        let mut runs = Vec::new();
+        let mut at = gpa;
+        for _ in 0..self.input.below(4) {
+            let len = match self.input.byte() % 8 {
+                0 => self.input.quad(),
+                1 => u64::from(self.input.byte()),
+                _ => 0x1000,
+            };
+            if left <= len {
+                break;
+            }
+            runs.push(abi::Run { addr: at.into(), len: len.into() });
+            left -= len;
+            at = at.wrapping_add(len);
+        }
+        if self.input.once_in(16) {
+            at = self.input.quad();
+        }
+        runs.push(abi::Run { addr: at.into(), len: left.into() });
+        runs
+    }
+
+    /// Gives a command of any kind.
+    pub fn command(&mut self) {
+        type Made = fn(&mut Driver<'_>, u32);
+        let nothing: Made = |_, _| ();
+        let (opcode, body, runs, made): (Opcode, Vec<u8>, Vec<abi::Run>, Made) = match self.input.byte() % 32
+        {
+            0 => (Opcode::QUERY_DEVICE, vec![], vec![], nothing),
+            1 => (Opcode::QUERY_PORT, vec![], vec![], nothing),
+            2 => {
+                let index = self.input.near(0);
+                (Opcode::QUERY_GID, self.object(index), vec![], nothing)
+            }
+            3 | 4 => (Opcode::ADD_GID, self.add_gid(), vec![], nothing),
+            5 => {
+                let index = self.input.near(0);
+                (Opcode::DEL_GID, self.object(index), vec![], nothing)
+            }
+            6 => (Opcode::ALLOC_CONTEXT, vec![], vec![], |driver, number| driver.contexts.push(number)),
+            7 => {
+                let number = self.context();
+                self.contexts.retain(|&context| context == 0 || context != number);
+                (Opcode::DEALLOC_CONTEXT, self.object(number), vec![], nothing)
+            }
+            8 | 9 => {
+                let (context, queue) = (self.context(), self.input.near(4) as u16);
+                let req = BindChannelReq { context: context.into(), queue: queue.into(), reserved: 0.into() };
+                let window = SLOTS + WINDOW * u64::from(queue.wrapping_sub(3) % 3);
+                let runs = self.runs(window, WINDOW);
+                (Opcode::BIND_CHANNEL, req.as_bytes().to_vec(), runs, nothing)
+            }
+            10 => {
+                let queue = self.input.near(4);
+                (Opcode::UNBIND_CHANNEL, self.object(queue), vec![], nothing)
+            }
+            11 | 12 => {
+                let context = self.context();
+                (Opcode::ALLOC_PD, self.object(context), vec![], |driver, number| driver.pds.push(number))
+            }
+            13 => {
+                let number = self.pd();
+                (Opcode::DEALLOC_PD, self.object(number), vec![], nothing)
+            }
+            14 | 15 => {
+                let (body, runs) = self.create_cq();
+                (Opcode::CREATE_CQ, body, runs, |driver, number| driver.cqs.push(number))
+            }
+            16 => {
+                let number = self.cq();
+                (Opcode::DESTROY_CQ, self.object(number), vec![], nothing)
+            }
+            17 | 18 => {
+                let (body, runs) = self.reg_mr();
+                (Opcode::REG_MR, body, runs, |driver, key| driver.keys.push(key))
+            }
+            19 => {
+                let key = self.one_of(|driver| &driver.keys);
+                (Opcode::DEREG_MR, self.object(key), vec![], nothing)
+            }
+            20 => {
+                let (pdn, access) = (self.pd(), self.input.near(access::ALL));
+                let req = DmaMrReq { pdn: pdn.into(), access: access.into() };
+                (Opcode::GET_DMA_MR, req.as_bytes().to_vec(), vec![], |driver, key| driver.keys.push(key))
+            }
+            21 | 22 => (Opcode::CREATE_QP, self.create_qp(), vec![], |driver, qpn| driver.qpns.push(qpn)),
+            23..=26 => (Opcode::MODIFY_QP, self.modify_qp(), vec![], nothing),
+            27 => {
+                let qpn = self.qpn();
+                (Opcode::QUERY_QP, self.object(qpn), vec![], nothing)
+            }
+            28 => {
+                let qpn = self.qpn();
+                (Opcode::DESTROY_QP, self.object(qpn), vec![], nothing)
+            }
+            29 => {
+                let entries = self.input.near(16);
+                let req = AhTableReq { entries: entries.into(), reserved: 0.into() };
+                let runs = self.runs(AHS, 64 * u64::from(entries));
+                (Opcode::SET_AH_TABLE, req.as_bytes().to_vec(), runs, nothing)
+            }
+            _ => {
+                let opcode = Opcode(self.input.word() % 64);
+                let body = self.input.bytes(96).to_vec();
+                let runs = self.runs(DATA, 0x100);
+                (opcode, body, runs, nothing)
+            }
+        };
+        self.cookie += 1;
+        let num_runs = self.input.near(runs.len() as u32);
+        let reserved = if self.input.once_in(64) { self.input.word() } else { 0 };
+        let header = ReqHeader {
+            opcode: opcode.0.into(),
+            reserved: U16::new(reserved),
+            num_runs: U32::new(num_runs),
+            cookie: self.cookie.into(),
+        };
+        let mut request = [header.as_bytes(), &body, runs.as_bytes()].concat();
+        if self.input.once_in(32) {
+            let len = self.input.below(request.len()).max(ReqHeader::SIZE);
+            request.truncate(len);
+        }
+        let (status, reply) = self.call(opcode, &request);
+        if status == Status::OK
+            && let Some((number, _)) = reply.split_first_chunk()
+        {
+            made(self, u32::from_le_bytes(*number));
+        }
+    }
+
+    fn add_gid(&mut self) -> Vec<u8> {
+        let index = self.input.near(0);
+        let gid = self.input.pick(&[GIDS[0].0, GIDS[1].0, [0; 16], [0xff; 16]]);
+        let vlan = self.input.pick(&[0xffff, 0, 5, 4095]);
+        AddGidReq {
+            index: index.into(),
+            gid_type: self.input.near(gid_type::ROCE_V2.into()) as u8,
+            reserved0: 0,
+            vlan: vlan.into(),
+            gid,
+        }
+        .as_bytes()
+        .to_vec()
+    }
+
+    fn create_cq(&mut self) -> (Vec<u8>, Vec<abi::Run>) {
+        let entries = self.input.pick(&[16, 1, 2, 4, 8, 3, 0, 128, 1 << 31]);
+        let (context, vector) = (self.context(), self.input.near(0));
+        let req = CreateCqReq {
+            context: context.into(),
+            entries: entries.into(),
+            vector: vector.into(),
+            reserved: 0.into(),
+        };
+        let gpa = CQS + 0x300 * self.input.below(5) as u64;
+        let bytes = u64::from(self.input.near(32 * (entries % 1024) + 128));
+        let mut runs = self.runs(gpa, bytes);
+        if self.input.once_in(4) {
+            // Cut between CQEs, which makes many pieces.
+            let cut = 32 * self.input.below(8) as u64;
+            runs = vec![
+                abi::Run { addr: gpa.into(), len: cut.into() },
+                abi::Run { addr: (gpa + cut + 64).into(), len: bytes.wrapping_sub(cut).into() },
+            ];
+        }
+        (req.as_bytes().to_vec(), runs)
+    }
+
+    fn reg_mr(&mut self) -> (Vec<u8>, Vec<abi::Run>) {
+        let length = match self.input.byte() % 8 {
+            0 => self.input.quad(),
+            1 => u64::from(self.input.word()),
+            n => 0x800 * u64::from(n),
+        };
+        let iova = if self.input.once_in(8) { self.input.quad() } else { IOVA };
+        let (pdn, access) = (self.pd(), self.input.near(access::ALL));
+        let req =
+            RegMrReq { pdn: pdn.into(), access: access.into(), iova: iova.into(), length: length.into() };
+        let gpa = self.input.pick(&[DATA, DATA + 0x800, DATA - 0x400, 0x10000, 0x7f00]);
+        let runs = self.runs(gpa, length);
+        (req.as_bytes().to_vec(), runs)
+    }
+
+    fn create_qp(&mut self) -> Vec<u8> {
+        let context = self.context();
+        let (pdn, send, recv) = (self.pd(), self.cq(), self.cq());
+        let qp_type = self.input.pick(&[QpType::RC, QpType::UC, QpType::UD, QpType::GSI, QpType(9)]).0;
+        let srqn = if self.input.once_in(32) { self.input.long() } else { limit::NONE };
+        CreateQpReq {
+            context: context.into(),
+            pdn: pdn.into(),
+            qp_type: qp_type.into(),
+            send_cqn: send.into(),
+            recv_cqn: recv.into(),
+            srqn: srqn.into(),
+            max_send_wr: self.input.near(8).into(),
+            max_recv_wr: self.input.near(8).into(),
+            max_send_sge: self.input.near(2).into(),
+            max_recv_sge: self.input.near(2).into(),
+            max_inline: self.input.near(32).into(),
+            reserved: 0.into(),
+        }
+        .as_bytes()
+        .to_vec()
+    }
+
+    fn modify_qp(&mut self) -> Vec<u8> {
+        use abi::qp_attr as M;
+        let (qpn, peer) = (self.qpn(), self.qpn());
+        let av = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+        let (state, mask) = self.input.pick(&[
+            (QpState::INIT, M::STATE | M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS),
+            (QpState::INIT, M::STATE | M::PKEY_INDEX | M::PORT | M::QKEY),
+            (QpState::RTR, M::STATE | av | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER),
+            (QpState::RTR, M::STATE | av),
+            (QpState::RTR, M::STATE),
+            (
+                QpState::RTS,
+                M::STATE | M::SQ_PSN | M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::MAX_RD_ATOMIC,
+            ),
+            (QpState::RTS, M::STATE | M::SQ_PSN),
+            (QpState::RTS, M::STATE),
+            (QpState::SQD, M::STATE),
+            (QpState::SQE, M::STATE),
+            (QpState::ERR, M::STATE),
+            (QpState::RESET, M::STATE),
+        ]);
+        let mut attr = abi::QpAttr {
+            state: state.0 as u8,
+            access: access::ALL.into(),
+            port: 1,
+            path_mtu: 3,
+            dest_qpn: peer.into(),
+            max_rd_atomic: 1,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: 1,
+            timeout: 4,
+            retry_cnt: 1,
+            rnr_retry: 1,
+            dgid: self.input.pick(&[GIDS[0], GIDS[1]]).0,
+            dmac: self.input.pick(&MACS).0,
+            hop_limit: 1,
+            vlan: 0xffff.into(),
+            ..abi::QpAttr::default()
+        };
+        if self.input.once_in(4) {
+            let bytes = attr.as_mut_bytes();
+            let at = self.input.below(bytes.len());
+            bytes[at] = self.input.byte();
+        }
+        let mask = self.input.near(mask);
+        ModifyQpReq { qpn: qpn.into(), mask: mask.into(), attr }.as_bytes().to_vec()
+    }
+}

@@ -1,0 +1,431 @@
+//! Work requests: what a process may write into its channel.
+
+use crate::device::ah::AhTable;
+use crate::device::command::{Command, Reply};
+use crate::fuzzing::guest::{Image, Ram};
+use crate::fuzzing::input::Input;
+use crate::fuzzing::lab::{GIDS, Lab, MACS, MTU, with};
+use crate::memory::{MrMemory, Run};
+use crate::port::{self, Burst, Port};
+use crate::queue::channel::RequestWords;
+use crate::queue::cq::CqRing;
+use crate::worker::Worker;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+use vrdma_abi::ah::AhEntry;
+use vrdma_abi::cqe::{self, Cqe, WcStatus};
+use vrdma_abi::wqe::{AtomicOperands, RdmaBody, Sge, UdBody, WqeHeader, WrOpcode, flags};
+use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
+use vrdma_transport::{Access, AttrMask, CqId, GidEntry, OwnerId, PdId, QpAttr, QpInit, QpState, QpType};
+use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn, VlanId};
+use vrdma_wire::roce::Packet;
+
+/// What requests may name that is there.
+pub struct Objects<'a> {
+    pub qpns: &'a [u32],
+    pub keys: &'a [u32],
+    /// Of each region.
+    pub iova: u64,
+    pub length: u32,
+    /// QPs and keys of the other side.
+    pub peer: &'a [u32],
+    pub peer_keys: &'a [u32],
+}
+
+/// A request of up to `units` units, most often one that could be meant.
+pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> RequestWords {
+    let mut words: RequestWords = [0; 64];
+    let bytes = words.as_mut_bytes();
+    let one_of = |input: &mut Input<'_>, numbers: &[u32]| {
+        let number = if numbers.is_empty() { 0 } else { numbers[input.below(numbers.len())] };
+        input.near(number)
+    };
+    let opcode = WrOpcode(input.pick(&[128, 2, 3, 0, 1, 4, 5, 6, 77, 200]));
+    let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
+    let mut bits = u16::from(input.byte() & 7);
+    let inline = !atomic && opcode != WrOpcode::RECV && input.once_in(4);
+    if opcode == WrOpcode::RECV {
+        bits = 0;
+    }
+    if inline {
+        bits |= flags::INLINE;
+    }
+    if input.once_in(64) {
+        bits = input.word();
+    }
+    let count = if inline { 0 } else { input.pick(&[1, 2, 0, 6]) };
+    let header = WqeHeader {
+        opcode: opcode.0,
+        units: if units == 1 { 1 } else { input.near(units.into()) as u8 },
+        flags: bits.into(),
+        object: one_of(input, objects.qpns).into(),
+        wqe_id: input.long().into(),
+        sge_count: if atomic { input.near(1) as u8 } else { input.near(count) as u8 },
+        reserved: 0,
+        inline_len: if inline { input.near(16) as u16 } else { 0 }.into(),
+    };
+    bytes[..16].copy_from_slice(header.as_bytes());
+    let datagram = input.once_in(3);
+    if datagram {
+        let (ah, qpn) = (input.near(0), one_of(input, objects.peer));
+        let body = UdBody { ah: ah.into(), remote_qpn: qpn.into(), qkey: 0.into(), imm: 7.into() };
+        bytes[16..32].copy_from_slice(body.as_bytes());
+    } else {
+        let addr = objects.iova + 8 * u64::from(input.byte());
+        let rkey = one_of(input, objects.peer_keys);
+        let body = RdmaBody { remote_addr: addr.into(), rkey: rkey.into(), imm: 7.into() };
+        bytes[16..32].copy_from_slice(body.as_bytes());
+    }
+    let mut at = 32;
+    if atomic {
+        let operands = AtomicOperands { compare_add: 0.into(), swap: u64::from(input.byte()).into() };
+        bytes[32..48].copy_from_slice(operands.as_bytes());
+        at = 48;
+    }
+    for _ in 0..count.min(2) {
+        let length = match input.byte() % 8 {
+            _ if atomic => input.near(8),
+            0 => input.long(),
+            1 => objects.length,
+            n => 200 * u32::from(n),
+        };
+        let addr = objects.iova + 8 * u64::from(input.word() % 1024);
+        let sge = Sge { addr: addr.into(), length: length.into(), lkey: one_of(input, objects.keys).into() };
+        if at + Sge::SIZE <= 64 * usize::from(units) {
+            bytes[at..at + Sge::SIZE].copy_from_slice(sge.as_bytes());
+            at += Sge::SIZE;
+        }
+    }
+    if input.once_in(16) {
+        let (at, raw) = (input.below(64), input.bytes(32));
+        let end = (at + raw.len()).min(512);
+        bytes[at..end].copy_from_slice(&raw[..end - at]);
+    }
+    words
+}
+
+const IOVA: u64 = 0x10_0000;
+const AHS: u64 = 0x100;
+const CQ: u64 = 0x1000;
+const CQ_ENTRIES: u32 = 128;
+/// Registered memory begins and ends inside of what else there is.
+const DATA: u64 = 0x3800;
+const LENGTH: u32 = 0x2000;
+const OWNER: OwnerId = OwnerId(1);
+/// A host behind the uplink that never answers.
+const FAR_GID: Gid = Gid::from_ipv4([10, 0, 0, 9]);
+const FAR_MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
+
+/// Two processes in two guests post requests of any content to QPs of each type, on the same host and to another.
+///
+/// What a request ends with comes once and in order, nothing but registered memory and CQs is written, and what goes out is what the
+/// guest may send.
+pub fn wqe(data: &[u8]) {
+    let mut posters = Posters::new(Input::new(data));
+    // More would only make an input slow.
+    for _ in 0..300 {
+        if posters.input.is_empty() {
+            break;
+        }
+        posters.act();
+    }
+    posters.end();
+}
+
+struct Posters<'a> {
+    input: Input<'a>,
+    lab: Lab,
+    sides: [Side; 2],
+    far: Port,
+    next_id: u32,
+}
+
+/// A process in a guest.
+struct Side {
+    ram: Ram,
+    begun: Image,
+    qps: Vec<(Qpn, QpType)>,
+    qpns: Vec<u32>,
+    key: u32,
+    consumer: u32,
+    /// Requests that have not ended, by QP and queue: their numbers, and whether they tell of success.
+    pending: HashMap<(u32, bool), VecDeque<(u32, bool)>>,
+}
+
+const TYPES: [QpType; 6] = [QpType::Rc, QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud, QpType::Rc];
+/// The one of the QPs whose peer is behind the uplink.
+const OUTSIDE: usize = 5;
+/// The one that is connected to itself.
+const LOOP: usize = 1;
+
+impl<'a> Posters<'a> {
+    fn new(input: Input<'a>) -> Posters<'a> {
+        let lab = Lab::new();
+        let (near, far, _) = port::pair(MTU).expect("descriptors are left");
+        with(|worker| worker.set_uplink(Port::new(Box::new(near))));
+        let sides = [0, 1].map(|n| Side::new(&lab, n));
+        let mut posters = Posters { input, lab, sides, far: Port::new(Box::new(far)), next_id: 0 };
+        for side in 0..2 {
+            for qp in 0..TYPES.len() {
+                posters.connect(side, qp);
+            }
+        }
+        posters
+    }
+
+    fn act(&mut self) {
+        let side = self.input.below(2);
+        match self.input.byte() % 16 {
+            0..=9 => self.post(side),
+            10 | 11 => self.turn(),
+            12 => {
+                let time = Duration::from_nanos(1 << (self.input.byte() % 40));
+                with(|worker| worker.pass(time));
+                self.turn();
+            }
+            13 => {
+                let at = AHS + 64 * self.input.below(4) as u64 + self.input.below(48) as u64;
+                self.sides[side].ram.write(at, self.input.bytes(8));
+            }
+            14 => {
+                let ram = &self.sides[side].ram;
+                let less = self.input.byte() & 1 == 0;
+                self.lab.remap(side, if less { &ram.less } else { &ram.memory });
+            }
+            _ => {
+                let qp = self.input.below(TYPES.len());
+                match self.input.byte() % 4 {
+                    0 => self.modify(side, qp, QpState::Err),
+                    1 => self.modify(side, qp, QpState::Sqd),
+                    2 => self.modify(side, qp, QpState::Rts),
+                    _ => self.connect(side, qp),
+                }
+            }
+        }
+        self.poll();
+    }
+
+    fn turn(&mut self) {
+        with(Worker::take_turn);
+        // What goes out is from whom it says.
+        let mut burst = Burst::default();
+        while self.far.receive(&mut burst) != 0 {
+            for frame in burst.frames() {
+                let packet = Packet::parse(frame).expect("what is sent can be read");
+                assert_eq!(packet.check_icrc(), Ok(()));
+                let path = packet.packet.path;
+                let from = GIDS.iter().position(|gid| *gid == path.src).expect("of a guest");
+                assert_eq!(path.src_mac, MACS[from]);
+            }
+        }
+    }
+
+    fn post(&mut self, side: usize) {
+        let peer = &self.sides[1 - side];
+        let own = &self.sides[side];
+        let objects = Objects {
+            qpns: &own.qpns,
+            keys: &[own.key],
+            iova: IOVA,
+            length: LENGTH,
+            peer: &peer.qpns,
+            peer_keys: &[peer.key],
+        };
+        let units = 1 + self.input.below(8);
+        let mut words = request(&mut self.input, &objects, units as u8);
+        let id = self.next_id;
+        self.next_id += 1;
+        words.as_mut_bytes()[8..12].copy_from_slice(&id.to_le_bytes());
+        let header = WqeHeader::read_from_prefix(words.as_bytes()).expect("a header").0;
+        let receive = header.opcode >= WrOpcode::RECV.0;
+        let signaled = receive || header.flags.get() & flags::SIGNALED != 0;
+        let pending = self.sides[side].pending.entry((header.object.get(), receive)).or_default();
+        pending.push_back((id, signaled));
+        let device = self.lab.guests[side].id;
+        let refused = with(|worker| {
+            let refused = |worker: &mut Worker| {
+                let counters = &worker.outputs.device(device).counters;
+                counters.stray_requests + counters.untimely_requests + counters.overflows
+            };
+            let before = refused(worker);
+            worker.post_words(device, OWNER, &words, units);
+            refused(worker) != before
+        });
+        if refused {
+            pending.retain(|&(pending, _)| pending != id);
+        }
+    }
+
+    /// Takes completions; each is the next of its queue.
+    fn poll(&mut self) {
+        for side in &mut self.sides {
+            loop {
+                let slot = u64::from(side.consumer % CQ_ENTRIES);
+                let bytes = side.ram.read::<{ Cqe::SIZE }>(CQ + slot * Cqe::SIZE as u64);
+                let cqe = Cqe::read_from_bytes(&bytes).expect("its size");
+                if (cqe.phase & 1 != 0) == (side.consumer & CQ_ENTRIES != 0) {
+                    break;
+                }
+                side.consumer = side.consumer.wrapping_add(1);
+                side.take(&cqe);
+            }
+            let record = CQ + CqRing::bytes(CQ_ENTRIES) - 64;
+            side.ram.write(record, &side.consumer.to_le_bytes());
+        }
+    }
+
+    fn modify(&mut self, side: usize, qp: usize, state: QpState) {
+        let attr = QpAttr { state, ..QpAttr::default() };
+        let (id, (qpn, _)) = (self.lab.guests[side].id, self.sides[side].qps[qp]);
+        let command = Command::ModifyQp { qpn, mask: AttrMask::STATE, attr: Box::new(attr) };
+        let _ = with(|worker| worker.execute(id, command));
+    }
+
+    /// Takes a QP to RTS anew.
+    fn connect(&mut self, side: usize, qp: usize) {
+        self.poll();
+        let (qpn, qp_type) = self.sides[side].qps[qp];
+        for receive in [false, true] {
+            self.sides[side].pending.remove(&(qpn.number(), receive));
+        }
+        let (dest_qpn, dgid, dmac) = match qp {
+            OUTSIDE => (Qpn::truncate(0x77), FAR_GID, FAR_MAC),
+            LOOP => (qpn, GIDS[side], MACS[side]),
+            _ => (self.sides[1 - side].qps[qp].0, GIDS[1 - side], MACS[1 - side]),
+        };
+        let attr = QpAttr {
+            access: Access::ALL,
+            port: 1,
+            path_mtu: Mtu::M1024,
+            rq_psn: Psn::truncate(5),
+            sq_psn: Psn::truncate(5),
+            dest_qpn,
+            max_rd_atomic: 2,
+            max_dest_rd_atomic: 2,
+            min_rnr_timer: 1,
+            timeout: 4,
+            retry_cnt: 2,
+            rnr_retry: 2,
+            qkey: Qkey(0),
+            dgid,
+            dmac,
+            hop_limit: 9,
+            ..QpAttr::default()
+        };
+        use AttrMask as M;
+        let (rc, ud) = (qp_type == QpType::Rc, qp_type == QpType::Ud);
+        let init = M::STATE.with(M::PKEY_INDEX).with(M::PORT);
+        let init = if ud { init.with(M::QKEY) } else { init.with(M::ACCESS_FLAGS) };
+        let rtr = M::STATE.with(M::AV).with(M::PATH_MTU).with(M::DEST_QPN).with(M::RQ_PSN);
+        let rtr = if rc { rtr.with(M::MAX_DEST_RD_ATOMIC).with(M::MIN_RNR_TIMER) } else { rtr };
+        let rtr = if ud { M::STATE } else { rtr };
+        let rts = M::STATE.with(M::SQ_PSN);
+        let more = M::TIMEOUT.with(M::RETRY_CNT).with(M::RNR_RETRY).with(M::MAX_RD_ATOMIC);
+        let rts = if rc { rts.with(more) } else { rts };
+        let id = self.lab.guests[side].id;
+        let steps =
+            [(QpState::Reset, M::STATE), (QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)];
+        for (state, mask) in steps {
+            let attr = Box::new(QpAttr { state, ..attr });
+            let result = with(|worker| worker.execute(id, Command::ModifyQp { qpn, mask, attr }));
+            result.expect("each step is allowed");
+        }
+    }
+
+    fn end(mut self) {
+        for side in 0..2 {
+            let ram = self.sides[side].ram.clone();
+            self.lab.remap(side, &ram.memory);
+            for qp in 0..TYPES.len() {
+                self.modify(side, qp, QpState::Err);
+                self.poll();
+            }
+        }
+        self.turn();
+        self.poll();
+        for side in &self.sides {
+            for ((qpn, receive), pending) in &side.pending {
+                let left = pending.iter().find(|(_, signaled)| *signaled);
+                assert_eq!(left, None, "never ended: QP {qpn}, receive {receive}");
+            }
+            let allowed = [(DATA, LENGTH.into()), (CQ, CqRing::bytes(CQ_ENTRIES)), (AHS, 0x400)];
+            side.ram.assert_same_but(&side.begun, &allowed, "requests");
+        }
+        self.lab.end();
+    }
+}
+
+impl Side {
+    fn new(lab: &Lab, n: usize) -> Side {
+        let (id, ram) = (lab.guests[n].id, lab.guests[n].ram.clone());
+        let run = |command| with(|worker| worker.execute(id, command)).expect("a command that is right");
+        let object = |command| match run(command) {
+            Reply::Object(resp) => resp.object.get(),
+            Reply::Keys(resp) => resp.lkey.get(),
+            other => panic!("{other:?}"),
+        };
+        run(Command::AddGid { index: 0, entry: GidEntry { gid: GIDS[n], vlan: VlanId::UNTAGGED } });
+        let context = object(Command::AllocContext);
+        assert_eq!(OWNER.0, context);
+        let pd = PdId(object(Command::AllocPd { context }));
+        let runs = [Run { gpa: CQ, len: CqRing::bytes(CQ_ENTRIES) }];
+        let ring = CqRing::new(&ram.memory, &runs, CQ_ENTRIES).expect("memory for it");
+        let cq = CqId(object(Command::CreateCq { context, vector: 0, ring: Box::new(ring) }));
+        // In two pieces of guest memory.
+        let run_of = Run { gpa: DATA, len: LENGTH.into() };
+        let memory = MrMemory::new(&ram.memory, &[run_of]).expect("memory for it");
+        let (access, length) = (Access::ALL, LENGTH.into());
+        let key = object(Command::RegMr { pdn: pd.0, access, iova: IOVA, length, memory, runs: 1 });
+        let qps: Vec<(Qpn, QpType)> = TYPES
+            .iter()
+            .map(|&qp_type| {
+                let init = QpInit {
+                    owner: OWNER,
+                    pd,
+                    qp_type,
+                    send_cq: cq,
+                    recv_cq: cq,
+                    max_send_wr: 8,
+                    max_recv_wr: 8,
+                    max_send_sge: 2,
+                    max_recv_sge: 2,
+                    max_inline: 64,
+                };
+                (Qpn::truncate(object(Command::CreateQp { context, init })), qp_type)
+            })
+            .collect();
+        for (index, (dgid, dmac)) in [(GIDS[1 - n], MACS[1 - n]), (FAR_GID, FAR_MAC)].into_iter().enumerate()
+        {
+            let entry = AhEntry {
+                valid: 1.into(),
+                pdn: pd.0.into(),
+                dgid: dgid.0,
+                dmac: dmac.0,
+                vlan: 0xffff.into(),
+                hop_limit: 1,
+                ..AhEntry::default()
+            };
+            ram.write(AHS + 64 * index as u64, entry.as_bytes());
+        }
+        let table = AhTable::new(&ram.memory, Run { gpa: AHS, len: AhTable::bytes(4) }, 4).expect("memory");
+        run(Command::SetAhTable { table });
+        let qpns = qps.iter().map(|(qpn, _)| qpn.number()).collect();
+        let begun = ram.image();
+        Side { ram, begun, qps, qpns, key, consumer: 0, pending: HashMap::new() }
+    }
+
+    fn take(&mut self, cqe: &Cqe) {
+        let receive = cqe.flags & cqe::flags::RECV != 0;
+        let failed = WcStatus(cqe.status) != WcStatus::SUCCESS;
+        let pending = self.pending.get_mut(&(cqe.qpn.get(), receive));
+        let pending = pending.unwrap_or_else(|| panic!("of no request: {cqe:?}"));
+        loop {
+            let Some((id, signaled)) = pending.pop_front() else { panic!("never posted: {cqe:?}") };
+            if id == cqe.wqe_id.get() {
+                assert!(signaled || failed, "unsignaled: {cqe:?}");
+                return;
+            }
+            assert!(!signaled, "{id} was overtaken by {cqe:?}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! A front-end that sends any vhost-user messages, in any order, with any descriptors, and leaves.
+
+use super::guest::{FRONT_END, Ram, Ring, WRITE};
+use super::input::Input;
+use super::lab::{Lab, with};
+use crate::device::RdmaFunction;
+use crate::net::EthernetFunction;
+use crate::session::inline::Inline;
+use crate::vhost::Function;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::MemfdFlags;
+use std::fs::File;
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+use vrdma_abi::control::{Opcode, ReqHeader};
+use vrdma_abi::zerocopy::IntoBytes;
+use vrdma_transport::Instant;
+use vrdma_wire::num::Mtu;
+
+/// Front-ends of both functions of a guest connect, one after the other, and say anything.
+///
+/// The session ends each conversation; nothing of it stays but what the guest's other function holds, and no descriptor is left open.
+pub fn vhost_user(data: &[u8]) {
+    let mut input = Input::new(data);
+    let lab = Lab::new();
+    let ram = lab.guests[0].ram.clone();
+    let parts = Parts::new(&ram);
+    let (id, port, mac) = (lab.guests[0].id, lab.guests[0].port, lab.config.guests[0].mac);
+    let rdma = Inline::new(RdmaFunction::new(lab.handle.clone(), id, &lab.config, mac, Mtu::M1024));
+    let ethernet =
+        Inline::new(EthernetFunction::new(lab.handle.clone(), port, lab.config.limits.memory_bytes()));
+    let before = descriptors();
+    for _ in 0..4 {
+        if input.is_empty() {
+            break;
+        }
+        fill(&mut input, &ram);
+        if input.once_in(3) {
+            converse(&mut input, &parts, &ethernet, 2);
+        } else {
+            converse(&mut input, &parts, &rdma, 6);
+        }
+        assert_eq!(lab.counts(0), Default::default(), "what is left of a front-end");
+        // Memory's files are closed by a thread of their own, and so is what sessions of the input before had.
+        let begun = std::time::Instant::now();
+        while descriptors() > before {
+            assert!(begun.elapsed().as_secs() < 10, "descriptors are left open");
+            std::thread::yield_now();
+        }
+    }
+    with(|worker| worker.take_turn());
+    lab.end();
+}
+
+/// How many descriptors this process has.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count()
+}
+
+fn ring(index: u16) -> Ring {
+    Ring::at(index, 16, 0x300 * u64::from(index))
+}
+
+const REQUEST: u64 = 0x1800;
+const REPLY: u64 = 0x1900;
+
+/// Rings in the guest's memory: some with commands, some with anything.
+fn fill(input: &mut Input<'_>, ram: &Ram) {
+    for index in 0..6 {
+        for slot in 0..16 {
+            ring(index).put_descriptor(ram, slot, (REPLY + 64 * u64::from(slot), 64, WRITE, 0));
+        }
+        ram.put16(ring(index).avail + 2, input.pick(&[0, 1, 16, 17]));
+    }
+    let opcode = input.pick(&[Opcode::QUERY_DEVICE, Opcode::ALLOC_CONTEXT, Opcode::QUERY_PORT]);
+    let header = ReqHeader { opcode: opcode.0.into(), ..ReqHeader::default() };
+    ram.write(REQUEST, header.as_bytes());
+    ring(0).put_descriptor(ram, 0, (REQUEST, ReqHeader::SIZE as u32, super::guest::NEXT, 1));
+    ring(0).put_descriptor(ram, 1, (REPLY, 256, WRITE, 0));
+    ram.write(input.below(0x1200) as u64, input.bytes(16));
+}
+
+/// What messages are made of.
+struct Parts<'a> {
+    ram: &'a Ram,
+    events: [OwnedFd; 2],
+    others: [OwnedFd; 3],
+}
+
+impl Parts<'_> {
+    fn new(ram: &Ram) -> Parts<'_> {
+        let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
+        let (one, _) = UnixStream::pair().expect("a socket");
+        let null = File::open("/dev/null").expect("it is there");
+        let short = rustix::fs::memfd_create("short", MemfdFlags::CLOEXEC).expect("a memfd");
+        Parts { ram, events: [event(), event()], others: [one.into(), null.into(), short] }
+    }
+}
+
+/// Requests of the front-end ("Front-end message types").
+const GET_FEATURES: u32 = 1;
+const SET_FEATURES: u32 = 2;
+const SET_OWNER: u32 = 3;
+const RESET_OWNER: u32 = 4;
+const SET_MEM_TABLE: u32 = 5;
+const SET_VRING_NUM: u32 = 8;
+const SET_VRING_ADDR: u32 = 9;
+const SET_VRING_BASE: u32 = 10;
+const GET_VRING_BASE: u32 = 11;
+const SET_VRING_KICK: u32 = 12;
+const SET_VRING_CALL: u32 = 13;
+const SET_VRING_ERR: u32 = 14;
+const GET_PROTOCOL_FEATURES: u32 = 15;
+const SET_PROTOCOL_FEATURES: u32 = 16;
+const SET_VRING_ENABLE: u32 = 18;
+const GET_CONFIG: u32 = 24;
+const RESET_DEVICE: u32 = 34;
+const ADD_MEM_REG: u32 = 37;
+const REM_MEM_REG: u32 = 38;
+
+/// A message: its request, its payload, and what is attached to it.
+type Message = (u32, Vec<u8>, Vec<RawFd>);
+
+/// All that a front-end says, and what it comes to.
+fn converse<F: Function>(input: &mut Input<'_>, parts: &Parts<'_>, session: &Inline<F>, queues: u32) {
+    let (ours, theirs) = UnixStream::pair().expect("a socket");
+    ours.set_nonblocking(true).expect("a socket of ours");
+    let mut opening = if input.once_in(4) { Vec::new() } else { opening(input, parts, F::FEATURES, queues) };
+    opening.reverse();
+    // What the socket holds at most.
+    for _ in 0..60 {
+        let (request, payload, fds) = match opening.pop() {
+            Some(message) => message,
+            None if input.is_empty() => break,
+            None => message(input, parts, queues, F::FEATURES),
+        };
+        let flags = 1 | if input.once_in(3) { 8 } else { 0 };
+        let header = [request, flags, input.near(payload.len() as u32)].map(u32::to_le_bytes).concat();
+        if ours.send_with_fds(&[&header[..], &payload], &fds).is_err() {
+            break;
+        }
+    }
+    ours.shutdown(Shutdown::Write).expect("a socket of ours");
+    session.serve(theirs);
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn quads(quads: &[u64]) -> Vec<u8> {
+    quads.iter().flat_map(|quad| quad.to_le_bytes()).collect()
+}
+
+/// What a front-end says that means it, up to queues that run.
+fn opening(input: &mut Input<'_>, parts: &Parts<'_>, features: u64, queues: u32) -> Vec<Message> {
+    let event = parts.events[0].as_raw_fd();
+    let table: Vec<u64> = (0..3).flat_map(|index| region(parts, index)).collect();
+    let files = (0..3).map(|index| parts.ram.region(index).2.as_raw_fd()).collect();
+    let mut messages = vec![
+        (SET_OWNER, vec![], vec![]),
+        (GET_FEATURES, vec![], vec![]),
+        (GET_PROTOCOL_FEATURES, vec![], vec![]),
+        (SET_PROTOCOL_FEATURES, quads(&[1 << 3 | 1 << 15 | 1 << 0 | 1 << 9 | 1 << 13]), vec![]),
+        (SET_FEATURES, quads(&[1 << 32 | 1 << 30 | 1 << 29 | features]), vec![]),
+        (SET_MEM_TABLE, [words(&[3, 0]), quads(&table)].concat(), files),
+    ];
+    let some = input.byte();
+    for index in (0..queues).filter(|index| some & 1 << index == 0) {
+        let ring = ring(index as u16);
+        let [desc, avail, used] = [ring.desc, ring.avail, ring.used].map(|gpa| gpa + FRONT_END);
+        messages.extend([
+            (SET_VRING_NUM, words(&[index, 16]), vec![]),
+            (SET_VRING_ADDR, [words(&[index, 0]), quads(&[desc, used, avail, 0])].concat(), vec![]),
+            (SET_VRING_BASE, words(&[index, 0]), vec![]),
+            (SET_VRING_CALL, quads(&[index.into()]), vec![event]),
+            (SET_VRING_KICK, quads(&[index.into()]), vec![event]),
+            (SET_VRING_ENABLE, words(&[index, 1]), vec![]),
+        ]);
+    }
+    messages
+}
+
+/// An entry of a memory table: guest-physical address, length, address in the front-end, offset in the file.
+fn region(parts: &Parts<'_>, index: usize) -> [u64; 4] {
+    let (gpa, len, _) = parts.ram.region(index);
+    [gpa, len, FRONT_END + gpa, 0]
+}
+
+/// A message of any kind, most of which could mean something.
+fn message(input: &mut Input<'_>, parts: &Parts<'_>, queues: u32, features: u64) -> Message {
+    let at = input.below(queues as usize) as u32;
+    let queue = input.near(at);
+    let any = |input: &mut Input<'_>| -> RawFd {
+        match input.byte() % 8 {
+            0..=4 => parts.events[input.below(2)].as_raw_fd(),
+            5 => parts.ram.region(input.below(3)).2.as_raw_fd(),
+            _ => parts.others[input.below(3)].as_raw_fd(),
+        }
+    };
+    let one_region = |input: &mut Input<'_>| {
+        let mut region = region(parts, input.below(3));
+        if input.once_in(4) {
+            let at = input.below(4);
+            region[at] = match input.byte() % 3 {
+                0 => input.quad(),
+                1 => region[at].wrapping_add(0x1000),
+                _ => u64::from(input.word()) & !0xfff,
+            };
+        }
+        region
+    };
+    let file = |input: &mut Input<'_>| {
+        if input.once_in(4) { any(input) } else { parts.ram.region(input.below(3)).2.as_raw_fd() }
+    };
+    let event = |input: &mut Input<'_>| match input.byte() % 8 {
+        0 => (quads(&[u64::from(queue) | 0x100]), vec![]),
+        1 => (quads(&[input.quad()]), vec![any(input)]),
+        _ => (quads(&[queue.into()]), vec![any(input)]),
+    };
+    match input.byte() % 24 {
+        0 => (
+            SET_FEATURES,
+            quads(&[1 << 32 | features & input.quad() | u64::from(input.byte() & 3) << 29]),
+            vec![],
+        ),
+        1 | 2 => {
+            let count = input.below(4);
+            let table: Vec<u64> = (0..count).flat_map(|_| one_region(input)).collect();
+            let files = (0..count).map(|_| file(input)).collect();
+            (SET_MEM_TABLE, [words(&[input.near(count as u32), 0]), quads(&table)].concat(), files)
+        }
+        3 => (SET_VRING_NUM, words(&[queue, input.pick(&[16, 1, 1024, 3, 0, 2048])]), vec![]),
+        4 | 5 => {
+            let mut address = |right: u64| match input.byte() % 8 {
+                0 => input.quad(),
+                1 => FRONT_END + u64::from(input.word()),
+                _ => FRONT_END + right,
+            };
+            let ring = ring(at as u16);
+            let rings = [address(ring.desc), address(ring.used), address(ring.avail), 0];
+            (SET_VRING_ADDR, [words(&[queue, 0]), quads(&rings)].concat(), vec![])
+        }
+        6 => (SET_VRING_BASE, words(&[queue, input.near(0)]), vec![]),
+        7 | 8 => (GET_VRING_BASE, words(&[queue, 0]), vec![]),
+        9 | 10 => {
+            let (payload, fds) = event(input);
+            (SET_VRING_KICK, payload, fds)
+        }
+        11 => {
+            let (payload, fds) = event(input);
+            (SET_VRING_CALL, payload, fds)
+        }
+        12 => {
+            let (payload, fds) = event(input);
+            (SET_VRING_ERR, payload, fds)
+        }
+        13 | 14 => (SET_VRING_ENABLE, words(&[queue, input.near(1)]), vec![]),
+        15 => (SET_PROTOCOL_FEATURES, quads(&[input.quad() & 0x8_a209]), vec![]),
+        16 => (GET_CONFIG, words(&[input.near(0), input.near(64), 0, 0]), vec![]),
+        17 => (RESET_DEVICE, vec![], vec![]),
+        18 | 19 => {
+            let request = input.pick(&[ADD_MEM_REG, REM_MEM_REG]);
+            let payload = [vec![0; 8], quads(&one_region(input))].concat();
+            (request, payload, vec![file(input)])
+        }
+        20 => (RESET_OWNER, vec![], vec![]),
+        21 => {
+            // The guest does something meanwhile: its commands are served between messages.
+            ring(0).offer(parts.ram, 0);
+            (input.pick(&[GET_FEATURES, GET_PROTOCOL_FEATURES, 17, 36]), vec![], vec![])
+        }
+        22 => {
+            let frame = [0xff; 60];
+            let mut wire = Nowhere;
+            with(|worker| worker.net.receive(Instant(1), &frame, &mut wire, &mut |_| ()));
+            (GET_FEATURES, vec![], vec![])
+        }
+        _ => {
+            let count = input.below(3);
+            let fds = (0..count).map(|_| any(input)).collect();
+            (input.byte() as u32 % 48, input.bytes(64).to_vec(), fds)
+        }
+    }
+}
+
+/// An uplink that takes nothing.
+struct Nowhere;
+
+impl crate::net::Uplink for Nowhere {
+    fn completes(&self, _: &[u8], _: u16, _: u16) -> Option<crate::port::Offload> {
+        None
+    }
+
+    fn transmit(
+        &mut self,
+        _: usize,
+        _: Option<crate::port::Offload>,
+        _: crate::net::Fill<'_>,
+    ) -> Result<(), crate::net::Lost> {
+        Err(crate::net::Lost)
+    }
+}

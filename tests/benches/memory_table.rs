@@ -1,0 +1,86 @@
+//! What a guest notices of another one whose memory table changes 1,000 times while a million runs are registered: latencies of its 8 B
+//! WRITEs, at a fixed rate, beside those without. What changes the table runs only when the measuring thread sleeps, as there may be no
+//! third processor.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use vrdma_tests::abi::control::access;
+use vrdma_tests::side::{Side, pair_between};
+use vrdma_tests::verbs::{Data, Request};
+use vrdma_tests::{Context, Lab, LabOptions, Mr, QpOptions, proc};
+
+const RUNS: u64 = 1 << 20;
+const CHANGES: u32 = 1000;
+/// Between two WRITEs.
+const PERIOD: Duration = Duration::from_micros(200);
+
+/// Latencies of WRITEs until `done`, sorted. A WRITE that takes longer than a period kept others from being posted: they count, too, with what
+/// they would have waited.
+fn latencies(from: &mut Side, to: &Side, done: impl Fn(usize) -> bool) -> Vec<Duration> {
+    let own = [from.mr.sge(0, 8)];
+    let mut all = Vec::new();
+    while !done(all.len()) {
+        std::thread::sleep(PERIOD);
+        let start = Instant::now();
+        from.post(&Request::write(from.qp.tag(1), to.mr.remote(0), Data::Sges(&own)).signaled(true));
+        from.cq.expect_success();
+        let mut latency = start.elapsed();
+        all.push(latency);
+        while latency > PERIOD {
+            latency -= PERIOD;
+            all.push(latency);
+        }
+    }
+    all.sort_unstable();
+    all
+}
+
+fn show(what: &str, all: &[Duration]) -> Duration {
+    let at = |part: f64| all[((all.len() - 1) as f64 * part) as usize];
+    println!(
+        "{what:<28} {:>7} WRITEs  median {:>9.2?}  99th percentile {:>9.2?}  99.9th {:>9.2?}  longest {:>9.2?}",
+        all.len(),
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    );
+    at(0.999)
+}
+
+fn main() {
+    let lab = Lab::with(3, LabOptions { busy_poll: true, ..LabOptions::default() });
+    if let Some(worker) = proc::thread_named("worker") {
+        proc::pin(worker, 1);
+    }
+    if let Some(session) = proc::thread_named("RDMA g0") {
+        proc::pin(session, 0);
+        proc::only_when_idle(session);
+    }
+    proc::pin(0, 0);
+    let guest = lab.guests[0].clone();
+    let process = Context::open(&guest).expect("a context");
+    let pages = guest.memory.alloc(8192);
+    // No two that are adjacent, so that none become one.
+    let runs: Vec<_> = (0..RUNS).map(|i| (pages + 4096 * ((i + 1) % 2), 4096)).collect();
+    let _mr = Mr::register_runs(&guest, process.pd, access::ALL, 0x1000, &runs).expect("a region");
+    let (mut a, b) = pair_between(&lab.guests[1], &lab.guests[2], 4096, &QpOptions::default());
+    latencies(&mut a, &b, |count| count >= 1000);
+    let without = show("without changes", &latencies(&mut a, &b, |count| count >= 50_000));
+    let done = AtomicBool::new(false);
+    let beside = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            proc::only_when_idle(0);
+            for _ in 0..CHANGES {
+                guest.front_end().set_memory(&guest.memory, guest.memory.regions()).expect("a new table");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        latencies(&mut a, &b, |_| done.load(Ordering::Relaxed))
+    });
+    let beside = show(&format!("beside {CHANGES} changes"), &beside);
+    println!(
+        "99.9th percentile: {:.1} times that without (at most 10)",
+        beside.as_secs_f64() / without.as_secs_f64()
+    );
+}

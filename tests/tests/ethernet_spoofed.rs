@@ -1,0 +1,143 @@
+//! Guests whose addresses are listed, and that speak under others: in ARP, in neighbour discovery, as routers, as RoCE in disguise.
+
+use vrdma_tests::lab::listed;
+use vrdma_tests::net::{NetGuest, NetOptions, frame, mac};
+use vrdma_tests::{Lab, LabOptions};
+
+const ALL: [u8; 6] = [0xff; 6];
+const ALL_NODES: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
+const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+
+/// Guest 0, which sends, and guest 1, which hears of it what it may.
+struct Pair {
+    lab: Lab,
+    a: NetGuest,
+    b: NetGuest,
+    /// Counters of drops, and what they should be.
+    drops: Vec<(&'static str, u64)>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let lab = Lab::without_guests(2, LabOptions { host_says: listed, ..LabOptions::default() });
+        let connect =
+            |index| NetGuest::connect(&lab.net_socket(index), NetOptions::default()).expect("accepted");
+        let (a, b) = (connect(0), connect(1));
+        Pair { lab, a, b, drops: Vec::new() }
+    }
+
+    #[track_caller]
+    fn passes(&mut self, sent: &[u8]) {
+        self.a.send(sent);
+        assert_eq!(self.b.recv().1, sent);
+    }
+
+    #[track_caller]
+    fn is_dropped(&mut self, counter: &'static str, sent: &[u8]) {
+        self.a.send(sent);
+        self.b.expect_nothing();
+        match self.drops.iter_mut().find(|(name, _)| *name == counter) {
+            Some((_, count)) => *count += 1,
+            None => self.drops.push((counter, 1)),
+        }
+        let stats = self.lab.stats();
+        self.drops.iter().for_each(|&(name, count)| assert_eq!(stats.switch(name), count, "{name}"));
+        assert_eq!(stats.net(0, "tx_spoofed"), self.drops.iter().map(|(_, count)| count).sum::<u64>());
+    }
+}
+
+fn arp(operation: u8, hardware: [u8; 6], address: [u8; 4]) -> Vec<u8> {
+    let body = [&[0, 1, 8, 0, 6, 4, 0, operation][..], &hardware, &address, &[0; 6], &[10, 0, 0, 2]].concat();
+    frame(ALL, mac(1), ARP, &body)
+}
+
+fn address(host: u8) -> [u8; 16] {
+    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]
+}
+
+/// An IPv6 packet with `next` in it.
+fn ipv6(next: u8, source: [u8; 16], payload: &[u8]) -> Vec<u8> {
+    let header =
+        [&[0x60, 0, 0, 0, 0, payload.len() as u8, next, 255][..], &source, &[0xff, 2], &[0; 13], &[1]];
+    frame(ALL_NODES, mac(1), IPV6, &[&header.concat(), payload].concat())
+}
+
+/// Neighbour discovery: type, target, and the Ethernet address in an option.
+fn neighbour(kind: u8, source: [u8; 16], target: [u8; 16], hardware: [u8; 6]) -> Vec<u8> {
+    let option = [if kind == 136 { 2 } else { 1 }, 1];
+    ipv6(58, source, &[&[kind, 0, 0, 0, 0, 0, 0, 0][..], &target, &option, &hardware].concat())
+}
+
+#[test]
+fn arp_teaches_nobody_anothers_address() {
+    let mut pair = Pair::new();
+    for operation in [1, 2] {
+        pair.passes(&arp(operation, mac(1), [10, 0, 0, 1]));
+        pair.is_dropped("drop_spoofed_arp", &arp(operation, mac(1), [10, 0, 0, 3]));
+        pair.is_dropped("drop_spoofed_arp", &arp(operation, mac(3), [10, 0, 0, 1]));
+    }
+    pair.passes(&arp(1, mac(1), [0; 4]));
+    // Priority tags change nothing.
+    let mut tagged = arp(2, mac(1), [10, 0, 0, 3]);
+    tagged.splice(12..12, [0x81, 0, 0, 0]);
+    pair.is_dropped("drop_spoofed_arp", &tagged);
+    // Whose addresses are not listed may use any.
+    let lab = Lab::without_guests(2, LabOptions::default());
+    let connect = |index| NetGuest::connect(&lab.net_socket(index), NetOptions::default()).expect("accepted");
+    let (mut a, mut b) = (connect(0), connect(1));
+    a.send(&arp(2, mac(1), [10, 0, 0, 3]));
+    assert_eq!(b.recv().1, arp(2, mac(1), [10, 0, 0, 3]));
+}
+
+#[test]
+fn neighbour_discovery_teaches_nobody_anothers_address() {
+    let mut pair = Pair::new();
+    let (own, other, none) = (address(1), address(3), [0; 16]);
+    let eui64 = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x50, 0x54, 0, 0xff, 0xfe, 0, 0, 1];
+    for (kind, source, target) in
+        [(135, own, address(2)), (136, own, own), (135, none, own), (136, eui64, eui64)]
+    {
+        pair.passes(&neighbour(kind, source, target, mac(1)));
+    }
+    for (kind, source, target, hardware) in [
+        (135, other, address(2), mac(1)),
+        (135, own, address(2), mac(3)),
+        (135, none, other, mac(1)),
+        (136, own, other, mac(1)),
+        (136, other, own, mac(1)),
+        (136, own, own, mac(3)),
+    ] {
+        pair.is_dropped("drop_spoofed_nd", &neighbour(kind, source, target, hardware));
+    }
+    // Behind an extension header too.
+    let message = neighbour(136, own, other, mac(1))[54..].to_vec();
+    let extended = [&[58, 0, 1, 4, 0, 0, 0, 0][..], &message].concat();
+    pair.is_dropped("drop_spoofed_nd", &ipv6(0, own, &extended));
+    // It is no router for others, whatever its address.
+    pair.is_dropped("drop_router", &neighbour(134, own, own, mac(1)));
+    pair.is_dropped("drop_router", &neighbour(137, own, own, mac(1)));
+    // What is no neighbour discovery is not asked.
+    pair.passes(&ipv6(58, other, &[128, 0, 0, 0, 0, 0, 0, 1]));
+}
+
+#[test]
+fn roce_in_disguise_is_roce() {
+    let mut pair = Pair::new();
+    let udp = |port: u16| [&[0xc0, 0][..], &port.to_be_bytes(), &[0, 40, 0, 0], &[0; 32]].concat();
+    let extended = |port| [&[17, 0, 1, 4, 0, 0, 0, 0][..], &udp(port)].concat();
+    let fragment = |port| [&[17, 0, 0, 1, 0, 0, 0, 9][..], &udp(port)].concat();
+    pair.passes(&ipv6(60, address(1), &extended(4791)));
+    pair.passes(&ipv6(60, address(3), &extended(4792)));
+    pair.passes(&ipv6(44, address(3), &fragment(4792)));
+    pair.is_dropped("drop_spoofed_gid", &ipv6(60, address(3), &extended(4791)));
+    pair.is_dropped("drop_spoofed_gid", &ipv6(44, address(3), &fragment(4791)));
+    let mut tags = ipv6(17, address(3), &udp(4791));
+    tags.splice(12..12, [0x81, 0, 0, 0]);
+    pair.is_dropped("drop_spoofed_gid", &tags);
+    // Headers without end.
+    pair.is_dropped(
+        "drop_opaque",
+        &ipv6(60, address(3), &[[60, 1, 1, 12].as_slice(), &[0; 12]].concat().repeat(15)),
+    );
+}

@@ -1,0 +1,169 @@
+//! A VMM whose memory is not what it says: too much of it, shorter than said, cut short later.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vrdma_tests::front_end::{FrontEnd, Queue};
+use vrdma_tests::memory::Memory;
+use vrdma_tests::pingpong::PingPong;
+use vrdma_tests::ring::Ring;
+use vrdma_tests::side::pair;
+use vrdma_tests::verbs::{Data, Request};
+use vrdma_tests::{Lab, LabOptions, QpOptions, proc, wait};
+
+/// A daemon of its own with a ping-pong between guests 1 and 2.
+fn lab(memory: Option<(u64, u64)>) -> (Lab, PingPong) {
+    let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
+    let mut options = LabOptions { program, ..LabOptions::default() };
+    if let Some(memory) = memory {
+        options.guest.memory = vec![memory];
+    }
+    let mut lab = Lab::without_guests(3, options);
+    lab.guests = vec![lab.connect(1), lab.connect(2)];
+    let pingpong = PingPong::start(&lab.guests[0], &lab.guests[1]);
+    (lab, pingpong)
+}
+
+fn queue(memory: &Arc<Memory>) -> Queue {
+    let eventfd = || Arc::new(EventFd::new(EFD_NONBLOCK).unwrap());
+    Queue { ring: Ring::new(memory, 64), kick: eventfd(), call: eventfd() }
+}
+
+fn wait_for_message(lab: &Lab, words: &str) {
+    let found = wait::within(wait::PATIENCE, || lab.daemon.messages().contains(words).then_some(()));
+    assert!(found.is_some(), "no '{words}' in {}", lab.daemon.messages());
+}
+
+/// One front-end lets its memory go again and again; another has its memory where that was, cuts it short and has it touched. A third
+/// guest's memory, mapped anew all the time, may lie in the rest of the hole.
+#[test]
+fn ten_thousand_tries_of_two_colluding_front_ends_hurt_nobody() {
+    const TRIES: u64 = 10_000;
+    const LEN: u64 = 8 << 20;
+    let (lab, pingpong) = lab(Some((0x1000, LEN)));
+    let done = AtomicBool::new(false);
+    let (first_socket, victim) = (lab.net_socket(0), lab.guests[0].clone());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // In order of addresses: what is large goes first.
+            let more = (1..20).map(|i| (i << 32, 0x1000));
+            let layout: Vec<_> = [(0, 2 * LEN)].into_iter().chain(more).collect();
+            let memory = Memory::new(&layout).unwrap();
+            let mut first = FrontEnd::open(&first_socket, 0, &memory).unwrap();
+            while !done.load(Ordering::Relaxed) {
+                first.set_memory(&memory, &memory.regions()[19..]).unwrap();
+                first.set_memory(&memory, memory.regions()).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                victim.front_end().set_memory(&victim.memory, victim.memory.regions()).unwrap();
+            }
+        });
+        let memory = Memory::new(&[(0x1000, LEN)]).unwrap();
+        let control = queue(&memory);
+        for _ in 0..TRIES {
+            memory.truncate(LEN);
+            let mut second = FrontEnd::open(&lab.socket(0), 0, &memory).unwrap();
+            second.start(0, &control, 0).unwrap();
+            memory.truncate(0);
+            control.kick.write(1).unwrap();
+            wait::until("the daemon to close the connection", || second.is_closed().then_some(()));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(lab.stats().memory_faults() >= TRIES);
+    pingpong.stop();
+}
+
+#[test]
+fn terabytes_of_nothing_are_refused() {
+    let (lab, pingpong) = lab(None);
+    let memory = Memory::new(&[(0x1000, 1 << 20)]).unwrap();
+    let mappings = || proc::guest_mappings(lab.daemon.pid());
+    let before = mappings();
+    memory.truncate(1 << 43);
+    for (socket, name) in [(lab.socket(0), "RDMA"), (lab.net_socket(0), "Ethernet")] {
+        let mut front_end = FrontEnd::open(&socket, 0, &memory).unwrap();
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: 1 << 40,
+            memory_size: 1 << 42,
+            userspace_addr: 1 << 40,
+            mmap_offset: 0,
+            mmap_handle: memory.fd(),
+        };
+        assert!(front_end.link().set_mem_table(&[region]).is_err());
+        wait_for_message(&lab, &format!("{name}: front-end disconnected: SET_MEM_TABLE: a memory region of"));
+        let mut front_end = FrontEnd::open(&socket, 0, &memory).unwrap();
+        assert!(front_end.link().add_mem_region(&region).is_err());
+        wait_for_message(&lab, &format!("{name}: front-end disconnected: ADD_MEM_REG: a memory region of"));
+        // Nor more regions than there are slots.
+        let mut front_end = FrontEnd::open(&socket, 0, &memory).unwrap();
+        let one = |i: u64| VhostUserMemoryRegionInfo {
+            guest_phys_addr: (i + 1) << 32,
+            memory_size: 0x1000,
+            userspace_addr: (i + 1) << 32,
+            ..region
+        };
+        let added = (0..600).take_while(|i| front_end.link().add_mem_region(&one(*i)).is_ok()).count();
+        assert_eq!(added, 508, "beside the one that was there");
+        drop(front_end);
+    }
+    wait_for_message(&lab, "memory_max");
+    wait_for_message(&lab, "a memory region beyond 509");
+    wait::until("all to be unmapped", || (mappings() == before).then_some(()));
+    pingpong.stop();
+}
+
+#[test]
+fn a_file_shorter_than_its_region_is_refused() {
+    let (lab, pingpong) = lab(None);
+    let memory = Memory::new(&[(0x1000, 1 << 20)]).unwrap();
+    memory.truncate(0xff000);
+    for socket in [lab.socket(0), lab.net_socket(0)] {
+        assert!(FrontEnd::open(&socket, 0, &memory).is_err());
+    }
+    wait_for_message(
+        &lab,
+        "g0, RDMA: front-end disconnected: SET_MEM_TABLE: a memory region of 1048576 bytes at offset 0 of a file that has 1044480",
+    );
+    assert_eq!(lab.stats().memory_faults(), 0);
+    pingpong.stop();
+}
+
+/// What the device writes where memory was would stay with the daemon: it lets go of the guest.
+#[test]
+fn memory_that_is_cut_short_costs_its_guest_the_device_and_the_daemon_nothing() {
+    const LEN: u64 = 16 << 20;
+    let (mut lab, pingpong) = lab(None);
+    let pid = lab.daemon.pid();
+    let (open, resident) = (proc::descriptors(pid), proc::anonymous(pid));
+    for round in 0..4 {
+        let guest = lab.connect(0);
+        lab.guests.insert(0, guest);
+        let (a, mut b) = pair(&lab, 1, LEN, &QpOptions { retry_cnt: 1, ..QpOptions::default() });
+        let victim = a.guest().clone();
+        victim.memory.truncate(0);
+        // What comes now lands in pages that nobody else has.
+        let own = [b.mr.sge(0, LEN as u32)];
+        b.post(&Request::write(b.qp.tag(1), a.mr.remote(0), Data::Sges(&own)).signaled(true));
+        let closed = || victim.front_end().is_closed().then_some(());
+        wait::until("the daemon to close the connection", closed);
+        b.cq.wait();
+        // What is left of it in this process must not be touched either.
+        std::mem::forget(a);
+        lab.guests.remove(0);
+        lab.expect_nothing_left(0);
+        b.close();
+        wait_for_message(&lab, "g0, RDMA: front-end disconnected: it cut the file behind its memory short");
+        println!("round {round}: {} MiB of its own", proc::anonymous(pid) >> 20);
+    }
+    let back = || (proc::descriptors(pid) <= open && proc::anonymous(pid) < resident + LEN / 2).then_some(());
+    let back = wait::within(wait::PATIENCE, back);
+    assert!(back.is_some(), "{} bytes of its own, {resident} before", proc::anonymous(pid));
+    assert!(lab.stats().memory_faults() >= 4);
+    pingpong.stop();
+}

@@ -1,0 +1,84 @@
+//! The command line.
+
+use super::GuestConfig;
+use crate::port::{Device, FaultsConfig};
+use clap::Parser;
+use serde::Serialize;
+use std::ops::Not;
+use std::path::PathBuf;
+
+/// A virtual machine's RDMA NIC, as a vhost-user process.
+///
+/// Each guest connects its VMM to a socket of its own. QEMU (10.2 or later), for a guest with the socket /run/vrdma/a.sock:
+///
+///   -machine q35,memory-backend=mem -object memory-backend-memfd,id=mem,size=4G,share=on
+///   -chardev socket,id=rdma0,path=/run/vrdma/a.sock
+///   -device vhost-user-test-device-pci,chardev=rdma0,virtio-id=38,num_vqs=64,vq_size=256,config_size=256,page-per-vq=on
+///
+/// num_vqs is 2 + the completion vectors + the channels. The MAC is that of the guest's netdev, which may be one of this process too, with
+/// the socket /run/vrdma/a-net.sock (net=PATH):
+///
+///   -chardev socket,id=net0,path=/run/vrdma/a-net.sock -netdev vhost-user,id=net0,chardev=net0
+///   -device virtio-net-pci,netdev=net0,mac=MAC,host_mtu=9000,rx_queue_size=1024
+#[derive(Debug, Parser)]
+#[command(name = "vrdma-backend", version, verbatim_doc_comment)]
+pub struct Args {
+    /// Configuration file (TOML); see docs/vrdma-backend.md for its keys
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A guest: `name=NAME,mac=MAC[,socket=PATH][,net=PATH][,gid=ADDRESS...]` and the other keys of a guest in the file;
+    /// may be repeated
+    #[arg(short, long, value_name = "KEY=VALUE,...")]
+    pub guest: Vec<GuestConfig>,
+    /// Keys of the file that a flag may give too.
+    #[command(flatten)]
+    pub keys: Keys,
+    /// Say more: -v is debug, -vv trace. RUST_LOG works too
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Check the configuration, print it as a configuration file, and exit
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Flags that win over the key of the same name in the file (`--poll-us` over `poll_us`). Fields have the names of [`Config`]'s.
+///
+/// [`Config`]: super::Config
+#[derive(Debug, clap::Args, Serialize)]
+pub struct Keys {
+    /// Socket that answers `stats` with counters in JSON
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+    /// Completion vectors of each guest, an event virtqueue each [default: 2]
+    #[arg(long, value_name = "N")]
+    pub comp_vectors: Option<u16>,
+    /// Channels of each guest: one for its kernel, and one for each process until they run out [default: 60]
+    #[arg(long, value_name = "N")]
+    pub channels: Option<u16>,
+    /// Most bytes of an IP packet in a guest's Ethernet frames [default: 9000]
+    #[arg(long, value_name = "BYTES")]
+    pub mtu: Option<u32>,
+    /// Microseconds without work after which the worker sleeps; 0: at once. It sleeps earlier if others want its
+    /// processor [default: 200]
+    #[arg(long, value_name = "US")]
+    pub poll_us: Option<u64>,
+    /// Never sleep: for a worker that has a processor of its own
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Not::not")]
+    pub busy_poll: bool,
+    /// NIC to the outside, as DPDK names it: a PCI address, or a driver like net_af_packet0,iface=eth1
+    #[arg(long, value_name = "DEVICE")]
+    pub uplink: Option<Device>,
+    /// Arguments for DPDK's EAL, separated by spaces, before those that the daemon adds by itself
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
+    pub eal: Option<String>,
+    /// MTU of the uplink [default: its interface's, else 1500]
+    #[arg(long, value_name = "BYTES")]
+    pub uplink_mtu: Option<u32>,
+    /// File for everything that the uplink sends and receives (pcap)
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Faults on the uplink, for tests: loss=RATE,dup=RATE,reorder=RATE,corrupt=RATE,delay=RATE,delay_us=N,seed=N,dir=rx|tx|both
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    pub faults: Option<FaultsConfig>,
+}

@@ -1,0 +1,219 @@
+//! What makes sense as a whole: each message names the key and its value, and says what to write instead.
+
+use super::{Config, GuestConfig, Limits};
+use crate::allowed::{AllowedGid, FrameVlan};
+use anyhow::{Result, bail, ensure};
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use vrdma_wire::num::VlanId;
+
+/// Bytes of a socket's path that the kernel takes (`sun_path` without its final zero).
+const MAX_SOCKET_PATH: usize = 107;
+
+impl Config {
+    /// Whether this makes sense.
+    ///
+    /// # Errors
+    /// Says what does not.
+    pub fn check(&self) -> Result<()> {
+        self.check_queues()?;
+        within("mtu", self.mtu, 1280..=9600)?;
+        self.limits.check()?;
+        self.check_uplink()?;
+        self.check_guests()
+    }
+
+    fn check_queues(&self) -> Result<()> {
+        within("comp_vectors", self.comp_vectors, 1..=253)?;
+        within("channels", self.channels, 1..=253)?;
+        let (queues, max) = (self.num_queues(), Self::MAX_QUEUES);
+        ensure!(
+            queues <= max,
+            "comp_vectors = {} and channels = {}: with 2 more these are {queues} virtqueues, at most {max} can be",
+            self.comp_vectors,
+            self.channels
+        );
+        Ok(())
+    }
+
+    fn check_uplink(&self) -> Result<()> {
+        let needs = [
+            (self.eal.is_some(), "eal"),
+            (self.uplink_mtu.is_some(), "uplink_mtu"),
+            (self.capture.is_some(), "capture"),
+            (self.faults.is_some(), "faults"),
+        ];
+        for (given, name) in needs {
+            ensure!(self.uplink.is_some() || !given, "{name} is of an uplink, and there is none: add uplink");
+        }
+        if let Some(mtu) = self.uplink_mtu {
+            within("uplink_mtu", mtu, 576..=9600)?;
+        }
+        self.uplink.iter().try_for_each(|device| device.check())?;
+        self.faults.iter().try_for_each(|faults| faults.check())
+    }
+
+    fn check_guests(&self) -> Result<()> {
+        ensure!(
+            !self.guests.is_empty(),
+            "no guest: give --guest name=NAME,socket=PATH,mac=MAC, or [[guest]] in a file"
+        );
+        let (mut names, mut sockets, mut macs) = (HashMap::new(), HashMap::new(), HashMap::new());
+        if let Some(path) = &self.admin {
+            check_socket("admin", path)?;
+            sockets.insert(path, "admin".to_owned());
+        }
+        for guest in &self.guests {
+            let name = &guest.name;
+            guest.check()?;
+            ensure!(names.insert(name, ()).is_none(), "guest {name}: two guests have this name");
+            for (key, path) in [("socket", &guest.socket), ("net", &guest.net)] {
+                let Some(path) = path else { continue };
+                let key = format!("guest {name}: {key}");
+                check_socket(&key, path)?;
+                if let Some(other) = sockets.insert(path, key.clone()) {
+                    bail!("{key} = {}: it is there twice, also as {other}", path.display());
+                }
+            }
+            for mac in guest.extra_macs.iter().chain([&guest.mac]) {
+                if let Some(other) = macs.insert(*mac, name) {
+                    bail!("guest {name}: the MAC address {mac} is there twice, also at guest {other}");
+                }
+            }
+        }
+        self.check_gids()
+    }
+
+    /// Guests that share a host have addresses of their own.
+    fn check_gids(&self) -> Result<()> {
+        for (index, guest) in self.guests.iter().enumerate() {
+            let name = &guest.name;
+            ensure!(
+                self.guests.len() == 1 || guest.any_gid || !guest.gids.is_empty(),
+                "guest {name}: gids is missing: with more than one guest give the addresses that each may use (gids = [\"10.0.0.1\"], or gid=10.0.0.1 in a flag), or any_gid = true"
+            );
+            for other in &self.guests[..index] {
+                if let Some((gid, vlan)) = guest.common_gid(other) {
+                    let other = &other.name;
+                    bail!(
+                        "guest {name}: gids = {gid}: guest {other} has this address too, {vlan}; take it from one of them"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl GuestConfig {
+    /// What can be said of it alone.
+    fn check(&self) -> Result<()> {
+        let name = &self.name;
+        ensure!(!name.is_empty(), "guest: its name is empty");
+        ensure!(
+            self.socket.is_some() || self.net.is_some(),
+            "guest {name}: neither socket nor net is given; socket=PATH is for its RDMA function, net=PATH for its Ethernet function"
+        );
+        for mac in self.extra_macs.iter().chain([&self.mac]) {
+            ensure!(
+                mac.0[0] & 1 == 0,
+                "guest {name}: mac = {mac}: this is a multicast address; the first byte of a NIC's is even"
+            );
+            ensure!(mac.is_unicast(), "guest {name}: mac = {mac}: this is no address of a NIC");
+        }
+        for gid in &self.gids {
+            ensure!(!gid.address.is_multicast(), "guest {name}: gids = {gid}: this is a multicast address");
+            ensure!(
+                !gid.address.is_unspecified(),
+                "guest {name}: gids = {gid}: this is no address of a guest"
+            );
+        }
+        ensure!(
+            !self.any_gid || self.gids.is_empty(),
+            "guest {name}: any_gid = true: it may use any; take gids away"
+        );
+        self.check_vlans()
+    }
+
+    /// An address that both have in the same VLAN.
+    fn common_gid(&self, other: &GuestConfig) -> Option<(AllowedGid, FrameVlan)> {
+        let (own, others) = (self.member_of(), other.member_of());
+        let in_both = |vlan: VlanId| own.contains(vlan) && others.contains(vlan);
+        let common = |one: &AllowedGid, two: &AllowedGid| match (one.vlan, two.vlan) {
+            _ if one.gid() != two.gid() => None,
+            (Some(one), Some(two)) => Some(one).filter(|_| one == two),
+            (Some(vlan), None) | (None, Some(vlan)) => Some(vlan).filter(|&vlan| in_both(vlan)),
+            (None, None) => own.common(&others),
+        };
+        let theirs = other.allowed_gids();
+        self.allowed_gids().iter().find_map(|one| {
+            let vlan = theirs.iter().find_map(|two| common(one, two))?;
+            Some((*one, FrameVlan::One(vlan)))
+        })
+    }
+
+    fn check_vlans(&self) -> Result<()> {
+        let name = &self.name;
+        self.vlans.iter().try_for_each(|&vlan| within(&format!("guest {name}: vlans"), vlan, 1..=4094))?;
+        ensure!(
+            !self.any_vlan || self.vlans.is_empty() && self.untagged,
+            "guest {name}: any_vlan = true: it has all; take vlans and untagged away"
+        );
+        ensure!(
+            self.any_vlan || self.untagged || !self.vlans.is_empty(),
+            "guest {name}: untagged = false: it is in no VLAN; give vlans"
+        );
+        let member_of = self.member_of();
+        for gid in &self.gids {
+            ensure!(
+                gid.vlan.is_none_or(|vlan| member_of.contains(vlan)),
+                "guest {name}: gids = {gid}: it is not in that VLAN; add that to vlans"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<()> {
+        within("limits.qps", self.qps, 1..=1 << 16)?;
+        power_of_two("limits.qps", self.qps)?;
+        within("limits.cq_entries", self.cq_entries, 1..=1 << 24)?;
+        power_of_two("limits.cq_entries", self.cq_entries)?;
+        within("limits.qp_requests", self.qp_requests, 1..=1 << 15)?;
+        within("limits.mrs", self.mrs, 1..=1 << 24)?;
+        within("limits.flood_rate", self.flood_rate, 1..=u32::MAX.into())
+    }
+}
+
+fn within(key: &str, value: impl Into<u64>, range: RangeInclusive<u64>) -> Result<()> {
+    let value = value.into();
+    ensure!(
+        range.contains(&value),
+        "{key} = {value}: give a number from {} to {}",
+        range.start(),
+        range.end()
+    );
+    Ok(())
+}
+
+fn power_of_two(key: &str, value: u32) -> Result<()> {
+    ensure!(
+        value.is_power_of_two(),
+        "{key} = {value}: give a power of two, like {}",
+        value.next_power_of_two()
+    );
+    Ok(())
+}
+
+fn check_socket(key: &str, path: &Path) -> Result<()> {
+    let length = path.as_os_str().len();
+    ensure!(length != 0, "{key}: its path is empty");
+    ensure!(
+        length <= MAX_SOCKET_PATH,
+        "{key} = {}: {length} bytes are too long for a socket's path, {MAX_SOCKET_PATH} is the most",
+        path.display()
+    );
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! What one guest may have.
+
+use serde::{Deserialize, Serialize};
+
+/// What one guest may have; the keys of `[limits]`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// User contexts (processes).
+    pub contexts: u32,
+    /// Protection domains.
+    pub pds: u32,
+    /// Completion queues.
+    pub cqs: u32,
+    /// Entries of one completion queue; a power of two.
+    pub cq_entries: u32,
+    /// Memory regions.
+    pub mrs: u32,
+    /// Runs of memory in one region.
+    pub mr_runs: u32,
+    /// Runs of memory in all regions and queues together.
+    pub total_runs: u64,
+    /// Queue pairs; a power of two.
+    pub qps: u32,
+    /// Requests outstanding of one queue.
+    pub qp_requests: u32,
+    /// Requests outstanding of all queues together.
+    pub total_requests: u64,
+    /// Bytes that the pending requests of all queues may take in the daemon, were all full.
+    pub request_memory: u64,
+    /// The same of all guests together.
+    pub all_request_memory: u64,
+    /// Address handles.
+    pub ahs: u32,
+    /// MiB of memory that its VMM may share with one function.
+    pub memory_max: u64,
+    /// Frames to several ports (broadcast, multicast, unknown destinations) that its Ethernet function may send in a second.
+    pub flood_rate: u32,
+}
+
+impl Limits {
+    /// `memory_max` in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_max.saturating_mul(1 << 20)
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            contexts: 1024,
+            pds: 16384,
+            cqs: 16384,
+            cq_entries: 1 << 20,
+            mrs: 65536,
+            mr_runs: 1 << 20,
+            total_runs: 1 << 22,
+            qps: 16384,
+            qp_requests: 16384,
+            total_requests: 1 << 22,
+            request_memory: 256 << 20,
+            all_request_memory: 4 << 30,
+            ahs: 4096,
+            memory_max: 1 << 20,
+            flood_rate: 10_000,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What a person tells the daemon: a file, flags, or both (flags win, guests add up).
+//!
+//! A new key is a field here (or in [`Limits`], [`GuestConfig`]) with its default, a line of `check` if not every value makes sense, and,
+//! if it is worth a flag, a field of [`Keys`]: see CONTRIBUTING.md, "Recipes".
+
+mod access;
+mod args;
+mod check;
+mod guest;
+mod limits;
+mod words;
+
+pub use access::{Group, Mode, User};
+pub use args::{Args, Keys};
+pub use guest::GuestConfig;
+pub use limits::Limits;
+#[cfg(test)]
+pub(crate) use words::Word;
+pub(crate) use words::from_keys;
+
+use crate::port::{Device, FaultsConfig};
+use crate::socket::Access;
+use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Everything the daemon needs to know: the keys of the configuration file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Socket that answers `stats`.
+    pub admin: Option<PathBuf>,
+    /// Mode of guests' sockets.
+    pub socket_mode: Option<Mode>,
+    /// User of guests' sockets.
+    pub socket_owner: Option<User>,
+    /// Group of guests' sockets.
+    pub socket_group: Option<Group>,
+    /// Completion vectors of each guest.
+    pub comp_vectors: u16,
+    /// Channels of each guest, the kernel's included.
+    pub channels: u16,
+    /// Most bytes of an IP packet in a guest's Ethernet frames.
+    pub mtu: u32,
+    /// Microseconds without work after which the worker sleeps.
+    pub poll_us: u64,
+    /// Never sleep.
+    pub busy_poll: bool,
+    /// NIC to the outside.
+    pub uplink: Option<Device>,
+    /// Arguments for DPDK's EAL.
+    pub eal: Option<String>,
+    /// MTU of the uplink; its interface's, else 1500, if not given.
+    pub uplink_mtu: Option<u32>,
+    /// File for everything that the uplink sends and receives.
+    pub capture: Option<PathBuf>,
+    /// Faults on the uplink.
+    pub faults: Option<FaultsConfig>,
+    /// What one guest may have.
+    pub limits: Limits,
+    /// The guests.
+    #[serde(rename = "guest", deserialize_with = "guest::guests")]
+    pub guests: Vec<GuestConfig>,
+}
+
+/// How long the worker polls without work before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// For ever.
+    Always,
+    /// For so long, unless others want its processor.
+    For(Duration),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            admin: None,
+            socket_mode: None,
+            socket_owner: None,
+            socket_group: None,
+            comp_vectors: 2,
+            channels: 60,
+            mtu: 9000,
+            poll_us: 200,
+            busy_poll: false,
+            uplink: None,
+            eal: None,
+            uplink_mtu: None,
+            capture: None,
+            faults: None,
+            limits: Limits::default(),
+            guests: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Most virtqueues of a guest: `vhost-user` can name 256, and QEMU's generic device has as many.
+    pub const MAX_QUEUES: u32 = 256;
+    /// Most entries of a virtqueue.
+    pub const MAX_QUEUE_SIZE: u16 = 1024;
+
+    /// From flags, and the file that they name.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a configuration that makes no sense; the message says which part.
+    pub fn load(args: &Args) -> Result<Config> {
+        let file = match &args.config {
+            Some(path) => Self::read(path).with_context(|| path.display().to_string())?,
+            None => Config::default(),
+        };
+        // Flags are keys of the file: they are put over what it says.
+        let mut keys = toml::Table::try_from(&file)?;
+        keys.extend(toml::Table::try_from(&args.keys)?);
+        let mut config: Config = keys.try_into()?;
+        config.guests.extend(args.guest.iter().cloned());
+        config.check()?;
+        Ok(config)
+    }
+
+    fn read(path: &Path) -> Result<Config> {
+        let text = std::fs::read_to_string(path)?;
+        toml::from_str(&text).map_err(|error| located(&text, &error))
+    }
+
+    /// As a configuration file.
+    ///
+    /// # Errors
+    /// A path is no text.
+    pub fn to_toml(&self) -> Result<String> {
+        Ok(toml::to_string(self)?)
+    }
+
+    /// Virtqueues of a guest.
+    pub fn num_queues(&self) -> u32 {
+        2 + u32::from(self.comp_vectors) + u32::from(self.channels)
+    }
+
+    /// Who may connect to a guest's sockets. Without a mode: their owner, and their group if one is given.
+    pub(crate) fn access(&self, guest: &GuestConfig) -> Access {
+        let usual = Mode(if self.socket_group.is_some() { 0o660 } else { 0o600 });
+        Access {
+            mode: self.socket_mode.unwrap_or(usual),
+            owner: self.socket_owner.as_ref().map(|owner| owner.id),
+            group: self.socket_group.as_ref().map(|group| group.id),
+            users: guest.users.clone(),
+        }
+    }
+
+    /// How long the worker polls without work before it sleeps.
+    pub fn poll(&self) -> Poll {
+        if self.busy_poll { Poll::Always } else { Poll::For(Duration::from_micros(self.poll_us)) }
+    }
+}
+
+/// An error of the file in one line, with the line that it is about.
+fn located(text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let message = error.message().replace('\n', ", ");
+    let Some(span) = error.span() else { return anyhow!(message) };
+    let number = text[..span.start].matches('\n').count();
+    let line = text.lines().nth(number).unwrap_or_default().trim();
+    anyhow!("line {}, '{line}': {message}", number + 1)
+}
+
+#[cfg(test)]
+mod tests;

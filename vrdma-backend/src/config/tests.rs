@@ -1,0 +1,294 @@
+use super::*;
+use crate::allowed::AllowedGid;
+use crate::port::Direction;
+use clap::Parser;
+use vrdma_wire::num::{Gid, Mac, VlanId};
+
+const GUEST: &str = "name=a,socket=/tmp/a,mac=52:54:00:00:00:01";
+const SECOND: &str = "name=b,net=/b,mac=52:54:00:00:00:02,any-gid=true";
+const GUEST_FILE: &str = "[[guest]]\nname='a'\nsocket='/x'\nmac='52:54:00:00:00:01'\n";
+
+fn load(args: &[&str]) -> Result<Config> {
+    Config::load(&Args::try_parse_from([&["vrdma-backend"], args].concat())?)
+}
+
+/// What a configuration file with this text is told.
+fn file(text: &str) -> Result<Config> {
+    let config: Config = toml::from_str(text).map_err(|error| located(text, &error))?;
+    config.check()?;
+    Ok(config)
+}
+
+#[test]
+fn flags_alone_are_enough() {
+    let config = load(&["--guest", GUEST, "--channels", "3"]).unwrap();
+    assert_eq!((config.channels, config.num_queues()), (3, 7));
+    assert_eq!(config.guests[0].mac.0, [0x52, 0x54, 0, 0, 0, 1]);
+}
+
+#[test]
+fn mistakes_in_flags_are_named() {
+    let long = format!("name=a,mac=52:54:00:00:00:01,socket=/{}", "x".repeat(107));
+    for (args, message) in [
+        (&[][..], "no guest"),
+        (&["--guest", "name=a,socket=/x"], "missing field `mac`"),
+        (&["--guest", "name=a,mac=52:54:00:00:00:01"], "neither socket nor net"),
+        (
+            &["--guest", "name=a,socket=/x,net=/x,mac=52:54:00:00:00:01"],
+            "guest a: net = /x: it is there twice, also as guest a: socket",
+        ),
+        (
+            &["--guest", &format!("{GUEST},extra-mac=52:54:00:00:00:01")],
+            "52:54:00:00:00:01 is there twice, also at guest a",
+        ),
+        (&["--guest", &format!("{GUEST},any-mac=maybe")], "any_mac: 'maybe' is not true or false"),
+        (&["--guest", &format!("{GUEST},name=b")], "name: it is given twice, and takes one value"),
+        (&["--guest", &format!("{GUEST},gid=10.0.0.1,gids=10.0.0.2")], "duplicate field `gids`"),
+        (&["--guest", &format!("{GUEST},gid=")], "gid: a value is missing"),
+        (&["--guest", &format!("{GUEST},gid")], "'gid' is not KEY=VALUE"),
+        (&["--guest", &format!("{GUEST},gid=10.0.0")], "gid: '10.0.0' is not an IP address"),
+        (
+            &["--guest", &format!("{GUEST},gid=10.0.0.1@0")],
+            "gid: '10.0.0.1@0' is not an IP address, alone or with @VLAN",
+        ),
+        (&["--guest", &format!("{GUEST},vlan=4095")], "guest a: vlans = 4095: give a number from 1 to 4094"),
+        (&["--guest", &format!("{GUEST},vlan=0")], "guest a: vlans = 0: give a number from 1 to 4094"),
+        (&["--guest", &format!("{GUEST},vlan=eth0.10")], "vlan: 'eth0.10' is not a number"),
+        (&["--guest", &format!("{GUEST},untagged=false")], "untagged = false: it is in no VLAN; give vlans"),
+        (&["--guest", &format!("{GUEST},any-vlan=true,vlan=10")], "take vlans and untagged away"),
+        (
+            &["--guest", &format!("{GUEST},vlan=10,gid=10.0.0.1@20")],
+            "guest a: gids = 10.0.0.1@20: it is not in that VLAN; add that to vlans",
+        ),
+        (&["--guest", &format!("{GUEST},vlan=10,untagged=false,gid=10.0.0.1@untagged")], "not in that VLAN"),
+        (&["--guest", &format!("{GUEST},gid=224.0.0.1")], "gids = 224.0.0.1: this is a multicast address"),
+        (&["--guest", "name=a,socket=/x,mac=1:2"], "mac: '1:2' is not a MAC address, like 52:54"),
+        (&["--guest", "name=a,socket=/x,mac=53:54:00:00:00:01"], "this is a multicast address"),
+        (&["--guest", "name=a,socket=/x,mac=00:00:00:00:00:00"], "this is no address of a NIC"),
+        (&["--guest", "name=a,colour=red"], "unknown field `colour`, expected one of `name`, `socket`"),
+        (&["--guest", GUEST, "--guest", GUEST], "guest a: two guests have this name"),
+        (
+            &["--guest", GUEST, "--guest", SECOND],
+            "guest a: gids is missing: with more than one guest give the",
+        ),
+        (
+            &["--guest", &format!("{GUEST},gid=10.0.0.1"), "--guest", "name=b,net=/b,mac=52:54:00:00:00:02"],
+            "guest b: gids is missing",
+        ),
+        (
+            &["--guest", &format!("{GUEST},gid=10.0.0.1,any-gid=true")],
+            "any_gid = true: it may use any; take gids away",
+        ),
+        (&["--guest", GUEST, "--admin", "/tmp/a"], "socket = /tmp/a: it is there twice, also as admin"),
+        (&["--guest", &long], "108 bytes are too long for a socket's path, 107 is the most"),
+        (&["--guest", GUEST, "--mtu", "100"], "mtu = 100: give a number from 1280 to 9600"),
+        (&["--guest", GUEST, "--mtu", "99999"], "mtu = 99999: give a number from 1280 to 9600"),
+        (&["--guest", GUEST, "--channels", "0"], "channels = 0: give a number from 1 to 253"),
+        (&["--guest", GUEST, "--channels", "253"], "257 virtqueues, at most 256"),
+        (&["--guest", GUEST, "--uplink", ""], "no device"),
+        (&["--guest", GUEST, "--uplink", "net_ring0", "--faults", "loss=2"], "no rate from 0 to 1"),
+        (&["--guest", GUEST, "--capture", "/x"], "capture is of an uplink"),
+        (
+            &["--guest", GUEST, "--uplink", "net_ring0", "--uplink-mtu", "1"],
+            "uplink_mtu = 1: give a number from 576 to 9600",
+        ),
+        (
+            &["--guest", GUEST, "--uplink", "net_ring0", "--uplink-mtu", "99999"],
+            "uplink_mtu = 99999: give a number from 576 to 9600",
+        ),
+        (&["--config", "/nonexistent"], "/nonexistent: No such file"),
+    ] {
+        let error = format!("{:#}", load(args).unwrap_err());
+        assert!(error.contains(message), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn mistakes_in_the_file_are_named_in_one_line() {
+    for (text, message) in [
+        ("[guest]\nname='a'", "line 1, '[guest]': write [[guest]], with two brackets, for each guest"),
+        ("\npol_us = 7", "line 2, 'pol_us = 7': unknown field `pol_us`"),
+        ("channels = 'x'", "line 1, 'channels = 'x'': invalid type"),
+        ("channels = ", "line 1, 'channels =': "),
+        (
+            "[limits]\nqps = 100\n[[guest]]\nname='a'\nsocket='/x'\nmac='52:54:00:00:00:01'",
+            "limits.qps = 100: give a power of two, like 128",
+        ),
+        ("[limits]\nqp_requests = 0", "limits.qp_requests = 0: give a number from 1 to 32768"),
+        ("uplink = ''", "no device"),
+        ("[[guest]]\nname='a'\nsocket='/x'\nmac='x'", "line 4, 'mac='x'': 'x' is not a MAC address, like"),
+        ("[[guest]]\nname='a'\nsocket='/x'", "line 1, '[[guest]]': missing field `mac`"),
+        (&format!("{GUEST_FILE}gids = [10]"), "line 5, 'gids = [10]': invalid type"),
+        (&format!("{GUEST_FILE}gids = 10"), "expected an IP address, alone or with @VLAN"),
+        (&format!("{GUEST_FILE}vlans = 70000"), "'70000' is not a number that fits here"),
+        (&format!("{GUEST_FILE}vlans = 'x'"), "expected a number, or a list of such"),
+        (&format!("{GUEST_FILE}name = 'b'"), "line 5, 'name = 'b'': duplicate key"),
+    ] {
+        let error = format!("{:#}", file(text).unwrap_err());
+        assert!(error.contains(message) && !error.contains('\n'), "{text}: {error}");
+    }
+}
+
+#[test]
+fn flags_and_file_have_one_grammar() {
+    let flag: GuestConfig =
+        "name=a,mac=52-54-00-00-00-0A,socket=/x,gid=10.0.0.1,gid=fe80::1,extra-mac=52:54:00:00:00:02,any_mac=true"
+            .parse()
+            .unwrap();
+    let one = |gids: &str| file(&format!("{GUEST_FILE}{gids}")).unwrap().guests.remove(0).gids;
+    let ip = |text: &str| text.parse::<AllowedGid>().unwrap();
+    assert_eq!(flag.mac, Mac([0x52, 0x54, 0, 0, 0, 0xa]));
+    assert_eq!((flag.gids, flag.any_mac), (vec![ip("10.0.0.1"), ip("fe80::1")], true));
+    assert_eq!(flag.extra_macs, [Mac([0x52, 0x54, 0, 0, 0, 2])]);
+    for text in ["gid = '10.0.0.1'", "gids = '10.0.0.1'", "gid = ['10.0.0.1']", "gids = ['10.0.0.1']"] {
+        assert_eq!(one(text), [ip("10.0.0.1")], "{text}");
+    }
+    let gids: GuestConfig = format!("{GUEST},gids=10.0.0.1").parse().unwrap();
+    assert_eq!(gids.gids, [ip("10.0.0.1")]);
+    for wrong in [
+        "52:54:00:00:00",
+        "52:54:00:00:00:01:02",
+        "52:54:00:00:00:1",
+        "52-54:00-00-00-01",
+        "+1:54:00:00:00:01",
+    ] {
+        assert!(format!("name=a,socket=/x,mac={wrong}").parse::<GuestConfig>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn an_uplink_is_told_in_both_ways() {
+    let eal = "--no-huge -m 64";
+    let uplink = ["--uplink", "net_ring0,a=b", "--eal", eal, "--faults", "loss=0.5,dir=tx"];
+    let flags = load(&[&["--guest", GUEST], &uplink[..]].concat());
+    let text = format!("uplink = 'net_ring0,a=b'\neal = '{eal}'\nfaults = {{ loss = 0.5, dir = 'tx' }}");
+    let file: Config = toml::from_str(&text).unwrap();
+    for config in [flags.unwrap(), file] {
+        assert_eq!(config.uplink.unwrap().to_string(), "net_ring0,a=b");
+        assert_eq!(config.eal.as_deref(), Some(eal));
+        let faults = config.faults.unwrap();
+        assert_eq!((faults.loss, faults.dup, faults.dir), (0.5, 0., Direction::Tx));
+    }
+}
+
+#[test]
+fn files_are_read() {
+    let text = format!("poll_us = 7\n[limits]\nqps = 64\n{GUEST_FILE}gids=['10.0.0.1']");
+    let config = file(&text).unwrap();
+    assert_eq!((config.poll_us, config.limits.qps, config.channels), (7, 64, 60));
+    let gid = |last| Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last]);
+    let allows = |last| config.guests[0].allows(VlanId::UNTAGGED, gid(last));
+    assert!(allows(1) && !allows(2));
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let path = std::env::temp_dir().join(format!("vrdma-config-{}", std::process::id()));
+    std::fs::write(&path, format!("poll_us = 7\nchannels = 4\nbusy_poll = true\n{GUEST_FILE}any_gid = true"))
+        .unwrap();
+    let config = load(&["--config", path.to_str().unwrap(), "--poll-us", "8", "--guest", SECOND]).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((config.poll_us, config.channels, config.busy_poll), (8, 4, true));
+    assert_eq!(config.guests.iter().map(|guest| &guest.name[..]).collect::<Vec<_>>(), ["a", "b"]);
+}
+
+/// Whatever `--check` prints can be fed back.
+#[test]
+fn what_is_printed_is_read_again() {
+    let guest = "name=b,net=/b,mac=52:54:00:00:00:02,gid=10.0.0.1,gid=fe80::1,extra-mac=52:54:00:00:00:03,any-mac=true,vlan=10,vlan=20,gid=10.0.0.2@20,untagged=false";
+    let all = load(&[
+        "--guest",
+        &format!("{GUEST},any-gid=true"),
+        "--guest",
+        guest,
+        "--admin",
+        "/admin",
+        "--uplink",
+        "net_ring0,a=b",
+        "--uplink-mtu",
+        "4200",
+        "--eal",
+        "-m 64",
+        "--capture",
+        "/c",
+        "--faults",
+        "loss=0.5,dir=rx",
+        "--busy-poll",
+    ])
+    .unwrap();
+    for config in [all, load(&["--guest", GUEST]).unwrap()] {
+        let text = config.to_toml().unwrap();
+        assert_eq!(format!("{:?}", file(&text).unwrap()), format!("{config:?}"), "{text}");
+    }
+}
+
+#[test]
+fn guests_are_in_the_vlans_that_they_are_given() {
+    let gid = "10.0.0.1".parse::<AllowedGid>().unwrap().gid();
+    let own = AllowedGid::link_local(Mac([0x52, 0x54, 0, 0, 0, 1])).gid();
+    for (more, member_of, uses_gid) in [
+        ("", &[0][..], &[0][..]),
+        ("vlan=10,vlan=20", &[0, 10, 20], &[0, 10, 20]),
+        ("vlan=10,untagged=false", &[10], &[10]),
+        ("vlan=10,vlan=20,gid=10.0.0.1@20", &[0, 10, 20], &[20]),
+        ("vlan=10,gid=10.0.0.1@untagged,gid=10.0.0.2", &[0, 10], &[0]),
+        ("vlan=10,gid=10.0.0.1", &[0, 10], &[0, 10]),
+        ("any-vlan=true", &[0, 10, 20, 4094], &[0, 10, 20, 4094]),
+    ] {
+        let flag = [GUEST, more].join(",");
+        let guest = load(&["--guest", flag.trim_end_matches(',')]).unwrap().guests.remove(0);
+        for number in [0, 10, 20, 4094] {
+            let vlan = VlanId::new(number).unwrap();
+            assert_eq!(guest.member_of().contains(vlan), member_of.contains(&number), "{more}: {number}");
+            assert_eq!(guest.allows(vlan, gid), uses_gid.contains(&number), "{more}: GID in {number}");
+            assert_eq!(guest.allows(vlan, own), member_of.contains(&number), "{more}: its own in {number}");
+        }
+    }
+    let flag: GuestConfig = format!("{GUEST},gid=10.0.0.1@10,vlan=10,untagged=false").parse().unwrap();
+    for vlans in ["vlan = 10", "vlans = 10", "vlan = [10]", "vlans = [10]"] {
+        let text = format!("{GUEST_FILE}{vlans}\ngids = '10.0.0.1@10'\nuntagged = false");
+        let guest = file(&text).unwrap().guests.remove(0);
+        let all =
+            |guest: &GuestConfig| (guest.gids.clone(), guest.vlans.clone(), guest.untagged, guest.any_vlan);
+        assert_eq!(all(&guest), all(&flag), "{vlans}");
+    }
+}
+
+#[test]
+fn an_address_is_one_guest_s_in_each_vlan() {
+    for (a, b, message) in [
+        ("gid=10.0.0.1", "gid=10.0.0.2", None),
+        (
+            "gid=10.0.0.1",
+            "gid=10.0.0.1",
+            Some("guest b: gids = 10.0.0.1: guest a has this address too, untagged"),
+        ),
+        ("gid=10.0.0.1", "gid=::ffff:10.0.0.1", Some("guest a has this address too")),
+        ("gid=10.0.0.1,vlan=10,untagged=false", "gid=10.0.0.1,vlan=20,untagged=false", None),
+        (
+            "gid=10.0.0.1,vlan=10",
+            "gid=10.0.0.1,vlan=10,untagged=false",
+            Some("guest a has this address too, VLAN 10"),
+        ),
+        ("gid=10.0.0.1@10,vlan=10", "gid=10.0.0.1@20,vlan=10,vlan=20", None),
+        (
+            "gid=10.0.0.1@10,vlan=10",
+            "gid=10.0.0.1,vlan=10",
+            Some("gids = 10.0.0.1: guest a has this address too, VLAN 10"),
+        ),
+        ("gid=10.0.0.1@10,vlan=10", "gid=10.0.0.1,vlan=20", None),
+        ("gid=10.0.0.1@10,vlan=10", "gid=10.0.0.1@10,vlan=10", Some("gids = 10.0.0.1@10: guest a has")),
+        // The first guest's, of its MAC address.
+        ("gid=10.0.0.1", "gid=fe80::5054:ff:fe00:1", Some("gids = fe80::5054:ff:fe00:1: guest a has")),
+        ("gid=10.0.0.1", "any-gid=true", None),
+    ] {
+        let (a, b) = (format!("{GUEST},{a}"), format!("name=b,net=/b,mac=52:54:00:00:00:02,{b}"));
+        match (load(&["--guest", &a, "--guest", &b]), message) {
+            (Ok(_), None) => {}
+            (Err(error), Some(message)) => {
+                assert!(format!("{error:#}").contains(message), "{a} {b}: {error:#}")
+            }
+            (found, _) => panic!("{a} {b}: {:?}", found.map(|_| ())),
+        }
+    }
+}

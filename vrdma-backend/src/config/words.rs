@@ -1,0 +1,254 @@
+//! One grammar for flags and file: `KEY=VALUE,KEY=VALUE` of a flag is read by the same rules as a table of the file.
+//!
+//! In a flag `-` and `_` are the same in keys, and a key is repeated where the file has a list. A list of one may be written as its value.
+
+use crate::allowed::AllowedGid;
+use anyhow::{Context, Result, anyhow, ensure};
+use serde::de::{self, DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use vrdma_wire::num::Mac;
+
+/// Reads `KEY=VALUE,KEY=VALUE` as the file's table with these keys.
+///
+/// # Errors
+/// Names the key, and what is wrong with it.
+pub fn from_keys<T: DeserializeOwned>(text: &str) -> Result<T> {
+    let mut keys: Vec<(String, Vec<&str>)> = Vec::new();
+    for part in text.split(',').filter(|_| !text.is_empty()) {
+        let (key, value) = part.split_once('=').with_context(|| format!("'{part}' is not KEY=VALUE"))?;
+        ensure!(!value.is_empty(), "{key}: a value is missing after '='");
+        let key = key.trim().replace('-', "_");
+        match keys.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => keys.push((key, vec![value])),
+        }
+    }
+    let table = Table { keys: keys.into_iter(), values: None };
+    T::deserialize(de::value::MapAccessDeserializer::new(table)).map_err(|error| anyhow!("{error}"))
+}
+
+type Error = de::value::Error;
+
+/// The keys of a flag, as a table of the file.
+struct Table<'a> {
+    keys: std::vec::IntoIter<(String, Vec<&'a str>)>,
+    /// Those of the key whose turn it is.
+    values: Option<(String, Vec<&'a str>)>,
+}
+
+impl<'de> de::MapAccess<'de> for Table<'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: de::DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        self.values = self.keys.next();
+        let key = self.values.as_ref().map(|(key, _)| key.as_str().into_deserializer());
+        key.map(|key: de::value::StrDeserializer<'_, Error>| seed.deserialize(key)).transpose()
+    }
+
+    fn next_value_seed<V: de::DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        let (key, values) = self.values.take().expect("a value is asked for after its key");
+        seed.deserialize(Values(values)).map_err(|error| de::Error::custom(format_args!("{key}: {error}")))
+    }
+}
+
+/// The values of one key of a flag.
+struct Values<'a>(Vec<&'a str>);
+
+impl<'de> Values<'de> {
+    /// The only value.
+    fn one(&self) -> Result<&'de str, Error> {
+        match self.0[..] {
+            [text] => Ok(text),
+            _ => Err(de::Error::custom("it is given twice, and takes one value")),
+        }
+    }
+
+    fn number<T: std::str::FromStr>(&self) -> Result<T, Error> {
+        let text = self.one()?;
+        text.parse().map_err(|_| not(text, "a number that fits here"))
+    }
+}
+
+/// The error of a value that is something else.
+fn not<E: de::Error>(text: &str, kind: &str) -> E {
+    E::custom(format_args!("'{text}' is not {kind}"))
+}
+
+impl<'de> IntoDeserializer<'de> for Values<'de> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+macro_rules! numbers {
+    ($($method:ident $visit:ident,)*) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            visitor.$visit(self.number()?)
+        })*
+    };
+}
+
+impl<'de> Deserializer<'de> for Values<'de> {
+    type Error = Error;
+
+    numbers! {
+        deserialize_u8 visit_u8,
+        deserialize_u16 visit_u16,
+        deserialize_u32 visit_u32,
+        deserialize_u64 visit_u64,
+        deserialize_i64 visit_i64,
+        deserialize_f64 visit_f64,
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_str(self.one()?)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let text = self.one()?;
+        visitor.visit_bool(text.parse().map_err(|_| not::<Error>(text, "true or false"))?)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let each = self.0.into_iter().map(|text| Values(vec![text]));
+        visitor.visit_seq(de::value::SeqDeserializer::new(each))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_enum(self.one()?.into_deserializer())
+    }
+
+    serde::forward_to_deserialize_any! {
+        i8 i16 i32 i128 u128 f32 char str string bytes byte_buf unit unit_struct newtype_struct
+        tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+/// A value that is written as one word.
+pub trait Word: Sized + Display {
+    /// What it is, for the message about something else.
+    const KIND: &'static str;
+
+    /// Reads it; `None` if it is something else.
+    fn read(text: &str) -> Option<Self>;
+}
+
+impl Word for Mac {
+    const KIND: &'static str = "a MAC address, like 52:54:00:12:34:56";
+
+    fn read(text: &str) -> Option<Mac> {
+        let separator = if text.contains('-') { '-' } else { ':' };
+        let mut bytes = [0; 6];
+        let mut parts = text.split(separator);
+        for byte in &mut bytes {
+            let part = parts.next().filter(|part| part.len() == 2 && !part.starts_with('+'))?;
+            *byte = u8::from_str_radix(part, 16).ok()?;
+        }
+        parts.next().is_none().then_some(Mac(bytes))
+    }
+}
+
+impl Word for AllowedGid {
+    const KIND: &'static str = "an IP address, alone or with @VLAN (1 to 4094) or @untagged";
+
+    fn read(text: &str) -> Option<AllowedGid> {
+        text.parse().ok()
+    }
+}
+
+/// For `#[serde(with = "word")]`: a [`Word`].
+pub mod word {
+    use super::*;
+
+    /// Writes it as a string.
+    pub fn serialize<T: Word, S: serde::Serializer>(word: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(word)
+    }
+
+    /// Reads it from a string.
+    pub fn deserialize<'de, T: Word, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+        let text: String = de::Deserialize::deserialize(deserializer)?;
+        T::read(&text).ok_or_else(|| not(&text, T::KIND))
+    }
+}
+
+/// For `#[serde(with = "list")]`: [`Word`]s; a list of one may be written as its value.
+pub mod list {
+    use super::*;
+
+    struct Words<T>(PhantomData<T>);
+
+    impl<'de, T: Word> Visitor<'de> for Words<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{}, or a list of such", T::KIND)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+            Ok(vec![T::read(text).ok_or_else(|| not(text, T::KIND))?])
+        }
+
+        fn visit_seq<A: de::SeqAccess<'de>>(self, mut words: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(OneWord(word)) = words.next_element()? {
+                all.push(word);
+            }
+            Ok(all)
+        }
+    }
+
+    struct OneWord<T>(T);
+
+    impl<'de, T: Word> de::Deserialize<'de> for OneWord<T> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            word::deserialize(deserializer).map(OneWord)
+        }
+    }
+
+    /// Writes a list of strings.
+    pub fn serialize<T: Word, S: serde::Serializer>(words: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(words.iter().map(T::to_string))
+    }
+
+    /// Reads a string, or a list of strings.
+    pub fn deserialize<'de, T: Word, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+        deserializer.deserialize_seq(Words(PhantomData))
+    }
+}
+
+/// For `#[serde(deserialize_with = "numbers")]`: numbers; a list of one may be written as its value.
+pub fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u16>, D::Error> {
+    struct Numbers;
+
+    impl<'de> Visitor<'de> for Numbers {
+        type Value = Vec<u16>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a number, or a list of such")
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<Vec<u16>, E> {
+            let fits = u16::try_from(number).map_err(|_| not(&number.to_string(), "a number that fits here"));
+            fits.map(|number| vec![number])
+        }
+
+        fn visit_seq<A: de::SeqAccess<'de>>(self, mut numbers: A) -> Result<Vec<u16>, A::Error> {
+            std::iter::from_fn(|| numbers.next_element().transpose()).collect()
+        }
+    }
+
+    deserializer.deserialize_seq(Numbers)
+}

@@ -1,0 +1,42 @@
+//! A new memory table, as the session follows it: it translates millions of runs in its own thread, and hands the results to the worker
+//! in slices between turns, so that no other guest waits. Until the front-end has its answer, old memory may be accessed: it stays mapped.
+//! No command comes in between, because they come through the same thread.
+
+use crate::memory::{GuestMemory, Runs};
+use crate::worker::{Stopped, WorkerHandle};
+use std::sync::Arc;
+use vrdma_transport::DeviceId;
+
+/// Regions or CQs in one message to the worker.
+const SLICE: usize = 256;
+
+/// Has a device follow a new memory table.
+///
+/// # Errors
+/// The worker has stopped.
+pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>) -> Result<(), Stopped> {
+    let mut budget = memory.len();
+    let inventory = worker.call(move |worker| worker.inventory(device))?;
+    for start in (0..inventory.regions).step_by(SLICE) {
+        let places = worker.call(move |worker| worker.region_places(device, start..start + SLICE))?;
+        let translate = |(at, runs): (usize, Runs)| {
+            runs.populate(memory, &mut budget);
+            (at, runs.translate(memory))
+        };
+        let new: Vec<_> = places.into_iter().map(translate).collect();
+        let memory = memory.clone();
+        // The old translations end here, and not in the worker: to free much memory takes a while.
+        drop(worker.call(move |worker| worker.install_regions(device, &memory, new))?);
+    }
+    for start in (0..inventory.cqs).step_by(SLICE) {
+        let layouts = worker.call(move |worker| worker.cq_layouts(device, start..start + SLICE as u32))?;
+        let new: Vec<_> = layouts.into_iter().map(|(cq, layout)| (cq, layout.map(memory))).collect();
+        drop(worker.call(move |worker| worker.install_cqs(device, new))?);
+    }
+    for channel in inventory.channels {
+        let memory = memory.clone();
+        worker.call(move |worker| worker.remap_channel(device, channel, &memory))?;
+    }
+    let memory = memory.clone();
+    worker.call(move |worker| worker.remap_device(device, &memory))
+}

@@ -1,0 +1,70 @@
+//! A thread that drops what takes the kernel long to take back: mappings of guests' memory, and long lists of runs.
+//!
+//! Whoever is the last to hold a guest's memory would have to unmap it; mostly that is the worker, for whom all guests wait.
+
+use crossbeam_channel::Sender;
+use std::sync::OnceLock;
+
+/// Something to drop.
+type Load = Box<dyn Send>;
+
+/// Drops `load` in a thread of its own.
+pub fn reap(load: impl Send + 'static) {
+    if let Some(outbox) = outbox() {
+        // The thread never ends, so it takes everything.
+        let _ = outbox.send(Box::new(load));
+    }
+}
+
+/// Starts the thread, unless it runs. Without a thread what is reaped is dropped at once.
+pub fn prepare() {
+    outbox();
+}
+
+fn outbox() -> Option<&'static Sender<Load>> {
+    static OUTBOX: OnceLock<Option<Sender<Load>>> = OnceLock::new();
+    let start = || {
+        let (outbox, inbox) = crossbeam_channel::unbounded::<Load>();
+        let thread = std::thread::Builder::new().name("reaper".into());
+        let started = thread.spawn(move || inbox.iter().for_each(drop));
+        started
+            .inspect_err(|error| log::warn!("no thread to unmap guests' memory: {error}"))
+            .ok()
+            .map(|_| outbox)
+    };
+    OUTBOX.get_or_init(start).as_ref()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::Barrier;
+
+    /// Holds the thread up until it is dropped.
+    pub(crate) struct Busy(Arc<Barrier>);
+
+    struct Load(Arc<Barrier>);
+
+    impl Drop for Load {
+        fn drop(&mut self) {
+            self.0.wait();
+            self.0.wait();
+        }
+    }
+
+    impl Busy {
+        pub(crate) fn new() -> Busy {
+            let barrier = Arc::new(Barrier::new(2));
+            reap(Load(barrier.clone()));
+            barrier.wait();
+            Busy(barrier)
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            self.0.wait();
+        }
+    }
+}

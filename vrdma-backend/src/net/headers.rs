@@ -1,0 +1,182 @@
+//! Where the headers of a frame lie, as those who get it will see them: behind all tags, options and extension headers.
+
+use crate::allowed::OTHER_TAGS;
+use vrdma_wire::eth;
+
+/// Protocol numbers (IANA).
+pub const ICMP: u8 = 1;
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+pub const ICMPV6: u8 = 58;
+/// Extension headers of IPv6 that say what follows them (RFC 8200, 4): hop-by-hop options, routing, fragment, destination options.
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DESTINATION: u8 = 60;
+
+/// The headers of an IP packet. Positions are in bytes from the beginning of the frame; `l4` is inside of the head that was parsed, or at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ip {
+    /// IPv6, not IPv4.
+    pub v6: bool,
+    /// The IP header.
+    pub start: usize,
+    /// What is carried (for a fragment: what was).
+    pub protocol: u8,
+    /// First byte behind the IP header and its options or extension headers.
+    pub l4: usize,
+    /// Whether all of it is there.
+    pub fragment: Fragment,
+}
+
+/// Which part of an IP packet a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragment {
+    /// The whole packet.
+    Whole,
+    /// Its beginning.
+    First,
+    /// A later part: `l4` is no header.
+    Later,
+}
+
+/// The EtherType behind all tags, and where what it names begins. `None`: the head ends before.
+pub fn untag(head: &[u8]) -> Option<(u16, usize)> {
+    let mut at = 12;
+    loop {
+        match word(head, at)? {
+            ethertype if ethertype == eth::VLAN || OTHER_TAGS.contains(&ethertype) => at += 4,
+            ethertype => return Some((ethertype, at + 2)),
+        }
+    }
+}
+
+impl Ip {
+    /// Finds them in the head of a frame. `None` if it is no IP packet, its header has no sensible length, or the head ends before what is carried begins.
+    pub fn parse(head: &[u8]) -> Option<Ip> {
+        match untag(head)? {
+            (eth::IPV4, start) => Ip::parse_v4(head, start),
+            (eth::IPV6, start) => Ip::parse_v6(head, start),
+            _ => None,
+        }
+    }
+
+    fn parse_v4(head: &[u8], start: usize) -> Option<Ip> {
+        let words = usize::from(*head.get(start)? & 0xf);
+        let (l4, flags) = (start + 4 * words, word(head, start + 6)?);
+        let fragment = Fragment::new(flags & 0x1fff, flags & 0x2000 != 0);
+        let protocol = *head.get(start + 9)?;
+        (words >= 5 && l4 <= head.len()).then_some(Ip { v6: false, start, protocol, l4, fragment })
+    }
+
+    fn parse_v6(head: &[u8], start: usize) -> Option<Ip> {
+        let (mut protocol, mut l4, mut fragment) = (*head.get(start + 6)?, start + 40, Fragment::Whole);
+        loop {
+            let next = match protocol {
+                HOP_BY_HOP | ROUTING | DESTINATION => l4 + 8 * (1 + usize::from(*head.get(l4 + 1)?)),
+                FRAGMENT => {
+                    let field = word(head, l4 + 2)?;
+                    fragment = Fragment::new(field >> 3, field & 1 != 0);
+                    l4 + 8
+                }
+                _ => break,
+            };
+            (protocol, l4) = (*head.get(l4)?, next);
+            if fragment == Fragment::Later {
+                break;
+            }
+        }
+        (l4 <= head.len()).then_some(Ip { v6: true, start, protocol, l4, fragment })
+    }
+
+    /// Whether nothing lies between the IP header and what is carried but the options of IPv4.
+    pub fn is_plain(&self) -> bool {
+        !self.v6 || self.l4 == self.start + 40
+    }
+
+    /// Where the checksum of what is carried lies, from `l4` on. `None` for what has none of RFC 1071.
+    pub fn checksum_offset(&self) -> Option<usize> {
+        match self.protocol {
+            TCP => Some(16),
+            UDP => Some(6),
+            ICMP if !self.v6 => Some(2),
+            ICMPV6 if self.v6 => Some(2),
+            _ => None,
+        }
+    }
+}
+
+impl Fragment {
+    fn new(offset: u16, more: bool) -> Fragment {
+        match (offset, more) {
+            (0, false) => Fragment::Whole,
+            (0, true) => Fragment::First,
+            _ => Fragment::Later,
+        }
+    }
+}
+
+/// A field of 16 bits.
+pub fn word(head: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {
+        let tags = tags.iter().flat_map(|kind| [kind.to_be_bytes(), [0, 7]]).flatten();
+        [2; 12].into_iter().chain(tags).chain(ethertype.to_be_bytes()).chain(packet.iter().copied()).collect()
+    }
+
+    fn v4(words: u8, flags: u16, protocol: u8) -> Vec<u8> {
+        let mut header = vec![0; 4 * usize::from(words)];
+        header.resize(header.len().max(20), 0);
+        (header[0], header[9]) = (0x40 | words, protocol);
+        header[6..8].copy_from_slice(&flags.to_be_bytes());
+        header
+    }
+
+    fn v6(next: u8, rest: &[&[u8]]) -> Vec<u8> {
+        let mut header = vec![0; 40];
+        (header[0], header[6]) = (0x60, next);
+        [header, rest.concat()].concat()
+    }
+
+    #[test]
+    fn the_payload_is_found_behind_tags_options_and_extensions() {
+        let ip = |v6, start, protocol, l4, fragment| Some(Ip { v6, start, protocol, l4, fragment });
+        use Fragment::{First, Later, Whole};
+        let (hop, fragment) =
+            ([17, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], |field: u8| [17, 0, 0, field, 0, 0, 0, 0]);
+        let mut routed = hop;
+        routed[0] = FRAGMENT;
+        let cases = [
+            (frame(&[], eth::IPV4, &v4(5, 0x4000, 17)), ip(false, 14, 17, 34, Whole)),
+            (frame(&[], eth::IPV4, &v4(15, 0, 6)), ip(false, 14, 6, 74, Whole)),
+            (frame(&[], eth::IPV4, &v4(4, 0, 6)), None),
+            (frame(&[], eth::IPV4, &v4(6, 0, 6)[..23]), None),
+            (frame(&[], eth::IPV4, &v4(5, 0x2000, 17)), ip(false, 14, 17, 34, First)),
+            (frame(&[], eth::IPV4, &v4(5, 0x2001, 17)), ip(false, 14, 17, 34, Later)),
+            (frame(&[], eth::IPV4, &v4(5, 1, 17)), ip(false, 14, 17, 34, Later)),
+            (
+                frame(&[eth::VLAN, OTHER_TAGS[0], OTHER_TAGS[1]], eth::IPV4, &v4(5, 0, 1)),
+                ip(false, 26, 1, 46, Whole),
+            ),
+            (frame(&[], eth::IPV6, &v6(58, &[])), ip(true, 14, 58, 54, Whole)),
+            (frame(&[eth::VLAN], eth::IPV6, &v6(HOP_BY_HOP, &[&hop])), ip(true, 18, 17, 74, Whole)),
+            (frame(&[], eth::IPV6, &v6(FRAGMENT, &[&fragment(0)])), ip(true, 14, 17, 62, Whole)),
+            (frame(&[], eth::IPV6, &v6(FRAGMENT, &[&fragment(1)])), ip(true, 14, 17, 62, First)),
+            (frame(&[], eth::IPV6, &v6(FRAGMENT, &[&fragment(8)])), ip(true, 14, 17, 62, Later)),
+            (frame(&[], eth::IPV6, &v6(ROUTING, &[&routed, &fragment(0)])), ip(true, 14, 17, 78, Whole)),
+            (frame(&[], eth::IPV6, &v6(DESTINATION, &[&hop[..15]])), None),
+            (frame(&[], eth::IPV6, &v6(DESTINATION, &[])), None),
+            (frame(&[], eth::ARP, &[0; 28]), None),
+            (frame(&[eth::VLAN; 40], eth::VLAN, &[]), None),
+        ];
+        for (frame, wanted) in cases {
+            assert_eq!(Ip::parse(&frame), wanted, "{frame:x?}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! A session without a thread and a socket of its own, for fuzzing (`fuzz/src/backend`): who serves it runs it.
+
+use super::{Connection, Guest};
+use crate::queue::Ringer;
+use crate::socket::{Access, Listener};
+use crate::vhost::{FrontEnd, Function};
+use std::cell::RefCell;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use vmm_sys_util::event::{EventFlag, EventNotifier, new_event_consumer_and_notifier};
+
+/// See the module.
+pub struct Inline<F> {
+    guest: Guest<F>,
+    _stop: EventNotifier,
+}
+
+impl<F: Function> Inline<F> {
+    /// Of that function.
+    pub fn new(function: F) -> Inline<F> {
+        let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK).expect("an eventfd");
+        // Nobody ever connects to it.
+        let path = std::env::temp_dir().join(unique());
+        let listener = Listener::claim(&path, &Access::private()).expect("a name that nobody has");
+        let ringer = Ringer::start("fuzzed").expect("a thread");
+        let guest = Guest {
+            name: "fuzzed".into(),
+            listener,
+            stopped,
+            connection: Connection::default(),
+            front_end: Arc::new(Mutex::new(FrontEnd::new(function, ringer))),
+            visits: RefCell::default(),
+            misdeeds: RefCell::default(),
+        };
+        Inline { guest, _stop: stop }
+    }
+
+    /// Serves a front-end until it has nothing more to say, or breaks the rules.
+    pub fn serve(&self, stream: UnixStream) {
+        self.guest.serve(stream).expect("descriptors are left");
+    }
+}
+
+/// A name for a socket that no other in the system has.
+fn unique() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("vrdma-fuzz-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,266 @@
+//! Unix sockets that listen: claimed for this process, and open to those alone who are meant.
+
+use crate::config::{Mode, User};
+use crate::ratelimit::RateLimit;
+use anyhow::{Context, Result, bail, ensure};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// Who may connect to a socket.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Mode of its file.
+    pub mode: Mode,
+    /// User and group of its file; those of the process if not given.
+    pub owner: Option<u32>,
+    /// As `owner`.
+    pub group: Option<u32>,
+    /// Users who may connect; if empty, all whom the file's mode lets in.
+    pub users: Vec<User>,
+}
+
+/// A socket that listens, without ever blocking. Its file goes when this is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of its file.
+    file: (u64, u64),
+    users: Vec<User>,
+    refusals: Mutex<RateLimit>,
+}
+
+impl Access {
+    /// For this process's own user, and root.
+    pub fn private() -> Access {
+        Access { mode: Mode(0o600), owner: None, group: None, users: Vec::new() }
+    }
+}
+
+impl Listener {
+    /// Binds the socket; a file that a process which is gone left behind is replaced.
+    ///
+    /// # Errors
+    /// Somebody listens there or may do so, something else than a socket is there, or the path cannot be had.
+    pub fn claim(path: &Path, access: &Access) -> Result<Listener> {
+        let shown = path.display();
+        if let Ok(found) = fs::symlink_metadata(path) {
+            ensure!(
+                found.file_type().is_socket(),
+                "{shown} exists and is no socket: remove it or name another path"
+            );
+            ensure_stale(path)?;
+            fs::remove_file(path).with_context(|| format!("the stale socket {shown} cannot be removed"))?;
+        }
+        let socket = stream_socket().with_context(|| shown.to_string())?;
+        let address = SocketAddrUnix::new(path).with_context(|| shown.to_string())?;
+        rustix::net::bind(&socket, &address).with_context(|| format!("cannot bind {shown}"))?;
+        let found = fs::symlink_metadata(path).with_context(|| shown.to_string())?;
+        // From here on the file goes if something fails.
+        let listener = Listener {
+            listener: socket.into(),
+            path: path.to_owned(),
+            file: (found.dev(), found.ino()),
+            users: access.users.clone(),
+            refusals: Mutex::default(),
+        };
+        // Nobody can connect until it listens, so nobody slips in before.
+        let mode = fs::Permissions::from_mode(access.mode.0);
+        fs::set_permissions(path, mode)
+            .with_context(|| format!("{shown} cannot have mode {}", access.mode))?;
+        // Last: its owner may put a link in its place, which the mode would go to.
+        lchown(path, access.owner, access.group)
+            .with_context(|| format!("{shown} cannot be given to its owner and group"))?;
+        rustix::net::listen(&listener.listener, BACKLOG)
+            .with_context(|| format!("cannot listen on {shown}"))?;
+        Ok(listener)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next connection, which blocks. Users who may not connect are sent away, and the log tells.
+    ///
+    /// # Errors
+    /// There is none (`WouldBlock`), or the system is out of something.
+    pub fn accept(&self) -> io::Result<UnixStream> {
+        let (stream, _) = self.listener.accept()?;
+        stream.set_nonblocking(false)?;
+        if self.users.is_empty() {
+            return Ok(stream);
+        }
+        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+        let user = peer.uid.as_raw();
+        if self.users.iter().any(|allowed| allowed.id == user) {
+            return Ok(stream);
+        }
+        let text = || {
+            let (path, process) = (self.path.display(), peer.pid.as_raw_pid());
+            format!("{path}: process {process} of user {user} is refused: the guest's users do not name it")
+        };
+        self.refusals.lock().expect("no thread panics with it").warn(text);
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.listener.as_raw_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // If it is ours still.
+        let found = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
+        if found.is_ok_and(|found| found == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn stream_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Only a refused connection tells that nobody listens; any other failure may come from a socket that lives.
+fn ensure_stale(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let address = SocketAddrUnix::new(path).with_context(|| shown.to_string())?;
+    match rustix::net::connect(&stream_socket()?, &address) {
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(()),
+        // A queue of connections that is full belongs to somebody.
+        Ok(()) | Err(Errno::AGAIN) => {
+            bail!("{shown} is in use by another process: stop it, or name another path")
+        }
+        Err(error) => bail!(
+            "{shown} exists, and whether a process listens there cannot be told ({error}): remove it if none does, or name another path"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Word;
+    use std::os::unix::net::UnixDatagram;
+
+    /// A directory that goes with the test.
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Dir {
+            let dir = std::env::temp_dir().join(format!("vrdma-socket-{name}-{}", std::process::id()));
+            fs::create_dir_all(&dir).unwrap();
+            Dir(dir)
+        }
+
+        fn path(&self) -> PathBuf {
+            self.0.join("s")
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn claim(dir: &Dir) -> Result<Listener> {
+        Listener::claim(&dir.path(), &Access::private())
+    }
+
+    fn refused(dir: &Dir) -> String {
+        let inode = fs::symlink_metadata(dir.path()).unwrap().ino();
+        let error = format!("{:#}", claim(dir).unwrap_err());
+        assert_eq!(fs::symlink_metadata(dir.path()).unwrap().ino(), inode, "it is still there");
+        error
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
+        let dir = Dir::new("stale");
+        drop(UnixListener::bind(dir.path()).unwrap());
+        let listener = claim(&dir).unwrap();
+        assert!(refused(&dir).contains("is in use by another process"));
+        UnixStream::connect(dir.path()).unwrap();
+        drop(listener);
+        assert!(!dir.path().exists());
+    }
+
+    #[test]
+    fn a_queue_of_connections_that_is_full_is_no_stale_socket() {
+        let dir = Dir::new("full");
+        let listener = claim(&dir).unwrap();
+        let address = SocketAddrUnix::new(dir.path()).unwrap();
+        let mut waiting = Vec::new();
+        loop {
+            let socket = stream_socket().unwrap();
+            match rustix::net::connect(&socket, &address) {
+                Ok(()) => waiting.push(socket),
+                Err(error) => break assert_eq!(error, Errno::AGAIN),
+            }
+        }
+        assert!(refused(&dir).contains("is in use"));
+        drop(listener);
+    }
+
+    /// Whoever cannot connect, for whatever reason, does not know that the socket is stale.
+    #[test]
+    fn what_cannot_be_told_is_left_alone() {
+        let dir = Dir::new("datagram");
+        let _living = UnixDatagram::bind(dir.path()).unwrap();
+        assert!(refused(&dir).contains("cannot be told"));
+        fs::remove_file(dir.path()).unwrap();
+        fs::write(dir.path(), "").unwrap();
+        assert!(refused(&dir).contains("is no socket"));
+    }
+
+    #[test]
+    fn the_file_of_another_stays_when_ours_is_dropped() {
+        let dir = Dir::new("other");
+        let ours = claim(&dir).unwrap();
+        fs::remove_file(dir.path()).unwrap();
+        let other = claim(&dir).unwrap();
+        drop(ours);
+        assert!(dir.path().exists());
+        drop(other);
+    }
+
+    #[test]
+    fn mode_and_users_say_who_gets_in() {
+        let dir = Dir::new("mode");
+        let me = rustix::process::getuid().as_raw();
+        let user = |id: u32| User::read(&id.to_string()).unwrap();
+        for (users, allowed) in [(vec![], true), (vec![user(me)], true), (vec![user(me + 1)], false)] {
+            let access = Access { mode: Mode(0o640), users, ..Access::private() };
+            let listener = Listener::claim(&dir.path(), &access).unwrap();
+            assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o640);
+            let _stream = UnixStream::connect(dir.path()).unwrap();
+            match listener.accept() {
+                Ok(_) => assert!(allowed),
+                Err(error) => assert!(!allowed && error.kind() == io::ErrorKind::WouldBlock),
+            }
+        }
+        drop(claim(&dir).unwrap());
+    }
+}

@@ -1,0 +1,134 @@
+//! What has to wait until requests that were posted before it are taken: a message without a receive, a command that changes a QP.
+//!
+//! A barrier marks how far the channels reach that can hold such requests. The channels are drained in ordinary turns, so nobody else waits
+//! for it; and what is posted behind the marks does not put it off.
+
+use super::{BoundChannel, Worker};
+use crate::device::command::{Command, Reply};
+use vrdma_abi::control::Status;
+use vrdma_transport::{self as transport, DeviceId, OwnerId, Question};
+
+/// Something that waits for channels.
+pub(super) struct Barrier {
+    device: DeviceId,
+    marks: Vec<Mark>,
+    then: Then,
+}
+
+/// Where a channel is to be drained to.
+struct Mark {
+    /// The channel's serial number,
+    serial: u64,
+    /// and where it was found last.
+    position: usize,
+    index: u16,
+}
+
+/// What happens then.
+enum Then {
+    /// The engine is told that it has all receives.
+    Answer(Question),
+    /// Something else is done.
+    Run(Box<dyn FnOnce(&mut Worker) + Send>),
+}
+
+impl Mark {
+    /// Whether the channel has been drained to the mark, or will never be: it is gone, stopped or broken.
+    fn is_reached(&mut self, channels: &[BoundChannel]) -> bool {
+        if channels.get(self.position).is_none_or(|bound| bound.serial != self.serial) {
+            let Some(position) = channels.iter().position(|bound| bound.serial == self.serial) else {
+                return true;
+            };
+            self.position = position;
+        }
+        channels[self.position].channel.has_taken(self.index)
+    }
+}
+
+impl Worker {
+    /// Whether anything waits for channels, so that the worker may not sleep.
+    pub(super) fn has_barriers(&self) -> bool {
+        !self.barriers.is_empty() || self.engine.has_questions()
+    }
+
+    /// Takes the engine's questions, and goes on with what has waited long enough. Once a turn, after channels were drained.
+    #[inline]
+    pub(super) fn pass_barriers(&mut self, now: transport::Instant) -> bool {
+        self.has_barriers() && self.look_at_barriers(now)
+    }
+
+    #[cold]
+    fn look_at_barriers(&mut self, now: transport::Instant) -> bool {
+        while let Some(question) = self.engine.poll_question() {
+            let marks = self.marks(question.device, question.owner);
+            self.barriers.push(Barrier { device: question.device, marks, then: Then::Answer(question) });
+        }
+        let mut waiting = std::mem::take(&mut self.barriers);
+        for barrier in &mut waiting {
+            barrier.marks.retain_mut(|mark| !mark.is_reached(&self.channels));
+        }
+        let passed: Vec<_> = waiting.extract_if(.., |barrier| barrier.marks.is_empty()).collect();
+        self.barriers = waiting;
+        for barrier in passed {
+            match barrier.then {
+                Then::Answer(question) => self.engine.answer(now, question, &mut self.outputs),
+                Then::Run(run) => run(self),
+            }
+        }
+        true
+    }
+
+    /// How far those channels reach now that can hold requests for QPs of `owner`: its own, and the kernel's, which posts for all.
+    fn marks(&mut self, device: DeviceId, owner: OwnerId) -> Vec<Mark> {
+        let may = |bound: &BoundChannel| {
+            bound.device == device && (bound.owner == owner || bound.owner == OwnerId::KERNEL)
+        };
+        let channels = self.channels.iter_mut().enumerate().filter(|(_, bound)| may(bound));
+        channels.filter_map(|(position, bound)| bound.mark(position)).collect()
+    }
+
+    /// Carries a command out, as [`Worker::execute`] does, and hands the result to `done`: at once, or when the requests are taken that were
+    /// posted before a command which changes what becomes of them.
+    pub fn execute_in_order(
+        &mut self,
+        id: DeviceId,
+        command: Command,
+        done: impl FnOnce(Result<Reply, Status>) + Send + 'static,
+    ) {
+        let marks = match command {
+            Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => {
+                self.engine.qp_owner(id, qpn).map(|owner| self.marks(id, owner)).unwrap_or_default()
+            }
+            Command::UnbindChannel { queue } => {
+                let is_it =
+                    |bound: &BoundChannel| bound.device == id && u32::from(bound.channel.index()) == queue;
+                let position = self.channels.iter().position(is_it);
+                position.and_then(|at| self.channels[at].mark(at)).into_iter().collect()
+            }
+            _ => Vec::new(),
+        };
+        if marks.is_empty() {
+            return done(self.execute(id, command));
+        }
+        let run = Box::new(move |worker: &mut Worker| done(worker.execute(id, command)));
+        self.barriers.push(Barrier { device: id, marks, then: Then::Run(run) });
+    }
+
+    /// A device forgets everything: nothing of it waits any longer.
+    pub(super) fn drop_barriers(&mut self, id: DeviceId) {
+        self.barriers.retain(|barrier| barrier.device != id);
+    }
+}
+
+impl BoundChannel {
+    fn mark(&mut self, position: usize) -> Option<Mark> {
+        let index = self.channel.reach()?;
+        Some(Mark { serial: self.serial, position, index })
+    }
+}
+
+impl std::fmt::Debug for Barrier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Barrier").field("device", &self.device).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,359 @@
+//! The program as a person meets it: what it prints, and how it ends.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+const GUEST: [&str; 2] = ["--guest", "name=a,socket=/tmp/a,mac=52:54:00:00:00:01"];
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_vrdma-backend"))
+}
+
+#[test]
+fn a_reader_who_leaves_is_no_failure() {
+    for flag in ["--check", "--help"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = program().args(GUEST).arg(flag).stdout(writer).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{flag}: {output:?}");
+    }
+    // Nobody reads the reason: the exit status still tells.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = program().arg("--check").stdout(Stdio::null()).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn what_check_prints_can_be_fed_back() {
+    let first = program().args(GUEST).arg("--check").output().unwrap();
+    assert!(first.status.success(), "{first:?}");
+    let path = std::env::temp_dir().join(format!("vrdma-check-{}.toml", std::process::id()));
+    std::fs::write(&path, &first.stdout).unwrap();
+    let second = program().arg("--config").arg(&path).arg("--check").output().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(String::from_utf8_lossy(&second.stdout), String::from_utf8_lossy(&first.stdout));
+    assert!(second.status.success() && second.stderr.is_empty());
+}
+
+/// A daemon that runs; it ends by SIGTERM when dropped.
+struct Running {
+    child: Child,
+    /// What it wrote until it was ready.
+    log: Vec<String>,
+    /// What it wrote since.
+    lines: Receiver<String>,
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Running {
+        let mut child = program().args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut log = Vec::new();
+        while !log.last().is_some_and(|line: &String| line.contains("] ready: ")) {
+            log.push(lines.next().unwrap_or_else(|| panic!("not ready: {log:?}")).unwrap());
+        }
+        let (written, since) = channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).all(|line| written.send(line).is_ok()));
+        Running { child, log, lines: since }
+    }
+
+    /// Whether it wrote this until it was ready.
+    fn said(&self, text: &str) -> bool {
+        self.log.iter().any(|line| line.contains(text))
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: a plain system call; the process is a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.signal(libc::SIGTERM);
+        let status = self.child.wait().unwrap();
+        assert!(status.success() || std::thread::panicking(), "{status}: {:?}", self.log);
+    }
+}
+
+/// What a daemon that does not start says.
+fn refused(arguments: &[&str]) -> String {
+    let output = program().args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A directory that goes with the test.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let dir = std::env::temp_dir().join(format!("vrdma-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Dir(dir)
+    }
+
+    fn guest(&self) -> String {
+        format!("name=a,socket={}/a,mac=52:54:00:00:00:01", self.0.display())
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// A network namespace for this thread and what it starts, with a veth; none without root.
+fn namespace() -> bool {
+    // SAFETY: a plain system call.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        eprintln!("skipped: a network namespace needs root");
+        return false;
+    }
+    ip("link add va type veth peer name vb");
+    ip("link set va up");
+    ip("link set vb up");
+    true
+}
+
+fn ip(arguments: &str) -> String {
+    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {arguments}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_daemon_that_is_refused_leaves_the_one_that_runs_alone() {
+    if !namespace() {
+        return;
+    }
+    let dir = Dir::new("refused");
+    let guest = dir.guest();
+    let capture = dir.0.join("capture");
+    let capture = capture.to_str().unwrap();
+    let arguments = |mtu| {
+        ["--guest", &guest, "--uplink", "net_af_packet0,iface=va", "--uplink-mtu", mtu, "--capture", capture]
+    };
+    let first = Running::start(&arguments("4200"));
+    let mtu =
+        |mtu| assert!(ip("-o link show va").contains(&format!(" mtu {mtu} ")), "{}", ip("-o link show va"));
+    mtu(4200);
+    let held = std::fs::metadata(capture).unwrap().len();
+    let said = refused(&arguments("1400"));
+    assert!(said.contains("guest a: socket: ") && said.contains("/a is in use by another process"), "{said}");
+    mtu(4200);
+    assert!(dir.0.join("a").exists() && std::fs::metadata(capture).unwrap().len() >= held);
+    drop(first);
+    mtu(1500);
+    assert!(!dir.0.join("a").exists());
+    // What fails later leaves nothing behind either.
+    let link = dir.0.join("link");
+    std::os::unix::fs::symlink(capture, &link).unwrap();
+    let mut wrong = arguments("4200");
+    wrong[7] = link.to_str().unwrap();
+    assert!(refused(&wrong).contains("it is a symbolic link"));
+    mtu(1500);
+    assert!(!dir.0.join("a").exists());
+}
+
+#[test]
+fn ready_names_what_is_served() {
+    let dir = Dir::new("ready");
+    let path = dir.0.display();
+    let guest = format!("{},net={path}/net", dir.guest());
+    let admin = format!("{path}/admin");
+    let running = Running::start(&["--guest", &guest, "--channels", "3", "--admin", &admin]);
+    for part in [
+        &format!("version {}", env!("CARGO_PKG_VERSION")),
+        "num_vqs=7",
+        "1 worker",
+        "no uplink",
+        &format!("admin socket {admin}"),
+        &format!("guest a (RDMA {path}/a, Ethernet {path}/net)"),
+    ] {
+        assert!(running.log.last().unwrap().contains(part), "{part}: {:?}", running.log);
+    }
+    // It reads no configuration again, and does not end.
+    running.signal(libc::SIGHUP);
+    assert!(running.lines.recv().unwrap().contains("SIGHUP is ignored"));
+    assert!(ask(&UnixStream::connect(&admin).unwrap(), "stats").contains("\"version\""));
+}
+
+fn ask(mut stream: &UnixStream, request: &str) -> String {
+    writeln!(stream, "{request}").unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
+
+#[test]
+fn a_client_that_is_silent_holds_up_nobody() {
+    let dir = Dir::new("silent");
+    let admin = dir.0.join("admin");
+    let _running = Running::start(&["--guest", &dir.guest(), "--admin", admin.to_str().unwrap()]);
+    let connect = || UnixStream::connect(&admin).unwrap();
+    let (silent, mut halting) = (connect(), connect());
+    halting.write_all(b"sta").unwrap();
+    let answer = ask(&connect(), "stats");
+    for part in ["\"uptime\":", "\"link\":null", "\"connected\":{\"rdma\":false,\"net\":null}"] {
+        assert!(answer.contains(part), "{part}: {answer}");
+    }
+    // The others were not left for it: they are served still.
+    assert!(ask(&halting, "ts").contains("\"version\""));
+    assert!(ask(&silent, "colour").contains("known: stats"));
+}
+
+#[test]
+fn an_admin_socket_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Dir::new("private");
+    let admin = dir.0.join("admin");
+    let _running = Running::start(&["--guest", &dir.guest(), "--admin", admin.to_str().unwrap()]);
+    for path in [admin, dir.0.join("a")] {
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
+    }
+}
+
+/// Keys of the tables of docs/vrdma-backend.md, by the heading above them.
+fn documented() -> BTreeMap<String, BTreeSet<String>> {
+    let text = include_str!("../../docs/vrdma-backend.md");
+    let (_, text) = text.split_once("\n## Counters\n").unwrap();
+    let mut sections: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut section = "";
+    for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("### ") {
+            section = heading;
+        } else if let Some(cell) = line.strip_prefix("| `") {
+            let (cell, _) = cell.split_once(" | ").unwrap();
+            for key in cell.split(", ") {
+                let key = key.trim_matches('`').to_owned();
+                assert!(sections.entry(section.to_owned()).or_default().insert(key), "{section}: {cell}");
+            }
+        }
+    }
+    sections
+}
+
+#[test]
+fn documented_counters_are_those_that_are_emitted() {
+    let dir = Dir::new("counters");
+    let path = dir.0.display();
+    let guest = format!("{},net={path}/net", dir.guest());
+    let (admin, capture) = (format!("{path}/admin"), format!("{path}/capture"));
+    let uplink =
+        ["--uplink", "net_ring0", "--eal", "--no-huge -m 64", "--faults", "loss=0", "--capture", &capture];
+    let _running = Running::start(&[&["--guest", &guest, "--admin", &admin], &uplink[..]].concat());
+    let all: Value = serde_json::from_str(&ask(&UnixStream::connect(&admin).unwrap(), "stats")).unwrap();
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
+    let guest = &all["guests"][0];
+    let mut emitted = BTreeMap::from([("daemon".to_owned(), keys(&all)), ("guest".to_owned(), keys(guest))]);
+    for (of, sections) in [
+        (guest, &["objects", "device", "transport", "net"][..]),
+        (&all, &["switch", "uplink", "roce", "malformed"]),
+    ] {
+        emitted.extend(sections.iter().map(|section| ((*section).to_owned(), keys(&of[section]))));
+    }
+    let documented = documented();
+    for (section, keys) in &emitted {
+        let known = &documented[section];
+        let (missing, stale): (Vec<_>, Vec<_>) =
+            (keys.difference(known).collect(), known.difference(keys).collect());
+        assert!(
+            missing.is_empty() && stale.is_empty(),
+            "{section}: not documented: {missing:?}; not emitted: {stale:?}"
+        );
+    }
+    assert_eq!(documented.len(), emitted.len());
+}
+
+/// What a start with this uplink says, when it is refused; EAL can be started once in a process.
+#[test]
+fn mistakes_about_the_uplink_are_told_in_a_line() {
+    if !namespace() {
+        return;
+    }
+    let dir = Dir::new("uplink");
+    let memif = format!("net_memif0,role=client,socket={}/memif,socket-abstract=no", dir.0.display());
+    let guest = dir.guest();
+    for (uplink, parts) in [
+        ("va", &["va is an interface of the kernel", "write net_af_packet0,iface=va"][..]),
+        (
+            "net_af_packet0",
+            &["uplink = net_af_packet0: the parameter iface is missing", "net_af_packet0,iface="],
+        ),
+        ("net_af_packet0,iface=nowhere", &["there is no interface nowhere"]),
+        (&memif, &["the server of net_memif has to be there first"]),
+        ("net_nonsense0", &["net_nonsense0", "drivers are"]),
+    ] {
+        let said = refused(&["--guest", &guest, "--uplink", uplink]);
+        for part in parts {
+            assert!(said.contains(part), "{uplink}: {said}");
+        }
+    }
+    // A root whose capabilities are bounded.
+    let mut bounded = Command::new("setpriv");
+    bounded.args(["--bounding-set=-net_raw", "--inh-caps=-net_raw"]).arg(env!("CARGO_BIN_EXE_vrdma-backend"));
+    let output = bounded.args(["--guest", &guest, "--uplink", "net_af_packet0,iface=va"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("packet sockets need CAP_NET_RAW"), "{said}");
+}
+
+#[test]
+fn a_wrong_argument_of_eal_prints_no_usage() {
+    let dir = Dir::new("eal");
+    let guest = dir.guest();
+    let output =
+        program().args(["--guest", &guest, "--uplink", "net_ring0", "--eal", "--nonsense"]).output().unwrap();
+    let (said, printed) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(said.contains("an argument of --eal is wrong"), "{said}");
+    assert!(printed.is_empty() && said.lines().count() < 10, "{printed}{said}");
+}
+
+#[test]
+fn a_healthy_uplink_starts_without_complaints() {
+    let dir = Dir::new("healthy");
+    let guest = dir.guest();
+    let running = Running::start(&[
+        "--guest",
+        &guest,
+        "--uplink",
+        "net_ring0",
+        "--mtu",
+        "1500",
+        "--eal",
+        "--no-huge -m 64",
+    ]);
+    assert!(!running.said("WARN") && !running.said("ERROR"), "{:?}", running.log);
+    assert!(running.log.last().unwrap().contains("uplink net_ring0"));
+}
+
+#[test]
+fn an_interface_that_will_not_do_is_warned_of() {
+    if !namespace() {
+        return;
+    }
+    let dir = Dir::new("interface");
+    let guest = dir.guest();
+    let start = || Running::start(&["--guest", &guest, "--uplink", "net_af_packet0,iface=va"]);
+    let running = start();
+    assert!(running.said("more than 1500 bytes are dropped, although mtu = 9000"), "{:?}", running.log);
+    assert!(!running.said("is down") && !running.said("of this host"), "{:?}", running.log);
+    drop(running);
+    ip("link set va down");
+    ip("addr add 10.1.2.3/24 dev va");
+    let running = start();
+    assert!(running.said("the interface va is down: `ip link set va up`"), "{:?}", running.log);
+    assert!(running.said("has the address 10.1.2.3 of this host"), "{:?}", running.log);
+    drop(running);
+    ip("addr del 10.1.2.3/24 dev va");
+    ip("link set va up");
+    ip("-6 addr add 2001:db8::1/64 dev va");
+    assert!(start().said("has the address 2001:db8::1 of this host"));
+}

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""What the verbs of vrdma0 answer where a program can tell right from wrong: limits, access flags, attributes. Runs in a VM."""
+
+import errno
+import sys
+
+import pyverbs.device as d
+import pyverbs.enums as e
+from pyverbs.addr import AH, AHAttr, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.mem_alloc import posix_memalign
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, SendWR
+
+PORT = 1
+INDEX = int(sys.argv[1])
+ALL = (e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
+       | e.IBV_ACCESS_REMOTE_ATOMIC)
+
+
+def same(what, found, wanted):
+    if found != wanted:
+        sys.exit(f"{what}: {found}, not {wanted}")
+
+
+def error_of(function, *arguments, **named):
+    """The errno with which a call fails; 0 if it does not."""
+    try:
+        result = function(*arguments, **named)
+        if hasattr(result, "close"):
+            result.close()
+        return 0
+    except PyverbsRDMAError as error:
+        return error.error_code
+
+
+context = d.Context(name="vrdma0")
+pd = PD(context)
+gid = context.query_gid(port_num=PORT, index=INDEX)
+route = AHAttr(gr=GlobalRoute(dgid=gid, sgid_index=INDEX), is_global=1, port_num=PORT)
+
+device = context.query_device()
+same("atomic_caps", device.atomic_caps, e.IBV_ATOMIC_GLOB)
+same("local_ca_ack_delay", device.local_ca_ack_delay, 15)
+same("BAD_QKEY_CNTR", bool(device.device_cap_flags & e.IBV_DEVICE_BAD_QKEY_CNTR), True)
+same("max_qp", device.max_qp & (device.max_qp + 2), 0)
+same("speed of a port without uplink",
+     (context.query_port(PORT).active_speed, context.query_port(PORT).active_width), (32, 2))
+
+# All the address handles that are promised, and not one more.
+handles = []
+while (error := error_of(lambda: handles.append(AH(pd, attr=route)))) == 0:
+    pass
+same("address handles", (len(handles), error), (device.max_ah, errno.ENOMEM))
+for handle in handles:
+    handle.close()
+
+buffer = posix_memalign(4096, 4096)
+for name, access, length, wanted in [
+    ("every right", ALL, 4096, 0),
+    ("no byte", ALL, 0, 0),
+    ("relaxed ordering", ALL | e.IBV_ACCESS_RELAXED_ORDERING, 4096, 0),
+    ("huge pages", ALL | e.IBV_ACCESS_HUGETLB, 4096, 0),
+    ("zero-based", ALL | e.IBV_ACCESS_ZERO_BASED, 4096, 0),
+    ("memory windows", ALL | e.IBV_ACCESS_MW_BIND, 4096, errno.EOPNOTSUPP),
+    ("on-demand", ALL | e.IBV_ACCESS_ON_DEMAND, 4096, errno.EOPNOTSUPP),
+    ("flush", ALL | e.IBV_ACCESS_FLUSH_GLOBAL, 4096, errno.EOPNOTSUPP),
+    ("remote write alone", e.IBV_ACCESS_REMOTE_WRITE, 4096, errno.EINVAL),
+]:
+    same(f"a region with {name}", error_of(MR, pd, length, access, address=buffer), wanted)
+
+# A QP that is connected with itself writes to a region whose first byte is at address 0.
+cq = CQ(context, 8)
+qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(8, 8, 1, 1, 0), sq_sig_all=1))
+attr = QPAttr(port_num=PORT)
+attr.qp_state = e.IBV_QPS_INIT
+init = e.IBV_QP_STATE | e.IBV_QP_PKEY_INDEX | e.IBV_QP_PORT | e.IBV_QP_ACCESS_FLAGS
+attr.qp_access_flags = ALL | e.IBV_ACCESS_MW_BIND
+same("a QP with memory windows", error_of(qp.modify, attr, init), errno.EOPNOTSUPP)
+attr.qp_access_flags = ALL | e.IBV_ACCESS_RELAXED_ORDERING
+qp.modify(attr, init)
+same("access of a QP", qp.query(e.IBV_QP_ACCESS_FLAGS)[0].qp_access_flags, ALL)
+attr.qp_state = e.IBV_QPS_RTR
+attr.ah_attr = route
+attr.path_mtu = e.IBV_MTU_1024
+attr.dest_qp_num = qp.qp_num | 0x5a << 24
+attr.rq_psn = attr.sq_psn = 7
+attr.max_dest_rd_atomic = attr.max_rd_atomic = 1
+attr.min_rnr_timer = 12
+qp.modify(attr, e.IBV_QP_STATE | e.IBV_QP_AV | e.IBV_QP_PATH_MTU | e.IBV_QP_DEST_QPN | e.IBV_QP_RQ_PSN
+          | e.IBV_QP_MAX_DEST_RD_ATOMIC | e.IBV_QP_MIN_RNR_TIMER)
+attr.qp_state = e.IBV_QPS_RTS
+attr.timeout, attr.retry_cnt, attr.rnr_retry = 14, 0xff, 0xff
+qp.modify(attr, e.IBV_QP_STATE | e.IBV_QP_SQ_PSN | e.IBV_QP_MAX_QP_RD_ATOMIC | e.IBV_QP_TIMEOUT
+          | e.IBV_QP_RETRY_CNT | e.IBV_QP_RNR_RETRY)
+found = qp.query(e.IBV_QP_STATE)[0]
+same("what is left of wide fields", (found.dest_qp_num, found.retry_cnt, found.rnr_retry), (qp.qp_num, 7, 7))
+
+region = MR(pd, 4096, ALL | e.IBV_ACCESS_ZERO_BASED)
+source = MR(pd, 4096, ALL)
+source.write("to the first byte", 17)
+send = SendWR(1, opcode=e.IBV_WR_RDMA_WRITE, sg=[SGE(source.buf, 17, source.lkey)], num_sge=1)
+send.set_wr_rdma(region.rkey, 0)
+qp.post_send(send)
+while not (got := cq.poll())[0]:
+    pass
+same("a WRITE to address 0", (got[1][0].status, region.read(17, 0)), (e.IBV_WC_SUCCESS, b"to the first byte"))
+
+for state, wanted in [(e.IBV_MIG_MIGRATED, 0), (e.IBV_MIG_REARM, errno.EINVAL), (e.IBV_MIG_ARMED, errno.EINVAL)]:
+    attr.path_mig_state = state
+    same(f"path migration state {state}", error_of(qp.modify, attr, e.IBV_QP_PATH_MIG_STATE), wanted)
+
+# A datagram may be as long as the netdev's frames allow, which is less than what the device could carry.
+port = context.query_port(PORT)
+same("the active MTU is the netdev's", port.active_mtu < port.max_mtu, True)
+longest = 128 << port.active_mtu
+ud = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_UD, scq=cq, rcq=cq, cap=QPCap(8, 8, 1, 1, 0), sq_sig_all=1))
+ud_attr = QPAttr(port_num=PORT)
+ud_attr.qkey = 0x1234
+for state, mask in [(e.IBV_QPS_INIT, e.IBV_QP_PKEY_INDEX | e.IBV_QP_PORT | e.IBV_QP_QKEY), (e.IBV_QPS_RTR, 0),
+                    (e.IBV_QPS_RTS, e.IBV_QP_SQ_PSN)]:
+    ud_attr.qp_state = state
+    ud.modify(ud_attr, e.IBV_QP_STATE | mask)
+handle = AH(pd, attr=route)
+for length, wanted in [(longest, e.IBV_WC_SUCCESS), (longest + 1, e.IBV_WC_LOC_LEN_ERR)]:
+    send = SendWR(2, opcode=e.IBV_WR_SEND, sg=[SGE(source.buf, length, source.lkey)], num_sge=1)
+    send.set_wr_ud(handle, ud.qp_num, ud_attr.qkey)
+    ud.post_send(send)
+    while not (got := cq.poll())[0]:
+        pass
+    same(f"a datagram of {length} bytes", got[1][0].status, wanted)
+
+with open("/sys/class/infiniband/vrdma0/node_desc", "w", encoding="ascii") as file:
+    file.write("a node of this name")
+with open("/sys/class/infiniband/vrdma0/node_desc", encoding="ascii") as file:
+    same("node_desc", file.read().strip(), "a node of this name")
+print("all answers are right")

@@ -1,0 +1,122 @@
+//! `cargo xtask bare`: does README's "Try it" hold on a machine that has nothing yet?
+//!
+//! A minimal Debian root gets the Rust toolchain, the settings of the package registries, and the working tree; README's
+//! commands run in it as they stand. `bare.lock` remembers what the last success depended on, so that continuous
+//! integration need not repeat it each time.
+
+mod lock;
+mod root;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{needs, paths, proc, ui};
+use root::Root;
+
+/// What to try.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The demo and the tests without VMs alone.
+    pub quick: bool,
+    /// Packages that the machine has already: half of what is wanted, say.
+    pub have: Vec<String>,
+}
+
+/// Both commands, with every test in VMs, on an empty machine.
+const LIMIT: Duration = Duration::from_secs(3 * 60 * 60);
+/// The quick half takes less on a machine that does nothing else.
+const QUICK_HALF: Duration = Duration::from_secs(25 * 60);
+
+/// Disk that root, builds, and the roots inside it take, in MiB; the quick half was seen to take 7,800.
+const SPACE: u64 = 12 * 1024;
+
+/// Goes through the plan. The root is removed after a success, and stays after a failure.
+pub fn run(plan: &Plan) -> Result<()> {
+    possible()?;
+    needs::ensure()?;
+    try_it(plan, Instant::now() + LIMIT)
+}
+
+/// How continuous integration's look at the bare machine ended, if not by a failure.
+pub enum Due {
+    /// It succeeded.
+    Tried,
+    /// It was not tried, and why.
+    Skipped(String),
+}
+
+/// The quick half, if what it depends on changed since its last success.
+pub fn in_ci(until: Instant) -> Result<Due> {
+    if lock::is_current()? {
+        return Ok(Due::Skipped(format!("{} is of this state", lock::NAME)));
+    }
+    if let Err(why) = possible() {
+        return Ok(Due::Skipped(format!("{why:#}")));
+    }
+    let left = until.saturating_duration_since(Instant::now());
+    if left < QUICK_HALF {
+        return Ok(Due::Skipped(format!("{} s are left of the time, too little", left.as_secs())));
+    }
+    ui::say(&format!("{} is of another state: trying README's commands on a bare machine", lock::NAME));
+    try_it(&Plan { quick: true, ..Plan::default() }, until)
+        .with_context(|| format!("run `cargo xtask bare --quick` and commit {}", lock::NAME))?;
+    Ok(Due::Tried)
+}
+
+/// An error if this machine cannot make a bare one.
+fn possible() -> Result<()> {
+    ensure!(nix::unistd::geteuid().is_root(), "a bare root is made as root: run this with sudo");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "true"]);
+    proc::output(command).context("no namespaces here")?;
+    paths::make_dir(&paths::vm())?;
+    Root::remove_last()?;
+    let free = paths::free_space(&paths::vm())?;
+    ensure!(free >= SPACE, "{} has {free} MiB free, {SPACE} are wanted", paths::vm().display());
+    Ok(())
+}
+
+fn try_it(plan: &Plan, until: Instant) -> Result<()> {
+    let start = Instant::now();
+    // What is tried, not what is there when it ends.
+    let hash = lock::hash()?;
+    let commands = commands(&paths::read(&paths::workspace().join("README.md"))?, plan.quick)?;
+    let root = Root::build(&plan.have)?;
+    for (index, command) in commands.iter().enumerate() {
+        let left = until.saturating_duration_since(Instant::now());
+        root.run(command, index + 1, left)?;
+    }
+    root.remove()?;
+    println!("bare: {} succeeded in {:.0} s", commands.join(", "), start.elapsed().as_secs_f64());
+    if plan.have.is_empty() {
+        lock::write(&hash)?;
+    }
+    Ok(())
+}
+
+/// The commands of README's "Try it". The quick half leaves the tests in VMs out.
+fn commands(readme: &str, quick: bool) -> Result<Vec<String>> {
+    let section = readme.split("\n## ").find(|section| section.starts_with("Try it\n"));
+    let block = section.and_then(|section| section.split("```\n").nth(1));
+    let block = block.context("README.md has no block of commands under \"Try it\"")?;
+    let test = |line: &str| if quick && line == "cargo xtask test" { " --no-vm" } else { "" };
+    let commands: Vec<String> = block.lines().map(|line| format!("{line}{}", test(line))).collect();
+    ensure!(commands.iter().any(|line| line.starts_with("cargo xtask test")), "README.md runs no tests");
+    Ok(commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_those_of_readme() {
+        let readme = "# x\n```\nno\n```\n\n## Try it\n\nWords.\n\n```\ncargo xtask demo\ncargo xtask test\n```\n\n```\nno\n```\n## Y\n";
+        assert_eq!(commands(readme, false).unwrap(), ["cargo xtask demo", "cargo xtask test"]);
+        assert_eq!(commands(readme, true).unwrap(), ["cargo xtask demo", "cargo xtask test --no-vm"]);
+        assert!(commands("# x\n", true).is_err());
+        let ours = paths::read(&paths::workspace().join("README.md")).unwrap();
+        assert_eq!(commands(&ours, false).unwrap(), ["cargo xtask demo", "cargo xtask test"]);
+    }
+}

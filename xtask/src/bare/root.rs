@@ -1,0 +1,277 @@
+//! The bare machine: a minimal Debian root, and how commands run in it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::image::LONG;
+use crate::{apt, paths, proc, ui};
+
+/// What README takes for granted: Rust's linker with C's library, and a place that knows whom to trust on the network.
+pub const PACKAGES: [&str; 3] = ["gcc", "libc6-dev", "ca-certificates"];
+
+/// The release that README names.
+const SUITE: &str = "bookworm";
+
+/// Where the working tree lies in the root.
+const TREE: &str = "/root/vrdma";
+/// Where the Rust toolchain lies in the root.
+const RUST: &str = "/opt/rust";
+
+/// What the root gets of the machine's settings: where packages come from, and whom to trust. No passwords: a root may be
+/// kept.
+const SETTINGS: [&str; 11] = [
+    "/etc/apt/apt.conf",
+    "/etc/apt/apt.conf.d",
+    "/etc/apt/keyrings",
+    "/etc/apt/sources.list",
+    "/etc/apt/sources.list.d",
+    "/etc/apt/trusted.gpg.d",
+    "/etc/hosts",
+    "/etc/pip.conf",
+    "/etc/resolv.conf",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/usr/local/share/ca-certificates",
+];
+
+/// Variables of the environment that say how to reach registries, by how they begin or end.
+const VARIABLES: [&str; 14] = [
+    "CARGO_HTTP_",
+    "CARGO_NET_",
+    "CARGO_REGISTRIES_",
+    "CARGO_REGISTRY_",
+    "CARGO_SOURCE_",
+    "CURL_CA_BUNDLE",
+    "PIP_",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_",
+    "ALL_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "FTP_PROXY",
+    "NO_PROXY",
+];
+
+/// Makes the root at $1 the root directory of a new mount namespace and runs the script $2 in it.
+///
+/// By pivot_root, not chroot: in a chroot nobody may make a user namespace. What is $3 outside is $4 inside, read-only if
+/// $5 is `ro`, and so on.
+const ENTER: &str = r#"set -e
+    root=$1; script=$2; shift 2
+    mount --bind "$root" "$root"
+    while [ $# -gt 0 ]; do
+        mount --bind "$1" "$root$2"
+        [ "$3" = rw ] || mount -o "remount,bind,$3" "$root$2"
+        shift 3
+    done
+    mount -t proc proc "$root/proc"
+    mount -t sysfs sysfs "$root/sys"
+    mount -t tmpfs -o mode=755 tmpfs "$root/run"
+    mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+    mkdir "$root/dev/net" "$root/dev/pts" "$root/dev/shm" "$root/dev/hugepages"
+    for device in null zero full random urandom tty kvm net/tun; do
+        [ -e "/dev/$device" ] || continue
+        : >"$root/dev/$device"
+        mount --bind "/dev/$device" "$root/dev/$device"
+    done
+    mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+    mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts "$root/dev/pts"
+    ln -s pts/ptmx "$root/dev/ptmx"
+    ln -s /proc/self/fd "$root/dev/fd"
+    for number in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${number%:*}" "$root/dev/${number#*:}"; done
+    [ "$(cat /proc/sys/vm/nr_hugepages)" = 0 ] || mount -t hugetlbfs hugetlbfs "$root/dev/hugepages"
+    cd "$root"
+    pivot_root . .
+    umount -l .
+    cd /
+    exec sh -ec "$script""#;
+
+/// A bare machine's root.
+pub struct Root {
+    path: PathBuf,
+    /// Places outside and inside, and how they are mounted.
+    binds: Vec<(PathBuf, String, &'static str)>,
+}
+
+fn place() -> PathBuf {
+    paths::vm().join("bare")
+}
+
+impl Root {
+    /// Removes what a failure left.
+    pub fn remove_last() -> Result<()> {
+        paths::remove(&place())
+    }
+
+    /// Makes the root with these packages beside the least, and puts the working tree into it.
+    pub fn build(have: &[String]) -> Result<Self> {
+        let path = place();
+        let log = paths::log("bare-root")?;
+        let mirror = apt::mirror(&[SUITE])?;
+        ui::step_with_log("making a bare Debian root", Some(&log), || {
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "mmdebstrap"]);
+            command.args(["--mode=root", "--variant=minbase", "--format=directory"]);
+            command.arg(format!("--keyring={}", mirror.keyring.display()));
+            for option in apt::options()? {
+                command.arg(format!("--aptopt={option}"));
+            }
+            let packages: Vec<&str> = PACKAGES.into_iter().chain(have.iter().map(String::as_str)).collect();
+            command.arg(format!("--include={}", packages.join(",")));
+            command.arg(SUITE).arg(&path).arg(mirror.line("deb", SUITE));
+            proc::run_logged("mmdebstrap", command, &log, LONG)
+        })?;
+        let mut root = Self { path, binds: Vec::new() };
+        root.take_settings()?;
+        root.bind_rust()?;
+        root.clone_tree()?;
+        Ok(root)
+    }
+
+    fn inside(&self, path: &str) -> PathBuf {
+        self.path.join(path.trim_start_matches('/'))
+    }
+
+    fn take_settings(&self) -> Result<()> {
+        // How mmdebstrap was told to download; the machine's own words take its place.
+        paths::remove(&self.inside("/etc/apt/apt.conf.d/99mmdebstrap"))?;
+        // Sources of another release are nothing for this one.
+        let ours = apt::codename()? == SUITE;
+        let sources = |name: &str| name.starts_with("/etc/apt/sources");
+        for name in SETTINGS.iter().filter(|name| Path::new(name).exists() && (ours || !sources(name))) {
+            let to = self.inside(name);
+            if sources(name) || !Path::new(name).is_dir() {
+                paths::remove(&to)?;
+            }
+            copy(Path::new(name), &to).with_context(|| format!("cannot copy {name}"))?;
+        }
+        if ours && !Path::new("/etc/apt/sources.list").exists() {
+            paths::remove(&self.inside("/etc/apt/sources.list"))?;
+        }
+        Ok(())
+    }
+
+    /// The toolchain that builds this program, and cargo's settings and downloads.
+    fn bind_rust(&mut self) -> Result<()> {
+        let mut command = Command::new("rustc");
+        command.args(["--print", "sysroot"]).current_dir(paths::workspace());
+        let sysroot = proc::output(command)?;
+        self.bind(Path::new(sysroot.trim()), RUST, "ro")?;
+        let home = std::env::var_os("HOME").unwrap_or_else(|| "/root".into());
+        let cargo =
+            std::env::var_os("CARGO_HOME").map_or_else(|| Path::new(&home).join(".cargo"), PathBuf::from);
+        for name in ["config.toml", "config"] {
+            if cargo.join(name).exists() {
+                let to = self.inside("/root/.cargo");
+                paths::make_dir(&to)?;
+                fs::copy(cargo.join(name), to.join(name))?;
+            }
+        }
+        for name in [".config/pip", ".pip"] {
+            let from = Path::new(&home).join(name);
+            if from.exists() {
+                copy(&from, &self.inside("/root").join(name))?;
+            }
+        }
+        let registry = cargo.join("registry");
+        paths::make_dir(&registry)?;
+        self.bind(&registry, "/root/.cargo/registry", "rw")
+    }
+
+    fn bind(&mut self, outside: &Path, inside: &str, how: &'static str) -> Result<()> {
+        paths::make_dir(&self.inside(inside))?;
+        self.binds.push((outside.to_owned(), inside.to_owned(), how));
+        Ok(())
+    }
+
+    /// Copies what git tracks, as it is in the working tree.
+    fn clone_tree(&self) -> Result<()> {
+        let workspace = paths::workspace();
+        let git = |arguments: &[&str]| {
+            let mut command = Command::new("git");
+            command.current_dir(workspace).args(arguments);
+            proc::output(command)
+        };
+        let commit = git(&["log", "-1", "--format=%h %s"])?;
+        let changed = git(&["status", "--porcelain", "--untracked-files=normal"])?;
+        let (untracked, changed): (Vec<&str>, Vec<&str>) =
+            changed.lines().partition(|line| line.starts_with("??"));
+        let names =
+            |lines: &[&str]| lines.iter().map(|line| line[3..].to_owned()).collect::<Vec<_>>().join(" ");
+        ui::say(&format!("trying {}", commit.trim()));
+        if !changed.is_empty() {
+            ui::say(&format!("with uncommitted changes of: {}", names(&changed)));
+        }
+        if !untracked.is_empty() {
+            ui::say(&format!("without what git does not track: {}", names(&untracked)));
+        }
+        for name in git(&["ls-files", "-z"])?.split('\0').filter(|name| !name.is_empty()) {
+            let (from, to) = (workspace.join(name), self.inside(TREE).join(name));
+            // What was removed and not committed is tracked still.
+            if from.symlink_metadata().is_ok() {
+                paths::make_dir(to.parent().context("a file lies in a directory")?)?;
+                copy(&from, &to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a command line in the tree; what it prints goes to a log.
+    pub fn run(&self, line: &str, number: usize, limit: Duration) -> Result<()> {
+        ensure!(!limit.is_zero(), "no time is left for `{line}`");
+        let log = paths::log(&format!("bare-{number}"))?;
+        ui::say(&format!("bare machine: {line} (log: {})", log.display()));
+        let ran = ui::step_with_log(line, Some(&log), || {
+            proc::run_logged(line, self.command(&format!("cd {TREE}\n{line}")), &log, limit)
+        });
+        ran.with_context(|| format!("the bare machine's root is kept in {}", self.path.display()))
+    }
+
+    fn command(&self, script: &str) -> Command {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--ipc", "--fork", "--kill-child", "--", "sh", "-c", ENTER, "sh"]);
+        command.arg(&self.path).arg(script);
+        for (outside, inside, how) in &self.binds {
+            command.arg(outside).arg(inside).arg(how);
+        }
+        command.env_clear();
+        let path = format!("{RUST}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        command.env("PATH", path).env("HOME", "/root").env("LC_ALL", "C.UTF-8");
+        for (name, value) in std::env::vars_os() {
+            let upper = name.to_string_lossy().to_uppercase();
+            if VARIABLES.iter().any(|start| upper.starts_with(start)) {
+                command.env(name, value);
+            }
+        }
+        command
+    }
+
+    /// Removes the root with all that was built in it.
+    pub fn remove(self) -> Result<()> {
+        ui::step("removing the bare root", || paths::remove(&self.path))
+    }
+}
+
+/// Copies a file, a symbolic link or a directory's content.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let kind = fs::symlink_metadata(from)?.file_type();
+    if kind.is_dir() {
+        paths::make_dir(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    } else if kind.is_symlink() && !from.exists() {
+        bail!("{} leads nowhere", from.display());
+    } else if kind.is_symlink() && from.starts_with(paths::workspace()) {
+        symlink(fs::read_link(from)?, to)?;
+    } else {
+        // Settings may be links to what the root has not.
+        fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! What perftest measured, in a few lines: latency and bandwidth of each verb, beside those of rdma_rxe.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::accel::Accel;
+use crate::paths;
+use crate::programs::{Device, Program};
+
+/// Sizes of which the bandwidth is shown.
+const SIZES: [(&str, &str); 2] = [("65536", "64 KiB"), ("8388608", "8 MiB")];
+
+/// A figure's name, and the figure with its unit.
+type Figure = (String, String);
+
+/// The figures of one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary(Vec<Figure>);
+
+impl Summary {
+    /// Adds what a program's table has to say; of programs that are not perftest's nothing.
+    pub fn add(&mut self, program: &Program, printed: &str) {
+        let name = program.command.split_whitespace().next().unwrap_or_default();
+        let Some((verb, kind)) = name.strip_prefix("ib_").and_then(|name| name.split_once('_')) else {
+            return;
+        };
+        let verb = verb.to_uppercase();
+        for line in printed.lines() {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            let [size, _, _, _, fourth, ..] = columns[..] else { continue };
+            match kind {
+                // Bytes, iterations, least, most, typical.
+                "lat" if size == "2" => self.0.push((format!("{verb}, 2 bytes"), format!("{fourth} us"))),
+                // Bytes, iterations, peak, average, rate.
+                "bw" => {
+                    if let Some((_, size)) = SIZES.iter().find(|(bytes, _)| *bytes == size) {
+                        self.0.push((format!("{verb}, {size}"), format!("{} MiB/s", columns[3])));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Puts latencies first.
+    pub fn sort(&mut self) {
+        self.0.sort_by_key(|(_, value)| !value.ends_with("us"));
+    }
+
+    /// The table, in this order; the other's figures stand beside.
+    pub fn table(&self, name: &str, beside: Option<(&str, &Self)>) -> String {
+        let other = beside.map(|(name, _)| name).unwrap_or_default();
+        let mut text = format!("{:<18}{name:>18}{other:>18}", "");
+        for (figure, value) in &self.0 {
+            let other = beside.and_then(|(_, other)| other.0.iter().find(|(name, _)| name == figure));
+            let other = other.map_or("", |(_, value)| value.as_str());
+            text += &format!("\n{figure:<18}{value:>18}{other:>18}");
+        }
+        text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Keeps the figures for later runs.
+    pub fn keep(&self, device: Device, accel: Accel) -> Result<()> {
+        let lines: Vec<String> = self.0.iter().map(|(name, value)| format!("{name}\t{value}\n")).collect();
+        paths::write(&file(device, accel), lines.concat())
+    }
+
+    /// The figures of the last run with this device, and how old they are, if there was one.
+    pub fn kept(device: Device, accel: Accel) -> Option<(Self, Duration)> {
+        let file = file(device, accel);
+        let text = fs::read_to_string(&file).ok()?;
+        let age = fs::metadata(&file).ok()?.modified().ok()?.elapsed().unwrap_or_default();
+        let figure =
+            |line: &str| line.split_once('\t').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Some((Self(text.lines().filter_map(figure).collect()), age))
+    }
+}
+
+fn file(device: Device, accel: Accel) -> PathBuf {
+    paths::vm().join(format!("summary-{}-{}", device.name(), accel.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BANDWIDTH: &str =
+        " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]
+ 2          2000             1.04               1.02                   0.536600
+ 65536      2000             7000.04            6543.21                0.104691
+ 8388608    2000             9000.00            8999.99                0.001124
+";
+    const LATENCY: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]
+ 2       1000          70.00          170.00       88.50             90.00           1.00            100.0            170.00
+";
+
+    #[test]
+    fn tables_are_read() {
+        let mut summary = Summary::default();
+        summary.add(&Program::perftest("ib_write_bw -a"), BANDWIDTH);
+        summary.add(&Program::perftest("ib_write_lat -s 2"), LATENCY);
+        summary.add(&Program::pingpong("ibv_rc_pingpong"), "8192000 bytes in 0.01 seconds = 1 Mbit/sec");
+        summary.sort();
+        let mut rxe = Summary::default();
+        rxe.add(&Program::perftest("ib_write_lat -s 2"), &LATENCY.replace("88.50", "456.70"));
+        assert_eq!(
+            summary.table("vrdma0", Some(("rxe0", &rxe))),
+            "                              vrdma0              rxe0\n\
+             WRITE, 2 bytes              88.50 us         456.70 us\n\
+             WRITE, 64 KiB          6543.21 MiB/s\n\
+             WRITE, 8 MiB           8999.99 MiB/s"
+        );
+    }
+}

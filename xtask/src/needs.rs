@@ -1,0 +1,415 @@
+//! What the build and the tests need of the machine, and how to get what is missing.
+//!
+//! A need is met by its package, as dpkg says, or from elsewhere, as whoever uses it finds it: a library by pkg-config,
+//! libclang by bindgen's own search, a program by the path. A file's presence says nothing: `libclang-cpp14` brings files
+//! named libclang and no libclang, `dpdk` no `dpdk-testpmd` on Debian 12.
+
+mod libclang;
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+use crate::{image, paths, proc, ui};
+
+/// Something that the machine has to have.
+#[derive(Debug)]
+pub struct Need {
+    name: &'static str,
+    why: &'static str,
+    /// The package that holds it; if there are several, releases of Debian differ in which one does.
+    packages: &'static [&'static str],
+    proof: Proof,
+    wanted: Wanted,
+}
+
+/// How to see that it is there, wherever it comes from.
+#[derive(Clone, Copy, Debug)]
+enum Proof {
+    /// Only as a package.
+    Package,
+    /// A program in the path.
+    Program(&'static str),
+    /// A library that pkg-config knows.
+    Library(&'static str),
+    /// A libclang that bindgen can use.
+    Libclang,
+}
+
+/// What cannot be done without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// Cargo's builds.
+    Build,
+    /// Roots and image of the VMs, namespaces.
+    Vms,
+    /// Comparisons, which are left out without it.
+    Compare,
+}
+
+/// All needs. QEMU is none: it has a root of its own.
+pub const NEEDS: &[Need] = &[
+    need("a C compiler", "Rust links with it", &["gcc"], Proof::Program("cc"), Wanted::Build),
+    need("C's headers", "C code is built with them", &["libc6-dev"], Proof::Package, Wanted::Build),
+    need("pkg-config", "it finds DPDK", &["pkg-config"], Proof::Program("pkg-config"), Wanted::Build),
+    need("libclang", "bindgen reads C headers with it", &["libclang-dev"], Proof::Libclang, Wanted::Build),
+    need("DPDK", "the backend is built on it", &["libdpdk-dev"], Proof::Library("libdpdk"), Wanted::Build),
+    need("mmdebstrap", "it makes the VMs' roots", &["mmdebstrap"], Proof::Program("mmdebstrap"), Wanted::Vms),
+    need(
+        "Debian's keys",
+        "roots are checked by them",
+        &["debian-archive-keyring"],
+        Proof::Package,
+        Wanted::Vms,
+    ),
+    need("mke2fs", "it makes the VMs' image", &["e2fsprogs"], Proof::Package, Wanted::Vms),
+    need("xz", "it unpacks kernel modules", &["xz-utils"], Proof::Program("xz"), Wanted::Vms),
+    need("zstd", "it unpacks the kernel", &["zstd"], Proof::Program("zstd"), Wanted::Vms),
+    need("ip", "it joins network namespaces", &["iproute2"], Proof::Program("ip"), Wanted::Vms),
+    need(
+        "dpdk-testpmd",
+        "benches compare with it",
+        &["dpdk-dev", "dpdk"],
+        Proof::Program("dpdk-testpmd"),
+        Wanted::Compare,
+    ),
+    need("tshark", "captures are read by it", &["tshark"], Proof::Program("tshark"), Wanted::Compare),
+];
+
+const fn need(
+    name: &'static str,
+    why: &'static str,
+    packages: &'static [&'static str],
+    proof: Proof,
+    wanted: Wanted,
+) -> Need {
+    Need { name, why, packages, proof, wanted }
+}
+
+/// Whom to ask what the machine has.
+trait Machine {
+    /// Whether dpkg calls the package installed, that is: unpacked and configured.
+    fn installed(&self, package: &str) -> bool;
+    /// Whether the package was left in the middle of its installation or removal.
+    fn broken(&self, package: &str) -> bool;
+    /// Whether the path has the program.
+    fn program(&self, name: &str) -> bool;
+    /// Whether pkg-config knows the library.
+    fn library(&self, name: &str) -> bool;
+    /// Whether bindgen finds a libclang that reads headers.
+    fn libclang(&self) -> bool;
+}
+
+impl Need {
+    fn is_met(&self, machine: &dyn Machine) -> bool {
+        // Of several packages none is proof.
+        if let [package] = self.packages
+            && machine.installed(package)
+        {
+            return true;
+        }
+        if self.packages.iter().any(|package| machine.broken(package)) {
+            return false;
+        }
+        match self.proof {
+            Proof::Package => false,
+            Proof::Program(name) => machine.program(name),
+            Proof::Library(name) => machine.library(name),
+            Proof::Libclang => machine.libclang(),
+        }
+    }
+
+    /// The next package to try; none if all are installed.
+    fn package(&self, machine: &dyn Machine) -> Option<&'static str> {
+        self.packages.iter().copied().find(|package| !machine.installed(package))
+    }
+}
+
+/// Needs that are not met and that a package may mend, each with that package.
+fn missing(machine: &dyn Machine) -> Vec<(&'static Need, &'static str)> {
+    let unmet = NEEDS.iter().filter(|need| !need.is_met(machine));
+    unmet.filter_map(|need| Some((need, need.package(machine)?))).collect()
+}
+
+/// What is missing, why it is wanted, and the command that mends it, in one line.
+fn complaint(missing: &[(&Need, &str)]) -> String {
+    let needs: Vec<String> =
+        missing.iter().map(|(need, _)| format!("{} ({})", need.name, need.why)).collect();
+    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    format!("missing: {}; mend it as root: apt-get install {}", needs.join(", "), packages.join(" "))
+}
+
+/// As root installs what is missing, after saying which. Otherwise an error if the builds lack something.
+pub fn ensure() -> Result<()> {
+    let root = nix::unistd::geteuid().is_root();
+    let mut tried: Vec<&str> = Vec::new();
+    // Each time round a need has one package less to try.
+    loop {
+        let missing = missing(&Here::look());
+        if !root {
+            let wanted: Vec<_> =
+                missing.into_iter().filter(|(need, _)| need.wanted == Wanted::Build).collect();
+            return if wanted.is_empty() { Ok(()) } else { bail!(complaint(&wanted)) };
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+        if packages.iter().all(|package| tried.contains(package)) {
+            bail!("{} (apt-get installed it, and dpkg does not know it)", complaint(&missing));
+        }
+        tried.extend(&packages);
+        ui::say(&format!("installing Debian packages: {}", packages.join(" ")));
+        if let Err(error) = install(&packages) {
+            let line = format!("{} ({error:#})", complaint(&missing));
+            if missing.iter().all(|(need, _)| need.wanted == Wanted::Compare) {
+                ui::say(&format!("note: {line}"));
+                return Ok(());
+            }
+            bail!(line);
+        }
+    }
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    let log = paths::log("apt-install")?;
+    let mut command = Command::new("sh");
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    // What cannot be updated may be there in an older state.
+    let script = "apt-get update; exec apt-get install -y --no-install-recommends \"$@\"";
+    command.args(["-c", script, "sh"]).args(packages);
+    let result = ui::step_with_log("installing packages", Some(&log), || {
+        proc::run_logged("apt-get install", command, &log, image::LONG)
+    });
+    if result.is_ok() {
+        return Ok(());
+    }
+    let text = paths::read(&log).unwrap_or_default();
+    let said = text.lines().rev().find(|line| line.starts_with("E:")).unwrap_or("it failed").to_owned();
+    bail!("apt-get said: {said}; log: {}", log.display())
+}
+
+/// Programs that every Debian has, or that come with what is in [`NEEDS`], each with its package.
+const OTHERS: [(&str, &str); 5] = [
+    ("apt-config", "apt"),
+    ("apt-get", "apt"),
+    ("nsenter", "util-linux"),
+    ("strip", "binutils"),
+    ("unshare", "util-linux"),
+];
+
+/// The package of a program that xtask starts.
+pub fn package_of(program: &str) -> Option<&'static str> {
+    let named =
+        |need: &&Need| need.name == program || matches!(need.proof, Proof::Program(name) if name == program);
+    let other = || OTHERS.iter().find(|(name, _)| *name == program).map(|(_, package)| *package);
+    NEEDS.iter().find(named).map(|need| need.packages[0]).or_else(other)
+}
+
+/// Names of all packages, for the hash of what a bare machine's test depends on.
+pub fn packages() -> impl Iterator<Item = &'static str> {
+    NEEDS.iter().flat_map(|need| need.packages).copied()
+}
+
+/// What dpkg says of packages: their status words, such as `install ok installed`.
+#[derive(Default)]
+struct Dpkg(BTreeMap<String, String>);
+
+impl Dpkg {
+    /// A line for each package: name, tab, status.
+    const FORMAT: &str = "${Package}\t${Status}\n";
+
+    fn parse(said: &str) -> Self {
+        let line =
+            |line: &str| line.split_once('\t').map(|(name, status)| (name.to_owned(), status.to_owned()));
+        Self(said.lines().filter_map(line).collect())
+    }
+
+    /// The last word of the status, if the package is in order otherwise.
+    fn state(&self, package: &str) -> Option<&str> {
+        self.0.get(package)?.rsplit(' ').next()
+    }
+
+    fn installed(&self, package: &str) -> bool {
+        self.0.get(package).is_some_and(|status| status.ends_with(" ok installed"))
+    }
+
+    fn broken(&self, package: &str) -> bool {
+        let gone = [None, Some("not-installed"), Some("config-files")];
+        !self.installed(package) && !gone.contains(&self.state(package))
+    }
+}
+
+/// This machine.
+struct Here(Dpkg);
+
+impl Here {
+    fn look() -> Self {
+        let mut command = Command::new("dpkg-query");
+        command.args(["--show", "--showformat", Dpkg::FORMAT]).args(packages());
+        // It complains of packages that it never heard of; without dpkg all comes from elsewhere.
+        let said = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
+        Self(said.map(|said| Dpkg::parse(&String::from_utf8_lossy(&said.stdout))).unwrap_or_default())
+    }
+}
+
+impl Machine for Here {
+    fn installed(&self, package: &str) -> bool {
+        self.0.installed(package)
+    }
+
+    fn broken(&self, package: &str) -> bool {
+        self.0.broken(package)
+    }
+
+    fn program(&self, name: &str) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|directory| {
+            nix::unistd::access(&directory.join(name), nix::unistd::AccessFlags::X_OK).is_ok()
+        })
+    }
+
+    fn library(&self, name: &str) -> bool {
+        let program = std::env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
+        let status = Command::new(program).args(["--exists", name]).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    fn libclang(&self) -> bool {
+        libclang::reads_headers()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine by what its dpkg says and what else it has.
+    #[derive(Default)]
+    struct Fake {
+        dpkg: Dpkg,
+        programs: Vec<&'static str>,
+        library: bool,
+        libclang: bool,
+    }
+
+    impl Machine for Fake {
+        fn installed(&self, package: &str) -> bool {
+            self.dpkg.installed(package)
+        }
+
+        fn broken(&self, package: &str) -> bool {
+            self.dpkg.broken(package)
+        }
+
+        fn program(&self, name: &str) -> bool {
+            self.programs.contains(&name)
+        }
+
+        fn library(&self, _: &str) -> bool {
+            self.library
+        }
+
+        fn libclang(&self) -> bool {
+            self.libclang
+        }
+    }
+
+    /// Debian 12 with all packages but some.
+    fn debian_12(without: &[&str]) -> Fake {
+        let mut said = String::new();
+        for package in packages().filter(|package| !without.contains(package)) {
+            said += &format!("{package}\tinstall ok installed\n");
+        }
+        let programs = if without.contains(&"dpdk-dev") { vec![] } else { vec!["dpdk-testpmd"] };
+        Fake { dpkg: Dpkg::parse(&said), programs, ..Fake::default() }
+    }
+
+    fn lacks(machine: &Fake) -> Vec<&'static str> {
+        missing(machine).into_iter().map(|(_, package)| package).collect()
+    }
+
+    #[test]
+    fn a_whole_machine_lacks_nothing() {
+        assert_eq!(lacks(&debian_12(&[])), [""; 0]);
+    }
+
+    #[test]
+    fn a_bare_machine_lacks_all() {
+        let all: Vec<&str> = packages().filter(|package| *package != "dpdk").collect();
+        assert_eq!(lacks(&Fake::default()), all);
+    }
+
+    #[test]
+    fn libclang_cpp_is_no_libclang() {
+        let mut machine = debian_12(&["libclang-dev"]);
+        machine.dpkg.0.insert("libclang-cpp14".into(), "install ok installed".into());
+        assert_eq!(lacks(&machine), ["libclang-dev"]);
+    }
+
+    #[test]
+    fn testpmd_is_looked_for_in_both_packages() {
+        // Debian 12: `dpdk` is there, without it.
+        let machine = debian_12(&["dpdk-dev"]);
+        assert!(machine.dpkg.installed("dpdk"));
+        assert_eq!(lacks(&machine), ["dpdk-dev"]);
+        // A release where `dpdk-dev` is there, without it.
+        let machine = Fake { programs: vec![], ..debian_12(&["dpdk"]) };
+        assert_eq!(lacks(&machine), ["dpdk"]);
+        // Both are there and it is not: nothing is installed again and again.
+        let machine = Fake { programs: vec![], ..debian_12(&[]) };
+        assert_eq!(lacks(&machine), [""; 0]);
+    }
+
+    #[test]
+    fn tshark_is_asked_of_dpkg() {
+        assert_eq!(lacks(&debian_12(&["tshark"])), ["tshark"]);
+        // Removed, but for its settings.
+        let mut machine = debian_12(&["tshark"]);
+        machine.dpkg.0.insert("tshark".into(), "deinstall ok config-files".into());
+        assert_eq!(lacks(&machine), ["tshark"]);
+    }
+
+    #[test]
+    fn a_package_that_is_half_there_is_missing() {
+        for status in
+            ["install ok unpacked", "install reinstreq half-installed", "install ok half-configured"]
+        {
+            let mut machine = debian_12(&[]);
+            machine.dpkg.0.insert("mmdebstrap".into(), status.into());
+            machine.programs.push("mmdebstrap");
+            assert_eq!(lacks(&machine), ["mmdebstrap"], "{status}");
+        }
+        let mut machine = debian_12(&[]);
+        machine.dpkg.0.insert("mmdebstrap".into(), "hold ok installed".into());
+        assert_eq!(lacks(&machine), [""; 0]);
+    }
+
+    #[test]
+    fn qemu_is_not_wanted_of_the_machine() {
+        assert!(packages().all(|package| !package.contains("qemu")));
+    }
+
+    #[test]
+    fn what_comes_from_elsewhere_is_fine() {
+        // An own DPDK by PKG_CONFIG_PATH, with its testpmd in the path, and a libclang by LIBCLANG_PATH.
+        let machine = Fake {
+            programs: vec!["dpdk-testpmd"],
+            library: true,
+            libclang: true,
+            ..debian_12(&["libdpdk-dev", "dpdk", "dpdk-dev", "libclang-dev"])
+        };
+        assert_eq!(lacks(&machine), [""; 0]);
+    }
+
+    #[test]
+    fn a_complaint_is_one_line_with_what_why_and_the_command() {
+        let machine = debian_12(&["libclang-dev", "tshark"]);
+        assert_eq!(
+            complaint(&missing(&machine)),
+            "missing: libclang (bindgen reads C headers with it), tshark (captures are read by it); mend it as root: \
+             apt-get install libclang-dev tshark"
+        );
+    }
+}

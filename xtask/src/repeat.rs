@@ -1,0 +1,115 @@
+//! `cargo xtask repeat N -- WHAT`: the same command again and again, to see how often it fails. Each round's logs stay.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::proc::{Proc, describe, indent};
+use crate::vm::pair::CAPTURE;
+use crate::{paths, ui};
+
+/// A round ends when its command does.
+const FOREVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The error of rounds that failed, all of them reported already.
+#[derive(Debug)]
+pub struct Failed;
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("some rounds failed")
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// Runs an xtask command line so often, and goes on after a failure; an error if a round failed.
+pub fn run(rounds: u32, command: &[String]) -> Result<()> {
+    ensure!(rounds > 0, "no rounds are asked for");
+    let directory = new_directory()?;
+    ui::say(&format!("logs of each round: {}", directory.display()));
+    // The program that runs, also after another build replaced its file.
+    let program = Path::new("/proc/self/exe");
+    let failed = go(rounds, &directory, |_, logs| {
+        let mut this = Command::new(program);
+        this.args(command).env(paths::LOGS, logs);
+        this
+    })?;
+    println!("{} of {rounds} rounds passed: {}", rounds as usize - failed.len(), command.join(" "));
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let failed: Vec<String> = failed.iter().map(u32::to_string).collect();
+    println!("failed: {}; logs: {}", failed.join(", "), directory.display());
+    Err(Failed.into())
+}
+
+/// The rounds that failed. What a round prints goes to `output` in its directory.
+fn go(rounds: u32, directory: &Path, command: impl Fn(u32, &Path) -> Command) -> Result<Vec<u32>> {
+    let width = rounds.to_string().len();
+    let mut failed = Vec::new();
+    for round in 1..=rounds {
+        let logs = directory.join(format!("round-{round:0width$}"));
+        paths::make_dir(&logs)?;
+        let output = logs.join("output");
+        let file = File::create(&output).with_context(|| format!("cannot create {}", output.display()))?;
+        let mut command = command(round, &logs);
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let start = Instant::now();
+        let mut proc = Proc::spawn("the command", command)?;
+        let what = format!("round {round} of {rounds}");
+        let status = ui::unless_quick(&what, Some(&output), || proc.wait(FOREVER))?;
+        let seconds = start.elapsed().as_secs_f64();
+        if status.success() {
+            // Copies of what was built, and captures, are large.
+            for large in ["share", CAPTURE] {
+                paths::remove(&logs.join("vms").join(large))?;
+            }
+            ui::say(&format!("  ok {seconds:7.1} s  {what}  {}", ui::tail(&output, 1)));
+        } else {
+            ui::say(&format!("FAIL {seconds:7.1} s  {what}: {}", describe(status)));
+            ui::say(&indent(&ui::tail(&output, 12)));
+            failed.push(round);
+        }
+    }
+    Ok(failed)
+}
+
+/// `target/vm/repeat/SECONDS`, where the seconds are those of the clock.
+fn new_directory() -> Result<PathBuf> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let parent = paths::vm().join("repeat");
+    paths::make_dir(&parent)?;
+    let directory = parent.join(format!("{now}-{}", std::process::id()));
+    fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc::Ephemeral;
+
+    #[test]
+    fn rounds_that_fail_are_named_and_all_logs_stay() {
+        let directory =
+            Ephemeral::new(std::env::temp_dir().join(format!("vrdma-repeat-{}", std::process::id())));
+        let failed = go(10, directory.path(), |round, logs| {
+            let mut command = Command::new("sh");
+            command.args([
+                "-c",
+                &format!("echo round {round}; echo log >{}/log; [ {round} != 7 ]", logs.display()),
+            ]);
+            command
+        });
+        assert_eq!(failed.unwrap(), [7]);
+        for round in 1..=10 {
+            let logs = directory.path().join(format!("round-{round:02}"));
+            assert_eq!(fs::read_to_string(logs.join("output")).unwrap(), format!("round {round}\n"));
+            assert_eq!(fs::read_to_string(logs.join("log")).unwrap(), "log\n");
+        }
+    }
+}

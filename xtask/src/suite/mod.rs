@@ -1,0 +1,274 @@
+//! `cargo xtask test`: every check of the project, one after the other, with counts at the end.
+
+mod counts;
+mod fuzz;
+mod steps;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::artefacts::Part;
+use crate::bare::{self, Due};
+use crate::proc::indent;
+use crate::vm::PairConfig;
+use crate::vmtest::{self, Outcome};
+use crate::{image, needs, paths, ui};
+use counts::Counts;
+use steps::{STEPS, Step, Verdict};
+
+/// What to run.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Without the tests in VMs.
+    pub no_vm: bool,
+    /// VMs without these parts of our device; tests that need them are skipped.
+    pub without: Vec<Part>,
+    /// Only steps and VM tests whose name contains one of these.
+    pub only: Vec<String>,
+    /// Also what takes too long for every day.
+    pub long: bool,
+    /// Also the bare machine, if that is due.
+    pub ci: bool,
+}
+
+/// What continuous integration gives us is an hour.
+const CI: Duration = Duration::from_secs(58 * 60);
+
+/// What a selection is made of: the name of a step or of a VM test, and whether it takes long.
+struct Choice {
+    name: &'static str,
+    long: bool,
+    vm: bool,
+}
+
+/// All steps, then all VM tests, in the order in which they run.
+fn choices() -> Vec<Choice> {
+    let steps = STEPS.iter().map(|step| Choice { name: step.name, long: step.long, vm: false });
+    let vm_tests =
+        vmtest::all().into_iter().map(|test| Choice { name: test.name, long: test.long, vm: true });
+    steps.chain(vm_tests).collect()
+}
+
+impl Selection {
+    fn takes(&self, name: &str, long: bool) -> bool {
+        let named = self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()));
+        named && (self.long || !long)
+    }
+
+    /// An error if a name selects nothing.
+    fn check(&self) -> Result<()> {
+        let choices = choices();
+        for part in &self.only {
+            let named: Vec<&Choice> =
+                choices.iter().filter(|choice| choice.name.contains(part.as_str())).collect();
+            if named.is_empty() {
+                let names: Vec<&str> = choices.iter().map(|choice| choice.name).collect();
+                bail!(
+                    "no step or VM test has `{part}` in its name; there are:\n{}",
+                    indent(&names.join("\n"))
+                );
+            }
+            if !self.long && named.iter().all(|choice| choice.long) {
+                bail!("what has `{part}` in its name takes long: add --long");
+            }
+            if self.no_vm && named.iter().all(|choice| choice.vm) {
+                bail!("what has `{part}` in its name is tested in VMs: leave --no-vm out");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prints the names of all steps and VM tests.
+pub fn list() {
+    for Choice { name, long, .. } in choices() {
+        println!("{name}{}", if long { " (--long)" } else { "" });
+    }
+}
+
+#[derive(Default)]
+struct Suite {
+    selection: Selection,
+    counts: Counts,
+    failures: Vec<String>,
+    skipped: Vec<String>,
+}
+
+/// Runs the selected steps; an error if one failed.
+pub fn run(selection: Selection) -> Result<()> {
+    let start = Instant::now();
+    selection.check()?;
+    let mut suite = Suite { selection, ..Suite::default() };
+    suite.prepare()?;
+    for step in STEPS {
+        if suite.selection.takes(step.name, step.long) {
+            suite.step(step);
+        }
+    }
+    suite.vm_tests();
+    if suite.selection.ci && suite.selection.only.is_empty() {
+        suite.bare(start + CI);
+    }
+    suite.close(start.elapsed())
+}
+
+impl Suite {
+    /// Downloads and builds come first, so that a check's time is its own.
+    fn prepare(&mut self) -> Result<()> {
+        let root = nix::unistd::geteuid().is_root();
+        needs::ensure()?;
+        let selection = &self.selection;
+        let guest = STEPS.iter().any(|step| step.wants_guest_root && selection.takes(step.name, step.long));
+        let vm = vmtest::all().iter().any(|test| selection.takes(test.name, test.long));
+        if selection.no_vm || !(vm || guest) {
+            return Ok(());
+        }
+        if root {
+            return image::ensure().map(|_| ());
+        }
+        if vm {
+            bail!("the VM tests are run as root: use sudo, or `cargo xtask test --no-vm`");
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) {
+        if step.wants_guest_root && !paths::guest_root().exists() {
+            return self.skip(step.name, "no guest root (`cargo xtask image` makes it)");
+        }
+        let start = Instant::now();
+        let verdict = (step.run)(step.name);
+        self.record(step.name, start.elapsed(), verdict);
+    }
+
+    fn vm_tests(&mut self) {
+        if self.selection.no_vm {
+            return;
+        }
+        let selection = self.selection.clone();
+        vmtest::run(
+            &PairConfig { without: selection.without.clone(), ..PairConfig::default() },
+            |test| selection.takes(test.name, test.long),
+            |name, time, outcome| {
+                let verdict = match outcome {
+                    Outcome::Passed => Verdict::Passed(Counts::PASSED),
+                    Outcome::Failed(why) => Verdict::Failed(Counts::FAILED, anyhow::Error::msg(why)),
+                    Outcome::Skipped(why) => Verdict::Skipped(why.to_owned()),
+                };
+                self.record(name, time, verdict);
+            },
+        );
+    }
+
+    /// What is left of the hour is for the bare machine.
+    fn bare(&mut self, until: Instant) {
+        let start = Instant::now();
+        let verdict = match bare::in_ci(until) {
+            Ok(Due::Tried) => Verdict::Passed(Counts::PASSED),
+            Ok(Due::Skipped(why)) => Verdict::Skipped(why),
+            Err(error) => Verdict::Failed(Counts::FAILED, error),
+        };
+        self.record("bare", start.elapsed(), verdict);
+    }
+
+    fn record(&mut self, name: &str, time: Duration, verdict: Verdict) {
+        let seconds = time.as_secs_f64();
+        match verdict {
+            Verdict::Passed(counts) => {
+                let tests =
+                    if counts.passed > 1 { format!(" ({} tests)", counts.passed) } else { String::new() };
+                ui::say(&format!("  ok {seconds:7.1} s  {name}{tests}"));
+                self.count(counts);
+            }
+            Verdict::Failed(counts, error) => {
+                ui::say(&format!("FAIL {seconds:7.1} s  {name}\n{}", indent(&format!("{error:#}"))));
+                // What failed before a test could run is a failure too.
+                self.count(Counts { failed: counts.failed.max(1), ..counts });
+                self.failures.push(name.to_owned());
+            }
+            Verdict::Skipped(why) => self.skip(name, &why),
+        }
+    }
+
+    fn count(&mut self, counts: Counts) {
+        self.counts.passed += counts.passed;
+        self.counts.failed += counts.failed;
+    }
+
+    fn skip(&mut self, name: &str, why: &str) {
+        ui::say(&format!("skip            {name}: {why}"));
+        self.skipped.push(name.to_owned());
+    }
+
+    fn close(self, time: Duration) -> Result<()> {
+        let Counts { passed, failed } = self.counts;
+        ui::say(&format!("\ntook {:.0} s; logs are in {}", time.as_secs_f64(), paths::logs().display()));
+        if !self.skipped.is_empty() {
+            ui::say(&format!("skipped: {}", self.skipped.join(", ")));
+        }
+        if !self.failures.is_empty() {
+            ui::say(&format!("failed: {}", self.failures.join(", ")));
+        }
+        println!("{passed} passed, {failed} failed");
+        if passed + failed == 0 {
+            bail!("nothing was selected");
+        }
+        if failed > 0 { Err(Failed.into()) } else { Ok(()) }
+    }
+}
+
+/// The error of a suite that ran and found failures, all of them reported already.
+#[derive(Debug)]
+pub struct Failed;
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("tests failed")
+    }
+}
+
+impl std::error::Error for Failed {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(name: &str) -> Selection {
+        Selection { only: vec![name.into()], ..Selection::default() }
+    }
+
+    #[test]
+    fn selection_is_by_part_of_the_name() {
+        assert!(only("vm-").takes("vm-ping", false) && !only("vm-").takes("fmt", false));
+        assert!(Selection::default().takes("fmt", false));
+    }
+
+    #[test]
+    fn what_takes_long_is_asked_for() {
+        assert!(!Selection::default().takes("fuzz", true));
+        assert!(!only("fuzz").takes("fuzz", true));
+        assert!(Selection { long: true, ..only("fuzz") }.takes("fuzz", true));
+        let error = only("tests-long").check().unwrap_err().to_string();
+        assert!(error.ends_with("takes long: add --long"), "{error}");
+    }
+
+    #[test]
+    fn a_name_that_selects_nothing_is_told_those_that_would() {
+        let error = only("vm-pign").check().unwrap_err().to_string();
+        assert!(error.starts_with("no step or VM test has `vm-pign` in its name"), "{error}");
+        assert!(error.contains("    vm-ping\n") && error.contains("    fmt\n"), "{error}");
+        assert!(only("vm-ping").check().is_ok());
+        assert!(Selection { no_vm: true, ..only("vm-ping") }.check().is_err());
+    }
+
+    #[test]
+    fn names_are_given_once() {
+        let mut names: Vec<&str> = choices().iter().map(|choice| choice.name).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+        assert!(choices().iter().all(|choice| choice.vm == choice.name.starts_with("vm-")));
+    }
+}

@@ -1,0 +1,296 @@
+//! The steps of the suite beside the tests in VMs, as a table.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Error, Result, anyhow, bail};
+
+use super::counts::Counts;
+use super::fuzz;
+use crate::artefacts::{cargo, provider_cargo};
+use crate::image::{self, LONG};
+use crate::proc::indent;
+use crate::{artefacts, capture, paths, proc, ui};
+
+/// A step: a check that passes or fails as a whole, or tests that are counted.
+pub struct Step {
+    /// What `--only` selects it by; its log has this name too.
+    pub name: &'static str,
+    /// Takes too long for every day: runs with `--long`.
+    pub long: bool,
+    /// Reads headers or runs programs of the guest root.
+    pub wants_guest_root: bool,
+    /// The step itself, called with its name.
+    pub run: fn(&str) -> Verdict,
+}
+
+impl Step {
+    const fn new(name: &'static str, run: fn(&str) -> Verdict) -> Self {
+        Self { name, long: false, wants_guest_root: false, run }
+    }
+
+    const fn in_guest_root(self) -> Self {
+        Self { wants_guest_root: true, ..self }
+    }
+
+    const fn long(self) -> Self {
+        Self { long: true, ..self }
+    }
+}
+
+/// How a step went.
+pub enum Verdict {
+    /// Well.
+    Passed(Counts),
+    /// Not well, and why.
+    Failed(Counts, Error),
+    /// Not run, and why.
+    Skipped(String),
+}
+
+impl From<Result<()>> for Verdict {
+    fn from(result: Result<()>) -> Self {
+        match result {
+            Ok(()) => Self::Passed(Counts::PASSED),
+            Err(error) => Self::Failed(Counts::FAILED, error),
+        }
+    }
+}
+
+/// All steps, in the order in which they run.
+pub const STEPS: &[Step] = &[
+    Step::new("fmt", |name| check(name, cargo_with(&["fmt", "--all", "--check"]))),
+    Step::new("clippy", |name| {
+        check(name, cargo_with(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    }),
+    Step::new("doc", |name| {
+        let mut command = cargo_with(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
+        command.env("RUSTDOCFLAGS", "-D warnings");
+        check(name, command)
+    }),
+    Step::new("service", |_| service()),
+    Step::new("deny", |name| deny(name, &["bans", "licenses", "sources"])),
+    Step::new("deny-advisories", advisories),
+    Step::new("provider-fmt", |name| check(name, provider("fmt", &["--check"]))).in_guest_root(),
+    Step::new("provider-clippy", |name| {
+        check(name, provider("clippy", &["--all-targets", "--", "-D", "warnings"]))
+    })
+    .in_guest_root(),
+    Step::new("provider-tests", |name| libtest(name, provider("test", &["--no-fail-fast"]))).in_guest_root(),
+    Step::new("module", |name| without_warnings(name, &["W=1"])).in_guest_root(),
+    Step::new("module-sparse", |name| without_warnings(name, &["C=2", "CHECK=sparse"])).in_guest_root(),
+    Step::new("check-capture", |name| as_root(|| ui::unless_quick(name, None, capture::self_test)))
+        .in_guest_root(),
+    Step::new("tests", |name| tests(name, &[], TESTS, &[])),
+    // nextest does not run the examples of the documentation.
+    Step::new("doc-tests", |name| {
+        libtest(name, cargo_with(&["test", "--workspace", "--doc", "--no-fail-fast"]))
+    }),
+    Step::new("tests-long", |name| tests(name, &["--run-ignored=only"], TESTS, &["--ignored"])).long(),
+    Step::new("shim-asan", shim_asan),
+    Step::new("fuzz", fuzz::run).long(),
+    Step::new("tests-asan", |name| libtest(name, address_sanitizer())).long(),
+];
+
+/// The targets that nextest takes too: benches would run as long as they do when they measure.
+const TESTS: &[&str] = &["--lib", "--bins", "--tests", "--examples"];
+
+/// Tests of guest memory and queues, where the unsafe code is, under AddressSanitizer: which the compiler has, but only says so on request.
+/// Not those of loom, which switches stacks by itself.
+fn address_sanitizer() -> Command {
+    let mut command =
+        cargo_with(&["test", "-p", "vrdma-backend", "--lib", "--target", "x86_64-unknown-linux-gnu"]);
+    command.args(["--target-dir", "target/asan", "--", "memory::", "queue::", "--skip", "model::"]);
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+    command
+}
+
+fn cargo_with(arguments: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(arguments);
+    command
+}
+
+fn provider(subcommand: &str, arguments: &[&str]) -> Command {
+    let mut command = provider_cargo(subcommand);
+    command.args(arguments);
+    command
+}
+
+/// Runs a command with its output in the log of that name.
+fn logged(name: &str, command: Command) -> Result<()> {
+    let log = paths::log(name)?;
+    ui::unless_quick(name, Some(&log), || proc::run_logged(name, command, &log, LONG))
+}
+
+/// A command that passes or fails as a whole.
+fn check(name: &str, command: Command) -> Verdict {
+    logged(name, command).into()
+}
+
+/// What only root can do.
+fn as_root(work: impl FnOnce() -> Result<()>) -> Verdict {
+    if nix::unistd::geteuid().is_root() { work().into() } else { Verdict::Skipped("wants root".into()) }
+}
+
+/// The verdict of tests that are counted, on a command that fails if one of them does.
+fn counted(result: Result<()>, counts: Result<Counts>) -> Verdict {
+    match (result, counts) {
+        // A filter that picks nothing any more would pass for ever.
+        (Ok(()), Ok(Counts { passed: 0, failed: 0 })) => {
+            Verdict::Failed(Counts::default(), anyhow!("no test was run"))
+        }
+        (Ok(()), Ok(counts)) => Verdict::Passed(counts),
+        (Err(error), counts) => Verdict::Failed(counts.unwrap_or_default(), error),
+        (Ok(()), Err(error)) => Verdict::Failed(Counts::default(), error),
+    }
+}
+
+/// Tests that cargo runs itself.
+fn libtest(name: &str, command: Command) -> Verdict {
+    let result = logged(name, command);
+    let counts = paths::log(name).and_then(|log| Ok(std::fs::read(log)?));
+    counted(result, counts.map(|log| Counts::of_libtest(&String::from_utf8_lossy(&log))))
+}
+
+/// The workspace's tests: by nextest where it is installed, else by cargo itself. Each has arguments of its own.
+fn tests(name: &str, for_nextest: &[&str], for_cargo: &[&str], for_libtest: &[&str]) -> Verdict {
+    if !answers(Path::new("cargo-nextest")) {
+        let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
+        command.args(for_cargo).arg("--").args(for_libtest);
+        return libtest(name, command);
+    }
+    let report = paths::workspace().join("target/nextest/xtask/junit.xml");
+    if let Err(error) = paths::remove(&report) {
+        return Verdict::Failed(Counts::default(), error);
+    }
+    let mut command = cargo_with(&["nextest", "run", "--profile=xtask", "--workspace", "--no-fail-fast"]);
+    command.arg("--no-tests=pass").args(for_nextest);
+    let result = logged(name, command);
+    counted(result, paths::read(&report).and_then(|report| Counts::of_junit(&report)))
+}
+
+/// Calls all of dpdk-sys' shim, built with sanitizers.
+fn shim_asan(name: &str) -> Verdict {
+    let mut command = Command::new("sh");
+    // What EAL keeps until the process ends is no leak.
+    command.current_dir(paths::workspace().join("dpdk-sys")).arg("-ec").arg(
+        "cc -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DALLOW_EXPERIMENTAL_API \
+         $(pkg-config --cflags libdpdk) -o \"$0\" shim.c tests/shim.c $(pkg-config --libs libdpdk)
+         ASAN_OPTIONS=detect_leaks=0 exec \"$0\"",
+    );
+    command.arg(paths::workspace().join("target/shim-asan"));
+    check(name, command)
+}
+
+fn deny(name: &str, what: &[&str]) -> Verdict {
+    match deny_command(what) {
+        Ok(command) => check(name, command),
+        Err(error) => Verdict::Failed(Counts::FAILED, error),
+    }
+}
+
+fn deny_command(what: &[&str]) -> Result<Command> {
+    let mut command = Command::new(cargo_deny()?);
+    command.current_dir(paths::workspace()).args(["--color", "never", "check"]).args(what);
+    Ok(command)
+}
+
+/// Advisories are checked where their database can be had; not having it is no failure of ours.
+fn advisories(name: &str) -> Verdict {
+    const UNREACHABLE: [&str; 5] =
+        ["failed to fetch", "failed to clone", "unable to fetch", "unable to clone", "failed to open git"];
+    let result = deny_command(&["advisories"]).and_then(|command| logged(name, command));
+    let text = result.as_ref().err().map(|error| format!("{error:#}").to_lowercase()).unwrap_or_default();
+    if UNREACHABLE.iter().any(|words| text.contains(words)) {
+        return Verdict::Skipped("the advisory database cannot be reached".into());
+    }
+    result.into()
+}
+
+/// Whether a program is there and says its version.
+fn answers(program: &Path) -> bool {
+    let mut command = Command::new(program);
+    let status = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// The `cargo-deny` program: the machine's, or else one that is installed under `target/tools`.
+fn cargo_deny() -> Result<PathBuf> {
+    let ours = paths::workspace().join("target/tools/bin/cargo-deny");
+    for program in [PathBuf::from("cargo-deny"), ours.clone()] {
+        if answers(&program) {
+            return Ok(program);
+        }
+    }
+    let log = paths::log("install-cargo-deny")?;
+    ui::step_with_log("installing cargo-deny (once)", Some(&log), || {
+        let mut command = cargo();
+        // Optimized it would take longer to build than it ever runs.
+        command.args(["install", "--locked", "--debug", "cargo-deny", "--root"]);
+        command.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_INCREMENTAL", "0");
+        command.arg(paths::workspace().join("target/tools"));
+        command.env("CARGO_TARGET_DIR", paths::workspace().join("target/tools/build"));
+        proc::run_logged("cargo install", command, &log, LONG).context("cargo-deny cannot be installed")
+    })?;
+    // Its intermediate results are large, and never needed again.
+    paths::remove(&paths::workspace().join("target/tools/build"))?;
+    Ok(ours)
+}
+
+/// Builds the module; warnings of compiler, sparse or modpost are failures.
+fn without_warnings(name: &str, variables: &[&str]) -> Verdict {
+    as_root(|| ui::unless_quick(name, None, || build_without_warnings(name, variables)))
+}
+
+fn build_without_warnings(name: &str, variables: &[&str]) -> Result<()> {
+    let log = paths::log(name)?;
+    {
+        let _lock = image::lock()?;
+        artefacts::build_module(&paths::workspace().join("guest-driver/kernel"), variables, &log)?;
+    }
+    let text = paths::read(&log)?;
+    // kbuild says so of modules that are not signed with the kernel; it is no fault of the code.
+    let fault = |line: &&str| {
+        ["warning:", "error:", "WARNING:"].iter().any(|word| line.contains(word))
+            && !line.contains("Skipping BTF generation")
+    };
+    let faults: Vec<&str> = text.lines().filter(fault).collect();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    bail!("{} warnings\n{}\nlog: {}", faults.len(), indent(&faults.join("\n")), log.display())
+}
+
+/// The unit file, by systemd itself where it is installed.
+fn service() -> Verdict {
+    match verify_unit() {
+        Ok(false) => Verdict::Skipped("there is no systemd-analyze (package systemd)".into()),
+        Ok(true) => Verdict::Passed(Counts::PASSED),
+        Err(error) => Verdict::Failed(Counts::FAILED, error),
+    }
+}
+
+/// Whether systemd could be asked about the unit file; an error if it has something to say of it.
+fn verify_unit() -> Result<bool> {
+    const PROGRAM: &str = "/usr/local/sbin/vrdma-backend";
+    let unit = paths::read(&paths::workspace().join("docs/vrdma-backend.service"))?;
+    let copy = paths::logs().join("vrdma-backend.service");
+    paths::make_dir(&paths::logs())?;
+    // It complains of programs that are not there, and ours is not installed.
+    paths::write(&copy, unit.replace(PROGRAM, "/bin/true"))?;
+    let mut command = Command::new("systemd-analyze");
+    command.args(["verify", "--man=no"]).arg(&copy).stdin(Stdio::null());
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).context("systemd-analyze"),
+    };
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    // What it says of other units of this machine is not ours to mend.
+    let ours: Vec<&str> = said.lines().filter(|line| line.contains("vrdma-backend.service")).collect();
+    if !ours.is_empty() || !unit.contains(PROGRAM) {
+        bail!("systemd-analyze verify:\n{}", indent(&ours.join("\n")));
+    }
+    Ok(true)
+}
