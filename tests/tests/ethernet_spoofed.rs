@@ -1,5 +1,6 @@
-//! Guests whose addresses are listed, and that speak under others: in ARP, in neighbour discovery, as routers, as RoCE in disguise.
+//! Guests that speak under addresses that are not theirs, their own being listed or others': in ARP, in neighbour discovery, as routers, as RoCE in disguise.
 
+use vrdma_backend::config::GuestConfig;
 use vrdma_tests::lab::listed;
 use vrdma_tests::net::{NetGuest, NetOptions, frame, mac};
 use vrdma_tests::{Lab, LabOptions};
@@ -20,7 +21,11 @@ struct Pair {
 
 impl Pair {
     fn new() -> Pair {
-        let lab = Lab::without_guests(2, LabOptions { host_says: listed, ..LabOptions::default() });
+        Pair::with(listed)
+    }
+
+    fn with(host_says: fn(u8, GuestConfig) -> GuestConfig) -> Pair {
+        let lab = Lab::without_guests(2, LabOptions { host_says, ..LabOptions::default() });
         let connect =
             |index| NetGuest::connect(&lab.net_socket(index), NetOptions::default()).expect("accepted");
         let (a, b) = (connect(0), connect(1));
@@ -82,7 +87,7 @@ fn arp_teaches_nobody_anothers_address() {
     let mut tagged = arp(2, mac(1), [10, 0, 0, 3]);
     tagged.splice(12..12, [0x81, 0, 0, 0]);
     pair.is_dropped("drop_spoofed_arp", &tagged);
-    // Whose addresses are not listed may use any.
+    // Where nobody lists addresses each may use any.
     let lab = Lab::without_guests(2, LabOptions::default());
     let connect = |index| NetGuest::connect(&lab.net_socket(index), NetOptions::default()).expect("accepted");
     let (mut a, mut b) = (connect(0), connect(1));
@@ -140,4 +145,81 @@ fn roce_in_disguise_is_roce() {
         "drop_opaque",
         &ipv6(60, address(3), &[[60, 1, 1, 12].as_slice(), &[0; 12]].concat().repeat(15)),
     );
+}
+
+/// Guest 0 lists no addresses; guest 1 lists 10.0.0.2 in VLAN 10 and without a tag, and fe80::2 wherever it is.
+fn one_is_listed(index: u8, guest: GuestConfig) -> GuestConfig {
+    if index == 0 {
+        return guest;
+    }
+    let gids = ["10.0.0.2@10", "10.0.0.2@untagged", "fe80::2"].map(|text| text.parse().unwrap()).to_vec();
+    GuestConfig { gids, any_gid: false, ..guest }
+}
+
+/// The frame in a VLAN, and behind further tags.
+fn tagged(tags: &[u8], frame: &[u8]) -> Vec<u8> {
+    let tags = tags.iter().flat_map(|&vlan| [0x81, 0, 0, vlan]);
+    frame[..12].iter().copied().chain(tags).chain(frame[12..].iter().copied()).collect()
+}
+
+#[test]
+fn who_may_use_any_address_uses_none_of_another_guest() {
+    let mut pair = Pair::with(one_is_listed);
+    let (own, other) = (address(1), address(2));
+    // ARP: in the VLANs in which the address is the other's, and behind several tags, whose VLAN is anybody's guess.
+    for operation in [1, 2] {
+        let theirs = arp(operation, mac(1), [10, 0, 0, 2]);
+        pair.is_dropped("drop_spoofed_arp", &theirs);
+        pair.is_dropped("drop_spoofed_arp", &tagged(&[0], &theirs));
+        pair.is_dropped("drop_spoofed_arp", &tagged(&[10], &theirs));
+        pair.passes(&tagged(&[20], &theirs));
+        pair.is_dropped("drop_spoofed_arp", &tagged(&[20, 10], &theirs));
+        pair.is_dropped("drop_spoofed_arp", &arp(operation, mac(2), [10, 0, 0, 3]));
+        pair.passes(&arp(operation, mac(1), [10, 0, 0, 3]));
+        pair.passes(&arp(operation, mac(7), [10, 0, 0, 3]));
+        pair.passes(&arp(operation, mac(1), [0; 4]));
+    }
+    // Neighbour discovery: as another, for another, and its own.
+    for (kind, source, target, hardware) in [
+        (135, other, address(3), mac(1)),
+        (135, [0; 16], other, mac(1)),
+        (135, own, address(3), mac(2)),
+        (136, own, other, mac(1)),
+        (136, other, own, mac(1)),
+        (137, own, other, mac(1)),
+    ] {
+        let message = neighbour(kind, source, target, hardware);
+        pair.is_dropped("drop_spoofed_nd", &message);
+        pair.is_dropped("drop_spoofed_nd", &tagged(&[20], &message));
+    }
+    for (kind, source, target) in [(135, own, other), (135, [0; 16], own), (136, own, own)] {
+        pair.passes(&neighbour(kind, source, target, mac(1)));
+    }
+    // It may be a router, but not the other guest.
+    let advertisement =
+        |source, hardware: [u8; 6]| ipv6(58, source, &[&[134][..], &[0; 15], &[1, 1], &hardware].concat());
+    pair.passes(&advertisement(own, mac(1)));
+    pair.is_dropped("drop_spoofed_nd", &advertisement(other, mac(1)));
+    pair.is_dropped("drop_spoofed_nd", &advertisement(own, mac(2)));
+    // RoCE of its netdev.
+    let udp = |port: u16| [&[0xc0, 0][..], &port.to_be_bytes(), &[0, 40, 0, 0], &[0; 32]].concat();
+    let extended = |port| [&[17, 0, 1, 4, 0, 0, 0, 0][..], &udp(port)].concat();
+    for (source, port) in [(own, 4791), (other, 4792)] {
+        pair.passes(&ipv6(17, source, &udp(port)));
+        pair.passes(&ipv6(60, source, &extended(port)));
+    }
+    pair.is_dropped("drop_spoofed_gid", &ipv6(17, other, &udp(4791)));
+    pair.is_dropped("drop_spoofed_gid", &ipv6(60, other, &extended(4791)));
+    pair.is_dropped("drop_spoofed_gid", &tagged(&[20, 30], &ipv6(17, other, &udp(4791))));
+    let v4 = |last: u8| {
+        let header = [0x45, 0, 0, 60, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, last, 10, 0, 0, 9];
+        frame(ALL, mac(1), 0x0800, &[&header[..], &udp(4791)].concat())
+    };
+    pair.is_dropped("drop_spoofed_gid", &v4(2));
+    pair.is_dropped("drop_spoofed_gid", &tagged(&[10], &v4(2)));
+    pair.passes(&tagged(&[20], &v4(2)));
+    pair.passes(&v4(3));
+    // What is behind headers without end may be any of these.
+    let endless = [[60, 1, 1, 12].as_slice(), &[0; 12]].concat().repeat(15);
+    pair.is_dropped("drop_opaque", &ipv6(60, own, &endless));
 }

@@ -1,5 +1,6 @@
 //! Which VLANs and IP addresses a guest may use.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -60,6 +61,11 @@ impl Vlans {
         self.members[usize::from(vlan.number() / 64)] |= 1 << (vlan.number() % 64);
     }
 
+    /// Whether these are all there are, and frames with several tags too.
+    pub fn are_all(&self) -> bool {
+        self.stacked
+    }
+
     /// Whether a VLAN is among them.
     pub fn contains(&self, vlan: VlanId) -> bool {
         self.members[usize::from(vlan.number() / 64)] >> (vlan.number() % 64) & 1 != 0
@@ -75,7 +81,12 @@ impl Vlans {
 
     /// A VLAN that is among both.
     pub fn common(&self, other: &Vlans) -> Option<VlanId> {
-        (0..4095).filter_map(VlanId::new).find(|&vlan| self.contains(vlan) && other.contains(vlan))
+        self.iter().find(|&vlan| other.contains(vlan))
+    }
+
+    /// Each of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = VlanId> {
+        (0..4095).filter_map(VlanId::new).filter(|&vlan| self.contains(vlan))
     }
 }
 
@@ -89,8 +100,7 @@ impl FromIterator<VlanId> for Vlans {
 
 impl fmt::Debug for Vlans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = (0..4095).filter_map(VlanId::new).filter(|&vlan| self.contains(vlan));
-        f.debug_set().entries(all.map(VlanId::number)).finish()
+        f.debug_set().entries(self.iter().map(VlanId::number)).finish()
     }
 }
 
@@ -157,6 +167,68 @@ impl fmt::Display for AllowedGid {
     }
 }
 
+/// Which guest has which address by name, in which VLAN. A guest is known by its MAC address.
+#[derive(Clone, Debug, Default)]
+pub struct Listed(HashMap<Gid, Holders>);
+
+/// Who has one address.
+#[derive(Clone, Debug)]
+struct Holders {
+    /// The first guest that has it, wherever.
+    first: Mac,
+    /// Other guests have it too, in other VLANs.
+    several: bool,
+    /// The guest that has it in all VLANs.
+    everywhere: Option<Mac>,
+    /// Guests that have it in one VLAN.
+    in_vlan: HashMap<VlanId, Mac>,
+}
+
+impl Listed {
+    /// Adds the addresses of a guest that uses these VLANs. The configuration has no address twice in a VLAN; if there is one, whoever came
+    /// first has it.
+    pub fn insert(&mut self, guest: Mac, gids: &[AllowedGid], vlans: &Vlans) {
+        for allowed in gids {
+            let holders = self.0.entry(allowed.gid()).or_insert_with(|| Holders {
+                first: guest,
+                several: false,
+                everywhere: None,
+                in_vlan: HashMap::new(),
+            });
+            holders.several |= holders.first != guest;
+            match allowed.vlan {
+                Some(vlan) => {
+                    holders.in_vlan.entry(vlan).or_insert(guest);
+                }
+                None if vlans.are_all() => {
+                    holders.everywhere.get_or_insert(guest);
+                }
+                None => vlans.iter().for_each(|vlan| {
+                    holders.in_vlan.entry(vlan).or_insert(guest);
+                }),
+            }
+        }
+    }
+
+    /// Whether no guest has any.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an address in a frame is another guest's. In one with several tags it is, if another has it in any VLAN: which VLAN counts
+    /// depends on who reads it.
+    pub fn is_anothers(&self, guest: Mac, vlan: FrameVlan, gid: Gid) -> bool {
+        let Some(holders) = self.0.get(&gid) else { return false };
+        match vlan {
+            FrameVlan::One(vlan) => {
+                let owner = holders.in_vlan.get(&vlan).copied().or(holders.everywhere);
+                owner.is_some_and(|owner| owner != guest)
+            }
+            FrameVlan::Stacked => holders.several || holders.first != guest,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +270,42 @@ mod tests {
         let other: Vlans = [vlan(9), vlan(4094)].into_iter().collect();
         assert_eq!(vlans.common(&other), Some(vlan(4094)));
         assert_eq!(vlans.common(&[vlan(9)].into_iter().collect()), None);
+    }
+
+    #[test]
+    fn an_address_is_another_guest_s_where_that_guest_has_it() {
+        let macs = [1, 2, 3].map(|last| Mac([0x52, 0x54, 0, 0, 0, last]));
+        let parse = |text: &str| text.parse::<AllowedGid>().unwrap();
+        let vlans = |numbers: &[u16]| numbers.iter().map(|&number| vlan(number)).collect::<Vlans>();
+        let mut listed = Listed::default();
+        assert!(listed.is_empty());
+        listed.insert(macs[0], &[parse("10.0.0.1@10"), parse("10.0.0.2")], &vlans(&[0, 10]));
+        listed.insert(macs[1], &[parse("10.0.0.1")], &vlans(&[20, 30]));
+        listed.insert(macs[2], &[parse("10.0.0.3")], &Vlans::any());
+        assert!(!listed.is_empty());
+        let owners = |last: u8, at: FrameVlan| {
+            let gid = Gid::from_ipv4([10, 0, 0, last]);
+            macs.map(|mac| !listed.is_anothers(mac, at, gid))
+        };
+        let one = |number| FrameVlan::One(vlan(number));
+        for (last, at, may) in [
+            (1, one(10), [true, false, false]),
+            (1, one(20), [false, true, false]),
+            (1, one(30), [false, true, false]),
+            (1, one(0), [true; 3]),
+            (1, FrameVlan::Stacked, [false; 3]),
+            (2, one(0), [true, false, false]),
+            (2, one(10), [true, false, false]),
+            (2, one(20), [true; 3]),
+            (2, FrameVlan::Stacked, [true, false, false]),
+            (3, one(0), [false, false, true]),
+            (3, one(4094), [false, false, true]),
+            (3, FrameVlan::Stacked, [false, false, true]),
+            (4, one(0), [true; 3]),
+            (4, FrameVlan::Stacked, [true; 3]),
+        ] {
+            assert_eq!(owners(last, at), may, "10.0.0.{last}, {at}");
+        }
     }
 
     #[test]

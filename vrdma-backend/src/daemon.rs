@@ -121,9 +121,13 @@ impl Daemon {
             }
             worker.port.mtu
         })?;
-        for (guest, (rdma, net)) in config.guests.iter().zip(sockets.guests) {
-            let (spec, limits) = (guest.clone(), Limits::new(config));
-            let (device, port) = daemon.worker.call(move |worker| worker.add_guest(spec, limits))?;
+        // All of them are known before any can connect: a guest has no address that another lists.
+        let specs: Vec<_> = config.guests.iter().map(|guest| (guest.clone(), Limits::new(config))).collect();
+        let added = daemon.worker.call(move |worker| {
+            let add = |(guest, limits)| worker.add_guest(guest, limits);
+            specs.into_iter().map(add).collect::<Vec<_>>()
+        })?;
+        for ((guest, (device, port)), (rdma, net)) in config.guests.iter().zip(added).zip(sockets.guests) {
             let rdma = rdma.map(|socket| {
                 let function = RdmaFunction::new(daemon.worker.clone(), device, config, guest.mac, max_mtu);
                 Session::start(&guest.name, socket, function)

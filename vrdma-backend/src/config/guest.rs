@@ -70,11 +70,6 @@ impl GuestConfig {
         self.gids.iter().copied().chain([AllowedGid::link_local(self.mac)]).collect()
     }
 
-    /// Whether the address is this guest's in that VLAN, by name.
-    pub fn owns(&self, vlan: VlanId, gid: Gid) -> bool {
-        !self.gids.is_empty() && self.allows(vlan, gid)
-    }
-
     /// The VLANs that it may use.
     pub fn member_of(&self) -> Vlans {
         if self.any_vlan {

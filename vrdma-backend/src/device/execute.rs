@@ -322,8 +322,8 @@ impl Worker {
 
     fn add_gid(&mut self, id: DeviceId, index: u32, entry: GidEntry) -> Result<Reply> {
         let GidEntry { gid, vlan } = entry;
-        let is_anothers = self.outputs.devices().any(|it| it.id != id && it.guest.owns(vlan, gid));
         let guest = &self.outputs.device(id).guest;
+        let is_anothers = self.net.listed().is_anothers(guest.mac, FrameVlan::One(vlan), gid);
         if is_anothers || !guest.allows(vlan, gid) {
             let vlan = FrameVlan::One(vlan);
             self.misdeeds.warn(|| {

@@ -1,4 +1,4 @@
-//! Whether a guest whose addresses are listed speaks under its own: as RoCE, in ARP (RFC 826) and in neighbour discovery (RFC 4861).
+//! Whether a guest speaks under its own addresses: as RoCE, in ARP (RFC 826) and in neighbour discovery (RFC 4861).
 //!
 //! Other IP packets may have any source: a guest may route. But nobody learns another's address from it, and nobody takes its packets for
 //! another's RDMA.
@@ -28,6 +28,8 @@ pub struct Own<I, M> {
     pub ip: I,
     /// Ethernet addresses.
     pub mac: M,
+    /// It may be a router for others, under these addresses.
+    pub router: bool,
 }
 
 impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
@@ -73,7 +75,9 @@ impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
         let fixed = match head.get(ip.l4) {
             Some(&ROUTER_SOLICITATION) => 8,
             Some(&(NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT)) => 24,
-            Some(&(ROUTER_ADVERTISEMENT | REDIRECT)) => return Err(Reason::Router),
+            Some(&(ROUTER_ADVERTISEMENT | REDIRECT)) if !self.router => return Err(Reason::Router),
+            Some(&ROUTER_ADVERTISEMENT) => 16,
+            Some(&REDIRECT) => 40,
             _ => return Ok(()),
         };
         // In fragments, or with more than the head shows, they are not sent (RFC 6980).
@@ -85,7 +89,8 @@ impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
         let own = match message[0] {
             // To look whether anybody has an address is to claim it (RFC 4862, 5.4.2).
             NEIGHBOUR_SOLICITATION if source == UNSPECIFIED => target(),
-            NEIGHBOUR_ADVERTISEMENT => (self.ip)(source) && target(),
+            // Both say where the target is.
+            NEIGHBOUR_ADVERTISEMENT | REDIRECT => (self.ip)(source) && target(),
             ROUTER_SOLICITATION if source == UNSPECIFIED => true,
             _ => (self.ip)(source),
         };
@@ -143,7 +148,7 @@ mod tests {
     fn check(frame: &[u8]) -> Result<(), Reason> {
         let ip = |gid| [Gid::from_ipv4([10, 0, 0, 1]), Gid(v6(1))].contains(&gid);
         let mac = |mac: Mac| mac.0 == OWN_MAC;
-        Own { ip, mac }.check(&frame[..frame.len().min(HEAD)])
+        Own { ip, mac, router: false }.check(&frame[..frame.len().min(HEAD)])
     }
 
     fn frame(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {
@@ -250,6 +255,32 @@ mod tests {
         let fragment = [ICMPV6, 0, 0, 1, 0, 0, 0, 7];
         assert_eq!(check(&behind(44, &fragment, v6(1), &neighbour(ns, v6(9), &[]))), spoofed, "in fragments");
         assert_eq!(check(&behind(44, &fragment, v6(1), &[REDIRECT; 8])), Err(Reason::Router));
+    }
+
+    #[test]
+    fn a_router_speaks_of_its_own_addresses() {
+        let (spoofed, ok) = (Err(Reason::SpoofedNd), Ok(()));
+        let check = |source, message: &[u8]| {
+            let (ip, mac) = (|gid| gid == Gid(v6(1)), |mac: Mac| mac.0 == OWN_MAC);
+            Own { ip, mac, router: true }.check(&icmp(source, message))
+        };
+        let advertise = |options: &[u8]| [&[ROUTER_ADVERTISEMENT][..], &[0; 15], options].concat();
+        let redirect = |target: [u8; 16], options: &[u8]| {
+            [&[REDIRECT, 0, 0, 0, 0, 0, 0, 0][..], &target, &[0xfd; 16], options].concat()
+        };
+        for (source, message, wanted) in [
+            (v6(1), advertise(&link(1, OWN_MAC)), ok),
+            (v6(2), advertise(&link(1, OWN_MAC)), spoofed),
+            (v6(2), advertise(&[]), spoofed),
+            (v6(1), advertise(&link(1, OTHER_MAC)), spoofed),
+            (v6(1), advertise(&[])[..12].to_vec(), spoofed),
+            (v6(1), redirect(v6(1), &link(2, OWN_MAC)), ok),
+            (v6(1), redirect(v6(2), &link(2, OWN_MAC)), spoofed),
+            (v6(2), redirect(v6(1), &link(2, OWN_MAC)), spoofed),
+            (v6(1), redirect(v6(1), &link(2, OTHER_MAC)), spoofed),
+        ] {
+            assert_eq!(check(source, &message), wanted, "{message:x?}");
+        }
     }
 
     #[test]

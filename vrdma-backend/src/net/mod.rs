@@ -34,7 +34,7 @@ pub use function::EthernetFunction;
 pub use offload::Fill;
 pub use switch::{Member, Port, SwitchCounters, Verdict};
 
-use crate::allowed::FrameVlan;
+use crate::allowed::{FrameVlan, Listed};
 use crate::memory::GuestMemory;
 use crate::port;
 use crate::queue::chains::{Broken, Direction};
@@ -271,6 +271,11 @@ impl Net {
         SwitchStats { switch: self.switch.counters.clone(), uplink: self.outlets.uplink.clone() }
     }
 
+    /// IP addresses that guests list.
+    pub fn listed(&self) -> &Listed {
+        self.switch.listed()
+    }
+
     /// The front-end starts a virtqueue; its kick wakes the worker under `token`.
     pub fn start(
         &mut self,
@@ -359,8 +364,9 @@ impl Net {
                     Verdict::Drop(reason @ (Reason::SpoofedArp | Reason::SpoofedNd | Reason::Router)) => {
                         sender.counters.tx_spoofed += 1;
                         let name = &self.names[guest];
-                        self.misdeeds
-                            .warn(|| format!("guest {name} sent what its gids do not allow: {reason:?}"));
+                        self.misdeeds.warn(|| {
+                            format!("guest {name} sent under an address that it may not use: {reason:?}")
+                        });
                     }
                     Verdict::Drop(
                         Reason::Spoofed | Reason::SpoofedGid | Reason::Opaque | Reason::GroupSource,

@@ -5,7 +5,7 @@
 
 use super::claims::Own;
 use super::table::{Learned, MacTable};
-use crate::allowed::{AllowedGid, FrameVlan, Vlans};
+use crate::allowed::{AllowedGid, FrameVlan, Listed, Vlans};
 use std::collections::HashMap;
 use vrdma_transport::Instant;
 use vrdma_wire::eth::Eth;
@@ -34,7 +34,7 @@ pub struct Member {
     pub any_mac: bool,
     /// It has an RDMA function: RoCE to its address is for the engine.
     pub rdma: bool,
-    /// Addresses under which it may speak in RoCE, ARP and neighbour discovery; any if empty.
+    /// Addresses under which it may speak in RoCE, ARP and neighbour discovery; if empty, any that no other guest lists.
     pub gids: Vec<AllowedGid>,
     /// VLANs that it may use.
     pub vlans: Vlans,
@@ -109,7 +109,7 @@ pub struct SwitchCounters {
     pub drop_spoofed_nd: u64,
     /// Dropped: a guest whose addresses are listed sent a router advertisement or a redirect.
     pub drop_router: u64,
-    /// Dropped: a guest whose addresses are listed sent an IP packet whose headers do not end in the first 192 bytes.
+    /// Dropped: a guest sent an IP packet whose headers do not end in the first 192 bytes, and addresses are listed.
     pub drop_opaque: u64,
     /// Dropped: a guest sent in a VLAN that it may not use, or with several tags.
     pub drop_ingress_vlan: u64,
@@ -135,6 +135,8 @@ pub struct Switch {
     members: Vec<Member>,
     /// Addresses of members.
     owners: HashMap<Mac, usize>,
+    /// IP addresses that members list.
+    listed: Listed,
     table: MacTable,
     /// What it did.
     pub counters: SwitchCounters,
@@ -146,8 +148,14 @@ impl Switch {
         let index = self.members.len();
         let addresses = member.extra_macs.iter().chain([&member.mac]);
         self.owners.extend(addresses.map(|&mac| (mac, index)));
+        self.listed.insert(member.mac, &member.gids, &member.vlans);
         self.members.push(member);
         index
+    }
+
+    /// IP addresses that members list.
+    pub fn listed(&self) -> &Listed {
+        &self.listed
     }
 
     /// Whether a frame for a group, or for an address that nobody knows, goes to a guest's port.
@@ -200,7 +208,7 @@ impl Switch {
             return Verdict::Drop(reason);
         }
         if let Port::Guest(guest) = from
-            && let Err(reason) = self.check_claims(guest, outer, head)
+            && let Err(reason) = self.check_claims(guest, vlan, outer, head)
         {
             return Verdict::Drop(reason);
         }
@@ -229,18 +237,20 @@ impl Switch {
         if to == from { Verdict::Drop(Reason::Hairpin) } else { Verdict::To(to) }
     }
 
-    /// Whether a guest may speak for whom it does in a frame, if its addresses are listed.
-    fn check_claims(&self, guest: usize, vlan: VlanId, head: &[u8]) -> Result<(), Reason> {
+    /// Whether a guest may speak for whom it does in a frame: under its own addresses, or, if it lists none, under those that nobody lists.
+    fn check_claims(&self, guest: usize, vlan: FrameVlan, outer: VlanId, head: &[u8]) -> Result<(), Reason> {
         let member = &self.members[guest];
-        if member.gids.is_empty() {
+        let any = member.gids.is_empty();
+        if any && self.listed.is_empty() {
             return Ok(());
         }
-        let ip = |gid| member.gids.iter().any(|allowed| allowed.allows(vlan, gid));
+        let lists = |gid| member.gids.iter().any(|allowed| allowed.allows(outer, gid));
+        let ip = |gid| (any || lists(gid)) && !self.listed.is_anothers(member.mac, vlan, gid);
         let mac = |mac: Mac| match self.owners.get(&mac) {
             Some(&owner) => owner == guest,
-            None => member.any_mac && mac.is_unicast(),
+            None => any || member.any_mac && mac.is_unicast(),
         };
-        Own { ip, mac }.check(head)
+        Own { ip, mac, router: any }.check(head)
     }
 
     /// Whether a frame may come from that address there; if so, learns it.
@@ -497,7 +507,14 @@ mod tests {
         assert_eq!(says(GA, &third), Unknown, "in this VLAN it may");
         third[15] = 20;
         assert_eq!(says(GA, &third), Drop(Reason::SpoofedGid), "in no other");
-        assert_eq!(says(GB, &from_v4(B, own, 4791)), Unknown, "it may have any");
+        assert_eq!(says(GB, &from_v4(B, other, 4791)), Unknown, "it may have any");
+        assert_eq!(says(GB, &from_v4(B, own, 4791)), Drop(Reason::SpoofedGid), "but those of others");
+        let mut third = from_v4(B, [10, 0, 0, 3], 4791);
+        assert_eq!(says(GB, &third), Unknown, "which another has in VLAN 10");
+        third.splice(12..12, [0x81, 0x00, 0, 10]);
+        assert_eq!(says(GB, &third), Drop(Reason::SpoofedGid));
+        third.splice(12..12, [0x81, 0x00, 0, 20]);
+        assert_eq!(says(GB, &third), Drop(Reason::SpoofedGid), "behind the tag of another");
         assert_eq!(says(Port::Engine, &from_v4(A, other, 4791)), Unknown, "the engine has checked it");
     }
 
