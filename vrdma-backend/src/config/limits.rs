@@ -34,7 +34,8 @@ pub struct Limits {
     pub ahs: u32,
     /// MiB of memory that its VMM may share with one function.
     pub memory_max: u64,
-    /// Frames to several ports (broadcast, multicast, unknown destinations) that its Ethernet function may send in a second.
+    /// Frames of its Ethernet function to several ports (broadcast, multicast, unknown destinations) that other guests get in a second.
+    /// The uplink gets all.
     pub flood_rate: u32,
 }
 

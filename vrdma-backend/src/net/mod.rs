@@ -81,7 +81,7 @@ pub struct Lost;
 pub struct Net {
     names: Vec<String>,
     senders: Vec<Sender>,
-    /// Frames to several ports that they may still send.
+    /// Frames to several ports that they may still send to other guests too.
     floods: Vec<Bucket>,
     outlets: Outlets,
     switch: Switch,
@@ -150,7 +150,7 @@ impl Net {
         }
     }
 
-    /// Adds a guest, which may send `flood_rate` frames a second to several ports; its number.
+    /// Adds a guest, of whose frames to several ports `flood_rate` a second reach other guests; its number.
     pub fn add(&mut self, name: &str, member: Member, flood_rate: u32) -> usize {
         self.names.push(name.to_owned());
         self.senders.push(Sender::new(self.mtu));
@@ -354,11 +354,16 @@ impl Net {
                 let frames = offload::frames(&frame) as u64;
                 let limited =
                     copies > 1 && !(frames * copies <= EFFORT && self.floods[guest].take(now, frames));
-                if !limited {
+                let copies = if limited {
+                    // There it costs no more than any other frame.
+                    self.outlets.transmit(&frame, uplink);
+                    1
+                } else {
                     effort += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, engine);
-                    effort += frames * copies;
-                    bytes += frame.len() as u64 * copies;
-                }
+                    copies
+                };
+                effort += frames * copies;
+                bytes += frame.len() as u64 * copies;
                 match verdict {
                     _ if limited => sender.counters.tx_flood_limited += 1,
                     Verdict::Drop(reason @ (Reason::SpoofedArp | Reason::SpoofedNd | Reason::Router)) => {

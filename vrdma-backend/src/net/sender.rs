@@ -29,7 +29,7 @@ pub struct SenderCounters {
     pub tx_bad_checksum: u64,
     /// Dropped: longer than the MTU allows.
     pub tx_oversize: u64,
-    /// Not sent to several ports: more broadcast, multicast and unknown destinations than `limits.flood_rate`, or one frame that would become too many.
+    /// Sent to the uplink alone, not to other guests: more broadcast, multicast and unknown destinations than `limits.flood_rate`, or one frame that would become too many.
     pub tx_flood_limited: u64,
     /// Dropped by the switch for another reason.
     pub tx_refused: u64,

@@ -140,9 +140,12 @@ impl Uplink for Nowhere {
     }
 }
 
-/// Frames of `len` bytes that a guest gets rid of in one turn, with a receiver whose chains have `descriptors` buffers each.
-fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
-    const SIZE: u16 = 64;
+/// Entries of the queues of [`sender_and_receiver`].
+const SIZE: u16 = 64;
+
+/// Guest 0, whose transmit queue is full of frames of `len` bytes to `dst`, and guest 1, which may have any address, and whose chains have
+/// `descriptors` buffers each. Their available rings are at 0x1000 and 0x3000.
+fn sender_and_receiver(dst: Mac, len: u32, descriptors: usize) -> (Net, Shared) {
     let memory = memory(&[(0, 0x40000)]);
     let words = Shared::new(&memory, Run { gpa: 0, len: 0x40000 }, 16).unwrap();
     let describe = |at: usize, gpa: u64, len: u64, flags: u64, next: u64| {
@@ -155,7 +158,7 @@ fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
         let vlans = Vlans::any();
         net.add(
             "",
-            Member { mac, extra_macs: vec![], any_mac: false, rdma: false, gids: vec![], vlans },
+            Member { mac, extra_macs: vec![], any_mac: guest == 1, rdma: false, gids: vec![], vlans },
             FLOOD_RATE,
         );
         let at = queues[guest];
@@ -187,7 +190,7 @@ fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
         let last = entry + 1 == descriptors;
         describe(table as usize + 16 * entry, buffer, piece, if last { 2 } else { 3 }, entry as u64 + 1);
     }
-    let head = [&B.0[..], &A.0, &[0x88, 0xb5]].concat();
+    let head = [&dst.0[..], &A.0, &[0x88, 0xb5]].concat();
     for (at, word) in head.chunks(2).enumerate() {
         words.store16(
             frame as usize + 12 + 2 * at,
@@ -195,6 +198,12 @@ fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
             Ordering::Relaxed,
         );
     }
+    (net, words)
+}
+
+/// Frames of `len` bytes that a guest gets rid of in one turn, with a receiver whose chains have `descriptors` buffers each.
+fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
+    let (mut net, _) = sender_and_receiver(B, len, descriptors);
     net.turn(Instant(1), &mut Nowhere, &mut |_| {});
     let frames = net.senders[0].counters.tx_frames;
     assert_eq!(net.outlets.receivers[1].counters.rx_frames, frames, "all arrive");
@@ -225,4 +234,23 @@ fn what_the_engine_sends_to_all_is_limited_but_for_the_uplink() {
     let counters =
         |guest: usize| (net.senders[guest].counters.tx_flood_limited, &net.outlets.receivers[guest].counters);
     assert_eq!((counters(0).0, counters(1).0, counters(1).1.rx_no_buffer), (6, 0, 63));
+}
+
+#[test]
+fn what_a_guest_sends_to_several_ports_is_limited_but_for_the_uplink() {
+    for (dst, verdict) in [(FAR, "unknown"), (Mac([0xff; 6]), "group")] {
+        let (mut net, words) = sender_and_receiver(dst, 100, 1);
+        let mut wire = Wire::default();
+        for turn in 0..4 {
+            if turn == 2 {
+                // The same frames once more, and no further buffers.
+                words.store16(0x1002, 2 * SIZE, Ordering::Release);
+            }
+            net.turn(Instant(1), &mut wire, &mut |_| {});
+        }
+        assert_eq!(wire.0.len(), 2 * usize::from(SIZE), "{verdict}");
+        let (sender, receiver) = (&net.senders[0].counters, &net.outlets.receivers[1].counters);
+        assert_eq!((sender.tx_frames, sender.tx_flood_limited), (128, 64), "{verdict}");
+        assert_eq!((receiver.rx_frames, receiver.rx_no_buffer), (64, 0), "{verdict}");
+    }
 }
