@@ -3,10 +3,11 @@
 use crate::config::{Mode, User};
 use crate::ratelimit::RateLimit;
 use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -38,6 +39,8 @@ pub struct Listener {
     file: (u64, u64),
     users: Vec<User>,
     refusals: Mutex<RateLimit>,
+    /// Others wait for its end. The last field: the socket's file goes before it.
+    _lock: Lock,
 }
 
 impl Access {
@@ -54,6 +57,8 @@ impl Listener {
     /// Somebody listens there or may do so, something else than a socket is there, or the path cannot be had.
     pub fn claim(path: &Path, access: &Access) -> Result<Listener> {
         let shown = path.display();
+        // From the first look to the last: nobody else replaces a socket meanwhile.
+        let lock = Lock::take(path)?;
         if let Ok(found) = fs::symlink_metadata(path) {
             ensure!(
                 found.file_type().is_socket(),
@@ -73,6 +78,7 @@ impl Listener {
             file: (found.dev(), found.ino()),
             users: access.users.clone(),
             refusals: Mutex::default(),
+            _lock: lock,
         };
         // Nobody can connect until it listens, so nobody slips in before.
         let mode = fs::Permissions::from_mode(access.mode.0);
@@ -137,6 +143,45 @@ impl Drop for Listener {
     }
 }
 
+/// The right to a socket's path, among daemons: a lock (flock(2)) of the file `PATH.lock` for as long as this lives. The file stays, for
+/// whoever removed it would take it from under those who opened it meanwhile.
+#[derive(Debug)]
+struct Lock(#[allow(dead_code)] File);
+
+impl Lock {
+    /// Takes the lock of a socket's path, and writes who has it into its file.
+    ///
+    /// # Errors
+    /// Another process has it, or its file cannot be had.
+    fn take(socket: &Path) -> Result<Lock> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".lock");
+        let shown = Path::new(&path).display();
+        // Whatever is there, to open it neither follows a link nor waits.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = rustix::fs::open(Path::new(&path), flags, FileMode::RUSR | FileMode::WUSR);
+        let mut file = File::from(opened.with_context(|| format!("cannot open {shown}"))?);
+        ensure!(file.metadata()?.is_file(), "{shown} exists and is no file: remove it or name another path");
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let mut owner = String::new();
+                // It may not have written it yet.
+                let _ = file.take(32).read_to_string(&mut owner);
+                let process = owner.trim().parse::<u32>().map_or(String::new(), |pid| format!(", {pid}"));
+                let socket = socket.display();
+                bail!("{socket} is in use by another process{process}: stop it, or name another path");
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot lock {shown}")),
+        }
+        file.set_permissions(fs::Permissions::from_mode(0o600))
+            .and_then(|()| file.set_len(0))
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .with_context(|| format!("cannot write {shown}"))?;
+        Ok(Lock(file))
+    }
+}
+
 fn stream_socket() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -163,6 +208,7 @@ mod tests {
     use super::*;
     use crate::config::Word;
     use std::os::unix::net::UnixDatagram;
+    use std::sync::Barrier;
 
     /// A directory that goes with the test.
     struct Dir(PathBuf);
@@ -201,16 +247,20 @@ mod tests {
         let dir = Dir::new("stale");
         drop(UnixListener::bind(dir.path()).unwrap());
         let listener = claim(&dir).unwrap();
-        assert!(refused(&dir).contains("is in use by another process"));
+        let this = format!("is in use by another process, {}: stop it", std::process::id());
+        assert!(refused(&dir).contains(&this));
         UnixStream::connect(dir.path()).unwrap();
         drop(listener);
         assert!(!dir.path().exists());
+        // One that knows nothing of the lock.
+        let _living = UnixListener::bind(dir.path()).unwrap();
+        assert!(refused(&dir).contains("is in use by another process: stop it"));
     }
 
     #[test]
     fn a_queue_of_connections_that_is_full_is_no_stale_socket() {
         let dir = Dir::new("full");
-        let listener = claim(&dir).unwrap();
+        let _living = UnixListener::bind(dir.path()).unwrap();
         let address = SocketAddrUnix::new(dir.path()).unwrap();
         let mut waiting = Vec::new();
         loop {
@@ -221,7 +271,66 @@ mod tests {
             }
         }
         assert!(refused(&dir).contains("is in use"));
+    }
+
+    #[test]
+    fn one_of_two_that_start_at_once_has_the_socket() {
+        const ROUNDS: usize = 1000;
+        let dir = Dir::new("race");
+        drop(UnixListener::bind(dir.path()).unwrap());
+        let barrier = Barrier::new(2);
+        let start = || {
+            let mut won = 0;
+            for _ in 0..ROUNDS {
+                barrier.wait();
+                let claimed = claim(&dir);
+                // Both have tried, and whoever has it can be reached.
+                barrier.wait();
+                match &claimed {
+                    Ok(listener) => {
+                        let _stream = UnixStream::connect(dir.path()).unwrap();
+                        listener.accept().unwrap();
+                        won += 1;
+                    }
+                    Err(error) => assert!(format!("{error:#}").contains("is in use by another process")),
+                }
+                barrier.wait();
+                // As a process that is killed leaves it: the next two find a stale socket.
+                if let Ok(listener) = claimed {
+                    drop(listener);
+                    drop(UnixListener::bind(dir.path()).unwrap());
+                }
+            }
+            won
+        };
+        let won = std::thread::scope(|scope| {
+            let other = scope.spawn(start);
+            start() + other.join().unwrap()
+        });
+        assert_eq!(won, ROUNDS);
+    }
+
+    #[test]
+    fn a_lock_is_a_private_file_and_nothing_else() {
+        let dir = Dir::new("lock");
+        let lock = dir.0.join("s.lock");
+        std::os::unix::fs::symlink(dir.0.join("elsewhere"), &lock).unwrap();
+        let error = || format!("{:#}", claim(&dir).unwrap_err());
+        assert!(error().contains("cannot open"), "{}", error());
+        assert!(!dir.0.join("elsewhere").exists());
+        fs::remove_file(&lock).unwrap();
+        fs::create_dir(&lock).unwrap();
+        assert!(error().contains("cannot open"), "{}", error());
+        fs::remove_dir(&lock).unwrap();
+        let _socket = UnixListener::bind(&lock).unwrap();
+        assert!(error().contains("cannot open"), "{}", error());
+        fs::remove_file(&lock).unwrap();
+        fs::write(&lock, "a number of long ago, and more").unwrap();
+        let listener = claim(&dir).unwrap();
+        assert_eq!(fs::read_to_string(&lock).unwrap(), format!("{}\n", std::process::id()));
+        assert_eq!(fs::metadata(&lock).unwrap().mode() & 0o777, 0o600);
         drop(listener);
+        drop(claim(&dir).unwrap());
     }
 
     /// Whoever cannot connect, for whatever reason, does not know that the socket is stale.
@@ -240,10 +349,9 @@ mod tests {
         let dir = Dir::new("other");
         let ours = claim(&dir).unwrap();
         fs::remove_file(dir.path()).unwrap();
-        let other = claim(&dir).unwrap();
+        let _other = UnixListener::bind(dir.path()).unwrap();
         drop(ours);
         assert!(dir.path().exists());
-        drop(other);
     }
 
     #[test]
