@@ -183,7 +183,21 @@ impl Limits {
         power_of_two("limits.cq_entries", self.cq_entries)?;
         within("limits.qp_requests", self.qp_requests, 1..=1 << 15)?;
         within("limits.mrs", self.mrs, 1..=1 << 24)?;
-        within("limits.flood_rate", self.flood_rate, 1..=u32::MAX.into())
+        within("limits.flood_rate", self.flood_rate, 1..=u32::MAX.into())?;
+        // Without user contexts the guest's kernel still works, without address handles all but UD; without any of these nothing does.
+        for (key, value) in [
+            ("pds", self.pds.into()),
+            ("cqs", self.cqs.into()),
+            ("mr_runs", self.mr_runs.into()),
+            ("total_runs", self.total_runs),
+            ("total_requests", self.total_requests),
+            ("request_memory", self.request_memory),
+            ("all_request_memory", self.all_request_memory),
+            ("memory_max", self.memory_max),
+        ] {
+            ensure!(value != 0, "limits.{key} = 0: no guest works without any; give 1 or more");
+        }
+        Ok(())
     }
 }
 

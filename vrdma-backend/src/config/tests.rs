@@ -130,6 +130,31 @@ fn mistakes_in_the_file_are_named_in_one_line() {
 }
 
 #[test]
+fn limits_with_which_no_guest_works_are_refused() {
+    for key in [
+        "pds",
+        "cqs",
+        "cq_entries",
+        "mrs",
+        "mr_runs",
+        "total_runs",
+        "qps",
+        "qp_requests",
+        "total_requests",
+        "request_memory",
+        "all_request_memory",
+        "memory_max",
+        "flood_rate",
+    ] {
+        let error = format!("{:#}", file(&format!("[limits]\n{key} = 0\n{GUEST_FILE}")).unwrap_err());
+        let named = error.starts_with(&format!("limits.{key} = 0: "));
+        assert!(named && error.contains("give ") && !error.contains('\n'), "{error}");
+    }
+    file(&format!("[limits]\ncontexts = 0\nahs = 0\n{GUEST_FILE}"))
+        .expect("a guest whose kernel alone has RDMA, and no UD");
+}
+
+#[test]
 fn flags_and_file_have_one_grammar() {
     let flag: GuestConfig =
         "name=a,mac=52-54-00-00-00-0A,socket=/x,gid=10.0.0.1,gid=fe80::1,extra-mac=52:54:00:00:00:02,any_mac=true"
