@@ -79,6 +79,11 @@ fn busy(guest: &Arc<Guest>) -> Side {
 }
 
 fn litmus(service: QpType, who: Who) {
+    // Between hosts a round takes many times as long.
+    rounds_of(service, who, if who == Who::Hosts { ROUNDS / 5 } else { ROUNDS });
+}
+
+fn rounds_of(service: QpType, who: Who, rounds: u32) {
     let cable = (who == Who::Hosts).then(CableOptions::default);
     let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
     let options = QpOptions { rnr_retry: 0, ..QpOptions::of(service) };
@@ -93,7 +98,6 @@ fn litmus(service: QpType, who: Who) {
     handles.put(TO_RECEIVER, &entry(side.process.pd, there.gid()));
     let to = UdTarget { ah: TO_RECEIVER, qpn: receiver.side.qp.number, qkey: options.qkey };
     let mut sender = Sender { side, to };
-    let rounds = if who == Who::Hosts { ROUNDS / 5 } else { ROUNDS };
     if who == Who::Contexts {
         for round in 0..rounds {
             receiver.post(round);
@@ -166,6 +170,18 @@ fn datagrams_between_guests() {
 #[test]
 fn datagrams_between_hosts() {
     litmus(QpType::UD, Who::Hosts);
+}
+
+#[test]
+#[ignore = "long"]
+fn reliable_between_hosts_100000_times() {
+    rounds_of(QpType::RC, Who::Hosts, ROUNDS);
+}
+
+#[test]
+#[ignore = "long"]
+fn datagrams_between_hosts_100000_times() {
+    rounds_of(QpType::UD, Who::Hosts, ROUNDS);
 }
 
 /// Fills its channel without end.
