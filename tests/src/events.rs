@@ -43,6 +43,11 @@ impl EventReceiver {
         receiver
     }
 
+    /// The virtqueue, for who does not want its buffers posted again.
+    pub fn queue(&mut self) -> &mut Virtqueue {
+        &mut self.queue
+    }
+
     /// Tells the device that there are buffers.
     pub fn kick(&self) {
         self.queue.kick();

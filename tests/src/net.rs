@@ -222,6 +222,11 @@ impl NetGuest {
         Ok(())
     }
 
+    /// The virtqueue of frames that it sends.
+    pub fn transmit(&mut self) -> &mut Virtqueue {
+        &mut self.transmit
+    }
+
     /// Posts a receive buffer.
     pub fn post(&mut self, gpa: u64) {
         let head = self.receive.add(&[Piece { gpa, len: self.options.buffer_len, writable: true }]);

@@ -53,6 +53,22 @@ impl Virtqueue {
 
     /// Makes a chain available and kicks if the device wants that; the chain's head, or `None` while there is no room.
     pub fn add(&mut self, pieces: &[Piece]) -> Option<u16> {
+        let head = self.prepare(pieces)?;
+        self.ring.set_avail_idx(self.next_avail);
+        fence(Ordering::SeqCst);
+        let wanted = if self.event_idx {
+            self.ring.avail_event() == self.next_avail.wrapping_sub(1)
+        } else {
+            self.ring.used_flags() & 1 == 0
+        };
+        if wanted {
+            self.kick();
+        }
+        Some(head)
+    }
+
+    /// Does all that makes a chain available but for the index, which is to be [`Virtqueue::next_avail`]; the chain's head.
+    pub fn prepare(&mut self, pieces: &[Piece]) -> Option<u16> {
         if pieces.is_empty() || pieces.len() > self.free.len() {
             return None;
         }
@@ -66,16 +82,6 @@ impl Virtqueue {
         self.chains[usize::from(head)] = chain;
         self.ring.set_avail_entry(self.next_avail, head);
         self.next_avail = self.next_avail.wrapping_add(1);
-        self.ring.set_avail_idx(self.next_avail);
-        fence(Ordering::SeqCst);
-        let wanted = if self.event_idx {
-            self.ring.avail_event() == self.next_avail.wrapping_sub(1)
-        } else {
-            self.ring.used_flags() & 1 == 0
-        };
-        if wanted {
-            self.kick();
-        }
         Some(head)
     }
 
@@ -120,7 +126,7 @@ impl Virtqueue {
         }
     }
 
-    /// Index at which the device may go on.
+    /// Index at which the device may go on: that of the entry after the last one.
     pub fn next_avail(&self) -> u16 {
         self.next_avail
     }

@@ -35,6 +35,8 @@ mod device;
 #[cfg(any(test, feature = "fuzzing"))]
 #[path = "../../fuzz/src/backend/mod.rs"]
 pub mod fuzzing;
+#[cfg(feature = "hooks")]
+pub mod hooks;
 mod memory;
 mod net;
 pub mod port;

@@ -7,7 +7,7 @@ pub mod inline;
 use crate::queue::{Kick, Ringer};
 use crate::ratelimit::RateLimit;
 use crate::socket::Listener;
-use crate::vhost::{FrontEnd, Function};
+use crate::vhost::{FrontEnd, Function, Served};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
@@ -21,6 +21,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use vhost::vhost_user::message::FrontendReq;
 use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackendReqHandler};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
@@ -225,16 +226,20 @@ impl<F: Function> Guest<F> {
         let mut handler = BackendReqHandler::from_stream(stream, self.front_end.clone());
         let mut kick = WatchedKick { epoll: &epoll, kick: None };
         let mut events = [EpollEvent::default(); 4];
-        let (mut again, mut looked) = (false, false);
+        let (mut served, mut looked) = (Served::Nothing, false);
         loop {
-            // After all is done it looks once more, then it sleeps for good: see SECOND_LOOK.
-            let timeout = match (again, looked) {
-                (true, _) => 0,
-                (false, false) => SECOND_LOOK,
-                (false, true) => -1,
+            // After all is done it looks once more, and if there was nothing it sleeps for good: see SECOND_LOOK.
+            let timeout = match (served, looked) {
+                (Served::More, _) => 0,
+                (Served::Nothing, true) => -1,
+                _ => SECOND_LOOK,
             };
+            #[cfg(feature = "hooks")]
+            if timeout == SECOND_LOOK {
+                crate::hooks::run();
+            }
             let count = retry(|| epoll.wait(timeout, &mut events)).map_err(VhostError::SocketError)?;
-            looked = count == 0 && !again;
+            looked = count == 0 && served != Served::More;
             let has = |token| events[..count].iter().any(|event| event.data() == token);
             // First: a stop that came before the connection was known to it has nothing else to end a read with.
             if has(STOP) {
@@ -250,14 +255,14 @@ impl<F: Function> Guest<F> {
             }
             let mut front_end = self.front_end();
             kick.update(front_end.kick());
-            again = front_end.serve();
+            served = front_end.serve();
         }
     }
 
     /// Takes a SET_VRING_ENABLE that comes before the features are acknowledged, and says whether there was one. QEMU sends such for an
     /// Ethernet function, and no other after that; the handler would refuse it and end the connection.
     fn take_early_enable(&self, mut stream: &UnixStream) -> Result<bool, VhostError> {
-        const SET_VRING_ENABLE: u32 = 18;
+        const SET_VRING_ENABLE: u32 = FrontendReq::SET_VRING_ENABLE as u32;
         const VERSION_AND_REPLY: u32 = 0x1 | 0x4;
         const NEED_REPLY: u32 = 0x8;
         if self.front_end().has_protocol_features() {
@@ -304,9 +309,9 @@ impl From<VhostError> for Ended {
 impl Display for Ended {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         if let Some(request) = self.request {
-            match REQUESTS.iter().find(|(number, _)| *number == request) {
-                Some((_, name)) => write!(f, "{name}: ")?,
-                None => write!(f, "request {request}: ")?,
+            match FrontendReq::try_from(request) {
+                Ok(request) => write!(f, "{request:?}: ")?,
+                Err(_) => write!(f, "request {request}: ")?,
             }
         }
         match &self.error {
@@ -316,40 +321,6 @@ impl Display for Ended {
         }
     }
 }
-
-/// Names of requests (vhost-user, "Front-end message types"), without "VHOST_USER_".
-const REQUESTS: [(u32, &str); 30] = [
-    (1, "GET_FEATURES"),
-    (2, "SET_FEATURES"),
-    (3, "SET_OWNER"),
-    (4, "RESET_OWNER"),
-    (5, "SET_MEM_TABLE"),
-    (6, "SET_LOG_BASE"),
-    (7, "SET_LOG_FD"),
-    (8, "SET_VRING_NUM"),
-    (9, "SET_VRING_ADDR"),
-    (10, "SET_VRING_BASE"),
-    (11, "GET_VRING_BASE"),
-    (12, "SET_VRING_KICK"),
-    (13, "SET_VRING_CALL"),
-    (14, "SET_VRING_ERR"),
-    (15, "GET_PROTOCOL_FEATURES"),
-    (16, "SET_PROTOCOL_FEATURES"),
-    (17, "GET_QUEUE_NUM"),
-    (18, "SET_VRING_ENABLE"),
-    (19, "SEND_RARP"),
-    (20, "NET_SET_MTU"),
-    (24, "GET_CONFIG"),
-    (25, "SET_CONFIG"),
-    (31, "GET_INFLIGHT_FD"),
-    (32, "SET_INFLIGHT_FD"),
-    (34, "RESET_DEVICE"),
-    (36, "GET_MAX_MEM_SLOTS"),
-    (37, "ADD_MEM_REG"),
-    (38, "REM_MEM_REG"),
-    (39, "SET_STATUS"),
-    (40, "GET_STATUS"),
-];
 
 /// What the message that comes next asks for, if its header is there.
 fn peek_request(stream: &UnixStream) -> Option<u32> {

@@ -88,10 +88,21 @@ pub trait Function: Send + 'static {
         None
     }
 
-    /// Serves that virtqueue. True if there may be more to do at once.
-    fn serve(&mut self, _front: &Setup) -> bool {
-        false
+    /// Serves that virtqueue.
+    fn serve(&mut self, _front: &Setup) -> Served {
+        Served::Nothing
     }
+}
+
+/// What a look at a virtqueue came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// There was nothing to do.
+    Nothing,
+    /// Something was done, and that is all for now.
+    Some,
+    /// There may be more to do at once.
+    More,
 }
 
 /// What a front-end has set up.
@@ -153,8 +164,8 @@ impl<F: Function> FrontEnd<F> {
         self.function.kick(&self.setup)
     }
 
-    /// Serves the virtqueue that the session's own thread serves. True if there may be more to do at once.
-    pub fn serve(&mut self) -> bool {
+    /// Serves the virtqueue that the session's own thread serves.
+    pub fn serve(&mut self) -> Served {
         self.function.serve(&self.setup)
     }
 

@@ -288,6 +288,8 @@ impl Worker {
         self.net.flush();
         self.turns += 1;
         if self.turns >= LOOK_TURNS {
+            #[cfg(feature = "hooks")]
+            crate::hooks::run();
             self.look_for_consumers();
         }
         busy
@@ -462,6 +464,8 @@ impl Worker {
 
     /// Sleeps for a short time, looks again, and sleeps on.
     fn sleep_twice(&mut self, uplink_limit: Option<Duration>) {
+        #[cfg(feature = "hooks")]
+        crate::hooks::run();
         let limit = self.sleep_limit(uplink_limit);
         if limit.is_some_and(|limit| limit <= SECOND_LOOK) {
             self.wait(limit);

@@ -6,7 +6,7 @@ use crate::control;
 use crate::memory::GuestMemory;
 use crate::queue::{Call, Kick, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
-use crate::vhost::{Function, Setup};
+use crate::vhost::{Function, Served, Setup};
 use crate::worker::{Stopped, WorkerHandle};
 use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
@@ -142,8 +142,8 @@ impl Function for RdmaFunction {
         front.kick(abi::queue::CONTROL).filter(|_| self.control.is_some())
     }
 
-    fn serve(&mut self, front: &Setup) -> bool {
-        let Some(queue) = &mut self.control else { return false };
+    fn serve(&mut self, front: &Setup) -> Served {
+        let Some(queue) = &mut self.control else { return Served::Nothing };
         let context = control::Context { memory: &front.memory, limits: &self.limits };
         let (worker, device) = (&self.worker, self.device);
         let execute = |command| {
@@ -160,12 +160,16 @@ impl Function for RdmaFunction {
                 if let Some(call) = front.call(abi::queue::CONTROL).filter(|_| notify || late) {
                     call.ring();
                 }
-                queue.enable_notification(context.memory.mmap())
+                Ok(match (queue.enable_notification(context.memory.mmap())?, served) {
+                    (true, _) => Served::More,
+                    (false, true) => Served::Some,
+                    (false, false) => Served::Nothing,
+                })
             });
         result.unwrap_or_else(|error| {
             self.misdeeds.warn(|| format!("device {}: the control queue is broken: {error}", device.0));
             self.control = None;
-            false
+            Served::Nothing
         })
     }
 }
