@@ -1,25 +1,28 @@
 //! What rings the driver, in a way that the front-end can hold nobody up with.
 //!
-//! The front-end has the same eventfd. It can watch it with a million epoll instances, each of which a ring walks through: so it is rung by
-//! a thread of that front-end's function, and whoever rings hands over a flag. And it can make it blocking and fill its counter at any time,
-//! so that a write(2) to it might never return: asynchronous I/O (io_submit(2)) has the kernel itself signal an eventfd when a request
-//! completes, which never waits. The request is to read nothing from /dev/null, so it completes before the call returns.
+//! The front-end has the same eventfd. It can make it blocking and fill its counter at any time, so that a write(2) to it might never
+//! return: asynchronous I/O (io_submit(2)) has the kernel itself signal an eventfd when a request completes, which never waits. The
+//! request is to read nothing from /dev/null, so it completes before the call returns.
+//!
+//! And the front-end can watch it with a million epoll instances, each of which a ring walks through. So a front-end whose rings take long
+//! is rung by a thread of its own for a time ([`Record`]), and whoever rings hands over a flag.
 
 use super::Eventfd;
 use crossbeam_channel::{Receiver, Sender};
-use std::cell::Cell;
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use vmm_sys_util::aio::{IOCB_CMD_PREAD, IOCB_FLAG_RESFD, IoContext, IoControlBlock, IoEvent};
 
 /// What rings the driver: an eventfd.
 #[derive(Debug)]
 pub struct Call {
     eventfd: Eventfd,
-    /// It is to be rung, and the ringer knows.
+    /// It is to be rung, and the ringer's thread knows.
     due: AtomicBool,
     ringer: Ringer,
 }
@@ -36,23 +39,29 @@ impl Call {
         Ok(Call { eventfd, due: AtomicBool::new(false), ringer: ringer.clone() })
     }
 
-    /// Has it rung, once for all calls until that happens. What was written before is there when the driver wakes.
+    /// Rings it, or has it rung soon. What was written before is there when the driver wakes.
     pub fn ring(self: &Arc<Self>) {
-        // No more than one message of each call waits; there are not so many unless the front-end made new ones all the time, which then loses some.
-        if self.due.swap(true, Ordering::AcqRel) {
-            return;
+        if !self.ringer.means.ring(self.eventfd.as_raw_fd()) {
+            self.hand_over();
         }
-        match self.ringer.0.try_send(self.clone()) {
-            // The system may have put the ringer behind this thread, which polls and would keep it waiting; else this returns at once.
-            Ok(()) => std::thread::yield_now(),
-            Err(_) => self.due.store(false, Ordering::Release),
+    }
+
+    /// Has the ringer's thread ring it, once for all calls until that happens.
+    #[cold]
+    fn hand_over(self: &Arc<Self>) {
+        // No more than one message of each call waits; there are not so many unless the front-end made new ones all the time, which then loses some.
+        if !self.due.swap(true, Ordering::AcqRel) && self.ringer.outbox.try_send(self.clone()).is_err() {
+            self.due.store(false, Ordering::Release);
         }
     }
 }
 
-/// The thread that rings the drivers of a function. It ends when nobody can ask it any more.
+/// What rings the drivers of a function. Its thread ends when nobody can ask it any more.
 #[derive(Clone, Debug)]
-pub struct Ringer(Sender<Arc<Call>>);
+pub struct Ringer {
+    outbox: Sender<Arc<Call>>,
+    means: Arc<Means>,
+}
 
 /// Calls that may wait to be rung: those of all virtqueues that a device can have, and as many that were replaced.
 const WAITING: usize = 512;
@@ -70,8 +79,10 @@ impl Ringer {
                 log::warn!("{name}: no asynchronous I/O ({error}): its front-end can block it")
             })
             .ok();
-        std::thread::Builder::new().name(name.into()).spawn(move || run(&inbox, bell.as_ref()))?;
-        Ok(Ringer(outbox))
+        let means = Arc::new(Means { bell, started: Instant::now(), record: Record::default() });
+        let theirs = means.clone();
+        std::thread::Builder::new().name(name.into()).spawn(move || run(&inbox, theirs.bell.as_ref()))?;
+        Ok(Ringer { outbox, means })
     }
 }
 
@@ -87,29 +98,121 @@ fn run(inbox: &Receiver<Arc<Call>>, bell: Option<&Bell>) {
     }
 }
 
-/// A thread's means to have the kernel signal eventfds.
+/// What threads that ring at once have in common.
+#[derive(Debug)]
+struct Means {
+    bell: Option<Bell>,
+    started: Instant,
+    record: Record,
+}
+
+impl Means {
+    /// Rings, if the front-end's rings have not been too slow for that. False if it has not rung.
+    fn ring(&self, eventfd: RawFd) -> bool {
+        let Some(bell) = &self.bell else { return false };
+        let start = self.started.elapsed();
+        let cpu = match self.record.care(start) {
+            Care::HandOver => return false,
+            Care::Measure => Some(cpu_time()),
+            Care::Ring => None,
+        };
+        let rung = bell.ring(eventfd).is_ok();
+        let now = self.started.elapsed();
+        if now - start > SLOW {
+            self.record.was_slow(now, now - start, cpu.map(|before| cpu_time() - before));
+        }
+        rung
+    }
+}
+
+/// A ring that takes longer keeps the other guests waiting: with one waiter it takes a tenth.
+const SLOW: Duration = Duration::from_micros(20);
+/// For how many times as long a slow ring is remembered: a front-end costs others no more than two parts of so many.
+const MEMORY: u32 = 10_000;
+
+/// How slow the rings of a front-end were. It outlives the front-end, so that it does not help to come anew.
+///
+/// Time on the clock may have gone to other threads of the host, but the time that a thread has used is dear to ask for. So a ring that was slow by the
+/// clock only has the next ones measured, and one that was slow when measured has them handed over.
+#[derive(Debug, Default)]
+struct Record {
+    /// Nanoseconds on the ringer's clock until which rings are measured,
+    measure: AtomicU64,
+    /// and until which they are handed over.
+    hand_over: AtomicU64,
+}
+
+/// How to ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Care {
+    /// At once.
+    Ring,
+    /// At once, and see what processor time it takes.
+    Measure,
+    /// Not at all: the ringer's thread does.
+    HandOver,
+}
+
+impl Record {
+    fn care(&self, now: Duration) -> Care {
+        let now = nanos(now);
+        if now < self.hand_over.load(Ordering::Relaxed) {
+            Care::HandOver
+        } else if now < self.measure.load(Ordering::Relaxed) {
+            Care::Measure
+        } else {
+            Care::Ring
+        }
+    }
+
+    /// A ring was slow by the clock; `used` is the processor time that it took, if that was measured.
+    #[cold]
+    fn was_slow(&self, now: Duration, elapsed: Duration, used: Option<Duration>) {
+        let (until, time) = match used {
+            None => (&self.measure, elapsed),
+            Some(used) if used > SLOW => (&self.hand_over, used),
+            Some(_) => return,
+        };
+        until.fetch_max(nanos(now + time * MEMORY), Ordering::Relaxed);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+/// Processor time that this thread has used.
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// The means to have the kernel signal eventfds, for any number of threads.
+#[derive(Debug)]
 struct Bell {
     context: IoContext,
     null: File,
-    /// Completions that nobody has taken out of the context.
-    unread: Cell<usize>,
 }
 
-/// Completions between two calls that take them out.
+/// Completions that the context has room for at least, and that are taken out of it together.
 const ROOM: usize = 64;
 
 impl Bell {
     fn new() -> io::Result<Bell> {
-        let context = IoContext::new(ROOM as u32)?;
-        Ok(Bell { context, null: File::open("/dev/null")?, unread: Cell::new(0) })
+        Ok(Bell { context: IoContext::new(ROOM as u32)?, null: File::open("/dev/null")? })
     }
 
     fn ring(&self, eventfd: RawFd) -> io::Result<()> {
-        if self.unread.get() == ROOM {
-            let mut at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            self.context.get_events(0, &mut [IoEvent::default(); ROOM], Some(&mut at_once))?;
-            self.unread.set(0);
+        match self.submit(eventfd) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.make_room()?;
+                self.submit(eventfd)
+            }
+            result => result,
         }
+    }
+
+    fn submit(&self, eventfd: RawFd) -> io::Result<()> {
         let mut request = IoControlBlock {
             aio_fildes: self.null.as_raw_fd() as u32,
             aio_lio_opcode: IOCB_CMD_PREAD as u16,
@@ -117,9 +220,14 @@ impl Bell {
             aio_resfd: eventfd as u32,
             ..IoControlBlock::default()
         };
-        self.context.submit(&[&mut request])?;
-        self.unread.set(self.unread.get() + 1);
-        Ok(())
+        self.context.submit(&[&mut request]).map(drop)
+    }
+
+    /// Nobody else wants to know what completed.
+    #[cold]
+    fn make_room(&self) -> io::Result<()> {
+        let mut at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        self.context.get_events(0, &mut [IoEvent::default(); ROOM], Some(&mut at_once)).map(drop)
     }
 }
 
@@ -127,10 +235,8 @@ impl Bell {
 pub(crate) mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, epoll};
-    use rustix::time::{ClockId, clock_gettime};
     use std::io::Read;
     use std::os::fd::OwnedFd;
-    use std::time::Duration;
 
     /// A ringer of its own for each call.
     pub(crate) fn call(file: File) -> io::Result<Arc<Call>> {
@@ -188,9 +294,31 @@ pub(crate) mod tests {
         assert_ne!(count(&ours), 0);
     }
 
-    fn cpu_time() -> Duration {
-        let now = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    const MS: Duration = Duration::from_millis(1);
+    const US: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn a_ring_that_waited_for_a_processor_is_not_held_against_the_front_end() {
+        let record = Record::default();
+        assert_eq!(record.care(MS), Care::Ring);
+        record.was_slow(5 * MS, 4 * MS, None);
+        assert_eq!(record.care(6 * MS), Care::Measure);
+        record.was_slow(10 * MS, 4 * MS, Some(2 * US));
+        assert_eq!(record.care(11 * MS), Care::Measure);
+        assert_eq!(record.care(5 * MS + 4 * MS * MEMORY), Care::Ring);
+    }
+
+    #[test]
+    fn slow_rings_are_handed_over_for_a_time_that_they_are_a_small_part_of() {
+        let record = Record::default();
+        record.was_slow(MS, MS, None);
+        record.was_slow(2 * MS, MS, Some(MS));
+        let end = 2 * MS + MS * MEMORY;
+        assert_eq!((record.care(3 * MS), record.care(end - US)), (Care::HandOver, Care::HandOver));
+        assert_eq!(record.care(end), Care::Ring);
+        // A shorter one does not make an end of it.
+        record.was_slow(4 * MS, 30 * US, Some(30 * US));
+        assert_eq!(record.care(end - US), Care::HandOver);
     }
 
     #[test]
@@ -220,6 +348,12 @@ pub(crate) mod tests {
             };
             (0..10).map(time).sum::<Duration>()
         };
+        // Slow by the clock, then slow when measured.
+        for care in [Care::Ring, Care::Measure] {
+            assert_eq!(call.ringer.means.record.care(call.ringer.means.started.elapsed()), care);
+            call.ring();
+            count(&ours);
+        }
         let bell = Bell::new().unwrap();
         let (one, other) = (call.clone(), call.clone());
         let direct = time(Box::new(move || bell.ring(one.eventfd.as_raw_fd()).unwrap()));
