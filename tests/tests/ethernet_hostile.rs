@@ -3,16 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 use vrdma_backend::config::Limits;
-use vrdma_tests::abi::control::QpType;
-use vrdma_tests::lab::listed;
-use vrdma_tests::net::{Header, NEEDS_CSUM, NetGuest, NetOptions, RECEIVE, TRANSMIT, feature, frame, mac};
+use vrdma_tests::net::{Header, NetGuest, NetOptions, RECEIVE, TRANSMIT, feature, frame, mac};
 use vrdma_tests::packets::Packet;
 use vrdma_tests::ring::{INDIRECT, NEXT, WRITE};
-use vrdma_tests::side::{Side, pair};
-use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions, Rng, proc, wait};
-use vrdma_wire::icrc::Icrc;
-use vrdma_wire::num::{FlowLabel, Gid, Mac, Pkey, Psn, Qkey, Qpn};
-use vrdma_wire::roce::{self, Body, Bth, Deth, Path};
+use vrdma_tests::{Lab, LabOptions, Rng, proc, wait};
 
 const TEST: u16 = 0x88b5;
 /// Entries of each virtqueue.
@@ -408,121 +402,4 @@ fn crumbs_for_buffers_cost_their_owner_the_frames() {
     bystanders.a.send(&small);
     assert_eq!(guest.recv().1, small);
     bystanders.talk();
-}
-
-/// A guest whose netdev sends a datagram of RDMA to the QP of another guest, under an address that neither guest has.
-struct Forger {
-    lab: Lab,
-    guest: NetGuest,
-    victim: Side,
-}
-
-/// Where fields are in a frame with IPv4 and no tag.
-const SOURCE: usize = 26;
-const UDP: usize = 34;
-const UDP_CHECKSUM: usize = UDP + 6;
-
-impl Forger {
-    fn new(cable: Option<CableOptions>) -> Forger {
-        let lab = Lab::with(2, LabOptions { cable, host_says: listed, ..LabOptions::default() });
-        let (_, mut victim) = pair(&lab, 1, 4096, &QpOptions::of(QpType::UD));
-        victim.recv_any(1);
-        victim.process.channel.drain();
-        let guest = connect(&lab, 0, feature::ALL);
-        Forger { lab, guest, victim }
-    }
-
-    /// A datagram from 10.0.0.77, which its ICRC says too.
-    fn datagram(&self) -> Vec<u8> {
-        let packet = roce::Packet {
-            path: Path {
-                src_mac: Mac(mac(1)),
-                dst_mac: Mac(mac(2)),
-                vlan: None,
-                src: Gid::from_ipv4([10, 0, 0, 77]),
-                dst: Gid::from_ipv4([10, 0, 0, 2]),
-                traffic_class: 0,
-                flow_label: FlowLabel::default(),
-                hop_limit: 64,
-                src_port: 0xc000,
-            },
-            bth: Bth {
-                solicited: false,
-                mig: true,
-                pkey: Pkey::DEFAULT,
-                fecn: false,
-                becn: false,
-                dest: Qpn::new(self.victim.qp.number).unwrap(),
-                ack_req: false,
-                psn: Psn::default(),
-            },
-            body: Body::Ud {
-                deth: Deth { qkey: Qkey(self.victim.qp.options.qkey), src: Qpn::truncate(0x77) },
-                imm: None,
-            },
-        };
-        let mut frame = vec![0; packet.header_len()];
-        packet.emit(6 + 2, &mut frame);
-        let mut icrc = Icrc::new(&frame);
-        icrc.update(b"forged!!");
-        frame.extend_from_slice(b"forged!!");
-        frame.extend_from_slice(&icrc.finish());
-        frame
-    }
-
-    /// Sends the datagram with `innocent` at `at`, where the "checksum" from `start` on puts the right bytes again.
-    fn send(&mut self, at: usize, innocent: [u8; 2], start: usize) {
-        let mut frame = self.datagram();
-        let wanted = u16::from_be_bytes([frame[at], frame[at + 1]]);
-        frame[at..at + 2].copy_from_slice(&innocent);
-        // The checksum of UDP is free: neither ICRC nor engine look at it.
-        let sum = |bytes: &[u8]| {
-            let words =
-                bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |&b| b.into()));
-            let sum: u32 = words.sum();
-            let sum = (sum & 0xffff) + (sum >> 16);
-            (sum & 0xffff) + (sum >> 16)
-        };
-        let free = u32::from(!wanted) + 0xffff - sum(&frame[start..]);
-        frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].copy_from_slice(&((free % 0xffff) as u16).to_be_bytes());
-        assert_eq!(sum(&frame[start..]) % 0xffff, u32::from(!wanted) % 0xffff);
-        let (csum_start, csum_offset) = (start as u16, (at - start) as u16);
-        self.guest.send_with(
-            Header { flags: NEEDS_CSUM, csum_start, csum_offset, ..Header::default() },
-            &frame,
-            &[12],
-        );
-    }
-
-    /// Nothing reached the QP.
-    fn expect_refused(&mut self) {
-        // Under its own address it may send what it likes, right or not: when this came, all before it has.
-        let mut honest = self.datagram();
-        honest[SOURCE + 3] = 1;
-        self.guest.send(&honest);
-        wait::until("the honest packet", || {
-            let stats = if self.lab.far.is_some() { self.lab.far_stats() } else { self.lab.stats() };
-            (stats.malformed("ip_checksum") == 1).then_some(())
-        });
-        assert_eq!(self.victim.cq.poll(), None, "a forged datagram reached the QP");
-        let stats = self.lab.stats();
-        assert_eq!((stats.net(0, "tx_bad_checksum"), stats.net(0, "tx_frames")), (1, 1));
-        // Without a disguise it is dropped by its address.
-        self.guest.send(&self.datagram());
-        assert_eq!(self.lab.stats().switch("drop_spoofed_gid"), 1);
-    }
-}
-
-#[test]
-fn a_checksum_turns_no_port_into_that_of_rdma() {
-    let mut forger = Forger::new(Some(CableOptions::default()));
-    forger.send(UDP + 2, 1234u16.to_be_bytes(), UDP);
-    forger.expect_refused();
-}
-
-#[test]
-fn a_checksum_changes_no_address_on_the_way_to_the_engine() {
-    let mut forger = Forger::new(None);
-    forger.send(SOURCE + 2, [0, 1], SOURCE + 2);
-    forger.expect_refused();
 }

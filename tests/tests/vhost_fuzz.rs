@@ -7,35 +7,13 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use vhost::vhost_user::message::FrontendReq as Request;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use vrdma_tests::memory::Memory;
 use vrdma_tests::net::{NetGuest, NetOptions, feature, mac};
 use vrdma_tests::pingpong::{Canary, PingPong};
 use vrdma_tests::{Lab, LabOptions, Rng, proc, wait};
-
-const GET_FEATURES: u32 = 1;
-const SET_FEATURES: u32 = 2;
-const SET_OWNER: u32 = 3;
-const RESET_OWNER: u32 = 4;
-const SET_MEM_TABLE: u32 = 5;
-const SET_VRING_NUM: u32 = 8;
-const SET_VRING_ADDR: u32 = 9;
-const SET_VRING_BASE: u32 = 10;
-const GET_VRING_BASE: u32 = 11;
-const SET_VRING_KICK: u32 = 12;
-const SET_VRING_CALL: u32 = 13;
-const SET_VRING_ERR: u32 = 14;
-const GET_PROTOCOL_FEATURES: u32 = 15;
-const SET_PROTOCOL_FEATURES: u32 = 16;
-const GET_QUEUE_NUM: u32 = 17;
-const SET_VRING_ENABLE: u32 = 18;
-const GET_CONFIG: u32 = 24;
-const SET_CONFIG: u32 = 25;
-const RESET_DEVICE: u32 = 34;
-const GET_MAX_MEM_SLOTS: u32 = 36;
-const ADD_MEM_REG: u32 = 37;
-const REM_MEM_REG: u32 = 38;
 
 /// What a front-end connects to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +50,8 @@ struct Message {
     fds: Vec<RawFd>,
 }
 
-fn message(request: u32, flags: u32, payload: &[u8], fds: &[RawFd]) -> Message {
-    let header = [request, flags, payload.len() as u32].map(u32::to_le_bytes).concat();
+fn message(request: impl Into<u32>, flags: u32, payload: &[u8], fds: &[RawFd]) -> Message {
+    let header = [request.into(), flags, payload.len() as u32].map(u32::to_le_bytes).concat();
     Message { bytes: [&header, payload].concat(), fds: fds.to_vec() }
 }
 
@@ -134,7 +112,7 @@ impl Parts {
     }
 
     /// A well-formed message of a kind that sets something up, with values that may be nonsense.
-    fn sensible(&mut self) -> (u32, Vec<u8>, Vec<RawFd>) {
+    fn sensible(&mut self) -> (Request, Vec<u8>, Vec<RawFd>) {
         let queue = self.queue();
         let event = |parts: &mut Parts| match parts.rng.below(8) {
             0 => (queue | 0x100, vec![]),
@@ -142,14 +120,14 @@ impl Parts {
             _ => (queue, vec![parts.rng.pick(&parts.events).as_raw_fd()]),
         };
         match self.rng.below(24) {
-            0 => (GET_FEATURES, vec![], vec![]),
+            0 => (Request::GET_FEATURES, vec![], vec![]),
             1 => (
-                SET_FEATURES,
+                Request::SET_FEATURES,
                 self.rng.pick(&[1 << 32 | 1 << 30, self.function.features()]).to_le_bytes().to_vec(),
                 vec![],
             ),
-            2 => (SET_OWNER, vec![], vec![]),
-            3 if self.rng.one_in(5) => (RESET_OWNER, vec![], vec![]),
+            2 => (Request::SET_OWNER, vec![], vec![]),
+            3 if self.rng.one_in(5) => (Request::RESET_OWNER, vec![], vec![]),
             3 | 4 => {
                 let (first, second) = (self.memory.regions()[0], self.memory.regions()[1]);
                 let mut payload = Self::words(&[2, 0]);
@@ -157,17 +135,17 @@ impl Parts {
                     payload
                         .extend([r.gpa, r.len, r.front_end_addr(), r.offset].map(u64::to_le_bytes).concat());
                 }
-                (SET_MEM_TABLE, payload, vec![self.memory.fd(); 2])
+                (Request::SET_MEM_TABLE, payload, vec![self.memory.fd(); 2])
             }
             5 => {
                 let count = self.rng.below(4);
                 let mut payload = Self::words(&[count, 0]);
                 (0..count).for_each(|_| payload.extend(self.region()));
-                (SET_MEM_TABLE, payload, (0..count).map(|_| self.memory.fd()).collect())
+                (Request::SET_MEM_TABLE, payload, (0..count).map(|_| self.memory.fd()).collect())
             }
             6 | 7 => {
                 let num = *self.rng.pick(&[2u64, 64, 256, 1024, 3, 0, 4096, 1 << 31]);
-                (SET_VRING_NUM, Self::words(&[queue, num]), vec![])
+                (Request::SET_VRING_NUM, Self::words(&[queue, num]), vec![])
             }
             8 | 9 => {
                 let mut payload = Self::words(&[queue, 0]);
@@ -175,39 +153,49 @@ impl Parts {
                     payload.extend(self.address().to_le_bytes());
                 }
                 payload.extend([0; 8]);
-                (SET_VRING_ADDR, payload, vec![])
+                (Request::SET_VRING_ADDR, payload, vec![])
             }
-            10 => (SET_VRING_BASE, Self::words(&[queue, self.rng.nasty() & 0xffff]), vec![]),
-            11 => (GET_VRING_BASE, Self::words(&[queue, 0]), vec![]),
+            10 => (Request::SET_VRING_BASE, Self::words(&[queue, self.rng.nasty() & 0xffff]), vec![]),
+            11 => (Request::GET_VRING_BASE, Self::words(&[queue, 0]), vec![]),
             12 | 13 => {
                 let (value, fds) = event(self);
-                (SET_VRING_KICK, value.to_le_bytes().to_vec(), fds)
+                (Request::SET_VRING_KICK, value.to_le_bytes().to_vec(), fds)
             }
             14 | 15 => {
                 let (value, fds) = event(self);
-                (SET_VRING_CALL, value.to_le_bytes().to_vec(), fds)
+                (Request::SET_VRING_CALL, value.to_le_bytes().to_vec(), fds)
             }
             16 => {
                 let (value, fds) = event(self);
-                (SET_VRING_ERR, value.to_le_bytes().to_vec(), fds)
+                (Request::SET_VRING_ERR, value.to_le_bytes().to_vec(), fds)
             }
-            17 | 18 => (SET_VRING_ENABLE, Self::words(&[queue, self.rng.below(2)]), vec![]),
-            19 => {
-                (*self.rng.pick(&[GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_MAX_MEM_SLOTS]), vec![], vec![])
-            }
-            20 => (SET_PROTOCOL_FEATURES, (self.rng.next_u64() & 0x8_a209).to_le_bytes().to_vec(), vec![]),
+            17 | 18 => (Request::SET_VRING_ENABLE, Self::words(&[queue, self.rng.below(2)]), vec![]),
+            19 => (
+                *self.rng.pick(&[
+                    Request::GET_PROTOCOL_FEATURES,
+                    Request::GET_QUEUE_NUM,
+                    Request::GET_MAX_MEM_SLOTS,
+                ]),
+                vec![],
+                vec![],
+            ),
+            20 => (
+                Request::SET_PROTOCOL_FEATURES,
+                (self.rng.next_u64() & 0x8_a209).to_le_bytes().to_vec(),
+                vec![],
+            ),
             21 => {
-                let request = *self.rng.pick(&[GET_CONFIG, SET_CONFIG]);
+                let request = *self.rng.pick(&[Request::GET_CONFIG, Request::SET_CONFIG]);
                 let (offset, size) = (self.rng.nasty() & 0x1ff, self.rng.nasty() & 0x1ff);
                 let mut payload = Self::words(&[offset, size, 0]);
                 payload.resize(12 + size as usize, 0);
                 (request, payload, vec![])
             }
-            22 => (RESET_DEVICE, vec![], vec![]),
+            22 => (Request::RESET_DEVICE, vec![], vec![]),
             _ => {
-                let request = *self.rng.pick(&[ADD_MEM_REG, REM_MEM_REG]);
+                let request = *self.rng.pick(&[Request::ADD_MEM_REG, Request::REM_MEM_REG]);
                 let payload = [&[0; 8], self.region().as_slice()].concat();
-                let fds = if request == ADD_MEM_REG { vec![self.memory.fd()] } else { vec![] };
+                let fds = if request == Request::ADD_MEM_REG { vec![self.memory.fd()] } else { vec![] };
                 (request, payload, fds)
             }
         }
@@ -215,7 +203,8 @@ impl Parts {
 
     /// Any message: mostly a sensible one, often with something broken.
     fn any(&mut self) -> Message {
-        let (mut request, mut payload, mut fds) = self.sensible();
+        let (request, mut payload, mut fds) = self.sensible();
+        let mut request = u32::from(request);
         let mut flags = 1 | if self.rng.one_in(2) { 8 } else { 0 };
         if self.rng.one_in(4) {
             match self.rng.below(6) {
@@ -247,24 +236,24 @@ impl Parts {
             [region.gpa, region.len, region.front_end_addr(), region.offset].map(u64::to_le_bytes).concat(),
         );
         let mut all = vec![
-            message(SET_OWNER, 1, &[], &[]),
-            message(GET_FEATURES, 1, &[], &[]),
-            message(GET_PROTOCOL_FEATURES, 1, &[], &[]),
-            message(SET_PROTOCOL_FEATURES, 1, &word(self.function.protocol_features()), &[]),
-            message(SET_FEATURES, flags, &word(self.function.features()), &[]),
-            message(SET_MEM_TABLE, flags, &table, &[self.memory.fd()]),
+            message(Request::SET_OWNER, 1, &[], &[]),
+            message(Request::GET_FEATURES, 1, &[], &[]),
+            message(Request::GET_PROTOCOL_FEATURES, 1, &[], &[]),
+            message(Request::SET_PROTOCOL_FEATURES, 1, &word(self.function.protocol_features()), &[]),
+            message(Request::SET_FEATURES, flags, &word(self.function.features()), &[]),
+            message(Request::SET_MEM_TABLE, flags, &table, &[self.memory.fd()]),
         ];
         for queue in 0..self.function.queues() {
             let at = region.front_end_addr() + queue * 0x4000;
             let mut addresses = Self::words(&[queue, 0]);
             addresses.extend([at, at + 0x2000, at + 0x1000, 0].map(u64::to_le_bytes).concat());
             let event = [self.events[0].as_raw_fd()];
-            all.push(message(SET_VRING_NUM, flags, &Self::words(&[queue, 64]), &[]));
-            all.push(message(SET_VRING_BASE, flags, &Self::words(&[queue, 0]), &[]));
-            all.push(message(SET_VRING_ADDR, flags, &addresses, &[]));
-            all.push(message(SET_VRING_CALL, flags, &word(queue), &event));
-            all.push(message(SET_VRING_KICK, flags, &word(queue), &event));
-            all.push(message(SET_VRING_ENABLE, flags, &Self::words(&[queue, 1]), &[]));
+            all.push(message(Request::SET_VRING_NUM, flags, &Self::words(&[queue, 64]), &[]));
+            all.push(message(Request::SET_VRING_BASE, flags, &Self::words(&[queue, 0]), &[]));
+            all.push(message(Request::SET_VRING_ADDR, flags, &addresses, &[]));
+            all.push(message(Request::SET_VRING_CALL, flags, &word(queue), &event));
+            all.push(message(Request::SET_VRING_KICK, flags, &word(queue), &event));
+            all.push(message(Request::SET_VRING_ENABLE, flags, &Self::words(&[queue, 1]), &[]));
         }
         all
     }

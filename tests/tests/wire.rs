@@ -157,14 +157,11 @@ impl Stranger {
                 src_port: 0xc000,
             },
             bth: Bth {
-                solicited: false,
                 mig: true,
-                pkey: Pkey::DEFAULT,
-                fecn: false,
-                becn: false,
                 dest: Qpn::new(victim.qp.number).unwrap(),
                 ack_req: true,
                 psn: Psn::truncate(1000),
+                ..Bth::default()
             },
             body: Body::Rc(Rc::Write(Part::Only(
                 Reth { va: victim.mr.remote(0).addr, rkey: Rkey(victim.mr.key), length: 6 },

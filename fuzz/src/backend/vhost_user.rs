@@ -13,6 +13,7 @@ use std::fs::File;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use vhost::vhost_user::message::FrontendReq as Request;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use vrdma_abi::control::{Opcode, ReqHeader};
 use vrdma_abi::zerocopy::IntoBytes;
@@ -99,27 +100,6 @@ impl Parts<'_> {
     }
 }
 
-/// Requests of the front-end ("Front-end message types").
-const GET_FEATURES: u32 = 1;
-const SET_FEATURES: u32 = 2;
-const SET_OWNER: u32 = 3;
-const RESET_OWNER: u32 = 4;
-const SET_MEM_TABLE: u32 = 5;
-const SET_VRING_NUM: u32 = 8;
-const SET_VRING_ADDR: u32 = 9;
-const SET_VRING_BASE: u32 = 10;
-const GET_VRING_BASE: u32 = 11;
-const SET_VRING_KICK: u32 = 12;
-const SET_VRING_CALL: u32 = 13;
-const SET_VRING_ERR: u32 = 14;
-const GET_PROTOCOL_FEATURES: u32 = 15;
-const SET_PROTOCOL_FEATURES: u32 = 16;
-const SET_VRING_ENABLE: u32 = 18;
-const GET_CONFIG: u32 = 24;
-const RESET_DEVICE: u32 = 34;
-const ADD_MEM_REG: u32 = 37;
-const REM_MEM_REG: u32 = 38;
-
 /// A message: its request, its payload, and what is attached to it.
 type Message = (u32, Vec<u8>, Vec<RawFd>);
 
@@ -160,24 +140,32 @@ fn opening(input: &mut Input<'_>, parts: &Parts<'_>, features: u64, queues: u32)
     let table: Vec<u64> = (0..3).flat_map(|index| region(parts, index)).collect();
     let files = (0..3).map(|index| parts.ram.region(index).2.as_raw_fd()).collect();
     let mut messages = vec![
-        (SET_OWNER, vec![], vec![]),
-        (GET_FEATURES, vec![], vec![]),
-        (GET_PROTOCOL_FEATURES, vec![], vec![]),
-        (SET_PROTOCOL_FEATURES, quads(&[1 << 3 | 1 << 15 | 1 << 0 | 1 << 9 | 1 << 13]), vec![]),
-        (SET_FEATURES, quads(&[1 << 32 | 1 << 30 | 1 << 29 | features]), vec![]),
-        (SET_MEM_TABLE, [words(&[3, 0]), quads(&table)].concat(), files),
+        (Request::SET_OWNER.into(), vec![], vec![]),
+        (Request::GET_FEATURES.into(), vec![], vec![]),
+        (Request::GET_PROTOCOL_FEATURES.into(), vec![], vec![]),
+        (
+            Request::SET_PROTOCOL_FEATURES.into(),
+            quads(&[1 << 3 | 1 << 15 | 1 << 0 | 1 << 9 | 1 << 13]),
+            vec![],
+        ),
+        (Request::SET_FEATURES.into(), quads(&[1 << 32 | 1 << 30 | 1 << 29 | features]), vec![]),
+        (Request::SET_MEM_TABLE.into(), [words(&[3, 0]), quads(&table)].concat(), files),
     ];
     let some = input.byte();
     for index in (0..queues).filter(|index| some & 1 << index == 0) {
         let ring = ring(index as u16);
         let [desc, avail, used] = [ring.desc, ring.avail, ring.used].map(|gpa| gpa + FRONT_END);
         messages.extend([
-            (SET_VRING_NUM, words(&[index, 16]), vec![]),
-            (SET_VRING_ADDR, [words(&[index, 0]), quads(&[desc, used, avail, 0])].concat(), vec![]),
-            (SET_VRING_BASE, words(&[index, 0]), vec![]),
-            (SET_VRING_CALL, quads(&[index.into()]), vec![event]),
-            (SET_VRING_KICK, quads(&[index.into()]), vec![event]),
-            (SET_VRING_ENABLE, words(&[index, 1]), vec![]),
+            (Request::SET_VRING_NUM.into(), words(&[index, 16]), vec![]),
+            (
+                Request::SET_VRING_ADDR.into(),
+                [words(&[index, 0]), quads(&[desc, used, avail, 0])].concat(),
+                vec![],
+            ),
+            (Request::SET_VRING_BASE.into(), words(&[index, 0]), vec![]),
+            (Request::SET_VRING_CALL.into(), quads(&[index.into()]), vec![event]),
+            (Request::SET_VRING_KICK.into(), quads(&[index.into()]), vec![event]),
+            (Request::SET_VRING_ENABLE.into(), words(&[index, 1]), vec![]),
         ]);
     }
     messages
@@ -222,7 +210,7 @@ fn message(input: &mut Input<'_>, parts: &Parts<'_>, queues: u32, features: u64)
     };
     match input.byte() % 24 {
         0 => (
-            SET_FEATURES,
+            Request::SET_FEATURES.into(),
             quads(&[1 << 32 | features & input.quad() | u64::from(input.byte() & 3) << 29]),
             vec![],
         ),
@@ -230,9 +218,13 @@ fn message(input: &mut Input<'_>, parts: &Parts<'_>, queues: u32, features: u64)
             let count = input.below(4);
             let table: Vec<u64> = (0..count).flat_map(|_| one_region(input)).collect();
             let files = (0..count).map(|_| file(input)).collect();
-            (SET_MEM_TABLE, [words(&[input.near(count as u32), 0]), quads(&table)].concat(), files)
+            (
+                Request::SET_MEM_TABLE.into(),
+                [words(&[input.near(count as u32), 0]), quads(&table)].concat(),
+                files,
+            )
         }
-        3 => (SET_VRING_NUM, words(&[queue, input.pick(&[16, 1, 1024, 3, 0, 2048])]), vec![]),
+        3 => (Request::SET_VRING_NUM.into(), words(&[queue, input.pick(&[16, 1, 1024, 3, 0, 2048])]), vec![]),
         4 | 5 => {
             let mut address = |right: u64| match input.byte() % 8 {
                 0 => input.quad(),
@@ -241,42 +233,48 @@ fn message(input: &mut Input<'_>, parts: &Parts<'_>, queues: u32, features: u64)
             };
             let ring = ring(at as u16);
             let rings = [address(ring.desc), address(ring.used), address(ring.avail), 0];
-            (SET_VRING_ADDR, [words(&[queue, 0]), quads(&rings)].concat(), vec![])
+            (Request::SET_VRING_ADDR.into(), [words(&[queue, 0]), quads(&rings)].concat(), vec![])
         }
-        6 => (SET_VRING_BASE, words(&[queue, input.near(0)]), vec![]),
-        7 | 8 => (GET_VRING_BASE, words(&[queue, 0]), vec![]),
+        6 => (Request::SET_VRING_BASE.into(), words(&[queue, input.near(0)]), vec![]),
+        7 | 8 => (Request::GET_VRING_BASE.into(), words(&[queue, 0]), vec![]),
         9 | 10 => {
             let (payload, fds) = event(input);
-            (SET_VRING_KICK, payload, fds)
+            (Request::SET_VRING_KICK.into(), payload, fds)
         }
         11 => {
             let (payload, fds) = event(input);
-            (SET_VRING_CALL, payload, fds)
+            (Request::SET_VRING_CALL.into(), payload, fds)
         }
         12 => {
             let (payload, fds) = event(input);
-            (SET_VRING_ERR, payload, fds)
+            (Request::SET_VRING_ERR.into(), payload, fds)
         }
-        13 | 14 => (SET_VRING_ENABLE, words(&[queue, input.near(1)]), vec![]),
-        15 => (SET_PROTOCOL_FEATURES, quads(&[input.quad() & 0x8_a209]), vec![]),
-        16 => (GET_CONFIG, words(&[input.near(0), input.near(64), 0, 0]), vec![]),
-        17 => (RESET_DEVICE, vec![], vec![]),
+        13 | 14 => (Request::SET_VRING_ENABLE.into(), words(&[queue, input.near(1)]), vec![]),
+        15 => (Request::SET_PROTOCOL_FEATURES.into(), quads(&[input.quad() & 0x8_a209]), vec![]),
+        16 => (Request::GET_CONFIG.into(), words(&[input.near(0), input.near(64), 0, 0]), vec![]),
+        17 => (Request::RESET_DEVICE.into(), vec![], vec![]),
         18 | 19 => {
-            let request = input.pick(&[ADD_MEM_REG, REM_MEM_REG]);
+            let request = input.pick(&[Request::ADD_MEM_REG, Request::REM_MEM_REG]);
             let payload = [vec![0; 8], quads(&one_region(input))].concat();
-            (request, payload, vec![file(input)])
+            (request.into(), payload, vec![file(input)])
         }
-        20 => (RESET_OWNER, vec![], vec![]),
+        20 => (Request::RESET_OWNER.into(), vec![], vec![]),
         21 => {
             // The guest does something meanwhile: its commands are served between messages.
             ring(0).offer(parts.ram, 0);
-            (input.pick(&[GET_FEATURES, GET_PROTOCOL_FEATURES, 17, 36]), vec![], vec![])
+            let request = input.pick(&[
+                Request::GET_FEATURES,
+                Request::GET_PROTOCOL_FEATURES,
+                Request::GET_QUEUE_NUM,
+                Request::GET_MAX_MEM_SLOTS,
+            ]);
+            (request.into(), vec![], vec![])
         }
         22 => {
             let frame = [0xff; 60];
             let mut wire = Nowhere;
             with(|worker| worker.net.receive(Instant(1), &frame, &mut wire, &mut |_| ()));
-            (GET_FEATURES, vec![], vec![])
+            (Request::GET_FEATURES.into(), vec![], vec![])
         }
         _ => {
             let count = input.below(3);
