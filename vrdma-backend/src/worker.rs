@@ -6,6 +6,7 @@
 mod guests;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod inline;
+mod loans;
 mod mail;
 mod order;
 mod remap;
@@ -26,6 +27,7 @@ use crate::queue::channel::{Broken, Channel, RequestWords};
 use crate::ratelimit::RateLimit;
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use loans::Recall;
 use mail::Mail;
 use order::Barrier;
 use std::os::fd::AsRawFd;
@@ -87,6 +89,8 @@ pub struct Worker {
     serials: u64,
     /// What waits until channels are drained.
     barriers: Vec<Barrier>,
+    /// What waits until the uplink has given memory back.
+    recalls: Vec<Recall>,
     /// QPs whose CQ failed, by device.
     failing: Vec<(DeviceId, Vec<Qpn>)>,
     inbox: Receiver<Message>,
@@ -203,6 +207,7 @@ impl Worker {
             channels: Vec::new(),
             serials: 0,
             barriers: Vec::new(),
+            recalls: Vec::new(),
             failing: Vec::new(),
             inbox,
             mail: mail.clone(),
@@ -282,6 +287,7 @@ impl Worker {
         busy |= self.engine.poll(now, COPY_BUDGET, &mut self.outputs);
         busy |= self.serve_ethernet(now);
         busy |= self.transmit_packets(now);
+        busy |= self.recall(now);
         self.watch_link(now);
         busy |= self.fail_cqs(now);
         self.outputs.flush();
@@ -448,7 +454,7 @@ impl Worker {
         let uplink_limit = self.uplink.as_mut().map(Uplink::arm);
         // What came before that would wake nobody.
         late |= uplink_limit.is_some() && self.receive_frames(self.now());
-        late |= self.has_barriers() || !self.failing.is_empty();
+        late |= self.has_barriers() || !self.recalls.is_empty() || !self.failing.is_empty();
         if !late {
             self.sleeps += 1;
             self.sleep_twice(uplink_limit);

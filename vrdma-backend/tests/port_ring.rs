@@ -362,3 +362,35 @@ fn checksummed(ipv6: bool, tcp: bool) -> [Vec<u8>; 2] {
     whole[start + place..start + place + 2].copy_from_slice(&checksum.to_be_bytes());
     [whole, frame]
 }
+
+#[test]
+fn frames_that_wait_keep_nobodys_memory() {
+    let mut port = device("net_ring8");
+    let gone = Arc::new(AtomicUsize::new(0));
+    let mut frames = 0;
+    while port.backlog() < 10 {
+        let owner = Arc::new(Owner { bytes: pattern(4096, frames), gone: gone.clone() });
+        // SAFETY: the bytes are the owner's.
+        let piece = unsafe { External::new(owner.bytes.as_ptr(), 4096, owner.clone()) };
+        let mut token = port.transmit(58 + 4096 + 4).unwrap();
+        token.buf()[..58].copy_from_slice(&pattern(58, frames));
+        token.commit_with(58, [piece], &[1, 2, 3, 4]);
+        port.flush();
+        frames += 1;
+        assert!(frames < 1 << 16, "rings have an end");
+    }
+    let waiting = port.backlog();
+    assert_eq!(gone.load(Ordering::SeqCst), 0);
+    port.reclaim();
+    assert_eq!((gone.load(Ordering::SeqCst), port.backlog()), (waiting, waiting));
+    let mut found = Vec::new();
+    while found.len() < frames {
+        found.extend(received(&mut port));
+        port.flush();
+    }
+    for (number, frame) in found.iter().enumerate() {
+        let expected = [pattern(58, number), pattern(4096, number), vec![1, 2, 3, 4]].concat();
+        assert!(*frame == expected, "frame {number}");
+    }
+    assert_eq!(gone.load(Ordering::SeqCst), frames);
+}

@@ -186,6 +186,11 @@ impl<R: Region> Engine<R> {
         self.devices.find_mut(device)?.dereg_mr(key)
     }
 
+    /// A region.
+    pub fn region(&self, device: DeviceId, key: u32) -> Result<&R, Error> {
+        Ok(&self.devices.find(device)?.mrs.get(key).ok_or(Error::NotFound)?.region)
+    }
+
     /// Who owns the protection domain of a region.
     pub fn mr_owner(&self, device: DeviceId, key: u32) -> Result<OwnerId, Error> {
         let device = self.devices.find(device)?;

@@ -114,6 +114,7 @@ impl Function for RdmaFunction {
         let next = self.control.take().map(|queue| queue.next_avail());
         self.stopped_at = next;
         self.worker.call(move |worker| worker.suspend_device(device))?;
+        self.worker.wait_for_device(device)?;
         Ok(next)
     }
 

@@ -2,7 +2,7 @@
 //! in slices between turns, so that no other guest waits. Until the front-end has its answer, old memory may be accessed: it stays mapped.
 //! No command comes in between, because they come through the same thread.
 
-use crate::memory::{GuestMemory, Runs};
+use crate::memory::{GuestMemory, Loans, Runs};
 use crate::worker::{Stopped, WorkerHandle};
 use std::sync::Arc;
 use vrdma_transport::DeviceId;
@@ -16,6 +16,7 @@ const SLICE: usize = 256;
 /// The worker has stopped.
 pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>) -> Result<(), Stopped> {
     let mut budget = memory.len();
+    let mut lent = Loans::default();
     let inventory = worker.call(move |worker| worker.inventory(device))?;
     for start in (0..inventory.regions).step_by(SLICE) {
         let places = worker.call(move |worker| worker.region_places(device, start..start + SLICE))?;
@@ -26,7 +27,9 @@ pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>)
         let new: Vec<_> = places.into_iter().map(translate).collect();
         let memory = memory.clone();
         // The old translations end here, and not in the worker: to free much memory takes a while.
-        drop(worker.call(move |worker| worker.install_regions(device, &memory, new))?);
+        for (_, loans) in worker.call(move |worker| worker.install_regions(device, &memory, new))? {
+            lent.extend(loans);
+        }
     }
     for start in (0..inventory.cqs).step_by(SLICE) {
         let layouts = worker.call(move |worker| worker.cq_layouts(device, start..start + SLICE as u32))?;
@@ -38,5 +41,6 @@ pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>)
         worker.call(move |worker| worker.remap_channel(device, channel, &memory))?;
     }
     let memory = memory.clone();
-    worker.call(move |worker| worker.remap_device(device, &memory))
+    worker.call(move |worker| worker.remap_device(device, &memory))?;
+    worker.wait_for(lent)
 }

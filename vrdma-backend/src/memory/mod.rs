@@ -22,7 +22,7 @@ mod sync {
 pub use backing::MapOptions;
 pub use buffers::Buffers;
 pub use reaper::reap;
-pub use region::{MrMemory, Runs, Translation};
+pub use region::{Loans, MrMemory, Runs, Translation};
 pub use shared::Shared;
 
 use backing::{Pages, Reservation, check_file, refused};

@@ -2,8 +2,8 @@
 
 use super::{GuestMemory, HostRun, Run, copy::copy, reap};
 use crate::port::External;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Weak};
 use vrdma_transport::{Fault, Region};
 
 /// Memory of a region: where the guest says it is, and where it is in this process.
@@ -11,8 +11,33 @@ use vrdma_transport::{Fault, Region};
 pub struct MrMemory {
     host: Host,
     /// Keeps what `host` points to mapped.
-    memory: Arc<GuestMemory>,
+    lender: Arc<Lender>,
     runs: Runs,
+}
+
+/// Owner of what a region lends ([`MrMemory::lend`]): each loan holds it, and the region itself.
+#[derive(Debug)]
+struct Lender {
+    memory: Arc<GuestMemory>,
+}
+
+/// Memory that regions lent, and that may not have been given back. The regions themselves hold it no longer.
+#[derive(Clone, Debug, Default)]
+pub struct Loans(Vec<Weak<Lender>>);
+
+impl Loans {
+    /// Forgets those that were given back; whether all were.
+    pub fn are_back(&mut self) -> bool {
+        self.0.retain(|lender| lender.strong_count() != 0);
+        // Whoever gave memory back has read it before.
+        fence(Ordering::Acquire);
+        self.0.is_empty()
+    }
+
+    /// Adds those of others.
+    pub fn extend(&mut self, others: Loans) {
+        self.0.extend(others.0);
+    }
 }
 
 /// Where the guest says that a region is. Shared, so that it can be translated away from the worker.
@@ -82,12 +107,12 @@ impl MrMemory {
             many => Gpa::Many(many.into()),
         };
         let host = resolve(memory, &gpa)?;
-        Some(MrMemory { host, memory: memory.clone(), runs: Runs(Arc::new(gpa)) })
+        Some(MrMemory { host, lender: lender(memory), runs: Runs(Arc::new(gpa)) })
     }
 
     /// All memory of the guest; offsets are guest-physical addresses.
     pub fn all(memory: &Arc<GuestMemory>) -> MrMemory {
-        MrMemory { host: Host::All, memory: memory.clone(), runs: Runs(Arc::new(Gpa::All)) }
+        MrMemory { host: Host::All, lender: lender(memory), runs: Runs(Arc::new(Gpa::All)) }
     }
 
     /// Where the guest says that it is.
@@ -96,10 +121,12 @@ impl MrMemory {
     }
 
     /// Follows a new memory table, in which its [`MrMemory::places`] have been translated. What is not there any more gives [`Fault`]
-    /// from now on; it returns when the memory does. Returns the old translation, which may take long to drop.
-    pub fn install(&mut self, memory: &Arc<GuestMemory>, new: Translation) -> Translation {
-        self.memory = memory.clone();
-        Translation(std::mem::replace(&mut self.host, new.0))
+    /// from now on; it returns when the memory does. Returns the old translation, which may take long to drop, and what of the old memory is
+    /// lent.
+    pub fn install(&mut self, memory: &Arc<GuestMemory>, new: Translation) -> (Translation, Loans) {
+        let loans = self.loans();
+        self.lender = lender(memory);
+        (Translation(std::mem::replace(&mut self.host, new.0)), loans)
     }
 
     /// How many runs of guest memory make the region.
@@ -111,12 +138,33 @@ impl MrMemory {
         }
     }
 
+    /// Whether it lends: not if it is all memory of the guest, whose parts the guest uses for something else without deregistering it.
+    #[inline]
+    pub fn may_lend(&self) -> bool {
+        !matches!(self.host, Host::All)
+    }
+
+    /// What of it is lent now, for who is about to drop it; nothing is the common case.
+    pub fn loans(&self) -> Loans {
+        let is_lent = Arc::strong_count(&self.lender) > 1;
+        Loans(is_lent.then(|| Arc::downgrade(&self.lender)).into_iter().collect())
+    }
+
+    /// What of it is lent now; what it lends from now on is not among it.
+    pub fn recall(&mut self) -> Loans {
+        let loans = self.loans();
+        if !loans.0.is_empty() {
+            self.lender = lender(&self.lender.memory);
+        }
+        loans
+    }
+
     /// Appends a range to `out`, lent for as long as whoever sends it needs: it stays mapped, even if the front-end goes. At most
     /// 65,535 bytes.
     pub fn lend(&self, offset: u64, len: u16, out: &mut Vec<External>) -> Result<(), Fault> {
         self.for_pieces(offset, len.into(), |ptr, _, n| {
-            // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while `memory` exists; what guests write meanwhile is theirs.
-            out.push(unsafe { External::new(ptr, n as u16, self.memory.clone()) });
+            // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while the lender exists; what guests write meanwhile is theirs.
+            out.push(unsafe { External::new(ptr, n as u16, self.lender.clone()) });
         })
     }
 
@@ -132,7 +180,7 @@ impl MrMemory {
                 let offset = offset - start;
                 if offset < run.len { Ok(tail(run, offset, len)) } else { Err(Fault) }
             }
-            Host::All => self.memory.piece(offset, len).ok_or(Fault),
+            Host::All => self.lender.memory.piece(offset, len).ok_or(Fault),
             _ => Err(Fault),
         }
     }
@@ -168,6 +216,10 @@ impl MrMemory {
 /// How often runs may cross from one region of guest memory into the next, so that not many pieces count as few runs. Runs that
 /// do not overlap can do so once for each region.
 const MAX_SEAMS: usize = 512;
+
+fn lender(memory: &Arc<GuestMemory>) -> Arc<Lender> {
+    Arc::new(Lender { memory: memory.clone() })
+}
 
 fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
     let mut out = Vec::new();
@@ -247,7 +299,7 @@ mod tests {
 
     fn remap(region: &mut MrMemory, memory: &Arc<GuestMemory>) {
         let translation = region.places().translate(memory);
-        region.install(memory, translation);
+        drop(region.install(memory, translation));
     }
 
     fn runs(list: &[(u64, u64)]) -> Vec<Run> {

@@ -196,6 +196,10 @@ impl Driver for Capture {
         self.driver.append(frame, bytes)
     }
 
+    fn reclaim(&mut self) {
+        self.driver.reclaim();
+    }
+
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         self.driver.offload(frame, offload);
     }

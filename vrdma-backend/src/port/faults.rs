@@ -305,6 +305,12 @@ impl Driver for Faults {
         self.driver.append(frame, bytes)
     }
 
+    fn reclaim(&mut self) {
+        // Those that are held are copies.
+        self.tx.ready.iter_mut().for_each(Frame::own);
+        self.driver.reclaim();
+    }
+
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         self.driver.offload(frame, offload);
     }

@@ -86,6 +86,13 @@ impl Frame {
         }
     }
 
+    /// Puts a copy in the place of pieces that are memory of others. Such a frame has nothing left to be filled in.
+    pub(super) fn own(&mut self) {
+        if self.total_len() != self.len() {
+            *self = self.to_heap();
+        }
+    }
+
     /// All pieces in one, of no driver.
     pub fn to_heap(&self) -> Frame {
         let mut bytes = Vec::with_capacity(self.total_len());

@@ -68,6 +68,9 @@ pub trait Driver: Send + std::fmt::Debug {
     fn attach(&mut self, frame: &mut Frame, external: External) -> bool;
     /// Appends a copy of a few bytes (at most 16) to a frame to which memory was attached; false as in [`Driver::attach`].
     fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool;
+    /// Lets go memory of others: of frames that have been sent, and, by copying it, of those that are still to be. Frames that others
+    /// have keep theirs.
+    fn reclaim(&mut self) {}
     /// Asks for checksums of a frame of [`Driver::allocate`].
     fn offload(&mut self, _frame: &mut Frame, _offload: Offload) {}
     /// Readable when frames came, once [`Driver::arm`] was called; the same one always.
@@ -236,6 +239,12 @@ impl Port {
         let left = self.queue.iter().map(Frame::total_len).sum();
         self.counters.bytes_sent += (self.queued_bytes - left) as u64;
         self.queued_bytes = left;
+    }
+
+    /// Has memory of others given back as soon as can be: frames that wait get copies of it, and the driver is asked for what it has.
+    pub fn reclaim(&mut self) {
+        self.queue.iter_mut().for_each(Frame::own);
+        self.driver.reclaim();
     }
 
     /// Frames that were committed and not taken yet.

@@ -95,6 +95,9 @@ impl Worker {
         command: Command,
         done: impl FnOnce(Result<Reply, Status>) + Send + 'static,
     ) {
+        if let Command::DeregMr { key } = command {
+            return self.deregister(id, key, done);
+        }
         let marks = match command {
             Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => {
                 self.engine.qp_owner(id, qpn).map(|owner| self.marks(id, owner)).unwrap_or_default()

@@ -2,7 +2,7 @@
 //! thread ([`crate::device`]'s `remap`). What was translated before stays valid, and mapped, until the new translation takes its place.
 
 use super::Worker;
-use crate::memory::{GuestMemory, Runs, Translation};
+use crate::memory::{GuestMemory, Loans, Runs, Translation};
 use crate::queue::channel::Broken;
 use crate::queue::cq::{CqLayout, CqMapping};
 use std::ops::Range;
@@ -35,13 +35,13 @@ impl Worker {
         self.engine.regions_mut(id, indices).map(|(at, region)| (at, region.places())).collect()
     }
 
-    /// Puts new translations of regions in the place of the old ones, which are returned.
+    /// Puts new translations of regions in the place of the old ones, which are returned, with what is lent of the old memory.
     pub fn install_regions(
         &mut self,
         id: DeviceId,
         memory: &Arc<GuestMemory>,
         new: Vec<(usize, Translation)>,
-    ) -> Vec<Translation> {
+    ) -> Vec<(Translation, Loans)> {
         let install = |(at, translation)| {
             let (_, region) = self.engine.regions_mut(id, at..at + 1).next()?;
             Some(region.install(memory, translation))

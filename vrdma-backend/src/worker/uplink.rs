@@ -55,18 +55,47 @@ pub struct Uplink {
     scratch: Vec<u8>,
     /// Memory that a packet takes with it.
     lent: Vec<External>,
+    lending: Lending,
+}
+
+/// Whether packets take guests' memory with them.
+#[derive(Clone, Copy, Debug)]
+struct Lending {
+    /// They may.
+    may: bool,
+    /// Some did.
+    has_begun: bool,
 }
 
 impl Uplink {
     fn new(mut port: Port) -> Uplink {
         port.adopt();
+        let lending = Lending { may: port.capabilities().external, has_begun: false };
         Uplink {
+            lending,
             port,
             burst: Burst::default(),
             link_due: transport::Instant(0),
             changes: RateLimit::default(),
             scratch: Vec::new(),
             lent: Vec::new(),
+        }
+    }
+
+    /// Has memory given back that was lent to it.
+    pub(super) fn reclaim(&mut self) {
+        self.port.reclaim();
+    }
+
+    /// Whether any memory was lent to it that may be out still.
+    pub(super) fn has_lent(&self) -> bool {
+        self.lending.has_begun
+    }
+
+    /// It does not give memory back in time: from now on it gets copies.
+    pub(super) fn lend_no_more(&mut self) {
+        if std::mem::take(&mut self.lending.may) {
+            log::warn!("uplink: its driver keeps memory of guests: from now on packets are copied");
         }
     }
 
@@ -136,8 +165,9 @@ impl Worker {
     /// Lets the engine send; true if more could be sent now.
     pub(super) fn transmit_packets(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink: Some(uplink), net, engine, outputs, .. } = self else { return false };
-        let Uplink { port, scratch, lent, .. } = uplink;
-        let more = engine.transmit(now, PACKETS, &mut Packets { now, port, net, scratch, lent }, outputs);
+        let Uplink { port, scratch, lent, lending, .. } = uplink;
+        let more =
+            engine.transmit(now, PACKETS, &mut Packets { now, port, net, scratch, lent, lending }, outputs);
         port.flush();
         more || port.backlog() != 0
     }
@@ -212,6 +242,7 @@ struct Packets<'a> {
     scratch: &'a mut Vec<u8>,
     /// Memory that the frame at hand takes with it.
     lent: &'a mut Vec<External>,
+    lending: &'a mut Lending,
 }
 
 impl Outlet<MrMemory> for Packets<'_> {
@@ -220,7 +251,6 @@ impl Outlet<MrMemory> for Packets<'_> {
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
-        let external = self.port.capabilities().external;
         // What has no room after all is counted by the port, and lost like any packet may be.
         let Some(mut frame) = self.port.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
         let head = packet.emit(payload.len(), frame.buf());
@@ -231,7 +261,8 @@ impl Outlet<MrMemory> for Packets<'_> {
             self.scratch.extend_from_slice(&frame.buf()[..len]);
             drop(frame);
             self.net.forward_packet(self.now, verdict, self.scratch, &mut Outside(Some(self.port)));
-        } else if external && is_lent(packet, payload) {
+        } else if self.lending.may && is_lent(packet, payload) {
+            self.lending.has_begun = true;
             // What was lent before a fault must not keep the memory mapped until the next packet.
             let trailer =
                 lend(&frame.buf()[..head], payload, self.lent).inspect_err(|_| self.lent.clear())?;
@@ -249,9 +280,11 @@ const LENT: usize = 1024;
 
 /// Whether a payload goes out from where it lies. Datagrams do not: their senders may use the memory again as soon as they have left.
 /// Nor do READ responses: who is read may write meanwhile, again and again, and each time the ICRC would be wrong. What a connection sends
-/// is the sender's until it is acknowledged; should a copy of it go out later still, its ICRC tells.
+/// is the sender's until it is acknowledged; should a copy of it go out later still, its ICRC tells, and at the latest until its region is
+/// deregistered, which waits for it (`worker/loans.rs`).
 fn is_lent(packet: &Packet, payload: &Pieces<'_, MrMemory>) -> bool {
-    let in_memory = || payload.iter().all(|piece| matches!(piece, Piece::Memory { .. }));
+    let in_memory =
+        || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if region.may_lend()));
     payload.len() >= LENT && matches!(packet.body, Body::Rc(Rc::Send(_) | Rc::Write(_))) && in_memory()
 }
 

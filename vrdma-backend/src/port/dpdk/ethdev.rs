@@ -135,6 +135,12 @@ impl Driver for Ethdev {
         head.chain(piece)
     }
 
+    fn reclaim(&mut self) {
+        // SAFETY: the port is started and `self` the only one to send by it. Drivers that cannot (negative) free what they sent with the
+        // next burst, or have freed it within the last.
+        unsafe { dpdk::rte_eth_tx_done_cleanup(self.port, 0, 0) };
+    }
+
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         let Some(mbuf) = frame.as_mbuf() else { return };
         let bit = |on: bool, bit| if on { bit } else { 0 };

@@ -1,0 +1,390 @@
+//! What has to wait until the uplink has given guests' memory back: whoever is told that a region is deregistered, or that its device stands
+//! still, may use the memory for something else, and frames that refer to it would carry that.
+//!
+//! Drivers free what they sent when they like, at the latest with later frames. They are asked for it in each turn; one that
+//! keeps it all the same is lent nothing any more.
+
+use super::{Stopped, Worker, WorkerHandle};
+use crate::device::command::{Command, Reply};
+use crate::memory::{Loans, MrMemory};
+use std::ops::Range;
+use std::time::Duration;
+use vrdma_abi::control::Status;
+use vrdma_transport::{self as transport, DeviceId};
+
+/// So long, and for so many turns, drivers have time to give memory back.
+const PATIENCE: Duration = Duration::from_secs(1);
+const TURNS: u32 = 1000;
+/// Regions that are looked at in one message.
+const SLICE: usize = 1024;
+
+/// Something that waits for memory that is lent.
+pub(super) struct Recall {
+    loans: Loans,
+    /// When this is over,
+    until: transport::Instant,
+    /// and so many turns are, nobody waits any longer.
+    turns: u32,
+    /// Told whether all memory is back.
+    then: Box<dyn FnOnce(bool) + Send>,
+}
+
+impl Worker {
+    /// Calls `then` when this memory is back (true), or will not be soon (false).
+    pub fn when_back(&mut self, mut loans: Loans, then: impl FnOnce(bool) + Send + 'static) {
+        if loans.are_back() {
+            return then(true);
+        }
+        let until = self.now() + PATIENCE;
+        self.recalls.push(Recall { loans, until, turns: 0, then: Box::new(then) });
+    }
+
+    /// Has the uplink give memory back that somebody waits for. Once a turn.
+    #[inline]
+    pub(super) fn recall(&mut self, now: transport::Instant) -> bool {
+        !self.recalls.is_empty() && self.look_at_recalls(now)
+    }
+
+    #[cold]
+    fn look_at_recalls(&mut self, now: transport::Instant) -> bool {
+        if let Some(uplink) = &mut self.uplink {
+            uplink.reclaim();
+        }
+        for recall in &mut self.recalls {
+            recall.turns = recall.turns.saturating_add(1);
+        }
+        let over = |recall: &Recall| recall.turns >= TURNS && now >= recall.until;
+        let done = self.recalls.extract_if(.., |recall| recall.loans.are_back() || over(recall));
+        for mut recall in done.collect::<Vec<_>>() {
+            let back = recall.loans.are_back();
+            if let Some(uplink) = self.uplink.as_mut().filter(|_| !back) {
+                uplink.lend_no_more();
+            }
+            (recall.then)(back);
+        }
+        true
+    }
+
+    /// Deregisters a region, and hands the result to `done` once the uplink has given its memory back. `INTERNAL` if that takes too
+    /// long: then the driver keeps the memory as it is.
+    pub(super) fn deregister(
+        &mut self,
+        id: DeviceId,
+        key: u32,
+        done: impl FnOnce(Result<Reply, Status>) + Send + 'static,
+    ) {
+        let loans = self.engine.region(id, key).map(MrMemory::loans).unwrap_or_default();
+        match self.execute(id, Command::DeregMr { key }) {
+            Ok(reply) => {
+                self.when_back(loans, |back| done(if back { Ok(reply) } else { Err(Status::INTERNAL) }))
+            }
+            refused => done(refused),
+        }
+    }
+
+    /// What these regions of a device have lent so far.
+    fn loans(&mut self, id: DeviceId, indices: Range<usize>) -> Loans {
+        let mut loans = Loans::default();
+        self.engine.regions_mut(id, indices).for_each(|(_, region)| loans.extend(region.recall()));
+        loans
+    }
+}
+
+impl WorkerHandle {
+    /// Waits until the uplink has given this memory back, or will not soon.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn wait_for(&self, loans: Loans) -> Result<(), Stopped> {
+        self.ask(|reply| Box::new(move |worker| worker.when_back(loans, move |_| _ = reply.send(()))))
+    }
+
+    /// Waits in the same way for all memory that a device has lent. It lends no more: it is suspended.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn wait_for_device(&self, id: DeviceId) -> Result<(), Stopped> {
+        let lends = move |worker: &mut Worker| worker.uplink.as_ref().is_some_and(|uplink| uplink.has_lent());
+        if !self.call(lends)? {
+            return Ok(());
+        }
+        let regions = self.call(move |worker| worker.engine.region_indices(id))?;
+        let mut loans = Loans::default();
+        for start in (0..regions).step_by(SLICE) {
+            loans.extend(self.call(move |worker| worker.loans(id, start..start + SLICE))?);
+        }
+        self.wait_for(loans)
+    }
+}
+
+impl std::fmt::Debug for Recall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recall").field("turns", &self.turns).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::inline;
+    use super::*;
+    use crate::config::Config;
+    use crate::device::Limits;
+    use crate::memory::Run;
+    use crate::memory::tests::memory;
+    use crate::port::{Capabilities, Checksums, Driver, External, Frame, Port};
+    use std::os::fd::BorrowedFd;
+    use std::sync::{Arc, Mutex};
+    use vrdma_transport::{
+        Access, AttrMask, CqId, GidEntry, OwnerId, Payload, QpAttr, QpInit, QpState, QpType, Remote, SendOp,
+        SendRequest, Sge,
+    };
+    use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Qpn, Rkey, VlanId};
+
+    /// A driver that keeps the memory of frames. It receives these.
+    #[derive(Debug)]
+    struct Keeper(Kept, Vec<Frame>);
+
+    /// Of the other host.
+    const PEER: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+    /// A frame by which the switch learns where the other host is.
+    fn hello() -> Frame {
+        Frame::new([[0xff; 6].as_slice(), &PEER.0, &[0x88, 0xb5], &[0; 46]].concat())
+    }
+
+    /// What it keeps, and how often it has to be asked for it.
+    type Kept = Arc<Mutex<(Vec<External>, u32)>>;
+
+    impl Driver for Keeper {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { mtu: 9000, max_frame: 9018, external: true, checksums: Checksums::default() }
+        }
+        fn mac(&self) -> Mac {
+            Mac([2, 0, 0, 0, 0, 1])
+        }
+        fn receive(&mut self, frames: &mut Vec<Frame>) {
+            frames.append(&mut self.1);
+        }
+        fn allocate(&mut self, frames: &mut Vec<Frame>) {
+            frames.push(Frame::new(vec![0; 9018]));
+        }
+        fn send(&mut self, frames: &mut Vec<Frame>) {
+            frames.clear();
+        }
+        fn attach(&mut self, _: &mut Frame, external: External) -> bool {
+            self.0.lock().unwrap().0.push(external);
+            true
+        }
+        fn append(&mut self, _: &mut Frame, _: &[u8]) -> bool {
+            true
+        }
+        fn reclaim(&mut self) {
+            let mut kept = self.0.lock().unwrap();
+            kept.1 = kept.1.saturating_sub(1);
+            if kept.1 == 0 {
+                kept.0.clear();
+            }
+        }
+        fn readiness(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn link(&mut self) -> bool {
+            true
+        }
+        fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+    }
+
+    /// A guest with a connection to another host, and the uplink between them.
+    struct Bench {
+        id: DeviceId,
+        qpn: Qpn,
+        pd: u32,
+        guest: Arc<crate::memory::GuestMemory>,
+        kept: Kept,
+        handle: WorkerHandle,
+    }
+
+    impl Bench {
+        /// The driver gives memory back when it was asked so often.
+        fn new(asked: u32) -> Bench {
+            let handle = inline::start(9000);
+            let kept = Kept::new(Mutex::new((Vec::new(), asked)));
+            let guest = memory(&[(0, 0x10000)]);
+            let (id, qpn, pd) = inline::with(|worker| {
+                worker.set_uplink(Port::new(Box::new(Keeper(kept.clone(), vec![hello()]))));
+                let config = "name=a,socket=/none,mac=52:54:00:00:00:01".parse().unwrap();
+                let (id, _) = worker.add_guest(config, Limits::new(&Config::default()));
+                let Worker { engine, outputs, .. } = worker;
+                let gid = GidEntry { gid: Gid::from_ipv4([10, 0, 0, 1]), vlan: VlanId::UNTAGGED };
+                engine.set_gid(id, 0, Some(gid)).unwrap();
+                let pd = engine.alloc_pd(id, OwnerId::KERNEL).unwrap();
+                let init = QpInit {
+                    owner: OwnerId::KERNEL,
+                    pd,
+                    qp_type: QpType::Rc,
+                    send_cq: CqId(0),
+                    recv_cq: CqId(0),
+                    max_send_wr: 16,
+                    max_recv_wr: 1,
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline: 0,
+                };
+                let qpn = engine.create_qp(id, init).unwrap();
+                let attr = QpAttr {
+                    port: 1,
+                    path_mtu: Mtu::M4096,
+                    dest_qpn: Qpn::new(7).unwrap(),
+                    dgid: Gid::from_ipv4([10, 0, 0, 2]),
+                    dmac: PEER,
+                    hop_limit: 64,
+                    max_rd_atomic: 1,
+                    max_dest_rd_atomic: 1,
+                    ..QpAttr::default()
+                };
+                let (init, rtr, rts) = (
+                    AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS,
+                    AttrMask::STATE
+                        | AttrMask::AV
+                        | AttrMask::PATH_MTU
+                        | AttrMask::DEST_QPN
+                        | AttrMask::RQ_PSN
+                        | AttrMask::MAX_DEST_RD_ATOMIC
+                        | AttrMask::MIN_RNR_TIMER,
+                    AttrMask::STATE
+                        | AttrMask::TIMEOUT
+                        | AttrMask::RETRY_CNT
+                        | AttrMask::RNR_RETRY
+                        | AttrMask::SQ_PSN
+                        | AttrMask::MAX_RD_ATOMIC,
+                );
+                let now = transport::Instant(0);
+                for (state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
+                    engine.modify_qp(now, id, qpn, mask, &QpAttr { state, ..attr }, outputs).unwrap();
+                }
+                worker.take_turn();
+                (id, qpn, pd.0)
+            });
+            Bench { id, qpn, pd, guest, kept, handle }
+        }
+
+        fn register(&self, memory: MrMemory) -> u32 {
+            let (pdn, runs, access) = (self.pd, memory.runs(), Access::LOCAL_WRITE);
+            let command = Command::RegMr { pdn, access, iova: 0, length: 4096, memory, runs };
+            match inline::with(|worker| worker.execute(self.id, command)) {
+                Ok(Reply::Keys(keys)) => keys.lkey.get(),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn region(&self) -> u32 {
+            self.register(MrMemory::new(&self.guest, &[Run { gpa: 0x1000, len: 4096 }]).unwrap())
+        }
+
+        /// Sends a packet that is large enough to be lent its payload.
+        fn send(&self, key: u32) {
+            inline::with(|worker| {
+                let sges = [Sge { addr: 0, length: 4096, lkey: Lkey(key) }];
+                let request = SendRequest {
+                    id: 1,
+                    signaled: true,
+                    solicited: false,
+                    fence: false,
+                    op: SendOp::Write { remote: Remote { addr: 0, rkey: Rkey(1) }, imm: None },
+                    payload: Payload::Sges(&sges),
+                };
+                let now = worker.now();
+                let Worker { engine, outputs, .. } = worker;
+                engine.post_send(now, self.id, OwnerId::KERNEL, self.qpn, &request, outputs).unwrap();
+                worker.take_turn();
+            });
+        }
+
+        /// Asks for a region's end; where the answer will be.
+        fn deregister(&self, key: u32) -> Arc<Mutex<Option<Result<(), Status>>>> {
+            let answer = Arc::new(Mutex::new(None));
+            let place = answer.clone();
+            let done = move |result: Result<Reply, Status>| *place.lock().unwrap() = Some(result.map(|_| ()));
+            inline::with(|worker| worker.execute_in_order(self.id, Command::DeregMr { key }, done));
+            answer
+        }
+
+        fn kept(&self) -> usize {
+            self.kept.lock().unwrap().0.len()
+        }
+    }
+
+    impl Drop for Bench {
+        fn drop(&mut self) {
+            inline::stop();
+        }
+    }
+
+    #[test]
+    fn a_region_is_gone_when_the_uplink_has_given_its_memory_back() {
+        let bench = Bench::new(10);
+        let (key, other) = (bench.region(), bench.region());
+        bench.send(key);
+        assert_eq!(bench.kept(), 1, "the payload is lent");
+        let answer = bench.deregister(key);
+        for turn in 0..9 {
+            assert!(answer.lock().unwrap().is_none() && bench.kept() == 1, "turn {turn}");
+            inline::with(Worker::take_turn);
+        }
+        inline::with(Worker::take_turn);
+        assert_eq!((bench.kept(), *answer.lock().unwrap()), (0, Some(Ok(()))));
+        // Who lent nothing, or is not there, waits for nothing.
+        assert_eq!(*bench.deregister(other).lock().unwrap(), Some(Ok(())));
+        assert_eq!(*bench.deregister(other).lock().unwrap(), Some(Err(Status::NOT_FOUND)));
+    }
+
+    #[test]
+    fn a_driver_that_keeps_memory_is_lent_no_more() {
+        let bench = Bench::new(u32::MAX);
+        let (key, other) = (bench.region(), bench.region());
+        bench.send(key);
+        let answer = bench.deregister(key);
+        inline::with(|worker| worker.pass(2 * PATIENCE));
+        for _ in 0..TURNS - 1 {
+            inline::with(Worker::take_turn);
+        }
+        assert_eq!(*answer.lock().unwrap(), None);
+        inline::with(Worker::take_turn);
+        assert_eq!(*answer.lock().unwrap(), Some(Err(Status::INTERNAL)));
+        let sent = inline::with(|worker| worker.uplink_stats()["frames_sent"]);
+        bench.send(other);
+        assert!(inline::with(|worker| worker.uplink_stats()["frames_sent"]) > sent);
+        assert_eq!(bench.kept(), 1, "it got a copy");
+    }
+
+    #[test]
+    fn a_device_that_stands_still_has_lent_nothing() {
+        let bench = Bench::new(10);
+        let key = bench.region();
+        bench.handle.wait_for_device(bench.id).unwrap();
+        bench.send(key);
+        assert_eq!(bench.kept(), 1);
+        inline::with(|worker| worker.suspend_device(bench.id));
+        bench.handle.wait_for_device(bench.id).unwrap();
+        assert_eq!(bench.kept(), 0);
+    }
+
+    #[test]
+    fn a_new_memory_table_waits_for_what_the_old_one_lent() {
+        let bench = Bench::new(10);
+        let key = bench.region();
+        bench.send(key);
+        assert_eq!(bench.kept(), 1);
+        crate::device::remap::remap(&bench.handle, bench.id, &memory(&[(0, 0x10000)])).unwrap();
+        assert_eq!(bench.kept(), 0);
+    }
+
+    #[test]
+    fn the_region_of_all_memory_lends_nothing() {
+        let bench = Bench::new(u32::MAX);
+        let key = bench.register(MrMemory::all(&bench.guest));
+        bench.send(key);
+        assert_eq!(bench.kept(), 0);
+        assert_ne!(inline::with(|worker| worker.uplink_stats()["frames_sent"]), 0);
+    }
+}
