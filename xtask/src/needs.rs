@@ -2,12 +2,14 @@
 //!
 //! A need is met by its package, as dpkg says, or from elsewhere, as whoever uses it finds it: a library by pkg-config,
 //! libclang by bindgen's own search, a program by the path. A file's presence says nothing: `libclang-cpp14` brings files
-//! named libclang and no libclang, `dpdk` no `dpdk-testpmd` on Debian 12.
+//! named libclang and no libclang, `dpdk` no `dpdk-testpmd` on Debian 12. Where there is no dpkg, packages without another proof are
+//! taken for granted.
 
 mod libclang;
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::sync::Once;
 
 use anyhow::{Result, bail};
 
@@ -89,6 +91,8 @@ const fn need(
 
 /// Whom to ask what the machine has.
 trait Machine {
+    /// Whether there is a dpkg to ask.
+    fn has_dpkg(&self) -> bool;
     /// Whether dpkg calls the package installed, that is: unpacked and configured.
     fn installed(&self, package: &str) -> bool;
     /// Whether the package was left in the middle of its installation or removal.
@@ -141,17 +145,49 @@ fn complaint(missing: &[(&Need, &str)]) -> String {
 }
 
 /// As root installs what is missing, after saying which. Otherwise an error if the builds lack something.
+/// What only comparisons want may stay missing. Where there is no dpkg, nothing is installed, and the builds' own proofs decide.
 pub fn ensure() -> Result<()> {
-    let root = nix::unistd::geteuid().is_root();
+    let machine = Here::look();
+    if !machine.has_dpkg() {
+        static SAID: Once = Once::new();
+        let note = without_dpkg(&machine)?;
+        SAID.call_once(|| ui::say(&format!("note: {note}")));
+        return Ok(());
+    }
+    if !nix::unistd::geteuid().is_root() {
+        let wanted: Vec<_> =
+            missing(&machine).into_iter().filter(|(need, _)| need.wanted == Wanted::Build).collect();
+        return if wanted.is_empty() { Ok(()) } else { bail!(complaint(&wanted)) };
+    }
+    if let Some(note) = provide(Here::look, |packages| {
+        ui::say(&format!("installing Debian packages: {}", packages.join(" ")));
+        install(packages)
+    })? {
+        ui::say(&format!("note: {note}"));
+    }
+    Ok(())
+}
+
+/// Installs what is missing; returns what to say of comparisons that have to be left out. They are asked for by
+/// themselves: apt installs nothing at all if a mirror lacks one package.
+fn provide<M: Machine>(
+    look: impl Fn() -> M,
+    mut install: impl FnMut(&[&str]) -> Result<()>,
+) -> Result<Option<String>> {
+    provide_some(&look, &mut install, |wanted| wanted != Wanted::Compare)?;
+    let compare = provide_some(&look, &mut install, |wanted| wanted == Wanted::Compare);
+    Ok(compare.err().map(|error| format!("{error:#}")))
+}
+
+fn provide_some<M: Machine>(
+    look: &impl Fn() -> M,
+    install: &mut impl FnMut(&[&str]) -> Result<()>,
+    which: impl Fn(Wanted) -> bool,
+) -> Result<()> {
     let mut tried: Vec<&str> = Vec::new();
     // Each time round a need has one package less to try.
     loop {
-        let missing = missing(&Here::look());
-        if !root {
-            let wanted: Vec<_> =
-                missing.into_iter().filter(|(need, _)| need.wanted == Wanted::Build).collect();
-            return if wanted.is_empty() { Ok(()) } else { bail!(complaint(&wanted)) };
-        }
+        let missing: Vec<_> = missing(&look()).into_iter().filter(|(need, _)| which(need.wanted)).collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -160,16 +196,32 @@ pub fn ensure() -> Result<()> {
             bail!("{} (apt-get installed it, and dpkg does not know it)", complaint(&missing));
         }
         tried.extend(&packages);
-        ui::say(&format!("installing Debian packages: {}", packages.join(" ")));
         if let Err(error) = install(&packages) {
-            let line = format!("{} ({error:#})", complaint(&missing));
-            if missing.iter().all(|(need, _)| need.wanted == Wanted::Compare) {
-                ui::say(&format!("note: {line}"));
-                return Ok(());
-            }
-            bail!(line);
+            bail!("{} ({error:#})", complaint(&missing));
         }
     }
+}
+
+/// What to say where nobody knows which packages are installed; an error if the builds lack something that can be seen otherwise.
+fn without_dpkg(machine: &dyn Machine) -> Result<String> {
+    let unmet: Vec<&Need> = NEEDS.iter().filter(|need| !need.is_met(machine)).collect();
+    let seen = |need: &&&Need| need.wanted == Wanted::Build && !matches!(need.proof, Proof::Package);
+    let lacks: Vec<(&Need, &str)> = unmet.iter().filter(seen).map(|need| (*need, need.packages[0])).collect();
+    if !lacks.is_empty() {
+        let needs: Vec<String> =
+            lacks.iter().map(|(need, _)| format!("{} ({})", need.name, need.why)).collect();
+        let packages: Vec<&str> = lacks.iter().map(|(_, package)| *package).collect();
+        bail!(
+            "missing: {}; there is no dpkg here: install what Debian has as {}",
+            needs.join(", "),
+            packages.join(" ")
+        );
+    }
+    let packages: Vec<&str> = unmet.iter().map(|need| need.packages[0]).collect();
+    Ok(format!(
+        "there is no dpkg here to ask for {}: going on, as what the build can look for itself is there",
+        packages.join(" ")
+    ))
 }
 
 fn install(packages: &[&str]) -> Result<()> {
@@ -213,7 +265,7 @@ pub fn packages() -> impl Iterator<Item = &'static str> {
 }
 
 /// What dpkg says of packages: their status words, such as `install ok installed`.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Dpkg(BTreeMap<String, String>);
 
 impl Dpkg {
@@ -241,26 +293,30 @@ impl Dpkg {
     }
 }
 
-/// This machine.
-struct Here(Dpkg);
+/// This machine; without dpkg all comes from elsewhere.
+struct Here(Option<Dpkg>);
 
 impl Here {
     fn look() -> Self {
         let mut command = Command::new("dpkg-query");
         command.args(["--show", "--showformat", Dpkg::FORMAT]).args(packages());
-        // It complains of packages that it never heard of; without dpkg all comes from elsewhere.
+        // It complains of packages that it never heard of.
         let said = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
-        Self(said.map(|said| Dpkg::parse(&String::from_utf8_lossy(&said.stdout))).unwrap_or_default())
+        Self(said.ok().map(|said| Dpkg::parse(&String::from_utf8_lossy(&said.stdout))))
     }
 }
 
 impl Machine for Here {
+    fn has_dpkg(&self) -> bool {
+        self.0.is_some()
+    }
+
     fn installed(&self, package: &str) -> bool {
-        self.0.installed(package)
+        self.0.as_ref().is_some_and(|dpkg| dpkg.installed(package))
     }
 
     fn broken(&self, package: &str) -> bool {
-        self.0.broken(package)
+        self.0.as_ref().is_some_and(|dpkg| dpkg.broken(package))
     }
 
     fn program(&self, name: &str) -> bool {
@@ -283,10 +339,12 @@ impl Machine for Here {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     /// A machine by what its dpkg says and what else it has.
-    #[derive(Default)]
+    #[derive(Clone, Default)]
     struct Fake {
         dpkg: Dpkg,
         programs: Vec<&'static str>,
@@ -295,6 +353,10 @@ mod tests {
     }
 
     impl Machine for Fake {
+        fn has_dpkg(&self) -> bool {
+            !self.dpkg.0.is_empty()
+        }
+
         fn installed(&self, package: &str) -> bool {
             self.dpkg.installed(package)
         }
@@ -401,6 +463,56 @@ mod tests {
             ..debian_12(&["libdpdk-dev", "dpdk", "dpdk-dev", "libclang-dev"])
         };
         assert_eq!(lacks(&machine), [""; 0]);
+    }
+
+    #[test]
+    fn what_benches_compare_with_is_asked_for_by_itself() {
+        let machine = RefCell::new(debian_12(&["mmdebstrap", "tshark", "zstd"]));
+        let calls = RefCell::new(Vec::new());
+        let mirror_without_tshark = |packages: &[&str]| {
+            calls.borrow_mut().push(packages.join(" "));
+            if packages.contains(&"tshark") {
+                bail!("Unable to locate package tshark");
+            }
+            for package in packages {
+                machine.borrow_mut().dpkg.0.insert((*package).into(), "install ok installed".into());
+            }
+            Ok(())
+        };
+        let note = provide(|| machine.borrow().clone(), mirror_without_tshark).unwrap().unwrap();
+        assert_eq!(*calls.borrow(), ["mmdebstrap zstd", "tshark"]);
+        assert_eq!(lacks(&machine.borrow()), ["tshark"]);
+        assert_eq!(
+            note,
+            "missing: tshark (captures are read by it); mend it as root: apt-get install tshark (Unable to locate package tshark)"
+        );
+        // All else is wanted.
+        let error = provide(|| debian_12(&["zstd"]), |_| bail!("no mirror")).unwrap_err();
+        assert_eq!(
+            format!("{error:#}"),
+            "missing: zstd (it unpacks the kernel); mend it as root: apt-get install zstd (no mirror)"
+        );
+    }
+
+    #[test]
+    fn without_dpkg_the_builds_own_proofs_decide() {
+        let mut machine = Fake {
+            programs: vec!["cc", "pkg-config", "ip"],
+            library: true,
+            libclang: true,
+            ..Fake::default()
+        };
+        assert!(!machine.has_dpkg());
+        assert_eq!(
+            without_dpkg(&machine).unwrap(),
+            "there is no dpkg here to ask for libc6-dev mmdebstrap debian-archive-keyring e2fsprogs xz-utils zstd \
+             dpdk-dev tshark: going on, as what the build can look for itself is there"
+        );
+        machine.library = false;
+        assert_eq!(
+            without_dpkg(&machine).unwrap_err().to_string(),
+            "missing: DPDK (the backend is built on it); there is no dpkg here: install what Debian has as libdpdk-dev"
+        );
     }
 
     #[test]
