@@ -87,7 +87,10 @@ impl Control {
 
     /// Finds the agent, of another boot than `not` if given. All jobs are lost.
     pub fn greet(&self, not: Option<&str>, timeout: Duration) -> Result<String> {
+        // Nobody reads before the agent runs: greetings must not fill the link, however long a busy machine takes to boot.
+        const LONGEST: Duration = Duration::from_millis(400);
         let deadline = Instant::now() + timeout;
+        let mut pause = Duration::from_millis(50);
         loop {
             let nonce = {
                 let mut state = self.state();
@@ -99,9 +102,7 @@ impl Control {
             self.send(&greeting(nonce))?;
             let (state, _) = self
                 .changed
-                .wait_timeout_while(self.state(), Duration::from_millis(50), |state| {
-                    state.boot.is_none() && !state.closed
-                })
+                .wait_timeout_while(self.state(), pause, |state| state.boot.is_none() && !state.closed)
                 .unwrap_or_else(PoisonError::into_inner);
             match &state.boot {
                 Some(boot) if Some(boot.as_str()) != not => return Ok(boot.clone()),
@@ -109,6 +110,7 @@ impl Control {
                 _ if Instant::now() > deadline => bail!("no word from the VM's agent for {timeout:?}"),
                 _ => {}
             }
+            pause = (2 * pause).min(LONGEST);
         }
     }
 
