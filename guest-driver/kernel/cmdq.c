@@ -6,7 +6,8 @@
  * the device has answered (or was reset). So a caller that gives up never frees a buffer that
  * the device may still write. The command that it leaves behind is an orphan: when the answer
  * comes after all, what the command created is destroyed, and the memory of what it destroyed
- * is freed.
+ * is freed. What destroys is never dropped: if the queue has no room for it, it is deferred, and
+ * sent before any other command as soon as there is room.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -18,7 +19,7 @@
 static unsigned int cmd_timeout_ms = 60000;
 module_param(cmd_timeout_ms, uint, 0644);
 MODULE_PARM_DESC(cmd_timeout_ms,
-		 "Time after which a device that does not answer is given up (default 60000 ms)");
+		 "Time after which a device that does not answer stands still (default 60000 ms)");
 
 /* How often a waiter looks by itself, in case an interrupt was lost or the device is gone. */
 #define CMD_POLL_INTERVAL HZ
@@ -94,24 +95,55 @@ static struct vrdma_cmd *cmd_alloc(u16 opcode, const void *req, size_t req_len, 
 	return cmd;
 }
 
+/* Puts @cmd into the queue, which is locked; -ENOSPC if there is no room. */
+static int cmdq_add(struct vrdma_cmdq *q, struct vrdma_cmd *cmd)
+{
+	struct scatterlist *sgs[] = { cmd->out.sgl, &cmd->in };
+	int err;
+
+	cmd->cookie = q->next_cookie;
+	cmd->req->cookie = cpu_to_le64(cmd->cookie);
+	err = virtqueue_add_sgs(q->vq, sgs, 1, 1, cmd, GFP_ATOMIC);
+	if (err)
+		return err;
+	q->next_cookie++;
+	q->outstanding++;
+	refcount_inc(&cmd->ref);
+	return 0;
+}
+
+/*
+ * Moves deferred commands into the queue, which is locked, as long as there is room; returns
+ * whether the device wants a kick.
+ */
+static bool cmdq_move(struct vrdma_cmdq *q)
+{
+	struct vrdma_cmd *cmd;
+	bool moved = false;
+
+	while ((cmd = list_first_entry_or_null(&q->deferred, struct vrdma_cmd, node))) {
+		/* A request and a reply. A failing attempt would kick the device. */
+		if (q->vq->num_free < 2 || cmdq_add(q, cmd))
+			break;
+		list_del(&cmd->node);
+		cmd_put(cmd);
+		moved = true;
+	}
+	return moved && vrdma_kick_prepare(q->vq);
+}
+
 /* Hands @cmd to the device; -ENOSPC while the queue has no room for it. */
 static int cmdq_submit(struct vrdma_cmdq *q, struct vrdma_cmd *cmd)
 {
-	struct scatterlist *sgs[] = { cmd->out.sgl, &cmd->in };
 	unsigned long flags;
 	bool notify = false;
 	int err;
 
 	spin_lock_irqsave(&q->lock, flags);
-	cmd->cookie = q->next_cookie;
-	cmd->req->cookie = cpu_to_le64(cmd->cookie);
-	err = virtqueue_add_sgs(q->vq, sgs, 1, 1, cmd, GFP_ATOMIC);
-	if (!err) {
-		q->next_cookie++;
-		q->outstanding++;
-		refcount_inc(&cmd->ref);
+	/* What is deferred comes first: children are destroyed before their parent. */
+	err = list_empty(&q->deferred) ? cmdq_add(q, cmd) : -ENOSPC;
+	if (!err)
 		notify = vrdma_kick_prepare(q->vq);
-	}
 	spin_unlock_irqrestore(&q->lock, flags);
 	if (notify)
 		virtqueue_notify(q->vq);
@@ -125,6 +157,7 @@ static void cmdq_drain(struct vrdma_dev *dev)
 	struct vrdma_cmd *cmd;
 	unsigned long flags;
 	unsigned int len;
+	bool notify;
 
 	spin_lock_irqsave(&q->lock, flags);
 	do {
@@ -143,7 +176,10 @@ static void cmdq_drain(struct vrdma_dev *dev)
 			}
 		}
 	} while (!virtqueue_is_broken(q->vq) && !vrdma_enable_cb(q->vq));
+	notify = cmdq_move(q);
 	spin_unlock_irqrestore(&q->lock, flags);
+	if (notify)
+		virtqueue_notify(q->vq);
 	wake_up_all(&q->wait);
 }
 
@@ -161,14 +197,14 @@ static bool cmd_done(struct vrdma_cmd *cmd)
 }
 
 /*
- * Submits @cmd, says whether it got that far, and waits for the answer until @deadline, but not
- * for a device that stands still.
+ * Submits @cmd, says whether it got that far, and waits for the answer until @deadline; if
+ * @patient then as long as the device stands still.
  */
 static int cmdq_run(struct vrdma_dev *dev, struct vrdma_cmd *cmd, unsigned long deadline,
-		    bool *left)
+		    bool patient, bool *left)
 {
 	struct vrdma_cmdq *q = &dev->cmdq;
-	bool submitted = false;
+	bool submitted = false, told = false;
 	int err = 0;
 
 	for (;;) {
@@ -196,20 +232,30 @@ static int cmdq_run(struct vrdma_dev *dev, struct vrdma_cmd *cmd, unsigned long 
 			return -EIO;
 		}
 		if (time_after(jiffies, deadline)) {
+			/* Not only once: the driver may be removed meanwhile. */
 			vrdma_set_stalled(dev, "a command got no answer");
-			return -EIO;
+			if (!patient)
+				return -EIO;
+			if (!told)
+				dev_warn(&dev->vdev->dev,
+					 "command %u waits for the device to go on: it may use buffers of the kernel\n",
+					 le16_to_cpu(cmd->req->opcode));
+			told = true;
+			deadline = jiffies + CMD_POLL_INTERVAL;
 		}
 		cmdq_drain(dev);
 	}
 }
 
 /*
- * The caller gives @cmd up, which the device has, and its memory with it. Returns false if the
- * answer has just come.
+ * The caller gives @cmd up, and its memory with it: the device has it, if @submitted, or gets it
+ * when there is room. Returns false if the answer has just come.
  */
-static bool cmd_leave(struct vrdma_dev *dev, struct vrdma_cmd *cmd, struct vrdma_mem **mem)
+static bool cmd_leave(struct vrdma_dev *dev, struct vrdma_cmd *cmd, bool submitted,
+		      struct vrdma_mem **mem)
 {
 	struct vrdma_cmdq *q = &dev->cmdq;
+	bool notify = false;
 	unsigned long flags;
 
 	spin_lock_irqsave(&q->lock, flags);
@@ -222,7 +268,14 @@ static bool cmd_leave(struct vrdma_dev *dev, struct vrdma_cmd *cmd, struct vrdma
 		cmd->mem = *mem;
 		*mem = NULL;
 	}
+	if (!submitted) {
+		refcount_inc(&cmd->ref);
+		list_add_tail(&cmd->node, &q->deferred);
+		notify = cmdq_move(q);
+	}
 	spin_unlock_irqrestore(&q->lock, flags);
+	if (notify)
+		virtqueue_notify(q->vq);
 	return true;
 }
 
@@ -316,13 +369,14 @@ out:
 	cmd_put(cmd);
 }
 
-static struct vrdma_cmd *orphan_next(struct vrdma_cmdq *q)
+/* Takes the first command from one of the lists of @q. */
+static struct vrdma_cmd *cmd_pop(struct vrdma_cmdq *q, struct list_head *list)
 {
 	struct vrdma_cmd *cmd;
 	unsigned long flags;
 
 	spin_lock_irqsave(&q->lock, flags);
-	cmd = list_first_entry_or_null(&q->orphans, struct vrdma_cmd, node);
+	cmd = list_first_entry_or_null(list, struct vrdma_cmd, node);
 	if (cmd)
 		list_del(&cmd->node);
 	spin_unlock_irqrestore(&q->lock, flags);
@@ -335,7 +389,7 @@ static void orphan_work(struct work_struct *work)
 	struct vrdma_dev *dev = container_of(q, struct vrdma_dev, cmdq);
 	struct vrdma_cmd *cmd;
 
-	while ((cmd = orphan_next(q)))
+	while ((cmd = cmd_pop(q, &q->orphans)))
 		orphan_end(dev, cmd);
 }
 
@@ -383,44 +437,34 @@ static int status_to_errno(u32 status)
 	}
 }
 
-/**
- * vrdma_cmdq_exec() - have the device carry out a command
- * @dev: the device
- * @opcode: the command
- * @req: its request structure, or NULL
- * @req_len: length of @req
- * @resp: where its reply goes if it succeeds, or NULL
- * @resp_len: length of @resp
- * @runs: memory that belongs to the command, or NULL; taken over, also on failure
- * @mem: memory of the object that the command creates or destroys, or NULL. Becomes NULL if the
- *       caller gives the command up while the device has it: it is freed when that ends
- *
- * Sleeps, but not for longer than the module parameter says. After an error the device did
- * not carry the command out, unless it did not answer (-EIO), in which case nobody knows.
- * While the device stands still nothing is asked of it, but for what destroys: that waits in
- * the queue for the device to go on.
- */
-int vrdma_cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
-		    void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem)
+static int cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
+		     void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem,
+		     bool patient)
 {
-	unsigned long deadline = jiffies + msecs_to_jiffies(READ_ONCE(cmd_timeout_ms));
+	bool stalled = vrdma_stalled(dev) && opcode != VRDMA_CMD_ADD_GID;
+	unsigned long deadline = jiffies;
+	bool submitted = false;
 	struct vrdma_cmd *cmd;
-	bool left = false;
-	int err;
+	int err = -EIO;
 
-	if (vrdma_stalled(dev) && opcode != VRDMA_CMD_ADD_GID) {
-		if (!is_undoing(opcode)) {
-			vrdma_runs_free(runs);
-			return -EIO;
-		}
-		deadline = jiffies;
+	if (stalled && !is_undoing(opcode)) {
+		vrdma_runs_free(runs);
+		return -EIO;
 	}
 	cmd = cmd_alloc(opcode, req, req_len, resp_len, runs);
 	if (!cmd)
 		return -ENOMEM;
-	err = cmdq_run(dev, cmd, deadline, &left);
-	if (err && (!left || cmd_leave(dev, cmd, mem)))
-		goto out;
+	if (!stalled)
+		deadline += msecs_to_jiffies(READ_ONCE(cmd_timeout_ms));
+	if (!stalled || patient)
+		err = cmdq_run(dev, cmd, deadline, patient, &submitted);
+	if (err) {
+		if (!submitted && (vrdma_broken(dev) || !is_undoing(opcode)))
+			goto out;
+		if (cmd_leave(dev, cmd, submitted, mem))
+			goto out;
+		err = 0;
+	}
 	if (cmd->used_len < sizeof(*cmd->resp) || le64_to_cpu(cmd->resp->cookie) != cmd->cookie) {
 		vrdma_set_broken(dev, "its answer to a command makes no sense");
 		err = -EIO;
@@ -441,6 +485,45 @@ out:
 	return err;
 }
 
+/**
+ * vrdma_cmdq_exec() - have the device carry out a command
+ * @dev: the device
+ * @opcode: the command
+ * @req: its request structure, or NULL
+ * @req_len: length of @req
+ * @resp: where its reply goes if it succeeds, or NULL
+ * @resp_len: length of @resp
+ * @runs: memory that belongs to the command, or NULL; taken over, also on failure
+ * @mem: memory of the object that the command creates or destroys, or NULL. Becomes NULL if the
+ *       caller gives the command up and the device has it or will get it: it is freed when that
+ *       ends
+ *
+ * Sleeps, but not for longer than the module parameter says. After an error the device did
+ * not carry the command out, unless it did not answer (-EIO), in which case nobody knows.
+ * While the device stands still nothing is asked of it, but for what destroys: that is carried
+ * out when the device goes on, in the order in which it was asked for.
+ */
+int vrdma_cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
+		    void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem)
+{
+	return cmdq_exec(dev, opcode, req, req_len, resp, resp_len, runs, mem, false);
+}
+
+/**
+ * vrdma_cmdq_exec_patient() - have the device carry out a command, however long it takes
+ * @dev: the device
+ * @opcode: a command that destroys
+ * @req: its request structure
+ * @req_len: length of @req
+ *
+ * For what the device may use buffers of, that are not the driver's to keep. Sleeps until the
+ * device has answered, has been reset, or is broken (-EIO).
+ */
+int vrdma_cmdq_exec_patient(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len)
+{
+	return cmdq_exec(dev, opcode, req, req_len, NULL, 0, NULL, NULL, true);
+}
+
 /* The device has been reset: takes back what it did not answer. */
 void vrdma_cmdq_cleanup(struct vrdma_dev *dev)
 {
@@ -455,7 +538,8 @@ void vrdma_cmdq_cleanup(struct vrdma_dev *dev)
 		vrdma_mem_free(dev, cmd->mem);
 		cmd_put(cmd);
 	}
-	while ((cmd = orphan_next(&dev->cmdq))) {
+	while ((cmd = cmd_pop(&dev->cmdq, &dev->cmdq.orphans)) ||
+	       (cmd = cmd_pop(&dev->cmdq, &dev->cmdq.deferred))) {
 		vrdma_mem_free(dev, cmd->mem);
 		cmd_put(cmd);
 	}
@@ -466,6 +550,7 @@ void vrdma_cmdq_init(struct vrdma_cmdq *q)
 {
 	spin_lock_init(&q->lock);
 	init_waitqueue_head(&q->wait);
+	INIT_LIST_HEAD(&q->deferred);
 	INIT_LIST_HEAD(&q->orphans);
 	INIT_WORK(&q->orphan_work, orphan_work);
 }

@@ -216,6 +216,14 @@ int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn)
 	return object_cmd(dev, VRDMA_CMD_DESTROY_QP, qpn);
 }
 
+/* Once this has returned the device uses no buffer of the QP any more, unless it is broken. */
+int vrdma_cmd_destroy_qp_patient(struct vrdma_dev *dev, u32 qpn)
+{
+	struct vrdma_object_req req = { .object = cpu_to_le32(qpn) };
+
+	return vrdma_cmdq_exec_patient(dev, VRDMA_CMD_DESTROY_QP, &req, sizeof(req));
+}
+
 int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs)
 {
 	struct vrdma_ah_table_req req = { .entries = cpu_to_le32(entries) };

@@ -60,11 +60,11 @@ static int cq_pin(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib
 	return 0;
 }
 
-/* Memory of a CQ of the kernel. */
+/* Memory of a CQ of the kernel. In pages: the largest is more than there is in one piece. */
 static int cq_alloc(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe)
 {
 	cq->entries = roundup_pow_of_two(cqe);
-	cq->mem = vrdma_mem_alloc(dev, cq_bytes(cq->entries), GFP_KERNEL);
+	cq->mem = vrdma_mem_alloc_pages(dev, cq_bytes(cq->entries));
 	if (!cq->mem)
 		return -ENOMEM;
 	cq->ring = cq->mem->vaddr;

@@ -15,6 +15,11 @@
 #define MAX_QUEUES 1024
 #define QUEUE_NAME_LEN 16
 
+static unsigned int fatal_timeout_s = 120;
+module_param(fatal_timeout_s, uint, 0644);
+MODULE_PARM_DESC(fatal_timeout_s,
+		 "Time for which a device may stand still before it is given up for good (default 120 s; 0: never given up)");
+
 static bool config_is_vrdma(struct virtio_device *vdev)
 {
 	u32 magic;
@@ -93,33 +98,45 @@ void vrdma_set_broken(struct vrdma_dev *dev, const char *why)
  */
 void vrdma_set_stalled(struct vrdma_dev *dev, const char *why)
 {
-	if (vrdma_broken(dev) || vrdma_stalled(dev))
+	if (vrdma_broken(dev))
 		return;
 	if (READ_ONCE(dev->leaving)) {
-		/* Nobody is there any more to wait until it goes on. */
+		/* Nobody is there any more to wait until it goes on. See vrdma_remove(). */
+		virtio_reset_device(dev->vdev);
 		vrdma_set_broken(dev, why);
 		return;
 	}
+	if (vrdma_stalled(dev))
+		return;
 	WRITE_ONCE(dev->answered_then, READ_ONCE(dev->cmdq.answered));
 	if (xchg(&dev->stalled, true))
 		return;
 	dev_warn(&dev->vdev->dev, "the device stands still: %s\n", why);
+	WRITE_ONCE(dev->stalled_since, jiffies);
+	/* Its port is down. */
+	queue_work(dev->wq, &dev->config_work);
 	queue_delayed_work(dev->wq, &dev->recover_work, HZ / 10);
 }
 
 static void recover_work(struct work_struct *work)
 {
 	struct vrdma_dev *dev = container_of(work, struct vrdma_dev, recover_work.work);
+	u64 limit = (u64)READ_ONCE(fatal_timeout_s) * HZ;
 
 	if (vrdma_broken(dev))
 		return;
 	vrdma_cmdq_probe(dev);
 	if (READ_ONCE(dev->cmdq.answered) == READ_ONCE(dev->answered_then)) {
+		if (limit && jiffies - READ_ONCE(dev->stalled_since) > limit) {
+			vrdma_set_broken(dev, "it stood still for too long");
+			return;
+		}
 		queue_delayed_work(dev->wq, &dev->recover_work, HZ / 10);
 		return;
 	}
 	WRITE_ONCE(dev->stalled, false);
 	dev_info(&dev->vdev->dev, "the device goes on\n");
+	/* Its port is as the device says. */
 	queue_work(dev->wq, &dev->config_work);
 }
 

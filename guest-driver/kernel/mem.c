@@ -5,6 +5,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/log2.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 #include <rdma/ib_umem.h>
 
 #include "vrdma.h"
@@ -32,6 +33,54 @@ struct vrdma_mem *vrdma_mem_alloc(struct vrdma_dev *dev, size_t size, gfp_t gfp)
 		return NULL;
 	}
 	return mem;
+}
+
+static int map_pages(struct vrdma_dev *dev, struct vrdma_mem *mem)
+{
+	size_t i, nr = DIV_ROUND_UP(mem->size, PAGE_SIZE);
+	struct page **pages;
+	int err;
+
+	pages = kvmalloc_array(nr, sizeof(*pages), GFP_KERNEL);
+	if (!pages)
+		return -ENOMEM;
+	for (i = 0; i < nr; i++)
+		pages[i] = vmalloc_to_page(mem->vaddr + i * PAGE_SIZE);
+	err = sg_alloc_table_from_pages(&mem->sgt, pages, nr, 0, mem->size, GFP_KERNEL);
+	kvfree(pages);
+	if (err)
+		return err;
+	err = dma_map_sgtable(dev->dma_dev, &mem->sgt, DMA_BIDIRECTIONAL, 0);
+	if (err)
+		sg_free_table(&mem->sgt);
+	return err;
+}
+
+/**
+ * vrdma_mem_alloc_pages() - allocate zeroed kernel memory that the device can reach, in pages
+ * @dev: the device
+ * @size: bytes, more than the kernel has in one piece if need be
+ */
+struct vrdma_mem *vrdma_mem_alloc_pages(struct vrdma_dev *dev, size_t size)
+{
+	struct vrdma_mem *mem;
+
+	mem = kzalloc(sizeof(*mem), GFP_KERNEL);
+	if (!mem)
+		return NULL;
+	mem->size = size;
+	mem->vaddr = __vmalloc(size, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN);
+	if (!mem->vaddr)
+		goto err_mem;
+	if (map_pages(dev, mem))
+		goto err_vaddr;
+	return mem;
+
+err_vaddr:
+	vfree(mem->vaddr);
+err_mem:
+	kfree(mem);
+	return NULL;
 }
 
 /**
@@ -65,8 +114,13 @@ void vrdma_mem_free(struct vrdma_dev *dev, struct vrdma_mem *mem)
 		return;
 	if (mem->umem)
 		ib_umem_release(mem->umem);
-	if (mem->vaddr)
+	if (mem->sgt.sgl) {
+		dma_unmap_sgtable(dev->dma_dev, &mem->sgt, DMA_BIDIRECTIONAL, 0);
+		sg_free_table(&mem->sgt);
+		vfree(mem->vaddr);
+	} else if (mem->vaddr) {
 		dma_free_coherent(dev->dma_dev, mem->size, mem->vaddr, mem->dma);
+	}
 	kfree(mem);
 }
 
@@ -111,18 +165,18 @@ static void runs_set(struct vrdma_runs *runs, u32 n, u64 addr, u64 len)
 }
 
 /*
- * Merges the pages of @umem to runs and returns their number; writes them to @runs, if any.
- * The scatterlist has merged pages too, but no further than the DMA segment size allows.
+ * Merges the pages of @sgt to runs, without the first @offset bytes and @left bytes long. Returns
+ * their number; writes them to @runs, if any. The scatterlist has merged pages too, but no
+ * further than the DMA segment size allows.
  */
-static u32 merge_umem(const struct ib_umem *umem, struct vrdma_runs *runs)
+static u32 merge_pages(const struct sg_table *sgt, u64 offset, u64 left, struct vrdma_runs *runs)
 {
-	u64 offset = umem->address & ~PAGE_MASK;
-	u64 addr = 0, len = 0, left = umem->length;
+	u64 addr = 0, len = 0;
 	struct scatterlist *sg;
 	unsigned int i;
 	u32 n = 0;
 
-	for_each_sgtable_dma_sg(&umem->sgt_append.sgt, sg, i) {
+	for_each_sgtable_dma_sg(sgt, sg, i) {
 		u64 sg_addr = sg_dma_address(sg) + offset;
 		u64 sg_len = min_t(u64, sg_dma_len(sg) - offset, left);
 
@@ -148,6 +202,21 @@ static u32 merge_umem(const struct ib_umem *umem, struct vrdma_runs *runs)
 		n++;
 	}
 	return n;
+}
+
+/* As merge_pages(); memory in one piece is one run. */
+static u32 merge_mem(const struct vrdma_mem *mem, struct vrdma_runs *runs)
+{
+	const struct ib_umem *umem = mem->umem;
+
+	if (umem)
+		return merge_pages(&umem->sgt_append.sgt, umem->address & ~PAGE_MASK, umem->length,
+				   runs);
+	if (mem->sgt.sgl)
+		return merge_pages(&mem->sgt, 0, mem->size, runs);
+	if (runs)
+		runs_set(runs, 0, mem->dma, mem->size);
+	return 1;
 }
 
 static struct vrdma_runs *runs_alloc(struct vrdma_dev *dev, u32 nr)
@@ -203,21 +272,16 @@ void vrdma_runs_free(struct vrdma_runs *runs)
 struct vrdma_runs *vrdma_mem_runs(struct vrdma_dev *dev, const struct vrdma_mem *mem)
 {
 	struct vrdma_runs *runs;
-	u32 nr = 1;
+	u32 nr = merge_mem(mem, NULL);
 
-	if (mem->umem) {
-		nr = merge_umem(mem->umem, NULL);
-		if (!nr)
-			return ERR_PTR(-EINVAL);
-		if (nr > dev->caps.max_mr_runs)
-			return ERR_PTR(-ENOMEM);
-	}
+	if (!nr)
+		return ERR_PTR(-EINVAL);
+	/* The first memory is named before the device has said how many it takes. */
+	if (nr > 1 && nr > dev->caps.max_mr_runs)
+		return ERR_PTR(-ENOMEM);
 	runs = runs_alloc(dev, nr);
 	if (!runs)
 		return ERR_PTR(-ENOMEM);
-	if (mem->umem)
-		merge_umem(mem->umem, runs);
-	else
-		runs_set(runs, 0, mem->dma, mem->size);
+	merge_mem(mem, runs);
 	return runs;
 }

@@ -35,8 +35,9 @@ enum ib_port_state vrdma_port_state(struct vrdma_dev *dev, enum ib_mtu *mtu)
 	*mtu = IB_MTU_4096;
 	if (!netdev)
 		return state;
+	/* The configuration space of a device that stands still might not be answered for. */
 	if (netif_running(netdev) && netif_carrier_ok(netdev) && !vrdma_broken(dev) &&
-	    link_up(dev))
+	    !vrdma_stalled(dev) && link_up(dev))
 		state = IB_PORT_ACTIVE;
 	*mtu = iboe_get_mtu(netdev->mtu);
 	/* Less than the smallest path MTU: nothing can be sent, but ports have to have one. */

@@ -106,6 +106,9 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 		return err;
 	}
 
+	/* The lock may be held by who waits for the device. */
+	if (vrdma_broken(dev) || vrdma_stalled(dev))
+		return -EIO;
 	err = vrdma_wq_init(&qp->sq, attr->cap.max_send_wr);
 	if (!err)
 		err = vrdma_wq_init(&qp->rq, attr->cap.max_recv_wr);
@@ -303,7 +306,9 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	if (via_kernel)
 		vrdma_channel_drain(dev);
 
-	err = vrdma_cmd_destroy_qp(dev, ibqp->qp_num);
+	/* The buffers of a process are pinned regions, those of the kernel whoever's they are. */
+	err = qp->uctx ? vrdma_cmd_destroy_qp(dev, ibqp->qp_num) :
+			 vrdma_cmd_destroy_qp_patient(dev, ibqp->qp_num);
 	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "QP %u remains in the device: %d\n",
 				       ibqp->qp_num, err);

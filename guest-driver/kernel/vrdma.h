@@ -20,6 +20,7 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
+#include <linux/scatterlist.h>
 #include <linux/spinlock.h>
 #include <linux/virtio.h>
 #include <linux/virtio_ring.h>
@@ -41,8 +42,9 @@ struct vrdma_uctx;
  * struct vrdma_mem - memory of an object that the device may touch
  * @node: in &vrdma_dev.limbo, if the device may still touch it after the object is gone
  * @umem: pinned memory of a process, or NULL
- * @vaddr: coherent memory of the kernel, or NULL
- * @dma: bus address of @vaddr
+ * @vaddr: memory of the kernel, or NULL
+ * @dma: bus address of @vaddr, if it is in one piece
+ * @sgt: the pages of @vaddr, if it is in pages
  * @size: bytes at @vaddr
  */
 struct vrdma_mem {
@@ -50,6 +52,7 @@ struct vrdma_mem {
 	struct ib_umem *umem;
 	void *vaddr;
 	dma_addr_t dma;
+	struct sg_table sgt;
 	size_t size;
 };
 
@@ -75,6 +78,8 @@ struct vrdma_runs {
  * @next_cookie: cookie of the next command
  * @outstanding: commands that the device has (@lock)
  * @answered: how many it ever answered
+ * @deferred: commands that destroy, given up by their callers before there was room for them
+ *            (@lock)
  * @orphans: commands that were answered after their callers had given them up (@lock)
  * @orphan_work: ends them
  */
@@ -85,6 +90,7 @@ struct vrdma_cmdq {
 	u64 next_cookie;
 	u32 outstanding;
 	u32 answered;
+	struct list_head deferred;
 	struct list_head orphans;
 	struct work_struct orphan_work;
 };
@@ -182,6 +188,7 @@ struct vrdma_caps {
  * @stalled: the device answers nothing for now; little is asked of it until it does again
  * @leaving: the driver is being removed from the device
  * @answered_then: &vrdma_cmdq.answered when it stalled
+ * @stalled_since: jiffies when it stalled
  * @recover_work: looks whether a device that stalled goes on
  * @wq: events and the like
  * @fatal_work: tells everybody of @broken
@@ -226,6 +233,7 @@ struct vrdma_dev {
 	bool stalled;
 	bool leaving;
 	u32 answered_then;
+	unsigned long stalled_since;
 	struct delayed_work recover_work;
 
 	struct workqueue_struct *wq;
@@ -384,7 +392,7 @@ static inline bool vrdma_broken(const struct vrdma_dev *dev)
 	return READ_ONCE(dev->broken);
 }
 
-/* Such a device is not given up: it may be its host that has no time for it. */
+/* Such a device is not given up so soon: it may be its host that has no time for it. */
 static inline bool vrdma_stalled(const struct vrdma_dev *dev)
 {
 	return READ_ONCE(dev->stalled);
@@ -453,6 +461,7 @@ void vrdma_cmdq_probe(struct vrdma_dev *dev);
 void vrdma_cmdq_interrupt(struct virtqueue *vq);
 int vrdma_cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
 		    void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem);
+int vrdma_cmdq_exec_patient(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len);
 
 /* cmds.c */
 int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps);
@@ -478,6 +487,7 @@ int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req 
 int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req);
 int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *attr);
 int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn);
+int vrdma_cmd_destroy_qp_patient(struct vrdma_dev *dev, u32 qpn);
 int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs);
 
 /* channel.c */
@@ -512,6 +522,7 @@ void vrdma_comp_interrupt(struct virtqueue *vq);
 
 /* mem.c */
 struct vrdma_mem *vrdma_mem_alloc(struct vrdma_dev *dev, size_t size, gfp_t gfp);
+struct vrdma_mem *vrdma_mem_alloc_pages(struct vrdma_dev *dev, size_t size);
 struct vrdma_mem *vrdma_mem_pin(struct vrdma_dev *dev, u64 addr, u64 len, int access);
 struct vrdma_runs *vrdma_mem_runs(struct vrdma_dev *dev, const struct vrdma_mem *mem);
 void vrdma_runs_free(struct vrdma_runs *runs);

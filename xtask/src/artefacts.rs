@@ -21,6 +21,8 @@ pub struct Artefacts {
     pub programs: Option<PathBuf>,
     /// `vrdma.ko`.
     pub module: Option<PathBuf>,
+    /// `vrdma_test_ulp.ko`, a user of the verbs inside the kernel.
+    pub test_module: Option<PathBuf>,
     /// The rdma-core provider.
     pub provider: Option<PathBuf>,
     /// The backend daemon.
@@ -55,6 +57,7 @@ pub fn build(without: &[Part]) -> Result<Artefacts> {
         agent: agent()?,
         programs: part(Part::Programs, programs)?,
         module: part(Part::Module, module)?,
+        test_module: part(Part::Programs, test_module)?,
         provider: part(Part::Provider, provider)?,
         backend: part(Part::Backend, backend)?,
     })
@@ -119,25 +122,35 @@ fn quiet_step(what: &str, log: &Path, command: Command) -> Result<()> {
     result
 }
 
+fn test_module() -> Result<Option<PathBuf>> {
+    let sources = paths::workspace().join("tests/guest-module");
+    kernel_module("the kernel module of the tests", "vrdma_test_ulp", &sources).map(Some)
+}
+
 fn module() -> Result<Option<PathBuf>> {
     let sources = paths::workspace().join("guest-driver/kernel");
     if !sources.join("Kbuild").exists() && !sources.join("Makefile").exists() {
         return absent("the kernel module");
     }
-    let version = roots::kernel_version()?;
-    let result = out("vrdma.ko")?;
-    let inputs = Inputs::new("module 1").text(&version).path(&sources)?;
+    kernel_module("the kernel module", "vrdma", &sources).map(Some)
+}
+
+/// Builds `NAME.ko`.
+fn kernel_module(what: &str, name: &str, sources: &Path) -> Result<PathBuf> {
+    let file = format!("{name}.ko");
+    let result = out(&file)?;
+    let inputs = Inputs::new("module 1").text(&roots::kernel_version()?).path(sources)?;
     let stamp = Stamp::new(&result, inputs.finish());
     if !stamp.is_current() {
         stamp.clear()?;
-        let log = paths::log("build-module")?;
-        ui::step_with_log("building the kernel module", Some(&log), || {
-            let built = build_module(&sources, &["W=1"], &log)?;
-            fs::copy(built.join("vrdma.ko"), &result).context("the module's build made no vrdma.ko")?;
+        let log = paths::log(&format!("build-{name}"))?;
+        ui::step_with_log(&format!("building {what}"), Some(&log), || {
+            let built = build_module(sources, &["W=1"], &log)?;
+            fs::copy(built.join(&file), &result).with_context(|| format!("the build made no {file}"))?;
             stamp.set()
         })?;
     }
-    Ok(Some(result))
+    Ok(result)
 }
 
 /// Builds the kernel module out of tree: the sources are copied, since kbuild writes next to them. Returns the
@@ -258,6 +271,9 @@ impl Artefacts {
         }
         if let Some(module) = &self.module {
             put(module, "usr/lib/vrdma/vrdma.ko", 0o644)?;
+        }
+        if let Some(module) = &self.test_module {
+            put(module, "usr/lib/vrdma/vrdma_test_ulp.ko", 0o644)?;
         }
         if let Some(provider) = &self.provider {
             let name =

@@ -8,9 +8,10 @@ use nix::unistd::Pid;
 
 use crate::paths;
 use crate::programs::Device;
-use crate::vm::Pair;
 use crate::vm::backend::Backend;
-use crate::vmtest::watch::{Holdings, PingPong};
+use crate::vm::{Job, Pair};
+use crate::vmtest::cleanup::wait_for_device;
+use crate::vmtest::watch::{Holdings, PingPong, said};
 
 /// Limits, access flags and attributes, by a program that is written with pyverbs.
 pub fn verbs(pair: &mut Pair) -> Result<()> {
@@ -45,15 +46,60 @@ impl Drop for Stopped {
     }
 }
 
+/// The driver's parameters, which tests change.
+const PARAMETERS: &str = "/sys/module/vrdma/parameters";
+
+/// A process with several hundred objects, which says which events it gets.
+fn holder(pair: &Pair, sets: u32) -> Result<Job> {
+    let script = paths::workspace().join("xtask/checks/stopped.py");
+    paths::write(&pair.share().join("stopped.py"), paths::read(&script)?)?;
+    let mut holder = pair.b.spawn(&format!("exec python3 -B /share/stopped.py {sets}"))?;
+    holder.wait_for("holding", pair.patience(15)).with_context(|| said(&holder))?;
+    Ok(holder)
+}
+
+/// A user of the verbs inside the kernel comes.
+fn load_ulp(pair: &Pair) -> Result<()> {
+    let load = "insmod /lib/vrdma/vrdma_test_ulp.ko && dmesg | grep -q 'vrdma_test_ulp: ready'";
+    pair.b.check(load, pair.patience(5)).map(|_| ()).with_context(|| {
+        let said = pair.b.exec("dmesg | tail -5", pair.patience(2));
+        said.map_or_else(|error| format!("{error:#}"), |said| said.text())
+    })
+}
+
+/// The driver says something in the log of VM b.
+fn wait_for_message(pair: &Pair, message: &str) -> Result<()> {
+    let command = format!("until dmesg | grep -q '{message}'; do sleep 0.1; done");
+    pair.b.check(&command, pair.patience(5)).map(|_| ()).with_context(|| format!("no message `{message}`"))
+}
+
+/// The user inside the kernel goes: as long as the device stands still it waits, since its buffers are not yet its own.
+fn unload_ulp(pair: &Pair) -> Result<Job> {
+    let mut unloading = pair.b.spawn("exec rmmod vrdma_test_ulp")?;
+    wait_for_message(pair, "waits for the device to go on\\|vrdma_test_ulp: the QP is destroyed")?;
+    pair.b.check("! dmesg | grep 'the QP is destroyed'", pair.patience(2))?;
+    ensure!(!unloading.has_ended()?, "the kernel's QP is gone while the device may use its buffers");
+    Ok(unloading)
+}
+
+/// It is gone.
+fn expect_unloaded(pair: &Pair, unloading: Job) -> Result<()> {
+    let output = unloading.wait(pair.patience(6)).context("rmmod of the user inside the kernel")?;
+    ensure!(output.success(), "rmmod: {:?} {}", output.exit, String::from_utf8_lossy(&output.stderr));
+    pair.b.check("dmesg | grep 'the QP is destroyed'", pair.patience(2)).map(|_| ())
+}
+
 /// The backend stands still for 15 s: commands fail in time and pin nothing, and then everything goes on, without anything that was
-/// left behind.
+/// left behind: neither what a process had that was killed meanwhile, nor what the kernel had. Then it does so for too long.
 pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     const STILL: Duration = Duration::from_secs(15);
-    const TIMEOUT: &str = "/sys/module/vrdma/parameters/cmd_timeout_ms";
     let patience = pair.patience(5);
     let quiet = Holdings::of(pair.backend()?)?;
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 19020, "--stall 60", "--stall 60")?;
-    pair.b.check(&format!("dmesg -C; echo 3000 >{TIMEOUT}"), patience)?;
+    let victim = holder(pair, 120)?;
+    let mut watcher = holder(pair, 0)?;
+    pair.b.check(&format!("dmesg -C; echo 3000 >{PARAMETERS}/cmd_timeout_ms"), patience)?;
+    load_ulp(pair)?;
 
     let stopped = Stopped::new(pair.backend()?)?;
     let since = Instant::now();
@@ -63,18 +109,57 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
         ensure!(!output.success(), "ibv_devinfo {round} has an answer of a backend that is stopped");
     }
     pair.b.check("dmesg | grep -q 'stands still'", patience).context("the driver says nothing")?;
+    watcher.wait_for("port error", patience).with_context(|| said(&watcher))?;
+    // More than the control queue has room for.
+    victim.signal(9)?;
+    victim.wait(patience).context("a process with hundreds of objects is killed and does not end")?;
+    let unloading = unload_ulp(pair)?;
     std::thread::sleep(STILL.saturating_sub(since.elapsed()));
     drop(stopped);
 
-    pair.b
-        .check("until dmesg | grep -q 'goes on'; do sleep 0.1; done", patience)
-        .context("the device does not go on")?;
-    pair.b.check(&format!("echo 60000 >{TIMEOUT}; ibv_devinfo -d vrdma0"), patience)?;
+    wait_for_message(pair, "goes on").context("the device does not go on")?;
+    watcher.wait_for("port active", patience).with_context(|| said(&watcher))?;
+    expect_unloaded(pair, unloading)?;
+    pair.b.check(&format!("echo 60000 >{PARAMETERS}/cmd_timeout_ms; ibv_devinfo -d vrdma0"), patience)?;
     let turns = ping_pong.finish(pair.patience(6)).context("after 15 s of silence")?;
     ensure!(turns > 50, "the ping-pong made {turns} turns only");
     PingPong::start(pair, &pair.a, &pair.b, 19021, "", "")?
         .finish(pair.patience(6))
         .context("a new connection")?;
     pair.b.check("! dmesg | grep -E 'failed|remains'", patience)?;
+    drop(watcher);
+    quiet.expect_return(pair.backend()?, patience)?;
+    given_up(pair, &quiet)
+}
+
+/// A backend that stands still for longer than the driver's limit is given up: programs are told and nobody waits any more.
+fn given_up(pair: &mut Pair, quiet: &Holdings) -> Result<()> {
+    let patience = pair.patience(5);
+    let mut victim = holder(pair, 40)?;
+    let limits =
+        format!("dmesg -C; echo 1000 >{PARAMETERS}/cmd_timeout_ms; echo 0 >{PARAMETERS}/fatal_timeout_s");
+    pair.b.check(&limits, patience)?;
+    load_ulp(pair)?;
+
+    let stopped = Stopped::new(pair.backend()?)?;
+    let output = pair.b.exec("ibv_devinfo -d vrdma0", patience)?;
+    ensure!(!output.success(), "ibv_devinfo has an answer of a backend that is stopped");
+    victim.wait_for("port error", patience).with_context(|| said(&victim))?;
+    let unloading = unload_ulp(pair)?;
+    // From here on it has stood still for too long.
+    pair.b.check(&format!("echo 1 >{PARAMETERS}/fatal_timeout_s"), patience)?;
+    victim.wait_for("device fatal", patience).with_context(|| said(&victim))?;
+    expect_unloaded(pair, unloading)?;
+    pair.b.check("dmesg | grep -q 'the device failed: it stood still for too long'", patience)?;
+    victim.signal(9)?;
+    victim.wait(patience).context("the process of a device that was given up does not end")?;
+    drop(stopped);
+
+    // As README says, a new start of the driver is a new start of the device.
+    pair.b.check("rmmod vrdma && insmod /lib/vrdma/vrdma.ko", patience)?;
+    wait_for_device(pair)?;
+    PingPong::start(pair, &pair.a, &pair.b, 19022, "", "")?
+        .finish(pair.patience(6))
+        .context("a connection with a new driver")?;
     quiet.expect_return(pair.backend()?, patience)
 }

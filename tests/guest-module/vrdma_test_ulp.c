@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A user of the verbs inside the kernel, for tests in VMs: on each vrdma device it has a CQ of the
+ * largest size and a QP with a receive. It says in the log what it could not have, when it is
+ * ready, and when its QP has been destroyed.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <rdma/ib_verbs.h>
+
+struct ulp {
+	struct ib_device *dev;
+	struct ib_pd *pd;
+	struct ib_cq *cq;
+	struct ib_qp *qp;
+	void *buf;
+	u64 dma;
+};
+
+static int ulp_receive(struct ulp *ulp)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_INIT, .port_num = 1 };
+	struct ib_sge sge = { .length = PAGE_SIZE };
+	struct ib_recv_wr wr = { .sg_list = &sge, .num_sge = 1 };
+	int err;
+
+	err = ib_modify_qp(ulp->qp, &attr,
+			   IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS);
+	if (err)
+		return err;
+	ulp->buf = kzalloc(PAGE_SIZE, GFP_KERNEL);
+	if (!ulp->buf)
+		return -ENOMEM;
+	ulp->dma = ib_dma_map_single(ulp->dev, ulp->buf, PAGE_SIZE, DMA_FROM_DEVICE);
+	if (ib_dma_mapping_error(ulp->dev, ulp->dma)) {
+		kfree(ulp->buf);
+		ulp->buf = NULL;
+		return -ENOMEM;
+	}
+	sge.addr = ulp->dma;
+	sge.lkey = ulp->pd->local_dma_lkey;
+	return ib_post_recv(ulp->qp, &wr, NULL);
+}
+
+static void ulp_free(struct ulp *ulp)
+{
+	if (ulp->qp) {
+		ib_destroy_qp(ulp->qp);
+		pr_info("vrdma_test_ulp: the QP is destroyed\n");
+	}
+	if (ulp->buf) {
+		ib_dma_unmap_single(ulp->dev, ulp->dma, PAGE_SIZE, DMA_FROM_DEVICE);
+		kfree(ulp->buf);
+	}
+	if (ulp->cq)
+		ib_free_cq(ulp->cq);
+	if (ulp->pd)
+		ib_dealloc_pd(ulp->pd);
+	kfree(ulp);
+}
+
+static int ulp_alloc(struct ulp *ulp)
+{
+	struct ib_qp_init_attr attr = {
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IB_QPT_RC,
+		.sq_sig_type = IB_SIGNAL_ALL_WR,
+	};
+	struct ib_cq *cq;
+	struct ib_pd *pd;
+	struct ib_qp *qp;
+
+	pd = ib_alloc_pd(ulp->dev, 0);
+	if (IS_ERR(pd))
+		return PTR_ERR(pd);
+	ulp->pd = pd;
+	cq = ib_alloc_cq(ulp->dev, NULL, ulp->dev->attrs.max_cqe, 0, IB_POLL_DIRECT);
+	if (IS_ERR(cq)) {
+		pr_err("vrdma_test_ulp: no CQ of %d entries: %ld\n", ulp->dev->attrs.max_cqe,
+		       PTR_ERR(cq));
+		return PTR_ERR(cq);
+	}
+	ulp->cq = cq;
+	attr.send_cq = cq;
+	attr.recv_cq = cq;
+	qp = ib_create_qp(pd, &attr);
+	if (IS_ERR(qp))
+		return PTR_ERR(qp);
+	ulp->qp = qp;
+	return ulp_receive(ulp);
+}
+
+static struct ib_client ulp_client;
+
+static int ulp_add(struct ib_device *dev)
+{
+	struct ulp *ulp;
+	int err;
+
+	if (strncmp(dev_name(&dev->dev), "vrdma", 5))
+		return -EOPNOTSUPP;
+	ulp = kzalloc(sizeof(*ulp), GFP_KERNEL);
+	if (!ulp)
+		return -ENOMEM;
+	ulp->dev = dev;
+	err = ulp_alloc(ulp);
+	if (err) {
+		pr_err("vrdma_test_ulp: %s: %d\n", dev_name(&dev->dev), err);
+		ulp_free(ulp);
+		return err;
+	}
+	ib_set_client_data(dev, &ulp_client, ulp);
+	pr_info("vrdma_test_ulp: ready, CQ of %d entries\n", ulp->cq->cqe);
+	return 0;
+}
+
+static void ulp_remove(struct ib_device *dev, void *data)
+{
+	ulp_free(data);
+}
+
+static struct ib_client ulp_client = {
+	.name = "vrdma_test_ulp",
+	.add = ulp_add,
+	.remove = ulp_remove,
+};
+
+static int __init ulp_init(void)
+{
+	return ib_register_client(&ulp_client);
+}
+
+static void __exit ulp_exit(void)
+{
+	ib_unregister_client(&ulp_client);
+}
+
+module_init(ulp_init);
+module_exit(ulp_exit);
+
+MODULE_DESCRIPTION("Test of the vrdma driver by a user inside the kernel");
+MODULE_AUTHOR("The vrdma authors");
+MODULE_LICENSE("GPL");
