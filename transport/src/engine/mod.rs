@@ -4,6 +4,7 @@
 mod post;
 mod qps;
 mod run;
+pub(crate) mod sweep;
 pub(crate) mod wire;
 
 pub(crate) use post::WITHIN_POSTS;
@@ -14,6 +15,7 @@ pub(crate) use wire::TURN_PACKETS;
 
 use crate::counters::Counters;
 use crate::device::{Device, Devices};
+use crate::engine::sweep::{Sweeps, Task};
 use crate::engine::wire::Port;
 use crate::error::Error;
 use crate::gid::GidEntry;
@@ -40,6 +42,8 @@ pub struct Engine<R: Region> {
     /// Bytes that posts carried since the last poll.
     pub(crate) carried: u64,
     pub(crate) port: Port,
+    /// What is to be done to all QPs of devices.
+    pub(crate) sweeps: Sweeps,
     /// What the requests of all devices may take.
     pub(crate) request_memory: u64,
     rng: Rng,
@@ -56,6 +60,7 @@ impl<R: Region> Engine<R> {
             far: Scratch::default(),
             carried: 0,
             port: Port::default(),
+            sweeps: Sweeps::default(),
             request_memory: u64::MAX,
             rng: Rng::new(seed),
         }
@@ -84,6 +89,7 @@ impl<R: Region> Engine<R> {
         for qp in known.qps.iter() {
             self.schedule.disarm(qp.timer, Place { device: device.0, qpn: qp.qpn });
         }
+        self.sweeps.forget(device.0);
         self.schedule.local.sweep(|place| place.device != device.0);
         self.schedule.wire.sweep(|place| place.device != device.0);
         self.devices.clear_gids(device);
@@ -95,18 +101,16 @@ impl<R: Region> Engine<R> {
 
     /// Suspends a device, or lets it go on. Suspended, its QPs make no progress by themselves, and to their peers it is as
     /// if it did not answer; so nothing touches its regions and completion queues but what the caller posts and commands.
-    /// When it goes on, what waited is tried at once.
+    /// When it goes on, what waited is tried at once: by the next calls of [`Engine::poll`], which take some QPs each.
     pub fn set_suspended(&mut self, device: DeviceId, suspended: bool) {
         let Some(known) = self.devices.get_mut(device.0) else { return };
         if known.suspended == suspended {
             return;
         }
         known.suspended = suspended;
-        for index in 0..known.qps.indices() {
-            let qp = self.devices.get(device.0).and_then(|device| device.qps.at(index));
-            if let Some(qpn) = qp.filter(|_| !suspended).map(|qp| qp.qpn) {
-                self.go_on(Place { device: device.0, qpn });
-            }
+        match suspended {
+            true => self.sweeps.forget(device.0),
+            false => self.sweep(device.0, Task::GoOn),
         }
     }
 

@@ -47,6 +47,7 @@ impl<R: Region> Engine<R> {
             let Some(place) = self.schedule.due(now) else { break };
             self.timed_out(now, place, sink);
         }
+        self.sweep_some();
         self.lose_packets(now, sink);
         self.carried = 0;
         let mut spent = 0u64;
@@ -61,13 +62,15 @@ impl<R: Region> Engine<R> {
                 break;
             }
         }
-        self.schedule.local.len() > 0 || self.schedule.deadline().is_some_and(|at| at <= now)
+        self.schedule.local.len() > 0
+            || self.sweeps.any()
+            || self.schedule.deadline().is_some_and(|at| at <= now)
     }
 
     /// When to [`poll`](Engine::poll), and with an uplink [`transmit`](Engine::transmit), next if nothing else happens: the start of
     /// time if something is ready now, `None` if never.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let ready = self.schedule.local.len() > 0 || self.can_transmit();
+        let ready = self.schedule.local.len() > 0 || self.can_transmit() || self.sweeps.any();
         if ready { Some(Instant(0)) } else { self.schedule.deadline() }
     }
 

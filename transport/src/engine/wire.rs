@@ -5,6 +5,7 @@
 use crate::completion::Sink;
 use crate::counters::{MalformedFrames, PortCounters};
 use crate::engine::Engine;
+use crate::engine::sweep::Task;
 use crate::error::Error;
 use crate::gid::GidEntry;
 use crate::id::DeviceId;
@@ -72,29 +73,17 @@ enum Addressee {
 
 impl<R: Region> Engine<R> {
     /// Says that there is a port to other hosts, and whether its link is up. While it is down, what QPs send is lost: so their
-    /// timers run, and what they began goes on at once if the link is up again in time. Before the first call there is no port.
+    /// timers run, and what they began goes on if the link is up again in time: at once, by the next calls of [`Engine::poll`], which take
+    /// some QPs each. Before the first call there is no port.
     pub fn set_link(&mut self, up: bool) {
         let was_down = self.port.link == Some(false);
         self.port.link = Some(up);
-        if up && was_down {
-            self.start_over_all();
-        }
-    }
-
-    /// What connections sent and was not answered got lost, most likely: it is sent again now, not when its time is over.
-    fn start_over_all(&mut self) {
-        for index in 0..self.devices.indices() {
-            let Some(device) = self.devices.get_mut(index) else { continue };
-            let waiting = device.qps.iter_mut().filter_map(|qp| {
-                let queue = &qp.requester.queue;
-                let wire = qp.wire.as_deref_mut().filter(|_| qp.way == Way::Wire)?;
-                let again = qp.requester.started && qp.requester.wait == Wait::No;
-                again.then(|| wire.start_over(queue))?;
-                Some(qp.qpn)
-            });
-            for qpn in waiting.collect::<Vec<_>>() {
-                self.make_turn_due(Place { device: index, qpn });
+        match up {
+            true if was_down => {
+                (0..self.devices.indices()).for_each(|device| self.sweep(device, Task::StartOver));
             }
+            true => {}
+            false => self.sweeps.end(Task::StartOver),
         }
     }
 

@@ -1,7 +1,9 @@
 //! Long messages give way.
 
+use super::wire::{A, B, Net};
 use super::*;
 use crate::engine::DEADLINES;
+use crate::engine::sweep::SWEPT;
 
 #[test]
 fn small_messages_of_others_overtake_a_long_one() {
@@ -92,4 +94,61 @@ fn deadlines_that_come_together_are_attended_to_in_slices() {
         assert_eq!(pair.engine.poll(pair.now, u64::MAX, &mut pair.log), attended < all);
         assert_eq!(pair.engine.counters(a.device).timeouts, attended as u64);
     }
+}
+
+#[test]
+fn a_device_goes_on_in_slices() {
+    let mut pair = Pair::new();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let all = 2 * SWEPT + 10;
+    let ends: Vec<_> = (0..all)
+        .map(|_| End { qpn: pair.engine.create_qp(a.device, qp_init(a.pd)).unwrap(), ..a.clone() })
+        .collect();
+    pair.engine.set_suspended(a.device, true);
+    for end in &ends {
+        // B has no QP that is connected to it, so its timer tells that it was tried.
+        pair.connect(end, attr_to(&b), QpState::Rts);
+        pair.post(end, 1, SEND, Payload::Sges(&[])).unwrap();
+    }
+    pair.engine.set_suspended(a.device, false);
+    for slice in 1.. {
+        assert_eq!(pair.engine.poll_timeout(), Some(Instant(0)));
+        let more = pair.engine.poll(pair.now, u64::MAX, &mut pair.log);
+        let (_, tried) = pair.engine.schedule.len();
+        assert!(tried > 0 && tried <= slice * SWEPT, "{tried} in {slice}");
+        if !more {
+            assert_eq!(tried, all);
+            break;
+        }
+    }
+    // Who is suspended again before its turn does not go on.
+    pair.engine.set_suspended(a.device, true);
+    pair.engine.set_suspended(a.device, false);
+    pair.engine.set_suspended(a.device, true);
+    assert!(!pair.engine.poll(pair.now, u64::MAX, &mut pair.log));
+    pair.engine.set_suspended(a.device, false);
+    pair.engine.reset_device(a.device);
+    assert!(!pair.engine.poll(pair.now, u64::MAX, &mut pair.log));
+}
+
+#[test]
+fn connections_start_over_in_slices_when_the_link_is_back() {
+    let mut net = Net::connected();
+    let all = SWEPT + 100;
+    for _ in 0..all {
+        net.second_pair();
+        let remote = net.hosts[B].end.remote(0);
+        net.post(A, 1, write_to(remote), Payload::Inline(b"x"));
+        net.work(A);
+    }
+    let host = &mut net.hosts[A];
+    assert_eq!(std::mem::take(&mut host.cable.frames).len(), all);
+    host.engine.set_link(false);
+    host.engine.set_link(true);
+    assert_eq!(host.engine.schedule.wire.len(), 0);
+    assert!(host.engine.poll(net.now, u64::MAX, &mut host.log));
+    let due = host.engine.schedule.wire.len();
+    assert!(due > 0 && due <= SWEPT, "{due}");
+    net.work(A);
+    assert_eq!(net.hosts[A].cable.frames.len(), all);
 }

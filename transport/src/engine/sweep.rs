@@ -1,0 +1,113 @@
+//! What is to be done to all QPs of a device: to some of them in each [`Engine::poll`], for there may be many, and all devices wait meanwhile.
+
+use crate::engine::Engine;
+use crate::memory::Region;
+use crate::qp::Way;
+use crate::rc::requester::Wait;
+use crate::schedule::Place;
+use std::collections::VecDeque;
+
+/// QPs that one call of [`Engine::poll`] attends to in this way.
+pub(crate) const SWEPT: usize = 256;
+
+/// What is to be done to each.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Task {
+    /// The device goes on: what waited is tried at once.
+    GoOn,
+    /// The link is up again: what was not answered is sent again.
+    StartOver,
+}
+
+/// What is left of a task.
+#[derive(Copy, Clone, Debug)]
+struct Sweep {
+    /// Index of the device.
+    device: u32,
+    task: Task,
+    /// QPs below this index are done.
+    next: usize,
+}
+
+/// All tasks under way, each at most once for a device.
+#[derive(Default)]
+pub(crate) struct Sweeps(VecDeque<Sweep>);
+
+impl Sweeps {
+    /// Begins a task, or begins it again.
+    fn begin(&mut self, device: u32, task: Task) {
+        self.0.retain(|sweep| (sweep.device, sweep.task) != (device, task));
+        self.0.push_back(Sweep { device, task, next: 0 });
+    }
+
+    /// Ends the tasks of a device.
+    pub(crate) fn forget(&mut self, device: u32) {
+        self.0.retain(|sweep| sweep.device != device);
+    }
+
+    /// Ends tasks of a kind.
+    pub(super) fn end(&mut self, task: Task) {
+        self.0.retain(|sweep| sweep.task != task);
+    }
+
+    /// Whether anything is left to do.
+    pub(crate) fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+impl<R: Region> Engine<R> {
+    /// Begins a task for all QPs that a device has now.
+    pub(super) fn sweep(&mut self, device: u32, task: Task) {
+        self.sweeps.begin(device, task);
+    }
+
+    /// Does a slice of what is to be done.
+    #[inline]
+    pub(super) fn sweep_some(&mut self) {
+        if self.sweeps.any() {
+            self.sweep_slice();
+        }
+    }
+
+    #[cold]
+    fn sweep_slice(&mut self) {
+        let mut left = SWEPT;
+        // Indices without a QP cost little, but are not free.
+        while let Some(sweep) = self.sweeps.0.front_mut().filter(|_| left > 0) {
+            let Sweep { device, task, next } = *sweep;
+            let end = self.devices.get(device).map_or(0, |device| device.qps.indices());
+            let stop = end.min(next + left);
+            left -= stop.saturating_sub(next);
+            sweep.next = stop;
+            if stop >= end {
+                self.sweeps.0.pop_front();
+            }
+            for index in next..stop {
+                let qp = self.devices.get(device).and_then(|device| device.qps.at(index));
+                if let Some(qpn) = qp.map(|qp| qp.qpn) {
+                    self.carry_out(task, Place { device, qpn });
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, task: Task, place: Place) {
+        match task {
+            Task::GoOn => self.go_on(place),
+            Task::StartOver => self.start_over(place),
+        }
+    }
+
+    /// What a connection sent and was not answered got lost, most likely: it is sent again now, not when its time is over.
+    fn start_over(&mut self, place: Place) {
+        let Some(qp) = self.devices.qp_mut(place) else { return };
+        if !(qp.requester.started && qp.requester.wait == Wait::No) {
+            return;
+        }
+        if let Some(wire) = qp.wire.as_deref_mut().filter(|_| qp.way == Way::Wire) {
+            wire.start_over(&qp.requester.queue);
+            self.make_turn_due(place);
+        }
+    }
+}
