@@ -3,13 +3,16 @@
 //! The input is a list of steps: packets with fields and a valid ICRC, raw frames, time that passes, requests of the own programs, changes of
 //! state. Numbers that matter (PSNs, QPNs, keys, addresses) come near those that are right, or nothing would ever be reached.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::rc::Rc;
+#[path = "engine/packets.rs"]
+mod packets;
+#[path = "engine/world.rs"]
+mod world;
+
 use std::time::Duration;
 use vrdma_transport::*;
 use vrdma_wire::num::*;
 use vrdma_wire::roce::{self, *};
+use world::{Input, Log, Mem, Pending, Wire};
 
 /// Feeds a responder: QPs that wait for requests.
 pub fn responder(data: &[u8]) {
@@ -28,139 +31,6 @@ const LENGTH: usize = 8192;
 const GUARD: usize = 64;
 const PEER_QPN: u32 = 0x77;
 const FIRST_PSN: u32 = 0xff_fff0;
-
-/// The input, from front to back; zeros when it is used up.
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn word(&mut self) -> u16 {
-        u16::from_be_bytes([self.byte(), self.byte()])
-    }
-
-    fn long(&mut self) -> u32 {
-        (u32::from(self.word()) << 16) | u32::from(self.word())
-    }
-
-    fn bytes(&mut self, most: usize) -> &'a [u8] {
-        let (taken, rest) = self.0.split_at(most.min(self.0.len()));
-        self.0 = rest;
-        taken
-    }
-
-    /// `right` most times, else near it.
-    fn near(&mut self, right: u32) -> u32 {
-        match self.byte() {
-            0..=127 => right,
-            b @ 128..=223 => right.wrapping_add(u32::from(b)).wrapping_sub(176),
-            _ => self.long(),
-        }
-    }
-}
-
-/// Memory of which only the middle may be touched.
-#[derive(Clone)]
-struct Mem(Rc<RefCell<Vec<u8>>>);
-
-impl Mem {
-    fn new() -> Mem {
-        Mem(Rc::new(RefCell::new(vec![0x33; LENGTH + 2 * GUARD])))
-    }
-
-    fn at(offset: u64, len: usize) -> std::ops::Range<usize> {
-        let offset = usize::try_from(offset).expect("within the region");
-        assert!(offset.checked_add(len).is_some_and(|end| end <= LENGTH), "{offset} + {len} is outside");
-        offset + GUARD..offset + GUARD + len
-    }
-
-    fn update(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, Fault> {
-        let mut bytes = self.0.borrow_mut();
-        let word: &mut [u8] = &mut bytes[Mem::at(offset, 8)];
-        let before = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
-        word.copy_from_slice(&change(before).to_ne_bytes());
-        Ok(before)
-    }
-}
-
-impl Region for Mem {
-    fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
-        let mut buf = vec![0; len as usize];
-        self.read(offset, &mut buf)?;
-        dst.write(dst_offset, &buf)
-    }
-
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        buf.copy_from_slice(&self.0.borrow()[Mem::at(offset, buf.len())]);
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.0.borrow_mut()[Mem::at(offset, data.len())].copy_from_slice(data);
-        Ok(())
-    }
-
-    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
-        self.update(offset, |before| before.wrapping_add(add))
-    }
-
-    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        self.update(offset, |before| if before == compare { swap } else { before })
-    }
-}
-
-/// Requests that have not ended, per QP and queue: their numbers, and whether they are signaled.
-#[derive(Default)]
-struct Pending {
-    sends: VecDeque<(u32, bool)>,
-    receives: VecDeque<(u32, bool)>,
-}
-
-#[derive(Default)]
-struct Log(Vec<Completion>);
-
-impl Sink for Log {
-    fn complete(&mut self, _: DeviceId, _: CqId, completion: &Completion) {
-        self.0.push(*completion);
-    }
-
-    fn event(&mut self, _: DeviceId, _: Event) {}
-}
-
-/// Keeps the last packets, so that answers can be made up.
-#[derive(Default)]
-struct Wire {
-    room: usize,
-    sent: VecDeque<Packet>,
-}
-
-impl Outlet<Mem> for Wire {
-    fn has_room(&mut self) -> bool {
-        self.room > 0
-    }
-
-    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
-        assert!(self.room > 0, "nobody sends without room");
-        self.room -= 1;
-        let mut frame = vec![0; packet.frame_len(payload.len())];
-        let length = write_frame(packet, payload, &mut frame)?;
-        let parsed = Packet::parse(&frame[..length]).expect("what is sent can be read");
-        assert_eq!(parsed.packet, *packet);
-        assert_eq!(parsed.check_icrc(), Ok(()));
-        // Datagrams have the port's MTU, not a path's.
-        let most = if matches!(packet.body, Body::Ud { .. }) { MAX_PAYLOAD } else { 1024 };
-        assert!(payload.len() <= most, "more than the path MTU");
-        self.sent.push_back(*packet);
-        if self.sent.len() > 16 {
-            self.sent.pop_front();
-        }
-        Ok(())
-    }
-}
 
 struct Lab<'a> {
     input: Input<'a>,
@@ -336,179 +206,6 @@ impl<'a> Lab<'a> {
         }
     }
 
-    fn path(&mut self) -> Path {
-        let odd = self.input.byte();
-        Path {
-            src_mac: PEER_MAC,
-            dst_mac: if odd == 1 { PEER_MAC } else { OWN_MAC },
-            vlan: (odd == 2).then_some(VlanTag(5)),
-            src: match odd {
-                3 => OWN_GID,
-                4 => Gid::from_ipv4([10, 0, 0, 3]),
-                _ => PEER_GID,
-            },
-            dst: match odd {
-                5 => Gid::from_ipv4([10, 0, 0, 9]),
-                6 => Gid::from_ipv4([224, 0, 0, 9]),
-                _ => OWN_GID,
-            },
-            traffic_class: odd,
-            flow_label: FlowLabel::default(),
-            hop_limit: 3,
-            src_port: 0xc123,
-        }
-    }
-
-    /// A packet of any kind.
-    fn packet(&mut self) {
-        let index = self.qp();
-        let (qpn, ..) = self.qps[index];
-        let known = self.engine.query_qp(self.device, qpn).unwrap_or_default();
-        let path = self.path();
-        let body = self.body(index);
-        // Responses go by the requester's numbers, requests by the responder's.
-        let response =
-            matches!(body, Body::Rc(roce::Rc::Ack(_) | roce::Rc::AtomicAck(..) | roce::Rc::ReadResponse(_)));
-        let expected = if response { known.sq_psn.number().wrapping_sub(1) } else { known.rq_psn.number() };
-        let flags = self.input.byte();
-        let bth = Bth {
-            solicited: flags & 1 != 0,
-            mig: flags & 2 != 0,
-            pkey: if flags & 0xf0 == 0x30 { Pkey(0x7fff) } else { Pkey::DEFAULT },
-            fecn: flags & 4 != 0,
-            becn: false,
-            dest: if flags & 0xf0 == 0x50 { Qpn::truncate(self.input.long()) } else { qpn },
-            ack_req: flags & 8 != 0,
-            psn: Psn::truncate(self.input.near(expected)),
-        };
-        let length = match self.input.byte() {
-            0..=63 => 1024,
-            b @ 64..=127 => usize::from(b - 64),
-            b @ 128..=191 => usize::from(b) * 8,
-            b => 1024 - usize::from(b - 192),
-        };
-        let carries = match body {
-            Body::Rc(roce::Rc::Send(_) | roce::Rc::Write(_) | roce::Rc::ReadResponse(_)) => length,
-            Body::Uc(_) | Body::Ud { .. } => length,
-            Body::Rc(roce::Rc::AtomicWrite(_)) => 8,
-            _ => 0,
-        };
-        self.deliver(&Packet { path, bth, body }, carries);
-    }
-
-    fn deliver(&mut self, packet: &Packet, length: usize) {
-        let payload = vec![0xab; length];
-        let mut frame = vec![0; packet.frame_len(length)];
-        write_frame::<Mem>(packet, &Pieces::bytes(&payload), &mut frame).expect("bytes are there");
-        self.engine.handle_frame(self.now, &frame, &mut self.log);
-    }
-
-    fn body(&mut self, index: usize) -> Body {
-        let kind = self.input.byte();
-        let part = self.input.byte() % 4;
-        let imm = Imm::from_bytes([1, 2, 3, 4]);
-        let write_tail = if kind & 0x40 != 0 { WriteTail::Imm(imm) } else { WriteTail::Plain };
-        match (self.qps[index].1, kind % 16) {
-            (QpType::Rc, 0..=3) => {
-                let tail = match kind >> 6 {
-                    0 | 1 => SendTail::Plain,
-                    2 => SendTail::Imm(imm),
-                    _ => SendTail::Invalidate(Rkey(self.key)),
-                };
-                Body::Rc(roce::Rc::Send(parts(part, (), tail)))
-            }
-            (QpType::Rc, 4..=6) => Body::Rc(roce::Rc::Write(parts(part, self.reth(), write_tail))),
-            (QpType::Rc, 7 | 8) => Body::Rc(roce::Rc::ReadRequest(self.reth())),
-            (QpType::Rc, 9) => {
-                let aeth = self.aeth();
-                Body::Rc(roce::Rc::ReadResponse(match part {
-                    0 => ReadPart::First(aeth),
-                    1 => ReadPart::Middle,
-                    2 => ReadPart::Last(aeth),
-                    _ => ReadPart::Only(aeth),
-                }))
-            }
-            (QpType::Rc, 10) => Body::Rc(roce::Rc::Ack(self.aeth())),
-            (QpType::Rc, 11) => Body::Rc(roce::Rc::AtomicAck(self.aeth(), 77)),
-            (QpType::Rc, 12 | 13) => {
-                let Reth { va, rkey, .. } = self.reth();
-                let atomic = AtomicEth { va, rkey, swap_or_add: 3, compare: 0x3333_3333_3333_3333 };
-                Body::Rc(if part & 1 == 0 {
-                    roce::Rc::CompareSwap(atomic)
-                } else {
-                    roce::Rc::FetchAdd(atomic)
-                })
-            }
-            (QpType::Rc, 14) => Body::Rc(roce::Rc::AtomicWrite(self.reth())),
-            (QpType::Rc, _) => Body::Rc(roce::Rc::Flush(Feth::from_bits(kind), self.reth())),
-            (QpType::Uc, 0..=6) => Body::Uc(Uc::Send(parts(part, (), write_tail))),
-            (QpType::Uc, 7..=12) => Body::Uc(Uc::Write(parts(part, self.reth(), write_tail))),
-            (_, 13) => Body::Cnp,
-            _ => Body::Ud {
-                deth: Deth { qkey: Qkey(u32::from(part & 1)), src: Qpn::truncate(9) },
-                imm: (kind & 0x40 != 0).then_some(imm),
-            },
-        }
-    }
-
-    fn reth(&mut self) -> Reth {
-        let va = IOVA + u64::from(self.input.near(0)) * if self.input.byte() & 1 == 0 { 8 } else { 1 };
-        let rkey = Rkey(self.input.near(self.key));
-        let length = match self.input.byte() {
-            0..=63 => 1024,
-            b @ 64..=127 => u32::from(b - 64),
-            b @ 128..=191 => u32::from(b) * 32,
-            _ => self.input.long(),
-        };
-        Reth { va, rkey, length }
-    }
-
-    fn aeth(&mut self) -> Aeth {
-        let kind = self.input.byte();
-        let syndrome = match kind {
-            0..=127 => Syndrome::Ack(Credits::new(kind & 31).expect("5 bits")),
-            128..=159 => Syndrome::Rnr(RnrTimer::new(kind & 31).expect("5 bits")),
-            160..=199 => Syndrome::Nak(NakCode::PsnSequenceError),
-            200..=214 => Syndrome::Nak(NakCode::InvalidRequest),
-            215..=229 => Syndrome::Nak(NakCode::RemoteAccessError),
-            230..=244 => Syndrome::Nak(NakCode::RemoteOperationalError),
-            _ => Syndrome::Nak(NakCode::InvalidRdRequest),
-        };
-        Aeth { syndrome, msn: Msn::truncate(u32::from(kind)) }
-    }
-
-    /// An answer to one of the last packets, right or nearly so.
-    fn answer(&mut self) {
-        let at = usize::from(self.input.byte()) % self.wire.sent.len().max(1);
-        let Some(&request) = self.wire.sent.get(at) else { return };
-        let aeth = self.aeth();
-        let length = usize::from(self.input.byte()) * 5 % 1025;
-        let (body, length) = match request.body {
-            Body::Rc(roce::Rc::ReadRequest(reth)) => {
-                let whole = (reth.length as usize).min(1024);
-                let part = match self.input.byte() % 8 {
-                    0 => ReadPart::First(aeth),
-                    1 => ReadPart::Middle,
-                    2 => ReadPart::Last(aeth),
-                    _ => ReadPart::Only(aeth),
-                };
-                let right = self.input.byte() < 200;
-                (roce::Rc::ReadResponse(part), if right { whole } else { length })
-            }
-            Body::Rc(roce::Rc::CompareSwap(_) | roce::Rc::FetchAdd(_)) => (roce::Rc::AtomicAck(aeth, 5), 0),
-            Body::Rc(roce::Rc::Send(_) | roce::Rc::Write(_)) => (roce::Rc::Ack(aeth), 0),
-            _ => return,
-        };
-        let index = self.qp();
-        let path = self.path();
-        let bth = Bth {
-            dest: self.qps[index].0,
-            psn: Psn::truncate(self.input.near(request.bth.psn.number())),
-            ..Bth::default()
-        };
-        self.deliver(&Packet { path, bth, body: Body::Rc(body) }, length);
-    }
-
     fn sge(&mut self) -> Sge {
         let length = u32::from(self.input.word()) % 5000;
         let room = LENGTH as u32 - length;
@@ -647,15 +344,5 @@ impl<'a> Lab<'a> {
         let bytes = self.memory.0.borrow();
         let guards = bytes[..GUARD].iter().chain(&bytes[GUARD + LENGTH..]);
         assert!(guards.copied().all(|b| b == 0x33), "bytes beside the region changed");
-    }
-}
-
-/// Which packet of a message.
-fn parts<F, L>(part: u8, head: F, tail: L) -> Part<F, L> {
-    match part {
-        0 => Part::First(head),
-        1 => Part::Middle,
-        2 => Part::Last(tail),
-        _ => Part::Only(head, tail),
     }
 }

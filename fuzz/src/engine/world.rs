@@ -1,0 +1,141 @@
+//! What the engine is surrounded by: an input of choices, memory, what completes, what is sent.
+
+use super::{GUARD, LENGTH};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use vrdma_transport::*;
+use vrdma_wire::roce::*;
+
+/// The input, from front to back; zeros when it is used up.
+pub struct Input<'a>(pub &'a [u8]);
+
+impl<'a> Input<'a> {
+    pub fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    pub fn word(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    pub fn long(&mut self) -> u32 {
+        (u32::from(self.word()) << 16) | u32::from(self.word())
+    }
+
+    pub fn bytes(&mut self, most: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(most.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    /// `right` most times, else near it.
+    pub fn near(&mut self, right: u32) -> u32 {
+        match self.byte() {
+            0..=127 => right,
+            b @ 128..=223 => right.wrapping_add(u32::from(b)).wrapping_sub(176),
+            _ => self.long(),
+        }
+    }
+}
+
+/// Memory of which only the middle may be touched.
+#[derive(Clone)]
+pub struct Mem(pub Rc<RefCell<Vec<u8>>>);
+
+impl Mem {
+    pub fn new() -> Mem {
+        Mem(Rc::new(RefCell::new(vec![0x33; LENGTH + 2 * GUARD])))
+    }
+
+    fn at(offset: u64, len: usize) -> std::ops::Range<usize> {
+        let offset = usize::try_from(offset).expect("within the region");
+        assert!(offset.checked_add(len).is_some_and(|end| end <= LENGTH), "{offset} + {len} is outside");
+        offset + GUARD..offset + GUARD + len
+    }
+
+    fn update(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, Fault> {
+        let mut bytes = self.0.borrow_mut();
+        let word: &mut [u8] = &mut bytes[Mem::at(offset, 8)];
+        let before = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
+        word.copy_from_slice(&change(before).to_ne_bytes());
+        Ok(before)
+    }
+}
+
+impl Region for Mem {
+    fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
+        let mut buf = vec![0; len as usize];
+        self.read(offset, &mut buf)?;
+        dst.write(dst_offset, &buf)
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        buf.copy_from_slice(&self.0.borrow()[Mem::at(offset, buf.len())]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.0.borrow_mut()[Mem::at(offset, data.len())].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
+        self.update(offset, |before| before.wrapping_add(add))
+    }
+
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+        self.update(offset, |before| if before == compare { swap } else { before })
+    }
+}
+
+/// Requests that have not ended, per QP and queue: their numbers, and whether they are signaled.
+#[derive(Default)]
+pub struct Pending {
+    pub sends: VecDeque<(u32, bool)>,
+    pub receives: VecDeque<(u32, bool)>,
+}
+
+#[derive(Default)]
+pub struct Log(pub Vec<Completion>);
+
+impl Sink for Log {
+    fn complete(&mut self, _: DeviceId, _: CqId, completion: &Completion) {
+        self.0.push(*completion);
+    }
+
+    fn event(&mut self, _: DeviceId, _: Event) {}
+}
+
+/// Keeps the last packets, so that answers can be made up.
+#[derive(Default)]
+pub struct Wire {
+    pub room: usize,
+    pub sent: VecDeque<Packet>,
+}
+
+impl Outlet<Mem> for Wire {
+    fn has_room(&mut self) -> bool {
+        self.room > 0
+    }
+
+    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
+        assert!(self.room > 0, "nobody sends without room");
+        self.room -= 1;
+        let mut frame = vec![0; packet.frame_len(payload.len())];
+        let length = write_frame(packet, payload, &mut frame)?;
+        let parsed = Packet::parse(&frame[..length]).expect("what is sent can be read");
+        assert_eq!(parsed.packet, *packet);
+        assert_eq!(parsed.check_icrc(), Ok(()));
+        // Datagrams have the port's MTU, not a path's.
+        let most = if matches!(packet.body, Body::Ud { .. }) { MAX_PAYLOAD } else { 1024 };
+        assert!(payload.len() <= most, "more than the path MTU");
+        self.sent.push_back(*packet);
+        if self.sent.len() > 16 {
+            self.sent.pop_front();
+        }
+        Ok(())
+    }
+}
