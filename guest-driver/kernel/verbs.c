@@ -7,6 +7,7 @@
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_mad.h>
+#include <rdma/ib_user_verbs.h>
 
 #include "vrdma.h"
 
@@ -274,6 +275,8 @@ void vrdma_verbs_init(struct vrdma_dev *dev)
 	ibdev->num_comp_vectors = dev->num_eqs - 1;
 	ibdev->dev.parent = &dev->vdev->dev;
 	ibdev->driver_def = vrdma_uapi_defs;
+	/* Processes arm their CQs by memory. Who asks by a handle of no CQ is told so. */
+	ibdev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
 	addrconf_addr_eui48((u8 *)&ibdev->node_guid, dev->mac);
 	ib_set_device_ops(ibdev, &vrdma_dev_ops);
 	if (dev->ah_mem)

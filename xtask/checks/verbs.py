@@ -2,6 +2,8 @@
 """What the verbs of vrdma0 answer where a program can tell right from wrong: limits, access flags, attributes. Runs in a VM."""
 
 import errno
+import os
+import struct
 import sys
 
 import pyverbs.device as d
@@ -132,6 +134,17 @@ for length, wanted in [(longest, e.IBV_WC_SUCCESS), (longest + 1, e.IBV_WC_LOC_L
     while not (got := cq.poll())[0]:
         pass
     same(f"a datagram of {length} bytes", got[1][0].status, wanted)
+
+# Providers arm CQs by memory; the kernel sees a handle only if it is asked by the command itself.
+REQ_NOTIFY_CQ = 23
+NO_HANDLE = 0x7fffffff
+for what, number, wanted in [("a PD", pd.handle, errno.EINVAL), ("nothing", NO_HANDLE, errno.ENOENT)]:
+    try:
+        os.write(context.cmd_fd, struct.pack("=IHHII", REQ_NOTIFY_CQ, 4, 0, number, 0))
+        error = 0
+    except OSError as failure:
+        error = failure.errno
+    same(f"to arm a CQ by the handle of {what}", error, wanted)
 
 with open("/sys/class/infiniband/vrdma0/node_desc", "w", encoding="ascii") as file:
     file.write("a node of this name")
