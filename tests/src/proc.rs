@@ -35,6 +35,16 @@ pub fn guest_mappings(pid: u32) -> usize {
     maps.lines().filter(|line| line.contains("/memfd:guest")).count()
 }
 
+/// Bytes of guests' memory that are mapped.
+pub fn guest_bytes(pid: u32) -> u64 {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process is alive");
+    let length = |line: &str| {
+        let (start, end) = line.split(' ').next()?.split_once('-')?;
+        Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
+    };
+    maps.lines().filter(|line| line.contains("/memfd:guest")).filter_map(length).sum()
+}
+
 /// Number of threads.
 pub fn threads(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).expect("the process is alive").count()

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vrdma_tests::control::run;
 use vrdma_tests::front_end::{FrontEnd, Queue};
 use vrdma_tests::memory::Memory;
 use vrdma_tests::pingpong::PingPong;
@@ -131,6 +132,68 @@ fn a_file_shorter_than_its_region_is_refused() {
         "g0, RDMA: front-end disconnected: SET_MEM_TABLE: a memory region of 1048576 bytes at offset 0 of a file that has 1044480",
     );
     assert_eq!(lab.stats().memory_faults(), 0);
+    pingpong.stop();
+}
+
+/// CQs, channels and virtqueues in memory that comes and goes with the tables: none of them keeps an old table mapped, for as long as their
+/// guest leaves them as they are.
+#[test]
+fn what_a_new_table_leaves_out_keeps_no_old_one_mapped() {
+    const EXTRA: (u64, u64) = (0x2_0000_0000, 1 << 20);
+    const ROUNDS: u64 = 40;
+    let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
+    let mut options = LabOptions { program, ..LabOptions::default() };
+    options.guest.memory.push(EXTRA);
+    let mut lab = Lab::without_guests(3, options);
+    lab.guests = vec![lab.connect(1), lab.connect(2)];
+    let pingpong = PingPong::start(&lab.guests[0], &lab.guests[1]);
+    let guest = lab.connect(0);
+    let memory = &guest.memory;
+    assert!(memory.reserve(EXTRA.0, EXTRA.1));
+    let (all, rest) = (memory.regions(), &memory.regions()[..2]);
+    let mut net = FrontEnd::open(&lab.net_socket(0), 0, memory).unwrap();
+    let set_memory = |net: &mut FrontEnd, table| {
+        guest.front_end().set_memory(memory, table).unwrap();
+        net.set_memory(memory, table).unwrap();
+    };
+    let mapped = || proc::guest_bytes(lab.daemon.pid());
+    let whole = mapped();
+    set_memory(&mut net, rest);
+    wait::until("the old tables to go", || (mapped() == whole - 2 * EXTRA.1).then_some(()));
+    let context = guest.alloc_context().unwrap();
+    let (mut cqs, mut channels) = (Vec::new(), Vec::new());
+    let mut at = EXTRA.0;
+    let mut place = |len: u64| {
+        let place = at;
+        at += len.next_multiple_of(0x1000);
+        place
+    };
+    for round in 0..ROUNDS {
+        set_memory(&mut net, all);
+        cqs.push(guest.create_cq(context, 16, 0, &[run(place(0x1000), 16 * 32 + 128)]).unwrap());
+        if let Some(queue) = guest.take_channel() {
+            let ring = &guest.queues[usize::from(queue)].ring;
+            let window = (place(64 * u64::from(ring.size)), 64 * u64::from(ring.size));
+            ring.clear();
+            (0..ring.size).for_each(|i| ring.set_desc(i, window.0 + 64 * u64::from(i), 64, 0, 0));
+            guest.bind_channel(context, queue, &[run(window.0, window.1)]).unwrap();
+            channels.push(queue);
+        }
+        if round < 2 {
+            let (memory, page) = (memory.clone(), place(0x1000));
+            let ring = Ring { memory, size: 16, desc: page, avail: page + 0x400, used: page + 0x800 };
+            net.start(round as u16, &Queue { ring, ..queue(&guest.memory) }, 0).unwrap();
+        }
+        set_memory(&mut net, rest);
+    }
+    let back = wait::within(wait::PATIENCE, || (mapped() == whole - 2 * EXTRA.1).then_some(()));
+    assert!(back.is_some(), "{} bytes of guests are mapped, {whole} with the extra memory", mapped());
+    assert_eq!((cqs.len() as u64, channels.len()), (ROUNDS, 12));
+    // They stay broken when their memory returns, and can be ended.
+    set_memory(&mut net, all);
+    channels.into_iter().for_each(|queue| guest.unbind_channel(queue).unwrap());
+    cqs.into_iter().for_each(|cqn| guest.destroy_cq(cqn).unwrap());
+    (0..2).for_each(|index| assert_eq!(net.stop(index).unwrap(), 0));
     pingpong.stop();
 }
 

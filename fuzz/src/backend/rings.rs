@@ -183,12 +183,10 @@ fn completions(input: &mut Input<'_>, ram: &Ram) {
             }
             _ => {
                 let less = input.once_in(4);
-                let new = ring.layout().map(if less { &ram.less } else { &ram.memory });
+                let Some(layout) = ring.layout() else { continue };
+                let new = layout.map(if less { &ram.less } else { &ram.memory });
                 driver.broken |= new.is_none();
-                match new {
-                    Some(new) => drop(ring.install(new)),
-                    None => ring.latch_broken(),
-                }
+                drop(ring.install(new));
             }
         }
     }

@@ -141,20 +141,13 @@ impl Device {
 
     /// Where CQs are that work, by number.
     pub fn cq_layouts(&mut self, numbers: Range<u32>) -> Vec<(CqId, CqLayout)> {
-        let layout = |cqn| Some((CqId(cqn), self.cqs.get_mut(cqn)?.ring.layout()));
+        let layout = |cqn| Some((CqId(cqn), self.cqs.get_mut(cqn)?.ring.layout()?));
         numbers.filter_map(layout).collect()
     }
 
     /// A CQ follows a new memory table; the old mapping. `None` for `new`: its memory is gone.
     pub fn install_cq(&mut self, cq: CqId, new: Option<CqMapping>) -> Option<CqMapping> {
-        let ring = &mut self.cqs.get_mut(cq.0)?.ring;
-        match new {
-            Some(new) => Some(ring.install(new)),
-            None => {
-                ring.latch_broken();
-                None
-            }
-        }
+        self.cqs.get_mut(cq.0)?.ring.install(new)
     }
 
     /// The event queue with this virtqueue number.

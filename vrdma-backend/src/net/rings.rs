@@ -53,7 +53,7 @@ impl Rings {
     /// # Errors
     /// The queue is broken from now on.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), Broken> {
-        self.queue.as_mut().filter(|queue| !queue.is_broken()).map_or(Ok(()), |queue| queue.remap(memory))
+        self.queue.as_mut().map_or(Ok(()), |queue| queue.remap(memory))
     }
 
     /// Watches the kick, or, without a token, no longer.

@@ -24,8 +24,8 @@ pub enum Direction {
 /// A virtqueue of chains. Each chain that is taken is used before the queue stops, so used and available index go together.
 #[derive(Debug)]
 pub struct ChainQueue {
-    rings: Rings,
-    desc: Shared,
+    /// None once the queue is broken and the memory table has changed: it keeps no old table mapped.
+    mapped: Option<Mapped>,
     setup: VirtqueueSetup,
     indirect: bool,
     direction: Direction,
@@ -44,6 +44,13 @@ pub struct ChainQueue {
     /// The first used index since the last interrupt or second look, if the driver was told of any.
     quiet_from: Option<u16>,
     broken: bool,
+}
+
+/// Where a virtqueue is in this process.
+#[derive(Debug)]
+struct Mapped {
+    rings: Rings,
+    desc: Shared,
 }
 
 /// Why nothing can be taken from a queue any more.
@@ -101,13 +108,11 @@ impl ChainQueue {
         indirect: bool,
         direction: Direction,
     ) -> Option<ChainQueue> {
-        let rings = Rings::new(memory, &setup)?;
-        let desc = descriptors(memory, &setup)?;
-        rings.refuse_kicks();
+        let mapped = Mapped::new(memory, &setup)?;
+        mapped.rings.refuse_kicks();
         let buffers = Buffers::new(memory);
         Some(ChainQueue {
-            rings,
-            desc,
+            mapped: Some(mapped),
             setup,
             indirect,
             direction,
@@ -132,6 +137,12 @@ impl ChainQueue {
         self.setup.call = call;
     }
 
+    /// Where it is, if chains are taken from it.
+    #[inline]
+    fn running(&self) -> Option<&Mapped> {
+        self.mapped.as_ref().filter(|_| !self.broken)
+    }
+
     /// Whether nothing will ever be taken from it.
     pub fn is_broken(&self) -> bool {
         self.broken
@@ -153,11 +164,9 @@ impl ChainQueue {
     /// The available index makes no sense; the queue is broken from now on.
     #[inline]
     pub fn refresh(&mut self) -> Result<bool, Broken> {
-        if self.broken {
-            return Ok(false);
-        }
-        let available = self.rings.avail_idx();
-        if available.wrapping_sub(self.next) > self.rings.size {
+        let Some(mapped) = self.running() else { return Ok(false) };
+        let available = mapped.rings.avail_idx();
+        if available.wrapping_sub(self.next) > self.setup.size {
             self.broken = true;
             return Err(Broken::Index { available, next: self.next });
         }
@@ -171,10 +180,8 @@ impl ChainQueue {
     /// The chain makes no sense; the queue is broken from now on.
     #[inline]
     pub fn pop(&mut self) -> Result<Option<u16>, Broken> {
-        if self.broken || self.available == self.next {
-            return Ok(None);
-        }
-        let head = self.rings.avail_entry(self.next);
+        let Some(mapped) = self.running().filter(|_| self.available != self.next) else { return Ok(None) };
+        let head = mapped.rings.avail_entry(self.next);
         self.read_chain(head).inspect_err(|_| self.broken = true)?;
         self.next = self.next.wrapping_add(1);
         Ok(Some(head))
@@ -192,11 +199,12 @@ impl ChainQueue {
 
     fn read_chain(&mut self, head: u16) -> Result<(), Broken> {
         let mut index = head;
-        for _ in 0..self.rings.size {
-            if index >= self.rings.size {
+        for _ in 0..self.setup.size {
+            if index >= self.setup.size {
                 return Err(Broken::Descriptor(index));
             }
-            let descriptor = Descriptor::new(self.desc.read_words(16 * usize::from(index)));
+            let Some(Mapped { desc, .. }) = &self.mapped else { return Err(Broken::Rings) };
+            let descriptor = Descriptor::new(desc.read_words(16 * usize::from(index)));
             if descriptor.flags & INDIRECT != 0 {
                 return self.read_table(&descriptor);
             }
@@ -252,7 +260,9 @@ impl ChainQueue {
     /// Notes a chain as used, with `written` bytes written to it. [`ChainQueue::publish`] tells the driver.
     #[inline]
     pub fn put_used(&mut self, head: u16, written: u32) {
-        self.rings.put_used(self.used, head, written);
+        if let Some(mapped) = &self.mapped {
+            mapped.rings.put_used(self.used, head, written);
+        }
         self.used = self.used.wrapping_add(1);
     }
 
@@ -262,7 +272,8 @@ impl ChainQueue {
         if self.used == self.published {
             return;
         }
-        self.rings.publish_used(self.used);
+        let Some(mapped) = &self.mapped else { return };
+        mapped.rings.publish_used(self.used);
         // We publish, then look whether the driver asks; the driver asks, then looks whether we published.
         fence(Ordering::SeqCst);
         let from = *self.quiet_from.get_or_insert(self.published);
@@ -279,7 +290,7 @@ impl ChainQueue {
     }
 
     fn ring_if_wanted(&mut self, from: u16) {
-        if self.rings.wants_interrupt(from, self.used) {
+        if self.mapped.as_ref().is_some_and(|mapped| mapped.rings.wants_interrupt(from, self.used)) {
             self.quiet_from = None;
             if let Some(call) = &self.setup.call {
                 call.ring();
@@ -289,46 +300,43 @@ impl ChainQueue {
 
     /// Whether there are chains to take.
     pub fn has_entries(&self) -> bool {
-        !self.broken && self.rings.avail_idx() != self.next
+        self.running().is_some_and(|mapped| mapped.rings.avail_idx() != self.next)
     }
 
     /// Before sleep: asks for a kick. True if entries came meanwhile, so there will not be one.
     pub fn arm(&self) -> bool {
-        if self.broken {
-            return false;
-        }
-        self.rings.ask_for_kick(self.next);
+        let Some(Mapped { rings, .. }) = self.running() else { return false };
+        rings.ask_for_kick(self.next);
         // The driver publishes, then looks whether we ask; we ask, then look whether it published.
         fence(Ordering::SeqCst);
-        self.rings.avail_idx() != self.next
+        rings.avail_idx() != self.next
     }
 
     /// After sleep: takes the request for a kick back.
     pub fn disarm(&self) {
-        if !self.broken {
-            self.rings.refuse_kicks();
+        if let Some(mapped) = self.running() {
+            mapped.rings.refuse_kicks();
         }
     }
 
-    /// Follows a new memory table.
+    /// Follows a new memory table, and lets go of the old one.
     ///
     /// # Errors
     /// The rings are not there any more; the queue is broken from now on.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), Broken> {
         self.buffers = Buffers::new(memory);
-        match (Rings::new(memory, &self.setup), descriptors(memory, &self.setup)) {
-            (Some(rings), Some(desc)) => (self.rings, self.desc) = (rings, desc),
-            _ => {
-                self.broken = true;
-                return Err(Broken::Rings);
-            }
-        }
-        Ok(())
+        self.mapped = if self.broken { None } else { Mapped::new(memory, &self.setup) };
+        let was_broken = std::mem::replace(&mut self.broken, self.mapped.is_none());
+        if self.broken && !was_broken { Err(Broken::Rings) } else { Ok(()) }
     }
 }
 
-fn descriptors(memory: &Arc<GuestMemory>, setup: &VirtqueueSetup) -> Option<Shared> {
-    Shared::new(memory, Run { gpa: setup.desc, len: 16 * u64::from(setup.size) }, 16)
+impl Mapped {
+    /// `None` if the rings are not in this memory, or not aligned.
+    fn new(memory: &Arc<GuestMemory>, setup: &VirtqueueSetup) -> Option<Mapped> {
+        let desc = Run { gpa: setup.desc, len: 16 * u64::from(setup.size) };
+        Some(Mapped { rings: Rings::new(memory, setup)?, desc: Shared::new(memory, desc, 16)? })
+    }
 }
 
 impl Descriptor {
@@ -476,7 +484,36 @@ mod tests {
             [(0, 0, 1, true), (1, 0, 1, false), (1, 0, 2, true), (0, 1, 2, false), (0xffff, 0xfffe, 3, true)]
         {
             driver.words.store16(used_event, event, Ordering::Relaxed);
-            assert_eq!(driver.queue.rings.wants_interrupt(old, new), wanted, "{event} {old} {new}");
+            assert_eq!(
+                driver.queue.mapped.as_ref().unwrap().rings.wants_interrupt(old, new),
+                wanted,
+                "{event} {old} {new}"
+            );
         }
+    }
+
+    #[test]
+    fn a_broken_queue_lets_go_of_the_old_table() {
+        let new = memory(&[(0x8000, 0x1000)]);
+        let mut lost = driver(Direction::FromDriver, false, false).queue;
+        assert_eq!(lost.remap(&new), Err(Broken::Rings));
+        // Its buffers are the new table's.
+        assert_eq!(Arc::strong_count(&new), 2);
+        // It broke the rules before, and its memory is still there.
+        let mut wrong = driver(Direction::FromDriver, false, false);
+        wrong.words.store16(AVAIL + 2, SIZE + 1, Ordering::Release);
+        assert!(wrong.queue.refresh().is_err());
+        let same = memory(&[(0, 0x4000)]);
+        assert_eq!(wrong.queue.remap(&same), Ok(()), "it is told once");
+        assert_eq!(Arc::strong_count(&same), 2);
+        for mut queue in [lost, wrong.queue] {
+            assert!(queue.is_broken() && queue.refresh() == Ok(false) && queue.pop() == Ok(None));
+            assert!(!queue.has_entries() && !queue.arm());
+            queue.disarm();
+            queue.publish();
+            queue.look_again();
+            assert_eq!(queue.remap(&memory(&[(0, 0x4000)])), Ok(()));
+        }
+        assert_eq!((Arc::strong_count(&new), Arc::strong_count(&same)), (1, 1));
     }
 }

@@ -17,8 +17,8 @@ pub type RequestWords = [u64; WORDS * unit::MAX_UNITS as usize];
 /// A channel that belongs to a user context.
 #[derive(Debug)]
 pub struct Channel {
-    rings: Rings,
-    slots: Box<[Shared]>,
+    /// None once the channel is broken and the memory table has changed: it keeps no old table mapped.
+    mapped: Option<Mapped>,
     /// Where the slots are, for a new memory table.
     slot_gpas: Box<[u64]>,
     setup: VirtqueueSetup,
@@ -27,6 +27,13 @@ pub struct Channel {
     /// Entries up to here are known to be available.
     available: u16,
     state: State,
+}
+
+/// Where a channel is in this process.
+#[derive(Debug)]
+struct Mapped {
+    rings: Rings,
+    slots: Box<[Shared]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +120,9 @@ impl Channel {
             return Err(BindError::NotClear);
         }
         rings.refuse_kicks();
-        let (slots, slot_gpas) = (slots.into_boxed_slice(), slot_gpas.into_boxed_slice());
-        Ok(Channel { rings, slots, slot_gpas, setup, next: 0, available: 0, state: State::Running })
+        let mapped = Some(Mapped { rings, slots: slots.into_boxed_slice() });
+        let slot_gpas = slot_gpas.into_boxed_slice();
+        Ok(Channel { mapped, slot_gpas, setup, next: 0, available: 0, state: State::Running })
     }
 
     /// Virtqueue number.
@@ -127,6 +135,12 @@ impl Channel {
         self.setup.kick.as_ref()
     }
 
+    /// Where it is, if entries are taken from it.
+    #[inline]
+    fn running(&self) -> Option<&Mapped> {
+        self.mapped.as_ref().filter(|_| self.state == State::Running)
+    }
+
     /// Whether nothing will ever be taken from it.
     pub fn is_broken(&self) -> bool {
         self.state == State::Broken
@@ -134,10 +148,7 @@ impl Channel {
 
     /// The index up to which entries are available, if there are any to take.
     pub fn reach(&mut self) -> Option<u16> {
-        if self.state != State::Running {
-            return None;
-        }
-        let available = self.rings.avail_idx();
+        let available = self.running()?.rings.avail_idx();
         // Another is for `refresh` to find.
         if self.makes_sense(available) {
             self.available = available;
@@ -150,13 +161,13 @@ impl Channel {
     #[inline]
     fn makes_sense(&self, available: u16) -> bool {
         let ahead = available.wrapping_sub(self.next);
-        ahead <= self.rings.size && ahead >= self.available.wrapping_sub(self.next)
+        ahead <= self.setup.size && ahead >= self.available.wrapping_sub(self.next)
     }
 
     /// Whether all entries up to an index that [`Channel::reach`] returned are taken, or none will be any more.
     pub fn has_taken(&self, index: u16) -> bool {
         // No more than a ring lies between the two, and an index that is taken back breaks the channel.
-        self.state != State::Running || index.wrapping_sub(self.next).wrapping_sub(1) >= self.rings.size
+        self.state != State::Running || index.wrapping_sub(self.next).wrapping_sub(1) >= self.setup.size
     }
 
     /// Looks for new entries; true if there are any.
@@ -165,10 +176,8 @@ impl Channel {
     /// The available index makes no sense; the channel is broken from now on.
     #[inline]
     pub fn refresh(&mut self) -> Result<bool, Broken> {
-        if self.state != State::Running {
-            return Ok(false);
-        }
-        let available = self.rings.avail_idx();
+        let Some(mapped) = self.running() else { return Ok(false) };
+        let available = mapped.rings.avail_idx();
         if !self.makes_sense(available) {
             self.state = State::Broken;
             return Err(Broken::Index { available, next: self.next });
@@ -204,38 +213,39 @@ impl Channel {
     #[inline]
     fn take(&mut self, k: u16, out: &mut RequestWords) -> Result<(), Broken> {
         let index = self.next.wrapping_add(k);
-        let slot = self.rings.avail_entry(index);
-        let Some(piece) = self.slots.get(usize::from(slot)) else {
+        let Some(Mapped { rings, slots }) = &self.mapped else { return Err(Broken::Memory) };
+        let slot = rings.avail_entry(index);
+        let Some(piece) = slots.get(usize::from(slot)) else {
             self.state = State::Broken;
             return Err(Broken::Slot(slot));
         };
         let at = usize::from(k) * WORDS;
         out[at..at + WORDS].copy_from_slice(&piece.read_words::<WORDS>(0));
-        self.rings.put_used(index, slot, 0);
+        rings.put_used(index, slot, 0);
         Ok(())
     }
 
     /// Returns what was taken since the last time to the driver.
     #[inline]
     pub fn publish_used(&self) {
-        self.rings.publish_used(self.next);
+        if let Some(mapped) = &self.mapped {
+            mapped.rings.publish_used(self.next);
+        }
     }
 
     /// Before sleep: asks for a kick. True if entries came meanwhile, so there will not be one.
     pub fn arm(&self) -> bool {
-        if self.state != State::Running {
-            return false;
-        }
-        self.rings.ask_for_kick(self.next);
+        let Some(Mapped { rings, .. }) = self.running() else { return false };
+        rings.ask_for_kick(self.next);
         // The driver publishes, then looks whether we ask; we ask, then look whether it published.
         fence(Ordering::SeqCst);
-        self.rings.avail_idx() != self.next
+        rings.avail_idx() != self.next
     }
 
     /// After sleep: takes the request for a kick back.
     pub fn disarm(&self) {
-        if self.state == State::Running {
-            self.rings.refuse_kicks();
+        if let Some(mapped) = self.running() {
+            mapped.rings.refuse_kicks();
         }
     }
 
@@ -258,15 +268,20 @@ impl Channel {
         self.remap(memory)
     }
 
-    /// Follows a new memory table. False if rings or slots are not there any more: the channel is broken then.
+    /// Follows a new memory table, and lets go of the old one. False if the channel is broken, be it because rings or slots are not there
+    /// any more.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> bool {
-        let slots =
-            self.slot_gpas.iter().map(|&gpa| Shared::new(memory, slot_run(gpa), UNIT as u64)).collect();
-        match (Rings::new(memory, &self.setup), slots) {
-            (Some(rings), Some(slots)) => (self.rings, self.slots) = (rings, slots),
-            _ => self.state = State::Broken,
+        self.mapped = if self.is_broken() { None } else { self.map(memory) };
+        if self.mapped.is_none() {
+            self.state = State::Broken;
         }
-        self.state != State::Broken
+        !self.is_broken()
+    }
+
+    fn map(&self, memory: &Arc<GuestMemory>) -> Option<Mapped> {
+        let slot = |&gpa| Shared::new(memory, slot_run(gpa), UNIT as u64);
+        let slots = self.slot_gpas.iter().map(slot).collect::<Option<_>>()?;
+        Some(Mapped { rings: Rings::new(memory, &self.setup)?, slots })
     }
 }
 
@@ -298,6 +313,44 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::tests::memory;
+
+    /// A channel of two slots at 0x400, whose rings are at 0x100 and 0x200.
+    fn channel(memory: &Arc<GuestMemory>) -> Channel {
+        let words = Shared::new(memory, Run { gpa: 0, len: 0x1000 }, 16).unwrap();
+        for slot in 0..2 {
+            words.store64(16 * slot, 0x400 + 64 * slot as u64, Ordering::Relaxed);
+            words.store64(16 * slot + 8, UNIT as u64, Ordering::Relaxed);
+        }
+        let (desc, avail, used) = (0, 0x100, 0x200);
+        let setup =
+            VirtqueueSetup { index: 5, size: 2, desc, avail, used, event_idx: false, kick: None, call: None };
+        Channel::bind(memory, setup, &[Run { gpa: 0x400, len: 128 }]).unwrap()
+    }
+
+    #[test]
+    fn a_broken_channel_lets_go_of_the_old_table() {
+        // Its memory is gone.
+        let (old, new) = (memory(&[(0, 0x1000)]), memory(&[(0x1000, 0x1000)]));
+        let mut lost = channel(&old);
+        assert!(!lost.remap(&new) && lost.is_broken());
+        assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 1));
+        // It broke the rules before, and its memory is still there.
+        let (old, new) = (memory(&[(0, 0x1000)]), memory(&[(0, 0x1000)]));
+        let mut wrong = channel(&old);
+        let words = Shared::new(&old, Run { gpa: 0x100, len: 4 }, 4).unwrap();
+        words.store16(2, 7, Ordering::Release);
+        drop(words);
+        assert_eq!(wrong.refresh(), Err(Broken::Index { available: 7, next: 0 }));
+        assert!(!wrong.remap(&new));
+        assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 1));
+        for mut channel in [lost, wrong] {
+            assert_eq!(channel.refresh(), Ok(false));
+            assert!(channel.reach().is_none() && !channel.arm() && channel.has_taken(1));
+            channel.disarm();
+            channel.publish_used();
+        }
+    }
 
     #[test]
     fn runs_that_overlap_are_one_and_neighbours_are_not() {

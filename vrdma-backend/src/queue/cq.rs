@@ -10,7 +10,8 @@ const CONSUMER: usize = 64;
 /// Ring and record of a completion queue.
 #[derive(Debug)]
 pub struct CqRing {
-    mapped: CqMapping,
+    /// None once its memory was not there under a new memory table: it is broken then, and keeps no old table mapped.
+    mapped: Option<CqMapping>,
     layout: CqLayout,
     entries: u32,
     /// Free-running index of the next CQE to write.
@@ -51,8 +52,8 @@ const MANY: usize = 1024;
 
 impl Drop for CqRing {
     fn drop(&mut self) {
-        if self.mapped.chunks.len() > MANY {
-            reap((std::mem::take(&mut self.mapped.chunks), self.layout.clone()));
+        if let Some(mapped) = self.mapped.take_if(|mapped| mapped.chunks.len() > MANY) {
+            reap((mapped, self.layout.clone()));
         }
     }
 }
@@ -72,7 +73,7 @@ impl CqRing {
     pub fn new(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<CqRing> {
         let layout = CqLayout { runs: runs.into(), entries };
         Some(CqRing {
-            mapped: layout.map(memory)?,
+            mapped: Some(layout.map(memory)?),
             layout,
             entries,
             head: 0,
@@ -85,7 +86,7 @@ impl CqRing {
 
     /// What it takes in this process, in runs: those of the guest, or the pieces that they cut the ring into, if these are more.
     pub fn runs(&self) -> u64 {
-        self.layout.runs.len().max(self.mapped.chunks.len()) as u64
+        self.layout.runs.len().max(self.mapped.as_ref().map_or(0, |mapped| mapped.chunks.len())) as u64
     }
 
     /// Publishes a completion; its `phase` is set here.
@@ -94,19 +95,18 @@ impl CqRing {
     /// The ring is full (or the consumer's index nonsense); it takes nothing from now on.
     #[inline]
     pub fn push(&mut self, cqe: &Cqe) -> Result<(), Overrun> {
+        let Some(mapped) = self.mapped.as_ref().filter(|_| !self.broken) else { return Err(Overrun) };
         if self.head.wrapping_sub(self.consumer) >= self.entries {
-            self.consumer = self.mapped.record.load32(CONSUMER, Ordering::Acquire);
+            self.consumer = mapped.record.load32(CONSUMER, Ordering::Acquire);
             // More than a ring behind, or ahead of us: both show as a distance of more than the ring.
             if self.head.wrapping_sub(self.consumer) >= self.entries {
                 self.broken = true;
+                return Err(Overrun);
             }
         }
-        if self.broken {
-            return Err(Overrun);
-        }
         let slot = self.head & (self.entries - 1);
-        let chunk = &self.mapped.chunks[(slot >> self.mapped.chunk_shift) as usize];
-        let at = (slot & ((1 << self.mapped.chunk_shift) - 1)) as usize * Cqe::SIZE;
+        let chunk = &mapped.chunks[(slot >> mapped.chunk_shift) as usize];
+        let at = (slot & ((1 << mapped.chunk_shift) - 1)) as usize * Cqe::SIZE;
         let words: [u64; 4] = vrdma_abi::zerocopy::transmute!(*cqe);
         for (i, word) in words[..3].iter().enumerate() {
             chunk.store64(at + 8 * i, u64::from_le(*word), Ordering::Relaxed);
@@ -121,8 +121,9 @@ impl CqRing {
 
     /// Whether an event is due for CQEs published since the last call, which a full barrier has made visible.
     pub fn take_event(&mut self, solicited: bool) -> bool {
-        let next = self.mapped.record.load32(0, Ordering::Relaxed);
-        let sol = self.mapped.record.load32(4, Ordering::Relaxed);
+        let Some(mapped) = &self.mapped else { return false };
+        let next = mapped.record.load32(0, Ordering::Relaxed);
+        let sol = mapped.record.load32(4, Ordering::Relaxed);
         let due = next != self.seen_next || (solicited && sol != self.seen_solicited);
         if due {
             (self.seen_next, self.seen_solicited) = (next, sol);
@@ -132,22 +133,20 @@ impl CqRing {
 
     /// The same, long after: whether the consumer has armed the CQ and left CQEs in it. One that armed and then saw them has taken them.
     pub fn take_late_event(&mut self, solicited: bool) -> bool {
-        self.mapped.record.load32(CONSUMER, Ordering::Acquire) != self.head && self.take_event(solicited)
+        let consumer = self.mapped.as_ref().map(|mapped| mapped.record.load32(CONSUMER, Ordering::Acquire));
+        consumer.is_some_and(|consumer| consumer != self.head) && self.take_event(solicited)
     }
 
-    /// Where the guest says that it is.
-    pub fn layout(&self) -> CqLayout {
-        self.layout.clone()
+    /// Where the guest says that it is. `None` if it is broken because its memory was not there: it does not come back.
+    pub fn layout(&self) -> Option<CqLayout> {
+        self.mapped.as_ref().map(|_| self.layout.clone())
     }
 
-    /// Follows a new memory table, in which its [`CqRing::layout`] has been mapped. The old mapping, which may take long to drop.
-    pub fn install(&mut self, new: CqMapping) -> CqMapping {
+    /// Follows a new memory table, in which its [`CqRing::layout`] has been mapped; without a new mapping it takes nothing from now on.
+    /// The old mapping, which may take long to drop.
+    pub fn install(&mut self, new: Option<CqMapping>) -> Option<CqMapping> {
+        self.broken |= new.is_none();
         std::mem::replace(&mut self.mapped, new)
-    }
-
-    /// Its memory is not there any more: it takes nothing from now on.
-    pub fn latch_broken(&mut self) {
-        self.broken = true;
     }
 }
 
@@ -268,6 +267,20 @@ mod tests {
         assert!(cq(&[(0x1000, 64 + 64), (0x3000, 64)], 2).1.is_none(), "a cut record");
         assert!(cq(&[(0x1004, CqRing::bytes(2))], 2).1.is_none(), "not aligned");
         assert!(cq(&[(0xffe0, CqRing::bytes(2))], 2).1.is_none(), "outside memory");
+    }
+
+    #[test]
+    fn a_ring_whose_memory_is_gone_lets_go_of_the_old_table() {
+        let (old, ring) = cq(&[(0, CqRing::bytes(2))], 2);
+        let mut ring = ring.unwrap();
+        let new = memory(&[(0x1000, 0x1000)]);
+        let mapping = ring.layout().unwrap().map(&new);
+        assert!(mapping.is_none());
+        drop(ring.install(mapping));
+        assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 1));
+        assert_eq!(ring.push(&number(0)), Err(Overrun));
+        assert!(!ring.take_event(true) && !ring.take_late_event(true));
+        assert!(ring.layout().is_none(), "it does not come back");
     }
 
     #[test]

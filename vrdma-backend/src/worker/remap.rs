@@ -73,7 +73,8 @@ impl Worker {
     pub fn remap_channel(&mut self, id: DeviceId, channel: u16, memory: &Arc<GuestMemory>) {
         let Some(at) = self.position(id, channel) else { return };
         let channel = &mut self.channels[at].channel;
-        if !channel.is_broken() && !channel.remap(memory) {
+        let was_broken = channel.is_broken();
+        if !channel.remap(memory) && !was_broken {
             self.channel_broken(at, Broken::Memory);
         }
     }
