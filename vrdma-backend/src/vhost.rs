@@ -4,7 +4,7 @@
 //! `vhost-user-backend` is not used: it keeps each virtqueue behind a lock and reads rings by itself, and its device has at most 64 of them.
 
 use crate::config::Config;
-use crate::memory::{GuestMemory, MapOptions, RegionSpec, Run};
+use crate::memory::{Backlog, GuestMemory, MapOptions, RegionSpec, Run};
 use crate::queue::{Call, Kick, Ringer, VirtqueueSetup};
 use crate::worker::Stopped;
 use std::fs::File;
@@ -121,6 +121,8 @@ pub struct FrontEnd<F> {
     function: F,
     setup: Setup,
     ringer: Ringer,
+    /// Memory tables that are still to be unmapped, of this front-end and of those before it.
+    backlog: Arc<Backlog>,
 }
 
 #[derive(Debug, Default)]
@@ -144,13 +146,14 @@ impl<F: Function> FrontEnd<F> {
     pub fn new(function: F, ringer: Ringer) -> FrontEnd<F> {
         let queues = (0..function.num_queues()).map(|_| Virtqueue::default()).collect();
         let setup = Setup { memory: Arc::default(), features: 0, queues };
-        FrontEnd { function, setup, ringer }
+        FrontEnd { function, setup, ringer, backlog: Arc::default() }
     }
 
     /// A front-end came; `connection` is shut down if it cuts its memory short.
     pub fn connect(&mut self, connection: UnixStream) {
         let memory_max = self.function.memory_max();
-        let options = MapOptions { memory_max, connection: Some(Arc::new(connection)) };
+        let (backlog, connection) = (self.backlog.clone(), Some(Arc::new(connection)));
+        let options = MapOptions { backlog, memory_max, connection };
         self.setup.memory = Arc::new(GuestMemory::empty(options));
     }
 

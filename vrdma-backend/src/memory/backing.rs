@@ -1,5 +1,6 @@
 //! What may be behind guest memory: which files, and how much.
 
+use super::reaper::Backlog;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -9,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// On what conditions the memory of a front-end is mapped.
 #[derive(Clone, Debug)]
 pub struct MapOptions {
+    /// Tables of the front-end's function that are still to be unmapped: no new one is mapped meanwhile.
+    pub backlog: Arc<Backlog>,
     /// Most bytes of all regions together.
     pub memory_max: u64,
     /// The front-end's connection, which ends if one of its files is cut short.
@@ -18,7 +21,7 @@ pub struct MapOptions {
 impl Default for MapOptions {
     /// As much as there is, of nobody.
     fn default() -> Self {
-        MapOptions { memory_max: u64::MAX, connection: None }
+        MapOptions { backlog: Arc::default(), memory_max: u64::MAX, connection: None }
     }
 }
 

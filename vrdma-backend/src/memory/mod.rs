@@ -21,7 +21,7 @@ mod sync {
 
 pub use backing::MapOptions;
 pub use buffers::Buffers;
-pub use reaper::reap;
+pub use reaper::{Backlog, reap};
 pub use region::{Loans, MrMemory, Runs, Translation};
 pub use shared::Shared;
 
@@ -62,7 +62,9 @@ struct View {
 impl Drop for GuestMemory {
     fn drop(&mut self) {
         if !self.mapped.views.is_empty() {
-            reaper::reap(std::mem::take(&mut self.mapped));
+            let entry = self.options.backlog.enter();
+            // In this order.
+            reaper::reap((std::mem::take(&mut self.mapped), entry));
         }
     }
 }
@@ -106,20 +108,27 @@ impl GuestMemory {
         GuestMemory { mapped: Mapped::default(), options }
     }
 
-    /// Maps the regions of a new memory table in the place of this one, on the same conditions.
+    /// Maps the regions of a new memory table in the place of this one, on the same conditions. Waits until earlier tables that nobody
+    /// holds any more are unmapped, so that a front-end cannot pile them up.
     ///
     /// # Errors
     /// A region that cannot be mapped, that overlaps another, that is too large, or whose file is none that guests have for memory.
     pub fn map_anew(&self, regions: Vec<RegionSpec>) -> io::Result<GuestMemory> {
         let none = GuestMemory::empty(self.options.clone());
-        regions.into_iter().try_fold(none, |memory, region| memory.with(region))
+        self.options.backlog.wait();
+        regions.into_iter().try_fold(none, |memory, region| memory.with_one(region))
     }
 
-    /// This memory and one region more.
+    /// This memory and one region more. Waits as [`GuestMemory::map_anew`].
     ///
     /// # Errors
     /// As of [`GuestMemory::map_anew`].
     pub fn with(&self, region: RegionSpec) -> io::Result<GuestMemory> {
+        self.options.backlog.wait();
+        self.with_one(region)
+    }
+
+    fn with_one(&self, region: RegionSpec) -> io::Result<GuestMemory> {
         reaper::prepare();
         let RegionSpec { gpa, len, front_end_addr, file_offset, file } = region;
         let size = usize::try_from(len).map_err(io::Error::other)?;
@@ -152,11 +161,12 @@ impl GuestMemory {
         Ok(self.replaced(views, mmap))
     }
 
-    /// This memory less one region.
+    /// This memory less one region. Waits as [`GuestMemory::map_anew`].
     ///
     /// # Errors
     /// No region begins at `gpa` with that length.
     pub fn without(&self, gpa: u64, len: u64) -> io::Result<GuestMemory> {
+        self.options.backlog.wait();
         let (mmap, _) = self.mapped.mmap.remove_region(GuestAddress(gpa), len).map_err(io::Error::other)?;
         let views = self.mapped.views.iter().filter(|v| v.gpa != gpa).cloned().collect();
         Ok(self.replaced(views, mmap))
@@ -236,6 +246,7 @@ impl GuestMemory {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// Memory of `regions` (GPA, length), each backed by a memfd of its own; front-end address = GPA + 1 TiB.
     pub(crate) fn memory(regions: &[(u64, u64)]) -> Arc<GuestMemory> {
@@ -373,7 +384,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_guest_has_no_more_memory_than_it_may() {
-        let limited = GuestMemory::empty(MapOptions { memory_max: 0x3000, connection: None });
+        let limited = GuestMemory::empty(MapOptions { memory_max: 0x3000, ..MapOptions::default() });
         let spec = |gpa, len| RegionSpec { gpa, len, front_end_addr: gpa, file_offset: 0, file: memfd(len) };
         let memory = limited.with(spec(0, 0x2000)).unwrap();
         assert!(memory.with(spec(0x4000, 0x2000)).unwrap_err().to_string().contains("memory_max"));
@@ -383,6 +394,34 @@ pub(crate) mod tests {
         let tib = 1 << 40;
         let all = GuestMemory::default().map_anew((0..65).map(|i| spec(i * tib, tib)).collect()).unwrap_err();
         assert!(all.to_string().contains("all guests together"), "{all}");
+    }
+
+    #[test]
+    fn a_front_end_waits_until_its_earlier_tables_are_unmapped() {
+        let spec =
+            |gpa| RegionSpec { gpa, len: 0x1000, front_end_addr: gpa, file_offset: 0, file: memfd(0x1000) };
+        for change in 0..3 {
+            let first = GuestMemory::default().map_anew(vec![spec(0)]).unwrap();
+            let second = first.map_anew(vec![spec(0x1000), spec(0x4000)]).unwrap();
+            let busy = reaper::tests::Busy::new();
+            drop(first);
+            GuestMemory::default().map_anew(vec![spec(0)]).expect("another front-end does not wait");
+            let released = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let third = match change {
+                        0 => second.map_anew(vec![spec(0x2000)]),
+                        1 => second.with(spec(0x3000)),
+                        _ => second.without(0x1000, 0x1000),
+                    };
+                    assert!(third.is_ok() && released.load(Ordering::Relaxed), "change {change}");
+                });
+                // Long enough for one that does not wait, on most machines.
+                (0..1000).for_each(|_| std::thread::yield_now());
+                released.store(true, Ordering::Relaxed);
+                drop(busy);
+            });
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Whoever is the last to hold a guest's memory would have to unmap it; mostly that is the worker, for whom all guests wait.
 
 use crossbeam_channel::Sender;
-use std::sync::OnceLock;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 /// Something to drop.
 type Load = Box<dyn Send>;
@@ -15,6 +15,40 @@ pub fn reap(load: impl Send + 'static) {
         let _ = outbox.send(Box::new(load));
     }
 }
+
+/// How many loads of one kind the thread has not dropped yet.
+#[derive(Debug, Default)]
+pub struct Backlog {
+    loads: Mutex<usize>,
+    less: Condvar,
+}
+
+/// One load of a backlog. To be dropped after what it stands for.
+#[derive(Debug)]
+pub struct Entry(Arc<Backlog>);
+
+impl Backlog {
+    /// One load more.
+    pub fn enter(self: &Arc<Backlog>) -> Entry {
+        *self.loads.lock().expect(NO_PANIC) += 1;
+        Entry(self.clone())
+    }
+
+    /// Waits until there is none. Not for the worker: the thread may have much to drop of others before.
+    pub fn wait(&self) {
+        let loads = self.loads.lock().expect(NO_PANIC);
+        drop(self.less.wait_while(loads, |loads| *loads != 0).expect(NO_PANIC));
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        *self.0.loads.lock().expect(NO_PANIC) -= 1;
+        self.0.less.notify_all();
+    }
+}
+
+const NO_PANIC: &str = "no thread panics with it";
 
 /// Starts the thread, unless it runs. Without a thread what is reaped is dropped at once.
 pub fn prepare() {
