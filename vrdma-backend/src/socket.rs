@@ -279,35 +279,38 @@ mod tests {
         let dir = Dir::new("race");
         drop(UnixListener::bind(dir.path()).unwrap());
         let barrier = Barrier::new(2);
+        // Nothing is asserted in between: whoever ended there would leave the other at the barrier.
         let start = || {
-            let mut won = 0;
+            let mut outcomes = Vec::with_capacity(ROUNDS);
             for _ in 0..ROUNDS {
                 barrier.wait();
                 let claimed = claim(&dir);
-                // Both have tried, and whoever has it can be reached.
                 barrier.wait();
-                match &claimed {
-                    Ok(listener) => {
-                        let _stream = UnixStream::connect(dir.path()).unwrap();
-                        listener.accept().unwrap();
-                        won += 1;
-                    }
-                    Err(error) => assert!(format!("{error:#}").contains("is in use by another process")),
-                }
+                // Both have tried: whoever has it can be reached.
+                outcomes.push(match &claimed {
+                    Ok(listener) => match UnixStream::connect(dir.path()).and_then(|_| listener.accept()) {
+                        Ok(_) => "has it".to_owned(),
+                        Err(error) => error.to_string(),
+                    },
+                    Err(error) => format!("{error:#}"),
+                });
                 barrier.wait();
                 // As a process that is killed leaves it: the next two find a stale socket.
-                if let Ok(listener) = claimed {
-                    drop(listener);
-                    drop(UnixListener::bind(dir.path()).unwrap());
+                if claimed.is_ok() {
+                    drop(claimed);
+                    let _ = UnixListener::bind(dir.path());
                 }
             }
-            won
+            outcomes
         };
-        let won = std::thread::scope(|scope| {
+        let (ours, theirs) = std::thread::scope(|scope| {
             let other = scope.spawn(start);
-            start() + other.join().unwrap()
+            (start(), other.join().unwrap())
         });
-        assert_eq!(won, ROUNDS);
+        for outcomes in ours.iter().zip(&theirs) {
+            let (winner, loser) = if outcomes.0 == "has it" { outcomes } else { (outcomes.1, outcomes.0) };
+            assert!(winner == "has it" && loser.contains("is in use by another process"), "{outcomes:?}");
+        }
     }
 
     #[test]

@@ -357,6 +357,7 @@ mod tests {
     const USED: usize = 0x200;
 
     struct Driver {
+        memory: Arc<GuestMemory>,
         words: Shared,
         queue: ChainQueue,
         next: u16,
@@ -369,7 +370,8 @@ mod tests {
         let (avail, used) = (AVAIL as u64, USED as u64);
         let setup =
             VirtqueueSetup { index: 0, size: SIZE, desc: 0, avail, used, event_idx, kick: None, call: None };
-        Driver { words, queue: ChainQueue::new(&memory, setup, 0, indirect, direction).unwrap(), next: 0 }
+        let queue = ChainQueue::new(&memory, setup, 0, indirect, direction).unwrap();
+        Driver { memory, words, queue, next: 0 }
     }
 
     impl Driver {
@@ -495,8 +497,10 @@ mod tests {
     #[test]
     fn a_broken_queue_lets_go_of_the_old_table() {
         let new = memory(&[(0x8000, 0x1000)]);
-        let mut lost = driver(Direction::FromDriver, false, false).queue;
-        assert_eq!(lost.remap(&new), Err(Broken::Rings));
+        let mut lost = driver(Direction::FromDriver, false, false);
+        drop(lost.words);
+        assert_eq!(lost.queue.remap(&new), Err(Broken::Rings));
+        assert_eq!(Arc::strong_count(&lost.memory), 1);
         // Its buffers are the new table's.
         assert_eq!(Arc::strong_count(&new), 2);
         // It broke the rules before, and its memory is still there.
@@ -505,8 +509,10 @@ mod tests {
         assert!(wrong.queue.refresh().is_err());
         let same = memory(&[(0, 0x4000)]);
         assert_eq!(wrong.queue.remap(&same), Ok(()), "it is told once");
+        drop(wrong.words);
+        assert_eq!(Arc::strong_count(&wrong.memory), 1);
         assert_eq!(Arc::strong_count(&same), 2);
-        for mut queue in [lost, wrong.queue] {
+        for mut queue in [lost.queue, wrong.queue] {
             assert!(queue.is_broken() && queue.refresh() == Ok(false) && queue.pop() == Ok(None));
             assert!(!queue.has_entries() && !queue.arm());
             queue.disarm();
