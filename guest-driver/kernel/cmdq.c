@@ -316,6 +316,31 @@ static bool is_undoing(u16 opcode)
 	}
 }
 
+static int status_to_errno(u32 status)
+{
+	switch (status) {
+	case VRDMA_STATUS_OK:
+		return 0;
+	case VRDMA_STATUS_UNSUPPORTED:
+		return -EOPNOTSUPP;
+	case VRDMA_STATUS_INVALID:
+		return -EINVAL;
+	case VRDMA_STATUS_NOT_FOUND:
+		return -ENOENT;
+	case VRDMA_STATUS_BUSY:
+		return -EBUSY;
+	case VRDMA_STATUS_DENIED:
+		return -EPERM;
+	case VRDMA_STATUS_NO_RESOURCES:
+	case VRDMA_STATUS_TOO_LARGE:
+		return -ENOMEM;
+	case VRDMA_STATUS_FAULT:
+		return -EFAULT;
+	default:
+		return -EIO;
+	}
+}
+
 /* A channel whose command nobody waited for: it is not bound, or will not be. */
 static void orphan_channel(struct vrdma_dev *dev, u16 opcode, const void *payload, u32 status)
 {
@@ -362,6 +387,9 @@ static void orphan_end(struct vrdma_dev *dev, struct vrdma_cmd *cmd)
 	} else if (is_undoing(opcode) && status == VRDMA_STATUS_BUSY) {
 		req.object = payload->object;
 		err = vrdma_cmdq_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, &cmd->mem);
+	} else if (is_undoing(opcode)) {
+		/* The device may still have what it did not destroy. */
+		err = status_to_errno(status);
 	}
 out:
 	vrdma_mem_release(dev, cmd->mem, err);
@@ -410,31 +438,6 @@ void vrdma_cmdq_probe(struct vrdma_dev *dev)
 	cmd->orphan = true;
 	cmdq_submit(&dev->cmdq, cmd);
 	cmd_put(cmd);
-}
-
-static int status_to_errno(u32 status)
-{
-	switch (status) {
-	case VRDMA_STATUS_OK:
-		return 0;
-	case VRDMA_STATUS_UNSUPPORTED:
-		return -EOPNOTSUPP;
-	case VRDMA_STATUS_INVALID:
-		return -EINVAL;
-	case VRDMA_STATUS_NOT_FOUND:
-		return -ENOENT;
-	case VRDMA_STATUS_BUSY:
-		return -EBUSY;
-	case VRDMA_STATUS_DENIED:
-		return -EPERM;
-	case VRDMA_STATUS_NO_RESOURCES:
-	case VRDMA_STATUS_TOO_LARGE:
-		return -ENOMEM;
-	case VRDMA_STATUS_FAULT:
-		return -EFAULT;
-	default:
-		return -EIO;
-	}
 }
 
 static int cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
