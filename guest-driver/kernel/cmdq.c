@@ -196,36 +196,44 @@ static bool cmd_done(struct vrdma_cmd *cmd)
 	return smp_load_acquire(&cmd->done);
 }
 
+/* Whether nobody need wait for an answer any more; who is @patient waits for a device to be reset. */
+static bool cmd_hopeless(struct vrdma_dev *dev, bool patient)
+{
+	return vrdma_broken(dev) && !(patient && vrdma_may_go_on(dev));
+}
+
 /*
  * Submits @cmd, says whether it got that far, and waits for the answer until @deadline; if
  * @patient then as long as the device stands still.
  */
 static int cmdq_run(struct vrdma_dev *dev, struct vrdma_cmd *cmd, unsigned long deadline,
-		    bool patient, bool *left)
+		    bool patient, bool *submitted)
 {
 	struct vrdma_cmdq *q = &dev->cmdq;
-	bool submitted = false, told = false;
-	int err = 0;
+	bool told = false;
+	int err;
+
+	*submitted = false;
 
 	for (;;) {
-		*left = submitted;
-		if (!submitted) {
-			wait_event_timeout(q->wait, vrdma_broken(dev) ||
+		if (!*submitted) {
+			err = -ENOSPC;
+			wait_event_timeout(q->wait, cmd_hopeless(dev, patient) ||
 					   (err = cmdq_submit(q, cmd)) != -ENOSPC,
 					   CMD_POLL_INTERVAL);
-			submitted = !err && !vrdma_broken(dev);
+			*submitted = !err;
 			if (err && err != -ENOSPC) {
 				vrdma_set_broken(dev, "the control queue does not work");
 				return -EIO;
 			}
 		} else {
-			wait_event_timeout(q->wait, vrdma_broken(dev) || cmd_done(cmd),
+			wait_event_timeout(q->wait, cmd_hopeless(dev, patient) || cmd_done(cmd),
 					   clamp((long)(deadline - jiffies), 1L,
 						 (long)CMD_POLL_INTERVAL));
 			if (cmd_done(cmd))
 				return 0;
 		}
-		if (vrdma_broken(dev))
+		if (cmd_hopeless(dev, patient))
 			return -EIO;
 		if (virtqueue_is_broken(q->vq)) {
 			vrdma_set_broken(dev, "it was removed");
@@ -520,7 +528,7 @@ int vrdma_cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t r
  * @req_len: length of @req
  *
  * For what the device may use buffers of, that are not the driver's to keep. Sleeps until the
- * device has answered, has been reset, or is broken (-EIO).
+ * device has answered, has been reset, or is broken (-EIO) and does not stand still.
  */
 int vrdma_cmdq_exec_patient(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len)
 {

@@ -296,7 +296,8 @@ int vrdma_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc)
 	if (cq->consumer != first)
 		/* The device overwrites CQEs only after they were read. */
 		virt_store_release(&cq->rec->consumer, cpu_to_le32(cq->consumer));
-	if (n < num && vrdma_broken(dev))
+	/* Not while the device may use the buffers of what is flushed. */
+	if (n < num && vrdma_broken(dev) && !vrdma_may_go_on(dev))
 		n += flush_wcs(dev, cq, num - n, wc + n);
 	spin_unlock_irqrestore(&cq->lock, flags);
 	return n;

@@ -88,6 +88,17 @@ void vrdma_set_broken(struct vrdma_dev *dev, const char *why)
 	queue_work(dev->wq, &dev->fatal_work);
 }
 
+/* From here on the device uses no memory. */
+static void device_reset(struct vrdma_dev *dev)
+{
+	virtio_reset_device(dev->vdev);
+	WRITE_ONCE(dev->is_reset, true);
+	wake_up_all(&dev->cmdq.wait);
+	/* What could not be flushed before can be now. */
+	if (vrdma_broken(dev))
+		queue_work(dev->wq, &dev->fatal_work);
+}
+
 /**
  * vrdma_set_stalled() - the device answers nothing for now
  * @dev: the device
@@ -102,7 +113,7 @@ void vrdma_set_stalled(struct vrdma_dev *dev, const char *why)
 		return;
 	if (READ_ONCE(dev->leaving)) {
 		/* Nobody is there any more to wait until it goes on. See vrdma_remove(). */
-		virtio_reset_device(dev->vdev);
+		device_reset(dev);
 		vrdma_set_broken(dev, why);
 		return;
 	}
@@ -123,15 +134,19 @@ static void recover_work(struct work_struct *work)
 	struct vrdma_dev *dev = container_of(work, struct vrdma_dev, recover_work.work);
 	u64 limit = (u64)READ_ONCE(fatal_timeout_s) * HZ;
 
-	if (vrdma_broken(dev))
+	if (vrdma_broken(dev) && !vrdma_may_go_on(dev))
 		return;
 	vrdma_cmdq_probe(dev);
 	if (READ_ONCE(dev->cmdq.answered) == READ_ONCE(dev->answered_then)) {
-		if (limit && jiffies - READ_ONCE(dev->stalled_since) > limit) {
+		if (limit && jiffies - READ_ONCE(dev->stalled_since) > limit)
 			vrdma_set_broken(dev, "it stood still for too long");
-			return;
-		}
 		queue_delayed_work(dev->wq, &dev->recover_work, HZ / 10);
+		return;
+	}
+	if (vrdma_broken(dev)) {
+		/* Not before: a reset would wait for it, and the whole VM with it. */
+		device_reset(dev);
+		dev_info(&dev->vdev->dev, "the device that was given up is reset\n");
 		return;
 	}
 	WRITE_ONCE(dev->stalled, false);
@@ -418,7 +433,7 @@ static void vrdma_remove(struct virtio_device *vdev)
 	WRITE_ONCE(dev->leaving, true);
 	if (vrdma_stalled(dev)) {
 		/* Before those who posted take back memory that it could go on to use. */
-		virtio_reset_device(vdev);
+		device_reset(dev);
 		vrdma_set_broken(dev, "it is removed while it stands still");
 	}
 	flush_workqueue(dev->wq);

@@ -188,6 +188,7 @@ struct vrdma_caps {
  * @stalled: the device answers nothing for now; little is asked of it until it does again
  * @leaving: the driver is being removed from the device
  * @answered_then: &vrdma_cmdq.answered when it stalled
+ * @is_reset: it stood still, and has been reset: it uses no memory any more
  * @stalled_since: jiffies when it stalled
  * @recover_work: looks whether a device that stalled goes on
  * @wq: events and the like
@@ -232,6 +233,7 @@ struct vrdma_dev {
 	bool broken;
 	bool stalled;
 	bool leaving;
+	bool is_reset;
 	u32 answered_then;
 	unsigned long stalled_since;
 	struct delayed_work recover_work;
@@ -396,6 +398,15 @@ static inline bool vrdma_broken(const struct vrdma_dev *dev)
 static inline bool vrdma_stalled(const struct vrdma_dev *dev)
 {
 	return READ_ONCE(dev->stalled);
+}
+
+/*
+ * It stands still, and may use memory that it has been given when it goes on, even if it was
+ * given up meanwhile.
+ */
+static inline bool vrdma_may_go_on(const struct vrdma_dev *dev)
+{
+	return vrdma_stalled(dev) && !READ_ONCE(dev->is_reset);
 }
 
 /*

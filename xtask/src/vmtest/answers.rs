@@ -132,7 +132,8 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     given_up(pair, &quiet)
 }
 
-/// A backend that stands still for longer than the driver's limit is given up: programs are told and nobody waits any more.
+/// A backend that stands still for longer than the driver's limit is given up: programs are told and wait no more. Users in the kernel do,
+/// as the backend could use their buffers when it goes on; then it is reset.
 fn given_up(pair: &mut Pair, quiet: &Holdings) -> Result<()> {
     let patience = pair.patience(5);
     let mut victim = holder(pair, 40)?;
@@ -149,11 +150,15 @@ fn given_up(pair: &mut Pair, quiet: &Holdings) -> Result<()> {
     // From here on it has stood still for too long.
     pair.b.check(&format!("echo 1 >{PARAMETERS}/fatal_timeout_s"), patience)?;
     victim.wait_for("device fatal", patience).with_context(|| said(&victim))?;
-    expect_unloaded(pair, unloading)?;
     pair.b.check("dmesg | grep -q 'the device failed: it stood still for too long'", patience)?;
     victim.signal(9)?;
     victim.wait(patience).context("the process of a device that was given up does not end")?;
+    pair.b
+        .check("! dmesg | grep 'the QP is destroyed'", patience)
+        .context("a QP of the kernel is gone, and its backend may go on")?;
     drop(stopped);
+    expect_unloaded(pair, unloading)?;
+    wait_for_message(pair, "the device that was given up is reset")?;
 
     // As README says, a new start of the driver is a new start of the device.
     pair.b.check("rmmod vrdma && insmod /lib/vrdma/vrdma.ko", patience)?;
