@@ -1,9 +1,12 @@
 //! Lists of pending requests, in nodes that all QPs of a device share.
 //!
-//! An empty list takes no node. Nodes come from chunks, go to a free list and back: nothing is allocated per operation.
+//! An empty list takes no node. Nodes come from chunks, and go back to the free list of theirs: nothing is allocated per operation, and a
+//! chunk without a node in use can be given back.
 
 const CHUNK: usize = 256;
 const NONE: u32 = u32::MAX;
+/// Chunks without a node in use that are kept: a queue that fills and drains allocates nothing.
+const SPARE: u32 = 64;
 
 /// A queue of nodes of some [`Pool`].
 #[derive(Copy, Clone, Debug)]
@@ -48,10 +51,30 @@ struct Node<T> {
     next: u32,
 }
 
+/// What is known of a chunk.
+#[derive(Copy, Clone)]
+struct Use {
+    /// First of its free nodes.
+    free: u32,
+    /// How many of its nodes are in use.
+    live: u16,
+    /// It is in [`Pool::partial`].
+    listed: bool,
+}
+
 /// Nodes for [`List`]s.
 pub(crate) struct Pool<T> {
+    /// Empty where the chunk was given back.
     chunks: Vec<Box<[Node<T>]>>,
-    free: u32,
+    uses: Vec<Use>,
+    /// The chunk that nodes are taken from.
+    current: usize,
+    /// Chunks that may have free nodes, beside that one.
+    partial: Vec<u32>,
+    /// Chunks that were given back.
+    vacant: Vec<u32>,
+    /// Chunks without a node in use.
+    unused: u32,
     live: u32,
 }
 
@@ -60,7 +83,8 @@ impl<T: Copy + Default> Pool<T> {
     pub(crate) const NODE: u64 = size_of::<Node<T>>() as u64;
 
     pub(crate) fn new() -> Self {
-        Pool { chunks: Vec::new(), free: NONE, live: 0 }
+        let (chunks, uses, partial, vacant) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Pool { chunks, uses, current: 0, partial, vacant, unused: 0, live: 0 }
     }
 
     /// Nodes in use.
@@ -94,14 +118,11 @@ impl<T: Copy + Default> Pool<T> {
             return None;
         }
         let at = list.head;
-        let free = self.free;
         let node = self.node_mut(at);
         let value = node.value;
         list.head = node.next;
         list.len -= 1;
-        node.next = free;
-        self.free = at;
-        self.live -= 1;
+        self.give_node(at);
         if list.len == 0 {
             *list = List::EMPTY;
         }
@@ -130,7 +151,7 @@ impl<T: Copy + Default> Pool<T> {
         })
     }
 
-    /// Gives memory back if nothing is in use.
+    /// Gives all memory back if nothing is in use.
     pub(crate) fn trim(&mut self) {
         if self.live == 0 && self.chunks.len() > 1 {
             *self = Pool::new();
@@ -139,24 +160,80 @@ impl<T: Copy + Default> Pool<T> {
 
     #[inline]
     fn take_node(&mut self) -> u32 {
-        if self.free == NONE {
-            self.grow();
+        let at = match self.uses.get(self.current) {
+            Some(chunk) if chunk.free != NONE => chunk.free,
+            _ => self.next_chunk(),
+        };
+        let next = self.node(at).next;
+        let chunk = &mut self.uses[self.current];
+        chunk.free = next;
+        if chunk.live == 0 {
+            self.unused -= 1;
         }
-        let at = self.free;
-        self.free = self.node(at).next;
+        chunk.live += 1;
         self.live += 1;
         at
     }
 
+    /// A node goes back to its chunk.
+    #[inline]
+    fn give_node(&mut self, at: u32) {
+        let index = at as usize / CHUNK;
+        let chunk = &mut self.uses[index];
+        let next = core::mem::replace(&mut chunk.free, at);
+        chunk.live -= 1;
+        let (is_unused, is_listed) = (chunk.live == 0, chunk.listed);
+        self.node_mut(at).next = next;
+        self.live -= 1;
+        if !is_listed && index != self.current {
+            self.uses[index].listed = true;
+            self.partial.push(index as u32);
+        }
+        if is_unused {
+            self.now_unused(index);
+        }
+    }
+
+    /// A chunk has no node in use any more: beyond a few its memory is given back.
+    #[inline]
+    fn now_unused(&mut self, index: usize) {
+        self.unused += 1;
+        if self.unused > SPARE && index != self.current {
+            self.unused -= 1;
+            self.chunks[index] = Box::default();
+            self.uses[index].free = NONE;
+            self.vacant.push(index as u32);
+        }
+    }
+
+    /// Makes another chunk the current one, which has no free node; the first free node.
     #[cold]
-    fn grow(&mut self) {
-        let first = (self.chunks.len() * CHUNK) as u32;
+    fn next_chunk(&mut self) -> u32 {
+        while let Some(index) = self.partial.pop() {
+            let chunk = &mut self.uses[index as usize];
+            chunk.listed = false;
+            if chunk.free != NONE {
+                self.current = index as usize;
+                return chunk.free;
+            }
+        }
+        let index = self.vacant.pop().map_or(self.chunks.len(), |index| index as usize);
+        let first = (index * CHUNK) as u32;
         let node = |i: usize| Node {
             value: T::default(),
             next: if i + 1 == CHUNK { NONE } else { first + i as u32 + 1 },
         };
-        self.chunks.push((0..CHUNK).map(node).collect());
-        self.free = first;
+        let nodes = (0..CHUNK).map(node).collect();
+        if index == self.chunks.len() {
+            self.chunks.push(nodes);
+            self.uses.push(Use { free: first, live: 0, listed: false });
+        } else {
+            self.chunks[index] = nodes;
+            self.uses[index].free = first;
+        }
+        self.unused += 1;
+        self.current = index;
+        first
     }
 
     #[inline]
@@ -193,6 +270,29 @@ mod tests {
                 prop_assert!(pool.iter(&lists[which]).eq(models[which].iter()));
             }
             prop_assert_eq!(pool.len() as usize, models.iter().map(VecDeque::len).sum::<usize>());
+            prop_assert_eq!(pool.uses.iter().map(|chunk| usize::from(chunk.live)).sum::<usize>(), pool.len() as usize);
+        }
+    }
+
+    /// Chunks that have memory.
+    fn chunks<T>(pool: &Pool<T>) -> usize {
+        pool.chunks.iter().filter(|chunk| !chunk.is_empty()).count()
+    }
+
+    #[test]
+    fn one_node_in_use_keeps_no_other_chunk() {
+        const CHUNKS: u32 = 100;
+        let mut pool = Pool::<u32>::new();
+        for round in 0..3 {
+            let (mut long, mut short) = (List::EMPTY, List::EMPTY);
+            for i in 0..CHUNKS * CHUNK as u32 {
+                pool.push(if i == CHUNKS / 2 * CHUNK as u32 { &mut short } else { &mut long }, i);
+            }
+            assert_eq!(chunks(&pool), CHUNKS as usize, "{round}");
+            while pool.pop(&mut long).is_some() {}
+            assert!(chunks(&pool) <= SPARE as usize + 2, "{round}: {}", chunks(&pool));
+            assert_eq!(pool.pop(&mut short), Some(CHUNKS / 2 * CHUNK as u32));
+            assert_eq!((pool.len(), pool.chunks.len() <= CHUNKS as usize), (0, true));
         }
     }
 
