@@ -50,16 +50,35 @@ static void cmd_put(struct vrdma_cmd *cmd)
 	kfree(cmd);
 }
 
+/* Commands that are left with a device that stands still: it carries them out when it goes on. */
+static bool is_undoing(u16 opcode)
+{
+	switch (opcode) {
+	case VRDMA_CMD_DEL_GID:
+	case VRDMA_CMD_DEALLOC_CONTEXT:
+	case VRDMA_CMD_UNBIND_CHANNEL:
+	case VRDMA_CMD_DEALLOC_PD:
+	case VRDMA_CMD_DESTROY_CQ:
+	case VRDMA_CMD_DEREG_MR:
+	case VRDMA_CMD_DESTROY_QP:
+		return true;
+	default:
+		return false;
+	}
+}
+
 /* Takes over @runs, also on failure. */
 static struct vrdma_cmd *cmd_alloc(u16 opcode, const void *req, size_t req_len, size_t resp_len,
 				   struct vrdma_runs *runs)
 {
+	/* Who destroys could do nothing about a failure. */
+	gfp_t gfp = is_undoing(opcode) ? GFP_KERNEL | __GFP_NOFAIL : GFP_KERNEL;
 	u32 i, chunks = runs ? runs->nr_chunks : 0;
 	struct scatterlist *sg;
 	struct vrdma_cmd *cmd;
 	u32 left;
 
-	cmd = kzalloc(sizeof(*cmd), GFP_KERNEL);
+	cmd = kzalloc(sizeof(*cmd), gfp);
 	if (!cmd) {
 		vrdma_runs_free(runs);
 		return NULL;
@@ -68,9 +87,9 @@ static struct vrdma_cmd *cmd_alloc(u16 opcode, const void *req, size_t req_len, 
 	cmd->runs = runs;
 	req_len += sizeof(*cmd->req);
 	resp_len += sizeof(*cmd->resp);
-	cmd->req = kzalloc(req_len, GFP_KERNEL);
-	cmd->resp = kzalloc(resp_len, GFP_KERNEL);
-	if (!cmd->req || !cmd->resp || sg_alloc_table(&cmd->out, 1 + chunks, GFP_KERNEL)) {
+	cmd->req = kzalloc(req_len, gfp);
+	cmd->resp = kzalloc(resp_len, gfp);
+	if (!cmd->req || !cmd->resp || sg_alloc_table(&cmd->out, 1 + chunks, gfp)) {
 		cmd_put(cmd);
 		return NULL;
 	}
@@ -239,19 +258,26 @@ static int cmdq_run(struct vrdma_dev *dev, struct vrdma_cmd *cmd, unsigned long 
 			vrdma_set_broken(dev, "it was removed");
 			return -EIO;
 		}
-		if (time_after(jiffies, deadline)) {
-			/* Not only once: the driver may be removed meanwhile. */
-			vrdma_set_stalled(dev, "a command got no answer");
-			if (!patient)
-				return -EIO;
-			if (!told)
-				dev_warn(&dev->vdev->dev,
-					 "command %u waits for the device to go on: it may use buffers of the kernel\n",
-					 le16_to_cpu(cmd->req->opcode));
-			told = true;
-			deadline = jiffies + CMD_POLL_INTERVAL;
-		}
+		/* An interrupt may be late, or lost. */
 		cmdq_drain(dev);
+		if (!time_after(jiffies, deadline) || (*submitted && cmd_done(cmd)))
+			continue;
+		if (told && !vrdma_stalled(dev) && !READ_ONCE(dev->leaving)) {
+			/* It went on, and has others before this one. */
+			told = false;
+			deadline = jiffies + msecs_to_jiffies(READ_ONCE(cmd_timeout_ms));
+			continue;
+		}
+		/* Not only once: the driver may be removed meanwhile. */
+		vrdma_set_stalled(dev, "a command got no answer");
+		if (!patient)
+			return -EIO;
+		if (!told)
+			dev_warn(&dev->vdev->dev,
+				 "command %u waits for the device to go on: it may use buffers of the kernel\n",
+				 le16_to_cpu(cmd->req->opcode));
+		told = true;
+		deadline = jiffies + CMD_POLL_INTERVAL;
 	}
 }
 
@@ -304,23 +330,6 @@ static u16 undoing(u16 opcode)
 		return VRDMA_CMD_DESTROY_QP;
 	default:
 		return 0;
-	}
-}
-
-/* Commands that are left with a device that stands still: it carries them out when it goes on. */
-static bool is_undoing(u16 opcode)
-{
-	switch (opcode) {
-	case VRDMA_CMD_DEL_GID:
-	case VRDMA_CMD_DEALLOC_CONTEXT:
-	case VRDMA_CMD_UNBIND_CHANNEL:
-	case VRDMA_CMD_DEALLOC_PD:
-	case VRDMA_CMD_DESTROY_CQ:
-	case VRDMA_CMD_DEREG_MR:
-	case VRDMA_CMD_DESTROY_QP:
-		return true;
-	default:
-		return false;
 	}
 }
 
@@ -388,7 +397,9 @@ static void orphan_end(struct vrdma_dev *dev, struct vrdma_cmd *cmd)
 	if (opcode == VRDMA_CMD_BIND_CHANNEL || opcode == VRDMA_CMD_UNBIND_CHANNEL) {
 		orphan_channel(dev, opcode, payload, status);
 	} else if (undo && status == VRDMA_STATUS_OK &&
-		   cmd->used_len >= sizeof(*cmd->resp) + sizeof(*made)) {
+		   cmd->used_len < sizeof(*cmd->resp) + sizeof(*made)) {
+		err = -EIO;
+	} else if (undo && status == VRDMA_STATUS_OK) {
 		/* The number of the object is the first word of each of these replies. */
 		req.object = made->object;
 		err = vrdma_cmdq_exec(dev, undo, &req, sizeof(req), NULL, 0, NULL, &cmd->mem);

@@ -136,6 +136,12 @@ static void recover_work(struct work_struct *work)
 
 	if (vrdma_broken(dev) && !vrdma_may_go_on(dev))
 		return;
+	if (READ_ONCE(dev->leaving)) {
+		/* vrdma_remove() did not see that it stands still. */
+		device_reset(dev);
+		vrdma_set_broken(dev, "it is removed while it stands still");
+		return;
+	}
 	vrdma_cmdq_probe(dev);
 	if (READ_ONCE(dev->cmdq.answered) == READ_ONCE(dev->answered_then)) {
 		if (limit && jiffies - READ_ONCE(dev->stalled_since) > limit)
@@ -322,7 +328,8 @@ static int dev_start(struct vrdma_dev *dev)
 /* Resets the device, after which it reads and writes no memory, and frees what it had. */
 static void dev_stop(struct vrdma_dev *dev)
 {
-	virtio_reset_device(dev->vdev);
+	WRITE_ONCE(dev->leaving, true);
+	device_reset(dev);
 	/* What still runs finds no events and a device that is broken. */
 	WRITE_ONCE(dev->broken, true);
 	vrdma_eqs_cancel(dev);
@@ -333,6 +340,9 @@ static void dev_stop(struct vrdma_dev *dev)
 	vrdma_backlog_cleanup(dev);
 
 	vrdma_cmdq_cleanup(dev);
+	/* Commands of orphans may have queued them again. */
+	cancel_delayed_work_sync(&dev->recover_work);
+	cancel_work_sync(&dev->fatal_work);
 	vrdma_eqs_cleanup(dev);
 	vrdma_channels_cleanup(dev);
 	dev->vdev->config->del_vqs(dev->vdev);

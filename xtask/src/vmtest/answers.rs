@@ -98,8 +98,9 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 19020, "--stall 60", "--stall 60")?;
     let victim = holder(pair, 120)?;
     let mut watcher = holder(pair, 0)?;
-    pair.b.check(&format!("dmesg -C; echo 3000 >{PARAMETERS}/cmd_timeout_ms"), patience)?;
+    pair.b.check("dmesg -C", patience)?;
     load_ulp(pair)?;
+    pair.b.check(&format!("echo 3000 >{PARAMETERS}/cmd_timeout_ms"), patience)?;
 
     let stopped = Stopped::new(pair.backend()?)?;
     let since = Instant::now();
@@ -120,7 +121,10 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     wait_for_message(pair, "goes on").context("the device does not go on")?;
     watcher.wait_for("port active", patience).with_context(|| said(&watcher))?;
     expect_unloaded(pair, unloading)?;
-    pair.b.check(&format!("echo 60000 >{PARAMETERS}/cmd_timeout_ms; ibv_devinfo -d vrdma0"), patience)?;
+    // What was left behind may take it longer than 3 s.
+    let answers =
+        format!("echo 60000 >{PARAMETERS}/cmd_timeout_ms; until ibv_devinfo -d vrdma0; do sleep 0.1; done");
+    pair.b.check(&answers, patience)?;
     let turns = ping_pong.finish(pair.patience(6)).context("after 15 s of silence")?;
     ensure!(turns > 50, "the ping-pong made {turns} turns only");
     PingPong::start(pair, &pair.a, &pair.b, 19021, "", "")?
@@ -137,10 +141,10 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
 fn given_up(pair: &mut Pair, quiet: &Holdings) -> Result<()> {
     let patience = pair.patience(5);
     let mut victim = holder(pair, 40)?;
-    let limits =
-        format!("dmesg -C; echo 1000 >{PARAMETERS}/cmd_timeout_ms; echo 0 >{PARAMETERS}/fatal_timeout_s");
-    pair.b.check(&limits, patience)?;
+    pair.b.check("dmesg -C", patience)?;
     load_ulp(pair)?;
+    let limits = format!("echo 3000 >{PARAMETERS}/cmd_timeout_ms; echo 0 >{PARAMETERS}/fatal_timeout_s");
+    pair.b.check(&limits, patience)?;
 
     let stopped = Stopped::new(pair.backend()?)?;
     let output = pair.b.exec("ibv_devinfo -d vrdma0", patience)?;
