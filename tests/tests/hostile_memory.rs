@@ -1,13 +1,14 @@
 //! A VMM whose memory is not what it says: too much of it, shorter than said, cut short later.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::VhostUserVirtioFeatures;
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vrdma_tests::control::run;
-use vrdma_tests::front_end::{FrontEnd, Queue};
+use vrdma_tests::front_end::{FrontEnd, Queue, VERSION_1};
 use vrdma_tests::memory::Memory;
 use vrdma_tests::pingpong::PingPong;
 use vrdma_tests::ring::Ring;
@@ -116,6 +117,55 @@ fn terabytes_of_nothing_are_refused() {
     wait_for_message(&lab, "memory_max");
     wait_for_message(&lab, "a memory region beyond 509");
     wait::until("all to be unmapped", || (mappings() == before).then_some(()));
+    pingpong.stop();
+}
+
+/// A front-end that has sent RESET_OWNER, and may go on.
+fn open_and_reset(socket: &Path, memory: &Memory) -> FrontEnd {
+    let mut front_end = FrontEnd::open(socket, 0, memory).unwrap();
+    let link = front_end.link();
+    link.reset_owner().unwrap();
+    link.set_owner().unwrap();
+    link.set_features(VERSION_1 | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()).unwrap();
+    front_end
+}
+
+#[test]
+fn memory_is_limited_after_a_reset_owner_too() {
+    let (lab, pingpong) = lab(None);
+    let memory = Memory::new(&[(0x1000, 1 << 20)]).unwrap();
+    memory.truncate(1 << 43);
+    for (socket, name) in [(lab.socket(0), "RDMA"), (lab.net_socket(0), "Ethernet")] {
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: 1 << 40,
+            memory_size: 1 << 42,
+            userspace_addr: 1 << 40,
+            mmap_offset: 0,
+            mmap_handle: memory.fd(),
+        };
+        assert!(open_and_reset(&socket, &memory).link().set_mem_table(&[region]).is_err(), "{name}");
+        wait_for_message(&lab, &format!("{name}: front-end disconnected: SET_MEM_TABLE: a memory region of"));
+    }
+    wait_for_message(&lab, "memory_max");
+    pingpong.stop();
+}
+
+#[test]
+fn memory_that_is_cut_short_after_a_reset_owner_ends_the_connection() {
+    let (lab, pingpong) = lab(None);
+    let memory = Memory::new(&[(0x1000, 1 << 20)]).unwrap();
+    let queue = queue(&memory);
+    // The virtqueue that a kick has the function read: control queue, transmit queue.
+    for (socket, index) in [(lab.socket(0), 0), (lab.net_socket(0), 1)] {
+        memory.truncate(1 << 20);
+        let mut front_end = open_and_reset(&socket, &memory);
+        front_end.set_memory(&memory, memory.regions()).unwrap();
+        front_end.start(index, &queue, 0).unwrap();
+        memory.truncate(0);
+        queue.kick.write(1).unwrap();
+        wait::until("the daemon to close the connection", || front_end.is_closed().then_some(()));
+    }
+    assert!(lab.stats().memory_faults() >= 2);
     pingpong.stop();
 }
 

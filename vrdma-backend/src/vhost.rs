@@ -174,8 +174,14 @@ impl<F: Function> FrontEnd<F> {
 
     /// The front-end is gone: everything is as before it came.
     pub fn disconnect(&mut self) {
-        self.function.detach();
+        self.forget();
         self.setup.memory = Arc::default();
+    }
+
+    /// What the front-end has set up is forgotten. If it sets up more, that is on the same conditions.
+    fn forget(&mut self) {
+        self.function.detach();
+        self.setup.memory = Arc::new(self.setup.memory.emptied());
         self.setup.features = 0;
         self.setup.queues.iter_mut().for_each(|queue| *queue = Virtqueue::default());
     }
@@ -283,7 +289,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
     }
 
     fn reset_owner(&mut self) -> Result<()> {
-        self.disconnect();
+        self.forget();
         Ok(())
     }
 

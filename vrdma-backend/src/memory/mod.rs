@@ -108,15 +108,19 @@ impl GuestMemory {
         GuestMemory { mapped: Mapped::default(), options }
     }
 
+    /// None, on the same conditions.
+    pub fn emptied(&self) -> GuestMemory {
+        GuestMemory::empty(self.options.clone())
+    }
+
     /// Maps the regions of a new memory table in the place of this one, on the same conditions. Waits until earlier tables that nobody
     /// holds any more are unmapped, so that a front-end cannot pile them up.
     ///
     /// # Errors
     /// A region that cannot be mapped, that overlaps another, that is too large, or whose file is none that guests have for memory.
     pub fn map_anew(&self, regions: Vec<RegionSpec>) -> io::Result<GuestMemory> {
-        let none = GuestMemory::empty(self.options.clone());
         self.options.backlog.wait();
-        regions.into_iter().try_fold(none, |memory, region| memory.with_one(region))
+        regions.into_iter().try_fold(self.emptied(), |memory, region| memory.with_one(region))
     }
 
     /// This memory and one region more. Waits as [`GuestMemory::map_anew`].
