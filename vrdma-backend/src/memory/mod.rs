@@ -37,34 +37,39 @@ use vm_memory::{MmapRegion, mmap::MmapRegionError};
 /// The guest's memory as the front-end last described it. It stays mapped while anything holds the [`Arc`] to it.
 #[derive(Debug, Default)]
 pub struct GuestMemory {
-    mapped: Mapped,
+    views: Vec<View>,
+    mmap: GuestMemoryMmap<()>,
     options: MapOptions,
 }
 
-#[derive(Debug, Default)]
-struct Mapped {
-    /// Where the front-end has each region in its own address space: ring addresses come as such. Its guards end before the mappings do:
-    /// fields are dropped in this order.
-    views: Vec<View>,
-    mmap: GuestMemoryMmap<()>,
-}
-
+/// A region. Tables share it if one came from the other.
 #[derive(Clone, Debug)]
 struct View {
     gpa: u64,
     len: u64,
+    /// Where the front-end has it in its own address space: ring addresses come as such.
     front_end_addr: u64,
+    mapping: Arc<Mapping>,
+}
+
+/// What is unmapped when no table has it any more. Its guard ends before the mapping does: fields are dropped in this order.
+#[derive(Debug)]
+struct Mapping {
     /// The file may be cut short while it is mapped.
-    guard: Arc<sigbus::Guard>,
-    _reservation: Arc<Reservation>,
+    guard: sigbus::Guard,
+    _region: Arc<GuestRegionMmap>,
+    _reservation: Reservation,
 }
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
-        if !self.mapped.views.is_empty() {
+        // It holds the regions, too; from here on their mappings alone do.
+        drop(std::mem::take(&mut self.mmap));
+        let unused: Vec<_> = self.views.drain(..).filter_map(|view| Arc::into_inner(view.mapping)).collect();
+        if !unused.is_empty() {
             let entry = self.options.backlog.enter();
             // In this order.
-            reaper::reap((std::mem::take(&mut self.mapped), entry));
+            reaper::reap((unused, entry));
         }
     }
 }
@@ -105,7 +110,7 @@ pub struct HostRun {
 impl GuestMemory {
     /// None yet.
     pub fn empty(options: MapOptions) -> GuestMemory {
-        GuestMemory { mapped: Mapped::default(), options }
+        GuestMemory { views: Vec::new(), mmap: GuestMemoryMmap::default(), options }
     }
 
     /// None, on the same conditions.
@@ -154,14 +159,14 @@ impl GuestMemory {
         let mapped = GuestRegionMmap::new(mapped, GuestAddress(gpa)).map(Arc::new);
         let Some(mapped) = mapped else { return refused("a memory region wraps") };
         let guard = sigbus::Guard::new(mapped.as_ptr(), size, self.options.connection.clone())?;
-        let guard = Arc::new(guard);
         if is_huge {
             // They are reserved for the guest, and take long to come.
             populate::populate(HostRun { ptr: mapped.as_ptr(), len });
         }
-        let mmap = self.mapped.mmap.insert_region(mapped.clone()).map_err(io::Error::other)?;
-        let mut views = self.mapped.views.clone();
-        views.push(View { gpa, len, front_end_addr, guard, _reservation: Arc::new(reservation) });
+        let mmap = self.mmap.insert_region(mapped.clone()).map_err(io::Error::other)?;
+        let mut views = self.views.clone();
+        let mapping = Arc::new(Mapping { guard, _region: mapped, _reservation: reservation });
+        views.push(View { gpa, len, front_end_addr, mapping });
         Ok(self.replaced(views, mmap))
     }
 
@@ -171,39 +176,38 @@ impl GuestMemory {
     /// No region begins at `gpa` with that length.
     pub fn without(&self, gpa: u64, len: u64) -> io::Result<GuestMemory> {
         self.options.backlog.wait();
-        let (mmap, _) = self.mapped.mmap.remove_region(GuestAddress(gpa), len).map_err(io::Error::other)?;
-        let views = self.mapped.views.iter().filter(|v| v.gpa != gpa).cloned().collect();
+        let (mmap, _) = self.mmap.remove_region(GuestAddress(gpa), len).map_err(io::Error::other)?;
+        let views = self.views.iter().filter(|v| v.gpa != gpa).cloned().collect();
         Ok(self.replaced(views, mmap))
     }
 
     fn replaced(&self, views: Vec<View>, mmap: GuestMemoryMmap<()>) -> GuestMemory {
-        GuestMemory { mapped: Mapped { views, mmap }, options: self.options.clone() }
+        GuestMemory { views, mmap, options: self.options.clone() }
     }
 
     /// For `virtio-queue`. Not to be cloned: its mappings stay no longer than this.
     pub fn mmap(&self) -> &GuestMemoryMmap<()> {
-        &self.mapped.mmap
+        &self.mmap
     }
 
     /// Number of regions.
     pub fn num_regions(&self) -> usize {
-        self.mapped.views.len()
+        self.views.len()
     }
 
     /// Bytes of all regions.
     pub fn len(&self) -> u64 {
-        self.mapped.views.iter().map(|view| view.len).sum()
+        self.views.iter().map(|view| view.len).sum()
     }
 
     /// Whether any of it was replaced because the file behind it was cut short.
     pub fn is_lost(&self) -> bool {
-        self.mapped.views.iter().any(|view| view.guard.is_lost())
+        self.views.iter().any(|view| view.mapping.guard.is_lost())
     }
 
     /// Guest-physical address of an address of the front-end.
     pub fn front_end_to_gpa(&self, addr: u64) -> Option<u64> {
-        self.mapped
-            .views
+        self.views
             .iter()
             .find(|v| addr.checked_sub(v.front_end_addr).is_some_and(|offset| offset < v.len))
             .map(|v| addr - v.front_end_addr + v.gpa)
@@ -238,7 +242,7 @@ impl GuestMemory {
 
     /// What backs memory from `gpa` on: `len` bytes, or less where the region ends.
     fn piece(&self, gpa: u64, len: u64) -> Option<HostRun> {
-        let region = self.mapped.mmap.find_region(GuestAddress(gpa))?;
+        let region = self.mmap.find_region(GuestAddress(gpa))?;
         let offset = gpa - region.start_addr().0;
         let len = len.min(region.len() - offset);
         // SAFETY: `offset` is less than the region's length, so the pointer stays in the mapping.
@@ -426,6 +430,25 @@ pub(crate) mod tests {
                 drop(busy);
             });
         }
+    }
+
+    #[test]
+    fn a_table_whose_regions_others_have_is_not_left_to_the_reaper() {
+        let spec =
+            |gpa| RegionSpec { gpa, len: 0x1000, front_end_addr: gpa, file_offset: 0, file: memfd(0x1000) };
+        let one = GuestMemory::default().map_anew(vec![spec(0)]).unwrap();
+        let busy = reaper::tests::Busy::new();
+        let backlog = one.options.backlog.clone();
+        let two = one.with(spec(0x4000)).unwrap();
+        drop(one);
+        assert_eq!(reaper::tests::loads(&backlog), 0, "the second table has all that the first one had");
+        let last = two.without(0, 0x1000).unwrap();
+        drop(two);
+        assert_eq!(reaper::tests::loads(&backlog), 1, "the third one has not");
+        drop(last);
+        assert_eq!(reaper::tests::loads(&backlog), 2);
+        drop(busy);
+        backlog.wait();
     }
 
     #[test]

@@ -87,6 +87,11 @@ pub(crate) mod tests {
         }
     }
 
+    /// How many loads a backlog has now.
+    pub(crate) fn loads(backlog: &Backlog) -> usize {
+        *backlog.loads.lock().unwrap()
+    }
+
     impl Busy {
         pub(crate) fn new() -> Busy {
             let barrier = Arc::new(Barrier::new(2));
