@@ -45,8 +45,8 @@ impl Default for QpOptions {
             path_mtu: 5,
             rd_atomic: 16,
             min_rnr_timer: 1,
-            // 4.096 us * 2^14: 67 ms, more than a crowded machine keeps a worker waiting.
-            timeout: 14,
+            // 4.096 us * 2^17: 0.5 s, so 4 s with all retries: more than a crowded machine keeps a worker waiting.
+            timeout: 17,
             retry_cnt: 7,
             rnr_retry: 7,
             sq_psn: 0xfffff0,

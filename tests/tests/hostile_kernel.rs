@@ -1,5 +1,6 @@
 //! A guest kernel that breaks each rule of the control queue, of binding channels and of limits, one at a time.
 
+use std::time::Duration;
 use vrdma_backend::config::Limits;
 use vrdma_tests::abi::control::*;
 use vrdma_tests::abi::zerocopy::IntoBytes;
@@ -138,7 +139,7 @@ fn chains_of_any_shape_are_answered_or_returned() {
         for (what, chain, outcome) in chains {
             guest.memory.fill(reply, 1024, 0xee);
             guest.memory.write(at, header.as_bytes());
-            let (_, len) = play(guest, &chain).unwrap_or_else(|| panic!("{what}: no answer"));
+            let (_, len) = play(guest, &chain, PATIENCE).unwrap_or_else(|| panic!("{what}: no answer"));
             let status = u32::from_le_bytes(guest.memory.bytes(reply, 4).try_into().unwrap());
             match outcome {
                 Answered(wanted) => {
@@ -161,7 +162,7 @@ fn chains_of_any_shape_are_answered_or_returned() {
         ] {
             let words = [table, 32 | u64::from(INDIRECT) << 32, at, 16];
             guest.memory.write(table, words.as_bytes());
-            if let Some((_, len)) = play(guest, &chain) {
+            if let Some((_, len)) = play(guest, &chain, Duration::from_millis(200)) {
                 assert!(len == 0 || len >= 16, "{what}: {len}");
             }
             guest.reset().unwrap();
@@ -170,8 +171,8 @@ fn chains_of_any_shape_are_answered_or_returned() {
     });
 }
 
-/// Puts a chain into the control queue by hand, as its first entry; what the used ring says then.
-fn play(guest: &Guest, chain: &[(u64, u32, u16, u16)]) -> Option<(u32, u32)> {
+/// Puts a chain into the control queue by hand, as its first entry; what the used ring says then, if it comes in time.
+fn play(guest: &Guest, chain: &[(u64, u32, u16, u16)], time: Duration) -> Option<(u32, u32)> {
     guest.reset().unwrap();
     let queue = &guest.queues[0];
     for (i, &(addr, len, flags, next)) in chain.iter().enumerate() {
@@ -180,9 +181,7 @@ fn play(guest: &Guest, chain: &[(u64, u32, u16, u16)]) -> Option<(u32, u32)> {
     queue.ring.set_avail_entry(0, 0);
     queue.ring.set_avail_idx(1);
     queue.kick.write(1).unwrap();
-    let used = wait::within(std::time::Duration::from_millis(200), || {
-        (queue.ring.used_idx() == 1).then(|| queue.ring.used_entry(0))
-    });
+    let used = wait::within(time, || (queue.ring.used_idx() == 1).then(|| queue.ring.used_entry(0)));
     guest.reset().unwrap();
     used
 }
@@ -206,7 +205,7 @@ fn a_control_ring_that_makes_no_sense_stops_only_itself() {
         for (what, spoil) in ways {
             spoil(&guest.queues[0].ring);
             guest.queues[0].kick.write(1).unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
             assert!(lab.guests[1].query_port().is_ok(), "{what}");
             guest.reset().unwrap();
             assert!(guest.query_port().is_ok(), "{what}");
@@ -249,7 +248,7 @@ fn a_broken_event_queue_is_not_tried_for_ever() {
     process.channel.drain();
     assert_eq!(lab.stats().device(0, "events"), 50);
     let before = lab.stats().worker_sleeps();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     let woken = lab.stats().worker_sleeps() - before;
     let lines = lab.daemon.messages().lines().count();
     assert!(woken < 10 && lines < 10, "woken {woken} times, {lines} messages");

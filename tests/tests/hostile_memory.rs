@@ -257,7 +257,7 @@ fn memory_that_is_cut_short_costs_its_guest_the_device_and_the_daemon_nothing() 
     for round in 0..4 {
         let guest = lab.connect(0);
         lab.guests.insert(0, guest);
-        let (a, mut b) = pair(&lab, 1, LEN, &QpOptions { retry_cnt: 1, ..QpOptions::default() });
+        let (a, mut b) = pair(&lab, 1, LEN, &QpOptions { timeout: 14, retry_cnt: 1, ..QpOptions::default() });
         let victim = a.guest().clone();
         victim.memory.truncate(0);
         // What comes now lands in pages that nobody else has.

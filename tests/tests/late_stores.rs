@@ -5,9 +5,8 @@
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::sleep;
-use std::time::Duration;
 use vrdma_backend::hooks;
 use vrdma_tests::abi::control::{QpType, ReqHeader, RespHeader};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -72,20 +71,33 @@ fn expect_late_interrupt(thread: &str, queue: &Queue, event_idx: bool, act: impl
     // Until then it asks for none.
     ring.set_used_event(used.wrapping_add(1 << 14));
     ring.set_avail_flags(if event_idx { 0 } else { NO_INTERRUPT });
-    // That of what was used before may be on its way.
-    sleep(Duration::from_millis(5));
-    while queue.call.read().is_ok() {}
     let theirs = ring.clone();
+    let (ask, asked) = ask_late(queue);
     store_late(
         thread,
         move || theirs.used_idx() != used,
         move || {
-            ring.set_used_event(used);
+            ask();
             ring.set_avail_flags(0);
         },
     );
     act();
+    asked.recv_timeout(wait::PATIENCE).expect("the entry was used");
     assert!(wait::readable(&*queue.call, wait::PATIENCE), "no interrupt came");
+}
+
+/// Asks for an interrupt by the next used entry, and tells that it has. For the device's own thread: earlier interrupts, which may have
+/// been on their way until now, are taken first.
+fn ask_late(queue: &Queue) -> (impl Fn() + Send + 'static, Receiver<()>) {
+    let (ring, call, used) = (queue.ring.clone(), queue.call.clone(), queue.ring.used_idx());
+    let (tell, told) = channel();
+    let ask = move || {
+        while call.read().is_ok() {}
+        ring.set_used_event(used);
+        // If the test has failed meanwhile nobody listens.
+        let _ = tell.send(());
+    };
+    (ask, told)
 }
 
 /// Writes a request into a channel: everything but the index, which is then to be the value returned.
@@ -230,20 +242,20 @@ fn an_interrupt_comes_for_the_reply_to_a_late_command_though_the_driver_asked_la
     for _ in 0..ROUNDS {
         let queue = &mut guest.control().queue;
         queue.prepare(&pieces).unwrap();
-        let (ring, call, index) = (queue.ring().clone(), guest.queues[0].call.clone(), queue.next_avail());
+        let (ring, index) = (queue.ring().clone(), queue.next_avail());
         let used = ring.used_idx();
         ring.set_used_event(used.wrapping_add(1 << 14));
-        sleep(Duration::from_millis(5));
-        while call.read().is_ok() {}
+        let (ask, asked) = ask_late(&guest.queues[0]);
         hooks::before_second_look(SESSION, move || {
             ring.set_avail_idx(index);
             let served = ring.used_idx() != used;
             if served {
-                ring.set_used_event(used);
+                ask();
             }
             served
         });
         queue.kick();
+        asked.recv_timeout(wait::PATIENCE).expect("the command was served");
         assert!(wait::readable(&*guest.queues[0].call, wait::PATIENCE), "no interrupt came");
         assert!(queue.take_used().is_some());
     }

@@ -117,7 +117,8 @@ fn a_pause_in_mid_message_is_not_noticed() {
 fn a_reset_gives_everything_back_and_the_next_driver_begins_anew() {
     let lab = Lab::new(2);
     for round in 0..10 {
-        let (mut a, mut b) = pair(&lab, 1, 1 << 20, &QpOptions { retry_cnt: 1, ..QpOptions::default() });
+        let (mut a, mut b) =
+            pair(&lab, 1, 1 << 20, &QpOptions { timeout: 14, retry_cnt: 1, ..QpOptions::default() });
         b.recv_any(1);
         a.post(&Request::send(a.qp.tag(1), Data::Inline(b"hello")).signaled(true));
         a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
@@ -166,7 +167,8 @@ fn live_a_little(
     if steps == 0 {
         return;
     }
-    let (mut a, b) = pair_between(guest, other, 2 << 20, &QpOptions { retry_cnt: 1, ..QpOptions::default() });
+    let (mut a, b) =
+        pair_between(guest, other, 2 << 20, &QpOptions { timeout: 14, retry_cnt: 1, ..QpOptions::default() });
     if steps > 1 {
         (0..10).for_each(|id| a.recv_any(id));
         assert_eq!(a.cq.arm(Arm::Next), None);

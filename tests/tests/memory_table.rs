@@ -1,7 +1,7 @@
 //! A VMM that changes the memory table while queue pairs run: what is gone is not touched any more, what comes back is
 //! used again, and nobody else notices.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vrdma_tests::abi::control::{QpState, access};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::abi::event::EventKind;
@@ -138,14 +138,14 @@ fn tables_change_under_running_queue_pairs() {
     let lab = lab();
     let bystanders = PingPong::start(&lab.guests[2], &lab.guests[1]);
     let stop = AtomicBool::new(false);
-    let mut changes = 0;
+    let changes = AtomicU32::new(0);
     let guest = lab.guests[0].clone();
     let (mut a, b) = pair(&lab, 1, 2 << 20, &QpOptions::default());
     std::thread::scope(|scope| {
-        let stop = &stop;
+        let (stop, changes) = (&stop, &changes);
         scope.spawn(move || {
             let mut rng = Rng::from_env("tables_change");
-            for round in 0..60u32 {
+            for round in (0..).take_while(|&round| round < 60 || changes.load(Ordering::Relaxed) <= 10) {
                 let data = rng.bytes(2 << 20);
                 a.mr.put(0, &data);
                 let own = [a.mr.sge(0, 2 << 20)];
@@ -162,10 +162,9 @@ fn tables_change_under_running_queue_pairs() {
             take_away(&guest);
             give_back(&guest);
             guest.front_end().set_memory(&guest.memory, guest.memory.regions()).unwrap();
-            changes += 1;
+            changes.fetch_add(1, Ordering::Relaxed);
         }
     });
-    assert!(changes > 10, "only {changes} changes");
     bystanders.stop();
 }
 
@@ -176,7 +175,7 @@ fn regions_removed_in_the_midst_of_work_harm_nobody_else() {
     let bystanders = PingPong::start(&lab.guests[2], &lab.guests[1]);
     let mut rng = Rng::from_env("regions_removed");
     for _ in 0..30 {
-        let options = QpOptions { retry_cnt: 1, ..QpOptions::default() };
+        let options = QpOptions { timeout: 14, retry_cnt: 1, ..QpOptions::default() };
         let (mut a, b) = pair(&lab, 1, 1 << 20, &options);
         for id in 0..20 {
             let own = [a.mr.sge(0, 1 << 20)];

@@ -86,7 +86,8 @@ fn an_idle_worker_sleeps_and_one_operation_costs_one_kick() {
         let idle = lab.stats();
         assert!(idle.worker_sleeps() <= before.worker_sleeps() + 2, "woken without a reason");
         assert_eq!(idle.device(0, "kicks"), before.device(0, "kicks"));
-        std::thread::sleep(Duration::from_millis(20));
+        let ring = &a.process.channel.ring;
+        wait::until("a wish for a kick", || (ring.avail_event() == ring.avail_idx()).then_some(()));
         let rung = a.process.channel.driver.doorbell().count();
         a.post(&Request::write(a.qp.tag(round), b.mr.remote(0), Data::EMPTY).signaled(true));
         a.cq.expect(a.qp.number, round, WcStatus::SUCCESS);

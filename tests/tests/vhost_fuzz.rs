@@ -6,7 +6,6 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use vhost::vhost_user::message::FrontendReq as Request;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
@@ -303,8 +302,7 @@ fn expect_recovery(lab: &Lab, pingpong: PingPong, canaries: &[Canary], open: (us
     lab.expect_nothing_left(0);
     let pid = lab.daemon.pid();
     let found = || (proc::descriptors(pid), proc::guest_mappings(pid));
-    let same =
-        wait::within(Duration::from_secs(10), || (found().0 <= open.0 && found().1 <= open.1).then_some(()));
+    let same = wait::within(wait::PATIENCE, || (found().0 <= open.0 && found().1 <= open.1).then_some(()));
     assert!(same.is_some(), "{:?} descriptors and mappings, not {open:?}", found());
     let guest = lab.connect(0);
     assert!(guest.query_device().is_ok());

@@ -235,6 +235,7 @@ impl Bell {
 pub(crate) mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, epoll};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::io::Read;
     use std::os::fd::OwnedFd;
 
@@ -324,6 +325,9 @@ pub(crate) mod tests {
     #[test]
     fn who_rings_does_not_walk_the_watches_of_the_front_end() {
         const WATCHES: u64 = 100_000;
+        // It takes 700 descriptors, and the other tests of this process have theirs.
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
         let (call, ours) = eventfd();
         // An epoll instance watches a file as often as there are descriptors of it.
         let mut watched = 0;

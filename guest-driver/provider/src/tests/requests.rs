@@ -324,9 +324,11 @@ fn a_device_that_stands_still_is_an_error_and_not_a_hang() {
     context.work.lock().unwrap().set_patience(Duration::from_millis(500));
     assert_eq!(guest.send(qp, &mut wrs), Err((ENTRIES.into(), libc::EIO)));
     assert_eq!(kernel.doorbell(), QUEUE, "it was kicked in despair");
+    const LONG: Duration = Duration::from_secs(60);
+    context.work.lock().unwrap().set_patience(LONG);
     let before = Instant::now();
     assert_eq!(guest.send(qp, &mut [write(0)]), Err((0, libc::EIO)));
-    assert!(before.elapsed().as_millis() < 300, "nobody waits twice");
+    assert!(before.elapsed() < LONG, "nobody waits twice");
     assert_eq!(kernel.serve(), ENTRIES.into());
     guest.send(qp, &mut [write(500)]).unwrap();
     assert_eq!(kernel.serve(), 1);
