@@ -71,7 +71,7 @@ impl Vm {
 
     /// Waits until commands can be run.
     pub fn wait_booted(&mut self) -> Result<()> {
-        let patience = Duration::from_secs(12) * self.accel.slowness();
+        let patience = Duration::from_secs(36) * self.accel.slowness();
         self.boot =
             Some(self.control.greet(None, patience).with_context(|| self.complaint("does not boot"))?);
         Ok(())
@@ -129,7 +129,7 @@ impl Vm {
     pub fn reset(&mut self) -> Result<()> {
         let before = self.boot.take();
         drop(self.spawn("echo b >/proc/sysrq-trigger")?.wait_for("never", Duration::from_millis(300)));
-        let patience = Duration::from_secs(12) * self.accel.slowness();
+        let patience = Duration::from_secs(36) * self.accel.slowness();
         let boot = self.control.greet(before.as_deref(), patience);
         self.boot = Some(boot.with_context(|| self.complaint("does not come back from a reset"))?);
         Ok(())

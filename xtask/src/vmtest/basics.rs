@@ -27,18 +27,20 @@ pub fn exec(pair: &mut Pair) -> Result<()> {
     let sum = background.wait(limit)?.text();
     ensure!(sum.starts_with("5d41402abc4b2a76b9719d911017c592"), "{sum}");
 
-    let late = pair.b.exec("echo before; sleep 60", Duration::from_millis(500));
+    let late = pair.b.exec("echo before; sleep 600", pair.patience(1));
     ensure!(
         late.is_err_and(|error| format!("{error:#}").contains("before")),
         "a time-out tells what was written"
     );
 
-    let start = Instant::now();
+    // The least of some: others take longer when the host is busy.
+    let mut least = Duration::MAX;
     for _ in 0..20 {
+        let start = Instant::now();
         pair.b.check("true", limit)?;
+        least = least.min(start.elapsed());
     }
-    let each = start.elapsed() / 20;
-    ensure!(each < Duration::from_millis(100) * pair.accel().slowness(), "a command takes {each:?}");
+    ensure!(least < Duration::from_millis(100) * pair.accel().slowness(), "a command takes {least:?}");
     Ok(())
 }
 
