@@ -91,6 +91,8 @@ pub struct Worker {
     barriers: Vec<Barrier>,
     /// What waits until the uplink has given memory back.
     recalls: Vec<Recall>,
+    /// Turns since the uplink was asked for memory.
+    since_reclaim: u32,
     /// QPs whose CQ failed, by device.
     failing: Vec<(DeviceId, Vec<Qpn>)>,
     inbox: Receiver<Message>,
@@ -208,6 +210,7 @@ impl Worker {
             serials: 0,
             barriers: Vec::new(),
             recalls: Vec::new(),
+            since_reclaim: loans::RECLAIM_TURNS,
             failing: Vec::new(),
             inbox,
             mail: mail.clone(),

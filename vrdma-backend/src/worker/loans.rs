@@ -1,7 +1,7 @@
 //! What has to wait until the uplink has given guests' memory back: whoever is told that a region is deregistered, or that its device stands
 //! still, may use the memory for something else, and frames that refer to it would carry that.
 //!
-//! Drivers free what they sent when they like, at the latest with later frames. They are asked for it in each turn; one that
+//! Drivers free what they sent when they like, at the latest with later frames. They are asked for it now and then; one that
 //! keeps it all the same is lent nothing any more.
 
 use super::{Stopped, Worker, WorkerHandle};
@@ -15,6 +15,8 @@ use vrdma_transport::{self as transport, DeviceId};
 /// So long, and for so many turns, drivers have time to give memory back.
 const PATIENCE: Duration = Duration::from_secs(1);
 const TURNS: u32 = 1000;
+/// Turns from one time that the uplink is asked for memory to the next: each time frames of all guests that wait are copied.
+pub(super) const RECLAIM_TURNS: u32 = 64;
 /// Regions that are looked at in one message.
 const SLICE: usize = 1024;
 
@@ -42,12 +44,14 @@ impl Worker {
     /// Has the uplink give memory back that somebody waits for. Once a turn.
     #[inline]
     pub(super) fn recall(&mut self, now: transport::Instant) -> bool {
+        self.since_reclaim = self.since_reclaim.saturating_add(1);
         !self.recalls.is_empty() && self.look_at_recalls(now)
     }
 
     #[cold]
     fn look_at_recalls(&mut self, now: transport::Instant) -> bool {
-        if let Some(uplink) = &mut self.uplink {
+        if let Some(uplink) = self.uplink.as_mut().filter(|_| self.since_reclaim >= RECLAIM_TURNS) {
+            self.since_reclaim = 0;
             uplink.reclaim();
         }
         for recall in &mut self.recalls {
@@ -327,7 +331,8 @@ mod tests {
         bench.send(key);
         assert_eq!(bench.kept(), 1, "the payload is lent");
         let answer = bench.deregister(key);
-        for turn in 0..9 {
+        // It is asked in the first turn, and then in each 64th.
+        for turn in 0..9 * 64 {
             assert!(answer.lock().unwrap().is_none() && bench.kept() == 1, "turn {turn}");
             inline::with(Worker::take_turn);
         }
