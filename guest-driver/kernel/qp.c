@@ -165,7 +165,8 @@ static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, i
 	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
 		to->en_sqd_async_notify = !!from->en_sqd_async_notify;
 	if (mask & IB_QP_ACCESS_FLAGS)
-		to->access = cpu_to_le32(vrdma_check_access(from->qp_access_flags));
+		/* Nobody asks for the rest: the device has no such requests. */
+		to->access = cpu_to_le32(from->qp_access_flags & VRDMA_ACCESS_ALL);
 	if (mask & IB_QP_PKEY_INDEX)
 		to->pkey_index = cpu_to_le16(from->pkey_index);
 	if (mask & IB_QP_PORT)
@@ -221,8 +222,8 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	/* There is no other path to migrate to. */
 	if ((mask & IB_QP_PATH_MIG_STATE) && attr->path_mig_state != IB_MIG_MIGRATED)
 		return -EINVAL;
-	if ((mask & IB_QP_ACCESS_FLAGS) && vrdma_check_access(attr->qp_access_flags) < 0)
-		return -EOPNOTSUPP;
+	if ((mask & IB_QP_ACCESS_FLAGS) && (attr->qp_access_flags & ~IB_ACCESS_SUPPORTED))
+		return -EINVAL;
 	req.mask = cpu_to_le32(mask);
 	fill_attr(&req.attr, attr, mask, ibqp->qp_num);
 	/* As with what is in a channel: what was posted before is taken before. */

@@ -80,9 +80,10 @@ qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(8, 8, 1, 
 attr = QPAttr(port_num=PORT)
 attr.qp_state = e.IBV_QPS_INIT
 init = e.IBV_QP_STATE | e.IBV_QP_PKEY_INDEX | e.IBV_QP_PORT | e.IBV_QP_ACCESS_FLAGS
-attr.qp_access_flags = ALL | e.IBV_ACCESS_MW_BIND
-same("a QP with memory windows", error_of(qp.modify, attr, init), errno.EOPNOTSUPP)
-attr.qp_access_flags = ALL | e.IBV_ACCESS_RELAXED_ORDERING
+attr.qp_access_flags = ALL | 1 << 19
+same("a right that no manual knows", error_of(qp.modify, attr, init), errno.EINVAL)
+# Rights to what the device has not are granted, as with hardware: nobody can use them.
+attr.qp_access_flags = ALL | e.IBV_ACCESS_MW_BIND | e.IBV_ACCESS_FLUSH_GLOBAL | e.IBV_ACCESS_RELAXED_ORDERING
 qp.modify(attr, init)
 same("access of a QP", qp.query(e.IBV_QP_ACCESS_FLAGS)[0].qp_access_flags, ALL)
 attr.qp_state = e.IBV_QPS_RTR
