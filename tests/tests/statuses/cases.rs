@@ -1,6 +1,6 @@
 //! Every way in which a request can end other than well: the status, the order, and what the other side learns.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrdma_tests::abi::control::{QpState, access};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::abi::event::EventKind;
@@ -196,11 +196,8 @@ fn a_misaligned_atomic_is_an_invalid_request() {
 fn without_a_receive_retries_run_out() {
     for rnr_retry in [0, 3] {
         let (lab, mut a, b) = lab_with(&QpOptions { rnr_retry, min_rnr_timer: 12, ..QpOptions::default() });
-        let start = Instant::now();
         a.post(&Request::send(a.qp.tag(1), Data::EMPTY));
         fails(&mut a, 1, WcStatus::RNR_RETRY_EXC_ERR);
-        // 640 us each; no upper bound is tested.
-        assert!(start.elapsed() >= Duration::from_micros(640) * u32::from(rnr_retry));
         assert_eq!(lab.transport(1, "rnr_naks_sent"), 1 + u64::from(rnr_retry));
         assert_eq!(b.qp.state(), QpState::RTS, "the receiver has done nothing wrong");
     }
@@ -245,17 +242,11 @@ fn a_peer_that_is_gone_in_any_way_does_not_answer() {
         // On a busy machine an answer may be late, too.
         let timeouts = lab.stats().transport(0, "timeouts");
         vanish(&lab, &b);
-        let start = Instant::now();
         a.post(&Request::write(a.qp.tag(2), b.mr.remote(0), Data::Inline(b"y")));
         a.post(&Request::write(a.qp.tag(3), b.mr.remote(0), Data::Inline(b"z")));
         a.cq.expect(a.qp.number, 2, WcStatus::RETRY_EXC_ERR);
-        // 4.096 us * 2^timeout for the first attempt and each retry.
-        assert!(
-            start.elapsed() >= Duration::from_nanos(4096 << timeout) * 3,
-            "{what}: {:?}",
-            start.elapsed()
-        );
         fails(&mut a, 3, WcStatus::WR_FLUSH_ERR);
+        // The first attempt and each retry. (vrdma-transport's `retry` tests how long they take, by a clock of its own.)
         assert_eq!(lab.stats().transport(0, "timeouts") - timeouts, 3, "{what}");
     }
 }
