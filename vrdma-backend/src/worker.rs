@@ -292,7 +292,7 @@ impl Worker {
         busy |= self.transmit_packets(now);
         busy |= self.recall(now);
         self.watch_link(now);
-        busy |= self.fail_cqs(now);
+        busy |= self.fail_cqs();
         self.outputs.flush();
         self.net.flush();
         self.turns += 1;
@@ -419,15 +419,15 @@ impl Worker {
 
     /// Takes QPs to ERR whose CQs failed, some in each turn; true if there are more.
     #[inline]
-    fn fail_cqs(&mut self, now: transport::Instant) -> bool {
+    fn fail_cqs(&mut self) -> bool {
         while let Some((device, cq)) = self.outputs.failed.pop() {
             self.failing.push((device, self.outputs.device(device).qps_of(cq)));
         }
-        !self.failing.is_empty() && self.fail_qps(now)
+        !self.failing.is_empty() && self.fail_qps()
     }
 
     #[cold]
-    fn fail_qps(&mut self, now: transport::Instant) -> bool {
+    fn fail_qps(&mut self) -> bool {
         let mut effort = 0;
         while let Some((device, qps)) = self.failing.last_mut() {
             let device = *device;
@@ -440,7 +440,7 @@ impl Worker {
                 return true;
             }
             let before = self.engine.counters(device).flushes;
-            self.engine.cq_failed(now, device, qpn, &mut self.outputs);
+            self.engine.cq_failed(device, qpn, &mut self.outputs);
             effort += QP_FAILURE + self.engine.counters(device).flushes - before;
         }
         false
@@ -660,7 +660,7 @@ mod tests {
         worker.outputs.fail_cq(id, cq);
         let mut before = 0;
         loop {
-            let more = worker.fail_cqs(now);
+            let more = worker.fail_cqs();
             let flushed = worker.engine.counters(id).flushes;
             assert!(flushed - before <= FAILURES + RECEIVES, "{flushed} {before}");
             before = flushed;

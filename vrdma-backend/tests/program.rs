@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -52,7 +53,11 @@ struct Running {
 
 impl Running {
     fn start(arguments: &[&str]) -> Running {
-        let mut child = program().args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        Running::spawn(program().args(arguments))
+    }
+
+    fn spawn(command: &mut Command) -> Running {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut log = Vec::new();
         while !log.last().is_some_and(|line: &String| line.contains("] ready: ")) {
@@ -210,9 +215,43 @@ fn a_client_that_is_silent_holds_up_nobody() {
     assert!(ask(&silent, "colour").contains("known: stats"));
 }
 
+/// With the capabilities that the unit file leaves it, root may give a guest's socket to the VMM's group.
+#[test]
+fn the_service_may_give_sockets_to_others() {
+    // SAFETY: a plain system call.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only root gives files to others");
+        return;
+    }
+    let unit = include_str!("../../docs/vrdma-backend.service");
+    let allowed = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let allowed: Vec<String> = allowed.split(' ').map(|name| name[4..].to_lowercase()).collect();
+    let all = Command::new("setpriv").arg("--list-caps").output().unwrap();
+    let all = String::from_utf8(all.stdout).unwrap();
+    let dropped: Vec<String> = all
+        .lines()
+        .filter(|name| !allowed.iter().any(|each| each == name))
+        .map(|name| format!("-{name}"))
+        .collect();
+    assert_eq!(dropped.len() + allowed.len(), all.lines().count(), "the unit names what is no capability");
+
+    let dir = Dir::new("service");
+    let (group, config, socket) = (12345, dir.0.join("toml"), dir.0.join("a"));
+    let text = format!(
+        "socket_group = '{group}'\n[[guest]]\nname = 'a'\nsocket = '{}'\nmac = '52:54:00:00:00:01'",
+        socket.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = Command::new("setpriv");
+    command.arg("--no-new-privs").arg(format!("--bounding-set={}", dropped.join(",")));
+    let _running =
+        Running::spawn(command.arg(env!("CARGO_BIN_EXE_vrdma-backend")).arg("--config").arg(&config));
+    let socket = std::fs::metadata(&socket).unwrap();
+    assert_eq!((socket.gid(), socket.permissions().mode() & 0o777), (group, 0o660));
+}
+
 #[test]
 fn an_admin_socket_is_private() {
-    use std::os::unix::fs::PermissionsExt;
     let dir = Dir::new("private");
     let admin = dir.0.join("admin");
     let _running = Running::start(&["--guest", &dir.guest(), "--admin", admin.to_str().unwrap()]);

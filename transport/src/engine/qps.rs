@@ -104,8 +104,7 @@ impl<R: Region> Engine<R> {
 
     /// A CQ of the QP overran or its memory is gone: unless it is in RESET it goes to ERR, with [`Event::QpFatal`]. What is
     /// flushed goes to `sink`, that CQ's completions too.
-    pub fn cq_failed(&mut self, now: Instant, device: DeviceId, qpn: Qpn, sink: &mut impl Sink) {
-        let _ = now;
+    pub fn cq_failed(&mut self, device: DeviceId, qpn: Qpn, sink: &mut impl Sink) {
         let place = Place { device: device.0, qpn };
         let state = self.devices.qp_mut(place).map(|qp| qp.state);
         if !matches!(state, None | Some(QpState::Reset | QpState::Err)) {

@@ -239,7 +239,7 @@ impl Pair {
         let qps = self.engine.devices.get(device.0).into_iter().flat_map(|device| device.qps.iter());
         let users = qps.filter(|qp| qp.send_cq == cq || qp.recv_cq == cq);
         for qpn in users.map(|qp| qp.qpn).collect::<Vec<_>>() {
-            self.engine.cq_failed(self.now, device, qpn, &mut self.log);
+            self.engine.cq_failed(device, qpn, &mut self.log);
         }
     }
 

@@ -57,7 +57,7 @@ fn calls_for_devices_and_objects_that_do_not_exist_are_refused() {
         assert_eq!(engine.counters(device), &Counters::ZERO);
         engine.reset_device(device);
         engine.remove_device(device);
-        engine.cq_failed(pair.now, device, a.qpn, &mut pair.log);
+        engine.cq_failed(device, a.qpn, &mut pair.log);
         assert_eq!(engine.regions_mut(device, 0..usize::MAX).count(), 0);
         assert_eq!(engine.alloc_pd(device, OWNER), Err(Error::NotFound));
         assert_eq!(engine.create_qp(device, qp_init(a.pd)), Err(Error::NotFound));

@@ -60,7 +60,7 @@ pub struct Keys {
     pub mtu: Option<u32>,
     /// Microseconds without work after which the worker sleeps; 0: at once. It sleeps earlier if others want its
     /// processor [default: 200]
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub poll_us: Option<u64>,
     /// Never sleep: for a worker that has a processor of its own
     #[arg(long)]

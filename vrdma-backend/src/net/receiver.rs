@@ -10,7 +10,7 @@ use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 /// Descriptors that a driver may spend on one frame: so many, and one more for so many bytes. The sender's turn pays for them.
 const DESCRIPTORS: usize = 32;
 const DESCRIPTOR_BYTES: usize = 64;
-/// Descriptors of one chain with which the device would read for ever.
+/// Most descriptors of one chain: a driver whose chains are longer is broken.
 const MAX_CHAIN: u64 = 256;
 
 /// What happened to what went to a guest.
@@ -88,10 +88,10 @@ impl Receiver {
                 self.counters.rx_no_buffer += 1;
                 return Ok(());
             };
-            let room = queue.buffers.len() - before;
-            if room < header || queue.effort - effort > MAX_CHAIN {
+            let (room, descriptors) = (queue.buffers.len() - before, queue.effort - effort);
+            if room < header || descriptors > MAX_CHAIN {
                 queue.latch_broken();
-                return Err(Broken::Small(room));
+                return Err(if room < header { Broken::Small(room) } else { Broken::Long(descriptors) });
             }
             if queue.effort > most {
                 queue.rewind(self.chains.len() as u16 + 1);

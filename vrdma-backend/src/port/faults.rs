@@ -14,6 +14,9 @@ const MAX_PASSED: u64 = 4;
 /// A frame that is reordered waits no longer for others to pass.
 const MAX_WAIT: Duration = Duration::from_millis(2);
 
+/// TOML's largest integer.
+const MOST: u64 = i64::MAX as u64;
+
 /// How often which fault happens; rates are from 0 to 1, and of frames in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -64,7 +67,7 @@ impl Default for FaultsConfig {
 }
 
 impl FaultsConfig {
-    /// Whether all rates are rates.
+    /// Whether all rates are rates, and other numbers such as a configuration file can have.
     ///
     /// # Errors
     /// Says which is not.
@@ -78,6 +81,9 @@ impl FaultsConfig {
         ];
         for (name, rate) in rates {
             ensure!((0. ..=1.).contains(&rate), "faults.{name} = {rate}: this is no rate from 0 to 1");
+        }
+        for (name, number) in [("delay_us", self.delay_us), ("seed", self.seed)] {
+            ensure!(number <= MOST, "faults.{name} = {number}: give a number from 0 to {MOST}");
         }
         Ok(())
     }

@@ -87,6 +87,9 @@ pub enum Broken {
     /// Buffers into which not even a header goes.
     #[error("a buffer of {0} bytes")]
     Small(usize),
+    /// A chain of so many descriptors for one frame that reading it takes too long.
+    #[error("a chain of {0} descriptors")]
+    Long(u64),
     /// The queue's own memory was taken away.
     #[error("the rings are not in guest memory any more")]
     Rings,

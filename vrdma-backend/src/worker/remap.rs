@@ -64,8 +64,7 @@ impl Worker {
                 self.outputs.fail_cq(id, cq);
             }
         }
-        let now = self.now();
-        self.fail_cqs(now);
+        self.fail_cqs();
         old
     }
 

@@ -133,12 +133,12 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     pair.b.check("! dmesg | grep -E 'failed|remains'", patience)?;
     drop(watcher);
     quiet.expect_return(pair.backend()?, patience)?;
-    given_up(pair, &quiet)
+    given_up(pair, quiet.with_new_driver("b"))
 }
 
 /// A backend that stands still for longer than the driver's limit is given up: programs are told and wait no more. Users in the kernel do,
 /// as the backend could use their buffers when it goes on; then it is reset.
-fn given_up(pair: &mut Pair, quiet: &Holdings) -> Result<()> {
+fn given_up(pair: &mut Pair, quiet: Holdings) -> Result<()> {
     let patience = pair.patience(5);
     let mut victim = holder(pair, 40)?;
     pair.b.check("dmesg -C", patience)?;

@@ -4,22 +4,36 @@ use anyhow::{Context, Result, ensure};
 
 use crate::vm::{Job, Pair};
 use crate::vmtest::third::ThirdGuest;
-use crate::vmtest::watch::{Holdings, said};
+use crate::vmtest::watch::{Holdings, expect_nothing_of, said};
 
 /// Options of a ping-pong whose end comes early: large messages on several QPs, and QPs that give up soon.
 const VICTIM: &str = "--events --qps 8 --size 100000 --timeout 12";
 /// Options of its peer.
 const PEER: &str = "--events --expect-error --timeout 12";
 
+/// VM b's driver during a disturbance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Driver {
+    GoesOn,
+    BeginsAnew,
+}
+
 /// Does something to VM b while VM a plays ping-pong with a third guest, and looks whether the backend has as much as
 /// before.
-fn beside_ping_pong(pair: &mut Pair, disturb: impl FnOnce(&mut Pair) -> Result<()>) -> Result<()> {
+fn beside_ping_pong(
+    pair: &mut Pair,
+    driver: Driver,
+    disturb: impl FnOnce(&mut Pair) -> Result<()>,
+) -> Result<()> {
     // The first use of anything may leave something in caches.
     let (victim, peer) = interruptible(pair, 18940)?;
     drop(victim);
     expect_error(pair, peer, "in the first round")?;
 
-    let before = Holdings::of(pair.backend()?)?;
+    let mut before = Holdings::of(pair.backend()?)?;
+    if driver == Driver::BeginsAnew {
+        before = before.with_new_driver("b");
+    }
     let mut beside = ThirdGuest::start(pair)?;
     disturb(pair)?;
     beside.expect_running().context("the ping-pong beside")?;
@@ -57,7 +71,7 @@ fn expect_error(pair: &Pair, peer: Job, when: &str) -> Result<()> {
 /// Fifty processes are killed in the middle of a transfer.
 pub fn killed_processes(pair: &mut Pair) -> Result<()> {
     const ROUNDS: u32 = 25;
-    beside_ping_pong(pair, |pair| {
+    beside_ping_pong(pair, Driver::GoesOn, |pair| {
         // Two at a time; each loop is one command, as starting one takes its time too.
         let jobs = (0..2).map(|lane| {
             let port = 18942 + lane;
@@ -95,7 +109,7 @@ pub fn killed_processes(pair: &mut Pair) -> Result<()> {
 
 /// Ten times the driver is removed under a process that uses it, and comes back.
 pub fn removed_driver(pair: &mut Pair) -> Result<()> {
-    beside_ping_pong(pair, |pair| {
+    beside_ping_pong(pair, Driver::BeginsAnew, |pair| {
         for round in 0..10 {
             let (victim, peer) = interruptible(pair, 18950)?;
             pair.b.check("rmmod vrdma", pair.patience(3))?;
@@ -118,7 +132,7 @@ pub(super) fn wait_for_device(pair: &Pair) -> Result<()> {
 
 /// Three times a VM is reset.
 pub fn reset_vm(pair: &mut Pair) -> Result<()> {
-    beside_ping_pong(pair, |pair| {
+    beside_ping_pong(pair, Driver::BeginsAnew, |pair| {
         for round in 0..3 {
             let (victim, peer) = interruptible(pair, 18960)?;
             pair.b.reset()?;
@@ -134,14 +148,13 @@ pub fn reset_vm(pair: &mut Pair) -> Result<()> {
 
 /// A VM's QEMU is killed, and the VM booted again.
 pub fn killed_vm(pair: &mut Pair) -> Result<()> {
-    beside_ping_pong(pair, |pair| {
+    beside_ping_pong(pair, Driver::BeginsAnew, |pair| {
         let (victim, peer) = interruptible(pair, 18970)?;
         pair.b.kill()?;
         drop(victim);
         expect_error(pair, peer, "after QEMU was killed")?;
-        let objects = Holdings::of(pair.backend()?)?.objects;
-        let left: Vec<_> = objects.iter().filter(|(kind, n)| kind.starts_with("b.") && *n > 0).collect();
-        ensure!(left.is_empty(), "of a VM that is gone the backend still has {left:?}");
+        let patience = pair.patience(5);
+        expect_nothing_of(pair.backend()?, "b", patience)?;
         pair.reboot("b")?;
         wait_for_device(pair)?;
         let (victim, peer) = interruptible(pair, 18971)?;

@@ -161,6 +161,12 @@ fn mistakes_are_named() {
         ("loss=2", "faults.loss = 2: this is no rate from 0 to 1"),
         ("loss=-1", "loss"),
         ("loss=NaN", "loss"),
+        (
+            "seed=9223372036854775808",
+            "faults.seed = 9223372036854775808: give a number from 0 to 9223372036854775807",
+        ),
+        ("delay_us=18446744073709551615", "faults.delay_us = 18446744073709551615: give a number"),
+        ("seed=18446744073709551616", "seed: '18446744073709551616' is not a number that fits here"),
         ("loss=x", "loss: 'x' is not a number"),
         ("colour=1", "unknown field `colour`, expected one of `loss`"),
         ("dir=up", "dir: unknown variant `up`, expected one of `rx`, `tx`, `both`"),
