@@ -22,8 +22,13 @@ pub struct Side {
 impl Side {
     /// A process with a channel of its own, a region of `len` bytes and a QP in RESET.
     pub fn new(guest: &Arc<Guest>, len: u64, options: &QpOptions) -> Side {
+        Side::with_cq(guest, 256, len, options)
+    }
+
+    /// The same with so many entries in its CQ.
+    pub fn with_cq(guest: &Arc<Guest>, entries: u32, len: u64, options: &QpOptions) -> Side {
         let process = Context::open(guest).expect("a context with a channel");
-        let (cq, mr) = (process.cq(256), process.mr(len));
+        let (cq, mr) = (process.cq(entries), process.mr(len));
         let qp = process.qp(&cq, &cq, options);
         Side { process, cq, mr, qp }
     }

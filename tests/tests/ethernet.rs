@@ -1,6 +1,6 @@
 //! Guests' Ethernet functions and the switch between them.
 
-use vrdma_tests::net::{NetGuest, NetOptions, frame, mac};
+use vrdma_tests::net::{NetGuest, NetOptions, TRANSMIT, frame, mac};
 use vrdma_tests::{Lab, LabOptions, Rng, wait};
 
 const ALL: [u8; 6] = [0xff; 6];
@@ -101,6 +101,10 @@ fn a_worker_that_sleeps_is_woken_by_a_frame() {
         for round in 0..50u8 {
             let sleeps = lab.stats().worker_sleeps();
             wait::until("the worker to sleep", || (lab.stats().worker_sleeps() > sleeps).then_some(()));
+            if !event_idx {
+                let ring = &a.queues[usize::from(TRANSMIT)].ring;
+                wait::until("a wish for a kick", || (ring.used_flags() & 1 == 0).then_some(()));
+            }
             let sent = frame(mac(2), mac(1), TEST, &[round; 80]);
             a.send(&sent);
             assert_eq!(b.recv().1, sent);

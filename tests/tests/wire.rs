@@ -22,7 +22,8 @@ const MIB: u64 = 1 << 20;
 fn a_cable_that_is_plugged_in_again_in_time_costs_nothing_but_time() {
     let lab = lab(CableOptions::default());
     let cable = lab.cable.clone().unwrap();
-    let (mut a, b) = pair(&lab, 1, 8 * MIB, &QpOptions::default());
+    // Half a minute until it gives up.
+    let (mut a, b) = pair(&lab, 1, 8 * MIB, &QpOptions { timeout: 20, ..QpOptions::default() });
     let data = Rng::new(1).bytes(8 * MIB as usize);
     a.mr.put(0, &data);
     let own = [a.mr.sge(0, 8 * MIB as u32)];

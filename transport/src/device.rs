@@ -190,8 +190,9 @@ impl<R> Device<R> {
         }
     }
 
-    /// Forgets all objects; what was counted and which numbers were used stays.
+    /// Forgets all objects, and what its driver said; what was counted and which numbers were used stays.
     pub(crate) fn clear(&mut self) {
+        self.active_mtu = self.limits.max_mtu;
         self.qps.clear();
         self.mrs.clear();
         self.pds.clear();

@@ -155,8 +155,10 @@ impl<F: Function> Guest<F> {
     /// Serves a front-end until it leaves or breaks the rules.
     fn serve(&self, stream: UnixStream) -> Result<()> {
         self.visit("connected");
-        self.front_end().connect(stream.try_clone()?);
-        *self.connection.lock().expect("no thread panics with it") = Some(stream.try_clone()?);
+        // Both before anything has one of them: its front-end sees its end at once if there is no other.
+        let (for_memory, for_end) = (stream.try_clone()?, stream.try_clone()?);
+        self.front_end().connect(for_memory);
+        *self.connection.lock().expect("no thread panics with it") = Some(for_end);
         let result = self.converse(stream);
         if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {
             // What is still to be unmapped has the connection, too: the front-end shall see its end now.

@@ -123,6 +123,8 @@ pub struct FrontEnd<F> {
     ringer: Ringer,
     /// Memory tables that are still to be unmapped, of this front-end and of those before it.
     backlog: Arc<Backlog>,
+    /// Eventfds, in use or still to be closed, likewise.
+    open: Arc<Backlog>,
 }
 
 #[derive(Debug, Default)]
@@ -146,7 +148,7 @@ impl<F: Function> FrontEnd<F> {
     pub fn new(function: F, ringer: Ringer) -> FrontEnd<F> {
         let queues = (0..function.num_queues()).map(|_| Virtqueue::default()).collect();
         let setup = Setup { memory: Arc::default(), features: 0, queues };
-        FrontEnd { function, setup, ringer, backlog: Arc::default() }
+        FrontEnd { function, setup, ringer, backlog: Arc::default(), open: Arc::default() }
     }
 
     /// A front-end came; `connection` is shut down if it cuts its memory short.
@@ -382,7 +384,8 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
 
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let index = u32::from(index);
-        let kick = file.map(Kick::new).transpose().map_err(Error::ReqHandlerError)?.map(Arc::new);
+        let kick = file.map(|file| Kick::new(file, &self.open)).transpose();
+        let kick = kick.map_err(Error::ReqHandlerError)?.map(Arc::new);
         if self.queue(index)?.started {
             self.queue(index)?.started = false;
             self.update(index)?;
@@ -394,7 +397,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let call = file.map(|file| Call::new(file, &self.ringer)).transpose();
+        let call = file.map(|file| Call::new(file, &self.ringer, &self.open)).transpose();
         let call = call.map_err(Error::ReqHandlerError)?.map(Arc::new);
         let queue = self.queue(index.into())?;
         queue.call = call.clone();

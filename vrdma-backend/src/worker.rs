@@ -570,7 +570,7 @@ mod tests {
         words.store64(0x008, 64, Ordering::Relaxed);
         let eventfd = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
         let eventfd = std::fs::File::from(eventfd);
-        let kick = Kick::new(eventfd.try_clone().unwrap()).unwrap();
+        let kick = Kick::new(eventfd.try_clone().unwrap(), &Arc::default()).unwrap();
         let setup = VirtqueueSetup {
             index: 4,
             size: 1,

@@ -172,7 +172,7 @@ impl Running {
                 bail!("{error:#}\nthe server said:\n{}", indent(&said(&server)));
             }
         };
-        let server = server.wait(Duration::from_secs(20)).context("the server")?;
+        let server = server.wait(self.patience).context("the server")?;
         for (who, output) in [("client", &client), ("server", &server)] {
             if !output.success() {
                 let text = [output.stdout.as_slice(), &output.stderr].concat();

@@ -195,7 +195,9 @@ fn a_misaligned_atomic_is_an_invalid_request() {
 #[test]
 fn without_a_receive_retries_run_out() {
     for rnr_retry in [0, 3] {
-        let (lab, mut a, b) = lab_with(&QpOptions { rnr_retry, min_rnr_timer: 12, ..QpOptions::default() });
+        // Without a timeout: a request that is sent again would be answered with one more.
+        let options = QpOptions { rnr_retry, min_rnr_timer: 12, timeout: 0, ..QpOptions::default() };
+        let (lab, mut a, b) = lab_with(&options);
         a.post(&Request::send(a.qp.tag(1), Data::EMPTY));
         fails(&mut a, 1, WcStatus::RNR_RETRY_EXC_ERR);
         assert_eq!(lab.transport(1, "rnr_naks_sent"), 1 + u64::from(rnr_retry));

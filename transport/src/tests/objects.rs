@@ -33,8 +33,11 @@ fn a_reset_device_forgets_all_and_its_numbers_are_not_valid_again() {
     let (a, b) = (pair.a.clone(), pair.b.clone());
     pair.post(&a, 2, SEND, Payload::Inline(b"waits")).unwrap();
     pair.post(&b, 2, write_to(a.remote(0)), Payload::Sges(&[a.sge(0, 1 << 20)])).unwrap();
+    let largest = pair.engine.active_mtu(a.device);
+    pair.engine.set_active_mtu(a.device, Mtu::M512).unwrap();
     pair.engine.reset_device(a.device);
     assert_eq!(pair.engine.counts(a.device), ObjectCounts::default());
+    assert_eq!(pair.engine.active_mtu(a.device), largest, "a driver that says nothing has the largest");
     pair.engine.set_gid(a.device, 0, Some(a.gid.into())).unwrap();
     let pd = pair.engine.alloc_pd(a.device, OWNER).unwrap();
     assert_ne!(pd, a.pd);

@@ -21,7 +21,9 @@ mod sync {
 
 pub use backing::MapOptions;
 pub use buffers::Buffers;
-pub use reaper::{Backlog, reap};
+#[cfg(test)]
+pub(crate) use reaper::tests::Busy;
+pub use reaper::{Backlog, Entry, reap};
 pub use region::{Loans, MrMemory, Runs, Translation};
 pub use shared::Shared;
 

@@ -16,7 +16,7 @@ pub fn reap(load: impl Send + 'static) {
     }
 }
 
-/// How many loads of one kind the thread has not dropped yet.
+/// How many loads of one kind are not dropped yet.
 #[derive(Debug, Default)]
 pub struct Backlog {
     loads: Mutex<usize>,
@@ -36,8 +36,13 @@ impl Backlog {
 
     /// Waits until there is none. Not for the worker: the thread may have much to drop of others before.
     pub fn wait(&self) {
+        self.wait_for_less(1);
+    }
+
+    /// Waits until there are less than so many, like [`Backlog::wait`].
+    pub fn wait_for_less(&self, most: usize) {
         let loads = self.loads.lock().expect(NO_PANIC);
-        drop(self.less.wait_while(loads, |loads| *loads != 0).expect(NO_PANIC));
+        drop(self.less.wait_while(loads, |loads| *loads >= most).expect(NO_PANIC));
     }
 }
 

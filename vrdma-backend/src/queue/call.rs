@@ -8,6 +8,7 @@
 //! is rung by a thread of its own for a time ([`Record`]), and whoever rings hands over a flag.
 
 use super::Eventfd;
+use crate::memory::Backlog;
 use crossbeam_channel::{Receiver, Sender};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
@@ -28,12 +29,12 @@ pub struct Call {
 }
 
 impl Call {
-    /// Takes an eventfd of the front-end, to be rung by `ringer`.
+    /// Takes an eventfd of the front-end, to be rung by `ringer`, and waits if `open` has too many.
     ///
     /// # Errors
     /// It is something else, to which a write might block or do harm.
-    pub fn new(file: File, ringer: &Ringer) -> io::Result<Call> {
-        let eventfd = Eventfd::new(file)?;
+    pub fn new(file: File, ringer: &Ringer, open: &Arc<Backlog>) -> io::Result<Call> {
+        let eventfd = Eventfd::new(file, open)?;
         // For a system without asynchronous I/O.
         rustix::io::ioctl_fionbio(eventfd.file(), true)?;
         Ok(Call { eventfd, due: AtomicBool::new(false), ringer: ringer.clone() })
@@ -241,7 +242,7 @@ pub(crate) mod tests {
 
     /// A ringer of its own for each call.
     pub(crate) fn call(file: File) -> io::Result<Arc<Call>> {
-        Call::new(file, &Ringer::start("test").unwrap()).map(Arc::new)
+        Call::new(file, &Ringer::start("test").unwrap(), &Arc::default()).map(Arc::new)
     }
 
     fn eventfd() -> (Arc<Call>, File) {

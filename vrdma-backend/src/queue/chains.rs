@@ -279,7 +279,14 @@ impl ChainQueue {
         mapped.rings.publish_used(self.used);
         // We publish, then look whether the driver asks; the driver asks, then looks whether we published.
         fence(Ordering::SeqCst);
-        let from = *self.quiet_from.get_or_insert(self.published);
+        let from = self.quiet_from.unwrap_or(self.published);
+        // Wishes are for entries that the driver has not seen, at most a ring of them; and the difference must not come round.
+        let from = if self.used.wrapping_sub(from) > self.setup.size {
+            self.used.wrapping_sub(self.setup.size)
+        } else {
+            from
+        };
+        self.quiet_from = Some(from);
         self.published = self.used;
         self.ring_if_wanted(from);
     }
@@ -495,6 +502,26 @@ mod tests {
                 "{event} {old} {new}"
             );
         }
+    }
+
+    #[test]
+    fn a_wish_that_moves_ahead_all_the_time_is_still_seen() {
+        let mut driver = driver(Direction::FromDriver, false, true);
+        let used_event = AVAIL + 4 + 2 * usize::from(SIZE);
+        driver.describe(0, 0x1000, 1, 0, 0);
+        let mut use_one = |wish: u16| {
+            driver.words.store16(used_event, wish, Ordering::Relaxed);
+            driver.offer(0);
+            assert_eq!(driver.take(), Ok(Some(0)));
+            driver.queue.put_used(0, 0);
+            driver.queue.publish();
+            driver.queue.quiet_from.is_none()
+        };
+        // As when a driver polls: each time it wishes to be told of the entry after the next.
+        for index in 0..0xffff {
+            assert!(!use_one(index + 1), "entry {index}");
+        }
+        assert!(use_one(0xffff), "the one that it waits for");
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub mod event;
 
 pub use call::{Call, Ringer};
 
-use crate::memory::{self, GuestMemory, Run, Shared};
+use crate::memory::{self, Backlog, Entry, GuestMemory, Run, Shared};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -44,12 +44,12 @@ pub struct VirtqueueSetup {
 pub struct Kick(Eventfd);
 
 impl Kick {
-    /// Takes an eventfd of the front-end.
+    /// Takes an eventfd of the front-end, and waits if `open` has too many.
     ///
     /// # Errors
     /// It is something else. To watch another kind of file can block: one of a FUSE file system asks a process of the front-end's choice.
-    pub fn new(file: File) -> io::Result<Kick> {
-        Eventfd::new(file).map(Kick)
+    pub fn new(file: File, open: &Arc<Backlog>) -> io::Result<Kick> {
+        Eventfd::new(file, open).map(Kick)
     }
 }
 
@@ -75,20 +75,25 @@ impl AsRawFd for Kick {
 /// An eventfd of the front-end. Who closes it last takes it out of all epoll instances that watch it, of which the front-end may have very
 /// many: that is left to the reaper.
 #[derive(Debug)]
-struct Eventfd(Option<File>);
+struct Eventfd(Option<(File, Entry)>);
+
+/// Most eventfds of a function that are open: two of each of 256 virtqueues, and as many that are still to be closed.
+const MAX_OPEN: usize = 1024;
 
 impl Eventfd {
-    /// The file, if it is an eventfd.
-    fn new(file: File) -> io::Result<Eventfd> {
+    /// The file, if it is an eventfd. Waits until less than [`MAX_OPEN`] are open: a front-end could have descriptors sent faster than the
+    /// reaper closes them.
+    fn new(file: File, open: &Arc<Backlog>) -> io::Result<Eventfd> {
         let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         if target.as_os_str() != "anon_inode:[eventfd]" {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "kick or call descriptor is no eventfd"));
         }
-        Ok(Eventfd(Some(file)))
+        open.wait_for_less(MAX_OPEN);
+        Ok(Eventfd(Some((file, open.enter()))))
     }
 
     fn file(&self) -> &File {
-        self.0.as_ref().expect("there until it is dropped")
+        &self.0.as_ref().expect("there until it is dropped").0
     }
 }
 
@@ -183,15 +188,38 @@ impl Rings {
 mod tests {
     use super::call::tests::call;
     use super::*;
+    use crate::memory::Busy;
     use std::os::fd::OwnedFd;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn only_eventfds_kick_and_call() {
         let eventfd = || File::from(rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap());
-        assert!(Kick::new(eventfd()).is_ok() && call(eventfd()).is_ok());
+        let kick = |file| Kick::new(file, &Arc::default());
+        assert!(kick(eventfd()).is_ok() && call(eventfd()).is_ok());
         let pipe = || File::from(OwnedFd::from(std::io::pipe().unwrap().0));
-        assert!(Kick::new(pipe()).is_err() && call(pipe()).is_err());
+        assert!(kick(pipe()).is_err() && call(pipe()).is_err());
         let null = || File::open("/dev/null").unwrap();
-        assert!(Kick::new(null()).is_err() && call(null()).is_err());
+        assert!(kick(null()).is_err() && call(null()).is_err());
+    }
+
+    #[test]
+    fn who_sends_descriptors_waits_until_the_old_ones_are_closed() {
+        let eventfd = || File::from(rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap());
+        let open = Arc::default();
+        let busy = Busy::new();
+        (0..MAX_OPEN).for_each(|_| drop(Kick::new(eventfd(), &open).unwrap()));
+        Kick::new(eventfd(), &Arc::default()).expect("another front-end does not wait");
+        let released = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                Kick::new(eventfd(), &open).unwrap();
+                assert!(released.load(Ordering::Relaxed));
+            });
+            // Long enough for one that does not wait, on most machines.
+            (0..1000).for_each(|_| std::thread::yield_now());
+            released.store(true, Ordering::Relaxed);
+            drop(busy);
+        });
     }
 }

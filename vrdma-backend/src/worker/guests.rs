@@ -115,6 +115,10 @@ impl Worker {
     pub fn detach_device(&mut self, id: DeviceId) {
         self.reset_device(id);
         self.outputs.device(id).detach();
+        // Frames that wait for a link that takes none would keep all of the guest's memory.
+        if let Some(uplink) = &mut self.uplink {
+            uplink.reclaim();
+        }
     }
 
     /// Forgets all objects of a device: its guest was reset or is gone.

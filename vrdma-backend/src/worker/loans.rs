@@ -344,6 +344,16 @@ mod tests {
     }
 
     #[test]
+    fn a_front_end_that_leaves_takes_its_memory_along() {
+        let bench = Bench::new(1);
+        let key = bench.region();
+        bench.send(key);
+        assert_eq!(bench.kept(), 1, "the payload is lent");
+        inline::with(|worker| worker.detach_device(bench.id));
+        assert_eq!(bench.kept(), 0, "it is asked for at once");
+    }
+
+    #[test]
     fn a_driver_that_keeps_memory_is_lent_no_more() {
         let bench = Bench::new(u32::MAX);
         let (key, other) = (bench.region(), bench.region());

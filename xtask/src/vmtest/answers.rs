@@ -94,13 +94,15 @@ fn expect_unloaded(pair: &Pair, unloading: Job) -> Result<()> {
 pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     const STILL: Duration = Duration::from_secs(15);
     let patience = pair.patience(5);
-    let quiet = Holdings::of(pair.backend()?)?;
-    let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 19020, "--stall 60", "--stall 60")?;
+    let quiet = Holdings::settled(pair.backend()?, patience)?;
+    let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 19020, "--stall 300", "--stall 300")?;
     let victim = holder(pair, 120)?;
     let mut watcher = holder(pair, 0)?;
     pair.b.check("dmesg -C", patience)?;
     load_ulp(pair)?;
-    pair.b.check(&format!("echo 3000 >{PARAMETERS}/cmd_timeout_ms"), patience)?;
+    // A busy machine may need long for all that happens meanwhile: the device is not to be given up.
+    let limits = format!("echo 3000 >{PARAMETERS}/cmd_timeout_ms; echo 600 >{PARAMETERS}/fatal_timeout_s");
+    pair.b.check(&limits, patience)?;
 
     let stopped = Stopped::new(pair.backend()?)?;
     let since = Instant::now();

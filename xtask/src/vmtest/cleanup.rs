@@ -27,10 +27,12 @@ fn beside_ping_pong(
 ) -> Result<()> {
     // The first use of anything may leave something in caches.
     let (victim, peer) = interruptible(pair, 18940)?;
-    drop(victim);
+    let patience = pair.patience(5);
+    victim.signal(9)?;
+    victim.wait(patience).context("a process that is killed does not end")?;
     expect_error(pair, peer, "in the first round")?;
 
-    let mut before = Holdings::of(pair.backend()?)?;
+    let mut before = Holdings::settled(pair.backend()?, patience)?;
     if driver == Driver::BeginsAnew {
         before = before.with_new_driver("b");
     }
@@ -40,7 +42,6 @@ fn beside_ping_pong(
     let turns = beside.finish(pair.patience(9));
     let turns = turns.with_context(|| format!("the ping-pong beside: {}", stats(pair)))?;
     ensure!(turns > 20, "the ping-pong beside made {turns} turns only");
-    let patience = pair.patience(5);
     before.expect_return(pair.backend()?, patience)
 }
 

@@ -10,7 +10,11 @@ use crate::vmtest::watch::{Holdings, PingPong, counter};
 /// and of VM b, which play a checked ping-pong with each other.
 pub fn process(pair: &mut Pair) -> Result<()> {
     const SECONDS: u64 = 30;
-    let before = Holdings::of(pair.backend()?)?;
+    let patience = pair.patience(5);
+    let before = Holdings::settled(pair.backend()?, patience)?;
+    for vm in [&pair.a, &pair.b] {
+        vm.check("dmesg -C", patience)?;
+    }
     let victims = PingPong::start(
         pair,
         &pair.a,
@@ -30,7 +34,6 @@ pub fn process(pair: &mut Pair) -> Result<()> {
         ensure!(grown > 0, "the hostile process made no {name}:\n{printed}");
     }
     ensure!(turns > 100, "the victims made {turns} turns only");
-    let patience = pair.patience(3);
     before.expect_return(pair.backend()?, patience).context(printed)?;
     no_oops(pair)
 }
@@ -38,8 +41,10 @@ pub fn process(pair: &mut Pair) -> Result<()> {
 /// The kernels have nothing to complain of but what the device told them.
 fn no_oops(pair: &Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
-        let faults =
-            vm.exec("dmesg | grep -E 'BUG|WARNING|Oops|Call Trace|general protection'", pair.patience(2))?;
+        let faults = vm.exec(
+            "dmesg | grep -E '\\bBUG\\b|WARNING|Oops|Call Trace|general protection'",
+            pair.patience(2),
+        )?;
         ensure!(faults.stdout.is_empty(), "VM {}'s kernel: {}", vm.name(), faults.text());
     }
     Ok(())

@@ -197,7 +197,8 @@ pub fn run(
             continue;
         }
         let start = Instant::now();
-        let result = ui::unless_quick(test.name, None, || (test.run)(pair).and_then(|()| still_well(pair)));
+        let run = || (test.run)(pair).and_then(|()| still_well(pair, test.needs));
+        let result = ui::unless_quick(test.name, None, run);
         let outcome = match result {
             Ok(()) => Outcome::Passed,
             Err(error) => {
@@ -210,16 +211,23 @@ pub fn run(
             }
         };
         report(test.name, start.elapsed(), outcome);
-        if shared.as_mut().is_some_and(|(_, pair)| still_well(pair).is_err()) {
+        if shared.as_mut().is_some_and(|(_, pair)| still_well(pair, test.needs).is_err()) {
             shared = None;
         }
     }
 }
 
 /// Whether a pair can be used for another test.
-fn still_well(pair: &mut Pair) -> Result<()> {
+fn still_well(pair: &mut Pair, needs: Needs) -> Result<()> {
     for vm in pair.vms() {
         vm.check("true", pair.patience(2)).context("after the test")?;
+    }
+    if needs == Needs::Rdma {
+        // A test that ended between rmmod and insmod leaves none to those that follow.
+        pair.b.check(
+            "test -e /sys/class/infiniband/vrdma0 -o -e /sys/class/infiniband/rxe0",
+            pair.patience(2),
+        )?;
     }
     for backend in pair.backends() {
         anyhow::ensure!(backend.is_running()?, "a backend died during the test");

@@ -46,7 +46,8 @@ pub fn follows_netdev(pair: &mut Pair) -> Result<()> {
 
 /// The driver is removed under a program that is connected by rdma_cm: both ends of the connection end, and all is given back.
 pub fn removed_while_connected(pair: &mut Pair) -> Result<()> {
-    let before = Holdings::of(pair.backend()?)?.with_new_driver("b");
+    let patience = pair.patience(5);
+    let before = Holdings::settled(pair.backend()?, patience)?.with_new_driver("b");
     for round in 0..3 {
         let (server, client) = rping(pair, 1_000_000)?;
         pair.b.check("rmmod vrdma", pair.patience(5)).with_context(|| format!("round {round}"))?;
@@ -56,7 +57,6 @@ pub fn removed_while_connected(pair: &mut Pair) -> Result<()> {
         pair.b.check("insmod /lib/vrdma/vrdma.ko", pair.patience(3))?;
         wait_for_device(pair)?;
     }
-    let patience = pair.patience(5);
     before.expect_return(pair.backend()?, patience)
 }
 

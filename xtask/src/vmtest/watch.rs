@@ -53,6 +53,23 @@ impl Holdings {
         })
     }
 
+    /// What the backend has as soon as nothing comes or goes any more: programs that have ended, and the connection manager, may take a
+    /// while to give everything back.
+    pub fn settled(backend: &Backend, patience: Duration) -> Result<Self> {
+        let deadline = Instant::now() + patience;
+        let mut before = Self::of(backend)?;
+        loop {
+            sleep(Duration::from_millis(500));
+            let now = Self::of(backend)?;
+            let same = now.objects == before.objects && now.descriptors == before.descriptors;
+            if same {
+                return Ok(now);
+            }
+            ensure!(Instant::now() < deadline, "the backend comes to no rest: {before:?}, and then {now:?}");
+            before = now;
+        }
+    }
+
     /// The same, to be expected after this guest's driver began anew: its kernel's queues then lie in other pages, and in how many runs
     /// of memory is by chance.
     pub fn with_new_driver(mut self, guest: &str) -> Self {
