@@ -100,7 +100,16 @@ const TESTS: &[&str] = &["--lib", "--bins", "--tests", "--examples"];
 fn address_sanitizer() -> Command {
     let mut command =
         cargo_with(&["test", "-p", "vrdma-backend", "--lib", "--target", "x86_64-unknown-linux-gnu"]);
-    command.args(["--target-dir", "target/asan", "--", "memory::", "queue::", "--skip", "model::"]);
+    command.args([
+        "--target-dir",
+        "target/asan",
+        "--",
+        "memory::",
+        "queue::",
+        "--skip",
+        "model::",
+        ONE_THREAD,
+    ]);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     command
 }
@@ -153,11 +162,14 @@ fn libtest(name: &str, command: Command) -> Verdict {
     counted(result, counts.map(|log| Counts::of_libtest(&String::from_utf8_lossy(&log))))
 }
 
+/// Some tests look at what the whole process counts or has: each has a process of its own under nextest, else they take turns.
+const ONE_THREAD: &str = "--test-threads=1";
+
 /// The workspace's tests: by nextest where it is installed, else by cargo itself. Each has arguments of its own.
 fn tests(name: &str, for_nextest: &[&str], for_cargo: &[&str], for_libtest: &[&str]) -> Verdict {
     if !answers(Path::new("cargo-nextest")) {
         let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
-        command.args(for_cargo).arg("--").args(for_libtest);
+        command.args(for_cargo).arg("--").arg(ONE_THREAD).args(for_libtest);
         return libtest(name, command);
     }
     let report = paths::workspace().join("target/nextest/xtask/junit.xml");
