@@ -469,7 +469,7 @@ static int cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t 
 	struct vrdma_cmd *cmd;
 	int err = -EIO;
 
-	if (stalled && !is_undoing(opcode)) {
+	if (stalled && !patient && !is_undoing(opcode)) {
 		vrdma_runs_free(runs);
 		return -EIO;
 	}
@@ -534,7 +534,7 @@ int vrdma_cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t r
 /**
  * vrdma_cmdq_exec_patient() - have the device carry out a command, however long it takes
  * @dev: the device
- * @opcode: a command that destroys
+ * @opcode: a command that destroys, or ends the use of buffers
  * @req: its request structure
  * @req_len: length of @req
  *

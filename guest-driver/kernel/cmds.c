@@ -203,6 +203,12 @@ int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req 
 	return vrdma_cmdq_exec(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req), NULL, 0, NULL, NULL);
 }
 
+/* For a QP that is to be in error: once it is, what it does to its buffers comes to an end. */
+int vrdma_cmd_modify_qp_patient(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req)
+{
+	return vrdma_cmdq_exec_patient(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req));
+}
+
 int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *attr)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(qpn) };

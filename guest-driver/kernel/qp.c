@@ -211,6 +211,7 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	struct vrdma_dev *dev = to_vdev(ibqp->device);
 	struct vrdma_modify_qp_req req = { .qpn = cpu_to_le32(ibqp->qp_num) };
 	struct vrdma_qp *qp = to_vqp(ibqp);
+	bool kernel_to_error;
 	int err;
 
 	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
@@ -229,10 +230,12 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	/* As with what is in a channel: what was posted before is taken before. */
 	if (!qp->uctx)
 		vrdma_backlog_wait(dev);
-	err = vrdma_cmd_modify_qp(dev, &req);
+	kernel_to_error = !qp->uctx && (mask & IB_QP_STATE) && attr->qp_state == IB_QPS_ERR;
+	/* After an error ib_drain_qp() would not wait, and buffers that are in use would be reused. */
+	err = kernel_to_error ? vrdma_cmd_modify_qp_patient(dev, &req) :
+				vrdma_cmd_modify_qp(dev, &req);
 	/* On a broken device each QP is in error: its requests are flushed by vrdma_poll_cq(). */
-	if (err && vrdma_broken(dev) && !qp->uctx && (mask & IB_QP_STATE) &&
-	    attr->qp_state == IB_QPS_ERR)
+	if (err && vrdma_broken(dev) && kernel_to_error)
 		return 0;
 	if (!err && !qp->uctx && (mask & IB_QP_STATE) && attr->qp_state == IB_QPS_RESET) {
 		forget_requests(qp);

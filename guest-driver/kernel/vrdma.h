@@ -496,6 +496,7 @@ int vrdma_cmd_dereg_mr(struct vrdma_dev *dev, u32 lkey, struct vrdma_mem **mem);
 int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_mr *ibmr);
 int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req *req, u32 *qpn);
 int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req);
+int vrdma_cmd_modify_qp_patient(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req);
 int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *attr);
 int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn);
 int vrdma_cmd_destroy_qp_patient(struct vrdma_dev *dev, u32 qpn);

@@ -2,7 +2,7 @@
 /*
  * A user of the verbs inside the kernel, for tests in VMs: on each vrdma device it has a CQ of the
  * largest size and a QP with a receive. It says in the log what it could not have, when it is
- * ready, and when its QP has been destroyed.
+ * ready, when its QP is drained, and when that has been destroyed.
  */
 #include <linux/dma-mapping.h>
 #include <linux/module.h>
@@ -16,13 +16,24 @@ struct ulp {
 	struct ib_qp *qp;
 	void *buf;
 	u64 dma;
+	struct ib_cqe received;
+	bool posted;
+	bool completed;
 };
+
+static void ulp_received(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct ulp *ulp = container_of(wc->wr_cqe, struct ulp, received);
+
+	ulp->completed = true;
+	pr_info("vrdma_test_ulp: the receive ends: %s\n", ib_wc_status_msg(wc->status));
+}
 
 static int ulp_receive(struct ulp *ulp)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_INIT, .port_num = 1 };
 	struct ib_sge sge = { .length = PAGE_SIZE };
-	struct ib_recv_wr wr = { .sg_list = &sge, .num_sge = 1 };
+	struct ib_recv_wr wr = { .wr_cqe = &ulp->received, .sg_list = &sge, .num_sge = 1 };
 	int err;
 
 	err = ib_modify_qp(ulp->qp, &attr,
@@ -40,12 +51,20 @@ static int ulp_receive(struct ulp *ulp)
 	}
 	sge.addr = ulp->dma;
 	sge.lkey = ulp->pd->local_dma_lkey;
-	return ib_post_recv(ulp->qp, &wr, NULL);
+	ulp->received.done = ulp_received;
+	err = ib_post_recv(ulp->qp, &wr, NULL);
+	ulp->posted = !err;
+	return err;
 }
 
 static void ulp_free(struct ulp *ulp)
 {
 	if (ulp->qp) {
+		/* From here on the buffer is this module's again. */
+		ib_drain_qp(ulp->qp);
+		if (ulp->posted && !ulp->completed)
+			pr_err("vrdma_test_ulp: drained, and the receive has failed to end\n");
+		pr_info("vrdma_test_ulp: the QP is drained\n");
 		ib_destroy_qp(ulp->qp);
 		pr_info("vrdma_test_ulp: the QP is destroyed\n");
 	}
@@ -63,7 +82,8 @@ static void ulp_free(struct ulp *ulp)
 static int ulp_alloc(struct ulp *ulp)
 {
 	struct ib_qp_init_attr attr = {
-		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		/* ib_drain_qp() posts one to each queue. */
+		.cap = { .max_send_wr = 1, .max_recv_wr = 2, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_ALL_WR,
 	};
