@@ -128,6 +128,7 @@ int vrdma_link_query(struct vrdma_dev *dev)
 	err = vrdma_cmd_query_port(dev, &resp);
 	if (err)
 		return err;
+	dev->port = resp;
 	mutex_lock(&dev->netdev_lock);
 	/* An event that was faster is newer. */
 	if (dev->link == IB_PORT_NOP)

@@ -98,14 +98,19 @@ static void set_speed(struct ib_port_attr *attr, u32 mbps)
 static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_attr *attr)
 {
 	struct vrdma_dev *dev = to_vdev(ibdev);
-	struct vrdma_query_port_resp resp = {};
+	struct vrdma_query_port_resp resp;
 	enum ib_mtu mtu;
 	int err;
 
 	err = vrdma_cmd_query_port(dev, &resp);
 	/* A device that does not answer has a port that is down, rather than none at all. */
-	if (err && err != -EIO)
+	if (err == -EIO) {
+		/* But the core asks only once for the length of the GID table. */
+		resp = dev->port;
+		resp.state = VRDMA_PORT_DOWN;
+	} else if (err) {
 		return err;
+	}
 	attr->state = vrdma_port_state(dev, &mtu);
 	if (resp.state != VRDMA_PORT_ACTIVE)
 		attr->state = IB_PORT_DOWN;

@@ -199,6 +199,7 @@ struct vrdma_caps {
  * @netdev_lock: protects @netdev, @link and @last_state
  * @netdev: the netdev that it is paired with, for comparison only
  * @link: what the device last said of its link, enum ib_port_state; IB_PORT_NOP if nothing yet
+ * @port: what the device said of its port when it started
  * @last_state: port state that was last announced
  * @told_mtu: path MTU that the device was last told of (@config_work)
  * @cmdq: the control queue
@@ -247,6 +248,7 @@ struct vrdma_dev {
 	struct mutex netdev_lock;
 	struct net_device *netdev;
 	enum ib_port_state link;
+	struct vrdma_query_port_resp port;
 	enum ib_port_state last_state;
 	u32 told_mtu;
 
