@@ -62,8 +62,9 @@ static int channel_init(struct vrdma_dev *dev, struct vrdma_channel *chan, struc
  * vrdma_channel_bind() - give a channel to a context
  * @chan: the channel, not bound
  * @context: the context
+ * @left: if not NULL, becomes true if the device did not answer and may bind it later
  */
-int vrdma_channel_bind(struct vrdma_channel *chan, u32 context)
+int vrdma_channel_bind(struct vrdma_channel *chan, u32 context, bool *left)
 {
 	const struct vring *vring = chan->vring;
 	struct vrdma_runs *runs;
@@ -82,7 +83,7 @@ int vrdma_channel_bind(struct vrdma_channel *chan, u32 context)
 	runs = vrdma_mem_runs(chan->dev, chan->slots);
 	if (IS_ERR(runs))
 		return PTR_ERR(runs);
-	return vrdma_cmd_bind_channel(chan->dev, context, chan->vq->index, runs);
+	return vrdma_cmd_bind_channel(chan->dev, context, chan->vq->index, runs, left);
 }
 
 /**

@@ -459,9 +459,10 @@ void vrdma_cmdq_probe(struct vrdma_dev *dev)
 	cmd_put(cmd);
 }
 
+/* @left, if not NULL, becomes true if the device has the command, or gets it, and did not answer. */
 static int cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
 		     void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem,
-		     bool patient)
+		     bool patient, bool *left)
 {
 	bool stalled = vrdma_stalled(dev) && opcode != VRDMA_CMD_ADD_GID;
 	unsigned long deadline = jiffies;
@@ -483,8 +484,11 @@ static int cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t 
 	if (err) {
 		if (!submitted && (vrdma_broken(dev) || !is_undoing(opcode)))
 			goto out;
-		if (cmd_leave(dev, cmd, submitted, mem))
+		if (cmd_leave(dev, cmd, submitted, mem)) {
+			if (left)
+				*left = true;
 			goto out;
+		}
 		err = 0;
 	}
 	if (cmd->used_len < sizeof(*cmd->resp) || le64_to_cpu(cmd->resp->cookie) != cmd->cookie) {
@@ -528,7 +532,24 @@ out:
 int vrdma_cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
 		    void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem)
 {
-	return cmdq_exec(dev, opcode, req, req_len, resp, resp_len, runs, mem, false);
+	return cmdq_exec(dev, opcode, req, req_len, resp, resp_len, runs, mem, false, NULL);
+}
+
+/**
+ * vrdma_cmdq_exec_left() - have the device carry out a command, and say if it may do so later
+ * @dev: the device
+ * @opcode: the command, which is answered with a status only
+ * @req: its request structure
+ * @req_len: length of @req
+ * @runs: memory that belongs to the command; taken over, also on failure
+ * @left: becomes true if the caller gives the command up and the device has it
+ *
+ * Otherwise like vrdma_cmdq_exec().
+ */
+int vrdma_cmdq_exec_left(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
+			 struct vrdma_runs *runs, bool *left)
+{
+	return cmdq_exec(dev, opcode, req, req_len, NULL, 0, runs, NULL, false, left);
 }
 
 /**
@@ -543,7 +564,7 @@ int vrdma_cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t r
  */
 int vrdma_cmdq_exec_patient(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len)
 {
-	return cmdq_exec(dev, opcode, req, req_len, NULL, 0, NULL, NULL, true);
+	return cmdq_exec(dev, opcode, req, req_len, NULL, 0, NULL, NULL, true, NULL);
 }
 
 /* The device has been reset: takes back what it did not answer. */

@@ -92,14 +92,15 @@ int vrdma_cmd_dealloc_context(struct vrdma_dev *dev, u32 context)
 	return object_cmd(dev, VRDMA_CMD_DEALLOC_CONTEXT, context);
 }
 
-int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct vrdma_runs *runs)
+int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct vrdma_runs *runs,
+			   bool *left)
 {
 	struct vrdma_bind_channel_req req = {
 		.context = cpu_to_le32(context),
 		.queue = cpu_to_le16(queue),
 	};
 
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), NULL, 0, runs, NULL);
+	return vrdma_cmdq_exec_left(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), runs, left);
 }
 
 int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue)

@@ -313,7 +313,7 @@ static int dev_start(struct vrdma_dev *dev)
 	err = vrdma_link_query(dev);
 	if (err)
 		return err;
-	err = vrdma_channel_bind(&dev->channels[0], VRDMA_KERNEL_CONTEXT);
+	err = vrdma_channel_bind(&dev->channels[0], VRDMA_KERNEL_CONTEXT, NULL);
 	if (err)
 		return err;
 	err = vrdma_ah_init(dev);

@@ -94,6 +94,7 @@ static int uctx_get_channel(struct vrdma_uctx *uctx, struct vrdma_uctx_resp *res
 	struct vrdma_dev *dev = to_vdev(uctx->ibuctx.device);
 	const struct vring *vring;
 	struct vrdma_channel *chan;
+	bool left = false;
 	u32 flags;
 	int err;
 
@@ -102,10 +103,10 @@ static int uctx_get_channel(struct vrdma_uctx *uctx, struct vrdma_uctx_resp *res
 		return 0;
 	uctx->chan = chan;
 	channel_is_lost(chan);
-	err = vrdma_channel_bind(chan, uctx->context);
+	err = vrdma_channel_bind(chan, uctx->context, &left);
 	spin_lock(&dev->channel_lock);
-	/* Nobody knows whether a device that does not answer has it. */
-	if (err != -EIO)
+	/* Nobody knows whether a device that does not answer has it, or what a broken one does. */
+	if (!left && !vrdma_broken(dev))
 		chan->lost = false;
 	if (err)
 		chan->owner = NULL;

@@ -474,6 +474,8 @@ void vrdma_cmdq_probe(struct vrdma_dev *dev);
 void vrdma_cmdq_interrupt(struct virtqueue *vq);
 int vrdma_cmdq_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
 		    void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem);
+int vrdma_cmdq_exec_left(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
+			 struct vrdma_runs *runs, bool *left);
 int vrdma_cmdq_exec_patient(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len);
 
 /* cmds.c */
@@ -485,7 +487,7 @@ int vrdma_cmd_del_gid(struct vrdma_dev *dev, u32 index);
 int vrdma_cmd_alloc_context(struct vrdma_dev *dev, u32 *context);
 int vrdma_cmd_dealloc_context(struct vrdma_dev *dev, u32 context);
 int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue,
-			   struct vrdma_runs *runs);
+			   struct vrdma_runs *runs, bool *left);
 int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue);
 int vrdma_cmd_alloc_pd(struct vrdma_dev *dev, u32 context, u32 *pdn);
 int vrdma_cmd_dealloc_pd(struct vrdma_dev *dev, u32 pdn);
@@ -507,7 +509,7 @@ int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs
 /* channel.c */
 int vrdma_channels_init(struct vrdma_dev *dev, struct virtqueue *vqs[], unsigned int num);
 void vrdma_channels_cleanup(struct vrdma_dev *dev);
-int vrdma_channel_bind(struct vrdma_channel *chan, u32 context);
+int vrdma_channel_bind(struct vrdma_channel *chan, u32 context, bool *left);
 struct vrdma_channel *vrdma_channel_get_free(struct vrdma_dev *dev, struct vrdma_uctx *owner);
 void vrdma_channel_hold(struct vrdma_channel *chan);
 void vrdma_channel_put(struct vrdma_channel *chan);
