@@ -16,9 +16,10 @@
 /* How long the channel may stand still before the device is said to. */
 #define STILL_MS 10000
 
-/* A request in the backlog. */
+/* A request in the backlog; @qp is NULL if its QP was destroyed, and then it is not sent. */
 struct backlog_entry {
 	struct list_head node;
+	struct vrdma_qp *qp;
 	unsigned int units;
 	u8 wqe[];
 };
@@ -79,7 +80,8 @@ static bool channel_wants_kick(struct vrdma_channel *chan, u16 old)
 }
 
 /* Puts a request behind those that wait already; the channel is locked. */
-static int backlog_add(struct vrdma_dev *dev, const void *wqe, unsigned int units)
+static int backlog_add(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *wqe,
+		       unsigned int units)
 {
 	size_t size = units * VRDMA_WQE_UNIT_SIZE;
 	struct backlog_entry *entry;
@@ -87,6 +89,7 @@ static int backlog_add(struct vrdma_dev *dev, const void *wqe, unsigned int unit
 	entry = kmalloc(struct_size(entry, wqe, size), GFP_ATOMIC);
 	if (!entry)
 		return -ENOMEM;
+	entry->qp = qp;
 	entry->units = units;
 	memcpy(entry->wqe, wqe, size);
 	list_add_tail(&entry->node, &dev->backlog);
@@ -108,7 +111,7 @@ static unsigned int backlog_move(struct vrdma_dev *dev)
 	spin_lock_irqsave(&chan->lock, flags);
 	old = chan->avail_idx;
 	list_for_each_entry_safe(entry, next, &dev->backlog, node) {
-		if (!channel_push(chan, entry->wqe, entry->units, 0))
+		if (entry->qp && !channel_push(chan, entry->wqe, entry->units, 0))
 			break;
 		list_del(&entry->node);
 		kfree(entry);
@@ -164,6 +167,28 @@ void vrdma_backlog_wait(struct vrdma_dev *dev)
 
 	while (backlog_has(dev, in) && !vrdma_broken(dev) && !vrdma_stalled(dev))
 		usleep_range(20, 100);
+}
+
+/**
+ * vrdma_backlog_forget_qp() - send nothing of a QP any more
+ * @dev: the device
+ * @qp: the QP, to which nobody posts
+ *
+ * While the device stands still requests stay in the backlog, and the number of the QP may be
+ * another's when it goes on. Its entries keep their places, which is what the counters count.
+ */
+void vrdma_backlog_forget_qp(struct vrdma_dev *dev, struct vrdma_qp *qp)
+{
+	struct vrdma_channel *chan = &dev->channels[0];
+	struct backlog_entry *entry;
+	unsigned long flags;
+
+	spin_lock_irqsave(&chan->lock, flags);
+	list_for_each_entry(entry, &dev->backlog, node) {
+		if (entry->qp == qp)
+			entry->qp = NULL;
+	}
+	spin_unlock_irqrestore(&chan->lock, flags);
 }
 
 /**
@@ -227,7 +252,7 @@ int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *wq
 	else if (list_empty(&dev->backlog) && channel_push(chan, wqe, units, 0))
 		kick = channel_wants_kick(chan, old);
 	else
-		err = backlog_add(dev, wqe, units);
+		err = backlog_add(dev, qp, wqe, units);
 	if (!err)
 		qp->via_kernel = true;
 	spin_unlock_irqrestore(&chan->lock, flags);

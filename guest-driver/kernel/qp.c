@@ -317,6 +317,9 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	/* A request that is in the kernel's channel yet must not meet another QP of this number. */
 	if (via_kernel)
 		vrdma_channel_drain(dev);
+	/* Nor one that waits for room in it. */
+	if (!qp->uctx)
+		vrdma_backlog_forget_qp(dev, qp);
 
 	/* The buffers of a process are pinned regions, those of the kernel whoever's they are. */
 	err = qp->uctx ? vrdma_cmd_destroy_qp(dev, ibqp->qp_num) :

@@ -211,7 +211,7 @@ struct vrdma_caps {
  * @free_channels: channels that no context has
  * @backlog: requests of the kernel that its channel had no room for (lock of that channel)
  * @backlog_in: how many ever came into @backlog
- * @backlog_out: how many ever left it for the channel
+ * @backlog_out: how many ever left it
  * @backlog_work: moves them
  * @cqs: CQs by number
  * @qps: QPs by number
@@ -519,6 +519,7 @@ void vrdma_channel_found(struct vrdma_dev *dev, u32 queue);
 void vrdma_backlog_init(struct vrdma_dev *dev);
 void vrdma_backlog_cleanup(struct vrdma_dev *dev);
 void vrdma_backlog_wait(struct vrdma_dev *dev);
+void vrdma_backlog_forget_qp(struct vrdma_dev *dev, struct vrdma_qp *qp);
 void vrdma_channel_drain(struct vrdma_dev *dev);
 int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *wqe,
 		      unsigned int units);
