@@ -126,7 +126,7 @@ int vrdma_ah_init(struct vrdma_dev *dev)
 		vrdma_mem_free(dev, mem);
 		return PTR_ERR(runs);
 	}
-	err = vrdma_cmd_set_ah_table(dev, entries, runs);
+	err = vrdma_cmd_set_ah_table(dev, entries, runs, &mem);
 	if (err) {
 		vrdma_mem_release(dev, mem, vrdma_broken(dev) ? err : 0);
 		return err == -EOPNOTSUPP ? 0 : err;

@@ -406,6 +406,9 @@ static void orphan_end(struct vrdma_dev *dev, struct vrdma_cmd *cmd)
 	} else if (is_undoing(opcode) && status == VRDMA_STATUS_BUSY) {
 		req.object = payload->object;
 		err = vrdma_cmdq_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, &cmd->mem);
+	} else if (opcode == VRDMA_CMD_SET_AH_TABLE && status == VRDMA_STATUS_OK) {
+		/* Nothing takes the table away from the device but a reset. */
+		err = -EIO;
 	} else if (is_undoing(opcode)) {
 		/* The device may still have what it did not destroy. */
 		err = status_to_errno(status);

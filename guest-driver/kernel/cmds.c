@@ -231,9 +231,10 @@ int vrdma_cmd_destroy_qp_patient(struct vrdma_dev *dev, u32 qpn)
 	return vrdma_cmdq_exec_patient(dev, VRDMA_CMD_DESTROY_QP, &req, sizeof(req));
 }
 
-int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs)
+int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs,
+			   struct vrdma_mem **mem)
 {
 	struct vrdma_ah_table_req req = { .entries = cpu_to_le32(entries) };
 
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_SET_AH_TABLE, &req, sizeof(req), NULL, 0, runs, NULL);
+	return vrdma_cmdq_exec(dev, VRDMA_CMD_SET_AH_TABLE, &req, sizeof(req), NULL, 0, runs, mem);
 }

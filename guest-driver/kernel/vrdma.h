@@ -504,7 +504,8 @@ int vrdma_cmd_modify_qp_patient(struct vrdma_dev *dev, const struct vrdma_modify
 int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *attr);
 int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn);
 int vrdma_cmd_destroy_qp_patient(struct vrdma_dev *dev, u32 qpn);
-int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs);
+int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs,
+			   struct vrdma_mem **mem);
 
 /* channel.c */
 int vrdma_channels_init(struct vrdma_dev *dev, struct virtqueue *vqs[], unsigned int num);
