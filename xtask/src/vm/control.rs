@@ -25,8 +25,6 @@ struct State {
     nonce: u64,
     /// The boot that answered the last greeting. `None` while hunting for an answer.
     boot: Option<String>,
-    /// An answer came to a greeting before the last: the agent runs, and is slow.
-    late: bool,
     /// QEMU is gone.
     closed: bool,
     jobs: HashMap<u32, Sender<Event>>,
@@ -93,22 +91,18 @@ impl Control {
         const LONGEST: Duration = Duration::from_millis(400);
         let deadline = Instant::now() + timeout;
         let mut pause = Duration::from_millis(50);
-        // A VM on a busy machine may always answer too late for greetings in such a hurry: it gets more and more time.
-        let mut patient = false;
         loop {
             let nonce = {
                 let mut state = self.state();
                 state.jobs.clear();
-                (state.boot, state.late) = (None, false);
+                state.boot = None;
                 state.nonce = state.nonce.wrapping_add(1).max(u64::from(std::process::id()) << 32);
                 state.nonce
             };
             self.send(&greeting(nonce))?;
             let (state, _) = self
                 .changed
-                .wait_timeout_while(self.state(), pause, |state| {
-                    state.boot.is_none() && !state.closed && (patient || !state.late)
-                })
+                .wait_timeout_while(self.state(), pause, |state| state.boot.is_none() && !state.closed)
                 .unwrap_or_else(PoisonError::into_inner);
             match &state.boot {
                 Some(boot) if Some(boot.as_str()) != not => return Ok(boot.clone()),
@@ -116,12 +110,13 @@ impl Control {
                 _ if Instant::now() > deadline => bail!("no word from the VM's agent for {timeout:?}"),
                 _ => {}
             }
-            pause = match (patient, state.late) {
-                (false, false) => (2 * pause).min(LONGEST),
-                (false, true) => 4 * LONGEST,
-                (true, _) => 2 * pause,
-            };
-            patient |= state.late;
+            // The boot that is to go still answers.
+            let goes = state.boot.is_some();
+            drop(state);
+            if goes {
+                thread::sleep(pause);
+            }
+            pause = (2 * pause).min(LONGEST);
         }
     }
 
@@ -188,12 +183,8 @@ impl Control {
         if bytes.len() >= ANSWER.len() && bytes.starts_with(&ANSWER) {
             let answer = bytes.get(..ANSWER_LEN)?;
             let nonce = answer[16..24].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            if state.boot.is_none() {
-                if nonce == state.nonce {
-                    state.boot = Some(String::from_utf8_lossy(&answer[24..]).trim().to_owned());
-                } else {
-                    state.late = true;
-                }
+            if nonce == state.nonce && state.boot.is_none() {
+                state.boot = Some(String::from_utf8_lossy(&answer[24..]).trim().to_owned());
                 self.changed.notify_all();
             }
             return Some(ANSWER_LEN);
@@ -384,34 +375,5 @@ impl Drop for Job {
             // An error means that the VM is gone, and the job with it.
             let _ = self.signal(9);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixListener;
-
-    use vrdma_vm_agent::{GREETING, answer, hunt};
-
-    use super::*;
-
-    /// It answers each greeting, but later than the next one comes.
-    #[test]
-    fn an_agent_that_is_slow_is_found() {
-        const BOOT: &str = "00000000-0000-0000-0000-00000000000a";
-        let socket = std::env::temp_dir().join(format!("vrdma-agent-{}", std::process::id()));
-        let listener = UnixListener::bind(&socket).unwrap();
-        thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            while hunt(&mut stream, &GREETING).is_ok() {
-                let mut nonce = [0; 8];
-                stream.read_exact(&mut nonce).unwrap();
-                thread::sleep(Duration::from_millis(600));
-                stream.write_all(&answer(u64::from_le_bytes(nonce), BOOT)).unwrap();
-            }
-        });
-        let control = Control::connect(&socket).unwrap();
-        std::fs::remove_file(&socket).unwrap();
-        assert_eq!(control.greet(None, Duration::from_secs(60)).unwrap(), BOOT);
     }
 }
