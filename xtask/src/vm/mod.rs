@@ -128,10 +128,11 @@ impl Vm {
     /// Resets the machine at once, as a crash would (sysrq b), and waits until it has booted again.
     pub fn reset(&mut self) -> Result<()> {
         let before = self.boot.take();
-        // In a session of its own: a greeting, or the end of the job here, would kill it before it is at work on a busy machine.
-        let command = "setsid sh -c 'sleep 0.5; echo b >/proc/sysrq-trigger' </dev/null >/dev/null 2>&1 & echo resetting";
+        // A greeting, or the end of the job here, kills the job's process group, on a busy machine before it is at work: so it has
+        // a session of its own when it says so.
+        let command = "setsid sh -c 'echo resetting; sleep 1; echo b >/proc/sysrq-trigger'";
         // If this is lost in the reset, it has happened.
-        drop(self.spawn(command)?.wait_for("resetting", Duration::from_secs(5)));
+        drop(self.spawn(command)?.wait_for("resetting", Duration::from_secs(20)));
         let patience = Duration::from_secs(36) * self.accel.slowness();
         let boot = self.control.greet(before.as_deref(), patience);
         self.boot = Some(boot.with_context(|| self.complaint("does not come back from a reset"))?);
