@@ -83,6 +83,7 @@ fn mistakes_in_flags_are_named() {
         (&["--guest", &long], "108 bytes are too long for a socket's path, 107 is the most"),
         (&["--guest", GUEST, "--mtu", "100"], "mtu = 100: give a number from 1280 to 9600"),
         (&["--guest", GUEST, "--mtu", "99999"], "mtu = 99999: give a number from 1280 to 9600"),
+        (&["--guest", GUEST, "--poll-us", "9223372036854775808"], "'--poll-us <US>'"),
         (&["--guest", GUEST, "--channels", "0"], "channels = 0: give a number from 1 to 253"),
         (&["--guest", GUEST, "--channels", "253"], "257 virtqueues, at most 256"),
         (&["--guest", GUEST, "--uplink", ""], "no device"),

@@ -12,9 +12,6 @@ pub fn process(pair: &mut Pair) -> Result<()> {
     const SECONDS: u64 = 30;
     let patience = pair.patience(5);
     let before = Holdings::settled(pair.backend()?, patience)?;
-    for vm in [&pair.a, &pair.b] {
-        vm.check("dmesg -C", patience)?;
-    }
     let victims = PingPong::start(
         pair,
         &pair.a,

@@ -113,20 +113,6 @@ impl Holdings {
     }
 }
 
-/// Waits until the backend has nothing of a guest any more, whose VMM is gone.
-pub fn expect_nothing_of(backend: &Backend, guest: &str, patience: Duration) -> Result<()> {
-    let deadline = Instant::now() + patience;
-    loop {
-        let mut left = Holdings::of(backend)?.objects;
-        left.retain(|(kind, count)| kind.split('.').next() == Some(guest) && *count > 0);
-        if left.is_empty() {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "the backend still has {left:?} of a VM that is gone");
-        sleep(Duration::from_millis(50));
-    }
-}
-
 fn status_field(proc: &str, field: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("{proc}/status"))?;
     let line = status.lines().find(|line| line.starts_with(field));
