@@ -80,6 +80,7 @@ mod limits;
 mod look;
 mod memory;
 mod mr;
+mod op;
 mod outlet;
 mod pool;
 mod qp;

@@ -1,6 +1,7 @@
 //! Pending requests: what is kept of a posted request until it ends.
 
 use crate::completion::{Completion, WcOpcode, WcStatus};
+use crate::op::Data;
 use crate::pool::{At, List, Pool};
 use crate::qp::Caps;
 use crate::qp::attr::QpInit;
@@ -64,11 +65,10 @@ impl<'a> Work<'a> {
     /// What a request comes to on a QP of these capabilities.
     #[inline]
     pub(crate) fn new(request: &'a SendRequest<'_>, caps: &Caps) -> Work<'a> {
-        let atomic = matches!(request.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
+        let row = request.op.row();
         let (length, understood) = match request.payload {
             Payload::Inline(data) => {
-                let goes_out = matches!(request.op, SendOp::Send { .. } | SendOp::Write { .. });
-                (data.len() as u64, goes_out && data.len() <= usize::from(caps.inline))
+                (data.len() as u64, row.data == Data::Out && data.len() <= usize::from(caps.inline))
             }
             Payload::Sges(sges) => {
                 let length = sges.iter().map(|sge| u64::from(sge.length)).fold(0, u64::saturating_add);
@@ -77,7 +77,9 @@ impl<'a> Work<'a> {
         };
         let error = if !understood {
             Some(WcStatus::LocQpOp)
-        } else if length > u64::from(MAX_MESSAGE) || atomic && length != 8 {
+        } else if length > u64::from(MAX_MESSAGE)
+            || row.length.is_some_and(|exact| length != u64::from(exact))
+        {
             Some(WcStatus::LocLen)
         } else {
             None
@@ -101,19 +103,14 @@ impl<'a> Work<'a> {
 
     /// How it ends on QP `qpn`.
     pub(crate) fn completion(&self, qpn: Qpn, status: WcStatus) -> Completion {
-        let (opcode, byte_len) = match *self.op {
-            SendOp::Send { .. } => (WcOpcode::Send, 0),
-            SendOp::Write { .. } => (WcOpcode::Write, 0),
-            SendOp::Read { .. } => (WcOpcode::Read, self.length),
-            SendOp::CompareSwap { .. } => (WcOpcode::CompareSwap, 8),
-            SendOp::FetchAdd { .. } => (WcOpcode::FetchAdd, 8),
-        };
-        let byte_len = if status == WcStatus::Success { byte_len } else { 0 };
+        let row = self.op.row();
+        let came_back = status == WcStatus::Success && row.data == Data::Back;
+        let byte_len = if came_back { self.length } else { 0 };
         let id = self.id;
         Completion {
             id,
             qpn,
-            opcode,
+            opcode: row.opcode,
             status,
             byte_len,
             imm: None,

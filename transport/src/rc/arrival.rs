@@ -5,6 +5,7 @@ use crate::device::{Device, Held};
 use crate::engine::Engine;
 use crate::id::DeviceId;
 use crate::memory::{Access, Fault, Region};
+use crate::op::{Data, Receive};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
 use crate::rc::responder::{Nak, Refusal, Target};
@@ -12,7 +13,6 @@ use crate::rc::segment::Segment;
 use crate::rc::transfer::{Elements, Side, Span, Trouble};
 use crate::request::{Scratch, recv_failure};
 use crate::schedule::Place;
-use crate::work::SendOp;
 use vrdma_wire::num::Qpn;
 
 /// Why bytes did not arrive.
@@ -76,7 +76,7 @@ pub(crate) fn failure(segment: &Segment<'_>, trouble: Trouble, own: Side) -> Fai
     if trouble.side == own {
         return Failure::Local;
     }
-    let receive = matches!(segment.op, SendOp::Send { .. }).then_some(WcStatus::LocProt);
+    let receive = (segment.op.row().receive == Receive::Always).then_some(WcStatus::LocProt);
     Failure::Remote(Refusal { nak: Nak::Operational, receive })
 }
 
@@ -92,15 +92,18 @@ impl<R: Region> Engine<R> {
         }
         let message = qp.responder.received.saturating_add(segment.length);
         qp.responder.accepted(segment);
-        let (opcode, byte_len, imm) = match *segment.op {
-            SendOp::Send { imm } => (WcOpcode::Recv, message, imm),
-            SendOp::Write { imm, .. } => (WcOpcode::RecvWriteImm, segment.message, imm),
-            _ => return,
-        };
-        counters.bytes_in += u64::from(segment.length);
-        if !segment.last || opcode == WcOpcode::RecvWriteImm && imm.is_none() {
+        let row = segment.op.row();
+        if row.data != Data::Out {
             return;
         }
+        counters.bytes_in += u64::from(segment.length);
+        if !segment.last || !segment.op.takes_receive() {
+            return;
+        }
+        let (opcode, byte_len) = match row.receive {
+            Receive::Always => (WcOpcode::Recv, message),
+            Receive::WithImm | Receive::Never => (WcOpcode::RecvWriteImm, segment.message),
+        };
         let Some(receive) = requests.pop_receive(&mut qp.responder.queue) else { return };
         counters.receives += 1;
         let completion = Completion {
@@ -109,7 +112,7 @@ impl<R: Region> Engine<R> {
             opcode,
             status: WcStatus::Success,
             byte_len,
-            imm,
+            imm: segment.op.imm(),
             src_qpn: from,
             solicited: segment.solicited,
             arrival: None,

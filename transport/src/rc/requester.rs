@@ -3,7 +3,6 @@
 
 use crate::completion::WcStatus;
 use crate::device::Device;
-use crate::memory::Access;
 use crate::mr::Mrs;
 use crate::pool::List;
 use crate::qp::Qp;
@@ -11,7 +10,7 @@ use crate::rc::segment::{Cut, Segment};
 use crate::rc::transfer::Elements;
 use crate::request::Work;
 use crate::time::{Instant, SLOW_CHECK, ack_timeout};
-use crate::work::{Payload, SendOp};
+use crate::work::Payload;
 use core::time::Duration;
 use vrdma_wire::num::Psn;
 
@@ -151,18 +150,17 @@ pub(crate) fn check_request<R>(
     work: &Work<'_>,
     payload: Payload<'_>,
 ) -> Result<(), WcStatus> {
-    let rights = match *work.op {
-        SendOp::Send { .. } | SendOp::Write { .. } => Access::NONE,
-        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::LOCAL_WRITE,
-    };
+    let row = work.op.row();
     if let Some(status) = work.error {
         return Err(status);
     }
-    if rights == Access::LOCAL_WRITE && qp.max_rd_atomic == 0 {
+    if row.has_response() && qp.max_rd_atomic == 0 {
         return Err(WcStatus::LocQpOp);
     }
     match payload {
-        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights }).check(sges) => Err(WcStatus::LocProt),
+        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: row.own }).check(sges) => {
+            Err(WcStatus::LocProt)
+        }
         _ => Ok(()),
     }
 }
@@ -184,13 +182,7 @@ pub(crate) fn next_segment<'a, R>(
     let rest = work.length.saturating_sub(offset);
     let length = rest.min(limit);
     let mtu = qp.path_mtu;
-    let packets = match *work.op {
-        SendOp::Send { .. } | SendOp::Write { .. } => mtu.packets(length),
-        // The request for all of it goes first, and the answers have its PSNs (IBTA 9.7.5.1.5).
-        SendOp::Read { .. } if first => mtu.packets(work.length),
-        SendOp::Read { .. } => 0,
-        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 1,
-    };
+    let packets = work.op.row().psns_of_stretch(mtu, first, length, work.length);
     Ok(Segment {
         op: work.op,
         solicited: work.solicited,

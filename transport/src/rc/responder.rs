@@ -3,21 +3,14 @@
 use crate::completion::WcStatus;
 use crate::device::Device;
 use crate::memory::Access;
+use crate::op::{Message, Receive, Row};
 use crate::pool::List;
 use crate::qp::Qp;
 use crate::qp::attr::{QpState, QpType};
 use crate::rc::segment::{Cut, Segment};
 use crate::request::RecvSlot;
-use crate::work::{MAX_MESSAGE, Remote, SendOp};
+use crate::work::{MAX_MESSAGE, Remote};
 use vrdma_wire::num::Psn;
-
-/// A message that has begun and not ended.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum InProgress {
-    Nothing,
-    Send,
-    Write,
-}
 
 /// The receiving half.
 #[derive(Debug)]
@@ -27,7 +20,7 @@ pub(crate) struct Responder {
     pub(crate) queue: List,
     /// Bytes that the message in progress has brought.
     pub(crate) received: u32,
-    pub(crate) in_progress: InProgress,
+    pub(crate) in_progress: Message,
     /// The peer was told that there is no receive.
     pub(crate) sender_waits: bool,
     /// The first message has come.
@@ -123,7 +116,7 @@ impl Responder {
             psn: Psn::default(),
             queue: List::EMPTY,
             received: 0,
-            in_progress: InProgress::Nothing,
+            in_progress: Message::None,
             sender_waits: false,
             established: false,
             service,
@@ -134,12 +127,12 @@ impl Responder {
     #[inline]
     pub(crate) fn accepted(&mut self, segment: &Segment<'_>) {
         self.psn = self.psn.add(segment.packets);
-        let message = message_kind(segment.op);
-        if message == InProgress::Nothing {
+        let message = segment.op.row().message;
+        if message == Message::None {
             return;
         }
         if segment.last {
-            self.in_progress = InProgress::Nothing;
+            self.in_progress = Message::None;
             self.received = 0;
         } else {
             self.in_progress = message;
@@ -148,34 +141,28 @@ impl Responder {
     }
 }
 
-fn message_kind(op: &SendOp) -> InProgress {
-    match op {
-        SendOp::Send { .. } => InProgress::Send,
-        SendOp::Write { .. } => InProgress::Write,
-        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => InProgress::Nothing,
-    }
-}
-
 /// What the responder of `qp` does with a segment from its peer: the checks, in the order of IBTA 9.7.4.1.
 #[inline]
 pub(crate) fn verdict<'a, R>(device: &'a Device<R>, qp: &Qp, segment: &Segment<'_>) -> Verdict<'a, R> {
+    let row = segment.op.row();
     check_state(qp)?;
     check_psn(qp, segment)?;
-    check_sequence(qp, segment)?;
-    check_lengths(qp, segment)?;
-    check_operation(qp, segment)?;
-    let receive = check_resources(device, qp, segment)?;
-    match *segment.op {
-        SendOp::Send { .. } => {
+    check_sequence(qp, segment, row)?;
+    check_lengths(qp, segment, row)?;
+    // The QP lets its peer do this at all (IBTA 9.7.4.1.4).
+    if !qp.access().contains(row.remote) {
+        return Err(nak(Nak::Invalid));
+    }
+    let receive = check_resources(device, qp, segment, row)?;
+    match segment.op.remote() {
+        None => {
             let receive = receive.ok_or(Objection::Rnr)?;
             check_fits(qp, segment, receive)?;
             Ok(Target::Receive(receive))
         }
-        SendOp::Write { remote, .. } => check_memory(device, qp, segment, remote, Access::REMOTE_WRITE),
-        SendOp::Read { remote } => check_memory(device, qp, segment, remote, Access::REMOTE_READ),
-        SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
-            let target = check_memory(device, qp, segment, remote, Access::REMOTE_ATOMIC)?;
-            if remote.addr.is_multiple_of(8) { Ok(target) } else { Err(nak(Nak::Invalid)) }
+        Some(remote) => {
+            let target = check_memory(device, qp, segment, remote, row.remote)?;
+            if remote.addr & row.unaligned == 0 { Ok(target) } else { Err(nak(Nak::Invalid)) }
         }
     }
 }
@@ -199,25 +186,24 @@ fn check_psn(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
 
 /// Nothing but its continuation follows a message in progress, and a continuation follows nothing else (IBTA 9.7.4.1.2).
 #[inline]
-fn check_sequence(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
-    let message = message_kind(segment.op);
-    let expected = if segment.first { InProgress::Nothing } else { message };
+fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), Objection> {
+    let expected = if segment.first { Message::None } else { row.message };
     if qp.responder.in_progress == expected { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
 
 /// Packets have the lengths that the path MTU and their place in the message demand (IBTA 9.7.4.1.6); what both ends would not cut into
 /// the same packets has wrong ones.
 #[inline]
-fn check_lengths(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
+fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), Objection> {
     let mtu = qp.path_mtu;
     let right = match segment.cut {
         Cut::Stretch(theirs) => theirs == mtu || segment.message <= mtu.min(theirs).bytes(),
-        Cut::Packet => packet_is_right(mtu.bytes(), segment),
+        Cut::Packet => packet_is_right(mtu.bytes(), segment, row),
     };
     if right { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
 
-fn packet_is_right(mtu: u32, segment: &Segment<'_>) -> bool {
+fn packet_is_right(mtu: u32, segment: &Segment<'_>, row: &Row) -> bool {
     let Segment { first, last, length, message, .. } = *segment;
     let so_far = u64::from(segment.offset) + u64::from(length);
     let size = match (first, last) {
@@ -225,27 +211,14 @@ fn packet_is_right(mtu: u32, segment: &Segment<'_>) -> bool {
         (false, true) => (1..=mtu).contains(&length),
         (true, true) => length <= mtu,
     };
-    match *segment.op {
-        SendOp::Send { .. } => size,
-        SendOp::Write { .. } => {
+    match row.message {
+        Message::Send => size,
+        Message::Write => {
             let total = if last { so_far == u64::from(message) } else { so_far < u64::from(message) };
             size && total && message <= MAX_MESSAGE
         }
-        SendOp::Read { .. } => message <= MAX_MESSAGE,
-        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => true,
+        Message::None => message <= MAX_MESSAGE,
     }
-}
-
-/// The QP lets its peer do this at all (IBTA 9.7.4.1.4).
-#[inline]
-fn check_operation(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
-    let right = match *segment.op {
-        SendOp::Send { .. } => Access::NONE,
-        SendOp::Write { .. } => Access::REMOTE_WRITE,
-        SendOp::Read { .. } => Access::REMOTE_READ,
-        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::REMOTE_ATOMIC,
-    };
-    if qp.access().contains(right) { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
 
 /// There is a receive, if one is needed, or room for a READ or atomic (IBTA 9.7.4.1.5).
@@ -254,14 +227,18 @@ fn check_resources<'a, R>(
     device: &'a Device<R>,
     qp: &Qp,
     segment: &Segment<'_>,
+    row: &Row,
 ) -> Result<Option<&'a RecvSlot>, Objection> {
-    match *segment.op {
-        SendOp::Send { .. } => {}
-        SendOp::Write { imm: Some(_), .. } if segment.last => {}
-        SendOp::Write { .. } => return Ok(None),
-        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-            return if qp.max_dest_rd_atomic > 0 { Ok(None) } else { Err(nak(Nak::Invalid)) };
-        }
+    if row.has_response() && qp.max_dest_rd_atomic == 0 {
+        return Err(nak(Nak::Invalid));
+    }
+    let needed = match row.receive {
+        Receive::Never => false,
+        Receive::Always => true,
+        Receive::WithImm => segment.last && segment.op.imm().is_some(),
+    };
+    if !needed {
+        return Ok(None);
     }
     device.requests.front_receive(&qp.responder.queue).ok_or(Objection::Rnr).map(Some)
 }

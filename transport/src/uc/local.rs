@@ -11,7 +11,7 @@ use crate::rc::segment::Segment;
 use crate::request::Work;
 use crate::schedule::Place;
 use crate::uc::responder::accept;
-use crate::work::{Payload, SendOp};
+use crate::work::Payload;
 
 /// What became of a segment.
 enum Carriage {
@@ -38,9 +38,9 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Step {
         let Some((device, qp)) = self.devices.with_qp(place) else { return Step::Waits };
-        let segment = match work.op {
-            SendOp::Send { .. } | SendOp::Write { .. } => next_segment(device, qp, work, payload, limit),
-            _ => Err(work.error.unwrap_or(WcStatus::LocQpOp)),
+        let segment = match work.op.row().unreliable {
+            true => next_segment(device, qp, work, payload, limit),
+            false => Err(work.error.unwrap_or(WcStatus::LocQpOp)),
         };
         let segment = match segment {
             Ok(segment) => segment,

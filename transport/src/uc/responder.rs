@@ -4,9 +4,10 @@ use crate::completion::Sink;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::memory::Region;
+use crate::op::Message;
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
-use crate::rc::responder::{InProgress, Nak, Objection, Reason, Refusal, Responder, Target, verdict};
+use crate::rc::responder::{Nak, Objection, Reason, Refusal, Responder, Target, verdict};
 use crate::rc::segment::Segment;
 use crate::schedule::Place;
 use vrdma_wire::num::Psn;
@@ -20,7 +21,7 @@ pub(crate) fn accept<'a, R>(
     segment: &Segment<'_>,
 ) -> Result<Target<'a, R>, Reason> {
     // The rest of a message whose beginning was dropped.
-    let lost = !segment.first && qp.responder.in_progress == InProgress::Nothing;
+    let lost = !segment.first && qp.responder.in_progress == Message::None;
     verdict(device, qp, segment).map_err(|objection| match objection {
         Objection::Drop(reason) => reason,
         Objection::Rnr => Reason::NoReceive,
@@ -71,6 +72,6 @@ impl Responder {
     fn abandon(&mut self, next: Psn) {
         self.psn = next;
         self.received = 0;
-        self.in_progress = InProgress::Nothing;
+        self.in_progress = Message::None;
     }
 }

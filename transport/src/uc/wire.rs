@@ -182,7 +182,7 @@ fn send_segment<'a, R: Region>(
     payload: Payload<'_>,
     outlet: &mut impl Outlet<R>,
 ) -> Result<Segment<'a>, WcStatus> {
-    if !matches!(work.op, SendOp::Send { .. } | SendOp::Write { .. }) {
+    if !work.op.row().unreliable {
         return Err(work.error.unwrap_or(WcStatus::LocQpOp));
     }
     let segment = next_segment(device, qp, work, payload, qp.path_mtu.bytes())?;
@@ -194,7 +194,7 @@ fn send_segment<'a, R: Region>(
             Pieces::memory(Span::list(elements, sges, segment.offset), segment.length)
         }
     };
-    let raises = matches!(work.op, SendOp::Send { .. } | SendOp::Write { imm: Some(_), .. });
+    let raises = work.op.takes_receive();
     let packet = Packet {
         path: qp.path(device.mac),
         bth: Bth {

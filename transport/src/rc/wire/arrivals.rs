@@ -97,23 +97,21 @@ impl<R: Region> Engine<R> {
         let length = payload.len() as u32;
         let offset = if first { 0 } else { qp.responder.received };
         let message = reth.map_or(offset.saturating_add(length), |reth| reth.length);
-        let is_read = matches!(op, SendOp::Read { .. });
+        let row = op.row();
         let segment = Segment {
             op: &op,
             solicited: bth.solicited,
             first,
             last,
             psn: bth.psn,
-            packets: if is_read { qp.path_mtu.packets(message) } else { 1 },
+            packets: row.psns_of_packet(qp.path_mtu, message),
             offset,
             length,
             message,
             cut: Cut::Packet,
         };
         let done = match verdict(device, qp, &segment) {
-            Ok(_) if reth.is_some() && is_answered(&op) && !wire.answering.has_room() => {
-                Err(Failure::Remote(INVALID))
-            }
+            Ok(_) if row.has_response() && !wire.answering.has_room() => Err(Failure::Remote(INVALID)),
             Ok(target) => {
                 let receiver = Receiver::new(device, qp);
                 carry_out(&segment, &receiver, target, payload, &mut self.far)
@@ -180,10 +178,6 @@ impl<R: Region> Engine<R> {
             self.make_turn_due(place);
         }
     }
-}
-
-fn is_answered(op: &SendOp) -> bool {
-    matches!(op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
 }
 
 /// What a request packet says, if it is of a WRITE in the midst of `write`; `None` for what this device does not do.

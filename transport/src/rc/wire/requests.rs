@@ -5,12 +5,13 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::memory::{Access, Region};
 use crate::mr::Mrs;
+use crate::op::Data;
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::attr::QpState;
 use crate::qp::{NEVER, Qp};
 use crate::rc::requester::{Wait, check_request};
 use crate::rc::transfer::{Elements, Span};
-use crate::rc::wire::sending::{Sending, has_response, psns};
+use crate::rc::wire::sending::{Sending, psns};
 use crate::rc::wire::{HALF, Turn, ahead};
 use crate::request::{Scratch, Work};
 use crate::schedule::Place;
@@ -121,7 +122,7 @@ fn send_burst<R: Region>(
                 let Some(pieces) = carried(mrs, qp, &work, payload, &cut) else {
                     return Pause::Broken(WcStatus::LocProt);
                 };
-                let ask = !has_response(work.op) && (cut.last || sending.must_ask() || limited);
+                let ask = !work.op.row().has_response() && (cut.last || sending.must_ask() || limited);
                 let packet = packet(&path, qp, sending, work.solicited, ask, body, cut.last);
                 if outlet.send(&packet, &pieces).is_err() {
                     return Pause::Broken(WcStatus::LocProt);
@@ -163,7 +164,7 @@ fn why_not_begin<R: Region>(
     if begins && work.fence && sending.reads > 0 {
         return Some(Pause::Idle);
     }
-    if has_response(work.op) {
+    if work.op.row().has_response() {
         let outstanding = ahead(sending.next(), sending.una);
         // One that was begun may go on even if by now none were allowed.
         let too_many = sending.reads >= u32::from(qp.max_rd_atomic.max(1));
@@ -178,14 +179,10 @@ fn cut(work: &Work<'_>, sent: u32, psns: u32, mtu: u32) -> Cut {
     // Less than the message's length, which is within 2^31.
     let offset = sent * mtu;
     let rest = work.length.saturating_sub(offset);
-    match work.op {
-        SendOp::Send { .. } | SendOp::Write { .. } => {
-            Cut { first: sent == 0, last: sent + 1 == psns, offset, length: rest.min(mtu), psns: 1 }
-        }
-        SendOp::Read { .. } => Cut { first: true, last: true, offset, length: rest, psns: psns - sent },
-        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-            Cut { first: true, last: true, offset, length: rest, psns: 1 }
-        }
+    match work.op.row().data {
+        Data::Out => Cut { first: sent == 0, last: sent + 1 == psns, offset, length: rest.min(mtu), psns: 1 },
+        // It asks for all that has not come.
+        Data::Back => Cut { first: true, last: true, offset, length: rest, psns: psns - sent },
     }
 }
 
@@ -227,7 +224,7 @@ fn carried<'a, R: Region>(
     payload: Payload<'a>,
     cut: &Cut,
 ) -> Option<Pieces<'a, R>> {
-    if has_response(work.op) {
+    if work.op.row().data == Data::Back {
         return Some(Pieces::bytes(&[]));
     }
     match payload {

@@ -62,23 +62,7 @@ pub(super) enum Acked {
 
 /// PSNs that a request takes (IBTA 9.7.3.2: a READ takes those of its responses).
 pub(super) fn psns(work: &Work<'_>, mtu: Mtu) -> u32 {
-    match work.op {
-        SendOp::Send { .. } | SendOp::Write { .. } | SendOp::Read { .. } => mtu.packets(work.length),
-        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 1,
-    }
-}
-
-/// Whether a request ends with responses of its own.
-pub(super) fn has_response(op: &SendOp) -> bool {
-    match op {
-        SendOp::Send { .. } | SendOp::Write { .. } => false,
-        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => true,
-    }
-}
-
-/// Whether a request takes a receive of the peer.
-fn takes_receive(op: &SendOp) -> bool {
-    matches!(op, SendOp::Send { .. } | SendOp::Write { imm: Some(_), .. })
+    work.op.row().psns(mtu, work.length)
 }
 
 /// The widest window.
@@ -172,7 +156,7 @@ impl Sending {
     /// Whether the peer, as far as it tells, has no receive for the request at the cursor.
     pub(super) fn lacks_credit(&self, op: &SendOp) -> bool {
         let number = self.cursor.ssn.next().number();
-        takes_receive(op)
+        op.takes_receive()
             && self
                 .limit
                 .is_some_and(|limit| Psn::truncate(limit.number()).distance(Psn::truncate(number)) < 0)
@@ -185,7 +169,7 @@ impl Sending {
 
     /// A packet of the request at the cursor, `work`, was sent: for so many PSNs of its `psns`. `after` is the request after it.
     pub(super) fn packet_sent(&mut self, work: &Work<'_>, count: u32, psns: u32, after: Option<At>) {
-        let response = has_response(work.op);
+        let response = work.op.row().has_response();
         self.cursor.sent += count;
         if response {
             self.awaited += count;
@@ -211,7 +195,7 @@ impl Sending {
         if more == 0 {
             return Acked::NoMore;
         }
-        if has_response(work.op) {
+        if work.op.row().has_response() {
             return Acked::Lost;
         }
         let left = psns(work, mtu) - self.answered();
@@ -245,7 +229,7 @@ impl Sending {
         let psns = psns(work, mtu);
         if self.cursor_is_first() {
             self.skip(psns, after);
-        } else if has_response(work.op) {
+        } else if work.op.row().has_response() {
             self.reads = self.reads.saturating_sub(1);
         }
         self.base = self.base.add(psns);

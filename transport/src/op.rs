@@ -1,0 +1,240 @@
+//! The operations of send queues, one row each. Requester, responder and carriers ask the row; what an operation does to memory is its effect
+//! ([`move_bytes`](crate::rc::local::move_bytes), [`carry_out`](crate::rc::wire)), and how it looks in packets is the carrier's.
+
+use crate::completion::WcOpcode;
+use crate::memory::Access;
+use crate::work::{Remote, SendOp};
+use vrdma_wire::num::{Imm, Mtu};
+
+/// What is true of every request of an operation.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// What its completion says that it was.
+    pub(crate) opcode: WcOpcode,
+    /// Which way its payload goes.
+    pub(crate) data: Data,
+    /// Bytes of its message, if it cannot have any number.
+    pub(crate) length: Option<u32>,
+    /// Rights that the requester's own elements have to give.
+    pub(crate) own: Access,
+    /// Rights that the peer, and its key, have to give.
+    pub(crate) remote: Access,
+    /// Bits of the remote address that have to be 0.
+    pub(crate) unaligned: u64,
+    /// Which receives of the peer it takes.
+    pub(crate) receive: Receive,
+    /// What the peer answers.
+    pub(crate) answer: Answer,
+    /// What its packets but the last leave unfinished at the responder.
+    pub(crate) message: Message,
+    /// Unreliable connections have it too (IBTA table 38).
+    pub(crate) unreliable: bool,
+}
+
+/// Which way payload goes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Data {
+    /// To the responder.
+    Out,
+    /// Back to the requester.
+    Back,
+}
+
+/// Which receives an operation takes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Receive {
+    /// None.
+    Never,
+    /// One, which its payload goes to.
+    Always,
+    /// One, if it has immediate data.
+    WithImm,
+}
+
+/// What a reliable responder answers.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// An acknowledge, which may be of several requests.
+    Acknowledge,
+    /// A response of its own, of which so many may be outstanding as `max_rd_atomic` says.
+    Response,
+}
+
+/// A message that has begun and not ended at its responder.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Message {
+    /// There is none: a request is one packet.
+    None,
+    /// Into a receive.
+    Send,
+    /// Into a region.
+    Write,
+}
+
+const SEND: Row = Row {
+    opcode: WcOpcode::Send,
+    data: Data::Out,
+    length: None,
+    own: Access::NONE,
+    remote: Access::NONE,
+    unaligned: 0,
+    receive: Receive::Always,
+    answer: Answer::Acknowledge,
+    message: Message::Send,
+    unreliable: true,
+};
+
+const WRITE: Row = Row {
+    opcode: WcOpcode::Write,
+    remote: Access::REMOTE_WRITE,
+    receive: Receive::WithImm,
+    message: Message::Write,
+    ..SEND
+};
+
+const READ: Row = Row {
+    opcode: WcOpcode::Read,
+    data: Data::Back,
+    length: None,
+    own: Access::LOCAL_WRITE,
+    remote: Access::REMOTE_READ,
+    unaligned: 0,
+    receive: Receive::Never,
+    answer: Answer::Response,
+    message: Message::None,
+    unreliable: false,
+};
+
+const COMPARE_SWAP: Row = Row {
+    opcode: WcOpcode::CompareSwap,
+    length: Some(8),
+    remote: Access::REMOTE_ATOMIC,
+    unaligned: 7,
+    ..READ
+};
+
+const FETCH_ADD: Row = Row { opcode: WcOpcode::FetchAdd, ..COMPARE_SWAP };
+
+impl SendOp {
+    /// What is true of all requests like this one.
+    #[inline]
+    pub(crate) fn row(&self) -> &'static Row {
+        match self {
+            SendOp::Send { .. } => &SEND,
+            SendOp::Write { .. } => &WRITE,
+            SendOp::Read { .. } => &READ,
+            SendOp::CompareSwap { .. } => &COMPARE_SWAP,
+            SendOp::FetchAdd { .. } => &FETCH_ADD,
+        }
+    }
+
+    /// The place in the peer's memory that it names.
+    #[inline]
+    pub(crate) fn remote(&self) -> Option<Remote> {
+        match *self {
+            SendOp::Send { .. } => None,
+            SendOp::Write { remote, .. }
+            | SendOp::Read { remote }
+            | SendOp::CompareSwap { remote, .. }
+            | SendOp::FetchAdd { remote, .. } => Some(remote),
+        }
+    }
+
+    /// Its immediate data.
+    #[inline]
+    pub(crate) fn imm(&self) -> Option<Imm> {
+        match *self {
+            SendOp::Send { imm } | SendOp::Write { imm, .. } => imm,
+            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => None,
+        }
+    }
+
+    /// Whether it takes a receive of the peer.
+    #[inline]
+    pub(crate) fn takes_receive(&self) -> bool {
+        match self.row().receive {
+            Receive::Never => false,
+            Receive::Always => true,
+            Receive::WithImm => self.imm().is_some(),
+        }
+    }
+}
+
+impl Row {
+    /// PSNs of a message (IBTA 9.7.3.2): those of its packets, or of its responses.
+    #[inline]
+    pub(crate) fn psns(&self, mtu: Mtu, message: u32) -> u32 {
+        mtu.packets(message)
+    }
+
+    /// PSNs of a stretch of a message. Those of responses all go with the request, which is first (IBTA 9.7.5.1.5).
+    #[inline]
+    pub(crate) fn psns_of_stretch(&self, mtu: Mtu, first: bool, length: u32, message: u32) -> u32 {
+        match self.data {
+            Data::Out => mtu.packets(length),
+            Data::Back if first => mtu.packets(message),
+            Data::Back => 0,
+        }
+    }
+
+    /// PSNs of one packet of it.
+    #[inline]
+    pub(crate) fn psns_of_packet(&self, mtu: Mtu, message: u32) -> u32 {
+        match self.data {
+            Data::Out => 1,
+            Data::Back => mtu.packets(message),
+        }
+    }
+
+    /// Whether the peer's answer is for this request alone.
+    #[inline]
+    pub(crate) fn has_response(&self) -> bool {
+        self.answer == Answer::Response
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use vrdma_wire::num::Rkey;
+
+    const PLACE: Remote = Remote { addr: 8, rkey: Rkey(1) };
+
+    /// One of each, with and without immediate data.
+    pub(crate) const ALL: [SendOp; 7] = [
+        SendOp::Send { imm: None },
+        SendOp::Send { imm: Some(Imm::from_bytes([1, 2, 3, 4])) },
+        SendOp::Write { remote: PLACE, imm: None },
+        SendOp::Write { remote: PLACE, imm: Some(Imm::from_bytes([1, 2, 3, 4])) },
+        SendOp::Read { remote: PLACE },
+        SendOp::CompareSwap { remote: PLACE, compare: 1, swap: 2 },
+        SendOp::FetchAdd { remote: PLACE, add: 1 },
+    ];
+
+    #[test]
+    fn rows_agree_with_themselves() {
+        for op in ALL {
+            let row = op.row();
+            assert_eq!(op.remote().is_some(), row.remote != Access::NONE, "{op:?}: a place needs a right");
+            assert_eq!(
+                row.own == Access::LOCAL_WRITE,
+                row.data == Data::Back,
+                "{op:?}: what comes back is written"
+            );
+            assert_eq!(
+                row.message == Message::None,
+                row.has_response(),
+                "{op:?}: a request with a response is one packet"
+            );
+            assert_eq!(op.takes_receive(), row.receive == Receive::Always || op.imm().is_some(), "{op:?}");
+            assert!(
+                !(row.unreliable && row.has_response()),
+                "{op:?}: nobody answers on unreliable connections"
+            );
+            assert!(
+                row.unaligned == 0 || row.length == Some(row.unaligned as u32 + 1),
+                "{op:?}: an aligned word"
+            );
+        }
+    }
+}
