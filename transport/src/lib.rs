@@ -79,6 +79,7 @@ mod id;
 mod limits;
 mod look;
 mod memory;
+mod message;
 mod mr;
 mod op;
 mod outlet;

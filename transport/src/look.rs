@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
 use crate::qp::Way;
-use crate::rc::requester::Wait;
+use crate::qp::requester::Wait;
 use crate::schedule::Place;
 use crate::time::Instant;
 use core::mem;

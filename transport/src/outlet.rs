@@ -1,7 +1,7 @@
 //! Where packets go: what the caller lends for them, and what they carry.
 
 use crate::memory::{Fault, Region};
-use crate::rc::transfer::Span;
+use crate::message::transfer::Span;
 use vrdma_wire::icrc::Icrc;
 use vrdma_wire::roce::Packet;
 

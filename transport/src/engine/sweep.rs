@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::memory::Region;
 use crate::qp::Way;
-use crate::rc::requester::Wait;
+use crate::qp::requester::Wait;
 use crate::schedule::Place;
 use std::collections::VecDeque;
 

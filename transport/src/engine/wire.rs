@@ -14,7 +14,7 @@ use crate::memory::{Fault, Region};
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Way;
 use crate::qp::attr::QpType;
-use crate::rc::requester::Wait;
+use crate::qp::requester::Wait;
 use crate::rc::wire::Wire;
 use crate::schedule::Place;
 use crate::time::Instant;

@@ -1,14 +1,16 @@
 //! A queue pair: what it is, and its two halves.
 
 pub(crate) mod attr;
+pub(crate) mod requester;
+pub(crate) mod responder;
 pub(crate) mod state;
 
 use crate::gid::GidEntry;
 use crate::id::{CqId, OwnerId, PdId};
 use crate::memory::Access;
 use crate::qp::attr::{QpAttr, QpInit, QpState, QpType};
-use crate::rc::requester::Requester;
-use crate::rc::responder::Responder;
+use crate::qp::requester::Requester;
+use crate::qp::responder::Responder;
 use crate::rc::wire::Wire;
 use crate::table::{Numbered, Numbering, Table};
 use crate::time::Instant;
@@ -213,6 +215,15 @@ impl Qp {
     #[inline]
     pub(crate) fn access(&self) -> Access {
         Access(u32::from(self.access))
+    }
+
+    /// Whether it takes messages of its peer.
+    #[inline]
+    pub(crate) fn is_receiving(&self) -> bool {
+        match self.state {
+            QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => true,
+            QpState::Reset | QpState::Init | QpState::Err => false,
+        }
     }
 
     /// Whether the first request of the send queue may be worked on.

@@ -6,13 +6,14 @@ use crate::device::{Device, Devices, Held};
 use crate::engine::Engine;
 use crate::gid::GidEntry;
 use crate::memory::{Access, Region};
+use crate::message::arrival::{Failure, Receiver, atomic, failure, landing};
+use crate::message::segment::Segment;
+use crate::message::stretch::next_segment;
+use crate::message::transfer::{Elements, Side, Span, copy, scatter};
+use crate::message::verdict::{Objection, Reason, Target, verdict};
 use crate::qp::attr::QpState;
+use crate::qp::requester::Wait;
 use crate::qp::{Qp, Way};
-use crate::rc::arrival::{Failure, Receiver, atomic, failure, landing};
-use crate::rc::requester::{Wait, next_segment};
-use crate::rc::responder::{Objection, Reason, Target, verdict};
-use crate::rc::segment::Segment;
-use crate::rc::transfer::{Elements, Side, Span, copy, scatter};
 use crate::request::{Scratch, Work};
 use crate::schedule::Place;
 use crate::time::rnr_delay;
@@ -60,7 +61,7 @@ impl<R: Region> Engine<R> {
                 return Carried::Lost;
             }
         };
-        let verdict = verdict(peer_device, peer_qp, &segment);
+        let verdict = in_sequence(peer_qp, &segment).and_then(|()| verdict(peer_device, peer_qp, &segment));
         let moved = match verdict {
             Err(Objection::Drop(reason)) => {
                 self.devices.count_drop(peer.device, reason);
@@ -142,6 +143,15 @@ impl<R: Region> Engine<R> {
     }
 }
 
+/// Whether a segment is the one that its responder expects next. (One that is not ready says so in its verdict.)
+#[inline]
+fn in_sequence(peer: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
+    if peer.is_receiving() && segment.psn != peer.responder.psn {
+        return Err(Objection::Drop(Reason::Psn));
+    }
+    Ok(())
+}
+
 /// Where a peer is, and it.
 type Peer<'a, R> = (Place, &'a Device<R>, &'a Qp);
 
@@ -167,9 +177,7 @@ impl<R> Devices<R> {
             None => Err((Some(index), Reason::NoQp)),
             Some((it, _)) if it.suspended => Err((Some(index), Reason::State)),
             Some((device, peer)) if connected(qp, peer) => Ok((place, device, peer)),
-            Some((_, peer)) if matches!(peer.state, QpState::Reset | QpState::Init | QpState::Err) => {
-                Err((Some(index), Reason::State))
-            }
+            Some((_, peer)) if !peer.is_receiving() => Err((Some(index), Reason::State)),
             Some(_) => Err((Some(index), Reason::NotConnected)),
         }
     }

@@ -3,11 +3,12 @@
 use crate::completion::{Sink, WcStatus};
 use crate::engine::{Engine, Step};
 use crate::memory::Region;
-use crate::rc::arrival::{Failure, Receiver};
+use crate::message::arrival::{Failure, Receiver};
+use crate::message::segment::Segment;
+use crate::message::stretch::next_segment;
+use crate::message::verdict::{Reason, Refusal};
+use crate::qp::requester::Wait;
 use crate::rc::local::{Carried, move_bytes};
-use crate::rc::requester::{Wait, next_segment};
-use crate::rc::responder::{Reason, Refusal};
-use crate::rc::segment::Segment;
 use crate::request::Work;
 use crate::schedule::Place;
 use crate::uc::responder::accept;

@@ -4,11 +4,11 @@ use crate::completion::Sink;
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::memory::Region;
+use crate::message::segment::Segment;
+use crate::message::verdict::{Nak, Objection, Reason, Refusal, Target, verdict};
 use crate::op::Message;
 use crate::qp::Qp;
-use crate::qp::attr::QpState;
-use crate::rc::responder::{Nak, Objection, Reason, Refusal, Responder, Target, verdict};
-use crate::rc::segment::Segment;
+use crate::qp::responder::Responder;
 use crate::schedule::Place;
 use vrdma_wire::num::Psn;
 
@@ -38,7 +38,7 @@ impl<R: Region> Engine<R> {
     pub(crate) fn resync(&mut self, place: Place, segment: &Segment<'_>) {
         let Some(device) = self.devices.get_mut(place.device) else { return };
         let Some(qp) = device.qps.get_mut(place.qpn.number()) else { return };
-        if matches!(qp.state, QpState::Reset | QpState::Init | QpState::Err) {
+        if !qp.is_receiving() {
             return;
         }
         let gap = segment.psn != qp.responder.psn;

@@ -6,15 +6,14 @@ use crate::engine::wire::Nowhere;
 use crate::engine::{Engine, Step, TURN_PACKETS};
 use crate::look::Fate;
 use crate::memory::{Access, Region};
+use crate::message::arrival::{Failure, Receiver, failure, landing};
+use crate::message::segment::{Cut, Segment};
+use crate::message::stretch::next_segment;
+use crate::message::transfer::{Elements, Side, Span, scatter};
+use crate::message::verdict::Reason;
 use crate::outlet::{Outlet, Pieces};
-use crate::qp::attr::QpState;
 use crate::qp::{Qp, Way};
-use crate::rc::arrival::{Failure, Receiver, failure, landing};
 use crate::rc::local::Carried;
-use crate::rc::requester::next_segment;
-use crate::rc::responder::Reason;
-use crate::rc::segment::{Cut, Segment};
-use crate::rc::transfer::{Elements, Side, Span, scatter};
 use crate::request::Work;
 use crate::schedule::Place;
 use crate::time::Instant;
@@ -48,7 +47,7 @@ impl<R: Region> Engine<R> {
             counters.drop_not_connected += 1;
             return Fate::Done;
         }
-        if matches!(qp.state, QpState::Reset | QpState::Init | QpState::Err) {
+        if !qp.is_receiving() {
             counters.drop_state += 1;
             return Fate::Done;
         }

@@ -4,10 +4,9 @@ use crate::completion::{Arrival, Completion, Sink, WcOpcode, WcStatus};
 use crate::device::{Device, Held};
 use crate::engine::Engine;
 use crate::memory::{Access, Region};
+use crate::message::transfer::{Elements, Span, Trouble, copy, scatter};
+use crate::message::verdict::Reason;
 use crate::qp::Qp;
-use crate::qp::attr::QpState;
-use crate::rc::responder::Reason;
-use crate::rc::transfer::{Elements, Span, Trouble, copy, scatter};
 use crate::request::{RecvSlot, Scratch, recv_failure};
 use crate::schedule::Place;
 use crate::ud::packet::{GRH, own_qkey};
@@ -33,7 +32,7 @@ pub(crate) fn accept<'a, R>(
     if !qp.service().is_datagram() {
         return Err(Reason::Service);
     }
-    if device.suspended || matches!(qp.state, QpState::Reset | QpState::Init | QpState::Err) {
+    if device.suspended || !qp.is_receiving() {
         return Err(Reason::State);
     }
     if deth.qkey != own_qkey(qp) {

@@ -5,11 +5,10 @@ use crate::device::Held;
 use crate::engine::Engine;
 use crate::look::Fate;
 use crate::memory::Region;
-use crate::qp::attr::QpState;
-use crate::rc::arrival::{Failure, Receiver, atomic, failure, landing};
-use crate::rc::responder::{Nak, Objection, Refusal, verdict};
-use crate::rc::segment::{Cut, Segment};
-use crate::rc::transfer::{Side, scatter};
+use crate::message::arrival::{Failure, Receiver, atomic, failure, landing};
+use crate::message::segment::{Cut, Segment};
+use crate::message::transfer::{Side, scatter};
+use crate::message::verdict::{Nak, Objection, Refusal, verdict};
 use crate::rc::wire::answering::Kind;
 use crate::rc::wire::answers::nak_code;
 use crate::rc::wire::{HALF, ahead};
@@ -42,11 +41,11 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Fate {
         let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return Fate::Done };
-        let Some(wire) = qp.wire.as_deref_mut() else { return Fate::Done };
-        if matches!(qp.state, QpState::Reset | QpState::Init | QpState::Err) {
+        if !qp.is_receiving() {
             counters.drop_state += 1;
             return Fate::Done;
         }
+        let Some(wire) = qp.wire.as_deref_mut() else { return Fate::Done };
         let expected = qp.responder.psn;
         match ahead(bth.psn, expected) {
             0 => return self.receive_expected(place, bth, body, payload, looked, sink),
@@ -234,7 +233,7 @@ fn understand(body: &Rc, write: &Reth) -> Option<Request> {
 fn carry_out<R: Region>(
     segment: &Segment<'_>,
     receiver: &Receiver<'_, R>,
-    target: crate::rc::responder::Target<'_, R>,
+    target: crate::message::verdict::Target<'_, R>,
     payload: &[u8],
     scratch: &mut Scratch,
 ) -> Result<u64, Failure> {

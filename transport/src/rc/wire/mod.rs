@@ -1,5 +1,5 @@
 //! Reliable connections on packets (IBTA 9.7): [`requests`] leave, [`answers`] go back, [`responses`] come, and to peers' requests there is
-//! a [`verdict`](crate::rc::responder::verdict) as on the same host ([`arrivals`]).
+//! a [`verdict`](crate::message::verdict::verdict) as on the same host ([`arrivals`]).
 
 mod answering;
 mod answers;

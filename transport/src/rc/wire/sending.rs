@@ -2,7 +2,7 @@
 //!
 //! The send queue is the retransmit buffer. Its first request begins with PSN `base`; from there the PSN of each other follows. What was
 //! answered ends before `una`; what was sent, for the first time or again, ends where the [`Cursor`] is; what was ever sent ends before the
-//! PSN of [`Requester`](crate::rc::requester::Requester).
+//! PSN of [`Requester`](crate::qp::requester::Requester).
 
 use crate::pool::At;
 use crate::rc::wire::ahead;

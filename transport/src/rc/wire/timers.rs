@@ -5,7 +5,7 @@ use crate::device::Held;
 use crate::engine::Engine;
 use crate::memory::Region;
 use crate::qp::NEVER;
-use crate::rc::requester::Wait;
+use crate::qp::requester::Wait;
 use crate::schedule::Place;
 use crate::time::Instant;
 use core::time::Duration;

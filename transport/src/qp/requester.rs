@@ -1,16 +1,9 @@
-//! The sending half of a reliable connection: which stretch of which message is next, with which PSN, and how often
-//! to try again.
+//! The sending half of a QP: how far its first request has got, and how often to try again.
 
 use crate::completion::WcStatus;
-use crate::device::Device;
-use crate::mr::Mrs;
+use crate::message::segment::Segment;
 use crate::pool::List;
-use crate::qp::Qp;
-use crate::rc::segment::{Cut, Segment};
-use crate::rc::transfer::Elements;
-use crate::request::Work;
 use crate::time::{Instant, SLOW_CHECK, ack_timeout};
-use crate::work::Payload;
 use core::time::Duration;
 use vrdma_wire::num::Psn;
 
@@ -139,62 +132,6 @@ impl Requester {
         self.wait = Wait::No;
         Ok(())
     }
-}
-
-/// Whether a request can be sent at all, or how it ends. All elements are looked at before anything leaves, and each again when its
-/// bytes do.
-#[inline]
-pub(crate) fn check_request<R>(
-    mrs: &Mrs<R>,
-    qp: &Qp,
-    work: &Work<'_>,
-    payload: Payload<'_>,
-) -> Result<(), WcStatus> {
-    let row = work.op.row();
-    if let Some(status) = work.error {
-        return Err(status);
-    }
-    if row.has_response() && qp.max_rd_atomic == 0 {
-        return Err(WcStatus::LocQpOp);
-    }
-    match payload {
-        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: row.own }).check(sges) => {
-            Err(WcStatus::LocProt)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The next stretch of `work`, of at most `limit` bytes (a multiple of every MTU), or how the request ends here.
-#[inline]
-pub(crate) fn next_segment<'a, R>(
-    device: &Device<R>,
-    qp: &Qp,
-    work: &Work<'a>,
-    payload: Payload<'_>,
-    limit: u32,
-) -> Result<Segment<'a>, WcStatus> {
-    let first = qp.requester.offset == 0;
-    if first {
-        check_request(&device.mrs, qp, work, payload)?;
-    }
-    let offset = qp.requester.offset;
-    let rest = work.length.saturating_sub(offset);
-    let length = rest.min(limit);
-    let mtu = qp.path_mtu;
-    let packets = work.op.row().psns_of_stretch(mtu, first, length, work.length);
-    Ok(Segment {
-        op: work.op,
-        solicited: work.solicited,
-        first,
-        last: length == rest,
-        psn: qp.requester.psn,
-        packets,
-        offset,
-        length,
-        message: work.length,
-        cut: Cut::Stretch(mtu),
-    })
 }
 
 #[cfg(test)]

@@ -1,33 +1,14 @@
-//! The receiving half of a reliable connection: what to do with a segment, as a value (IBTA 9.7.4 and 9.9.3).
+//! What a responder does with a stretch of a message, as a value (IBTA 9.7.4 and 9.9.3): rights, receives and lengths. Whether it is the one that
+//! is expected next is the carrier's business.
 
 use crate::completion::WcStatus;
 use crate::device::Device;
 use crate::memory::Access;
+use crate::message::segment::{Cut, Segment};
 use crate::op::{Message, Receive, Row};
-use crate::pool::List;
 use crate::qp::Qp;
-use crate::qp::attr::{QpState, QpType};
-use crate::rc::segment::{Cut, Segment};
 use crate::request::RecvSlot;
 use crate::work::{MAX_MESSAGE, Remote};
-use vrdma_wire::num::Psn;
-
-/// The receiving half.
-#[derive(Debug)]
-pub(crate) struct Responder {
-    /// PSN expected next.
-    pub(crate) psn: Psn,
-    pub(crate) queue: List,
-    /// Bytes that the message in progress has brought.
-    pub(crate) received: u32,
-    pub(crate) in_progress: Message,
-    /// The peer was told that there is no receive.
-    pub(crate) sender_waits: bool,
-    /// The first message has come.
-    pub(crate) established: bool,
-    /// The QP's, here because this cache line has room.
-    pub(crate) service: QpType,
-}
 
 /// What to do with a segment: carry it out, there, or not.
 pub(crate) type Verdict<'a, R> = Result<Target<'a, R>, Objection>;
@@ -110,43 +91,13 @@ impl Nak {
     }
 }
 
-impl Responder {
-    pub(crate) fn new(service: QpType) -> Responder {
-        Responder {
-            psn: Psn::default(),
-            queue: List::EMPTY,
-            received: 0,
-            in_progress: Message::None,
-            sender_waits: false,
-            established: false,
-            service,
-        }
-    }
-
-    /// A segment was carried out.
-    #[inline]
-    pub(crate) fn accepted(&mut self, segment: &Segment<'_>) {
-        self.psn = self.psn.add(segment.packets);
-        let message = segment.op.row().message;
-        if message == Message::None {
-            return;
-        }
-        if segment.last {
-            self.in_progress = Message::None;
-            self.received = 0;
-        } else {
-            self.in_progress = message;
-            self.received += segment.length;
-        }
-    }
-}
-
 /// What the responder of `qp` does with a segment from its peer: the checks, in the order of IBTA 9.7.4.1.
 #[inline]
 pub(crate) fn verdict<'a, R>(device: &'a Device<R>, qp: &Qp, segment: &Segment<'_>) -> Verdict<'a, R> {
     let row = segment.op.row();
-    check_state(qp)?;
-    check_psn(qp, segment)?;
+    if !qp.is_receiving() {
+        return Err(Objection::Drop(Reason::State));
+    }
     check_sequence(qp, segment, row)?;
     check_lengths(qp, segment, row)?;
     // The QP lets its peer do this at all (IBTA 9.7.4.1.4).
@@ -169,19 +120,6 @@ pub(crate) fn verdict<'a, R>(device: &'a Device<R>, qp: &Qp, segment: &Segment<'
 
 fn nak(nak: Nak) -> Objection {
     Objection::Nak(Refusal { nak, receive: None })
-}
-
-#[inline]
-fn check_state(qp: &Qp) -> Result<(), Objection> {
-    match qp.state {
-        QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => Ok(()),
-        QpState::Reset | QpState::Init | QpState::Err => Err(Objection::Drop(Reason::State)),
-    }
-}
-
-#[inline]
-fn check_psn(qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
-    if segment.psn == qp.responder.psn { Ok(()) } else { Err(Objection::Drop(Reason::Psn)) }
 }
 
 /// Nothing but its continuation follows a message in progress, and a continuation follows nothing else (IBTA 9.7.4.1.2).

@@ -1,0 +1,66 @@
+//! Which stretch of a request is next, and whether it can be sent at all.
+
+use crate::completion::WcStatus;
+use crate::device::Device;
+use crate::message::segment::{Cut, Segment};
+use crate::message::transfer::Elements;
+use crate::mr::Mrs;
+use crate::qp::Qp;
+use crate::request::Work;
+use crate::work::Payload;
+
+/// Whether a request can be sent at all, or how it ends. All elements are looked at before anything leaves, and each again when its
+/// bytes do.
+#[inline]
+pub(crate) fn check_request<R>(
+    mrs: &Mrs<R>,
+    qp: &Qp,
+    work: &Work<'_>,
+    payload: Payload<'_>,
+) -> Result<(), WcStatus> {
+    let row = work.op.row();
+    if let Some(status) = work.error {
+        return Err(status);
+    }
+    if row.has_response() && qp.max_rd_atomic == 0 {
+        return Err(WcStatus::LocQpOp);
+    }
+    match payload {
+        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: row.own }).check(sges) => {
+            Err(WcStatus::LocProt)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The next stretch of `work`, of at most `limit` bytes (a multiple of every MTU), or how the request ends here.
+#[inline]
+pub(crate) fn next_segment<'a, R>(
+    device: &Device<R>,
+    qp: &Qp,
+    work: &Work<'a>,
+    payload: Payload<'_>,
+    limit: u32,
+) -> Result<Segment<'a>, WcStatus> {
+    let first = qp.requester.offset == 0;
+    if first {
+        check_request(&device.mrs, qp, work, payload)?;
+    }
+    let offset = qp.requester.offset;
+    let rest = work.length.saturating_sub(offset);
+    let length = rest.min(limit);
+    let mtu = qp.path_mtu;
+    let packets = work.op.row().psns_of_stretch(mtu, first, length, work.length);
+    Ok(Segment {
+        op: work.op,
+        solicited: work.solicited,
+        first,
+        last: length == rest,
+        psn: qp.requester.psn,
+        packets,
+        offset,
+        length,
+        message: work.length,
+        cut: Cut::Stretch(mtu),
+    })
+}
