@@ -11,6 +11,19 @@ pub trait Sink {
     fn event(&mut self, device: DeviceId, event: Event);
 }
 
+/// For what completes nothing.
+pub(crate) struct NoSink;
+
+impl Sink for NoSink {
+    fn complete(&mut self, _: DeviceId, _: CqId, _: &Completion) {
+        unreachable!("lent only where nothing completes");
+    }
+
+    fn event(&mut self, _: DeviceId, _: Event) {
+        unreachable!("lent only where nothing happens");
+    }
+}
+
 /// The end of a request (ibv_poll_cq(3), struct ibv_wc).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Completion {

@@ -1,5 +1,6 @@
 //! What is counted. Each counter answers an operator's question; none is ever reset.
 
+use crate::message::verdict::Reason;
 use crate::work::SendOp;
 use vrdma_wire::Drop;
 
@@ -136,6 +137,24 @@ Counters {
 }
 
 impl Counters {
+    /// Something was dropped on arrival, or could not be sent.
+    pub(crate) fn dropped(&mut self, reason: Reason) {
+        let count = match reason {
+            Reason::NoRoute => &mut self.drop_no_route,
+            Reason::NoQp => &mut self.drop_no_qp,
+            Reason::NotConnected => &mut self.drop_not_connected,
+            Reason::State => &mut self.drop_state,
+            Reason::Psn => &mut self.drop_psn,
+            Reason::Service => &mut self.drop_service,
+            Reason::Qkey => &mut self.drop_qkey,
+            Reason::NoReceive => &mut self.drop_no_receive,
+            Reason::Length => &mut self.drop_length,
+            Reason::Access => &mut self.drop_access,
+            Reason::Invalid => &mut self.drop_invalid,
+        };
+        *count += 1;
+    }
+
     /// Own requests moved so many bytes; the count of messages of that kind.
     #[inline]
     pub(crate) fn moved(&mut self, op: &SendOp, bytes: u64) -> &mut u64 {

@@ -1,14 +1,16 @@
 //! Devices: everything that one guest has, and all of them.
 
+use crate::carrier::Service;
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::gid::{GidEntry, Gids};
 use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
 use crate::memory::Access;
+use crate::message::verdict::Reason;
 use crate::mr::{KEYS, Mr, Mrs};
 use crate::qp::attr::{QpInit, QpType};
-use crate::qp::{Qp, Qps, SPECIAL_QPS, numbering};
+use crate::qp::{Qp, QpEntry, Qps, SPECIAL_QPS, numbering};
 use crate::request::Requests;
 use crate::rng::Rng;
 use crate::schedule::Place;
@@ -74,16 +76,30 @@ impl<R> Devices<R> {
         Some((device, device.qp(place.qpn)?))
     }
 
-    /// A QP, and what of its device goes with it.
+    /// A QP that was found before in the same call of the engine, and its device.
     #[inline]
-    pub(crate) fn hold(&mut self, place: Place) -> Option<Held<'_>> {
-        let Device { qps, requests, counters, suspended, .. } = self.get_mut(place.device)?;
-        Some(Held { qp: qps.get_mut(place.qpn.number())?, requests, counters, suspended: *suspended })
+    pub(crate) fn known(&self, place: Place) -> (&Device<R>, &Qp) {
+        self.with_qp(place).expect("no QP goes within a call of the engine")
+    }
+
+    /// The same to change it, and what its service adds.
+    #[inline]
+    pub(crate) fn known_mut(&mut self, place: Place) -> (&mut Qp, &mut Service) {
+        let entry = self.get_mut(place.device).and_then(|device| device.qps.get_mut(place.qpn.number()));
+        entry.expect("no QP goes within a call of the engine").parts()
     }
 
     #[inline]
     pub(crate) fn qp_mut(&mut self, place: Place) -> Option<&mut Qp> {
         self.get_mut(place.device)?.qp_mut(place.qpn)
+    }
+
+    /// Counts what was dropped at a device.
+    #[cold]
+    pub(crate) fn count_drop(&mut self, device: u32, reason: Reason) {
+        if let Some(device) = self.get_mut(device) {
+            device.counters.dropped(reason);
+        }
     }
 
     /// What the queues of all QPs would take, were they full.
@@ -214,12 +230,12 @@ impl<R> Device<R> {
 
     #[inline]
     pub(crate) fn qp(&self, qpn: Qpn) -> Option<&Qp> {
-        self.qps.get(qpn.number())
+        self.qps.get(qpn.number()).map(|entry| &entry.qp)
     }
 
     #[inline]
     pub(crate) fn qp_mut(&mut self, qpn: Qpn) -> Option<&mut Qp> {
-        self.qps.get_mut(qpn.number())
+        self.qps.get_mut(qpn.number()).map(|entry| &mut entry.qp)
     }
 
     pub(crate) fn pd(&self, pd: PdId) -> Result<&Pd, Error> {
@@ -288,7 +304,7 @@ impl<R> Device<R> {
         if promised > limits.max_request_memory || cost > room {
             return Err(Error::NoResources);
         }
-        let make = |number| Qp::new(Qpn::new(number).unwrap_or_default(), init);
+        let make = |number| QpEntry::new(Qpn::new(number).unwrap_or_default(), init);
         // A device added anew begins elsewhere: what names QPs of the old one shall not fit.
         let first = self.first_generation;
         let next = |tag: u16| if tag == 0 { first } else { tag.wrapping_add(1).max(1) };
@@ -303,7 +319,7 @@ impl<R> Device<R> {
 
     /// Takes a QP away that has nothing pending.
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> Result<QpInit, Error> {
-        let qp = self.qps.remove(qpn.number()).ok_or(Error::NotFound)?;
+        let qp = self.qps.remove(qpn.number()).ok_or(Error::NotFound)?.qp;
         self.promised -= Requests::cost(&qp.init);
         self.pd_used(qp.init.pd, false);
         self.requests.trim();
@@ -312,7 +328,7 @@ impl<R> Device<R> {
 
     /// The pending requests of a QP end without completions.
     pub(crate) fn drop_requests(&mut self, qpn: Qpn) {
-        let Some(qp) = self.qps.get_mut(qpn.number()) else { return };
+        let Some(QpEntry { qp, .. }) = self.qps.get_mut(qpn.number()) else { return };
         while self.requests.pop_send(&mut qp.requester.queue).is_some() {}
         while self.requests.pop_receive(&mut qp.responder.queue).is_some() {}
     }
@@ -320,8 +336,10 @@ impl<R> Device<R> {
     /// Sets an entry of the GID table, and what QPs made of it. The index is in range.
     fn set_gid(&mut self, index: u32, entry: GidEntry) {
         self.gids[index as usize] = entry;
-        for qp in self.qps.iter_mut().filter(|qp| u32::from(qp.attr().sgid_index) == index) {
-            qp.set_source(entry);
+        for QpEntry { qp, .. } in self.qps.iter_mut() {
+            if u32::from(qp.attr().sgid_index) == index {
+                qp.set_source(entry);
+            }
         }
     }
 

@@ -69,6 +69,7 @@
 //! Rules are cited by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and manual pages of rdma-core.
 #![forbid(unsafe_code)]
 
+mod carrier;
 mod completion;
 mod counters;
 mod device;
@@ -83,6 +84,7 @@ mod message;
 mod mr;
 mod op;
 mod outlet;
+mod peer;
 mod pool;
 mod qp;
 mod rc;

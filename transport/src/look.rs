@@ -4,11 +4,12 @@
 //! may take the send first. So the message waits, the caller takes all that the owner of the receiving QP had posted when the
 //! question arose, and answers; only then is a receive that is still missing an RNR or a drop.
 
-use crate::completion::Sink;
+use crate::carrier::Carrier;
+use crate::completion::{NoSink, Sink};
 use crate::engine::Engine;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
-use crate::qp::Way;
+use crate::qp::QpEntry;
 use crate::qp::requester::Wait;
 use crate::schedule::Place;
 use crate::time::Instant;
@@ -154,8 +155,8 @@ impl<R: Region> Engine<R> {
     /// The first request of the QP at `place` waits until the caller has looked for receives of `peer`.
     #[cold]
     pub(crate) fn ask(&mut self, place: Place, peer: Place) {
-        let Some(owner) = self.devices.qp_mut(peer).map(|qp| qp.owner) else { return };
-        let Some(qp) = self.devices.qp_mut(place) else { return };
+        let owner = self.devices.known(peer).1.owner;
+        let (qp, _) = self.devices.known_mut(place);
         self.looks.last = self.looks.last.wrapping_add(1);
         qp.question = self.looks.last;
         qp.requester.wait = Wait::Look;
@@ -164,10 +165,15 @@ impl<R: Region> Engine<R> {
     }
 
     fn looked_for(&mut self, place: Place, number: u32) {
-        let Some(qp) = self.devices.qp_mut(place) else { return };
-        if qp.requester.wait == Wait::Look && qp.question == number {
-            qp.requester.wait = if qp.way == Way::Local { Wait::Looked } else { Wait::No };
-            self.make_ready(place);
+        let no_sink = &mut NoSink;
+        // It may have gone since it asked.
+        let Some(mut turn) = self.turn(place, no_sink) else { return };
+        if turn.qp.requester.wait == Wait::Look && turn.qp.question == number {
+            turn.qp.requester.wait = match turn.qp.carrier {
+                Carrier::Local => Wait::Looked,
+                Carrier::Roce => Wait::No,
+            };
+            turn.make_ready();
         }
     }
 
@@ -175,7 +181,7 @@ impl<R: Region> Engine<R> {
     #[cold]
     pub(crate) fn hold(&mut self, place: Place, frame: &[u8]) {
         let Some(device) = self.devices.get_mut(place.device) else { return };
-        let Some(qp) = device.qps.get_mut(place.qpn.number()) else { return };
+        let Some(QpEntry { qp, .. }) = device.qps.get_mut(place.qpn.number()) else { return };
         if device.held >= MAX_HELD {
             device.counters.drop_held += 1;
             return;
@@ -190,7 +196,7 @@ impl<R: Region> Engine<R> {
     fn handle_held(&mut self, now: Instant, place: Place, frame: &[u8], sink: &mut impl Sink) {
         let Some(device) = self.devices.get_mut(place.device) else { return };
         device.held -= 1;
-        if let Some(qp) = device.qps.get_mut(place.qpn.number()) {
+        if let Some(QpEntry { qp, .. }) = device.qps.get_mut(place.qpn.number()) {
             // QP1 has its number again when it was destroyed and created meanwhile.
             qp.held = qp.held.saturating_sub(1);
         }

@@ -1,5 +1,5 @@
 //! The operations of send queues, one row each. Requester, responder and carriers ask the row; what an operation does to memory is its effect
-//! ([`move_bytes`](crate::rc::local::move_bytes), [`carry_out`](crate::rc::wire)), and how it looks in packets is the carrier's.
+//! ([`carry_out`](crate::message::effect::carry_out)), and how it looks in packets is the carrier's.
 
 use crate::completion::WcOpcode;
 use crate::memory::Access;

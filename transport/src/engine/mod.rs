@@ -5,6 +5,7 @@ mod post;
 mod qps;
 mod run;
 pub(crate) mod sweep;
+pub(crate) mod turn;
 pub(crate) mod wire;
 
 pub(crate) use post::WITHIN_POSTS;
@@ -23,6 +24,7 @@ use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
 use crate::look::Looks;
 use crate::memory::{Access, Region};
+use crate::qp::QpEntry;
 use crate::request::Scratch;
 use crate::rng::Rng;
 use crate::schedule::{Place, Schedule};
@@ -86,7 +88,7 @@ impl<R: Region> Engine<R> {
     /// Forgets everything of the device, without completions (guest reset); peers see it as gone. Counters go on.
     pub fn reset_device(&mut self, device: DeviceId) {
         let Some(known) = self.devices.get(device.0) else { return };
-        for qp in known.qps.iter() {
+        for QpEntry { qp, .. } in known.qps.iter() {
             self.schedule.disarm(qp.timer, Place { device: device.0, qpn: qp.qpn });
         }
         self.sweeps.forget(device.0);

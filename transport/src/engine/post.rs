@@ -1,12 +1,12 @@
 //! Work requests come in.
 
+use crate::carrier::Carrier;
 use crate::completion::{Sink, WcStatus};
 use crate::device::{Device, Held};
 use crate::engine::Engine;
 use crate::engine::run::Step;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
-use crate::qp::Way;
 use crate::qp::attr::{QpState, QpType};
 use crate::request::{Work, recv_failure};
 use crate::schedule::Place;
@@ -39,7 +39,7 @@ impl<R: Region> Engine<R> {
         let Held { qp, suspended, .. } = self.posted(place, owner)?;
         let work = Work::new(request, &qp.caps);
         let at_once = work.length <= SMALL && enough_left;
-        let local = qp.way == Way::Local;
+        let local = qp.carrier == Carrier::Local;
         if local && !suspended && qp.state == QpState::Rts && qp.requester.queue.is_empty() && at_once {
             if qp.caps.send_wr == 0 {
                 return self.overflow(place, sink);
@@ -47,7 +47,7 @@ impl<R: Region> Engine<R> {
             let service = qp.service();
             self.carried += u64::from(work.length);
             let step = match service {
-                QpType::Rc => self.step(now, place, &work, request.payload, SMALL, sink),
+                QpType::Rc => self.step_rc(now, place, &work, request.payload, SMALL, sink),
                 QpType::Uc => self.step_uc(place, &work, request.payload, SMALL, sink),
                 QpType::Ud | QpType::Gsi => {
                     self.send_datagram(place, &work, None, request.payload, &mut Closed, sink)
@@ -57,10 +57,9 @@ impl<R: Region> Engine<R> {
                 Step::Ended => return Ok(()),
                 Step::Waits | Step::More => {}
             }
-            if let Some(Held { qp, requests, .. }) = self.devices.hold(place) {
-                requests.push_send(&mut qp.requester.queue, &work, request.payload);
-            }
-            self.make_ready(place);
+            let mut turn = self.known(place, sink);
+            turn.requests.push_send(&mut turn.qp.requester.queue, &work, request.payload);
+            turn.make_ready();
             return Ok(());
         }
         self.enqueue_send(place, &work, None, request.payload, sink)
@@ -100,7 +99,7 @@ impl<R: Region> Engine<R> {
         requests.push_receive(&mut qp.responder.queue, request.id, request.sges);
         if qp.responder.sender_waits {
             qp.responder.sender_waits = false;
-            self.wake_peer(place);
+            self.wake_peer(place, sink);
         }
         Ok(())
     }
@@ -143,27 +142,22 @@ impl<R: Region> Engine<R> {
         payload: Payload<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else {
-            return Err(PostError::NoSuchQp);
-        };
-        match qp.state {
+        let mut turn = self.known(place, sink);
+        match turn.qp.state {
             QpState::Reset | QpState::Init | QpState::Rtr => return self.bad_state(place),
             QpState::Err | QpState::Sqe => {
-                counters.flushes += 1;
-                let completion = work.completion(place.qpn, WcStatus::Flush);
-                sink.complete(place.id(), qp.send_cq, &completion);
+                turn.counters.flushes += 1;
+                turn.complete_send(&work.completion(place.qpn, WcStatus::Flush));
                 return Ok(());
             }
             QpState::Rts | QpState::Sqd => {}
         }
-        if qp.requester.queue.len() >= u32::from(qp.caps.send_wr) {
+        if turn.qp.requester.queue.len() >= u32::from(turn.qp.caps.send_wr) {
             return self.overflow(place, sink);
         }
-        requests.push_to(&mut qp.requester.queue, work, to, payload);
-        if let Some(wire) = qp.wire.as_deref_mut() {
-            wire.appended(&qp.requester.queue);
-        }
-        self.make_ready(place);
+        turn.requests.push_to(&mut turn.qp.requester.queue, work, to, payload);
+        turn.service.posted(turn.qp);
+        turn.make_ready();
         Ok(())
     }
 
@@ -172,7 +166,7 @@ impl<R: Region> Engine<R> {
     pub(crate) fn posted(&mut self, place: Place, owner: OwnerId) -> Result<Held<'_>, PostError> {
         let device = self.devices.get_mut(place.device).ok_or(PostError::NoSuchQp)?;
         let Device { qps, requests, counters, suspended, .. } = device;
-        match qps.get_mut(place.qpn.number()) {
+        match qps.get_mut(place.qpn.number()).map(|entry| &mut entry.qp) {
             Some(qp) if owner == OwnerId::KERNEL || owner == qp.owner => {
                 Ok(Held { qp, requests, counters, suspended: *suspended })
             }
@@ -190,10 +184,10 @@ impl<R: Region> Engine<R> {
     /// A receive that is wrong in itself: the QP goes to ERR, and this ends last.
     #[cold]
     fn invalid_receive(&mut self, place: Place, id: u32, sink: &mut impl Sink) {
-        self.enter_error(place, sink);
-        let Some(Held { qp, counters, .. }) = self.devices.hold(place) else { return };
-        counters.errors += 1;
-        sink.complete(place.id(), qp.recv_cq, &recv_failure(place.qpn, id, WcStatus::LocQpOp));
+        let mut turn = self.known(place, sink);
+        turn.enter_error();
+        turn.counters.errors += 1;
+        turn.complete_receive(&recv_failure(place.qpn, id, WcStatus::LocQpOp));
     }
 
     #[cold]
@@ -206,10 +200,9 @@ impl<R: Region> Engine<R> {
 
     #[cold]
     fn overflow(&mut self, place: Place, sink: &mut impl Sink) -> Result<(), PostError> {
-        if let Some(device) = self.devices.get_mut(place.device) {
-            device.counters.post_overflow += 1;
-        }
-        self.enter_fatal(place, sink);
+        let mut turn = self.known(place, sink);
+        turn.counters.post_overflow += 1;
+        turn.enter_fatal();
         Err(PostError::Overflow)
     }
 }

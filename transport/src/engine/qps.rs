@@ -1,16 +1,13 @@
 //! The lives of QPs: made, changed, failed, destroyed.
 
-use crate::completion::{Event, Sink, WcStatus};
-use crate::device::Held;
+use crate::completion::Sink;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
-use crate::pool::List;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState};
-use crate::qp::{Qp, state};
-use crate::request::recv_failure;
+use crate::qp::{NEVER, Qp, QpEntry, state};
 use crate::schedule::Place;
 use crate::time::Instant;
 use vrdma_wire::num::Qpn;
@@ -44,12 +41,15 @@ impl<R: Region> Engine<R> {
     pub fn destroy_qp(&mut self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
         self.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
         let place = Place { device: device.0, qpn };
-        self.disarm(place);
-        let ready = self.devices.qp_mut(place).map(|qp| (qp.requester.ready, qp.turn_due));
+        let (qp, _) = self.devices.known_mut(place);
+        let ready = (qp.requester.ready, qp.turn_due);
+        if qp.timer != NEVER {
+            self.schedule.disarm(qp.timer, place);
+        }
         let known = self.devices.find_mut(device)?;
         known.drop_requests(qpn);
         let init = known.remove_qp(qpn)?;
-        let (local, wire) = ready.unwrap_or_default();
+        let (local, wire) = ready;
         let devices = &self.devices;
         if local && self.schedule.local.went() {
             let is_there = |&place: &Place| devices.with_qp(place).is_some_and(|(_, qp)| qp.requester.ready);
@@ -77,7 +77,7 @@ impl<R: Region> Engine<R> {
         let _ = now; // No change starts a clock so far.
         let place = Place { device: device.0, qpn };
         let known = self.devices.find_mut(device)?;
-        let qp = known.qps.get_mut(qpn.number()).ok_or(Error::NotFound)?;
+        let QpEntry { qp, .. } = known.qps.get_mut(qpn.number()).ok_or(Error::NotFound)?;
         let from = qp.state;
         let to = state::check(qp.service(), from, mask, attr)?;
         state::check_values(mask, attr, &known.limits)?;
@@ -89,8 +89,8 @@ impl<R: Region> Engine<R> {
             qp.set_source(source);
         }
         match to {
-            QpState::Reset => self.reset_qp(place),
-            QpState::Err => self.enter_error(place, sink),
+            QpState::Reset => self.reset_qp(place, sink),
+            QpState::Err => self.known(place, sink).enter_error(),
             _ => {
                 let mut all = *qp.attr();
                 state::apply(&mut all, mask, attr);
@@ -108,108 +108,50 @@ impl<R: Region> Engine<R> {
         let place = Place { device: device.0, qpn };
         let state = self.devices.qp_mut(place).map(|qp| qp.state);
         if !matches!(state, None | Some(QpState::Reset | QpState::Err)) {
-            self.enter_fatal(place, sink);
+            self.known(place, sink).enter_fatal();
         }
     }
 
     /// What a QP does on its way from `from` to the state that it is in now.
     fn entered(&mut self, place: Place, from: QpState, mask: AttrMask, attr: &QpAttr, sink: &mut impl Sink) {
-        let Some(qp) = self.devices.qp_mut(place) else { return };
-        match (from, qp.state) {
+        let mut turn = self.known(place, sink);
+        match (from, turn.qp.state) {
             (QpState::Init, QpState::Rtr) => {
-                qp.responder.psn = qp.attr().rq_psn;
-                self.decide_way(place);
-                self.wake_peer(place);
+                turn.qp.responder.psn = turn.qp.attr().rq_psn;
+                self.choose_carrier(place);
+                self.wake_peer(place, sink);
             }
             (QpState::Rtr, QpState::Rts) => {
-                qp.requester.psn = qp.attr().sq_psn;
-                if let Some(wire) = qp.wire.as_deref_mut() {
-                    wire.begin(qp.requester.psn, &qp.requester.queue);
-                }
-                qp.requester.refresh_retries();
+                turn.qp.requester.psn = turn.qp.attr().sq_psn;
+                turn.service.start(turn.qp.requester.psn, &turn.qp.requester.queue);
+                turn.qp.requester.refresh_retries();
             }
             (QpState::Rts, QpState::Sqd) => {
-                qp.requester.notify_drained =
+                turn.qp.requester.notify_drained =
                     mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && attr.en_sqd_async_notify;
-                self.tell_if_drained(place, sink);
+                turn.tell_if_drained();
             }
             (QpState::Sqd, QpState::Sqd) => {
-                if let Some(wire) =
-                    qp.wire.as_deref_mut().filter(|_| mask.contains(AttrMask::MAX_DEST_RD_ATOMIC))
-                {
-                    wire.resize(qp.max_dest_rd_atomic);
+                if mask.contains(AttrMask::MAX_DEST_RD_ATOMIC) {
+                    turn.service.resize(turn.qp.max_dest_rd_atomic);
                 }
                 if mask.contains(AttrMask::AV) {
-                    self.decide_way(place);
+                    self.choose_carrier(place);
                 }
             }
             (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
-                qp.requester.notify_drained = false;
-                self.make_ready(place);
+                turn.qp.requester.notify_drained = false;
+                turn.make_ready();
             }
             _ => {}
         }
     }
 
-    /// Tells once, if asked to, that what had been started in SQD has ended.
-    pub(crate) fn tell_if_drained(&mut self, place: Place, sink: &mut impl Sink) {
-        let Some(qp) = self.devices.qp_mut(place) else { return };
-        if qp.state == QpState::Sqd && qp.requester.notify_drained && !qp.requester.started {
-            qp.requester.notify_drained = false;
-            sink.event(place.id(), Event::SqDrained(place.qpn));
-        }
-    }
-
     /// Everything pending is dropped, and all is as at first.
-    fn reset_qp(&mut self, place: Place) {
-        self.disarm(place);
-        let Some(device) = self.devices.get_mut(place.device) else { return };
+    fn reset_qp(&mut self, place: Place, sink: &mut impl Sink) {
+        self.known(place, sink).disarm();
+        let device = self.devices.get_mut(place.device).expect("a QP is of a device");
         device.drop_requests(place.qpn);
-        if let Some(qp) = device.qp_mut(place.qpn) {
-            qp.reset();
-        }
-    }
-
-    /// To SQE: what was posted after the send that failed is flushed, and receiving goes on (IBTA 10.3.1).
-    #[cold]
-    pub(super) fn enter_sqe(&mut self, place: Place, sink: &mut impl Sink) {
-        self.disarm(place);
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
-        qp.state = QpState::Sqe;
-        qp.requester.ended();
-        qp.requester.notify_drained = false;
-        while let Some(kept) = requests.pop_send(&mut qp.requester.queue) {
-            counters.flushes += 1;
-            sink.complete(place.id(), qp.send_cq, &kept.work().completion(place.qpn, WcStatus::Flush));
-        }
-    }
-
-    /// To ERR: sends are flushed in order, then receives.
-    #[cold]
-    pub(crate) fn enter_error(&mut self, place: Place, sink: &mut impl Sink) {
-        self.disarm(place);
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
-        qp.state = QpState::Err;
-        qp.requester.ended();
-        qp.requester.notify_drained = false;
-        if let Some(wire) = qp.wire.as_deref_mut() {
-            wire.begin(qp.requester.psn, &List::EMPTY);
-        }
-        while let Some(kept) = requests.pop_send(&mut qp.requester.queue) {
-            let work = kept.work();
-            counters.flushes += 1;
-            sink.complete(place.id(), qp.send_cq, &work.completion(place.qpn, WcStatus::Flush));
-        }
-        while let Some(id) = requests.pop_receive(&mut qp.responder.queue) {
-            counters.flushes += 1;
-            sink.complete(place.id(), qp.recv_cq, &recv_failure(place.qpn, id, WcStatus::Flush));
-        }
-    }
-
-    /// To ERR for a reason that no completion tells.
-    #[cold]
-    pub(crate) fn enter_fatal(&mut self, place: Place, sink: &mut impl Sink) {
-        self.enter_error(place, sink);
-        sink.event(place.id(), Event::QpFatal(place.qpn));
+        device.qps.get_mut(place.qpn.number()).expect("no QP goes within a call of the engine").reset();
     }
 }

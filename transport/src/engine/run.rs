@@ -1,18 +1,17 @@
 //! What happens by itself: requests whose turn comes, and deadlines.
 
-use crate::completion::{Event, Sink, WcStatus};
-use crate::device::Held;
+use crate::carrier::Carrier;
+use crate::completion::Sink;
 use crate::engine::Engine;
+use crate::engine::turn::Turn;
 use crate::memory::Region;
-use crate::qp::attr::{QpState, QpType};
+use crate::qp::NEVER;
+use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
-use crate::qp::{NEVER, Way};
-use crate::rc::local::Carried;
-use crate::request::{Scratch, Work};
+use crate::request::Scratch;
 use crate::schedule::Place;
 use crate::time::Instant;
 use crate::ud::requester::Closed;
-use crate::work::Payload;
 use core::mem;
 
 /// Long messages are carried in stretches of so many bytes: a multiple of every MTU.
@@ -24,9 +23,6 @@ const REQUEST_COST: u64 = 512;
 
 /// Deadlines that one call attends to.
 pub(crate) const DEADLINES: usize = 256;
-
-/// The last deadline that there can be.
-const LAST: Instant = Instant(NEVER.0 - 1);
 
 /// What became of the first request of a send queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -47,17 +43,18 @@ impl<R: Region> Engine<R> {
             let Some(place) = self.schedule.due(now) else { break };
             self.timed_out(now, place, sink);
         }
-        self.sweep_some();
+        self.sweep_some(sink);
         self.lose_packets(now, sink);
         self.carried = 0;
         let mut spent = 0u64;
         while let Some(place) = self.schedule.local.pop() {
+            // It may have gone since it was ready.
             let Some(qp) = self.devices.qp_mut(place) else { continue };
             if !mem::take(&mut qp.requester.ready) {
                 continue;
             }
             spent = spent.saturating_add(self.take_turn(now, place, sink));
-            self.make_ready(place);
+            self.known(place, sink).make_ready();
             if spent >= budget {
                 break;
             }
@@ -94,7 +91,7 @@ impl<R: Region> Engine<R> {
         scratch: &mut Scratch,
         sink: &mut impl Sink,
     ) -> Option<u64> {
-        let (device, qp) = self.devices.with_qp(place)?;
+        let (device, qp) = self.devices.known(place);
         if device.suspended || !(qp.can_send() && qp.requester.has_work()) {
             return None;
         }
@@ -110,7 +107,7 @@ impl<R: Region> Engine<R> {
         let rest = work.length.saturating_sub(qp.requester.offset);
         let step = match service {
             QpType::Uc => self.step_uc(place, &work, payload, BITE, sink),
-            _ => self.step(now, place, &work, payload, BITE, sink),
+            _ => self.step_rc(now, place, &work, payload, BITE, sink),
         };
         let cost = match step {
             Step::Ended | Step::More => u64::from(rest.min(BITE)),
@@ -119,183 +116,61 @@ impl<R: Region> Engine<R> {
         Some(cost + REQUEST_COST)
     }
 
-    /// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It need not be in the
-    /// queue yet, if that is empty.)
-    #[inline]
-    pub(super) fn step(
-        &mut self,
-        now: Instant,
-        place: Place,
-        work: &Work<'_>,
-        payload: Payload<'_>,
-        limit: u32,
-        sink: &mut impl Sink,
-    ) -> Step {
-        match self.carry(place, work, payload, limit, sink) {
-            Carried::All => return Step::Ended,
-            Carried::Part => return Step::More,
-            Carried::Failed(status, offended) => {
-                self.fail(place, work, status, sink);
-                if let Some((peer, event)) = offended {
-                    self.offended(peer, event, sink);
-                }
-                return Step::Ended;
-            }
-            Carried::Asked => {}
-            Carried::NotReady(_) | Carried::Lost if self.devices.qp_mut(place).is_none() => {}
-            Carried::NotReady(delay) => {
-                let again = self.devices.qp_mut(place).map(|qp| qp.requester.not_ready(now, delay));
-                match again {
-                    Some(Ok(at)) => self.wait_until(place, at),
-                    Some(Err(status)) => {
-                        self.fail(place, work, status, sink);
-                        return Step::Ended;
-                    }
-                    None => {}
-                }
-            }
-            Carried::Lost => {
-                let again = self.devices.qp_mut(place).map(|qp| qp.requester.lost(now, qp.attr().timeout));
-                if let Some(at) = again {
-                    self.wait_until(place, at);
-                }
-            }
-        }
-        Step::Waits
-    }
-
-    /// The first request of a QP fails, and with it the QP; of an unreliable service its send queue alone.
-    #[cold]
-    pub(crate) fn fail(&mut self, place: Place, work: &Work<'_>, status: WcStatus, sink: &mut impl Sink) {
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
-        // Nothing comes off the queue if it was tried before it was put there.
-        requests.pop_send(&mut qp.requester.queue);
-        counters.errors += 1;
-        sink.complete(place.id(), qp.send_cq, &work.completion(place.qpn, status));
-        match qp.service() {
-            QpType::Rc => self.enter_error(place, sink),
-            QpType::Uc | QpType::Ud | QpType::Gsi => self.enter_sqe(place, sink),
-        }
-    }
-
-    /// A peer's request made a QP go to ERR.
-    #[cold]
-    pub(crate) fn offended(&mut self, place: Place, event: Option<Event>, sink: &mut impl Sink) {
-        self.enter_error(place, sink);
-        if let Some(event) = event {
-            sink.event(place.id(), event);
-        }
-    }
-
     /// A QP's deadline has come.
     fn timed_out(&mut self, now: Instant, place: Place, sink: &mut impl Sink) {
-        let Some(Held { qp, counters, suspended, .. }) = self.devices.hold(place) else { return };
-        qp.timer = NEVER;
-        if suspended || qp.requester.wait == Wait::Look {
+        // It may have gone since it was armed.
+        let Some(mut turn) = self.turn(place, sink) else { return };
+        turn.qp.timer = NEVER;
+        if turn.suspended || turn.qp.requester.wait == Wait::Look {
             // It is tried again when the device goes on, or the caller has looked.
             return;
         }
-        if qp.way == Way::Wire {
-            return self.wire_timed_out(now, place, sink);
-        }
-        if qp.requester.wait == Wait::Answer {
-            counters.timeouts += 1;
-        }
-        match qp.requester.timed_out(qp.attr().timeout) {
-            Ok(()) => {
-                counters.retries += 1;
-                self.make_ready(place);
-            }
-            Err(status) => {
-                let mut scratch = mem::take(&mut self.own);
-                let first = self.devices.with_qp(place).and_then(|(device, qp)| {
-                    device.requests.front_send(&qp.requester.queue, &mut scratch).map(|first| first.0)
-                });
-                self.own = scratch;
-                if let Some(kept) = first {
-                    self.fail(place, &kept.work(), status, sink);
-                }
-            }
-        }
-    }
-
-    /// A QP waits until `at`, or until it is woken.
-    fn wait_until(&mut self, place: Place, at: Instant) {
-        let Some(qp) = self.devices.qp_mut(place) else { return };
-        qp.requester.started = true;
-        self.arm(place, at);
-    }
-
-    /// A QP's deadline is `at`, and no other.
-    pub(crate) fn arm(&mut self, place: Place, at: Instant) {
-        self.disarm(place);
-        let Some(qp) = self.devices.qp_mut(place) else { return };
-        qp.timer = at.min(LAST);
-        self.schedule.arm(qp.timer, place);
-    }
-
-    /// A QP has no deadline.
-    pub(super) fn disarm(&mut self, place: Place) {
-        if let Some(qp) = self.devices.qp_mut(place)
-            && qp.timer != NEVER
-        {
-            let at = mem::replace(&mut qp.timer, NEVER);
-            self.schedule.disarm(at, place);
+        match (turn.qp.carrier, turn.qp.service()) {
+            (Carrier::Roce, QpType::Rc) => turn.rc_timer_expired(now),
+            (Carrier::Roce, _) => {}
+            (Carrier::Local, _) => turn.local_timer_expired(),
         }
     }
 
     /// What the peer of a QP waits for may have come.
-    pub(super) fn wake_peer(&mut self, place: Place) {
-        let Some((_, qp)) = self.devices.with_qp(place) else { return };
+    pub(super) fn wake_peer(&mut self, place: Place, sink: &mut impl Sink) {
+        let (_, qp) = self.devices.known(place);
         let Ok((peer, ..)) = self.devices.find_peer(qp) else { return };
-        let Some(Held { qp, counters, .. }) = self.devices.hold(peer) else { return };
-        if matches!(qp.requester.wait, Wait::Receive | Wait::Answer) {
-            qp.requester.wait = Wait::No;
-            counters.retries += 1;
-            self.disarm(peer);
-            self.make_ready(peer);
+        let mut turn = self.known(peer, sink);
+        if matches!(turn.qp.requester.wait, Wait::Receive | Wait::Answer) {
+            turn.qp.requester.wait = Wait::No;
+            turn.counters.retries += 1;
+            turn.disarm();
+            turn.make_ready();
         }
     }
 
     /// The device of a QP goes on: neither it nor its peer waits any longer.
-    pub(super) fn go_on(&mut self, place: Place) {
-        self.disarm(place);
-        if let Some(qp) = self.devices.qp_mut(place) {
-            qp.requester.wait = Wait::No;
-            let queue = &qp.requester.queue;
-            if let Some(wire) = qp.wire.as_deref_mut().filter(|_| qp.way == Way::Wire) {
-                wire.start_over(queue);
-                self.make_turn_due(place);
-            }
+    pub(super) fn go_on(&mut self, place: Place, sink: &mut impl Sink) {
+        let mut turn = self.known(place, sink);
+        turn.disarm();
+        turn.qp.requester.wait = Wait::No;
+        if turn.service.send_again(&turn.qp.requester.queue) {
+            turn.make_turn_due();
         }
-        self.make_ready(place);
-        self.wake_peer(place);
+        turn.make_ready();
+        self.wake_peer(place, sink);
     }
+}
 
-    /// If a QP has work that it may do, its turn will come.
-    #[inline]
-    pub(crate) fn make_ready(&mut self, place: Place) {
-        let Some(Held { qp, suspended, .. }) = self.devices.hold(place) else { return };
-        if qp.way == Way::Wire {
-            let unsent = match qp.wire.as_deref() {
-                Some(wire) => wire.has_unsent() && matches!(qp.state, QpState::Rts | QpState::Sqd),
-                None => qp.can_send() && qp.requester.has_work(),
-            };
-            if unsent && !suspended {
-                self.make_turn_due(place);
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// The time to wait for a peer in this engine is over.
+    fn local_timer_expired(&mut self) {
+        if self.qp.requester.wait == Wait::Answer {
+            self.counters.timeouts += 1;
+        }
+        let timeout = self.qp.attr().timeout;
+        match self.qp.requester.timed_out(timeout) {
+            Ok(()) => {
+                self.counters.retries += 1;
+                self.make_ready();
             }
-            return;
-        }
-        if suspended || !(qp.can_send() && qp.requester.has_work()) {
-            return;
-        }
-        if qp.service().is_datagram() && self.port.exists() {
-            // There it is seen whether it needs a packet.
-            return self.make_turn_due(place);
-        }
-        if !qp.requester.ready {
-            qp.requester.ready = true;
-            self.schedule.local.push(place);
+            Err(status) => self.fail_first(status),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What is to be done to all QPs of a device: to some of them in each [`Engine::poll`], for there may be many, and all devices wait meanwhile.
 
+use crate::completion::Sink;
 use crate::engine::Engine;
+use crate::engine::turn::Turn;
 use crate::memory::Region;
-use crate::qp::Way;
+use crate::qp::Qp;
 use crate::qp::requester::Wait;
 use crate::schedule::Place;
 use std::collections::VecDeque;
@@ -64,14 +66,14 @@ impl<R: Region> Engine<R> {
 
     /// Does a slice of what is to be done.
     #[inline]
-    pub(super) fn sweep_some(&mut self) {
+    pub(super) fn sweep_some(&mut self, sink: &mut impl Sink) {
         if self.sweeps.any() {
-            self.sweep_slice();
+            self.sweep_slice(sink);
         }
     }
 
     #[cold]
-    fn sweep_slice(&mut self) {
+    fn sweep_slice(&mut self, sink: &mut impl Sink) {
         let mut left = SWEPT;
         // Indices without a QP cost little, but are not free.
         while let Some(sweep) = self.sweeps.0.front_mut().filter(|_| left > 0) {
@@ -84,30 +86,28 @@ impl<R: Region> Engine<R> {
                 self.sweeps.0.pop_front();
             }
             for index in next..stop {
-                let qp = self.devices.get(device).and_then(|device| device.qps.at(index));
-                if let Some(qpn) = qp.map(|qp| qp.qpn) {
-                    self.carry_out(task, Place { device, qpn });
+                let entry = self.devices.get(device).and_then(|device| device.qps.at(index));
+                if let Some(qpn) = entry.map(|entry| entry.qp.qpn) {
+                    self.carry_out(task, Place { device, qpn }, sink);
                 }
             }
         }
     }
 
-    fn carry_out(&mut self, task: Task, place: Place) {
+    fn carry_out(&mut self, task: Task, place: Place, sink: &mut impl Sink) {
         match task {
-            Task::GoOn => self.go_on(place),
-            Task::StartOver => self.start_over(place),
+            Task::GoOn => self.go_on(place, sink),
+            Task::StartOver => self.known(place, sink).start_over(),
         }
     }
+}
 
+impl<R: Region, S: Sink> Turn<'_, R, S> {
     /// What a connection sent and was not answered got lost, most likely: it is sent again now, not when its time is over.
-    fn start_over(&mut self, place: Place) {
-        let Some(qp) = self.devices.qp_mut(place) else { return };
-        if !(qp.requester.started && qp.requester.wait == Wait::No) {
-            return;
-        }
-        if let Some(wire) = qp.wire.as_deref_mut().filter(|_| qp.way == Way::Wire) {
-            wire.start_over(&qp.requester.queue);
-            self.make_turn_due(place);
+    fn start_over(&mut self) {
+        let Qp { requester, .. } = &*self.qp;
+        if requester.started && requester.wait == Wait::No && self.service.send_again(&requester.queue) {
+            self.make_turn_due();
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The port: frames come in, are parsed and find their QP; QPs with packets to send take turns.
 //!
-//! What a packet means to its QP is the business of its service: [`rc`](crate::rc::wire), [`uc`](crate::uc), [`ud`](crate::ud).
+//! What a packet means to its QP is the business of its service: [`rc`](crate::rc::roce), [`uc`](crate::uc::roce), [`ud`](crate::ud::roce).
 
+use crate::carrier::Carrier;
 use crate::completion::Sink;
 use crate::counters::{MalformedFrames, PortCounters};
 use crate::engine::Engine;
@@ -12,13 +13,10 @@ use crate::id::DeviceId;
 use crate::look::Fate;
 use crate::memory::{Fault, Region};
 use crate::outlet::{Outlet, Pieces};
-use crate::qp::Way;
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
-use crate::rc::wire::Wire;
 use crate::schedule::Place;
 use crate::time::Instant;
-use core::mem;
 use vrdma_wire::num::{Mac, Pkey, VlanId};
 use vrdma_wire::roce::{Body, Packet, Parsed};
 
@@ -116,7 +114,8 @@ impl<R: Region> Engine<R> {
                 let place = Place { device, qpn: parsed.packet.bth.dest };
                 self.arrive(now, place, &parsed, frame, sink);
             }
-            Some(Addressee::Group) => self.receive_multicast(now, &parsed, sink),
+            // There is no way yet for a QP to join one.
+            Some(Addressee::Group) => self.port.counters.drop_multicast += 1,
             None => {}
         }
     }
@@ -188,10 +187,12 @@ impl<R: Region> Engine<R> {
         };
         device.counters.packets_in += u64::from(!looked);
         match (service, &parsed.packet.body) {
-            (QpType::Rc, Body::Rc(_)) => return self.receive_rc(now, place, parsed, looked, sink),
-            (QpType::Uc, Body::Uc(_)) => return self.receive_uc(now, place, parsed, looked, sink),
-            (QpType::Ud | QpType::Gsi, Body::Ud { .. }) => {
-                return self.receive_ud(now, place, parsed, looked, sink);
+            (QpType::Rc, Body::Rc(body)) => {
+                return self.known(place, sink).receive_rc(now, parsed, body, looked);
+            }
+            (QpType::Uc, Body::Uc(body)) => return self.known(place, sink).receive_uc(parsed, body, looked),
+            (QpType::Ud | QpType::Gsi, &Body::Ud { deth, imm }) => {
+                return self.receive_ud(place, parsed, (deth, imm), looked, sink);
             }
             (_, Body::Cnp) => self.port.counters.congestion_notifications += 1,
             _ => device.counters.drop_service += 1,
@@ -256,9 +257,9 @@ impl<R: Region> Engine<R> {
             }
             let left = budget - spent;
             let packets = match service {
-                QpType::Rc => self.transmit_rc(now, place, left, outlet, sink),
-                QpType::Uc => self.transmit_uc(now, place, left, outlet, sink),
-                QpType::Ud | QpType::Gsi => self.transmit_ud(now, place, left, outlet, sink),
+                QpType::Rc => self.known(place, sink).transmit_rc(now, left, outlet),
+                QpType::Uc => self.known(place, sink).transmit_uc(left, outlet),
+                QpType::Ud | QpType::Gsi => self.transmit_ud(place, left, outlet, sink),
             };
             sent += packets;
             // A turn without a packet costs too, or this would have no end.
@@ -267,38 +268,24 @@ impl<R: Region> Engine<R> {
         sent
     }
 
-    /// Decides which way the messages of a connected QP go: without packets if its peer's address is of this engine, or if there is no
+    /// Decides which carrier the messages of a connected QP take: none but the engine's copy if its peer's address is of this engine, or if there is no
     /// port. Not while it is in the midst of something: then it stays with what it has.
-    pub(super) fn decide_way(&mut self, place: Place) {
-        let Some(qp) = self.devices.qp_mut(place) else { return };
-        if !matches!(qp.init.qp_type, QpType::Rc | QpType::Uc) || qp.requester.started {
+    pub(super) fn choose_carrier(&mut self, place: Place) {
+        let (_, qp) = self.devices.known(place);
+        if qp.service().is_datagram() || qp.requester.started {
             return;
         }
         let peer = GidEntry { gid: qp.dgid, vlan: qp.vlan };
         let local = !self.port.exists() || self.devices.gids.owner(peer).is_some();
-        let Some(qp) = self.devices.qp_mut(place) else { return };
-        qp.way = if local { Way::Local } else { Way::Wire };
+        let carrier = if local { Carrier::Local } else { Carrier::Roce };
+        let (qp, service) = self.devices.known_mut(place);
         // A question that it asked is void.
         qp.requester.wait = Wait::No;
-        if qp.way == Way::Wire && qp.init.qp_type == QpType::Rc && qp.wire.is_none() {
-            qp.wire = Some(Box::new(Wire::new(qp)));
-        }
-        if let Some(wire) = qp.wire.as_deref_mut() {
-            wire.begin(qp.requester.psn, &qp.requester.queue);
-        }
+        service.set_carrier(qp, carrier);
     }
 
     /// How many packets a device has sent.
     pub(crate) fn packets_out(&self, device: u32) -> u64 {
         self.devices.get(device).map_or(0, |device| device.counters.packets_out)
-    }
-
-    /// A QP has packets to send: its turn will come.
-    pub(crate) fn make_turn_due(&mut self, place: Place) {
-        if let Some(qp) = self.devices.qp_mut(place)
-            && !mem::replace(&mut qp.turn_due, true)
-        {
-            self.schedule.wire.push(place);
-        }
     }
 }

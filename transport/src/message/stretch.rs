@@ -1,7 +1,6 @@
 //! Which stretch of a request is next, and whether it can be sent at all.
 
 use crate::completion::WcStatus;
-use crate::device::Device;
 use crate::message::segment::{Cut, Segment};
 use crate::message::transfer::Elements;
 use crate::mr::Mrs;
@@ -36,7 +35,7 @@ pub(crate) fn check_request<R>(
 /// The next stretch of `work`, of at most `limit` bytes (a multiple of every MTU), or how the request ends here.
 #[inline]
 pub(crate) fn next_segment<'a, R>(
-    device: &Device<R>,
+    mrs: &Mrs<R>,
     qp: &Qp,
     work: &Work<'a>,
     payload: Payload<'_>,
@@ -44,7 +43,7 @@ pub(crate) fn next_segment<'a, R>(
 ) -> Result<Segment<'a>, WcStatus> {
     let first = qp.requester.offset == 0;
     if first {
-        check_request(&device.mrs, qp, work, payload)?;
+        check_request(mrs, qp, work, payload)?;
     }
     let offset = qp.requester.offset;
     let rest = work.length.saturating_sub(offset);

@@ -5,10 +5,25 @@ use crate::completion::WcStatus;
 use crate::device::Device;
 use crate::memory::Access;
 use crate::message::segment::{Cut, Segment};
+use crate::mr::Mrs;
 use crate::op::{Message, Receive, Row};
 use crate::qp::Qp;
-use crate::request::RecvSlot;
+use crate::request::{RecvSlot, Requests};
 use crate::work::{MAX_MESSAGE, Remote};
+
+/// The receiving end: a QP as it is before the segment.
+pub(crate) struct Receiver<'a, R> {
+    pub(crate) mrs: &'a Mrs<R>,
+    pub(crate) requests: &'a Requests,
+    pub(crate) qp: &'a Qp,
+}
+
+impl<'a, R> Receiver<'a, R> {
+    #[inline]
+    pub(crate) fn new(device: &'a Device<R>, qp: &'a Qp) -> Receiver<'a, R> {
+        Receiver { mrs: &device.mrs, requests: &device.requests, qp }
+    }
+}
 
 /// What to do with a segment: carry it out, there, or not.
 pub(crate) type Verdict<'a, R> = Result<Target<'a, R>, Objection>;
@@ -91,9 +106,10 @@ impl Nak {
     }
 }
 
-/// What the responder of `qp` does with a segment from its peer: the checks, in the order of IBTA 9.7.4.1.
+/// What a responder does with a segment from its peer: the checks, in the order of IBTA 9.7.4.1.
 #[inline]
-pub(crate) fn verdict<'a, R>(device: &'a Device<R>, qp: &Qp, segment: &Segment<'_>) -> Verdict<'a, R> {
+pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) -> Verdict<'a, R> {
+    let Receiver { mrs, requests, qp } = *receiver;
     let row = segment.op.row();
     if !qp.is_receiving() {
         return Err(Objection::Drop(Reason::State));
@@ -104,7 +120,7 @@ pub(crate) fn verdict<'a, R>(device: &'a Device<R>, qp: &Qp, segment: &Segment<'
     if !qp.access().contains(row.remote) {
         return Err(nak(Nak::Invalid));
     }
-    let receive = check_resources(device, qp, segment, row)?;
+    let receive = check_resources(requests, qp, segment, row)?;
     match segment.op.remote() {
         None => {
             let receive = receive.ok_or(Objection::Rnr)?;
@@ -112,7 +128,7 @@ pub(crate) fn verdict<'a, R>(device: &'a Device<R>, qp: &Qp, segment: &Segment<'
             Ok(Target::Receive(receive))
         }
         Some(remote) => {
-            let target = check_memory(device, qp, segment, remote, row.remote)?;
+            let target = check_memory(mrs, qp, segment, remote, row.remote)?;
             if remote.addr & row.unaligned == 0 { Ok(target) } else { Err(nak(Nak::Invalid)) }
         }
     }
@@ -161,8 +177,8 @@ fn packet_is_right(mtu: u32, segment: &Segment<'_>, row: &Row) -> bool {
 
 /// There is a receive, if one is needed, or room for a READ or atomic (IBTA 9.7.4.1.5).
 #[inline]
-fn check_resources<'a, R>(
-    device: &'a Device<R>,
+fn check_resources<'a>(
+    requests: &'a Requests,
     qp: &Qp,
     segment: &Segment<'_>,
     row: &Row,
@@ -178,7 +194,7 @@ fn check_resources<'a, R>(
     if !needed {
         return Ok(None);
     }
-    device.requests.front_receive(&qp.responder.queue).ok_or(Objection::Rnr).map(Some)
+    requests.front_receive(&qp.responder.queue).ok_or(Objection::Rnr).map(Some)
 }
 
 /// A SEND fits its receive (IBTA 9.7.4.1.6; the receive ends with a length error, the sender learns of an invalid request).
@@ -194,7 +210,7 @@ fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), 
 /// Key, PD, range and rights for all that is left of the message (IBTA 9.7.4.1.7); none for no bytes.
 #[inline]
 fn check_memory<'a, R>(
-    device: &'a Device<R>,
+    mrs: &'a Mrs<R>,
     qp: &Qp,
     segment: &Segment<'_>,
     remote: Remote,
@@ -207,7 +223,7 @@ fn check_memory<'a, R>(
     let found = remote
         .addr
         .checked_add(u64::from(segment.offset))
-        .and_then(|addr| device.mrs.check(remote.rkey.0, qp.pd, right, addr, rest));
+        .and_then(|addr| mrs.check(remote.rkey.0, qp.pd, right, addr, rest));
     match found {
         Some((region, offset)) => Ok(Target::Region(region, offset)),
         None => Err(nak(Nak::Access)),

@@ -5,22 +5,22 @@ pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod state;
 
+use crate::carrier::{Carrier, Service};
 use crate::gid::GidEntry;
 use crate::id::{CqId, OwnerId, PdId};
 use crate::memory::Access;
 use crate::qp::attr::{QpAttr, QpInit, QpState, QpType};
 use crate::qp::requester::Requester;
 use crate::qp::responder::Responder;
-use crate::rc::wire::Wire;
 use crate::table::{Numbered, Numbering, Table};
 use crate::time::Instant;
 use core::mem::offset_of;
 use vrdma_wire::entropy::connection_source_port;
-use vrdma_wire::num::{FlowLabel, Gid, Mac, Mtu, Qpn, Rkey, VlanId, VlanTag};
-use vrdma_wire::roce::{Path, Reth};
+use vrdma_wire::num::{FlowLabel, Gid, Mac, Mtu, Qpn, VlanId, VlanTag};
+use vrdma_wire::roce::Path;
 
-/// A queue pair. What each message looks at are its first two cache lines, which hold copies of some attributes.
-#[repr(C, align(64))]
+/// What all queue pairs have in common. What each message looks at are its first two cache lines, which hold copies of some attributes.
+#[repr(C)]
 pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
     pub(crate) state: QpState,
@@ -29,7 +29,8 @@ pub(crate) struct Qp {
     access: u8,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
-    pub(crate) way: Way,
+    /// Changed by [`Service::set_carrier`] alone.
+    pub(crate) carrier: Carrier,
     marker: Marker,
     pub(crate) dest_qpn: Qpn,
     /// The device on which the peer was found last: a hint, proven by comparing addresses each time.
@@ -60,20 +61,34 @@ pub(crate) struct Qp {
     pub(crate) held: u16,
     /// Number of the last question that its first request asked.
     pub(crate) question: u32,
-    /// What a reliable connection on the wire needs besides; there is none on the same host.
-    pub(crate) wire: Option<Box<Wire>>,
-    /// The WRITE in whose midst packets of an unreliable connection are.
-    pub(crate) uc_write: Reth,
 }
 
-/// Which way a connected QP's messages go: decided as it goes to RTR, and when its address vector changes.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Way {
-    /// To a QP of this engine, without packets.
-    Local,
-    /// In packets.
-    Wire,
+/// A queue pair as its device keeps it: with what its service adds.
+#[repr(C, align(64))]
+pub(crate) struct QpEntry {
+    pub(crate) qp: Qp,
+    pub(crate) service: Service,
+}
+
+impl QpEntry {
+    pub(crate) fn new(qpn: Qpn, init: QpInit) -> QpEntry {
+        QpEntry { qp: Qp::new(qpn, init), service: Service::new(init.qp_type) }
+    }
+
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&mut Qp, &mut Service) {
+        (&mut self.qp, &mut self.service)
+    }
+
+    /// As if just created. (It is still in the schedule, if it was, and frames still wait.)
+    pub(crate) fn reset(&mut self) {
+        let Qp { timer, turn_due, held, question, qpn, init, .. } = self.qp;
+        let ready = self.qp.requester.ready;
+        *self = QpEntry::new(qpn, init);
+        let qp = &mut self.qp;
+        (qp.timer, qp.turn_due, qp.held, qp.question) = (timer, turn_due, held, question);
+        qp.requester.ready = ready;
+    }
 }
 
 /// The peer was not found yet. (No engine has so many devices; if one had, its QPs would be searched for each time.)
@@ -117,7 +132,9 @@ impl Caps {
 
 /// Room of a cache line.
 const LINE: usize = 64;
-const _: () = assert!(offset_of!(Qp, requester) == LINE && offset_of!(Qp, attr) == 2 * LINE);
+const _: () = assert!(
+    offset_of!(QpEntry, qp) == 0 && offset_of!(Qp, requester) == LINE && offset_of!(Qp, attr) == 2 * LINE
+);
 
 impl Qp {
     pub(crate) fn new(qpn: Qpn, init: QpInit) -> Qp {
@@ -131,7 +148,7 @@ impl Qp {
             access: 0,
             max_rd_atomic: 0,
             max_dest_rd_atomic: 0,
-            way: Way::Local,
+            carrier: Carrier::Local,
             marker: Marker::Here,
             dest_qpn: attr.dest_qpn,
             route: NOWHERE,
@@ -151,8 +168,6 @@ impl Qp {
             turn_due: false,
             held: 0,
             question: 0,
-            wire: None,
-            uc_write: Reth { va: 0, rkey: Rkey(0), length: 0 },
         }
     }
 
@@ -195,14 +210,6 @@ impl Qp {
     #[inline]
     pub(crate) fn is_path_of_peer(&self, path: &Path) -> bool {
         self.dgid == path.src && self.sgid == path.dst && self.vlan == VlanId::of(path.vlan)
-    }
-
-    /// As if just created. (It is still in the schedule, if it was, and frames still wait.)
-    pub(crate) fn reset(&mut self) {
-        let Qp { timer, turn_due, held, question, .. } = *self;
-        let ready = self.requester.ready;
-        *self = Qp { timer, turn_due, held, question, ..Qp::new(self.qpn, self.init) };
-        self.requester.ready = ready;
     }
 
     /// Its service, where each message looks at it.
@@ -275,15 +282,15 @@ pub(crate) fn hop_limit(named: u8) -> u8 {
     if named == 0 { 64 } else { named }
 }
 
-impl Numbered for Qp {
+impl Numbered for QpEntry {
     #[inline]
     fn number(&self) -> u32 {
-        self.qpn.number()
+        self.qp.qpn.number()
     }
 }
 
 /// The queue pairs of a device.
-pub(crate) type Qps = Table<Qp>;
+pub(crate) type Qps = Table<QpEntry>;
 
 /// QPNs: a generation above an index, so that a QPN modulo `max_qp` (a power of two) is unique among the living.
 pub(crate) fn numbering(max_qp: u32) -> Numbering {
@@ -300,6 +307,7 @@ mod tests {
 
     #[test]
     fn a_queue_pair_is_small() {
-        assert!(size_of::<Option<Qp>>() <= 320, "{}", size_of::<Option<Qp>>());
+        assert!(size_of::<Option<QpEntry>>() <= 320, "{}", size_of::<Option<QpEntry>>());
+        assert_eq!(size_of::<Option<QpEntry>>(), size_of::<QpEntry>());
     }
 }

@@ -1,28 +1,23 @@
-//! The way between two QPs of this process: no packets, one copy. It asks the requester for a segment and the
-//! responder for its verdict, moves the bytes, and tells both; all rules are theirs.
+//! Reliable connections between two QPs of this engine: no packets, one copy. A segment is taken from the requester, judged by the responder
+//! and carried out, and both are told; all rules are theirs.
 
 use crate::completion::{Event, Sink, WcStatus};
-use crate::device::{Device, Devices, Held};
-use crate::engine::Engine;
-use crate::gid::GidEntry;
-use crate::memory::{Access, Region};
-use crate::message::arrival::{Failure, Receiver, atomic, failure, landing};
+use crate::engine::{Engine, Step};
+use crate::memory::Region;
+use crate::message::effect::{Failure, Own, carry_out};
 use crate::message::segment::Segment;
 use crate::message::stretch::next_segment;
-use crate::message::transfer::{Elements, Side, Span, copy, scatter};
-use crate::message::verdict::{Objection, Reason, Target, verdict};
-use crate::qp::attr::QpState;
+use crate::message::verdict::{Objection, Reason, Receiver, verdict};
+use crate::qp::Qp;
 use crate::qp::requester::Wait;
-use crate::qp::{Qp, Way};
-use crate::request::{Scratch, Work};
+use crate::request::Work;
 use crate::schedule::Place;
-use crate::time::rnr_delay;
-use crate::work::{Payload, SendOp};
+use crate::time::{Instant, rnr_delay};
+use crate::work::Payload;
 use core::time::Duration;
 
 /// What became of one segment.
-#[derive(Debug)]
-pub(crate) enum Carried {
+enum Carried {
     /// It arrived; more of the message is to come.
     Part,
     /// It arrived, and with it the message: the request has ended.
@@ -33,15 +28,59 @@ pub(crate) enum Carried {
     Asked,
     /// It got lost.
     Lost,
-    /// The request fails. The peer's QP, if it took offence, goes to ERR, with an event; it does so after the request
+    /// The request fails. The peer's QP, if it is that which refused, goes to ERR, with an event; it does so after the request
     /// has ended (it may be the same QP).
     Failed(WcStatus, Option<(Place, Option<Event>)>),
 }
 
 impl<R: Region> Engine<R> {
-    /// Carries the next at most `limit` bytes of `work`, the first request of the QP at `place`, to its peer.
+    /// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It need not be in the
+    /// queue yet, if that is empty.)
     #[inline]
-    pub(crate) fn carry(
+    pub(crate) fn step_rc(
+        &mut self,
+        now: Instant,
+        place: Place,
+        work: &Work<'_>,
+        payload: Payload<'_>,
+        limit: u32,
+        sink: &mut impl Sink,
+    ) -> Step {
+        match self.carry(place, work, payload, limit, sink) {
+            Carried::All => Step::Ended,
+            Carried::Part => Step::More,
+            Carried::Asked => Step::Waits,
+            Carried::Failed(status, refused) => {
+                self.known(place, sink).fail(work, status);
+                if let Some((peer, event)) = refused {
+                    self.known(peer, sink).offended(event);
+                }
+                Step::Ended
+            }
+            Carried::NotReady(delay) => {
+                let mut turn = self.known(place, sink);
+                match turn.qp.requester.not_ready(now, delay) {
+                    Ok(at) => turn.wait_until(at),
+                    Err(status) => {
+                        turn.fail(work, status);
+                        return Step::Ended;
+                    }
+                }
+                Step::Waits
+            }
+            Carried::Lost => {
+                let mut turn = self.known(place, sink);
+                let timeout = turn.qp.attr().timeout;
+                let at = turn.qp.requester.lost(now, timeout);
+                turn.wait_until(at);
+                Step::Waits
+            }
+        }
+    }
+
+    /// Carries the next segment to the peer.
+    #[inline]
+    fn carry(
         &mut self,
         place: Place,
         work: &Work<'_>,
@@ -49,8 +88,8 @@ impl<R: Region> Engine<R> {
         limit: u32,
         sink: &mut impl Sink,
     ) -> Carried {
-        let Some((device, qp)) = self.devices.with_qp(place) else { return Carried::Lost };
-        let segment = match next_segment(device, qp, work, payload, limit) {
+        let (device, qp) = self.devices.known(place);
+        let segment = match next_segment(&device.mrs, qp, work, payload, limit) {
             Ok(segment) => segment,
             Err(status) => return Carried::Failed(status, None),
         };
@@ -61,7 +100,8 @@ impl<R: Region> Engine<R> {
                 return Carried::Lost;
             }
         };
-        let verdict = in_sequence(peer_qp, &segment).and_then(|()| verdict(peer_device, peer_qp, &segment));
+        let receiver = Receiver::new(peer_device, peer_qp);
+        let verdict = in_sequence(peer_qp, &segment).and_then(|()| verdict(&receiver, &segment));
         let moved = match verdict {
             Err(Objection::Drop(reason)) => {
                 self.devices.count_drop(peer.device, reason);
@@ -73,73 +113,39 @@ impl<R: Region> Engine<R> {
             }
             Err(Objection::Rnr) => {
                 let delay = rnr_delay(peer_qp.attr().min_rnr_timer);
-                return self.not_ready(place, peer, delay);
+                self.not_ready(place, peer, sink);
+                return Carried::NotReady(delay);
             }
             Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
             Ok(target) => {
-                let receiver = Receiver::new(peer_device, peer_qp);
-                move_bytes(device, qp, payload, &segment, &receiver, target, &mut self.far)
+                let own = Own::new(&device.mrs, qp, payload, &segment);
+                carry_out(&receiver, &segment, target, &own, &mut self.far)
             }
         };
         match moved {
-            Ok(()) => {
-                self.arrived(peer, place.qpn, &segment, sink);
-                self.departed(place, peer, work, &segment, sink)
+            Ok(_) => {
+                self.known(peer, sink).arrived(place.qpn, &segment);
+                let mut turn = self.known(place, sink);
+                turn.qp.set_route(peer.device);
+                if turn.departed(work, &segment) { Carried::All } else { Carried::Part }
             }
             Err(Failure::Local) => Carried::Failed(WcStatus::LocProt, None),
             Err(Failure::Remote(refusal)) => {
-                let event = self.refuse(peer, refusal, sink);
+                let event = self.known(peer, sink).refuse(refusal);
                 Carried::Failed(refusal.nak.status(), Some((peer, event)))
             }
         }
     }
 
-    /// The requester's side of a segment that arrived: PSN, and if it was the last, the end of the request.
-    #[inline]
-    pub(crate) fn departed(
-        &mut self,
-        place: Place,
-        peer: Place,
-        work: &Work<'_>,
-        segment: &Segment<'_>,
-        sink: &mut impl Sink,
-    ) -> Carried {
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else {
-            return Carried::Lost;
-        };
-        qp.requester.acknowledged(segment);
-        qp.set_route(peer.device);
-        let count = counters.moved(segment.op, segment.length.into());
-        if !segment.last {
-            qp.requester.started = true;
-            return Carried::Part;
-        }
-        *count += 1;
-        // Nothing comes off the queue if it went straight through.
-        requests.pop_send(&mut qp.requester.queue);
-        qp.requester.ended();
-        if work.signaled {
-            sink.complete(place.id(), qp.send_cq, &work.completion(place.qpn, WcStatus::Success));
-        }
-        if qp.state == QpState::Sqd {
-            self.tell_if_drained(place, sink);
-        }
-        Carried::All
-    }
-
     /// The peer has no receive: it will wake the requester when it gets one.
     #[cold]
-    fn not_ready(&mut self, place: Place, peer: Place, delay: Duration) -> Carried {
-        if let Some(Held { qp, counters, .. }) = self.devices.hold(peer) {
-            counters.rnr_naks_sent += 1;
-            qp.responder.sender_waits = true;
-            // The wake-up takes this way back.
-            qp.set_route(place.device);
-        }
-        if let Some(device) = self.devices.get_mut(place.device) {
-            device.counters.rnr_naks += 1;
-        }
-        Carried::NotReady(delay)
+    fn not_ready(&mut self, place: Place, peer: Place, sink: &mut impl Sink) {
+        let turn = self.known(peer, sink);
+        turn.counters.rnr_naks_sent += 1;
+        turn.qp.responder.sender_waits = true;
+        // The wake-up takes this way back.
+        turn.qp.set_route(place.device);
+        self.known(place, sink).counters.rnr_naks += 1;
     }
 }
 
@@ -150,118 +156,4 @@ fn in_sequence(peer: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
         return Err(Objection::Drop(Reason::Psn));
     }
     Ok(())
-}
-
-/// Where a peer is, and it.
-type Peer<'a, R> = (Place, &'a Device<R>, &'a Qp);
-
-impl<R> Devices<R> {
-    /// The QP that `qp` is connected to, if that is connected to it; or why not, and which device noticed.
-    #[inline]
-    pub(crate) fn find_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
-        let place = Place { device: qp.route(), qpn: qp.dest_qpn };
-        match self.with_qp(place) {
-            Some((device, peer)) if !device.suspended && connected(qp, peer) => Ok((place, device, peer)),
-            _ => self.search_peer(qp),
-        }
-    }
-
-    #[cold]
-    fn search_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
-        // Without a GID of its own nothing that a QP sends can be sent.
-        let index = self.gids.owner(GidEntry { gid: qp.dgid, vlan: qp.vlan });
-        let index = index.filter(|_| !qp.sgid.is_zero());
-        let index = index.ok_or((None, Reason::NoRoute))?;
-        let place = Place { device: index, qpn: qp.dest_qpn };
-        match self.with_qp(place) {
-            None => Err((Some(index), Reason::NoQp)),
-            Some((it, _)) if it.suspended => Err((Some(index), Reason::State)),
-            Some((device, peer)) if connected(qp, peer) => Ok((place, device, peer)),
-            Some((_, peer)) if !peer.is_receiving() => Err((Some(index), Reason::State)),
-            Some(_) => Err((Some(index), Reason::NotConnected)),
-        }
-    }
-
-    #[cold]
-    pub(crate) fn count_drop(&mut self, device: u32, reason: Reason) {
-        let Some(device) = self.get_mut(device) else { return };
-        let counters = &mut device.counters;
-        let count = match reason {
-            Reason::NoRoute => &mut counters.drop_no_route,
-            Reason::NoQp => &mut counters.drop_no_qp,
-            Reason::NotConnected => &mut counters.drop_not_connected,
-            Reason::State => &mut counters.drop_state,
-            Reason::Psn => &mut counters.drop_psn,
-            Reason::Service => &mut counters.drop_service,
-            Reason::Qkey => &mut counters.drop_qkey,
-            Reason::NoReceive => &mut counters.drop_no_receive,
-            Reason::Length => &mut counters.drop_length,
-            Reason::Access => &mut counters.drop_access,
-            Reason::Invalid => &mut counters.drop_invalid,
-        };
-        *count += 1;
-    }
-}
-
-/// Whether each of two QPs names the other's address and number (IBTA 9.6.1.1.1, 9.6.1.5). A QP without a GID
-/// is nobody's peer, and one whose peer was on the wire when it was connected stays with that.
-#[inline]
-fn connected(one: &Qp, other: &Qp) -> bool {
-    other.way == Way::Local
-        && one.dest_qpn == other.qpn
-        && other.dest_qpn == one.qpn
-        && one.vlan == other.vlan
-        && one.dgid == other.sgid
-        && other.dgid == one.sgid
-        && one.service() == other.service()
-        && !one.sgid.is_zero()
-        && !other.sgid.is_zero()
-}
-
-/// Moves a segment's bytes, whichever way they go.
-#[inline]
-pub(crate) fn move_bytes<R: Region>(
-    device: &Device<R>,
-    qp: &Qp,
-    payload: Payload<'_>,
-    segment: &Segment<'_>,
-    receiver: &Receiver<'_, R>,
-    target: Target<'_, R>,
-    scratch: &mut Scratch,
-) -> Result<(), Failure> {
-    let Some(remote) = landing(receiver, target, scratch) else { return Ok(()) };
-    let own = |rights, sges| {
-        let elements = Elements { mrs: &device.mrs, pd: qp.pd, rights };
-        Span::list(elements, sges, segment.offset)
-    };
-    match (*segment.op, payload) {
-        (SendOp::Send { .. } | SendOp::Write { .. }, Payload::Sges(sges)) => {
-            copy(own(Access::NONE, sges), remote, segment.length)
-                .map_err(|trouble| failure(segment, trouble, Side::Source))
-        }
-        (SendOp::Send { .. } | SendOp::Write { .. }, Payload::Inline(data)) => {
-            scatter(data, remote).map_err(|trouble| failure(segment, trouble, Side::Source))
-        }
-        (SendOp::Read { .. }, Payload::Sges(sges)) => {
-            copy(remote, own(Access::LOCAL_WRITE, sges), segment.length)
-                .map_err(|trouble| failure(segment, trouble, Side::Destination))
-        }
-        (SendOp::CompareSwap { compare, swap, .. }, Payload::Sges(sges)) => {
-            let before = atomic(remote, |region, offset| region.compare_swap(offset, compare, swap))?;
-            bring(before, own(Access::LOCAL_WRITE, sges))
-        }
-        (SendOp::FetchAdd { add, .. }, Payload::Sges(sges)) => {
-            let before = atomic(remote, |region, offset| region.fetch_add(offset, add))?;
-            bring(before, own(Access::LOCAL_WRITE, sges))
-        }
-        // Refused when posted.
-        (SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Payload::Inline(_)) => {
-            Err(Failure::Local)
-        }
-    }
-}
-
-/// Brings an atomic's result home, in the byte order of guests, which is the host's.
-fn bring<R: Region>(before: u64, own: Span<'_, R>) -> Result<(), Failure> {
-    scatter(&before.to_ne_bytes(), own).map_err(|_| Failure::Local)
 }

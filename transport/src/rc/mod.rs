@@ -1,4 +1,4 @@
-//! Reliable connections: the way between two ends that needs no packets, and the way in packets.
+//! Reliable connections: on the same host, and in packets.
 
 pub(crate) mod local;
-pub(crate) mod wire;
+pub(crate) mod roce;

@@ -237,8 +237,8 @@ impl Pair {
     /// A CQ of a device fails.
     pub(crate) fn cq_failed(&mut self, device: DeviceId, cq: CqId) {
         let qps = self.engine.devices.get(device.0).into_iter().flat_map(|device| device.qps.iter());
-        let users = qps.filter(|qp| qp.send_cq == cq || qp.recv_cq == cq);
-        for qpn in users.map(|qp| qp.qpn).collect::<Vec<_>>() {
+        let users = qps.filter(|entry| entry.qp.send_cq == cq || entry.qp.recv_cq == cq);
+        for qpn in users.map(|entry| entry.qp.qpn).collect::<Vec<_>>() {
             self.engine.cq_failed(device, qpn, &mut self.log);
         }
     }

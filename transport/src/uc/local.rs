@@ -1,22 +1,21 @@
-//! The way between two unreliable connections' ends in this process: no packets, one copy.
+//! Unreliable connections between two QPs of this engine: no packets, one copy.
 
 use crate::completion::{Sink, WcStatus};
 use crate::engine::{Engine, Step};
 use crate::memory::Region;
-use crate::message::arrival::{Failure, Receiver};
+use crate::message::effect::{Failure, Own, carry_out};
 use crate::message::segment::Segment;
 use crate::message::stretch::next_segment;
-use crate::message::verdict::{Reason, Refusal};
+use crate::message::verdict::{Reason, Receiver, Refusal};
 use crate::qp::requester::Wait;
-use crate::rc::local::{Carried, move_bytes};
 use crate::request::Work;
 use crate::schedule::Place;
 use crate::uc::responder::accept;
 use crate::work::Payload;
 
 /// What became of a segment.
-enum Carriage {
-    Arrived(Place),
+enum Carried {
+    Arrived,
     /// It, and so the rest of its message, never arrives.
     Lost,
     /// The same, and the receiver has to go to ERR.
@@ -38,38 +37,37 @@ impl<R: Region> Engine<R> {
         limit: u32,
         sink: &mut impl Sink,
     ) -> Step {
-        let Some((device, qp)) = self.devices.with_qp(place) else { return Step::Waits };
+        let (device, qp) = self.devices.known(place);
         let segment = match work.op.row().unreliable {
-            true => next_segment(device, qp, work, payload, limit),
+            true => next_segment(&device.mrs, qp, work, payload, limit),
             false => Err(work.error.unwrap_or(WcStatus::LocQpOp)),
         };
         let segment = match segment {
             Ok(segment) => segment,
             Err(status) => {
-                self.fail(place, work, status, sink);
+                self.known(place, sink).fail(work, status);
                 return Step::Ended;
             }
         };
-        let mut offended = None;
-        let sent = match self.carry_uc(place, payload, &segment, sink) {
-            Carriage::Arrived(peer) => self.departed(place, peer, work, &segment, sink),
-            Carriage::Asked => return Step::Waits,
-            Carriage::Unreadable => {
-                self.fail(place, work, WcStatus::LocProt, sink);
+        let mut broken = None;
+        let ended = match self.carry_uc(place, payload, &segment, sink) {
+            Carried::Arrived => self.known(place, sink).departed(work, &segment),
+            Carried::Asked => return Step::Waits,
+            Carried::Unreadable => {
+                self.known(place, sink).fail(work, WcStatus::LocProt);
                 return Step::Ended;
             }
-            lost => {
-                if let Carriage::Broke(peer, refusal) = lost {
-                    offended = Some((peer, refusal));
-                }
+            Carried::Lost => self.skip_rest(place, work, &segment, sink),
+            Carried::Broke(peer, refusal) => {
+                broken = Some((peer, refusal));
                 self.skip_rest(place, work, &segment, sink)
             }
         };
         // After the request: it may be the same QP.
-        if let Some((peer, refusal)) = offended {
-            self.landing_failed(peer, refusal, sink);
+        if let Some((peer, refusal)) = broken {
+            self.known(peer, sink).landing_failed(refusal);
         }
-        if matches!(sent, Carried::Part) { Step::More } else { Step::Ended }
+        if ended { Step::Ended } else { Step::More }
     }
 
     /// Carries a segment to the peer.
@@ -79,43 +77,42 @@ impl<R: Region> Engine<R> {
         payload: Payload<'_>,
         segment: &Segment<'_>,
         sink: &mut impl Sink,
-    ) -> Carriage {
-        let Some((_, qp)) = self.devices.with_qp(place) else { return Carriage::Lost };
+    ) -> Carried {
+        let (_, qp) = self.devices.known(place);
         let peer = match self.devices.find_peer(qp) {
             Ok((peer, ..)) => peer,
             Err((at, reason)) => {
                 self.devices.count_drop(at.unwrap_or(place.device), reason);
-                return Carriage::Lost;
+                return Carried::Lost;
             }
         };
-        self.resync(peer, segment);
-        let (Some((device, qp)), Some((peer_device, peer_qp))) =
-            (self.devices.with_qp(place), self.devices.with_qp(peer))
-        else {
-            return Carriage::Lost;
-        };
-        let moved = match accept(peer_device, peer_qp, segment) {
+        self.known(peer, sink).resync(segment);
+        let (device, qp) = self.devices.known(place);
+        let (peer_device, peer_qp) = self.devices.known(peer);
+        let receiver = Receiver::new(peer_device, peer_qp);
+        let moved = match accept(&receiver, segment) {
             Ok(target) => {
-                let receiver = Receiver::new(peer_device, peer_qp);
-                move_bytes(device, qp, payload, segment, &receiver, target, &mut self.far)
+                let own = Own::new(&device.mrs, qp, payload, segment);
+                carry_out(&receiver, segment, target, &own, &mut self.far)
             }
             Err(Reason::NoReceive) if qp.requester.wait != Wait::Looked => {
                 self.ask(place, peer);
-                return Carriage::Asked;
+                return Carried::Asked;
             }
             Err(reason) => {
                 let rest = qp.path_mtu.packets(segment.message - segment.offset);
-                self.drop_message(peer, reason, segment.psn.add(rest));
-                return Carriage::Lost;
+                self.known(peer, sink).drop_message(reason, segment.psn.add(rest));
+                return Carried::Lost;
             }
         };
         match moved {
-            Ok(()) => {
-                self.arrived(peer, place.qpn, segment, sink);
-                Carriage::Arrived(peer)
+            Ok(_) => {
+                self.known(peer, sink).arrived(place.qpn, segment);
+                self.known(place, sink).qp.set_route(peer.device);
+                Carried::Arrived
             }
-            Err(Failure::Local) => Carriage::Unreadable,
-            Err(Failure::Remote(refusal)) => Carriage::Broke(peer, refusal),
+            Err(Failure::Local) => Carried::Unreadable,
+            Err(Failure::Remote(refusal)) => Carried::Broke(peer, refusal),
         }
     }
 
@@ -126,11 +123,10 @@ impl<R: Region> Engine<R> {
         work: &Work<'_>,
         segment: &Segment<'_>,
         sink: &mut impl Sink,
-    ) -> Carried {
-        let Some((_, qp)) = self.devices.with_qp(place) else { return Carried::Lost };
+    ) -> bool {
+        let mut turn = self.known(place, sink);
         let length = work.length.saturating_sub(segment.offset);
-        let rest = Segment { last: true, length, packets: qp.path_mtu.packets(length), ..*segment };
-        let route = Place { device: qp.route(), qpn: qp.dest_qpn };
-        self.departed(place, route, work, &rest, sink)
+        let rest = Segment { last: true, length, packets: turn.qp.path_mtu.packets(length), ..*segment };
+        turn.departed(work, &rest)
     }
 }

@@ -3,4 +3,4 @@
 
 pub(crate) mod local;
 pub(crate) mod responder;
-pub(crate) mod wire;
+pub(crate) mod roce;

@@ -5,4 +5,4 @@
 pub(crate) mod packet;
 pub(crate) mod requester;
 pub(crate) mod responder;
-pub(crate) mod wire;
+pub(crate) mod roce;

@@ -2,6 +2,7 @@
 
 use crate::completion::{Sink, WcStatus};
 use crate::device::{Device, Held};
+use crate::engine::turn::Turn;
 use crate::engine::{Engine, Step, WITHIN_POSTS};
 use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId};
@@ -94,7 +95,7 @@ impl<R: Region> Engine<R> {
         outlet: &mut impl Outlet<R>,
         sink: &mut impl Sink,
     ) -> Step {
-        let Some((device, qp)) = self.devices.with_qp(place) else { return Step::Waits };
+        let (device, qp) = self.devices.known(place);
         let (to, source, imm) = match check(device, qp, work, to, payload) {
             Ok(checked) => checked,
             Err(status) => return self.datagram_failed(place, work, status, sink),
@@ -102,8 +103,9 @@ impl<R: Region> Engine<R> {
         let packet = packet(device, qp, source, to, imm, work.solicited);
         match self.datagram_way(&packet) {
             Way::Lost => {
-                self.devices.count_drop(place.device, Reason::NoRoute);
-                self.datagram_sent(place, work, sink);
+                let mut turn = self.known(place, sink);
+                turn.counters.dropped(Reason::NoRoute);
+                turn.datagram_sent(work);
             }
             Way::Here(index) => return self.hand_over(place, index, work, &packet, payload, sink),
             Way::Out => {
@@ -117,10 +119,9 @@ impl<R: Region> Engine<R> {
                 if pieces.is_none_or(|pieces| outlet.send(&packet, &pieces).is_err()) {
                     return self.datagram_failed(place, work, WcStatus::LocProt, sink);
                 }
-                if let Some(device) = self.devices.get_mut(place.device) {
-                    device.counters.packets_out += 1;
-                }
-                self.datagram_sent(place, work, sink);
+                let mut turn = self.known(place, sink);
+                turn.counters.packets_out += 1;
+                turn.datagram_sent(work);
             }
         }
         Step::Ended
@@ -153,8 +154,8 @@ impl<R: Region> Engine<R> {
         let Body::Ud { deth, imm } = packet.body else { return Step::Ended };
         let peer = Place { device: index, qpn: packet.bth.dest };
         let moved = {
-            let Some((device, qp)) = self.devices.with_qp(place) else { return Step::Waits };
-            let Some(target) = self.devices.get(index) else { return Step::Waits };
+            let (device, qp) = self.devices.known(place);
+            let target = self.devices.get(index).expect("only a device has a GID");
             accept(target, peer.qpn, deth, work.length).map(|acceptance| {
                 let data = match payload {
                     Payload::Inline(data) => Data::Bytes(data),
@@ -165,16 +166,16 @@ impl<R: Region> Engine<R> {
         };
         match moved {
             Ok(Ok(())) => {
-                self.datagram_arrived(peer, packet, (deth.src, imm), work.length, sink);
-                self.datagram_sent(place, work, sink);
+                self.known(peer, sink).datagram_arrived(packet, (deth.src, imm), work.length);
+                self.known(place, sink).datagram_sent(work);
             }
             Ok(Err(trouble)) if trouble.side == Side::Source => {
                 return self.datagram_failed(place, work, WcStatus::LocProt, sink);
             }
             Ok(Err(_)) => {
                 // In this order: it may be the same QP.
-                self.datagram_sent(place, work, sink);
-                self.receive_failed(peer, sink);
+                self.known(place, sink).datagram_sent(work);
+                self.known(peer, sink).receive_failed();
             }
             Err(Reason::NoReceive) if !self.has_looked(place) => {
                 self.ask(place, peer);
@@ -182,28 +183,14 @@ impl<R: Region> Engine<R> {
             }
             Err(reason) => {
                 self.devices.count_drop(index, reason);
-                self.datagram_sent(place, work, sink);
+                self.known(place, sink).datagram_sent(work);
             }
         }
         Step::Ended
     }
 
     fn has_looked(&self, place: Place) -> bool {
-        self.devices.with_qp(place).is_some_and(|(_, qp)| qp.requester.wait == Wait::Looked)
-    }
-
-    /// A datagram has left: its request has ended.
-    fn datagram_sent(&mut self, place: Place, work: &Work<'_>, sink: &mut impl Sink) {
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
-        qp.requester.psn = qp.requester.psn.add(1);
-        qp.requester.wait = Wait::No;
-        counters.sends += 1;
-        counters.bytes_out += u64::from(work.length);
-        // Nothing comes off the queue if it went straight through.
-        requests.pop_send(&mut qp.requester.queue);
-        if work.signaled {
-            sink.complete(place.id(), qp.send_cq, &work.completion(place.qpn, WcStatus::Success));
-        }
+        self.devices.known(place).1.requester.wait == Wait::Looked
     }
 
     #[cold]
@@ -214,7 +201,7 @@ impl<R: Region> Engine<R> {
         status: WcStatus,
         sink: &mut impl Sink,
     ) -> Step {
-        self.fail(place, work, status, sink);
+        self.known(place, sink).fail(work, status);
         Step::Ended
     }
 
@@ -226,7 +213,7 @@ impl<R: Region> Engine<R> {
         outlet: &mut impl Outlet<R>,
         sink: &mut impl Sink,
     ) -> Step {
-        let Some((device, qp)) = self.devices.with_qp(place) else { return Step::Waits };
+        let (device, qp) = self.devices.known(place);
         if device.suspended || !qp.can_send() {
             return Step::Waits;
         }
@@ -235,6 +222,22 @@ impl<R: Region> Engine<R> {
             return Step::Waits;
         };
         self.send_datagram(place, &kept.work(), to.as_ref(), payload, outlet, sink)
+    }
+}
+
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// A datagram has left: its request has ended.
+    fn datagram_sent(&mut self, work: &Work<'_>) {
+        let requester = &mut self.qp.requester;
+        requester.psn = requester.psn.add(1);
+        requester.wait = Wait::No;
+        self.counters.sends += 1;
+        self.counters.bytes_out += u64::from(work.length);
+        // Nothing comes off the queue if it went straight through.
+        self.requests.pop_send(&mut requester.queue);
+        if work.signaled {
+            self.complete_send(&work.completion(self.place.qpn, WcStatus::Success));
+        }
     }
 }
 

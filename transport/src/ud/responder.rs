@@ -1,14 +1,13 @@
 //! The receiving half of a datagram QP: whether a datagram is taken, and how it lies in its receive (IBTA 9.8.3).
 
 use crate::completion::{Arrival, Completion, Sink, WcOpcode, WcStatus};
-use crate::device::{Device, Held};
-use crate::engine::Engine;
+use crate::device::Device;
+use crate::engine::turn::Turn;
 use crate::memory::{Access, Region};
 use crate::message::transfer::{Elements, Span, Trouble, copy, scatter};
 use crate::message::verdict::Reason;
 use crate::qp::Qp;
-use crate::request::{RecvSlot, Scratch, recv_failure};
-use crate::schedule::Place;
+use crate::request::{RecvSlot, Scratch};
 use crate::ud::packet::{GRH, own_qkey};
 use vrdma_wire::num::{Imm, Qpn, VlanTag};
 use vrdma_wire::roce::{Deth, Packet};
@@ -72,24 +71,17 @@ impl<R: Region> Acceptance<'_, R> {
     }
 }
 
-impl<R: Region> Engine<R> {
-    /// A datagram is in the first receive of the QP at `place`.
-    pub(crate) fn datagram_arrived(
-        &mut self,
-        place: Place,
-        packet: &Packet,
-        (src, imm): (Qpn, Option<Imm>),
-        length: u32,
-        sink: &mut impl Sink,
-    ) {
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
-        let Some(id) = requests.pop_receive(&mut qp.responder.queue) else { return };
-        counters.receives += 1;
-        counters.bytes_in += u64::from(length);
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// A datagram of `length` bytes is in the first receive.
+    pub(super) fn datagram_arrived(&mut self, packet: &Packet, (src, imm): (Qpn, Option<Imm>), length: u32) {
+        let queue = &mut self.qp.responder.queue;
+        let id = self.requests.pop_receive(queue).expect("it was accepted into a receive");
+        self.counters.receives += 1;
+        self.counters.bytes_in += u64::from(length);
         let path = &packet.path;
-        let completion = Completion {
+        self.complete_receive(&Completion {
             id,
-            qpn: place.qpn,
+            qpn: self.place.qpn,
             opcode: WcOpcode::Recv,
             status: WcStatus::Success,
             byte_len: GRH as u32 + length,
@@ -97,18 +89,6 @@ impl<R: Region> Engine<R> {
             src_qpn: src,
             solicited: packet.bth.solicited,
             arrival: Some(Arrival { smac: path.src_mac, vlan: path.vlan.and_then(VlanTag::named) }),
-        };
-        sink.complete(place.id(), qp.recv_cq, &completion);
-    }
-
-    /// The memory of the first receive of the QP at `place` may not be written: it ends so, and the QP goes to ERR.
-    #[cold]
-    pub(crate) fn receive_failed(&mut self, place: Place, sink: &mut impl Sink) {
-        let Some(Held { qp, requests, counters, .. }) = self.devices.hold(place) else { return };
-        if let Some(id) = requests.pop_receive(&mut qp.responder.queue) {
-            counters.errors += 1;
-            sink.complete(place.id(), qp.recv_cq, &recv_failure(place.qpn, id, WcStatus::LocProt));
-        }
-        self.enter_error(place, sink);
+        });
     }
 }

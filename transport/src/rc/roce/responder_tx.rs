@@ -1,8 +1,7 @@
-//! Answers go back, in the order of the requests: responses, then a refusal or an acknowledge of all.
+//! Responses leave, in the order of the requests: those to READs and atomics, then a NAK or an acknowledge of all.
 
 use crate::completion::Sink;
-use crate::device::Device;
-use crate::engine::Engine;
+use crate::engine::turn::Turn;
 use crate::memory::{Access, Region};
 use crate::message::transfer::Span;
 use crate::message::verdict::{Nak, Refusal};
@@ -10,13 +9,12 @@ use crate::mr::Mrs;
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
-use crate::rc::wire::Turn;
-use crate::rc::wire::answering::{Kind, Resource};
-use crate::schedule::Place;
+use crate::rc::roce::Quantum;
+use crate::rc::roce::responder_state::{Kind, Resource};
 use vrdma_wire::num::{Msn, Pkey, Psn};
 use vrdma_wire::roce::{Aeth, Body, Bth, Credits, NakCode, Packet, Path, Rc, ReadPart, Reth, Syndrome};
 
-/// Why a QP sends no more answers for now.
+/// Why a QP sends no more responses for now.
 enum Pause {
     /// Its turn is over.
     More,
@@ -26,96 +24,73 @@ enum Pause {
     Failed(Nak, Psn),
 }
 
-impl<R: Region> Engine<R> {
-    /// Sends what the QP owes its peer; true if there is more.
-    pub(super) fn send_answers(
-        &mut self,
-        place: Place,
-        turn: &mut Turn,
-        outlet: &mut impl Outlet<R>,
-        sink: &mut impl Sink,
-    ) -> bool {
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// Sends the responses that are due; true if there is more.
+    pub(super) fn send_responses(&mut self, quantum: &mut Quantum, outlet: &mut impl Outlet<R>) -> bool {
         loop {
-            let Some(device) = self.devices.get_mut(place.device) else { return false };
-            match send_burst(device, place, turn, outlet) {
-                None | Some(Pause::Idle) => return false,
-                Some(Pause::More) => return true,
-                Some(Pause::Failed(nak, psn)) => {
-                    let qp = self.devices.qp_mut(place);
-                    if let Some(wire) = qp.and_then(|qp| qp.wire.as_deref_mut()) {
-                        wire.answering.forget_owed();
-                    }
-                    self.refuse_for_good(place, psn, Refusal { nak, receive: None }, sink);
+            match self.send_response_packets(quantum, outlet) {
+                Pause::Idle => return false,
+                Pause::More => return true,
+                Pause::Failed(nak, psn) => {
+                    self.service.rc_roce().responder.drop_pending();
+                    self.nak_for_good(psn, Refusal { nak, receive: None });
                 }
             }
         }
     }
-}
 
-fn send_burst<R: Region>(
-    device: &mut Device<R>,
-    place: Place,
-    turn: &mut Turn,
-    outlet: &mut impl Outlet<R>,
-) -> Option<Pause> {
-    let Device { qps, mrs, counters, mac, .. } = device;
-    let qp = qps.get_mut(place.qpn.number())?;
-    let mut wire = qp.wire.take()?;
-    let answering = &mut wire.answering;
-    let last_word = answering.refused.is_some_and(|refused| refused.fatal);
-    let silent = match qp.state {
-        QpState::Reset | QpState::Init => true,
-        QpState::Err => !last_word,
-        QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => false,
-    };
-    let path = qp.path(*mac);
-    let mut burst = || {
+    fn send_response_packets(&mut self, quantum: &mut Quantum, outlet: &mut impl Outlet<R>) -> Pause {
+        let Turn { qp, mrs, counters, .. } = self;
+        let state = &mut self.service.rc_roce().responder;
+        let silent = match qp.state {
+            QpState::Reset | QpState::Init => true,
+            // It went there because of what it says in its NAK.
+            QpState::Err => !state.nak.is_some_and(|nak| nak.fatal),
+            QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => false,
+        };
         if silent {
             return Pause::Idle;
         }
+        let path = qp.path(self.mac);
         loop {
-            let owed = answering.first_owed();
-            if owed.is_none() && answering.refused.is_none() && !answering.ack_is_due() {
+            let pending = state.first_pending();
+            if pending.is_none() && state.nak.is_none() && !state.ack_is_due() {
                 return Pause::Idle;
             }
-            if !turn.may_send(outlet) {
+            if !quantum.may_send(outlet) {
                 return Pause::More;
             }
-            let (psn, body, pieces) = if let Some((index, resource)) = owed {
+            let (psn, body, pieces) = if let Some((index, resource)) = pending {
                 let psn = resource.psn.add(resource.next);
                 let Some((body, pieces)) = response(mrs, qp, &resource) else {
                     if !resource.is_repeated() && qp.state != QpState::Err {
                         return Pause::Failed(Nak::Access, psn);
                     }
-                    answering.settle(index);
+                    state.settle(index);
                     counters.drop_duplicate += 1;
                     continue;
                 };
-                answering.response_sent(index);
+                state.response_sent(index);
                 (psn, body, pieces)
-            } else if let Some(refused) = answering.refused.take() {
-                let aeth = Aeth { syndrome: refused.syndrome, msn: answering.msn };
-                (refused.psn, Rc::Ack(aeth), Pieces::bytes(&[]))
+            } else if let Some(nak) = state.nak.take() {
+                let aeth = Aeth { syndrome: nak.syndrome, msn: state.msn };
+                (nak.psn, Rc::Ack(aeth), Pieces::bytes(&[]))
             } else {
-                answering.take_ack();
+                state.take_ack();
                 let last = qp.responder.psn.add(u32::MAX);
-                (last, Rc::Ack(ack(answering.msn)), Pieces::bytes(&[]))
+                (last, Rc::Ack(ack(state.msn)), Pieces::bytes(&[]))
             };
-            let length = pieces.len() as u32;
             if outlet.send(&packet(&path, qp, psn, body), &pieces).is_err() {
                 if qp.state == QpState::Err {
-                    answering.forget_owed();
+                    state.drop_pending();
                     continue;
                 }
                 return Pause::Failed(Nak::Operational, psn);
             }
-            turn.sent(length);
+            quantum.sent(pieces.len() as u32);
             counters.packets_out += 1;
         }
-    };
-    let pause = burst();
-    qp.wire = Some(wire);
-    Some(pause)
+    }
 }
 
 /// Without end-to-end credits: RNR NAKs say all, and rdma_rxe does the same. Real credits would make senders that honour them wait for

@@ -1,8 +1,7 @@
 //! Requests leave: each packet is cut from the request at the cursor.
 
 use crate::completion::{Sink, WcStatus};
-use crate::device::Device;
-use crate::engine::Engine;
+use crate::engine::turn::Turn;
 use crate::memory::{Access, Region};
 use crate::message::stretch::check_request;
 use crate::message::transfer::{Elements, Span};
@@ -12,14 +11,12 @@ use crate::outlet::{Outlet, Pieces};
 use crate::qp::attr::QpState;
 use crate::qp::requester::Wait;
 use crate::qp::{NEVER, Qp};
-use crate::rc::wire::sending::{Sending, psns};
-use crate::rc::wire::{HALF, Turn, ahead};
-use crate::request::{Scratch, Work};
-use crate::schedule::Place;
+use crate::rc::roce::requester_state::{RequesterState, psns};
+use crate::rc::roce::{HALF, Quantum, ahead};
+use crate::request::Work;
 use crate::time::{Instant, ack_timeout};
 use crate::work::{Payload, Remote, SendOp};
-use core::mem;
-use vrdma_wire::num::Pkey;
+use vrdma_wire::num::{Pkey, Psn};
 use vrdma_wire::roce::{AtomicEth, Body, Bth, Packet, Part, Path, Rc, Reth, SendTail, WriteTail};
 
 /// Why a QP sends no more requests for now.
@@ -44,33 +41,22 @@ struct Cut {
     psns: u32,
 }
 
-impl<R: Region> Engine<R> {
+impl<R: Region, S: Sink> Turn<'_, R, S> {
     /// Sends what the send queue has and may send; true if there is more.
-    pub(super) fn send_requests(
-        &mut self,
-        place: Place,
-        turn: &mut Turn,
-        outlet: &mut impl Outlet<R>,
-        sink: &mut impl Sink,
-    ) -> bool {
-        let before = turn.sent;
-        let mut scratch = mem::take(&mut self.own);
-        let device = self.devices.get_mut(place.device);
-        let pause = device.and_then(|device| send_burst(device, place, turn, &mut scratch, outlet));
-        self.own = scratch;
+    pub(super) fn send_requests(&mut self, quantum: &mut Quantum, outlet: &mut impl Outlet<R>) -> bool {
+        let before = quantum.sent;
+        let pause = self.send_request_packets(quantum, outlet);
         // The clock runs for the oldest packet without an answer: those sent after it don't stop it.
-        let qp = self.devices.qp_mut(place).and_then(|qp| qp.wire.as_deref());
-        if turn.sent > before && qp.is_some_and(|wire| wire.deadline == NEVER) {
-            self.restart_deadline(place, turn.now);
+        if quantum.sent > before && self.service.rc_roce().deadline == NEVER {
+            self.restart_deadline(quantum.now);
         }
         match pause {
-            None | Some(Pause::Idle) => false,
-            Some(Pause::More) => true,
-            Some(Pause::Broken(status)) => {
+            Pause::Idle => false,
+            Pause::More => true,
+            Pause::Broken(status) => {
                 // Not before those that are ahead of it ended.
-                let ready = self.devices.qp_mut(place).and_then(|qp| qp.wire.as_deref());
-                if ready.is_some_and(|wire| wire.sending.cursor_is_first()) {
-                    self.fail_first(place, status, sink);
+                if self.service.rc_roce().requester.cursor_is_first() {
+                    self.fail_first(status);
                 }
                 false
             }
@@ -78,98 +64,84 @@ impl<R: Region> Engine<R> {
     }
 
     /// The local ACK timeout begins anew.
-    pub(super) fn restart_deadline(&mut self, place: Place, now: Instant) {
-        let timeout = self.devices.qp_mut(place).and_then(|qp| ack_timeout(qp.attr().timeout));
-        self.set_deadline(place, timeout.map(|timeout| now + timeout));
+    pub(super) fn restart_deadline(&mut self, now: Instant) {
+        let timeout = ack_timeout(self.qp.attr().timeout);
+        self.set_deadline(timeout.map(|timeout| now + timeout));
     }
-}
 
-/// Sends packets of one request after the other. `None` if there is nobody to do so.
-fn send_burst<R: Region>(
-    device: &mut Device<R>,
-    place: Place,
-    turn: &mut Turn,
-    scratch: &mut Scratch,
-    outlet: &mut impl Outlet<R>,
-) -> Option<Pause> {
-    let Device { qps, mrs, requests, counters, mac, .. } = device;
-    let qp = qps.get_mut(place.qpn.number())?;
-    if !matches!(qp.state, QpState::Rts | QpState::Sqd) || qp.requester.wait == Wait::Receive {
-        return None;
-    }
-    let path = qp.path(*mac);
-    let mtu = qp.path_mtu;
-    let mut wire = qp.wire.take()?;
-    let sending = &mut wire.sending;
-    let mut burst = || {
-        while let Some(at) = sending.cursor.at {
-            let (kept, payload) = requests.send_at(at, scratch);
+    /// Sends packets of one request after the other.
+    fn send_request_packets(&mut self, quantum: &mut Quantum, outlet: &mut impl Outlet<R>) -> Pause {
+        let Turn { qp, mrs, requests, counters, own, .. } = self;
+        if !matches!(qp.state, QpState::Rts | QpState::Sqd) || qp.requester.wait == Wait::Receive {
+            return Pause::Idle;
+        }
+        let path = qp.path(self.mac);
+        let mtu = qp.path_mtu;
+        let state = &mut self.service.rc_roce().requester;
+        while let Some(at) = state.cursor.at {
+            let (kept, payload) = requests.send_at(at, own);
             let work = kept.work();
             let psns = psns(&work, mtu);
-            if let Some(pause) = why_not_begin(mrs, qp, sending, &work, payload, psns) {
+            if let Some(pause) = why_not_begin(mrs, qp, state, &work, payload, psns) {
                 return pause;
             }
-            while sending.cursor.at == Some(at) {
-                if !turn.may_send(outlet) {
+            while state.cursor.at == Some(at) {
+                if !quantum.may_send(outlet) {
                     return Pause::More;
                 }
-                let limited = sending.lacks_credit(work.op);
-                let outstanding = ahead(sending.next(), sending.una);
-                if sending.window_is_full() || outstanding >= HALF || limited && outstanding > 0 {
+                let limited = state.lacks_credit(work.op);
+                let outstanding = ahead(state.next(), state.una);
+                if state.window_is_full() || outstanding >= HALF || limited && outstanding > 0 {
                     return Pause::Idle;
                 }
-                let cut = cut(&work, sending.cursor.sent, psns, mtu.bytes());
-                let body = body(&work, &cut);
+                let cut = cut(&work, state.cursor.sent, psns, mtu.bytes());
                 let Some(pieces) = carried(mrs, qp, &work, payload, &cut) else {
                     return Pause::Broken(WcStatus::LocProt);
                 };
-                let ask = !work.op.row().has_response() && (cut.last || sending.must_ask() || limited);
-                let packet = packet(&path, qp, sending, work.solicited, ask, body, cut.last);
+                let ask = !work.op.row().has_response() && (cut.last || state.must_ask() || limited);
+                let packet = packet(&path, qp, state.next(), &work, &cut, ask);
                 if outlet.send(&packet, &pieces).is_err() {
                     return Pause::Broken(WcStatus::LocProt);
                 }
-                turn.sent(pieces.len() as u32);
+                quantum.sent(pieces.len() as u32);
                 counters.packets_out += 1;
-                sending.unasked = if ask { 0 } else { sending.unasked.saturating_add(1) };
-                sending.packet_sent(&work, cut.psns, psns, requests.send_after(at));
-                let next = sending.next();
-                if ahead(next, sending.una) > ahead(qp.requester.psn, sending.una) {
+                state.unasked = if ask { 0 } else { state.unasked.saturating_add(1) };
+                state.packet_sent(&work, cut.psns, psns, requests.send_after(at));
+                let next = state.next();
+                if ahead(next, state.una) > ahead(qp.requester.psn, state.una) {
                     qp.requester.psn = next;
                 }
                 qp.requester.started = true;
             }
         }
         Pause::Idle
-    };
-    let pause = burst();
-    qp.wire = Some(wire);
-    Some(pause)
+    }
 }
 
 /// Why the next packet of a request, its first or that after a pause, cannot be sent now.
 fn why_not_begin<R: Region>(
     mrs: &Mrs<R>,
     qp: &Qp,
-    sending: &Sending,
+    state: &RequesterState,
     work: &Work<'_>,
     payload: Payload<'_>,
     psns: u32,
 ) -> Option<Pause> {
-    let begins = sending.cursor.sent == 0;
-    if begins && qp.state == QpState::Sqd && sending.next() == qp.requester.psn {
+    let begins = state.cursor.sent == 0;
+    if begins && qp.state == QpState::Sqd && state.next() == qp.requester.psn {
         return Some(Pause::Idle);
     }
     if begins && let Err(status) = check_request(mrs, qp, work, payload) {
         return Some(Pause::Broken(status));
     }
-    if begins && work.fence && sending.reads > 0 {
+    if begins && work.fence && state.reads > 0 {
         return Some(Pause::Idle);
     }
     if work.op.row().has_response() {
-        let outstanding = ahead(sending.next(), sending.una);
+        let outstanding = ahead(state.next(), state.una);
         // One that was begun may go on even if by now none were allowed.
-        let too_many = sending.reads >= u32::from(qp.max_rd_atomic.max(1));
-        if too_many || outstanding + (psns - sending.cursor.sent) > HALF {
+        let too_many = state.reads >= u32::from(qp.max_rd_atomic.max(1));
+        if too_many || outstanding + (psns - state.cursor.sent) > HALF {
             return Some(Pause::Idle);
         }
     }
@@ -240,28 +212,16 @@ fn carried<'a, R: Region>(
     }
 }
 
-fn packet(
-    path: &Path,
-    qp: &Qp,
-    sending: &Sending,
-    solicited: bool,
-    ack_req: bool,
-    body: Body,
-    last: bool,
-) -> Packet {
-    let raises = matches!(
-        body,
-        Body::Rc(Rc::Send(_) | Rc::Write(Part::Last(WriteTail::Imm(_)) | Part::Only(_, WriteTail::Imm(_))))
-    );
+fn packet(path: &Path, qp: &Qp, psn: Psn, work: &Work<'_>, cut: &Cut, ack_req: bool) -> Packet {
     let bth = Bth {
-        solicited: solicited && last && raises,
+        solicited: work.solicited && cut.last && work.op.takes_receive(),
         mig: true,
         pkey: Pkey::DEFAULT,
         fecn: false,
         becn: false,
         dest: qp.dest_qpn,
         ack_req,
-        psn: sending.next(),
+        psn,
     };
-    Packet { path: *path, bth, body }
+    Packet { path: *path, bth, body: body(work, cut) }
 }

@@ -1,19 +1,19 @@
-//! What a QP owes its peer: acknowledges, refusals, and responses to READs and atomics, which may be asked for again. Pure bookkeeping.
+//! What the responder is to send: acknowledges, NAKs, and responses to READs and atomics, which may be asked for again. Pure bookkeeping.
 
-use crate::rc::wire::{HALF, ahead};
+use crate::rc::roce::{HALF, ahead};
 use vrdma_wire::num::{Msn, Mtu, Psn};
 use vrdma_wire::roce::{Reth, Syndrome};
 
-/// A refusal that is to be sent.
+/// A NAK that is to be sent.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Refused {
+pub(super) struct PendingNak {
     pub(super) psn: Psn,
     pub(super) syndrome: Syndrome,
     /// The QP went to ERR because of it: it is the last that the peer hears.
     pub(super) fatal: bool,
 }
 
-/// What a READ or atomic was, and what of its response is to be sent.
+/// A READ or atomic that was carried out or accepted, and what of its response is to be sent (IBTA 9.7.7: responder resources).
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Resource {
     /// Its first PSN,
@@ -23,7 +23,7 @@ pub(super) struct Resource {
     /// The MSN that goes with its response.
     pub(super) msn: Msn,
     pub(super) kind: Kind,
-    owed: Owed,
+    state: Pending,
     /// Where this response begins: at 0, or further if a rest was asked for again.
     pub(super) from: u32,
     /// The response packet that is next.
@@ -42,7 +42,7 @@ pub(super) enum Kind {
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Owed {
+enum Pending {
     /// It was answered.
     Nothing,
     /// Never answered in full.
@@ -56,7 +56,7 @@ const UNUSED: Resource = Resource {
     psns: 0,
     msn: Msn::truncate(0),
     kind: Kind::None,
-    owed: Owed::Nothing,
+    state: Pending::Nothing,
     from: 0,
     next: 0,
 };
@@ -64,9 +64,9 @@ const UNUSED: Resource = Resource {
 /// Requests are acknowledged at the latest when there are so many, asked for or not.
 const ACK_EVERY: u8 = 64;
 
-/// What a QP owes its peer.
+/// The books of the responder.
 #[derive(Debug)]
-pub(super) struct Answering {
+pub(super) struct ResponderState {
     /// Messages carried out (IBTA 9.7.7.1).
     pub(super) msn: Msn,
     /// Of the WRITE in progress.
@@ -75,45 +75,45 @@ pub(super) struct Answering {
     ack: bool,
     /// Packets that came since the last acknowledge was due.
     unacknowledged: u8,
-    /// What came was refused, and what follows until it comes again is dropped without another word.
-    refusing: bool,
-    pub(super) refused: Option<Refused>,
+    /// A NAK for the expected PSN was sent: what follows until it comes is dropped without another.
+    nak_sent: bool,
+    pub(super) nak: Option<PendingNak>,
     /// The last READs and atomics, in a ring, of which `newest` is the last.
     resources: Box<[Resource]>,
     newest: usize,
-    /// How many of them are owed.
-    owing: u32,
+    /// How many of them are pending.
+    pending: u32,
 }
 
-impl Answering {
+impl ResponderState {
     /// For so many READs and atomics outstanding.
-    pub(super) fn new(resources: u8) -> Answering {
-        Answering {
+    pub(super) fn new(resources: u8) -> ResponderState {
+        ResponderState {
             msn: Msn::default(),
             write: Reth { va: 0, rkey: Default::default(), length: 0 },
             ack: false,
             unacknowledged: 0,
-            refusing: false,
-            refused: None,
+            nak_sent: false,
+            nak: None,
             resources: vec![UNUSED; usize::from(resources)].into(),
             newest: 0,
-            owing: 0,
+            pending: 0,
         }
     }
 
     /// For so many READs and atomics from now on. Those that fit are still remembered.
     pub(super) fn resize(&mut self, resources: u8) {
-        let mut changed = Answering::new(resources);
+        let mut changed = ResponderState::new(resources);
         let old = self.resources.len();
         for age in (0..old.min(changed.resources.len())).rev() {
             changed.push(self.resources[(self.newest + old - age) % old]);
         }
-        (self.resources, self.newest, self.owing) = (changed.resources, changed.newest, changed.owing);
+        (self.resources, self.newest, self.pending) = (changed.resources, changed.newest, changed.pending);
     }
 
     /// Whether there is room for one more READ or atomic: not so if all that the QP allows are outstanding.
     pub(super) fn has_room(&self) -> bool {
-        self.resources.get(self.oldest()).is_some_and(|oldest| oldest.owed != Owed::First)
+        self.resources.get(self.oldest()).is_some_and(|oldest| oldest.state != Pending::First)
     }
 
     fn oldest(&self) -> usize {
@@ -124,8 +124,8 @@ impl Answering {
         self.newest = self.oldest();
         let slot = &mut self.resources[self.newest];
         // What was asked for again and is overwritten now the peer has got meanwhile: else it could not ask for more.
-        self.owing -= u32::from(slot.owed != Owed::Nothing);
-        self.owing += u32::from(resource.owed != Owed::Nothing);
+        self.pending -= u32::from(slot.state != Pending::Nothing);
+        self.pending += u32::from(resource.state != Pending::Nothing);
         *slot = resource;
     }
 
@@ -146,14 +146,14 @@ impl Answering {
         self.expected_came();
         self.msn = self.msn.next();
         (self.ack, self.unacknowledged) = (false, 0);
-        self.push(Resource { psn, psns, msn: self.msn, kind, owed: Owed::First, from: 0, next: 0 });
+        self.push(Resource { psn, psns, msn: self.msn, kind, state: Pending::First, from: 0, next: 0 });
     }
 
     /// What was missing is there.
     fn expected_came(&mut self) {
-        self.refusing = false;
-        // A refusal that has not left would have acknowledged what came before.
-        self.ack |= self.refused.take().is_some();
+        self.nak_sent = false;
+        // A NAK that has not left would have acknowledged what came before.
+        self.ack |= self.nak.take().is_some();
     }
 
     /// An acknowledge of all that came is due.
@@ -162,27 +162,27 @@ impl Answering {
         self.unacknowledged = 0;
     }
 
-    /// A refusal after which the connection goes on. Once is enough, until what is missing comes: then false.
-    pub(super) fn refuse(&mut self, psn: Psn, syndrome: Syndrome) -> bool {
-        if self.refusing {
+    /// A NAK after which the connection goes on: once, until what is missing comes; then false.
+    pub(super) fn nak_once(&mut self, psn: Psn, syndrome: Syndrome) -> bool {
+        if self.nak_sent {
             return false;
         }
-        self.refusing = true;
-        self.refused = Some(Refused { psn, syndrome, fatal: false });
+        self.nak_sent = true;
+        self.nak = Some(PendingNak { psn, syndrome, fatal: false });
         // It acknowledges all before it; an acknowledge after it would say less.
         (self.ack, self.unacknowledged) = (false, 0);
         true
     }
 
-    /// What was expected has come, and is refused for a time.
+    /// What was expected has come, and there is no receive for it.
     pub(super) fn not_ready(&mut self, psn: Psn, syndrome: Syndrome) {
-        self.refusing = false;
-        self.refuse(psn, syndrome);
+        self.nak_sent = false;
+        self.nak_once(psn, syndrome);
     }
 
-    /// The last word.
-    pub(super) fn refuse_for_good(&mut self, psn: Psn, syndrome: Syndrome) {
-        self.refused = Some(Refused { psn, syndrome, fatal: true });
+    /// A NAK that ends the connection.
+    pub(super) fn nak_for_good(&mut self, psn: Psn, syndrome: Syndrome) {
+        self.nak = Some(PendingNak { psn, syndrome, fatal: true });
     }
 
     /// A READ came again, for all or the rest of what it was for: it is answered again. False if there was no such READ.
@@ -199,9 +199,9 @@ impl Answering {
         if !same {
             return false;
         }
-        if resource.owed == Owed::Nothing {
-            resource.owed = Owed::Again;
-            self.owing += 1;
+        if resource.state == Pending::Nothing {
+            resource.state = Pending::Again;
+            self.pending += 1;
         } else if from >= resource.next {
             // It will come anyway.
             return true;
@@ -217,9 +217,9 @@ impl Answering {
         if !matches!(resource.kind, Kind::Atomic(_)) {
             return false;
         }
-        if resource.owed == Owed::Nothing {
-            resource.owed = Owed::Again;
-            self.owing += 1;
+        if resource.state == Pending::Nothing {
+            resource.state = Pending::Again;
+            self.pending += 1;
         }
         resource.next = 0;
         true
@@ -230,15 +230,15 @@ impl Answering {
         self.resources.iter().position(|it| it.kind != Kind::None && ahead(psn, it.psn) < it.psns.min(HALF))
     }
 
-    /// The response that is owed first.
-    pub(super) fn first_owed(&self) -> Option<(usize, Resource)> {
-        if self.owing == 0 {
+    /// The response that is to be sent first.
+    pub(super) fn first_pending(&self) -> Option<(usize, Resource)> {
+        if self.pending == 0 {
             return None;
         }
         let oldest = self.oldest();
         let count = self.resources.len();
         let order = (oldest..count).chain(0..oldest);
-        order.map(|index| (index, self.resources[index])).find(|(_, it)| it.owed != Owed::Nothing)
+        order.map(|index| (index, self.resources[index])).find(|(_, it)| it.state != Pending::Nothing)
     }
 
     /// A packet of a response was sent.
@@ -250,18 +250,18 @@ impl Answering {
         }
     }
 
-    /// A response is owed no longer.
+    /// A response is no longer to be sent.
     pub(super) fn settle(&mut self, index: usize) {
-        self.resources[index].owed = Owed::Nothing;
-        self.owing -= 1;
+        self.resources[index].state = Pending::Nothing;
+        self.pending -= 1;
     }
 
-    /// No response is owed any longer.
-    pub(super) fn forget_owed(&mut self) {
+    /// No response is to be sent any more.
+    pub(super) fn drop_pending(&mut self) {
         for resource in &mut self.resources {
-            resource.owed = Owed::Nothing;
+            resource.state = Pending::Nothing;
         }
-        self.owing = 0;
+        self.pending = 0;
     }
 
     /// The acknowledge that is due, if nothing goes before it: that all before a PSN came.
@@ -277,7 +277,7 @@ impl Answering {
 impl Resource {
     /// Whether the response was given before.
     pub(super) fn is_repeated(&self) -> bool {
-        self.owed == Owed::Again
+        self.state == Pending::Again
     }
 }
 
@@ -293,11 +293,11 @@ mod tests {
         Reth { va, rkey: Default::default(), length }
     }
 
-    /// First PSNs of what is owed, in order, which is then settled.
-    fn owed(answering: &mut Answering) -> Vec<u32> {
+    /// First PSNs of what is pending, in order, which is then settled.
+    fn pending(responder: &mut ResponderState) -> Vec<u32> {
         core::iter::from_fn(|| {
-            let (index, resource) = answering.first_owed()?;
-            answering.settle(index);
+            let (index, resource) = responder.first_pending()?;
+            responder.settle(index);
             Some(resource.psn.number())
         })
         .collect()
@@ -305,75 +305,75 @@ mod tests {
 
     #[test]
     fn responses_are_given_in_the_order_of_requests_and_the_oldest_are_forgotten() {
-        let mut answering = Answering::new(3);
+        let mut responder = ResponderState::new(3);
         for first in [1, 2, 3] {
-            assert!(answering.has_room());
-            answering.respond(psn(first), 1, Kind::Atomic(0));
+            assert!(responder.has_room());
+            responder.respond(psn(first), 1, Kind::Atomic(0));
         }
-        assert!(!answering.has_room());
-        assert_eq!(owed(&mut answering), [1, 2, 3]);
-        answering.respond(psn(4), 1, Kind::Atomic(0));
+        assert!(!responder.has_room());
+        assert_eq!(pending(&mut responder), [1, 2, 3]);
+        responder.respond(psn(4), 1, Kind::Atomic(0));
         assert!(
-            answering.atomic_again(psn(3))
-                && answering.atomic_again(psn(2))
-                && !answering.atomic_again(psn(1))
+            responder.atomic_again(psn(3))
+                && responder.atomic_again(psn(2))
+                && !responder.atomic_again(psn(1))
         );
-        assert!(answering.has_room(), "what was answered once is no longer outstanding");
-        answering.respond(psn(5), 1, Kind::Atomic(0));
-        assert_eq!(owed(&mut answering), [3, 4, 5]);
-        assert!(!Answering::new(0).has_room());
+        assert!(responder.has_room(), "what was answered once is no longer outstanding");
+        responder.respond(psn(5), 1, Kind::Atomic(0));
+        assert_eq!(pending(&mut responder), [3, 4, 5]);
+        assert!(!ResponderState::new(0).has_room());
     }
 
     #[test]
     fn a_read_in_progress_goes_on_where_it_is_or_is_asked_to() {
-        let mut answering = Answering::new(2);
-        answering.respond(psn(10), 4, Kind::Read(reth(0, 1000)));
+        let mut responder = ResponderState::new(2);
+        responder.respond(psn(10), 4, Kind::Read(reth(0, 1000)));
         for _ in 0..2 {
-            let (index, _) = answering.first_owed().unwrap();
-            answering.response_sent(index);
+            let (index, _) = responder.first_pending().unwrap();
+            responder.response_sent(index);
         }
-        assert!(answering.read_again(psn(13), &reth(768, 232), Mtu::M256));
-        assert_eq!(answering.first_owed().unwrap().1.next, 2, "that comes anyway");
-        assert!(answering.read_again(psn(11), &reth(256, 744), Mtu::M256));
-        let (index, resource) = answering.first_owed().unwrap();
+        assert!(responder.read_again(psn(13), &reth(768, 232), Mtu::M256));
+        assert_eq!(responder.first_pending().unwrap().1.next, 2, "that comes anyway");
+        assert!(responder.read_again(psn(11), &reth(256, 744), Mtu::M256));
+        let (index, resource) = responder.first_pending().unwrap();
         assert_eq!((resource.from, resource.next, resource.is_repeated()), (1, 1, false));
         for _ in 0..3 {
-            answering.response_sent(index);
+            responder.response_sent(index);
         }
-        assert!(answering.first_owed().is_none());
+        assert!(responder.first_pending().is_none());
     }
 
     #[test]
     fn a_change_of_size_keeps_the_newest() {
-        let mut answering = Answering::new(4);
+        let mut responder = ResponderState::new(4);
         for first in 0..6 {
-            answering.respond(psn(first), 1, Kind::Atomic(0));
-            let (index, _) = answering.first_owed().unwrap();
-            answering.settle(index);
+            responder.respond(psn(first), 1, Kind::Atomic(0));
+            let (index, _) = responder.first_pending().unwrap();
+            responder.settle(index);
         }
-        answering.resize(2);
+        responder.resize(2);
         assert!(
-            !answering.atomic_again(psn(3))
-                && answering.atomic_again(psn(4))
-                && answering.atomic_again(psn(5))
+            !responder.atomic_again(psn(3))
+                && responder.atomic_again(psn(4))
+                && responder.atomic_again(psn(5))
         );
-        answering.resize(8);
-        assert_eq!(owed(&mut answering), [4, 5]);
-        answering.resize(0);
-        assert!(!answering.atomic_again(psn(5)) && !answering.has_room());
+        responder.resize(8);
+        assert_eq!(pending(&mut responder), [4, 5]);
+        responder.resize(0);
+        assert!(!responder.atomic_again(psn(5)) && !responder.has_room());
     }
 
     #[test]
     fn acknowledges_come_when_asked_for_or_after_many() {
-        let mut answering = Answering::new(0);
+        let mut responder = ResponderState::new(0);
         for _ in 0..ACK_EVERY - 1 {
-            answering.accepted(false, false);
-            assert!(!answering.ack_is_due());
+            responder.accepted(false, false);
+            assert!(!responder.ack_is_due());
         }
-        answering.accepted(false, false);
-        assert!(answering.take_ack() && !answering.take_ack());
-        answering.accepted(true, true);
-        assert!(answering.take_ack());
-        assert_eq!(answering.msn, Msn::truncate(1));
+        responder.accepted(false, false);
+        assert!(responder.take_ack() && !responder.take_ack());
+        responder.accepted(true, true);
+        assert!(responder.take_ack());
+        assert_eq!(responder.msn, Msn::truncate(1));
     }
 }

@@ -1,11 +1,11 @@
-//! How far the requests of a send queue have got: pure bookkeeping.
+//! How far the requests of a send queue have got. Pure bookkeeping.
 //!
 //! The send queue is the retransmit buffer. Its first request begins with PSN `base`; from there the PSN of each other follows. What was
 //! answered ends before `una`; what was sent, for the first time or again, ends where the [`Cursor`] is; what was ever sent ends before the
 //! PSN of [`Requester`](crate::qp::requester::Requester).
 
 use crate::pool::At;
-use crate::rc::wire::ahead;
+use crate::rc::roce::ahead;
 use crate::request::Work;
 use crate::work::SendOp;
 use vrdma_wire::num::{Msn, Mtu, Psn};
@@ -24,9 +24,9 @@ pub(super) struct Cursor {
     ssn: Msn,
 }
 
-/// How far the requests of a send queue have got.
+/// The books of the requester.
 #[derive(Debug)]
-pub(super) struct Sending {
+pub(super) struct RequesterState {
     /// First PSN of the first request,
     base: Psn,
     /// and its number.
@@ -72,10 +72,10 @@ const MIN_WINDOW: u8 = 4;
 /// One in so many packets of a long message asks for an acknowledge; the last of each message does anyway.
 const ASK_EVERY: u8 = 32;
 
-impl Sending {
-    pub(super) fn new() -> Sending {
+impl RequesterState {
+    pub(super) fn new() -> RequesterState {
         let cursor = Cursor { at: None, first: Psn::default(), sent: 0, ssn: Msn::default() };
-        Sending {
+        RequesterState {
             base: Psn::default(),
             ssn: Msn::default(),
             una: Psn::default(),
@@ -90,14 +90,14 @@ impl Sending {
     }
 
     /// The request at `first`, or the next to be posted, begins with `psn`.
-    pub(super) fn begin(&mut self, psn: Psn, first: Option<At>) {
+    pub(super) fn start(&mut self, psn: Psn, first: Option<At>) {
         (self.base, self.una) = (psn, psn);
         self.limit = None;
         self.go_back(first);
     }
 
     /// A request was added, at the queue's end.
-    pub(super) fn appended(&mut self, last: Option<At>) {
+    pub(super) fn posted(&mut self, last: Option<At>) {
         if self.cursor.at.is_none() {
             self.cursor.at = last;
         }
@@ -256,89 +256,95 @@ mod tests {
         let read = work(&READ, 1 << 31);
         let all = psns(&read, Mtu::M256);
         assert_eq!(all, 1 << 23);
-        let mut sending = Sending::new();
-        sending.begin(first, None);
-        sending.packet_sent(&read, all, all, None);
-        assert_eq!((ahead(sending.next(), sending.una), sending.in_flight(), sending.reads), (1 << 23, 0, 1));
+        let mut requester = RequesterState::new();
+        requester.start(first, None);
+        requester.packet_sent(&read, all, all, None);
+        assert_eq!(
+            (ahead(requester.next(), requester.una), requester.in_flight(), requester.reads),
+            (1 << 23, 0, 1)
+        );
         for _ in 0..all - 1 {
-            assert!(!sending.responded(&read, Mtu::M256));
+            assert!(!requester.responded(&read, Mtu::M256));
         }
-        assert!(sending.responded(&read, Mtu::M256));
-        sending.first_ended(&read, Mtu::M256, None);
-        assert_eq!((sending.next(), sending.una, sending.reads), (first.add(1 << 23), first.add(1 << 23), 0));
+        assert!(requester.responded(&read, Mtu::M256));
+        requester.first_ended(&read, Mtu::M256, None);
+        assert_eq!(
+            (requester.next(), requester.una, requester.reads),
+            (first.add(1 << 23), first.add(1 << 23), 0)
+        );
     }
 
     #[test]
     fn losses_narrow_the_window_and_acknowledges_widen_it() {
-        let mut sending = Sending::new();
+        let mut requester = RequesterState::new();
         let message = work(&SEND, 1 << 20);
-        let burst = |sending: &mut Sending| {
+        let burst = |requester: &mut RequesterState| {
             let mut asked = 0;
             for _ in 0..4096 {
-                if sending.window_is_full() {
+                if requester.window_is_full() {
                     break;
                 }
-                asked += u32::from(sending.must_ask());
-                sending.unasked = if sending.must_ask() { 0 } else { sending.unasked + 1 };
-                sending.packet_sent(&message, 1, 4096, None);
+                asked += u32::from(requester.must_ask());
+                requester.unasked = if requester.must_ask() { 0 } else { requester.unasked + 1 };
+                requester.packet_sent(&message, 1, 4096, None);
             }
-            (sending.in_flight(), asked)
+            (requester.in_flight(), asked)
         };
-        sending.begin(Psn::default(), None);
-        assert_eq!(burst(&mut sending), (128, 4));
+        requester.start(Psn::default(), None);
+        assert_eq!(burst(&mut requester), (128, 4));
         let mut widths = Vec::new();
         for _ in 0..7 {
-            sending.narrow();
-            sending.go_back(None);
-            widths.push(burst(&mut sending));
+            requester.narrow();
+            requester.go_back(None);
+            widths.push(burst(&mut requester));
         }
         assert_eq!(widths, [(64, 2), (32, 2), (16, 2), (8, 2), (4, 2), (4, 2), (4, 2)]);
-        sending.widen();
-        assert_eq!(burst(&mut sending), (5, 0));
-        (0..500).for_each(|_| sending.widen());
-        assert_eq!(burst(&mut sending).0, 128);
+        requester.widen();
+        assert_eq!(burst(&mut requester), (5, 0));
+        (0..500).for_each(|_| requester.widen());
+        assert_eq!(burst(&mut requester).0, 128);
     }
 
     #[test]
     fn an_acknowledge_overtakes_a_cursor_that_went_back() {
-        let mut sending = Sending::new();
-        sending.begin(Psn::truncate(5), None);
+        let mut requester = RequesterState::new();
+        requester.start(Psn::truncate(5), None);
         let message = work(&SEND, 1000);
         for _ in 0..4 {
-            sending.packet_sent(&message, 1, 4, None);
+            requester.packet_sent(&message, 1, 4, None);
         }
-        assert_eq!(sending.acknowledged(Psn::truncate(6), &message, Mtu::M256), Acked::NoMore);
-        sending.go_back(None);
-        assert_eq!((sending.next(), sending.in_flight()), (Psn::truncate(6), 0));
-        assert_eq!(sending.acknowledged(Psn::truncate(8), &message, Mtu::M256), Acked::NoMore);
-        assert_eq!((sending.next(), sending.in_flight()), (Psn::truncate(8), 0));
-        assert_eq!(sending.acknowledged(Psn::truncate(9), &message, Mtu::M256), Acked::First);
-        sending.first_ended(&message, Mtu::M256, None);
-        assert_eq!((sending.next(), sending.una), (Psn::truncate(9), Psn::truncate(9)));
+        assert_eq!(requester.acknowledged(Psn::truncate(6), &message, Mtu::M256), Acked::NoMore);
+        requester.go_back(None);
+        assert_eq!((requester.next(), requester.in_flight()), (Psn::truncate(6), 0));
+        assert_eq!(requester.acknowledged(Psn::truncate(8), &message, Mtu::M256), Acked::NoMore);
+        assert_eq!((requester.next(), requester.in_flight()), (Psn::truncate(8), 0));
+        assert_eq!(requester.acknowledged(Psn::truncate(9), &message, Mtu::M256), Acked::First);
+        requester.first_ended(&message, Mtu::M256, None);
+        assert_eq!((requester.next(), requester.una), (Psn::truncate(9), Psn::truncate(9)));
     }
 
     #[test]
     fn an_acknowledge_past_a_read_says_that_its_response_is_missing() {
-        let mut sending = Sending::new();
-        sending.begin(Psn::truncate(5), None);
+        let mut requester = RequesterState::new();
+        requester.start(Psn::truncate(5), None);
         let read = work(&READ, 1000);
-        sending.packet_sent(&read, 4, 4, None);
-        assert_eq!(sending.acknowledged(Psn::truncate(5), &read, Mtu::M256), Acked::NoMore);
-        assert_eq!(sending.acknowledged(Psn::truncate(6), &read, Mtu::M256), Acked::Lost);
-        assert_eq!(sending.una, Psn::truncate(5));
+        requester.packet_sent(&read, 4, 4, None);
+        assert_eq!(requester.acknowledged(Psn::truncate(5), &read, Mtu::M256), Acked::NoMore);
+        assert_eq!(requester.acknowledged(Psn::truncate(6), &read, Mtu::M256), Acked::Lost);
+        assert_eq!(requester.una, Psn::truncate(5));
     }
 
     #[test]
     fn credits_count_messages() {
-        let mut sending = Sending::new();
-        sending.begin(Psn::truncate(0xff_ffff), None);
-        assert!(!sending.lacks_credit(&SEND), "no word of credits so far");
+        let mut requester = RequesterState::new();
+        requester.start(Psn::truncate(0xff_ffff), None);
+        assert!(!requester.lacks_credit(&SEND), "no word of credits so far");
         let credits = |count| Credits::at_most(count);
         for (msn, count, lacks) in [(0, 0, true), (0, 1, false), (0xff_ffff, 2, false), (0xff_ffff, 1, true)]
         {
-            sending.credited(Msn::truncate(msn), credits(count));
+            requester.credited(Msn::truncate(msn), credits(count));
             assert_eq!(
-                (sending.lacks_credit(&SEND), sending.lacks_credit(&READ)),
+                (requester.lacks_credit(&SEND), requester.lacks_credit(&READ)),
                 (lacks, false),
                 "{msn} {count}"
             );

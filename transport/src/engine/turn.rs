@@ -1,0 +1,205 @@
+//! A QP at work: found once, and borrowed with what of its device it needs for as long as it does.
+
+use crate::carrier::Service;
+use crate::completion::{Completion, Event, Sink, WcStatus};
+use crate::counters::Counters;
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::memory::Region;
+use crate::mr::Mrs;
+use crate::qp::attr::{QpState, QpType};
+use crate::qp::{NEVER, Qp};
+use crate::request::{Requests, Scratch, Work, recv_failure};
+use crate::schedule::{Place, Schedule};
+use crate::time::Instant;
+use core::mem;
+use vrdma_wire::num::Mac;
+
+/// The last deadline that there can be.
+const LAST: Instant = Instant(NEVER.0 - 1);
+
+/// A QP, what of its device goes with it, and where results go.
+pub(crate) struct Turn<'a, R, S> {
+    pub(crate) place: Place,
+    pub(crate) qp: &'a mut Qp,
+    pub(crate) service: &'a mut Service,
+    pub(crate) mrs: &'a Mrs<R>,
+    pub(crate) requests: &'a mut Requests,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) schedule: &'a mut Schedule,
+    /// For the elements of its own request,
+    pub(crate) own: &'a mut Scratch,
+    /// and of the receive that a request goes to.
+    pub(crate) far: &'a mut Scratch,
+    pub(crate) sink: &'a mut S,
+    /// Source of its device's packets.
+    pub(crate) mac: Mac,
+    /// Its device is suspended.
+    pub(crate) suspended: bool,
+    /// There is a port to other hosts.
+    pub(crate) has_port: bool,
+}
+
+impl<R: Region> Engine<R> {
+    /// The QP at `place`, if there is one.
+    #[inline]
+    pub(crate) fn turn<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> Option<Turn<'a, R, S>> {
+        let Engine { devices, schedule, own, far, port, .. } = self;
+        let Device { qps, mrs, requests, counters, mac, suspended, .. } = devices.get_mut(place.device)?;
+        let (qp, service) = qps.get_mut(place.qpn.number())?.parts();
+        Some(Turn {
+            place,
+            qp,
+            service,
+            mrs,
+            requests,
+            counters,
+            schedule,
+            own,
+            far,
+            sink,
+            mac: *mac,
+            suspended: *suspended,
+            has_port: port.exists(),
+        })
+    }
+
+    /// The QP at `place`, which was found before in the same call of the engine: none goes within one.
+    #[inline]
+    pub(crate) fn known<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> Turn<'a, R, S> {
+        self.turn(place, sink).expect("no QP goes within a call of the engine")
+    }
+}
+
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// Completes a send.
+    #[inline]
+    pub(crate) fn complete_send(&mut self, completion: &Completion) {
+        self.sink.complete(self.place.id(), self.qp.send_cq, completion);
+    }
+
+    /// Completes a receive.
+    #[inline]
+    pub(crate) fn complete_receive(&mut self, completion: &Completion) {
+        self.sink.complete(self.place.id(), self.qp.recv_cq, completion);
+    }
+
+    /// Something happened to the QP.
+    pub(crate) fn event(&mut self, event: Event) {
+        self.sink.event(self.place.id(), event);
+    }
+
+    /// Its first request fails, and with it the QP; of an unreliable service its send queue alone.
+    #[cold]
+    pub(crate) fn fail(&mut self, work: &Work<'_>, status: WcStatus) {
+        // Nothing comes off the queue if it was tried before it was put there.
+        self.requests.pop_send(&mut self.qp.requester.queue);
+        self.counters.errors += 1;
+        self.complete_send(&work.completion(self.place.qpn, status));
+        match self.qp.service() {
+            QpType::Rc => self.enter_error(),
+            QpType::Uc | QpType::Ud | QpType::Gsi => self.enter_sqe(),
+        }
+    }
+
+    /// To SQE: what was posted after the send that failed is flushed, and receiving goes on (IBTA 10.3.1).
+    #[cold]
+    fn enter_sqe(&mut self) {
+        self.disarm();
+        self.qp.state = QpState::Sqe;
+        self.qp.requester.ended();
+        self.qp.requester.notify_drained = false;
+        self.flush_sends();
+    }
+
+    /// To ERR: sends are flushed in order, then receives.
+    #[cold]
+    pub(crate) fn enter_error(&mut self) {
+        self.disarm();
+        self.qp.state = QpState::Err;
+        self.qp.requester.ended();
+        self.qp.requester.notify_drained = false;
+        self.service.stop(self.qp.requester.psn);
+        self.flush_sends();
+        while let Some(id) = self.requests.pop_receive(&mut self.qp.responder.queue) {
+            self.counters.flushes += 1;
+            self.complete_receive(&recv_failure(self.place.qpn, id, WcStatus::Flush));
+        }
+    }
+
+    fn flush_sends(&mut self) {
+        while let Some(kept) = self.requests.pop_send(&mut self.qp.requester.queue) {
+            self.counters.flushes += 1;
+            self.complete_send(&kept.work().completion(self.place.qpn, WcStatus::Flush));
+        }
+    }
+
+    /// To ERR for a reason that no completion tells.
+    #[cold]
+    pub(crate) fn enter_fatal(&mut self) {
+        self.enter_error();
+        self.event(Event::QpFatal(self.place.qpn));
+    }
+
+    /// A peer's request made it go to ERR.
+    #[cold]
+    pub(crate) fn offended(&mut self, event: Option<Event>) {
+        self.enter_error();
+        if let Some(event) = event {
+            self.event(event);
+        }
+    }
+
+    /// Tells once, if asked to, that what had been started in SQD has ended.
+    pub(crate) fn tell_if_drained(&mut self) {
+        let Qp { state, requester, .. } = &mut *self.qp;
+        if *state == QpState::Sqd && requester.notify_drained && !requester.started {
+            requester.notify_drained = false;
+            self.event(Event::SqDrained(self.place.qpn));
+        }
+    }
+
+    /// Its deadline is `at`, and no other.
+    pub(crate) fn arm(&mut self, at: Instant) {
+        self.disarm();
+        self.qp.timer = at.min(LAST);
+        self.schedule.arm(self.qp.timer, self.place);
+    }
+
+    /// It has no deadline.
+    pub(crate) fn disarm(&mut self) {
+        if self.qp.timer != NEVER {
+            let at = mem::replace(&mut self.qp.timer, NEVER);
+            self.schedule.disarm(at, self.place);
+        }
+    }
+
+    /// It waits until `at`, or until it is woken.
+    pub(crate) fn wait_until(&mut self, at: Instant) {
+        self.qp.requester.started = true;
+        self.arm(at);
+    }
+
+    /// It has packets to send: its turn will come.
+    #[inline]
+    pub(crate) fn make_turn_due(&mut self) {
+        if !mem::replace(&mut self.qp.turn_due, true) {
+            self.schedule.wire.push(self.place);
+        }
+    }
+
+    /// If it has work that it may do, its turn will come.
+    #[inline]
+    pub(crate) fn make_ready(&mut self) {
+        if self.suspended || !self.service.has_work(self.qp) {
+            return;
+        }
+        // Of a datagram it is seen in a turn of the port whether it needs a packet.
+        if self.qp.carrier.needs_port() || self.has_port && self.qp.service().is_datagram() {
+            return self.make_turn_due();
+        }
+        if !mem::replace(&mut self.qp.requester.ready, true) {
+            self.schedule.local.push(self.place);
+        }
+    }
+}

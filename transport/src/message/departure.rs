@@ -1,0 +1,30 @@
+//! What it means to the requester's QP that a segment is done with: it was carried out at the peer, or left on an unreliable service.
+
+use crate::completion::{Sink, WcStatus};
+use crate::engine::turn::Turn;
+use crate::memory::Region;
+use crate::message::segment::Segment;
+use crate::request::Work;
+
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// A segment of `work`, the first request, is done with: its PSNs, and if it was the last, the end of the request. True if it was.
+    #[inline]
+    pub(crate) fn departed(&mut self, work: &Work<'_>, segment: &Segment<'_>) -> bool {
+        let requester = &mut self.qp.requester;
+        requester.acknowledged(segment);
+        let count = self.counters.moved(segment.op, segment.length.into());
+        if !segment.last {
+            requester.started = true;
+            return false;
+        }
+        *count += 1;
+        // Nothing comes off the queue if it went straight through.
+        self.requests.pop_send(&mut requester.queue);
+        requester.ended();
+        if work.signaled {
+            self.complete_send(&work.completion(self.place.qpn, WcStatus::Success));
+        }
+        self.tell_if_drained();
+        true
+    }
+}

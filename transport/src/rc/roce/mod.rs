@@ -1,0 +1,189 @@
+//! Reliable connections on packets of RoCEv2 (IBTA 9.7). Each end is a requester and a responder, and each of these sends ([`requester_tx`],
+//! [`responder_tx`]), receives ([`requester_rx`], [`responder_rx`]) and keeps books ([`requester_state`], [`responder_state`]); [`retry`] is
+//! about what has not happened.
+
+mod requester_rx;
+mod requester_state;
+mod requester_tx;
+mod responder_rx;
+mod responder_state;
+mod responder_tx;
+mod retry;
+
+use crate::carrier::Carrier;
+use crate::completion::Sink;
+use crate::engine::turn::Turn;
+use crate::engine::wire::Nowhere;
+use crate::look::Fate;
+use crate::memory::Region;
+use crate::outlet::Outlet;
+use crate::pool::List;
+use crate::qp::{NEVER, Qp};
+use crate::rc::roce::requester_state::RequesterState;
+use crate::rc::roce::responder_state::ResponderState;
+use crate::time::Instant;
+use vrdma_wire::num::Psn;
+use vrdma_wire::roce::{Parsed, Rc};
+
+/// What a QP has whose peer is reached in packets.
+pub(crate) struct Roce {
+    requester: RequesterState,
+    responder: ResponderState,
+    /// When to do something about what has not happened until then, or [`NEVER`]. The QP's timer is not later than this.
+    deadline: Instant,
+    /// In its next turn requests go before responses: each in turn, so that neither makes the other wait for long.
+    requests_first: bool,
+}
+
+impl Roce {
+    /// For a QP whose attributes are set.
+    pub(crate) fn new(qp: &Qp) -> Roce {
+        Roce {
+            requester: RequesterState::new(),
+            responder: ResponderState::new(qp.max_dest_rd_atomic),
+            deadline: NEVER,
+            requests_first: false,
+        }
+    }
+
+    /// The next request begins with `psn`; nothing of those in `queue` was sent.
+    pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
+        self.requester.start(psn, queue.head());
+        self.deadline = NEVER;
+    }
+
+    /// A request was added to the end of `queue`.
+    #[inline]
+    pub(crate) fn posted(&mut self, queue: &List) {
+        self.requester.posted(queue.tail());
+    }
+
+    /// What was sent and not answered is sent again.
+    pub(crate) fn send_again(&mut self, queue: &List) {
+        self.requester.go_back(queue.head());
+        self.deadline = NEVER;
+    }
+
+    /// The QP takes as many READs and atomics now.
+    pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
+        self.responder.resize(max_dest_rd_atomic);
+    }
+
+    /// Whether there is a request to send, if nothing forbids it.
+    #[inline]
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.requester.has_unsent()
+    }
+}
+
+/// How far `psn` is ahead of `other`, going up only: 0 to 2^24 - 1. What is half of that ahead is rather behind.
+fn ahead(psn: Psn, other: Psn) -> u32 {
+    Psn::truncate(psn.number().wrapping_sub(other.number())).number()
+}
+
+/// Half of the PSNs: so many may be outstanding (IBTA 9.7.2).
+const HALF: u32 = 1 << 23;
+
+/// What a QP may send in its turn.
+struct Quantum {
+    now: Instant,
+    /// Packets left,
+    packets: usize,
+    /// and about bytes.
+    bytes: u32,
+    sent: usize,
+}
+
+impl Quantum {
+    /// Most bytes of a turn.
+    const BYTES: u32 = 256 << 10;
+    /// What a packet costs beside its payload.
+    const PACKET: u32 = 128;
+
+    fn may_send<R: Region>(&self, outlet: &mut impl Outlet<R>) -> bool {
+        self.packets > 0 && self.bytes > 0 && outlet.has_room()
+    }
+
+    fn sent(&mut self, payload: u32) {
+        self.packets -= 1;
+        self.bytes = self.bytes.saturating_sub(payload + Self::PACKET);
+        self.sent += 1;
+    }
+}
+
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// A packet of this service came.
+    pub(crate) fn receive_rc(&mut self, now: Instant, parsed: &Parsed<'_>, body: &Rc, looked: bool) -> Fate {
+        let packet = &parsed.packet;
+        if !self.qp.is_path_of_peer(&packet.path) {
+            self.counters.drop_source += 1;
+            return Fate::Done;
+        }
+        if self.qp.carrier != Carrier::Roce {
+            self.counters.drop_not_connected += 1;
+            return Fate::Done;
+        }
+        match body {
+            Rc::Ack(_) | Rc::AtomicAck(..) | Rc::ReadResponse(_) => {
+                self.receive_response(now, &packet.bth, body, parsed.payload);
+                Fate::Done
+            }
+            _ => self.receive_request(&packet.bth, body, parsed.payload, looked),
+        }
+    }
+
+    /// Sends at most `budget` packets, as long as `outlet` has room; how many it sent.
+    pub(crate) fn transmit_rc(&mut self, now: Instant, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
+        if self.qp.sgid.is_zero() {
+            // Nothing can be sent from no address: it is lost.
+            return self.take_turn_rc(now, budget, &mut Nowhere);
+        }
+        self.take_turn_rc(now, budget, outlet)
+    }
+
+    fn take_turn_rc(&mut self, now: Instant, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
+        if self.qp.carrier != Carrier::Roce {
+            // It was due before the QP's address vector changed.
+            return 0;
+        }
+        let roce = self.service.rc_roce();
+        let requests_first = roce.requests_first;
+        roce.requests_first = !requests_first;
+        let mut quantum = Quantum { now, packets: budget, bytes: Quantum::BYTES, sent: 0 };
+        let mut more = false;
+        for requests in [requests_first, !requests_first] {
+            more |= match requests {
+                true => self.send_requests(&mut quantum, outlet),
+                false => self.send_responses(&mut quantum, outlet),
+            };
+        }
+        if more {
+            self.make_turn_due();
+        }
+        quantum.sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use crate::qp::QpEntry;
+
+    #[test]
+    fn an_idle_queue_pair_on_the_wire_is_small() {
+        let resources =
+            Limits::default().max_dest_rd_atomic as usize * size_of::<responder_state::Resource>();
+        let all = size_of::<Option<QpEntry>>() + size_of::<Roce>() + resources;
+        assert!(all < 2048, "{all}");
+    }
+
+    #[test]
+    fn ahead_goes_around() {
+        let last = Psn::truncate(0xff_ffff);
+        assert_eq!(
+            (ahead(last.add(2), last), ahead(last, last.add(1)), ahead(last, last)),
+            (2, 0xff_ffff, 0)
+        );
+    }
+}

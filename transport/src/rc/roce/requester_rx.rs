@@ -1,0 +1,264 @@
+//! Responses come: what they say of the requests that they are for (IBTA 9.7.5.1, 9.7.5.2).
+
+use crate::completion::{Sink, WcStatus};
+use crate::engine::turn::Turn;
+use crate::memory::{Access, Region};
+use crate::message::transfer::{Elements, Span, scatter};
+use crate::qp::attr::QpState;
+use crate::qp::requester::Wait;
+use crate::rc::roce::requester_state::Acked;
+use crate::rc::roce::retry::Cause;
+use crate::rc::roce::{HALF, ahead};
+use crate::request::Kept;
+use crate::time::{Instant, rnr_delay};
+use crate::work::{Payload, SendOp};
+use vrdma_wire::num::{Msn, Psn};
+use vrdma_wire::roce::{Aeth, Bth, Credits, NakCode, Rc, ReadPart, RnrTimer, Syndrome};
+
+/// What a response brings for the first request.
+#[derive(Copy, Clone)]
+enum Brought<'a> {
+    /// A part of what a READ asked for. `last`: the packet says that there is no more.
+    Read { last: bool, data: &'a [u8] },
+    /// The value that an atomic found.
+    Atomic(u64),
+}
+
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// A response came from the peer.
+    pub(super) fn receive_response(&mut self, now: Instant, bth: &Bth, body: &Rc, payload: &[u8]) {
+        if !matches!(self.qp.state, QpState::Rts | QpState::Sqd) {
+            self.counters.drop_state += 1;
+            return;
+        }
+        let psn = bth.psn;
+        if !self.is_outstanding(psn, body) {
+            return;
+        }
+        match *body {
+            Rc::Ack(Aeth { syndrome: Syndrome::Ack(credits), msn }) => {
+                self.credited(msn, credits);
+                if self.acknowledge(now, psn.add(1)) {
+                    self.go_on_sending();
+                }
+            }
+            Rc::Ack(Aeth { syndrome: Syndrome::Rnr(timer), .. }) => self.found_no_receive(now, psn, timer),
+            Rc::Ack(Aeth { syndrome: Syndrome::Nak(code), .. }) => self.refused(now, psn, code),
+            Rc::ReadResponse(part) => {
+                let (aeth, last) = match part {
+                    ReadPart::First(aeth) => (Some(aeth), false),
+                    ReadPart::Middle => (None, false),
+                    ReadPart::Last(aeth) | ReadPart::Only(aeth) => (Some(aeth), true),
+                };
+                self.brought(now, psn, aeth, Brought::Read { last, data: payload });
+            }
+            Rc::AtomicAck(aeth, before) => self.brought(now, psn, Some(aeth), Brought::Atomic(before)),
+            _ => {}
+        }
+    }
+
+    /// Whether a response is to what was sent and not answered. What is not is dropped.
+    fn is_outstanding(&mut self, psn: Psn, body: &Rc) -> bool {
+        let state = &mut self.service.rc_roce().requester;
+        let outstanding = ahead(self.qp.requester.psn, state.una);
+        let distance = ahead(psn, state.una);
+        let gap = Syndrome::Nak(NakCode::PsnSequenceError);
+        // A peer that misses a packet names the one that it expects, and that may be yet to be sent.
+        let names_next = matches!(body, Rc::Ack(aeth) if aeth.syndrome == gap);
+        if distance < outstanding || distance == outstanding && names_next {
+            return true;
+        }
+        match distance >= HALF {
+            true => self.counters.drop_response_old += 1,
+            false => self.counters.drop_response_future += 1,
+        }
+        // The last acknowledge, again: it may tell of more receives (IBTA 9.7.7.2.5).
+        if let Rc::Ack(Aeth { syndrome: Syndrome::Ack(credits), msn }) = body
+            && psn.add(1) == state.una
+        {
+            state.credited(*msn, *credits);
+            self.go_on_sending();
+        }
+        false
+    }
+
+    /// There is no receive for the request at `psn`; all before it was carried out.
+    fn found_no_receive(&mut self, now: Instant, psn: Psn, timer: RnrTimer) {
+        if self.acknowledge(now, psn) {
+            self.wait_for_receive(now, rnr_delay(timer.code()));
+        }
+    }
+
+    /// A NAK for `psn`; all before it was carried out.
+    fn refused(&mut self, now: Instant, psn: Psn, code: NakCode) {
+        let there = self.acknowledge(now, psn);
+        let status = match code {
+            NakCode::PsnSequenceError => {
+                self.counters.naks_sequence_in += 1;
+                if there {
+                    self.try_again(Cause::Nak);
+                }
+                return;
+            }
+            NakCode::InvalidRequest | NakCode::InvalidRdRequest => WcStatus::RemInvReq,
+            NakCode::RemoteAccessError => WcStatus::RemAccess,
+            NakCode::RemoteOperationalError => WcStatus::RemOp,
+        };
+        self.counters.naks_in += 1;
+        if there {
+            self.fail_first(status);
+        }
+    }
+
+    /// All before `end` was carried out: those requests end that have no responses of their own. If there is one among them that does, its
+    /// response got lost, and it is asked for again: then false.
+    fn acknowledge(&mut self, now: Instant, end: Psn) -> bool {
+        let mut progress = false;
+        let mut lost = false;
+        while let Some(kept) = self.requests.first_send(&self.qp.requester.queue) {
+            let state = &mut self.service.rc_roce().requester;
+            let before = state.una;
+            let acked = state.acknowledged(end, &kept.work(), self.qp.path_mtu);
+            progress |= state.una != before;
+            match acked {
+                Acked::First => self.end_first(),
+                Acked::NoMore => break,
+                Acked::Lost => {
+                    lost = true;
+                    break;
+                }
+            }
+        }
+        if progress {
+            self.progressed(now);
+        }
+        if lost {
+            self.try_again(Cause::Lost);
+        }
+        !lost
+    }
+
+    /// Something was answered that had not been before.
+    fn progressed(&mut self, now: Instant) {
+        let state = &mut self.service.rc_roce().requester;
+        state.went_back = false;
+        state.widen();
+        let all = state.una == self.qp.requester.psn;
+        self.qp.requester.refresh_retries();
+        self.qp.requester.wait = Wait::No;
+        match all {
+            true => self.set_deadline(None),
+            false => self.restart_deadline(now),
+        }
+    }
+
+    fn credited(&mut self, msn: Msn, credits: Credits) {
+        self.service.rc_roce().requester.credited(msn, credits);
+    }
+
+    /// What waited for an answer may go on.
+    fn go_on_sending(&mut self) {
+        if self.qp.requester.wait == Wait::No && self.service.rc_roce().has_unsent() {
+            self.make_turn_due();
+        }
+    }
+
+    /// The first request ended well.
+    fn end_first(&mut self) {
+        let Turn { qp, requests, counters, .. } = self;
+        let queue = &mut qp.requester.queue;
+        let after = queue.head().and_then(|at| requests.send_after(at));
+        let kept = requests.pop_send(queue).expect("what was answered is in the send queue");
+        let work = kept.work();
+        let state = &mut self.service.rc_roce().requester;
+        state.first_ended(&work, qp.path_mtu, after);
+        qp.requester.started = state.una != qp.requester.psn;
+        *counters.moved(work.op, work.length.into()) += 1;
+        if work.signaled {
+            self.complete_send(&work.completion(self.place.qpn, WcStatus::Success));
+        }
+        self.tell_if_drained();
+    }
+
+    /// The response to a READ or an atomic; all before it was carried out.
+    fn brought(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, brought: Brought<'_>) {
+        if !self.acknowledge(now, psn) {
+            return;
+        }
+        match self.take_response(aeth, brought) {
+            Ok(Some(last)) => {
+                if last {
+                    self.end_first();
+                }
+                self.progressed(now);
+                self.go_on_sending();
+            }
+            Ok(None) => {}
+            Err(status) => self.fail_first(status),
+        }
+    }
+
+    /// Puts what came where the first request wants it; whether that was all. `None`: it is not for that request. An error is how the
+    /// request ends.
+    fn take_response(&mut self, aeth: Option<Aeth>, brought: Brought<'_>) -> Result<Option<bool>, WcStatus> {
+        let Turn { qp, mrs, requests, counters, own, .. } = self;
+        let state = &mut self.service.rc_roce().requester;
+        let Some((kept, Payload::Sges(sges))) = requests.front_send(&qp.requester.queue, own) else {
+            counters.drop_response_odd += 1;
+            return Ok(None);
+        };
+        let offset = match what_it_is(&kept, brought, state.answered(), qp.path_mtu.bytes()) {
+            Fit::Not => {
+                counters.drop_response_odd += 1;
+                return Ok(None);
+            }
+            Fit::Offset(offset) => offset,
+            Fit::Wrong => {
+                counters.bad_responses += 1;
+                return Err(WcStatus::BadResp);
+            }
+        };
+        match aeth {
+            Some(Aeth { syndrome: Syndrome::Ack(credits), msn }) => state.credited(msn, credits),
+            Some(_) => {
+                counters.bad_responses += 1;
+                return Err(WcStatus::BadResp);
+            }
+            None => {}
+        }
+        let elements = Elements { mrs, pd: qp.pd, rights: Access::LOCAL_WRITE };
+        let own = Span::list(elements, sges, offset);
+        match brought {
+            Brought::Read { data, .. } => scatter(data, own),
+            // In the byte order of guests, which is the host's.
+            Brought::Atomic(before) => scatter(&before.to_ne_bytes(), own),
+        }
+        .map_err(|_| WcStatus::LocProt)?;
+        Ok(Some(state.responded(&kept.work(), qp.path_mtu)))
+    }
+}
+
+/// How a response fits the first request.
+enum Fit {
+    /// It is for no request like that.
+    Not,
+    /// Its data belong there.
+    Offset(u32),
+    /// A response that must not be.
+    Wrong,
+}
+
+fn what_it_is(kept: &Kept, brought: Brought<'_>, answered: u32, mtu: u32) -> Fit {
+    let work = kept.work();
+    match (work.op, brought) {
+        (SendOp::Read { .. }, Brought::Read { last, data }) => {
+            let offset = answered * mtu;
+            let rest = work.length.saturating_sub(offset);
+            let right = data.len() as u64 == u64::from(rest.min(mtu)) && last == (rest <= mtu);
+            if right { Fit::Offset(offset) } else { Fit::Wrong }
+        }
+        (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Brought::Atomic(_)) => Fit::Offset(0),
+        (SendOp::Send { .. } | SendOp::Write { .. }, _) => Fit::Not,
+        _ => Fit::Wrong,
+    }
+}

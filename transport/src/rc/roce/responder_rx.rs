@@ -1,0 +1,214 @@
+//! Peers' requests come: what is carried out, what was so before, and what is refused (IBTA 9.7.4).
+
+use crate::completion::Sink;
+use crate::engine::turn::Turn;
+use crate::look::Fate;
+use crate::memory::Region;
+use crate::message::effect::{Failure, Own, carry_out};
+use crate::message::segment::{Cut, Segment};
+use crate::message::verdict::{Nak, Objection, Receiver, Refusal, verdict};
+use crate::op::Row;
+use crate::rc::roce::responder_state::Kind;
+use crate::rc::roce::responder_tx::nak_code;
+use crate::rc::roce::{HALF, ahead};
+use crate::work::{Remote, SendOp};
+use vrdma_wire::num::{Imm, Psn};
+use vrdma_wire::roce::{AtomicEth, Bth, NakCode, Part, Rc, Reth, RnrTimer, SendTail, Syndrome, WriteTail};
+
+const INVALID: Refusal = Refusal { nak: Nak::Invalid, receive: None };
+
+/// What a request packet says, in terms of a segment.
+struct Request {
+    op: SendOp,
+    first: bool,
+    last: bool,
+    /// Of its WRITE, READ or atomic: where, and how much in all.
+    reth: Option<Reth>,
+}
+
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// A request came from the peer.
+    pub(super) fn receive_request(&mut self, bth: &Bth, body: &Rc, payload: &[u8], looked: bool) -> Fate {
+        if !self.qp.is_receiving() {
+            self.counters.drop_state += 1;
+            return Fate::Done;
+        }
+        match ahead(bth.psn, self.qp.responder.psn) {
+            0 => return self.receive_expected(bth, body, payload, looked),
+            distance if distance < HALF => self.receive_early(),
+            _ => self.receive_duplicate(bth.psn, body),
+        }
+        Fate::Done
+    }
+
+    /// A packet before it is missing: the peer is told which.
+    fn receive_early(&mut self) {
+        self.counters.out_of_order += 1;
+        let gap = Syndrome::Nak(NakCode::PsnSequenceError);
+        if self.service.rc_roce().responder.nak_once(self.qp.responder.psn, gap) {
+            self.counters.naks_sequence += 1;
+            self.make_turn_due();
+        }
+    }
+
+    /// A request came that was carried out before: it is acknowledged or answered again.
+    fn receive_duplicate(&mut self, psn: Psn, body: &Rc) {
+        self.counters.duplicates += 1;
+        let state = &mut self.service.rc_roce().responder;
+        let known = match body {
+            Rc::ReadRequest(reth) => state.read_again(psn, reth, self.qp.path_mtu),
+            Rc::CompareSwap(_) | Rc::FetchAdd(_) => state.atomic_again(psn),
+            _ => {
+                state.acknowledge();
+                true
+            }
+        };
+        match known {
+            true => self.make_turn_due(),
+            false => self.counters.drop_duplicate += 1,
+        }
+    }
+
+    /// The request packet that is expected.
+    fn receive_expected(&mut self, bth: &Bth, body: &Rc, payload: &[u8], looked: bool) -> Fate {
+        let Turn { qp, mrs, requests, .. } = self;
+        let receiver = Receiver { mrs, requests, qp };
+        let state = &self.service.rc_roce().responder;
+        let Some(Request { op, first, last, reth }) = understand(body, &state.write) else {
+            self.nak_for_good(bth.psn, INVALID);
+            return Fate::Done;
+        };
+        let length = payload.len() as u32;
+        let offset = if first { 0 } else { qp.responder.received };
+        let message = reth.map_or(offset.saturating_add(length), |reth| reth.length);
+        let row = op.row();
+        let segment = Segment {
+            op: &op,
+            solicited: bth.solicited,
+            first,
+            last,
+            psn: bth.psn,
+            packets: row.psns_of_packet(qp.path_mtu, message),
+            offset,
+            length,
+            message,
+            cut: Cut::Packet,
+        };
+        let done = match verdict(&receiver, &segment) {
+            Ok(_) if row.has_response() && !state.has_room() => Err(Failure::Remote(INVALID)),
+            Ok(target) => carry_out(&receiver, &segment, target, &Own::Data(payload), self.far),
+            Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
+            Err(Objection::Rnr) if !looked => return Fate::Look,
+            Err(Objection::Rnr) => {
+                self.no_receive(bth.psn);
+                return Fate::Done;
+            }
+            // The state was looked at before.
+            Err(Objection::Drop(_)) => return Fate::Done,
+        };
+        match done {
+            Err(Failure::Local) => self.nak_for_good(bth.psn, INVALID),
+            Err(Failure::Remote(refusal)) => self.nak_for_good(bth.psn, refusal),
+            Ok(found) => {
+                self.arrived(self.qp.dest_qpn, &segment);
+                self.answer(row, bth, last, segment.packets, reth, found);
+            }
+        }
+        Fate::Done
+    }
+
+    /// A request packet was carried out: its response or acknowledge is due. `found`: by an atomic.
+    fn answer(
+        &mut self,
+        row: &Row,
+        bth: &Bth,
+        last: bool,
+        psns: u32,
+        reth: Option<Reth>,
+        found: Option<u64>,
+    ) {
+        let state = &mut self.service.rc_roce().responder;
+        match (row.has_response(), found, reth) {
+            (true, Some(found), _) => state.respond(bth.psn, psns, Kind::Atomic(found)),
+            (true, None, Some(reth)) => state.respond(bth.psn, psns, Kind::Read(reth)),
+            (_, _, reth) => {
+                if let Some(reth) = reth {
+                    state.write = reth;
+                }
+                state.accepted(last, bth.ack_req);
+                if !state.ack_is_due() {
+                    return;
+                }
+            }
+        }
+        self.make_turn_due();
+    }
+
+    /// The peer is told to wait for a receive.
+    fn no_receive(&mut self, psn: Psn) {
+        let timer = RnrTimer::new(self.qp.attr().min_rnr_timer).expect("an attribute of five bits");
+        self.counters.rnr_naks_sent += 1;
+        self.service.rc_roce().responder.not_ready(psn, Syndrome::Rnr(timer));
+        self.make_turn_due();
+    }
+
+    /// The peer's request is refused: it is told, and the QP goes to ERR.
+    #[cold]
+    pub(super) fn nak_for_good(&mut self, psn: Psn, refusal: Refusal) {
+        let event = self.refuse(refusal);
+        self.offended(event);
+        let nak = Syndrome::Nak(nak_code(refusal.nak));
+        self.service.rc_roce().responder.nak_for_good(psn, nak);
+        self.make_turn_due();
+    }
+}
+
+/// What a request packet says, if it is of a WRITE in the midst of `write`; `None` for what this device does not do.
+fn understand(body: &Rc, write: &Reth) -> Option<Request> {
+    fn place<F, L>(part: &Part<F, L>) -> (bool, bool) {
+        (matches!(part, Part::First(_) | Part::Only(..)), matches!(part, Part::Last(_) | Part::Only(..)))
+    }
+    let at = |reth: &Reth| Remote { addr: reth.va, rkey: reth.rkey };
+    let atomic = |eth: &AtomicEth| Reth { va: eth.va, rkey: eth.rkey, length: 8 };
+    let only = |op, reth| Request { op, first: true, last: true, reth: Some(reth) };
+    Some(match body {
+        Rc::Send(part) => {
+            let (first, last) = place(part);
+            let imm = match part {
+                Part::Last(tail) | Part::Only((), tail) => match tail {
+                    SendTail::Plain => None,
+                    SendTail::Imm(imm) => Some(*imm),
+                    SendTail::Invalidate(_) => return None,
+                },
+                Part::First(()) | Part::Middle => None,
+            };
+            Request { op: SendOp::Send { imm }, first, last, reth: None }
+        }
+        Rc::Write(part) => {
+            let (first, last) = place(part);
+            let imm_of = |tail: &WriteTail| -> Option<Imm> {
+                match tail {
+                    WriteTail::Plain => None,
+                    WriteTail::Imm(imm) => Some(*imm),
+                }
+            };
+            let (reth, imm) = match part {
+                Part::First(reth) => (*reth, None),
+                Part::Middle => (*write, None),
+                Part::Last(tail) => (*write, imm_of(tail)),
+                Part::Only(reth, tail) => (*reth, imm_of(tail)),
+            };
+            Request { op: SendOp::Write { remote: at(&reth), imm }, first, last, reth: Some(reth) }
+        }
+        Rc::ReadRequest(reth) => only(SendOp::Read { remote: at(reth) }, *reth),
+        Rc::CompareSwap(eth) => {
+            let reth = atomic(eth);
+            only(SendOp::CompareSwap { remote: at(&reth), compare: eth.compare, swap: eth.swap_or_add }, reth)
+        }
+        Rc::FetchAdd(eth) => {
+            let reth = atomic(eth);
+            only(SendOp::FetchAdd { remote: at(&reth), add: eth.swap_or_add }, reth)
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,104 @@
+//! What has not happened in time, and trying again.
+
+use crate::completion::{Sink, WcStatus};
+use crate::engine::turn::Turn;
+use crate::memory::Region;
+use crate::qp::NEVER;
+use crate::qp::requester::Wait;
+use crate::time::Instant;
+use core::time::Duration;
+
+/// Why to try again.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Cause {
+    /// No answer in time.
+    Timeout,
+    /// The peer says that it lacks something.
+    Nak,
+    /// A response did not come, but one after it.
+    Lost,
+}
+
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// Says when to do something if nothing happens before; `None`: not at all.
+    ///
+    /// The timer in the schedule may be earlier: it finds then that there is nothing to do yet. So most packets touch no timer.
+    pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
+        let deadline = at.unwrap_or(NEVER);
+        self.service.rc_roce().deadline = deadline;
+        if deadline < self.qp.timer {
+            self.arm(deadline);
+        }
+    }
+
+    /// The QP's timer has expired.
+    pub(crate) fn rc_timer_expired(&mut self, now: Instant) {
+        let roce = self.service.rc_roce();
+        let deadline = roce.deadline;
+        if deadline == NEVER {
+            return;
+        }
+        if deadline > now {
+            return self.arm(deadline);
+        }
+        roce.deadline = NEVER;
+        if self.qp.requester.wait == Wait::Receive {
+            self.qp.requester.wait = Wait::No;
+            self.counters.retries += 1;
+            self.make_turn_due();
+        } else if roce.requester.una != self.qp.requester.psn {
+            self.counters.timeouts += 1;
+            self.try_again(Cause::Timeout);
+        }
+    }
+
+    /// Sends all again that was not answered, if it may still do so and has not just done it.
+    pub(super) fn try_again(&mut self, cause: Cause) {
+        let roce = self.service.rc_roce();
+        let state = &mut roce.requester;
+        // A second NAK or gap for the same PSN is stale or forged: the ACK timer covers a retransmission that got lost.
+        if cause != Cause::Timeout && state.went_back {
+            return;
+        }
+        if state.next() == state.una {
+            // It is about to be sent anyway.
+            return self.make_turn_due();
+        }
+        match self.qp.requester.spend_retry() {
+            Ok(()) => {
+                state.went_back = cause != Cause::Timeout;
+                self.counters.responses_lost += u64::from(cause == Cause::Lost);
+                state.narrow();
+                roce.send_again(&self.qp.requester.queue);
+                self.counters.retries += 1;
+                self.make_turn_due();
+            }
+            Err(status) => self.fail_first(status),
+        }
+    }
+
+    /// The peer has no receive for the first request: it is sent again after `delay`.
+    pub(super) fn wait_for_receive(&mut self, now: Instant, delay: Duration) {
+        if self.qp.requester.wait == Wait::Receive {
+            return;
+        }
+        self.counters.rnr_naks += 1;
+        match self.qp.requester.spend_rnr_retry() {
+            Ok(()) => {
+                self.qp.requester.wait = Wait::Receive;
+                let state = &mut self.service.rc_roce().requester;
+                state.went_back = false;
+                state.go_back(self.qp.requester.queue.head());
+                self.set_deadline(Some(now + delay));
+            }
+            Err(status) => self.fail_first(status),
+        }
+    }
+
+    /// The first request fails, and with it the QP.
+    pub(crate) fn fail_first(&mut self, status: WcStatus) {
+        if let Some(&kept) = self.requests.first_send(&self.qp.requester.queue) {
+            self.fail(&kept.work(), status);
+        }
+    }
+}

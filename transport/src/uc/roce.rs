@@ -1,0 +1,240 @@
+//! Unreliable connections on packets of RoCEv2.
+
+use crate::carrier::Carrier;
+use crate::completion::{Sink, WcStatus};
+use crate::engine::turn::Turn;
+use crate::engine::wire::Nowhere;
+use crate::engine::{Step, TURN_PACKETS};
+use crate::look::Fate;
+use crate::memory::{Access, Region};
+use crate::message::effect::{Failure, Own, carry_out};
+use crate::message::segment::{Cut, Segment};
+use crate::message::stretch::next_segment;
+use crate::message::transfer::{Elements, Span};
+use crate::message::verdict::{Reason, Receiver};
+use crate::mr::Mrs;
+use crate::outlet::{Outlet, Pieces};
+use crate::qp::Qp;
+use crate::request::{Scratch, Work};
+use crate::uc::responder::accept;
+use crate::work::{Payload, Remote, SendOp};
+use core::mem;
+use vrdma_wire::num::{Imm, Mac, Pkey, Rkey};
+use vrdma_wire::roce::{Body, Bth, Packet, Parsed, Part, Reth, Uc, UcTail, WriteTail};
+
+/// What a QP has whose peer is reached in packets.
+pub(crate) struct Roce {
+    /// The WRITE in whose midst the peer's packets are.
+    write: Reth,
+}
+
+impl Roce {
+    pub(crate) fn new() -> Roce {
+        Roce { write: Reth { va: 0, rkey: Rkey(0), length: 0 } }
+    }
+}
+
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// A packet of this service came.
+    pub(crate) fn receive_uc(&mut self, parsed: &Parsed<'_>, body: &Uc, looked: bool) -> Fate {
+        let (packet, payload) = (&parsed.packet, parsed.payload);
+        if !self.qp.is_path_of_peer(&packet.path) {
+            self.counters.drop_source += 1;
+            return Fate::Done;
+        }
+        if self.qp.carrier != Carrier::Roce {
+            self.counters.drop_not_connected += 1;
+            return Fate::Done;
+        }
+        if !self.qp.is_receiving() {
+            self.counters.drop_state += 1;
+            return Fate::Done;
+        }
+        let Request { op, first, last, length } = understand(body, &mut self.service.uc_roce().write);
+        let received = payload.len() as u32;
+        let offset = if first { 0 } else { self.qp.responder.received };
+        let segment = Segment {
+            op: &op,
+            solicited: packet.bth.solicited,
+            first,
+            last,
+            psn: packet.bth.psn,
+            packets: 1,
+            offset,
+            length: received,
+            message: length.unwrap_or(offset.saturating_add(received)),
+            cut: Cut::Packet,
+        };
+        self.resync(&segment);
+        let Turn { qp, mrs, requests, far, .. } = self;
+        let receiver = Receiver { mrs, requests, qp };
+        let carried = accept(&receiver, &segment)
+            .map(|target| carry_out(&receiver, &segment, target, &Own::Data(payload), far));
+        match carried {
+            Ok(Ok(_)) => self.arrived(self.qp.dest_qpn, &segment),
+            Ok(Err(Failure::Remote(refusal))) => self.landing_failed(refusal),
+            // The bytes of a packet can always be read.
+            Ok(Err(Failure::Local)) => {}
+            Err(Reason::NoReceive) if !looked => return Fate::Look,
+            Err(reason) => self.drop_message(reason, segment.psn.add(1)),
+        }
+        Fate::Done
+    }
+
+    /// Sends at most `budget` packets, as long as `outlet` has room; how many it sent.
+    pub(crate) fn transmit_uc(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
+        if self.qp.sgid.is_zero() {
+            // Nothing can be sent from no address: it is lost.
+            return self.take_turn_uc(budget, &mut Nowhere);
+        }
+        self.take_turn_uc(budget, outlet)
+    }
+
+    fn take_turn_uc(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
+        let before = self.counters.packets_out;
+        let mut left = budget.min(TURN_PACKETS);
+        let mut scratch = mem::take(self.own);
+        while self.qp.carrier == Carrier::Roce && self.qp.can_send() {
+            if self.transmit_request(&mut left, &mut scratch, outlet) == Step::Waits {
+                break;
+            }
+        }
+        *self.own = scratch;
+        self.make_ready();
+        (self.counters.packets_out - before) as usize
+    }
+
+    /// Sends the packets of the first request. `Waits` if there is none, or it is not over.
+    fn transmit_request(
+        &mut self,
+        left: &mut usize,
+        scratch: &mut Scratch,
+        outlet: &mut impl Outlet<R>,
+    ) -> Step {
+        let Some((kept, payload)) = self.requests.front_send(&self.qp.requester.queue, scratch) else {
+            return Step::Waits;
+        };
+        let work = kept.work();
+        loop {
+            if *left == 0 || !outlet.has_room() {
+                return Step::Waits;
+            }
+            *left -= 1;
+            match send_segment(self.mrs, self.qp, self.mac, &work, payload, outlet) {
+                Ok(segment) => {
+                    self.counters.packets_out += 1;
+                    if self.departed(&work, &segment) {
+                        return Step::Ended;
+                    }
+                }
+                Err(status) => {
+                    self.fail(&work, status);
+                    return Step::Ended;
+                }
+            }
+        }
+    }
+}
+
+/// Sends the next packet of `work`: what it was, or how the request ends here.
+fn send_segment<'a, R: Region>(
+    mrs: &Mrs<R>,
+    qp: &Qp,
+    mac: Mac,
+    work: &Work<'a>,
+    payload: Payload<'_>,
+    outlet: &mut impl Outlet<R>,
+) -> Result<Segment<'a>, WcStatus> {
+    if !work.op.row().unreliable {
+        return Err(work.error.unwrap_or(WcStatus::LocQpOp));
+    }
+    let segment = next_segment(mrs, qp, work, payload, qp.path_mtu.bytes())?;
+    let (from, length) = (segment.offset as usize, segment.length as usize);
+    let pieces = match payload {
+        Payload::Inline(data) => data.get(from..from + length).map(Pieces::bytes),
+        Payload::Sges(sges) => {
+            let elements = Elements { mrs, pd: qp.pd, rights: Access::NONE };
+            Pieces::memory(Span::list(elements, sges, segment.offset), segment.length)
+        }
+    };
+    let raises = work.op.takes_receive();
+    let packet = Packet {
+        path: qp.path(mac),
+        bth: Bth {
+            solicited: segment.solicited && segment.last && raises,
+            mig: true,
+            pkey: Pkey::DEFAULT,
+            fecn: false,
+            becn: false,
+            dest: qp.dest_qpn,
+            ack_req: false,
+            psn: segment.psn,
+        },
+        body: body(&segment),
+    };
+    match pieces {
+        Some(pieces) if outlet.send(&packet, &pieces).is_ok() => Ok(segment),
+        _ => Err(WcStatus::LocProt),
+    }
+}
+
+/// The headers of a segment of a SEND or WRITE.
+fn body(segment: &Segment<'_>) -> Body {
+    fn part<F>(segment: &Segment<'_>, head: F, imm: Option<Imm>) -> Part<F, UcTail> {
+        let tail = imm.map_or(WriteTail::Plain, WriteTail::Imm);
+        match (segment.first, segment.last) {
+            (true, true) => Part::Only(head, tail),
+            (true, false) => Part::First(head),
+            (false, false) => Part::Middle,
+            (false, true) => Part::Last(tail),
+        }
+    }
+    Body::Uc(match *segment.op {
+        SendOp::Write { remote: Remote { addr: va, rkey }, imm } => {
+            Uc::Write(part(segment, Reth { va, rkey, length: segment.message }, imm))
+        }
+        SendOp::Send { imm } => Uc::Send(part(segment, (), imm)),
+        // Refused before.
+        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+            Uc::Send(part(segment, (), None))
+        }
+    })
+}
+
+/// What a packet says.
+struct Request {
+    op: SendOp,
+    first: bool,
+    last: bool,
+    /// Bytes of the whole message, if it is a WRITE.
+    length: Option<u32>,
+}
+
+/// What a packet says, if it is of a WRITE that did not begin in it, then in the midst of `write`.
+fn understand(body: &Uc, write: &mut Reth) -> Request {
+    fn split<F: Copy>(part: &Part<F, UcTail>) -> (Option<F>, bool, Option<Imm>) {
+        let imm = |tail: &UcTail| match *tail {
+            WriteTail::Plain => None,
+            WriteTail::Imm(imm) => Some(imm),
+        };
+        match part {
+            Part::First(head) => (Some(*head), false, None),
+            Part::Middle => (None, false, None),
+            Part::Last(tail) => (None, true, imm(tail)),
+            Part::Only(head, tail) => (Some(*head), true, imm(tail)),
+        }
+    }
+    match body {
+        Uc::Send(part) => {
+            let (head, last, imm) = split(part);
+            Request { op: SendOp::Send { imm }, first: head.is_some(), last, length: None }
+        }
+        Uc::Write(part) => {
+            let (head, last, imm) = split(part);
+            *write = head.unwrap_or(*write);
+            let remote = Remote { addr: write.va, rkey: write.rkey };
+            let op = SendOp::Write { remote, imm };
+            Request { op, first: head.is_some(), last, length: Some(write.length) }
+        }
+    }
+}
