@@ -329,8 +329,12 @@ impl<R> Device<R> {
     /// The pending requests of a QP end without completions.
     pub(crate) fn drop_requests(&mut self, qpn: Qpn) {
         let Some(QpEntry { qp, .. }) = self.qps.get_mut(qpn.number()) else { return };
-        while self.requests.pop_send(&mut qp.requester.queue).is_some() {}
-        while self.requests.pop_receive(&mut qp.responder.queue).is_some() {}
+        while let Some(taken) = self.requests.take_send(&mut qp.requester.queue) {
+            taken.end();
+        }
+        while let Some(taken) = self.requests.take_receive(&mut qp.responder.queue) {
+            taken.end();
+        }
     }
 
     /// Sets an entry of the GID table, and what QPs made of it. The index is in range.

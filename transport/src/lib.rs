@@ -88,6 +88,7 @@ mod peer;
 mod pool;
 mod qp;
 mod rc;
+mod receive;
 mod request;
 mod rng;
 mod schedule;

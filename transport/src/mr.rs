@@ -2,7 +2,9 @@
 
 use crate::id::PdId;
 use crate::memory::Access;
+use crate::qp::Qp;
 use crate::table::{Numbered, Numbering, Table};
+use vrdma_wire::num::{Lkey, Rkey};
 
 /// A key: index << 8 | random tag.
 pub(crate) const KEYS: Numbering = Numbering { index_shift: 8, index_bits: 24, tag_shift: 0, tag_bits: 8 };
@@ -29,16 +31,35 @@ impl<R> Numbered for Mr<R> {
 pub(crate) type Mrs<R> = Table<Mr<R>>;
 
 impl<R> Mrs<R> {
-    /// The region of `key` and the offset of `addr` in it, if it is of `pd`, gives `rights`, and has `length` bytes from `addr` on.
+    /// What an own request of a QP in `pd` names: the region of `key`, and the offset of `addr` in it, if it is of `pd`, gives `rights`, and has
+    /// `length` bytes from `addr` on.
     #[inline]
-    pub(crate) fn check(
+    pub(crate) fn local(
         &self,
-        key: u32,
+        key: Lkey,
         pd: PdId,
         rights: Access,
         addr: u64,
         length: u64,
     ) -> Option<(&R, u64)> {
+        self.find(key.0, pd, rights, addr, length)
+    }
+
+    /// What the peer of `qp` names: the same, for a key and rights of those who are remote.
+    #[inline]
+    pub(crate) fn remote(
+        &self,
+        key: Rkey,
+        qp: &Qp,
+        rights: Access,
+        addr: u64,
+        length: u64,
+    ) -> Option<(&R, u64)> {
+        self.find(key.0, qp.pd, rights, addr, length)
+    }
+
+    #[inline]
+    fn find(&self, key: u32, pd: PdId, rights: Access, addr: u64, length: u64) -> Option<(&R, u64)> {
         let mr = self.get(key)?;
         let offset = addr.checked_sub(mr.iova)?;
         let inside = length <= mr.length && offset <= mr.length - length;
@@ -63,7 +84,7 @@ mod tests {
         assert_eq!(key, 0x15a);
         let read = Access::REMOTE_READ;
         let check =
-            |key, pd, rights, addr, length| mrs.check(key, PdId(pd), rights, addr, length).map(|f| f.1);
+            |key, pd, rights, addr, length| mrs.find(key, PdId(pd), rights, addr, length).map(|f| f.1);
         assert_eq!(check(key, 3, read, 1000, 100), Some(0));
         assert_eq!(check(key, 3, read, 1099, 1), Some(99));
         assert_eq!(check(key, 3, read, 1100, 0), Some(100));
@@ -89,7 +110,7 @@ mod tests {
     #[test]
     fn a_region_can_be_all_of_memory() {
         let (mrs, key) = table(0, u64::MAX);
-        let check = |addr, length| mrs.check(key, PdId(3), Access::NONE, addr, length).map(|f| f.1);
+        let check = |addr, length| mrs.find(key, PdId(3), Access::NONE, addr, length).map(|f| f.1);
         assert_eq!(check(u64::MAX - 1, 1), Some(u64::MAX - 1));
         assert_eq!(check(u64::MAX, 1), None);
         assert_eq!(check(0, u64::MAX), Some(0));

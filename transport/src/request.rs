@@ -159,6 +159,27 @@ impl Default for RecvSlot {
     }
 }
 
+/// A request that was taken from its queue, and is to end: with a completion, or without one on purpose.
+#[must_use = "whoever takes a request ends it"]
+pub(crate) struct Taken<T: Copy>(T);
+
+impl<T: Copy> Taken<T> {
+    /// It ends here.
+    #[inline]
+    pub(crate) fn end(self) -> T {
+        let request = self.0;
+        core::mem::forget(self);
+        request
+    }
+}
+
+impl<T: Copy> Drop for Taken<T> {
+    fn drop(&mut self) {
+        // In a release it would be a completion that never comes; nobody else is hurt.
+        debug_assert!(std::thread::panicking(), "a request was taken and did not end");
+    }
+}
+
 /// How a receive of QP `qpn` ends without a message.
 pub(crate) fn recv_failure(qpn: Qpn, id: u32, status: WcStatus) -> Completion {
     let opcode = WcOpcode::Recv;
@@ -317,10 +338,12 @@ impl Requests {
         }
     }
 
-    pub(crate) fn pop_send(&mut self, queue: &mut List) -> Option<Kept> {
+    /// Takes the first send from its queue.
+    #[inline]
+    pub(crate) fn take_send(&mut self, queue: &mut List) -> Option<Taken<Kept>> {
         let mut slot = self.sends.pop(queue)?;
         while self.extras.pop(&mut slot.more).is_some() {}
-        Some(slot.work)
+        Some(Taken(slot.work))
     }
 
     /// `sges` are of a receive of at most 2^32 - 1 bytes; beyond, the rest is never used.
@@ -357,11 +380,12 @@ impl Requests {
         &scratch.sges
     }
 
+    /// Takes the first receive, which is its id, from its queue.
     #[inline]
-    pub(crate) fn pop_receive(&mut self, queue: &mut List) -> Option<u32> {
+    pub(crate) fn take_receive(&mut self, queue: &mut List) -> Option<Taken<u32>> {
         let mut slot = self.receives.pop(queue)?;
         while self.extras.pop(&mut slot.more).is_some() {}
-        Some(slot.id)
+        Some(Taken(slot.id))
     }
 
     /// Gives memory back that nothing uses.
@@ -438,11 +462,11 @@ mod tests {
                 prop_assert_eq!(payload, expected);
                 prop_assert_eq!(work.id, id as u32);
                 prop_assert_eq!(requests.front_to(&sends), destination(id));
-                prop_assert_eq!(requests.pop_send(&mut sends).map(|w| w.id), Some(id as u32));
+                prop_assert_eq!(requests.take_send(&mut sends).map(|w| w.end().id), Some(id as u32));
                 let slot = requests.front_receive(&receives).unwrap();
                 prop_assert_eq!(requests.elements(slot, &mut scratch), &list[..]);
                 prop_assert_eq!(slot.length, count as u32);
-                prop_assert_eq!(requests.pop_receive(&mut receives), Some(id as u32));
+                prop_assert_eq!(requests.take_receive(&mut receives).map(Taken::end), Some(id as u32));
             }
             prop_assert_eq!(requests.counts(), (0, 0));
             prop_assert_eq!(requests.extras.len(), 0);

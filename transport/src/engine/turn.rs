@@ -9,7 +9,7 @@ use crate::memory::Region;
 use crate::mr::Mrs;
 use crate::qp::attr::{QpState, QpType};
 use crate::qp::{NEVER, Qp};
-use crate::request::{Requests, Scratch, Work, recv_failure};
+use crate::request::{Requests, Scratch, Work};
 use crate::schedule::{Place, Schedule};
 use crate::time::Instant;
 use core::mem;
@@ -92,10 +92,8 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     /// Its first request fails, and with it the QP; of an unreliable service its send queue alone.
     #[cold]
     pub(crate) fn fail(&mut self, work: &Work<'_>, status: WcStatus) {
-        // Nothing comes off the queue if it was tried before it was put there.
-        self.requests.pop_send(&mut self.qp.requester.queue);
         self.counters.errors += 1;
-        self.complete_send(&work.completion(self.place.qpn, status));
+        self.end_send(work, status);
         match self.qp.service() {
             QpType::Rc => self.enter_error(),
             QpType::Uc | QpType::Ud | QpType::Gsi => self.enter_sqe(),
@@ -121,16 +119,25 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         self.qp.requester.notify_drained = false;
         self.service.stop(self.qp.requester.psn);
         self.flush_sends();
-        while let Some(id) = self.requests.pop_receive(&mut self.qp.responder.queue) {
-            self.counters.flushes += 1;
-            self.complete_receive(&recv_failure(self.place.qpn, id, WcStatus::Flush));
-        }
+        self.flush_receives();
     }
 
     fn flush_sends(&mut self) {
-        while let Some(kept) = self.requests.pop_send(&mut self.qp.requester.queue) {
+        while let Some(taken) = self.requests.take_send(&mut self.qp.requester.queue) {
             self.counters.flushes += 1;
-            self.complete_send(&kept.work().completion(self.place.qpn, WcStatus::Flush));
+            self.complete_send(&taken.end().work().completion(self.place.qpn, WcStatus::Flush));
+        }
+    }
+
+    /// The first request, `work`, ends: with a completion, unless it is unsignaled and succeeded.
+    #[inline]
+    pub(crate) fn end_send(&mut self, work: &Work<'_>, status: WcStatus) {
+        // It is not in the queue if it was tried before it was put there.
+        if let Some(taken) = self.requests.take_send(&mut self.qp.requester.queue) {
+            taken.end();
+        }
+        if work.signaled || status != WcStatus::Success {
+            self.complete_send(&work.completion(self.place.qpn, status));
         }
     }
 

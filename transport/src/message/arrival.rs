@@ -7,7 +7,6 @@ use crate::message::segment::Segment;
 use crate::message::verdict::{Nak, Refusal};
 use crate::op::{Data, Receive};
 use crate::qp::attr::QpState;
-use crate::request::recv_failure;
 use vrdma_wire::num::Qpn;
 
 impl<R: Region, S: Sink> Turn<'_, R, S> {
@@ -34,11 +33,10 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             Receive::Always => (WcOpcode::Recv, message),
             Receive::WithImm | Receive::Never => (WcOpcode::RecvWriteImm, segment.message),
         };
-        let id = self.requests.pop_receive(&mut qp.responder.queue).expect("the verdict found a receive");
-        counters.receives += 1;
-        let completion = Completion {
+        let qpn = self.place.qpn;
+        self.complete_claimed(|id| Completion {
             id,
-            qpn: self.place.qpn,
+            qpn,
             opcode,
             status: WcStatus::Success,
             byte_len,
@@ -46,8 +44,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             src_qpn: from,
             solicited: segment.solicited,
             arrival: None,
-        };
-        self.complete_receive(&completion);
+        });
     }
 
     /// A segment is refused: its receive, if it is that one's fault, ends now. What event goes with it, once the QP is in ERR.
@@ -60,11 +57,8 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             Nak::Operational => counters.naks_operational += 1,
         }
         let qpn = self.place.qpn;
-        if let Some(status) = refusal.receive
-            && let Some(id) = self.requests.pop_receive(&mut self.qp.responder.queue)
-        {
-            counters.errors += 1;
-            self.complete_receive(&recv_failure(qpn, id, status));
+        if let Some(status) = refusal.receive {
+            self.fail_claimed(status);
         }
         // A completion with an error says it all; else an event has to.
         match refusal {
@@ -78,10 +72,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     /// The memory of the first receive may not be written: it ends so, and the QP goes to ERR.
     #[cold]
     pub(crate) fn receive_failed(&mut self) {
-        if let Some(id) = self.requests.pop_receive(&mut self.qp.responder.queue) {
-            self.counters.errors += 1;
-            self.complete_receive(&recv_failure(self.place.qpn, id, WcStatus::LocProt));
-        }
+        self.fail_claimed(WcStatus::LocProt);
         self.enter_error();
     }
 }

@@ -18,12 +18,8 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             return false;
         }
         *count += 1;
-        // Nothing comes off the queue if it went straight through.
-        self.requests.pop_send(&mut requester.queue);
         requester.ended();
-        if work.signaled {
-            self.complete_send(&work.completion(self.place.qpn, WcStatus::Success));
-        }
+        self.end_send(work, WcStatus::Success);
         self.tell_if_drained();
         true
     }

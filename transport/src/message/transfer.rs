@@ -58,7 +58,7 @@ impl<'a, R> Elements<'a, R> {
     #[inline]
     fn find(&self, sge: &Sge, from: u32, length: u32) -> Option<(&'a R, u64)> {
         let addr = sge.addr.checked_add(u64::from(from))?;
-        self.mrs.check(sge.lkey.0, self.pd, self.rights, addr, u64::from(length))
+        self.mrs.local(sge.lkey, self.pd, self.rights, addr, u64::from(length))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::message::segment::{Cut, Segment};
 use crate::mr::Mrs;
 use crate::op::{Message, Receive, Row};
 use crate::qp::Qp;
+use crate::receive::claim;
 use crate::request::{RecvSlot, Requests};
 use crate::work::{MAX_MESSAGE, Remote};
 
@@ -194,7 +195,7 @@ fn check_resources<'a>(
     if !needed {
         return Ok(None);
     }
-    requests.front_receive(&qp.responder.queue).ok_or(Objection::Rnr).map(Some)
+    claim(requests, qp).ok_or(Objection::Rnr).map(Some)
 }
 
 /// A SEND fits its receive (IBTA 9.7.4.1.6; the receive ends with a length error, the sender learns of an invalid request).
@@ -223,7 +224,7 @@ fn check_memory<'a, R>(
     let found = remote
         .addr
         .checked_add(u64::from(segment.offset))
-        .and_then(|addr| mrs.check(remote.rkey.0, qp.pd, right, addr, rest));
+        .and_then(|addr| mrs.remote(remote.rkey, qp, right, addr, rest));
     match found {
         Some((region, offset)) => Ok(Target::Region(region, offset)),
         None => Err(nak(Nak::Access)),

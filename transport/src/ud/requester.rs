@@ -233,11 +233,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         requester.wait = Wait::No;
         self.counters.sends += 1;
         self.counters.bytes_out += u64::from(work.length);
-        // Nothing comes off the queue if it went straight through.
-        self.requests.pop_send(&mut requester.queue);
-        if work.signaled {
-            self.complete_send(&work.completion(self.place.qpn, WcStatus::Success));
-        }
+        self.end_send(work, WcStatus::Success);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::memory::{Access, Region};
 use crate::message::transfer::{Elements, Span, Trouble, copy, scatter};
 use crate::message::verdict::Reason;
 use crate::qp::Qp;
+use crate::receive::claim;
 use crate::request::{RecvSlot, Scratch};
 use crate::ud::packet::{GRH, own_qkey};
 use vrdma_wire::num::{Imm, Qpn, VlanTag};
@@ -37,7 +38,7 @@ pub(crate) fn accept<'a, R>(
     if deth.qkey != own_qkey(qp) {
         return Err(Reason::Qkey);
     }
-    let receive = device.requests.front_receive(&qp.responder.queue).ok_or(Reason::NoReceive)?;
+    let receive = claim(&device.requests, qp).ok_or(Reason::NoReceive)?;
     if u64::from(length) + GRH as u64 > u64::from(receive.length) {
         return Err(Reason::Length);
     }
@@ -74,14 +75,11 @@ impl<R: Region> Acceptance<'_, R> {
 impl<R: Region, S: Sink> Turn<'_, R, S> {
     /// A datagram of `length` bytes is in the first receive.
     pub(super) fn datagram_arrived(&mut self, packet: &Packet, (src, imm): (Qpn, Option<Imm>), length: u32) {
-        let queue = &mut self.qp.responder.queue;
-        let id = self.requests.pop_receive(queue).expect("it was accepted into a receive");
-        self.counters.receives += 1;
         self.counters.bytes_in += u64::from(length);
-        let path = &packet.path;
-        self.complete_receive(&Completion {
+        let (qpn, path) = (self.place.qpn, &packet.path);
+        self.complete_claimed(|id| Completion {
             id,
-            qpn: self.place.qpn,
+            qpn,
             opcode: WcOpcode::Recv,
             status: WcStatus::Success,
             byte_len: GRH as u32 + length,

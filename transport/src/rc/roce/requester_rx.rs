@@ -166,17 +166,15 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     /// The first request ended well.
     fn end_first(&mut self) {
         let Turn { qp, requests, counters, .. } = self;
-        let queue = &mut qp.requester.queue;
+        let queue = &qp.requester.queue;
         let after = queue.head().and_then(|at| requests.send_after(at));
-        let kept = requests.pop_send(queue).expect("what was answered is in the send queue");
+        let kept = *requests.first_send(queue).expect("what was answered is in the send queue");
         let work = kept.work();
         let state = &mut self.service.rc_roce().requester;
         state.first_ended(&work, qp.path_mtu, after);
         qp.requester.started = state.una != qp.requester.psn;
         *counters.moved(work.op, work.length.into()) += 1;
-        if work.signaled {
-            self.complete_send(&work.completion(self.place.qpn, WcStatus::Success));
-        }
+        self.end_send(&work, WcStatus::Success);
         self.tell_if_drained();
     }
 

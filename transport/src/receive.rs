@@ -1,0 +1,45 @@
+//! Receives: where a message finds its own, and how it ends.
+//!
+//! A message claims its receive with the first segment that needs one, and keeps it until it ends; one that is cut off leaves it to the
+//! next. What is claimed is the first of the QP's own queue, so that further segments find it there, and a flush ends it with the others. (A receive
+//! of a shared queue moves there when it is claimed.)
+
+use crate::completion::{Completion, Sink, WcStatus};
+use crate::engine::turn::Turn;
+use crate::memory::Region;
+use crate::qp::Qp;
+use crate::request::{RecvSlot, Requests, recv_failure};
+
+/// The receive of the message that a segment for `qp` is of; `None` if there is none so far.
+#[inline]
+pub(crate) fn claim<'a>(requests: &'a Requests, qp: &Qp) -> Option<&'a RecvSlot> {
+    requests.front_receive(&qp.responder.queue)
+}
+
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// The message in the claimed receive has arrived; `completion` is of that id.
+    #[inline]
+    pub(crate) fn complete_claimed(&mut self, completion: impl FnOnce(u32) -> Completion) {
+        let taken = self.requests.take_receive(&mut self.qp.responder.queue);
+        let id = taken.expect("the verdict found a receive").end();
+        self.counters.receives += 1;
+        self.complete_receive(&completion(id));
+    }
+
+    /// The claimed receive, if there is one, ends with an error.
+    #[cold]
+    pub(crate) fn fail_claimed(&mut self, status: WcStatus) {
+        if let Some(taken) = self.requests.take_receive(&mut self.qp.responder.queue) {
+            self.counters.errors += 1;
+            self.complete_receive(&recv_failure(self.place.qpn, taken.end(), status));
+        }
+    }
+
+    /// All receives end: the QP goes to ERR.
+    pub(crate) fn flush_receives(&mut self) {
+        while let Some(taken) = self.requests.take_receive(&mut self.qp.responder.queue) {
+            self.counters.flushes += 1;
+            self.complete_receive(&recv_failure(self.place.qpn, taken.end(), WcStatus::Flush));
+        }
+    }
+}
