@@ -1,6 +1,7 @@
 //! What comes out of the engine: completions and events.
 
 use crate::id::{CqId, DeviceId};
+use crate::op::WcOpcode;
 use vrdma_wire::num::{Imm, Mac, Qpn};
 
 /// Where the engine's results go; lent per call.
@@ -54,25 +55,6 @@ pub struct Arrival {
     pub smac: Mac,
     /// The VLAN that it was in.
     pub vlan: Option<u16>,
-}
-
-/// What a completed request was (enum ibv_wc_opcode).
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum WcOpcode {
-    /// SEND, with or without immediate data.
-    Send,
-    /// WRITE, with or without immediate data.
-    Write,
-    /// READ.
-    Read,
-    /// Compare and swap.
-    CompareSwap,
-    /// Fetch and add.
-    FetchAdd,
-    /// A receive that took a SEND (or nothing, if it failed).
-    Recv,
-    /// A receive that a WRITE with immediate data consumed.
-    RecvWriteImm,
 }
 
 /// How a request ended (enum ibv_wc_status).

@@ -1,7 +1,6 @@
 //! What is counted. Each counter answers an operator's question; none is ever reset.
 
 use crate::message::verdict::Reason;
-use crate::work::SendOp;
 use vrdma_wire::Drop;
 
 macro_rules! counters {
@@ -153,27 +152,6 @@ impl Counters {
             Reason::Invalid => &mut self.drop_invalid,
         };
         *count += 1;
-    }
-
-    /// Own requests moved so many bytes; the count of messages of that kind.
-    #[inline]
-    pub(crate) fn moved(&mut self, op: &SendOp, bytes: u64) -> &mut u64 {
-        match op {
-            SendOp::Send { .. } => {
-                self.bytes_out += bytes;
-                &mut self.sends
-            }
-            SendOp::Write { .. } => {
-                self.bytes_out += bytes;
-                &mut self.writes
-            }
-            SendOp::Read { .. } => {
-                self.bytes_read += bytes;
-                &mut self.reads
-            }
-            SendOp::CompareSwap { .. } => &mut self.compare_swaps,
-            SendOp::FetchAdd { .. } => &mut self.fetch_adds,
-        }
     }
 }
 

@@ -100,7 +100,7 @@ mod uc;
 mod ud;
 mod work;
 
-pub use completion::{Arrival, Completion, Event, Sink, WcOpcode, WcStatus};
+pub use completion::{Arrival, Completion, Event, Sink, WcStatus};
 pub use counters::{Counters, MalformedFrames, PortCounters};
 pub use engine::Engine;
 pub use error::Error;
@@ -109,10 +109,10 @@ pub use id::{CqId, DeviceId, OwnerId, PdId};
 pub use limits::{Limits, ObjectCounts};
 pub use look::Question;
 pub use memory::{Access, Fault, Region};
+pub use op::{Remote, SendOp, WcOpcode};
 pub use outlet::{Outlet, Piece, Pieces, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
 pub use time::Instant;
 pub use work::{
-    Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, Remote, SendOp,
-    SendRequest, Sge,
+    Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, SendRequest, Sge,
 };

@@ -1,10 +1,75 @@
 //! The operations of send queues, one row each. Requester, responder and carriers ask the row; what an operation does to memory is its effect
 //! ([`carry_out`](crate::message::effect::carry_out)), and how it looks in packets is the carrier's.
 
-use crate::completion::WcOpcode;
+use crate::counters::Counters;
 use crate::memory::Access;
-use crate::work::{Remote, SendOp};
-use vrdma_wire::num::{Imm, Mtu};
+use vrdma_wire::num::{Imm, Mtu, Rkey};
+
+/// What a send request does.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SendOp {
+    /// Into the peer's next receive.
+    Send {
+        /// Immediate data, as it goes on the wire.
+        imm: Option<Imm>,
+    },
+    /// Into the peer's memory.
+    Write {
+        /// Where to.
+        remote: Remote,
+        /// Immediate data, which consumes the peer's next receive.
+        imm: Option<Imm>,
+    },
+    /// Out of the peer's memory.
+    Read {
+        /// Where from.
+        remote: Remote,
+    },
+    /// Stores `swap` in the peer's 8 bytes if they equal `compare`; their value before comes back.
+    CompareSwap {
+        /// Which 8 bytes; aligned.
+        remote: Remote,
+        /// Compared with.
+        compare: u64,
+        /// Stored when equal.
+        swap: u64,
+    },
+    /// Adds to the peer's 8 bytes; their value before comes back.
+    FetchAdd {
+        /// Which 8 bytes; aligned.
+        remote: Remote,
+        /// Added, wrapping.
+        add: u64,
+    },
+}
+
+/// A place in the peer's memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Remote {
+    /// Address in the peer's region.
+    pub addr: u64,
+    /// Key of the peer's region.
+    pub rkey: Rkey,
+}
+
+/// What a completed request was (enum ibv_wc_opcode).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum WcOpcode {
+    /// SEND, with or without immediate data.
+    Send,
+    /// WRITE, with or without immediate data.
+    Write,
+    /// READ.
+    Read,
+    /// Compare and swap.
+    CompareSwap,
+    /// Fetch and add.
+    FetchAdd,
+    /// A receive that took a SEND (or nothing, if it failed).
+    Recv,
+    /// A receive that a WRITE with immediate data consumed.
+    RecvWriteImm,
+}
 
 /// What is true of every request of an operation.
 #[derive(Debug)]
@@ -51,13 +116,15 @@ pub(crate) enum Receive {
     WithImm,
 }
 
-/// What a reliable responder answers.
+/// What a reliable responder answers. Of all but acknowledges, so many may be outstanding as `max_rd_atomic` says.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// An acknowledge, which may be of several requests.
     Acknowledge,
-    /// A response of its own, of which so many may be outstanding as `max_rd_atomic` says.
-    Response,
+    /// A response with its data. The request is carried out when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
+    Data,
+    /// A response with what it found, if it is one that finds something. The request is carried out once, and what it found is remembered.
+    Once,
 }
 
 /// A message that has begun and not ended at its responder.
@@ -100,7 +167,7 @@ const READ: Row = Row {
     remote: Access::REMOTE_READ,
     unaligned: 0,
     receive: Receive::Never,
-    answer: Answer::Response,
+    answer: Answer::Data,
     message: Message::None,
     unreliable: false,
 };
@@ -110,6 +177,7 @@ const COMPARE_SWAP: Row = Row {
     length: Some(8),
     remote: Access::REMOTE_ATOMIC,
     unaligned: 7,
+    answer: Answer::Once,
     ..READ
 };
 
@@ -160,6 +228,29 @@ impl SendOp {
     }
 }
 
+impl SendOp {
+    /// Its requests moved so many bytes; the count of those that were carried out.
+    #[inline]
+    pub(crate) fn moved<'a>(&self, counters: &'a mut Counters, bytes: u64) -> &'a mut u64 {
+        match self {
+            SendOp::Send { .. } => {
+                counters.bytes_out += bytes;
+                &mut counters.sends
+            }
+            SendOp::Write { .. } => {
+                counters.bytes_out += bytes;
+                &mut counters.writes
+            }
+            SendOp::Read { .. } => {
+                counters.bytes_read += bytes;
+                &mut counters.reads
+            }
+            SendOp::CompareSwap { .. } => &mut counters.compare_swaps,
+            SendOp::FetchAdd { .. } => &mut counters.fetch_adds,
+        }
+    }
+}
+
 impl Row {
     /// PSNs of a message (IBTA 9.7.3.2): those of its packets, or of its responses.
     #[inline]
@@ -189,14 +280,13 @@ impl Row {
     /// Whether the peer's answer is for this request alone.
     #[inline]
     pub(crate) fn has_response(&self) -> bool {
-        self.answer == Answer::Response
+        self.answer != Answer::Acknowledge
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use vrdma_wire::num::Rkey;
 
     const PLACE: Remote = Remote { addr: 8, rkey: Rkey(1) };
 

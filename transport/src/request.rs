@@ -1,11 +1,11 @@
 //! Pending requests: what is kept of a posted request until it ends.
 
-use crate::completion::{Completion, WcOpcode, WcStatus};
-use crate::op::Data;
+use crate::completion::{Completion, WcStatus};
+use crate::op::{Data, SendOp, WcOpcode};
 use crate::pool::{At, List, Pool};
 use crate::qp::Caps;
 use crate::qp::attr::QpInit;
-use crate::work::{Destination, MAX_MESSAGE, Payload, SendOp, SendRequest, Sge};
+use crate::work::{Destination, MAX_MESSAGE, Payload, SendRequest, Sge};
 use vrdma_wire::num::{Lkey, Qpn};
 
 /// A send request but for its payload, as it is worked on.

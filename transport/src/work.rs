@@ -1,8 +1,9 @@
 //! Work requests, as the caller posts them.
 
 use crate::id::PdId;
+use crate::op::SendOp;
 use core::fmt;
-use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey};
+use vrdma_wire::num::{Gid, Lkey, Mac, Qkey, Qpn};
 
 /// A scatter/gather element. With length 0 it is nothing at all: its key is not looked at.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -13,53 +14,6 @@ pub struct Sge {
     pub length: u32,
     /// Key of the region.
     pub lkey: Lkey,
-}
-
-/// A place in the peer's memory.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct Remote {
-    /// Address in the peer's region.
-    pub addr: u64,
-    /// Key of the peer's region.
-    pub rkey: Rkey,
-}
-
-/// What a send request does.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum SendOp {
-    /// Into the peer's next receive.
-    Send {
-        /// Immediate data, as it goes on the wire.
-        imm: Option<Imm>,
-    },
-    /// Into the peer's memory.
-    Write {
-        /// Where to.
-        remote: Remote,
-        /// Immediate data, which consumes the peer's next receive.
-        imm: Option<Imm>,
-    },
-    /// Out of the peer's memory.
-    Read {
-        /// Where from.
-        remote: Remote,
-    },
-    /// Stores `swap` in the peer's 8 bytes if they equal `compare`; their value before comes back.
-    CompareSwap {
-        /// Which 8 bytes; aligned.
-        remote: Remote,
-        /// Compared with.
-        compare: u64,
-        /// Stored when equal.
-        swap: u64,
-    },
-    /// Adds to the peer's 8 bytes; their value before comes back.
-    FetchAdd {
-        /// Which 8 bytes; aligned.
-        remote: Remote,
-        /// Added, wrapping.
-        add: u64,
-    },
 }
 
 /// Where a datagram goes: an address handle, and a QP there (ibv_create_ah(3), ibv_post_send(3) `wr.ud`).

@@ -1,11 +1,11 @@
 //! What the arrival of a segment, or its refusal, means to the responder's QP, whichever way it came.
 
-use crate::completion::{Completion, Event, Sink, WcOpcode, WcStatus};
+use crate::completion::{Completion, Event, Sink, WcStatus};
 use crate::engine::turn::Turn;
 use crate::memory::Region;
 use crate::message::segment::Segment;
 use crate::message::verdict::{Nak, Refusal};
-use crate::op::{Data, Receive};
+use crate::op::{Data, Receive, WcOpcode};
 use crate::qp::attr::QpState;
 use vrdma_wire::num::Qpn;
 

@@ -12,7 +12,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     pub(crate) fn departed(&mut self, work: &Work<'_>, segment: &Segment<'_>) -> bool {
         let requester = &mut self.qp.requester;
         requester.acknowledged(segment);
-        let count = self.counters.moved(segment.op, segment.length.into());
+        let count = segment.op.moved(self.counters, segment.length.into());
         if !segment.last {
             requester.started = true;
             return false;

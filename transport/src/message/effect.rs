@@ -6,10 +6,10 @@ use crate::message::segment::Segment;
 use crate::message::transfer::{Elements, Side, Span, Trouble, copy, scatter};
 use crate::message::verdict::{Nak, Receiver, Refusal, Target};
 use crate::mr::Mrs;
-use crate::op::Receive;
+use crate::op::{Receive, SendOp};
 use crate::qp::Qp;
 use crate::request::Scratch;
-use crate::work::{Payload, SendOp, Sge};
+use crate::work::{Payload, Sge};
 
 /// Why bytes did not arrive.
 pub(crate) enum Failure {

@@ -1,6 +1,6 @@
 //! A stretch of a message as it goes from requester to responder: what the headers of packets say.
 
-use crate::work::SendOp;
+use crate::op::SendOp;
 use vrdma_wire::num::{Mtu, Psn};
 
 /// A stretch of a message. On the wire it is a packet; between QPs of one process it may be many packets' worth.

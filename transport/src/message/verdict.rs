@@ -6,11 +6,11 @@ use crate::device::Device;
 use crate::memory::Access;
 use crate::message::segment::{Cut, Segment};
 use crate::mr::Mrs;
-use crate::op::{Message, Receive, Row};
+use crate::op::{Data, Message, Receive, Remote, Row};
 use crate::qp::Qp;
 use crate::receive::claim;
 use crate::request::{RecvSlot, Requests};
-use crate::work::{MAX_MESSAGE, Remote};
+use crate::work::MAX_MESSAGE;
 
 /// The receiving end: a QP as it is before the segment.
 pub(crate) struct Receiver<'a, R> {
@@ -172,7 +172,8 @@ fn packet_is_right(mtu: u32, segment: &Segment<'_>, row: &Row) -> bool {
             let total = if last { so_far == u64::from(message) } else { so_far < u64::from(message) };
             size && total && message <= MAX_MESSAGE
         }
-        Message::None => message <= MAX_MESSAGE,
+        // What goes out in one packet is all of it.
+        Message::None => message <= MAX_MESSAGE && (row.data == Data::Back || length == message),
     }
 }
 

@@ -13,11 +13,12 @@ use crate::message::stretch::next_segment;
 use crate::message::transfer::{Elements, Span};
 use crate::message::verdict::{Reason, Receiver};
 use crate::mr::Mrs;
+use crate::op::{Remote, SendOp};
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
 use crate::request::{Scratch, Work};
 use crate::uc::responder::accept;
-use crate::work::{Payload, Remote, SendOp};
+use crate::work::Payload;
 use core::mem;
 use vrdma_wire::num::{Imm, Mac, Pkey, Rkey};
 use vrdma_wire::roce::{Body, Bth, Packet, Parsed, Part, Reth, Uc, UcTail, WriteTail};
@@ -194,10 +195,7 @@ fn body(segment: &Segment<'_>) -> Body {
             Uc::Write(part(segment, Reth { va, rkey, length: segment.message }, imm))
         }
         SendOp::Send { imm } => Uc::Send(part(segment, (), imm)),
-        // Refused before.
-        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-            Uc::Send(part(segment, (), None))
-        }
+        _ => unreachable!("refused before: its row says that it is not for unreliable connections"),
     })
 }
 

@@ -9,6 +9,7 @@ use crate::id::{DeviceId, OwnerId};
 use crate::memory::{Access, Fault, Region};
 use crate::message::transfer::{Elements, Side, Span};
 use crate::message::verdict::Reason;
+use crate::op::SendOp;
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
@@ -18,7 +19,7 @@ use crate::schedule::Place;
 use crate::time::Instant;
 use crate::ud::packet::{grh_of, packet};
 use crate::ud::responder::{Data, accept};
-use crate::work::{Destination, Payload, PostError, Queue, SendOp, SendRequest};
+use crate::work::{Destination, Payload, PostError, Queue, SendRequest};
 use vrdma_wire::num::{Imm, Qpn, VlanId};
 use vrdma_wire::roce::{Body, Packet};
 

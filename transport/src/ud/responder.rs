@@ -1,11 +1,12 @@
 //! The receiving half of a datagram QP: whether a datagram is taken, and how it lies in its receive (IBTA 9.8.3).
 
-use crate::completion::{Arrival, Completion, Sink, WcOpcode, WcStatus};
+use crate::completion::{Arrival, Completion, Sink, WcStatus};
 use crate::device::Device;
 use crate::engine::turn::Turn;
 use crate::memory::{Access, Region};
 use crate::message::transfer::{Elements, Span, Trouble, copy, scatter};
 use crate::message::verdict::Reason;
+use crate::op::WcOpcode;
 use crate::qp::Qp;
 use crate::receive::claim;
 use crate::request::{RecvSlot, Scratch};

@@ -2,6 +2,7 @@
 //! [`responder_tx`]), receives ([`requester_rx`], [`responder_rx`]) and keeps books ([`requester_state`], [`responder_state`]); [`retry`] is
 //! about what has not happened.
 
+mod packet;
 mod requester_rx;
 mod requester_state;
 mod requester_tx;

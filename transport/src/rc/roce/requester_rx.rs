@@ -4,6 +4,7 @@ use crate::completion::{Sink, WcStatus};
 use crate::engine::turn::Turn;
 use crate::memory::{Access, Region};
 use crate::message::transfer::{Elements, Span, scatter};
+use crate::op::{Answer, Data};
 use crate::qp::attr::QpState;
 use crate::qp::requester::Wait;
 use crate::rc::roce::requester_state::Acked;
@@ -11,7 +12,7 @@ use crate::rc::roce::retry::Cause;
 use crate::rc::roce::{HALF, ahead};
 use crate::request::Kept;
 use crate::time::{Instant, rnr_delay};
-use crate::work::{Payload, SendOp};
+use crate::work::Payload;
 use vrdma_wire::num::{Msn, Psn};
 use vrdma_wire::roce::{Aeth, Bth, Credits, NakCode, Rc, ReadPart, RnrTimer, Syndrome};
 
@@ -173,7 +174,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         let state = &mut self.service.rc_roce().requester;
         state.first_ended(&work, qp.path_mtu, after);
         qp.requester.started = state.una != qp.requester.psn;
-        *counters.moved(work.op, work.length.into()) += 1;
+        *work.op.moved(counters, work.length.into()) += 1;
         self.end_send(&work, WcStatus::Success);
         self.tell_if_drained();
     }
@@ -201,7 +202,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     fn take_response(&mut self, aeth: Option<Aeth>, brought: Brought<'_>) -> Result<Option<bool>, WcStatus> {
         let Turn { qp, mrs, requests, counters, own, .. } = self;
         let state = &mut self.service.rc_roce().requester;
-        let Some((kept, Payload::Sges(sges))) = requests.front_send(&qp.requester.queue, own) else {
+        let Some((kept, payload)) = requests.front_send(&qp.requester.queue, own) else {
             counters.drop_response_odd += 1;
             return Ok(None);
         };
@@ -225,6 +226,8 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             None => {}
         }
         let elements = Elements { mrs, pd: qp.pd, rights: Access::LOCAL_WRITE };
+        // Nothing comes back to inline data.
+        let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
         let own = Span::list(elements, sges, offset);
         match brought {
             Brought::Read { data, .. } => scatter(data, own),
@@ -248,15 +251,17 @@ enum Fit {
 
 fn what_it_is(kept: &Kept, brought: Brought<'_>, answered: u32, mtu: u32) -> Fit {
     let work = kept.work();
-    match (work.op, brought) {
-        (SendOp::Read { .. }, Brought::Read { last, data }) => {
+    let row = work.op.row();
+    match (row.answer, row.data, brought) {
+        (Answer::Data, _, Brought::Read { last, data }) => {
             let offset = answered * mtu;
             let rest = work.length.saturating_sub(offset);
             let right = data.len() as u64 == u64::from(rest.min(mtu)) && last == (rest <= mtu);
             if right { Fit::Offset(offset) } else { Fit::Wrong }
         }
-        (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Brought::Atomic(_)) => Fit::Offset(0),
-        (SendOp::Send { .. } | SendOp::Write { .. }, _) => Fit::Not,
+        (Answer::Once, Data::Back, Brought::Atomic(_)) => Fit::Offset(0),
+        (Answer::Once, Data::Out, Brought::Read { last: true, data: [] }) => Fit::Offset(0),
+        (Answer::Acknowledge, ..) => Fit::Not,
         _ => Fit::Wrong,
     }
 }

@@ -4,10 +4,10 @@
 //! answered ends before `una`; what was sent, for the first time or again, ends where the [`Cursor`] is; what was ever sent ends before the
 //! PSN of [`Requester`](crate::qp::requester::Requester).
 
+use crate::op::SendOp;
 use crate::pool::At;
 use crate::rc::roce::ahead;
 use crate::request::Work;
-use crate::work::SendOp;
 use vrdma_wire::num::{Msn, Mtu, Psn};
 use vrdma_wire::roce::Credits;
 
@@ -241,7 +241,7 @@ impl RequesterState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::Remote;
+    use crate::op::Remote;
 
     const READ: SendOp = SendOp::Read { remote: Remote { addr: 0, rkey: vrdma_wire::num::Rkey(0) } };
     const SEND: SendOp = SendOp::Send { imm: None };

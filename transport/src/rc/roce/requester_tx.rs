@@ -11,13 +11,14 @@ use crate::outlet::{Outlet, Pieces};
 use crate::qp::attr::QpState;
 use crate::qp::requester::Wait;
 use crate::qp::{NEVER, Qp};
+use crate::rc::roce::packet::{Cut, body};
 use crate::rc::roce::requester_state::{RequesterState, psns};
 use crate::rc::roce::{HALF, Quantum, ahead};
 use crate::request::Work;
 use crate::time::{Instant, ack_timeout};
-use crate::work::{Payload, Remote, SendOp};
+use crate::work::Payload;
 use vrdma_wire::num::{Pkey, Psn};
-use vrdma_wire::roce::{AtomicEth, Body, Bth, Packet, Part, Path, Rc, Reth, SendTail, WriteTail};
+use vrdma_wire::roce::{Body, Bth, Packet, Path};
 
 /// Why a QP sends no more requests for now.
 enum Pause {
@@ -27,18 +28,6 @@ enum Pause {
     Idle,
     /// The request at the cursor cannot be sent.
     Broken(WcStatus),
-}
-
-/// How the next packet of a request is cut.
-struct Cut {
-    first: bool,
-    last: bool,
-    /// First byte,
-    offset: u32,
-    /// and how many, in the packet or, for a READ, asked for by it.
-    length: u32,
-    /// PSNs that it stands for.
-    psns: u32,
 }
 
 impl<R: Region, S: Sink> Turn<'_, R, S> {
@@ -159,36 +148,6 @@ fn cut(work: &Work<'_>, sent: u32, psns: u32, mtu: u32) -> Cut {
     }
 }
 
-fn reth(remote: Remote, offset: u32, length: u32) -> Reth {
-    // What wraps is for the responder to refuse.
-    Reth { va: remote.addr.wrapping_add(offset.into()), rkey: remote.rkey, length }
-}
-
-fn body(work: &Work<'_>, cut: &Cut) -> Body {
-    fn part<F, L>(cut: &Cut, head: F, tail: L) -> Part<F, L> {
-        match (cut.first, cut.last) {
-            (true, true) => Part::Only(head, tail),
-            (true, false) => Part::First(head),
-            (false, false) => Part::Middle,
-            (false, true) => Part::Last(tail),
-        }
-    }
-    Body::Rc(match *work.op {
-        SendOp::Send { imm } => Rc::Send(part(cut, (), imm.map_or(SendTail::Plain, SendTail::Imm))),
-        SendOp::Write { remote, imm } => {
-            let tail = imm.map_or(WriteTail::Plain, WriteTail::Imm);
-            Rc::Write(part(cut, reth(remote, 0, work.length), tail))
-        }
-        SendOp::Read { remote } => Rc::ReadRequest(reth(remote, cut.offset, cut.length)),
-        SendOp::CompareSwap { remote: Remote { addr: va, rkey }, compare, swap } => {
-            Rc::CompareSwap(AtomicEth { va, rkey, swap_or_add: swap, compare })
-        }
-        SendOp::FetchAdd { remote: Remote { addr: va, rkey }, add } => {
-            Rc::FetchAdd(AtomicEth { va, rkey, swap_or_add: add, compare: 0 })
-        }
-    })
-}
-
 /// The payload of a packet; `None` if it may not be used.
 fn carried<'a, R: Region>(
     mrs: &'a Mrs<R>,
@@ -223,5 +182,5 @@ fn packet(path: &Path, qp: &Qp, psn: Psn, work: &Work<'_>, cut: &Cut, ack_req: b
         ack_req,
         psn,
     };
-    Packet { path: *path, bth, body: body(work, cut) }
+    Packet { path: *path, bth, body: Body::Rc(body(work, cut)) }
 }

@@ -7,24 +7,15 @@ use crate::memory::Region;
 use crate::message::effect::{Failure, Own, carry_out};
 use crate::message::segment::{Cut, Segment};
 use crate::message::verdict::{Nak, Objection, Receiver, Refusal, verdict};
-use crate::op::Row;
+use crate::op::{Answer, Row};
+use crate::rc::roce::packet::{Request, understand};
 use crate::rc::roce::responder_state::Kind;
 use crate::rc::roce::responder_tx::nak_code;
 use crate::rc::roce::{HALF, ahead};
-use crate::work::{Remote, SendOp};
-use vrdma_wire::num::{Imm, Psn};
-use vrdma_wire::roce::{AtomicEth, Bth, NakCode, Part, Rc, Reth, RnrTimer, SendTail, Syndrome, WriteTail};
+use vrdma_wire::num::Psn;
+use vrdma_wire::roce::{Bth, NakCode, Rc, Reth, RnrTimer, Syndrome};
 
 const INVALID: Refusal = Refusal { nak: Nak::Invalid, receive: None };
-
-/// What a request packet says, in terms of a segment.
-struct Request {
-    op: SendOp,
-    first: bool,
-    last: bool,
-    /// Of its WRITE, READ or atomic: where, and how much in all.
-    reth: Option<Reth>,
-}
 
 impl<R: Region, S: Sink> Turn<'_, R, S> {
     /// A request came from the peer.
@@ -55,10 +46,12 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     fn receive_duplicate(&mut self, psn: Psn, body: &Rc) {
         self.counters.duplicates += 1;
         let state = &mut self.service.rc_roce().responder;
-        let known = match body {
-            Rc::ReadRequest(reth) => state.read_again(psn, reth, self.qp.path_mtu),
-            Rc::CompareSwap(_) | Rc::FetchAdd(_) => state.atomic_again(psn),
-            _ => {
+        let request = understand(body, &state.write);
+        let answer = request.as_ref().map_or(Answer::Acknowledge, |request| request.op.row().answer);
+        let known = match (answer, request.and_then(|request| request.reth)) {
+            (Answer::Data, Some(reth)) => state.read_again(psn, &reth, self.qp.path_mtu),
+            (Answer::Once, _) => state.once_again(psn),
+            (Answer::Acknowledge | Answer::Data, _) => {
                 state.acknowledge();
                 true
             }
@@ -128,10 +121,10 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         found: Option<u64>,
     ) {
         let state = &mut self.service.rc_roce().responder;
-        match (row.has_response(), found, reth) {
-            (true, Some(found), _) => state.respond(bth.psn, psns, Kind::Atomic(found)),
-            (true, None, Some(reth)) => state.respond(bth.psn, psns, Kind::Read(reth)),
-            (_, _, reth) => {
+        match (row.answer, reth) {
+            (Answer::Once, _) => state.respond(bth.psn, psns, Kind::Once(found)),
+            (Answer::Data, Some(reth)) => state.respond(bth.psn, psns, Kind::Data(reth)),
+            (Answer::Acknowledge | Answer::Data, reth) => {
                 if let Some(reth) = reth {
                     state.write = reth;
                 }
@@ -161,54 +154,4 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         self.service.rc_roce().responder.nak_for_good(psn, nak);
         self.make_turn_due();
     }
-}
-
-/// What a request packet says, if it is of a WRITE in the midst of `write`; `None` for what this device does not do.
-fn understand(body: &Rc, write: &Reth) -> Option<Request> {
-    fn place<F, L>(part: &Part<F, L>) -> (bool, bool) {
-        (matches!(part, Part::First(_) | Part::Only(..)), matches!(part, Part::Last(_) | Part::Only(..)))
-    }
-    let at = |reth: &Reth| Remote { addr: reth.va, rkey: reth.rkey };
-    let atomic = |eth: &AtomicEth| Reth { va: eth.va, rkey: eth.rkey, length: 8 };
-    let only = |op, reth| Request { op, first: true, last: true, reth: Some(reth) };
-    Some(match body {
-        Rc::Send(part) => {
-            let (first, last) = place(part);
-            let imm = match part {
-                Part::Last(tail) | Part::Only((), tail) => match tail {
-                    SendTail::Plain => None,
-                    SendTail::Imm(imm) => Some(*imm),
-                    SendTail::Invalidate(_) => return None,
-                },
-                Part::First(()) | Part::Middle => None,
-            };
-            Request { op: SendOp::Send { imm }, first, last, reth: None }
-        }
-        Rc::Write(part) => {
-            let (first, last) = place(part);
-            let imm_of = |tail: &WriteTail| -> Option<Imm> {
-                match tail {
-                    WriteTail::Plain => None,
-                    WriteTail::Imm(imm) => Some(*imm),
-                }
-            };
-            let (reth, imm) = match part {
-                Part::First(reth) => (*reth, None),
-                Part::Middle => (*write, None),
-                Part::Last(tail) => (*write, imm_of(tail)),
-                Part::Only(reth, tail) => (*reth, imm_of(tail)),
-            };
-            Request { op: SendOp::Write { remote: at(&reth), imm }, first, last, reth: Some(reth) }
-        }
-        Rc::ReadRequest(reth) => only(SendOp::Read { remote: at(reth) }, *reth),
-        Rc::CompareSwap(eth) => {
-            let reth = atomic(eth);
-            only(SendOp::CompareSwap { remote: at(&reth), compare: eth.compare, swap: eth.swap_or_add }, reth)
-        }
-        Rc::FetchAdd(eth) => {
-            let reth = atomic(eth);
-            only(SendOp::FetchAdd { remote: at(&reth), add: eth.swap_or_add }, reth)
-        }
-        _ => return None,
-    })
 }

@@ -36,9 +36,9 @@ pub(super) enum Kind {
     /// Nothing yet.
     None,
     /// A READ of this. It is carried out when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
-    Read(Reth),
-    /// An atomic that found this. It is carried out once.
-    Atomic(u64),
+    Data(Reth),
+    /// Carried out once; an atomic found this.
+    Once(Option<u64>),
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -189,7 +189,7 @@ impl ResponderState {
     pub(super) fn read_again(&mut self, psn: Psn, reth: &Reth, mtu: Mtu) -> bool {
         let Some(index) = self.find(psn) else { return false };
         let resource = &mut self.resources[index];
-        let Kind::Read(original) = resource.kind else { return false };
+        let Kind::Data(original) = resource.kind else { return false };
         let from = ahead(psn, resource.psn);
         // Within the original, as `from` is within its PSNs.
         let skipped = from * mtu.bytes();
@@ -210,11 +210,11 @@ impl ResponderState {
         true
     }
 
-    /// An atomic came again: it is answered again. False if there was no such atomic.
-    pub(super) fn atomic_again(&mut self, psn: Psn) -> bool {
+    /// What is carried out once came again: it is answered again. False if there was no such request.
+    pub(super) fn once_again(&mut self, psn: Psn) -> bool {
         let Some(index) = self.find(psn) else { return false };
         let resource = &mut self.resources[index];
-        if !matches!(resource.kind, Kind::Atomic(_)) {
+        if !matches!(resource.kind, Kind::Once(_)) {
             return false;
         }
         if resource.state == Pending::Nothing {
@@ -308,18 +308,16 @@ mod tests {
         let mut responder = ResponderState::new(3);
         for first in [1, 2, 3] {
             assert!(responder.has_room());
-            responder.respond(psn(first), 1, Kind::Atomic(0));
+            responder.respond(psn(first), 1, Kind::Once(Some(0)));
         }
         assert!(!responder.has_room());
         assert_eq!(pending(&mut responder), [1, 2, 3]);
-        responder.respond(psn(4), 1, Kind::Atomic(0));
+        responder.respond(psn(4), 1, Kind::Once(Some(0)));
         assert!(
-            responder.atomic_again(psn(3))
-                && responder.atomic_again(psn(2))
-                && !responder.atomic_again(psn(1))
+            responder.once_again(psn(3)) && responder.once_again(psn(2)) && !responder.once_again(psn(1))
         );
         assert!(responder.has_room(), "what was answered once is no longer outstanding");
-        responder.respond(psn(5), 1, Kind::Atomic(0));
+        responder.respond(psn(5), 1, Kind::Once(Some(0)));
         assert_eq!(pending(&mut responder), [3, 4, 5]);
         assert!(!ResponderState::new(0).has_room());
     }
@@ -327,7 +325,7 @@ mod tests {
     #[test]
     fn a_read_in_progress_goes_on_where_it_is_or_is_asked_to() {
         let mut responder = ResponderState::new(2);
-        responder.respond(psn(10), 4, Kind::Read(reth(0, 1000)));
+        responder.respond(psn(10), 4, Kind::Data(reth(0, 1000)));
         for _ in 0..2 {
             let (index, _) = responder.first_pending().unwrap();
             responder.response_sent(index);
@@ -347,20 +345,18 @@ mod tests {
     fn a_change_of_size_keeps_the_newest() {
         let mut responder = ResponderState::new(4);
         for first in 0..6 {
-            responder.respond(psn(first), 1, Kind::Atomic(0));
+            responder.respond(psn(first), 1, Kind::Once(Some(0)));
             let (index, _) = responder.first_pending().unwrap();
             responder.settle(index);
         }
         responder.resize(2);
         assert!(
-            !responder.atomic_again(psn(3))
-                && responder.atomic_again(psn(4))
-                && responder.atomic_again(psn(5))
+            !responder.once_again(psn(3)) && responder.once_again(psn(4)) && responder.once_again(psn(5))
         );
         responder.resize(8);
         assert_eq!(pending(&mut responder), [4, 5]);
         responder.resize(0);
-        assert!(!responder.atomic_again(psn(5)) && !responder.has_room());
+        assert!(!responder.once_again(psn(5)) && !responder.has_room());
     }
 
     #[test]

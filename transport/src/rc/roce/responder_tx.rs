@@ -103,8 +103,9 @@ fn ack(msn: Msn) -> Aeth {
 fn response<'a, R: Region>(mrs: &'a Mrs<R>, qp: &Qp, resource: &Resource) -> Option<(Rc, Pieces<'a, R>)> {
     let aeth = ack(resource.msn);
     let reth = match resource.kind {
-        Kind::Read(reth) => reth,
-        Kind::Atomic(before) => return Some((Rc::AtomicAck(aeth, before), Pieces::bytes(&[]))),
+        Kind::Data(reth) => reth,
+        Kind::Once(Some(before)) => return Some((Rc::AtomicAck(aeth, before), Pieces::bytes(&[]))),
+        Kind::Once(None) => return Some((Rc::ReadResponse(ReadPart::Only(aeth)), Pieces::bytes(&[]))),
         Kind::None => return None,
     };
     let mtu = qp.path_mtu.bytes();
