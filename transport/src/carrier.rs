@@ -1,9 +1,9 @@
-//! Carriers: how the messages of a connected QP get to its peer, and what each service keeps for it.
+//! Carriers: how the messages of a connected QP get to its peer.
 //!
-//! A carrier takes the requests of the send queue from the cursor on, says what became of them, and keeps its own books of that (PSNs, windows,
-//! deadlines). What a request does at the responder is none of its business: that is [`message`](crate::message)'s. The contract is
-//! the methods of [`Service`] here, and for each service and carrier a turn ([`Engine::transmit`](crate::Engine::transmit) or
-//! [`Engine::poll`](crate::Engine::poll)), a deadline, and what comes from the peer.
+//! A carrier takes the requests of the send queue from the cursor on, says what became of them, and keeps its own state for that (PSNs, windows,
+//! deadlines). What a request does at the responder is decided by [`message`](crate::message). The contract of a carrier is the methods of
+//! [`Service`] here, and for each service its turn (in [`Engine::transmit`](crate::Engine::transmit) or
+//! [`Engine::poll`](crate::Engine::poll)), its deadline, and what comes from the peer.
 
 use crate::pool::List;
 use crate::qp::Qp;
@@ -23,65 +23,53 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// Whether it is the port that gives turns.
+    /// Whether its QPs have their turns in [`Engine::transmit`](crate::Engine::transmit).
     #[inline]
     pub(crate) fn needs_port(self) -> bool {
         self == Carrier::Roce
     }
 }
 
-/// A QP's service, with what its carrier keeps. [`Qp::carrier`] says the same where each message looks. (The small tag leaves it to
-/// [`Qp`] to say whether there is a QP at all.)
+/// A QP's service, with what RoCE keeps for it once it was its carrier: it stays when the address vector leads elsewhere, for the peer may come
+/// back to what it had begun. (With a tag of a byte [`Qp`] has the field of most free values, by which the compiler tells that there is no QP.)
 #[repr(u8)]
 pub(crate) enum Service {
     /// Reliable connection.
-    Rc(Connection<rc::roce::Roce>),
+    Rc(Option<Box<rc::roce::Roce>>),
     /// Unreliable connection.
-    Uc(Connection<uc::roce::Roce>),
+    Uc(Option<Box<uc::roce::Roce>>),
     /// Unreliable datagrams, which take their way one by one.
     Ud,
-}
-
-/// What the carrier of a connection keeps, `T` for RoCE.
-pub(crate) enum Connection<T> {
-    Local,
-    Roce(Box<T>),
-}
-
-impl<T> Connection<T> {
-    fn set(&mut self, carrier: Carrier, new: impl FnOnce() -> T) {
-        match (carrier, &self) {
-            (Carrier::Local, _) => *self = Connection::Local,
-            (Carrier::Roce, Connection::Local) => *self = Connection::Roce(Box::new(new())),
-            // Another address: what the peer may ask for again stays.
-            (Carrier::Roce, Connection::Roce(_)) => {}
-        }
-    }
 }
 
 impl Service {
     pub(crate) fn new(qp_type: QpType) -> Service {
         match qp_type {
-            QpType::Rc => Service::Rc(Connection::Local),
-            QpType::Uc => Service::Uc(Connection::Local),
+            QpType::Rc => Service::Rc(None),
+            QpType::Uc => Service::Uc(None),
             QpType::Ud | QpType::Gsi => Service::Ud,
         }
     }
 
     /// The QP's messages take this carrier from now on; none of its requests is under way.
     pub(crate) fn set_carrier(&mut self, qp: &mut Qp, carrier: Carrier) {
-        match self {
-            Service::Rc(connection) => connection.set(carrier, || rc::roce::Roce::new(qp)),
-            Service::Uc(connection) => connection.set(carrier, uc::roce::Roce::new),
-            Service::Ud => return,
-        }
         qp.carrier = carrier;
+        match self {
+            Service::Rc(roce @ None) if carrier == Carrier::Roce => {
+                *roce = Some(Box::new(rc::roce::Roce::new(qp)))
+            }
+            Service::Uc(roce @ None) if carrier == Carrier::Roce => {
+                *roce = Some(Box::new(uc::roce::Roce::new()))
+            }
+            Service::Rc(_) | Service::Uc(_) => {}
+            Service::Ud => unreachable!("a datagram QP has no carrier"),
+        }
         self.start(qp.requester.psn, &qp.requester.queue);
     }
 
     /// The first request of `queue`, or the next to be posted, begins with `psn`; nothing of it was sent.
     pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
-        if let Service::Rc(Connection::Roce(roce)) = self {
+        if let Service::Rc(Some(roce)) = self {
             roce.start(psn, queue);
         }
     }
@@ -90,7 +78,7 @@ impl Service {
     #[inline]
     pub(crate) fn posted(&mut self, qp: &Qp) {
         if qp.carrier == Carrier::Roce
-            && let Service::Rc(Connection::Roce(roce)) = self
+            && let Service::Rc(Some(roce)) = self
         {
             roce.posted(&qp.requester.queue);
         }
@@ -101,20 +89,20 @@ impl Service {
         self.start(psn, &List::EMPTY);
     }
 
-    /// What of `queue` was sent and is without an answer is to be sent again. False if the carrier has no such thing.
-    pub(crate) fn send_again(&mut self, queue: &List) -> bool {
+    /// What was sent and is without an answer is to be sent again. False if the carrier has no such thing.
+    pub(crate) fn send_again(&mut self, qp: &Qp) -> bool {
         match self {
-            Service::Rc(Connection::Roce(roce)) => {
-                roce.send_again(queue);
+            Service::Rc(Some(roce)) if qp.carrier == Carrier::Roce => {
+                roce.send_again(&qp.requester.queue);
                 true
             }
-            Service::Rc(Connection::Local) | Service::Uc(_) | Service::Ud => false,
+            Service::Rc(_) | Service::Uc(_) | Service::Ud => false,
         }
     }
 
     /// The QP takes so many READs and atomics at once from now on.
     pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
-        if let Service::Rc(Connection::Roce(roce)) = self {
+        if let Service::Rc(Some(roce)) = self {
             roce.resize(max_dest_rd_atomic);
         }
     }
@@ -123,7 +111,7 @@ impl Service {
     #[inline]
     pub(crate) fn has_work(&self, qp: &Qp) -> bool {
         if qp.carrier == Carrier::Roce
-            && let Service::Rc(Connection::Roce(roce)) = self
+            && let Service::Rc(Some(roce)) = self
         {
             return roce.has_unsent() && matches!(qp.state, QpState::Rts | QpState::Sqd);
         }
@@ -134,7 +122,7 @@ impl Service {
     #[inline]
     pub(crate) fn rc_roce(&mut self) -> &mut rc::roce::Roce {
         match self {
-            Service::Rc(Connection::Roce(roce)) => roce,
+            Service::Rc(Some(roce)) => roce,
             _ => unreachable!("turns, deadlines and packets of rc::roce are for its QPs alone"),
         }
     }
@@ -143,7 +131,7 @@ impl Service {
     #[inline]
     pub(crate) fn uc_roce(&mut self) -> &mut uc::roce::Roce {
         match self {
-            Service::Uc(Connection::Roce(roce)) => roce,
+            Service::Uc(Some(roce)) => roce,
             _ => unreachable!("turns and packets of uc::roce are for its QPs alone"),
         }
     }

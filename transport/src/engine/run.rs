@@ -3,7 +3,6 @@
 use crate::carrier::Carrier;
 use crate::completion::Sink;
 use crate::engine::Engine;
-use crate::engine::turn::Turn;
 use crate::memory::Region;
 use crate::qp::NEVER;
 use crate::qp::attr::QpType;
@@ -92,7 +91,8 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Option<u64> {
         let (device, qp) = self.devices.known(place);
-        if device.suspended || !(qp.can_send() && qp.requester.has_work()) {
+        // It may have been made ready before its address vector changed.
+        if device.suspended || qp.carrier.needs_port() || !(qp.can_send() && qp.requester.has_work()) {
             return None;
         }
         if qp.service().is_datagram() {
@@ -128,7 +128,7 @@ impl<R: Region> Engine<R> {
         match (turn.qp.carrier, turn.qp.service()) {
             (Carrier::Roce, QpType::Rc) => turn.rc_timer_expired(now),
             (Carrier::Roce, _) => {}
-            (Carrier::Local, _) => turn.local_timer_expired(),
+            (Carrier::Local, _) => turn.rc_local_timer_expired(),
         }
     }
 
@@ -150,27 +150,10 @@ impl<R: Region> Engine<R> {
         let mut turn = self.known(place, sink);
         turn.disarm();
         turn.qp.requester.wait = Wait::No;
-        if turn.service.send_again(&turn.qp.requester.queue) {
+        if turn.service.send_again(turn.qp) {
             turn.make_turn_due();
         }
         turn.make_ready();
         self.wake_peer(place, sink);
-    }
-}
-
-impl<R: Region, S: Sink> Turn<'_, R, S> {
-    /// The time to wait for a peer in this engine is over.
-    fn local_timer_expired(&mut self) {
-        if self.qp.requester.wait == Wait::Answer {
-            self.counters.timeouts += 1;
-        }
-        let timeout = self.qp.attr().timeout;
-        match self.qp.requester.timed_out(timeout) {
-            Ok(()) => {
-                self.counters.retries += 1;
-                self.make_ready();
-            }
-            Err(status) => self.fail_first(status),
-        }
     }
 }

@@ -106,7 +106,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     /// What a connection sent and was not answered got lost, most likely: it is sent again now, not when its time is over.
     fn start_over(&mut self) {
         let Qp { requester, .. } = &*self.qp;
-        if requester.started && requester.wait == Wait::No && self.service.send_again(&requester.queue) {
+        if requester.started && requester.wait == Wait::No && self.service.send_again(self.qp) {
             self.make_turn_due();
         }
     }

@@ -100,6 +100,13 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         }
     }
 
+    /// The first request fails, and with it the QP.
+    pub(crate) fn fail_first(&mut self, status: WcStatus) {
+        if let Some(&kept) = self.requests.first_send(&self.qp.requester.queue) {
+            self.fail(&kept.work(), status);
+        }
+    }
+
     /// To SQE: what was posted after the send that failed is flushed, and receiving goes on (IBTA 10.3.1).
     #[cold]
     fn enter_sqe(&mut self) {
@@ -158,9 +165,17 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     }
 
     /// Tells once, if asked to, that what had been started in SQD has ended.
+    #[inline]
     pub(crate) fn tell_if_drained(&mut self) {
-        let Qp { state, requester, .. } = &mut *self.qp;
-        if *state == QpState::Sqd && requester.notify_drained && !requester.started {
+        if self.qp.state == QpState::Sqd {
+            self.drained();
+        }
+    }
+
+    #[cold]
+    fn drained(&mut self) {
+        let Qp { requester, .. } = &mut *self.qp;
+        if requester.notify_drained && !requester.started {
             requester.notify_drained = false;
             self.event(Event::SqDrained(self.place.qpn));
         }

@@ -268,8 +268,8 @@ impl<R: Region> Engine<R> {
         sent
     }
 
-    /// Decides which carrier the messages of a connected QP take: none but the engine's copy if its peer's address is of this engine, or if there is no
-    /// port. Not while it is in the midst of something: then it stays with what it has.
+    /// Decides which carrier the messages of a connected QP take: [`Carrier::Local`] if its peer's address is of this engine, or if there is no
+    /// port. Not while a request is under way: then it stays with what it has.
     pub(super) fn choose_carrier(&mut self, place: Place) {
         let (_, qp) = self.devices.known(place);
         if qp.service().is_datagram() || qp.requester.started {

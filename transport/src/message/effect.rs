@@ -6,7 +6,7 @@ use crate::message::segment::Segment;
 use crate::message::transfer::{Elements, Side, Span, Trouble, copy, scatter};
 use crate::message::verdict::{Nak, Receiver, Refusal, Target};
 use crate::mr::Mrs;
-use crate::op::{Receive, SendOp};
+use crate::op::{Data, Receive, SendOp};
 use crate::qp::Qp;
 use crate::request::Scratch;
 use crate::work::{Payload, Sge};
@@ -32,7 +32,13 @@ impl<'a, R> Own<'a, R> {
     #[inline]
     pub(crate) fn new(mrs: &'a Mrs<R>, qp: &Qp, payload: Payload<'a>, segment: &Segment<'_>) -> Own<'a, R> {
         match payload {
-            Payload::Inline(data) => Own::Data(data),
+            Payload::Inline(data) => {
+                debug_assert!(
+                    segment.op.row().data == Data::Out,
+                    "nothing comes back inline: such a post is invalid"
+                );
+                Own::Data(data)
+            }
             Payload::Sges(sges) => {
                 let rights = segment.op.row().own;
                 Own::Memory(Elements { mrs, pd: qp.pd, rights }, sges)

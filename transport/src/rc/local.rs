@@ -2,6 +2,7 @@
 //! and carried out, and both are told; all rules are theirs.
 
 use crate::completion::{Event, Sink, WcStatus};
+use crate::engine::turn::Turn;
 use crate::engine::{Engine, Step};
 use crate::memory::Region;
 use crate::message::effect::{Failure, Own, carry_out};
@@ -146,6 +147,23 @@ impl<R: Region> Engine<R> {
         // The wake-up takes this way back.
         turn.qp.set_route(place.device);
         self.known(place, sink).counters.rnr_naks += 1;
+    }
+}
+
+impl<R: Region, S: Sink> Turn<'_, R, S> {
+    /// The time to wait for the peer is over.
+    pub(crate) fn rc_local_timer_expired(&mut self) {
+        if self.qp.requester.wait == Wait::Answer {
+            self.counters.timeouts += 1;
+        }
+        let timeout = self.qp.attr().timeout;
+        match self.qp.requester.timed_out(timeout) {
+            Ok(()) => {
+                self.counters.retries += 1;
+                self.make_ready();
+            }
+            Err(status) => self.fail_first(status),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::link::Faults;
 use crate::rng::Rng;
 use crate::stream::{MayFail, Shape, Stream};
-use crate::world::{Host, OWNER, World};
+use crate::world::{Host, OWNER, World, mix};
 use vrdma_transport::*;
 use vrdma_wire::num::{Mtu, Psn, Qpn};
 
@@ -196,6 +196,11 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, verbose: bool) -> Outcome {
     finish(&mut world, &mut streams, &ends, plan);
     let bytes = streams.iter().map(|s| s.bytes).sum();
     let failures = streams.iter().filter(|s| s.failed.is_some()).count();
+    for host in &world.hosts {
+        for (_, count) in host.engine.counters(host.device).iter() {
+            mix(&mut world.trace, count);
+        }
+    }
     Outcome {
         trace: world.trace,
         frames: world.frames,
@@ -221,7 +226,12 @@ fn look(world: &mut World, streams: &mut [Stream]) {
                 if world.verbose {
                     eprintln!("{:>12} host {n}: {completion:?}", world.now.0);
                 }
-                world.trace = (world.trace ^ u64::from(completion.id)).wrapping_mul(0x100_0000_01b3);
+                let Completion { id, qpn, opcode, status, byte_len, imm, solicited, .. } = completion;
+                let imm = imm.map_or(1 << 32, |imm| u64::from(u32::from_be_bytes(imm.to_bytes())));
+                let what = [id, qpn.number(), opcode as u32, status as u32, byte_len, u32::from(solicited)];
+                for word in what.map(u64::from).into_iter().chain([world.now.0, imm]) {
+                    mix(&mut world.trace, word);
+                }
                 assert!(streams.iter_mut().any(|s| s.take(n, cq, &completion)), "whose is {completion:?}?");
             }
         }

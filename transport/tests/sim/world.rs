@@ -69,8 +69,10 @@ impl Outlet<Mem> for Port<'_> {
         frame.resize(packet.frame_len(payload.len()), 0);
         write_frame(packet, payload, &mut frame)?;
         *self.sent += 1;
-        for word in [self.now.0, self.host as u64, u64::from(packet.bth.psn.number()), frame.len() as u64] {
-            *self.trace = (*self.trace ^ word).wrapping_mul(0x100_0000_01b3);
+        // The ICRC is of all that is in the frame.
+        let icrc = frame.iter().rev().take(4).fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        for word in [self.now.0, self.host as u64, icrc, frame.len() as u64] {
+            mix(self.trace, word);
         }
         let fate = self.link.send(self.now, self.host, frame);
         if self.verbose {
@@ -86,6 +88,11 @@ impl Outlet<Mem> for Port<'_> {
         }
         Ok(())
     }
+}
+
+/// Makes something that happened part of a trace.
+pub fn mix(trace: &mut u64, word: u64) {
+    *trace = (*trace ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(29);
 }
 
 impl World {

@@ -144,7 +144,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
 
     fn take_turn_rc(&mut self, now: Instant, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
         if self.qp.carrier != Carrier::Roce {
-            // It was due before the QP's address vector changed.
+            // It was made due before its address vector changed.
             return 0;
         }
         let roce = self.service.rc_roce();

@@ -1,6 +1,6 @@
 //! What has not happened in time, and trying again.
 
-use crate::completion::{Sink, WcStatus};
+use crate::completion::Sink;
 use crate::engine::turn::Turn;
 use crate::memory::Region;
 use crate::qp::NEVER;
@@ -92,13 +92,6 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
                 self.set_deadline(Some(now + delay));
             }
             Err(status) => self.fail_first(status),
-        }
-    }
-
-    /// The first request fails, and with it the QP.
-    pub(crate) fn fail_first(&mut self, status: WcStatus) {
-        if let Some(&kept) = self.requests.first_send(&self.qp.requester.queue) {
-            self.fail(&kept.work(), status);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Conversations between two engines: packets, as frames, over a wire that the test is.
 
 mod basics;
+mod carriers;
 mod chaos;
 pub(crate) mod datagrams;
 mod hostile;
