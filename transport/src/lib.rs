@@ -35,7 +35,7 @@
 //! advances its PSN and completes a receive -> the requester does the same for its request. Segments of up to 64 KiB go within the
 //! post, up to 4 MiB in all, the rest in `poll`, 256 KiB a turn.
 //!
-//! Which way a connected QP goes is decided as it goes to RTR, and when its address vector changes: without packets if a device of this engine has
+//! Which carrier a connected QP's messages take is decided as it goes to RTR, and when its address vector changes: the copy above if a device of this engine has
 //! the peer's GID then, or if there is no port. A datagram decides for itself.
 //!
 //! # How a message goes (reliable connection, on the wire)
@@ -48,8 +48,8 @@
 //! 3. At the peer, `handle_frame` parses the frame, checks its ICRC, finds the device by destination GID and MAC, and the QP by number; source
 //!    and destination have to be those of the connection. A response goes to the requester's half, a request to the responder's.
 //! 4. The responder compares PSNs: what it expects gets the same *verdict* as on the same host, with a packet as the segment; what came before is
-//!    acknowledged or answered again, but not carried out again (a READ is; atomics' results are kept); what comes too early gets one NAK.
-//! 5. What the QP owes its peer (responses in order, then a refusal or an acknowledge of all) leaves in its turns. A refusal for good takes the QP to ERR and
+//!    acknowledged or answered again, but not carried out again (a READ is; atomics' results are remembered); what comes too early gets one NAK.
+//! 5. What the responder has to send (responses in order, then a NAK or an acknowledge of all) leaves in its turns. A NAK for good takes the QP to ERR and
 //!    is the last that the peer hears.
 //! 6. A response ends all requests that it covers, in order; one for a READ or an atomic acknowledges what was before it. If it shows that an earlier
 //!    response is missing, or is a NAK for a gap, or the timeout runs out, the cursor goes back to the oldest PSN without an answer (a READ

@@ -1,8 +1,7 @@
 //! Receives: where a message finds its own, and how it ends.
 //!
 //! A message claims its receive with the first segment that needs one, and keeps it until it ends; one that is cut off leaves it to the
-//! next. What is claimed is the first of the QP's own queue, so that further segments find it there, and a flush ends it with the others. (A receive
-//! of a shared queue moves there when it is claimed.)
+//! next. What is claimed is the first of the QP's own queue, so that further segments find it there, and a flush ends it with the others.
 
 use crate::completion::{Completion, Sink, WcStatus};
 use crate::engine::turn::Turn;
