@@ -49,6 +49,8 @@ struct Lab<'a> {
 
 const OWN_GID: Gid = Gid::from_ipv4([10, 0, 0, 1]);
 const PEER_GID: Gid = Gid::from_ipv4([10, 0, 0, 2]);
+/// Not always somebody's.
+const OTHER_GID: Gid = Gid::from_ipv4([10, 0, 0, 3]);
 const OWN_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const PEER_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
@@ -102,8 +104,12 @@ impl<'a> Lab<'a> {
         Lab { input: Input(data), engine, device, pd, now, qps, memory, key, log, wire, next_id: 0, requests }
     }
 
-    /// Takes a QP to RTS anew.
+    /// Takes a QP to RTS anew, whose peer is on the wire.
     fn connect(&mut self, index: usize) {
+        self.connect_to(index, Qpn::truncate(PEER_QPN), PEER_GID);
+    }
+
+    fn connect_to(&mut self, index: usize, dest_qpn: Qpn, dgid: Gid) {
         let (qpn, qp_type, ref mut pending) = self.qps[index];
         *pending = Pending::default();
         let attr = QpAttr {
@@ -112,14 +118,14 @@ impl<'a> Lab<'a> {
             path_mtu: Mtu::M1024,
             rq_psn: Psn::truncate(FIRST_PSN),
             sq_psn: Psn::truncate(FIRST_PSN),
-            dest_qpn: Qpn::truncate(PEER_QPN),
+            dest_qpn,
             max_rd_atomic: 2,
             max_dest_rd_atomic: 2,
             min_rnr_timer: 3,
             timeout: 6,
             retry_cnt: 2,
             rnr_retry: 2,
-            dgid: PEER_GID,
+            dgid,
             dmac: PEER_MAC,
             hop_limit: 9,
             ..QpAttr::default()
@@ -306,11 +312,34 @@ impl<'a> Lab<'a> {
                 let _ =
                     self.engine.modify_qp(self.now, self.device, qpn, AttrMask::STATE, &state, &mut self.log);
             }
+            4 => {
+                // Its address vector leads elsewhere, as far as its state lets it.
+                let dgid = self.gid();
+                let qpn = self.qps[index].0;
+                let attr =
+                    QpAttr { dgid, sgid_index: self.input.byte() & 1, dmac: PEER_MAC, ..QpAttr::default() };
+                let _ = self.engine.modify_qp(self.now, self.device, qpn, AttrMask::AV, &attr, &mut self.log);
+            }
+            5 => {
+                let entry = (self.input.byte() & 1 == 0).then_some(OTHER_GID.into());
+                let _ = self.engine.set_gid(self.device, 1, entry);
+            }
+            6 => {
+                // Its peer is of the same guest, or itself.
+                let (peer, dgid) = (self.qp(), self.gid());
+                self.check();
+                self.connect_to(index, self.qps[peer].0, dgid);
+            }
             _ => {
                 self.check();
                 self.connect(index);
             }
         }
+    }
+
+    /// An own address, one that may be, or that of the peer on the wire.
+    fn gid(&mut self) -> Gid {
+        [OWN_GID, OTHER_GID, PEER_GID][usize::from(self.input.byte() % 3)]
     }
 
     /// What completed was pending, and the first of its queue.
