@@ -2,7 +2,7 @@
 
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::device::{DeviceCounters, Limits, ObjectCounts, RdmaFunction};
+use crate::device::{DeviceCounters, DeviceLimits, ObjectCounts, RdmaFunction};
 use crate::memory::sigbus;
 use crate::net::{EthernetFunction, NetCounters, SwitchStats};
 use crate::port::{self, Port};
@@ -122,7 +122,8 @@ impl Daemon {
             worker.port.mtu
         })?;
         // All of them are known before any can connect: a guest has no address that another lists.
-        let specs: Vec<_> = config.guests.iter().map(|guest| (guest.clone(), Limits::new(config))).collect();
+        let specs: Vec<_> =
+            config.guests.iter().map(|guest| (guest.clone(), DeviceLimits::new(config))).collect();
         let added = daemon.worker.call(move |worker| {
             let add = |(guest, limits)| worker.add_guest(guest, limits);
             specs.into_iter().map(add).collect::<Vec<_>>()

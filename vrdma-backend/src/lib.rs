@@ -22,7 +22,7 @@
 //!   them to the worker as closures;
 //! * a thread for the admin socket (`admin`).
 //!
-//! `device` says what a guest's objects are and translates between abi and transport, `queue` moves rings, `memory` is where guest memory is mapped and touched, `socket` who may connect.
+//! `device` says what a guest's objects are, `translate` says the words of abi in those of transport and back, `queue` moves rings, `memory` is where guest memory is mapped and touched, `socket` who may connect.
 //! The modules are private, but documented: `cargo doc --document-private-items -p vrdma-backend`.
 #![deny(unsafe_code)]
 
@@ -44,5 +44,6 @@ mod queue;
 mod ratelimit;
 mod session;
 mod socket;
+mod translate;
 mod vhost;
 mod worker;

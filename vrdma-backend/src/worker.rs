@@ -3,6 +3,7 @@
 //! A worker owns its devices' engines, queues and regions, so there are no locks inside. Others talk to it by sending closures
 //! ([`WorkerHandle::call`]), which it runs between two turns.
 
+mod execute;
 mod guests;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod inline;
@@ -18,13 +19,14 @@ mod sync {
 }
 
 use crate::config::Poll;
-use crate::device::command::{Command, Reply};
+use crate::device::command::{Command, CommandError, Reply};
 use crate::device::outputs::Outputs;
-use crate::device::wqe::{Request, destination, parse};
 use crate::memory::MrMemory;
 use crate::net::Net;
 use crate::queue::channel::{Broken, Channel, RequestWords};
 use crate::ratelimit::RateLimit;
+use crate::translate::event::AsyncEvent;
+use crate::translate::wqe::{MAX_SGE, Request, destination, parse};
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use loans::Recall;
@@ -37,9 +39,6 @@ use std::time::{Duration, Instant};
 use uplink::{PortState, UPLINK, Uplink};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
-use vrdma_abi::control::Status;
-use vrdma_abi::event::EventKind;
-use vrdma_abi::wqe::unit;
 use vrdma_transport::{self as transport, DeviceId, Engine, OwnerId, PostError, SendOp, Sge};
 use vrdma_wire::num::Qpn;
 
@@ -156,7 +155,7 @@ impl WorkerHandle {
     ///
     /// # Errors
     /// The worker has stopped.
-    pub fn execute(&self, id: DeviceId, command: Command) -> Result<Result<Reply, Status>, Stopped> {
+    pub fn execute(&self, id: DeviceId, command: Command) -> Result<Result<Reply, CommandError>, Stopped> {
         self.ask(|reply| {
             Box::new(move |worker| {
                 worker.execute_in_order(id, command, move |result| drop(reply.send(result)));
@@ -221,7 +220,7 @@ impl Worker {
             poll,
             stop: false,
             words: Box::new([0; 64]),
-            sges: Vec::with_capacity(unit::MAX_SGE as usize),
+            sges: Vec::with_capacity(MAX_SGE),
             misdeeds: RateLimit::default(),
             sleeps: 0,
             turns: 0,
@@ -371,7 +370,7 @@ impl Worker {
                 if matches!(request.op, SendOp::Send { .. }) && engine.is_datagram(device, qpn) =>
             {
                 let handles = self.outputs.device(device).ah_table();
-                match handles.and_then(|handles| destination(&self.words, handles)) {
+                match handles.and_then(|handles| destination(&self.words, |index| handles.get(index))) {
                     Some(to) => {
                         engine.post_datagram(now, device, owner, qpn, request, &to, &mut self.outputs)
                     }
@@ -408,7 +407,7 @@ impl Worker {
     fn channel_broken(&mut self, index: usize, reason: Broken) -> bool {
         let bound = &self.channels[index];
         let (id, queue, owner) = (bound.device, bound.channel.index(), bound.owner);
-        self.outputs.async_event(id, EventKind::CHANNEL_ERR, queue.into());
+        self.outputs.async_event(id, AsyncEvent::channel_error(queue));
         let device = self.outputs.device(id);
         device.counters.broken_channels += 1;
         let name = &device.guest.name;
@@ -615,19 +614,19 @@ mod tests {
     #[test]
     fn qps_of_a_cq_that_failed_are_flushed_in_slices() {
         use crate::config::Config;
-        use crate::device::Limits;
+        use crate::device::DeviceLimits;
         use crate::queue::cq::CqRing;
         use vrdma_transport::{AttrMask, CqId, PdId, QpAttr, QpInit, QpState, QpType, RecvRequest};
         const QPS: u64 = 500;
         const RECEIVES: u64 = 16;
         let (mut worker, _handle) = Worker::new(Poll::Always, 1500).unwrap();
         let guest = "name=a,socket=/none,mac=52:54:00:00:00:01".parse().unwrap();
-        let (id, _) = worker.add_guest(guest, Limits::new(&Config::default()));
+        let (id, _) = worker.add_guest(guest, DeviceLimits::new(&Config::default()));
         let memory = memory(&[(0, 0x100000)]);
         let entries = 1 << 14;
         let ring = CqRing::new(&memory, &[Run { gpa: 0, len: CqRing::bytes(entries) }], entries).unwrap();
         let object = |reply| match reply {
-            Ok(Reply::Object(reply)) => reply.object.get(),
+            Ok(Reply::Object(number)) => number,
             other => panic!("{other:?}"),
         };
         let create_cq = Command::CreateCq { context: 0, vector: 0, ring: Box::new(ring) };
@@ -647,7 +646,7 @@ mod tests {
         };
         let now = worker.now();
         for _ in 0..QPS {
-            let qpn = Qpn::new(object(worker.execute(id, Command::CreateQp { context: 0, init }))).unwrap();
+            let qpn = Qpn::new(object(worker.execute(id, Command::CreateQp { init }))).unwrap();
             let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
             let attr = Box::new(QpAttr { state: QpState::Init, port: 1, ..QpAttr::default() });
             worker.execute(id, Command::ModifyQp { qpn, mask, attr }).unwrap();

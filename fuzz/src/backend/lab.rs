@@ -73,7 +73,7 @@ impl Lab {
             ..Config::default()
         };
         let add = |n: usize| {
-            let (spec, limits) = (config.guests[n].clone(), device::Limits::new(&config));
+            let (spec, limits) = (config.guests[n].clone(), device::DeviceLimits::new(&config));
             let (id, port) = with(|worker| worker.add_guest(spec, limits));
             Guest { id, port, ram: Ram::of(n) }
         };

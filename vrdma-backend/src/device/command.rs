@@ -1,22 +1,22 @@
-//! Control commands and replies, as types: what a command means once its bytes are understood.
+//! Control commands and what they come to, as types.
 
 use super::ah::AhTable;
+use crate::config::Limits;
 use crate::memory::MrMemory;
 use crate::queue::channel::Channel;
 use crate::queue::cq::CqRing;
-use vrdma_abi::control::{ObjectResp, QpAttr, QueryDeviceResp, QueryGidResp, QueryPortResp, RegMrResp};
-use vrdma_abi::zerocopy::IntoBytes;
-use vrdma_transport as transport;
-use vrdma_wire::num::{Mtu, Qpn};
+use crate::translate::port::PortAttr;
+use vrdma_transport::{Access, AttrMask, Error, GidEntry, QpAttr, QpInit};
+use vrdma_wire::num::{Mac, Mtu, Qpn};
 
 /// A command. Memory in it is resolved, numbers are in the range of their type; whether they name anything is not known yet.
 #[derive(Debug)]
-#[allow(missing_docs)] // The commands are documented where their layout is: vrdma_abi::control.
+#[allow(missing_docs, reason = "commands are documented where their layout is, in abi/src/control.rs")]
 pub enum Command {
     QueryDevice,
     QueryPort,
     QueryGid { index: u32 },
-    AddGid { index: u32, entry: transport::GidEntry },
+    AddGid { index: u32, entry: GidEntry },
     DelGid { index: u32 },
     SetPortMtu { mtu: Mtu },
     AllocContext,
@@ -27,11 +27,11 @@ pub enum Command {
     DeallocPd { pdn: u32 },
     CreateCq { context: u32, vector: u16, ring: Box<CqRing> },
     DestroyCq { cqn: u32 },
-    RegMr { pdn: u32, access: transport::Access, iova: u64, length: u64, memory: MrMemory, runs: u64 },
+    RegMr { pdn: u32, access: Access, iova: u64, length: u64, memory: MrMemory, runs: u64 },
     DeregMr { key: u32 },
-    DmaMr { pdn: u32, access: transport::Access },
-    CreateQp { context: u32, init: transport::QpInit },
-    ModifyQp { qpn: Qpn, mask: transport::AttrMask, attr: Box<transport::QpAttr> },
+    DmaMr { pdn: u32, access: Access },
+    CreateQp { init: QpInit },
+    ModifyQp { qpn: Qpn, mask: AttrMask, attr: Box<QpAttr> },
     QueryQp { qpn: Qpn },
     DestroyQp { qpn: Qpn },
     SetAhTable { table: AhTable },
@@ -39,33 +39,39 @@ pub enum Command {
 
 /// What a successful command returns.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub enum Reply {
+    /// Nothing but that it succeeded.
     Done,
-    Device(QueryDeviceResp),
-    Port(QueryPortResp),
-    Gid(QueryGidResp),
-    Object(ObjectResp),
-    Keys(RegMrResp),
-    Qp(QpAttr),
+    /// What the device may have, and its MAC address.
+    Device {
+        /// The guest's quota.
+        limits: Box<Limits>,
+        /// From which its GUID is made.
+        mac: Mac,
+    },
+    /// The port.
+    Port(PortAttr),
+    /// An entry of the GID table.
+    Gid(GidEntry),
+    /// Number of a new object.
+    Object(u32),
+    /// Key of a new region, local and remote.
+    Key(u32),
+    /// Attributes of a QP.
+    Qp(Box<QpAttr>),
 }
 
-impl Reply {
-    /// The reply structure as it goes to the guest.
-    pub fn as_bytes(&self) -> &[u8] {
-        match self {
-            Reply::Done => &[],
-            Reply::Device(resp) => resp.as_bytes(),
-            Reply::Port(resp) => resp.as_bytes(),
-            Reply::Gid(resp) => resp.as_bytes(),
-            Reply::Object(resp) => resp.as_bytes(),
-            Reply::Keys(resp) => resp.as_bytes(),
-            Reply::Qp(resp) => resp.as_bytes(),
-        }
-    }
+/// Why a command was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// It may not be; nothing has changed.
+    Refused(Error),
+    /// The device failed, it is not the driver's fault.
+    Internal,
+}
 
-    /// Names a new object. CQs and QPs have reply structures of the same shape.
-    pub fn object(number: u32) -> Reply {
-        Reply::Object(ObjectResp { object: number.into(), reserved: 0.into() })
+impl From<Error> for CommandError {
+    fn from(error: Error) -> CommandError {
+        CommandError::Refused(error)
     }
 }

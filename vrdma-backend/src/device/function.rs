@@ -1,20 +1,20 @@
 //! The RDMA function as its front-end sets it up: the session's thread serves the control queue, the worker all others.
 
+use super::command::CommandError;
+use super::queues::CONTROL;
 use super::remap::remap;
 use crate::config::{Config, Limits};
 use crate::control;
 use crate::memory::GuestMemory;
 use crate::queue::{Call, Kick, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
+use crate::translate::config_space::{self, config_space};
 use crate::vhost::{Function, Served, Setup};
 use crate::worker::{Stopped, WorkerHandle};
 use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress};
-use vrdma_abi::config as abi;
-use vrdma_abi::wqe::unit;
-use vrdma_abi::zerocopy::IntoBytes;
 use vrdma_transport::DeviceId;
 use vrdma_wire::num::{Mac, Mtu};
 
@@ -25,7 +25,7 @@ pub struct RdmaFunction {
     device: DeviceId,
     limits: Limits,
     num_queues: usize,
-    config_space: [u8; abi::device::CONFIG_SIZE as usize],
+    config_space: [u8; config_space::SIZE],
     /// The control queue while it runs.
     control: Option<Queue>,
     /// Commands were answered since the driver was interrupted last.
@@ -44,26 +44,12 @@ impl RdmaFunction {
         mac: Mac,
         max_mtu: Mtu,
     ) -> RdmaFunction {
-        let space = abi::Config {
-            magic: abi::device::MAGIC.into(),
-            version_major: (abi::device::VERSION_MAJOR as u16).into(),
-            version_minor: (abi::device::VERSION_MINOR as u16).into(),
-            mac: mac.0,
-            num_comp_vectors: config.comp_vectors.into(),
-            num_channels: config.channels.into(),
-            max_wqe_units: unit::MAX_UNITS as u8,
-            link: abi::link::UP,
-            max_mtu: max_mtu.bytes().into(),
-            reserved: [0; 40],
-        };
-        let mut config_space = [0; abi::device::CONFIG_SIZE as usize];
-        config_space[..abi::Config::SIZE].copy_from_slice(space.as_bytes());
         RdmaFunction {
             worker,
             device,
             limits: config.limits.clone(),
             num_queues: config.num_queues() as usize,
-            config_space,
+            config_space: config_space(config, mac, max_mtu),
             control: None,
             quiet: false,
             stopped_at: None,
@@ -92,7 +78,7 @@ impl Function for RdmaFunction {
 
     fn start(&mut self, setup: VirtqueueSetup, base: u16, front: &Setup) -> Result<(), Stopped> {
         let (device, memory) = (self.device, front.memory.clone());
-        if setup.index != abi::queue::CONTROL {
+        if setup.index != CONTROL {
             return self.worker.call(move |worker| worker.start_queue(device, &memory, setup, base));
         }
         self.control = setup.queue(base, &memory);
@@ -108,7 +94,7 @@ impl Function for RdmaFunction {
 
     fn stop(&mut self, index: u16) -> Result<Option<u16>, Stopped> {
         let device = self.device;
-        if index != abi::queue::CONTROL {
+        if index != CONTROL {
             return self.worker.call(move |worker| worker.stop_queue(device, index));
         }
         let next = self.control.take().map(|queue| queue.next_avail());
@@ -140,7 +126,7 @@ impl Function for RdmaFunction {
     }
 
     fn kick<'a>(&self, front: &'a Setup) -> Option<&'a Arc<Kick>> {
-        front.kick(abi::queue::CONTROL).filter(|_| self.control.is_some())
+        front.kick(CONTROL).filter(|_| self.control.is_some())
     }
 
     fn serve(&mut self, front: &Setup) -> Served {
@@ -148,8 +134,8 @@ impl Function for RdmaFunction {
         let context = control::Context { memory: &front.memory, limits: &self.limits };
         let (worker, device) = (&self.worker, self.device);
         let execute = |command| {
-            let stopped = Err(vrdma_abi::control::Status::INTERNAL);
-            worker.execute(device, command).unwrap_or(stopped)
+            // The worker has stopped if it does not answer.
+            worker.execute(device, command).unwrap_or(Err(CommandError::Internal))
         };
         let (used, quiet) = (queue.next_used(), &mut self.quiet);
         let result =
@@ -158,7 +144,7 @@ impl Function for RdmaFunction {
                 let served = queue.next_used() != used;
                 let late = !served && std::mem::take(quiet);
                 *quiet |= served && !notify;
-                if let Some(call) = front.call(abi::queue::CONTROL).filter(|_| notify || late) {
+                if let Some(call) = front.call(CONTROL).filter(|_| notify || late) {
                     call.ring();
                 }
                 Ok(match (queue.enable_notification(context.memory.mmap())?, served) {

@@ -1,27 +1,39 @@
 //! One guest's RDMA function: its objects, and what its driver may do with them.
 
 pub mod ah;
+mod channel;
 pub mod command;
-pub mod cqe;
-mod execute;
+mod context;
+mod cq;
 mod function;
+mod mr;
 pub mod outputs;
+mod pd;
+mod qp;
+mod queues;
+mod quota;
 pub mod remap;
 mod table;
-pub mod wqe;
 
 use crate::config::GuestConfig;
 use crate::memory::GuestMemory;
-use crate::queue::cq::CqRing;
 use crate::queue::event::EventQueue;
 use ah::AhTable;
+use command::Reply;
+use context::Context;
+use cq::Cq;
+use queues::Events;
+use quota::Quota;
 use std::sync::Arc;
 use table::Table;
-use vrdma_transport::{DeviceId, OwnerId};
-use vrdma_wire::num::Qpn;
+use vrdma_transport::{DeviceId, Error, OwnerId};
 
-pub use execute::Limits;
 pub use function::RdmaFunction;
+pub use mr::NewRegion;
+pub use quota::DeviceLimits;
+
+/// What a command comes to; one that is refused has changed nothing.
+pub type Result<T> = std::result::Result<T, Error>;
 
 /// What the worker keeps of a guest beside its queue pairs and regions, which the engine has.
 #[derive(Debug)]
@@ -31,44 +43,110 @@ pub struct Device {
     /// Its number in the engine.
     pub id: DeviceId,
     memory: Arc<GuestMemory>,
-    limits: Limits,
+    limits: DeviceLimits,
+    quota: Quota,
     contexts: Table<Context>,
     cqs: Table<Cq>,
     ah_table: Option<AhTable>,
     comp_events: Box<[EventQueue]>,
     async_events: EventQueue,
-    /// Runs of memory in use, against the quota.
-    runs: u64,
-    /// Requests that all queue pairs may have outstanding, against the quota.
-    requests: u64,
     /// What happened.
     pub counters: DeviceCounters,
 }
 
-#[derive(Debug, Default)]
-struct Context {
-    /// Channels, PDs, CQs and QPs that belong to it.
-    objects: u32,
-}
+impl Device {
+    /// A device as it is before its guest's driver said anything.
+    pub fn new(id: DeviceId, guest: GuestConfig, limits: DeviceLimits) -> Device {
+        let mut device = Device {
+            guest,
+            id,
+            memory: Default::default(),
+            contexts: Table::new(limits.contexts()),
+            cqs: Table::new(limits.guest.cqs),
+            ah_table: None,
+            comp_events: (0..limits.comp_vectors).map(|_| EventQueue::default()).collect(),
+            async_events: EventQueue::default(),
+            quota: Quota::default(),
+            counters: DeviceCounters::default(),
+            limits,
+        };
+        device.reset();
+        device
+    }
 
-#[derive(Debug)]
-struct Cq {
-    owner: OwnerId,
-    vector: u16,
-    ring: CqRing,
-    runs: u64,
-    /// QPs that use it; one that uses it for both directions is there twice.
-    qps: Vec<Qpn>,
-    /// New CQEs have not been checked against the arm words.
-    dirty: bool,
-    /// One of those is solicited or tells of an error.
-    solicited: bool,
-    /// CQEs were published since the last event or second look, without an event.
-    quiet: bool,
-    /// One of those is solicited or tells of an error.
-    quiet_solicited: bool,
-    /// It overran, or its memory is gone.
-    failed: bool,
+    /// Forgets all objects. The event queues stay attached: they are the front-end's to stop.
+    pub fn reset(&mut self) {
+        self.contexts = Table::new(self.limits.contexts());
+        let kernel = self.contexts.insert(Context::default());
+        debug_assert_eq!(kernel, Some(OwnerId::KERNEL.0));
+        self.cqs = Table::new(self.limits.guest.cqs);
+        self.ah_table = None;
+        self.quota = Quota::default();
+        for queue in self.comp_events.iter_mut().chain([&mut self.async_events]) {
+            queue.clear();
+        }
+    }
+
+    /// The front-end is gone, and with it the guest's memory and virtqueues.
+    pub fn detach(&mut self) {
+        self.memory = Arc::default();
+        for queue in self.comp_events.iter_mut().chain([&mut self.async_events]) {
+            queue.detach();
+        }
+    }
+
+    /// Follows a new memory table, but for its CQs.
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
+        self.memory = memory.clone();
+        for queue in self.comp_events.iter_mut().chain([&mut self.async_events]) {
+            queue.remap(memory);
+        }
+        if let Some(table) = &mut self.ah_table {
+            table.remap(memory);
+        }
+    }
+
+    /// The event queue with this virtqueue number.
+    pub fn event_queue(&mut self, index: u16) -> Option<&mut EventQueue> {
+        match Events::of_queue(index)? {
+            Events::Async => Some(&mut self.async_events),
+            Events::Completion(vector) => self.comp_events.get_mut(usize::from(vector)),
+        }
+    }
+
+    /// What it may have.
+    pub fn limits(&self) -> &DeviceLimits {
+        &self.limits
+    }
+
+    /// Where its driver keeps address handles.
+    #[inline]
+    pub fn ah_table(&self) -> Option<&AhTable> {
+        self.ah_table.as_ref()
+    }
+
+    /// SET_AH_TABLE.
+    ///
+    /// # Errors
+    /// `Busy`: there is one.
+    pub fn set_ah_table(&mut self, table: AhTable) -> Result<Reply> {
+        if self.ah_table.is_some() {
+            return Err(Error::Busy);
+        }
+        self.ah_table = Some(table);
+        Ok(Reply::Done)
+    }
+
+    /// Objects that exist, apart from those that the engine and the worker count.
+    pub fn counts(&self) -> ObjectCounts {
+        ObjectCounts {
+            contexts: self.contexts.len() - 1,
+            cqs: self.cqs.len(),
+            runs: self.quota.runs(),
+            ahs: self.ah_table.as_ref().map_or(0, |table| table.in_use()),
+            ..ObjectCounts::default()
+        }
+    }
 }
 
 /// What happened at the border between guest and device; each answers a question that an operator may ask.

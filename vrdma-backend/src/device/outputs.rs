@@ -1,10 +1,11 @@
 //! Where completions and events go: the engine's sink.
 
-use super::{Device, cqe::cqe};
+use super::Device;
 use crate::queue::event::EventQueue;
 use crate::ratelimit::RateLimit;
+use crate::translate::cqe::cqe;
+use crate::translate::event::{self, AsyncEvent};
 use std::sync::atomic::{Ordering, fence};
-use vrdma_abi::event::EventKind;
 use vrdma_transport::{Completion, CqId, DeviceId, Event, Sink, WcStatus};
 
 /// All devices of a worker, and what is to be told to them.
@@ -52,10 +53,10 @@ impl Outputs {
     }
 
     /// Queues an async event.
-    pub fn async_event(&mut self, id: DeviceId, kind: EventKind, object: u32) {
+    pub fn async_event(&mut self, id: DeviceId, event: AsyncEvent) {
         let device = self.device(id);
         device.counters.events += 1;
-        device.async_events.push(kind, object);
+        device.async_events.push(event.kind, event.object);
         self.has_events(id);
     }
 
@@ -102,7 +103,7 @@ impl Outputs {
     fn completion_event(&mut self, id: DeviceId, cq_id: CqId) {
         let device = self.device(id);
         let Some(cq) = device.cqs.get_mut(cq_id.0) else { return };
-        device.comp_events[usize::from(cq.vector)].push(EventKind::COMPLETION, cq_id.0);
+        device.comp_events[usize::from(cq.vector)].push(event::COMPLETION, cq_id.0);
         device.counters.events += 1;
         self.has_events(id);
     }
@@ -172,7 +173,7 @@ impl Outputs {
         device.counters.cq_overruns += 1;
         let name = device.guest.name.clone();
         self.failed.push((id, cq_id));
-        self.async_event(id, EventKind::CQ_ERR, cq_id.0);
+        self.async_event(id, AsyncEvent::cq_error(cq_id));
         self.overruns.warn(|| format!("guest {name}: CQ {} overran or lost its memory", cq_id.0));
     }
 }
@@ -194,13 +195,6 @@ impl Sink for Outputs {
     }
 
     fn event(&mut self, id: DeviceId, event: Event) {
-        let (kind, qpn) = match event {
-            Event::QpFatal(qpn) => (EventKind::QP_FATAL, qpn),
-            Event::QpRequestError(qpn) => (EventKind::QP_REQ_ERR, qpn),
-            Event::QpAccessError(qpn) => (EventKind::QP_ACCESS_ERR, qpn),
-            Event::CommEstablished(qpn) => (EventKind::COMM_EST, qpn),
-            Event::SqDrained(qpn) => (EventKind::SQ_DRAINED, qpn),
-        };
-        self.async_event(id, kind, qpn.number());
+        self.async_event(id, event.into());
     }
 }

@@ -2,11 +2,12 @@
 
 use super::{BoundChannel, NET, Worker};
 use crate::config::GuestConfig;
-use crate::device::{Device, Limits, ObjectCounts};
+use crate::device::{Device, DeviceLimits, ObjectCounts};
 use crate::memory::GuestMemory;
 use crate::net::Member;
 use crate::queue::channel::Channel;
 use crate::queue::{Call, VirtqueueSetup};
+use crate::translate::limits;
 use std::sync::Arc;
 use vrdma_transport::{DeviceId, OwnerId};
 
@@ -77,9 +78,9 @@ impl Worker {
     }
 
     /// Adds a guest, with a device and a port of the switch, which then wait for it.
-    pub fn add_guest(&mut self, guest: GuestConfig, limits: Limits) -> (DeviceId, usize) {
-        self.engine.set_request_memory(limits.all_request_memory());
-        let id = self.engine.add_device(limits.transport(self.port.mtu));
+    pub fn add_guest(&mut self, guest: GuestConfig, limits: DeviceLimits) -> (DeviceId, usize) {
+        self.engine.set_request_memory(limits.guest.all_request_memory);
+        let id = self.engine.add_device(limits::of_engine(&limits.guest, self.port.mtu));
         self.engine.set_mac(id, guest.mac).expect("the device was added just now");
         let port = self.net.add(
             &guest.name,
@@ -91,7 +92,7 @@ impl Worker {
                 gids: guest.allowed_gids(),
                 vlans: guest.member_of(),
             },
-            limits.flood_rate(),
+            limits.guest.flood_rate,
         );
         self.outputs.add(Device::new(id, guest, limits));
         (id, port)

@@ -5,11 +5,10 @@
 //! keeps it all the same is lent nothing any more.
 
 use super::{Stopped, Worker, WorkerHandle};
-use crate::device::command::{Command, Reply};
+use crate::device::command::{Command, CommandError, Reply};
 use crate::memory::{Loans, MrMemory};
 use std::ops::Range;
 use std::time::Duration;
-use vrdma_abi::control::Status;
 use vrdma_transport::{self as transport, DeviceId};
 
 /// So long, and for so many turns, drivers have time to give memory back.
@@ -69,20 +68,20 @@ impl Worker {
         true
     }
 
-    /// Deregisters a region, and hands the result to `done` once the uplink has given its memory back. `INTERNAL` if that takes too
+    /// Deregisters a region, and hands the result to `done` once the uplink has given its memory back. `Internal` if that takes too
     /// long: then the driver keeps the memory as it is.
     pub(super) fn deregister(
         &mut self,
         id: DeviceId,
         key: u32,
-        done: impl FnOnce(Result<Reply, Status>) + Send + 'static,
+        done: impl FnOnce(Result<Reply, CommandError>) + Send + 'static,
     ) {
         let loans = self.engine.region(id, key).map(MrMemory::loans).unwrap_or_default();
         match self.execute(id, Command::DeregMr { key }) {
             Ok(reply) => {
-                self.when_back(loans, |back| done(if back { Ok(reply) } else { Err(Status::INTERNAL) }))
+                self.when_back(loans, |back| done(if back { Ok(reply) } else { Err(CommandError::Internal) }))
             }
-            refused => done(refused),
+            Err(error) => done(Err(error.into())),
         }
     }
 
@@ -132,15 +131,15 @@ mod tests {
     use super::super::inline;
     use super::*;
     use crate::config::Config;
-    use crate::device::Limits;
+    use crate::device::DeviceLimits;
     use crate::memory::Run;
     use crate::memory::tests::memory;
     use crate::port::{Capabilities, Checksums, Driver, External, Frame, Port};
     use std::os::fd::BorrowedFd;
     use std::sync::{Arc, Mutex};
     use vrdma_transport::{
-        Access, AttrMask, CqId, GidEntry, OwnerId, Payload, QpAttr, QpInit, QpState, QpType, Remote, SendOp,
-        SendRequest, Sge,
+        Access, AttrMask, CqId, Error, GidEntry, OwnerId, Payload, QpAttr, QpInit, QpState, QpType, Remote,
+        SendOp, SendRequest, Sge,
     };
     use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Qpn, Rkey, VlanId};
 
@@ -217,7 +216,7 @@ mod tests {
             let (id, qpn, pd) = inline::with(|worker| {
                 worker.set_uplink(Port::new(Box::new(Keeper(kept.clone(), vec![hello()]))));
                 let config = "name=a,socket=/none,mac=52:54:00:00:00:01".parse().unwrap();
-                let (id, _) = worker.add_guest(config, Limits::new(&Config::default()));
+                let (id, _) = worker.add_guest(config, DeviceLimits::new(&Config::default()));
                 let Worker { engine, outputs, .. } = worker;
                 let gid = GidEntry { gid: Gid::from_ipv4([10, 0, 0, 1]), vlan: VlanId::UNTAGGED };
                 engine.set_gid(id, 0, Some(gid)).unwrap();
@@ -276,7 +275,7 @@ mod tests {
             let (pdn, runs, access) = (self.pd, memory.runs(), Access::LOCAL_WRITE);
             let command = Command::RegMr { pdn, access, iova: 0, length: 4096, memory, runs };
             match inline::with(|worker| worker.execute(self.id, command)) {
-                Ok(Reply::Keys(keys)) => keys.lkey.get(),
+                Ok(Reply::Key(key)) => key,
                 other => panic!("{other:?}"),
             }
         }
@@ -305,10 +304,11 @@ mod tests {
         }
 
         /// Asks for a region's end; where the answer will be.
-        fn deregister(&self, key: u32) -> Arc<Mutex<Option<Result<(), Status>>>> {
+        fn deregister(&self, key: u32) -> Arc<Mutex<Option<Result<(), CommandError>>>> {
             let answer = Arc::new(Mutex::new(None));
             let place = answer.clone();
-            let done = move |result: Result<Reply, Status>| *place.lock().unwrap() = Some(result.map(|_| ()));
+            let done =
+                move |result: Result<Reply, CommandError>| *place.lock().unwrap() = Some(result.map(|_| ()));
             inline::with(|worker| worker.execute_in_order(self.id, Command::DeregMr { key }, done));
             answer
         }
@@ -340,7 +340,10 @@ mod tests {
         assert_eq!((bench.kept(), *answer.lock().unwrap()), (0, Some(Ok(()))));
         // Who lent nothing, or is not there, waits for nothing.
         assert_eq!(*bench.deregister(other).lock().unwrap(), Some(Ok(())));
-        assert_eq!(*bench.deregister(other).lock().unwrap(), Some(Err(Status::NOT_FOUND)));
+        assert_eq!(
+            *bench.deregister(other).lock().unwrap(),
+            Some(Err(CommandError::Refused(Error::NotFound)))
+        );
     }
 
     #[test]
@@ -365,7 +368,7 @@ mod tests {
         }
         assert_eq!(*answer.lock().unwrap(), None);
         inline::with(Worker::take_turn);
-        assert_eq!(*answer.lock().unwrap(), Some(Err(Status::INTERNAL)));
+        assert_eq!(*answer.lock().unwrap(), Some(Err(CommandError::Internal)));
         let sent = inline::with(|worker| worker.uplink_stats()["frames_sent"]);
         bench.send(other);
         assert!(inline::with(|worker| worker.uplink_stats()["frames_sent"]) > sent);

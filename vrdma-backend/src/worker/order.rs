@@ -4,8 +4,7 @@
 //! for it; and what is posted behind the marks does not put it off.
 
 use super::{BoundChannel, Worker};
-use crate::device::command::{Command, Reply};
-use vrdma_abi::control::Status;
+use crate::device::command::{Command, CommandError, Reply};
 use vrdma_transport::{self as transport, DeviceId, OwnerId, Question};
 
 /// Something that waits for channels.
@@ -93,7 +92,7 @@ impl Worker {
         &mut self,
         id: DeviceId,
         command: Command,
-        done: impl FnOnce(Result<Reply, Status>) + Send + 'static,
+        done: impl FnOnce(Result<Reply, CommandError>) + Send + 'static,
     ) {
         if let Command::DeregMr { key } = command {
             return self.deregister(id, key, done);
@@ -111,9 +110,11 @@ impl Worker {
             _ => Vec::new(),
         };
         if marks.is_empty() {
-            return done(self.execute(id, command));
+            return done(self.execute(id, command).map_err(CommandError::from));
         }
-        let run = Box::new(move |worker: &mut Worker| done(worker.execute(id, command)));
+        let run = Box::new(move |worker: &mut Worker| {
+            done(worker.execute(id, command).map_err(CommandError::from))
+        });
         self.barriers.push(Barrier { device: id, marks, then: Then::Run(run) });
     }
 

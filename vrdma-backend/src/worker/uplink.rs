@@ -5,11 +5,11 @@ use crate::memory::MrMemory;
 use crate::net::{self, Fill, Lost, Net, Verdict};
 use crate::port::{Burst, External, LINK_POLL, Offload, Port};
 use crate::ratelimit::RateLimit;
+use crate::translate::event::AsyncEvent;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
-use vrdma_abi::event::EventKind;
 use vrdma_transport::{self as transport, Fault, Outlet, Piece, Pieces, Region, write_frame};
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::Mtu;
@@ -17,8 +17,6 @@ use vrdma_wire::roce::{Body, Packet, Rc, pad};
 
 /// Packets that the engine may send in one turn.
 const PACKETS: usize = 256;
-/// Number of the port in events.
-const PORT: u32 = 1;
 /// What a RoCE packet needs beside its payload at most, in an IP packet of the link's MTU: as the rdma core reckons (iboe_get_mtu).
 const OVERHEAD: u32 = 96;
 
@@ -195,10 +193,9 @@ impl Worker {
         if let Some(uplink) = &mut self.uplink {
             uplink.changes.log(log::Level::Info, text);
         }
-        let kind = if up { EventKind::PORT_ACTIVE } else { EventKind::PORT_ERR };
         let devices: Vec<_> = self.outputs.devices().map(|device| device.id).collect();
         for id in devices {
-            self.outputs.async_event(id, kind, PORT);
+            self.outputs.async_event(id, AsyncEvent::port(up));
         }
     }
 }

@@ -360,8 +360,7 @@ impl Side {
         let (id, ram) = (lab.guests[n].id, lab.guests[n].ram.clone());
         let run = |command| with(|worker| worker.execute(id, command)).expect("a command that is right");
         let object = |command| match run(command) {
-            Reply::Object(resp) => resp.object.get(),
-            Reply::Keys(resp) => resp.lkey.get(),
+            Reply::Object(number) | Reply::Key(number) => number,
             other => panic!("{other:?}"),
         };
         run(Command::AddGid { index: 0, entry: GidEntry { gid: GIDS[n], vlan: VlanId::UNTAGGED } });
@@ -391,7 +390,7 @@ impl Side {
                     max_recv_sge: 2,
                     max_inline: 64,
                 };
-                (Qpn::truncate(object(Command::CreateQp { context, init })), qp_type)
+                (Qpn::truncate(object(Command::CreateQp { init })), qp_type)
             })
             .collect();
         for (index, (dgid, dmac)) in [(GIDS[1 - n], MACS[1 - n]), (FAR_GID, FAR_MAC)].into_iter().enumerate()

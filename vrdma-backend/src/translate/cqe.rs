@@ -1,4 +1,4 @@
-//! From a completion of the transport to a CQE: the other place where abi meets transport.
+//! From a completion of the engine to a CQE.
 
 use vrdma_abi::cqe::{self, Cqe, flags};
 use vrdma_transport::{Completion, WcOpcode, WcStatus};

@@ -1,12 +1,15 @@
-//! From the WQE of a channel to a work request of the transport: one of the two places where abi meets transport.
+//! From the WQE of a channel to a work request of the engine.
 
-use super::ah::AhTable;
 use crate::queue::channel::RequestWords;
+use vrdma_abi::ah::AhEntry;
 use vrdma_abi::width;
 use vrdma_abi::wqe::{AtomicOperands, RdmaBody, Sge as AbiSge, UdBody, WqeHeader, WrOpcode, flags, unit};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use vrdma_transport::{Destination, Payload, PdId, Queue, RecvRequest, Remote, SendOp, SendRequest, Sge};
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey};
+
+/// Most elements of a request.
+pub const MAX_SGE: usize = unit::MAX_SGE as usize;
 
 /// A request of a channel.
 #[derive(Debug)]
@@ -67,10 +70,10 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     }
 }
 
-/// Where a SEND goes if its QP is one of datagrams: `None` if it names no entry that is in use and makes sense.
-pub fn destination(words: &RequestWords, handles: &AhTable) -> Option<Destination> {
+/// Where a SEND goes if its QP is one of datagrams: `None` if it names no entry that is in use and makes sense. `handle` looks an entry up.
+pub fn destination(words: &RequestWords, handle: impl FnOnce(u32) -> Option<AhEntry>) -> Option<Destination> {
     let body: &UdBody = view(words.as_bytes(), unit::BODY_OFFSET as usize);
-    let entry = handles.get(body.ah.get())?;
+    let entry = handle(body.ah.get())?;
     let vlan = match entry.vlan.get() {
         0xffff => None,
         id if (1..=4094).contains(&id) => Some(id),

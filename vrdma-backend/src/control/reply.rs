@@ -1,0 +1,48 @@
+//! From what a command came to, to the bytes of its reply.
+
+use crate::device::command::{CommandError, Reply};
+use crate::translate::{self, gid, limits, port, qp};
+use vrdma_abi::control::*;
+use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
+
+/// Size of the reply structure of a command.
+///
+/// # Errors
+/// `INVALID`: it has no header.
+pub fn size(request: &[u8]) -> Result<usize, Status> {
+    let (header, _) = ReqHeader::read_from_prefix(request).map_err(|_| Status::INVALID)?;
+    Ok(match Opcode(header.opcode.get()) {
+        Opcode::QUERY_DEVICE => QueryDeviceResp::SIZE,
+        Opcode::QUERY_PORT => QueryPortResp::SIZE,
+        Opcode::QUERY_GID => QueryGidResp::SIZE,
+        Opcode::ALLOC_CONTEXT | Opcode::ALLOC_PD => ObjectResp::SIZE,
+        Opcode::CREATE_CQ => CreateCqResp::SIZE,
+        Opcode::REG_MR | Opcode::GET_DMA_MR => RegMrResp::SIZE,
+        Opcode::CREATE_QP => CreateQpResp::SIZE,
+        Opcode::QUERY_QP => QpAttr::SIZE,
+        _ => 0,
+    })
+}
+
+/// The reply structure as it goes to the guest.
+pub fn bytes(reply: &Reply) -> Vec<u8> {
+    // CQs and QPs have reply structures of the same shape as other objects.
+    let object = |number: u32| ObjectResp { object: number.into(), reserved: 0.into() };
+    match reply {
+        Reply::Done => Vec::new(),
+        Reply::Device { limits, mac } => limits::response(limits, *mac).as_bytes().to_vec(),
+        Reply::Port(attr) => port::response(attr).as_bytes().to_vec(),
+        Reply::Gid(entry) => gid::response(entry).as_bytes().to_vec(),
+        Reply::Object(number) => object(*number).as_bytes().to_vec(),
+        Reply::Key(key) => RegMrResp { lkey: (*key).into(), rkey: (*key).into() }.as_bytes().to_vec(),
+        Reply::Qp(attr) => qp::response(attr).as_bytes().to_vec(),
+    }
+}
+
+/// The status of a command that was refused.
+pub fn status(error: CommandError) -> Status {
+    match error {
+        CommandError::Refused(error) => translate::status::status(error),
+        CommandError::Internal => Status::INTERNAL,
+    }
+}

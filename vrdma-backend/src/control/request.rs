@@ -1,0 +1,201 @@
+//! From the bytes of a command to a [`Command`].
+
+use super::Context;
+use crate::device::ah::AhTable;
+use crate::device::command::Command;
+use crate::memory::{MrMemory, Run};
+use crate::queue::VirtqueueSetup;
+use crate::queue::channel::Channel;
+use crate::queue::cq::CqRing;
+use crate::translate::access::access;
+use crate::translate::{gid, port, qp};
+use vrdma_abi::control::{Run as Run16, *};
+use vrdma_abi::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use vrdma_wire::num::Qpn;
+
+type Result<T> = std::result::Result<T, Status>;
+
+/// Understands a request; `setup` tells how a channel's virtqueue is set up.
+///
+/// # Errors
+/// The status for the guest, as `vrdma_abi::control` has them.
+pub fn parse(
+    request: &[u8],
+    context: &Context<'_>,
+    setup: &mut impl FnMut(u16) -> Option<VirtqueueSetup>,
+) -> Result<Command> {
+    let (header, body) = ReqHeader::read_from_prefix(request).map_err(|_| Status::INVALID)?;
+    if header.reserved.get() != 0 {
+        return Err(Status::INVALID);
+    }
+    let num_runs = header.num_runs.get();
+    if num_runs > context.limits.mr_runs {
+        return Err(Status::TOO_LARGE);
+    }
+    let body = Body { bytes: body, num_runs: num_runs as usize };
+    Ok(match Opcode(header.opcode.get()) {
+        Opcode::QUERY_DEVICE => body.empty(Command::QueryDevice)?,
+        Opcode::QUERY_PORT => body.empty(Command::QueryPort)?,
+        Opcode::QUERY_GID => Command::QueryGid { index: body.object()? },
+        Opcode::ADD_GID => {
+            let req: AddGidReq = body.alone()?;
+            Command::AddGid { index: req.index.get(), entry: gid::entry(&req)? }
+        }
+        Opcode::DEL_GID => Command::DelGid { index: body.object()? },
+        Opcode::SET_PORT_MTU => Command::SetPortMtu { mtu: port::mtu(&body.alone()?)? },
+        Opcode::ALLOC_CONTEXT => body.empty(Command::AllocContext)?,
+        Opcode::DEALLOC_CONTEXT => Command::DeallocContext { context: body.object()? },
+        Opcode::BIND_CHANNEL => bind_channel(&body, context, setup)?,
+        Opcode::UNBIND_CHANNEL => Command::UnbindChannel { queue: body.object()? },
+        Opcode::ALLOC_PD => Command::AllocPd { context: body.object()? },
+        Opcode::DEALLOC_PD => Command::DeallocPd { pdn: body.object()? },
+        Opcode::CREATE_CQ => create_cq(&body, context)?,
+        Opcode::DESTROY_CQ => Command::DestroyCq { cqn: body.object()? },
+        Opcode::REG_MR => reg_mr(&body, context)?,
+        Opcode::DEREG_MR => Command::DeregMr { key: body.object()? },
+        Opcode::GET_DMA_MR => {
+            let req: DmaMrReq = body.alone()?;
+            Command::DmaMr { pdn: req.pdn.get(), access: access(req.access.get())? }
+        }
+        Opcode::CREATE_QP => Command::CreateQp { init: qp::init(&body.alone()?)? },
+        Opcode::MODIFY_QP => modify_qp(&body.alone()?)?,
+        Opcode::QUERY_QP => Command::QueryQp { qpn: qpn(body.object()?)? },
+        Opcode::DESTROY_QP => Command::DestroyQp { qpn: qpn(body.object()?)? },
+        Opcode::SET_AH_TABLE => ah_table(&body, context)?,
+        _ => return Err(Status::UNSUPPORTED),
+    })
+}
+
+/// What follows the header.
+struct Body<'a> {
+    bytes: &'a [u8],
+    num_runs: usize,
+}
+
+impl Body<'_> {
+    /// A command without a request structure.
+    fn empty(&self, command: Command) -> Result<Command> {
+        if self.bytes.is_empty() && self.num_runs == 0 { Ok(command) } else { Err(Status::INVALID) }
+    }
+
+    /// A request structure without runs.
+    fn alone<T: FromBytes + KnownLayout + Immutable + Unaligned>(&self) -> Result<T> {
+        if self.num_runs != 0 {
+            return Err(Status::INVALID);
+        }
+        T::read_from_bytes(self.bytes).map_err(|_| Status::INVALID)
+    }
+
+    /// The number in an [`ObjectReq`].
+    fn object(&self) -> Result<u32> {
+        let req: ObjectReq = self.alone()?;
+        if req.reserved.get() == 0 { Ok(req.object.get()) } else { Err(Status::INVALID) }
+    }
+
+    /// A request structure and at least one run.
+    fn with_runs<T: FromBytes + KnownLayout + Immutable + Unaligned>(&self) -> Result<(T, Vec<Run>)> {
+        if self.num_runs == 0 { Err(Status::INVALID) } else { self.with_any_runs() }
+    }
+
+    /// A request structure and runs, which may be none.
+    fn with_any_runs<T: FromBytes + KnownLayout + Immutable + Unaligned>(&self) -> Result<(T, Vec<Run>)> {
+        let (req, rest) = T::read_from_prefix(self.bytes).map_err(|_| Status::INVALID)?;
+        let runs = <[Run16]>::ref_from_bytes(rest).map_err(|_| Status::INVALID)?;
+        if runs.len() != self.num_runs {
+            return Err(Status::INVALID);
+        }
+        Ok((req, runs.iter().map(|run| Run { gpa: run.addr.get(), len: run.len.get() }).collect()))
+    }
+}
+
+/// Checks that runs have `bytes` in all.
+fn total(runs: &[Run], bytes: u64) -> Result<()> {
+    let sum = runs.iter().try_fold(0u64, |sum, run| sum.checked_add(run.len));
+    match sum {
+        None => Err(Status::FAULT),
+        Some(sum) if sum == bytes => Ok(()),
+        Some(_) => Err(Status::INVALID),
+    }
+}
+
+fn bind_channel(
+    body: &Body<'_>,
+    context: &Context<'_>,
+    setup: &mut impl FnMut(u16) -> Option<VirtqueueSetup>,
+) -> Result<Command> {
+    let (req, window) = body.with_runs::<BindChannelReq>()?;
+    if req.reserved.get() != 0 {
+        return Err(Status::INVALID);
+    }
+    let setup = setup(req.queue.get()).ok_or(Status::INVALID)?;
+    if !window.iter().all(|run| context.memory.resolve(*run, &mut Vec::new()).is_some()) {
+        return Err(Status::FAULT);
+    }
+    let channel = Channel::bind(context.memory, setup, &window).map_err(|error| {
+        log::debug!("channel {}: {error}", req.queue.get());
+        Status::FAULT
+    })?;
+    context.populate(&window);
+    Ok(Command::BindChannel { context: req.context.get(), channel: Box::new(channel) })
+}
+
+fn create_cq(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
+    let (req, runs) = body.with_runs::<CreateCqReq>()?;
+    let entries = req.entries.get();
+    let vector = u16::try_from(req.vector.get()).map_err(|_| Status::INVALID)?;
+    if !entries.is_power_of_two() || req.reserved.get() != 0 {
+        return Err(Status::INVALID);
+    }
+    if entries > context.limits.cq_entries {
+        return Err(Status::NO_RESOURCES);
+    }
+    total(&runs, CqRing::bytes(entries))?;
+    let ring = CqRing::new(context.memory, &runs, entries).ok_or(Status::FAULT)?;
+    context.populate(&runs);
+    Ok(Command::CreateCq { context: req.context.get(), vector, ring: Box::new(ring) })
+}
+
+fn reg_mr(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
+    let (req, runs) = body.with_any_runs::<RegMrReq>()?;
+    let (iova, length) = (req.iova.get(), req.length.get());
+    // A region may end where addresses do.
+    if length != 0 && iova.checked_add(length - 1).is_none() {
+        return Err(Status::INVALID);
+    }
+    let access = access(req.access.get())?;
+    total(&runs, length)?;
+    // A message is worked on in stretches of so many bytes, whatever number of runs these are in.
+    if let [_, inner @ .., _] = &runs[..]
+        && inner.iter().any(|run| run.len < u64::from(limit::MIN_RUN))
+    {
+        return Err(Status::INVALID);
+    }
+    let memory = MrMemory::new(context.memory, &runs).ok_or(Status::FAULT)?;
+    context.populate(&runs);
+    Ok(Command::RegMr { pdn: req.pdn.get(), access, iova, length, memory, runs: runs.len() as u64 })
+}
+
+fn ah_table(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
+    let (req, runs) = body.with_runs::<AhTableReq>()?;
+    let entries = req.entries.get();
+    if entries == 0 || req.reserved.get() != 0 {
+        return Err(Status::INVALID);
+    }
+    if entries > context.limits.ahs {
+        return Err(Status::NO_RESOURCES);
+    }
+    total(&runs, AhTable::bytes(entries))?;
+    let [run] = runs[..] else { return Err(Status::INVALID) };
+    let table = AhTable::new(context.memory, run, entries).ok_or(Status::FAULT)?;
+    context.populate(&runs);
+    Ok(Command::SetAhTable { table })
+}
+
+fn modify_qp(req: &ModifyQpReq) -> Result<Command> {
+    let (mask, attr) = qp::attributes(req)?;
+    Ok(Command::ModifyQp { qpn: qpn(req.qpn.get())?, mask, attr: Box::new(attr) })
+}
+
+fn qpn(number: u32) -> Result<Qpn> {
+    Qpn::new(number).ok_or(Status::NOT_FOUND)
+}

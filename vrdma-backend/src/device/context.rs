@@ -1,0 +1,48 @@
+//! User contexts, which own channels, PDs, CQs and QPs.
+
+use super::command::Reply;
+use super::{Device, Result};
+use vrdma_transport::{Error, OwnerId};
+
+/// A user context.
+#[derive(Debug, Default)]
+pub(super) struct Context {
+    /// Channels, PDs, CQs and QPs that belong to it.
+    pub objects: u32,
+}
+
+impl Device {
+    /// ALLOC_CONTEXT.
+    ///
+    /// # Errors
+    /// `NoResources`: the guest has as many as it may.
+    pub fn alloc_context(&mut self) -> Result<Reply> {
+        self.contexts.insert(Context::default()).map(Reply::Object).ok_or(Error::NoResources)
+    }
+
+    /// DEALLOC_CONTEXT.
+    ///
+    /// # Errors
+    /// `Denied`: it is the kernel's. `NotFound`: it does not exist. `Busy`: it owns something.
+    pub fn dealloc_context(&mut self, number: u32) -> Result<Reply> {
+        if OwnerId(number) == OwnerId::KERNEL {
+            return Err(Error::Denied);
+        }
+        if self.context(OwnerId(number))?.objects != 0 {
+            return Err(Error::Busy);
+        }
+        self.contexts.remove(number);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn context(&mut self, owner: OwnerId) -> Result<&mut Context> {
+        self.contexts.get_mut(owner.0).ok_or(Error::NotFound)
+    }
+
+    /// An object of the context ends.
+    pub(super) fn release(&mut self, owner: OwnerId) {
+        if let Some(context) = self.contexts.get_mut(owner.0) {
+            context.objects -= 1;
+        }
+    }
+}

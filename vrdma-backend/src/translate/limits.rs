@@ -1,0 +1,67 @@
+//! What a device may have, as the engine and the driver are told of it.
+
+use crate::config;
+use vrdma_abi::control::QueryDeviceResp;
+use vrdma_abi::wqe::unit;
+use vrdma_transport::Limits;
+use vrdma_wire::num::{Mac, Mtu};
+
+/// Entries of the GID table.
+pub const GID_TABLE_LEN: u16 = 128;
+/// Most READs and atomics outstanding of one QP, in each direction.
+const MAX_RD_ATOMIC: u32 = 128;
+/// Atomics hold against processors too: they are the host's own instructions on the guest's memory (IB_ATOMIC_GLOB).
+const ATOMIC_CAP: u32 = 2;
+
+/// As the engine wants them, with a port of that path MTU.
+pub fn of_engine(limits: &config::Limits, max_mtu: Mtu) -> Limits {
+    Limits {
+        max_pd: limits.pds,
+        max_mr: limits.mrs,
+        max_qp: limits.qps,
+        max_qp_wr: limits.qp_requests,
+        max_send_sge: unit::MAX_SGE,
+        max_recv_sge: unit::MAX_SGE,
+        max_inline: unit::MAX_INLINE,
+        max_rd_atomic: MAX_RD_ATOMIC,
+        max_dest_rd_atomic: MAX_RD_ATOMIC,
+        gid_table_len: GID_TABLE_LEN.into(),
+        max_mtu,
+        max_request_memory: limits.request_memory,
+    }
+}
+
+/// For the driver that asks for them.
+pub fn response(limits: &config::Limits, mac: Mac) -> QueryDeviceResp {
+    let version = |part: &str| part.parse::<u64>().unwrap_or(0);
+    QueryDeviceResp {
+        fw_version: (version(env!("CARGO_PKG_VERSION_MAJOR")) << 32
+            | version(env!("CARGO_PKG_VERSION_MINOR")) << 16
+            | version(env!("CARGO_PKG_VERSION_PATCH")))
+        .into(),
+        sys_image_guid: eui64(mac),
+        max_mr_size: (1u64 << 48).into(),
+        max_mr_runs: limits.mr_runs.into(),
+        max_contexts: limits.contexts.into(),
+        max_pd: limits.pds.into(),
+        max_cq: limits.cqs.into(),
+        max_cqe: limits.cq_entries.into(),
+        max_mr: limits.mrs.into(),
+        max_qp: limits.qps.into(),
+        max_qp_wr: limits.qp_requests.into(),
+        max_send_sge: unit::MAX_SGE.into(),
+        max_recv_sge: unit::MAX_SGE.into(),
+        max_inline: unit::MAX_INLINE.into(),
+        max_rd_atomic: MAX_RD_ATOMIC.into(),
+        max_dest_rd_atomic: MAX_RD_ATOMIC.into(),
+        max_ah: limits.ahs.into(),
+        atomic_cap: ATOMIC_CAP.into(),
+        reserved: 0.into(),
+    }
+}
+
+/// Modified EUI-64 of a MAC address (RFC 4291, appendix A).
+fn eui64(mac: Mac) -> [u8; 8] {
+    let [a, b, c, d, e, f] = mac.0;
+    [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+}

@@ -1,0 +1,15 @@
+//! The words of [`vrdma_abi`] in those of [`vrdma_transport`], and back: no other module names both crates (the test below holds them to it).
+
+pub mod access;
+pub mod config_space;
+pub mod cqe;
+pub mod event;
+pub mod gid;
+pub mod limits;
+pub mod port;
+pub mod qp;
+pub mod status;
+pub mod wqe;
+
+#[cfg(test)]
+mod tests;

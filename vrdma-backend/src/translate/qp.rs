@@ -1,0 +1,157 @@
+//! Queue pairs: what they are created with, their attributes and states.
+
+use vrdma_abi::control::{self, CreateQpReq, ModifyQpReq, Status, limit, qp_attr};
+use vrdma_abi::width;
+use vrdma_transport::{Access, AttrMask, CqId, OwnerId, PdId, QpAttr, QpInit, QpState, QpType};
+use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn};
+
+// The bits of both are those of enum ibv_qp_attr_mask.
+const _: () = assert!(
+    qp_attr::STATE == AttrMask::STATE.0
+        && qp_attr::AV == AttrMask::AV.0
+        && qp_attr::PATH_MIG_STATE == AttrMask::PATH_MIG_STATE.0
+        && qp_attr::DEST_QPN == AttrMask::DEST_QPN.0
+);
+
+/// What a new QP is to be.
+///
+/// # Errors
+/// `UNSUPPORTED`: a shared receive queue. `INVALID`: an unknown type.
+pub fn init(req: &CreateQpReq) -> Result<QpInit, Status> {
+    if req.reserved.get() != 0 {
+        return Err(Status::INVALID);
+    }
+    if req.srqn.get() != limit::NONE {
+        return Err(Status::UNSUPPORTED);
+    }
+    let qp_type = match control::QpType(req.qp_type.get()) {
+        control::QpType::RC => QpType::Rc,
+        control::QpType::UC => QpType::Uc,
+        control::QpType::UD => QpType::Ud,
+        control::QpType::GSI => QpType::Gsi,
+        _ => return Err(Status::INVALID),
+    };
+    Ok(QpInit {
+        owner: OwnerId(req.context.get()),
+        pd: PdId(req.pdn.get()),
+        qp_type,
+        send_cq: CqId(req.send_cqn.get()),
+        recv_cq: CqId(req.recv_cqn.get()),
+        max_send_wr: req.max_send_wr.get(),
+        max_recv_wr: req.max_recv_wr.get(),
+        max_send_sge: req.max_send_sge.get(),
+        max_recv_sge: req.max_recv_sge.get(),
+        max_inline: req.max_inline.get(),
+    })
+}
+
+/// What is to change of a QP: which attributes, and to what.
+///
+/// # Errors
+/// `UNSUPPORTED`: attributes that the device lacks. `INVALID`: an unknown attribute, state or path MTU.
+pub fn attributes(req: &ModifyQpReq) -> Result<(AttrMask, QpAttr), Status> {
+    let (mask, attr) = (req.mask.get(), &req.attr);
+    let known = qp_attr::DEST_QPN * 2 - 1;
+    if mask & !known != 0 {
+        return Err(Status::INVALID);
+    }
+    if mask & (qp_attr::ALT_PATH | qp_attr::CAP) != 0 {
+        return Err(Status::UNSUPPORTED);
+    }
+    // A field that the mask leaves out may hold anything. Of one that is wider than its meaning the low bits count: `width`.
+    let state_if = |bit: u32, code: u8| if mask & bit != 0 { state(code) } else { Ok(QpState::Reset) };
+    let path_mtu = match Mtu::from_code(attr.path_mtu) {
+        None if mask & qp_attr::PATH_MTU != 0 => return Err(Status::INVALID),
+        mtu => mtu.unwrap_or_default(),
+    };
+    let vlan = attr.vlan.get();
+    let attr = QpAttr {
+        state: state_if(qp_attr::STATE, attr.state)?,
+        cur_state: state_if(qp_attr::CUR_STATE, attr.cur_state)?,
+        en_sqd_async_notify: attr.en_sqd_async_notify != 0,
+        sq_draining: false,
+        access: Access(attr.access.get()),
+        pkey_index: attr.pkey_index.get(),
+        port: attr.port,
+        path_mtu,
+        qkey: Qkey(attr.qkey.get()),
+        rq_psn: Psn::truncate(attr.rq_psn.get()),
+        sq_psn: Psn::truncate(attr.sq_psn.get()),
+        dest_qpn: Qpn::truncate(attr.dest_qpn.get()),
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer & width::RNR_TIMER,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt & width::RETRIES,
+        rnr_retry: attr.rnr_retry & width::RETRIES,
+        sl: attr.sl & width::SL,
+        sgid_index: attr.sgid_index,
+        dgid: Gid(attr.dgid),
+        dmac: Mac(attr.dmac),
+        hop_limit: attr.hop_limit,
+        traffic_class: attr.traffic_class,
+        flow_label: attr.flow_label.get() & width::FLOW_LABEL,
+        udp_sport: attr.udp_sport.get(),
+        vlan: (1..=4094).contains(&vlan).then_some(vlan),
+    };
+    Ok((AttrMask(mask & !qp_attr::PATH_MIG_STATE), attr))
+}
+
+fn state(code: u8) -> Result<QpState, Status> {
+    Ok(match control::QpState(code.into()) {
+        control::QpState::RESET => QpState::Reset,
+        control::QpState::INIT => QpState::Init,
+        control::QpState::RTR => QpState::Rtr,
+        control::QpState::RTS => QpState::Rts,
+        control::QpState::SQD => QpState::Sqd,
+        control::QpState::SQE => QpState::Sqe,
+        control::QpState::ERR => QpState::Err,
+        _ => return Err(Status::INVALID),
+    })
+}
+
+/// The attributes of a QP, for the driver that asks for them.
+pub fn response(attr: &QpAttr) -> control::QpAttr {
+    control::QpAttr {
+        state: state_code(attr.state),
+        cur_state: state_code(attr.cur_state),
+        en_sqd_async_notify: attr.en_sqd_async_notify.into(),
+        sq_draining: attr.sq_draining.into(),
+        access: attr.access.0.into(),
+        pkey_index: attr.pkey_index.into(),
+        port: attr.port,
+        path_mtu: attr.path_mtu.code(),
+        qkey: attr.qkey.0.into(),
+        rq_psn: attr.rq_psn.number().into(),
+        sq_psn: attr.sq_psn.number().into(),
+        dest_qpn: attr.dest_qpn.number().into(),
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        sl: attr.sl,
+        sgid_index: attr.sgid_index,
+        dgid: attr.dgid.0,
+        dmac: attr.dmac.0,
+        hop_limit: attr.hop_limit,
+        traffic_class: attr.traffic_class,
+        flow_label: attr.flow_label.into(),
+        udp_sport: attr.udp_sport.into(),
+        vlan: attr.vlan.unwrap_or(0xffff).into(),
+    }
+}
+
+fn state_code(state: QpState) -> u8 {
+    let state = match state {
+        QpState::Reset => control::QpState::RESET,
+        QpState::Init => control::QpState::INIT,
+        QpState::Rtr => control::QpState::RTR,
+        QpState::Rts => control::QpState::RTS,
+        QpState::Sqd => control::QpState::SQD,
+        QpState::Sqe => control::QpState::SQE,
+        QpState::Err => control::QpState::ERR,
+    };
+    state.0 as u8
+}

@@ -1,0 +1,107 @@
+//! Carries out control commands: for what one device alone is concerned with, in `device/`.
+
+use super::Worker;
+use crate::allowed::FrameVlan;
+use crate::device::command::{Command, Reply};
+use crate::device::{NewRegion, Result};
+use crate::queue::channel::Channel;
+use crate::translate::port::PortAttr;
+use vrdma_transport::{CqId, DeviceId, Error, GidEntry, OwnerId, PdId};
+
+impl Worker {
+    /// Carries out a command.
+    ///
+    /// # Errors
+    /// Why it is refused; nothing has changed then.
+    pub fn execute(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
+        let result = self.dispatch(id, command);
+        let counters = &mut self.outputs.device(id).counters;
+        match result {
+            Ok(_) => counters.commands += 1,
+            Err(_) => counters.refused_commands += 1,
+        }
+        result
+    }
+
+    fn dispatch(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
+        let now = self.now();
+        let Worker { engine, outputs, .. } = self;
+        let done = |()| Reply::Done;
+        match command {
+            Command::QueryDevice => {
+                let device = outputs.device(id);
+                let limits = Box::new(device.limits().guest.clone());
+                Ok(Reply::Device { limits, mac: device.guest.mac })
+            }
+            Command::QueryPort => Ok(Reply::Port(self.query_port(id))),
+            Command::QueryGid { index } => engine.gid(id, index).map(Reply::Gid),
+            Command::AddGid { index, entry } => self.add_gid(id, index, entry),
+            Command::DelGid { index } => engine.set_gid(id, index, None).map(done),
+            Command::SetPortMtu { mtu } => engine.set_active_mtu(id, mtu).map(done),
+            Command::AllocContext => outputs.device(id).alloc_context(),
+            Command::DeallocContext { context } => outputs.device(id).dealloc_context(context),
+            Command::BindChannel { context, channel } => self.bind_channel(id, OwnerId(context), *channel),
+            Command::UnbindChannel { queue } => self.unbind_channel(id, queue),
+            Command::AllocPd { context } => outputs.device(id).alloc_pd(engine, OwnerId(context)),
+            Command::DeallocPd { pdn } => outputs.device(id).dealloc_pd(engine, PdId(pdn)),
+            Command::CreateCq { context, vector, ring } => {
+                outputs.device(id).create_cq(OwnerId(context), vector, *ring)
+            }
+            Command::DestroyCq { cqn } => outputs.device(id).destroy_cq(CqId(cqn)),
+            Command::RegMr { pdn, access, iova, length, memory, runs } => {
+                let new = NewRegion { pd: PdId(pdn), access, iova, length, memory, runs };
+                outputs.device(id).reg_mr(engine, new)
+            }
+            Command::DeregMr { key } => outputs.device(id).dereg_mr(engine, key),
+            Command::DmaMr { pdn, access } => outputs.device(id).dma_mr(engine, PdId(pdn), access),
+            Command::CreateQp { init } => outputs.device(id).create_qp(engine, init),
+            Command::ModifyQp { qpn, mask, attr } => {
+                engine.modify_qp(now, id, qpn, mask, &attr, outputs).map(done)
+            }
+            Command::QueryQp { qpn } => engine.query_qp(id, qpn).map(|attr| Reply::Qp(Box::new(attr))),
+            Command::DestroyQp { qpn } => outputs.device(id).destroy_qp(engine, qpn),
+            Command::SetAhTable { table } => outputs.device(id).set_ah_table(table),
+        }
+    }
+
+    fn query_port(&self, id: DeviceId) -> PortAttr {
+        PortAttr {
+            is_up: self.port.up,
+            max_mtu: self.port.mtu,
+            active_mtu: self.engine.active_mtu(id).unwrap_or(self.port.mtu),
+            speed: self.port.speed,
+            bad_qkeys: self.engine.counters(id).drop_qkey,
+        }
+    }
+
+    fn add_gid(&mut self, id: DeviceId, index: u32, entry: GidEntry) -> Result<Reply> {
+        let GidEntry { gid, vlan } = entry;
+        let guest = &self.outputs.device(id).guest;
+        let is_anothers = self.net.listed().is_anothers(guest.mac, FrameVlan::One(vlan), gid);
+        if is_anothers || !guest.allows(vlan, gid) {
+            let vlan = FrameVlan::One(vlan);
+            self.misdeeds.warn(|| {
+                format!("guest {}: GID {gid} ({vlan}) is not among those it may use: gids, vlans", guest.name)
+            });
+            return Err(Error::Denied);
+        }
+        self.engine.set_gid(id, index, Some(entry)).map(|()| Reply::Done)
+    }
+
+    fn bind_channel(&mut self, id: DeviceId, owner: OwnerId, channel: Channel) -> Result<Reply> {
+        self.outputs.device(id).check_channel(owner, channel.index())?;
+        if self.has_channel(id, channel.index()) {
+            return Err(Error::Busy);
+        }
+        self.outputs.device(id).channel_bound(owner)?;
+        self.add_channel(id, owner, channel);
+        Ok(Reply::Done)
+    }
+
+    fn unbind_channel(&mut self, id: DeviceId, queue: u32) -> Result<Reply> {
+        let queue = u16::try_from(queue).map_err(|_| Error::NotFound)?;
+        let owner = self.remove_channel(id, queue).ok_or(Error::NotFound)?;
+        self.outputs.device(id).channel_unbound(owner, queue);
+        Ok(Reply::Done)
+    }
+}
