@@ -6,6 +6,7 @@
 mod capture;
 mod devargs;
 mod dpdk;
+mod driver;
 mod faults;
 mod frame;
 mod offload;
@@ -14,6 +15,7 @@ mod pair;
 pub use capture::{Capture, CaptureFile};
 pub use devargs::Device;
 pub use dpdk::{Eal, Ethdev};
+pub use driver::{BURST, Burst, Capabilities, Driver};
 pub use faults::{Direction, Faults, FaultsConfig};
 pub use frame::{External, Frame};
 pub use offload::{Checksums, Offload};
@@ -26,8 +28,6 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use vrdma_wire::num::Mac;
 
-/// Most frames of a burst.
-pub const BURST: usize = 64;
 /// Frames that wait for a driver that takes none; more are refused.
 const BACKLOG: usize = 4 * BURST;
 /// Ethernet header with a VLAN tag.
@@ -36,86 +36,6 @@ const ETHERNET: usize = 18;
 pub const LINK_POLL: Duration = Duration::from_millis(20);
 /// Longest sleep between two looks at a driver that cannot wake its user.
 const BLIND_SLEEP: Duration = Duration::from_micros(50);
-
-/// What a port can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capabilities {
-    /// Longest IP packet in bytes.
-    pub mtu: u16,
-    /// Longest frame in bytes, Ethernet header and VLAN tag included, FCS not.
-    pub max_frame: usize,
-    /// Memory of others goes out without a copy ([`Transmit::commit_with`] copies it once otherwise).
-    pub external: bool,
-    /// Checksums that the port fills in ([`Transmit::offload`]).
-    pub checksums: Checksums,
-}
-
-/// What gives and takes frames, a burst at a time.
-pub trait Driver: Send + std::fmt::Debug {
-    /// What it can do.
-    fn capabilities(&self) -> Capabilities;
-    /// Its own address.
-    fn mac(&self) -> Mac;
-    /// The calling thread is the one that will use the driver from now on.
-    fn adopt(&mut self) {}
-    /// Appends frames that came, each of one piece, until `frames` holds [`BURST`].
-    fn receive(&mut self, frames: &mut Vec<Frame>);
-    /// Appends empty frames with room for the longest, until `frames` holds [`BURST`] or there are no more.
-    fn allocate(&mut self, frames: &mut Vec<Frame>);
-    /// Takes frames from the front, as many as it can now, at most [`BURST`].
-    fn send(&mut self, frames: &mut Vec<Frame>);
-    /// Appends memory to a frame of [`Driver::allocate`]; false if that cannot be now, and the frame is lost.
-    fn attach(&mut self, frame: &mut Frame, external: External) -> bool;
-    /// Appends a copy of a few bytes (at most 16) to a frame to which memory was attached; false as in [`Driver::attach`].
-    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool;
-    /// Lets go memory of others: of frames that have been sent, and, by copying it, of those that are still to be. Frames that others
-    /// have keep theirs.
-    fn reclaim(&mut self) {}
-    /// Asks for checksums of a frame of [`Driver::allocate`].
-    fn offload(&mut self, _frame: &mut Frame, _offload: Offload) {}
-    /// Readable when frames came, once [`Driver::arm`] was called; the same one always.
-    fn readiness(&self) -> Option<BorrowedFd<'_>>;
-    /// The user is about to sleep on [`Driver::readiness`]: frames from now on make it readable. False if it cannot be had.
-    fn arm(&mut self) -> bool {
-        self.readiness().is_some()
-    }
-    /// The user is awake.
-    fn disarm(&mut self) {}
-    /// Whether the link is up, as of now.
-    fn link(&mut self) -> bool;
-    /// Speed of the link in Mb/s, if it is known.
-    fn speed(&mut self) -> Option<u32> {
-        None
-    }
-    /// Names and values of what it counts.
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64));
-    /// When frames that it holds back (faults) want to go on, from now.
-    fn held(&self) -> Option<Duration> {
-        None
-    }
-}
-
-/// Frames that came in one burst.
-#[derive(Debug)]
-pub struct Burst(Vec<Frame>);
-
-impl Default for Burst {
-    fn default() -> Burst {
-        Burst(Vec::with_capacity(BURST))
-    }
-}
-
-impl Burst {
-    /// The frames, in the order in which they came. Taking them out lends no port.
-    pub fn frames(&self) -> &[Frame] {
-        &self.0
-    }
-
-    /// Gives their buffers back.
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-}
 
 /// A driver with what its user needs around it: a queue for frames to send, the link's state, and counters.
 #[derive(Debug)]
