@@ -1,8 +1,8 @@
 //! The admin socket: a line asks, a line answers.
 
-use crate::daemon::Observer;
 use crate::session::{PAUSE, retry};
 use crate::socket::Listener;
+use crate::stats::Observer;
 use crate::worker::Stopped;
 use anyhow::Result;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};

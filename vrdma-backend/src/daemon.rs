@@ -2,19 +2,19 @@
 
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::device::{DeviceCounters, DeviceLimits, ObjectCounts, RdmaFunction};
-use crate::memory::sigbus;
-use crate::net::{EthernetFunction, NetCounters, SwitchStats};
-use crate::port::{self, Port};
-use crate::session::{Presence, Session};
+use crate::device::DeviceLimits;
+use crate::functions::{EthernetFunction, RdmaFunction};
+use crate::port::{Capture, CaptureFile, Driver, Eal, Ethdev, Faults, Port};
+use crate::session::Session;
 use crate::socket::{Access, Listener};
+use crate::stats::{Observer, VERSION};
 use crate::worker::{Stopped, Worker, WorkerHandle};
 use anyhow::{Context, Result};
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+pub use crate::stats::{Connected, GuestStats, Link, Stats};
 
 /// A running daemon; it stops when dropped.
 #[derive(Debug)]
@@ -27,66 +27,6 @@ pub struct Daemon {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What an operator can see.
-#[derive(Clone, Debug, Serialize)]
-pub struct Stats {
-    /// Version of the daemon.
-    pub version: &'static str,
-    /// Seconds since it started.
-    pub uptime: u64,
-    /// The uplink's link; none without an uplink.
-    pub link: Option<Link>,
-    /// Each guest, in the order of the configuration.
-    pub guests: Vec<GuestStats>,
-    /// Frames of the uplink; empty without one.
-    pub uplink: BTreeMap<&'static str, u64>,
-    /// RoCE packets that are no single guest's business.
-    pub roce: BTreeMap<&'static str, u64>,
-    /// Frames to the RoCE port that were no packets, by reason.
-    pub malformed: BTreeMap<&'static str, u64>,
-    /// What happened in the Ethernet switch.
-    pub switch: SwitchStats,
-    /// Times that the worker slept.
-    pub worker_sleeps: u64,
-    /// Memory regions whose file a front-end cut short.
-    pub memory_faults: u64,
-}
-
-/// The uplink's link.
-#[derive(Clone, Debug, Serialize)]
-pub struct Link {
-    /// Whether it is up.
-    pub up: bool,
-    /// Longest IP packet in bytes.
-    pub mtu: u16,
-}
-
-/// Which of a guest's functions a front-end is connected to; none where the guest has no such function.
-#[derive(Clone, Debug, Serialize)]
-pub struct Connected {
-    /// The RDMA function.
-    pub rdma: Option<bool>,
-    /// The Ethernet function.
-    pub net: Option<bool>,
-}
-
-/// What an operator can see of a guest.
-#[derive(Clone, Debug, Serialize)]
-pub struct GuestStats {
-    /// Its name.
-    pub name: String,
-    /// Whether its VMM is there.
-    pub connected: Connected,
-    /// Objects that exist.
-    pub objects: ObjectCounts,
-    /// What happened between guest and device.
-    pub device: DeviceCounters,
-    /// What happened between queue pairs.
-    pub transport: BTreeMap<&'static str, u64>,
-    /// What happened at its Ethernet function.
-    pub net: NetCounters,
-}
-
 impl Daemon {
     /// Starts everything; from now on front-ends can connect.
     ///
@@ -96,7 +36,7 @@ impl Daemon {
         config.check()?;
         // Sockets first: another daemon that has them uses the same uplink, most likely, and must not notice this one.
         let sockets = Sockets::claim(&config)?;
-        let uplink = port::open(&config).context("uplink")?;
+        let uplink = open_uplink(&config).context("uplink")?;
         Daemon::run(&config, sockets, uplink)
     }
 
@@ -179,7 +119,29 @@ pub fn ready(config: &Config) -> String {
     )
 }
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The uplink that the configuration asks for, if any.
+///
+/// # Errors
+/// EAL, the device, or the capture file cannot be had; the message says why and what helps.
+fn open_uplink(config: &Config) -> Result<Option<Port>> {
+    let Some(device) = &config.uplink else { return Ok(None) };
+    // The device last: what is refused before has changed nothing.
+    let capture = config
+        .capture
+        .as_ref()
+        .map(|path| CaptureFile::open(path).with_context(|| format!("capture file {}", path.display())));
+    let capture = capture.transpose()?;
+    let eal = Eal::start(config.eal.as_deref().unwrap_or_default(), device)?;
+    let mtu = config.uplink_mtu.map(u16::try_from).transpose()?;
+    let mut driver: Box<dyn Driver> = Box::new(Ethdev::open(eal, device, mtu)?);
+    if let Some(file) = capture {
+        driver = Box::new(Capture::new(driver, file)?);
+    }
+    if let Some(faults) = &config.faults {
+        driver = Box::new(Faults::new(driver, *faults));
+    }
+    Ok(Some(Port::new(driver)))
+}
 
 /// The longest IP packet between guests and uplink.
 fn link_mtu(config: &Config, uplink: Option<&Port>) -> Result<u16> {
@@ -207,67 +169,12 @@ impl Sockets {
         let admin = admin.transpose().context("admin")?;
         let guests = config.guests.iter().map(|guest| {
             let claim = |key, path: &Option<PathBuf>| {
-                let listener = path.as_ref().map(|path| Listener::claim(path, &config.access(guest)));
+                let listener = path.as_ref().map(|path| Listener::claim(path, &Access::to_guest(config, guest)));
                 listener.transpose().with_context(|| format!("guest {}: {key}", guest.name))
             };
             Ok((claim("socket", &guest.socket)?, claim("net", &guest.net)?))
         });
         Ok(Sockets { admin, guests: guests.collect::<Result<_>>()? })
-    }
-}
-
-/// Answers what an operator can see.
-#[derive(Clone, Debug)]
-pub struct Observer {
-    worker: WorkerHandle,
-    started: Instant,
-    /// Of each guest, in the order of the configuration: its RDMA function's session, its Ethernet function's.
-    guests: Vec<[Option<Presence>; 2]>,
-}
-
-impl Observer {
-    /// What an operator can see now.
-    ///
-    /// # Errors
-    /// The worker has stopped.
-    pub fn stats(&self) -> Result<Stats, Stopped> {
-        let uptime = self.started.elapsed().as_secs();
-        let is_connected = |presence: &Option<Presence>| presence.as_ref().map(Presence::is_connected);
-        let connected = self
-            .guests
-            .iter()
-            .map(|[rdma, net]| Connected { rdma: is_connected(rdma), net: is_connected(net) });
-        let connected: Vec<_> = connected.collect();
-        self.worker.call(move |worker| {
-            let ids: Vec<_> = worker.outputs.devices().map(|device| device.id).collect();
-            // Devices and ports are added together, in the order of the configuration.
-            let guests = ids.into_iter().zip(connected).enumerate().map(|(port, (id, connected))| {
-                let objects = worker.counts(id);
-                let transport = worker.engine.counters(id).iter().collect();
-                let device = worker.outputs.device(id);
-                GuestStats {
-                    name: device.guest.name.clone(),
-                    connected,
-                    objects,
-                    device: device.counters.clone(),
-                    transport,
-                    net: worker.net.counters(port),
-                }
-            });
-            let guests = guests.collect();
-            Stats {
-                version: VERSION,
-                uptime,
-                link: worker.link().map(|(up, mtu)| Link { up, mtu }),
-                guests,
-                uplink: worker.uplink_stats(),
-                roce: worker.engine.port_counters().iter().collect(),
-                malformed: worker.engine.malformed_frames().iter().collect(),
-                switch: worker.net.stats(),
-                worker_sleeps: worker.sleeps(),
-                memory_faults: sigbus::faults(),
-            }
-        })
     }
 }
 

@@ -15,7 +15,7 @@
 //!
 //! # How it runs
 //!
-//! [`daemon::Daemon`] claims the sockets of its [`config::Config`], opens the uplink ([`port::open`]), and starts
+//! [`daemon::Daemon`] claims the sockets of its [`config::Config`], opens the uplink, and starts
 //!
 //! * one worker thread (`worker`), which owns the engine, all rings, the switch (`net`) and the [`port::Port`]: nothing in it is locked;
 //! * a thread for each function of a guest (`session`, `vhost`), which speaks vhost-user with the VMM; that of an RDMA function parses control commands (`control`) and hands
@@ -32,6 +32,7 @@ pub mod config;
 mod control;
 pub mod daemon;
 mod device;
+mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 #[path = "../../fuzz/src/backend/mod.rs"]
 pub mod fuzzing;
@@ -44,6 +45,7 @@ mod queue;
 mod ratelimit;
 mod session;
 mod socket;
+mod stats;
 mod translate;
 mod vhost;
 mod worker;

@@ -1,6 +1,6 @@
 //! Unix sockets that listen: claimed for this process, and open to those alone who are meant.
 
-use crate::config::{Mode, User};
+use crate::config::{Config, GuestConfig, Mode, User};
 use crate::ratelimit::RateLimit;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
@@ -47,6 +47,17 @@ impl Access {
     /// For this process's own user, and root.
     pub fn private() -> Access {
         Access { mode: Mode(0o600), owner: None, group: None, users: Vec::new() }
+    }
+
+    /// For a guest's VMM. Without a mode: the sockets' owner, and their group if one is given.
+    pub fn to_guest(config: &Config, guest: &GuestConfig) -> Access {
+        let usual = Mode(if config.socket_group.is_some() { 0o660 } else { 0o600 });
+        Access {
+            mode: config.socket_mode.unwrap_or(usual),
+            owner: config.socket_owner.as_ref().map(|owner| owner.id),
+            group: config.socket_group.as_ref().map(|group| group.id),
+            users: guest.users.clone(),
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::guest::Ram;
 use crate::config::{Config, GuestConfig, Limits};
-use crate::device::remap::remap;
 use crate::device::{self, ObjectCounts};
+use crate::functions::remap::remap;
 use crate::memory::GuestMemory;
 use crate::worker::{Worker, WorkerHandle, inline};
 use std::sync::Arc;

@@ -3,8 +3,7 @@
 use super::guest::{FRONT_END, Ram, Ring, WRITE};
 use super::input::Input;
 use super::lab::{Lab, with};
-use crate::device::RdmaFunction;
-use crate::net::EthernetFunction;
+use crate::functions::{EthernetFunction, RdmaFunction};
 use crate::session::inline::Inline;
 use crate::vhost::Function;
 use rustix::event::{EventfdFlags, eventfd};

@@ -19,7 +19,6 @@ pub(crate) use words::Word;
 pub(crate) use words::from_keys;
 
 use crate::port::{Device, FaultsConfig};
-use crate::socket::Access;
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -136,17 +135,6 @@ impl Config {
     /// Virtqueues of a guest.
     pub fn num_queues(&self) -> u32 {
         2 + u32::from(self.comp_vectors) + u32::from(self.channels)
-    }
-
-    /// Who may connect to a guest's sockets. Without a mode: their owner, and their group if one is given.
-    pub(crate) fn access(&self, guest: &GuestConfig) -> Access {
-        let usual = Mode(if self.socket_group.is_some() { 0o660 } else { 0o600 });
-        Access {
-            mode: self.socket_mode.unwrap_or(usual),
-            owner: self.socket_owner.as_ref().map(|owner| owner.id),
-            group: self.socket_group.as_ref().map(|group| group.id),
-            users: guest.users.clone(),
-        }
     }
 
     /// How long the worker polls without work before it sleeps.

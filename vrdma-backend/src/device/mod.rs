@@ -5,14 +5,12 @@ mod channel;
 pub mod command;
 mod context;
 mod cq;
-mod function;
 mod mr;
 pub mod outputs;
 mod pd;
 mod qp;
-mod queues;
+pub mod queues;
 mod quota;
-pub mod remap;
 mod table;
 
 use crate::config::GuestConfig;
@@ -28,7 +26,6 @@ use std::sync::Arc;
 use table::Table;
 use vrdma_transport::{DeviceId, Error, OwnerId};
 
-pub use function::RdmaFunction;
 pub use mr::NewRegion;
 pub use quota::DeviceLimits;
 

@@ -2,7 +2,6 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | `function` | what does the Ethernet function do with what its front-end sets up? |
 //! | `sender`, `receiver` | how do frames come out of and go into a guest's virtqueues? |
 //! | `bucket` | how much may a guest send to all? |
 //! | `rings` | when does a virtqueue run? |
@@ -19,7 +18,6 @@ mod bucket;
 mod checksum;
 mod claims;
 mod frame;
-mod function;
 mod headers;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod judged;
@@ -30,7 +28,6 @@ mod sender;
 mod switch;
 mod table;
 
-pub use function::EthernetFunction;
 pub use offload::Fill;
 pub use switch::{Member, Port, SwitchCounters, Verdict};
 
@@ -42,13 +39,17 @@ use crate::queue::{Call, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
 use bucket::Bucket;
 use frame::Frame;
-use function::RECEIVE;
 use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
 use std::sync::Arc;
 use switch::{Reason, Switch};
 use vmm_sys_util::epoll::Epoll;
 use vrdma_transport::Instant;
+
+/// The virtqueue of frames to the guest (virtio 1.2, 5.1.2).
+pub const RECEIVE: u16 = 0;
+/// The virtqueue of frames from the guest.
+pub const TRANSMIT: u16 = 1;
 
 /// Frames taken from one guest in one turn.
 const BATCH: usize = 32;

@@ -1,6 +1,5 @@
 //! What end-to-end tests do not see: what the engine sends to guests, and what is left to an uplink.
 
-use super::function::TRANSMIT;
 use super::*;
 use crate::allowed::Vlans;
 use crate::memory::tests::memory;

@@ -21,8 +21,6 @@ pub use frame::{External, Frame};
 pub use offload::{Checksums, Offload};
 pub use pair::{Cable, pair};
 
-use crate::config::Config;
-use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -308,28 +306,4 @@ impl Drop for Transmit<'_> {
     fn drop(&mut self) {
         self.port.free.extend(self.frame.take());
     }
-}
-
-/// The uplink that the configuration asks for, if any.
-///
-/// # Errors
-/// EAL, the device, or the capture file cannot be had; the message says why and what helps.
-pub fn open(config: &Config) -> Result<Option<Port>> {
-    let Some(device) = &config.uplink else { return Ok(None) };
-    // The device last: what is refused before has changed nothing.
-    let capture = config
-        .capture
-        .as_ref()
-        .map(|path| CaptureFile::open(path).with_context(|| format!("capture file {}", path.display())));
-    let capture = capture.transpose()?;
-    let eal = Eal::start(config.eal.as_deref().unwrap_or_default(), device)?;
-    let mtu = config.uplink_mtu.map(u16::try_from).transpose()?;
-    let mut driver: Box<dyn Driver> = Box::new(Ethdev::open(eal, device, mtu)?);
-    if let Some(file) = capture {
-        driver = Box::new(Capture::new(driver, file)?);
-    }
-    if let Some(faults) = &config.faults {
-        driver = Box::new(Faults::new(driver, *faults));
-    }
-    Ok(Some(Port::new(driver)))
 }

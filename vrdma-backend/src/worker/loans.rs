@@ -393,7 +393,7 @@ mod tests {
         let key = bench.region();
         bench.send(key);
         assert_eq!(bench.kept(), 1);
-        crate::device::remap::remap(&bench.handle, bench.id, &memory(&[(0, 0x10000)])).unwrap();
+        crate::functions::remap::remap(&bench.handle, bench.id, &memory(&[(0, 0x10000)])).unwrap();
         assert_eq!(bench.kept(), 0);
     }
 

@@ -1,5 +1,5 @@
 //! A new memory table, as the worker follows it: in short messages of the guest's session, which translates everything in its own
-//! thread ([`crate::device`]'s `remap`). What was translated before stays valid, and mapped, until the new translation takes its place.
+//! thread ([`crate::functions::remap`]). What was translated before stays valid, and mapped, until the new translation takes its place.
 
 use super::Worker;
 use crate::memory::{GuestMemory, Loans, Runs, Translation};

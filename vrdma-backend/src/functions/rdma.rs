@@ -1,10 +1,10 @@
 //! The RDMA function as its front-end sets it up: the session's thread serves the control queue, the worker all others.
 
-use super::command::CommandError;
-use super::queues::CONTROL;
 use super::remap::remap;
 use crate::config::{Config, Limits};
 use crate::control;
+use crate::device::command::CommandError;
+use crate::device::queues::CONTROL;
 use crate::memory::GuestMemory;
 use crate::queue::{Call, Kick, VirtqueueSetup};
 use crate::ratelimit::RateLimit;

@@ -4,6 +4,7 @@
 //! netdev): what comes here are the two virtqueues of a pair, and the features that concern them.
 
 use crate::memory::GuestMemory;
+use crate::net::{RECEIVE, TRANSMIT};
 use crate::queue::{Call, VirtqueueSetup};
 use crate::vhost::{Function, Setup};
 use crate::worker::{Stopped, WorkerHandle};
@@ -11,11 +12,6 @@ use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use virtio_bindings::virtio_net::*;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
-
-/// The virtqueue of frames to the guest.
-pub const RECEIVE: u16 = 0;
-/// The virtqueue of frames from the guest.
-pub const TRANSMIT: u16 = 1;
 
 /// A guest's Ethernet function.
 #[derive(Debug)]
