@@ -169,7 +169,8 @@ impl Sockets {
         let admin = admin.transpose().context("admin")?;
         let guests = config.guests.iter().map(|guest| {
             let claim = |key, path: &Option<PathBuf>| {
-                let listener = path.as_ref().map(|path| Listener::claim(path, &Access::to_guest(config, guest)));
+                let listener =
+                    path.as_ref().map(|path| Listener::claim(path, &Access::to_guest(config, guest)));
                 listener.transpose().with_context(|| format!("guest {}: {key}", guest.name))
             };
             Ok((claim("socket", &guest.socket)?, claim("net", &guest.net)?))

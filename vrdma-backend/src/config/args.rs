@@ -1,11 +1,13 @@
 //! The command line.
 
 use super::GuestConfig;
+use super::words::from_keys;
 use crate::port::{Device, FaultsConfig};
 use clap::Parser;
 use serde::Serialize;
 use std::ops::Not;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// A virtual machine's RDMA NIC, as a vhost-user process.
 ///
@@ -81,4 +83,15 @@ pub struct Keys {
     /// Faults on the uplink, for tests: loss=RATE,dup=RATE,reorder=RATE,corrupt=RATE,delay=RATE,delay_us=N,seed=N,dir=rx|tx|both
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub faults: Option<FaultsConfig>,
+}
+
+/// `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`, each part optional: the keys of the file.
+impl FromStr for FaultsConfig {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<FaultsConfig> {
+        let config: FaultsConfig = from_keys(text)?;
+        config.check()?;
+        Ok(config)
+    }
 }

@@ -16,7 +16,6 @@ pub use guest::GuestConfig;
 pub use limits::Limits;
 #[cfg(test)]
 pub(crate) use words::Word;
-pub(crate) use words::from_keys;
 
 use crate::port::{Device, FaultsConfig};
 use anyhow::{Context, Result, anyhow};

@@ -5,7 +5,6 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 use vrdma_wire::num::Mac;
 
@@ -86,17 +85,6 @@ impl FaultsConfig {
             ensure!(number <= MOST, "faults.{name} = {number}: give a number from 0 to {MOST}");
         }
         Ok(())
-    }
-}
-
-/// `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`, each part optional: the keys of the file.
-impl FromStr for FaultsConfig {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<FaultsConfig> {
-        let config: FaultsConfig = crate::config::from_keys(text)?;
-        config.check()?;
-        Ok(config)
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod control;
+mod directories;
 pub mod pair;
 pub mod qemu;
 pub mod wire;
