@@ -6,6 +6,7 @@
 //! | `bucket` | how much may a guest send to all? |
 //! | `rings` | when does a virtqueue run? |
 //! | `switch`, `table` | where does a frame go? |
+//! | `outlets` | how does it get there? |
 //! | `claims` | does a guest speak under its own addresses? |
 //! | `frame`, `headers` | where does a frame lie, and where its headers? |
 //! | `judged` | is what is delivered what was judged? |
@@ -22,6 +23,7 @@ mod headers;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod judged;
 mod offload;
+mod outlets;
 mod receiver;
 mod rings;
 mod sender;
@@ -29,6 +31,7 @@ mod switch;
 mod table;
 
 pub use offload::Fill;
+pub use outlets::UplinkCounters;
 pub use switch::{Member, Port, SwitchCounters, Verdict};
 
 use crate::allowed::{FrameVlan, Listed};
@@ -39,6 +42,7 @@ use crate::queue::{Call, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
 use bucket::Bucket;
 use frame::Frame;
+use outlets::Outlets;
 use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
 use std::sync::Arc;
@@ -58,9 +62,6 @@ const BYTES: u64 = 256 << 10;
 /// Descriptors read (the receivers' too) and frames made for one guest in one turn, after which no further frame is taken. More frames than
 /// that are made of none.
 const EFFORT: u64 = 2048;
-/// Shortest frame on a wire, without CRC (IEEE 802.3 4.2.3.3).
-const MIN_FRAME: usize = 60;
-
 /// The NIC, as the switch sees it.
 pub trait Uplink {
     /// How it would complete the checksum of a frame with this head ([`offload::Offload::Checksum`]) by itself, if it can.
@@ -88,28 +89,6 @@ pub struct Net {
     switch: Switch,
     mtu: usize,
     misdeeds: RateLimit,
-}
-
-/// What frames go to.
-#[derive(Debug)]
-struct Outlets {
-    receivers: Vec<Receiver>,
-    /// Receive queues that broke, for the log.
-    broken: Vec<(usize, Broken)>,
-    uplink: UplinkCounters,
-    /// Room for a frame that is being finished.
-    scratch: Box<[u8]>,
-}
-
-/// What happened at the border between switch and uplink.
-#[derive(Clone, Debug, Default, serde::Serialize)]
-pub struct UplinkCounters {
-    /// Frames sent.
-    pub uplink_sent: u64,
-    /// Frames that the uplink did not take.
-    pub uplink_lost: u64,
-    /// Frames that came.
-    pub uplink_received: u64,
 }
 
 /// What an operator can see of a guest's Ethernet function.
@@ -402,101 +381,6 @@ impl Net {
         self.senders[guest].counters.tx_broken += 1;
         let name = &self.names[guest];
         self.misdeeds.warn(|| format!("guest {name}: its transmit queue is broken: {broken}"));
-    }
-}
-
-impl Outlets {
-    /// To how many ports a frame goes.
-    fn ports(&self, switch: &Switch, verdict: Verdict, frame: &Frame<'_>, from: Port) -> u64 {
-        let group = match verdict {
-            Verdict::Drop(_) => return 0,
-            Verdict::To(_) => return 1,
-            Verdict::Group => true,
-            Verdict::Unknown => false,
-        };
-        let vlan = frame.vlan();
-        let guests = (0..self.receivers.len()).filter(|&guest| self.floods(switch, guest, group, vlan, from));
-        guests.count() as u64 + u64::from(from != Port::Uplink)
-    }
-
-    /// Whether a frame for a group, or for an address that nobody knows, goes to a guest.
-    fn floods(&self, switch: &Switch, guest: usize, group: bool, vlan: FrameVlan, from: Port) -> bool {
-        let running = self.receivers[guest].rings.queue.is_some();
-        from != Port::Guest(guest) && running && switch.floods(guest, group, vlan)
-    }
-
-    /// Brings a frame where it goes; descriptors read for that.
-    fn forward(
-        &mut self,
-        switch: &Switch,
-        verdict: Verdict,
-        frame: &Frame<'_>,
-        from: Port,
-        uplink: &mut dyn Uplink,
-        engine: &mut dyn FnMut(&[u8]),
-    ) -> u64 {
-        let group = match verdict {
-            Verdict::Drop(_) => return 0,
-            Verdict::To(Port::Guest(guest)) => return self.deliver(guest, frame),
-            Verdict::To(Port::Uplink) => {
-                self.transmit(frame, uplink);
-                return 0;
-            }
-            Verdict::To(Port::Engine) => {
-                let scratch = &mut self.scratch;
-                offload::finish(frame, &mut |len, fill| {
-                    fill(&mut scratch[..len]);
-                    engine(&scratch[..len]);
-                });
-                return 0;
-            }
-            Verdict::Group => true,
-            Verdict::Unknown => false,
-        };
-        let (mut effort, vlan) = (0, frame.vlan());
-        for guest in 0..self.receivers.len() {
-            if self.floods(switch, guest, group, vlan, from) {
-                effort += self.deliver(guest, frame);
-            }
-        }
-        if from != Port::Uplink {
-            self.transmit(frame, uplink);
-        }
-        effort
-    }
-
-    /// Gives a frame to a guest; descriptors read for that.
-    fn deliver(&mut self, guest: usize, frame: &Frame<'_>) -> u64 {
-        let receiver = &mut self.receivers[guest];
-        let before = receiver.effort();
-        if let Err(broken) = receiver.deliver(frame, &mut self.scratch) {
-            receiver.counters.rx_broken += 1;
-            self.broken.push((guest, broken));
-        }
-        receiver.effort() - before
-    }
-
-    fn transmit(&mut self, frame: &Frame<'_>, uplink: &mut dyn Uplink) {
-        let left = match frame.offload {
-            offload::Offload::Checksum { start, offset } => uplink.completes(frame.head(), start, offset),
-            _ => None,
-        };
-        let counters = &mut self.uplink;
-        let mut place = |len: usize, fill: Fill<'_>| {
-            let sent = uplink.transmit(len.max(MIN_FRAME), left, &mut |out| {
-                let (frame, padding) = out.split_at_mut(len);
-                fill(frame);
-                padding.fill(0);
-            });
-            match sent {
-                Ok(()) => counters.uplink_sent += 1,
-                Err(Lost) => counters.uplink_lost += 1,
-            }
-        };
-        match left {
-            Some(_) => place(frame.len(), &mut |out| frame.read(0, out)),
-            None => offload::finish(frame, &mut place),
-        }
     }
 }
 

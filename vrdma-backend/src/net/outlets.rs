@@ -1,0 +1,129 @@
+//! Frames go to guests, the engine and the uplink.
+
+use super::frame::Frame;
+use super::offload;
+use super::receiver::Receiver;
+use super::switch::{Port, Switch, Verdict};
+use super::{Fill, Lost, Uplink};
+use crate::allowed::FrameVlan;
+use crate::queue::chains::Broken;
+
+/// Shortest frame on a wire, without CRC (IEEE 802.3 4.2.3.3).
+const MIN_FRAME: usize = 60;
+
+/// What frames go to.
+#[derive(Debug)]
+pub(super) struct Outlets {
+    pub receivers: Vec<Receiver>,
+    /// Receive queues that broke, for the log.
+    pub broken: Vec<(usize, Broken)>,
+    pub uplink: UplinkCounters,
+    /// Room for a frame that is being finished.
+    pub scratch: Box<[u8]>,
+}
+
+/// What happened at the border between switch and uplink.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct UplinkCounters {
+    /// Frames sent.
+    pub uplink_sent: u64,
+    /// Frames that the uplink did not take.
+    pub uplink_lost: u64,
+    /// Frames that came.
+    pub uplink_received: u64,
+}
+
+impl Outlets {
+    /// To how many ports a frame goes.
+    pub fn ports(&self, switch: &Switch, verdict: Verdict, frame: &Frame<'_>, from: Port) -> u64 {
+        let group = match verdict {
+            Verdict::Drop(_) => return 0,
+            Verdict::To(_) => return 1,
+            Verdict::Group => true,
+            Verdict::Unknown => false,
+        };
+        let vlan = frame.vlan();
+        let guests = (0..self.receivers.len()).filter(|&guest| self.floods(switch, guest, group, vlan, from));
+        guests.count() as u64 + u64::from(from != Port::Uplink)
+    }
+
+    /// Whether a frame for a group, or for an address that nobody knows, goes to a guest.
+    fn floods(&self, switch: &Switch, guest: usize, group: bool, vlan: FrameVlan, from: Port) -> bool {
+        let running = self.receivers[guest].rings.queue.is_some();
+        from != Port::Guest(guest) && running && switch.floods(guest, group, vlan)
+    }
+
+    /// Brings a frame where it goes; descriptors read for that.
+    pub fn forward(
+        &mut self,
+        switch: &Switch,
+        verdict: Verdict,
+        frame: &Frame<'_>,
+        from: Port,
+        uplink: &mut dyn Uplink,
+        engine: &mut dyn FnMut(&[u8]),
+    ) -> u64 {
+        let group = match verdict {
+            Verdict::Drop(_) => return 0,
+            Verdict::To(Port::Guest(guest)) => return self.deliver(guest, frame),
+            Verdict::To(Port::Uplink) => {
+                self.transmit(frame, uplink);
+                return 0;
+            }
+            Verdict::To(Port::Engine) => {
+                let scratch = &mut self.scratch;
+                offload::finish(frame, &mut |len, fill| {
+                    fill(&mut scratch[..len]);
+                    engine(&scratch[..len]);
+                });
+                return 0;
+            }
+            Verdict::Group => true,
+            Verdict::Unknown => false,
+        };
+        let (mut effort, vlan) = (0, frame.vlan());
+        for guest in 0..self.receivers.len() {
+            if self.floods(switch, guest, group, vlan, from) {
+                effort += self.deliver(guest, frame);
+            }
+        }
+        if from != Port::Uplink {
+            self.transmit(frame, uplink);
+        }
+        effort
+    }
+
+    /// Gives a frame to a guest; descriptors read for that.
+    fn deliver(&mut self, guest: usize, frame: &Frame<'_>) -> u64 {
+        let receiver = &mut self.receivers[guest];
+        let before = receiver.effort();
+        if let Err(broken) = receiver.deliver(frame, &mut self.scratch) {
+            receiver.counters.rx_broken += 1;
+            self.broken.push((guest, broken));
+        }
+        receiver.effort() - before
+    }
+
+    pub fn transmit(&mut self, frame: &Frame<'_>, uplink: &mut dyn Uplink) {
+        let left = match frame.offload {
+            offload::Offload::Checksum { start, offset } => uplink.completes(frame.head(), start, offset),
+            _ => None,
+        };
+        let counters = &mut self.uplink;
+        let mut place = |len: usize, fill: Fill<'_>| {
+            let sent = uplink.transmit(len.max(MIN_FRAME), left, &mut |out| {
+                let (frame, padding) = out.split_at_mut(len);
+                fill(frame);
+                padding.fill(0);
+            });
+            match sent {
+                Ok(()) => counters.uplink_sent += 1,
+                Err(Lost) => counters.uplink_lost += 1,
+            }
+        };
+        match left {
+            Some(_) => place(frame.len(), &mut |out| frame.read(0, out)),
+            None => offload::finish(frame, &mut place),
+        }
+    }
+}

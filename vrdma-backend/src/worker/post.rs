@@ -1,0 +1,50 @@
+//! Requests of channels, handed to the engine.
+
+use super::Worker;
+use crate::translate::wqe::{Request, destination, parse};
+use vrdma_transport::{DeviceId, Instant, OwnerId, PostError, Queue, SendOp};
+
+impl Worker {
+    /// Hands the request in `self.words` to the engine.
+    #[inline]
+    pub(super) fn post(&mut self, device: DeviceId, owner: OwnerId, units: usize, now: Instant) {
+        let engine = &mut self.engine;
+        // By reference: the request is read where the parser wrote it, field by field.
+        let result = match &parse(&self.words, units, &mut self.sges) {
+            &Request::Send(qpn, ref request)
+                if matches!(request.op, SendOp::Send { .. }) && engine.is_datagram(device, qpn) =>
+            {
+                let handles = self.outputs.device(device).ah_table();
+                match handles.and_then(|handles| destination(&self.words, |index| handles.get(index))) {
+                    Some(to) => {
+                        engine.post_datagram(now, device, owner, qpn, request, &to, &mut self.outputs)
+                    }
+                    None => {
+                        self.outputs.device(device).counters.bad_address_handles += 1;
+                        let queue = Queue::Send;
+                        engine.post_invalid(now, device, owner, qpn, request.id, queue, &mut self.outputs)
+                    }
+                }
+            }
+            &Request::Send(qpn, ref request) => {
+                engine.post_send(now, device, owner, qpn, request, &mut self.outputs)
+            }
+            &Request::Recv(qpn, request) => {
+                engine.post_recv(now, device, owner, qpn, request, &mut self.outputs)
+            }
+            &Request::Invalid(qpn, id, queue) => {
+                self.outputs.device(device).counters.invalid_requests += 1;
+                engine.post_invalid(now, device, owner, qpn, id, queue, &mut self.outputs)
+            }
+            Request::Stray => Err(PostError::NoSuchQp),
+        };
+        if let Err(error) = result {
+            let counters = &mut self.outputs.device(device).counters;
+            match error {
+                PostError::NoSuchQp | PostError::NotOwner => counters.stray_requests += 1,
+                PostError::BadState => counters.untimely_requests += 1,
+                PostError::Overflow => counters.overflows += 1,
+            }
+        }
+    }
+}
