@@ -27,7 +27,9 @@
 //! Every object belongs to a *user context*; number 0 is the kernel's and always exists. An object may only name
 //! objects of its own context ([`Status::DENIED`] otherwise).
 
+mod port;
 mod qp;
+pub use port::*;
 pub use qp::*;
 
 use crate::layout::Item;
@@ -212,137 +214,6 @@ layout! {
         object: U32,
         /// Written as zero.
         reserved: U32,
-    }
-}
-
-layout! {
-    /// Limits of the device.
-    pub struct QueryDeviceResp = "vrdma_query_device_resp" {
-        /// Version of the device's software, major << 32 | minor << 16 | patch.
-        fw_version: U64,
-        /// System image GUID, EUI-64 of the MAC, in network byte order.
-        sys_image_guid: [u8; 8],
-        /// Largest region, bytes.
-        max_mr_size: U64,
-        /// Most runs of one region.
-        max_mr_runs: U32,
-        /// Most user contexts.
-        max_contexts: U32,
-        /// Most PDs.
-        max_pd: U32,
-        /// Most CQs.
-        max_cq: U32,
-        /// Most CQEs of one CQ; a power of two.
-        max_cqe: U32,
-        /// Most MRs.
-        max_mr: U32,
-        /// A power of two: no two living QPs have QPNs that are equal modulo this. Two of the numbers are not for ordinary QPs (0, and
-        /// 1 for QP1), so there are two QPs less.
-        max_qp: U32,
-        /// Most requests outstanding of one send or receive queue.
-        max_qp_wr: U32,
-        /// Most scatter/gather elements of a send request.
-        max_send_sge: U32,
-        /// Most scatter/gather elements of a receive request.
-        max_recv_sge: U32,
-        /// Most bytes of inline data in a send request.
-        max_inline: U32,
-        /// Most READs and atomics outstanding of one QP, as requester.
-        max_rd_atomic: U32,
-        /// Most READs and atomics outstanding of one QP, as responder.
-        max_dest_rd_atomic: U32,
-        /// Most entries of the AH table, those of the kernel's own among them.
-        max_ah: U32,
-        /// 0: no atomics; 1: atomic with respect to this device (IB_ATOMIC_HCA); 2 or more: with respect to processors too (IB_ATOMIC_GLOB),
-        /// for they are the host's own instructions. An emulator that makes its guest's `lock`ed instructions plain ones, as QEMU's TCG does
-        /// for a VM with one processor, breaks that promise on the guest's side.
-        atomic_cap: U32,
-        /// Written as zero.
-        reserved: U32,
-    }
-}
-
-layout! {
-    /// State of the port.
-    pub struct QueryPortResp = "vrdma_query_port_resp" {
-        /// `VRDMA_PORT_*` (the numbers of enum ib_port_state).
-        state: u8,
-        /// Reserved, zero.
-        reserved0: u8,
-        /// Entries of the GID table.
-        gid_table_len: U16,
-        /// Largest path MTU, bytes.
-        max_mtu: U32,
-        /// Path MTU in use, bytes: the largest, or what SET_PORT_MTU said.
-        active_mtu: U32,
-        /// Speed of the uplink in Mb/s; 100,000 if there is none, or none that tells.
-        speed: U32,
-        /// Largest message, bytes.
-        max_msg_size: U32,
-        /// Packets or same-host messages refused for a wrong Q_Key.
-        bad_qkeys: U32,
-        /// Written as zero.
-        reserved: U64,
-    }
-}
-
-consts! {
-    /// [`QueryPortResp::state`].
-    pub mod port_state: u8 = "VRDMA_PORT" {
-        /// No link.
-        DOWN = 1,
-        /// Link up.
-        ACTIVE = 4,
-    }
-}
-
-layout! {
-    /// Says what the guest's netdev allows: no datagram may be longer. The device does not know that netdev's MTU.
-    pub struct SetPortMtuReq = "vrdma_set_port_mtu_req" {
-        /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096, and at most `max_mtu`.
-        mtu: U32,
-        /// Written as zero; refused otherwise.
-        reserved: U32,
-    }
-}
-
-layout! {
-    /// Sets an entry of the GID table.
-    pub struct AddGidReq = "vrdma_add_gid_req" {
-        /// Index in the GID table.
-        index: U32,
-        /// `VRDMA_GID_*`.
-        gid_type: u8,
-        /// Reserved, zero.
-        reserved0: u8,
-        /// The VLAN in which the device has the address: 1..4094, or 0xffff for frames without a tag.
-        vlan: U16,
-        /// The GID, in network byte order.
-        gid: [u8; 16],
-    }
-}
-
-layout! {
-    /// An entry of the GID table; `gid` is all zero if it is empty.
-    pub struct QueryGidResp = "vrdma_query_gid_resp" {
-        /// The GID, in network byte order.
-        gid: [u8; 16],
-        /// `VRDMA_GID_*`.
-        gid_type: u8,
-        /// Reserved, zero.
-        reserved0: u8,
-        /// VLAN id 1..4094, or 0xffff for none.
-        vlan: U16,
-        /// Written as zero.
-        reserved: U32,
-    }
-}
-
-consts! {
-    /// [`AddGidReq::gid_type`].
-    pub mod gid_type: u8 = "VRDMA_GID" {
-        /// RoCE version 2 (UDP).
-        ROCE_V2 = 2,
     }
 }
 
