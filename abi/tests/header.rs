@@ -1,5 +1,5 @@
 //! The C header of the kernel driver is rendered from the declarations, and declarations follow the crate's conventions.
-#![allow(missing_docs)]
+#![allow(missing_docs, reason = "a test has no users")]
 
 use std::fmt::Write;
 use std::path::Path;

@@ -103,7 +103,7 @@ pub fn run(addr: u64, len: u64) -> Run {
 }
 
 /// The commands. What each does is said in [`vrdma_abi::control`].
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "each is the command of that name")]
 impl Guest {
     /// Any well-formed command.
     pub fn command<T: FromBytes>(

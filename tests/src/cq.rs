@@ -122,7 +122,7 @@ impl Cq {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Wc(pub Cqe);
 
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "each is the field of the CQE of that name")]
 impl Wc {
     pub fn id(&self) -> u32 {
         self.0.wqe_id.get()

@@ -97,7 +97,7 @@ impl Drop for Floor {
 /// remote address, both in this process.
 unsafe fn serve(words: &Words, stop: &AtomicBool) {
     let (mut taken, mut made) = (0u16, 0u32);
-    // SAFETY: what the caller promised.
+    // SAFETY: the words are those of living rings, and requests name memory of this process (this function's contract).
     unsafe {
         while !stop.load(Ordering::Relaxed) {
             let available = (*words.avail_idx).load(Ordering::Acquire);
@@ -131,7 +131,7 @@ unsafe fn serve(words: &Words, stop: &AtomicBool) {
 /// `len` bytes at `from` are readable, at `to` writable.
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's; the two do not overlap in any benchmark.
+    // SAFETY: `len` bytes are readable and writable (this function's contract); the two do not overlap in any benchmark.
     unsafe {
         if len == 8 {
             to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
@@ -141,7 +141,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// A way to copy memory.
+/// A way to copy memory: `len` bytes have to be readable at `from` and writable at `to`, and the two may not overlap.
 pub type Copy = unsafe fn(from: *const u8, to: *mut u8, len: usize);
 
 /// Ways to copy memory, by name: the best of them is what a machine can do.
@@ -158,13 +158,13 @@ pub fn copies() -> Vec<(&'static str, Copy)> {
 }
 
 unsafe fn memcpy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the contract of `Copy`.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
 }
 
 #[cfg(target_arch = "x86_64")]
 unsafe fn movsb(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the contract of `Copy`.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -180,7 +180,7 @@ unsafe fn non_temporal(from: *const u8, to: *mut u8, len: usize) {
     #[target_feature(enable = "avx")]
     unsafe fn inner(from: *const u8, to: *mut u8, len: usize) {
         use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
-        // SAFETY: the caller's; `to` is aligned.
+        // SAFETY: the contract of `Copy`; `to` is aligned to 32 bytes.
         unsafe {
             for at in (0..len).step_by(32) {
                 _mm256_stream_si256(to.add(at).cast(), _mm256_loadu_si256(from.add(at).cast()));
@@ -188,6 +188,6 @@ unsafe fn non_temporal(from: *const u8, to: *mut u8, len: usize) {
             _mm_sfence();
         }
     }
-    // SAFETY: the caller's; the processor has AVX, or this would not be in the list.
+    // SAFETY: the contract of `Copy`; the processor has AVX, or this would not be in the list.
     unsafe { inner(from, to, len) }
 }

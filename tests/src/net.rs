@@ -43,7 +43,7 @@ pub const HEADER: usize = 12;
 
 /// The header before each frame (virtio 1.2, 5.1.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are named as in the specification")]
 pub struct Header {
     pub flags: u8,
     pub gso_type: u8,

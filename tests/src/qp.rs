@@ -8,7 +8,7 @@ use vrdma_verbs::Tag;
 
 /// Capabilities and attributes of a QP, with sensible values for two QPs on one host.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are named as in ibv_qp_init_attr and ibv_qp_attr")]
 pub struct QpOptions {
     pub qp_type: QpType,
     pub send_wr: u32,

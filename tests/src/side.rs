@@ -11,7 +11,7 @@ use vrdma_verbs::{Request, Sge};
 
 /// A side of a connection: a process with a CQ, a region and a QP.
 #[derive(Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "each field is named after its kind of object")]
 pub struct Side {
     pub process: Context,
     pub cq: Cq,

@@ -1,5 +1,5 @@
 //! Every way in which a request can end other than well, on one host and between two.
-#![allow(clippy::duplicate_mod)] // Each case runs in both settings, of which the module's name tells.
+#![allow(clippy::duplicate_mod, reason = "each case runs in both settings, of which the module's name tells")]
 
 #[path = "statuses/cases.rs"]
 mod one_host;

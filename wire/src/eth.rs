@@ -61,7 +61,7 @@ impl Eth {
     }
 
     /// Length of the header: 14 or 18.
-    #[allow(clippy::len_without_is_empty)]
+    #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub const fn len(&self) -> usize {
         if self.vlan.is_some() { 18 } else { 14 }
     }

@@ -275,7 +275,7 @@ unsafe fn word(at: &NonNull<u16>) -> &AtomicU16 {
 /// `at` is valid, aligned for 2 bytes, and accessed by atomics only as long as the result lives.
 #[inline]
 unsafe fn atomic<'a>(at: NonNull<u16>) -> &'a AtomicU16 {
-    // SAFETY: the caller's.
+    // SAFETY: `at` is valid, aligned for 2 bytes, and accessed by atomics alone (this function's contract).
     unsafe { AtomicU16::from_ptr(at.as_ptr()) }
 }
 

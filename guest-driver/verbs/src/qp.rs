@@ -38,7 +38,7 @@ impl<S: AsRef<[AtomicU64]>> WrRing<S> {
 
     /// wqe_id for the next request, or `None` if as many as allowed are outstanding.
     #[inline]
-    #[allow(clippy::should_implement_trait)]
+    #[allow(clippy::should_implement_trait, reason = "it is no iterator: the number is taken by `push`")]
     pub fn next(&self) -> Option<u32> {
         let head = self.head.load(Ordering::Relaxed);
         // Acquire: the completing side has read the wr_id that push() will overwrite.

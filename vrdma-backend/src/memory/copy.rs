@@ -18,12 +18,12 @@ pub unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
         return;
     }
     if len <= 8 {
-        // SAFETY: as the caller promises.
+        // SAFETY: both pieces are mapped for `len` bytes (this function's contract).
         unsafe { copy_few(src, dst, len) };
         return;
     }
     let head = len - 8;
-    // SAFETY: the caller promises `len` bytes each; the tail is taken first, as an overlapping destination may change it.
+    // SAFETY: both pieces are mapped for `len` bytes (this function's contract); the tail is taken first, as an overlapping destination may change it.
     // libc's memmove is opaque to the optimiser, so it may assume nothing about bytes that others write.
     unsafe {
         let tail = src.add(head).cast::<u64>().read_unaligned();

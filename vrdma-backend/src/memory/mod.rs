@@ -2,7 +2,7 @@
 //!
 //! The guest writes to its memory at any time, so nothing here makes a reference into it: bytes are copied through raw
 //! pointers, words through atomics.
-#![allow(unsafe_code)] // This folder is the border to memory that others share.
+#![allow(unsafe_code, reason = "this folder is the border to memory that others share")]
 
 mod backing;
 mod buffers;

@@ -124,7 +124,7 @@ pub struct External {
 }
 
 // SAFETY: `External::new` asks for bytes that any thread may read, and for an owner that any thread may let go.
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "the border to memory that frames take with them")]
 unsafe impl Send for External {}
 
 /// Lets an owner go: (the bytes, the owner).
@@ -135,7 +135,7 @@ impl External {
     ///
     /// # Safety
     /// The bytes can be read by any thread for as long as a clone of `owner` exists. They may change meanwhile.
-    #[allow(unsafe_code)]
+    #[allow(unsafe_code, reason = "the border to memory that frames take with them")]
     pub unsafe fn new<T: Send + Sync + 'static>(bytes: *const u8, len: u16, owner: Arc<T>) -> External {
         unsafe extern "C" fn done<T>(_bytes: *mut c_void, owner: *mut c_void) {
             // SAFETY: `owner` came from Arc::into_raw of an Arc of this type, and each External calls this once.
@@ -145,13 +145,13 @@ impl External {
     }
 
     /// How many bytes.
-    #[allow(clippy::len_without_is_empty)]
+    #[allow(clippy::len_without_is_empty, reason = "none is empty")]
     pub fn len(&self) -> usize {
         self.len.into()
     }
 
     /// Copies all bytes into `to`, which has as many.
-    #[allow(unsafe_code)]
+    #[allow(unsafe_code, reason = "the border to memory that frames take with them")]
     pub(super) fn copy_to(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.len(), "room for all bytes");
         // SAFETY: the bytes are readable while `self` holds the owner; `to` is other memory, because it is borrowed mutably. Should a
@@ -167,7 +167,7 @@ impl External {
 }
 
 impl Drop for External {
-    #[allow(unsafe_code)]
+    #[allow(unsafe_code, reason = "the border to memory that frames take with them")]
     fn drop(&mut self) {
         // SAFETY: `done` and `owner` were made for each other in `new`, and nobody took them (`into_parts` forgets `self`).
         unsafe { (self.done)(self.bytes.cast_mut().cast(), self.owner) };

@@ -1,5 +1,5 @@
 //! Any packet at all, for property tests.
-#![allow(dead_code)] // each test takes what it needs
+#![allow(dead_code, reason = "each test takes what it needs")]
 
 use proptest::prelude::*;
 use vrdma_wire::icrc::Icrc;
