@@ -6,7 +6,7 @@ use crate::wait;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use vrdma_backend::config::{Config, GuestConfig, Limits};
+use vrdma_backend::config::{Config, GuestConfig, GuestLimits};
 use vrdma_backend::port::{self, Cable, Driver, Faults, FaultsConfig, Port};
 
 /// How a lab is made.
@@ -21,7 +21,7 @@ pub struct LabOptions {
     /// Whether the worker never sleeps.
     pub busy_poll: bool,
     /// What a guest may have.
-    pub limits: Limits,
+    pub limits: GuestLimits,
     /// What all guests have in common.
     pub guest: GuestOptions,
     /// The program of the daemon, if it shall be a process of its own.
@@ -58,7 +58,7 @@ impl Default for LabOptions {
             comp_vectors: 2,
             poll_us: 200,
             busy_poll: false,
-            limits: Limits::default(),
+            limits: GuestLimits::default(),
             guest: GuestOptions::default(),
             program: None,
             cable: None,

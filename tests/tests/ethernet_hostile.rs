@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
-use vrdma_backend::config::Limits;
+use vrdma_backend::config::GuestLimits;
 use vrdma_tests::net::{Header, NetGuest, NetOptions, RECEIVE, TRANSMIT, feature, frame, mac};
 use vrdma_tests::packets::Packet;
 use vrdma_tests::ring::{INDIRECT, NEXT, WRITE};
@@ -365,7 +365,7 @@ fn a_frame_to_all_is_not_cut_into_thousands() {
 
 #[test]
 fn a_storm_is_limited_and_costs_its_sender_alone() {
-    let limits = Limits { flood_rate: 1, ..Limits::default() };
+    let limits = GuestLimits { flood_rate: 1, ..GuestLimits::default() };
     let lab = Lab::without_guests(3, LabOptions { limits, ..LabOptions::default() });
     let mut bystanders = Bystanders::new(&lab);
     let mut guest = connect(&lab, 0, feature::ALL);

@@ -1,7 +1,7 @@
 //! A guest kernel that breaks each rule of the control queue, of binding channels and of limits, one at a time.
 
 use std::time::Duration;
-use vrdma_backend::config::Limits;
+use vrdma_backend::config::GuestLimits;
 use vrdma_tests::abi::control::*;
 use vrdma_tests::abi::zerocopy::IntoBytes;
 use vrdma_tests::control::run;
@@ -317,7 +317,7 @@ fn a_cq_in_as_many_pieces_as_it_has_entries_takes_no_longer_than_others() {
 
 #[test]
 fn limits_hold_and_what_is_freed_can_be_had_again() {
-    let limits = Limits {
+    let limits = GuestLimits {
         contexts: 3,
         pds: 4,
         cqs: 5,
@@ -328,7 +328,7 @@ fn limits_hold_and_what_is_freed_can_be_had_again() {
         qps: 16,
         qp_requests: 100,
         total_requests: 1000,
-        ..Limits::default()
+        ..GuestLimits::default()
     };
     let lab = Lab::with(2, LabOptions { limits, ..LabOptions::default() });
     let guest = &lab.guests[0];
@@ -397,7 +397,8 @@ fn limits_hold_and_what_is_freed_can_be_had_again() {
 
 #[test]
 fn no_guest_has_more_requests_than_the_memory_for_them_allows() {
-    let limits = Limits { request_memory: 1 << 20, all_request_memory: 3 << 19, ..Limits::default() };
+    let limits =
+        GuestLimits { request_memory: 1 << 20, all_request_memory: 3 << 19, ..GuestLimits::default() };
     let lab = Lab::with(2, LabOptions { limits, ..LabOptions::default() });
     let most = |guest: &std::sync::Arc<vrdma_tests::Guest>| {
         let (pd, cq) = (guest.alloc_pd(0).unwrap(), Cq::create(guest, 0, 16, 0).unwrap());

@@ -3,7 +3,7 @@
 mod reply;
 mod request;
 
-use crate::config::Limits;
+use crate::config::GuestLimits;
 use crate::device::command::{Command, CommandError, Reply};
 use crate::memory::{GuestMemory, Run};
 use crate::queue::VirtqueueSetup;
@@ -15,14 +15,14 @@ use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
 /// What a command may need of the guest beside its own bytes.
 #[derive(Debug)]
-pub struct Context<'a> {
+pub struct CommandContext<'a> {
     /// The guest's memory.
     pub memory: &'a Arc<GuestMemory>,
     /// What it may have.
-    pub limits: &'a Limits,
+    pub limits: &'a GuestLimits,
 }
 
-impl Context<'_> {
+impl CommandContext<'_> {
     /// Has the pages of what the worker is about to use ready, here, where no other guest waits for it. No more than the guest has, since
     /// runs may name the same memory again and again.
     fn populate(&self, runs: &[Run]) {
@@ -37,7 +37,7 @@ impl Context<'_> {
 /// The ring itself cannot be read: the queue is broken.
 pub fn serve(
     queue: &mut Queue,
-    context: &Context<'_>,
+    context: &CommandContext<'_>,
     mut setup: impl FnMut(u16) -> Option<VirtqueueSetup>,
     mut execute: impl FnMut(Command) -> Result<Reply, CommandError>,
 ) -> Result<bool, virtio_queue::Error> {

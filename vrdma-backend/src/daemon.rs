@@ -6,7 +6,7 @@ use crate::device::DeviceLimits;
 use crate::functions::{EthernetFunction, RdmaFunction};
 use crate::port::{Capture, CaptureFile, Driver, Eal, Ethdev, Faults, Port};
 use crate::session::Session;
-use crate::socket::{Access, Listener};
+use crate::socket::{Listener, SocketAccess};
 use crate::stats::{Observer, VERSION};
 use crate::worker::{Stopped, Worker, WorkerHandle};
 use anyhow::{Context, Result};
@@ -165,12 +165,12 @@ struct Sockets {
 
 impl Sockets {
     fn claim(config: &Config) -> Result<Sockets> {
-        let admin = config.admin.as_ref().map(|path| Listener::claim(path, &Access::private()));
+        let admin = config.admin.as_ref().map(|path| Listener::claim(path, &SocketAccess::private()));
         let admin = admin.transpose().context("admin")?;
         let guests = config.guests.iter().map(|guest| {
             let claim = |key, path: &Option<PathBuf>| {
                 let listener =
-                    path.as_ref().map(|path| Listener::claim(path, &Access::to_guest(config, guest)));
+                    path.as_ref().map(|path| Listener::claim(path, &SocketAccess::to_guest(config, guest)));
                 listener.transpose().with_context(|| format!("guest {}: {key}", guest.name))
             };
             Ok((claim("socket", &guest.socket)?, claim("net", &guest.net)?))

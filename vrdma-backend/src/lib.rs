@@ -49,3 +49,6 @@ mod stats;
 mod translate;
 mod vhost;
 mod worker;
+
+#[cfg(test)]
+mod tests;

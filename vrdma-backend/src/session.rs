@@ -62,7 +62,7 @@ impl Session {
             connection: connection.clone(),
             front_end: Arc::new(Mutex::new(FrontEnd::new(function, ringer))),
             visits: RefCell::default(),
-            misdeeds: RefCell::default(),
+            violations: RefCell::default(),
         };
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
@@ -116,7 +116,7 @@ struct Guest<F> {
     /// Messages of front-ends that come and leave,
     visits: RefCell<RateLimit>,
     /// and of what they did wrong.
-    misdeeds: RefCell<RateLimit>,
+    violations: RefCell<RateLimit>,
 }
 
 impl<F: Function> Guest<F> {
@@ -146,7 +146,7 @@ impl<F: Function> Guest<F> {
             };
             if let Err(error) = served {
                 // Out of file descriptors, most likely. Who waits to be accepted waits on, and is seen again at once.
-                self.misdeed(|| format!("cannot serve a front-end: {error:#}"));
+                self.violation(|| format!("cannot serve a front-end: {error:#}"));
                 std::thread::sleep(PAUSE);
             }
         }
@@ -167,14 +167,14 @@ impl<F: Function> Guest<F> {
         let lost = self.front_end().has_lost_memory();
         self.front_end().disconnect();
         match result {
-            _ if lost => self.misdeed(|| {
+            _ if lost => self.violation(|| {
                 "front-end disconnected: it cut the file behind its memory short, or there was no page for it".into()
             }),
             Ok(()) => self.visit("left"),
             Err(Ended { error: VhostError::Disconnected | VhostError::SocketBroken(_) | VhostError::PartialMessage, .. }) => {
                 self.visit("left");
             }
-            Err(ended) => self.misdeed(|| format!("front-end disconnected: {ended}")),
+            Err(ended) => self.violation(|| format!("front-end disconnected: {ended}")),
         }
         Ok(())
     }
@@ -188,8 +188,8 @@ impl<F: Function> Guest<F> {
         self.visits.borrow_mut().log(log::Level::Info, message);
     }
 
-    fn misdeed(&self, what: impl FnOnce() -> String) {
-        self.misdeeds.borrow_mut().warn(|| format!("guest {}: {}", self.name, what()));
+    fn violation(&self, what: impl FnOnce() -> String) {
+        self.violations.borrow_mut().warn(|| format!("guest {}: {}", self.name, what()));
     }
 
     /// Somebody connects while a front-end is served. True if that one has left, so that it is the next one's turn.
@@ -204,7 +204,7 @@ impl<F: Function> Guest<F> {
             // Out of file descriptors, most likely: it waits on, and is seen again at once.
             std::thread::sleep(PAUSE);
         } else if accepted.is_ok() {
-            self.misdeed(|| {
+            self.violation(|| {
                 format!(
                     "another front-end was refused: {} serves one at a time",
                     self.listener.path().display()

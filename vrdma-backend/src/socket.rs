@@ -19,7 +19,7 @@ const BACKLOG: i32 = 16;
 
 /// Who may connect to a socket.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub struct SocketAccess {
     /// Mode of its file.
     pub mode: Mode,
     /// User and group of its file; those of the process if not given.
@@ -43,16 +43,16 @@ pub struct Listener {
     _lock: Lock,
 }
 
-impl Access {
+impl SocketAccess {
     /// For this process's own user, and root.
-    pub fn private() -> Access {
-        Access { mode: Mode(0o600), owner: None, group: None, users: Vec::new() }
+    pub fn private() -> SocketAccess {
+        SocketAccess { mode: Mode(0o600), owner: None, group: None, users: Vec::new() }
     }
 
     /// For a guest's VMM. Without a mode: the sockets' owner, and their group if one is given.
-    pub fn to_guest(config: &Config, guest: &GuestConfig) -> Access {
+    pub fn to_guest(config: &Config, guest: &GuestConfig) -> SocketAccess {
         let usual = Mode(if config.socket_group.is_some() { 0o660 } else { 0o600 });
-        Access {
+        SocketAccess {
             mode: config.socket_mode.unwrap_or(usual),
             owner: config.socket_owner.as_ref().map(|owner| owner.id),
             group: config.socket_group.as_ref().map(|group| group.id),
@@ -66,7 +66,7 @@ impl Listener {
     ///
     /// # Errors
     /// Somebody listens there or may do so, something else than a socket is there, or the path cannot be had.
-    pub fn claim(path: &Path, access: &Access) -> Result<Listener> {
+    pub fn claim(path: &Path, access: &SocketAccess) -> Result<Listener> {
         let shown = path.display();
         // From the first look to the last: nobody else replaces a socket meanwhile.
         let lock = Lock::take(path)?;
@@ -157,7 +157,7 @@ impl Drop for Listener {
 /// The right to a socket's path, among daemons: a lock (flock(2)) of the file `PATH.lock` for as long as this lives. The file stays, for
 /// whoever removed it would take it from under those who opened it meanwhile.
 #[derive(Debug)]
-struct Lock(#[allow(dead_code)] File);
+struct Lock(#[allow(dead_code, reason = "held for its lock, which ends with it")] File);
 
 impl Lock {
     /// Takes the lock of a socket's path, and writes who has it into its file.
@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn claim(dir: &Dir) -> Result<Listener> {
-        Listener::claim(&dir.path(), &Access::private())
+        Listener::claim(&dir.path(), &SocketAccess::private())
     }
 
     fn refused(dir: &Dir) -> String {
@@ -374,7 +374,7 @@ mod tests {
         let me = rustix::process::getuid().as_raw();
         let user = |id: u32| User::read(&id.to_string()).unwrap();
         for (users, allowed) in [(vec![], true), (vec![user(me)], true), (vec![user(me + 1)], false)] {
-            let access = Access { mode: Mode(0o640), users, ..Access::private() };
+            let access = SocketAccess { mode: Mode(0o640), users, ..SocketAccess::private() };
             let listener = Listener::claim(&dir.path(), &access).unwrap();
             assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o640);
             let _stream = UnixStream::connect(dir.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Who knows the words of both abi and transport: the files that ARCHITECTURE.md names, and no others.
+//! Who may know what, as ARCHITECTURE.md says it: compared with the sources.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,48 +6,64 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            walk(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
             found.push(path);
         }
     }
 }
 
 /// The code of a file: without comments, and without the tests at its end.
-fn code(text: &str) -> String {
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-/// Files that name both crates, relative to `src`.
-fn both() -> BTreeSet<String> {
+/// Each file, relative to `src`, and its code.
+fn sources() -> Vec<(String, String)> {
     let root = Path::new(ROOT).join("src");
     let mut files = Vec::new();
-    sources(&root, &mut files);
+    walk(&root, &mut files);
     assert!(files.len() > 50, "the sources are not all there: {files:?}");
-    let name = |path: &PathBuf| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
-    let names_both = |path: &PathBuf| {
-        let code = code(&fs::read_to_string(path).unwrap());
-        !path.ends_with("tests.rs") && code.contains("vrdma_abi") && code.contains("vrdma_transport")
-    };
-    files.iter().filter(|path| names_both(path)).map(name).collect()
+    let name = |path: &Path| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+    files.iter().map(|path| (name(path), code(path))).collect()
 }
 
-/// The files that ARCHITECTURE.md lists, in the paragraph that begins so.
-fn listed() -> BTreeSet<String> {
-    const BEGIN: &str = "These files alone name both crates:";
+/// The names in backquotes that follow these words in ARCHITECTURE.md, up to the end of the paragraph.
+fn listed(begin: &str) -> Vec<String> {
     let text = fs::read_to_string(Path::new(ROOT).join("../ARCHITECTURE.md")).unwrap();
-    let (_, rest) = text.split_once(BEGIN).expect("ARCHITECTURE.md says which files name both crates");
+    let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("ARCHITECTURE.md: {begin}"));
     let paragraph = rest.split("\n\n").next().unwrap_or_default();
-    paragraph.split('`').filter(|word| word.ends_with(".rs")).map(str::to_owned).collect()
+    paragraph.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 #[test]
 fn only_the_files_that_architecture_lists_know_abi_and_transport() {
-    assert_eq!(both(), listed());
-    assert!(both().iter().all(|file| file.starts_with("translate/")));
+    let names_both = |code: &str| code.contains("vrdma_abi") && code.contains("vrdma_transport");
+    let both: BTreeSet<_> =
+        sources().into_iter().filter(|(_, code)| names_both(code)).map(|(file, _)| file).collect();
+    assert_eq!(both, listed("These files alone name both crates:").into_iter().collect());
+    assert!(both.iter().all(|file| file.starts_with("translate/")));
+}
+
+#[test]
+fn modules_use_those_alone_that_architecture_lists_before_them() {
+    let order = listed("Each of these modules uses only those before it:");
+    let place = |module: &str| order.iter().position(|name| name == module);
+    for (file, code) in sources() {
+        let module = file.split(['/', '.']).next().unwrap_or_default();
+        if ["lib", "main"].contains(&module) {
+            continue;
+        }
+        let own = place(module).unwrap_or_else(|| panic!("{module} is not in ARCHITECTURE.md's list"));
+        for (_, rest) in code.match_indices("crate::").map(|(at, word)| code[at..].split_at(word.len())) {
+            let used = rest.split(|c: char| !(c.is_ascii_lowercase() || c == '_')).next().unwrap_or_default();
+            assert!(place(used).is_some_and(|used| used <= own), "{file} uses {used}");
+        }
+    }
 }

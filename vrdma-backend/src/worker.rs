@@ -26,7 +26,7 @@ use crate::device::command::{Command, CommandError, Reply};
 use crate::device::outputs::Outputs;
 use crate::memory::MrMemory;
 use crate::net::Net;
-use crate::queue::channel::{Broken, Channel, RequestWords};
+use crate::queue::channel::{Channel, ChannelError, RequestWords};
 use crate::ratelimit::RateLimit;
 use crate::translate::event::AsyncEvent;
 use crate::translate::wqe::MAX_SGE;
@@ -100,7 +100,7 @@ pub struct Worker {
     words: Box<RequestWords>,
     sges: Vec<Sge>,
     /// What guests did wrong, for the log.
-    pub misdeeds: RateLimit,
+    pub violations: RateLimit,
     /// Times that the worker slept.
     sleeps: u64,
     /// Turns since the last second look.
@@ -214,7 +214,7 @@ impl Worker {
             stop: false,
             words: Box::new([0; 64]),
             sges: Vec::with_capacity(MAX_SGE),
-            misdeeds: RateLimit::default(),
+            violations: RateLimit::default(),
             sleeps: 0,
             turns: 0,
         };
@@ -354,14 +354,14 @@ impl Worker {
     }
 
     #[cold]
-    fn channel_broken(&mut self, index: usize, reason: Broken) -> bool {
+    fn channel_broken(&mut self, index: usize, reason: ChannelError) -> bool {
         let bound = &self.channels[index];
         let (id, queue, owner) = (bound.device, bound.channel.index(), bound.owner);
         self.outputs.async_event(id, AsyncEvent::channel_error(queue));
         let device = self.outputs.device(id);
         device.counters.broken_channels += 1;
         let name = &device.guest.name;
-        self.misdeeds
+        self.violations
             .warn(|| format!("guest {name}: channel {queue} of context {} is broken: {reason}", owner.0));
         true
     }

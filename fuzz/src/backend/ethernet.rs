@@ -4,7 +4,7 @@ use super::guest::{INDIRECT, NEXT, Ram, Ring, WRITE, descriptor};
 use super::input::Input;
 use super::lab::{ADDRESSES, GIDS, Lab, MACS, MTU, with};
 use crate::net::judged::Judge;
-use crate::net::{Fill, Lost, Uplink};
+use crate::net::{Fill, Lost, SwitchUplink};
 use crate::port;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::*;
@@ -93,7 +93,7 @@ struct Wire {
     frames: Vec<Vec<u8>>,
 }
 
-impl Uplink for Wire {
+impl SwitchUplink for Wire {
     fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload> {
         let can = port::Checksums { udp: self.sums, tcp: self.sums, ..port::Checksums::default() };
         port::Offload::of(head, start, offset, can)

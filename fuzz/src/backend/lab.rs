@@ -1,7 +1,7 @@
 //! A worker with two guests or three, which the fuzzer runs by itself.
 
 use super::guest::Ram;
-use crate::config::{Config, GuestConfig, Limits};
+use crate::config::{Config, GuestConfig, GuestLimits};
 use crate::device::{self, ObjectCounts};
 use crate::functions::remap::remap;
 use crate::memory::GuestMemory;
@@ -55,7 +55,7 @@ impl Lab {
             comp_vectors: 1,
             channels: 3,
             mtu: MTU.into(),
-            limits: Limits {
+            limits: GuestLimits {
                 contexts: 4,
                 pds: 6,
                 cqs: 6,
@@ -67,7 +67,7 @@ impl Lab {
                 qp_requests: 16,
                 total_requests: 192,
                 ahs: 16,
-                ..Limits::default()
+                ..GuestLimits::default()
             },
             guests,
             ..Config::default()

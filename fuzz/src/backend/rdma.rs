@@ -6,7 +6,7 @@ mod request;
 use super::guest::{Image, NEXT, Ram, Ring, WRITE};
 use super::input::Input;
 use super::lab::{GIDS, Lab, MACS, with};
-use crate::control::{Context, serve};
+use crate::control::{CommandContext, serve};
 use crate::memory::GuestMemory;
 use crate::worker::{Worker, inline};
 use std::sync::Arc;
@@ -205,7 +205,7 @@ impl<'a> Driver<'a> {
     /// Has the device serve its control queue.
     fn serve(&mut self) {
         let Some(queue) = &mut self.queue else { return };
-        let context = Context { memory: &self.memory, limits: &self.lab.config.limits };
+        let context = CommandContext { memory: &self.memory, limits: &self.lab.config.limits };
         let id = self.lab.guests[0].id;
         let setup = |index: u16| CHANNELS.contains(&index).then(|| ring(index).setup());
         let execute = |command| {

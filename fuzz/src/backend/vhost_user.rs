@@ -286,7 +286,7 @@ fn message(input: &mut Input<'_>, parts: &Parts<'_>, queues: u32, features: u64)
 /// An uplink that takes nothing.
 struct Nowhere;
 
-impl crate::net::Uplink for Nowhere {
+impl crate::net::SwitchUplink for Nowhere {
     fn completes(&self, _: &[u8], _: u16, _: u16) -> Option<crate::port::Offload> {
         None
     }

@@ -2,7 +2,7 @@
 
 use super::GuestConfig;
 use super::words::from_keys;
-use crate::port::{Device, FaultsConfig};
+use crate::port::{FaultsConfig, UplinkDevice};
 use clap::Parser;
 use serde::Serialize;
 use std::ops::Not;
@@ -70,7 +70,7 @@ pub struct Keys {
     pub busy_poll: bool,
     /// NIC to the outside, as DPDK names it: a PCI address, or a driver like net_af_packet0,iface=eth1
     #[arg(long, value_name = "DEVICE")]
-    pub uplink: Option<Device>,
+    pub uplink: Option<UplinkDevice>,
     /// Arguments for DPDK's EAL, separated by spaces, before those that the daemon adds by itself
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
     pub eal: Option<String>,

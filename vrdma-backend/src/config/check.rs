@@ -1,6 +1,6 @@
 //! What makes sense as a whole: each message names the key and its value, and says what to write instead.
 
-use super::{Config, GuestConfig, Limits};
+use super::{Config, GuestConfig, GuestLimits};
 use crate::allowed::{AllowedGid, FrameVlan};
 use anyhow::{Result, bail, ensure};
 use std::collections::HashMap;
@@ -175,7 +175,7 @@ impl GuestConfig {
     }
 }
 
-impl Limits {
+impl GuestLimits {
     fn check(&self) -> Result<()> {
         within("limits.qps", self.qps, 1..=1 << 16)?;
         power_of_two("limits.qps", self.qps)?;

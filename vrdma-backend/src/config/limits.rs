@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What one guest may have; the keys of `[limits]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct GuestLimits {
     /// User contexts (processes).
     pub contexts: u32,
     /// Protection domains.
@@ -39,16 +39,16 @@ pub struct Limits {
     pub flood_rate: u32,
 }
 
-impl Limits {
+impl GuestLimits {
     /// `memory_max` in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_max.saturating_mul(1 << 20)
     }
 }
 
-impl Default for Limits {
+impl Default for GuestLimits {
     fn default() -> Self {
-        Limits {
+        GuestLimits {
             contexts: 1024,
             pds: 16384,
             cqs: 16384,

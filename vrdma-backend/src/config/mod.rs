@@ -1,6 +1,6 @@
 //! What a person tells the daemon: a file, flags, or both (flags win, guests add up).
 //!
-//! A new key is a field here (or in [`Limits`], [`GuestConfig`]) with its default, a line of `check` if not every value makes sense, and,
+//! A new key is a field here (or in [`GuestLimits`], [`GuestConfig`]) with its default, a line of `check` if not every value makes sense, and,
 //! if it is worth a flag, a field of [`Keys`]: see CONTRIBUTING.md, "Recipes".
 
 mod access;
@@ -13,11 +13,11 @@ mod words;
 pub use access::{Group, Mode, User};
 pub use args::{Args, Keys};
 pub use guest::GuestConfig;
-pub use limits::Limits;
+pub use limits::GuestLimits;
 #[cfg(test)]
 pub(crate) use words::Word;
 
-use crate::port::{Device, FaultsConfig};
+use crate::port::{FaultsConfig, UplinkDevice};
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub struct Config {
     /// Never sleep.
     pub busy_poll: bool,
     /// NIC to the outside.
-    pub uplink: Option<Device>,
+    pub uplink: Option<UplinkDevice>,
     /// Arguments for DPDK's EAL.
     pub eal: Option<String>,
     /// MTU of the uplink; its interface's, else 1500, if not given.
@@ -56,7 +56,7 @@ pub struct Config {
     /// Faults on the uplink.
     pub faults: Option<FaultsConfig>,
     /// What one guest may have.
-    pub limits: Limits,
+    pub limits: GuestLimits,
     /// The guests.
     #[serde(rename = "guest", deserialize_with = "guest::guests")]
     pub guests: Vec<GuestConfig>,
@@ -88,7 +88,7 @@ impl Default for Config {
             uplink_mtu: None,
             capture: None,
             faults: None,
-            limits: Limits::default(),
+            limits: GuestLimits::default(),
             guests: Vec::new(),
         }
     }

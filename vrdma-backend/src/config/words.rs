@@ -24,20 +24,20 @@ pub fn from_keys<T: DeserializeOwned>(text: &str) -> Result<T> {
             None => keys.push((key, vec![value])),
         }
     }
-    let table = Table { keys: keys.into_iter(), values: None };
+    let table = FlagKeys { keys: keys.into_iter(), values: None };
     T::deserialize(de::value::MapAccessDeserializer::new(table)).map_err(|error| anyhow!("{error}"))
 }
 
 type Error = de::value::Error;
 
 /// The keys of a flag, as a table of the file.
-struct Table<'a> {
+struct FlagKeys<'a> {
     keys: std::vec::IntoIter<(String, Vec<&'a str>)>,
     /// Those of the key whose turn it is.
     values: Option<(String, Vec<&'a str>)>,
 }
 
-impl<'de> de::MapAccess<'de> for Table<'de> {
+impl<'de> de::MapAccess<'de> for FlagKeys<'de> {
     type Error = Error;
 
     fn next_key_seed<K: de::DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {

@@ -1,6 +1,6 @@
 //! From the bytes of a command to a [`Command`].
 
-use super::Context;
+use super::CommandContext;
 use crate::device::ah::AhTable;
 use crate::device::command::Command;
 use crate::memory::{MrMemory, Run};
@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, Status>;
 /// The status for the guest, as `vrdma_abi::control` has them.
 pub fn parse(
     request: &[u8],
-    context: &Context<'_>,
+    context: &CommandContext<'_>,
     setup: &mut impl FnMut(u16) -> Option<VirtqueueSetup>,
 ) -> Result<Command> {
     let (header, body) = ReqHeader::read_from_prefix(request).map_err(|_| Status::INVALID)?;
@@ -120,7 +120,7 @@ fn total(runs: &[Run], bytes: u64) -> Result<()> {
 
 fn bind_channel(
     body: &Body<'_>,
-    context: &Context<'_>,
+    context: &CommandContext<'_>,
     setup: &mut impl FnMut(u16) -> Option<VirtqueueSetup>,
 ) -> Result<Command> {
     let (req, window) = body.with_runs::<BindChannelReq>()?;
@@ -139,7 +139,7 @@ fn bind_channel(
     Ok(Command::BindChannel { context: req.context.get(), channel: Box::new(channel) })
 }
 
-fn create_cq(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
+fn create_cq(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
     let (req, runs) = body.with_runs::<CreateCqReq>()?;
     let entries = req.entries.get();
     let vector = u16::try_from(req.vector.get()).map_err(|_| Status::INVALID)?;
@@ -155,7 +155,7 @@ fn create_cq(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
     Ok(Command::CreateCq { context: req.context.get(), vector, ring: Box::new(ring) })
 }
 
-fn reg_mr(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
+fn reg_mr(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
     let (req, runs) = body.with_any_runs::<RegMrReq>()?;
     let (iova, length) = (req.iova.get(), req.length.get());
     // A region may end where addresses do.
@@ -175,7 +175,7 @@ fn reg_mr(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
     Ok(Command::RegMr { pdn: req.pdn.get(), access, iova, length, memory, runs: runs.len() as u64 })
 }
 
-fn ah_table(body: &Body<'_>, context: &Context<'_>) -> Result<Command> {
+fn ah_table(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
     let (req, runs) = body.with_runs::<AhTableReq>()?;
     let entries = req.entries.get();
     if entries == 0 || req.reserved.get() != 0 {

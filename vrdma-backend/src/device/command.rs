@@ -1,7 +1,7 @@
 //! Control commands and what they come to, as types.
 
 use super::ah::AhTable;
-use crate::config::Limits;
+use crate::config::GuestLimits;
 use crate::memory::MrMemory;
 use crate::queue::channel::Channel;
 use crate::queue::cq::CqRing;
@@ -45,7 +45,7 @@ pub enum Reply {
     /// What the device may have, and its MAC address.
     Device {
         /// The guest's quota.
-        limits: Box<Limits>,
+        limits: Box<GuestLimits>,
         /// From which its GUID is made.
         mac: Mac,
     },

@@ -6,7 +6,7 @@ use vrdma_transport::{Error, OwnerId};
 
 /// A user context.
 #[derive(Debug, Default)]
-pub(super) struct Context {
+pub(super) struct UserContext {
     /// Channels, PDs, CQs and QPs that belong to it.
     pub objects: u32,
 }
@@ -17,7 +17,7 @@ impl Device {
     /// # Errors
     /// `NoResources`: the guest has as many as it may.
     pub fn alloc_context(&mut self) -> Result<Reply> {
-        self.contexts.insert(Context::default()).map(Reply::Object).ok_or(Error::NoResources)
+        self.contexts.insert(UserContext::default()).map(Reply::Object).ok_or(Error::NoResources)
     }
 
     /// DEALLOC_CONTEXT.
@@ -35,7 +35,7 @@ impl Device {
         Ok(Reply::Done)
     }
 
-    pub(super) fn context(&mut self, owner: OwnerId) -> Result<&mut Context> {
+    pub(super) fn context(&mut self, owner: OwnerId) -> Result<&mut UserContext> {
         self.contexts.get_mut(owner.0).ok_or(Error::NotFound)
     }
 

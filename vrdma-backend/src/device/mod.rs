@@ -18,12 +18,12 @@ use crate::memory::GuestMemory;
 use crate::queue::event::EventQueue;
 use ah::AhTable;
 use command::Reply;
-use context::Context;
+use context::UserContext;
 use cq::Cq;
 use queues::Events;
 use quota::Quota;
 use std::sync::Arc;
-use table::Table;
+use table::ObjectTable;
 use vrdma_transport::{DeviceId, Error, OwnerId};
 
 pub use mr::NewRegion;
@@ -42,8 +42,8 @@ pub struct Device {
     memory: Arc<GuestMemory>,
     limits: DeviceLimits,
     quota: Quota,
-    contexts: Table<Context>,
-    cqs: Table<Cq>,
+    contexts: ObjectTable<UserContext>,
+    cqs: ObjectTable<Cq>,
     ah_table: Option<AhTable>,
     comp_events: Box<[EventQueue]>,
     async_events: EventQueue,
@@ -58,8 +58,8 @@ impl Device {
             guest,
             id,
             memory: Default::default(),
-            contexts: Table::new(limits.contexts()),
-            cqs: Table::new(limits.guest.cqs),
+            contexts: ObjectTable::new(limits.contexts()),
+            cqs: ObjectTable::new(limits.guest.cqs),
             ah_table: None,
             comp_events: (0..limits.comp_vectors).map(|_| EventQueue::default()).collect(),
             async_events: EventQueue::default(),
@@ -73,10 +73,10 @@ impl Device {
 
     /// Forgets all objects. The event queues stay attached: they are the front-end's to stop.
     pub fn reset(&mut self) {
-        self.contexts = Table::new(self.limits.contexts());
-        let kernel = self.contexts.insert(Context::default());
+        self.contexts = ObjectTable::new(self.limits.contexts());
+        let kernel = self.contexts.insert(UserContext::default());
         debug_assert_eq!(kernel, Some(OwnerId::KERNEL.0));
-        self.cqs = Table::new(self.limits.guest.cqs);
+        self.cqs = ObjectTable::new(self.limits.guest.cqs);
         self.ah_table = None;
         self.quota = Quota::default();
         for queue in self.comp_events.iter_mut().chain([&mut self.async_events]) {
@@ -179,7 +179,7 @@ pub struct DeviceCounters {
 
 /// Objects that exist, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "each field is named after its kind of object")]
 pub struct ObjectCounts {
     pub contexts: u32,
     pub channels: u32,

@@ -8,7 +8,7 @@ use vrdma_transport::Error;
 #[derive(Clone, Debug)]
 pub struct DeviceLimits {
     /// The guest's quota.
-    pub guest: config::Limits,
+    pub guest: config::GuestLimits,
     /// Completion vectors.
     pub comp_vectors: u16,
     /// Virtqueue of the kernel's channel; the other channels follow.

@@ -2,16 +2,16 @@
 
 /// Objects of one kind. A number is given out again only after all others up to the highest so far.
 #[derive(Debug)]
-pub struct Table<T> {
+pub struct ObjectTable<T> {
     slots: Vec<Option<T>>,
     free: std::collections::VecDeque<u32>,
     max: u32,
 }
 
-impl<T> Table<T> {
+impl<T> ObjectTable<T> {
     /// Room for `max` objects.
     pub fn new(max: u32) -> Self {
-        Table { slots: Vec::new(), free: Default::default(), max }
+        ObjectTable { slots: Vec::new(), free: Default::default(), max }
     }
 
     /// Puts an object in; `None` if the table is full.
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn numbers_are_reused_last_and_never_twice() {
-        let mut table = Table::new(3);
+        let mut table = ObjectTable::new(3);
         let numbers: Vec<_> = (0..4).map(|n| table.insert(n)).collect();
         assert_eq!(numbers, [Some(0), Some(1), Some(2), None]);
         assert!(!table.has_room());

@@ -1,7 +1,7 @@
 //! The RDMA function as its front-end sets it up: the session's thread serves the control queue, the worker all others.
 
 use super::remap::remap;
-use crate::config::{Config, Limits};
+use crate::config::{Config, GuestLimits};
 use crate::control;
 use crate::device::command::CommandError;
 use crate::device::queues::CONTROL;
@@ -23,7 +23,7 @@ use vrdma_wire::num::{Mac, Mtu};
 pub struct RdmaFunction {
     worker: WorkerHandle,
     device: DeviceId,
-    limits: Limits,
+    limits: GuestLimits,
     num_queues: usize,
     config_space: [u8; config_space::SIZE],
     /// The control queue while it runs.
@@ -32,7 +32,7 @@ pub struct RdmaFunction {
     quiet: bool,
     /// Where it stopped last.
     stopped_at: Option<u16>,
-    misdeeds: RateLimit,
+    violations: RateLimit,
 }
 
 impl RdmaFunction {
@@ -53,7 +53,7 @@ impl RdmaFunction {
             control: None,
             quiet: false,
             stopped_at: None,
-            misdeeds: RateLimit::default(),
+            violations: RateLimit::default(),
         }
     }
 }
@@ -83,7 +83,7 @@ impl Function for RdmaFunction {
         }
         self.control = setup.queue(base, &memory);
         if self.control.is_none() {
-            self.misdeeds
+            self.violations
                 .warn(|| format!("device {}: the control queue's rings are not in guest memory", device.0));
         }
         // A driver begins at 0; a front-end that goes on after a pause continues where it was.
@@ -131,7 +131,7 @@ impl Function for RdmaFunction {
 
     fn serve(&mut self, front: &Setup) -> Served {
         let Some(queue) = &mut self.control else { return Served::Nothing };
-        let context = control::Context { memory: &front.memory, limits: &self.limits };
+        let context = control::CommandContext { memory: &front.memory, limits: &self.limits };
         let (worker, device) = (&self.worker, self.device);
         let execute = |command| {
             // The worker has stopped if it does not answer.
@@ -154,7 +154,7 @@ impl Function for RdmaFunction {
                 })
             });
         result.unwrap_or_else(|error| {
-            self.misdeeds.warn(|| format!("device {}: the control queue is broken: {error}", device.0));
+            self.violations.warn(|| format!("device {}: the control queue is broken: {error}", device.0));
             self.control = None;
             Served::Nothing
         })

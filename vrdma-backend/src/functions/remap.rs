@@ -16,7 +16,7 @@ const SLICE: usize = 256;
 /// The worker has stopped.
 pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>) -> Result<(), Stopped> {
     let mut budget = memory.len();
-    let mut lent = Loans::default();
+    let mut loaned = Loans::default();
     let inventory = worker.call(move |worker| worker.inventory(device))?;
     for start in (0..inventory.regions).step_by(SLICE) {
         let places = worker.call(move |worker| worker.region_places(device, start..start + SLICE))?;
@@ -28,7 +28,7 @@ pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>)
         let memory = memory.clone();
         // The old translations end here, and not in the worker: to free much memory takes a while.
         for (_, loans) in worker.call(move |worker| worker.install_regions(device, &memory, new))? {
-            lent.extend(loans);
+            loaned.extend(loans);
         }
     }
     for start in (0..inventory.cqs).step_by(SLICE) {
@@ -42,5 +42,5 @@ pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>)
     }
     let memory = memory.clone();
     worker.call(move |worker| worker.remap_device(device, &memory))?;
-    worker.wait_for(lent)
+    worker.wait_for(loaned)
 }

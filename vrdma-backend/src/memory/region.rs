@@ -11,24 +11,24 @@ use vrdma_transport::{Fault, Region};
 pub struct MrMemory {
     host: Host,
     /// Keeps what `host` points to mapped.
-    lender: Arc<Lender>,
+    guard: Arc<LoanGuard>,
     runs: Runs,
 }
 
-/// Owner of what a region lends ([`MrMemory::lend`]): each loan holds it, and the region itself.
+/// Owner of what a region loans ([`MrMemory::loan`]): each loan holds it, and the region itself.
 #[derive(Debug)]
-struct Lender {
+struct LoanGuard {
     memory: Arc<GuestMemory>,
 }
 
-/// Memory that regions lent, and that may not have been given back. The regions themselves hold it no longer.
+/// Memory that regions loaned, and that may not have been given back. The regions themselves hold it no longer.
 #[derive(Clone, Debug, Default)]
-pub struct Loans(Vec<Weak<Lender>>);
+pub struct Loans(Vec<Weak<LoanGuard>>);
 
 impl Loans {
     /// Forgets those that were given back; whether all were.
     pub fn are_back(&mut self) -> bool {
-        self.0.retain(|lender| lender.strong_count() != 0);
+        self.0.retain(|guard| guard.strong_count() != 0);
         // Whoever gave memory back has read it before.
         fence(Ordering::Acquire);
         self.0.is_empty()
@@ -107,12 +107,12 @@ impl MrMemory {
             many => Gpa::Many(many.into()),
         };
         let host = resolve(memory, &gpa)?;
-        Some(MrMemory { host, lender: lender(memory), runs: Runs(Arc::new(gpa)) })
+        Some(MrMemory { host, guard: guard(memory), runs: Runs(Arc::new(gpa)) })
     }
 
     /// All memory of the guest; offsets are guest-physical addresses.
     pub fn all(memory: &Arc<GuestMemory>) -> MrMemory {
-        MrMemory { host: Host::All, lender: lender(memory), runs: Runs(Arc::new(Gpa::All)) }
+        MrMemory { host: Host::All, guard: guard(memory), runs: Runs(Arc::new(Gpa::All)) }
     }
 
     /// Where the guest says that it is.
@@ -122,10 +122,10 @@ impl MrMemory {
 
     /// Follows a new memory table, in which its [`MrMemory::places`] have been translated. What is not there any more gives [`Fault`]
     /// from now on; it returns when the memory does. Returns the old translation, which may take long to drop, and what of the old memory is
-    /// lent.
+    /// loaned.
     pub fn install(&mut self, memory: &Arc<GuestMemory>, new: Translation) -> (Translation, Loans) {
         let loans = self.loans();
-        self.lender = lender(memory);
+        self.guard = guard(memory);
         (Translation(std::mem::replace(&mut self.host, new.0)), loans)
     }
 
@@ -138,33 +138,33 @@ impl MrMemory {
         }
     }
 
-    /// Whether it lends: not if it is all memory of the guest, whose parts the guest uses for something else without deregistering it.
+    /// Whether it loans: not if it is all memory of the guest, whose parts the guest uses for something else without deregistering it.
     #[inline]
-    pub fn may_lend(&self) -> bool {
+    pub fn may_loan(&self) -> bool {
         !matches!(self.host, Host::All)
     }
 
-    /// What of it is lent now, for who is about to drop it; nothing is the common case.
+    /// What of it is loaned now, for who is about to drop it; nothing is the common case.
     pub fn loans(&self) -> Loans {
-        let is_lent = Arc::strong_count(&self.lender) > 1;
-        Loans(is_lent.then(|| Arc::downgrade(&self.lender)).into_iter().collect())
+        let is_loaned = Arc::strong_count(&self.guard) > 1;
+        Loans(is_loaned.then(|| Arc::downgrade(&self.guard)).into_iter().collect())
     }
 
-    /// What of it is lent now; what it lends from now on is not among it.
+    /// What of it is loaned now; what it loans from now on is not among it.
     pub fn recall(&mut self) -> Loans {
         let loans = self.loans();
         if !loans.0.is_empty() {
-            self.lender = lender(&self.lender.memory);
+            self.guard = guard(&self.guard.memory);
         }
         loans
     }
 
-    /// Appends a range to `out`, lent for as long as whoever sends it needs: it stays mapped, even if the front-end goes. At most
+    /// Appends a range to `out`, loaned for as long as whoever sends it needs: it stays mapped, even if the front-end goes. At most
     /// 65,535 bytes.
-    pub fn lend(&self, offset: u64, len: u16, out: &mut Vec<External>) -> Result<(), Fault> {
+    pub fn loan(&self, offset: u64, len: u16, out: &mut Vec<External>) -> Result<(), Fault> {
         self.for_pieces(offset, len.into(), |ptr, _, n| {
-            // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while the lender exists; what guests write meanwhile is theirs.
-            out.push(unsafe { External::new(ptr, n as u16, self.lender.clone()) });
+            // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while the guard exists; what guests write meanwhile is theirs.
+            out.push(unsafe { External::new(ptr, n as u16, self.guard.clone()) });
         })
     }
 
@@ -180,7 +180,7 @@ impl MrMemory {
                 let offset = offset - start;
                 if offset < run.len { Ok(tail(run, offset, len)) } else { Err(Fault) }
             }
-            Host::All => self.lender.memory.piece(offset, len).ok_or(Fault),
+            Host::All => self.guard.memory.piece(offset, len).ok_or(Fault),
             _ => Err(Fault),
         }
     }
@@ -217,8 +217,8 @@ impl MrMemory {
 /// do not overlap can do so once for each region.
 const MAX_SEAMS: usize = 512;
 
-fn lender(memory: &Arc<GuestMemory>) -> Arc<Lender> {
-    Arc::new(Lender { memory: memory.clone() })
+fn guard(memory: &Arc<GuestMemory>) -> Arc<LoanGuard> {
+    Arc::new(LoanGuard { memory: memory.clone() })
 }
 
 fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
@@ -245,7 +245,7 @@ fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
 
 #[inline]
 fn tail(run: HostRun, offset: u64, len: u64) -> HostRun {
-    // SAFETY: the caller checked `offset < run.len`, so the pointer stays in the run.
+    // SAFETY: `offset < run.len`, which each caller compared, so the pointer stays in the run.
     HostRun { ptr: unsafe { run.ptr.add(offset as usize) }, len: len.min(run.len - offset) }
 }
 

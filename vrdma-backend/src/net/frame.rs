@@ -1,6 +1,6 @@
 //! A frame on its way through the switch.
 
-use super::offload::Offload;
+use super::offload::VirtioOffload;
 use crate::allowed::FrameVlan;
 use crate::memory::Buffers;
 use vrdma_wire::eth::Eth;
@@ -14,12 +14,12 @@ pub const HEAD: usize = 192;
 ///
 /// What was decided from the head has to stay true, so the head is a copy that its sender cannot change any more.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
+pub struct FrameView<'a> {
     /// The first [`HEAD`] bytes, or all if there are less.
     head: &'a [u8],
     rest: Rest<'a>,
     /// What its sender left to be done.
-    pub offload: Offload,
+    pub offload: VirtioOffload,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,16 +30,21 @@ enum Rest<'a> {
     Guest(&'a Buffers, usize),
 }
 
-impl<'a> Frame<'a> {
+impl<'a> FrameView<'a> {
     /// A whole frame in memory of this process.
-    pub fn bytes(frame: &'a [u8]) -> Frame<'a> {
+    pub fn bytes(frame: &'a [u8]) -> FrameView<'a> {
         let (head, rest) = frame.split_at(frame.len().min(HEAD));
-        Frame { head, rest: Rest::Bytes(rest), offload: Offload::None }
+        FrameView { head, rest: Rest::Bytes(rest), offload: VirtioOffload::None }
     }
 
     /// A frame of a guest: a copy of its head, and all behind the head, which begins at `offset`.
-    pub fn guest(head: &'a [u8], buffers: &'a Buffers, offset: usize, offload: Offload) -> Frame<'a> {
-        Frame { head, rest: Rest::Guest(buffers, offset), offload }
+    pub fn guest(
+        head: &'a [u8],
+        buffers: &'a Buffers,
+        offset: usize,
+        offload: VirtioOffload,
+    ) -> FrameView<'a> {
+        FrameView { head, rest: Rest::Guest(buffers, offset), offload }
     }
 
     /// Length in bytes.

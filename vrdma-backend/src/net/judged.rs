@@ -1,10 +1,10 @@
 //! The rule that offload and switch keep together: what is delivered is what was judged. For tests and for the fuzz target.
 
-use super::frame::{Frame, HEAD};
+use super::frame::{FrameView, HEAD};
 use super::headers::Ip;
-use super::offload::{HEADER, Offload, finish};
+use super::offload::{HEADER, VirtioOffload, finish};
 use super::sender::MAX_FRAME;
-use super::switch::{Member, Port, Switch, Verdict};
+use super::switch::{Member, Switch, SwitchPort, Verdict};
 use crate::allowed::{AllowedGid, Vlans};
 use vrdma_transport::Instant;
 use vrdma_wire::num::Mac;
@@ -39,9 +39,9 @@ impl Judge {
     pub fn check(&mut self, header: &[u8; HEADER], features: u64, frame: &[u8], mtu: u16) -> Option<Verdict> {
         let frame = &frame[..frame.len().min(MAX_FRAME)];
         let head = &frame[..frame.len().min(HEAD)];
-        let offload = Offload::parse(header, features, head, frame.len(), mtu.into()).ok()?;
+        let offload = VirtioOffload::parse(header, features, head, frame.len(), mtu.into()).ok()?;
         let verdict = self.judge(frame);
-        let mut sent = Frame::bytes(frame);
+        let mut sent = FrameView::bytes(frame);
         sent.offload = offload;
         finish(&sent, &mut |len, fill| {
             let mut delivered = vec![0xee; len];
@@ -49,11 +49,11 @@ impl Judge {
             assert_eq!(self.judge(&delivered), verdict, "{offload:?}: judged anew");
             assert_eq!(Ip::parse(&delivered[..len.min(HEAD)]), Ip::parse(head), "{offload:?}: the headers");
             let known = match offload {
-                Offload::Segments { .. } => {
+                VirtioOffload::Segments { .. } => {
                     assert!(len <= usize::from(mtu) + 14 + HEAD, "{len} bytes");
                     len.min(HEAD)
                 }
-                Offload::None | Offload::Checksum { .. } => {
+                VirtioOffload::None | VirtioOffload::Checksum { .. } => {
                     assert_eq!(len, frame.len(), "{offload:?}");
                     len
                 }
@@ -66,16 +66,18 @@ impl Judge {
     }
 
     fn judge(&mut self, frame: &[u8]) -> Verdict {
-        self.0.decide(Instant(1), &frame[..frame.len().min(HEAD)], Port::Guest(0))
+        self.0.decide(Instant(1), &frame[..frame.len().min(HEAD)], SwitchPort::Guest(0))
     }
 }
 
 /// Whether finishing a frame may change this byte.
-fn may_change(offload: &Offload, at: usize) -> bool {
+fn may_change(offload: &VirtioOffload, at: usize) -> bool {
     match *offload {
-        Offload::None => false,
-        Offload::Checksum { start, offset } => (0..2).contains(&at.wrapping_sub(usize::from(start + offset))),
-        Offload::Segments { tcp, .. } => {
+        VirtioOffload::None => false,
+        VirtioOffload::Checksum { start, offset } => {
+            (0..2).contains(&at.wrapping_sub(usize::from(start + offset)))
+        }
+        VirtioOffload::Segments { tcp, .. } => {
             let (ip, tcp, payload) = tcp.places();
             // Total length, identification and checksum, or IPv6's payload length; sequence number, flags and checksum.
             let v4 = at < tcp && [2, 3, 4, 5, 10, 11].contains(&at.wrapping_sub(ip));
@@ -184,7 +186,7 @@ mod tests {
     #[test]
     fn the_checksums_of_tcp_udp_and_icmp_are_completed_and_no_others() {
         let mut judge = Judge::default();
-        let to = Some(Verdict::To(Port::Guest(1)));
+        let to = Some(Verdict::To(SwitchPort::Guest(1)));
         for (protocol, right) in
             [(6, Some(16)), (17, Some(6)), (1, Some(2)), (58, None), (136, None), (132, None)]
         {

@@ -32,16 +32,16 @@ mod table;
 
 pub use offload::Fill;
 pub use outlets::UplinkCounters;
-pub use switch::{Member, Port, SwitchCounters, Verdict};
+pub use switch::{Member, SwitchCounters, SwitchPort, Verdict};
 
-use crate::allowed::{FrameVlan, Listed};
+use crate::allowed::Listed;
 use crate::memory::GuestMemory;
 use crate::port;
-use crate::queue::chains::{Broken, Direction};
+use crate::queue::chains::{ChainDirection, ChainError};
 use crate::queue::{Call, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
 use bucket::Bucket;
-use frame::Frame;
+use frame::FrameView;
 use outlets::Outlets;
 use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
@@ -63,8 +63,8 @@ const BYTES: u64 = 256 << 10;
 /// that are made of none.
 const EFFORT: u64 = 2048;
 /// The NIC, as the switch sees it.
-pub trait Uplink {
-    /// How it would complete the checksum of a frame with this head ([`offload::Offload::Checksum`]) by itself, if it can.
+pub trait SwitchUplink {
+    /// How it would complete the checksum of a frame with this head ([`offload::VirtioOffload::Checksum`]) by itself, if it can.
     fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload>;
 
     /// Sends a frame of `len` bytes, which `fill` writes, all but the checksum in `left`.
@@ -88,7 +88,7 @@ pub struct Net {
     outlets: Outlets,
     switch: Switch,
     mtu: usize,
-    misdeeds: RateLimit,
+    violations: RateLimit,
 }
 
 /// What an operator can see of a guest's Ethernet function.
@@ -118,7 +118,7 @@ impl Net {
             uplink: UplinkCounters::default(),
             scratch: vec![0; MAX_FRAME].into_boxed_slice(),
         };
-        let (switch, misdeeds) = (Switch::default(), RateLimit::default());
+        let (switch, violations) = (Switch::default(), RateLimit::default());
         Net {
             names: Vec::new(),
             senders: Vec::new(),
@@ -126,7 +126,7 @@ impl Net {
             outlets,
             switch,
             mtu: mtu.into(),
-            misdeeds,
+            violations,
         }
     }
 
@@ -140,7 +140,12 @@ impl Net {
     }
 
     /// Takes what guests have sent and brings it where it goes; true if there was anything. `engine` gets RoCE packets for guests.
-    pub fn turn(&mut self, now: Instant, uplink: &mut dyn Uplink, engine: &mut dyn FnMut(&[u8])) -> bool {
+    pub fn turn(
+        &mut self,
+        now: Instant,
+        uplink: &mut dyn SwitchUplink,
+        engine: &mut dyn FnMut(&[u8]),
+    ) -> bool {
         let mut busy = false;
         for guest in 0..self.senders.len() {
             match self.senders[guest].rings.queue.as_mut().map(|queue| queue.refresh()) {
@@ -162,24 +167,30 @@ impl Net {
         &mut self,
         now: Instant,
         frame: &[u8],
-        uplink: &mut dyn Uplink,
+        uplink: &mut dyn SwitchUplink,
         engine: &mut dyn FnMut(&[u8]),
     ) {
         self.outlets.uplink.uplink_received += 1;
-        let frame = Frame::bytes(frame);
-        let verdict = self.switch.decide(now, frame.head(), Port::Uplink);
-        self.outlets.forward(&self.switch, verdict, &frame, Port::Uplink, uplink, engine);
+        let frame = FrameView::bytes(frame);
+        let verdict = self.switch.decide(now, frame.head(), SwitchPort::Uplink);
+        self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Uplink, uplink, engine);
     }
 
-    /// Where a packet of the engine goes, by its head: most often [`Port::Uplink`], to which the engine may then write it by itself. All else is for [`Net::forward_packet`].
+    /// Where a packet of the engine goes, by its head: most often [`SwitchPort::Uplink`], to which the engine may then write it by itself. All else is for [`Net::forward_packet`].
     pub fn route_packet(&mut self, now: Instant, head: &[u8]) -> Verdict {
-        self.switch.decide(now, head, Port::Engine)
+        self.switch.decide(now, head, SwitchPort::Engine)
     }
 
     /// Brings a packet of the engine where [`Net::route_packet`] said that it goes.
-    pub fn forward_packet(&mut self, now: Instant, verdict: Verdict, packet: &[u8], uplink: &mut dyn Uplink) {
-        let frame = Frame::bytes(packet);
-        if self.outlets.ports(&self.switch, verdict, &frame, Port::Engine) > 1
+    pub fn forward_packet(
+        &mut self,
+        now: Instant,
+        verdict: Verdict,
+        packet: &[u8],
+        uplink: &mut dyn SwitchUplink,
+    ) {
+        let frame = FrameView::bytes(packet);
+        if self.outlets.ports(&self.switch, verdict, &frame, SwitchPort::Engine) > 1
             && let Some(guest) = self.switch.owner(packet)
             && !self.floods[guest].take(now, 1)
         {
@@ -188,7 +199,7 @@ impl Net {
             return self.outlets.transmit(&frame, uplink);
         }
         // What comes from the engine does not go there: the switch calls that a hairpin.
-        self.outlets.forward(&self.switch, verdict, &frame, Port::Engine, uplink, &mut |_| {});
+        self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Engine, uplink, &mut |_| {});
     }
 
     /// Tells guests of what they got and of what was taken. Once a turn of the worker, at its end.
@@ -201,7 +212,7 @@ impl Net {
         }
         while let Some((guest, broken)) = self.outlets.broken.pop() {
             let name = &self.names[guest];
-            self.misdeeds.warn(|| format!("guest {name}: its receive queue is broken: {broken}"));
+            self.violations.warn(|| format!("guest {name}: its receive queue is broken: {broken}"));
         }
     }
 
@@ -266,7 +277,7 @@ impl Net {
         token: u64,
     ) {
         let index = setup.index;
-        let direction = if index == RECEIVE { Direction::ToDriver } else { Direction::FromDriver };
+        let direction = if index == RECEIVE { ChainDirection::ToDriver } else { ChainDirection::FromDriver };
         let name = &self.names[guest];
         let rings = match index {
             RECEIVE => &mut self.outlets.receivers[guest].rings,
@@ -319,10 +330,10 @@ impl Net {
         &mut self,
         guest: usize,
         now: Instant,
-        uplink: &mut dyn Uplink,
+        uplink: &mut dyn SwitchUplink,
         engine: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), Broken> {
-        let from = Port::Guest(guest);
+    ) -> Result<(), ChainError> {
+        let from = SwitchPort::Guest(guest);
         let (mut bytes, mut effort) = (0, 0);
         for _ in 0..BATCH {
             let sender = &mut self.senders[guest];
@@ -349,7 +360,7 @@ impl Net {
                     Verdict::Drop(reason @ (Reason::SpoofedArp | Reason::SpoofedNd | Reason::Router)) => {
                         sender.counters.tx_spoofed += 1;
                         let name = &self.names[guest];
-                        self.misdeeds.warn(|| {
+                        self.violations.warn(|| {
                             format!("guest {name} sent under an address that it may not use: {reason:?}")
                         });
                     }
@@ -359,7 +370,7 @@ impl Net {
                     Verdict::Drop(Reason::IngressVlan) => {
                         let (name, vlan) = (&self.names[guest], frame.vlan());
                         sender.counters.tx_vlan += 1;
-                        self.misdeeds
+                        self.violations
                             .warn(|| format!("guest {name} sent a frame that is not in its VLANs: {vlan}"));
                     }
                     Verdict::Drop(_) => sender.counters.tx_refused += 1,
@@ -377,10 +388,10 @@ impl Net {
     }
 
     #[cold]
-    fn sender_broken(&mut self, guest: usize, broken: Broken) {
+    fn sender_broken(&mut self, guest: usize, broken: ChainError) {
         self.senders[guest].counters.tx_broken += 1;
         let name = &self.names[guest];
-        self.misdeeds.warn(|| format!("guest {name}: its transmit queue is broken: {broken}"));
+        self.violations.warn(|| format!("guest {name}: its transmit queue is broken: {broken}"));
     }
 }
 

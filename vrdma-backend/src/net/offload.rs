@@ -5,7 +5,7 @@
 //! nothing is judged by, and cutting leaves all addresses, protocols and ports as they are.
 
 use super::checksum::{complete, fold, sum};
-use super::frame::Frame;
+use super::frame::FrameView;
 use super::headers::{Fragment, Ip, TCP};
 use virtio_bindings::virtio_net as net;
 
@@ -22,7 +22,7 @@ const CWR: u8 = 0x80;
 
 /// What is left to be done to a frame. All positions have been checked against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offload {
+pub enum VirtioOffload {
     /// Nothing.
     None,
     /// The checksum of all bytes from `start` on goes to `start + offset`, where the sum of the pseudo-header is now.
@@ -59,7 +59,7 @@ pub enum BadHeader {
     Checksum,
 }
 
-impl Offload {
+impl VirtioOffload {
     /// From the header that a driver puts before a frame of `len` bytes with that head. `mtu` is what pieces may be long from the IP header on.
     ///
     /// # Errors
@@ -70,12 +70,12 @@ impl Offload {
         head: &[u8],
         len: usize,
         mtu: usize,
-    ) -> Result<Offload, BadHeader> {
+    ) -> Result<VirtioOffload, BadHeader> {
         let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         let (flags, kind, size, start, offset) = (header[0], header[1], field(4), field(6), field(8));
         if u32::from(flags) & net::VIRTIO_NET_HDR_F_NEEDS_CSUM == 0 {
             return if u32::from(kind) == net::VIRTIO_NET_HDR_GSO_NONE {
-                Ok(Offload::None)
+                Ok(VirtioOffload::None)
             } else {
                 Err(BadHeader::Senseless)
             };
@@ -85,7 +85,7 @@ impl Offload {
         }
         let ip = packet_of_checksum(head, len, start, offset).ok_or(BadHeader::Checksum)?;
         let v6 = match u32::from(kind) {
-            net::VIRTIO_NET_HDR_GSO_NONE => return Ok(Offload::Checksum { start, offset }),
+            net::VIRTIO_NET_HDR_GSO_NONE => return Ok(VirtioOffload::Checksum { start, offset }),
             net::VIRTIO_NET_HDR_GSO_TCPV4 if has(features, net::VIRTIO_NET_F_HOST_TSO4) => false,
             net::VIRTIO_NET_HDR_GSO_TCPV6 if has(features, net::VIRTIO_NET_F_HOST_TSO6) => true,
             _ => return Err(BadHeader::Senseless),
@@ -95,15 +95,15 @@ impl Offload {
             && tcp.payload < len
             && size >= MIN_SEGMENT
             && tcp.payload - tcp.ip + usize::from(size) <= mtu;
-        if consistent { Ok(Offload::Segments { tcp, size }) } else { Err(BadHeader::Senseless) }
+        if consistent { Ok(VirtioOffload::Segments { tcp, size }) } else { Err(BadHeader::Senseless) }
     }
 
     /// Whether a driver that took these features takes a frame with this left to be done.
     pub fn suits(&self, features: u64) -> bool {
         match self {
-            Offload::None => true,
-            Offload::Checksum { .. } => has(features, net::VIRTIO_NET_F_GUEST_CSUM),
-            Offload::Segments { tcp, .. } => {
+            VirtioOffload::None => true,
+            VirtioOffload::Checksum { .. } => has(features, net::VIRTIO_NET_F_GUEST_CSUM),
+            VirtioOffload::Segments { tcp, .. } => {
                 let kind = if tcp.v6 { net::VIRTIO_NET_F_GUEST_TSO6 } else { net::VIRTIO_NET_F_GUEST_TSO4 };
                 has(features, net::VIRTIO_NET_F_GUEST_CSUM) && has(features, kind)
             }
@@ -113,11 +113,11 @@ impl Offload {
     /// The header that says so to a driver; the frame is in `buffers` buffers.
     pub fn header(&self, buffers: u16) -> [u8; HEADER] {
         let (flags, kind, len, size, start, offset) = match *self {
-            Offload::None => (0, net::VIRTIO_NET_HDR_GSO_NONE, 0, 0, 0, 0),
-            Offload::Checksum { start, offset } => {
+            VirtioOffload::None => (0, net::VIRTIO_NET_HDR_GSO_NONE, 0, 0, 0, 0),
+            VirtioOffload::Checksum { start, offset } => {
                 (net::VIRTIO_NET_HDR_F_NEEDS_CSUM, net::VIRTIO_NET_HDR_GSO_NONE, 0, 0, start, offset)
             }
-            Offload::Segments { tcp, size } => {
+            VirtioOffload::Segments { tcp, size } => {
                 let kind = if tcp.v6 { net::VIRTIO_NET_HDR_GSO_TCPV6 } else { net::VIRTIO_NET_HDR_GSO_TCPV4 };
                 let (len, start) = (tcp.payload as u16, tcp.tcp as u16);
                 (net::VIRTIO_NET_HDR_F_NEEDS_CSUM, kind, len, size, start, TCP_CHECKSUM as u16)
@@ -154,14 +154,14 @@ impl Tcp {
 pub type Fill<'a> = &'a mut dyn FnMut(&mut [u8]);
 
 /// Does what is left to be done. `place` gives a buffer of the length that it is told to what fills it, for each frame that comes of it.
-pub fn finish(frame: &Frame<'_>, place: &mut dyn FnMut(usize, Fill<'_>)) {
+pub fn finish(frame: &FrameView<'_>, place: &mut dyn FnMut(usize, Fill<'_>)) {
     match frame.offload {
-        Offload::None => place(frame.len(), &mut |out| frame.read(0, out)),
-        Offload::Checksum { start, offset } => place(frame.len(), &mut |out| {
+        VirtioOffload::None => place(frame.len(), &mut |out| frame.read(0, out)),
+        VirtioOffload::Checksum { start, offset } => place(frame.len(), &mut |out| {
             frame.read(0, out);
             complete(&mut out[start.into()..], offset.into(), 0);
         }),
-        Offload::Segments { tcp, size } => {
+        VirtioOffload::Segments { tcp, size } => {
             let (total, size) = (frame.len() - tcp.payload, usize::from(size));
             for (index, done) in (0..total).step_by(size).enumerate() {
                 let payload = size.min(total - done);
@@ -178,9 +178,9 @@ pub fn finish(frame: &Frame<'_>, place: &mut dyn FnMut(usize, Fill<'_>)) {
 }
 
 /// Frames that come of it.
-pub fn frames(frame: &Frame<'_>) -> usize {
+pub fn frames(frame: &FrameView<'_>) -> usize {
     match frame.offload {
-        Offload::Segments { tcp, size } => (frame.len() - tcp.payload).div_ceil(size.into()),
+        VirtioOffload::Segments { tcp, size } => (frame.len() - tcp.payload).div_ceil(size.into()),
         _ => 1,
     }
 }

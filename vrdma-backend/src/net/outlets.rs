@@ -1,22 +1,22 @@
 //! Frames go to guests, the engine and the uplink.
 
-use super::frame::Frame;
+use super::frame::FrameView;
 use super::offload;
 use super::receiver::Receiver;
-use super::switch::{Port, Switch, Verdict};
-use super::{Fill, Lost, Uplink};
+use super::switch::{Switch, SwitchPort, Verdict};
+use super::{Fill, Lost, SwitchUplink};
 use crate::allowed::FrameVlan;
-use crate::queue::chains::Broken;
+use crate::queue::chains::ChainError;
 
 /// Shortest frame on a wire, without CRC (IEEE 802.3 4.2.3.3).
-const MIN_FRAME: usize = 60;
+pub const MIN_FRAME: usize = 60;
 
 /// What frames go to.
 #[derive(Debug)]
 pub(super) struct Outlets {
     pub receivers: Vec<Receiver>,
     /// Receive queues that broke, for the log.
-    pub broken: Vec<(usize, Broken)>,
+    pub broken: Vec<(usize, ChainError)>,
     pub uplink: UplinkCounters,
     /// Room for a frame that is being finished.
     pub scratch: Box<[u8]>,
@@ -35,7 +35,7 @@ pub struct UplinkCounters {
 
 impl Outlets {
     /// To how many ports a frame goes.
-    pub fn ports(&self, switch: &Switch, verdict: Verdict, frame: &Frame<'_>, from: Port) -> u64 {
+    pub fn ports(&self, switch: &Switch, verdict: Verdict, frame: &FrameView<'_>, from: SwitchPort) -> u64 {
         let group = match verdict {
             Verdict::Drop(_) => return 0,
             Verdict::To(_) => return 1,
@@ -44,13 +44,13 @@ impl Outlets {
         };
         let vlan = frame.vlan();
         let guests = (0..self.receivers.len()).filter(|&guest| self.floods(switch, guest, group, vlan, from));
-        guests.count() as u64 + u64::from(from != Port::Uplink)
+        guests.count() as u64 + u64::from(from != SwitchPort::Uplink)
     }
 
     /// Whether a frame for a group, or for an address that nobody knows, goes to a guest.
-    fn floods(&self, switch: &Switch, guest: usize, group: bool, vlan: FrameVlan, from: Port) -> bool {
+    fn floods(&self, switch: &Switch, guest: usize, group: bool, vlan: FrameVlan, from: SwitchPort) -> bool {
         let running = self.receivers[guest].rings.queue.is_some();
-        from != Port::Guest(guest) && running && switch.floods(guest, group, vlan)
+        from != SwitchPort::Guest(guest) && running && switch.floods(guest, group, vlan)
     }
 
     /// Brings a frame where it goes; descriptors read for that.
@@ -58,19 +58,19 @@ impl Outlets {
         &mut self,
         switch: &Switch,
         verdict: Verdict,
-        frame: &Frame<'_>,
-        from: Port,
-        uplink: &mut dyn Uplink,
+        frame: &FrameView<'_>,
+        from: SwitchPort,
+        uplink: &mut dyn SwitchUplink,
         engine: &mut dyn FnMut(&[u8]),
     ) -> u64 {
         let group = match verdict {
             Verdict::Drop(_) => return 0,
-            Verdict::To(Port::Guest(guest)) => return self.deliver(guest, frame),
-            Verdict::To(Port::Uplink) => {
+            Verdict::To(SwitchPort::Guest(guest)) => return self.deliver(guest, frame),
+            Verdict::To(SwitchPort::Uplink) => {
                 self.transmit(frame, uplink);
                 return 0;
             }
-            Verdict::To(Port::Engine) => {
+            Verdict::To(SwitchPort::Engine) => {
                 let scratch = &mut self.scratch;
                 offload::finish(frame, &mut |len, fill| {
                     fill(&mut scratch[..len]);
@@ -87,14 +87,14 @@ impl Outlets {
                 effort += self.deliver(guest, frame);
             }
         }
-        if from != Port::Uplink {
+        if from != SwitchPort::Uplink {
             self.transmit(frame, uplink);
         }
         effort
     }
 
     /// Gives a frame to a guest; descriptors read for that.
-    fn deliver(&mut self, guest: usize, frame: &Frame<'_>) -> u64 {
+    fn deliver(&mut self, guest: usize, frame: &FrameView<'_>) -> u64 {
         let receiver = &mut self.receivers[guest];
         let before = receiver.effort();
         if let Err(broken) = receiver.deliver(frame, &mut self.scratch) {
@@ -104,9 +104,11 @@ impl Outlets {
         receiver.effort() - before
     }
 
-    pub fn transmit(&mut self, frame: &Frame<'_>, uplink: &mut dyn Uplink) {
+    pub fn transmit(&mut self, frame: &FrameView<'_>, uplink: &mut dyn SwitchUplink) {
         let left = match frame.offload {
-            offload::Offload::Checksum { start, offset } => uplink.completes(frame.head(), start, offset),
+            offload::VirtioOffload::Checksum { start, offset } => {
+                uplink.completes(frame.head(), start, offset)
+            }
             _ => None,
         };
         let counters = &mut self.uplink;

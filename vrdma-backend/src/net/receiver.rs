@@ -1,10 +1,10 @@
 //! What a guest receives: its receive queue, and each frame into it.
 
-use super::frame::Frame;
+use super::frame::FrameView;
 use super::offload::finish;
 use super::rings::Rings;
 use super::sender::header_len;
-use crate::queue::chains::Broken;
+use crate::queue::chains::ChainError;
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 
 /// Descriptors that a driver may spend on one frame: so many, and one more for so many bytes. The sender's turn pays for them.
@@ -50,7 +50,7 @@ impl Receiver {
     ///
     /// # Errors
     /// The queue is broken from now on.
-    pub fn deliver(&mut self, frame: &Frame<'_>, scratch: &mut [u8]) -> Result<(), Broken> {
+    pub fn deliver(&mut self, frame: &FrameView<'_>, scratch: &mut [u8]) -> Result<(), ChainError> {
         if frame.offload.suits(self.rings.features) {
             return self.put(frame);
         }
@@ -58,12 +58,12 @@ impl Receiver {
         finish(frame, &mut |len, fill| {
             let piece = &mut scratch[..len];
             fill(piece);
-            result = result.and(self.put(&Frame::bytes(piece)));
+            result = result.and(self.put(&FrameView::bytes(piece)));
         });
         result
     }
 
-    fn put(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+    fn put(&mut self, frame: &FrameView<'_>) -> Result<(), ChainError> {
         let Some(queue) = self.rings.queue.as_mut().filter(|queue| !queue.is_broken()) else {
             self.counters.rx_no_driver += 1;
             return Ok(());
@@ -91,7 +91,11 @@ impl Receiver {
             let (room, descriptors) = (queue.buffers.len() - before, queue.effort - effort);
             if room < header || descriptors > MAX_CHAIN {
                 queue.latch_broken();
-                return Err(if room < header { Broken::Small(room) } else { Broken::Long(descriptors) });
+                return Err(if room < header {
+                    ChainError::Small(room)
+                } else {
+                    ChainError::Long(descriptors)
+                });
             }
             if queue.effort > most {
                 queue.rewind(self.chains.len() as u16 + 1);

@@ -1,7 +1,7 @@
 //! A virtqueue of an Ethernet function while its front-end lets it run.
 
 use crate::memory::GuestMemory;
-use crate::queue::chains::{Broken, ChainQueue, Direction};
+use crate::queue::chains::{ChainDirection, ChainError, ChainQueue};
 use crate::queue::{Call, VirtqueueSetup};
 use std::sync::Arc;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
@@ -26,7 +26,7 @@ impl Rings {
         setup: VirtqueueSetup,
         base: u16,
         features: u64,
-        direction: Direction,
+        direction: ChainDirection,
     ) -> bool {
         let indirect = features & 1 << VIRTIO_RING_F_INDIRECT_DESC != 0;
         self.features = features;
@@ -52,7 +52,7 @@ impl Rings {
     ///
     /// # Errors
     /// The queue is broken from now on.
-    pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), Broken> {
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), ChainError> {
         self.queue.as_mut().map_or(Ok(()), |queue| queue.remap(memory))
     }
 

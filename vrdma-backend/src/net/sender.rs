@@ -1,9 +1,9 @@
 //! What a guest sends: its transmit queue, and each frame out of it.
 
-use super::frame::{Frame, HEAD};
-use super::offload::{BadHeader, HEADER, Offload};
+use super::frame::{FrameView, HEAD};
+use super::offload::{BadHeader, HEADER, VirtioOffload};
 use super::rings::Rings;
-use crate::queue::chains::Broken;
+use crate::queue::chains::ChainError;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 
@@ -64,7 +64,7 @@ struct Layout {
     head: usize,
     /// Bytes before the frame.
     header: usize,
-    offload: Offload,
+    offload: VirtioOffload,
 }
 
 impl Sender {
@@ -77,7 +77,7 @@ impl Sender {
     ///
     /// # Errors
     /// The queue is broken from now on.
-    pub fn take(&mut self) -> Result<Option<Taken>, Broken> {
+    pub fn take(&mut self) -> Result<Option<Taken>, ChainError> {
         let Some(queue) = &mut self.rings.queue else { return Ok(None) };
         queue.buffers.clear();
         let Some(chain) = queue.pop()? else { return Ok(None) };
@@ -92,10 +92,10 @@ impl Sender {
     }
 
     /// The frame, while nothing else is taken.
-    pub fn frame(&self, taken: &Taken) -> Option<Frame<'_>> {
+    pub fn frame(&self, taken: &Taken) -> Option<FrameView<'_>> {
         let (layout, queue) = (taken.frame.as_ref()?, self.rings.queue.as_ref()?);
         let offset = layout.header + layout.head;
-        Some(Frame::guest(&self.head[..layout.head], &queue.buffers, offset, layout.offload))
+        Some(FrameView::guest(&self.head[..layout.head], &queue.buffers, offset, layout.offload))
     }
 
     fn parse(&mut self) -> Result<Layout, Refusal> {
@@ -110,9 +110,9 @@ impl Sender {
         buffers.read(0, &mut bytes[..header]);
         let head = len.min(HEAD);
         buffers.read(header, &mut self.head[..head]);
-        let offload = Offload::parse(&bytes, features, &self.head[..head], len, self.mtu);
+        let offload = VirtioOffload::parse(&bytes, features, &self.head[..head], len, self.mtu);
         let offload = offload.map_err(Refusal::Header)?;
-        if !matches!(offload, Offload::Segments { .. }) && len > self.mtu + MAX_ETHERNET {
+        if !matches!(offload, VirtioOffload::Segments { .. }) && len > self.mtu + MAX_ETHERNET {
             return Err(Refusal::Length);
         }
         self.counters.tx_bytes += len as u64;

@@ -14,7 +14,7 @@ use vrdma_wire::roce::is_roce;
 
 /// Where frames come from and go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Port {
+pub enum SwitchPort {
     /// The Ethernet function of a guest.
     Guest(usize),
     /// The NIC.
@@ -46,7 +46,7 @@ pub enum Verdict {
     /// Nothing, and why.
     Drop(Reason),
     /// It goes to one port.
-    To(Port),
+    To(SwitchPort),
     /// It goes to all ports of its VLAN but the one it came from.
     Group,
     /// It goes where addresses may be that nobody knows, but not where it came from: see [`Switch::floods`].
@@ -170,11 +170,11 @@ impl Switch {
     }
 
     /// Decides about a frame by its head.
-    pub fn decide(&mut self, now: Instant, head: &[u8], from: Port) -> Verdict {
+    pub fn decide(&mut self, now: Instant, head: &[u8], from: SwitchPort) -> Verdict {
         let verdict = self.verdict(now, head, from);
         let counters = &mut self.counters;
         *match verdict {
-            Verdict::To(Port::Engine) => &mut counters.roce,
+            Verdict::To(SwitchPort::Engine) => &mut counters.roce,
             Verdict::To(_) => &mut counters.forwarded,
             Verdict::Group => &mut counters.group,
             Verdict::Unknown => &mut counters.unknown,
@@ -195,10 +195,10 @@ impl Switch {
         verdict
     }
 
-    fn verdict(&mut self, now: Instant, head: &[u8], from: Port) -> Verdict {
+    fn verdict(&mut self, now: Instant, head: &[u8], from: SwitchPort) -> Verdict {
         let Ok((eth, _)) = Eth::parse(head) else { return Verdict::Drop(Reason::Runt) };
         let vlan = FrameVlan::of(&eth);
-        if let Port::Guest(guest) = from
+        if let SwitchPort::Guest(guest) = from
             && !self.members[guest].vlans.admits(vlan)
         {
             return Verdict::Drop(Reason::IngressVlan);
@@ -207,7 +207,7 @@ impl Switch {
         if let Err(reason) = self.admit(now, (outer, eth.src), from) {
             return Verdict::Drop(reason);
         }
-        if let Port::Guest(guest) = from
+        if let SwitchPort::Guest(guest) = from
             && let Err(reason) = self.check_claims(guest, vlan, outer, head)
         {
             return Verdict::Drop(reason);
@@ -219,16 +219,16 @@ impl Switch {
             return Verdict::Group;
         }
         let to = match self.owners.get(&eth.dst) {
-            Some(&guest) if from == Port::Guest(guest) => from,
+            Some(&guest) if from == SwitchPort::Guest(guest) => from,
             Some(&guest) if !self.members[guest].vlans.admits(vlan) => {
                 return Verdict::Drop(Reason::EgressVlan);
             }
             Some(&guest)
                 if self.members[guest].rdma && eth.dst == self.members[guest].mac && is_roce(head) =>
             {
-                Port::Engine
+                SwitchPort::Engine
             }
-            Some(&guest) => Port::Guest(guest),
+            Some(&guest) => SwitchPort::Guest(guest),
             None => match self.table.find(now, (outer, eth.dst)) {
                 Some(port) => port,
                 None => return Verdict::Unknown,
@@ -254,21 +254,21 @@ impl Switch {
     }
 
     /// Whether a frame may come from that address there; if so, learns it.
-    fn admit(&mut self, now: Instant, (vlan, src): (VlanId, Mac), from: Port) -> Result<(), Reason> {
+    fn admit(&mut self, now: Instant, (vlan, src): (VlanId, Mac), from: SwitchPort) -> Result<(), Reason> {
         if !src.is_unicast() {
             return Err(Reason::GroupSource);
         }
-        if from == Port::Engine {
+        if from == SwitchPort::Engine {
             // Its address is the engine's doing: nothing to look up for each packet.
             return Ok(());
         }
         let owner = self.owners.get(&src).copied();
         match (from, owner) {
-            (Port::Guest(guest), Some(owner)) if guest == owner => return Ok(()),
-            (Port::Guest(guest), None) if self.members[guest].any_mac => {}
-            (Port::Guest(_), _) => return Err(Reason::Spoofed),
-            (Port::Uplink, Some(_)) => return Err(Reason::OwnSource),
-            (Port::Uplink, None) | (Port::Engine, _) => {}
+            (SwitchPort::Guest(guest), Some(owner)) if guest == owner => return Ok(()),
+            (SwitchPort::Guest(guest), None) if self.members[guest].any_mac => {}
+            (SwitchPort::Guest(_), _) => return Err(Reason::Spoofed),
+            (SwitchPort::Uplink, Some(_)) => return Err(Reason::OwnSource),
+            (SwitchPort::Uplink, None) | (SwitchPort::Engine, _) => {}
         }
         match self.table.learn(now, (vlan, src), from) {
             Learned::Known => {}
@@ -299,9 +299,9 @@ mod tests {
     const FAR: Mac = Mac([0x02, 0, 0, 0, 0, 0x77]);
     const FARTHER: Mac = Mac([0x02, 0, 0, 0, 0, 0x78]);
     const ALL: Mac = Mac([0xff; 6]);
-    const GA: Port = Port::Guest(0);
-    const GB: Port = Port::Guest(1);
-    const GC: Port = Port::Guest(2);
+    const GA: SwitchPort = SwitchPort::Guest(0);
+    const GB: SwitchPort = SwitchPort::Guest(1);
+    const GC: SwitchPort = SwitchPort::Guest(2);
 
     fn member(mac: Mac) -> Member {
         let vlans = Vlans::any();
@@ -339,12 +339,16 @@ mod tests {
         assert_eq!(says(GA, &frame(A, ALL)), Group);
         assert_eq!(says(GB, &frame(B, A)), To(GA));
         assert_eq!(says(GA, &frame(A, FAR)), Unknown, "nobody has heard of it");
-        assert_eq!(says(Port::Uplink, &frame(FAR, A)), To(GA));
-        assert_eq!(says(GA, &frame(A, FAR)), To(Port::Uplink), "it answered");
-        assert_eq!(says(Port::Uplink, &frame(FARTHER, FAR)), Drop(Reason::Hairpin), "both are out there");
-        assert_eq!(says(Port::Uplink, &frame(FARTHER, INNER)), Unknown);
-        assert_eq!(says(GC, &frame(INNER, FARTHER)), To(Port::Uplink));
-        assert_eq!(says(Port::Uplink, &frame(FARTHER, INNER)), To(GC));
+        assert_eq!(says(SwitchPort::Uplink, &frame(FAR, A)), To(GA));
+        assert_eq!(says(GA, &frame(A, FAR)), To(SwitchPort::Uplink), "it answered");
+        assert_eq!(
+            says(SwitchPort::Uplink, &frame(FARTHER, FAR)),
+            Drop(Reason::Hairpin),
+            "both are out there"
+        );
+        assert_eq!(says(SwitchPort::Uplink, &frame(FARTHER, INNER)), Unknown);
+        assert_eq!(says(GC, &frame(INNER, FARTHER)), To(SwitchPort::Uplink));
+        assert_eq!(says(SwitchPort::Uplink, &frame(FARTHER, INNER)), To(GC));
         assert_eq!(
             (switch.counters.learned, switch.counters.forwarded, switch.counters.drop_hairpin),
             (3, 5, 1)
@@ -355,9 +359,9 @@ mod tests {
     fn addresses_are_learned_for_each_vlan() {
         let mut switch = switch();
         let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
-        assert_eq!(says(Port::Uplink, &tagged(5, FAR, A)), To(GA));
-        assert_eq!(says(GA, &tagged(5, A, FAR)), To(Port::Uplink));
-        assert_eq!(says(GA, &tagged(0xe005, A, FAR)), To(Port::Uplink), "priority does not matter");
+        assert_eq!(says(SwitchPort::Uplink, &tagged(5, FAR, A)), To(GA));
+        assert_eq!(says(GA, &tagged(5, A, FAR)), To(SwitchPort::Uplink));
+        assert_eq!(says(GA, &tagged(0xe005, A, FAR)), To(SwitchPort::Uplink), "priority does not matter");
         assert_eq!(says(GA, &tagged(6, A, FAR)), Unknown);
         assert_eq!(says(GA, &frame(A, FAR)), Unknown);
         assert_eq!(says(GA, &tagged(6, A, B)), To(GB), "guests are in all of them");
@@ -397,14 +401,14 @@ mod tests {
         assert_eq!(says(GB, &[(TAG, 0)], B, C), To(GC), "priority alone is no VLAN");
         assert_eq!(says(GB, &[], B, A), egress);
         for (tags, to) in [(&[][..], egress), (&[(TAG, 20)], egress), (&[(TAG, 10)], To(GA))] {
-            assert_eq!(says(Port::Uplink, tags, FAR, A), to, "{tags:?}");
+            assert_eq!(says(SwitchPort::Uplink, tags, FAR, A), to, "{tags:?}");
         }
-        assert_eq!(says(Port::Uplink, &[(TAG, 10), (TAG, 10)], FAR, A), egress);
-        assert_eq!(says(GC, &[(0x88a8, 5), (TAG, 10)], C, FAR), To(Port::Uplink), "it may use all");
+        assert_eq!(says(SwitchPort::Uplink, &[(TAG, 10), (TAG, 10)], FAR, A), egress);
+        assert_eq!(says(GC, &[(0x88a8, 5), (TAG, 10)], C, FAR), To(SwitchPort::Uplink), "it may use all");
         // An address is known in the VLAN in which it spoke.
-        assert_eq!(says(GB, &[(TAG, 20)], INNER, FAR), To(Port::Uplink));
-        assert_eq!(says(Port::Uplink, &[(TAG, 20)], FAR, INNER), To(GB));
-        assert_eq!(says(Port::Uplink, &[(TAG, 10)], FAR, INNER), Unknown);
+        assert_eq!(says(GB, &[(TAG, 20)], INNER, FAR), To(SwitchPort::Uplink));
+        assert_eq!(says(SwitchPort::Uplink, &[(TAG, 20)], FAR, INNER), To(GB));
+        assert_eq!(says(SwitchPort::Uplink, &[(TAG, 10)], FAR, INNER), Unknown);
         let counters = &switch.counters;
         assert_eq!((counters.drop_ingress_vlan, counters.drop_egress_vlan), (36, 5));
         // What goes to many goes to members.
@@ -426,18 +430,18 @@ mod tests {
             assert_eq!(says(GA, &frame(FAR, dst)), Drop(Reason::Spoofed));
             assert_eq!(says(GA, &frame(B, dst)), Drop(Reason::Spoofed));
             assert_eq!(says(GC, &frame(A, dst)), Drop(Reason::Spoofed), "any but other guests'");
-            assert_eq!(says(Port::Uplink, &frame(A, dst)), Drop(Reason::OwnSource));
+            assert_eq!(says(SwitchPort::Uplink, &frame(A, dst)), Drop(Reason::OwnSource));
         }
         for src in [ALL, Mac([0; 6]), Mac([0x33, 0x33, 0, 0, 0, 1])] {
             assert_eq!(says(GC, &frame(src, A)), Drop(Reason::GroupSource));
-            assert_eq!(says(Port::Uplink, &frame(src, A)), Drop(Reason::GroupSource));
+            assert_eq!(says(SwitchPort::Uplink, &frame(src, A)), Drop(Reason::GroupSource));
         }
         assert_eq!(says(GB, &frame(B, FAR)), Unknown, "nothing was learned of it");
         let mut extra = Switch::default();
         extra.add(Member { extra_macs: vec![INNER], ..member(A) });
         assert_eq!(extra.decide(Instant(1), &frame(INNER, ALL), GA), Group);
-        assert_eq!(extra.decide(Instant(1), &frame(FAR, INNER), Port::Uplink), To(GA));
-        assert_eq!(extra.decide(Instant(1), &frame(INNER, A), Port::Uplink), Drop(Reason::OwnSource));
+        assert_eq!(extra.decide(Instant(1), &frame(FAR, INNER), SwitchPort::Uplink), To(GA));
+        assert_eq!(extra.decide(Instant(1), &frame(INNER, A), SwitchPort::Uplink), Drop(Reason::OwnSource));
     }
 
     #[test]
@@ -447,7 +451,7 @@ mod tests {
             let group = Mac([0x01, 0x80, 0xc2, 0, 0, last]);
             let wanted = if last < 0x10 { Drop(Reason::Reserved) } else { Group };
             assert_eq!(switch.decide(Instant(1), &frame(A, group), GA), wanted);
-            assert_eq!(switch.decide(Instant(1), &frame(FAR, group), Port::Uplink), wanted);
+            assert_eq!(switch.decide(Instant(1), &frame(FAR, group), SwitchPort::Uplink), wanted);
         }
         for len in 0..14 {
             assert_eq!(switch.decide(Instant(1), &frame(A, B)[..len], GA), Drop(Reason::Runt));
@@ -458,21 +462,21 @@ mod tests {
     fn roce_goes_to_the_engine_of_guests_that_have_one() {
         let mut switch = switch();
         let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
-        assert_eq!(says(Port::Uplink, &udp(FAR, A, 4791)), To(Port::Engine));
-        assert_eq!(says(GB, &udp(B, A, 4791)), To(Port::Engine), "soft-RoCE in a guest");
-        assert_eq!(says(Port::Uplink, &udp(FAR, A, 4792)), To(GA));
-        assert_eq!(says(Port::Uplink, &udp(FAR, B, 4791)), To(GB), "soft-RoCE's own");
-        assert_eq!(says(Port::Uplink, &udp(FAR, ALL, 4791)), Group);
+        assert_eq!(says(SwitchPort::Uplink, &udp(FAR, A, 4791)), To(SwitchPort::Engine));
+        assert_eq!(says(GB, &udp(B, A, 4791)), To(SwitchPort::Engine), "soft-RoCE in a guest");
+        assert_eq!(says(SwitchPort::Uplink, &udp(FAR, A, 4792)), To(GA));
+        assert_eq!(says(SwitchPort::Uplink, &udp(FAR, B, 4791)), To(GB), "soft-RoCE's own");
+        assert_eq!(says(SwitchPort::Uplink, &udp(FAR, ALL, 4791)), Group);
         assert_eq!(says(GA, &udp(A, A, 4791)), Drop(Reason::Hairpin));
         // What the engine sends.
-        assert_eq!(says(Port::Engine, &udp(A, FAR, 4791)), To(Port::Uplink));
-        assert_eq!(says(Port::Engine, &udp(A, B, 4791)), To(GB));
+        assert_eq!(says(SwitchPort::Engine, &udp(A, FAR, 4791)), To(SwitchPort::Uplink));
+        assert_eq!(says(SwitchPort::Engine, &udp(A, B, 4791)), To(GB));
         assert_eq!(
-            says(Port::Engine, &udp(A, C, 4791)),
+            says(SwitchPort::Engine, &udp(A, C, 4791)),
             Drop(Reason::Hairpin),
             "guests of one engine meet in it"
         );
-        assert_eq!(says(Port::Engine, &udp(A, FARTHER, 4791)), Unknown);
+        assert_eq!(says(SwitchPort::Engine, &udp(A, FARTHER, 4791)), Unknown);
     }
 
     #[test]
@@ -515,15 +519,15 @@ mod tests {
         assert_eq!(says(GB, &third), Drop(Reason::SpoofedGid));
         third.splice(12..12, [0x81, 0x00, 0, 20]);
         assert_eq!(says(GB, &third), Drop(Reason::SpoofedGid), "behind the tag of another");
-        assert_eq!(says(Port::Engine, &from_v4(A, other, 4791)), Unknown, "the engine has checked it");
+        assert_eq!(says(SwitchPort::Engine, &from_v4(A, other, 4791)), Unknown, "the engine has checked it");
     }
 
     #[test]
     fn what_is_not_heard_of_is_forgotten() {
         let mut switch = switch();
         let second = 1_000_000_000;
-        assert_eq!(switch.decide(Instant(0), &frame(FAR, A), Port::Uplink), To(GA));
-        assert_eq!(switch.decide(Instant(299 * second), &frame(A, FAR), GA), To(Port::Uplink));
+        assert_eq!(switch.decide(Instant(0), &frame(FAR, A), SwitchPort::Uplink), To(GA));
+        assert_eq!(switch.decide(Instant(299 * second), &frame(A, FAR), GA), To(SwitchPort::Uplink));
         assert_eq!(switch.decide(Instant(300 * second), &frame(A, FAR), GA), Unknown);
     }
 }

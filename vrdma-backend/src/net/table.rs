@@ -1,6 +1,6 @@
 //! Which address was last seen behind which port.
 
-use super::switch::Port;
+use super::switch::SwitchPort;
 use std::hash::{BuildHasher, RandomState};
 use vrdma_transport::Instant;
 use vrdma_wire::num::{Mac, VlanId};
@@ -26,7 +26,7 @@ pub struct MacTable {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: Key,
-    port: Port,
+    port: SwitchPort,
     seen: Instant,
 }
 
@@ -51,7 +51,7 @@ impl Default for MacTable {
 
 impl MacTable {
     /// Notes that an address is behind a port.
-    pub fn learn(&mut self, now: Instant, key: Key, port: Port) -> Learned {
+    pub fn learn(&mut self, now: Instant, key: Key, port: SwitchPort) -> Learned {
         let fresh = Some(Entry { key, port, seen: now });
         let set = self.set(key);
         let mut moved = false;
@@ -70,7 +70,7 @@ impl MacTable {
             }
         }
         let (uplink, guests) = set.split_at_mut(WAYS / 2);
-        let part = if port == Port::Uplink { uplink } else { guests };
+        let part = if port == SwitchPort::Uplink { uplink } else { guests };
         let free = part.iter().position(|slot| slot.is_none_or(|entry| !entry.is_alive(now)));
         // A port may push out its own addresses alone.
         let own = || {
@@ -86,7 +86,7 @@ impl MacTable {
     }
 
     /// Behind which port an address is.
-    pub fn find(&mut self, now: Instant, key: Key) -> Option<Port> {
+    pub fn find(&mut self, now: Instant, key: Key) -> Option<SwitchPort> {
         let entry = self.set(key).iter().flatten().find(|entry| entry.key == key && entry.is_alive(now));
         entry.map(|entry| entry.port)
     }
@@ -120,31 +120,31 @@ mod tests {
     fn addresses_are_learned_move_and_age() {
         let mut table = MacTable::default();
         let (key, other_vlan) = ((vlan(7), mac(1)), (vlan(8), mac(1)));
-        assert_eq!(table.learn(Instant(0), key, Port::Uplink), Learned::New);
-        assert_eq!(table.learn(Instant(5), key, Port::Uplink), Learned::Known);
-        assert_eq!(table.find(Instant(5), key), Some(Port::Uplink));
+        assert_eq!(table.learn(Instant(0), key, SwitchPort::Uplink), Learned::New);
+        assert_eq!(table.learn(Instant(5), key, SwitchPort::Uplink), Learned::Known);
+        assert_eq!(table.find(Instant(5), key), Some(SwitchPort::Uplink));
         assert_eq!(table.find(Instant(5), other_vlan), None);
-        assert_eq!(table.learn(Instant(6), key, Port::Guest(3)), Learned::Moved);
-        assert_eq!(table.find(Instant(6 + AGE - 1), key), Some(Port::Guest(3)));
+        assert_eq!(table.learn(Instant(6), key, SwitchPort::Guest(3)), Learned::Moved);
+        assert_eq!(table.find(Instant(6 + AGE - 1), key), Some(SwitchPort::Guest(3)));
         assert_eq!(table.find(Instant(6 + AGE), key), None);
-        assert_eq!(table.learn(Instant(6 + AGE), key, Port::Uplink), Learned::New);
-        assert_eq!(table.find(Instant(6 + AGE), key), Some(Port::Uplink));
+        assert_eq!(table.learn(Instant(6 + AGE), key, SwitchPort::Uplink), Learned::New);
+        assert_eq!(table.find(Instant(6 + AGE), key), Some(SwitchPort::Uplink));
     }
 
     #[test]
     fn a_flood_of_addresses_pushes_out_the_flooders_own() {
         let mut table = MacTable::default();
         for n in 0..100 {
-            table.learn(Instant(1), (vlan(0), mac(n)), Port::Uplink);
+            table.learn(Instant(1), (vlan(0), mac(n)), SwitchPort::Uplink);
         }
-        table.learn(Instant(1), (vlan(0), mac(1 << 20)), Port::Guest(1));
+        table.learn(Instant(1), (vlan(0), mac(1 << 20)), SwitchPort::Guest(1));
         let known = (0..100).filter(|&n| table.find(Instant(2), (vlan(0), mac(n))).is_some()).count();
         for n in 1000..100_000 {
-            table.learn(Instant(2), (vlan(0), mac(n)), Port::Guest(0));
+            table.learn(Instant(2), (vlan(0), mac(n)), SwitchPort::Guest(0));
         }
         let left = (0..100).filter(|&n| table.find(Instant(3), (vlan(0), mac(n))).is_some()).count();
         assert_eq!(left, known);
-        assert_eq!(table.find(Instant(3), (vlan(0), mac(1 << 20))), Some(Port::Guest(1)));
-        assert_eq!(table.find(Instant(3), (vlan(0), mac(99_999))), Some(Port::Guest(0)), "the newest");
+        assert_eq!(table.find(Instant(3), (vlan(0), mac(1 << 20))), Some(SwitchPort::Guest(1)));
+        assert_eq!(table.find(Instant(3), (vlan(0), mac(99_999))), Some(SwitchPort::Guest(0)), "the newest");
     }
 }

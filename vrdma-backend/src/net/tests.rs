@@ -1,5 +1,6 @@
 //! What end-to-end tests do not see: what the engine sends to guests, and what is left to an uplink.
 
+use super::outlets::MIN_FRAME;
 use super::*;
 use crate::allowed::Vlans;
 use crate::memory::tests::memory;
@@ -19,7 +20,7 @@ const FAR: Mac = Mac([2, 0, 0, 0, 0, 7]);
 #[derive(Default)]
 struct Wire(Vec<(Vec<u8>, bool)>);
 
-impl Uplink for Wire {
+impl SwitchUplink for Wire {
     fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload> {
         let can = port::Checksums { udp: true, ..port::Checksums::default() };
         port::Offload::of(head, start, offset, can)
@@ -82,7 +83,7 @@ fn packets_of_the_engine_go_to_soft_roce_in_a_guest_or_out() {
         net.flush();
         verdict
     };
-    assert_eq!(send(B), Verdict::To(Port::Guest(1)));
+    assert_eq!(send(B), Verdict::To(SwitchPort::Guest(1)));
     // One chain is used: the header and 100 bytes are in it.
     let used = [0x200, 0x204, 0x208].map(|at| words.load32(at, Ordering::Acquire));
     assert_eq!([used[0] >> 16, used[1], used[2]], [1, 0, 112]);
@@ -106,7 +107,11 @@ fn packets_from_the_wire_go_to_the_engine_of_guests_that_have_one() {
     net.flush();
     assert_eq!((engine.len(), &engine[0][..6]), (1, &A.0[..]));
     assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b runs soft-RoCE");
-    assert_eq!(net.route_packet(Instant(2), &packet(FAR)), Verdict::To(Port::Uplink), "it was heard of");
+    assert_eq!(
+        net.route_packet(Instant(2), &packet(FAR)),
+        Verdict::To(SwitchPort::Uplink),
+        "it was heard of"
+    );
 }
 
 #[test]
@@ -115,8 +120,8 @@ fn a_checksum_is_left_to_a_nic_that_knows_its_kind() {
         let mut bytes = vec![2; 54];
         bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
         bytes[23] = protocol;
-        let mut frame = Frame::bytes(&bytes);
-        frame.offload = offload::Offload::Checksum { start: 34, offset };
+        let mut frame = FrameView::bytes(&bytes);
+        frame.offload = offload::VirtioOffload::Checksum { start: 34, offset };
         let (mut net, mut wire) = (Net::new(1500), Wire::default());
         net.outlets.transmit(&frame, &mut wire);
         let (sent, was_left) = wire.0.pop().expect("one frame");
@@ -129,7 +134,7 @@ fn a_checksum_is_left_to_a_nic_that_knows_its_kind() {
 /// Nothing beyond the switch.
 struct Nowhere;
 
-impl Uplink for Nowhere {
+impl SwitchUplink for Nowhere {
     fn completes(&self, _: &[u8], _: u16, _: u16) -> Option<port::Offload> {
         None
     }

@@ -9,14 +9,14 @@ use std::str::FromStr;
 
 /// A device and its parameters: `net_af_packet0,iface=eth1`, or a PCI address, `0000:01:00.0`, with parameters or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct UplinkDevice {
     /// Address or name.
     pub name: String,
     /// Keys and values, in their order.
     pub parameters: Vec<(String, String)>,
 }
 
-impl Device {
+impl UplinkDevice {
     /// Whether it is a PCI device, by its address: `[DOMAIN:]BUS:DEVICE.FUNCTION`.
     pub fn is_pci(&self) -> bool {
         let mut parts = self.name.rsplit(':');
@@ -111,7 +111,7 @@ impl Device {
     ///
     /// The driver lays frame `i` at `i * framesz`, so `blocksz` has to be a multiple of `framesz` (and of the page size, for the
     /// kernel), and `framecnt` one of the frames of a block. A frame loses up to 80 bytes to the kernel's header (tpacket2_hdr).
-    pub fn with_rings_for(&self, max_frame: usize) -> Device {
+    pub fn with_rings_for(&self, max_frame: usize) -> UplinkDevice {
         let mut device = self.clone();
         if !self.is_af_packet() {
             return device;
@@ -140,10 +140,10 @@ fn is_interface(name: &str) -> bool {
     socket.is_ok_and(|socket| rustix::net::netdevice::name_to_index(socket, name).is_ok())
 }
 
-impl FromStr for Device {
+impl FromStr for UplinkDevice {
     type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Device> {
+    fn from_str(text: &str) -> Result<UplinkDevice> {
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default().trim().to_owned();
         ensure!(
@@ -154,25 +154,25 @@ impl FromStr for Device {
             let (key, value) = part.split_once('=').with_context(|| format!("'{part}' is not KEY=VALUE"))?;
             Ok((key.to_owned(), value.to_owned()))
         });
-        Ok(Device { name, parameters: parameters.collect::<Result<_>>()? })
+        Ok(UplinkDevice { name, parameters: parameters.collect::<Result<_>>()? })
     }
 }
 
-impl fmt::Display for Device {
+impl fmt::Display for UplinkDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         self.parameters.iter().try_for_each(|(key, value)| write!(f, ",{key}={value}"))
     }
 }
 
-impl Serialize for Device {
+impl Serialize for UplinkDevice {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Device {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Device, D::Error> {
+impl<'de> Deserialize<'de> for UplinkDevice {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<UplinkDevice, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
@@ -181,7 +181,7 @@ impl<'de> Deserialize<'de> for Device {
 mod tests {
     use super::*;
 
-    fn device(text: &str) -> Device {
+    fn device(text: &str) -> UplinkDevice {
         text.parse().unwrap()
     }
 
@@ -201,7 +201,7 @@ mod tests {
         ] {
             assert!(!device(no).is_pci(), "{no}");
         }
-        assert!("".parse::<Device>().is_err() && "net_ring0,what".parse::<Device>().is_err());
+        assert!("".parse::<UplinkDevice>().is_err() && "net_ring0,what".parse::<UplinkDevice>().is_err());
     }
 
     #[test]
@@ -223,14 +223,17 @@ mod tests {
         );
     }
 
-    /// The rules of the driver and of the kernel: see [`Device::with_rings_for`].
+    /// The rules of the driver and of the kernel: see [`UplinkDevice::with_rings_for`].
     #[test]
     fn rings_obey_the_rules_for_every_frame() {
         for max_frame in 64..=9216 {
             let device = device("net_af_packet0,iface=x").with_rings_for(max_frame);
             let number = |key| device.get(key).unwrap().parse::<usize>().unwrap();
             let (frame, block, count) = (number("framesz"), number("blocksz"), number("framecnt"));
-            assert!(frame - Device::AF_PACKET_HEADER > max_frame && frame.is_multiple_of(16), "{max_frame}");
+            assert!(
+                frame - UplinkDevice::AF_PACKET_HEADER > max_frame && frame.is_multiple_of(16),
+                "{max_frame}"
+            );
             assert!(block.is_multiple_of(frame) && block.is_multiple_of(4096), "{max_frame}");
             assert!(count.is_multiple_of(block / frame), "{max_frame}");
         }

@@ -77,7 +77,7 @@ impl Default for Burst {
 }
 
 impl Burst {
-    /// The frames, in the order in which they came. Taking them out lends no port.
+    /// The frames, in the order in which they came. They borrow the burst, not the port.
     pub fn frames(&self) -> &[Frame] {
         &self.0
     }

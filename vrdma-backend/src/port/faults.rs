@@ -92,8 +92,8 @@ impl FaultsConfig {
 #[derive(Debug)]
 pub struct Faults {
     driver: Box<dyn Driver>,
-    rx: Wire,
-    tx: Wire,
+    rx: FaultyWire,
+    tx: FaultyWire,
     /// Frames between the driver and the faults.
     scratch: Vec<Frame>,
     clock: Clock,
@@ -108,7 +108,7 @@ enum Clock {
 
 /// One direction.
 #[derive(Debug)]
-struct Wire {
+struct FaultyWire {
     config: FaultsConfig,
     random: fastrand::Rng,
     /// Frames that go on at once.
@@ -139,7 +139,7 @@ struct Counters {
 impl Faults {
     /// Puts a bad wire before `driver`.
     pub fn new(driver: Box<dyn Driver>, config: FaultsConfig) -> Faults {
-        let wire = |on: bool, seed| Wire {
+        let wire = |on: bool, seed| FaultyWire {
             config: if on { config } else { FaultsConfig::default() },
             random: fastrand::Rng::with_seed(seed),
             ready: VecDeque::new(),
@@ -175,7 +175,7 @@ impl Faults {
     }
 }
 
-impl Wire {
+impl FaultyWire {
     fn accept(&mut self, frame: Frame, now: Duration) {
         // All are drawn for each frame, so that one rate does not change what happens by another.
         let [loss, dup, reorder, corrupt, delay] = std::array::from_fn(|_| self.random.f64());

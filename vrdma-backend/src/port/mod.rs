@@ -13,7 +13,7 @@ mod offload;
 mod pair;
 
 pub use capture::{Capture, CaptureFile};
-pub use devargs::Device;
+pub use devargs::UplinkDevice;
 pub use dpdk::{Eal, Ethdev};
 pub use driver::{BURST, Burst, Capabilities, Driver};
 pub use faults::{Direction, Faults, FaultsConfig};

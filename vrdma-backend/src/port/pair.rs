@@ -20,8 +20,8 @@ pub struct Pair {
     /// Takes memory of others, as drivers may or may not.
     external: bool,
     cable: Cable,
-    inward: Arc<Direction>,
-    outward: Arc<Direction>,
+    inward: Arc<Lane>,
+    outward: Arc<Lane>,
 }
 
 /// What joins the two.
@@ -29,7 +29,7 @@ pub struct Pair {
 pub struct Cable(Arc<AtomicBool>);
 
 #[derive(Debug)]
-struct Direction {
+struct Lane {
     frames: Mutex<VecDeque<Frame>>,
     /// Counts bursts that the receiver has not looked for.
     bell: OwnedFd,
@@ -41,7 +41,7 @@ struct Direction {
 /// # Errors
 /// The system has no eventfd left.
 pub fn pair(mtu: u16) -> io::Result<(Pair, Pair, Cable)> {
-    let (left, right) = (Arc::new(Direction::new()?), Arc::new(Direction::new()?));
+    let (left, right) = (Arc::new(Lane::new()?), Arc::new(Lane::new()?));
     let cable = Cable(Arc::new(AtomicBool::new(true)));
     let end = |last, inward, outward| Pair {
         external: last == 1,
@@ -66,10 +66,10 @@ impl Cable {
     }
 }
 
-impl Direction {
-    fn new() -> io::Result<Direction> {
+impl Lane {
+    fn new() -> io::Result<Lane> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Direction { frames: Mutex::new(VecDeque::with_capacity(DEPTH)), bell })
+        Ok(Lane { frames: Mutex::new(VecDeque::with_capacity(DEPTH)), bell })
     }
 
     fn frames(&self) -> MutexGuard<'_, VecDeque<Frame>> {
@@ -218,7 +218,7 @@ mod tests {
         let (mut left, mut right) = (Port::new(Box::new(left)), Port::new(Box::new(right)));
         let owner = Arc::new([5u8; 1000]);
         // SAFETY: the bytes are the owner's.
-        #[allow(unsafe_code)]
+        #[allow(unsafe_code, reason = "a test gives memory of its own away")]
         let piece = unsafe { External::new(owner.as_ptr(), 1000, owner.clone()) };
         let mut token = left.transmit(1500).unwrap();
         token.buf()[..50].fill(1);

@@ -14,7 +14,7 @@ const MAX_INDIRECT: u32 = 1024;
 
 /// What chains of a queue are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum ChainDirection {
     /// The device reads them.
     FromDriver,
     /// The device writes them.
@@ -28,7 +28,7 @@ pub struct ChainQueue {
     mapped: Option<Mapped>,
     setup: VirtqueueSetup,
     indirect: bool,
-    direction: Direction,
+    direction: ChainDirection,
     /// The buffers of the chains taken since they were cleared.
     pub buffers: Buffers,
     /// Descriptors read since the queue began: what its driver makes the device do.
@@ -55,7 +55,7 @@ struct Mapped {
 
 /// Why nothing can be taken from a queue any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum ChainError {
     /// More entries available than the ring has.
     #[error("available index {available} is more than a ring ahead of {next}")]
     Index {
@@ -109,7 +109,7 @@ impl ChainQueue {
         setup: VirtqueueSetup,
         base: u16,
         indirect: bool,
-        direction: Direction,
+        direction: ChainDirection,
     ) -> Option<ChainQueue> {
         let mapped = Mapped::new(memory, &setup)?;
         mapped.rings.refuse_kicks();
@@ -166,12 +166,12 @@ impl ChainQueue {
     /// # Errors
     /// The available index makes no sense; the queue is broken from now on.
     #[inline]
-    pub fn refresh(&mut self) -> Result<bool, Broken> {
+    pub fn refresh(&mut self) -> Result<bool, ChainError> {
         let Some(mapped) = self.running() else { return Ok(false) };
         let available = mapped.rings.avail_idx();
         if available.wrapping_sub(self.next) > self.setup.size {
             self.broken = true;
-            return Err(Broken::Index { available, next: self.next });
+            return Err(ChainError::Index { available, next: self.next });
         }
         self.available = available;
         Ok(available != self.next)
@@ -182,7 +182,7 @@ impl ChainQueue {
     /// # Errors
     /// The chain makes no sense; the queue is broken from now on.
     #[inline]
-    pub fn pop(&mut self) -> Result<Option<u16>, Broken> {
+    pub fn pop(&mut self) -> Result<Option<u16>, ChainError> {
         let Some(mapped) = self.running().filter(|_| self.available != self.next) else { return Ok(None) };
         let head = mapped.rings.avail_entry(self.next);
         self.read_chain(head).inspect_err(|_| self.broken = true)?;
@@ -200,13 +200,13 @@ impl ChainQueue {
         self.available
     }
 
-    fn read_chain(&mut self, head: u16) -> Result<(), Broken> {
+    fn read_chain(&mut self, head: u16) -> Result<(), ChainError> {
         let mut index = head;
         for _ in 0..self.setup.size {
             if index >= self.setup.size {
-                return Err(Broken::Descriptor(index));
+                return Err(ChainError::Descriptor(index));
             }
-            let Some(Mapped { desc, .. }) = &self.mapped else { return Err(Broken::Rings) };
+            let Some(Mapped { desc, .. }) = &self.mapped else { return Err(ChainError::Rings) };
             let descriptor = Descriptor::new(desc.read_words(16 * usize::from(index)));
             if descriptor.flags & INDIRECT != 0 {
                 return self.read_table(&descriptor);
@@ -217,28 +217,28 @@ impl ChainQueue {
             }
             index = descriptor.next;
         }
-        Err(Broken::Endless(head))
+        Err(ChainError::Endless(head))
     }
 
     /// Reads the chain in an indirect table (virtio 1.2, 2.7.5.3).
-    fn read_table(&mut self, table: &Descriptor) -> Result<(), Broken> {
+    fn read_table(&mut self, table: &Descriptor) -> Result<(), ChainError> {
         let count = table.len / 16;
         if !self.indirect || table.flags & NEXT != 0 {
-            return Err(Broken::Flags(table.flags));
+            return Err(ChainError::Flags(table.flags));
         }
         if !table.len.is_multiple_of(16) || count == 0 || count > MAX_INDIRECT {
-            return Err(Broken::Table(table.len));
+            return Err(ChainError::Table(table.len));
         }
         let mut index = 0;
         for _ in 0..count {
             if u32::from(index) >= count {
-                return Err(Broken::Descriptor(index));
+                return Err(ChainError::Descriptor(index));
             }
             let gpa = table.gpa.wrapping_add(16 * u64::from(index));
-            let words = self.buffers.read_pair(gpa).ok_or(Broken::NotMemory { gpa, len: 16 })?;
+            let words = self.buffers.read_pair(gpa).ok_or(ChainError::NotMemory { gpa, len: 16 })?;
             let descriptor = Descriptor::new(words);
             if descriptor.flags & INDIRECT != 0 {
-                return Err(Broken::Flags(descriptor.flags));
+                return Err(ChainError::Flags(descriptor.flags));
             }
             self.add(&descriptor)?;
             if descriptor.flags & NEXT == 0 {
@@ -246,18 +246,18 @@ impl ChainQueue {
             }
             index = descriptor.next;
         }
-        Err(Broken::Endless(index))
+        Err(ChainError::Endless(index))
     }
 
     #[inline]
-    fn add(&mut self, descriptor: &Descriptor) -> Result<(), Broken> {
+    fn add(&mut self, descriptor: &Descriptor) -> Result<(), ChainError> {
         self.effort += 1;
         let writable = descriptor.flags & WRITE != 0;
-        if writable != (self.direction == Direction::ToDriver) {
-            return Err(Broken::Flags(descriptor.flags));
+        if writable != (self.direction == ChainDirection::ToDriver) {
+            return Err(ChainError::Flags(descriptor.flags));
         }
         let (gpa, len) = (descriptor.gpa, descriptor.len);
-        self.buffers.push(Run { gpa, len: len.into() }).ok_or(Broken::NotMemory { gpa, len })
+        self.buffers.push(Run { gpa, len: len.into() }).ok_or(ChainError::NotMemory { gpa, len })
     }
 
     /// Notes a chain as used, with `written` bytes written to it. [`ChainQueue::publish`] tells the driver.
@@ -333,11 +333,11 @@ impl ChainQueue {
     ///
     /// # Errors
     /// The rings are not there any more; the queue is broken from now on.
-    pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), Broken> {
+    pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), ChainError> {
         self.buffers = Buffers::new(memory);
         self.mapped = if self.broken { None } else { Mapped::new(memory, &self.setup) };
         let was_broken = std::mem::replace(&mut self.broken, self.mapped.is_none());
-        if self.broken && !was_broken { Err(Broken::Rings) } else { Ok(()) }
+        if self.broken && !was_broken { Err(ChainError::Rings) } else { Ok(()) }
     }
 }
 
@@ -374,7 +374,7 @@ mod tests {
     }
 
     /// Memory from 0 to 0x4000 with a queue at its beginning.
-    fn driver(direction: Direction, indirect: bool, event_idx: bool) -> Driver {
+    fn driver(direction: ChainDirection, indirect: bool, event_idx: bool) -> Driver {
         let memory = memory(&[(0, 0x4000)]);
         let words = Shared::new(&memory, Run { gpa: 0, len: 0x4000 }, 16).unwrap();
         let (avail, used) = (AVAIL as u64, USED as u64);
@@ -398,7 +398,7 @@ mod tests {
             self.words.store16(AVAIL + 2, self.next, Ordering::Release);
         }
 
-        fn take(&mut self) -> Result<Option<u16>, Broken> {
+        fn take(&mut self) -> Result<Option<u16>, ChainError> {
             self.queue.refresh()?;
             self.queue.buffers.clear();
             self.queue.pop()
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn chains_direct_and_indirect_are_read_and_used_in_order() {
-        let mut driver = driver(Direction::FromDriver, true, false);
+        let mut driver = driver(ChainDirection::FromDriver, true, false);
         driver.describe(0x00, 0x1000, 10, NEXT, 3);
         driver.describe(0x30, 0x2000, 5, 0, 0);
         driver.describe(0x10, 0x800, 3 * 16, INDIRECT, 0);
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn what_was_rewound_is_taken_again() {
-        let mut driver = driver(Direction::ToDriver, false, true);
+        let mut driver = driver(ChainDirection::ToDriver, false, true);
         for head in 0..3u16 {
             driver.describe(16 * usize::from(head), 0x1000, 100, WRITE, 0);
             driver.offer(head);
@@ -443,54 +443,54 @@ mod tests {
     #[test]
     fn nonsense_breaks_the_queue_for_good() {
         type Spoil = fn(&Driver);
-        let cases: [(Spoil, Broken); 13] = [
-            (|d| d.describe(0, 0x1000, 1, NEXT, 0), Broken::Endless(0)),
-            (|d| d.describe(0, 0x1000, 1, NEXT, 8), Broken::Descriptor(8)),
-            (|d| d.describe(0, 0x1000, 1, WRITE, 0), Broken::Flags(WRITE)),
-            (|d| d.describe(0, 0x4000, 1, 0, 0), Broken::NotMemory { gpa: 0x4000, len: 1 }),
-            (|d| d.describe(0, 0x3fff, u32::MAX, 0, 0), Broken::NotMemory { gpa: 0x3fff, len: u32::MAX }),
-            (|d| d.describe(0, u64::MAX, 2, 0, 0), Broken::NotMemory { gpa: u64::MAX, len: 2 }),
-            (|d| d.describe(0, 0x800, 0, INDIRECT, 0), Broken::Table(0)),
-            (|d| d.describe(0, 0x800, 17, INDIRECT, 0), Broken::Table(17)),
-            (|d| d.describe(0, 0x800, 16 * 1025, INDIRECT, 0), Broken::Table(16 * 1025)),
-            (|d| d.describe(0, 0x800, 16, INDIRECT | NEXT, 0), Broken::Flags(INDIRECT | NEXT)),
-            (|d| d.describe(0, 0x3ff8, 16, INDIRECT, 0), Broken::NotMemory { gpa: 0x3ff8, len: 16 }),
+        let cases: [(Spoil, ChainError); 13] = [
+            (|d| d.describe(0, 0x1000, 1, NEXT, 0), ChainError::Endless(0)),
+            (|d| d.describe(0, 0x1000, 1, NEXT, 8), ChainError::Descriptor(8)),
+            (|d| d.describe(0, 0x1000, 1, WRITE, 0), ChainError::Flags(WRITE)),
+            (|d| d.describe(0, 0x4000, 1, 0, 0), ChainError::NotMemory { gpa: 0x4000, len: 1 }),
+            (|d| d.describe(0, 0x3fff, u32::MAX, 0, 0), ChainError::NotMemory { gpa: 0x3fff, len: u32::MAX }),
+            (|d| d.describe(0, u64::MAX, 2, 0, 0), ChainError::NotMemory { gpa: u64::MAX, len: 2 }),
+            (|d| d.describe(0, 0x800, 0, INDIRECT, 0), ChainError::Table(0)),
+            (|d| d.describe(0, 0x800, 17, INDIRECT, 0), ChainError::Table(17)),
+            (|d| d.describe(0, 0x800, 16 * 1025, INDIRECT, 0), ChainError::Table(16 * 1025)),
+            (|d| d.describe(0, 0x800, 16, INDIRECT | NEXT, 0), ChainError::Flags(INDIRECT | NEXT)),
+            (|d| d.describe(0, 0x3ff8, 16, INDIRECT, 0), ChainError::NotMemory { gpa: 0x3ff8, len: 16 }),
             (
                 |d| {
                     d.describe(0, 0x800, 32, INDIRECT, 0);
                     d.describe(0x800, 0x1000, 1, NEXT, 2);
                 },
-                Broken::Descriptor(2),
+                ChainError::Descriptor(2),
             ),
             (
                 |d| {
                     d.describe(0, 0x800, 32, INDIRECT, 0);
                     d.describe(0x800, 0x800, 16, INDIRECT, 0);
                 },
-                Broken::Flags(INDIRECT),
+                ChainError::Flags(INDIRECT),
             ),
         ];
         for (spoil, reason) in cases {
-            let mut driver = driver(Direction::FromDriver, true, false);
+            let mut driver = driver(ChainDirection::FromDriver, true, false);
             spoil(&driver);
             driver.offer(0);
             assert_eq!(driver.take(), Err(reason));
             driver.describe(0, 0x1000, 1, 0, 0);
             assert_eq!((driver.take(), driver.queue.is_broken()), (Ok(None), true));
         }
-        let mut unindirect = driver(Direction::FromDriver, false, false);
+        let mut unindirect = driver(ChainDirection::FromDriver, false, false);
         unindirect.describe(0, 0x800, 16, INDIRECT, 0);
         unindirect.offer(0);
-        assert_eq!(unindirect.take(), Err(Broken::Flags(INDIRECT)));
-        let mut ahead = driver(Direction::FromDriver, false, false);
+        assert_eq!(unindirect.take(), Err(ChainError::Flags(INDIRECT)));
+        let mut ahead = driver(ChainDirection::FromDriver, false, false);
         ahead.next = SIZE;
         ahead.offer(0);
-        assert_eq!(ahead.take(), Err(Broken::Index { available: SIZE + 1, next: 0 }));
+        assert_eq!(ahead.take(), Err(ChainError::Index { available: SIZE + 1, next: 0 }));
     }
 
     #[test]
     fn the_driver_is_interrupted_when_it_asks_for_it() {
-        let driver = driver(Direction::FromDriver, false, true);
+        let driver = driver(ChainDirection::FromDriver, false, true);
         let used_event = AVAIL + 4 + 2 * usize::from(SIZE);
         for (event, old, new, wanted) in
             [(0, 0, 1, true), (1, 0, 1, false), (1, 0, 2, true), (0, 1, 2, false), (0xffff, 0xfffe, 3, true)]
@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_wish_that_moves_ahead_all_the_time_is_still_seen() {
-        let mut driver = driver(Direction::FromDriver, false, true);
+        let mut driver = driver(ChainDirection::FromDriver, false, true);
         let used_event = AVAIL + 4 + 2 * usize::from(SIZE);
         driver.describe(0, 0x1000, 1, 0, 0);
         let mut use_one = |wish: u16| {
@@ -527,14 +527,14 @@ mod tests {
     #[test]
     fn a_broken_queue_lets_go_of_the_old_table() {
         let new = memory(&[(0x8000, 0x1000)]);
-        let mut lost = driver(Direction::FromDriver, false, false);
+        let mut lost = driver(ChainDirection::FromDriver, false, false);
         drop(lost.words);
-        assert_eq!(lost.queue.remap(&new), Err(Broken::Rings));
+        assert_eq!(lost.queue.remap(&new), Err(ChainError::Rings));
         assert_eq!(Arc::strong_count(&lost.memory), 1);
         // Its buffers are the new table's.
         assert_eq!(Arc::strong_count(&new), 2);
         // It broke the rules before, and its memory is still there.
-        let mut wrong = driver(Direction::FromDriver, false, false);
+        let mut wrong = driver(ChainDirection::FromDriver, false, false);
         wrong.words.store16(AVAIL + 2, SIZE + 1, Ordering::Release);
         assert!(wrong.queue.refresh().is_err());
         let same = memory(&[(0, 0x4000)]);

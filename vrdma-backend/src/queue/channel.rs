@@ -42,12 +42,12 @@ enum State {
     /// The front-end stopped the virtqueue.
     Stopped,
     /// The driver broke the rules; for good.
-    Broken,
+    ChannelError,
 }
 
 /// Why nothing can be taken from a channel any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum ChannelError {
     /// More entries available than the ring has.
     #[error("available index {available} is more than a ring ahead of {next}, or was taken back")]
     Index {
@@ -143,7 +143,7 @@ impl Channel {
 
     /// Whether nothing will ever be taken from it.
     pub fn is_broken(&self) -> bool {
-        self.state == State::Broken
+        self.state == State::ChannelError
     }
 
     /// The index up to which entries are available, if there are any to take.
@@ -175,12 +175,12 @@ impl Channel {
     /// # Errors
     /// The available index makes no sense; the channel is broken from now on.
     #[inline]
-    pub fn refresh(&mut self) -> Result<bool, Broken> {
+    pub fn refresh(&mut self) -> Result<bool, ChannelError> {
         let Some(mapped) = self.running() else { return Ok(false) };
         let available = mapped.rings.avail_idx();
         if !self.makes_sense(available) {
-            self.state = State::Broken;
-            return Err(Broken::Index { available, next: self.next });
+            self.state = State::ChannelError;
+            return Err(ChannelError::Index { available, next: self.next });
         }
         self.available = available;
         Ok(available != self.next)
@@ -191,7 +191,7 @@ impl Channel {
     /// # Errors
     /// An entry makes no sense; the channel is broken from now on.
     #[inline]
-    pub fn pop(&mut self, out: &mut RequestWords) -> Result<Option<usize>, Broken> {
+    pub fn pop(&mut self, out: &mut RequestWords) -> Result<Option<usize>, ChannelError> {
         let available = self.available.wrapping_sub(self.next);
         if available == 0 || self.state != State::Running {
             return Ok(None);
@@ -199,8 +199,8 @@ impl Channel {
         self.take(0, out)?;
         let units = out[0].to_ne_bytes()[UNITS_BYTE];
         if units == 0 || u32::from(units) > unit::MAX_UNITS || u16::from(units) > available {
-            self.state = State::Broken;
-            return Err(Broken::Units { units, available });
+            self.state = State::ChannelError;
+            return Err(ChannelError::Units { units, available });
         }
         for k in 1..u16::from(units) {
             self.take(k, out)?;
@@ -211,13 +211,13 @@ impl Channel {
 
     /// Copies the entry `k` after the next one out and notes it as used.
     #[inline]
-    fn take(&mut self, k: u16, out: &mut RequestWords) -> Result<(), Broken> {
+    fn take(&mut self, k: u16, out: &mut RequestWords) -> Result<(), ChannelError> {
         let index = self.next.wrapping_add(k);
-        let Some(Mapped { rings, slots }) = &self.mapped else { return Err(Broken::Memory) };
+        let Some(Mapped { rings, slots }) = &self.mapped else { return Err(ChannelError::Memory) };
         let slot = rings.avail_entry(index);
         let Some(piece) = slots.get(usize::from(slot)) else {
-            self.state = State::Broken;
-            return Err(Broken::Slot(slot));
+            self.state = State::ChannelError;
+            return Err(ChannelError::Slot(slot));
         };
         let at = usize::from(k) * WORDS;
         out[at..at + WORDS].copy_from_slice(&piece.read_words::<WORDS>(0));
@@ -273,7 +273,7 @@ impl Channel {
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> bool {
         self.mapped = if self.is_broken() { None } else { self.map(memory) };
         if self.mapped.is_none() {
-            self.state = State::Broken;
+            self.state = State::ChannelError;
         }
         !self.is_broken()
     }
@@ -341,7 +341,7 @@ mod tests {
         let words = Shared::new(&old, Run { gpa: 0x100, len: 4 }, 4).unwrap();
         words.store16(2, 7, Ordering::Release);
         drop(words);
-        assert_eq!(wrong.refresh(), Err(Broken::Index { available: 7, next: 0 }));
+        assert_eq!(wrong.refresh(), Err(ChannelError::Index { available: 7, next: 0 }));
         assert!(!wrong.remap(&new));
         assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 1));
         for mut channel in [lost, wrong] {

@@ -2,7 +2,7 @@
 
 use super::{Connection, Guest};
 use crate::queue::Ringer;
-use crate::socket::{Access, Listener};
+use crate::socket::{Listener, SocketAccess};
 use crate::vhost::{FrontEnd, Function};
 use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
@@ -22,7 +22,7 @@ impl<F: Function> Inline<F> {
         let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK).expect("an eventfd");
         // Nobody ever connects to it.
         let path = std::env::temp_dir().join(unique());
-        let listener = Listener::claim(&path, &Access::private()).expect("a name that nobody has");
+        let listener = Listener::claim(&path, &SocketAccess::private()).expect("a name that nobody has");
         let ringer = Ringer::start("fuzzed").expect("a thread");
         let guest = Guest {
             name: "fuzzed".into(),
@@ -31,7 +31,7 @@ impl<F: Function> Inline<F> {
             connection: Connection::default(),
             front_end: Arc::new(Mutex::new(FrontEnd::new(function, ringer))),
             visits: RefCell::default(),
-            misdeeds: RefCell::default(),
+            violations: RefCell::default(),
         };
         Inline { guest, _stop: stop }
     }

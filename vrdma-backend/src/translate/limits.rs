@@ -14,7 +14,7 @@ const MAX_RD_ATOMIC: u32 = 128;
 const ATOMIC_CAP: u32 = 2;
 
 /// As the engine wants them, with a port of that path MTU.
-pub fn of_engine(limits: &config::Limits, max_mtu: Mtu) -> Limits {
+pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
     Limits {
         max_pd: limits.pds,
         max_mr: limits.mrs,
@@ -32,7 +32,7 @@ pub fn of_engine(limits: &config::Limits, max_mtu: Mtu) -> Limits {
 }
 
 /// For the driver that asks for them.
-pub fn response(limits: &config::Limits, mac: Mac) -> QueryDeviceResp {
+pub fn response(limits: &config::GuestLimits, mac: Mac) -> QueryDeviceResp {
     let version = |part: &str| part.parse::<u64>().unwrap_or(0);
     QueryDeviceResp {
         fw_version: (version(env!("CARGO_PKG_VERSION_MAJOR")) << 32

@@ -1,4 +1,4 @@
-//! The words of [`vrdma_abi`] in those of [`vrdma_transport`], and back: no other module names both crates (the test below holds them to it).
+//! The words of [`vrdma_abi`] in those of [`vrdma_transport`], and back: no other module names both crates (`src/tests.rs` holds them to it).
 
 pub mod access;
 pub mod config_space;
@@ -10,6 +10,3 @@ pub mod port;
 pub mod qp;
 pub mod status;
 pub mod wqe;
-
-#[cfg(test)]
-mod tests;

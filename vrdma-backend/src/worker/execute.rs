@@ -80,7 +80,7 @@ impl Worker {
         let is_anothers = self.net.listed().is_anothers(guest.mac, FrameVlan::One(vlan), gid);
         if is_anothers || !guest.allows(vlan, gid) {
             let vlan = FrameVlan::One(vlan);
-            self.misdeeds.warn(|| {
+            self.violations.warn(|| {
                 format!("guest {}: GID {gid} ({vlan}) is not among those it may use: gids, vlans", guest.name)
             });
             return Err(Error::Denied);

@@ -39,7 +39,7 @@ impl Worker {
         let index = setup.index;
         if let Some(queue) = self.outputs.device(id).event_queue(index) {
             if !queue.attach(memory, &setup, base) {
-                self.misdeeds.warn(|| {
+                self.violations.warn(|| {
                     format!("device {}: the rings of event queue {index} are not in guest memory", id.0)
                 });
             }

@@ -2,7 +2,7 @@
 //! still, may use the memory for something else, and frames that refer to it would carry that.
 //!
 //! Drivers free what they sent when they like, at the latest with later frames. They are asked for it now and then; one that
-//! keeps it all the same is lent nothing any more.
+//! keeps it all the same is loaned nothing any more.
 
 use super::{Stopped, Worker, WorkerHandle};
 use crate::device::command::{Command, CommandError, Reply};
@@ -19,7 +19,7 @@ pub(super) const RECLAIM_TURNS: u32 = 64;
 /// Regions that are looked at in one message.
 const SLICE: usize = 1024;
 
-/// Something that waits for memory that is lent.
+/// Something that waits for memory that is loaned.
 pub(super) struct Recall {
     loans: Loans,
     /// When this is over,
@@ -61,7 +61,7 @@ impl Worker {
         for mut recall in done.collect::<Vec<_>>() {
             let back = recall.loans.are_back();
             if let Some(uplink) = self.uplink.as_mut().filter(|_| !back) {
-                uplink.lend_no_more();
+                uplink.stop_loans();
             }
             (recall.then)(back);
         }
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// What these regions of a device have lent so far.
+    /// What these regions of a device have loaned so far.
     fn loans(&mut self, id: DeviceId, indices: Range<usize>) -> Loans {
         let mut loans = Loans::default();
         self.engine.regions_mut(id, indices).for_each(|(_, region)| loans.extend(region.recall()));
@@ -102,13 +102,14 @@ impl WorkerHandle {
         self.ask(|reply| Box::new(move |worker| worker.when_back(loans, move |_| _ = reply.send(()))))
     }
 
-    /// Waits in the same way for all memory that a device has lent. It lends no more: it is suspended.
+    /// Waits in the same way for all memory that a device has loaned. It loans no more: it is suspended.
     ///
     /// # Errors
     /// The worker has stopped.
     pub fn wait_for_device(&self, id: DeviceId) -> Result<(), Stopped> {
-        let lends = move |worker: &mut Worker| worker.uplink.as_ref().is_some_and(|uplink| uplink.has_lent());
-        if !self.call(lends)? {
+        let loans =
+            move |worker: &mut Worker| worker.uplink.as_ref().is_some_and(|uplink| uplink.has_loaned());
+        if !self.call(loans)? {
             return Ok(());
         }
         let regions = self.call(move |worker| worker.engine.region_indices(id))?;
@@ -284,7 +285,7 @@ mod tests {
             self.register(MrMemory::new(&self.guest, &[Run { gpa: 0x1000, len: 4096 }]).unwrap())
         }
 
-        /// Sends a packet that is large enough to be lent its payload.
+        /// Sends a packet that is large enough to be loaned its payload.
         fn send(&self, key: u32) {
             inline::with(|worker| {
                 let sges = [Sge { addr: 0, length: 4096, lkey: Lkey(key) }];
@@ -329,7 +330,7 @@ mod tests {
         let bench = Bench::new(10);
         let (key, other) = (bench.region(), bench.region());
         bench.send(key);
-        assert_eq!(bench.kept(), 1, "the payload is lent");
+        assert_eq!(bench.kept(), 1, "the payload is loaned");
         let answer = bench.deregister(key);
         // It is asked in the first turn, and then in each 64th.
         for turn in 0..9 * 64 {
@@ -338,7 +339,7 @@ mod tests {
         }
         inline::with(Worker::take_turn);
         assert_eq!((bench.kept(), *answer.lock().unwrap()), (0, Some(Ok(()))));
-        // Who lent nothing, or is not there, waits for nothing.
+        // Who loaned nothing, or is not there, waits for nothing.
         assert_eq!(*bench.deregister(other).lock().unwrap(), Some(Ok(())));
         assert_eq!(
             *bench.deregister(other).lock().unwrap(),
@@ -351,7 +352,7 @@ mod tests {
         let bench = Bench::new(1);
         let key = bench.region();
         bench.send(key);
-        assert_eq!(bench.kept(), 1, "the payload is lent");
+        assert_eq!(bench.kept(), 1, "the payload is loaned");
         inline::with(|worker| worker.detach_device(bench.id));
         assert_eq!(bench.kept(), 0, "it is asked for at once");
     }

@@ -3,7 +3,7 @@
 
 use super::Worker;
 use crate::memory::{GuestMemory, Loans, Runs, Translation};
-use crate::queue::channel::Broken;
+use crate::queue::channel::ChannelError;
 use crate::queue::cq::{CqLayout, CqMapping};
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Worker {
         self.engine.regions_mut(id, indices).map(|(at, region)| (at, region.places())).collect()
     }
 
-    /// Puts new translations of regions in the place of the old ones, which are returned, with what is lent of the old memory.
+    /// Puts new translations of regions in the place of the old ones, which are returned, with what is loaned of the old memory.
     pub fn install_regions(
         &mut self,
         id: DeviceId,
@@ -74,7 +74,7 @@ impl Worker {
         let channel = &mut self.channels[at].channel;
         let was_broken = channel.is_broken();
         if !channel.remap(memory) && !was_broken {
-            self.channel_broken(at, Broken::Memory);
+            self.channel_broken(at, ChannelError::Memory);
         }
     }
 

@@ -4,7 +4,6 @@ use super::uplink::{UPLINK, Uplink};
 use super::{NET, Worker};
 use std::time::Duration;
 use vmm_sys_util::epoll::EpollEvent;
-use vmm_sys_util::event::EventConsumer;
 use vrdma_transport::DeviceId;
 
 /// How long a sleep is at first; then the worker looks at what guests wrote once more, and sleeps on. Rings are shared without locks: who

@@ -52,13 +52,13 @@ pub struct Uplink {
     /// Room for a packet.
     scratch: Vec<u8>,
     /// Memory that a packet takes with it.
-    lent: Vec<External>,
-    lending: Lending,
+    loaned: Vec<External>,
+    loan_state: LoanState,
 }
 
 /// Whether packets take guests' memory with them.
 #[derive(Clone, Copy, Debug)]
-struct Lending {
+struct LoanState {
     /// They may.
     may: bool,
     /// Some did.
@@ -68,31 +68,31 @@ struct Lending {
 impl Uplink {
     fn new(mut port: Port) -> Uplink {
         port.adopt();
-        let lending = Lending { may: port.capabilities().external, has_begun: false };
+        let loan_state = LoanState { may: port.capabilities().external, has_begun: false };
         Uplink {
-            lending,
+            loan_state,
             port,
             burst: Burst::default(),
             link_due: transport::Instant(0),
             changes: RateLimit::default(),
             scratch: Vec::new(),
-            lent: Vec::new(),
+            loaned: Vec::new(),
         }
     }
 
-    /// Has memory given back that was lent to it.
+    /// Has memory given back that was loaned to it.
     pub(super) fn reclaim(&mut self) {
         self.port.reclaim();
     }
 
-    /// Whether any memory was lent to it that may be out still.
-    pub(super) fn has_lent(&self) -> bool {
-        self.lending.has_begun
+    /// Whether any memory was loaned to it that may be out still.
+    pub(super) fn has_loaned(&self) -> bool {
+        self.loan_state.has_begun
     }
 
     /// It does not give memory back in time: from now on it gets copies.
-    pub(super) fn lend_no_more(&mut self) {
-        if std::mem::take(&mut self.lending.may) {
+    pub(super) fn stop_loans(&mut self) {
+        if std::mem::take(&mut self.loan_state.may) {
             log::warn!("uplink: its driver keeps memory of guests: from now on packets are copied");
         }
     }
@@ -163,9 +163,13 @@ impl Worker {
     /// Lets the engine send; true if more could be sent now.
     pub(super) fn transmit_packets(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink: Some(uplink), net, engine, outputs, .. } = self else { return false };
-        let Uplink { port, scratch, lent, lending, .. } = uplink;
-        let more =
-            engine.transmit(now, PACKETS, &mut Packets { now, port, net, scratch, lent, lending }, outputs);
+        let Uplink { port, scratch, loaned, loan_state, .. } = uplink;
+        let more = engine.transmit(
+            now,
+            PACKETS,
+            &mut Packets { now, port, net, scratch, loaned, loan_state },
+            outputs,
+        );
         port.flush();
         more || port.backlog() != 0
     }
@@ -214,7 +218,7 @@ pub(super) const UPLINK: u64 = u64::MAX;
 /// Frames of the switch go out by the port, if there is one.
 struct Outside<'a>(Option<&'a mut Port>);
 
-impl net::Uplink for Outside<'_> {
+impl net::SwitchUplink for Outside<'_> {
     fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<Offload> {
         Offload::of(head, start, offset, self.0.as_ref()?.capabilities().checksums)
     }
@@ -238,8 +242,8 @@ struct Packets<'a> {
     /// For those that go elsewhere.
     scratch: &'a mut Vec<u8>,
     /// Memory that the frame at hand takes with it.
-    lent: &'a mut Vec<External>,
-    lending: &'a mut Lending,
+    loaned: &'a mut Vec<External>,
+    loan_state: &'a mut LoanState,
 }
 
 impl Outlet<MrMemory> for Packets<'_> {
@@ -252,18 +256,18 @@ impl Outlet<MrMemory> for Packets<'_> {
         let Some(mut frame) = self.port.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
         let head = packet.emit(payload.len(), frame.buf());
         let verdict = self.net.route_packet(self.now, &frame.buf()[..head]);
-        if verdict != Verdict::To(net::Port::Uplink) {
+        if verdict != Verdict::To(net::SwitchPort::Uplink) {
             let len = write_frame(packet, payload, frame.buf())?;
             self.scratch.clear();
             self.scratch.extend_from_slice(&frame.buf()[..len]);
             drop(frame);
             self.net.forward_packet(self.now, verdict, self.scratch, &mut Outside(Some(self.port)));
-        } else if self.lending.may && is_lent(packet, payload) {
-            self.lending.has_begun = true;
-            // What was lent before a fault must not keep the memory mapped until the next packet.
-            let trailer =
-                lend(&frame.buf()[..head], payload, self.lent).inspect_err(|_| self.lent.clear())?;
-            frame.commit_with(head, self.lent.drain(..), &trailer[..pad(payload.len()) + icrc::LEN]);
+        } else if self.loan_state.may && is_loaned(packet, payload) {
+            self.loan_state.has_begun = true;
+            // What was loaned before a fault must not keep the memory mapped until the next packet.
+            let trailer = loan_payload(&frame.buf()[..head], payload, self.loaned)
+                .inspect_err(|_| self.loaned.clear())?;
+            frame.commit_with(head, self.loaned.drain(..), &trailer[..pad(payload.len()) + icrc::LEN]);
         } else {
             let len = write_frame(packet, payload, frame.buf())?;
             frame.commit(len);
@@ -273,20 +277,20 @@ impl Outlet<MrMemory> for Packets<'_> {
 }
 
 /// Shorter payloads are copied: to attach memory to a frame takes longer.
-const LENT: usize = 1024;
+const MIN_LOANED: usize = 1024;
 
 /// Whether a payload goes out from where it lies. Datagrams do not: their senders may use the memory again as soon as they have left.
 /// Nor do READ responses: who is read may write meanwhile, again and again, and each time the ICRC would be wrong. What a connection sends
 /// is the sender's until it is acknowledged; should a copy of it go out later still, its ICRC tells, and at the latest until its region is
 /// deregistered, which waits for it (`worker/loans.rs`).
-fn is_lent(packet: &Packet, payload: &Pieces<'_, MrMemory>) -> bool {
+fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>) -> bool {
     let in_memory =
-        || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if region.may_lend()));
-    payload.len() >= LENT && matches!(packet.body, Body::Rc(Rc::Send(_) | Rc::Write(_))) && in_memory()
+        || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if region.may_loan()));
+    payload.len() >= MIN_LOANED && matches!(packet.body, Body::Rc(Rc::Send(_) | Rc::Write(_))) && in_memory()
 }
 
-/// Lends a payload behind these headers; the padding and ICRC that follow it, at the beginning of what this returns.
-fn lend(
+/// Loans a payload behind these headers; the padding and ICRC that follow it, at the beginning of what this returns.
+fn loan_payload(
     headers: &[u8],
     payload: &Pieces<'_, MrMemory>,
     out: &mut Vec<External>,
@@ -297,7 +301,7 @@ fn lend(
     out.clear();
     for piece in payload.iter() {
         let Piece::Memory { region, offset, length } = piece else { continue };
-        region.lend(offset, length as u16, out)?;
+        region.loan(offset, length as u16, out)?;
         let mut done = 0;
         while done < length as usize {
             let part = (length as usize - done).min(copy.len());

@@ -1,6 +1,6 @@
 //! DPDK's environment abstraction layer (EAL): started once in a process, by the first port that needs it.
 
-use crate::port::Device;
+use crate::port::UplinkDevice;
 use crate::ratelimit::RateLimit;
 use anyhow::{Result, anyhow, bail};
 use dpdk_sys as dpdk;
@@ -44,7 +44,7 @@ impl Eal {
     ///
     /// # Errors
     /// It does not start; the message says why and what helps.
-    pub fn start(arguments: &str, device: &Device) -> Result<Eal> {
+    pub fn start(arguments: &str, device: &UplinkDevice) -> Result<Eal> {
         let mut started = lock(&STARTED);
         let result = started.get_or_insert_with(|| {
             let arguments = arguments.split_whitespace().map(str::to_owned).collect();
@@ -84,7 +84,7 @@ impl Eal {
     ///
     /// # Errors
     /// There is no such device, or no driver for it.
-    pub fn probe(self, device: &Device) -> Result<()> {
+    pub fn probe(self, device: &UplinkDevice) -> Result<()> {
         let text = CString::new(device.to_string())?;
         lock(&SAID).clear();
         // SAFETY: EAL runs; the text is copied.
@@ -111,7 +111,7 @@ impl Eal {
 }
 
 /// Adds what arguments leave open.
-fn complete(mut all: Vec<String>, device: &Device, hugepages: bool, processors: &str) -> Vec<String> {
+fn complete(mut all: Vec<String>, device: &UplinkDevice, hugepages: bool, processors: &str) -> Vec<String> {
     let says = |all: &[String], names: &[&str]| {
         all.iter().any(|argument| {
             names.iter().any(|name| {

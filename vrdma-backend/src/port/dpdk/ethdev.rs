@@ -5,7 +5,7 @@ use super::interface::{Interface, MtuChange};
 use super::mbuf::{Mbuf, Pool};
 use super::setup::{self, Attached};
 use super::wake::Wake;
-use crate::port::{BURST, Capabilities, Device, Driver, External, Frame, Offload};
+use crate::port::{BURST, Capabilities, Driver, External, Frame, Offload, UplinkDevice};
 use anyhow::{Context, Result};
 use dpdk_sys as dpdk;
 use std::mem::zeroed;
@@ -17,7 +17,7 @@ use vrdma_wire::num::Mac;
 #[derive(Debug)]
 pub struct Ethdev {
     pub(super) eal: Eal,
-    pub(super) device: Device,
+    pub(super) device: UplinkDevice,
     pub(super) port: u16,
     pub(super) mac: Mac,
     pub(super) capabilities: Capabilities,
@@ -53,7 +53,7 @@ impl Ethdev {
     ///
     /// # Errors
     /// The device cannot be had; the message says why and what helps.
-    pub fn open(eal: Eal, device: &Device, mtu: Option<u16>) -> Result<Ethdev> {
+    pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
         let _one = setup::lock();
         setup::open(eal, device, mtu).with_context(|| format!("uplink {}", device.name))
     }

@@ -102,7 +102,7 @@ impl Mbuf {
     #[inline]
     pub unsafe fn new(raw: NonNull<dpdk::rte_mbuf>) -> Mbuf {
         let raw_ptr = raw.as_ptr();
-        // SAFETY: the mbuf is valid, as the caller promises.
+        // SAFETY: the mbuf is valid and initialised (this function's contract).
         unsafe {
             let (data, len) = (dpdk::shim_pktmbuf_mtod(raw_ptr), dpdk::shim_pktmbuf_data_len(raw_ptr));
             Mbuf { raw, data, len: len.into(), room: dpdk::shim_pktmbuf_room(raw_ptr).into() }

@@ -1,5 +1,5 @@
 //! DPDK, safely: its environment (EAL), packet buffers (mbufs), and Ethernet devices.
-#![allow(unsafe_code)] // This folder is the border to DPDK, and to the sockets beneath its drivers.
+#![allow(unsafe_code, reason = "this folder is the border to DPDK, and to the sockets beneath its drivers")]
 
 mod eal;
 mod ethdev;

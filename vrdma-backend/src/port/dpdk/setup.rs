@@ -5,7 +5,7 @@ use super::ethdev::{Counters, Ethdev};
 use super::interface::{Interface, MtuChange, driver_sockets};
 use super::mbuf::Pool;
 use super::wake::Wake;
-use crate::port::{BURST, Capabilities, Checksums, Device, ETHERNET};
+use crate::port::{BURST, Capabilities, Checksums, ETHERNET, UplinkDevice};
 use anyhow::{Context, Result, bail, ensure};
 use dpdk_sys as dpdk;
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub fn lock() -> MutexGuard<'static, ()> {
 }
 
 /// See [`Ethdev::open`]; under [`lock`].
-pub fn open(eal: Eal, device: &Device, mtu: Option<u16>) -> Result<Ethdev> {
+pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
     device.check_host()?;
     let interface = device.interface().map(Interface::open).transpose()?;
     if let Some(interface) = &interface {
@@ -153,7 +153,7 @@ fn wanted_mtu(interface: Option<&Interface>, mtu: Option<u16>) -> Result<(u16, O
 }
 
 /// The device's port, which is none that somebody has already.
-fn probe(eal: Eal, device: &Device) -> Result<u16> {
+fn probe(eal: Eal, device: &UplinkDevice) -> Result<u16> {
     let find = || {
         let name = CString::new(device.name.as_str())?;
         let mut port = 0;
@@ -253,7 +253,7 @@ fn setup(port: u16, rx: u16, tx: u16, pool: &Pool) -> Result<()> {
     }
 }
 
-fn start(port: u16, device: &Device) -> Result<()> {
+fn start(port: u16, device: &UplinkDevice) -> Result<()> {
     // SAFETY: the port is ours and set up.
     check(unsafe { dpdk::rte_eth_dev_start(port) }, "its start").map_err(|error| {
         match device.is_memif_client() {

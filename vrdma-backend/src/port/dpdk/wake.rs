@@ -2,7 +2,7 @@
 
 use super::eal::expecting_failure;
 use super::interface::{DriverSocket, driver_sockets};
-use crate::port::Device;
+use crate::port::UplinkDevice;
 use dpdk_sys as dpdk;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -26,7 +26,7 @@ pub enum Wake {
 impl Wake {
     /// What there is for a port that was started, ours alone: `interrupt` says whether interrupts could be configured, and `before` which sockets
     /// there were before the driver opened its own.
-    pub fn find(port: u16, device: &Device, interrupt: bool, before: &[i32]) -> Wake {
+    pub fn find(port: u16, device: &UplinkDevice, interrupt: bool, before: &[i32]) -> Wake {
         if device.interface().is_some() {
             let found = driver_sockets().into_iter().find(|fd| !before.contains(fd));
             if let Some(socket) = found.and_then(|fd| DriverSocket::of(fd).ok()) {
