@@ -165,30 +165,7 @@ pub fn rows(family: Family, mtu: PathMtu, sizes: Sizes) -> Vec<Row> {
         rows.push(Row::perftest("UC write", "ib_write_bw -c UC -s 65536 -n 20", 65_536));
         rows.push(Row::perftest("UD send", "ib_send_bw -c UD -s 1024 -n 50", 1024));
     }
-    let v6 = if family == Family::V6 { " --ipv6-addr" } else { "" };
-    let connected = format!("ib_write_bw -R -F -d @d -p @p -s 65536 -n 20{v6}");
-    rows.push(Row::new(
-        "RC write, connected by rdma_cm",
-        Ready::Cm,
-        &connected,
-        &format!("{connected} @a"),
-        " 65536 ",
-    ));
-    rows.push(Row::new(
-        "rping",
-        Ready::Cm,
-        "rping -s -v -C 100 -a @a -p @p",
-        "rping -c -v -C 100 -a @a -I @o -p @p",
-        "rdma-ping-99:",
-    ));
-    rows.push(Row::new(
-        "ucmatose",
-        Ready::Cm,
-        "ucmatose -b @a -p @p",
-        "ucmatose -s @a -b @o -p @p",
-        "return status 0",
-    ));
-    rows.push(Row::new("udaddy", Ready::Cm, "udaddy -b @a", "udaddy -s @a -b @o", "return status 0"));
+    rows.extend(cm_rows(family));
     rows.push(Row::new(
         "iperf3",
         Ready::Tcp,
@@ -197,6 +174,36 @@ pub fn rows(family: Family, mtu: PathMtu, sizes: Sizes) -> Vec<Row> {
         "receiver",
     ));
     rows
+}
+
+/// Programs that connect by rdma_cm.
+fn cm_rows(family: Family) -> [Row; 4] {
+    let v6 = if family == Family::V6 { " --ipv6-addr" } else { "" };
+    let connected = format!("ib_write_bw -R -F -d @d -p @p -s 65536 -n 20{v6}");
+    [
+        Row::new(
+            "RC write, connected by rdma_cm",
+            Ready::Cm,
+            &connected,
+            &format!("{connected} @a"),
+            " 65536 ",
+        ),
+        Row::new(
+            "rping",
+            Ready::Cm,
+            "rping -s -v -C 100 -a @a -p @p",
+            "rping -c -v -C 100 -a @a -I @o -p @p",
+            "rdma-ping-99:",
+        ),
+        Row::new(
+            "ucmatose",
+            Ready::Cm,
+            "ucmatose -b @a -p @p",
+            "ucmatose -s @a -b @o -p @p",
+            "return status 0",
+        ),
+        Row::new("udaddy", Ready::Cm, "udaddy -b @a", "udaddy -s @a -b @o", "return status 0"),
+    ]
 }
 
 /// Who runs the programs, and how they reach each other.
