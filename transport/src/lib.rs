@@ -72,6 +72,7 @@
 mod carrier;
 mod completion;
 mod counters;
+mod deadlines;
 mod device;
 mod engine;
 mod error;

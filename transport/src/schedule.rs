@@ -1,8 +1,15 @@
-//! Which QPs have work, and which deadlines.
+//! Which QPs have work, and who has the next turn.
+//!
+//! Devices take turns by deficit round robin: each round gives each the same quantum, in which bytes and operations are counted, and what one turn
+//! takes beyond its quantum is missing in the next; within it the device's QPs take turns, those that owe an answer before those with
+//! requests, until the answers have cost a quantum more than the requests.
+//!
+//! So an acknowledge waits for no request of another QP for long, and READ responses, which are answers too, keep no request waiting for ever.
+//! A device with work waits for one turn of each other device, which is at most two quanta, and if no other has work, for nothing.
 
+use crate::deadlines::Deadlines;
 use crate::id::DeviceId;
-use crate::time::Instant;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use vrdma_wire::num::Qpn;
 
 /// A QP of some device.
@@ -19,42 +26,249 @@ impl Place {
     }
 }
 
-/// QPs that take turns. Each knows whether it is here.
+/// What a QP's turn is for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    /// What it owes its peer: responses, acknowledges, refusals.
+    Answers,
+    /// What its send queue has.
+    Requests,
+}
+
+/// What a turn costs: its bytes, and [`OPERATION`] for each operation.
+pub(crate) type Cost = u64;
+
+/// What a request or a packet costs beside its bytes.
+pub(crate) const OPERATION: Cost = 512;
+
+/// A QP hands over to the next after so many bytes.
+pub(crate) const QP_TURN: u32 = 256 << 10;
+
+/// What a device of weight 1 gets in each round. No turn of a QP may cost more: then a debt is less than a quantum, and no device misses a
+/// round.
+pub(crate) const QUANTUM: Cost = QP_TURN as Cost + OPERATION;
+
+/// QPs of a device that wait for a turn.
 #[derive(Default)]
-pub(crate) struct Turns {
-    queue: VecDeque<Place>,
-    /// How many entries of `queue` are of QPs that are gone.
+struct Queue {
+    qpns: VecDeque<Qpn>,
+    /// How many of them are gone.
     stale: usize,
 }
 
-impl Turns {
-    /// Adds a QP at the end.
-    pub(crate) fn push(&mut self, place: Place) {
-        self.queue.push_back(place);
+impl Queue {
+    fn pop(&mut self) -> Option<Qpn> {
+        let qpn = self.qpns.pop_front();
+        self.stale = self.stale.min(self.qpns.len());
+        qpn
+    }
+}
+
+/// A device's share. Limits of rates, and weights other than 1, would change what it is credited with, and when.
+struct Share {
+    answers: Queue,
+    requests: Queue,
+    /// It is in the round.
+    listed: bool,
+    /// Its part of a round, as a multiple of [`QUANTUM`].
+    weight: u32,
+    /// What it may still spend in this round; below zero, what it owes.
+    credit: i64,
+    /// What its answers have cost more than its requests.
+    lead: i64,
+    /// What posts carried at once since the poll with the number `carried_in`.
+    carried: Cost,
+    carried_in: u64,
+}
+
+impl Default for Share {
+    fn default() -> Share {
+        Share {
+            answers: Queue::default(),
+            requests: Queue::default(),
+            listed: false,
+            weight: 1,
+            credit: 0,
+            lead: 0,
+            carried: 0,
+            carried_in: 0,
+        }
+    }
+}
+
+impl Share {
+    /// The direction that is next; `None` if nothing waits.
+    fn next(&self) -> Option<Direction> {
+        match (self.answers.qpns.is_empty(), self.requests.qpns.is_empty()) {
+            (true, true) => None,
+            (true, false) => Some(Direction::Requests),
+            (false, true) => Some(Direction::Answers),
+            (false, false) if self.lead < QUANTUM as i64 => Some(Direction::Answers),
+            (false, false) => Some(Direction::Requests),
+        }
     }
 
-    /// Takes the first. It may be gone.
-    pub(crate) fn pop(&mut self) -> Option<Place> {
-        let place = self.queue.pop_front();
-        self.stale = self.stale.min(self.queue.len());
-        place
+    fn queue(&mut self, direction: Direction) -> &mut Queue {
+        match direction {
+            Direction::Answers => &mut self.answers,
+            Direction::Requests => &mut self.requests,
+        }
+    }
+
+    /// Takes from its credit. What is beyond a quantum is forgiven, so that no device misses more than a round.
+    fn spend(&mut self, cost: Cost) {
+        let least = 1 - QUANTUM as i64;
+        self.credit = self.credit.saturating_sub_unsigned(cost).max(least);
+    }
+}
+
+/// QPs that take turns. Each knows in which queues it is, and is in each at most once.
+#[derive(Default)]
+pub(crate) struct Turns {
+    /// By the device's index.
+    shares: Vec<Share>,
+    /// Devices with entries, in the order of their turns.
+    round: VecDeque<u32>,
+    /// The turn of the first of them has begun: it has its quantum.
+    begun: bool,
+    /// Entries of all queues.
+    entries: usize,
+    /// Number of this [`poll`](crate::Engine::poll), for what posts carry.
+    poll: u64,
+}
+
+impl Turns {
+    /// Adds a QP behind the others of its device.
+    pub(crate) fn push(&mut self, place: Place, direction: Direction) {
+        let index = place.device as usize;
+        if index >= self.shares.len() {
+            self.shares.resize_with(index + 1, Share::default);
+        }
+        let share = &mut self.shares[index];
+        share.queue(direction).qpns.push_back(place.qpn);
+        self.entries += 1;
+        if !share.listed {
+            share.listed = true;
+            self.round.push_back(place.device);
+        }
+    }
+
+    /// Takes the QP whose turn it is, and what for; it may be gone. The caller says what the turn [`cost`](Turns::spend).
+    pub(crate) fn pop(&mut self) -> Option<(Place, Direction)> {
+        loop {
+            let device = *self.round.front()?;
+            let share = &mut self.shares[device as usize];
+            let Some(direction) = share.next() else {
+                // What it did not use is lost, what it owes is not.
+                share.credit = share.credit.min(0);
+                share.listed = false;
+                self.next_device();
+                continue;
+            };
+            if !self.begun {
+                share.credit = share.credit.saturating_add_unsigned(QUANTUM * u64::from(share.weight));
+                self.begun = true;
+            } else if share.credit <= 0 {
+                self.round.push_back(device);
+                self.next_device();
+                continue;
+            }
+            let qpn = share.queue(direction).pop()?;
+            self.entries -= 1;
+            return Some((Place { device, qpn }, direction));
+        }
+    }
+
+    fn next_device(&mut self) {
+        self.round.pop_front();
+        self.begun = false;
+    }
+
+    /// What the device may still spend in its turn.
+    pub(crate) fn credit(&self, device: u32) -> Cost {
+        self.shares.get(device as usize).map_or(0, |share| share.credit.max(0) as Cost)
+    }
+
+    /// A turn of a QP of this device has cost so much.
+    pub(crate) fn spend(&mut self, device: u32, direction: Direction, cost: Cost) {
+        let Some(share) = self.shares.get_mut(device as usize) else { return };
+        share.spend(cost);
+        let cost = cost.min(QUANTUM) as i64;
+        share.lead = match direction {
+            Direction::Answers => (share.lead + cost).min(2 * QUANTUM as i64),
+            Direction::Requests => (share.lead - cost).max(0),
+        };
     }
 
     /// How many wait for their turn, or did and are gone.
     pub(crate) fn len(&self) -> usize {
-        self.queue.len()
+        self.entries
     }
 
-    /// A QP went that is in here. True if so many did that [`Turns::sweep`] is worth its while.
-    pub(crate) fn went(&mut self) -> bool {
-        self.stale = (self.stale + 1).min(self.queue.len());
-        self.stale > 64 && self.stale > self.queue.len() / 2
+    /// A QP went that is in this queue. True if so many did that [`Turns::sweep`] is worth its while.
+    pub(crate) fn went(&mut self, device: u32, direction: Direction) -> bool {
+        let Some(share) = self.shares.get_mut(device as usize) else { return false };
+        let queue = share.queue(direction);
+        queue.stale = (queue.stale + 1).min(queue.qpns.len());
+        queue.stale > 64 && queue.stale > queue.qpns.len() / 2
     }
 
-    /// Forgets those that are gone.
-    pub(crate) fn sweep(&mut self, is_there: impl FnMut(&Place) -> bool) {
-        self.queue.retain(is_there);
-        self.stale = 0;
+    /// Forgets those of a device that are gone.
+    pub(crate) fn sweep(&mut self, device: u32, direction: Direction, mut is_there: impl FnMut(Qpn) -> bool) {
+        let Some(share) = self.shares.get_mut(device as usize) else { return };
+        let queue = share.queue(direction);
+        let before = queue.qpns.len();
+        queue.qpns.retain(|&qpn| is_there(qpn));
+        queue.stale = 0;
+        self.entries -= before - queue.qpns.len();
+    }
+
+    /// Forgets a device.
+    pub(crate) fn forget(&mut self, device: u32) {
+        let Some(share) = self.shares.get_mut(device as usize) else { return };
+        let gone = std::mem::take(share);
+        self.entries -= gone.answers.qpns.len() + gone.requests.qpns.len();
+        if self.round.front() == Some(&device) {
+            self.begun = false;
+        }
+        self.round.retain(|&other| other != device);
+    }
+
+    /// Whether another device waits for its turn.
+    fn others_wait(&self, share: &Share) -> bool {
+        self.round.len() > usize::from(share.listed)
+    }
+
+    /// Posts may carry anew: about `WITHIN_POSTS` bytes of each device until the next poll.
+    pub(crate) fn begin_poll(&mut self) {
+        self.poll += 1;
+    }
+
+    /// Whether a post of this device may carry its message at once, of `most` bytes between two polls. While others wait it is one quantum.
+    #[inline]
+    pub(crate) fn may_carry(&self, device: u32, most: Cost) -> bool {
+        let Some(share) = self.shares.get(device as usize) else { return true };
+        share.carried_in != self.poll
+            || share.carried < if self.others_wait(share) { most.min(QUANTUM) } else { most }
+    }
+
+    /// A post of this device carries so many bytes at once. While others wait, its device pays for it.
+    #[inline]
+    pub(crate) fn carry(&mut self, device: u32, bytes: u32) {
+        let index = device as usize;
+        if index >= self.shares.len() {
+            self.shares.resize_with(index + 1, Share::default);
+        }
+        let contended = self.others_wait(&self.shares[index]);
+        let share = &mut self.shares[index];
+        if share.carried_in != self.poll {
+            (share.carried, share.carried_in) = (0, self.poll);
+        }
+        let cost = Cost::from(bytes) + OPERATION;
+        share.carried += cost;
+        if contended {
+            share.spend(cost);
+        }
     }
 }
 
@@ -65,35 +279,23 @@ pub(crate) struct Schedule {
     pub(crate) local: Turns,
     /// Those with packets to send.
     pub(crate) wire: Turns,
-    timers: BTreeSet<(Instant, Place)>,
+    pub(crate) deadlines: Deadlines,
 }
 
 impl Schedule {
-    pub(crate) fn arm(&mut self, at: Instant, place: Place) {
-        self.timers.insert((at, place));
-    }
-
-    pub(crate) fn disarm(&mut self, at: Instant, place: Place) {
-        self.timers.remove(&(at, place));
-    }
-
-    /// Takes the first timer that is due.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<Place> {
-        let first = self.timers.first()?;
-        if first.0 > now {
-            return None;
-        }
-        self.timers.pop_first().map(|timer| timer.1)
-    }
-
-    /// The first deadline.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.timers.first().map(|timer| timer.0)
+    /// Forgets a device.
+    pub(crate) fn forget(&mut self, device: u32) {
+        self.local.forget(device);
+        self.wire.forget(device);
+        self.deadlines.forget(device);
     }
 
     /// How many entries there are: ready and timers.
     #[cfg(test)]
     pub(crate) fn len(&self) -> (usize, usize) {
-        (self.local.len() + self.wire.len(), self.timers.len())
+        (self.local.len() + self.wire.len(), self.deadlines.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

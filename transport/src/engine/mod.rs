@@ -24,10 +24,9 @@ use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
 use crate::look::Looks;
 use crate::memory::{Access, Region};
-use crate::qp::QpEntry;
 use crate::request::Scratch;
 use crate::rng::Rng;
-use crate::schedule::{Place, Schedule};
+use crate::schedule::Schedule;
 use std::ops::Range;
 use vrdma_wire::num::Mtu;
 
@@ -41,8 +40,6 @@ pub struct Engine<R: Region> {
     pub(crate) own: Scratch,
     /// and of the receive that it goes to.
     pub(crate) far: Scratch,
-    /// Bytes that posts carried since the last poll.
-    pub(crate) carried: u64,
     pub(crate) port: Port,
     /// What is to be done to all QPs of devices.
     pub(crate) sweeps: Sweeps,
@@ -60,7 +57,6 @@ impl<R: Region> Engine<R> {
             looks: Looks::default(),
             own: Scratch::default(),
             far: Scratch::default(),
-            carried: 0,
             port: Port::default(),
             sweeps: Sweeps::default(),
             request_memory: u64::MAX,
@@ -87,13 +83,11 @@ impl<R: Region> Engine<R> {
 
     /// Forgets everything of the device, without completions (guest reset); peers see it as gone. Counters go on.
     pub fn reset_device(&mut self, device: DeviceId) {
-        let Some(known) = self.devices.get(device.0) else { return };
-        for QpEntry { qp, .. } in known.qps.iter() {
-            self.schedule.disarm(qp.timer, Place { device: device.0, qpn: qp.qpn });
+        if self.devices.get(device.0).is_none() {
+            return;
         }
         self.sweeps.forget(device.0);
-        self.schedule.local.sweep(|place| place.device != device.0);
-        self.schedule.wire.sweep(|place| place.device != device.0);
+        self.schedule.forget(device.0);
         self.devices.clear_gids(device);
         if let Some(known) = self.devices.get_mut(device.0) {
             known.clear();

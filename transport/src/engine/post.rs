@@ -9,7 +9,7 @@ use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
 use crate::qp::attr::{QpState, QpType};
 use crate::request::{Work, recv_failure};
-use crate::schedule::Place;
+use crate::schedule::{Cost, Place};
 use crate::time::Instant;
 use crate::ud::requester::Closed;
 use crate::work::{Destination, Payload, PostError, Queue, RecvRequest, SendRequest};
@@ -17,9 +17,9 @@ use vrdma_wire::num::Qpn;
 
 /// Messages of at most so many bytes are carried within the post; longer ones by [`Engine::poll`].
 const SMALL: u32 = 64 << 10;
-/// Posts carry about so many bytes between two calls of [`Engine::poll`], which then takes over: whoever posts much shall not
-/// keep others waiting.
-pub(crate) const WITHIN_POSTS: u64 = 4 << 20;
+/// Posts of a device carry about so many bytes between two calls of [`Engine::poll`], which then takes over: whoever posts much shall not
+/// keep others waiting. While others wait for a turn, it is what one turn gives.
+pub(crate) const WITHIN_POSTS: Cost = 4 << 20;
 
 impl<R: Region> Engine<R> {
     /// Posts to a send queue. It is carried out at once if it is small and nothing is before it. A request that is wrong in
@@ -35,7 +35,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
-        let enough_left = self.carried < WITHIN_POSTS;
+        let enough_left = self.schedule.local.may_carry(device.0, WITHIN_POSTS);
         let Held { qp, suspended, .. } = self.posted(place, owner)?;
         let work = Work::new(request, &qp.caps);
         let at_once = work.length <= SMALL && enough_left;
@@ -45,7 +45,7 @@ impl<R: Region> Engine<R> {
                 return self.overflow(place, sink);
             }
             let service = qp.service();
-            self.carried += u64::from(work.length);
+            self.schedule.local.carry(device.0, work.length);
             let step = match service {
                 QpType::Rc => self.step_rc(now, place, &work, request.payload, SMALL, sink),
                 QpType::Uc => self.step_uc(place, &work, request.payload, SMALL, sink),

@@ -8,7 +8,7 @@ use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState};
 use crate::qp::{NEVER, Qp, QpEntry, state};
-use crate::schedule::Place;
+use crate::schedule::{Direction, Place, Schedule, Turns};
 use crate::time::Instant;
 use vrdma_wire::num::Qpn;
 
@@ -42,22 +42,28 @@ impl<R: Region> Engine<R> {
         self.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
         let place = Place { device: device.0, qpn };
         let (qp, _) = self.devices.known_mut(place);
-        let ready = (qp.requester.ready, qp.turn_due);
+        let (ready, answer_due, turn_due) = (qp.requester.ready, qp.answer_due, qp.turn_due);
         if qp.timer != NEVER {
-            self.schedule.disarm(qp.timer, place);
+            self.schedule.deadlines.disarm(qp.timer, place);
         }
         let known = self.devices.find_mut(device)?;
         known.drop_requests(qpn);
         let init = known.remove_qp(qpn)?;
-        let (local, wire) = ready;
-        let devices = &self.devices;
-        if local && self.schedule.local.went() {
-            let is_there = |&place: &Place| devices.with_qp(place).is_some_and(|(_, qp)| qp.requester.ready);
-            self.schedule.local.sweep(is_there);
+        let Schedule { local, wire, .. } = &mut self.schedule;
+        let known = self.devices.find(device)?;
+        let leave = |turns: &mut Turns, direction, waits: fn(&Qp) -> bool| {
+            if turns.went(device.0, direction) {
+                turns.sweep(device.0, direction, |qpn| known.qp(qpn).is_some_and(waits));
+            }
+        };
+        if ready {
+            leave(local, Direction::Requests, |qp| qp.requester.ready);
         }
-        if wire && self.schedule.wire.went() {
-            let is_there = |&place: &Place| devices.with_qp(place).is_some_and(|(_, qp)| qp.turn_due);
-            self.schedule.wire.sweep(is_there);
+        if answer_due {
+            leave(wire, Direction::Answers, |qp| qp.answer_due);
+        }
+        if turn_due {
+            leave(wire, Direction::Requests, |qp| qp.turn_due);
         }
         Ok(init)
     }

@@ -8,20 +8,19 @@ use crate::qp::NEVER;
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
 use crate::request::Scratch;
-use crate::schedule::Place;
+use crate::schedule::{Cost, OPERATION, Place, QP_TURN};
 use crate::time::Instant;
 use crate::ud::requester::Closed;
 use core::mem;
 
-/// Long messages are carried in stretches of so many bytes: a multiple of every MTU.
-const BITE: u32 = 256 << 10;
-/// A QP hands over to the next after so many bytes.
-const TURN: u64 = BITE as u64;
-/// What a request costs of a budget beside its bytes.
-const REQUEST_COST: u64 = 512;
+/// Long messages are carried in stretches of a multiple of so many bytes, which is one of every MTU.
+const GRAIN: u32 = 4096;
+const _: () = assert!(QP_TURN.is_multiple_of(GRAIN));
 
-/// Deadlines that one call attends to.
+/// Deadlines that one call attends to,
 pub(crate) const DEADLINES: usize = 256;
+/// and those of one device before the next has its turn.
+const DEADLINES_TURN: usize = 32;
 
 /// What became of the first request of a send queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -36,23 +35,22 @@ pub(crate) enum Step {
 
 impl<R: Region> Engine<R> {
     /// Works on what is ready and due, on about `budget` bytes but at least one stretch of a message; true if more is
-    /// ready now. QPs take turns.
+    /// ready now. Devices take turns, and the QPs of each.
     pub fn poll(&mut self, now: Instant, budget: u64, sink: &mut impl Sink) -> bool {
-        for _ in 0..DEADLINES {
-            let Some(place) = self.schedule.due(now) else { break };
-            self.timed_out(now, place, sink);
-        }
+        self.attend_to_deadlines(now, sink);
         self.sweep_some(sink);
         self.lose_packets(now, sink);
-        self.carried = 0;
-        let mut spent = 0u64;
-        while let Some(place) = self.schedule.local.pop() {
+        self.schedule.local.begin_poll();
+        let mut spent: Cost = 0;
+        while let Some((place, direction)) = self.schedule.local.pop() {
             // It may have gone since it was ready.
             let Some(qp) = self.devices.qp_mut(place) else { continue };
             if !mem::take(&mut qp.requester.ready) {
                 continue;
             }
-            spent = spent.saturating_add(self.take_turn(now, place, sink));
+            let cost = self.take_turn(now, place, sink);
+            self.schedule.local.spend(place.device, direction, cost);
+            spent = spent.saturating_add(cost);
             self.known(place, sink).make_ready();
             if spent >= budget {
                 break;
@@ -60,44 +58,65 @@ impl<R: Region> Engine<R> {
         }
         self.schedule.local.len() > 0
             || self.sweeps.any()
-            || self.schedule.deadline().is_some_and(|at| at <= now)
+            || self.schedule.deadlines.first().is_some_and(|at| at <= now)
+    }
+
+    /// What was to happen by now and did not.
+    fn attend_to_deadlines(&mut self, now: Instant, sink: &mut impl Sink) {
+        let mut left = DEADLINES;
+        while left > 0
+            && let Some(device) = self.schedule.deadlines.next_due(now)
+        {
+            for _ in 0..left.min(DEADLINES_TURN) {
+                let Some(place) = self.schedule.deadlines.due(device, now) else { break };
+                self.timed_out(now, place, sink);
+                left -= 1;
+            }
+        }
     }
 
     /// When to [`poll`](Engine::poll), and with an uplink [`transmit`](Engine::transmit), next if nothing else happens: the start of
     /// time if something is ready now, `None` if never.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let ready = self.schedule.local.len() > 0 || self.can_transmit() || self.sweeps.any();
-        if ready { Some(Instant(0)) } else { self.schedule.deadline() }
+        if ready { Some(Instant(0)) } else { self.schedule.deadlines.first() }
     }
 
-    /// One QP's turn; what it cost.
-    fn take_turn(&mut self, now: Instant, place: Place, sink: &mut impl Sink) -> u64 {
+    /// One QP's turn; what it cost: at most a [`QUANTUM`](crate::schedule::QUANTUM).
+    fn take_turn(&mut self, now: Instant, place: Place, sink: &mut impl Sink) -> Cost {
         let mut scratch = mem::take(&mut self.own);
         let mut spent = 0;
-        while spent < TURN {
-            let Some(cost) = self.try_first(now, place, &mut scratch, sink) else { break };
+        loop {
+            let left = Cost::from(QP_TURN).saturating_sub(spent) as u32 / GRAIN * GRAIN;
+            if left == 0 {
+                break;
+            }
+            let Some(cost) = self.try_first(now, place, left, &mut scratch, sink) else { break };
             spent += cost;
         }
         self.own = scratch;
         spent
     }
 
-    /// One stretch of a QP's first request; what it cost, or `None` if there is none to work on.
+    /// One stretch of a QP's first request, of at most `limit` bytes; what it cost, or `None` if there is none to work on.
     fn try_first(
         &mut self,
         now: Instant,
         place: Place,
+        limit: u32,
         scratch: &mut Scratch,
         sink: &mut impl Sink,
-    ) -> Option<u64> {
+    ) -> Option<Cost> {
         let (device, qp) = self.devices.known(place);
         // It may have been made ready before its address vector changed.
         if device.suspended || qp.carrier.needs_port() || !(qp.can_send() && qp.requester.has_work()) {
             return None;
         }
         if qp.service().is_datagram() {
+            let first = device.requests.first_send(&qp.requester.queue);
+            let length = first.map_or(0, |kept| kept.work().length);
             return match self.send_first_datagram(place, scratch, &mut Closed, sink) {
-                Step::Ended | Step::More => Some(REQUEST_COST),
+                Step::Ended | Step::More => Some(Cost::from(length.min(limit)) + OPERATION),
                 Step::Waits => None,
             };
         }
@@ -106,14 +125,14 @@ impl<R: Region> Engine<R> {
         let work = kept.work();
         let rest = work.length.saturating_sub(qp.requester.offset);
         let step = match service {
-            QpType::Uc => self.step_uc(place, &work, payload, BITE, sink),
-            _ => self.step_rc(now, place, &work, payload, BITE, sink),
+            QpType::Uc => self.step_uc(place, &work, payload, limit, sink),
+            _ => self.step_rc(now, place, &work, payload, limit, sink),
         };
         let cost = match step {
-            Step::Ended | Step::More => u64::from(rest.min(BITE)),
+            Step::Ended | Step::More => Cost::from(rest.min(limit)),
             Step::Waits => 0,
         };
-        Some(cost + REQUEST_COST)
+        Some(cost + OPERATION)
     }
 
     /// A QP's deadline has come.
@@ -152,6 +171,7 @@ impl<R: Region> Engine<R> {
         turn.qp.requester.wait = Wait::No;
         if turn.service.send_again(turn.qp) {
             turn.make_turn_due();
+            turn.make_answer_due();
         }
         turn.make_ready();
         self.wake_peer(place, sink);

@@ -9,8 +9,10 @@ use crate::qp::requester::Wait;
 use crate::schedule::Place;
 use std::collections::VecDeque;
 
-/// QPs that one call of [`Engine::poll`] attends to in this way.
+/// QPs that one call of [`Engine::poll`] attends to in this way,
 pub(crate) const SWEPT: usize = 256;
+/// and those of one task before the next has its turn.
+const TURN: usize = 64;
 
 /// What is to be done to each.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -31,7 +33,7 @@ struct Sweep {
     next: usize,
 }
 
-/// All tasks under way, each at most once for a device.
+/// All tasks under way, each at most once for a device, in the order of their turns.
 #[derive(Default)]
 pub(crate) struct Sweeps(VecDeque<Sweep>);
 
@@ -76,14 +78,15 @@ impl<R: Region> Engine<R> {
     fn sweep_slice(&mut self, sink: &mut impl Sink) {
         let mut left = SWEPT;
         // Indices without a QP cost little, but are not free.
-        while let Some(sweep) = self.sweeps.0.front_mut().filter(|_| left > 0) {
-            let Sweep { device, task, next } = *sweep;
+        while left > 0
+            && let Some(sweep) = self.sweeps.0.pop_front()
+        {
+            let Sweep { device, task, next } = sweep;
             let end = self.devices.get(device).map_or(0, |device| device.qps.indices());
-            let stop = end.min(next + left);
+            let stop = end.min(next + left.min(TURN));
             left -= stop.saturating_sub(next);
-            sweep.next = stop;
-            if stop >= end {
-                self.sweeps.0.pop_front();
+            if stop < end {
+                self.sweeps.0.push_back(Sweep { next: stop, ..sweep });
             }
             for index in next..stop {
                 let entry = self.devices.get(device).and_then(|device| device.qps.at(index));

@@ -10,7 +10,7 @@ use crate::mr::Mrs;
 use crate::qp::attr::{QpState, QpType};
 use crate::qp::{NEVER, Qp};
 use crate::request::{Requests, Scratch, Work};
-use crate::schedule::{Place, Schedule};
+use crate::schedule::{Direction, Place, Schedule};
 use crate::time::Instant;
 use core::mem;
 use vrdma_wire::num::Mac;
@@ -185,14 +185,14 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     pub(crate) fn arm(&mut self, at: Instant) {
         self.disarm();
         self.qp.timer = at.min(LAST);
-        self.schedule.arm(self.qp.timer, self.place);
+        self.schedule.deadlines.arm(self.qp.timer, self.place);
     }
 
     /// It has no deadline.
     pub(crate) fn disarm(&mut self) {
         if self.qp.timer != NEVER {
             let at = mem::replace(&mut self.qp.timer, NEVER);
-            self.schedule.disarm(at, self.place);
+            self.schedule.deadlines.disarm(at, self.place);
         }
     }
 
@@ -202,11 +202,19 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         self.arm(at);
     }
 
-    /// It has packets to send: its turn will come.
+    /// It has requests to send in packets: its turn will come.
     #[inline]
     pub(crate) fn make_turn_due(&mut self) {
         if !mem::replace(&mut self.qp.turn_due, true) {
-            self.schedule.wire.push(self.place);
+            self.schedule.wire.push(self.place, Direction::Requests);
+        }
+    }
+
+    /// It owes its peer an answer: its turn for that will come.
+    #[inline]
+    pub(crate) fn make_answer_due(&mut self) {
+        if !mem::replace(&mut self.qp.answer_due, true) {
+            self.schedule.wire.push(self.place, Direction::Answers);
         }
     }
 
@@ -221,7 +229,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             return self.make_turn_due();
         }
         if !mem::replace(&mut self.qp.requester.ready, true) {
-            self.schedule.local.push(self.place);
+            self.schedule.local.push(self.place, Direction::Requests);
         }
     }
 }

@@ -15,8 +15,9 @@ use crate::memory::{Fault, Region};
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
-use crate::schedule::Place;
+use crate::schedule::{Cost, Direction, OPERATION, Place};
 use crate::time::Instant;
+use core::mem;
 use vrdma_wire::num::{Mac, Pkey, VlanId};
 use vrdma_wire::roce::{Body, Packet, Parsed};
 
@@ -55,6 +56,30 @@ impl<R: Region> Outlet<R> for Nowhere {
 
     fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
         Ok(())
+    }
+}
+
+/// An outlet that reckons what packets cost, and has no room once that is all that their device may spend in its turn.
+struct Metered<'a, O> {
+    outlet: &'a mut O,
+    credit: Cost,
+    cost: Cost,
+}
+
+impl<'a, O> Metered<'a, O> {
+    fn new(outlet: &'a mut O, credit: Cost) -> Metered<'a, O> {
+        Metered { outlet, credit, cost: 0 }
+    }
+}
+
+impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
+    fn has_room(&mut self) -> bool {
+        self.cost < self.credit && self.outlet.has_room()
+    }
+
+    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault> {
+        self.cost += payload.len() as Cost + OPERATION;
+        self.outlet.send(packet, payload)
     }
 }
 
@@ -242,25 +267,27 @@ impl<R: Region> Engine<R> {
     ) -> usize {
         let (mut sent, mut spent) = (0, 0);
         while spent < budget && outlet.has_room() {
-            let Some(place) = self.schedule.wire.pop() else { break };
-            let Some((device, qp)) = self.devices.with_qp(place) else { continue };
-            if !qp.turn_due {
-                continue;
-            }
-            let (suspended, service) = (device.suspended, qp.init.qp_type);
-            if let Some(qp) = self.devices.qp_mut(place) {
-                qp.turn_due = false;
-            }
-            if suspended {
-                // Its turn comes when the device goes on.
+            let Some((place, direction)) = self.schedule.wire.pop() else { break };
+            // It may have gone since it was due.
+            let Some(mut turn) = self.turn(place, sink) else { continue };
+            let due = match direction {
+                Direction::Answers => &mut turn.qp.answer_due,
+                Direction::Requests => &mut turn.qp.turn_due,
+            };
+            if !mem::take(due) || turn.suspended {
+                // Its turns come when its device goes on.
                 continue;
             }
             let left = budget - spent;
-            let packets = match service {
-                QpType::Rc => self.known(place, sink).transmit_rc(now, left, outlet),
-                QpType::Uc => self.known(place, sink).transmit_uc(left, outlet),
-                QpType::Ud | QpType::Gsi => self.transmit_ud(place, left, outlet, sink),
+            let mut outlet = Metered::new(outlet, turn.schedule.wire.credit(place.device));
+            let packets = match turn.qp.init.qp_type {
+                QpType::Rc => turn.transmit_rc(now, direction, left, &mut outlet),
+                QpType::Uc => turn.transmit_uc(left, &mut outlet),
+                QpType::Ud | QpType::Gsi => self.transmit_ud(place, left, &mut outlet, sink),
             };
+            // What left for nowhere, and a turn that found nothing to send, cost no less.
+            let cost = outlet.cost.max(packets.max(1) as Cost * OPERATION);
+            self.schedule.wire.spend(place.device, direction, cost);
             sent += packets;
             // A turn without a packet costs too, or this would have no end.
             spent += packets.max(1);

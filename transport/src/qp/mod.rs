@@ -57,6 +57,8 @@ pub(crate) struct Qp {
     pub(crate) timer: Instant,
     /// It is in the list of those with packets to send.
     pub(crate) turn_due: bool,
+    /// It is in the list of those that owe their peer an answer.
+    pub(crate) answer_due: bool,
     /// Frames that wait until receives have been looked for.
     pub(crate) held: u16,
     /// Number of the last question that its first request asked.
@@ -82,11 +84,12 @@ impl QpEntry {
 
     /// As if just created. (It is still in the schedule, if it was, and frames still wait.)
     pub(crate) fn reset(&mut self) {
-        let Qp { timer, turn_due, held, question, qpn, init, .. } = self.qp;
+        let Qp { timer, turn_due, answer_due, held, question, qpn, init, .. } = self.qp;
         let ready = self.qp.requester.ready;
         *self = QpEntry::new(qpn, init);
         let qp = &mut self.qp;
-        (qp.timer, qp.turn_due, qp.held, qp.question) = (timer, turn_due, held, question);
+        (qp.timer, qp.turn_due, qp.answer_due, qp.held, qp.question) =
+            (timer, turn_due, answer_due, held, question);
         qp.requester.ready = ready;
     }
 }
@@ -166,6 +169,7 @@ impl Qp {
             init,
             timer: NEVER,
             turn_due: false,
+            answer_due: false,
             held: 0,
             question: 0,
         }

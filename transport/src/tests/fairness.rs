@@ -1,9 +1,12 @@
 //! Long messages give way.
 
-use super::wire::{A, B, Net};
+use super::wire::{A, B, MEMORY, Net};
 use super::*;
 use crate::engine::DEADLINES;
 use crate::engine::sweep::SWEPT;
+use crate::schedule::{OPERATION, QUANTUM};
+use vrdma_wire::num::Mac;
+use vrdma_wire::roce::Body;
 
 #[test]
 fn small_messages_of_others_overtake_a_long_one() {
@@ -151,4 +154,166 @@ fn connections_start_over_in_slices_when_the_link_is_back() {
     assert!(due > 0 && due <= SWEPT, "{due}");
     net.work(A);
     assert_eq!(net.hosts[A].cable.frames.len(), all);
+}
+
+/// A device with an address of its own, and memory.
+fn device(engine: &mut Engine<Mem>, host: u8) -> End {
+    let device = engine.add_device(Limits { max_qp: 1 << 15, ..Limits::default() });
+    let gid = Gid::from_ipv4([10, 0, 0, host]);
+    engine.set_gid(device, 0, Some(gid.into())).unwrap();
+    engine.set_mac(device, mac(host)).unwrap();
+    let pd = engine.alloc_pd(device, OWNER).unwrap();
+    let memory = Mem::new(MEMORY);
+    let key = engine.reg_mr(device, pd, Access::ALL, IOVA, MEMORY as u64, memory.clone()).unwrap();
+    End { device, pd, qpn: Qpn::default(), gid, memory, key }
+}
+
+fn mac(host: u8) -> Mac {
+    Mac([2, 0, 0, 0, 0, host])
+}
+
+/// The same with one QP more.
+fn with_qp(engine: &mut Engine<Mem>, end: &End) -> End {
+    let qpn = engine.create_qp(end.device, qp_init(end.pd)).unwrap();
+    End { qpn, ..end.clone() }
+}
+
+/// Connects a QP with `peer`, whose MAC address ends with `host`.
+fn connect(engine: &mut Engine<Mem>, log: &mut Log, own: &End, peer: &End, host: u8) {
+    let attr = QpAttr { dmac: mac(host), hop_limit: 64, ..attr_to(peer) };
+    for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
+        let attr = QpAttr { state, ..attr };
+        engine.modify_qp(Instant(1), own.device, own.qpn, mask, &attr, log).unwrap();
+    }
+}
+
+fn post_write(engine: &mut Engine<Mem>, log: &mut Log, own: &End, peer: &End, length: u32) {
+    let sges = [own.sge(0, length)];
+    let op = write_to(peer.remote(0));
+    let payload = Payload::Sges(&sges);
+    let request = SendRequest { id: 1, signaled: true, solicited: false, fence: false, op, payload };
+    engine.post_send(Instant(1), own.device, OWNER, own.qpn, &request, log).unwrap();
+}
+
+#[test]
+fn a_guest_with_one_qp_waits_for_one_turn_of_a_guest_with_16000() {
+    let (mut engine, mut log) = (Engine::new(1), Log::default());
+    let [greedy, its_peer, one, other] = [1, 2, 3, 4].map(|host| device(&mut engine, host));
+    for _ in 0..16_000 {
+        let (from, to) = (with_qp(&mut engine, &greedy), with_qp(&mut engine, &its_peer));
+        connect(&mut engine, &mut log, &from, &to, 2);
+        connect(&mut engine, &mut log, &to, &from, 1);
+        post_write(&mut engine, &mut log, &from, &to, 256 << 10);
+    }
+    let (from, to) = (with_qp(&mut engine, &one), with_qp(&mut engine, &other));
+    connect(&mut engine, &mut log, &from, &to, 4);
+    connect(&mut engine, &mut log, &to, &from, 3);
+    for _ in 0..20 {
+        post_write(&mut engine, &mut log, &from, &to, 100_000);
+        // Each takes one QP's turn.
+        (0..2).for_each(|_| assert!(engine.poll(Instant(1), 1, &mut log)));
+        let own = log.completions.drain(..).filter(|(device, ..)| *device == from.device);
+        assert_eq!(own.count(), 1);
+    }
+    // A guest that goes leaves nothing.
+    engine.remove_device(greedy.device);
+    engine.remove_device(from.device);
+    assert!(!engine.poll(Instant(1), 1, &mut log));
+    assert_eq!(engine.schedule.len(), (0, 0));
+}
+
+#[test]
+fn both_guests_get_as_many_bytes_however_they_are_cut() {
+    let (mut engine, mut log) = (Engine::new(1), Log::default());
+    let ends = [1, 2, 3, 4].map(|host| device(&mut engine, host));
+    let pairs = [0, 2].map(|at| (with_qp(&mut engine, &ends[at]), with_qp(&mut engine, &ends[at + 1])));
+    for (index, (from, to)) in pairs.iter().enumerate() {
+        connect(&mut engine, &mut log, from, to, 2 * index as u8 + 2);
+        connect(&mut engine, &mut log, to, from, 2 * index as u8 + 1);
+    }
+    let (mut posted, mut bytes) = ([0; 2], [0_u64; 2]);
+    for _ in 0..400 {
+        for (index, (from, to)) in pairs.iter().enumerate() {
+            let length = [70_000, 1 << 20][index];
+            while posted[index] < 8 {
+                post_write(&mut engine, &mut log, from, to, length);
+                posted[index] += 1;
+            }
+        }
+        engine.poll(Instant(1), 1, &mut log);
+        for (device, ..) in log.completions.drain(..) {
+            let index = usize::from(device == pairs[1].0.device);
+            posted[index] -= 1;
+            bytes[index] += [70_000, 1 << 20][index];
+        }
+    }
+    assert!(bytes[0].abs_diff(bytes[1]) < 3 << 20, "{bytes:?}");
+}
+
+/// Where in what host A sends next the acknowledge for a QP is, if it is among the first 1,000 packets.
+fn acknowledge(net: &mut Net, of: Qpn) -> Option<usize> {
+    let wire::Host { engine, log, cable, .. } = &mut net.hosts[A];
+    engine.transmit(net.now, 1000, cable, log);
+    let frames = std::mem::take(&mut cable.frames);
+    frames.iter().map(|frame| wire::parse(frame)).position(|packet| {
+        packet.bth.dest == of && matches!(packet.body, Body::Rc(vrdma_wire::roce::Rc::Ack(_)))
+    })
+}
+
+/// So many packets of the path MTU 1024 make a quantum.
+const PACKETS: usize = QUANTUM as usize / (1024 + OPERATION as usize) + 1;
+
+#[test]
+fn an_acknowledge_waits_for_one_turn_of_a_guest_with_many_requests_and_for_none_of_its_own() {
+    let mut net = Net::connected();
+    let first = net.hosts.each_ref().map(|host| host.end.clone());
+    for _ in 0..900 {
+        net.second_pair();
+        let (own, remote) = (net.hosts[A].end.sge(0, 128 << 10), net.hosts[B].end.remote(0));
+        net.post(A, 1, write_to(remote), Payload::Sges(&[own]));
+    }
+    // A second guest of host A, and its peer.
+    let engine = &mut net.hosts[A].engine;
+    let victim = device(engine, 3);
+    let victim = with_qp(engine, &victim);
+    let peer = with_qp(&mut net.hosts[B].engine, &first[B]);
+    let wire::Host { engine, log, .. } = &mut net.hosts[A];
+    connect(engine, log, &victim, &peer, 2);
+    let wire::Host { engine, log, .. } = &mut net.hosts[B];
+    connect(engine, log, &peer, &victim, 3);
+    for _ in 0..5 {
+        for (at, (to, from)) in [(&victim, &peer), (&first[A], &first[B])].into_iter().enumerate() {
+            net.hosts[B].end = from.clone();
+            net.post(B, 1, write_to(to.remote(0)), Payload::Inline(b"x"));
+            net.work(B);
+            net.carry(B, |_, _| true);
+            let found = acknowledge(&mut net, from.qpn);
+            // Of its own guest those go first that owe an answer, but a turn has begun perhaps.
+            assert!(found.is_some_and(|found| found <= PACKETS), "{at}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn responses_without_end_keep_neither_requests_nor_another_guests_acknowledges_waiting() {
+    let mut net = Net::connected();
+    let first = net.hosts.each_ref().map(|host| host.end.clone());
+    // Each QP of the first guest is asked for 256 KiB, again and again, and has a request.
+    for _ in 0..100 {
+        net.second_pair();
+        let (own, remote) = (net.hosts[B].end.sge(0, 256 << 10), net.hosts[A].end.remote(0));
+        (0..4).for_each(|id| net.post(B, id, SendOp::Read { remote }, Payload::Sges(&[own])));
+    }
+    net.work(B);
+    net.carry(B, |_, _| true);
+    net.hosts[A].end = first[A].clone();
+    let (own, remote) = (net.hosts[A].end.sge(0, 8), first[B].remote(0));
+    net.post(A, 1, write_to(remote), Payload::Sges(&[own]));
+    let wire::Host { engine, log, cable, .. } = &mut net.hosts[A];
+    engine.transmit(net.now, 1000, cable, log);
+    let sent: Vec<_> = std::mem::take(&mut cable.frames).iter().map(|frame| wire::parse(frame)).collect();
+    let is_write =
+        |packet: &vrdma_wire::roce::Packet| matches!(packet.body, Body::Rc(vrdma_wire::roce::Rc::Write(_)));
+    let found = sent.iter().position(is_write);
+    assert!(found.is_some_and(|found| found <= PACKETS), "{found:?}");
 }

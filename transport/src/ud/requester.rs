@@ -69,7 +69,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
-        let enough_left = self.carried < WITHIN_POSTS;
+        let enough_left = self.schedule.local.may_carry(device.0, WITHIN_POSTS);
         let Held { qp, suspended, .. } = self.posted(place, owner)?;
         if !qp.service().is_datagram() {
             return self.post_invalid(now, device, owner, qpn, request.id, Queue::Send, sink);
@@ -77,7 +77,7 @@ impl<R: Region> Engine<R> {
         let work = Work::new(request, &qp.caps);
         let idle = qp.state == QpState::Rts && qp.requester.queue.is_empty() && qp.caps.send_wr > 0;
         if idle && enough_left && !suspended {
-            self.carried += u64::from(work.length);
+            self.schedule.local.carry(device.0, work.length);
             if self.send_datagram(place, &work, Some(to), request.payload, &mut Closed, sink) == Step::Ended {
                 return Ok(());
             }

@@ -22,6 +22,7 @@ use crate::pool::List;
 use crate::qp::{NEVER, Qp};
 use crate::rc::roce::requester_state::RequesterState;
 use crate::rc::roce::responder_state::ResponderState;
+use crate::schedule::{Direction, OPERATION, QP_TURN};
 use crate::time::Instant;
 use vrdma_wire::num::Psn;
 use vrdma_wire::roce::{Parsed, Rc};
@@ -32,8 +33,6 @@ pub(crate) struct Roce {
     responder: ResponderState,
     /// When to do something about what has not happened until then, or [`NEVER`]. The QP's timer is not later than this.
     deadline: Instant,
-    /// In its next turn requests go before responses: each in turn, so that neither makes the other wait for long.
-    requests_first: bool,
 }
 
 impl Roce {
@@ -43,7 +42,6 @@ impl Roce {
             requester: RequesterState::new(),
             responder: ResponderState::new(qp.max_dest_rd_atomic),
             deadline: NEVER,
-            requests_first: false,
         }
     }
 
@@ -97,9 +95,7 @@ struct Quantum {
 
 impl Quantum {
     /// Most bytes of a turn.
-    const BYTES: u32 = 256 << 10;
-    /// What a packet costs beside its payload.
-    const PACKET: u32 = 128;
+    const BYTES: u32 = QP_TURN;
 
     fn may_send<R: Region>(&self, outlet: &mut impl Outlet<R>) -> bool {
         self.packets > 0 && self.bytes > 0 && outlet.has_room()
@@ -107,7 +103,7 @@ impl Quantum {
 
     fn sent(&mut self, payload: u32) {
         self.packets -= 1;
-        self.bytes = self.bytes.saturating_sub(payload + Self::PACKET);
+        self.bytes = self.bytes.saturating_sub(payload + OPERATION as u32);
         self.sent += 1;
     }
 }
@@ -134,32 +130,43 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     }
 
     /// Sends at most `budget` packets, as long as `outlet` has room; how many it sent.
-    pub(crate) fn transmit_rc(&mut self, now: Instant, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
+    pub(crate) fn transmit_rc(
+        &mut self,
+        now: Instant,
+        direction: Direction,
+        budget: usize,
+        outlet: &mut impl Outlet<R>,
+    ) -> usize {
         if self.qp.sgid.is_zero() {
             // Nothing can be sent from no address: it is lost.
-            return self.take_turn_rc(now, budget, &mut Nowhere);
+            return self.take_turn_rc(now, direction, budget, &mut Nowhere);
         }
-        self.take_turn_rc(now, budget, outlet)
+        self.take_turn_rc(now, direction, budget, outlet)
     }
 
-    fn take_turn_rc(&mut self, now: Instant, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
+    fn take_turn_rc(
+        &mut self,
+        now: Instant,
+        direction: Direction,
+        budget: usize,
+        outlet: &mut impl Outlet<R>,
+    ) -> usize {
         if self.qp.carrier != Carrier::Roce {
             // It was made due before its address vector changed.
             return 0;
         }
-        let roce = self.service.rc_roce();
-        let requests_first = roce.requests_first;
-        roce.requests_first = !requests_first;
         let mut quantum = Quantum { now, packets: budget, bytes: Quantum::BYTES, sent: 0 };
-        let mut more = false;
-        for requests in [requests_first, !requests_first] {
-            more |= match requests {
-                true => self.send_requests(&mut quantum, outlet),
-                false => self.send_responses(&mut quantum, outlet),
-            };
-        }
-        if more {
-            self.make_turn_due();
+        match direction {
+            Direction::Answers => {
+                if self.send_responses(&mut quantum, outlet) {
+                    self.make_answer_due();
+                }
+            }
+            Direction::Requests => {
+                if self.send_requests(&mut quantum, outlet) {
+                    self.make_turn_due();
+                }
+            }
         }
         quantum.sent
     }

@@ -38,7 +38,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         let gap = Syndrome::Nak(NakCode::PsnSequenceError);
         if self.service.rc_roce().responder.nak_once(self.qp.responder.psn, gap) {
             self.counters.naks_sequence += 1;
-            self.make_turn_due();
+            self.make_answer_due();
         }
     }
 
@@ -57,7 +57,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             }
         };
         match known {
-            true => self.make_turn_due(),
+            true => self.make_answer_due(),
             false => self.counters.drop_duplicate += 1,
         }
     }
@@ -134,7 +134,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
                 }
             }
         }
-        self.make_turn_due();
+        self.make_answer_due();
     }
 
     /// The peer is told to wait for a receive.
@@ -142,7 +142,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         let timer = RnrTimer::new(self.qp.attr().min_rnr_timer).expect("an attribute of five bits");
         self.counters.rnr_naks_sent += 1;
         self.service.rc_roce().responder.not_ready(psn, Syndrome::Rnr(timer));
-        self.make_turn_due();
+        self.make_answer_due();
     }
 
     /// The peer's request is refused: it is told, and the QP goes to ERR.
@@ -152,6 +152,6 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         self.offended(event);
         let nak = Syndrome::Nak(nak_code(refusal.nak));
         self.service.rc_roce().responder.nak_for_good(psn, nak);
-        self.make_turn_due();
+        self.make_answer_due();
     }
 }
