@@ -3,6 +3,7 @@
 //! A worker owns its devices' engines, queues and regions, so there are no locks inside. Others talk to it by sending closures
 //! ([`WorkerHandle::call`]), which it runs between two turns.
 
+mod channels;
 mod execute;
 mod failures;
 mod guests;
@@ -35,6 +36,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use loans::Recall;
 use mail::Mail;
 use order::Barrier;
+use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -49,8 +51,6 @@ use vrdma_wire::num::Qpn;
 const COPY_BUDGET: u64 = 1 << 20;
 /// Messages carried out in one turn: guests that never stop giving commands leave the others their turns.
 const MESSAGES: usize = 16;
-/// Requests taken from one channel in one turn.
-const BATCH: usize = 64;
 /// Turns for which a reading of the clock is good enough while nothing waits for a deadline: a few microseconds.
 const CLOCK_TURNS: u32 = 16;
 /// Turns without work after which the processor is offered to others between two turns.
@@ -76,7 +76,9 @@ pub struct Worker {
     /// Guests' Ethernet functions and their switch.
     pub net: Net,
     uplink: Option<Uplink>,
+    /// Those of a guest are adjacent.
     channels: Vec<BoundChannel>,
+    channel_turns: channels::Turns,
     /// Channels bound so far.
     serials: u64,
     /// What waits until channels are drained.
@@ -85,8 +87,8 @@ pub struct Worker {
     recalls: Vec<Recall>,
     /// Turns since the uplink was asked for memory.
     since_reclaim: u32,
-    /// QPs whose CQ failed, by device.
-    failing: Vec<(DeviceId, Vec<Qpn>)>,
+    /// QPs whose CQ failed, for each of these CQs, in the order of their turns.
+    failing: VecDeque<(DeviceId, Vec<Qpn>)>,
     inbox: Receiver<Message>,
     /// There may be something in the inbox: cheaper to look at than the inbox.
     mail: Arc<Mail>,
@@ -199,11 +201,12 @@ impl Worker {
             net: Net::new(mtu),
             uplink: None,
             channels: Vec::new(),
+            channel_turns: channels::Turns::default(),
             serials: 0,
             barriers: Vec::new(),
             recalls: Vec::new(),
             since_reclaim: loans::RECLAIM_TURNS,
-            failing: Vec::new(),
+            failing: VecDeque::new(),
             inbox,
             mail: mail.clone(),
             wake: consumer,
@@ -275,9 +278,7 @@ impl Worker {
         let mut busy = self.mail.may_be_there() && self.run_messages();
         let now = self.recent();
         busy |= self.receive_frames(now);
-        for index in 0..self.channels.len() {
-            busy |= self.drain_channel(index, now);
-        }
+        busy |= self.drain_channels(now);
         busy |= self.pass_barriers(now);
         busy |= self.engine.poll(now, COPY_BUDGET, &mut self.outputs);
         busy |= self.serve_ethernet(now);
@@ -322,39 +323,8 @@ impl Worker {
         true
     }
 
-    /// Takes up to [`BATCH`] requests from a channel; true if there were any.
-    fn drain_channel(&mut self, index: usize, now: transport::Instant) -> bool {
-        let bound = &mut self.channels[index];
-        match bound.channel.refresh() {
-            Ok(true) => {}
-            Ok(false) => return false,
-            Err(broken) => return self.channel_broken(index, broken),
-        }
-        let (device, owner) = (bound.device, bound.owner);
-        let mut taken = 0;
-        let result = loop {
-            if taken == BATCH {
-                break Ok(());
-            }
-            match self.channels[index].channel.pop(&mut self.words) {
-                Ok(Some(units)) => {
-                    taken += 1;
-                    self.post(device, owner, units, now);
-                }
-                Ok(None) => break Ok(()),
-                Err(broken) => break Err(broken),
-            }
-        };
-        self.channels[index].channel.publish_used();
-        self.outputs.device(device).counters.requests += taken as u64;
-        match result {
-            Ok(()) => taken != 0,
-            Err(broken) => self.channel_broken(index, broken),
-        }
-    }
-
     #[cold]
-    fn channel_broken(&mut self, index: usize, reason: ChannelError) -> bool {
+    fn channel_broken(&mut self, index: usize, reason: ChannelError) {
         let bound = &self.channels[index];
         let (id, queue, owner) = (bound.device, bound.channel.index(), bound.owner);
         self.outputs.async_event(id, AsyncEvent::channel_error(queue));
@@ -363,7 +333,6 @@ impl Worker {
         let name = &device.guest.name;
         self.violations
             .warn(|| format!("guest {name}: channel {queue} of context {} is broken: {reason}", owner.0));
-        true
     }
 }
 

@@ -57,10 +57,10 @@ pub const TRANSMIT: u16 = 1;
 
 /// Frames taken from one guest in one turn.
 const BATCH: usize = 32;
-/// Bytes copied for one guest in one turn, after which no further frame is taken.
+/// Bytes copied for one guest in one turn, after which no further frame is taken. What the last was longer is missing in the next turn.
 const BYTES: u64 = 256 << 10;
-/// Descriptors read (the receivers' too) and frames made for one guest in one turn, after which no further frame is taken. More frames than
-/// that are made of none.
+/// Descriptors read (the receivers' too) and frames made for one guest in one turn, after which no further frame is taken. What the last took
+/// more is missing in the next turn. More frames than that are made of none.
 const EFFORT: u64 = 2048;
 /// The NIC, as the switch sees it.
 pub trait SwitchUplink {
@@ -85,6 +85,8 @@ pub struct Net {
     senders: Vec<Sender>,
     /// Frames to several ports that they may still send to other guests too.
     floods: Vec<Bucket>,
+    /// What each guest's turn has taken so far; between turns, what it took too much.
+    spent: Vec<Spent>,
     outlets: Outlets,
     switch: Switch,
     mtu: usize,
@@ -109,6 +111,27 @@ pub struct SwitchStats {
     uplink: UplinkCounters,
 }
 
+/// What a guest's frames have cost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    /// Of [`BYTES`],
+    bytes: u64,
+    /// and of [`EFFORT`].
+    effort: u64,
+}
+
+impl Spent {
+    /// A turn is over: what was beyond it is taken from the next.
+    fn carry_over(&mut self) {
+        self.bytes = self.bytes.saturating_sub(BYTES);
+        self.effort = self.effort.saturating_sub(EFFORT);
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.bytes >= BYTES || self.effort >= EFFORT
+    }
+}
+
 impl Net {
     /// Without guests; frames carry IP packets of up to `mtu` bytes.
     pub fn new(mtu: u16) -> Net {
@@ -123,6 +146,7 @@ impl Net {
             names: Vec::new(),
             senders: Vec::new(),
             floods: Vec::new(),
+            spent: Vec::new(),
             outlets,
             switch,
             mtu: mtu.into(),
@@ -135,6 +159,7 @@ impl Net {
         self.names.push(name.to_owned());
         self.senders.push(Sender::new(self.mtu));
         self.floods.push(Bucket::new(flood_rate));
+        self.spent.push(Spent::default());
         self.outlets.receivers.push(Receiver::default());
         self.switch.add(member)
     }
@@ -159,6 +184,7 @@ impl Net {
                 Some(Err(broken)) => self.sender_broken(guest, broken),
             }
         }
+        self.spent.iter_mut().for_each(Spent::carry_over);
         busy
     }
 
@@ -334,8 +360,11 @@ impl Net {
         engine: &mut dyn FnMut(&[u8]),
     ) -> Result<(), ChainError> {
         let from = SwitchPort::Guest(guest);
-        let (mut bytes, mut effort) = (0, 0);
+        let mut spent = self.spent[guest];
         for _ in 0..BATCH {
+            if spent.is_too_much() {
+                break;
+            }
             let sender = &mut self.senders[guest];
             let before = sender.rings.queue.as_ref().map_or(0, |queue| queue.effort);
             let Some(taken) = sender.take()? else { break };
@@ -350,11 +379,11 @@ impl Net {
                     self.outlets.transmit(&frame, uplink);
                     1
                 } else {
-                    effort += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, engine);
+                    spent.effort += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, engine);
                     copies
                 };
-                effort += frames * copies;
-                bytes += frame.len() as u64 * copies;
+                spent.effort += frames * copies;
+                spent.bytes += frame.len() as u64 * copies;
                 match verdict {
                     _ if limited => sender.counters.tx_flood_limited += 1,
                     Verdict::Drop(reason @ (Reason::SpoofedArp | Reason::SpoofedNd | Reason::Router)) => {
@@ -379,11 +408,9 @@ impl Net {
             }
             let queue = sender.rings.queue.as_mut().expect("a frame was taken out of it");
             queue.put_used(taken.chain, 0);
-            effort += queue.effort - before;
-            if bytes >= BYTES || effort >= EFFORT {
-                break;
-            }
+            spent.effort += queue.effort - before;
         }
+        self.spent[guest] = spent;
         Ok(())
     }
 

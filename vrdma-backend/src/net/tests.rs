@@ -223,6 +223,23 @@ fn a_turn_pays_for_the_descriptors_of_receivers() {
 }
 
 #[test]
+fn what_a_turn_took_too_much_is_missing_in_the_next() {
+    let (mut net, _) = sender_and_receiver(B, 9000, 100);
+    let cost = 102;
+    let mut frames = 0;
+    for turn in 1..=3 {
+        net.turn(Instant(1), &mut Nowhere, &mut |_| {});
+        frames = net.senders[0].counters.tx_frames;
+        assert_eq!(frames, (turn * EFFORT).div_ceil(cost), "turn {turn}");
+    }
+    // While it sends nothing, what it owes becomes less.
+    net.spent[0] = Spent { bytes: 3 * BYTES, effort: 2 * EFFORT };
+    assert!(net.turn(Instant(1), &mut Nowhere, &mut |_| {}), "it is not asleep");
+    assert_eq!(net.senders[0].counters.tx_frames, frames);
+    assert_eq!((net.spent[0].bytes, net.spent[0].effort), (2 * BYTES, EFFORT));
+}
+
+#[test]
 fn what_the_engine_sends_to_all_is_limited_but_for_the_uplink() {
     let (mut net, words) = net();
     let mut wire = Wire::default();

@@ -12,7 +12,7 @@ impl Worker {
     #[inline]
     pub(super) fn fail_cqs(&mut self) -> bool {
         while let Some((device, cq)) = self.outputs.failed.pop() {
-            self.failing.push((device, self.outputs.device(device).qps_of(cq)));
+            self.failing.push_back((device, self.outputs.device(device).qps_of(cq)));
         }
         !self.failing.is_empty() && self.fail_qps()
     }
@@ -20,19 +20,17 @@ impl Worker {
     #[cold]
     fn fail_qps(&mut self) -> bool {
         let mut effort = 0;
-        while let Some((device, qps)) = self.failing.last_mut() {
-            let device = *device;
-            let Some(qpn) = qps.pop() else {
-                self.failing.pop();
-                continue;
-            };
-            if effort >= FAILURES {
-                qps.push(qpn);
-                return true;
+        while let Some((device, mut qps)) = self.failing.pop_front() {
+            while let Some(qpn) = qps.pop() {
+                let before = self.engine.counters(device).flushes;
+                self.engine.cq_failed(device, qpn, &mut self.outputs);
+                effort += QP_FAILURE + self.engine.counters(device).flushes - before;
+                if effort >= FAILURES {
+                    // Other CQs first.
+                    self.failing.push_back((device, qps));
+                    return true;
+                }
             }
-            let before = self.engine.counters(device).flushes;
-            self.engine.cq_failed(device, qpn, &mut self.outputs);
-            effort += QP_FAILURE + self.engine.counters(device).flushes - before;
         }
         false
     }

@@ -23,13 +23,15 @@ impl Worker {
         let serial = self.serials;
         let mut bound = BoundChannel { device, owner, channel, serial, watched: false };
         bound.watch(&self.epoll, true);
-        self.channels.push(bound);
+        // Behind the guest's others.
+        let last = self.channels.iter().rposition(|other| other.device == device);
+        self.channels.insert(last.map_or(self.channels.len(), |last| last + 1), bound);
     }
 
     /// Ends a channel; returns whose it was.
     pub fn remove_channel(&mut self, device: DeviceId, index: u16) -> Option<OwnerId> {
         let at = self.position(device, index)?;
-        let mut bound = self.channels.swap_remove(at);
+        let mut bound = self.channels.remove(at);
         bound.watch(&self.epoll, false);
         Some(bound.owner)
     }

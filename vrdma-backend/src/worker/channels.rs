@@ -1,0 +1,200 @@
+//! Requests are taken from channels: guests take turns, and the channels of each.
+
+use super::{BoundChannel, Worker};
+use std::ops::Range;
+use vrdma_transport::{self as transport, DeviceId};
+
+/// Requests taken from the channels of one guest in one turn of the worker. What the messages cost that they begin is the engine's business.
+pub(super) const BATCH: usize = 64;
+
+/// Whose turn it is among the channels of each guest.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// By the device's number: the position of the next among the guest's channels.
+    next: Vec<usize>,
+}
+
+impl Turns {
+    fn of(&mut self, device: DeviceId) -> &mut usize {
+        let index = device.0 as usize;
+        if index >= self.next.len() {
+            self.next.resize(index + 1, 0);
+        }
+        &mut self.next[index]
+    }
+}
+
+impl Worker {
+    /// Gives each guest its turn; true if there were any requests.
+    pub(super) fn drain_channels(&mut self, now: transport::Instant) -> bool {
+        let (mut busy, mut first) = (false, 0);
+        while let Some(&BoundChannel { device, .. }) = self.channels.get(first) {
+            let count = self.channels[first..].iter().take_while(|bound| bound.device == device).count();
+            busy |= self.drain_guest(device, first..first + count, now);
+            first += count;
+        }
+        busy
+    }
+
+    /// Takes up to [`BATCH`] requests from a guest's channels; true if there were any. Where it ends the next turn goes on.
+    fn drain_guest(&mut self, device: DeviceId, channels: Range<usize>, now: transport::Instant) -> bool {
+        // It may have fewer than it had.
+        let next = channels.start + (*self.channel_turns.of(device)).min(channels.len() - 1);
+        let mut left = BATCH;
+        for index in (next..channels.end).chain(channels.start..next) {
+            left -= self.drain_channel(index, left, now);
+            if left == 0 {
+                let after = if index + 1 == channels.end { 0 } else { index + 1 - channels.start };
+                *self.channel_turns.of(device) = after;
+                break;
+            }
+        }
+        left < BATCH
+    }
+
+    /// Takes up to `most` requests from a channel; how many there were. One that turns out to be broken counts as one.
+    fn drain_channel(&mut self, index: usize, most: usize, now: transport::Instant) -> usize {
+        let bound = &mut self.channels[index];
+        match bound.channel.refresh() {
+            Ok(true) => {}
+            Ok(false) => return 0,
+            Err(broken) => {
+                self.channel_broken(index, broken);
+                return 1;
+            }
+        }
+        let (device, owner) = (bound.device, bound.owner);
+        let mut taken = 0;
+        let result = loop {
+            if taken == most {
+                break Ok(());
+            }
+            match self.channels[index].channel.pop(&mut self.words) {
+                Ok(Some(units)) => {
+                    taken += 1;
+                    self.post(device, owner, units, now);
+                }
+                Ok(None) => break Ok(()),
+                Err(broken) => break Err(broken),
+            }
+        };
+        self.channels[index].channel.publish_used();
+        self.outputs.device(device).counters.requests += taken as u64;
+        if let Err(broken) = result {
+            self.channel_broken(index, broken);
+            return taken.max(1);
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Poll};
+    use crate::device::DeviceLimits;
+    use crate::memory::tests::memory;
+    use crate::memory::{Run, Shared};
+    use crate::queue::VirtqueueSetup;
+    use crate::queue::channel::Channel;
+    use std::sync::atomic::Ordering;
+    use vrdma_transport::OwnerId;
+
+    /// Entries of each channel.
+    const SIZE: u16 = 256;
+    /// Bytes of memory for each.
+    const ROOM: u64 = 0x10000;
+
+    /// A channel at `at` that has so many requests, which name no QP.
+    fn channel(at: u64, index: u16, requests: u16) -> Channel {
+        let memory = memory(&[(0, at + ROOM)]);
+        let words = Shared::new(&memory, Run { gpa: at, len: ROOM }, 8).unwrap();
+        let slots = at + 0x8000;
+        for slot in 0..usize::from(SIZE) {
+            words.store64(16 * slot, slots + 64 * slot as u64, Ordering::Relaxed);
+            words.store64(16 * slot + 8, 64, Ordering::Relaxed);
+            words.store16(0x1004 + 2 * slot, slot as u16, Ordering::Relaxed);
+            // Of one unit.
+            words.store64(0x8000 + 64 * slot, 1 << 8, Ordering::Relaxed);
+        }
+        let setup = VirtqueueSetup {
+            index,
+            size: SIZE,
+            desc: at,
+            avail: at + 0x1000,
+            used: at + 0x2000,
+            event_idx: true,
+            kick: None,
+            call: None,
+        };
+        let window = Run { gpa: slots, len: 64 * u64::from(SIZE) };
+        let channel = Channel::bind(&memory, setup, &[window]).unwrap();
+        words.store16(0x1002, requests, Ordering::Release);
+        channel
+    }
+
+    /// A worker with guests whose channels have so many requests each; channels of all come in turn.
+    fn worker(guests: &[&[u16]]) -> (Worker, Vec<DeviceId>) {
+        let (mut worker, _) = Worker::new(Poll::Always, 1500).unwrap();
+        let add = |index: usize| {
+            let guest = format!("name=g{index},socket=/none,mac=52:54:00:00:00:{:02x}", index + 1);
+            worker.add_guest(guest.parse().unwrap(), DeviceLimits::new(&Config::default())).0
+        };
+        let ids: Vec<_> = (0..guests.len()).map(add).collect();
+        for at in 0..guests.iter().map(|channels| channels.len()).max().unwrap() {
+            for (guest, channels) in guests.iter().enumerate() {
+                if let Some(&requests) = channels.get(at) {
+                    let channel = channel(0, 4 + at as u16, requests);
+                    worker.add_channel(ids[guest], OwnerId(at as u32), channel);
+                }
+            }
+        }
+        (worker, ids)
+    }
+
+    fn taken(worker: &mut Worker, ids: &[DeviceId]) -> Vec<u64> {
+        ids.iter().map(|&id| worker.outputs.device(id).counters.requests).collect()
+    }
+
+    #[test]
+    fn a_guest_with_many_channels_gets_no_more_than_one_with_one() {
+        let (mut worker, ids) = worker(&[&[200; 20], &[200]]);
+        for turn in 1..=3 {
+            assert!(worker.drain_channels(transport::Instant(1)));
+            assert_eq!(taken(&mut worker, &ids), [turn * BATCH as u64; 2]);
+        }
+        // Then the others have what is left.
+        for turn in 4..10 {
+            assert!(worker.drain_channels(transport::Instant(1)));
+            assert_eq!(taken(&mut worker, &ids), [turn * BATCH as u64, 200]);
+        }
+    }
+
+    #[test]
+    fn channels_of_a_guest_take_turns_and_all_come_to_their_end() {
+        let (mut worker, ids) = worker(&[&[250, 3, 0, 70, 250, 1], &[5]]);
+        let mut turns = 0;
+        while worker.drain_channels(transport::Instant(1)) {
+            turns += 1;
+        }
+        assert_eq!(taken(&mut worker, &ids), [250 + 3 + 70 + 250 + 1, 5]);
+        assert_eq!(turns, (250 + 3 + 70 + 250 + 1usize).div_ceil(BATCH));
+        assert!(worker.channels.is_sorted_by_key(|bound| bound.device));
+    }
+
+    #[test]
+    fn a_guest_whose_channels_go_goes_on_with_those_that_are_left() {
+        let (mut worker, ids) = worker(&[&[64, 64, 200], &[200]]);
+        for _ in 0..2 {
+            worker.drain_channels(transport::Instant(1));
+        }
+        for queue in [4, 5] {
+            worker.remove_channel(ids[0], queue).unwrap();
+        }
+        worker.drain_channels(transport::Instant(1));
+        assert_eq!(taken(&mut worker, &ids), [3 * BATCH as u64; 2]);
+        worker.reset_device(ids[1]);
+        worker.drain_channels(transport::Instant(1));
+        assert_eq!(taken(&mut worker, &ids)[0], 4 * BATCH as u64);
+    }
+}
