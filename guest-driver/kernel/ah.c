@@ -4,14 +4,18 @@
  * memory, so it can be done where nothing may sleep.
  */
 #include <linux/etherdevice.h>
-#include <linux/log2.h>
 #include <rdma/ib_cache.h>
 
-#include "vrdma.h"
+#include "ah.h"
+#include "broken.h"
+#include "cmds.h"
+#include "mem.h"
+#include "objects.h"
+#include "runs.h"
 
 #define AH_ENTRIES_MAX 4096
 #define AH_ENTRIES_MIN 64
-/* The part of the table that processes cannot use up: connections are made by the kernel's. */
+/* The part of the table that is for the kernel: one in so many. Without it no connections. */
 #define AH_KERNEL_SHARE 8
 
 static struct vrdma_ah_entry *ah_entry(struct vrdma_dev *dev, u32 index)
@@ -19,13 +23,13 @@ static struct vrdma_ah_entry *ah_entry(struct vrdma_dev *dev, u32 index)
 	return (struct vrdma_ah_entry *)dev->ah_mem->vaddr + index;
 }
 
-/* How many entries processes cannot have. */
+/* How many entries are for the kernel alone. */
 u32 vrdma_ah_reserved(const struct vrdma_dev *dev)
 {
 	return dev->caps.max_ah / AH_KERNEL_SHARE;
 }
 
-/* The number that makes an entry valid: no entry had it lately. */
+/* A value for an entry to be valid with, which no entry had lately. */
 static u32 next_generation(struct vrdma_dev *dev)
 {
 	u32 gen;
@@ -72,7 +76,7 @@ int vrdma_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct i
 		}
 	}
 
-	/* The entry is empty (valid is 0) while it is written. */
+	/* The entry is invalid while it is written. */
 	entry = ah_entry(dev, index);
 	entry->pdn = cpu_to_le32(to_vpd(ibah->pd)->pdn);
 	memcpy(entry->dgid, grh->dgid.raw, sizeof(entry->dgid));
@@ -97,13 +101,13 @@ int vrdma_destroy_ah(struct ib_ah *ibah, u32 flags)
 	u32 index = to_vah(ibah)->index;
 
 	WRITE_ONCE(ah_entry(dev, index)->valid, 0);
-	/* Whoever gets the entry next writes to it only after it was seen to be empty. */
+	/* The next owner of the entry writes to it only after it is seen to be invalid. */
 	virt_wmb();
 	ida_free(&dev->ah_ida, index);
 	return 0;
 }
 
-/* Gives the device the table, if it knows such things: without there is no UD. */
+/* Gives the device the table. A device without this command has no UD. */
 int vrdma_ah_init(struct vrdma_dev *dev)
 {
 	u32 entries = min_t(u32, dev->caps.max_ah, AH_ENTRIES_MAX);

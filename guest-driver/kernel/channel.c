@@ -11,7 +11,10 @@
 #include <linux/virtio_byteorder.h>
 #include <linux/virtio_config.h>
 
-#include "vrdma.h"
+#include "channel.h"
+#include "cmds.h"
+#include "mem.h"
+#include "runs.h"
 
 /*
  * The pages of the rings can be given to a process if they hold nothing else: above all no
@@ -62,14 +65,14 @@ static int channel_init(struct vrdma_dev *dev, struct vrdma_channel *chan, struc
  * vrdma_channel_bind() - give a channel to a context
  * @chan: the channel, not bound
  * @context: the context
- * @left: if not NULL, becomes true if the device did not answer and may bind it later
+ * @pending: if not NULL, becomes true if the device did not answer and may bind it later
  */
-int vrdma_channel_bind(struct vrdma_channel *chan, u32 context, bool *left)
+int vrdma_channel_bind(struct vrdma_channel *chan, u32 context, bool *pending)
 {
 	const struct vring *vring = chan->vring;
 	struct vrdma_runs *runs;
 
-	/* The former owner's data goes, and the indices start from 0. */
+	/* Nothing of the former owner remains, and the indices start from 0. */
 	memset(chan->slots->vaddr, 0, chan->slots->size);
 	if (chan->mappable) {
 		memset(chan->rings, 0, chan->rings_len);
@@ -83,7 +86,7 @@ int vrdma_channel_bind(struct vrdma_channel *chan, u32 context, bool *left)
 	runs = vrdma_mem_runs(chan->dev, chan->slots);
 	if (IS_ERR(runs))
 		return PTR_ERR(runs);
-	return vrdma_cmd_bind_channel(chan->dev, context, chan->vq->index, runs, left);
+	return vrdma_cmd_bind_channel(chan->dev, context, chan->vq->index, runs, pending);
 }
 
 /**
@@ -115,23 +118,23 @@ void vrdma_channel_hold(struct vrdma_channel *chan)
 	spin_unlock(&chan->dev->channel_lock);
 }
 
-/* Without a mapping and not bound, the channel goes back to the pool. */
+/* A channel without references goes back to the pool, unless it may still be bound. */
 void vrdma_channel_put(struct vrdma_channel *chan)
 {
 	struct vrdma_dev *dev = chan->dev;
 
 	spin_lock(&dev->channel_lock);
-	if (!--chan->refs && !chan->lost)
+	if (!--chan->refs && !chan->maybe_bound)
 		list_add_tail(&chan->free, &dev->free_channels);
 	spin_unlock(&dev->channel_lock);
 }
 
 /**
- * vrdma_channel_found() - the device says that a channel is not bound
+ * vrdma_channel_unbound() - the device says that a channel is not bound
  * @dev: the device
- * @queue: its virtqueue, by a number that was sent to the device
+ * @queue: index of its virtqueue, as in the command
  */
-void vrdma_channel_found(struct vrdma_dev *dev, u32 queue)
+void vrdma_channel_unbound(struct vrdma_dev *dev, u32 queue)
 {
 	struct vrdma_channel *chan;
 	unsigned int i;
@@ -139,9 +142,9 @@ void vrdma_channel_found(struct vrdma_dev *dev, u32 queue)
 	spin_lock(&dev->channel_lock);
 	for (i = 1; i < dev->num_channels; i++) {
 		chan = &dev->channels[i];
-		if (chan->vq->index != queue || !chan->lost)
+		if (chan->vq->index != queue || !chan->maybe_bound)
 			continue;
-		chan->lost = false;
+		chan->maybe_bound = false;
 		if (!chan->refs)
 			list_add_tail(&chan->free, &dev->free_channels);
 	}

@@ -3,14 +3,15 @@
  * The commands of the device, one function each. Numbers are the CPU's on this side, and
  * little-endian on the other.
  */
-#include "vrdma.h"
+#include "cmdexec.h"
+#include "cmds.h"
 
-/* A command that names one object and is answered with a status only. */
+/* A command on one object, which is answered with a status only. */
 static int object_mem_cmd(struct vrdma_dev *dev, u16 opcode, u32 object, struct vrdma_mem **mem)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(object) };
 
-	return vrdma_cmdq_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, mem);
+	return vrdma_cmd_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, mem);
 }
 
 static int object_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
@@ -23,7 +24,8 @@ int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps)
 	struct vrdma_query_device_resp resp;
 	int err;
 
-	err = vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_DEVICE, NULL, 0, &resp, sizeof(resp), NULL, NULL);
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_DEVICE, NULL, 0, &resp, sizeof(resp), NULL,
+			     NULL);
 	if (err)
 		return err;
 
@@ -49,14 +51,14 @@ int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps)
 
 int vrdma_cmd_query_port(struct vrdma_dev *dev, struct vrdma_query_port_resp *resp)
 {
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_PORT, NULL, 0, resp, sizeof(*resp), NULL, NULL);
+	return vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_PORT, NULL, 0, resp, sizeof(*resp), NULL, NULL);
 }
 
 int vrdma_cmd_set_port_mtu(struct vrdma_dev *dev, u32 mtu)
 {
 	struct vrdma_set_port_mtu_req req = { .mtu = cpu_to_le32(mtu) };
 
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_SET_PORT_MTU, &req, sizeof(req), NULL, 0, NULL, NULL);
+	return vrdma_cmd_exec(dev, VRDMA_CMD_SET_PORT_MTU, &req, sizeof(req), NULL, 0, NULL, NULL);
 }
 
 int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid, u16 vlan)
@@ -68,7 +70,7 @@ int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid,
 	};
 
 	memcpy(req.gid, gid, sizeof(req.gid));
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_ADD_GID, &req, sizeof(req), NULL, 0, NULL, NULL);
+	return vrdma_cmd_exec(dev, VRDMA_CMD_ADD_GID, &req, sizeof(req), NULL, 0, NULL, NULL);
 }
 
 int vrdma_cmd_del_gid(struct vrdma_dev *dev, u32 index)
@@ -81,7 +83,7 @@ int vrdma_cmd_alloc_context(struct vrdma_dev *dev, u32 *context)
 	struct vrdma_object_resp resp;
 	int err;
 
-	err = vrdma_cmdq_exec(dev, VRDMA_CMD_ALLOC_CONTEXT, NULL, 0, &resp, sizeof(resp), NULL, NULL);
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_CONTEXT, NULL, 0, &resp, sizeof(resp), NULL, NULL);
 	if (!err)
 		*context = le32_to_cpu(resp.object);
 	return err;
@@ -93,14 +95,14 @@ int vrdma_cmd_dealloc_context(struct vrdma_dev *dev, u32 context)
 }
 
 int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct vrdma_runs *runs,
-			   bool *left)
+			   bool *pending)
 {
 	struct vrdma_bind_channel_req req = {
 		.context = cpu_to_le32(context),
 		.queue = cpu_to_le16(queue),
 	};
 
-	return vrdma_cmdq_exec_left(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), runs, left);
+	return vrdma_cmd_exec_pending(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), runs, pending);
 }
 
 int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue)
@@ -114,8 +116,8 @@ int vrdma_cmd_alloc_pd(struct vrdma_dev *dev, u32 context, u32 *pdn)
 	struct vrdma_object_resp resp;
 	int err;
 
-	err = vrdma_cmdq_exec(dev, VRDMA_CMD_ALLOC_PD, &req, sizeof(req), &resp, sizeof(resp),
-			      NULL, NULL);
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_PD, &req, sizeof(req), &resp, sizeof(resp),
+			     NULL, NULL);
 	if (!err)
 		*pdn = le32_to_cpu(resp.object);
 	return err;
@@ -137,8 +139,8 @@ int vrdma_cmd_create_cq(struct vrdma_dev *dev, u32 context, u32 entries, u32 vec
 	struct vrdma_create_cq_resp resp;
 	int err;
 
-	err = vrdma_cmdq_exec(dev, VRDMA_CMD_CREATE_CQ, &req, sizeof(req), &resp, sizeof(resp),
-			      runs, mem);
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_CREATE_CQ, &req, sizeof(req), &resp, sizeof(resp),
+			     runs, mem);
 	if (!err)
 		*cqn = le32_to_cpu(resp.cqn);
 	return err;
@@ -155,8 +157,8 @@ int vrdma_cmd_reg_mr(struct vrdma_dev *dev, struct vrdma_reg_mr_req *req,
 	struct vrdma_reg_mr_resp resp;
 	int err;
 
-	err = vrdma_cmdq_exec(dev, VRDMA_CMD_REG_MR, req, sizeof(*req), &resp, sizeof(resp), runs,
-			      mem);
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_REG_MR, req, sizeof(*req), &resp, sizeof(resp), runs,
+			     mem);
 	if (!err) {
 		ibmr->lkey = le32_to_cpu(resp.lkey);
 		ibmr->rkey = le32_to_cpu(resp.rkey);
@@ -178,8 +180,8 @@ int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_m
 	struct vrdma_reg_mr_resp resp;
 	int err;
 
-	err = vrdma_cmdq_exec(dev, VRDMA_CMD_GET_DMA_MR, &req, sizeof(req), &resp, sizeof(resp),
-			      NULL, NULL);
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_GET_DMA_MR, &req, sizeof(req), &resp, sizeof(resp),
+			     NULL, NULL);
 	if (!err) {
 		ibmr->lkey = le32_to_cpu(resp.lkey);
 		ibmr->rkey = le32_to_cpu(resp.rkey);
@@ -192,8 +194,8 @@ int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req 
 	struct vrdma_create_qp_resp resp;
 	int err;
 
-	err = vrdma_cmdq_exec(dev, VRDMA_CMD_CREATE_QP, req, sizeof(*req), &resp, sizeof(resp),
-			      NULL, NULL);
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_CREATE_QP, req, sizeof(*req), &resp, sizeof(resp),
+			     NULL, NULL);
 	if (!err)
 		*qpn = le32_to_cpu(resp.qpn);
 	return err;
@@ -201,21 +203,21 @@ int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req 
 
 int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req)
 {
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req), NULL, 0, NULL, NULL);
+	return vrdma_cmd_exec(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req), NULL, 0, NULL, NULL);
 }
 
-/* For a QP that is to be in error: once it is, what it does to its buffers comes to an end. */
-int vrdma_cmd_modify_qp_patient(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req)
+/* Moves a QP to the error state; on return the device uses its buffers no more, or is broken. */
+int vrdma_cmd_modify_qp_no_timeout(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req)
 {
-	return vrdma_cmdq_exec_patient(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req));
+	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req));
 }
 
 int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *attr)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(qpn) };
 
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_QUERY_QP, &req, sizeof(req), attr, sizeof(*attr),
-			       NULL, NULL);
+	return vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_QP, &req, sizeof(req), attr, sizeof(*attr),
+			      NULL, NULL);
 }
 
 int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn)
@@ -223,12 +225,12 @@ int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn)
 	return object_cmd(dev, VRDMA_CMD_DESTROY_QP, qpn);
 }
 
-/* Once this has returned the device uses no buffer of the QP any more, unless it is broken. */
-int vrdma_cmd_destroy_qp_patient(struct vrdma_dev *dev, u32 qpn)
+/* On return the device uses no buffer of the QP any more, unless it is broken. */
+int vrdma_cmd_destroy_qp_no_timeout(struct vrdma_dev *dev, u32 qpn)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(qpn) };
 
-	return vrdma_cmdq_exec_patient(dev, VRDMA_CMD_DESTROY_QP, &req, sizeof(req));
+	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_DESTROY_QP, &req, sizeof(req));
 }
 
 int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs,
@@ -236,5 +238,5 @@ int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs
 {
 	struct vrdma_ah_table_req req = { .entries = cpu_to_le32(entries) };
 
-	return vrdma_cmdq_exec(dev, VRDMA_CMD_SET_AH_TABLE, &req, sizeof(req), NULL, 0, runs, mem);
+	return vrdma_cmd_exec(dev, VRDMA_CMD_SET_AH_TABLE, &req, sizeof(req), NULL, 0, runs, mem);
 }

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Completion queues. The ring of a process is its own memory, which only it polls; the
- * kernel's rings are polled here.
+ * Completion queues. A process polls its ring in its own memory; the kernel's rings are polled
+ * here.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
 #include <linux/log2.h>
+#include <rdma/uverbs_ioctl.h>
 
-#include "vrdma.h"
+#include "barrier.h"
+#include "broken.h"
+#include "cmds.h"
+#include "cq.h"
+#include "mem.h"
+#include "post.h"
+#include "runs.h"
 
 static size_t cq_bytes(u32 entries)
 {
@@ -60,7 +67,7 @@ static int cq_pin(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib
 	return 0;
 }
 
-/* Memory of a CQ of the kernel. In pages: the largest is more than there is in one piece. */
+/* Memory of a CQ of the kernel; in pages, since a large one may not fit in one piece. */
 static int cq_alloc(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe)
 {
 	cq->entries = roundup_pow_of_two(cqe);
@@ -72,6 +79,34 @@ static int cq_alloc(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe)
 	return 0;
 }
 
+/* Creates the CQ in the device, with the memory that it has, and makes it known by its number. */
+static int create_and_insert(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 context, u32 vector)
+{
+	struct vrdma_runs *runs;
+	int err, ret;
+
+	runs = vrdma_mem_runs(dev, cq->mem);
+	if (IS_ERR(runs)) {
+		err = PTR_ERR(runs);
+		goto err_mem;
+	}
+	err = vrdma_cmd_create_cq(dev, context, cq->entries, vector, runs, &cq->cqn, &cq->mem);
+	if (err)
+		goto err_mem;
+	err = xa_insert_irq(&dev->cqs, cq->cqn, cq, GFP_KERNEL);
+	if (err)
+		goto err_cq;
+	return 0;
+
+err_cq:
+	ret = vrdma_cmd_destroy_cq(dev, cq->cqn, &cq->mem);
+	vrdma_mem_release(dev, cq->mem, ret);
+	return err;
+err_mem:
+	vrdma_mem_release(dev, cq->mem, vrdma_broken(dev) ? err : 0);
+	return err;
+}
+
 int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		    struct uverbs_attr_bundle *attrs)
 {
@@ -80,15 +115,14 @@ int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	struct vrdma_cq *cq = to_vcq(ibcq);
 	struct vrdma_ucq_resp resp = {};
 	struct vrdma_uctx *uctx = NULL;
-	struct vrdma_runs *runs;
-	int err, ret;
+	int err;
 
 	if (attr->flags)
 		return -EOPNOTSUPP;
 	if (!attr->cqe || attr->cqe > dev->caps.max_cqe ||
 	    attr->comp_vector >= ibcq->device->num_comp_vectors)
 		return -EINVAL;
-	/* Before anything is pinned, which would stay so for as long as the device may have it. */
+	/* Checked before memory is pinned, which such a device would keep pinned. */
 	if (vrdma_broken(dev) || vrdma_stalled(dev))
 		return -EIO;
 
@@ -103,38 +137,16 @@ int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	}
 	if (err)
 		return err;
-
-	runs = vrdma_mem_runs(dev, cq->mem);
-	if (IS_ERR(runs)) {
-		err = PTR_ERR(runs);
-		goto err_mem;
-	}
-	err = vrdma_cmd_create_cq(dev, vrdma_context(uctx), cq->entries, attr->comp_vector, runs,
-				  &cq->cqn, &cq->mem);
+	err = create_and_insert(dev, cq, vrdma_context(uctx), attr->comp_vector);
 	if (err)
-		goto err_mem;
-
-	err = xa_insert_irq(&dev->cqs, cq->cqn, cq, GFP_KERNEL);
-	if (err)
-		goto err_cq;
+		return err;
 	ibcq->cqe = cq->entries;
-	if (udata) {
-		resp.cqn = cpu_to_le32(cq->cqn);
-		err = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
-		if (err)
-			goto err_insert;
-	}
-	return 0;
-
-err_insert:
-	vrdma_destroy_cq(ibcq, udata);
-	return err;
-err_cq:
-	ret = vrdma_cmd_destroy_cq(dev, cq->cqn, &cq->mem);
-	vrdma_mem_release(dev, cq->mem, ret);
-	return err;
-err_mem:
-	vrdma_mem_release(dev, cq->mem, vrdma_broken(dev) ? err : 0);
+	if (!udata)
+		return 0;
+	resp.cqn = cpu_to_le32(cq->cqn);
+	err = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
+	if (err)
+		vrdma_destroy_cq(ibcq, udata);
 	return err;
 }
 
@@ -144,9 +156,9 @@ int vrdma_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	struct vrdma_cq *cq = to_vcq(ibcq);
 	int err;
 
-	/* First, since the device may give the number to another CQ once it has destroyed this. */
+	/* First, since the device may give the number of a destroyed CQ to another. */
 	xa_erase_irq(&dev->cqs, cq->cqn);
-	/* Its memory may be taken over: nobody polls a CQ that is being destroyed. */
+	/* The command may take the memory over: nobody polls a CQ that is being destroyed. */
 	err = vrdma_cmd_destroy_cq(dev, cq->cqn, &cq->mem);
 	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "CQ %u remains in the device: %d\n", cq->cqn,
@@ -154,7 +166,7 @@ int vrdma_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	vrdma_cq_put(cq);
 	wait_for_completion(&cq->unused);
 	vrdma_mem_release(dev, cq->mem, err);
-	/* There is nothing that the caller could do about an error. */
+	/* A caller cannot handle an error. */
 	return 0;
 }
 
@@ -167,7 +179,7 @@ static bool cqe_valid(const struct vrdma_cq *cq, u32 index)
 
 static enum ib_wc_opcode wc_opcode(const struct vrdma_cqe *cqe)
 {
-	/* Of a failed request the device says no more than this. */
+	/* The opcode of a failed request is not valid. */
 	if (cqe->status != VRDMA_WC_SUCCESS)
 		return cqe->flags & VRDMA_CQE_F_RECV ? IB_WC_RECV : IB_WC_SEND;
 	switch (cqe->opcode) {
@@ -188,7 +200,7 @@ static enum ib_wc_opcode wc_opcode(const struct vrdma_cqe *cqe)
 	}
 }
 
-/* Makes @wc of @cqe; returns false if @cqe is of no living request. */
+/* Translates @cqe to @wc; returns false if no outstanding request belongs to it. */
 static bool cqe_to_wc(struct vrdma_dev *dev, struct vrdma_cq *cq, const struct vrdma_cqe *cqe,
 		      struct ib_wc *wc)
 {
@@ -227,8 +239,8 @@ static bool cqe_to_wc(struct vrdma_dev *dev, struct vrdma_cq *cq, const struct v
 }
 
 /*
- * The device is broken and will complete nothing any more: ends the requests that complete in
- * @cq (which is locked) in its place.
+ * Flushes requests that complete in @cq, which is locked: the device is broken and completes
+ * nothing any more.
  */
 static int flush_wcs(struct vrdma_dev *dev, struct vrdma_cq *cq, int num, struct ib_wc *wc)
 {
@@ -237,7 +249,7 @@ static int flush_wcs(struct vrdma_dev *dev, struct vrdma_cq *cq, int num, struct
 	int n = 0;
 	u64 wr_id;
 
-	/* QPs of other CQs are looked at too, and have to stay for that long. */
+	/* The lock keeps the QPs from being freed, those of other CQs too. */
 	xa_lock_irqsave(&dev->qps, flags);
 	xa_for_each(&dev->qps, qpn, qp) {
 		bool send = !qp->uctx && qp->ibqp.send_cq == &cq->ibcq;
@@ -256,7 +268,7 @@ static int flush_wcs(struct vrdma_dev *dev, struct vrdma_cq *cq, int num, struct
 	return n;
 }
 
-/* The device is broken: has the kernel's CQs polled. */
+/* The device is broken: notifies the users of the kernel's CQs, who poll and find flushed requests. */
 void vrdma_cqs_flush(struct vrdma_dev *dev)
 {
 	unsigned long cqn;
@@ -266,7 +278,7 @@ void vrdma_cqs_flush(struct vrdma_dev *dev)
 		cq = vrdma_cq_get(dev, cqn);
 		if (!cq)
 			continue;
-		/* Who never asked for an event polls without. */
+		/* A user that never requested an event polls without. */
 		if (cq->ring && READ_ONCE(cq->armed) && cq->ibcq.comp_handler)
 			cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
 		vrdma_cq_put(cq);
@@ -285,7 +297,7 @@ int vrdma_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc)
 		return -EOPNOTSUPP;
 	spin_lock_irqsave(&cq->lock, flags);
 	first = cq->consumer;
-	/* A turn of the ring is enough for one call, whatever the device does meanwhile. */
+	/* At most the whole ring in one call, however fast the device fills it. */
 	while (n < num && cq->consumer - first < cq->entries && cqe_valid(cq, cq->consumer)) {
 		/* The rest of the CQE is read after its phase. */
 		virt_rmb();
@@ -294,10 +306,10 @@ int vrdma_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc)
 		cq->consumer++;
 	}
 	if (cq->consumer != first)
-		/* The device overwrites CQEs only after they were read. */
+		/* Release: the device overwrites CQEs only after they have been read. */
 		virt_store_release(&cq->rec->consumer, cpu_to_le32(cq->consumer));
-	/* Not while the device may use the buffers of what is flushed. */
-	if (n < num && vrdma_broken(dev) && !vrdma_may_go_on(dev))
+	/* Not while the device may still use the buffers of the requests. */
+	if (n < num && vrdma_broken(dev) && !vrdma_may_resume(dev))
 		n += flush_wcs(dev, cq, num - n, wc + n);
 	spin_unlock_irqrestore(&cq->lock, flags);
 	return n;
@@ -328,11 +340,11 @@ int vrdma_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 }
 
 /**
- * vrdma_cq_forget_qp() - make CQEs of a QP void
+ * vrdma_cq_clean() - invalidate the CQEs of a QP
  * @cq: CQ of the kernel
  * @qpn: a QP that the device has destroyed or reset
  */
-void vrdma_cq_forget_qp(struct vrdma_cq *cq, u32 qpn)
+void vrdma_cq_clean(struct vrdma_cq *cq, u32 qpn)
 {
 	unsigned long flags;
 	u32 i;

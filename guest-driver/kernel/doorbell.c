@@ -3,15 +3,16 @@
  * Where the doorbells of the channels are.
  *
  * A process may have the notify register of its channel if that register has a page of its
- * own (QEMU: page-per-vq=on). virtio_pci keeps the addresses to itself, so they are read from
- * the PCI capabilities once more.
+ * own (QEMU: page-per-vq=on). virtio_pci does not export the addresses, so they are read from
+ * the PCI capabilities again.
  */
 #include <linux/io.h>
 #include <linux/pci.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_pci.h>
 
-#include "vrdma.h"
+#include "channel.h"
+#include "doorbell.h"
 
 /* Finds the capability of type @cfg_type; returns its place in configuration space, or 0. */
 static u8 find_cap(struct pci_dev *pdev, u8 cfg_type, struct virtio_pci_cap *cap)
@@ -38,9 +39,8 @@ static u8 find_cap(struct pci_dev *pdev, u8 cfg_type, struct virtio_pci_cap *cap
 }
 
 /*
- * Finds the doorbell of each channel that has one of its own. To be called while nobody else
- * selects queues, which is to say, after the queues have been found and before the driver's
- * probe returns.
+ * Finds the doorbell of each channel that has one of its own. It selects queues, as virtio_pci
+ * does: to be called after the queues have been found and before the driver's probe returns.
  */
 void vrdma_doorbells_find(struct vrdma_dev *dev)
 {

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Event queues. Completion events are told from interrupt context, the others from a work.
+ * Event queues. Completion events are handled in interrupt context, the others in a work.
  */
 #include <linux/slab.h>
 
-#include "vrdma.h"
+#include "barrier.h"
+#include "broken.h"
+#include "channel.h"
+#include "cq.h"
+#include "event.h"
+#include "port.h"
+#include "qp.h"
 
 #define EVENT_BATCH 16
 
@@ -24,7 +30,7 @@ static unsigned int eq_fetch(struct vrdma_eq *eq, struct vrdma_event *events, un
 	spin_lock_irqsave(&eq->lock, flags);
 	while (n < max && !err && (buf = virtqueue_get_buf(eq->vq, &len))) {
 		events[n] = *buf;
-		/* What is shorter than an event is none, but counts, or this might never end. */
+		/* A short event is ignored, but counted, so that the loop is bounded. */
 		if (len < sizeof(*buf))
 			events[n].kind = cpu_to_le16(U16_MAX);
 		n++;
@@ -52,7 +58,7 @@ static void eq_disable(struct vrdma_eq *eq)
 	spin_unlock_irqrestore(&eq->lock, flags);
 }
 
-/* Asks for interrupts again; returns false if there are events already. */
+/* Enables interrupts again; returns false if there are events already. */
 static bool eq_enable(struct vrdma_eq *eq)
 {
 	unsigned long flags;
@@ -70,7 +76,7 @@ static void completion_event(struct vrdma_dev *dev, const struct vrdma_event *ev
 
 	if (event->kind != cpu_to_le16(VRDMA_EVENT_COMPLETION))
 		return;
-	/* There is none if it is being destroyed: nobody waits for its event then. */
+	/* A CQ that is being destroyed is not found, and nobody waits for its event. */
 	cq = vrdma_cq_get(dev, le32_to_cpu(event->object));
 	if (!cq)
 		return;
@@ -107,8 +113,8 @@ static void qp_event(struct vrdma_dev *dev, u32 qpn, enum ib_event_type type)
 }
 
 /*
- * A process wrote something into its channel that the device could not read. None of its
- * requests are taken any more, which each of its QPs has to be told.
+ * A process wrote something invalid into its channel, so the device takes no more requests from
+ * it. Each QP of the process gets an event.
  */
 static void channel_event(struct vrdma_dev *dev, u32 queue)
 {
@@ -223,7 +229,7 @@ static struct vrdma_eq *eq_of(struct virtqueue *vq)
 	return &dev->eqs[vq->index - VRDMA_QUEUE_ASYNC_EVENTS];
 }
 
-/* Handlers of such events may sleep, or take their time. */
+/* Handlers of asynchronous events may sleep. */
 void vrdma_async_interrupt(struct virtqueue *vq)
 {
 	struct vrdma_eq *eq = eq_of(vq);
@@ -232,7 +238,7 @@ void vrdma_async_interrupt(struct virtqueue *vq)
 	queue_work(eq->dev->wq, &eq->work);
 }
 
-/* What one interrupt handles is bounded: the device can fill buffers as fast as it gets them. */
+/* Bounded, since the device could fill buffers as fast as it gets them. */
 void vrdma_comp_interrupt(struct virtqueue *vq)
 {
 	struct vrdma_eq *eq = eq_of(vq);
@@ -290,7 +296,7 @@ int vrdma_eqs_fill(struct vrdma_dev *dev)
 	return err;
 }
 
-/* The device has been reset: waits for what handles the last events. */
+/* The device has been reset: waits until the last events have been handled. */
 void vrdma_eqs_cancel(struct vrdma_dev *dev)
 {
 	unsigned int i;

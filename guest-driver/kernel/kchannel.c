@@ -2,21 +2,26 @@
 /*
  * The kernel's channel: requests of the kernel's own QPs, and of processes that have no channel.
  *
- * The device takes entries out at once, so there is room nearly always. Where there is none, a
- * process waits. The kernel may not be able to: its requests go to a backlog, from which a work
- * puts them into the channel.
+ * The device takes entries out at once, so there is nearly always room. If there is none, a
+ * process waits. The kernel may not sleep here: its requests go to a backlog, and a work moves
+ * them into the channel.
  */
 #include <linux/delay.h>
 #include <linux/slab.h>
 #include <linux/virtio_byteorder.h>
 #include <linux/virtio_config.h>
 
-#include "vrdma.h"
+#include "barrier.h"
+#include "broken.h"
+#include "channel.h"
+#include "kchannel.h"
+#include "mem.h"
+#include "objects.h"
 
-/* How long the channel may stand still before the device is said to. */
-#define STILL_MS 10000
+/* Time without progress of the channel after which the device counts as stalled. */
+#define STALL_MS 10000
 
-/* A request in the backlog; @qp is NULL if its QP was destroyed, and then it is not sent. */
+/* A request in the backlog; @qp is NULL if its QP was destroyed: then it is dropped. */
 struct backlog_entry {
 	struct list_head node;
 	struct vrdma_qp *qp;
@@ -27,15 +32,15 @@ struct backlog_entry {
 /* Caller holds the lock of the channel. */
 static u16 channel_pending(struct vrdma_channel *chan)
 {
-	/* Acquire: slots are written after the device has let go of them. */
+	/* Acquire: a slot is written only after the device has returned it. */
 	__virtio16 used = virt_load_acquire(&chan->vring->used->idx);
 
 	return chan->avail_idx - virtio16_to_cpu(chan->dev->vdev, used);
 }
 
 /*
- * Puts requests of @n units into the channel, which is locked, if that leaves @reserve entries;
- * returns whether there was room.
+ * Puts requests of @n units into the channel, which is locked, if that leaves @reserve entries
+ * free; returns whether there was room.
  */
 static bool channel_push(struct vrdma_channel *chan, const void *units, unsigned int n,
 			 unsigned int reserve)
@@ -60,7 +65,7 @@ static bool channel_push(struct vrdma_channel *chan, const void *units, unsigned
 	return true;
 }
 
-/* Whether the device sleeps; it may not have noticed the entries since @old. Locked. */
+/* Whether the device wants a kick for the entries since @old; the channel is locked. */
 static bool channel_wants_kick(struct vrdma_channel *chan, u16 old)
 {
 	struct virtio_device *vdev = chan->dev->vdev;
@@ -69,7 +74,7 @@ static bool channel_wants_kick(struct vrdma_channel *chan, u16 old)
 
 	if (chan->avail_idx == old)
 		return false;
-	/* The index is visible before the device's wish is read: one of both sees the other. */
+	/* Either the device sees the index, or its request for a kick is seen here. */
 	vrdma_mb();
 	if (virtio_has_feature(vdev, VIRTIO_RING_F_EVENT_IDX)) {
 		event = virtio16_to_cpu(vdev, READ_ONCE(vring_avail_event(vring)));
@@ -79,7 +84,7 @@ static bool channel_wants_kick(struct vrdma_channel *chan, u16 old)
 		 cpu_to_virtio16(vdev, VRING_USED_F_NO_NOTIFY));
 }
 
-/* Puts a request behind those that wait already; the channel is locked. */
+/* Appends a request to the backlog; the channel is locked. */
 static int backlog_add(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *wqe,
 		       unsigned int units)
 {
@@ -98,7 +103,7 @@ static int backlog_add(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *w
 	return 0;
 }
 
-/* Moves as much of the backlog into the channel as there is room for; returns how much. */
+/* Moves requests into the channel while there is room; returns how many. */
 static unsigned int backlog_move(struct vrdma_dev *dev)
 {
 	struct vrdma_channel *chan = &dev->channels[0];
@@ -125,29 +130,29 @@ static unsigned int backlog_move(struct vrdma_dev *dev)
 	return moved;
 }
 
-/* Whether any of the first @in requests that came into the backlog is there still. */
+/* Whether any of the first @in requests is still in the backlog. */
 static bool backlog_has(struct vrdma_dev *dev, u32 in)
 {
-	/* The counters are read without the lock; either is written under it. */
+	/* The counters are written under the lock, and read without. */
 	return (s32)(in - READ_ONCE(dev->backlog_out)) > 0;
 }
 
 static void backlog_work(struct work_struct *work)
 {
 	struct vrdma_dev *dev = container_of(work, struct vrdma_dev, backlog_work);
-	unsigned long deadline = jiffies + msecs_to_jiffies(STILL_MS);
+	unsigned long deadline = jiffies + msecs_to_jiffies(STALL_MS);
 
 	/* Requests of a broken device are flushed by vrdma_poll_cq(). */
 	while (!vrdma_broken(dev) && backlog_has(dev, READ_ONCE(dev->backlog_in))) {
 		if (backlog_move(dev)) {
-			deadline = jiffies + msecs_to_jiffies(STILL_MS);
+			deadline = jiffies + msecs_to_jiffies(STALL_MS);
 			continue;
 		}
 		if (time_after(jiffies, deadline))
 			vrdma_set_stalled(dev, "it takes no work requests");
 		if (vrdma_stalled(dev)) {
 			msleep(50);
-			deadline = jiffies + msecs_to_jiffies(STILL_MS);
+			deadline = jiffies + msecs_to_jiffies(STALL_MS);
 		} else {
 			usleep_range(20, 100);
 		}
@@ -158,7 +163,7 @@ static void backlog_work(struct work_struct *work)
  * vrdma_backlog_wait() - wait until the kernel's requests so far are in the channel
  * @dev: the device
  *
- * What they mean must not depend on a command that comes later, unless the device stands still.
+ * A command that comes later then takes effect after them. Does not wait for a stalled device.
  * Sleeps.
  */
 void vrdma_backlog_wait(struct vrdma_dev *dev)
@@ -170,14 +175,14 @@ void vrdma_backlog_wait(struct vrdma_dev *dev)
 }
 
 /**
- * vrdma_backlog_forget_qp() - send nothing of a QP any more
+ * vrdma_backlog_drop_qp() - drop the requests of a QP
  * @dev: the device
  * @qp: the QP, to which nobody posts
  *
- * While the device stands still requests stay in the backlog, and the number of the QP may be
- * another's when it goes on. Its entries keep their places, which is what the counters count.
+ * While the device is stalled requests stay in the backlog, and another QP may have the number
+ * when it resumes. The entries stay in the list, since the counters count them.
  */
-void vrdma_backlog_forget_qp(struct vrdma_dev *dev, struct vrdma_qp *qp)
+void vrdma_backlog_drop_qp(struct vrdma_dev *dev, struct vrdma_qp *qp)
 {
 	struct vrdma_channel *chan = &dev->channels[0];
 	struct backlog_entry *entry;
@@ -192,15 +197,14 @@ void vrdma_backlog_forget_qp(struct vrdma_dev *dev, struct vrdma_qp *qp)
 }
 
 /**
- * vrdma_channel_drain() - wait until the device has taken what was posted through the kernel
+ * vrdma_kernel_drain() - wait until the device has taken the requests in the kernel's channel
  * @dev: the device
  *
- * Not for a device that stands still: it takes what is in a channel before a command that came
- * later, too. Sleeps.
+ * Does not wait for a stalled device, which takes them before any later command, too. Sleeps.
  */
-void vrdma_channel_drain(struct vrdma_dev *dev)
+void vrdma_kernel_drain(struct vrdma_dev *dev)
 {
-	unsigned long deadline = jiffies + msecs_to_jiffies(STILL_MS);
+	unsigned long deadline = jiffies + msecs_to_jiffies(STALL_MS);
 	struct vrdma_channel *chan = &dev->channels[0];
 	u16 target, pending, newer;
 	unsigned long flags;
@@ -297,7 +301,7 @@ static int user_units_check(struct vrdma_dev *dev, struct vrdma_uctx *uctx,
 int vrdma_user_post(struct vrdma_dev *dev, struct vrdma_uctx *uctx, const void *buf,
 		    unsigned int units)
 {
-	unsigned long deadline = jiffies + msecs_to_jiffies(STILL_MS);
+	unsigned long deadline = jiffies + msecs_to_jiffies(STALL_MS);
 	struct vrdma_channel *chan = &dev->channels[0];
 	unsigned int reserve;
 	unsigned long flags;
@@ -307,7 +311,7 @@ int vrdma_user_post(struct vrdma_dev *dev, struct vrdma_uctx *uctx, const void *
 
 	if (units > chan->num)
 		return -EINVAL;
-	/* Processes wait here; the kernel, which can't, finds room whatever they do. */
+	/* Processes leave a part of the channel to the kernel, which cannot wait. */
 	reserve = min(chan->num / 4, chan->num - units);
 	for (;;) {
 		kick = false;

@@ -4,16 +4,19 @@
  */
 #include <linux/slab.h>
 
-#include "vrdma.h"
+#include "broken.h"
+#include "cmds.h"
+#include "mem.h"
+#include "mr.h"
+#include "objects.h"
+#include "runs.h"
 
-/**
- * vrdma_check_access() - what the device is told of access flags
- * @access: IB_ACCESS_*, whose numbers are the device's
- *
- * Hints are ignored: huge pages are found without, and what is optional need not be obeyed.
- * What the device lacks (memory windows, on-demand paging, flush) is -EOPNOTSUPP.
+/*
+ * The access flags for the device, which has the same numbers. Hints are ignored: huge pages are
+ * found without them, and optional flags need no support. Those that the device lacks (memory
+ * windows, on-demand paging, flush) are -EOPNOTSUPP.
  */
-int vrdma_check_access(int access)
+static int check_access(int access)
 {
 	access &= ~(IB_ACCESS_OPTIONAL | IB_ACCESS_HUGETLB);
 	if (access & ~(int)VRDMA_ACCESS_ALL)
@@ -27,7 +30,7 @@ struct ib_mr *vrdma_get_dma_mr(struct ib_pd *ibpd, int access)
 	struct vrdma_mr *mr;
 	int err;
 
-	access = vrdma_check_access(access);
+	access = check_access(access);
 	if (access < 0)
 		return ERR_PTR(access);
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
@@ -50,21 +53,21 @@ struct ib_mr *vrdma_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length, u64 v
 	struct vrdma_mr *mr;
 	int err;
 
-	/* Requests name the bytes of such a region from 0 on. */
+	/* The addresses in such a region start from 0. */
 	if (access & IB_ZERO_BASED)
 		virt_addr = 0;
-	access = vrdma_check_access(access & ~IB_ZERO_BASED);
+	access = check_access(access & ~IB_ZERO_BASED);
 	if (access < 0)
 		return ERR_PTR(access);
 	if (length > dev->caps.max_mr_size)
 		return ERR_PTR(-EINVAL);
-	/* Before anything is pinned, which would stay so for as long as the device may have it. */
+	/* Checked before memory is pinned, which such a device would keep pinned. */
 	if (vrdma_broken(dev) || vrdma_stalled(dev))
 		return ERR_PTR(-EIO);
 	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
-	/* A region of no byte has keys and no memory. */
+	/* A region of length 0 has keys and no memory. */
 	if (length) {
 		mr->mem = vrdma_mem_pin(dev, start, length, access);
 		if (IS_ERR(mr->mem)) {
@@ -107,6 +110,6 @@ int vrdma_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 				       ibmr->lkey, err);
 	vrdma_mem_release(dev, mr->mem, err);
 	kfree(mr);
-	/* There is nothing that the caller could do about an error. */
+	/* A caller cannot handle an error. */
 	return 0;
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Posting to the kernel's own QPs. Requests are built here and go into the kernel's channel;
- * wr_id stays here, and the device returns the index of the request.
+ * Posting to the kernel's own QPs. Requests are built here and go into the kernel's channel. The
+ * device is not given the wr_id; a CQE has the index of the request.
  */
 #include <linux/log2.h>
 #include <linux/slab.h>
 
-#include "vrdma.h"
+#include "broken.h"
+#include "kchannel.h"
+#include "post.h"
 
 /* A request while it is being built. */
 union wqe_buf {
@@ -34,8 +36,8 @@ void vrdma_wq_cleanup(struct vrdma_wq *wq)
 /**
  * vrdma_wq_complete() - take the completion of a request
  * @wq: the queue; its CQ is locked
- * @wqe_id: which request
- * @wr_id: the caller's name of it
+ * @wqe_id: index of the request
+ * @wr_id: becomes its wr_id
  *
  * Requests complete in order, so those before it that were not signalled are complete too.
  *
@@ -49,12 +51,12 @@ bool vrdma_wq_complete(struct vrdma_wq *wq, u32 wqe_id, u64 *wr_id)
 	if (wqe_id - wq->tail >= head - wq->tail)
 		return false;
 	*wr_id = wq->wr_id[wqe_id & wq->mask];
-	/* The place is free only after wr_id was read. */
+	/* Release: the entry is reused only after wr_id has been read. */
 	smp_store_release(&wq->tail, wqe_id + 1);
 	return true;
 }
 
-/* Ends the oldest request on behalf of a broken device; false if there is none. */
+/* Completes the oldest request in place of a broken device; false if there is none. */
 bool vrdma_wq_flush(struct vrdma_wq *wq, u64 *wr_id)
 {
 	return vrdma_wq_complete(wq, wq->tail, wr_id);
@@ -66,11 +68,11 @@ static bool wq_full(struct vrdma_wq *wq)
 	return wq->head - smp_load_acquire(&wq->tail) >= wq->max;
 }
 
-/* Before the device can complete it: takes note of a request. */
+/* Records a request, before the device can complete it. */
 static void wq_posted(struct vrdma_wq *wq, u64 wr_id)
 {
 	wq->wr_id[wq->head & wq->mask] = wr_id;
-	/* Whoever completes it finds wr_id. */
+	/* Release: vrdma_wq_complete() sees wr_id. */
 	smp_store_release(&wq->head, wq->head + 1);
 }
 
@@ -87,7 +89,7 @@ static void fill_sges(union wqe_buf *wqe, size_t offset, const struct ib_sge *sg
 	wqe->header.sge_count = num;
 }
 
-/* Units of a request with @data bytes behind its body. */
+/* Units of a request with @data bytes after its body. */
 static unsigned int wqe_units(size_t data)
 {
 	return DIV_ROUND_UP(VRDMA_WQE_DATA_OFFSET + data, VRDMA_WQE_UNIT_SIZE);
@@ -209,7 +211,7 @@ static int fill_send(struct vrdma_qp *qp, union wqe_buf *wqe, const struct ib_se
 	return 0;
 }
 
-/* Posts what was built, to complete in @ibcq; the queue is locked. */
+/* Posts a request that completes in @ibcq; the queue is locked. */
 static int post(struct vrdma_dev *dev, struct vrdma_qp *qp, struct vrdma_wq *wq,
 		struct ib_cq *ibcq, union wqe_buf *wqe, u64 wr_id)
 {
@@ -222,10 +224,10 @@ static int post(struct vrdma_dev *dev, struct vrdma_qp *qp, struct vrdma_wq *wq,
 	if (!err)
 		return 0;
 
-	/* The lock keeps it from being flushed while it is taken back. */
+	/* Under the lock it is not flushed while it is removed again. */
 	spin_lock(&cq->lock);
 	if (vrdma_broken(dev)) {
-		/* Who posts, to drain a QP for instance, waits for a completion: it is flushed. */
+		/* The caller may wait for its completion, to drain the QP: flush it. */
 		queue_work(dev->wq, &dev->fatal_work);
 		err = 0;
 	} else {

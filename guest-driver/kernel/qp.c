@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Queue pairs. Their states are the device's business; the driver translates.
+ * Queue pairs. The device keeps their states; the driver translates attributes.
  */
 #include <linux/delay.h>
 #include <linux/etherdevice.h>
 #include <rdma/ib_cache.h>
+#include <rdma/uverbs_ioctl.h>
 
-#include "vrdma.h"
+#include "broken.h"
+#include "channel.h"
+#include "cmds.h"
+#include "cq.h"
+#include "kchannel.h"
+#include "post.h"
+#include "qp.h"
 
 /* Finds a QP and keeps it from being freed; from any context. */
 struct vrdma_qp *vrdma_qp_get(struct vrdma_dev *dev, u32 qpn)
@@ -80,7 +87,7 @@ static int create_and_insert(struct vrdma_dev *dev, struct vrdma_qp *qp,
 	return err;
 }
 
-/* Who has the lock may wait for the device for long, which is no reason for alarm. */
+/* The holder may wait for the device for long; mutex_lock() would be reported as a hung task. */
 static void lock_kernel_qps(struct vrdma_dev *dev)
 {
 	while (!mutex_trylock(&dev->kqp_lock))
@@ -114,7 +121,7 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 		return err;
 	}
 
-	/* The lock may be held by who waits for the device. */
+	/* The holder of the lock may wait for such a device. */
 	if (vrdma_broken(dev) || vrdma_stalled(dev))
 		return -EIO;
 	err = vrdma_wq_init(&qp->sq, attr->cap.max_send_wr);
@@ -165,7 +172,7 @@ static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, i
 	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
 		to->en_sqd_async_notify = !!from->en_sqd_async_notify;
 	if (mask & IB_QP_ACCESS_FLAGS)
-		/* Nobody asks for the rest: the device has no such requests. */
+		/* The device has no requests that need the other rights. */
 		to->access = cpu_to_le32(from->qp_access_flags & VRDMA_ACCESS_ALL);
 	if (mask & IB_QP_PKEY_INDEX)
 		to->pkey_index = cpu_to_le16(from->pkey_index);
@@ -198,11 +205,11 @@ static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, i
 		to->dest_qpn = cpu_to_le32(from->dest_qp_num);
 }
 
-/* A QP of the kernel has no requests any more. */
-static void forget_requests(struct vrdma_qp *qp)
+/* Removes the CQEs of a QP of the kernel, which is destroyed or reset. */
+static void clean_cqs(struct vrdma_qp *qp)
 {
-	vrdma_cq_forget_qp(to_vcq(qp->ibqp.send_cq), qp->ibqp.qp_num);
-	vrdma_cq_forget_qp(to_vcq(qp->ibqp.recv_cq), qp->ibqp.qp_num);
+	vrdma_cq_clean(to_vcq(qp->ibqp.send_cq), qp->ibqp.qp_num);
+	vrdma_cq_clean(to_vcq(qp->ibqp.recv_cq), qp->ibqp.qp_num);
 }
 
 int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
@@ -220,26 +227,26 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		return -EOPNOTSUPP;
 	if ((mask & IB_QP_AV) && attr->ah_attr.type != RDMA_AH_ATTR_TYPE_ROCE)
 		return -EINVAL;
-	/* There is no other path to migrate to. */
+	/* There is no alternate path. */
 	if ((mask & IB_QP_PATH_MIG_STATE) && attr->path_mig_state != IB_MIG_MIGRATED)
 		return -EINVAL;
 	if ((mask & IB_QP_ACCESS_FLAGS) && (attr->qp_access_flags & ~IB_ACCESS_SUPPORTED))
 		return -EINVAL;
 	req.mask = cpu_to_le32(mask);
 	fill_attr(&req.attr, attr, mask, ibqp->qp_num);
-	/* As with what is in a channel: what was posted before is taken before. */
+	/* Requests that were posted before this command take effect before it. */
 	if (!qp->uctx)
 		vrdma_backlog_wait(dev);
 	kernel_to_error = !qp->uctx && (mask & IB_QP_STATE) && attr->qp_state == IB_QPS_ERR;
-	/* After an error ib_drain_qp() would not wait, and buffers that are in use would be reused. */
-	err = kernel_to_error ? vrdma_cmd_modify_qp_patient(dev, &req) :
+	/* After an error ib_drain_qp() does not wait, and buffers in use would be freed. */
+	err = kernel_to_error ? vrdma_cmd_modify_qp_no_timeout(dev, &req) :
 				vrdma_cmd_modify_qp(dev, &req);
-	/* On a broken device each QP is in error: its requests are flushed by vrdma_poll_cq(). */
+	/* On a broken device each QP is in error; vrdma_poll_cq() flushes its requests. */
 	if (err && vrdma_broken(dev) && kernel_to_error)
 		return 0;
 	if (!err && !qp->uctx && (mask & IB_QP_STATE) && attr->qp_state == IB_QPS_RESET) {
-		forget_requests(qp);
-		/* Indices run on, so no CQE from before can be taken for one of a new request. */
+		clean_cqs(qp);
+		/* The indices are not reset, so that no old CQE matches a new request. */
 		WRITE_ONCE(qp->sq.tail, qp->sq.head);
 		WRITE_ONCE(qp->rq.tail, qp->rq.head);
 	}
@@ -309,86 +316,33 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 
 	if (!qp->uctx)
 		lock_kernel_qps(dev);
-	/* From here on nothing finds it by number, and the device may give the number away. */
+	/* From here on the device may give the number to another QP. */
 	xa_erase_irq(&dev->qps, ibqp->qp_num);
 	spin_lock_irqsave(&kernel->lock, flags);
 	via_kernel = qp->via_kernel;
 	spin_unlock_irqrestore(&kernel->lock, flags);
-	/* A request that is in the kernel's channel yet must not meet another QP of this number. */
+	/* No request that is still in the kernel's channel may reach another QP of this number. */
 	if (via_kernel)
-		vrdma_channel_drain(dev);
-	/* Nor one that waits for room in it. */
+		vrdma_kernel_drain(dev);
+	/* Nor may one in the backlog. */
 	if (!qp->uctx)
-		vrdma_backlog_forget_qp(dev, qp);
+		vrdma_backlog_drop_qp(dev, qp);
 
-	/* The buffers of a process are pinned regions, those of the kernel whoever's they are. */
+	/* Buffers of a process stay pinned in their regions; those of the kernel could be freed. */
 	err = qp->uctx ? vrdma_cmd_destroy_qp(dev, ibqp->qp_num) :
-			 vrdma_cmd_destroy_qp_patient(dev, ibqp->qp_num);
+			 vrdma_cmd_destroy_qp_no_timeout(dev, ibqp->qp_num);
 	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "QP %u remains in the device: %d\n",
 				       ibqp->qp_num, err);
 	if (!qp->uctx) {
-		/* Takes the locks of the CQs, under which vrdma_poll_cq() may have found the QP. */
-		forget_requests(qp);
+		/* Takes the locks of the CQs: vrdma_poll_cq() may use the QP under them. */
+		clean_cqs(qp);
 		mutex_unlock(&dev->kqp_lock);
 	}
 	vrdma_qp_put(qp);
 	wait_for_completion(&qp->unused);
 	vrdma_wq_cleanup(&qp->sq);
 	vrdma_wq_cleanup(&qp->rq);
-	/* There is nothing that the caller could do about an error. */
+	/* A caller cannot handle an error. */
 	return 0;
-}
-
-/**
- * vrdma_probe_gsi() - whether the device has QP1
- * @dev: the device, not registered yet
- *
- * The core creates QP1 for each port that claims to have it, and complains if it cannot.
- */
-bool vrdma_probe_gsi(struct vrdma_dev *dev)
-{
-	struct vrdma_create_qp_req req = {
-		.context = cpu_to_le32(VRDMA_KERNEL_CONTEXT),
-		.qp_type = cpu_to_le32(VRDMA_QPT_GSI),
-		.srqn = cpu_to_le32(VRDMA_NONE),
-		.max_send_wr = cpu_to_le32(1),
-		.max_recv_wr = cpu_to_le32(1),
-		.max_send_sge = cpu_to_le32(1),
-		.max_recv_sge = cpu_to_le32(1),
-	};
-	size_t size = sizeof(struct vrdma_cqe) * 2 + sizeof(struct vrdma_cq_record);
-	struct vrdma_mem *mem = vrdma_mem_alloc(dev, size, GFP_KERNEL);
-	struct vrdma_runs *runs;
-	u32 pdn, cqn, qpn;
-	int err, ret;
-
-	if (!mem)
-		return false;
-	runs = vrdma_mem_runs(dev, mem);
-	if (IS_ERR(runs)) {
-		vrdma_mem_free(dev, mem);
-		return false;
-	}
-	err = vrdma_cmd_create_cq(dev, VRDMA_KERNEL_CONTEXT, 2, 0, runs, &cqn, &mem);
-	if (err) {
-		vrdma_mem_release(dev, mem, vrdma_broken(dev) ? err : 0);
-		return false;
-	}
-	err = vrdma_cmd_alloc_pd(dev, VRDMA_KERNEL_CONTEXT, &pdn);
-	if (!err) {
-		req.pdn = cpu_to_le32(pdn);
-		req.send_cqn = cpu_to_le32(cqn);
-		req.recv_cqn = cpu_to_le32(cqn);
-		err = vrdma_cmd_create_qp(dev, &req, &qpn);
-		if (!err) {
-			vrdma_cmd_destroy_qp(dev, qpn);
-			/* The core goes by the number. */
-			err = qpn == VRDMA_GSI_QPN ? 0 : -EPROTO;
-		}
-		vrdma_cmd_dealloc_pd(dev, pdn);
-	}
-	ret = vrdma_cmd_destroy_cq(dev, cqn, &mem);
-	vrdma_mem_release(dev, mem, ret);
-	return !err;
 }

@@ -7,17 +7,37 @@
 #include <linux/slab.h>
 #include <linux/virtio_config.h>
 
-#include "vrdma.h"
+#include "broken.h"
+#include "channel.h"
+#include "cmds.h"
+#include "kchannel.h"
+#include "mem.h"
+#include "objects.h"
+#include "uctx.h"
 
 #define UVERBS_MODULE_NAME vrdma
 #include <rdma/uverbs_named_ioctl.h>
 
-/* Names that the macros of uverbs can paste; the numbers are the ABI's. */
+/* The macros of uverbs paste these names; the numbers are in vrdma_abi.h. */
 enum {
 	VRDMA_OBJECT_CHANNEL = VRDMA_UVERBS_OBJECT_CHANNEL,
 	VRDMA_METHOD_POST = VRDMA_UVERBS_METHOD_POST,
 	VRDMA_METHOD_KICK = VRDMA_UVERBS_METHOD_KICK,
 	VRDMA_ATTR_POST_UNITS = VRDMA_UVERBS_ATTR_POST_UNITS,
+};
+
+/**
+ * struct vrdma_mmap_entry - what a process may map of a channel
+ * @rdma: the entry of the core
+ * @chan: the channel, to which this is a reference
+ * @pfn: the first page
+ * @io: it is a register, not memory
+ */
+struct vrdma_mmap_entry {
+	struct rdma_user_mmap_entry rdma;
+	struct vrdma_channel *chan;
+	unsigned long pfn;
+	bool io;
 };
 
 static struct vrdma_mmap_entry *mmap_entry_insert(struct vrdma_uctx *uctx, phys_addr_t addr,
@@ -50,7 +70,7 @@ void vrdma_mmap_free(struct rdma_user_mmap_entry *rdma)
 	kfree(entry);
 }
 
-/* No mapping is made from here on, and those that were made are gone when a process has died. */
+/* Nothing can be mapped from here on, and a mapping would have kept the context alive. */
 static void mmap_entries_remove(struct vrdma_uctx *uctx)
 {
 	if (uctx->doorbell)
@@ -61,11 +81,11 @@ static void mmap_entries_remove(struct vrdma_uctx *uctx)
 		rdma_user_mmap_entry_remove(&uctx->rings->rdma);
 }
 
-/* Until the device says otherwise, which it may do as soon as it is asked. */
-static void channel_is_lost(struct vrdma_channel *chan)
+/* Until the device says that it is not. Before it is asked, since the answer may come late. */
+static void set_maybe_bound(struct vrdma_channel *chan)
 {
 	spin_lock(&chan->dev->channel_lock);
-	chan->lost = true;
+	chan->maybe_bound = true;
 	spin_unlock(&chan->dev->channel_lock);
 }
 
@@ -76,51 +96,61 @@ static void uctx_put_channel(struct vrdma_uctx *uctx)
 	int err;
 
 	mmap_entries_remove(uctx);
-	channel_is_lost(chan);
+	set_maybe_bound(chan);
 	err = vrdma_cmd_unbind_channel(dev, chan->vq->index);
 	spin_lock(&dev->channel_lock);
 	chan->owner = NULL;
-	/* An answer that comes later finds it. */
+	/* After a late answer vrdma_channel_unbound() is called. */
 	if (!err)
-		chan->lost = false;
+		chan->maybe_bound = false;
 	spin_unlock(&dev->channel_lock);
 	vrdma_channel_put(chan);
 	uctx->chan = NULL;
 }
 
-/* Lends a channel to @uctx if there is one; if there is none, it has to post by system call. */
+/* Binds a channel to @uctx. If that fails it has none, which is an error only if it is -EIO. */
+static int uctx_bind_channel(struct vrdma_uctx *uctx, struct vrdma_channel *chan)
+{
+	struct vrdma_dev *dev = chan->dev;
+	bool pending = false;
+	int err;
+
+	uctx->chan = chan;
+	set_maybe_bound(chan);
+	err = vrdma_channel_bind(chan, uctx->context, &pending);
+	spin_lock(&dev->channel_lock);
+	/* It may be bound if the device did not answer, or is broken. */
+	if (!pending && !vrdma_broken(dev))
+		chan->maybe_bound = false;
+	if (err)
+		chan->owner = NULL;
+	spin_unlock(&dev->channel_lock);
+	if (!err)
+		return 0;
+	vrdma_channel_put(chan);
+	uctx->chan = NULL;
+	ibdev_warn_ratelimited(&dev->ibdev, "binding channel %u failed: %d\n", chan->vq->index,
+			       err);
+	return err == -EIO ? err : 0;
+}
+
+/* Gives @uctx a channel if there is one; without one its process posts by system calls. */
 static int uctx_get_channel(struct vrdma_uctx *uctx, struct vrdma_uctx_resp *resp)
 {
 	struct vrdma_dev *dev = to_vdev(uctx->ibuctx.device);
+	u32 flags = VRDMA_CONTEXT_F_CHANNEL;
 	const struct vring *vring;
 	struct vrdma_channel *chan;
-	bool left = false;
-	u32 flags;
 	int err;
 
 	chan = vrdma_channel_get_free(dev, uctx);
 	if (!chan)
 		return 0;
-	uctx->chan = chan;
-	channel_is_lost(chan);
-	err = vrdma_channel_bind(chan, uctx->context, &left);
-	spin_lock(&dev->channel_lock);
-	/* Nobody knows whether a device that does not answer has it, or what a broken one does. */
-	if (!left && !vrdma_broken(dev))
-		chan->lost = false;
-	if (err)
-		chan->owner = NULL;
-	spin_unlock(&dev->channel_lock);
-	if (err) {
-		vrdma_channel_put(chan);
-		uctx->chan = NULL;
-		ibdev_warn_ratelimited(&dev->ibdev, "binding channel %u failed: %d\n",
-				       chan->vq->index, err);
-		return err == -EIO ? err : 0;
-	}
+	err = uctx_bind_channel(uctx, chan);
+	if (err || !uctx->chan)
+		return err;
 
 	vring = chan->vring;
-	flags = VRDMA_CONTEXT_F_CHANNEL;
 	if (virtio_has_feature(dev->vdev, VIRTIO_RING_F_EVENT_IDX))
 		flags |= VRDMA_CONTEXT_F_EVENT_IDX;
 
@@ -220,15 +250,15 @@ int vrdma_mmap(struct ib_ucontext *ibuctx, struct vm_area_struct *vma)
 		return -EINVAL;
 	entry = container_of(rdma, struct vrdma_mmap_entry, rdma);
 	prot = entry->io ? pgprot_device(vma->vm_page_prot) : vma->vm_page_prot;
-	/* Memory is mapped in the same way as registers, for it to go when the device does. */
+	/* For memory as well as for registers, so that the core unmaps it when the device is removed. */
 	err = rdma_user_mmap_io(ibuctx, vma, entry->pfn, rdma->npages * PAGE_SIZE, prot, rdma);
 	rdma_user_mmap_entry_put(rdma);
 	return err;
 }
 
 /*
- * All that a process maps is mapped by rdma_user_mmap_io(), so the core has taken it away
- * already. That this function exists tells it that the driver can be removed under a process.
+ * The core has already removed what rdma_user_mmap_io() mapped, which is all. That this function
+ * exists tells the core that the driver can be removed while processes use it.
  */
 void vrdma_disassociate_ucontext(struct ib_ucontext *ibuctx)
 {

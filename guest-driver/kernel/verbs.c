@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The verbs that are about the device itself, and the table of all of them.
+ * The verbs of the device, its port and its PDs, and the table of all verbs.
  */
 #include <linux/overflow.h>
 #include <net/addrconf.h>
@@ -8,8 +8,18 @@
 #include <rdma/ib_cache.h>
 #include <rdma/ib_mad.h>
 #include <rdma/ib_user_verbs.h>
+#include <rdma/uverbs_ioctl.h>
 
-#include "vrdma.h"
+#include "ah.h"
+#include "cmds.h"
+#include "cq.h"
+#include "mr.h"
+#include "objects.h"
+#include "port.h"
+#include "post.h"
+#include "qp.h"
+#include "uctx.h"
+#include "verbs.h"
 
 /* How long the device takes to acknowledge at most, as 4.096 us * 2^n: what rdma_rxe says. */
 #define LOCAL_CA_ACK_DELAY 15
@@ -34,7 +44,7 @@ static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *at
 	attr->vendor_id = to_vdev(ibdev)->vdev->id.vendor;
 	attr->vendor_part_id = to_vdev(ibdev)->vdev->id.device;
 	attr->hw_ver = VRDMA_VERSION_MAJOR;
-	/* Numbers 0 and 1 are not for everybody. */
+	/* QP0 and QP1 are not for users. */
 	attr->max_qp = int_cap(caps->max_qp - 2);
 	attr->max_qp_wr = int_cap(caps->max_qp_wr);
 	attr->device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_PORT_ACTIVE_EVENT |
@@ -69,7 +79,7 @@ static void vrdma_get_dev_fw_str(struct ib_device *ibdev, char *str)
 		 (u32)(version >> 16) & 0xffff, (u32)version & 0xffff);
 }
 
-/* Speed and width that come to @mbps, or the next below. */
+/* The speed and width for @mbps, or the next below. */
 static void set_speed(struct ib_port_attr *attr, u32 mbps)
 {
 	static const struct {
@@ -103,9 +113,11 @@ static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_at
 	int err;
 
 	err = vrdma_cmd_query_port(dev, &resp);
-	/* A device that does not answer has a port that is down, rather than none at all. */
 	if (err == -EIO) {
-		/* But the core asks only once for the length of the GID table. */
+		/*
+		 * The port of a device that does not answer is down. The other attributes are
+		 * those from the start: the core reads the length of the GID table only once.
+		 */
 		resp = dev->port;
 		resp.state = VRDMA_PORT_DOWN;
 	} else if (err) {
@@ -117,7 +129,7 @@ static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_at
 	attr->phys_state = vrdma_phys_state(dev, attr->state);
 	attr->max_mtu = ib_mtu_int_to_enum(dev->caps.max_mtu);
 	attr->active_mtu = min(ib_mtu_int_to_enum(le32_to_cpu(resp.active_mtu)), mtu);
-	/* Requests name a GID by 8 bits. */
+	/* A GID index has 8 bits in a request. */
 	attr->gid_tbl_len = min_t(u16, le16_to_cpu(resp.gid_table_len), U8_MAX + 1);
 	attr->ip_gids = true;
 	attr->port_cap_flags = to_vdev(ibdev)->gsi ? IB_PORT_CM_SUP : 0;
@@ -149,7 +161,7 @@ static int vrdma_get_port_immutable(struct ib_device *ibdev, u32 port,
 		return err;
 	immutable->pkey_tbl_len = attr.pkey_tbl_len;
 	immutable->gid_tbl_len = attr.gid_tbl_len;
-	/* Without QP1 there is no port type of a RoCE device, but RC works all the same. */
+	/* RC works without QP1 too, but the port type of RoCE needs it. */
 	immutable->core_cap_flags = RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP | RDMA_CORE_CAP_AF_IB |
 				    RDMA_CORE_CAP_ETH_AH;
 	if (to_vdev(ibdev)->gsi) {
@@ -216,7 +228,7 @@ static int vrdma_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "PD %u remains in the device: %d\n", pd->pdn,
 				       err);
-	/* There is nothing that the caller could do about an error. */
+	/* A caller cannot handle an error. */
 	return 0;
 }
 
@@ -261,7 +273,7 @@ static const struct ib_device_ops vrdma_dev_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, vrdma_uctx, ibuctx),
 };
 
-/* Only where the device has a table for them. */
+/* Only for a device that has a table for them. */
 static const struct ib_device_ops vrdma_ah_ops = {
 	.create_ah = vrdma_create_ah,
 	.create_user_ah = vrdma_create_ah,
@@ -280,7 +292,7 @@ void vrdma_verbs_init(struct vrdma_dev *dev)
 	ibdev->num_comp_vectors = dev->num_eqs - 1;
 	ibdev->dev.parent = &dev->vdev->dev;
 	ibdev->driver_def = vrdma_uapi_defs;
-	/* Processes arm their CQs by memory. Who asks by a handle of no CQ is told so. */
+	/* Processes arm their CQs in memory. The method is there to refuse handles of no CQ. */
 	ibdev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
 	addrconf_addr_eui48((u8 *)&ibdev->node_guid, dev->mac);
 	ib_set_device_ops(ibdev, &vrdma_dev_ops);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VRDMA_CHANNEL_H
+#define VRDMA_CHANNEL_H
+
+#include <linux/virtio_ring.h>
+
+#include "vrdma.h"
+
+struct vrdma_uctx;
+
+/**
+ * struct vrdma_channel - a virtqueue of work requests
+ * @dev: the device
+ * @vq: the virtqueue, of which only notify is used: the rings are written here, or by a process
+ * @vring: its rings
+ * @num: entries
+ * @slots: memory of the slots
+ * @rings: first of the pages with the available and the used ring
+ * @rings_len: length of these pages
+ * @mappable: no part of the descriptor table is in these pages, and they can be mapped
+ * @doorbell: address of the doorbell, or 0
+ * @lock: protects the rings and @avail_idx of the kernel's channel
+ * @avail_idx: the kernel's channel: entries made available
+ * @free: in &vrdma_dev.free_channels
+ * @owner: the context that has it, or NULL (&vrdma_dev.channel_lock)
+ * @refs: the owner and its mappings (&vrdma_dev.channel_lock)
+ * @maybe_bound: the device did not say that it is not bound, and may still read it
+ *               (&vrdma_dev.channel_lock)
+ */
+struct vrdma_channel {
+	struct vrdma_dev *dev;
+	struct virtqueue *vq;
+	const struct vring *vring;
+	u16 num;
+	struct vrdma_mem *slots;
+	void *rings;
+	u32 rings_len;
+	bool mappable;
+	phys_addr_t doorbell;
+	spinlock_t lock;
+	u16 avail_idx;
+	struct list_head free;
+	struct vrdma_uctx *owner;
+	unsigned int refs;
+	bool maybe_bound;
+};
+
+int vrdma_channels_init(struct vrdma_dev *dev, struct virtqueue *vqs[], unsigned int num);
+void vrdma_channels_cleanup(struct vrdma_dev *dev);
+int vrdma_channel_bind(struct vrdma_channel *chan, u32 context, bool *pending);
+struct vrdma_channel *vrdma_channel_get_free(struct vrdma_dev *dev, struct vrdma_uctx *owner);
+void vrdma_channel_hold(struct vrdma_channel *chan);
+void vrdma_channel_put(struct vrdma_channel *chan);
+void vrdma_channel_unbound(struct vrdma_dev *dev, u32 queue);
+
+#endif /* VRDMA_CHANNEL_H */

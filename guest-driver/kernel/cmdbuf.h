@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VRDMA_CMDBUF_H
+#define VRDMA_CMDBUF_H
+
+#include <linux/list.h>
+#include <linux/refcount.h>
+#include <linux/scatterlist.h>
+
+#include "vrdma.h"
+
+struct vrdma_runs;
+
+/**
+ * struct vrdma_cmdbuf - a command, its answer, and their memory
+ * @node: in a list of &struct vrdma_cmdq
+ * @ref: the caller, and the queue until the device has answered or was reset
+ * @done: the device has answered; see vrdma_cmdbuf_done()
+ * @abandoned: its caller waits no more (lock of the queue)
+ * @mem: memory of the object that an abandoned command creates or destroys, or NULL
+ * @used_len: bytes of the answer
+ * @cookie: by which the answer is recognised
+ * @req: the request
+ * @resp: the answer
+ * @runs: memory runs that belong to the request, or NULL
+ * @out: @req and @runs, for the device to read
+ * @in: @resp, for the device to write
+ */
+struct vrdma_cmdbuf {
+	struct list_head node;
+	refcount_t ref;
+	bool done;
+	bool abandoned;
+	struct vrdma_mem *mem;
+	unsigned int used_len;
+	u64 cookie;
+	struct vrdma_cmd_req *req;
+	struct vrdma_cmd_resp *resp;
+	struct vrdma_runs *runs;
+	struct sg_table out;
+	struct scatterlist in;
+};
+
+/* Whether the device has answered; if so, the answer may be read. */
+static inline bool vrdma_cmdbuf_done(const struct vrdma_cmdbuf *cmd)
+{
+	/* Pairs with the release in vrdma_cmdq_drain(). */
+	return smp_load_acquire(&cmd->done);
+}
+
+bool vrdma_opcode_destroys(u16 opcode);
+u16 vrdma_opcode_inverse(u16 opcode);
+int vrdma_status_to_errno(u32 status);
+struct vrdma_cmdbuf *vrdma_cmdbuf_alloc(u16 opcode, const void *req, size_t req_len,
+					size_t resp_len, struct vrdma_runs *runs);
+void vrdma_cmdbuf_put(struct vrdma_cmdbuf *cmd);
+
+#endif /* VRDMA_CMDBUF_H */

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Having the device carry out a command: how long its caller waits, and what it is told.
+ */
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+
+#include "broken.h"
+#include "cmdbuf.h"
+#include "cmdexec.h"
+#include "cmdq.h"
+#include "runs.h"
+
+static unsigned int cmd_timeout_ms = 60000;
+module_param(cmd_timeout_ms, uint, 0644);
+MODULE_PARM_DESC(cmd_timeout_ms,
+		 "Time after which a device that does not answer stands still (default 60000 ms)");
+
+/* How often a waiter polls, in case an interrupt was lost or the device is gone. */
+#define CMD_POLL_INTERVAL HZ
+
+/* What a caller wants, beside the command itself. */
+struct cmd_options {
+	/* Memory of the object that the command creates or destroys, or NULL. */
+	struct vrdma_mem **mem;
+	/* Becomes true if the caller gets no answer and the device may still carry it out, or NULL. */
+	bool *pending;
+	/* Wait as long as the device is stalled. */
+	bool no_timeout;
+};
+
+static unsigned long cmd_deadline(void)
+{
+	return jiffies + msecs_to_jiffies(READ_ONCE(cmd_timeout_ms));
+}
+
+/* Whether no answer will come. Without a timeout that is so only once the device is reset. */
+static bool cmd_hopeless(struct vrdma_dev *dev, bool no_timeout)
+{
+	return vrdma_broken(dev) && !(no_timeout && vrdma_may_resume(dev));
+}
+
+/* Waits for room in the queue, but not for long; -ENOSPC if there is none yet. */
+static int cmd_wait_room(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, bool no_timeout)
+{
+	int err = -ENOSPC;
+
+	wait_event_timeout(dev->wait, cmd_hopeless(dev, no_timeout) ||
+			   (err = vrdma_cmdq_submit(&dev->cmdq, cmd)) != -ENOSPC,
+			   CMD_POLL_INTERVAL);
+	return err;
+}
+
+/* Waits for the answer until @deadline, but not for long; returns whether it came. */
+static bool cmd_wait_done(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, bool no_timeout,
+			  unsigned long deadline)
+{
+	wait_event_timeout(dev->wait, cmd_hopeless(dev, no_timeout) || vrdma_cmdbuf_done(cmd),
+			   clamp((long)(deadline - jiffies), 1L, (long)CMD_POLL_INTERVAL));
+	return vrdma_cmdbuf_done(cmd);
+}
+
+/*
+ * Submits @cmd and waits for the answer: until @deadline, or with @no_timeout as long as the
+ * device is stalled. @submitted becomes true once the device has it.
+ */
+static int cmd_run(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, unsigned long deadline,
+		   bool no_timeout, bool *submitted)
+{
+	bool warned = false;
+	int err;
+
+	*submitted = false;
+	for (;;) {
+		if (!*submitted) {
+			err = cmd_wait_room(dev, cmd, no_timeout);
+			*submitted = !err;
+			if (err && err != -ENOSPC) {
+				vrdma_set_broken(dev, "the control queue does not work");
+				return -EIO;
+			}
+		} else if (cmd_wait_done(dev, cmd, no_timeout, deadline)) {
+			return 0;
+		}
+		if (cmd_hopeless(dev, no_timeout))
+			return -EIO;
+		if (virtqueue_is_broken(dev->cmdq.vq)) {
+			vrdma_set_broken(dev, "it was removed");
+			return -EIO;
+		}
+		/* An interrupt may be late, or lost. */
+		vrdma_cmdq_drain(dev);
+		if (!time_after(jiffies, deadline) || (*submitted && vrdma_cmdbuf_done(cmd)))
+			continue;
+		if (warned && !vrdma_stalled(dev) && !READ_ONCE(dev->removing)) {
+			/* It resumed, and has other commands to answer first. */
+			warned = false;
+			deadline = cmd_deadline();
+			continue;
+		}
+		/* More than once: the driver may be removed meanwhile. */
+		vrdma_set_stalled(dev, "a command got no answer");
+		if (!no_timeout)
+			return -EIO;
+		if (!warned)
+			dev_warn(&dev->vdev->dev,
+				 "command %u waits for the device to go on: it may use buffers of the kernel\n",
+				 le16_to_cpu(cmd->req->opcode));
+		warned = true;
+		deadline = jiffies + CMD_POLL_INTERVAL;
+	}
+}
+
+/* Reads the answer of a command that is done. */
+static int cmd_result(struct vrdma_dev *dev, const struct vrdma_cmdbuf *cmd, void *resp,
+		      size_t resp_len)
+{
+	int err;
+
+	if (cmd->used_len < sizeof(*cmd->resp) || le64_to_cpu(cmd->resp->cookie) != cmd->cookie) {
+		vrdma_set_broken(dev, "its answer to a command makes no sense");
+		return -EIO;
+	}
+	err = vrdma_status_to_errno(le32_to_cpu(cmd->resp->status));
+	if (err)
+		return err;
+	if (cmd->used_len < sizeof(*cmd->resp) + resp_len) {
+		vrdma_set_broken(dev, "its answer to a command is too short");
+		return -EIO;
+	}
+	if (resp)
+		memcpy(resp, cmd->resp + 1, resp_len);
+	return 0;
+}
+
+static int cmd_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
+		    void *resp, size_t resp_len, struct vrdma_runs *runs,
+		    const struct cmd_options *options)
+{
+	/* The core adds a GID only once, so this command waits all the same. */
+	bool stalled = vrdma_stalled(dev) && opcode != VRDMA_CMD_ADD_GID;
+	bool destroys = vrdma_opcode_destroys(opcode);
+	unsigned long deadline = stalled ? jiffies : cmd_deadline();
+	bool submitted = false;
+	struct vrdma_cmdbuf *cmd;
+	int err = -EIO;
+
+	if (stalled && !options->no_timeout && !destroys) {
+		vrdma_runs_free(runs);
+		return -EIO;
+	}
+	cmd = vrdma_cmdbuf_alloc(opcode, req, req_len, resp_len, runs);
+	if (!cmd)
+		return -ENOMEM;
+	if (!stalled || options->no_timeout)
+		err = cmd_run(dev, cmd, deadline, options->no_timeout, &submitted);
+	if (err) {
+		if (!submitted && (vrdma_broken(dev) || !destroys))
+			goto out;
+		if (vrdma_cmdq_abandon(&dev->cmdq, cmd, submitted, options->mem)) {
+			if (options->pending)
+				*options->pending = true;
+			goto out;
+		}
+	}
+	err = cmd_result(dev, cmd, resp, resp_len);
+out:
+	vrdma_cmdbuf_put(cmd);
+	return err;
+}
+
+/**
+ * vrdma_cmd_exec() - have the device carry out a command
+ * @dev: the device
+ * @opcode: the command
+ * @req: its request structure, or NULL
+ * @req_len: length of @req
+ * @resp: where its reply goes if it succeeds, or NULL
+ * @resp_len: length of @resp
+ * @runs: memory that belongs to the command, or NULL; taken over, also on failure
+ * @mem: memory of the object that the command creates or destroys, or NULL. Becomes NULL if the
+ *       command is abandoned: then the memory is freed when the device has answered.
+ *
+ * Sleeps until the device answers, but not for longer than the module parameter says. After an
+ * error the device did not carry the command out, except after -EIO, when this is not known.
+ * A stalled device is asked for nothing new. Commands that destroy are left with it, and carried
+ * out in order when it resumes.
+ */
+int vrdma_cmd_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
+		   void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem)
+{
+	const struct cmd_options options = { .mem = mem };
+
+	return cmd_exec(dev, opcode, req, req_len, resp, resp_len, runs, &options);
+}
+
+/**
+ * vrdma_cmd_exec_pending() - have the device carry out a command, and say if it may still do so
+ * @dev: the device
+ * @opcode: the command, which is answered with a status only
+ * @req: its request structure
+ * @req_len: length of @req
+ * @runs: memory that belongs to the command; taken over, also on failure
+ * @pending: becomes true if the command is abandoned
+ *
+ * Otherwise like vrdma_cmd_exec().
+ */
+int vrdma_cmd_exec_pending(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
+			   struct vrdma_runs *runs, bool *pending)
+{
+	const struct cmd_options options = { .pending = pending };
+
+	return cmd_exec(dev, opcode, req, req_len, NULL, 0, runs, &options);
+}
+
+/**
+ * vrdma_cmd_exec_no_timeout() - have the device carry out a command, however long it takes
+ * @dev: the device
+ * @opcode: a command that destroys, or ends the use of buffers
+ * @req: its request structure
+ * @req_len: length of @req
+ *
+ * For objects whose buffers belong to other users of the kernel, and cannot be kept by the
+ * driver. Sleeps until the device has answered, has been reset, or is broken (-EIO) and not
+ * stalled.
+ */
+int vrdma_cmd_exec_no_timeout(struct vrdma_dev *dev, u16 opcode, const void *req,
+			      size_t req_len)
+{
+	const struct cmd_options options = { .no_timeout = true };
+
+	return cmd_exec(dev, opcode, req, req_len, NULL, 0, NULL, &options);
+}
+
+/**
+ * vrdma_cmd_probe() - make sure that the device has a command to answer
+ * @dev: the device
+ */
+void vrdma_cmd_probe(struct vrdma_dev *dev)
+{
+	struct vrdma_cmdbuf *cmd;
+
+	vrdma_cmdq_drain(dev);
+	if (READ_ONCE(dev->cmdq.outstanding))
+		return;
+	cmd = vrdma_cmdbuf_alloc(VRDMA_CMD_QUERY_PORT, NULL, 0,
+				 sizeof(struct vrdma_query_port_resp), NULL);
+	if (!cmd)
+		return;
+	cmd->abandoned = true;
+	vrdma_cmdq_submit(&dev->cmdq, cmd);
+	vrdma_cmdbuf_put(cmd);
+}

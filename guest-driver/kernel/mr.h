@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VRDMA_MR_H
+#define VRDMA_MR_H
+
+#include "vrdma.h"
+
+struct ib_mr *vrdma_get_dma_mr(struct ib_pd *ibpd, int access);
+struct ib_mr *vrdma_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length, u64 virt_addr,
+				int access, struct ib_udata *udata);
+int vrdma_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
+
+#endif /* VRDMA_MR_H */
