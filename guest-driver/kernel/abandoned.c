@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is done when an abandoned command is answered: an object that nobody knows is destroyed,
- * and memory of an object that is gone is freed.
+ * What is done when an abandoned command is answered: an object that it created is destroyed,
+ * and memory of an object that it destroyed is freed.
  */
 #include "abandoned.h"
 #include "channel.h"
@@ -11,7 +11,7 @@
 #include "cmds.h"
 #include "mem.h"
 
-/* A channel is not bound any more, or must not be. */
+/* Ends a BIND_CHANNEL or UNBIND_CHANNEL: the channel is not to be bound. */
 static void end_channel(struct vrdma_dev *dev, u16 opcode, const void *payload, u32 status)
 {
 	const struct vrdma_bind_channel_req *bind = payload;
@@ -30,8 +30,8 @@ static void end_channel(struct vrdma_dev *dev, u16 opcode, const void *payload, 
 
 /*
  * Destroys what @cmd created, or repeats @cmd if it was to destroy an object that was in use:
- * the abandoned commands that used it have been handled by now. Returns whether the memory of
- * the object may be freed.
+ * the abandoned commands that used it have been handled by now. Returns 0 if the memory of the
+ * object may be freed.
  */
 static int end_object(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u16 opcode, u32 status)
 {

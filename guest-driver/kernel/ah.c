@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Address handles: entries of a table that the device reads. Creating one is a matter of
- * memory, so it can be done where nothing may sleep.
+ * Address handles: entries of a table that the device reads. Creating one only
+ * writes memory, so it can be done in atomic context.
  */
 #include <linux/etherdevice.h>
 #include <rdma/ib_cache.h>
@@ -15,7 +15,7 @@
 
 #define AH_ENTRIES_MAX 4096
 #define AH_ENTRIES_MIN 64
-/* The part of the table that is for the kernel: one in so many. Without it no connections. */
+/* Divisor for the kernel's share of the table: processes cannot keep it from connecting. */
 #define AH_KERNEL_SHARE 8
 
 static struct vrdma_ah_entry *ah_entry(struct vrdma_dev *dev, u32 index)
@@ -29,7 +29,7 @@ u32 vrdma_ah_reserved(const struct vrdma_dev *dev)
 	return dev->caps.max_ah / AH_KERNEL_SHARE;
 }
 
-/* A value for an entry to be valid with, which no entry had lately. */
+/* A value for vrdma_ah_entry.valid that no entry had recently. */
 static u32 next_generation(struct vrdma_dev *dev)
 {
 	u32 gen;

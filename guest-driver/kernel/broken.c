@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Whether the device can be used. Any file may say here that it cannot; whoever has to act on
- * it has a work or sleeps on &vrdma_dev.wait, so nothing here calls another file.
+ * Whether the device is stalled or broken. Any file may report it here. The files that act on it
+ * have a work, or waiters on &vrdma_dev.wait, so nothing here calls another file.
  */
 #include <linux/virtio_config.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Channels: virtqueues of work requests whose descriptor i is slot i for good. The first is
+ * Channels: virtqueues of work requests whose descriptor i is always slot i. The first is
  * the kernel's; the others are lent to contexts, whose processes write the rings themselves.
  *
  * The rings belong to virtio_ring, which is asked for their addresses only: nothing is ever

@@ -23,7 +23,7 @@ MODULE_PARM_DESC(cmd_timeout_ms,
 struct cmd_options {
 	/* Memory of the object that the command creates or destroys, or NULL. */
 	struct vrdma_mem **mem;
-	/* Becomes true if the caller gets no answer and the device may still carry it out, or NULL. */
+	/* Becomes true if the device did not answer and may still carry it out, or NULL. */
 	bool *pending;
 	/* Wait as long as the device is stalled. */
 	bool no_timeout;

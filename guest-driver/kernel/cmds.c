@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The commands of the device, one function each. Numbers are the CPU's on this side, and
- * little-endian on the other.
+ * The commands of the device, one function each. Arguments have the byte order of the CPU,
+ * structures of the ABI are little-endian.
  */
 #include "cmdexec.h"
 #include "cmds.h"
@@ -83,7 +83,8 @@ int vrdma_cmd_alloc_context(struct vrdma_dev *dev, u32 *context)
 	struct vrdma_object_resp resp;
 	int err;
 
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_CONTEXT, NULL, 0, &resp, sizeof(resp), NULL, NULL);
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_CONTEXT, NULL, 0, &resp, sizeof(resp), NULL,
+			     NULL);
 	if (!err)
 		*context = le32_to_cpu(resp.object);
 	return err;
@@ -102,7 +103,8 @@ int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct
 		.queue = cpu_to_le16(queue),
 	};
 
-	return vrdma_cmd_exec_pending(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), runs, pending);
+	return vrdma_cmd_exec_pending(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), runs,
+				      pending);
 }
 
 int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue)

@@ -268,7 +268,7 @@ static int flush_wcs(struct vrdma_dev *dev, struct vrdma_cq *cq, int num, struct
 	return n;
 }
 
-/* The device is broken: notifies the users of the kernel's CQs, who poll and find flushed requests. */
+/* The device is broken: notifies the users of the kernel's CQs, who poll flushed requests. */
 void vrdma_cqs_flush(struct vrdma_dev *dev)
 {
 	unsigned long cqn;

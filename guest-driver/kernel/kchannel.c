@@ -266,7 +266,7 @@ int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *wq
 }
 
 /*
- * Whether the requests in @buf are well framed and name living QPs of @uctx. The caller holds
+ * Whether the requests in @buf are well framed and name existing QPs of @uctx. The caller holds
  * the channel's lock, so a QP that is found is not destroyed before its requests are posted
  * (see vrdma_destroy_qp()).
  */

@@ -81,7 +81,7 @@ static void mmap_entries_remove(struct vrdma_uctx *uctx)
 		rdma_user_mmap_entry_remove(&uctx->rings->rdma);
 }
 
-/* Until the device says that it is not. Before it is asked, since the answer may come late. */
+/* Called before the command that binds or unbinds, which may be answered late or never. */
 static void set_maybe_bound(struct vrdma_channel *chan)
 {
 	spin_lock(&chan->dev->channel_lock);
@@ -250,7 +250,7 @@ int vrdma_mmap(struct ib_ucontext *ibuctx, struct vm_area_struct *vma)
 		return -EINVAL;
 	entry = container_of(rdma, struct vrdma_mmap_entry, rdma);
 	prot = entry->io ? pgprot_device(vma->vm_page_prot) : vma->vm_page_prot;
-	/* For memory as well as for registers, so that the core unmaps it when the device is removed. */
+	/* For memory too, so that the core unmaps it when the device is removed. */
 	err = rdma_user_mmap_io(ibuctx, vma, entry->pfn, rdma->npages * PAGE_SIZE, prot, rdma);
 	rdma_user_mmap_entry_put(rdma);
 	return err;

@@ -21,7 +21,7 @@
 #include "uctx.h"
 #include "verbs.h"
 
-/* How long the device takes to acknowledge at most, as 4.096 us * 2^n: what rdma_rxe says. */
+/* How long the device takes to acknowledge at most, as 4.096 us * 2^n: as in rdma_rxe. */
 #define LOCAL_CA_ACK_DELAY 15
 
 static int int_cap(u32 cap)
