@@ -13,9 +13,9 @@ use crate::objects::zeroed;
 use crate::post;
 use crate::qp::{Kind, Qp};
 
-/// The batch of a QP, and who is at it.
+/// The batch of a QP, and the lock on it.
 pub struct Batches {
-    /// Held from start to complete or abort, by who calls. Before `batch`, to which it points, so that it goes first.
+    /// Held by the caller from start to complete or abort. Before `batch`, to which it points, so that it is dropped first.
     held: UnsafeCell<Option<MutexGuard<'static, Batch>>>,
     batch: Mutex<Batch>,
 }
@@ -25,10 +25,10 @@ pub struct Batches {
 struct Batch {
     /// Without `next` and `sg_list`, which only [`Batch::link`] sets: the vectors grow.
     requests: Vec<ffi::ibv_send_wr>,
-    /// Elements of all requests, those of a request one behind the other. With inline data `addr` is an index in `inline`.
+    /// Elements of all requests, those of a request one after the other. With inline data `addr` is an index in `inline`.
     elements: Vec<ffi::ibv_sge>,
     inline: Vec<u8>,
-    /// What was wrong first.
+    /// The first error, or 0.
     error: Errno,
 }
 
@@ -42,17 +42,17 @@ impl Batches {
     unsafe fn start(&self) {
         let mut guard = lock(&self.batch);
         guard.clear();
-        // SAFETY: the guard lives beside what it points to, in a QP that stays where it is; it goes before it, see the fields' order.
+        // SAFETY: the guard lives beside what it points to, in a QP that does not move; it is dropped first, by the order of the fields.
         let guard =
             unsafe { std::mem::transmute::<MutexGuard<'_, Batch>, MutexGuard<'static, Batch>>(guard) };
-        // SAFETY: who has the lock has this too.
+        // SAFETY: this is under the lock, which the caller holds.
         unsafe { *self.held.get() = Some(guard) };
     }
 
     /// # Safety
     /// The caller has started a batch, or has mistaken the order of its calls in a single thread.
     unsafe fn end(&self) {
-        // SAFETY: who has the lock has this too. Taken out first: once it is unlocked the place is another's.
+        // SAFETY: this is under the lock, which the caller holds. Taken out first: after unlocking, another thread may write here.
         let guard = unsafe { (*self.held.get()).take() };
         drop(guard);
     }
@@ -152,7 +152,7 @@ pub fn operations(kind: Kind) -> u32 {
     }
 }
 
-/// Fills the functions in. Which of them the program may call was settled when it made the QP.
+/// Sets the functions of the QP. Which of them the program may call was checked when it made the QP.
 pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
     qp.wr_start = Some(start);
     qp.wr_complete = Some(complete);
@@ -307,7 +307,7 @@ unsafe extern "C" fn set_inline_data_list(
 /// # Safety
 /// The caller's QP, of which no other thread has started a batch; and the result before is not used any more.
 unsafe fn current<'a>(qp: *mut ffi::ibv_qp_ex) -> (&'a Qp, Option<&'a mut Batch>) {
-    // SAFETY: the caller's; who has the lock has this too.
+    // SAFETY: the caller's; this is under the lock, which the caller holds.
     unsafe {
         let qp = Qp::of(qp.cast());
         (qp, (*qp.batches.held.get()).as_deref_mut())

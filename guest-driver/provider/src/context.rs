@@ -26,14 +26,14 @@ const DRIVER_UNKNOWN: u32 = 0;
 /// An open device. libibverbs allocates it, see [`open`].
 #[repr(C)]
 pub struct Context {
-    /// rdma-core's part, which it changes behind our back.
+    /// rdma-core's part, which rdma-core may change at any time.
     verbs: UnsafeCell<ffi::verbs_context>,
     own: Own,
 }
 
 /// Our part of a [`Context`].
 pub struct Own {
-    /// The way to the device. Everybody who posts takes this lock, and none for a QP: the posting side of all QPs is under it.
+    /// How requests reach the device. Each post takes this lock, and no lock of a QP: it protects the posting side of all QPs.
     pub work: Mutex<Work>,
     /// All QPs by their numbers.
     pub qps: Table<Qp>,
@@ -41,7 +41,7 @@ pub struct Own {
     pub max_inline: u32,
     /// Most elements of a request.
     pub max_sge: u32,
-    /// What `work` points into; behind it, so that it goes last.
+    /// What `work` points into; after it, so that it is dropped last.
     _mappings: Vec<Mapping>,
 }
 

@@ -15,19 +15,19 @@ use crate::errno::{Errno, boxed, check, code, object};
 use crate::ffi;
 use crate::mapping::Mapping;
 use crate::objects::zeroed;
+use crate::poll_ex::{self, PollEx};
 use crate::qp::Qp;
-use crate::walk::{self, Walk};
 
 /// A completion queue.
 #[repr(C)]
 pub struct Cq {
-    /// rdma-core's part, which it changes behind our back.
+    /// rdma-core's part, which rdma-core may change at any time.
     verbs: UnsafeCell<ffi::verbs_cq>,
-    /// For who visits completions one by one. Before `ring`, to which it points, so that it goes first.
-    pub walk: Walk,
-    /// Taken by everybody who polls or arms.
+    /// State of ibv_start_poll(). Before `ring`, to which it points, so that it is dropped first.
+    pub poll_ex: PollEx,
+    /// Locked by each poll and each arm.
     pub ring: Mutex<Ring>,
-    /// What `ring` points into; behind it, so that it goes last.
+    /// What `ring` points into; after it, so that it is dropped last.
     _memory: Mapping,
 }
 
@@ -35,16 +35,16 @@ pub struct Cq {
 pub struct Ring {
     /// The queue itself.
     pub queue: Queue,
-    /// QP of the CQE before, or NULL: the next is often of the same.
+    /// QP of the last CQE, or NULL: the next CQE is often for the same QP.
     pub last: *const Qp,
 }
 
-// SAFETY: `last` is only followed under the lock, under which it is also forgotten before the QP goes.
+// SAFETY: `last` is only followed under the lock, under which it is also cleared before the QP is freed.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Forgets `qp`: its completions that wait here will be taken for nobody's.
-    pub fn forget(&mut self, qp: &Qp) {
+    /// Invalidates the completions of `qp` that are still in the ring.
+    pub fn clean(&mut self, qp: &Qp) {
         if ptr::eq(self.last, qp) {
             self.last = ptr::null();
         }
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn create_cq_ex(
         // SAFETY: the caller's context and channel.
         let mut cq = unsafe { create(context, cqes, attr.channel, attr.comp_vector as c_int) }?;
         // SAFETY: ibv_cq_ex begins with ibv_cq, and what follows is zero: no functions.
-        walk::set_functions(unsafe { &mut cq.verbs.get_mut().__bindgen_anon_1.cq_ex });
+        poll_ex::set_functions(unsafe { &mut cq.verbs.get_mut().__bindgen_anon_1.cq_ex });
         Ok(Box::into_raw(cq).cast())
     };
     object(create())
@@ -144,7 +144,7 @@ unsafe fn create(
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
     let cq = boxed(Cq {
         verbs: UnsafeCell::new(zeroed!()),
-        walk: Walk::new(),
+        poll_ex: PollEx::new(),
         ring: Mutex::new(Ring { queue, last: ptr::null() }),
         _memory: memory,
     })?;

@@ -1,4 +1,4 @@
-//! Errors as libibverbs wants them, and other small change.
+//! Errors as libibverbs expects them, and small helpers.
 
 use std::alloc::{Layout, alloc};
 use std::ffi::c_int;

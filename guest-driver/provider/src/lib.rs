@@ -12,8 +12,8 @@
 //! | [`cq`], [`qp`] | completion queues and queue pairs |
 //! | [`post`], [`poll`] | the data path: verbs requests into the channel, CQEs into ibv_wc |
 //! | [`batch`] | send requests made by function calls (ibv_wr_post(3)) |
-//! | [`walk`] | completions visited one by one (ibv_create_cq_ex(3)) |
-//! | [`work`] | the way requests take: the own channel, or the kernel's |
+//! | [`poll_ex`] | completions read one by one (ibv_create_cq_ex(3)) |
+//! | [`work`] | how requests reach the device: through the own channel, or the kernel's |
 //! | [`uverbs`] | the driver's own ioctls |
 //! | [`table`] | from a QPN to its QP, without a lock |
 //!
@@ -40,11 +40,11 @@ mod ffi;
 mod mapping;
 mod objects;
 mod poll;
+mod poll_ex;
 mod post;
 mod qp;
 mod table;
 mod uverbs;
-mod walk;
 mod work;
 
 #[cfg(test)]

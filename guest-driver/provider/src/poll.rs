@@ -35,12 +35,12 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ffi::ibv_cq, solicited_only: c_i
     0
 }
 
-/// The next completion of somebody; the device gets the room back only when the ring is told so.
+/// The next completion of a QP that exists; the device may reuse the entry only after [`Ring::queue`] is published.
 #[inline]
 pub fn next(cq: &Cq, ring: &mut Ring) -> Option<ffi::ibv_wc> {
     loop {
         let cqe = ring.queue.take()?;
-        // Completions of QPs that are destroyed are nobody's.
+        // Completions of destroyed QPs are dropped.
         if let Some(completion) = translate(&cqe, ring, &cq.context().qps) {
             return Some(completion);
         }
@@ -50,7 +50,7 @@ pub fn next(cq: &Cq, ring: &mut Ring) -> Option<ffi::ibv_wc> {
 #[inline]
 fn translate(cqe: &Cqe, ring: &mut Ring, qps: &Table<Qp>) -> Option<ffi::ibv_wc> {
     let qpn = cqe.qpn.get();
-    // SAFETY: a QP is taken out of the table and out of `last` under the lock of this CQ before it goes, and the lock is held.
+    // SAFETY: a QP is removed from the table, and from `last` under the lock of this CQ, before it is freed; the lock is held.
     let qp = match unsafe { ring.last.as_ref() } {
         Some(qp) if qp.qpn == qpn => qp,
         _ => {
@@ -76,7 +76,7 @@ fn translate(cqe: &Cqe, ring: &mut Ring, qps: &Table<Qp>) -> Option<ffi::ibv_wc>
             None => ffi::IBV_WC_GENERAL_ERR,
         },
         opcode: u32::from(cqe.opcode),
-        // What the device said, in case that it was something without a name.
+        // The status as the device wrote it, even if it has no name.
         vendor_err: u32::from(cqe.status),
         byte_len: cqe.byte_len.get(),
         __bindgen_anon_1: ffi::ibv_wc__bindgen_ty_1 { imm_data: u32::from_ne_bytes(cqe.imm.to_bytes()) },

@@ -1,4 +1,4 @@
-//! ibv_create_cq_ex(3): completions that are visited one by one, between ibv_start_poll() and ibv_end_poll().
+//! ibv_create_cq_ex(3): completions that are read one by one, between ibv_start_poll() and ibv_end_poll().
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -10,21 +10,21 @@ use crate::ffi;
 use crate::objects::zeroed;
 use crate::poll;
 
-/// Who visits the completions of a CQ, and where.
-pub struct Walk {
-    /// The CQ's ring, held from start to end by who calls.
+/// The poll of a CQ that a thread has started by ibv_start_poll().
+pub struct PollEx {
+    /// The lock of the CQ's ring, held by the caller from start to end.
     held: UnsafeCell<Option<MutexGuard<'static, Ring>>>,
-    /// The completion that is visited.
+    /// The current completion.
     current: UnsafeCell<ffi::ibv_wc>,
 }
 
-impl Walk {
+impl PollEx {
     pub fn new() -> Self {
         Self { held: UnsafeCell::new(None), current: UnsafeCell::new(zeroed!()) }
     }
 }
 
-/// Fills the functions in.
+/// Sets the functions of the CQ.
 pub fn set_functions(cq: &mut ffi::ibv_cq_ex) {
     cq.start_poll = Some(start_poll);
     cq.next_poll = Some(next_poll);
@@ -36,7 +36,7 @@ pub fn set_functions(cq: &mut ffi::ibv_cq_ex) {
     cq.read_qp_num = Some(read_qp_num);
     cq.read_src_qp = Some(read_src_qp);
     cq.read_wc_flags = Some(read_wc_flags);
-    // These are of InfiniBand.
+    // These fields are for InfiniBand only.
     cq.read_slid = Some(read_zero);
     cq.read_sl = Some(read_zero_byte);
     cq.read_dlid_path_bits = Some(read_zero_byte);
@@ -47,14 +47,14 @@ unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_pol
     if unsafe { (*attr).comp_mask } != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: the caller's CQ. The guard lives beside what it points to, in a CQ that stays where it is; the fields' order lets it go
-    // first. Who has the lock has `held`, too.
+    // SAFETY: the caller's CQ. The guard lives beside what it points to, in a CQ that does not move, and is dropped first, by the order
+    // of the fields. `held` is under the lock, which this thread has taken.
     unsafe {
         let queue = Cq::of(cq.cast());
         let guard = lock(&queue.ring);
-        *queue.walk.held.get() =
+        *queue.poll_ex.held.get() =
             Some(std::mem::transmute::<MutexGuard<'_, Ring>, MutexGuard<'static, Ring>>(guard));
-        let result = visit_next(cq);
+        let result = advance(cq);
         if result.is_err() {
             end(queue);
         }
@@ -63,45 +63,45 @@ unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_pol
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ffi::ibv_cq_ex) -> c_int {
-    // SAFETY: the caller's CQ, which the caller is walking.
-    code(unsafe { visit_next(cq) })
+    // SAFETY: the caller's CQ, on which the caller has started a poll.
+    code(unsafe { advance(cq) })
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ffi::ibv_cq_ex) {
-    // SAFETY: the caller's CQ, which the caller is walking.
+    // SAFETY: the caller's CQ, on which the caller has started a poll.
     unsafe { end(Cq::of(cq.cast())) }
 }
 
 /// # Safety
-/// The caller's CQ, which the caller is walking.
-unsafe fn visit_next(cq: *mut ffi::ibv_cq_ex) -> Result<(), Errno> {
-    // SAFETY: the caller's; who has the lock has these too.
+/// The caller's CQ, on which the caller has started a poll.
+unsafe fn advance(cq: *mut ffi::ibv_cq_ex) -> Result<(), Errno> {
+    // SAFETY: the caller's; these are under the lock, which the caller holds.
     unsafe {
         let queue = Cq::of(cq.cast());
-        let ring = (*queue.walk.held.get()).as_deref_mut().ok_or(libc::EINVAL)?;
+        let ring = (*queue.poll_ex.held.get()).as_deref_mut().ok_or(libc::EINVAL)?;
         let completion = poll::next(queue, ring).ok_or(libc::ENOENT)?;
         ((*cq).wr_id, (*cq).status) = (completion.wr_id, completion.status);
-        *queue.walk.current.get() = completion;
+        *queue.poll_ex.current.get() = completion;
     }
     Ok(())
 }
 
 /// # Safety
-/// The caller is walking the CQ.
+/// The caller has started a poll of the CQ.
 unsafe fn end(cq: &Cq) {
-    // SAFETY: who has the lock has this too. Taken out first: once it is unlocked the place is another's.
-    let guard = unsafe { (*cq.walk.held.get()).take() };
+    // SAFETY: this is under the lock, which the caller holds. Taken out first: after unlocking, another thread may write here.
+    let guard = unsafe { (*cq.poll_ex.held.get()).take() };
     if let Some(mut ring) = guard {
         ring.queue.publish();
     }
 }
 
-/// Functions that read a field of the completion that is visited.
+/// Functions that read a field of the current completion.
 macro_rules! readers {
     ($($name:ident -> $type:ty = |$wc:ident| $value:expr;)*) => {
         $(unsafe extern "C" fn $name(cq: *mut ffi::ibv_cq_ex) -> $type {
-            // SAFETY: the caller's CQ, which the caller is walking.
-            let $wc = unsafe { &*Cq::of(cq.cast()).walk.current.get() };
+            // SAFETY: the caller's CQ, on which the caller has started a poll.
+            let $wc = unsafe { &*Cq::of(cq.cast()).poll_ex.current.get() };
             $value
         })*
     };

@@ -11,7 +11,7 @@ use crate::objects::Ah;
 use crate::qp::{Kind, Qp, Requests};
 use crate::work::{Lost, Work};
 
-/// Flags of send requests that mean something here.
+/// Flags of send requests that are supported.
 const SEND_FLAGS: u32 =
     ffi::IBV_SEND_FENCE | ffi::IBV_SEND_SIGNALED | ffi::IBV_SEND_SOLICITED | ffi::IBV_SEND_INLINE;
 
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn post_recv(
 trait WorkRequest {
     /// The queue it goes to.
     fn queue(qp: &Qp) -> &Requests;
-    /// The program's name for it.
+    /// The program's ID for it.
     fn wr_id(&self) -> u64;
     /// The request behind it.
     fn next(&self) -> *mut Self;
@@ -69,7 +69,7 @@ unsafe fn post<W: WorkRequest>(qp: &Qp, mut wr: *mut W, bad_wr: *mut *mut W) -> 
         posted += 1;
         wr = request.next();
     }
-    // What precedes a bad request goes out all the same.
+    // The requests before a bad one are posted.
     if let Err(lost) = work.finish() {
         errno = lost.errno;
         // SAFETY: the caller's list, of which `posted` were pushed.
@@ -93,7 +93,7 @@ pub unsafe fn post_all(qp: &Qp, wrs: &[ffi::ibv_send_wr]) -> Result<(), Errno> {
     if wrs.len() > (queue.limit() - queue.outstanding()) as usize {
         return Err(libc::ENOMEM);
     }
-    // What is impossible shows before anything is pushed.
+    // Invalid requests are found before any is pushed.
     for wr in wrs {
         // SAFETY: the caller's.
         unsafe { wr.translate(qp, 0) }?;
@@ -241,7 +241,7 @@ impl ffi::ibv_send_wr {
         }
     }
 
-    /// Immediate data as bytes, which is how it travels.
+    /// Immediate data in network byte order.
     #[inline]
     fn imm(&self) -> [u8; 4] {
         // SAFETY: any bytes are an integer.

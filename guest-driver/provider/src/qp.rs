@@ -18,7 +18,7 @@ use crate::objects::zeroed;
 /// wr_ids of the requests outstanding on one side of a QP.
 pub type Requests = WrRing<Box<[AtomicU64]>>;
 
-/// What requests a QP takes.
+/// Transport service of a QP, and the send requests that it supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Reliable connection: all.
@@ -32,13 +32,13 @@ pub enum Kind {
 /// A queue pair.
 #[repr(C)]
 pub struct Qp {
-    /// rdma-core's part, which it changes behind our back.
+    /// rdma-core's part, which rdma-core may change at any time.
     verbs: UnsafeCell<ffi::verbs_qp>,
     /// Its number.
     pub qpn: u32,
-    /// What requests it takes.
+    /// Its transport service.
     pub kind: Kind,
-    /// Each send request makes a completion.
+    /// Each send request generates a completion.
     pub signal_all: bool,
     /// State in which the last modify left it; it may have gone to an error state since.
     state: AtomicU32,
@@ -57,6 +57,41 @@ pub struct Qp {
 }
 
 impl Qp {
+    /// A QP that the kernel does not know yet.
+    fn new(kind: Kind, signal_all: bool) -> Result<Self, Errno> {
+        Ok(Self {
+            verbs: UnsafeCell::new(zeroed!()),
+            qpn: 0,
+            kind,
+            signal_all,
+            state: AtomicU32::new(ffi::IBV_QPS_RESET),
+            max_send_sge: 0,
+            max_recv_sge: 0,
+            max_inline: 0,
+            sends: requests(0)?,
+            recvs: requests(0)?,
+            batches: Batches::new(),
+        })
+    }
+
+    /// Takes over what the kernel gave it: its number, and the capabilities in `attr`.
+    fn set_up(&mut self, qpn: u32, attr: &ffi::ibv_qp_init_attr_ex) -> Result<(), Errno> {
+        let cap = &attr.cap;
+        self.qpn = qpn;
+        self.max_send_sge = cap.max_send_sge;
+        self.max_recv_sge = cap.max_recv_sge;
+        self.max_inline = cap.max_inline_data;
+        self.sends = requests(cap.max_send_wr)?;
+        self.recvs = requests(cap.max_recv_wr)?;
+        if by_functions(attr) {
+            let verbs = self.verbs.get_mut();
+            verbs.comp_mask |= ffi::VERBS_QP_EX;
+            // SAFETY: ibv_qp_ex begins with ibv_qp, and what follows is zero: no functions.
+            batch::set_functions(unsafe { &mut verbs.__bindgen_anon_1.qp_ex });
+        }
+        Ok(())
+    }
+
     /// The QP that libibverbs calls `qp`.
     ///
     /// # Safety
@@ -99,10 +134,10 @@ impl Qp {
         [Some(send), second].into_iter().flatten().map(|cq| unsafe { Cq::of(cq) })
     }
 
-    /// No completion from before is taken for one of this QP or of another with its number.
-    fn forget_completions(&self) {
+    /// Invalidates its completions, so that none is taken for one of a later request, or of another QP with its number.
+    fn clean_cqs(&self) {
         for cq in self.cqs() {
-            lock(&cq.ring).forget(self);
+            lock(&cq.ring).clean(self);
         }
     }
 }
@@ -155,50 +190,9 @@ unsafe fn create(
     ibv_context: *mut ffi::ibv_context,
     attr: &mut ffi::ibv_qp_init_attr_ex,
 ) -> Result<*mut ffi::ibv_qp, Errno> {
-    let kind = match attr.qp_type {
-        ffi::IBV_QPT_RC => Kind::Rc,
-        ffi::IBV_QPT_UC => Kind::Uc,
-        ffi::IBV_QPT_UD => Kind::Ud,
-        _ => return Err(libc::EOPNOTSUPP),
-    };
-    let by_functions = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
-    // No flag is known, so that there are none is all that can be said with them. libibverbs does not take the field from us.
-    let has_flags = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
-    let known =
-        ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS;
-    if !attr.srq.is_null()
-        || attr.comp_mask & !known != 0
-        || has_flags && attr.create_flags != 0
-        || by_functions && attr.send_ops_flags & !u64::from(batch::operations(kind)) != 0
-    {
-        return Err(libc::EOPNOTSUPP);
-    }
-    let has_pd = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_PD != 0;
-    if !has_pd || attr.send_cq.is_null() || attr.recv_cq.is_null() {
-        return Err(libc::EINVAL);
-    }
     // SAFETY: the caller's open context.
     let context = unsafe { Context::of(ibv_context) };
-    let cap = &attr.cap;
-    if cap.max_inline_data > context.max_inline
-        || cap.max_send_sge > context.max_sge
-        || cap.max_recv_sge > context.max_sge
-    {
-        return Err(libc::EINVAL);
-    }
-    let mut qp = boxed(Qp {
-        verbs: UnsafeCell::new(zeroed!()),
-        qpn: 0,
-        kind,
-        signal_all: attr.sq_sig_all != 0,
-        state: AtomicU32::new(ffi::IBV_QPS_RESET),
-        max_send_sge: 0,
-        max_recv_sge: 0,
-        max_inline: 0,
-        sends: requests(0)?,
-        recvs: requests(0)?,
-        batches: Batches::new(),
-    })?;
+    let mut qp = boxed(Qp::new(kind(attr, context)?, attr.sq_sig_all != 0)?)?;
     let mut asked =
         ffi::ibv_qp_init_attr_ex { comp_mask: attr.comp_mask & !ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS, ..*attr };
     let mut command: ffi::ibv_create_qp = zeroed!();
@@ -216,26 +210,11 @@ unsafe fn create(
             size_of::<Reply>(),
         )
     })?;
-    // The kernel may have raised the capabilities, and the caller goes by what it reads in `attr`.
+    // The kernel may have raised the capabilities, and the caller reads them in `attr`.
     attr.cap = asked.cap;
-    let made = (|| {
-        qp.qpn = reply.driver.qpn.get();
-        let cap = &mut attr.cap;
-        cap.max_send_sge = cap.max_send_sge.min(context.max_sge);
-        cap.max_recv_sge = cap.max_recv_sge.min(context.max_sge);
-        cap.max_inline_data = cap.max_inline_data.min(context.max_inline);
-        (qp.max_send_sge, qp.max_recv_sge) = (cap.max_send_sge, cap.max_recv_sge);
-        qp.max_inline = cap.max_inline_data;
-        qp.sends = requests(cap.max_send_wr)?;
-        qp.recvs = requests(cap.max_recv_wr)?;
-        if by_functions {
-            let verbs = qp.verbs.get_mut();
-            verbs.comp_mask |= ffi::VERBS_QP_EX;
-            // SAFETY: ibv_qp_ex begins with ibv_qp, and what follows is zero: no functions.
-            batch::set_functions(unsafe { &mut verbs.__bindgen_anon_1.qp_ex });
-        }
-        context.qps.insert(qp.qpn, &raw mut *qp)
-    })();
+    limit(&mut attr.cap, context);
+    let made =
+        qp.set_up(reply.driver.qpn.get(), attr).and_then(|()| context.qps.insert(qp.qpn, &raw mut *qp));
     if let Err(errno) = made {
         // SAFETY: made just now, and nobody knows it.
         unsafe { ffi::ibv_cmd_destroy_qp(qp.ibv()) };
@@ -243,6 +222,51 @@ unsafe fn create(
     }
     drop(control);
     Ok(Box::into_raw(qp).cast())
+}
+
+/// The kind of QP that the attributes ask for, if the provider has such QPs in this context.
+fn kind(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> Result<Kind, Errno> {
+    let kind = match attr.qp_type {
+        ffi::IBV_QPT_RC => Kind::Rc,
+        ffi::IBV_QPT_UC => Kind::Uc,
+        ffi::IBV_QPT_UD => Kind::Ud,
+        _ => return Err(libc::EOPNOTSUPP),
+    };
+    // No creation flag is supported: the field may be there, but has to be 0. libibverbs leaves this check to providers.
+    let has_flags = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
+    let known =
+        ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    if !attr.srq.is_null()
+        || attr.comp_mask & !known != 0
+        || has_flags && attr.create_flags != 0
+        || by_functions(attr) && attr.send_ops_flags & !u64::from(batch::operations(kind)) != 0
+    {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let has_pd = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_PD != 0;
+    let cap = &attr.cap;
+    if !has_pd
+        || attr.send_cq.is_null()
+        || attr.recv_cq.is_null()
+        || cap.max_inline_data > context.max_inline
+        || cap.max_send_sge > context.max_sge
+        || cap.max_recv_sge > context.max_sge
+    {
+        return Err(libc::EINVAL);
+    }
+    Ok(kind)
+}
+
+/// Whether the caller wants to post by the functions of `ibv_qp_ex`.
+fn by_functions(attr: &ffi::ibv_qp_init_attr_ex) -> bool {
+    attr.comp_mask & ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0
+}
+
+/// Limits the capabilities to what requests of this context can hold.
+fn limit(cap: &mut ffi::ibv_qp_cap, context: &Context) {
+    cap.max_send_sge = cap.max_send_sge.min(context.max_sge);
+    cap.max_recv_sge = cap.max_recv_sge.min(context.max_sge);
+    cap.max_inline_data = cap.max_inline_data.min(context.max_inline);
 }
 
 fn requests(limit: u32) -> Result<Requests, Errno> {
@@ -261,7 +285,7 @@ pub unsafe extern "C" fn modify_qp(ibv: *mut ffi::ibv_qp, attr: *mut ffi::ibv_qp
         // SAFETY: the caller's attributes.
         let state = unsafe { (*attr).qp_state };
         if state == ffi::IBV_QPS_RESET {
-            qp.forget_completions();
+            qp.clean_cqs();
             qp.sends.reset();
             qp.recvs.reset();
         }
@@ -282,7 +306,7 @@ pub unsafe extern "C" fn query_qp(
         ffi::ibv_cmd_query_qp(qp, attr, mask, init_attr, &raw mut command, size_of_val(&command))
     });
     if result.is_ok() {
-        // What the QP went to by itself counts for posting too.
+        // The state may have changed without a modify, and posting depends on it.
         // SAFETY: the caller's QP, and attributes just filled in.
         unsafe {
             if mask as u32 & ffi::IBV_QP_STATE != 0 {
@@ -301,8 +325,8 @@ pub unsafe extern "C" fn destroy_qp(ibv: *mut ffi::ibv_qp) -> c_int {
     let result = check(unsafe { ffi::ibv_cmd_destroy_qp(ibv) });
     if result.is_ok() {
         context.qps.remove(qp.qpn);
-        // After this no poll knows the QP: those that come find nothing, and those that had found it have ended.
-        qp.forget_completions();
+        // After this no poll uses the QP: later ones do not find it, and earlier ones have ended.
+        qp.clean_cqs();
         drop(control);
         // SAFETY: made by create(), and found by nobody any more.
         drop(unsafe { Box::from_raw(ibv.cast::<Qp>()) });

@@ -15,7 +15,7 @@ type Leaf<T> = [AtomicPtr<T>; LEAF];
 pub struct Table<T> {
     leaves: Box<[AtomicPtr<Leaf<T>>]>,
     mask: u32,
-    /// Held while objects are made and destroyed, so that the number of one that goes isn't taken for that of one that comes.
+    /// Held while objects are made and destroyed, so that a new object with the number of a destroyed one is registered after that one is removed.
     pub control: Mutex<()>,
 }
 

@@ -1,4 +1,4 @@
-//! The way requests take to the device: the context's own channel, or the kernel's.
+//! How requests reach the device: through the context's own channel, or the kernel's.
 
 use std::ffi::c_int;
 use std::hint::spin_loop;
@@ -9,15 +9,15 @@ use vrdma_verbs::{Channel, Doorbell, MappedDoorbell, PostError, Request, Unit};
 use crate::errno::{Errno, boxed};
 use crate::uverbs;
 
-/// How long a full channel may stand still before the device is given up. A device that lives empties it in microseconds; one
-/// whose virtual CPU or host is starved may take its time.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time without progress of a full channel after which the device is given up. Normally it takes requests within microseconds, but its
+/// host may be busy.
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Tries before a poster gives up its CPU.
 const SPINS: u32 = 2_000;
-/// How often a waiting poster kicks, in case that a kick went astray.
+/// How often a waiting poster kicks, in case a kick was lost.
 const KICK_EVERY: Duration = Duration::from_millis(10);
 
-/// A way to the device. [`Self::push`] any number of requests, then [`Self::finish`].
+/// A path to the device. [`Self::push`] any number of requests, then [`Self::finish`].
 pub enum Work {
     /// Through the context's own channel.
     Own(OwnChannel),
@@ -35,11 +35,11 @@ pub struct Lost {
 }
 
 impl Work {
-    /// Writes a request behind those before.
+    /// Appends a request.
     ///
     /// # Errors
-    /// EINVAL if the request is impossible, EIO if the device does not take anything any more; or the
-    /// reason why earlier requests are lost, which [`Self::finish`] tells then too.
+    /// EINVAL if the request is invalid, EIO if the device takes no requests any more; or the reason why earlier requests are lost,
+    /// which [`Self::finish`] returns then too.
     #[inline]
     pub fn push(&mut self, request: &Request<'_>) -> Result<(), Errno> {
         match self {
@@ -51,10 +51,10 @@ impl Work {
         }
     }
 
-    /// Makes everything pushed since the last time known to the device.
+    /// Submits the requests that were pushed since the last call to the device.
     ///
     /// # Errors
-    /// Which requests of these it will never see.
+    /// The requests that the device will not get.
     #[inline]
     pub fn finish(&mut self) -> Result<(), Lost> {
         match self {
@@ -66,11 +66,11 @@ impl Work {
         }
     }
 
-    /// Sets how long a device may stand still.
+    /// Sets the time after which a device without progress is given up.
     #[cfg(test)]
-    pub fn set_patience(&mut self, patience: Duration) {
+    pub fn set_stall_timeout(&mut self, timeout: Duration) {
         if let Work::Own(own) = self {
-            own.patience = patience;
+            own.stall_timeout = timeout;
         }
     }
 
@@ -85,15 +85,15 @@ impl Work {
 /// The context's own channel.
 pub struct OwnChannel {
     channel: Channel<ContextDoorbell>,
-    /// The device stood still for too long: until it moves again nobody waits for it.
+    /// The device was given up: until it makes progress again no post waits for it.
     given_up: bool,
-    patience: Duration,
+    stall_timeout: Duration,
 }
 
 impl OwnChannel {
     /// The driver's end of a channel that was just bound.
     pub fn new(channel: Channel<ContextDoorbell>) -> Self {
-        Self { channel, given_up: false, patience: PATIENCE }
+        Self { channel, given_up: false, stall_timeout: STALL_TIMEOUT }
     }
 
     #[cold]
@@ -101,7 +101,7 @@ impl OwnChannel {
         if let PostError::Request(_) = error {
             return Err(libc::EINVAL);
         }
-        // What was written has to be known to the device, or nothing ever becomes free.
+        // The device has to know of the requests so far, or no room becomes free.
         self.channel.ring();
         let mut pending = self.channel.pending();
         let (mut moved, mut kicked) = (Instant::now(), Instant::now());
@@ -122,7 +122,7 @@ impl OwnChannel {
             let still_pending = self.channel.pending();
             if still_pending != pending {
                 (pending, moved) = (still_pending, now);
-            } else if now.duration_since(moved) > self.patience {
+            } else if now.duration_since(moved) > self.stall_timeout {
                 break;
             }
             if now.duration_since(kicked) > KICK_EVERY {
@@ -149,7 +149,7 @@ impl Doorbell for ContextDoorbell {
         match self {
             ContextDoorbell::Mapped(doorbell) => doorbell.kick(),
             ContextDoorbell::Ioctl(cmd_fd) => {
-                // There is nobody to tell of a failure; if the device is gone, the channel fills up and posting says so.
+                // A failure needs no report: if the device is gone, the channel fills up and posting fails.
                 let _ = uverbs::kick(*cmd_fd);
             }
         }

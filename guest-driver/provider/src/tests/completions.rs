@@ -244,7 +244,7 @@ fn completions_can_be_visited_one_by_one() {
         assert_eq!(((*cq).wr_id, (*cq).status), (5, IBV_WC_REM_ACCESS_ERR));
         assert_eq!((*cq).read_vendor_err.unwrap()(cq), IBV_WC_REM_ACCESS_ERR);
         assert_eq!(next(cq), libc::ENOENT);
-        // It goes on where it was, within the same walk.
+        // It continues where it was, within the same poll.
         guest.send(qp, &mut [write(6)]).unwrap();
         kernel.serve();
         assert_eq!((next(cq), (*cq).wr_id), (0, 6));

@@ -321,11 +321,11 @@ fn a_device_that_stands_still_is_an_error_and_not_a_hang() {
     let mut wrs: Vec<_> = (0..u64::from(ENTRIES) + 3).map(write).collect();
     kernel.want_kicks(false);
     let context = unsafe { Context::of(guest.context) };
-    context.work.lock().unwrap().set_patience(Duration::from_millis(500));
+    context.work.lock().unwrap().set_stall_timeout(Duration::from_millis(500));
     assert_eq!(guest.send(qp, &mut wrs), Err((ENTRIES.into(), libc::EIO)));
     assert_eq!(kernel.doorbell(), QUEUE, "it was kicked in despair");
     const LONG: Duration = Duration::from_secs(60);
-    context.work.lock().unwrap().set_patience(LONG);
+    context.work.lock().unwrap().set_stall_timeout(LONG);
     let before = Instant::now();
     assert_eq!(guest.send(qp, &mut [write(0)]), Err((0, libc::EIO)));
     assert!(before.elapsed() < LONG, "nobody waits twice");
