@@ -208,7 +208,7 @@ int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req 
 	return vrdma_cmd_exec(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req), NULL, 0, NULL, NULL);
 }
 
-/* Moves a QP to the error state; on return the device uses its buffers no more, or is broken. */
+/* Moves a QP to the error state, where its requests are flushed; waits as long as the device is stalled. */
 int vrdma_cmd_modify_qp_no_timeout(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req)
 {
 	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req));

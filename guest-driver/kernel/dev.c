@@ -168,7 +168,7 @@ void vrdma_dev_stop(struct vrdma_dev *dev)
 	vrdma_backlog_cleanup(dev);
 
 	vrdma_cmdq_cleanup(dev);
-	/* Commands of abandoned_work may have queued them again. */
+	/* config_work and commands of abandoned_work may have queued them again. */
 	vrdma_recover_cancel(dev);
 	vrdma_eqs_cleanup(dev);
 	vrdma_channels_cleanup(dev);

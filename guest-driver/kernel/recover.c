@@ -70,7 +70,10 @@ void vrdma_recover_init(struct vrdma_dev *dev)
 	INIT_DELAYED_WORK(&dev->recover_work, recover_work);
 }
 
-/* The device has been reset. Each of these works may queue those after it. */
+/*
+ * The device has been reset. Each of these works may queue those after it, and config_work the first, so this is
+ * called again once no command is left.
+ */
 void vrdma_recover_cancel(struct vrdma_dev *dev)
 {
 	cancel_delayed_work_sync(&dev->recover_work);

@@ -70,7 +70,7 @@ void vrdma_mmap_free(struct rdma_user_mmap_entry *rdma)
 	kfree(entry);
 }
 
-/* Nothing can be mapped from here on, and a mapping would have kept the context alive. */
+/* Nothing can be mapped from here on; entries that are still mapped hold the channel. */
 static void mmap_entries_remove(struct vrdma_uctx *uctx)
 {
 	if (uctx->doorbell)

@@ -84,7 +84,7 @@ struct vrdma_cmdq {
  * @removing: the driver is being removed from the device
  * @is_reset: the device has been reset, and uses no memory any more
  * @wait: woken when a command completes, the device breaks or is reset
- * @answered: commands that the device ever answered
+ * @answered: commands that the device ever answered (written under the lock of @cmdq)
  * @answered_at_stall: @answered when it stalled
  * @stalled_since: jiffies when it stalled
  * @recover_work: looks whether a stalled device answers again

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What one guest may have; the keys of `[limits]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, rename = "Limits")]
 pub struct GuestLimits {
     /// User contexts (processes).
     pub contexts: u32,

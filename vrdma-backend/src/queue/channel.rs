@@ -42,7 +42,7 @@ enum State {
     /// The front-end stopped the virtqueue.
     Stopped,
     /// The driver broke the rules; for good.
-    ChannelError,
+    Broken,
 }
 
 /// Why nothing can be taken from a channel any more.
@@ -143,7 +143,7 @@ impl Channel {
 
     /// Whether nothing will ever be taken from it.
     pub fn is_broken(&self) -> bool {
-        self.state == State::ChannelError
+        self.state == State::Broken
     }
 
     /// The index up to which entries are available, if there are any to take.
@@ -179,7 +179,7 @@ impl Channel {
         let Some(mapped) = self.running() else { return Ok(false) };
         let available = mapped.rings.avail_idx();
         if !self.makes_sense(available) {
-            self.state = State::ChannelError;
+            self.state = State::Broken;
             return Err(ChannelError::Index { available, next: self.next });
         }
         self.available = available;
@@ -199,7 +199,7 @@ impl Channel {
         self.take(0, out)?;
         let units = out[0].to_ne_bytes()[UNITS_BYTE];
         if units == 0 || u32::from(units) > unit::MAX_UNITS || u16::from(units) > available {
-            self.state = State::ChannelError;
+            self.state = State::Broken;
             return Err(ChannelError::Units { units, available });
         }
         for k in 1..u16::from(units) {
@@ -216,7 +216,7 @@ impl Channel {
         let Some(Mapped { rings, slots }) = &self.mapped else { return Err(ChannelError::Memory) };
         let slot = rings.avail_entry(index);
         let Some(piece) = slots.get(usize::from(slot)) else {
-            self.state = State::ChannelError;
+            self.state = State::Broken;
             return Err(ChannelError::Slot(slot));
         };
         let at = usize::from(k) * WORDS;
@@ -273,7 +273,7 @@ impl Channel {
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> bool {
         self.mapped = if self.is_broken() { None } else { self.map(memory) };
         if self.mapped.is_none() {
-            self.state = State::ChannelError;
+            self.state = State::Broken;
         }
         !self.is_broken()
     }

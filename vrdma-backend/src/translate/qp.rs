@@ -12,6 +12,8 @@ const _: () = assert!(
         && qp_attr::PATH_MIG_STATE == AttrMask::PATH_MIG_STATE.0
         && qp_attr::DEST_QPN == AttrMask::DEST_QPN.0
 );
+// The kernel's context has the same number in both.
+const _: () = assert!(limit::KERNEL_CONTEXT == OwnerId::KERNEL.0);
 
 /// What a new QP is to be.
 ///
