@@ -9,6 +9,8 @@ use crate::pool::List;
 use crate::qp::Qp;
 use crate::qp::attr::{QpState, QpType};
 use crate::rc;
+use crate::request::Requests;
+use crate::save::{Violation, record};
 use crate::uc;
 use vrdma_wire::num::Psn;
 
@@ -48,6 +50,35 @@ impl Service {
             QpType::Rc => Service::Rc(None),
             QpType::Uc => Service::Uc(None),
             QpType::Ud | QpType::Gsi => Service::Ud,
+        }
+    }
+
+    /// The record of what is kept for RoCE.
+    pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> Option<record::Roce> {
+        match self {
+            Service::Rc(Some(roce)) => Some(roce.save(qp, requests)),
+            Service::Uc(Some(roce)) => Some(roce.save()),
+            Service::Rc(None) | Service::Uc(None) | Service::Ud => None,
+        }
+    }
+
+    /// From the record, for a QP with its attributes, queues and carrier.
+    pub(crate) fn restore(
+        record: Option<&record::Roce>,
+        qp: &Qp,
+        requests: &Requests,
+    ) -> Result<Service, Violation> {
+        // It is first chosen as the QP goes to RTR.
+        let chosen = !matches!(qp.state, QpState::Reset | QpState::Init);
+        match (record, qp.service()) {
+            (None, qp_type) if qp.carrier == Carrier::Local => Ok(Service::new(qp_type)),
+            (Some(record::Roce::Rc(roce)), QpType::Rc) if chosen => {
+                Ok(Service::Rc(Some(Box::new(rc::roce::Roce::restore(roce, qp, requests)?))))
+            }
+            (Some(record::Roce::Uc { write }), QpType::Uc) if chosen => {
+                Ok(Service::Uc(Some(Box::new(uc::roce::Roce::restore(write)))))
+            }
+            _ => Err(Violation::Carrier),
         }
     }
 

@@ -1,7 +1,14 @@
 //! What is counted. Each counter answers an operator's question; none is ever reset.
 
 use crate::message::verdict::Reason;
+use crate::save::Violation;
+use crate::save::record::Counts;
 use vrdma_wire::Drop;
+
+/// A count that has room to go on.
+fn to_count(value: u64) -> Result<u64, Violation> {
+    if value <= u64::MAX / 2 { Ok(value) } else { Err(Violation::Counter) }
+}
 
 macro_rules! counters {
     ($(#[$what:meta])* $type:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
@@ -14,6 +21,23 @@ macro_rules! counters {
         impl $type {
             /// All zero.
             pub const ZERO: $type = $type { $($name: 0,)* };
+
+            /// The record of them.
+            pub(crate) fn save(&self) -> Counts {
+                self.iter().map(|(name, value)| (name.to_owned(), value)).collect()
+            }
+
+            /// From the record. What it does not name has counted nothing.
+            pub(crate) fn restore(counts: &Counts) -> Result<$type, Violation> {
+                let mut counters = $type::ZERO;
+                for (name, &value) in counts {
+                    match name.as_str() {
+                        $(stringify!($name) => counters.$name = to_count(value)?,)*
+                        _ => return Err(Violation::Counter),
+                    }
+                }
+                Ok(counters)
+            }
 
             /// Names and values.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
@@ -188,6 +212,22 @@ impl MalformedFrames {
 
     pub(crate) fn count(&mut self, reason: Drop) {
         self.0[reason as usize] += 1;
+    }
+
+    /// The record of them.
+    pub(crate) fn save(&self) -> Counts {
+        self.iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// From the record. What it does not name has not come.
+    pub(crate) fn restore(counts: &Counts) -> Result<MalformedFrames, Violation> {
+        let mut frames = MalformedFrames::ZERO;
+        for (name, &value) in counts {
+            let reason = Drop::ALL.iter().find(|reason| reason.name() == name);
+            let reason = *reason.ok_or(Violation::Counter)?;
+            frames.0[reason as usize] = to_count(value)?;
+        }
+        Ok(frames)
     }
 
     /// How many there were of a reason.

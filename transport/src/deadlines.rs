@@ -17,6 +17,16 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
+    /// The device whose turn it is to be attended to.
+    pub(crate) fn turn(&self) -> u32 {
+        self.turn
+    }
+
+    /// Says whose turn it is.
+    pub(crate) fn set_turn(&mut self, device: u32) {
+        self.turn = device;
+    }
+
     pub(crate) fn arm(&mut self, at: Instant, place: Place) {
         let index = place.device as usize;
         if index >= self.of.len() {

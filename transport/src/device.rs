@@ -1,5 +1,7 @@
 //! Devices: everything that one guest has, and all of them.
 
+mod save;
+
 use crate::carrier::Service;
 use crate::counters::Counters;
 use crate::error::Error;
@@ -264,13 +266,7 @@ impl<R> Device<R> {
         region: R,
     ) -> Result<u32, Error> {
         self.pd(pd)?;
-        let remote_writes = access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) != Access::NONE;
-        if !Access::ALL.contains(access)
-            || remote_writes && !access.contains(Access::LOCAL_WRITE)
-            || length != 0 && iova.checked_add(length - 1).is_none()
-        {
-            return Err(Error::Invalid);
-        }
+        check_mr(access, iova, length)?;
         let step = 1 + (self.rng.next() % 255) as u16;
         let make = |key| Mr { key, pd, access, iova, length, region };
         let key = self.mrs.insert(|tag| (tag + step) & 0xff, make).ok_or(Error::NoResources)?;
@@ -284,8 +280,8 @@ impl<R> Device<R> {
         Ok(mr.region)
     }
 
-    /// `room`: bytes that requests may still take of what all devices share.
-    pub(crate) fn create_qp(&mut self, init: QpInit, room: u64) -> Result<Qpn, Error> {
+    /// Whether there may be such a QP, and what all queues would take then, were they full.
+    fn admit(&self, init: &QpInit) -> Result<u64, Error> {
         let gsi = init.qp_type == QpType::Gsi;
         if self.pd(init.pd)?.owner != init.owner || gsi && init.owner != OwnerId::KERNEL {
             return Err(Error::Denied);
@@ -299,9 +295,15 @@ impl<R> Device<R> {
         {
             return Err(Error::Invalid);
         }
-        let cost = Requests::cost(&init);
-        let promised = self.promised.saturating_add(cost);
-        if promised > limits.max_request_memory || cost > room {
+        let promised = self.promised.saturating_add(Requests::cost(init));
+        if promised > limits.max_request_memory { Err(Error::NoResources) } else { Ok(promised) }
+    }
+
+    /// `room`: bytes that requests may still take of what all devices share.
+    pub(crate) fn create_qp(&mut self, init: QpInit, room: u64) -> Result<Qpn, Error> {
+        let gsi = init.qp_type == QpType::Gsi;
+        let promised = self.admit(&init)?;
+        if promised - self.promised > room {
             return Err(Error::NoResources);
         }
         let make = |number| QpEntry::new(Qpn::new(number).unwrap_or_default(), init);
@@ -352,4 +354,16 @@ impl<R> Device<R> {
             pd.users = if more { pd.users + 1 } else { pd.users - 1 };
         }
     }
+}
+
+/// Whether there may be a region like this (IBTA 10.6.3.1): its addresses do not wrap, and who may write from afar may do so here.
+fn check_mr(access: Access, iova: u64, length: u64) -> Result<(), Error> {
+    let remote_writes = access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) != Access::NONE;
+    if !Access::ALL.contains(access)
+        || remote_writes && !access.contains(Access::LOCAL_WRITE)
+        || length != 0 && iova.checked_add(length - 1).is_none()
+    {
+        return Err(Error::Invalid);
+    }
+    Ok(())
 }

@@ -92,6 +92,7 @@ mod rc;
 mod receive;
 mod request;
 mod rng;
+mod save;
 mod schedule;
 mod table;
 #[cfg(test)]
@@ -113,6 +114,8 @@ pub use memory::{Access, Fault, Region};
 pub use op::{Remote, SendOp, WcOpcode};
 pub use outlet::{Outlet, Piece, Pieces, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
+pub use save::record::Record;
+pub use save::{RestoreError, Violation, record};
 pub use time::Instant;
 pub use work::{
     Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, SendRequest, Sge,

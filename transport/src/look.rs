@@ -4,6 +4,8 @@
 //! may take the send first. So the message waits, the caller takes all that the owner of the receiving QP had posted when the
 //! question arose, and answers; only then is a receive that is still missing an RNR or a drop.
 
+mod save;
+
 use crate::carrier::Carrier;
 use crate::completion::{NoSink, Sink};
 use crate::engine::Engine;

@@ -142,6 +142,22 @@ impl<T: Copy + Default> Pool<T> {
         if next == NONE { None } else { Some(At(next)) }
     }
 
+    /// How many nodes of a list are before this one of it; all of them, if it is none.
+    pub(crate) fn position(&self, list: &List, at: Option<At>) -> u32 {
+        let mut next = list.head();
+        let mut position = 0;
+        while next != at {
+            next = self.after(next.expect("a node in use is of its list"));
+            position += 1;
+        }
+        position
+    }
+
+    /// The node with so many before it; `None` beyond the last.
+    pub(crate) fn at_position(&self, list: &List, position: u32) -> Option<At> {
+        (0..position).try_fold(list.head()?, |at, _| self.after(at))
+    }
+
     pub(crate) fn iter(&self, list: &List) -> impl Iterator<Item = &T> {
         let mut at = list.head;
         (0..list.len).map(move |_| {

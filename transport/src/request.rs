@@ -1,5 +1,7 @@
 //! Pending requests: what is kept of a posted request until it ends.
 
+mod save;
+
 use crate::completion::{Completion, WcStatus};
 use crate::op::{Data, SendOp, WcOpcode};
 use crate::pool::{At, List, Pool};
@@ -332,7 +334,12 @@ impl Requests {
 
     /// Where the first send of a queue goes, if it is a datagram that says so.
     pub(crate) fn front_to(&self, queue: &List) -> Option<Destination> {
-        match self.extras.front(&self.sends.front(queue)?.more)? {
+        self.destination_at(queue.head()?)
+    }
+
+    /// Where a pending send goes, if it is a datagram that says so.
+    fn destination_at(&self, at: At) -> Option<Destination> {
+        match self.extras.front(&self.sends.get(at).more)? {
             Extra::To(to) => Some(*to),
             Extra::Sges(_) | Extra::Bytes(_) => None,
         }

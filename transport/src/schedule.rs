@@ -7,6 +7,8 @@
 //! So an acknowledge waits for no request of another QP for long, and READ responses, which are answers too, keep no request waiting for ever.
 //! A device with work waits for one turn of each other device, which is at most two quanta, and if no other has work, for nothing.
 
+mod save;
+
 use crate::deadlines::Deadlines;
 use crate::id::DeviceId;
 use std::collections::VecDeque;

@@ -1,5 +1,8 @@
 //! Objects by number: an index and a tag that tells the index's users apart.
 
+use crate::save::Violation;
+use crate::save::record::Numbers;
+use core::mem;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -59,6 +62,59 @@ impl<T: Numbered> Table<T> {
     pub(crate) fn new(numbering: Numbering, first: u32, end: u32) -> Self {
         let end = end.min(1 << numbering.index_bits);
         Table { slots: Vec::new(), tags: Vec::new(), free: VecDeque::new(), live: 0, first, end, numbering }
+    }
+
+    /// Which numbers were used.
+    pub(crate) fn save_numbers(&self) -> Numbers {
+        let tags = self.tags.get(self.first as usize..).unwrap_or_default().to_vec();
+        Numbers { tags, free: self.free.iter().copied().collect() }
+    }
+
+    /// Takes over which numbers were used, into an empty table. Those objects are still to be [put](Table::put) in that are not free.
+    pub(crate) fn restore_numbers(&mut self, numbers: &Numbers) -> Result<(), Violation> {
+        if numbers.tags.is_empty() && numbers.free.is_empty() {
+            return Ok(());
+        }
+        let used = self.first as usize + numbers.tags.len();
+        if used > self.end as usize {
+            return Err(Violation::Numbers);
+        }
+        let mut is_free = vec![false; used];
+        for &index in &numbers.free {
+            let seen = is_free.get_mut(index as usize).filter(|_| index >= self.first);
+            if mem::replace(seen.ok_or(Violation::Numbers)?, true) {
+                return Err(Violation::Numbers);
+            }
+        }
+        self.tags = vec![0; self.first as usize];
+        self.tags.extend_from_slice(&numbers.tags);
+        self.free = numbers.free.iter().copied().collect();
+        Ok(())
+    }
+
+    /// Puts an object in that has its number from before. A `special` one has an index below the others.
+    pub(crate) fn put(&mut self, item: T, special: bool) -> Result<(), Violation> {
+        let number = item.number();
+        let at = self.numbering.index(number);
+        let tag = if special { Some(0) } else { self.tags.get(at).copied() };
+        let fits = tag.is_some_and(|tag| self.numbering.number(at as u32, tag) == number);
+        if !fits || special != (at < self.first as usize) || self.at(at).is_some() {
+            return Err(Violation::Number);
+        }
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        self.slots[at] = Some(item);
+        self.live += 1;
+        Ok(())
+    }
+
+    /// Whether each index that was ever used is either free or has its object, now that all objects are in.
+    pub(crate) fn check_restored(&self) -> Result<(), Violation> {
+        let ordinary = self.slots.iter().skip(self.first as usize).flatten().count();
+        let used = self.tags.len().saturating_sub(self.first as usize);
+        let all_free = self.free.iter().all(|&index| self.at(index as usize).is_none());
+        if all_free && ordinary + self.free.len() == used { Ok(()) } else { Err(Violation::Numbers) }
     }
 
     /// How many objects there are.

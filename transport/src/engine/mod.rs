@@ -4,6 +4,7 @@
 mod post;
 mod qps;
 mod run;
+mod save;
 pub(crate) mod sweep;
 pub(crate) mod turn;
 pub(crate) mod wire;

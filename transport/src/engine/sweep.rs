@@ -6,6 +6,7 @@ use crate::engine::turn::Turn;
 use crate::memory::Region;
 use crate::qp::Qp;
 use crate::qp::requester::Wait;
+use crate::save::{Violation, record};
 use crate::schedule::Place;
 use std::collections::VecDeque;
 
@@ -38,6 +39,26 @@ struct Sweep {
 pub(crate) struct Sweeps(VecDeque<Sweep>);
 
 impl Sweeps {
+    /// The record of them.
+    pub(super) fn save(&self) -> Vec<record::Sweep> {
+        let save = |sweep: &Sweep| {
+            let Sweep { device, task, next } = *sweep;
+            record::Sweep { device, task: task.into(), next: next as u32 }
+        };
+        self.0.iter().map(save).collect()
+    }
+
+    /// Adds one from the record; `end` is the end of the device's QP indices.
+    pub(super) fn restore(&mut self, record: &record::Sweep, end: u32) -> Result<(), Violation> {
+        let sweep = Sweep { device: record.device, task: record.task.into(), next: record.next as usize };
+        let same = |other: &Sweep| (other.device, other.task) == (sweep.device, sweep.task);
+        if record.next > end || self.0.iter().any(same) {
+            return Err(Violation::Sweep);
+        }
+        self.0.push_back(sweep);
+        Ok(())
+    }
+
     /// Begins a task, or begins it again.
     fn begin(&mut self, device: u32, task: Task) {
         self.0.retain(|sweep| (sweep.device, sweep.task) != (device, task));

@@ -15,6 +15,7 @@ use crate::memory::{Fault, Region};
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
+use crate::save::{Violation, record};
 use crate::schedule::{Cost, Direction, OPERATION, Place};
 use crate::time::Instant;
 use core::mem;
@@ -36,12 +37,33 @@ impl Default for Port {
 }
 
 impl Port {
+    /// The record of it.
+    pub(crate) fn save(&self) -> record::Port {
+        let link = match self.link {
+            None => record::Link::None,
+            Some(false) => record::Link::Down,
+            Some(true) => record::Link::Up,
+        };
+        record::Port { link, counters: self.counters.save(), malformed: self.malformed.save() }
+    }
+
+    /// From the record.
+    pub(crate) fn restore(record: &record::Port) -> Result<Port, Violation> {
+        let link = match record.link {
+            record::Link::None => None,
+            record::Link::Down => Some(false),
+            record::Link::Up => Some(true),
+        };
+        let counters = PortCounters::restore(&record.counters)?;
+        Ok(Port { link, counters, malformed: MalformedFrames::restore(&record.malformed)? })
+    }
+
     /// Whether there is a port at all: else all that is not of this host is nowhere.
     pub(crate) fn exists(&self) -> bool {
         self.link.is_some()
     }
 
-    fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.link == Some(true)
     }
 }

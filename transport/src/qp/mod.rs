@@ -3,6 +3,7 @@
 pub(crate) mod attr;
 pub(crate) mod requester;
 pub(crate) mod responder;
+pub(crate) mod save;
 pub(crate) mod state;
 
 use crate::carrier::{Carrier, Service};

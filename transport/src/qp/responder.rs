@@ -3,7 +3,11 @@
 use crate::message::segment::Segment;
 use crate::op::Message;
 use crate::pool::List;
+use crate::qp::Qp;
 use crate::qp::attr::QpType;
+use crate::request::Requests;
+use crate::save::{Violation, record, to_psn};
+use crate::work::MAX_MESSAGE;
 use vrdma_wire::num::Psn;
 
 /// The receiving half.
@@ -34,6 +38,51 @@ impl Responder {
             established: false,
             service,
         }
+    }
+
+    /// The record of it.
+    pub(super) fn save(&self, requests: &Requests) -> record::Responder {
+        record::Responder {
+            psn: self.psn.number(),
+            received: self.received,
+            in_progress: self.in_progress.into(),
+            sender_waits: self.sender_waits,
+            established: self.established,
+            queue: requests.save_receives(&self.queue),
+        }
+    }
+
+    /// From the record, for `qp` with its state.
+    pub(super) fn restore(
+        record: &record::Responder,
+        qp: &Qp,
+        requests: &mut Requests,
+    ) -> Result<Responder, Violation> {
+        if record.queue.len() > usize::from(qp.caps.recv_wr) {
+            return Err(Violation::Queue);
+        }
+        let mut queue = List::EMPTY;
+        for receive in &record.queue {
+            requests.restore_receive(&mut queue, receive, &qp.caps)?;
+        }
+        let record::Responder { received, sender_waits, established, .. } = *record;
+        let in_progress = Message::from(record.in_progress);
+        let most = match in_progress {
+            Message::None => 0,
+            Message::Write => MAX_MESSAGE,
+            // The receive was flushed when the QP went to ERR.
+            Message::Send if !qp.is_receiving() => MAX_MESSAGE,
+            Message::Send => {
+                let receive = requests.front_receive(&queue).ok_or(Violation::Received)?;
+                receive.length.min(MAX_MESSAGE)
+            }
+        };
+        if received > most || in_progress != Message::None && qp.service().is_datagram() {
+            return Err(Violation::Received);
+        }
+        let psn = to_psn(record.psn)?;
+        let service = qp.service();
+        Ok(Responder { psn, queue, received, in_progress, sender_waits, established, service })
     }
 
     /// A segment was carried out.

@@ -17,6 +17,7 @@ use crate::op::{Remote, SendOp};
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
 use crate::request::{Scratch, Work};
+use crate::save::record;
 use crate::uc::responder::accept;
 use crate::work::Payload;
 use core::mem;
@@ -32,6 +33,16 @@ pub(crate) struct Roce {
 impl Roce {
     pub(crate) fn new() -> Roce {
         Roce { write: Reth { va: 0, rkey: Rkey(0), length: 0 } }
+    }
+
+    /// The record of it.
+    pub(crate) fn save(&self) -> record::Roce {
+        record::Roce::Uc { write: self.write.into() }
+    }
+
+    /// From the record.
+    pub(crate) fn restore(write: &record::Reth) -> Roce {
+        Roce { write: write.into() }
     }
 }
 

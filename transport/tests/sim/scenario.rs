@@ -78,6 +78,8 @@ pub struct Outcome {
     pub failures: usize,
     pub bytes: u64,
     pub took: u64,
+    /// How often an engine was replaced.
+    pub replaced: u64,
 }
 
 struct End {
@@ -143,10 +145,12 @@ impl Drop for Seed {
     }
 }
 
-/// Runs a plan to its end, and checks all that there is to check.
-pub fn run(seed: u64, mut rng: Rng, plan: &Plan, verbose: bool) -> Outcome {
+/// Runs a plan to its end, and checks all that there is to check. `replace` says when engines are replaced by their copies: it is a generator of
+/// its own, for the story is the same with it.
+pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: bool) -> Outcome {
     let _seed = Seed(seed);
     let mut world = World::new(seed, plan.hosts, plan.v4, plan.faults.clone(), verbose);
+    world.replace = replace;
     let start = world.now;
     if verbose {
         eprintln!("{plan:?}");
@@ -208,6 +212,7 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, verbose: bool) -> Outcome {
         bytes,
         streams: streams.len(),
         took: world.now.0 - start.0,
+        replaced: world.replaced,
     }
 }
 

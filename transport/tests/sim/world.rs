@@ -47,6 +47,10 @@ pub struct World {
     /// Changes with everything that happens: equal runs have equal traces.
     pub trace: u64,
     pub frames: u64,
+    /// Says when an engine is replaced by its copy, if that happens.
+    pub replace: Option<Rng>,
+    /// How often that happened.
+    pub replaced: u64,
 }
 
 /// A host's way onto the link.
@@ -95,6 +99,21 @@ pub fn mix(trace: &mut u64, word: u64) {
     *trace = (*trace ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(29);
 }
 
+/// An engine is replaced before and after so many turns of a host, on average.
+const REPLACE_ONE_IN: u64 = 150;
+
+/// An engine that is read from what another one wrote. It has the same memory.
+fn copied(engine: &Engine<Mem>) -> Engine<Mem> {
+    let record = engine.save();
+    let mut bytes = Vec::new();
+    ciborium::into_writer(&record, &mut bytes).expect("a record can be written");
+    let read: Record = ciborium::from_reader(bytes.as_slice()).expect("what was written can be read");
+    let lend = |device, key, _: &_| engine.region(device, key).ok().cloned();
+    let copy = Engine::restore(&read, lend).expect("what an engine wrote can be restored");
+    assert_eq!(copy.save(), record);
+    copy
+}
+
 impl World {
     /// That many hosts whose addresses are of IPv4 or IPv6.
     pub fn new(seed: u64, hosts: usize, v4: bool, faults: Faults, verbose: bool) -> World {
@@ -117,7 +136,16 @@ impl World {
             })
             .collect();
         let link = Link::new(hosts.len(), faults, rng);
-        World { now: Instant(1_000_000_000), hosts, link, verbose, trace: seed, frames: 0 }
+        World {
+            now: Instant(1_000_000_000),
+            hosts,
+            link,
+            verbose,
+            trace: seed,
+            frames: 0,
+            replace: None,
+            replaced: 0,
+        }
     }
 
     /// All that can happen without time going on.
@@ -149,8 +177,18 @@ impl World {
         }
     }
 
+    /// At times a host's engine is replaced by its copy.
+    fn maybe_replace(&mut self, n: usize) {
+        if self.replace.as_mut().is_some_and(|rng| rng.one_in(REPLACE_ONE_IN)) {
+            let engine = &mut self.hosts[n].engine;
+            *engine = copied(engine);
+            self.replaced += 1;
+        }
+    }
+
     /// A host's turn; whether it sent something.
     fn let_work(&mut self, n: usize) -> bool {
+        self.maybe_replace(n);
         let Host { engine, log, questions, .. } = &mut self.hosts[n];
         // The answer comes a turn later: meanwhile frames wait.
         for question in questions.drain(..) {
@@ -169,6 +207,8 @@ impl World {
             trace: &mut self.trace,
         };
         engine.transmit(self.now, 32, &mut port, log);
+        // With packets left, questions open, frames held.
+        self.maybe_replace(n);
         sent > 0 || looks
     }
 

@@ -10,6 +10,7 @@ mod responder_rx;
 mod responder_state;
 mod responder_tx;
 mod retry;
+mod save;
 
 use crate::carrier::Carrier;
 use crate::completion::Sink;

@@ -4,6 +4,8 @@
 //! answered ends before `una`; what was sent, for the first time or again, ends where the [`Cursor`] is; what was ever sent ends before the
 //! PSN of [`Requester`](crate::qp::requester::Requester).
 
+mod save;
+
 use crate::op::SendOp;
 use crate::pool::At;
 use crate::rc::roce::ahead;

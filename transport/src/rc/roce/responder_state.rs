@@ -1,5 +1,7 @@
 //! What the responder is to send: acknowledges, NAKs, and responses to READs and atomics, which may be asked for again. Pure bookkeeping.
 
+mod save;
+
 use crate::rc::roce::{HALF, ahead};
 use vrdma_wire::num::{Msn, Mtu, Psn};
 use vrdma_wire::roce::{Reth, Syndrome};

@@ -1,0 +1,207 @@
+//! Devices in the record.
+
+use super::{Device, Devices, Pd, check_mr};
+use crate::counters::Counters;
+use crate::error::Error;
+use crate::gid::GidEntry;
+use crate::id::{DeviceId, OwnerId, PdId};
+use crate::limits::Limits;
+use crate::memory::Access;
+use crate::mr::Mr;
+use crate::qp::QpEntry;
+use crate::qp::attr::QpType;
+use crate::qp::save::to_init;
+use crate::rng::Rng;
+use crate::save::{RestoreError, Violation, record};
+use vrdma_wire::num::{Gid, Mac, Qpn, VlanId};
+
+impl<R> Devices<R> {
+    /// The records of all.
+    pub(crate) fn save(&self) -> Vec<Option<record::Device>> {
+        self.devices.iter().map(|device| device.as_ref().map(Device::save)).collect()
+    }
+
+    /// From the records; `region` lends the memory of a region.
+    pub(crate) fn restore(
+        records: &[Option<record::Device>],
+        mut region: impl FnMut(DeviceId, u32, &record::MemoryRegion) -> Option<R>,
+    ) -> Result<Devices<R>, RestoreError> {
+        let mut devices = Devices::new();
+        for (index, record) in (0..).zip(records) {
+            let Some(record) = record else {
+                devices.devices.push(None);
+                continue;
+            };
+            let lend = |mr: &record::MemoryRegion| region(DeviceId(index), mr.key, mr);
+            let device = Device::restore(record, lend).map_err(|error| error.of_device(index))?;
+            for &entry in device.gids.iter().filter(|&&entry| entry != GidEntry::EMPTY) {
+                let taken = |_| RestoreError::from(Violation::GidTaken).of_device(index);
+                devices.gids.acquire(index, entry).map_err(taken)?;
+            }
+            devices.devices.push(Some(device));
+        }
+        Ok(devices)
+    }
+}
+
+impl<R> Device<R> {
+    fn save(&self) -> record::Device {
+        let gid = |entry: &GidEntry| {
+            let GidEntry { gid, vlan } = *entry;
+            (*entry != GidEntry::EMPTY).then(|| record::Gid { gid: gid.0, vlan: vlan.number() })
+        };
+        record::Device {
+            limits: save_limits(&self.limits),
+            active_mtu: self.active_mtu.into(),
+            mac: self.mac.0,
+            suspended: self.suspended,
+            gids: self.gids.iter().map(gid).collect(),
+            counters: self.counters.save(),
+            rng: self.rng.state(),
+            first_generation: self.first_generation,
+            pd_numbers: self.pds.save_numbers(),
+            pds: self.pds.iter().map(|pd| record::Pd { pd: pd.id.0, owner: pd.owner.0 }).collect(),
+            mr_numbers: self.mrs.save_numbers(),
+            mrs: self.mrs.iter().map(Mr::save).collect(),
+            qp_numbers: self.qps.save_numbers(),
+            qps: self.qps.iter().map(|entry| entry.save(&self.requests)).collect(),
+        }
+    }
+
+    fn restore(
+        record: &record::Device,
+        mut region: impl FnMut(&record::MemoryRegion) -> Option<R>,
+    ) -> Result<Device<R>, RestoreError> {
+        let limits = to_limits(&record.limits);
+        if limits != limits.lowered() {
+            return Err(Violation::Limits.into());
+        }
+        let mut device = Device::new(&limits, 0);
+        device.rng = Rng::new(record.rng);
+        device.first_generation = record.first_generation;
+        device.active_mtu = record.active_mtu.into();
+        device.mac = Mac(record.mac);
+        device.suspended = record.suspended;
+        device.counters = Counters::restore(&record.counters)?;
+        if device.active_mtu > limits.max_mtu {
+            return Err(Violation::Mtu.into());
+        }
+        if device.first_generation == 0 {
+            return Err(Violation::Numbers.into());
+        }
+        device.restore_gids(&record.gids)?;
+        device.restore_pds(record)?;
+        device.restore_mrs(record, &mut region)?;
+        device.restore_qps(record)?;
+        Ok(device)
+    }
+
+    fn restore_gids(&mut self, gids: &[Option<record::Gid>]) -> Result<(), Violation> {
+        if gids.len() != self.gids.len() {
+            return Err(Violation::Gid);
+        }
+        for (entry, record) in self.gids.iter_mut().zip(gids) {
+            let Some(record) = record else { continue };
+            let gid = Gid(record.gid);
+            let vlan = VlanId::new(record.vlan).ok_or(Violation::Gid)?;
+            if gid.is_zero() || gid.is_multicast() {
+                return Err(Violation::Gid);
+            }
+            *entry = GidEntry { gid, vlan };
+        }
+        Ok(())
+    }
+
+    fn restore_pds(&mut self, record: &record::Device) -> Result<(), Violation> {
+        self.pds.restore_numbers(&record.pd_numbers)?;
+        for &record::Pd { pd, owner } in &record.pds {
+            self.pds.put(Pd { id: PdId(pd), owner: OwnerId(owner), users: 0 }, false)?;
+        }
+        self.pds.check_restored()
+    }
+
+    fn restore_mrs(
+        &mut self,
+        record: &record::Device,
+        region: &mut impl FnMut(&record::MemoryRegion) -> Option<R>,
+    ) -> Result<(), Violation> {
+        self.mrs.restore_numbers(&record.mr_numbers)?;
+        for mr in &record.mrs {
+            let record::MemoryRegion { key, pd, access, iova, length } = *mr;
+            let (pd, access) = (PdId(pd), Access(access));
+            self.pd(pd).map_err(|_| Violation::NoPd)?;
+            check_mr(access, iova, length).map_err(|_| Violation::MemoryRegion)?;
+            let region = region(mr).ok_or(Violation::NoRegion)?;
+            self.mrs.put(Mr { key, pd, access, iova, length, region }, false)?;
+            self.pd_used(pd, true);
+        }
+        self.mrs.check_restored()
+    }
+
+    fn restore_qps(&mut self, record: &record::Device) -> Result<(), RestoreError> {
+        self.qps.restore_numbers(&record.qp_numbers)?;
+        for qp in &record.qps {
+            self.restore_qp(qp).map_err(|violation| RestoreError::from(violation).of_qp(qp.qpn))?;
+        }
+        Ok(self.qps.check_restored()?)
+    }
+
+    fn restore_qp(&mut self, record: &record::Qp) -> Result<(), Violation> {
+        let init = to_init(&record.init);
+        self.promised = self.admit(&init).map_err(|error| match error {
+            Error::NotFound => Violation::NoPd,
+            Error::Denied => Violation::Owner,
+            Error::NoResources => Violation::RequestMemory,
+            Error::Busy | Error::Invalid | Error::Unsupported => Violation::Capabilities,
+        })?;
+        let gsi = init.qp_type == QpType::Gsi;
+        if gsi != (record.qpn == Qpn::GSI.number()) {
+            return Err(Violation::Number);
+        }
+        let entry = QpEntry::restore(record, init, (&self.limits, &self.gids), &mut self.requests)?;
+        self.qps.put(entry, gsi)?;
+        self.pd_used(init.pd, true);
+        Ok(())
+    }
+}
+
+impl<R> Mr<R> {
+    fn save(&self) -> record::MemoryRegion {
+        let Mr { key, pd, access, iova, length, region: _ } = *self;
+        record::MemoryRegion { key, pd: pd.0, access: access.0, iova, length }
+    }
+}
+
+fn save_limits(limits: &Limits) -> record::Limits {
+    record::Limits {
+        max_pd: limits.max_pd,
+        max_mr: limits.max_mr,
+        max_qp: limits.max_qp,
+        max_qp_wr: limits.max_qp_wr,
+        max_send_sge: limits.max_send_sge,
+        max_recv_sge: limits.max_recv_sge,
+        max_inline: limits.max_inline,
+        max_rd_atomic: limits.max_rd_atomic,
+        max_dest_rd_atomic: limits.max_dest_rd_atomic,
+        gid_table_len: limits.gid_table_len,
+        max_mtu: limits.max_mtu.into(),
+        max_request_memory: limits.max_request_memory,
+    }
+}
+
+fn to_limits(limits: &record::Limits) -> Limits {
+    Limits {
+        max_pd: limits.max_pd,
+        max_mr: limits.max_mr,
+        max_qp: limits.max_qp,
+        max_qp_wr: limits.max_qp_wr,
+        max_send_sge: limits.max_send_sge,
+        max_recv_sge: limits.max_recv_sge,
+        max_inline: limits.max_inline,
+        max_rd_atomic: limits.max_rd_atomic,
+        max_dest_rd_atomic: limits.max_dest_rd_atomic,
+        gid_table_len: limits.gid_table_len,
+        max_mtu: limits.max_mtu.into(),
+        max_request_memory: limits.max_request_memory,
+    }
+}

@@ -1,0 +1,138 @@
+//! Questions in the record.
+
+use super::{Asker, Look, Looks, MAX_HELD, Question};
+use crate::device::Devices;
+use crate::id::{DeviceId, OwnerId};
+use crate::qp::requester::Wait;
+use crate::save::{RestoreError, Violation, record, to_qpn};
+use crate::schedule::Place;
+use std::collections::{BTreeMap, BTreeSet};
+use vrdma_wire::roce::Packet;
+
+impl Looks {
+    /// The record of all questions: those that the caller has not taken come first, in their order.
+    pub(crate) fn save(&self) -> Vec<record::Question> {
+        let taken = self.open.iter().filter(|(_, look)| look.under_way).map(|(question, _)| question);
+        let all = self.fresh.iter().chain(taken);
+        all.filter_map(|question| Some(self.open.get(question)?.save(question))).collect()
+    }
+
+    /// Number of the last one who asked.
+    pub(crate) fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// From the record. Devices, which have their QPs, are told how many frames are held for them.
+    pub(crate) fn restore<R>(
+        questions: &[record::Question],
+        last: u32,
+        devices: &mut Devices<R>,
+    ) -> Result<Looks, RestoreError> {
+        let mut looks = Looks { last, ..Looks::default() };
+        let mut askers = Askers::default();
+        for record in questions {
+            let of_device = |violation| RestoreError::from(violation).of_device(record.device);
+            looks.restore_one(record, devices, &mut askers).map_err(of_device)?;
+        }
+        askers.check(devices)?;
+        Ok(looks)
+    }
+
+    fn restore_one<R>(
+        &mut self,
+        record: &record::Question,
+        devices: &mut Devices<R>,
+        askers: &mut Askers,
+    ) -> Result<(), Violation> {
+        let question = Question { device: DeviceId(record.device), owner: OwnerId(record.owner) };
+        let device = devices.get_mut(record.device).ok_or(Violation::Question)?;
+        let none_later = record.taken || record.later.is_empty();
+        if record.asked.is_empty() || !none_later || self.open.contains_key(&question) {
+            return Err(Violation::Question);
+        }
+        let mut restore = |asker| {
+            let asker = askers.restore(question, asker)?;
+            if let Asker::Frame(..) = asker {
+                device.held += 1;
+            }
+            Ok(asker)
+        };
+        let asked = record.asked.iter().map(&mut restore).collect::<Result<_, Violation>>()?;
+        let later = record.later.iter().map(&mut restore).collect::<Result<_, Violation>>()?;
+        if device.held > MAX_HELD {
+            return Err(Violation::Frame);
+        }
+        self.open.insert(question, Look { asked, later, under_way: record.taken });
+        if !record.taken {
+            self.fresh.push_back(question);
+        }
+        Ok(())
+    }
+}
+
+impl Look {
+    fn save(&self, question: &Question) -> record::Question {
+        record::Question {
+            device: question.device.0,
+            owner: question.owner.0,
+            taken: self.under_way,
+            asked: self.asked.iter().map(Asker::save).collect(),
+            later: self.later.iter().map(Asker::save).collect(),
+        }
+    }
+}
+
+impl Asker {
+    fn save(&self) -> record::Asker {
+        match self {
+            Asker::Send(place, number) => record::Asker::Send { place: (*place).into(), number: *number },
+            // Its QP is the one that it is addressed to.
+            Asker::Frame(_, frame) => record::Asker::Frame(frame.to_vec()),
+        }
+    }
+}
+
+/// All who ask.
+#[derive(Default)]
+struct Askers {
+    sends: BTreeSet<(Place, u32)>,
+    /// How many frames are held for each QP.
+    frames: BTreeMap<Place, u32>,
+}
+
+impl Askers {
+    fn restore(&mut self, question: Question, asker: &record::Asker) -> Result<Asker, Violation> {
+        match asker {
+            record::Asker::Send { place, number } => {
+                let place = Place { device: place.device, qpn: to_qpn(place.qpn)? };
+                self.sends.insert((place, *number));
+                Ok(Asker::Send(place, *number))
+            }
+            record::Asker::Frame(frame) => {
+                let parsed = Packet::parse(frame).and_then(|parsed| parsed.check_icrc().map(|()| parsed));
+                let parsed = parsed.map_err(|_| Violation::Frame)?;
+                let place = Place { device: question.device.0, qpn: parsed.packet.bth.dest };
+                *self.frames.entry(place).or_default() += 1;
+                Ok(Asker::Frame(place, frame.as_slice().into()))
+            }
+        }
+    }
+
+    /// Whether all QPs that wait for an answer have asked, and have no more frames held than there are.
+    fn check<R>(&self, devices: &Devices<R>) -> Result<(), RestoreError> {
+        for (index, device) in (0..devices.indices()).filter_map(|index| Some((index, devices.get(index)?))) {
+            for qp in device.qps.iter().map(|entry| &entry.qp) {
+                let place = Place { device: index, qpn: qp.qpn };
+                let frames = self.frames.get(&place).copied().unwrap_or(0);
+                let asked = qp.requester.wait != Wait::Look || self.sends.contains(&(place, qp.question));
+                let violation = match asked {
+                    false => Violation::Question,
+                    true if u32::from(qp.held) > frames => Violation::Held,
+                    true => continue,
+                };
+                return Err(RestoreError::from(violation).of_qp(qp.qpn.number()).of_device(index));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! Queue pairs in the record.
+
+use super::{Qp, QpEntry, state};
+use crate::carrier::Service;
+use crate::gid::GidEntry;
+use crate::id::{CqId, OwnerId, PdId};
+use crate::limits::Limits;
+use crate::memory::Access;
+use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
+use crate::qp::requester::Requester;
+use crate::qp::responder::Responder;
+use crate::request::Requests;
+use crate::save::{Violation, deadline, record, to_deadline, to_qpn};
+use vrdma_wire::num::{Gid, Mac, Qkey};
+
+impl QpEntry {
+    /// The record of a QP, with its requests.
+    pub(crate) fn save(&self, requests: &Requests) -> record::Qp {
+        let QpEntry { qp, service } = self;
+        record::Qp {
+            qpn: qp.qpn.number(),
+            init: save_init(&qp.init),
+            state: qp.state.into(),
+            attr: save_attr(qp.attr()),
+            requester: qp.requester.save(qp.question, requests),
+            responder: qp.responder.save(requests),
+            carrier: qp.carrier.into(),
+            roce: service.save(qp, requests),
+            timer: deadline(qp.timer),
+            held: qp.held,
+        }
+    }
+
+    /// From the record; `init` is of it, and may be. Its requests go to `requests`. It is in no schedule yet.
+    pub(crate) fn restore(
+        record: &record::Qp,
+        init: QpInit,
+        (limits, gids): (&Limits, &[GidEntry]),
+        requests: &mut Requests,
+    ) -> Result<QpEntry, Violation> {
+        let qpn = to_qpn(record.qpn)?;
+        let mut qp = Qp::new(qpn, init);
+        qp.state = record.state.into();
+        let attr = to_attr(&record.attr)?;
+        check_attr(&qp, &attr, limits)?;
+        qp.set(attr);
+        if record.attr.av.is_some() {
+            let source = gids.get(usize::from(attr.sgid_index)).copied();
+            qp.set_source(source.ok_or(Violation::Attributes)?);
+        }
+        qp.question = record.requester.question;
+        qp.timer = to_deadline(record.timer)?;
+        qp.held = record.held;
+        let (retry_cnt, rnr_retry) = (qp.requester.retry_cnt, qp.requester.rnr_retry);
+        qp.requester = Requester::restore(&record.requester, &qp, requests)?;
+        (qp.requester.retry_cnt, qp.requester.rnr_retry) = (retry_cnt, rnr_retry);
+        qp.responder = Responder::restore(&record.responder, &qp, requests)?;
+        check_queues(&qp)?;
+        qp.carrier = record.carrier.into();
+        let service = Service::restore(record.roce.as_ref(), &qp, requests)?;
+        Ok(QpEntry { qp, service })
+    }
+}
+
+/// Attributes are in range, and a connection has the address of its peer.
+fn check_attr(qp: &Qp, attr: &QpAttr, limits: &Limits) -> Result<(), Violation> {
+    let datagrams = qp.service().is_datagram();
+    if qp.service() == QpType::Rc && qp.state == QpState::Sqe {
+        return Err(Violation::State);
+    }
+    let has_av = !attr.dgid.is_zero();
+    if !has_av && !datagrams && qp.is_receiving() {
+        return Err(Violation::Attributes);
+    }
+    let unset = if has_av { AttrMask::NONE } else { AttrMask::AV };
+    let unset = if attr.port == 0 { unset | AttrMask::PORT } else { unset };
+    state::check_values(AttrMask(!unset.0), attr, limits).map_err(|_| Violation::Attributes)
+}
+
+/// Requests are pending only where they can be posted and are not flushed.
+fn check_queues(qp: &Qp) -> Result<(), Violation> {
+    let sends = matches!(qp.state, QpState::Rts | QpState::Sqd);
+    let receives = !matches!(qp.state, QpState::Reset | QpState::Err);
+    let (sending, receiving) = (&qp.requester.queue, &qp.responder.queue);
+    if !sends && !sending.is_empty() || !receives && !receiving.is_empty() {
+        return Err(Violation::Queue);
+    }
+    Ok(())
+}
+
+/// The record of what a QP was made with.
+fn save_init(init: &QpInit) -> record::QpInit {
+    let QpInit { owner, pd, qp_type, send_cq, recv_cq, .. } = *init;
+    let QpInit { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline, .. } = *init;
+    record::QpInit {
+        owner: owner.0,
+        pd: pd.0,
+        qp_type: qp_type.into(),
+        send_cq: send_cq.0,
+        recv_cq: recv_cq.0,
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline,
+    }
+}
+
+/// What a QP was made with, from the record.
+pub(crate) fn to_init(init: &record::QpInit) -> QpInit {
+    let record::QpInit { owner, pd, qp_type, send_cq, recv_cq, .. } = *init;
+    let record::QpInit { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline, .. } = *init;
+    QpInit {
+        owner: OwnerId(owner),
+        pd: PdId(pd),
+        qp_type: qp_type.into(),
+        send_cq: CqId(send_cq),
+        recv_cq: CqId(recv_cq),
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline,
+    }
+}
+
+fn save_attr(attr: &QpAttr) -> record::QpAttr {
+    let QpAttr { sl, sgid_index, dgid, dmac, hop_limit, traffic_class, flow_label, udp_sport, vlan, .. } =
+        *attr;
+    let av = record::AddressVector {
+        sl,
+        sgid_index,
+        dgid: dgid.0,
+        dmac: dmac.0,
+        hop_limit,
+        traffic_class,
+        flow_label,
+        udp_sport,
+        vlan,
+    };
+    record::QpAttr {
+        en_sqd_async_notify: attr.en_sqd_async_notify,
+        access: attr.access.0,
+        pkey_index: attr.pkey_index,
+        port: attr.port,
+        path_mtu: attr.path_mtu.into(),
+        qkey: attr.qkey.0,
+        dest_qpn: attr.dest_qpn.number(),
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        // No peer has the address 0.
+        av: (!dgid.is_zero()).then_some(av),
+    }
+}
+
+fn to_attr(attr: &record::QpAttr) -> Result<QpAttr, Violation> {
+    let common = QpAttr {
+        en_sqd_async_notify: attr.en_sqd_async_notify,
+        access: Access(attr.access),
+        pkey_index: attr.pkey_index,
+        port: attr.port,
+        path_mtu: attr.path_mtu.into(),
+        qkey: Qkey(attr.qkey),
+        dest_qpn: to_qpn(attr.dest_qpn)?,
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        ..QpAttr::default()
+    };
+    let Some(av) = &attr.av else { return Ok(common) };
+    let record::AddressVector { sl, sgid_index, dgid, dmac, hop_limit, .. } = *av;
+    let record::AddressVector { traffic_class, flow_label, udp_sport, vlan, .. } = *av;
+    if Gid(dgid).is_zero() {
+        return Err(Violation::Attributes);
+    }
+    Ok(QpAttr {
+        sl,
+        sgid_index,
+        dgid: Gid(dgid),
+        dmac: Mac(dmac),
+        hop_limit,
+        traffic_class,
+        flow_label,
+        udp_sport,
+        vlan,
+        ..common
+    })
+}

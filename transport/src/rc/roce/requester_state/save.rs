@@ -1,0 +1,137 @@
+//! The requester's books in the record.
+
+use super::{Cursor, MIN_WINDOW, RequesterState, WINDOW, psns};
+use crate::carrier::Carrier;
+use crate::op::Data;
+use crate::qp::Qp;
+use crate::rc::roce::{HALF, ahead};
+use crate::request::Requests;
+use crate::save::{Violation, record, to_psn};
+use vrdma_wire::num::Msn;
+
+impl RequesterState {
+    /// The record of the books of a QP.
+    pub(in crate::rc::roce) fn save(&self, qp: &Qp, requests: &Requests) -> record::RcRequester {
+        if qp.carrier != Carrier::Roce {
+            // It starts anew when it is the carrier again.
+            let (ssn, window, went_back) = (self.ssn.number(), self.window, self.went_back);
+            return record::RcRequester { ssn, window, went_back, ..record::RcRequester::default() };
+        }
+        record::RcRequester {
+            base: self.base.number(),
+            ssn: self.ssn.number(),
+            una: self.una.number(),
+            cursor: requests.send_position(&qp.requester.queue, self.cursor.at),
+            sent: self.cursor.sent,
+            awaited: self.awaited,
+            window: self.window,
+            unasked: self.unasked,
+            went_back: self.went_back,
+            limit: self.limit.map(Msn::number),
+        }
+    }
+
+    /// From the record, for a QP with its send queue.
+    pub(in crate::rc::roce) fn restore(
+        record: &record::RcRequester,
+        qp: &Qp,
+        requests: &Requests,
+    ) -> Result<RequesterState, Violation> {
+        let (base, una) = (to_psn(record.base)?, to_psn(record.una)?);
+        let (ssn, limit) = (to_msn(record.ssn)?, record.limit.map(to_msn).transpose()?);
+        let answered = ahead(una, base);
+        if !(MIN_WINDOW..=WINDOW).contains(&record.window) {
+            return Err(Violation::Window);
+        }
+        if qp.carrier != Carrier::Roce {
+            let record::RcRequester { window, went_back, .. } = *record;
+            return Ok(RequesterState { ssn, window, went_back, ..RequesterState::new() });
+        }
+        let walk = Walk::new(record, answered, qp, requests)?;
+        // What was sent ends at or after the cursor, and within requests that can be sent.
+        let outstanding = walk.to_cursor - u64::from(answered);
+        let sent = u64::from(ahead(qp.requester.psn, una));
+        if outstanding > sent || sent > HALF.into() || sent > walk.sendable - u64::from(answered) {
+            return Err(Violation::Outstanding);
+        }
+        if u64::from(record.awaited) > outstanding {
+            return Err(Violation::Window);
+        }
+        let to_request = (walk.to_cursor - u64::from(record.sent)) as u32;
+        let cursor = Cursor {
+            at: requests.send_at_position(&qp.requester.queue, record.cursor),
+            first: base.add(to_request),
+            sent: record.sent,
+            ssn: Msn::truncate(ssn.number().wrapping_add(record.cursor)),
+        };
+        let record::RcRequester { awaited, window, unasked, went_back, .. } = *record;
+        Ok(RequesterState {
+            base,
+            ssn,
+            una,
+            cursor,
+            reads: walk.reads,
+            awaited,
+            window,
+            unasked,
+            went_back,
+            limit,
+        })
+    }
+}
+
+/// What the send queue says of the cursor.
+struct Walk {
+    /// PSNs from the beginning of the first request to the cursor,
+    to_cursor: u64,
+    /// and to the end of the last request that is not broken.
+    sendable: u64,
+    /// READs and atomics before the cursor.
+    reads: u32,
+}
+
+impl Walk {
+    /// `answered`: PSNs of the first request that were.
+    fn new(
+        record: &record::RcRequester,
+        answered: u32,
+        qp: &Qp,
+        requests: &Requests,
+    ) -> Result<Walk, Violation> {
+        let queue = &qp.requester.queue;
+        let (at, sent) = (record.cursor, record.sent);
+        if at > queue.len() || at == queue.len() && sent > 0 || queue.is_empty() && answered > 0 {
+            return Err(Violation::Cursor);
+        }
+        let mut walk = Walk { to_cursor: 0, sendable: 0, reads: 0 };
+        let mut broken = false;
+        for (index, work) in (0..).zip(requests.sends(queue)) {
+            broken |= work.error.is_some();
+            let psns = if broken { 0 } else { psns(&work, qp.path_mtu) };
+            let row = work.op.row();
+            walk.sendable += u64::from(psns);
+            let done = if index == 0 { answered } else { 0 };
+            let right = match index {
+                // It was sent as a whole, and answered in part at most.
+                _ if index < at => done < psns,
+                // It was sent as far as it was answered at least; a READ asks for all that was not.
+                _ if index == at && broken => sent == 0 && done == 0,
+                _ if index == at => sent < psns && done <= sent && (row.data == Data::Out || done == sent),
+                _ => true,
+            };
+            if !right {
+                return Err(Violation::Cursor);
+            }
+            if index < at {
+                walk.to_cursor += u64::from(psns);
+                walk.reads += u32::from(row.has_response());
+            }
+        }
+        walk.to_cursor += u64::from(sent);
+        Ok(walk)
+    }
+}
+
+fn to_msn(number: u32) -> Result<Msn, Violation> {
+    to_psn(number).map(|number| Msn::truncate(number.number()))
+}

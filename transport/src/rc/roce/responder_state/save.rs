@@ -1,0 +1,114 @@
+//! The responder's books in the record.
+
+use super::{ACK_EVERY, Kind, Pending, PendingNak, Resource, ResponderState};
+use crate::qp::Qp;
+use crate::qp::attr::QpState;
+use crate::save::{Violation, record, to_psn};
+use crate::work::MAX_MESSAGE;
+use vrdma_wire::num::{Msn, Mtu};
+use vrdma_wire::roce::{NakCode, RnrTimer, Syndrome};
+
+impl ResponderState {
+    /// The record of them.
+    pub(in crate::rc::roce) fn save(&self) -> record::RcResponder {
+        let (newer, older) = self.resources.split_at(self.oldest());
+        record::RcResponder {
+            msn: self.msn.number(),
+            write: self.write.into(),
+            ack: self.ack,
+            unacknowledged: self.unacknowledged,
+            nak_sent: self.nak_sent,
+            nak: self.nak.map(|nak| nak.save()),
+            resources: older.iter().chain(newer).filter_map(Resource::save).collect(),
+        }
+    }
+
+    /// From the record, for a QP with its attributes.
+    pub(in crate::rc::roce) fn restore(
+        record: &record::RcResponder,
+        qp: &Qp,
+    ) -> Result<ResponderState, Violation> {
+        let mut state = ResponderState::new(qp.max_dest_rd_atomic);
+        if record.resources.len() > state.resources.len() {
+            return Err(Violation::Resource);
+        }
+        for resource in &record.resources {
+            state.push(Resource::restore(resource, qp.path_mtu)?);
+        }
+        if record.unacknowledged >= ACK_EVERY {
+            return Err(Violation::Window);
+        }
+        let nak = record.nak.as_ref().map(PendingNak::restore).transpose()?;
+        if nak.is_some_and(|nak| nak.fatal && qp.state != QpState::Err) {
+            return Err(Violation::Nak);
+        }
+        let record::RcResponder { ref write, ack, unacknowledged, nak_sent, .. } = *record;
+        let msn = Msn::truncate(to_psn(record.msn)?.number());
+        Ok(ResponderState { msn, write: write.into(), ack, unacknowledged, nak_sent, nak, ..state })
+    }
+}
+
+impl PendingNak {
+    fn save(&self) -> record::PendingNak {
+        let nak = match self.syndrome {
+            Syndrome::Rnr(timer) => record::Nak::Rnr(timer.code()),
+            Syndrome::Nak(NakCode::PsnSequenceError) => record::Nak::Sequence,
+            Syndrome::Nak(NakCode::InvalidRequest) => record::Nak::InvalidRequest,
+            Syndrome::Nak(NakCode::RemoteAccessError) => record::Nak::RemoteAccess,
+            Syndrome::Nak(NakCode::RemoteOperationalError) => record::Nak::RemoteOperational,
+            Syndrome::Nak(NakCode::InvalidRdRequest) | Syndrome::Ack(_) => {
+                unreachable!("no such NAK is ever to be sent")
+            }
+        };
+        record::PendingNak { psn: self.psn.number(), nak }
+    }
+
+    fn restore(record: &record::PendingNak) -> Result<PendingNak, Violation> {
+        let (syndrome, fatal) = match record.nak {
+            record::Nak::Rnr(code) => (Syndrome::Rnr(RnrTimer::new(code).ok_or(Violation::Nak)?), false),
+            record::Nak::Sequence => (Syndrome::Nak(NakCode::PsnSequenceError), false),
+            record::Nak::InvalidRequest => (Syndrome::Nak(NakCode::InvalidRequest), true),
+            record::Nak::RemoteAccess => (Syndrome::Nak(NakCode::RemoteAccessError), true),
+            record::Nak::RemoteOperational => (Syndrome::Nak(NakCode::RemoteOperationalError), true),
+        };
+        Ok(PendingNak { psn: to_psn(record.psn)?, syndrome, fatal })
+    }
+}
+
+impl Resource {
+    /// The record of one that is in use.
+    fn save(&self) -> Option<record::Resource> {
+        let kind = match self.kind {
+            Kind::None => return None,
+            Kind::Data(reth) => record::ResourceKind::Data(reth.into()),
+            Kind::Once(before) => record::ResourceKind::Once(before),
+        };
+        let pending = match self.state {
+            Pending::Nothing => record::Pending::Nothing,
+            Pending::First => record::Pending::First,
+            Pending::Again => record::Pending::Again,
+        };
+        let (psn, msn) = (self.psn.number(), self.msn.number());
+        Some(record::Resource { psn, msn, kind, pending, from: self.from, next: self.next })
+    }
+
+    fn restore(record: &record::Resource, mtu: Mtu) -> Result<Resource, Violation> {
+        let (kind, psns) = match &record.kind {
+            record::ResourceKind::Data(reth) if reth.length > MAX_MESSAGE => return Err(Violation::Resource),
+            record::ResourceKind::Data(reth) => (Kind::Data(reth.into()), mtu.packets(reth.length)),
+            record::ResourceKind::Once(before) => (Kind::Once(*before), 1),
+        };
+        let state = match record.pending {
+            record::Pending::Nothing => Pending::Nothing,
+            record::Pending::First => Pending::First,
+            record::Pending::Again => Pending::Again,
+        };
+        let record::Resource { from, next, .. } = *record;
+        let done = next == psns;
+        if from > next || from >= psns || next > psns || done && state != Pending::Nothing {
+            return Err(Violation::Resource);
+        }
+        let (psn, msn) = (to_psn(record.psn)?, Msn::truncate(to_psn(record.msn)?.number()));
+        Ok(Resource { psn, psns, msn, kind, state, from, next })
+    }
+}

@@ -1,0 +1,31 @@
+//! What a reliable connection keeps for its packets, in the record.
+
+use super::{Carrier, RequesterState, ResponderState, Roce};
+use crate::qp::Qp;
+use crate::request::Requests;
+use crate::save::{Violation, deadline, record, to_deadline};
+
+impl Roce {
+    /// The record of it.
+    pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
+        record::Roce::Rc(Box::new(record::RcRoce {
+            requester: self.requester.save(qp, requests),
+            responder: self.responder.save(),
+            deadline: deadline(self.deadline),
+            requests_first: self.requests_first,
+        }))
+    }
+
+    /// From the record, for a QP with its attributes and queues.
+    pub(crate) fn restore(record: &record::RcRoce, qp: &Qp, requests: &Requests) -> Result<Roce, Violation> {
+        if qp.carrier == Carrier::Roce && qp.requester.offset > 0 {
+            return Err(Violation::Progress);
+        }
+        Ok(Roce {
+            requester: RequesterState::restore(&record.requester, qp, requests)?,
+            responder: ResponderState::restore(&record.responder, qp)?,
+            deadline: to_deadline(record.deadline)?,
+            requests_first: record.requests_first,
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! Save and restore: a whole engine as a [`Record`], and back.
+//!
+//! [`record`] is the format. Each module writes and reads what is its own, in a module `save` of its own: nothing else knows its fields. What is
+//! read comes through checks as what a guest says does: a record that no engine wrote is refused with a [`Violation`], or is an engine like any other.
+
+mod error;
+mod names;
+pub mod record;
+
+pub use error::{RestoreError, Violation};
+
+use crate::time::Instant;
+use vrdma_wire::num::{Psn, Qpn, Rkey};
+use vrdma_wire::roce::Reth;
+
+/// A time after which there is none stands for no deadline.
+const NEVER: Instant = crate::qp::NEVER;
+
+/// A deadline in the record.
+pub(crate) fn deadline(at: Instant) -> Option<u64> {
+    (at != NEVER).then_some(at.0)
+}
+
+/// A deadline from the record.
+pub(crate) fn to_deadline(at: Option<u64>) -> Result<Instant, Violation> {
+    match at {
+        None => Ok(NEVER),
+        Some(at) if at < NEVER.0 => Ok(Instant(at)),
+        Some(_) => Err(Violation::Time),
+    }
+}
+
+/// A PSN from the record.
+pub(crate) fn to_psn(number: u32) -> Result<Psn, Violation> {
+    Psn::new(number).ok_or(Violation::Psn)
+}
+
+/// A QPN from the record.
+pub(crate) fn to_qpn(number: u32) -> Result<Qpn, Violation> {
+    Qpn::new(number).ok_or(Violation::Psn)
+}
+
+impl From<Reth> for record::Reth {
+    fn from(reth: Reth) -> record::Reth {
+        record::Reth { va: reth.va, rkey: reth.rkey.0, length: reth.length }
+    }
+}
+
+impl From<&record::Reth> for Reth {
+    fn from(reth: &record::Reth) -> Reth {
+        Reth { va: reth.va, rkey: Rkey(reth.rkey), length: reth.length }
+    }
+}

@@ -1,0 +1,149 @@
+//! Turns in the record.
+
+use super::{Cost, OPERATION, Place, QUANTUM, Queue, Schedule, Share, Turns};
+use crate::device::Devices;
+use crate::engine::WITHIN_POSTS;
+use crate::qp::Qp;
+use crate::save::{RestoreError, Violation, record, to_qpn};
+use core::mem;
+use std::collections::BTreeSet;
+
+/// Where a QP knows that it waits for a turn of some kind.
+type Flag = fn(&mut Qp) -> &mut bool;
+
+impl From<Place> for record::Place {
+    fn from(place: Place) -> record::Place {
+        record::Place { device: place.device, qpn: place.qpn.number() }
+    }
+}
+
+impl Schedule {
+    /// The record of all turns. QPs that are gone are not in it.
+    pub(crate) fn save<R>(&self, devices: &Devices<R>) -> record::Turns {
+        let none: fn(&Qp) -> bool = |_| false;
+        record::Turns {
+            local: self.local.save(devices, none, |qp| qp.requester.ready),
+            wire: self.wire.save(devices, |qp| qp.answer_due, |qp| qp.turn_due),
+            deadlines: self.deadlines.turn(),
+        }
+    }
+
+    /// From the record. QPs are told that they wait; deadlines are still to be armed.
+    pub(crate) fn restore<R>(
+        record: &record::Turns,
+        devices: &mut Devices<R>,
+    ) -> Result<Schedule, RestoreError> {
+        // Nobody owes an answer to a QP of the same engine.
+        let local = Turns::restore(&record.local, devices, None, |qp| &mut qp.requester.ready)?;
+        let wire = Turns::restore(&record.wire, devices, Some(|qp| &mut qp.answer_due), |qp| &mut qp.turn_due)?;
+        let mut schedule = Schedule { local, wire, ..Schedule::default() };
+        schedule.deadlines.set_turn(record.deadlines);
+        Ok(schedule)
+    }
+}
+
+impl Turns {
+    fn save<R>(
+        &self,
+        devices: &Devices<R>,
+        owes: impl Fn(&Qp) -> bool,
+        asks: impl Fn(&Qp) -> bool,
+    ) -> record::Round {
+        let all = 0..self.shares.len() as u32;
+        let others = all.filter(|&device| !self.shares[device as usize].listed);
+        let save = |device: u32| {
+            let share = &self.shares[device as usize];
+            let carried = if share.carried_in == self.poll { share.carried } else { 0 };
+            let record = record::Share {
+                device,
+                listed: share.listed,
+                answers: share.answers.save(devices, device, &owes),
+                requests: share.requests.save(devices, device, &asks),
+                credit: share.credit,
+                lead: share.lead,
+                carried,
+            };
+            // What says nothing is left out.
+            let idle = !share.listed && (share.credit, share.lead, carried) == (0, 0, 0);
+            (!idle).then_some(record)
+        };
+        let shares = self.round.iter().copied().chain(others).filter_map(save).collect();
+        record::Round { shares, begun: self.begun }
+    }
+
+    fn restore<R>(
+        record: &record::Round,
+        devices: &mut Devices<R>,
+        owes: Option<Flag>,
+        asks: Flag,
+    ) -> Result<Turns, RestoreError> {
+        let mut turns = Turns::default();
+        let mut seen = BTreeSet::new();
+        for share in &record.shares {
+            let device = share.device;
+            let of_device = |violation| RestoreError::from(violation).of_device(device);
+            let exists = devices.get(device).is_some();
+            let waits = share.answers.len() + share.requests.len();
+            if !exists || !seen.insert(device) || waits > 0 && !share.listed {
+                return Err(of_device(Violation::Turns));
+            }
+            if turns.shares.len() <= device as usize {
+                turns.shares.resize_with(device as usize + 1, Share::default);
+            }
+            let answers = match owes {
+                Some(owes) => Queue::restore(&share.answers, devices, device, owes),
+                None if share.answers.is_empty() => Ok(Queue::default()),
+                None => Err(Violation::Turns),
+            };
+            let requests = Queue::restore(&share.requests, devices, device, asks);
+            let (answers, requests) = (answers.map_err(of_device)?, requests.map_err(of_device)?);
+            let quantum = QUANTUM as i64;
+            let possible = (1 - quantum..=quantum).contains(&share.credit)
+                && (0..=2 * quantum).contains(&share.lead)
+                // The last post before the next poll may have been of any length.
+                && share.carried <= WITHIN_POSTS + Cost::from(u32::MAX) + OPERATION;
+            if !possible {
+                return Err(of_device(Violation::Carried));
+            }
+            turns.entries += waits;
+            if share.listed {
+                turns.round.push_back(device);
+            }
+            let record::Share { listed, credit, lead, carried, .. } = *share;
+            turns.shares[device as usize] =
+                Share { answers, requests, listed, credit, lead, carried, ..Share::default() };
+        }
+        turns.begun = record.begun && !turns.round.is_empty();
+        if turns.begun != record.begun {
+            return Err(Violation::Turns.into());
+        }
+        Ok(turns)
+    }
+}
+
+impl Queue {
+    fn save<R>(&self, devices: &Devices<R>, device: u32, waits: impl Fn(&Qp) -> bool) -> Vec<u32> {
+        let mut seen = BTreeSet::new();
+        let is_there = |qpn| devices.with_qp(Place { device, qpn }).is_some_and(|(_, qp)| waits(qp));
+        let live = self.qpns.iter().filter(|&&qpn| is_there(qpn) && seen.insert(qpn));
+        live.map(|qpn| qpn.number()).collect()
+    }
+
+    fn restore<R>(
+        qpns: &[u32],
+        devices: &mut Devices<R>,
+        device: u32,
+        flag: Flag,
+    ) -> Result<Queue, Violation> {
+        let mut queue = Queue::default();
+        for &qpn in qpns {
+            let qpn = to_qpn(qpn)?;
+            let qp = devices.qp_mut(Place { device, qpn }).ok_or(Violation::Turns)?;
+            if mem::replace(flag(qp), true) {
+                return Err(Violation::Turns);
+            }
+            queue.qpns.push_back(qpn);
+        }
+        Ok(queue)
+    }
+}
