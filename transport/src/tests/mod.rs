@@ -8,6 +8,7 @@ mod objects;
 mod order;
 mod property;
 mod retry;
+mod save;
 mod states;
 pub(crate) mod unreliable;
 mod vlans;
@@ -227,6 +228,7 @@ impl Pair {
     }
 
     pub(crate) fn modify(&mut self, end: &End, mask: AttrMask, attr: QpAttr) -> Result<(), Error> {
+        save::replace_at_times(&mut self.engine);
         self.engine.modify_qp(self.now, end.device, end.qpn, mask, &attr, &mut self.log)
     }
 
@@ -254,6 +256,7 @@ impl Pair {
         op: SendOp,
         payload: Payload<'_>,
     ) -> Result<(), PostError> {
+        save::replace_at_times(&mut self.engine);
         let request = SendRequest { id, signaled: true, solicited: false, fence: false, op, payload };
         let result = self.engine.post_send(self.now, end.device, OWNER, end.qpn, &request, &mut self.log);
         self.look();
@@ -261,12 +264,14 @@ impl Pair {
     }
 
     pub(crate) fn post_recv(&mut self, end: &End, id: u32, sges: &[Sge]) -> Result<(), PostError> {
+        save::replace_at_times(&mut self.engine);
         let request = RecvRequest { id, sges };
         self.engine.post_recv(self.now, end.device, OWNER, end.qpn, request, &mut self.log)
     }
 
     /// Works until nothing is ready.
     pub(crate) fn run(&mut self) {
+        save::replace_at_times(&mut self.engine);
         while self.engine.poll(self.now, u64::MAX, &mut self.log) || self.look() {}
     }
 
@@ -311,6 +316,7 @@ impl Pair {
 pub(crate) fn answer_all(engine: &mut Engine<Mem>, now: Instant, log: &mut Log) -> bool {
     let mut any = false;
     while let Some(question) = engine.poll_question() {
+        save::replace_at_times(engine);
         engine.answer(now, question, log);
         any = true;
     }

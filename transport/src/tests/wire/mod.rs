@@ -173,6 +173,7 @@ impl Net {
     /// Lets a host do what it can now; its packets are in its cable then.
     pub(crate) fn work(&mut self, at: usize) {
         let Host { engine, log, cable, .. } = &mut self.hosts[at];
+        save::replace_at_times(engine);
         loop {
             let more = engine.poll(self.now, u64::MAX, log);
             let more = answer_all(engine, self.now, log) || more;
@@ -185,6 +186,7 @@ impl Net {
     /// Delivers one frame from `from` to the other host.
     pub(crate) fn deliver(&mut self, from: usize, frame: &[u8]) {
         let Host { engine, log, .. } = &mut self.hosts[1 - from];
+        save::replace_at_times(engine);
         engine.handle_frame(self.now, frame, log);
         answer_all(engine, self.now, log);
     }

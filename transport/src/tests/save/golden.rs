@@ -1,0 +1,63 @@
+//! Records of each version of the format, kept as they were written: what reads them has to go on reading them, and to end their stories.
+//! [`record`] tells how the format may change.
+//!
+//! `VRDMA_WRITE_GOLDEN=1 cargo test -p vrdma-transport golden` writes those of the present version anew; once the version was released they stay.
+
+use super::stories::{end_on_one_host, end_on_the_wire, expected_on_one_host, expected_on_the_wire};
+use super::stories::{on_one_host, on_the_wire};
+use super::*;
+use crate::tests::wire::{Host, Net};
+use std::fs;
+use std::path::PathBuf;
+
+fn path(version: u32, name: &str) -> PathBuf {
+    let folder = [env!("CARGO_MANIFEST_DIR"), "tests", "golden"].iter().collect::<PathBuf>();
+    folder.join(format!("record-v{version}-{name}.cbor"))
+}
+
+/// The engine of a golden record, with memory of its own.
+fn golden(version: u32, name: &str) -> Engine<Mem> {
+    let bytes = fs::read(path(version, name)).expect("golden records are in git");
+    let record = from_bytes(&bytes);
+    assert_eq!(record.version, version);
+    let lend = |_, _, mr: &record::MemoryRegion| Some(Mem::new(mr.length as usize));
+    let engine = Engine::restore(&record, lend).unwrap();
+    if version == record::VERSION {
+        assert_eq!(engine.save(), record, "{name}");
+    }
+    engine
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it is how a person asks for it")]
+fn golden_records_are_written() {
+    if std::env::var_os("VRDMA_WRITE_GOLDEN").is_none() {
+        return;
+    }
+    let write = |name: &str, engine: &Engine<Mem>| {
+        fs::write(path(record::VERSION, name), to_bytes(&engine.save())).unwrap();
+    };
+    let Net { hosts: [requester, responder], .. } = on_the_wire();
+    write("requester", &requester.engine);
+    write("responder", &responder.engine);
+    write("one-host", &on_one_host().engine);
+}
+
+#[test]
+fn golden_records_go_on_over_the_wire() {
+    for version in 1..=record::VERSION {
+        let Net { hosts: [a, b], now } = Net::new(QpType::Rc);
+        let a = Host { engine: golden(version, "requester"), ..a };
+        let b = Host { engine: golden(version, "responder"), ..b };
+        let mut net = Net { hosts: [a, b], now };
+        assert_eq!(end_on_the_wire(&mut net), expected_on_the_wire(), "version {version}");
+    }
+}
+
+#[test]
+fn golden_records_go_on_on_one_host() {
+    for version in 1..=record::VERSION {
+        let mut pair = Pair { engine: golden(version, "one-host"), ..Pair::new() };
+        assert_eq!(end_on_one_host(&mut pair), expected_on_one_host(), "version {version}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Records that no engine can have written, each refused by name.
+
+use super::stories::{on_one_host, on_the_wire};
+use super::*;
+use crate::tests::wire::{A, B};
+use record::{Asker, Carrier, Device, Nak, Qp, RcRoce};
+
+/// Why a record is refused once `spoil` has changed it.
+fn violation(record: &Record, spoil: impl FnOnce(&mut Record)) -> Option<Violation> {
+    let mut record = record.clone();
+    spoil(&mut record);
+    let lend = |_, _, mr: &record::MemoryRegion| (mr.length <= 1 << 20).then(|| Mem::new(mr.length as usize));
+    Engine::restore(&record, lend).err().map(|error| error.violation)
+}
+
+fn device(record: &mut Record) -> &mut Device {
+    record.devices[0].as_mut().unwrap()
+}
+
+/// The QP with the most pending sends of the first device, or receives.
+fn qp(record: &mut Record) -> &mut Qp {
+    let qps = device(record).qps.iter_mut();
+    qps.max_by_key(|qp| qp.requester.queue.len() + qp.responder.queue.len()).unwrap()
+}
+
+fn rc(record: &mut Record) -> &mut RcRoce {
+    match &mut qp(record).carrier {
+        Carrier::RcRoce(roce) => roce,
+        _ => panic!("the connection is on the wire"),
+    }
+}
+
+type Spoil = fn(&mut Record);
+
+fn check(record: &Record, cases: &[(Violation, Spoil)]) {
+    assert_eq!(violation(record, |_| {}), None);
+    for (index, &(expected, spoil)) in cases.iter().enumerate() {
+        assert_eq!(violation(record, spoil), Some(expected), "case {index}");
+    }
+}
+
+#[test]
+fn what_an_engine_or_a_device_cannot_have_is_refused() {
+    use Violation as V;
+    let cases: [(Violation, Spoil); 26] = [
+        (V::Version, |r| r.version = record::VERSION + 1),
+        (V::Version, |r| r.version = 0),
+        (V::Counter, |r| drop(r.port.counters.insert("no_such".to_owned(), 1))),
+        (V::Counter, |r| drop(device(r).counters.insert("sends".to_owned(), u64::MAX))),
+        (V::Limits, |r| device(r).limits.max_qp = 1000),
+        (V::Mtu, |r| {
+            device(r).limits.max_mtu = record::Mtu::M1024;
+            device(r).active_mtu = record::Mtu::M2048;
+        }),
+        (V::Gid, |r| drop(device(r).gids.pop())),
+        (V::Gid, |r| device(r).gids[0].as_mut().unwrap().gid[0] = 0xff),
+        (V::Gid, |r| device(r).gids[0].as_mut().unwrap().vlan = 4095),
+        (V::GidTaken, |r| r.devices[1].as_mut().unwrap().gids = device(r).gids.clone()),
+        (V::Numbers, |r| device(r).qp_numbers.free.push(2)),
+        (V::Numbers, |r| device(r).pd_numbers.tags.push(1)),
+        (V::Numbers, |r| device(r).mr_numbers.free.push(70_000)),
+        (V::Number, |r| device(r).qps[0].qpn += 1 << 10),
+        (V::Number, |r| device(r).mrs.push(device(r).mrs[0].clone())),
+        (V::Number, |r| device(r).mrs[0].key = 0),
+        (V::NoPd, |r| device(r).mrs[0].pd += 1),
+        (V::MemoryRegion, |r| device(r).mrs[0].access = 16),
+        (V::MemoryRegion, |r| device(r).mrs[0].iova = u64::MAX),
+        (V::NoRegion, |r| device(r).mrs[0].length = 1 << 30),
+        (V::Turns, |r| r.turns.local.push(record::Place { device: 0, qpn: 77 })),
+        (V::Turns, |r| r.turns.local.push(r.turns.local[0])),
+        (V::Sweep, |r| r.sweeps.push(r.sweeps[0].clone())),
+        (V::Sweep, |r| r.sweeps[0].device = 2),
+        (V::Question, |r| r.questions.clear()),
+        (V::Question, |r| r.questions.push(r.questions[0].clone())),
+    ];
+    check(&on_one_host().engine.save(), &cases);
+}
+
+#[test]
+fn what_a_queue_pair_cannot_have_is_refused() {
+    use Violation as V;
+    let cases: [(Violation, Spoil); 26] = [
+        (V::Owner, |r| qp(r).init.owner += 1),
+        (V::NoPd, |r| qp(r).init.pd += 1),
+        (V::Capabilities, |r| qp(r).init.max_send_wr = 1 << 20),
+        (V::RequestMemory, |r| device(r).limits.max_request_memory = 1),
+        (V::Attributes, |r| qp(r).attr.min_rnr_timer = 32),
+        (V::Attributes, |r| qp(r).attr.av = None),
+        (V::Attributes, |r| qp(r).attr.av.as_mut().unwrap().sgid_index = 16),
+        (V::State, |r| qp(r).state = record::QpState::Sqe),
+        (V::Queue, |r| qp(r).state = record::QpState::Err),
+        (V::Psn, |r| qp(r).requester.psn = 1 << 24),
+        (V::Psn, |r| qp(r).attr.dest_qpn = 1 << 24),
+        (V::Queue, |r| qp(r).init.max_send_wr = 1),
+        (V::Request, |r| qp(r).init.max_send_sge = 1),
+        (V::Request, |r| qp(r).init.max_inline = 1),
+        (V::Progress, |r| qp(r).requester.offset = 1),
+        (V::Retries, |r| qp(r).requester.retries = 8),
+        (V::Carrier, |r| qp(r).carrier = Carrier::UcRoce { write: rc(r).responder.write.clone() }),
+        (V::Cursor, |r| rc(r).requester.cursor = 100),
+        (V::Cursor, |r| rc(r).requester.sent = 1 << 20),
+        (V::Cursor, |r| rc(r).requester.una = (rc(r).requester.una + 100) & 0xff_ffff),
+        (V::Outstanding, |r| qp(r).requester.psn = rc(r).requester.una),
+        (V::Outstanding, |r| qp(r).requester.psn = (rc(r).requester.una + 1000) & 0xff_ffff),
+        (V::Window, |r| rc(r).requester.window = 0),
+        (V::Window, |r| rc(r).requester.awaited = 1 << 20),
+        (V::Time, |r| rc(r).deadline = Some(u64::MAX)),
+        (V::Time, |r| qp(r).timer = Some(u64::MAX)),
+    ];
+    check(&on_the_wire().hosts[A].engine.save(), &cases);
+}
+
+#[test]
+fn what_a_responder_cannot_owe_is_refused() {
+    use Violation as V;
+    let cases: [(Violation, Spoil); 12] = [
+        (V::Received, |r| qp(r).responder.received = u32::MAX),
+        (V::Received, |r| {
+            qp(r).responder.in_progress = record::Message::Send;
+            qp(r).responder.received = 41;
+        }),
+        (V::Request, |r| qp(r).init.max_recv_sge = 1),
+        (V::Queue, |r| qp(r).init.max_recv_wr = 1),
+        (V::Resource, |r| rc(r).responder.resources[0].next = 1 << 20),
+        (V::Resource, |r| rc(r).responder.resources[0].from = 1 << 20),
+        (V::Resource, |r| {
+            let again = vec![rc(r).responder.resources[0].clone(); 10];
+            rc(r).responder.resources = again;
+        }),
+        (V::Nak, |r| rc(r).responder.nak = Some(record::PendingNak { psn: 0, nak: Nak::InvalidRequest })),
+        (V::Nak, |r| rc(r).responder.nak = Some(record::PendingNak { psn: 0, nak: Nak::Rnr(32) })),
+        (V::Frame, |r| r.questions[0].asked = vec![Asker::Frame(vec![0; 60])]),
+        (V::Frame, |r| r.questions[0].asked = vec![r.questions[0].asked[0].clone(); 257]),
+        (V::Held, |r| device(r).qps.iter_mut().for_each(|qp| qp.held += 1)),
+    ];
+    check(&on_the_wire().hosts[B].engine.save(), &cases);
+}

@@ -1,0 +1,248 @@
+//! Engines in the midst of all kinds of things at once, and how their stories end.
+
+use super::*;
+use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD, to};
+use crate::tests::unreliable::CONNECT;
+use crate::tests::wire::{A, B, Host, Net};
+use vrdma_wire::num::{Imm, Mac};
+
+const WITH_IMM: SendOp = SendOp::Send { imm: Some(Imm::from_bytes([1, 2, 3, 4])) };
+/// Ends of requests: the device's letter or host's number, id, status.
+pub(super) type Ends<T> = Vec<(T, u32, WcStatus)>;
+
+/// Two hosts, of which the second has lost a packet, owes answers to READs, and holds a frame without a receive; the first waits with
+/// requests of all kinds.
+pub(super) fn on_the_wire() -> Net {
+    let mut net = Net::connected();
+    let first = net.second_pair();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    let add = SendOp::FetchAdd { remote: b.remote(64), add: 3 };
+    let read = SendOp::Read { remote: b.remote(4096) };
+    // What was answered is remembered.
+    net.post(A, 1, read, Payload::Sges(&[a.sge(0, 5000)]));
+    net.post(A, 2, add, Payload::Sges(&[a.sge(8, 8)]));
+    net.run();
+    assert_eq!(net.hosts[A].statuses().len(), 2);
+    net.post_recv(B, 20, &[b.sge(0, 10), b.sge(16, 10), b.sge(32, 10), b.sge(48, 10)]);
+    net.post_recv(B, 21, &[]);
+    net.post(A, 3, write_to(b.remote(1000)), Payload::Sges(&[a.sge(0, 3000), a.sge(5000, 7000)]));
+    net.post(A, 4, read, Payload::Sges(&[a.sge(0, 9000)]));
+    net.post(A, 5, add, Payload::Sges(&[a.sge(8, 8)]));
+    net.post_fenced(A, 6, WITH_IMM, Payload::Inline(&[7; 30]), true);
+    let compare = SendOp::CompareSwap { remote: b.remote(64), compare: 6, swap: 9 };
+    net.post(A, 7, compare, Payload::Sges(&[a.sge(8, 8)]));
+    net.post(A, 8, WITH_IMM, Payload::Sges(&[]));
+    net.hosts[A].cable.room = Some(16);
+    net.work(A);
+    net.hosts[B].cable.room = Some(3);
+    // The eleventh packet is lost.
+    net.carry(A, |index, _| index != 10);
+    net.work(B);
+    // Another QP's message finds no receive, and the question is open.
+    let [own, peer] = &first;
+    let Host { engine, log, cable, .. } = &mut net.hosts[A];
+    let payload = Payload::Inline(b"early");
+    let request = SendRequest { id: 9, signaled: true, solicited: true, fence: false, op: SEND, payload };
+    engine.post_send(net.now, own.device, OWNER, own.qpn, &request, log).unwrap();
+    cable.room = Some(8);
+    engine.transmit(net.now, 100, cable, log);
+    let frames = std::mem::take(&mut cable.frames);
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    frames.iter().for_each(|frame| engine.handle_frame(net.now, frame, log));
+    assert!(engine.has_questions());
+    let request = RecvRequest { id: 22, sges: &[peer.sge(0, 100)] };
+    engine.post_recv(net.now, peer.device, OWNER, peer.qpn, request, log).unwrap();
+    for host in &mut net.hosts {
+        host.cable.frames.clear();
+        host.cable.room = None;
+        assert_eq!(host.statuses(), []);
+    }
+    net
+}
+
+/// The end of that story, whatever was on the wire.
+pub(super) fn end_on_the_wire(net: &mut Net) -> Ends<usize> {
+    net.settle();
+    let ends = [A, B].map(|at| net.hosts[at].statuses().into_iter().map(move |(id, status)| (at, id, status)));
+    let mut ends: Ends<usize> = ends.into_iter().flatten().collect();
+    ends.sort_by_key(|end| (end.0, end.1));
+    ends
+}
+
+/// How it ends.
+pub(super) fn expected_on_the_wire() -> Ends<usize> {
+    let ids = [(A, vec![3, 4, 5, 6, 7, 8, 9]), (B, vec![20, 21, 22])];
+    let ok = |(at, ids): (usize, Vec<u32>)| ids.into_iter().map(move |id| (at, id, WcStatus::Success));
+    ids.into_iter().flat_map(ok).collect()
+}
+
+/// One host: a reliable connection in the midst of a long message, one that waits for a receive, an unreliable one and a datagram that wait for
+/// the answer to a question, one in SQD; a third device is suspended with requests, and a fourth goes on after it was.
+pub(super) fn on_one_host() -> Pair {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    pair.engine.set_mac(a.device, Mac([2, 0, 0, 0, 0, 9])).unwrap();
+    let spare = pair.engine.alloc_pd(a.device, OWNER).unwrap();
+    pair.engine.dealloc_pd(a.device, spare).unwrap();
+    let make = |pair: &mut Pair, end: &End, qp_type| {
+        let init = QpInit { qp_type, ..qp_init(end.pd) };
+        End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end.clone() }
+    };
+    // Of the first connection B has no receive: it is waited for.
+    send(&mut pair, &a, 1, SEND, Payload::Sges(&[a.sge(0, 40), a.sge(64, 30)]), None);
+    pair.look();
+    // A long WRITE on a second one is under way; its third request cannot be understood.
+    let [c, d] = [&a, &b].map(|end| make(&mut pair, end, QpType::Rc));
+    for (own, peer) in [(&c, &d), (&d, &c)] {
+        pair.connect(own, attr_to(peer), QpState::Rts);
+    }
+    let long = [c.sge(0, 300_000), c.sge(300_000, 400_000)];
+    send(&mut pair, &c, 2, write_to(d.remote(0)), Payload::Sges(&long), None);
+    send(&mut pair, &c, 3, SendOp::Read { remote: d.remote(0) }, Payload::Sges(&[c.sge(0, 100)]), None);
+    let Pair { engine, now, log, .. } = &mut pair;
+    engine.post_invalid(*now, c.device, OWNER, c.qpn, 4, Queue::Send, log).unwrap();
+    engine.poll(*now, 1, log);
+    // Unreliable ones ask whether there is a receive; the question is taken.
+    let [e, f] = [&a, &b].map(|end| make(&mut pair, end, QpType::Uc));
+    for (own, peer) in [(&e, &f), (&f, &e)] {
+        let steps = [(QpState::Init, TO_INIT), (QpState::Rtr, CONNECT)];
+        let rts = (QpState::Rts, AttrMask::STATE | AttrMask::SQ_PSN);
+        for (state, mask) in steps.into_iter().chain([rts]) {
+            pair.modify(own, mask, QpAttr { state, ..attr_to(peer) }).unwrap();
+        }
+    }
+    let [g, h] = [&a, &b].map(|end| make(&mut pair, end, QpType::Ud));
+    for end in [&g, &h] {
+        for (state, mask) in
+            [(QpState::Init, TO_INIT_UD), (QpState::Rtr, AttrMask::STATE), (QpState::Rts, TO_RTS_UD)]
+        {
+            pair.modify(end, mask, QpAttr { state, port: 1, qkey: QKEY, ..QpAttr::default() }).unwrap();
+        }
+    }
+    send(&mut pair, &e, 5, WITH_IMM, Payload::Inline(&[5; 20]), None);
+    send(&mut pair, &g, 6, SEND, Payload::Sges(&[g.sge(0, 100)]), Some(to(&g, &h)));
+    send(&mut pair, &g, 7, SEND, Payload::Inline(b"behind"), Some(to(&g, &h)));
+    assert!(pair.engine.poll_question().is_some());
+    // The second connection drains.
+    pair.go(&c, QpState::Sqd);
+    // Two more devices.
+    for number in [3, 4] {
+        let device = pair.engine.add_device(Limits { max_qp: 1 << 10, ..Limits::default() });
+        let gid = Gid::from_ipv4([10, 0, 0, number]);
+        pair.engine.set_gid(device, 3, Some(gid.into())).unwrap();
+        let pd = pair.engine.alloc_pd(device, OWNER).unwrap();
+        let memory = Mem::new(4096);
+        let key = pair.engine.reg_mr(device, pd, Access::ALL, IOVA, 4096, memory.clone()).unwrap();
+        let qpn = pair.engine.create_qp(device, qp_init(pd)).unwrap();
+        let end = End { device, pd, qpn, gid, memory, key };
+        let attr = QpAttr { sgid_index: 3, dest_qpn: qpn, ..attr_to(&end) };
+        pair.connect(&end, attr, QpState::Rts);
+        pair.post_recv(&end, 30, &[end.sge(0, 64)]).unwrap();
+        pair.engine.set_suspended(device, true);
+        send(&mut pair, &end, 8, SEND, Payload::Sges(&[end.sge(0, 64)]), None);
+        if number == 4 {
+            pair.engine.set_suspended(device, false);
+        }
+    }
+    assert_eq!(pair.statuses(), []);
+    pair
+}
+
+/// Posts, and no more.
+fn send(pair: &mut Pair, end: &End, id: u32, op: SendOp, payload: Payload<'_>, to: Option<Destination>) {
+    let request = SendRequest { id, signaled: true, solicited: false, fence: false, op, payload };
+    let Pair { engine, now, log, .. } = pair;
+    match to {
+        Some(to) => engine.post_datagram(*now, end.device, OWNER, end.qpn, &request, &to, log).unwrap(),
+        None => engine.post_send(*now, end.device, OWNER, end.qpn, &request, log).unwrap(),
+    }
+}
+
+/// The end of that story. Numbers of devices are those of [`on_one_host`], receives are posted to the QPs that have none.
+pub(super) fn end_on_one_host(pair: &mut Pair) -> Ends<u32> {
+    let [a, b, c] = [0, 1, 2].map(DeviceId);
+    let record = pair.engine.save();
+    let qps = |device: DeviceId| record.devices[device.0 as usize].iter().flat_map(|device| &device.qps);
+    let memory = record.devices[1].as_ref().unwrap().mrs[0].key;
+    let sge = Sge { addr: IOVA, length: 200, lkey: Lkey(memory) };
+    pair.run();
+    pair.engine.answer(pair.now, Question { device: b, owner: OWNER }, &mut pair.log);
+    for qp in qps(b) {
+        let request = RecvRequest { id: 40, sges: &[sge] };
+        let qpn = Qpn::new(qp.qpn).unwrap();
+        pair.engine.post_recv(pair.now, b, OWNER, qpn, request, &mut pair.log).unwrap();
+    }
+    pair.run();
+    pair.engine.set_suspended(c, false);
+    for qp in qps(a).filter(|qp| qp.state == record::QpState::Sqd) {
+        let attr = QpAttr { state: QpState::Rts, ..QpAttr::default() };
+        let qpn = Qpn::new(qp.qpn).unwrap();
+        pair.engine.modify_qp(pair.now, a, qpn, AttrMask::STATE, &attr, &mut pair.log).unwrap();
+    }
+    while pair.sleep().is_some() {}
+    let mut ends: Ends<u32> = pair.log.completions.drain(..).map(|(id, _, c)| (id.0, c.id, c.status)).collect();
+    ends.sort_by_key(|end| (end.0, end.1));
+    ends
+}
+
+/// A copy of each of the hosts.
+fn copies(net: Net) -> Net {
+    let Net { hosts, now } = net;
+    Net { hosts: hosts.map(|host| Host { engine: copied(&host.engine), ..host }), now }
+}
+
+#[test]
+fn on_the_wire_copies_end_the_story() {
+    let ends = end_on_the_wire(&mut on_the_wire());
+    assert_eq!(ends, expected_on_the_wire());
+    assert_eq!(end_on_the_wire(&mut copies(on_the_wire())), ends);
+}
+
+#[test]
+fn on_one_host_a_copy_ends_the_story() {
+    let ends = end_on_one_host(&mut on_one_host());
+    assert_eq!(ends, expected_on_one_host());
+    let pair = on_one_host();
+    let mut copy = Pair { engine: copied(&pair.engine), ..pair };
+    assert_eq!(end_on_one_host(&mut copy), ends);
+}
+
+/// How it ends.
+pub(super) fn expected_on_one_host() -> Ends<u32> {
+    let ok = |(device, id)| (device, id, WcStatus::Success);
+    let wrong = (0, 4, WcStatus::LocQpOp);
+    let receives = [(1, 40); 3];
+    let ends = [(0, 1), (0, 2), (0, 3), (0, 5), (0, 6), (0, 7), (2, 8), (2, 30), (3, 8), (3, 30)];
+    let mut ends: Ends<u32> = ends.into_iter().chain(receives).map(ok).chain([wrong]).collect();
+    ends.sort_by_key(|end| (end.0, end.1));
+    ends
+}
+
+#[test]
+fn numbers_that_were_used_are_not_used_again_by_a_copy() {
+    let mut pair = Pair::connected();
+    let End { device, pd, qpn, .. } = pair.a.clone();
+    pair.engine.destroy_qp(device, qpn).unwrap();
+    let key = pair.engine.reg_mr(device, pd, Access::ALL, IOVA, 8, Mem::new(8)).unwrap();
+    pair.engine.dereg_mr(device, key).unwrap();
+    let mut copy = copied(&pair.engine);
+    for _ in 0..200 {
+        let [own, copied] = [&mut pair.engine, &mut copy].map(|engine| {
+            let qpn = engine.create_qp(device, qp_init(pd)).unwrap();
+            let key = engine.reg_mr(device, pd, Access::ALL, IOVA, 8, Mem::new(8)).unwrap();
+            let spare = engine.alloc_pd(device, OWNER).unwrap();
+            engine.destroy_qp(device, qpn).unwrap();
+            engine.dereg_mr(device, key).unwrap();
+            engine.dealloc_pd(device, spare).unwrap();
+            (qpn, key, spare)
+        });
+        assert_eq!(own, copied);
+        assert!(own.0 != qpn && own.1 != key);
+    }
+    let devices = [&mut pair.engine, &mut copy].map(|engine| {
+        let device = engine.add_device(Limits::default());
+        let pd = engine.alloc_pd(device, OWNER).unwrap();
+        engine.create_qp(device, qp_init(pd)).unwrap()
+    });
+    assert_eq!(devices[0], devices[1], "the generator goes on");
+}
