@@ -25,7 +25,7 @@
 //! * Nothing that a guest or a packet says makes it panic, loop without end, or take more memory than [`Limits`] say.
 //! * Each packet that is refused is counted by name, in the [`Counters`] of the device that it came for, or the port's
 //!   ([`PortCounters`], [`MalformedFrames`]).
-//! * Equal seeds and equal calls give equal results.
+//! * Equal seeds and equal calls give equal results, also if the engine is replaced by a restored one in between.
 //!
 //! # How a message goes (same host)
 //!
@@ -65,6 +65,13 @@
 //! [`Engine::post_datagram`] and are routed one by one: to a QP of this engine in one copy, else to the port as a packet. A receive shows the IP header that
 //! the packet had, or would have had. A send that is wrong in itself stops the send queue alone (SQE). Sending to a multicast group leaves by the port
 //! alone: no QP can join one yet.
+//!
+//! # Save and restore
+//!
+//! [`Engine::save`] writes everything that an engine knows as a [`Record`]: plain data with names and a version, for any encoding that serde has.
+//! [`Engine::restore`] makes an engine of it that goes on as the first would have: the same calls give the same results. Memory is lent to it anew, and
+//! its caller's clock goes on. A record is checked like anything that comes from outside: what no engine can have written is refused by name
+//! ([`Violation`]). How the format may change stands in [`record`].
 //!
 //! Rules are cited by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and manual pages of rdma-core.
 #![forbid(unsafe_code)]

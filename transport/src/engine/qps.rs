@@ -108,7 +108,7 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// A CQ of the QP overran or its memory is gone: unless it is in RESET it goes to ERR, with [`Event::QpFatal`]. What is
+    /// A CQ of the QP overran or its memory is gone: unless it is in RESET it goes to ERR, with [`Event::QpFatal`](crate::Event::QpFatal). What is
     /// flushed goes to `sink`, that CQ's completions too.
     pub fn cq_failed(&mut self, device: DeviceId, qpn: Qpn, sink: &mut impl Sink) {
         let place = Place { device: device.0, qpn };

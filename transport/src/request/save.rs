@@ -3,10 +3,11 @@
 use super::{Kept, Requests, Scratch, Work};
 use crate::completion::WcStatus;
 use crate::id::PdId;
+use crate::op::{Remote, SendOp};
 use crate::pool::{At, List};
 use crate::qp::Caps;
 use crate::save::{Violation, record, to_qpn};
-use crate::work::{Destination, Payload, Remote, SendOp, SendRequest, Sge};
+use crate::work::{Destination, Payload, SendRequest, Sge};
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Rkey};
 
 impl Requests {

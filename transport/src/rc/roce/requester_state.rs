@@ -131,7 +131,7 @@ impl RequesterState {
 
     /// Whether it is time to ask for an acknowledge.
     pub(super) fn must_ask(&self) -> bool {
-        self.unasked + 1 >= ASK_EVERY.min(self.window / 2)
+        self.unasked.saturating_add(1) >= ASK_EVERY.min(self.window / 2)
     }
 
     /// Something got lost.

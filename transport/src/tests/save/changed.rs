@@ -102,7 +102,8 @@ fn go_on(mut engine: Engine<Mem>, frames: &[Vec<u8>]) {
                 let request =
                     SendRequest { id: 99, signaled: true, solicited: false, fence: true, op: SEND, payload };
                 let _ = engine.post_send(now, *device, owner, qpn, &request, &mut log);
-                let _ = engine.post_recv(now, *device, owner, qpn, RecvRequest { id: 98, sges: &[] }, &mut log);
+                let _ =
+                    engine.post_recv(now, *device, owner, qpn, RecvRequest { id: 98, sges: &[] }, &mut log);
             }
             let state = [(5, QpState::Sqd), (6, QpState::Rts), (10, QpState::Err)];
             if let Some(&(_, state)) = state.iter().find(|(at, _)| *at == round) {
@@ -138,9 +139,8 @@ fn try_changes(record: &Record, frames: &[Vec<u8>], seed: u64, cases: u32) -> (u
     let (mut refused, mut went_on) = (0, 0);
     for _ in 0..cases {
         let Some(changed) = changed(record, &mut rng) else { continue };
-        let lend = |_, _, mr: &record::MemoryRegion| {
-            (mr.length <= 1 << 20).then(|| Mem::new(mr.length as usize))
-        };
+        let lend =
+            |_, _, mr: &record::MemoryRegion| (mr.length <= 1 << 20).then(|| Mem::new(mr.length as usize));
         match Engine::restore(&changed, lend) {
             Err(_) => refused += 1,
             Ok(engine) => {

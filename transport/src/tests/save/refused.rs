@@ -3,7 +3,7 @@
 use super::stories::{on_one_host, on_the_wire};
 use super::*;
 use crate::tests::wire::{A, B};
-use record::{Asker, Carrier, Device, Nak, Qp, RcRoce};
+use record::{Asker, Device, Nak, Qp, RcRoce, Roce};
 
 /// Why a record is refused once `spoil` has changed it.
 fn violation(record: &Record, spoil: impl FnOnce(&mut Record)) -> Option<Violation> {
@@ -24,8 +24,8 @@ fn qp(record: &mut Record) -> &mut Qp {
 }
 
 fn rc(record: &mut Record) -> &mut RcRoce {
-    match &mut qp(record).carrier {
-        Carrier::RcRoce(roce) => roce,
+    match &mut qp(record).roce {
+        Some(Roce::Rc(roce)) => roce,
         _ => panic!("the connection is on the wire"),
     }
 }
@@ -45,8 +45,12 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
     let cases: [(Violation, Spoil); 26] = [
         (V::Version, |r| r.version = record::VERSION + 1),
         (V::Version, |r| r.version = 0),
-        (V::Counter, |r| drop(r.port.counters.insert("no_such".to_owned(), 1))),
-        (V::Counter, |r| drop(device(r).counters.insert("sends".to_owned(), u64::MAX))),
+        (V::Counter, |r| {
+            r.port.counters.insert("no_such".to_owned(), 1);
+        }),
+        (V::Counter, |r| {
+            device(r).counters.insert("sends".to_owned(), u64::MAX);
+        }),
         (V::Limits, |r| device(r).limits.max_qp = 1000),
         (V::Mtu, |r| {
             device(r).limits.max_mtu = record::Mtu::M1024;
@@ -60,7 +64,7 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
         (V::Numbers, |r| device(r).pd_numbers.tags.push(1)),
         (V::Numbers, |r| device(r).mr_numbers.free.push(70_000)),
         (V::Number, |r| device(r).qps[0].qpn += 1 << 10),
-        (V::Number, |r| device(r).mrs.push(device(r).mrs[0].clone())),
+        (V::Number, |r| device(r).mrs.extend_from_within(..1)),
         (V::Number, |r| device(r).mrs[0].key = 0),
         (V::NoPd, |r| device(r).mrs[0].pd += 1),
         (V::MemoryRegion, |r| device(r).mrs[0].access = 16),
@@ -79,7 +83,7 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
 #[test]
 fn what_a_queue_pair_cannot_have_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 26] = [
+    let cases: [(Violation, Spoil); 27] = [
         (V::Owner, |r| qp(r).init.owner += 1),
         (V::NoPd, |r| qp(r).init.pd += 1),
         (V::Capabilities, |r| qp(r).init.max_send_wr = 1 << 20),
@@ -96,7 +100,8 @@ fn what_a_queue_pair_cannot_have_is_refused() {
         (V::Request, |r| qp(r).init.max_inline = 1),
         (V::Progress, |r| qp(r).requester.offset = 1),
         (V::Retries, |r| qp(r).requester.retries = 8),
-        (V::Carrier, |r| qp(r).carrier = Carrier::UcRoce { write: rc(r).responder.write.clone() }),
+        (V::Carrier, |r| qp(r).roce = None),
+        (V::Carrier, |r| qp(r).roce = Some(Roce::Uc { write: rc(r).responder.write.clone() })),
         (V::Cursor, |r| rc(r).requester.cursor = 100),
         (V::Cursor, |r| rc(r).requester.sent = 1 << 20),
         (V::Cursor, |r| rc(r).requester.una = (rc(r).requester.una + 100) & 0xff_ffff),

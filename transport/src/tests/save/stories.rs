@@ -63,7 +63,8 @@ pub(super) fn on_the_wire() -> Net {
 /// The end of that story, whatever was on the wire.
 pub(super) fn end_on_the_wire(net: &mut Net) -> Ends<usize> {
     net.settle();
-    let ends = [A, B].map(|at| net.hosts[at].statuses().into_iter().map(move |(id, status)| (at, id, status)));
+    let ends =
+        [A, B].map(|at| net.hosts[at].statuses().into_iter().map(move |(id, status)| (at, id, status)));
     let mut ends: Ends<usize> = ends.into_iter().flatten().collect();
     ends.sort_by_key(|end| (end.0, end.1));
     ends
@@ -180,7 +181,8 @@ pub(super) fn end_on_one_host(pair: &mut Pair) -> Ends<u32> {
         pair.engine.modify_qp(pair.now, a, qpn, AttrMask::STATE, &attr, &mut pair.log).unwrap();
     }
     while pair.sleep().is_some() {}
-    let mut ends: Ends<u32> = pair.log.completions.drain(..).map(|(id, _, c)| (id.0, c.id, c.status)).collect();
+    let mut ends: Ends<u32> =
+        pair.log.completions.drain(..).map(|(id, _, c)| (id.0, c.id, c.status)).collect();
     ends.sort_by_key(|end| (end.0, end.1));
     ends
 }

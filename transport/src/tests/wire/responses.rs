@@ -239,3 +239,16 @@ fn a_suspended_device_goes_on_where_it_was() {
     net.run();
     assert_eq!(net.hosts[A].statuses(), [(1, Success)]);
 }
+
+#[test]
+fn any_number_of_reads_can_go_before_a_long_write() {
+    let mut net = Net::connected();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    for id in 0..300 {
+        net.post(A, id, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 8)]));
+        net.run();
+    }
+    net.post(A, 300, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 5000)]));
+    net.run();
+    assert_eq!(net.hosts[A].statuses().last(), Some(&(300, Success)));
+}
