@@ -100,7 +100,7 @@ pub fn mix(trace: &mut u64, word: u64) {
 }
 
 /// An engine is replaced before and after so many turns of a host, on average.
-const REPLACE_ONE_IN: u64 = 150;
+const REPLACE_ONE_IN: u64 = 300;
 
 /// An engine that is read from what another one wrote. It has the same memory.
 fn copied(engine: &Engine<Mem>) -> Engine<Mem> {
