@@ -29,7 +29,6 @@ fn golden(version: u32, name: &str) -> Engine<Mem> {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "it is how a person asks for it")]
 fn golden_records_are_written() {
     if std::env::var_os("VRDMA_WRITE_GOLDEN").is_none() {
         return;

@@ -56,7 +56,7 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
             device(r).limits.max_mtu = record::Mtu::M1024;
             device(r).active_mtu = record::Mtu::M2048;
         }),
-        (V::Gid, |r| drop(device(r).gids.pop())),
+        (V::Gid, |r| device(r).gids.truncate(3)),
         (V::Gid, |r| device(r).gids[0].as_mut().unwrap().gid[0] = 0xff),
         (V::Gid, |r| device(r).gids[0].as_mut().unwrap().vlan = 4095),
         (V::GidTaken, |r| r.devices[1].as_mut().unwrap().gids = device(r).gids.clone()),
