@@ -214,7 +214,6 @@ impl<T: Numbered> Table<T> {
         self.slots.get(index)?.as_ref()
     }
 
-    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten()
     }

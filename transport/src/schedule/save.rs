@@ -35,7 +35,8 @@ impl Schedule {
     ) -> Result<Schedule, RestoreError> {
         // Nobody owes an answer to a QP of the same engine.
         let local = Turns::restore(&record.local, devices, None, |qp| &mut qp.requester.ready)?;
-        let wire = Turns::restore(&record.wire, devices, Some(|qp| &mut qp.answer_due), |qp| &mut qp.turn_due)?;
+        let wire =
+            Turns::restore(&record.wire, devices, Some(|qp| &mut qp.answer_due), |qp| &mut qp.turn_due)?;
         let mut schedule = Schedule { local, wire, ..Schedule::default() };
         schedule.deadlines.set_turn(record.deadlines);
         Ok(schedule)

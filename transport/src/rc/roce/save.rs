@@ -12,7 +12,6 @@ impl Roce {
             requester: self.requester.save(qp, requests),
             responder: self.responder.save(),
             deadline: deadline(self.deadline),
-            requests_first: self.requests_first,
         }))
     }
 
@@ -25,7 +24,6 @@ impl Roce {
             requester: RequesterState::restore(&record.requester, qp, requests)?,
             responder: ResponderState::restore(&record.responder, qp)?,
             deadline: to_deadline(record.deadline)?,
-            requests_first: record.requests_first,
         })
     }
 }

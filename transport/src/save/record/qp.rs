@@ -284,8 +284,6 @@ pub struct RcRoce {
     pub responder: RcResponder,
     /// When to do something about what has not happened until then.
     pub deadline: Option<u64>,
-    /// In its next turn requests go before responses.
-    pub requests_first: bool,
 }
 
 /// How far the requests have got. While RoCE is not the carrier, it is number, window and `went_back` alone.

@@ -42,7 +42,7 @@ fn check(record: &Record, cases: &[(Violation, Spoil)]) {
 #[test]
 fn what_an_engine_or_a_device_cannot_have_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 26] = [
+    let cases: [(Violation, Spoil); 29] = [
         (V::Version, |r| r.version = record::VERSION + 1),
         (V::Version, |r| r.version = 0),
         (V::Counter, |r| {
@@ -70,8 +70,11 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
         (V::MemoryRegion, |r| device(r).mrs[0].access = 16),
         (V::MemoryRegion, |r| device(r).mrs[0].iova = u64::MAX),
         (V::NoRegion, |r| device(r).mrs[0].length = 1 << 30),
-        (V::Turns, |r| r.turns.local.push(record::Place { device: 0, qpn: 77 })),
-        (V::Turns, |r| r.turns.local.push(r.turns.local[0])),
+        (V::Turns, |r| r.turns.local.shares[0].requests.push(77)),
+        (V::Turns, |r| r.turns.local.shares[0].requests.extend_from_within(..1)),
+        (V::Turns, |r| r.turns.local.shares[0].listed = false),
+        (V::Turns, |r| r.turns.local.shares.extend_from_within(..1)),
+        (V::Carried, |r| r.turns.local.shares[0].credit = i64::MIN),
         (V::Sweep, |r| r.sweeps.push(r.sweeps[0].clone())),
         (V::Sweep, |r| r.sweeps[0].device = 2),
         (V::Question, |r| r.questions.clear()),
