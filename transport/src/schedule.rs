@@ -2,10 +2,10 @@
 //!
 //! Devices take turns by deficit round robin: each round gives each the same quantum, in which bytes and operations are counted, and what one turn
 //! takes beyond its quantum is missing in the next; within it the device's QPs take turns, those that owe an answer before those with
-//! requests, until the answers have cost a quantum more than the requests.
+//! requests, until the answers have cost a quantum more than the requests; then requests, until that is no longer so.
 //!
 //! So an acknowledge waits for no request of another QP for long, and READ responses, which are answers too, keep no request waiting for ever.
-//! A device with work waits for one turn of each other device, which is at most two quanta, and if no other has work, for nothing.
+//! A device with work waits for one turn of each other device, which is at most two quanta, and if no other has work, not at all.
 
 mod save;
 
@@ -49,6 +49,9 @@ pub(crate) const QP_TURN: u32 = 256 << 10;
 /// What a device of weight 1 gets in each round. No turn of a QP may cost more: then a debt is less than a quantum, and no device misses a
 /// round.
 pub(crate) const QUANTUM: Cost = QP_TURN as Cost + OPERATION;
+
+/// The lowest credit there is: then a device has a turn in each round still.
+const DEBT: i64 = 1 - QUANTUM as i64;
 
 /// QPs of a device that wait for a turn.
 #[derive(Default)]
@@ -119,8 +122,7 @@ impl Share {
 
     /// Takes from its credit. What is beyond a quantum is forgiven, so that no device misses more than a round.
     fn spend(&mut self, cost: Cost) {
-        let least = 1 - QUANTUM as i64;
-        self.credit = self.credit.saturating_sub_unsigned(cost).max(least);
+        self.credit = self.credit.saturating_sub_unsigned(cost).max(DEBT);
     }
 }
 
@@ -137,6 +139,8 @@ pub(crate) struct Turns {
     entries: usize,
     /// Number of this [`poll`](crate::Engine::poll), for what posts carry.
     poll: u64,
+    /// What posts of all devices carried at once since then.
+    carried: Cost,
 }
 
 impl Turns {
@@ -244,14 +248,23 @@ impl Turns {
     /// Posts may carry anew: about `WITHIN_POSTS` bytes of each device until the next poll.
     pub(crate) fn begin_poll(&mut self) {
         self.poll += 1;
+        self.carried = 0;
     }
 
-    /// Whether a post of this device may carry its message at once, of `most` bytes between two polls. While others wait it is one quantum.
+    #[cold]
+    fn make_shares(&mut self, index: usize) {
+        self.shares.resize_with(index + 1, Share::default);
+    }
+
+    /// Whether a post of this device may carry its message at once, of `most` bytes between two polls. While others wait, or all devices
+    /// together have carried as much, it is one quantum; while others wait, nothing once its debt is a round's.
     #[inline]
     pub(crate) fn may_carry(&self, device: u32, most: Cost) -> bool {
         let Some(share) = self.shares.get(device as usize) else { return true };
-        share.carried_in != self.poll
-            || share.carried < if self.others_wait(share) { most.min(QUANTUM) } else { most }
+        let contended = self.others_wait(share);
+        let most = if contended || self.carried >= most { most.min(QUANTUM) } else { most };
+        let carried = if share.carried_in == self.poll { share.carried } else { 0 };
+        carried < most && !(contended && share.credit <= DEBT)
     }
 
     /// A post of this device carries so many bytes at once. While others wait, its device pays for it.
@@ -259,7 +272,7 @@ impl Turns {
     pub(crate) fn carry(&mut self, device: u32, bytes: u32) {
         let index = device as usize;
         if index >= self.shares.len() {
-            self.shares.resize_with(index + 1, Share::default);
+            self.make_shares(index);
         }
         let contended = self.others_wait(&self.shares[index]);
         let share = &mut self.shares[index];
@@ -268,6 +281,7 @@ impl Turns {
         }
         let cost = Cost::from(bytes) + OPERATION;
         share.carried += cost;
+        self.carried += cost;
         if contended {
             share.spend(cost);
         }

@@ -105,6 +105,9 @@ impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
     }
 }
 
+/// What a datagram that is copied costs of a budget of packets: as many bytes as in the longest packet, and an operation.
+const COPIED_PACKET: Cost = 4096 + OPERATION;
+
 /// Most packets of a QP of an unreliable service in its turn: then others have theirs.
 pub(crate) const TURN_PACKETS: usize = 64;
 
@@ -301,18 +304,19 @@ impl<R: Region> Engine<R> {
                 continue;
             }
             let left = budget - spent;
-            let mut outlet = Metered::new(outlet, turn.schedule.wire.credit(place.device));
-            let packets = match turn.qp.init.qp_type {
-                QpType::Rc => turn.transmit_rc(now, direction, left, &mut outlet),
-                QpType::Uc => turn.transmit_uc(left, &mut outlet),
-                QpType::Ud | QpType::Gsi => self.transmit_ud(place, left, &mut outlet, sink),
+            let credit = turn.schedule.wire.credit(place.device);
+            let mut outlet = Metered::new(outlet, credit);
+            let (packets, copied) = match turn.qp.init.qp_type {
+                QpType::Rc => (turn.transmit_rc(now, direction, left, &mut outlet), 0),
+                QpType::Uc => (turn.transmit_uc(left, &mut outlet), 0),
+                QpType::Ud | QpType::Gsi => self.transmit_ud(place, left, credit, &mut outlet, sink),
             };
-            // What left for nowhere, and a turn that found nothing to send, cost no less.
-            let cost = outlet.cost.max(packets.max(1) as Cost * OPERATION);
+            // Packets that left for nowhere cost an operation each, and so does a turn that found nothing to send.
+            let cost = outlet.cost.max(copied).max(packets.max(1) as Cost * OPERATION);
             self.schedule.wire.spend(place.device, direction, cost);
             sent += packets;
-            // A turn without a packet costs too, or this would have no end.
-            spent += packets.max(1);
+            // A turn without a packet costs too, or this would have no end; what was copied costs as packets would.
+            spent += packets.max((copied / COPIED_PACKET) as usize).max(1);
         }
         sent
     }

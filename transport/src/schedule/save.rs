@@ -1,6 +1,6 @@
 //! Turns in the record.
 
-use super::{Cost, OPERATION, Place, QUANTUM, Queue, Schedule, Share, Turns};
+use super::{Cost, DEBT, OPERATION, Place, QUANTUM, Queue, Schedule, Share, Turns};
 use crate::device::Devices;
 use crate::engine::WITHIN_POSTS;
 use crate::qp::Qp;
@@ -99,7 +99,7 @@ impl Turns {
             let requests = Queue::restore(&share.requests, devices, device, asks);
             let (answers, requests) = (answers.map_err(of_device)?, requests.map_err(of_device)?);
             let quantum = QUANTUM as i64;
-            let possible = (1 - quantum..=quantum).contains(&share.credit)
+            let possible = (DEBT..=quantum).contains(&share.credit)
                 && (0..=2 * quantum).contains(&share.lead)
                 // The last post before the next poll may have been of any length.
                 && share.carried <= WITHIN_POSTS + Cost::from(u32::MAX) + OPERATION;
@@ -111,6 +111,7 @@ impl Turns {
                 turns.round.push_back(device);
             }
             let record::Share { listed, credit, lead, carried, .. } = *share;
+            turns.carried += carried;
             turns.shares[device as usize] =
                 Share { answers, requests, listed, credit, lead, carried, ..Share::default() };
         }

@@ -218,3 +218,37 @@ fn posts_carry_a_quantum_at_once_while_others_wait_and_pay_for_it() {
     turns.pop().unwrap();
     assert!(turns.credit(0) < QUANTUM / 100, "{}", turns.credit(0));
 }
+
+#[test]
+fn who_posts_at_once_beside_others_gets_no_more_than_they() {
+    let mut world = World::new(&[1; 11]);
+    let most = 16 * QUANTUM;
+    for _ in 0..500 {
+        world.turns.begin_poll();
+        while world.turns.may_carry(0, most) {
+            world.turns.carry(0, 64 << 10);
+            world.given[0] += (64 << 10) + OPERATION;
+        }
+        // A poll has time for some turns alone.
+        for _ in 0..4 {
+            world.turn(|_| QUANTUM);
+        }
+    }
+    let others = world.given[1];
+    assert!(world.given[0] <= others + 2 * QUANTUM, "{:?}", world.given);
+}
+
+#[test]
+fn all_devices_together_carry_little_more_at_once_than_one_may() {
+    let mut turns = Turns::default();
+    let most = 16 * QUANTUM;
+    turns.begin_poll();
+    let mut carried = 0;
+    for device in 0..30 {
+        while turns.may_carry(device, most) {
+            turns.carry(device, 64 << 10);
+            carried += Cost::from(64u32 << 10);
+        }
+    }
+    assert!(carried < most + 31 * QUANTUM, "{carried}");
+}

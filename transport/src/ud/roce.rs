@@ -6,7 +6,7 @@ use crate::look::Fate;
 use crate::memory::Region;
 use crate::message::verdict::Reason;
 use crate::outlet::Outlet;
-use crate::schedule::Place;
+use crate::schedule::{Cost, OPERATION, Place};
 use crate::ud::packet::grh;
 use crate::ud::responder::{Data, accept};
 use core::mem;
@@ -37,24 +37,30 @@ impl<R: Region> Engine<R> {
         Fate::Done
     }
 
-    /// A QP's turn: sends at most `budget` packets, as long as `outlet` has room; how many it sent.
-    /// Datagrams to QPs of this engine, which wait here only behind others, go without packets.
+    /// A QP's turn: sends datagrams that cost at most about `credit`, and no more than `budget`, as long as `outlet` has room. How many packets that were, and
+    /// what all cost: datagrams to QPs of this engine, which wait here only behind others, go without packets.
     pub(crate) fn transmit_ud(
         &mut self,
         place: Place,
         budget: usize,
+        credit: Cost,
         outlet: &mut impl Outlet<R>,
         sink: &mut impl Sink,
-    ) -> usize {
+    ) -> (usize, Cost) {
         let before = self.packets_out(place.device);
+        let mut cost = 0;
         let mut scratch = mem::take(&mut self.own);
         for _ in 0..budget.min(TURN_PACKETS) {
-            if self.send_first_datagram(place, &mut scratch, outlet, sink) == Step::Waits {
+            let (device, qp) = self.devices.known(place);
+            let first = device.requests.first_send(&qp.requester.queue);
+            let length = first.map_or(0, |first| first.work().length);
+            if cost >= credit || self.send_first_datagram(place, &mut scratch, outlet, sink) == Step::Waits {
                 break;
             }
+            cost += Cost::from(length) + OPERATION;
         }
         self.own = scratch;
         self.known(place, sink).make_ready();
-        (self.packets_out(place.device) - before) as usize
+        ((self.packets_out(place.device) - before) as usize, cost)
     }
 }
