@@ -50,7 +50,7 @@ impl Ud {
         }
     }
 
-    fn send(&mut self, id: u32, to: &Destination, op: SendOp, payload: Payload<'_>) {
+    pub(super) fn send(&mut self, id: u32, to: &Destination, op: SendOp, payload: Payload<'_>) {
         let a = self.a.clone();
         let request = SendRequest { id, signaled: true, solicited: true, fence: false, op, payload };
         let Pair { engine, now, log, .. } = &mut self.pair;

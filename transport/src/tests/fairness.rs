@@ -1,6 +1,7 @@
 //! Long messages give way.
 
-use super::wire::{A, B, MEMORY, Net};
+use super::datagrams::{Ud, to};
+use super::wire::{A, B, Cable, MEMORY, Net};
 use super::*;
 use crate::engine::DEADLINES;
 use crate::engine::sweep::SWEPT;
@@ -316,4 +317,25 @@ fn responses_without_end_keep_neither_requests_nor_another_guests_acknowledges_w
         |packet: &vrdma_wire::roce::Packet| matches!(packet.body, Body::Rc(vrdma_wire::roce::Rc::Write(_)));
     let found = sent.iter().position(is_write);
     assert!(found.is_some_and(|found| found <= PACKETS), "{found:?}");
+}
+
+#[test]
+fn datagrams_that_are_copied_cost_a_turn_of_the_port_what_they_copy() {
+    let mut ud = Ud::new();
+    let (a, b) = (ud.a.clone(), ud.b.clone());
+    ud.pair.engine.set_link(true);
+    let message = [a.sge(0, 4096)];
+    // Behind a drain they wait for a turn of the port.
+    ud.pair.go(&a, QpState::Sqd);
+    for id in 0..16 {
+        ud.pair.post_recv(&b, id, &[b.sge(0, 4136)]).unwrap();
+        ud.send(id, &to(&a, &b), SEND, Payload::Sges(&message));
+    }
+    ud.pair.go(&a, QpState::Rts);
+    let mut cable = Cable::default();
+    let Pair { engine, now, log, .. } = &mut ud.pair;
+    assert!(engine.transmit(*now, 4, &mut cable, log));
+    assert_eq!(log.completions.iter().filter(|(device, ..)| *device == a.device).count(), 4);
+    while engine.transmit(*now, 4, &mut cable, log) {}
+    assert_eq!((log.completions.len(), cable.frames.len()), (32, 0));
 }
