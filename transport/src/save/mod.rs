@@ -1,4 +1,4 @@
-//! Save and restore: a whole engine as a [`Record`], and back.
+//! Save and restore: a whole engine as a [`Record`](crate::Record), and back.
 //!
 //! [`record`] is the format. Each module writes and reads what is its own, in a module `save` of its own: nothing else knows its fields. What is
 //! read comes through checks as what a guest says does: a record that no engine wrote is refused with a [`Violation`], or is an engine like any other.
