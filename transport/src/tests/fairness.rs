@@ -265,7 +265,7 @@ fn acknowledge(net: &mut Net, of: Qpn) -> Option<usize> {
 const PACKETS: usize = QUANTUM as usize / (1024 + OPERATION as usize) + 1;
 
 #[test]
-fn an_acknowledge_waits_for_one_turn_of_a_guest_with_many_requests_and_for_none_of_its_own() {
+fn an_acknowledge_waits_for_one_turn_at_most_whichever_guest_has_many_requests() {
     let mut net = Net::connected();
     let first = net.hosts.each_ref().map(|host| host.end.clone());
     for _ in 0..900 {
@@ -296,7 +296,7 @@ fn an_acknowledge_waits_for_one_turn_of_a_guest_with_many_requests_and_for_none_
 }
 
 #[test]
-fn responses_without_end_keep_neither_requests_nor_another_guests_acknowledges_waiting() {
+fn responses_without_end_leave_the_requests_of_their_guest_turns() {
     let mut net = Net::connected();
     let first = net.hosts.each_ref().map(|host| host.end.clone());
     // Each QP of the first guest is asked for 256 KiB, again and again, and has a request.
