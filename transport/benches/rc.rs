@@ -124,22 +124,22 @@ fn end(engine: &mut Engine<Mem>, n: u8) -> End {
     End { device, qpn, key, gid, mac }
 }
 
-fn connect(engine: &mut Engine<Mem>, own: &End, far: &End) {
+fn connect(engine: &mut Engine<Mem>, own: &End, peer: &End) {
     let attr = QpAttr {
         access: Access::ALL,
         port: 1,
         path_mtu: Mtu::M4096,
         rq_psn: Psn::truncate(7),
         sq_psn: Psn::truncate(7),
-        dest_qpn: far.qpn,
+        dest_qpn: peer.qpn,
         max_rd_atomic: 1,
         max_dest_rd_atomic: 1,
         min_rnr_timer: 1,
         timeout: 14,
         retry_cnt: 7,
         rnr_retry: 7,
-        dgid: far.gid,
-        dmac: far.mac,
+        dgid: peer.gid,
+        dmac: peer.mac,
         hop_limit: 1,
         ..QpAttr::default()
     };
@@ -161,9 +161,9 @@ fn connect(engine: &mut Engine<Mem>, own: &End, far: &End) {
 }
 
 /// A WRITE of `size` bytes.
-fn post(engine: &mut Engine<Mem>, own: &End, far: &End, size: u32, signaled: bool, sink: &mut Count) {
+fn post(engine: &mut Engine<Mem>, own: &End, peer: &End, size: u32, signaled: bool, sink: &mut Count) {
     let sges = [Sge { addr: IOVA, length: size, lkey: Lkey(own.key) }];
-    let remote = Remote { addr: IOVA, rkey: Rkey(far.key) };
+    let remote = Remote { addr: IOVA, rkey: Rkey(peer.key) };
     let request = SendRequest {
         id: 0,
         signaled,

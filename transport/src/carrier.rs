@@ -1,15 +1,15 @@
 //! Carriers: how the messages of a connected QP get to its peer.
 //!
-//! A carrier takes the requests of the send queue from the cursor on, says what became of them, and keeps its own state for that (PSNs, windows,
+//! A carrier takes the requests of the send queue from the cursor on, says what became of them, and has its own state for that (PSNs, windows,
 //! deadlines). What a request does at the responder is decided by [`message`](crate::message). The contract of a carrier is the methods of
 //! [`Service`] here, and for each service its turn (in [`Engine::transmit`](crate::Engine::transmit) or
 //! [`Engine::poll`](crate::Engine::poll)), its deadline, and what comes from the peer.
 
+use crate::outstanding::Requests;
 use crate::pool::List;
 use crate::qp::Qp;
 use crate::qp::attr::{QpState, QpType};
 use crate::rc;
-use crate::request::Requests;
 use crate::save::{Violation, record};
 use crate::uc;
 use vrdma_wire::num::Psn;
@@ -32,15 +32,15 @@ impl Carrier {
     }
 }
 
-/// A QP's service, with what RoCE keeps for it once it was its carrier: it stays when the address vector leads elsewhere, for the peer may come
-/// back to what it had begun. (With a tag of a byte [`Qp`] has the field of most free values, by which the compiler tells that there is no QP.)
+/// A QP's service, with its state on RoCE once that was its carrier. The state stays when the address vector changes: the peer may go on with
+/// what it had begun. (Its tag is one byte, so that the field with the most unused values is in [`Qp`]'s first cache line.)
 #[repr(u8)]
 pub(crate) enum Service {
     /// Reliable connection.
-    Rc(Option<Box<rc::roce::Roce>>),
+    Rc(Option<Box<rc::roce::RcRoce>>),
     /// Unreliable connection.
-    Uc(Option<Box<uc::roce::Roce>>),
-    /// Unreliable datagrams, which take their way one by one.
+    Uc(Option<Box<uc::roce::UcRoce>>),
+    /// Unreliable datagrams, which are routed one by one.
     Ud,
 }
 
@@ -53,7 +53,7 @@ impl Service {
         }
     }
 
-    /// The record of what is kept for RoCE.
+    /// The record of its state on RoCE.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> Option<record::Roce> {
         match self {
             Service::Rc(Some(roce)) => Some(roce.save(qp, requests)),
@@ -73,10 +73,10 @@ impl Service {
         match (record, qp.service()) {
             (None, qp_type) if qp.carrier == Carrier::Local => Ok(Service::new(qp_type)),
             (Some(record::Roce::Rc(roce)), QpType::Rc) if chosen => {
-                Ok(Service::Rc(Some(Box::new(rc::roce::Roce::restore(roce, qp, requests)?))))
+                Ok(Service::Rc(Some(Box::new(rc::roce::RcRoce::restore(roce, qp, requests)?))))
             }
             (Some(record::Roce::Uc { write }), QpType::Uc) if chosen => {
-                Ok(Service::Uc(Some(Box::new(uc::roce::Roce::restore(write)))))
+                Ok(Service::Uc(Some(Box::new(uc::roce::UcRoce::restore(write)))))
             }
             _ => Err(Violation::Carrier),
         }
@@ -87,10 +87,10 @@ impl Service {
         qp.carrier = carrier;
         match self {
             Service::Rc(roce @ None) if carrier == Carrier::Roce => {
-                *roce = Some(Box::new(rc::roce::Roce::new(qp)))
+                *roce = Some(Box::new(rc::roce::RcRoce::new(qp)))
             }
             Service::Uc(roce @ None) if carrier == Carrier::Roce => {
-                *roce = Some(Box::new(uc::roce::Roce::new()))
+                *roce = Some(Box::new(uc::roce::UcRoce::new()))
             }
             Service::Rc(_) | Service::Uc(_) => {}
             Service::Ud => unreachable!("a datagram QP has no carrier"),
@@ -120,7 +120,7 @@ impl Service {
         self.start(psn, &List::EMPTY);
     }
 
-    /// What was sent and is without an answer is to be sent again. False if the carrier has no such thing.
+    /// What is outstanding is to be retransmitted. False if the carrier does not retransmit.
     pub(crate) fn send_again(&mut self, qp: &Qp) -> bool {
         match self {
             Service::Rc(Some(roce)) if qp.carrier == Carrier::Roce => {
@@ -149,18 +149,18 @@ impl Service {
         qp.can_send() && qp.requester.has_work()
     }
 
-    /// What a reliable connection on RoCE keeps. Only its own code asks.
+    /// The state of a reliable connection on RoCE. Only its own code asks.
     #[inline]
-    pub(crate) fn rc_roce(&mut self) -> &mut rc::roce::Roce {
+    pub(crate) fn rc_roce(&mut self) -> &mut rc::roce::RcRoce {
         match self {
             Service::Rc(Some(roce)) => roce,
             _ => unreachable!("turns, deadlines and packets of rc::roce are for its QPs alone"),
         }
     }
 
-    /// What an unreliable connection on RoCE keeps. Only its own code asks.
+    /// The state of an unreliable connection on RoCE. Only its own code asks.
     #[inline]
-    pub(crate) fn uc_roce(&mut self) -> &mut uc::roce::Roce {
+    pub(crate) fn uc_roce(&mut self) -> &mut uc::roce::UcRoce {
         match self {
             Service::Uc(Some(roce)) => roce,
             _ => unreachable!("turns and packets of uc::roce are for its QPs alone"),

@@ -4,7 +4,7 @@ use crate::id::{CqId, DeviceId};
 use crate::op::WcOpcode;
 use vrdma_wire::num::{Imm, Mac, Qpn};
 
-/// Where the engine's results go; lent per call.
+/// Where the engine's results go; passed in each call.
 pub trait Sink {
     /// A request ended.
     fn complete(&mut self, device: DeviceId, cq: CqId, completion: &Completion);
@@ -68,7 +68,7 @@ pub enum WcStatus {
     LocQpOp,
     /// Local protection error: a key, range or right of the request's own elements.
     LocProt,
-    /// Flushed: the QP was in ERR, or went there.
+    /// Flushed: the QP was in ERR, or entered it.
     Flush,
     /// Bad response of the peer.
     BadResp,
@@ -78,7 +78,7 @@ pub enum WcStatus {
     RemInvReq,
     /// The peer refused the access: key, range or right of its region.
     RemAccess,
-    /// The peer failed to carry the request out.
+    /// The peer failed to execute the request.
     RemOp,
     /// The peer did not answer.
     RetryExc,

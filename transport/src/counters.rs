@@ -56,21 +56,21 @@ macro_rules! counters {
 counters! {
 /// Counts of a device since it was added.
 Counters {
-    /// SEND messages carried out as requester.
+    /// SEND messages executed as requester.
     sends,
-    /// WRITE messages carried out as requester.
+    /// WRITE messages executed as requester.
     writes,
-    /// READs carried out as requester.
+    /// READs executed as requester.
     reads,
-    /// Compare and swaps carried out as requester.
+    /// Compare and swaps executed as requester.
     compare_swaps,
-    /// Fetch and adds carried out as requester.
+    /// Fetch and adds executed as requester.
     fetch_adds,
     /// Bytes of SEND and WRITE payload that left.
     bytes_out,
     /// Bytes of SEND and WRITE payload that arrived.
     bytes_in,
-    /// Bytes that own READs brought.
+    /// Bytes that own READs returned.
     bytes_read,
     /// Messages that consumed a receive.
     receives,
@@ -198,7 +198,7 @@ PortCounters {
     drop_spoofed,
     /// Frames dropped: to a multicast group that nobody here has joined.
     drop_multicast,
-    /// Congestion notification packets, which are of no use so far.
+    /// Congestion notification packets, which are ignored.
     congestion_notifications,
 }
 }

@@ -1,4 +1,4 @@
-//! Which QPs have a deadline. One that many QPs of one device have reached does not keep those of another device waiting.
+//! Which QPs have a deadline. One that many QPs of one device have reached does not delay those of another device.
 
 use crate::schedule::Place;
 use crate::time::Instant;

@@ -11,9 +11,9 @@ use crate::limits::{Limits, ObjectCounts};
 use crate::memory::Access;
 use crate::message::verdict::Reason;
 use crate::mr::{KEYS, Mr, Mrs};
+use crate::outstanding::Requests;
 use crate::qp::attr::{QpInit, QpType};
 use crate::qp::{Qp, QpEntry, Qps, SPECIAL_QPS, numbering};
-use crate::request::Requests;
 use crate::rng::Rng;
 use crate::schedule::Place;
 use crate::table::{Numbered, Numbering, Table};
@@ -154,8 +154,8 @@ impl Numbered for Pd {
 
 const PDS: Numbering = Numbering { index_shift: 0, index_bits: 20, tag_shift: 20, tag_bits: 10 };
 
-/// A QP, and what of its device goes with it.
-pub(crate) struct Held<'a> {
+/// The QP that a request is posted to, and what the post needs of its device.
+pub(crate) struct PostTarget<'a> {
     pub(crate) qp: &'a mut Qp,
     pub(crate) requests: &'a mut Requests,
     pub(crate) counters: &'a mut Counters,
@@ -356,7 +356,7 @@ impl<R> Device<R> {
     }
 }
 
-/// Whether there may be a region like this (IBTA 10.6.3.1): its addresses do not wrap, and who may write from afar may do so here.
+/// Whether there may be a region like this (IBTA 10.6.3.1): its addresses do not wrap, and who may write remotely may do so locally.
 fn check_mr(access: Access, iova: u64, length: u64) -> Result<(), Error> {
     let remote_writes = access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) != Access::NONE;
     if !Access::ALL.contains(access)

@@ -1,4 +1,4 @@
-//! The protocol brain of vrdma: queue pairs, memory regions and the rules between them, without I/O.
+//! The protocol engine of vrdma: queue pairs, memory regions and the rules between them, without I/O.
 //!
 //! # The contract
 //!
@@ -6,15 +6,15 @@
 //! pairs, GIDs, pending requests. It has no clock, thread, socket or pointer to guest memory. Whoever drives it (one thread)
 //!
 //! * tells the time: `now` is an argument, on any monotonic clock;
-//! * lends memory: each region that it registers is a value of its own type, a [`Region`];
-//! * lends a [`Sink`] per call, which takes completions and events;
+//! * gives access to memory: each region that it registers is a value of its own type, a [`Region`];
+//! * passes a [`Sink`] in each call, which takes completions and events;
 //! * calls [`Engine::poll`] again while that says so, and at [`Engine::poll_timeout`] at the latest;
 //! * takes the questions that [`Engine::poll_question`] has, and answers them;
 //! * if it has a port to other hosts, says so ([`Engine::set_link`], [`Engine::set_mac`]), hands RoCE frames in ([`Engine::handle_frame`]), and
-//!   lends an [`Outlet`] that takes packets ([`Engine::transmit`]).
+//!   passes an [`Outlet`] that takes packets ([`Engine::transmit`]).
 //!
-//! Methods come in four kinds: *commands* (`create_qp`, `reg_mr`...) answer with a value or an [`Error`] and, if refused, change nothing;
-//! `post_*` take work requests; `poll*` say what happens by itself; the others only look.
+//! Methods come in four kinds: *commands* (`create_qp`, `reg_mr`...) return a value or an [`Error`] and, if refused, change nothing;
+//! `post_*` take work requests; `poll*` do what is due; the others only read.
 //!
 //! # Promises
 //!
@@ -31,7 +31,7 @@
 //!
 //! `post_send` -> [`Engine`] finds the QP (an index and a comparison) -> the *requester* checks the request and its elements and
 //! names the next segment and its PSN -> the peer is found: the device that has the GID, the QP that the number names, connected
-//! back to us -> the *responder* gives its verdict: carry it out there, RNR, NAK, or drop -> the bytes are copied once -> the responder
+//! back to us -> the *responder* gives its verdict: execute it there, RNR, NAK, or drop -> the bytes are copied once -> the responder
 //! advances its PSN and completes a receive -> the requester does the same for its request. Segments of up to 64 KiB go within the
 //! post, up to 4 MiB in all, the rest in `poll`, 256 KiB a turn.
 //!
@@ -42,15 +42,15 @@
 //!
 //! 1. `post_send` puts the request into the send queue, which is the retransmit buffer too: payload is read from guest memory each time that it is
 //!    sent. The QP's turn is due.
-//! 2. `transmit` gives QPs their turns, 256 KiB each. The *cursor* says which request is next and how much of it was sent; a packet is cut from it at
-//!    the path MTU if window (128 packets), `max_rd_atomic`, fence and the peer's credits allow. Keys are looked up, the outlet takes
-//!    headers as a value and payload as [`Pieces`] of regions, and adds padding and ICRC. The local ACK timeout runs for the oldest packet without an answer.
+//! 2. `transmit` gives QPs their turns, 256 KiB each. The *cursor* says which request is next and how much of it was sent; the next packet is a
+//!    part of it of at most the path MTU, if window (128 packets), `max_rd_atomic`, fence and the peer's credits allow. Keys are looked up, the outlet
+//!    takes headers as a value and payload as [`Pieces`] of regions, and adds padding and ICRC. The local ACK timeout runs for the oldest packet without an answer.
 //! 3. At the peer, `handle_frame` parses the frame, checks its ICRC, finds the device by destination GID and MAC, and the QP by number; source
 //!    and destination have to be those of the connection. A response goes to the requester's half, a request to the responder's.
-//! 4. The responder compares PSNs: what it expects gets the same *verdict* as on the same host, with a packet as the segment; what came before is
-//!    acknowledged or answered again, but not carried out again (a READ is; atomics' results are remembered); what comes too early gets one NAK.
-//! 5. What the responder has to send (responses in order, then a NAK or an acknowledge of all) leaves in its turns. A NAK for good takes the QP to ERR and
-//!    is the last that the peer hears.
+//! 4. The responder compares PSNs: what it expects gets the same *verdict* as on the same host, with a packet as the segment; a duplicate is
+//!    acknowledged or answered again, but not executed again (a READ is; atomics' results are remembered); what is out of sequence gets one NAK.
+//! 5. What the responder has to send (responses in order, then a NAK or an acknowledge of all) leaves in its turns. A NAK that ends the connection takes the QP to ERR and
+//!    is the last packet that it sends.
 //! 6. A response ends all requests that it covers, in order; one for a READ or an atomic acknowledges what was before it. If it shows that an earlier
 //!    response is missing, or is a NAK for a gap, or the timeout runs out, the cursor goes back to the oldest PSN without an answer (a READ
 //!    then asks for the rest alone), as often as `retry_cnt` allows without progress; after an RNR NAK it does so when the time is over, as often as
@@ -69,8 +69,8 @@
 //! # Save and restore
 //!
 //! [`Engine::save`] writes everything that an engine knows as a [`Record`]: plain data with names and a version, for any encoding that serde has.
-//! [`Engine::restore`] makes an engine of it that goes on as the first would have: the same calls give the same results. Memory is lent to it anew, and
-//! its caller's clock goes on. A record is checked like anything that comes from outside: what no engine can have written is refused by name
+//! [`Engine::restore`] makes an engine of it that goes on as the first would have: the same calls give the same results. Its caller registers the memory anew, and
+//! its clock goes on. A record is checked like anything that comes from outside: what no engine can have written is refused by name
 //! ([`Violation`]). How the format may change stands in [`record`].
 //!
 //! Rules are cited by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and manual pages of rdma-core.
@@ -92,6 +92,7 @@ mod message;
 mod mr;
 mod op;
 mod outlet;
+mod outstanding;
 mod peer;
 mod pool;
 mod qp;
@@ -121,9 +122,9 @@ pub use memory::{Access, Fault, Region};
 pub use op::{Remote, SendOp, WcOpcode};
 pub use outlet::{Outlet, Piece, Pieces, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
+pub use request::{
+    Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, SendRequest, Sge,
+};
 pub use save::record::Record;
 pub use save::{RestoreError, Violation, record};
 pub use time::Instant;
-pub use work::{
-    Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, SendRequest, Sge,
-};

@@ -1,6 +1,6 @@
 //! What a device may have, and what it has.
 
-use crate::work::{MAX_INLINE, MAX_SGE};
+use crate::request::{MAX_INLINE, MAX_SGE};
 use vrdma_wire::num::Mtu;
 
 /// What a device may have. Values beyond what the engine can do are lowered by [`Engine::add_device`](crate::Engine::add_device);

@@ -143,7 +143,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// A device has forgotten everything: those who asked about its receives find that it is gone.
+    /// A device has forgotten everything: those who asked about its receives find that it has no QP any more.
     pub(crate) fn forget_questions(&mut self, device: DeviceId) {
         for asker in self.looks.forget(device) {
             match asker {
@@ -168,14 +168,14 @@ impl<R: Region> Engine<R> {
 
     fn looked_for(&mut self, place: Place, number: u32) {
         let no_sink = &mut NoSink;
-        // It may have gone since it asked.
-        let Some(mut turn) = self.turn(place, no_sink) else { return };
-        if turn.qp.requester.wait == Wait::Look && turn.qp.question == number {
-            turn.qp.requester.wait = match turn.qp.carrier {
+        // It may have been destroyed since it asked.
+        let Some(mut borrowed) = self.borrow(place, no_sink) else { return };
+        if borrowed.qp.requester.wait == Wait::Look && borrowed.qp.question == number {
+            borrowed.qp.requester.wait = match borrowed.qp.carrier {
                 Carrier::Local => Wait::Looked,
                 Carrier::Roce => Wait::No,
             };
-            turn.make_ready();
+            borrowed.make_ready();
         }
     }
 

@@ -1,8 +1,8 @@
-//! Memory that the caller lends: regions, and the rights to them.
+//! Memory of the caller: regions, and the rights to them.
 
 use core::ops::{BitAnd, BitOr};
 
-/// The memory behind a region is gone. It is the host's doing (a mapping that vanished), never a range that the
+/// The memory of a region does not exist any more. It is the host's doing (a mapping that vanished), never a range that the
 /// engine failed to check.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Fault;

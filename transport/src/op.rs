@@ -1,5 +1,5 @@
 //! The operations of send queues, one row each. Requester, responder and carriers ask the row; what an operation does to memory is its effect
-//! ([`carry_out`](crate::message::effect::carry_out)), and how it looks in packets is the carrier's.
+//! ([`execute`](crate::message::effect::execute)), and how it looks in packets is the carrier's.
 
 use crate::counters::Counters;
 use crate::memory::Access;
@@ -77,11 +77,11 @@ pub(crate) struct Row {
     /// What its completion says that it was.
     pub(crate) opcode: WcOpcode,
     /// Which way its payload goes.
-    pub(crate) data: Data,
+    pub(crate) data: DataDirection,
     /// Bytes of its message, if it cannot have any number.
     pub(crate) length: Option<u32>,
-    /// Rights that the requester's own elements have to give.
-    pub(crate) own: Access,
+    /// Rights that the requester's elements, and their keys, have to give.
+    pub(crate) local: Access,
     /// Rights that the peer, and its key, have to give.
     pub(crate) remote: Access,
     /// Bits of the remote address that have to be 0.
@@ -98,7 +98,7 @@ pub(crate) struct Row {
 
 /// Which way payload goes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Data {
+pub(crate) enum DataDirection {
     /// To the responder.
     Out,
     /// Back to the requester.
@@ -121,9 +121,9 @@ pub(crate) enum Receive {
 pub(crate) enum Answer {
     /// An acknowledge, which may be of several requests.
     Acknowledge,
-    /// A response with its data. The request is carried out when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
+    /// A response with its data. The request is executed when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
     Data,
-    /// A response with what it found, if it is one that finds something. The request is carried out once, and what it found is remembered.
+    /// A response with what it found, if it is one that finds something. The request is executed once, and what it found is remembered.
     Once,
 }
 
@@ -140,9 +140,9 @@ pub(crate) enum Message {
 
 const SEND: Row = Row {
     opcode: WcOpcode::Send,
-    data: Data::Out,
+    data: DataDirection::Out,
     length: None,
-    own: Access::NONE,
+    local: Access::NONE,
     remote: Access::NONE,
     unaligned: 0,
     receive: Receive::Always,
@@ -161,9 +161,9 @@ const WRITE: Row = Row {
 
 const READ: Row = Row {
     opcode: WcOpcode::Read,
-    data: Data::Back,
+    data: DataDirection::Back,
     length: None,
-    own: Access::LOCAL_WRITE,
+    local: Access::LOCAL_WRITE,
     remote: Access::REMOTE_READ,
     unaligned: 0,
     receive: Receive::Never,
@@ -229,7 +229,7 @@ impl SendOp {
 }
 
 impl SendOp {
-    /// Its requests moved so many bytes; the count of those that were carried out.
+    /// Its requests moved so many bytes; the count of those that were executed.
     #[inline]
     pub(crate) fn moved<'a>(&self, counters: &'a mut Counters, bytes: u64) -> &'a mut u64 {
         match self {
@@ -262,9 +262,9 @@ impl Row {
     #[inline]
     pub(crate) fn psns_of_stretch(&self, mtu: Mtu, first: bool, length: u32, message: u32) -> u32 {
         match self.data {
-            Data::Out => mtu.packets(length),
-            Data::Back if first => mtu.packets(message),
-            Data::Back => 0,
+            DataDirection::Out => mtu.packets(length),
+            DataDirection::Back if first => mtu.packets(message),
+            DataDirection::Back => 0,
         }
     }
 
@@ -272,8 +272,8 @@ impl Row {
     #[inline]
     pub(crate) fn psns_of_packet(&self, mtu: Mtu, message: u32) -> u32 {
         match self.data {
-            Data::Out => 1,
-            Data::Back => mtu.packets(message),
+            DataDirection::Out => 1,
+            DataDirection::Back => mtu.packets(message),
         }
     }
 
@@ -307,8 +307,8 @@ pub(crate) mod tests {
             let row = op.row();
             assert_eq!(op.remote().is_some(), row.remote != Access::NONE, "{op:?}: a place needs a right");
             assert_eq!(
-                row.own == Access::LOCAL_WRITE,
-                row.data == Data::Back,
+                row.local == Access::LOCAL_WRITE,
+                row.data == DataDirection::Back,
                 "{op:?}: what comes back is written"
             );
             assert_eq!(

@@ -1,17 +1,17 @@
-//! Where packets go: what the caller lends for them, and what they carry.
+//! Where packets go: the caller's outlet for them, and their payload.
 
 use crate::memory::{Fault, Region};
 use crate::message::transfer::Span;
 use vrdma_wire::icrc::Icrc;
 use vrdma_wire::roce::Packet;
 
-/// Takes packets to the wire; lent per call, as a [`Sink`](crate::Sink) is.
+/// Takes packets to the wire; passed in each call, as a [`Sink`](crate::Sink) is.
 pub trait Outlet<R: Region> {
     /// Whether the next packet will be taken. Asked before a packet is made.
     fn has_room(&mut self) -> bool;
 
     /// Takes a packet. Keys, ranges and rights of the payload have been checked; padding and ICRC are the outlet's business
-    /// ([`write_frame`] does both for those that copy). `Fault` if the memory behind the payload is gone: then nothing was sent.
+    /// ([`write_frame`] does both for those that copy). `Fault` if the payload's memory does not exist any more: then nothing was sent.
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault>;
 }
 

@@ -5,7 +5,7 @@
 
 const CHUNK: usize = 256;
 const NONE: u32 = u32::MAX;
-/// Chunks without a node in use that are kept: a queue that fills and drains allocates nothing.
+/// Chunks without a node in use that are not freed: a queue that fills and drains allocates nothing.
 const SPARE: u32 = 64;
 
 /// A queue of nodes of some [`Pool`].

@@ -1,13 +1,15 @@
 //! Receives: where a message finds its own, and how it ends.
 //!
-//! A message claims its receive with the first segment that needs one, and keeps it until it ends; one that is cut off leaves it to the
+//! A message claims its receive with the first segment that needs one, and holds it until it ends; one that is cut off leaves it to the
 //! next. What is claimed is the first of the QP's own queue, so that further segments find it there, and a flush ends it with the others.
 
 use crate::completion::{Completion, Sink, WcStatus};
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
+use crate::op::WcOpcode;
+use crate::outstanding::{RecvSlot, Requests};
 use crate::qp::Qp;
-use crate::request::{RecvSlot, Requests, recv_failure};
+use vrdma_wire::num::Qpn;
 
 /// The receive of the message that a segment for `qp` is of; `None` if there is none so far.
 #[inline]
@@ -15,7 +17,7 @@ pub(crate) fn claim<'a>(requests: &'a Requests, qp: &Qp) -> Option<&'a RecvSlot>
     requests.front_receive(&qp.responder.queue)
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// The message in the claimed receive has arrived; `completion` is of that id.
     #[inline]
     pub(crate) fn complete_claimed(&mut self, completion: impl FnOnce(u32) -> Completion) {
@@ -40,5 +42,21 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             self.counters.flushes += 1;
             self.complete_receive(&recv_failure(self.place.qpn, taken.end(), WcStatus::Flush));
         }
+    }
+}
+
+/// How a receive of QP `qpn` ends without a message.
+pub(crate) fn recv_failure(qpn: Qpn, id: u32, status: WcStatus) -> Completion {
+    let opcode = WcOpcode::Recv;
+    Completion {
+        id,
+        qpn,
+        opcode,
+        status,
+        byte_len: 0,
+        imm: None,
+        src_qpn: Qpn::default(),
+        solicited: false,
+        arrival: None,
     }
 }

@@ -4,7 +4,7 @@
 //! takes beyond its quantum is missing in the next; within it the device's QPs take turns, those that owe an answer before those with
 //! requests, until the answers have cost a quantum more than the requests; then requests, until that is no longer so.
 //!
-//! So an acknowledge waits for no request of another QP for long, and READ responses, which are answers too, keep no request waiting for ever.
+//! So an acknowledge waits for no request of another QP for long, and READ responses, which are answers too, delay no request for ever.
 //! A device with work waits for one turn of each other device, which is at most two quanta, and if no other has work, not at all.
 
 mod save;
@@ -55,13 +55,13 @@ const DEBT: i64 = 1 - QUANTUM as i64;
 
 /// QPs of a device that wait for a turn.
 #[derive(Default)]
-struct Queue {
+struct TurnQueue {
     qpns: VecDeque<Qpn>,
-    /// How many of them are gone.
+    /// How many of them were destroyed.
     stale: usize,
 }
 
-impl Queue {
+impl TurnQueue {
     fn pop(&mut self) -> Option<Qpn> {
         let qpn = self.qpns.pop_front();
         self.stale = self.stale.min(self.qpns.len());
@@ -71,8 +71,8 @@ impl Queue {
 
 /// A device's share. Limits of rates, and weights other than 1, would change what it is credited with, and when.
 struct Share {
-    answers: Queue,
-    requests: Queue,
+    answers: TurnQueue,
+    requests: TurnQueue,
     /// It is in the round.
     listed: bool,
     /// Its part of a round, as a multiple of [`QUANTUM`].
@@ -89,8 +89,8 @@ struct Share {
 impl Default for Share {
     fn default() -> Share {
         Share {
-            answers: Queue::default(),
-            requests: Queue::default(),
+            answers: TurnQueue::default(),
+            requests: TurnQueue::default(),
             listed: false,
             weight: 1,
             credit: 0,
@@ -113,7 +113,7 @@ impl Share {
         }
     }
 
-    fn queue(&mut self, direction: Direction) -> &mut Queue {
+    fn queue(&mut self, direction: Direction) -> &mut TurnQueue {
         match direction {
             Direction::Answers => &mut self.answers,
             Direction::Requests => &mut self.requests,
@@ -159,7 +159,7 @@ impl Turns {
         }
     }
 
-    /// Takes the QP whose turn it is, and what for; it may be gone. The caller says what the turn [`cost`](Turns::spend).
+    /// Takes the QP whose turn it is, and what for; it may have been destroyed. The caller says what the turn [`cost`](Turns::spend).
     pub(crate) fn pop(&mut self) -> Option<(Place, Direction)> {
         loop {
             let device = *self.round.front()?;
@@ -206,20 +206,20 @@ impl Turns {
         };
     }
 
-    /// How many wait for their turn, or did and are gone.
+    /// How many wait for their turn, or did and were destroyed.
     pub(crate) fn len(&self) -> usize {
         self.entries
     }
 
-    /// A QP went that is in this queue. True if so many did that [`Turns::sweep`] is worth its while.
-    pub(crate) fn went(&mut self, device: u32, direction: Direction) -> bool {
+    /// A QP of this queue was destroyed. True if so many were that [`Turns::sweep`] is due.
+    pub(crate) fn removed(&mut self, device: u32, direction: Direction) -> bool {
         let Some(share) = self.shares.get_mut(device as usize) else { return false };
         let queue = share.queue(direction);
         queue.stale = (queue.stale + 1).min(queue.qpns.len());
         queue.stale > 64 && queue.stale > queue.qpns.len() / 2
     }
 
-    /// Forgets those of a device that are gone.
+    /// Forgets those of a device that were destroyed.
     pub(crate) fn sweep(&mut self, device: u32, direction: Direction, mut is_there: impl FnMut(Qpn) -> bool) {
         let Some(share) = self.shares.get_mut(device as usize) else { return };
         let queue = share.queue(direction);

@@ -1,123 +1,121 @@
-//! Work requests, as the caller posts them.
+//! A send request but for its payload: as it is executed, and as its queue holds it.
 
-use crate::id::PdId;
-use crate::op::SendOp;
-use core::fmt;
-use vrdma_wire::num::{Gid, Lkey, Mac, Qkey, Qpn};
+use crate::completion::{Completion, WcStatus};
+use crate::op::{DataDirection, SendOp};
+use crate::qp::Caps;
+use crate::request::{MAX_MESSAGE, Payload, SendRequest};
+use vrdma_wire::num::Qpn;
 
-/// A scatter/gather element. With length 0 it is nothing at all: its key is not looked at.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct Sge {
-    /// iova of the first byte.
-    pub addr: u64,
-    /// Bytes.
-    pub length: u32,
-    /// Key of the region.
-    pub lkey: Lkey,
+/// A send request but for its payload, as it is executed.
+///
+/// The operation stays where the caller wrote it: to copy an enum whose fields were just stored one by one costs a stall until the
+/// processor's store buffer has drained, which here is full of lines that guests have.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Work<'a> {
+    pub(crate) op: &'a SendOp,
+    pub(crate) id: u32,
+    /// Of the message. At most [`MAX_MESSAGE`] unless `error` is set.
+    pub(crate) length: u32,
+    /// The request is broken: how it will end.
+    pub(crate) error: Option<WcStatus>,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    /// It starts after all READs and atomics before it. Without packets, every request starts after those before it have ended.
+    pub(crate) fence: bool,
 }
 
-/// Where a datagram goes: an address handle, and a QP there (ibv_create_ah(3), ibv_post_send(3) `wr.ud`).
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Destination {
-    /// Protection domain of the address handle, which has to be the QP's.
-    pub pd: PdId,
-    /// The receiver.
-    pub qpn: Qpn,
-    /// Q_Key of the receiver; with the highest bit set, the sender's own is used (IBTA 10.2.5).
-    pub qkey: Qkey,
-    /// GID of the receiver.
-    pub dgid: Gid,
-    /// MAC address that leads to it.
-    pub dmac: Mac,
-    /// Index of the own GID.
-    pub sgid_index: u8,
-    /// Service level.
-    pub sl: u8,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Traffic class.
-    pub traffic_class: u8,
-    /// Flow label; the low 20 bits count.
-    pub flow_label: u32,
-    /// UDP source port, or 0 for the engine's choice.
-    pub udp_sport: u16,
-    /// VLAN id: that of the own GID; `None` outside VLANs.
-    pub vlan: Option<u16>,
+/// A send request but for its payload, as its queue holds it until it ends.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct OutstandingSend {
+    pub(crate) op: SendOp,
+    pub(crate) id: u32,
+    pub(crate) length: u32,
+    pub(crate) error: Option<WcStatus>,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) fence: bool,
 }
 
-/// The local side of a send request.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Payload<'a> {
-    /// The data themselves (SEND and WRITE only). Copied before the post returns.
-    Inline(&'a [u8]),
-    /// Where the data are, or for READ and atomics go.
-    Sges(&'a [Sge]),
-}
-
-/// A request for a send queue.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct SendRequest<'a> {
-    /// Comes back in the completion; no meaning here.
-    pub id: u32,
-    /// Complete on success too (errors always complete).
-    pub signaled: bool,
-    /// Ask the receiver for a solicited event.
-    pub solicited: bool,
-    /// Start after all READs and atomics before it are complete.
-    pub fence: bool,
-    /// What to do.
-    pub op: SendOp,
-    /// The local side.
-    pub payload: Payload<'a>,
-}
-
-/// A request for a receive queue.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct RecvRequest<'a> {
-    /// Comes back in the completion; no meaning here.
-    pub id: u32,
-    /// Where the message goes.
-    pub sges: &'a [Sge],
-}
-
-/// A queue of a QP.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Queue {
-    /// Its send queue.
-    Send,
-    /// Its receive queue.
-    Recv,
-}
-
-/// Why a post was dropped: the request has ended, without a completion.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum PostError {
-    /// No such QP.
-    NoSuchQp,
-    /// The QP is another context's.
-    NotOwner,
-    /// The QP takes no such request in its state: a send in RESET, INIT or RTR, a receive in RESET.
-    BadState,
-    /// More requests than the queue holds: the QP went to ERR, with [`Event::QpFatal`](crate::Event::QpFatal).
-    Overflow,
-}
-
-impl fmt::Display for PostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PostError::NoSuchQp => "no such queue pair",
-            PostError::NotOwner => "another context's queue pair",
-            PostError::BadState => "not in this state of the queue pair",
-            PostError::Overflow => "queue overflow",
-        })
+impl Default for OutstandingSend {
+    fn default() -> OutstandingSend {
+        Work::invalid(0).outstanding()
     }
 }
 
-impl core::error::Error for PostError {}
+impl OutstandingSend {
+    /// As it is executed.
+    #[inline]
+    pub(crate) fn work(&self) -> Work<'_> {
+        let OutstandingSend { ref op, id, length, error, signaled, solicited, fence } = *self;
+        Work { op, id, length, error, signaled, solicited, fence }
+    }
+}
 
-/// Most elements of any request.
-pub const MAX_SGE: usize = 32;
-/// Most bytes of inline data of any request.
-pub const MAX_INLINE: usize = 512;
-/// Longest message: 2^31 bytes (IBTA 9.7.1).
-pub const MAX_MESSAGE: u32 = 1 << 31;
+impl Work<'_> {
+    /// As its queue holds it.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> OutstandingSend {
+        let Work { op, id, length, error, signaled, solicited, fence } = *self;
+        OutstandingSend { op: *op, id, length, error, signaled, solicited, fence }
+    }
+}
+
+impl<'a> Work<'a> {
+    /// What a request comes to on a QP of these capabilities.
+    #[inline]
+    pub(crate) fn new(request: &'a SendRequest<'_>, caps: &Caps) -> Work<'a> {
+        let row = request.op.row();
+        let (length, understood) = match request.payload {
+            Payload::Inline(data) => {
+                (data.len() as u64, row.data == DataDirection::Out && data.len() <= usize::from(caps.inline))
+            }
+            Payload::Sges(sges) => {
+                let length = sges.iter().map(|sge| u64::from(sge.length)).fold(0, u64::saturating_add);
+                (length, sges.len() <= usize::from(caps.send_sge))
+            }
+        };
+        let error = if !understood {
+            Some(WcStatus::LocQpOp)
+        } else if length > u64::from(MAX_MESSAGE)
+            || row.length.is_some_and(|exact| length != u64::from(exact))
+        {
+            Some(WcStatus::LocLen)
+        } else {
+            None
+        };
+        let SendRequest { id, signaled, solicited, fence, ref op, payload: _ } = *request;
+        Work { op, id, length: length.min(u64::from(u32::MAX)) as u32, error, signaled, solicited, fence }
+    }
+
+    /// A request that could not be understood.
+    pub(crate) fn invalid(id: u32) -> Work<'static> {
+        Work {
+            op: &SendOp::Send { imm: None },
+            id,
+            length: 0,
+            error: Some(WcStatus::LocQpOp),
+            signaled: true,
+            solicited: false,
+            fence: false,
+        }
+    }
+
+    /// How it ends on QP `qpn`.
+    pub(crate) fn completion(&self, qpn: Qpn, status: WcStatus) -> Completion {
+        let row = self.op.row();
+        let came_back = status == WcStatus::Success && row.data == DataDirection::Back;
+        let byte_len = if came_back { self.length } else { 0 };
+        let id = self.id;
+        Completion {
+            id,
+            qpn,
+            opcode: row.opcode,
+            status,
+            byte_len,
+            imm: None,
+            src_qpn: Qpn::default(),
+            solicited: false,
+            arrival: None,
+        }
+    }
+}

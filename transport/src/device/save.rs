@@ -21,7 +21,7 @@ impl<R> Devices<R> {
         self.devices.iter().map(|device| device.as_ref().map(Device::save)).collect()
     }
 
-    /// From the records; `region` lends the memory of a region.
+    /// From the records; `region` gives the memory of a region.
     pub(crate) fn restore(
         records: &[Option<record::Device>],
         mut region: impl FnMut(DeviceId, u32, &record::MemoryRegion) -> Option<R>,

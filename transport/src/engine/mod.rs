@@ -1,12 +1,12 @@
 //! The engine: devices and their objects. Work requests are in [`post`], what happens by itself in [`run`], QPs' lives in [`qps`],
 //! packets in [`wire`].
 
+pub(crate) mod borrowed;
 mod post;
 mod qps;
 mod run;
 mod save;
 pub(crate) mod sweep;
-pub(crate) mod turn;
 pub(crate) mod wire;
 
 pub(crate) use post::WITHIN_POSTS;
@@ -25,7 +25,7 @@ use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
 use crate::look::Looks;
 use crate::memory::{Access, Region};
-use crate::request::Scratch;
+use crate::outstanding::Scratch;
 use crate::rng::Rng;
 use crate::schedule::Schedule;
 use std::ops::Range;
@@ -37,10 +37,10 @@ pub struct Engine<R: Region> {
     pub(crate) schedule: Schedule,
     /// Messages that wait until it is clear whether a receive has been posted.
     pub(crate) looks: Looks,
-    /// Elements of the request that is worked on,
-    pub(crate) own: Scratch,
-    /// and of the receive that it goes to.
-    pub(crate) far: Scratch,
+    /// Elements of the send that is executed,
+    pub(crate) send_scratch: Scratch,
+    /// and of the receive that it consumes.
+    pub(crate) recv_scratch: Scratch,
     pub(crate) port: Port,
     /// What is to be done to all QPs of devices.
     pub(crate) sweeps: Sweeps,
@@ -56,8 +56,8 @@ impl<R: Region> Engine<R> {
             devices: Devices::new(),
             schedule: Schedule::default(),
             looks: Looks::default(),
-            own: Scratch::default(),
-            far: Scratch::default(),
+            send_scratch: Scratch::default(),
+            recv_scratch: Scratch::default(),
             port: Port::default(),
             sweeps: Sweeps::default(),
             request_memory: u64::MAX,
@@ -82,7 +82,7 @@ impl<R: Region> Engine<R> {
         Ok(&self.devices.find(device)?.limits)
     }
 
-    /// Forgets everything of the device, without completions (guest reset); peers see it as gone. Counters go on.
+    /// Forgets everything of the device, without completions (guest reset); to its peers it does not exist any more. Counters go on.
     pub fn reset_device(&mut self, device: DeviceId) {
         if self.devices.get(device.0).is_none() {
             return;
@@ -182,7 +182,7 @@ impl<R: Region> Engine<R> {
         self.devices.find_mut(device)?.reg_mr(pd, access, iova, length, region)
     }
 
-    /// Deregisters a region and gives it back. A message in its midst fails at the next byte.
+    /// Deregisters a region and gives it back. A message in progress to or from it fails at the next byte.
     pub fn dereg_mr(&mut self, device: DeviceId, key: u32) -> Result<R, Error> {
         self.devices.find_mut(device)?.dereg_mr(key)
     }

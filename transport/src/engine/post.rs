@@ -2,27 +2,28 @@
 
 use crate::carrier::Carrier;
 use crate::completion::{Sink, WcStatus};
-use crate::device::{Device, Held};
+use crate::device::{Device, PostTarget};
 use crate::engine::Engine;
 use crate::engine::run::Step;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
 use crate::qp::attr::{QpState, QpType};
-use crate::request::{Work, recv_failure};
+use crate::receive::recv_failure;
+use crate::request::{Destination, Payload, PostError, Queue, RecvRequest, SendRequest};
 use crate::schedule::{Cost, Place};
 use crate::time::Instant;
-use crate::ud::requester::Closed;
-use crate::work::{Destination, Payload, PostError, Queue, RecvRequest, SendRequest};
+use crate::ud::requester::NoOutlet;
+use crate::work::Work;
 use vrdma_wire::num::Qpn;
 
-/// Messages of at most so many bytes are carried within the post; longer ones by [`Engine::poll`].
+/// Messages of at most so many bytes are copied within the post; longer ones by [`Engine::poll`].
 const SMALL: u32 = 64 << 10;
-/// Posts of a device carry about so many bytes between two calls of [`Engine::poll`], which then takes over: whoever posts much shall not
-/// keep others waiting. While others wait for a turn, it is what one turn gives.
+/// Posts of a device copy about so many bytes between two calls of [`Engine::poll`], which then takes over: a device that posts much shall not
+/// delay others. While others wait for a turn, it is what one turn gives.
 pub(crate) const WITHIN_POSTS: Cost = 4 << 20;
 
 impl<R: Region> Engine<R> {
-    /// Posts to a send queue. It is carried out at once if it is small and nothing is before it. A request that is wrong in
+    /// Posts to a send queue. It is executed at once if it is small and nothing is before it. A request that is wrong in
     /// itself completes with an error; only what [`PostError`] says ends without a completion.
     #[inline]
     pub fn post_send(
@@ -36,7 +37,7 @@ impl<R: Region> Engine<R> {
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
         let enough_left = self.schedule.local.may_carry(device.0, WITHIN_POSTS);
-        let Held { qp, suspended, .. } = self.posted(place, owner)?;
+        let PostTarget { qp, suspended, .. } = self.posted(place, owner)?;
         let work = Work::new(request, &qp.caps);
         let at_once = work.length <= SMALL && enough_left;
         let local = qp.carrier == Carrier::Local;
@@ -50,16 +51,16 @@ impl<R: Region> Engine<R> {
                 QpType::Rc => self.step_rc(now, place, &work, request.payload, SMALL, sink),
                 QpType::Uc => self.step_uc(place, &work, request.payload, SMALL, sink),
                 QpType::Ud | QpType::Gsi => {
-                    self.send_datagram(place, &work, None, request.payload, &mut Closed, sink)
+                    self.send_datagram(place, &work, None, request.payload, &mut NoOutlet, sink)
                 }
             };
             match step {
                 Step::Ended => return Ok(()),
                 Step::Waits | Step::More => {}
             }
-            let mut turn = self.known(place, sink);
-            turn.requests.push_send(&mut turn.qp.requester.queue, &work, request.payload);
-            turn.make_ready();
+            let mut borrowed = self.known(place, sink);
+            borrowed.requests.push_send(&mut borrowed.qp.requester.queue, &work, request.payload);
+            borrowed.make_ready();
             return Ok(());
         }
         self.enqueue_send(place, &work, None, request.payload, sink)
@@ -78,7 +79,7 @@ impl<R: Region> Engine<R> {
     ) -> Result<(), PostError> {
         let _ = now;
         let place = Place { device: device.0, qpn };
-        let Held { qp, requests, counters, .. } = self.posted(place, owner)?;
+        let PostTarget { qp, requests, counters, .. } = self.posted(place, owner)?;
         match qp.state {
             QpState::Reset => return self.bad_state(place),
             QpState::Err => {
@@ -119,7 +120,7 @@ impl<R: Region> Engine<R> {
     ) -> Result<(), PostError> {
         let _ = now;
         let place = Place { device: device.0, qpn };
-        let Held { qp, .. } = self.posted(place, owner)?;
+        let PostTarget { qp, .. } = self.posted(place, owner)?;
         match queue {
             Queue::Send => self.enqueue_send(place, &Work::invalid(id), None, Payload::Sges(&[]), sink),
             Queue::Recv => match qp.state {
@@ -142,33 +143,33 @@ impl<R: Region> Engine<R> {
         payload: Payload<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        let mut turn = self.known(place, sink);
-        match turn.qp.state {
+        let mut borrowed = self.known(place, sink);
+        match borrowed.qp.state {
             QpState::Reset | QpState::Init | QpState::Rtr => return self.bad_state(place),
             QpState::Err | QpState::Sqe => {
-                turn.counters.flushes += 1;
-                turn.complete_send(&work.completion(place.qpn, WcStatus::Flush));
+                borrowed.counters.flushes += 1;
+                borrowed.complete_send(&work.completion(place.qpn, WcStatus::Flush));
                 return Ok(());
             }
             QpState::Rts | QpState::Sqd => {}
         }
-        if turn.qp.requester.queue.len() >= u32::from(turn.qp.caps.send_wr) {
+        if borrowed.qp.requester.queue.len() >= u32::from(borrowed.qp.caps.send_wr) {
             return self.overflow(place, sink);
         }
-        turn.requests.push_to(&mut turn.qp.requester.queue, work, to, payload);
-        turn.service.posted(turn.qp);
-        turn.make_ready();
+        borrowed.requests.push_to(&mut borrowed.qp.requester.queue, work, to, payload);
+        borrowed.service.posted(borrowed.qp);
+        borrowed.make_ready();
         Ok(())
     }
 
     /// The QP that was posted to, if whoever did may.
     #[inline]
-    pub(crate) fn posted(&mut self, place: Place, owner: OwnerId) -> Result<Held<'_>, PostError> {
+    pub(crate) fn posted(&mut self, place: Place, owner: OwnerId) -> Result<PostTarget<'_>, PostError> {
         let device = self.devices.get_mut(place.device).ok_or(PostError::NoSuchQp)?;
         let Device { qps, requests, counters, suspended, .. } = device;
         match qps.get_mut(place.qpn.number()).map(|entry| &mut entry.qp) {
             Some(qp) if owner == OwnerId::KERNEL || owner == qp.owner => {
-                Ok(Held { qp, requests, counters, suspended: *suspended })
+                Ok(PostTarget { qp, requests, counters, suspended: *suspended })
             }
             Some(_) => {
                 counters.post_not_owner += 1;
@@ -184,10 +185,10 @@ impl<R: Region> Engine<R> {
     /// A receive that is wrong in itself: the QP goes to ERR, and this ends last.
     #[cold]
     fn invalid_receive(&mut self, place: Place, id: u32, sink: &mut impl Sink) {
-        let mut turn = self.known(place, sink);
-        turn.enter_error();
-        turn.counters.errors += 1;
-        turn.complete_receive(&recv_failure(place.qpn, id, WcStatus::LocQpOp));
+        let mut borrowed = self.known(place, sink);
+        borrowed.enter_error();
+        borrowed.counters.errors += 1;
+        borrowed.complete_receive(&recv_failure(place.qpn, id, WcStatus::LocQpOp));
     }
 
     #[cold]
@@ -200,9 +201,9 @@ impl<R: Region> Engine<R> {
 
     #[cold]
     fn overflow(&mut self, place: Place, sink: &mut impl Sink) -> Result<(), PostError> {
-        let mut turn = self.known(place, sink);
-        turn.counters.post_overflow += 1;
-        turn.enter_fatal();
+        let mut borrowed = self.known(place, sink);
+        borrowed.counters.post_overflow += 1;
+        borrowed.enter_fatal();
         Err(PostError::Overflow)
     }
 }

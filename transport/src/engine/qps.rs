@@ -52,7 +52,7 @@ impl<R: Region> Engine<R> {
         let Schedule { local, wire, .. } = &mut self.schedule;
         let known = self.devices.find(device)?;
         let leave = |turns: &mut Turns, direction, waits: fn(&Qp) -> bool| {
-            if turns.went(device.0, direction) {
+            if turns.removed(device.0, direction) {
                 turns.sweep(device.0, direction, |qpn| known.qp(qpn).is_some_and(waits));
             }
         };
@@ -108,7 +108,7 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// A CQ of the QP overran or its memory is gone: unless it is in RESET it goes to ERR, with [`Event::QpFatal`](crate::Event::QpFatal). What is
+    /// A CQ of the QP overran or lost its memory: unless it is in RESET it goes to ERR, with [`Event::QpFatal`](crate::Event::QpFatal). What is
     /// flushed goes to `sink`, that CQ's completions too.
     pub fn cq_failed(&mut self, device: DeviceId, qpn: Qpn, sink: &mut impl Sink) {
         let place = Place { device: device.0, qpn };
@@ -120,34 +120,34 @@ impl<R: Region> Engine<R> {
 
     /// What a QP does on its way from `from` to the state that it is in now.
     fn entered(&mut self, place: Place, from: QpState, mask: AttrMask, attr: &QpAttr, sink: &mut impl Sink) {
-        let mut turn = self.known(place, sink);
-        match (from, turn.qp.state) {
+        let mut borrowed = self.known(place, sink);
+        match (from, borrowed.qp.state) {
             (QpState::Init, QpState::Rtr) => {
-                turn.qp.responder.psn = turn.qp.attr().rq_psn;
+                borrowed.qp.responder.psn = borrowed.qp.attr().rq_psn;
                 self.choose_carrier(place);
                 self.wake_peer(place, sink);
             }
             (QpState::Rtr, QpState::Rts) => {
-                turn.qp.requester.psn = turn.qp.attr().sq_psn;
-                turn.service.start(turn.qp.requester.psn, &turn.qp.requester.queue);
-                turn.qp.requester.refresh_retries();
+                borrowed.qp.requester.psn = borrowed.qp.attr().sq_psn;
+                borrowed.service.start(borrowed.qp.requester.psn, &borrowed.qp.requester.queue);
+                borrowed.qp.requester.refresh_retries();
             }
             (QpState::Rts, QpState::Sqd) => {
-                turn.qp.requester.notify_drained =
+                borrowed.qp.requester.notify_drained =
                     mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && attr.en_sqd_async_notify;
-                turn.tell_if_drained();
+                borrowed.tell_if_drained();
             }
             (QpState::Sqd, QpState::Sqd) => {
                 if mask.contains(AttrMask::MAX_DEST_RD_ATOMIC) {
-                    turn.service.resize(turn.qp.max_dest_rd_atomic);
+                    borrowed.service.resize(borrowed.qp.max_dest_rd_atomic);
                 }
                 if mask.contains(AttrMask::AV) {
                     self.choose_carrier(place);
                 }
             }
             (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
-                turn.qp.requester.notify_drained = false;
-                turn.make_ready();
+                borrowed.qp.requester.notify_drained = false;
+                borrowed.make_ready();
             }
             _ => {}
         }

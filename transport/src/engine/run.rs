@@ -4,16 +4,16 @@ use crate::carrier::Carrier;
 use crate::completion::Sink;
 use crate::engine::Engine;
 use crate::memory::Region;
+use crate::outstanding::Scratch;
 use crate::qp::NEVER;
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
-use crate::request::Scratch;
 use crate::schedule::{Cost, OPERATION, Place, QP_TURN};
 use crate::time::Instant;
-use crate::ud::requester::Closed;
+use crate::ud::requester::NoOutlet;
 use core::mem;
 
-/// Long messages are carried in stretches of a multiple of so many bytes, which is one of every MTU.
+/// Long messages are copied in stretches of a multiple of so many bytes, which is one of every MTU.
 const GRAIN: u32 = 4096;
 const _: () = assert!(QP_TURN.is_multiple_of(GRAIN));
 
@@ -43,7 +43,7 @@ impl<R: Region> Engine<R> {
         self.schedule.local.begin_poll();
         let mut spent: Cost = 0;
         while let Some((place, direction)) = self.schedule.local.pop() {
-            // It may have gone since it was ready.
+            // It may have been destroyed since it was ready.
             let Some(qp) = self.devices.qp_mut(place) else { continue };
             if !mem::take(&mut qp.requester.ready) {
                 continue;
@@ -84,7 +84,7 @@ impl<R: Region> Engine<R> {
 
     /// One QP's turn; what it cost: at most a [`QUANTUM`](crate::schedule::QUANTUM).
     fn take_turn(&mut self, now: Instant, place: Place, sink: &mut impl Sink) -> Cost {
-        let mut scratch = mem::take(&mut self.own);
+        let mut scratch = mem::take(&mut self.send_scratch);
         let mut spent = 0;
         loop {
             let left = Cost::from(QP_TURN).saturating_sub(spent) as u32 / GRAIN * GRAIN;
@@ -94,11 +94,11 @@ impl<R: Region> Engine<R> {
             let Some(cost) = self.try_first(now, place, left, &mut scratch, sink) else { break };
             spent += cost;
         }
-        self.own = scratch;
+        self.send_scratch = scratch;
         spent
     }
 
-    /// One stretch of a QP's first request, of at most `limit` bytes; what it cost, or `None` if there is none to work on.
+    /// One stretch of a QP's first request, of at most `limit` bytes; what it cost, or `None` if there is none to execute.
     fn try_first(
         &mut self,
         now: Instant,
@@ -114,15 +114,15 @@ impl<R: Region> Engine<R> {
         }
         if qp.service().is_datagram() {
             let first = device.requests.first_send(&qp.requester.queue);
-            let length = first.map_or(0, |kept| kept.work().length);
-            return match self.send_first_datagram(place, scratch, &mut Closed, sink) {
+            let length = first.map_or(0, |send| send.work().length);
+            return match self.send_first_datagram(place, scratch, &mut NoOutlet, sink) {
                 Step::Ended | Step::More => Some(Cost::from(length.min(limit)) + OPERATION),
                 Step::Waits => None,
             };
         }
         let service = qp.service();
-        let (kept, payload) = device.requests.front_send(&qp.requester.queue, scratch)?;
-        let work = kept.work();
+        let (send, payload) = device.requests.front_send(&qp.requester.queue, scratch)?;
+        let work = send.work();
         let rest = work.length.saturating_sub(qp.requester.offset);
         let step = match service {
             QpType::Uc => self.step_uc(place, &work, payload, limit, sink),
@@ -137,17 +137,17 @@ impl<R: Region> Engine<R> {
 
     /// A QP's deadline has come.
     fn timed_out(&mut self, now: Instant, place: Place, sink: &mut impl Sink) {
-        // It may have gone since it was armed.
-        let Some(mut turn) = self.turn(place, sink) else { return };
-        turn.qp.timer = NEVER;
-        if turn.suspended || turn.qp.requester.wait == Wait::Look {
+        // It may have been destroyed since it was armed.
+        let Some(mut borrowed) = self.borrow(place, sink) else { return };
+        borrowed.qp.timer = NEVER;
+        if borrowed.suspended || borrowed.qp.requester.wait == Wait::Look {
             // It is tried again when the device goes on, or the caller has looked.
             return;
         }
-        match (turn.qp.carrier, turn.qp.service()) {
-            (Carrier::Roce, QpType::Rc) => turn.rc_timer_expired(now),
+        match (borrowed.qp.carrier, borrowed.qp.service()) {
+            (Carrier::Roce, QpType::Rc) => borrowed.rc_timer_expired(now),
             (Carrier::Roce, _) => {}
-            (Carrier::Local, _) => turn.rc_local_timer_expired(),
+            (Carrier::Local, _) => borrowed.rc_local_timer_expired(),
         }
     }
 
@@ -155,25 +155,25 @@ impl<R: Region> Engine<R> {
     pub(super) fn wake_peer(&mut self, place: Place, sink: &mut impl Sink) {
         let (_, qp) = self.devices.known(place);
         let Ok((peer, ..)) = self.devices.find_peer(qp) else { return };
-        let mut turn = self.known(peer, sink);
-        if matches!(turn.qp.requester.wait, Wait::Receive | Wait::Answer) {
-            turn.qp.requester.wait = Wait::No;
-            turn.counters.retries += 1;
-            turn.disarm();
-            turn.make_ready();
+        let mut borrowed = self.known(peer, sink);
+        if matches!(borrowed.qp.requester.wait, Wait::Receive | Wait::Answer) {
+            borrowed.qp.requester.wait = Wait::No;
+            borrowed.counters.retries += 1;
+            borrowed.disarm();
+            borrowed.make_ready();
         }
     }
 
     /// The device of a QP goes on: neither it nor its peer waits any longer.
     pub(super) fn go_on(&mut self, place: Place, sink: &mut impl Sink) {
-        let mut turn = self.known(place, sink);
-        turn.disarm();
-        turn.qp.requester.wait = Wait::No;
-        if turn.service.send_again(turn.qp) {
-            turn.make_turn_due();
-            turn.make_answer_due();
+        let mut borrowed = self.known(place, sink);
+        borrowed.disarm();
+        borrowed.qp.requester.wait = Wait::No;
+        if borrowed.service.send_again(borrowed.qp) {
+            borrowed.make_turn_due();
+            borrowed.make_answer_due();
         }
-        turn.make_ready();
+        borrowed.make_ready();
         self.wake_peer(place, sink);
     }
 }

@@ -29,7 +29,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// An engine that goes on where the one of the record was: the same calls give the same results. `region` lends the memory
+    /// An engine that goes on where the one of the record was: the same calls give the same results. `region` gives the memory
     /// of each region anew, which has the length and the addresses that the record says; `None` refuses the record.
     ///
     /// Callers' clocks go on too: deadlines in the record are times of the same monotonic clock.

@@ -2,7 +2,7 @@
 
 use crate::completion::Sink;
 use crate::engine::Engine;
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
 use crate::qp::Qp;
 use crate::qp::requester::Wait;
@@ -112,13 +112,13 @@ impl<R: Region> Engine<R> {
             for index in next..stop {
                 let entry = self.devices.get(device).and_then(|device| device.qps.at(index));
                 if let Some(qpn) = entry.map(|entry| entry.qp.qpn) {
-                    self.carry_out(task, Place { device, qpn }, sink);
+                    self.run_task(task, Place { device, qpn }, sink);
                 }
             }
         }
     }
 
-    fn carry_out(&mut self, task: Task, place: Place, sink: &mut impl Sink) {
+    fn run_task(&mut self, task: Task, place: Place, sink: &mut impl Sink) {
         match task {
             Task::GoOn => self.go_on(place, sink),
             Task::StartOver => self.known(place, sink).start_over(),
@@ -126,7 +126,7 @@ impl<R: Region> Engine<R> {
     }
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// What a connection sent and was not answered got lost, most likely: it is sent again now, not when its time is over.
     fn start_over(&mut self) {
         let Qp { requester, .. } = &*self.qp;

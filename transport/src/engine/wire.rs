@@ -68,10 +68,10 @@ impl Port {
     }
 }
 
-/// Where packets go that are lost: while the link is down, say.
-pub(crate) struct Nowhere;
+/// The outlet of packets that are lost, such as while the link is down.
+pub(crate) struct DiscardOutlet;
 
-impl<R: Region> Outlet<R> for Nowhere {
+impl<R: Region> Outlet<R> for DiscardOutlet {
     fn has_room(&mut self) -> bool {
         true
     }
@@ -277,7 +277,7 @@ impl<R: Region> Engine<R> {
         /// So much a call: all the windows of a hundred QPs.
         const BUDGET: usize = 16384;
         if !self.port.is_up() && self.can_transmit() {
-            let lost = self.give_turns(now, BUDGET, &mut Nowhere, sink);
+            let lost = self.give_turns(now, BUDGET, &mut DiscardOutlet, sink);
             self.port.counters.lost_link_down += lost as u64;
         }
     }
@@ -293,22 +293,22 @@ impl<R: Region> Engine<R> {
         let (mut sent, mut spent) = (0, 0);
         while spent < budget && outlet.has_room() {
             let Some((place, direction)) = self.schedule.wire.pop() else { break };
-            // It may have gone since it was due.
-            let Some(mut turn) = self.turn(place, sink) else { continue };
+            // It may have been destroyed since it was due.
+            let Some(mut borrowed) = self.borrow(place, sink) else { continue };
             let due = match direction {
-                Direction::Answers => &mut turn.qp.answer_due,
-                Direction::Requests => &mut turn.qp.turn_due,
+                Direction::Answers => &mut borrowed.qp.answer_due,
+                Direction::Requests => &mut borrowed.qp.turn_due,
             };
-            if !mem::take(due) || turn.suspended {
+            if !mem::take(due) || borrowed.suspended {
                 // Its turns come when its device goes on.
                 continue;
             }
             let left = budget - spent;
-            let credit = turn.schedule.wire.credit(place.device);
+            let credit = borrowed.schedule.wire.credit(place.device);
             let mut outlet = Metered::new(outlet, credit);
-            let (packets, copied) = match turn.qp.init.qp_type {
-                QpType::Rc => (turn.transmit_rc(now, direction, left, &mut outlet), 0),
-                QpType::Uc => (turn.transmit_uc(left, &mut outlet), 0),
+            let (packets, copied) = match borrowed.qp.init.qp_type {
+                QpType::Rc => (borrowed.transmit_rc(now, direction, left, &mut outlet), 0),
+                QpType::Uc => (borrowed.transmit_uc(left, &mut outlet), 0),
                 QpType::Ud | QpType::Gsi => self.transmit_ud(place, left, credit, &mut outlet, sink),
             };
             // Packets that left for nowhere cost an operation each, and so does a turn that found nothing to send.

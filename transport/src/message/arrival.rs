@@ -1,19 +1,19 @@
 //! What the arrival of a segment, or its refusal, means to the responder's QP, whichever way it came.
 
 use crate::completion::{Completion, Event, Sink, WcStatus};
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
 use crate::message::segment::Segment;
 use crate::message::verdict::{Nak, Refusal};
-use crate::op::{Data, Receive, WcOpcode};
+use crate::op::{DataDirection, Receive, WcOpcode};
 use crate::qp::attr::QpState;
 use vrdma_wire::num::Qpn;
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A segment of QP `from` arrived: its PSN, receive, completion.
     #[inline]
     pub(crate) fn arrived(&mut self, from: Qpn, segment: &Segment<'_>) {
-        let Turn { qp, counters, .. } = self;
+        let BorrowedQp { qp, counters, .. } = self;
         if qp.state == QpState::Rtr && !qp.responder.established {
             qp.responder.established = true;
             let event = Event::CommEstablished(qp.qpn);
@@ -22,7 +22,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         let message = qp.responder.received.saturating_add(segment.length);
         qp.responder.accepted(segment);
         let row = segment.op.row();
-        if row.data != Data::Out {
+        if row.data != DataDirection::Out {
             return;
         }
         counters.bytes_in += u64::from(segment.length);
@@ -50,7 +50,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     /// A segment is refused: its receive, if it is that one's fault, ends now. What event goes with it, once the QP is in ERR.
     #[cold]
     pub(crate) fn refuse(&mut self, refusal: Refusal) -> Option<Event> {
-        let Turn { counters, .. } = self;
+        let BorrowedQp { counters, .. } = self;
         match refusal.nak {
             Nak::Invalid => counters.naks_invalid += 1,
             Nak::Access => counters.naks_access += 1,

@@ -1,13 +1,13 @@
-//! What it means to the requester's QP that a segment is done with: it was carried out at the peer, or left on an unreliable service.
+//! What the end of a segment means to the requester's QP: it was executed at the peer, or sent on an unreliable service.
 
 use crate::completion::{Sink, WcStatus};
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
 use crate::message::segment::Segment;
-use crate::request::Work;
+use crate::work::Work;
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
-    /// A segment of `work`, the first request, is done with: its PSNs, and if it was the last, the end of the request. True if it was.
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
+    /// A segment of `work`, the first request, has ended: its PSNs, and if it was the last, the end of the request. True if it was.
     #[inline]
     pub(crate) fn departed(&mut self, work: &Work<'_>, segment: &Segment<'_>) -> bool {
         let requester = &mut self.qp.requester;

@@ -3,13 +3,13 @@
 use crate::completion::WcStatus;
 use crate::memory::{Access, Fault, Region};
 use crate::message::segment::Segment;
-use crate::message::transfer::{Elements, Side, Span, Trouble, copy, scatter};
+use crate::message::transfer::{Elements, Side, Span, TransferError, copy, scatter};
 use crate::message::verdict::{Nak, Receiver, Refusal, Target};
 use crate::mr::Mrs;
-use crate::op::{Data, Receive, SendOp};
+use crate::op::{DataDirection, Receive, SendOp};
+use crate::outstanding::Scratch;
 use crate::qp::Qp;
-use crate::request::Scratch;
-use crate::work::{Payload, Sge};
+use crate::request::{Payload, Sge};
 
 /// Why bytes did not arrive.
 pub(crate) enum Failure {
@@ -19,65 +19,70 @@ pub(crate) enum Failure {
     Remote(Refusal),
 }
 
-/// The requester's side of a segment.
-pub(crate) enum Own<'a, R> {
-    /// Its data, in a packet or inline. What an operation brings back goes with the response.
-    Data(&'a [u8]),
+/// The requester's buffer of a segment.
+pub(crate) enum LocalBuffer<'a, R> {
+    /// Its data, in a packet or inline. What an operation returns goes with the response.
+    Bytes(&'a [u8]),
     /// Its memory, for data in both directions.
     Memory(Elements<'a, R>, &'a [Sge]),
 }
 
-impl<'a, R> Own<'a, R> {
+impl<'a, R> LocalBuffer<'a, R> {
     /// Of a request of this QP.
     #[inline]
-    pub(crate) fn new(mrs: &'a Mrs<R>, qp: &Qp, payload: Payload<'a>, segment: &Segment<'_>) -> Own<'a, R> {
+    pub(crate) fn new(
+        mrs: &'a Mrs<R>,
+        qp: &Qp,
+        payload: Payload<'a>,
+        segment: &Segment<'_>,
+    ) -> LocalBuffer<'a, R> {
         match payload {
             Payload::Inline(data) => {
                 debug_assert!(
-                    segment.op.row().data == Data::Out,
+                    segment.op.row().data == DataDirection::Out,
                     "nothing comes back inline: such a post is invalid"
                 );
-                Own::Data(data)
+                LocalBuffer::Bytes(data)
             }
             Payload::Sges(sges) => {
-                let rights = segment.op.row().own;
-                Own::Memory(Elements { mrs, pd: qp.pd, rights }, sges)
+                let rights = segment.op.row().local;
+                LocalBuffer::Memory(Elements { mrs, pd: qp.pd, rights }, sges)
             }
         }
     }
 }
 
-/// Carries an accepted segment out; what an atomic found. Of a READ in a packet nothing is carried out until it is answered.
+/// Executes an accepted segment; the value that an atomic found. A READ in a packet is executed when it is answered.
 #[inline]
-pub(crate) fn carry_out<R: Region>(
+pub(crate) fn execute<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
     target: Target<'_, R>,
-    own: &Own<'_, R>,
+    local: &LocalBuffer<'_, R>,
     scratch: &mut Scratch,
 ) -> Result<Option<u64>, Failure> {
     let Some(there) = place(receiver, target, scratch) else { return Ok(None) };
     let before = match *segment.op {
         SendOp::Send { .. } | SendOp::Write { .. } => {
-            let moved = match *own {
-                Own::Data(data) => scatter(data, there),
-                Own::Memory(elements, sges) => {
+            let moved = match *local {
+                LocalBuffer::Bytes(data) => scatter(data, there),
+                LocalBuffer::Memory(elements, sges) => {
                     copy(Span::list(elements, sges, segment.offset), there, segment.length)
                 }
             };
-            return moved.map(|()| None).map_err(|trouble| failure(segment, trouble, Side::Source));
+            return moved.map(|()| None).map_err(|error| failure(segment, error, Side::Source));
         }
         SendOp::Read { .. } => {
-            let Own::Memory(elements, sges) = *own else { return Ok(None) };
+            let LocalBuffer::Memory(elements, sges) = *local else { return Ok(None) };
             let moved = copy(there, Span::list(elements, sges, segment.offset), segment.length);
-            return moved.map(|()| None).map_err(|trouble| failure(segment, trouble, Side::Destination));
+            return moved.map(|()| None).map_err(|error| failure(segment, error, Side::Destination));
         }
         SendOp::CompareSwap { compare, swap, .. } => {
             atomic(there, |region, offset| region.compare_swap(offset, compare, swap))?
         }
         SendOp::FetchAdd { add, .. } => atomic(there, |region, offset| region.fetch_add(offset, add))?,
     };
-    if let Own::Memory(elements, sges) = *own {
+    if let LocalBuffer::Memory(elements, sges) = *local {
         // In the byte order of guests, which is the host's.
         scatter(&before.to_ne_bytes(), Span::list(elements, sges, 0)).map_err(|_| Failure::Local)?;
     }
@@ -102,7 +107,7 @@ fn place<'a, R>(
     }
 }
 
-/// Carries an atomic out; the value before.
+/// Executes an atomic; the value before.
 fn atomic<R>(
     remote: Span<'_, R>,
     operation: impl FnOnce(&R, u64) -> Result<u64, Fault>,
@@ -116,8 +121,8 @@ fn atomic<R>(
 
 /// Whose failure it is, when the requester's memory is on side `own`.
 #[cold]
-fn failure(segment: &Segment<'_>, trouble: Trouble, own: Side) -> Failure {
-    if trouble.side == own {
+fn failure(segment: &Segment<'_>, error: TransferError, local: Side) -> Failure {
+    if error.side == local {
         return Failure::Local;
     }
     let receive = (segment.op.row().receive == Receive::Always).then_some(WcStatus::LocProt);

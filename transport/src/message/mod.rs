@@ -1,5 +1,5 @@
-//! What all services share: a message is cut into segments ([`stretch`]); each is judged at its responder ([`verdict`]), carried out there
-//! ([`effect`]), arrives ([`arrival`]), and is done with ([`departure`]).
+//! What all services share: a message is split into segments ([`stretch`]); each is checked at its responder ([`verdict`]), executed there
+//! ([`effect`]), and ends for the responder ([`arrival`]) and the requester ([`departure`]).
 
 pub(crate) mod arrival;
 pub(crate) mod departure;

@@ -20,15 +20,15 @@ pub(crate) struct Segment<'a> {
     pub(crate) offset: u32,
     /// Its bytes.
     pub(crate) length: u32,
-    /// Bytes of the whole message. (Packets of a SEND don't tell: what has come so far.)
+    /// Bytes of the whole message; of a SEND in packets, which do not tell, the bytes received so far.
     pub(crate) message: u32,
-    pub(crate) cut: Cut,
+    pub(crate) segmentation: Segmentation,
 }
 
-/// How a message is cut into segments.
+/// How a message is segmented.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Cut {
-    /// Anyhow; into packets it would be cut by the requester's path MTU, which is this.
+pub(crate) enum Segmentation {
+    /// Of any length. In packets it would be segmented by the requester's path MTU, which is this.
     Stretch(Mtu),
     /// Each is a packet: all but the last are full.
     Packet,

@@ -1,12 +1,12 @@
 //! Which stretch of a request is next, and whether it can be sent at all.
 
 use crate::completion::WcStatus;
-use crate::message::segment::{Cut, Segment};
+use crate::message::segment::{Segment, Segmentation};
 use crate::message::transfer::Elements;
 use crate::mr::Mrs;
 use crate::qp::Qp;
-use crate::request::Work;
-use crate::work::Payload;
+use crate::request::Payload;
+use crate::work::Work;
 
 /// Whether a request can be sent at all, or how it ends. All elements are looked at before anything leaves, and each again when its
 /// bytes do.
@@ -25,7 +25,7 @@ pub(crate) fn check_request<R>(
         return Err(WcStatus::LocQpOp);
     }
     match payload {
-        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: row.own }).check(sges) => {
+        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: row.local }).check(sges) => {
             Err(WcStatus::LocProt)
         }
         _ => Ok(()),
@@ -60,6 +60,6 @@ pub(crate) fn next_segment<'a, R>(
         offset,
         length,
         message: work.length,
-        cut: Cut::Stretch(mtu),
+        segmentation: Segmentation::Stretch(mtu),
     })
 }

@@ -4,7 +4,7 @@
 use crate::id::PdId;
 use crate::memory::{Access, Fault, Region};
 use crate::mr::Mrs;
-use crate::work::Sge;
+use crate::request::Sge;
 
 /// Whose fault it is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -17,19 +17,19 @@ pub(crate) enum Side {
 
 /// Why bytes did not move, or not all.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct TransferError {
     pub(crate) side: Side,
-    /// The memory is gone; otherwise a key, range or right is wrong.
+    /// The memory does not exist any more; otherwise a key, range or right is wrong.
     pub(crate) fault: bool,
 }
 
-impl Trouble {
-    fn refused(side: Side) -> Trouble {
-        Trouble { side, fault: false }
+impl TransferError {
+    fn refused(side: Side) -> TransferError {
+        TransferError { side, fault: false }
     }
 
-    fn fault(side: Side) -> Trouble {
-        Trouble { side, fault: true }
+    fn fault(side: Side) -> TransferError {
+        TransferError { side, fault: true }
     }
 }
 
@@ -122,17 +122,18 @@ pub(crate) fn copy<R: Region>(
     mut source: Span<'_, R>,
     mut target: Span<'_, R>,
     length: u32,
-) -> Result<(), Trouble> {
+) -> Result<(), TransferError> {
     let mut left = length;
     while left > 0 {
         let (from, mut from_offset, mut at_once) =
-            source.piece(left).ok_or(Trouble::refused(Side::Source))?;
+            source.piece(left).ok_or(TransferError::refused(Side::Source))?;
         left -= at_once;
         while at_once > 0 {
-            let (to, to_offset, part) = target.piece(at_once).ok_or(Trouble::refused(Side::Destination))?;
+            let (to, to_offset, part) =
+                target.piece(at_once).ok_or(TransferError::refused(Side::Destination))?;
             let length = u64::from(part);
             if from.copy_to(from_offset, to, to_offset, length).is_err() {
-                return Err(Trouble::fault(blame(from, from_offset, length)));
+                return Err(TransferError::fault(blame(from, from_offset, length)));
             }
             from_offset += length;
             at_once -= part;
@@ -143,18 +144,18 @@ pub(crate) fn copy<R: Region>(
 
 /// Writes `data`.
 #[inline]
-pub(crate) fn scatter<R: Region>(mut data: &[u8], mut target: Span<'_, R>) -> Result<(), Trouble> {
+pub(crate) fn scatter<R: Region>(mut data: &[u8], mut target: Span<'_, R>) -> Result<(), TransferError> {
     while !data.is_empty() {
         let most = data.len().min(u32::MAX as usize) as u32;
-        let (to, offset, part) = target.piece(most).ok_or(Trouble::refused(Side::Destination))?;
+        let (to, offset, part) = target.piece(most).ok_or(TransferError::refused(Side::Destination))?;
         let (now, later) = data.split_at(part as usize);
-        to.write(offset, now).map_err(|Fault| Trouble::fault(Side::Destination))?;
+        to.write(offset, now).map_err(|Fault| TransferError::fault(Side::Destination))?;
         data = later;
     }
     Ok(())
 }
 
-/// Which side of a failed copy is gone: the source, if a byte of any of its pages cannot be read.
+/// Which side of a failed copy has lost its memory: the source, if a byte of any of its pages cannot be read.
 #[cold]
 fn blame<R: Region>(source: &R, offset: u64, length: u64) -> Side {
     const PAGE: u64 = 4096;

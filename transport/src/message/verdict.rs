@@ -4,13 +4,13 @@
 use crate::completion::WcStatus;
 use crate::device::Device;
 use crate::memory::Access;
-use crate::message::segment::{Cut, Segment};
+use crate::message::segment::{Segment, Segmentation};
 use crate::mr::Mrs;
-use crate::op::{Data, Message, Receive, Remote, Row};
+use crate::op::{DataDirection, Message, Receive, Remote, Row};
+use crate::outstanding::{RecvSlot, Requests};
 use crate::qp::Qp;
 use crate::receive::claim;
-use crate::request::{RecvSlot, Requests};
-use crate::work::MAX_MESSAGE;
+use crate::request::MAX_MESSAGE;
 
 /// The receiving end: a QP as it is before the segment.
 pub(crate) struct Receiver<'a, R> {
@@ -26,10 +26,10 @@ impl<'a, R> Receiver<'a, R> {
     }
 }
 
-/// What to do with a segment: carry it out, there, or not.
+/// What to do with a segment: execute it, there, or not.
 pub(crate) type Verdict<'a, R> = Result<Target<'a, R>, Objection>;
 
-/// Why not to carry a segment out.
+/// Why not to execute a segment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Objection {
     /// Tell the requester to wait for a receive.
@@ -146,14 +146,14 @@ fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), Objec
     if qp.responder.in_progress == expected { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
 
-/// Packets have the lengths that the path MTU and their place in the message demand (IBTA 9.7.4.1.6); what both ends would not cut into
+/// Packets have the lengths that the path MTU and their place in the message demand (IBTA 9.7.4.1.6); what both ends would not segment into
 /// the same packets has wrong ones.
 #[inline]
 fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), Objection> {
     let mtu = qp.path_mtu;
-    let right = match segment.cut {
-        Cut::Stretch(theirs) => theirs == mtu || segment.message <= mtu.min(theirs).bytes(),
-        Cut::Packet => packet_is_right(mtu.bytes(), segment, row),
+    let right = match segment.segmentation {
+        Segmentation::Stretch(theirs) => theirs == mtu || segment.message <= mtu.min(theirs).bytes(),
+        Segmentation::Packet => packet_is_right(mtu.bytes(), segment, row),
     };
     if right { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
@@ -173,7 +173,7 @@ fn packet_is_right(mtu: u32, segment: &Segment<'_>, row: &Row) -> bool {
             size && total && message <= MAX_MESSAGE
         }
         // What goes out in one packet is all of it.
-        Message::None => message <= MAX_MESSAGE && (row.data == Data::Back || length == message),
+        Message::None => message <= MAX_MESSAGE && (row.data == DataDirection::Back || length == message),
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Qp {
     route: u16,
     /// The VLAN in which `sgid` is an own GID, and so the VLAN of the connection.
     pub(crate) vlan: VlanId,
-    /// Own GID: that of `attr.sgid_index`, kept up to date; zero if there is none.
+    /// Own GID: that of `attr.sgid_index`, updated with the GID table; zero if there is none.
     pub(crate) sgid: Gid,
     /// The peer's.
     pub(crate) dgid: Gid,
@@ -66,7 +66,7 @@ pub(crate) struct Qp {
     pub(crate) question: u32,
 }
 
-/// A queue pair as its device keeps it: with what its service adds.
+/// A queue pair in its device's table: with what its service adds.
 #[repr(C, align(64))]
 pub(crate) struct QpEntry {
     pub(crate) qp: Qp,
@@ -101,8 +101,8 @@ const NOWHERE: u16 = u16::MAX;
 /// No deadline at all.
 pub(crate) const NEVER: Instant = Instant(u64::MAX);
 
-/// In the values that this cannot have, which are more than of any other field, the compiler hides whether there is a QP in a slot
-/// of [`Qps`]: a look-up then needs the first cache line alone.
+/// Has more unused values than any other field, so `Option<QpEntry>` stores `None` in it: a look-up in [`Qps`] reads the first
+/// cache line alone.
 #[derive(Copy, Clone, Debug)]
 #[repr(u16)]
 enum Marker {
@@ -181,7 +181,7 @@ impl Qp {
         &self.attr
     }
 
-    /// Sets all attributes, and what is kept of them elsewhere.
+    /// Sets all attributes, and the copies of them.
     pub(crate) fn set(&mut self, attr: QpAttr) {
         self.path_mtu = attr.path_mtu;
         self.access = attr.access.0 as u8;

@@ -1,10 +1,10 @@
-//! The sending half of a QP: how far its first request has got, and how often to try again.
+//! The sending half of a QP: the progress of its first request, and the retry counters.
 
 use crate::completion::WcStatus;
 use crate::message::segment::Segment;
+use crate::outstanding::Requests;
 use crate::pool::List;
 use crate::qp::Qp;
-use crate::request::Requests;
 use crate::save::{Violation, record, to_psn};
 use crate::time::{Instant, SLOW_CHECK, ack_timeout};
 use core::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) struct Requester {
     pub(crate) queue: List,
     /// Bytes of the first request that are done.
     pub(crate) offset: u32,
-    /// The first request was tried: it has to be brought to its end.
+    /// The first request was tried: it has to be completed, also in SQD.
     pub(crate) started: bool,
     pub(crate) wait: Wait,
     /// Retries left until the peer counts as dead,

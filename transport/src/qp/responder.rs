@@ -2,12 +2,12 @@
 
 use crate::message::segment::Segment;
 use crate::op::Message;
+use crate::outstanding::Requests;
 use crate::pool::List;
 use crate::qp::Qp;
 use crate::qp::attr::QpType;
-use crate::request::Requests;
+use crate::request::MAX_MESSAGE;
 use crate::save::{Violation, record, to_psn};
-use crate::work::MAX_MESSAGE;
 use vrdma_wire::num::Psn;
 
 /// The receiving half.
@@ -16,7 +16,7 @@ pub(crate) struct Responder {
     /// PSN expected next.
     pub(crate) psn: Psn,
     pub(crate) queue: List,
-    /// Bytes that the message in progress has brought.
+    /// Bytes received of the message in progress.
     pub(crate) received: u32,
     pub(crate) in_progress: Message,
     /// The peer was told that there is no receive.
@@ -70,7 +70,7 @@ impl Responder {
         let most = match in_progress {
             Message::None => 0,
             Message::Write => MAX_MESSAGE,
-            // The receive was flushed when the QP went to ERR.
+            // The receive was flushed when the QP entered ERR.
             Message::Send if !qp.is_receiving() => MAX_MESSAGE,
             Message::Send => {
                 let receive = requests.front_receive(&queue).ok_or(Violation::Received)?;
@@ -85,7 +85,7 @@ impl Responder {
         Ok(Responder { psn, queue, received, in_progress, sender_waits, established, service })
     }
 
-    /// A segment was carried out.
+    /// A segment was executed.
     #[inline]
     pub(crate) fn accepted(&mut self, segment: &Segment<'_>) {
         self.psn = self.psn.add(segment.packets);

@@ -6,10 +6,10 @@ use crate::gid::GidEntry;
 use crate::id::{CqId, OwnerId, PdId};
 use crate::limits::Limits;
 use crate::memory::Access;
+use crate::outstanding::Requests;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
 use crate::qp::requester::Requester;
 use crate::qp::responder::Responder;
-use crate::request::Requests;
 use crate::save::{Violation, deadline, record, to_deadline, to_qpn};
 use vrdma_wire::num::{Gid, Mac, Qkey};
 

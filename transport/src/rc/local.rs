@@ -1,24 +1,24 @@
 //! Reliable connections between two QPs of this engine: no packets, one copy. A segment is taken from the requester, judged by the responder
-//! and carried out, and both are told; all rules are theirs.
+//! and executed, and both are told; all rules are theirs.
 
 use crate::completion::{Event, Sink, WcStatus};
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::engine::{Engine, Step};
 use crate::memory::Region;
-use crate::message::effect::{Failure, Own, carry_out};
+use crate::message::effect::{Failure, LocalBuffer, execute};
 use crate::message::segment::Segment;
 use crate::message::stretch::next_segment;
 use crate::message::verdict::{Objection, Reason, Receiver, verdict};
 use crate::qp::Qp;
 use crate::qp::requester::Wait;
-use crate::request::Work;
+use crate::request::Payload;
 use crate::schedule::Place;
 use crate::time::{Instant, rnr_delay};
-use crate::work::Payload;
+use crate::work::Work;
 use core::time::Duration;
 
 /// What became of one segment.
-enum Carried {
+enum RcDelivery {
     /// It arrived; more of the message is to come.
     Part,
     /// It arrived, and with it the message: the request has ended.
@@ -47,33 +47,33 @@ impl<R: Region> Engine<R> {
         limit: u32,
         sink: &mut impl Sink,
     ) -> Step {
-        match self.carry(place, work, payload, limit, sink) {
-            Carried::All => Step::Ended,
-            Carried::Part => Step::More,
-            Carried::Asked => Step::Waits,
-            Carried::Failed(status, refused) => {
+        match self.deliver_rc(place, work, payload, limit, sink) {
+            RcDelivery::All => Step::Ended,
+            RcDelivery::Part => Step::More,
+            RcDelivery::Asked => Step::Waits,
+            RcDelivery::Failed(status, refused) => {
                 self.known(place, sink).fail(work, status);
                 if let Some((peer, event)) = refused {
-                    self.known(peer, sink).offended(event);
+                    self.known(peer, sink).enter_error_with(event);
                 }
                 Step::Ended
             }
-            Carried::NotReady(delay) => {
-                let mut turn = self.known(place, sink);
-                match turn.qp.requester.not_ready(now, delay) {
-                    Ok(at) => turn.wait_until(at),
+            RcDelivery::NotReady(delay) => {
+                let mut borrowed = self.known(place, sink);
+                match borrowed.qp.requester.not_ready(now, delay) {
+                    Ok(at) => borrowed.wait_until(at),
                     Err(status) => {
-                        turn.fail(work, status);
+                        borrowed.fail(work, status);
                         return Step::Ended;
                     }
                 }
                 Step::Waits
             }
-            Carried::Lost => {
-                let mut turn = self.known(place, sink);
-                let timeout = turn.qp.attr().timeout;
-                let at = turn.qp.requester.lost(now, timeout);
-                turn.wait_until(at);
+            RcDelivery::Lost => {
+                let mut borrowed = self.known(place, sink);
+                let timeout = borrowed.qp.attr().timeout;
+                let at = borrowed.qp.requester.lost(now, timeout);
+                borrowed.wait_until(at);
                 Step::Waits
             }
         }
@@ -81,24 +81,24 @@ impl<R: Region> Engine<R> {
 
     /// Carries the next segment to the peer.
     #[inline]
-    fn carry(
+    fn deliver_rc(
         &mut self,
         place: Place,
         work: &Work<'_>,
         payload: Payload<'_>,
         limit: u32,
         sink: &mut impl Sink,
-    ) -> Carried {
+    ) -> RcDelivery {
         let (device, qp) = self.devices.known(place);
         let segment = match next_segment(&device.mrs, qp, work, payload, limit) {
             Ok(segment) => segment,
-            Err(status) => return Carried::Failed(status, None),
+            Err(status) => return RcDelivery::Failed(status, None),
         };
         let (peer, peer_device, peer_qp) = match self.devices.find_peer(qp) {
             Ok(found) => found,
             Err((at, reason)) => {
                 self.devices.count_drop(at.unwrap_or(place.device), reason);
-                return Carried::Lost;
+                return RcDelivery::Lost;
             }
         };
         let receiver = Receiver::new(peer_device, peer_qp);
@@ -106,34 +106,34 @@ impl<R: Region> Engine<R> {
         let moved = match verdict {
             Err(Objection::Drop(reason)) => {
                 self.devices.count_drop(peer.device, reason);
-                return Carried::Lost;
+                return RcDelivery::Lost;
             }
             Err(Objection::Rnr) if qp.requester.wait != Wait::Looked => {
                 self.ask(place, peer);
-                return Carried::Asked;
+                return RcDelivery::Asked;
             }
             Err(Objection::Rnr) => {
                 let delay = rnr_delay(peer_qp.attr().min_rnr_timer);
                 self.not_ready(place, peer, sink);
-                return Carried::NotReady(delay);
+                return RcDelivery::NotReady(delay);
             }
             Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
             Ok(target) => {
-                let own = Own::new(&device.mrs, qp, payload, &segment);
-                carry_out(&receiver, &segment, target, &own, &mut self.far)
+                let local = LocalBuffer::new(&device.mrs, qp, payload, &segment);
+                execute(&receiver, &segment, target, &local, &mut self.recv_scratch)
             }
         };
         match moved {
             Ok(_) => {
                 self.known(peer, sink).arrived(place.qpn, &segment);
-                let mut turn = self.known(place, sink);
-                turn.qp.set_route(peer.device);
-                if turn.departed(work, &segment) { Carried::All } else { Carried::Part }
+                let mut borrowed = self.known(place, sink);
+                borrowed.qp.set_route(peer.device);
+                if borrowed.departed(work, &segment) { RcDelivery::All } else { RcDelivery::Part }
             }
-            Err(Failure::Local) => Carried::Failed(WcStatus::LocProt, None),
+            Err(Failure::Local) => RcDelivery::Failed(WcStatus::LocProt, None),
             Err(Failure::Remote(refusal)) => {
                 let event = self.known(peer, sink).refuse(refusal);
-                Carried::Failed(refusal.nak.status(), Some((peer, event)))
+                RcDelivery::Failed(refusal.nak.status(), Some((peer, event)))
             }
         }
     }
@@ -141,16 +141,16 @@ impl<R: Region> Engine<R> {
     /// The peer has no receive: it will wake the requester when it gets one.
     #[cold]
     fn not_ready(&mut self, place: Place, peer: Place, sink: &mut impl Sink) {
-        let turn = self.known(peer, sink);
-        turn.counters.rnr_naks_sent += 1;
-        turn.qp.responder.sender_waits = true;
+        let borrowed = self.known(peer, sink);
+        borrowed.counters.rnr_naks_sent += 1;
+        borrowed.qp.responder.sender_waits = true;
         // The wake-up takes this way back.
-        turn.qp.set_route(place.device);
+        borrowed.qp.set_route(place.device);
         self.known(place, sink).counters.rnr_naks += 1;
     }
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// The time to wait for the peer is over.
     pub(crate) fn rc_local_timer_expired(&mut self) {
         if self.qp.requester.wait == Wait::Answer {

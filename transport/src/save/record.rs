@@ -9,7 +9,7 @@
 //!
 //! * a new field has `#[serde(default)]`, and its default means what engines of older versions did;
 //! * a field whose meaning changes gets a new name, and the old one stays, read and never written;
-//! * names of fields, of enums' variants and of counters are never used again for something else; a counter that is gone keeps its name in
+//! * names of fields, of enums' variants and of counters are never used again for something else; the name of a counter that was removed stays in
 //!   a list of those that are read and forgotten.
 //!
 //! `transport/tests/golden` has records of each version, which a test restores and goes on with.
@@ -28,7 +28,7 @@ pub const VERSION: u32 = 1;
 /// Names and values of counters.
 pub type Counts = BTreeMap<String, u64>;
 
-/// Everything that an [`Engine`](crate::Engine) knows, but for the memory that it is lent.
+/// Everything that an [`Engine`](crate::Engine) knows, but for the memory of regions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// The version of the format.
@@ -240,7 +240,7 @@ pub struct Pd {
     pub owner: u32,
 }
 
-/// A memory region. Its memory is lent anew.
+/// A memory region. Its memory is registered anew.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemoryRegion {
     /// Its key.

@@ -1,6 +1,6 @@
 //! Turns in the record.
 
-use super::{Cost, DEBT, OPERATION, Place, QUANTUM, Queue, Schedule, Share, Turns};
+use super::{Cost, DEBT, OPERATION, Place, QUANTUM, Schedule, Share, TurnQueue, Turns};
 use crate::device::Devices;
 use crate::engine::WITHIN_POSTS;
 use crate::qp::Qp;
@@ -18,7 +18,7 @@ impl From<Place> for record::Place {
 }
 
 impl Schedule {
-    /// The record of all turns. QPs that are gone are not in it.
+    /// The record of all turns. QPs that were destroyed are not in it.
     pub(crate) fn save<R>(&self, devices: &Devices<R>) -> record::Turns {
         let none: fn(&Qp) -> bool = |_| false;
         record::Turns {
@@ -92,11 +92,11 @@ impl Turns {
                 turns.shares.resize_with(device as usize + 1, Share::default);
             }
             let answers = match owes {
-                Some(owes) => Queue::restore(&share.answers, devices, device, owes),
-                None if share.answers.is_empty() => Ok(Queue::default()),
+                Some(owes) => TurnQueue::restore(&share.answers, devices, device, owes),
+                None if share.answers.is_empty() => Ok(TurnQueue::default()),
                 None => Err(Violation::Turns),
             };
-            let requests = Queue::restore(&share.requests, devices, device, asks);
+            let requests = TurnQueue::restore(&share.requests, devices, device, asks);
             let (answers, requests) = (answers.map_err(of_device)?, requests.map_err(of_device)?);
             let quantum = QUANTUM as i64;
             let possible = (DEBT..=quantum).contains(&share.credit)
@@ -123,7 +123,7 @@ impl Turns {
     }
 }
 
-impl Queue {
+impl TurnQueue {
     fn save<R>(&self, devices: &Devices<R>, device: u32, waits: impl Fn(&Qp) -> bool) -> Vec<u32> {
         let mut seen = BTreeSet::new();
         let is_there = |qpn| devices.with_qp(Place { device, qpn }).is_some_and(|(_, qp)| waits(qp));
@@ -136,8 +136,8 @@ impl Queue {
         devices: &mut Devices<R>,
         device: u32,
         flag: Flag,
-    ) -> Result<Queue, Violation> {
-        let mut queue = Queue::default();
+    ) -> Result<TurnQueue, Violation> {
+        let mut queue = TurnQueue::default();
         for &qpn in qpns {
             let qpn = to_qpn(qpn)?;
             let qp = devices.qp_mut(Place { device, qpn }).ok_or(Violation::Turns)?;

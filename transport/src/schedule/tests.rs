@@ -179,7 +179,7 @@ fn what_is_gone_leaves_nothing() {
     assert_eq!(turns.len(), 600);
     // 199 of 200 QPs go, and once in a while all who went are forgotten.
     for gone in 0..199 {
-        if turns.went(1, Requests) {
+        if turns.removed(1, Requests) {
             turns.sweep(1, Requests, |qpn| qpn.number() > gone);
         }
     }

@@ -3,18 +3,18 @@
 use crate::completion::{Sink, WcStatus};
 use crate::engine::{Engine, Step};
 use crate::memory::Region;
-use crate::message::effect::{Failure, Own, carry_out};
+use crate::message::effect::{Failure, LocalBuffer, execute};
 use crate::message::segment::Segment;
 use crate::message::stretch::next_segment;
 use crate::message::verdict::{Reason, Receiver, Refusal};
 use crate::qp::requester::Wait;
-use crate::request::Work;
+use crate::request::Payload;
 use crate::schedule::Place;
 use crate::uc::responder::accept;
-use crate::work::Payload;
+use crate::work::Work;
 
 /// What became of a segment.
-enum Carried {
+enum UcDelivery {
     Arrived,
     /// It, and so the rest of its message, never arrives.
     Lost,
@@ -50,40 +50,40 @@ impl<R: Region> Engine<R> {
             }
         };
         let mut broken = None;
-        let ended = match self.carry_uc(place, payload, &segment, sink) {
-            Carried::Arrived => self.known(place, sink).departed(work, &segment),
-            Carried::Asked => return Step::Waits,
-            Carried::Unreadable => {
+        let ended = match self.deliver_uc(place, payload, &segment, sink) {
+            UcDelivery::Arrived => self.known(place, sink).departed(work, &segment),
+            UcDelivery::Asked => return Step::Waits,
+            UcDelivery::Unreadable => {
                 self.known(place, sink).fail(work, WcStatus::LocProt);
                 return Step::Ended;
             }
-            Carried::Lost => self.skip_rest(place, work, &segment, sink),
-            Carried::Broke(peer, refusal) => {
+            UcDelivery::Lost => self.skip_rest(place, work, &segment, sink),
+            UcDelivery::Broke(peer, refusal) => {
                 broken = Some((peer, refusal));
                 self.skip_rest(place, work, &segment, sink)
             }
         };
         // After the request: it may be the same QP.
         if let Some((peer, refusal)) = broken {
-            self.known(peer, sink).landing_failed(refusal);
+            self.known(peer, sink).placement_failed(refusal);
         }
         if ended { Step::Ended } else { Step::More }
     }
 
     /// Carries a segment to the peer.
-    fn carry_uc(
+    fn deliver_uc(
         &mut self,
         place: Place,
         payload: Payload<'_>,
         segment: &Segment<'_>,
         sink: &mut impl Sink,
-    ) -> Carried {
+    ) -> UcDelivery {
         let (_, qp) = self.devices.known(place);
         let peer = match self.devices.find_peer(qp) {
             Ok((peer, ..)) => peer,
             Err((at, reason)) => {
                 self.devices.count_drop(at.unwrap_or(place.device), reason);
-                return Carried::Lost;
+                return UcDelivery::Lost;
             }
         };
         self.known(peer, sink).resync(segment);
@@ -92,27 +92,27 @@ impl<R: Region> Engine<R> {
         let receiver = Receiver::new(peer_device, peer_qp);
         let moved = match accept(&receiver, segment) {
             Ok(target) => {
-                let own = Own::new(&device.mrs, qp, payload, segment);
-                carry_out(&receiver, segment, target, &own, &mut self.far)
+                let local = LocalBuffer::new(&device.mrs, qp, payload, segment);
+                execute(&receiver, segment, target, &local, &mut self.recv_scratch)
             }
             Err(Reason::NoReceive) if qp.requester.wait != Wait::Looked => {
                 self.ask(place, peer);
-                return Carried::Asked;
+                return UcDelivery::Asked;
             }
             Err(reason) => {
                 let rest = qp.path_mtu.packets(segment.message - segment.offset);
                 self.known(peer, sink).drop_message(reason, segment.psn.add(rest));
-                return Carried::Lost;
+                return UcDelivery::Lost;
             }
         };
         match moved {
             Ok(_) => {
                 self.known(peer, sink).arrived(place.qpn, segment);
                 self.known(place, sink).qp.set_route(peer.device);
-                Carried::Arrived
+                UcDelivery::Arrived
             }
-            Err(Failure::Local) => Carried::Unreadable,
-            Err(Failure::Remote(refusal)) => Carried::Broke(peer, refusal),
+            Err(Failure::Local) => UcDelivery::Unreadable,
+            Err(Failure::Remote(refusal)) => UcDelivery::Broke(peer, refusal),
         }
     }
 
@@ -124,9 +124,9 @@ impl<R: Region> Engine<R> {
         segment: &Segment<'_>,
         sink: &mut impl Sink,
     ) -> bool {
-        let mut turn = self.known(place, sink);
+        let mut borrowed = self.known(place, sink);
         let length = work.length.saturating_sub(segment.offset);
-        let rest = Segment { last: true, length, packets: turn.qp.path_mtu.packets(length), ..*segment };
-        turn.departed(work, &rest)
+        let rest = Segment { last: true, length, packets: borrowed.qp.path_mtu.packets(length), ..*segment };
+        borrowed.departed(work, &rest)
     }
 }

@@ -1,4 +1,4 @@
-//! Unreliable connections (IBTA 9.8.2): SEND and WRITE as reliable connections cut them into packets, but nobody answers. What does not
+//! Unreliable connections (IBTA 9.8.2): SEND and WRITE, segmented as on reliable connections, but nobody answers. What does not
 //! arrive, or is not allowed, is dropped with the rest of its message, and the sender never learns.
 
 pub(crate) mod local;

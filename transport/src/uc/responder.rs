@@ -1,7 +1,7 @@
 //! The receiving half of an unreliable connection.
 
 use crate::completion::Sink;
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
 use crate::message::segment::Segment;
 use crate::message::verdict::{Nak, Objection, Reason, Receiver, Refusal, Target, verdict};
@@ -28,7 +28,7 @@ pub(crate) fn accept<'a, R>(
     })
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A segment is about to come: what a gap before it means (IBTA 9.8.2). A message begins anew, whatever came
     /// before; one that does not go on where it stopped has ended, and the receive that it was in takes the next.
     pub(super) fn resync(&mut self, segment: &Segment<'_>) {
@@ -49,9 +49,9 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         self.qp.responder.abandon(next);
     }
 
-    /// The memory that a segment was to go to could not be written, which is not its sender's fault: the QP goes to ERR (IBTA 9.9.3, class A).
+    /// The memory of a segment could not be written, which is not its sender's fault: the QP goes to ERR (IBTA 9.9.3, class A).
     #[cold]
-    pub(super) fn landing_failed(&mut self, refusal: Refusal) {
+    pub(super) fn placement_failed(&mut self, refusal: Refusal) {
         match refusal.receive {
             Some(_) => self.receive_failed(),
             None => self.enter_fatal(),

@@ -2,37 +2,38 @@
 
 use crate::carrier::Carrier;
 use crate::completion::{Sink, WcStatus};
-use crate::engine::turn::Turn;
-use crate::engine::wire::Nowhere;
+use crate::engine::borrowed::BorrowedQp;
+use crate::engine::wire::DiscardOutlet;
 use crate::engine::{Step, TURN_PACKETS};
 use crate::look::Fate;
 use crate::memory::{Access, Region};
-use crate::message::effect::{Failure, Own, carry_out};
-use crate::message::segment::{Cut, Segment};
+use crate::message::effect::{Failure, LocalBuffer, execute};
+use crate::message::segment::{Segment, Segmentation};
 use crate::message::stretch::next_segment;
 use crate::message::transfer::{Elements, Span};
 use crate::message::verdict::{Reason, Receiver};
 use crate::mr::Mrs;
 use crate::op::{Remote, SendOp};
 use crate::outlet::{Outlet, Pieces};
+use crate::outstanding::Scratch;
 use crate::qp::Qp;
-use crate::request::{Scratch, Work};
+use crate::request::Payload;
 use crate::save::record;
 use crate::uc::responder::accept;
-use crate::work::Payload;
+use crate::work::Work;
 use core::mem;
 use vrdma_wire::num::{Imm, Mac, Pkey, Rkey};
 use vrdma_wire::roce::{Body, Bth, Packet, Parsed, Part, Reth, Uc, UcTail, WriteTail};
 
 /// What a QP has whose peer is reached in packets.
-pub(crate) struct Roce {
-    /// The WRITE in whose midst the peer's packets are.
+pub(crate) struct UcRoce {
+    /// The WRITE that the peer's next packet continues.
     write: Reth,
 }
 
-impl Roce {
-    pub(crate) fn new() -> Roce {
-        Roce { write: Reth { va: 0, rkey: Rkey(0), length: 0 } }
+impl UcRoce {
+    pub(crate) fn new() -> UcRoce {
+        UcRoce { write: Reth { va: 0, rkey: Rkey(0), length: 0 } }
     }
 
     /// The record of it.
@@ -41,12 +42,12 @@ impl Roce {
     }
 
     /// From the record.
-    pub(crate) fn restore(write: &record::Reth) -> Roce {
-        Roce { write: write.into() }
+    pub(crate) fn restore(write: &record::Reth) -> UcRoce {
+        UcRoce { write: write.into() }
     }
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A packet of this service came.
     pub(crate) fn receive_uc(&mut self, parsed: &Parsed<'_>, body: &Uc, looked: bool) -> Fate {
         let (packet, payload) = (&parsed.packet, parsed.payload);
@@ -62,7 +63,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             self.counters.drop_state += 1;
             return Fate::Done;
         }
-        let Request { op, first, last, length } = understand(body, &mut self.service.uc_roce().write);
+        let UcRequest { op, first, last, length } = decode(body, &mut self.service.uc_roce().write);
         let received = payload.len() as u32;
         let offset = if first { 0 } else { self.qp.responder.received };
         let segment = Segment {
@@ -75,16 +76,16 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             offset,
             length: received,
             message: length.unwrap_or(offset.saturating_add(received)),
-            cut: Cut::Packet,
+            segmentation: Segmentation::Packet,
         };
         self.resync(&segment);
-        let Turn { qp, mrs, requests, far, .. } = self;
+        let BorrowedQp { qp, mrs, requests, recv_scratch, .. } = self;
         let receiver = Receiver { mrs, requests, qp };
-        let carried = accept(&receiver, &segment)
-            .map(|target| carry_out(&receiver, &segment, target, &Own::Data(payload), far));
-        match carried {
+        let executed = accept(&receiver, &segment)
+            .map(|target| execute(&receiver, &segment, target, &LocalBuffer::Bytes(payload), recv_scratch));
+        match executed {
             Ok(Ok(_)) => self.arrived(self.qp.dest_qpn, &segment),
-            Ok(Err(Failure::Remote(refusal))) => self.landing_failed(refusal),
+            Ok(Err(Failure::Remote(refusal))) => self.placement_failed(refusal),
             // The bytes of a packet can always be read.
             Ok(Err(Failure::Local)) => {}
             Err(Reason::NoReceive) if !looked => return Fate::Look,
@@ -97,7 +98,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     pub(crate) fn transmit_uc(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
         if self.qp.sgid.is_zero() {
             // Nothing can be sent from no address: it is lost.
-            return self.take_turn_uc(budget, &mut Nowhere);
+            return self.take_turn_uc(budget, &mut DiscardOutlet);
         }
         self.take_turn_uc(budget, outlet)
     }
@@ -105,13 +106,13 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     fn take_turn_uc(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
         let before = self.counters.packets_out;
         let mut left = budget.min(TURN_PACKETS);
-        let mut scratch = mem::take(self.own);
+        let mut scratch = mem::take(self.send_scratch);
         while self.qp.carrier == Carrier::Roce && self.qp.can_send() {
             if self.transmit_request(&mut left, &mut scratch, outlet) == Step::Waits {
                 break;
             }
         }
-        *self.own = scratch;
+        *self.send_scratch = scratch;
         self.make_ready();
         (self.counters.packets_out - before) as usize
     }
@@ -123,10 +124,10 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         scratch: &mut Scratch,
         outlet: &mut impl Outlet<R>,
     ) -> Step {
-        let Some((kept, payload)) = self.requests.front_send(&self.qp.requester.queue, scratch) else {
+        let Some((send, payload)) = self.requests.front_send(&self.qp.requester.queue, scratch) else {
             return Step::Waits;
         };
-        let work = kept.work();
+        let work = send.work();
         loop {
             if *left == 0 || !outlet.has_room() {
                 return Step::Waits;
@@ -211,7 +212,7 @@ fn body(segment: &Segment<'_>) -> Body {
 }
 
 /// What a packet says.
-struct Request {
+struct UcRequest {
     op: SendOp,
     first: bool,
     last: bool,
@@ -219,8 +220,8 @@ struct Request {
     length: Option<u32>,
 }
 
-/// What a packet says, if it is of a WRITE that did not begin in it, then in the midst of `write`.
-fn understand(body: &Uc, write: &mut Reth) -> Request {
+/// What a packet says. A packet of a WRITE that is not its first continues `write`.
+fn decode(body: &Uc, write: &mut Reth) -> UcRequest {
     fn split<F: Copy>(part: &Part<F, UcTail>) -> (Option<F>, bool, Option<Imm>) {
         let imm = |tail: &UcTail| match *tail {
             WriteTail::Plain => None,
@@ -236,14 +237,14 @@ fn understand(body: &Uc, write: &mut Reth) -> Request {
     match body {
         Uc::Send(part) => {
             let (head, last, imm) = split(part);
-            Request { op: SendOp::Send { imm }, first: head.is_some(), last, length: None }
+            UcRequest { op: SendOp::Send { imm }, first: head.is_some(), last, length: None }
         }
         Uc::Write(part) => {
             let (head, last, imm) = split(part);
             *write = head.unwrap_or(*write);
             let remote = Remote { addr: write.va, rkey: write.rkey };
             let op = SendOp::Write { remote, imm };
-            Request { op, first: head.is_some(), last, length: Some(write.length) }
+            UcRequest { op, first: head.is_some(), last, length: Some(write.length) }
         }
     }
 }

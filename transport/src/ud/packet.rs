@@ -4,7 +4,7 @@ use crate::device::Device;
 use crate::gid::GidEntry;
 use crate::qp::attr::QpType;
 use crate::qp::{Qp, hop_limit};
-use crate::work::Destination;
+use crate::request::Destination;
 use vrdma_wire::entropy;
 use vrdma_wire::num::{FlowLabel, Imm, Pkey, Qkey, VlanTag};
 use vrdma_wire::roce::{Body, Bth, Deth, MAX_HEADERS, Packet, Path};

@@ -1,8 +1,8 @@
 //! The sending half of a datagram QP.
 
 use crate::completion::{Sink, WcStatus};
-use crate::device::{Device, Held};
-use crate::engine::turn::Turn;
+use crate::device::{Device, PostTarget};
+use crate::engine::borrowed::BorrowedQp;
 use crate::engine::{Engine, Step, WITHIN_POSTS};
 use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId};
@@ -11,22 +11,23 @@ use crate::message::transfer::{Elements, Side, Span};
 use crate::message::verdict::Reason;
 use crate::op::SendOp;
 use crate::outlet::{Outlet, Pieces};
+use crate::outstanding::Scratch;
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
 use crate::qp::requester::Wait;
-use crate::request::{Scratch, Work};
+use crate::request::{Destination, Payload, PostError, Queue, SendRequest};
 use crate::schedule::Place;
 use crate::time::Instant;
 use crate::ud::packet::{grh_of, packet};
-use crate::ud::responder::{Data, accept};
-use crate::work::{Destination, Payload, PostError, Queue, SendRequest};
+use crate::ud::responder::{DatagramPayload, accept};
+use crate::work::Work;
 use vrdma_wire::num::{Imm, Qpn, VlanId};
 use vrdma_wire::roce::{Body, Packet};
 
-/// The outlet of those who have none: what is to go over the wire waits for its turn.
-pub(crate) struct Closed;
+/// An outlet without room: what is to go over the wire waits for its turn in [`Engine::transmit`].
+pub(crate) struct NoOutlet;
 
-impl<R: Region> Outlet<R> for Closed {
+impl<R: Region> Outlet<R> for NoOutlet {
     fn has_room(&mut self) -> bool {
         false
     }
@@ -37,13 +38,13 @@ impl<R: Region> Outlet<R> for Closed {
 }
 
 /// Where a datagram goes.
-enum Way {
-    /// To a device of this engine.
-    Here(u32),
+enum DatagramRoute {
+    /// To a QP of this device of the engine.
+    Local(u32),
     /// To the wire.
-    Out,
+    Wire,
     /// Nowhere.
-    Lost,
+    Unreachable,
 }
 
 impl<R: Region> Engine<R> {
@@ -70,7 +71,7 @@ impl<R: Region> Engine<R> {
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
         let enough_left = self.schedule.local.may_carry(device.0, WITHIN_POSTS);
-        let Held { qp, suspended, .. } = self.posted(place, owner)?;
+        let PostTarget { qp, suspended, .. } = self.posted(place, owner)?;
         if !qp.service().is_datagram() {
             return self.post_invalid(now, device, owner, qpn, request.id, Queue::Send, sink);
         }
@@ -78,7 +79,8 @@ impl<R: Region> Engine<R> {
         let idle = qp.state == QpState::Rts && qp.requester.queue.is_empty() && qp.caps.send_wr > 0;
         if idle && enough_left && !suspended {
             self.schedule.local.carry(device.0, work.length);
-            if self.send_datagram(place, &work, Some(to), request.payload, &mut Closed, sink) == Step::Ended {
+            if self.send_datagram(place, &work, Some(to), request.payload, &mut NoOutlet, sink) == Step::Ended
+            {
                 return Ok(());
             }
         }
@@ -102,48 +104,52 @@ impl<R: Region> Engine<R> {
             Err(status) => return self.datagram_failed(place, work, status, sink),
         };
         let packet = packet(device, qp, source, to, imm, work.solicited);
-        match self.datagram_way(&packet) {
-            Way::Lost => {
-                let mut turn = self.known(place, sink);
-                turn.counters.dropped(Reason::NoRoute);
-                turn.datagram_sent(work);
+        match self.datagram_route(&packet) {
+            DatagramRoute::Unreachable => {
+                let mut borrowed = self.known(place, sink);
+                borrowed.counters.dropped(Reason::NoRoute);
+                borrowed.datagram_sent(work);
             }
-            Way::Here(index) => return self.hand_over(place, index, work, &packet, payload, sink),
-            Way::Out => {
+            DatagramRoute::Local(index) => {
+                return self.deliver_local(place, index, work, &packet, payload, sink);
+            }
+            DatagramRoute::Wire => {
                 if !outlet.has_room() {
                     return Step::Waits;
                 }
                 let pieces = match payload {
                     Payload::Inline(data) => Some(Pieces::bytes(data)),
-                    Payload::Sges(sges) => Pieces::memory(Span::list(own(device, qp), sges, 0), work.length),
+                    Payload::Sges(sges) => {
+                        Pieces::memory(Span::list(local_elements(device, qp), sges, 0), work.length)
+                    }
                 };
                 if pieces.is_none_or(|pieces| outlet.send(&packet, &pieces).is_err()) {
                     return self.datagram_failed(place, work, WcStatus::LocProt, sink);
                 }
-                let mut turn = self.known(place, sink);
-                turn.counters.packets_out += 1;
-                turn.datagram_sent(work);
+                let mut borrowed = self.known(place, sink);
+                borrowed.counters.packets_out += 1;
+                borrowed.datagram_sent(work);
             }
         }
         Step::Ended
     }
 
     /// Which way a packet goes. One to a multicast group goes to the wire alone: nobody here can join one.
-    fn datagram_way(&self, packet: &Packet) -> Way {
+    fn datagram_route(&self, packet: &Packet) -> DatagramRoute {
         let (src, dst) = (packet.path.src, packet.path.dst);
         // Without an own address, and from one kind of address to the other, nothing can be sent.
         if src.is_zero() || src.ipv4().is_some() != dst.ipv4().is_some() {
-            return Way::Lost;
+            return DatagramRoute::Unreachable;
         }
         match self.devices.gids.owner(GidEntry { gid: dst, vlan: VlanId::of(packet.path.vlan) }) {
-            Some(index) => Way::Here(index),
-            None if self.port.exists() => Way::Out,
-            None => Way::Lost,
+            Some(index) => DatagramRoute::Local(index),
+            None if self.port.exists() => DatagramRoute::Wire,
+            None => DatagramRoute::Unreachable,
         }
     }
 
     /// To a QP of this engine, without a packet: one copy.
-    fn hand_over(
+    fn deliver_local(
         &mut self,
         place: Place,
         index: u32,
@@ -159,10 +165,12 @@ impl<R: Region> Engine<R> {
             let target = self.devices.get(index).expect("only a device has a GID");
             accept(target, peer.qpn, deth, work.length).map(|acceptance| {
                 let data = match payload {
-                    Payload::Inline(data) => Data::Bytes(data),
-                    Payload::Sges(sges) => Data::Memory(Span::list(own(device, qp), sges, 0), work.length),
+                    Payload::Inline(data) => DatagramPayload::Bytes(data),
+                    Payload::Sges(sges) => {
+                        DatagramPayload::Memory(Span::list(local_elements(device, qp), sges, 0), work.length)
+                    }
                 };
-                acceptance.fill(&grh_of(packet, work.length as usize), data, &mut self.far)
+                acceptance.fill(&grh_of(packet, work.length as usize), data, &mut self.recv_scratch)
             })
         };
         match moved {
@@ -170,7 +178,7 @@ impl<R: Region> Engine<R> {
                 self.known(peer, sink).datagram_arrived(packet, (deth.src, imm), work.length);
                 self.known(place, sink).datagram_sent(work);
             }
-            Ok(Err(trouble)) if trouble.side == Side::Source => {
+            Ok(Err(error)) if error.side == Side::Source => {
                 return self.datagram_failed(place, work, WcStatus::LocProt, sink);
             }
             Ok(Err(_)) => {
@@ -219,14 +227,14 @@ impl<R: Region> Engine<R> {
             return Step::Waits;
         }
         let to = device.requests.front_to(&qp.requester.queue);
-        let Some((kept, payload)) = device.requests.front_send(&qp.requester.queue, scratch) else {
+        let Some((send, payload)) = device.requests.front_send(&qp.requester.queue, scratch) else {
             return Step::Waits;
         };
-        self.send_datagram(place, &kept.work(), to.as_ref(), payload, outlet, sink)
+        self.send_datagram(place, &send.work(), to.as_ref(), payload, outlet, sink)
     }
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A datagram has left: its request has ended.
     fn datagram_sent(&mut self, work: &Work<'_>) {
         let requester = &mut self.qp.requester;
@@ -238,8 +246,8 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     }
 }
 
-/// The sender's own memory.
-fn own<'a, R>(device: &'a Device<R>, qp: &Qp) -> Elements<'a, R> {
+/// The sender's memory.
+fn local_elements<'a, R>(device: &'a Device<R>, qp: &Qp) -> Elements<'a, R> {
     Elements { mrs: &device.mrs, pd: qp.pd, rights: Access::NONE }
 }
 
@@ -265,7 +273,7 @@ fn check<'a, R>(
         return Err(WcStatus::LocLen);
     }
     match payload {
-        Payload::Sges(sges) if !own(device, qp).check(sges) => Err(WcStatus::LocProt),
+        Payload::Sges(sges) if !local_elements(device, qp).check(sges) => Err(WcStatus::LocProt),
         _ => Ok((to, source, imm)),
     }
 }

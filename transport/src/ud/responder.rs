@@ -2,14 +2,14 @@
 
 use crate::completion::{Arrival, Completion, Sink, WcStatus};
 use crate::device::Device;
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::memory::{Access, Region};
-use crate::message::transfer::{Elements, Span, Trouble, copy, scatter};
+use crate::message::transfer::{Elements, Span, TransferError, copy, scatter};
 use crate::message::verdict::Reason;
 use crate::op::WcOpcode;
+use crate::outstanding::{RecvSlot, Scratch};
 use crate::qp::Qp;
 use crate::receive::claim;
-use crate::request::{RecvSlot, Scratch};
 use crate::ud::packet::{GRH, own_qkey};
 use vrdma_wire::num::{Imm, Qpn, VlanTag};
 use vrdma_wire::roce::{Deth, Packet};
@@ -47,7 +47,7 @@ pub(crate) fn accept<'a, R>(
 }
 
 /// Where a datagram's bytes come from.
-pub(crate) enum Data<'a, R> {
+pub(crate) enum DatagramPayload<'a, R> {
     /// From here.
     Bytes(&'a [u8]),
     /// From so many bytes of a region or of elements.
@@ -59,21 +59,21 @@ impl<R: Region> Acceptance<'_, R> {
     pub(crate) fn fill(
         &self,
         grh: &[u8; GRH],
-        data: Data<'_, R>,
+        data: DatagramPayload<'_, R>,
         scratch: &mut Scratch,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TransferError> {
         let elements = Elements { mrs: &self.device.mrs, pd: self.qp.pd, rights: Access::LOCAL_WRITE };
         let sges = self.device.requests.elements(self.receive, scratch);
         scatter(grh, Span::list(elements, sges, 0))?;
         let target = Span::list(elements, sges, GRH as u32);
         match data {
-            Data::Bytes(bytes) => scatter(bytes, target),
-            Data::Memory(source, length) => copy(source, target, length),
+            DatagramPayload::Bytes(bytes) => scatter(bytes, target),
+            DatagramPayload::Memory(source, length) => copy(source, target, length),
         }
     }
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A datagram of `length` bytes is in the first receive.
     pub(super) fn datagram_arrived(&mut self, packet: &Packet, (src, imm): (Qpn, Option<Imm>), length: u32) {
         self.counters.bytes_in += u64::from(length);

@@ -8,7 +8,7 @@ use crate::message::verdict::Reason;
 use crate::outlet::Outlet;
 use crate::schedule::{Cost, OPERATION, Place};
 use crate::ud::packet::grh;
-use crate::ud::responder::{Data, accept};
+use crate::ud::responder::{DatagramPayload, accept};
 use core::mem;
 use vrdma_wire::num::Imm;
 use vrdma_wire::roce::{Deth, Parsed};
@@ -26,8 +26,9 @@ impl<R: Region> Engine<R> {
         let (packet, payload) = (&parsed.packet, parsed.payload);
         let (device, _) = self.devices.known(place);
         let length = payload.len() as u32;
-        let filled = accept(device, place.qpn, deth, length)
-            .map(|acceptance| acceptance.fill(&grh(parsed.ip_header()), Data::Bytes(payload), &mut self.far));
+        let filled = accept(device, place.qpn, deth, length).map(|acceptance| {
+            acceptance.fill(&grh(parsed.ip_header()), DatagramPayload::Bytes(payload), &mut self.recv_scratch)
+        });
         match filled {
             Ok(Ok(())) => self.known(place, sink).datagram_arrived(packet, (deth.src, imm), length),
             Ok(Err(_)) => self.known(place, sink).receive_failed(),
@@ -49,7 +50,7 @@ impl<R: Region> Engine<R> {
     ) -> (usize, Cost) {
         let before = self.packets_out(place.device);
         let mut cost = 0;
-        let mut scratch = mem::take(&mut self.own);
+        let mut scratch = mem::take(&mut self.send_scratch);
         for _ in 0..budget.min(TURN_PACKETS) {
             let (device, qp) = self.devices.known(place);
             let first = device.requests.first_send(&qp.requester.queue);
@@ -59,7 +60,7 @@ impl<R: Region> Engine<R> {
             }
             cost += Cost::from(length) + OPERATION;
         }
-        self.own = scratch;
+        self.send_scratch = scratch;
         self.known(place, sink).make_ready();
         ((self.packets_out(place.device) - before) as usize, cost)
     }

@@ -41,7 +41,7 @@ impl Faults {
 /// How many frames are in a host's transmit ring before it says that it has no room.
 const RING: u64 = 16;
 
-/// A frame on its way: when it arrives, the how manieth it is, from which host.
+/// A frame on its way: when it arrives, its sequence number, from which host.
 type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
 
 /// The wire: all hosts hear every frame but their own; each takes what is for its MAC address.

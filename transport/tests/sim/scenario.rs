@@ -326,50 +326,52 @@ fn connect(world: &mut World, rng: &mut Rng, plan: &Plan, n: usize, streams: &mu
             (rng.range(1..=u64::from(dest)) as u8, dest)
         })
         .collect();
-    for (own, far) in [(0, 1), (1, 0)] {
+    for (local, remote) in [(0, 1), (1, 0)] {
         let attr = QpAttr {
             access: Access::ALL,
             port: 1,
             path_mtu,
-            rq_psn: psns[far],
-            sq_psn: psns[own],
-            dest_qpn: ends[far].qpn,
-            max_rd_atomic: atomics[own].0,
-            max_dest_rd_atomic: atomics[far].1,
+            rq_psn: psns[remote],
+            sq_psn: psns[local],
+            dest_qpn: ends[remote].qpn,
+            max_rd_atomic: atomics[local].0,
+            max_dest_rd_atomic: atomics[remote].1,
             min_rnr_timer: rng.range(1..=14) as u8,
             timeout,
             retry_cnt,
             rnr_retry,
-            dgid: world.hosts[ends[far].host].gid,
-            dmac: world.hosts[ends[far].host].mac,
+            dgid: world.hosts[ends[remote].host].gid,
+            dmac: world.hosts[ends[remote].host].mac,
             hop_limit: 64,
             ..QpAttr::default()
         };
-        let host = &mut world.hosts[ends[own].host];
+        let host = &mut world.hosts[ends[local].host];
         for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
             let attr = QpAttr { state, ..attr };
-            host.engine.modify_qp(world.now, host.device, ends[own].qpn, mask, &attr, &mut host.log).unwrap();
+            host.engine
+                .modify_qp(world.now, host.device, ends[local].qpn, mask, &attr, &mut host.log)
+                .unwrap();
         }
     }
     let poison = [plan.shape.poison && rng.one_in(2), plan.shape.poison && rng.one_in(2)];
     let weak = plan.faults.lossy() && !(plan.robust && plan.faults.loss + plan.faults.corruption <= 20_000);
-    for (own, far) in [(0, 1), (1, 0)] {
+    for (local, remote) in [(0, 1), (1, 0)] {
         // Where one end fails, the other falls silent, or is flushed.
         let falls = weak || plan.flaps || rnr_retry < 7 || poison[0] || poison[1] || !plan.robust;
         let may_fail = MayFail { retry: falls, rnr: rnr_retry < 7, flush: falls };
-        let shape = Shape { poison: poison[own], ..plan.shape.clone() };
+        let shape = Shape { poison: poison[local], ..plan.shape.clone() };
         let name = format!(
             "connection {n} from host {} QP {:#x} to host {} QP {:#x}",
-            ends[own].host,
-            ends[own].qpn.number(),
-            ends[far].host,
-            ends[far].qpn.number()
+            ends[local].host,
+            ends[local].qpn.number(),
+            ends[remote].host,
+            ends[remote].qpn.number()
         );
         let stream = Stream::new(
             world,
             name,
-            (ends[own].host, ends[own].qpn, ends[own].send_cq),
-            (ends[far].host, ends[far].qpn, ends[far].recv_cq),
+            (ends[local].host, ends[local].qpn, ends[local].send_cq),
+            (ends[remote].host, ends[remote].qpn, ends[remote].recv_cq),
             shape,
             may_fail,
             Rng::new(rng.next()),

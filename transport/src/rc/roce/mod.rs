@@ -1,5 +1,5 @@
 //! Reliable connections on packets of RoCEv2 (IBTA 9.7). Each end is a requester and a responder, and each of these sends ([`requester_tx`],
-//! [`responder_tx`]), receives ([`requester_rx`], [`responder_rx`]) and keeps books ([`requester_state`], [`responder_state`]); [`retry`] is
+//! [`responder_tx`]), receives ([`requester_rx`], [`responder_rx`]) and has its state ([`requester_state`], [`responder_state`]); [`retry`] is
 //! about what has not happened.
 
 mod packet;
@@ -14,8 +14,8 @@ mod save;
 
 use crate::carrier::Carrier;
 use crate::completion::Sink;
-use crate::engine::turn::Turn;
-use crate::engine::wire::Nowhere;
+use crate::engine::borrowed::BorrowedQp;
+use crate::engine::wire::DiscardOutlet;
 use crate::look::Fate;
 use crate::memory::Region;
 use crate::outlet::Outlet;
@@ -29,17 +29,17 @@ use vrdma_wire::num::Psn;
 use vrdma_wire::roce::{Parsed, Rc};
 
 /// What a QP has whose peer is reached in packets.
-pub(crate) struct Roce {
+pub(crate) struct RcRoce {
     requester: RequesterState,
     responder: ResponderState,
     /// When to do something about what has not happened until then, or [`NEVER`]. The QP's timer is not later than this.
     deadline: Instant,
 }
 
-impl Roce {
+impl RcRoce {
     /// For a QP whose attributes are set.
-    pub(crate) fn new(qp: &Qp) -> Roce {
-        Roce {
+    pub(crate) fn new(qp: &Qp) -> RcRoce {
+        RcRoce {
             requester: RequesterState::new(),
             responder: ResponderState::new(qp.max_dest_rd_atomic),
             deadline: NEVER,
@@ -58,7 +58,7 @@ impl Roce {
         self.requester.posted(queue.tail());
     }
 
-    /// What was sent and not answered is sent again.
+    /// What is outstanding is retransmitted.
     pub(crate) fn send_again(&mut self, queue: &List) {
         self.requester.go_back(queue.head());
         self.deadline = NEVER;
@@ -76,7 +76,7 @@ impl Roce {
     }
 }
 
-/// How far `psn` is ahead of `other`, going up only: 0 to 2^24 - 1. What is half of that ahead is rather behind.
+/// How far `psn` is ahead of `other`, going up only: 0 to 2^24 - 1. From [`HALF`] on it is behind.
 fn ahead(psn: Psn, other: Psn) -> u32 {
     Psn::truncate(psn.number().wrapping_sub(other.number())).number()
 }
@@ -84,8 +84,8 @@ fn ahead(psn: Psn, other: Psn) -> u32 {
 /// Half of the PSNs: so many may be outstanding (IBTA 9.7.2).
 const HALF: u32 = 1 << 23;
 
-/// What a QP may send in its turn.
-struct Quantum {
+/// What a QP may still send in its turn.
+struct Allowance {
     now: Instant,
     /// Packets left,
     packets: usize,
@@ -94,7 +94,7 @@ struct Quantum {
     sent: usize,
 }
 
-impl Quantum {
+impl Allowance {
     /// Most bytes of a turn.
     const BYTES: u32 = QP_TURN;
 
@@ -109,7 +109,7 @@ impl Quantum {
     }
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A packet of this service came.
     pub(crate) fn receive_rc(&mut self, now: Instant, parsed: &Parsed<'_>, body: &Rc, looked: bool) -> Fate {
         let packet = &parsed.packet;
@@ -140,7 +140,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     ) -> usize {
         if self.qp.sgid.is_zero() {
             // Nothing can be sent from no address: it is lost.
-            return self.take_turn_rc(now, direction, budget, &mut Nowhere);
+            return self.take_turn_rc(now, direction, budget, &mut DiscardOutlet);
         }
         self.take_turn_rc(now, direction, budget, outlet)
     }
@@ -156,20 +156,20 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             // It was made due before its address vector changed.
             return 0;
         }
-        let mut quantum = Quantum { now, packets: budget, bytes: Quantum::BYTES, sent: 0 };
+        let mut allowance = Allowance { now, packets: budget, bytes: Allowance::BYTES, sent: 0 };
         match direction {
             Direction::Answers => {
-                if self.send_responses(&mut quantum, outlet) {
+                if self.send_responses(&mut allowance, outlet) {
                     self.make_answer_due();
                 }
             }
             Direction::Requests => {
-                if self.send_requests(&mut quantum, outlet) {
+                if self.send_requests(&mut allowance, outlet) {
                     self.make_turn_due();
                 }
             }
         }
-        quantum.sent
+        allowance.sent
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
     fn an_idle_queue_pair_on_the_wire_is_small() {
         let resources =
             Limits::default().max_dest_rd_atomic as usize * size_of::<responder_state::Resource>();
-        let all = size_of::<Option<QpEntry>>() + size_of::<Roce>() + resources;
+        let all = size_of::<Option<QpEntry>>() + size_of::<RcRoce>() + resources;
         assert!(all < 2048, "{all}");
     }
 

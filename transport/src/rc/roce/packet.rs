@@ -1,12 +1,12 @@
 //! How the operations of reliable connections look in packets, and back: the one place that knows both.
 
 use crate::op::{Remote, SendOp};
-use crate::request::Work;
+use crate::work::Work;
 use vrdma_wire::num::Imm;
 use vrdma_wire::roce::{AtomicEth, Part, Rc, Reth, SendTail, WriteTail};
 
-/// How the next packet of a request is cut.
-pub(super) struct Cut {
+/// Which part of a request its next packet carries, or of a READ asks for.
+pub(super) struct RequestSlice {
     pub(super) first: bool,
     pub(super) last: bool,
     /// First byte,
@@ -23,9 +23,9 @@ fn reth(remote: Remote, offset: u32, length: u32) -> Reth {
 }
 
 /// The headers of a packet of `work`.
-pub(super) fn body(work: &Work<'_>, cut: &Cut) -> Rc {
-    fn part<F, L>(cut: &Cut, head: F, tail: L) -> Part<F, L> {
-        match (cut.first, cut.last) {
+pub(super) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
+    fn part<F, L>(slice: &RequestSlice, head: F, tail: L) -> Part<F, L> {
+        match (slice.first, slice.last) {
             (true, true) => Part::Only(head, tail),
             (true, false) => Part::First(head),
             (false, false) => Part::Middle,
@@ -33,12 +33,12 @@ pub(super) fn body(work: &Work<'_>, cut: &Cut) -> Rc {
         }
     }
     match *work.op {
-        SendOp::Send { imm } => Rc::Send(part(cut, (), imm.map_or(SendTail::Plain, SendTail::Imm))),
+        SendOp::Send { imm } => Rc::Send(part(slice, (), imm.map_or(SendTail::Plain, SendTail::Imm))),
         SendOp::Write { remote, imm } => {
             let tail = imm.map_or(WriteTail::Plain, WriteTail::Imm);
-            Rc::Write(part(cut, reth(remote, 0, work.length), tail))
+            Rc::Write(part(slice, reth(remote, 0, work.length), tail))
         }
-        SendOp::Read { remote } => Rc::ReadRequest(reth(remote, cut.offset, cut.length)),
+        SendOp::Read { remote } => Rc::ReadRequest(reth(remote, slice.offset, slice.length)),
         SendOp::CompareSwap { remote: Remote { addr: va, rkey }, compare, swap } => {
             Rc::CompareSwap(AtomicEth { va, rkey, swap_or_add: swap, compare })
         }
@@ -49,7 +49,7 @@ pub(super) fn body(work: &Work<'_>, cut: &Cut) -> Rc {
 }
 
 /// What a request packet says, in terms of a segment.
-pub(super) struct Request {
+pub(super) struct RcRequest {
     pub(super) op: SendOp,
     pub(super) first: bool,
     pub(super) last: bool,
@@ -57,14 +57,14 @@ pub(super) struct Request {
     pub(super) reth: Option<Reth>,
 }
 
-/// What a request packet says, if it is of a WRITE in the midst of `write`; `None` for what this device does not do.
-pub(super) fn understand(body: &Rc, write: &Reth) -> Option<Request> {
+/// What a request packet says. A packet of a WRITE that is not its first continues `write`. `None` for what this device does not do.
+pub(super) fn decode(body: &Rc, write: &Reth) -> Option<RcRequest> {
     fn place<F, L>(part: &Part<F, L>) -> (bool, bool) {
         (matches!(part, Part::First(_) | Part::Only(..)), matches!(part, Part::Last(_) | Part::Only(..)))
     }
     let at = |reth: &Reth| Remote { addr: reth.va, rkey: reth.rkey };
     let atomic = |eth: &AtomicEth| Reth { va: eth.va, rkey: eth.rkey, length: 8 };
-    let only = |op, reth| Request { op, first: true, last: true, reth: Some(reth) };
+    let only = |op, reth| RcRequest { op, first: true, last: true, reth: Some(reth) };
     Some(match body {
         Rc::Send(part) => {
             let (first, last) = place(part);
@@ -76,7 +76,7 @@ pub(super) fn understand(body: &Rc, write: &Reth) -> Option<Request> {
                 },
                 Part::First(()) | Part::Middle => None,
             };
-            Request { op: SendOp::Send { imm }, first, last, reth: None }
+            RcRequest { op: SendOp::Send { imm }, first, last, reth: None }
         }
         Rc::Write(part) => {
             let (first, last) = place(part);
@@ -92,7 +92,7 @@ pub(super) fn understand(body: &Rc, write: &Reth) -> Option<Request> {
                 Part::Last(tail) => (*write, imm_of(tail)),
                 Part::Only(reth, tail) => (*reth, imm_of(tail)),
             };
-            Request { op: SendOp::Write { remote: at(&reth), imm }, first, last, reth: Some(reth) }
+            RcRequest { op: SendOp::Write { remote: at(&reth), imm }, first, last, reth: Some(reth) }
         }
         Rc::ReadRequest(reth) => only(SendOp::Read { remote: at(reth) }, *reth),
         Rc::CompareSwap(eth) => {

@@ -1,31 +1,31 @@
-//! Responses come: what they say of the requests that they are for (IBTA 9.7.5.1, 9.7.5.2).
+//! Responses arrive: what they say of outstanding requests (IBTA 9.7.5.1, 9.7.5.2).
 
 use crate::completion::{Sink, WcStatus};
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::memory::{Access, Region};
 use crate::message::transfer::{Elements, Span, scatter};
-use crate::op::{Answer, Data};
+use crate::op::{Answer, DataDirection};
 use crate::qp::attr::QpState;
 use crate::qp::requester::Wait;
 use crate::rc::roce::requester_state::Acked;
 use crate::rc::roce::retry::Cause;
 use crate::rc::roce::{HALF, ahead};
-use crate::request::Kept;
+use crate::request::Payload;
 use crate::time::{Instant, rnr_delay};
-use crate::work::Payload;
+use crate::work::OutstandingSend;
 use vrdma_wire::num::{Msn, Psn};
 use vrdma_wire::roce::{Aeth, Bth, Credits, NakCode, Rc, ReadPart, RnrTimer, Syndrome};
 
-/// What a response brings for the first request.
+/// The data of a response to the first request.
 #[derive(Copy, Clone)]
-enum Brought<'a> {
+enum ResponseData<'a> {
     /// A part of what a READ asked for. `last`: the packet says that there is no more.
     Read { last: bool, data: &'a [u8] },
     /// The value that an atomic found.
     Atomic(u64),
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A response came from the peer.
     pub(super) fn receive_response(&mut self, now: Instant, bth: &Bth, body: &Rc, payload: &[u8]) {
         if !matches!(self.qp.state, QpState::Rts | QpState::Sqd) {
@@ -43,22 +43,24 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
                     self.go_on_sending();
                 }
             }
-            Rc::Ack(Aeth { syndrome: Syndrome::Rnr(timer), .. }) => self.found_no_receive(now, psn, timer),
-            Rc::Ack(Aeth { syndrome: Syndrome::Nak(code), .. }) => self.refused(now, psn, code),
+            Rc::Ack(Aeth { syndrome: Syndrome::Rnr(timer), .. }) => self.receive_rnr_nak(now, psn, timer),
+            Rc::Ack(Aeth { syndrome: Syndrome::Nak(code), .. }) => self.receive_nak(now, psn, code),
             Rc::ReadResponse(part) => {
                 let (aeth, last) = match part {
                     ReadPart::First(aeth) => (Some(aeth), false),
                     ReadPart::Middle => (None, false),
                     ReadPart::Last(aeth) | ReadPart::Only(aeth) => (Some(aeth), true),
                 };
-                self.brought(now, psn, aeth, Brought::Read { last, data: payload });
+                self.receive_data(now, psn, aeth, ResponseData::Read { last, data: payload });
             }
-            Rc::AtomicAck(aeth, before) => self.brought(now, psn, Some(aeth), Brought::Atomic(before)),
+            Rc::AtomicAck(aeth, before) => {
+                self.receive_data(now, psn, Some(aeth), ResponseData::Atomic(before))
+            }
             _ => {}
         }
     }
 
-    /// Whether a response is to what was sent and not answered. What is not is dropped.
+    /// Whether a response is to an outstanding PSN. What is not is dropped.
     fn is_outstanding(&mut self, psn: Psn, body: &Rc) -> bool {
         let state = &mut self.service.rc_roce().requester;
         let outstanding = ahead(self.qp.requester.psn, state.una);
@@ -83,15 +85,15 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         false
     }
 
-    /// There is no receive for the request at `psn`; all before it was carried out.
-    fn found_no_receive(&mut self, now: Instant, psn: Psn, timer: RnrTimer) {
+    /// An RNR NAK for the request at `psn`. It acknowledges all requests before it.
+    fn receive_rnr_nak(&mut self, now: Instant, psn: Psn, timer: RnrTimer) {
         if self.acknowledge(now, psn) {
             self.wait_for_receive(now, rnr_delay(timer.code()));
         }
     }
 
-    /// A NAK for `psn`; all before it was carried out.
-    fn refused(&mut self, now: Instant, psn: Psn, code: NakCode) {
+    /// A NAK for `psn`. It acknowledges all requests before it.
+    fn receive_nak(&mut self, now: Instant, psn: Psn, code: NakCode) {
         let there = self.acknowledge(now, psn);
         let status = match code {
             NakCode::PsnSequenceError => {
@@ -111,15 +113,15 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         }
     }
 
-    /// All before `end` was carried out: those requests end that have no responses of their own. If there is one among them that does, its
+    /// All PSNs before `end` are acknowledged: requests end that have no responses of their own. If there is one among them that does, its
     /// response got lost, and it is asked for again: then false.
     fn acknowledge(&mut self, now: Instant, end: Psn) -> bool {
         let mut progress = false;
         let mut lost = false;
-        while let Some(kept) = self.requests.first_send(&self.qp.requester.queue) {
+        while let Some(send) = self.requests.first_send(&self.qp.requester.queue) {
             let state = &mut self.service.rc_roce().requester;
             let before = state.una;
-            let acked = state.acknowledged(end, &kept.work(), self.qp.path_mtu);
+            let acked = state.acknowledged(end, &send.work(), self.qp.path_mtu);
             progress |= state.una != before;
             match acked {
                 Acked::First => self.end_first(),
@@ -142,7 +144,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     /// Something was answered that had not been before.
     fn progressed(&mut self, now: Instant) {
         let state = &mut self.service.rc_roce().requester;
-        state.went_back = false;
+        state.retransmitted = false;
         state.widen();
         let all = state.una == self.qp.requester.psn;
         self.qp.requester.refresh_retries();
@@ -157,7 +159,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         self.service.rc_roce().requester.credited(msn, credits);
     }
 
-    /// What waited for an answer may go on.
+    /// What waited for an acknowledge may be sent.
     fn go_on_sending(&mut self) {
         if self.qp.requester.wait == Wait::No && self.service.rc_roce().has_unsent() {
             self.make_turn_due();
@@ -166,11 +168,11 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
 
     /// The first request ended well.
     fn end_first(&mut self) {
-        let Turn { qp, requests, counters, .. } = self;
+        let BorrowedQp { qp, requests, counters, .. } = self;
         let queue = &qp.requester.queue;
         let after = queue.head().and_then(|at| requests.send_after(at));
-        let kept = *requests.first_send(queue).expect("what was answered is in the send queue");
-        let work = kept.work();
+        let send = *requests.first_send(queue).expect("what was answered is in the send queue");
+        let work = send.work();
         let state = &mut self.service.rc_roce().requester;
         state.first_ended(&work, qp.path_mtu, after);
         qp.requester.started = state.una != qp.requester.psn;
@@ -179,12 +181,12 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         self.tell_if_drained();
     }
 
-    /// The response to a READ or an atomic; all before it was carried out.
-    fn brought(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, brought: Brought<'_>) {
+    /// A response with data, to a READ or an atomic. It acknowledges all requests before its own.
+    fn receive_data(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_>) {
         if !self.acknowledge(now, psn) {
             return;
         }
-        match self.take_response(aeth, brought) {
+        match self.take_response(aeth, response) {
             Ok(Some(last)) => {
                 if last {
                     self.end_first();
@@ -197,16 +199,20 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         }
     }
 
-    /// Puts what came where the first request wants it; whether that was all. `None`: it is not for that request. An error is how the
-    /// request ends.
-    fn take_response(&mut self, aeth: Option<Aeth>, brought: Brought<'_>) -> Result<Option<bool>, WcStatus> {
-        let Turn { qp, mrs, requests, counters, own, .. } = self;
+    /// Writes the response's data to the elements of the first request; whether it was the last response. `None`: it is not for that request.
+    /// An error is how the request ends.
+    fn take_response(
+        &mut self,
+        aeth: Option<Aeth>,
+        response: ResponseData<'_>,
+    ) -> Result<Option<bool>, WcStatus> {
+        let BorrowedQp { qp, mrs, requests, counters, send_scratch, .. } = self;
         let state = &mut self.service.rc_roce().requester;
-        let Some((kept, payload)) = requests.front_send(&qp.requester.queue, own) else {
+        let Some((send, payload)) = requests.front_send(&qp.requester.queue, send_scratch) else {
             counters.drop_response_odd += 1;
             return Ok(None);
         };
-        let offset = match what_it_is(&kept, brought, state.answered(), qp.path_mtu.bytes()) {
+        let offset = match match_response(&send, response, state.answered(), qp.path_mtu.bytes()) {
             Fit::Not => {
                 counters.drop_response_odd += 1;
                 return Ok(None);
@@ -228,14 +234,14 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         let elements = Elements { mrs, pd: qp.pd, rights: Access::LOCAL_WRITE };
         // Nothing comes back to inline data.
         let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
-        let own = Span::list(elements, sges, offset);
-        match brought {
-            Brought::Read { data, .. } => scatter(data, own),
+        let local = Span::list(elements, sges, offset);
+        match response {
+            ResponseData::Read { data, .. } => scatter(data, local),
             // In the byte order of guests, which is the host's.
-            Brought::Atomic(before) => scatter(&before.to_ne_bytes(), own),
+            ResponseData::Atomic(before) => scatter(&before.to_ne_bytes(), local),
         }
         .map_err(|_| WcStatus::LocProt)?;
-        Ok(Some(state.responded(&kept.work(), qp.path_mtu)))
+        Ok(Some(state.responded(&send.work(), qp.path_mtu)))
     }
 }
 
@@ -249,18 +255,18 @@ enum Fit {
     Wrong,
 }
 
-fn what_it_is(kept: &Kept, brought: Brought<'_>, answered: u32, mtu: u32) -> Fit {
-    let work = kept.work();
+fn match_response(send: &OutstandingSend, response: ResponseData<'_>, answered: u32, mtu: u32) -> Fit {
+    let work = send.work();
     let row = work.op.row();
-    match (row.answer, row.data, brought) {
-        (Answer::Data, _, Brought::Read { last, data }) => {
+    match (row.answer, row.data, response) {
+        (Answer::Data, _, ResponseData::Read { last, data }) => {
             let offset = answered * mtu;
             let rest = work.length.saturating_sub(offset);
             let right = data.len() as u64 == u64::from(rest.min(mtu)) && last == (rest <= mtu);
             if right { Fit::Offset(offset) } else { Fit::Wrong }
         }
-        (Answer::Once, Data::Back, Brought::Atomic(_)) => Fit::Offset(0),
-        (Answer::Once, Data::Out, Brought::Read { last: true, data: [] }) => Fit::Offset(0),
+        (Answer::Once, DataDirection::Back, ResponseData::Atomic(_)) => Fit::Offset(0),
+        (Answer::Once, DataDirection::Out, ResponseData::Read { last: true, data: [] }) => Fit::Offset(0),
         (Answer::Acknowledge, ..) => Fit::Not,
         _ => Fit::Wrong,
     }

@@ -1,4 +1,4 @@
-//! How far the requests of a send queue have got. Pure bookkeeping.
+//! Which requests of a send queue are sent, outstanding and acknowledged. Pure state, without I/O.
 //!
 //! The send queue is the retransmit buffer. Its first request begins with PSN `base`; from there the PSN of each other follows. What was
 //! answered ends before `una`; what was sent, for the first time or again, ends where the [`Cursor`] is; what was ever sent ends before the
@@ -9,7 +9,7 @@ mod save;
 use crate::op::SendOp;
 use crate::pool::At;
 use crate::rc::roce::ahead;
-use crate::request::Work;
+use crate::work::Work;
 use vrdma_wire::num::{Msn, Mtu, Psn};
 use vrdma_wire::roce::Credits;
 
@@ -22,11 +22,11 @@ pub(super) struct Cursor {
     pub(super) first: Psn,
     /// Its PSNs that were sent, or of a READ asked for.
     pub(super) sent: u32,
-    /// Its number: the MSN that the responder has when it is carried out.
+    /// Its number: the MSN that the responder has when it is executed.
     ssn: Msn,
 }
 
-/// The books of the requester.
+/// The requester's state.
 #[derive(Debug)]
 pub(super) struct RequesterState {
     /// First PSN of the first request,
@@ -43,10 +43,10 @@ pub(super) struct RequesterState {
     /// Request packets that may be without an acknowledge. What gets lost is most often what a receiver had no room for, so there are
     /// fewer after each loss, and one more after each acknowledge.
     pub(super) window: u8,
-    /// Packets since the last that asked for an acknowledge.
-    pub(super) unasked: u8,
-    /// It went back to `una` already because the peer said or showed that it has not got that.
-    pub(super) went_back: bool,
+    /// Packets since the last that requested an acknowledge.
+    pub(super) since_ack_req: u8,
+    /// The packets from `una` on were retransmitted already, because of a NAK or a gap in the responses.
+    pub(super) retransmitted: bool,
     /// The last request that the peer has a receive for; `None` if it does not tell.
     limit: Option<Msn>,
 }
@@ -71,8 +71,8 @@ pub(super) fn psns(work: &Work<'_>, mtu: Mtu) -> u32 {
 const WINDOW: u8 = 128;
 /// The narrowest.
 const MIN_WINDOW: u8 = 4;
-/// One in so many packets of a long message asks for an acknowledge; the last of each message does anyway.
-const ASK_EVERY: u8 = 32;
+/// One in so many packets of a long message requests an acknowledge; the last of each message does anyway.
+const ACK_REQ_EVERY: u8 = 32;
 
 impl RequesterState {
     pub(super) fn new() -> RequesterState {
@@ -85,8 +85,8 @@ impl RequesterState {
             reads: 0,
             awaited: 0,
             window: WINDOW,
-            unasked: 0,
-            went_back: false,
+            since_ack_req: 0,
+            retransmitted: false,
             limit: None,
         }
     }
@@ -129,9 +129,9 @@ impl RequesterState {
         self.in_flight() >= self.window.into()
     }
 
-    /// Whether it is time to ask for an acknowledge.
-    pub(super) fn must_ask(&self) -> bool {
-        self.unasked.saturating_add(1) >= ASK_EVERY.min(self.window / 2)
+    /// Whether the next packet has to request an acknowledge.
+    pub(super) fn ack_req_due(&self) -> bool {
+        self.since_ack_req.saturating_add(1) >= ACK_REQ_EVERY.min(self.window / 2)
     }
 
     /// Something got lost.
@@ -149,13 +149,13 @@ impl RequesterState {
         self.cursor.first == self.base
     }
 
-    /// All that was not answered will be sent again. `first` is the queue's first request.
+    /// Go-back: all that is outstanding will be retransmitted. `first` is the queue's first request.
     pub(super) fn go_back(&mut self, first: Option<At>) {
         self.cursor = Cursor { at: first, first: self.base, sent: self.answered(), ssn: self.ssn };
-        (self.reads, self.awaited, self.unasked) = (0, 0, 0);
+        (self.reads, self.awaited, self.since_ack_req) = (0, 0, 0);
     }
 
-    /// Whether the peer, as far as it tells, has no receive for the request at the cursor.
+    /// Whether the peer's credits do not cover the request at the cursor.
     pub(super) fn lacks_credit(&self, op: &SendOp) -> bool {
         let number = self.cursor.ssn.next().number();
         op.takes_receive()
@@ -219,7 +219,7 @@ impl RequesterState {
         self.answered() == psns(work, mtu)
     }
 
-    /// What was answered is not sent again.
+    /// What was answered is not retransmitted.
     fn not_behind(&mut self) {
         if self.cursor_is_first() {
             self.cursor.sent = self.cursor.sent.max(self.answered());
@@ -286,8 +286,9 @@ mod tests {
                 if requester.window_is_full() {
                     break;
                 }
-                asked += u32::from(requester.must_ask());
-                requester.unasked = if requester.must_ask() { 0 } else { requester.unasked + 1 };
+                asked += u32::from(requester.ack_req_due());
+                requester.since_ack_req =
+                    if requester.ack_req_due() { 0 } else { requester.since_ack_req + 1 };
                 requester.packet_sent(&message, 1, 4096, None);
             }
             (requester.in_flight(), asked)

@@ -1,14 +1,14 @@
-//! Peers' requests come: what is carried out, what was so before, and what is refused (IBTA 9.7.4).
+//! Requests arrive: which are executed, which are duplicates, and which are refused (IBTA 9.7.4).
 
 use crate::completion::Sink;
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::look::Fate;
 use crate::memory::Region;
-use crate::message::effect::{Failure, Own, carry_out};
-use crate::message::segment::{Cut, Segment};
+use crate::message::effect::{Failure, LocalBuffer, execute};
+use crate::message::segment::{Segment, Segmentation};
 use crate::message::verdict::{Nak, Objection, Receiver, Refusal, verdict};
 use crate::op::{Answer, Row};
-use crate::rc::roce::packet::{Request, understand};
+use crate::rc::roce::packet::{RcRequest, decode};
 use crate::rc::roce::responder_state::Kind;
 use crate::rc::roce::responder_tx::nak_code;
 use crate::rc::roce::{HALF, ahead};
@@ -17,7 +17,7 @@ use vrdma_wire::roce::{Bth, NakCode, Rc, Reth, RnrTimer, Syndrome};
 
 const INVALID: Refusal = Refusal { nak: Nak::Invalid, receive: None };
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A request came from the peer.
     pub(super) fn receive_request(&mut self, bth: &Bth, body: &Rc, payload: &[u8], looked: bool) -> Fate {
         if !self.qp.is_receiving() {
@@ -32,7 +32,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         Fate::Done
     }
 
-    /// A packet before it is missing: the peer is told which.
+    /// Out of sequence: a packet before it is missing. The NAK names the PSN that is expected.
     fn receive_early(&mut self) {
         self.counters.out_of_order += 1;
         let gap = Syndrome::Nak(NakCode::PsnSequenceError);
@@ -42,11 +42,11 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         }
     }
 
-    /// A request came that was carried out before: it is acknowledged or answered again.
+    /// A duplicate request: it is acknowledged or answered again.
     fn receive_duplicate(&mut self, psn: Psn, body: &Rc) {
         self.counters.duplicates += 1;
         let state = &mut self.service.rc_roce().responder;
-        let request = understand(body, &state.write);
+        let request = decode(body, &state.write);
         let answer = request.as_ref().map_or(Answer::Acknowledge, |request| request.op.row().answer);
         let known = match (answer, request.and_then(|request| request.reth)) {
             (Answer::Data, Some(reth)) => state.read_again(psn, &reth, self.qp.path_mtu),
@@ -64,10 +64,10 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
 
     /// The request packet that is expected.
     fn receive_expected(&mut self, bth: &Bth, body: &Rc, payload: &[u8], looked: bool) -> Fate {
-        let Turn { qp, mrs, requests, .. } = self;
+        let BorrowedQp { qp, mrs, requests, .. } = self;
         let receiver = Receiver { mrs, requests, qp };
         let state = &self.service.rc_roce().responder;
-        let Some(Request { op, first, last, reth }) = understand(body, &state.write) else {
+        let Some(RcRequest { op, first, last, reth }) = decode(body, &state.write) else {
             self.nak_for_good(bth.psn, INVALID);
             return Fate::Done;
         };
@@ -85,11 +85,13 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             offset,
             length,
             message,
-            cut: Cut::Packet,
+            segmentation: Segmentation::Packet,
         };
         let done = match verdict(&receiver, &segment) {
             Ok(_) if row.has_response() && !state.has_room() => Err(Failure::Remote(INVALID)),
-            Ok(target) => carry_out(&receiver, &segment, target, &Own::Data(payload), self.far),
+            Ok(target) => {
+                execute(&receiver, &segment, target, &LocalBuffer::Bytes(payload), self.recv_scratch)
+            }
             Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
             Err(Objection::Rnr) if !looked => return Fate::Look,
             Err(Objection::Rnr) => {
@@ -110,7 +112,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         Fate::Done
     }
 
-    /// A request packet was carried out: its response or acknowledge is due. `found`: by an atomic.
+    /// A request packet was executed: its response or acknowledge is due. `found`: by an atomic.
     fn answer(
         &mut self,
         row: &Row,
@@ -149,7 +151,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
     #[cold]
     pub(super) fn nak_for_good(&mut self, psn: Psn, refusal: Refusal) {
         let event = self.refuse(refusal);
-        self.offended(event);
+        self.enter_error_with(event);
         let nak = Syndrome::Nak(nak_code(refusal.nak));
         self.service.rc_roce().responder.nak_for_good(psn, nak);
         self.make_answer_due();

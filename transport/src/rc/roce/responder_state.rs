@@ -1,4 +1,4 @@
-//! What the responder is to send: acknowledges, NAKs, and responses to READs and atomics, which may be asked for again. Pure bookkeeping.
+//! What the responder is to send: acknowledges, NAKs, and responses to READs and atomics, which may be asked for again. Pure state, without I/O.
 
 mod save;
 
@@ -11,11 +11,11 @@ use vrdma_wire::roce::{Reth, Syndrome};
 pub(super) struct PendingNak {
     pub(super) psn: Psn,
     pub(super) syndrome: Syndrome,
-    /// The QP went to ERR because of it: it is the last that the peer hears.
+    /// The QP is in ERR because of it: nothing is sent after it.
     pub(super) fatal: bool,
 }
 
-/// A READ or atomic that was carried out or accepted, and what of its response is to be sent (IBTA 9.7.7: responder resources).
+/// A READ or atomic that was executed or accepted, and what of its response is to be sent (IBTA 9.7.7: responder resources).
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Resource {
     /// Its first PSN,
@@ -37,7 +37,7 @@ pub(super) struct Resource {
 pub(super) enum Kind {
     /// Nothing yet.
     None,
-    /// A READ of this. It is carried out when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
+    /// A READ of this. It is executed when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
     Data(Reth),
     /// Carried out once; an atomic found this.
     Once(Option<u64>),
@@ -66,10 +66,10 @@ const UNUSED: Resource = Resource {
 /// Requests are acknowledged at the latest when there are so many, asked for or not.
 const ACK_EVERY: u8 = 64;
 
-/// The books of the responder.
+/// The responder's state.
 #[derive(Debug)]
 pub(super) struct ResponderState {
-    /// Messages carried out (IBTA 9.7.7.1).
+    /// Messages executed (IBTA 9.7.7.1).
     pub(super) msn: Msn,
     /// Of the WRITE in progress.
     pub(super) write: Reth,
@@ -131,7 +131,7 @@ impl ResponderState {
         *slot = resource;
     }
 
-    /// A SEND or WRITE packet was carried out.
+    /// A SEND or WRITE packet was executed.
     pub(super) fn accepted(&mut self, last: bool, ack_req: bool) {
         self.expected_came();
         if last {
@@ -212,7 +212,7 @@ impl ResponderState {
         true
     }
 
-    /// What is carried out once came again: it is answered again. False if there was no such request.
+    /// What is executed once came again: it is answered again. False if there was no such request.
     pub(super) fn once_again(&mut self, psn: Psn) -> bool {
         let Some(index) = self.find(psn) else { return false };
         let resource = &mut self.resources[index];

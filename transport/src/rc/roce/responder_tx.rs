@@ -1,7 +1,7 @@
-//! Responses leave, in the order of the requests: those to READs and atomics, then a NAK or an acknowledge of all.
+//! Responses are sent, in the order of the requests: those to READs and atomics, then a NAK or an acknowledge of all.
 
 use crate::completion::Sink;
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::memory::{Access, Region};
 use crate::message::transfer::Span;
 use crate::message::verdict::{Nak, Refusal};
@@ -9,13 +9,13 @@ use crate::mr::Mrs;
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
-use crate::rc::roce::Quantum;
+use crate::rc::roce::Allowance;
 use crate::rc::roce::responder_state::{Kind, Resource};
 use vrdma_wire::num::{Msn, Pkey, Psn};
 use vrdma_wire::roce::{Aeth, Body, Bth, Credits, NakCode, Packet, Path, Rc, ReadPart, Reth, Syndrome};
 
 /// Why a QP sends no more responses for now.
-enum Pause {
+enum ResponsePause {
     /// Its turn is over.
     More,
     /// Nothing is left.
@@ -24,14 +24,14 @@ enum Pause {
     Failed(Nak, Psn),
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// Sends the responses that are due; true if there is more.
-    pub(super) fn send_responses(&mut self, quantum: &mut Quantum, outlet: &mut impl Outlet<R>) -> bool {
+    pub(super) fn send_responses(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> bool {
         loop {
-            match self.send_response_packets(quantum, outlet) {
-                Pause::Idle => return false,
-                Pause::More => return true,
-                Pause::Failed(nak, psn) => {
+            match self.send_response_packets(allowance, outlet) {
+                ResponsePause::Idle => return false,
+                ResponsePause::More => return true,
+                ResponsePause::Failed(nak, psn) => {
                     self.service.rc_roce().responder.drop_pending();
                     self.nak_for_good(psn, Refusal { nak, receive: None });
                 }
@@ -39,32 +39,36 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         }
     }
 
-    fn send_response_packets(&mut self, quantum: &mut Quantum, outlet: &mut impl Outlet<R>) -> Pause {
-        let Turn { qp, mrs, counters, .. } = self;
+    fn send_response_packets(
+        &mut self,
+        allowance: &mut Allowance,
+        outlet: &mut impl Outlet<R>,
+    ) -> ResponsePause {
+        let BorrowedQp { qp, mrs, counters, .. } = self;
         let state = &mut self.service.rc_roce().responder;
         let silent = match qp.state {
             QpState::Reset | QpState::Init => true,
-            // It went there because of what it says in its NAK.
+            // In ERR, only the NAK that tells the peer why is sent.
             QpState::Err => !state.nak.is_some_and(|nak| nak.fatal),
             QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => false,
         };
         if silent {
-            return Pause::Idle;
+            return ResponsePause::Idle;
         }
         let path = qp.path(self.mac);
         loop {
             let pending = state.first_pending();
             if pending.is_none() && state.nak.is_none() && !state.ack_is_due() {
-                return Pause::Idle;
+                return ResponsePause::Idle;
             }
-            if !quantum.may_send(outlet) {
-                return Pause::More;
+            if !allowance.may_send(outlet) {
+                return ResponsePause::More;
             }
             let (psn, body, pieces) = if let Some((index, resource)) = pending {
                 let psn = resource.psn.add(resource.next);
                 let Some((body, pieces)) = response(mrs, qp, &resource) else {
                     if !resource.is_repeated() && qp.state != QpState::Err {
-                        return Pause::Failed(Nak::Access, psn);
+                        return ResponsePause::Failed(Nak::Access, psn);
                     }
                     state.settle(index);
                     counters.drop_duplicate += 1;
@@ -85,9 +89,9 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
                     state.drop_pending();
                     continue;
                 }
-                return Pause::Failed(Nak::Operational, psn);
+                return ResponsePause::Failed(Nak::Operational, psn);
             }
-            quantum.sent(pieces.len() as u32);
+            allowance.sent(pieces.len() as u32);
             counters.packets_out += 1;
         }
     }

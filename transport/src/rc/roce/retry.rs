@@ -1,14 +1,14 @@
-//! What has not happened in time, and trying again.
+//! Timeouts and retransmission.
 
 use crate::completion::Sink;
-use crate::engine::turn::Turn;
+use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
 use crate::qp::NEVER;
 use crate::qp::requester::Wait;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Why to try again.
+/// Why to retransmit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
     /// No answer in time.
@@ -19,7 +19,7 @@ pub(super) enum Cause {
     Lost,
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// Says when to do something if nothing happens before; `None`: not at all.
     ///
     /// The timer in the schedule may be earlier: it finds then that there is nothing to do yet. So most packets touch no timer.
@@ -52,12 +52,12 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         }
     }
 
-    /// Sends all again that was not answered, if it may still do so and has not just done it.
+    /// Retransmits all that is outstanding, if retries are left and it was not just done.
     pub(super) fn try_again(&mut self, cause: Cause) {
         let roce = self.service.rc_roce();
         let state = &mut roce.requester;
         // A second NAK or gap for the same PSN is stale or forged: the ACK timer covers a retransmission that got lost.
-        if cause != Cause::Timeout && state.went_back {
+        if cause != Cause::Timeout && state.retransmitted {
             return;
         }
         if state.next() == state.una {
@@ -66,7 +66,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         }
         match self.qp.requester.spend_retry() {
             Ok(()) => {
-                state.went_back = cause != Cause::Timeout;
+                state.retransmitted = cause != Cause::Timeout;
                 self.counters.responses_lost += u64::from(cause == Cause::Lost);
                 state.narrow();
                 roce.send_again(&self.qp.requester.queue);
@@ -87,7 +87,7 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
             Ok(()) => {
                 self.qp.requester.wait = Wait::Receive;
                 let state = &mut self.service.rc_roce().requester;
-                state.went_back = false;
+                state.retransmitted = false;
                 state.go_back(self.qp.requester.queue.head());
                 self.set_deadline(Some(now + delay));
             }

@@ -1,11 +1,11 @@
-//! What a reliable connection keeps for its packets, in the record.
+//! The state of a reliable connection on RoCE, in the record.
 
-use super::{Carrier, RequesterState, ResponderState, Roce};
+use super::{Carrier, RcRoce, RequesterState, ResponderState};
+use crate::outstanding::Requests;
 use crate::qp::Qp;
-use crate::request::Requests;
 use crate::save::{Violation, deadline, record, to_deadline};
 
-impl Roce {
+impl RcRoce {
     /// The record of it.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
         record::Roce::Rc(Box::new(record::RcRoce {
@@ -16,11 +16,15 @@ impl Roce {
     }
 
     /// From the record, for a QP with its attributes and queues.
-    pub(crate) fn restore(record: &record::RcRoce, qp: &Qp, requests: &Requests) -> Result<Roce, Violation> {
+    pub(crate) fn restore(
+        record: &record::RcRoce,
+        qp: &Qp,
+        requests: &Requests,
+    ) -> Result<RcRoce, Violation> {
         if qp.carrier == Carrier::Roce && qp.requester.offset > 0 {
             return Err(Violation::Progress);
         }
-        Ok(Roce {
+        Ok(RcRoce {
             requester: RequesterState::restore(&record.requester, qp, requests)?,
             responder: ResponderState::restore(&record.responder, qp)?,
             deadline: to_deadline(record.deadline)?,

@@ -1,4 +1,4 @@
-//! A queue pair in the record: attributes, pending requests, and what its carrier keeps.
+//! A queue pair in the record: attributes, outstanding requests, and its carrier's state.
 
 use super::{Carrier, Message, Mtu, Pending, QpState, QpType, Wait};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct Qp {
     pub responder: Responder,
     /// What carries its messages.
     pub carrier: Carrier,
-    /// What its connection keeps for RoCE, once that was its carrier.
+    /// Its connection's state on RoCE, once that was its carrier.
     pub roce: Option<Roce>,
     /// Its deadline: nanoseconds on the caller's clock.
     pub timer: Option<u64>,
@@ -137,7 +137,7 @@ pub struct Requester {
 pub struct Responder {
     /// PSN expected next.
     pub psn: u32,
-    /// Bytes that the message in progress has brought.
+    /// Bytes received of the message in progress.
     pub received: u32,
     /// The message that has begun and not ended.
     pub in_progress: Message,
@@ -262,7 +262,7 @@ pub struct Receive {
     pub sges: Vec<Sge>,
 }
 
-/// What a connection keeps for RoCE.
+/// A connection's state on RoCE.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Roce {
@@ -270,12 +270,12 @@ pub enum Roce {
     Rc(Box<RcRoce>),
     /// Of an unreliable connection.
     Uc {
-        /// The WRITE in whose midst the peer's packets are.
+        /// The WRITE that the peer's next packet continues.
         write: Reth,
     },
 }
 
-/// What a reliable connection keeps whose peer is reached in packets.
+/// The state of a reliable connection on RoCE.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RcRoce {
     /// About its requests.
@@ -286,7 +286,7 @@ pub struct RcRoce {
     pub deadline: Option<u64>,
 }
 
-/// How far the requests have got. While RoCE is not the carrier, it is number, window and `went_back` alone.
+/// The requester's state. While RoCE is not the carrier, it is number, window and `went_back` alone.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RcRequester {
     /// First PSN of the first request.
@@ -305,7 +305,7 @@ pub struct RcRequester {
     pub window: u8,
     /// Packets since the last that asked for an acknowledge.
     pub unasked: u8,
-    /// It went back already because the peer said that it lacks the oldest PSN.
+    /// The packets from the oldest PSN on were retransmitted already, because of a NAK or a gap in the responses.
     pub went_back: bool,
     /// MSN of the last request that the peer has a receive for, if it tells.
     pub limit: Option<u32>,
@@ -314,7 +314,7 @@ pub struct RcRequester {
 /// What the responder is to send, and may have to send again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RcResponder {
-    /// Messages carried out.
+    /// Messages executed.
     pub msn: u32,
     /// The WRITE in progress.
     pub write: Reth,
@@ -387,7 +387,7 @@ pub struct Resource {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResourceKind {
-    /// A READ of this: carried out when it is answered.
+    /// A READ of this: executed when it is answered.
     Data(Reth),
     /// Carried out once; an atomic found this.
     Once(Option<u64>),

@@ -22,11 +22,11 @@ fn pick(rng: &mut Rng, most: usize) -> usize {
 
 /// Another number, that is near or means something elsewhere.
 fn other_number(rng: &mut Rng, number: i128) -> i128 {
-    let far = [0, 1, 2, 255, 256, 1 << 16, (1 << 24) - 1, 1 << 24, u32::MAX.into(), u64::MAX.into()];
+    let edges = [0, 1, 2, 255, 256, 1 << 16, (1 << 24) - 1, 1 << 24, u32::MAX.into(), u64::MAX.into()];
     match rng.next() % 6 {
         0 => number + 1,
         1 => number - 1,
-        2 => far[pick(rng, far.len())],
+        2 => edges[pick(rng, edges.len())],
         3 => number ^ 1 << (rng.next() % 64),
         4 => number + 1024,
         _ => (rng.next() >> (rng.next() % 64)).into(),

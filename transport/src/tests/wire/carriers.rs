@@ -83,14 +83,14 @@ fn what_was_begun_in_packets_goes_on_when_the_address_vector_comes_back() {
     let (now, peer) = (net.now, net.hosts[A].end.clone());
     let peer_mac = net.hosts[A].mac;
     let Host { engine, end, log, .. } = &mut net.hosts[B];
-    let far = QpAttr { dmac: peer_mac, hop_limit: 64, ..attr_to(&peer) };
+    let remote = QpAttr { dmac: peer_mac, hop_limit: 64, ..attr_to(&peer) };
     let mut change = |mask, attr: QpAttr| {
         engine.modify_qp(now, end.device, end.qpn, mask, &attr, log).unwrap();
     };
     for dgid in [end.gid, peer.gid] {
-        change(AttrMask::STATE, QpAttr { state: QpState::Sqd, ..far });
-        change(AttrMask::AV, QpAttr { dgid, ..far });
-        change(AttrMask::STATE, QpAttr { state: QpState::Rts, ..far });
+        change(AttrMask::STATE, QpAttr { state: QpState::Sqd, ..remote });
+        change(AttrMask::AV, QpAttr { dgid, ..remote });
+        change(AttrMask::STATE, QpAttr { state: QpState::Rts, ..remote });
     }
     net.settle();
     assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success)]);

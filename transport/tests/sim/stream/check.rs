@@ -105,7 +105,7 @@ impl Stream {
     /// The stream is over: everything has to be as the model says.
     pub fn check_end(&mut self, world: &World) {
         assert!(self.is_over(), "{}", self.status(world));
-        // What was posted from the failed request on may have been carried out, or a part of it.
+        // What was posted from the failed request on may have been executed, or a part of it.
         let certain = self.failed.map_or(self.posted.len(), |(at, _)| at);
         self.unknown.extend(self.posted[certain..].iter().filter_map(|p| p.changes.clone()));
         let messages = certain.checked_sub(1).map_or(0, |last| self.posted[last].receives);

@@ -1,4 +1,4 @@
-//! Requests of a stream, carried out in the model as they are posted.
+//! Requests of a stream, executed in the model as they are posted.
 
 use super::{Expected, Landing, Posted, Stream};
 use crate::world::{OWNER, World};

@@ -1,20 +1,20 @@
-//! The requester's books in the record.
+//! The requester's state in the record.
 
 use super::{Cursor, MIN_WINDOW, RequesterState, WINDOW, psns};
 use crate::carrier::Carrier;
-use crate::op::Data;
+use crate::op::DataDirection;
+use crate::outstanding::Requests;
 use crate::qp::Qp;
 use crate::rc::roce::{HALF, ahead};
-use crate::request::Requests;
 use crate::save::{Violation, record, to_psn};
 use vrdma_wire::num::Msn;
 
 impl RequesterState {
-    /// The record of the books of a QP.
+    /// The record of a QP's requester state.
     pub(in crate::rc::roce) fn save(&self, qp: &Qp, requests: &Requests) -> record::RcRequester {
         if qp.carrier != Carrier::Roce {
             // It starts anew when it is the carrier again.
-            let (ssn, window, went_back) = (self.ssn.number(), self.window, self.went_back);
+            let (ssn, window, went_back) = (self.ssn.number(), self.window, self.retransmitted);
             return record::RcRequester { ssn, window, went_back, ..record::RcRequester::default() };
         }
         record::RcRequester {
@@ -25,8 +25,8 @@ impl RequesterState {
             sent: self.cursor.sent,
             awaited: self.awaited,
             window: self.window,
-            unasked: self.unasked,
-            went_back: self.went_back,
+            unasked: self.since_ack_req,
+            went_back: self.retransmitted,
             limit: self.limit.map(Msn::number),
         }
     }
@@ -44,8 +44,8 @@ impl RequesterState {
             return Err(Violation::Window);
         }
         if qp.carrier != Carrier::Roce {
-            let record::RcRequester { window, went_back, .. } = *record;
-            return Ok(RequesterState { ssn, window, went_back, ..RequesterState::new() });
+            let record::RcRequester { window, went_back: retransmitted, .. } = *record;
+            return Ok(RequesterState { ssn, window, retransmitted, ..RequesterState::new() });
         }
         let walk = Walk::new(record, answered, qp, requests)?;
         // What was sent ends at or after the cursor, and within requests that can be sent.
@@ -64,7 +64,8 @@ impl RequesterState {
             sent: record.sent,
             ssn: Msn::truncate(ssn.number().wrapping_add(record.cursor)),
         };
-        let record::RcRequester { awaited, window, unasked, went_back, .. } = *record;
+        let record::RcRequester { awaited, window, unasked: since_ack_req, went_back: retransmitted, .. } =
+            *record;
         Ok(RequesterState {
             base,
             ssn,
@@ -73,8 +74,8 @@ impl RequesterState {
             reads: walk.reads,
             awaited,
             window,
-            unasked,
-            went_back,
+            since_ack_req,
+            retransmitted,
             limit,
         })
     }
@@ -116,7 +117,9 @@ impl Walk {
                 _ if index < at => done < psns,
                 // It was sent as far as it was answered at least; a READ asks for all that was not.
                 _ if index == at && broken => sent == 0 && done == 0,
-                _ if index == at => sent < psns && done <= sent && (row.data == Data::Out || done == sent),
+                _ if index == at => {
+                    sent < psns && done <= sent && (row.data == DataDirection::Out || done == sent)
+                }
                 _ => true,
             };
             if !right {

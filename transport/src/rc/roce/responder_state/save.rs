@@ -1,10 +1,10 @@
-//! The responder's books in the record.
+//! The responder's state in the record.
 
 use super::{ACK_EVERY, Kind, Pending, PendingNak, Resource, ResponderState};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
+use crate::request::MAX_MESSAGE;
 use crate::save::{Violation, record, to_psn};
-use crate::work::MAX_MESSAGE;
 use vrdma_wire::num::{Msn, Mtu};
 use vrdma_wire::roce::{NakCode, RnrTimer, Syndrome};
 

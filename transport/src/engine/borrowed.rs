@@ -1,4 +1,4 @@
-//! A QP at work: found once, and borrowed with what of its device it needs for as long as it does.
+//! A QP that was looked up once, and is borrowed with what it needs of its device.
 
 use crate::carrier::Service;
 use crate::completion::{Completion, Event, Sink, WcStatus};
@@ -7,11 +7,12 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::memory::Region;
 use crate::mr::Mrs;
+use crate::outstanding::{Requests, Scratch};
 use crate::qp::attr::{QpState, QpType};
 use crate::qp::{NEVER, Qp};
-use crate::request::{Requests, Scratch, Work};
 use crate::schedule::{Direction, Place, Schedule};
 use crate::time::Instant;
+use crate::work::Work;
 use core::mem;
 use vrdma_wire::num::Mac;
 
@@ -19,7 +20,7 @@ use vrdma_wire::num::Mac;
 const LAST: Instant = Instant(NEVER.0 - 1);
 
 /// A QP, what of its device goes with it, and where results go.
-pub(crate) struct Turn<'a, R, S> {
+pub(crate) struct BorrowedQp<'a, R, S> {
     pub(crate) place: Place,
     pub(crate) qp: &'a mut Qp,
     pub(crate) service: &'a mut Service,
@@ -27,10 +28,10 @@ pub(crate) struct Turn<'a, R, S> {
     pub(crate) requests: &'a mut Requests,
     pub(crate) counters: &'a mut Counters,
     pub(crate) schedule: &'a mut Schedule,
-    /// For the elements of its own request,
-    pub(crate) own: &'a mut Scratch,
-    /// and of the receive that a request goes to.
-    pub(crate) far: &'a mut Scratch,
+    /// For the elements of its own send,
+    pub(crate) send_scratch: &'a mut Scratch,
+    /// and of the receive that a message consumes.
+    pub(crate) recv_scratch: &'a mut Scratch,
     pub(crate) sink: &'a mut S,
     /// Source of its device's packets.
     pub(crate) mac: Mac,
@@ -43,11 +44,11 @@ pub(crate) struct Turn<'a, R, S> {
 impl<R: Region> Engine<R> {
     /// The QP at `place`, if there is one.
     #[inline]
-    pub(crate) fn turn<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> Option<Turn<'a, R, S>> {
-        let Engine { devices, schedule, own, far, port, .. } = self;
+    pub(crate) fn borrow<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> Option<BorrowedQp<'a, R, S>> {
+        let Engine { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
         let Device { qps, mrs, requests, counters, mac, suspended, .. } = devices.get_mut(place.device)?;
         let (qp, service) = qps.get_mut(place.qpn.number())?.parts();
-        Some(Turn {
+        Some(BorrowedQp {
             place,
             qp,
             service,
@@ -55,8 +56,8 @@ impl<R: Region> Engine<R> {
             requests,
             counters,
             schedule,
-            own,
-            far,
+            send_scratch,
+            recv_scratch,
             sink,
             mac: *mac,
             suspended: *suspended,
@@ -66,12 +67,12 @@ impl<R: Region> Engine<R> {
 
     /// The QP at `place`, which was found before in the same call of the engine: none goes within one.
     #[inline]
-    pub(crate) fn known<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> Turn<'a, R, S> {
-        self.turn(place, sink).expect("no QP goes within a call of the engine")
+    pub(crate) fn known<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> BorrowedQp<'a, R, S> {
+        self.borrow(place, sink).expect("no QP goes within a call of the engine")
     }
 }
 
-impl<R: Region, S: Sink> Turn<'_, R, S> {
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// Completes a send.
     #[inline]
     pub(crate) fn complete_send(&mut self, completion: &Completion) {
@@ -102,8 +103,8 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
 
     /// The first request fails, and with it the QP.
     pub(crate) fn fail_first(&mut self, status: WcStatus) {
-        if let Some(&kept) = self.requests.first_send(&self.qp.requester.queue) {
-            self.fail(&kept.work(), status);
+        if let Some(&send) = self.requests.first_send(&self.qp.requester.queue) {
+            self.fail(&send.work(), status);
         }
     }
 
@@ -155,9 +156,9 @@ impl<R: Region, S: Sink> Turn<'_, R, S> {
         self.event(Event::QpFatal(self.place.qpn));
     }
 
-    /// A peer's request made it go to ERR.
+    /// To ERR because of a peer's request, with the event that tells of it.
     #[cold]
-    pub(crate) fn offended(&mut self, event: Option<Event>) {
+    pub(crate) fn enter_error_with(&mut self, event: Option<Event>) {
         self.enter_error();
         if let Some(event) = event {
             self.event(event);

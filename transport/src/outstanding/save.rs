@@ -1,13 +1,13 @@
-//! Pending requests in the record.
+//! Outstanding requests in the record.
 
-use super::{Kept, Requests, Scratch, Work};
+use super::{OutstandingSend, Requests, Scratch, Work};
 use crate::completion::WcStatus;
 use crate::id::PdId;
 use crate::op::{Remote, SendOp};
 use crate::pool::{At, List};
 use crate::qp::Caps;
+use crate::request::{Destination, Payload, SendRequest, Sge};
 use crate::save::{Violation, record, to_qpn};
-use crate::work::{Destination, Payload, SendRequest, Sge};
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Rkey};
 
 impl Requests {
@@ -18,8 +18,8 @@ impl Requests {
         let mut next = queue.head();
         while let Some(at) = next {
             let destination = self.destination_at(at).as_ref().map(save_destination);
-            let (kept, payload) = self.send_at(at, &mut scratch);
-            let Kept { ref op, id, length: _, error, signaled, solicited, fence } = kept;
+            let (send, payload) = self.send_at(at, &mut scratch);
+            let OutstandingSend { ref op, id, length: _, error, signaled, solicited, fence } = send;
             let payload = match (error, payload) {
                 (Some(WcStatus::LocLen), _) => record::Payload::WrongLength,
                 (Some(_), _) => record::Payload::NotUnderstood,
@@ -100,7 +100,7 @@ impl Requests {
 
     /// The sends of a queue but for their payload, in order.
     pub(crate) fn sends(&self, queue: &List) -> impl Iterator<Item = Work<'_>> {
-        self.sends.iter(queue).map(|slot| slot.work.work())
+        self.sends.iter(queue).map(|slot| slot.send.work())
     }
 }
 

@@ -1,0 +1,356 @@
+//! Outstanding requests: the queues of what was posted and has not ended.
+
+mod save;
+
+use crate::pool::{At, List, Pool};
+use crate::qp::attr::QpInit;
+use crate::request::{Destination, Payload, Sge};
+use crate::work::{OutstandingSend, Work};
+use vrdma_wire::num::Lkey;
+
+/// An outstanding send.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct SendSlot {
+    send: OutstandingSend,
+    count: u16,
+    inline: bool,
+    /// The first element; the others, or inline data, are in `more`.
+    first: Sge,
+    more: List,
+}
+
+impl Default for SendSlot {
+    fn default() -> SendSlot {
+        let send = OutstandingSend::default();
+        SendSlot { send, count: 0, inline: false, first: Sge::default(), more: List::EMPTY }
+    }
+}
+
+/// Elements of a receive that are in its slot; the others are in further nodes.
+const FIRST_SGES: usize = 2;
+
+/// An outstanding receive.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct RecvSlot {
+    pub(crate) id: u32,
+    /// Bytes that it can take.
+    pub(crate) length: u32,
+    count: u16,
+    first: [Sge; FIRST_SGES],
+    more: List,
+}
+
+impl Default for RecvSlot {
+    fn default() -> RecvSlot {
+        RecvSlot { id: 0, length: 0, count: 0, first: [Sge::default(); FIRST_SGES], more: List::EMPTY }
+    }
+}
+
+/// A request that was taken from its queue, and is to end: with a completion, or without one on purpose.
+#[must_use = "whoever takes a request ends it"]
+pub(crate) struct Taken<T: Copy>(T);
+
+impl<T: Copy> Taken<T> {
+    /// It ends here.
+    #[inline]
+    pub(crate) fn end(self) -> T {
+        let request = self.0;
+        core::mem::forget(self);
+        request
+    }
+}
+
+impl<T: Copy> Drop for Taken<T> {
+    fn drop(&mut self) {
+        // In a release it would be a completion that never comes; nobody else is hurt.
+        debug_assert!(std::thread::panicking(), "a request was taken and did not end");
+    }
+}
+
+const EXTRA_BYTES: usize = 64;
+const EXTRA_SGES: usize = 4;
+
+/// What of a request does not fit its slot.
+#[derive(Copy, Clone, Debug)]
+enum Extra {
+    Sges([Sge; EXTRA_SGES]),
+    Bytes([u8; EXTRA_BYTES]),
+    /// Where a datagram goes; comes before all others.
+    To(Destination),
+}
+
+impl Default for Extra {
+    fn default() -> Extra {
+        Extra::Bytes([0; EXTRA_BYTES])
+    }
+}
+
+/// Where the payload of an outstanding request is put together.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    sges: Vec<Sge>,
+    bytes: Vec<u8>,
+}
+
+/// All outstanding requests of a device.
+pub(crate) struct Requests {
+    sends: Pool<SendSlot>,
+    receives: Pool<RecvSlot>,
+    extras: Pool<Extra>,
+}
+
+impl Requests {
+    pub(crate) fn new() -> Requests {
+        Requests { sends: Pool::new(), receives: Pool::new(), extras: Pool::new() }
+    }
+
+    /// Bytes that full queues of a QP of these capabilities take.
+    pub(crate) fn cost(caps: &QpInit) -> u64 {
+        let extra = Pool::<Extra>::NODE;
+        let rest =
+            |sges: u32, first: u32| u64::from(sges.saturating_sub(first).div_ceil(EXTRA_SGES as u32)) * extra;
+        let inline = u64::from(caps.max_inline.div_ceil(EXTRA_BYTES as u32)) * extra;
+        let to = if caps.qp_type.is_datagram() { extra } else { 0 };
+        let send = Pool::<SendSlot>::NODE + inline.max(rest(caps.max_send_sge, 1)) + to;
+        let receive = Pool::<RecvSlot>::NODE + rest(caps.max_recv_sge, FIRST_SGES as u32);
+        u64::from(caps.max_send_wr) * send + u64::from(caps.max_recv_wr) * receive
+    }
+
+    /// Outstanding sends and receives.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.sends.len().into(), self.receives.len().into())
+    }
+
+    pub(crate) fn push_send(&mut self, queue: &mut List, work: &Work<'_>, payload: Payload<'_>) {
+        self.push_to(queue, work, None, payload);
+    }
+
+    /// The same with a destination.
+    pub(crate) fn push_to(
+        &mut self,
+        queue: &mut List,
+        work: &Work<'_>,
+        to: Option<&Destination>,
+        payload: Payload<'_>,
+    ) {
+        let mut slot = SendSlot { send: work.outstanding(), ..SendSlot::default() };
+        if let Some(to) = to {
+            self.extras.push(&mut slot.more, Extra::To(*to));
+        }
+        match payload {
+            _ if work.error.is_some() => {}
+            Payload::Inline(data) => {
+                slot.inline = true;
+                slot.count = data.len() as u16;
+                for part in data.chunks(EXTRA_BYTES) {
+                    let mut bytes = [0; EXTRA_BYTES];
+                    bytes[..part.len()].copy_from_slice(part);
+                    self.extras.push(&mut slot.more, Extra::Bytes(bytes));
+                }
+            }
+            Payload::Sges(sges) => {
+                slot.count = sges.len() as u16;
+                if let Some((first, rest)) = sges.split_first() {
+                    slot.first = *first;
+                    self.push_sges(&mut slot.more, rest);
+                }
+            }
+        }
+        self.sends.push(queue, slot);
+    }
+
+    /// The first send of a queue, and its payload in `scratch`.
+    pub(crate) fn front_send<'a>(
+        &self,
+        queue: &List,
+        scratch: &'a mut Scratch,
+    ) -> Option<(OutstandingSend, Payload<'a>)> {
+        Some(self.send_at(queue.head()?, scratch))
+    }
+
+    /// The first send of a queue but for its payload.
+    #[inline]
+    pub(crate) fn first_send(&self, queue: &List) -> Option<&OutstandingSend> {
+        self.sends.front(queue).map(|slot| &slot.send)
+    }
+
+    /// The send behind another.
+    #[inline]
+    pub(crate) fn send_after(&self, at: At) -> Option<At> {
+        self.sends.after(at)
+    }
+
+    /// An outstanding send, and its payload in `scratch`.
+    pub(crate) fn send_at<'a>(&self, at: At, scratch: &'a mut Scratch) -> (OutstandingSend, Payload<'a>) {
+        let slot = self.sends.get(at);
+        let count = usize::from(slot.count);
+        if slot.inline {
+            scratch.bytes.clear();
+            for extra in self.extras.iter(&slot.more) {
+                if let Extra::Bytes(bytes) = extra {
+                    scratch.bytes.extend_from_slice(bytes);
+                }
+            }
+            scratch.bytes.truncate(count);
+            return (slot.send, Payload::Inline(&scratch.bytes));
+        }
+        scratch.sges.clear();
+        scratch.sges.push(slot.first);
+        self.read_sges(&slot.more, &mut scratch.sges);
+        scratch.sges.truncate(count);
+        (slot.send, Payload::Sges(&scratch.sges))
+    }
+
+    /// Where the first send of a queue goes, if it is a datagram that says so.
+    pub(crate) fn front_to(&self, queue: &List) -> Option<Destination> {
+        self.destination_at(queue.head()?)
+    }
+
+    /// Where an outstanding send goes, if it is a datagram that says so.
+    fn destination_at(&self, at: At) -> Option<Destination> {
+        match self.extras.front(&self.sends.get(at).more)? {
+            Extra::To(to) => Some(*to),
+            Extra::Sges(_) | Extra::Bytes(_) => None,
+        }
+    }
+
+    /// Takes the first send from its queue.
+    #[inline]
+    pub(crate) fn take_send(&mut self, queue: &mut List) -> Option<Taken<OutstandingSend>> {
+        let mut slot = self.sends.pop(queue)?;
+        while self.extras.pop(&mut slot.more).is_some() {}
+        Some(Taken(slot.send))
+    }
+
+    /// `sges` are of a receive of at most 2^32 - 1 bytes; beyond, the rest is never used.
+    pub(crate) fn push_receive(&mut self, queue: &mut List, id: u32, sges: &[Sge]) {
+        let length = sges.iter().map(|sge| u64::from(sge.length)).fold(0, u64::saturating_add);
+        let mut slot = RecvSlot {
+            id,
+            length: length.min(u64::from(u32::MAX)) as u32,
+            count: sges.len() as u16,
+            ..RecvSlot::default()
+        };
+        let (first, rest) = sges.split_at(sges.len().min(FIRST_SGES));
+        slot.first[..first.len()].copy_from_slice(first);
+        self.push_sges(&mut slot.more, rest);
+        self.receives.push(queue, slot);
+    }
+
+    #[inline]
+    pub(crate) fn front_receive(&self, queue: &List) -> Option<&RecvSlot> {
+        self.receives.front(queue)
+    }
+
+    /// The elements of a receive, in `scratch` if they are not together in the slot.
+    #[inline]
+    pub(crate) fn elements<'a>(&self, slot: &'a RecvSlot, scratch: &'a mut Scratch) -> &'a [Sge] {
+        let count = usize::from(slot.count);
+        if count <= FIRST_SGES {
+            return &slot.first[..count];
+        }
+        scratch.sges.clear();
+        scratch.sges.extend_from_slice(&slot.first);
+        self.read_sges(&slot.more, &mut scratch.sges);
+        scratch.sges.truncate(count);
+        &scratch.sges
+    }
+
+    /// Takes the first receive, which is its id, from its queue.
+    #[inline]
+    pub(crate) fn take_receive(&mut self, queue: &mut List) -> Option<Taken<u32>> {
+        let mut slot = self.receives.pop(queue)?;
+        while self.extras.pop(&mut slot.more).is_some() {}
+        Some(Taken(slot.id))
+    }
+
+    /// Gives memory back that nothing uses.
+    pub(crate) fn trim(&mut self) {
+        self.sends.trim();
+        self.receives.trim();
+        self.extras.trim();
+    }
+
+    fn push_sges(&mut self, list: &mut List, sges: &[Sge]) {
+        for part in sges.chunks(EXTRA_SGES) {
+            let mut extra = [Sge { addr: 0, length: 0, lkey: Lkey(0) }; EXTRA_SGES];
+            extra[..part.len()].copy_from_slice(part);
+            self.extras.push(list, Extra::Sges(extra));
+        }
+    }
+
+    fn read_sges(&self, list: &List, out: &mut Vec<Sge>) {
+        for extra in self.extras.iter(list) {
+            if let Extra::Sges(sges) = extra {
+                out.extend_from_slice(sges);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use vrdma_wire::num::Qpn;
+
+    fn sges(count: usize) -> Vec<Sge> {
+        (0..count).map(|i| Sge { addr: i as u64, length: 1, lkey: Lkey(i as u32) }).collect()
+    }
+
+    /// Every other request is a datagram.
+    fn destination(id: usize) -> Option<Destination> {
+        let to = Destination {
+            pd: crate::PdId(1),
+            qpn: Qpn::GSI,
+            qkey: vrdma_wire::num::Qkey(id as u32),
+            dgid: vrdma_wire::num::Gid([7; 16]),
+            dmac: vrdma_wire::num::Mac([3; 6]),
+            sgid_index: 1,
+            sl: 2,
+            hop_limit: 3,
+            traffic_class: 4,
+            flow_label: 5,
+            udp_sport: 6,
+            vlan: Some(7),
+        };
+        id.is_multiple_of(2).then_some(to)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_posted_comes_back(counts in proptest::collection::vec((any::<bool>(), 0usize..33), 1..20)) {
+            let mut requests = Requests::new();
+            let (mut sends, mut receives) = (List::EMPTY, List::EMPTY);
+            let data: Vec<u8> = (0..=255).collect();
+            for (id, &(inline, count)) in counts.iter().enumerate() {
+                let work = Work { id: id as u32, error: None, ..Work::invalid(0) };
+                let list = sges(count);
+                let to = destination(id);
+                let payload = if inline { Payload::Inline(&data[..count * 8 % 256]) } else { Payload::Sges(&list) };
+                requests.push_to(&mut sends, &work, to.as_ref(), payload);
+                requests.push_receive(&mut receives, id as u32, &list);
+            }
+            let mut scratch = Scratch::default();
+            for (id, &(inline, count)) in counts.iter().enumerate() {
+                let list = sges(count);
+                let expected = if inline { Payload::Inline(&data[..count * 8 % 256]) } else { Payload::Sges(&list) };
+                let (work, payload) = requests.front_send(&sends, &mut scratch).unwrap();
+                prop_assert_eq!(payload, expected);
+                prop_assert_eq!(work.id, id as u32);
+                prop_assert_eq!(requests.front_to(&sends), destination(id));
+                prop_assert_eq!(requests.take_send(&mut sends).map(|w| w.end().id), Some(id as u32));
+                let slot = requests.front_receive(&receives).unwrap();
+                prop_assert_eq!(requests.elements(slot, &mut scratch), &list[..]);
+                prop_assert_eq!(slot.length, count as u32);
+                prop_assert_eq!(requests.take_receive(&mut receives).map(Taken::end), Some(id as u32));
+            }
+            prop_assert_eq!(requests.counts(), (0, 0));
+            prop_assert_eq!(requests.extras.len(), 0);
+        }
+    }
+
+    const _: () = assert!(Pool::<RecvSlot>::NODE <= 64);
+    const _: () = assert!(Pool::<SendSlot>::NODE <= 112);
+    const _: () = assert!(Pool::<Extra>::NODE <= 80);
+}
