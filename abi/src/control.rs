@@ -12,9 +12,24 @@
 //!
 //! * a chain with fewer than [`RespHeader::SIZE`] writable bytes is returned with used length 0 and not carried out; so is one whose
 //!   reply would not lie in guest memory, but for a header that does: it tells of [`Status::FAULT`];
-//! * an unknown opcode gives [`Status::UNSUPPORTED`]; bytes missing or in excess, a writable part that is too small
+//! * an unknown opcode gives [`Status::UNSUPPORTED`]; missing bytes, a writable part that is too small
 //!   for the reply, a reserved field that is not zero or a number out of range give [`Status::INVALID`];
 //! * a command that did not give `OK` changed nothing.
+//!
+//! # Lengths, and versions that differ
+//!
+//! A structure keeps its size for good. What a later minor version adds to a request or a reply is a longer structure that begins with the
+//! former one, as [`QueryDeviceExResp`] begins with [`QueryDeviceResp`]. Zero in a field that was added is what the former version means. So an old
+//! driver works with a new device, and a new driver with an old device:
+//!
+//! * **Replies.** The device writes as much of the reply structure as there is room for; the used length tells how much. There has to be room
+//!   for the command's first reply structure ([`Status::INVALID`] otherwise, and nothing is carried out). A driver gives room for what it
+//!   knows, and takes what the device did not write as zero.
+//! * **Requests.** What lies between the structure that the device knows and the runs has to be zero, however long it is; otherwise it asks for
+//!   what the device does not have ([`Status::UNSUPPORTED`]). A field that the request is too short for is zero; the command's first request structure has to be
+//!   there ([`Status::INVALID`]).
+//! * Devices of version 1.0 write a reply only if there is room for all of it, and refuse any excess of a request ([`Status::INVALID`]). So a driver uses a
+//!   longer request only where it has to: for what the device says that it has ([`device_cap`]).
 //!
 //! # Memory in commands
 //!
@@ -46,6 +61,8 @@ pub const ITEMS: &[Item] = &[
     Item::Struct(ObjectReq::INFO),
     Item::Struct(ObjectResp::INFO),
     Item::Struct(QueryDeviceResp::INFO),
+    Item::Struct(QueryDeviceExResp::INFO),
+    Item::Consts(device_cap::INFO),
     Item::Struct(QueryPortResp::INFO),
     Item::Consts(port_state::INFO),
     Item::Struct(SetPortMtuReq::INFO),
@@ -72,7 +89,7 @@ pub const ITEMS: &[Item] = &[
 open_enum! {
     /// [`ReqHeader::opcode`]. Beside each its request -> reply; `-` is none.
     pub enum Opcode: u16 = "VRDMA_CMD" {
-        /// - -> [`QueryDeviceResp`]
+        /// - -> [`QueryDeviceExResp`] ([`QueryDeviceResp`] in version 1.0)
         QUERY_DEVICE = 1,
         /// - -> [`QueryPortResp`] (there is one port, number 1)
         QUERY_PORT = 2,

@@ -1,4 +1,11 @@
 //! What the rdma-core provider and the kernel driver say to each other through uverbs. The device never sees it.
+//!
+//! Versions of the two mix, as those of driver and device do (see [`crate::control`]): a structure keeps its size, and a longer one begins
+//! with the former.
+//!
+//! * **Replies.** The kernel writes as much of the reply as the provider has room for; the provider takes the rest of its own structure
+//!   as zero. Zero in a field that was added is what the former version means.
+//! * **Requests.** What a request of the provider lacks is zero; what lies behind the structure that the kernel knows has to be zero (EOPNOTSUPP otherwise).
 
 use crate::layout::Item;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -9,6 +16,7 @@ pub const ITEMS: &[Item] = &[
     Item::Consts(context_flags::INFO),
     Item::Struct(AllocContextReq::INFO),
     Item::Struct(AllocContextResp::INFO),
+    Item::Struct(AllocContextExResp::INFO),
     Item::Struct(AllocPdResp::INFO),
     Item::Struct(UserCreateCqReq::INFO),
     Item::Struct(UserCreateCqResp::INFO),
@@ -60,7 +68,7 @@ layout! {
 }
 
 layout! {
-    /// Reply of ibv_cmd_get_context. Lengths are whole pages; offsets count from the start of the mapping.
+    /// Reply of ibv_cmd_get_context in version 1.0. Lengths are whole pages; offsets count from the start of the mapping.
     pub struct AllocContextResp = "vrdma_uctx_resp" {
         /// `VRDMA_CONTEXT_F_*`.
         flags: U32,
@@ -94,6 +102,18 @@ layout! {
         doorbell_len: U32,
         /// Where the doorbell is in it.
         doorbell_offset: U32,
+    }
+}
+
+layout! {
+    /// Reply of ibv_cmd_get_context since version 1.1.
+    pub struct AllocContextExResp = "vrdma_uctx_ex_resp" {
+        /// What version 1.0 tells.
+        base: AllocContextResp,
+        /// Functions that device and kernel driver have, `VRDMA_CAP_*`; 0 (a kernel driver of version 1.0) is `VRDMA_CAP_V1_0`.
+        device_cap: U64,
+        /// Zero.
+        reserved: [u8; 56],
     }
 }
 

@@ -9,6 +9,7 @@
 #include "cmdbuf.h"
 #include "cmdexec.h"
 #include "cmdq.h"
+#include "reply.h"
 #include "runs.h"
 
 static unsigned int cmd_timeout_ms = 60000;
@@ -27,6 +28,8 @@ struct cmd_options {
 	bool *pending;
 	/* Wait as long as the device is stalled. */
 	bool no_timeout;
+	/* Bytes at the end of the reply that older devices do not write. */
+	size_t added;
 };
 
 static unsigned long cmd_deadline(void)
@@ -111,9 +114,9 @@ static int cmd_run(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, unsigned lon
 	}
 }
 
-/* Reads the answer of a command that is done. */
+/* Reads the answer of a command that is done; the last @added bytes may be missing. */
 static int cmd_result(struct vrdma_dev *dev, const struct vrdma_cmdbuf *cmd, void *resp,
-		      size_t resp_len)
+		      size_t resp_len, size_t added)
 {
 	int err;
 
@@ -124,12 +127,11 @@ static int cmd_result(struct vrdma_dev *dev, const struct vrdma_cmdbuf *cmd, voi
 	err = vrdma_status_to_errno(le32_to_cpu(cmd->resp->status));
 	if (err)
 		return err;
-	if (cmd->used_len < sizeof(*cmd->resp) + resp_len) {
+	if (!vrdma_reply_read(resp, resp_len, resp_len - added, cmd->resp + 1,
+			      cmd->used_len - sizeof(*cmd->resp))) {
 		vrdma_set_broken(dev, "its answer to a command is too short");
 		return -EIO;
 	}
-	if (resp)
-		memcpy(resp, cmd->resp + 1, resp_len);
 	return 0;
 }
 
@@ -163,7 +165,7 @@ static int cmd_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t r
 			goto out;
 		}
 	}
-	err = cmd_result(dev, cmd, resp, resp_len);
+	err = cmd_result(dev, cmd, resp, resp_len, options->added);
 out:
 	vrdma_cmdbuf_put(cmd);
 	return err;
@@ -192,6 +194,24 @@ int vrdma_cmd_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t re
 	const struct cmd_options options = { .mem = mem };
 
 	return cmd_exec(dev, opcode, req, req_len, resp, resp_len, runs, &options);
+}
+
+/**
+ * vrdma_cmd_exec_any_length() - have the device carry out a command whose reply has grown
+ * @dev: the device
+ * @opcode: the command, which has no request structure
+ * @resp: where its reply goes if it succeeds
+ * @resp_len: length of @resp
+ * @least: length that every device writes; what an older one does not write is zero
+ *
+ * Otherwise like vrdma_cmd_exec().
+ */
+int vrdma_cmd_exec_any_length(struct vrdma_dev *dev, u16 opcode, void *resp, size_t resp_len,
+			      size_t least)
+{
+	const struct cmd_options options = { .added = resp_len - least };
+
+	return cmd_exec(dev, opcode, NULL, 0, resp, resp_len, NULL, &options);
 }
 
 /**

@@ -21,32 +21,14 @@ static int object_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
 
 int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps)
 {
-	struct vrdma_query_device_resp resp;
+	struct vrdma_query_device_ex_resp resp;
 	int err;
 
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_DEVICE, NULL, 0, &resp, sizeof(resp), NULL,
-			     NULL);
-	if (err)
-		return err;
-
-	caps->fw_version = le64_to_cpu(resp.fw_version);
-	memcpy(&caps->sys_image_guid, resp.sys_image_guid, sizeof(caps->sys_image_guid));
-	caps->max_mr_size = le64_to_cpu(resp.max_mr_size);
-	caps->max_mr_runs = le32_to_cpu(resp.max_mr_runs);
-	caps->max_pd = le32_to_cpu(resp.max_pd);
-	caps->max_cq = le32_to_cpu(resp.max_cq);
-	caps->max_cqe = le32_to_cpu(resp.max_cqe);
-	caps->max_mr = le32_to_cpu(resp.max_mr);
-	caps->max_qp = le32_to_cpu(resp.max_qp);
-	caps->max_qp_wr = le32_to_cpu(resp.max_qp_wr);
-	caps->max_send_sge = le32_to_cpu(resp.max_send_sge);
-	caps->max_recv_sge = le32_to_cpu(resp.max_recv_sge);
-	caps->max_inline = le32_to_cpu(resp.max_inline);
-	caps->max_rd_atomic = le32_to_cpu(resp.max_rd_atomic);
-	caps->max_dest_rd_atomic = le32_to_cpu(resp.max_dest_rd_atomic);
-	caps->max_ah = le32_to_cpu(resp.max_ah);
-	caps->atomic_cap = le32_to_cpu(resp.atomic_cap);
-	return 0;
+	err = vrdma_cmd_exec_any_length(dev, VRDMA_CMD_QUERY_DEVICE, &resp, sizeof(resp),
+					sizeof(resp.base));
+	if (!err)
+		vrdma_caps_read(caps, &resp);
+	return err;
 }
 
 int vrdma_cmd_query_port(struct vrdma_dev *dev, struct vrdma_query_port_resp *resp)

@@ -15,6 +15,7 @@
 #include "mem.h"
 #include "post.h"
 #include "runs.h"
+#include "udata.h"
 
 static size_t cq_bytes(u32 entries)
 {
@@ -44,12 +45,12 @@ void vrdma_cq_put(struct vrdma_cq *cq)
 /* Memory of a process's CQ. */
 static int cq_pin(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib_udata *udata)
 {
-	struct vrdma_ucq_req req = {};
+	struct vrdma_ucq_req req;
 	int err;
 
 	if (udata->inlen < sizeof(req))
 		return -EINVAL;
-	err = ib_copy_from_udata(&req, udata, sizeof(req));
+	err = vrdma_udata_read(udata, &req, sizeof(req));
 	if (err)
 		return err;
 	cq->entries = le32_to_cpu(req.entries);

@@ -14,6 +14,7 @@
 #include "mem.h"
 #include "objects.h"
 #include "uctx.h"
+#include "udata.h"
 
 #define UVERBS_MODULE_NAME vrdma
 #include <rdma/uverbs_named_ioctl.h>
@@ -187,30 +188,29 @@ int vrdma_alloc_ucontext(struct ib_ucontext *ibuctx, struct ib_udata *udata)
 {
 	struct vrdma_dev *dev = to_vdev(ibuctx->device);
 	struct vrdma_uctx *uctx = to_vuctx(ibuctx);
-	struct vrdma_uctx_resp resp = {};
-	struct vrdma_uctx_req req = {};
+	struct vrdma_uctx_ex_resp resp = {};
+	struct vrdma_uctx_req req;
 	int err;
 
-	err = ib_copy_from_udata(&req, udata, min(sizeof(req), udata->inlen));
+	err = vrdma_udata_read(udata, &req, sizeof(req));
 	if (err)
 		return err;
-	if ((udata->inlen > sizeof(req) &&
-	     !ib_is_udata_cleared(udata, sizeof(req), udata->inlen - sizeof(req))) ||
-	    req.reserved || (req.flags & ~cpu_to_le32(VRDMA_CONTEXT_F_NO_CHANNEL)))
+	if (req.reserved || (req.flags & ~cpu_to_le32(VRDMA_CONTEXT_F_NO_CHANNEL)))
 		return -EINVAL;
 
 	err = vrdma_cmd_alloc_context(dev, &uctx->context);
 	if (err)
 		return err;
 	if (!(req.flags & cpu_to_le32(VRDMA_CONTEXT_F_NO_CHANNEL))) {
-		err = uctx_get_channel(uctx, &resp);
+		err = uctx_get_channel(uctx, &resp.base);
 		if (err)
 			goto err_context;
 	}
-	resp.context = cpu_to_le32(uctx->context);
-	resp.max_qp = cpu_to_le32(dev->caps.max_qp);
-	resp.max_inline = cpu_to_le32(dev->caps.max_inline);
-	resp.max_wqe_units = cpu_to_le32(dev->caps.max_wqe_units);
+	resp.base.context = cpu_to_le32(uctx->context);
+	resp.base.max_qp = cpu_to_le32(dev->caps.max_qp);
+	resp.base.max_inline = cpu_to_le32(dev->caps.max_inline);
+	resp.base.max_wqe_units = cpu_to_le32(dev->caps.max_wqe_units);
+	resp.device_cap = cpu_to_le64(dev->caps.device_cap);
 	err = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
 	if (err)
 		goto err_channel;

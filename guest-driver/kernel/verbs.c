@@ -29,10 +29,34 @@ static int int_cap(u32 cap)
 	return min_t(u32, cap, INT_MAX);
 }
 
+/* What verbs call the functions of the device. */
+static u64 device_cap_flags(u64 device_cap)
+{
+	static const struct {
+		u64 cap;
+		u64 flag;
+	} functions[] = {
+		{ VRDMA_CAP_CUR_QP_STATE, IB_DEVICE_CURR_QP_STATE_MOD },
+		{ VRDMA_CAP_PORT_ACTIVE_EVENT, IB_DEVICE_PORT_ACTIVE_EVENT },
+		{ VRDMA_CAP_SYS_IMAGE_GUID, IB_DEVICE_SYS_IMAGE_GUID },
+		{ VRDMA_CAP_RNR_NAK, IB_DEVICE_RC_RNR_NAK_GEN },
+		{ VRDMA_CAP_BAD_QKEY_COUNTER, IB_DEVICE_BAD_QKEY_CNTR },
+	};
+	u64 flags = 0;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(functions); i++)
+		if (device_cap & functions[i].cap)
+			flags |= functions[i].flag;
+	return flags;
+}
+
 static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 			      struct ib_udata *udata)
 {
 	const struct vrdma_caps *caps = &to_vdev(ibdev)->caps;
+	/* The core has one PD, CQ and region of its own, for QP1. */
+	u32 core = to_vdev(ibdev)->gsi;
 
 	if (udata->inlen || udata->outlen)
 		return -EINVAL;
@@ -47,16 +71,14 @@ static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *at
 	/* QP0 and QP1 are not for users. */
 	attr->max_qp = int_cap(caps->max_qp - 2);
 	attr->max_qp_wr = int_cap(caps->max_qp_wr);
-	attr->device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_PORT_ACTIVE_EVENT |
-				 IB_DEVICE_SYS_IMAGE_GUID | IB_DEVICE_RC_RNR_NAK_GEN |
-				 IB_DEVICE_BAD_QKEY_CNTR;
+	attr->device_cap_flags = device_cap_flags(caps->device_cap);
 	attr->max_send_sge = int_cap(caps->max_send_sge);
 	attr->max_recv_sge = int_cap(caps->max_recv_sge);
 	attr->max_sge_rd = int_cap(caps->max_send_sge);
-	attr->max_cq = int_cap(caps->max_cq);
+	attr->max_cq = int_cap(caps->max_cq - core);
 	attr->max_cqe = int_cap(caps->max_cqe);
-	attr->max_mr = int_cap(caps->max_mr);
-	attr->max_pd = int_cap(caps->max_pd);
+	attr->max_mr = int_cap(caps->max_mr - core);
+	attr->max_pd = int_cap(caps->max_pd - core);
 	attr->max_qp_rd_atom = int_cap(caps->max_dest_rd_atomic);
 	attr->max_qp_init_rd_atom = int_cap(caps->max_rd_atomic);
 	attr->max_res_rd_atom = int_cap(min_t(u64, INT_MAX, (u64)caps->max_dest_rd_atomic *

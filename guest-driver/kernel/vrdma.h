@@ -16,6 +16,7 @@
 #include <linux/xarray.h>
 #include <rdma/ib_verbs.h>
 
+#include "reply.h"
 #include "vrdma_abi.h"
 
 #define VRDMA_PORT 1
@@ -23,31 +24,6 @@
 struct vrdma_channel;
 struct vrdma_eq;
 struct vrdma_mem;
-
-/**
- * struct vrdma_caps - what the device can do, from QUERY_DEVICE and the configuration space
- */
-struct vrdma_caps {
-	u64 fw_version;
-	__be64 sys_image_guid;
-	u64 max_mr_size;
-	u32 max_mr_runs;
-	u32 max_pd;
-	u32 max_cq;
-	u32 max_cqe;
-	u32 max_mr;
-	u32 max_qp;
-	u32 max_qp_wr;
-	u32 max_send_sge;
-	u32 max_recv_sge;
-	u32 max_inline;
-	u32 max_rd_atomic;
-	u32 max_dest_rd_atomic;
-	u32 max_ah;
-	u32 atomic_cap;
-	u32 max_wqe_units;
-	u32 max_mtu;
-};
 
 /**
  * struct vrdma_cmdq - the control queue

@@ -130,6 +130,10 @@ impl Guest {
     }
 
     pub fn query_device(&self) -> Answer<QueryDeviceResp> {
+        self.query_device_ex().map(|resp| resp.base)
+    }
+
+    pub fn query_device_ex(&self) -> Answer<QueryDeviceExResp> {
         self.command(Opcode::QUERY_DEVICE, &[0u8; 0], &[])
     }
 

@@ -26,6 +26,7 @@ pub mod events;
 pub mod floor;
 pub mod front_end;
 pub mod guest;
+pub mod header;
 pub mod lab;
 pub mod memory;
 pub mod mr;

@@ -121,7 +121,12 @@ fn chains_of_any_shape_are_answered_or_returned() {
             ),
             ("nothing to read", vec![(reply, room, WRITE, 0)], Answered(Status::INVALID)),
             ("short", vec![(at, 15, NEXT, 1), (reply, room, WRITE, 0)], Answered(Status::INVALID)),
-            ("long", vec![(at, 17, NEXT, 1), (reply, room, WRITE, 0)], Answered(Status::INVALID)),
+            ("long", vec![(at, 17, NEXT, 1), (reply, room, WRITE, 0)], Answered(Status::OK)),
+            (
+                "long, and it asks for something",
+                vec![(at, 16, NEXT, 1), (reply, 1, NEXT, 2), (reply, room, WRITE, 0)],
+                Answered(Status::UNSUPPORTED),
+            ),
             ("the wrong way round", vec![(reply, room, WRITE | NEXT, 1), (at, 16, 0, 0)], Returned),
             ("reads from a hole", vec![(HOLE, 16, NEXT, 1), (reply, room, WRITE, 0)], Returned),
             ("reads into a hole", vec![(HOLE - 8, 16, NEXT, 1), (reply, room, WRITE, 0)], Returned),

@@ -74,13 +74,12 @@ fn answer(
         return 0;
     }
     let cookie = ReqHeader::read_from_prefix(&request).map(|(header, _)| header.cookie).unwrap_or_default();
-    let result = reply::size(&request).and_then(|size| {
-        let length = (RespHeader::SIZE + size) as u64;
-        if room < length {
+    let result = reply::lengths(&request).and_then(|(least, length)| {
+        if room < least {
             return Err(Status::INVALID);
         }
         // What the guest could not be told of is not carried out.
-        if !is_memory(memory, &writable, length) {
+        if !is_memory(memory, &writable, length.min(room)) {
             return Err(Status::FAULT);
         }
         run(&request)
@@ -90,6 +89,8 @@ fn answer(
     let mut response = header.as_bytes().to_vec();
     if let Ok(reply) = &result {
         response.extend(reply::bytes(reply));
+        // An older driver gives room for what it knows.
+        response.truncate(usize::try_from(room).unwrap_or(usize::MAX));
     }
     scatter(memory, &writable, &response)
 }

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What the verbs of vrdma0 answer where a program can tell right from wrong: limits, access flags, attributes. Runs in a VM."""
 
+import ctypes
 import errno
+import glob
 import os
 import struct
 import sys
@@ -51,6 +53,50 @@ same("BAD_QKEY_CNTR", bool(device.device_cap_flags & e.IBV_DEVICE_BAD_QKEY_CNTR)
 same("max_qp", device.max_qp & (device.max_qp + 2), 0)
 same("speed of a port without uplink",
      (context.query_port(PORT).active_speed, context.query_port(PORT).active_width), (32, 2))
+
+
+def get_context(request, room):
+    """The driver's part of the reply to a provider with this request, and this much room for the reply; or the errno."""
+    [directory] = [os.path.dirname(path) for path in glob.glob("/sys/class/infiniband_verbs/uverbs*/ibdev")
+                   if open(path, encoding="ascii").read().strip() == "vrdma0"]
+    fd = os.open("/dev/infiniband/" + os.path.basename(directory), os.O_RDWR | os.O_CLOEXEC)
+    reply = (ctypes.c_ubyte * 512)(*[0xee] * 512)
+    words = (16 + len(request)) // 4, (8 + room) // 4
+    try:
+        os.write(fd, struct.pack("=IHHQ", 0, *words, ctypes.addressof(reply)) + request)
+    except OSError as failure:
+        return failure.errno
+    finally:
+        os.close(fd)
+    os.close(struct.unpack_from("=I", reply)[0])
+    return bytes(reply)[8:]
+
+
+# Providers of any version open the device: one of version 1.0 has room for 72 bytes.
+NO_CHANNEL = struct.pack("=II", 8, 0)
+CAPS = 0x1f
+reply = get_context(NO_CHANNEL, 136)
+same("the reply to a provider", struct.unpack_from("=IIII", reply)[2:], (device.max_qp + 2, 512))
+same("its word, and what is reserved", reply[72:136], struct.pack("=Q", CAPS) + bytes(56))
+for room in (16, 72, 76):
+    found = get_context(NO_CHANNEL, room)
+    # The number of the context may be another.
+    same(f"with room for {room} bytes", found[8:room] + found[room:136], reply[8:room] + b"\xee" * (136 - room))
+same("with more room", get_context(NO_CHANNEL, 300)[8:136], reply[8:136])
+for added, wanted in [(bytes(8), None), (bytes(400), None), (b"\x01" + bytes(7), errno.EOPNOTSUPP)]:
+    found = get_context(NO_CHANNEL + added, 136)
+    same(f"{len(added)} bytes more of the request", found if wanted else found[8:136], wanted or reply[8:136])
+
+# One queue pair with all that one may have, and one with more of each.
+same("limits", (device.max_qp_wr, device.max_sge, device.max_mr >= 100_000, device.max_cq >= 10_000),
+     (32768, 32, True, True))
+limits = dict(max_send_wr=32768, max_recv_wr=32768, max_send_sge=32, max_recv_sge=32, max_inline_data=512)
+cq = CQ(context, 8)
+for more in [None, *limits]:
+    cap = QPCap(**{name: value + (name == more) for name, value in limits.items()})
+    init = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap)
+    same(f"a QP with one more of {more}", error_of(QP, pd, init), errno.EINVAL if more else 0)
+cq.close()
 
 # All the address handles that are promised, and not one more.
 handles = []

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 
 layout! {
-    /// Limits of the device.
+    /// Limits of the device; what version 1.0 tells.
     pub struct QueryDeviceResp = "vrdma_query_device_resp" {
         /// Version of the device's software, major << 32 | minor << 16 | patch.
         fw_version: U64,
@@ -46,6 +46,69 @@ layout! {
         atomic_cap: U32,
         /// Written as zero.
         reserved: U32,
+    }
+}
+
+layout! {
+    /// Limits and capabilities of the device.
+    pub struct QueryDeviceExResp = "vrdma_query_device_ex_resp" {
+        /// What version 1.0 tells.
+        base: QueryDeviceResp,
+        /// `VRDMA_CAP_*`; 0 (a device of version 1.0) is `VRDMA_CAP_V1_0`.
+        device_cap: U64,
+        /// Written as zero.
+        reserved: [u8; 160],
+    }
+}
+
+consts! {
+    /// [`QueryDeviceExResp::device_cap`]. A device sets a bit only if it has the whole function. Those without a description of theirs in
+    /// this crate are reserved by name: no device has them yet.
+    pub mod device_cap: u64 = "VRDMA_CAP" {
+        /// MODIFY_QP compares the current state with `cur_state`.
+        CUR_QP_STATE = 1 << 0,
+        /// `VRDMA_EVENT_PORT_ACTIVE` tells that the port is up.
+        PORT_ACTIVE_EVENT = 1 << 1,
+        /// `sys_image_guid` is valid.
+        SYS_IMAGE_GUID = 1 << 2,
+        /// A missing receive of a reliable connection gives an RNR NAK.
+        RNR_NAK = 1 << 3,
+        /// `bad_qkeys` counts.
+        BAD_QKEY_COUNTER = 1 << 4,
+        /// What a device of version 1.0 has.
+        V1_0 = 0x1f,
+        /// Shared receive queues, with limit events and `LAST_WQE_REACHED`.
+        SRQ = 1 << 8,
+        /// Shared receive queues can be resized.
+        SRQ_RESIZE = 1 << 9,
+        /// XRC: domains, shared receive queues, both types of QP.
+        XRC = 1 << 10,
+        /// Memory windows of type 1.
+        MEM_WINDOW = 1 << 11,
+        /// Memory windows of type 2B.
+        MEM_WINDOW_TYPE_2B = 1 << 12,
+        /// Base memory management extensions: fast registration, local invalidate, SEND with invalidate.
+        MEM_MGT_EXTENSIONS = 1 << 13,
+        /// Regions can be registered again with other memory, rights or PD.
+        REREG_MR = 1 << 14,
+        /// ATOMIC WRITE.
+        ATOMIC_WRITE = 1 << 15,
+        /// FLUSH to global visibility.
+        FLUSH_GLOBAL = 1 << 16,
+        /// FLUSH to persistence.
+        FLUSH_PERSISTENT = 1 << 17,
+        /// CQs can be resized.
+        CQ_RESIZE = 1 << 18,
+        /// Completion events can be moderated, by count and time.
+        CQ_MODERATION = 1 << 19,
+        /// CQEs have a time stamp.
+        CQ_TIMESTAMP = 1 << 20,
+        /// CQs that ignore an overrun.
+        CQ_IGNORE_OVERRUN = 1 << 21,
+        /// UD QPs can be attached to multicast groups.
+        MULTICAST = 1 << 22,
+        /// Counters of the port, of the device and of its protocol.
+        HW_COUNTERS = 1 << 23,
     }
 }
 

@@ -7,7 +7,8 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 
-use vrdma_verbs::abi::user::{AllocContextReq, AllocContextResp, context_flags};
+use vrdma_verbs::abi::control::device_cap;
+use vrdma_verbs::abi::user::{AllocContextExResp, AllocContextReq, AllocContextResp, context_flags};
 use vrdma_verbs::abi::wqe::unit;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 use vrdma_verbs::{Channel, ChannelParts, MappedDoorbell, Sge};
@@ -41,6 +42,8 @@ pub struct Own {
     pub max_inline: u32,
     /// Most elements of a request.
     pub max_sge: u32,
+    /// Functions that device and kernel driver have (`VRDMA_CAP_*`).
+    pub device_cap: u64,
     /// What `work` points into; after it, so that it is dropped last.
     _mappings: Vec<Mapping>,
 }
@@ -68,7 +71,7 @@ struct Command {
 #[repr(C)]
 struct Reply {
     ibv: ffi::ib_uverbs_get_context_resp,
-    driver: AllocContextResp,
+    driver: AllocContextExResp,
 }
 
 impl Context {
@@ -167,7 +170,7 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, wants_channel: b
     let flags = if wants_channel { 0 } else { context_flags::NO_CHANNEL };
     let driver = AllocContextReq { flags: flags.into(), ..Default::default() };
     let mut command = Command { ibv: zeroed!(), driver };
-    let mut reply = Reply { ibv: zeroed!(), driver: AllocContextResp::new_zeroed() };
+    let mut reply = Reply { ibv: zeroed!(), driver: AllocContextExResp::new_zeroed() };
     // SAFETY: command and reply begin with what rdma-core expects and are as long as said.
     errno::check(unsafe {
         ffi::ibv_cmd_get_context(
@@ -178,7 +181,7 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, wants_channel: b
             size_of::<Reply>(),
         )
     })?;
-    let reply = &reply.driver;
+    let AllocContextExResp { base: reply, device_cap, .. } = &reply.driver;
     let (work, mappings) = if reply.flags.get() & context_flags::CHANNEL != 0 {
         let (channel, mappings) = own_channel(reply, cmd_fd)?;
         (Work::Own(OwnChannel::new(channel)), mappings)
@@ -192,6 +195,7 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, wants_channel: b
         qps: Table::new(reply.max_qp.get())?,
         max_inline: reply.max_inline.get().min(bytes),
         max_sge: bytes / size_of::<Sge>() as u32,
+        device_cap: if device_cap.get() == 0 { device_cap::V1_0 } else { device_cap.get() },
         _mappings: mappings,
     };
     // SAFETY: the table is copied.

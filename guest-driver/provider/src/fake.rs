@@ -13,7 +13,8 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use vrdma_verbs::Unit;
-use vrdma_verbs::abi::user::{AllocContextResp, context_flags, uverbs};
+use vrdma_verbs::abi::control::device_cap;
+use vrdma_verbs::abi::user::{AllocContextExResp, AllocContextResp, context_flags, uverbs};
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
 use crate::ffi;
@@ -37,8 +38,10 @@ static KERNELS: Mutex<Option<HashMap<c_int, Arc<Kernel>>>> = Mutex::new(None);
 /// What one open device talks to.
 pub struct Kernel {
     file: File,
-    /// Answer to ibv_cmd_get_context.
-    pub reply: AllocContextResp,
+    /// Answer to ibv_cmd_get_context,
+    pub reply: AllocContextExResp,
+    /// and how many bytes of it the kernel knows.
+    pub reply_len: usize,
     rings: Mapping,
     slots: Mapping,
     doorbell: Mapping,
@@ -81,13 +84,18 @@ impl Kernel {
 
     /// A kernel whose reply is changed.
     pub fn with(change: impl FnOnce(&mut AllocContextResp)) -> Arc<Self> {
+        Self::of_version(size_of::<AllocContextExResp>(), |reply| change(&mut reply.base))
+    }
+
+    /// A kernel that knows the first `reply_len` bytes of the reply.
+    pub fn of_version(reply_len: usize, change: impl FnOnce(&mut AllocContextExResp)) -> Arc<Self> {
         // SAFETY: a new file descriptor that this File alone owns.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"kernel".as_ptr(), libc::MFD_CLOEXEC)) };
         let rings_mmap = 0;
         let slots_mmap = u64::from(RINGS_LEN);
         let doorbell_mmap = slots_mmap + u64::from(SLOTS_LEN);
         file.set_len(doorbell_mmap + PAGE).unwrap();
-        let mut reply = AllocContextResp {
+        let base = AllocContextResp {
             max_qp: MAX_QP.into(),
             max_inline: 96.into(),
             entries: ENTRIES.into(),
@@ -103,10 +111,12 @@ impl Kernel {
             doorbell_offset: 64.into(),
             ..AllocContextResp::new_zeroed()
         };
+        let mut reply = AllocContextExResp { base, device_cap: device_cap::V1_0.into(), reserved: [0; 56] };
         change(&mut reply);
         let fd = file.as_raw_fd();
         let kernel = Arc::new(Self {
             reply,
+            reply_len,
             rings: Mapping::shared(fd, rings_mmap, RINGS_LEN).unwrap(),
             slots: Mapping::shared(fd, slots_mmap, SLOTS_LEN).unwrap(),
             doorbell: Mapping::shared(fd, doorbell_mmap, PAGE as u32).unwrap(),

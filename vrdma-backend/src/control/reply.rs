@@ -5,13 +5,22 @@ use crate::translate::{self, gid, limits, port, qp};
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
-/// Size of the reply structure of a command.
+/// Bytes of a command's reply, its header included: those that there has to be room for, and all.
 ///
 /// # Errors
-/// `INVALID`: it has no header.
-pub fn size(request: &[u8]) -> Result<usize, Status> {
+/// `INVALID`: the request has no header.
+pub fn lengths(request: &[u8]) -> Result<(u64, u64), Status> {
     let (header, _) = ReqHeader::read_from_prefix(request).map_err(|_| Status::INVALID)?;
-    Ok(match Opcode(header.opcode.get()) {
+    let opcode = Opcode(header.opcode.get());
+    let first = first_size(opcode);
+    let size = if opcode == Opcode::QUERY_DEVICE { QueryDeviceExResp::SIZE } else { first };
+    let with_header = |size| (RespHeader::SIZE + size) as u64;
+    Ok((with_header(first), with_header(size)))
+}
+
+/// Size of the first reply structure that the command had.
+fn first_size(opcode: Opcode) -> usize {
+    match opcode {
         Opcode::QUERY_DEVICE => QueryDeviceResp::SIZE,
         Opcode::QUERY_PORT => QueryPortResp::SIZE,
         Opcode::QUERY_GID => QueryGidResp::SIZE,
@@ -21,7 +30,7 @@ pub fn size(request: &[u8]) -> Result<usize, Status> {
         Opcode::CREATE_QP => CreateQpResp::SIZE,
         Opcode::QUERY_QP => QpAttr::SIZE,
         _ => 0,
-    })
+    }
 }
 
 /// The reply structure as it goes to the guest.

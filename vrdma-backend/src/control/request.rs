@@ -75,15 +75,16 @@ struct Body<'a> {
 impl Body<'_> {
     /// A command without a request structure.
     fn empty(&self, command: Command) -> Result<Command> {
-        if self.bytes.is_empty() && self.num_runs == 0 { Ok(command) } else { Err(Status::INVALID) }
+        let []: [u8; 0] = self.alone()?;
+        Ok(command)
     }
 
     /// A request structure without runs.
     fn alone<T: FromBytes + KnownLayout + Immutable + Unaligned>(&self) -> Result<T> {
-        if self.num_runs != 0 {
-            return Err(Status::INVALID);
+        match self.with_any_runs()? {
+            (req, runs) if runs.is_empty() => Ok(req),
+            _ => Err(Status::INVALID),
         }
-        T::read_from_bytes(self.bytes).map_err(|_| Status::INVALID)
     }
 
     /// The number in an [`ObjectReq`].
@@ -97,13 +98,15 @@ impl Body<'_> {
         if self.num_runs == 0 { Err(Status::INVALID) } else { self.with_any_runs() }
     }
 
-    /// A request structure and runs, which may be none.
+    /// A request structure and runs, which may be none. What a later version adds between them has to be zero.
     fn with_any_runs<T: FromBytes + KnownLayout + Immutable + Unaligned>(&self) -> Result<(T, Vec<Run>)> {
-        let (req, rest) = T::read_from_prefix(self.bytes).map_err(|_| Status::INVALID)?;
-        let runs = <[Run16]>::ref_from_bytes(rest).map_err(|_| Status::INVALID)?;
-        if runs.len() != self.num_runs {
-            return Err(Status::INVALID);
+        let at = self.bytes.len().checked_sub(self.num_runs * Run16::SIZE).ok_or(Status::INVALID)?;
+        let (req, runs) = self.bytes.split_at(at);
+        let (req, added) = T::read_from_prefix(req).map_err(|_| Status::INVALID)?;
+        if added.iter().any(|&byte| byte != 0) {
+            return Err(Status::UNSUPPORTED);
         }
+        let runs = <[Run16]>::ref_from_bytes(runs).map_err(|_| Status::INVALID)?;
         Ok((req, runs.iter().map(|run| Run { gpa: run.addr.get(), len: run.len.get() }).collect()))
     }
 }

@@ -1,7 +1,7 @@
 //! What a device may have, as the engine and the driver are told of it.
 
 use crate::config;
-use vrdma_abi::control::QueryDeviceResp;
+use vrdma_abi::control::{QueryDeviceExResp, QueryDeviceResp, device_cap};
 use vrdma_abi::wqe::unit;
 use vrdma_transport::Limits;
 use vrdma_wire::num::{Mac, Mtu};
@@ -12,6 +12,8 @@ pub const GID_TABLE_LEN: u16 = 128;
 const MAX_RD_ATOMIC: u32 = 128;
 /// Atomics hold against processors too: they are the host's own instructions on the guest's memory (IB_ATOMIC_GLOB).
 const ATOMIC_CAP: u32 = 2;
+/// What the device has: a function's bit comes with the function.
+const DEVICE_CAP: u64 = device_cap::V1_0;
 
 /// As the engine wants them, with a port of that path MTU.
 pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
@@ -32,7 +34,11 @@ pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
 }
 
 /// For the driver that asks for them.
-pub fn response(limits: &config::GuestLimits, mac: Mac) -> QueryDeviceResp {
+pub fn response(limits: &config::GuestLimits, mac: Mac) -> QueryDeviceExResp {
+    QueryDeviceExResp { base: base(limits, mac), device_cap: DEVICE_CAP.into(), reserved: [0; 160] }
+}
+
+fn base(limits: &config::GuestLimits, mac: Mac) -> QueryDeviceResp {
     let version = |part: &str| part.parse::<u64>().unwrap_or(0);
     QueryDeviceResp {
         fw_version: (version(env!("CARGO_PKG_VERSION_MAJOR")) << 32

@@ -5,9 +5,11 @@ use std::mem::zeroed;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use vrdma_verbs::abi::user::context_flags;
+use vrdma_verbs::abi::control::device_cap;
+use vrdma_verbs::abi::user::{AllocContextExResp, AllocContextResp, context_flags};
 
 use super::guest::{CAP, Guest, write};
+use crate::context::Context;
 use crate::fake::{self, Kernel};
 use crate::ffi::*;
 use crate::{driver, objects};
@@ -45,6 +47,23 @@ fn no_channel_is_asked_for_on_demand() {
     let guest = Guest::open(&kernel, false).unwrap();
     assert_eq!(kernel.state().context_flags, context_flags::NO_CHANNEL);
     guest.close(&[]);
+}
+
+#[test]
+fn an_older_kernel_has_the_functions_of_the_first_version_and_a_newer_one_says_which() {
+    let cap = |reply_len, cap: u64| {
+        let kernel = Kernel::of_version(reply_len, |reply| reply.device_cap = cap.into());
+        let guest = Guest::open(&kernel, true).unwrap();
+        let found = unsafe { Context::of(guest.context) }.device_cap;
+        guest.close(&[]);
+        found
+    };
+    let whole = AllocContextExResp::SIZE;
+    let more = device_cap::V1_0 | device_cap::ATOMIC_WRITE;
+    assert_eq!(cap(AllocContextResp::SIZE, more), device_cap::V1_0, "the word is not in the reply");
+    assert_eq!(cap(AllocContextResp::SIZE + 8, more), more, "what lies behind the word is not");
+    assert_eq!(cap(whole, more), more);
+    assert_eq!(cap(whole, 0), device_cap::V1_0);
 }
 
 #[test]

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What replies say, whatever version of the device wrote them. A test runs this file on the host
+ * (tests/tests/versions.rs), so it uses nothing but byte orders and strings.
+ */
+#include <linux/minmax.h>
+#include <linux/string.h>
+#include <linux/types.h>
+
+#include "reply.h"
+
+/**
+ * vrdma_reply_read() - read a reply structure, which may be shorter or longer than the device's
+ * @resp: where it goes, or NULL if @size is 0
+ * @size: its size
+ * @least: bytes that every device writes
+ * @from: the reply
+ * @len: bytes of it that the device wrote
+ *
+ * What an older device did not write is zero.
+ *
+ * Return: whether the reply is long enough
+ */
+bool vrdma_reply_read(void *resp, size_t size, size_t least, const void *from, size_t len)
+{
+	if (len < least)
+		return false;
+	if (!size)
+		return true;
+	len = min(len, size);
+	memset(resp, 0, size);
+	memcpy(resp, from, len);
+	return true;
+}
+
+/* Reads the reply of QUERY_DEVICE. */
+void vrdma_caps_read(struct vrdma_caps *caps, const struct vrdma_query_device_ex_resp *resp)
+{
+	const struct vrdma_query_device_resp *base = &resp->base;
+
+	caps->device_cap = le64_to_cpu(resp->device_cap);
+	/* A device of version 1.0, which does not say. */
+	if (!caps->device_cap)
+		caps->device_cap = VRDMA_CAP_V1_0;
+	caps->device_cap &= VRDMA_DRIVER_CAPS;
+	caps->fw_version = le64_to_cpu(base->fw_version);
+	memcpy(&caps->sys_image_guid, base->sys_image_guid, sizeof(caps->sys_image_guid));
+	caps->max_mr_size = le64_to_cpu(base->max_mr_size);
+	caps->max_mr_runs = le32_to_cpu(base->max_mr_runs);
+	caps->max_pd = le32_to_cpu(base->max_pd);
+	caps->max_cq = le32_to_cpu(base->max_cq);
+	caps->max_cqe = le32_to_cpu(base->max_cqe);
+	caps->max_mr = le32_to_cpu(base->max_mr);
+	caps->max_qp = le32_to_cpu(base->max_qp);
+	caps->max_qp_wr = le32_to_cpu(base->max_qp_wr);
+	caps->max_send_sge = le32_to_cpu(base->max_send_sge);
+	caps->max_recv_sge = le32_to_cpu(base->max_recv_sge);
+	caps->max_inline = le32_to_cpu(base->max_inline);
+	caps->max_rd_atomic = le32_to_cpu(base->max_rd_atomic);
+	caps->max_dest_rd_atomic = le32_to_cpu(base->max_dest_rd_atomic);
+	caps->max_ah = le32_to_cpu(base->max_ah);
+	caps->atomic_cap = le32_to_cpu(base->atomic_cap);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VRDMA_REPLY_H
+#define VRDMA_REPLY_H
+
+#include "vrdma_abi.h"
+
+/* Functions that this driver knows. */
+#define VRDMA_DRIVER_CAPS VRDMA_CAP_V1_0
+
+/**
+ * struct vrdma_caps - what the device can do, from QUERY_DEVICE and the configuration space
+ * @device_cap: functions that device and driver have, VRDMA_CAP_*
+ */
+struct vrdma_caps {
+	u64 device_cap;
+	u64 fw_version;
+	__be64 sys_image_guid;
+	u64 max_mr_size;
+	u32 max_mr_runs;
+	u32 max_pd;
+	u32 max_cq;
+	u32 max_cqe;
+	u32 max_mr;
+	u32 max_qp;
+	u32 max_qp_wr;
+	u32 max_send_sge;
+	u32 max_recv_sge;
+	u32 max_inline;
+	u32 max_rd_atomic;
+	u32 max_dest_rd_atomic;
+	u32 max_ah;
+	u32 atomic_cap;
+	u32 max_wqe_units;
+	u32 max_mtu;
+};
+
+bool vrdma_reply_read(void *resp, size_t size, size_t least, const void *from, size_t len);
+void vrdma_caps_read(struct vrdma_caps *caps, const struct vrdma_query_device_ex_resp *resp);
+
+#endif /* VRDMA_REPLY_H */

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What a provider adds to the requests of a process.
+ */
+#ifndef VRDMA_UDATA_H
+#define VRDMA_UDATA_H
+
+#include <rdma/ib_verbs.h>
+
+/*
+ * Reads the provider's part of a request. What an older provider does not send is zero; what a
+ * newer one sends in addition has to be zero.
+ */
+static inline int vrdma_udata_read(struct ib_udata *udata, void *req, size_t size)
+{
+	int err;
+
+	memset(req, 0, size);
+	err = ib_copy_from_udata(req, udata, min(size, udata->inlen));
+	if (err)
+		return err;
+	if (udata->inlen > size && !ib_is_udata_cleared(udata, size, udata->inlen - size))
+		return -EOPNOTSUPP;
+	return 0;
+}
+
+#endif /* VRDMA_UDATA_H */

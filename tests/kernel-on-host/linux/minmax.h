@@ -1,0 +1,1 @@
+#define min(a, b) ((a) < (b) ? (a) : (b))

@@ -1,0 +1,34 @@
+/*
+ * Runs the kernel module's reply.c: reads a reply of QUERY_DEVICE, without its header, from standard input. The argument
+ * says how many bytes of it the device wrote. Prints what the module makes of it.
+ */
+#include <linux/types.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <string.h>
+
+#include "reply.h"
+
+int main(int argc, char **argv)
+{
+	struct vrdma_query_device_ex_resp resp;
+	struct vrdma_caps caps = { 0 };
+	unsigned char reply[4096];
+	size_t i;
+
+	memset(&resp, 0xee, sizeof(resp));
+	if (argc != 2 || fread(reply, 1, sizeof(reply), stdin) != sizeof(reply))
+		return 2;
+	if (!vrdma_reply_read(&resp, sizeof(resp), sizeof(resp.base), reply, atoi(argv[1]))) {
+		puts("too short");
+		return 0;
+	}
+	vrdma_caps_read(&caps, &resp);
+	printf("device_cap %#llx, max_qp %u, atomic_cap %u", (unsigned long long)caps.device_cap,
+	       caps.max_qp, caps.atomic_cap);
+	for (i = 0; i < sizeof(resp.reserved) && !resp.reserved[i]; i++)
+		;
+	puts(i < sizeof(resp.reserved) ? ", more" : "");
+	return 0;
+}
