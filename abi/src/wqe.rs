@@ -52,8 +52,10 @@ consts! {
     pub mod unit: u32 = "VRDMA_WQE" {
         /// Bytes of a unit, and of a slot.
         UNIT_SIZE = 64,
-        /// Most units of a request (`max_wqe_units` may be less).
+        /// Most units of a request of version 1.0 (`max_wqe_units` may be less).
         MAX_UNITS = 8,
+        /// Most units of a request; `max_wqe_units` tells what the device takes.
+        MAX_UNITS_V1_1 = 9,
         /// Where the body begins.
         BODY_OFFSET = 16,
         /// Where elements, inline data or atomic operands begin.
@@ -62,8 +64,12 @@ consts! {
         ATOMIC_SGE_OFFSET = 48,
         /// Most elements that 8 units can hold.
         MAX_SGE = 30,
+        /// Most elements of a request.
+        MAX_SGE_V1_1 = 32,
         /// Most bytes of inline data that 8 units can hold.
         MAX_INLINE = 480,
+        /// Most bytes of inline data.
+        MAX_INLINE_V1_1 = 512,
     }
 }
 

@@ -63,6 +63,8 @@ fn sizes_that_the_design_fixes() {
     let room = (wqe::unit::MAX_UNITS * wqe::unit::UNIT_SIZE - wqe::unit::DATA_OFFSET) as usize;
     assert_eq!(room / wqe::Sge::SIZE, wqe::unit::MAX_SGE as usize);
     assert_eq!(room, wqe::unit::MAX_INLINE as usize);
+    let room = wqe::unit::MAX_UNITS_V1_1 * wqe::unit::UNIT_SIZE - wqe::unit::DATA_OFFSET;
+    assert!(room >= wqe::unit::MAX_INLINE_V1_1 && room >= wqe::unit::MAX_SGE_V1_1 * wqe::Sge::SIZE as u32);
     assert_eq!(cqe::Cqe::SIZE, 32);
     assert_eq!(cqe::CqRecord::SIZE, 128);
     assert_eq!(event::Event::SIZE, 16);

@@ -95,7 +95,7 @@ static int read_config(struct vrdma_dev *dev, unsigned int *num_vectors,
 	}
 	*num_vectors = vectors;
 	*num_channels = channels;
-	dev->caps.max_wqe_units = min_t(u32, units, VRDMA_WQE_MAX_UNITS);
+	dev->caps.max_wqe_units = min_t(u32, units, VRDMA_WQE_MAX_UNITS_V1_1);
 	return 0;
 }
 

@@ -13,7 +13,7 @@
 /* A request while it is being built. */
 union wqe_buf {
 	struct vrdma_wqe header;
-	u8 bytes[VRDMA_WQE_MAX_UNITS * VRDMA_WQE_UNIT_SIZE];
+	u8 bytes[VRDMA_WQE_MAX_UNITS_V1_1 * VRDMA_WQE_UNIT_SIZE];
 };
 
 int vrdma_wq_init(struct vrdma_wq *wq, u32 max)

@@ -685,12 +685,15 @@ static_assert(offsetof(struct vrdma_ah_table_req, reserved) == 4);
 
 /* Sizes and offsets in a request. */
 #define VRDMA_WQE_UNIT_SIZE 64 /* Bytes of a unit, and of a slot. */
-#define VRDMA_WQE_MAX_UNITS 8 /* Most units of a request (max_wqe_units may be less). */
+#define VRDMA_WQE_MAX_UNITS 8 /* Most units of a request of version 1.0 (max_wqe_units may be less). */
+#define VRDMA_WQE_MAX_UNITS_V1_1 9 /* Most units of a request; max_wqe_units tells what the device takes. */
 #define VRDMA_WQE_BODY_OFFSET 16 /* Where the body begins. */
 #define VRDMA_WQE_DATA_OFFSET 32 /* Where elements, inline data or atomic operands begin. */
 #define VRDMA_WQE_ATOMIC_SGE_OFFSET 48 /* Where the element of an atomic is. */
 #define VRDMA_WQE_MAX_SGE 30 /* Most elements that 8 units can hold. */
+#define VRDMA_WQE_MAX_SGE_V1_1 32 /* Most elements of a request. */
 #define VRDMA_WQE_MAX_INLINE 480 /* Most bytes of inline data that 8 units can hold. */
+#define VRDMA_WQE_MAX_INLINE_V1_1 512 /* Most bytes of inline data. */
 
 /* WqeHeader::opcode. 0..127 are for send queues, 128 and on for receive queues. */
 #define VRDMA_WR_RDMA_WRITE 0 /* RDMA WRITE. */

@@ -298,10 +298,10 @@ unsigned forge_request(struct forge *forge, uint8_t *units)
 	struct vrdma_sge *sges = (struct vrdma_sge *)(units + VRDMA_WQE_DATA_OFFSET);
 	const bool bad_local = !rng_below(rng, 4), bad_remote = rng_below(rng, 2);
 	const struct target remote = bad_remote ? bad_target(forge) : good_target(forge);
-	unsigned count = 1 + rng_below(rng, rng_below(rng, 4) ? 2 : VRDMA_WQE_MAX_SGE), length;
+	unsigned count = 1 + rng_below(rng, rng_below(rng, 4) ? 2 : VRDMA_WQE_MAX_SGE_V1_1), length;
 	bool atomic;
 
-	memset(units, 0, VRDMA_WQE_MAX_UNITS * VRDMA_WQE_UNIT_SIZE);
+	memset(units, 0, VRDMA_WQE_MAX_UNITS_V1_1 * VRDMA_WQE_UNIT_SIZE);
 	wqe->opcode = opcodes[rng_below(rng, sizeof(opcodes))];
 	atomic = wqe->opcode == VRDMA_WR_ATOMIC_CMP_AND_SWP || wqe->opcode == VRDMA_WR_ATOMIC_FETCH_AND_ADD;
 	wqe->flags = rng_below(rng, 2) | (rng_below(rng, 16) << 1 & (VRDMA_WQE_F_SOLICITED | VRDMA_WQE_F_FENCE));
@@ -324,7 +324,7 @@ unsigned forge_request(struct forge *forge, uint8_t *units)
 	if (!atomic && !rng_below(rng, 6)) {
 		wqe->flags |= VRDMA_WQE_F_INLINE;
 		wqe->sge_count = 0;
-		wqe->inline_len = rng_below(rng, VRDMA_WQE_MAX_INLINE + 1);
+		wqe->inline_len = rng_below(rng, VRDMA_WQE_MAX_INLINE_V1_1 + 1);
 		length = VRDMA_WQE_DATA_OFFSET + wqe->inline_len;
 	}
 	wqe->units = (length + VRDMA_WQE_UNIT_SIZE - 1) / VRDMA_WQE_UNIT_SIZE;

@@ -180,7 +180,7 @@ static void scribble(uint8_t *start, size_t length, unsigned words)
 /* Forged requests by the rules of the ring; false if the device does not listen to this channel any more. */
 static bool post_forged(void)
 {
-	uint8_t units[VRDMA_WQE_MAX_UNITS * VRDMA_WQE_UNIT_SIZE];
+	uint8_t units[VRDMA_WQE_MAX_UNITS_V1_1 * VRDMA_WQE_UNIT_SIZE];
 
 	for (unsigned i = 1 + rng_below(&rng, 12); i; i--) {
 		const unsigned length = forge_request(&forge, units);
@@ -304,7 +304,7 @@ static void pull_away(void)
 /* Garbage and forgeries through the kernel. */
 static void post_by_kernel(void)
 {
-	uint8_t units[(VRDMA_UVERBS_POST_MAX_UNITS + VRDMA_WQE_MAX_UNITS) * VRDMA_WQE_UNIT_SIZE];
+	uint8_t units[(VRDMA_UVERBS_POST_MAX_UNITS + VRDMA_WQE_MAX_UNITS_V1_1) * VRDMA_WQE_UNIT_SIZE];
 	struct {
 		struct ib_uverbs_ioctl_hdr header;
 		struct ib_uverbs_attr attr;

@@ -375,8 +375,8 @@ fn limits_hold_and_what_is_freed_can_be_had_again() {
         for wrong in [
             QpOptions { send_wr: 101, ..small.clone() },
             QpOptions { recv_wr: u32::MAX, ..small.clone() },
-            QpOptions { sges: 31, ..small.clone() },
-            QpOptions { inline: 481, ..small.clone() },
+            QpOptions { sges: 33, ..small.clone() },
+            QpOptions { inline: 513, ..small.clone() },
         ] {
             let status = make(&wrong).err();
             assert!(

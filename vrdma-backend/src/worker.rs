@@ -27,7 +27,7 @@ use crate::device::command::{Command, CommandError, Reply};
 use crate::device::outputs::Outputs;
 use crate::memory::MrMemory;
 use crate::net::Net;
-use crate::queue::channel::{Channel, ChannelError, RequestWords};
+use crate::queue::channel::{Channel, ChannelError, NO_WORDS, RequestWords};
 use crate::ratelimit::RateLimit;
 use crate::translate::event::AsyncEvent;
 use crate::translate::wqe::MAX_SGE;
@@ -215,7 +215,7 @@ impl Worker {
             clock: (transport::Instant(0), 0),
             poll,
             stop: false,
-            words: Box::new([0; 64]),
+            words: Box::new(NO_WORDS),
             sges: Vec::with_capacity(MAX_SGE),
             violations: RateLimit::default(),
             sleeps: 0,

@@ -3,7 +3,7 @@
 use super::guest::{Ram, Ring};
 use super::input::Input;
 use crate::memory::Run;
-use crate::queue::channel::{Channel, RequestWords};
+use crate::queue::channel::{Channel, NO_WORDS};
 use crate::queue::cq::CqRing;
 use crate::queue::event::EventQueue;
 use vrdma_abi::cqe::{CqRecord, Cqe};
@@ -113,7 +113,7 @@ fn change(input: &mut Input<'_>, channel: &mut Channel, ram: &Ram, ring: &Ring) 
 
 /// Takes what there is from index `next` on; each request is what its slots hold.
 fn take(channel: &mut Channel, ram: &Ram, ring: &Ring, slots: &[u64], next: &mut u16) {
-    let mut words: RequestWords = [0; 64];
+    let mut words = NO_WORDS;
     let mut entries = 0;
     if !matches!(channel.refresh(), Ok(true)) {
         assert!(matches!(channel.pop(&mut words), Ok(None)), "there was nothing");

@@ -43,6 +43,7 @@ pub struct Own {
     /// Most elements of a request.
     pub max_sge: u32,
     /// Functions that device and kernel driver have (`VRDMA_CAP_*`).
+    #[cfg_attr(not(test), expect(dead_code, reason = "requests of version 1.0 need no bit"))]
     pub device_cap: u64,
     /// What `work` points into; after it, so that it is dropped last.
     _mappings: Vec<Mapping>,
@@ -189,7 +190,8 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, wants_channel: b
         (Work::Kernel(KernelPath::new(cmd_fd)?), Vec::new())
     };
     // What the largest request holds bounds what a QP may ask for, so that posting need not look at it.
-    let bytes = reply.max_wqe_units.get().clamp(1, unit::MAX_UNITS) * unit::UNIT_SIZE - unit::DATA_OFFSET;
+    let bytes =
+        reply.max_wqe_units.get().clamp(1, unit::MAX_UNITS_V1_1) * unit::UNIT_SIZE - unit::DATA_OFFSET;
     let own = Own {
         work: Mutex::new(work),
         qps: Table::new(reply.max_qp.get())?,

@@ -83,7 +83,7 @@ impl Data<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Gather<'a> {
     list: &'a [Sge],
-    /// Sum of the lengths, or [`unit::MAX_INLINE`] + 1 if that is more.
+    /// Sum of the lengths, or [`unit::MAX_INLINE_V1_1`] + 1 if that is more.
     len: u32,
 }
 
@@ -95,10 +95,10 @@ impl<'a> Gather<'a> {
     #[inline]
     pub unsafe fn new(list: &'a [Sge]) -> Self {
         let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
-        Self { list, len: total.min(u64::from(unit::MAX_INLINE) + 1) as u32 }
+        Self { list, len: total.min(u64::from(unit::MAX_INLINE_V1_1) + 1) as u32 }
     }
 
-    /// Sum of the lengths in bytes; anything above [`unit::MAX_INLINE`] only says that it is too much.
+    /// Sum of the lengths in bytes; anything above [`unit::MAX_INLINE_V1_1`] only says that it is too much.
     pub fn len(&self) -> usize {
         self.len as usize
     }
@@ -112,9 +112,9 @@ impl<'a> Gather<'a> {
 /// Why a request cannot be expressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WqeError {
-    /// More elements than the largest request holds ([`unit::MAX_SGE`]).
+    /// More elements than the largest request holds ([`unit::MAX_SGE_V1_1`]).
     TooManyElements,
-    /// More inline data than the largest request holds ([`unit::MAX_INLINE`]).
+    /// More inline data than the largest request holds ([`unit::MAX_INLINE_V1_1`]).
     InlineTooLong,
     /// More units than the channel or the buffer takes.
     TooManyUnits,
@@ -223,11 +223,13 @@ impl<'a> Request<'a> {
             return Ok(1);
         }
         let bytes = match self.data {
-            Data::Sges(sges) if sges.len() > unit::MAX_SGE as usize => return Err(WqeError::TooManyElements),
+            Data::Sges(sges) if sges.len() > unit::MAX_SGE_V1_1 as usize => {
+                return Err(WqeError::TooManyElements);
+            }
             Data::Sges(sges) => sges.len() * SGE,
             Data::Inline(_) | Data::Gather(_) => {
                 let len = self.inline_len();
-                if len > unit::MAX_INLINE as usize {
+                if len > unit::MAX_INLINE_V1_1 as usize {
                     return Err(WqeError::InlineTooLong);
                 }
                 len

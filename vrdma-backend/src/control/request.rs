@@ -167,6 +167,9 @@ fn reg_mr(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
     }
     let access = access(req.access.get())?;
     total(&runs, length)?;
+    if length > context.limits.memory_bytes() {
+        return Err(Status::INVALID);
+    }
     // A message is worked on in stretches of so many bytes, whatever number of runs these are in.
     if let [_, inner @ .., _] = &runs[..]
         && inner.iter().any(|run| run.len < u64::from(limit::MIN_RUN))

@@ -12,7 +12,10 @@ const WORDS: usize = UNIT / 8;
 const UNITS_BYTE: usize = 1;
 
 /// A request as it was in the slots: copied once, so it holds still.
-pub type RequestWords = [u64; WORDS * unit::MAX_UNITS as usize];
+pub type RequestWords = [u64; WORDS * unit::MAX_UNITS_V1_1 as usize];
+
+/// Room for a request.
+pub const NO_WORDS: RequestWords = [0; WORDS * unit::MAX_UNITS_V1_1 as usize];
 
 /// A channel that belongs to a user context.
 #[derive(Debug)]
@@ -198,7 +201,7 @@ impl Channel {
         }
         self.take(0, out)?;
         let units = out[0].to_ne_bytes()[UNITS_BYTE];
-        if units == 0 || u32::from(units) > unit::MAX_UNITS || u16::from(units) > available {
+        if units == 0 || u32::from(units) > unit::MAX_UNITS_V1_1 || u16::from(units) > available {
             self.state = State::Broken;
             return Err(ChannelError::Units { units, available });
         }

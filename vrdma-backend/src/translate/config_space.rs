@@ -18,7 +18,7 @@ pub fn config_space(config: &Config, mac: Mac, max_mtu: Mtu) -> [u8; SIZE] {
         mac: mac.0,
         num_comp_vectors: config.comp_vectors.into(),
         num_channels: config.channels.into(),
-        max_wqe_units: unit::MAX_UNITS as u8,
+        max_wqe_units: unit::MAX_UNITS_V1_1 as u8,
         link: link::UP,
         max_mtu: max_mtu.bytes().into(),
         reserved: [0; 40],

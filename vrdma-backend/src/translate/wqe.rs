@@ -9,7 +9,7 @@ use vrdma_transport::{Destination, Payload, PdId, Queue, RecvRequest, Remote, Se
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey};
 
 /// Most elements of a request.
-pub const MAX_SGE: usize = unit::MAX_SGE as usize;
+pub const MAX_SGE: usize = unit::MAX_SGE_V1_1 as usize;
 
 /// A request of a channel.
 #[derive(Debug)]
@@ -130,10 +130,11 @@ fn view<T: FromBytes + KnownLayout + Immutable + vrdma_abi::zerocopy::Unaligned>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::channel::NO_WORDS;
 
     /// A request from parts, laid out as a driver does.
     fn words(header: WqeHeader, parts: &[(usize, &[u8])]) -> RequestWords {
-        let mut words: RequestWords = [0; 64];
+        let mut words = NO_WORDS;
         let bytes = words.as_mut_bytes();
         bytes[..16].copy_from_slice(header.as_bytes());
         for (offset, part) in parts {

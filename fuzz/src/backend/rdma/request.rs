@@ -7,7 +7,7 @@ use crate::fuzzing::input::Input;
 use crate::fuzzing::lab::{GIDS, Lab, MACS, MTU, with};
 use crate::memory::{MrMemory, Run};
 use crate::port::{self, Burst, Port};
-use crate::queue::channel::RequestWords;
+use crate::queue::channel::{NO_WORDS, RequestWords};
 use crate::queue::cq::CqRing;
 use crate::worker::Worker;
 use std::collections::{HashMap, VecDeque};
@@ -34,7 +34,7 @@ pub struct Objects<'a> {
 
 /// A request of up to `units` units, most often one that could be meant.
 pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> RequestWords {
-    let mut words: RequestWords = [0; 64];
+    let mut words = NO_WORDS;
     let bytes = words.as_mut_bytes();
     let one_of = |input: &mut Input<'_>, numbers: &[u32]| {
         let number = if numbers.is_empty() { 0 } else { numbers[input.below(numbers.len())] };

@@ -77,7 +77,7 @@ fn what_can_never_be_posted_is_said_so() {
         Err(PostError::Request(WqeError::TooManyUnits))
     );
     assert_eq!(
-        channel.post(&Request::recv(tag, &too_many(31))),
+        channel.post(&Request::recv(tag, &too_many(33))),
         Err(PostError::Request(WqeError::TooManyElements))
     );
     channel.post(&Request::recv(tag, &too_many(6))).unwrap();
@@ -165,7 +165,7 @@ proptest! {
         log_entries in 3u32..6,
         event_idx: bool,
         start in prop_oneof![Just(0u16), 65400u16..=65535],
-        steps in prop::collection::vec((0usize..=30, any::<bool>(), 0usize..12), 1..150),
+        steps in prop::collection::vec((0usize..=32, any::<bool>(), 0usize..12), 1..150),
     ) {
         let (mut channel, mut device) = pair(1 << log_entries, event_idx);
         device.start_at(start);
@@ -182,7 +182,7 @@ proptest! {
             let posted = channel.push(&request);
             prop_assert_eq!(posted.is_ok(), units <= room);
             if posted.is_ok() {
-                let mut copy = [Unit::default(); 8];
+                let mut copy = [Unit::default(); 9];
                 request.encode(&mut copy).unwrap();
                 expected.extend(&copy[..units]);
             }

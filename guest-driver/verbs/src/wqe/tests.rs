@@ -11,7 +11,7 @@ const REMOTE: Remote = Remote { addr: 0x1122_3344_5566_7788, rkey: 0x99aa_bbcc }
 
 /// The bytes of a request.
 fn bytes(request: &Request<'_>) -> Vec<u8> {
-    let mut units = [Unit([u64::MAX; 8]); 8];
+    let mut units = [Unit([u64::MAX; 8]); 9];
     let count = request.encode(&mut units).unwrap();
     assert!(units[count..].iter().all(|unit| *unit == Unit([u64::MAX; 8])), "wrote beyond its units");
     words(&units[..count])
@@ -104,14 +104,14 @@ fn flags_can_be_set_and_cleared() {
 
 #[test]
 fn units_are_the_least_that_hold_the_request() {
-    for (elements, units) in [(0, 1), (2, 1), (3, 2), (6, 2), (7, 3), (30, 8)] {
+    for (elements, units) in [(0, 1), (2, 1), (3, 2), (6, 2), (7, 3), (30, 8), (32, 9)] {
         assert_eq!(Request::recv(TAG, &sges(elements)).units(), Ok(units), "{elements} elements");
     }
-    for (len, units) in [(0, 1), (1, 1), (32, 1), (33, 2), (96, 2), (97, 3), (480, 8)] {
+    for (len, units) in [(0, 1), (1, 1), (32, 1), (33, 2), (96, 2), (97, 3), (480, 8), (512, 9)] {
         assert_eq!(Request::send(TAG, Data::Inline(&vec![0; len])).units(), Ok(units), "{len} bytes");
     }
-    assert_eq!(Request::recv(TAG, &sges(31)).units(), Err(WqeError::TooManyElements));
-    assert_eq!(Request::send(TAG, Data::Inline(&[0; 481])).units(), Err(WqeError::InlineTooLong));
+    assert_eq!(Request::recv(TAG, &sges(33)).units(), Err(WqeError::TooManyElements));
+    assert_eq!(Request::send(TAG, Data::Inline(&[0; 513])).units(), Err(WqeError::InlineTooLong));
 }
 
 #[test]
@@ -154,9 +154,9 @@ proptest! {
     /// Inline data arrives whole wherever the ring's end falls into it and however it was cut.
     #[test]
     fn inline_data_survives_the_end_of_the_ring(
-        payload in prop::collection::vec(any::<u8>(), 0..=480),
-        cuts in prop::collection::vec(0usize..=480, 0..5),
-        first in 0usize..8,
+        payload in prop::collection::vec(any::<u8>(), 0..=512),
+        cuts in prop::collection::vec(0usize..=512, 0..5),
+        first in 0usize..16,
         gather: bool,
     ) {
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(payload.len())).collect();
@@ -177,9 +177,9 @@ proptest! {
         };
         let request = Request::send(TAG, data);
         let units = request.units().unwrap();
-        let mut ring = [Unit::default(); 8];
-        // SAFETY: eight units are enough for any request.
-        unsafe { request.write_to(&Span::ring(ring.as_mut_ptr(), first, 8), units) };
+        let mut ring = [Unit::default(); 16];
+        // SAFETY: sixteen units are enough for any request.
+        unsafe { request.write_to(&Span::ring(ring.as_mut_ptr(), first, 16), units) };
         ring.rotate_left(first);
         let bytes = words(&ring);
         prop_assert_eq!(usize::from(header(&bytes).inline_len.get()), payload.len());
@@ -189,12 +189,12 @@ proptest! {
 
     /// So do elements.
     #[test]
-    fn elements_survive_the_end_of_the_ring(count in 0usize..=30, first in 0usize..8) {
+    fn elements_survive_the_end_of_the_ring(count in 0usize..=32, first in 0usize..16) {
         let list = sges(count);
         let request = Request::recv(TAG, &list);
-        let mut ring = [Unit::default(); 8];
-        // SAFETY: eight units are enough for any request.
-        unsafe { request.write_to(&Span::ring(ring.as_mut_ptr(), first, 8), request.units().unwrap()) };
+        let mut ring = [Unit::default(); 16];
+        // SAFETY: sixteen units are enough for any request.
+        unsafe { request.write_to(&Span::ring(ring.as_mut_ptr(), first, 16), request.units().unwrap()) };
         ring.rotate_left(first);
         prop_assert_eq!(words(&ring[..request.units().unwrap()]), bytes(&request));
         prop_assert_eq!(header(&words(&ring)).sge_count, count as u8);
