@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Channels: virtqueues of work requests whose descriptor i is always slot i. The first is
- * the kernel's; the others are lent to contexts, whose processes write the rings themselves.
+ * the kernel's; the others are bound to contexts, whose processes write the rings themselves.
  *
  * The rings belong to virtio_ring, which is asked for their addresses only: nothing is ever
  * added by virtqueue_add(), and there is no callback.

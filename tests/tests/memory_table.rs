@@ -168,7 +168,7 @@ fn tables_change_under_running_queue_pairs() {
     bystanders.stop();
 }
 
-/// Everything that a driver needs goes away in the midst of work, again and again.
+/// Everything that a driver needs goes away during work, again and again.
 #[test]
 fn regions_removed_in_the_midst_of_work_harm_nobody_else() {
     let lab = lab();

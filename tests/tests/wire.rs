@@ -33,7 +33,7 @@ fn a_cable_that_is_plugged_in_again_in_time_costs_nothing_but_time() {
             a.process.post(&request.signaled(true));
         };
         b.mr.fill(0);
-        // One in the midst of which the cable is pulled, or nearly so, and one that has no cable from the beginning.
+        // One during which the cable is pulled, or nearly so, and one that has no cable from the beginning.
         post(2 * round);
         cable.plug(false);
         post(2 * round + 1);

@@ -83,7 +83,7 @@ unsafe fn post<W: WorkRequest>(qp: &Qp, mut wr: *mut W, bad_wr: *mut *mut W) -> 
     errno
 }
 
-/// Posts send requests, all or nothing (unless the device is lost in the midst of it).
+/// Posts send requests, all or nothing (unless the device is lost meanwhile).
 ///
 /// # Safety
 /// As for [`WorkRequest::translate`] with each of them; `next` is not looked at.

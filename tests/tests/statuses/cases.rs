@@ -34,7 +34,7 @@ fn fails(side: &mut Side, id: u32, status: WcStatus) {
 
 /// The QP went to ERR by its peer's doing, and an event says so.
 #[track_caller]
-fn offended(side: &Side, kind: EventKind) {
+fn expect_error_event(side: &Side, kind: EventKind) {
     let told = side.guest().async_events().recv();
     assert_eq!(told, Told { kind, object: side.qp.number });
     assert_eq!(side.qp.state(), QpState::ERR);
@@ -141,7 +141,7 @@ fn remote_memory_has_to_be_registered_for_the_use() {
             }
             a.cq.expect(a.qp.number, 1, WcStatus::REM_ACCESS_ERR);
             assert_eq!(b.mr.get(0, 8192), vec![0xaa; 8192], "{what}, operation {opcode}");
-            offended(&b, EventKind::QP_ACCESS_ERR);
+            expect_error_event(&b, EventKind::QP_ACCESS_ERR);
             b.cq.expect(b.qp.number, 77, WcStatus::WR_FLUSH_ERR);
         }
     }
@@ -180,7 +180,7 @@ fn what_the_peers_qp_does_not_allow_is_an_invalid_request() {
             _ => a.post(&Request::fetch_add(tag, b.mr.remote(0), 1, &own)),
         }
         fails(&mut a, 1, WcStatus::REM_INV_REQ_ERR);
-        offended(&b, EventKind::QP_REQ_ERR);
+        expect_error_event(&b, EventKind::QP_REQ_ERR);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// others, because programs poll the last byte of a message (IBTA o9-20 leaves it to the device; NICs do it).
 ///
 /// # Safety
-/// Both pieces are mapped for `len` bytes. The guest may access them at the same time; it gets what it deserves.
+/// Both pieces are mapped for `len` bytes. The guest may access them at the same time; then the bytes are any mix of old and new.
 #[inline]
 pub unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     if len == 8 && src.addr().is_multiple_of(8) && dst.addr().is_multiple_of(8) {

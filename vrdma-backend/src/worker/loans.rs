@@ -144,9 +144,9 @@ mod tests {
     };
     use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Qpn, Rkey, VlanId};
 
-    /// A driver that keeps the memory of frames. It receives these.
+    /// A driver that holds the memory of frames that it was loaned. It receives these.
     #[derive(Debug)]
-    struct Keeper(Kept, Vec<Frame>);
+    struct HoldingDriver(HeldMemory, Vec<Frame>);
 
     /// Of the other host.
     const PEER: Mac = Mac([2, 0, 0, 0, 0, 2]);
@@ -156,10 +156,10 @@ mod tests {
         Frame::new([[0xff; 6].as_slice(), &PEER.0, &[0x88, 0xb5], &[0; 46]].concat())
     }
 
-    /// What it keeps, and how often it has to be asked for it.
-    type Kept = Arc<Mutex<(Vec<External>, u32)>>;
+    /// What it holds, and how often it has to be asked for it.
+    type HeldMemory = Arc<Mutex<(Vec<External>, u32)>>;
 
-    impl Driver for Keeper {
+    impl Driver for HoldingDriver {
         fn capabilities(&self) -> Capabilities {
             Capabilities { mtu: 9000, max_frame: 9018, external: true, checksums: Checksums::default() }
         }
@@ -183,10 +183,10 @@ mod tests {
             true
         }
         fn reclaim(&mut self) {
-            let mut kept = self.0.lock().unwrap();
-            kept.1 = kept.1.saturating_sub(1);
-            if kept.1 == 0 {
-                kept.0.clear();
+            let mut held = self.0.lock().unwrap();
+            held.1 = held.1.saturating_sub(1);
+            if held.1 == 0 {
+                held.0.clear();
             }
         }
         fn readiness(&self) -> Option<BorrowedFd<'_>> {
@@ -204,7 +204,7 @@ mod tests {
         qpn: Qpn,
         pd: u32,
         guest: Arc<crate::memory::GuestMemory>,
-        kept: Kept,
+        held: HeldMemory,
         handle: WorkerHandle,
     }
 
@@ -212,10 +212,10 @@ mod tests {
         /// The driver gives memory back when it was asked so often.
         fn new(asked: u32) -> Bench {
             let handle = inline::start(9000);
-            let kept = Kept::new(Mutex::new((Vec::new(), asked)));
+            let held = HeldMemory::new(Mutex::new((Vec::new(), asked)));
             let guest = memory(&[(0, 0x10000)]);
             let (id, qpn, pd) = inline::with(|worker| {
-                worker.set_uplink(Port::new(Box::new(Keeper(kept.clone(), vec![hello()]))));
+                worker.set_uplink(Port::new(Box::new(HoldingDriver(held.clone(), vec![hello()]))));
                 let config = "name=a,socket=/none,mac=52:54:00:00:00:01".parse().unwrap();
                 let (id, _) = worker.add_guest(config, DeviceLimits::new(&Config::default()));
                 let Worker { engine, outputs, .. } = worker;
@@ -269,7 +269,7 @@ mod tests {
                 worker.take_turn();
                 (id, qpn, pd.0)
             });
-            Bench { id, qpn, pd, guest, kept, handle }
+            Bench { id, qpn, pd, guest, held, handle }
         }
 
         fn register(&self, memory: MrMemory) -> u32 {
@@ -314,8 +314,8 @@ mod tests {
             answer
         }
 
-        fn kept(&self) -> usize {
-            self.kept.lock().unwrap().0.len()
+        fn held(&self) -> usize {
+            self.held.lock().unwrap().0.len()
         }
     }
 
@@ -330,15 +330,15 @@ mod tests {
         let bench = Bench::new(10);
         let (key, other) = (bench.region(), bench.region());
         bench.send(key);
-        assert_eq!(bench.kept(), 1, "the payload is loaned");
+        assert_eq!(bench.held(), 1, "the payload is loaned");
         let answer = bench.deregister(key);
         // It is asked in the first turn, and then in each 64th.
         for turn in 0..9 * 64 {
-            assert!(answer.lock().unwrap().is_none() && bench.kept() == 1, "turn {turn}");
+            assert!(answer.lock().unwrap().is_none() && bench.held() == 1, "turn {turn}");
             inline::with(Worker::take_turn);
         }
         inline::with(Worker::take_turn);
-        assert_eq!((bench.kept(), *answer.lock().unwrap()), (0, Some(Ok(()))));
+        assert_eq!((bench.held(), *answer.lock().unwrap()), (0, Some(Ok(()))));
         // Who loaned nothing, or is not there, waits for nothing.
         assert_eq!(*bench.deregister(other).lock().unwrap(), Some(Ok(())));
         assert_eq!(
@@ -352,13 +352,13 @@ mod tests {
         let bench = Bench::new(1);
         let key = bench.region();
         bench.send(key);
-        assert_eq!(bench.kept(), 1, "the payload is loaned");
+        assert_eq!(bench.held(), 1, "the payload is loaned");
         inline::with(|worker| worker.detach_device(bench.id));
-        assert_eq!(bench.kept(), 0, "it is asked for at once");
+        assert_eq!(bench.held(), 0, "it is asked for at once");
     }
 
     #[test]
-    fn a_driver_that_keeps_memory_is_lent_no_more() {
+    fn a_driver_that_holds_memory_is_loaned_no_more() {
         let bench = Bench::new(u32::MAX);
         let (key, other) = (bench.region(), bench.region());
         bench.send(key);
@@ -373,29 +373,29 @@ mod tests {
         let sent = inline::with(|worker| worker.uplink_stats()["frames_sent"]);
         bench.send(other);
         assert!(inline::with(|worker| worker.uplink_stats()["frames_sent"]) > sent);
-        assert_eq!(bench.kept(), 1, "it got a copy");
+        assert_eq!(bench.held(), 1, "it got a copy");
     }
 
     #[test]
-    fn a_device_that_stands_still_has_lent_nothing() {
+    fn a_device_that_stands_still_has_loaned_nothing() {
         let bench = Bench::new(10);
         let key = bench.region();
         bench.handle.wait_for_device(bench.id).unwrap();
         bench.send(key);
-        assert_eq!(bench.kept(), 1);
+        assert_eq!(bench.held(), 1);
         inline::with(|worker| worker.suspend_device(bench.id));
         bench.handle.wait_for_device(bench.id).unwrap();
-        assert_eq!(bench.kept(), 0);
+        assert_eq!(bench.held(), 0);
     }
 
     #[test]
-    fn a_new_memory_table_waits_for_what_the_old_one_lent() {
+    fn a_new_memory_table_waits_for_what_the_old_one_loaned() {
         let bench = Bench::new(10);
         let key = bench.region();
         bench.send(key);
-        assert_eq!(bench.kept(), 1);
+        assert_eq!(bench.held(), 1);
         crate::functions::remap::remap(&bench.handle, bench.id, &memory(&[(0, 0x10000)])).unwrap();
-        assert_eq!(bench.kept(), 0);
+        assert_eq!(bench.held(), 0);
     }
 
     #[test]
@@ -403,7 +403,7 @@ mod tests {
         let bench = Bench::new(u32::MAX);
         let key = bench.register(MrMemory::all(&bench.guest));
         bench.send(key);
-        assert_eq!(bench.kept(), 0);
+        assert_eq!(bench.held(), 0);
         assert_ne!(inline::with(|worker| worker.uplink_stats()["frames_sent"]), 0);
     }
 }

@@ -54,7 +54,7 @@ fn captured(pair: &mut Pair, rounds: &[Round], file: &str) -> Result<()> {
     paths::remove(&file)
 }
 
-/// VM a's host loses its cable in the midst of a checked ping-pong and gets it back: nothing is lost, and the guest sees
+/// VM a's host loses its cable during a checked ping-pong and gets it back: nothing is lost, and the guest sees
 /// its port go and come. TCP goes on too.
 pub fn link_flap(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
