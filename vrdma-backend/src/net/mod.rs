@@ -35,19 +35,15 @@ pub use outlets::UplinkCounters;
 pub use switch::{Member, SwitchCounters, SwitchPort, Verdict};
 
 use crate::allowed::Listed;
-use crate::memory::GuestMemory;
 use crate::port;
-use crate::queue::chains::{ChainDirection, ChainError};
-use crate::queue::{Call, VirtqueueSetup};
+use crate::queue::chains::ChainError;
 use crate::ratelimit::RateLimit;
 use bucket::Bucket;
 use frame::FrameView;
 use outlets::Outlets;
 use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
-use std::sync::Arc;
 use switch::{Reason, Switch};
-use vmm_sys_util::epoll::Epoll;
 use vrdma_transport::Instant;
 
 /// The virtqueue of frames to the guest (virtio 1.2, 5.1.2).
@@ -291,64 +287,6 @@ impl Net {
     /// IP addresses that guests list.
     pub fn listed(&self) -> &Listed {
         self.switch.listed()
-    }
-
-    /// The front-end starts a virtqueue; its kick wakes the worker under `token`.
-    pub fn start(
-        &mut self,
-        guest: usize,
-        memory: &Arc<GuestMemory>,
-        (setup, base, features): (VirtqueueSetup, u16, u64),
-        epoll: &Epoll,
-        token: u64,
-    ) {
-        let index = setup.index;
-        let direction = if index == RECEIVE { ChainDirection::ToDriver } else { ChainDirection::FromDriver };
-        let name = &self.names[guest];
-        let rings = match index {
-            RECEIVE => &mut self.outlets.receivers[guest].rings,
-            _ => &mut self.senders[guest].rings,
-        };
-        if !rings.start(memory, setup, base, features, direction) {
-            log::warn!("guest {name}: the rings of its Ethernet queue {index} are not in guest memory");
-        }
-        if index == RECEIVE {
-            self.outlets.receivers[guest].revive();
-        } else {
-            rings.watch(epoll, Some(token));
-        }
-    }
-
-    /// The front-end stops a virtqueue; returns the index at which it may go on, if it was running.
-    pub fn stop(&mut self, guest: usize, index: u16, epoll: &Epoll) -> Option<u16> {
-        let rings = self.rings(guest, index);
-        rings.watch(epoll, None);
-        rings.stop()
-    }
-
-    /// The front-end changed what rings the driver for a virtqueue.
-    pub fn set_call(&mut self, guest: usize, index: u16, call: Option<Arc<Call>>) {
-        self.rings(guest, index).set_call(call);
-    }
-
-    /// Follows a new memory table of a guest.
-    pub fn remap(&mut self, guest: usize, memory: &Arc<GuestMemory>) {
-        if let Err(broken) = self.senders[guest].rings.remap(memory) {
-            self.sender_broken(guest, broken);
-        }
-        let receiver = &mut self.outlets.receivers[guest];
-        receiver.revive();
-        if let Err(broken) = receiver.rings.remap(memory) {
-            receiver.counters.rx_broken += 1;
-            self.outlets.broken.push((guest, broken));
-        }
-    }
-
-    fn rings(&mut self, guest: usize, index: u16) -> &mut rings::Rings {
-        match index {
-            RECEIVE => &mut self.outlets.receivers[guest].rings,
-            _ => &mut self.senders[guest].rings,
-        }
     }
 
     /// Takes frames from a guest, as many as it may have in one turn.

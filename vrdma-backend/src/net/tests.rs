@@ -5,16 +5,18 @@ use super::*;
 use crate::allowed::Vlans;
 use crate::memory::tests::memory;
 use crate::memory::{Run, Shared};
+use crate::queue::VirtqueueSetup;
 use std::sync::atomic::Ordering;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
+use vmm_sys_util::epoll::Epoll;
 use vrdma_wire::num::Mac;
 
 const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
 const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
 /// So few that each test stays at its first burst of 64.
 const FLOOD_RATE: u32 = 1;
-const FAR: Mac = Mac([2, 0, 0, 0, 0, 7]);
+const REMOTE: Mac = Mac([2, 0, 0, 0, 0, 7]);
 
 /// An uplink that keeps what it is given, with whether a checksum was left to it: it takes those of UDP.
 #[derive(Default)]
@@ -90,9 +92,9 @@ fn packets_of_the_engine_go_to_soft_roce_in_a_guest_or_out() {
     assert_eq!(words.load16(0x1000 + 10, Ordering::Relaxed), 1, "one buffer");
     let found = words.read_words::<4>(0x1000 + 16).map(u64::to_ne_bytes).concat();
     assert_eq!(found, packet(B)[4..36]);
-    assert_eq!(send(FAR), Verdict::Unknown);
+    assert_eq!(send(REMOTE), Verdict::Unknown);
     assert_eq!(send(A), Verdict::Drop(Reason::Hairpin), "guests of one engine meet in it");
-    assert_eq!(wire.0, [(packet(FAR), false)]);
+    assert_eq!(wire.0, [(packet(REMOTE), false)]);
 }
 
 #[test]
@@ -101,14 +103,14 @@ fn packets_from_the_wire_go_to_the_engine_of_guests_that_have_one() {
     let mut engine = Vec::new();
     for dst in [A, B] {
         let mut packet = packet(dst);
-        packet[6..12].copy_from_slice(&FAR.0);
+        packet[6..12].copy_from_slice(&REMOTE.0);
         net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet| engine.push(packet.to_vec()));
     }
     net.flush();
     assert_eq!((engine.len(), &engine[0][..6]), (1, &A.0[..]));
     assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b runs soft-RoCE");
     assert_eq!(
-        net.route_packet(Instant(2), &packet(FAR)),
+        net.route_packet(Instant(2), &packet(REMOTE)),
         Verdict::To(SwitchPort::Uplink),
         "it was heard of"
     );
@@ -259,7 +261,7 @@ fn what_the_engine_sends_to_all_is_limited_but_for_the_uplink() {
 
 #[test]
 fn what_a_guest_sends_to_several_ports_is_limited_but_for_the_uplink() {
-    for (dst, verdict) in [(FAR, "unknown"), (Mac([0xff; 6]), "group")] {
+    for (dst, verdict) in [(REMOTE, "unknown"), (Mac([0xff; 6]), "group")] {
         let (mut net, words) = sender_and_receiver(dst, 100, 1);
         let mut wire = Wire::default();
         for turn in 0..4 {

@@ -2,6 +2,7 @@
 
 mod counts;
 mod fuzz;
+mod sizes;
 mod steps;
 
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::counts::Counts;
-use super::fuzz;
+use super::{fuzz, sizes};
 use crate::artefacts::{cargo, provider_cargo};
 use crate::image::{self, LONG};
 use crate::proc::indent;
@@ -63,6 +63,7 @@ pub const STEPS: &[Step] = &[
     Step::new("clippy", |name| {
         check(name, cargo_with(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     }),
+    Step::new("sizes", |_| sizes::check().into()),
     Step::new("doc", |name| {
         let mut command = cargo_with(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
         command.env("RUSTDOCFLAGS", "-D warnings");
