@@ -14,6 +14,7 @@
     unnecessary_transmutes,
     clippy::all,
     clippy::undocumented_unsafe_blocks,
+    clippy::allow_attributes_without_reason,
     reason = "written by bindgen"
 )]
 

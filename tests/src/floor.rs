@@ -141,8 +141,14 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// A way to copy memory: `len` bytes have to be readable at `from` and writable at `to`, and the two may not overlap.
+/// A way to copy memory.
+///
+/// # Safety
+/// `len` bytes are readable at `from` and writable at `to`, and the two do not overlap. `len` and `to` are multiples of [`ALIGNMENT`].
 pub type Copy = unsafe fn(from: *const u8, to: *mut u8, len: usize);
+
+/// Bytes of a non-temporal store of AVX, which faults at an address that is no multiple of them.
+pub const ALIGNMENT: usize = 32;
 
 /// Ways to copy memory, by name: the best of them is what a machine can do.
 pub fn copies() -> Vec<(&'static str, Copy)> {
@@ -150,6 +156,7 @@ pub fn copies() -> Vec<(&'static str, Copy)> {
     #[cfg(target_arch = "x86_64")]
     {
         all.push(("rep movsb", movsb));
+        // Its contract asks for it.
         if std::arch::is_x86_feature_detected!("avx") {
             all.push(("non-temporal", non_temporal));
         }
@@ -157,11 +164,15 @@ pub fn copies() -> Vec<(&'static str, Copy)> {
     all
 }
 
+/// # Safety
+/// That of [`Copy`].
 unsafe fn memcpy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the contract of `Copy`.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
 }
 
+/// # Safety
+/// That of [`Copy`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn movsb(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the contract of `Copy`.
@@ -174,20 +185,23 @@ unsafe fn movsb(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// For lengths and destinations that are multiples of 32.
+/// # Safety
+/// That of [`Copy`], and the processor has AVX.
 #[cfg(target_arch = "x86_64")]
 unsafe fn non_temporal(from: *const u8, to: *mut u8, len: usize) {
+    /// # Safety
+    /// That of [`Copy`].
     #[target_feature(enable = "avx")]
     unsafe fn inner(from: *const u8, to: *mut u8, len: usize) {
         use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
-        // SAFETY: the contract of `Copy`; `to` is aligned to 32 bytes.
+        // SAFETY: the contract of `Copy`: `to` and `len` are multiples of 32, and so each address that is stored to.
         unsafe {
-            for at in (0..len).step_by(32) {
+            for at in (0..len).step_by(ALIGNMENT) {
                 _mm256_stream_si256(to.add(at).cast(), _mm256_loadu_si256(from.add(at).cast()));
             }
             _mm_sfence();
         }
     }
-    // SAFETY: the contract of `Copy`; the processor has AVX, or this would not be in the list.
+    // SAFETY: this function's contract.
     unsafe { inner(from, to, len) }
 }

@@ -20,8 +20,10 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
 /// The code of a file: without comments, and without the tests at its end.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+    let heads =
+        ["mod tests", "pub mod tests", "pub(crate) mod tests"].map(|head| format!("#[cfg(test)]\n{head}"));
+    let end = heads.iter().filter_map(|head| text.find(head)).min().unwrap_or(text.len());
+    text[..end].lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
 /// Each file, relative to `src`, and its code.
@@ -61,9 +63,43 @@ fn modules_use_those_alone_that_architecture_lists_before_them() {
             continue;
         }
         let own = place(module).unwrap_or_else(|| panic!("{module} is not in ARCHITECTURE.md's list"));
-        for (_, rest) in code.match_indices("crate::").map(|(at, word)| code[at..].split_at(word.len())) {
-            let used = rest.split(|c: char| !(c.is_ascii_lowercase() || c == '_')).next().unwrap_or_default();
+        for used in modules_named(&file, &code) {
             assert!(place(used).is_some_and(|used| used <= own), "{file} uses {used}");
         }
     }
+}
+
+/// The modules of the crate's root that a file names: by `crate::`, or by as many `super::` as lead there.
+fn modules_named<'a>(file: &str, code: &'a str) -> Vec<&'a str> {
+    let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
+    let supers = "super::".repeat(path.split('/').count());
+    let named = |to_root: &str| -> Vec<&'a str> {
+        code.match_indices(to_root)
+            .map(|(at, _)| &code[at + to_root.len()..])
+            .map(|rest| {
+                rest.split(|c: char| !(c.is_ascii_lowercase() || c == '_')).next().unwrap_or_default()
+            })
+            .collect()
+    };
+    [named("crate::"), named(&supers)].concat()
+}
+
+#[test]
+fn architecture_lists_every_file() {
+    let text = fs::read_to_string(Path::new(ROOT).join("../ARCHITECTURE.md")).unwrap();
+    for (file, _) in sources().iter().filter(|(file, _)| file != "lib.rs") {
+        let folder = |end: usize| format!("`{}/`", &file[..end]);
+        let named = text.contains(&format!("`{file}`"))
+            || file.match_indices('/').any(|(at, _)| text.contains(&folder(at)));
+        assert!(named || file.ends_with("/mod.rs"), "ARCHITECTURE.md does not name {file}");
+    }
+}
+
+#[test]
+fn paths_by_super_lead_to_modules_too() {
+    let code = "use super::Worker;\nuse super::super::net::Net;\nuse crate::port;";
+    assert_eq!(modules_named("worker/order.rs", code), ["port", "net"]);
+    assert_eq!(modules_named("worker/deep/order.rs", code), ["port"]);
+    assert_eq!(modules_named("port/mod.rs", "use super::worker::Worker;"), ["worker"]);
+    assert_eq!(modules_named("socket.rs", "fn f(x: &super::worker::Worker) {}"), ["worker"]);
 }

@@ -1,7 +1,13 @@
 //! A libibverbs and a kernel driver for the tests: the functions that the provider calls, and a device to look at what arrives.
 //!
 //! A [`Kernel`] is found by the command file descriptor of its context, which is a memfd that holds the channel's memory.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a test fails by a panic"
+)]
 
 mod device;
 mod libibverbs;

@@ -5,7 +5,9 @@
     unsafe_op_in_unsafe_fn,
     clippy::all,
     clippy::undocumented_unsafe_blocks,
-    clippy::indexing_slicing
+    clippy::indexing_slicing,
+    clippy::allow_attributes_without_reason,
+    reason = "written by bindgen"
 )]
 
 include!(concat!(env!("OUT_DIR"), "/rdma_core.rs"));

@@ -28,8 +28,10 @@
 //! aborts instead of unwinding into C), and the data path neither allocates nor makes a system call but for a kick that the
 //! device asked for. Locks: one per channel, taken by a post; one per CQ, taken by a poll; no path takes both kinds.
 //! And one per QP that ibv_wr_start() takes before the channel's.
-// There is no public item: these pages are made with --document-private-items.
-#![allow(rustdoc::private_intra_doc_links)]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "there is no public item: these pages are made with --document-private-items"
+)]
 
 mod batch;
 mod context;

@@ -1,7 +1,15 @@
 //! The provider as libibverbs sees it, against a kernel and a device played by [`crate::fake`].
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
-// The fake libibverbs and the guest below are C programs at heart: they hold pointers that the provider gave them.
-#![allow(clippy::undocumented_unsafe_blocks)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a test fails by a panic"
+)]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "the fake libibverbs and the guest call the provider as C programs do: with pointers that it gave them"
+)]
 
 mod batches;
 mod completions;
