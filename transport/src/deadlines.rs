@@ -12,6 +12,8 @@ pub(crate) struct Deadlines {
     of: Vec<BTreeSet<(Instant, Qpn)>>,
     /// The first of each device.
     first: BTreeSet<(Instant, u32)>,
+    /// Devices that had one that was due when the caller began to attend to them.
+    due: BTreeSet<u32>,
     /// The device whose turn it is to be attended to.
     turn: u32,
 }
@@ -58,17 +60,22 @@ impl Deadlines {
         }
     }
 
-    /// The next device in turn that has a deadline which is due.
+    /// From now on those have turns that have a deadline which is due.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.due.clear();
+        self.due.extend(self.first.range(..=(now, u32::MAX)).map(|first| first.1));
+    }
+
+    /// The next of them in turn, as long as it has deadlines that are due.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<u32> {
-        if self.first()? > now {
-            return None;
+        loop {
+            let device = *self.due.range(self.turn..).next().or_else(|| self.due.first())?;
+            if self.of[device as usize].first().is_some_and(|deadline| deadline.0 <= now) {
+                self.turn = device + 1;
+                return Some(device);
+            }
+            self.due.remove(&device);
         }
-        let all = self.of.len() as u32;
-        let is_due =
-            |&device: &u32| self.of[device as usize].first().is_some_and(|deadline| deadline.0 <= now);
-        let device = (self.turn..all).chain(0..self.turn.min(all)).find(is_due)?;
-        self.turn = device + 1;
-        Some(device)
     }
 
     /// Takes the device's first deadline if it is due.
@@ -123,7 +130,9 @@ mod tests {
         assert_eq!((deadlines.first(), deadlines.len()), (Some(Instant(3)), 2));
         deadlines.forget(0);
         assert_eq!((deadlines.first(), deadlines.len()), (Some(Instant(5)), 1));
+        deadlines.begin(Instant(4));
         assert_eq!(deadlines.next_due(Instant(4)), None);
+        deadlines.begin(Instant(5));
         assert_eq!(deadlines.next_due(Instant(5)), Some(1));
         assert_eq!(deadlines.due(1, Instant(5)), Some(place(1, 10)));
         assert_eq!((deadlines.due(1, Instant(5)), deadlines.first()), (None, None));
@@ -136,6 +145,8 @@ mod tests {
         deadlines.arm(Instant(200), place(2, 1));
         deadlines.arm(Instant(201), place(3, 1));
         let now = Instant(200);
+        deadlines.begin(now);
+        assert_eq!(deadlines.due, [0, 2].into());
         assert_eq!(deadlines.next_due(now), Some(0));
         assert_eq!(deadlines.next_due(now), Some(2));
         assert_eq!(deadlines.due(2, now), Some(place(2, 1)));

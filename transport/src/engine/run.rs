@@ -63,6 +63,10 @@ impl<R: Region> Engine<R> {
 
     /// What was to happen by now and did not.
     fn attend_to_deadlines(&mut self, now: Instant, sink: &mut impl Sink) {
+        if self.schedule.deadlines.first().is_none_or(|at| at > now) {
+            return;
+        }
+        self.schedule.deadlines.begin(now);
         let mut left = DEADLINES;
         while left > 0
             && let Some(device) = self.schedule.deadlines.next_due(now)
