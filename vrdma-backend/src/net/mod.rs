@@ -51,13 +51,15 @@ pub const RECEIVE: u16 = 0;
 /// The virtqueue of frames from the guest.
 pub const TRANSMIT: u16 = 1;
 
-/// Frames taken from one guest in one turn.
-const BATCH: usize = 32;
-/// Bytes copied for one guest in one turn, after which no further frame is taken. What the last was longer is missing in the next turn.
-const BYTES: u64 = 256 << 10;
-/// Descriptors read (the receivers' too) and frames made for one guest in one turn, after which no further frame is taken. What the last took
-/// more is missing in the next turn. More frames than that are made of none.
-const EFFORT: u64 = 2048;
+/// What frames of one guest may cost in one turn, after which no further frame is taken. What the last cost more is missing in the next turn.
+const TURN: u64 = 256 << 10;
+/// What a frame costs beside its bytes, which count for each port that it goes to.
+const FRAME: u64 = 4096;
+/// What each descriptor costs that is read for it (the receivers' too), and each frame that is made of it, for each port.
+const STEP: u64 = 128;
+/// Most frames that are made of one for several ports.
+const MOST_FRAMES: u64 = 2048;
+
 /// The NIC, as the switch sees it.
 pub trait SwitchUplink {
     /// How it would complete the checksum of a frame with this head ([`offload::VirtioOffload::Checksum`]) by itself, if it can.
@@ -81,8 +83,8 @@ pub struct Net {
     senders: Vec<Sender>,
     /// Frames to several ports that they may still send to other guests too.
     floods: Vec<Bucket>,
-    /// What each guest's turn has taken so far; between turns, what it took too much.
-    spent: Vec<Spent>,
+    /// What each guest's turn has cost so far; between turns, what it cost more than [`TURN`].
+    spent: Vec<u64>,
     outlets: Outlets,
     switch: Switch,
     mtu: usize,
@@ -105,27 +107,6 @@ pub struct SwitchStats {
     switch: SwitchCounters,
     #[serde(flatten)]
     uplink: UplinkCounters,
-}
-
-/// What a guest's frames have cost.
-#[derive(Clone, Copy, Debug, Default)]
-struct Spent {
-    /// Of [`BYTES`],
-    bytes: u64,
-    /// and of [`EFFORT`].
-    effort: u64,
-}
-
-impl Spent {
-    /// A turn is over: what was beyond it is taken from the next.
-    fn carry_over(&mut self) {
-        self.bytes = self.bytes.saturating_sub(BYTES);
-        self.effort = self.effort.saturating_sub(EFFORT);
-    }
-
-    fn is_too_much(&self) -> bool {
-        self.bytes >= BYTES || self.effort >= EFFORT
-    }
 }
 
 impl Net {
@@ -155,7 +136,7 @@ impl Net {
         self.names.push(name.to_owned());
         self.senders.push(Sender::new(self.mtu));
         self.floods.push(Bucket::new(flood_rate));
-        self.spent.push(Spent::default());
+        self.spent.push(0);
         self.outlets.receivers.push(Receiver::default());
         self.switch.add(member)
     }
@@ -180,7 +161,7 @@ impl Net {
                 Some(Err(broken)) => self.sender_broken(guest, broken),
             }
         }
-        self.spent.iter_mut().for_each(Spent::carry_over);
+        self.spent.iter_mut().for_each(|spent| *spent = spent.saturating_sub(TURN));
         busy
     }
 
@@ -299,29 +280,28 @@ impl Net {
     ) -> Result<(), ChainError> {
         let from = SwitchPort::Guest(guest);
         let mut spent = self.spent[guest];
-        for _ in 0..BATCH {
-            if spent.is_too_much() {
-                break;
-            }
+        while spent < TURN {
             let sender = &mut self.senders[guest];
             let before = sender.rings.queue.as_ref().map_or(0, |queue| queue.effort);
             let Some(taken) = sender.take()? else { break };
+            // Descriptors, and frames made of it.
+            let mut steps = 0;
             if let Some(frame) = sender.frame(&taken) {
                 let verdict = self.switch.decide(now, frame.head(), from);
                 let copies = self.outlets.ports(&self.switch, verdict, &frame, from);
                 let frames = offload::frames(&frame) as u64;
                 let limited =
-                    copies > 1 && !(frames * copies <= EFFORT && self.floods[guest].take(now, frames));
+                    copies > 1 && !(frames * copies <= MOST_FRAMES && self.floods[guest].take(now, frames));
                 let copies = if limited {
                     // There it costs no more than any other frame.
                     self.outlets.transmit(&frame, uplink);
                     1
                 } else {
-                    spent.effort += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, engine);
+                    steps += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, engine);
                     copies
                 };
-                spent.effort += frames * copies;
-                spent.bytes += frame.len() as u64 * copies;
+                steps += frames * copies;
+                spent += frame.len() as u64 * copies;
                 match verdict {
                     _ if limited => sender.counters.tx_flood_limited += 1,
                     Verdict::Drop(reason @ (Reason::SpoofedArp | Reason::SpoofedNd | Reason::Router)) => {
@@ -346,7 +326,8 @@ impl Net {
             }
             let queue = sender.rings.queue.as_mut().expect("a frame was taken out of it");
             queue.put_used(taken.chain, 0);
-            spent.effort += queue.effort - before;
+            steps += queue.effort - before;
+            spent += FRAME + steps * STEP;
         }
         self.spent[guest] = spent;
         Ok(())

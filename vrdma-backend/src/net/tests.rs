@@ -216,29 +216,33 @@ fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
     frames as u16
 }
 
+/// What a frame of `len` bytes costs if its receiver needs so many descriptors: one is read here, and one frame is made.
+fn cost(len: u32, descriptors: usize) -> u64 {
+    FRAME + u64::from(len) + STEP * (descriptors as u64 + 2)
+}
+
 #[test]
-fn a_turn_pays_for_the_descriptors_of_receivers() {
-    assert_eq!(frames_of_a_turn(1000, 1), BATCH as u16);
-    assert_eq!(frames_of_a_turn(1000, 32), BATCH as u16);
-    // Each costs 100 descriptors there, one here, and itself.
-    assert_eq!(frames_of_a_turn(5000, 100), EFFORT.div_ceil(102) as u16);
+fn a_turn_pays_for_frames_their_bytes_and_the_descriptors_of_receivers() {
+    for (len, descriptors) in [(60, 1), (1000, 1), (1000, 32), (5000, 100), (9000, 1)] {
+        let expected = TURN.div_ceil(cost(len, descriptors));
+        assert_eq!(u64::from(frames_of_a_turn(len, descriptors)), expected, "{len} {descriptors}");
+    }
 }
 
 #[test]
 fn what_a_turn_took_too_much_is_missing_in_the_next() {
     let (mut net, _) = sender_and_receiver(B, 9000, 100);
-    let cost = 102;
     let mut frames = 0;
     for turn in 1..=3 {
         net.turn(Instant(1), &mut Nowhere, &mut |_| {});
         frames = net.senders[0].counters.tx_frames;
-        assert_eq!(frames, (turn * EFFORT).div_ceil(cost), "turn {turn}");
+        assert_eq!(frames, (turn * TURN).div_ceil(cost(9000, 100)), "turn {turn}");
     }
     // While it sends nothing, what it owes becomes less.
-    net.spent[0] = Spent { bytes: 3 * BYTES, effort: 2 * EFFORT };
+    net.spent[0] = 3 * TURN;
     assert!(net.turn(Instant(1), &mut Nowhere, &mut |_| {}), "it is not asleep");
     assert_eq!(net.senders[0].counters.tx_frames, frames);
-    assert_eq!((net.spent[0].bytes, net.spent[0].effort), (2 * BYTES, EFFORT));
+    assert_eq!(net.spent[0], 2 * TURN);
 }
 
 #[test]
