@@ -240,9 +240,9 @@ impl Turns {
         self.round.retain(|&other| other != device);
     }
 
-    /// Whether another device waits for its turn.
+    /// Whether another device waits for its turn. One in the round whose last entry was taken does not.
     fn others_wait(&self, share: &Share) -> bool {
-        self.round.len() > usize::from(share.listed)
+        self.entries > share.answers.qpns.len() + share.requests.qpns.len()
     }
 
     /// Posts may carry anew: about `WITHIN_POSTS` bytes of each device until the next poll.
@@ -267,7 +267,7 @@ impl Turns {
         carried < most && !(contended && share.credit <= DEBT)
     }
 
-    /// A post of this device carries so many bytes at once. While others wait, its device pays for it.
+    /// A post of this device tried to carry its message at once, and moved so many bytes. While others wait, its device pays for it.
     #[inline]
     pub(crate) fn carry(&mut self, device: u32, bytes: u32) {
         let index = device as usize;

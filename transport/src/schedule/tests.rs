@@ -220,6 +220,21 @@ fn posts_carry_a_quantum_at_once_while_others_wait_and_pay_for_it() {
 }
 
 #[test]
+fn a_device_whose_last_entry_was_taken_waits_no_longer() {
+    let mut turns = Turns::default();
+    let most = 16 * QUANTUM;
+    turns.push(place(1, 1), Requests);
+    turns.begin_poll();
+    assert_eq!(turns.pop(), Some((place(1, 1), Requests)));
+    for _ in 0..4 * 16 {
+        assert!(turns.may_carry(0, most));
+        turns.carry(0, 64 << 10);
+    }
+    // Nor does anybody pay for what it had alone.
+    assert_eq!(turns.shares[0].credit, 0);
+}
+
+#[test]
 fn who_posts_at_once_beside_others_gets_no_more_than_they() {
     let mut world = World::new(&[1; 11]);
     let most = 16 * QUANTUM;
