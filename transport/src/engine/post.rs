@@ -46,7 +46,6 @@ impl<R: Region> Engine<R> {
                 return self.overflow(place, sink);
             }
             let service = qp.service();
-            self.schedule.local.carry(device.0, work.length);
             let step = match service {
                 QpType::Rc => self.step_rc(now, place, &work, request.payload, SMALL, sink),
                 QpType::Uc => self.step_uc(place, &work, request.payload, SMALL, sink),
@@ -54,11 +53,12 @@ impl<R: Region> Engine<R> {
                     self.send_datagram(place, &work, None, request.payload, &mut NoOutlet, sink)
                 }
             };
-            match step {
-                Step::Ended => return Ok(()),
-                Step::Waits | Step::More => {}
+            if step == Step::Ended {
+                self.schedule.local.carry(device.0, work.length);
+                return Ok(());
             }
             let mut borrowed = self.known(place, sink);
+            borrowed.schedule.local.carry(device.0, borrowed.qp.requester.offset);
             borrowed.requests.push_send(&mut borrowed.qp.requester.queue, &work, request.payload);
             borrowed.make_ready();
             return Ok(());

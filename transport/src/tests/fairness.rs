@@ -3,7 +3,7 @@
 use super::datagrams::{Ud, to};
 use super::wire::{A, B, Cable, MEMORY, Net};
 use super::*;
-use crate::engine::DEADLINES;
+use crate::engine::{DEADLINES, WITHIN_POSTS};
 use crate::engine::sweep::SWEPT;
 use crate::schedule::{OPERATION, QUANTUM};
 use vrdma_wire::num::Mac;
@@ -79,6 +79,32 @@ fn posts_carry_only_so_much_before_others_have_their_turn() {
         let ids: Vec<_> = pair.statuses().iter().map(|s| s.1 as usize).collect();
         assert_eq!(ids, (at_once..80).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn posts_that_have_to_wait_have_carried_nothing() {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    // Many times what posts may carry, to QPs without receives.
+    for _ in 0..4 * WITHIN_POSTS >> 16 {
+        let ends = [&a, &b].map(|end| with_qp(&mut pair.engine, end));
+        pair.connect(&ends[0], attr_to(&ends[1]), QpState::Rts);
+        pair.connect(&ends[1], attr_to(&ends[0]), QpState::Rts);
+        let payload = [a.sge(0, 64 << 10)];
+        let request = SendRequest {
+            id: 1,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            op: SEND,
+            payload: Payload::Sges(&payload),
+        };
+        let Pair { engine, now, log, .. } = &mut pair;
+        engine.post_send(*now, a.device, OWNER, ends[0].qpn, &request, log).unwrap();
+    }
+    assert_eq!(pair.statuses(), []);
+    pair.post(&a, 2, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 64 << 10)])).unwrap();
+    assert_eq!(pair.statuses(), [('a', 2, WcStatus::Success)]);
 }
 
 #[test]

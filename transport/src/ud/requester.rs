@@ -78,9 +78,10 @@ impl<R: Region> Engine<R> {
         let work = Work::new(request, &qp.caps);
         let idle = qp.state == QpState::Rts && qp.requester.queue.is_empty() && qp.caps.send_wr > 0;
         if idle && enough_left && !suspended {
-            self.schedule.local.carry(device.0, work.length);
-            if self.send_datagram(place, &work, Some(to), request.payload, &mut NoOutlet, sink) == Step::Ended
-            {
+            let step = self.send_datagram(place, &work, Some(to), request.payload, &mut NoOutlet, sink);
+            let moved = if step == Step::Ended { work.length } else { 0 };
+            self.schedule.local.carry(device.0, moved);
+            if step == Step::Ended {
                 return Ok(());
             }
         }
