@@ -87,7 +87,7 @@ pub struct Worker {
     recalls: Vec<Recall>,
     /// Turns since the uplink was asked for memory.
     since_reclaim: u32,
-    /// QPs whose CQ failed, for each of these CQs, in the order of their turns.
+    /// QPs whose CQs failed, of each of these guests, in the order of their turns.
     failing: VecDeque<(DeviceId, Vec<Qpn>)>,
     inbox: Receiver<Message>,
     /// There may be something in the inbox: cheaper to look at than the inbox.

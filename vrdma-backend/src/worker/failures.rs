@@ -6,13 +6,19 @@ use super::Worker;
 pub(super) const FAILURES: u64 = 2048;
 /// What a QP costs of it besides.
 const QP_FAILURE: u64 = 8;
+/// What one guest's QPs may cost of it before those of the next.
+const GUEST_FAILURES: u64 = FAILURES / 8;
 
 impl Worker {
     /// Takes QPs to ERR whose CQs failed, some in each turn; true if there are more.
     #[inline]
     pub(super) fn fail_cqs(&mut self) -> bool {
         while let Some((device, cq)) = self.outputs.failed.pop() {
-            self.failing.push_back((device, self.outputs.device(device).qps_of(cq)));
+            let qps = self.outputs.device(device).qps_of(cq);
+            match self.failing.iter_mut().find(|(of, _)| *of == device) {
+                Some((_, failing)) => failing.extend(qps),
+                None => self.failing.push_back((device, qps)),
+            }
         }
         !self.failing.is_empty() && self.fail_qps()
     }
@@ -20,18 +26,21 @@ impl Worker {
     #[cold]
     fn fail_qps(&mut self) -> bool {
         let mut effort = 0;
-        while let Some((device, mut qps)) = self.failing.pop_front() {
-            while let Some(qpn) = qps.pop() {
+        while effort < FAILURES
+            && let Some((device, mut qps)) = self.failing.pop_front()
+        {
+            let end = FAILURES.min(effort + GUEST_FAILURES);
+            while effort < end
+                && let Some(qpn) = qps.pop()
+            {
                 let before = self.engine.counters(device).flushes;
                 self.engine.cq_failed(device, qpn, &mut self.outputs);
                 effort += QP_FAILURE + self.engine.counters(device).flushes - before;
-                if effort >= FAILURES {
-                    // Other CQs first.
-                    self.failing.push_back((device, qps));
-                    return true;
-                }
+            }
+            if !qps.is_empty() {
+                self.failing.push_back((device, qps));
             }
         }
-        false
+        !self.failing.is_empty()
     }
 }
