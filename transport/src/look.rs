@@ -49,22 +49,41 @@ enum Asker {
     Frame(Place, Box<[u8]>),
 }
 
+/// Questions about one device that the caller has at once: those beyond wait until it has answered some.
+pub(crate) const UNDER_WAY: u32 = 16;
+
+/// Askers that one answer serves: those beyond ask again.
+pub(crate) const SERVED: usize = MAX_HELD as usize;
+
 /// Those who ask about one owner.
 #[derive(Default)]
 struct Look {
     /// They asked before the caller began to look,
-    asked: Vec<Asker>,
+    asked: VecDeque<Asker>,
     /// and they since: they are the next question.
-    later: Vec<Asker>,
+    later: VecDeque<Asker>,
     under_way: bool,
 }
 
-/// All questions.
+/// Questions about one device.
+#[derive(Default)]
+struct DeviceLooks {
+    /// The owners in those that the caller has not taken.
+    fresh: VecDeque<OwnerId>,
+    /// How many it has taken and not answered.
+    under_way: u32,
+    /// It is in [`Looks::round`].
+    listed: bool,
+}
+
+/// All questions. Devices take turns, so that nobody waits because many ask about another device.
 #[derive(Default)]
 pub(crate) struct Looks {
     open: BTreeMap<Question, Look>,
-    /// Those that the caller has not taken.
-    fresh: VecDeque<Question>,
+    /// By the device's index.
+    devices: Vec<DeviceLooks>,
+    /// Devices with a question for the caller, in the order of their turns.
+    round: VecDeque<u32>,
     last: u32,
 }
 
@@ -72,58 +91,113 @@ impl Looks {
     fn ask(&mut self, question: Question, asker: Asker) {
         let look = self.open.entry(question).or_default();
         if look.under_way {
-            return look.later.push(asker);
+            return look.later.push_back(asker);
         }
-        if look.asked.is_empty() {
-            self.fresh.push_back(question);
+        let is_new = look.asked.is_empty();
+        look.asked.push_back(asker);
+        if is_new {
+            self.pose(question);
         }
-        look.asked.push(asker);
+    }
+
+    fn device(&mut self, index: u32) -> &mut DeviceLooks {
+        let at = index as usize;
+        if at >= self.devices.len() {
+            self.devices.resize_with(at + 1, DeviceLooks::default);
+        }
+        &mut self.devices[at]
+    }
+
+    /// A question is open that the caller has not taken.
+    fn pose(&mut self, question: Question) {
+        self.device(question.device.0).fresh.push_back(question.owner);
+        self.list(question.device.0);
+    }
+
+    /// Gives a device its place in the round if it has something for the caller.
+    fn list(&mut self, index: u32) {
+        let device = self.device(index);
+        if !device.listed && !device.fresh.is_empty() && device.under_way < UNDER_WAY {
+            device.listed = true;
+            self.round.push_back(index);
+        }
+    }
+
+    /// The next question, which the caller takes.
+    fn take(&mut self) -> Option<Question> {
+        let index = self.round.pop_front()?;
+        let device = self.device(index);
+        device.listed = false;
+        device.under_way += 1;
+        let owner = device.fresh.pop_front().expect("a device in the round has a question");
+        self.list(index);
+        let question = Question { device: DeviceId(index), owner };
+        self.open.get_mut(&question).expect("a question that is posed is open").under_way = true;
+        Some(question)
     }
 
     /// Whether the caller has a question to take.
     pub(crate) fn any(&self) -> bool {
-        !self.fresh.is_empty()
+        !self.round.is_empty()
     }
 
-    /// Those who waited for this answer.
+    /// Those who are served by this answer. The others who waited for it are the next question, with those who asked since.
     fn answered(&mut self, question: Question) -> Vec<Asker> {
         let Some(look) = self.open.get_mut(&question).filter(|look| look.under_way) else {
             return Vec::new();
         };
         look.under_way = false;
-        let askers = mem::replace(&mut look.asked, mem::take(&mut look.later));
-        if look.asked.is_empty() {
-            self.open.remove(&question);
-        } else {
-            self.fresh.push_back(question);
+        let served = look.serve(SERVED);
+        let is_over = look.asked.is_empty();
+        self.device(question.device.0).under_way -= 1;
+        match is_over {
+            true => drop(self.open.remove(&question)),
+            false => self.pose(question),
         }
-        askers
+        self.list(question.device.0);
+        served
     }
 
-    /// Nobody asks any more about what a device has; returns those who did.
-    fn forget(&mut self, device: DeviceId) -> Vec<Asker> {
-        self.fresh.retain(|question| question.device != device);
-        let mut askers = Vec::new();
-        self.open.retain(|question, look| {
-            let gone = question.device == device;
-            if gone {
-                askers.extend(look.asked.drain(..).chain(look.later.drain(..)));
+    /// The caller has no question about a device any more, and frames for it are dropped; returns up to `most` of those who asked and are
+    /// served thereby. The others ask again.
+    fn forget(&mut self, device: DeviceId, most: usize) -> Vec<Asker> {
+        *self.device(device.0) = DeviceLooks::default();
+        self.round.retain(|&index| index != device.0);
+        let [first, last] = [0, u32::MAX].map(|owner| Question { device, owner: OwnerId(owner) });
+        let questions: Vec<_> = self.open.range(first..=last).map(|(&question, _)| question).collect();
+        let mut served = Vec::new();
+        for question in questions {
+            let look = self.open.get_mut(&question).expect("it was found just now");
+            look.under_way = false;
+            for askers in [&mut look.asked, &mut look.later] {
+                askers.retain(|asker| matches!(asker, Asker::Send(..)));
             }
-            !gone
-        });
-        askers
+            served.append(&mut look.serve(most - served.len()));
+            match look.asked.is_empty() {
+                true => drop(self.open.remove(&question)),
+                false => self.pose(question),
+            }
+        }
+        served
+    }
+}
+
+impl Look {
+    /// Takes up to `most` of those who asked first.
+    fn serve(&mut self, most: usize) -> Vec<Asker> {
+        let count = self.asked.len().min(most);
+        let served = self.asked.drain(..count).collect();
+        self.asked.append(&mut self.later);
+        served
     }
 }
 
 impl<R: Region> Engine<R> {
     /// Takes the next question, which the caller owes an [answer](Engine::answer): a message has no receive, and waits. The caller is to
-    /// hand in everything that this owner (and [`OwnerId::KERNEL`], who may post for all) has posted up to now.
+    /// hand in everything that this owner (and [`OwnerId::KERNEL`], who may post for all) has posted up to now. Questions about different
+    /// devices come in turn, and of those about one device only so many as the caller does not owe too many answers.
     pub fn poll_question(&mut self) -> Option<Question> {
-        let question = self.looks.fresh.pop_front()?;
-        if let Some(look) = self.looks.open.get_mut(&question) {
-            look.under_way = true;
-        }
-        Some(question)
+        self.looks.take()
     }
 
     /// Whether [`Engine::poll_question`] has one.
@@ -132,8 +206,8 @@ impl<R: Region> Engine<R> {
         self.looks.any()
     }
 
-    /// What had been posted when the question was taken is handed in: what waited goes on. An answer to a question that is not open
-    /// any more (its device was reset) has no effect; a caller drops such questions, for the same may be asked again.
+    /// What had been posted when the question was taken is handed in: what waited goes on. If very much waited, some of it asks again. An
+    /// answer to a question that is not open any more (its device was reset) has no effect; a caller drops such questions, for the same may be asked again.
     pub fn answer(&mut self, now: Instant, question: Question, sink: &mut impl Sink) {
         for asker in self.looks.answered(question) {
             match asker {
@@ -143,13 +217,11 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// A device has forgotten everything: those who asked about its receives find that it has no QP any more.
-    pub(crate) fn forget_questions(&mut self, device: DeviceId) {
-        for asker in self.looks.forget(device) {
-            match asker {
-                Asker::Send(place, number) => self.looked_for(place, number),
-                // It was for a QP of that device.
-                Asker::Frame(..) => {}
+    /// A device has forgotten everything: those who asked about its receives find that it has no QP any more. `most` of them do so at once.
+    pub(crate) fn forget_questions(&mut self, device: DeviceId, most: usize) {
+        for asker in self.looks.forget(device, most) {
+            if let Asker::Send(place, number) = asker {
+                self.looked_for(place, number);
             }
         }
     }
@@ -208,3 +280,6 @@ impl<R: Region> Engine<R> {
         debug_assert_eq!(fate, Fate::Done, "who has looked does not ask");
     }
 }
+
+#[cfg(test)]
+mod tests;

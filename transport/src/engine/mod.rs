@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
-use crate::look::Looks;
+use crate::look::{Looks, SERVED};
 use crate::memory::{Access, Region};
 use crate::outstanding::Scratch;
 use crate::rng::Rng;
@@ -93,7 +93,7 @@ impl<R: Region> Engine<R> {
         if let Some(known) = self.devices.get_mut(device.0) {
             known.clear();
         }
-        self.forget_questions(device);
+        self.forget_questions(device, SERVED);
     }
 
     /// Suspends a device, or lets it go on. Suspended, its QPs make no progress by themselves, and to their peers it is as
@@ -114,6 +114,7 @@ impl<R: Region> Engine<R> {
     /// Removes the device, without completions.
     pub fn remove_device(&mut self, device: DeviceId) {
         self.reset_device(device);
+        self.forget_questions(device, usize::MAX);
         self.devices.remove(device);
     }
 

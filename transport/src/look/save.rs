@@ -12,9 +12,14 @@ use vrdma_wire::roce::Packet;
 impl Looks {
     /// The record of all questions: those that the caller has not taken come first, in their order.
     pub(crate) fn save(&self) -> Vec<record::Question> {
-        let taken = self.open.iter().filter(|(_, look)| look.under_way).map(|(question, _)| question);
-        let all = self.fresh.iter().chain(taken);
-        all.filter_map(|question| Some(self.open.get(question)?.save(question))).collect()
+        let others = (0..self.devices.len() as u32).filter(|&index| !self.devices[index as usize].listed);
+        let fresh = self.round.iter().copied().chain(others).flat_map(|index| {
+            let question = move |&owner| Question { device: DeviceId(index), owner };
+            self.devices[index as usize].fresh.iter().map(question)
+        });
+        let taken = self.open.iter().filter(|(_, look)| look.under_way).map(|(&question, _)| question);
+        let all = fresh.chain(taken);
+        all.filter_map(|question| Some(self.open.get(&question)?.save(&question))).collect()
     }
 
     /// Number of the last one who asked.
@@ -33,6 +38,10 @@ impl Looks {
         for record in questions {
             let of_device = |violation| RestoreError::from(violation).of_device(record.device);
             looks.restore_one(record, devices, &mut askers).map_err(of_device)?;
+        }
+        // Now that it is known how many the caller has.
+        for record in questions.iter().filter(|record| !record.taken) {
+            looks.pose(Question { device: DeviceId(record.device), owner: OwnerId(record.owner) });
         }
         askers.check(devices)?;
         Ok(looks)
@@ -63,9 +72,7 @@ impl Looks {
             return Err(Violation::Frame);
         }
         self.open.insert(question, Look { asked, later, under_way: record.taken });
-        if !record.taken {
-            self.fresh.push_back(question);
-        }
+        self.device(record.device).under_way += u32::from(record.taken);
         Ok(())
     }
 }
