@@ -2,6 +2,7 @@
 
 use crate::schedule::Place;
 use crate::time::Instant;
+use core::mem;
 use std::collections::BTreeSet;
 use vrdma_wire::num::Qpn;
 
@@ -92,12 +93,12 @@ impl Deadlines {
         self.first.first().map(|first| first.0)
     }
 
-    /// Forgets a device.
-    pub(crate) fn forget(&mut self, device: u32) {
-        let Some(deadlines) = self.of.get_mut(device as usize) else { return };
-        let before = deadlines.first().copied();
-        deadlines.clear();
-        self.follow(device, before);
+    /// Forgets a device; returns what it had.
+    pub(crate) fn forget(&mut self, device: u32) -> BTreeSet<(Instant, Qpn)> {
+        let Some(deadlines) = self.of.get_mut(device as usize) else { return BTreeSet::new() };
+        let forgotten = mem::take(deadlines);
+        self.follow(device, forgotten.first().copied());
+        forgotten
     }
 
     /// How many there are.

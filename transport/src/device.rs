@@ -17,6 +17,9 @@ use crate::qp::{Qp, QpEntry, Qps, SPECIAL_QPS, numbering};
 use crate::rng::Rng;
 use crate::schedule::Place;
 use crate::table::{Numbered, Numbering, Table};
+use crate::time::Instant;
+use core::mem;
+use std::collections::BTreeSet;
 use vrdma_wire::num::{Mac, Mtu, Qpn};
 
 /// All devices, and which of them has which address.
@@ -109,7 +112,7 @@ impl<R> Devices<R> {
         self.devices.iter().flatten().map(|device| device.promised).sum()
     }
 
-    /// Sets or clears an entry of a device's GID table.
+    /// Sets or clears an entry of a device's GID table. What it was is the device's until its [retired](Devices::release_retired) entries are released.
     pub(crate) fn set_gid(
         &mut self,
         device: DeviceId,
@@ -124,16 +127,34 @@ impl<R> Devices<R> {
         if entry != GidEntry::EMPTY {
             self.gids.acquire(device.0, entry)?;
         }
-        self.gids.release(old);
-        self.find_mut(device)?.set_gid(index, entry);
+        let known = self.find_mut(device)?;
+        known.gids[index as usize] = entry;
+        known.retired.push(old);
         Ok(())
+    }
+
+    /// No QP of a device has an address any more that is not in its GID table: others may have them.
+    pub(crate) fn release_retired(&mut self, device: u32) {
+        let retired = self.get_mut(device).map(|known| mem::take(&mut known.retired)).unwrap_or_default();
+        retired.into_iter().for_each(|entry| self.gids.release(entry));
+    }
+
+    /// Gives a QP its own address as its device's GID table has it now.
+    pub(crate) fn refresh_source(&mut self, place: Place) {
+        let Some(Device { gids, qps, .. }) = self.get_mut(place.device) else { return };
+        let Some(QpEntry { qp, .. }) = qps.get_mut(place.qpn.number()) else { return };
+        let source = gids.get(usize::from(qp.attr().sgid_index)).copied().unwrap_or(GidEntry::EMPTY);
+        if (qp.sgid, qp.vlan) != (source.gid, source.vlan) {
+            qp.set_source(source);
+        }
     }
 
     /// Clears a device's whole GID table.
     pub(crate) fn clear_gids(&mut self, device: DeviceId) {
-        self.gids.release_all(device.0);
-        if let Some(device) = self.get_mut(device.0) {
-            device.gids.fill(GidEntry::EMPTY);
+        self.release_retired(device.0);
+        let Some(known) = self.devices.get_mut(device.0 as usize).and_then(Option::as_mut) else { return };
+        for entry in &mut known.gids {
+            self.gids.release(mem::replace(entry, GidEntry::EMPTY));
         }
     }
 }
@@ -163,6 +184,15 @@ pub(crate) struct PostTarget<'a> {
     pub(crate) suspended: bool,
 }
 
+/// What a device had when it was reset, for [`Engine::reset_device`](crate::Engine::reset_device): there may be millions of things to drop.
+pub struct Remains<R> {
+    _qps: Vec<Option<QpEntry>>,
+    _mrs: Vec<Option<Mr<R>>>,
+    _pds: Vec<Option<Pd>>,
+    _requests: Requests,
+    _deadlines: BTreeSet<(Instant, Qpn)>,
+}
+
 /// Everything that one guest has.
 pub(crate) struct Device<R> {
     pub(crate) qps: Qps,
@@ -173,6 +203,8 @@ pub(crate) struct Device<R> {
     /// What a packet of its guest may carry: at most [`Limits::max_mtu`].
     pub(crate) active_mtu: Mtu,
     pub(crate) gids: Vec<GidEntry>,
+    /// What was in the table, and QPs may still have as their own address.
+    retired: Vec<GidEntry>,
     /// Source of its packets.
     pub(crate) mac: Mac,
     /// Its guest does not run: nothing of it may be touched.
@@ -196,6 +228,7 @@ impl<R> Device<R> {
             requests: Requests::new(),
             counters: Counters::ZERO,
             gids: vec![GidEntry::EMPTY; limits.gid_table_len as usize],
+            retired: Vec::new(),
             mac: Mac::default(),
             suspended: false,
             pds: Table::new(PDS, 0, limits.max_pd),
@@ -208,14 +241,18 @@ impl<R> Device<R> {
         }
     }
 
-    /// Forgets all objects, and what its driver said; what was counted and which numbers were used stays.
-    pub(crate) fn clear(&mut self) {
+    /// Forgets all objects, and what its driver said; what was counted and which numbers were used stays. Returns what it had, with its deadlines.
+    pub(crate) fn clear(&mut self, deadlines: BTreeSet<(Instant, Qpn)>) -> Remains<R> {
         self.active_mtu = self.limits.max_mtu;
-        self.qps.clear();
-        self.mrs.clear();
-        self.pds.clear();
-        self.requests = Requests::new();
         (self.promised, self.held) = (0, 0);
+        let requests = mem::replace(&mut self.requests, Requests::new());
+        Remains {
+            _qps: self.qps.clear(),
+            _mrs: self.mrs.clear(),
+            _pds: self.pds.clear(),
+            _requests: requests,
+            _deadlines: deadlines,
+        }
     }
 
     pub(crate) fn counts(&self) -> ObjectCounts {
@@ -324,28 +361,15 @@ impl<R> Device<R> {
         let qp = self.qps.remove(qpn.number()).ok_or(Error::NotFound)?.qp;
         self.promised -= Requests::cost(&qp.init);
         self.pd_used(qp.init.pd, false);
-        self.requests.trim();
         Ok(qp.init)
     }
 
     /// The pending requests of a QP end without completions.
     pub(crate) fn drop_requests(&mut self, qpn: Qpn) {
         let Some(QpEntry { qp, .. }) = self.qps.get_mut(qpn.number()) else { return };
-        while let Some(taken) = self.requests.take_send(&mut qp.requester.queue) {
-            taken.end();
-        }
-        while let Some(taken) = self.requests.take_receive(&mut qp.responder.queue) {
-            taken.end();
-        }
-    }
-
-    /// Sets an entry of the GID table, and what QPs made of it. The index is in range.
-    fn set_gid(&mut self, index: u32, entry: GidEntry) {
-        self.gids[index as usize] = entry;
-        for QpEntry { qp, .. } in self.qps.iter_mut() {
-            if u32::from(qp.attr().sgid_index) == index {
-                qp.set_source(entry);
-            }
+        self.requests.drop_queues(&mut qp.requester.queue, &mut qp.responder.queue);
+        if let Some(mut flush) = qp.flush.take() {
+            self.requests.drop_queues(&mut flush.sends, &mut flush.receives);
         }
     }
 

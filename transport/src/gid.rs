@@ -69,11 +69,6 @@ impl Gids {
             }
         }
     }
-
-    /// All entries of a device go.
-    pub(crate) fn release_all(&mut self, device: u32) {
-        self.owners.retain(|_, owner| owner.0 != device);
-    }
 }
 
 /// UNTAGGED is the least of the VLANs, so that an address' first key is that of [`From<Gid>`].
@@ -102,7 +97,7 @@ mod tests {
         gids.release(entry(1, 10));
         assert_eq!(gids.owner(entry(1, 10)), None);
         assert!(gids.is_anywhere(gid(1)));
-        gids.release_all(1);
+        gids.release(entry(1, 20));
         assert!(!gids.is_anywhere(gid(1)));
     }
 }

@@ -83,6 +83,7 @@ mod deadlines;
 mod device;
 mod engine;
 mod error;
+mod flush;
 mod gid;
 mod id;
 mod limits;
@@ -112,6 +113,7 @@ mod work;
 
 pub use completion::{Arrival, Completion, Event, Sink, WcStatus};
 pub use counters::{Counters, MalformedFrames, PortCounters};
+pub use device::Remains;
 pub use engine::Engine;
 pub use error::Error;
 pub use gid::GidEntry;

@@ -15,7 +15,6 @@ use crate::qp::QpEntry;
 use crate::qp::requester::Wait;
 use crate::schedule::Place;
 use crate::time::Instant;
-use core::mem;
 use std::collections::{BTreeMap, VecDeque};
 use vrdma_wire::roce::Packet;
 
@@ -169,9 +168,8 @@ impl Looks {
         for question in questions {
             let look = self.open.get_mut(&question).expect("it was found just now");
             look.under_way = false;
-            for askers in [&mut look.asked, &mut look.later] {
-                askers.retain(|asker| matches!(asker, Asker::Send(..)));
-            }
+            look.asked.append(&mut look.later);
+            look.asked.retain(|asker| matches!(asker, Asker::Send(..)));
             served.append(&mut look.serve(most - served.len()));
             match look.asked.is_empty() {
                 true => drop(self.open.remove(&question)),

@@ -97,11 +97,20 @@ pub(crate) struct Requests {
     sends: Pool<SendSlot>,
     receives: Pool<RecvSlot>,
     extras: Pool<Extra>,
+    /// Those of QPs that were reset or destroyed, which are still to be freed.
+    dropped_sends: List,
+    dropped_receives: List,
 }
 
 impl Requests {
     pub(crate) fn new() -> Requests {
-        Requests { sends: Pool::new(), receives: Pool::new(), extras: Pool::new() }
+        Requests {
+            sends: Pool::new(),
+            receives: Pool::new(),
+            extras: Pool::new(),
+            dropped_sends: List::EMPTY,
+            dropped_receives: List::EMPTY,
+        }
     }
 
     /// Bytes that full queues of a QP of these capabilities take.
@@ -118,7 +127,9 @@ impl Requests {
 
     /// Outstanding sends and receives.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.sends.len().into(), self.receives.len().into())
+        let sends = self.sends.len() - self.dropped_sends.len();
+        let receives = self.receives.len() - self.dropped_receives.len();
+        (sends.into(), receives.into())
     }
 
     pub(crate) fn push_send(&mut self, queue: &mut List, work: &Work<'_>, payload: Payload<'_>) {
@@ -264,8 +275,54 @@ impl Requests {
         Some(Taken(slot.id))
     }
 
+    /// Moves all sends of `other` to the end of `queue`.
+    pub(crate) fn append_sends(&mut self, queue: &mut List, other: &mut List) {
+        self.sends.append(queue, other);
+    }
+
+    /// Moves all receives of `other` to the end of `queue`.
+    pub(crate) fn append_receives(&mut self, queue: &mut List, other: &mut List) {
+        self.receives.append(queue, other);
+    }
+
+    /// All sends of a queue, and all receives of another, end without completions. Their memory is freed by [`Requests::end_dropped`].
+    pub(crate) fn drop_queues(&mut self, sends: &mut List, receives: &mut List) {
+        self.sends.append(&mut self.dropped_sends, sends);
+        self.receives.append(&mut self.dropped_receives, receives);
+    }
+
+    /// Whether dropped requests are still to be freed.
+    pub(crate) fn has_dropped(&self) -> bool {
+        !self.dropped_sends.is_empty() || !self.dropped_receives.is_empty()
+    }
+
+    /// How many dropped requests are still to be freed.
+    #[cfg(test)]
+    pub(crate) fn num_dropped(&self) -> u32 {
+        self.dropped_sends.len() + self.dropped_receives.len()
+    }
+
+    /// Frees up to `left` dropped requests.
+    pub(crate) fn end_dropped(&mut self, left: &mut usize) {
+        let (mut sends, mut receives) = (self.dropped_sends, self.dropped_receives);
+        while *left > 0
+            && let Some(taken) = self.take_send(&mut sends)
+        {
+            taken.end();
+            *left -= 1;
+        }
+        while *left > 0
+            && let Some(taken) = self.take_receive(&mut receives)
+        {
+            taken.end();
+            *left -= 1;
+        }
+        (self.dropped_sends, self.dropped_receives) = (sends, receives);
+        self.trim();
+    }
+
     /// Gives memory back that nothing uses.
-    pub(crate) fn trim(&mut self) {
+    fn trim(&mut self) {
         self.sends.trim();
         self.receives.trim();
         self.extras.trim();

@@ -16,6 +16,12 @@ pub(crate) struct List {
     len: u32,
 }
 
+impl Default for List {
+    fn default() -> List {
+        List::EMPTY
+    }
+}
+
 impl List {
     pub(crate) const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
 
@@ -127,6 +133,18 @@ impl<T: Copy + Default> Pool<T> {
             *list = List::EMPTY;
         }
         Some(value)
+    }
+
+    /// Moves all of `other` to the end of `list`.
+    pub(crate) fn append(&mut self, list: &mut List, other: &mut List) {
+        if list.len == 0 {
+            *list = *other;
+        } else if other.len != 0 {
+            self.node_mut(list.tail).next = other.head;
+            list.tail = other.tail;
+            list.len += other.len;
+        }
+        *other = List::EMPTY;
     }
 
     /// What a node in use holds.
@@ -271,16 +289,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_queues(ops in proptest::collection::vec((0usize..3, any::<bool>()), 0..2000)) {
+        fn lists_are_queues(ops in proptest::collection::vec((0usize..3, 0usize..9), 0..2000)) {
             let mut pool = Pool::<u32>::new();
             let mut lists = [List::EMPTY; 3];
             let mut models: [VecDeque<u32>; 3] = Default::default();
-            for (turn, (which, push)) in ops.into_iter().enumerate() {
-                if push {
-                    pool.push(&mut lists[which], turn as u32);
-                    models[which].push_back(turn as u32);
-                } else {
-                    prop_assert_eq!(pool.pop(&mut lists[which]), models[which].pop_front());
+            for (turn, (which, op)) in ops.into_iter().enumerate() {
+                match op {
+                    0..=3 => {
+                        pool.push(&mut lists[which], turn as u32);
+                        models[which].push_back(turn as u32);
+                    }
+                    4..=7 => prop_assert_eq!(pool.pop(&mut lists[which]), models[which].pop_front()),
+                    _ => {
+                        let other = (which + 1) % 3;
+                        let mut taken = std::mem::replace(&mut lists[other], List::EMPTY);
+                        pool.append(&mut lists[which], &mut taken);
+                        let mut taken = std::mem::take(&mut models[other]);
+                        models[which].append(&mut taken);
+                    }
                 }
                 prop_assert_eq!(pool.front(&lists[which]), models[which].front());
                 prop_assert!(pool.iter(&lists[which]).eq(models[which].iter()));

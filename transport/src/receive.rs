@@ -35,14 +35,6 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             self.complete_receive(&recv_failure(self.place.qpn, taken.end(), status));
         }
     }
-
-    /// All receives end: the QP goes to ERR.
-    pub(crate) fn flush_receives(&mut self) {
-        while let Some(taken) = self.requests.take_receive(&mut self.qp.responder.queue) {
-            self.counters.flushes += 1;
-            self.complete_receive(&recv_failure(self.place.qpn, taken.end(), WcStatus::Flush));
-        }
-    }
 }
 
 /// How a receive of QP `qpn` ends without a message.

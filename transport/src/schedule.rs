@@ -10,8 +10,10 @@
 mod save;
 
 use crate::deadlines::Deadlines;
+use crate::flush::Flushes;
 use crate::id::DeviceId;
-use std::collections::VecDeque;
+use crate::time::Instant;
+use std::collections::{BTreeSet, VecDeque};
 use vrdma_wire::num::Qpn;
 
 /// A QP of some device.
@@ -296,14 +298,17 @@ pub(crate) struct Schedule {
     /// Those with packets to send.
     pub(crate) wire: Turns,
     pub(crate) deadlines: Deadlines,
+    /// Those whose requests end in slices.
+    pub(crate) flushes: Flushes,
 }
 
 impl Schedule {
-    /// Forgets a device.
-    pub(crate) fn forget(&mut self, device: u32) {
+    /// Forgets a device; returns the deadlines that it had.
+    pub(crate) fn forget(&mut self, device: u32) -> BTreeSet<(Instant, Qpn)> {
         self.local.forget(device);
         self.wire.forget(device);
-        self.deadlines.forget(device);
+        self.flushes.forget(device);
+        self.deadlines.forget(device)
     }
 
     /// How many entries there are: ready and timers.

@@ -47,7 +47,9 @@ pub(crate) struct Table<T> {
     slots: Vec<Option<T>>,
     /// Of each index ever used, the tag of its last user. Outlives everything else.
     tags: Vec<u16>,
-    /// Indices below `tags.len()` that are free, the longest-free first.
+    /// Indices below `tags.len()` that are free: those since the table was cleared,
+    cleared: Range<u32>,
+    /// and then the others, the longest-free first.
     free: VecDeque<u32>,
     live: u32,
     /// Indices begin here,
@@ -61,13 +63,14 @@ impl<T: Numbered> Table<T> {
     /// An empty table with indices from `first` to `end` - 1.
     pub(crate) fn new(numbering: Numbering, first: u32, end: u32) -> Self {
         let end = end.min(1 << numbering.index_bits);
-        Table { slots: Vec::new(), tags: Vec::new(), free: VecDeque::new(), live: 0, first, end, numbering }
+        let (slots, tags, cleared, free) = (Vec::new(), Vec::new(), 0..0, VecDeque::new());
+        Table { slots, tags, cleared, free, live: 0, first, end, numbering }
     }
 
     /// Which numbers were used.
     pub(crate) fn save_numbers(&self) -> Numbers {
         let tags = self.tags.get(self.first as usize..).unwrap_or_default().to_vec();
-        Numbers { tags, free: self.free.iter().copied().collect() }
+        Numbers { tags, free: self.cleared.clone().chain(self.free.iter().copied()).collect() }
     }
 
     /// Takes over which numbers were used, into an empty table. Those objects are still to be [put](Table::put) in that are not free.
@@ -140,8 +143,10 @@ impl<T: Numbered> Table<T> {
         make: impl FnOnce(u32) -> T,
     ) -> Option<u32> {
         let unused = self.first.max(self.tags.len() as u32);
-        let index =
-            if self.free.len() >= REST || unused >= self.end { self.free.pop_front()? } else { unused };
+        let index = match self.cleared.len() + self.free.len() >= REST || unused >= self.end {
+            true => self.cleared.next().or_else(|| self.free.pop_front())?,
+            false => unused,
+        };
         let at = index as usize;
         if self.tags.len() <= at {
             self.tags.resize(at + 1, 0);
@@ -186,15 +191,12 @@ impl<T: Numbered> Table<T> {
         Some(item)
     }
 
-    /// Takes all objects out. Their numbers are still not valid soon again.
-    pub(crate) fn clear(&mut self) {
-        for at in 0..self.slots.len() {
-            if self.slots[at].take().is_some() {
-                self.set_free(at);
-            }
-        }
-        self.slots = Vec::new();
+    /// Takes all objects out, however many, at once. Their numbers are still not valid soon again.
+    pub(crate) fn clear(&mut self) -> Vec<Option<T>> {
+        self.cleared = self.first..self.first.max(self.tags.len() as u32);
+        self.free.clear();
         self.live = 0;
+        mem::take(&mut self.slots)
     }
 
     /// An index can be used again.
@@ -216,10 +218,6 @@ impl<T: Numbered> Table<T> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten()
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots.iter_mut().flatten()
     }
 
     /// The objects at these indices, with theirs; there may be fewer indices.
@@ -280,7 +278,7 @@ mod tests {
         let mut table = Table::new(LIKE_QPN, 0, 4);
         let old: Vec<_> = (0..4).map(|_| insert(&mut table).unwrap()).collect();
         table.clear();
-        assert_eq!((table.len(), table.indices()), (0, 0));
+        assert_eq!((table.len(), table.indices(), table.cleared.clone()), (0, 0, 0..4));
         let new: Vec<_> = (0..4).map(|_| insert(&mut table).unwrap()).collect();
         assert!(new.iter().all(|n| !old.contains(n)) && insert(&mut table).is_none());
     }

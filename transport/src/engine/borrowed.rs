@@ -115,7 +115,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         self.qp.state = QpState::Sqe;
         self.qp.requester.ended();
         self.qp.requester.notify_drained = false;
-        self.flush_sends();
+        self.flush(false);
     }
 
     /// To ERR: sends are flushed in order, then receives.
@@ -126,15 +126,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         self.qp.requester.ended();
         self.qp.requester.notify_drained = false;
         self.service.stop(self.qp.requester.psn);
-        self.flush_sends();
-        self.flush_receives();
-    }
-
-    fn flush_sends(&mut self) {
-        while let Some(taken) = self.requests.take_send(&mut self.qp.requester.queue) {
-            self.counters.flushes += 1;
-            self.complete_send(&taken.end().work().completion(self.place.qpn, WcStatus::Flush));
-        }
+        self.flush(true);
     }
 
     /// The first request, `work`, ends: with a completion, unless it is unsignaled and succeeded.

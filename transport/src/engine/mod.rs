@@ -2,6 +2,7 @@
 //! packets in [`wire`].
 
 pub(crate) mod borrowed;
+mod flush;
 mod post;
 mod qps;
 mod run;
@@ -15,8 +16,9 @@ pub(crate) use run::DEADLINES;
 pub(crate) use run::Step;
 pub(crate) use wire::TURN_PACKETS;
 
+use crate::completion::NoSink;
 use crate::counters::Counters;
-use crate::device::{Device, Devices};
+use crate::device::{Device, Devices, Remains};
 use crate::engine::sweep::{Sweeps, Task};
 use crate::engine::wire::Port;
 use crate::error::Error;
@@ -82,18 +84,16 @@ impl<R: Region> Engine<R> {
         Ok(&self.devices.find(device)?.limits)
     }
 
-    /// Forgets everything of the device, without completions (guest reset); to its peers it does not exist any more. Counters go on.
-    pub fn reset_device(&mut self, device: DeviceId) {
-        if self.devices.get(device.0).is_none() {
-            return;
-        }
+    /// Forgets everything of the device, without completions (guest reset); to its peers it does not exist any more. Counters go on. What it had is returned, for
+    /// the caller to drop where nobody waits for that.
+    pub fn reset_device(&mut self, device: DeviceId) -> Option<Remains<R>> {
+        self.devices.get(device.0)?;
         self.sweeps.forget(device.0);
-        self.schedule.forget(device.0);
+        let deadlines = self.schedule.forget(device.0);
         self.devices.clear_gids(device);
-        if let Some(known) = self.devices.get_mut(device.0) {
-            known.clear();
-        }
+        let remains = self.devices.get_mut(device.0).map(|known| known.clear(deadlines));
         self.forget_questions(device, SERVED);
+        remains
     }
 
     /// Suspends a device, or lets it go on. Suspended, its QPs make no progress by themselves, and to their peers it is as
@@ -105,17 +105,20 @@ impl<R: Region> Engine<R> {
             return;
         }
         known.suspended = suspended;
-        match suspended {
-            true => self.sweeps.forget(device.0),
-            false => self.sweep(device.0, Task::GoOn),
+        if suspended {
+            self.sweeps.suspend(device.0);
+        } else {
+            self.sweep(device.0, Task::GoOn);
+            self.schedule.flushes.list(device.0);
         }
     }
 
-    /// Removes the device, without completions.
+    /// Removes the device, without completions. What it had is dropped at once.
     pub fn remove_device(&mut self, device: DeviceId) {
-        self.reset_device(device);
-        self.forget_questions(device, usize::MAX);
-        self.devices.remove(device);
+        if self.reset_device(device).is_some() {
+            self.forget_questions(device, usize::MAX);
+            self.devices.remove(device);
+        }
     }
 
     /// How much the device has of each kind; nothing if it does not exist.
@@ -144,9 +147,17 @@ impl<R: Region> Engine<R> {
     }
 
     /// Sets or clears an entry of the GID table. `Denied` if another device has that GID in that VLAN, `Invalid` for an index out
-    /// of range and for a multicast address.
+    /// of range and for a multicast address. QPs that have it as their own address follow; if they are many, in the next calls of [`Engine::poll`], and until then
+    /// ([`Engine::is_setting_gids`]) what the entry was stays the device's.
     pub fn set_gid(&mut self, device: DeviceId, index: u32, entry: Option<GidEntry>) -> Result<(), Error> {
-        self.devices.set_gid(device, index, entry)
+        self.devices.set_gid(device, index, entry)?;
+        self.sweep_now(device.0, Task::Sources, &mut NoSink);
+        Ok(())
+    }
+
+    /// Whether QPs are still to follow a change of the GID table.
+    pub fn is_setting_gids(&self, device: DeviceId) -> bool {
+        self.sweeps.has(device.0, Task::Sources)
     }
 
     /// An entry of the GID table; its address is zero if it is empty.

@@ -83,6 +83,14 @@ impl<R: Region> Engine<R> {
         match qp.state {
             QpState::Reset => return self.bad_state(place),
             QpState::Err => {
+                if let Some(flush) = qp.flush.as_mut().filter(|flush| flush.num_receives() > 0) {
+                    // Behind those that are still to be flushed.
+                    if flush.num_receives() >= u32::from(qp.caps.recv_wr) {
+                        return self.overflow(place, sink);
+                    }
+                    requests.push_receive(&mut flush.receives, request.id, &[]);
+                    return Ok(());
+                }
                 counters.flushes += 1;
                 let completion = recv_failure(qpn, request.id, WcStatus::Flush);
                 sink.complete(device, qp.recv_cq, &completion);
@@ -147,6 +155,15 @@ impl<R: Region> Engine<R> {
         match borrowed.qp.state {
             QpState::Reset | QpState::Init | QpState::Rtr => return self.bad_state(place),
             QpState::Err | QpState::Sqe => {
+                let flush = borrowed.qp.flush.as_mut().filter(|flush| !flush.sends.is_empty());
+                if let Some(flush) = flush {
+                    // Behind those that are still to be flushed.
+                    if flush.sends.len() >= u32::from(borrowed.qp.caps.send_wr) {
+                        return self.overflow(place, sink);
+                    }
+                    borrowed.requests.push_to(&mut flush.sends, work, to, payload);
+                    return Ok(());
+                }
                 borrowed.counters.flushes += 1;
                 borrowed.complete_send(&work.completion(place.qpn, WcStatus::Flush));
                 return Ok(());
@@ -188,7 +205,7 @@ impl<R: Region> Engine<R> {
         let mut borrowed = self.known(place, sink);
         borrowed.enter_error();
         borrowed.counters.errors += 1;
-        borrowed.complete_receive(&recv_failure(place.qpn, id, WcStatus::LocQpOp));
+        borrowed.end_broken_receive(id);
     }
 
     #[cold]

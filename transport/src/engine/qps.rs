@@ -46,9 +46,8 @@ impl<R: Region> Engine<R> {
         if qp.timer != NEVER {
             self.schedule.deadlines.disarm(qp.timer, place);
         }
-        let known = self.devices.find_mut(device)?;
-        known.drop_requests(qpn);
-        let init = known.remove_qp(qpn)?;
+        self.drop_requests(place);
+        let init = self.devices.find_mut(device)?.remove_qp(qpn)?;
         let Schedule { local, wire, .. } = &mut self.schedule;
         let known = self.devices.find(device)?;
         let leave = |turns: &mut Turns, direction, waits: fn(&Qp) -> bool| {
@@ -70,7 +69,8 @@ impl<R: Region> Engine<R> {
 
     /// Changes attributes or the state of a QP: IBTA 11.2.5.2, ibv_modify_qp(3). `Invalid` for a change that is not possible,
     /// attributes that are missing or do not belong to it, and values out of range; `Unsupported` for an alternate path
-    /// and for capabilities. To RESET everything pending is dropped; to ERR it is flushed.
+    /// and for capabilities. To RESET everything pending is dropped; to ERR it is flushed: if it is much, by the next calls of [`Engine::poll`] (see
+    /// [`Engine::is_flushing`]). From SQE to RTS what is still to be flushed is so at once.
     pub fn modify_qp(
         &mut self,
         now: Instant,
@@ -146,6 +146,8 @@ impl<R: Region> Engine<R> {
                 }
             }
             (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
+                // What was posted before is not sent after what comes.
+                borrowed.flush_more(&mut { usize::MAX });
                 borrowed.qp.requester.notify_drained = false;
                 borrowed.make_ready();
             }
@@ -156,8 +158,8 @@ impl<R: Region> Engine<R> {
     /// Everything pending is dropped, and all is as at first.
     fn reset_qp(&mut self, place: Place, sink: &mut impl Sink) {
         self.known(place, sink).disarm();
+        self.drop_requests(place);
         let device = self.devices.get_mut(place.device).expect("a QP is of a device");
-        device.drop_requests(place.qpn);
         device.qps.get_mut(place.qpn.number()).expect("no QP goes within a call of the engine").reset();
     }
 }

@@ -37,6 +37,7 @@ impl<R: Region> Engine<R> {
     /// Works on what is ready and due, on about `budget` bytes but at least one stretch of a message; true if more is
     /// ready now. Devices take turns, and the QPs of each.
     pub fn poll(&mut self, now: Instant, budget: u64, sink: &mut impl Sink) -> bool {
+        self.flush_some(sink);
         self.attend_to_deadlines(now, sink);
         self.sweep_some(sink);
         self.lose_packets(now, sink);
@@ -58,6 +59,8 @@ impl<R: Region> Engine<R> {
         }
         self.schedule.local.len() > 0
             || self.sweeps.any()
+            || self.schedule.flushes.any()
+            || !self.port.is_up() && self.can_transmit()
             || self.schedule.deadlines.first().is_some_and(|at| at <= now)
     }
 
@@ -82,7 +85,10 @@ impl<R: Region> Engine<R> {
     /// When to [`poll`](Engine::poll), and with an uplink [`transmit`](Engine::transmit), next if nothing else happens: the start of
     /// time if something is ready now, `None` if never.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let ready = self.schedule.local.len() > 0 || self.can_transmit() || self.sweeps.any();
+        let ready = self.schedule.local.len() > 0
+            || self.can_transmit()
+            || self.sweeps.any()
+            || self.schedule.flushes.any();
         if ready { Some(Instant(0)) } else { self.schedule.deadlines.first() }
     }
 

@@ -57,6 +57,7 @@ impl<R: Region> Engine<R> {
             engine.restore_sweep(sweep).map_err(of_device)?;
         }
         engine.restore_timers();
+        engine.restore_flushes();
         Ok(engine)
     }
 
@@ -65,6 +66,8 @@ impl<R: Region> Engine<R> {
         let possible = match sweep.task.into() {
             Task::GoOn => !device.suspended,
             Task::StartOver => self.port.is_up(),
+            // Restored QPs have the right ones.
+            Task::Sources => true,
         };
         if !possible {
             return Err(Violation::Sweep);
@@ -78,6 +81,16 @@ impl<R: Region> Engine<R> {
             let qps = self.devices.get(index).into_iter().flat_map(|device| device.qps.iter());
             for qp in qps.map(|entry| &entry.qp).filter(|qp| qp.timer != NEVER) {
                 self.schedule.deadlines.arm(qp.timer, Place { device: index, qpn: qp.qpn });
+            }
+        }
+    }
+
+    /// Gives QPs their slices that have requests to flush.
+    fn restore_flushes(&mut self) {
+        for index in 0..self.devices.indices() {
+            let Some(device) = self.devices.get(index) else { continue };
+            for qp in device.qps.iter().map(|entry| &entry.qp).filter(|qp| qp.flush.is_some()) {
+                self.schedule.flushes.push(Place { device: index, qpn: qp.qpn });
             }
         }
     }

@@ -22,6 +22,8 @@ pub(crate) enum Task {
     GoOn,
     /// The link is up again: what was not answered is sent again.
     StartOver,
+    /// The GID table has changed, and with it QPs' own addresses.
+    Sources,
 }
 
 /// What is left of a task.
@@ -70,6 +72,16 @@ impl Sweeps {
         self.0.retain(|sweep| sweep.device != device);
     }
 
+    /// Ends those tasks of a device by which its QPs go on.
+    pub(crate) fn suspend(&mut self, device: u32) {
+        self.0.retain(|sweep| sweep.device != device || sweep.task == Task::Sources);
+    }
+
+    /// Whether a task is under way.
+    pub(super) fn has(&self, device: u32, task: Task) -> bool {
+        self.0.iter().any(|sweep| (sweep.device, sweep.task) == (device, task))
+    }
+
     /// Ends tasks of a kind.
     pub(super) fn end(&mut self, task: Task) {
         self.0.retain(|sweep| sweep.task != task);
@@ -87,6 +99,13 @@ impl<R: Region> Engine<R> {
         self.sweeps.begin(device, task);
     }
 
+    /// The same, and does the first slice of it.
+    pub(super) fn sweep_now(&mut self, device: u32, task: Task, sink: &mut impl Sink) {
+        self.sweeps.begin(device, task);
+        let sweep = self.sweeps.0.pop_back().expect("it was begun just now");
+        self.sweep_on(sweep, SWEPT, sink);
+    }
+
     /// Does a slice of what is to be done.
     #[inline]
     pub(super) fn sweep_some(&mut self, sink: &mut impl Sink) {
@@ -102,26 +121,34 @@ impl<R: Region> Engine<R> {
         while left > 0
             && let Some(sweep) = self.sweeps.0.pop_front()
         {
-            let Sweep { device, task, next } = sweep;
-            let end = self.devices.get(device).map_or(0, |device| device.qps.indices());
-            let stop = end.min(next + left.min(TURN));
-            left -= stop.saturating_sub(next);
-            if stop < end {
-                self.sweeps.0.push_back(Sweep { next: stop, ..sweep });
-            }
-            for index in next..stop {
-                let entry = self.devices.get(device).and_then(|device| device.qps.at(index));
-                if let Some(qpn) = entry.map(|entry| entry.qp.qpn) {
-                    self.run_task(task, Place { device, qpn }, sink);
-                }
+            left -= self.sweep_on(sweep, left.min(TURN), sink);
+        }
+    }
+
+    /// Attends to up to `most` QPs; to how many. What is left of the task is then last of all.
+    fn sweep_on(&mut self, sweep: Sweep, most: usize, sink: &mut impl Sink) -> usize {
+        let Sweep { device, task, next } = sweep;
+        let end = self.devices.get(device).map_or(0, |device| device.qps.indices());
+        let stop = end.min(next + most);
+        for index in next..stop {
+            let entry = self.devices.get(device).and_then(|device| device.qps.at(index));
+            if let Some(qpn) = entry.map(|entry| entry.qp.qpn) {
+                self.run_task(task, Place { device, qpn }, sink);
             }
         }
+        if stop < end {
+            self.sweeps.0.push_back(Sweep { next: stop, ..sweep });
+        } else if task == Task::Sources {
+            self.devices.release_retired(device);
+        }
+        stop.saturating_sub(next)
     }
 
     fn run_task(&mut self, task: Task, place: Place, sink: &mut impl Sink) {
         match task {
             Task::GoOn => self.go_on(place, sink),
             Task::StartOver => self.known(place, sink).start_over(),
+            Task::Sources => self.devices.refresh_source(place),
         }
     }
 }

@@ -274,8 +274,8 @@ impl<R: Region> Engine<R> {
 
     /// While the link is down, what would be sent is lost.
     pub(super) fn lose_packets(&mut self, now: Instant, sink: &mut impl Sink) {
-        /// So much a call: all the windows of a hundred QPs.
-        const BUDGET: usize = 16384;
+        /// So much a call: all the windows of eight QPs.
+        const BUDGET: usize = 1024;
         if !self.port.is_up() && self.can_transmit() {
             let lost = self.give_turns(now, BUDGET, &mut DiscardOutlet, sink);
             self.port.counters.lost_link_down += lost as u64;

@@ -70,7 +70,10 @@ impl Requests {
         let mut scratch = Scratch::default();
         let slots = self.receives.iter(queue);
         slots
-            .map(|slot| record::Receive { id: slot.id, sges: save_sges(self.elements(slot, &mut scratch)) })
+            .map(|slot| {
+                let sges = save_sges(self.elements(slot, &mut scratch));
+                record::Receive { id: slot.id, sges, not_understood: false }
+            })
             .collect()
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod save;
 pub(crate) mod state;
 
 use crate::carrier::{Carrier, Service};
+use crate::flush::Flush;
 use crate::gid::GidEntry;
 use crate::id::{CqId, OwnerId, PdId};
 use crate::memory::Access;
@@ -64,6 +65,8 @@ pub(crate) struct Qp {
     pub(crate) held: u16,
     /// Number of the last question that its first request asked.
     pub(crate) question: u32,
+    /// What is still to be flushed, and not in its queues any more: in ERR, or of sends in SQE.
+    pub(crate) flush: Option<Box<Flush>>,
 }
 
 /// A queue pair in its device's table: with what its service adds.
@@ -173,6 +176,7 @@ impl Qp {
             answer_due: false,
             held: 0,
             question: 0,
+            flush: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Qp, QpEntry, state};
 use crate::carrier::Service;
+use crate::flush::Flush;
 use crate::gid::GidEntry;
 use crate::id::{CqId, OwnerId, PdId};
 use crate::limits::Limits;
@@ -17,13 +18,25 @@ impl QpEntry {
     /// The record of a QP, with its requests.
     pub(crate) fn save(&self, requests: &Requests) -> record::Qp {
         let QpEntry { qp, service } = self;
+        let mut requester = qp.requester.save(qp.question, requests);
+        let mut responder = qp.responder.save(requests);
+        if let Some(flush) = &qp.flush {
+            requester.queue = requests.save_sends(&flush.sends);
+            if qp.state == QpState::Err {
+                responder.queue = requests.save_receives(&flush.receives);
+                if let Some((id, before)) = flush.broken {
+                    let broken = record::Receive { id, sges: Vec::new(), not_understood: true };
+                    responder.queue.insert(before as usize, broken);
+                }
+            }
+        }
         record::Qp {
             qpn: qp.qpn.number(),
             init: save_init(&qp.init),
             state: qp.state.into(),
             attr: save_attr(qp.attr()),
-            requester: qp.requester.save(qp.question, requests),
-            responder: qp.responder.save(requests),
+            requester,
+            responder,
             carrier: qp.carrier.into(),
             roce: service.save(qp, requests),
             timer: deadline(qp.timer),
@@ -56,6 +69,7 @@ impl QpEntry {
         (qp.requester.retry_cnt, qp.requester.rnr_retry) = (retry_cnt, rnr_retry);
         qp.responder = Responder::restore(&record.responder, &qp, requests)?;
         check_queues(&qp)?;
+        restore_flush(&mut qp, record, requests)?;
         qp.carrier = record.carrier.into();
         let service = Service::restore(record.roce.as_ref(), &qp, requests)?;
         Ok(QpEntry { qp, service })
@@ -77,13 +91,33 @@ fn check_attr(qp: &Qp, attr: &QpAttr, limits: &Limits) -> Result<(), Violation> 
     state::check_values(AttrMask(!unset.0), attr, limits).map_err(|_| Violation::Attributes)
 }
 
-/// Requests are pending only where they can be posted and are not flushed.
+/// Requests are pending only where they can be posted, or are still to be flushed.
 fn check_queues(qp: &Qp) -> Result<(), Violation> {
-    let sends = matches!(qp.state, QpState::Rts | QpState::Sqd);
-    let receives = !matches!(qp.state, QpState::Reset | QpState::Err);
+    let sends = !matches!(qp.state, QpState::Reset | QpState::Init | QpState::Rtr);
+    let receives = qp.state != QpState::Reset;
     let (sending, receiving) = (&qp.requester.queue, &qp.responder.queue);
     if !sends && !sending.is_empty() || !receives && !receiving.is_empty() {
         return Err(Violation::Queue);
+    }
+    Ok(())
+}
+
+/// What is in the queues of a QP in ERR, and in the send queue of one in SQE, is still to be flushed.
+fn restore_flush(qp: &mut Qp, record: &record::Qp, requests: &mut Requests) -> Result<(), Violation> {
+    let mut flush = Flush::default();
+    if matches!(qp.state, QpState::Err | QpState::Sqe) {
+        requests.append_sends(&mut flush.sends, &mut qp.requester.queue);
+    }
+    if qp.state == QpState::Err {
+        requests.append_receives(&mut flush.receives, &mut qp.responder.queue);
+    }
+    let mut broken = (0..).zip(&record.responder.queue).filter(|(_, receive)| receive.not_understood);
+    flush.broken = broken.next().map(|(before, receive)| (receive.id, before));
+    if flush.broken.is_some() && qp.state != QpState::Err || broken.next().is_some() {
+        return Err(Violation::Request);
+    }
+    if !flush.is_over() {
+        qp.flush = Some(Box::new(flush));
     }
     Ok(())
 }

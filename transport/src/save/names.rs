@@ -131,6 +131,8 @@ Task is EngineTask {
     GoOn,
     /// The link is up again: what was not answered is sent again.
     StartOver,
+    /// Own addresses of QPs follow the GID table.
+    Sources,
 }
 }
 

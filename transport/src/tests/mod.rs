@@ -9,6 +9,7 @@ mod order;
 mod property;
 mod retry;
 mod save;
+mod slices;
 mod states;
 pub(crate) mod unreliable;
 mod vlans;

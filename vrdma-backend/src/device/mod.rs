@@ -67,21 +67,22 @@ impl Device {
             counters: DeviceCounters::default(),
             limits,
         };
-        device.reset();
+        drop(device.reset());
         device
     }
 
-    /// Forgets all objects. The event queues stay attached: they are the front-end's to stop.
-    pub fn reset(&mut self) {
+    /// Forgets all objects; returns those that are many, for the caller to drop. The event queues stay attached: they are the front-end's to stop.
+    pub fn reset(&mut self) -> impl Send + use<> {
         self.contexts = ObjectTable::new(self.limits.contexts());
         let kernel = self.contexts.insert(UserContext::default());
         debug_assert_eq!(kernel, Some(OwnerId::KERNEL.0));
-        self.cqs = ObjectTable::new(self.limits.guest.cqs);
+        let cqs = std::mem::replace(&mut self.cqs, ObjectTable::new(self.limits.guest.cqs));
         self.ah_table = None;
         self.quota = Quota::default();
         for queue in self.comp_events.iter_mut().chain([&mut self.async_events]) {
             queue.clear();
         }
+        cqs
     }
 
     /// The front-end is gone, and with it the guest's memory and virtqueues.

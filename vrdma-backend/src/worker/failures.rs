@@ -2,12 +2,10 @@
 
 use super::Worker;
 
-/// Requests flushed in one turn of QPs whose CQ failed; those of one QP are flushed together.
-pub(super) const FAILURES: u64 = 2048;
-/// What a QP costs of it besides.
-const QP_FAILURE: u64 = 8;
-/// What one guest's QPs may cost of it before those of the next.
-const GUEST_FAILURES: u64 = FAILURES / 8;
+/// QPs that go to ERR in one turn because their CQ failed. The engine flushes their requests in slices.
+pub(super) const FAILURES: usize = 256;
+/// Those of one guest before the next has its turn.
+const GUEST_FAILURES: usize = 32;
 
 impl Worker {
     /// Takes QPs to ERR whose CQs failed, some in each turn; true if there are more.
@@ -25,17 +23,14 @@ impl Worker {
 
     #[cold]
     fn fail_qps(&mut self) -> bool {
-        let mut effort = 0;
-        while effort < FAILURES
+        let mut left = FAILURES;
+        while left > 0
             && let Some((device, mut qps)) = self.failing.pop_front()
         {
-            let end = FAILURES.min(effort + GUEST_FAILURES);
-            while effort < end
-                && let Some(qpn) = qps.pop()
-            {
-                let before = self.engine.counters(device).flushes;
+            let rest = qps.len().saturating_sub(left.min(GUEST_FAILURES));
+            left -= qps.len() - rest;
+            for qpn in qps.drain(rest..) {
                 self.engine.cq_failed(device, qpn, &mut self.outputs);
-                effort += QP_FAILURE + self.engine.counters(device).flushes - before;
             }
             if !qps.is_empty() {
                 self.failing.push_back((device, qps));

@@ -3,7 +3,7 @@
 use super::{BoundChannel, NET, Worker};
 use crate::config::GuestConfig;
 use crate::device::{Device, DeviceLimits, ObjectCounts};
-use crate::memory::GuestMemory;
+use crate::memory::{GuestMemory, reap};
 use crate::net::Member;
 use crate::queue::channel::Channel;
 use crate::queue::{Call, VirtqueueSetup};
@@ -132,8 +132,8 @@ impl Worker {
         gone.iter_mut().for_each(|bound| bound.watch(&self.epoll, false));
         self.drop_barriers(id);
         self.failing.retain(|(device, _)| *device != id);
-        self.engine.reset_device(id);
-        self.outputs.device(id).reset();
+        // To drop what it had takes long if it was much.
+        reap((self.engine.reset_device(id), self.outputs.device(id).reset()));
     }
 
     /// The front-end of an Ethernet function starts a virtqueue; `features` are those that its driver took.

@@ -1,17 +1,30 @@
 //! What has to wait until requests that were posted before it are taken: a message without a receive, a command that changes a QP.
 //!
 //! A barrier marks how far the channels reach that can hold such requests. The channels are drained in ordinary turns, so nobody else waits
-//! for it; and what is posted behind the marks does not put it off.
+//! for it; and what is posted behind the marks does not put it off. In the same way commands wait for what the engine does in slices.
 
 use super::{BoundChannel, Worker};
 use crate::device::command::{Command, CommandError, Reply};
 use vrdma_transport::{self as transport, DeviceId, OwnerId, Question};
+use vrdma_wire::num::Qpn;
 
-/// Something that waits for channels.
+/// Something that waits for channels, and for the engine.
 pub(super) struct Barrier {
     device: DeviceId,
     marks: Vec<Mark>,
+    until: Until,
     then: Then,
+}
+
+/// What of a device the engine is to have done.
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    /// Nothing.
+    Now,
+    /// All is flushed of this QP that is to be.
+    Flushed(Qpn),
+    /// All QPs have the addresses of the GID table.
+    GidsSet,
 }
 
 /// Where a channel is to be drained to.
@@ -60,13 +73,16 @@ impl Worker {
     fn look_at_barriers(&mut self, now: transport::Instant) -> bool {
         while let Some(question) = self.engine.poll_question() {
             let marks = self.marks(question.device, question.owner);
-            self.barriers.push(Barrier { device: question.device, marks, then: Then::Answer(question) });
+            let (device, then) = (question.device, Then::Answer(question));
+            self.barriers.push(Barrier { device, marks, until: Until::Now, then });
         }
         let mut waiting = std::mem::take(&mut self.barriers);
         for barrier in &mut waiting {
             barrier.marks.retain_mut(|mark| !mark.is_reached(&self.channels));
         }
-        let passed: Vec<_> = waiting.extract_if(.., |barrier| barrier.marks.is_empty()).collect();
+        let is_passed =
+            |barrier: &mut Barrier| barrier.marks.is_empty() && self.has_done(barrier.device, barrier.until);
+        let passed: Vec<_> = waiting.extract_if(.., is_passed).collect();
         self.barriers = waiting;
         for barrier in passed {
             match barrier.then {
@@ -97,25 +113,51 @@ impl Worker {
         if let Command::DeregMr { key } = command {
             return self.deregister(id, key, done);
         }
-        let marks = match command {
+        let (marks, until) = match command {
             Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => {
-                self.engine.qp_owner(id, qpn).map(|owner| self.marks(id, owner)).unwrap_or_default()
+                let owner = self.engine.qp_owner(id, qpn);
+                (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), Until::Flushed(qpn))
             }
             Command::UnbindChannel { queue } => {
                 let is_it =
                     |bound: &BoundChannel| bound.device == id && u32::from(bound.channel.index()) == queue;
                 let position = self.channels.iter().position(is_it);
-                position.and_then(|at| self.channels[at].mark(at)).into_iter().collect()
+                (position.and_then(|at| self.channels[at].mark(at)).into_iter().collect(), Until::Now)
             }
-            _ => Vec::new(),
+            _ => (Vec::new(), Until::Now),
         };
-        if marks.is_empty() {
-            return done(self.execute(id, command).map_err(CommandError::from));
-        }
-        let run = Box::new(move |worker: &mut Worker| {
-            done(worker.execute(id, command).map_err(CommandError::from))
+        // Who is told that a QP is in ERR finds all that was flushed.
+        let told = match command {
+            Command::ModifyQp { qpn, .. } => Until::Flushed(qpn),
+            Command::AddGid { .. } | Command::DelGid { .. } => Until::GidsSet,
+            _ => Until::Now,
+        };
+        self.after(id, marks, until, move |worker| {
+            let result = worker.execute(id, command).map_err(CommandError::from);
+            worker.after(id, Vec::new(), told, |_| done(result));
         });
-        self.barriers.push(Barrier { device: id, marks, then: Then::Run(run) });
+    }
+
+    /// Does something when channels are drained to these marks and the engine has done this: now, or in a later turn.
+    fn after(
+        &mut self,
+        device: DeviceId,
+        marks: Vec<Mark>,
+        until: Until,
+        run: impl FnOnce(&mut Worker) + Send + 'static,
+    ) {
+        if marks.is_empty() && self.has_done(device, until) {
+            return run(self);
+        }
+        self.barriers.push(Barrier { device, marks, until, then: Then::Run(Box::new(run)) });
+    }
+
+    fn has_done(&self, device: DeviceId, until: Until) -> bool {
+        match until {
+            Until::Now => true,
+            Until::Flushed(qpn) => !self.engine.is_flushing(device, qpn),
+            Until::GidsSet => !self.engine.is_setting_gids(device),
+        }
     }
 
     /// A device forgets everything: nothing of it waits any longer.

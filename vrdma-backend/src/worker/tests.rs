@@ -5,7 +5,7 @@ use super::*;
 use crate::config::Config;
 use crate::device::DeviceLimits;
 use crate::memory::tests::memory;
-use crate::memory::{Run, Shared};
+use crate::memory::{MrMemory, Run, Shared};
 use crate::queue::Kick;
 use crate::queue::VirtqueueSetup;
 use crate::queue::cq::CqRing;
@@ -112,39 +112,45 @@ fn guest_with_cqs(worker: &mut Worker, n: u8, cqs: usize, qps: u64, receives: u6
     (id, cqs)
 }
 
+/// How many QPs of these CQs are in ERR.
+fn failed(worker: &mut Worker, id: DeviceId, cqs: &[CqId]) -> usize {
+    let mut qps: Vec<_> = cqs.iter().flat_map(|&cq| worker.outputs.device(id).qps_of(cq)).collect();
+    qps.sort_unstable();
+    qps.dedup();
+    let is_failed = |&&qpn: &&Qpn| worker.engine.query_qp(id, qpn).unwrap().state == QpState::Err;
+    qps.iter().filter(is_failed).count()
+}
+
 #[test]
-fn qps_of_a_cq_that_failed_are_flushed_in_slices() {
+fn qps_of_a_cq_that_failed_go_to_err_in_slices() {
     const QPS: u64 = 500;
     const RECEIVES: u64 = 16;
     let (mut worker, _handle) = Worker::new(Poll::Always, 1500).unwrap();
     let (id, cqs) = guest_with_cqs(&mut worker, 1, 1, QPS, RECEIVES);
     worker.outputs.fail_cq(id, cqs[0]);
     let mut before = 0;
-    loop {
-        let more = worker.fail_cqs();
-        let flushed = worker.engine.counters(id).flushes;
-        assert!(flushed - before <= FAILURES + RECEIVES, "{flushed} {before}");
-        before = flushed;
-        if !more {
-            break;
-        }
+    while worker.fail_cqs() {
+        let now = failed(&mut worker, id, &cqs);
+        assert!(now - before <= FAILURES, "{now} {before}");
+        before = now;
     }
-    assert_eq!(before, QPS * RECEIVES);
+    assert_eq!(failed(&mut worker, id, &cqs), QPS as usize);
+    while worker.turn() {}
+    assert_eq!(worker.engine.counters(id).flushes, QPS * RECEIVES);
 }
 
 #[test]
 fn a_guest_with_many_cqs_that_fail_keeps_one_with_one_waiting_for_one_turn() {
-    const RECEIVES: u64 = 16;
     let (mut worker, _handle) = Worker::new(Poll::Always, 1500).unwrap();
-    let (greedy, cqs) = guest_with_cqs(&mut worker, 1, 100, 10, RECEIVES);
-    let (other, one) = guest_with_cqs(&mut worker, 2, 1, 5, RECEIVES);
-    cqs.into_iter().for_each(|cq| worker.outputs.fail_cq(greedy, cq));
+    let (greedy, cqs) = guest_with_cqs(&mut worker, 1, 100, 10, 1);
+    let (other, one) = guest_with_cqs(&mut worker, 2, 1, 5, 1);
+    cqs.iter().for_each(|&cq| worker.outputs.fail_cq(greedy, cq));
     assert!(worker.fail_cqs());
     worker.outputs.fail_cq(other, one[0]);
     assert!(worker.fail_cqs());
-    assert_eq!(worker.engine.counters(other).flushes, 5 * RECEIVES);
+    assert_eq!(failed(&mut worker, other, &one), 5);
     while worker.fail_cqs() {}
-    assert_eq!(worker.engine.counters(greedy).flushes, 1000 * RECEIVES);
+    assert_eq!(failed(&mut worker, greedy, &cqs), 1000);
 }
 
 #[test]
@@ -157,4 +163,55 @@ fn messages_without_end_leave_time_for_the_rest_of_a_turn() {
     handle.outbox.send(again(handle.outbox.clone())).unwrap();
     assert!(worker.run_messages() && worker.run_messages());
     assert!(!worker.inbox.is_empty() && !worker.stop);
+}
+
+#[test]
+fn who_is_told_that_a_qp_is_in_err_or_gone_finds_all_that_was_flushed() {
+    const RECEIVES: u64 = 8000;
+    let (mut worker, _handle) = Worker::new(Poll::Always, 1500).unwrap();
+    let (id, cqs) = guest_with_cqs(&mut worker, 1, 1, 1, RECEIVES);
+    let qpn = worker.outputs.device(id).qps_of(cqs[0])[0];
+    let (tell, told) = crossbeam_channel::unbounded();
+    let mask = AttrMask::STATE;
+    let attr = Box::new(QpAttr { state: QpState::Err, ..QpAttr::default() });
+    let done = tell.clone();
+    worker.execute_in_order(id, Command::ModifyQp { qpn, mask, attr }, move |result| {
+        done.send(result.is_ok()).unwrap();
+    });
+    worker.execute_in_order(id, Command::DestroyQp { qpn }, move |result| tell.send(result.is_ok()).unwrap());
+    assert!(worker.engine.is_flushing(id, qpn));
+    let mut turns = 0;
+    while told.is_empty() {
+        assert!(worker.has_barriers());
+        worker.turn();
+        turns += 1;
+    }
+    assert_eq!((worker.engine.counters(id).flushes, told.recv()), (RECEIVES, Ok(true)));
+    assert!(turns > 4, "{turns}");
+    while told.is_empty() {
+        worker.turn();
+    }
+    assert_eq!((told.recv(), worker.engine.counts(id).qps, worker.has_barriers()), (Ok(true), 0, false));
+}
+
+#[test]
+fn what_a_guest_had_is_dropped_by_another_thread_when_it_is_reset() {
+    let (mut worker, _handle) = Worker::new(Poll::Always, 1500).unwrap();
+    let (id, _) = guest_with_cqs(&mut worker, 1, 1, 1, 1);
+    let guest = memory(&[(0, 0x1000)]);
+    let pdn = object(worker.execute(id, Command::AllocPd { context: 0 }));
+    for _ in 0..100 {
+        let memory = MrMemory::new(&guest, &[Run { gpa: 0, len: 8 }]).unwrap();
+        let access = vrdma_transport::Access::LOCAL_WRITE;
+        let runs = memory.runs();
+        worker.execute(id, Command::RegMr { pdn, access, iova: 0, length: 8, memory, runs }).unwrap();
+    }
+    let holders = Arc::strong_count(&guest);
+    let busy = crate::memory::Busy::new();
+    worker.reset_device(id);
+    assert_eq!((Arc::strong_count(&guest), worker.engine.counts(id).mrs), (holders, 0));
+    drop(busy);
+    while Arc::strong_count(&guest) > 1 {
+        std::thread::yield_now();
+    }
 }

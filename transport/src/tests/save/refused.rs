@@ -86,7 +86,7 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
 #[test]
 fn what_a_queue_pair_cannot_have_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 27] = [
+    let cases: [(Violation, Spoil); 28] = [
         (V::Owner, |r| qp(r).init.owner += 1),
         (V::NoPd, |r| qp(r).init.pd += 1),
         (V::Capabilities, |r| qp(r).init.max_send_wr = 1 << 20),
@@ -95,7 +95,9 @@ fn what_a_queue_pair_cannot_have_is_refused() {
         (V::Attributes, |r| qp(r).attr.av = None),
         (V::Attributes, |r| qp(r).attr.av.as_mut().unwrap().sgid_index = 16),
         (V::State, |r| qp(r).state = record::QpState::Sqe),
-        (V::Queue, |r| qp(r).state = record::QpState::Err),
+        (V::Queue, |r| qp(r).state = record::QpState::Reset),
+        // What is still to be flushed was not sent.
+        (V::Cursor, |r| qp(r).state = record::QpState::Err),
         (V::Psn, |r| qp(r).requester.psn = 1 << 24),
         (V::Psn, |r| qp(r).attr.dest_qpn = 1 << 24),
         (V::Queue, |r| qp(r).init.max_send_wr = 1),
@@ -121,13 +123,14 @@ fn what_a_queue_pair_cannot_have_is_refused() {
 #[test]
 fn what_a_responder_cannot_owe_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 12] = [
+    let cases: [(Violation, Spoil); 13] = [
         (V::Received, |r| qp(r).responder.received = u32::MAX),
         (V::Received, |r| {
             qp(r).responder.in_progress = record::Message::Send;
             qp(r).responder.received = 41;
         }),
         (V::Request, |r| qp(r).init.max_recv_sge = 1),
+        (V::Request, |r| qp(r).responder.queue.last_mut().unwrap().not_understood = true),
         (V::Queue, |r| qp(r).init.max_recv_wr = 1),
         (V::Resource, |r| rc(r).responder.resources[0].next = 1 << 20),
         (V::Resource, |r| rc(r).responder.resources[0].from = 1 << 20),
