@@ -93,7 +93,7 @@ fn posts_that_have_to_wait_have_carried_nothing() {
         engine.post_send(*now, a.device, OWNER, qpn, &request, log).unwrap();
     };
     // Many times what posts may carry, to QPs without receives.
-    for _ in 0..4 * WITHIN_POSTS >> 16 {
+    for _ in 0..(4 * WITHIN_POSTS) >> 16 {
         let ends = [&a, &b].map(|end| with_qp(&mut pair.engine, end));
         pair.connect(&ends[0], attr_to(&ends[1]), QpState::Rts);
         pair.connect(&ends[1], attr_to(&ends[0]), QpState::Rts);
