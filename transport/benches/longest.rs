@@ -266,7 +266,7 @@ const CASES: [(&str, Case); 12] = [
             world.send(0, qpn, 0, 1);
         }
         let device = world.guests[1].device;
-        let (time, ()) = timed(|| world.engine.reset_device(device));
+        let (time, _) = timed(|| world.engine.reset_device(device));
         (time, world.poll(NOW))
     }),
     ("16,000 timers, 16 requests each", || {
