@@ -3,6 +3,12 @@
 //!
 //! `cargo bench -p vrdma-transport --bench longest [-- PART]`: only the cases whose names contain this.
 
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the engine knows no clock, its bench does"
+)]
+
 use std::time::{Duration, Instant as Clock};
 use vrdma_transport::*;
 use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};
