@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use vrdma_wire::num::Qpn;
 
 /// Requests that end in this way from one call of [`Engine::poll`](crate::Engine::poll) to the next,
-pub(crate) const FLUSHED: usize = 1024;
+pub(crate) const FLUSHED: usize = 256;
 /// and those of one device before the next has its turn.
-pub(crate) const TURN: usize = 256;
+pub(crate) const TURN: usize = 64;
 
 /// What of a QP is still to be flushed, the sends first. It has left the QP's queues.
 #[derive(Default)]

@@ -13,6 +13,7 @@ use crate::deadlines::Deadlines;
 use crate::flush::Flushes;
 use crate::id::DeviceId;
 use crate::time::Instant;
+use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 use vrdma_wire::num::Qpn;
 
@@ -58,16 +59,56 @@ const DEBT: i64 = 1 - QUANTUM as i64;
 /// QPs of a device that wait for a turn.
 #[derive(Default)]
 struct TurnQueue {
-    qpns: VecDeque<Qpn>,
-    /// How many of them were destroyed.
+    /// The first of them, which existed when they were looked up last.
+    checked: VecDeque<Qpn>,
+    /// The others, behind them.
+    rest: VecDeque<Qpn>,
+    /// How many of them were destroyed, at most.
     stale: usize,
 }
 
+/// Entries that are looked up when a QP of a queue is destroyed, while many of the queue are stale.
+const LOOKED_UP: usize = 16;
+
 impl TurnQueue {
+    fn len(&self) -> usize {
+        self.checked.len() + self.rest.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn push(&mut self, qpn: Qpn) {
+        self.rest.push_back(qpn);
+    }
+
     fn pop(&mut self) -> Option<Qpn> {
-        let qpn = self.qpns.pop_front();
-        self.stale = self.stale.min(self.qpns.len());
+        let qpn = self.checked.pop_front().or_else(|| self.rest.pop_front());
+        self.stale = self.stale.min(self.len());
         qpn
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Qpn> {
+        self.checked.iter().chain(&self.rest)
+    }
+
+    /// Forgets some of those that were destroyed; how many.
+    fn forget_some(&mut self, is_there: impl Fn(Qpn) -> bool) -> usize {
+        let before = self.len();
+        for _ in 0..LOOKED_UP {
+            if self.rest.is_empty() {
+                // From the first again.
+                mem::swap(&mut self.checked, &mut self.rest);
+            }
+            let Some(qpn) = self.rest.pop_front() else { break };
+            if is_there(qpn) {
+                self.checked.push_back(qpn);
+            }
+        }
+        let forgotten = before - self.len();
+        self.stale = self.stale.saturating_sub(forgotten);
+        forgotten
     }
 }
 
@@ -106,7 +147,7 @@ impl Default for Share {
 impl Share {
     /// The direction that is next; `None` if nothing waits.
     fn next(&self) -> Option<Direction> {
-        match (self.answers.qpns.is_empty(), self.requests.qpns.is_empty()) {
+        match (self.answers.is_empty(), self.requests.is_empty()) {
             (true, true) => None,
             (true, false) => Some(Direction::Requests),
             (false, true) => Some(Direction::Answers),
@@ -153,7 +194,7 @@ impl Turns {
             self.shares.resize_with(index + 1, Share::default);
         }
         let share = &mut self.shares[index];
-        share.queue(direction).qpns.push_back(place.qpn);
+        share.queue(direction).push(place.qpn);
         self.entries += 1;
         if !share.listed {
             share.listed = true;
@@ -217,25 +258,21 @@ impl Turns {
     pub(crate) fn removed(&mut self, device: u32, direction: Direction) -> bool {
         let Some(share) = self.shares.get_mut(device as usize) else { return false };
         let queue = share.queue(direction);
-        queue.stale = (queue.stale + 1).min(queue.qpns.len());
-        queue.stale > 64 && queue.stale > queue.qpns.len() / 2
+        queue.stale = (queue.stale + 1).min(queue.len());
+        queue.stale > 64 && queue.stale > queue.len() / 2
     }
 
-    /// Forgets those of a device that were destroyed.
-    pub(crate) fn sweep(&mut self, device: u32, direction: Direction, mut is_there: impl FnMut(Qpn) -> bool) {
+    /// Forgets some of those of a device that were destroyed.
+    pub(crate) fn sweep(&mut self, device: u32, direction: Direction, is_there: impl Fn(Qpn) -> bool) {
         let Some(share) = self.shares.get_mut(device as usize) else { return };
-        let queue = share.queue(direction);
-        let before = queue.qpns.len();
-        queue.qpns.retain(|&qpn| is_there(qpn));
-        queue.stale = 0;
-        self.entries -= before - queue.qpns.len();
+        self.entries -= share.queue(direction).forget_some(is_there);
     }
 
     /// Forgets a device.
     pub(crate) fn forget(&mut self, device: u32) {
         let Some(share) = self.shares.get_mut(device as usize) else { return };
-        let gone = std::mem::take(share);
-        self.entries -= gone.answers.qpns.len() + gone.requests.qpns.len();
+        let gone = mem::take(share);
+        self.entries -= gone.answers.len() + gone.requests.len();
         if self.round.front() == Some(&device) {
             self.begun = false;
         }
@@ -244,7 +281,7 @@ impl Turns {
 
     /// Whether another device waits for its turn. One in the round whose last entry was taken does not.
     fn others_wait(&self, share: &Share) -> bool {
-        self.entries > share.answers.qpns.len() + share.requests.qpns.len()
+        self.entries > share.answers.len() + share.requests.len()
     }
 
     /// Posts may carry anew: about `WITHIN_POSTS` bytes of each device until the next poll.

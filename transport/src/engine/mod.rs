@@ -11,9 +11,9 @@ pub(crate) mod sweep;
 pub(crate) mod wire;
 
 pub(crate) use post::WITHIN_POSTS;
-#[cfg(test)]
-pub(crate) use run::DEADLINES;
 pub(crate) use run::Step;
+#[cfg(test)]
+pub(crate) use run::{DEADLINES, TURNS};
 pub(crate) use wire::TURN_PACKETS;
 
 use crate::completion::NoSink;

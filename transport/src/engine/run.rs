@@ -17,6 +17,9 @@ use core::mem;
 const GRAIN: u32 = 4096;
 const _: () = assert!(QP_TURN.is_multiple_of(GRAIN));
 
+/// Turns of QPs in one call: more may have work than fits a budget of bytes.
+pub(crate) const TURNS: usize = 128;
+
 /// Deadlines that one call attends to,
 pub(crate) const DEADLINES: usize = 256;
 /// and those of one device before the next has its turn.
@@ -43,7 +46,8 @@ impl<R: Region> Engine<R> {
         self.lose_packets(now, sink);
         self.schedule.local.begin_poll();
         let mut spent: Cost = 0;
-        while let Some((place, direction)) = self.schedule.local.pop() {
+        for _ in 0..TURNS {
+            let Some((place, direction)) = self.schedule.local.pop() else { break };
             // It may have been destroyed since it was ready.
             let Some(qp) = self.devices.qp_mut(place) else { continue };
             if !mem::take(&mut qp.requester.ready) {

@@ -11,9 +11,9 @@ use crate::schedule::Place;
 use std::collections::VecDeque;
 
 /// QPs that one call of [`Engine::poll`] attends to in this way,
-pub(crate) const SWEPT: usize = 256;
+pub(crate) const SWEPT: usize = 64;
 /// and those of one task before the next has its turn.
-const TURN: usize = 64;
+const TURN: usize = 16;
 
 /// What is to be done to each.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -127,7 +127,7 @@ impl TurnQueue {
     fn save<R>(&self, devices: &Devices<R>, device: u32, waits: impl Fn(&Qp) -> bool) -> Vec<u32> {
         let mut seen = BTreeSet::new();
         let is_there = |qpn| devices.with_qp(Place { device, qpn }).is_some_and(|(_, qp)| waits(qp));
-        let live = self.qpns.iter().filter(|&&qpn| is_there(qpn) && seen.insert(qpn));
+        let live = self.iter().filter(|&&qpn| is_there(qpn) && seen.insert(qpn));
         live.map(|qpn| qpn.number()).collect()
     }
 
@@ -144,7 +144,7 @@ impl TurnQueue {
             if mem::replace(flag(qp), true) {
                 return Err(Violation::Turns);
             }
-            queue.qpns.push_back(qpn);
+            queue.push(qpn);
         }
         Ok(queue)
     }

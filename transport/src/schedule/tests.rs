@@ -194,6 +194,35 @@ fn what_is_gone_leaves_nothing() {
 }
 
 #[test]
+fn few_entries_are_looked_up_when_a_qp_of_many_is_destroyed_and_the_others_keep_their_order() {
+    let mut turns = Turns::default();
+    let all = 16_000;
+    (0..all).for_each(|qpn| turns.push(place(0, qpn), Requests));
+    // Nine of ten go, from the last on.
+    let mut first_gone = all;
+    let looked_up = std::cell::Cell::new(0);
+    for gone in (0..all).rev().filter(|gone| gone % 10 != 0) {
+        first_gone = gone;
+        looked_up.set(0);
+        if turns.removed(0, Requests) {
+            turns.sweep(0, Requests, |qpn| {
+                looked_up.set(looked_up.get() + 1);
+                qpn.number() < gone || qpn.number() % 10 == 0
+            });
+        }
+        assert!(looked_up.get() <= LOOKED_UP);
+    }
+    assert_eq!(first_gone, 1);
+    assert!(turns.len() < all as usize / 4, "{}", turns.len());
+    let mut live = Vec::new();
+    while let Some((place, direction)) = turns.pop() {
+        turns.spend(place.device, direction, 1);
+        live.extend(Some(place.qpn.number()).filter(|qpn| qpn % 10 == 0));
+    }
+    assert!(live.into_iter().eq((0..all).filter(|qpn| qpn % 10 == 0)));
+}
+
+#[test]
 fn posts_carry_a_quantum_at_once_while_others_wait_and_pay_for_it() {
     let mut turns = Turns::default();
     let most = 16 * QUANTUM;

@@ -118,9 +118,13 @@ fn deadlines_that_come_together_are_attended_to_in_slices() {
     }
     pair.now = pair.now + TIMEOUT;
     for attended in [DEADLINES, 2 * DEADLINES, all] {
-        assert_eq!(pair.engine.poll(pair.now, u64::MAX, &mut pair.log), attended < all);
+        let more = pair.engine.poll(pair.now, u64::MAX, &mut pair.log);
+        assert!(more || attended == all);
         assert_eq!(pair.engine.counters(a.device).timeouts, attended as u64);
     }
+    // Those who try again have their turns.
+    while pair.engine.poll(pair.now, u64::MAX, &mut pair.log) {}
+    assert_eq!(pair.engine.counters(a.device).timeouts, all as u64);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::unreliable::uc;
 use super::*;
+use crate::engine::TURNS;
 use crate::engine::sweep::SWEPT;
 use crate::flush::FLUSHED;
 
@@ -241,4 +242,27 @@ fn qps_follow_a_gid_in_slices_and_nobody_else_has_it_until_all_have() {
     pair.engine.set_gid(a.device, 0, None).unwrap();
     pair.engine.reset_device(a.device);
     pair.engine.set_gid(b.device, 2, Some(Gid::from_ipv4([10, 0, 0, 9]).into())).unwrap();
+}
+
+#[test]
+fn so_many_qps_have_turns_in_one_poll_however_short_they_are() {
+    let mut pair = Pair::new();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let all = 2 * TURNS + 10;
+    for _ in 0..all {
+        let [own, peer] = [&a, &b].map(|end| {
+            let qpn = pair.engine.create_qp(end.device, qp_init(end.pd)).unwrap();
+            End { qpn, ..end.clone() }
+        });
+        pair.connect(&own, attr_to(&peer), QpState::Rts);
+        pair.connect(&peer, attr_to(&own), QpState::Rts);
+        // Behind a drain it waits for its turn.
+        pair.go(&own, QpState::Sqd);
+        pair.post(&own, 1, write_to(b.remote(0)), Payload::Inline(b"x")).unwrap();
+        pair.go(&own, QpState::Rts);
+    }
+    for ended in [TURNS, 2 * TURNS, all] {
+        assert_eq!(pair.engine.poll(pair.now, u64::MAX, &mut pair.log), ended < all);
+        assert_eq!(pair.log.completions.len(), ended);
+    }
 }
