@@ -145,14 +145,14 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// # Safety
 /// `len` bytes are readable at `from` and writable at `to`, and the two do not overlap. `len` and `to` are multiples of [`ALIGNMENT`].
-pub type Copy = unsafe fn(from: *const u8, to: *mut u8, len: usize);
+pub type CopyFn = unsafe fn(from: *const u8, to: *mut u8, len: usize);
 
 /// Bytes of a non-temporal store of AVX, which faults at an address that is no multiple of them.
 pub const ALIGNMENT: usize = 32;
 
 /// Ways to copy memory, by name: the best of them is what a machine can do.
-pub fn copies() -> Vec<(&'static str, Copy)> {
-    let mut all: Vec<(&'static str, Copy)> = vec![("memcpy", memcpy)];
+pub fn copies() -> Vec<(&'static str, CopyFn)> {
+    let mut all: Vec<(&'static str, CopyFn)> = vec![("memcpy", memcpy)];
     #[cfg(target_arch = "x86_64")]
     {
         all.push(("rep movsb", movsb));
@@ -165,17 +165,17 @@ pub fn copies() -> Vec<(&'static str, Copy)> {
 }
 
 /// # Safety
-/// That of [`Copy`].
+/// That of [`CopyFn`].
 unsafe fn memcpy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the contract of `Copy`.
+    // SAFETY: the contract of `CopyFn`.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
 }
 
 /// # Safety
-/// That of [`Copy`].
+/// That of [`CopyFn`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn movsb(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the contract of `Copy`.
+    // SAFETY: the contract of `CopyFn`.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -186,15 +186,15 @@ unsafe fn movsb(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// That of [`Copy`], and the processor has AVX.
+/// That of [`CopyFn`], and the processor has AVX.
 #[cfg(target_arch = "x86_64")]
 unsafe fn non_temporal(from: *const u8, to: *mut u8, len: usize) {
     /// # Safety
-    /// That of [`Copy`].
+    /// That of [`CopyFn`].
     #[target_feature(enable = "avx")]
     unsafe fn inner(from: *const u8, to: *mut u8, len: usize) {
         use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
-        // SAFETY: the contract of `Copy`: `to` and `len` are multiples of 32, and so each address that is stored to.
+        // SAFETY: the contract of `CopyFn`: `to` and `len` are multiples of 32, and so each address that is stored to.
         unsafe {
             for at in (0..len).step_by(ALIGNMENT) {
                 _mm256_stream_si256(to.add(at).cast(), _mm256_loadu_si256(from.add(at).cast()));
