@@ -26,7 +26,7 @@ pub struct LabOptions {
     pub guest: GuestOptions,
     /// The program of the daemon, if it shall be a process of its own.
     pub program: Option<PathBuf>,
-    /// A cable between two daemons, if there shall be two: guests with odd numbers are on the far one.
+    /// A cable between two daemons, if there shall be two: guests with odd numbers are on the remote one.
     pub cable: Option<CableOptions>,
     /// Last byte of guest `index`'s address, and its VLAN.
     pub address: fn(u8) -> (u8, Option<u16>),
@@ -41,7 +41,7 @@ pub struct CableOptions {
     pub mtu: u16,
     /// What goes wrong at the near daemon's end.
     pub faults: Option<FaultsConfig>,
-    /// The test itself is at the far end ([`Lab::outside`]), and there is no far daemon.
+    /// The test itself is at the remote end ([`Lab::outside`]), and there is no remote daemon.
     pub held: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct Lab {
     /// The daemon.
     pub daemon: Daemon,
     /// The daemon at the other end of the cable,
-    pub far: Option<Daemon>,
+    pub remote: Option<Daemon>,
     /// or the end itself,
     pub outside: Option<Port>,
     /// and the cable.
@@ -118,30 +118,30 @@ impl Lab {
                 .collect(),
             ..Config::default()
         };
-        let (mut far, mut outside, mut cable) = (None, None, None);
+        let (mut remote, mut outside, mut cable) = (None, None, None);
         let daemon = match (&options.program, options.cable) {
             (None, None) => Daemon::start(config(&|_| true)),
             (None, Some(CableOptions { mtu, faults, held })) => {
-                let (near_end, far_end, between) = port::pair(mtu).expect("a cable");
-                let mut driver: Box<dyn Driver> = Box::new(near_end);
+                let (local_end, remote_end, between) = port::pair(mtu).expect("a cable");
+                let mut driver: Box<dyn Driver> = Box::new(local_end);
                 if let Some(faults) = faults {
                     driver = Box::new(Faults::new(driver, faults));
                 }
-                let far_end = Port::new(Box::new(far_end));
+                let remote_end = Port::new(Box::new(remote_end));
                 cable = Some(between);
                 if held {
-                    outside = Some(far_end);
+                    outside = Some(remote_end);
                     Daemon::start_with(config(&|_| true), Port::new(driver))
                 } else {
-                    let other = Daemon::start_with(config(&|i| i % 2 != 0), far_end);
-                    far = Some(other.expect("the far daemon starts"));
+                    let other = Daemon::start_with(config(&|i| i % 2 != 0), remote_end);
+                    remote = Some(other.expect("the remote daemon starts"));
                     Daemon::start_with(config(&|i| i % 2 == 0), Port::new(driver))
                 }
             }
             (Some(program), _) => Daemon::spawn(program, &config(&|_| true)),
         };
         let daemon = daemon.expect("the daemon starts");
-        Lab { guests: Vec::new(), daemon, far, outside, cable, options, dir }
+        Lab { guests: Vec::new(), daemon, remote, outside, cable, options, dir }
     }
 
     /// Connects guest `index`; its GID is set.
@@ -163,9 +163,9 @@ impl Lab {
         net_socket(&self.dir, index)
     }
 
-    /// What the far daemon counts; its guests are those with odd numbers.
-    pub fn far_stats(&self) -> Stats {
-        self.far.as_ref().expect("a far daemon").stats().expect("it is alive")
+    /// What the remote daemon counts; its guests are those with odd numbers.
+    pub fn remote_stats(&self) -> Stats {
+        self.remote.as_ref().expect("a remote daemon").stats().expect("it is alive")
     }
 
     /// What the daemon counts.
@@ -176,9 +176,9 @@ impl Lab {
     /// A counter between queue pairs of guest `guest`, whichever daemon it is on.
     pub fn transport(&self, guest: usize, counter: &str) -> u64 {
         match guest {
-            guest if self.far.is_none() => self.stats().transport(guest, counter),
+            guest if self.remote.is_none() => self.stats().transport(guest, counter),
             near if near % 2 == 0 => self.stats().transport(near / 2, counter),
-            far => self.far_stats().transport(far / 2, counter),
+            remote => self.remote_stats().transport(remote / 2, counter),
         }
     }
 

@@ -91,7 +91,7 @@ impl Forger {
         honest[SOURCE + 3] = 1;
         self.guest.send(&honest);
         wait::until("the honest packet", || {
-            let stats = if self.lab.far.is_some() { self.lab.far_stats() } else { self.lab.stats() };
+            let stats = if self.lab.remote.is_some() { self.lab.remote_stats() } else { self.lab.stats() };
             (stats.malformed("ip_checksum") == 1).then_some(())
         });
         assert_eq!(self.victim.cq.poll(), None, "a forged datagram reached the QP");

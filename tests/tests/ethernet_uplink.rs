@@ -223,5 +223,5 @@ fn two_hosts_exchange_megabytes() {
         bytes += found.len();
     }
     println!("{bytes} bytes in {:?}", start.elapsed());
-    assert_eq!((lab.stats().switch("uplink_lost"), lab.far_stats().net(0, "rx_no_buffer")), (0, 0));
+    assert_eq!((lab.stats().switch("uplink_lost"), lab.remote_stats().net(0, "rx_no_buffer")), (0, 0));
 }

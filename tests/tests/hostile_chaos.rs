@@ -168,12 +168,12 @@ impl Hostile {
 
     fn indices(&mut self) {
         let (index, ring) = self.ring();
-        let far = if self.rng.one_in(2) { self.rng.below(64) as u16 } else { self.rng.next_u64() as u16 };
+        let step = if self.rng.one_in(2) { self.rng.below(64) as u16 } else { self.rng.next_u64() as u16 };
         match self.rng.below(4) {
-            0 => ring.set_avail_idx(ring.avail_idx().wrapping_add(far)),
-            1 => ring.set_used_event(far),
-            2 => ring.set_avail_flags(far),
-            _ => ring.set_avail_idx(far),
+            0 => ring.set_avail_idx(ring.avail_idx().wrapping_add(step)),
+            1 => ring.set_used_event(step),
+            2 => ring.set_avail_flags(step),
+            _ => ring.set_avail_idx(step),
         }
         self.kick(index);
     }

@@ -30,7 +30,7 @@ struct Mapped {
     kick: Arc<vmm_sys_util::eventfd::EventFd>,
     qpns: Vec<u32>,
     mr: Mr,
-    far: Mr,
+    remote: Mr,
 }
 
 impl Mapped {
@@ -70,8 +70,8 @@ impl Mapped {
             let words = [
                 opcode | u64::from(units) << 8 | rng.below(16) << 16 | u64::from(qpn) << 32,
                 rng.next_u64() & 0xffff_ffff | 1 << 32,
-                self.far.iova + rng.below(self.far.len),
-                self.far.key.into(),
+                self.remote.iova + rng.below(self.remote.len),
+                self.remote.key.into(),
                 self.mr.iova + rng.below(self.mr.len),
                 rng.below(5000) | u64::from(self.mr.key) << 32,
             ];
@@ -90,10 +90,10 @@ impl Mapped {
 struct Hostage {
     guest: Arc<Guest>,
     process: Context,
-    far: Side,
+    remote: Side,
     cq: Cq,
     mr: Mr,
-    far_mr: Mr,
+    remote_mr: Mr,
     pairs: Vec<(Qp, Qp)>,
     rebound: u32,
     remade: u32,
@@ -110,12 +110,12 @@ impl Hostage {
         canaries[0].extend(1);
         let (cq, mr) = (process.cq(64), process.mr(30_000));
         canaries[0].extend(2);
-        let far = Side::new(&lab.guests[1], 4096, &options());
+        let remote = Side::new(&lab.guests[1], 4096, &options());
         canaries[1].extend(3);
-        let far_mr = far.process.mr(30_000);
+        let remote_mr = remote.process.mr(30_000);
         canaries[1].extend(4);
         let mut hostage =
-            Hostage { guest, process, far, cq, mr, far_mr, pairs: Vec::new(), rebound: 0, remade: 0 };
+            Hostage { guest, process, remote, cq, mr, remote_mr, pairs: Vec::new(), rebound: 0, remade: 0 };
         hostage.make_qps();
         hostage
     }
@@ -123,9 +123,9 @@ impl Hostage {
     fn make_qps(&mut self) {
         for _ in 0..4 {
             let own = self.process.qp(&self.cq, &self.cq, &options());
-            let far = self.far.process.qp(&self.far.cq, &self.far.cq, &options());
-            connect(&own, &far);
-            self.pairs.push((own, far));
+            let remote = self.remote.process.qp(&self.remote.cq, &self.remote.cq, &options());
+            connect(&own, &remote);
+            self.pairs.push((own, remote));
         }
     }
 
@@ -140,7 +140,7 @@ impl Hostage {
             kick: queue.kick.clone(),
             qpns: self.pairs.iter().map(|pair| pair.0.number).collect(),
             mr: self.mr.clone(),
-            far: self.far_mr.clone(),
+            remote: self.remote_mr.clone(),
         }
     }
 
@@ -165,37 +165,40 @@ impl Hostage {
                 BoundChannel::bind(&self.guest, number, self.process.channel.queue).unwrap();
             self.guest.memory.free(slots, 64 * u64::from(self.process.channel.ring.size));
         }
-        while self.far.cq.poll().is_some() {}
+        while self.remote.cq.poll().is_some() {}
         if lost_cq
-            || self.pairs.iter().any(|(own, far)| own.state() != QpState::RTS || far.state() != QpState::RTS)
+            || self
+                .pairs
+                .iter()
+                .any(|(own, remote)| own.state() != QpState::RTS || remote.state() != QpState::RTS)
         {
             self.remade += 1;
-            for (own, far) in self.pairs.drain(..) {
+            for (own, remote) in self.pairs.drain(..) {
                 own.destroy().unwrap();
-                far.destroy().unwrap();
+                remote.destroy().unwrap();
             }
             let fresh = self.process.cq(64);
             std::mem::replace(&mut self.cq, fresh).destroy().unwrap();
             self.make_qps();
         }
-        // The far side takes some messages.
-        for (_, far) in &self.pairs {
-            let sge = [self.far_mr.sge(0, 4096)];
-            self.far.process.post(&vrdma_tests::verbs::Request::recv(far.tag(1), &sge));
+        // The remote side takes some messages.
+        for (_, remote) in &self.pairs {
+            let sge = [self.remote_mr.sge(0, 4096)];
+            self.remote.process.post(&vrdma_tests::verbs::Request::recv(remote.tag(1), &sge));
         }
     }
 
     /// What the kernel does when the process is killed.
     fn bury(self) {
-        for (own, far) in &self.pairs {
+        for (own, remote) in &self.pairs {
             own.destroy().unwrap();
-            far.destroy().unwrap();
+            remote.destroy().unwrap();
         }
         self.mr.deregister().unwrap();
         self.cq.destroy().unwrap();
         self.process.close().unwrap();
-        self.far_mr.deregister().unwrap();
-        self.far.close();
+        self.remote_mr.deregister().unwrap();
+        self.remote.close();
     }
 }
 
@@ -297,8 +300,8 @@ fn other_processes_objects_are_out_of_reach() {
     let lab = Lab::new(2);
     let (mut a, b) = vrdma_tests::side::pair(&lab, 1, 4096, &QpOptions::default());
     let mut thief = Side::new(&lab.guests[0], 4096, &QpOptions::default());
-    let far = b.process.qp(&b.cq, &b.cq, &QpOptions::default());
-    connect(&thief.qp, &far);
+    let remote = b.process.qp(&b.cq, &b.cq, &QpOptions::default());
+    connect(&thief.qp, &remote);
     // With another process' QP: dropped and counted.
     thief.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Inline(b"stolen")).signaled(true));
     thief.process.channel.drain();

@@ -21,7 +21,7 @@ fn both(len: u64, test: impl Fn(Side, Side)) {
         let lab = Lab::with(2, LabOptions { cable: Some(CableOptions::default()), ..LabOptions::default() });
         let (a, b) = pair(&lab, 1, len, &QpOptions { path_mtu, ..QpOptions::default() });
         test(a, b);
-        assert_ne!(lab.far_stats().roce("frames_in"), 0, "packets came");
+        assert_ne!(lab.remote_stats().roce("frames_in"), 0, "packets came");
     }
 }
 

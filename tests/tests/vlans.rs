@@ -115,7 +115,7 @@ fn a_guest_is_not_heard_in_a_vlan_that_is_not_its_own() {
     }
     let stats = lab.stats();
     assert_eq!((stats.switch("drop_ingress_vlan"), stats.net(0, "tx_vlan")), (30, 30));
-    assert_eq!(lab.far_stats().switch("drop_egress_vlan"), 0, "none of it left the host");
+    assert_eq!(lab.remote_stats().switch("drop_egress_vlan"), 0, "none of it left the host");
 }
 
 #[test]

@@ -22,11 +22,11 @@ const REQUESTS: u32 = 100_000;
 /// QPs of a process, each connected to one of the other side, and keys of both sides.
 struct Field {
     own: Side,
-    far: Side,
+    remote: Side,
     pairs: Vec<(Qp, Qp)>,
     mrs: Vec<Mr>,
-    far_mrs: Vec<Mr>,
-    /// Receives that wait in each QP of the far side.
+    remote_mrs: Vec<Mr>,
+    /// Receives that wait in each QP of the remote side.
     receives: Vec<u32>,
     handles: AhTable,
 }
@@ -47,16 +47,16 @@ impl Field {
     fn new(lab: &Lab, canaries: &mut [Canary; 2]) -> Field {
         let options = QpOptions { timeout: 4, retry_cnt: 1, rnr_retry: 1, ..QpOptions::default() };
         // All that can be outstanding fits, however late it is polled.
-        let [own, far] = [0, 1].map(|at| Side::with_cq(&lab.guests[at], 4096, 4096, &options));
-        connect(&own.qp, &far.qp);
-        let mut pairs = vec![(own.qp.clone(), far.qp.clone())];
+        let [own, remote] = [0, 1].map(|at| Side::with_cq(&lab.guests[at], 4096, 4096, &options));
+        connect(&own.qp, &remote.qp);
+        let mut pairs = vec![(own.qp.clone(), remote.qp.clone())];
         for n in 0..7 {
             let qp_type = SERVICES[usize::from(n)];
             let sges = 1 + u32::from(n);
             let options = QpOptions { qp_type, path_mtu: 1 + n % 5, sges, ..options.clone() };
             let make = |side: &Side| side.process.qp(&side.cq, &side.cq, &options);
             // One pair within the process.
-            pairs.push((make(&own), make(if n == 0 { &own } else { &far })));
+            pairs.push((make(&own), make(if n == 0 { &own } else { &remote })));
             connect(&pairs.last().unwrap().0, &pairs.last().unwrap().1);
         }
         let regions = |side: &Side, canary: &mut Canary| -> Vec<Mr> {
@@ -69,21 +69,21 @@ impl Field {
             each.collect()
         };
         let mrs = regions(&own, &mut canaries[0]);
-        let far_mrs = regions(&far, &mut canaries[1]);
+        let remote_mrs = regions(&remote, &mut canaries[1]);
         canaries.iter_mut().for_each(|canary| canary.extend(99));
         let receives = vec![0; pairs.len()];
         let handles = AhTable::new(&lab.guests[0], HANDLES).unwrap();
         for index in 0..GOOD {
-            let guest = if index == 0 { own.guest() } else { far.guest() };
+            let guest = if index == 0 { own.guest() } else { remote.guest() };
             handles.put(index, &entry(own.process.pd, guest.gid()));
         }
-        Field { own, far, pairs, mrs, far_mrs, receives, handles }
+        Field { own, remote, pairs, mrs, remote_mrs, receives, handles }
     }
 
-    /// Takes what completed; QPs of which an error is told are connected again, and the far side posts receives.
+    /// Takes what completed; QPs of which an error is told are connected again, and the remote side posts receives.
     fn repair(&mut self) {
         let mut broken = BTreeSet::new();
-        for cq in [&mut self.own.cq, &mut self.far.cq] {
+        for cq in [&mut self.own.cq, &mut self.remote.cq] {
             while let Some(wc) = cq.poll() {
                 if wc.status() != WcStatus::SUCCESS {
                     broken.insert(wc.qpn());
@@ -94,16 +94,16 @@ impl Field {
                 }
             }
         }
-        for (at, (own, far)) in self.pairs.iter().enumerate() {
-            if broken.contains(&own.number) || broken.contains(&far.number) {
+        for (at, (own, remote)) in self.pairs.iter().enumerate() {
+            if broken.contains(&own.number) || broken.contains(&remote.number) {
                 own.to_state(QpState::RESET).unwrap();
-                far.to_state(QpState::RESET).unwrap();
-                connect(own, far);
+                remote.to_state(QpState::RESET).unwrap();
+                connect(own, remote);
                 self.receives[at] = 0;
             }
             while self.receives[at] < 16 {
-                let sge = [self.far.mr.sge(0, 4096)];
-                self.far.process.post(&Request::recv(far.tag(self.receives[at]), &sge));
+                let sge = [self.remote.mr.sge(0, 4096)];
+                self.remote.process.post(&Request::recv(remote.tag(self.receives[at]), &sge));
                 self.receives[at] += 1;
             }
         }
@@ -146,7 +146,7 @@ impl Field {
         let mut words = vec![0u64; 8 * units];
         words[0] = u64::from(opcode) | (units as u64) << 8 | u64::from(flags) << 16 | u64::from(qp) << 32;
         words[1] = rng.next_u64() & 0xffff_ffff | u64::from(sges) << 32 | u64::from(inline_len) << 48;
-        let (at, _, rkey) = element(rng, &self.far_mrs);
+        let (at, _, rkey) = element(rng, &self.remote_mrs);
         words[2] = if atomic && !rng.one_in(10) { at & !7 } else { at };
         words[3] = u64::from(rkey) | rng.next_u64() << 32;
         if pair.0.options.qp_type == QpType::UD && !rng.one_in(20) {
@@ -172,14 +172,14 @@ impl Field {
 }
 
 /// Address handle, QP and Q_Key that a datagram names, mostly good.
-fn target(rng: &mut Rng, far: &Qp) -> (u64, u64) {
+fn target(rng: &mut Rng, remote: &Qp) -> (u64, u64) {
     let handle = match rng.below(20) {
         0 => rng.nasty() as u32,
         1..5 => rng.below(HANDLES.into()) as u32,
         _ => 1,
     };
-    let qpn = if rng.one_in(20) { rng.nasty() as u32 } else { far.number };
-    let qkey = if rng.one_in(20) { rng.nasty() as u32 } else { far.options.qkey };
+    let qpn = if rng.one_in(20) { rng.nasty() as u32 } else { remote.number };
+    let qkey = if rng.one_in(20) { rng.nasty() as u32 } else { remote.options.qkey };
     (u64::from(handle) | u64::from(qpn) << 32, u64::from(qkey) | rng.next_u64() << 32)
 }
 
@@ -288,7 +288,7 @@ fn a_hundred_thousand_random_requests_reach_nothing_that_is_not_registered() {
     });
     canaries.iter().chain([&bystander]).for_each(Canary::check);
     // Regions without the right to write are as they were.
-    for mr in field.mrs[2..].iter().chain(&field.far_mrs[1..]) {
+    for mr in field.mrs[2..].iter().chain(&field.remote_mrs[1..]) {
         let first = mr.get(0, 1)[0];
         assert!(
             first >= 0x40 && mr.get(0, LEN).iter().all(|byte| *byte == first),
@@ -298,8 +298,8 @@ fn a_hundred_thousand_random_requests_reach_nothing_that_is_not_registered() {
     // After the guest's reset nothing is left, nothing is under way.
     lab.guests[0].reset().unwrap();
     assert_eq!(lab.stats().all_objects(0), []);
-    for (_, far) in &field.pairs {
-        let _ = far.destroy();
+    for (_, remote) in &field.pairs {
+        let _ = remote.destroy();
     }
     assert_eq!(lab.stats().objects(1, "pending_requests"), 0);
 }

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_region_of_all_memory_lends_nothing() {
+    fn the_region_of_all_memory_is_never_loaned() {
         let bench = Bench::new(u32::MAX);
         let key = bench.register(MrMemory::all(&bench.guest));
         bench.send(key);
