@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Runs the kernel module's reply.c: reads a reply of QUERY_DEVICE, without its header, from standard input. The argument
  * says how many bytes of it the device wrote. Prints what the module makes of it.

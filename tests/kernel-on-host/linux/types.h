@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* What the kernel's header of this name has beside the one for programs, as far as reply.c needs it. */
 #include_next <linux/types.h>
 #include <endian.h>
