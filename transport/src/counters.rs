@@ -102,7 +102,7 @@ Counters {
     drop_qkey,
     /// Messages of unreliable services dropped on arrival: there was no receive.
     drop_no_receive,
-    /// Packets dropped on arrival: too many waited until the receives that their QPs' owner had posted were taken.
+    /// Packets dropped on arrival: too many waited until the receives that their QPs' owner had posted were taken, or they were too long to wait.
     drop_held,
     /// Messages of unreliable services dropped on arrival: longer than the receive.
     drop_length,

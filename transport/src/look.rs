@@ -16,7 +16,7 @@ use crate::qp::requester::Wait;
 use crate::schedule::Place;
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
-use vrdma_wire::roce::Packet;
+use vrdma_wire::roce::{MAX_FRAME, Packet};
 
 /// Have receives for QPs of this owner been posted that the engine does not know of? See [`Engine::poll_question`].
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,7 +27,7 @@ pub struct Question {
     pub owner: OwnerId,
 }
 
-/// Frames of a device that may wait for an answer.
+/// Frames of a device that may wait for an answer, each of at most [`MAX_FRAME`] bytes.
 pub(crate) const MAX_HELD: u32 = 256;
 
 /// What a packet needs.
@@ -254,7 +254,7 @@ impl<R: Region> Engine<R> {
     pub(crate) fn hold(&mut self, place: Place, frame: &[u8]) {
         let Some(device) = self.devices.get_mut(place.device) else { return };
         let Some(QpEntry { qp, .. }) = device.qps.get_mut(place.qpn.number()) else { return };
-        if device.held >= MAX_HELD {
+        if device.held >= MAX_HELD || frame.len() > MAX_FRAME {
             device.counters.drop_held += 1;
             return;
         }

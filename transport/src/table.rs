@@ -69,8 +69,9 @@ impl<T: Numbered> Table<T> {
 
     /// Which numbers were used.
     pub(crate) fn save_numbers(&self) -> Numbers {
-        let tags = self.tags.get(self.first as usize..).unwrap_or_default().to_vec();
-        Numbers { tags, free: self.cleared.clone().chain(self.free.iter().copied()).collect() }
+        let Table { slots: _, tags, cleared, free, live: _, first, end: _, numbering: _ } = self;
+        let tags = tags.get(*first as usize..).unwrap_or_default().to_vec();
+        Numbers { tags, free: cleared.clone().chain(free.iter().copied()).collect() }
     }
 
     /// Takes over which numbers were used, into an empty table. Those objects are still to be [put](Table::put) in that are not free.
@@ -95,19 +96,17 @@ impl<T: Numbered> Table<T> {
         Ok(())
     }
 
-    /// Puts an object in that has its number from before. A `special` one has an index below the others.
+    /// Puts an object in that has its number from before, behind the others. A `special` one has an index below the others.
     pub(crate) fn put(&mut self, item: T, special: bool) -> Result<(), Violation> {
         let number = item.number();
         let at = self.numbering.index(number);
         let tag = if special { Some(0) } else { self.tags.get(at).copied() };
         let fits = tag.is_some_and(|tag| self.numbering.number(at as u32, tag) == number);
-        if !fits || special != (at < self.first as usize) || self.at(at).is_some() {
+        if !fits || special != (at < self.first as usize) || at < self.slots.len() {
             return Err(Violation::Number);
         }
-        if self.slots.len() <= at {
-            self.slots.resize_with(at + 1, || None);
-        }
-        self.slots[at] = Some(item);
+        self.slots.resize_with(at, || None);
+        self.slots.push(Some(item));
         self.live += 1;
         Ok(())
     }

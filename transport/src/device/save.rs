@@ -18,7 +18,9 @@ use vrdma_wire::num::{Gid, Mac, Qpn, VlanId};
 impl<R> Devices<R> {
     /// The records of all.
     pub(crate) fn save(&self) -> Vec<Option<record::Device>> {
-        self.devices.iter().map(|device| device.as_ref().map(Device::save)).collect()
+        // GIDs are taken as the devices come.
+        let Devices { devices, gids: _ } = self;
+        devices.iter().map(|device| device.as_ref().map(Device::save)).collect()
     }
 
     /// From the records; `region` gives the memory of a region.
@@ -46,25 +48,45 @@ impl<R> Devices<R> {
 
 impl<R> Device<R> {
     fn save(&self) -> record::Device {
+        let Device {
+            qps,
+            mrs,
+            requests,
+            counters,
+            limits,
+            active_mtu,
+            gids,
+            mac,
+            suspended,
+            pds,
+            // Those that QPs have still: restored QPs have the new ones.
+            retired: _,
+            // Of the questions,
+            held: _,
+            // and of the QPs.
+            promised: _,
+            first_generation,
+            rng,
+        } = self;
         let gid = |entry: &GidEntry| {
             let GidEntry { gid, vlan } = *entry;
             (*entry != GidEntry::EMPTY).then(|| record::Gid { gid: gid.0, vlan: vlan.number() })
         };
         record::Device {
-            limits: save_limits(&self.limits),
-            active_mtu: self.active_mtu.into(),
-            mac: self.mac.0,
-            suspended: self.suspended,
-            gids: self.gids.iter().map(gid).collect(),
-            counters: self.counters.save(),
-            rng: self.rng.state(),
-            first_generation: self.first_generation,
-            pd_numbers: self.pds.save_numbers(),
-            pds: self.pds.iter().map(|pd| record::Pd { pd: pd.id.0, owner: pd.owner.0 }).collect(),
-            mr_numbers: self.mrs.save_numbers(),
-            mrs: self.mrs.iter().map(Mr::save).collect(),
-            qp_numbers: self.qps.save_numbers(),
-            qps: self.qps.iter().map(|entry| entry.save(&self.requests)).collect(),
+            limits: save_limits(limits),
+            active_mtu: (*active_mtu).into(),
+            mac: mac.0,
+            suspended: *suspended,
+            gids: gids.iter().map(gid).collect(),
+            counters: counters.save(),
+            rng: rng.state(),
+            first_generation: *first_generation,
+            pd_numbers: pds.save_numbers(),
+            pds: pds.iter().map(Pd::save).collect(),
+            mr_numbers: mrs.save_numbers(),
+            mrs: mrs.iter().map(Mr::save).collect(),
+            qp_numbers: qps.save_numbers(),
+            qps: qps.iter().map(|entry| entry.save(requests)).collect(),
         }
     }
 
@@ -165,6 +187,13 @@ impl<R> Device<R> {
     }
 }
 
+impl Pd {
+    fn save(&self) -> record::Pd {
+        let Pd { id, owner, users: _ } = *self;
+        record::Pd { pd: id.0, owner: owner.0 }
+    }
+}
+
 impl<R> Mr<R> {
     fn save(&self) -> record::MemoryRegion {
         let Mr { key, pd, access, iova, length, region: _ } = *self;
@@ -173,35 +202,63 @@ impl<R> Mr<R> {
 }
 
 fn save_limits(limits: &Limits) -> record::Limits {
+    let Limits {
+        max_pd,
+        max_mr,
+        max_qp,
+        max_qp_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline,
+        max_rd_atomic,
+        max_dest_rd_atomic,
+        gid_table_len,
+        max_mtu,
+        max_request_memory,
+    } = *limits;
     record::Limits {
-        max_pd: limits.max_pd,
-        max_mr: limits.max_mr,
-        max_qp: limits.max_qp,
-        max_qp_wr: limits.max_qp_wr,
-        max_send_sge: limits.max_send_sge,
-        max_recv_sge: limits.max_recv_sge,
-        max_inline: limits.max_inline,
-        max_rd_atomic: limits.max_rd_atomic,
-        max_dest_rd_atomic: limits.max_dest_rd_atomic,
-        gid_table_len: limits.gid_table_len,
-        max_mtu: limits.max_mtu.into(),
-        max_request_memory: limits.max_request_memory,
+        max_pd,
+        max_mr,
+        max_qp,
+        max_qp_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline,
+        max_rd_atomic,
+        max_dest_rd_atomic,
+        gid_table_len,
+        max_mtu: max_mtu.into(),
+        max_request_memory,
     }
 }
 
 fn to_limits(limits: &record::Limits) -> Limits {
+    let record::Limits {
+        max_pd,
+        max_mr,
+        max_qp,
+        max_qp_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline,
+        max_rd_atomic,
+        max_dest_rd_atomic,
+        gid_table_len,
+        max_mtu,
+        max_request_memory,
+    } = *limits;
     Limits {
-        max_pd: limits.max_pd,
-        max_mr: limits.max_mr,
-        max_qp: limits.max_qp,
-        max_qp_wr: limits.max_qp_wr,
-        max_send_sge: limits.max_send_sge,
-        max_recv_sge: limits.max_recv_sge,
-        max_inline: limits.max_inline,
-        max_rd_atomic: limits.max_rd_atomic,
-        max_dest_rd_atomic: limits.max_dest_rd_atomic,
-        gid_table_len: limits.gid_table_len,
-        max_mtu: limits.max_mtu.into(),
-        max_request_memory: limits.max_request_memory,
+        max_pd,
+        max_mr,
+        max_qp,
+        max_qp_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline,
+        max_rd_atomic,
+        max_dest_rd_atomic,
+        gid_table_len,
+        max_mtu: max_mtu.into(),
+        max_request_memory,
     }
 }

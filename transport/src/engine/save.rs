@@ -16,16 +16,27 @@ use crate::schedule::{Place, Schedule};
 impl<R: Region> Engine<R> {
     /// The record of everything that the engine knows, for [`Engine::restore`]. It can be taken between any two calls. The memory of regions is not in it.
     pub fn save(&self) -> Record {
+        let Engine {
+            devices,
+            schedule,
+            looks,
+            port,
+            sweeps,
+            request_memory,
+            rng,
+            send_scratch: _,
+            recv_scratch: _,
+        } = self;
         Record {
             version: VERSION,
-            rng: self.rng.state(),
-            request_memory: self.request_memory,
-            port: self.port.save(),
-            devices: self.devices.save(),
-            turns: self.schedule.save(&self.devices),
-            sweeps: self.sweeps.save(),
-            questions: self.looks.save(),
-            last_question: self.looks.last(),
+            rng: rng.state(),
+            request_memory: *request_memory,
+            port: port.save(),
+            devices: devices.save(),
+            turns: schedule.save(devices),
+            sweeps: sweeps.save(),
+            questions: looks.save(),
+            last_question: looks.last(),
         }
     }
 

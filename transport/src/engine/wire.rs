@@ -39,12 +39,13 @@ impl Default for Port {
 impl Port {
     /// The record of it.
     pub(crate) fn save(&self) -> record::Port {
-        let link = match self.link {
+        let Port { link, counters, malformed } = self;
+        let link = match link {
             None => record::Link::None,
             Some(false) => record::Link::Down,
             Some(true) => record::Link::Up,
         };
-        record::Port { link, counters: self.counters.save(), malformed: self.malformed.save() }
+        record::Port { link, counters: counters.save(), malformed: malformed.save() }
     }
 
     /// From the record.

@@ -1,25 +1,31 @@
 //! Questions in the record.
 
-use super::{Asker, Look, Looks, MAX_HELD, Question};
+use super::{Asker, DeviceLooks, Look, Looks, MAX_HELD, Question};
 use crate::device::Devices;
 use crate::id::{DeviceId, OwnerId};
 use crate::qp::requester::Wait;
 use crate::save::{RestoreError, Violation, record, to_qpn};
 use crate::schedule::Place;
 use std::collections::{BTreeMap, BTreeSet};
-use vrdma_wire::roce::Packet;
+use vrdma_wire::roce::{MAX_FRAME, Packet};
 
 impl Looks {
     /// The record of all questions: those that the caller has not taken come first, in their order.
     pub(crate) fn save(&self) -> Vec<record::Question> {
-        let others = (0..self.devices.len() as u32).filter(|&index| !self.devices[index as usize].listed);
-        let fresh = self.round.iter().copied().chain(others).flat_map(|index| {
-            let question = move |&owner| Question { device: DeviceId(index), owner };
-            self.devices[index as usize].fresh.iter().map(question)
+        let Looks { open, devices: _, round: _, last: _ } = self;
+        self.in_order().filter_map(|question| Some(open.get(&question)?.save(&question))).collect()
+    }
+
+    /// All questions, those first that the caller has not taken.
+    fn in_order(&self) -> impl Iterator<Item = Question> {
+        let Looks { open, devices, round, last: _ } = self;
+        let others = (0..devices.len() as u32).filter(|&index| !devices[index as usize].listed);
+        let fresh = round.iter().copied().chain(others).flat_map(|index| {
+            // How many are taken is counted again, and so is who is in the round.
+            let DeviceLooks { fresh, under_way: _, listed: _ } = &devices[index as usize];
+            fresh.iter().map(move |&owner| Question { device: DeviceId(index), owner })
         });
-        let taken = self.open.iter().filter(|(_, look)| look.under_way).map(|(&question, _)| question);
-        let all = fresh.chain(taken);
-        all.filter_map(|question| Some(self.open.get(&question)?.save(&question))).collect()
+        fresh.chain(open.iter().filter(|(_, look)| look.under_way).map(|(&question, _)| question))
     }
 
     /// Number of the last one who asked.
@@ -39,9 +45,16 @@ impl Looks {
             let of_device = |violation| RestoreError::from(violation).of_device(record.device);
             looks.restore_one(record, devices, &mut askers).map_err(of_device)?;
         }
+        let question = |record: &record::Question| Question {
+            device: DeviceId(record.device),
+            owner: OwnerId(record.owner),
+        };
         // Now that it is known how many the caller has.
         for record in questions.iter().filter(|record| !record.taken) {
-            looks.pose(Question { device: DeviceId(record.device), owner: OwnerId(record.owner) });
+            looks.pose(question(record));
+        }
+        if !looks.in_order().eq(questions.iter().map(question)) {
+            return Err(Violation::Question.into());
         }
         askers.check(devices)?;
         Ok(looks)
@@ -79,12 +92,14 @@ impl Looks {
 
 impl Look {
     fn save(&self, question: &Question) -> record::Question {
+        let Question { device, owner } = *question;
+        let Look { asked, later, under_way } = self;
         record::Question {
-            device: question.device.0,
-            owner: question.owner.0,
-            taken: self.under_way,
-            asked: self.asked.iter().map(Asker::save).collect(),
-            later: self.later.iter().map(Asker::save).collect(),
+            device: device.0,
+            owner: owner.0,
+            taken: *under_way,
+            asked: asked.iter().map(Asker::save).collect(),
+            later: later.iter().map(Asker::save).collect(),
         }
     }
 }
@@ -115,6 +130,7 @@ impl Askers {
                 self.sends.insert((place, *number));
                 Ok(Asker::Send(place, *number))
             }
+            record::Asker::Frame(frame) if frame.len() > MAX_FRAME => Err(Violation::Frame),
             record::Asker::Frame(frame) => {
                 let parsed = Packet::parse(frame).and_then(|parsed| parsed.check_icrc().map(|()| parsed));
                 let parsed = parsed.map_err(|_| Violation::Frame)?;

@@ -118,8 +118,20 @@ fn to_sges(sges: &[record::Sge]) -> Vec<Sge> {
 }
 
 fn save_destination(to: &Destination) -> record::Destination {
-    let Destination { pd, qpn, qkey, dgid, dmac, sgid_index, sl, hop_limit, .. } = *to;
-    let Destination { traffic_class, flow_label, udp_sport, vlan, .. } = *to;
+    let Destination {
+        pd,
+        qpn,
+        qkey,
+        dgid,
+        dmac,
+        sgid_index,
+        sl,
+        hop_limit,
+        traffic_class,
+        flow_label,
+        udp_sport,
+        vlan,
+    } = *to;
     let (dgid, dmac) = (dgid.0, dmac.0);
     let av = record::AddressVector {
         sl,

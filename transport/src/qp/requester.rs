@@ -72,16 +72,31 @@ impl Requester {
 
     /// The record of it; `question` is the number with which it asked last.
     pub(super) fn save(&self, question: u32, requests: &Requests) -> record::Requester {
+        let Requester {
+            psn,
+            ref queue,
+            offset,
+            started,
+            wait,
+            retries,
+            rnr_retries,
+            // Of the turns,
+            ready: _,
+            notify_drained,
+            // and of the attributes.
+            retry_cnt: _,
+            rnr_retry: _,
+        } = *self;
         record::Requester {
-            psn: self.psn.number(),
-            offset: self.offset,
-            started: self.started,
-            wait: self.wait.into(),
-            retries: self.retries,
-            rnr_retries: self.rnr_retries,
-            notify_drained: self.notify_drained,
+            psn: psn.number(),
+            offset,
+            started,
+            wait: wait.into(),
+            retries,
+            rnr_retries,
+            notify_drained,
             question,
-            queue: requests.save_sends(&self.queue),
+            queue: requests.save_sends(queue),
         }
     }
 

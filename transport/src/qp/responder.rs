@@ -42,13 +42,15 @@ impl Responder {
 
     /// The record of it.
     pub(super) fn save(&self, requests: &Requests) -> record::Responder {
+        let Responder { psn, ref queue, received, in_progress, sender_waits, established, service: _ } =
+            *self;
         record::Responder {
-            psn: self.psn.number(),
-            received: self.received,
-            in_progress: self.in_progress.into(),
-            sender_waits: self.sender_waits,
-            established: self.established,
-            queue: requests.save_receives(&self.queue),
+            psn: psn.number(),
+            received,
+            in_progress: in_progress.into(),
+            sender_waits,
+            established,
+            queue: requests.save_receives(queue),
         }
     }
 

@@ -18,29 +18,64 @@ impl QpEntry {
     /// The record of a QP, with its requests.
     pub(crate) fn save(&self, requests: &Requests) -> record::Qp {
         let QpEntry { qp, service } = self;
-        let mut requester = qp.requester.save(qp.question, requests);
-        let mut responder = qp.responder.save(requests);
-        if let Some(flush) = &qp.flush {
-            requester.queue = requests.save_sends(&flush.sends);
-            if qp.state == QpState::Err {
-                responder.queue = requests.save_receives(&flush.receives);
-                if let Some((id, before)) = flush.broken {
+        let Qp {
+            qpn,
+            state,
+            carrier,
+            ref requester,
+            ref responder,
+            ref attr,
+            ref init,
+            timer,
+            held,
+            question,
+            ref flush,
+            // Of the attributes,
+            path_mtu: _,
+            access: _,
+            max_rd_atomic: _,
+            max_dest_rd_atomic: _,
+            dest_qpn: _,
+            dgid: _,
+            // of them and the GID table,
+            vlan: _,
+            sgid: _,
+            // of what it was made with,
+            pd: _,
+            owner: _,
+            send_cq: _,
+            recv_cq: _,
+            caps: _,
+            // and of the turns; a hint, and the same in all QPs.
+            turn_due: _,
+            answer_due: _,
+            route: _,
+            marker: _,
+        } = *qp;
+        let mut requester = requester.save(question, requests);
+        let mut responder = responder.save(requests);
+        if let Some(flush) = flush {
+            let Flush { sends, receives, broken } = &**flush;
+            requester.queue = requests.save_sends(sends);
+            if state == QpState::Err {
+                responder.queue = requests.save_receives(receives);
+                if let Some((id, before)) = *broken {
                     let broken = record::Receive { id, sges: Vec::new(), not_understood: true };
                     responder.queue.insert(before as usize, broken);
                 }
             }
         }
         record::Qp {
-            qpn: qp.qpn.number(),
-            init: save_init(&qp.init),
-            state: qp.state.into(),
-            attr: save_attr(qp.attr()),
+            qpn: qpn.number(),
+            init: save_init(init),
+            state: state.into(),
+            attr: save_attr(attr),
             requester,
             responder,
-            carrier: qp.carrier.into(),
+            carrier: carrier.into(),
             roce: service.save(qp, requests),
-            timer: deadline(qp.timer),
-            held: qp.held,
+            timer: deadline(timer),
+            held,
         }
     }
 
@@ -112,8 +147,11 @@ fn restore_flush(qp: &mut Qp, record: &record::Qp, requests: &mut Requests) -> R
         requests.append_receives(&mut flush.receives, &mut qp.responder.queue);
     }
     let mut broken = (0..).zip(&record.responder.queue).filter(|(_, receive)| receive.not_understood);
-    flush.broken = broken.next().map(|(before, receive)| (receive.id, before));
-    if flush.broken.is_some() && qp.state != QpState::Err || broken.next().is_some() {
+    let first = broken.next();
+    flush.broken = first.map(|(before, receive)| (receive.id, before));
+    // Its elements are nobody's business any more.
+    let possible = |receive: &record::Receive| qp.state == QpState::Err && receive.sges.is_empty();
+    if first.is_some_and(|(_, receive)| !possible(receive)) || broken.next().is_some() {
         return Err(Violation::Request);
     }
     if !flush.is_over() {
@@ -124,8 +162,18 @@ fn restore_flush(qp: &mut Qp, record: &record::Qp, requests: &mut Requests) -> R
 
 /// The record of what a QP was made with.
 fn save_init(init: &QpInit) -> record::QpInit {
-    let QpInit { owner, pd, qp_type, send_cq, recv_cq, .. } = *init;
-    let QpInit { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline, .. } = *init;
+    let QpInit {
+        owner,
+        pd,
+        qp_type,
+        send_cq,
+        recv_cq,
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline,
+    } = *init;
     record::QpInit {
         owner: owner.0,
         pd: pd.0,
@@ -142,8 +190,18 @@ fn save_init(init: &QpInit) -> record::QpInit {
 
 /// What a QP was made with, from the record.
 pub(crate) fn to_init(init: &record::QpInit) -> QpInit {
-    let record::QpInit { owner, pd, qp_type, send_cq, recv_cq, .. } = *init;
-    let record::QpInit { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline, .. } = *init;
+    let record::QpInit {
+        owner,
+        pd,
+        qp_type,
+        send_cq,
+        recv_cq,
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline,
+    } = *init;
     QpInit {
         owner: OwnerId(owner),
         pd: PdId(pd),
@@ -159,13 +217,42 @@ pub(crate) fn to_init(init: &record::QpInit) -> QpInit {
 }
 
 fn save_attr(attr: &QpAttr) -> record::QpAttr {
-    let QpAttr { sl, sgid_index, dgid, dmac, hop_limit, traffic_class, flow_label, udp_sport, vlan, .. } =
-        *attr;
+    let QpAttr {
+        en_sqd_async_notify,
+        access,
+        pkey_index,
+        port,
+        path_mtu,
+        qkey,
+        dest_qpn,
+        max_rd_atomic,
+        max_dest_rd_atomic,
+        min_rnr_timer,
+        timeout,
+        retry_cnt,
+        rnr_retry,
+        sl,
+        sgid_index,
+        dgid,
+        dmac,
+        hop_limit,
+        traffic_class,
+        flow_label,
+        udp_sport,
+        vlan,
+        // The QP has them elsewhere.
+        state: _,
+        cur_state: _,
+        sq_draining: _,
+        rq_psn: _,
+        sq_psn: _,
+    } = *attr;
+    let (gid, dmac) = (dgid.0, dmac.0);
     let av = record::AddressVector {
         sl,
         sgid_index,
-        dgid: dgid.0,
-        dmac: dmac.0,
+        dgid: gid,
+        dmac,
         hop_limit,
         traffic_class,
         flow_label,
@@ -173,19 +260,19 @@ fn save_attr(attr: &QpAttr) -> record::QpAttr {
         vlan,
     };
     record::QpAttr {
-        en_sqd_async_notify: attr.en_sqd_async_notify,
-        access: attr.access.0,
-        pkey_index: attr.pkey_index,
-        port: attr.port,
-        path_mtu: attr.path_mtu.into(),
-        qkey: attr.qkey.0,
-        dest_qpn: attr.dest_qpn.number(),
-        max_rd_atomic: attr.max_rd_atomic,
-        max_dest_rd_atomic: attr.max_dest_rd_atomic,
-        min_rnr_timer: attr.min_rnr_timer,
-        timeout: attr.timeout,
-        retry_cnt: attr.retry_cnt,
-        rnr_retry: attr.rnr_retry,
+        en_sqd_async_notify,
+        access: access.0,
+        pkey_index,
+        port,
+        path_mtu: path_mtu.into(),
+        qkey: qkey.0,
+        dest_qpn: dest_qpn.number(),
+        max_rd_atomic,
+        max_dest_rd_atomic,
+        min_rnr_timer,
+        timeout,
+        retry_cnt,
+        rnr_retry,
         // No peer has the address 0.
         av: (!dgid.is_zero()).then_some(av),
     }

@@ -72,7 +72,7 @@ violations! {
     Gid: "a GID table of a wrong length, or a GID or VLAN that cannot be in one",
     GidTaken: "a GID that another device has in that VLAN",
     Numbers: "lists of used numbers that do not fit each other",
-    Number: "a number of an object that was not given out, is another's too, or is not of this kind",
+    Number: "a number of an object that was not given out, is another's too, is not of this kind, or not in its place",
     NoPd: "a protection domain that does not exist",
     MemoryRegion: "a memory region with rights or addresses that cannot be",
     NoRegion: "no memory was lent for a memory region",
@@ -95,10 +95,10 @@ violations! {
     Nak: "a NAK that cannot be sent",
     Time: "a time after the last",
     Turns: "a turn of a QP that does not exist, or two turns of one",
-    Carried: "a share of turns that a device cannot have",
+    Carried: "a share of turns that a device cannot have, or that is not in its place",
     Sweep: "a task that cannot be under way",
     Question: "a question that cannot be open, or a send that waits for an answer and did not ask",
-    Frame: "a frame that is none, or too many",
+    Frame: "a frame that is none, or too long, or too many",
     Held: "more frames held for a QP than there are",
 }
 

@@ -21,10 +21,12 @@ impl Schedule {
     /// The record of all turns. QPs that were destroyed are not in it.
     pub(crate) fn save<R>(&self, devices: &Devices<R>) -> record::Turns {
         let none: fn(&Qp) -> bool = |_| false;
+        // Flushes are those of the QPs.
+        let Schedule { local, wire, deadlines, flushes: _ } = self;
         record::Turns {
-            local: self.local.save(devices, none, |qp| qp.requester.ready),
-            wire: self.wire.save(devices, |qp| qp.answer_due, |qp| qp.turn_due),
-            deadlines: self.deadlines.turn(),
+            local: local.save(devices, none, |qp| qp.requester.ready),
+            wire: wire.save(devices, |qp| qp.answer_due, |qp| qp.turn_due),
+            deadlines: deadlines.turn(),
         }
     }
 
@@ -50,26 +52,24 @@ impl Turns {
         owes: impl Fn(&Qp) -> bool,
         asks: impl Fn(&Qp) -> bool,
     ) -> record::Round {
-        let all = 0..self.shares.len() as u32;
-        let others = all.filter(|&device| !self.shares[device as usize].listed);
+        // What all have carried is the sum of what each has.
+        let Turns { shares, round, begun, poll, entries: _, carried: _ } = self;
+        let all = 0..shares.len() as u32;
+        let others = all.filter(|&device| !shares[device as usize].listed);
         let save = |device: u32| {
-            let share = &self.shares[device as usize];
-            let carried = if share.carried_in == self.poll { share.carried } else { 0 };
-            let record = record::Share {
-                device,
-                listed: share.listed,
-                answers: share.answers.save(devices, device, &owes),
-                requests: share.requests.save(devices, device, &asks),
-                credit: share.credit,
-                lead: share.lead,
-                carried,
-            };
+            let share = &shares[device as usize];
+            // All weights are 1.
+            let Share { answers, requests, listed, weight: _, credit, lead, carried, carried_in } = share;
+            let carried = if carried_in == poll { *carried } else { 0 };
+            let (listed, credit, lead) = (*listed, *credit, *lead);
+            let answers = answers.save(devices, device, &owes);
+            let requests = requests.save(devices, device, &asks);
             // What says nothing is left out.
-            let idle = !share.listed && (share.credit, share.lead, carried) == (0, 0, 0);
-            (!idle).then_some(record)
+            let idle = !listed && (credit, lead, carried) == (0, 0, 0);
+            (!idle).then_some(record::Share { device, listed, answers, requests, credit, lead, carried })
         };
-        let shares = self.round.iter().copied().chain(others).filter_map(save).collect();
-        record::Round { shares, begun: self.begun }
+        let shares = round.iter().copied().chain(others).filter_map(save).collect();
+        record::Round { shares, begun: *begun }
     }
 
     fn restore<R>(
@@ -80,6 +80,7 @@ impl Turns {
     ) -> Result<Turns, RestoreError> {
         let mut turns = Turns::default();
         let mut seen = BTreeSet::new();
+        let mut last_other = None;
         for share in &record.shares {
             let device = share.device;
             let of_device = |violation| RestoreError::from(violation).of_device(device);
@@ -87,6 +88,14 @@ impl Turns {
             let waits = share.answers.len() + share.requests.len();
             if !exists || !seen.insert(device) || waits > 0 && !share.listed {
                 return Err(of_device(Violation::Turns));
+            }
+            // Those that do not wait come last, in the order of devices, and say something.
+            let says_nothing = !share.listed && (share.credit, share.lead, share.carried) == (0, 0, 0);
+            if says_nothing || last_other.is_some_and(|other| share.listed || device < other) {
+                return Err(of_device(Violation::Carried));
+            }
+            if !share.listed {
+                last_other = Some(device);
             }
             if turns.shares.len() <= device as usize {
                 turns.shares.resize_with(device as usize + 1, Share::default);
@@ -125,6 +134,7 @@ impl Turns {
 
 impl TurnQueue {
     fn save<R>(&self, devices: &Devices<R>, device: u32, waits: impl Fn(&Qp) -> bool) -> Vec<u32> {
+        let TurnQueue { checked: _, rest: _, stale: _ } = self;
         let mut seen = BTreeSet::new();
         let is_there = |qpn| devices.with_qp(Place { device, qpn }).is_some_and(|(_, qp)| waits(qp));
         let live = self.iter().filter(|&&qpn| is_there(qpn) && seen.insert(qpn));

@@ -6,6 +6,7 @@ use super::wire::{A, B, Net};
 use super::*;
 use crate::look::MAX_HELD;
 use vrdma_wire::num::Imm;
+use vrdma_wire::roce::MAX_FRAME;
 
 const OK: WcStatus = WcStatus::Success;
 const WITH_IMM: Option<Imm> = Some(Imm::from_bytes([1, 2, 3, 4]));
@@ -184,6 +185,20 @@ fn packets_wait_for_receives_that_are_handed_in_late_and_stay_in_order() {
         let bad = [counters.rnr_naks_sent, counters.drop_no_receive, counters.out_of_order, counters.uc_gaps];
         assert_eq!((bad, counters.packets_in >= 4, net.hosts[A].counters().retries), ([0; 4], true, 0));
         assert_eq!(net.hosts[A].statuses(), [(1, OK), (2, OK), (3, OK), (4, OK)]);
+    }
+}
+
+#[test]
+fn a_packet_that_is_longer_than_any_mtu_does_not_wait() {
+    let mut net = super::wire::datagrams::ud();
+    net.send(1, &net.way(), SEND, Payload::Inline(b"hi"));
+    net.work(A);
+    let frame = net.hosts[A].cable.frames.pop_front().unwrap();
+    let padded = |length| [&frame[..], &vec![0; length - frame.len()]].concat();
+    for (length, waits) in [(MAX_FRAME + 1, false), (MAX_FRAME, true)] {
+        let host = &mut net.hosts[B];
+        host.engine.handle_frame(net.now, &padded(length), &mut host.log);
+        assert_eq!((host.engine.has_questions(), host.counters().drop_held), (waits, 1));
     }
 }
 

@@ -38,7 +38,8 @@ impl UcRoce {
 
     /// The record of it.
     pub(crate) fn save(&self) -> record::Roce {
-        record::Roce::Uc { write: self.write.into() }
+        let UcRoce { write } = *self;
+        record::Roce::Uc { write: write.into() }
     }
 
     /// From the record.

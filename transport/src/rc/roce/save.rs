@@ -8,10 +8,11 @@ use crate::save::{Violation, deadline, record, to_deadline};
 impl RcRoce {
     /// The record of it.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
+        let RcRoce { requester, responder, deadline: at } = self;
         record::Roce::Rc(Box::new(record::RcRoce {
-            requester: self.requester.save(qp, requests),
-            responder: self.responder.save(),
-            deadline: deadline(self.deadline),
+            requester: requester.save(qp, requests),
+            responder: responder.save(),
+            deadline: deadline(*at),
         }))
     }
 

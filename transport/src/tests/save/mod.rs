@@ -3,6 +3,7 @@
 
 mod changed;
 mod golden;
+mod noticed;
 mod refused;
 mod stories;
 

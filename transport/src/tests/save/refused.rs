@@ -4,6 +4,7 @@ use super::stories::{on_one_host, on_the_wire};
 use super::*;
 use crate::tests::wire::{A, B};
 use record::{Asker, Device, Nak, Qp, RcRoce, Roce};
+use vrdma_wire::roce::MAX_FRAME;
 
 /// Why a record is refused once `spoil` has changed it.
 fn violation(record: &Record, spoil: impl FnOnce(&mut Record)) -> Option<Violation> {
@@ -30,6 +31,12 @@ fn rc(record: &mut Record) -> &mut RcRoce {
     }
 }
 
+/// That of a device that waits for no turn.
+fn share(device: u32, credit: i64) -> record::Share {
+    let (answers, requests) = (Vec::new(), Vec::new());
+    record::Share { device, listed: false, answers, requests, credit, lead: 0, carried: 0 }
+}
+
 type Spoil = fn(&mut Record);
 
 fn check(record: &Record, cases: &[(Violation, Spoil)]) {
@@ -42,7 +49,7 @@ fn check(record: &Record, cases: &[(Violation, Spoil)]) {
 #[test]
 fn what_an_engine_or_a_device_cannot_have_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 29] = [
+    let cases: [(Violation, Spoil); 33] = [
         (V::Version, |r| r.version = record::VERSION + 1),
         (V::Version, |r| r.version = 0),
         (V::Counter, |r| {
@@ -66,6 +73,7 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
         (V::Number, |r| device(r).qps[0].qpn += 1 << 10),
         (V::Number, |r| device(r).mrs.extend_from_within(..1)),
         (V::Number, |r| device(r).mrs[0].key = 0),
+        (V::Number, |r| device(r).qps.swap(0, 1)),
         (V::NoPd, |r| device(r).mrs[0].pd += 1),
         (V::MemoryRegion, |r| device(r).mrs[0].access = 16),
         (V::MemoryRegion, |r| device(r).mrs[0].iova = u64::MAX),
@@ -75,10 +83,16 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
         (V::Turns, |r| r.turns.local.shares[0].listed = false),
         (V::Turns, |r| r.turns.local.shares.extend_from_within(..1)),
         (V::Carried, |r| r.turns.local.shares[0].credit = i64::MIN),
+        (V::Carried, |r| r.turns.wire.shares.push(share(0, 0))),
+        (V::Carried, |r| r.turns.wire.shares.extend([share(1, -1), share(0, -1)])),
         (V::Sweep, |r| r.sweeps.push(r.sweeps[0].clone())),
         (V::Sweep, |r| r.sweeps[0].device = 2),
         (V::Question, |r| r.questions.clear()),
         (V::Question, |r| r.questions.push(r.questions[0].clone())),
+        (V::Question, |r| {
+            let of_another = r.questions[0].owner + 1;
+            r.questions.push(record::Question { owner: of_another, taken: false, ..r.questions[0].clone() });
+        }),
     ];
     check(&on_one_host().engine.save(), &cases);
 }
@@ -86,7 +100,7 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
 #[test]
 fn what_a_queue_pair_cannot_have_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 28] = [
+    let cases: [(Violation, Spoil); 29] = [
         (V::Owner, |r| qp(r).init.owner += 1),
         (V::NoPd, |r| qp(r).init.pd += 1),
         (V::Capabilities, |r| qp(r).init.max_send_wr = 1 << 20),
@@ -110,6 +124,7 @@ fn what_a_queue_pair_cannot_have_is_refused() {
         (V::Cursor, |r| rc(r).requester.cursor = 100),
         (V::Cursor, |r| rc(r).requester.sent = 1 << 20),
         (V::Cursor, |r| rc(r).requester.una = (rc(r).requester.una + 100) & 0xff_ffff),
+        (V::Outstanding, |r| qp(r).carrier = record::Carrier::Local),
         (V::Outstanding, |r| qp(r).requester.psn = rc(r).requester.una),
         (V::Outstanding, |r| qp(r).requester.psn = (rc(r).requester.una + 1000) & 0xff_ffff),
         (V::Window, |r| rc(r).requester.window = 0),
@@ -123,7 +138,7 @@ fn what_a_queue_pair_cannot_have_is_refused() {
 #[test]
 fn what_a_responder_cannot_owe_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 13] = [
+    let cases: [(Violation, Spoil); 14] = [
         (V::Received, |r| qp(r).responder.received = u32::MAX),
         (V::Received, |r| {
             qp(r).responder.in_progress = record::Message::Send;
@@ -142,6 +157,11 @@ fn what_a_responder_cannot_owe_is_refused() {
         (V::Nak, |r| rc(r).responder.nak = Some(record::PendingNak { psn: 0, nak: Nak::Rnr(32) })),
         (V::Frame, |r| r.questions[0].asked = vec![Asker::Frame(vec![0; 60])]),
         (V::Frame, |r| r.questions[0].asked = vec![r.questions[0].asked[0].clone(); 257]),
+        (V::Frame, |r| match &mut r.questions[0].asked[0] {
+            // What is behind a packet does not matter to it.
+            Asker::Frame(frame) => frame.resize(MAX_FRAME + 1, 0),
+            Asker::Send { .. } => panic!("a frame waits"),
+        }),
         (V::Held, |r| device(r).qps.iter_mut().for_each(|qp| qp.held += 1)),
     ];
     check(&on_the_wire().hosts[B].engine.save(), &cases);

@@ -150,7 +150,14 @@ pub(super) fn on_one_host() -> Pair {
 }
 
 /// Posts, and no more.
-fn send(pair: &mut Pair, end: &End, id: u32, op: SendOp, payload: Payload<'_>, to: Option<Destination>) {
+pub(super) fn send(
+    pair: &mut Pair,
+    end: &End,
+    id: u32,
+    op: SendOp,
+    payload: Payload<'_>,
+    to: Option<Destination>,
+) {
     let request = SendRequest { id, signaled: true, solicited: false, fence: false, op, payload };
     let Pair { engine, now, log, .. } = pair;
     match to {

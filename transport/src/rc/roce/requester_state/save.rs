@@ -12,22 +12,37 @@ use vrdma_wire::num::Msn;
 impl RequesterState {
     /// The record of a QP's requester state.
     pub(in crate::rc::roce) fn save(&self, qp: &Qp, requests: &Requests) -> record::RcRequester {
+        // READs before the cursor are counted again.
+        let RequesterState {
+            base,
+            ssn,
+            una,
+            cursor,
+            reads: _,
+            awaited,
+            window,
+            since_ack_req: unasked,
+            retransmitted: went_back,
+            limit,
+        } = *self;
+        let ssn = ssn.number();
         if qp.carrier != Carrier::Roce {
             // It starts anew when it is the carrier again.
-            let (ssn, window, went_back) = (self.ssn.number(), self.window, self.retransmitted);
             return record::RcRequester { ssn, window, went_back, ..record::RcRequester::default() };
         }
+        // The others follow from the queue.
+        let Cursor { at, sent, first: _, ssn: _ } = cursor;
         record::RcRequester {
-            base: self.base.number(),
-            ssn: self.ssn.number(),
-            una: self.una.number(),
-            cursor: requests.send_position(&qp.requester.queue, self.cursor.at),
-            sent: self.cursor.sent,
-            awaited: self.awaited,
-            window: self.window,
-            unasked: self.since_ack_req,
-            went_back: self.retransmitted,
-            limit: self.limit.map(Msn::number),
+            base: base.number(),
+            ssn,
+            una: una.number(),
+            cursor: requests.send_position(&qp.requester.queue, at),
+            sent,
+            awaited,
+            window,
+            unasked,
+            went_back,
+            limit: limit.map(Msn::number),
         }
     }
 
@@ -44,8 +59,13 @@ impl RequesterState {
             return Err(Violation::Window);
         }
         if qp.carrier != Carrier::Roce {
-            let record::RcRequester { window, went_back: retransmitted, .. } = *record;
-            return Ok(RequesterState { ssn, window, retransmitted, ..RequesterState::new() });
+            let record::RcRequester { ssn: number, window, went_back, .. } = *record;
+            let unused =
+                record::RcRequester { ssn: number, window, went_back, ..record::RcRequester::default() };
+            if *record != unused {
+                return Err(Violation::Outstanding);
+            }
+            return Ok(RequesterState { ssn, window, retransmitted: went_back, ..RequesterState::new() });
         }
         let walk = Walk::new(record, answered, qp, requests)?;
         // What was sent ends at or after the cursor, and within requests that can be sent.

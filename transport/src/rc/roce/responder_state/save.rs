@@ -11,14 +11,25 @@ use vrdma_wire::roce::{NakCode, RnrTimer, Syndrome};
 impl ResponderState {
     /// The record of them.
     pub(in crate::rc::roce) fn save(&self) -> record::RcResponder {
-        let (newer, older) = self.resources.split_at(self.oldest());
+        let ResponderState {
+            msn,
+            write,
+            ack,
+            unacknowledged,
+            nak_sent,
+            nak,
+            ref resources,
+            newest: _,
+            pending: _,
+        } = *self;
+        let (newer, older) = resources.split_at(self.oldest());
         record::RcResponder {
-            msn: self.msn.number(),
-            write: self.write.into(),
-            ack: self.ack,
-            unacknowledged: self.unacknowledged,
-            nak_sent: self.nak_sent,
-            nak: self.nak.map(|nak| nak.save()),
+            msn: msn.number(),
+            write: write.into(),
+            ack,
+            unacknowledged,
+            nak_sent,
+            nak: nak.map(|nak| nak.save()),
             resources: older.iter().chain(newer).filter_map(Resource::save).collect(),
         }
     }
@@ -50,7 +61,9 @@ impl ResponderState {
 
 impl PendingNak {
     fn save(&self) -> record::PendingNak {
-        let nak = match self.syndrome {
+        // Which are the last follows from what they say.
+        let PendingNak { psn, syndrome, fatal: _ } = *self;
+        let nak = match syndrome {
             Syndrome::Rnr(timer) => record::Nak::Rnr(timer.code()),
             Syndrome::Nak(NakCode::PsnSequenceError) => record::Nak::Sequence,
             Syndrome::Nak(NakCode::InvalidRequest) => record::Nak::InvalidRequest,
@@ -60,7 +73,7 @@ impl PendingNak {
                 unreachable!("no such NAK is ever to be sent")
             }
         };
-        record::PendingNak { psn: self.psn.number(), nak }
+        record::PendingNak { psn: psn.number(), nak }
     }
 
     fn restore(record: &record::PendingNak) -> Result<PendingNak, Violation> {
@@ -78,18 +91,19 @@ impl PendingNak {
 impl Resource {
     /// The record of one that is in use.
     fn save(&self) -> Option<record::Resource> {
-        let kind = match self.kind {
+        let Resource { psn, psns: _, msn, kind, state, from, next } = *self;
+        let kind = match kind {
             Kind::None => return None,
             Kind::Data(reth) => record::ResourceKind::Data(reth.into()),
             Kind::Once(before) => record::ResourceKind::Once(before),
         };
-        let pending = match self.state {
+        let pending = match state {
             Pending::Nothing => record::Pending::Nothing,
             Pending::First => record::Pending::First,
             Pending::Again => record::Pending::Again,
         };
-        let (psn, msn) = (self.psn.number(), self.msn.number());
-        Some(record::Resource { psn, msn, kind, pending, from: self.from, next: self.next })
+        let (psn, msn) = (psn.number(), msn.number());
+        Some(record::Resource { psn, msn, kind, pending, from, next })
     }
 
     fn restore(record: &record::Resource, mtu: Mtu) -> Result<Resource, Violation> {

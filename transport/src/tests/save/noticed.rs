@@ -1,0 +1,264 @@
+//! Nothing in a record is forgotten. A value that is changed makes it a record that is refused, or an engine that writes the changed value again;
+//! and of each field some change is of the second kind, so that it is both read and written.
+//!
+//! That nothing in an engine is forgotten is the compiler's business: each `save` names all fields of what it saves, those too that follow from others.
+
+use super::stories::{on_one_host, on_the_wire, send};
+use super::*;
+use crate::tests::wire::unreliable::uc;
+use crate::tests::wire::{A, B, Net};
+use ciborium::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use vrdma_wire::num::Imm;
+
+/// The format, as it is written down.
+const FORMAT: [&str; 2] = [include_str!("../../save/record.rs"), include_str!("../../save/record/qp.rs")];
+
+/// Fields of which no change is taken over by itself.
+const FIXED: [&str; 7] = [
+    // As many as there are entries.
+    "Limits.gid_table_len",
+    // Numbers that were given out.
+    "MemoryRegion.key",
+    "Pd.pd",
+    "Qp.qpn",
+    // There is one.
+    "QpAttr.pkey_index",
+    // That of its PD.
+    "QpInit.owner",
+    // There is one.
+    "Record.version",
+];
+
+/// Some variants of each enum whose variants have no fields, beside those that occur.
+const NAMES: [&str; 8] = ["uc", "sqd", "m2048", "local", "looked", "send", "go_on", "up"];
+
+/// Changes of a field that are taken over in each record, before it is believed.
+const OFTEN: u32 = 20;
+
+/// The structs of the format, by their fields: those of enums' variants too.
+fn structs() -> BTreeMap<BTreeSet<String>, String> {
+    let mut structs = BTreeMap::new();
+    let mut open: Vec<(String, BTreeSet<String>)> = Vec::new();
+    // Fields that need not be there.
+    let (mut optional, mut is_optional) = (BTreeSet::new(), false);
+    for line in FORMAT.iter().flat_map(|source| source.lines().map(str::trim)) {
+        let words: Vec<&str> = line.split([' ', '(', ':']).collect();
+        if line.starts_with("//") || line.starts_with("#[") {
+            is_optional |= line.starts_with("#[serde(default");
+            continue;
+        }
+        match words.as_slice() {
+            ["pub", "struct" | "enum", name, "{"] | [name, "{"] => {
+                open.push((name.to_string(), BTreeSet::new()))
+            }
+            ["pub", field, ..] | [field, ..] if line.ends_with(',') && line.contains(':') => {
+                open.last_mut().unwrap().1.insert(field.to_string());
+                if mem::take(&mut is_optional) {
+                    optional.insert(field.to_string());
+                }
+            }
+            ["}" | "},"] => {
+                let (name, fields) = open.pop().unwrap();
+                let short: BTreeSet<_> = fields.difference(&mem::take(&mut optional)).cloned().collect();
+                for fields in BTreeSet::from([fields, short]).into_iter().filter(|fields| !fields.is_empty())
+                {
+                    let other = structs.insert(fields, name.clone());
+                    assert_eq!(other, None, "each struct has fields of its own");
+                }
+            }
+            _ => {}
+        }
+    }
+    structs
+}
+
+/// A value of a record: the way to it, and the fields on that way, the innermost last.
+struct Found {
+    way: Vec<usize>,
+    fields: Vec<String>,
+}
+
+struct Walk {
+    structs: BTreeMap<BTreeSet<String>, String>,
+    found: Vec<Found>,
+}
+
+impl Walk {
+    /// Finds all values of a record.
+    fn new(record: &Value) -> Walk {
+        let mut walk = Walk { structs: structs(), found: Vec::new() };
+        walk.go(record, &mut Vec::new(), &mut Vec::new());
+        walk
+    }
+
+    fn go(&mut self, value: &Value, way: &mut Vec<usize>, fields: &mut Vec<String>) {
+        self.found.push(Found { way: way.clone(), fields: fields.clone() });
+        match value {
+            Value::Array(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    way.push(at);
+                    self.go(item, way, fields);
+                    way.pop();
+                }
+            }
+            Value::Map(entries) => {
+                let name = |key: &Value| key.as_text().unwrap().to_owned();
+                let known = self.structs.get(&entries.iter().map(|(key, _)| name(key)).collect()).cloned();
+                let counts =
+                    fields.last().is_some_and(|of| of.ends_with("counters") || of.ends_with("malformed"));
+                assert!(known.is_some() || entries.len() == 1 || counts, "FORMAT lacks what has {entries:?}");
+                for (at, (key, item)) in entries.iter().enumerate() {
+                    let known = known.as_ref().map(|of| format!("{of}.{}", name(key)));
+                    way.push(at);
+                    fields.extend(known.clone());
+                    self.go(item, way, fields);
+                    fields.truncate(fields.len() - usize::from(known.is_some()));
+                    way.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn at<'a>(value: &'a mut Value, way: &[usize]) -> &'a mut Value {
+    let Some((&first, rest)) = way.split_first() else { return value };
+    match value {
+        Value::Array(items) => at(&mut items[first], rest),
+        Value::Map(entries) => at(&mut entries[first].1, rest),
+        _ => unreachable!("the way was there"),
+    }
+}
+
+/// What a value can be changed to; `like` are values of the same field.
+fn others(value: &Value, like: &BTreeMap<String, Value>) -> Vec<Value> {
+    let mut others = vec![Value::Null];
+    match value {
+        Value::Integer(number) => {
+            let number = i128::from(*number);
+            let near = [number + 1, number - 1, number + 4, number ^ 1 << 10, 0, number / 2];
+            others.extend(near.iter().filter_map(|&near| Some(Value::Integer(near.try_into().ok()?))));
+        }
+        Value::Bool(it) => others.push(Value::Bool(!it)),
+        Value::Array(items) if !items.is_empty() => {
+            others.push(Value::Array(items[1..].to_vec()));
+            others.push(Value::Array(items[..items.len() - 1].to_vec()));
+            others.push(Value::Array(items.iter().rev().cloned().collect()));
+        }
+        Value::Null => others.push(Value::from(5)),
+        Value::Text(_) => others.extend(NAMES.map(Value::from)),
+        _ => {}
+    }
+    others.extend(like.values().cloned());
+    others.retain(|other| other != value);
+    others
+}
+
+/// What the other stories have none of: a message that stopped in its midst, answers that are due, a link that came back, objects that
+/// nobody uses, unreliable connections in packets, and questions that were asked later or in vain.
+fn odd() -> Vec<Record> {
+    let mut net = Net::connected();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 9000)]));
+    net.post(A, 2, SEND, Payload::Inline(b"early"));
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.hosts[A].cable.room = Some(3);
+    let imm = Some(Imm::from_bytes([1, 2, 3, 4]));
+    net.post(A, 3, SendOp::Write { remote: b.remote(0), imm }, Payload::Sges(&[a.sge(0, 9000)]));
+    net.work(A);
+    let Net { hosts: [host, other], .. } = net;
+    let mut records = vec![other.engine.save()];
+    let mut engine = host.engine;
+    let [_, spare @ ..] = [(); 3].map(|()| engine.alloc_pd(a.device, OWNER).unwrap());
+    for pd in spare {
+        engine.dealloc_pd(a.device, pd).unwrap();
+    }
+    let bare = engine.add_device(Limits::default());
+    let pd = engine.alloc_pd(bare, OWNER).unwrap();
+    for qpn in [(); 2].map(|()| engine.create_qp(bare, qp_init(pd)).unwrap()) {
+        engine.destroy_qp(bare, qpn).unwrap();
+    }
+    engine.set_active_mtu(bare, Mtu::M1024).unwrap();
+    engine.set_link(false);
+    engine.set_link(true);
+    records.push(engine.save());
+    let Net { hosts: [_, mut host], .. } = on_the_wire();
+    host.engine.add_device(Limits::default());
+    records.push(host.engine.save());
+    // It goes to ERR because of a receive.
+    let mut record = host.engine.save();
+    let qp = &mut record.devices[0].as_mut().unwrap().qps[1];
+    qp.state = record::QpState::Err;
+    qp.responder.queue[1].not_understood = true;
+    records.push(record);
+    records.extend(uc().hosts.map(|host| host.engine.save()));
+    let mut pair = on_one_host();
+    let [own, peer] = [pair.a.clone(), pair.b.clone()]
+        .map(|end| End { qpn: pair.engine.create_qp(end.device, qp_init(end.pd)).unwrap(), ..end });
+    for (own, peer) in [(&own, &peer), (&peer, &own)] {
+        pair.connect(own, attr_to(peer), QpState::Rts);
+    }
+    send(&mut pair, &own, 50, SEND, Payload::Inline(b"later"), None);
+    pair.go(&own, QpState::Reset);
+    records.push(pair.engine.save());
+    records
+}
+
+#[test]
+fn no_field_of_a_record_is_forgotten() {
+    let Net { hosts: [a, b], .. } = on_the_wire();
+    let stories = [a.engine, b.engine, on_one_host().engine].map(|engine| engine.save());
+    let records: Vec<Record> = stories.into_iter().chain(odd()).collect();
+    let values: Vec<Value> = records.iter().map(|record| Value::serialized(record).unwrap()).collect();
+    // Some values of each field: another of them may be what a value can be changed to.
+    let mut samples: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
+    for value in &values {
+        for found in Walk::new(value).found {
+            let Some(field) = found.fields.last() else { continue };
+            let sample = at(&mut value.clone(), &found.way).clone();
+            let of_field = samples.entry(field.clone()).or_default();
+            if of_field.len() < 4 {
+                of_field.insert(format!("{sample:?}"), sample);
+            }
+        }
+    }
+    let mut taken = BTreeSet::new();
+    for (record, value) in records.iter().zip(&values) {
+        let mut value = value.clone();
+        let mut times: BTreeMap<String, u32> = BTreeMap::new();
+        for Found { way, fields } in Walk::new(&value).found {
+            let Some(field) = fields.last() else { continue };
+            if times.get(field).is_some_and(|&times| times >= OFTEN) {
+                continue;
+            }
+            let before = at(&mut value, &way).clone();
+            for other in others(&before, &samples[field]) {
+                *at(&mut value, &way) = other.clone();
+                let Ok(changed) = value.deserialized::<Record>() else { continue };
+                let lend = |_, _, mr: &record::MemoryRegion| {
+                    (mr.length <= 1 << 20).then(|| Mem::new(mr.length as usize))
+                };
+                let Ok(engine) = Engine::restore(&changed, lend) else { continue };
+                assert_eq!(engine.save(), changed, "{fields:?}: {before:?} became {other:?}");
+                if changed != *record {
+                    taken.extend(fields.clone());
+                    *times.entry(field.clone()).or_default() += 1;
+                }
+            }
+            *at(&mut value, &way) = before;
+        }
+    }
+    let fields = |(fields, of): (BTreeSet<String>, String)| {
+        fields.into_iter().map(move |field| format!("{of}.{field}")).collect::<Vec<_>>()
+    };
+    let forgotten: BTreeSet<String> =
+        structs().into_iter().flat_map(fields).filter(|field| !taken.contains(field)).collect();
+    assert_eq!(
+        forgotten,
+        FIXED.map(String::from).into(),
+        "each field is read, and written again when it is changed"
+    );
+}
