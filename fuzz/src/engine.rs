@@ -3,10 +3,18 @@
 //! The input is a list of steps: packets with fields and a valid ICRC, raw frames, time that passes, requests of the own programs, changes of
 //! state. Numbers that matter (PSNs, QPNs, keys, addresses) come near those that are right, or nothing would ever be reached.
 
+#[path = "engine/edits.rs"]
+mod edits;
 #[path = "engine/packets.rs"]
 mod packets;
+#[path = "engine/peer.rs"]
+mod peer;
+#[path = "engine/restore.rs"]
+mod restore;
 #[path = "engine/world.rs"]
 mod world;
+
+pub use restore::restore;
 
 use std::time::Duration;
 use vrdma_transport::*;
@@ -27,8 +35,6 @@ pub fn requester(data: &[u8]) {
 const OWNER: OwnerId = OwnerId(1);
 const IOVA: u64 = 0x10_0000;
 const LENGTH: usize = 8192;
-/// On both sides of the memory that was registered.
-const GUARD: usize = 64;
 const PEER_QPN: u32 = 0x77;
 const FIRST_PSN: u32 = 0xff_fff0;
 
@@ -78,7 +84,7 @@ impl<'a> Lab<'a> {
         engine.set_mac(device, OWN_MAC).expect("the device is there");
         engine.set_gid(device, 0, Some(OWN_GID.into())).expect("a GID for it");
         let pd = engine.alloc_pd(device, OWNER).expect("a PD");
-        let memory = Mem::new();
+        let memory = Mem::filled(LENGTH);
         let key =
             engine.reg_mr(device, pd, Access::ALL, IOVA, LENGTH as u64, memory.clone()).expect("a region");
         let mut qps = Vec::new();
@@ -370,8 +376,6 @@ impl<'a> Lab<'a> {
         self.engine.transmit(self.now, 100, &mut self.wire, &mut self.log);
         while self.engine.poll(self.now, 1 << 20, &mut self.log) {}
         assert_eq!(self.engine.poll_timeout(), None, "a timer of nothing");
-        let bytes = self.memory.0.borrow();
-        let guards = bytes[..GUARD].iter().chain(&bytes[GUARD + LENGTH..]);
-        assert!(guards.copied().all(|b| b == 0x33), "bytes beside the region changed");
+        self.memory.check();
     }
 }

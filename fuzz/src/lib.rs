@@ -4,7 +4,7 @@
 mod engine;
 mod packet;
 
-pub use engine::{requester, responder};
+pub use engine::{requester, responder, restore};
 pub use packet::packet;
 // `backend/` is compiled as a module of vrdma-backend, whose insides it needs.
 pub use vrdma_backend::fuzzing::{control, ethernet, rings, vhost_user, wqe};

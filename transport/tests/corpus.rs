@@ -14,3 +14,8 @@ fn responders() {
 fn requesters() {
     replay::replay("requester", engine::requester);
 }
+
+#[test]
+fn records() {
+    replay::replay("restore", engine::restore);
+}

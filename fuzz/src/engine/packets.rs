@@ -178,7 +178,7 @@ impl Lab<'_> {
 }
 
 /// Which packet of a message.
-fn parts<F, L>(part: u8, head: F, tail: L) -> Part<F, L> {
+pub fn parts<F, L>(part: u8, head: F, tail: L) -> Part<F, L> {
     match part {
         0 => Part::First(head),
         1 => Part::Middle,

@@ -1,6 +1,5 @@
 //! What the engine is surrounded by: an input of choices, memory, what completes, what is sent.
 
-use super::{GUARD, LENGTH};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -41,24 +40,45 @@ impl<'a> Input<'a> {
     }
 }
 
+/// On both sides of memory that was registered.
+const GUARD: usize = 64;
+
 /// Memory of which only the middle may be touched.
 #[derive(Clone)]
-pub struct Mem(pub Rc<RefCell<Vec<u8>>>);
+pub struct Mem(Rc<RefCell<Vec<u8>>>);
 
 impl Mem {
-    pub fn new() -> Mem {
-        Mem(Rc::new(RefCell::new(vec![0x33; LENGTH + 2 * GUARD])))
+    /// So many bytes of 0x33.
+    pub fn filled(length: usize) -> Mem {
+        Mem(Rc::new(RefCell::new(vec![0x33; length + 2 * GUARD])))
     }
 
-    fn at(offset: u64, len: usize) -> std::ops::Range<usize> {
+    /// So many bytes of zero, which cost nothing until they are touched.
+    pub fn zeroed(length: usize) -> Mem {
+        let mut bytes = vec![0; length + 2 * GUARD];
+        bytes[..GUARD].fill(0x33);
+        bytes[GUARD + length..].fill(0x33);
+        Mem(Rc::new(RefCell::new(bytes)))
+    }
+
+    fn at(&self, offset: u64, len: usize) -> std::ops::Range<usize> {
         let offset = usize::try_from(offset).expect("within the region");
-        assert!(offset.checked_add(len).is_some_and(|end| end <= LENGTH), "{offset} + {len} is outside");
+        let length = self.0.borrow().len() - 2 * GUARD;
+        assert!(offset.checked_add(len).is_some_and(|end| end <= length), "{offset} + {len} is outside");
         offset + GUARD..offset + GUARD + len
     }
 
+    /// Nothing beside the region has changed.
+    pub fn check(&self) {
+        let bytes = self.0.borrow();
+        let guards = bytes[..GUARD].iter().chain(&bytes[bytes.len() - GUARD..]);
+        assert!(guards.copied().all(|b| b == 0x33), "bytes beside the region changed");
+    }
+
     fn update(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, Fault> {
+        let at = self.at(offset, 8);
         let mut bytes = self.0.borrow_mut();
-        let word: &mut [u8] = &mut bytes[Mem::at(offset, 8)];
+        let word: &mut [u8] = &mut bytes[at];
         let before = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
         word.copy_from_slice(&change(before).to_ne_bytes());
         Ok(before)
@@ -73,12 +93,13 @@ impl Region for Mem {
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        buf.copy_from_slice(&self.0.borrow()[Mem::at(offset, buf.len())]);
+        buf.copy_from_slice(&self.0.borrow()[self.at(offset, buf.len())]);
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.0.borrow_mut()[Mem::at(offset, data.len())].copy_from_slice(data);
+        let at = self.at(offset, data.len());
+        self.0.borrow_mut()[at].copy_from_slice(data);
         Ok(())
     }
 
