@@ -1,5 +1,6 @@
 //! Two hosts and what lies between them: a cable that is pulled and plugged, frames that get lost, and packets that nobody sent.
 
+use std::sync::atomic::AtomicU64;
 use vrdma_backend::port::{Burst, FaultsConfig};
 use vrdma_tests::abi::control::{QpState, port_state};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -121,10 +122,7 @@ impl Region for Nowhere {
     fn write(&self, _: u64, _: &[u8]) -> Result<(), Fault> {
         Err(Fault)
     }
-    fn fetch_add(&self, _: u64, _: u64) -> Result<u64, Fault> {
-        Err(Fault)
-    }
-    fn compare_swap(&self, _: u64, _: u64, _: u64) -> Result<u64, Fault> {
+    fn with_word<T>(&self, _: u64, _: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
         Err(Fault)
     }
 }

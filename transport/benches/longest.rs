@@ -9,6 +9,7 @@
     reason = "the engine knows no clock, its bench does"
 )]
 
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant as Clock};
 use vrdma_transport::*;
 use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};
@@ -36,12 +37,8 @@ impl Region for Nothing {
         Ok(())
     }
 
-    fn fetch_add(&self, _: u64, _: u64) -> Result<u64, Fault> {
-        Ok(0)
-    }
-
-    fn compare_swap(&self, _: u64, _: u64, _: u64) -> Result<u64, Fault> {
-        Ok(0)
+    fn with_word<T>(&self, _: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
+        Ok(operation(&AtomicU64::new(0)))
     }
 }
 

@@ -7,6 +7,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
 use vrdma_transport::*;
 use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};
 use vrdma_wire::roce::{self, Packet, Part, Path, Reth, WriteTail};
@@ -18,16 +19,6 @@ const MEMORY: usize = 4 << 20;
 /// Memory of a host.
 #[derive(Clone)]
 struct Mem(Rc<RefCell<Vec<u8>>>);
-
-impl Mem {
-    fn update(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, Fault> {
-        let at = offset as usize;
-        let mut bytes = self.0.borrow_mut();
-        let before = u64::from_ne_bytes(bytes[at..at + 8].try_into().map_err(|_| Fault)?);
-        bytes[at..at + 8].copy_from_slice(&change(before).to_ne_bytes());
-        Ok(before)
-    }
-}
 
 impl Region for Mem {
     fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
@@ -44,12 +35,12 @@ impl Region for Mem {
         Ok(())
     }
 
-    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
-        self.update(offset, |before| before.wrapping_add(add))
-    }
-
-    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        self.update(offset, |before| if before == compare { swap } else { before })
+    fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
+        let bytes = &mut self.0.borrow_mut()[offset as usize..offset as usize + 8];
+        let word = AtomicU64::new(u64::from_ne_bytes((&*bytes).try_into().map_err(|_| Fault)?));
+        let result = operation(&word);
+        bytes.copy_from_slice(&word.into_inner().to_ne_bytes());
+        Ok(result)
     }
 }
 

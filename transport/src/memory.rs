@@ -1,6 +1,7 @@
 //! Memory of the caller: regions, and the rights to them.
 
 use core::ops::{BitAnd, BitOr};
+use core::sync::atomic::AtomicU64;
 
 /// The memory of a region does not exist any more. It is the host's doing (a mapping that vanished), never a range that the
 /// engine failed to check.
@@ -19,12 +20,9 @@ pub trait Region {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
     /// Writes `data` at `offset`; the last bytes become visible last.
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault>;
-    /// Adds to the 8 bytes at `offset`, wrapping, atomically; the value before. The guest's address is a multiple of 8;
+    /// Lends the 8 bytes at `offset` to an atomic operation, which is one for all who access them. The guest's address is a multiple of 8;
     /// whether the memory is so too is to be seen here (`Fault` if not).
-    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault>;
-    /// Stores `swap` in the 8 bytes at `offset` if they equal `compare`, atomically; the value before. As for alignment see
-    /// [`Region::fetch_add`].
-    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault>;
+    fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault>;
 }
 
 /// Rights to memory, of a region or (remote ones) of a QP; bits as in enum ibv_access_flags.

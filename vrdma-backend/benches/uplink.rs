@@ -8,6 +8,7 @@ use std::cell::UnsafeCell;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant as Clock;
 use vrdma_backend::port::{Burst, Eal, Ethdev, External, Port};
 use vrdma_transport::{
@@ -68,11 +69,7 @@ impl Region for Memory {
         Ok(())
     }
 
-    fn fetch_add(&self, _offset: u64, _add: u64) -> Result<u64, Fault> {
-        Err(Fault)
-    }
-
-    fn compare_swap(&self, _offset: u64, _compare: u64, _swap: u64) -> Result<u64, Fault> {
+    fn with_word<T>(&self, _: u64, _: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
         Err(Fault)
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
 use vrdma_transport::*;
 use vrdma_wire::roce::*;
 
@@ -74,15 +75,6 @@ impl Mem {
         let guards = bytes[..GUARD].iter().chain(&bytes[bytes.len() - GUARD..]);
         assert!(guards.copied().all(|b| b == 0x33), "bytes beside the region changed");
     }
-
-    fn update(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, Fault> {
-        let at = self.at(offset, 8);
-        let mut bytes = self.0.borrow_mut();
-        let word: &mut [u8] = &mut bytes[at];
-        let before = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
-        word.copy_from_slice(&change(before).to_ne_bytes());
-        Ok(before)
-    }
 }
 
 impl Region for Mem {
@@ -103,12 +95,13 @@ impl Region for Mem {
         Ok(())
     }
 
-    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
-        self.update(offset, |before| before.wrapping_add(add))
-    }
-
-    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        self.update(offset, |before| if before == compare { swap } else { before })
+    fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
+        let at = self.at(offset, 8);
+        let bytes: &mut [u8] = &mut self.0.borrow_mut()[at];
+        let word = AtomicU64::new(u64::from_ne_bytes((&*bytes).try_into().expect("8 bytes")));
+        let result = operation(&word);
+        bytes.copy_from_slice(&word.into_inner().to_ne_bytes());
+        Ok(result)
     }
 }
 

@@ -10,6 +10,8 @@ use crate::op::{DataDirection, Receive, SendOp};
 use crate::outstanding::Scratch;
 use crate::qp::Qp;
 use crate::request::{Payload, Sge};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::SeqCst;
 
 /// Why bytes did not arrive.
 pub(crate) enum Failure {
@@ -78,9 +80,10 @@ pub(crate) fn execute<R: Region>(
             return moved.map(|()| None).map_err(|error| failure(segment, error, Side::Destination));
         }
         SendOp::CompareSwap { compare, swap, .. } => {
-            atomic(there, |region, offset| region.compare_swap(offset, compare, swap))?
+            let exchange = |word: &AtomicU64| word.compare_exchange(compare, swap, SeqCst, SeqCst);
+            atomic(there, exchange)?.unwrap_or_else(|found| found)
         }
-        SendOp::FetchAdd { add, .. } => atomic(there, |region, offset| region.fetch_add(offset, add))?,
+        SendOp::FetchAdd { add, .. } => atomic(there, |word| word.fetch_add(add, SeqCst))?,
     };
     if let LocalBuffer::Memory(elements, sges) = *local {
         // In the byte order of guests, which is the host's.
@@ -107,14 +110,11 @@ fn place<'a, R>(
     }
 }
 
-/// Executes an atomic; the value before.
-fn atomic<R>(
-    remote: Span<'_, R>,
-    operation: impl FnOnce(&R, u64) -> Result<u64, Fault>,
-) -> Result<u64, Failure> {
+/// Executes an atomic operation on the responder's 8 bytes.
+fn atomic<R: Region, T>(remote: Span<'_, R>, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Failure> {
     let operational = Failure::Remote(Refusal { nak: Nak::Operational, receive: None });
     match remote {
-        Span::Flat(region, offset) => operation(region, offset).map_err(|Fault| operational),
+        Span::Flat(region, offset) => region.with_word(offset, operation).map_err(|Fault| operational),
         Span::List(..) => Err(operational),
     }
 }

@@ -173,7 +173,10 @@ fn packet_is_right(mtu: u32, segment: &Segment<'_>, row: &Row) -> bool {
             size && total && message <= MAX_MESSAGE
         }
         // What goes out in one packet is all of it.
-        Message::None => message <= MAX_MESSAGE && (row.data == DataDirection::Back || length == message),
+        Message::None => {
+            let exact = row.length.is_none_or(|exact| message == exact);
+            exact && message <= MAX_MESSAGE && (row.data == DataDirection::Back || length == message)
+        }
     }
 }
 

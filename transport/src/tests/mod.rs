@@ -18,6 +18,7 @@ pub(crate) mod wire;
 use crate::*;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use vrdma_wire::num::{Gid, Lkey, Mtu, Psn, Qpn, Rkey};
 
@@ -49,13 +50,6 @@ impl Mem {
         assert!(end as usize <= self.0.0.borrow().len(), "{offset} + {len} is outside of the region");
         if self.0.1.get() { Err(Fault) } else { Ok(offset as usize..end as usize) }
     }
-
-    fn update(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, Fault> {
-        let range = self.range(offset, 8)?;
-        let before = u64::from_ne_bytes(self.0.0.borrow()[range.clone()].try_into().unwrap());
-        self.0.0.borrow_mut()[range].copy_from_slice(&change(before).to_ne_bytes());
-        Ok(before)
-    }
 }
 
 impl Region for Mem {
@@ -77,12 +71,13 @@ impl Region for Mem {
         Ok(())
     }
 
-    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
-        self.update(offset, |before| before.wrapping_add(add))
-    }
-
-    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        self.update(offset, |before| if before == compare { swap } else { before })
+    fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
+        let range = self.range(offset, 8)?;
+        let bytes = &mut self.0.0.borrow_mut()[range];
+        let word = AtomicU64::new(u64::from_ne_bytes(bytes.try_into().unwrap()));
+        let result = operation(&word);
+        bytes.copy_from_slice(&word.into_inner().to_ne_bytes());
+        Ok(result)
     }
 }
 

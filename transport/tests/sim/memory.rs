@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
 use vrdma_transport::{Fault, Region};
 
 /// Bytes; clones are the same bytes. Ranges outside of it panic: the engine has to have checked.
@@ -29,14 +30,6 @@ impl Mem {
     pub fn with<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         look(&self.0.borrow())
     }
-
-    fn update(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> u64 {
-        let range = range(offset, 8);
-        let mut bytes = self.0.borrow_mut();
-        let before = u64::from_ne_bytes(bytes[range.clone()].try_into().unwrap());
-        bytes[range].copy_from_slice(&change(before).to_ne_bytes());
-        before
-    }
 }
 
 fn range(offset: u64, len: u64) -> Range<usize> {
@@ -59,11 +52,11 @@ impl Region for Mem {
         Ok(())
     }
 
-    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
-        Ok(self.update(offset, |before| before.wrapping_add(add)))
-    }
-
-    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        Ok(self.update(offset, |before| if before == compare { swap } else { before }))
+    fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
+        let bytes = &mut self.0.borrow_mut()[range(offset, 8)];
+        let word = AtomicU64::new(u64::from_ne_bytes(bytes.try_into().unwrap()));
+        let result = operation(&word);
+        bytes.copy_from_slice(&word.into_inner().to_ne_bytes());
+        Ok(result)
     }
 }

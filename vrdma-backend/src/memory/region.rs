@@ -280,15 +280,8 @@ impl Region for MrMemory {
         })
     }
 
-    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
-        Ok(self.word(offset)?.fetch_add(add, Ordering::SeqCst))
-    }
-
-    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        let word = self.word(offset)?;
-        Ok(word
-            .compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
-            .unwrap_or_else(|found| found))
+    fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
+        self.word(offset).map(operation)
     }
 }
 
@@ -347,13 +340,14 @@ mod tests {
         let memory = memory(&[(0, 0x4000)]);
         let region = MrMemory::new(&memory, &runs(&[(0x1000, 12), (0x2004, 12), (0x3001, 8)])).unwrap();
         region.write(0, &7u64.to_le_bytes()).unwrap();
-        assert_eq!(region.fetch_add(0, 5).unwrap(), 7);
-        assert_eq!(region.compare_swap(0, 1, 9).unwrap(), 12);
-        assert_eq!(region.compare_swap(0, 12, 9).unwrap(), 12);
-        assert_eq!(region.fetch_add(0, 0).unwrap(), 9);
-        assert!(region.fetch_add(8, 1).is_err(), "straddles two pieces");
-        assert!(region.fetch_add(24, 1).is_err(), "not aligned in memory");
-        assert!(region.fetch_add(u64::MAX - 3, 1).is_err());
+        let add = |offset, value| region.with_word(offset, |word| word.fetch_add(value, Ordering::SeqCst));
+        assert_eq!(add(0, 5).unwrap(), 7);
+        let mut found = [0; 8];
+        region.read(0, &mut found).unwrap();
+        assert_eq!(u64::from_le_bytes(found), 12);
+        assert!(add(8, 1).is_err(), "straddles two pieces");
+        assert!(add(24, 1).is_err(), "not aligned in memory");
+        assert!(add(u64::MAX - 3, 1).is_err());
     }
 
     #[test]
