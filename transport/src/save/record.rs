@@ -15,9 +15,11 @@
 //! `transport/tests/golden` has records of each version, which a test restores and goes on with.
 
 mod qp;
+mod request;
 
 pub use super::names::{Carrier, Link, Message, Mtu, Pending, QpState, QpType, Task, Wait};
 pub use qp::*;
+pub use request::*;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,0 +1,120 @@
+//! Outstanding requests in the record.
+
+use super::AddressVector;
+use serde::{Deserialize, Serialize};
+
+/// A pending send.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Send {
+    /// Comes back in the completion.
+    pub id: u32,
+    /// Complete on success too.
+    pub signaled: bool,
+    /// Ask the receiver for a solicited event.
+    pub solicited: bool,
+    /// Start after all READs and atomics before it.
+    pub fence: bool,
+    /// What to do.
+    pub operation: Operation,
+    /// The local side.
+    pub payload: Payload,
+    /// Where it goes, if it is a datagram.
+    pub destination: Option<Destination>,
+}
+
+/// [`SendOp`](crate::SendOp).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Into the peer's next receive.
+    Send {
+        /// Immediate data.
+        imm: Option<[u8; 4]>,
+    },
+    /// Into the peer's memory.
+    Write {
+        /// Address there.
+        addr: u64,
+        /// Key.
+        rkey: u32,
+        /// Immediate data.
+        imm: Option<[u8; 4]>,
+    },
+    /// Out of the peer's memory.
+    Read {
+        /// Address there.
+        addr: u64,
+        /// Key.
+        rkey: u32,
+    },
+    /// Stores `swap` if the value is `compare`.
+    CompareSwap {
+        /// Address there.
+        addr: u64,
+        /// Key.
+        rkey: u32,
+        /// Compared with.
+        compare: u64,
+        /// Stored when equal.
+        swap: u64,
+    },
+    /// Adds to the value.
+    FetchAdd {
+        /// Address there.
+        addr: u64,
+        /// Key.
+        rkey: u32,
+        /// Added.
+        add: u64,
+    },
+}
+
+/// The local side of a send.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Payload {
+    /// The data themselves.
+    Inline(Vec<u8>),
+    /// Where the data are, or go.
+    Sges(Vec<Sge>),
+    /// None: the request cannot be understood, and ends as `LocQpOp`.
+    NotUnderstood,
+    /// None: the request has a length that cannot be, and ends as `LocLen`.
+    WrongLength,
+}
+
+/// A scatter/gather element.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Sge {
+    /// Address.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Key.
+    pub lkey: u32,
+}
+
+/// [`Destination`](crate::Destination).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Destination {
+    /// Protection domain of the address handle.
+    pub pd: u32,
+    /// The receiver.
+    pub qpn: u32,
+    /// Its Q_Key.
+    pub qkey: u32,
+    /// The address vector.
+    pub av: AddressVector,
+}
+
+/// A pending receive.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Receive {
+    /// Comes back in the completion.
+    pub id: u32,
+    /// Where the message goes.
+    pub sges: Vec<Sge>,
+    /// It could not be understood: the QP is in ERR because of it, and it ends after those before it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub not_understood: bool,
+}
