@@ -136,6 +136,8 @@ open_enum! {
         COMP_SWAP = 3,
         /// Fetch and add.
         FETCH_ADD = 4,
+        /// ATOMIC WRITE.
+        ATOMIC_WRITE = 9,
         /// A message received.
         RECV = 128,
         /// A WRITE with immediate data received.

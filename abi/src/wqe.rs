@@ -29,7 +29,8 @@
 //!  | element 2 ...  (units 1 and on: 4 elements each, or 64 bytes of inline data)                                  |
 //! ```
 //! The body is a [`RdmaBody`] or a [`UdBody`]; RECV has none (zero). From byte 32 on there are [`WqeHeader::sge_count`] elements
-//! ([`Sge`]), or with [`flags::INLINE`] [`WqeHeader::inline_len`] bytes of payload. Atomics have an [`AtomicOperands`] at byte 32 and their one element at byte 48.
+//! ([`Sge`]), or with [`flags::INLINE`] [`WqeHeader::inline_len`] bytes of payload. Atomics have an [`AtomicOperands`] at byte 32 and their one element at byte 48;
+//! ATOMIC WRITE, which brings nothing back, is laid out as a WRITE.
 
 use crate::layout::Item;
 use zerocopy::big_endian;
@@ -90,6 +91,9 @@ open_enum! {
         ATOMIC_CMP_AND_SWP = 5,
         /// Fetch and add of 8 bytes; the element receives the value before.
         ATOMIC_FETCH_AND_ADD = 6,
+        /// Store of 8 bytes at once, after all that came before; from inline data or from elements, 8 bytes together. RC only,
+        /// of devices with `VRDMA_CAP_ATOMIC_WRITE`. Counts among READs and atomics (`max_rd_atomic`, fences).
+        ATOMIC_WRITE = 15,
         /// RECV.
         RECV = 128,
     }
@@ -136,9 +140,9 @@ layout! {
 layout! {
     /// Body of RC and UC requests.
     pub struct RdmaBody = "vrdma_wqe_rdma" {
-        /// Address in the peer's region (WRITE, READ, atomics); 0 otherwise.
+        /// Address in the peer's region (WRITE, READ, atomics, ATOMIC WRITE); 0 otherwise.
         remote_addr: U64,
-        /// Key of the peer's region (WRITE, READ, atomics); 0 otherwise.
+        /// Key of the peer's region (WRITE, READ, atomics, ATOMIC WRITE); 0 otherwise.
         rkey: U32,
         /// Immediate data; the peer finds these 4 bytes in its CQE as they are.
         imm: big_endian::U32,

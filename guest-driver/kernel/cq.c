@@ -192,6 +192,8 @@ static enum ib_wc_opcode wc_opcode(const struct vrdma_cqe *cqe)
 		return IB_WC_COMP_SWAP;
 	case VRDMA_WC_OP_FETCH_ADD:
 		return IB_WC_FETCH_ADD;
+	case VRDMA_WC_OP_ATOMIC_WRITE:
+		return IB_WC_ATOMIC_WRITE;
 	case VRDMA_WC_OP_RECV:
 		return IB_WC_RECV;
 	case VRDMA_WC_OP_RECV_RDMA_WITH_IMM:

@@ -157,6 +157,8 @@ static int send_opcode(const struct ib_send_wr *wr)
 		return VRDMA_WR_ATOMIC_CMP_AND_SWP;
 	case IB_WR_ATOMIC_FETCH_AND_ADD:
 		return VRDMA_WR_ATOMIC_FETCH_AND_ADD;
+	case IB_WR_ATOMIC_WRITE:
+		return VRDMA_WR_ATOMIC_WRITE;
 	default:
 		return -EOPNOTSUPP;
 	}

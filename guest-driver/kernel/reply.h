@@ -5,7 +5,7 @@
 #include "vrdma_abi.h"
 
 /* Functions that this driver knows. */
-#define VRDMA_DRIVER_CAPS VRDMA_CAP_V1_0
+#define VRDMA_DRIVER_CAPS (VRDMA_CAP_V1_0 | VRDMA_CAP_ATOMIC_WRITE)
 
 /**
  * struct vrdma_caps - what the device can do, from QUERY_DEVICE and the configuration space

@@ -703,6 +703,7 @@ static_assert(offsetof(struct vrdma_ah_table_req, reserved) == 4);
 #define VRDMA_WR_RDMA_READ 4 /* RDMA READ; the elements are written. */
 #define VRDMA_WR_ATOMIC_CMP_AND_SWP 5 /* Compare and swap of 8 bytes; the element receives the value before. */
 #define VRDMA_WR_ATOMIC_FETCH_AND_ADD 6 /* Fetch and add of 8 bytes; the element receives the value before. */
+#define VRDMA_WR_ATOMIC_WRITE 15 /* Store of 8 bytes at once, after all that came before; from inline data or from elements, 8 bytes together. RC only,  of devices with VRDMA_CAP_ATOMIC_WRITE. Counts among READs and atomics (max_rd_atomic, fences). */
 #define VRDMA_WR_RECV 128 /* RECV. */
 
 /* WqeHeader::flags. */
@@ -743,9 +744,9 @@ static_assert(offsetof(struct vrdma_wqe, inline_len) == 14);
 
 /* Body of RC and UC requests. */
 struct vrdma_wqe_rdma {
-	/* Address in the peer's region (WRITE, READ, atomics); 0 otherwise. */
+	/* Address in the peer's region (WRITE, READ, atomics, ATOMIC WRITE); 0 otherwise. */
 	__le64 remote_addr;
-	/* Key of the peer's region (WRITE, READ, atomics); 0 otherwise. */
+	/* Key of the peer's region (WRITE, READ, atomics, ATOMIC WRITE); 0 otherwise. */
 	__le32 rkey;
 	/* Immediate data; the peer finds these 4 bytes in its CQE as they are. */
 	__be32 imm;
@@ -818,6 +819,7 @@ static_assert(offsetof(struct vrdma_sge, lkey) == 12);
 #define VRDMA_WC_OP_RDMA_READ 2 /* READ. */
 #define VRDMA_WC_OP_COMP_SWAP 3 /* Compare and swap. */
 #define VRDMA_WC_OP_FETCH_ADD 4 /* Fetch and add. */
+#define VRDMA_WC_OP_ATOMIC_WRITE 9 /* ATOMIC WRITE. */
 #define VRDMA_WC_OP_RECV 128 /* A message received. */
 #define VRDMA_WC_OP_RECV_RDMA_WITH_IMM 129 /* A WRITE with immediate data received. */
 

@@ -66,9 +66,11 @@ Counters {
     compare_swaps,
     /// Fetch and adds executed as requester.
     fetch_adds,
-    /// Bytes of SEND and WRITE payload that left.
+    /// ATOMIC WRITEs carried out as requester.
+    atomic_writes,
+    /// Bytes of SEND, WRITE and ATOMIC WRITE payload that left.
     bytes_out,
-    /// Bytes of SEND and WRITE payload that arrived.
+    /// Bytes of SEND, WRITE and ATOMIC WRITE payload that arrived.
     bytes_in,
     /// Bytes that own READs returned.
     bytes_read,

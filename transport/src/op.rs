@@ -41,6 +41,11 @@ pub enum SendOp {
         /// Added, wrapping.
         add: u64,
     },
+    /// Stores 8 bytes in the peer's memory at once, after all that came before (IBTA annex A19).
+    AtomicWrite {
+        /// Which 8 bytes; aligned.
+        remote: Remote,
+    },
 }
 
 /// A place in the peer's memory.
@@ -65,6 +70,8 @@ pub enum WcOpcode {
     CompareSwap,
     /// Fetch and add.
     FetchAdd,
+    /// ATOMIC WRITE.
+    AtomicWrite,
     /// A receive that took a SEND (or nothing, if it failed).
     Recv,
     /// A receive that a WRITE with immediate data consumed.
@@ -183,6 +190,18 @@ const COMPARE_SWAP: Row = Row {
 
 const FETCH_ADD: Row = Row { opcode: WcOpcode::FetchAdd, ..COMPARE_SWAP };
 
+const ATOMIC_WRITE: Row = Row {
+    opcode: WcOpcode::AtomicWrite,
+    length: Some(8),
+    remote: Access::REMOTE_WRITE,
+    unaligned: 7,
+    receive: Receive::Never,
+    answer: Answer::Once,
+    message: Message::None,
+    unreliable: false,
+    ..SEND
+};
+
 impl SendOp {
     /// What is true of all requests like this one.
     #[inline]
@@ -193,6 +212,7 @@ impl SendOp {
             SendOp::Read { .. } => &READ,
             SendOp::CompareSwap { .. } => &COMPARE_SWAP,
             SendOp::FetchAdd { .. } => &FETCH_ADD,
+            SendOp::AtomicWrite { .. } => &ATOMIC_WRITE,
         }
     }
 
@@ -204,7 +224,8 @@ impl SendOp {
             SendOp::Write { remote, .. }
             | SendOp::Read { remote }
             | SendOp::CompareSwap { remote, .. }
-            | SendOp::FetchAdd { remote, .. } => Some(remote),
+            | SendOp::FetchAdd { remote, .. }
+            | SendOp::AtomicWrite { remote } => Some(remote),
         }
     }
 
@@ -213,7 +234,10 @@ impl SendOp {
     pub(crate) fn imm(&self) -> Option<Imm> {
         match *self {
             SendOp::Send { imm } | SendOp::Write { imm, .. } => imm,
-            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => None,
+            SendOp::Read { .. }
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. }
+            | SendOp::AtomicWrite { .. } => None,
         }
     }
 
@@ -247,6 +271,10 @@ impl SendOp {
             }
             SendOp::CompareSwap { .. } => &mut counters.compare_swaps,
             SendOp::FetchAdd { .. } => &mut counters.fetch_adds,
+            SendOp::AtomicWrite { .. } => {
+                counters.bytes_out += bytes;
+                &mut counters.atomic_writes
+            }
         }
     }
 }
@@ -291,7 +319,7 @@ pub(crate) mod tests {
     const PLACE: Remote = Remote { addr: 8, rkey: Rkey(1) };
 
     /// One of each, with and without immediate data.
-    pub(crate) const ALL: [SendOp; 7] = [
+    pub(crate) const ALL: [SendOp; 8] = [
         SendOp::Send { imm: None },
         SendOp::Send { imm: Some(Imm::from_bytes([1, 2, 3, 4])) },
         SendOp::Write { remote: PLACE, imm: None },
@@ -299,6 +327,7 @@ pub(crate) mod tests {
         SendOp::Read { remote: PLACE },
         SendOp::CompareSwap { remote: PLACE, compare: 1, swap: 2 },
         SendOp::FetchAdd { remote: PLACE, add: 1 },
+        SendOp::AtomicWrite { remote: PLACE },
     ];
 
     #[test]

@@ -48,7 +48,7 @@ pub struct Destination {
 /// The local side of a send request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Payload<'a> {
-    /// The data themselves (SEND and WRITE only). Copied before the post returns.
+    /// The data themselves (of what goes out only: SEND, WRITE and ATOMIC WRITE). Copied before the post returns.
     Inline(&'a [u8]),
     /// Where the data are, or for READ and atomics go.
     Sges(&'a [Sge]),

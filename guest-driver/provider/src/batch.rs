@@ -7,6 +7,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard};
 use std::{iter, slice};
 
+use vrdma_verbs::abi::control::device_cap;
+
 use crate::errno::{Errno, code, lock};
 use crate::ffi;
 use crate::objects::zeroed;
@@ -136,20 +138,31 @@ impl Batch {
     }
 }
 
-/// Requests that a QP of this kind takes by these functions, as `IBV_QP_EX_WITH_*`.
-pub fn operations(kind: Kind) -> u32 {
+/// Requests that a QP of this kind takes by these functions on a device with `device_cap`, as `IBV_QP_EX_WITH_*`.
+pub fn operations(kind: Kind, device_cap: u64) -> u32 {
     let datagram = ffi::IBV_QP_EX_WITH_SEND | ffi::IBV_QP_EX_WITH_SEND_WITH_IMM;
     let unreliable = datagram | ffi::IBV_QP_EX_WITH_RDMA_WRITE | ffi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
     match kind {
         Kind::Ud => datagram,
         Kind::Uc => unreliable,
         Kind::Rc => {
+            let has_it = device_cap & device_cap::ATOMIC_WRITE != 0;
+            let atomic_write = if has_it { ffi::IBV_QP_EX_WITH_ATOMIC_WRITE } else { 0 };
             unreliable
                 | ffi::IBV_QP_EX_WITH_RDMA_READ
                 | ffi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
                 | ffi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+                | atomic_write
         }
     }
+}
+
+/// Bytes of an ATOMIC WRITE.
+const ATOMIC_WRITE_LENGTH: u32 = 8;
+
+/// Bytes of inline data that these requests need beside what the program puts into others itself.
+pub fn inline_data(operations: u64) -> u32 {
+    if operations & u64::from(ffi::IBV_QP_EX_WITH_ATOMIC_WRITE) == 0 { 0 } else { ATOMIC_WRITE_LENGTH }
 }
 
 /// Sets the functions of the QP. Which of them the program may call was checked when it made the QP.
@@ -164,6 +177,7 @@ pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
     qp.wr_rdma_read = Some(rdma_read);
     qp.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
     qp.wr_atomic_fetch_add = Some(atomic_fetch_add);
+    qp.wr_atomic_write = Some(atomic_write);
     qp.wr_set_ud_addr = Some(set_ud_addr);
     qp.wr_set_sge = Some(set_sge);
     qp.wr_set_sge_list = Some(set_sge_list);
@@ -248,6 +262,20 @@ unsafe extern "C" fn atomic_fetch_add(
     let atomic = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add, swap: 0, rkey };
     // SAFETY: as for `begin`.
     unsafe { begin(qp, ffi::IBV_WR_ATOMIC_FETCH_AND_ADD, |wr| wr.wr.atomic = atomic) }
+}
+
+/// The value is in the call, so it goes as inline data, for which the QP has room ([`inline_data`]).
+unsafe extern "C" fn atomic_write(
+    qp: *mut ffi::ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    value: *const c_void,
+) {
+    // SAFETY: as for `begin`; the caller's 8 bytes.
+    unsafe {
+        begin(qp, ffi::IBV_WR_ATOMIC_WRITE, |wr| wr.wr.rdma = rdma(rkey, remote_addr));
+        set_inline_data(qp, value.cast_mut(), ATOMIC_WRITE_LENGTH as usize);
+    }
 }
 
 unsafe extern "C" fn set_ud_addr(

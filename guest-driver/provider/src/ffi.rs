@@ -34,10 +34,12 @@ const _: () = {
     assert!(IBV_WC_RDMA_READ == WcOpcode::RDMA_READ.0 as u32);
     assert!(IBV_WC_COMP_SWAP == WcOpcode::COMP_SWAP.0 as u32);
     assert!(IBV_WC_FETCH_ADD == WcOpcode::FETCH_ADD.0 as u32);
+    assert!(IBV_WC_ATOMIC_WRITE == WcOpcode::ATOMIC_WRITE.0 as u32);
     assert!(IBV_WC_RECV == WcOpcode::RECV.0 as u32);
     assert!(IBV_WC_RECV_RDMA_WITH_IMM == WcOpcode::RECV_RDMA_WITH_IMM.0 as u32);
     assert!(IBV_WR_RDMA_WRITE == WrOpcode::RDMA_WRITE.0 as u32);
     assert!(IBV_WR_ATOMIC_FETCH_AND_ADD == WrOpcode::ATOMIC_FETCH_AND_ADD.0 as u32);
+    assert!(IBV_WR_ATOMIC_WRITE == WrOpcode::ATOMIC_WRITE.0 as u32);
 };
 
 /// Elements pass through too: `&[ibv_sge]` is read as `&[Sge]`.

@@ -207,6 +207,7 @@ impl ffi::ibv_send_wr {
             ffi::IBV_WR_SEND => Ok(Request::send(tag, data)),
             ffi::IBV_WR_SEND_WITH_IMM => Ok(Request::send_imm(tag, self.imm(), data)),
             ffi::IBV_WR_RDMA_READ if kind == Kind::Rc && !inline => Ok(Request::read(tag, remote, sges)),
+            ffi::IBV_WR_ATOMIC_WRITE if kind == Kind::Rc => Ok(Request::atomic_write(tag, remote, data)),
             ffi::IBV_WR_ATOMIC_CMP_AND_SWP | ffi::IBV_WR_ATOMIC_FETCH_AND_ADD
                 if kind == Kind::Rc && !inline =>
             {

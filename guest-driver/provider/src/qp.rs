@@ -195,6 +195,9 @@ unsafe fn create(
     let mut qp = boxed(Qp::new(kind(attr, context)?, attr.sq_sig_all != 0)?)?;
     let mut asked =
         ffi::ibv_qp_init_attr_ex { comp_mask: attr.comp_mask & !ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS, ..*attr };
+    if by_functions(attr) {
+        asked.cap.max_inline_data = asked.cap.max_inline_data.max(batch::inline_data(attr.send_ops_flags));
+    }
     let mut command: ffi::ibv_create_qp = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateQpResp::new_zeroed() };
     let control = lock(&context.qps.control);
@@ -239,7 +242,8 @@ fn kind(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> Result<Kind, Errn
     if !attr.srq.is_null()
         || attr.comp_mask & !known != 0
         || has_flags && attr.create_flags != 0
-        || by_functions(attr) && attr.send_ops_flags & !u64::from(batch::operations(kind)) != 0
+        || by_functions(attr)
+            && attr.send_ops_flags & !u64::from(batch::operations(kind, context.device_cap)) != 0
     {
         return Err(libc::EOPNOTSUPP);
     }

@@ -177,6 +177,12 @@ impl<'a> Request<'a> {
         Self::atomic(WrOpcode::ATOMIC_FETCH_AND_ADD, tag, remote, add, 0, result)
     }
 
+    /// ATOMIC WRITE: store the 8 bytes of `data` at once, after all that came before.
+    #[inline]
+    pub fn atomic_write(tag: Tag, remote: Remote, data: Data<'a>) -> Self {
+        Self::new(WrOpcode::ATOMIC_WRITE, tag, rdma_body(remote, [0; 4]), data)
+    }
+
     /// SEND on a UD QP.
     #[inline]
     pub fn ud_send(tag: Tag, to: UdTarget, data: Data<'a>) -> Self {

@@ -3,7 +3,7 @@
 use crate::completion::WcStatus;
 use crate::memory::{Access, Fault, Region};
 use crate::message::segment::Segment;
-use crate::message::transfer::{Elements, Side, Span, TransferError, copy, scatter};
+use crate::message::transfer::{Elements, Side, Span, TransferError, copy, gather, scatter};
 use crate::message::verdict::{Nak, Receiver, Refusal, Target};
 use crate::mr::Mrs;
 use crate::op::{DataDirection, Receive, SendOp};
@@ -11,7 +11,7 @@ use crate::outstanding::Scratch;
 use crate::qp::Qp;
 use crate::request::{Payload, Sge};
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{Release, SeqCst};
 
 /// Why bytes did not arrive.
 pub(crate) enum Failure {
@@ -84,6 +84,11 @@ pub(crate) fn execute<R: Region>(
             atomic(there, exchange)?.unwrap_or_else(|found| found)
         }
         SendOp::FetchAdd { add, .. } => atomic(there, |word| word.fetch_add(add, SeqCst))?,
+        SendOp::AtomicWrite { .. } => {
+            let value = word(local)?;
+            // Whoever sees it sees what was written before (IBTA annex A19).
+            return atomic(there, |word| word.store(value, Release)).map(|()| None);
+        }
     };
     if let LocalBuffer::Memory(elements, sges) = *local {
         // In the byte order of guests, which is the host's.
@@ -108,6 +113,19 @@ fn place<'a, R>(
             Some(Span::list(elements, requests.elements(receive, scratch), qp.responder.received))
         }
     }
+}
+
+/// The 8 bytes that an operation brings, in the byte order of guests, which is the host's.
+fn word<R: Region>(local: &LocalBuffer<'_, R>) -> Result<u64, Failure> {
+    let mut bytes = [0; 8];
+    match *local {
+        // Requester and verdict have seen to the length.
+        LocalBuffer::Bytes(data) => bytes.copy_from_slice(data),
+        LocalBuffer::Memory(elements, sges) => {
+            gather(Span::list(elements, sges, 0), &mut bytes).map_err(|_| Failure::Local)?;
+        }
+    }
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// Executes an atomic operation on the responder's 8 bytes.

@@ -142,6 +142,18 @@ pub(crate) fn copy<R: Region>(
     Ok(())
 }
 
+/// Fills `buf`.
+pub(crate) fn gather<R: Region>(mut source: Span<'_, R>, mut buf: &mut [u8]) -> Result<(), TransferError> {
+    while !buf.is_empty() {
+        let most = buf.len().min(u32::MAX as usize) as u32;
+        let (from, offset, part) = source.piece(most).ok_or(TransferError::refused(Side::Source))?;
+        let (now, later) = buf.split_at_mut(part as usize);
+        from.read(offset, now).map_err(|Fault| TransferError::fault(Side::Source))?;
+        buf = later;
+    }
+    Ok(())
+}
+
 /// Writes `data`.
 #[inline]
 pub(crate) fn scatter<R: Region>(mut data: &[u8], mut target: Span<'_, R>) -> Result<(), TransferError> {

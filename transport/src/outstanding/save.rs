@@ -181,6 +181,9 @@ impl From<&SendOp> for record::Operation {
             SendOp::FetchAdd { remote: Remote { addr, rkey }, add } => {
                 Operation::FetchAdd { addr, rkey: rkey.0, add }
             }
+            SendOp::AtomicWrite { remote: Remote { addr, rkey } } => {
+                Operation::AtomicWrite { addr, rkey: rkey.0 }
+            }
         }
     }
 }
@@ -199,6 +202,7 @@ impl From<&record::Operation> for SendOp {
                 SendOp::CompareSwap { remote: remote(addr, rkey), compare, swap }
             }
             Operation::FetchAdd { addr, rkey, add } => SendOp::FetchAdd { remote: remote(addr, rkey), add },
+            Operation::AtomicWrite { addr, rkey } => SendOp::AtomicWrite { remote: remote(addr, rkey) },
         }
     }
 }

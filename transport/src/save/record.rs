@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of the format that this engine writes. It reads this one and those before it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Names and values of counters.
 pub type Counts = BTreeMap<String, u64>;

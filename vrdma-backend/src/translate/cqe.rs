@@ -41,6 +41,7 @@ fn opcode(opcode: WcOpcode) -> cqe::WcOpcode {
         WcOpcode::Read => cqe::WcOpcode::RDMA_READ,
         WcOpcode::CompareSwap => cqe::WcOpcode::COMP_SWAP,
         WcOpcode::FetchAdd => cqe::WcOpcode::FETCH_ADD,
+        WcOpcode::AtomicWrite => cqe::WcOpcode::ATOMIC_WRITE,
         WcOpcode::Recv => cqe::WcOpcode::RECV,
         WcOpcode::RecvWriteImm => cqe::WcOpcode::RECV_RDMA_WITH_IMM,
     }

@@ -62,6 +62,7 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
         WrOpcode::RDMA_READ => send(SendOp::Read { remote }),
         WrOpcode::ATOMIC_CMP_AND_SWP => send(SendOp::CompareSwap { remote, compare, swap }),
         WrOpcode::ATOMIC_FETCH_AND_ADD => send(SendOp::FetchAdd { remote, add: compare }),
+        WrOpcode::ATOMIC_WRITE => send(SendOp::AtomicWrite { remote }),
         WrOpcode::RECV => match payload {
             Payload::Sges(sges) => Request::Recv(qpn, RecvRequest { id, sges }),
             Payload::Inline(_) => Request::Invalid(qpn, id, queue),
@@ -199,6 +200,28 @@ mod tests {
         assert!(matches!(request.op, SendOp::CompareSwap { compare: 5, swap: 6, .. }));
         let Payload::Sges([only]) = request.payload else { panic!() };
         assert_eq!(only.addr, 0x107);
+    }
+
+    #[test]
+    fn an_atomic_write_has_its_value_where_others_have_their_payload() {
+        let element = sge(7);
+        let value = 0x0807_0605_0403_0201u64.to_le_bytes();
+        let cases = [
+            (header(WrOpcode::ATOMIC_WRITE, 0, 1, 0), element.as_bytes()),
+            (header(WrOpcode::ATOMIC_WRITE, flags::INLINE, 0, 8), &value),
+        ];
+        for (header, data) in cases {
+            let request = words(header, &[(16, BODY.as_bytes()), (32, data)]);
+            let mut room = Vec::new();
+            let Request::Send(_, request) = parse(&request, 1, &mut room) else { panic!() };
+            let SendOp::AtomicWrite { remote } = request.op else { panic!() };
+            assert_eq!((remote.addr, remote.rkey.0), (0x0807_0605_0403_0201, 0x0c0b_0a09));
+            match request.payload {
+                Payload::Sges([only]) => assert_eq!((only.addr, only.length), (0x107, 0x207)),
+                Payload::Sges(_) => panic!("one element"),
+                Payload::Inline(found) => assert_eq!(found, value),
+            }
+        }
     }
 
     #[test]

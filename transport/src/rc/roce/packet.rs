@@ -45,6 +45,7 @@ pub(super) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
         SendOp::FetchAdd { remote: Remote { addr: va, rkey }, add } => {
             Rc::FetchAdd(AtomicEth { va, rkey, swap_or_add: add, compare: 0 })
         }
+        SendOp::AtomicWrite { remote } => Rc::AtomicWrite(reth(remote, 0, work.length)),
     }
 }
 
@@ -103,6 +104,7 @@ pub(super) fn decode(body: &Rc, write: &Reth) -> Option<RcRequest> {
             let reth = atomic(eth);
             only(SendOp::FetchAdd { remote: at(&reth), add: eth.swap_or_add }, reth)
         }
+        Rc::AtomicWrite(reth) => only(SendOp::AtomicWrite { remote: at(reth) }, *reth),
         _ => return None,
     })
 }

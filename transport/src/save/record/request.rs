@@ -67,6 +67,13 @@ pub enum Operation {
         /// Added.
         add: u64,
     },
+    /// Stores 8 bytes at once. Since version 2.
+    AtomicWrite {
+        /// Address there.
+        addr: u64,
+        /// Key.
+        rkey: u32,
+    },
 }
 
 /// The local side of a send.
