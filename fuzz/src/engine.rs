@@ -235,11 +235,12 @@ impl<'a> Lab<'a> {
             1 => SendOp::Send { imm },
             2 => SendOp::Write { remote, imm: None },
             3 => SendOp::Write { remote, imm },
-            4 | 5 => SendOp::Read { remote },
+            4 => SendOp::Read { remote },
+            5 => SendOp::AtomicWrite { remote },
             6 => SendOp::CompareSwap { remote, compare: 1, swap: 2 },
             _ => SendOp::FetchAdd { remote, add: 3 },
         };
-        if matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
+        if matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite { .. }) {
             sge.length = 8;
         }
         let flags = self.input.byte();

@@ -1,5 +1,7 @@
 //! Every verb, between two guests and within one: the right bytes arrive, and nothing else changes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vrdma_tests::abi::control::access;
 use vrdma_tests::abi::cqe::WcOpcode;
 use vrdma_tests::side::{Side, pair};
@@ -114,6 +116,56 @@ fn atomics_return_the_value_before() {
             assert_eq!((word(&a, 16), word(&b, 8)), (105, expected));
         }
         assert_eq!(b.cq.poll(), None);
+    });
+}
+
+#[test]
+fn atomic_writes_store_eight_bytes() {
+    both(4096, |mut a, mut b| {
+        b.mr.fill(0xaa);
+        a.mr.put(1, b"12345678");
+        let sges = [a.mr.sge(1, 3), a.mr.sge(4, 5)];
+        let values = [(Data::Sges(&sges), b"12345678"), (Data::Inline(b"abcdefgh"), b"abcdefgh")];
+        for (id, (data, value)) in (1..).zip(values) {
+            a.post(&Request::atomic_write(a.qp.tag(id), b.mr.remote(8), data).signaled(true));
+            let wc = a.cq.expect_success();
+            assert_eq!((wc.id(), wc.opcode(), wc.len()), (id, WcOpcode::ATOMIC_WRITE, 0));
+            assert_eq!(b.mr.get(0, 24), [[0xaa; 8], *value, [0xaa; 8]].concat());
+        }
+        assert_eq!(b.cq.poll(), None);
+    });
+}
+
+#[test]
+fn who_sees_an_atomic_write_sees_all_of_it_and_what_was_written_before() {
+    const ROUNDS: u8 = 200;
+    both(4096, |mut a, b| {
+        let (memory, word, data) = (b.mr.memory().clone(), b.mr.gpa(8), b.mr.gpa(1024));
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let program = std::thread::spawn(move || {
+            let mut last = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let bytes = memory.word64(word).load(Ordering::Acquire).to_ne_bytes();
+                let seen = bytes[0];
+                assert_eq!(bytes, [seen; 8], "a part of it");
+                assert!(seen >= last, "{seen} after {last}");
+                let written = memory.bytes(data, 256);
+                assert!(written.iter().all(|byte| *byte >= seen), "{seen} before {written:?}");
+                last = seen;
+                std::thread::yield_now();
+            }
+        });
+        for round in 1..=ROUNDS {
+            a.mr.put(0, &[round; 264]);
+            let (payload, value) = ([a.mr.sge(0, 256)], [a.mr.sge(256, 3), a.mr.sge(259, 5)]);
+            a.post(&Request::write(a.qp.tag(1), b.mr.remote(1024), Data::Sges(&payload)));
+            a.post(&Request::atomic_write(a.qp.tag(2), b.mr.remote(8), Data::Sges(&value)).signaled(true));
+            a.cq.expect_success();
+        }
+        stop.store(true, Ordering::Relaxed);
+        program.join().unwrap();
+        assert_eq!(b.mr.get(8, 8), [ROUNDS; 8]);
     });
 }
 

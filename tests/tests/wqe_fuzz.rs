@@ -9,6 +9,7 @@ use vrdma_tests::abi::ah::AhEntry;
 use vrdma_tests::abi::control::{QpState, QpType, access};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::abi::event::EventKind;
+use vrdma_tests::abi::wqe::WrOpcode;
 use vrdma_tests::abi::zerocopy::IntoBytes;
 use vrdma_tests::ah::{AhTable, entry};
 use vrdma_tests::context::BoundChannel;
@@ -114,21 +115,26 @@ impl Field {
         let opcode = match rng.below(16) {
             0 => rng.next_u64() as u8,
             1..5 => 128,
-            _ => rng.below(7) as u8,
+            _ => *rng.pick(&[0, 1, 2, 3, 4, 5, 6, WrOpcode::ATOMIC_WRITE.0]),
         };
         let flags = if rng.one_in(20) { rng.next_u64() as u16 } else { 1 | (rng.below(4) << 1) as u16 };
-        let inline = rng.one_in(5) && opcode < 3;
+        let write = opcode == WrOpcode::ATOMIC_WRITE.0;
+        let inline = rng.one_in(5) && (opcode < 3 || write);
         let flags = if inline { flags | 8 } else { flags };
         let atomic = opcode == 5 || opcode == 6;
         let sges = match rng.below(12) {
-            _ if atomic => 1,
+            _ if atomic || write && !inline => 1,
             0 => rng.next_u64() as u8,
             1 => rng.below(31) as u8,
             _ => rng.below(3) as u8,
         };
         let sges = if inline && !rng.one_in(20) { 0 } else { sges };
         let most = if rng.one_in(10) { 1000 } else { 200 };
-        let inline_len = if inline { rng.below(most) as u16 } else { 0 };
+        let inline_len = match inline {
+            true if write && !rng.one_in(10) => 8,
+            true => rng.below(most) as u16,
+            false => 0,
+        };
         let bytes = if atomic {
             32
         } else if inline {
@@ -147,7 +153,7 @@ impl Field {
         words[0] = u64::from(opcode) | (units as u64) << 8 | u64::from(flags) << 16 | u64::from(qp) << 32;
         words[1] = rng.next_u64() & 0xffff_ffff | u64::from(sges) << 32 | u64::from(inline_len) << 48;
         let (at, _, rkey) = element(rng, &self.remote_mrs);
-        words[2] = if atomic && !rng.one_in(10) { at & !7 } else { at };
+        words[2] = if (atomic || write) && !rng.one_in(10) { at & !7 } else { at };
         words[3] = u64::from(rkey) | rng.next_u64() << 32;
         if pair.0.options.qp_type == QpType::UD && !rng.one_in(20) {
             (words[2], words[3]) = target(rng, &pair.1);
@@ -158,7 +164,7 @@ impl Field {
         }
         while !inline && next + 1 < words.len() {
             let (addr, length, lkey) = element(rng, &self.mrs);
-            let length = if atomic { 8 } else { length };
+            let length = if atomic || write && !rng.one_in(10) { 8 } else { length };
             (words[next], words[next + 1]) = (addr, u64::from(length) | u64::from(lkey) << 32);
             next += 2;
         }
@@ -273,13 +279,23 @@ fn a_hundred_thousand_random_requests_reach_nothing_that_is_not_registered() {
     let stats = lab.stats();
     assert_eq!(stats.device(0, "broken_channels"), 0, "what a request says breaks no channel");
     let moved = |counter| stats.transport(0, counter);
-    let done =
-        ["sends", "writes", "reads", "fetch_adds", "compare_swaps", "naks_access", "errors", "flushes"];
+    let done = [
+        "sends",
+        "writes",
+        "reads",
+        "fetch_adds",
+        "compare_swaps",
+        "atomic_writes",
+        "naks_access",
+        "errors",
+        "flushes",
+    ];
     println!("{:?}", done.map(|counter| (counter, moved(counter))));
     let lost = ["drop_qkey", "drop_no_qp", "drop_service", "drop_access", "drop_length", "drop_invalid"];
     println!("{:?}", lost.map(|counter| (counter, stats.transport(1, counter))));
     assert!(stats.device(0, "bad_address_handles") > 50 && stats.transport(1, "drop_qkey") > 0);
-    assert!(["sends", "writes", "reads", "fetch_adds"].iter().all(|c| moved(c) > 100), "most were nonsense");
+    let wanted = ["sends", "writes", "reads", "fetch_adds", "atomic_writes"];
+    assert!(wanted.iter().all(|counter| moved(counter) > 100), "most were nonsense");
     while let Some(told) = lab.guests[0].async_events().recv_within(std::time::Duration::ZERO) {
         assert_ne!(told.kind, EventKind::DEVICE_FATAL);
     }

@@ -50,6 +50,7 @@ device = context.query_device()
 same("atomic_caps", device.atomic_caps, e.IBV_ATOMIC_GLOB)
 same("local_ca_ack_delay", device.local_ca_ack_delay, 15)
 same("BAD_QKEY_CNTR", bool(device.device_cap_flags & e.IBV_DEVICE_BAD_QKEY_CNTR), True)
+same("ATOMIC_WRITE", context.query_device_ex().device_cap_flags_ex >> 40 & 1, 1)
 same("max_qp", device.max_qp & (device.max_qp + 2), 0)
 same("speed of a port without uplink",
      (context.query_port(PORT).active_speed, context.query_port(PORT).active_width), (32, 2))

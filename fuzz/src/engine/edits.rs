@@ -8,9 +8,9 @@ use vrdma_wire::roce::Packet;
 
 /// Records that engines have written.
 const WRITTEN: [&[u8]; 3] = [
-    include_bytes!("../../../transport/tests/golden/record-v1-requester.cbor"),
-    include_bytes!("../../../transport/tests/golden/record-v1-responder.cbor"),
-    include_bytes!("../../../transport/tests/golden/record-v1-one-host.cbor"),
+    include_bytes!("../../../transport/tests/golden/record-v2-requester.cbor"),
+    include_bytes!("../../../transport/tests/golden/record-v2-responder.cbor"),
+    include_bytes!("../../../transport/tests/golden/record-v2-one-host.cbor"),
 ];
 
 /// Names of variants, those of an enum together.
@@ -24,7 +24,7 @@ const NAMES: [&[&str]; 14] = [
     &["go_on", "start_over"],
     &["nothing", "first", "again"],
     &["none", "down", "up"],
-    &["send", "write", "read", "compare_swap", "fetch_add"],
+    &["send", "write", "read", "compare_swap", "fetch_add", "atomic_write"],
     &["send", "frame"],
     &["inline", "sges", "not_understood", "wrong_length"],
     &["sequence", "invalid_request", "remote_access", "remote_operational"],

@@ -106,7 +106,11 @@ impl Lab<'_> {
                     roce::Rc::FetchAdd(atomic)
                 })
             }
-            (QpType::Rc, 14) => Body::Rc(roce::Rc::AtomicWrite(self.reth())),
+            (QpType::Rc, 14) => {
+                let reth = self.reth();
+                let length = if part & 1 == 0 { 8 } else { reth.length };
+                Body::Rc(roce::Rc::AtomicWrite(Reth { length, ..reth }))
+            }
             (QpType::Rc, _) => Body::Rc(roce::Rc::Flush(Feth::from_bits(kind), self.reth())),
             (QpType::Uc, 0..=6) => Body::Uc(Uc::Send(parts(part, (), write_tail))),
             (QpType::Uc, 7..=12) => Body::Uc(Uc::Write(parts(part, self.reth(), write_tail))),
@@ -163,6 +167,7 @@ impl Lab<'_> {
                 (roce::Rc::ReadResponse(part), if right { whole } else { length })
             }
             Body::Rc(roce::Rc::CompareSwap(_) | roce::Rc::FetchAdd(_)) => (roce::Rc::AtomicAck(aeth, 5), 0),
+            Body::Rc(roce::Rc::AtomicWrite(_)) => (roce::Rc::ReadResponse(ReadPart::Only(aeth)), 0),
             Body::Rc(roce::Rc::Send(_) | roce::Rc::Write(_)) => (roce::Rc::Ack(aeth), 0),
             _ => return,
         };

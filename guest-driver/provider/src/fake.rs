@@ -117,7 +117,8 @@ impl Kernel {
             doorbell_offset: 64.into(),
             ..AllocContextResp::new_zeroed()
         };
-        let mut reply = AllocContextExResp { base, device_cap: device_cap::V1_0.into(), reserved: [0; 56] };
+        let functions = device_cap::V1_0 | device_cap::ATOMIC_WRITE;
+        let mut reply = AllocContextExResp { base, device_cap: functions.into(), reserved: [0; 56] };
         change(&mut reply);
         let fd = file.as_raw_fd();
         let kernel = Arc::new(Self {

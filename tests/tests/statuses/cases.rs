@@ -123,7 +123,7 @@ fn remote_memory_has_to_be_registered_for_the_use() {
         ("without rights", |b| b.process.mr_with(4096, access::LOCAL_WRITE).remote(0)),
     ];
     for (what, spoil) in wrong {
-        for opcode in 0..4 {
+        for opcode in 0..5 {
             let (_lab, mut a, mut b) = lab();
             b.mr.fill(0xaa);
             b.recv_any(77);
@@ -136,7 +136,10 @@ fn remote_memory_has_to_be_registered_for_the_use() {
                 _ => {
                     let remote = Remote { addr: remote.addr & !7, ..remote };
                     let remote = if what == "beyond the region" { b.mr.remote(8192) } else { remote };
-                    a.post(&Request::fetch_add(tag, remote, 1, &own));
+                    match opcode {
+                        3 => a.post(&Request::fetch_add(tag, remote, 1, &own)),
+                        _ => a.post(&Request::atomic_write(tag, remote, Data::Inline(&[7; 8]))),
+                    }
                 }
             }
             a.cq.expect(a.qp.number, 1, WcStatus::REM_ACCESS_ERR);
@@ -154,14 +157,17 @@ fn rights_of_the_region_are_told_apart() {
         (access::REMOTE_READ, false, true, false),
         (access::REMOTE_ATOMIC, false, false, true),
     ] {
-        for (which, allowed) in [write, read, atomic].into_iter().enumerate() {
+        for (which, allowed) in [write, read, atomic, write].into_iter().enumerate() {
             let (_lab, mut a, b) = lab();
             let mr = b.process.mr_with(4096, access::LOCAL_WRITE | right);
             let (tag, own) = (a.qp.tag(1), a.mr.sge(0, 8));
             match which {
                 0 => a.post(&Request::write(tag, mr.remote(0), Data::Sges(&[own])).signaled(true)),
                 1 => a.post(&Request::read(tag, mr.remote(0), &[own]).signaled(true)),
-                _ => a.post(&Request::fetch_add(tag, mr.remote(0), 1, &own).signaled(true)),
+                2 => a.post(&Request::fetch_add(tag, mr.remote(0), 1, &own).signaled(true)),
+                _ => {
+                    a.post(&Request::atomic_write(tag, mr.remote(0), Data::Sges(&[own])).signaled(true));
+                }
             }
             let status = if allowed { WcStatus::SUCCESS } else { WcStatus::REM_ACCESS_ERR };
             a.cq.expect(a.qp.number, 1, status);
@@ -171,13 +177,14 @@ fn rights_of_the_region_are_told_apart() {
 
 #[test]
 fn what_the_peers_qp_does_not_allow_is_an_invalid_request() {
-    for which in 0..3 {
+    for which in 0..4 {
         let (_lab, mut a, b) = lab_with(&QpOptions { access: access::LOCAL_WRITE, ..QpOptions::default() });
         let (tag, own) = (a.qp.tag(1), a.mr.sge(0, 8));
         match which {
             0 => a.post(&Request::write(tag, b.mr.remote(0), Data::Sges(&[own]))),
             1 => a.post(&Request::read(tag, b.mr.remote(0), &[own])),
-            _ => a.post(&Request::fetch_add(tag, b.mr.remote(0), 1, &own)),
+            2 => a.post(&Request::fetch_add(tag, b.mr.remote(0), 1, &own)),
+            _ => a.post(&Request::atomic_write(tag, b.mr.remote(0), Data::Sges(&[own]))),
         }
         fails(&mut a, 1, WcStatus::REM_INV_REQ_ERR);
         expect_error_event(&b, EventKind::QP_REQ_ERR);
@@ -186,10 +193,30 @@ fn what_the_peers_qp_does_not_allow_is_an_invalid_request() {
 
 #[test]
 fn a_misaligned_atomic_is_an_invalid_request() {
-    let (_lab, mut a, b) = lab();
-    a.post(&Request::fetch_add(a.qp.tag(1), b.mr.remote(4), 1, &a.mr.sge(0, 8)));
-    fails(&mut a, 1, WcStatus::REM_INV_REQ_ERR);
-    assert_eq!(b.mr.get(0, 16), [0; 16]);
+    for write in [false, true] {
+        let (_lab, mut a, b) = lab();
+        let (tag, remote, own) = (a.qp.tag(1), b.mr.remote(4), a.mr.sge(0, 8));
+        match write {
+            false => a.post(&Request::fetch_add(tag, remote, 1, &own)),
+            true => a.post(&Request::atomic_write(tag, remote, Data::Inline(&[7; 8]))),
+        }
+        fails(&mut a, 1, WcStatus::REM_INV_REQ_ERR);
+        assert_eq!(b.mr.get(0, 16), [0; 16]);
+    }
+}
+
+#[test]
+fn an_atomic_write_has_eight_bytes() {
+    for (inline, length) in [(false, 0), (false, 7), (false, 16), (true, 7), (true, 9)] {
+        let (_lab, mut a, b) = lab();
+        a.mr.fill(7);
+        let (tag, remote, sge) = (a.qp.tag(1), b.mr.remote(0), [a.mr.sge(0, length)]);
+        let data = vec![7; length as usize];
+        let data = if inline { Data::Inline(&data) } else { Data::Sges(&sge) };
+        a.post(&Request::atomic_write(tag, remote, data));
+        fails(&mut a, 1, WcStatus::LOC_LEN_ERR);
+        assert_eq!(b.mr.get(0, 16), [0; 16], "{inline} {length}");
+    }
 }
 
 #[test]

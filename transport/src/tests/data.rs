@@ -113,6 +113,26 @@ fn atomics_change_memory_and_bring_the_value_before() {
 }
 
 #[test]
+fn atomic_write_stores_eight_bytes_from_wherever_they_are() {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    a.memory.fill(0, b"123....45678");
+    let op = SendOp::AtomicWrite { remote: b.remote(8) };
+    pair.post(&a, 1, op, Payload::Sges(&[a.sge(0, 3), a.sge(100, 0), a.sge(7, 5)])).unwrap();
+    assert_eq!(b.memory.bytes(7, 10), b"\x0012345678\0");
+    pair.post(&a, 2, op, Payload::Inline(b"abcdefgh")).unwrap();
+    assert_eq!(b.memory.bytes(7, 10), b"\0abcdefgh\0");
+    let ends: Vec<_> =
+        pair.log.completions.iter().map(|c| (c.0, c.2.opcode, c.2.status, c.2.byte_len)).collect();
+    assert_eq!(ends, [(a.device, WcOpcode::AtomicWrite, WcStatus::Success, 0); 2]);
+    let counted = |device| {
+        let counters = pair.engine.counters(device);
+        (counters.atomic_writes, counters.writes, counters.bytes_out, counters.bytes_in)
+    };
+    assert_eq!((counted(a.device), counted(b.device)), ((2, 0, 16, 0), (0, 0, 0, 16)));
+}
+
+#[test]
 fn unsignaled_requests_complete_only_with_an_error() {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());

@@ -79,20 +79,40 @@ fn local_length_error_for_messages_beyond_2_31() {
 
 #[test]
 fn local_length_error_for_atomics_not_of_8_bytes() {
-    for length in [0, 7, 9] {
+    let mut data = [0; 16];
+    data[0] = 1;
+    for (kind, length) in [0, 1, 2].into_iter().flat_map(|kind| [0, 7, 9, 16].map(|length| (kind, length))) {
         let mut pair = Pair::connected();
         let (a, b) = (pair.a.clone(), pair.b.clone());
-        let op = SendOp::FetchAdd { remote: b.remote(0), add: 1 };
-        let outcome = outcome(&mut pair, op, Payload::Sges(&[a.sge(0, length)]));
-        assert_eq!(outcome, (vec![('a', 1, WcStatus::LocLen)], vec![], (Error_, Rts)), "{length}");
+        let (sge, remote) = ([a.sge(0, length)], b.remote(0));
+        a.memory.fill(0, &data);
+        let (op, payload) = match kind {
+            0 => (SendOp::FetchAdd { remote, add: 1 }, Payload::Sges(&sge)),
+            1 => (SendOp::AtomicWrite { remote }, Payload::Sges(&sge)),
+            _ => (SendOp::AtomicWrite { remote }, Payload::Inline(&data[..length as usize])),
+        };
+        let outcome = outcome(&mut pair, op, payload);
+        assert_eq!(outcome, (vec![('a', 1, WcStatus::LocLen)], vec![], (Error_, Rts)), "{kind} {length}");
+        assert_eq!(b.memory.bytes(0, 16), [0; 16], "{kind} {length}");
     }
+}
+
+#[test]
+fn local_protection_error_for_an_atomic_write_of_what_may_not_be_read() {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    a.memory.fill(0, &[1; 8]);
+    let sges = [a.sge(0, 4), Sge { lkey: Lkey(a.key ^ 0x80), ..a.sge(4, 4) }];
+    let outcome = outcome(&mut pair, SendOp::AtomicWrite { remote: b.remote(0) }, Payload::Sges(&sges));
+    assert_eq!(outcome, (vec![('a', 1, WcStatus::LocProt)], vec![], (Error_, Rts)));
+    assert_eq!(b.memory.bytes(0, 8), [0; 8]);
 }
 
 #[test]
 fn local_qp_operation_error_beyond_the_capabilities_of_the_qp() {
     let (many, long) = ([Sge::default(); 9], [0; 129]);
-    for case in 0..4 {
-        let mut pair = Pair::connected_with(|a| a.max_rd_atomic = if case == 3 { 0 } else { 1 }, |_| {});
+    for case in 0..5 {
+        let mut pair = Pair::connected_with(|a| a.max_rd_atomic = if case >= 3 { 0 } else { 1 }, |_| {});
         let (a, b) = (pair.a.clone(), pair.b.clone());
         let read = SendOp::Read { remote: b.remote(0) };
         let sge = [a.sge(0, 8)];
@@ -100,7 +120,8 @@ fn local_qp_operation_error_beyond_the_capabilities_of_the_qp() {
             0 => (SEND, Payload::Sges(&many[..])),
             1 => (SEND, Payload::Inline(&long[..])),
             2 => (read, Payload::Inline(&long[..8])),
-            _ => (read, Payload::Sges(&sge[..])),
+            3 => (read, Payload::Sges(&sge[..])),
+            _ => (SendOp::AtomicWrite { remote: b.remote(0) }, Payload::Inline(&long[..8])),
         };
         let outcome = outcome(&mut pair, op, payload);
         assert_eq!(outcome, (vec![('a', 1, WcStatus::LocQpOp)], vec![], (Error_, Rts)), "{case}");
@@ -129,15 +150,17 @@ fn remote_access_error_for_the_peers_region() {
         }),
     ];
     for (name, spoil) in cases {
-        for kind in 0..4 {
+        for kind in 0..5 {
             let mut pair = Pair::connected();
             let (a, b) = (pair.a.clone(), pair.b.clone());
+            a.memory.fill(0, &[1; 8]);
             let remote = spoil(&mut pair, &b);
             let op = match kind {
                 0 => write_to(remote),
                 1 => SendOp::Read { remote },
                 2 => SendOp::FetchAdd { remote, add: 1 },
-                _ => SendOp::CompareSwap { remote, compare: 0, swap: 1 },
+                3 => SendOp::CompareSwap { remote, compare: 0, swap: 1 },
+                _ => SendOp::AtomicWrite { remote },
             };
             pair.post_recv(&b, 9, &[]).unwrap();
             let outcome = outcome(&mut pair, op, Payload::Sges(&[a.sge(0, 8)]));
@@ -151,21 +174,27 @@ fn remote_access_error_for_the_peers_region() {
 
 #[test]
 fn remote_invalid_request_for_what_the_peers_qp_does_not_allow() {
-    for (right, kind) in
-        [(Access::REMOTE_WRITE, 0), (Access::REMOTE_READ, 1), (Access::REMOTE_ATOMIC, 2), (Access::NONE, 3)]
-    {
+    let rights = [
+        Access::REMOTE_WRITE,
+        Access::REMOTE_READ,
+        Access::REMOTE_ATOMIC,
+        Access::NONE,
+        Access::REMOTE_WRITE,
+    ];
+    for (right, kind) in rights.into_iter().chain([Access::NONE]).zip(0..) {
         let mut pair = Pair::connected_with(
             |_| {},
             |b| {
                 b.access = Access(Access::ALL.0 & !right.0);
-                b.max_dest_rd_atomic = if kind == 3 { 0 } else { 1 };
+                b.max_dest_rd_atomic = if [3, 5].contains(&kind) { 0 } else { 1 };
             },
         );
         let (a, b) = (pair.a.clone(), pair.b.clone());
         let op = match kind {
             0 => write_to(b.remote(0)),
             1 | 3 => SendOp::Read { remote: b.remote(0) },
-            _ => SendOp::FetchAdd { remote: b.remote(0), add: 1 },
+            2 => SendOp::FetchAdd { remote: b.remote(0), add: 1 },
+            _ => SendOp::AtomicWrite { remote: b.remote(0) },
         };
         let outcome = outcome(&mut pair, op, Payload::Sges(&[a.sge(0, 8)]));
         let events = vec![('b', Event::QpRequestError(b.qpn))];
@@ -175,12 +204,17 @@ fn remote_invalid_request_for_what_the_peers_qp_does_not_allow() {
 
 #[test]
 fn remote_invalid_request_for_unaligned_atomics() {
-    let mut pair = Pair::connected();
-    let (a, b) = (pair.a.clone(), pair.b.clone());
-    let op = SendOp::FetchAdd { remote: b.remote(4), add: 1 };
-    let outcome = outcome(&mut pair, op, Payload::Sges(&[a.sge(0, 8)]));
-    let events = vec![('b', Event::QpRequestError(b.qpn))];
-    assert_eq!(outcome, (vec![('a', 1, WcStatus::RemInvReq)], events, (Error_, Error_)));
+    for write in [false, true] {
+        let mut pair = Pair::connected();
+        let (a, b) = (pair.a.clone(), pair.b.clone());
+        a.memory.fill(0, &[1; 8]);
+        let remote = b.remote(4);
+        let op = if write { SendOp::AtomicWrite { remote } } else { SendOp::FetchAdd { remote, add: 1 } };
+        let outcome = outcome(&mut pair, op, Payload::Sges(&[a.sge(0, 8)]));
+        let events = vec![('b', Event::QpRequestError(b.qpn))];
+        assert_eq!(outcome, (vec![('a', 1, WcStatus::RemInvReq)], events, (Error_, Error_)));
+        assert_eq!(b.memory.bytes(0, 16), [0; 16]);
+    }
 }
 
 #[test]
@@ -223,7 +257,8 @@ fn a_receive_with_a_wrong_key_is_a_local_protection_error_there() {
 
 #[test]
 fn vanished_memory_is_a_protection_error_at_home_and_an_operational_one_abroad() {
-    for (own, kind) in [(true, 0), (true, 1), (true, 2), (false, 0), (false, 1), (false, 2), (false, 3)] {
+    let own = [0, 1, 2, 4].map(|kind| (true, kind));
+    for (own, kind) in own.into_iter().chain([0, 1, 2, 3, 4].map(|kind| (false, kind))) {
         let mut pair = Pair::connected();
         let (a, b) = (pair.a.clone(), pair.b.clone());
         if own {
@@ -236,7 +271,8 @@ fn vanished_memory_is_a_protection_error_at_home_and_an_operational_one_abroad()
             0 => write_to(remote),
             1 => SendOp::Read { remote },
             2 => SendOp::FetchAdd { remote, add: 1 },
-            _ => SEND,
+            3 => SEND,
+            _ => SendOp::AtomicWrite { remote },
         };
         if kind == 3 {
             pair.post_recv(&b, 9, &[b.sge(0, 8)]).unwrap();

@@ -39,7 +39,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (qp(), any::<u32>(), 0u8..7, any::<u8>())
             .prop_map(|(qp, mask, state, value)| Op::Modify { qp, mask, state, value }),
         1 => (qp(), 0u8..7).prop_map(|(qp, state)| Op::State { qp, state }),
-        20 => (qp(), 0u8..6, lengths(), 0u64..900_000, odd(), any::<bool>())
+        20 => (qp(), 0u8..7, lengths(), 0u64..900_000, odd(), any::<bool>())
             .prop_map(|(qp, kind, lengths, offset, odd, signaled)| Op::Send { qp, kind, lengths, offset, odd, signaled }),
         6 => (qp(), any::<bool>(), 0usize..140).prop_map(|(qp, write, length)| Op::Inline { qp, write, length }),
         20 => (qp(), lengths(), odd()).prop_map(|(qp, lengths, odd)| Op::Recv { qp, lengths, odd }),
@@ -217,7 +217,8 @@ impl Model {
                     2 => SendOp::Write { remote, imm: Some(Imm::from_bytes([1; 4])) },
                     3 => SendOp::Read { remote },
                     4 => SendOp::FetchAdd { remote, add: 1 },
-                    _ => SendOp::CompareSwap { remote, compare: 0, swap: 1 },
+                    5 => SendOp::CompareSwap { remote, compare: 0, swap: 1 },
+                    _ => SendOp::AtomicWrite { remote },
                 };
                 self.posted(&end, true, signaled, |pair, id| {
                     let payload = Payload::Sges(&sges);

@@ -170,6 +170,7 @@ fn own_mistakes_stop_the_send_queue_alone() {
     let cases = [
         (WcStatus::LocQpOp, SendOp::Read { remote: Remote::default() }, 8),
         (WcStatus::LocQpOp, SendOp::FetchAdd { remote: Remote::default(), add: 1 }, 8),
+        (WcStatus::LocQpOp, SendOp::AtomicWrite { remote: Remote::default() }, 8),
         (WcStatus::LocProt, SEND, (1 << 20) + 1),
         (WcStatus::LocLen, SEND, MAX_MESSAGE + 1),
     ];

@@ -40,8 +40,9 @@ pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> Reque
         let number = if numbers.is_empty() { 0 } else { numbers[input.below(numbers.len())] };
         input.near(number)
     };
-    let opcode = WrOpcode(input.pick(&[128, 2, 3, 0, 1, 4, 5, 6, 77, 200]));
+    let opcode = WrOpcode(input.pick(&[128, 2, 3, 0, 1, 4, 5, 6, 77, 200, 15]));
     let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
+    let word = opcode == WrOpcode::ATOMIC_WRITE;
     let mut bits = u16::from(input.byte() & 7);
     let inline = !atomic && opcode != WrOpcode::RECV && input.once_in(4);
     if opcode == WrOpcode::RECV {
@@ -62,7 +63,7 @@ pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> Reque
         wqe_id: input.long().into(),
         sge_count: if atomic { input.near(1) as u8 } else { input.near(count) as u8 },
         reserved: 0,
-        inline_len: if inline { input.near(16) as u16 } else { 0 }.into(),
+        inline_len: if inline { input.near(if word { 8 } else { 16 }) as u16 } else { 0 }.into(),
     };
     bytes[..16].copy_from_slice(header.as_bytes());
     let datagram = input.once_in(3);
@@ -84,7 +85,7 @@ pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> Reque
     }
     for _ in 0..count.min(2) {
         let length = match input.byte() % 8 {
-            _ if atomic => input.near(8),
+            _ if atomic || word => input.near(8),
             0 => input.long(),
             1 => objects.length,
             n => 200 * u32::from(n),

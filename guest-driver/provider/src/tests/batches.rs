@@ -5,6 +5,10 @@ use std::mem::zeroed;
 use std::ptr;
 use std::sync::Arc;
 
+use vrdma_verbs::abi::control::device_cap;
+use vrdma_verbs::abi::user::AllocContextExResp;
+use vrdma_verbs::abi::wqe::WrOpcode;
+
 use super::guest::{CAP, Guest, Shared, sge, with_sges, wr_ids, write};
 use crate::errno::{self, Errno};
 use crate::fake::{Kernel, Parsed};
@@ -16,7 +20,8 @@ const ALL: u32 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_SEND_WITH_IMM
     | IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+    | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
 /// A QP of a kind, in RTS, made for these operations.
 fn qp_ex(
@@ -170,6 +175,74 @@ fn each_operation_is_what_post_send_makes_of_it() {
     }
     guest.destroy_qp(old);
     guest.destroy_qp(new.cast());
+    guest.close(&[cq]);
+}
+
+#[test]
+fn an_atomic_write_takes_its_value_from_the_call() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(16);
+    // The program asks for no inline data.
+    let mut attr: ibv_qp_init_attr_ex = unsafe { zeroed() };
+    (attr.send_cq, attr.recv_cq, attr.pd) = (cq, cq, guest.pd);
+    (attr.qp_type, attr.cap) = (IBV_QPT_RC, ibv_qp_cap { max_inline_data: 0, ..CAP });
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE.into();
+    let qp: *mut ibv_qp_ex = unsafe { guest.ops.create_qp_ex.unwrap()(guest.context, &raw mut attr).cast() };
+    assert!(!qp.is_null() && attr.cap.max_inline_data >= 8);
+    guest.modify(qp.cast(), IBV_QPS_RTS);
+    let (addr, rkey) = (0x1122_3344_5566_7788u64, 0x99aa_bbccu32);
+    let mut value = *b"12345678";
+    let batch = Batch::start(qp);
+    unsafe {
+        ((*qp).wr_id, (*qp).wr_flags) = (7, IBV_SEND_SIGNALED);
+        (*qp).wr_atomic_write.unwrap()(qp, rkey, addr, value.as_ptr().cast());
+        value.fill(0);
+        assert_eq!(batch.complete(), 0);
+    }
+    let by_calls = kernel.take().unwrap();
+    assert_eq!((by_calls.opcode(), by_calls.inline()), (WrOpcode::ATOMIC_WRITE, &b"12345678"[..]));
+    assert_eq!(by_calls.bytes[16..24], addr.to_le_bytes());
+    assert_eq!(by_calls.bytes[24..28], rkey.to_le_bytes());
+    kernel.complete(by_calls.success());
+    assert_eq!(wr_ids(&guest.poll(cq, 4)), [7]);
+    // By a list it may be inline, or an element.
+    value = *b"12345678";
+    let mut sges = [sge(value.as_ptr().expose_provenance() as u64, 8, 5)];
+    for flags in [IBV_SEND_INLINE, 0] {
+        let mut wr = with_sges(write(8), &mut sges);
+        (wr.opcode, wr.send_flags) = (IBV_WR_ATOMIC_WRITE, IBV_SEND_SIGNALED | flags);
+        (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (addr, rkey);
+        guest.send(qp.cast(), &mut [wr]).unwrap();
+        let by_list = kernel.take().unwrap();
+        kernel.complete(by_list.success());
+        assert_eq!(wr_ids(&guest.poll(cq, 4)), [8]);
+        match flags {
+            0 => assert_eq!(by_list.sges(), [(sges[0].addr, 8, 5)]),
+            _ => assert_eq!(content(by_list), content(by_calls.clone())),
+        }
+    }
+    // An element beside the value is one too many.
+    let batch = Batch::start(qp);
+    unsafe { (*qp).wr_atomic_write.unwrap()(qp, rkey, addr, value.as_ptr().cast()) };
+    batch.sges(&[sge(0x1000, 8, 5)]);
+    assert_eq!(batch.complete(), libc::EINVAL);
+    guest.destroy_qp(qp.cast());
+    guest.close(&[cq]);
+}
+
+#[test]
+fn no_qp_is_made_for_atomic_writes_that_the_device_does_not_have() {
+    let kernel = Kernel::of_version(AllocContextExResp::SIZE, |reply| {
+        reply.device_cap = device_cap::V1_0.into();
+    });
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(8);
+    let made = |operations| qp_ex(&guest, cq, IBV_QPT_RC, operations);
+    assert_eq!(made(IBV_QP_EX_WITH_ATOMIC_WRITE).err(), Some(libc::EOPNOTSUPP));
+    let qp = made(ALL & !IBV_QP_EX_WITH_ATOMIC_WRITE).unwrap();
+    guest.destroy_qp(qp.cast());
     guest.close(&[cq]);
 }
 

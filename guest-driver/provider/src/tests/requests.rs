@@ -216,6 +216,7 @@ fn requests_that_cannot_be_are_refused() {
     bad(qp, &|wr| (wr.opcode, wr.send_flags) = (IBV_WR_RDMA_READ, IBV_SEND_INLINE), &mut []);
     bad(uc, &|wr| wr.opcode = IBV_WR_RDMA_READ, &mut sges[..1]);
     bad(uc, &|wr| wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP, &mut sges[..1]);
+    bad(uc, &|wr| wr.opcode = IBV_WR_ATOMIC_WRITE, &mut sges[..1]);
     assert_eq!(guest.recv(qp, &mut [recv(0, &mut sges[..4])]), Err((0, libc::EINVAL)));
     assert!(kernel.take().is_none());
     for qp in [qp, uc] {

@@ -77,6 +77,19 @@ fn atomics_have_their_operands_and_then_their_element() {
 }
 
 #[test]
+fn an_atomic_write_is_one_unit_with_its_value() {
+    let bytes = bytes(&Request::atomic_write(TAG, REMOTE, Data::Inline(b"12345678")));
+    assert_eq!(
+        (bytes.len(), header(&bytes).opcode, header(&bytes).sge_count),
+        (64, WrOpcode::ATOMIC_WRITE.0, 0)
+    );
+    assert_eq!((header(&bytes).flags.get(), header(&bytes).inline_len.get()), (flags::INLINE, 8));
+    let body = RdmaBody::read_from_prefix(&bytes[16..]).unwrap().0;
+    assert_eq!((body.remote_addr.get(), body.rkey.get()), (REMOTE.addr, REMOTE.rkey));
+    assert_eq!(bytes[32..40], *b"12345678");
+}
+
+#[test]
 fn opcode_of_each_kind() {
     let list = sges(1);
     let data = Data::Sges(&list);
@@ -87,6 +100,7 @@ fn opcode_of_each_kind() {
         (Request::write(TAG, REMOTE, data), WrOpcode::RDMA_WRITE),
         (Request::write_imm(TAG, REMOTE, [0; 4], data), WrOpcode::RDMA_WRITE_WITH_IMM),
         (Request::read(TAG, REMOTE, &list), WrOpcode::RDMA_READ),
+        (Request::atomic_write(TAG, REMOTE, data), WrOpcode::ATOMIC_WRITE),
         (Request::ud_send(TAG, to, data), WrOpcode::SEND),
         (Request::recv(TAG, &list), WrOpcode::RECV),
     ] {

@@ -7,6 +7,8 @@ use crate::tests::wire::{A, B, Host, Net};
 use vrdma_wire::num::{Imm, Mac};
 
 const WITH_IMM: SendOp = SendOp::Send { imm: Some(Imm::from_bytes([1, 2, 3, 4])) };
+/// The request of [`on_the_wire`] that records of version 1 do not have.
+pub(super) const ATOMIC_WRITE: u32 = 11;
 /// Ends of requests: the device's letter or host's number, id, status.
 pub(super) type Ends<T> = Vec<(T, u32, WcStatus)>;
 
@@ -18,11 +20,13 @@ pub(super) fn on_the_wire() -> Net {
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
     let add = SendOp::FetchAdd { remote: b.remote(64), add: 3 };
     let read = SendOp::Read { remote: b.remote(4096) };
+    let store = SendOp::AtomicWrite { remote: b.remote(128) };
     // What was answered is remembered.
     net.post(A, 1, read, Payload::Sges(&[a.sge(0, 5000)]));
     net.post(A, 2, add, Payload::Sges(&[a.sge(8, 8)]));
+    net.post(A, 10, store, Payload::Inline(b"12345678"));
     net.run();
-    assert_eq!(net.hosts[A].statuses().len(), 2);
+    assert_eq!(net.hosts[A].statuses().len(), 3);
     net.post_recv(B, 20, &[b.sge(0, 10), b.sge(16, 10), b.sge(32, 10), b.sge(48, 10)]);
     net.post_recv(B, 21, &[]);
     net.post(A, 3, write_to(b.remote(1000)), Payload::Sges(&[a.sge(0, 3000), a.sge(5000, 7000)]));
@@ -32,6 +36,7 @@ pub(super) fn on_the_wire() -> Net {
     let compare = SendOp::CompareSwap { remote: b.remote(64), compare: 6, swap: 9 };
     net.post(A, 7, compare, Payload::Sges(&[a.sge(8, 8)]));
     net.post(A, 8, WITH_IMM, Payload::Sges(&[]));
+    net.post(A, ATOMIC_WRITE, store, Payload::Sges(&[a.sge(5, 3), a.sge(0, 5)]));
     net.hosts[A].cable.room = Some(16);
     net.work(A);
     net.hosts[B].cable.room = Some(3);
@@ -72,7 +77,7 @@ pub(super) fn end_on_the_wire(net: &mut Net) -> Ends<usize> {
 
 /// How it ends.
 pub(super) fn expected_on_the_wire() -> Ends<usize> {
-    let ids = [(A, vec![3, 4, 5, 6, 7, 8, 9]), (B, vec![20, 21, 22])];
+    let ids = [(A, vec![3, 4, 5, 6, 7, 8, 9, ATOMIC_WRITE]), (B, vec![20, 21, 22])];
     let ok = |(at, ids): (usize, Vec<u32>)| ids.into_iter().map(move |id| (at, id, WcStatus::Success));
     ids.into_iter().flat_map(ok).collect()
 }

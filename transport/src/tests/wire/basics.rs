@@ -99,6 +99,29 @@ fn immediate_data_and_atomics_arrive() {
 }
 
 #[test]
+fn atomic_writes_arrive_after_what_was_written_before_them() {
+    let mut net = Net::connected();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    a.memory.fill(0, b"123....45678");
+    let op = SendOp::AtomicWrite { remote: b.remote(8) };
+    net.post(A, 1, write_to(b.remote(0)), Payload::Inline(&[7; 24]));
+    net.post(A, 2, op, Payload::Sges(&[a.sge(0, 3), a.sge(7, 5)]));
+    net.run();
+    assert_eq!(b.memory.bytes(7, 10), b"\x0712345678\x07");
+    net.post(A, 3, op, Payload::Inline(b"abcdefgh"));
+    net.run();
+    assert_eq!(b.memory.bytes(7, 10), b"\x07abcdefgh\x07");
+    let ends: Vec<_> =
+        net.hosts[A].log.completions.iter().map(|c| (c.2.id, c.2.opcode, c.2.status, c.2.byte_len)).collect();
+    let (first, second) = ((2, WcOpcode::AtomicWrite, Success, 0), (3, WcOpcode::AtomicWrite, Success, 0));
+    assert_eq!(ends, [(1, WcOpcode::Write, Success, 0), first, second]);
+    assert_eq!(net.hosts[B].statuses(), []);
+    let counters = net.hosts[A].counters();
+    assert_eq!((counters.atomic_writes, counters.writes, counters.bytes_out), (2, 1, 40));
+    assert_eq!((net.hosts[B].counters().bytes_in, net.hosts[B].counters().naks_invalid), (40, 0));
+}
+
+#[test]
 fn only_what_takes_a_receive_asks_for_a_solicited_event_and_only_at_its_end() {
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());

@@ -40,7 +40,7 @@ fn body(rng: &mut Rng, key: u32) -> Rc {
     let aeth = Aeth { syndrome, msn: Msn::truncate(rng.next() as u32) };
     let atomic = AtomicEth { va: reth.va, rkey: reth.rkey, swap_or_add: rng.next(), compare: rng.next() };
     let imm = Imm::from_bytes(*b"wxyz");
-    match rng.next() % 12 {
+    match rng.next() % 13 {
         0 | 1 => Rc::Send(part(rng, (), if odd { SendTail::Imm(imm) } else { SendTail::Plain })),
         2 | 3 => Rc::Write(part(rng, reth, if odd { WriteTail::Imm(imm) } else { WriteTail::Plain })),
         4 => Rc::ReadRequest(reth),
@@ -53,6 +53,7 @@ fn body(rng: &mut Rng, key: u32) -> Rc {
         7 => Rc::AtomicAck(aeth, rng.next()),
         8 => Rc::FetchAdd(atomic),
         9 => Rc::CompareSwap(atomic),
+        10 => Rc::AtomicWrite(Reth { length: if odd { length } else { 8 }, ..reth }),
         _ => Rc::Ack(aeth),
     }
 }
@@ -86,13 +87,14 @@ impl Chaos {
         let remote = peer.remote(self.roll(100_000) / 8 * 8);
         let id = self.next_id;
         self.next_id += 1;
-        let (op, length) = match self.roll(6) {
+        let (op, length) = match self.roll(7) {
             0 => (SEND, length),
             1 => (SendOp::Send { imm: Some(Imm::default()) }, 0),
             2 => (SendOp::Write { remote, imm: None }, length),
             3 => (SendOp::Read { remote }, length),
             4 => (SendOp::FetchAdd { remote, add: 1 }, 8),
-            _ => (SendOp::CompareSwap { remote, compare: 0, swap: 1 }, 8),
+            5 => (SendOp::CompareSwap { remote, compare: 0, swap: 1 }, 8),
+            _ => (SendOp::AtomicWrite { remote }, 8),
         };
         let sge = own.sge(self.roll(100_000), length);
         let sge = if self.roll(200) == 0 { Sge { lkey: Lkey(0), ..sge } } else { sge };
@@ -123,6 +125,7 @@ impl Chaos {
         };
         let carries = matches!(body, Rc::Send(_) | Rc::Write(_) | Rc::ReadResponse(_));
         let length = match self.roll(4) {
+            _ if matches!(body, Rc::AtomicWrite(_)) => 8,
             _ if !carries => 0,
             0 => self.roll(600) as usize,
             1 => 0,

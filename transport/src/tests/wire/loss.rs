@@ -97,7 +97,7 @@ fn storm(seed: u64, per_mille: u64) {
                 if expected[from].len() - done[from].len() >= 60 {
                     break;
                 }
-                match rng.next() % 4 {
+                match rng.next() % 5 {
                     0 | 1 => {
                         own.memory.fill(source as usize, &data);
                         let write = rng.next().is_multiple_of(2);
@@ -115,6 +115,12 @@ fn storm(seed: u64, per_mille: u64) {
                             SendOp::Read { remote: peer.remote(target) },
                             Payload::Sges(&[own.sge(640_000 + slot, length)]),
                         );
+                    }
+                    3 => {
+                        let value = rng.next().to_ne_bytes();
+                        let op = SendOp::AtomicWrite { remote: peer.remote(target) };
+                        net.post(from, id, op, Payload::Inline(&value));
+                        model[1 - from][target as usize..][..8].copy_from_slice(&value);
                     }
                     _ => {
                         let remote = peer.remote(counters);

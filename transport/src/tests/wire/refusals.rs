@@ -67,7 +67,36 @@ fn requests_beyond_rights_and_rules_are_refused() {
             0,
             InvalidRequest,
         ),
-        ("ATOMIC WRITE", all, Rc::AtomicWrite(good(8)), 8, InvalidRequest),
+        ("ATOMIC WRITE of more than it brings", all, Rc::AtomicWrite(good(16)), 8, InvalidRequest),
+        ("ATOMIC WRITE of nothing", all, Rc::AtomicWrite(good(0)), 8, InvalidRequest),
+        (
+            "ATOMIC WRITE off its alignment",
+            all,
+            Rc::AtomicWrite(reth(IOVA + 4, end.key, 8)),
+            8,
+            InvalidRequest,
+        ),
+        (
+            "ATOMIC WRITE with a wrong key",
+            all,
+            Rc::AtomicWrite(reth(IOVA, end.key ^ 1, 8)),
+            8,
+            RemoteAccessError,
+        ),
+        (
+            "ATOMIC WRITE over the end",
+            all,
+            Rc::AtomicWrite(reth(IOVA + MEMORY as u64, end.key, 8)),
+            8,
+            RemoteAccessError,
+        ),
+        (
+            "ATOMIC WRITE without the right",
+            Access::REMOTE_ATOMIC,
+            Rc::AtomicWrite(good(8)),
+            8,
+            InvalidRequest,
+        ),
         ("FLUSH", all, Rc::Flush(Feth::new(true, false, false), good(8)), 0, InvalidRequest),
     ];
     for (what, access, body, payload, expected) in none {

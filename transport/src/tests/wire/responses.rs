@@ -17,6 +17,7 @@ fn kinds(net: &Net, at: usize) -> String {
         Body::Rc(Rc::Ack(_)) => 'A',
         Body::Rc(Rc::ReadRequest(_)) => 'R',
         Body::Rc(Rc::FetchAdd(_) | Rc::CompareSwap(_)) => 'X',
+        Body::Rc(Rc::AtomicWrite(_)) => 'T',
         Body::Rc(Rc::Write(_)) => 'W',
         Body::Rc(Rc::Send(_)) => 'S',
         _ => '?',
@@ -90,6 +91,103 @@ fn an_atomic_that_comes_again_is_not_carried_out_again() {
         assert_eq!(a.memory.bytes(id * 8, 8), before.to_ne_bytes());
     }
     assert_eq!(net.hosts[B].counters().duplicates, 3);
+}
+
+#[test]
+fn an_atomic_write_is_answered_as_a_read_of_nothing() {
+    let mut net = Net::connected();
+    let b = net.hosts[B].end.clone();
+    let first = net.expected(B);
+    net.post(A, 1, write_to(b.remote(0)), Payload::Inline(b"x"));
+    net.post(A, 2, SendOp::AtomicWrite { remote: b.remote(16) }, Payload::Inline(b"12345678"));
+    net.work(A);
+    assert_eq!(kinds(&net, A), "WT");
+    let sent = parse(&net.hosts[A].cable.frames[1]);
+    let reth = Reth { va: IOVA + 16, rkey: Rkey(b.key), length: 8 };
+    assert_eq!(
+        (sent.bth.psn, sent.bth.ack_req, sent.body),
+        (first.add(1), false, Body::Rc(Rc::AtomicWrite(reth)))
+    );
+    net.carry(A, |_, _| true);
+    net.work(B);
+    assert_eq!(kinds(&net, B), "O", "it acknowledges the WRITE too");
+    let answer = parse(&net.hosts[B].cable.frames[0]);
+    assert_eq!(answer.bth.psn, first.add(1));
+    net.carry(B, |_, _| true);
+    assert_eq!(net.hosts[A].statuses(), [1, 2].map(|id| (id, Success)));
+}
+
+#[test]
+fn an_atomic_write_that_comes_again_leaves_newer_data_alone() {
+    let mut net = Net::connected();
+    let b = net.hosts[B].end.clone();
+    let op = SendOp::AtomicWrite { remote: b.remote(0) };
+    for (id, value) in [(1, b"oldest.."), (2, b"older...")] {
+        net.post(A, id, op, Payload::Inline(value));
+    }
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    // The answers get lost, somebody there writes, and the requests come again.
+    net.hosts[B].cable.frames.clear();
+    b.memory.fill(0, b"newest..");
+    net.sleep();
+    assert_eq!(net.hosts[A].statuses(), [1, 2].map(|id| (id, Success)));
+    assert_eq!(b.memory.bytes(0, 8), b"newest..");
+    assert_eq!((net.hosts[B].counters().duplicates, net.hosts[A].counters().atomic_writes), (2, 2));
+}
+
+#[test]
+fn an_acknowledge_past_an_atomic_write_is_no_answer_to_it() {
+    let mut net = Net::connected();
+    let b = net.hosts[B].end.clone();
+    let op = SendOp::AtomicWrite { remote: b.remote(0) };
+    net.post(A, 1, op, Payload::Inline(b"12345678"));
+    net.post(A, 2, write_to(b.remote(8)), Payload::Inline(b"x"));
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    assert_eq!(kinds(&net, B), "OA");
+    net.carry(B, |index, _| index != 0);
+    assert_eq!(net.hosts[A].statuses(), []);
+    net.run();
+    assert_eq!(net.hosts[A].statuses(), [1, 2].map(|id| (id, Success)));
+    assert_eq!(net.hosts[A].counters().responses_lost, 1);
+}
+
+#[test]
+fn wrong_answers_to_an_atomic_write_fail_it() {
+    let wrong = [
+        (Rc::ReadResponse(ReadPart::Only(ACK)), 8),
+        (Rc::ReadResponse(ReadPart::First(ACK)), 1024),
+        (Rc::AtomicAck(ACK, 5), 0),
+    ];
+    for (index, (body, length)) in wrong.into_iter().enumerate() {
+        let mut net = Net::connected();
+        let b = net.hosts[B].end.clone();
+        let first = net.expected(B);
+        net.post(A, 1, SendOp::AtomicWrite { remote: b.remote(0) }, Payload::Inline(b"12345678"));
+        net.answers(A);
+        let packet = net.packet(B, Body::Rc(body), first);
+        net.inject(B, &packet, &vec![1; length]);
+        assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::BadResp)], "{index}");
+    }
+}
+
+#[test]
+fn no_more_atomic_writes_are_outstanding_than_reads_may_be() {
+    let mut net = Net::connected_with(|a| a.max_rd_atomic = 2, |_| {});
+    let b = net.hosts[B].end.clone();
+    for id in 1..4 {
+        net.post(A, id, SendOp::AtomicWrite { remote: b.remote(0) }, Payload::Inline(&[id as u8; 8]));
+    }
+    net.work(A);
+    assert_eq!(kinds(&net, A), "TT");
+    net.run();
+    assert_eq!(
+        (net.hosts[A].statuses(), b.memory.bytes(0, 8)),
+        ([1, 2, 3].map(|id| (id, Success)).to_vec(), vec![3; 8])
+    );
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Stream {
         let mut lands = None;
         let mut changes = None;
         let (op, opcode, sges, bytes);
-        match self.rng.range(0..=9) {
+        match self.rng.range(0..=10) {
             0..=2 => {
                 (sges, bytes) = self.gather(length);
                 (op, opcode) = (SendOp::Send { imm }, WcOpcode::Send);
@@ -116,6 +116,14 @@ impl Stream {
                 sges = vec![self.landing.sge(at, 8)];
                 bytes = Vec::new();
                 lands = Some((at, before));
+                changes = Some(word..word + 8);
+            }
+            9 => {
+                (sges, bytes) = self.gather(8);
+                let word = self.rng.range(0..=self.shape.window / 8 - 1) * 8;
+                let remote = self.target.remote(word);
+                (op, opcode) = (SendOp::AtomicWrite { remote }, WcOpcode::AtomicWrite);
+                self.shadow[word as usize..word as usize + 8].copy_from_slice(&bytes);
                 changes = Some(word..word + 8);
             }
             _ => {
@@ -195,7 +203,7 @@ impl Stream {
         let (op, opcode, status);
         let mut sges = vec![self.source.sge(0, 8)];
         let land = |stream: &Stream| vec![stream.landing.sge(0, 8)];
-        match self.rng.range(0..=7) {
+        match self.rng.range(0..=9) {
             0 => {
                 (op, opcode) = (SendOp::Write { remote: self.barred.remote(0), imm: None }, WcOpcode::Write);
                 status = WcStatus::RemAccess;
@@ -229,6 +237,14 @@ impl Stream {
                 (op, opcode) = (SendOp::Send { imm: None }, WcOpcode::Send);
                 sges[0].lkey = Lkey(self.source.key ^ 0x5500);
                 status = WcStatus::LocProt;
+            }
+            7 => {
+                (op, opcode) = (SendOp::AtomicWrite { remote: self.target.remote(4) }, WcOpcode::AtomicWrite);
+                status = WcStatus::RemInvReq;
+            }
+            8 => {
+                (op, opcode) = (SendOp::AtomicWrite { remote: self.barred.remote(0) }, WcOpcode::AtomicWrite);
+                status = WcStatus::RemAccess;
             }
             _ => {
                 // More than the receive holds.
