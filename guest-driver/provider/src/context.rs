@@ -43,7 +43,6 @@ pub struct Own {
     /// Most elements of a request.
     pub max_sge: u32,
     /// Functions that device and kernel driver have (`VRDMA_CAP_*`).
-    #[cfg_attr(not(test), expect(dead_code, reason = "requests of version 1.0 need no bit"))]
     pub device_cap: u64,
     /// What `work` points into; after it, so that it is dropped last.
     _mappings: Vec<Mapping>,
