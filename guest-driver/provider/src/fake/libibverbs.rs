@@ -1,5 +1,8 @@
 //! What the provider calls of libibverbs, as far as it matters.
-#![allow(clippy::undocumented_unsafe_blocks, reason = "it stands for C code, with the contracts of libibverbs")]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "it stands for C code, with the contracts of libibverbs"
+)]
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
