@@ -27,13 +27,22 @@ impl FakeCq {
         Self { start: start as usize, layout, next: 0, seen: 0 }
     }
 
+    /// CQEs that it has room for now.
+    pub fn room(&self) -> u32 {
+        let ring = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
+        // SAFETY: the provider keeps the memory until the CQ is destroyed; the consumer's word is 64 bytes into the record.
+        let consumer = unsafe {
+            let word = ring.add(self.layout.record_offset() + 64);
+            AtomicU32::from_ptr(word.cast()).load(Ordering::Acquire)
+        };
+        self.layout.entries() - self.next.wrapping_sub(consumer)
+    }
+
     fn put(&mut self, mut cqe: Cqe) {
+        assert!(self.room() > 0, "the CQ overflows");
         let ring = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
         // SAFETY: the provider keeps the memory until the CQ is destroyed.
         unsafe {
-            let record = ring.add(self.layout.record_offset());
-            let consumer = AtomicU32::from_ptr(record.add(64).cast()).load(Ordering::Acquire);
-            assert!(self.next.wrapping_sub(consumer) < self.layout.entries(), "the CQ overflows");
             cqe.phase = u8::from(self.next & self.layout.entries() == 0);
             let at = ring.add((self.next & (self.layout.entries() - 1)) as usize * Cqe::SIZE);
             at.copy_from_nonoverlapping(cqe.as_bytes().as_ptr(), Cqe::SIZE - 1);
@@ -106,6 +115,11 @@ impl Parsed {
 }
 
 impl Kernel {
+    /// CQEs that each CQ has room for now.
+    pub fn room(&self) -> u32 {
+        self.state().cqs.values().map(FakeCq::room).min().expect("there is a CQ")
+    }
+
     /// The next request, from the context's channel or from METHOD_POST.
     pub fn take(&self) -> Option<Parsed> {
         let mut state = self.state();
