@@ -18,6 +18,7 @@ pub mod programs;
 pub mod repeat;
 pub mod roots;
 pub mod shell;
+pub mod space;
 pub mod suite;
 pub mod ui;
 pub mod vm;

@@ -14,7 +14,7 @@ use crate::bare::{self, Due};
 use crate::proc::indent;
 use crate::vm::PairConfig;
 use crate::vmtest::{self, Outcome};
-use crate::{image, needs, paths, ui};
+use crate::{image, needs, paths, space, ui};
 use counts::Counts;
 use steps::{STEPS, Step, Verdict};
 
@@ -119,6 +119,9 @@ impl Suite {
     fn prepare(&mut self) -> Result<()> {
         let root = nix::unistd::geteuid().is_root();
         needs::ensure()?;
+        if let Some(warning) = space::warning() {
+            ui::say(&format!("note: {warning}"));
+        }
         let selection = &self.selection;
         let guest = STEPS.iter().any(|step| step.wants_guest_root && selection.takes(step.name, step.long));
         let vm = vmtest::all().iter().any(|test| selection.takes(test.name, test.long));
@@ -183,7 +186,8 @@ impl Suite {
                 self.count(counts);
             }
             Verdict::Failed(counts, error) => {
-                ui::say(&format!("FAIL {seconds:7.1} s  {name}\n{}", indent(&format!("{error:#}"))));
+                let full = space::full().map_or_else(String::new, |full| format!("\n{full}"));
+                ui::say(&format!("FAIL {seconds:7.1} s  {name}\n{}", indent(&format!("{error:#}{full}"))));
                 // What failed before a test could run is a failure too.
                 self.count(Counts { failed: counts.failed.max(1), ..counts });
                 self.failures.push(name.to_owned());
