@@ -1,10 +1,12 @@
 //! What a guest notices of another whose process has 16,000 QPs with 256 KiB pending each: rate and latencies of its ping-pong, in which each byte
 //! is checked, alone, beside one busy QP, and beside all. One thread plays both guests. Beside one and beside all the same work is
-//! waiting for the same worker, so what differs is how turns are given. Ends with 1 if a victim gets less than its share.
+//! waiting for the same worker, so what differs is how turns are given. Ends with 1 if a victim gets less than its share. Last without a verdict:
+//! the same over a path that holds many frames, in which requests of 16,000 QPs may lie, of one QP only as many as it may have outstanding.
 //!
 //! `cargo bench -p vrdma-tests --bench fairness [-- PART]`: only the parts whose names contain this.
 
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 use vrdma_tests::abi::control::QpType;
 use vrdma_tests::abi::cqe::WcStatus;
@@ -32,6 +34,9 @@ const SMALL: u32 = 1000;
 const LONG: u32 = 80_000;
 /// Random bytes of which messages are parts.
 const BYTES: u64 = 1 << 20;
+/// Frames that lie between the two hosts at most: as many as one QP may have outstanding. What lies in rings is past all turns, and
+/// where two workers and this program share two processors, a worker fills them while the other does not run.
+const RINGS: usize = 128;
 /// Completions that are taken, and requests that are posted, between two looks at the ping-pong.
 const STEP: usize = 8;
 
@@ -227,8 +232,17 @@ fn send(
     Ok(())
 }
 
-/// One way and one service; whether the victim got its share.
-fn part(name: &str, service: QpType, cable: Option<CableOptions>) -> bool {
+/// One way and one service.
+struct Part {
+    name: &'static str,
+    service: QpType,
+    cable: Option<CableOptions>,
+    /// Whether there is a share that the victim has to get.
+    judged: bool,
+}
+
+/// Whether the victim got its share.
+fn run(Part { name, service, cable, judged }: Part) -> bool {
     let pin = cable.is_none();
     let options = LabOptions { cable, ..LabOptions::default() };
     // On the wire the odd ones are behind it.
@@ -267,27 +281,39 @@ fn part(name: &str, service: QpType, cable: Option<CableOptions>) -> bool {
     let rate = all.rate / one.rate;
     let tail = all.tail.as_secs_f64() / one.tail.as_secs_f64();
     let passed = rate >= RATE && tail <= LATENCY;
+    let verdict = match (passed, judged) {
+        (_, false) => "not judged, what lies in long rings is past all turns",
+        (true, true) => "passed",
+        (false, true) => "FAILED",
+    };
     println!(
-        "{name:<14} {QPS} beside one: rate {rate:.2} (at least {RATE}), 99.9th percentile {tail:.2} (at most {LATENCY}): {}",
-        if passed { "passed" } else { "FAILED" }
+        "{name:<14} {QPS} beside one: rate {rate:.2} (at least {RATE}), 99.9th percentile {tail:.2} (at most {LATENCY}): {verdict}"
     );
-    passed
+    passed || !judged
 }
 
 fn main() -> ExitCode {
     // cargo says "--bench".
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let wire = Some(CableOptions::default());
+    let same_host = |name, service| Part { name, service, cable: None, judged: true };
+    let wire = |name, service, depth, judged| {
+        let cable = Some(CableOptions { depth, ..CableOptions::default() });
+        Part { name, service, cable, judged }
+    };
+    let long = CableOptions::default().depth;
     let parts = [
-        ("same host RC", QpType::RC, None),
-        ("same host UC", QpType::UC, None),
-        ("wire RC", QpType::RC, wire),
-        ("wire UC", QpType::UC, wire),
+        same_host("same host RC", QpType::RC),
+        same_host("same host UC", QpType::UC),
+        wire("wire RC", QpType::RC, RINGS, true),
+        wire("wire UC", QpType::UC, RINGS, true),
+        wire("long rings RC", QpType::RC, long, false),
+        wire("long rings UC", QpType::UC, long, false),
     ];
     let mut passed = true;
-    for (name, service, cable) in parts {
-        if wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str())) {
-            passed &= part(name, service, cable);
+    for part in parts {
+        if wanted.is_empty() || wanted.iter().any(|word| part.name.contains(word.as_str())) {
+            // On a thread of its own: where one part keeps it, the threads of the next shall not be kept.
+            passed &= thread::scope(|scope| scope.spawn(|| run(part)).join().expect("it does not panic"));
         }
     }
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }

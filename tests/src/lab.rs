@@ -39,6 +39,8 @@ pub struct LabOptions {
 pub struct CableOptions {
     /// Longest IP packet in bytes.
     pub mtu: u16,
+    /// Frames that lie in each direction of it at most.
+    pub depth: usize,
     /// What goes wrong at the near daemon's end.
     pub faults: Option<FaultsConfig>,
     /// The test itself is at the remote end ([`Lab::outside`]), and there is no remote daemon.
@@ -47,7 +49,7 @@ pub struct CableOptions {
 
 impl Default for CableOptions {
     fn default() -> Self {
-        CableOptions { mtu: 9000, faults: None, held: false }
+        CableOptions { mtu: 9000, depth: port::DEPTH, faults: None, held: false }
     }
 }
 
@@ -121,8 +123,8 @@ impl Lab {
         let (mut remote, mut outside, mut cable) = (None, None, None);
         let daemon = match (&options.program, options.cable) {
             (None, None) => Daemon::start(config(&|_| true)),
-            (None, Some(CableOptions { mtu, faults, held })) => {
-                let (local_end, remote_end, between) = port::pair(mtu).expect("a cable");
+            (None, Some(CableOptions { mtu, depth, faults, held })) => {
+                let (local_end, remote_end, between) = port::pair_of_depth(mtu, depth).expect("a cable");
                 let mut driver: Box<dyn Driver> = Box::new(local_end);
                 if let Some(faults) = faults {
                     driver = Box::new(Faults::new(driver, faults));

@@ -281,7 +281,7 @@ impl Turns {
 
     /// Whether another device waits for its turn. One in the round whose last entry was taken does not.
     fn others_wait(&self, share: &Share) -> bool {
-        self.entries > share.answers.len() + share.requests.len()
+        self.entries > 0 && self.entries > share.answers.len() + share.requests.len()
     }
 
     /// Posts may carry anew: about `WITHIN_POSTS` bytes of each device until the next poll.

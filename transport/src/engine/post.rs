@@ -36,16 +36,15 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
-        let enough_left = self.schedule.local.may_carry(device.0, WITHIN_POSTS);
         let PostTarget { qp, suspended, .. } = self.posted(place, owner)?;
         let work = Work::new(request, &qp.caps);
-        let at_once = work.length <= SMALL && enough_left;
-        let local = qp.carrier == Carrier::Local;
-        if local && !suspended && qp.state == QpState::Rts && qp.requester.queue.is_empty() && at_once {
-            if qp.caps.send_wr == 0 {
+        let local = qp.carrier == Carrier::Local && work.length <= SMALL;
+        let first = qp.state == QpState::Rts && qp.requester.queue.is_empty();
+        let (service, depth) = (qp.service(), qp.caps.send_wr);
+        if local && first && !suspended && self.schedule.local.may_carry(device.0, WITHIN_POSTS) {
+            if depth == 0 {
                 return self.overflow(place, sink);
             }
-            let service = qp.service();
             let step = match service {
                 QpType::Rc => self.step_rc(now, place, &work, request.payload, SMALL, sink),
                 QpType::Uc => self.step_uc(place, &work, request.payload, SMALL, sink),

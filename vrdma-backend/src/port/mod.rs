@@ -19,7 +19,7 @@ pub use driver::{BURST, Burst, Capabilities, Driver};
 pub use faults::{Direction, Faults, FaultsConfig};
 pub use frame::{External, Frame};
 pub use offload::{Checksums, Offload};
-pub use pair::{Cable, pair};
+pub use pair::{Cable, DEPTH, pair, pair_of_depth};
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;

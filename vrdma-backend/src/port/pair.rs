@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use vrdma_wire::num::Mac;
 
-/// Frames that one direction of the cable holds; the sender keeps what does not fit.
-const DEPTH: usize = 1024;
+/// Frames that one direction of a cable holds, as the rings of two NICs do; the sender keeps what does not fit.
+pub const DEPTH: usize = 1024;
 
 /// One end.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub struct Cable(Arc<AtomicBool>);
 #[derive(Debug)]
 struct Lane {
     frames: Mutex<VecDeque<Frame>>,
+    depth: usize,
     /// Counts bursts that the receiver has not looked for.
     bell: OwnedFd,
 }
@@ -41,7 +42,15 @@ struct Lane {
 /// # Errors
 /// The system has no eventfd left.
 pub fn pair(mtu: u16) -> io::Result<(Pair, Pair, Cable)> {
-    let (left, right) = (Arc::new(Lane::new()?), Arc::new(Lane::new()?));
+    pair_of_depth(mtu, DEPTH)
+}
+
+/// The same with a cable that holds `depth` frames in each direction.
+///
+/// # Errors
+/// The system has no eventfd left.
+pub fn pair_of_depth(mtu: u16, depth: usize) -> io::Result<(Pair, Pair, Cable)> {
+    let (left, right) = (Arc::new(Lane::new(depth)?), Arc::new(Lane::new(depth)?));
     let cable = Cable(Arc::new(AtomicBool::new(true)));
     let end = |last, inward, outward| Pair {
         external: last == 1,
@@ -67,9 +76,9 @@ impl Cable {
 }
 
 impl Lane {
-    fn new() -> io::Result<Lane> {
+    fn new(depth: usize) -> io::Result<Lane> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Lane { frames: Mutex::new(VecDeque::with_capacity(DEPTH)), bell })
+        Ok(Lane { frames: Mutex::new(VecDeque::with_capacity(depth)), depth, bell })
     }
 
     fn frames(&self) -> MutexGuard<'_, VecDeque<Frame>> {
@@ -111,7 +120,7 @@ impl Driver for Pair {
 
     fn send(&mut self, frames: &mut Vec<Frame>) {
         let mut to = self.outward.frames();
-        let count = frames.len().min(BURST).min(DEPTH - to.len());
+        let count = frames.len().min(BURST).min(self.outward.depth - to.len());
         let taken = frames.drain(..count);
         if self.cable.is_up() {
             to.extend(taken);
