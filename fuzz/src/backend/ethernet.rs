@@ -99,6 +99,10 @@ impl SwitchUplink for Wire {
         port::Offload::of(head, start, offset, can)
     }
 
+    fn room(&mut self) -> Option<usize> {
+        None
+    }
+
     fn transmit(&mut self, len: usize, _: Option<port::Offload>, fill: Fill<'_>) -> Result<(), Lost> {
         let mut frame = vec![0xee; len];
         fill(&mut frame);

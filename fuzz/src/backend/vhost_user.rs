@@ -291,6 +291,10 @@ impl crate::net::SwitchUplink for Nowhere {
         None
     }
 
+    fn room(&mut self) -> Option<usize> {
+        None
+    }
+
     fn transmit(
         &mut self,
         _: usize,

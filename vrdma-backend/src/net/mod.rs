@@ -27,6 +27,7 @@ mod outlets;
 mod receiver;
 mod rings;
 mod sender;
+mod shares;
 mod switch;
 mod table;
 
@@ -43,6 +44,7 @@ use frame::FrameView;
 use outlets::Outlets;
 use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
+use shares::Shares;
 use switch::{Reason, Switch};
 use vrdma_transport::Instant;
 
@@ -65,6 +67,9 @@ pub trait SwitchUplink {
     /// How it would complete the checksum of a frame with this head ([`offload::VirtioOffload::Checksum`]) by itself, if it can.
     fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload>;
 
+    /// How many frames there is room for now; `None` if frames for it are lost.
+    fn room(&mut self) -> Option<usize>;
+
     /// Sends a frame of `len` bytes, which `fill` writes, all but the checksum in `left`.
     ///
     /// # Errors
@@ -85,6 +90,7 @@ pub struct Net {
     floods: Vec<Bucket>,
     /// What each guest's turn has cost so far; between turns, what it cost more than [`TURN`].
     spent: Vec<u64>,
+    shares: Shares,
     outlets: Outlets,
     switch: Switch,
     mtu: usize,
@@ -124,6 +130,7 @@ impl Net {
             senders: Vec::new(),
             floods: Vec::new(),
             spent: Vec::new(),
+            shares: Shares::default(),
             outlets,
             switch,
             mtu: mtu.into(),
@@ -137,6 +144,7 @@ impl Net {
         self.senders.push(Sender::new(self.mtu));
         self.floods.push(Bucket::new(flood_rate));
         self.spent.push(0);
+        self.shares.add();
         self.outlets.receivers.push(Receiver::default());
         self.switch.add(member)
     }
@@ -148,21 +156,26 @@ impl Net {
         uplink: &mut dyn SwitchUplink,
         engine: &mut dyn FnMut(&[u8]),
     ) -> bool {
-        let mut busy = false;
+        let mut waiting = 0;
         for guest in 0..self.senders.len() {
             match self.senders[guest].rings.queue.as_mut().map(|queue| queue.refresh()) {
-                None | Some(Ok(false)) => continue,
-                Some(Ok(true)) => {
-                    busy = true;
-                    if let Err(broken) = self.serve(guest, now, uplink, engine) {
-                        self.sender_broken(guest, broken);
-                    }
-                }
+                None | Some(Ok(false)) => {}
+                Some(Ok(true)) => waiting += 1,
                 Some(Err(broken)) => self.sender_broken(guest, broken),
             }
         }
+        if waiting > 0 {
+            self.shares.begin(now, uplink.room(), waiting);
+            for guest in 0..self.senders.len() {
+                if self.senders[guest].rings.queue.as_ref().is_some_and(|queue| queue.has_found())
+                    && let Err(broken) = self.serve(guest, now, uplink, engine)
+                {
+                    self.sender_broken(guest, broken);
+                }
+            }
+        }
         self.spent.iter_mut().for_each(|spent| *spent = spent.saturating_sub(TURN));
-        busy
+        waiting > 0
     }
 
     /// Brings a frame from the uplink where it goes.
@@ -280,7 +293,8 @@ impl Net {
     ) -> Result<(), ChainError> {
         let from = SwitchPort::Guest(guest);
         let mut spent = self.spent[guest];
-        while spent < TURN {
+        while spent < TURN && self.shares.may_send(guest) {
+            let to_uplink = self.outlets.uplink.tried();
             let sender = &mut self.senders[guest];
             let before = sender.rings.queue.as_ref().map_or(0, |queue| queue.effort);
             let Some(taken) = sender.take()? else { break };
@@ -324,6 +338,7 @@ impl Net {
                     _ => {}
                 }
             }
+            self.shares.sent(guest, self.outlets.uplink.tried() - to_uplink);
             let queue = sender.rings.queue.as_mut().expect("a frame was taken out of it");
             queue.put_used(taken.chain, 0);
             steps += queue.effort - before;

@@ -33,6 +33,13 @@ pub struct UplinkCounters {
     pub uplink_received: u64,
 }
 
+impl UplinkCounters {
+    /// Frames that it took or lost.
+    pub fn tried(&self) -> u64 {
+        self.uplink_sent + self.uplink_lost
+    }
+}
+
 impl Outlets {
     /// To how many ports a frame goes.
     pub fn ports(&self, switch: &Switch, verdict: Verdict, frame: &FrameView<'_>, from: SwitchPort) -> u64 {

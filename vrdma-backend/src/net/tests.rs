@@ -28,6 +28,10 @@ impl SwitchUplink for Wire {
         port::Offload::of(head, start, offset, can)
     }
 
+    fn room(&mut self) -> Option<usize> {
+        None
+    }
+
     fn transmit(&mut self, len: usize, left: Option<port::Offload>, fill: Fill<'_>) -> Result<(), Lost> {
         let mut frame = vec![0xff; len];
         fill(&mut frame);
@@ -138,6 +142,10 @@ struct Nowhere;
 
 impl SwitchUplink for Nowhere {
     fn completes(&self, _: &[u8], _: u16, _: u16) -> Option<port::Offload> {
+        None
+    }
+
+    fn room(&mut self) -> Option<usize> {
         None
     }
 
@@ -280,4 +288,44 @@ fn what_a_guest_sends_to_several_ports_is_limited_but_for_the_uplink() {
         assert_eq!((sender.tx_frames, sender.tx_flood_limited), (128, 64), "{verdict}");
         assert_eq!((receiver.rx_frames, receiver.rx_no_buffer), (64, 0), "{verdict}");
     }
+}
+
+/// A port that has room for so many frames.
+struct Narrow(usize);
+
+impl SwitchUplink for Narrow {
+    fn completes(&self, _: &[u8], _: u16, _: u16) -> Option<port::Offload> {
+        None
+    }
+
+    fn room(&mut self) -> Option<usize> {
+        Some(self.0)
+    }
+
+    fn transmit(&mut self, _: usize, _: Option<port::Offload>, _: Fill<'_>) -> Result<(), Lost> {
+        self.0 = self.0.checked_sub(1).ok_or(Lost)?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_guest_that_floods_the_uplink_leaves_room_for_others_and_loses_nothing() {
+    let (mut net, _) = sender_and_receiver(REMOTE, 100, 1);
+    let mut port = Narrow(20);
+    net.turn(Instant(1), &mut port, &mut |_| {});
+    assert_eq!((port.0, net.senders[0].counters.tx_frames), (10, 10), "half is for packets of the engine");
+    // The driver takes three of them in each turn.
+    for _ in 0..5 {
+        port.0 += 3;
+        net.turn(Instant(1), &mut port, &mut |_| {});
+        assert!(port.0 >= 3);
+    }
+    assert_eq!(net.outlets.uplink.uplink_lost, 0);
+    let sent = net.outlets.uplink.uplink_sent;
+    // No room: frames wait in the guest's queue, and are lost once the port seems to take nothing any more.
+    port.0 = 0;
+    net.turn(Instant(2), &mut port, &mut |_| {});
+    assert_eq!((net.outlets.uplink.uplink_sent, net.outlets.uplink.uplink_lost), (sent, 0));
+    net.turn(Instant(2_000_000), &mut port, &mut |_| {});
+    assert!(net.outlets.uplink.uplink_lost > 0);
 }

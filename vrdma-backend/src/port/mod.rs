@@ -117,6 +117,12 @@ impl Port {
         self.up && self.queue.len() < BACKLOG && !self.free.is_empty()
     }
 
+    /// How many frames it would take now; `None` while the link is down, when all are lost.
+    pub fn room(&mut self) -> Option<usize> {
+        let room = if self.has_room() { BACKLOG - self.queue.len() } else { 0 };
+        self.up.then_some(room)
+    }
+
     /// A buffer for a frame of `len` bytes; none if it would be lost, which is counted: the link is down, the driver takes no
     /// more, there are no buffers, or it is too long.
     #[inline]

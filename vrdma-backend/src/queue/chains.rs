@@ -177,6 +177,11 @@ impl ChainQueue {
         Ok(available != self.next)
     }
 
+    /// Whether [`ChainQueue::refresh`] found entries that were not taken yet.
+    pub fn has_found(&self) -> bool {
+        self.available != self.next
+    }
+
     /// Takes the next chain out of those that [`ChainQueue::refresh`] found, and appends its buffers to `self.buffers`; returns its head.
     ///
     /// # Errors

@@ -223,6 +223,10 @@ impl net::SwitchUplink for Outside<'_> {
         Offload::of(head, start, offset, self.0.as_ref()?.capabilities().checksums)
     }
 
+    fn room(&mut self) -> Option<usize> {
+        self.0.as_mut()?.room()
+    }
+
     fn transmit(&mut self, len: usize, left: Option<Offload>, fill: Fill<'_>) -> Result<(), Lost> {
         let mut frame = self.0.as_mut().and_then(|port| port.transmit(len)).ok_or(Lost)?;
         fill(&mut frame.buf()[..len]);

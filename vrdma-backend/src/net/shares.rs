@@ -1,0 +1,123 @@
+//! Shares of the uplink's room: what guests send there leaves room for each other's frames, and for packets of the engine.
+
+use vrdma_transport::Instant;
+
+/// A frame, in units of credit: a share may be less than a frame.
+const FRAME: i64 = 256;
+/// An uplink without room for so long, in ns, takes nothing: frames for it are lost then, so that those between guests go on.
+const STUCK: u64 = 1_000_000;
+
+/// What each guest may send to the uplink.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    /// By guest; below zero, what it owes.
+    credit: Vec<i64>,
+    /// Since when there is no room.
+    full_since: Option<Instant>,
+    /// Nobody has to wait.
+    unlimited: bool,
+}
+
+impl Shares {
+    /// Adds a guest.
+    pub fn add(&mut self) {
+        self.credit.push(0);
+    }
+
+    /// A turn begins. The uplink has `room` for so many frames; without a number it loses what it gets. `guests` have frames; the engine is
+    /// one more who may want room.
+    pub fn begin(&mut self, now: Instant, room: Option<usize>, guests: usize) {
+        let full = room == Some(0);
+        let since = full.then(|| self.full_since.unwrap_or(now));
+        self.full_since = since;
+        self.unlimited = room.is_none() || since.is_some_and(|since| now.0.saturating_sub(since.0) >= STUCK);
+        let share = room.unwrap_or(0) as i64 * FRAME / (guests as i64 + 1);
+        for credit in &mut self.credit {
+            // Only what is less than a frame is worth keeping.
+            *credit = (*credit).min(FRAME - 1) + share;
+        }
+    }
+
+    /// Whether a guest may send a frame.
+    pub fn may_send(&self, guest: usize) -> bool {
+        self.unlimited || self.credit[guest] >= FRAME
+    }
+
+    /// A guest has sent so many to the uplink.
+    pub fn sent(&mut self, guest: usize, frames: u64) {
+        if !self.unlimited {
+            self.credit[guest] -= frames as i64 * FRAME;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(guests: usize) -> Shares {
+        let mut shares = Shares::default();
+        (0..guests).for_each(|_| shares.add());
+        shares
+    }
+
+    /// Sends as much as a guest may, at most `most`.
+    fn send(shares: &mut Shares, guest: usize, most: u64) -> u64 {
+        let mut sent = 0;
+        while sent < most && shares.may_send(guest) {
+            shares.sent(guest, 1);
+            sent += 1;
+        }
+        sent
+    }
+
+    #[test]
+    fn guests_and_the_engine_have_equal_parts_of_the_room() {
+        let mut shares = shares(3);
+        shares.begin(Instant(0), Some(40), 3);
+        assert_eq!([0, 1, 2].map(|guest| send(&mut shares, guest, 1000)), [10, 10, 10]);
+        // What was not used is not kept.
+        for _ in 0..5 {
+            shares.begin(Instant(0), Some(20), 1);
+        }
+        assert_eq!(send(&mut shares, 1, 1000), 10);
+    }
+
+    #[test]
+    fn shares_of_less_than_a_frame_add_up() {
+        let mut shares = shares(2);
+        let mut sent = [0; 2];
+        for _ in 0..300 {
+            shares.begin(Instant(0), Some(1), 2);
+            (0..2).for_each(|guest| sent[guest] += send(&mut shares, guest, 1000));
+        }
+        assert!(sent.iter().all(|sent| (98..=100).contains(sent)), "{sent:?}");
+    }
+
+    #[test]
+    fn what_a_long_frame_took_too_much_is_missing_later() {
+        let mut shares = shares(1);
+        shares.begin(Instant(0), Some(10), 1);
+        shares.sent(0, 44);
+        let turns = (0..100).take_while(|_| {
+            shares.begin(Instant(0), Some(10), 1);
+            !shares.may_send(0)
+        });
+        assert_eq!(turns.count(), 7);
+    }
+
+    #[test]
+    fn who_finds_no_room_waits_for_a_while() {
+        let mut shares = shares(1);
+        shares.begin(Instant(0), Some(0), 1);
+        assert!(!shares.may_send(0));
+        shares.begin(Instant(STUCK - 1), Some(0), 1);
+        assert!(!shares.may_send(0));
+        shares.begin(Instant(STUCK), Some(0), 1);
+        assert!(shares.may_send(0), "it takes nothing");
+        shares.begin(Instant(STUCK), Some(2), 1);
+        assert_eq!(send(&mut shares, 0, 10), 1);
+        shares.begin(Instant(STUCK), None, 1);
+        assert_eq!(send(&mut shares, 0, 10), 10, "without a link all are lost at once");
+    }
+}
