@@ -25,7 +25,8 @@
 //! * Nothing that a guest or a packet says makes it panic, loop without end, or take more memory than [`Limits`] say.
 //! * Each packet that is refused is counted by name, in the [`Counters`] of the device that it came for, or the port's
 //!   ([`PortCounters`], [`MalformedFrames`]).
-//! * Equal seeds and equal calls give equal results, also if the engine is replaced by a restored one in between.
+//! * Equal seeds and equal calls give equal results. An engine that is restored in between goes on to the same completions and packets; only in which of the next
+//!   calls a long flush ends may differ.
 //!
 //! # How a message goes (same host)
 //!
@@ -69,7 +70,7 @@
 //! # Save and restore
 //!
 //! [`Engine::save`] writes everything that an engine knows as a [`Record`]: plain data with names and a version, for any encoding that serde has.
-//! [`Engine::restore`] makes an engine of it that goes on as the first would have: the same calls give the same results. Its caller registers the memory anew, and
+//! [`Engine::restore`] makes an engine of it that goes on as the first would have. Its caller registers the memory anew, and
 //! its clock goes on. A record is checked like anything that comes from outside: what no engine can have written is refused by name
 //! ([`Violation`]). How the format may change stands in [`record`].
 //!
