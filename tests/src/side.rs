@@ -7,6 +7,7 @@ use crate::lab::Lab;
 use crate::mr::Mr;
 use crate::qp::{Qp, QpOptions, connect};
 use std::sync::Arc;
+use vrdma_abi::control::QpType;
 use vrdma_verbs::{Request, Sge};
 
 /// A side of a connection: a process with a CQ, a region and a QP.
@@ -31,6 +32,15 @@ impl Side {
         let (cq, mr) = (process.cq(entries), process.mr(len));
         let qp = process.qp(&cq, &cq, options);
         Side { process, cq, mr, qp }
+    }
+
+    /// A process with an unreliable QP that is connected to itself.
+    pub fn looped(guest: &Arc<Guest>, len: u64) -> Side {
+        let side = Side::new(guest, len, &QpOptions::of(QpType::UC));
+        side.qp.to_init().expect("to INIT");
+        side.qp.to_rtr(guest.gid(), side.qp.number, side.qp.options.sq_psn).expect("to RTR");
+        side.qp.to_rts().expect("to RTS");
+        side
     }
 
     /// The guest.

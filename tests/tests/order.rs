@@ -1,13 +1,12 @@
 //! A receive that was posted before a send was posted is there for it, whatever channels, processes, guests and hosts the two came through.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vrdma_tests::abi::control::{QpState, QpType};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::ah::{AhTable, entry};
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request, UdTarget};
-use vrdma_tests::{CableOptions, Guest, Lab, LabOptions, QpOptions, connect, wait};
+use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions, connect, wait};
 
 /// Rounds on one host; between two there are fewer, because four threads take turns then.
 const ROUNDS: u32 = 100_000;
@@ -69,15 +68,6 @@ impl Sender {
     }
 }
 
-/// A process of its own, whose QP is connected to itself.
-fn busy(guest: &Arc<Guest>) -> Side {
-    let side = Side::new(guest, 4096, &QpOptions::of(QpType::UC));
-    side.qp.to_init().unwrap();
-    side.qp.to_rtr(guest.gid(), side.qp.number, side.qp.options.sq_psn).unwrap();
-    side.qp.to_rts().unwrap();
-    side
-}
-
 fn litmus(service: QpType, who: Who) {
     // Between hosts a round takes many times as long.
     rounds_of(service, who, if who == Who::Hosts { ROUNDS / 5 } else { ROUNDS });
@@ -90,8 +80,10 @@ fn rounds_of(service: QpType, who: Who, rounds: u32) {
     let there = &lab.guests[0];
     let here = &lab.guests[usize::from(matches!(who, Who::Guests | Who::Hosts))];
     // The worker looks at channels in the order in which they were bound.
-    let mut receiver =
-        Receiver { side: Side::new(there, 4096, &options), busy: (0..4).map(|_| busy(there)).collect() };
+    let mut receiver = Receiver {
+        side: Side::new(there, 4096, &options),
+        busy: (0..4).map(|_| Side::looped(there, 4096)).collect(),
+    };
     let side = Side::new(here, 4096, &options);
     connect(&side.qp, &receiver.side.qp);
     let handles = AhTable::new(here, 64).unwrap();
@@ -197,7 +189,7 @@ fn a_process_that_never_stops_posting_puts_no_end_off() {
     let lab = Lab::new(2);
     let over = AtomicBool::new(false);
     // Its own QP is among those that it fills its channel for; it has no receive.
-    let hostile = busy(&lab.guests[0]);
+    let hostile = Side::looped(&lab.guests[0], 4096);
     let options = QpOptions { rnr_retry: 1, ..QpOptions::default() };
     let idle = hostile.process.qp(&hostile.cq, &hostile.cq, &options);
     let mut sender = Side::new(&lab.guests[1], 4096, &options);
