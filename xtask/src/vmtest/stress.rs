@@ -16,9 +16,9 @@ pub fn short(pair: &mut Pair) -> Result<()> {
     each_way(pair, 12)
 }
 
-/// Ten minutes in all.
+/// Ten minutes each way.
 pub fn long(pair: &mut Pair) -> Result<()> {
-    each_way(pair, 150)
+    each_way(pair, 600)
 }
 
 /// A ping-pong of so many seconds in each of the [`WAYS`], between VMs of one processor and over a backend that sleeps
