@@ -3,9 +3,13 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use vhost::VhostBackend;
+use std::sync::atomic::Ordering;
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::{VhostBackend, VringConfigData};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vrdma_tests::front_end::FrontEnd;
 use vrdma_tests::memory::Memory;
+use vrdma_tests::net::{RECEIVE, TRANSMIT};
 use vrdma_tests::pingpong::PingPong;
 use vrdma_tests::{Lab, LabOptions, wait};
 
@@ -56,6 +60,52 @@ fn each_message_that_is_refused_is_named() {
     }
 }
 
+/// A region's last bytes: none of the rings goes into them.
+fn last_bytes(memory: &Memory) -> u64 {
+    let region = memory.regions()[0];
+    region.front_end_addr() + region.len - 16
+}
+
+fn rings(size: u16, desc_table_addr: u64, avail_ring_addr: u64, used_ring_addr: u64) -> VringConfigData {
+    VringConfigData {
+        queue_max_size: size,
+        queue_size: size,
+        flags: 0,
+        desc_table_addr,
+        used_ring_addr,
+        avail_ring_addr,
+        log_addr: None,
+    }
+}
+
+#[test]
+fn rings_that_begin_in_guest_memory_and_end_elsewhere_are_refused() {
+    let lab = lab();
+    let memory = Memory::new(&[(0x1000, 1 << 20)]).unwrap();
+    let (start, last) = (memory.regions()[0].front_end_addr(), last_bytes(&memory));
+    let cases = [
+        ("descriptor table, 4096 bytes", [last, start, start]),
+        ("available ring, 518 bytes", [start, last, start]),
+        ("used ring, 2054 bytes", [start, start, last]),
+    ];
+    for (what, [desc, avail, used]) in cases {
+        let mut front_end = FrontEnd::open(&lab.net_socket(0), 0, &memory).unwrap();
+        front_end.link().set_vring_num(1, 256).unwrap();
+        assert!(front_end.link().set_vring_addr(1, &rings(256, desc, avail, used)).is_err(), "{what}");
+        expect_message(
+            &lab,
+            &format!(
+                "guest g0, Ethernet: front-end disconnected: SET_VRING_ADDR: queue 1: its {what} at {last:#x}, is not in one region of the VMM's shared memory"
+            ),
+        );
+    }
+    // To the last byte.
+    let mut front_end = FrontEnd::open(&lab.net_socket(0), 0, &memory).unwrap();
+    front_end.link().set_vring_num(1, 256).unwrap();
+    let ends = [4096, 518, 2056].map(|len| last + 16 - len);
+    front_end.link().set_vring_addr(1, &rings(256, ends[0], ends[1], ends[2])).unwrap();
+}
+
 /// Sends a message that the library would not send.
 fn say(front_end: &FrontEnd, words: &[u32]) {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -93,6 +143,66 @@ fn front_ends_that_come_and_go_do_not_fill_the_log() {
         let mut front_end = FrontEnd::open(&lab.socket(0), 0, &memory).unwrap();
         assert!(front_end.link().set_vring_num(100, 1).is_err());
     }
-    let lines = lab.daemon.messages().lines().count();
-    assert!(lines < 100, "{lines} lines");
+    expect_few_lines(&lab);
+}
+
+fn expect_few_lines(lab: &Lab) {
+    let messages = lab.daemon.messages();
+    let lines = messages.lines().count();
+    let last: Vec<&str> = messages.lines().rev().take(5).collect();
+    assert!(lines < 100, "{lines} lines, such as {last:#?}");
+}
+
+#[test]
+fn rings_that_cannot_be_started_do_not_fill_the_log() {
+    let lab = lab();
+    // The control queue, an event queue, and both of an Ethernet function.
+    let queues =
+        [(lab.socket(0), 0), (lab.socket(1), 1), (lab.net_socket(0), RECEIVE), (lab.net_socket(1), TRANSMIT)];
+    for (socket, index) in queues {
+        let memory = Memory::new(&[(0x1000, 1 << 20)]).unwrap();
+        let mut front_end = FrontEnd::open(&socket, 0, &memory).unwrap();
+        let (index, last, link) = (usize::from(index), last_bytes(&memory), front_end.link());
+        // One entry would go there; how many there are comes later.
+        link.set_vring_addr(index, &rings(1, last, last, last)).unwrap();
+        link.set_vring_num(index, 256).unwrap();
+        let kick = EventFd::new(EFD_NONBLOCK).unwrap();
+        link.set_vring_kick(index, &kick).unwrap();
+        for _ in 0..200 {
+            link.set_vring_enable(index, true).unwrap();
+            link.set_vring_enable(index, false).unwrap();
+        }
+        for _ in 0..200 {
+            link.set_vring_enable(index, true).unwrap();
+            link.get_vring_base(index).unwrap();
+            link.set_vring_kick(index, &kick).unwrap();
+        }
+    }
+    expect_message(
+        &lab,
+        "guest g0: the rings of its Ethernet queue 0 are not in guest memory, or not aligned",
+    );
+    expect_few_lines(&lab);
+}
+
+#[test]
+fn an_available_ring_at_address_0_does_not_fill_the_log() {
+    let lab = lab();
+    let memory = Memory::new(&[(0, 1 << 20)]).unwrap();
+    let start = memory.regions()[0].front_end_addr();
+    let mut front_end = FrontEnd::open(&lab.socket(0), 0, &memory).unwrap();
+    let link = front_end.link();
+    link.set_vring_num(0, 256).unwrap();
+    link.set_vring_addr(0, &rings(256, start + 0x1000, start, start + 0x2000)).unwrap();
+    memory.word16(2).store(1, Ordering::Release);
+    let kick = EventFd::new(EFD_NONBLOCK).unwrap();
+    link.set_vring_kick(0, &kick).unwrap();
+    link.set_vring_enable(0, true).unwrap();
+    // Each message lets it look at the queue once more.
+    for _ in 0..200 {
+        kick.write(1).unwrap();
+        link.get_features().unwrap();
+    }
+    expect_message(&lab, "the control queue's rings are not in guest memory, or not aligned");
+    expect_few_lines(&lab);
 }

@@ -42,7 +42,7 @@ mod memory;
 mod net;
 pub mod port;
 mod queue;
-mod ratelimit;
+pub mod ratelimit;
 mod session;
 mod socket;
 mod stats;

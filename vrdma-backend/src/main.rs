@@ -7,6 +7,7 @@ use signal_hook::iterator::Signals;
 use std::io::{ErrorKind, Write};
 use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::{self, Daemon};
+use vrdma_backend::ratelimit;
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
@@ -71,5 +72,5 @@ fn raise_file_limit() {
 
 fn start_log(verbose: u8) {
     let level = ["info", "debug", "trace"][usize::from(verbose.min(2))];
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
+    ratelimit::logger(level).init();
 }

@@ -256,7 +256,9 @@ impl<F: Function> Guest<F> {
                 return Ok(());
             }
             let mut front_end = self.front_end();
-            kick.update(front_end.kick());
+            if let Err(error) = kick.update(front_end.kick()) {
+                self.violation(|| format!("a kick cannot be watched: {error}"));
+            }
             served = front_end.serve();
         }
     }
@@ -339,20 +341,19 @@ struct WatchedKick<'a> {
 }
 
 impl WatchedKick<'_> {
-    fn update(&mut self, wanted: Option<&Arc<Kick>>) {
+    fn update(&mut self, wanted: Option<&Arc<Kick>>) -> std::io::Result<()> {
         if self.kick.as_ref().map(Arc::as_ptr) == wanted.map(Arc::as_ptr) {
-            return;
+            return Ok(());
         }
         let event = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, KICK);
         if let Some(old) = self.kick.take() {
             let _ = self.epoll.ctl(ControlOperation::Delete, old.as_raw_fd(), event);
         }
         if let Some(new) = wanted {
-            match self.epoll.ctl(ControlOperation::Add, new.as_raw_fd(), event) {
-                Ok(()) => self.kick = Some(new.clone()),
-                Err(error) => log::warn!("a kick cannot be watched: {error}"),
-            }
+            self.epoll.ctl(ControlOperation::Add, new.as_raw_fd(), event)?;
+            self.kick = Some(new.clone());
         }
+        Ok(())
     }
 }
 

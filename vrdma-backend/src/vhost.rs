@@ -6,7 +6,7 @@
 mod messages;
 
 use crate::memory::{Backlog, GuestMemory, MapOptions, Run};
-use crate::queue::{Call, Kick, Ringer, VirtqueueSetup};
+use crate::queue::{Call, Kick, Ringer, VirtqueueSetup, ring_lens};
 use crate::worker::Stopped;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -212,8 +212,8 @@ impl<F: Function> FrontEnd<F> {
         queue.active = true;
         let base = queue.base;
         let Some(setup) = self.setup.virtqueue(index) else { return Ok(()) };
-        let size = u64::from(setup.size);
-        let rings = [(setup.desc, 16 * size), (setup.avail, 6 + 2 * size), (setup.used, 6 + 8 * size)];
+        let [desc, avail, used] = ring_lens(setup.size);
+        let rings = [(setup.desc, desc), (setup.avail, avail), (setup.used, used)];
         self.setup.memory.populate(&rings.map(|(gpa, len)| Run { gpa, len }), &mut { u64::MAX });
         self.function.start(setup, base, &self.setup).map_err(stopped)
     }

@@ -4,10 +4,10 @@ use clap::Parser;
 use std::io::Read;
 use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::Daemon;
+use vrdma_backend::ratelimit;
 
 fn main() -> anyhow::Result<()> {
-    let messages = env_logger::Env::default().default_filter_or("info");
-    env_logger::Builder::from_env(messages).init();
+    ratelimit::logger("info").init();
     let daemon = Daemon::start(Config::load(&Args::parse())?)?;
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new())?;

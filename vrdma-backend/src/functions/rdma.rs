@@ -83,8 +83,8 @@ impl Function for RdmaFunction {
         }
         self.control = setup.queue(base, &memory);
         if self.control.is_none() {
-            self.violations
-                .warn(|| format!("device {}: the control queue's rings are not in guest memory", device.0));
+            let rings = "rings are not in guest memory, or not aligned";
+            self.violations.warn(|| format!("device {}: the control queue's {rings}", device.0));
         }
         // A driver begins at 0; a front-end that goes on after a pause continues where it was.
         let goes_on = self.stopped_at == Some(0) && wrapped(&setup, &memory);

@@ -89,7 +89,8 @@ impl Net {
             _ => &mut self.senders[guest].rings,
         };
         if !rings.start(memory, setup, base, features, direction) {
-            log::warn!("guest {name}: the rings of its Ethernet queue {index} are not in guest memory");
+            let rings = "are not in guest memory, or not aligned";
+            self.violations.warn(|| format!("guest {name}: the rings of its Ethernet queue {index} {rings}"));
         }
         if index == RECEIVE {
             self.outlets.receivers[guest].revive();

@@ -164,8 +164,12 @@ impl Attached {
 }
 
 impl VirtqueueSetup {
-    /// For `virtio-queue`; `None` if the rings are not all in guest memory.
+    /// For `virtio-queue`; `None` if the rings are not all in guest memory, or not aligned.
     pub fn queue(&self, base: u16, memory: &GuestMemory) -> Option<Queue> {
+        // It takes an available ring there for none at all, each time that it is asked.
+        if self.avail == 0 {
+            return None;
+        }
         let mut queue = Queue::new(self.size).ok()?;
         queue.try_set_size(self.size).ok()?;
         queue.try_set_desc_table_address(GuestAddress(self.desc)).ok()?;

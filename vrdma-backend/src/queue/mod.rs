@@ -109,6 +109,13 @@ impl Drop for Eventfd {
     }
 }
 
+/// Bytes of descriptor table, available ring and used ring of a split virtqueue of `size` entries (virtio 1.2, 2.7), with the words for
+/// EVENT_IDX.
+pub fn ring_lens(size: u16) -> [u64; 3] {
+    let size = u64::from(size);
+    [16 * size, 6 + 2 * size, 6 + 8 * size]
+}
+
 /// Available and used ring of a split virtqueue (virtio specification 2.7.6 and 2.7.8).
 #[derive(Debug)]
 struct Rings {
@@ -120,10 +127,10 @@ struct Rings {
 
 impl Rings {
     fn new(memory: &Arc<GuestMemory>, setup: &VirtqueueSetup) -> Option<Rings> {
-        let size = u64::from(setup.size);
+        let [_, avail, used] = ring_lens(setup.size);
         Some(Rings {
-            avail: Shared::new(memory, Run { gpa: setup.avail, len: 6 + 2 * size }, 2)?,
-            used: Shared::new(memory, Run { gpa: setup.used, len: 6 + 8 * size }, 4)?,
+            avail: Shared::new(memory, Run { gpa: setup.avail, len: avail }, 2)?,
+            used: Shared::new(memory, Run { gpa: setup.used, len: used }, 4)?,
             size: setup.size,
             event_idx: setup.event_idx,
         })

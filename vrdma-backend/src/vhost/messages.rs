@@ -2,8 +2,8 @@
 
 use super::{FrontEnd, Function, refused, stopped};
 use crate::config::Config;
-use crate::memory::RegionSpec;
-use crate::queue::{Call, Kick};
+use crate::memory::{RegionSpec, Run};
+use crate::queue::{Call, Kick, ring_lens};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -86,16 +86,25 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
         available: u64,
         _log: u64,
     ) -> Result<()> {
-        let rings = [("descriptor table", descriptor), ("available ring", available), ("used ring", used)];
-        let gpa = |(name, addr)| {
+        // As long as one entry at least: if the size comes later, whoever starts the queue looks at all of them.
+        let lens = ring_lens(self.queue(index)?.size.max(1));
+        let memory = &self.setup.memory;
+        let gpa = |name, addr, len| {
+            let shared = "the VMM's shared memory";
+            let why = || format!("queue {index}: its {name}, {addr:#x}, is not in {shared} (QEMU: share=on)");
+            let gpa = memory.front_end_to_gpa(addr).ok_or_else(|| refused(why()))?;
             let why = || {
                 format!(
-                    "queue {index}: its {name}, {addr:#x}, is not in the VMM's shared memory (QEMU: share=on)"
+                    "queue {index}: its {name}, {len} bytes at {addr:#x}, is not in one region of {shared}"
                 )
             };
-            self.setup.memory.front_end_to_gpa(addr).ok_or_else(|| refused(why()))
+            memory.resolve_one(Run { gpa, len }).map(|_| gpa).ok_or_else(|| refused(why()))
         };
-        let gpas = rings.map(gpa);
+        let gpas = [
+            gpa("descriptor table", descriptor, lens[0]),
+            gpa("available ring", available, lens[1]),
+            gpa("used ring", used, lens[2]),
+        ];
         let queue = self.stopped_queue(index)?;
         let [desc, avail, used] = gpas;
         (queue.desc, queue.avail, queue.used) = (desc?, avail?, used?);

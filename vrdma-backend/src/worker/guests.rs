@@ -42,7 +42,8 @@ impl Worker {
         if let Some(queue) = self.outputs.device(id).event_queue(index) {
             if !queue.attach(memory, &setup, base) {
                 self.violations.warn(|| {
-                    format!("device {}: the rings of event queue {index} are not in guest memory", id.0)
+                    let rings = "are not in guest memory, or not aligned";
+                    format!("device {}: the rings of event queue {index} {rings}", id.0)
                 });
             }
         } else if let Some(at) = self.position(id, index) {
