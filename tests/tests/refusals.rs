@@ -7,15 +7,21 @@ use std::sync::atomic::Ordering;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::{VhostBackend, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vrdma_backend::config::GuestConfig;
+use vrdma_tests::abi::control::Status;
 use vrdma_tests::front_end::FrontEnd;
+use vrdma_tests::guest::gid;
 use vrdma_tests::memory::Memory;
 use vrdma_tests::net::{RECEIVE, TRANSMIT};
 use vrdma_tests::pingpong::PingPong;
 use vrdma_tests::{Lab, LabOptions, wait};
 
+fn program() -> Option<PathBuf> {
+    Some(PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")))
+}
+
 fn lab() -> Lab {
-    let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
-    Lab::without_guests(3, LabOptions { program, ..LabOptions::default() })
+    Lab::without_guests(3, LabOptions { program: program(), ..LabOptions::default() })
 }
 
 fn expect_message(lab: &Lab, words: &str) {
@@ -204,5 +210,31 @@ fn an_available_ring_at_address_0_does_not_fill_the_log() {
         link.get_features().unwrap();
     }
     expect_message(&lab, "the control queue's rings are not in guest memory, or not aligned");
+    expect_few_lines(&lab);
+}
+
+#[test]
+fn a_gid_that_is_refused_is_told_and_counted() {
+    // 10.0.0.3 is guest 2's alone, all else is whose who comes first.
+    let host_says = |index, guest| {
+        let gids = (index == 2).then(|| "10.0.0.3".parse().unwrap()).into_iter().collect();
+        GuestConfig { any_gid: index != 2, gids, ..guest }
+    };
+    let mut lab =
+        Lab::without_guests(3, LabOptions { program: program(), host_says, ..LabOptions::default() });
+    lab.guests = (0..3).map(|index| lab.connect(index)).collect();
+    let refused = |guest: usize| lab.stats().device(guest, "refused_gids");
+    assert_eq!(lab.guests[0].add_gid(1, gid(2)), Err(Status::DENIED));
+    expect_message(&lab, "guest g0: GID ::ffff:10.0.0.2 (untagged) is refused: guest g1 has it");
+    assert_eq!([0, 1, 2].map(refused), [1, 0, 0]);
+    assert_eq!(lab.guests[1].add_gid_in(Some(7), 1, gid(3)), Err(Status::DENIED));
+    let policy =
+        "guest g1: GID ::ffff:10.0.0.3 (VLAN 7) is refused: it is not among those it may use: gids, vlans";
+    expect_message(&lab, policy);
+    assert_eq!([0, 1, 2].map(refused), [1, 1, 0]);
+    for _ in 0..200 {
+        assert_eq!(lab.guests[0].add_gid(1, gid(2)), Err(Status::DENIED));
+    }
+    assert_eq!([0, 1, 2].map(refused), [201, 1, 0]);
     expect_few_lines(&lab);
 }

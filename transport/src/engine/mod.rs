@@ -160,6 +160,11 @@ impl<R: Region> Engine<R> {
         self.sweeps.has(device.0, Task::Sources)
     }
 
+    /// The device that has an address in a VLAN.
+    pub fn gid_owner(&self, entry: GidEntry) -> Option<DeviceId> {
+        self.devices.gids.owner(entry).map(DeviceId)
+    }
+
     /// An entry of the GID table; its address is zero if it is empty.
     pub fn gid(&self, device: DeviceId, index: u32) -> Result<GidEntry, Error> {
         self.devices.find(device)?.gids.get(index as usize).copied().ok_or(Error::Invalid)

@@ -176,6 +176,8 @@ pub struct DeviceCounters {
     pub commands: u64,
     /// Control commands refused.
     pub refused_commands: u64,
+    /// GIDs refused: the guest may not use them, or another guest has them.
+    pub refused_gids: u64,
 }
 
 /// Objects that exist, by kind.

@@ -79,13 +79,24 @@ impl Worker {
         let guest = &self.outputs.device(id).guest;
         let is_anothers = self.net.listed().is_anothers(guest.mac, FrameVlan::One(vlan), gid);
         if is_anothers || !guest.allows(vlan, gid) {
-            let vlan = FrameVlan::One(vlan);
-            self.violations.warn(|| {
-                format!("guest {}: GID {gid} ({vlan}) is not among those it may use: gids, vlans", guest.name)
-            });
+            self.gid_refused(id, entry, "it is not among those it may use: gids, vlans");
             return Err(Error::Denied);
         }
-        self.engine.set_gid(id, index, Some(entry)).map(|()| Reply::Done)
+        let result = self.engine.set_gid(id, index, Some(entry));
+        if result == Err(Error::Denied) {
+            let owner = self.engine.gid_owner(entry).expect("it is denied because another device has it");
+            let owner = self.outputs.device(owner).guest.name.clone();
+            self.gid_refused(id, entry, &format!("guest {owner} has it"));
+        }
+        result.map(|()| Reply::Done)
+    }
+
+    #[cold]
+    fn gid_refused(&mut self, id: DeviceId, GidEntry { gid, vlan }: GidEntry, why: &str) {
+        let device = self.outputs.device(id);
+        device.counters.refused_gids += 1;
+        let (name, vlan) = (&device.guest.name, FrameVlan::One(vlan));
+        self.violations.warn(|| format!("guest {name}: GID {gid} ({vlan}) is refused: {why}"));
     }
 
     fn bind_channel(&mut self, id: DeviceId, owner: OwnerId, channel: Channel) -> Result<Reply> {
