@@ -108,7 +108,7 @@ impl Channel {
         for index in 0..setup.size {
             let [gpa, rest] = table.read_words::<2>(16 * usize::from(index)).map(u64::from_le);
             // Length 64, flags 0, next 0.
-            let last = window.partition_point(|run| run.gpa <= gpa).checked_sub(1);
+            let last = window.partition_point(|run| run.begins_by(gpa)).checked_sub(1);
             let inside = last.is_some_and(|at| window[at].contains(gpa, UNIT as u64));
             let slot = (rest == UNIT as u64 && inside)
                 .then(|| Shared::new(memory, slot_run(gpa), UNIT as u64))
@@ -307,8 +307,17 @@ fn slot_run(gpa: u64) -> Run {
 }
 
 impl Run {
+    /// Whether its first byte is at `gpa` or before.
+    fn begins_by(&self, gpa: u64) -> bool {
+        #[cfg(test)]
+        tests::LOOKS.set(tests::LOOKS.get() + 1);
+        self.gpa <= gpa
+    }
+
     /// Whether `len` bytes at `gpa` are wholly in this run.
     fn contains(&self, gpa: u64, len: u64) -> bool {
+        #[cfg(test)]
+        tests::LOOKS.set(tests::LOOKS.get() + 1);
         gpa.checked_sub(self.gpa).is_some_and(|offset| offset <= self.len && self.len - offset >= len)
     }
 }
@@ -317,6 +326,12 @@ impl Run {
 mod tests {
     use super::*;
     use crate::memory::tests::memory;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// How often a run of a window was looked at.
+        pub static LOOKS: Cell<usize> = const { Cell::new(0) };
+    }
 
     /// A channel of two slots at 0x400, whose rings are at 0x100 and 0x200.
     fn channel(memory: &Arc<GuestMemory>) -> Channel {
@@ -361,5 +376,35 @@ mod tests {
         let runs = runs.map(|(gpa, len)| Run { gpa, len });
         let merged: Vec<_> = merged(&runs).iter().map(|run| (run.gpa, run.len)).collect();
         assert_eq!(merged, [(0, 0), (100, 120), (220, 80), (300, 50), (u64::MAX - 1, 1)]);
+    }
+
+    #[test]
+    fn a_window_of_many_runs_is_not_searched_from_its_start_for_each_slot() {
+        const SLOTS: u16 = 1024;
+        // A page for each slot, so that no two become one, and as many that have none.
+        const RUNS: u64 = 4096;
+        let first = 0x10_0000;
+        let memory = memory(&[(0, first + 4096 * RUNS)]);
+        let words = Shared::new(&memory, Run { gpa: 0, len: first }, 16).unwrap();
+        for slot in 0..usize::from(SLOTS) {
+            words.store64(16 * slot, first + 4096 * (RUNS - 1 - slot as u64), Ordering::Relaxed);
+            words.store64(16 * slot + 8, UNIT as u64, Ordering::Relaxed);
+        }
+        let (desc, avail, used) = (0, 0x8000, 0xa000);
+        let setup = VirtqueueSetup {
+            index: 5,
+            size: SLOTS,
+            desc,
+            avail,
+            used,
+            event_idx: false,
+            kick: None,
+            call: None,
+        };
+        let window: Vec<_> = (0..RUNS).map(|run| slot_run(first + 4096 * run)).collect();
+        LOOKS.set(0);
+        Channel::bind(&memory, setup, &window).unwrap();
+        let looks = LOOKS.get();
+        assert!((1..=16 * usize::from(SLOTS)).contains(&looks), "{looks} looks for {SLOTS} slots");
     }
 }

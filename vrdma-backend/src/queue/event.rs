@@ -187,6 +187,8 @@ impl VirtqueueSetup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::tests::memory;
+    use crate::memory::{Run, Shared};
 
     #[test]
     fn all_kinds_of_events_of_a_destroyed_object_are_forgotten() {
@@ -201,5 +203,40 @@ mod tests {
         // The number's next owner has events of its own.
         kinds.iter().for_each(|&kind| queue.push(kind, 5));
         assert_eq!(queue.pending.len(), 4);
+    }
+
+    /// A driver whose used ring lies on its available ring: each buffer that is returned is another that is there. All are useless, until the
+    /// last entry of the used ring is written, which mends the only descriptor.
+    #[test]
+    fn of_useless_buffers_no_more_than_a_ring_full_is_looked_at_in_a_turn() {
+        const SIZE: u16 = 8;
+        let memory = memory(&[(0, 0x2000)]);
+        let words = Shared::new(&memory, Run { gpa: 0, len: 0x2000 }, 16).unwrap();
+        // The last entry of the used ring is the address of descriptor 0.
+        let (rings, desc) = (0x1004, 0x1040);
+        words.store64(desc, 1 << 40, Ordering::Relaxed);
+        words.store32(desc + 8, Event::SIZE as u32, Ordering::Relaxed);
+        words.store16(desc + 12, 2, Ordering::Relaxed);
+        words.store16(rings + 2, SIZE, Ordering::Relaxed);
+        let (desc, avail, used) = (desc as u64, rings as u64, rings as u64);
+        let setup = VirtqueueSetup {
+            index: 1,
+            size: SIZE,
+            desc,
+            avail,
+            used,
+            event_idx: false,
+            kick: None,
+            call: None,
+        };
+        let mut queue = EventQueue::default();
+        assert!(queue.attach(&memory, &setup, SIZE - 1));
+        queue.push(EventKind::PORT_ACTIVE, 1);
+        queue.flush();
+        assert_eq!(words.load16(rings + 2, Ordering::Relaxed), 2 * SIZE, "one for each of a ring");
+        assert!(queue.is_pending(), "the rest is for other turns");
+        queue.flush();
+        assert!(!queue.is_waiting(), "the buffer that came then is good");
+        assert_eq!(words.load16(rings + 2, Ordering::Relaxed), 2 * SIZE + 1);
     }
 }
