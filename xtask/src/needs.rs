@@ -5,6 +5,7 @@
 //! named libclang and no libclang, `dpdk` no `dpdk-testpmd` on Debian 12. Where there is no dpkg, packages without another proof are
 //! taken for granted.
 
+mod failure;
 mod libclang;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::sync::Once;
 use anyhow::{Result, bail};
 
 use crate::{image, paths, proc, ui};
+use failure::Failure;
 
 /// Something that the machine has to have.
 #[derive(Debug)]
@@ -136,11 +138,20 @@ fn missing(machine: &dyn Machine) -> Vec<(&'static Need, &'static str)> {
     unmet.filter_map(|need| Some((need, need.package(machine)?))).collect()
 }
 
+/// Those for some purposes.
+fn missing_for(machine: &dyn Machine, which: impl Fn(Wanted) -> bool) -> Vec<(&'static Need, &'static str)> {
+    missing(machine).into_iter().filter(|(need, _)| which(need.wanted)).collect()
+}
+
+fn packages_of<'a>(missing: &[(&Need, &'a str)]) -> Vec<&'a str> {
+    missing.iter().map(|(_, package)| *package).collect()
+}
+
 /// What is missing, why it is wanted, and the command that mends it, in one line.
 fn complaint(missing: &[(&Need, &str)]) -> String {
     let needs: Vec<String> =
         missing.iter().map(|(need, _)| format!("{} ({})", need.name, need.why)).collect();
-    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    let packages = packages_of(missing);
     format!("missing: {}; mend it as root: apt-get install {}", needs.join(", "), packages.join(" "))
 }
 
@@ -155,11 +166,10 @@ pub fn ensure() -> Result<()> {
         return Ok(());
     }
     if !nix::unistd::geteuid().is_root() {
-        let wanted: Vec<_> =
-            missing(&machine).into_iter().filter(|(need, _)| need.wanted == Wanted::Build).collect();
+        let wanted = missing_for(&machine, |wanted| wanted == Wanted::Build);
         return if wanted.is_empty() { Ok(()) } else { bail!(complaint(&wanted)) };
     }
-    if let Some(note) = provide(Here::look, |packages| {
+    if let Some(note) = provide(Here::look, &Failure::here(), |packages| {
         ui::say(&format!("installing Debian packages: {}", packages.join(" ")));
         install(packages)
     })? {
@@ -169,13 +179,23 @@ pub fn ensure() -> Result<()> {
 }
 
 /// Installs what is missing; returns what to say of comparisons that have to be left out. They are asked for by
-/// themselves: apt installs nothing at all if a mirror lacks one package.
+/// themselves: apt installs nothing at all if a mirror lacks one package. What could not be had is not asked for again by each command.
 fn provide<M: Machine>(
     look: impl Fn() -> M,
+    failure: &Failure,
     mut install: impl FnMut(&[&str]) -> Result<()>,
 ) -> Result<Option<String>> {
     provide_some(&look, &mut install, |wanted| wanted != Wanted::Compare)?;
+    let machine = look();
+    let lacks = missing_for(&machine, |wanted| wanted == Wanted::Compare);
+    if !lacks.is_empty() && failure.is_of(&packages_of(&lacks)) {
+        return Ok(Some(format!("{} ({})", complaint(&lacks), failure.note())));
+    }
     let compare = provide_some(&look, &mut install, |wanted| wanted == Wanted::Compare);
+    match compare {
+        Ok(()) => failure.forget(),
+        Err(_) => failure.remember(&packages_of(&missing_for(&look(), |wanted| wanted == Wanted::Compare))),
+    }
     Ok(compare.err().map(|error| format!("{error:#}")))
 }
 
@@ -187,11 +207,11 @@ fn provide_some<M: Machine>(
     let mut tried: Vec<&str> = Vec::new();
     // Each time round a need has one package less to try.
     loop {
-        let missing: Vec<_> = missing(&look()).into_iter().filter(|(need, _)| which(need.wanted)).collect();
+        let missing = missing_for(&look(), &which);
         if missing.is_empty() {
             return Ok(());
         }
-        let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+        let packages = packages_of(&missing);
         if packages.iter().all(|package| tried.contains(package)) {
             bail!("{} (apt-get installed it, and dpkg does not know it)", complaint(&missing));
         }
@@ -479,7 +499,9 @@ mod tests {
             }
             Ok(())
         };
-        let note = provide(|| machine.borrow().clone(), mirror_without_tshark).unwrap().unwrap();
+        let failure = never("by-itself");
+        let note = provide(|| machine.borrow().clone(), &failure, mirror_without_tshark).unwrap().unwrap();
+        failure.forget();
         assert_eq!(*calls.borrow(), ["mmdebstrap zstd", "tshark"]);
         assert_eq!(lacks(&machine.borrow()), ["tshark"]);
         assert_eq!(
@@ -487,11 +509,58 @@ mod tests {
             "missing: tshark (captures are read by it); mend it as root: apt-get install tshark (Unable to locate package tshark)"
         );
         // All else is wanted.
-        let error = provide(|| debian_12(&["zstd"]), |_| bail!("no mirror")).unwrap_err();
+        let error = provide(|| debian_12(&["zstd"]), &failure, |_| bail!("no mirror")).unwrap_err();
         assert_eq!(
             format!("{error:#}"),
             "missing: zstd (it unpacks the kernel); mend it as root: apt-get install zstd (no mirror)"
         );
+    }
+
+    /// No failure yet, at second 1,000,000.
+    fn never(name: &str) -> Failure {
+        let file = std::env::temp_dir().join(format!("vrdma-{name}-{}", std::process::id()));
+        let failure = Failure::new(file, 1_000_000);
+        failure.forget();
+        failure
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_asked_for_once_a_day() {
+        let first = never("once-a-day");
+        let calls = RefCell::new(Vec::new());
+        let ask = |machine: &Fake, failure: &Failure| {
+            calls.borrow_mut().clear();
+            let note = provide(
+                || machine.clone(),
+                failure,
+                |packages| {
+                    calls.borrow_mut().push(packages.join(" "));
+                    bail!("no mirror")
+                },
+            );
+            (note.unwrap(), calls.borrow().len())
+        };
+        let machine = debian_12(&["tshark"]);
+        let missing = "missing: tshark (captures are read by it); mend it as root: apt-get install tshark";
+        assert_eq!(ask(&machine, &first), (Some(format!("{missing} (no mirror)")), 1));
+        // Each further command says so in a line, and asks nobody.
+        let note = format!("{missing} ({})", first.note());
+        let after = |seconds: u64| Failure { now: 1_000_000 + seconds, ..first.clone() };
+        for seconds in [0, 60, 86_399] {
+            assert_eq!(ask(&machine, &after(seconds)), (Some(note.clone()), 0), "after {seconds} s");
+        }
+        assert!(!note.contains('\n'));
+        // Another list, a new day, a clock that was put back.
+        assert_eq!(ask(&debian_12(&["tshark", "dpdk-dev"]), &after(60)).1, 1);
+        assert_eq!(ask(&machine, &after(60)).1, 1, "the last failure was of another list");
+        assert_eq!(ask(&machine, &after(86_460)).1, 1);
+        assert_eq!(ask(&machine, &after(60)).1, 1);
+        // All else is asked for each time; and what is there is no failure any more.
+        let build = provide(|| debian_12(&["tshark", "zstd"]), &after(60), |_| bail!("no mirror"));
+        assert!(build.unwrap_err().to_string().starts_with("missing: zstd"));
+        assert_eq!(ask(&debian_12(&[]), &after(60)), (None, 0));
+        assert_eq!(ask(&machine, &after(60)).1, 1);
+        first.forget();
     }
 
     #[test]

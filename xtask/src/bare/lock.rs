@@ -12,12 +12,13 @@ use crate::{needs, paths};
 pub const NAME: &str = "bare.lock";
 
 /// Besides lists of packages, build scripts and Cargo.lock files: who installs, and what README tells people to type.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "README.md",
     "rust-toolchain.toml",
     "xtask/image/guest.packages",
     "xtask/src/apt.rs",
     "xtask/src/needs.rs",
+    "xtask/src/needs/failure.rs",
     "xtask/src/needs/libclang.rs",
     "xtask/src/roots.rs",
 ];
