@@ -49,8 +49,44 @@ fn parse() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, Output};
+
+    use crate::proc::Ephemeral;
+
     #[test]
     fn what_the_workspace_was_built_with_is_found() {
         assert!(super::reads_headers());
+    }
+
+    /// The test above in a process that looks for libclang in one directory alone: LIBCLANG_PATH is the whole process's.
+    fn found_in(directory: &Path) -> Output {
+        let (_, module) = module_path!().split_once("::").expect("a module of this program");
+        let test = format!("{module}::what_the_workspace_was_built_with_is_found");
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", &test]).env("LIBCLANG_PATH", directory).output().unwrap()
+    }
+
+    fn here() -> PathBuf {
+        clang_sys::load().unwrap();
+        let path = clang_sys::get_library().unwrap().path().to_owned();
+        clang_sys::unload().unwrap();
+        path
+    }
+
+    #[test]
+    fn a_directory_with_libclang_cpp_alone_has_no_libclang() {
+        let directory = std::env::temp_dir().join(format!("vrdma-libclang-{}", std::process::id()));
+        let ephemeral = Ephemeral::new(directory);
+        let (directory, libclang) = (ephemeral.path(), here());
+        std::fs::create_dir(directory).unwrap();
+        // What `libclang-cpp14` brings, by its names; that the library itself can be loaded is no help.
+        for name in ["libclang-cpp.so.14", "libclang-cpp.so"] {
+            std::os::unix::fs::symlink(&libclang, directory.join(name)).unwrap();
+        }
+        let (without, with) = (found_in(directory), found_in(libclang.parent().unwrap()));
+        let said = String::from_utf8_lossy(&without.stdout);
+        assert!(!without.status.success() && said.contains("super::reads_headers()"), "{without:?}");
+        assert!(with.status.success(), "{with:?}");
     }
 }
