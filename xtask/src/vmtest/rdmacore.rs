@@ -28,11 +28,16 @@ const MODULES: [&str; 13] = [
 /// Those that draw by lot what they do.
 const BY_LOT: [&str; 2] = ["qp", "rdmacm"];
 
+/// What `ibv_create_qp_ex` may be asked for by test_create_ud_qp_ex_no_attr and test_create_ud_qp_ex_with_attr. Without "extended" the
+/// reason is that of `ibv_create_qp`, which has no flags.
+const MCAST_LB: &str = "BLOCK_SELF_MCAST_LB, a flag that the test draws by lot";
+
 /// Why tests are skipped: how a reason begins, and what the device or the VM lacks.
-const SKIPPED: [(&str, &str); 12] = [
+const SKIPPED: [(&str, &str); 13] = [
     ("Create Raw Packet QP", "QPs for raw Ethernet frames"),
     ("Multicast is not supported", "multicast that is received"),
-    ("Create UD QP", "BLOCK_SELF_MCAST_LB, a flag that the test draws by lot"),
+    ("Create UD QP without extended attrs is not supported", MCAST_LB),
+    ("Create UD QP with extended attrs is not supported", MCAST_LB),
     ("Device memory is not supported", "memory of the device's own"),
     ("Device /dev/dri/renderD128 is not present", "a GPU in the VM"),
     ("Create XRCD is not supported", "XRC"),
@@ -119,6 +124,9 @@ Does a. ... ok
 test_b (tests.test_qp.QPTest.test_b) ... skipped 'Create Raw Packet QP with attrs is not supported'
 test_c (tests.test_qp.QPTest.test_c)
 Does c. ... skipped \"The moon's not full\"
+test_ud (tests.test_qp.QPTest.test_ud) ... skipped 'Create UD QP without extended attrs is not supported'
+test_ud (tests.test_qp.QPTest.test_ud) ... skipped 'Create UD QP with extended attrs is not supported'
+test_ud (tests.test_qp.QPTest.test_ud) ... skipped 'Create UD QP without attrs is not supported'
 test_d (tests.test_qp.QPTest.test_d) ... Traceback
 skipped 'Extended QP is not supported on this device'
 
@@ -126,7 +134,11 @@ OK (skipped=3)
 ";
         assert_eq!(
             new_reasons(report),
-            ["The moon's not full", "Extended QP is not supported on this device"]
+            [
+                "The moon's not full",
+                "Create UD QP without attrs is not supported",
+                "Extended QP is not supported on this device"
+            ]
         );
     }
 }
