@@ -115,11 +115,17 @@ impl Drop for Dir {
     }
 }
 
+/// Says so past the capture of what tests print, which shows nothing of those that pass.
+fn skipped(why: &str) {
+    let thread = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "{}: skipped: {why}", thread.name().unwrap_or("a test"));
+}
+
 /// A network namespace for this thread and what it starts, with a veth; none without root.
 fn namespace() -> bool {
     // SAFETY: a plain system call.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        eprintln!("skipped: a network namespace needs root");
+        skipped("a network namespace needs root");
         return false;
     }
     ip("link add va type veth peer name vb");
@@ -220,7 +226,7 @@ fn a_client_that_is_silent_holds_up_nobody() {
 fn the_service_may_give_sockets_to_others() {
     // SAFETY: a plain system call.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("skipped: only root gives files to others");
+        skipped("only root gives files to others");
         return;
     }
     let unit = include_str!("../../docs/vrdma-backend.service");
