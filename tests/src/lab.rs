@@ -5,7 +5,7 @@ use crate::guest::{Guest, GuestOptions};
 use crate::wait;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use tempfile::TempDir;
 use vrdma_backend::config::{Config, GuestConfig, GuestLimits};
 use vrdma_backend::port::{self, Cable, Driver, Faults, FaultsConfig, Port};
 
@@ -84,7 +84,7 @@ pub struct Lab {
     /// and the cable.
     pub cable: Option<Cable>,
     options: LabOptions,
-    dir: PathBuf,
+    dir: TempDir,
 }
 
 impl Lab {
@@ -103,7 +103,8 @@ impl Lab {
     /// A daemon for `guests` guests that are not there yet.
     pub fn without_guests(guests: u8, options: LabOptions) -> Lab {
         let _ = env_logger::Builder::from_env("RUST_LOG").is_test(true).try_init();
-        let dir = temp_dir();
+        let temporary = TempDir::new().expect("a temporary directory");
+        let dir = temporary.path();
         let config = |which: &dyn Fn(u8) -> bool| Config {
             admin: options.program.as_ref().map(|_| dir.join("admin")),
             comp_vectors: options.comp_vectors,
@@ -114,8 +115,8 @@ impl Lab {
             guests: (0..guests)
                 .filter(|&i| which(i))
                 .map(|i| {
-                    let guest = guest_config(&format!("g{i}"), &socket(&dir, i), i + 1);
-                    (options.host_says)(i, GuestConfig { net: Some(net_socket(&dir, i)), ..guest })
+                    let guest = guest_config(&format!("g{i}"), &socket(dir, i), i + 1);
+                    (options.host_says)(i, GuestConfig { net: Some(net_socket(dir, i)), ..guest })
                 })
                 .collect(),
             ..Config::default()
@@ -143,7 +144,7 @@ impl Lab {
             (Some(program), _) => Daemon::spawn(program, &config(&|_| true)),
         };
         let daemon = daemon.expect("the daemon starts");
-        Lab { guests: Vec::new(), daemon, remote, outside, cable, options, dir }
+        Lab { guests: Vec::new(), daemon, remote, outside, cable, options, dir: temporary }
     }
 
     /// Connects guest `index`; its GID is set.
@@ -157,12 +158,12 @@ impl Lab {
 
     /// Where the front-end of guest `index` connects.
     pub fn socket(&self, index: u8) -> PathBuf {
-        socket(&self.dir, index)
+        socket(self.dir.path(), index)
     }
 
     /// Where the front-end of the Ethernet function of guest `index` connects.
     pub fn net_socket(&self, index: u8) -> PathBuf {
-        net_socket(&self.dir, index)
+        net_socket(self.dir.path(), index)
     }
 
     /// What the remote daemon counts; its guests are those with odd numbers.
@@ -194,7 +195,6 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         self.guests.clear();
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -212,13 +212,4 @@ fn socket(dir: &Path, guest: u8) -> PathBuf {
 
 fn net_socket(dir: &Path, guest: u8) -> PathBuf {
     dir.join(format!("g{guest}-net.sock"))
-}
-
-fn temp_dir() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let dir = std::env::temp_dir().join(format!("vrdma-tests-{}-{number}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("a temporary directory");
-    dir
 }

@@ -1,8 +1,9 @@
 //! Drivers and devices of different versions: replies and requests that are shorter or longer than the other side knows.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use tempfile::TempDir;
 use vrdma_tests::abi::control::*;
 use vrdma_tests::abi::zerocopy::{FromBytes, IntoBytes};
 use vrdma_tests::control::run;
@@ -124,14 +125,13 @@ fn the_kernel_module_reads_a_reply_of_any_version() {
 
 /// The kernel module's `reply.c` as a program of the host.
 struct Program {
-    directory: PathBuf,
+    directory: TempDir,
 }
 
 impl Program {
     fn compile() -> Program {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let directory = std::env::temp_dir().join(format!("vrdma-reply-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
+        let directory = TempDir::new().unwrap();
         let (shim, module) = (root.join("kernel-on-host"), root.join("../guest-driver/kernel"));
         let status = Command::new("cc")
             .args(["-std=gnu11", "-Wall", "-Werror", "-I"])
@@ -140,7 +140,7 @@ impl Program {
             .arg(&module)
             .args([shim.join("reply.c"), module.join("reply.c")])
             .arg("-o")
-            .arg(directory.join("reply"))
+            .arg(directory.path().join("reply"))
             .status();
         assert!(status.expect("there is a C compiler").success());
         Program { directory }
@@ -150,7 +150,7 @@ impl Program {
     fn read(&self, reply: &[u8], written: usize) -> String {
         let mut buffer = [0xee; 4096];
         buffer[..reply.len()].copy_from_slice(reply);
-        let mut child = Command::new(self.directory.join("reply"))
+        let mut child = Command::new(self.directory.path().join("reply"))
             .arg(written.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -160,12 +160,6 @@ impl Program {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success());
         String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

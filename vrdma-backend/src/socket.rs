@@ -220,25 +220,18 @@ mod tests {
     use crate::config::Word;
     use std::os::unix::net::UnixDatagram;
     use std::sync::Barrier;
+    use tempfile::TempDir;
 
     /// A directory that goes with the test.
-    struct Dir(PathBuf);
+    struct Dir(TempDir);
 
     impl Dir {
-        fn new(name: &str) -> Dir {
-            let dir = std::env::temp_dir().join(format!("vrdma-socket-{name}-{}", std::process::id()));
-            fs::create_dir_all(&dir).unwrap();
-            Dir(dir)
+        fn new() -> Dir {
+            Dir(TempDir::new().unwrap())
         }
 
         fn path(&self) -> PathBuf {
-            self.0.join("s")
-        }
-    }
-
-    impl Drop for Dir {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
+            self.0.path().join("s")
         }
     }
 
@@ -255,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
-        let dir = Dir::new("stale");
+        let dir = Dir::new();
         drop(UnixListener::bind(dir.path()).unwrap());
         let listener = claim(&dir).unwrap();
         let this = format!("is in use by another process, {}: stop it", std::process::id());
@@ -270,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_queue_of_connections_that_is_full_is_no_stale_socket() {
-        let dir = Dir::new("full");
+        let dir = Dir::new();
         let _living = UnixListener::bind(dir.path()).unwrap();
         let address = SocketAddrUnix::new(dir.path()).unwrap();
         let mut waiting = Vec::new();
@@ -287,7 +280,7 @@ mod tests {
     #[test]
     fn one_of_two_that_start_at_once_has_the_socket() {
         const ROUNDS: usize = 1000;
-        let dir = Dir::new("race");
+        let dir = Dir::new();
         drop(UnixListener::bind(dir.path()).unwrap());
         let barrier = Barrier::new(2);
         // Nothing is asserted in between: whoever ended there would leave the other at the barrier.
@@ -326,12 +319,12 @@ mod tests {
 
     #[test]
     fn a_lock_is_a_private_file_and_nothing_else() {
-        let dir = Dir::new("lock");
-        let lock = dir.0.join("s.lock");
-        std::os::unix::fs::symlink(dir.0.join("elsewhere"), &lock).unwrap();
+        let dir = Dir::new();
+        let lock = dir.0.path().join("s.lock");
+        std::os::unix::fs::symlink(dir.0.path().join("elsewhere"), &lock).unwrap();
         let error = || format!("{:#}", claim(&dir).unwrap_err());
         assert!(error().contains("cannot open"), "{}", error());
-        assert!(!dir.0.join("elsewhere").exists());
+        assert!(!dir.0.path().join("elsewhere").exists());
         fs::remove_file(&lock).unwrap();
         fs::create_dir(&lock).unwrap();
         assert!(error().contains("cannot open"), "{}", error());
@@ -350,7 +343,7 @@ mod tests {
     /// Whoever cannot connect, for whatever reason, does not know that the socket is stale.
     #[test]
     fn what_cannot_be_told_is_left_alone() {
-        let dir = Dir::new("datagram");
+        let dir = Dir::new();
         let _living = UnixDatagram::bind(dir.path()).unwrap();
         assert!(refused(&dir).contains("cannot be told"));
         fs::remove_file(dir.path()).unwrap();
@@ -360,7 +353,7 @@ mod tests {
 
     #[test]
     fn the_file_of_another_stays_when_ours_is_dropped() {
-        let dir = Dir::new("other");
+        let dir = Dir::new();
         let ours = claim(&dir).unwrap();
         fs::remove_file(dir.path()).unwrap();
         let _other = UnixListener::bind(dir.path()).unwrap();
@@ -370,7 +363,7 @@ mod tests {
 
     #[test]
     fn mode_and_users_say_who_gets_in() {
-        let dir = Dir::new("mode");
+        let dir = Dir::new();
         let me = rustix::process::getuid().as_raw();
         let user = |id: u32| User::read(&id.to_string()).unwrap();
         for (users, allowed) in [(vec![], true), (vec![user(me)], true), (vec![user(me + 1)], false)] {

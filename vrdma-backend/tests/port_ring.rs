@@ -200,7 +200,8 @@ fn devices_that_are_not_there_are_named() {
 
 #[test]
 fn memif_joins_two_ports() {
-    let socket = std::env::temp_dir().join(format!("vrdma-memif-{}.sock", std::process::id()));
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("memif.sock");
     let name = |number, role| {
         format!("net_memif{number},role={role},socket={},socket-abstract=no", socket.display())
     };
@@ -214,13 +215,13 @@ fn memif_joins_two_ports() {
     drop(client);
     wait_link(&mut [&mut server], false);
     drop(server);
-    let _ = std::fs::remove_file(socket);
 }
 
 /// Two devices with more to offer: they interrupt, and fill in checksums.
 #[test]
 fn vhost_user_joins_two_ports() {
-    let socket = std::env::temp_dir().join(format!("vrdma-vhost-{}.sock", std::process::id()));
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vhost.sock");
     let mut server = device(&format!("net_vhost1,iface={}", socket.display()));
     let mut client = device(&format!("net_virtio_user1,path={},queues=1", socket.display()));
     assert!(server.capabilities().external && !client.capabilities().external);

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use tempfile::TempDir;
 
 const GUEST: [&str; 2] = ["--guest", "name=a,socket=/tmp/a,mac=52:54:00:00:00:01"];
 
@@ -34,10 +35,9 @@ fn a_reader_who_leaves_is_no_failure() {
 fn what_check_prints_can_be_fed_back() {
     let first = program().args(GUEST).arg("--check").output().unwrap();
     assert!(first.status.success(), "{first:?}");
-    let path = std::env::temp_dir().join(format!("vrdma-check-{}.toml", std::process::id()));
-    std::fs::write(&path, &first.stdout).unwrap();
-    let second = program().arg("--config").arg(&path).arg("--check").output().unwrap();
-    std::fs::remove_file(&path).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, &first.stdout).unwrap();
+    let second = program().arg("--config").arg(file.path()).arg("--check").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&second.stdout), String::from_utf8_lossy(&first.stdout));
     assert!(second.status.success() && second.stderr.is_empty());
 }
@@ -95,23 +95,19 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 /// A directory that goes with the test.
-struct Dir(PathBuf);
+struct Dir(TempDir);
 
 impl Dir {
-    fn new(name: &str) -> Dir {
-        let dir = std::env::temp_dir().join(format!("vrdma-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        Dir(dir)
+    fn new() -> Dir {
+        Dir(TempDir::new().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn guest(&self) -> String {
-        format!("name=a,socket={}/a,mac=52:54:00:00:00:01", self.0.display())
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
+        format!("name=a,socket={}/a,mac=52:54:00:00:00:01", self.path().display())
     }
 }
 
@@ -145,9 +141,9 @@ fn a_daemon_that_is_refused_leaves_the_one_that_runs_alone() {
     if !namespace() {
         return;
     }
-    let dir = Dir::new("refused");
+    let dir = Dir::new();
     let guest = dir.guest();
-    let capture = dir.0.join("capture");
+    let capture = dir.path().join("capture");
     let capture = capture.to_str().unwrap();
     let arguments = |mtu| {
         ["--guest", &guest, "--uplink", "net_af_packet0,iface=va", "--uplink-mtu", mtu, "--capture", capture]
@@ -160,24 +156,24 @@ fn a_daemon_that_is_refused_leaves_the_one_that_runs_alone() {
     let said = refused(&arguments("1400"));
     assert!(said.contains("guest a: socket: ") && said.contains("/a is in use by another process"), "{said}");
     mtu(4200);
-    assert!(dir.0.join("a").exists() && std::fs::metadata(capture).unwrap().len() >= held);
+    assert!(dir.path().join("a").exists() && std::fs::metadata(capture).unwrap().len() >= held);
     drop(first);
     mtu(1500);
-    assert!(!dir.0.join("a").exists());
+    assert!(!dir.path().join("a").exists());
     // What fails later leaves nothing behind either.
-    let link = dir.0.join("link");
+    let link = dir.path().join("link");
     std::os::unix::fs::symlink(capture, &link).unwrap();
     let mut wrong = arguments("4200");
     wrong[7] = link.to_str().unwrap();
     assert!(refused(&wrong).contains("it is a symbolic link"));
     mtu(1500);
-    assert!(!dir.0.join("a").exists());
+    assert!(!dir.path().join("a").exists());
 }
 
 #[test]
 fn ready_names_what_is_served() {
-    let dir = Dir::new("ready");
-    let path = dir.0.display();
+    let dir = Dir::new();
+    let path = dir.path().display();
     let guest = format!("{},net={path}/net", dir.guest());
     let admin = format!("{path}/admin");
     let running = Running::start(&["--guest", &guest, "--channels", "3", "--admin", &admin]);
@@ -206,8 +202,8 @@ fn ask(mut stream: &UnixStream, request: &str) -> String {
 
 #[test]
 fn a_client_that_is_silent_holds_up_nobody() {
-    let dir = Dir::new("silent");
-    let admin = dir.0.join("admin");
+    let dir = Dir::new();
+    let admin = dir.path().join("admin");
     let _running = Running::start(&["--guest", &dir.guest(), "--admin", admin.to_str().unwrap()]);
     let connect = || UnixStream::connect(&admin).unwrap();
     let (silent, mut halting) = (connect(), connect());
@@ -241,8 +237,8 @@ fn the_service_may_give_sockets_to_others() {
         .collect();
     assert_eq!(dropped.len() + allowed.len(), all.lines().count(), "the unit names what is no capability");
 
-    let dir = Dir::new("service");
-    let (group, config, socket) = (12345, dir.0.join("toml"), dir.0.join("a"));
+    let dir = Dir::new();
+    let (group, config, socket) = (12345, dir.path().join("toml"), dir.path().join("a"));
     let text = format!(
         "socket_group = '{group}'\n[[guest]]\nname = 'a'\nsocket = '{}'\nmac = '52:54:00:00:00:01'",
         socket.display()
@@ -258,10 +254,10 @@ fn the_service_may_give_sockets_to_others() {
 
 #[test]
 fn an_admin_socket_is_private() {
-    let dir = Dir::new("private");
-    let admin = dir.0.join("admin");
+    let dir = Dir::new();
+    let admin = dir.path().join("admin");
     let _running = Running::start(&["--guest", &dir.guest(), "--admin", admin.to_str().unwrap()]);
-    for path in [admin, dir.0.join("a")] {
+    for path in [admin, dir.path().join("a")] {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
     }
 }
@@ -288,8 +284,8 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn documented_counters_are_those_that_are_emitted() {
-    let dir = Dir::new("counters");
-    let path = dir.0.display();
+    let dir = Dir::new();
+    let path = dir.path().display();
     let guest = format!("{},net={path}/net", dir.guest());
     let (admin, capture) = (format!("{path}/admin"), format!("{path}/capture"));
     let uplink =
@@ -324,8 +320,8 @@ fn mistakes_about_the_uplink_are_told_in_a_line() {
     if !namespace() {
         return;
     }
-    let dir = Dir::new("uplink");
-    let memif = format!("net_memif0,role=client,socket={}/memif,socket-abstract=no", dir.0.display());
+    let dir = Dir::new();
+    let memif = format!("net_memif0,role=client,socket={}/memif,socket-abstract=no", dir.path().display());
     let guest = dir.guest();
     for (uplink, parts) in [
         ("va", &["va is an interface of the kernel", "write net_af_packet0,iface=va"][..]),
@@ -352,7 +348,7 @@ fn mistakes_about_the_uplink_are_told_in_a_line() {
 
 #[test]
 fn a_wrong_argument_of_eal_prints_no_usage() {
-    let dir = Dir::new("eal");
+    let dir = Dir::new();
     let guest = dir.guest();
     let output =
         program().args(["--guest", &guest, "--uplink", "net_ring0", "--eal", "--nonsense"]).output().unwrap();
@@ -363,7 +359,7 @@ fn a_wrong_argument_of_eal_prints_no_usage() {
 
 #[test]
 fn a_healthy_uplink_starts_without_complaints() {
-    let dir = Dir::new("healthy");
+    let dir = Dir::new();
     let guest = dir.guest();
     let running = Running::start(&[
         "--guest",
@@ -384,7 +380,7 @@ fn an_interface_that_will_not_do_is_warned_of() {
     if !namespace() {
         return;
     }
-    let dir = Dir::new("interface");
+    let dir = Dir::new();
     let guest = dir.guest();
     let start = || Running::start(&["--guest", &guest, "--uplink", "net_af_packet0,iface=va"]);
     let running = start();

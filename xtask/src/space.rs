@@ -51,6 +51,7 @@ fn blocks(path: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proc::Ephemeral;
 
     #[test]
     fn what_target_holds_already_is_not_wanted_again() {
@@ -62,12 +63,13 @@ mod tests {
 
     #[test]
     fn files_are_counted_and_links_are_not_followed() {
-        let directory = std::env::temp_dir().join(format!("vrdma-space-{}", std::process::id()));
+        let ephemeral =
+            Ephemeral::new(std::env::temp_dir().join(format!("vrdma-space-{}", std::process::id())));
+        let directory = ephemeral.path();
         fs::create_dir_all(directory.join("below")).unwrap();
         fs::write(directory.join("below/file"), vec![1; 3 << 20]).unwrap();
         std::os::unix::fs::symlink("/usr", directory.join("link")).unwrap();
-        let used = used(&directory);
-        fs::remove_dir_all(&directory).unwrap();
+        let used = used(directory);
         assert!((3..=4).contains(&used), "{used} MiB");
     }
 }

@@ -209,11 +209,11 @@ fn files_are_read() {
 
 #[test]
 fn flags_win_over_the_file() {
-    let path = std::env::temp_dir().join(format!("vrdma-config-{}", std::process::id()));
-    std::fs::write(&path, format!("poll_us = 7\nchannels = 4\nbusy_poll = true\n{GUEST_FILE}any_gid = true"))
-        .unwrap();
-    let config = load(&["--config", path.to_str().unwrap(), "--poll-us", "8", "--guest", SECOND]).unwrap();
-    std::fs::remove_file(&path).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = format!("poll_us = 7\nchannels = 4\nbusy_poll = true\n{GUEST_FILE}any_gid = true");
+    std::fs::write(&file, text).unwrap();
+    let path = file.path().to_str().unwrap();
+    let config = load(&["--config", path, "--poll-us", "8", "--guest", SECOND]).unwrap();
     assert_eq!((config.poll_us, config.channels, config.busy_poll), (8, 4, true));
     assert_eq!(config.guests.iter().map(|guest| &guest.name[..]).collect::<Vec<_>>(), ["a", "b"]);
 }

@@ -255,8 +255,8 @@ mod tests {
 
     #[test]
     fn a_file_is_private_and_no_link_is_followed() {
-        let dir = std::env::temp_dir().join(format!("vrdma-capture-dir-{}", std::process::id()));
-        std::fs::create_dir(&dir).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
         let (file, link) = (dir.join("file"), dir.join("link"));
         std::fs::write(&file, "precious").unwrap();
         std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
@@ -270,12 +270,12 @@ mod tests {
         assert_eq!(opened.empty().unwrap().metadata().unwrap().len(), 0);
         drop(CaptureFile::open(&dir.join("new")).unwrap());
         assert_eq!(std::fs::metadata(dir.join("new")).unwrap().mode() & 0o777, 0o600);
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn both_directions_are_written() {
-        let path = std::env::temp_dir().join(format!("vrdma-capture-{}.pcap", std::process::id()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("capture.pcap");
         let (left, right, cable) = pair(1500).unwrap();
         let mut port =
             Port::new(Box::new(Capture::new(Box::new(left), CaptureFile::open(&path).unwrap()).unwrap()));
@@ -317,6 +317,5 @@ mod tests {
             Ok(output) => assert_eq!(output.stdout, "60\n".repeat(200).as_bytes()),
             Err(error) => eprintln!("not read by tshark: {error}"),
         }
-        std::fs::remove_file(&path).unwrap();
     }
 }
