@@ -49,14 +49,51 @@ impl Drop for Stopped {
 /// The driver's parameters, which tests change.
 const PARAMETERS: &str = "/sys/module/vrdma/parameters";
 
-/// A process with several hundred objects, which says which events it gets.
-fn holder(pair: &Pair, sets: u32) -> Result<Job> {
+/// A process that runs `stopped.py` in VM b, and says `holding` when it has its objects.
+fn spawn_holder(pair: &Pair, arguments: &str) -> Result<Job> {
     let script = paths::workspace().join("xtask/checks/stopped.py");
     paths::write(&pair.share().join("stopped.py"), paths::read(&script)?)?;
-    let mut holder = pair.b.spawn(&format!("exec python3 -B /share/stopped.py {sets}"))?;
+    let mut holder = pair.b.spawn(&format!("exec python3 -B /share/stopped.py {arguments}"))?;
     holder.wait_for("holding", pair.patience(15)).with_context(|| said(&holder))?;
     Ok(holder)
 }
+
+/// One with several hundred objects, which says which events it gets.
+fn holder(pair: &Pair, sets: u32) -> Result<Job> {
+    spawn_holder(pair, &format!("hold {sets}"))
+}
+
+/// One that registers memory when it is told to.
+struct Registrar {
+    job: Job,
+    /// Times that it was told.
+    times: u32,
+}
+
+impl Registrar {
+    fn new(pair: &Pair) -> Result<Self> {
+        Ok(Self { job: spawn_holder(pair, "register")?, times: 0 })
+    }
+
+    /// Has it try; it says `answer`.
+    fn expect(&mut self, answer: &str, patience: Duration) -> Result<()> {
+        const SIGUSR1: i32 = 10;
+        self.times += 1;
+        self.job.signal(SIGUSR1)?;
+        let line = format!("{}: {answer}", self.times);
+        self.job.wait_for(&line, patience).with_context(|| said(&self.job))
+    }
+
+    fn kill(self, patience: Duration) -> Result<()> {
+        self.job.signal(9)?;
+        self.job.wait(patience).context("a process with a region is killed and does not end").map(|_| ())
+    }
+}
+
+/// What a [`Registrar`] says while the device does not answer,
+const REFUSED: &str = "refused, nothing pinned";
+/// and when it does.
+const REGISTERED: &str = "registered";
 
 /// A user of the verbs inside the kernel comes.
 fn load_ulp(pair: &Pair) -> Result<()> {
@@ -99,6 +136,8 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 19020, "--stall 300", "--stall 300")?;
     let victim = holder(pair, 120)?;
     let mut watcher = holder(pair, 0)?;
+    let mut registrar = Registrar::new(pair)?;
+    registrar.expect(REGISTERED, patience)?;
     pair.b.check("dmesg -C", patience)?;
     load_ulp(pair)?;
     // A busy machine may need long for all that happens meanwhile: the device is not to be given up.
@@ -114,6 +153,7 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     }
     pair.b.check("dmesg | grep -q 'stands still'", patience).context("the driver says nothing")?;
     watcher.wait_for("port error", patience).with_context(|| said(&watcher))?;
+    registrar.expect(REFUSED, patience).context("a device that stands still")?;
     // More than the control queue has room for.
     victim.signal(9)?;
     victim.wait(patience).context("a process with hundreds of objects is killed and does not end")?;
@@ -128,6 +168,8 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     let answers =
         format!("echo 60000 >{PARAMETERS}/cmd_timeout_ms; until ibv_devinfo -d vrdma0; do sleep 0.1; done");
     pair.b.check(&answers, patience)?;
+    registrar.expect(REGISTERED, patience)?;
+    registrar.kill(patience)?;
     let turns = ping_pong.finish(pair.patience(6)).context("after 15 s of silence")?;
     ensure!(turns > 50, "the ping-pong made {turns} turns only");
     PingPong::start(pair, &pair.a, &pair.b, 19021, "", "")?
@@ -144,6 +186,7 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
 fn given_up(pair: &mut Pair, quiet: Holdings) -> Result<()> {
     let patience = pair.patience(5);
     let mut victim = holder(pair, 40)?;
+    let mut registrar = Registrar::new(pair)?;
     pair.b.check("dmesg -C", patience)?;
     load_ulp(pair)?;
     let limits = format!("echo 3000 >{PARAMETERS}/cmd_timeout_ms; echo 0 >{PARAMETERS}/fatal_timeout_s");
@@ -158,6 +201,8 @@ fn given_up(pair: &mut Pair, quiet: Holdings) -> Result<()> {
     pair.b.check(&format!("echo 1 >{PARAMETERS}/fatal_timeout_s"), patience)?;
     victim.wait_for("device fatal", patience).with_context(|| said(&victim))?;
     pair.b.check("dmesg | grep -q 'the device failed: it stood still for too long'", patience)?;
+    registrar.expect(REFUSED, patience).context("a device that was given up")?;
+    registrar.kill(patience)?;
     victim.signal(9)?;
     victim.wait(patience).context("the process of a device that was given up does not end")?;
     pair.b
