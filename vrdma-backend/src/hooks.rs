@@ -1,13 +1,26 @@
 //! What a test does between a thread's two looks at what guests wrote, with the feature `hooks` alone: a guest's store that shows too late for
-//! the first look, and about which nobody is told.
+//! the first look, and about which nobody is told. Or whether there is a second look at all, to measure what it costs.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 type Hook = Box<dyn FnMut() -> bool + Send>;
 
 /// By name of the thread.
 static HOOKS: Mutex<BTreeMap<String, Hook>> = Mutex::new(BTreeMap::new());
+
+static SECOND_LOOKS: AtomicBool = AtomicBool::new(true);
+
+/// Whether the workers of this process look twice from now on, as they do without this call. What shows late is missed meanwhile.
+pub fn set_second_looks(look: bool) {
+    SECOND_LOOKS.store(look, Ordering::Relaxed);
+}
+
+/// Whether there are second looks.
+pub(crate) fn has_second_looks() -> bool {
+    SECOND_LOOKS.load(Ordering::Relaxed)
+}
 
 /// Has threads of that name call `hook` each time that they are about to wait for the second look, until it returns true.
 ///

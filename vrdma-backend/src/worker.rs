@@ -288,8 +288,11 @@ impl Worker {
         busy |= self.fail_cqs();
         self.outputs.flush();
         self.net.flush();
-        self.turns += 1;
-        if self.turns >= LOOK_TURNS {
+        self.turns = self.turns.saturating_add(1);
+        let look = self.turns >= LOOK_TURNS;
+        #[cfg(feature = "hooks")]
+        let look = look && crate::hooks::has_second_looks();
+        if look {
             #[cfg(feature = "hooks")]
             crate::hooks::run();
             self.look_for_consumers();

@@ -44,7 +44,10 @@ impl Worker {
         #[cfg(feature = "hooks")]
         crate::hooks::run();
         let limit = self.sleep_limit(uplink_limit);
-        if limit.is_some_and(|limit| limit <= SECOND_LOOK) {
+        let once = limit.is_some_and(|limit| limit <= SECOND_LOOK);
+        #[cfg(feature = "hooks")]
+        let once = once || !crate::hooks::has_second_looks();
+        if once {
             self.wait(limit);
         } else if !self.wait(Some(SECOND_LOOK)) && !self.look_again() {
             let limit = self.sleep_limit(uplink_limit.map(|limit| limit - SECOND_LOOK));
