@@ -22,7 +22,7 @@
 #define VRDMA_VIRTIO_ID_STANDIN 38 /* Stand-in id for VMMs that refuse 42; has no driver in Linux. A driver that binds it must check  MAGIC and VERSION_MAJOR before anything else. */
 #define VRDMA_MAGIC 0x6d647276u /* First word of the configuration space: the bytes "vrdm". */
 #define VRDMA_VERSION_MAJOR 1 /* Major version of this ABI: drivers refuse any other. */
-#define VRDMA_VERSION_MINOR 0 /* Minor version: grows when something is added that an older driver may ignore. */
+#define VRDMA_VERSION_MINOR 1 /* Minor version: grows when something is added that an older driver may ignore. */
 #define VRDMA_CONFIG_SIZE 256 /* Size of the configuration space that the device answers for; what lies beyond super::Config reads as zero. */
 
 /*
@@ -73,7 +73,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_LINK_UP 1 /* Carrier. */
 
 /* ReqHeader::opcode. Beside each its request -> reply; - is none. */
-#define VRDMA_CMD_QUERY_DEVICE 1 /* - -> QueryDeviceResp */
+#define VRDMA_CMD_QUERY_DEVICE 1 /* - -> QueryDeviceExResp (QueryDeviceResp in version 1.0) */
 #define VRDMA_CMD_QUERY_PORT 2 /* - -> QueryPortResp (there is one port, number 1) */
 #define VRDMA_CMD_QUERY_GID 3 /* ObjectReq (GID index) -> QueryGidResp */
 #define VRDMA_CMD_ADD_GID 4 /* AddGidReq -> -. Replaces the entry. DENIED if the host does not let this guest use the address in that VLAN, or another guest  has it there. */
@@ -178,7 +178,7 @@ static_assert(sizeof(struct vrdma_object_resp) == 8);
 static_assert(offsetof(struct vrdma_object_resp, object) == 0);
 static_assert(offsetof(struct vrdma_object_resp, reserved) == 4);
 
-/* Limits of the device. */
+/* Limits of the device; what version 1.0 tells. */
 struct vrdma_query_device_resp {
 	/* Version of the device's software, major << 32 | minor << 16 | patch. */
 	__le64 fw_version;
@@ -246,6 +246,47 @@ static_assert(offsetof(struct vrdma_query_device_resp, max_dest_rd_atomic) == 72
 static_assert(offsetof(struct vrdma_query_device_resp, max_ah) == 76);
 static_assert(offsetof(struct vrdma_query_device_resp, atomic_cap) == 80);
 static_assert(offsetof(struct vrdma_query_device_resp, reserved) == 84);
+
+/* Limits and capabilities of the device. */
+struct vrdma_query_device_ex_resp {
+	/* What version 1.0 tells. */
+	struct vrdma_query_device_resp base;
+	/* VRDMA_CAP_*; 0 (a device of version 1.0) is VRDMA_CAP_V1_0. */
+	__le64 device_cap;
+	/* Written as zero. */
+	__u8 reserved[160];
+};
+static_assert(sizeof(struct vrdma_query_device_ex_resp) == 256);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, base) == 0);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, device_cap) == 88);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, reserved) == 96);
+
+/*
+ * QueryDeviceExResp::device_cap. A device sets a bit only if it has the whole function. Those without a description of theirs in
+ * this crate are reserved by name: no device has them yet.
+ */
+#define VRDMA_CAP_CUR_QP_STATE 1 /* MODIFY_QP compares the current state with cur_state. */
+#define VRDMA_CAP_PORT_ACTIVE_EVENT 2 /* VRDMA_EVENT_PORT_ACTIVE tells that the port is up. */
+#define VRDMA_CAP_SYS_IMAGE_GUID 4 /* sys_image_guid is valid. */
+#define VRDMA_CAP_RNR_NAK 8 /* A missing receive of a reliable connection gives an RNR NAK. */
+#define VRDMA_CAP_BAD_QKEY_COUNTER 16 /* bad_qkeys counts. */
+#define VRDMA_CAP_V1_0 31 /* What a device of version 1.0 has. */
+#define VRDMA_CAP_SRQ 256 /* Shared receive queues, with limit events and LAST_WQE_REACHED. */
+#define VRDMA_CAP_SRQ_RESIZE 512 /* Shared receive queues can be resized. */
+#define VRDMA_CAP_XRC 1024 /* XRC: domains, shared receive queues, both types of QP. */
+#define VRDMA_CAP_MEM_WINDOW 2048 /* Memory windows of type 1. */
+#define VRDMA_CAP_MEM_WINDOW_TYPE_2B 4096 /* Memory windows of type 2B. */
+#define VRDMA_CAP_MEM_MGT_EXTENSIONS 8192 /* Base memory management extensions: fast registration, local invalidate, SEND with invalidate. */
+#define VRDMA_CAP_REREG_MR 16384 /* Regions can be registered again with other memory, rights or PD. */
+#define VRDMA_CAP_ATOMIC_WRITE 32768 /* ATOMIC WRITE. */
+#define VRDMA_CAP_FLUSH_GLOBAL 0x10000u /* FLUSH to global visibility. */
+#define VRDMA_CAP_FLUSH_PERSISTENT 0x20000u /* FLUSH to persistence. */
+#define VRDMA_CAP_CQ_RESIZE 0x40000u /* CQs can be resized. */
+#define VRDMA_CAP_CQ_MODERATION 0x80000u /* Completion events can be moderated, by count and time. */
+#define VRDMA_CAP_CQ_TIMESTAMP 0x100000u /* CQEs have a time stamp. */
+#define VRDMA_CAP_CQ_IGNORE_OVERRUN 0x200000u /* CQs that ignore an overrun. */
+#define VRDMA_CAP_MULTICAST 0x400000u /* UD QPs can be attached to multicast groups. */
+#define VRDMA_CAP_HW_COUNTERS 0x800000u /* Counters of the port, of the device and of its protocol. */
 
 /* State of the port. */
 struct vrdma_query_port_resp {
@@ -644,12 +685,15 @@ static_assert(offsetof(struct vrdma_ah_table_req, reserved) == 4);
 
 /* Sizes and offsets in a request. */
 #define VRDMA_WQE_UNIT_SIZE 64 /* Bytes of a unit, and of a slot. */
-#define VRDMA_WQE_MAX_UNITS 8 /* Most units of a request (max_wqe_units may be less). */
+#define VRDMA_WQE_MAX_UNITS 8 /* Most units of a request of version 1.0 (max_wqe_units may be less). */
+#define VRDMA_WQE_MAX_UNITS_V1_1 9 /* Most units of a request; max_wqe_units tells what the device takes. */
 #define VRDMA_WQE_BODY_OFFSET 16 /* Where the body begins. */
 #define VRDMA_WQE_DATA_OFFSET 32 /* Where elements, inline data or atomic operands begin. */
 #define VRDMA_WQE_ATOMIC_SGE_OFFSET 48 /* Where the element of an atomic is. */
 #define VRDMA_WQE_MAX_SGE 30 /* Most elements that 8 units can hold. */
+#define VRDMA_WQE_MAX_SGE_V1_1 32 /* Most elements of a request. */
 #define VRDMA_WQE_MAX_INLINE 480 /* Most bytes of inline data that 8 units can hold. */
+#define VRDMA_WQE_MAX_INLINE_V1_1 512 /* Most bytes of inline data. */
 
 /* WqeHeader::opcode. 0..127 are for send queues, 128 and on for receive queues. */
 #define VRDMA_WR_RDMA_WRITE 0 /* RDMA WRITE. */
@@ -659,6 +703,7 @@ static_assert(offsetof(struct vrdma_ah_table_req, reserved) == 4);
 #define VRDMA_WR_RDMA_READ 4 /* RDMA READ; the elements are written. */
 #define VRDMA_WR_ATOMIC_CMP_AND_SWP 5 /* Compare and swap of 8 bytes; the element receives the value before. */
 #define VRDMA_WR_ATOMIC_FETCH_AND_ADD 6 /* Fetch and add of 8 bytes; the element receives the value before. */
+#define VRDMA_WR_ATOMIC_WRITE 15 /* Store of 8 bytes at once, after all that came before; from inline data or from elements, 8 bytes together. RC only,  of devices with VRDMA_CAP_ATOMIC_WRITE. Counts among READs and atomics (max_rd_atomic, fences). */
 #define VRDMA_WR_RECV 128 /* RECV. */
 
 /* WqeHeader::flags. */
@@ -699,9 +744,9 @@ static_assert(offsetof(struct vrdma_wqe, inline_len) == 14);
 
 /* Body of RC and UC requests. */
 struct vrdma_wqe_rdma {
-	/* Address in the peer's region (WRITE, READ, atomics); 0 otherwise. */
+	/* Address in the peer's region (WRITE, READ, atomics, ATOMIC WRITE); 0 otherwise. */
 	__le64 remote_addr;
-	/* Key of the peer's region (WRITE, READ, atomics); 0 otherwise. */
+	/* Key of the peer's region (WRITE, READ, atomics, ATOMIC WRITE); 0 otherwise. */
 	__le32 rkey;
 	/* Immediate data; the peer finds these 4 bytes in its CQE as they are. */
 	__be32 imm;
@@ -774,6 +819,7 @@ static_assert(offsetof(struct vrdma_sge, lkey) == 12);
 #define VRDMA_WC_OP_RDMA_READ 2 /* READ. */
 #define VRDMA_WC_OP_COMP_SWAP 3 /* Compare and swap. */
 #define VRDMA_WC_OP_FETCH_ADD 4 /* Fetch and add. */
+#define VRDMA_WC_OP_ATOMIC_WRITE 9 /* ATOMIC WRITE. */
 #define VRDMA_WC_OP_RECV 128 /* A message received. */
 #define VRDMA_WC_OP_RECV_RDMA_WITH_IMM 129 /* A WRITE with immediate data received. */
 
@@ -937,7 +983,7 @@ static_assert(sizeof(struct vrdma_uctx_req) == 8);
 static_assert(offsetof(struct vrdma_uctx_req, flags) == 0);
 static_assert(offsetof(struct vrdma_uctx_req, reserved) == 4);
 
-/* Reply of ibv_cmd_get_context. Lengths are whole pages; offsets count from the start of the mapping. */
+/* Reply of ibv_cmd_get_context in version 1.0. Lengths are whole pages; offsets count from the start of the mapping. */
 struct vrdma_uctx_resp {
 	/* VRDMA_CONTEXT_F_*. */
 	__le32 flags;
@@ -989,6 +1035,20 @@ static_assert(offsetof(struct vrdma_uctx_resp, slots_mmap) == 48);
 static_assert(offsetof(struct vrdma_uctx_resp, doorbell_mmap) == 56);
 static_assert(offsetof(struct vrdma_uctx_resp, doorbell_len) == 64);
 static_assert(offsetof(struct vrdma_uctx_resp, doorbell_offset) == 68);
+
+/* Reply of ibv_cmd_get_context since version 1.1. */
+struct vrdma_uctx_ex_resp {
+	/* What version 1.0 tells. */
+	struct vrdma_uctx_resp base;
+	/* Functions that device and kernel driver have, VRDMA_CAP_*; 0 (a kernel driver of version 1.0) is VRDMA_CAP_V1_0. */
+	__le64 device_cap;
+	/* Zero. */
+	__u8 reserved[56];
+};
+static_assert(sizeof(struct vrdma_uctx_ex_resp) == 136);
+static_assert(offsetof(struct vrdma_uctx_ex_resp, base) == 0);
+static_assert(offsetof(struct vrdma_uctx_ex_resp, device_cap) == 72);
+static_assert(offsetof(struct vrdma_uctx_ex_resp, reserved) == 80);
 
 /* Reply of ibv_cmd_alloc_pd. */
 struct vrdma_upd_resp {

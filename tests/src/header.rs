@@ -1,4 +1,4 @@
-//! The C header of a release, and requests and replies as a driver lays them out that was built with it.
+//! The C header of a version of the ABI, and requests and replies as a driver lays them out that was built with it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub struct Header {
 
 impl Header {
     /// Reads `abi/golden/NAME.h`.
-    pub fn of_release(name: &str) -> Header {
+    pub fn of_version(name: &str) -> Header {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../abi/golden/{name}.h"));
         let text =
             std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -163,7 +163,7 @@ impl Program {
     }
 }
 
-/// A driver that knows the ABI of v0.1.0 from its C header alone.
+/// A driver that knows version 1.0 of the ABI from its C header alone.
 struct OldDriver<'a> {
     abi: Header,
     guest: &'a Guest,
@@ -246,10 +246,10 @@ impl OldDriver<'_> {
 }
 
 #[test]
-fn a_driver_of_v0_1_0_runs_on_todays_device() {
+fn a_driver_of_version_1_0_runs_on_todays_device() {
     let lab = Lab::new(1);
     let guest: &Guest = &lab.guests[0];
-    let driver = OldDriver { abi: Header::of_release("v0.1.0"), guest };
+    let driver = OldDriver { abi: Header::of_version("abi-1.0"), guest };
     let abi = &driver.abi;
     assert_eq!(u64::from(guest.config.version_major.get()), abi.constant("VRDMA_VERSION_MAJOR"));
     let device = driver.command("VRDMA_CMD_QUERY_DEVICE", &[], &[], "vrdma_query_device_resp");
