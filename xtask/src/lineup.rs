@@ -9,6 +9,9 @@ use crate::proc::indent;
 use crate::vm::pair::{IP, IP6};
 use crate::vm::{Job, Output, Pair, Vm};
 
+/// A script, in the VMs' shared directory.
+const ATOMIC_WRITE: &str = "atomic_write.py";
+
 /// Which kind of addresses the programs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -160,6 +163,11 @@ pub fn rows(family: Family, mtu: PathMtu, sizes: Sizes) -> Vec<Row> {
         });
     }
     rows.push(Row::perftest("RC atomics", "ib_atomic_bw -A FETCH_AND_ADD -n 20", 8));
+    rows.push(Row::pair(
+        "RC atomic write",
+        &format!("python3 -B /share/{ATOMIC_WRITE} -d @d -g @g -p @p"),
+        "ATOMIC WRITEs are right",
+    ));
     if sizes == Sizes::All {
         rows.push(Row::perftest("RC send latency", "ib_send_lat -s 64 -n 50", 64));
         rows.push(Row::perftest("UC write", "ib_write_bw -c UC -s 65536 -n 20", 65_536));
@@ -219,6 +227,8 @@ pub struct Round<'a> {
 /// The VMs get addresses of both families and this MTU; each gets its device.
 pub fn prepare(pair: &Pair, mtu: PathMtu) -> Result<()> {
     let patience = pair.patience(6);
+    let script = paths::workspace().join("xtask/checks").join(ATOMIC_WRITE);
+    paths::write(&pair.share().join(ATOMIC_WRITE), paths::read(&script)?)?;
     for vm in [&pair.a, &pair.b] {
         let command = format!(
             "ip link set eth0 mtu {} && ip address replace {}/64 dev eth0 nodad",
