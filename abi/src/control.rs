@@ -44,8 +44,10 @@
 
 mod port;
 mod qp;
+mod srq;
 pub use port::*;
 pub use qp::*;
+pub use srq::*;
 
 use crate::layout::Item;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -84,6 +86,11 @@ pub const ITEMS: &[Item] = &[
     Item::Struct(QpAttr::INFO),
     Item::Struct(ModifyQpReq::INFO),
     Item::Struct(AhTableReq::INFO),
+    Item::Struct(CreateSrqReq::INFO),
+    Item::Struct(CreateSrqResp::INFO),
+    Item::Consts(srq_attr::INFO),
+    Item::Struct(ModifySrqReq::INFO),
+    Item::Struct(QuerySrqResp::INFO),
 ];
 
 open_enum! {
@@ -135,6 +142,15 @@ open_enum! {
         DESTROY_QP = 43,
         /// [`AhTableReq`], runs (see [`crate::ah`]) -> -. Once, before the first UD QP.
         SET_AH_TABLE = 48,
+        /// [`CreateSrqReq`] -> [`CreateSrqResp`]. With `VRDMA_CAP_SRQ`, as the next three.
+        CREATE_SRQ = 50,
+        /// [`ModifySrqReq`] -> -. Receives made available in a channel before the command are taken before it.
+        MODIFY_SRQ = 51,
+        /// [`ObjectReq`] (SRQN) -> [`QuerySrqResp`]
+        QUERY_SRQ = 52,
+        /// [`ObjectReq`] (SRQN) -> -. `BUSY` while QPs use it. Its receives end without a completion; those made available in a channel before
+        /// the command are taken before it.
+        DESTROY_SRQ = 53,
     }
 }
 

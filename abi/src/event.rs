@@ -16,7 +16,7 @@ layout! {
         kind: U16,
         /// Written as zero.
         reserved0: U16,
-        /// Number of the object: CQN, QPN, virtqueue, or port.
+        /// Number of the object: CQN, QPN, SRQN, virtqueue, or port.
         object: U32,
         /// Written as zero.
         reserved1: U64,
@@ -40,6 +40,12 @@ open_enum! {
         COMM_EST = 5,
         /// QPN: the send queue is drained (IBV_EVENT_SQ_DRAINED).
         SQ_DRAINED = 6,
+        /// SRQN: fewer receives are left than the limit that was armed (IBV_EVENT_SRQ_LIMIT_REACHED).
+        SRQ_LIMIT_REACHED = 7,
+        /// SRQN: a receive was wrong, or one too many; it has none any more, and takes none (IBV_EVENT_SRQ_ERR).
+        SRQ_ERR = 8,
+        /// QPN: a QP with a shared receive queue is in ERR, and takes no more from it (IBV_EVENT_QP_LAST_WQE_REACHED).
+        QP_LAST_WQE_REACHED = 9,
         /// Port 1 is up (IBV_EVENT_PORT_ACTIVE).
         PORT_ACTIVE = 16,
         /// Port 1 is down (IBV_EVENT_PORT_ERR).

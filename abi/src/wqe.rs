@@ -20,6 +20,8 @@
 //! that is not defined, too many elements, an AH that is not there and the like end as `VRDMA_WC_LOC_QP_OP_ERR`, and the QP goes to ERR
 //! (a UC, UD or GSI QP's send queue alone to SQE).
 //! More requests than the QP's `max_send_wr` or `max_recv_wr` make `VRDMA_EVENT_QP_FATAL`, and the QP goes to ERR.
+//! A receive that cannot be understood, or one more than `max_wr`, makes `VRDMA_EVENT_SRQ_ERR` of a shared receive queue. A RECV for a QP that uses one
+//! is dropped and counted.
 //!
 //! # Layout
 //!
@@ -96,6 +98,8 @@ open_enum! {
         ATOMIC_WRITE = 15,
         /// RECV.
         RECV = 128,
+        /// RECV of a shared receive queue; `object` is its SRQN.
+        SRQ_RECV = 129,
     }
 }
 
@@ -124,7 +128,7 @@ layout! {
         units: u8,
         /// `VRDMA_WQE_F_*`.
         flags: U16,
-        /// QPN.
+        /// QPN; of a SRQ_RECV the SRQN.
         object: U32,
         /// Returned in the CQE; the device gives it no meaning.
         wqe_id: U32,

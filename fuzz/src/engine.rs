@@ -95,6 +95,7 @@ impl<'a> Lab<'a> {
                 qp_type,
                 send_cq: CqId(1),
                 recv_cq: CqId(2),
+                srq: None,
                 max_send_wr: 8,
                 max_recv_wr: 8,
                 max_send_sge: 2,

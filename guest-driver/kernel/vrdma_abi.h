@@ -95,6 +95,10 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_CMD_QUERY_QP 42 /* ObjectReq (QPN) -> QpAttr */
 #define VRDMA_CMD_DESTROY_QP 43 /* ObjectReq (QPN) -> -. Pending requests end without a completion; those made available in a channel before the  command are taken before it. */
 #define VRDMA_CMD_SET_AH_TABLE 48 /* AhTableReq, runs (see ah) -> -. Once, before the first UD QP. */
+#define VRDMA_CMD_CREATE_SRQ 50 /* CreateSrqReq -> CreateSrqResp. With VRDMA_CAP_SRQ, as the next three. */
+#define VRDMA_CMD_MODIFY_SRQ 51 /* ModifySrqReq -> -. Receives made available in a channel before the command are taken before it. */
+#define VRDMA_CMD_QUERY_SRQ 52 /* ObjectReq (SRQN) -> QuerySrqResp */
+#define VRDMA_CMD_DESTROY_SRQ 53 /* ObjectReq (SRQN) -> -. BUSY while QPs use it. Its receives end without a completion; those made available in a channel before  the command are taken before it. */
 
 /* RespHeader::status. In brackets the errno that drivers make of it. */
 #define VRDMA_STATUS_OK 0 /* Done. */
@@ -253,13 +257,16 @@ struct vrdma_query_device_ex_resp {
 	struct vrdma_query_device_resp base;
 	/* VRDMA_CAP_*; 0 (a device of version 1.0) is VRDMA_CAP_V1_0. */
 	__le64 device_cap;
+	/* Most shared receive queues. Their receives are limited as those of QPs are. */
+	__le32 max_srq;
 	/* Written as zero. */
-	__u8 reserved[160];
+	__u8 reserved[156];
 };
 static_assert(sizeof(struct vrdma_query_device_ex_resp) == 256);
 static_assert(offsetof(struct vrdma_query_device_ex_resp, base) == 0);
 static_assert(offsetof(struct vrdma_query_device_ex_resp, device_cap) == 88);
-static_assert(offsetof(struct vrdma_query_device_ex_resp, reserved) == 96);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, max_srq) == 96);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, reserved) == 100);
 
 /*
  * QueryDeviceExResp::device_cap. A device sets a bit only if it has the whole function. Those without a description of theirs in
@@ -491,7 +498,7 @@ struct vrdma_create_qp_req {
 	__le32 send_cqn;
 	/* CQ of receive completions; may be the same. */
 	__le32 recv_cqn;
-	/* Shared receive queue, or VRDMA_NONE. */
+	/* Shared receive queue of the same context, or VRDMA_NONE. With one, max_recv_wr and max_recv_sge do not count. */
 	__le32 srqn;
 	/* Most send requests outstanding. */
 	__le32 max_send_wr;
@@ -683,6 +690,84 @@ static_assert(sizeof(struct vrdma_ah_table_req) == 8);
 static_assert(offsetof(struct vrdma_ah_table_req, entries) == 0);
 static_assert(offsetof(struct vrdma_ah_table_req, reserved) == 4);
 
+/*
+ * Creates a shared receive queue. Receives are posted to it by WrOpcode::SRQ_RECV(wqe::WrOpcode::SRQ_RECV); QPs that name it
+ * in CreateQpReq::srqn(super::CreateQpReq) take theirs from it.
+ */
+struct vrdma_create_srq_req {
+	/* Context that owns it. */
+	__le32 context;
+	/* Protection domain whose memory its receives name; those of the QPs may be others. */
+	__le32 pdn;
+	/* Most receives outstanding: at least 1, at most max_qp_wr. */
+	__le32 max_wr;
+	/* Most elements of a receive: at most max_recv_sge. */
+	__le32 max_sge;
+	/* VRDMA_NONE. */
+	__le32 xrcdn;
+	/* VRDMA_NONE. */
+	__le32 cqn;
+};
+static_assert(sizeof(struct vrdma_create_srq_req) == 24);
+static_assert(offsetof(struct vrdma_create_srq_req, context) == 0);
+static_assert(offsetof(struct vrdma_create_srq_req, pdn) == 4);
+static_assert(offsetof(struct vrdma_create_srq_req, max_wr) == 8);
+static_assert(offsetof(struct vrdma_create_srq_req, max_sge) == 12);
+static_assert(offsetof(struct vrdma_create_srq_req, xrcdn) == 16);
+static_assert(offsetof(struct vrdma_create_srq_req, cqn) == 20);
+
+/* The new shared receive queue. */
+struct vrdma_create_srq_resp {
+	/* Its number, 24 bits. */
+	__le32 srqn;
+	/* Written as zero. */
+	__le32 reserved;
+};
+static_assert(sizeof(struct vrdma_create_srq_resp) == 8);
+static_assert(offsetof(struct vrdma_create_srq_resp, srqn) == 0);
+static_assert(offsetof(struct vrdma_create_srq_resp, reserved) == 4);
+
+/* Which fields a ModifySrqReq sets, with the numbers of enum ibv_srq_attr_mask. */
+#define VRDMA_SRQ_MAX_WR 1 /* max_wr. Not less than what is outstanding (INVALID). */
+#define VRDMA_SRQ_LIMIT 2 /* limit */
+
+/* Changes what a shared receive queue can hold, or arms its limit: ibv_modify_srq(3). */
+struct vrdma_modify_srq_req {
+	/* The shared receive queue. */
+	__le32 srqn;
+	/* VRDMA_SRQ_*: the fields that count. */
+	__le32 mask;
+	/* Most receives outstanding. */
+	__le32 max_wr;
+	/*
+	 * VRDMA_EVENT_SRQ_LIMIT_REACHED is raised once, as soon as fewer receives than this are left: at once, if there are fewer now. 0: never.
+	 * At most max_wr.
+	 */
+	__le32 limit;
+};
+static_assert(sizeof(struct vrdma_modify_srq_req) == 16);
+static_assert(offsetof(struct vrdma_modify_srq_req, srqn) == 0);
+static_assert(offsetof(struct vrdma_modify_srq_req, mask) == 4);
+static_assert(offsetof(struct vrdma_modify_srq_req, max_wr) == 8);
+static_assert(offsetof(struct vrdma_modify_srq_req, limit) == 12);
+
+/* What a shared receive queue can hold, and its limit. */
+struct vrdma_query_srq_resp {
+	/* Most receives outstanding. */
+	__le32 max_wr;
+	/* Most elements of a receive. */
+	__le32 max_sge;
+	/* The limit that is armed; 0 if none is. */
+	__le32 limit;
+	/* Written as zero. */
+	__le32 reserved;
+};
+static_assert(sizeof(struct vrdma_query_srq_resp) == 16);
+static_assert(offsetof(struct vrdma_query_srq_resp, max_wr) == 0);
+static_assert(offsetof(struct vrdma_query_srq_resp, max_sge) == 4);
+static_assert(offsetof(struct vrdma_query_srq_resp, limit) == 8);
+static_assert(offsetof(struct vrdma_query_srq_resp, reserved) == 12);
+
 /* Sizes and offsets in a request. */
 #define VRDMA_WQE_UNIT_SIZE 64 /* Bytes of a unit, and of a slot. */
 #define VRDMA_WQE_MAX_UNITS 8 /* Most units of a request of version 1.0 (max_wqe_units may be less). */
@@ -705,6 +790,7 @@ static_assert(offsetof(struct vrdma_ah_table_req, reserved) == 4);
 #define VRDMA_WR_ATOMIC_FETCH_AND_ADD 6 /* Fetch and add of 8 bytes; the element receives the value before. */
 #define VRDMA_WR_ATOMIC_WRITE 15 /* Store of 8 bytes at once, after all that came before; from inline data or from elements, 8 bytes together. RC only,  of devices with VRDMA_CAP_ATOMIC_WRITE. Counts among READs and atomics (max_rd_atomic, fences). */
 #define VRDMA_WR_RECV 128 /* RECV. */
+#define VRDMA_WR_SRQ_RECV 129 /* RECV of a shared receive queue; object is its SRQN. */
 
 /* WqeHeader::flags. */
 #define VRDMA_WQE_F_SIGNALED 1 /* Make a CQE on success too (errors always make one). RECVs always make one. */
@@ -721,7 +807,7 @@ struct vrdma_wqe {
 	__u8 units;
 	/* VRDMA_WQE_F_*. */
 	__le16 flags;
-	/* QPN. */
+	/* QPN; of a SRQ_RECV the SRQN. */
 	__le32 object;
 	/* Returned in the CQE; the device gives it no meaning. */
 	__le32 wqe_id;
@@ -895,6 +981,9 @@ static_assert(offsetof(struct vrdma_cq_record, reserved1) == 68);
 #define VRDMA_EVENT_QP_ACCESS_ERR 4 /* QPN: the peer violated access rights (IBV_EVENT_QP_ACCESS_ERR). */
 #define VRDMA_EVENT_COMM_EST 5 /* QPN: a message came in state RTR (IBV_EVENT_COMM_EST). */
 #define VRDMA_EVENT_SQ_DRAINED 6 /* QPN: the send queue is drained (IBV_EVENT_SQ_DRAINED). */
+#define VRDMA_EVENT_SRQ_LIMIT_REACHED 7 /* SRQN: fewer receives are left than the limit that was armed (IBV_EVENT_SRQ_LIMIT_REACHED). */
+#define VRDMA_EVENT_SRQ_ERR 8 /* SRQN: a receive was wrong, or one too many; it has none any more, and takes none (IBV_EVENT_SRQ_ERR). */
+#define VRDMA_EVENT_QP_LAST_WQE_REACHED 9 /* QPN: a QP with a shared receive queue is in ERR, and takes no more from it (IBV_EVENT_QP_LAST_WQE_REACHED). */
 #define VRDMA_EVENT_PORT_ACTIVE 16 /* Port 1 is up (IBV_EVENT_PORT_ACTIVE). */
 #define VRDMA_EVENT_PORT_ERR 17 /* Port 1 is down (IBV_EVENT_PORT_ERR). */
 #define VRDMA_EVENT_DEVICE_FATAL 18 /* 0: the device is lost until it is reset (IBV_EVENT_DEVICE_FATAL). */
@@ -906,7 +995,7 @@ struct vrdma_event {
 	__le16 kind;
 	/* Written as zero. */
 	__le16 reserved0;
-	/* Number of the object: CQN, QPN, virtqueue, or port. */
+	/* Number of the object: CQN, QPN, SRQN, virtqueue, or port. */
 	__le32 object;
 	/* Written as zero. */
 	__le64 reserved1;

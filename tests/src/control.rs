@@ -223,6 +223,22 @@ impl Guest {
         self.command(Opcode::MODIFY_QP, &req, &[])
     }
 
+    pub fn create_srq(&self, req: &CreateSrqReq) -> Answer<u32> {
+        self.command(Opcode::CREATE_SRQ, req, &[]).map(|resp: CreateSrqResp| resp.srqn.get())
+    }
+
+    pub fn modify_srq(&self, req: &ModifySrqReq) -> Answer<()> {
+        self.command(Opcode::MODIFY_SRQ, req, &[])
+    }
+
+    pub fn query_srq(&self, srqn: u32) -> Answer<QuerySrqResp> {
+        self.on_object(Opcode::QUERY_SRQ, srqn)
+    }
+
+    pub fn destroy_srq(&self, srqn: u32) -> Answer<()> {
+        self.on_object(Opcode::DESTROY_SRQ, srqn)
+    }
+
     pub fn query_qp(&self, qpn: u32) -> Answer<QpAttr> {
         self.on_object(Opcode::QUERY_QP, qpn)
     }

@@ -24,6 +24,8 @@ pub struct QpOptions {
     pub rnr_retry: u8,
     pub sq_psn: u32,
     pub qkey: u32,
+    /// Number of the shared receive queue, or NONE.
+    pub srqn: u32,
 }
 
 impl QpOptions {
@@ -51,6 +53,7 @@ impl Default for QpOptions {
             rnr_retry: 7,
             sq_psn: 0xfffff0,
             qkey: 0x1234_5678,
+            srqn: limit::NONE,
         }
     }
 }
@@ -84,7 +87,7 @@ impl Qp {
             qp_type: options.qp_type.0.into(),
             send_cqn: send_cq.into(),
             recv_cqn: recv_cq.into(),
-            srqn: limit::NONE.into(),
+            srqn: options.srqn.into(),
             max_send_wr: options.send_wr.into(),
             max_recv_wr: options.recv_wr.into(),
             max_send_sge: options.sges.into(),

@@ -33,7 +33,7 @@ fn the_device_writes_as_much_of_a_reply_as_there_is_room_for() {
     let lab = Lab::new(1);
     let guest = &lab.guests[0];
     let whole = guest.query_device_ex().unwrap();
-    let functions = device_cap::V1_0 | device_cap::ATOMIC_WRITE;
+    let functions = device_cap::V1_0 | device_cap::ATOMIC_WRITE | device_cap::SRQ | device_cap::SRQ_RESIZE;
     assert_eq!(whole.device_cap.get(), functions, "a bit comes with its function");
     let query = |room| ask(guest, Opcode::QUERY_DEVICE, &[], &[], room);
     for room in [88, 89, 95, 96, 100, QueryDeviceExResp::SIZE] {
@@ -106,7 +106,7 @@ fn the_kernel_module_reads_a_reply_of_any_version() {
     assert_eq!(read(&reply, QueryDeviceExResp::SIZE), format!("device_cap {today:#x}, {known}"));
     // What the device did not write does not count, whatever is there.
     reply.device_cap = u64::MAX.into();
-    reply.reserved = [0xff; 160];
+    reply.reserved = [0xff; 156];
     assert_eq!(read(&reply, 88), format!("device_cap {v1_0:#x}, {known}"));
     // Functions that the module does not know are none; fields that it does not know are not looked at.
     assert_eq!(read(&reply, 96), format!("device_cap {today:#x}, {known}"));
@@ -116,7 +116,7 @@ fn the_kernel_module_reads_a_reply_of_any_version() {
         format!("device_cap {today:#x}, max_qp 16384, atomic_cap 2, more\n")
     );
     reply.device_cap = (device_cap::RNR_NAK | device_cap::HW_COUNTERS).into();
-    reply.reserved = [0; 160];
+    reply.reserved = [0; 156];
     assert_eq!(
         read(&reply, QueryDeviceExResp::SIZE),
         format!("device_cap {:#x}, {known}", device_cap::RNR_NAK)

@@ -99,6 +99,7 @@ impl World {
             qp_type: QpType::Rc,
             send_cq: CqId(0),
             recv_cq: CqId(1),
+            srq: None,
             max_send_wr: send_wr,
             max_recv_wr: recv_wr,
             max_send_sge: 30,

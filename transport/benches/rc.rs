@@ -105,6 +105,7 @@ fn end(engine: &mut Engine<Mem>, n: u8) -> End {
         qp_type: QpType::Rc,
         send_cq: CqId(0),
         recv_cq: CqId(1),
+        srq: None,
         max_send_wr: 64,
         max_recv_wr: 1,
         max_send_sge: 1,

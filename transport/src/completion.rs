@@ -1,6 +1,6 @@
 //! What comes out of the engine: completions and events.
 
-use crate::id::{CqId, DeviceId};
+use crate::id::{CqId, DeviceId, SrqId};
 use crate::op::WcOpcode;
 use vrdma_wire::num::{Imm, Mac, Qpn};
 
@@ -88,7 +88,7 @@ pub enum WcStatus {
     General,
 }
 
-/// What happened to a QP (ibv_get_async_event(3)).
+/// What happened to a QP or a shared receive queue (ibv_get_async_event(3)).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// An error that no completion tells of; the QP is in ERR.
@@ -101,4 +101,10 @@ pub enum Event {
     CommEstablished(Qpn),
     /// In state SQD, the send queue has drained.
     SqDrained(Qpn),
+    /// A QP with a shared receive queue is in ERR, and takes no more receives from it.
+    LastWqeReached(Qpn),
+    /// Fewer receives are left than the limit that was armed; it is not armed any more.
+    SrqLimitReached(SrqId),
+    /// A receive was wrong, or one too many: the shared queue has none any more, and takes none.
+    SrqError(SrqId),
 }

@@ -120,7 +120,9 @@ Counters {
     flushes,
     /// Posts for a QP that does not exist.
     post_no_qp,
-    /// Posts for another context's QP.
+    /// Receives for a shared queue that does not exist.
+    post_no_srq,
+    /// Posts for another context's QP or shared queue.
     post_not_owner,
     /// Posts in a state that takes none.
     post_bad_state,

@@ -1,6 +1,7 @@
 //! Devices: everything that one guest has, and all of them.
 
 mod save;
+mod srqs;
 
 use crate::carrier::Service;
 use crate::counters::Counters;
@@ -16,6 +17,7 @@ use crate::qp::attr::{QpInit, QpType};
 use crate::qp::{Qp, QpEntry, Qps, SPECIAL_QPS, numbering};
 use crate::rng::Rng;
 use crate::schedule::Place;
+use crate::srq::{SRQS, Srq, Srqs};
 use crate::table::{Numbered, Numbering, Table};
 use crate::time::Instant;
 use core::mem;
@@ -163,7 +165,7 @@ impl<R> Devices<R> {
 pub(crate) struct Pd {
     id: PdId,
     pub(crate) owner: OwnerId,
-    /// MRs and QPs in it.
+    /// MRs, shared receive queues and QPs in it.
     users: u32,
 }
 
@@ -188,6 +190,7 @@ pub(crate) struct PostTarget<'a> {
 pub struct Remains<R> {
     _qps: Vec<Option<QpEntry>>,
     _mrs: Vec<Option<Mr<R>>>,
+    _srqs: Vec<Option<Srq>>,
     _pds: Vec<Option<Pd>>,
     _requests: Requests,
     _deadlines: BTreeSet<(Instant, Qpn)>,
@@ -197,6 +200,7 @@ pub struct Remains<R> {
 pub(crate) struct Device<R> {
     pub(crate) qps: Qps,
     pub(crate) mrs: Mrs<R>,
+    pub(crate) srqs: Srqs,
     pub(crate) requests: Requests,
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
@@ -225,6 +229,7 @@ impl<R> Device<R> {
         Device {
             qps: Qps::new(numbering(limits.max_qp), SPECIAL_QPS, limits.max_qp),
             mrs: Mrs::new(KEYS, 1, limits.max_mr + 1),
+            srqs: Srqs::new(SRQS, 0, limits.max_srq),
             requests: Requests::new(),
             counters: Counters::ZERO,
             gids: vec![GidEntry::EMPTY; limits.gid_table_len as usize],
@@ -249,6 +254,7 @@ impl<R> Device<R> {
         Remains {
             _qps: self.qps.clear(),
             _mrs: self.mrs.clear(),
+            _srqs: self.srqs.clear(),
             _pds: self.pds.clear(),
             _requests: requests,
             _deadlines: deadlines,
@@ -261,6 +267,7 @@ impl<R> Device<R> {
             pds: self.pds.len(),
             mrs: self.mrs.len(),
             qps: self.qps.len(),
+            srqs: self.srqs.len(),
             gids: self.gids.iter().filter(|&&entry| entry != GidEntry::EMPTY).count() as u32,
             pending_sends,
             pending_receives,
@@ -323,6 +330,11 @@ impl<R> Device<R> {
         if self.pd(init.pd)?.owner != init.owner || gsi && init.owner != OwnerId::KERNEL {
             return Err(Error::Denied);
         }
+        if let Some(id) = init.srq
+            && (gsi || self.srqs.get(id.0).ok_or(Error::NotFound)?.init.owner != init.owner)
+        {
+            return Err(Error::Denied);
+        }
         let limits = &self.limits;
         if init.max_send_wr > limits.max_qp_wr
             || init.max_recv_wr > limits.max_qp_wr
@@ -339,11 +351,13 @@ impl<R> Device<R> {
     /// `room`: bytes that requests may still take of what all devices share.
     pub(crate) fn create_qp(&mut self, init: QpInit, room: u64) -> Result<Qpn, Error> {
         let gsi = init.qp_type == QpType::Gsi;
+        let init = self.with_shared_queue(init);
         let promised = self.admit(&init)?;
         if promised - self.promised > room {
             return Err(Error::NoResources);
         }
-        let make = |number| QpEntry::new(Qpn::new(number).unwrap_or_default(), init);
+        let shared_pd = self.pd_of_receives(&init);
+        let make = |number| QpEntry::new(Qpn::new(number).unwrap_or_default(), init, shared_pd);
         // A device added anew begins elsewhere: what names QPs of the old one shall not fit.
         let first = self.first_generation;
         let next = |tag: u16| if tag == 0 { first } else { tag.wrapping_add(1).max(1) };
@@ -352,21 +366,49 @@ impl<R> Device<R> {
             false => self.qps.insert(next, make).ok_or(Error::NoResources)?,
         };
         self.promised = promised;
-        self.pd_used(init.pd, true);
+        self.qp_uses(&init, true);
         Qpn::new(number).ok_or(Error::NoResources)
+    }
+
+    /// A QP that uses a shared queue has no receives of its own, and takes such as that has.
+    fn with_shared_queue(&self, init: QpInit) -> QpInit {
+        match init.srq.and_then(|id| self.srqs.get(id.0)) {
+            Some(srq) => QpInit { max_recv_wr: 0, max_recv_sge: srq.init.max_sge, ..init },
+            None => init,
+        }
+    }
+
+    /// The PD whose memory the receives name that such a QP takes.
+    fn pd_of_receives(&self, init: &QpInit) -> PdId {
+        init.srq.and_then(|id| self.srqs.get(id.0)).map_or(init.pd, |srq| srq.init.pd)
+    }
+
+    /// Whose channels can hold receives for a QP.
+    pub(crate) fn owner_of_receives(&self, qp: &Qp) -> OwnerId {
+        qp.init.srq.and_then(|id| self.srqs.get(id.0)).map_or(qp.owner, |srq| srq.init.owner)
+    }
+
+    /// A QP begins or ceases to use what it was made with.
+    fn qp_uses(&mut self, init: &QpInit, more: bool) {
+        self.pd_used(init.pd, more);
+        if let Some(id) = init.srq {
+            let users = &mut self.srqs.used(id).users;
+            *users = if more { *users + 1 } else { *users - 1 };
+        }
     }
 
     /// Takes a QP away that has nothing pending.
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> Result<QpInit, Error> {
         let qp = self.qps.remove(qpn.number()).ok_or(Error::NotFound)?.qp;
         self.promised -= Requests::cost(&qp.init);
-        self.pd_used(qp.init.pd, false);
+        self.qp_uses(&qp.init, false);
         Ok(qp.init)
     }
 
-    /// The pending requests of a QP end without completions.
+    /// The pending requests of a QP end without completions, and its peer waits no longer for a receive of a shared queue.
     pub(crate) fn drop_requests(&mut self, qpn: Qpn) {
         let Some(QpEntry { qp, .. }) = self.qps.get_mut(qpn.number()) else { return };
+        self.srqs.waits_no_longer(qp);
         self.requests.drop_queues(&mut qp.requester.queue, &mut qp.responder.queue);
         if let Some(mut flush) = qp.flush.take() {
             self.requests.drop_queues(&mut flush.sends, &mut flush.receives);

@@ -17,6 +17,10 @@ impl OwnerId {
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PdId(pub u32);
 
+/// A shared receive queue. Numbers of destroyed ones are not valid soon again.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SrqId(pub u32);
+
 /// A completion queue: the caller's, of no meaning here.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CqId(pub u32);

@@ -104,6 +104,7 @@ mod request;
 mod rng;
 mod save;
 mod schedule;
+mod srq;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -118,7 +119,7 @@ pub use device::Remains;
 pub use engine::Engine;
 pub use error::Error;
 pub use gid::GidEntry;
-pub use id::{CqId, DeviceId, OwnerId, PdId};
+pub use id::{CqId, DeviceId, OwnerId, PdId, SrqId};
 pub use limits::{Limits, ObjectCounts};
 pub use look::Question;
 pub use memory::{Access, Fault, Region};
@@ -130,4 +131,5 @@ pub use request::{
 };
 pub use save::record::Record;
 pub use save::{RestoreError, Violation, record};
+pub use srq::{SrqAttr, SrqInit};
 pub use time::Instant;

@@ -15,6 +15,8 @@ pub struct Limits {
     pub max_qp: u32,
     /// Most requests of one queue, at most 2^15.
     pub max_qp_wr: u32,
+    /// Most shared receive queues, at most 2^16. Their receives are limited as those of QPs are.
+    pub max_srq: u32,
     /// Most elements of a send, at most [`MAX_SGE`].
     pub max_send_sge: u32,
     /// Most elements of a receive, at most [`MAX_SGE`].
@@ -41,6 +43,7 @@ impl Default for Limits {
             max_mr: 65536,
             max_qp: 16384,
             max_qp_wr: 16384,
+            max_srq: 16384,
             max_send_sge: 30,
             max_recv_sge: 30,
             max_inline: 480,
@@ -62,6 +65,7 @@ impl Limits {
             max_mr: self.max_mr.min((1 << 24) - 1),
             max_qp: 1 << power.ilog2(),
             max_qp_wr: self.max_qp_wr.min(1 << 15),
+            max_srq: self.max_srq.min(1 << 16),
             max_send_sge: self.max_send_sge.min(MAX_SGE as u32),
             max_recv_sge: self.max_recv_sge.min(MAX_SGE as u32),
             max_inline: self.max_inline.min(MAX_INLINE as u32),
@@ -83,6 +87,8 @@ pub struct ObjectCounts {
     pub mrs: u32,
     /// Queue pairs.
     pub qps: u32,
+    /// Shared receive queues.
+    pub srqs: u32,
     /// Entries of the GID table that are set.
     pub gids: u32,
     /// Sends that have not ended.

@@ -227,7 +227,8 @@ impl<R: Region> Engine<R> {
     /// The first request of the QP at `place` waits until the caller has looked for receives of `peer`.
     #[cold]
     pub(crate) fn ask(&mut self, place: Place, peer: Place) {
-        let owner = self.devices.known(peer).1.owner;
+        let (device, qp) = self.devices.known(peer);
+        let owner = device.owner_of_receives(qp);
         let (qp, _) = self.devices.known_mut(place);
         self.looks.last = self.looks.last.wrapping_add(1);
         qp.question = self.looks.last;
@@ -260,7 +261,8 @@ impl<R: Region> Engine<R> {
         }
         device.held += 1;
         qp.held += 1;
-        let question = Question { device: place.id(), owner: qp.owner };
+        let (device, qp) = self.devices.known(place);
+        let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
         self.looks.ask(question, Asker::Frame(place, frame.into()));
     }
 

@@ -92,6 +92,11 @@ pub(crate) struct Scratch {
     bytes: Vec<u8>,
 }
 
+/// Bytes that so many elements take beyond those that are in the request's slot.
+fn cost_of_sges(sges: u32, in_slot: u32) -> u64 {
+    u64::from(sges.saturating_sub(in_slot).div_ceil(EXTRA_SGES as u32)) * Pool::<Extra>::NODE
+}
+
 /// All outstanding requests of a device.
 pub(crate) struct Requests {
     sends: Pool<SendSlot>,
@@ -116,13 +121,18 @@ impl Requests {
     /// Bytes that full queues of a QP of these capabilities take.
     pub(crate) fn cost(caps: &QpInit) -> u64 {
         let extra = Pool::<Extra>::NODE;
-        let rest =
-            |sges: u32, first: u32| u64::from(sges.saturating_sub(first).div_ceil(EXTRA_SGES as u32)) * extra;
         let inline = u64::from(caps.max_inline.div_ceil(EXTRA_BYTES as u32)) * extra;
         let to = if caps.qp_type.is_datagram() { extra } else { 0 };
-        let send = Pool::<SendSlot>::NODE + inline.max(rest(caps.max_send_sge, 1)) + to;
-        let receive = Pool::<RecvSlot>::NODE + rest(caps.max_recv_sge, FIRST_SGES as u32);
-        u64::from(caps.max_send_wr) * send + u64::from(caps.max_recv_wr) * receive
+        let send = Pool::<SendSlot>::NODE + inline.max(cost_of_sges(caps.max_send_sge, 1)) + to;
+        // A QP of a shared queue has taken one at most.
+        let receives = if caps.srq.is_some() { 1 } else { caps.max_recv_wr };
+        u64::from(caps.max_send_wr) * send + Requests::cost_of_receives(receives, caps.max_recv_sge)
+    }
+
+    /// Bytes that so many receives of so many elements take.
+    pub(crate) fn cost_of_receives(count: u32, sges: u32) -> u64 {
+        let receive = Pool::<RecvSlot>::NODE + cost_of_sges(sges, FIRST_SGES as u32);
+        u64::from(count) * receive
     }
 
     /// Outstanding sends and receives.
@@ -319,6 +329,12 @@ impl Requests {
         }
         (self.dropped_sends, self.dropped_receives) = (sends, receives);
         self.trim();
+    }
+
+    /// Moves the first receive of a queue to the end of another; false if there is none.
+    #[inline]
+    pub(crate) fn move_receive(&mut self, from: &mut List, to: &mut List) -> bool {
+        self.receives.move_first(from, to)
     }
 
     /// Gives memory back that nothing uses.

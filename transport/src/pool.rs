@@ -147,6 +147,28 @@ impl<T: Copy + Default> Pool<T> {
         *other = List::EMPTY;
     }
 
+    /// Moves the first node of a list to the end of another; false if there is none.
+    #[inline]
+    pub(crate) fn move_first(&mut self, from: &mut List, to: &mut List) -> bool {
+        if from.len == 0 {
+            return false;
+        }
+        let at = from.head;
+        from.head = core::mem::replace(&mut self.node_mut(at).next, NONE);
+        from.len -= 1;
+        if from.len == 0 {
+            *from = List::EMPTY;
+        }
+        if to.len == 0 {
+            to.head = at;
+        } else {
+            self.node_mut(to.tail).next = at;
+        }
+        to.tail = at;
+        to.len += 1;
+        true
+    }
+
     /// What a node in use holds.
     #[inline]
     pub(crate) fn get(&self, at: At) -> &T {
@@ -289,7 +311,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_queues(ops in proptest::collection::vec((0usize..3, 0usize..9), 0..2000)) {
+        fn lists_are_queues(ops in proptest::collection::vec((0usize..3, 0usize..10), 0..2000)) {
             let mut pool = Pool::<u32>::new();
             let mut lists = [List::EMPTY; 3];
             let mut models: [VecDeque<u32>; 3] = Default::default();
@@ -300,6 +322,14 @@ mod tests {
                         models[which].push_back(turn as u32);
                     }
                     4..=7 => prop_assert_eq!(pool.pop(&mut lists[which]), models[which].pop_front()),
+                    8 => {
+                        let other = (which + 1) % 3;
+                        let (mut from, mut to) = (lists[which], lists[other]);
+                        let first = models[which].pop_front();
+                        prop_assert_eq!(pool.move_first(&mut from, &mut to), first.is_some());
+                        models[other].extend(first);
+                        (lists[which], lists[other]) = (from, to);
+                    }
                     _ => {
                         let other = (which + 1) % 3;
                         let mut taken = std::mem::replace(&mut lists[other], List::EMPTY);

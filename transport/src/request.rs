@@ -94,11 +94,15 @@ pub enum Queue {
 pub enum PostError {
     /// No such QP.
     NoSuchQp,
-    /// The QP is another context's.
+    /// No such shared receive queue.
+    NoSuchSrq,
+    /// The queue is another context's.
     NotOwner,
-    /// The QP takes no such request in its state: a send in RESET, INIT or RTR, a receive in RESET.
+    /// The queue takes no such request in its state: a send in RESET, INIT or RTR, a receive in RESET or if the QP uses a shared queue, or
+    /// anything if a shared queue failed.
     BadState,
-    /// More requests than the queue holds: the QP is in ERR now, with [`Event::QpFatal`](crate::Event::QpFatal).
+    /// More requests than the queue holds: the QP went to ERR, with [`Event::QpFatal`](crate::Event::QpFatal), or the shared queue failed, with
+    /// [`Event::SrqError`](crate::Event::SrqError).
     Overflow,
 }
 
@@ -106,8 +110,9 @@ impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PostError::NoSuchQp => "no such queue pair",
-            PostError::NotOwner => "another context's queue pair",
-            PostError::BadState => "not in this state of the queue pair",
+            PostError::NoSuchSrq => "no such shared receive queue",
+            PostError::NotOwner => "another context's queue",
+            PostError::BadState => "not in this state of the queue",
             PostError::Overflow => "queue overflow",
         })
     }

@@ -160,6 +160,7 @@ impl Host {
             qp_type: QpType::Rc,
             send_cq: CqId(0),
             recv_cq: CqId(0),
+            srq: None,
             max_send_wr: DEPTH,
             max_recv_wr: 1,
             max_send_sge: 1,

@@ -56,8 +56,10 @@ layout! {
         base: QueryDeviceResp,
         /// `VRDMA_CAP_*`; 0 (a device of version 1.0) is `VRDMA_CAP_V1_0`.
         device_cap: U64,
+        /// Most shared receive queues. Their receives are limited as those of QPs are.
+        max_srq: U32,
         /// Written as zero.
-        reserved: [u8; 160],
+        reserved: [u8; 156],
     }
 }
 

@@ -15,7 +15,7 @@ layout! {
         send_cqn: U32,
         /// CQ of receive completions; may be the same.
         recv_cqn: U32,
-        /// Shared receive queue, or `VRDMA_NONE`.
+        /// Shared receive queue of the same context, or `VRDMA_NONE`. With one, `max_recv_wr` and `max_recv_sge` do not count.
         srqn: U32,
         /// Most send requests outstanding.
         max_send_wr: U32,

@@ -37,7 +37,7 @@ pub struct Sge {
 /// Whose request it is, and how its completion will name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// The QP.
+    /// The QP, or the shared receive queue of a [`Request::srq_recv`].
     pub qpn: u32,
     /// Comes back in the CQE; usually from [`crate::WrRing::next`].
     pub wqe_id: u32,
@@ -199,6 +199,12 @@ impl<'a> Request<'a> {
     #[inline]
     pub fn recv(tag: Tag, sges: &'a [Sge]) -> Self {
         Self::new(WrOpcode::RECV, tag, [0; 2], Data::Sges(sges))
+    }
+
+    /// RECV, for shared receive queue `srqn`.
+    #[inline]
+    pub fn srq_recv(srqn: u32, wqe_id: u32, sges: &'a [Sge]) -> Self {
+        Self::new(WrOpcode::SRQ_RECV, Tag { qpn: srqn, wqe_id }, [0; 2], Data::Sges(sges))
     }
 
     /// Whether success makes a CQE too. Meaningless for RECV, which always makes one.

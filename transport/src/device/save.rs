@@ -13,6 +13,7 @@ use crate::qp::attr::QpType;
 use crate::qp::save::to_init;
 use crate::rng::Rng;
 use crate::save::{RestoreError, Violation, record};
+use crate::srq::Srq;
 use vrdma_wire::num::{Gid, Mac, Qpn, VlanId};
 
 impl<R> Devices<R> {
@@ -51,6 +52,7 @@ impl<R> Device<R> {
         let Device {
             qps,
             mrs,
+            srqs,
             requests,
             counters,
             limits,
@@ -85,6 +87,8 @@ impl<R> Device<R> {
             pds: pds.iter().map(Pd::save).collect(),
             mr_numbers: mrs.save_numbers(),
             mrs: mrs.iter().map(Mr::save).collect(),
+            srq_numbers: srqs.save_numbers(),
+            srqs: srqs.iter().map(|srq| srq.save(requests)).collect(),
             qp_numbers: qps.save_numbers(),
             qps: qps.iter().map(|entry| entry.save(requests)).collect(),
         }
@@ -114,7 +118,9 @@ impl<R> Device<R> {
         device.restore_gids(&record.gids)?;
         device.restore_pds(record)?;
         device.restore_mrs(record, &mut region)?;
+        device.restore_srqs(record)?;
         device.restore_qps(record)?;
+        device.srqs.check_waiting(&device.qps)?;
         Ok(device)
     }
 
@@ -160,6 +166,17 @@ impl<R> Device<R> {
         self.mrs.check_restored()
     }
 
+    fn restore_srqs(&mut self, record: &record::Device) -> Result<(), Violation> {
+        self.srqs.restore_numbers(&record.srq_numbers)?;
+        for record in &record.srqs {
+            let init = record.init();
+            self.promised = self.admit_srq(&init).map_err(violation)?;
+            self.srqs.put(Srq::restore(record, &mut self.requests)?, false)?;
+            self.pd_used(init.pd, true);
+        }
+        self.srqs.check_restored()
+    }
+
     fn restore_qps(&mut self, record: &record::Device) -> Result<(), RestoreError> {
         self.qps.restore_numbers(&record.qp_numbers)?;
         for qp in &record.qps {
@@ -170,20 +187,33 @@ impl<R> Device<R> {
 
     fn restore_qp(&mut self, record: &record::Qp) -> Result<(), Violation> {
         let init = to_init(&record.init);
-        self.promised = self.admit(&init).map_err(|error| match error {
-            Error::NotFound => Violation::NoPd,
-            Error::Denied => Violation::Owner,
-            Error::NoResources => Violation::RequestMemory,
-            Error::Busy | Error::Invalid | Error::Unsupported => Violation::Capabilities,
-        })?;
+        if init.srq.is_some_and(|id| self.srqs.get(id.0).is_none()) {
+            return Err(Violation::SharedQueue);
+        }
+        self.promised = self.admit(&init).map_err(violation)?;
+        if init != self.with_shared_queue(init) {
+            return Err(Violation::Capabilities);
+        }
         let gsi = init.qp_type == QpType::Gsi;
         if gsi != (record.qpn == Qpn::GSI.number()) {
             return Err(Violation::Number);
         }
-        let entry = QpEntry::restore(record, init, (&self.limits, &self.gids), &mut self.requests)?;
+        let shared_pd = self.pd_of_receives(&init);
+        let shared = (&self.limits, &self.gids[..]);
+        let entry = QpEntry::restore(record, (init, shared_pd), shared, &mut self.requests)?;
         self.qps.put(entry, gsi)?;
-        self.pd_used(init.pd, true);
+        self.qp_uses(&init, true);
         Ok(())
+    }
+}
+
+/// What is wrong with a record of something that could not be made.
+fn violation(error: Error) -> Violation {
+    match error {
+        Error::NotFound => Violation::NoPd,
+        Error::Denied => Violation::Owner,
+        Error::NoResources => Violation::RequestMemory,
+        Error::Busy | Error::Invalid | Error::Unsupported => Violation::Capabilities,
     }
 }
 
@@ -207,6 +237,7 @@ fn save_limits(limits: &Limits) -> record::Limits {
         max_mr,
         max_qp,
         max_qp_wr,
+        max_srq,
         max_send_sge,
         max_recv_sge,
         max_inline,
@@ -221,6 +252,7 @@ fn save_limits(limits: &Limits) -> record::Limits {
         max_mr,
         max_qp,
         max_qp_wr,
+        max_srq,
         max_send_sge,
         max_recv_sge,
         max_inline,
@@ -238,6 +270,7 @@ fn to_limits(limits: &record::Limits) -> Limits {
         max_mr,
         max_qp,
         max_qp_wr,
+        max_srq,
         max_send_sge,
         max_recv_sge,
         max_inline,
@@ -252,6 +285,7 @@ fn to_limits(limits: &record::Limits) -> Limits {
         max_mr,
         max_qp,
         max_qp_wr,
+        max_srq,
         max_send_sge,
         max_recv_sge,
         max_inline,

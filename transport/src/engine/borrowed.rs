@@ -11,6 +11,7 @@ use crate::outstanding::{Requests, Scratch};
 use crate::qp::attr::{QpState, QpType};
 use crate::qp::{NEVER, Qp};
 use crate::schedule::{Direction, Place, Schedule};
+use crate::srq::Srqs;
 use crate::time::Instant;
 use crate::work::Work;
 use core::mem;
@@ -26,6 +27,7 @@ pub(crate) struct BorrowedQp<'a, R, S> {
     pub(crate) service: &'a mut Service,
     pub(crate) mrs: &'a Mrs<R>,
     pub(crate) requests: &'a mut Requests,
+    pub(crate) srqs: &'a mut Srqs,
     pub(crate) counters: &'a mut Counters,
     pub(crate) schedule: &'a mut Schedule,
     /// For the elements of its own send,
@@ -46,7 +48,8 @@ impl<R: Region> Engine<R> {
     #[inline]
     pub(crate) fn borrow<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> Option<BorrowedQp<'a, R, S>> {
         let Engine { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
-        let Device { qps, mrs, requests, counters, mac, suspended, .. } = devices.get_mut(place.device)?;
+        let Device { qps, mrs, srqs, requests, counters, mac, suspended, .. } =
+            devices.get_mut(place.device)?;
         let (qp, service) = qps.get_mut(place.qpn.number())?.parts();
         Some(BorrowedQp {
             place,
@@ -54,6 +57,7 @@ impl<R: Region> Engine<R> {
             service,
             mrs,
             requests,
+            srqs,
             counters,
             schedule,
             send_scratch,
@@ -122,11 +126,15 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     #[cold]
     pub(crate) fn enter_error(&mut self) {
         self.disarm();
-        self.qp.state = QpState::Err;
+        let before = mem::replace(&mut self.qp.state, QpState::Err);
+        self.srqs.waits_no_longer(self.qp);
         self.qp.requester.ended();
         self.qp.requester.notify_drained = false;
         self.service.stop(self.qp.requester.psn);
         self.flush(true);
+        if before != QpState::Err && self.qp.flush.is_none() {
+            self.tell_last_wqe();
+        }
     }
 
     /// The first request, `work`, ends: with a completion, unless it is unsignaled and succeeded.

@@ -6,6 +6,7 @@ use crate::engine::borrowed::BorrowedQp;
 use crate::flush::{FLUSHED, Flush, TURN};
 use crate::id::DeviceId;
 use crate::memory::Region;
+use crate::qp::attr::QpState;
 use crate::receive::recv_failure;
 use crate::schedule::Place;
 use std::collections::VecDeque;
@@ -64,10 +65,16 @@ impl<R: Region> Engine<R> {
     pub(super) fn drop_requests(&mut self, place: Place) {
         let Some(device) = self.devices.get_mut(place.device) else { return };
         device.drop_requests(place.qpn);
+        self.free_dropped(place.device);
+    }
+
+    /// Frees requests that a device dropped: those for which there is time now, the others in slices.
+    pub(super) fn free_dropped(&mut self, index: u32) {
+        let Some(device) = self.devices.get_mut(index) else { return };
         let flushes = &mut self.schedule.flushes;
         device.requests.end_dropped(&mut flushes.left);
         if device.requests.has_dropped() {
-            flushes.list(place.device);
+            flushes.list(index);
         }
     }
 }
@@ -99,6 +106,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         self.end_some(&mut flush, left);
         if !flush.is_over() {
             self.qp.flush = Some(flush);
+        } else if self.qp.state == QpState::Err {
+            self.tell_last_wqe();
         }
     }
 

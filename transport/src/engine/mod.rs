@@ -7,6 +7,7 @@ mod post;
 mod qps;
 mod run;
 mod save;
+mod srqs;
 pub(crate) mod sweep;
 pub(crate) mod wire;
 

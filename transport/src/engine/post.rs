@@ -102,7 +102,10 @@ impl<R: Region> Engine<R> {
             return Ok(());
         }
         if qp.responder.queue.len() >= u32::from(qp.caps.recv_wr) {
-            return self.overflow(place, sink);
+            return match qp.init.srq {
+                Some(_) => self.bad_state(place),
+                None => self.overflow(place, sink),
+            };
         }
         requests.push_receive(&mut qp.responder.queue, request.id, request.sges);
         if qp.responder.sender_waits {

@@ -109,7 +109,7 @@ fn place<'a, R>(
         Target::Nothing => None,
         Target::Region(region, offset) => Some(Span::Flat(region, offset)),
         Target::Receive(receive) => {
-            let elements = Elements { mrs, pd: qp.pd, rights: Access::LOCAL_WRITE };
+            let elements = Elements { mrs, pd: qp.pd_of_receives(), rights: Access::LOCAL_WRITE };
             Some(Span::list(elements, requests.elements(receive, scratch), qp.responder.received))
         }
     }

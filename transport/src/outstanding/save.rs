@@ -77,14 +77,14 @@ impl Requests {
             .collect()
     }
 
-    /// Adds a receive from the record to the queue of a QP of these capabilities.
+    /// Adds a receive from the record to a queue whose receives have at most so many elements.
     pub(crate) fn restore_receive(
         &mut self,
         queue: &mut List,
         receive: &record::Receive,
-        caps: &Caps,
+        max_sge: usize,
     ) -> Result<(), Violation> {
-        if receive.sges.len() > usize::from(caps.recv_sge) {
+        if receive.sges.len() > max_sge {
             return Err(Violation::Request);
         }
         self.push_receive(queue, receive.id, &to_sges(&receive.sges));

@@ -1,6 +1,6 @@
 //! What a QP is made with, and its attributes.
 
-use crate::id::{CqId, OwnerId, PdId};
+use crate::id::{CqId, OwnerId, PdId, SrqId};
 use crate::memory::Access;
 use core::ops::BitOr;
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn};
@@ -61,9 +61,11 @@ pub struct QpInit {
     pub send_cq: CqId,
     /// Where receives complete.
     pub recv_cq: CqId,
+    /// The shared queue that it takes its receives from.
+    pub srq: Option<SrqId>,
     /// Most sends outstanding.
     pub max_send_wr: u32,
-    /// Most receives outstanding.
+    /// Most receives outstanding; with a shared queue it has none of its own, whatever is asked for.
     pub max_recv_wr: u32,
     /// Most elements of a send.
     pub max_send_sge: u32,

@@ -55,6 +55,8 @@ pub(crate) struct Qp {
     /// Attributes; `state`, `cur_state`, `sq_psn` and `rq_psn` in it do not count. Changed by [`Qp::set`] alone.
     attr: QpAttr,
     pub(crate) init: QpInit,
+    /// The PD of the shared queue that it takes receives from, if it does.
+    shared_pd: PdId,
     /// Its entry among the timers, or [`NEVER`].
     pub(crate) timer: Instant,
     /// It is in the list of those with packets to send.
@@ -77,8 +79,8 @@ pub(crate) struct QpEntry {
 }
 
 impl QpEntry {
-    pub(crate) fn new(qpn: Qpn, init: QpInit) -> QpEntry {
-        QpEntry { qp: Qp::new(qpn, init), service: Service::new(init.qp_type) }
+    pub(crate) fn new(qpn: Qpn, init: QpInit, shared_pd: PdId) -> QpEntry {
+        QpEntry { qp: Qp::new(qpn, init, shared_pd), service: Service::new(init.qp_type) }
     }
 
     #[inline]
@@ -88,9 +90,9 @@ impl QpEntry {
 
     /// As if just created. (It is still in the schedule, if it was, and frames still wait.)
     pub(crate) fn reset(&mut self) {
-        let Qp { timer, turn_due, answer_due, held, question, qpn, init, .. } = self.qp;
+        let Qp { timer, turn_due, answer_due, held, question, qpn, init, shared_pd, .. } = self.qp;
         let ready = self.qp.requester.ready;
-        *self = QpEntry::new(qpn, init);
+        *self = QpEntry::new(qpn, init, shared_pd);
         let qp = &mut self.qp;
         (qp.timer, qp.turn_due, qp.answer_due, qp.held, qp.question) =
             (timer, turn_due, answer_due, held, question);
@@ -144,7 +146,7 @@ const _: () = assert!(
 );
 
 impl Qp {
-    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Qp {
+    pub(crate) fn new(qpn: Qpn, init: QpInit, shared_pd: PdId) -> Qp {
         // QP1 has its port from its birth.
         let port = u8::from(init.qp_type == QpType::Gsi);
         let attr = QpAttr { port, ..QpAttr::default() };
@@ -171,6 +173,7 @@ impl Qp {
             caps: Caps::new(&init),
             attr,
             init,
+            shared_pd,
             timer: NEVER,
             turn_due: false,
             answer_due: false,
@@ -225,6 +228,13 @@ impl Qp {
     #[inline]
     pub(crate) fn service(&self) -> QpType {
         self.responder.service
+    }
+
+    /// The PD whose memory its receives name: that of the queue that they were posted to.
+    #[inline]
+    pub(crate) fn pd_of_receives(&self) -> PdId {
+        // One that uses a shared queue has no receives of its own.
+        if self.caps.recv_wr == 0 { self.shared_pd } else { self.pd }
     }
 
     /// What the peer may do.

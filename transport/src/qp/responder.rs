@@ -62,12 +62,13 @@ impl Responder {
     ) -> Result<Responder, Violation> {
         // The one that was not understood may have been one too many.
         let receives = || record.queue.iter().filter(|receive| !receive.not_understood);
-        if receives().count() > usize::from(qp.caps.recv_wr) {
+        let most = if qp.init.srq.is_some() { 1 } else { usize::from(qp.caps.recv_wr) };
+        if receives().count() > most {
             return Err(Violation::Queue);
         }
         let mut queue = List::EMPTY;
         for receive in receives() {
-            requests.restore_receive(&mut queue, receive, &qp.caps)?;
+            requests.restore_receive(&mut queue, receive, qp.caps.recv_sge.into())?;
         }
         let record::Responder { received, sender_waits, established, .. } = *record;
         let in_progress = Message::from(record.in_progress);

@@ -4,7 +4,7 @@ use super::{Qp, QpEntry, state};
 use crate::carrier::Service;
 use crate::flush::Flush;
 use crate::gid::GidEntry;
-use crate::id::{CqId, OwnerId, PdId};
+use crate::id::{CqId, OwnerId, PdId, SrqId};
 use crate::limits::Limits;
 use crate::memory::Access;
 use crate::outstanding::Requests;
@@ -50,6 +50,8 @@ impl QpEntry {
             turn_due: _,
             answer_due: _,
             route: _,
+            // That of its shared queue.
+            shared_pd: _,
             marker: _,
         } = *qp;
         let mut requester = requester.save(question, requests);
@@ -79,15 +81,15 @@ impl QpEntry {
         }
     }
 
-    /// From the record; `init` is of it, and may be. Its requests go to `requests`. It is in no schedule yet.
+    /// From the record; `init` is of it, and may be, and a shared queue of it has the PD `shared_pd`. Its requests go to `requests`. It is in no schedule yet.
     pub(crate) fn restore(
         record: &record::Qp,
-        init: QpInit,
+        (init, shared_pd): (QpInit, PdId),
         (limits, gids): (&Limits, &[GidEntry]),
         requests: &mut Requests,
     ) -> Result<QpEntry, Violation> {
         let qpn = to_qpn(record.qpn)?;
-        let mut qp = Qp::new(qpn, init);
+        let mut qp = Qp::new(qpn, init, shared_pd);
         qp.state = record.state.into();
         let attr = to_attr(&record.attr)?;
         check_attr(&qp, &attr, limits)?;
@@ -168,6 +170,7 @@ fn save_init(init: &QpInit) -> record::QpInit {
         qp_type,
         send_cq,
         recv_cq,
+        srq,
         max_send_wr,
         max_recv_wr,
         max_send_sge,
@@ -180,6 +183,7 @@ fn save_init(init: &QpInit) -> record::QpInit {
         qp_type: qp_type.into(),
         send_cq: send_cq.0,
         recv_cq: recv_cq.0,
+        srq: srq.map(|srq| srq.0),
         max_send_wr,
         max_recv_wr,
         max_send_sge,
@@ -196,6 +200,7 @@ pub(crate) fn to_init(init: &record::QpInit) -> QpInit {
         qp_type,
         send_cq,
         recv_cq,
+        srq,
         max_send_wr,
         max_recv_wr,
         max_send_sge,
@@ -208,6 +213,7 @@ pub(crate) fn to_init(init: &record::QpInit) -> QpInit {
         qp_type: qp_type.into(),
         send_cq: CqId(send_cq),
         recv_cq: CqId(recv_cq),
+        srq: srq.map(SrqId),
         max_send_wr,
         max_recv_wr,
         max_send_sge,

@@ -27,6 +27,8 @@ enum RcDelivery {
     NotReady(Duration),
     /// The peer has no receive so far; the caller is asked to look for it.
     Asked,
+    /// The peer has taken a receive for it from its shared queue: it is to be tried again.
+    Drawn,
     /// It got lost.
     Lost,
     /// The request fails. The peer's QP, if it is that which refused, goes to ERR, with an event; it does so after the request
@@ -47,7 +49,14 @@ impl<R: Region> Engine<R> {
         limit: u32,
         sink: &mut impl Sink,
     ) -> Step {
-        match self.deliver_rc(place, work, payload, limit, sink) {
+        let delivery = loop {
+            match self.deliver_rc(place, work, payload, limit, sink) {
+                RcDelivery::Drawn => {}
+                delivery => break delivery,
+            }
+        };
+        match delivery {
+            RcDelivery::Drawn => unreachable!("it was tried again"),
             RcDelivery::All => Step::Ended,
             RcDelivery::Part => Step::More,
             RcDelivery::Asked => Step::Waits,
@@ -108,11 +117,16 @@ impl<R: Region> Engine<R> {
                 self.devices.count_drop(peer.device, reason);
                 return RcDelivery::Lost;
             }
-            Err(Objection::Rnr) if qp.requester.wait != Wait::Looked => {
-                self.ask(place, peer);
-                return RcDelivery::Asked;
-            }
             Err(Objection::Rnr) => {
+                let looked = qp.requester.wait == Wait::Looked;
+                if self.known(peer, sink).draw_receive() {
+                    return RcDelivery::Drawn;
+                }
+                if !looked {
+                    self.ask(place, peer);
+                    return RcDelivery::Asked;
+                }
+                let (_, peer_qp) = self.devices.known(peer);
                 let delay = rnr_delay(peer_qp.attr().min_rnr_timer);
                 self.not_ready(place, peer, sink);
                 return RcDelivery::NotReady(delay);
@@ -141,9 +155,9 @@ impl<R: Region> Engine<R> {
     /// The peer has no receive: it will wake the requester when it gets one.
     #[cold]
     fn not_ready(&mut self, place: Place, peer: Place, sink: &mut impl Sink) {
-        let borrowed = self.known(peer, sink);
+        let mut borrowed = self.known(peer, sink);
         borrowed.counters.rnr_naks_sent += 1;
-        borrowed.qp.responder.sender_waits = true;
+        borrowed.sender_waits();
         // The wake-up takes this way back.
         borrowed.qp.set_route(place.device);
         self.known(place, sink).counters.rnr_naks += 1;

@@ -180,6 +180,12 @@ pub struct Device {
     pub mr_numbers: Numbers,
     /// Its memory regions.
     pub mrs: Vec<MemoryRegion>,
+    /// Which numbers of shared receive queues were used. (Version 1 has none.)
+    #[serde(default)]
+    pub srq_numbers: Numbers,
+    /// Its shared receive queues. (Version 1 has none.)
+    #[serde(default)]
+    pub srqs: Vec<Srq>,
     /// Which QPNs were used.
     pub qp_numbers: Numbers,
     /// Its queue pairs.
@@ -197,6 +203,9 @@ pub struct Limits {
     pub max_qp: u32,
     /// Most requests of one queue.
     pub max_qp_wr: u32,
+    /// Most shared receive queues. (Version 1 has none.)
+    #[serde(default)]
+    pub max_srq: u32,
     /// Most elements of a send.
     pub max_send_sge: u32,
     /// Most elements of a receive.
@@ -225,7 +234,7 @@ pub struct Gid {
 }
 
 /// Which numbers of a kind of objects were used: none is used again soon. A number has an index and a tag that changes with each use.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Numbers {
     /// The tag of the last user of each index, from the first index on.
     pub tags: Vec<u16>,
@@ -240,6 +249,29 @@ pub struct Pd {
     pub pd: u32,
     /// Who owns it.
     pub owner: u32,
+}
+
+/// A shared receive queue.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Srq {
+    /// Its number.
+    pub srq: u32,
+    /// Who may post.
+    pub owner: u32,
+    /// Its PD.
+    pub pd: u32,
+    /// Most receives outstanding.
+    pub max_wr: u32,
+    /// Most elements of a receive.
+    pub max_sge: u32,
+    /// The limit that is armed, or 0.
+    pub limit: u32,
+    /// It takes no receives any more.
+    pub failed: bool,
+    /// Its receives, in order.
+    pub receives: Vec<Receive>,
+    /// QPNs of those whose peers on this host wait for a receive, in order.
+    pub waiting: Vec<u32>,
 }
 
 /// A memory region. Its memory is registered anew.

@@ -73,6 +73,15 @@ impl Ud {
     }
 }
 
+/// With both QPs, which are in RESET, in RTS.
+pub(super) fn ready(pair: Pair) -> Pair {
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let mut ud = Ud { pair, a, b };
+    let ends = [ud.a.clone(), ud.b.clone()];
+    ends.iter().for_each(|end| ud.to(end, Rts));
+    ud.pair
+}
+
 pub(crate) fn to(sender: &End, receiver: &End) -> Destination {
     Destination {
         pd: sender.pd,

@@ -9,6 +9,7 @@ mod order;
 mod property;
 mod retry;
 mod save;
+mod shared;
 mod slices;
 mod states;
 pub(crate) mod unreliable;
@@ -134,6 +135,7 @@ pub(crate) fn qp_init(pd: PdId) -> QpInit {
         qp_type: QpType::Rc,
         send_cq: SEND_CQ,
         recv_cq: RECV_CQ,
+        srq: None,
         max_send_wr: 16,
         max_recv_wr: 16,
         max_send_sge: 8,

@@ -8,7 +8,8 @@ fn counts_return_to_zero() {
     let (a, b) = (pair.a.clone(), pair.b.clone());
     pair.post_recv(&b, 1, &[b.sge(0, 1); 8]).unwrap();
     pair.post(&a, 2, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 1 << 20)])).unwrap();
-    let full = ObjectCounts { pds: 1, mrs: 1, qps: 1, gids: 1, pending_sends: 0, pending_receives: 1 };
+    let full =
+        ObjectCounts { pds: 1, mrs: 1, qps: 1, srqs: 0, gids: 1, pending_sends: 0, pending_receives: 1 };
     assert_eq!(pair.engine.counts(b.device), full);
     assert_eq!(pair.engine.counts(a.device).pending_sends, 1);
     assert_eq!(pair.engine.dealloc_pd(a.device, a.pd), Err(Error::Busy));

@@ -24,6 +24,13 @@ pub(crate) fn uc(connected: [bool; 2]) -> Pair {
     pair
 }
 
+/// With both QPs, which are in RESET, in RTS.
+pub(crate) fn connected(mut pair: Pair) -> Pair {
+    let ends = [(pair.a.clone(), attr_to(&pair.b)), (pair.b.clone(), attr_to(&pair.a))];
+    ends.into_iter().for_each(|(end, attr)| connect_uc(&mut pair, &end, attr));
+    pair
+}
+
 fn connect_uc(pair: &mut Pair, end: &End, attr: QpAttr) {
     let steps =
         [(QpState::Init, TO_INIT), (QpState::Rtr, CONNECT), (Rts, AttrMask::STATE | AttrMask::SQ_PSN)];

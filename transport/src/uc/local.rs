@@ -95,11 +95,18 @@ impl<R: Region> Engine<R> {
                 let local = LocalBuffer::new(&device.mrs, qp, payload, segment);
                 execute(&receiver, segment, target, &local, &mut self.recv_scratch)
             }
-            Err(Reason::NoReceive) if qp.requester.wait != Wait::Looked => {
-                self.ask(place, peer);
-                return UcDelivery::Asked;
-            }
             Err(reason) => {
+                let looked = qp.requester.wait == Wait::Looked;
+                if reason == Reason::NoReceive {
+                    if self.known(peer, sink).draw_receive() {
+                        return self.deliver_uc(place, payload, segment, sink);
+                    }
+                    if !looked {
+                        self.ask(place, peer);
+                        return UcDelivery::Asked;
+                    }
+                }
+                let (_, qp) = self.devices.known(place);
                 let rest = qp.path_mtu.packets(segment.message - segment.offset);
                 self.known(peer, sink).drop_message(reason, segment.psn.add(rest));
                 return UcDelivery::Lost;

@@ -89,8 +89,17 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             Ok(Err(Failure::Remote(refusal))) => self.placement_failed(refusal),
             // The bytes of a packet can always be read.
             Ok(Err(Failure::Local)) => {}
-            Err(Reason::NoReceive) if !looked => return Fate::Look,
-            Err(reason) => self.drop_message(reason, segment.psn.add(1)),
+            Err(reason) => {
+                if reason == Reason::NoReceive {
+                    if self.draw_receive() {
+                        return self.receive_uc(parsed, body, looked);
+                    }
+                    if !looked {
+                        return Fate::Look;
+                    }
+                }
+                self.drop_message(reason, segment.psn.add(1));
+            }
         }
         Fate::Done
     }

@@ -187,6 +187,9 @@ impl<R: Region> Engine<R> {
                 self.known(place, sink).datagram_sent(work);
                 self.known(peer, sink).receive_failed();
             }
+            Err(Reason::NoReceive) if self.known(peer, sink).draw_receive() => {
+                return self.deliver_local(place, index, work, packet, payload, sink);
+            }
             Err(Reason::NoReceive) if !self.has_looked(place) => {
                 self.ask(place, peer);
                 return Step::Waits;

@@ -62,7 +62,8 @@ impl<R: Region> Acceptance<'_, R> {
         data: DatagramPayload<'_, R>,
         scratch: &mut Scratch,
     ) -> Result<(), TransferError> {
-        let elements = Elements { mrs: &self.device.mrs, pd: self.qp.pd, rights: Access::LOCAL_WRITE };
+        let elements =
+            Elements { mrs: &self.device.mrs, pd: self.qp.pd_of_receives(), rights: Access::LOCAL_WRITE };
         let sges = self.device.requests.elements(self.receive, scratch);
         scatter(grh, Span::list(elements, sges, 0))?;
         let target = Span::list(elements, sges, GRH as u32);

@@ -301,6 +301,7 @@ fn connect(world: &mut World, rng: &mut Rng, plan: &Plan, n: usize, streams: &mu
             qp_type: QpType::Rc,
             send_cq,
             recv_cq,
+            srq: None,
             max_send_wr: plan.shape.depth,
             max_recv_wr: plan.shape.receives,
             max_send_sge: 4,

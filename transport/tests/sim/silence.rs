@@ -20,6 +20,7 @@ fn time_to_fail(op: SendOp, length: u32, timeout: u8, retry_cnt: u8) -> (u64, u6
         qp_type: QpType::Rc,
         send_cq: CqId(0),
         recv_cq: CqId(1),
+        srq: None,
         max_send_wr: 4,
         max_recv_wr: 4,
         max_send_sge: 1,

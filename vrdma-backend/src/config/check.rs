@@ -179,6 +179,7 @@ impl GuestLimits {
     fn check(&self) -> Result<()> {
         within("limits.qps", self.qps, 1..=1 << 16)?;
         power_of_two("limits.qps", self.qps)?;
+        within("limits.srqs", self.srqs, 0..=1 << 16)?;
         within("limits.cq_entries", self.cq_entries, 1..=1 << 24)?;
         power_of_two("limits.cq_entries", self.cq_entries)?;
         within("limits.qp_requests", self.qp_requests, 1..=1 << 15)?;

@@ -22,6 +22,8 @@ pub struct GuestLimits {
     pub total_runs: u64,
     /// Queue pairs; a power of two.
     pub qps: u32,
+    /// Shared receive queues.
+    pub srqs: u32,
     /// Requests outstanding of one queue.
     pub qp_requests: u32,
     /// Requests outstanding of all queues together.
@@ -57,6 +59,7 @@ impl Default for GuestLimits {
             mr_runs: 1 << 20,
             total_runs: 1 << 22,
             qps: 16384,
+            srqs: 16384,
             qp_requests: 32768,
             total_requests: 1 << 22,
             request_memory: 256 << 20,

@@ -1,7 +1,7 @@
 //! From what a command came to, to the bytes of its reply.
 
 use crate::device::command::{CommandError, Reply};
-use crate::translate::{self, gid, limits, port, qp};
+use crate::translate::{self, gid, limits, port, qp, srq};
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
@@ -29,13 +29,15 @@ fn first_size(opcode: Opcode) -> usize {
         Opcode::REG_MR | Opcode::GET_DMA_MR => RegMrResp::SIZE,
         Opcode::CREATE_QP => CreateQpResp::SIZE,
         Opcode::QUERY_QP => QpAttr::SIZE,
+        Opcode::CREATE_SRQ => CreateSrqResp::SIZE,
+        Opcode::QUERY_SRQ => QuerySrqResp::SIZE,
         _ => 0,
     }
 }
 
 /// The reply structure as it goes to the guest.
 pub fn bytes(reply: &Reply) -> Vec<u8> {
-    // CQs and QPs have reply structures of the same shape as other objects.
+    // CQs, QPs and shared receive queues have reply structures of the same shape as other objects.
     let object = |number: u32| ObjectResp { object: number.into(), reserved: 0.into() };
     match reply {
         Reply::Done => Vec::new(),
@@ -45,6 +47,7 @@ pub fn bytes(reply: &Reply) -> Vec<u8> {
         Reply::Object(number) => object(*number).as_bytes().to_vec(),
         Reply::Key(key) => RegMrResp { lkey: (*key).into(), rkey: (*key).into() }.as_bytes().to_vec(),
         Reply::Qp(attr) => qp::response(attr).as_bytes().to_vec(),
+        Reply::Srq(attr) => srq::response(attr).as_bytes().to_vec(),
     }
 }
 

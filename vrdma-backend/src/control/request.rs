@@ -8,7 +8,7 @@ use crate::queue::VirtqueueSetup;
 use crate::queue::channel::Channel;
 use crate::queue::cq::CqRing;
 use crate::translate::access::access;
-use crate::translate::{gid, port, qp};
+use crate::translate::{gid, port, qp, srq};
 use vrdma_abi::control::{Run as Run16, *};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use vrdma_wire::num::Qpn;
@@ -62,6 +62,14 @@ pub fn parse(
         Opcode::QUERY_QP => Command::QueryQp { qpn: qpn(body.object()?)? },
         Opcode::DESTROY_QP => Command::DestroyQp { qpn: qpn(body.object()?)? },
         Opcode::SET_AH_TABLE => ah_table(&body, context)?,
+        Opcode::CREATE_SRQ => Command::CreateSrq { init: srq::init(&body.alone()?)? },
+        Opcode::MODIFY_SRQ => {
+            let req: ModifySrqReq = body.alone()?;
+            let (max_wr, limit) = srq::changes(&req)?;
+            Command::ModifySrq { srqn: req.srqn.get(), max_wr, limit }
+        }
+        Opcode::QUERY_SRQ => Command::QuerySrq { srqn: body.object()? },
+        Opcode::DESTROY_SRQ => Command::DestroySrq { srqn: body.object()? },
         _ => return Err(Status::UNSUPPORTED),
     })
 }

@@ -6,7 +6,7 @@ use crate::memory::MrMemory;
 use crate::queue::channel::Channel;
 use crate::queue::cq::CqRing;
 use crate::translate::port::PortAttr;
-use vrdma_transport::{Access, AttrMask, Error, GidEntry, QpAttr, QpInit};
+use vrdma_transport::{Access, AttrMask, Error, GidEntry, QpAttr, QpInit, SrqAttr, SrqInit};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
 
 /// A command. Memory in it is resolved, numbers are in the range of their type; whether they name anything is not known yet.
@@ -35,6 +35,10 @@ pub enum Command {
     QueryQp { qpn: Qpn },
     DestroyQp { qpn: Qpn },
     SetAhTable { table: AhTable },
+    CreateSrq { init: SrqInit },
+    ModifySrq { srqn: u32, max_wr: Option<u32>, limit: Option<u32> },
+    QuerySrq { srqn: u32 },
+    DestroySrq { srqn: u32 },
 }
 
 /// What a successful command returns.
@@ -59,6 +63,8 @@ pub enum Reply {
     Key(u32),
     /// Attributes of a QP.
     Qp(Box<QpAttr>),
+    /// Attributes of a shared receive queue.
+    Srq(SrqAttr),
 }
 
 /// Why a command was not carried out.

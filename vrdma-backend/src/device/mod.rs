@@ -11,6 +11,7 @@ mod pd;
 mod qp;
 pub mod queues;
 mod quota;
+mod srq;
 mod table;
 
 use crate::config::GuestConfig;
@@ -190,6 +191,7 @@ pub struct ObjectCounts {
     pub cqs: u32,
     pub mrs: u32,
     pub qps: u32,
+    pub srqs: u32,
     pub gids: u32,
     pub ahs: u32,
     pub runs: u64,

@@ -20,7 +20,7 @@ impl Device {
     /// DEALLOC_PD.
     ///
     /// # Errors
-    /// `NotFound`: it does not exist. `Busy`: regions or QPs use it.
+    /// `NotFound`: it does not exist. `Busy`: regions, shared receive queues or QPs use it.
     pub fn dealloc_pd(&mut self, engine: &mut Engine<MrMemory>, pd: PdId) -> Result<Reply> {
         let owner = engine.pd_owner(self.id, pd)?;
         engine.dealloc_pd(self.id, pd)?;

@@ -7,9 +7,10 @@ use crate::translate::event;
 use vrdma_transport::{Engine, Error, QpInit};
 use vrdma_wire::num::Qpn;
 
-/// Requests that a QP may have outstanding.
+/// Requests that a QP may have outstanding in queues of its own.
 fn requests(init: &QpInit) -> u64 {
-    u64::from(init.max_send_wr) + u64::from(init.max_recv_wr)
+    let receives = if init.srq.is_some() { 0 } else { init.max_recv_wr };
+    u64::from(init.max_send_wr) + u64::from(receives)
 }
 
 impl Device {

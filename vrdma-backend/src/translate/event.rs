@@ -6,13 +6,16 @@ use vrdma_transport::{CqId, Event};
 /// A CQ has a new CQE. Its queue is that of the CQ's vector, so it is no [`AsyncEvent`].
 pub const COMPLETION: EventKind = EventKind::COMPLETION;
 /// Kinds of events that name a QP.
-pub const OF_QP: [EventKind; 5] = [
+pub const OF_QP: [EventKind; 6] = [
     EventKind::QP_FATAL,
     EventKind::QP_REQ_ERR,
     EventKind::QP_ACCESS_ERR,
     EventKind::COMM_EST,
     EventKind::SQ_DRAINED,
+    EventKind::QP_LAST_WQE_REACHED,
 ];
+/// Kinds of events that name a shared receive queue.
+pub const OF_SRQ: [EventKind; 2] = [EventKind::SRQ_LIMIT_REACHED, EventKind::SRQ_ERR];
 
 /// Number of the port in events.
 const PORT: u32 = 1;
@@ -45,13 +48,16 @@ impl AsyncEvent {
 
 impl From<Event> for AsyncEvent {
     fn from(event: Event) -> AsyncEvent {
-        let (kind, qpn) = match event {
-            Event::QpFatal(qpn) => (EventKind::QP_FATAL, qpn),
-            Event::QpRequestError(qpn) => (EventKind::QP_REQ_ERR, qpn),
-            Event::QpAccessError(qpn) => (EventKind::QP_ACCESS_ERR, qpn),
-            Event::CommEstablished(qpn) => (EventKind::COMM_EST, qpn),
-            Event::SqDrained(qpn) => (EventKind::SQ_DRAINED, qpn),
+        let (kind, object) = match event {
+            Event::QpFatal(qpn) => (EventKind::QP_FATAL, qpn.number()),
+            Event::QpRequestError(qpn) => (EventKind::QP_REQ_ERR, qpn.number()),
+            Event::QpAccessError(qpn) => (EventKind::QP_ACCESS_ERR, qpn.number()),
+            Event::CommEstablished(qpn) => (EventKind::COMM_EST, qpn.number()),
+            Event::SqDrained(qpn) => (EventKind::SQ_DRAINED, qpn.number()),
+            Event::LastWqeReached(qpn) => (EventKind::QP_LAST_WQE_REACHED, qpn.number()),
+            Event::SrqLimitReached(srq) => (EventKind::SRQ_LIMIT_REACHED, srq.0),
+            Event::SrqError(srq) => (EventKind::SRQ_ERR, srq.0),
         };
-        AsyncEvent { kind, object: qpn.number() }
+        AsyncEvent { kind, object }
     }
 }

@@ -13,7 +13,8 @@ const MAX_RD_ATOMIC: u32 = 128;
 /// Atomics hold against processors too: they are the host's own instructions on the guest's memory (IB_ATOMIC_GLOB).
 const ATOMIC_CAP: u32 = 2;
 /// What the device has: a function's bit comes with the function.
-const DEVICE_CAP: u64 = device_cap::V1_0 | device_cap::ATOMIC_WRITE;
+const DEVICE_CAP: u64 =
+    device_cap::V1_0 | device_cap::ATOMIC_WRITE | device_cap::SRQ | device_cap::SRQ_RESIZE;
 
 /// As the engine wants them, with a port of that path MTU.
 pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
@@ -22,6 +23,7 @@ pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
         max_mr: limits.mrs,
         max_qp: limits.qps,
         max_qp_wr: limits.qp_requests,
+        max_srq: limits.srqs,
         max_send_sge: unit::MAX_SGE_V1_1,
         max_recv_sge: unit::MAX_SGE_V1_1,
         max_inline: unit::MAX_INLINE_V1_1,
@@ -35,7 +37,12 @@ pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
 
 /// For the driver that asks for them.
 pub fn response(limits: &config::GuestLimits, mac: Mac) -> QueryDeviceExResp {
-    QueryDeviceExResp { base: base(limits, mac), device_cap: DEVICE_CAP.into(), reserved: [0; 160] }
+    QueryDeviceExResp {
+        base: base(limits, mac),
+        device_cap: DEVICE_CAP.into(),
+        max_srq: limits.srqs.into(),
+        reserved: [0; 156],
+    }
 }
 
 fn base(limits: &config::GuestLimits, mac: Mac) -> QueryDeviceResp {

@@ -8,5 +8,6 @@ pub mod gid;
 pub mod limits;
 pub mod port;
 pub mod qp;
+pub mod srq;
 pub mod status;
 pub mod wqe;

@@ -2,7 +2,7 @@
 
 use vrdma_abi::control::{self, CreateQpReq, ModifyQpReq, Status, limit, qp_attr};
 use vrdma_abi::width;
-use vrdma_transport::{Access, AttrMask, CqId, OwnerId, PdId, QpAttr, QpInit, QpState, QpType};
+use vrdma_transport::{Access, AttrMask, CqId, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, SrqId};
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn};
 
 // The bits of both are those of enum ibv_qp_attr_mask.
@@ -18,13 +18,10 @@ const _: () = assert!(limit::KERNEL_CONTEXT == OwnerId::KERNEL.0);
 /// What a new QP is to be.
 ///
 /// # Errors
-/// `UNSUPPORTED`: a shared receive queue. `INVALID`: an unknown type.
+/// `INVALID`: an unknown type.
 pub fn init(req: &CreateQpReq) -> Result<QpInit, Status> {
     if req.reserved.get() != 0 {
         return Err(Status::INVALID);
-    }
-    if req.srqn.get() != limit::NONE {
-        return Err(Status::UNSUPPORTED);
     }
     let qp_type = match control::QpType(req.qp_type.get()) {
         control::QpType::RC => QpType::Rc,
@@ -39,6 +36,7 @@ pub fn init(req: &CreateQpReq) -> Result<QpInit, Status> {
         qp_type,
         send_cq: CqId(req.send_cqn.get()),
         recv_cq: CqId(req.recv_cqn.get()),
+        srq: (req.srqn.get() != limit::NONE).then_some(SrqId(req.srqn.get())),
         max_send_wr: req.max_send_wr.get(),
         max_recv_wr: req.max_recv_wr.get(),
         max_send_sge: req.max_send_sge.get(),

@@ -5,7 +5,9 @@ use vrdma_abi::ah::AhEntry;
 use vrdma_abi::width;
 use vrdma_abi::wqe::{AtomicOperands, RdmaBody, Sge as AbiSge, UdBody, WqeHeader, WrOpcode, flags, unit};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-use vrdma_transport::{Destination, Payload, PdId, Queue, RecvRequest, Remote, SendOp, SendRequest, Sge};
+use vrdma_transport::{
+    Destination, Payload, PdId, Queue, RecvRequest, Remote, SendOp, SendRequest, Sge, SrqId,
+};
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey};
 
 /// Most elements of a request.
@@ -18,8 +20,12 @@ pub enum Request<'a> {
     Send(Qpn, SendRequest<'a>),
     /// For a receive queue.
     Recv(Qpn, RecvRequest<'a>),
+    /// For a shared receive queue.
+    SrqRecv(SrqId, RecvRequest<'a>),
     /// Not to be understood, but it is known where it was going.
     Invalid(Qpn, u32, Queue),
+    /// Not to be understood, for a shared receive queue.
+    InvalidSrq(SrqId),
     /// Names something that cannot be a QP.
     Stray,
 }
@@ -29,6 +35,9 @@ pub enum Request<'a> {
 pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) -> Request<'a> {
     let bytes = &words.as_bytes()[..units * unit::UNIT_SIZE as usize];
     let header: &WqeHeader = view(bytes, 0);
+    if header.opcode == WrOpcode::SRQ_RECV.0 {
+        return srq_recv(bytes, header, sges);
+    }
     let Some(qpn) = Qpn::new(header.object.get()) else { return Request::Stray };
     let id = header.wqe_id.get();
     let opcode = WrOpcode(header.opcode);
@@ -68,6 +77,17 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
             Payload::Inline(_) => Request::Invalid(qpn, id, queue),
         },
         _ => Request::Invalid(qpn, id, queue),
+    }
+}
+
+/// A receive of a shared queue.
+fn srq_recv<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Request<'a> {
+    let srq = SrqId(header.object.get());
+    match elements(bytes, unit::DATA_OFFSET as usize, header, sges) {
+        Some(Payload::Sges(sges)) if header.flags.get() == 0 => {
+            Request::SrqRecv(srq, RecvRequest { id: header.wqe_id.get(), sges })
+        }
+        _ => Request::InvalidSrq(srq),
     }
 }
 
@@ -232,6 +252,24 @@ mod tests {
         let Request::Send(_, request) = parse(&words, 2, &mut room) else { panic!() };
         let Payload::Inline(found) = request.payload else { panic!() };
         assert_eq!(found, data);
+    }
+
+    #[test]
+    fn receives_of_shared_queues_name_them() {
+        let element = sge(7);
+        let fine = header(WrOpcode::SRQ_RECV, 0, 1, 0);
+        let parts: &[(usize, &[u8])] = &[(32, element.as_bytes())];
+        let mut room = Vec::new();
+        let words_of = |header| words(header, parts);
+        let fine = words_of(fine);
+        let Request::SrqRecv(SrqId(0x1234), request) = parse(&fine, 1, &mut room) else { panic!() };
+        assert_eq!((request.id, request.sges[0].addr, request.sges.len()), (0x5678, 0x107, 1));
+        for wrong in [header(WrOpcode::SRQ_RECV, flags::SIGNALED, 1, 0), header(WrOpcode::SRQ_RECV, 0, 3, 0)]
+        {
+            let words = words_of(wrong);
+            let mut room = Vec::new();
+            assert!(matches!(parse(&words, 1, &mut room), Request::InvalidSrq(SrqId(0x1234))), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::device::command::{Command, Reply};
 use crate::device::{NewRegion, Result};
 use crate::queue::channel::Channel;
 use crate::translate::port::PortAttr;
-use vrdma_transport::{CqId, DeviceId, Error, GidEntry, OwnerId, PdId};
+use vrdma_transport::{CqId, DeviceId, Error, GidEntry, OwnerId, PdId, SrqId};
 
 impl Worker {
     /// Carries out a command.
@@ -61,7 +61,20 @@ impl Worker {
             Command::QueryQp { qpn } => engine.query_qp(id, qpn).map(|attr| Reply::Qp(Box::new(attr))),
             Command::DestroyQp { qpn } => outputs.device(id).destroy_qp(engine, qpn),
             Command::SetAhTable { table } => outputs.device(id).set_ah_table(table),
+            Command::CreateSrq { init } => outputs.device(id).create_srq(engine, init),
+            Command::ModifySrq { srqn, max_wr, limit } => self.modify_srq(id, SrqId(srqn), (max_wr, limit)),
+            Command::QuerySrq { srqn } => engine.query_srq(id, SrqId(srqn)).map(Reply::Srq),
+            Command::DestroySrq { srqn } => outputs.device(id).destroy_srq(engine, SrqId(srqn)),
         }
+    }
+
+    fn modify_srq(&mut self, id: DeviceId, srq: SrqId, changes: (Option<u32>, Option<u32>)) -> Result<Reply> {
+        let Worker { engine, outputs, .. } = self;
+        let old = engine.query_srq(id, srq)?.max_wr;
+        outputs.device(id).check_resize(old, changes.0.unwrap_or(old))?;
+        engine.modify_srq(id, srq, changes, outputs)?;
+        outputs.device(id).resized(old, engine.query_srq(id, srq)?.max_wr);
+        Ok(Reply::Done)
     }
 
     fn query_port(&self, id: DeviceId) -> PortAttr {

@@ -163,6 +163,7 @@ impl Worker {
             pds: engine.pds,
             mrs: engine.mrs,
             qps: engine.qps,
+            srqs: engine.srqs,
             gids: engine.gids,
             pending_requests: engine.pending_sends + engine.pending_receives,
             ..self.outputs.device(id).counts()

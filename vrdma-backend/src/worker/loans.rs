@@ -228,6 +228,7 @@ mod tests {
                     qp_type: QpType::Rc,
                     send_cq: CqId(0),
                     recv_cq: CqId(0),
+                    srq: None,
                     max_send_wr: 16,
                     max_recv_wr: 1,
                     max_send_sge: 1,

@@ -1,11 +1,12 @@
-//! What has to wait until requests that were posted before it are taken: a message without a receive, a command that changes a QP.
+//! What has to wait until requests that were posted before it are taken: a message without a receive, a command that changes a QP or a
+//! shared receive queue.
 //!
 //! A barrier marks how far the channels reach that can hold such requests. The channels are drained in ordinary turns, so nobody else waits
 //! for it; and what is posted behind the marks does not put it off. In the same way commands wait for what the engine does in slices.
 
 use super::{BoundChannel, Worker};
 use crate::device::command::{Command, CommandError, Reply};
-use vrdma_transport::{self as transport, DeviceId, OwnerId, Question};
+use vrdma_transport::{self as transport, DeviceId, OwnerId, Question, SrqId};
 use vrdma_wire::num::Qpn;
 
 /// Something that waits for channels, and for the engine.
@@ -117,6 +118,10 @@ impl Worker {
             Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => {
                 let owner = self.engine.qp_owner(id, qpn);
                 (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), Until::Flushed(qpn))
+            }
+            Command::ModifySrq { srqn, .. } | Command::DestroySrq { srqn } => {
+                let owner = self.engine.srq_owner(id, SrqId(srqn));
+                (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), Until::Now)
             }
             Command::UnbindChannel { queue } => {
                 let is_it =

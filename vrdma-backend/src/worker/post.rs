@@ -32,6 +32,13 @@ impl Worker {
             &Request::Recv(qpn, request) => {
                 engine.post_recv(now, device, owner, qpn, request, &mut self.outputs)
             }
+            &Request::SrqRecv(srq, request) => {
+                engine.post_srq_recv(device, owner, srq, request, &mut self.outputs)
+            }
+            &Request::InvalidSrq(srq) => {
+                self.outputs.device(device).counters.invalid_requests += 1;
+                engine.post_invalid_srq(device, owner, srq, &mut self.outputs)
+            }
             &Request::Invalid(qpn, id, queue) => {
                 self.outputs.device(device).counters.invalid_requests += 1;
                 engine.post_invalid(now, device, owner, qpn, id, queue, &mut self.outputs)
@@ -41,7 +48,9 @@ impl Worker {
         if let Err(error) = result {
             let counters = &mut self.outputs.device(device).counters;
             match error {
-                PostError::NoSuchQp | PostError::NotOwner => counters.stray_requests += 1,
+                PostError::NoSuchQp | PostError::NoSuchSrq | PostError::NotOwner => {
+                    counters.stray_requests += 1
+                }
                 PostError::BadState => counters.untimely_requests += 1,
                 PostError::Overflow => counters.overflows += 1,
             }

@@ -88,6 +88,7 @@ fn guest_with_cqs(worker: &mut Worker, n: u8, cqs: usize, qps: u64, receives: u6
             qp_type: QpType::Rc,
             send_cq: cq,
             recv_cq: cq,
+            srq: None,
             max_send_wr: 1,
             max_recv_wr: receives as u32,
             max_send_sge: 1,

@@ -385,6 +385,7 @@ impl Side {
                     qp_type,
                     send_cq: cq,
                     recv_cq: cq,
+                    srq: None,
                     max_send_wr: 8,
                     max_recv_wr: 8,
                     max_send_sge: 2,

@@ -93,8 +93,13 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 execute(&receiver, &segment, target, &LocalBuffer::Bytes(payload), self.recv_scratch)
             }
             Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
-            Err(Objection::Rnr) if !looked => return Fate::Look,
             Err(Objection::Rnr) => {
+                if self.draw_receive() {
+                    return self.receive_expected(bth, body, payload, looked);
+                }
+                if !looked {
+                    return Fate::Look;
+                }
                 self.no_receive(bth.psn);
                 return Fate::Done;
             }

@@ -41,6 +41,9 @@ pub struct QpInit {
     pub send_cq: u32,
     /// Where receives complete.
     pub recv_cq: u32,
+    /// The shared queue that it takes receives from. (Version 1 has none.)
+    #[serde(default)]
+    pub srq: Option<u32>,
     /// Most sends outstanding.
     pub max_send_wr: u32,
     /// Most receives outstanding.

@@ -4,7 +4,8 @@
 //! `VRDMA_WRITE_GOLDEN=1 cargo test -p vrdma-transport golden` writes those of the present version anew; once the version was released they stay.
 
 use super::stories::{ATOMIC_WRITE, end_on_one_host, end_on_the_wire, expected_on_one_host};
-use super::stories::{expected_on_the_wire, on_one_host, on_the_wire};
+use super::stories::{end_of_shared_queue, expected_of_shared_queue, expected_on_the_wire};
+use super::stories::{on_one_host, on_the_wire, shared_queue};
 use super::*;
 use crate::tests::wire::{Host, Net};
 use std::fs;
@@ -40,6 +41,7 @@ fn golden_records_are_written() {
     write("requester", &requester.engine);
     write("responder", &responder.engine);
     write("one-host", &on_one_host().engine);
+    write("shared-queue", &shared_queue().engine);
 }
 
 #[test]
@@ -60,5 +62,13 @@ fn golden_records_go_on_on_one_host() {
     for version in 1..=record::VERSION {
         let mut pair = Pair { engine: golden(version, "one-host"), ..Pair::new() };
         assert_eq!(end_on_one_host(&mut pair), expected_on_one_host(), "version {version}");
+    }
+}
+
+#[test]
+fn golden_records_of_shared_queues_go_on() {
+    for version in 2..=record::VERSION {
+        let mut pair = Pair { engine: golden(version, "shared-queue"), ..Pair::new() };
+        assert_eq!(end_of_shared_queue(&mut pair), expected_of_shared_queue(), "version {version}");
     }
 }

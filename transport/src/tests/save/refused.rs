@@ -1,6 +1,6 @@
 //! Records that no engine can have written, each refused by name.
 
-use super::stories::{on_one_host, on_the_wire};
+use super::stories::{on_one_host, on_the_wire, shared_queue};
 use super::*;
 use crate::tests::wire::{A, B};
 use record::{Asker, Device, Nak, Qp, RcRoce, Roce};
@@ -165,4 +165,50 @@ fn what_a_responder_cannot_owe_is_refused() {
         (V::Held, |r| device(r).qps.iter_mut().for_each(|qp| qp.held += 1)),
     ];
     check(&on_the_wire().hosts[B].engine.save(), &cases);
+}
+
+#[test]
+fn what_a_shared_queue_cannot_be_is_refused() {
+    use Violation as V;
+    fn shared_qp(record: &mut Record) -> &mut Qp {
+        record.devices[1].as_mut().unwrap().qps.iter_mut().find(|qp| qp.init.srq.is_some()).unwrap()
+    }
+    fn srqs(record: &mut Record) -> &mut Vec<record::Srq> {
+        &mut record.devices[1].as_mut().unwrap().srqs
+    }
+    let cases: [(Violation, Spoil); 18] = [
+        (V::Number, |r| srqs(r)[0].srq += 1 << 16),
+        (V::Number, |r| srqs(r).extend_from_within(..1)),
+        (V::NoPd, |r| srqs(r)[0].pd += 1),
+        (V::Owner, |r| srqs(r)[0].owner += 1),
+        (V::Capabilities, |r| srqs(r)[0].max_wr = 0),
+        (V::Capabilities, |r| srqs(r)[0].max_wr = 16385),
+        (V::Capabilities, |r| srqs(r)[0].max_sge = 31),
+        (V::SharedQueue, |r| srqs(r)[0].limit = 1),
+        (V::SharedQueue, |r| {
+            srqs(r)[0].waiting.pop();
+        }),
+        (V::SharedQueue, |r| srqs(r)[0].waiting.extend_from_within(..1)),
+        (V::SharedQueue, |r| srqs(r)[0].waiting.push(2)),
+        (V::Psn, |r| srqs(r)[0].waiting[0] = 1 << 24),
+        (V::Request, |r| srqs(r)[0].receives.push(receive(2))),
+        (V::SharedQueue, |r| srqs(r)[0].receives = vec![receive(1); 9]),
+        (V::SharedQueue, |r| {
+            srqs(r)[0].receives.push(receive(1));
+            srqs(r)[0].failed = true;
+        }),
+        (V::Numbers, |r| srqs(r).clear()),
+        (V::SharedQueue, |r| shared_qp(r).init.srq = Some(1)),
+        (V::Capabilities, |r| shared_qp(r).init.max_recv_wr = 1),
+    ];
+    check(&shared_queue().engine.save(), &cases);
+}
+
+/// A receive of so many elements.
+fn receive(sges: usize) -> record::Receive {
+    record::Receive {
+        id: 1,
+        not_understood: false,
+        sges: vec![record::Sge { addr: 0, length: 1, lkey: 0 }; sges],
+    }
 }

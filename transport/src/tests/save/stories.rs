@@ -199,6 +199,68 @@ pub(super) fn end_on_one_host(pair: &mut Pair) -> Ends<u32> {
     ends
 }
 
+/// Bytes of a message that takes several turns.
+const LONG: u32 = 900_000;
+
+/// One host, of version 2 on: three reliable connections whose second ends share a queue. A long message of the first is under way, and the
+/// others wait for a receive.
+pub(super) fn shared_queue() -> Pair {
+    let mut pair = Pair::new();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let init = SrqInit { owner: OWNER, pd: b.pd, max_wr: 8, max_sge: 1 };
+    let srq = pair.engine.create_srq(b.device, init).unwrap();
+    let spare = pair.engine.create_srq(b.device, init).unwrap();
+    pair.engine.destroy_srq(b.device, spare).unwrap();
+    let senders = [1, 2, 3].map(|_| {
+        let inits = [(&a, None), (&b, Some(srq))].map(|(end, srq)| (end, QpInit { srq, ..qp_init(end.pd) }));
+        let [one, other] = inits
+            .map(|(end, init)| End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end.clone() });
+        pair.connect(&one, attr_to(&other), QpState::Rts);
+        pair.connect(&other, attr_to(&one), QpState::Rts);
+        one
+    });
+    let long = [a.sge(0, LONG)];
+    shared_recv(&mut pair, srq, 40);
+    send(&mut pair, &senders[0], 1, SEND, Payload::Sges(&long), None);
+    pair.engine.poll(pair.now, 1, &mut pair.log);
+    for (sender, id) in senders[1..].iter().zip([2, 3]) {
+        send(&mut pair, sender, id, SEND, Payload::Inline(b"waits"), None);
+        answer_all(&mut pair.engine, pair.now, &mut pair.log);
+    }
+    // A turn of each.
+    (0..3).for_each(|_| _ = pair.engine.poll(pair.now, 1, &mut pair.log));
+    assert_eq!((pair.statuses(), pair.engine.counters(pair.b.device).rnr_naks_sent), (vec![], 2));
+    pair
+}
+
+/// The end of that story.
+pub(super) fn end_of_shared_queue(pair: &mut Pair) -> (Ends<u32>, Vec<Event>) {
+    let record = pair.engine.save();
+    let srq = SrqId(record.devices[1].as_ref().unwrap().srqs[0].srq);
+    pair.run();
+    (41..44).for_each(|id| shared_recv(pair, srq, id));
+    pair.run();
+    pair.engine.modify_srq(pair.b.device, srq, (None, Some(2)), &mut pair.log).unwrap();
+    while pair.sleep().is_some() {}
+    let mut ends: Ends<u32> =
+        pair.log.completions.drain(..).map(|(id, _, c)| (id.0, c.id, c.status)).collect();
+    ends.sort_by_key(|end| (end.0, end.1));
+    (ends, pair.log.events.drain(..).map(|event| event.1).collect())
+}
+
+/// How it ends.
+pub(super) fn expected_of_shared_queue() -> (Ends<u32>, Vec<Event>) {
+    let ids = [(0, vec![1, 2, 3]), (1, vec![40, 41, 42])];
+    let ok = |(at, ids): (u32, Vec<u32>)| ids.into_iter().map(move |id| (at, id, WcStatus::Success));
+    (ids.into_iter().flat_map(ok).collect(), vec![Event::SrqLimitReached(SrqId(1 << 16))])
+}
+
+fn shared_recv(pair: &mut Pair, srq: SrqId, id: u32) {
+    let sges = [pair.b.sge(0, LONG)];
+    let Pair { engine, b, log, .. } = pair;
+    engine.post_srq_recv(b.device, OWNER, srq, RecvRequest { id, sges: &sges }, log).unwrap();
+}
+
 /// A copy of each of the hosts.
 fn copies(net: Net) -> Net {
     let Net { hosts, now } = net;
@@ -259,4 +321,13 @@ fn numbers_that_were_used_are_not_used_again_by_a_copy() {
         engine.create_qp(device, qp_init(pd)).unwrap()
     });
     assert_eq!(devices[0], devices[1], "the generator goes on");
+}
+
+#[test]
+fn copies_of_a_shared_queue_end_the_story() {
+    let mut pair = shared_queue();
+    let mut copy = Pair { engine: copied(&pair.engine), ..Pair::new() };
+    let ends = end_of_shared_queue(&mut pair);
+    assert_eq!(ends, expected_of_shared_queue());
+    assert_eq!(end_of_shared_queue(&mut copy), ends);
 }

@@ -10,7 +10,11 @@ use vrdma_wire::roce::Body;
 const OK: WcStatus = WcStatus::Success;
 
 pub(crate) fn ud() -> Net {
-    let mut net = Net::new(QpType::Ud);
+    ready(Net::new(QpType::Ud))
+}
+
+/// With both QPs, which are in RESET, in RTS.
+pub(crate) fn ready(mut net: Net) -> Net {
     for own in [A, B] {
         let attr = QpAttr { port: 1, qkey: QKEY, sq_psn: Psn::truncate(0xff_ffff), ..QpAttr::default() };
         for (state, mask) in [(QpState::Init, TO_INIT_UD), (QpState::Rtr, AttrMask::STATE), (Rts, TO_RTS_UD)]

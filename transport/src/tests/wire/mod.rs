@@ -127,25 +127,24 @@ impl Net {
             let qpn = engine.create_qp(end.device, qp_init(end.pd)).unwrap();
             std::mem::replace(end, End { qpn, ..end.clone() })
         });
-        let [a, b] = [B, A].map(|peer| {
-            let peer = &self.hosts[peer];
-            QpAttr { dmac: peer.mac, hop_limit: 64, ..attr_to(&peer.end) }
-        });
-        self.connect(a, b);
+        self.connect(self.attr(A), self.attr(B));
         first
     }
 
     /// Both in RTS, with changed attributes.
     pub(crate) fn connected_with(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Net {
         let mut net = Net::new(QpType::Rc);
-        let [mut attr_a, mut attr_b] = [B, A].map(|peer| {
-            let peer = &net.hosts[peer];
-            QpAttr { dmac: peer.mac, hop_limit: 64, ..attr_to(&peer.end) }
-        });
+        let [mut attr_a, mut attr_b] = [A, B].map(|own| net.attr(own));
         a(&mut attr_a);
         b(&mut attr_b);
         net.connect(attr_a, attr_b);
         net
+    }
+
+    /// Attributes of a host's QP that talks to the other's.
+    pub(crate) fn attr(&self, own: usize) -> QpAttr {
+        let peer = &self.hosts[1 - own];
+        QpAttr { dmac: peer.mac, hop_limit: 64, ..attr_to(&peer.end) }
     }
 
     pub(crate) fn post(&mut self, from: usize, id: u32, op: SendOp, payload: Payload<'_>) {

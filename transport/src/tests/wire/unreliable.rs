@@ -9,7 +9,11 @@ use vrdma_wire::roce::{Body, Part, Uc};
 const OK: WcStatus = WcStatus::Success;
 
 pub(crate) fn uc() -> Net {
-    let mut net = Net::new(QpType::Uc);
+    connected(Net::new(QpType::Uc))
+}
+
+/// With both QPs, which are in RESET, in RTS.
+pub(crate) fn connected(mut net: Net) -> Net {
     for own in [A, B] {
         let peer = &net.hosts[1 - own];
         let attr = QpAttr { dmac: peer.mac, ..attr_to(&peer.end) };

@@ -1,0 +1,71 @@
+//! What commands say of shared receive queues.
+
+use zerocopy::little_endian::U32;
+
+layout! {
+    /// Creates a shared receive queue. Receives are posted to it by [`WrOpcode::SRQ_RECV`](crate::wqe::WrOpcode::SRQ_RECV); QPs that name it
+    /// in [`CreateQpReq::srqn`](super::CreateQpReq) take theirs from it.
+    pub struct CreateSrqReq = "vrdma_create_srq_req" {
+        /// Context that owns it.
+        context: U32,
+        /// Protection domain whose memory its receives name; those of the QPs may be others.
+        pdn: U32,
+        /// Most receives outstanding: at least 1, at most `max_qp_wr`.
+        max_wr: U32,
+        /// Most elements of a receive: at most `max_recv_sge`.
+        max_sge: U32,
+        /// `VRDMA_NONE`.
+        xrcdn: U32,
+        /// `VRDMA_NONE`.
+        cqn: U32,
+    }
+}
+
+layout! {
+    /// The new shared receive queue.
+    pub struct CreateSrqResp = "vrdma_create_srq_resp" {
+        /// Its number, 24 bits.
+        srqn: U32,
+        /// Written as zero.
+        reserved: U32,
+    }
+}
+
+consts! {
+    /// Which fields a [`ModifySrqReq`] sets, with the numbers of enum ibv_srq_attr_mask.
+    pub mod srq_attr: u32 = "VRDMA_SRQ" {
+        /// `max_wr`. Not less than what is outstanding (`INVALID`).
+        MAX_WR = 1 << 0,
+        /// `limit`
+        LIMIT = 1 << 1,
+    }
+}
+
+layout! {
+    /// Changes what a shared receive queue can hold, or arms its limit: ibv_modify_srq(3).
+    pub struct ModifySrqReq = "vrdma_modify_srq_req" {
+        /// The shared receive queue.
+        srqn: U32,
+        /// `VRDMA_SRQ_*`: the fields that count.
+        mask: U32,
+        /// Most receives outstanding.
+        max_wr: U32,
+        /// `VRDMA_EVENT_SRQ_LIMIT_REACHED` is raised once, as soon as fewer receives than this are left: at once, if there are fewer now. 0: never.
+        /// At most `max_wr`.
+        limit: U32,
+    }
+}
+
+layout! {
+    /// What a shared receive queue can hold, and its limit.
+    pub struct QuerySrqResp = "vrdma_query_srq_resp" {
+        /// Most receives outstanding.
+        max_wr: U32,
+        /// Most elements of a receive.
+        max_sge: U32,
+        /// The limit that is armed; 0 if none is.
+        limit: U32,
+        /// Written as zero.
+        reserved: U32,
+    }
+}

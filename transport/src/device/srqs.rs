@@ -1,0 +1,81 @@
+//! Shared receive queues of a device: made, changed, destroyed.
+
+use super::Device;
+use crate::error::Error;
+use crate::id::SrqId;
+use crate::outstanding::Requests;
+use crate::pool::List;
+use crate::srq::{Srq, SrqInit};
+
+impl<R> Device<R> {
+    /// `room`: bytes that requests may still take of what all devices share.
+    pub(crate) fn create_srq(&mut self, init: SrqInit, room: u64) -> Result<SrqId, Error> {
+        let promised = self.admit_srq(&init)?;
+        if promised - self.promised > room {
+            return Err(Error::NoResources);
+        }
+        let make = |number| Srq::new(SrqId(number), init);
+        let number = self.srqs.insert(|tag| tag.wrapping_add(1), make).ok_or(Error::NoResources)?;
+        self.promised = promised;
+        self.pd_used(init.pd, true);
+        Ok(SrqId(number))
+    }
+
+    /// Whether there may be such a shared queue, and what all queues would take then, were they full.
+    pub(super) fn admit_srq(&self, init: &SrqInit) -> Result<u64, Error> {
+        if self.pd(init.pd)?.owner != init.owner {
+            return Err(Error::Denied);
+        }
+        let limits = &self.limits;
+        if !(1..=limits.max_qp_wr).contains(&init.max_wr) || init.max_sge > limits.max_recv_sge {
+            return Err(Error::Invalid);
+        }
+        let promised = self.promised.saturating_add(cost_of_srq(init));
+        if promised > limits.max_request_memory { Err(Error::NoResources) } else { Ok(promised) }
+    }
+
+    /// Changes what a shared queue can hold, and its limit. `room`: as to create one.
+    pub(crate) fn modify_srq(
+        &mut self,
+        id: SrqId,
+        (max_wr, limit): (Option<u32>, Option<u32>),
+        room: u64,
+    ) -> Result<(), Error> {
+        let Srq { init: old, receives, limit: old_limit, failed, .. } =
+            self.srqs.get(id.0).ok_or(Error::NotFound)?;
+        let init = SrqInit { max_wr: max_wr.unwrap_or(old.max_wr), ..*old };
+        let limit = limit.unwrap_or(*old_limit);
+        if *failed
+            || init.max_wr < receives.len()
+            || limit > init.max_wr
+            || !(1..=self.limits.max_qp_wr).contains(&init.max_wr)
+        {
+            return Err(Error::Invalid);
+        }
+        let (old, new) = (cost_of_srq(old), cost_of_srq(&init));
+        let promised = self.promised - old + new;
+        if promised > self.limits.max_request_memory || new > old && new - old > room {
+            return Err(Error::NoResources);
+        }
+        self.promised = promised;
+        let srq = self.srqs.used(id);
+        (srq.init, srq.limit) = (init, limit);
+        Ok(())
+    }
+
+    pub(crate) fn destroy_srq(&mut self, id: SrqId) -> Result<(), Error> {
+        if self.srqs.get(id.0).ok_or(Error::NotFound)?.users > 0 {
+            return Err(Error::Busy);
+        }
+        let mut srq = self.srqs.remove(id.0).ok_or(Error::NotFound)?;
+        self.requests.drop_queues(&mut { List::EMPTY }, &mut srq.receives);
+        self.promised -= cost_of_srq(&srq.init);
+        self.pd_used(srq.init.pd, false);
+        Ok(())
+    }
+}
+
+/// Bytes that a full shared queue takes.
+fn cost_of_srq(init: &SrqInit) -> u64 {
+    Requests::cost_of_receives(init.max_wr, init.max_sge)
+}

@@ -1,0 +1,114 @@
+//! The lives of shared receive queues, and receives that are posted to them.
+
+use crate::completion::{Event, Sink};
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::id::{DeviceId, OwnerId, SrqId};
+use crate::memory::Region;
+use crate::pool::List;
+use crate::request::{PostError, RecvRequest};
+use crate::schedule::Place;
+use crate::srq::{Srq, SrqAttr, SrqInit};
+
+impl<R: Region> Engine<R> {
+    /// Creates a shared receive queue. `Denied` if the PD is not its owner's, `Invalid` if it is to hold more than the limits allow or
+    /// nothing, `NoResources` if there are too many or their receives could take too much memory.
+    pub fn create_srq(&mut self, device: DeviceId, init: SrqInit) -> Result<SrqId, Error> {
+        let room = self.request_memory.saturating_sub(self.devices.promised());
+        self.devices.find_mut(device)?.create_srq(init, room)
+    }
+
+    /// Changes the number of receives that it can hold, and arms its limit (0: not armed): IBTA 11.2.8.3. `Invalid` if more receives
+    /// are outstanding, if there may not be so many, or if the limit is beyond.
+    pub fn modify_srq(
+        &mut self,
+        device: DeviceId,
+        srq: SrqId,
+        (max_wr, limit): (Option<u32>, Option<u32>),
+        sink: &mut impl Sink,
+    ) -> Result<(), Error> {
+        let room = self.request_memory.saturating_sub(self.devices.promised());
+        let known = self.devices.find_mut(device)?;
+        known.modify_srq(srq, (max_wr, limit), room)?;
+        let queue = known.srqs.get_mut(srq.0).ok_or(Error::NotFound)?;
+        if queue.limit_reached() {
+            sink.event(device, Event::SrqLimitReached(srq));
+        }
+        Ok(())
+    }
+
+    /// What it can hold, and its limit.
+    pub fn query_srq(&self, device: DeviceId, srq: SrqId) -> Result<SrqAttr, Error> {
+        let Srq { init, limit, .. } = self.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
+        Ok(SrqAttr { max_wr: init.max_wr, max_sge: init.max_sge, limit: *limit })
+    }
+
+    /// Who owns it.
+    pub fn srq_owner(&self, device: DeviceId, srq: SrqId) -> Result<OwnerId, Error> {
+        let srq = self.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
+        Ok(srq.init.owner)
+    }
+
+    /// Destroys it; its receives end without completions. `Busy` while QPs use it.
+    pub fn destroy_srq(&mut self, device: DeviceId, srq: SrqId) -> Result<(), Error> {
+        self.devices.find_mut(device)?.destroy_srq(srq)?;
+        self.free_dropped(device.0);
+        Ok(())
+    }
+
+    /// Posts a receive to a shared queue. One that is wrong in itself, or one too many, takes the queue to its error state, with
+    /// [`Event::SrqError`]: it has no receives any more then, and takes none.
+    #[inline]
+    pub fn post_srq_recv(
+        &mut self,
+        device: DeviceId,
+        owner: OwnerId,
+        srq: SrqId,
+        request: RecvRequest<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        let Device { srqs, qps, requests, counters, .. } =
+            self.devices.get_mut(device.0).ok_or(PostError::NoSuchSrq)?;
+        let Some(queue) = srqs.get_mut(srq.0) else {
+            counters.post_no_srq += 1;
+            return Err(PostError::NoSuchSrq);
+        };
+        if owner != OwnerId::KERNEL && owner != queue.init.owner {
+            counters.post_not_owner += 1;
+            return Err(PostError::NotOwner);
+        }
+        if queue.failed {
+            counters.post_bad_state += 1;
+            return Err(PostError::BadState);
+        }
+        let fits = request.sges.len() <= queue.init.max_sge as usize;
+        if !fits || queue.receives.len() >= queue.init.max_wr {
+            counters.post_overflow += u64::from(fits);
+            requests.drop_queues(&mut { List::EMPTY }, &mut queue.receives);
+            queue.failed = true;
+            self.free_dropped(device.0);
+            sink.event(device, Event::SrqError(srq));
+            return Err(if fits { PostError::Overflow } else { PostError::BadState });
+        }
+        requests.push_receive(&mut queue.receives, request.id, request.sges);
+        let Some(qpn) = queue.waiting.pop_front() else { return Ok(()) };
+        let waiting = qps.get_mut(qpn.number()).expect("a QP that goes waits no longer");
+        waiting.qp.responder.sender_waits = false;
+        self.wake_peer(Place { device: device.0, qpn }, sink);
+        Ok(())
+    }
+
+    /// A receive for a shared queue that could not be understood: see [`Engine::post_srq_recv`].
+    pub fn post_invalid_srq(
+        &mut self,
+        device: DeviceId,
+        owner: OwnerId,
+        srq: SrqId,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        // More elements than any queue takes.
+        let sges = &[Default::default(); crate::request::MAX_SGE + 1];
+        self.post_srq_recv(device, owner, srq, RecvRequest { id: 0, sges }, sink)
+    }
+}

@@ -1,0 +1,52 @@
+//! Shared receive queues, as far as the quota is concerned; the engine has all else.
+
+use super::command::Reply;
+use super::{Device, Result};
+use crate::memory::MrMemory;
+use crate::translate::event;
+use vrdma_transport::{Engine, SrqId, SrqInit};
+
+impl Device {
+    /// CREATE_SRQ.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such context or PD. `NoResources`: the guest has as many receives outstanding as it may. Those of
+    /// [`Engine::create_srq`].
+    pub fn create_srq(&mut self, engine: &mut Engine<MrMemory>, init: SrqInit) -> Result<Reply> {
+        self.context(init.owner)?;
+        let requests = u64::from(init.max_wr);
+        self.quota.check_requests(requests, &self.limits)?;
+        let srq = engine.create_srq(self.id, init)?;
+        self.quota.take_requests(requests);
+        self.context(init.owner)?.objects += 1;
+        Ok(Reply::Object(srq.0))
+    }
+
+    /// Whether a queue of `old` receives may have `new`.
+    ///
+    /// # Errors
+    /// `NoResources`: the guest has as many outstanding as it may.
+    pub fn check_resize(&self, old: u32, new: u32) -> Result<()> {
+        self.quota.check_requests(u64::from(new.saturating_sub(old)), &self.limits)
+    }
+
+    /// A queue of `old` receives has `new`, which was checked.
+    pub fn resized(&mut self, old: u32, new: u32) {
+        self.quota.take_requests(new.into());
+        self.quota.return_requests(old.into());
+    }
+
+    /// DESTROY_SRQ.
+    ///
+    /// # Errors
+    /// `NotFound`: it does not exist. `Busy`: QPs use it.
+    pub fn destroy_srq(&mut self, engine: &mut Engine<MrMemory>, srq: SrqId) -> Result<Reply> {
+        let owner = engine.srq_owner(self.id, srq)?;
+        let requests = engine.query_srq(self.id, srq)?.max_wr;
+        engine.destroy_srq(self.id, srq)?;
+        self.quota.return_requests(requests.into());
+        self.async_events.forget(srq.0, &event::OF_SRQ);
+        self.release(owner);
+        Ok(Reply::Done)
+    }
+}
