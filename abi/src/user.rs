@@ -22,6 +22,7 @@ pub const ITEMS: &[Item] = &[
     Item::Struct(UserCreateCqResp::INFO),
     Item::Struct(UserCreateQpResp::INFO),
     Item::Struct(UserCreateAhResp::INFO),
+    Item::Struct(UserCreateSrqResp::INFO),
 ];
 
 consts! {
@@ -32,7 +33,7 @@ consts! {
         /// Driver object (in the driver namespace of uverbs ioctls) that has the methods below.
         OBJECT_CHANNEL = 0x1000,
         /// Posts whole requests through the kernel's channel. Attribute [`ATTR_POST_UNITS`]. Fails with EINVAL, nothing posted,
-        /// unless each request is well framed and names a QP of the calling context; with EIO once the device is lost.
+        /// unless each request is well framed and names a QP or SRQ of the calling context; with EIO once the device is lost.
         METHOD_POST = 0x1000,
         /// Kicks the context's own channel, where the doorbell could not be mapped. No attribute.
         METHOD_KICK = 0x1001,
@@ -164,6 +165,16 @@ layout! {
     pub struct UserCreateAhResp = "vrdma_uah_resp" {
         /// Index to name in UD requests.
         ah: U32,
+        /// Zero.
+        reserved: U32,
+    }
+}
+
+layout! {
+    /// Reply of ibv_cmd_create_srq.
+    pub struct UserCreateSrqResp = "vrdma_usrq_resp" {
+        /// SRQN to name in requests.
+        srqn: U32,
         /// Zero.
         reserved: U32,
     }

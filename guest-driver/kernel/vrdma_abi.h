@@ -498,7 +498,10 @@ struct vrdma_create_qp_req {
 	__le32 send_cqn;
 	/* CQ of receive completions; may be the same. */
 	__le32 recv_cqn;
-	/* Shared receive queue of the same context, or VRDMA_NONE. With one, max_recv_wr and max_recv_sge do not count. */
+	/*
+	 * Shared receive queue of the same context, or VRDMA_NONE. With one, max_recv_wr and max_recv_sge do not count, and
+	 * receives that the QP has taken and that did not complete are the first of the shared queue again when it is reset or destroyed.
+	 */
 	__le32 srqn;
 	/* Most send requests outstanding. */
 	__le32 max_send_wr;
@@ -1050,7 +1053,7 @@ static_assert(offsetof(struct vrdma_ah_entry, reserved) == 42);
 /* Numbers for uverbs. */
 #define VRDMA_UVERBS_ABI_VERSION 1 /* uverbs_abi_ver of the ib_device: the provider refuses another. */
 #define VRDMA_UVERBS_OBJECT_CHANNEL 4096 /* Driver object (in the driver namespace of uverbs ioctls) that has the methods below. */
-#define VRDMA_UVERBS_METHOD_POST 4096 /* Posts whole requests through the kernel's channel. Attribute ATTR_POST_UNITS. Fails with EINVAL, nothing posted,  unless each request is well framed and names a QP of the calling context; with EIO once the device is lost. */
+#define VRDMA_UVERBS_METHOD_POST 4096 /* Posts whole requests through the kernel's channel. Attribute ATTR_POST_UNITS. Fails with EINVAL, nothing posted,  unless each request is well framed and names a QP or SRQ of the calling context; with EIO once the device is lost. */
 #define VRDMA_UVERBS_METHOD_KICK 4097 /* Kicks the context's own channel, where the doorbell could not be mapped. No attribute. */
 #define VRDMA_UVERBS_ATTR_POST_UNITS 4096 /* Bytes in: one or more requests, in units of 64 bytes, at most POST_MAX_UNITS of them. */
 #define VRDMA_UVERBS_POST_MAX_UNITS 64 /* Most units of one METHOD_POST. */
@@ -1196,5 +1199,16 @@ struct vrdma_uah_resp {
 static_assert(sizeof(struct vrdma_uah_resp) == 8);
 static_assert(offsetof(struct vrdma_uah_resp, ah) == 0);
 static_assert(offsetof(struct vrdma_uah_resp, reserved) == 4);
+
+/* Reply of ibv_cmd_create_srq. */
+struct vrdma_usrq_resp {
+	/* SRQN to name in requests. */
+	__le32 srqn;
+	/* Zero. */
+	__le32 reserved;
+};
+static_assert(sizeof(struct vrdma_usrq_resp) == 8);
+static_assert(offsetof(struct vrdma_usrq_resp, srqn) == 0);
+static_assert(offsetof(struct vrdma_usrq_resp, reserved) == 4);
 
 #endif /* VRDMA_ABI_H */

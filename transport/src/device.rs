@@ -405,10 +405,14 @@ impl<R> Device<R> {
         Ok(qp.init)
     }
 
-    /// The pending requests of a QP end without completions, and its peer waits no longer for a receive of a shared queue.
+    /// The pending requests of a QP end without completions, but for receives of a shared queue, which has them again. Its peer waits no longer
+    /// for one.
     pub(crate) fn drop_requests(&mut self, qpn: Qpn) {
         let Some(QpEntry { qp, .. }) = self.qps.get_mut(qpn.number()) else { return };
         self.srqs.waits_no_longer(qp);
+        if let Some(id) = qp.init.srq {
+            self.srqs.used(id).take_back(&mut qp.responder.queue, &mut self.requests);
+        }
         self.requests.drop_queues(&mut qp.requester.queue, &mut qp.responder.queue);
         if let Some(mut flush) = qp.flush.take() {
             self.requests.drop_queues(&mut flush.sends, &mut flush.receives);

@@ -1,7 +1,8 @@
 //! Shared receive queues: QPs that have one take their receives from it, one at a time as messages need them (IBTA 10.2.9).
 //!
 //! A receive that was taken is the first of the QP's own queue, like one that was posted there: it completes on the QP's CQ, is flushed with the QP,
-//! and names memory of the PD of the queue that it was posted to. One whose message is dropped stays with the QP for the next.
+//! and names memory of the PD of the queue that it was posted to. One whose message is dropped stays with the QP for the next. If the QP is reset or
+//! destroyed before it completes, the queue has it again, so that whoever counts what is outstanding need not lose it.
 
 mod save;
 
@@ -9,6 +10,7 @@ use crate::completion::{Event, Sink};
 use crate::engine::borrowed::BorrowedQp;
 use crate::id::{OwnerId, PdId, SrqId};
 use crate::memory::Region;
+use crate::outstanding::Requests;
 use crate::pool::List;
 use crate::qp::Qp;
 use crate::table::{Numbered, Numbering, Table};
@@ -71,6 +73,14 @@ impl Srq {
             self.limit = 0;
         }
         reached
+    }
+
+    /// Receives that a QP has taken and that did not complete are the queue's again, before all others, as far as it may hold them.
+    pub(crate) fn take_back(&mut self, taken: &mut List, requests: &mut Requests) {
+        if !self.failed && self.receives.len() + taken.len() <= self.init.max_wr {
+            requests.append_receives(taken, &mut self.receives);
+            self.receives = mem::take(taken);
+        }
     }
 }
 

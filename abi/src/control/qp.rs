@@ -15,7 +15,8 @@ layout! {
         send_cqn: U32,
         /// CQ of receive completions; may be the same.
         recv_cqn: U32,
-        /// Shared receive queue of the same context, or `VRDMA_NONE`. With one, `max_recv_wr` and `max_recv_sge` do not count.
+        /// Shared receive queue of the same context, or `VRDMA_NONE`. With one, `max_recv_wr` and `max_recv_sge` do not count, and
+        /// receives that the QP has taken and that did not complete are the first of the shared queue again when it is reset or destroyed.
         srqn: U32,
         /// Most send requests outstanding.
         max_send_wr: U32,

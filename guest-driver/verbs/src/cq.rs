@@ -124,12 +124,9 @@ impl Cq {
         if !self.is_new(self.next) {
             return None;
         }
-        let words = self.cqe(self.next);
-        // SAFETY: a whole CQE lies there. The device wrote it before the phase and won't again before publish();
-        // should it do so all the same, volatile reads give some value.
-        let words: [u64; CQE_WORDS] = core::array::from_fn(|i| unsafe { words.add(i).read_volatile() });
+        let cqe = self.read(self.next);
         self.next = self.next.wrapping_add(1);
-        Some(transmute!(words))
+        Some(cqe)
     }
 
     /// Gives the room of everything taken back to the device.
@@ -162,8 +159,8 @@ impl Cq {
     }
 
     /// Renames the completions of `qpn` that are waiting here to those of `to`, so that they can't be taken for those of a new
-    /// QP with the same number. For after DESTROY_QP, or a modify to RESET; `to` should be a QPN that never exists.
-    pub fn rename(&mut self, qpn: u32, to: u32) {
+    /// QP with the same number, and hands each to `renamed`. For after DESTROY_QP, or a modify to RESET; `to` should be a QPN that never exists.
+    pub fn rename(&mut self, qpn: u32, to: u32, mut renamed: impl FnMut(Cqe)) {
         let mut index = self.next;
         // At most one lap: beyond it the phases would say "new" again.
         for _ in 0..self.layout.entries {
@@ -174,6 +171,7 @@ impl Cq {
             unsafe {
                 let field = self.cqe(index).cast::<u8>().add(QPN_OFFSET).cast::<u32>();
                 if u32::from_le(field.read_volatile()) == qpn {
+                    renamed(self.read(index));
                     field.write_volatile(to.to_le());
                 }
             }
@@ -195,6 +193,16 @@ impl Cq {
         let phase = phase.load(Ordering::Acquire) & 1;
         let lap = (index & self.layout.entries) != 0;
         (phase != 0) != lap
+    }
+
+    /// The CQE of `index`, which has been written.
+    #[inline]
+    fn read(&self, index: u32) -> Cqe {
+        let words = self.cqe(index);
+        // SAFETY: a whole CQE lies there. The device wrote it before the phase and won't again before publish();
+        // should it do so all the same, volatile reads give some value.
+        let words: [u64; CQE_WORDS] = core::array::from_fn(|i| unsafe { words.add(i).read_volatile() });
+        transmute!(words)
     }
 
     #[inline]

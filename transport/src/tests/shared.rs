@@ -310,6 +310,41 @@ fn a_qp_that_fails_ends_what_it_has_taken_and_says_so_once() {
 }
 
 #[test]
+fn a_receive_of_a_qp_that_goes_is_the_queues_again() {
+    for destroyed in [false, true] {
+        let mut group = Group::new(2);
+        let Group { pair, shared, senders, receivers } = &mut group;
+        let (a, b) = (senders[0].clone(), receivers[0].clone());
+        for id in 1..=8 {
+            shared.post(&mut pair.engine, id, 1 << 19, &mut pair.log).unwrap();
+        }
+        // Longer than a stretch: it is under way when its QP goes.
+        let payload = [a.sge(0, 1 << 19)];
+        let request = SendRequest {
+            id: 5,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            op: SEND,
+            payload: Payload::Sges(&payload),
+        };
+        pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, &request, &mut pair.log).unwrap();
+        pair.engine.poll(pair.now, 1, &mut pair.log);
+        let left = pair.engine.save().devices[b.device.0 as usize].as_ref().unwrap().srqs[0].receives.len();
+        match destroyed {
+            true => pair.engine.destroy_qp(b.device, b.qpn).map(|_| ()).unwrap(),
+            false => pair.go(&b, QpState::Reset),
+        }
+        assert_eq!((left, group.received()), (7, vec![]));
+        for id in 1..=8 {
+            group.send(1, 10 + id, b"x");
+            assert_eq!(group.received(), [(1, id, OK)], "in order");
+        }
+        assert_eq!(group.pair.engine.counts(b.device).pending_receives, 0);
+    }
+}
+
+#[test]
 fn queues_are_made_and_destroyed_within_limits() {
     let mut pair = Pair::new();
     let limits = Limits { max_srq: 2, max_request_memory: 10_000, ..Limits::default() };

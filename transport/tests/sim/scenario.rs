@@ -87,6 +87,8 @@ struct End {
     qpn: Qpn,
     send_cq: CqId,
     recv_cq: CqId,
+    /// A shared receive queue that it alone uses.
+    srq: Option<SrqId>,
 }
 
 /// What may come over a host, or the link, for a while.
@@ -273,12 +275,17 @@ fn finish(world: &mut World, streams: &mut [Stream], ends: &[End], plan: &Plan) 
         host.engine.modify_qp(now, device, end.qpn, AttrMask::STATE, &attr, &mut host.log).unwrap();
     }
     look(world, streams);
-    for stream in streams.iter() {
-        stream.check_flushed();
+    for (n, host) in world.hosts.iter().enumerate() {
+        let left: u64 = streams.iter().map(|stream| stream.receives_left(n)).sum();
+        let counts = host.engine.counts(host.device);
+        assert_eq!(u64::from(counts.pending_receives), left, "receives that no QP has taken: {counts:?}");
     }
     for end in ends {
         let host = &mut world.hosts[end.host];
         host.engine.destroy_qp(host.device, end.qpn).unwrap();
+        if let Some(srq) = end.srq {
+            host.engine.destroy_srq(host.device, srq).unwrap();
+        }
     }
     // Turns of QPs that are gone are passed over.
     world.settle();
@@ -295,13 +302,18 @@ fn connect(world: &mut World, rng: &mut Rng, plan: &Plan, n: usize, streams: &mu
     let second = (first + 1 + rng.index(plan.hosts - 1)) % plan.hosts;
     let cq = |k: u32| CqId(n as u32 * 4 + k);
     let ends = [(first, cq(0), cq(1)), (second, cq(2), cq(3))].map(|(host, send_cq, recv_cq)| {
+        let srq = rng.one_in(3).then(|| {
+            let host = &mut world.hosts[host];
+            let init = SrqInit { owner: OWNER, pd: host.pd, max_wr: plan.shape.receives, max_sge: 4 };
+            host.engine.create_srq(host.device, init).unwrap()
+        });
         let init = QpInit {
             owner: OWNER,
             pd: world.hosts[host].pd,
             qp_type: QpType::Rc,
             send_cq,
             recv_cq,
-            srq: None,
+            srq,
             max_send_wr: plan.shape.depth,
             max_recv_wr: plan.shape.receives,
             max_send_sge: 4,
@@ -310,7 +322,7 @@ fn connect(world: &mut World, rng: &mut Rng, plan: &Plan, n: usize, streams: &mu
         };
         let host_ = &mut world.hosts[host];
         let qpn = host_.engine.create_qp(host_.device, init).unwrap();
-        End { host, qpn, send_cq, recv_cq }
+        End { host, qpn, send_cq, recv_cq, srq }
     });
     // PSNs near the end of their range more often than not.
     let psns = [(); 2].map(|()| {
@@ -372,7 +384,7 @@ fn connect(world: &mut World, rng: &mut Rng, plan: &Plan, n: usize, streams: &mu
             world,
             name,
             (ends[local].host, ends[local].qpn, ends[local].send_cq),
-            (ends[remote].host, ends[remote].qpn, ends[remote].recv_cq),
+            (ends[remote].host, ends[remote].qpn, ends[remote].recv_cq, ends[remote].srq),
             shape,
             may_fail,
             Rng::new(rng.next()),

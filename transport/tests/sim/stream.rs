@@ -91,6 +91,7 @@ pub struct Stream {
     peer_qpn: Qpn,
     send_cq: CqId,
     recv_cq: CqId,
+    srq: Option<SrqId>,
     shape: Shape,
     pub may_fail: MayFail,
     rng: Rng,
@@ -128,13 +129,14 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Requests of QP `qpn` of host `from` to QP `peer_qpn` of host `to`. The receives are those of the latter.
+    /// Requests of QP `qpn` of host `from` to QP `peer_qpn` of host `to`. The receives are those of the latter, or of its shared queue, which no
+    /// other QP uses.
     #[allow(clippy::too_many_arguments, reason = "each end has as many")]
     pub fn new(
         world: &mut World,
         name: String,
         (from, qpn, send_cq): (usize, Qpn, CqId),
-        (to, peer_qpn, recv_cq): (usize, Qpn, CqId),
+        (to, peer_qpn, recv_cq, srq): (usize, Qpn, CqId, Option<SrqId>),
         shape: Shape,
         may_fail: MayFail,
         mut rng: Rng,
@@ -166,6 +168,7 @@ impl Stream {
             peer_qpn,
             send_cq,
             recv_cq,
+            srq,
             shape,
             may_fail,
             rng,
@@ -252,7 +255,10 @@ impl Stream {
         let request = RecvRequest { id: self.receives_posted as u32, sges: &sges };
         let host = &mut world.hosts[self.to];
         let (now, device) = (world.now, host.device);
-        let result = host.engine.post_recv(now, device, OWNER, self.peer_qpn, request, &mut host.log);
+        let result = match self.srq {
+            Some(srq) => host.engine.post_srq_recv(device, OWNER, srq, request, &mut host.log),
+            None => host.engine.post_recv(now, device, OWNER, self.peer_qpn, request, &mut host.log),
+        };
         assert_eq!(result, Ok(()), "{}: receive {}", self.name, self.receives_posted);
         self.receives_posted += 1;
     }

@@ -89,7 +89,9 @@ fn waiting_completions_of_a_dead_qp_are_renamed() {
     for (qpn, wqe_id) in [(5, 1), (9, 2), (5, 3), (9, 4)] {
         assert!(device.put(cqe(qpn, wqe_id)));
     }
-    cq.rename(9, u32::MAX);
+    let mut renamed = Vec::new();
+    cq.rename(9, u32::MAX, |cqe| renamed.push((cqe.qpn.get(), cqe.wqe_id.get())));
+    assert_eq!(renamed, [(9, 2), (9, 4)]);
     let mut qpns = Vec::new();
     cq.poll_batch(9, |cqe| qpns.push(cqe.qpn.get()));
     assert_eq!(qpns, [5, u32::MAX, 5, u32::MAX]);

@@ -3,7 +3,7 @@
 //!
 //! That nothing in an engine is forgotten is the compiler's business: each `save` names all fields of what it saves, those too that follow from others.
 
-use super::stories::{on_one_host, on_the_wire, send};
+use super::stories::{on_one_host, on_the_wire, send, shared_queue};
 use super::*;
 use crate::tests::wire::unreliable::uc;
 use crate::tests::wire::{A, B, Net};
@@ -20,7 +20,7 @@ const FORMAT: [&str; 3] = [
 ];
 
 /// Fields of which no change is taken over by itself.
-const FIXED: [&str; 7] = [
+const FIXED: [&str; 9] = [
     // As many as there are entries.
     "Limits.gid_table_len",
     // Numbers that were given out.
@@ -33,6 +33,10 @@ const FIXED: [&str; 7] = [
     "QpInit.owner",
     // There is one.
     "Record.version",
+    // That of its PD.
+    "Srq.owner",
+    // A number that was given out.
+    "Srq.srq",
 ];
 
 /// Some variants of each enum whose variants have no fields, beside those that occur.
@@ -212,11 +216,31 @@ fn odd() -> Vec<Record> {
     records
 }
 
+/// Shared queues of two PDs, that nobody waits for: one with an armed limit, one that failed. A QP uses the first.
+fn idle_shared_queues() -> Record {
+    let mut pair = Pair::new();
+    let Pair { engine, a, log, .. } = &mut pair;
+    let pds = [a.pd, engine.alloc_pd(a.device, OWNER).unwrap()];
+    let [armed, failed] = pds.map(|pd| {
+        let init = SrqInit { owner: OWNER, pd, max_wr: 8, max_sge: 2 };
+        engine.create_srq(a.device, init).unwrap()
+    });
+    let sges = [a.sge(0, 8)];
+    for id in 0..3 {
+        engine.post_srq_recv(a.device, OWNER, armed, RecvRequest { id, sges: &sges }, log).unwrap();
+    }
+    engine.modify_srq(a.device, armed, (None, Some(2)), log).unwrap();
+    engine.post_invalid_srq(a.device, OWNER, failed, log).unwrap_err();
+    engine.create_qp(a.device, QpInit { srq: Some(armed), ..qp_init(a.pd) }).unwrap();
+    engine.save()
+}
+
 #[test]
 fn no_field_of_a_record_is_forgotten() {
     let Net { hosts: [a, b], .. } = on_the_wire();
     let stories = [a.engine, b.engine, on_one_host().engine].map(|engine| engine.save());
-    let records: Vec<Record> = stories.into_iter().chain(odd()).collect();
+    let shared = [shared_queue().engine.save(), idle_shared_queues()];
+    let records: Vec<Record> = stories.into_iter().chain(odd()).chain(shared).collect();
     let values: Vec<Value> = records.iter().map(|record| Value::serialized(record).unwrap()).collect();
     // Some values of each field: another of them may be what a value can be changed to.
     let mut samples: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
