@@ -26,6 +26,7 @@ bool vrdma_opcode_destroys(u16 opcode)
 	case VRDMA_CMD_DESTROY_CQ:
 	case VRDMA_CMD_DEREG_MR:
 	case VRDMA_CMD_DESTROY_QP:
+	case VRDMA_CMD_DESTROY_SRQ:
 		return true;
 	default:
 		return false;
@@ -47,6 +48,8 @@ u16 vrdma_opcode_inverse(u16 opcode)
 		return VRDMA_CMD_DEREG_MR;
 	case VRDMA_CMD_CREATE_QP:
 		return VRDMA_CMD_DESTROY_QP;
+	case VRDMA_CMD_CREATE_SRQ:
+		return VRDMA_CMD_DESTROY_SRQ;
 	default:
 		return 0;
 	}

@@ -217,6 +217,44 @@ int vrdma_cmd_destroy_qp_no_timeout(struct vrdma_dev *dev, u32 qpn)
 	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_DESTROY_QP, &req, sizeof(req));
 }
 
+int vrdma_cmd_create_srq(struct vrdma_dev *dev, const struct vrdma_create_srq_req *req, u32 *srqn)
+{
+	struct vrdma_create_srq_resp resp;
+	int err;
+
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_CREATE_SRQ, req, sizeof(*req), &resp, sizeof(resp),
+			     NULL, NULL);
+	if (!err)
+		*srqn = le32_to_cpu(resp.srqn);
+	return err;
+}
+
+int vrdma_cmd_modify_srq(struct vrdma_dev *dev, const struct vrdma_modify_srq_req *req)
+{
+	return vrdma_cmd_exec(dev, VRDMA_CMD_MODIFY_SRQ, req, sizeof(*req), NULL, 0, NULL, NULL);
+}
+
+int vrdma_cmd_query_srq(struct vrdma_dev *dev, u32 srqn, struct vrdma_query_srq_resp *resp)
+{
+	struct vrdma_object_req req = { .object = cpu_to_le32(srqn) };
+
+	return vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_SRQ, &req, sizeof(req), resp, sizeof(*resp),
+			      NULL, NULL);
+}
+
+int vrdma_cmd_destroy_srq(struct vrdma_dev *dev, u32 srqn)
+{
+	return object_cmd(dev, VRDMA_CMD_DESTROY_SRQ, srqn);
+}
+
+/* On return the device uses no buffer of the SRQ any more, unless it is broken. */
+int vrdma_cmd_destroy_srq_no_timeout(struct vrdma_dev *dev, u32 srqn)
+{
+	struct vrdma_object_req req = { .object = cpu_to_le32(srqn) };
+
+	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_DESTROY_SRQ, &req, sizeof(req));
+}
+
 int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs,
 			   struct vrdma_mem **mem)
 {

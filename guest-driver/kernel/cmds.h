@@ -31,6 +31,11 @@ int vrdma_cmd_modify_qp_no_timeout(struct vrdma_dev *dev, const struct vrdma_mod
 int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *attr);
 int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn);
 int vrdma_cmd_destroy_qp_no_timeout(struct vrdma_dev *dev, u32 qpn);
+int vrdma_cmd_create_srq(struct vrdma_dev *dev, const struct vrdma_create_srq_req *req, u32 *srqn);
+int vrdma_cmd_modify_srq(struct vrdma_dev *dev, const struct vrdma_modify_srq_req *req);
+int vrdma_cmd_query_srq(struct vrdma_dev *dev, u32 srqn, struct vrdma_query_srq_resp *resp);
+int vrdma_cmd_destroy_srq(struct vrdma_dev *dev, u32 srqn);
+int vrdma_cmd_destroy_srq_no_timeout(struct vrdma_dev *dev, u32 srqn);
 int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs,
 			   struct vrdma_mem **mem);
 

@@ -15,6 +15,7 @@
 #include "mem.h"
 #include "post.h"
 #include "runs.h"
+#include "slots.h"
 #include "udata.h"
 
 static size_t cq_bytes(u32 entries)
@@ -203,6 +204,18 @@ static enum ib_wc_opcode wc_opcode(const struct vrdma_cqe *cqe)
 	}
 }
 
+/* Takes the completion of a request of @qp, whose CQ is locked; false if there is no such one. */
+static bool complete_request(struct vrdma_qp *qp, const struct vrdma_cqe *cqe, u64 *wr_id)
+{
+	u32 wqe_id = le32_to_cpu(cqe->wqe_id);
+
+	if (!(cqe->flags & VRDMA_CQE_F_RECV))
+		return vrdma_wq_complete(&qp->sq, wqe_id, wr_id);
+	if (qp->ibqp.srq)
+		return vrdma_slots_complete(&to_vsrq(qp->ibqp.srq)->slots, wqe_id, wr_id);
+	return vrdma_wq_complete(&qp->rq, wqe_id, wr_id);
+}
+
 /* Translates @cqe to @wc; returns false if no outstanding request belongs to it. */
 static bool cqe_to_wc(struct vrdma_dev *dev, struct vrdma_cq *cq, const struct vrdma_cqe *cqe,
 		      struct ib_wc *wc)
@@ -214,7 +227,7 @@ static bool cqe_to_wc(struct vrdma_dev *dev, struct vrdma_cq *cq, const struct v
 	/* The QP stays while the lock of its CQ is held: see vrdma_destroy_qp(). */
 	qp = xa_load(&dev->qps, le32_to_cpu(cqe->qpn));
 	if (!qp || qp->uctx || (recv ? qp->ibqp.recv_cq : qp->ibqp.send_cq) != &cq->ibcq ||
-	    !vrdma_wq_complete(recv ? &qp->rq : &qp->sq, le32_to_cpu(cqe->wqe_id), &wr_id))
+	    !complete_request(qp, cqe, &wr_id))
 		return false;
 
 	memset(wc, 0, sizeof(*wc));
@@ -345,11 +358,14 @@ int vrdma_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 /**
  * vrdma_cq_clean() - invalidate the CQEs of a QP
  * @cq: CQ of the kernel
- * @qpn: a QP that the device has destroyed or reset
+ * @qp: a QP that the device has destroyed or reset
+ *
+ * The receives of its SRQ among them are not outstanding any more.
  */
-void vrdma_cq_clean(struct vrdma_cq *cq, u32 qpn)
+void vrdma_cq_clean(struct vrdma_cq *cq, struct vrdma_qp *qp)
 {
 	unsigned long flags;
+	u64 wr_id;
 	u32 i;
 
 	if (!cq->ring)
@@ -360,8 +376,11 @@ void vrdma_cq_clean(struct vrdma_cq *cq, u32 qpn)
 
 		/* As in vrdma_poll_cq(). */
 		virt_rmb();
-		if (cqe->qpn == cpu_to_le32(qpn))
-			cqe->qpn = cpu_to_le32(VRDMA_NONE);
+		if (cqe->qpn != cpu_to_le32(qp->ibqp.qp_num))
+			continue;
+		if (qp->ibqp.srq && (cqe->flags & VRDMA_CQE_F_RECV))
+			complete_request(qp, cqe, &wr_id);
+		cqe->qpn = cpu_to_le32(VRDMA_NONE);
 	}
 	spin_unlock_irqrestore(&cq->lock, flags);
 }

@@ -12,7 +12,7 @@ int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 int vrdma_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
 int vrdma_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc);
 int vrdma_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
-void vrdma_cq_clean(struct vrdma_cq *cq, u32 qpn);
+void vrdma_cq_clean(struct vrdma_cq *cq, struct vrdma_qp *qp);
 void vrdma_cqs_flush(struct vrdma_dev *dev);
 
 #endif /* VRDMA_CQ_H */

@@ -201,6 +201,7 @@ struct vrdma_dev *vrdma_dev_alloc(struct virtio_device *vdev)
 	vrdma_backlog_init(dev);
 	xa_init_flags(&dev->cqs, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&dev->qps, XA_FLAGS_LOCK_IRQ);
+	xa_init_flags(&dev->srqs, XA_FLAGS_LOCK_IRQ);
 	ida_init(&dev->ah_ida);
 	vrdma_quarantine_init(dev);
 	return dev;
@@ -211,5 +212,6 @@ void vrdma_dev_free(struct vrdma_dev *dev)
 	destroy_workqueue(dev->wq);
 	xa_destroy(&dev->cqs);
 	xa_destroy(&dev->qps);
+	xa_destroy(&dev->srqs);
 	ib_dealloc_device(&dev->ibdev);
 }

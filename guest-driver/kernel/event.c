@@ -11,6 +11,7 @@
 #include "event.h"
 #include "port.h"
 #include "qp.h"
+#include "srq.h"
 
 #define EVENT_BATCH 16
 
@@ -112,6 +113,19 @@ static void qp_event(struct vrdma_dev *dev, u32 qpn, enum ib_event_type type)
 	vrdma_qp_put(qp);
 }
 
+static void srq_event(struct vrdma_dev *dev, u32 srqn, enum ib_event_type type)
+{
+	struct vrdma_srq *srq = vrdma_srq_get(dev, srqn);
+	struct ib_event event = { .device = &dev->ibdev, .event = type };
+
+	if (!srq)
+		return;
+	event.element.srq = &srq->ibsrq;
+	if (srq->ibsrq.event_handler)
+		srq->ibsrq.event_handler(&event, srq->ibsrq.srq_context);
+	vrdma_srq_put(srq);
+}
+
 /*
  * A process wrote something invalid into its channel, so the device takes no more requests from
  * it. Each QP of the process gets an event.
@@ -171,6 +185,15 @@ static void async_event(struct vrdma_dev *dev, const struct vrdma_event *event)
 		break;
 	case VRDMA_EVENT_SQ_DRAINED:
 		qp_event(dev, object, IB_EVENT_SQ_DRAINED);
+		break;
+	case VRDMA_EVENT_QP_LAST_WQE_REACHED:
+		qp_event(dev, object, IB_EVENT_QP_LAST_WQE_REACHED);
+		break;
+	case VRDMA_EVENT_SRQ_LIMIT_REACHED:
+		srq_event(dev, object, IB_EVENT_SRQ_LIMIT_REACHED);
+		break;
+	case VRDMA_EVENT_SRQ_ERR:
+		srq_event(dev, object, IB_EVENT_SRQ_ERR);
 		break;
 	case VRDMA_EVENT_PORT_ACTIVE:
 		vrdma_link_event(dev, IB_PORT_ACTIVE);

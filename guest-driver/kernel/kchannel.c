@@ -21,10 +21,10 @@
 /* Time without progress of the channel after which the device counts as stalled. */
 #define STALL_MS 10000
 
-/* A request in the backlog; @qp is NULL if its QP was destroyed: then it is dropped. */
+/* A request in the backlog; @target is NULL if that was destroyed: then it is dropped. */
 struct backlog_entry {
 	struct list_head node;
-	struct vrdma_qp *qp;
+	struct vrdma_target *target;
 	unsigned int units;
 	u8 wqe[];
 };
@@ -85,7 +85,7 @@ static bool channel_wants_kick(struct vrdma_channel *chan, u16 old)
 }
 
 /* Appends a request to the backlog; the channel is locked. */
-static int backlog_add(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *wqe,
+static int backlog_add(struct vrdma_dev *dev, struct vrdma_target *target, const void *wqe,
 		       unsigned int units)
 {
 	size_t size = units * VRDMA_WQE_UNIT_SIZE;
@@ -94,7 +94,7 @@ static int backlog_add(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *w
 	entry = kmalloc(struct_size(entry, wqe, size), GFP_ATOMIC);
 	if (!entry)
 		return -ENOMEM;
-	entry->qp = qp;
+	entry->target = target;
 	entry->units = units;
 	memcpy(entry->wqe, wqe, size);
 	list_add_tail(&entry->node, &dev->backlog);
@@ -116,7 +116,7 @@ static unsigned int backlog_move(struct vrdma_dev *dev)
 	spin_lock_irqsave(&chan->lock, flags);
 	old = chan->avail_idx;
 	list_for_each_entry_safe(entry, next, &dev->backlog, node) {
-		if (entry->qp && !channel_push(chan, entry->wqe, entry->units, 0))
+		if (entry->target && !channel_push(chan, entry->wqe, entry->units, 0))
 			break;
 		list_del(&entry->node);
 		kfree(entry);
@@ -174,15 +174,11 @@ void vrdma_backlog_wait(struct vrdma_dev *dev)
 		usleep_range(20, 100);
 }
 
-/**
- * vrdma_backlog_drop_qp() - drop the requests of a QP
- * @dev: the device
- * @qp: the QP, to which nobody posts
- *
- * While the device is stalled requests stay in the backlog, and another QP may have the number
- * when it resumes. The entries stay in the list, since the counters count them.
+/*
+ * Drops the requests in the backlog that were posted to @target. The entries stay in the list,
+ * since the counters count them.
  */
-void vrdma_backlog_drop_qp(struct vrdma_dev *dev, struct vrdma_qp *qp)
+static void backlog_drop(struct vrdma_dev *dev, struct vrdma_target *target)
 {
 	struct vrdma_channel *chan = &dev->channels[0];
 	struct backlog_entry *entry;
@@ -190,19 +186,17 @@ void vrdma_backlog_drop_qp(struct vrdma_dev *dev, struct vrdma_qp *qp)
 
 	spin_lock_irqsave(&chan->lock, flags);
 	list_for_each_entry(entry, &dev->backlog, node) {
-		if (entry->qp == qp)
-			entry->qp = NULL;
+		if (entry->target == target)
+			entry->target = NULL;
 	}
 	spin_unlock_irqrestore(&chan->lock, flags);
 }
 
-/**
- * vrdma_kernel_drain() - wait until the device has taken the requests in the kernel's channel
- * @dev: the device
- *
- * Does not wait for a stalled device, which takes them before any later command, too. Sleeps.
+/*
+ * Waits until the device has taken the requests in the kernel's channel. Does not wait for a
+ * stalled device, which takes them before any later command, too. Sleeps.
  */
-void vrdma_kernel_drain(struct vrdma_dev *dev)
+static void kernel_drain(struct vrdma_dev *dev)
 {
 	unsigned long deadline = jiffies + msecs_to_jiffies(STALL_MS);
 	struct vrdma_channel *chan = &dev->channels[0];
@@ -232,15 +226,38 @@ void vrdma_kernel_drain(struct vrdma_dev *dev)
 }
 
 /**
- * vrdma_kernel_post() - post a request of one of the kernel's QPs
+ * vrdma_kernel_settle() - see to it that no request in the kernel's channel is for a QP or an SRQ
  * @dev: the device
- * @qp: the QP
+ * @target: that one, to which nobody posts, and which nobody finds
+ *
+ * Otherwise a request could reach another of its number. While the device is stalled requests
+ * stay in the backlog: they are dropped. Sleeps.
+ */
+void vrdma_kernel_settle(struct vrdma_dev *dev, struct vrdma_target *target)
+{
+	struct vrdma_channel *chan = &dev->channels[0];
+	unsigned long flags;
+	bool via_kernel;
+
+	spin_lock_irqsave(&chan->lock, flags);
+	via_kernel = target->via_kernel;
+	spin_unlock_irqrestore(&chan->lock, flags);
+	if (!via_kernel)
+		return;
+	kernel_drain(dev);
+	backlog_drop(dev, target);
+}
+
+/**
+ * vrdma_kernel_post() - post a request to one of the kernel's QPs or SRQs
+ * @dev: the device
+ * @target: the QP or SRQ
  * @wqe: the request
  * @units: its units
  *
  * From any context; waits for nothing.
  */
-int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *wqe,
+int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_target *target, const void *wqe,
 		      unsigned int units)
 {
 	struct vrdma_channel *chan = &dev->channels[0];
@@ -256,33 +273,49 @@ int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_qp *qp, const void *wq
 	else if (list_empty(&dev->backlog) && channel_push(chan, wqe, units, 0))
 		kick = channel_wants_kick(chan, old);
 	else
-		err = backlog_add(dev, qp, wqe, units);
+		err = backlog_add(dev, target, wqe, units);
 	if (!err)
-		qp->via_kernel = true;
+		target->via_kernel = true;
 	spin_unlock_irqrestore(&chan->lock, flags);
 	if (kick)
 		virtqueue_notify(chan->vq);
 	return err;
 }
 
+/* What a request names, if it is a QP or an SRQ of @uctx. */
+static struct vrdma_target *user_target(struct vrdma_dev *dev, struct vrdma_uctx *uctx,
+					const struct vrdma_wqe *wqe)
+{
+	u32 number = le32_to_cpu(wqe->object);
+	struct vrdma_srq *srq;
+	struct vrdma_qp *qp;
+
+	if (wqe->opcode == VRDMA_WR_SRQ_RECV) {
+		srq = xa_load(&dev->srqs, number);
+		return srq && srq->uctx == uctx ? &srq->target : NULL;
+	}
+	qp = xa_load(&dev->qps, number);
+	return qp && qp->uctx == uctx ? &qp->target : NULL;
+}
+
 /*
- * Whether the requests in @buf are well framed and name existing QPs of @uctx. The caller holds
- * the channel's lock, so a QP that is found is not destroyed before its requests are posted
- * (see vrdma_destroy_qp()).
+ * Whether the requests in @buf are well framed and name existing QPs and SRQs of @uctx. The caller
+ * holds the channel's lock, so one that is found is not destroyed before its requests are posted
+ * (see vrdma_kernel_settle()).
  */
 static int user_units_check(struct vrdma_dev *dev, struct vrdma_uctx *uctx,
 			    const struct vrdma_wqe *buf, unsigned int units)
 {
 	const unsigned int stride = VRDMA_WQE_UNIT_SIZE / sizeof(*buf);
-	struct vrdma_qp *qp;
+	struct vrdma_target *target;
 
 	while (units) {
 		if (!buf->units || buf->units > dev->caps.max_wqe_units || buf->units > units)
 			return -EINVAL;
-		qp = xa_load(&dev->qps, le32_to_cpu(buf->object));
-		if (!qp || !qp->uctx || qp->uctx != uctx)
+		target = user_target(dev, uctx, buf);
+		if (!target)
 			return -EINVAL;
-		qp->via_kernel = true;
+		target->via_kernel = true;
 		units -= buf->units;
 		buf += buf->units * stride;
 	}

@@ -87,6 +87,14 @@ struct vrdma_wq {
 };
 
 /**
+ * struct vrdma_target - what requests are posted to: a QP or an SRQ
+ * @via_kernel: requests for it went through the kernel's channel (lock of that channel)
+ */
+struct vrdma_target {
+	bool via_kernel;
+};
+
+/**
  * struct vrdma_qp - a queue pair
  * @ibqp: the verbs object
  * @uctx: the context that has it, or NULL if the kernel has it
@@ -94,7 +102,7 @@ struct vrdma_wq {
  * @unused: completed when @ref drops to 0
  * @cap: capabilities
  * @sig_all: each send makes a CQE
- * @via_kernel: requests for it went through the kernel's channel (lock of that channel)
+ * @target: what its requests are posted to
  * @sq: the kernel's QPs: sends
  * @rq: the kernel's QPs: receives
  */
@@ -105,9 +113,61 @@ struct vrdma_qp {
 	struct completion unused;
 	struct ib_qp_cap cap;
 	bool sig_all;
-	bool via_kernel;
+	struct vrdma_target target;
 	struct vrdma_wq sq;
 	struct vrdma_wq rq;
+};
+
+/**
+ * struct vrdma_slot - a receive of a kernel SRQ
+ * @wr_id: its wr_id, if it is outstanding
+ * @next: the next free slot, if it is not
+ */
+struct vrdma_slot {
+	u64 wr_id;
+	u32 next;
+};
+
+/**
+ * struct vrdma_slots - the receives of a kernel SRQ
+ * @lock: protects the others; no other lock is taken under it
+ * @slot: the slots
+ * @num: their number
+ * @max: most that may be taken
+ * @taken: how many are
+ * @free: the first free one
+ */
+struct vrdma_slots {
+	spinlock_t lock;
+	struct vrdma_slot *slot;
+	u32 num;
+	u32 max;
+	u32 taken;
+	u32 free;
+};
+
+/**
+ * struct vrdma_srq - a shared receive queue
+ * @ibsrq: the verbs object
+ * @uctx: the context that has it, or NULL if the kernel has it
+ * @srqn: its number
+ * @max_sge: most elements of a receive
+ * @ref: event handlers, and the owner
+ * @unused: completed when @ref drops to 0
+ * @target: what its receives are posted to
+ * @lock: the kernel's SRQs: serialises posting
+ * @slots: the kernel's SRQs: receives that are outstanding
+ */
+struct vrdma_srq {
+	struct ib_srq ibsrq;
+	struct vrdma_uctx *uctx;
+	u32 srqn;
+	u32 max_sge;
+	refcount_t ref;
+	struct completion unused;
+	struct vrdma_target target;
+	spinlock_t lock;
+	struct vrdma_slots slots;
 };
 
 struct vrdma_mr {
@@ -130,6 +190,7 @@ VRDMA_CONVERT(uctx, ucontext, ibuctx)
 VRDMA_CONVERT(pd, pd, ibpd)
 VRDMA_CONVERT(cq, cq, ibcq)
 VRDMA_CONVERT(qp, qp, ibqp)
+VRDMA_CONVERT(srq, srq, ibsrq)
 VRDMA_CONVERT(mr, mr, ibmr)
 VRDMA_CONVERT(ah, ah, ibah)
 

@@ -9,6 +9,7 @@
 #include "broken.h"
 #include "kchannel.h"
 #include "post.h"
+#include "slots.h"
 
 /* A request while it is being built. */
 union wqe_buf {
@@ -222,7 +223,7 @@ static int post(struct vrdma_dev *dev, struct vrdma_qp *qp, struct vrdma_wq *wq,
 
 	wqe->header.wqe_id = cpu_to_le32(wq->head);
 	wq_posted(wq, wr_id);
-	err = vrdma_kernel_post(dev, qp, wqe, wqe->header.units);
+	err = vrdma_kernel_post(dev, &qp->target, wqe, wqe->header.units);
 	if (!err)
 		return 0;
 
@@ -267,13 +268,15 @@ int vrdma_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 	return err;
 }
 
-static int fill_recv(struct vrdma_qp *qp, union wqe_buf *wqe, const struct ib_recv_wr *wr)
+/* A receive of at most @max_sge elements for the QP or SRQ @object. */
+static int fill_recv(union wqe_buf *wqe, u8 opcode, u32 object, u32 max_sge,
+		     const struct ib_recv_wr *wr)
 {
-	if (wr->num_sge < 0 || wr->num_sge > qp->cap.max_recv_sge)
+	if (wr->num_sge < 0 || wr->num_sge > max_sge)
 		return -EINVAL;
 	memset(wqe, 0, sizeof(*wqe));
-	wqe->header.opcode = VRDMA_WR_RECV;
-	wqe->header.object = cpu_to_le32(qp->ibqp.qp_num);
+	wqe->header.opcode = opcode;
+	wqe->header.object = cpu_to_le32(object);
 	fill_sges(wqe, VRDMA_WQE_DATA_OFFSET, wr->sg_list, wr->num_sge);
 	wqe->header.units = wqe_units(wr->num_sge * sizeof(struct vrdma_sge));
 	return 0;
@@ -288,13 +291,15 @@ int vrdma_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 	unsigned long flags;
 	int err = 0;
 
-	if (qp->uctx) {
+	if (qp->uctx || ibqp->srq) {
 		*bad_wr = wr;
-		return -EOPNOTSUPP;
+		return ibqp->srq ? -EINVAL : -EOPNOTSUPP;
 	}
 	spin_lock_irqsave(&qp->rq.lock, flags);
 	for (; wr; wr = wr->next) {
-		err = wq_full(&qp->rq) ? -ENOMEM : fill_recv(qp, &wqe, wr);
+		err = wq_full(&qp->rq) ? -ENOMEM :
+					 fill_recv(&wqe, VRDMA_WR_RECV, ibqp->qp_num,
+						   qp->cap.max_recv_sge, wr);
 		if (!err)
 			err = post(dev, qp, &qp->rq, ibqp->recv_cq, &wqe, wr->wr_id);
 		if (err) {
@@ -303,5 +308,47 @@ int vrdma_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		}
 	}
 	spin_unlock_irqrestore(&qp->rq.lock, flags);
+	return err;
+}
+
+/* Posts a receive; the SRQ is locked. */
+static int post_srq(struct vrdma_dev *dev, struct vrdma_srq *srq, union wqe_buf *wqe, u64 wr_id)
+{
+	u32 slot;
+	int err;
+
+	if (!vrdma_slots_take(&srq->slots, wr_id, &slot))
+		return -ENOMEM;
+	wqe->header.wqe_id = cpu_to_le32(slot);
+	err = vrdma_kernel_post(dev, &srq->target, wqe, wqe->header.units);
+	if (err)
+		vrdma_slots_complete(&srq->slots, slot, &wr_id);
+	return err;
+}
+
+int vrdma_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
+			const struct ib_recv_wr **bad_wr)
+{
+	struct vrdma_dev *dev = to_vdev(ibsrq->device);
+	struct vrdma_srq *srq = to_vsrq(ibsrq);
+	union wqe_buf wqe;
+	unsigned long flags;
+	int err = 0;
+
+	if (srq->uctx) {
+		*bad_wr = wr;
+		return -EOPNOTSUPP;
+	}
+	spin_lock_irqsave(&srq->lock, flags);
+	for (; wr; wr = wr->next) {
+		err = fill_recv(&wqe, VRDMA_WR_SRQ_RECV, srq->srqn, srq->max_sge, wr);
+		if (!err)
+			err = post_srq(dev, srq, &wqe, wr->wr_id);
+		if (err) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	spin_unlock_irqrestore(&srq->lock, flags);
 	return err;
 }

@@ -8,7 +8,6 @@
 #include <rdma/uverbs_ioctl.h>
 
 #include "broken.h"
-#include "channel.h"
 #include "cmds.h"
 #include "cq.h"
 #include "kchannel.h"
@@ -48,12 +47,15 @@ static int check_init_attr(struct vrdma_dev *dev, const struct ib_qp_init_attr *
 	default:
 		return -EOPNOTSUPP;
 	}
-	if (attr->create_flags || attr->srq || attr->rwq_ind_tbl)
+	if (attr->create_flags || attr->rwq_ind_tbl)
 		return -EOPNOTSUPP;
-	if (cap->max_send_wr > dev->caps.max_qp_wr || cap->max_recv_wr > dev->caps.max_qp_wr ||
+	if (cap->max_send_wr > dev->caps.max_qp_wr ||
 	    cap->max_send_sge > dev->caps.max_send_sge ||
-	    cap->max_recv_sge > dev->caps.max_recv_sge ||
 	    cap->max_inline_data > dev->caps.max_inline)
+		return -EINVAL;
+	/* With an SRQ there is no receive queue, and these do not count. */
+	if (!attr->srq && (cap->max_recv_wr > dev->caps.max_qp_wr ||
+			   cap->max_recv_sge > dev->caps.max_recv_sge))
 		return -EINVAL;
 	return 0;
 }
@@ -67,7 +69,7 @@ static int create_and_insert(struct vrdma_dev *dev, struct vrdma_qp *qp,
 		.qp_type = cpu_to_le32(attr->qp_type),
 		.send_cqn = cpu_to_le32(to_vcq(attr->send_cq)->cqn),
 		.recv_cqn = cpu_to_le32(to_vcq(attr->recv_cq)->cqn),
-		.srqn = cpu_to_le32(VRDMA_NONE),
+		.srqn = cpu_to_le32(attr->srq ? to_vsrq(attr->srq)->srqn : VRDMA_NONE),
 		.max_send_wr = cpu_to_le32(qp->cap.max_send_wr),
 		.max_recv_wr = cpu_to_le32(qp->cap.max_recv_wr),
 		.max_send_sge = cpu_to_le32(qp->cap.max_send_sge),
@@ -104,6 +106,10 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 	err = check_init_attr(dev, attr);
 	if (err)
 		return err;
+	if (attr->srq) {
+		attr->cap.max_recv_wr = 0;
+		attr->cap.max_recv_sge = 0;
+	}
 	refcount_set(&qp->ref, 1);
 	init_completion(&qp->unused);
 	qp->cap = attr->cap;
@@ -208,8 +214,21 @@ static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, i
 /* Removes the CQEs of a QP of the kernel, which is destroyed or reset. */
 static void clean_cqs(struct vrdma_qp *qp)
 {
-	vrdma_cq_clean(to_vcq(qp->ibqp.send_cq), qp->ibqp.qp_num);
-	vrdma_cq_clean(to_vcq(qp->ibqp.recv_cq), qp->ibqp.qp_num);
+	vrdma_cq_clean(to_vcq(qp->ibqp.send_cq), qp);
+	vrdma_cq_clean(to_vcq(qp->ibqp.recv_cq), qp);
+}
+
+/* Says in place of a broken device that no more is taken from the SRQ: ib_drain_qp() waits for it. */
+static void tell_last_wqe(struct vrdma_qp *qp)
+{
+	struct ib_event event = {
+		.device = qp->ibqp.device,
+		.element.qp = &qp->ibqp,
+		.event = IB_EVENT_QP_LAST_WQE_REACHED,
+	};
+
+	if (qp->ibqp.srq && qp->ibqp.event_handler)
+		qp->ibqp.event_handler(&event, qp->ibqp.qp_context);
 }
 
 int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
@@ -242,8 +261,10 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	err = kernel_to_error ? vrdma_cmd_modify_qp_no_timeout(dev, &req) :
 				vrdma_cmd_modify_qp(dev, &req);
 	/* On a broken device each QP is in error; vrdma_poll_cq() flushes its requests. */
-	if (err && vrdma_broken(dev) && kernel_to_error)
+	if (err && vrdma_broken(dev) && kernel_to_error) {
+		tell_last_wqe(qp);
 		return 0;
+	}
 	if (!err && !qp->uctx && (mask & IB_QP_STATE) && attr->qp_state == IB_QPS_RESET) {
 		clean_cqs(qp);
 		/* The indices are not reset, so that no old CQE matches a new request. */
@@ -299,6 +320,7 @@ int vrdma_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	init_attr->qp_type = ibqp->qp_type;
 	init_attr->send_cq = ibqp->send_cq;
 	init_attr->recv_cq = ibqp->recv_cq;
+	init_attr->srq = ibqp->srq;
 	init_attr->event_handler = ibqp->event_handler;
 	init_attr->qp_context = ibqp->qp_context;
 	init_attr->sq_sig_type = qp->sig_all ? IB_SIGNAL_ALL_WR : IB_SIGNAL_REQ_WR;
@@ -307,27 +329,15 @@ int vrdma_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 
 int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 {
-	struct vrdma_channel *kernel = &to_vdev(ibqp->device)->channels[0];
 	struct vrdma_dev *dev = to_vdev(ibqp->device);
 	struct vrdma_qp *qp = to_vqp(ibqp);
-	unsigned long flags;
-	bool via_kernel;
 	int err;
 
 	if (!qp->uctx)
 		lock_kernel_qps(dev);
 	/* From here on the device may give the number to another QP. */
 	xa_erase_irq(&dev->qps, ibqp->qp_num);
-	spin_lock_irqsave(&kernel->lock, flags);
-	via_kernel = qp->via_kernel;
-	spin_unlock_irqrestore(&kernel->lock, flags);
-	/* No request that is still in the kernel's channel may reach another QP of this number. */
-	if (via_kernel)
-		vrdma_kernel_drain(dev);
-	/* Nor may one in the backlog. */
-	if (!qp->uctx)
-		vrdma_backlog_drop_qp(dev, qp);
-
+	vrdma_kernel_settle(dev, &qp->target);
 	/* Buffers of a process stay pinned in their regions; those of the kernel could be freed. */
 	err = qp->uctx ? vrdma_cmd_destroy_qp(dev, ibqp->qp_num) :
 			 vrdma_cmd_destroy_qp_no_timeout(dev, ibqp->qp_num);

@@ -60,4 +60,5 @@ void vrdma_caps_read(struct vrdma_caps *caps, const struct vrdma_query_device_ex
 	caps->max_dest_rd_atomic = le32_to_cpu(base->max_dest_rd_atomic);
 	caps->max_ah = le32_to_cpu(base->max_ah);
 	caps->atomic_cap = le32_to_cpu(base->atomic_cap);
+	caps->max_srq = caps->device_cap & VRDMA_CAP_SRQ ? le32_to_cpu(resp->max_srq) : 0;
 }

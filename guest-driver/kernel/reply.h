@@ -5,7 +5,8 @@
 #include "vrdma_abi.h"
 
 /* Functions that this driver knows. */
-#define VRDMA_DRIVER_CAPS (VRDMA_CAP_V1_0 | VRDMA_CAP_ATOMIC_WRITE)
+#define VRDMA_DRIVER_CAPS \
+	(VRDMA_CAP_V1_0 | VRDMA_CAP_SRQ | VRDMA_CAP_SRQ_RESIZE | VRDMA_CAP_ATOMIC_WRITE)
 
 /**
  * struct vrdma_caps - what the device can do, from QUERY_DEVICE and the configuration space
@@ -30,6 +31,7 @@ struct vrdma_caps {
 	u32 max_dest_rd_atomic;
 	u32 max_ah;
 	u32 atomic_cap;
+	u32 max_srq;
 	u32 max_wqe_units;
 	u32 max_mtu;
 };

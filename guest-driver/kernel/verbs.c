@@ -18,6 +18,7 @@
 #include "port.h"
 #include "post.h"
 #include "qp.h"
+#include "srq.h"
 #include "uctx.h"
 #include "verbs.h"
 
@@ -41,6 +42,7 @@ static u64 device_cap_flags(u64 device_cap)
 		{ VRDMA_CAP_SYS_IMAGE_GUID, IB_DEVICE_SYS_IMAGE_GUID },
 		{ VRDMA_CAP_RNR_NAK, IB_DEVICE_RC_RNR_NAK_GEN },
 		{ VRDMA_CAP_BAD_QKEY_COUNTER, IB_DEVICE_BAD_QKEY_CNTR },
+		{ VRDMA_CAP_SRQ_RESIZE, IB_DEVICE_SRQ_RESIZE },
 		{ VRDMA_CAP_ATOMIC_WRITE, IB_DEVICE_ATOMIC_WRITE },
 	};
 	u64 flags = 0;
@@ -80,6 +82,11 @@ static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *at
 	attr->max_cqe = int_cap(caps->max_cqe);
 	attr->max_mr = int_cap(caps->max_mr - core);
 	attr->max_pd = int_cap(caps->max_pd - core);
+	if (caps->max_srq) {
+		attr->max_srq = int_cap(caps->max_srq);
+		attr->max_srq_wr = int_cap(caps->max_qp_wr);
+		attr->max_srq_sge = int_cap(caps->max_recv_sge);
+	}
 	attr->max_qp_rd_atom = int_cap(caps->max_dest_rd_atomic);
 	attr->max_qp_init_rd_atom = int_cap(caps->max_rd_atomic);
 	attr->max_res_rd_atom = int_cap(min_t(u64, INT_MAX, (u64)caps->max_dest_rd_atomic *
@@ -305,6 +312,17 @@ static const struct ib_device_ops vrdma_ah_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_ah, vrdma_ah, ibah),
 };
 
+/* Only for a device that has them. */
+static const struct ib_device_ops vrdma_srq_ops = {
+	.create_srq = vrdma_create_srq,
+	.destroy_srq = vrdma_destroy_srq,
+	.modify_srq = vrdma_modify_srq,
+	.post_srq_recv = vrdma_post_srq_recv,
+	.query_srq = vrdma_query_srq,
+
+	INIT_RDMA_OBJ_SIZE(ib_srq, vrdma_srq, ibsrq),
+};
+
 /* Fills in the verbs device, when the limits are known. */
 void vrdma_verbs_init(struct vrdma_dev *dev)
 {
@@ -321,4 +339,6 @@ void vrdma_verbs_init(struct vrdma_dev *dev)
 	ib_set_device_ops(ibdev, &vrdma_dev_ops);
 	if (dev->ah_mem)
 		ib_set_device_ops(ibdev, &vrdma_ah_ops);
+	if (dev->caps.max_srq)
+		ib_set_device_ops(ibdev, &vrdma_srq_ops);
 }

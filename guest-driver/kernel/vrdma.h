@@ -87,6 +87,7 @@ struct vrdma_cmdq {
  * @backlog_work: moves them into the channel
  * @cqs: CQs by number
  * @qps: QPs by number
+ * @srqs: SRQs by number
  * @kqp_lock: serialises creation and destruction of the kernel's QPs, whose stale CQEs are
  *            removed from CQs by QPN
  * @ah_mem: the address handle table, or NULL
@@ -140,6 +141,7 @@ struct vrdma_dev {
 
 	struct xarray cqs;
 	struct xarray qps;
+	struct xarray srqs;
 	struct mutex kqp_lock;
 
 	struct vrdma_mem *ah_mem;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A user of the verbs inside the kernel, for tests in VMs: on each vrdma device it has a CQ of the
- * largest size and a QP with a receive. It says in the log what it could not have, when it is
- * ready, when its QP is drained, and when that has been destroyed.
+ * largest size, a QP with a receive, and an SRQ that another QP uses. It says in the log what it
+ * could not have, when it is ready, when its QP is drained, and when that has been destroyed.
  */
 #include <linux/dma-mapping.h>
 #include <linux/module.h>
@@ -14,6 +14,8 @@ struct ulp {
 	struct ib_pd *pd;
 	struct ib_cq *cq;
 	struct ib_qp *qp;
+	struct ib_srq *srq;
+	struct ib_qp *srq_qp;
 	void *buf;
 	u64 dma;
 	struct ib_cqe received;
@@ -29,15 +31,21 @@ static void ulp_received(struct ib_cq *cq, struct ib_wc *wc)
 	pr_info("vrdma_test_ulp: the receive ends: %s\n", ib_wc_status_msg(wc->status));
 }
 
-static int ulp_receive(struct ulp *ulp)
+static int ulp_to_init(struct ib_qp *qp)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_INIT, .port_num = 1 };
+
+	return ib_modify_qp(qp, &attr,
+			    IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS);
+}
+
+static int ulp_receive(struct ulp *ulp)
+{
 	struct ib_sge sge = { .length = PAGE_SIZE };
 	struct ib_recv_wr wr = { .wr_cqe = &ulp->received, .sg_list = &sge, .num_sge = 1 };
 	int err;
 
-	err = ib_modify_qp(ulp->qp, &attr,
-			   IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS);
+	err = ulp_to_init(ulp->qp);
 	if (err)
 		return err;
 	ulp->buf = kzalloc(PAGE_SIZE, GFP_KERNEL);
@@ -57,8 +65,61 @@ static int ulp_receive(struct ulp *ulp)
 	return err;
 }
 
+/* An SRQ of two receives that is made to hold three, and a QP that uses it. */
+static int ulp_share(struct ulp *ulp, struct ib_qp_init_attr *attr)
+{
+	struct ib_srq_init_attr init = {
+		.attr = { .max_wr = 2, .max_sge = 1 },
+		.srq_type = IB_SRQT_BASIC,
+	};
+	struct ib_srq_attr size = { .max_wr = 3 };
+	struct ib_recv_wr wr = { .wr_cqe = &ulp->received };
+	struct ib_srq *srq;
+	struct ib_qp *qp;
+	int i, err;
+
+	srq = ib_create_srq(ulp->pd, &init);
+	if (IS_ERR(srq))
+		return PTR_ERR(srq);
+	ulp->srq = srq;
+	for (i = 0; i < 3; i++) {
+		err = ib_post_srq_recv(srq, &wr, NULL);
+		if (err == (i < 2 ? 0 : -ENOMEM))
+			continue;
+		pr_err("vrdma_test_ulp: receive %d of an SRQ of two has failed: %d\n", i, err);
+		return err ?: -EINVAL;
+	}
+	err = ib_modify_srq(srq, &size, IB_SRQ_MAX_WR);
+	if (!err)
+		err = ib_post_srq_recv(srq, &wr, NULL);
+	if (!err)
+		err = ib_query_srq(srq, &size);
+	if (err || size.max_wr != 3) {
+		pr_err("vrdma_test_ulp: an SRQ of %u has failed: %d\n", size.max_wr, err);
+		return err ?: -EINVAL;
+	}
+	attr->srq = srq;
+	qp = ib_create_qp(ulp->pd, attr);
+	if (IS_ERR(qp))
+		return PTR_ERR(qp);
+	ulp->srq_qp = qp;
+	return ulp_to_init(qp);
+}
+
+static void ulp_unshare(struct ulp *ulp)
+{
+	if (ulp->srq_qp) {
+		/* Waits until the QP takes no more from the SRQ. */
+		ib_drain_qp(ulp->srq_qp);
+		ib_destroy_qp(ulp->srq_qp);
+	}
+	if (ulp->srq)
+		ib_destroy_srq(ulp->srq);
+}
+
 static void ulp_free(struct ulp *ulp)
 {
+	ulp_unshare(ulp);
 	if (ulp->qp) {
 		/* From here on the buffer is this module's again. */
 		ib_drain_qp(ulp->qp);
@@ -90,6 +151,7 @@ static int ulp_alloc(struct ulp *ulp)
 	struct ib_cq *cq;
 	struct ib_pd *pd;
 	struct ib_qp *qp;
+	int err;
 
 	pd = ib_alloc_pd(ulp->dev, 0);
 	if (IS_ERR(pd))
@@ -108,7 +170,8 @@ static int ulp_alloc(struct ulp *ulp)
 	if (IS_ERR(qp))
 		return PTR_ERR(qp);
 	ulp->qp = qp;
-	return ulp_receive(ulp);
+	err = ulp_receive(ulp);
+	return err ?: ulp_share(ulp, &attr);
 }
 
 static struct ib_client ulp_client;

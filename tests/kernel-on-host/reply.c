@@ -26,8 +26,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	vrdma_caps_read(&caps, &resp);
-	printf("device_cap %#llx, max_qp %u, atomic_cap %u", (unsigned long long)caps.device_cap,
-	       caps.max_qp, caps.atomic_cap);
+	printf("device_cap %#llx, max_qp %u, atomic_cap %u, max_srq %u",
+	       (unsigned long long)caps.device_cap, caps.max_qp, caps.atomic_cap, caps.max_srq);
 	for (i = 0; i < sizeof(resp.reserved) && !resp.reserved[i]; i++)
 		;
 	puts(i < sizeof(resp.reserved) ? ", more" : "");

@@ -2,11 +2,13 @@
 
 use vrdma_backend::config::GuestLimits;
 use vrdma_tests::abi::ah::AhEntry;
-use vrdma_tests::abi::control::{QpType, RegMrResp, Status, access, limit};
+use vrdma_tests::abi::control::{CreateSrqReq, QpType, RegMrResp, Status, access, limit};
 use vrdma_tests::abi::cqe::WcStatus;
+use vrdma_tests::abi::event::EventKind;
 use vrdma_tests::ah;
 use vrdma_tests::context::Context;
 use vrdma_tests::control::{Answer, run};
+use vrdma_tests::events::Told;
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{CqLayout, Data, Request, Sge, UdTarget};
 use vrdma_tests::{CableOptions, Guest, Lab, LabOptions, Qp, QpOptions, connect};
@@ -26,7 +28,7 @@ fn make_all<T>(what: &str, most: u32, mut make: impl FnMut() -> Answer<T>) -> Ve
     made
 }
 
-/// Makes as many contexts, PDs, CQs, regions and QPs as the device tells, and one more of each.
+/// Makes as many contexts, PDs, CQs, regions, QPs and SRQs as the device tells, and one more of each.
 fn objects(limits: GuestLimits) {
     let lab = Lab::with(1, LabOptions { limits, ..LabOptions::default() });
     let guest = &lab.guests[0];
@@ -54,11 +56,37 @@ fn objects(limits: GuestLimits) {
     let qps = make_all("QP", device.max_qp.get() - 2, create);
     qps[3].destroy().unwrap();
     create().expect("a number is free again");
+
+    let srq = small_srq(kernel, pds[0]);
+    let max_srq = guest.query_device_ex().unwrap().max_srq.get();
+    let srqs = make_all("SRQ", max_srq, || guest.create_srq(&srq));
+    guest.destroy_srq(srqs[5]).unwrap();
+    guest.create_srq(&srq).expect("a number is free again");
+}
+
+/// A shared receive queue of one receive without elements.
+fn small_srq(context: u32, pd: u32) -> CreateSrqReq {
+    CreateSrqReq {
+        context: context.into(),
+        pdn: pd.into(),
+        max_wr: 1.into(),
+        max_sge: 0.into(),
+        xrcdn: limit::NONE.into(),
+        cqn: limit::NONE.into(),
+    }
 }
 
 #[test]
 fn as_many_objects_as_the_device_tells() {
-    objects(GuestLimits { contexts: 40, pds: 300, cqs: 200, mrs: 500, qps: 256, ..GuestLimits::default() });
+    objects(GuestLimits {
+        contexts: 40,
+        pds: 300,
+        cqs: 200,
+        mrs: 500,
+        qps: 256,
+        srqs: 100,
+        ..GuestLimits::default()
+    });
 }
 
 /// The limits that a guest has if nothing else is configured.
@@ -186,6 +214,38 @@ fn one_receive_more_than_the_queue_is_deep_is_fatal_to_its_qp() {
     b.process.channel.drain();
     assert_eq!(b.qp.state(), vrdma_tests::abi::control::QpState::ERR);
     drop(a);
+}
+
+#[test]
+fn a_shared_queue_as_deep_and_wide_as_the_device_tells() {
+    for lab in labs() {
+        let mut client = Side::new(&lab.guests[0], 4096, &QpOptions::default());
+        let mut server = Side::new(&lab.guests[1], 4096, &QpOptions::default());
+        let device = lab.guests[1].query_device().unwrap();
+        let (max_wr, max_sge) = (device.max_qp_wr.get(), device.max_recv_sge.get());
+        let Side { process, cq, mr, .. } = &mut server;
+        let srq = CreateSrqReq {
+            max_wr: max_wr.into(),
+            max_sge: max_sge.into(),
+            ..small_srq(process.number, process.pd)
+        };
+        let srqn = lab.guests[1].create_srq(&srq).unwrap();
+        let qp = process.qp(cq, cq, &QpOptions { srqn, ..QpOptions::default() });
+        connect(&client.qp, &qp);
+        let sges: Vec<Sge> = (0..max_sge).map(|i| mr.sge(u64::from(i), 1)).collect();
+        (0..max_wr).for_each(|id| process.post(&Request::srq_recv(srqn, id, &sges)));
+        let data: Vec<u8> = (1..=max_sge as u8).collect();
+        client.post(&Request::send(client.qp.tag(1), Data::Inline(&data)).signaled(true));
+        client.cq.expect_success();
+        assert_eq!(server.cq.expect_success().id(), 0);
+        assert_eq!(server.mr.get(0, data.len()), data);
+        // One was taken, so there is room for one; the next is one too many.
+        let mut events = lab.guests[1].async_events();
+        (0..2).for_each(|id| server.process.post(&Request::srq_recv(srqn, id, &[])));
+        assert_eq!(events.recv(), Told { kind: EventKind::SRQ_ERR, object: srqn });
+        qp.destroy().unwrap();
+        lab.guests[1].destroy_srq(srqn).unwrap();
+    }
 }
 
 #[test]

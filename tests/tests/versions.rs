@@ -97,23 +97,25 @@ fn what_a_later_version_adds_to_a_request_has_to_be_zero() {
 fn the_kernel_module_reads_a_reply_of_any_version() {
     let lab = Lab::new(1);
     let mut reply = lab.guests[0].query_device_ex().unwrap();
-    let (v1_0, today) = (device_cap::V1_0, device_cap::V1_0 | device_cap::ATOMIC_WRITE);
+    let v1_0 = device_cap::V1_0;
+    let today = v1_0 | device_cap::SRQ | device_cap::SRQ_RESIZE | device_cap::ATOMIC_WRITE;
     let program = Program::compile();
     let read = |reply: &QueryDeviceExResp, written| program.read(reply.as_bytes(), written);
-    let known = "max_qp 16384, atomic_cap 2\n";
+    let known = "max_qp 16384, atomic_cap 2, max_srq 0\n";
+    let whole = "max_qp 16384, atomic_cap 2, max_srq 16384\n";
     assert_eq!(read(&reply, 87), "too short\n");
     assert_eq!(read(&reply, 88), format!("device_cap {v1_0:#x}, {known}"), "a device of version 1.0");
-    assert_eq!(read(&reply, QueryDeviceExResp::SIZE), format!("device_cap {today:#x}, {known}"));
+    assert_eq!(read(&reply, QueryDeviceExResp::SIZE), format!("device_cap {today:#x}, {whole}"));
     // What the device did not write does not count, whatever is there.
     reply.device_cap = u64::MAX.into();
     reply.reserved = [0xff; 156];
     assert_eq!(read(&reply, 88), format!("device_cap {v1_0:#x}, {known}"));
-    // Functions that the module does not know are none; fields that it does not know are not looked at.
+    // Functions that the module does not know are none, limits of those that the device has not are 0; fields that it does not know are not looked at.
     assert_eq!(read(&reply, 96), format!("device_cap {today:#x}, {known}"));
     let longer = [reply.as_bytes(), &[0xff; 500]].concat();
     assert_eq!(
         program.read(&longer, longer.len()),
-        format!("device_cap {today:#x}, max_qp 16384, atomic_cap 2, more\n")
+        format!("device_cap {today:#x}, max_qp 16384, atomic_cap 2, max_srq 16384, more\n")
     );
     reply.device_cap = (device_cap::RNR_NAK | device_cap::HW_COUNTERS).into();
     reply.reserved = [0; 156];

@@ -17,7 +17,8 @@ from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from pyverbs.wr import SGE, SendWR
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr, SrqInitAttrEx
+from pyverbs.wr import SGE, RecvWR, SendWR
 
 PORT = 1
 INDEX = int(sys.argv[1])
@@ -75,7 +76,7 @@ def get_context(request, room):
 
 # Providers of any version open the device: one of version 1.0 has room for 72 bytes.
 NO_CHANNEL = struct.pack("=II", 8, 0)
-CAPS = 0x1f | 1 << 15  # VRDMA_CAP_V1_0, VRDMA_CAP_ATOMIC_WRITE
+CAPS = 0x1f | 3 << 8 | 1 << 15  # VRDMA_CAP_V1_0, VRDMA_CAP_SRQ, VRDMA_CAP_SRQ_RESIZE, VRDMA_CAP_ATOMIC_WRITE
 reply = get_context(NO_CHANNEL, 136)
 same("the reply to a provider", struct.unpack_from("=IIII", reply)[2:], (device.max_qp + 2, 512))
 same("its word, and what is reserved", reply[72:136], struct.pack("=Q", CAPS) + bytes(56))
@@ -98,6 +99,38 @@ for more in [None, *limits]:
     init = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap)
     same(f"a QP with one more of {more}", error_of(QP, pd, init), errno.EINVAL if more else 0)
 cq.close()
+
+# A shared receive queue with all that one may have, and one with more of each; its size and its limit.
+same("limits of SRQs", (device.max_srq, device.max_srq_wr, device.max_srq_sge), (16384, 32768, 32))
+limits = dict(max_wr=32768, max_sge=32)
+for more in [None, *limits]:
+    init = SrqInitAttr(SrqAttr(**{name: value + (name == more) for name, value in limits.items()}))
+    same(f"an SRQ with one more of {more}", error_of(SRQ, pd, init), errno.EINVAL if more else 0)
+same("an SRQ of nothing", error_of(SRQ, pd, SrqInitAttr(SrqAttr(max_wr=0, max_sge=1))), errno.EINVAL)
+kind = SrqInitAttrEx(max_wr=4, max_sge=1)
+kind.comp_mask = e.IBV_SRQ_INIT_ATTR_TYPE | e.IBV_SRQ_INIT_ATTR_PD
+kind.pd, kind.srq_type = pd, e.IBV_SRQT_TM
+same("an SRQ for tag matching", error_of(SRQ, context, kind), errno.EOPNOTSUPP)
+srq = SRQ(pd, SrqInitAttr(SrqAttr(max_wr=4, max_sge=1)))
+for attr, mask, wanted in [
+    (SrqAttr(max_wr=0), e.IBV_SRQ_MAX_WR, errno.EINVAL),
+    (SrqAttr(max_wr=32769), e.IBV_SRQ_MAX_WR, errno.EINVAL),
+    (SrqAttr(srq_limit=5), e.IBV_SRQ_LIMIT, errno.EINVAL),
+    (SrqAttr(max_wr=8), 4, errno.EINVAL),
+    (SrqAttr(max_wr=8), e.IBV_SRQ_MAX_WR, 0),
+    (SrqAttr(max_wr=2), e.IBV_SRQ_MAX_WR, 0),
+]:
+    same(f"an SRQ modified to {attr.max_wr}, {attr.srq_limit} by {mask}", error_of(srq.modify, attr, mask), wanted)
+same("its attributes", (srq.query().max_wr, srq.query().max_sge, srq.query().srq_limit), (2, 1, 0))
+cq = CQ(context, 8)
+qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, srq=srq, cap=QPCap(8, 99999, 1, 99, 0)))
+cap = qp.query(e.IBV_QP_CAP)[1].cap
+same("receives of a QP that uses it", (cap.max_send_wr, cap.max_recv_wr, cap.max_recv_sge), (8, 0, 0))
+receive = RecvWR(num_sge=1, sg=[SGE(0, 0, 0)])
+for number, wanted in enumerate([0, 0, errno.ENOMEM]):
+    same(f"receive {number} for the SRQ", error_of(srq.post_recv, receive), wanted)
+for thing in (qp, srq, cq):
+    thing.close()
 
 # All the address handles that are promised, and not one more.
 handles = []

@@ -147,7 +147,9 @@ pub fn rows(family: Family, mtu: PathMtu, sizes: Sizes) -> Vec<Row> {
         &format!("{ping} -c 3 -i 0.2 -W 5 -M do -s {largest} @a"),
         " 0% packet loss",
     ));
-    for (what, kind, size) in [("RC", "rc", 10_000), ("UC", "uc", 10_000), ("UD", "ud", mtu.bytes())] {
+    for (what, kind, size) in
+        [("RC", "rc", 10_000), ("UC", "uc", 10_000), ("UD", "ud", mtu.bytes()), ("SRQ", "srq", 10_000)]
+    {
         let command = format!("ibv_{kind}_pingpong -d @d -g @g -p @p -n 100 -s {size} -c");
         // The UD program has no check of the content.
         let command = if kind == "ud" { command.replace(" -c", "") } else { command };

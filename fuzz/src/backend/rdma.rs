@@ -63,6 +63,7 @@ struct Driver<'a> {
     cqs: Vec<u32>,
     keys: Vec<u32>,
     qpns: Vec<u32>,
+    srqns: Vec<u32>,
     cookie: u64,
 }
 
@@ -92,6 +93,7 @@ impl<'a> Driver<'a> {
             cqs: nothing(),
             keys: nothing(),
             qpns: nothing(),
+            srqns: nothing(),
             cookie: 0,
         };
         driver.start();
@@ -114,7 +116,7 @@ impl<'a> Driver<'a> {
         let id = self.lab.guests[0].id;
         with(|worker| worker.start_device(id, true));
         self.contexts = vec![0];
-        for numbers in [&mut self.pds, &mut self.cqs, &mut self.keys, &mut self.qpns] {
+        for numbers in [&mut self.pds, &mut self.cqs, &mut self.keys, &mut self.qpns, &mut self.srqns] {
             numbers.clear();
         }
     }
@@ -263,7 +265,13 @@ impl<'a> Driver<'a> {
 
     /// What was written for a command, unless requests were carried out before it.
     fn check(&self, opcode: Opcode, status: Status, before: &Image) {
-        let drains = [Opcode::MODIFY_QP, Opcode::DESTROY_QP, Opcode::UNBIND_CHANNEL];
+        let drains = [
+            Opcode::MODIFY_QP,
+            Opcode::DESTROY_QP,
+            Opcode::MODIFY_SRQ,
+            Opcode::DESTROY_SRQ,
+            Opcode::UNBIND_CHANNEL,
+        ];
         if drains.contains(&opcode) {
             return;
         }
@@ -282,6 +290,7 @@ impl<'a> Driver<'a> {
             let gpa = SLOTS + WINDOW * u64::from(ring.index - CHANNELS[0]) + 64 * slot;
             let objects = request::Objects {
                 qpns: &self.qpns,
+                srqns: &self.srqns,
                 keys: &self.keys,
                 iova: command::IOVA,
                 length: 0x1000,

@@ -19,7 +19,7 @@ use crate::objects::zeroed;
 use crate::qp::Qp;
 use crate::table::Table;
 use crate::work::{ContextDoorbell, KernelPath, OwnChannel, Work};
-use crate::{cq, ffi, objects, poll, post, qp};
+use crate::{cq, ffi, objects, poll, post, qp, srq};
 
 /// What the kernel driver's enumeration calls RDMA_DRIVER_UNKNOWN.
 const DRIVER_UNKNOWN: u32 = 0;
@@ -249,19 +249,26 @@ fn ops() -> ffi::verbs_context_ops {
         create_cq_ex: Some(cq::create_cq_ex),
         create_qp: Some(qp::create_qp),
         create_qp_ex: Some(qp::create_qp_ex),
+        create_srq: Some(srq::create_srq),
+        create_srq_ex: Some(srq::create_srq_ex),
         dealloc_pd: Some(objects::dealloc_pd),
         dereg_mr: Some(objects::dereg_mr),
         destroy_ah: Some(objects::destroy_ah),
         destroy_cq: Some(cq::destroy_cq),
         destroy_qp: Some(qp::destroy_qp),
+        destroy_srq: Some(srq::destroy_srq),
         free_context: Some(free_context),
+        get_srq_num: Some(srq::get_srq_num),
         modify_qp: Some(qp::modify_qp),
+        modify_srq: Some(srq::modify_srq),
         poll_cq: Some(poll::poll_cq),
         post_recv: Some(post::post_recv),
         post_send: Some(post::post_send),
+        post_srq_recv: Some(post::post_srq_recv),
         query_device_ex: Some(objects::query_device_ex),
         query_port: Some(objects::query_port),
         query_qp: Some(qp::query_qp),
+        query_srq: Some(srq::query_srq),
         reg_mr: Some(objects::reg_mr),
         req_notify_cq: Some(poll::req_notify_cq),
         ..zeroed!()

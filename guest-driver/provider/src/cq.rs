@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::Mutex;
 
 use vrdma_verbs::abi::control::limit;
+use vrdma_verbs::abi::cqe::flags;
 use vrdma_verbs::abi::user::{UserCreateCqReq, UserCreateCqResp};
 use vrdma_verbs::abi::zerocopy::FromZeros;
 use vrdma_verbs::{Cq as Queue, CqLayout};
@@ -43,12 +44,16 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Invalidates the completions of `qp` that are still in the ring.
+    /// Invalidates the completions of `qp` that are still in the ring. Receives of its shared queue among them have completed.
     pub fn clean(&mut self, qp: &Qp) {
         if ptr::eq(self.last, qp) {
             self.last = ptr::null();
         }
-        self.queue.rename(qp.qpn, limit::NONE);
+        self.queue.rename(qp.qpn, limit::NONE, |cqe| {
+            if cqe.flags & flags::RECV != 0 && !qp.has_receive_queue() {
+                qp.complete_recv(cqe.wqe_id.get());
+            }
+        });
     }
 }
 

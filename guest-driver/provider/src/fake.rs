@@ -76,6 +76,8 @@ pub struct State {
     pub next_qpn: u32,
     cqs: HashMap<u32, device::FakeCq>,
     qp_cqs: HashMap<u32, (u32, u32)>,
+    /// Shared receive queues: most receives, and the limit.
+    srqs: HashMap<u32, (u32, u32)>,
     next_handle: u32,
     /// Index of the next entry of the channel.
     taken: u16,
@@ -117,7 +119,8 @@ impl Kernel {
             doorbell_offset: 64.into(),
             ..AllocContextResp::new_zeroed()
         };
-        let functions = device_cap::V1_0 | device_cap::ATOMIC_WRITE;
+        let functions =
+            device_cap::V1_0 | device_cap::ATOMIC_WRITE | device_cap::SRQ | device_cap::SRQ_RESIZE;
         let mut reply = AllocContextExResp { base, device_cap: functions.into(), reserved: [0; 56] };
         change(&mut reply);
         let fd = file.as_raw_fd();

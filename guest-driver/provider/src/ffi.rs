@@ -58,7 +58,7 @@ const _: () = {
     assert!(size_of::<ibv_get_context>() == 16 && size_of::<ib_uverbs_get_context_resp>() == 8);
     assert!(size_of::<ibv_create_cq>() == 40 && size_of::<ib_uverbs_create_cq_resp>() == 8);
     assert!(size_of::<ib_uverbs_alloc_pd_resp>() == 4);
-    assert!(size_of::<ib_uverbs_create_qp_resp>() == 32);
+    assert!(size_of::<ib_uverbs_create_qp_resp>() == 32 && size_of::<ib_uverbs_create_srq_resp>() == 16);
     assert!(size_of::<ib_uverbs_create_ah_resp>() == 4);
     assert!(size_of::<ib_uverbs_ioctl_hdr>() == 24 && size_of::<ib_uverbs_attr>() == 16);
 };

@@ -9,13 +9,14 @@
 //! | [`driver`] | which devices are ours, and how libibverbs finds the provider |
 //! | [`context`] | opening and closing a device: the channel and its mappings |
 //! | [`objects`] | PDs, MRs, AHs, queries of device and port |
-//! | [`cq`], [`qp`] | completion queues and queue pairs |
+//! | [`cq`], [`qp`], [`srq`] | completion queues, queue pairs, shared receive queues |
 //! | [`post`], [`poll`] | the data path: verbs requests into the channel, CQEs into ibv_wc |
 //! | [`batch`] | send requests made by function calls (ibv_wr_post(3)) |
 //! | [`poll_ex`] | completions read one by one (ibv_create_cq_ex(3)) |
 //! | [`work`] | how requests reach the device: through the own channel, or the kernel's |
 //! | [`uverbs`] | the driver's own ioctls |
 //! | [`table`] | from a QPN to its QP, without a lock |
+//! | [`slots`] | which receives of a shared receive queue are outstanding |
 //!
 //! # Environment
 //!
@@ -27,7 +28,8 @@
 //! It lives in other people's processes: nothing is printed, nothing panics (and should something do so all the same, the process
 //! aborts instead of unwinding into C), and the data path neither allocates nor makes a system call but for a kick that the
 //! device asked for. Locks: one per channel, taken by a post; one per CQ, taken by a poll; no path takes both kinds.
-//! And one per QP that ibv_wr_start() takes before the channel's.
+//! And one per QP that ibv_wr_start() takes before the channel's; and one per shared receive queue, which posts and polls take for a moment while
+//! they have theirs.
 #![allow(
     rustdoc::private_intra_doc_links,
     reason = "there is no public item: these pages are made with --document-private-items"
@@ -45,6 +47,8 @@ mod poll;
 mod poll_ex;
 mod post;
 mod qp;
+mod slots;
+mod srq;
 mod table;
 mod uverbs;
 mod work;

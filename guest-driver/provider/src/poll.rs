@@ -61,7 +61,9 @@ fn translate(cqe: &Cqe, ring: &mut Ring, qps: &Table<Qp>) -> Option<ffi::ibv_wc>
             qp
         }
     };
-    let requests = if cqe.flags & flags::RECV != 0 { &qp.recvs } else { &qp.sends };
+    let wqe_id = cqe.wqe_id.get();
+    let wr_id =
+        if cqe.flags & flags::RECV != 0 { qp.complete_recv(wqe_id) } else { qp.sends.complete(wqe_id) }?;
     let mut wc_flags = 0;
     if cqe.flags & flags::IMM != 0 {
         wc_flags |= ffi::IBV_WC_WITH_IMM;
@@ -70,7 +72,7 @@ fn translate(cqe: &Cqe, ring: &mut Ring, qps: &Table<Qp>) -> Option<ffi::ibv_wc>
         wc_flags |= ffi::IBV_WC_GRH;
     }
     Some(ffi::ibv_wc {
-        wr_id: requests.complete(cqe.wqe_id.get())?,
+        wr_id,
         status: match WcStatus(cqe.status).name() {
             Some(_) => u32::from(cqe.status),
             None => ffi::IBV_WC_GENERAL_ERR,

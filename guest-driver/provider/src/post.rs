@@ -5,10 +5,12 @@ use std::{ptr, slice};
 
 use vrdma_verbs::{Data, Gather, Remote, Request, Sge, Tag, UdTarget};
 
+use crate::context::Context;
 use crate::errno::{Errno, lock};
 use crate::ffi;
 use crate::objects::Ah;
 use crate::qp::{Kind, Qp, Requests};
+use crate::srq::Srq;
 use crate::work::{Lost, Work};
 
 /// Flags of send requests that are supported.
@@ -21,7 +23,7 @@ pub unsafe extern "C" fn post_send(
     bad_wr: *mut *mut ffi::ibv_send_wr,
 ) -> c_int {
     // SAFETY: the caller's QP, list and place for the bad request.
-    unsafe { post(Qp::of(qp), wr, bad_wr) }
+    unsafe { post(&Sends(Qp::of(qp)), wr, bad_wr) }
 }
 
 pub unsafe extern "C" fn post_recv(
@@ -30,22 +32,49 @@ pub unsafe extern "C" fn post_recv(
     bad_wr: *mut *mut ffi::ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the caller's QP, list and place for the bad request.
-    unsafe { post(Qp::of(qp), wr, bad_wr) }
+    unsafe {
+        let qp = Qp::of(qp);
+        if !qp.has_receive_queue() {
+            bad_wr.write(wr);
+            return libc::EINVAL;
+        }
+        post(&Receives(qp), wr, bad_wr)
+    }
+}
+
+pub unsafe extern "C" fn post_srq_recv(
+    srq: *mut ffi::ibv_srq,
+    wr: *mut ffi::ibv_recv_wr,
+    bad_wr: *mut *mut ffi::ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's queue, list and place for the bad request.
+    unsafe { post(Srq::of(srq), wr, bad_wr) }
 }
 
 /// A request as verbs programs write it.
 trait WorkRequest {
-    /// The queue it goes to.
-    fn queue(qp: &Qp) -> &Requests;
     /// The program's ID for it.
     fn wr_id(&self) -> u64;
     /// The request behind it.
     fn next(&self) -> *mut Self;
-    /// As a request of the device.
+}
+
+/// Where requests are posted.
+trait Queue {
+    /// What they look like.
+    type Wr: WorkRequest;
+    /// The context it belongs to.
+    fn context(&self) -> &Context;
+    /// wqe_id of a request that is posted now; `None` if as many as allowed are outstanding. Under the lock of [`crate::context::Own::work`], as
+    /// the next.
+    fn take(&self, wr_id: u64) -> Option<u32>;
+    /// Forgets the `count` youngest requests, which the device has never seen.
+    fn take_back(&self, count: u32);
+    /// A request as the device wants it.
     ///
     /// # Safety
     /// What it points to is as ibv_post_send(3) wants it.
-    unsafe fn translate(&self, qp: &Qp, wqe_id: u32) -> Result<Request<'_>, Errno>;
+    unsafe fn translate<'a>(&self, wr: &'a Self::Wr, wqe_id: u32) -> Result<Request<'a>, Errno>;
 }
 
 /// Posts a list. Up to the request that `bad_wr` is set to, if the result is not 0, all are posted.
@@ -53,16 +82,15 @@ trait WorkRequest {
 /// # Safety
 /// `wr` is NULL or a list as ibv_post_send(3) wants it, and `bad_wr` can be written.
 #[inline]
-unsafe fn post<W: WorkRequest>(qp: &Qp, mut wr: *mut W, bad_wr: *mut *mut W) -> c_int {
+unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr) -> c_int {
     let first = wr;
-    let queue = W::queue(qp);
     let mut errno = 0;
     let mut posted = 0;
-    let mut work = lock(&qp.context().work);
+    let mut work = lock(&queue.context().work);
     // SAFETY: the caller's list.
     while let Some(request) = unsafe { wr.as_ref() } {
         // SAFETY: the caller's list.
-        if let Err(error) = unsafe { push(&mut work, queue, qp, request) } {
+        if let Err(error) = unsafe { push(&mut work, queue, request) } {
             errno = error;
             break;
         }
@@ -86,23 +114,23 @@ unsafe fn post<W: WorkRequest>(qp: &Qp, mut wr: *mut W, bad_wr: *mut *mut W) -> 
 /// Posts send requests, all or nothing (unless the device is lost meanwhile).
 ///
 /// # Safety
-/// As for [`WorkRequest::translate`] with each of them; `next` is not looked at.
+/// As for [`Queue::translate`] with each of them; `next` is not looked at.
 pub unsafe fn post_all(qp: &Qp, wrs: &[ffi::ibv_send_wr]) -> Result<(), Errno> {
-    let queue = &qp.sends;
+    let queue = &Sends(qp);
     let mut work = lock(&qp.context().work);
-    if wrs.len() > (queue.limit() - queue.outstanding()) as usize {
+    if wrs.len() > (qp.sends.limit() - qp.sends.outstanding()) as usize {
         return Err(libc::ENOMEM);
     }
     // Invalid requests are found before any is pushed.
     for wr in wrs {
         // SAFETY: the caller's.
-        unsafe { wr.translate(qp, 0) }?;
+        unsafe { queue.translate(wr, 0) }?;
     }
     let mut posted = 0;
     let mut result = Ok(());
     for wr in wrs {
         // SAFETY: the caller's.
-        result = unsafe { push(&mut work, queue, qp, wr) };
+        result = unsafe { push(&mut work, queue, wr) };
         if result.is_err() {
             break;
         }
@@ -116,15 +144,16 @@ pub unsafe fn post_all(qp: &Qp, wrs: &[ffi::ibv_send_wr]) -> Result<(), Errno> {
 }
 
 /// # Safety
-/// As for [`WorkRequest::translate`].
+/// As for [`Queue::translate`].
 #[inline]
-unsafe fn push<W: WorkRequest>(work: &mut Work, queue: &Requests, qp: &Qp, wr: &W) -> Result<(), Errno> {
-    let wqe_id = queue.next().ok_or(libc::ENOMEM)?;
+unsafe fn push<Q: Queue>(work: &mut Work, queue: &Q, wr: &Q::Wr) -> Result<(), Errno> {
+    let wqe_id = queue.take(wr.wr_id()).ok_or(libc::ENOMEM)?;
     // SAFETY: the caller's.
-    work.push(&unsafe { wr.translate(qp, wqe_id) }?)?;
-    // The device can't know of it before finish() or the push() of another.
-    queue.push(wr.wr_id());
-    Ok(())
+    let pushed = unsafe { queue.translate(wr, wqe_id) }.and_then(|request| work.push(&request));
+    if pushed.is_err() {
+        queue.take_back(1);
+    }
+    pushed
 }
 
 /// Takes the last requests of a list of which `posted` were pushed back from the queue; gives the first of these.
@@ -132,22 +161,108 @@ unsafe fn push<W: WorkRequest>(work: &mut Work, queue: &Requests, qp: &Qp, wr: &
 /// # Safety
 /// `first` is a list of more than `posted` requests, or of as many.
 #[cold]
-unsafe fn give_back<W: WorkRequest>(queue: &Requests, first: *mut W, posted: u32, lost: &Lost) -> *mut W {
+unsafe fn give_back<Q: Queue>(queue: &Q, first: *mut Q::Wr, posted: u32, lost: &Lost) -> *mut Q::Wr {
     queue.take_back(lost.requests.min(posted));
     let mut wr = first;
     for _ in lost.requests..posted {
         // SAFETY: one of the list.
-        wr = unsafe { wr.as_ref() }.map_or(ptr::null_mut(), W::next);
+        wr = unsafe { wr.as_ref() }.map_or(ptr::null_mut(), Q::Wr::next);
     }
     wr
 }
 
-impl WorkRequest for ffi::ibv_send_wr {
+/// The send queue of a QP.
+struct Sends<'q>(&'q Qp);
+
+impl Queue for Sends<'_> {
+    type Wr = ffi::ibv_send_wr;
+
     #[inline]
-    fn queue(qp: &Qp) -> &Requests {
-        &qp.sends
+    fn context(&self) -> &Context {
+        self.0.context()
     }
 
+    #[inline]
+    fn take(&self, wr_id: u64) -> Option<u32> {
+        take(&self.0.sends, wr_id)
+    }
+
+    fn take_back(&self, count: u32) {
+        self.0.sends.take_back(count);
+    }
+
+    #[inline]
+    unsafe fn translate<'a>(&self, wr: &'a ffi::ibv_send_wr, wqe_id: u32) -> Result<Request<'a>, Errno> {
+        // SAFETY: the caller's.
+        unsafe { wr.translate(self.0, wqe_id) }
+    }
+}
+
+/// The receive queue of a QP.
+struct Receives<'q>(&'q Qp);
+
+impl Queue for Receives<'_> {
+    type Wr = ffi::ibv_recv_wr;
+
+    #[inline]
+    fn context(&self) -> &Context {
+        self.0.context()
+    }
+
+    #[inline]
+    fn take(&self, wr_id: u64) -> Option<u32> {
+        take(&self.0.recvs, wr_id)
+    }
+
+    fn take_back(&self, count: u32) {
+        self.0.recvs.take_back(count);
+    }
+
+    #[inline]
+    unsafe fn translate<'a>(&self, wr: &'a ffi::ibv_recv_wr, wqe_id: u32) -> Result<Request<'a>, Errno> {
+        if !self.0.takes_recvs() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the caller's list of elements.
+        let sges = unsafe { elements(wr.sg_list, wr.num_sge, self.0.max_recv_sge) }?;
+        Ok(Request::recv(Tag { qpn: self.0.qpn, wqe_id }, sges))
+    }
+}
+
+impl Queue for Srq {
+    type Wr = ffi::ibv_recv_wr;
+
+    #[inline]
+    fn context(&self) -> &Context {
+        self.context()
+    }
+
+    #[inline]
+    fn take(&self, wr_id: u64) -> Option<u32> {
+        lock(&self.slots).take(wr_id)
+    }
+
+    fn take_back(&self, count: u32) {
+        lock(&self.slots).take_back(count);
+    }
+
+    #[inline]
+    unsafe fn translate<'a>(&self, wr: &'a ffi::ibv_recv_wr, wqe_id: u32) -> Result<Request<'a>, Errno> {
+        // SAFETY: the caller's list of elements.
+        let sges = unsafe { elements(wr.sg_list, wr.num_sge, self.max_sge) }?;
+        Ok(Request::srq_recv(self.srqn, wqe_id, sges))
+    }
+}
+
+/// wqe_id of a request that is posted now.
+#[inline]
+fn take(queue: &Requests, wr_id: u64) -> Option<u32> {
+    let wqe_id = queue.next()?;
+    queue.push(wr_id);
+    Some(wqe_id)
+}
+
+impl WorkRequest for ffi::ibv_send_wr {
     #[inline]
     fn wr_id(&self) -> u64 {
         self.wr_id
@@ -157,7 +272,23 @@ impl WorkRequest for ffi::ibv_send_wr {
     fn next(&self) -> *mut Self {
         self.next
     }
+}
 
+impl WorkRequest for ffi::ibv_recv_wr {
+    #[inline]
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    #[inline]
+    fn next(&self) -> *mut Self {
+        self.next
+    }
+}
+
+impl ffi::ibv_send_wr {
+    /// # Safety
+    /// As for [`Queue::translate`].
     #[inline]
     unsafe fn translate(&self, qp: &Qp, wqe_id: u32) -> Result<Request<'_>, Errno> {
         if !qp.takes_sends() || self.send_flags & !SEND_FLAGS != 0 {
@@ -187,9 +318,7 @@ impl WorkRequest for ffi::ibv_send_wr {
             .solicited(self.send_flags & ffi::IBV_SEND_SOLICITED != 0)
             .fence(self.send_flags & ffi::IBV_SEND_FENCE != 0))
     }
-}
 
-impl ffi::ibv_send_wr {
     #[inline]
     fn connected<'a>(
         &self,
@@ -247,33 +376,6 @@ impl ffi::ibv_send_wr {
     fn imm(&self) -> [u8; 4] {
         // SAFETY: any bytes are an integer.
         unsafe { self.__bindgen_anon_1.imm_data }.to_ne_bytes()
-    }
-}
-
-impl WorkRequest for ffi::ibv_recv_wr {
-    #[inline]
-    fn queue(qp: &Qp) -> &Requests {
-        &qp.recvs
-    }
-
-    #[inline]
-    fn wr_id(&self) -> u64 {
-        self.wr_id
-    }
-
-    #[inline]
-    fn next(&self) -> *mut Self {
-        self.next
-    }
-
-    #[inline]
-    unsafe fn translate(&self, qp: &Qp, wqe_id: u32) -> Result<Request<'_>, Errno> {
-        if !qp.takes_recvs() {
-            return Err(libc::EINVAL);
-        }
-        // SAFETY: the caller's list of elements.
-        let sges = unsafe { elements(self.sg_list, self.num_sge, qp.max_recv_sge) }?;
-        Ok(Request::recv(Tag { qpn: qp.qpn, wqe_id }, sges))
     }
 }
 

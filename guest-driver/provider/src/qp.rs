@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vrdma_verbs::WrRing;
@@ -14,6 +15,7 @@ use crate::cq::Cq;
 use crate::errno::{Errno, boxed, boxed_slice, check, code, lock, object};
 use crate::ffi;
 use crate::objects::zeroed;
+use crate::srq::Srq;
 
 /// wr_ids of the requests outstanding on one side of a QP.
 pub type Requests = WrRing<Box<[AtomicU64]>>;
@@ -51,7 +53,10 @@ pub struct Qp {
     /// Send queue. Its posting side is under the lock of [`crate::context::Own::work`], its completing side under that of the send CQ.
     pub sends: Requests,
     /// Receive queue. Its posting side is under the lock of [`crate::context::Own::work`], its completing side under that of the receive CQ.
+    /// Nothing is in it if the QP has a shared receive queue.
     pub recvs: Requests,
+    /// Its shared receive queue, or NULL.
+    srq: *mut ffi::ibv_srq,
     /// Requests that ibv_wr_complete() will post.
     pub batches: Batches,
 }
@@ -70,6 +75,7 @@ impl Qp {
             max_inline: 0,
             sends: requests(0)?,
             recvs: requests(0)?,
+            srq: ptr::null_mut(),
             batches: Batches::new(),
         })
     }
@@ -83,6 +89,7 @@ impl Qp {
         self.max_inline = cap.max_inline_data;
         self.sends = requests(cap.max_send_wr)?;
         self.recvs = requests(cap.max_recv_wr)?;
+        self.srq = attr.srq;
         if by_functions(attr) {
             let verbs = self.verbs.get_mut();
             verbs.comp_mask |= ffi::VERBS_QP_EX;
@@ -119,6 +126,23 @@ impl Qp {
     #[inline]
     pub fn takes_recvs(&self) -> bool {
         self.state.load(Ordering::Relaxed) != ffi::IBV_QPS_RESET
+    }
+
+    /// Whether it has a receive queue of its own, and no shared one.
+    #[inline]
+    pub fn has_receive_queue(&self) -> bool {
+        self.srq.is_null()
+    }
+
+    /// A receive has completed; gives back its wr_id. `None` if there is no such one.
+    #[inline]
+    pub fn complete_recv(&self, wqe_id: u32) -> Option<u64> {
+        if self.has_receive_queue() {
+            return self.recvs.complete(wqe_id);
+        }
+        // SAFETY: a shared receive queue outlives the QPs that use it.
+        let srq = unsafe { Srq::of(self.srq) };
+        lock(&srq.slots).complete(wqe_id)
     }
 
     fn ibv(&self) -> *mut ffi::ibv_qp {
@@ -195,6 +219,9 @@ unsafe fn create(
     let mut qp = boxed(Qp::new(kind(attr, context)?, attr.sq_sig_all != 0)?)?;
     let mut asked =
         ffi::ibv_qp_init_attr_ex { comp_mask: attr.comp_mask & !ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS, ..*attr };
+    if !attr.srq.is_null() {
+        (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
+    }
     if by_functions(attr) {
         asked.cap.max_inline_data = asked.cap.max_inline_data.max(batch::inline_data(attr.send_ops_flags));
     }
@@ -239,8 +266,7 @@ fn kind(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> Result<Kind, Errn
     let has_flags = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
     let known =
         ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS;
-    if !attr.srq.is_null()
-        || attr.comp_mask & !known != 0
+    if attr.comp_mask & !known != 0
         || has_flags && attr.create_flags != 0
         || by_functions(attr)
             && attr.send_ops_flags & !u64::from(batch::operations(kind, context.device_cap)) != 0
@@ -254,7 +280,7 @@ fn kind(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> Result<Kind, Errn
         || attr.recv_cq.is_null()
         || cap.max_inline_data > context.max_inline
         || cap.max_send_sge > context.max_sge
-        || cap.max_recv_sge > context.max_sge
+        || attr.srq.is_null() && cap.max_recv_sge > context.max_sge
     {
         return Err(libc::EINVAL);
     }

@@ -16,4 +16,5 @@ mod completions;
 mod guest;
 mod requests;
 mod setup;
+mod shared;
 mod threads;

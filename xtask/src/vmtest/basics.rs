@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::demo::{self, Step};
-use crate::programs::{self, Device};
+use crate::programs::{self, Device, Program};
 use crate::vm::{Exit, Pair};
 
 /// Commands run, several at once, with nothing lost and little delay.
@@ -69,11 +69,19 @@ pub fn devinfo(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// All programs of the demo.
+/// Ping-pongs of connections that share a receive queue.
+const SHARED: [(&str, &str); 2] =
+    [("ibv_srq_pingpong -c -n 500", "500 iters"), ("ibv_srq_pingpong -c -e -q 4 -n 200", "200 iters")];
+
+/// All programs of the demo, and those with a shared receive queue.
 pub fn stock_programs(pair: &mut Pair) -> Result<()> {
     for (index, Step { program, expected, .. }) in demo::steps(Device::Vrdma).iter().enumerate() {
         let printed = programs::run(pair, Device::Vrdma, program, 18700 + index as u16)?;
         ensure!(printed.client.contains(expected.as_str()), "`{}` did not print {expected}", program.command);
+    }
+    for (index, (command, expected)) in SHARED.iter().enumerate() {
+        let printed = programs::run(pair, Device::Vrdma, &Program::pingpong(command), 18780 + index as u16)?;
+        ensure!(printed.client.contains(expected), "`{command}` did not print {expected}");
     }
     Ok(())
 }

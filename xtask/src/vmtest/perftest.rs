@@ -6,8 +6,8 @@ use crate::programs::{self, Device, Program};
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::Holdings;
 
-/// All of perftest that RC has, with options that change what the data path does.
-const ALL: [&str; 14] = [
+/// All of perftest that RC has, and what there is of shared receive queues, with options that change what the data path does.
+const ALL: [&str; 18] = [
     "ib_write_bw -n 200",
     "ib_write_bw -n 200 -b -l 8",
     "ib_write_bw -n 50 -q 16 -s 1048576 -t 8",
@@ -17,6 +17,10 @@ const ALL: [&str; 14] = [
     "ib_send_bw -n 100 -e",
     "ib_send_lat -n 100",
     "ib_send_lat -n 50 -e",
+    "ib_send_bw -n 100 -q 8 --use-srq",
+    "ib_send_bw -n 50 -q 8 --use-srq -e",
+    "ib_send_bw -n 50 -q 4 --use-srq -c UC",
+    "ib_send_bw -n 50 -q 4 --use-srq -c UD -s 1024",
     "ib_read_bw -n 100 -b",
     "ib_read_lat -n 100",
     "ib_atomic_bw -n 100 -A FETCH_AND_ADD",
@@ -25,12 +29,13 @@ const ALL: [&str; 14] = [
 ];
 
 /// What says most about the way that requests take.
-const SOME: [&str; 7] = [
+const SOME: [&str; 8] = [
     "ib_write_bw -n 100",
     "ib_write_lat -n 50 -s 64 -I 64",
     "ib_write_bw -n 10 -q 64 -s 4096",
     "ib_send_bw -n 100 -b -l 4",
     "ib_send_lat -n 50 -e",
+    "ib_send_bw -n 50 -q 4 --use-srq",
     "ib_read_lat -n 50",
     "ib_atomic_lat -n 50",
 ];

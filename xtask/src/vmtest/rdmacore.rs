@@ -9,7 +9,7 @@ use crate::vm::Pair;
 use crate::{paths, proc};
 
 /// Its modules that are about what the device has; they skip by themselves what it has not.
-const MODULES: [&str; 13] = [
+const MODULES: [&str; 14] = [
     "addr",
     "atomic",
     "cq",
@@ -23,6 +23,7 @@ const MODULES: [&str; 13] = [
     "qpex",
     "rdmacm",
     "relaxed_ordering",
+    "srq",
 ];
 
 /// Those that draw by lot what they do.

@@ -7,6 +7,9 @@ use vrdma_abi::zerocopy::little_endian::{U16, U32};
 /// First address of a region in the addresses of its program, unless it says otherwise.
 pub const IOVA: u64 = 0x10_0000;
 
+/// What becomes of the number in a reply.
+type Made = fn(&mut Driver<'_>, u32);
+
 impl Driver<'_> {
     /// One of those that it knows, or near it.
     fn one_of(&mut self, numbers: fn(&Self) -> &[u32]) -> u32 {
@@ -30,6 +33,10 @@ impl Driver<'_> {
 
     fn qpn(&mut self) -> u32 {
         self.one_of(|driver| &driver.qpns)
+    }
+
+    fn srqn(&mut self) -> u32 {
+        self.one_of(|driver| &driver.srqns)
     }
 
     fn object(&mut self, object: u32) -> Vec<u8> {
@@ -64,7 +71,6 @@ impl Driver<'_> {
 
     /// Gives a command of any kind.
     pub fn command(&mut self) {
-        type Made = fn(&mut Driver<'_>, u32);
         let nothing: Made = |_, _| ();
         let (opcode, body, runs, made): (Opcode, Vec<u8>, Vec<abi::Run>, Made) = match self.input.byte() % 32
         {
@@ -140,6 +146,10 @@ impl Driver<'_> {
                 let req = AhTableReq { entries: entries.into(), reserved: 0.into() };
                 let runs = self.runs(AHS, 64 * u64::from(entries));
                 (Opcode::SET_AH_TABLE, req.as_bytes().to_vec(), runs, nothing)
+            }
+            30 => {
+                let (opcode, body, made) = self.shared_queue();
+                (opcode, body, vec![], made)
             }
             _ => {
                 let opcode = Opcode(self.input.word() % 64);
@@ -227,7 +237,11 @@ impl Driver<'_> {
         let context = self.context();
         let (pdn, send, recv) = (self.pd(), self.cq(), self.cq());
         let qp_type = self.input.pick(&[QpType::RC, QpType::UC, QpType::UD, QpType::GSI, QpType(9)]).0;
-        let srqn = if self.input.once_in(32) { self.input.long() } else { limit::NONE };
+        let srqn = match self.input.once_in(32) {
+            true => self.input.long(),
+            false if !self.srqns.is_empty() && self.input.once_in(2) => self.srqn(),
+            false => limit::NONE,
+        };
         CreateQpReq {
             context: context.into(),
             pdn: pdn.into(),
@@ -244,6 +258,39 @@ impl Driver<'_> {
         }
         .as_bytes()
         .to_vec()
+    }
+
+    /// A command about a shared receive queue.
+    fn shared_queue(&mut self) -> (Opcode, Vec<u8>, Made) {
+        let nothing: Made = |_, _| ();
+        match self.input.byte() % 8 {
+            0..=2 => {
+                let (context, pdn) = (self.context(), self.pd());
+                let req = CreateSrqReq {
+                    context: context.into(),
+                    pdn: pdn.into(),
+                    max_wr: self.input.near(8).into(),
+                    max_sge: self.input.near(2).into(),
+                    xrcdn: self.input.near(limit::NONE).into(),
+                    cqn: self.input.near(limit::NONE).into(),
+                };
+                (Opcode::CREATE_SRQ, req.as_bytes().to_vec(), |driver, srqn| driver.srqns.push(srqn))
+            }
+            3..=5 => {
+                let (srqn, mask) = (self.srqn(), self.input.near(srq_attr::MAX_WR | srq_attr::LIMIT));
+                let (max_wr, limit) = (self.input.near(8).into(), self.input.near(4).into());
+                let req = ModifySrqReq { srqn: srqn.into(), mask: mask.into(), max_wr, limit };
+                (Opcode::MODIFY_SRQ, req.as_bytes().to_vec(), nothing)
+            }
+            6 => {
+                let srqn = self.srqn();
+                (Opcode::QUERY_SRQ, self.object(srqn), nothing)
+            }
+            _ => {
+                let srqn = self.srqn();
+                (Opcode::DESTROY_SRQ, self.object(srqn), nothing)
+            }
+        }
     }
 
     fn modify_qp(&mut self) -> Vec<u8> {

@@ -23,6 +23,7 @@ use vrdma_wire::roce::Packet;
 /// What requests may name that is there.
 pub struct Objects<'a> {
     pub qpns: &'a [u32],
+    pub srqns: &'a [u32],
     pub keys: &'a [u32],
     /// Of each region.
     pub iova: u64,
@@ -40,12 +41,14 @@ pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> Reque
         let number = if numbers.is_empty() { 0 } else { numbers[input.below(numbers.len())] };
         input.near(number)
     };
-    let opcode = WrOpcode(input.pick(&[128, 2, 3, 0, 1, 4, 5, 6, 77, 200, 15]));
+    let shared = !objects.srqns.is_empty() && input.once_in(3);
+    let opcode = WrOpcode(if shared { 129 } else { input.pick(&[128, 2, 3, 0, 1, 4, 5, 6, 77, 200, 15]) });
     let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
     let word = opcode == WrOpcode::ATOMIC_WRITE;
     let mut bits = u16::from(input.byte() & 7);
-    let inline = !atomic && opcode != WrOpcode::RECV && input.once_in(4);
-    if opcode == WrOpcode::RECV {
+    let receive = matches!(opcode, WrOpcode::RECV | WrOpcode::SRQ_RECV);
+    let inline = !atomic && !receive && input.once_in(4);
+    if receive {
         bits = 0;
     }
     if inline {
@@ -59,7 +62,7 @@ pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> Reque
         opcode: opcode.0,
         units: if units == 1 { 1 } else { input.near(units.into()) as u8 },
         flags: bits.into(),
-        object: one_of(input, objects.qpns).into(),
+        object: one_of(input, if shared { objects.srqns } else { objects.qpns }).into(),
         wqe_id: input.long().into(),
         sge_count: if atomic { input.near(1) as u8 } else { input.near(count) as u8 },
         reserved: 0,
@@ -226,6 +229,7 @@ impl<'a> Posters<'a> {
         let own = &self.sides[side];
         let objects = Objects {
             qpns: &own.qpns,
+            srqns: &[],
             keys: &[own.key],
             iova: IOVA,
             length: LENGTH,

@@ -101,6 +101,18 @@ impl Parsed {
             .collect()
     }
 
+    /// The completion of a receive of a shared queue that this QP has taken.
+    pub fn received(&self, qpn: u32) -> Cqe {
+        assert_eq!(self.opcode(), WrOpcode::SRQ_RECV);
+        Cqe {
+            wqe_id: self.header.wqe_id,
+            qpn: qpn.into(),
+            opcode: WcOpcode::RECV.0,
+            flags: cqe_flags::RECV,
+            ..Cqe::default()
+        }
+    }
+
     /// The completion of success.
     pub fn success(&self) -> Cqe {
         let recv = self.opcode() == WrOpcode::RECV;

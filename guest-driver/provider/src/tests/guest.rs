@@ -112,6 +112,29 @@ impl Guest {
         }
     }
 
+    /// A shared receive queue.
+    pub fn srq(&self, max_wr: u32) -> *mut ibv_srq {
+        let attr = ibv_srq_attr { max_wr, max_sge: 3, srq_limit: 0 };
+        let mut attr = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
+        unsafe { self.ops.create_srq.unwrap()(self.pd, &raw mut attr) }
+    }
+
+    pub fn srq_recv(&self, srq: *mut ibv_srq, wrs: &mut [ibv_recv_wr]) -> Result<(), (usize, Errno)> {
+        for i in 1..wrs.len() {
+            wrs[i - 1].next = &raw mut wrs[i];
+        }
+        let mut bad = ptr::null_mut();
+        let first = wrs.as_mut_ptr();
+        match unsafe { self.ops.post_srq_recv.unwrap()(srq, first, &raw mut bad) } {
+            0 => Ok(()),
+            errno => Err((unsafe { bad.offset_from_unsigned(first) }, errno)),
+        }
+    }
+
+    pub fn destroy_srq(&self, srq: *mut ibv_srq) {
+        assert_eq!(unsafe { self.ops.destroy_srq.unwrap()(srq) }, 0);
+    }
+
     pub fn poll(&self, cq: *mut ibv_cq, max: usize) -> Vec<ibv_wc> {
         unsafe {
             let mut wcs = vec![zeroed::<ibv_wc>(); max];
