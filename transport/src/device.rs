@@ -1,5 +1,6 @@
 //! Devices: everything that one guest has, and all of them.
 
+mod qps;
 mod save;
 mod srqs;
 
@@ -13,7 +14,6 @@ use crate::memory::Access;
 use crate::message::verdict::Reason;
 use crate::mr::{KEYS, Mr, Mrs};
 use crate::outstanding::Requests;
-use crate::qp::attr::{QpInit, QpType};
 use crate::qp::{Qp, QpEntry, Qps, SPECIAL_QPS, numbering};
 use crate::rng::Rng;
 use crate::schedule::Place;
@@ -322,101 +322,6 @@ impl<R> Device<R> {
         let mr = self.mrs.remove(key).ok_or(Error::NotFound)?;
         self.pd_used(mr.pd, false);
         Ok(mr.region)
-    }
-
-    /// Whether there may be such a QP, and what all queues would take then, were they full.
-    fn admit(&self, init: &QpInit) -> Result<u64, Error> {
-        let gsi = init.qp_type == QpType::Gsi;
-        if self.pd(init.pd)?.owner != init.owner || gsi && init.owner != OwnerId::KERNEL {
-            return Err(Error::Denied);
-        }
-        if let Some(id) = init.srq
-            && (gsi || self.srqs.get(id.0).ok_or(Error::NotFound)?.init.owner != init.owner)
-        {
-            return Err(Error::Denied);
-        }
-        let limits = &self.limits;
-        if init.max_send_wr > limits.max_qp_wr
-            || init.max_recv_wr > limits.max_qp_wr
-            || init.max_send_sge > limits.max_send_sge
-            || init.max_recv_sge > limits.max_recv_sge
-            || init.max_inline > limits.max_inline
-        {
-            return Err(Error::Invalid);
-        }
-        let promised = self.promised.saturating_add(Requests::cost(init));
-        if promised > limits.max_request_memory { Err(Error::NoResources) } else { Ok(promised) }
-    }
-
-    /// `room`: bytes that requests may still take of what all devices share.
-    pub(crate) fn create_qp(&mut self, init: QpInit, room: u64) -> Result<Qpn, Error> {
-        let gsi = init.qp_type == QpType::Gsi;
-        let init = self.with_shared_queue(init);
-        let promised = self.admit(&init)?;
-        if promised - self.promised > room {
-            return Err(Error::NoResources);
-        }
-        let shared_pd = self.pd_of_receives(&init);
-        let make = |number| QpEntry::new(Qpn::new(number).unwrap_or_default(), init, shared_pd);
-        // A device added anew begins elsewhere: what names QPs of the old one shall not fit.
-        let first = self.first_generation;
-        let next = |tag: u16| if tag == 0 { first } else { tag.wrapping_add(1).max(1) };
-        let number = match gsi {
-            true => self.qps.insert_special(Qpn::GSI.number(), make).ok_or(Error::Busy)?,
-            false => self.qps.insert(next, make).ok_or(Error::NoResources)?,
-        };
-        self.promised = promised;
-        self.qp_uses(&init, true);
-        Qpn::new(number).ok_or(Error::NoResources)
-    }
-
-    /// A QP that uses a shared queue has no receives of its own, and takes such as that has.
-    fn with_shared_queue(&self, init: QpInit) -> QpInit {
-        match init.srq.and_then(|id| self.srqs.get(id.0)) {
-            Some(srq) => QpInit { max_recv_wr: 0, max_recv_sge: srq.init.max_sge, ..init },
-            None => init,
-        }
-    }
-
-    /// The PD whose memory the receives name that such a QP takes.
-    fn pd_of_receives(&self, init: &QpInit) -> PdId {
-        init.srq.and_then(|id| self.srqs.get(id.0)).map_or(init.pd, |srq| srq.init.pd)
-    }
-
-    /// Whose channels can hold receives for a QP.
-    pub(crate) fn owner_of_receives(&self, qp: &Qp) -> OwnerId {
-        qp.init.srq.and_then(|id| self.srqs.get(id.0)).map_or(qp.owner, |srq| srq.init.owner)
-    }
-
-    /// A QP begins or ceases to use what it was made with.
-    fn qp_uses(&mut self, init: &QpInit, more: bool) {
-        self.pd_used(init.pd, more);
-        if let Some(id) = init.srq {
-            let users = &mut self.srqs.used(id).users;
-            *users = if more { *users + 1 } else { *users - 1 };
-        }
-    }
-
-    /// Takes a QP away that has nothing pending.
-    pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> Result<QpInit, Error> {
-        let qp = self.qps.remove(qpn.number()).ok_or(Error::NotFound)?.qp;
-        self.promised -= Requests::cost(&qp.init);
-        self.qp_uses(&qp.init, false);
-        Ok(qp.init)
-    }
-
-    /// The pending requests of a QP end without completions, but for receives of a shared queue, which has them again. Its peer waits no longer
-    /// for one.
-    pub(crate) fn drop_requests(&mut self, qpn: Qpn) {
-        let Some(QpEntry { qp, .. }) = self.qps.get_mut(qpn.number()) else { return };
-        self.srqs.waits_no_longer(qp);
-        if let Some(id) = qp.init.srq {
-            self.srqs.used(id).take_back(&mut qp.responder.queue, &mut self.requests);
-        }
-        self.requests.drop_queues(&mut qp.requester.queue, &mut qp.responder.queue);
-        if let Some(mut flush) = qp.flush.take() {
-            self.requests.drop_queues(&mut flush.sends, &mut flush.receives);
-        }
     }
 
     fn pd_used(&mut self, pd: PdId, more: bool) {
