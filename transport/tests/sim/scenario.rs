@@ -278,7 +278,7 @@ fn finish(world: &mut World, streams: &mut [Stream], ends: &[End], plan: &Plan) 
     for (n, host) in world.hosts.iter().enumerate() {
         let left: u64 = streams.iter().map(|stream| stream.receives_left(n)).sum();
         let counts = host.engine.counts(host.device);
-        assert_eq!(u64::from(counts.pending_receives), left, "receives that no QP has taken: {counts:?}");
+        assert_eq!(counts.pending_receives, left, "receives that no QP has taken: {counts:?}");
     }
     for end in ends {
         let host = &mut world.hosts[end.host];
