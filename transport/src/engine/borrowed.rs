@@ -127,12 +127,13 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     pub(crate) fn enter_error(&mut self) {
         self.disarm();
         let before = mem::replace(&mut self.qp.state, QpState::Err);
+        let was_flushed = before == QpState::Err && self.qp.flush.is_none();
         self.srqs.waits_no_longer(self.qp);
         self.qp.requester.ended();
         self.qp.requester.notify_drained = false;
         self.service.stop(self.qp.requester.psn);
         self.flush(true);
-        if before != QpState::Err && self.qp.flush.is_none() {
+        if !was_flushed && self.qp.flush.is_none() {
             self.tell_last_wqe();
         }
     }

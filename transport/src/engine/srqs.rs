@@ -86,7 +86,7 @@ impl<R: Region> Engine<R> {
         if !fits || queue.receives.len() >= queue.init.max_wr {
             counters.post_overflow += u64::from(fits);
             requests.drop_queues(&mut { List::EMPTY }, &mut queue.receives);
-            queue.failed = true;
+            (queue.failed, queue.limit) = (true, 0);
             self.free_dropped(device.0);
             sink.event(device, Event::SrqError(srq));
             return Err(if fits { PostError::Overflow } else { PostError::BadState });

@@ -3,6 +3,7 @@
 use super::datagrams::to;
 use super::wire::{A, B, Host, Net, datagrams, unreliable};
 use super::*;
+use crate::flush::FLUSHED;
 
 const OK: WcStatus = WcStatus::Success;
 const FLUSH: WcStatus = WcStatus::Flush;
@@ -232,6 +233,7 @@ fn one_receive_too_many_or_a_wrong_one_ends_the_queue() {
         let mut group = Group::new(1);
         let (device, srq) = (group.pair.b.device, group.shared.srq);
         (1..=8).for_each(|id| group.post_shared(id));
+        group.modify(None, Some(2)).unwrap();
         let Group { pair, shared, .. } = &mut group;
         let sge = shared.end.sge(0, 1);
         let result = match wrong {
@@ -246,6 +248,8 @@ fn one_receive_too_many_or_a_wrong_one_ends_the_queue() {
         assert_eq!(shared.post(&mut pair.engine, 9, 1, &mut pair.log), Err(PostError::BadState));
         assert_eq!((pair.events(), pair.engine.counts(device).pending_receives), (vec![], 0));
         assert_eq!(pair.engine.modify_srq(device, srq, (None, Some(1)), &mut pair.log), Err(Error::Invalid));
+        pair.engine = save::copied(&pair.engine);
+        assert_eq!(group.query().limit, 0, "the queue of which it was told has no limit");
         group.send(0, 10, b"x");
         assert_eq!(group.counters().rnr_naks_sent, 1);
     }
@@ -307,6 +311,40 @@ fn a_qp_that_fails_ends_what_it_has_taken_and_says_so_once() {
     assert_eq!((group.pair.events(), group.received()), (vec![], vec![]));
     group.send(1, 6, b"x");
     assert_eq!(group.received(), [(1, 2, OK)], "what it had not taken is for others");
+}
+
+#[test]
+fn the_last_receive_is_told_of_once_all_is_flushed() {
+    const SENDS: u32 = FLUSHED as u32 + 44;
+    for again in [false, true] {
+        let mut group = Group::new(1);
+        let init = QpInit { max_send_wr: SENDS, ..group.shared.init(&group.pair.b) };
+        let Group { pair, senders, .. } = &mut group;
+        let qpn = pair.engine.create_qp(pair.b.device, init).unwrap();
+        let end = End { qpn, ..pair.b.clone() };
+        pair.connect(&end, attr_to(&senders[0]), QpState::Rts);
+        pair.go(&end, QpState::Sqd);
+        for id in 0..SENDS {
+            pair.post(&end, id, SEND, Payload::Inline(b"x")).unwrap();
+        }
+        let to_error = |pair: &mut Pair| {
+            let Pair { engine, now, log, .. } = pair;
+            let attr = QpAttr { state: QpState::Err, ..QpAttr::default() };
+            engine.modify_qp(*now, end.device, qpn, AttrMask::STATE, &attr, log).unwrap();
+        };
+        to_error(pair);
+        assert!(pair.engine.is_flushing(end.device, qpn));
+        assert_eq!((pair.events(), pair.statuses().len()), (vec![], FLUSHED));
+        if again {
+            // A copy may flush as much again before it polls.
+            pair.engine = save::copied(&pair.engine);
+            to_error(pair);
+            assert!(!pair.engine.is_flushing(end.device, qpn));
+        }
+        pair.run();
+        assert_eq!(pair.events(), [('b', Event::LastWqeReached(qpn))], "{again}");
+        assert_eq!(pair.statuses().len(), 44);
+    }
 }
 
 #[test]
