@@ -1,6 +1,6 @@
 //! What is counted. Each counter answers an operator's question; none is ever reset.
 
-use crate::message::verdict::Reason;
+use crate::message::reason::Reason;
 use crate::save::Violation;
 use crate::save::record::Counts;
 use vrdma_wire::Drop;

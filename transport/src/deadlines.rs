@@ -1,6 +1,6 @@
 //! Which QPs have a deadline. One that many QPs of one device have reached does not delay those of another device.
 
-use crate::schedule::Place;
+use crate::place::Place;
 use crate::time::Instant;
 use core::mem;
 use std::collections::BTreeSet;

@@ -4,19 +4,21 @@ mod qps;
 mod save;
 mod srqs;
 
-use crate::carrier::Service;
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::gid::{GidEntry, Gids};
 use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
 use crate::memory::Access;
-use crate::message::verdict::Reason;
+use crate::message::reason::Reason;
+use crate::message::verdict::Receiver;
 use crate::mr::{KEYS, Mr, Mrs};
 use crate::outstanding::Requests;
-use crate::qp::{Qp, QpEntry, Qps, SPECIAL_QPS, numbering};
+use crate::place::Place;
+use crate::qp::Qp;
+use crate::qp::entry::{QpEntry, Qps, SPECIAL_QPS, numbering};
 use crate::rng::Rng;
-use crate::schedule::Place;
+use crate::service::Service;
 use crate::srq::{SRQS, Srq, Srqs};
 use crate::table::{Numbered, Numbering, Table};
 use crate::time::Instant;
@@ -244,6 +246,12 @@ impl<R> Device<R> {
             first_generation: (rng.next() as u16).max(1),
             rng,
         }
+    }
+
+    /// A QP of it as the receiving end of a message.
+    #[inline]
+    pub(crate) fn receiver<'a>(&'a self, qp: &'a Qp) -> Receiver<'a, R> {
+        Receiver { mrs: &self.mrs, requests: &self.requests, qp }
     }
 
     /// Forgets all objects, and what its driver said; what was counted and which numbers were used stays. Returns what it had, with its deadlines.

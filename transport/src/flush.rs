@@ -1,8 +1,8 @@
 //! Requests that end without being carried out: those of QPs that go to ERR or SQE are flushed, those of QPs that are reset or destroyed
 //! dropped. If they are many, some at a time, for all devices wait meanwhile.
 
+use crate::place::Place;
 use crate::pool::List;
-use crate::schedule::Place;
 use std::collections::VecDeque;
 use vrdma_wire::num::Qpn;
 

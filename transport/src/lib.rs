@@ -96,6 +96,7 @@ mod op;
 mod outlet;
 mod outstanding;
 mod peer;
+mod place;
 mod pool;
 mod qp;
 mod rc;
@@ -104,6 +105,7 @@ mod request;
 mod rng;
 mod save;
 mod schedule;
+mod service;
 mod srq;
 mod table;
 #[cfg(test)]

@@ -6,19 +6,11 @@
 
 mod save;
 
-use crate::carrier::Carrier;
-use crate::completion::{NoSink, Sink};
-use crate::engine::Engine;
 use crate::id::{DeviceId, OwnerId};
-use crate::memory::Region;
-use crate::qp::QpEntry;
-use crate::qp::requester::Wait;
-use crate::schedule::Place;
-use crate::time::Instant;
+use crate::place::Place;
 use std::collections::{BTreeMap, VecDeque};
-use vrdma_wire::roce::{MAX_FRAME, Packet};
 
-/// Have receives for QPs of this owner been posted that the engine does not know of? See [`Engine::poll_question`].
+/// Have receives for QPs of this owner been posted that the engine does not know of? See [`Engine::poll_question`](crate::Engine::poll_question).
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Question {
     /// The device that a message came to.
@@ -27,7 +19,7 @@ pub struct Question {
     pub owner: OwnerId,
 }
 
-/// Frames of a device that may wait for an answer, each of at most [`MAX_FRAME`] bytes.
+/// Frames of a device that may wait for an answer, each of at most [`MAX_FRAME`](vrdma_wire::roce::MAX_FRAME) bytes.
 pub(crate) const MAX_HELD: u32 = 256;
 
 /// What a packet needs.
@@ -41,7 +33,7 @@ pub(crate) enum Fate {
 }
 
 /// What waits for an answer.
-enum Asker {
+pub(crate) enum Asker {
     /// The first request of a send queue; the number is that of the QP's last question.
     Send(Place, u32),
     /// A frame for a QP.
@@ -83,11 +75,11 @@ pub(crate) struct Looks {
     devices: Vec<DeviceLooks>,
     /// Devices with a question for the caller, in the order of their turns.
     round: VecDeque<u32>,
-    last: u32,
+    pub(crate) last: u32,
 }
 
 impl Looks {
-    fn ask(&mut self, question: Question, asker: Asker) {
+    pub(crate) fn ask(&mut self, question: Question, asker: Asker) {
         let look = self.open.entry(question).or_default();
         if look.under_way {
             return look.later.push_back(asker);
@@ -123,7 +115,7 @@ impl Looks {
     }
 
     /// The next question, which the caller takes.
-    fn take(&mut self) -> Option<Question> {
+    pub(crate) fn take(&mut self) -> Option<Question> {
         let index = self.round.pop_front()?;
         let device = self.device(index);
         device.listed = false;
@@ -141,7 +133,7 @@ impl Looks {
     }
 
     /// Those who are served by this answer. The others who waited for it are the next question, with those who asked since.
-    fn answered(&mut self, question: Question) -> Vec<Asker> {
+    pub(crate) fn answered(&mut self, question: Question) -> Vec<Asker> {
         let Some(look) = self.open.get_mut(&question).filter(|look| look.under_way) else {
             return Vec::new();
         };
@@ -159,7 +151,7 @@ impl Looks {
 
     /// The caller has no question about a device any more, and frames for it are dropped; returns up to `most` of those who asked and are
     /// served thereby. The others ask again.
-    fn forget(&mut self, device: DeviceId, most: usize) -> Vec<Asker> {
+    pub(crate) fn forget(&mut self, device: DeviceId, most: usize) -> Vec<Asker> {
         *self.device(device.0) = DeviceLooks::default();
         self.round.retain(|&index| index != device.0);
         let [first, last] = [0, u32::MAX].map(|owner| Question { device, owner: OwnerId(owner) });
@@ -187,97 +179,6 @@ impl Look {
         let served = self.asked.drain(..count).collect();
         self.asked.append(&mut self.later);
         served
-    }
-}
-
-impl<R: Region> Engine<R> {
-    /// Takes the next question, which the caller owes an [answer](Engine::answer): a message has no receive, and waits. The caller is to
-    /// hand in everything that this owner (and [`OwnerId::KERNEL`], who may post for all) has posted up to now. Questions about different
-    /// devices come in turn, and of those about one device only so many as the caller does not owe too many answers.
-    pub fn poll_question(&mut self) -> Option<Question> {
-        self.looks.take()
-    }
-
-    /// Whether [`Engine::poll_question`] has one.
-    #[inline]
-    pub fn has_questions(&self) -> bool {
-        self.looks.any()
-    }
-
-    /// What had been posted when the question was taken is handed in: what waited goes on. If very much waited, some of it asks again. An
-    /// answer to a question that is not open any more (its device was reset) has no effect; a caller drops such questions, for the same may be asked again.
-    pub fn answer(&mut self, now: Instant, question: Question, sink: &mut impl Sink) {
-        for asker in self.looks.answered(question) {
-            match asker {
-                Asker::Send(place, number) => self.looked_for(place, number),
-                Asker::Frame(place, frame) => self.handle_held(now, place, &frame, sink),
-            }
-        }
-    }
-
-    /// A device has forgotten everything: those who asked about its receives find that it has no QP any more. `most` of them do so at once.
-    pub(crate) fn forget_questions(&mut self, device: DeviceId, most: usize) {
-        for asker in self.looks.forget(device, most) {
-            if let Asker::Send(place, number) = asker {
-                self.looked_for(place, number);
-            }
-        }
-    }
-
-    /// The first request of the QP at `place` waits until the caller has looked for receives of `peer`.
-    #[cold]
-    pub(crate) fn ask(&mut self, place: Place, peer: Place) {
-        let (device, qp) = self.devices.known(peer);
-        let owner = device.owner_of_receives(qp);
-        let (qp, _) = self.devices.known_mut(place);
-        self.looks.last = self.looks.last.wrapping_add(1);
-        qp.question = self.looks.last;
-        qp.requester.wait = Wait::Look;
-        let asker = Asker::Send(place, qp.question);
-        self.looks.ask(Question { device: peer.id(), owner }, asker);
-    }
-
-    fn looked_for(&mut self, place: Place, number: u32) {
-        let no_sink = &mut NoSink;
-        // It may have been destroyed since it asked.
-        let Some(mut borrowed) = self.borrow(place, no_sink) else { return };
-        if borrowed.qp.requester.wait == Wait::Look && borrowed.qp.question == number {
-            borrowed.qp.requester.wait = match borrowed.qp.carrier {
-                Carrier::Local => Wait::Looked,
-                Carrier::Roce => Wait::No,
-            };
-            borrowed.make_ready();
-        }
-    }
-
-    /// Keeps a frame for the QP at `place` until the caller has looked for its receives; what comes after it waits behind it.
-    #[cold]
-    pub(crate) fn hold(&mut self, place: Place, frame: &[u8]) {
-        let Some(device) = self.devices.get_mut(place.device) else { return };
-        let Some(QpEntry { qp, .. }) = device.qps.get_mut(place.qpn.number()) else { return };
-        if device.held >= MAX_HELD || frame.len() > MAX_FRAME {
-            device.counters.drop_held += 1;
-            return;
-        }
-        device.held += 1;
-        qp.held += 1;
-        let (device, qp) = self.devices.known(place);
-        let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
-        self.looks.ask(question, Asker::Frame(place, frame.into()));
-    }
-
-    /// The caller has looked: what the QP has no receive for now, it has none for.
-    fn handle_held(&mut self, now: Instant, place: Place, frame: &[u8], sink: &mut impl Sink) {
-        let Some(device) = self.devices.get_mut(place.device) else { return };
-        device.held -= 1;
-        if let Some(QpEntry { qp, .. }) = device.qps.get_mut(place.qpn.number()) {
-            // QP1 has its number again when it was destroyed and created meanwhile.
-            qp.held = qp.held.saturating_sub(1);
-        }
-        // It was parsed and its ICRC checked when it came.
-        let Ok(parsed) = Packet::parse(frame) else { return };
-        let fate = self.deliver(now, place, &parsed, true, sink);
-        debug_assert_eq!(fate, Fate::Done, "who has looked does not ask");
     }
 }
 

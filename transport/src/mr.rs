@@ -2,7 +2,6 @@
 
 use crate::id::PdId;
 use crate::memory::Access;
-use crate::qp::Qp;
 use crate::table::{Numbered, Numbering, Table};
 use vrdma_wire::num::{Lkey, Rkey};
 
@@ -45,17 +44,17 @@ impl<R> Mrs<R> {
         self.find(key.0, pd, rights, addr, length)
     }
 
-    /// What the peer of `qp` names: the same, for a key and rights of those who are remote.
+    /// What the peer of a QP in `pd` names: the same, for a key and rights of those who are remote.
     #[inline]
     pub(crate) fn remote(
         &self,
         key: Rkey,
-        qp: &Qp,
+        pd: PdId,
         rights: Access,
         addr: u64,
         length: u64,
     ) -> Option<(&R, u64)> {
-        self.find(key.0, qp.pd, rights, addr, length)
+        self.find(key.0, pd, rights, addr, length)
     }
 
     #[inline]

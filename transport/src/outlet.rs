@@ -15,6 +15,32 @@ pub trait Outlet<R: Region> {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault>;
 }
 
+/// The outlet of packets that are lost, such as while the link is down.
+pub(crate) struct DiscardOutlet;
+
+impl<R: Region> Outlet<R> for DiscardOutlet {
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// An outlet without room: what is to go over the wire waits for its turn in [`Engine::transmit`](crate::Engine::transmit).
+pub(crate) struct NoOutlet;
+
+impl<R: Region> Outlet<R> for NoOutlet {
+    fn has_room(&mut self) -> bool {
+        false
+    }
+
+    fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
+        Err(Fault)
+    }
+}
+
 /// What a packet carries: bytes of the engine's own, or stretches of regions.
 pub struct Pieces<'a, R> {
     source: Source<'a, R>,

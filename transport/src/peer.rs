@@ -3,9 +3,9 @@
 use crate::carrier::Carrier;
 use crate::device::{Device, Devices};
 use crate::gid::GidEntry;
-use crate::message::verdict::Reason;
+use crate::message::reason::Reason;
+use crate::place::Place;
 use crate::qp::Qp;
-use crate::schedule::Place;
 
 /// Where a peer is, and it.
 type Peer<'a, R> = (Place, &'a Device<R>, &'a Qp);

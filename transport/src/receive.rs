@@ -3,21 +3,46 @@
 //! A message claims its receive with the first segment that needs one, and holds it until it ends; one that is cut off leaves it to the
 //! next. What is claimed is the first of the QP's own queue, so that further segments find it there, and a flush ends it with the others.
 
-use crate::completion::{Completion, Sink, WcStatus};
+use crate::completion::{Completion, Event, Sink, WcStatus};
 use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
 use crate::op::WcOpcode;
-use crate::outstanding::{RecvSlot, Requests};
-use crate::qp::Qp;
+use core::mem;
 use vrdma_wire::num::Qpn;
 
-/// The receive of the message that a segment for `qp` is of; `None` if there is none so far.
-#[inline]
-pub(crate) fn claim<'a>(requests: &'a Requests, qp: &Qp) -> Option<&'a RecvSlot> {
-    requests.front_receive(&qp.responder.queue)
-}
-
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
+    /// A message found no receive: the first of the QP's shared queue becomes the QP's own. False if there is no such queue, or nothing in it.
+    pub(crate) fn draw_receive(&mut self) -> bool {
+        let Some(id) = self.qp.init.srq else { return false };
+        let srq = self.srqs.used(id);
+        if !self.requests.move_receive(&mut srq.receives, &mut self.qp.responder.queue) {
+            return false;
+        }
+        if srq.limit_reached() {
+            self.event(Event::SrqLimitReached(id));
+        }
+        true
+    }
+
+    /// The QP is in ERR, and all that it had is flushed: says so, if it has a shared queue.
+    #[cold]
+    pub(crate) fn tell_last_wqe(&mut self) {
+        if self.qp.init.srq.is_some() {
+            self.event(Event::LastWqeReached(self.place.qpn));
+        }
+    }
+
+    /// The peer, on this host, waits for a receive.
+    #[cold]
+    pub(crate) fn sender_waits(&mut self) {
+        if mem::replace(&mut self.qp.responder.sender_waits, true) {
+            return;
+        }
+        if let Some(id) = self.qp.init.srq {
+            self.srqs.used(id).waiting.push_back(self.qp.qpn);
+        }
+    }
+
     /// The message in the claimed receive has arrived; `completion` is of that id.
     #[inline]
     pub(crate) fn complete_claimed(&mut self, completion: impl FnOnce(u32) -> Completion) {

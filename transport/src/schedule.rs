@@ -11,25 +11,11 @@ mod save;
 
 use crate::deadlines::Deadlines;
 use crate::flush::Flushes;
-use crate::id::DeviceId;
+use crate::place::Place;
 use crate::time::Instant;
 use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 use vrdma_wire::num::Qpn;
-
-/// A QP of some device.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Place {
-    /// Index of the device.
-    pub(crate) device: u32,
-    pub(crate) qpn: Qpn,
-}
-
-impl Place {
-    pub(crate) fn id(self) -> DeviceId {
-        DeviceId(self.device)
-    }
-}
 
 /// What a QP's turn is for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -48,6 +34,13 @@ pub(crate) const OPERATION: Cost = 512;
 
 /// A QP hands over to the next after so many bytes.
 pub(crate) const QP_TURN: u32 = 256 << 10;
+
+/// Posts of a device copy about so many bytes between two calls of [`Engine::poll`](crate::Engine::poll), which then takes over: a device that posts much shall not
+/// delay others. While others wait for a turn, it is what one turn gives.
+pub(crate) const WITHIN_POSTS: Cost = 4 << 20;
+
+/// Most packets of a QP of an unreliable service in its turn: then others have theirs.
+pub(crate) const TURN_PACKETS: usize = 64;
 
 /// What a device of weight 1 gets in each round. No turn of a QP may cost more: then a debt is less than a quantum, and no device misses a
 /// round.

@@ -6,10 +6,7 @@
 
 mod save;
 
-use crate::completion::{Event, Sink};
-use crate::engine::borrowed::BorrowedQp;
 use crate::id::{OwnerId, PdId, SrqId};
-use crate::memory::Region;
 use crate::outstanding::Requests;
 use crate::pool::List;
 use crate::qp::Qp;
@@ -41,7 +38,7 @@ pub struct SrqAttr {
     pub max_wr: u32,
     /// Most elements of a receive.
     pub max_sge: u32,
-    /// [`Event::SrqLimitReached`] comes once fewer receives are left than this; 0: it is not armed.
+    /// [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) comes once fewer receives are left than this; 0: it is not armed.
     pub limit: u32,
 }
 
@@ -107,40 +104,6 @@ impl Srqs {
             && mem::take(&mut qp.responder.sender_waits)
         {
             self.used(id).waiting.retain(|&waiting| waiting != qp.qpn);
-        }
-    }
-}
-
-impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
-    /// A message found no receive: the first of the QP's shared queue becomes the QP's own. False if there is no such queue, or nothing in it.
-    pub(crate) fn draw_receive(&mut self) -> bool {
-        let Some(id) = self.qp.init.srq else { return false };
-        let srq = self.srqs.used(id);
-        if !self.requests.move_receive(&mut srq.receives, &mut self.qp.responder.queue) {
-            return false;
-        }
-        if srq.limit_reached() {
-            self.event(Event::SrqLimitReached(id));
-        }
-        true
-    }
-
-    /// The QP is in ERR, and all that it had is flushed: says so, if it has a shared queue.
-    #[cold]
-    pub(crate) fn tell_last_wqe(&mut self) {
-        if self.qp.init.srq.is_some() {
-            self.event(Event::LastWqeReached(self.place.qpn));
-        }
-    }
-
-    /// The peer, on this host, waits for a receive.
-    #[cold]
-    pub(crate) fn sender_waits(&mut self) {
-        if mem::replace(&mut self.qp.responder.sender_waits, true) {
-            return;
-        }
-        if let Some(id) = self.qp.init.srq {
-            self.srqs.used(id).waiting.push_back(self.qp.qpn);
         }
     }
 }

@@ -16,6 +16,9 @@ impl Add<Duration> for Instant {
     }
 }
 
+/// No deadline at all.
+pub(crate) const NEVER: Instant = Instant(u64::MAX);
+
 /// How often to look again at what has no deadline of its own, such as a peer that does not exist with timeout 0.
 /// What can be seen to change wakes its waiters at once; this is for the rest.
 pub(crate) const SLOW_CHECK: Duration = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 use crate::completion::{Completion, WcStatus};
 use crate::op::{DataDirection, SendOp};
-use crate::qp::Caps;
+use crate::qp::caps::Caps;
 use crate::request::{MAX_MESSAGE, Payload, SendRequest};
 use vrdma_wire::num::Qpn;
 

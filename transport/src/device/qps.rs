@@ -4,8 +4,9 @@ use super::Device;
 use crate::error::Error;
 use crate::id::{OwnerId, PdId};
 use crate::outstanding::Requests;
+use crate::qp::Qp;
 use crate::qp::attr::{QpInit, QpType};
-use crate::qp::{Qp, QpEntry};
+use crate::qp::entry::QpEntry;
 use vrdma_wire::num::Qpn;
 
 impl<R> Device<R> {

@@ -1,6 +1,5 @@
 //! A QP that was looked up once, and is borrowed with what it needs of its device.
 
-use crate::carrier::Service;
 use crate::completion::{Completion, Event, Sink, WcStatus};
 use crate::counters::Counters;
 use crate::device::Device;
@@ -8,11 +7,13 @@ use crate::engine::Engine;
 use crate::memory::Region;
 use crate::mr::Mrs;
 use crate::outstanding::{Requests, Scratch};
+use crate::place::Place;
+use crate::qp::Qp;
 use crate::qp::attr::{QpState, QpType};
-use crate::qp::{NEVER, Qp};
-use crate::schedule::{Direction, Place, Schedule};
+use crate::schedule::{Direction, Schedule};
+use crate::service::Service;
 use crate::srq::Srqs;
-use crate::time::Instant;
+use crate::time::{Instant, NEVER};
 use crate::work::Work;
 use core::mem;
 use vrdma_wire::num::Mac;

@@ -6,9 +6,9 @@ use crate::engine::borrowed::BorrowedQp;
 use crate::flush::{FLUSHED, Flush, TURN};
 use crate::id::DeviceId;
 use crate::memory::Region;
+use crate::place::Place;
 use crate::qp::attr::QpState;
 use crate::receive::recv_failure;
-use crate::schedule::Place;
 use std::collections::VecDeque;
 use vrdma_wire::num::Qpn;
 

@@ -3,25 +3,26 @@
 
 pub(crate) mod borrowed;
 mod flush;
+mod look;
+mod port;
 mod post;
 mod qps;
 mod run;
 mod save;
 mod srqs;
+pub(crate) mod step;
 pub(crate) mod sweep;
+mod sweeps;
 pub(crate) mod wire;
 
-pub(crate) use post::WITHIN_POSTS;
-pub(crate) use run::Step;
 #[cfg(test)]
 pub(crate) use run::{DEADLINES, TURNS};
-pub(crate) use wire::TURN_PACKETS;
 
 use crate::completion::NoSink;
 use crate::counters::Counters;
 use crate::device::{Device, Devices, Remains};
-use crate::engine::sweep::{Sweeps, Task};
-use crate::engine::wire::Port;
+use crate::engine::port::Port;
+use crate::engine::sweeps::{Sweeps, Task};
 use crate::error::Error;
 use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId, PdId};

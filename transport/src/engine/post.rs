@@ -4,24 +4,21 @@ use crate::carrier::Carrier;
 use crate::completion::{Sink, WcStatus};
 use crate::device::{Device, PostTarget};
 use crate::engine::Engine;
-use crate::engine::run::Step;
+use crate::engine::step::Step;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
+use crate::outlet::NoOutlet;
+use crate::place::Place;
 use crate::qp::attr::{QpState, QpType};
 use crate::receive::recv_failure;
 use crate::request::{Destination, Payload, PostError, Queue, RecvRequest, SendRequest};
-use crate::schedule::{Cost, Place};
+use crate::schedule::WITHIN_POSTS;
 use crate::time::Instant;
-use crate::ud::requester::NoOutlet;
 use crate::work::Work;
 use vrdma_wire::num::Qpn;
 
 /// Messages of at most so many bytes are copied within the post; longer ones by [`Engine::poll`].
 const SMALL: u32 = 64 << 10;
-/// Posts of a device copy about so many bytes between two calls of [`Engine::poll`], which then takes over: a device that posts much shall not
-/// delay others. While others wait for a turn, it is what one turn gives.
-pub(crate) const WITHIN_POSTS: Cost = 4 << 20;
-
 impl<R: Region> Engine<R> {
     /// Posts to a send queue. It is executed at once if it is small and nothing is before it. A request that is wrong in
     /// itself completes with an error; only what [`PostError`] says ends without a completion.

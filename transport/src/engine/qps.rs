@@ -6,10 +6,12 @@ use crate::error::Error;
 use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
+use crate::place::Place;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState};
-use crate::qp::{NEVER, Qp, QpEntry, state};
-use crate::schedule::{Direction, Place, Schedule, Turns};
-use crate::time::Instant;
+use crate::qp::entry::QpEntry;
+use crate::qp::{Qp, state};
+use crate::schedule::{Direction, Schedule, Turns};
+use crate::time::{Instant, NEVER};
 use vrdma_wire::num::Qpn;
 
 impl<R: Region> Engine<R> {

@@ -3,14 +3,15 @@
 use crate::carrier::Carrier;
 use crate::completion::Sink;
 use crate::engine::Engine;
+use crate::engine::step::Step;
 use crate::memory::Region;
+use crate::outlet::NoOutlet;
 use crate::outstanding::Scratch;
-use crate::qp::NEVER;
+use crate::place::Place;
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
-use crate::schedule::{Cost, OPERATION, Place, QP_TURN};
-use crate::time::Instant;
-use crate::ud::requester::NoOutlet;
+use crate::schedule::{Cost, OPERATION, QP_TURN};
+use crate::time::{Instant, NEVER};
 use core::mem;
 
 /// Long messages are copied in stretches of a multiple of so many bytes, which is one of every MTU.
@@ -24,17 +25,6 @@ pub(crate) const TURNS: usize = 128;
 pub(crate) const DEADLINES: usize = 256;
 /// and those of one device before the next has its turn.
 const DEADLINES_TURN: usize = 32;
-
-/// What became of the first request of a send queue.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// It ended, well or not.
-    Ended,
-    /// There is more of it.
-    More,
-    /// It has to wait.
-    Waits,
-}
 
 impl<R: Region> Engine<R> {
     /// Works on what is ready and due, on about `budget` bytes but at least one stretch of a message; true if more is

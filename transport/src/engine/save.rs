@@ -2,16 +2,19 @@
 
 use crate::device::Devices;
 use crate::engine::Engine;
-use crate::engine::sweep::Task;
-use crate::engine::wire::Port;
+use crate::engine::port::Port;
+use crate::engine::sweeps::Task;
 use crate::id::DeviceId;
 use crate::look::Looks;
 use crate::memory::Region;
-use crate::qp::NEVER;
+use crate::place::Place;
 use crate::rng::Rng;
 use crate::save::record::{self, Record, VERSION};
-use crate::save::{RestoreError, Violation};
-use crate::schedule::{Place, Schedule};
+use crate::save::{RestoreError, Violation, same_names};
+use crate::schedule::Schedule;
+use crate::time::NEVER;
+
+same_names!(Task { GoOn, StartOver, Sources });
 
 impl<R: Region> Engine<R> {
     /// The record of everything that the engine knows, for [`Engine::restore`]. It can be taken between any two calls. The memory of regions is not in it.

@@ -6,9 +6,9 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::id::{DeviceId, OwnerId, SrqId};
 use crate::memory::Region;
+use crate::place::Place;
 use crate::pool::List;
 use crate::request::{PostError, RecvRequest};
-use crate::schedule::Place;
 use crate::srq::{Srq, SrqAttr, SrqInit};
 
 impl<R: Region> Engine<R> {

@@ -6,81 +6,21 @@ use crate::carrier::Carrier;
 use crate::completion::Sink;
 use crate::counters::{MalformedFrames, PortCounters};
 use crate::engine::Engine;
-use crate::engine::sweep::Task;
+use crate::engine::sweeps::Task;
 use crate::error::Error;
 use crate::gid::GidEntry;
 use crate::id::DeviceId;
 use crate::look::Fate;
 use crate::memory::{Fault, Region};
-use crate::outlet::{Outlet, Pieces};
+use crate::outlet::{DiscardOutlet, Outlet, Pieces};
+use crate::place::Place;
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
-use crate::save::{Violation, record};
-use crate::schedule::{Cost, Direction, OPERATION, Place};
+use crate::schedule::{Cost, Direction, OPERATION};
 use crate::time::Instant;
 use core::mem;
 use vrdma_wire::num::{Mac, Pkey, VlanId};
 use vrdma_wire::roce::{Body, Packet, Parsed};
-
-/// The one way to other hosts.
-pub(crate) struct Port {
-    /// Whether it leads anywhere now. `None`: there is no port, and never was.
-    link: Option<bool>,
-    pub(crate) counters: PortCounters,
-    malformed: MalformedFrames,
-}
-
-impl Default for Port {
-    fn default() -> Port {
-        Port { link: None, counters: PortCounters::ZERO, malformed: MalformedFrames::ZERO }
-    }
-}
-
-impl Port {
-    /// The record of it.
-    pub(crate) fn save(&self) -> record::Port {
-        let Port { link, counters, malformed } = self;
-        let link = match link {
-            None => record::Link::None,
-            Some(false) => record::Link::Down,
-            Some(true) => record::Link::Up,
-        };
-        record::Port { link, counters: counters.save(), malformed: malformed.save() }
-    }
-
-    /// From the record.
-    pub(crate) fn restore(record: &record::Port) -> Result<Port, Violation> {
-        let link = match record.link {
-            record::Link::None => None,
-            record::Link::Down => Some(false),
-            record::Link::Up => Some(true),
-        };
-        let counters = PortCounters::restore(&record.counters)?;
-        Ok(Port { link, counters, malformed: MalformedFrames::restore(&record.malformed)? })
-    }
-
-    /// Whether there is a port at all: else all that is not of this host is nowhere.
-    pub(crate) fn exists(&self) -> bool {
-        self.link.is_some()
-    }
-
-    pub(crate) fn is_up(&self) -> bool {
-        self.link == Some(true)
-    }
-}
-
-/// The outlet of packets that are lost, such as while the link is down.
-pub(crate) struct DiscardOutlet;
-
-impl<R: Region> Outlet<R> for DiscardOutlet {
-    fn has_room(&mut self) -> bool {
-        true
-    }
-
-    fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
-        Ok(())
-    }
-}
 
 /// An outlet that reckons what packets cost, and has no room once that is all that their device may spend in its turn.
 struct Metered<'a, O> {
@@ -108,9 +48,6 @@ impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
 
 /// What a datagram that is copied costs of a budget of packets: as many bytes as in the longest packet, and an operation.
 const COPIED_PACKET: Cost = 4096 + OPERATION;
-
-/// Most packets of a QP of an unreliable service in its turn: then others have theirs.
-pub(crate) const TURN_PACKETS: usize = 64;
 
 /// Whom a packet is for.
 enum Addressee {

@@ -3,9 +3,9 @@
 use super::{Asker, DeviceLooks, Look, Looks, MAX_HELD, Question};
 use crate::device::Devices;
 use crate::id::{DeviceId, OwnerId};
+use crate::place::Place;
 use crate::qp::requester::Wait;
 use crate::save::{RestoreError, Violation, record, to_qpn};
-use crate::schedule::Place;
 use std::collections::{BTreeMap, BTreeSet};
 use vrdma_wire::roce::{MAX_FRAME, Packet};
 

@@ -4,6 +4,7 @@
 pub(crate) mod arrival;
 pub(crate) mod departure;
 pub(crate) mod effect;
+pub(crate) mod reason;
 pub(crate) mod segment;
 pub(crate) mod stretch;
 pub(crate) mod transfer;

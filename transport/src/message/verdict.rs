@@ -2,14 +2,13 @@
 //! is expected next is the carrier's business.
 
 use crate::completion::WcStatus;
-use crate::device::Device;
 use crate::memory::Access;
+use crate::message::reason::Reason;
 use crate::message::segment::{Segment, Segmentation};
 use crate::mr::Mrs;
 use crate::op::{DataDirection, Message, Receive, Remote, Row};
 use crate::outstanding::{RecvSlot, Requests};
 use crate::qp::Qp;
-use crate::receive::claim;
 use crate::request::MAX_MESSAGE;
 
 /// The receiving end: a QP as it is before the segment.
@@ -17,13 +16,6 @@ pub(crate) struct Receiver<'a, R> {
     pub(crate) mrs: &'a Mrs<R>,
     pub(crate) requests: &'a Requests,
     pub(crate) qp: &'a Qp,
-}
-
-impl<'a, R> Receiver<'a, R> {
-    #[inline]
-    pub(crate) fn new(device: &'a Device<R>, qp: &'a Qp) -> Receiver<'a, R> {
-        Receiver { mrs: &device.mrs, requests: &device.requests, qp }
-    }
 }
 
 /// What to do with a segment: execute it, there, or not.
@@ -67,33 +59,6 @@ pub(crate) enum Nak {
     Access,
     /// Remote operational error.
     Operational,
-}
-
-/// Why a segment is dropped.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Reason {
-    /// Nobody here has the address.
-    NoRoute,
-    /// There is no such QP.
-    NoQp,
-    /// The QP is connected to another.
-    NotConnected,
-    /// The QP is not ready to receive.
-    State,
-    /// Not the PSN expected.
-    Psn,
-    /// The QP is of another service.
-    Service,
-    /// Not the QP's Q_Key.
-    Qkey,
-    /// There is no receive, and no way to tell.
-    NoReceive,
-    /// It is longer than the receive, and there is no way to tell.
-    Length,
-    /// It may not touch the memory that it names, and there is no way to tell.
-    Access,
-    /// It is not allowed or makes no sense, and there is no way to tell.
-    Invalid,
 }
 
 impl Nak {
@@ -199,7 +164,7 @@ fn check_resources<'a>(
     if !needed {
         return Ok(None);
     }
-    claim(requests, qp).ok_or(Objection::Rnr).map(Some)
+    qp.responder.claimed(requests).ok_or(Objection::Rnr).map(Some)
 }
 
 /// A SEND fits its receive (IBTA 9.7.4.1.6; the receive ends with a length error, the sender learns of an invalid request).
@@ -228,7 +193,7 @@ fn check_memory<'a, R>(
     let found = remote
         .addr
         .checked_add(u64::from(segment.offset))
-        .and_then(|addr| mrs.remote(remote.rkey, qp, right, addr, rest));
+        .and_then(|addr| mrs.remote(remote.rkey, qp.pd, right, addr, rest));
     match found {
         Some((region, offset)) => Ok(Target::Region(region, offset)),
         None => Err(nak(Nak::Access)),

@@ -5,7 +5,7 @@ use crate::completion::WcStatus;
 use crate::id::PdId;
 use crate::op::{Remote, SendOp};
 use crate::pool::{At, List};
-use crate::qp::Caps;
+use crate::qp::caps::Caps;
 use crate::request::{Destination, Payload, SendRequest, Sge};
 use crate::save::{Violation, record, to_qpn};
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Rkey};

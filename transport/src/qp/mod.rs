@@ -1,22 +1,23 @@
 //! A queue pair: what it is, and its two halves.
 
 pub(crate) mod attr;
+pub(crate) mod caps;
+pub(crate) mod entry;
 pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod save;
 pub(crate) mod state;
 
-use crate::carrier::{Carrier, Service};
+use crate::carrier::Carrier;
 use crate::flush::Flush;
 use crate::gid::GidEntry;
 use crate::id::{CqId, OwnerId, PdId};
 use crate::memory::Access;
 use crate::qp::attr::{QpAttr, QpInit, QpState, QpType};
+use crate::qp::caps::Caps;
 use crate::qp::requester::Requester;
 use crate::qp::responder::Responder;
-use crate::table::{Numbered, Numbering, Table};
-use crate::time::Instant;
-use core::mem::offset_of;
+use crate::time::{Instant, NEVER};
 use vrdma_wire::entropy::connection_source_port;
 use vrdma_wire::num::{FlowLabel, Gid, Mac, Mtu, Qpn, VlanId, VlanTag};
 use vrdma_wire::roce::Path;
@@ -31,7 +32,7 @@ pub(crate) struct Qp {
     access: u8,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
-    /// Changed by [`Service::set_carrier`] alone.
+    /// Changed by [`Service::set_carrier`](crate::service::Service::set_carrier) alone.
     pub(crate) carrier: Carrier,
     marker: Marker,
     pub(crate) dest_qpn: Qpn,
@@ -71,79 +72,16 @@ pub(crate) struct Qp {
     pub(crate) flush: Option<Box<Flush>>,
 }
 
-/// A queue pair in its device's table: with what its service adds.
-#[repr(C, align(64))]
-pub(crate) struct QpEntry {
-    pub(crate) qp: Qp,
-    pub(crate) service: Service,
-}
-
-impl QpEntry {
-    pub(crate) fn new(qpn: Qpn, init: QpInit, shared_pd: PdId) -> QpEntry {
-        QpEntry { qp: Qp::new(qpn, init, shared_pd), service: Service::new(init.qp_type) }
-    }
-
-    #[inline]
-    pub(crate) fn parts(&mut self) -> (&mut Qp, &mut Service) {
-        (&mut self.qp, &mut self.service)
-    }
-
-    /// As if just created. (It is still in the schedule, if it was, and frames still wait.)
-    pub(crate) fn reset(&mut self) {
-        let Qp { timer, turn_due, answer_due, held, question, qpn, init, shared_pd, .. } = self.qp;
-        let ready = self.qp.requester.ready;
-        *self = QpEntry::new(qpn, init, shared_pd);
-        let qp = &mut self.qp;
-        (qp.timer, qp.turn_due, qp.answer_due, qp.held, qp.question) =
-            (timer, turn_due, answer_due, held, question);
-        qp.requester.ready = ready;
-    }
-}
-
 /// The peer was not found yet. (No engine has so many devices; if one had, its QPs would be searched for each time.)
 const NOWHERE: u16 = u16::MAX;
 
-/// No deadline at all.
-pub(crate) const NEVER: Instant = Instant(u64::MAX);
-
-/// Has more unused values than any other field, so `Option<QpEntry>` stores `None` in it: a look-up in [`Qps`] reads the first
+/// Has more unused values than any other field, so `Option<QpEntry>` stores `None` in it: a look-up in [`Qps`](entry::Qps) reads the first
 /// cache line alone.
 #[derive(Copy, Clone, Debug)]
 #[repr(u16)]
 enum Marker {
     Here = 0x5150,
 }
-
-/// What its queues and requests may hold.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Caps {
-    pub(crate) send_wr: u16,
-    pub(crate) recv_wr: u16,
-    pub(crate) inline: u16,
-    pub(crate) send_sge: u8,
-    pub(crate) recv_sge: u8,
-}
-
-impl Caps {
-    /// All are within [`Limits`](crate::Limits), which fit.
-    pub(crate) fn new(init: &QpInit) -> Caps {
-        let word = |value: u32| value.min(u32::from(u16::MAX)) as u16;
-        let byte = |value: u32| value.min(u32::from(u8::MAX)) as u8;
-        Caps {
-            send_wr: word(init.max_send_wr),
-            recv_wr: word(init.max_recv_wr),
-            inline: word(init.max_inline),
-            send_sge: byte(init.max_send_sge),
-            recv_sge: byte(init.max_recv_sge),
-        }
-    }
-}
-
-/// Room of a cache line.
-const LINE: usize = 64;
-const _: () = assert!(
-    offset_of!(QpEntry, qp) == 0 && offset_of!(Qp, requester) == LINE && offset_of!(Qp, attr) == 2 * LINE
-);
 
 impl Qp {
     pub(crate) fn new(qpn: Qpn, init: QpInit, shared_pd: PdId) -> Qp {
@@ -299,34 +237,4 @@ impl Qp {
 /// The hop limit of an address vector, or one for those that name none.
 pub(crate) fn hop_limit(named: u8) -> u8 {
     if named == 0 { 64 } else { named }
-}
-
-impl Numbered for QpEntry {
-    #[inline]
-    fn number(&self) -> u32 {
-        self.qp.qpn.number()
-    }
-}
-
-/// The queue pairs of a device.
-pub(crate) type Qps = Table<QpEntry>;
-
-/// QPNs: a generation above an index, so that a QPN modulo `max_qp` (a power of two) is unique among the living.
-pub(crate) fn numbering(max_qp: u32) -> Numbering {
-    let bits = max_qp.ilog2();
-    Numbering { index_shift: 0, index_bits: bits, tag_shift: bits, tag_bits: 24 - bits }
-}
-
-/// Indices of QP0 and QP1.
-pub(crate) const SPECIAL_QPS: u32 = 2;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_queue_pair_is_small() {
-        assert!(size_of::<Option<QpEntry>>() <= 320, "{}", size_of::<Option<QpEntry>>());
-        assert_eq!(size_of::<Option<QpEntry>>(), size_of::<QpEntry>());
-    }
 }

@@ -1,11 +1,10 @@
 //! The sending half of a QP: the progress of its first request, and the retry counters.
 
+mod save;
+
 use crate::completion::WcStatus;
 use crate::message::segment::Segment;
-use crate::outstanding::Requests;
 use crate::pool::List;
-use crate::qp::Qp;
-use crate::save::{Violation, record, to_psn};
 use crate::time::{Instant, SLOW_CHECK, ack_timeout};
 use core::time::Duration;
 use vrdma_wire::num::Psn;
@@ -68,78 +67,6 @@ impl Requester {
             retry_cnt: 0,
             rnr_retry: 0,
         }
-    }
-
-    /// The record of it; `question` is the number with which it asked last.
-    pub(super) fn save(&self, question: u32, requests: &Requests) -> record::Requester {
-        let Requester {
-            psn,
-            ref queue,
-            offset,
-            started,
-            wait,
-            retries,
-            rnr_retries,
-            // Of the turns,
-            ready: _,
-            notify_drained,
-            // and of the attributes.
-            retry_cnt: _,
-            rnr_retry: _,
-        } = *self;
-        record::Requester {
-            psn: psn.number(),
-            offset,
-            started,
-            wait: wait.into(),
-            retries,
-            rnr_retries,
-            notify_drained,
-            question,
-            queue: requests.save_sends(queue),
-        }
-    }
-
-    /// From the record, for `qp` with its attributes.
-    pub(super) fn restore(
-        record: &record::Requester,
-        qp: &Qp,
-        requests: &mut Requests,
-    ) -> Result<Requester, Violation> {
-        if record.queue.len() > usize::from(qp.caps.send_wr) {
-            return Err(Violation::Queue);
-        }
-        if record.retries > FOR_EVER || record.rnr_retries > FOR_EVER {
-            return Err(Violation::Retries);
-        }
-        let mut queue = List::EMPTY;
-        for send in &record.queue {
-            if send.destination.is_some() && !qp.service().is_datagram() {
-                return Err(Violation::Request);
-            }
-            requests.restore_send(&mut queue, send, &qp.caps)?;
-        }
-        let record::Requester { offset, started, notify_drained, retries, rnr_retries, .. } = *record;
-        // Of a message in progress stretches are done that are whole packets but for the last.
-        let length = requests.first_send(&queue).map_or(0, |first| first.work().length);
-        let in_progress = started
-            && !qp.service().is_datagram()
-            && offset < length
-            && offset.is_multiple_of(qp.path_mtu.bytes());
-        if started && queue.is_empty() || offset > 0 && !in_progress {
-            return Err(Violation::Progress);
-        }
-        Ok(Requester {
-            psn: to_psn(record.psn)?,
-            queue,
-            offset,
-            started,
-            wait: record.wait.into(),
-            retries,
-            rnr_retries,
-            notify_drained,
-            ..Requester::new()
-        })
     }
 
     /// Whether there is something to do now, if the state lets it.

@@ -1,7 +1,8 @@
 //! Queue pairs in the record.
 
-use super::{Qp, QpEntry, state};
-use crate::carrier::Service;
+use super::entry::QpEntry;
+use super::{Qp, state};
+use crate::carrier::Carrier;
 use crate::flush::Flush;
 use crate::gid::GidEntry;
 use crate::id::{CqId, OwnerId, PdId, SrqId};
@@ -11,8 +12,13 @@ use crate::outstanding::Requests;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
 use crate::qp::requester::Requester;
 use crate::qp::responder::Responder;
-use crate::save::{Violation, deadline, record, to_deadline, to_qpn};
+use crate::save::{Violation, deadline, record, same_names, to_deadline, to_qpn};
+use crate::service::Service;
 use vrdma_wire::num::{Gid, Mac, Qkey};
+
+same_names!(QpType { Rc, Uc, Ud, Gsi });
+same_names!(QpState { Reset, Init, Rtr, Rts, Sqd, Sqe, Err });
+same_names!(Carrier { Local, Roce });
 
 impl QpEntry {
     /// The record of a QP, with its requests.

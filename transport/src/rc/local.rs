@@ -2,17 +2,19 @@
 //! and executed, and both are told; all rules are theirs.
 
 use crate::completion::{Event, Sink, WcStatus};
+use crate::engine::Engine;
 use crate::engine::borrowed::BorrowedQp;
-use crate::engine::{Engine, Step};
+use crate::engine::step::Step;
 use crate::memory::Region;
 use crate::message::effect::{Failure, LocalBuffer, execute};
+use crate::message::reason::Reason;
 use crate::message::segment::Segment;
 use crate::message::stretch::next_segment;
-use crate::message::verdict::{Objection, Reason, Receiver, verdict};
+use crate::message::verdict::{Objection, verdict};
+use crate::place::Place;
 use crate::qp::Qp;
 use crate::qp::requester::Wait;
 use crate::request::Payload;
-use crate::schedule::Place;
 use crate::time::{Instant, rnr_delay};
 use crate::work::Work;
 use core::time::Duration;
@@ -110,7 +112,7 @@ impl<R: Region> Engine<R> {
                 return RcDelivery::Lost;
             }
         };
-        let receiver = Receiver::new(peer_device, peer_qp);
+        let receiver = peer_device.receiver(peer_qp);
         let verdict = in_sequence(peer_qp, &segment).and_then(|()| verdict(&receiver, &segment));
         let moved = match verdict {
             Err(Objection::Drop(reason)) => {

@@ -9,14 +9,35 @@ pub mod record;
 
 pub use error::{RestoreError, Violation};
 
-use crate::time::Instant;
-use vrdma_wire::num::{Psn, Qpn, Rkey};
+use crate::time::{Instant, NEVER};
+use vrdma_wire::num::{Mtu, Psn, Qpn, Rkey};
 use vrdma_wire::roce::Reth;
 
-/// A time after which there is none stands for no deadline.
-const NEVER: Instant = crate::qp::NEVER;
+/// The ways between an enum of the engine and the record's of the same name, whose variants are the same.
+macro_rules! same_names {
+    ($name:ident { $($variant:ident),* $(,)? }) => {
+        impl From<$name> for $crate::save::record::$name {
+            fn from(value: $name) -> Self {
+                match value {
+                    $($name::$variant => Self::$variant,)*
+                }
+            }
+        }
 
-/// A deadline in the record.
+        impl From<$crate::save::record::$name> for $name {
+            fn from(value: $crate::save::record::$name) -> Self {
+                match value {
+                    $($crate::save::record::$name::$variant => Self::$variant,)*
+                }
+            }
+        }
+    };
+}
+pub(crate) use same_names;
+
+same_names!(Mtu { M256, M512, M1024, M2048, M4096 });
+
+/// A deadline in the record: a time after which there is none stands for no deadline.
 pub(crate) fn deadline(at: Instant) -> Option<u64> {
     (at != NEVER).then_some(at.0)
 }

@@ -1,44 +1,12 @@
-//! Enums of the record: their names are part of the format, whatever the engine calls its own.
+//! Enums of the record: their names are part of the format, whatever the engine calls its own. Each owner of one of the engine's says which names
+//! are the same ([`same_names`](super::same_names)).
 
-use crate::carrier::Carrier as EngineCarrier;
-use crate::engine::sweep::Task as EngineTask;
-use crate::op::Message as EngineMessage;
-use crate::qp::attr::{QpState as EngineQpState, QpType as EngineQpType};
-use crate::qp::requester::Wait as EngineWait;
 use serde::{Deserialize, Serialize};
-use vrdma_wire::num::Mtu as WireMtu;
 
-/// An enum of the record, and the ways to and from the engine's.
-macro_rules! named {
-    ($(#[$what:meta])* $name:ident is $of:ident { $($(#[$doc:meta])* $variant:ident,)* }) => {
-        $(#[$what])*
-        #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum $name {
-            $($(#[$doc])* $variant,)*
-        }
-
-        impl From<$of> for $name {
-            fn from(value: $of) -> $name {
-                match value {
-                    $($of::$variant => $name::$variant,)*
-                }
-            }
-        }
-
-        impl From<$name> for $of {
-            fn from(value: $name) -> $of {
-                match value {
-                    $($name::$variant => $of::$variant,)*
-                }
-            }
-        }
-    };
-}
-
-named! {
 /// The service of a QP.
-QpType is EngineQpType {
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QpType {
     /// Reliable connection.
     Rc,
     /// Unreliable connection.
@@ -48,11 +16,11 @@ QpType is EngineQpType {
     /// QP1.
     Gsi,
 }
-}
 
-named! {
 /// State of a QP (IBTA 10.3.1).
-QpState is EngineQpState {
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QpState {
     /// RESET.
     Reset,
     /// INIT.
@@ -68,11 +36,11 @@ QpState is EngineQpState {
     /// ERR.
     Err,
 }
-}
 
-named! {
 /// A path MTU.
-Mtu is WireMtu {
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mtu {
     /// 256 bytes.
     M256,
     /// 512 bytes.
@@ -84,21 +52,21 @@ Mtu is WireMtu {
     /// 4096 bytes.
     M4096,
 }
-}
 
-named! {
 /// What carries the messages of a connected QP.
-Carrier is EngineCarrier {
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Carrier {
     /// The engine itself, or nobody yet; each datagram is carried as it goes.
     Local,
     /// Packets of RoCEv2.
     Roce,
 }
-}
 
-named! {
 /// What the first request of a send queue waits for.
-Wait is EngineWait {
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
     /// Nothing.
     No,
     /// The peer to post a receive.
@@ -110,11 +78,11 @@ Wait is EngineWait {
     /// Nothing: the caller has looked.
     Looked,
 }
-}
 
-named! {
 /// A message that has begun and not ended at its responder.
-Message is EngineMessage {
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
     /// There is none.
     None,
     /// Into a receive.
@@ -122,18 +90,17 @@ Message is EngineMessage {
     /// Into a region.
     Write,
 }
-}
 
-named! {
 /// What is done to all QPs of a device.
-Task is EngineTask {
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
     /// The device goes on: what waited is tried at once.
     GoOn,
     /// The link is up again: what was not answered is sent again.
     StartOver,
     /// Own addresses of QPs follow the GID table.
     Sources,
-}
 }
 
 /// What is to be sent of the response to a READ or atomic.

@@ -1,8 +1,8 @@
 //! Turns in the record.
 
-use super::{Cost, DEBT, OPERATION, Place, QUANTUM, Schedule, Share, TurnQueue, Turns};
+use super::{Cost, DEBT, OPERATION, QUANTUM, Schedule, Share, TurnQueue, Turns, WITHIN_POSTS};
 use crate::device::Devices;
-use crate::engine::WITHIN_POSTS;
+use crate::place::Place;
 use crate::qp::Qp;
 use crate::save::{RestoreError, Violation, record, to_qpn};
 use core::mem;

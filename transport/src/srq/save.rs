@@ -4,7 +4,7 @@ use super::{Srq, SrqInit, Srqs};
 use crate::id::{OwnerId, PdId, SrqId};
 use crate::outstanding::Requests;
 use crate::pool::List;
-use crate::qp::Qps;
+use crate::qp::entry::Qps;
 use crate::save::{Violation, record, to_qpn};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -53,7 +53,7 @@ impl record::Srq {
 impl Srqs {
     /// Whether those QPs wait in each that use it and whose peers wait, each once, now that all are restored.
     pub(crate) fn check_waiting(&self, qps: &Qps) -> Result<(), Violation> {
-        let waits = |entry: &&crate::qp::QpEntry| entry.qp.responder.sender_waits;
+        let waits = |entry: &&crate::qp::entry::QpEntry| entry.qp.responder.sender_waits;
         let told: BTreeSet<_> = (qps.iter().filter(waits))
             .filter_map(|entry| Some((entry.qp.init.srq?, entry.qp.qpn.number())))
             .collect();

@@ -3,9 +3,9 @@
 use super::datagrams::{Ud, to};
 use super::wire::{A, B, Cable, MEMORY, Net};
 use super::*;
+use crate::engine::DEADLINES;
 use crate::engine::sweep::SWEPT;
-use crate::engine::{DEADLINES, WITHIN_POSTS};
-use crate::schedule::{OPERATION, QUANTUM};
+use crate::schedule::{OPERATION, QUANTUM, WITHIN_POSTS};
 use vrdma_wire::num::Mac;
 use vrdma_wire::roce::Body;
 

@@ -1,15 +1,17 @@
 //! Unreliable connections between two QPs of this engine: no packets, one copy.
 
 use crate::completion::{Sink, WcStatus};
-use crate::engine::{Engine, Step};
+use crate::engine::Engine;
+use crate::engine::step::Step;
 use crate::memory::Region;
 use crate::message::effect::{Failure, LocalBuffer, execute};
+use crate::message::reason::Reason;
 use crate::message::segment::Segment;
 use crate::message::stretch::next_segment;
-use crate::message::verdict::{Reason, Receiver, Refusal};
+use crate::message::verdict::Refusal;
+use crate::place::Place;
 use crate::qp::requester::Wait;
 use crate::request::Payload;
-use crate::schedule::Place;
 use crate::uc::responder::accept;
 use crate::work::Work;
 
@@ -89,7 +91,7 @@ impl<R: Region> Engine<R> {
         self.known(peer, sink).resync(segment);
         let (device, qp) = self.devices.known(place);
         let (peer_device, peer_qp) = self.devices.known(peer);
-        let receiver = Receiver::new(peer_device, peer_qp);
+        let receiver = peer_device.receiver(peer_qp);
         let moved = match accept(&receiver, segment) {
             Ok(target) => {
                 let local = LocalBuffer::new(&device.mrs, qp, payload, segment);

@@ -4,3 +4,4 @@
 pub(crate) mod local;
 pub(crate) mod responder;
 pub(crate) mod roce;
+pub(crate) mod state;

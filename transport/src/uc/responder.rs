@@ -3,8 +3,9 @@
 use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
+use crate::message::reason::Reason;
 use crate::message::segment::Segment;
-use crate::message::verdict::{Nak, Objection, Reason, Receiver, Refusal, Target, verdict};
+use crate::message::verdict::{Nak, Objection, Receiver, Refusal, Target, verdict};
 use crate::op::Message;
 use crate::qp::responder::Responder;
 use vrdma_wire::num::Psn;

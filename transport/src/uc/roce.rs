@@ -3,50 +3,27 @@
 use crate::carrier::Carrier;
 use crate::completion::{Sink, WcStatus};
 use crate::engine::borrowed::BorrowedQp;
-use crate::engine::wire::DiscardOutlet;
-use crate::engine::{Step, TURN_PACKETS};
+use crate::engine::step::Step;
 use crate::look::Fate;
 use crate::memory::{Access, Region};
 use crate::message::effect::{Failure, LocalBuffer, execute};
+use crate::message::reason::Reason;
 use crate::message::segment::{Segment, Segmentation};
 use crate::message::stretch::next_segment;
 use crate::message::transfer::{Elements, Span};
-use crate::message::verdict::{Reason, Receiver};
+use crate::message::verdict::Receiver;
 use crate::mr::Mrs;
 use crate::op::{Remote, SendOp};
-use crate::outlet::{Outlet, Pieces};
+use crate::outlet::{DiscardOutlet, Outlet, Pieces};
 use crate::outstanding::Scratch;
 use crate::qp::Qp;
 use crate::request::Payload;
-use crate::save::record;
+use crate::schedule::TURN_PACKETS;
 use crate::uc::responder::accept;
 use crate::work::Work;
 use core::mem;
-use vrdma_wire::num::{Imm, Mac, Pkey, Rkey};
+use vrdma_wire::num::{Imm, Mac, Pkey};
 use vrdma_wire::roce::{Body, Bth, Packet, Parsed, Part, Reth, Uc, UcTail, WriteTail};
-
-/// What a QP has whose peer is reached in packets.
-pub(crate) struct UcRoce {
-    /// The WRITE that the peer's next packet continues.
-    write: Reth,
-}
-
-impl UcRoce {
-    pub(crate) fn new() -> UcRoce {
-        UcRoce { write: Reth { va: 0, rkey: Rkey(0), length: 0 } }
-    }
-
-    /// The record of it.
-    pub(crate) fn save(&self) -> record::Roce {
-        let UcRoce { write } = *self;
-        record::Roce::Uc { write: write.into() }
-    }
-
-    /// From the record.
-    pub(crate) fn restore(write: &record::Reth) -> UcRoce {
-        UcRoce { write: write.into() }
-    }
-}
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A packet of this service came.

@@ -2,40 +2,29 @@
 
 use crate::completion::{Sink, WcStatus};
 use crate::device::{Device, PostTarget};
+use crate::engine::Engine;
 use crate::engine::borrowed::BorrowedQp;
-use crate::engine::{Engine, Step, WITHIN_POSTS};
+use crate::engine::step::Step;
 use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId};
-use crate::memory::{Access, Fault, Region};
+use crate::memory::{Access, Region};
+use crate::message::reason::Reason;
 use crate::message::transfer::{Elements, Side, Span};
-use crate::message::verdict::Reason;
 use crate::op::SendOp;
-use crate::outlet::{Outlet, Pieces};
+use crate::outlet::{NoOutlet, Outlet, Pieces};
 use crate::outstanding::Scratch;
+use crate::place::Place;
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
 use crate::qp::requester::Wait;
 use crate::request::{Destination, Payload, PostError, Queue, SendRequest};
-use crate::schedule::Place;
+use crate::schedule::WITHIN_POSTS;
 use crate::time::Instant;
 use crate::ud::packet::{grh_of, packet};
 use crate::ud::responder::{DatagramPayload, accept};
 use crate::work::Work;
 use vrdma_wire::num::{Imm, Qpn, VlanId};
 use vrdma_wire::roce::{Body, Packet};
-
-/// An outlet without room: what is to go over the wire waits for its turn in [`Engine::transmit`].
-pub(crate) struct NoOutlet;
-
-impl<R: Region> Outlet<R> for NoOutlet {
-    fn has_room(&mut self) -> bool {
-        false
-    }
-
-    fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
-        Err(Fault)
-    }
-}
 
 /// Where a datagram goes.
 enum DatagramRoute {

@@ -4,12 +4,11 @@ use crate::completion::{Arrival, Completion, Sink, WcStatus};
 use crate::device::Device;
 use crate::engine::borrowed::BorrowedQp;
 use crate::memory::{Access, Region};
+use crate::message::reason::Reason;
 use crate::message::transfer::{Elements, Span, TransferError, copy, scatter};
-use crate::message::verdict::Reason;
 use crate::op::WcOpcode;
 use crate::outstanding::{RecvSlot, Scratch};
 use crate::qp::Qp;
-use crate::receive::claim;
 use crate::ud::packet::{GRH, own_qkey};
 use vrdma_wire::num::{Imm, Qpn, VlanTag};
 use vrdma_wire::roce::{Deth, Packet};
@@ -39,7 +38,7 @@ pub(crate) fn accept<'a, R>(
     if deth.qkey != own_qkey(qp) {
         return Err(Reason::Qkey);
     }
-    let receive = claim(&device.requests, qp).ok_or(Reason::NoReceive)?;
+    let receive = qp.responder.claimed(&device.requests).ok_or(Reason::NoReceive)?;
     if u64::from(length) + GRH as u64 > u64::from(receive.length) {
         return Err(Reason::Length);
     }

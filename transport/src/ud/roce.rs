@@ -1,12 +1,14 @@
 //! Unreliable datagrams on packets of RoCEv2.
 
 use crate::completion::Sink;
-use crate::engine::{Engine, Step, TURN_PACKETS};
+use crate::engine::Engine;
+use crate::engine::step::Step;
 use crate::look::Fate;
 use crate::memory::Region;
-use crate::message::verdict::Reason;
+use crate::message::reason::Reason;
 use crate::outlet::Outlet;
-use crate::schedule::{Cost, OPERATION, Place};
+use crate::place::Place;
+use crate::schedule::{Cost, OPERATION, TURN_PACKETS};
 use crate::ud::packet::grh;
 use crate::ud::responder::{DatagramPayload, accept};
 use core::mem;

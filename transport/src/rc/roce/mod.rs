@@ -3,6 +3,7 @@
 //! about what has not happened.
 
 mod packet;
+mod psn;
 mod requester_rx;
 mod requester_state;
 mod requester_tx;
@@ -10,79 +11,17 @@ mod responder_rx;
 mod responder_state;
 mod responder_tx;
 mod retry;
-mod save;
+pub(crate) mod state;
 
 use crate::carrier::Carrier;
 use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
-use crate::engine::wire::DiscardOutlet;
 use crate::look::Fate;
 use crate::memory::Region;
-use crate::outlet::Outlet;
-use crate::pool::List;
-use crate::qp::{NEVER, Qp};
-use crate::rc::roce::requester_state::RequesterState;
-use crate::rc::roce::responder_state::ResponderState;
+use crate::outlet::{DiscardOutlet, Outlet};
 use crate::schedule::{Direction, OPERATION, QP_TURN};
 use crate::time::Instant;
-use vrdma_wire::num::Psn;
 use vrdma_wire::roce::{Parsed, Rc};
-
-/// What a QP has whose peer is reached in packets.
-pub(crate) struct RcRoce {
-    requester: RequesterState,
-    responder: ResponderState,
-    /// When to do something about what has not happened until then, or [`NEVER`]. The QP's timer is not later than this.
-    deadline: Instant,
-}
-
-impl RcRoce {
-    /// For a QP whose attributes are set.
-    pub(crate) fn new(qp: &Qp) -> RcRoce {
-        RcRoce {
-            requester: RequesterState::new(),
-            responder: ResponderState::new(qp.max_dest_rd_atomic),
-            deadline: NEVER,
-        }
-    }
-
-    /// The next request begins with `psn`; nothing of those in `queue` was sent.
-    pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
-        self.requester.start(psn, queue.head());
-        self.deadline = NEVER;
-    }
-
-    /// A request was added to the end of `queue`.
-    #[inline]
-    pub(crate) fn posted(&mut self, queue: &List) {
-        self.requester.posted(queue.tail());
-    }
-
-    /// What is outstanding is retransmitted.
-    pub(crate) fn send_again(&mut self, queue: &List) {
-        self.requester.go_back(queue.head());
-        self.deadline = NEVER;
-    }
-
-    /// The QP takes as many READs and atomics now.
-    pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
-        self.responder.resize(max_dest_rd_atomic);
-    }
-
-    /// Whether there is a request to send, if nothing forbids it.
-    #[inline]
-    pub(crate) fn has_unsent(&self) -> bool {
-        self.requester.has_unsent()
-    }
-}
-
-/// How far `psn` is ahead of `other`, going up only: 0 to 2^24 - 1. From [`HALF`] on it is behind.
-fn ahead(psn: Psn, other: Psn) -> u32 {
-    Psn::truncate(psn.number().wrapping_sub(other.number())).number()
-}
-
-/// Half of the PSNs: so many may be outstanding (IBTA 9.7.2).
-const HALF: u32 = 1 << 23;
 
 /// What a QP may still send in its turn.
 struct Allowance {
@@ -177,7 +116,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 mod tests {
     use super::*;
     use crate::limits::Limits;
-    use crate::qp::QpEntry;
+    use crate::qp::entry::QpEntry;
+    use crate::rc::roce::state::RcRoce;
 
     #[test]
     fn an_idle_queue_pair_on_the_wire_is_small() {
@@ -185,14 +125,5 @@ mod tests {
             Limits::default().max_dest_rd_atomic as usize * size_of::<responder_state::Resource>();
         let all = size_of::<Option<QpEntry>>() + size_of::<RcRoce>() + resources;
         assert!(all < 2048, "{all}");
-    }
-
-    #[test]
-    fn ahead_goes_around() {
-        let last = Psn::truncate(0xff_ffff);
-        assert_eq!(
-            (ahead(last.add(2), last), ahead(last, last.add(1)), ahead(last, last)),
-            (2, 0xff_ffff, 0)
-        );
     }
 }

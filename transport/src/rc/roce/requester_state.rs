@@ -8,7 +8,7 @@ mod save;
 
 use crate::op::SendOp;
 use crate::pool::At;
-use crate::rc::roce::ahead;
+use crate::rc::roce::psn::ahead;
 use crate::work::Work;
 use vrdma_wire::num::{Msn, Mtu, Psn};
 use vrdma_wire::roce::Credits;

@@ -9,9 +9,9 @@ use crate::message::segment::{Segment, Segmentation};
 use crate::message::verdict::{Nak, Objection, Receiver, Refusal, verdict};
 use crate::op::{Answer, Row};
 use crate::rc::roce::packet::{RcRequest, decode};
+use crate::rc::roce::psn::{HALF, ahead};
 use crate::rc::roce::responder_state::Kind;
 use crate::rc::roce::responder_tx::nak_code;
-use crate::rc::roce::{HALF, ahead};
 use vrdma_wire::num::Psn;
 use vrdma_wire::roce::{Bth, NakCode, Rc, Reth, RnrTimer, Syndrome};
 

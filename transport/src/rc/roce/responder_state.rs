@@ -2,7 +2,7 @@
 
 mod save;
 
-use crate::rc::roce::{HALF, ahead};
+use crate::rc::roce::psn::{HALF, ahead};
 use vrdma_wire::num::{Msn, Mtu, Psn};
 use vrdma_wire::roce::{Reth, Syndrome};
 

@@ -140,7 +140,7 @@ fn stretch<'a, R: Region>(
     if !qp.access().contains(Access::REMOTE_READ) {
         return None;
     }
-    let (region, at) = mrs.remote(reth.rkey, qp, Access::REMOTE_READ, addr, rest)?;
+    let (region, at) = mrs.remote(reth.rkey, qp.pd, Access::REMOTE_READ, addr, rest)?;
     Pieces::memory(Span::Flat(region, at), length)
 }
 

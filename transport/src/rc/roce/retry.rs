@@ -3,9 +3,8 @@
 use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
-use crate::qp::NEVER;
 use crate::qp::requester::Wait;
-use crate::time::Instant;
+use crate::time::{Instant, NEVER};
 use core::time::Duration;
 
 /// Why to retransmit.

@@ -1,6 +1,6 @@
 //! A queue pair in the record: attributes, and its carrier's state.
 
-use super::{Carrier, Message, Mtu, Pending, QpState, QpType, Receive, Send, Wait};
+use super::{AddressVector, Carrier, Message, Mtu, Pending, QpState, QpType, Receive, Send, Wait};
 use serde::{Deserialize, Serialize};
 
 /// A queue pair.
@@ -87,29 +87,6 @@ pub struct QpAttr {
     pub rnr_retry: u8,
     /// The address vector, once there is one.
     pub av: Option<AddressVector>,
-}
-
-/// Where a connection's peer is.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct AddressVector {
-    /// Service level.
-    pub sl: u8,
-    /// Index of the own GID.
-    pub sgid_index: u8,
-    /// GID of the peer.
-    pub dgid: [u8; 16],
-    /// MAC address that leads to it.
-    pub dmac: [u8; 6],
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Traffic class.
-    pub traffic_class: u8,
-    /// Flow label.
-    pub flow_label: u32,
-    /// UDP source port, or 0.
-    pub udp_sport: u16,
-    /// VLAN id.
-    pub vlan: Option<u16>,
 }
 
 /// The sending half of a QP.

@@ -1,6 +1,5 @@
 //! Outstanding requests in the record.
 
-use super::AddressVector;
 use serde::{Deserialize, Serialize};
 
 /// A pending send.
@@ -99,6 +98,29 @@ pub struct Sge {
     pub length: u32,
     /// Key.
     pub lkey: u32,
+}
+
+/// Where a connection's peer, or a datagram's receiver, is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AddressVector {
+    /// Service level.
+    pub sl: u8,
+    /// Index of the own GID.
+    pub sgid_index: u8,
+    /// GID of the peer.
+    pub dgid: [u8; 16],
+    /// MAC address that leads to it.
+    pub dmac: [u8; 6],
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label.
+    pub flow_label: u32,
+    /// UDP source port, or 0.
+    pub udp_sport: u16,
+    /// VLAN id.
+    pub vlan: Option<u16>,
 }
 
 /// [`Destination`](crate::Destination).

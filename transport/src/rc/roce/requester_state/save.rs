@@ -5,7 +5,7 @@ use crate::carrier::Carrier;
 use crate::op::DataDirection;
 use crate::outstanding::Requests;
 use crate::qp::Qp;
-use crate::rc::roce::{HALF, ahead};
+use crate::rc::roce::psn::{HALF, ahead};
 use crate::save::{Violation, record, to_psn};
 use vrdma_wire::num::Msn;
 

@@ -1,6 +1,7 @@
 //! The state of a reliable connection on RoCE, in the record.
 
-use super::{Carrier, RcRoce, RequesterState, ResponderState};
+use super::{RcRoce, RequesterState, ResponderState};
+use crate::carrier::Carrier;
 use crate::outstanding::Requests;
 use crate::qp::Qp;
 use crate::save::{Violation, deadline, record, to_deadline};

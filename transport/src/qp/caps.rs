@@ -1,0 +1,28 @@
+//! Capabilities of a QP: what its queues and requests may hold.
+
+use crate::qp::attr::QpInit;
+
+/// What its queues and requests may hold.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Caps {
+    pub(crate) send_wr: u16,
+    pub(crate) recv_wr: u16,
+    pub(crate) inline: u16,
+    pub(crate) send_sge: u8,
+    pub(crate) recv_sge: u8,
+}
+
+impl Caps {
+    /// All are within [`Limits`](crate::Limits), which fit.
+    pub(crate) fn new(init: &QpInit) -> Caps {
+        let word = |value: u32| value.min(u32::from(u16::MAX)) as u16;
+        let byte = |value: u32| value.min(u32::from(u8::MAX)) as u8;
+        Caps {
+            send_wr: word(init.max_send_wr),
+            recv_wr: word(init.max_recv_wr),
+            inline: word(init.max_inline),
+            send_sge: byte(init.max_send_sge),
+            recv_sge: byte(init.max_recv_sge),
+        }
+    }
+}

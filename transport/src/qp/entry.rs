@@ -1,0 +1,74 @@
+//! A queue pair in its device's table.
+
+use crate::id::PdId;
+use crate::qp::Qp;
+use crate::qp::attr::QpInit;
+use crate::service::Service;
+use crate::table::{Numbered, Numbering, Table};
+use core::mem::offset_of;
+use vrdma_wire::num::Qpn;
+
+/// A queue pair in its device's table: with what its service adds.
+#[repr(C, align(64))]
+pub(crate) struct QpEntry {
+    pub(crate) qp: Qp,
+    pub(crate) service: Service,
+}
+
+impl QpEntry {
+    pub(crate) fn new(qpn: Qpn, init: QpInit, shared_pd: PdId) -> QpEntry {
+        QpEntry { qp: Qp::new(qpn, init, shared_pd), service: Service::new(init.qp_type) }
+    }
+
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&mut Qp, &mut Service) {
+        (&mut self.qp, &mut self.service)
+    }
+
+    /// As if just created. (It is still in the schedule, if it was, and frames still wait.)
+    pub(crate) fn reset(&mut self) {
+        let Qp { timer, turn_due, answer_due, held, question, qpn, init, shared_pd, .. } = self.qp;
+        let ready = self.qp.requester.ready;
+        *self = QpEntry::new(qpn, init, shared_pd);
+        let qp = &mut self.qp;
+        (qp.timer, qp.turn_due, qp.answer_due, qp.held, qp.question) =
+            (timer, turn_due, answer_due, held, question);
+        qp.requester.ready = ready;
+    }
+}
+
+/// Room of a cache line.
+const LINE: usize = 64;
+const _: () = assert!(
+    offset_of!(QpEntry, qp) == 0 && offset_of!(Qp, requester) == LINE && offset_of!(Qp, attr) == 2 * LINE
+);
+
+impl Numbered for QpEntry {
+    #[inline]
+    fn number(&self) -> u32 {
+        self.qp.qpn.number()
+    }
+}
+
+/// The queue pairs of a device.
+pub(crate) type Qps = Table<QpEntry>;
+
+/// QPNs: a generation above an index, so that a QPN modulo `max_qp` (a power of two) is unique among the living.
+pub(crate) fn numbering(max_qp: u32) -> Numbering {
+    let bits = max_qp.ilog2();
+    Numbering { index_shift: 0, index_bits: bits, tag_shift: bits, tag_bits: 24 - bits }
+}
+
+/// Indices of QP0 and QP1.
+pub(crate) const SPECIAL_QPS: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_is_small() {
+        assert!(size_of::<Option<QpEntry>>() <= 320, "{}", size_of::<Option<QpEntry>>());
+        assert_eq!(size_of::<Option<QpEntry>>(), size_of::<QpEntry>());
+    }
+}

@@ -1,0 +1,63 @@
+//! The receiving half of a QP in the record.
+
+use super::Responder;
+use crate::op::Message;
+use crate::outstanding::Requests;
+use crate::pool::List;
+use crate::qp::Qp;
+use crate::request::MAX_MESSAGE;
+use crate::save::{Violation, record, same_names, to_psn};
+
+same_names!(Message { None, Send, Write });
+
+impl Responder {
+    /// The record of it.
+    pub(in crate::qp) fn save(&self, requests: &Requests) -> record::Responder {
+        let Responder { psn, ref queue, received, in_progress, sender_waits, established, service: _ } =
+            *self;
+        record::Responder {
+            psn: psn.number(),
+            received,
+            in_progress: in_progress.into(),
+            sender_waits,
+            established,
+            queue: requests.save_receives(queue),
+        }
+    }
+
+    /// From the record, for `qp` with its state.
+    pub(in crate::qp) fn restore(
+        record: &record::Responder,
+        qp: &Qp,
+        requests: &mut Requests,
+    ) -> Result<Responder, Violation> {
+        // The one that was not understood may have been one too many.
+        let receives = || record.queue.iter().filter(|receive| !receive.not_understood);
+        let most = if qp.init.srq.is_some() { 1 } else { usize::from(qp.caps.recv_wr) };
+        if receives().count() > most {
+            return Err(Violation::Queue);
+        }
+        let mut queue = List::EMPTY;
+        for receive in receives() {
+            requests.restore_receive(&mut queue, receive, qp.caps.recv_sge.into())?;
+        }
+        let record::Responder { received, sender_waits, established, .. } = *record;
+        let in_progress = Message::from(record.in_progress);
+        let most = match in_progress {
+            Message::None => 0,
+            Message::Write => MAX_MESSAGE,
+            // The receive was flushed when the QP entered ERR.
+            Message::Send if !qp.is_receiving() => MAX_MESSAGE,
+            Message::Send => {
+                let receive = requests.front_receive(&queue).ok_or(Violation::Received)?;
+                receive.length.min(MAX_MESSAGE)
+            }
+        };
+        if received > most || in_progress != Message::None && qp.service().is_datagram() {
+            return Err(Violation::Received);
+        }
+        let psn = to_psn(record.psn)?;
+        let service = qp.service();
+        Ok(Responder { psn, queue, received, in_progress, sender_waits, established, service })
+    }
+}

@@ -1,0 +1,148 @@
+//! Carriers: how the messages of a connected QP get to its peer.
+//!
+//! A carrier takes the requests of the send queue from the cursor on, says what became of them, and has its own state for that (PSNs, windows,
+//! deadlines). What a request does at the responder is decided by [`message`](crate::message). The contract of a carrier is the methods of
+//! [`Service`] here, and for each service its turn (in [`Engine::transmit`](crate::Engine::transmit) or
+//! [`Engine::poll`](crate::Engine::poll)), its deadline, and what comes from the peer.
+
+use crate::carrier::Carrier;
+use crate::outstanding::Requests;
+use crate::pool::List;
+use crate::qp::Qp;
+use crate::qp::attr::{QpState, QpType};
+use crate::rc::roce::state::RcRoce;
+use crate::save::{Violation, record};
+use crate::uc::state::UcRoce;
+use vrdma_wire::num::Psn;
+
+/// A QP's service, with its state on RoCE once that was its carrier. The state stays when the address vector changes: the peer may go on with
+/// what it had begun. (Its tag is one byte, so that the field with the most unused values is in [`Qp`]'s first cache line.)
+#[repr(u8)]
+pub(crate) enum Service {
+    /// Reliable connection.
+    Rc(Option<Box<RcRoce>>),
+    /// Unreliable connection.
+    Uc(Option<Box<UcRoce>>),
+    /// Unreliable datagrams, which are routed one by one.
+    Ud,
+}
+
+impl Service {
+    pub(crate) fn new(qp_type: QpType) -> Service {
+        match qp_type {
+            QpType::Rc => Service::Rc(None),
+            QpType::Uc => Service::Uc(None),
+            QpType::Ud | QpType::Gsi => Service::Ud,
+        }
+    }
+
+    /// The record of its state on RoCE.
+    pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> Option<record::Roce> {
+        match self {
+            Service::Rc(Some(roce)) => Some(roce.save(qp, requests)),
+            Service::Uc(Some(roce)) => Some(roce.save()),
+            Service::Rc(None) | Service::Uc(None) | Service::Ud => None,
+        }
+    }
+
+    /// From the record, for a QP with its attributes, queues and carrier.
+    pub(crate) fn restore(
+        record: Option<&record::Roce>,
+        qp: &Qp,
+        requests: &Requests,
+    ) -> Result<Service, Violation> {
+        // It is first chosen as the QP goes to RTR.
+        let chosen = !matches!(qp.state, QpState::Reset | QpState::Init);
+        match (record, qp.service()) {
+            (None, qp_type) if qp.carrier == Carrier::Local => Ok(Service::new(qp_type)),
+            (Some(record::Roce::Rc(roce)), QpType::Rc) if chosen => {
+                Ok(Service::Rc(Some(Box::new(RcRoce::restore(roce, qp, requests)?))))
+            }
+            (Some(record::Roce::Uc { write }), QpType::Uc) if chosen => {
+                Ok(Service::Uc(Some(Box::new(UcRoce::restore(write)))))
+            }
+            _ => Err(Violation::Carrier),
+        }
+    }
+
+    /// The QP's messages take this carrier from now on; none of its requests is under way.
+    pub(crate) fn set_carrier(&mut self, qp: &mut Qp, carrier: Carrier) {
+        qp.carrier = carrier;
+        match self {
+            Service::Rc(roce @ None) if carrier == Carrier::Roce => *roce = Some(Box::new(RcRoce::new(qp))),
+            Service::Uc(roce @ None) if carrier == Carrier::Roce => *roce = Some(Box::new(UcRoce::new())),
+            Service::Rc(_) | Service::Uc(_) => {}
+            Service::Ud => unreachable!("a datagram QP has no carrier"),
+        }
+        self.start(qp.requester.psn, &qp.requester.queue);
+    }
+
+    /// The first request of `queue`, or the next to be posted, begins with `psn`; nothing of it was sent.
+    pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
+        if let Service::Rc(Some(roce)) = self {
+            roce.start(psn, queue);
+        }
+    }
+
+    /// A request was added to the end of the QP's send queue.
+    #[inline]
+    pub(crate) fn posted(&mut self, qp: &Qp) {
+        if qp.carrier == Carrier::Roce
+            && let Service::Rc(Some(roce)) = self
+        {
+            roce.posted(&qp.requester.queue);
+        }
+    }
+
+    /// Nothing more is sent: the QP goes to ERR. `psn` was to be the next.
+    pub(crate) fn stop(&mut self, psn: Psn) {
+        self.start(psn, &List::EMPTY);
+    }
+
+    /// What is outstanding is to be retransmitted. False if the carrier does not retransmit.
+    pub(crate) fn send_again(&mut self, qp: &Qp) -> bool {
+        match self {
+            Service::Rc(Some(roce)) if qp.carrier == Carrier::Roce => {
+                roce.send_again(&qp.requester.queue);
+                true
+            }
+            Service::Rc(_) | Service::Uc(_) | Service::Ud => false,
+        }
+    }
+
+    /// The QP takes so many READs and atomics at once from now on.
+    pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
+        if let Service::Rc(Some(roce)) = self {
+            roce.resize(max_dest_rd_atomic);
+        }
+    }
+
+    /// Whether there is a request to send, as far as the QP's state allows.
+    #[inline]
+    pub(crate) fn has_work(&self, qp: &Qp) -> bool {
+        if qp.carrier == Carrier::Roce
+            && let Service::Rc(Some(roce)) = self
+        {
+            return roce.has_unsent() && matches!(qp.state, QpState::Rts | QpState::Sqd);
+        }
+        qp.can_send() && qp.requester.has_work()
+    }
+
+    /// The state of a reliable connection on RoCE. Only its own code asks.
+    #[inline]
+    pub(crate) fn rc_roce(&mut self) -> &mut RcRoce {
+        match self {
+            Service::Rc(Some(roce)) => roce,
+            _ => unreachable!("turns, deadlines and packets of rc::roce are for its QPs alone"),
+        }
+    }
+
+    /// The state of an unreliable connection on RoCE. Only its own code asks.
+    #[inline]
+    pub(crate) fn uc_roce(&mut self) -> &mut UcRoce {
+        match self {
+            Service::Uc(Some(roce)) => roce,
+            _ => unreachable!("turns and packets of uc::roce are for its QPs alone"),
+        }
+    }
+}
