@@ -1,8 +1,11 @@
 //! `cargo xtask test`: every check of the project, one after the other, with counts at the end.
 
 mod counts;
+mod cycles;
 mod fuzz;
+mod rust;
 mod sizes;
+mod sources;
 mod steps;
 
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::counts::Counts;
-use super::{fuzz, sizes};
+use super::{cycles, fuzz, sizes};
 use crate::artefacts::{cargo, provider_cargo};
 use crate::image::{self, LONG};
 use crate::proc::indent;
@@ -64,6 +64,7 @@ pub const STEPS: &[Step] = &[
         check(name, cargo_with(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     }),
     Step::new("sizes", |_| sizes::check().into()),
+    Step::new("cycles", |_| cycles::check().into()),
     Step::new("doc", |name| {
         let mut command = cargo_with(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
         command.env("RUSTDOCFLAGS", "-D warnings");

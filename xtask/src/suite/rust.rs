@@ -1,0 +1,313 @@
+//! What a file of Rust names: its imports and paths, by its tokens.
+
+/// A file of Rust as far as it says what it uses. Comments, literals and what only tests have are not in it.
+#[derive(Default)]
+pub struct Code<'a> {
+    pub imports: Vec<Import<'a>>,
+    /// Paths of two names and more outside of imports, each with the modules of the file that it is in.
+    pub paths: Vec<(Vec<&'a str>, Vec<&'a str>)>,
+    /// All names outside of imports.
+    pub names: Vec<&'a str>,
+    /// Names of items that it defines.
+    pub items: Vec<&'a str>,
+}
+
+/// One name of a `use`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Import<'a> {
+    /// The modules of the file that it is in.
+    pub within: Vec<&'a str>,
+    /// Its path as written; `*` is the last of those that import everything.
+    pub path: Vec<&'a str>,
+    /// What it is called in the file.
+    pub name: &'a str,
+    /// It is handed on (`pub use`).
+    pub is_public: bool,
+}
+
+/// Words before the name of an item.
+const ITEMS: &[&str] = &["struct", "enum", "union", "fn", "trait", "type", "const", "static"];
+
+impl<'a> Code<'a> {
+    pub fn new(text: &'a str) -> Code<'a> {
+        let tokens = without_tests(&tokens(text));
+        let mut code = Code::default();
+        // The modules that are open, with the depth of their braces.
+        let (mut within, mut depth) = (Vec::new(), 0_usize);
+        let mut at = 0;
+        while at < tokens.len() {
+            let rest = &tokens[at..];
+            at += match rest {
+                ["mod", name, "{", ..] => {
+                    depth += 1;
+                    within.push((*name, depth));
+                    3
+                }
+                ["{", ..] => {
+                    depth += 1;
+                    1
+                }
+                ["}", ..] => {
+                    within.retain(|(_, open)| *open < depth);
+                    depth = depth.saturating_sub(1);
+                    1
+                }
+                // `use<'a>` is a bound.
+                ["use", next, ..] if *next != "<" => {
+                    let length = rest.iter().position(|token| *token == ";").unwrap_or(rest.len());
+                    let within = within.iter().map(|(name, _)| *name).collect();
+                    code.import(
+                        &mut &rest[1..length],
+                        Import { within, path: Vec::new(), name: "", is_public: is_public(&tokens[..at]) },
+                    );
+                    length
+                }
+                [name, ..] if is_name(name) => {
+                    // `*const T` is no item, and `const fn` not its name.
+                    let before = &tokens[..at];
+                    let is_item = matches!(before, [.., word] if ITEMS.contains(word));
+                    if is_item && !ITEMS.contains(name) && !before.ends_with(&["*", "const"]) {
+                        code.items.push(name);
+                    }
+                    code.path(rest, &within)
+                }
+                ["::", ..] => {
+                    1 + rest[1..].iter().take_while(|token| is_name(token) || **token == "::").count()
+                }
+                _ => 1,
+            };
+        }
+        code
+    }
+
+    /// Adds the names of a tree of imports below `prefix`, and takes it from `tokens`.
+    fn import(&mut self, tokens: &mut &[&'a str], prefix: Import<'a>) {
+        let mut import = prefix;
+        let mut name = None;
+        while let Some((&token, rest)) = tokens.split_first() {
+            match token {
+                "," | "}" => break,
+                "{" => {
+                    *tokens = rest;
+                    while !matches!(tokens.first(), None | Some(&"}")) {
+                        self.import(tokens, import.clone());
+                        *tokens = tokens.strip_prefix(&[","]).unwrap_or(tokens);
+                    }
+                    *tokens = tokens.get(1..).unwrap_or_default();
+                    return;
+                }
+                "as" => name = rest.first().copied(),
+                "self" if !import.path.is_empty() => {}
+                _ if token != "::" && name.is_none() => import.path.push(token),
+                _ => {}
+            }
+            *tokens = rest;
+        }
+        if let Some(name) = name.or(import.path.last().copied()) {
+            self.imports.push(Import { name, ..import });
+        }
+    }
+
+    /// Adds the path that these tokens begin with; how many tokens it has.
+    fn path(&mut self, tokens: &[&'a str], within: &[(&'a str, usize)]) -> usize {
+        let mut path = vec![tokens[0]];
+        while let Some(["::", name]) = tokens.get(2 * path.len() - 1..2 * path.len() + 1)
+            && is_name(name)
+        {
+            path.push(name);
+        }
+        let length = 2 * path.len() - 1;
+        self.names.push(path[0]);
+        if path.len() > 1 {
+            self.paths.push((path, within.iter().map(|(name, _)| *name).collect()));
+        }
+        length
+    }
+}
+
+fn is_name(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_alphabetic() || c == '_')
+}
+
+/// Whether what follows these tokens is `pub`, or `pub(...)`.
+fn is_public(before: &[&str]) -> bool {
+    match before {
+        [.., "pub"] => true,
+        [.., ")"] => {
+            let open = before.iter().rposition(|token| *token == "(");
+            open.is_some_and(|open| before[..open].last() == Some(&"pub"))
+        }
+        _ => false,
+    }
+}
+
+/// The tokens without items that only tests have.
+fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
+    let (mut kept, mut rest) = (Vec::new(), tokens);
+    while let Some((&token, after)) = rest.split_first() {
+        if is_for_tests(rest) {
+            rest = &rest[attribute(rest)..];
+            while rest.starts_with(&["#", "["]) {
+                rest = &rest[attribute(rest)..];
+            }
+            rest = &rest[item(rest)..];
+        } else {
+            kept.push(token);
+            rest = after;
+        }
+    }
+    kept
+}
+
+/// Whether these tokens begin with `#[cfg(test)]`, or one with further conditions.
+fn is_for_tests(tokens: &[&str]) -> bool {
+    let condition = tokens.strip_prefix(&["#", "[", "cfg", "("]);
+    let is_test = |condition: &[&str]| {
+        let end = condition.iter().position(|token| *token == "]").unwrap_or_default();
+        condition[..end].contains(&"test")
+            && !condition[..end].iter().any(|word| ["not", "any"].contains(word))
+    };
+    condition.is_some_and(is_test)
+}
+
+/// How many tokens the attribute has that these begin with.
+fn attribute(tokens: &[&str]) -> usize {
+    tokens.iter().position(|token| *token == "]").map_or(tokens.len(), |end| end + 1)
+}
+
+/// How many tokens the item has that these begin with: up to its semicolon, or the end of its body.
+fn item(tokens: &[&str]) -> usize {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate() {
+        match *token {
+            "(" | "[" | "{" => depth += 1,
+            // The end of what it is in: it is a field, or an arm.
+            ")" | "]" | "}" if depth == 0 => return at,
+            "}" if depth == 1 => return at + 1,
+            ")" | "]" | "}" => depth -= 1,
+            ";" if depth == 0 => return at + 1,
+            _ => {}
+        }
+    }
+    tokens.len()
+}
+
+/// Names, `::`, and each other character that is neither space nor part of a comment or a literal.
+fn tokens(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let word = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let (length, is_token) = if let Some(length) = comment(rest).or_else(|| literal(rest)) {
+            (length, false)
+        } else if word > 0 {
+            (word, true)
+        } else if rest.starts_with("::") {
+            (2, true)
+        } else {
+            (first.len_utf8(), !first.is_whitespace())
+        };
+        if is_token {
+            found.push(&rest[..length]);
+        }
+        rest = &rest[length..];
+    }
+    found
+}
+
+/// Bytes of the comment that a text begins with.
+fn comment(text: &str) -> Option<usize> {
+    let end = |mark: &str| text.find(mark).map_or(text.len(), |at| at + mark.len());
+    if text.starts_with("//") { Some(end("\n")) } else { text.starts_with("/*").then(|| end("*/")) }
+}
+
+/// Bytes of the string, character or lifetime that a text begins with.
+fn literal(text: &str) -> Option<usize> {
+    let raw = text.strip_prefix("br").or_else(|| text.strip_prefix('r'));
+    if let Some(raw) = raw {
+        let hashes = raw.len() - raw.trim_start_matches('#').len();
+        if raw[hashes..].starts_with('"') {
+            let mark = format!("\"{}", &raw[..hashes]);
+            let begin = text.len() - raw.len() + hashes + 1;
+            return Some(text[begin..].find(&mark).map_or(text.len(), |at| begin + at + mark.len()));
+        }
+    }
+    let quote = text.strip_prefix(['b', 'c']).unwrap_or(text);
+    let before = text.len() - quote.len();
+    let mut characters = quote.char_indices();
+    match characters.next()?.1 {
+        '"' => {}
+        '\'' => {
+            let mut two = quote[1..].chars();
+            let first = two.next();
+            if first != Some('\\') && two.next() != Some('\'') {
+                let lifetime = quote[1..].find(|c: char| !(c.is_alphanumeric() || c == '_'));
+                return (before == 0).then_some(1 + lifetime.unwrap_or(quote.len() - 1));
+            }
+        }
+        _ => return None,
+    }
+    let closing = quote.as_bytes()[0] as char;
+    while let Some((at, character)) = characters.next() {
+        if character == '\\' {
+            characters.next();
+        } else if character == closing {
+            return Some(before + at + 1);
+        }
+    }
+    Some(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_literals_are_no_tokens() {
+        let text = "a /* b */ // c\n\"d \\\" \" b\"e\" r#\"f\"\"# 'g' '\\'' b'h' &'i j 'k::br";
+        assert_eq!(tokens(text), ["a", "&", "j", "::", "br"]);
+    }
+
+    #[test]
+    fn imports_are_trees() {
+        let code = Code::new(
+            "use a::{b, c::{self, d as e, *}};\npub(crate) use super::f;\nfn x() -> impl Y + use<'a> {}",
+        );
+        let import = |path: &[&'static str], name, is_public| {
+            let (within, path) = (Vec::new(), path.to_vec());
+            Import { within, path, name, is_public }
+        };
+        let expected = [
+            import(&["a", "b"], "b", false),
+            import(&["a", "c"], "c", false),
+            import(&["a", "c", "d"], "e", false),
+            import(&["a", "c", "*"], "*", false),
+            import(&["super", "f"], "f", true),
+        ];
+        assert_eq!(code.imports, expected);
+        assert_eq!(code.items, ["x"]);
+    }
+
+    #[test]
+    fn paths_are_found_wherever_they_are() {
+        let code = Code::new("fn f(x: &crate::a::B<c::D>) { E::<u8>::new(); <F as g::H>::i::j() }");
+        let expected: [&[&str]; 3] = [&["crate", "a", "B"], &["c", "D"], &["g", "H"]];
+        assert_eq!(code.paths, expected.map(|path| (path.to_vec(), Vec::new())));
+        let code = Code::new("mod m { fn f() { a::b() } mod n { use super::c; } } fn g() { d::e() }");
+        assert_eq!(code.paths, [(vec!["a", "b"], vec!["m"]), (vec!["d", "e"], Vec::new())]);
+        assert_eq!(code.imports[0].within, ["m", "n"]);
+        let code = Code::new("fn f() {}");
+        assert_eq!(code.items, ["f"]);
+    }
+
+    #[test]
+    fn what_only_tests_have_does_not_count() {
+        let code = Code::new(
+            "#[cfg(test)]\nuse a::b;\n#[cfg(all(test, loom))]\n#[path = \"x\"]\nmod m { use a::c; }\n\
+             #[cfg(test)]\nfn f(x: [u8; 2]) { a::d() }\n#[cfg(not(test))]\nfn g() { a::e() }\nmod n {}",
+        );
+        assert!(code.imports.is_empty());
+        assert_eq!(code.paths, [(vec!["a", "e"], Vec::new())]);
+        assert_eq!(code.items, ["g"]);
+    }
+}
