@@ -73,11 +73,6 @@ impl Icrc {
     }
 }
 
-/// Whether a frame is a RoCE packet with the right ICRC. Who needs the packet too asks [`Parsed::check_icrc`](crate::roce::Parsed::check_icrc).
-pub fn check(frame: &[u8]) -> bool {
-    crate::roce::Packet::parse(frame).is_ok_and(|parsed| parsed.check_icrc().is_ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

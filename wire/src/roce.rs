@@ -120,6 +120,11 @@ pub fn is_roce(frame: &[u8]) -> bool {
     ip::udp_of(eth.ethertype, packet).is_some_and(udp::is_roce)
 }
 
+/// Whether a frame is a RoCE packet with the right ICRC. Who needs the packet too asks [`Parsed::check_icrc`].
+pub fn check_icrc(frame: &[u8]) -> bool {
+    Packet::parse(frame).is_ok_and(|parsed| parsed.check_icrc().is_ok())
+}
+
 impl Packet {
     /// Reads a frame, from the Ethernet header on, without Ethernet's own CRC; what Ethernet padded it with does not matter.
     /// Everything is checked that needs no state, but for the ICRC ([`Parsed::check_icrc`]).

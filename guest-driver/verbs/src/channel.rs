@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicU16, Ordering, fence};
 
 use crate::barrier;
 use crate::span::Span;
-use crate::wqe::{Request, Unit, WqeError};
+use crate::unit::Unit;
+use crate::wqe::{Request, WqeError};
 
 /// `used.flags`: the device asks not to be kicked (VIRTQ_USED_F_NO_NOTIFY).
 const NO_NOTIFY: u16 = 1;

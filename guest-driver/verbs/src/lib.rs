@@ -48,10 +48,12 @@ pub mod channel;
 pub mod cq;
 pub mod qp;
 mod span;
+mod unit;
 pub mod wqe;
 
 pub use channel::{Channel, ChannelParts, Doorbell, MappedDoorbell, PostError};
 pub use cq::{Arm, Cq, CqLayout, Cqe};
 pub use qp::WrRing;
+pub use unit::Unit;
 pub use vrdma_abi as abi;
-pub use wqe::{Data, Gather, Remote, Request, Sge, Tag, UdTarget, Unit, WqeError};
+pub use wqe::{Data, Gather, Remote, Request, Sge, Tag, UdTarget, WqeError};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::channel::ChannelParts;
 use crate::cq::{CqLayout, Cqe};
-use crate::wqe::Unit;
+use crate::unit::Unit;
 use vrdma_abi::zerocopy::transmute;
 
 /// Zeroed memory that driver and device share.

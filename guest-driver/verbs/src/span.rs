@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ptr;
 
-use crate::wqe::Unit;
+use crate::unit::Unit;
 
 /// Bytes of a unit.
 const UNIT: usize = size_of::<Unit>();

@@ -6,6 +6,7 @@ use vrdma_abi::wqe::{AtomicOperands, RdmaBody, UdBody, WqeHeader, WrOpcode, flag
 use vrdma_abi::zerocopy::{big_endian, transmute};
 
 use crate::span::Span;
+use crate::unit::Unit;
 
 /// Bytes of a unit.
 const UNIT: usize = unit::UNIT_SIZE as usize;
@@ -13,14 +14,6 @@ const UNIT: usize = unit::UNIT_SIZE as usize;
 const DATA_OFFSET: usize = unit::DATA_OFFSET as usize;
 /// Bytes of an element.
 const SGE: usize = size_of::<Sge>();
-
-/// 64 bytes of a request: what a slot holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C, align(64))]
-pub struct Unit(
-    /// The bytes as little-endian words.
-    pub [u64; 8],
-);
 
 /// A scatter/gather element in the CPU's byte order; the same layout as `struct ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
