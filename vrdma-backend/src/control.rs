@@ -1,34 +1,18 @@
 //! The control virtqueue: from descriptor chains to [`Command`]s, and the replies back.
 
+mod context;
 mod reply;
 mod request;
 
-use crate::config::GuestLimits;
+pub use context::CommandContext;
+
 use crate::device::command::{Command, CommandError, Reply};
-use crate::memory::{GuestMemory, Run};
+use crate::memory::Run;
 use crate::queue::VirtqueueSetup;
-use std::sync::Arc;
 use virtio_queue::{DescriptorChain, Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 use vrdma_abi::control::{self as abi, ReqHeader, RespHeader, Status};
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
-
-/// What a command may need of the guest beside its own bytes.
-#[derive(Debug)]
-pub struct CommandContext<'a> {
-    /// The guest's memory.
-    pub memory: &'a Arc<GuestMemory>,
-    /// What it may have.
-    pub limits: &'a GuestLimits,
-}
-
-impl CommandContext<'_> {
-    /// Has the pages of what the worker is about to use ready, here, where no other guest waits for it. No more than the guest has, since
-    /// runs may name the same memory again and again.
-    fn populate(&self, runs: &[Run]) {
-        self.memory.populate(runs, &mut self.memory.len());
-    }
-}
 
 /// Serves what is available in the control queue: `execute` carries out a command, `setup` tells how a channel's virtqueue is set up.
 /// Returns whether the driver wants to be interrupted for it.

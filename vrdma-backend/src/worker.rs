@@ -7,44 +7,43 @@ mod channels;
 mod execute;
 mod failures;
 mod guests;
+mod handle;
+#[cfg(any(test, feature = "fuzzing"))]
+mod here;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod inline;
+mod link;
 mod loans;
 mod mail;
 mod order;
 mod post;
+mod recall;
 mod remap;
 mod sleep;
+mod sync;
+mod turns;
 mod uplink;
 
-/// What [`mail`] synchronises by. Under loom it is loom's.
-mod sync {
-    pub use std::sync::atomic::{AtomicBool, Ordering};
-}
+pub use handle::WorkerHandle;
 
 use crate::config::Poll;
-use crate::device::command::{Command, CommandError, Reply};
 use crate::device::outputs::Outputs;
 use crate::memory::MrMemory;
 use crate::net::Net;
-use crate::queue::channel::{Channel, ChannelError, NO_WORDS, RequestWords};
+use crate::queue::channel::{Channel, ChannelError, RequestWords};
 use crate::ratelimit::RateLimit;
 use crate::translate::event::AsyncEvent;
-use crate::translate::wqe::MAX_SGE;
-use anyhow::{Context, Result};
-use crossbeam_channel::{Receiver, Sender, TryRecvError};
-use loans::Recall;
+use crossbeam_channel::{Receiver, TryRecvError};
+use link::{PortState, Uplink};
 use mail::Mail;
-use order::Barrier;
+use recall::Recall;
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use uplink::{PortState, Uplink};
-use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
-use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
-use vrdma_transport::{self as transport, DeviceId, Engine, OwnerId, Sge};
+use turns::Turns;
+use vmm_sys_util::epoll::Epoll;
+use vmm_sys_util::event::EventConsumer;
+use vrdma_transport::{self as transport, DeviceId, Engine, OwnerId, Question, Sge};
 use vrdma_wire::num::Qpn;
 
 /// Bytes that the engine may copy in one turn before channels are looked at again.
@@ -78,7 +77,7 @@ pub struct Worker {
     uplink: Option<Uplink>,
     /// Those of a guest are adjacent.
     channels: Vec<BoundChannel>,
-    channel_turns: channels::Turns,
+    channel_turns: Turns,
     /// Channels bound so far.
     serials: u64,
     /// What waits until channels are drained.
@@ -120,12 +119,40 @@ struct BoundChannel {
     watched: bool,
 }
 
-/// How other threads reach a worker.
-#[derive(Clone, Debug)]
-pub struct WorkerHandle {
-    outbox: Sender<Message>,
-    mail: Arc<Mail>,
-    wake: Arc<EventNotifier>,
+/// Something that waits for channels, and for the engine.
+struct Barrier {
+    device: DeviceId,
+    marks: Vec<Mark>,
+    until: Until,
+    then: Then,
+}
+
+/// What of a device the engine is to have done.
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    /// Nothing.
+    Now,
+    /// All is flushed of this QP that is to be.
+    Flushed(Qpn),
+    /// All QPs have the addresses of the GID table.
+    GidsSet,
+}
+
+/// Where a channel is to be drained to.
+struct Mark {
+    /// The channel's serial number,
+    serial: u64,
+    /// and where it was found last.
+    position: usize,
+    index: u16,
+}
+
+/// What happens then.
+enum Then {
+    /// The engine is told that it has all receives.
+    Answer(Question),
+    /// Something else is done.
+    Run(Message),
 }
 
 /// The worker's thread ended. It does so only when the daemon stops.
@@ -133,97 +160,7 @@ pub struct WorkerHandle {
 #[error("the worker has stopped")]
 pub struct Stopped;
 
-impl WorkerHandle {
-    /// Runs `f` in the worker, between two turns, and returns what it returns.
-    ///
-    /// # Errors
-    /// The worker has stopped.
-    pub fn call<R: Send + 'static>(
-        &self,
-        f: impl FnOnce(&mut Worker) -> R + Send + 'static,
-    ) -> Result<R, Stopped> {
-        // The caller waits for the answer, so it is there to take it.
-        self.ask(|reply| Box::new(move |worker| drop(reply.send(f(worker)))))
-    }
-
-    /// Has the worker carry out a command after the requests that were posted before it, and returns its result.
-    ///
-    /// # Errors
-    /// The worker has stopped.
-    pub fn execute(&self, id: DeviceId, command: Command) -> Result<Result<Reply, CommandError>, Stopped> {
-        self.ask(|reply| {
-            Box::new(move |worker| {
-                worker.execute_in_order(id, command, move |result| drop(reply.send(result)));
-            })
-        })
-    }
-
-    /// Sends a message that answers by a channel, and waits for the answer.
-    fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, Stopped> {
-        let (reply, answer) = crossbeam_channel::bounded(1);
-        self.outbox.send(message(reply)).map_err(|_| Stopped)?;
-        self.mail.announce();
-        // A full counter means that the worker is being woken already.
-        let _ = self.wake.notify();
-        #[cfg(any(test, feature = "fuzzing"))]
-        if inline::is_here() {
-            return inline::wait(&answer);
-        }
-        answer.recv().map_err(|_| Stopped)
-    }
-}
-
 impl Worker {
-    /// Starts a worker in a thread of its own.
-    ///
-    /// # Errors
-    /// The system has no thread, eventfd or epoll left.
-    pub fn spawn(poll: Poll, mtu: u16) -> Result<(WorkerHandle, JoinHandle<()>)> {
-        let (worker, handle) = Worker::new(poll, mtu)?;
-        let thread = std::thread::Builder::new().name("worker".into()).spawn(move || worker.run())?;
-        Ok((handle, thread))
-    }
-
-    fn new(poll: Poll, mtu: u16) -> Result<(Worker, WorkerHandle)> {
-        let (outbox, inbox) = crossbeam_channel::unbounded();
-        let mail = Arc::new(Mail { flag: sync::AtomicBool::new(false) });
-        let (consumer, notifier) =
-            new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).context("eventfd")?;
-        let epoll = Epoll::new().context("epoll")?;
-        let event = EpollEvent::new(EventSet::IN, 0);
-        epoll.ctl(ControlOperation::Add, consumer.as_raw_fd(), event).context("epoll")?;
-        let mut seed = [0; 8];
-        vmm_sys_util::rand::rand_bytes(8).iter().zip(&mut seed).for_each(|(from, to)| *to = *from);
-        let worker = Worker {
-            engine: Engine::new(u64::from_ne_bytes(seed)),
-            outputs: Outputs::default(),
-            port: PortState::default(),
-            net: Net::new(mtu),
-            uplink: None,
-            channels: Vec::new(),
-            channel_turns: channels::Turns::default(),
-            serials: 0,
-            barriers: Vec::new(),
-            recalls: Vec::new(),
-            since_reclaim: loans::RECLAIM_TURNS,
-            failing: VecDeque::new(),
-            inbox,
-            mail: mail.clone(),
-            wake: consumer,
-            epoll,
-            started: Instant::now(),
-            clock: (transport::Instant(0), 0),
-            poll,
-            stop: false,
-            words: Box::new(NO_WORDS),
-            sges: Vec::with_capacity(MAX_SGE),
-            violations: RateLimit::default(),
-            sleeps: 0,
-            turns: 0,
-        };
-        Ok((worker, WorkerHandle { outbox, mail, wake: Arc::new(notifier) }))
-    }
-
     /// Ends the loop after this turn.
     pub fn stop(&mut self) {
         self.stop = true;

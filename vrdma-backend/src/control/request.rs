@@ -1,6 +1,6 @@
 //! From the bytes of a command to a [`Command`].
 
-use super::CommandContext;
+use super::context::CommandContext;
 use crate::device::ah::AhTable;
 use crate::device::command::Command;
 use crate::memory::{MrMemory, Run};

@@ -1,15 +1,9 @@
 //! User contexts, which own channels, PDs, CQs and QPs.
 
 use super::command::Reply;
+use super::objects::UserContext;
 use super::{Device, Result};
 use vrdma_transport::{Error, OwnerId};
-
-/// A user context.
-#[derive(Debug, Default)]
-pub(super) struct UserContext {
-    /// Channels, PDs, CQs and QPs that belong to it.
-    pub objects: u32,
-}
 
 impl Device {
     /// ALLOC_CONTEXT.

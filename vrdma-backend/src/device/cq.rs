@@ -1,33 +1,13 @@
 //! Completion queues.
 
 use super::command::Reply;
+use super::objects::Cq;
 use super::{Device, Result};
 use crate::queue::cq::{CqLayout, CqMapping, CqRing};
 use crate::translate::event::{self, AsyncEvent};
 use std::ops::Range;
 use vrdma_transport::{CqId, Error, OwnerId};
 use vrdma_wire::num::Qpn;
-
-#[derive(Debug)]
-pub(super) struct Cq {
-    owner: OwnerId,
-    /// Completion vector of its events.
-    pub vector: u16,
-    pub ring: CqRing,
-    runs: u64,
-    /// QPs that use it; one that uses it for both directions is there twice.
-    pub qps: Vec<Qpn>,
-    /// New CQEs have not been checked against the arm words.
-    pub dirty: bool,
-    /// One of those is solicited or tells of an error.
-    pub solicited: bool,
-    /// CQEs were published since the last event or second look, without an event.
-    pub quiet: bool,
-    /// One of those is solicited or tells of an error.
-    pub quiet_solicited: bool,
-    /// It overran, or its memory is gone.
-    pub failed: bool,
-}
 
 impl Device {
     /// CREATE_CQ.

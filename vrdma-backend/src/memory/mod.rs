@@ -10,14 +10,11 @@ mod copy;
 mod populate;
 mod reaper;
 mod region;
+mod run;
 mod shared;
 pub mod sigbus;
 mod slot;
-
-/// What [`slot`] and [`sigbus`] synchronise by. Under loom it is loom's.
-mod sync {
-    pub use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
-}
+mod sync;
 
 pub use backing::MapOptions;
 pub use buffers::Buffers;
@@ -25,6 +22,7 @@ pub use buffers::Buffers;
 pub(crate) use reaper::tests::Busy;
 pub use reaper::{Backlog, Entry, reap};
 pub use region::{Loans, MrMemory, Runs, Translation};
+pub use run::{HostRun, Run};
 pub use shared::Shared;
 
 use backing::{Pages, Reservation, check_file, refused};
@@ -89,24 +87,6 @@ pub struct RegionSpec {
     pub file_offset: u64,
     /// What to map.
     pub file: File,
-}
-
-/// A run of guest-physical memory that is not known to exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// First byte, guest-physical.
-    pub gpa: u64,
-    /// Length in bytes.
-    pub len: u64,
-}
-
-/// A run of this process's memory that backs guest memory.
-#[derive(Clone, Copy, Debug)]
-pub struct HostRun {
-    /// First byte.
-    pub ptr: *mut u8,
-    /// Length in bytes.
-    pub len: u64,
 }
 
 impl GuestMemory {
@@ -185,6 +165,22 @@ impl GuestMemory {
 
     fn replaced(&self, views: Vec<View>, mmap: GuestMemoryMmap<()>) -> GuestMemory {
         GuestMemory { views, mmap, options: self.options.clone() }
+    }
+
+    /// Has the pages of these runs ready, as far as `budget` in bytes goes, which it lessens. What is no memory is left out, and what the
+    /// system has no page for is found out by who uses it.
+    pub fn populate(&self, runs: &[Run], budget: &mut u64) {
+        for run in runs {
+            let (mut at, mut left) = (run.gpa, run.len.min(*budget));
+            *budget -= left;
+            while let Some(piece) = self.piece(at, left).filter(|_| left != 0) {
+                populate::populate(piece);
+                (at, left) = (at + piece.len, left - piece.len);
+            }
+            if *budget == 0 {
+                return;
+            }
+        }
     }
 
     /// For `virtio-queue`. Not to be cloned: its mappings stay no longer than this.

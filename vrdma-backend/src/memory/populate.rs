@@ -1,7 +1,7 @@
 //! Pages that are there before they are needed: the first access to a page may wait for the system to find one, and in the worker all
 //! guests would wait with it. So sessions touch, in their own threads, what the worker will.
 
-use super::{GuestMemory, HostRun, Run};
+use super::run::HostRun;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
@@ -11,24 +11,6 @@ const SHORT: u64 = 64 << 10;
 const SLICE: u64 = 2 << 20;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
-
-impl GuestMemory {
-    /// Has the pages of these runs ready, as far as `budget` in bytes goes, which it lessens. What is no memory is left out, and what the
-    /// system has no page for is found out by who uses it.
-    pub fn populate(&self, runs: &[Run], budget: &mut u64) {
-        for run in runs {
-            let (mut at, mut left) = (run.gpa, run.len.min(*budget));
-            *budget -= left;
-            while let Some(piece) = self.piece(at, left).filter(|_| left != 0) {
-                populate(piece);
-                (at, left) = (at + piece.len, left - piece.len);
-            }
-            if *budget == 0 {
-                return;
-            }
-        }
-    }
-}
 
 /// Has the pages of a piece of guest memory ready. The piece is mapped as long as the caller has its memory.
 pub(super) fn populate(piece: HostRun) {

@@ -4,7 +4,7 @@
 //! another's RDMA.
 
 use super::headers::{Fragment, ICMPV6, Ip, UDP, untag, word};
-use super::switch::Reason;
+use super::verdict::Reason;
 use vrdma_wire::eth;
 use vrdma_wire::num::{Gid, Mac};
 use vrdma_wire::roce::UDP_PORT;

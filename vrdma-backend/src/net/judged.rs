@@ -1,10 +1,12 @@
 //! The rule that offload and switch keep together: what is delivered is what was judged. For tests and for the fuzz target.
 
+use super::finish::finish;
 use super::frame::{FrameView, HEAD};
 use super::headers::Ip;
-use super::offload::{HEADER, VirtioOffload, finish};
+use super::offload::{HEADER, VirtioOffload};
 use super::sender::MAX_FRAME;
-use super::switch::{Member, Switch, SwitchPort, Verdict};
+use super::switch::{Member, Switch};
+use super::verdict::{SwitchPort, Verdict};
 use crate::allowed::{AllowedGid, Vlans};
 use vrdma_transport::Instant;
 use vrdma_wire::num::Mac;

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | `sender`, `receiver` | how do frames come out of and go into a guest's virtqueues? |
 //! | `bucket` | how much may a guest send to all? |
-//! | `rings` | when does a virtqueue run? |
-//! | `switch`, `table` | where does a frame go? |
-//! | `outlets` | how does it get there? |
+//! | `rings`, `virtqueues` | when does a virtqueue run? |
+//! | `switch`, `verdict`, `table` | where does a frame go? |
+//! | `outlets`, `nic` | how does it get there? |
 //! | `claims` | does a guest speak under its own addresses? |
 //! | `frame`, `headers` | where does a frame lie, and where its headers? |
 //! | `judged` | is what is delivered what was judged? |
-//! | `offload`, `checksum` | what did its sender leave to be done, and how is it done? |
+//! | `offload`, `finish`, `checksum` | what did its sender leave to be done, and how is it done? |
 //!
 //! A frame is handled from its beginning to its end before the next one: nothing is queued, so a guest that does not take what comes
 //! holds nobody up. Between two guests it is copied once, from the sender's buffers to the receiver's.
@@ -18,10 +18,12 @@
 mod bucket;
 mod checksum;
 mod claims;
+mod finish;
 mod frame;
 mod headers;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod judged;
+mod nic;
 mod offload;
 mod outlets;
 mod receiver;
@@ -30,13 +32,16 @@ mod sender;
 mod shares;
 mod switch;
 mod table;
+mod verdict;
+mod virtqueues;
 
-pub use offload::Fill;
+pub use finish::Fill;
+pub use nic::{Lost, SwitchUplink};
 pub use outlets::UplinkCounters;
-pub use switch::{Member, SwitchCounters, SwitchPort, Verdict};
+pub use switch::{Member, SwitchCounters};
+pub use verdict::{SwitchPort, Verdict};
 
 use crate::allowed::Listed;
-use crate::port;
 use crate::queue::chains::ChainError;
 use crate::ratelimit::RateLimit;
 use bucket::Bucket;
@@ -45,7 +50,8 @@ use outlets::Outlets;
 use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
 use shares::Shares;
-use switch::{Reason, Switch};
+use switch::Switch;
+use verdict::Reason;
 use vrdma_transport::Instant;
 
 /// The virtqueue of frames to the guest (virtio 1.2, 5.1.2).
@@ -61,25 +67,6 @@ const FRAME: u64 = 4096;
 const STEP: u64 = 128;
 /// Most frames that are made of one for several ports.
 const MOST_FRAMES: u64 = 2048;
-
-/// The NIC, as the switch sees it.
-pub trait SwitchUplink {
-    /// How it would complete the checksum of a frame with this head ([`offload::VirtioOffload::Checksum`]) by itself, if it can.
-    fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload>;
-
-    /// How many frames there is room for now; `None` if frames for it are lost.
-    fn room(&mut self) -> Option<usize>;
-
-    /// Sends a frame of `len` bytes, which `fill` writes, all but the checksum in `left`.
-    ///
-    /// # Errors
-    /// There is no room, or no link: the frame is lost.
-    fn transmit(&mut self, len: usize, left: Option<port::Offload>, fill: Fill<'_>) -> Result<(), Lost>;
-}
-
-/// A frame that the uplink did not take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
 
 /// All Ethernet functions of a worker, and their switch.
 #[derive(Debug)]
@@ -303,7 +290,7 @@ impl Net {
             if let Some(frame) = sender.frame(&taken) {
                 let verdict = self.switch.decide(now, frame.head(), from);
                 let copies = self.outlets.ports(&self.switch, verdict, &frame, from);
-                let frames = offload::frames(&frame) as u64;
+                let frames = finish::frames(&frame) as u64;
                 let limited =
                     copies > 1 && !(frames * copies <= MOST_FRAMES && self.floods[guest].take(now, frames));
                 let copies = if limited {

@@ -1,11 +1,10 @@
 //! What a sender left to be done: checksums to complete, TCP to cut into segments (virtio 1.2, 5.1.6.2).
 //!
 //! Between guests that both know of it nothing is done at all: the receiver's header says what the sender's said. Elsewhere
-//! [`finish`] does it, after the switch has judged the frame. So a checksum may go only to where that of the packet's protocol is, which
+//! [`finish`](super::finish) does it, after the switch has judged the frame. So a checksum may go only to where that of the packet's protocol is, which
 //! nothing is judged by, and cutting leaves all addresses, protocols and ports as they are.
 
 use super::checksum::{complete, fold, sum};
-use super::frame::FrameView;
 use super::headers::{Fragment, Ip, TCP};
 use virtio_bindings::virtio_net as net;
 
@@ -47,7 +46,8 @@ pub struct Tcp {
     v6: bool,
     ip: usize,
     tcp: usize,
-    payload: usize,
+    /// Where the payload begins.
+    pub(super) payload: usize,
 }
 
 /// Why a frame cannot be what the header before it says.
@@ -150,41 +150,6 @@ impl Tcp {
     }
 }
 
-/// Writes a frame into a buffer of its length.
-pub type Fill<'a> = &'a mut dyn FnMut(&mut [u8]);
-
-/// Does what is left to be done. `place` gives a buffer of the length that it is told to what fills it, for each frame that comes of it.
-pub fn finish(frame: &FrameView<'_>, place: &mut dyn FnMut(usize, Fill<'_>)) {
-    match frame.offload {
-        VirtioOffload::None => place(frame.len(), &mut |out| frame.read(0, out)),
-        VirtioOffload::Checksum { start, offset } => place(frame.len(), &mut |out| {
-            frame.read(0, out);
-            complete(&mut out[start.into()..], offset.into(), 0);
-        }),
-        VirtioOffload::Segments { tcp, size } => {
-            let (total, size) = (frame.len() - tcp.payload, usize::from(size));
-            for (index, done) in (0..total).step_by(size).enumerate() {
-                let payload = size.min(total - done);
-                let last = done + payload == total;
-                place(tcp.payload + payload, &mut |out| {
-                    let (headers, data) = out.split_at_mut(tcp.payload);
-                    headers.copy_from_slice(&frame.head()[..tcp.payload]);
-                    frame.read(tcp.payload + done, data);
-                    tcp.adapt(out, index as u16, done as u32, last);
-                });
-            }
-        }
-    }
-}
-
-/// Frames that come of it.
-pub fn frames(frame: &FrameView<'_>) -> usize {
-    match frame.offload {
-        VirtioOffload::Segments { tcp, size } => (frame.len() - tcp.payload).div_ceil(size.into()),
-        _ => 1,
-    }
-}
-
 impl Tcp {
     /// Where the IP header, the TCP header and the payload begin.
     #[cfg(any(test, feature = "fuzzing"))]
@@ -193,7 +158,7 @@ impl Tcp {
     }
 
     /// Makes the headers of a whole those of its piece number `index`, before which `done` bytes of payload lie.
-    fn adapt(&self, frame: &mut [u8], index: u16, done: u32, last: bool) {
+    pub(super) fn adapt(&self, frame: &mut [u8], index: u16, done: u32, last: bool) {
         let (headers, segment) = frame.split_at_mut(self.tcp);
         let ip = &mut headers[self.ip..];
         let length = segment.len() as u16;

@@ -1,10 +1,13 @@
 //! Frames go to guests, the engine and the uplink.
 
+use super::finish;
+use super::finish::Fill;
 use super::frame::FrameView;
+use super::nic::{Lost, SwitchUplink};
 use super::offload;
 use super::receiver::Receiver;
-use super::switch::{Switch, SwitchPort, Verdict};
-use super::{Fill, Lost, SwitchUplink};
+use super::switch::Switch;
+use super::verdict::{SwitchPort, Verdict};
 use crate::allowed::FrameVlan;
 use crate::queue::chains::ChainError;
 
@@ -79,7 +82,7 @@ impl Outlets {
             }
             Verdict::To(SwitchPort::Engine) => {
                 let scratch = &mut self.scratch;
-                offload::finish(frame, &mut |len, fill| {
+                finish::finish(frame, &mut |len, fill| {
                     fill(&mut scratch[..len]);
                     engine(&scratch[..len]);
                 });
@@ -132,7 +135,7 @@ impl Outlets {
         };
         match left {
             Some(_) => place(frame.len(), &mut |out| frame.read(0, out)),
-            None => offload::finish(frame, &mut place),
+            None => finish::finish(frame, &mut place),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a guest receives: its receive queue, and each frame into it.
 
+use super::finish::finish;
 use super::frame::FrameView;
-use super::offload::finish;
 use super::rings::Rings;
 use super::sender::header_len;
 use crate::queue::chains::ChainError;

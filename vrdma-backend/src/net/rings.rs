@@ -1,6 +1,5 @@
 //! A virtqueue of an Ethernet function while its front-end lets it run: started, stopped, moved to a new memory table.
 
-use super::{Net, RECEIVE};
 use crate::memory::GuestMemory;
 use crate::queue::chains::{ChainDirection, ChainError, ChainQueue};
 use crate::queue::{Call, VirtqueueSetup};
@@ -67,67 +66,6 @@ impl Rings {
         match kick.watch(epoll, token, true) {
             Ok(()) => self.watched = Some(token),
             Err(error) => log::debug!("a transmit queue's kick: {error}"),
-        }
-    }
-}
-
-impl Net {
-    /// The front-end starts a virtqueue; its kick wakes the worker under `token`.
-    pub fn start(
-        &mut self,
-        guest: usize,
-        memory: &Arc<GuestMemory>,
-        (setup, base, features): (VirtqueueSetup, u16, u64),
-        epoll: &Epoll,
-        token: u64,
-    ) {
-        let index = setup.index;
-        let direction = if index == RECEIVE { ChainDirection::ToDriver } else { ChainDirection::FromDriver };
-        let name = &self.names[guest];
-        let rings = match index {
-            RECEIVE => &mut self.outlets.receivers[guest].rings,
-            _ => &mut self.senders[guest].rings,
-        };
-        if !rings.start(memory, setup, base, features, direction) {
-            let rings = "are not in guest memory, or not aligned";
-            self.violations.warn(|| format!("guest {name}: the rings of its Ethernet queue {index} {rings}"));
-        }
-        if index == RECEIVE {
-            self.outlets.receivers[guest].revive();
-        } else {
-            rings.watch(epoll, Some(token));
-        }
-    }
-
-    /// The front-end stops a virtqueue; returns the index at which it may go on, if it was running.
-    pub fn stop(&mut self, guest: usize, index: u16, epoll: &Epoll) -> Option<u16> {
-        let rings = self.rings(guest, index);
-        rings.watch(epoll, None);
-        rings.stop()
-    }
-
-    /// The front-end changed what rings the driver for a virtqueue.
-    pub fn set_call(&mut self, guest: usize, index: u16, call: Option<Arc<Call>>) {
-        self.rings(guest, index).set_call(call);
-    }
-
-    /// Follows a new memory table of a guest.
-    pub fn remap(&mut self, guest: usize, memory: &Arc<GuestMemory>) {
-        if let Err(broken) = self.senders[guest].rings.remap(memory) {
-            self.sender_broken(guest, broken);
-        }
-        let receiver = &mut self.outlets.receivers[guest];
-        receiver.revive();
-        if let Err(broken) = receiver.rings.remap(memory) {
-            receiver.counters.rx_broken += 1;
-            self.outlets.broken.push((guest, broken));
-        }
-    }
-
-    fn rings(&mut self, guest: usize, index: u16) -> &mut Rings {
-        match index {
-            RECEIVE => &mut self.outlets.receivers[guest].rings,
-            _ => &mut self.senders[guest].rings,
         }
     }
 }

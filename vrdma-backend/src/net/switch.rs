@@ -5,23 +5,13 @@
 
 use super::claims::Own;
 use super::table::{Learned, MacTable};
+use super::verdict::{Reason, SwitchPort, Verdict};
 use crate::allowed::{AllowedGid, FrameVlan, Listed, Vlans};
 use std::collections::HashMap;
 use vrdma_transport::Instant;
 use vrdma_wire::eth::Eth;
 use vrdma_wire::num::{Mac, VlanId};
 use vrdma_wire::roce::is_roce;
-
-/// Where frames come from and go to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SwitchPort {
-    /// The Ethernet function of a guest.
-    Guest(usize),
-    /// The NIC.
-    Uplink,
-    /// The RDMA engine. It sends for all guests, each packet from the address of the guest whose it is.
-    Engine,
-}
 
 /// What the host says of a guest's addresses.
 #[derive(Clone, Debug)]
@@ -38,50 +28,6 @@ pub struct Member {
     pub gids: Vec<AllowedGid>,
     /// VLANs that it may use.
     pub vlans: Vlans,
-}
-
-/// What is to be done with a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing, and why.
-    Drop(Reason),
-    /// It goes to one port.
-    To(SwitchPort),
-    /// It goes to all ports of its VLAN but the one it came from.
-    Group,
-    /// It goes where addresses may be that nobody knows, but not where it came from: see [`Switch::floods`].
-    Unknown,
-}
-
-/// Why a frame goes nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// It has no whole Ethernet header.
-    Runt,
-    /// Its source is no address of a NIC.
-    GroupSource,
-    /// Its source is not one that the guest may use.
-    Spoofed,
-    /// It is a RoCE packet from an IP address that the guest may not use as GID: made by its netdev to get around its RDMA function.
-    SpoofedGid,
-    /// It is ARP under an address that the guest may not use.
-    SpoofedArp,
-    /// It is neighbour discovery under, or for, an address that the guest may not use.
-    SpoofedNd,
-    /// It is a router's (an advertisement or redirect), and comes from a guest whose addresses are listed.
-    Router,
-    /// Its headers do not end where the switch looks, so that nobody knows for whom it speaks.
-    Opaque,
-    /// It came from a guest in a VLAN that the guest may not use.
-    IngressVlan,
-    /// It is for a guest that may not use its VLAN.
-    EgressVlan,
-    /// It came from outside with the address of a guest of ours: a loop, or a spoof.
-    OwnSource,
-    /// Its destination is one that bridges keep to themselves (IEEE 802.1Q table 8-1).
-    Reserved,
-    /// Its destination is where it came from.
-    Hairpin,
 }
 
 /// What the switch did; each counter answers a question that an operator may ask.

@@ -1,6 +1,6 @@
 //! Which address was last seen behind which port.
 
-use super::switch::SwitchPort;
+use super::verdict::SwitchPort;
 use std::hash::{BuildHasher, RandomState};
 use vrdma_transport::Instant;
 use vrdma_wire::num::{Mac, VlanId};

@@ -5,6 +5,7 @@ use super::*;
 use crate::allowed::Vlans;
 use crate::memory::tests::memory;
 use crate::memory::{Run, Shared};
+use crate::port;
 use crate::queue::VirtqueueSetup;
 use std::sync::atomic::Ordering;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;

@@ -1,12 +1,9 @@
 //! What a port drives: a NIC, or what does duty for one.
 
-use super::{Checksums, External, Frame, Offload};
+use super::{BURST, Checksums, External, Frame, Offload};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use vrdma_wire::num::Mac;
-
-/// Most frames of a burst.
-pub const BURST: usize = 64;
 
 /// What a port can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

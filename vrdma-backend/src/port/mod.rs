@@ -7,19 +7,24 @@ mod capture;
 mod devargs;
 mod dpdk;
 mod driver;
+mod external;
 mod faults;
 mod frame;
 mod offload;
 mod pair;
+mod sizes;
 
 pub use capture::{Capture, CaptureFile};
 pub use devargs::UplinkDevice;
 pub use dpdk::{Eal, Ethdev};
-pub use driver::{BURST, Burst, Capabilities, Driver};
+pub use driver::{Burst, Capabilities, Driver};
+pub use external::External;
 pub use faults::{Direction, Faults, FaultsConfig};
-pub use frame::{External, Frame};
+pub use frame::Frame;
 pub use offload::{Checksums, Offload};
 pub use pair::{Cable, DEPTH, pair, pair_of_depth};
+pub use sizes::BURST;
+use sizes::ETHERNET;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -28,8 +33,6 @@ use vrdma_wire::num::Mac;
 
 /// Frames that wait for a driver that takes none; more are refused.
 const BACKLOG: usize = 4 * BURST;
-/// Ethernet header with a VLAN tag.
-const ETHERNET: usize = 18;
 /// How often [`Port::poll_link`] is to be called.
 pub const LINK_POLL: Duration = Duration::from_millis(20);
 /// Longest sleep between two looks at a driver that cannot wake its user.

@@ -7,7 +7,7 @@
 //! And the front-end can watch it with a million epoll instances, each of which a ring walks through. So a front-end whose rings take long
 //! is rung by a thread of its own for a time ([`Record`]), and whoever rings hands over a flag.
 
-use super::Eventfd;
+use super::eventfd::Eventfd;
 use crate::memory::Backlog;
 use crossbeam_channel::{Receiver, Sender};
 use rustix::time::{ClockId, clock_gettime};

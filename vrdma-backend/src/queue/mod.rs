@@ -7,10 +7,12 @@ pub mod chains;
 pub mod channel;
 pub mod cq;
 pub mod event;
+mod eventfd;
 
 pub use call::{Call, Ringer};
 
-use crate::memory::{self, Backlog, Entry, GuestMemory, Run, Shared};
+use crate::memory::{Backlog, GuestMemory, Run, Shared};
+use eventfd::Eventfd;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -69,43 +71,6 @@ impl Kick {
 impl AsRawFd for Kick {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
-    }
-}
-
-/// An eventfd of the front-end. Who closes it last takes it out of all epoll instances that watch it, of which the front-end may have very
-/// many: that is left to the reaper.
-#[derive(Debug)]
-struct Eventfd(Option<(File, Entry)>);
-
-/// Most eventfds of a function that are open: two of each of 256 virtqueues, and as many that are still to be closed.
-const MAX_OPEN: usize = 1024;
-
-impl Eventfd {
-    /// The file, if it is an eventfd. Waits until less than [`MAX_OPEN`] are open: a front-end could have descriptors sent faster than the
-    /// reaper closes them.
-    fn new(file: File, open: &Arc<Backlog>) -> io::Result<Eventfd> {
-        let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        if target.as_os_str() != "anon_inode:[eventfd]" {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "kick or call descriptor is no eventfd"));
-        }
-        open.wait_for_less(MAX_OPEN);
-        Ok(Eventfd(Some((file, open.enter()))))
-    }
-
-    fn file(&self) -> &File {
-        &self.0.as_ref().expect("there until it is dropped").0
-    }
-}
-
-impl AsRawFd for Eventfd {
-    fn as_raw_fd(&self) -> RawFd {
-        self.file().as_raw_fd()
-    }
-}
-
-impl Drop for Eventfd {
-    fn drop(&mut self) {
-        memory::reap(self.0.take());
     }
 }
 
@@ -194,6 +159,7 @@ impl Rings {
 #[cfg(test)]
 mod tests {
     use super::call::tests::call;
+    use super::eventfd::MAX_OPEN;
     use super::*;
     use crate::memory::Busy;
     use std::os::fd::OwnedFd;

@@ -7,23 +7,6 @@ use vrdma_transport::{self as transport, DeviceId};
 /// Requests taken from the channels of one guest in one turn of the worker. What the messages cost that they begin is the engine's business.
 pub(super) const BATCH: usize = 64;
 
-/// Whose turn it is among the channels of each guest.
-#[derive(Debug, Default)]
-pub(super) struct Turns {
-    /// By the device's number: the position of the next among the guest's channels.
-    next: Vec<usize>,
-}
-
-impl Turns {
-    fn of(&mut self, device: DeviceId) -> &mut usize {
-        let index = device.0 as usize;
-        if index >= self.next.len() {
-            self.next.resize(index + 1, 0);
-        }
-        &mut self.next[index]
-    }
-}
-
 impl Worker {
     /// Gives each guest its turn; true if there were any requests.
     pub(super) fn drain_channels(&mut self, now: transport::Instant) -> bool {

@@ -4,6 +4,7 @@
 //! Drivers free what they sent when they like, at the latest with later frames. They are asked for it now and then; one that
 //! keeps it all the same is loaned nothing any more.
 
+use super::recall::{RECLAIM_TURNS, Recall};
 use super::{Stopped, Worker, WorkerHandle};
 use crate::device::command::{Command, CommandError, Reply};
 use crate::memory::{Loans, MrMemory};
@@ -14,21 +15,8 @@ use vrdma_transport::{self as transport, DeviceId};
 /// So long, and for so many turns, drivers have time to give memory back.
 const PATIENCE: Duration = Duration::from_secs(1);
 const TURNS: u32 = 1000;
-/// Turns from one time that the uplink is asked for memory to the next: each time frames of all guests that wait are copied.
-pub(super) const RECLAIM_TURNS: u32 = 64;
 /// Regions that are looked at in one message.
 const SLICE: usize = 1024;
-
-/// Something that waits for memory that is loaned.
-pub(super) struct Recall {
-    loans: Loans,
-    /// When this is over,
-    until: transport::Instant,
-    /// and so many turns are, nobody waits any longer.
-    turns: u32,
-    /// Told whether all memory is back.
-    then: Box<dyn FnOnce(bool) + Send>,
-}
 
 impl Worker {
     /// Calls `then` when this memory is back (true), or will not be soon (false).

@@ -4,46 +4,9 @@
 //! A barrier marks how far the channels reach that can hold such requests. The channels are drained in ordinary turns, so nobody else waits
 //! for it; and what is posted behind the marks does not put it off. In the same way commands wait for what the engine does in slices.
 
-use super::{BoundChannel, Worker};
+use super::{Barrier, BoundChannel, Mark, Then, Until, Worker};
 use crate::device::command::{Command, CommandError, Reply};
-use vrdma_transport::{self as transport, DeviceId, OwnerId, Question, SrqId};
-use vrdma_wire::num::Qpn;
-
-/// Something that waits for channels, and for the engine.
-pub(super) struct Barrier {
-    device: DeviceId,
-    marks: Vec<Mark>,
-    until: Until,
-    then: Then,
-}
-
-/// What of a device the engine is to have done.
-#[derive(Clone, Copy, Debug)]
-enum Until {
-    /// Nothing.
-    Now,
-    /// All is flushed of this QP that is to be.
-    Flushed(Qpn),
-    /// All QPs have the addresses of the GID table.
-    GidsSet,
-}
-
-/// Where a channel is to be drained to.
-struct Mark {
-    /// The channel's serial number,
-    serial: u64,
-    /// and where it was found last.
-    position: usize,
-    index: u16,
-}
-
-/// What happens then.
-enum Then {
-    /// The engine is told that it has all receives.
-    Answer(Question),
-    /// Something else is done.
-    Run(Box<dyn FnOnce(&mut Worker) + Send>),
-}
+use vrdma_transport::{self as transport, DeviceId, OwnerId, SrqId};
 
 impl Mark {
     /// Whether the channel has been drained to the mark, or will never be: it is gone, stopped or broken.

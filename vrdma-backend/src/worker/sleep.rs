@@ -1,6 +1,7 @@
 //! How a worker without work sleeps, and what wakes it.
 
-use super::uplink::{UPLINK, Uplink};
+use super::link::Uplink;
+use super::uplink::UPLINK;
 use super::{NET, Worker};
 use std::time::Duration;
 use vmm_sys_util::epoll::EpollEvent;

@@ -4,13 +4,16 @@ use super::failures::FAILURES;
 use super::*;
 use crate::config::Config;
 use crate::device::DeviceLimits;
+use crate::device::command::{Command, Reply};
 use crate::memory::tests::memory;
 use crate::memory::{MrMemory, Run, Shared};
 use crate::queue::Kick;
 use crate::queue::VirtqueueSetup;
 use crate::queue::cq::CqRing;
+use crossbeam_channel::Sender;
 use std::io::Write;
 use std::sync::atomic::Ordering;
+use vmm_sys_util::epoll::EpollEvent;
 use vrdma_transport::{AttrMask, CqId, PdId, QpAttr, QpInit, QpState, QpType, RecvRequest};
 
 /// A channel of one slot, in memory that is its own, and its kick.

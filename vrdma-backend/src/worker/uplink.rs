@@ -1,14 +1,13 @@
 //! The way to other hosts: frames from the uplink to the engine, packets of the engine to the uplink, and what guests see of its link.
 
 use super::Worker;
+use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
 use crate::memory::MrMemory;
 use crate::net::{self, Fill, Lost, Net, Verdict};
-use crate::port::{Burst, External, LINK_POLL, Offload, Port};
-use crate::ratelimit::RateLimit;
+use crate::port::{External, LINK_POLL, Offload, Port};
 use crate::translate::event::AsyncEvent;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Duration;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{self as transport, Fault, Outlet, Piece, Pieces, Region, write_frame};
 use vrdma_wire::icrc::{self, Icrc};
@@ -19,94 +18,6 @@ use vrdma_wire::roce::{Body, Packet, Rc, pad};
 const PACKETS: usize = 256;
 /// What a RoCE packet needs beside its payload at most, in an IP packet of the link's MTU: as the rdma core reckons (iboe_get_mtu).
 const OVERHEAD: u32 = 96;
-
-/// The port of all RDMA functions, as guests see it.
-#[derive(Debug)]
-pub struct PortState {
-    /// Whether it leads anywhere. Without an uplink it does: to the other guests.
-    pub up: bool,
-    /// Largest path MTU that fits its frames.
-    pub mtu: Mtu,
-    /// Speed in Mb/s: the uplink's.
-    pub speed: u32,
-}
-
-/// What guests are told where no link says how fast it is: without an uplink, or with one that does not tell.
-const USUAL_SPEED: u32 = 100_000;
-
-impl Default for PortState {
-    fn default() -> PortState {
-        PortState { up: true, mtu: Mtu::M4096, speed: USUAL_SPEED }
-    }
-}
-
-/// A port to the outside, and what the worker keeps of it.
-#[derive(Debug)]
-pub struct Uplink {
-    port: Port,
-    burst: Burst,
-    /// When to look at the link again.
-    link_due: transport::Instant,
-    /// Messages about its link.
-    changes: RateLimit,
-    /// Room for a packet.
-    scratch: Vec<u8>,
-    /// Memory that a packet takes with it.
-    loaned: Vec<External>,
-    loan_state: LoanState,
-}
-
-/// Whether packets take guests' memory with them.
-#[derive(Clone, Copy, Debug)]
-struct LoanState {
-    /// They may.
-    may: bool,
-    /// Some did.
-    has_begun: bool,
-}
-
-impl Uplink {
-    fn new(mut port: Port) -> Uplink {
-        port.adopt();
-        let loan_state = LoanState { may: port.capabilities().external, has_begun: false };
-        Uplink {
-            loan_state,
-            port,
-            burst: Burst::default(),
-            link_due: transport::Instant(0),
-            changes: RateLimit::default(),
-            scratch: Vec::new(),
-            loaned: Vec::new(),
-        }
-    }
-
-    /// Has memory given back that was loaned to it.
-    pub(super) fn reclaim(&mut self) {
-        self.port.reclaim();
-    }
-
-    /// Whether any memory was loaned to it that may be out still.
-    pub(super) fn has_loaned(&self) -> bool {
-        self.loan_state.has_begun
-    }
-
-    /// It does not give memory back in time: from now on it gets copies.
-    pub(super) fn stop_loans(&mut self) {
-        if std::mem::take(&mut self.loan_state.may) {
-            log::warn!("uplink: its driver keeps memory of guests: from now on packets are copied");
-        }
-    }
-
-    /// Before a sleep: how long it may be.
-    pub fn arm(&mut self) -> Duration {
-        self.port.arm()
-    }
-
-    /// After it.
-    pub fn disarm(&mut self) {
-        self.port.disarm();
-    }
-}
 
 /// The largest path MTU of packets that fit a link.
 fn path_mtu(link: u16) -> Mtu {

@@ -43,6 +43,8 @@ impl<'a> Code<'a> {
                     within.push((*name, depth));
                     3
                 }
+                // A declaration is no use.
+                ["mod", ..] => 2,
                 ["{", ..] => {
                     depth += 1;
                     1

@@ -1,12 +1,11 @@
 //! A port of DPDK: a NIC, or a virtual device of one of DPDK's drivers.
 
+use super::attached::{Attached, lock};
 use super::eal::Eal;
 use super::interface::{Interface, MtuChange};
 use super::mbuf::{Mbuf, Pool};
-use super::setup::{self, Attached};
 use super::wake::Wake;
 use crate::port::{BURST, Capabilities, Driver, External, Frame, Offload, UplinkDevice};
-use anyhow::{Context, Result};
 use dpdk_sys as dpdk;
 use std::mem::zeroed;
 use std::os::fd::BorrowedFd;
@@ -45,18 +44,6 @@ pub(super) struct Counters {
     tx_no_mbuf: u64,
     /// Frames that found the ring of the packet socket full.
     rx_ring_full: u64,
-}
-
-impl Ethdev {
-    /// Opens and starts a device. Without `mtu` its network interface's MTU stays, and others get 1500. An interface whose MTU this
-    /// changes gets its own back when this is dropped.
-    ///
-    /// # Errors
-    /// The device cannot be had; the message says why and what helps.
-    pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
-        let _one = setup::lock();
-        setup::open(eal, device, mtu).with_context(|| format!("uplink {}", device.name))
-    }
 }
 
 impl Driver for Ethdev {
@@ -234,7 +221,7 @@ impl Ethdev {
 
 impl Drop for Ethdev {
     fn drop(&mut self) {
-        let _one = setup::lock();
+        let _one = lock();
         // Our descriptor of its socket would keep it open.
         self.wake = Wake::Blind;
         self.attached.detach();

@@ -1,18 +1,17 @@
 //! How a device is found, set up and started.
 
+use super::attached::{Attached, check, info, lock};
 use super::eal::{Eal, error_text, expecting_failure, take_said};
 use super::ethdev::{Counters, Ethdev};
 use super::interface::{Interface, MtuChange, driver_sockets};
 use super::mbuf::Pool;
 use super::wake::Wake;
 use crate::port::{BURST, Capabilities, Checksums, ETHERNET, UplinkDevice};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use dpdk_sys as dpdk;
-use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::mem::zeroed;
 use std::ptr::null;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vrdma_wire::num::Mac;
 
 /// Descriptors of the receive and of the send queue, where the device has no other wish.
@@ -26,14 +25,20 @@ const MAX_MTU: u16 = 9600;
 /// Room of the mbufs that carry memory of others, or the end of a frame.
 const TAIL_ROOM: u16 = 64;
 
-/// DPDK lets devices come and go one at a time.
-pub fn lock() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+impl Ethdev {
+    /// Opens and starts a device. Without `mtu` its network interface's MTU stays, and others get 1500. An interface whose MTU this
+    /// changes gets its own back when this is dropped.
+    ///
+    /// # Errors
+    /// The device cannot be had; the message says why and what helps.
+    pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
+        let _one = lock();
+        open(eal, device, mtu).with_context(|| format!("uplink {}", device.name))
+    }
 }
 
 /// See [`Ethdev::open`]; under [`lock`].
-pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
+fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
     device.check_host()?;
     let interface = device.interface().map(Interface::open).transpose()?;
     if let Some(interface) = &interface {
@@ -103,43 +108,6 @@ pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev>
     })
 }
 
-/// A device that EAL has, with a port that is ours alone until this is dropped.
-#[derive(Debug)]
-pub struct Attached(Option<u16>);
-
-/// Ports that somebody of us has.
-static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-
-impl Attached {
-    fn new(port: u16) -> Result<Attached> {
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        ensure!(taken.insert(port), "it is in use already");
-        Ok(Attached(Some(port)))
-    }
-
-    /// Stops the port and takes the device from EAL; under [`lock`].
-    pub fn detach(&mut self) {
-        let Some(port) = self.0.take() else { return };
-        let device = info(port).map(|info| info.device);
-        // SAFETY: the port is ours, and nobody uses it after this. Frames that are still about belong to pools, which stay. The device
-        // was the port's, and goes with it.
-        unsafe {
-            dpdk::rte_eth_dev_stop(port);
-            dpdk::rte_eth_dev_close(port);
-            if let Ok(device) = device {
-                dpdk::rte_dev_remove(device);
-            }
-        }
-        TAKEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&port);
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        self.detach();
-    }
-}
-
 /// The MTU to use, and the interface's change to it if one was needed.
 fn wanted_mtu(interface: Option<&Interface>, mtu: Option<u16>) -> Result<(u16, Option<MtuChange>)> {
     let has = interface.map(Interface::mtu).transpose()?;
@@ -177,23 +145,6 @@ fn next_port(from: u16) -> Option<u16> {
     // SAFETY: EAL runs.
     let port = unsafe { dpdk::rte_eth_find_next(from) };
     (u32::from(port) < dpdk::RTE_MAX_ETHPORTS).then_some(port)
-}
-
-fn check(result: i32, what: &str) -> Result<()> {
-    if result >= 0 {
-        return Ok(());
-    }
-    let said = take_said();
-    bail!("{what}: {}{}{said}", error_text(-result), if said.is_empty() { "" } else { "\nDPDK says:\n" })
-}
-
-fn info(port: u16) -> Result<dpdk::rte_eth_dev_info> {
-    // SAFETY: zero is a value of this structure; DPDK fills it in.
-    unsafe {
-        let mut info = zeroed();
-        check(dpdk::rte_eth_dev_info_get(port, &mut info), "what the device can do")?;
-        Ok(info)
-    }
 }
 
 /// The largest MTU that the device admits to.

@@ -1,0 +1,22 @@
+//! What commands need of the guest.
+
+use crate::config::GuestLimits;
+use crate::memory::{GuestMemory, Run};
+use std::sync::Arc;
+
+/// What a command may need of the guest beside its own bytes.
+#[derive(Debug)]
+pub struct CommandContext<'a> {
+    /// The guest's memory.
+    pub memory: &'a Arc<GuestMemory>,
+    /// What it may have.
+    pub limits: &'a GuestLimits,
+}
+
+impl CommandContext<'_> {
+    /// Has the pages of what the worker is about to use ready, here, where no other guest waits for it. No more than the guest has, since
+    /// runs may name the same memory again and again.
+    pub(super) fn populate(&self, runs: &[Run]) {
+        self.memory.populate(runs, &mut self.memory.len());
+    }
+}

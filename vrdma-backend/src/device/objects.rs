@@ -1,0 +1,34 @@
+//! What a device keeps of its objects.
+
+use crate::queue::cq::CqRing;
+use vrdma_transport::OwnerId;
+use vrdma_wire::num::Qpn;
+
+/// A user context.
+#[derive(Debug, Default)]
+pub(super) struct UserContext {
+    /// Channels, PDs, CQs and QPs that belong to it.
+    pub objects: u32,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(super) struct Cq {
+    pub owner: OwnerId,
+    /// Completion vector of its events.
+    pub vector: u16,
+    pub ring: CqRing,
+    pub runs: u64,
+    /// QPs that use it; one that uses it for both directions is there twice.
+    pub qps: Vec<Qpn>,
+    /// New CQEs have not been checked against the arm words.
+    pub dirty: bool,
+    /// One of those is solicited or tells of an error.
+    pub solicited: bool,
+    /// CQEs were published since the last event or second look, without an event.
+    pub quiet: bool,
+    /// One of those is solicited or tells of an error.
+    pub quiet_solicited: bool,
+    /// It overran, or its memory is gone.
+    pub failed: bool,
+}

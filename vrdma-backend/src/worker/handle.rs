@@ -1,0 +1,127 @@
+//! A worker begins, and how other threads reach it.
+
+#[cfg(any(test, feature = "fuzzing"))]
+use super::here;
+use super::link::PortState;
+use super::mail::Mail;
+use super::recall::RECLAIM_TURNS;
+use super::sync::AtomicBool;
+use super::turns::Turns;
+use super::{Message, Stopped, Worker};
+use crate::config::Poll;
+use crate::device::command::{Command, CommandError, Reply};
+use crate::device::outputs::Outputs;
+use crate::net::Net;
+use crate::queue::channel::NO_WORDS;
+use crate::ratelimit::RateLimit;
+use crate::translate::wqe::MAX_SGE;
+use anyhow::{Context, Result};
+use crossbeam_channel::Sender;
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::event::{EventFlag, EventNotifier, new_event_consumer_and_notifier};
+use vrdma_transport::{self as transport, DeviceId, Engine};
+
+/// How other threads reach a worker.
+#[derive(Clone, Debug)]
+pub struct WorkerHandle {
+    pub(super) outbox: Sender<Message>,
+    mail: Arc<Mail>,
+    wake: Arc<EventNotifier>,
+}
+
+impl WorkerHandle {
+    /// Runs `f` in the worker, between two turns, and returns what it returns.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Worker) -> R + Send + 'static,
+    ) -> Result<R, Stopped> {
+        // The caller waits for the answer, so it is there to take it.
+        self.ask(|reply| Box::new(move |worker| drop(reply.send(f(worker)))))
+    }
+
+    /// Has the worker carry out a command after the requests that were posted before it, and returns its result.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn execute(&self, id: DeviceId, command: Command) -> Result<Result<Reply, CommandError>, Stopped> {
+        self.ask(|reply| {
+            Box::new(move |worker| {
+                worker.execute_in_order(id, command, move |result| drop(reply.send(result)));
+            })
+        })
+    }
+
+    /// Sends a message that answers by a channel, and waits for the answer.
+    pub(super) fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, Stopped> {
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        self.outbox.send(message(reply)).map_err(|_| Stopped)?;
+        self.mail.announce();
+        // A full counter means that the worker is being woken already.
+        let _ = self.wake.notify();
+        #[cfg(any(test, feature = "fuzzing"))]
+        if here::is_here() {
+            return here::wait(&answer);
+        }
+        answer.recv().map_err(|_| Stopped)
+    }
+}
+
+impl Worker {
+    /// Starts a worker in a thread of its own.
+    ///
+    /// # Errors
+    /// The system has no thread, eventfd or epoll left.
+    pub fn spawn(poll: Poll, mtu: u16) -> Result<(WorkerHandle, JoinHandle<()>)> {
+        let (worker, handle) = Worker::new(poll, mtu)?;
+        let thread = std::thread::Builder::new().name("worker".into()).spawn(move || worker.run())?;
+        Ok((handle, thread))
+    }
+
+    pub(super) fn new(poll: Poll, mtu: u16) -> Result<(Worker, WorkerHandle)> {
+        let (outbox, inbox) = crossbeam_channel::unbounded();
+        let mail = Arc::new(Mail { flag: AtomicBool::new(false) });
+        let (consumer, notifier) =
+            new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).context("eventfd")?;
+        let epoll = Epoll::new().context("epoll")?;
+        let event = EpollEvent::new(EventSet::IN, 0);
+        epoll.ctl(ControlOperation::Add, consumer.as_raw_fd(), event).context("epoll")?;
+        let mut seed = [0; 8];
+        vmm_sys_util::rand::rand_bytes(8).iter().zip(&mut seed).for_each(|(from, to)| *to = *from);
+        let worker = Worker {
+            engine: Engine::new(u64::from_ne_bytes(seed)),
+            outputs: Outputs::default(),
+            port: PortState::default(),
+            net: Net::new(mtu),
+            uplink: None,
+            channels: Vec::new(),
+            channel_turns: Turns::default(),
+            serials: 0,
+            barriers: Vec::new(),
+            recalls: Vec::new(),
+            since_reclaim: RECLAIM_TURNS,
+            failing: VecDeque::new(),
+            inbox,
+            mail: mail.clone(),
+            wake: consumer,
+            epoll,
+            started: Instant::now(),
+            clock: (transport::Instant(0), 0),
+            poll,
+            stop: false,
+            words: Box::new(NO_WORDS),
+            sges: Vec::with_capacity(MAX_SGE),
+            violations: RateLimit::default(),
+            sleeps: 0,
+            turns: 0,
+        };
+        Ok((worker, WorkerHandle { outbox, mail, wake: Arc::new(notifier) }))
+    }
+}

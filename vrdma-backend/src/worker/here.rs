@@ -1,0 +1,40 @@
+//! The worker that this thread runs, if its caller does so.
+
+use super::{Stopped, Worker};
+use crossbeam_channel::{Receiver, TryRecvError};
+use std::cell::RefCell;
+
+thread_local! {
+    pub(super) static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
+}
+
+/// Whether this thread runs a worker.
+pub fn is_here() -> bool {
+    WORKER.with_borrow(Option::is_some)
+}
+
+/// Takes turns until the worker has answered.
+///
+/// # Errors
+/// What was asked is forgotten.
+///
+/// # Panics
+/// There is no answer, as far as one can see: our own rules are broken. Or this thread runs no worker.
+pub fn wait<R>(answer: &Receiver<R>) -> Result<R, Stopped> {
+    for _ in 0..100_000 {
+        match answer.try_recv() {
+            Ok(answer) => return Ok(answer),
+            Err(TryRecvError::Disconnected) => return Err(Stopped),
+            Err(TryRecvError::Empty) => with(Worker::take_turn),
+        }
+    }
+    panic!("the worker never answers");
+}
+
+/// Does something with the worker.
+///
+/// # Panics
+/// This thread runs no worker.
+pub fn with<R>(f: impl FnOnce(&mut Worker) -> R) -> R {
+    WORKER.with_borrow_mut(|worker| f(worker.as_mut().expect("a worker of this thread")))
+}
