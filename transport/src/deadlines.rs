@@ -40,10 +40,12 @@ impl Deadlines {
         self.follow(place.device, before);
     }
 
+    /// A QP that has this deadline has it no longer.
     pub(crate) fn disarm(&mut self, at: Instant, place: Place) {
-        let Some(deadlines) = self.of.get_mut(place.device as usize) else { return };
+        let deadlines = &mut self.of[place.device as usize];
         let before = deadlines.first().copied();
-        deadlines.remove(&(at, place.qpn));
+        let was_armed = deadlines.remove(&(at, place.qpn));
+        assert!(was_armed, "a QP knows which deadline it has");
         self.follow(place.device, before);
     }
 
@@ -81,7 +83,7 @@ impl Deadlines {
 
     /// Takes the device's first deadline if it is due.
     pub(crate) fn due(&mut self, device: u32, now: Instant) -> Option<Place> {
-        let deadlines = self.of.get_mut(device as usize)?;
+        let deadlines = &mut self.of[device as usize];
         let first = deadlines.first().copied().filter(|deadline| deadline.0 <= now)?;
         deadlines.pop_first();
         self.follow(device, Some(first));

@@ -94,8 +94,14 @@ impl<R> Devices<R> {
     /// The same to change it, and what its service adds.
     #[inline]
     pub(crate) fn known_mut(&mut self, place: Place) -> (&mut Qp, &mut Service) {
-        let entry = self.get_mut(place.device).and_then(|device| device.qps.get_mut(place.qpn.number()));
-        entry.expect("no QP goes within a call of the engine").parts()
+        self.known_device(place.device).qps.known(place.qpn).parts()
+    }
+
+    /// A device that was found before in the same call of the engine, or that is named by what goes with it: its addresses, turns, frames, tasks.
+    #[inline]
+    pub(crate) fn known_device(&mut self, index: u32) -> &mut Device<R> {
+        self.get_mut(index)
+            .expect("no device goes within a call of the engine, and what names it goes with it")
     }
 
     #[inline]
@@ -106,9 +112,7 @@ impl<R> Devices<R> {
     /// Counts what was dropped at a device.
     #[cold]
     pub(crate) fn count_drop(&mut self, device: u32, reason: Reason) {
-        if let Some(device) = self.get_mut(device) {
-            device.counters.dropped(reason);
-        }
+        self.known_device(device).counters.dropped(reason);
     }
 
     /// What the queues of all QPs would take, were they full.
@@ -139,14 +143,14 @@ impl<R> Devices<R> {
 
     /// No QP of a device has an address any more that is not in its GID table: others may have them.
     pub(crate) fn release_retired(&mut self, device: u32) {
-        let retired = self.get_mut(device).map(|known| mem::take(&mut known.retired)).unwrap_or_default();
+        let retired = mem::take(&mut self.known_device(device).retired);
         retired.into_iter().for_each(|entry| self.gids.release(entry));
     }
 
     /// Gives a QP its own address as its device's GID table has it now.
     pub(crate) fn refresh_source(&mut self, place: Place) {
-        let Some(Device { gids, qps, .. }) = self.get_mut(place.device) else { return };
-        let Some(QpEntry { qp, .. }) = qps.get_mut(place.qpn.number()) else { return };
+        let Device { gids, qps, .. } = self.known_device(place.device);
+        let qp = &mut qps.known(place.qpn).qp;
         let source = gids.get(usize::from(qp.attr().sgid_index)).copied().unwrap_or(GidEntry::EMPTY);
         if (qp.sgid, qp.vlan) != (source.gid, source.vlan) {
             qp.set_source(source);
@@ -156,10 +160,10 @@ impl<R> Devices<R> {
     /// Clears a device's whole GID table.
     pub(crate) fn clear_gids(&mut self, device: DeviceId) {
         self.release_retired(device.0);
-        let Some(known) = self.devices.get_mut(device.0 as usize).and_then(Option::as_mut) else { return };
-        for entry in &mut known.gids {
-            self.gids.release(mem::replace(entry, GidEntry::EMPTY));
-        }
+        let known = self.known_device(device.0);
+        let entries =
+            mem::replace(&mut known.gids, vec![GidEntry::EMPTY; known.limits.gid_table_len as usize]);
+        entries.into_iter().for_each(|entry| self.gids.release(entry));
     }
 }
 
@@ -333,9 +337,8 @@ impl<R> Device<R> {
     }
 
     fn pd_used(&mut self, pd: PdId, more: bool) {
-        if let Some(pd) = self.pds.get_mut(pd.0) {
-            pd.users = if more { pd.users + 1 } else { pd.users - 1 };
-        }
+        let pd = self.pds.get_mut(pd.0).expect("a PD is not deallocated while it is used");
+        pd.users = if more { pd.users + 1 } else { pd.users - 1 };
     }
 }
 

@@ -215,7 +215,7 @@ impl Turns {
                 self.next_device();
                 continue;
             }
-            let qpn = share.queue(direction).pop()?;
+            let qpn = share.queue(direction).pop().expect("a direction is next because somebody waits in it");
             self.entries -= 1;
             return Some((Place { device, qpn }, direction));
         }
@@ -226,14 +226,14 @@ impl Turns {
         self.begun = false;
     }
 
-    /// What the device may still spend in its turn.
+    /// What the device whose turn it is may still spend.
     pub(crate) fn credit(&self, device: u32) -> Cost {
-        self.shares.get(device as usize).map_or(0, |share| share.credit.max(0) as Cost)
+        self.shares[device as usize].credit.max(0) as Cost
     }
 
-    /// A turn of a QP of this device has cost so much.
+    /// The turn that a QP of this device had has cost so much.
     pub(crate) fn spend(&mut self, device: u32, direction: Direction, cost: Cost) {
-        let Some(share) = self.shares.get_mut(device as usize) else { return };
+        let share = &mut self.shares[device as usize];
         share.spend(cost);
         let cost = cost.min(QUANTUM) as i64;
         share.lead = match direction {
@@ -249,16 +249,15 @@ impl Turns {
 
     /// A QP of this queue was destroyed. True if so many were that [`Turns::sweep`] is due.
     pub(crate) fn removed(&mut self, device: u32, direction: Direction) -> bool {
-        let Some(share) = self.shares.get_mut(device as usize) else { return false };
-        let queue = share.queue(direction);
+        // It has a share since the QP was added.
+        let queue = self.shares[device as usize].queue(direction);
         queue.stale = (queue.stale + 1).min(queue.len());
         queue.stale > 64 && queue.stale > queue.len() / 2
     }
 
     /// Forgets some of those of a device that were destroyed.
     pub(crate) fn sweep(&mut self, device: u32, direction: Direction, is_there: impl Fn(Qpn) -> bool) {
-        let Some(share) = self.shares.get_mut(device as usize) else { return };
-        self.entries -= share.queue(direction).forget_some(is_there);
+        self.entries -= self.shares[device as usize].queue(direction).forget_some(is_there);
     }
 
     /// Forgets a device.

@@ -43,7 +43,8 @@ impl<R> Device<R> {
             return Err(Error::NoResources);
         }
         let shared_pd = self.pd_of_receives(&init);
-        let make = |number| QpEntry::new(Qpn::new(number).unwrap_or_default(), init, shared_pd);
+        let qpn = |number| Qpn::new(number).expect("numbers of QPs have 24 bits");
+        let make = |number| QpEntry::new(qpn(number), init, shared_pd);
         // A device added anew begins elsewhere: what names QPs of the old one shall not fit.
         let first = self.first_generation;
         let next = |tag: u16| if tag == 0 { first } else { tag.wrapping_add(1).max(1) };
@@ -53,7 +54,7 @@ impl<R> Device<R> {
         };
         self.promised = promised;
         self.qp_uses(&init, true);
-        Qpn::new(number).ok_or(Error::NoResources)
+        Ok(qpn(number))
     }
 
     /// A QP that uses a shared queue has no receives of its own, and takes such as that has.
@@ -94,7 +95,7 @@ impl<R> Device<R> {
     /// The pending requests of a QP end without completions, but for receives of a shared queue, which has them again. Its peer waits no longer
     /// for one.
     pub(crate) fn drop_requests(&mut self, qpn: Qpn) {
-        let Some(QpEntry { qp, .. }) = self.qps.get_mut(qpn.number()) else { return };
+        let qp = &mut self.qps.known(qpn).qp;
         self.srqs.waits_no_longer(qp);
         if let Some(id) = qp.init.srq {
             self.srqs.used(id).take_back(&mut qp.responder.queue, &mut self.requests);

@@ -108,9 +108,9 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
     /// The first request fails, and with it the QP.
     pub(crate) fn fail_first(&mut self, status: WcStatus) {
-        if let Some(&send) = self.requests.first_send(&self.qp.requester.queue) {
-            self.fail(&send.work(), status);
-        }
+        let first = self.requests.first_send(&self.qp.requester.queue);
+        let send = *first.expect("what waits, or is outstanding, is in the send queue");
+        self.fail(&send.work(), status);
     }
 
     /// To SQE: what was posted after the send that failed is flushed, and receiving goes on (IBTA 10.3.1).

@@ -35,8 +35,10 @@ impl<R: Region> Engine<R> {
             let all = self.schedule.flushes.left.min(TURN);
             let mut left = all;
             // A suspended one gets its turns again when it goes on.
-            let known = self.devices.get_mut(device).filter(|known| !known.suspended);
-            let Some(known) = known else { continue };
+            let known = self.devices.known_device(device);
+            if known.suspended {
+                continue;
+            }
             known.requests.end_dropped(&mut left);
             let mut more = known.requests.has_dropped();
             while left > 0
@@ -63,14 +65,13 @@ impl<R: Region> Engine<R> {
 
     /// The pending requests of a QP end without completions.
     pub(super) fn drop_requests(&mut self, place: Place) {
-        let Some(device) = self.devices.get_mut(place.device) else { return };
-        device.drop_requests(place.qpn);
+        self.devices.known_device(place.device).drop_requests(place.qpn);
         self.free_dropped(place.device);
     }
 
     /// Frees requests that a device dropped: those for which there is time now, the others in slices.
     pub(super) fn free_dropped(&mut self, index: u32) {
-        let Some(device) = self.devices.get_mut(index) else { return };
+        let device = self.devices.known_device(index);
         let flushes = &mut self.schedule.flushes;
         device.requests.end_dropped(&mut flushes.left);
         if device.requests.has_dropped() {

@@ -75,14 +75,13 @@ impl<R: Region> Engine<R> {
     /// Keeps a frame for the QP at `place` until the caller has looked for its receives; what comes after it waits behind it.
     #[cold]
     pub(crate) fn hold(&mut self, place: Place, frame: &[u8]) {
-        let Some(device) = self.devices.get_mut(place.device) else { return };
-        let Some(QpEntry { qp, .. }) = device.qps.get_mut(place.qpn.number()) else { return };
+        let device = self.devices.known_device(place.device);
         if device.held >= MAX_HELD || frame.len() > MAX_FRAME {
             device.counters.drop_held += 1;
             return;
         }
         device.held += 1;
-        qp.held += 1;
+        device.qps.known(place.qpn).qp.held += 1;
         let (device, qp) = self.devices.known(place);
         let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
         self.looks.ask(question, Asker::Frame(place, frame.into()));
@@ -90,14 +89,15 @@ impl<R: Region> Engine<R> {
 
     /// The caller has looked: what the QP has no receive for now, it has none for.
     fn handle_held(&mut self, now: Instant, place: Place, frame: &[u8], sink: &mut impl Sink) {
-        let Some(device) = self.devices.get_mut(place.device) else { return };
+        // A device that goes takes the frames with it that are held for it.
+        let device = self.devices.known_device(place.device);
         device.held -= 1;
         if let Some(QpEntry { qp, .. }) = device.qps.get_mut(place.qpn.number()) {
             // QP1 has its number again when it was destroyed and created meanwhile.
             qp.held = qp.held.saturating_sub(1);
         }
-        // It was parsed and its ICRC checked when it came.
-        let Ok(parsed) = Packet::parse(frame) else { return };
+        // Its ICRC was checked, too; of one from a record both again.
+        let parsed = Packet::parse(frame).expect("a frame that is held was parsed when it came");
         let fate = self.deliver(now, place, &parsed, true, sink);
         debug_assert_eq!(fate, Fate::Done, "who has looked does not ask");
     }

@@ -209,9 +209,7 @@ impl<R: Region> Engine<R> {
 
     #[cold]
     fn bad_state(&mut self, place: Place) -> Result<(), PostError> {
-        if let Some(device) = self.devices.get_mut(place.device) {
-            device.counters.post_bad_state += 1;
-        }
+        self.devices.known_device(place.device).counters.post_bad_state += 1;
         Err(PostError::BadState)
     }
 

@@ -161,7 +161,6 @@ impl<R: Region> Engine<R> {
     fn reset_qp(&mut self, place: Place, sink: &mut impl Sink) {
         self.known(place, sink).disarm();
         self.drop_requests(place);
-        let device = self.devices.get_mut(place.device).expect("a QP is of a device");
-        device.qps.get_mut(place.qpn.number()).expect("no QP goes within a call of the engine").reset();
+        self.devices.known_device(place.device).qps.known(place.qpn).reset();
     }
 }

@@ -141,8 +141,8 @@ impl<R: Region> Engine<R> {
 
     /// A QP's deadline has come.
     fn timed_out(&mut self, now: Instant, place: Place, sink: &mut impl Sink) {
-        // It may have been destroyed since it was armed.
-        let Some(mut borrowed) = self.borrow(place, sink) else { return };
+        // One that is reset or destroyed is disarmed.
+        let mut borrowed = self.known(place, sink);
         borrowed.qp.timer = NEVER;
         if borrowed.suspended || borrowed.qp.requester.wait == Wait::Look {
             // It is tried again when the device goes on, or the caller has looked.

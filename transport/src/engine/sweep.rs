@@ -49,10 +49,10 @@ impl<R: Region> Engine<R> {
     /// Attends to up to `most` QPs; to how many. What is left of the task is then last of all.
     fn sweep_on(&mut self, sweep: Sweep, most: usize, sink: &mut impl Sink) -> usize {
         let Sweep { device, task, next } = sweep;
-        let end = self.devices.get(device).map_or(0, |device| device.qps.indices());
+        let end = self.devices.known_device(device).qps.indices();
         let stop = end.min(next + most);
         for index in next..stop {
-            let entry = self.devices.get(device).and_then(|device| device.qps.at(index));
+            let entry = self.devices.known_device(device).qps.at(index);
             if let Some(qpn) = entry.map(|entry| entry.qp.qpn) {
                 self.run_task(task, Place { device, qpn }, sink);
             }

@@ -66,7 +66,11 @@ impl<R: Region> Engine<R> {
         self.port.link = Some(up);
         match up {
             true if was_down => {
-                (0..self.devices.indices()).for_each(|device| self.sweep(device, Task::StartOver));
+                for device in 0..self.devices.indices() {
+                    if self.devices.get(device).is_some() {
+                        self.sweep(device, Task::StartOver);
+                    }
+                }
             }
             true => {}
             false => self.sweeps.end(Task::StartOver),
@@ -126,7 +130,7 @@ impl<R: Region> Engine<R> {
             }
             return None;
         };
-        if self.devices.get(index).is_none_or(|device| device.mac != packet.path.dst_mac) {
+        if self.devices.known_device(index).mac != packet.path.dst_mac {
             counters.drop_mac += 1;
             return None;
         }
@@ -142,7 +146,7 @@ impl<R: Region> Engine<R> {
         frame: &[u8],
         sink: &mut impl Sink,
     ) {
-        let Some(device) = self.devices.get_mut(place.device) else { return };
+        let device = self.devices.known_device(place.device);
         if parsed.packet.bth.pkey != Pkey::DEFAULT {
             device.counters.drop_pkey += 1;
             return;
@@ -164,7 +168,7 @@ impl<R: Region> Engine<R> {
         looked: bool,
         sink: &mut impl Sink,
     ) -> Fate {
-        let Some(device) = self.devices.get_mut(place.device) else { return Fate::Done };
+        let device = self.devices.known_device(place.device);
         if device.suspended {
             device.counters.drop_state += 1;
             return Fate::Done;

@@ -97,6 +97,21 @@ pub(crate) fn execute<R: Region>(
     Ok(Some(before))
 }
 
+/// The same of a packet, whose data can always be read.
+#[inline]
+pub(crate) fn execute_packet<R: Region>(
+    receiver: &Receiver<'_, R>,
+    segment: &Segment<'_>,
+    target: Target<'_, R>,
+    data: &[u8],
+    scratch: &mut Scratch,
+) -> Result<Option<u64>, Refusal> {
+    execute(receiver, segment, target, &LocalBuffer::Bytes(data), scratch).map_err(|failure| match failure {
+        Failure::Remote(refusal) => refusal,
+        Failure::Local => unreachable!("no element of the requester is looked at"),
+    })
+}
+
 /// Where the bytes of an accepted segment go, or come from; `None` if it has none.
 #[inline]
 fn place<'a, R>(

@@ -53,6 +53,14 @@ impl Numbered for QpEntry {
 /// The queue pairs of a device.
 pub(crate) type Qps = Table<QpEntry>;
 
+impl Qps {
+    /// One that was found before in the same call of the engine.
+    #[inline]
+    pub(crate) fn known(&mut self, qpn: Qpn) -> &mut QpEntry {
+        self.get_mut(qpn.number()).expect("no QP goes within a call of the engine")
+    }
+}
+
 /// QPNs: a generation above an index, so that a QPN modulo `max_qp` (a power of two) is unique among the living.
 pub(crate) fn numbering(max_qp: u32) -> Numbering {
     let bits = max_qp.ilog2();

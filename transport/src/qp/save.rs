@@ -10,7 +10,7 @@ use crate::limits::Limits;
 use crate::memory::Access;
 use crate::outstanding::Requests;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
-use crate::qp::requester::Requester;
+use crate::qp::requester::{Requester, Wait};
 use crate::qp::responder::Responder;
 use crate::save::{Violation, deadline, record, same_names, to_deadline, to_qpn};
 use crate::service::Service;
@@ -113,6 +113,9 @@ impl QpEntry {
         qp.responder = Responder::restore(&record.responder, &qp, requests)?;
         check_queues(&qp)?;
         restore_flush(&mut qp, record, requests)?;
+        if qp.requester.wait != Wait::No && qp.requester.queue.is_empty() {
+            return Err(Violation::Progress);
+        }
         qp.carrier = record.carrier.into();
         let service = Service::restore(record.roce.as_ref(), &qp, requests)?;
         Ok(QpEntry { qp, service })

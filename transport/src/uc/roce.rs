@@ -6,7 +6,7 @@ use crate::engine::borrowed::BorrowedQp;
 use crate::engine::step::Step;
 use crate::look::Fate;
 use crate::memory::{Access, Region};
-use crate::message::effect::{Failure, LocalBuffer, execute};
+use crate::message::effect::execute_packet;
 use crate::message::reason::Reason;
 use crate::message::segment::{Segment, Segmentation};
 use crate::message::stretch::next_segment;
@@ -60,12 +60,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let BorrowedQp { qp, mrs, requests, recv_scratch, .. } = self;
         let receiver = Receiver { mrs, requests, qp };
         let executed = accept(&receiver, &segment)
-            .map(|target| execute(&receiver, &segment, target, &LocalBuffer::Bytes(payload), recv_scratch));
+            .map(|target| execute_packet(&receiver, &segment, target, payload, recv_scratch));
         match executed {
             Ok(Ok(_)) => self.arrived(self.qp.dest_qpn, &segment),
-            Ok(Err(Failure::Remote(refusal))) => self.placement_failed(refusal),
-            // The bytes of a packet can always be read.
-            Ok(Err(Failure::Local)) => {}
+            Ok(Err(refusal)) => self.placement_failed(refusal),
             Err(reason) => {
                 if reason == Reason::NoReceive {
                     if self.draw_receive() {

@@ -19,6 +19,7 @@ use crate::engine::borrowed::BorrowedQp;
 use crate::look::Fate;
 use crate::memory::Region;
 use crate::outlet::{DiscardOutlet, Outlet};
+use crate::rc::roce::packet::Response;
 use crate::schedule::{Direction, OPERATION, QP_TURN};
 use crate::time::Instant;
 use vrdma_wire::roce::{Parsed, Rc};
@@ -60,12 +61,12 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             self.counters.drop_not_connected += 1;
             return Fate::Done;
         }
-        match body {
-            Rc::Ack(_) | Rc::AtomicAck(..) | Rc::ReadResponse(_) => {
-                self.receive_response(now, &packet.bth, body, parsed.payload);
+        match Response::of(body, parsed.payload) {
+            Some(response) => {
+                self.receive_response(now, packet.bth.psn, response);
                 Fate::Done
             }
-            _ => self.receive_request(&packet.bth, body, parsed.payload, looked),
+            None => self.receive_request(&packet.bth, body, parsed.payload, looked),
         }
     }
 

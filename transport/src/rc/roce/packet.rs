@@ -3,7 +3,7 @@
 use crate::op::{Remote, SendOp};
 use crate::work::Work;
 use vrdma_wire::num::Imm;
-use vrdma_wire::roce::{AtomicEth, Part, Rc, Reth, SendTail, WriteTail};
+use vrdma_wire::roce::{Aeth, AtomicEth, Part, Rc, ReadPart, Reth, SendTail, WriteTail};
 
 /// Which part of a request its next packet carries, or of a READ asks for.
 pub(super) struct RequestSlice {
@@ -46,6 +46,43 @@ pub(super) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
             Rc::FetchAdd(AtomicEth { va, rkey, swap_or_add: add, compare: 0 })
         }
         SendOp::AtomicWrite { remote } => Rc::AtomicWrite(reth(remote, 0, work.length)),
+    }
+}
+
+/// What a response packet says.
+#[derive(Copy, Clone)]
+pub(super) enum Response<'a> {
+    /// An acknowledge of requests, or a refusal of one.
+    Ack(Aeth),
+    /// Data of one request; all but the middle packets of it have an AETH.
+    Data(Option<Aeth>, ResponseData<'a>),
+}
+
+/// What comes back.
+#[derive(Copy, Clone)]
+pub(super) enum ResponseData<'a> {
+    /// A part of what a READ asked for. `last`: the packet says that there is no more.
+    Read { last: bool, data: &'a [u8] },
+    /// The value that an atomic found.
+    Atomic(u64),
+}
+
+impl<'a> Response<'a> {
+    /// `None` of a request.
+    pub(super) fn of(body: &Rc, payload: &'a [u8]) -> Option<Response<'a>> {
+        Some(match *body {
+            Rc::Ack(aeth) => Response::Ack(aeth),
+            Rc::ReadResponse(part) => {
+                let (aeth, last) = match part {
+                    ReadPart::First(aeth) => (Some(aeth), false),
+                    ReadPart::Middle => (None, false),
+                    ReadPart::Last(aeth) | ReadPart::Only(aeth) => (Some(aeth), true),
+                };
+                Response::Data(aeth, ResponseData::Read { last, data: payload })
+            }
+            Rc::AtomicAck(aeth, before) => Response::Data(Some(aeth), ResponseData::Atomic(before)),
+            _ => return None,
+        })
     }
 }
 

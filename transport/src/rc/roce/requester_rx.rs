@@ -7,6 +7,7 @@ use crate::message::transfer::{Elements, Span, scatter};
 use crate::op::{Answer, DataDirection};
 use crate::qp::attr::QpState;
 use crate::qp::requester::Wait;
+use crate::rc::roce::packet::{Response, ResponseData};
 use crate::rc::roce::psn::{HALF, ahead};
 use crate::rc::roce::requester_state::Acked;
 use crate::rc::roce::retry::Cause;
@@ -14,60 +15,41 @@ use crate::request::Payload;
 use crate::time::{Instant, rnr_delay};
 use crate::work::OutstandingSend;
 use vrdma_wire::num::{Msn, Psn};
-use vrdma_wire::roce::{Aeth, Bth, Credits, NakCode, Rc, ReadPart, RnrTimer, Syndrome};
-
-/// The data of a response to the first request.
-#[derive(Copy, Clone)]
-enum ResponseData<'a> {
-    /// A part of what a READ asked for. `last`: the packet says that there is no more.
-    Read { last: bool, data: &'a [u8] },
-    /// The value that an atomic found.
-    Atomic(u64),
-}
+use vrdma_wire::roce::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A response came from the peer.
-    pub(super) fn receive_response(&mut self, now: Instant, bth: &Bth, body: &Rc, payload: &[u8]) {
+    pub(super) fn receive_response(&mut self, now: Instant, psn: Psn, response: Response<'_>) {
         if !matches!(self.qp.state, QpState::Rts | QpState::Sqd) {
             self.counters.drop_state += 1;
             return;
         }
-        let psn = bth.psn;
-        if !self.is_outstanding(psn, body) {
+        if !self.is_outstanding(psn, response) {
             return;
         }
-        match *body {
-            Rc::Ack(Aeth { syndrome: Syndrome::Ack(credits), msn }) => {
-                self.credited(msn, credits);
-                if self.acknowledge(now, psn.add(1)) {
-                    self.go_on_sending();
+        match response {
+            Response::Ack(Aeth { syndrome, msn }) => match syndrome {
+                Syndrome::Ack(credits) => {
+                    self.credited(msn, credits);
+                    if self.acknowledge(now, psn.add(1)) {
+                        self.go_on_sending();
+                    }
                 }
-            }
-            Rc::Ack(Aeth { syndrome: Syndrome::Rnr(timer), .. }) => self.receive_rnr_nak(now, psn, timer),
-            Rc::Ack(Aeth { syndrome: Syndrome::Nak(code), .. }) => self.receive_nak(now, psn, code),
-            Rc::ReadResponse(part) => {
-                let (aeth, last) = match part {
-                    ReadPart::First(aeth) => (Some(aeth), false),
-                    ReadPart::Middle => (None, false),
-                    ReadPart::Last(aeth) | ReadPart::Only(aeth) => (Some(aeth), true),
-                };
-                self.receive_data(now, psn, aeth, ResponseData::Read { last, data: payload });
-            }
-            Rc::AtomicAck(aeth, before) => {
-                self.receive_data(now, psn, Some(aeth), ResponseData::Atomic(before))
-            }
-            _ => {}
+                Syndrome::Rnr(timer) => self.receive_rnr_nak(now, psn, timer),
+                Syndrome::Nak(code) => self.receive_nak(now, psn, code),
+            },
+            Response::Data(aeth, data) => self.receive_data(now, psn, aeth, data),
         }
     }
 
     /// Whether a response is to an outstanding PSN. What is not is dropped.
-    fn is_outstanding(&mut self, psn: Psn, body: &Rc) -> bool {
+    fn is_outstanding(&mut self, psn: Psn, response: Response<'_>) -> bool {
         let state = &mut self.service.rc_roce().requester;
         let outstanding = ahead(self.qp.requester.psn, state.una);
         let distance = ahead(psn, state.una);
         let gap = Syndrome::Nak(NakCode::PsnSequenceError);
         // A peer that misses a packet names the one that it expects, and that may be yet to be sent.
-        let names_next = matches!(body, Rc::Ack(aeth) if aeth.syndrome == gap);
+        let names_next = matches!(response, Response::Ack(aeth) if aeth.syndrome == gap);
         if distance < outstanding || distance == outstanding && names_next {
             return true;
         }
@@ -76,10 +58,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             false => self.counters.drop_response_future += 1,
         }
         // The last acknowledge, again: it may tell of more receives (IBTA 9.7.7.2.5).
-        if let Rc::Ack(Aeth { syndrome: Syndrome::Ack(credits), msn }) = body
+        if let Response::Ack(Aeth { syndrome: Syndrome::Ack(credits), msn }) = response
             && psn.add(1) == state.una
         {
-            state.credited(*msn, *credits);
+            state.credited(msn, credits);
             self.go_on_sending();
         }
         false
@@ -208,10 +190,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     ) -> Result<Option<bool>, WcStatus> {
         let BorrowedQp { qp, mrs, requests, counters, send_scratch, .. } = self;
         let state = &mut self.service.rc_roce().requester;
-        let Some((send, payload)) = requests.front_send(&qp.requester.queue, send_scratch) else {
-            counters.drop_response_odd += 1;
-            return Ok(None);
-        };
+        let first = requests.front_send(&qp.requester.queue, send_scratch);
+        let (send, payload) = first.expect("a PSN that is outstanding is one of a request");
         let offset = match match_response(&send, response, state.answered(), qp.path_mtu.bytes()) {
             Fit::Not => {
                 counters.drop_response_odd += 1;

@@ -4,7 +4,7 @@ use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
 use crate::look::Fate;
 use crate::memory::Region;
-use crate::message::effect::{Failure, LocalBuffer, execute};
+use crate::message::effect::execute_packet;
 use crate::message::segment::{Segment, Segmentation};
 use crate::message::verdict::{Nak, Objection, Receiver, Refusal, verdict};
 use crate::op::{Answer, Row};
@@ -88,11 +88,9 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             segmentation: Segmentation::Packet,
         };
         let done = match verdict(&receiver, &segment) {
-            Ok(_) if row.has_response() && !state.has_room() => Err(Failure::Remote(INVALID)),
-            Ok(target) => {
-                execute(&receiver, &segment, target, &LocalBuffer::Bytes(payload), self.recv_scratch)
-            }
-            Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
+            Ok(_) if row.has_response() && !state.has_room() => Err(INVALID),
+            Ok(target) => execute_packet(&receiver, &segment, target, payload, self.recv_scratch),
+            Err(Objection::Nak(refusal)) => Err(refusal),
             Err(Objection::Rnr) => {
                 if self.draw_receive() {
                     return self.receive_expected(bth, body, payload, looked);
@@ -103,12 +101,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 self.no_receive(bth.psn);
                 return Fate::Done;
             }
-            // The state was looked at before.
-            Err(Objection::Drop(_)) => return Fate::Done,
+            Err(Objection::Drop(reason)) => unreachable!("the state was looked at before: {reason:?}"),
         };
         match done {
-            Err(Failure::Local) => self.nak_for_good(bth.psn, INVALID),
-            Err(Failure::Remote(refusal)) => self.nak_for_good(bth.psn, refusal),
+            Err(refusal) => self.nak_for_good(bth.psn, refusal),
             Ok(found) => {
                 self.arrived(self.qp.dest_qpn, &segment);
                 self.answer(row, bth, last, segment.packets, reth, found);
@@ -131,7 +127,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         match (row.answer, reth) {
             (Answer::Once, _) => state.respond(bth.psn, psns, Kind::Once(found)),
             (Answer::Data, Some(reth)) => state.respond(bth.psn, psns, Kind::Data(reth)),
-            (Answer::Acknowledge | Answer::Data, reth) => {
+            (Answer::Data, None) => unreachable!("a request for data says which"),
+            (Answer::Acknowledge, reth) => {
                 if let Some(reth) = reth {
                     state.write = reth;
                 }

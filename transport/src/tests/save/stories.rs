@@ -331,3 +331,17 @@ fn copies_of_a_shared_queue_end_the_story() {
     assert_eq!(ends, expected_of_shared_queue());
     assert_eq!(end_of_shared_queue(&mut copy), ends);
 }
+
+#[test]
+fn a_link_that_is_back_is_nothing_to_a_device_that_was_removed() {
+    let mut pair = Pair::connected();
+    pair.engine.remove_device(pair.a.device);
+    for up in [true, false, true] {
+        pair.engine.set_link(up);
+    }
+    let mut copy = copied(&pair.engine);
+    for engine in [&mut pair.engine, &mut copy] {
+        while engine.poll(pair.now, u64::MAX, &mut pair.log) {}
+    }
+    assert_eq!(copy.save(), pair.engine.save());
+}
