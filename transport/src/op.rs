@@ -3,6 +3,7 @@
 
 use crate::counters::Counters;
 use crate::memory::Access;
+use crate::qp::attr::QpType;
 use vrdma_wire::num::{Imm, Mtu, Rkey};
 
 /// What a send request does.
@@ -99,8 +100,19 @@ pub(crate) struct Row {
     pub(crate) answer: Answer,
     /// What its packets but the last leave unfinished at the responder.
     pub(crate) message: Message,
-    /// Unreliable connections have it too (IBTA table 38).
-    pub(crate) unreliable: bool,
+    /// Which services have it.
+    pub(crate) services: Services,
+}
+
+/// Which services have an operation (IBTA table 38).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Services {
+    /// Reliable connections.
+    Reliable,
+    /// All connections.
+    Connected,
+    /// Datagrams too.
+    All,
 }
 
 /// Which way payload goes.
@@ -145,6 +157,9 @@ pub(crate) enum Message {
     Write,
 }
 
+/// Rights that the elements of a receive have to give to a message that goes into it.
+pub(crate) const OF_RECEIVES: Access = Access::LOCAL_WRITE;
+
 const SEND: Row = Row {
     opcode: WcOpcode::Send,
     data: DataDirection::Out,
@@ -155,7 +170,7 @@ const SEND: Row = Row {
     receive: Receive::Always,
     answer: Answer::Acknowledge,
     message: Message::Send,
-    unreliable: true,
+    services: Services::All,
 };
 
 const WRITE: Row = Row {
@@ -163,10 +178,12 @@ const WRITE: Row = Row {
     remote: Access::REMOTE_WRITE,
     receive: Receive::WithImm,
     message: Message::Write,
+    services: Services::Connected,
     ..SEND
 };
 
-const READ: Row = Row {
+/// Its responses are sent without the request, which said all that the row is asked for then.
+pub(crate) const READ: Row = Row {
     opcode: WcOpcode::Read,
     data: DataDirection::Back,
     length: None,
@@ -176,7 +193,7 @@ const READ: Row = Row {
     receive: Receive::Never,
     answer: Answer::Data,
     message: Message::None,
-    unreliable: false,
+    services: Services::Reliable,
 };
 
 const COMPARE_SWAP: Row = Row {
@@ -198,7 +215,7 @@ const ATOMIC_WRITE: Row = Row {
     receive: Receive::Never,
     answer: Answer::Once,
     message: Message::None,
-    unreliable: false,
+    services: Services::Reliable,
     ..SEND
 };
 
@@ -305,6 +322,16 @@ impl Row {
         }
     }
 
+    /// Whether a service has it.
+    #[inline]
+    pub(crate) fn is_of(&self, service: QpType) -> bool {
+        match service {
+            QpType::Rc => true,
+            QpType::Uc => self.services != Services::Reliable,
+            QpType::Ud | QpType::Gsi => self.services == Services::All,
+        }
+    }
+
     /// Whether the peer's answer is for this request alone.
     #[inline]
     pub(crate) fn has_response(&self) -> bool {
@@ -347,7 +374,7 @@ pub(crate) mod tests {
             );
             assert_eq!(op.takes_receive(), row.receive == Receive::Always || op.imm().is_some(), "{op:?}");
             assert!(
-                !(row.unreliable && row.has_response()),
+                row.services == Services::Reliable || !row.has_response(),
                 "{op:?}: nobody answers on unreliable connections"
             );
             assert!(

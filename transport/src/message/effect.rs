@@ -1,12 +1,12 @@
 //! What an operation does to memory at its responder, whichever way it came.
 
 use crate::completion::WcStatus;
-use crate::memory::{Access, Fault, Region};
+use crate::memory::{Fault, Region};
 use crate::message::segment::Segment;
 use crate::message::transfer::{Elements, Side, Span, TransferError, copy, gather, scatter};
 use crate::message::verdict::{Nak, Receiver, Refusal, Target};
 use crate::mr::Mrs;
-use crate::op::{DataDirection, Receive, SendOp};
+use crate::op::{DataDirection, OF_RECEIVES, Receive, SendOp};
 use crate::outstanding::Scratch;
 use crate::qp::Qp;
 use crate::request::{Payload, Sge};
@@ -124,7 +124,7 @@ fn place<'a, R>(
         Target::Nothing => None,
         Target::Region(region, offset) => Some(Span::Flat(region, offset)),
         Target::Receive(receive) => {
-            let elements = Elements { mrs, pd: qp.pd_of_receives(), rights: Access::LOCAL_WRITE };
+            let elements = Elements { mrs, pd: qp.pd_of_receives(), rights: OF_RECEIVES };
             Some(Span::list(elements, requests.elements(receive, scratch), qp.responder.received))
         }
     }

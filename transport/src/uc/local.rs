@@ -10,6 +10,7 @@ use crate::message::segment::Segment;
 use crate::message::stretch::next_segment;
 use crate::message::verdict::Refusal;
 use crate::place::Place;
+use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
 use crate::request::Payload;
 use crate::uc::responder::accept;
@@ -40,7 +41,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Step {
         let (device, qp) = self.devices.known(place);
-        let segment = match work.op.row().unreliable {
+        let segment = match work.op.row().is_of(QpType::Uc) {
             true => next_segment(&device.mrs, qp, work, payload, limit),
             false => Err(work.error.unwrap_or(WcStatus::LocQpOp)),
         };

@@ -5,7 +5,7 @@ use crate::completion::{Sink, WcStatus};
 use crate::engine::borrowed::BorrowedQp;
 use crate::engine::step::Step;
 use crate::look::Fate;
-use crate::memory::{Access, Region};
+use crate::memory::Region;
 use crate::message::effect::execute_packet;
 use crate::message::reason::Reason;
 use crate::message::segment::{Segment, Segmentation};
@@ -17,6 +17,7 @@ use crate::op::{Remote, SendOp};
 use crate::outlet::{DiscardOutlet, Outlet, Pieces};
 use crate::outstanding::Scratch;
 use crate::qp::Qp;
+use crate::qp::attr::QpType;
 use crate::request::Payload;
 use crate::schedule::TURN_PACKETS;
 use crate::uc::responder::accept;
@@ -143,7 +144,8 @@ fn send_segment<'a, R: Region>(
     payload: Payload<'_>,
     outlet: &mut impl Outlet<R>,
 ) -> Result<Segment<'a>, WcStatus> {
-    if !work.op.row().unreliable {
+    let row = work.op.row();
+    if !row.is_of(QpType::Uc) {
         return Err(work.error.unwrap_or(WcStatus::LocQpOp));
     }
     let segment = next_segment(mrs, qp, work, payload, qp.path_mtu.bytes())?;
@@ -151,7 +153,7 @@ fn send_segment<'a, R: Region>(
     let pieces = match payload {
         Payload::Inline(data) => data.get(from..from + length).map(Pieces::bytes),
         Payload::Sges(sges) => {
-            let elements = Elements { mrs, pd: qp.pd, rights: Access::NONE };
+            let elements = Elements { mrs, pd: qp.pd, rights: row.local };
             Pieces::memory(Span::list(elements, sges, segment.offset), segment.length)
         }
     };

@@ -24,15 +24,23 @@ pub(crate) fn own_qkey(qp: &Qp) -> Qkey {
     }
 }
 
-/// The packet that takes a datagram of `qp` from the own address `source` to its destination.
-pub(crate) fn packet<R>(
+/// A datagram on its way: its headers, as the packet that it is or would be.
+pub(crate) struct Datagram {
+    pub(crate) packet: Packet,
+    /// What is in the packet's body.
+    pub(crate) deth: Deth,
+    pub(crate) imm: Option<Imm>,
+}
+
+/// The datagram of `qp` from the own address `source` to its destination.
+pub(crate) fn datagram<R>(
     device: &Device<R>,
     qp: &Qp,
     source: GidEntry,
     to: &Destination,
     imm: Option<Imm>,
     solicited: bool,
-) -> Packet {
+) -> Datagram {
     let label = FlowLabel::truncate(to.flow_label);
     let src_port = match to.udp_sport {
         0 => entropy::connection_source_port(label, qp.qpn, to.qpn),
@@ -50,20 +58,18 @@ pub(crate) fn packet<R>(
         src_port,
     };
     let qkey = if to.qkey.0 & OWN_QKEY == 0 { to.qkey } else { own_qkey(qp) };
-    Packet {
-        path,
-        bth: Bth {
-            solicited,
-            mig: true,
-            pkey: Pkey::DEFAULT,
-            fecn: false,
-            becn: false,
-            dest: to.qpn,
-            ack_req: false,
-            psn: qp.requester.psn,
-        },
-        body: Body::Ud { deth: Deth { qkey, src: qp.qpn }, imm },
-    }
+    let deth = Deth { qkey, src: qp.qpn };
+    let bth = Bth {
+        solicited,
+        mig: true,
+        pkey: Pkey::DEFAULT,
+        fecn: false,
+        becn: false,
+        dest: to.qpn,
+        ack_req: false,
+        psn: qp.requester.psn,
+    };
+    Datagram { packet: Packet { path, bth, body: Body::Ud { deth, imm } }, deth, imm }
 }
 
 /// What a receive shows of an IP header, of 20 or 40 bytes: that of IPv4 takes the last 20 bytes (IBTA A17.4.5).

@@ -7,10 +7,9 @@ use crate::engine::borrowed::BorrowedQp;
 use crate::engine::step::Step;
 use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId};
-use crate::memory::{Access, Region};
+use crate::memory::Region;
 use crate::message::reason::Reason;
 use crate::message::transfer::{Elements, Side, Span};
-use crate::op::SendOp;
 use crate::outlet::{NoOutlet, Outlet, Pieces};
 use crate::outstanding::Scratch;
 use crate::place::Place;
@@ -20,11 +19,11 @@ use crate::qp::requester::Wait;
 use crate::request::{Destination, Payload, PostError, Queue, SendRequest};
 use crate::schedule::WITHIN_POSTS;
 use crate::time::Instant;
-use crate::ud::packet::{grh_of, packet};
+use crate::ud::packet::{Datagram, datagram, grh_of};
 use crate::ud::responder::{DatagramPayload, accept};
 use crate::work::Work;
 use vrdma_wire::num::{Imm, Qpn, VlanId};
-use vrdma_wire::roce::{Body, Packet};
+use vrdma_wire::roce::Packet;
 
 /// Where a datagram goes.
 enum DatagramRoute {
@@ -93,15 +92,15 @@ impl<R: Region> Engine<R> {
             Ok(checked) => checked,
             Err(status) => return self.datagram_failed(place, work, status, sink),
         };
-        let packet = packet(device, qp, source, to, imm, work.solicited);
-        match self.datagram_route(&packet) {
+        let datagram = datagram(device, qp, source, to, imm, work.solicited);
+        match self.datagram_route(&datagram.packet) {
             DatagramRoute::Unreachable => {
                 let mut borrowed = self.known(place, sink);
                 borrowed.counters.dropped(Reason::NoRoute);
                 borrowed.datagram_sent(work);
             }
             DatagramRoute::Local(index) => {
-                return self.deliver_local(place, index, work, &packet, payload, sink);
+                return self.deliver_local(place, index, work, &datagram, payload, sink);
             }
             DatagramRoute::Wire => {
                 if !outlet.has_room() {
@@ -110,10 +109,10 @@ impl<R: Region> Engine<R> {
                 let pieces = match payload {
                     Payload::Inline(data) => Some(Pieces::bytes(data)),
                     Payload::Sges(sges) => {
-                        Pieces::memory(Span::list(local_elements(device, qp), sges, 0), work.length)
+                        Pieces::memory(Span::list(local_elements(device, qp, work), sges, 0), work.length)
                     }
                 };
-                if pieces.is_none_or(|pieces| outlet.send(&packet, &pieces).is_err()) {
+                if pieces.is_none_or(|pieces| outlet.send(&datagram.packet, &pieces).is_err()) {
                     return self.datagram_failed(place, work, WcStatus::LocProt, sink);
                 }
                 let mut borrowed = self.known(place, sink);
@@ -144,11 +143,11 @@ impl<R: Region> Engine<R> {
         place: Place,
         index: u32,
         work: &Work<'_>,
-        packet: &Packet,
+        datagram: &Datagram,
         payload: Payload<'_>,
         sink: &mut impl Sink,
     ) -> Step {
-        let Body::Ud { deth, imm } = packet.body else { return Step::Ended };
+        let Datagram { ref packet, deth, imm } = *datagram;
         let peer = Place { device: index, qpn: packet.bth.dest };
         let moved = {
             let (device, qp) = self.devices.known(place);
@@ -157,7 +156,8 @@ impl<R: Region> Engine<R> {
                 let data = match payload {
                     Payload::Inline(data) => DatagramPayload::Bytes(data),
                     Payload::Sges(sges) => {
-                        DatagramPayload::Memory(Span::list(local_elements(device, qp), sges, 0), work.length)
+                        let elements = local_elements(device, qp, work);
+                        DatagramPayload::Memory(Span::list(elements, sges, 0), work.length)
                     }
                 };
                 acceptance.fill(&grh_of(packet, work.length as usize), data, &mut self.recv_scratch)
@@ -177,7 +177,7 @@ impl<R: Region> Engine<R> {
                 self.known(peer, sink).receive_failed();
             }
             Err(Reason::NoReceive) if self.known(peer, sink).draw_receive() => {
-                return self.deliver_local(place, index, work, packet, payload, sink);
+                return self.deliver_local(place, index, work, datagram, payload, sink);
             }
             Err(Reason::NoReceive) if !self.has_looked(place) => {
                 self.ask(place, peer);
@@ -240,8 +240,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 }
 
 /// The sender's memory.
-fn local_elements<'a, R>(device: &'a Device<R>, qp: &Qp) -> Elements<'a, R> {
-    Elements { mrs: &device.mrs, pd: qp.pd, rights: Access::NONE }
+fn local_elements<'a, R>(device: &'a Device<R>, qp: &Qp, work: &Work<'_>) -> Elements<'a, R> {
+    Elements { mrs: &device.mrs, pd: qp.pd, rights: work.op.row().local }
 }
 
 /// Where a request goes, from which own address and with which immediate data; or how it ends here.
@@ -255,7 +255,7 @@ fn check<'a, R>(
     if let Some(status) = work.error {
         return Err(status);
     }
-    let (&SendOp::Send { imm }, Some(to)) = (work.op, to) else { return Err(WcStatus::LocQpOp) };
+    let (true, Some(to)) = (work.op.row().is_of(qp.service()), to) else { return Err(WcStatus::LocQpOp) };
     let source = device.gids.get(usize::from(to.sgid_index)).copied();
     let (Some(source), true) = (source, to.pd == qp.pd) else { return Err(WcStatus::LocQpOp) };
     // From no address nothing is sent, in whatever VLAN.
@@ -266,7 +266,7 @@ fn check<'a, R>(
         return Err(WcStatus::LocLen);
     }
     match payload {
-        Payload::Sges(sges) if !local_elements(device, qp).check(sges) => Err(WcStatus::LocProt),
-        _ => Ok((to, source, imm)),
+        Payload::Sges(sges) if !local_elements(device, qp, work).check(sges) => Err(WcStatus::LocProt),
+        _ => Ok((to, source, work.op.imm())),
     }
 }

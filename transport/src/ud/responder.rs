@@ -3,10 +3,10 @@
 use crate::completion::{Arrival, Completion, Sink, WcStatus};
 use crate::device::Device;
 use crate::engine::borrowed::BorrowedQp;
-use crate::memory::{Access, Region};
+use crate::memory::Region;
 use crate::message::reason::Reason;
 use crate::message::transfer::{Elements, Span, TransferError, copy, scatter};
-use crate::op::WcOpcode;
+use crate::op::{OF_RECEIVES, WcOpcode};
 use crate::outstanding::{RecvSlot, Scratch};
 use crate::qp::Qp;
 use crate::ud::packet::{GRH, own_qkey};
@@ -61,8 +61,7 @@ impl<R: Region> Acceptance<'_, R> {
         data: DatagramPayload<'_, R>,
         scratch: &mut Scratch,
     ) -> Result<(), TransferError> {
-        let elements =
-            Elements { mrs: &self.device.mrs, pd: self.qp.pd_of_receives(), rights: Access::LOCAL_WRITE };
+        let elements = Elements { mrs: &self.device.mrs, pd: self.qp.pd_of_receives(), rights: OF_RECEIVES };
         let sges = self.device.requests.elements(self.receive, scratch);
         scatter(grh, Span::list(elements, sges, 0))?;
         let target = Span::list(elements, sges, GRH as u32);

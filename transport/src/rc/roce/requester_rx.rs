@@ -2,7 +2,7 @@
 
 use crate::completion::{Sink, WcStatus};
 use crate::engine::borrowed::BorrowedQp;
-use crate::memory::{Access, Region};
+use crate::memory::Region;
 use crate::message::transfer::{Elements, Span, scatter};
 use crate::op::{Answer, DataDirection};
 use crate::qp::attr::QpState;
@@ -211,7 +211,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             }
             None => {}
         }
-        let elements = Elements { mrs, pd: qp.pd, rights: Access::LOCAL_WRITE };
+        let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
         // Nothing comes back to inline data.
         let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
         let local = Span::list(elements, sges, offset);

@@ -2,7 +2,7 @@
 
 use crate::completion::{Sink, WcStatus};
 use crate::engine::borrowed::BorrowedQp;
-use crate::memory::{Access, Region};
+use crate::memory::Region;
 use crate::message::stretch::check_request;
 use crate::message::transfer::{Elements, Span};
 use crate::mr::Mrs;
@@ -165,7 +165,8 @@ fn packet_payload<'a, R: Region>(
     payload: Payload<'a>,
     slice: &RequestSlice,
 ) -> Option<Pieces<'a, R>> {
-    if work.op.row().data == DataDirection::Back {
+    let row = work.op.row();
+    if row.data == DataDirection::Back {
         return Some(Pieces::bytes(&[]));
     }
     match payload {
@@ -174,7 +175,7 @@ fn packet_payload<'a, R: Region>(
             data.get(from..from + slice.length as usize).map(Pieces::bytes)
         }
         Payload::Sges(sges) => {
-            let elements = Elements { mrs, pd: qp.pd, rights: Access::NONE };
+            let elements = Elements { mrs, pd: qp.pd, rights: row.local };
             Pieces::memory(Span::list(elements, sges, slice.offset), slice.length)
         }
     }

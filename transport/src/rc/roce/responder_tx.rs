@@ -2,10 +2,11 @@
 
 use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
-use crate::memory::{Access, Region};
+use crate::memory::Region;
 use crate::message::transfer::Span;
 use crate::message::verdict::{Nak, Refusal};
 use crate::mr::Mrs;
+use crate::op::READ;
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
@@ -137,10 +138,10 @@ fn stretch<'a, R: Region>(
 ) -> Option<Pieces<'a, R>> {
     let addr = reth.va.checked_add(offset.into())?;
     let rest = u64::from(reth.length - offset);
-    if !qp.access().contains(Access::REMOTE_READ) {
+    if !qp.access().contains(READ.remote) {
         return None;
     }
-    let (region, at) = mrs.remote(reth.rkey, qp.pd, Access::REMOTE_READ, addr, rest)?;
+    let (region, at) = mrs.remote(reth.rkey, qp.pd, READ.remote, addr, rest)?;
     Pieces::memory(Span::Flat(region, at), length)
 }
 
