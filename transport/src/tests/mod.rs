@@ -5,6 +5,7 @@ pub(crate) mod datagrams;
 mod errors;
 mod fairness;
 mod objects;
+mod operations;
 mod order;
 mod property;
 mod retry;
