@@ -150,14 +150,18 @@ impl Link {
     }
 }
 
+/// Whether an address is nobody's but a stranger's.
+pub fn is_forged(gid: Gid) -> bool {
+    gid == STRANGERS[0] || gid == STRANGERS[1]
+}
+
+const STRANGERS: [Gid; 2] = [Gid::from_ipv4([10, 0, 0, 200]), Gid([0xfd; 16])];
+
 /// A packet with the same numbers and other content, from an address that is nobody's.
 fn forged(frame: &[u8], rng: &mut Rng) -> Vec<u8> {
     let parsed = Packet::parse(frame).expect("engines send packets");
     let mut packet = parsed.packet;
-    packet.path.src = match packet.path.is_ipv4() {
-        true => Gid::from_ipv4([10, 0, 0, 200]),
-        false => Gid([0xfd; 16]),
-    };
+    packet.path.src = STRANGERS[usize::from(!packet.path.is_ipv4())];
     packet.bth.psn = packet.bth.psn.add(rng.range(0..=1) as u32);
     let mut payload = parsed.payload.to_vec();
     rng.fill(&mut payload);

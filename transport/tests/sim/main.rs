@@ -1,21 +1,27 @@
 //! Engines on a link that loses, doubles, reorders, bends and delays packets, with a clock that only knows what happens: a seed tells everything,
-//! and happens again exactly. What comes of it is compared with a model that knows no packets at all ([`stream`]).
+//! and happens again exactly. What comes of it is compared with models that know no packets at all ([`stream`], [`unreliable`]). QPs of all services, on
+//! one engine and on several, with receive queues of their own and shared ones, go on beside each other.
 //!
 //! `VRDMA_SIM_SEED=n cargo test -p vrdma-transport --test sim one_seed -- --nocapture` tells a single seed's story; a range, as `0..1000`, the trace of
 //! them all, which stays the same where a change of the code is none of behaviour.
 
+mod area;
+mod connect;
+mod flow;
 mod link;
 mod memory;
 mod rng;
 mod scenario;
 mod silence;
 mod stream;
+mod unreliable;
 mod world;
 
 use link::Faults;
 use rng::Rng;
 use scenario::{Outcome, Plan};
 use stream::Shape;
+use vrdma_transport::QpType;
 
 /// The story of a seed.
 fn one(seed: u64, verbose: bool) -> Outcome {
@@ -127,8 +133,17 @@ fn hard(loss: u32, others: u32, bytes: u64) -> Outcome {
         signal_every: 2,
         poison: false,
     };
-    let plan =
-        Plan { hosts: 2, v4: true, faults, connections: 2, shape, flaps: false, robust: true, mtu: None };
+    let plan = Plan {
+        guests: vec![1, 1],
+        v4: true,
+        faults,
+        services: vec![QpType::Rc; 2],
+        loopback: false,
+        shape,
+        flaps: false,
+        robust: true,
+        mtu: None,
+    };
     scenario::run(1 << 40, Rng::new(u64::from(loss)), &plan, None, false)
 }
 

@@ -1,22 +1,22 @@
 //! A peer that does not answer: requests end when timeout and retry count say (ibv_modify_qp(3), IBTA 9.9.2.1.1).
 
+use crate::connect::{TO_INIT, TO_RTR, TO_RTS};
 use crate::link::Faults;
 use crate::memory::Mem;
-use crate::scenario::{TO_INIT, TO_RTR, TO_RTS};
-use crate::world::{OWNER, World};
+use crate::world::{Guest, OWNER, World};
 use vrdma_transport::*;
 use vrdma_wire::num::{Lkey, Mtu, Qpn, Rkey};
 
 /// How long it takes until a request over a dead link ends, in nanoseconds, and the packets sent until then.
 fn time_to_fail(op: SendOp, length: u32, timeout: u8, retry_cnt: u8) -> (u64, u64) {
     let all = Faults { loss: 1_000_000, ..Faults::default() };
-    let mut world = World::new(1, 2, false, all, false);
-    let (dgid, dmac) = (world.hosts[1].gid, world.hosts[1].mac);
-    let host = &mut world.hosts[0];
-    let (device, now) = (host.device, world.now);
+    let mut world = World::new(1, &[1, 1], false, all, false);
+    let Guest { gid: dgid, mac: dmac, .. } = world.guests[1];
+    let Guest { device, pd, .. } = world.guests[0];
+    let (host, now) = (&mut world.hosts[0], world.now);
     let init = QpInit {
         owner: OWNER,
-        pd: host.pd,
+        pd,
         qp_type: QpType::Rc,
         send_cq: CqId(0),
         recv_cq: CqId(1),
@@ -48,7 +48,7 @@ fn time_to_fail(op: SendOp, length: u32, timeout: u8, retry_cnt: u8) -> (u64, u6
         host.engine.modify_qp(now, device, qpn, mask, &attr, &mut host.log).unwrap();
     }
     let memory = Mem::new(vec![0; 8192]);
-    let key = host.engine.reg_mr(device, host.pd, Access::LOCAL_WRITE, 0x1000, 8192, memory).unwrap();
+    let key = host.engine.reg_mr(device, pd, Access::LOCAL_WRITE, 0x1000, 8192, memory).unwrap();
     let sges = [Sge { addr: 0x1000, length, lkey: Lkey(key) }];
     for id in 0..2 {
         let payload = Payload::Sges(&sges);
@@ -64,7 +64,7 @@ fn time_to_fail(op: SendOp, length: u32, timeout: u8, retry_cnt: u8) -> (u64, u6
         world.now = world.now.max(world.next().expect("it waits for something"));
     }
     let log = &mut world.hosts[0].log;
-    let ends: Vec<_> = log.completions.drain(..).map(|(_, c)| (c.id, c.status)).collect();
+    let ends: Vec<_> = log.completions.drain(..).map(|(.., c)| (c.id, c.status)).collect();
     assert_eq!(ends, [(0, WcStatus::RetryExc), (1, WcStatus::Flush)]);
     assert_eq!(world.next(), None);
     (world.now.0 - start.0, world.hosts[0].engine.port_counters().frames_out)

@@ -4,20 +4,20 @@
 //! that it does not promise is that a READ is over before requests that follow it begin; so what would overwrite the source of a READ
 //! that may be under way is fenced.
 
-mod area;
 mod check;
 mod post;
 
+use crate::area::Area;
+use crate::flow::Flow;
 use crate::rng::Rng;
-use crate::world::{OWNER, World};
-use area::Area;
+use crate::world::{Guest, OWNER, World};
 use std::collections::VecDeque;
 use std::ops::Range;
 use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Qpn};
 
 /// What memory that nothing was received into looks like.
-const BLANK: u8 = 0xc5;
+pub const BLANK: u8 = 0xc5;
 
 /// What a stream is like.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ struct Landing {
 }
 
 pub struct Stream {
-    pub name: String,
+    name: String,
     from: usize,
     to: usize,
     qpn: Qpn,
@@ -110,12 +110,12 @@ pub struct Stream {
     posted: Vec<Posted>,
     /// Requests that have ended.
     ended: usize,
-    pub bytes: u64,
+    bytes: u64,
     unfenced: Vec<Range<u64>>,
     places: VecDeque<Landing>,
     land_at: u64,
     /// The request that failed.
-    pub failed: Option<(usize, WcStatus)>,
+    failed: Option<(usize, WcStatus)>,
     consuming: u64,
 
     receives_posted: u64,
@@ -129,7 +129,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Requests of QP `qpn` of host `from` to QP `peer_qpn` of host `to`. The receives are those of the latter, or of its shared queue, which no
+    /// Requests of QP `qpn` of guest `from` to QP `peer_qpn` of guest `to`. The receives are those of the latter, or of its shared queue, which no
     /// other QP uses.
     #[allow(clippy::too_many_arguments, reason = "each end has as many")]
     pub fn new(
@@ -148,15 +148,13 @@ impl Stream {
         };
         let (source, shadow) = (random(shape.longest * 2), random(shape.window));
         let blank = |length: u64| vec![BLANK; length as usize];
-        let host = &mut world.hosts[from];
         let local = Access::LOCAL_WRITE;
-        let source = Area::new(host, &mut rng, Access::NONE, source);
-        let landing = Area::new(host, &mut rng, local, blank((shape.longest * 4).max(1024)));
-        let host = &mut world.hosts[to];
-        let target = Area::new(host, &mut rng, Access::ALL, shadow.clone());
-        let barred = Area::new(host, &mut rng, local, blank(64));
+        let source = Area::new(world, from, &mut rng, Access::NONE, source);
+        let landing = Area::new(world, from, &mut rng, local, blank((shape.longest * 4).max(1024)));
+        let target = Area::new(world, to, &mut rng, Access::ALL, shadow.clone());
+        let barred = Area::new(world, to, &mut rng, local, blank(64));
         let slot = shape.longest + 64;
-        let slots = Area::new(host, &mut rng, local, blank(slot * u64::from(shape.receives)));
+        let slots = Area::new(world, to, &mut rng, local, blank(slot * u64::from(shape.receives)));
         let now = world.now;
         let (next_send, next_recv) =
             (soon(&mut rng, now, shape.send_pause), soon(&mut rng, now, shape.recv_pause));
@@ -198,18 +196,6 @@ impl Stream {
         }
     }
 
-    /// When it does something next by itself; `None` if it only waits.
-    pub fn next(&self) -> Option<Instant> {
-        let send = Some(self.next_send).filter(|_| self.wants_to_post() && self.has_room());
-        let recv = Some(self.next_recv).filter(|_| self.wants_receives());
-        send.into_iter().chain(recv).min()
-    }
-
-    /// Whether every request has been posted and has ended.
-    pub fn is_over(&self) -> bool {
-        self.ended == self.posted.len() && (self.failed.is_some() || !self.wants_to_post())
-    }
-
     fn all_posted(&self) -> bool {
         self.posted.len() as u64 >= u64::from(self.shape.requests) && self.bytes >= self.shape.bytes
     }
@@ -227,8 +213,24 @@ impl Stream {
         open && !self.recv_failed && !(self.all_posted() && self.receives_posted >= self.consuming)
     }
 
-    /// Posts what is due.
-    pub fn act(&mut self, world: &mut World) {
+    fn post_receive(&mut self, world: &mut World) {
+        let at = self.receives_posted % u64::from(self.shape.receives) * self.slot;
+        self.slots.memory.fill(at as usize..(at + self.slot) as usize, BLANK);
+        let sges = self.slots.elements(&mut self.rng, at, self.shape.longest);
+        let request = RecvRequest { id: self.receives_posted as u32, sges: &sges };
+        let (now, Guest { device, .. }) = (world.now, world.guests[self.to]);
+        let (engine, log) = world.engine(self.to);
+        let result = match self.srq {
+            Some(srq) => engine.post_srq_recv(device, OWNER, srq, request, log),
+            None => engine.post_recv(now, device, OWNER, self.peer_qpn, request, log),
+        };
+        assert_eq!(result, Ok(()), "{}: receive {}", self.name, self.receives_posted);
+        self.receives_posted += 1;
+    }
+}
+
+impl Flow for Stream {
+    fn act(&mut self, world: &mut World) {
         let now = world.now;
         if self.wants_receives() && self.next_recv <= now {
             for _ in 0..self.rng.range(1..=8) {
@@ -248,26 +250,50 @@ impl Stream {
         }
     }
 
-    fn post_receive(&mut self, world: &mut World) {
-        let at = self.receives_posted % u64::from(self.shape.receives) * self.slot;
-        self.slots.memory.fill(at as usize..(at + self.slot) as usize, BLANK);
-        let sges = self.slots.elements(&mut self.rng, at, self.shape.longest);
-        let request = RecvRequest { id: self.receives_posted as u32, sges: &sges };
-        let host = &mut world.hosts[self.to];
-        let (now, device) = (world.now, host.device);
-        let result = match self.srq {
-            Some(srq) => host.engine.post_srq_recv(device, OWNER, srq, request, &mut host.log),
-            None => host.engine.post_recv(now, device, OWNER, self.peer_qpn, request, &mut host.log),
-        };
-        assert_eq!(result, Ok(()), "{}: receive {}", self.name, self.receives_posted);
-        self.receives_posted += 1;
+    fn next(&self) -> Option<Instant> {
+        let send = Some(self.next_send).filter(|_| self.wants_to_post() && self.has_room());
+        let recv = Some(self.next_recv).filter(|_| self.wants_receives());
+        send.into_iter().chain(recv).min()
     }
 
-    /// How far it is, in words.
-    pub fn status(&self, world: &World) -> String {
-        let [from, to] = [(self.from, self.qpn), (self.to, self.peer_qpn)].map(|(host, qpn)| {
-            let host = &world.hosts[host];
-            host.engine.query_qp(host.device, qpn).map(|attr| (attr.state, attr.sq_psn, attr.rq_psn))
+    fn is_over(&self) -> bool {
+        self.ended == self.posted.len() && (self.failed.is_some() || !self.wants_to_post())
+    }
+
+    fn take(&mut self, _: &World, guest: usize, cq: CqId, completion: &Completion) -> bool {
+        if (guest, cq) == (self.to, self.recv_cq) && completion.qpn == self.peer_qpn {
+            self.received(completion);
+        } else if (guest, cq) == (self.from, self.send_cq) && completion.qpn == self.qpn {
+            self.sent(completion);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn check_end(&mut self, world: &World) {
+        self.check_memory(world);
+    }
+
+    fn receives_left(&self, guest: usize) -> u64 {
+        let left = self.receives_posted - self.receives_ended;
+        assert!(left == 0 || self.srq.is_some(), "{}", self.name);
+        if guest == self.to { left } else { 0 }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    fn status(&self, world: &World) -> String {
+        let [from, to] = [(self.from, self.qpn), (self.to, self.peer_qpn)].map(|(guest, qpn)| {
+            let Guest { host, device, .. } = world.guests[guest];
+            let attr = world.hosts[host].engine.query_qp(device, qpn);
+            attr.map(|attr| (attr.state, attr.sq_psn, attr.rq_psn))
         });
         format!(
             "{}: {} of {} requests posted, {} ended ({:?}), {} receives posted, {} ended; requester {from:?}, responder {to:?}; {:?}",
@@ -284,6 +310,6 @@ impl Stream {
 }
 
 /// Some time after `now`, at most `pause`.
-fn soon(rng: &mut Rng, now: Instant, pause: u64) -> Instant {
+pub fn soon(rng: &mut Rng, now: Instant, pause: u64) -> Instant {
     Instant(now.0 + rng.range(0..=pause))
 }

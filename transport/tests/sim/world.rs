@@ -1,4 +1,4 @@
-//! Hosts, each an engine with one device, on a link, and the time that they share.
+//! Hosts, each an engine with some devices, on a link, and the time that they share.
 
 use crate::link::{Faults, Link};
 use crate::memory::Mem;
@@ -10,27 +10,50 @@ use vrdma_wire::roce::Packet;
 
 pub const OWNER: OwnerId = OwnerId(3);
 
+/// An engine, and what comes out of it.
 pub struct Host {
     pub engine: Engine<Mem>,
-    pub device: DeviceId,
-    pub pd: PdId,
-    pub gid: Gid,
-    pub mac: Mac,
     pub log: Log,
     /// Taken from the engine and not answered.
     questions: Vec<Question>,
 }
 
+/// Who has a device of a host's engine.
+#[derive(Clone, Copy)]
+pub struct Guest {
+    pub host: usize,
+    pub device: DeviceId,
+    pub pd: PdId,
+    pub gid: Gid,
+    pub mac: Mac,
+}
+
+impl Guest {
+    fn new(engine: &mut Engine<Mem>, host: usize, n: u8, v4: bool) -> Guest {
+        let device = engine.add_device(Limits { max_qp: 256, ..Limits::default() });
+        let at = host as u8 + 1;
+        let gid = match v4 {
+            true => Gid::from_ipv4([10, 0, n, at]),
+            false => Gid([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n, at]),
+        };
+        let mac = Mac([2, 0, 0, 0, n, at]);
+        engine.set_mac(device, mac).unwrap();
+        engine.set_gid(device, 0, Some(gid.into())).unwrap();
+        let pd = engine.alloc_pd(device, OWNER).unwrap();
+        Guest { host, device, pd, gid, mac }
+    }
+}
+
 /// What came out of an engine and has not been looked at.
 #[derive(Default)]
 pub struct Log {
-    pub completions: VecDeque<(CqId, Completion)>,
+    pub completions: VecDeque<(DeviceId, CqId, Completion)>,
     pub events: VecDeque<Event>,
 }
 
 impl Sink for Log {
-    fn complete(&mut self, _: DeviceId, cq: CqId, completion: &Completion) {
-        self.completions.push_back((cq, *completion));
+    fn complete(&mut self, device: DeviceId, cq: CqId, completion: &Completion) {
+        self.completions.push_back((device, cq, *completion));
     }
 
     fn event(&mut self, _: DeviceId, event: Event) {
@@ -41,6 +64,7 @@ impl Sink for Log {
 pub struct World {
     pub now: Instant,
     pub hosts: Vec<Host>,
+    pub guests: Vec<Guest>,
     pub link: Link,
     /// Says what happens, for a single seed.
     pub verbose: bool,
@@ -100,7 +124,7 @@ pub fn mix(trace: &mut u64, word: u64) {
 }
 
 /// An engine is replaced before and after so many turns of a host, on average.
-const REPLACE_ONE_IN: u64 = 300;
+const REPLACE_ONE_IN: u64 = 100;
 
 /// An engine that is read from what another one wrote. It has the same memory.
 fn copied(engine: &Engine<Mem>) -> Engine<Mem> {
@@ -115,30 +139,21 @@ fn copied(engine: &Engine<Mem>) -> Engine<Mem> {
 }
 
 impl World {
-    /// That many hosts whose addresses are of IPv4 or IPv6.
-    pub fn new(seed: u64, hosts: usize, v4: bool, faults: Faults, verbose: bool) -> World {
+    /// Hosts with so many guests each, whose addresses are of IPv4 or IPv6.
+    pub fn new(seed: u64, guests_of: &[usize], v4: bool, faults: Faults, verbose: bool) -> World {
         let mut rng = Rng::new(seed ^ 0x5eed);
-        let hosts: Vec<Host> = (0..hosts)
-            .map(|n| {
-                let mut engine = Engine::new(rng.next());
-                let device = engine.add_device(Limits { max_qp: 256, ..Limits::default() });
-                let last = n as u8 + 1;
-                let gid = match v4 {
-                    true => Gid::from_ipv4([10, 0, 0, last]),
-                    false => Gid([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]),
-                };
-                let mac = Mac([2, 0, 0, 0, 0, last]);
-                engine.set_link(true);
-                engine.set_mac(device, mac).unwrap();
-                engine.set_gid(device, 0, Some(gid.into())).unwrap();
-                let pd = engine.alloc_pd(device, OWNER).unwrap();
-                Host { engine, device, pd, gid, mac, log: Log::default(), questions: Vec::new() }
-            })
-            .collect();
+        let (mut hosts, mut guests) = (Vec::new(), Vec::new());
+        for (host, &count) in guests_of.iter().enumerate() {
+            let mut engine = Engine::new(rng.next());
+            engine.set_link(true);
+            guests.extend((0..count).map(|n| Guest::new(&mut engine, host, n as u8, v4)));
+            hosts.push(Host { engine, log: Log::default(), questions: Vec::new() });
+        }
         let link = Link::new(hosts.len(), faults, rng);
         World {
             now: Instant(1_000_000_000),
             hosts,
+            guests,
             link,
             verbose,
             trace: seed,
@@ -146,6 +161,24 @@ impl World {
             replace: None,
             replaced: 0,
         }
+    }
+
+    /// A guest's engine, and what comes out of it.
+    pub fn engine(&mut self, guest: usize) -> (&mut Engine<Mem>, &mut Log) {
+        let Host { engine, log, .. } = &mut self.hosts[self.guests[guest].host];
+        (engine, log)
+    }
+
+    /// What a guest's device has counted.
+    pub fn counters(&self, guest: usize) -> &Counters {
+        let Guest { host, device, .. } = self.guests[guest];
+        self.hosts[host].engine.counters(device)
+    }
+
+    /// How much a guest's device has.
+    pub fn counts(&self, guest: usize) -> ObjectCounts {
+        let Guest { host, device, .. } = self.guests[guest];
+        self.hosts[host].engine.counts(device)
     }
 
     /// All that can happen without time going on.
@@ -168,10 +201,10 @@ impl World {
     fn deliver(&mut self) {
         while let Some((from, mac, frame)) = self.link.arrived(self.now) {
             self.frames += 1;
-            for (n, host) in self.hosts.iter_mut().enumerate() {
-                if n != from && host.mac == mac {
-                    host.engine.handle_frame(self.now, &frame, &mut host.log);
-                }
+            let mut guests = self.guests.iter();
+            if let Some(guest) = guests.find(|guest| guest.host != from && guest.mac == mac) {
+                let host = &mut self.hosts[guest.host];
+                host.engine.handle_frame(self.now, &frame, &mut host.log);
             }
             self.link.recycle(frame);
         }

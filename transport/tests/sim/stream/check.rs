@@ -1,23 +1,12 @@
 //! What has to come of requests and receives.
 
 use super::{BLANK, Stream};
+use crate::flow::Flow;
 use crate::world::World;
 use vrdma_transport::*;
 
 impl Stream {
-    /// Takes this completion if it is of the stream.
-    pub fn take(&mut self, host: usize, cq: CqId, completion: &Completion) -> bool {
-        if (host, cq) == (self.to, self.recv_cq) && completion.qpn == self.peer_qpn {
-            self.received(completion);
-        } else if (host, cq) == (self.from, self.send_cq) && completion.qpn == self.qpn {
-            self.sent(completion);
-        } else {
-            return false;
-        }
-        true
-    }
-
-    fn received(&mut self, c: &Completion) {
+    pub(super) fn received(&mut self, c: &Completion) {
         let what = format!("{}: {c:?}", self.name);
         assert_eq!(u64::from(c.id), self.receives_ended, "receives end in order: {what}");
         assert!(self.receives_ended < self.receives_posted, "nobody posted this: {what}");
@@ -49,7 +38,7 @@ impl Stream {
         });
     }
 
-    fn sent(&mut self, c: &Completion) {
+    pub(super) fn sent(&mut self, c: &Completion) {
         let what = format!("{}: {c:?}", self.name);
         let id = c.id as usize;
         assert!((self.ended..self.posted.len()).contains(&id), "ended before, or never posted: {what}");
@@ -103,7 +92,7 @@ impl Stream {
     }
 
     /// The stream is over: everything has to be as the model says.
-    pub fn check_end(&mut self, world: &World) {
+    pub(super) fn check_memory(&mut self, world: &World) {
         assert!(self.is_over(), "{}", self.status(world));
         // What was posted from the failed request on may have been executed, or a part of it.
         let certain = self.failed.map_or(self.posted.len(), |(at, _)| at);
@@ -118,13 +107,5 @@ impl Stream {
             }
         });
         self.barred.memory.with(|barred| assert!(barred.iter().all(|b| *b == BLANK), "{}", self.name));
-    }
-
-    /// Both QPs went to ERR: every receive has ended by now, but for those of a shared queue that the QP has not taken. How many these are, if
-    /// they are of this host.
-    pub fn receives_left(&self, host: usize) -> u64 {
-        let left = self.receives_posted - self.receives_ended;
-        assert!(left == 0 || self.srq.is_some(), "{}", self.name);
-        if host == self.to { left } else { 0 }
     }
 }

@@ -1,7 +1,7 @@
 //! Requests of a stream, executed in the model as they are posted.
 
 use super::{Expected, Landing, Posted, Stream};
-use crate::world::{OWNER, World};
+use crate::world::{Guest, OWNER, World};
 use std::ops::Range;
 use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Lkey, Rkey};
@@ -191,9 +191,9 @@ impl Stream {
             eprintln!("{:>12} {}: {id} {op:?} signaled {signaled} fence {fence}", world.now.0, self.name);
         }
         let request = SendRequest { id, signaled, solicited, fence, op, payload };
-        let host = &mut world.hosts[self.from];
-        let (now, device) = (world.now, host.device);
-        let result = host.engine.post_send(now, device, OWNER, self.qpn, &request, &mut host.log);
+        let (now, Guest { device, .. }) = (world.now, world.guests[self.from]);
+        let (engine, log) = world.engine(self.from);
+        let result = engine.post_send(now, device, OWNER, self.qpn, &request, log);
         assert_eq!(result, Ok(()), "{}: {id}", self.name);
     }
 

@@ -1,38 +1,39 @@
-//! Regions of a stream, and elements in them.
+//! Regions of guests, and elements in them.
 
 use crate::memory::Mem;
 use crate::rng::Rng;
-use crate::world::Host;
+use crate::world::{Guest, World};
 use vrdma_transport::*;
 use vrdma_wire::num::{Lkey, Rkey};
 
 /// A region as its owner knows it.
 #[derive(Clone)]
-pub(super) struct Area {
-    pub(super) memory: Mem,
-    pub(super) iova: u64,
-    pub(super) key: u32,
+pub struct Area {
+    pub memory: Mem,
+    pub iova: u64,
+    pub key: u32,
 }
 
 impl Area {
-    pub(super) fn new(host: &mut Host, rng: &mut Rng, access: Access, bytes: Vec<u8>) -> Area {
+    pub fn new(world: &mut World, guest: usize, rng: &mut Rng, access: Access, bytes: Vec<u8>) -> Area {
+        let Guest { device, pd, .. } = world.guests[guest];
         let iova = rng.range(1..=1 << 40) << 6;
         let length = bytes.len() as u64;
         let memory = Mem::new(bytes);
-        let key = host.engine.reg_mr(host.device, host.pd, access, iova, length, memory.clone()).unwrap();
+        let key = world.engine(guest).0.reg_mr(device, pd, access, iova, length, memory.clone()).unwrap();
         Area { memory, iova, key }
     }
 
-    pub(super) fn sge(&self, at: u64, length: u64) -> Sge {
+    pub fn sge(&self, at: u64, length: u64) -> Sge {
         Sge { addr: self.iova + at, length: length as u32, lkey: Lkey(self.key) }
     }
 
-    pub(super) fn remote(&self, at: u64) -> Remote {
+    pub fn remote(&self, at: u64) -> Remote {
         Remote { addr: self.iova + at, rkey: Rkey(self.key) }
     }
 
     /// A range as up to four elements one after the other, some of them empty.
-    pub(super) fn elements(&self, rng: &mut Rng, at: u64, length: u64) -> Vec<Sge> {
+    pub fn elements(&self, rng: &mut Rng, at: u64, length: u64) -> Vec<Sge> {
         let mut sges = Vec::new();
         let mut done = 0;
         while done < length && sges.len() < 3 && rng.one_in(2) {

@@ -1,0 +1,207 @@
+//! Pairs of QPs, and what goes on between them.
+
+use crate::flow::Flow;
+use crate::rng::Rng;
+use crate::scenario::Plan;
+use crate::stream::{MayFail, Shape, Stream};
+use crate::unreliable::{Passage, QKEY, Unreliable};
+use crate::world::{Guest, OWNER, World};
+use vrdma_transport::*;
+use vrdma_wire::num::{Mtu, Psn, Qpn};
+
+/// A QP.
+pub struct End {
+    pub guest: usize,
+    pub qpn: Qpn,
+    send_cq: CqId,
+    recv_cq: CqId,
+    /// A shared receive queue that it alone uses.
+    pub srq: Option<SrqId>,
+}
+
+/// What may fail of a pair of reliable connections.
+struct Weakness {
+    falls: bool,
+    rnr: bool,
+}
+
+/// Two QPs of a service, connected, in RTS; and the messages of both directions.
+pub fn connect(
+    world: &mut World,
+    rng: &mut Rng,
+    plan: &Plan,
+    (n, service): (usize, QpType),
+    flows: &mut Vec<Box<dyn Flow>>,
+) -> [End; 2] {
+    let ends = make_ends(world, rng, plan, (n, service));
+    let poison = [(); 2].map(|()| plan.shape.poison && rng.one_in(2));
+    let rnr_retry = connect_ends(world, rng, plan, service, &ends);
+    let local = ends[0].guest == ends[1].guest
+        || world.guests[ends[0].guest].host == world.guests[ends[1].guest].host;
+    let faults = &plan.faults;
+    let weak = !local && faults.lossy() && !(plan.robust && faults.loss + faults.corruption <= 20_000);
+    // Where one end fails, the other falls silent, or is flushed.
+    let falls = weak || plan.flaps || rnr_retry < 7 || poison[0] || poison[1] || !plan.robust;
+    let weakness = Weakness { falls, rnr: rnr_retry < 7 };
+    let passage = Passage {
+        complete: !plan.flaps
+            && (local || faults.perfect() && (service == QpType::Uc || faults.forgery == 0)),
+        in_order: local || faults.duplication + faults.reordering == 0,
+        bent: !local && faults.corruption > 0,
+    };
+    for (local, remote) in [(0, 1), (1, 0)] {
+        let (from, to) = (&ends[local], &ends[remote]);
+        let name = format!(
+            "{service:?} {n} from guest {} QP {:#x} to guest {} QP {:#x}",
+            from.guest,
+            from.qpn.number(),
+            to.guest,
+            to.qpn.number()
+        );
+        let shape = Shape { poison: poison[local], ..plan.shape.clone() };
+        let rng = Rng::new(rng.next());
+        flows.push(match service {
+            QpType::Rc => Box::new(reliable(world, name, [from, to], shape, &weakness, rng)),
+            _ => Box::new(unreliable(world, name, service, [from, to], shape, passage, rng)),
+        });
+    }
+    ends
+}
+
+fn reliable(
+    world: &mut World,
+    name: String,
+    [from, to]: [&End; 2],
+    shape: Shape,
+    weakness: &Weakness,
+    rng: Rng,
+) -> Stream {
+    let may_fail = MayFail { retry: weakness.falls, rnr: weakness.rnr, flush: weakness.falls };
+    let sender = (from.guest, from.qpn, from.send_cq);
+    Stream::new(world, name, sender, (to.guest, to.qpn, to.recv_cq, to.srq), shape, may_fail, rng)
+}
+
+fn unreliable(
+    world: &mut World,
+    name: String,
+    service: QpType,
+    [from, to]: [&End; 2],
+    shape: Shape,
+    passage: Passage,
+    rng: Rng,
+) -> Unreliable {
+    let datagrams = service == QpType::Ud;
+    let longest = if datagrams { shape.longest.min(Mtu::M4096.bytes().into()) } else { shape.longest };
+    let shape = Shape { longest, ..shape };
+    let ways = ((from.guest, from.qpn, from.send_cq), (to.guest, to.qpn, to.recv_cq));
+    Unreliable::new(world, name, datagrams, ways, to.srq, shape, passage, rng)
+}
+
+/// Two QPs in RESET.
+fn make_ends(world: &mut World, rng: &mut Rng, plan: &Plan, (n, service): (usize, QpType)) -> [End; 2] {
+    let guests = world.guests.len();
+    let first = rng.index(guests);
+    let second = match guests == 1 || plan.loopback && rng.one_in(8) {
+        true => first,
+        false => (first + 1 + rng.index(guests - 1)) % guests,
+    };
+    let cq = |k: u32| CqId(n as u32 * 4 + k);
+    [(first, cq(0), cq(1)), (second, cq(2), cq(3))].map(|(guest, send_cq, recv_cq)| {
+        let Guest { device, pd, .. } = world.guests[guest];
+        let (engine, _) = world.engine(guest);
+        let srq = rng.one_in(3).then(|| {
+            let init = SrqInit { owner: OWNER, pd, max_wr: plan.shape.receives, max_sge: 4 };
+            engine.create_srq(device, init).unwrap()
+        });
+        let init = QpInit {
+            owner: OWNER,
+            pd,
+            qp_type: service,
+            send_cq,
+            recv_cq,
+            srq,
+            max_send_wr: plan.shape.depth,
+            max_recv_wr: plan.shape.receives,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline: 64,
+        };
+        let qpn = engine.create_qp(device, init).unwrap();
+        End { guest, qpn, send_cq, recv_cq, srq }
+    })
+}
+
+/// Takes them to RTS; how often they try again where there is no receive.
+fn connect_ends(world: &mut World, rng: &mut Rng, plan: &Plan, service: QpType, ends: &[End; 2]) -> u8 {
+    // PSNs near the end of their range more often than not.
+    let psns = [(); 2].map(|()| {
+        Psn::truncate(if rng.one_in(2) { 0xff_ffff - rng.range(0..=40) as u32 } else { rng.next() as u32 })
+    });
+    let path_mtu = plan.mtu.unwrap_or_else(|| Mtu::from_code(rng.range(1..=5) as u8).expect("a code"));
+    let (rnr_retry, retry_cnt) =
+        if plan.robust { (7, 7) } else { (rng.range(0..=7) as u8, rng.range(0..=7) as u8) };
+    // Longer than a frame and its answer take, were they the last of all that wait in both rings; or not, so that answers come late.
+    let timeout = rng.range(if plan.robust { 8 } else { 2 }..=14) as u8;
+    let atomics = [(); 2].map(|()| {
+        let dest = rng.range(1..=8) as u8;
+        (rng.range(1..=u64::from(dest)) as u8, dest)
+    });
+    let masks = match service {
+        QpType::Rc => [TO_INIT, TO_RTR, TO_RTS],
+        QpType::Uc => [TO_INIT, TO_RTR_UC, TO_RTS_UNRELIABLE],
+        QpType::Ud | QpType::Gsi => [TO_INIT_UD, AttrMask::STATE, TO_RTS_UNRELIABLE],
+    };
+    for (local, remote) in [(0, 1), (1, 0)] {
+        let peer = world.guests[ends[remote].guest];
+        let attr = QpAttr {
+            access: Access::ALL,
+            qkey: QKEY,
+            port: 1,
+            path_mtu,
+            rq_psn: psns[remote],
+            sq_psn: psns[local],
+            dest_qpn: ends[remote].qpn,
+            max_rd_atomic: atomics[local].0,
+            max_dest_rd_atomic: atomics[remote].1,
+            min_rnr_timer: rng.range(1..=14) as u8,
+            timeout,
+            retry_cnt,
+            rnr_retry,
+            dgid: peer.gid,
+            dmac: peer.mac,
+            hop_limit: 64,
+            ..QpAttr::default()
+        };
+        let (now, device) = (world.now, world.guests[ends[local].guest].device);
+        let (engine, log) = world.engine(ends[local].guest);
+        for (state, mask) in [QpState::Init, QpState::Rtr, QpState::Rts].into_iter().zip(masks) {
+            let attr = QpAttr { state, ..attr };
+            engine.modify_qp(now, device, ends[local].qpn, mask, &attr, log).unwrap();
+        }
+    }
+    rnr_retry
+}
+
+pub const TO_INIT: AttrMask =
+    AttrMask::STATE.with(AttrMask::PKEY_INDEX).with(AttrMask::PORT).with(AttrMask::ACCESS_FLAGS);
+const TO_INIT_UD: AttrMask =
+    AttrMask::STATE.with(AttrMask::PKEY_INDEX).with(AttrMask::PORT).with(AttrMask::QKEY);
+const TO_RTR_UC: AttrMask = AttrMask::STATE
+    .with(AttrMask::AV)
+    .with(AttrMask::PATH_MTU)
+    .with(AttrMask::DEST_QPN)
+    .with(AttrMask::RQ_PSN);
+const TO_RTS_UNRELIABLE: AttrMask = AttrMask::STATE.with(AttrMask::SQ_PSN);
+pub const TO_RTR: AttrMask = AttrMask::STATE
+    .with(AttrMask::AV)
+    .with(AttrMask::PATH_MTU)
+    .with(AttrMask::DEST_QPN)
+    .with(AttrMask::RQ_PSN)
+    .with(AttrMask::MAX_DEST_RD_ATOMIC)
+    .with(AttrMask::MIN_RNR_TIMER);
+pub const TO_RTS: AttrMask = AttrMask::STATE
+    .with(AttrMask::TIMEOUT)
+    .with(AttrMask::RETRY_CNT)
+    .with(AttrMask::RNR_RETRY)
+    .with(AttrMask::SQ_PSN)
+    .with(AttrMask::MAX_RD_ATOMIC);
