@@ -1,9 +1,22 @@
 //! Carriers: how the messages of a connected QP get to its peer.
 //!
-//! A carrier takes the requests of the send queue from the cursor on, says what became of them, and has its own state for that (PSNs, windows,
-//! deadlines). What a request does at the responder is decided by [`message`](crate::message). The contract of a carrier is the methods of
-//! [`Service`] here, and for each service its turn (in [`Engine::transmit`](crate::Engine::transmit) or
-//! [`Engine::poll`](crate::Engine::poll)), its deadline, and what comes from the peer.
+//! A carrier takes the requests of the send queue in order and says what became of them; what a request does at the responder is decided by
+//! [`message`](crate::message). That of packets has its own state, behind [`Service`]: of reliable connections which PSNs are outstanding, how many
+//! may be, and the deadline; of unreliable ones the WRITE that the peer has begun. Between QPs of one engine nothing is outstanding: there is no
+//! state but what all QPs have (the PSN, how much of the first request is done, and what it waits for).
+//!
+//! What a carrier has to do, and where it is asked to:
+//!
+//! | when | where |
+//! |---|---|
+//! | a QP is connected or connected anew, starts, stops, sends again, has work | the methods of [`Service`] |
+//! | which carrier it is to be | `Engine::choose_carrier` in `engine/wire.rs` |
+//! | a request is posted | [`Engine::post_send`](crate::Engine::post_send) in `engine/post.rs` executes it at once, if it can; [`Service::posted`] |
+//! | a QP has its turn | `Engine::take_turn` in `engine/run.rs` for those that send no packets, `give_turns` in `engine/wire.rs` for the others |
+//! | its deadline has come | `Engine::timed_out` in `engine/run.rs` |
+//! | something comes from the peer | `Engine::deliver` in `engine/wire.rs` |
+//! | the peer has a receive again | `Engine::wake_peer` in `engine/run.rs` |
+//! | the caller has looked for receives | `Engine::looked_for` in `engine/look.rs` |
 
 use crate::carrier::Carrier;
 use crate::outstanding::Requests;
