@@ -110,7 +110,7 @@ impl Batch {
         }
         let addr = self.inline.len() as u64;
         for piece in pieces.iter().filter(|piece| piece.length != 0) {
-            // SAFETY: the caller's.
+            // SAFETY: by this function's own contract, the piece is readable memory; it is not empty, so it is not NULL.
             self.inline.extend_from_slice(unsafe { slice::from_raw_parts(piece.addr.cast(), piece.length) });
         }
         self.add(1, 1, iter::once(ffi::ibv_sge { addr, length: length as u32, lkey: 0 }));
@@ -351,12 +351,12 @@ unsafe fn begin(
     opcode: ffi::ibv_wr_opcode,
     fill: impl FnOnce(&mut ffi::ibv_send_wr),
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: by this function's own contract, `qp` is one of ours, and its fields are this thread's since it started a batch.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     let mut wr: ffi::ibv_send_wr = zeroed!();
     (wr.wr_id, wr.opcode, wr.send_flags) = (wr_id, opcode, flags & !ffi::IBV_SEND_INLINE);
     fill(&mut wr);
-    // SAFETY: the caller's.
+    // SAFETY: the same; no other batch of it is borrowed.
     if let (qp, Some(batch)) = unsafe { current(qp) } {
         batch.begin(qp.sends.limit(), wr);
     }

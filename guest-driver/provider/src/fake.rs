@@ -172,7 +172,7 @@ pub unsafe fn ioctl(fd: c_int, header: &ffi::ib_uverbs_ioctl_hdr, attribute: &ff
             state.posts += 1;
             let count = usize::from(attribute.len) / 64;
             assert!(count * 64 == usize::from(attribute.len) && (1..=64).contains(&count));
-            // SAFETY: the caller's.
+            // SAFETY: by this function's own contract, the attribute points to as many bytes as it says; they are whole units.
             let units = unsafe {
                 let data = attribute.__bindgen_anon_1.data as usize;
                 std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<Unit>(data), count)

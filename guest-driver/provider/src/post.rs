@@ -123,13 +123,13 @@ pub unsafe fn post_all(qp: &Qp, wrs: &[ffi::ibv_send_wr]) -> Result<(), Errno> {
     }
     // Invalid requests are found before any is pushed.
     for wr in wrs {
-        // SAFETY: the caller's.
+        // SAFETY: by this function's own contract, each of `wrs` is one that `translate` may be given.
         unsafe { queue.translate(wr, 0) }?;
     }
     let mut posted = 0;
     let mut result = Ok(());
     for wr in wrs {
-        // SAFETY: the caller's.
+        // SAFETY: the same.
         result = unsafe { push(&mut work, queue, wr) };
         if result.is_err() {
             break;
@@ -148,7 +148,7 @@ pub unsafe fn post_all(qp: &Qp, wrs: &[ffi::ibv_send_wr]) -> Result<(), Errno> {
 #[inline]
 unsafe fn push<Q: Queue>(work: &mut Work, queue: &Q, wr: &Q::Wr) -> Result<(), Errno> {
     let wqe_id = queue.take(wr.wr_id()).ok_or(libc::ENOMEM)?;
-    // SAFETY: the caller's.
+    // SAFETY: by this function's own contract, which is that of `translate`.
     let pushed = unsafe { queue.translate(wr, wqe_id) }.and_then(|request| work.push(&request));
     if pushed.is_err() {
         queue.take_back(1);
@@ -193,7 +193,7 @@ impl Queue for Sends<'_> {
 
     #[inline]
     unsafe fn translate<'a>(&self, wr: &'a ffi::ibv_send_wr, wqe_id: u32) -> Result<Request<'a>, Errno> {
-        // SAFETY: the caller's.
+        // SAFETY: by this function's own contract, the request's elements and its address handle are as ibv_post_send(3) wants them.
         unsafe { wr.translate(self.0, wqe_id) }
     }
 }
@@ -358,7 +358,7 @@ impl ffi::ibv_send_wr {
     /// `wr.ud` is the field that counts, and its address handle is alive.
     #[inline]
     unsafe fn datagram<'a>(&self, tag: Tag, data: Data<'a>) -> Result<Request<'a>, Errno> {
-        // SAFETY: the caller's.
+        // SAFETY: by this function's own contract, `wr.ud` was written, and its address handle is not destroyed yet.
         let to = unsafe {
             let ud = self.wr.ud;
             let ah = Ah::index_of(ud.ah).ok_or(libc::EINVAL)?;

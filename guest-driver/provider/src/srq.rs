@@ -98,7 +98,7 @@ unsafe fn create(
     pd: *mut ffi::ibv_pd,
     attr: &mut ffi::ibv_srq_init_attr,
 ) -> Result<*mut ffi::ibv_srq, Errno> {
-    // SAFETY: the caller's.
+    // SAFETY: by this function's own contract, the PD is alive, and of a context of ours.
     let context = unsafe { Context::of((*pd).context) };
     if attr.attr.max_sge > context.max_sge {
         return Err(libc::EINVAL);

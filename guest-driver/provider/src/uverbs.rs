@@ -72,7 +72,7 @@ fn call(cmd_fd: c_int, method: u32, attribute: Option<ffi::ib_uverbs_attr>) -> R
 /// As for ioctl(2) with this request.
 #[cfg(not(test))]
 unsafe fn ioctl(fd: c_int, request: c_ulong, call: *mut Call) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: by this function's own contract, `call` is what the kernel expects of this request.
     unsafe { libc::ioctl(fd, request, call) }
 }
 
