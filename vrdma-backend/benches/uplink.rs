@@ -76,14 +76,14 @@ impl Region for Memory {
 
 /// How payload gets into frames.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Placement {
     Copied,
     Attached,
 }
 
 struct Out<'a> {
     port: &'a mut Port,
-    way: Way,
+    placement: Placement,
 }
 
 impl Outlet<Memory> for Out<'_> {
@@ -93,7 +93,7 @@ impl Outlet<Memory> for Out<'_> {
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Memory>) -> Result<(), Fault> {
         let Some(mut frame) = self.port.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
-        if self.way == Way::Copied || payload.len() < 1024 {
+        if self.placement == Placement::Copied || payload.len() < 1024 {
             let len = write_frame(packet, payload, frame.buf())?;
             frame.commit(len);
             return Ok(());
@@ -219,8 +219,8 @@ impl Host {
         self.engine.post_send(now, self.device, OWNER, self.qpn, &request, &mut self.sink).expect("room");
     }
 
-    fn transmit(&mut self, now: Instant, port: &mut Port, way: Way) {
-        self.engine.transmit(now, BUDGET, &mut Out { port, way }, &mut self.sink);
+    fn transmit(&mut self, now: Instant, port: &mut Port, placement: Placement) {
+        self.engine.transmit(now, BUDGET, &mut Out { port, placement }, &mut self.sink);
         port.flush();
         self.engine.poll(now, 1 << 20, &mut self.sink);
     }
@@ -238,7 +238,7 @@ struct Rate {
 }
 
 /// WRITEs of `length` bytes per second, for a while; `ports` are one that brings back what it sends, or two.
-fn write(ports: &mut [Port], length: u32, way: Way) -> Rate {
+fn write(ports: &mut [Port], length: u32, placement: Placement) -> Rate {
     let (mut a, mut b) = (Host::new(1), Host::new(2));
     let (to_a, to_b) = ((a.qpn, a.gid, a.mac), (b.qpn, b.gid, b.mac));
     a.connect(to_b);
@@ -261,8 +261,8 @@ fn write(ports: &mut [Port], length: u32, way: Way) -> Rate {
             a.post(now, rkey, length);
             posted += 1;
         }
-        a.transmit(now, &mut ports[0], way);
-        b.transmit(now, &mut ports[last], way);
+        a.transmit(now, &mut ports[0], placement);
+        b.transmit(now, &mut ports[last], placement);
         for port in ports.iter_mut() {
             port.receive(&mut burst);
             for frame in burst.frames() {
@@ -353,11 +353,11 @@ fn measure(name: &str, devices: &[&str]) {
     for (length, frame) in [(64, 138), (65536, 4154)] {
         let references = ["io", "flowgen"].map(|mode| (mode, testpmd(&named, mode, frame)));
         let mut ports: Vec<Port> = devices.iter().map(|device| open(device)).collect();
-        for (way, how) in [(Way::Copied, "copied"), (Way::Attached, "attached")] {
-            if way == Way::Attached && (length < 1024 || !ports[0].capabilities().external) {
+        for (placement, how) in [(Placement::Copied, "copied"), (Placement::Attached, "attached")] {
+            if placement == Placement::Attached && (length < 1024 || !ports[0].capabilities().external) {
                 continue;
             }
-            let rates = (0..ROUNDS).map(|_| write(&mut ports, length, way));
+            let rates = (0..ROUNDS).map(|_| write(&mut ports, length, placement));
             let best =
                 rates.fold(Rate::default(), |best, rate| if rate.writes > best.writes { rate } else { best });
             print!(
