@@ -2,7 +2,7 @@
 //! and happens again exactly. What comes of it is compared with models that know no packets at all ([`stream`], [`unreliable`]). QPs of all services, on
 //! one engine and on several, with receive queues of their own and shared ones, go on beside each other.
 //!
-//! `VRDMA_SIM_SEED=n cargo test -p vrdma-transport --test sim one_seed -- --nocapture` tells a single seed's story; a range, as `0..1000`, the trace of
+//! `VRDMA_SIM_SEED=n cargo test -p vrdma-transport --test sim one_seed -- --ignored --nocapture` tells a single seed's story; a range, as `0..1000`, the trace of
 //! them all, which stays the same where a change of the code is none of behaviour.
 
 mod area;
@@ -59,6 +59,7 @@ fn seeds(range: std::ops::Range<u64>) {
 
 /// A seed from the environment, with every step told; or a range of them, as `1000..2000`, in silence.
 #[test]
+#[ignore = "a tool: it tells a story"]
 #[expect(clippy::disallowed_methods, reason = "it is how a person asks for a seed")]
 fn one_seed() {
     let Ok(asked) = std::env::var("VRDMA_SIM_SEED") else { return };
