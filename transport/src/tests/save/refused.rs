@@ -100,7 +100,7 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
 #[test]
 fn what_a_queue_pair_cannot_have_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 29] = [
+    let cases: [(Violation, Spoil); 30] = [
         (V::Owner, |r| qp(r).init.owner += 1),
         (V::NoPd, |r| qp(r).init.pd += 1),
         (V::Capabilities, |r| qp(r).init.max_send_wr = 1 << 20),
@@ -118,6 +118,12 @@ fn what_a_queue_pair_cannot_have_is_refused() {
         (V::Request, |r| qp(r).init.max_send_sge = 1),
         (V::Request, |r| qp(r).init.max_inline = 1),
         (V::Progress, |r| qp(r).requester.offset = 1),
+        // It waits, but for nothing.
+        (V::Progress, |r| {
+            let requester = &mut qp(r).requester;
+            requester.queue.clear();
+            (requester.started, requester.wait) = (false, record::Wait::Answer);
+        }),
         (V::Retries, |r| qp(r).requester.retries = 8),
         (V::Carrier, |r| qp(r).roce = None),
         (V::Carrier, |r| qp(r).roce = Some(Roce::Uc { write: rc(r).responder.write.clone() })),
