@@ -1,7 +1,7 @@
 //! Completion events and async events: each that is due, none that is not.
 
 use std::time::Duration;
-use vrdma_tests::abi::control::{QpState, qp_attr};
+use vrdma_tests::abi::control::{CreateSrqReq, QpState, limit, qp_attr};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::abi::event::EventKind;
 use vrdma_tests::events::Told;
@@ -242,6 +242,36 @@ fn a_channel_that_breaks_the_rules_is_told_and_can_be_bound_again() {
     again.post(&Request::recv(qp.tag(1), &[]));
     again.drain();
     assert_eq!(lab.stats().objects(0, "pending_requests"), 1);
+}
+
+#[test]
+fn events_of_a_shared_queue_that_is_destroyed_are_forgotten() {
+    let mut options = LabOptions::default();
+    options.guest.event_size = 1;
+    let lab = Lab::with(1, options);
+    let guest = &lab.guests[0];
+    let mut side = Side::new(guest, 4096, &QpOptions::default());
+    let mut events = guest.async_events();
+    // Both fail, but there is a buffer for one event only; the other is destroyed while its event waits.
+    let srqs = [(); 2].map(|()| {
+        let Side { process, .. } = &mut side;
+        let none = limit::NONE.into();
+        let srqn = guest.create_srq(&CreateSrqReq {
+            context: process.number.into(),
+            pdn: process.pd.into(),
+            max_wr: 1.into(),
+            max_sge: 0.into(),
+            xrcdn: none,
+            cqn: none,
+        });
+        let srqn = srqn.unwrap();
+        (0..2).for_each(|id| process.post(&Request::srq_recv(srqn, id, &[])));
+        process.channel.drain();
+        srqn
+    });
+    guest.destroy_srq(srqs[1]).unwrap();
+    assert_eq!(events.recv(), Told { kind: EventKind::SRQ_ERR, object: srqs[0] });
+    assert_eq!(events.recv_within(QUIET * 3), None);
 }
 
 #[test]

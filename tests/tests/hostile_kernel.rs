@@ -320,6 +320,41 @@ fn a_cq_in_as_many_pieces_as_it_has_entries_takes_no_longer_than_others() {
     guest.destroy_cq(cqn).unwrap();
 }
 
+/// Shared receive queues of a guest that may have 1,000 requests outstanding, 100 in a queue; none is in use before or after. A QP that uses one
+/// has 100 sends.
+fn shared_queues_share_requests(guest: &Guest, pdn: u32, make: impl Fn(u32) -> Result<Qp, Status>) {
+    let create = |max_wr: u32| {
+        let (none, context) = (limit::NONE.into(), 0.into());
+        let (pdn, max_wr, max_sge) = (pdn.into(), max_wr.into(), 1.into());
+        guest.create_srq(&CreateSrqReq { context, pdn, max_wr, max_sge, xrcdn: none, cqn: none })
+    };
+    let resize = |srqn: u32, max_wr: u32| {
+        let (srqn, mask) = (srqn.into(), srq_attr::MAX_WR.into());
+        guest.modify_srq(&ModifySrqReq { srqn, mask, max_wr: max_wr.into(), limit: 0.into() })
+    };
+    let refused = Some(Status::NO_RESOURCES);
+    let mut srqs: Vec<u32> = (0..9).map(|_| create(100).unwrap()).collect();
+    srqs.push(create(50).unwrap());
+    assert_eq!(create(51).err(), refused);
+    let other = create(50).unwrap();
+    assert_eq!(resize(srqs[9], 51).err(), refused);
+    guest.destroy_srq(other).unwrap();
+    resize(srqs[9], 100).unwrap();
+    assert_eq!(create(1).err(), refused);
+    assert_eq!(make(srqs[0]).map(|qp| qp.number).err(), refused);
+    resize(srqs[9], 1).unwrap();
+    resize(srqs[8], 1).unwrap();
+    // Of 198 the sends take 100; a QP that uses a shared queue has no receives of its own.
+    let qp = make(srqs[0]).unwrap();
+    assert_eq!(create(99).err(), refused);
+    srqs.push(create(98).unwrap());
+    qp.destroy().unwrap();
+    srqs.into_iter().for_each(|srqn| guest.destroy_srq(srqn).unwrap());
+    // All is there again.
+    let all: Vec<u32> = (0..10).map(|_| create(100).unwrap()).collect();
+    all.into_iter().for_each(|srqn| guest.destroy_srq(srqn).unwrap());
+}
+
 #[test]
 fn limits_hold_and_what_is_freed_can_be_had_again() {
     let limits = GuestLimits {
@@ -372,6 +407,7 @@ fn limits_hold_and_what_is_freed_can_be_had_again() {
         let few = most(|| make(&large));
         assert_eq!(few.len(), 5, "1000 requests in all");
         few.iter().for_each(|qp| qp.destroy().unwrap());
+        shared_queues_share_requests(guest, pds[0], |srqn| make(&QpOptions { srqn, ..large.clone() }));
         for wrong in [
             QpOptions { send_wr: 101, ..small.clone() },
             QpOptions { recv_wr: u32::MAX, ..small.clone() },

@@ -4,7 +4,7 @@
 //! Of the other pairs, `order.rs` has a receive before a send, `events.rs` and `late_stores.rs` a CQ that is armed before a completion.
 
 use std::ops::Range;
-use vrdma_tests::abi::control::{QpState, QpType, access};
+use vrdma_tests::abi::control::{CreateSrqReq, ModifySrqReq, QpState, QpType, access, limit, srq_attr};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::ah::{AhTable, entry};
 use vrdma_tests::context::BoundChannel;
@@ -282,6 +282,46 @@ fn posted_then_unbound(peer: Peer, rounds: u32) {
     }
 }
 
+/// Once MODIFY_SRQ is answered the shared queue has what was posted before, so that a limit of as many is armed and not reached; and once
+/// DESTROY_SRQ is answered nothing is on its way to it.
+fn posted_then_shared_queue_changed(rounds: u32) {
+    let mut litmus = Litmus::new("posted_then_shared_queue_changed", QpType::RC, Peer::Context);
+    let guest = litmus.a.guest().clone();
+    for round in 0..rounds {
+        litmus.round = round;
+        let process = &litmus.a.process;
+        let none = limit::NONE.into();
+        let srqn = guest.create_srq(&CreateSrqReq {
+            context: process.number.into(),
+            pdn: process.pd.into(),
+            max_wr: (2 * MOST).into(),
+            max_sge: 1.into(),
+            xrcdn: none,
+            cqn: none,
+        });
+        let srqn = srqn.unwrap();
+        let mut posted = 0;
+        for is_last in [false, true] {
+            litmus.disturb();
+            let (way, count) = (litmus.way(), litmus.rng.below(MOST.into()) as u32 + 1);
+            for index in 0..count {
+                let sge = [litmus.a.mr.sge(0, 64)];
+                litmus.post(way, &Request::srq_recv(srqn, litmus.number(index), &sge));
+            }
+            litmus.pause();
+            posted += count;
+            if !is_last {
+                let (max_wr, mask, limit) = (0.into(), srq_attr::LIMIT.into(), posted.into());
+                guest.modify_srq(&ModifySrqReq { srqn: srqn.into(), mask, max_wr, limit }).unwrap();
+                let armed = guest.query_srq(srqn).unwrap().limit.get();
+                assert_eq!(armed, posted, "round {round}: as many as the limit were there");
+            }
+        }
+        guest.destroy_srq(srqn).unwrap();
+    }
+    expect_none_untimely(&litmus);
+}
+
 /// Takes a context its channel, and gives it another with the same virtqueue.
 fn rebind(context: &mut Context) {
     let (guest, channel) = (context.guest.clone(), &mut context.channel);
@@ -412,4 +452,5 @@ litmus_tests! {
     local_key_context, local_key_context_10000_times: local_key(Peer::Context);
     local_key_guest, local_key_guest_10000_times: local_key(Peer::Guest);
     address_handle, address_handle_10000_times: address_handle_then_send();
+    shared_queue, shared_queue_10000_times: posted_then_shared_queue_changed();
 }

@@ -250,6 +250,7 @@ fn one_receive_too_many_or_a_wrong_one_ends_the_queue() {
         assert_eq!(pair.engine.modify_srq(device, srq, (None, Some(1)), &mut pair.log), Err(Error::Invalid));
         pair.engine = save::copied(&pair.engine);
         assert_eq!(group.query().limit, 0, "the queue of which it was told has no limit");
+        assert_eq!(group.counters().post_overflow, u64::from(!wrong));
         group.send(0, 10, b"x");
         assert_eq!(group.counters().rnr_naks_sent, 1);
     }
@@ -311,6 +312,10 @@ fn a_qp_that_fails_ends_what_it_has_taken_and_says_so_once() {
     assert_eq!((group.pair.events(), group.received()), (vec![], vec![]));
     group.send(1, 6, b"x");
     assert_eq!(group.received(), [(1, 2, OK)], "what it had not taken is for others");
+    // Its peer has receives of its own.
+    let peer = group.senders[0].clone();
+    group.pair.go(&peer, QpState::Err);
+    assert_eq!(group.pair.events(), []);
 }
 
 #[test]
@@ -383,6 +388,123 @@ fn a_receive_of_a_qp_that_goes_is_the_queues_again() {
 }
 
 #[test]
+fn a_queue_has_no_more_again_than_it_may_hold() {
+    for failed in [false, true] {
+        let mut group = Group::new(2);
+        let (device, srq) = (group.pair.b.device, group.shared.srq);
+        let Group { pair, shared, senders, receivers } = &mut group;
+        let (a, b) = (senders[0].clone(), receivers[0].clone());
+        for id in 1..=8 {
+            shared.post(&mut pair.engine, id, 1 << 19, &mut pair.log).unwrap();
+        }
+        // A QP has taken one, and another has its place.
+        let payload = [a.sge(0, 1 << 19)];
+        let request = SendRequest {
+            id: 5,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            op: SEND,
+            payload: Payload::Sges(&payload),
+        };
+        pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, &request, &mut pair.log).unwrap();
+        pair.engine.poll(pair.now, 1, &mut pair.log);
+        shared.post(&mut pair.engine, 9, 1, &mut pair.log).unwrap();
+        if failed {
+            assert_eq!(shared.post(&mut pair.engine, 10, 1, &mut pair.log), Err(PostError::Overflow));
+        }
+        pair.go(&b, QpState::Reset);
+        let left = if failed { 0 } else { 8 };
+        assert_eq!(pair.engine.counts(device).pending_receives, left);
+        assert_eq!(pair.events().contains(&('b', Event::SrqError(srq))), failed);
+        for id in (2..).take(left as usize) {
+            group.send(1, 10, b"x");
+            assert_eq!(group.received(), [(1, id, OK)]);
+        }
+    }
+}
+
+#[test]
+fn a_qp_that_was_reset_takes_receives_again() {
+    let mut group = Group::new(1);
+    let (a, b) = (group.senders[0].clone(), group.receivers[0].clone());
+    // By this very engine: a copy looks up anew what PD the receives are of.
+    let Group { pair, shared, .. } = &mut group;
+    for (own, peer) in [(&a, &b), (&b, &a)] {
+        let reset = (QpState::Reset, AttrMask::STATE);
+        let steps = [reset, (QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)];
+        for (state, mask) in steps {
+            let attr = QpAttr { state, ..attr_to(peer) };
+            pair.engine.modify_qp(pair.now, own.device, own.qpn, mask, &attr, &mut pair.log).unwrap();
+        }
+    }
+    shared.post(&mut pair.engine, 1, 1 << 16, &mut pair.log).unwrap();
+    let request = SendRequest {
+        id: 10,
+        signaled: true,
+        solicited: false,
+        fence: false,
+        op: SEND,
+        payload: Payload::Inline(b"again"),
+    };
+    pair.engine.post_send(pair.now, a.device, OWNER, a.qpn, &request, &mut pair.log).unwrap();
+    assert_eq!(group.received(), [(0, 1, OK)]);
+    assert_eq!(group.shared.end.memory.bytes(1 << 16, 5), b"again");
+}
+
+#[test]
+fn what_shared_queues_could_take_counts_with_all_other_queues() {
+    let mut pair = Pair::new();
+    let device = pair.b.device;
+    let Pair { engine, log, .. } = &mut pair;
+    let pd = engine.alloc_pd(device, OWNER).unwrap();
+    let before = engine.devices.promised();
+    let srq = engine.create_srq(device, init(pd)).unwrap();
+    let cost = engine.devices.promised() - before;
+    // There is room for one more.
+    engine.set_request_memory(before + 2 * cost);
+    let other = engine.create_srq(device, init(pd)).unwrap();
+    assert_eq!(engine.create_srq(device, init(pd)), Err(Error::NoResources));
+    assert_eq!(engine.modify_srq(device, srq, (Some(9), None), log), Err(Error::NoResources));
+    for max_wr in [7, 8] {
+        engine.modify_srq(device, srq, (Some(max_wr), None), log).unwrap();
+    }
+    engine.destroy_srq(device, other).unwrap();
+    engine.set_request_memory(u64::MAX);
+    // A QP that uses it takes one receive of it at a time.
+    let mut cost_of = |srq, max_recv_wr, max_recv_sge| {
+        let before = engine.devices.promised();
+        let init = QpInit { srq, max_recv_wr, max_recv_sge, ..qp_init(pd) };
+        let qpn = engine.create_qp(device, init).unwrap();
+        let cost = engine.devices.promised() - before;
+        engine.destroy_qp(device, qpn).unwrap();
+        cost
+    };
+    assert_eq!(cost_of(Some(srq), 16, 8), cost_of(None, 1, 2));
+    // A copy has promised as much, and knows what is in use.
+    let qpn = engine.create_qp(device, QpInit { srq: Some(srq), ..qp_init(pd) }).unwrap();
+    let mut copy = save::copied(engine);
+    assert_eq!(copy.devices.promised(), engine.devices.promised());
+    assert_eq!(copy.destroy_srq(device, srq), Err(Error::Busy));
+    copy.destroy_qp(device, qpn).unwrap();
+    assert_eq!(copy.dealloc_pd(device, pd), Err(Error::Busy));
+    copy.destroy_srq(device, srq).unwrap();
+    copy.dealloc_pd(device, pd).unwrap();
+    assert_eq!(copy.devices.promised(), before);
+}
+
+#[test]
+fn the_qp_of_the_kernels_mad_has_receives_of_its_own() {
+    let mut pair = Pair::new();
+    let (device, owner) = (pair.b.device, OwnerId::KERNEL);
+    let pd = pair.engine.alloc_pd(device, owner).unwrap();
+    let srq = pair.engine.create_srq(device, SrqInit { owner, ..init(pd) }).unwrap();
+    let gsi = QpInit { owner, qp_type: QpType::Gsi, srq: Some(srq), ..qp_init(pd) };
+    assert_eq!(pair.engine.create_qp(device, gsi), Err(Error::Denied));
+    assert_eq!(pair.engine.create_qp(device, QpInit { srq: None, ..gsi }), Ok(Qpn::GSI));
+}
+
+#[test]
 fn queues_are_made_and_destroyed_within_limits() {
     let mut pair = Pair::new();
     let limits = Limits { max_srq: 2, max_request_memory: 10_000, ..Limits::default() };
@@ -407,9 +529,11 @@ fn queues_are_made_and_destroyed_within_limits() {
         Err(Error::NoResources)
     );
     let small = QpInit { max_send_wr: 1, srq: Some(srqs[0]), ..qp_init(pd) };
+    let others = engine.alloc_pd(device, OwnerId(8)).unwrap();
     for (init, error) in [
         (QpInit { srq: Some(SrqId(77)), ..small }, Error::NotFound),
         (QpInit { owner: OwnerId::KERNEL, ..small }, Error::Denied),
+        (QpInit { owner: OwnerId(8), pd: others, ..small }, Error::Denied),
     ] {
         assert_eq!(engine.create_qp(device, init), Err(error), "{init:?}");
     }
@@ -421,7 +545,7 @@ fn queues_are_made_and_destroyed_within_limits() {
     srqs.iter().for_each(|&srq| engine.destroy_srq(device, srq).unwrap());
     assert_eq!(engine.destroy_srq(device, srqs[0]), Err(Error::NotFound));
     assert_eq!(engine.query_srq(device, srqs[0]), Err(Error::NotFound));
-    engine.dealloc_pd(device, pd).unwrap();
+    [pd, others].into_iter().for_each(|pd| engine.dealloc_pd(device, pd).unwrap());
     assert_eq!(engine.counts(device), ObjectCounts::default());
     assert_eq!(engine.devices.promised(), promised, "it has given back what it promised");
 }

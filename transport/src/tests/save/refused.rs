@@ -182,7 +182,7 @@ fn what_a_shared_queue_cannot_be_is_refused() {
     fn srqs(record: &mut Record) -> &mut Vec<record::Srq> {
         &mut record.devices[1].as_mut().unwrap().srqs
     }
-    let cases: [(Violation, Spoil); 18] = [
+    let cases: [(Violation, Spoil); 19] = [
         (V::Number, |r| srqs(r)[0].srq += 1 << 16),
         (V::Number, |r| srqs(r).extend_from_within(..1)),
         (V::NoPd, |r| srqs(r)[0].pd += 1),
@@ -206,6 +206,7 @@ fn what_a_shared_queue_cannot_be_is_refused() {
         (V::Numbers, |r| srqs(r).clear()),
         (V::SharedQueue, |r| shared_qp(r).init.srq = Some(1)),
         (V::Capabilities, |r| shared_qp(r).init.max_recv_wr = 1),
+        (V::Queue, |r| shared_qp(r).responder.queue = vec![receive(1); 2]),
     ];
     check(&shared_queue().engine.save(), &cases);
 }
