@@ -1,4 +1,29 @@
 //! Virtio configuration space and the order of the virtqueues.
+//!
+//! # Initialisation
+//!
+//! As for each virtio device (virtio 1.2, 3.1); there are no feature bits of this type of device. Then, in this order:
+//!
+//! 1. The driver reads [`Config`], checks `magic` and `version_major`, and negotiates features.
+//! 2. It enables the control virtqueue, the event virtqueues and the channels, and sets DRIVER_OK.
+//! 3. It makes buffers available in each event virtqueue (see [`crate::event`]).
+//! 4. It asks QUERY_DEVICE and QUERY_PORT, binds the kernel's channel to the kernel's context (BIND_CHANNEL), and gives the AH table.
+//! 5. It sets GIDs as the addresses of its netdev come and go: the one whose MAC address is [`Config::mac`].
+//!
+//! # Driver requirements
+//!
+//! * It MUST NOT use a device whose `magic` or `version_major` is another than here. It MUST take any `version_minor`.
+//! * It MUST negotiate VIRTIO_F_VERSION_1, and MUST NOT negotiate VIRTIO_F_RING_PACKED, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_NOTIFICATION_DATA or
+//!   VIRTIO_F_ORDER_PLATFORM, whoever offers them. It SHOULD negotiate VIRTIO_F_EVENT_IDX.
+//! * It MUST name memory by the addresses by which the device finds it: guest-physical ones, unless VIRTIO_F_ACCESS_PLATFORM says otherwise.
+//! * It SHOULD read [`Config::link`] again at each change of the configuration.
+//! * Before it frees memory that the device may use, it MUST have destroyed the object, or have reset the device.
+//!
+//! # Device requirements
+//!
+//! * It MUST NOT change [`Config`] after DRIVER_OK, but for `link`, of which it MUST notify the driver.
+//! * Once a reset has ended it MUST have no object of that driver any more, and MUST NOT touch the guest's memory.
+//! * It MUST serve each virtqueue by itself: one that is broken or without buffers MUST NOT keep another from being served.
 
 use crate::layout::Item;
 use zerocopy::little_endian::{U16, U32};

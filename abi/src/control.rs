@@ -41,6 +41,23 @@
 //!
 //! Every object belongs to a *user context*; number 0 is the kernel's and always exists. An object may only name
 //! objects of its own context ([`Status::DENIED`] otherwise).
+//!
+//! # Driver requirements
+//!
+//! * The kernel MUST NOT let a process write to the control virtqueue, or to what its descriptors name.
+//! * It MUST write reserved fields as zero.
+//! * Memory that a command named MUST stay the guest's, and in place, until the command that destroys the object has succeeded, or the device
+//!   was reset. If such a command ends in [`Status::INTERNAL`], the memory MUST NOT be used for anything else before a reset.
+//! * It MUST NOT give a number to a process as its own before the command that made it has ended.
+//!
+//! # Device requirements
+//!
+//! * It MUST answer each command once, and carry commands out in the order in which they were made available.
+//! * A command that does not end in [`Status::OK`] MUST NOT have changed anything.
+//! * It MUST read each byte of a command once, and check what it read: the memory may change meanwhile.
+//! * It MUST NOT touch an object's memory after it answered the command that destroyed the object.
+//! * Before it carries out a command that changes or destroys a QP or a shared receive queue, it MUST take the requests for it that were made
+//!   available before the command, whatever channel they are in.
 
 mod port;
 mod qp;

@@ -17,6 +17,20 @@
 //! barrier, compares each word with its value at the last event; if it differs and a new CQE is of the kind, it posts one
 //! [`crate::event::Event`] to the event queue of the CQ's vector, and both words count as seen. A request to be told of solicited completions
 //! thus never takes back one to be told of all.
+//!
+//! # Driver requirements
+//!
+//! * The memory MUST be zero when the CQ is created, and MUST NOT be written by the driver later, but for the words of [`CqRecord`].
+//! * It MUST read a CQE after it has found it valid, and MUST release [`CqRecord::consumer`] after it has read what it consumed.
+//! * Between a change of [`CqRecord::arm_next`] or [`CqRecord::arm_solicited`] and the poll after it there MUST be a full barrier.
+//! * It MUST take an event for what it is: a reason to poll. It may come when nothing is there any more.
+//!
+//! # Device requirements
+//!
+//! * It MUST write all of a CQE before it releases `phase`, and CQEs in the order of completions.
+//! * It MUST NOT write a CQE whose place the driver has not consumed; it MUST raise `VRDMA_EVENT_CQ_ERR` instead.
+//! * What a peer or a request wrote to memory MUST be visible before the CQE that tells of it.
+//! * Whatever is in [`CqRecord`], nothing but this CQ and its QPs MAY suffer.
 
 use crate::layout::Item;
 use zerocopy::big_endian;

@@ -2,6 +2,17 @@
 //!
 //! The driver keeps device-writable buffers of [`Event::SIZE`] bytes available; the device fills one per event. While there is
 //! none, events wait in the device, at most one per object and kind, so nothing is lost but repetitions.
+//!
+//! # Driver requirements
+//!
+//! * Each buffer MUST have at least [`Event::SIZE`] device-writable bytes; the device gives a smaller one back unused.
+//! * It SHOULD make a buffer available again as soon as it has read it.
+//! * An event may name an object that was destroyed meanwhile: the driver MUST ignore it.
+//!
+//! # Device requirements
+//!
+//! * It MUST NOT drop an event of an object that lives, unless one of that kind waits already.
+//! * It MUST NOT raise an event of an object after it answered the command that destroyed the object.
 
 use crate::layout::Item;
 use zerocopy::little_endian::{U16, U32, U64};

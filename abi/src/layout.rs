@@ -17,6 +17,8 @@ pub enum Item {
 /// A structure as C sees it.
 #[derive(Debug)]
 pub struct StructInfo {
+    /// Name in Rust, e.g. `Cqe`.
+    pub name: &'static str,
     /// C tag, e.g. `vrdma_cqe`.
     pub c_name: &'static str,
     /// Size in bytes.
@@ -47,6 +49,8 @@ pub struct FieldInfo {
 /// A group of constants: the values of an open enumeration, or flag bits.
 #[derive(Debug)]
 pub struct ConstsInfo {
+    /// Name in Rust of the enumeration or module, e.g. `WrOpcode`.
+    pub name: &'static str,
     /// What each C name begins with, e.g. `VRDMA_WR`.
     pub c_prefix: &'static str,
     /// Lines of documentation.
@@ -104,6 +108,7 @@ macro_rules! layout {
             pub const SIZE: usize = core::mem::size_of::<Self>();
             /// How the C header shows this structure.
             pub const INFO: &'static $crate::layout::StructInfo = &$crate::layout::StructInfo {
+                name: stringify!($name),
                 c_name: $c_name,
                 size: Self::SIZE,
                 doc: &[$($doc),*],
@@ -144,6 +149,7 @@ macro_rules! open_enum {
             $($(#[doc = $vdoc])* pub const $value: Self = Self($number);)*
             /// How the C header shows these values.
             pub const INFO: &'static $crate::layout::ConstsInfo = &$crate::layout::ConstsInfo {
+                name: stringify!($name),
                 c_prefix: $prefix,
                 doc: &[$($doc),*],
                 consts: &[$((stringify!($value), $number as u64, &[$($vdoc),*])),*],
@@ -179,6 +185,7 @@ macro_rules! consts {
             $($(#[doc = $vdoc])* pub const $value: $repr = $number;)*
             /// How the C header shows these constants.
             pub const INFO: &$crate::layout::ConstsInfo = &$crate::layout::ConstsInfo {
+                name: stringify!($name),
                 c_prefix: $prefix,
                 doc: &[$($doc),*],
                 consts: &[$((stringify!($value), $value as u64, &[$($vdoc),*])),*],

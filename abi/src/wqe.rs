@@ -23,6 +23,33 @@
 //! A receive that cannot be understood, or one more than `max_wr`, makes `VRDMA_EVENT_SRQ_ERR` of a shared receive queue. A RECV for a QP that uses one
 //! is dropped and counted.
 //!
+//! # Order
+//!
+//! The requests of a queue pair are carried out as the IBTA's specification orders them (volume 1, 9.5 and 10.8.3): a send queue's in turn, of which READs and
+//! atomics may end after later ones have begun, unless those have [`flags::FENCE`]. Of two requests in different channels the first is the one
+//! that was made available first, as far as anybody can know it: before a message finds no receive, the device takes what each channel that can hold
+//! receives of that queue held when the question arose.
+//!
+//! # Driver requirements
+//!
+//! * The poster MUST fill a slot, then write its number to the available ring, then release `avail.idx`; it MUST NOT change the slot
+//!   until the entry is in the used ring.
+//! * It MUST NOT release `avail.idx` past a part of a request.
+//! * Between the store of `avail.idx` and the look whether the device asks for a kick it MUST make a full barrier.
+//! * It MUST NOT have more requests outstanding in a queue than the queue was made for, nor more completions than the CQ has entries.
+//! * The kernel MUST NOT let a process write a channel's descriptor table, nor map a channel into a process that is bound to another's context.
+//! * The kernel MUST check what a process gives it to post through a channel of the kernel's context, from which a request may name objects of any context.
+//!
+//! # Device requirements
+//!
+//! * It MUST copy an entry before it checks it, and MUST NOT read it again.
+//! * It MUST NOT read a descriptor of a channel but when the channel is bound.
+//! * It MUST return the entries of a channel in order and without waiting for the request's end, and MUST NOT interrupt for them.
+//! * After it asked for kicks it MUST look at `avail.idx` again, and before it sleeps for good once more when a store that was under way must have arrived:
+//!   the poster's barrier may be none under an emulator.
+//! * Of all requests that it took each MUST end once: completed, failed, flushed, or dropped with its destroyed queue. Requests of a queue MUST end in order.
+//! * It MUST NOT reach memory but through a key, at the moment when bytes move, that the region's context, PD, range and rights allow.
+//!
 //! # Layout
 //!
 //! ```text
