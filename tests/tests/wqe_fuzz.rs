@@ -185,7 +185,8 @@ fn target(rng: &mut Rng, remote: &Qp) -> (u64, u64) {
         _ => 1,
     };
     let qpn = if rng.one_in(20) { rng.nasty() as u32 } else { remote.number };
-    let qkey = if rng.one_in(20) { rng.nasty() as u32 } else { remote.options.qkey };
+    // Often enough that none arriving is no matter of luck: few datagrams do.
+    let qkey = if rng.one_in(4) { rng.nasty() as u32 } else { remote.options.qkey };
     (u64::from(handle) | u64::from(qpn) << 32, u64::from(qkey) | rng.next_u64() << 32)
 }
 
@@ -293,9 +294,11 @@ fn a_hundred_thousand_random_requests_reach_nothing_that_is_not_registered() {
     println!("{:?}", done.map(|counter| (counter, moved(counter))));
     let lost = ["drop_qkey", "drop_no_qp", "drop_service", "drop_access", "drop_length", "drop_invalid"];
     println!("{:?}", lost.map(|counter| (counter, stats.transport(1, counter))));
-    assert!(stats.device(0, "bad_address_handles") > 50 && stats.transport(1, "drop_qkey") > 0);
-    let wanted = ["sends", "writes", "reads", "fetch_adds", "atomic_writes"];
-    assert!(wanted.iter().all(|counter| moved(counter) > 100), "most were nonsense");
+    assert!(stats.device(0, "bad_address_handles") > 50);
+    assert!(stats.transport(1, "drop_qkey") > 0);
+    for counter in ["sends", "writes", "reads", "fetch_adds", "atomic_writes"] {
+        assert!(moved(counter) > 100, "most were nonsense: {counter} {}", moved(counter));
+    }
     while let Some(told) = lab.guests[0].async_events().recv_within(std::time::Duration::ZERO) {
         assert_ne!(told.kind, EventKind::DEVICE_FATAL);
     }
