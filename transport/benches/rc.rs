@@ -1,5 +1,6 @@
 //! RC between two engines, packet by packet and without a port: each frame is written by one engine and read by the other. Beside it what the
-//! frames alone cost (headers, one copy of the payload, ICRC made and checked), and the same requests between two devices of one engine.
+//! frames alone cost (headers, one copy of the payload, ICRC made and checked), and the same requests between two devices of one engine. Then ATOMIC
+//! WRITEs, and SENDs into receives that are posted for them: to their own QP, or to a shared queue.
 //!
 //! `cargo bench -p vrdma-transport`
 
@@ -15,6 +16,30 @@ use vrdma_wire::roce::{self, Packet, Part, Path, Reth, WriteTail};
 const OWNER: OwnerId = OwnerId(1);
 const IOVA: u64 = 0x10_0000;
 const MEMORY: usize = 4 << 20;
+const SEND_CQ: CqId = CqId(0);
+
+/// What requests are, and where their receives are posted.
+#[derive(Copy, Clone, PartialEq)]
+enum Kind {
+    Write,
+    AtomicWrite,
+    Send,
+    SendToShared,
+}
+
+impl Kind {
+    fn sizes(self) -> &'static [u32] {
+        match self {
+            Kind::Write => &[8, 64, 4096, 65536],
+            Kind::AtomicWrite => &[8],
+            Kind::Send | Kind::SendToShared => &[64, 4096, 65536],
+        }
+    }
+
+    fn takes_receives(self) -> bool {
+        matches!(self, Kind::Send | Kind::SendToShared)
+    }
+}
 
 /// Memory of a host.
 #[derive(Clone)]
@@ -44,14 +69,14 @@ impl Region for Mem {
     }
 }
 
-/// Counts completions.
+/// Counts completions of sends.
 #[derive(Default)]
 struct Count(u64);
 
 impl Sink for Count {
-    fn complete(&mut self, _: DeviceId, _: CqId, completion: &Completion) {
+    fn complete(&mut self, _: DeviceId, cq: CqId, completion: &Completion) {
         assert_eq!(completion.status, WcStatus::Success);
-        self.0 += 1;
+        self.0 += u64::from(cq == SEND_CQ);
     }
 
     fn event(&mut self, _: DeviceId, event: Event) {
@@ -86,12 +111,13 @@ impl Outlet<Mem> for Frames {
 struct End {
     device: DeviceId,
     qpn: Qpn,
+    srq: Option<SrqId>,
     key: u32,
     gid: Gid,
     mac: Mac,
 }
 
-fn end(engine: &mut Engine<Mem>, n: u8) -> End {
+fn end(engine: &mut Engine<Mem>, n: u8, kind: Kind) -> End {
     let device = engine.add_device(Limits::default());
     let (gid, mac) = (Gid::from_ipv4([10, 0, 0, n]), Mac([2, 0, 0, 0, 0, n]));
     engine.set_mac(device, mac).expect("it is there");
@@ -99,21 +125,24 @@ fn end(engine: &mut Engine<Mem>, n: u8) -> End {
     let pd = engine.alloc_pd(device, OWNER).expect("a PD");
     let memory = Mem(Rc::new(RefCell::new(vec![n; MEMORY])));
     let key = engine.reg_mr(device, pd, Access::ALL, IOVA, MEMORY as u64, memory).expect("a region");
+    let shared = SrqInit { owner: OWNER, pd, max_wr: BATCH, max_sge: 1 };
+    let srq =
+        (kind == Kind::SendToShared).then(|| engine.create_srq(device, shared).expect("a shared queue"));
     let init = QpInit {
         owner: OWNER,
         pd,
         qp_type: QpType::Rc,
-        send_cq: CqId(0),
+        send_cq: SEND_CQ,
         recv_cq: CqId(1),
-        srq: None,
+        srq,
         max_send_wr: 64,
-        max_recv_wr: 1,
+        max_recv_wr: BATCH,
         max_send_sge: 1,
         max_recv_sge: 1,
         max_inline: 0,
     };
     let qpn = engine.create_qp(device, init).expect("a QP");
-    End { device, qpn, key, gid, mac }
+    End { device, qpn, srq, key, gid, mac }
 }
 
 fn connect(engine: &mut Engine<Mem>, own: &End, peer: &End) {
@@ -124,8 +153,8 @@ fn connect(engine: &mut Engine<Mem>, own: &End, peer: &End) {
         rq_psn: Psn::truncate(7),
         sq_psn: Psn::truncate(7),
         dest_qpn: peer.qpn,
-        max_rd_atomic: 1,
-        max_dest_rd_atomic: 1,
+        max_rd_atomic: 16,
+        max_dest_rd_atomic: 16,
         min_rnr_timer: 1,
         timeout: 14,
         retry_cnt: 7,
@@ -152,23 +181,45 @@ fn connect(engine: &mut Engine<Mem>, own: &End, peer: &End) {
     }
 }
 
-/// A WRITE of `size` bytes.
-fn post(engine: &mut Engine<Mem>, own: &End, peer: &End, size: u32, signaled: bool, sink: &mut Count) {
-    let sges = [Sge { addr: IOVA, length: size, lkey: Lkey(own.key) }];
-    let remote = Remote { addr: IOVA, rkey: Rkey(peer.key) };
-    let request = SendRequest {
-        id: 0,
-        signaled,
-        solicited: false,
-        fence: false,
-        op: SendOp::Write { remote, imm: None },
-        payload: Payload::Sges(&sges),
-    };
-    engine.post_send(Instant(1), own.device, OWNER, own.qpn, &request, sink).expect("there is room");
-}
-
 /// Requests posted together; the last one is signaled.
 const BATCH: u32 = 32;
+
+/// A batch of requests of `size` bytes.
+fn post(engine: &mut Engine<Mem>, (own, peer): (&End, &End), kind: Kind, size: u32, sink: &mut Count) {
+    let payload = [Sge { addr: IOVA, length: size, lkey: Lkey(own.key) }];
+    let remote = Remote { addr: IOVA, rkey: Rkey(peer.key) };
+    for n in 1..=BATCH {
+        let request = SendRequest {
+            id: 0,
+            signaled: n == BATCH,
+            solicited: false,
+            fence: false,
+            op: match kind {
+                Kind::Write => SendOp::Write { remote, imm: None },
+                Kind::AtomicWrite => SendOp::AtomicWrite { remote },
+                Kind::Send | Kind::SendToShared => SendOp::Send { imm: None },
+            },
+            payload: Payload::Sges(&payload),
+        };
+        engine.post_send(Instant(1), own.device, OWNER, own.qpn, &request, sink).expect("there is room");
+    }
+}
+
+/// The receives of a batch.
+fn post_receives(engine: &mut Engine<Mem>, own: &End, kind: Kind, size: u32, sink: &mut Count) {
+    if !kind.takes_receives() {
+        return;
+    }
+    let sges = [Sge { addr: IOVA, length: size, lkey: Lkey(own.key) }];
+    for id in 0..BATCH {
+        let request = RecvRequest { id, sges: &sges };
+        let posted = match own.srq {
+            Some(srq) => engine.post_srq_recv(own.device, OWNER, srq, request, sink),
+            None => engine.post_recv(Instant(1), own.device, OWNER, own.qpn, request, sink),
+        };
+        posted.expect("there is room");
+    }
+}
 
 /// Two engines, and frames between them.
 struct Wire {
@@ -178,24 +229,24 @@ struct Wire {
 }
 
 impl Wire {
-    fn new() -> Wire {
+    fn new(kind: Kind) -> Wire {
         let mut engines = [Engine::new(1), Engine::new(2)];
         let [first, second] = &mut engines;
         first.set_link(true);
         second.set_link(true);
-        let ends = [end(first, 1), end(second, 2)];
+        let ends = [end(first, 1, kind), end(second, 2, kind)];
         connect(first, &ends[0], &ends[1]);
         connect(second, &ends[1], &ends[0]);
         Wire { engines, ends, frames: [Frames::default(), Frames::default()] }
     }
 
-    /// A batch of WRITEs, up to the completion of the last.
-    fn batch(&mut self, size: u32) {
+    /// A batch, up to the completion of the last.
+    fn batch(&mut self, kind: Kind, size: u32) {
         let now = Instant(1);
         let mut sink = Count::default();
-        for n in 1..=BATCH {
-            post(&mut self.engines[0], &self.ends[0], &self.ends[1], size, n == BATCH, &mut sink);
-        }
+        let Wire { engines: [first, second], ends: [own, peer], .. } = self;
+        post_receives(second, peer, kind, size, &mut sink);
+        post(first, (own, peer), kind, size, &mut sink);
         while sink.0 == 0 {
             for (from, to) in [(0, 1), (1, 0)] {
                 let frames = &mut self.frames[from];
@@ -235,38 +286,62 @@ fn frames_alone(memory: &Mem, into: &Mem, buffer: &mut [u8], size: usize) {
     }
 }
 
-fn writes(c: &mut Criterion) {
-    let mut group = c.benchmark_group("write");
-    for size in [64u32, 4096, 65536] {
-        group.throughput(Throughput::Bytes(u64::from(size) * u64::from(BATCH)));
-        let mut wire = Wire::new();
-        group.bench_function(BenchmarkId::new("two engines", size), |b| b.iter(|| wire.batch(size)));
-
-        let [from, into] = [1, 2].map(|n| Mem(Rc::new(RefCell::new(vec![n; MEMORY]))));
-        let mut buffer = vec![0; roce::MAX_FRAME];
-        group.bench_function(BenchmarkId::new("frames alone", size), |b| {
-            b.iter(|| (0..BATCH).for_each(|_| frames_alone(&from, &into, &mut buffer, size as usize)));
-        });
-
-        let mut engine = Engine::new(1);
-        let ends = [end(&mut engine, 1), end(&mut engine, 2)];
-        connect(&mut engine, &ends[0], &ends[1]);
-        connect(&mut engine, &ends[1], &ends[0]);
-        group.bench_function(BenchmarkId::new("one engine", size), |b| {
-            b.iter(|| {
-                let mut sink = Count::default();
-                for n in 1..=BATCH {
-                    post(&mut engine, &ends[0], &ends[1], size, n == BATCH, &mut sink);
-                }
-                while sink.0 == 0 {
-                    engine.poll(Instant(1), 1 << 20, &mut sink);
-                }
-                engine.poll(Instant(1), 1 << 20, &mut sink);
-            });
-        });
-    }
-    group.finish();
+/// Two devices of one engine.
+struct Host {
+    engine: Engine<Mem>,
+    ends: [End; 2],
 }
 
-criterion_group!(benches, writes);
+impl Host {
+    fn new(kind: Kind) -> Host {
+        let mut engine = Engine::new(1);
+        let ends = [end(&mut engine, 1, kind), end(&mut engine, 2, kind)];
+        connect(&mut engine, &ends[0], &ends[1]);
+        connect(&mut engine, &ends[1], &ends[0]);
+        Host { engine, ends }
+    }
+
+    /// A batch, up to the completion of the last.
+    fn batch(&mut self, kind: Kind, size: u32) {
+        let Host { engine, ends: [own, peer] } = self;
+        let mut sink = Count::default();
+        post_receives(engine, peer, kind, size, &mut sink);
+        post(engine, (own, peer), kind, size, &mut sink);
+        while sink.0 == 0 {
+            engine.poll(Instant(1), 1 << 20, &mut sink);
+        }
+        engine.poll(Instant(1), 1 << 20, &mut sink);
+    }
+}
+
+fn requests(c: &mut Criterion) {
+    for (name, kind) in [
+        ("write", Kind::Write),
+        ("atomic write", Kind::AtomicWrite),
+        ("send", Kind::Send),
+        ("send to a shared queue", Kind::SendToShared),
+    ] {
+        let mut group = c.benchmark_group(name);
+        for &size in kind.sizes() {
+            group.throughput(Throughput::Bytes(u64::from(size) * u64::from(BATCH)));
+            let mut wire = Wire::new(kind);
+            group
+                .bench_function(BenchmarkId::new("two engines", size), |b| b.iter(|| wire.batch(kind, size)));
+            if kind == Kind::Write {
+                let [from, into] = [1, 2].map(|n| Mem(Rc::new(RefCell::new(vec![n; MEMORY]))));
+                let mut buffer = vec![0; roce::MAX_FRAME];
+                group.bench_function(BenchmarkId::new("frames alone", size), |b| {
+                    b.iter(|| {
+                        (0..BATCH).for_each(|_| frames_alone(&from, &into, &mut buffer, size as usize))
+                    });
+                });
+            }
+            let mut host = Host::new(kind);
+            group.bench_function(BenchmarkId::new("one engine", size), |b| b.iter(|| host.batch(kind, size)));
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, requests);
 criterion_main!(benches);
