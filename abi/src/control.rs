@@ -59,9 +59,11 @@
 //! * Before it carries out a command that changes or destroys a QP or a shared receive queue, it MUST take the requests for it that were made
 //!   available before the command, whatever channel they are in.
 
+mod counters;
 mod port;
 mod qp;
 mod srq;
+pub use counters::*;
 pub use port::*;
 pub use qp::*;
 pub use srq::*;
@@ -85,6 +87,7 @@ pub const ITEMS: &[Item] = &[
     Item::Struct(QueryPortResp::INFO),
     Item::Consts(port_state::INFO),
     Item::Struct(SetPortMtuReq::INFO),
+    Item::Struct(CountersResp::INFO),
     Item::Struct(AddGidReq::INFO),
     Item::Struct(QueryGidResp::INFO),
     Item::Consts(gid_type::INFO),
@@ -138,6 +141,8 @@ open_enum! {
         DEALLOC_PD = 17,
         /// [`SetPortMtuReq`] -> -
         SET_PORT_MTU = 12,
+        /// - -> [`CountersResp`]. With `VRDMA_CAP_HW_COUNTERS`.
+        QUERY_COUNTERS = 13,
         /// [`CreateCqReq`], runs (see [`crate::cqe`]) -> [`CreateCqResp`]
         CREATE_CQ = 24,
         /// [`ObjectReq`] (CQN) -> -. `BUSY` while QPs use it.

@@ -36,6 +36,12 @@ int vrdma_cmd_query_port(struct vrdma_dev *dev, struct vrdma_query_port_resp *re
 	return vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_PORT, NULL, 0, resp, sizeof(*resp), NULL, NULL);
 }
 
+int vrdma_cmd_query_counters(struct vrdma_dev *dev, struct vrdma_counters_resp *resp)
+{
+	return vrdma_cmd_exec_any_length(dev, VRDMA_CMD_QUERY_COUNTERS, resp, sizeof(*resp),
+					 sizeof(*resp));
+}
+
 int vrdma_cmd_set_port_mtu(struct vrdma_dev *dev, u32 mtu)
 {
 	struct vrdma_set_port_mtu_req req = { .mtu = cpu_to_le32(mtu) };

@@ -8,6 +8,7 @@ struct vrdma_runs;
 
 int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps);
 int vrdma_cmd_query_port(struct vrdma_dev *dev, struct vrdma_query_port_resp *resp);
+int vrdma_cmd_query_counters(struct vrdma_dev *dev, struct vrdma_counters_resp *resp);
 int vrdma_cmd_set_port_mtu(struct vrdma_dev *dev, u32 mtu);
 int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid, u16 vlan);
 int vrdma_cmd_del_gid(struct vrdma_dev *dev, u32 index);

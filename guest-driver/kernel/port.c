@@ -84,6 +84,8 @@ void vrdma_port_update(struct vrdma_dev *dev)
 	/* Before the device is registered there is nobody to tell. */
 	if (dev->registered && state != dev->last_state) {
 		dev->last_state = state;
+		if (state != IB_PORT_ACTIVE)
+			WRITE_ONCE(dev->link_downed, dev->link_downed + 1);
 		event.event = state == IB_PORT_ACTIVE ? IB_EVENT_PORT_ACTIVE : IB_EVENT_PORT_ERR;
 		ib_dispatch_event(&event);
 	}

@@ -6,7 +6,8 @@
 
 /* Functions that this driver knows. */
 #define VRDMA_DRIVER_CAPS \
-	(VRDMA_CAP_V1_0 | VRDMA_CAP_SRQ | VRDMA_CAP_SRQ_RESIZE | VRDMA_CAP_ATOMIC_WRITE)
+	(VRDMA_CAP_V1_0 | VRDMA_CAP_SRQ | VRDMA_CAP_SRQ_RESIZE | VRDMA_CAP_ATOMIC_WRITE | \
+	 VRDMA_CAP_HW_COUNTERS)
 
 /**
  * struct vrdma_caps - what the device can do, from QUERY_DEVICE and the configuration space

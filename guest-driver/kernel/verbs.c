@@ -12,6 +12,7 @@
 
 #include "ah.h"
 #include "cmds.h"
+#include "counters.h"
 #include "cq.h"
 #include "mr.h"
 #include "objects.h"
@@ -262,10 +263,43 @@ static int vrdma_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	return 0;
 }
 
+/* For ibstat and its like. */
+static ssize_t hca_type_show(struct device *device, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "vrdma\n");
+}
+static DEVICE_ATTR_RO(hca_type);
+
+static ssize_t hw_rev_show(struct device *device, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%x\n", VRDMA_VERSION_MAJOR);
+}
+static DEVICE_ATTR_RO(hw_rev);
+
+static ssize_t board_id_show(struct device *device, struct device_attribute *attr, char *buf)
+{
+	struct vrdma_dev *dev = rdma_device_to_drv_device(device, struct vrdma_dev, ibdev);
+
+	return sysfs_emit(buf, "virtio%u\n", dev->vdev->id.device);
+}
+static DEVICE_ATTR_RO(board_id);
+
+static struct attribute *device_attrs[] = {
+	&dev_attr_hca_type.attr,
+	&dev_attr_hw_rev.attr,
+	&dev_attr_board_id.attr,
+	NULL
+};
+
+static const struct attribute_group device_group = {
+	.attrs = device_attrs,
+};
+
 static const struct ib_device_ops vrdma_dev_ops = {
 	.owner = THIS_MODULE,
 	.driver_id = RDMA_DRIVER_UNKNOWN,
 	.uverbs_abi_ver = VRDMA_UVERBS_ABI_VERSION,
+	.device_group = &device_group,
 
 	.add_gid = vrdma_add_gid,
 	.alloc_pd = vrdma_alloc_pd,
@@ -323,6 +357,13 @@ static const struct ib_device_ops vrdma_srq_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_srq, vrdma_srq, ibsrq),
 };
 
+/* Only for a device that tells them. */
+static const struct ib_device_ops vrdma_counter_ops = {
+	.alloc_hw_port_stats = vrdma_alloc_hw_port_stats,
+	.get_hw_stats = vrdma_get_hw_stats,
+	.process_mad = vrdma_process_mad,
+};
+
 /* Fills in the verbs device, when the limits are known. */
 void vrdma_verbs_init(struct vrdma_dev *dev)
 {
@@ -341,4 +382,6 @@ void vrdma_verbs_init(struct vrdma_dev *dev)
 		ib_set_device_ops(ibdev, &vrdma_ah_ops);
 	if (dev->caps.max_srq)
 		ib_set_device_ops(ibdev, &vrdma_srq_ops);
+	if (dev->caps.device_cap & VRDMA_CAP_HW_COUNTERS)
+		ib_set_device_ops(ibdev, &vrdma_counter_ops);
 }

@@ -68,11 +68,12 @@ struct vrdma_cmdq {
  * @fatal_dispatched: the event has been dispatched (@fatal_work)
  * @config_work: reads the configuration space
  * @netdev_nb: netdevice notifier
- * @netdev_lock: protects @netdev, @link and @last_state
+ * @netdev_lock: protects @netdev, @link, @last_state and, for writers, @link_downed
  * @netdev: the netdev that it is paired with, for comparison only
  * @link: what the device last said of its link, enum ib_port_state; IB_PORT_NOP if nothing yet
  * @port: what the device said of its port when it started
  * @last_state: port state that was last announced
+ * @link_downed: how often it was announced that the port is down
  * @sent_mtu: path MTU that was last sent to the device (@config_work)
  * @cmdq: the control queue
  * @eqs: event queues, the async event queue first
@@ -125,6 +126,7 @@ struct vrdma_dev {
 	enum ib_port_state link;
 	struct vrdma_query_port_resp port;
 	enum ib_port_state last_state;
+	u32 link_downed;
 	u32 sent_mtu;
 
 	struct vrdma_cmdq cmdq;

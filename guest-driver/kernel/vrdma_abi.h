@@ -85,6 +85,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_CMD_ALLOC_PD 16 /* ObjectReq (context) -> ObjectResp (PDN) */
 #define VRDMA_CMD_DEALLOC_PD 17 /* ObjectReq (PDN) -> -. BUSY while MRs or QPs use it. */
 #define VRDMA_CMD_SET_PORT_MTU 12 /* SetPortMtuReq -> - */
+#define VRDMA_CMD_QUERY_COUNTERS 13 /* - -> CountersResp. With VRDMA_CAP_HW_COUNTERS. */
 #define VRDMA_CMD_CREATE_CQ 24 /* CreateCqReq, runs (see cqe) -> CreateCqResp */
 #define VRDMA_CMD_DESTROY_CQ 25 /* ObjectReq (CQN) -> -. BUSY while QPs use it. */
 #define VRDMA_CMD_REG_MR 32 /* RegMrReq, runs (the region) -> RegMrResp */
@@ -341,6 +342,99 @@ struct vrdma_set_port_mtu_req {
 static_assert(sizeof(struct vrdma_set_port_mtu_req) == 8);
 static_assert(offsetof(struct vrdma_set_port_mtu_req, mtu) == 0);
 static_assert(offsetof(struct vrdma_set_port_mtu_req, reserved) == 4);
+
+/*
+ * What the device has counted since it was made; resets of the guest do not count. A later version may add counters at the end.
+ *
+ * A *message* is one of the IBTA's, of any length; messages between guests of one host are no packets.
+ */
+struct vrdma_counters_resp {
+	/* Bytes of payload that left: of SENDs, WRITEs and ATOMIC WRITEs, and what READs of peers took. */
+	__le64 bytes_sent;
+	/* Bytes of payload that came: of SENDs, WRITEs and ATOMIC WRITEs, and what own READs brought. */
+	__le64 bytes_received;
+	/* RoCE packets sent. */
+	__le64 packets_sent;
+	/* RoCE packets received. */
+	__le64 packets_received;
+	/* SENDs carried out as requester. */
+	__le64 sends;
+	/* WRITEs carried out as requester. */
+	__le64 writes;
+	/* READs carried out as requester. */
+	__le64 reads;
+	/* Atomics carried out as requester, ATOMIC WRITEs among them. */
+	__le64 atomics;
+	/* Messages that consumed a receive. */
+	__le64 receives;
+	/* Request packets that came again. */
+	__le64 duplicates;
+	/* Request packets past the one expected. */
+	__le64 out_of_order;
+	/* RNR NAKs sent, or on the same host messages that found no receive. */
+	__le64 rnr_naks_sent;
+	/* RNR NAKs received, or on the same host own messages that found no receive. */
+	__le64 rnr_naks_received;
+	/* NAKs sent for a gap in the PSNs. */
+	__le64 sequence_naks_sent;
+	/* NAKs received for a gap in the PSNs. */
+	__le64 sequence_naks_received;
+	/* Requests of peers refused: invalid, remote access, failures here. */
+	__le64 requests_refused;
+	/* Own requests that a peer's NAK failed. */
+	__le64 naks_received;
+	/* Local ACK timeouts. */
+	__le64 timeouts;
+	/* Attempts after the first. */
+	__le64 retries;
+	/* Requests that failed because the peer did not answer. */
+	__le64 retry_exceeded;
+	/* Requests that failed because the peer posted no receive in time. */
+	__le64 rnr_retry_exceeded;
+	/* Packets and messages dropped on arrival, for whatever reason. */
+	__le64 dropped;
+	/* Own messages that were lost: nobody has the address. */
+	__le64 unroutable;
+	/* Completions with an error, flushes not counted. */
+	__le64 errors;
+	/* Requests flushed. */
+	__le64 flushes;
+	/* Requests in channels that were dropped, or could not be understood. */
+	__le64 bad_requests;
+	/* CQs that overran. */
+	__le64 cq_overruns;
+	/* Datagrams of this guest that named no address handle in use. */
+	__le64 bad_address_handles;
+};
+static_assert(sizeof(struct vrdma_counters_resp) == 224);
+static_assert(offsetof(struct vrdma_counters_resp, bytes_sent) == 0);
+static_assert(offsetof(struct vrdma_counters_resp, bytes_received) == 8);
+static_assert(offsetof(struct vrdma_counters_resp, packets_sent) == 16);
+static_assert(offsetof(struct vrdma_counters_resp, packets_received) == 24);
+static_assert(offsetof(struct vrdma_counters_resp, sends) == 32);
+static_assert(offsetof(struct vrdma_counters_resp, writes) == 40);
+static_assert(offsetof(struct vrdma_counters_resp, reads) == 48);
+static_assert(offsetof(struct vrdma_counters_resp, atomics) == 56);
+static_assert(offsetof(struct vrdma_counters_resp, receives) == 64);
+static_assert(offsetof(struct vrdma_counters_resp, duplicates) == 72);
+static_assert(offsetof(struct vrdma_counters_resp, out_of_order) == 80);
+static_assert(offsetof(struct vrdma_counters_resp, rnr_naks_sent) == 88);
+static_assert(offsetof(struct vrdma_counters_resp, rnr_naks_received) == 96);
+static_assert(offsetof(struct vrdma_counters_resp, sequence_naks_sent) == 104);
+static_assert(offsetof(struct vrdma_counters_resp, sequence_naks_received) == 112);
+static_assert(offsetof(struct vrdma_counters_resp, requests_refused) == 120);
+static_assert(offsetof(struct vrdma_counters_resp, naks_received) == 128);
+static_assert(offsetof(struct vrdma_counters_resp, timeouts) == 136);
+static_assert(offsetof(struct vrdma_counters_resp, retries) == 144);
+static_assert(offsetof(struct vrdma_counters_resp, retry_exceeded) == 152);
+static_assert(offsetof(struct vrdma_counters_resp, rnr_retry_exceeded) == 160);
+static_assert(offsetof(struct vrdma_counters_resp, dropped) == 168);
+static_assert(offsetof(struct vrdma_counters_resp, unroutable) == 176);
+static_assert(offsetof(struct vrdma_counters_resp, errors) == 184);
+static_assert(offsetof(struct vrdma_counters_resp, flushes) == 192);
+static_assert(offsetof(struct vrdma_counters_resp, bad_requests) == 200);
+static_assert(offsetof(struct vrdma_counters_resp, cq_overruns) == 208);
+static_assert(offsetof(struct vrdma_counters_resp, bad_address_handles) == 216);
 
 /* Sets an entry of the GID table. */
 struct vrdma_add_gid_req {

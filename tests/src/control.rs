@@ -141,6 +141,10 @@ impl Guest {
         self.command(Opcode::QUERY_PORT, &[0u8; 0], &[])
     }
 
+    pub fn query_counters(&self) -> Answer<CountersResp> {
+        self.command(Opcode::QUERY_COUNTERS, &[0u8; 0], &[])
+    }
+
     pub fn query_gid(&self, index: u32) -> Answer<QueryGidResp> {
         self.on_object(Opcode::QUERY_GID, index)
     }

@@ -74,6 +74,8 @@ Counters {
     bytes_in,
     /// Bytes that own READs returned.
     bytes_read,
+    /// Bytes that READs of peers took.
+    bytes_served,
     /// Messages that consumed a receive.
     receives,
     /// RNR NAKs answered: a message found no receive.
@@ -84,6 +86,10 @@ Counters {
     timeouts,
     /// Attempts after the first.
     retries,
+    /// Requests that failed: the peer did not answer.
+    retry_exceeded,
+    /// Requests that failed: the peer posted no receive in time.
+    rnr_exceeded,
     /// NAKs answered: invalid requests.
     naks_invalid,
     /// NAKs answered: access violations.
@@ -164,6 +170,12 @@ Counters {
 }
 
 impl Counters {
+    /// Packets and messages dropped on arrival, for whatever reason.
+    pub fn dropped_on_arrival(&self) -> u64 {
+        let of_arrival = |name: &str| name.starts_with("drop_") && name != "drop_no_route";
+        self.iter().filter(|(name, _)| of_arrival(name)).map(|(_, count)| count).sum()
+    }
+
     /// Something was dropped on arrival, or could not be sent.
     pub(crate) fn dropped(&mut self, reason: Reason) {
         let count = match reason {

@@ -1,6 +1,6 @@
 //! What an operator can see of a daemon.
 
-use crate::device::{DeviceCounters, ObjectCounts};
+use crate::device::counters::{DeviceCounters, ObjectCounts};
 use crate::memory::sigbus;
 use crate::net::{NetCounters, SwitchStats};
 use crate::session::Presence;

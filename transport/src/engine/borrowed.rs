@@ -99,6 +99,11 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     #[cold]
     pub(crate) fn fail(&mut self, work: &Work<'_>, status: WcStatus) {
         self.counters.errors += 1;
+        match status {
+            WcStatus::RetryExc => self.counters.retry_exceeded += 1,
+            WcStatus::RnrRetryExc => self.counters.rnr_exceeded += 1,
+            _ => {}
+        }
         self.end_send(work, status);
         match self.qp.service() {
             QpType::Rc => self.enter_error(),

@@ -5,7 +5,7 @@ use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
 use crate::message::segment::Segment;
 use crate::message::verdict::{Nak, Refusal};
-use crate::op::{DataDirection, Receive, WcOpcode};
+use crate::op::{Answer, DataDirection, Receive, WcOpcode};
 use crate::qp::attr::QpState;
 use vrdma_wire::num::Qpn;
 
@@ -23,6 +23,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         qp.responder.accepted(segment);
         let row = segment.op.row();
         if row.data != DataDirection::Out {
+            // Of a READ over the wire no data moves before its responses do.
+            counters.bytes_served += if row.answer == Answer::Data { u64::from(segment.length) } else { 0 };
             return;
         }
         counters.bytes_in += u64::from(segment.length);

@@ -92,6 +92,11 @@ fn read_fetches() {
     assert_eq!((a.memory.bytes(0, 3), a.memory.bytes(10, 5)), (b"se\0".to_vec(), b"cret\0".to_vec()));
     let completion = pair.completion();
     assert_eq!((completion.opcode, completion.byte_len), (WcOpcode::Read, 6));
+    let bytes = |device| {
+        let counters = pair.engine.counters(device);
+        (counters.bytes_read, counters.bytes_served, counters.bytes_out + counters.bytes_in)
+    };
+    assert_eq!((bytes(a.device), bytes(b.device)), ((6, 0, 0), (0, 6, 0)));
 }
 
 #[test]

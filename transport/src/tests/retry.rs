@@ -19,6 +19,7 @@ fn without_a_receive_retries_are_made_and_then_exceeded() {
     assert_eq!(b.memory.bytes(0, 1), [0], "order was kept");
     let counters = pair.engine.counters(a.device);
     assert_eq!((counters.rnr_naks, counters.retries, counters.timeouts), (3, 2, 0));
+    assert_eq!((counters.rnr_exceeded, counters.retry_exceeded, counters.errors), (1, 0, 1));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! From what a command came to, to the bytes of its reply.
 
 use crate::device::command::{CommandError, Reply};
-use crate::translate::{self, gid, limits, port, qp, srq};
+use crate::translate::{self, counters, gid, limits, port, qp, srq};
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
@@ -23,6 +23,7 @@ fn first_size(opcode: Opcode) -> usize {
     match opcode {
         Opcode::QUERY_DEVICE => QueryDeviceResp::SIZE,
         Opcode::QUERY_PORT => QueryPortResp::SIZE,
+        Opcode::QUERY_COUNTERS => CountersResp::SIZE,
         Opcode::QUERY_GID => QueryGidResp::SIZE,
         Opcode::ALLOC_CONTEXT | Opcode::ALLOC_PD => ObjectResp::SIZE,
         Opcode::CREATE_CQ => CreateCqResp::SIZE,
@@ -43,6 +44,7 @@ pub fn bytes(reply: &Reply) -> Vec<u8> {
         Reply::Done => Vec::new(),
         Reply::Device { limits, mac } => limits::response(limits, *mac).as_bytes().to_vec(),
         Reply::Port(attr) => port::response(attr).as_bytes().to_vec(),
+        Reply::Counters(counters) => counters::response(&counters.0, &counters.1).as_bytes().to_vec(),
         Reply::Gid(entry) => gid::response(entry).as_bytes().to_vec(),
         Reply::Object(number) => object(*number).as_bytes().to_vec(),
         Reply::Key(key) => RegMrResp { lkey: (*key).into(), rkey: (*key).into() }.as_bytes().to_vec(),

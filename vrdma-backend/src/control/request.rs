@@ -36,6 +36,7 @@ pub fn parse(
     Ok(match Opcode(header.opcode.get()) {
         Opcode::QUERY_DEVICE => body.empty(Command::QueryDevice)?,
         Opcode::QUERY_PORT => body.empty(Command::QueryPort)?,
+        Opcode::QUERY_COUNTERS => body.empty(Command::QueryCounters)?,
         Opcode::QUERY_GID => Command::QueryGid { index: body.object()? },
         Opcode::ADD_GID => {
             let req: AddGidReq = body.alone()?;

@@ -1,12 +1,13 @@
 //! Control commands and what they come to, as types.
 
 use super::ah::AhTable;
+use super::counters::DeviceCounters;
 use crate::config::GuestLimits;
 use crate::memory::MrMemory;
 use crate::queue::channel::Channel;
 use crate::queue::cq::CqRing;
 use crate::translate::port::PortAttr;
-use vrdma_transport::{Access, AttrMask, Error, GidEntry, QpAttr, QpInit, SrqAttr, SrqInit};
+use vrdma_transport::{Access, AttrMask, Counters, Error, GidEntry, QpAttr, QpInit, SrqAttr, SrqInit};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
 
 /// A command. Memory in it is resolved, numbers are in the range of their type; whether they name anything is not known yet.
@@ -15,6 +16,7 @@ use vrdma_wire::num::{Mac, Mtu, Qpn};
 pub enum Command {
     QueryDevice,
     QueryPort,
+    QueryCounters,
     QueryGid { index: u32 },
     AddGid { index: u32, entry: GidEntry },
     DelGid { index: u32 },
@@ -55,6 +57,8 @@ pub enum Reply {
     },
     /// The port.
     Port(PortAttr),
+    /// What was counted, by the engine and at the border to the guest.
+    Counters(Box<(Counters, DeviceCounters)>),
     /// An entry of the GID table.
     Gid(GidEntry),
     /// Number of a new object.

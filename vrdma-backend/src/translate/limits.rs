@@ -13,8 +13,11 @@ const MAX_RD_ATOMIC: u32 = 128;
 /// Atomics hold against processors too: they are the host's own instructions on the guest's memory (IB_ATOMIC_GLOB).
 const ATOMIC_CAP: u32 = 2;
 /// What the device has: a function's bit comes with the function.
-const DEVICE_CAP: u64 =
-    device_cap::V1_0 | device_cap::ATOMIC_WRITE | device_cap::SRQ | device_cap::SRQ_RESIZE;
+const DEVICE_CAP: u64 = device_cap::V1_0
+    | device_cap::ATOMIC_WRITE
+    | device_cap::SRQ
+    | device_cap::SRQ_RESIZE
+    | device_cap::HW_COUNTERS;
 
 /// As the engine wants them, with a port of that path MTU.
 pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod config_space;
+pub mod counters;
 pub mod cqe;
 pub mod event;
 pub mod gid;

@@ -34,6 +34,10 @@ impl Worker {
                 Ok(Reply::Device { limits, mac: device.guest.mac })
             }
             Command::QueryPort => Ok(Reply::Port(self.query_port(id))),
+            Command::QueryCounters => {
+                let of_border = outputs.device(id).counters.clone();
+                Ok(Reply::Counters(Box::new((engine.counters(id).clone(), of_border))))
+            }
             Command::QueryGid { index } => engine.gid(id, index).map(Reply::Gid),
             Command::AddGid { index, entry } => self.add_gid(id, index, entry),
             Command::DelGid { index } => engine.set_gid(id, index, None).map(done),

@@ -2,7 +2,8 @@
 
 use super::{BoundChannel, NET, Worker};
 use crate::config::GuestConfig;
-use crate::device::{Device, DeviceLimits, ObjectCounts};
+use crate::device::counters::ObjectCounts;
+use crate::device::{Device, DeviceLimits};
 use crate::memory::{GuestMemory, reap};
 use crate::net::Member;
 use crate::queue::channel::Channel;

@@ -6,6 +6,7 @@
 mod answers;
 mod basics;
 mod cleanup;
+mod counters;
 mod forged;
 mod hostile;
 mod hosts;
@@ -124,6 +125,7 @@ pub fn all() -> Vec<VmTest> {
         test("vm-1000-qps", Needs::Rdma, perftest::thousand_qps),
         test("vm-no-channel", Needs::Rdma, perftest::no_channel),
         test("vm-port", Needs::Rdma, port::follows_netdev),
+        test("vm-counters", Needs::Rdma, counters::tell_what_was_done),
         test("vm-rdma-core", Needs::Rdma, rdmacore::tests),
         test("vm-verbs", Needs::Rdma, answers::verbs),
         test("vm-stopped-backend", Needs::Rdma, answers::stopped_backend),

@@ -36,7 +36,7 @@ pub fn follows_netdev(pair: &mut Pair) -> Result<()> {
         let goes = format!("while {has}; do sleep 0.05; done");
         pair.b.check(&goes, patience).with_context(|| format!("the GID of {address} stays"))?;
     }
-    let (server, client) = rping(pair, 5)?;
+    let (server, client) = rping(pair, "-C 5")?;
     for job in [client, server] {
         let output = job.wait(pair.patience(5))?;
         ensure!(output.success(), "rping: {:?} {}", output.exit, output.text());
@@ -49,7 +49,7 @@ pub fn removed_while_connected(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);
     let before = Holdings::settled(pair.backend()?, patience)?.with_new_driver("b");
     for round in 0..3 {
-        let (server, client) = rping(pair, 1_000_000)?;
+        let (server, client) = rping(pair, "-C 1000000")?;
         pair.b.check("rmmod vrdma", pair.patience(5)).with_context(|| format!("round {round}"))?;
         for (job, who) in [(client, "client"), (server, "server")] {
             job.wait(pair.patience(10)).with_context(|| format!("the {who} of round {round}"))?;
@@ -61,12 +61,12 @@ pub fn removed_while_connected(pair: &mut Pair) -> Result<()> {
 }
 
 /// rping's server in VM a, and in VM b its client, that has connected.
-fn rping(pair: &Pair, rounds: u32) -> Result<(Job, Job)> {
+pub fn rping(pair: &Pair, options: &str) -> Result<(Job, Job)> {
     let patience = pair.patience(3);
-    let mut server = pair.a.spawn(&format!("exec rping -s -a {} -v -C {rounds}", IP[0]))?;
+    let mut server = pair.a.spawn(&format!("exec rping -s -a {} -v {options}", IP[0]))?;
     let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
     pair.a.check(listens, patience).context("rping does not listen")?;
-    let client = pair.b.spawn(&format!("exec rping -c -a {} -C {rounds}", IP[0]))?;
+    let client = pair.b.spawn(&format!("exec rping -c -a {} {options}", IP[0]))?;
     server.wait_for("rdma-ping-2", pair.patience(5)).with_context(|| said(&server))?;
     Ok((server, client))
 }

@@ -94,6 +94,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             }
             allowance.sent(pieces.len() as u32);
             counters.packets_out += 1;
+            counters.bytes_served += pieces.len() as u64;
         }
     }
 }

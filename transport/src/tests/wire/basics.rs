@@ -63,8 +63,10 @@ fn messages_of_all_sizes_arrive() {
             (Some(TIMEOUT), None),
             "a timer that finds nothing to do, and no other"
         );
-        let counters = net.hosts[A].counters();
+        let (counters, reader) = (net.hosts[A].counters(), net.hosts[B].counters());
         assert_eq!((counters.retries, counters.timeouts, counters.drop_psn), (0, 0, 0));
+        assert_eq!((counters.bytes_served, reader.bytes_served), (reader.bytes_read, 0));
+        assert!(counters.bytes_served > 0);
     }
 }
 

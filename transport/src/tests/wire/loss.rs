@@ -44,7 +44,8 @@ fn without_any_answer_requests_end_in_the_time_that_was_promised() {
         net.work(A);
         assert_eq!(net.hosts[A].statuses(), [(1, RetryExc), (2, Flush)]);
         assert_eq!(net.hosts[A].state(), QpState::Err);
-        assert_eq!(net.hosts[A].counters().timeouts, 3);
+        let counters = net.hosts[A].counters();
+        assert_eq!((counters.timeouts, counters.retry_exceeded, counters.rnr_exceeded), (3, 1, 0));
         net.settle();
         assert_eq!((net.hosts[A].events(), net.hosts[B].events()), (vec![], vec![]));
     }

@@ -1,0 +1,41 @@
+//! What was counted, as the guest is told of it.
+
+use crate::device::counters::DeviceCounters;
+use vrdma_abi::control::CountersResp;
+use vrdma_transport::Counters;
+
+/// For the driver that asks.
+pub fn response(engine: &Counters, border: &DeviceCounters) -> CountersResp {
+    let refused = engine.naks_invalid + engine.naks_access + engine.naks_operational;
+    let bad = border.stray_requests + border.untimely_requests + border.invalid_requests;
+    CountersResp {
+        bytes_sent: (engine.bytes_out + engine.bytes_served).into(),
+        bytes_received: (engine.bytes_in + engine.bytes_read).into(),
+        packets_sent: engine.packets_out.into(),
+        packets_received: engine.packets_in.into(),
+        sends: engine.sends.into(),
+        writes: engine.writes.into(),
+        reads: engine.reads.into(),
+        atomics: (engine.compare_swaps + engine.fetch_adds + engine.atomic_writes).into(),
+        receives: engine.receives.into(),
+        duplicates: engine.duplicates.into(),
+        out_of_order: engine.out_of_order.into(),
+        rnr_naks_sent: engine.rnr_naks_sent.into(),
+        rnr_naks_received: engine.rnr_naks.into(),
+        sequence_naks_sent: engine.naks_sequence.into(),
+        sequence_naks_received: engine.naks_sequence_in.into(),
+        requests_refused: refused.into(),
+        naks_received: engine.naks_in.into(),
+        timeouts: engine.timeouts.into(),
+        retries: engine.retries.into(),
+        retry_exceeded: engine.retry_exceeded.into(),
+        rnr_retry_exceeded: engine.rnr_exceeded.into(),
+        dropped: engine.dropped_on_arrival().into(),
+        unroutable: engine.drop_no_route.into(),
+        errors: engine.errors.into(),
+        flushes: engine.flushes.into(),
+        bad_requests: bad.into(),
+        cq_overruns: border.cq_overruns.into(),
+        bad_address_handles: border.bad_address_handles.into(),
+    }
+}
