@@ -6,6 +6,7 @@ pub mod apt;
 pub mod artefacts;
 pub mod bare;
 pub mod capture;
+pub mod conformance;
 pub mod cpio;
 pub mod demo;
 pub mod hash;

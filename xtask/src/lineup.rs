@@ -73,7 +73,7 @@ impl PathMtu {
 
 /// How one sees that a server waits for its client.
 #[derive(Clone, Copy, Debug)]
-enum Ready {
+pub enum Ready {
     /// It listens on its TCP port.
     Tcp,
     /// It listens for rdma_cm's connections.
@@ -93,6 +93,8 @@ pub struct Row {
     server: String,
     client: String,
     ready: Ready,
+    /// Whether the server goes on after its client, until it is killed.
+    server_stays: bool,
     /// What the client prints if all is well.
     expected: String,
     /// Seconds that it may take under KVM.
@@ -100,15 +102,22 @@ pub struct Row {
 }
 
 impl Row {
-    fn new(what: &str, ready: Ready, server: &str, client: &str, expected: &str) -> Self {
+    /// A program whose server and client have these command lines; `expected` is what the client prints if all is well.
+    pub fn new(what: &str, ready: Ready, server: &str, client: &str, expected: &str) -> Self {
         Self {
             what: what.to_owned(),
             server: server.to_owned(),
             client: client.to_owned(),
             ready,
+            server_stays: false,
             expected: expected.to_owned(),
             seconds: 8,
         }
+    }
+
+    /// The same, with a server that goes on after its client.
+    pub fn server_stays(self) -> Self {
+        Self { server_stays: true, ..self }
     }
 
     /// A program whose client is its server's command line and the server's address.
@@ -294,6 +303,8 @@ impl<'a> Round<'a> {
         let client = self.client.spawn(&client_line)?.wait(patience);
         let (client, server) = match (client, server) {
             (Ok(client), None) => (client, None),
+            // It is killed.
+            (Ok(client), Some(_)) if client.success() && row.server_stays => (client, None),
             (Ok(client), Some(server)) if client.success() => {
                 (client, Some(server.wait(self.pair.patience(3)).context("the server")?))
             }

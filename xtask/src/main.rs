@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use xtask::artefacts::Part;
+use xtask::conformance::{self, Family, Place};
 use xtask::demo::Plan;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
@@ -52,6 +53,20 @@ enum Sub {
         /// The command, as `test --only vm-ping`.
         #[arg(last = true, required = true)]
         command: Vec<String>,
+    },
+    /// Other people's programs over the device, one after the other; docs/conformance.md says how each went.
+    Conformance {
+        /// Which programs [default: all].
+        families: Vec<Family>,
+        /// The device that they use.
+        #[arg(long, default_value = "vrdma")]
+        device: Device,
+        /// Where the two VMs are.
+        #[arg(long, default_value = "one-host")]
+        topology: Place,
+        /// Only programs with this in their name (may be repeated).
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
     },
     /// Two VMs with a shell each, or a command in them.
     Vm(VmArguments),
@@ -177,6 +192,10 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Ci(arguments) => test(arguments, true),
         Sub::Bare { quick, have } => bare::run(&bare::Plan { quick, have }),
         Sub::Repeat { rounds, command } => repeat::run(rounds, &command),
+        Sub::Conformance { families, device, topology, only } => {
+            let families = if families.is_empty() { Family::ALL.to_vec() } else { families };
+            conformance::run(&conformance::Plan { families, device, place: topology, only })
+        }
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file } => capture::check_alone(&file),
         Sub::Image => {

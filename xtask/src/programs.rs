@@ -9,7 +9,7 @@ use crate::vm::pair::IP;
 use crate::vm::{Job, Pair, Vm};
 
 /// The device that the programs use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Device {
     /// Ours.
     Vrdma,

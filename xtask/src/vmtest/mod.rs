@@ -13,7 +13,7 @@ mod hosts;
 mod perftest;
 mod port;
 mod posting;
-mod rdmacore;
+pub mod rdmacore;
 mod stress;
 mod third;
 mod vlans;

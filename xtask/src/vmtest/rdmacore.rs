@@ -83,14 +83,26 @@ fn install(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
+/// What all of them say of themselves over a device in VM a, whether they pass or not.
+pub fn report(pair: &mut Pair, device: Device) -> Result<String> {
+    install(pair)?;
+    let command = format!("{}; true", command(pair, device, &MODULES)?);
+    pair.a.check(&command, pair.patience(60))
+}
+
+fn command(pair: &Pair, device: Device, modules: &[&str]) -> Result<String> {
+    let gid = device.gid_index(&pair.a)?;
+    let names: Vec<String> = modules.iter().map(|module| format!("tests.test_{module}")).collect();
+    Ok(format!(
+        "cd /tmp && python3 -B tests/run_tests.py --dev {} --port 1 --gid {gid} -v {} 2>&1",
+        device.name(),
+        names.join(" ")
+    ))
+}
+
 /// Runs modules in VM a. An error if a test fails, or is skipped for a reason that is new.
 fn run(pair: &Pair, modules: &[&str]) -> Result<()> {
-    let gid = Device::Vrdma.gid_index(&pair.a)?;
-    let names: Vec<String> = modules.iter().map(|module| format!("tests.test_{module}")).collect();
-    let command = format!(
-        "cd /tmp && python3 -B tests/run_tests.py --dev vrdma0 --port 1 --gid {gid} -v {} 2>&1",
-        names.join(" ")
-    );
+    let command = command(pair, Device::Vrdma, modules)?;
     let said = pair.a.check(&command, pair.patience(10))?;
     let log =
         paths::log(if modules.len() > BY_LOT.len() { "rdma-core-tests" } else { "rdma-core-tests-by-lot" })?;

@@ -1,0 +1,184 @@
+//! `cargo xtask conformance`: other people's programs between two VMs, one after the other, over our device or over rdma_rxe.
+//!
+//! What became of each is kept in `docs/conformance.json`, from which `docs/conformance.md` is made: a row for a program, a column for
+//! a device and where its VMs were.
+
+mod cases;
+mod perftest;
+mod pyverbs;
+mod results;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::artefacts::Part;
+use crate::lineup::{Family as Addresses, PathMtu, Round, prepare};
+use crate::programs::Device;
+use crate::ui;
+use crate::vm::{Pair, PairConfig, Topology};
+use cases::Case;
+use results::{Outcome, Results};
+
+/// Programs that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Family {
+    /// rdma-core's own tests, in one VM.
+    Pyverbs,
+    /// perftest, with each of its options.
+    Perftest,
+    /// Programs that connect by rdma_cm, and libibverbs' ping-pongs.
+    Cm,
+}
+
+/// Where the two VMs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Place {
+    /// On one host.
+    OneHost,
+    /// On two hosts, with a wire between them.
+    TwoHosts,
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which programs.
+    pub families: Vec<Family>,
+    /// Over which device.
+    pub device: Device,
+    /// Where.
+    pub place: Place,
+    /// Only those with one of these in their names; all if there is none.
+    pub only: Vec<String>,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Pyverbs, Self::Perftest, Self::Cm];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pyverbs => "pyverbs",
+            Self::Perftest => "perftest",
+            Self::Cm => "cm",
+        }
+    }
+}
+
+impl Plan {
+    fn column(&self) -> String {
+        let place = match self.place {
+            Place::OneHost => "one host",
+            Place::TwoHosts => "two hosts",
+        };
+        let device = match self.device {
+            Device::Vrdma => "vrdma",
+            Device::Rxe => "rdma_rxe",
+        };
+        format!("{device}, {place}")
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    fn boot(&self) -> Result<Pair> {
+        let without = if self.device == Device::Rxe { Part::ALL.to_vec() } else { Vec::new() };
+        let topology = match self.place {
+            Place::OneHost => Topology::OneHost,
+            Place::TwoHosts => Topology::Wire([self.device; 2]),
+        };
+        let pair = Pair::boot(&PairConfig { without, topology, ..PairConfig::default() })?;
+        prepare(&pair, PathMtu::Jumbo)?;
+        for vm in [&pair.a, &pair.b] {
+            // For --use_hugepages.
+            vm.check("echo 64 >/proc/sys/vm/nr_hugepages", pair.patience(3))?;
+        }
+        Ok(pair)
+    }
+}
+
+/// Runs the programs, and writes the results down. An error if one of ours fails.
+pub fn run(plan: &Plan) -> Result<()> {
+    let mut results = Results::read()?;
+    let mut pair = plan.boot()?;
+    let mut counts = Counts::default();
+    for &family in &plan.families {
+        let outcomes = match family {
+            Family::Pyverbs => pyverbs::run(&mut pair, plan.device, |name| plan.wants(name))?,
+            Family::Perftest => go_through(plan, &mut pair, perftest::cases())?,
+            Family::Cm => go_through(plan, &mut pair, cases::cm())?,
+        };
+        ensure!(!outcomes.is_empty(), "no program of {} has {:?} in its name", family.name(), plan.only);
+        for (name, outcome) in outcomes {
+            counts.add(&outcome);
+            results.put(family.name(), &name, &plan.column(), &outcome);
+        }
+        results.write()?;
+    }
+    println!("{counts}");
+    if plan.device == Device::Vrdma && counts.failed != 0 {
+        bail!("{} programs failed", counts.failed);
+    }
+    Ok(())
+}
+
+/// How many ended how.
+#[derive(Debug, Default)]
+struct Counts {
+    passed: u32,
+    skipped: u32,
+    failed: u32,
+}
+
+impl Counts {
+    fn add(&mut self, outcome: &Outcome) {
+        let count = match outcome {
+            Outcome::Passed => &mut self.passed,
+            Outcome::Skipped(_) => &mut self.skipped,
+            Outcome::Failed(_) => &mut self.failed,
+        };
+        *count += 1;
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// Runs the cases that are wanted. After one that failed the next gets new VMs, should it have broken these.
+fn go_through(plan: &Plan, pair: &mut Pair, cases: Vec<Case>) -> Result<Vec<(String, Outcome)>> {
+    let mut outcomes = Vec::new();
+    let wanted: Vec<Case> = cases.into_iter().filter(|case| plan.wants(&case.name)).collect();
+    for (index, case) in wanted.iter().enumerate() {
+        // Ports come back only after those of the case before have left TIME_WAIT.
+        let port = 20_000 + (index as u16 % 5000);
+        let outcome = ui::unless_quick(&case.name, None, || run_case(pair, case, port))?;
+        ui::say(&format!("{:4}/{} {outcome}  {}", index + 1, wanted.len(), case.name));
+        if matches!(outcome, Outcome::Failed(_)) && !is_well(pair) {
+            *pair = plan.boot().context("VMs in place of those that a program broke")?;
+        }
+        outcomes.push((case.name.clone(), outcome));
+    }
+    Ok(outcomes)
+}
+
+fn run_case(pair: &Pair, case: &Case, port: u16) -> Result<Outcome> {
+    if let Some(refusal) = case.refusal(pair)? {
+        return Ok(Outcome::Skipped(refusal));
+    }
+    let round = Round::new(pair, &pair.a, Addresses::V4)?;
+    Ok(match round.run(&case.row, port) {
+        Ok(_) => Outcome::Passed,
+        Err(error) => Outcome::failed(&format!("{error:#}")),
+    })
+}
+
+/// Whether the VMs answer, and have their devices.
+fn is_well(pair: &Pair) -> bool {
+    [&pair.a, &pair.b].into_iter().all(|vm| {
+        let command = format!("ibv_devinfo -d {} | grep -q PORT_ACTIVE", pair.device(vm).name());
+        vm.check(&command, pair.patience(5)).is_ok()
+    })
+}

@@ -1,0 +1,109 @@
+//! perftest: each program over each service that it has, with each option.
+
+use super::cases::Case;
+use crate::lineup::{Ready, Row};
+
+/// Programs, and the services for which they have a `-c`.
+const PROGRAMS: [(&str, &[&str]); 4] = [
+    ("send", &["RC", "UC", "UD", "XRC"]),
+    ("write", &["RC", "UC", "XRC"]),
+    ("read", &["RC", "XRC"]),
+    ("atomic", &["RC", "XRC"]),
+];
+
+/// Options, one at a time.
+const OPTIONS: [&str; 17] = [
+    "",
+    "-a",
+    "-I 32",
+    "-q 16",
+    "-e",
+    "-R",
+    "-b",
+    "--use-srq",
+    "-m 256",
+    "-m 512",
+    "-m 1024",
+    "-m 2048",
+    "-m 4096",
+    "-D 2",
+    "-Q 10",
+    "--no_lock",
+    "--use_hugepages",
+];
+
+/// All of them. perftest itself says which it does not accept.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (program, services) in PROGRAMS {
+        for kind in ["bw", "lat"] {
+            for service in services {
+                for option in OPTIONS {
+                    cases.push(case(&format!("ib_{program}_{kind}"), service, option));
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn case(program: &str, service: &str, option: &str) -> Case {
+    let name = format!("{program} -c {service} {option}").trim_end().to_owned();
+    // A run for some seconds counts no iterations.
+    let count = match option {
+        "-a" => " -n 5",
+        _ if option.starts_with("-D") => "",
+        _ => " -n 20",
+    };
+    // -F: do not mind a CPU clock that cannot be read.
+    let command = format!("{name}{count} -F");
+    let row = if option == "-R" {
+        let line = format!("{command} -d @d -p @p");
+        Row::new(&name, Ready::Cm, &line, &format!("{line} @a"), "#bytes")
+    } else {
+        let line = format!("{command} -d @d -x @g -p @p");
+        Row::new(&name, Ready::Tcp, &line, &format!("{line} @4"), "#bytes")
+    };
+    Case { name, row, probe: Some(format!("{command} -d {NOWHERE}")) }
+}
+
+/// No device has this name.
+const NOWHERE: &str = "nowhere0";
+
+/// Why perftest does not accept an option, from what it says when it is to use a device that is not there: if it accepts all options, it
+/// looks for that device.
+pub fn refusal(said: &str) -> Option<String> {
+    let looked = ["not found", "Unable to find", "No IB devices"];
+    if looked.iter().any(|words| said.contains(words)) {
+        return None;
+    }
+    let lines = said.lines().map(str::trim);
+    let line =
+        lines.filter(|line| line.contains(char::is_alphabetic)).find(|line| !line.starts_with("Usage"));
+    Some(format!("perftest: {}", line.unwrap_or("it does not say why")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_option_occurs_with_each_service_of_each_program() {
+        let cases = cases();
+        assert_eq!(cases.len(), (4 + 3 + 2 + 2) * 2 * OPTIONS.len());
+        let names: std::collections::BTreeSet<_> = cases.iter().map(|case| &case.name).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(cases.iter().any(|case| case.name == "ib_send_lat -c UD --use-srq"));
+    }
+
+    #[test]
+    fn an_option_is_accepted_if_the_device_is_looked_for() {
+        assert_eq!(
+            refusal("IB device nowhere0 not found\n Unable to find the Infiniband/RoCE device\n"),
+            None
+        );
+        let said = "\n Bidirectional only available on BW test\n";
+        assert_eq!(refusal(said).as_deref(), Some("perftest: Bidirectional only available on BW test"));
+        assert_eq!(refusal("").as_deref(), Some("perftest: it does not say why"));
+    }
+}
