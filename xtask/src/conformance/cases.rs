@@ -42,6 +42,14 @@ impl Case {
 
 /// Programs of rdma-core's examples.
 pub fn cm() -> Vec<Case> {
+    let mut cases = ping_pongs();
+    cases.extend(connected());
+    cases.extend(sockets());
+    cases
+}
+
+/// libibverbs' own, polling and with events.
+fn ping_pongs() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in ["rc", "uc", "ud", "srq", "xsrq"] {
         for events in ["", " -e"] {
@@ -51,7 +59,12 @@ pub fn cm() -> Vec<Case> {
             cases.push(Case::new(&name, row));
         }
     }
-    cases.extend([
+    cases
+}
+
+/// librdmacm's, which connect or join.
+fn connected() -> Vec<Case> {
+    vec![
         Case::cm(
             "rping",
             "rping -s -v -C 100 -a @a -p @p",
@@ -85,6 +98,13 @@ pub fn cm() -> Vec<Case> {
             "rdma_xclient -s @a -p @p -c x",
             "end 0",
         ),
+        Case::cm("cmtime -c 1000", "cmtime -b @a -p @p -c 1000", "cmtime -s @a -p @p -c 1000", "disconnect"),
+    ]
+}
+
+/// rsockets: their examples.
+fn sockets() -> Vec<Case> {
+    vec![
         Case::cm(
             "rstream",
             "rstream -b @a -p @p -S 65536 -I 50",
@@ -104,7 +124,5 @@ pub fn cm() -> Vec<Case> {
             "cp /bin/bash /tmp/sent && rcopy -p @p /tmp/sent @a:/tmp/received",
             "",
         ),
-        Case::cm("cmtime -c 1000", "cmtime -b @a -p @p -c 1000", "cmtime -s @a -p @p -c 1000", "disconnect"),
-    ]);
-    cases
+    ]
 }
