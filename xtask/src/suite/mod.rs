@@ -8,6 +8,7 @@ mod sizes;
 mod sources;
 mod steps;
 
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -97,6 +98,8 @@ struct Suite {
     counts: Counts,
     failures: Vec<String>,
     skipped: Vec<String>,
+    /// Makes the VMs' roots and image.
+    image: Option<JoinHandle<Result<()>>>,
 }
 
 /// Runs the selected steps; an error if one failed.
@@ -107,9 +110,13 @@ pub fn run(selection: Selection) -> Result<()> {
     suite.prepare()?;
     for step in STEPS {
         if suite.selection.takes(step.name, step.long) {
+            if step.wants_guest_root {
+                suite.wait_for_image()?;
+            }
             suite.step(step);
         }
     }
+    suite.wait_for_image()?;
     suite.vm_tests();
     if suite.selection.ci && suite.selection.only.is_empty() {
         suite.bare(start + CI);
@@ -118,7 +125,7 @@ pub fn run(selection: Selection) -> Result<()> {
 }
 
 impl Suite {
-    /// Downloads and builds come first, so that a check's time is its own.
+    /// What is downloaded and built for the VMs takes minutes the first time, most of them waiting: the first checks run beside it.
     fn prepare(&mut self) -> Result<()> {
         let root = nix::unistd::geteuid().is_root();
         needs::ensure()?;
@@ -132,12 +139,20 @@ impl Suite {
             return Ok(());
         }
         if root {
-            return image::ensure().map(|_| ());
+            self.image = Some(thread::spawn(|| image::ensure().map(|_| ())));
+            return Ok(());
         }
         if vm {
             bail!("the VM tests are run as root: use sudo, or `cargo xtask test --no-vm`");
         }
         Ok(())
+    }
+
+    fn wait_for_image(&mut self) -> Result<()> {
+        match self.image.take() {
+            Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            None => Ok(()),
+        }
     }
 
     fn step(&mut self, step: &Step) {
