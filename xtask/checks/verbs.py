@@ -76,7 +76,7 @@ def get_context(request, room):
 
 # Providers of any version open the device: one of version 1.0 has room for 72 bytes.
 NO_CHANNEL = struct.pack("=II", 8, 0)
-CAPS = 0x1f | 3 << 8 | 1 << 15  # VRDMA_CAP_V1_0, VRDMA_CAP_SRQ, VRDMA_CAP_SRQ_RESIZE, VRDMA_CAP_ATOMIC_WRITE
+CAPS = 0x1f | 3 << 8 | 1 << 15 | 1 << 23  # VRDMA_CAP_V1_0, ..._SRQ, ..._SRQ_RESIZE, ..._ATOMIC_WRITE, ..._HW_COUNTERS
 reply = get_context(NO_CHANNEL, 136)
 same("the reply to a provider", struct.unpack_from("=IIII", reply)[2:], (device.max_qp + 2, 512))
 same("its word, and what is reserved", reply[72:136], struct.pack("=Q", CAPS) + bytes(56))

@@ -2,7 +2,8 @@
 
 use super::guest::Ram;
 use crate::config::{Config, GuestConfig, GuestLimits};
-use crate::device::{self, ObjectCounts};
+use crate::device;
+use crate::device::counters::ObjectCounts;
 use crate::functions::remap::remap;
 use crate::memory::GuestMemory;
 use crate::worker::{Worker, WorkerHandle, inline};
