@@ -25,7 +25,9 @@ fn requests_bytes_and_packets_of_both_ends_are_told() {
         let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
         let device = lab.guests[0].query_device_ex().unwrap();
         assert_ne!(device.device_cap.get() & device_cap::HW_COUNTERS, 0);
-        let (mut a, mut b) = pair(&lab, 1, 4096, &QpOptions::default());
+        // However long the worker waits for its turn: nothing is sent again.
+        let options = QpOptions { timeout: 0, ..QpOptions::default() };
+        let (mut a, mut b) = pair(&lab, 1, 4096, &options);
         let before = both(&lab);
         b.recv_any(1);
         let payload = [a.mr.sge(0, 1000)];
@@ -52,7 +54,8 @@ fn requests_bytes_and_packets_of_both_ends_are_told() {
             assert_eq!((sent, received), ((0, 0), (0, 0)), "no packets between guests of one host");
         } else {
             assert_eq!((sent.0, sent.1), (received.1, received.0));
-            assert!(sent.0 >= 4 && sent.1 >= 3, "{sent:?}");
+            // One acknowledge may be of several requests.
+            assert!(sent.0 >= 4 && sent.1 >= 2, "{sent:?}");
         }
         assert_eq!(moved(|c| c.errors.get() + c.dropped.get() + c.retries.get()), (0, 0));
     }

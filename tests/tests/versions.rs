@@ -128,7 +128,7 @@ fn the_kernel_module_reads_a_reply_of_any_version() {
         program.read(&longer, longer.len()),
         format!("device_cap {today:#x}, max_qp 16384, atomic_cap 2, max_srq 16384, more\n")
     );
-    reply.device_cap = (device_cap::RNR_NAK | device_cap::HW_COUNTERS).into();
+    reply.device_cap = (device_cap::RNR_NAK | device_cap::MULTICAST).into();
     reply.reserved = [0; 156];
     assert_eq!(
         read(&reply, QueryDeviceExResp::SIZE),

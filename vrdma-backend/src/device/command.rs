@@ -1,11 +1,11 @@
 //! Control commands and what they come to, as types.
 
 use super::ah::AhTable;
-use super::counters::DeviceCounters;
 use crate::config::GuestLimits;
 use crate::memory::MrMemory;
 use crate::queue::channel::Channel;
 use crate::queue::cq::CqRing;
+use crate::translate::counters::Border;
 use crate::translate::port::PortAttr;
 use vrdma_transport::{Access, AttrMask, Counters, Error, GidEntry, QpAttr, QpInit, SrqAttr, SrqInit};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
@@ -58,7 +58,7 @@ pub enum Reply {
     /// The port.
     Port(PortAttr),
     /// What was counted, by the engine and at the border to the guest.
-    Counters(Box<(Counters, DeviceCounters)>),
+    Counters(Box<(Counters, Border)>),
     /// An entry of the GID table.
     Gid(GidEntry),
     /// Number of a new object.

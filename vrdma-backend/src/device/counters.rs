@@ -1,5 +1,7 @@
 //! What is counted of a guest beside what the engine counts.
 
+use crate::translate::counters::Border;
+
 /// What happened at the border between guest and device; each answers a question that an operator may ask.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct DeviceCounters {
@@ -31,6 +33,17 @@ pub struct DeviceCounters {
     pub refused_commands: u64,
     /// GIDs refused: the guest may not use them, or another guest has them.
     pub refused_gids: u64,
+}
+
+impl DeviceCounters {
+    /// What of it the guest is told.
+    pub fn at_border(&self) -> Border {
+        Border {
+            bad_requests: self.stray_requests + self.untimely_requests + self.invalid_requests,
+            cq_overruns: self.cq_overruns,
+            bad_address_handles: self.bad_address_handles,
+        }
+    }
 }
 
 /// Objects that exist, by kind.

@@ -1,13 +1,22 @@
 //! What was counted, as the guest is told of it.
 
-use crate::device::counters::DeviceCounters;
 use vrdma_abi::control::CountersResp;
 use vrdma_transport::Counters;
 
+/// What is counted beside what the engine counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Border {
+    /// Requests in channels that were dropped, or could not be understood.
+    pub bad_requests: u64,
+    /// CQs that overran.
+    pub cq_overruns: u64,
+    /// Datagrams that named no address handle in use.
+    pub bad_address_handles: u64,
+}
+
 /// For the driver that asks.
-pub fn response(engine: &Counters, border: &DeviceCounters) -> CountersResp {
+pub fn response(engine: &Counters, border: &Border) -> CountersResp {
     let refused = engine.naks_invalid + engine.naks_access + engine.naks_operational;
-    let bad = border.stray_requests + border.untimely_requests + border.invalid_requests;
     CountersResp {
         bytes_sent: (engine.bytes_out + engine.bytes_served).into(),
         bytes_received: (engine.bytes_in + engine.bytes_read).into(),
@@ -34,7 +43,7 @@ pub fn response(engine: &Counters, border: &DeviceCounters) -> CountersResp {
         unroutable: engine.drop_no_route.into(),
         errors: engine.errors.into(),
         flushes: engine.flushes.into(),
-        bad_requests: bad.into(),
+        bad_requests: border.bad_requests.into(),
         cq_overruns: border.cq_overruns.into(),
         bad_address_handles: border.bad_address_handles.into(),
     }

@@ -35,8 +35,8 @@ impl Worker {
             }
             Command::QueryPort => Ok(Reply::Port(self.query_port(id))),
             Command::QueryCounters => {
-                let of_border = outputs.device(id).counters.clone();
-                Ok(Reply::Counters(Box::new((engine.counters(id).clone(), of_border))))
+                let border = outputs.device(id).counters.at_border();
+                Ok(Reply::Counters(Box::new((engine.counters(id).clone(), border))))
             }
             Command::QueryGid { index } => engine.gid(id, index).map(Reply::Gid),
             Command::AddGid { index, entry } => self.add_gid(id, index, entry),

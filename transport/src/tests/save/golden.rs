@@ -24,9 +24,19 @@ fn golden(version: u32, name: &str) -> Engine<Mem> {
     let lend = |_, _, mr: &record::MemoryRegion| Some(Mem::new(mr.length as usize));
     let engine = Engine::restore(&record, lend).unwrap();
     if version == record::VERSION {
-        assert_eq!(engine.save(), record, "{name}");
+        let mut saved = engine.save();
+        forget_later_counters(&mut saved, &record);
+        assert_eq!(saved, record, "{name}");
     }
     engine
+}
+
+/// Counters that the record does not name yet have counted nothing.
+fn forget_later_counters(saved: &mut record::Record, record: &record::Record) {
+    let saved = saved.devices.iter_mut().flatten();
+    for (saved, record) in saved.zip(record.devices.iter().flatten()) {
+        saved.counters.retain(|name, count| *count != 0 || record.counters.contains_key(name));
+    }
 }
 
 #[test]
