@@ -20,7 +20,8 @@
 //!
 //! # Driver requirements
 //!
-//! * The memory MUST be zero when the CQ is created, and MUST NOT be written by the driver later, but for the words of [`CqRecord`].
+//! * The memory MUST be zero when the CQ is created. Later the driver MUST NOT write to it, but for the words of [`CqRecord`], and for CQEs that it has found
+//!   valid and not consumed, which it may mark: completions of a QP that is gone, whose number another may get.
 //! * It MUST read a CQE after it has found it valid, and MUST release [`CqRecord::consumer`] after it has read what it consumed.
 //! * Between a change of [`CqRecord::arm_next`] or [`CqRecord::arm_solicited`] and the poll after it there MUST be a full barrier.
 //! * It MUST take an event for what it is: a reason to poll. It may come when nothing is there any more.

@@ -344,7 +344,7 @@ static_assert(offsetof(struct vrdma_set_port_mtu_req, mtu) == 0);
 static_assert(offsetof(struct vrdma_set_port_mtu_req, reserved) == 4);
 
 /*
- * What the device has counted since it was made; resets of the guest do not count. A later version may add counters at the end.
+ * What the device has counted since it was made; a reset clears none. (With further counters there will be a longer structure that begins with this one.)
  *
  * A *message* is one of the IBTA's, of any length; messages between guests of one host are no packets.
  */

@@ -173,7 +173,7 @@ impl Counters {
     /// Packets and messages dropped on arrival, for whatever reason.
     pub fn dropped_on_arrival(&self) -> u64 {
         let of_arrival = |name: &str| name.starts_with("drop_") && name != "drop_no_route";
-        self.iter().filter(|(name, _)| of_arrival(name)).map(|(_, count)| count).sum()
+        self.iter().filter(|(name, _)| of_arrival(name)).fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
     /// Something was dropped on arrival, or could not be sent.
@@ -266,5 +266,15 @@ mod tests {
         let counters = Counters { drop_psn: 3, ..Counters::ZERO };
         let found: Vec<_> = counters.iter().filter(|c| c.1 != 0).collect();
         assert_eq!(found, [("drop_psn", 3)]);
+    }
+
+    #[test]
+    fn what_is_dropped_on_arrival_is_all_that_is_dropped_but_own_messages() {
+        let some = Counters { drop_no_qp: 1, drop_response_odd: 2, drop_held: 4, ..Counters::ZERO };
+        assert_eq!(some.dropped_on_arrival(), 7);
+        let others = Counters { drop_no_route: 1, post_overflow: 2, errors: 4, ..Counters::ZERO };
+        assert_eq!(others.dropped_on_arrival(), 0);
+        let full = Counters { drop_qkey: u64::MAX, ..some };
+        assert_eq!(full.dropped_on_arrival(), u64::MAX);
     }
 }

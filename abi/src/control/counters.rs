@@ -3,7 +3,7 @@
 use zerocopy::little_endian::U64;
 
 layout! {
-    /// What the device has counted since it was made; resets of the guest do not count. A later version may add counters at the end.
+    /// What the device has counted since it was made; a reset clears none. (With further counters there will be a longer structure that begins with this one.)
     ///
     /// A *message* is one of the IBTA's, of any length; messages between guests of one host are no packets.
     pub struct CountersResp = "vrdma_counters_resp" {

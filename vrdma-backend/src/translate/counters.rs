@@ -16,16 +16,18 @@ pub struct Border {
 
 /// For the driver that asks.
 pub fn response(engine: &Counters, border: &Border) -> CountersResp {
-    let refused = engine.naks_invalid + engine.naks_access + engine.naks_operational;
+    // Counts of a record may be of any size.
+    let sum = |counts: &[u64]| counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
+    let refused = sum(&[engine.naks_invalid, engine.naks_access, engine.naks_operational]);
     CountersResp {
-        bytes_sent: (engine.bytes_out + engine.bytes_served).into(),
-        bytes_received: (engine.bytes_in + engine.bytes_read).into(),
+        bytes_sent: sum(&[engine.bytes_out, engine.bytes_served]).into(),
+        bytes_received: sum(&[engine.bytes_in, engine.bytes_read]).into(),
         packets_sent: engine.packets_out.into(),
         packets_received: engine.packets_in.into(),
         sends: engine.sends.into(),
         writes: engine.writes.into(),
         reads: engine.reads.into(),
-        atomics: (engine.compare_swaps + engine.fetch_adds + engine.atomic_writes).into(),
+        atomics: sum(&[engine.compare_swaps, engine.fetch_adds, engine.atomic_writes]).into(),
         receives: engine.receives.into(),
         duplicates: engine.duplicates.into(),
         out_of_order: engine.out_of_order.into(),

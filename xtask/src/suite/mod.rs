@@ -125,7 +125,7 @@ pub fn run(selection: Selection) -> Result<()> {
 }
 
 impl Suite {
-    /// What is downloaded and built for the VMs takes minutes the first time, most of them waiting: the first checks run beside it.
+    /// What is downloaded and built for the VMs takes minutes the first time: the first checks run beside it.
     fn prepare(&mut self) -> Result<()> {
         let root = nix::unistd::geteuid().is_root();
         needs::ensure()?;

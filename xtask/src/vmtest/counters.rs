@@ -53,10 +53,10 @@ pub fn tell_what_was_done(pair: &mut Pair) -> Result<()> {
             "{name}: the server's alone, one a round"
         );
     }
-    // Between VMs of one host there are no packets.
+    // Between VMs of one host there are no packets. Over a wire each SEND and each response of a READ is one, at least.
     for name in ["hw_counters/sent_pkts", "counters/port_xmit_packets", "hw_counters/rcvd_pkts"] {
         let packets = moved(1, name)?;
-        ensure!(if is_wire { packets > 4 * ROUNDS } else { packets == 0 }, "{name}: {packets}");
+        ensure!(if is_wire { packets >= 3 * ROUNDS } else { packets == 0 }, "{name}: {packets}");
     }
     tools(pair)?;
     link_downed(pair)

@@ -148,6 +148,7 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::TwoHosts, "vm-two-hosts", Needs::Rdma, hosts::two_hosts),
+        on(Lab::TwoHosts, "vm-counters-two-hosts", Needs::Rdma, counters::tell_what_was_done),
         on(Lab::TwoHosts, "vm-forged-packets", Needs::Rdma, forged::packets),
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
