@@ -57,13 +57,19 @@
 //! * It MUST read each byte of a command once, and check what it read: the memory may change meanwhile.
 //! * It MUST NOT touch an object's memory after it answered the command that destroyed the object.
 //! * Before it carries out a command that changes or destroys a QP or a shared receive queue, it MUST take the requests for it that were made
-//!   available before the command, whatever channel they are in.
+//!   available before the command, whatever channel they are in; the same for a command that resizes a CQ and requests of its context.
 
 mod counters;
+mod cq;
+mod key;
+mod mcast;
 mod port;
 mod qp;
 mod srq;
 pub use counters::*;
+pub use cq::*;
+pub use key::*;
+pub use mcast::*;
 pub use port::*;
 pub use qp::*;
 pub use srq::*;
@@ -88,16 +94,25 @@ pub const ITEMS: &[Item] = &[
     Item::Consts(port_state::INFO),
     Item::Struct(SetPortMtuReq::INFO),
     Item::Struct(CountersResp::INFO),
+    Item::Struct(ClockResp::INFO),
     Item::Struct(AddGidReq::INFO),
     Item::Struct(QueryGidResp::INFO),
     Item::Consts(gid_type::INFO),
     Item::Struct(BindChannelReq::INFO),
     Item::Struct(CreateCqReq::INFO),
+    Item::Consts(cq_flags::INFO),
     Item::Struct(CreateCqResp::INFO),
+    Item::Struct(ResizeCqReq::INFO),
+    Item::Struct(ModifyCqReq::INFO),
     Item::Struct(RegMrReq::INFO),
     Item::Struct(RegMrResp::INFO),
     Item::Consts(access::INFO),
     Item::Struct(DmaMrReq::INFO),
+    Item::Struct(AllocFastMrReq::INFO),
+    Item::Struct(AllocMwReq::INFO),
+    Item::Consts(mw_type::INFO),
+    Item::Consts(rereg::INFO),
+    Item::Struct(ReregMrReq::INFO),
     Item::Struct(CreateQpReq::INFO),
     Item::Struct(CreateQpResp::INFO),
     Item::Consts(QpType::INFO),
@@ -111,6 +126,7 @@ pub const ITEMS: &[Item] = &[
     Item::Consts(srq_attr::INFO),
     Item::Struct(ModifySrqReq::INFO),
     Item::Struct(QuerySrqResp::INFO),
+    Item::Struct(McastReq::INFO),
 ];
 
 open_enum! {
@@ -137,22 +153,37 @@ open_enum! {
         UNBIND_CHANNEL = 11,
         /// [`ObjectReq`] (context) -> [`ObjectResp`] (PDN)
         ALLOC_PD = 16,
-        /// [`ObjectReq`] (PDN) -> -. `BUSY` while MRs or QPs use it.
+        /// [`ObjectReq`] (PDN) -> -. `BUSY` while MRs, memory windows or QPs use it.
         DEALLOC_PD = 17,
         /// [`SetPortMtuReq`] -> -
         SET_PORT_MTU = 12,
         /// - -> [`CountersResp`]. With `VRDMA_CAP_HW_COUNTERS`.
         QUERY_COUNTERS = 13,
+        /// - -> [`ClockResp`]. With `VRDMA_CAP_CQ_TIMESTAMP`.
+        QUERY_CLOCK = 14,
         /// [`CreateCqReq`], runs (see [`crate::cqe`]) -> [`CreateCqResp`]
         CREATE_CQ = 24,
         /// [`ObjectReq`] (CQN) -> -. `BUSY` while QPs use it.
         DESTROY_CQ = 25,
+        /// [`ResizeCqReq`], runs (the new ring and record, see [`crate::cqe`]) -> -. With `VRDMA_CAP_CQ_RESIZE`. Requests made available in a
+        /// channel before the command are taken before it. `INVALID` if what is not consumed does not fit, or the CQ failed.
+        RESIZE_CQ = 26,
+        /// [`ModifyCqReq`] -> -. With `VRDMA_CAP_CQ_MODERATION`.
+        MODIFY_CQ = 27,
         /// [`RegMrReq`], runs (the region) -> [`RegMrResp`]
         REG_MR = 32,
-        /// [`ObjectReq`] (lkey) -> -
+        /// [`ObjectReq`] (lkey, of which the low 8 bits do not count if ALLOC_FAST_MR made it) -> -. `BUSY` while windows are bound to it.
         DEREG_MR = 33,
         /// [`DmaMrReq`] -> [`RegMrResp`]. All guest memory, iova = GPA. PDs of the kernel only.
         GET_DMA_MR = 34,
+        /// [`AllocMwReq`] -> [`ObjectResp`] (its first rkey). With `VRDMA_CAP_MEM_WINDOW` or `VRDMA_CAP_MEM_WINDOW_TYPE_2B`, as the next.
+        ALLOC_MW = 35,
+        /// [`ObjectReq`] (rkey, of which the low 8 bits do not count) -> -. A window that is bound is unbound.
+        DEALLOC_MW = 36,
+        /// [`ReregMrReq`], with `VRDMA_REREG_TRANSLATION` runs (the region) -> [`RegMrResp`]. `BUSY` while windows are bound to it. With `VRDMA_CAP_REREG_MR`.
+        REREG_MR = 37,
+        /// [`AllocFastMrReq`] -> [`RegMrResp`] (its first keys). PDs of the kernel only. With `VRDMA_CAP_MEM_MGT_EXTENSIONS`.
+        ALLOC_FAST_MR = 38,
         /// [`CreateQpReq`] -> [`CreateQpResp`]
         CREATE_QP = 40,
         /// [`ModifyQpReq`] -> -. Requests made available in a channel before the command are taken before it.
@@ -160,7 +191,7 @@ open_enum! {
         /// [`ObjectReq`] (QPN) -> [`QpAttr`]
         QUERY_QP = 42,
         /// [`ObjectReq`] (QPN) -> -. Pending requests end without a completion; those made available in a channel before the
-        /// command are taken before it.
+        /// command are taken before it. It leaves its multicast groups: that a member is in use is what verbs say (EBUSY), and drivers for them.
         DESTROY_QP = 43,
         /// [`AhTableReq`], runs (see [`crate::ah`]) -> -. Once, before the first UD QP.
         SET_AH_TABLE = 48,
@@ -173,6 +204,11 @@ open_enum! {
         /// [`ObjectReq`] (SRQN) -> -. `BUSY` while QPs use it. Its receives end without a completion; those made available in a channel before
         /// the command are taken before it.
         DESTROY_SRQ = 53,
+        /// [`McastReq`] -> -. With `VRDMA_CAP_MULTICAST`, as the next. A member may attach again, which changes nothing. `INVALID` for a QP that is not UD and an
+        /// address that is none of a group, `NO_RESOURCES` beyond a limit.
+        ATTACH_MCAST = 56,
+        /// [`McastReq`] -> -. `INVALID` if the QP is no member.
+        DETACH_MCAST = 57,
     }
 }
 
@@ -291,30 +327,6 @@ layout! {
 }
 
 layout! {
-    /// Creates a completion queue. The runs hold the ring and, behind it, the record (see [`crate::cqe`]).
-    pub struct CreateCqReq = "vrdma_create_cq_req" {
-        /// Context that owns it.
-        context: U32,
-        /// Number of CQEs, a power of two.
-        entries: U32,
-        /// Completion vector of its events, less than `num_comp_vectors`.
-        vector: U32,
-        /// Written as zero; refused otherwise.
-        reserved: U32,
-    }
-}
-
-layout! {
-    /// The new completion queue.
-    pub struct CreateCqResp = "vrdma_create_cq_resp" {
-        /// Its number.
-        cqn: U32,
-        /// Written as zero.
-        reserved: U32,
-    }
-}
-
-layout! {
     /// Registers memory. Runs other than the first and the last have at least `VRDMA_MIN_RUN` bytes.
     pub struct RegMrReq = "vrdma_reg_mr_req" {
         /// Protection domain.
@@ -346,24 +358,6 @@ layout! {
         lkey: U32,
         /// Remote key.
         rkey: U32,
-    }
-}
-
-consts! {
-    /// Access rights, with the numbers of enum ibv_access_flags.
-    pub mod access: u32 = "VRDMA_ACCESS" {
-        /// The owner's receives, READs and atomics may write.
-        LOCAL_WRITE = 1,
-        /// Peers may WRITE.
-        REMOTE_WRITE = 2,
-        /// Peers may READ.
-        REMOTE_READ = 4,
-        /// Peers may use atomics.
-        REMOTE_ATOMIC = 8,
-        /// All that the device has; others are refused (INVALID). Of the bits of enum ibv_access_flags that are not here, drivers serve
-        /// zero-based themselves (`iova` is 0), ignore the hints (huge pages and the optional range, such as relaxed ordering), and
-        /// refuse what the device lacks (memory windows, on-demand, flush) with EOPNOTSUPP.
-        ALL = 15,
     }
 }
 

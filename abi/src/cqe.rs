@@ -2,6 +2,7 @@
 //!
 //! The memory of a CQ with N entries (a power of two) is N [`Cqe`]s, then one [`CqRecord`]; all of it zero when
 //! [`crate::control::Opcode::CREATE_CQ`] is given. No CQE may straddle two runs, nor may the record; runs begin at multiples of 8.
+//! In a CQ created with `VRDMA_CQ_F_TIMESTAMP` each is a [`TimedCqe`]; all else is the same.
 //!
 //! # Polling
 //!
@@ -9,6 +10,8 @@
 //! [`Cqe::phase`] differs from bit log2(N) of *c*; the driver reads `phase` first (acquire), then the rest.
 //! The device writes `phase` last (release). Having consumed CQEs the driver stores *c* to [`CqRecord::consumer`]
 //! (release). The device never gets N ahead of that: a completion that does not fit raises `VRDMA_EVENT_CQ_ERR`, the CQ takes no more, and the QPs that use it go to ERR.
+//! A CQ created with `VRDMA_CQ_F_IGNORE_OVERRUN` overwrites CQEs instead: the driver, whose programs have to see to it that this does not happen, may then find
+//! none of what is there, some twice, or one that changes while it is read.
 //!
 //! # Arming
 //!
@@ -18,9 +21,32 @@
 //! [`crate::event::Event`] to the event queue of the CQ's vector, and both words count as seen. A request to be told of solicited completions
 //! thus never takes back one to be told of all.
 //!
+//! # Moderation
+//!
+//! [`crate::control::Opcode::MODIFY_CQ`] has events of an armed CQ wait for more completions: the device posts one once `count` CQEs came to it since it
+//! was armed, or `period` microseconds after the first of them, whichever is earlier. A solicited or unsuccessful completion is not put off: who sent it, or who waits
+//! for what failed, wants to be told. It changes nothing about arming: there is one event for each time that the CQ is armed, at most.
+//!
+//! # Time
+//!
+//! The device has a clock: nanoseconds of the host's monotonic clock, from some moment on. It is never set, and does not go back as long as the device is there.
+//! [`crate::control::Opcode::QUERY_CLOCK`] tells it. A [`TimedCqe`] has what it was when the device began to do what it did in one go, in which the request completed:
+//! a time stamp may be some microseconds before the CQE is visible, and requests that complete together may have the same one.
+//! It is never after the CQE is visible, never before what QUERY_CLOCK told before the request was posted, and never before that of an earlier completion of the device.
+//!
+//! # Resizing
+//!
+//! [`crate::control::Opcode::RESIZE_CQ`] names a new ring and record. The memory is zero, but for the arm words, which begin with the values that those
+//! of the former record have. Between two completions the device turns to the new ring: it starts there at index 0, as in a new CQ, and neither reads nor writes the
+//! former memory again; what it has seen of the arm words goes on to count. CQEs in the former ring stay there, for the driver to take.
+//!
+//! A driver that polls and arms meanwhile cannot know when that moment is. It writes arm words to both records until it has the answer. Once the former ring has nothing new
+//! it looks at CQE 0 of the new one: if that is valid (acquire), all CQEs of the former ring are visible, and it has had the last of them
+//! when it finds none there once more. After the answer the former ring gets no more; after a refusal the new one is not used.
+//!
 //! # Driver requirements
 //!
-//! * The memory MUST be zero when the CQ is created. Later the driver MUST NOT write to it, but for the words of [`CqRecord`], and for CQEs that it has found
+//! * The memory MUST be zero when the CQ is created, and that of a resize but for the arm words. Later the driver MUST NOT write to it, but for the words of [`CqRecord`], and for CQEs that it has found
 //!   valid and not consumed, which it may mark: completions of a QP that is gone, whose number another may get.
 //! * It MUST read a CQE after it has found it valid, and MUST release [`CqRecord::consumer`] after it has read what it consumed.
 //! * Between a change of [`CqRecord::arm_next`] or [`CqRecord::arm_solicited`] and the poll after it there MUST be a full barrier.
@@ -29,13 +55,15 @@
 //! # Device requirements
 //!
 //! * It MUST write all of a CQE before it releases `phase`, and CQEs in the order of completions.
-//! * It MUST NOT write a CQE whose place the driver has not consumed; it MUST raise `VRDMA_EVENT_CQ_ERR` instead.
+//! * Before it writes the first CQE of a new ring, all those of the former one MUST be visible.
+//! * It MUST write the time stamp of a CQE, where it has one, before it releases `phase`.
+//! * It MUST NOT write a CQE whose place the driver has not consumed, but with `VRDMA_CQ_F_IGNORE_OVERRUN`; it MUST raise `VRDMA_EVENT_CQ_ERR` instead.
 //! * What a peer or a request wrote to memory MUST be visible before the CQE that tells of it.
 //! * Whatever is in [`CqRecord`], nothing but this CQ and its QPs MAY suffer.
 
 use crate::layout::Item;
 use zerocopy::big_endian;
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::{U16, U32, U64};
 
 /// Declarations for the C header.
 pub const ITEMS: &[Item] = &[
@@ -43,6 +71,7 @@ pub const ITEMS: &[Item] = &[
     Item::Consts(WcOpcode::INFO),
     Item::Consts(flags::INFO),
     Item::Struct(Cqe::INFO),
+    Item::Struct(TimedCqe::INFO),
     Item::Struct(CqRecord::INFO),
 ];
 
@@ -55,7 +84,7 @@ layout! {
         qpn: U32,
         /// Bytes received (receives), read (READ) or 8 (atomics); 0 for others. Undefined unless `VRDMA_WC_SUCCESS`.
         byte_len: U32,
-        /// Immediate data with `VRDMA_CQE_F_IMM`: the 4 bytes as the peer posted them.
+        /// Immediate data with `VRDMA_CQE_F_IMM`: the 4 bytes as the peer posted them. With `VRDMA_CQE_F_INV` the key that the peer invalidated.
         imm: big_endian::U32,
         /// QPN of the peer (receives).
         src_qpn: U32,
@@ -71,6 +100,18 @@ layout! {
         flags: u8,
         /// Bit 0 tells a new CQE from an old one; written last. Other bits are zero.
         phase: u8,
+    }
+}
+
+layout! {
+    /// A completion with a time stamp, in CQs created with `VRDMA_CQ_F_TIMESTAMP`.
+    pub struct TimedCqe = "vrdma_timed_cqe" {
+        /// What other CQs have, `phase` included.
+        base: Cqe,
+        /// The device's clock, nanoseconds (see "Time").
+        timestamp: U64,
+        /// Reserved; the device does not write it.
+        reserved: [u8; 24],
     }
 }
 
@@ -101,6 +142,8 @@ consts! {
         RECV = 4,
         /// The sender asked for a solicited event.
         SOLICITED = 8,
+        /// The message invalidated a key: `imm` is it.
+        INV = 16,
     }
 }
 
@@ -119,6 +162,9 @@ open_enum! {
         LOC_PROT_ERR = 4,
         /// Flushed: the QP was in ERR, or went there.
         WR_FLUSH_ERR = 5,
+        /// A window could not be bound: its key, the region's, its rights or its range are wrong. Or memory could not be registered (IBTA's memory management operation
+        /// error): the region, its state, the rights, or number or size of the pages are wrong.
+        MW_BIND_ERR = 6,
         /// Bad response of the peer.
         BAD_RESP_ERR = 7,
         /// Local access error.
@@ -151,8 +197,16 @@ open_enum! {
         COMP_SWAP = 3,
         /// Fetch and add.
         FETCH_ADD = 4,
+        /// BIND_MW.
+        BIND_MW = 5,
+        /// LOCAL_INV.
+        LOCAL_INV = 6,
+        /// FLUSH.
+        FLUSH = 8,
         /// ATOMIC WRITE.
         ATOMIC_WRITE = 9,
+        /// REG_MR, with the number of enum ib_wc_opcode: processes have no such request.
+        REG_MR = 10,
         /// A message received.
         RECV = 128,
         /// A WRITE with immediate data received.

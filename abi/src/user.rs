@@ -20,9 +20,12 @@ pub const ITEMS: &[Item] = &[
     Item::Struct(AllocPdResp::INFO),
     Item::Struct(UserCreateCqReq::INFO),
     Item::Struct(UserCreateCqResp::INFO),
+    Item::Struct(UserResizeCqReq::INFO),
     Item::Struct(UserCreateQpResp::INFO),
     Item::Struct(UserCreateAhResp::INFO),
     Item::Struct(UserCreateSrqResp::INFO),
+    Item::Struct(QueryDmResp::INFO),
+    Item::Struct(UserClockResp::INFO),
 ];
 
 consts! {
@@ -37,8 +40,25 @@ consts! {
         METHOD_POST = 0x1000,
         /// Kicks the context's own channel, where the doorbell could not be mapped. No attribute.
         METHOD_KICK = 0x1001,
+        /// Tells a process that imports a context of it what the reply of ibv_cmd_get_context told, but for the channel, which belongs to the process that
+        /// opened the device. Attribute [`ATTR_QUERY_RESP`]: `vrdma_uctx_ex_resp`, all fields of the channel 0. An older kernel driver
+        /// refuses this method and the next two.
+        METHOD_QUERY_CONTEXT = 0x1002,
+        /// Tells a process that imports a PD of it what the reply of ibv_cmd_alloc_pd told. Attributes [`ATTR_QUERY_HANDLE`], and [`ATTR_QUERY_RESP`]:
+        /// `vrdma_upd_resp`. Fails with ENOENT if the context has no such PD.
+        METHOD_QUERY_PD = 0x1003,
+        /// Tells how to map device memory. Attributes [`ATTR_QUERY_HANDLE`], and [`ATTR_QUERY_RESP`]: `vrdma_udm_resp`. Fails with ENOENT if the context has
+        /// no such memory.
+        METHOD_QUERY_DM = 0x1004,
+        /// Tells the device's clock. Attribute [`ATTR_QUERY_RESP`]: `vrdma_uclock_resp`. Fails with EOPNOTSUPP if the device has none, with EIO if it does not answer
+        /// or did not the last time.
+        METHOD_QUERY_CLOCK = 0x1005,
         /// Bytes in: one or more requests, in units of 64 bytes, at most [`POST_MAX_UNITS`] of them.
         ATTR_POST_UNITS = 0x1000,
+        /// Bytes out: the structure that the method tells. If there is room for more, that is zeroed.
+        ATTR_QUERY_RESP = 0x1000,
+        /// Handle of the object that is asked about, of the kind that the method is for.
+        ATTR_QUERY_HANDLE = 0x1001,
         /// Most units of one [`METHOD_POST`].
         POST_MAX_UNITS = 64,
     }
@@ -151,6 +171,18 @@ layout! {
 }
 
 layout! {
+    /// Driver data of ibv_cmd_resize_cq.
+    pub struct UserResizeCqReq = "vrdma_uresize_cq_req" {
+        /// User address of the new ring and record (see [`crate::cqe`]), page aligned.
+        buf: U64,
+        /// Number of CQEs, a power of two, at least the `cqe` asked for.
+        entries: U32,
+        /// As in [`ResizeCqReq`](crate::control::ResizeCqReq).
+        held: U32,
+    }
+}
+
+layout! {
     /// Reply of ibv_cmd_create_qp.
     pub struct UserCreateQpResp = "vrdma_uqp_resp" {
         /// QPN to name in requests.
@@ -177,5 +209,25 @@ layout! {
         srqn: U32,
         /// Zero.
         reserved: U32,
+    }
+}
+
+layout! {
+    /// Reply of `METHOD_QUERY_DM`.
+    pub struct QueryDmResp = "vrdma_udm_resp" {
+        /// mmap offset of the pages that hold it; it begins with the first byte of the first.
+        mmap: U64,
+        /// Their length.
+        mmap_len: U64,
+        /// Its length in bytes.
+        length: U64,
+    }
+}
+
+layout! {
+    /// Reply of `METHOD_QUERY_CLOCK`.
+    pub struct UserClockResp = "vrdma_uclock_resp" {
+        /// Nanoseconds, as in [`ClockResp`](crate::control::ClockResp).
+        clock: U64,
     }
 }

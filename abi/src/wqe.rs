@@ -38,6 +38,7 @@
 //! * Between the store of `avail.idx` and the look whether the device asks for a kick it MUST make a full barrier.
 //! * It MUST NOT have more requests outstanding in a queue than the queue was made for, nor more completions than the CQ has entries.
 //! * The kernel MUST NOT let a process write a channel's descriptor table, nor map a channel into a process that is bound to another's context.
+//! * A page list MUST stay as it is until its REG_MR has ended. The pages MUST stay the guest's, and in place, until the region was invalidated, or deregistered.
 //! * The kernel MUST check what a process gives it to post through a channel of the kernel's context, from which a request may name objects of any context.
 //!
 //! # Device requirements
@@ -48,6 +49,8 @@
 //! * After it asked for kicks it MUST look at `avail.idx` again, and before it sleeps for good once more when a store that was under way must have arrived:
 //!   the poster's barrier may be none under an emulator.
 //! * Of all requests that it took each MUST end once: completed, failed, flushed, or dropped with its destroyed queue. Requests of a queue MUST end in order.
+//! * It MUST read each entry of a page list once, and check what it read.
+//! * It MUST NOT carry out REG_MR for a QP of another context than the kernel's.
 //! * It MUST NOT reach memory but through a key, at the moment when bytes move, that the region's context, PD, range and rights allow.
 //!
 //! # Layout
@@ -59,7 +62,19 @@
 //! ```
 //! The body is a [`RdmaBody`] or a [`UdBody`]; RECV has none (zero). From byte 32 on there are [`WqeHeader::sge_count`] elements
 //! ([`Sge`]), or with [`flags::INLINE`] [`WqeHeader::inline_len`] bytes of payload. Atomics have an [`AtomicOperands`] at byte 32 and their one element at byte 48;
-//! ATOMIC WRITE, which brings nothing back, is laid out as a WRITE.
+//! ATOMIC WRITE, which brings nothing back, is laid out as a WRITE. FLUSH has a [`FlushBody`], a [`FlushRange`] at byte 32 and no element. BIND_MW has a [`BindMwBody`], a [`BindMwRange`] at byte 32 and no element; REG_MR a
+//! [`RegMrBody`], a [`RegMrMemory`] at byte 32 and no element.
+//!
+//! # Fast registration
+//!
+//! REG_MR says what memory a region names that ALLOC_FAST_MR made: it alone has an address in guest memory, that of its *page list*. The list has the
+//! guest-physical address of each page, 8 bytes, little-endian. All pages have the same size and begin at a multiple of it; the region begins as far into the
+//! first page as its `iova` is into one, and the list has as many pages as that and its length take: at most those of ALLOC_FAST_MR.
+//! A list could name any memory of the guest, so the device takes REG_MR for QPs of the kernel's context alone, to which no channel but those of that context can post. Of
+//! another QP it ends as `VRDMA_WC_LOC_QP_OP_ERR`, and is counted.
+//!
+//! The device reads the list when it carries the request out. It ends as `VRDMA_WC_LOC_PROT_ERR` if the list or a page is not guest memory, or a page begins
+//! elsewhere; as `VRDMA_WC_MW_BIND_ERR` (memory management operation error) if the region is not one of ALLOC_FAST_MR in the QP's PD, is not free, or cannot be what the request says. Then nothing has changed.
 
 use crate::layout::Item;
 use zerocopy::big_endian;
@@ -73,7 +88,16 @@ pub const ITEMS: &[Item] = &[
     Item::Struct(WqeHeader::INFO),
     Item::Struct(RdmaBody::INFO),
     Item::Struct(UdBody::INFO),
+    Item::Struct(FlushBody::INFO),
+    Item::Consts(placement::INFO),
+    Item::Consts(flush_level::INFO),
+    Item::Struct(FlushRange::INFO),
     Item::Struct(AtomicOperands::INFO),
+    Item::Struct(BindMwBody::INFO),
+    Item::Struct(BindMwRange::INFO),
+    Item::Consts(page_shift::INFO),
+    Item::Struct(RegMrBody::INFO),
+    Item::Struct(RegMrMemory::INFO),
     Item::Struct(Sge::INFO),
 ];
 
@@ -120,6 +144,25 @@ open_enum! {
         ATOMIC_CMP_AND_SWP = 5,
         /// Fetch and add of 8 bytes; the element receives the value before.
         ATOMIC_FETCH_AND_ADD = 6,
+        /// Makes a key of the own device name nothing: of a window of type 2B that the QP bound, or of a region of ALLOC_FAST_MR in its PD, which is free then (or
+        /// was before). Of any other it ends with `VRDMA_WC_LOC_QP_OP_ERR`. Body: [`RdmaBody`] with `rkey` alone; no elements. RC and UC; as SEND_WITH_INV
+        /// with `VRDMA_CAP_MEM_WINDOW_TYPE_2B` or `VRDMA_CAP_MEM_MGT_EXTENSIONS`. It begins when all requests before it are complete, and what comes later
+        /// begins when it is.
+        LOCAL_INV = 7,
+        /// Binds a memory window, or with length 0 unbinds one of type 1. Body: [`BindMwBody`], behind it a [`BindMwRange`]. RC and UC.
+        /// It begins when all requests before it are complete, and what comes later begins when it is; it ends with `VRDMA_WC_MW_BIND_ERR` if it
+        /// cannot be. With `VRDMA_CAP_MEM_WINDOW` or `VRDMA_CAP_MEM_WINDOW_TYPE_2B`, of windows of that type.
+        BIND_MW = 8,
+        /// SEND that makes a key of the peer name nothing, [`RdmaBody::rkey`], before its receive completes. RC. If the peer's QP did not bind
+        /// a window of type 2B with that key, and it is not of a region of ALLOC_FAST_MR in that QP's PD that is free or gives peers a right, it ends with
+        /// `VRDMA_WC_REM_ACCESS_ERR`, the receive with `VRDMA_WC_REM_INV_REQ_ERR`.
+        SEND_WITH_INV = 9,
+        /// Fast registration: a region of ALLOC_FAST_MR that is free names memory from now on. Body: [`RegMrBody`], behind it a [`RegMrMemory`]; no elements. RC and UC, QPs of
+        /// the kernel's context alone, with `VRDMA_CAP_MEM_MGT_EXTENSIONS`. It begins when all requests before it are complete, and what comes later begins when it is.
+        REG_MR = 10,
+        /// Ends when what the QP wrote before is placed in the peer's memory as [`FlushBody::placement`] says (IBTA annex A19). Body: [`FlushBody`], behind it a [`FlushRange`]. RC, of devices with
+        /// `VRDMA_CAP_FLUSH_GLOBAL`. The peer's QP and region have to allow it. Counts among READs and atomics (`max_rd_atomic`, fences).
+        FLUSH = 14,
         /// Store of 8 bytes at once, after all that came before; from inline data or from elements, 8 bytes together. RC only,
         /// of devices with `VRDMA_CAP_ATOMIC_WRITE`. Counts among READs and atomics (`max_rd_atomic`, fences).
         ATOMIC_WRITE = 15,
@@ -173,7 +216,7 @@ layout! {
     pub struct RdmaBody = "vrdma_wqe_rdma" {
         /// Address in the peer's region (WRITE, READ, atomics, ATOMIC WRITE); 0 otherwise.
         remote_addr: U64,
-        /// Key of the peer's region (WRITE, READ, atomics, ATOMIC WRITE); 0 otherwise.
+        /// Key of the peer's region (WRITE, READ, atomics, ATOMIC WRITE); the key to invalidate (LOCAL_INV, SEND_WITH_INV); 0 otherwise.
         rkey: U32,
         /// Immediate data; the peer finds these 4 bytes in its CQE as they are.
         imm: big_endian::U32,
@@ -195,12 +238,118 @@ layout! {
 }
 
 layout! {
+    /// Body of FLUSH.
+    pub struct FlushBody = "vrdma_wqe_flush" {
+        /// Address in the peer's region of the first byte that is flushed; without meaning with `VRDMA_FLUSH_LEVEL_REGION`.
+        remote_addr: U64,
+        /// Key of the peer's region.
+        rkey: U32,
+        /// `VRDMA_FLUSH_*`, one or both.
+        placement: u8,
+        /// `VRDMA_FLUSH_LEVEL_*`.
+        level: u8,
+        /// Written as zero.
+        reserved: U16,
+    }
+}
+
+consts! {
+    /// [`FlushBody::placement`], with the numbers of enum ibv_placement_type. The request cannot be understood without any of them, or with others.
+    pub mod placement: u8 = "VRDMA_FLUSH" {
+        /// Global visibility: all who access the memory see what was written.
+        GLOBAL = 1,
+        /// Persistence. The peer's memory may have it, whatever this device has.
+        PERSISTENT = 2,
+    }
+}
+
+consts! {
+    /// [`FlushBody::level`], with the numbers of enum ibv_selectivity_level. With others the request cannot be understood.
+    pub mod flush_level: u8 = "VRDMA_FLUSH_LEVEL" {
+        /// So many bytes from an address on; none is allowed.
+        RANGE = 0,
+        /// All of the region.
+        REGION = 1,
+    }
+}
+
+layout! {
+    /// How much is flushed; at byte 32 of FLUSH.
+    pub struct FlushRange = "vrdma_wqe_flush_range" {
+        /// Bytes; without meaning with `VRDMA_FLUSH_LEVEL_REGION`.
+        length: U32,
+        /// Written as zero.
+        reserved: [u8; 12],
+    }
+}
+
+layout! {
     /// Operands of an atomic.
     pub struct AtomicOperands = "vrdma_wqe_atomic" {
         /// Compare and swap: the value compared with. Fetch and add: the addend.
         compare_add: U64,
         /// Compare and swap: the value stored when equal.
         swap: U64,
+    }
+}
+
+layout! {
+    /// Body of BIND_MW.
+    pub struct BindMwBody = "vrdma_wqe_bind_mw" {
+        /// The window's rkey before.
+        rkey: U32,
+        /// Its rkey afterwards: the low 8 bits are the poster's choice, the others those of `rkey`.
+        new_rkey: U32,
+        /// Local key of the region.
+        lkey: U32,
+        /// `VRDMA_ACCESS_*` of `VRDMA_ACCESS_WINDOW`.
+        access: U32,
+    }
+}
+
+layout! {
+    /// What a window shows of its region; at byte 32 of BIND_MW.
+    pub struct BindMwRange = "vrdma_wqe_bind_mw_range" {
+        /// iova of the first byte, as requests name it that use the region's local key.
+        addr: U64,
+        /// Length in bytes. 0: nothing, the window is unbound.
+        length: U64,
+    }
+}
+
+consts! {
+    /// [`RegMrBody::page_shift`].
+    pub mod page_shift: u32 = "VRDMA_PAGE_SHIFT" {
+        /// 4 KiB.
+        MIN = 12,
+        /// 2 GiB.
+        MAX = 31,
+    }
+}
+
+layout! {
+    /// Body of REG_MR.
+    pub struct RegMrBody = "vrdma_wqe_reg_mr" {
+        /// Key of the region afterwards, local and remote: the low 8 bits are the poster's choice, the others those that it has.
+        key: U32,
+        /// `VRDMA_ACCESS_*` of `VRDMA_ACCESS_V1_0`; remote write and atomics need local write too.
+        access: U32,
+        /// Size of a page, as a power of 2: from `VRDMA_PAGE_SHIFT_MIN` to `VRDMA_PAGE_SHIFT_MAX`.
+        page_shift: u8,
+        /// Written as zero; otherwise the request cannot be understood.
+        reserved: [u8; 7],
+    }
+}
+
+layout! {
+    /// What memory a region is to name; at byte 32 of REG_MR.
+    pub struct RegMrMemory = "vrdma_wqe_reg_mr_memory" {
+        /// Address by which requests name the first byte. It is as far into its page as that byte is into the first of the list.
+        iova: U64,
+        /// Length in bytes; `iova + length` is at most 2^64.
+        length: U64,
+        /// The page list, a guest-physical address; of any alignment.
+        page_list: U64,
     }
 }
 

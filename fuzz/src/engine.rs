@@ -47,6 +47,8 @@ struct Lab<'a> {
     qps: Vec<(Qpn, QpType, Pending)>,
     memory: Mem,
     key: u32,
+    /// Key of a memory window, as far as its binds ended well.
+    window: u32,
     log: Log,
     wire: Wire,
     next_id: u32,
@@ -86,7 +88,8 @@ impl<'a> Lab<'a> {
         let pd = engine.alloc_pd(device, OWNER).expect("a PD");
         let memory = Mem::filled(LENGTH);
         let key =
-            engine.reg_mr(device, pd, Access::ALL, IOVA, LENGTH as u64, memory.clone()).expect("a region");
+            engine.reg_mr(device, pd, Access::REGION, IOVA, LENGTH as u64, memory.clone()).expect("a region");
+        let window = engine.alloc_mw(device, pd, MwType::Type2B).expect("a window").0;
         let mut qps = Vec::new();
         for qp_type in [QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud] {
             let init = QpInit {
@@ -108,7 +111,8 @@ impl<'a> Lab<'a> {
         }
         let (log, wire) = (Log::default(), Wire::default());
         let now = Instant(1 << 40);
-        Lab { input: Input(data), engine, device, pd, now, qps, memory, key, log, wire, next_id: 0, requests }
+        let (input, next_id) = (Input(data), 0);
+        Lab { input, engine, device, pd, now, qps, memory, key, window, log, wire, next_id, requests }
     }
 
     /// Takes a QP to RTS anew, whose peer is on the wire.
@@ -120,7 +124,7 @@ impl<'a> Lab<'a> {
         let (qpn, qp_type, ref mut pending) = self.qps[index];
         *pending = Pending::default();
         let attr = QpAttr {
-            access: Access::ALL,
+            access: Access::QP,
             port: 1,
             path_mtu: Mtu::M1024,
             rq_psn: Psn::truncate(FIRST_PSN),
@@ -226,12 +230,28 @@ impl<'a> Lab<'a> {
         Sge { addr, length, lkey: Lkey(self.input.near(self.key)) }
     }
 
+    /// A bind of the window, mostly one that could be meant.
+    fn bind(&mut self) -> SendOp {
+        let rkey = Rkey(self.input.near(self.window));
+        let new_rkey = Rkey(rkey.0 ^ u32::from(self.input.byte()));
+        self.window = new_rkey.0;
+        SendOp::BindMw(Bind {
+            rkey,
+            new_rkey,
+            lkey: Lkey(self.input.near(self.key)),
+            access: Access(self.input.near(6)),
+            addr: IOVA + 8 * u64::from(self.input.byte()),
+            length: u64::from(self.input.word()),
+        })
+    }
+
     fn post_send(&mut self) {
         let index = self.qp();
         let mut sge = self.sge();
         let remote = Remote { addr: 0x5000, rkey: Rkey(0x99) };
         let imm = Some(Imm::from_bytes([9; 4]));
-        let op = match self.input.byte() % 8 {
+        let scope = FlushScope { placement: Placement::Global, whole: false, length: 8 };
+        let op = match self.input.byte() % 12 {
             0 => SendOp::Send { imm: None },
             1 => SendOp::Send { imm },
             2 => SendOp::Write { remote, imm: None },
@@ -239,7 +259,11 @@ impl<'a> Lab<'a> {
             4 => SendOp::Read { remote },
             5 => SendOp::AtomicWrite { remote },
             6 => SendOp::CompareSwap { remote, compare: 1, swap: 2 },
-            _ => SendOp::FetchAdd { remote, add: 3 },
+            7 => SendOp::FetchAdd { remote, add: 3 },
+            8 => SendOp::SendInvalidate { key: remote.rkey },
+            9 => SendOp::LocalInvalidate { key: Rkey(self.input.near(self.window)) },
+            10 => SendOp::Flush { remote, scope },
+            _ => self.bind(),
         };
         if matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite { .. }) {
             sge.length = 8;
@@ -249,7 +273,8 @@ impl<'a> Lab<'a> {
         self.next_id += 1;
         let (signaled, solicited, fence) = (flags & 1 == 0, flags & 2 != 0, flags & 4 != 0);
         let sges = [sge, sge];
-        let payload = Payload::Sges(&sges[..1 + usize::from(flags & 8 != 0)]);
+        let count = if matches!(op, SendOp::Flush { .. }) { 0 } else { 1 + usize::from(flags & 8 != 0) };
+        let payload = Payload::Sges(&sges[..count]);
         let request = SendRequest { id, signaled, solicited, fence, op, payload };
         let (qpn, qp_type, ref mut pending) = self.qps[index];
         pending.sends.push_back((id, signaled));

@@ -10,6 +10,7 @@
 #include "cmdq.h"
 #include "cmds.h"
 #include "mem.h"
+#include "reply.h"
 
 /* Ends a BIND_CHANNEL or UNBIND_CHANNEL: the channel is not to be bound. */
 static void end_channel(struct vrdma_dev *dev, u16 opcode, const void *payload, u32 status)
@@ -29,6 +30,26 @@ static void end_channel(struct vrdma_dev *dev, u16 opcode, const void *payload, 
 }
 
 /*
+ * Destroys the region of a REREG_MR, which its verbs object knows no more, by the key that it has
+ * by now. Returns 0 if its memory may be freed. A region to which windows are bound still stays
+ * in the device, with its memory, until a reset.
+ */
+static int end_rereg(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u32 status)
+{
+	const struct vrdma_rereg_mr_req *payload = (void *)(cmd->req + 1);
+	const struct vrdma_reg_mr_resp *keys = (void *)(cmd->resp + 1);
+	struct vrdma_object_req req = { .object = payload->lkey };
+
+	if (status == VRDMA_STATUS_OK) {
+		if (cmd->used_len < sizeof(*cmd->resp) + sizeof(*keys))
+			return -EIO;
+		req.object = keys->lkey;
+	}
+	return vrdma_cmd_exec(dev, VRDMA_CMD_DEREG_MR, &req, sizeof(req), NULL, 0, NULL,
+			      &cmd->mem);
+}
+
+/*
  * Destroys what @cmd created, or repeats @cmd if it was to destroy an object that was in use:
  * the abandoned commands that used it have been handled by now. Returns 0 if the memory of the
  * object may be freed.
@@ -40,6 +61,8 @@ static int end_object(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u16 opcod
 	u16 inverse = vrdma_opcode_inverse(opcode);
 	struct vrdma_object_req req = {};
 
+	if (opcode == VRDMA_CMD_REREG_MR)
+		return end_rereg(dev, cmd, status);
 	if (inverse && status == VRDMA_STATUS_OK) {
 		if (cmd->used_len < sizeof(*cmd->resp) + sizeof(*created))
 			return -EIO;

@@ -25,8 +25,10 @@ bool vrdma_opcode_destroys(u16 opcode)
 	case VRDMA_CMD_DEALLOC_PD:
 	case VRDMA_CMD_DESTROY_CQ:
 	case VRDMA_CMD_DEREG_MR:
+	case VRDMA_CMD_DEALLOC_MW:
 	case VRDMA_CMD_DESTROY_QP:
 	case VRDMA_CMD_DESTROY_SRQ:
+	case VRDMA_CMD_DETACH_MCAST:
 		return true;
 	default:
 		return false;
@@ -45,38 +47,16 @@ u16 vrdma_opcode_inverse(u16 opcode)
 		return VRDMA_CMD_DESTROY_CQ;
 	case VRDMA_CMD_REG_MR:
 	case VRDMA_CMD_GET_DMA_MR:
+	case VRDMA_CMD_ALLOC_FAST_MR:
 		return VRDMA_CMD_DEREG_MR;
+	case VRDMA_CMD_ALLOC_MW:
+		return VRDMA_CMD_DEALLOC_MW;
 	case VRDMA_CMD_CREATE_QP:
 		return VRDMA_CMD_DESTROY_QP;
 	case VRDMA_CMD_CREATE_SRQ:
 		return VRDMA_CMD_DESTROY_SRQ;
 	default:
 		return 0;
-	}
-}
-
-int vrdma_status_to_errno(u32 status)
-{
-	switch (status) {
-	case VRDMA_STATUS_OK:
-		return 0;
-	case VRDMA_STATUS_UNSUPPORTED:
-		return -EOPNOTSUPP;
-	case VRDMA_STATUS_INVALID:
-		return -EINVAL;
-	case VRDMA_STATUS_NOT_FOUND:
-		return -ENOENT;
-	case VRDMA_STATUS_BUSY:
-		return -EBUSY;
-	case VRDMA_STATUS_DENIED:
-		return -EPERM;
-	case VRDMA_STATUS_NO_RESOURCES:
-	case VRDMA_STATUS_TOO_LARGE:
-		return -ENOMEM;
-	case VRDMA_STATUS_FAULT:
-		return -EFAULT;
-	default:
-		return -EIO;
 	}
 }
 

@@ -49,7 +49,6 @@ static inline bool vrdma_cmdbuf_done(const struct vrdma_cmdbuf *cmd)
 
 bool vrdma_opcode_destroys(u16 opcode);
 u16 vrdma_opcode_inverse(u16 opcode);
-int vrdma_status_to_errno(u32 status);
 struct vrdma_cmdbuf *vrdma_cmdbuf_alloc(u16 opcode, const void *req, size_t req_len,
 					size_t resp_len, struct vrdma_runs *runs);
 void vrdma_cmdbuf_put(struct vrdma_cmdbuf *cmd);

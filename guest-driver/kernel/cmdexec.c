@@ -26,6 +26,8 @@ struct cmd_options {
 	struct vrdma_mem **mem;
 	/* Becomes true if the device did not answer and may still carry it out, or NULL. */
 	bool *pending;
+	/* Becomes true if the device was given it, or NULL. */
+	bool *submitted;
 	/* Wait as long as the device is stalled. */
 	bool no_timeout;
 	/* Bytes at the end of the reply that older devices do not write. */
@@ -156,6 +158,8 @@ static int cmd_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t r
 		return -ENOMEM;
 	if (!stalled || options->no_timeout)
 		err = cmd_run(dev, cmd, deadline, options->no_timeout, &submitted);
+	if (options->submitted)
+		*options->submitted = submitted;
 	if (err) {
 		if (!submitted && (vrdma_broken(dev) || !destroys))
 			goto out;
@@ -217,20 +221,29 @@ int vrdma_cmd_exec_any_length(struct vrdma_dev *dev, u16 opcode, void *resp, siz
 /**
  * vrdma_cmd_exec_pending() - have the device carry out a command, and say if it may still do so
  * @dev: the device
- * @opcode: the command, which is answered with a status only
+ * @opcode: the command
  * @req: its request structure
  * @req_len: length of @req
- * @runs: memory that belongs to the command; taken over, also on failure
+ * @resp: where its reply goes if it succeeds, or NULL
+ * @resp_len: length of @resp
+ * @runs: memory that belongs to the command, or NULL; taken over, also on failure
+ * @mem: as in vrdma_cmd_exec()
  * @pending: becomes true if the command is abandoned
+ * @submitted: becomes true if the device was given the command, or NULL
  *
  * Otherwise like vrdma_cmd_exec().
  */
 int vrdma_cmd_exec_pending(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
-			   struct vrdma_runs *runs, bool *pending)
+			   void *resp, size_t resp_len, struct vrdma_runs *runs,
+			   struct vrdma_mem **mem, bool *pending, bool *submitted)
 {
-	const struct cmd_options options = { .pending = pending };
+	const struct cmd_options options = {
+		.mem = mem,
+		.pending = pending,
+		.submitted = submitted,
+	};
 
-	return cmd_exec(dev, opcode, req, req_len, NULL, 0, runs, &options);
+	return cmd_exec(dev, opcode, req, req_len, resp, resp_len, runs, &options);
 }
 
 /**

@@ -42,6 +42,18 @@ int vrdma_cmd_query_counters(struct vrdma_dev *dev, struct vrdma_counters_resp *
 					 sizeof(*resp));
 }
 
+int vrdma_cmd_query_clock(struct vrdma_dev *dev, u64 *clock)
+{
+	struct vrdma_clock_resp resp;
+	int err;
+
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_CLOCK, NULL, 0, &resp, sizeof(resp), NULL,
+			     NULL);
+	if (!err)
+		*clock = le64_to_cpu(resp.clock);
+	return err;
+}
+
 int vrdma_cmd_set_port_mtu(struct vrdma_dev *dev, u32 mtu)
 {
 	struct vrdma_set_port_mtu_req req = { .mtu = cpu_to_le32(mtu) };
@@ -91,8 +103,8 @@ int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct
 		.queue = cpu_to_le16(queue),
 	};
 
-	return vrdma_cmd_exec_pending(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), runs,
-				      pending);
+	return vrdma_cmd_exec_pending(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), NULL, 0,
+				      runs, NULL, pending, NULL);
 }
 
 int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue)
@@ -118,18 +130,13 @@ int vrdma_cmd_dealloc_pd(struct vrdma_dev *dev, u32 pdn)
 	return object_cmd(dev, VRDMA_CMD_DEALLOC_PD, pdn);
 }
 
-int vrdma_cmd_create_cq(struct vrdma_dev *dev, u32 context, u32 entries, u32 vector,
+int vrdma_cmd_create_cq(struct vrdma_dev *dev, const struct vrdma_create_cq_req *req,
 			struct vrdma_runs *runs, u32 *cqn, struct vrdma_mem **mem)
 {
-	struct vrdma_create_cq_req req = {
-		.context = cpu_to_le32(context),
-		.entries = cpu_to_le32(entries),
-		.vector = cpu_to_le32(vector),
-	};
 	struct vrdma_create_cq_resp resp;
 	int err;
 
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_CREATE_CQ, &req, sizeof(req), &resp, sizeof(resp),
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_CREATE_CQ, req, sizeof(*req), &resp, sizeof(resp),
 			     runs, mem);
 	if (!err)
 		*cqn = le32_to_cpu(resp.cqn);
@@ -139,6 +146,24 @@ int vrdma_cmd_create_cq(struct vrdma_dev *dev, u32 context, u32 entries, u32 vec
 int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn, struct vrdma_mem **mem)
 {
 	return object_mem_cmd(dev, VRDMA_CMD_DESTROY_CQ, cqn, mem);
+}
+
+/* The caller keeps former and new memory until it knows which the device uses. */
+int vrdma_cmd_resize_cq(struct vrdma_dev *dev, const struct vrdma_resize_cq_req *req,
+			struct vrdma_runs *runs)
+{
+	return vrdma_cmd_exec(dev, VRDMA_CMD_RESIZE_CQ, req, sizeof(*req), NULL, 0, runs, NULL);
+}
+
+int vrdma_cmd_modify_cq(struct vrdma_dev *dev, u32 cqn, u16 count, u16 period)
+{
+	struct vrdma_modify_cq_req req = {
+		.cqn = cpu_to_le32(cqn),
+		.count = cpu_to_le16(count),
+		.period = cpu_to_le16(period),
+	};
+
+	return vrdma_cmd_exec(dev, VRDMA_CMD_MODIFY_CQ, &req, sizeof(req), NULL, 0, NULL, NULL);
 }
 
 int vrdma_cmd_reg_mr(struct vrdma_dev *dev, struct vrdma_reg_mr_req *req,
@@ -177,6 +202,67 @@ int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_m
 		ibmr->rkey = le32_to_cpu(resp.rkey);
 	}
 	return err;
+}
+
+/*
+ * The region may have new keys if this succeeds, and is as before if not; unless @pending becomes
+ * true: then it is the command's with all of @mem, and destroyed when the device has answered.
+ * After -EIO of a command that was @submitted nobody knows how it is.
+ */
+int vrdma_cmd_rereg_mr(struct vrdma_dev *dev, const struct vrdma_rereg_mr_req *req,
+		       struct vrdma_runs *runs, struct ib_mr *ibmr, struct vrdma_mem **mem,
+		       bool *pending, bool *submitted)
+{
+	struct vrdma_reg_mr_resp resp;
+	int err;
+
+	err = vrdma_cmd_exec_pending(dev, VRDMA_CMD_REREG_MR, req, sizeof(*req), &resp,
+				     sizeof(resp), runs, mem, pending, submitted);
+	if (!err) {
+		ibmr->lkey = le32_to_cpu(resp.lkey);
+		ibmr->rkey = le32_to_cpu(resp.rkey);
+	}
+	return err;
+}
+
+int vrdma_cmd_alloc_fast_mr(struct vrdma_dev *dev, u32 pdn, u32 max_pages, struct ib_mr *ibmr,
+			    struct vrdma_mem **mem)
+{
+	struct vrdma_alloc_fast_mr_req req = {
+		.pdn = cpu_to_le32(pdn),
+		.max_pages = cpu_to_le32(max_pages),
+	};
+	struct vrdma_reg_mr_resp resp;
+	int err;
+
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_FAST_MR, &req, sizeof(req), &resp, sizeof(resp),
+			     NULL, mem);
+	if (!err) {
+		ibmr->lkey = le32_to_cpu(resp.lkey);
+		ibmr->rkey = le32_to_cpu(resp.rkey);
+	}
+	return err;
+}
+
+int vrdma_cmd_alloc_mw(struct vrdma_dev *dev, u32 pdn, u32 mw_type, u32 *rkey)
+{
+	struct vrdma_alloc_mw_req req = {
+		.pdn = cpu_to_le32(pdn),
+		.mw_type = cpu_to_le32(mw_type),
+	};
+	struct vrdma_object_resp resp;
+	int err;
+
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_MW, &req, sizeof(req), &resp, sizeof(resp),
+			     NULL, NULL);
+	if (!err)
+		*rkey = le32_to_cpu(resp.object);
+	return err;
+}
+
+int vrdma_cmd_dealloc_mw(struct vrdma_dev *dev, u32 rkey)
+{
+	return object_cmd(dev, VRDMA_CMD_DEALLOC_MW, rkey);
 }
 
 int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req *req, u32 *qpn)
@@ -259,6 +345,24 @@ int vrdma_cmd_destroy_srq_no_timeout(struct vrdma_dev *dev, u32 srqn)
 	struct vrdma_object_req req = { .object = cpu_to_le32(srqn) };
 
 	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_DESTROY_SRQ, &req, sizeof(req));
+}
+
+static int mcast_cmd(struct vrdma_dev *dev, u16 opcode, u32 qpn, const union ib_gid *mgid)
+{
+	struct vrdma_mcast_req req = { .qpn = cpu_to_le32(qpn) };
+
+	memcpy(req.mgid, mgid, sizeof(req.mgid));
+	return vrdma_cmd_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, NULL);
+}
+
+int vrdma_cmd_attach_mcast(struct vrdma_dev *dev, u32 qpn, const union ib_gid *mgid)
+{
+	return mcast_cmd(dev, VRDMA_CMD_ATTACH_MCAST, qpn, mgid);
+}
+
+int vrdma_cmd_detach_mcast(struct vrdma_dev *dev, u32 qpn, const union ib_gid *mgid)
+{
+	return mcast_cmd(dev, VRDMA_CMD_DETACH_MCAST, qpn, mgid);
 }
 
 int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs,

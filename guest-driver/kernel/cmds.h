@@ -9,6 +9,7 @@ struct vrdma_runs;
 int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps);
 int vrdma_cmd_query_port(struct vrdma_dev *dev, struct vrdma_query_port_resp *resp);
 int vrdma_cmd_query_counters(struct vrdma_dev *dev, struct vrdma_counters_resp *resp);
+int vrdma_cmd_query_clock(struct vrdma_dev *dev, u64 *clock);
 int vrdma_cmd_set_port_mtu(struct vrdma_dev *dev, u32 mtu);
 int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid, u16 vlan);
 int vrdma_cmd_del_gid(struct vrdma_dev *dev, u32 index);
@@ -19,13 +20,23 @@ int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue,
 int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue);
 int vrdma_cmd_alloc_pd(struct vrdma_dev *dev, u32 context, u32 *pdn);
 int vrdma_cmd_dealloc_pd(struct vrdma_dev *dev, u32 pdn);
-int vrdma_cmd_create_cq(struct vrdma_dev *dev, u32 context, u32 entries, u32 vector,
+int vrdma_cmd_create_cq(struct vrdma_dev *dev, const struct vrdma_create_cq_req *req,
 			struct vrdma_runs *runs, u32 *cqn, struct vrdma_mem **mem);
 int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn, struct vrdma_mem **mem);
+int vrdma_cmd_resize_cq(struct vrdma_dev *dev, const struct vrdma_resize_cq_req *req,
+			struct vrdma_runs *runs);
+int vrdma_cmd_modify_cq(struct vrdma_dev *dev, u32 cqn, u16 count, u16 period);
 int vrdma_cmd_reg_mr(struct vrdma_dev *dev, struct vrdma_reg_mr_req *req,
 		     struct vrdma_runs *runs, struct ib_mr *ibmr, struct vrdma_mem **mem);
 int vrdma_cmd_dereg_mr(struct vrdma_dev *dev, u32 lkey, struct vrdma_mem **mem);
 int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_mr *ibmr);
+int vrdma_cmd_rereg_mr(struct vrdma_dev *dev, const struct vrdma_rereg_mr_req *req,
+		       struct vrdma_runs *runs, struct ib_mr *ibmr, struct vrdma_mem **mem,
+		       bool *pending, bool *submitted);
+int vrdma_cmd_alloc_fast_mr(struct vrdma_dev *dev, u32 pdn, u32 max_pages, struct ib_mr *ibmr,
+			    struct vrdma_mem **mem);
+int vrdma_cmd_alloc_mw(struct vrdma_dev *dev, u32 pdn, u32 mw_type, u32 *rkey);
+int vrdma_cmd_dealloc_mw(struct vrdma_dev *dev, u32 rkey);
 int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req *req, u32 *qpn);
 int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req);
 int vrdma_cmd_modify_qp_no_timeout(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req);
@@ -37,6 +48,8 @@ int vrdma_cmd_modify_srq(struct vrdma_dev *dev, const struct vrdma_modify_srq_re
 int vrdma_cmd_query_srq(struct vrdma_dev *dev, u32 srqn, struct vrdma_query_srq_resp *resp);
 int vrdma_cmd_destroy_srq(struct vrdma_dev *dev, u32 srqn);
 int vrdma_cmd_destroy_srq_no_timeout(struct vrdma_dev *dev, u32 srqn);
+int vrdma_cmd_attach_mcast(struct vrdma_dev *dev, u32 qpn, const union ib_gid *mgid);
+int vrdma_cmd_detach_mcast(struct vrdma_dev *dev, u32 qpn, const union ib_gid *mgid);
 int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs *runs,
 			   struct vrdma_mem **mem);
 

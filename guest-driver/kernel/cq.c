@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Completion queues. A process polls its ring in its own memory; the kernel's rings are polled
- * here.
+ * Completion queues. A process polls its ring in its own memory, the kernel's are polled here.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
 #include <linux/log2.h>
 #include <rdma/uverbs_ioctl.h>
 
-#include "barrier.h"
 #include "broken.h"
 #include "cmds.h"
 #include "cq.h"
 #include "mem.h"
 #include "post.h"
+#include "ring.h"
 #include "runs.h"
 #include "slots.h"
 #include "udata.h"
-
-static size_t cq_bytes(u32 entries)
-{
-	return (size_t)entries * sizeof(struct vrdma_cqe) + sizeof(struct vrdma_cq_record);
-}
 
 /* Finds a CQ and keeps it from being freed; from any context. */
 struct vrdma_cq *vrdma_cq_get(struct vrdma_dev *dev, u32 cqn)
@@ -44,7 +38,8 @@ void vrdma_cq_put(struct vrdma_cq *cq)
 }
 
 /* Memory of a process's CQ. */
-static int cq_pin(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib_udata *udata)
+static int cq_pin(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib_udata *udata,
+		  u32 *entries)
 {
 	struct vrdma_ucq_req req;
 	int err;
@@ -54,35 +49,27 @@ static int cq_pin(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib
 	err = vrdma_udata_read(udata, &req, sizeof(req));
 	if (err)
 		return err;
-	cq->entries = le32_to_cpu(req.entries);
-	if (req.reserved || !PAGE_ALIGNED(le64_to_cpu(req.buf)) ||
-	    !is_power_of_2(cq->entries) || cq->entries < cqe ||
-	    cq->entries > dev->caps.max_cqe)
+	if (req.reserved)
 		return -EINVAL;
-	cq->mem = vrdma_mem_pin(dev, le64_to_cpu(req.buf), cq_bytes(cq->entries),
-				IB_ACCESS_LOCAL_WRITE);
-	if (IS_ERR(cq->mem)) {
-		err = PTR_ERR(cq->mem);
-		cq->mem = NULL;
-		return err;
-	}
-	return 0;
+	*entries = le32_to_cpu(req.entries);
+	cq->mem = vrdma_ring_pin(dev, le64_to_cpu(req.buf), *entries, cqe, cq->timed);
+	return PTR_ERR_OR_ZERO(cq->mem);
 }
 
-/* Memory of a CQ of the kernel; in pages, since a large one may not fit in one piece. */
-static int cq_alloc(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe)
+/* Memory of a CQ of the kernel. */
+static int cq_alloc(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, u32 *entries)
 {
-	cq->entries = roundup_pow_of_two(cqe);
-	cq->mem = vrdma_mem_alloc_pages(dev, cq_bytes(cq->entries));
-	if (!cq->mem)
-		return -ENOMEM;
-	cq->ring = cq->mem->vaddr;
-	cq->rec = (struct vrdma_cq_record *)(cq->ring + cq->entries);
+	*entries = roundup_pow_of_two(cqe);
+	cq->mem = vrdma_ring_alloc(dev, *entries);
+	if (IS_ERR(cq->mem))
+		return PTR_ERR(cq->mem);
+	vrdma_ring_start(cq, *entries);
 	return 0;
 }
 
 /* Creates the CQ in the device, with the memory that it has, and makes it known by its number. */
-static int create_and_insert(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 context, u32 vector)
+static int create_and_insert(struct vrdma_dev *dev, struct vrdma_cq *cq,
+			     const struct vrdma_create_cq_req *req)
 {
 	struct vrdma_runs *runs;
 	int err, ret;
@@ -92,7 +79,7 @@ static int create_and_insert(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 con
 		err = PTR_ERR(runs);
 		goto err_mem;
 	}
-	err = vrdma_cmd_create_cq(dev, context, cq->entries, vector, runs, &cq->cqn, &cq->mem);
+	err = vrdma_cmd_create_cq(dev, req, runs, &cq->cqn, &cq->mem);
 	if (err)
 		goto err_mem;
 	err = xa_insert_irq(&dev->cqs, cq->cqn, cq, GFP_KERNEL);
@@ -109,6 +96,23 @@ err_mem:
 	return err;
 }
 
+/* What the device is to be told of the core's @flags. */
+static int device_flags(const struct vrdma_dev *dev, u32 flags, bool user, u32 *to)
+{
+	bool overruns = flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
+	bool timed = flags & IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION;
+	u64 cap = dev->caps.device_cap;
+
+	/* The kernel's users have no way to read a time stamp. */
+	if ((overruns && !(cap & VRDMA_CAP_CQ_IGNORE_OVERRUN)) ||
+	    (timed && !(user && (cap & VRDMA_CAP_CQ_TIMESTAMP))) ||
+	    (flags & ~(IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN |
+		       IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION)))
+		return -EOPNOTSUPP;
+	*to = (overruns ? VRDMA_CQ_F_IGNORE_OVERRUN : 0) | (timed ? VRDMA_CQ_F_TIMESTAMP : 0);
+	return 0;
+}
+
 int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		    struct uverbs_attr_bundle *attrs)
 {
@@ -117,10 +121,13 @@ int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	struct vrdma_cq *cq = to_vcq(ibcq);
 	struct vrdma_ucq_resp resp = {};
 	struct vrdma_uctx *uctx = NULL;
+	struct vrdma_create_cq_req req = {};
+	u32 entries, flags;
 	int err;
 
-	if (attr->flags)
-		return -EOPNOTSUPP;
+	err = device_flags(dev, attr->flags, udata, &flags);
+	if (err)
+		return err;
 	if (!attr->cqe || attr->cqe > dev->caps.max_cqe ||
 	    attr->comp_vector >= ibcq->device->num_comp_vectors)
 		return -EINVAL;
@@ -131,18 +138,24 @@ int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	refcount_set(&cq->ref, 1);
 	init_completion(&cq->unused);
 	spin_lock_init(&cq->lock);
+	mutex_init(&cq->resize_lock);
+	cq->timed = flags & VRDMA_CQ_F_TIMESTAMP;
 	if (udata) {
 		uctx = rdma_udata_to_drv_context(udata, struct vrdma_uctx, ibuctx);
-		err = cq_pin(dev, cq, attr->cqe, udata);
+		err = cq_pin(dev, cq, attr->cqe, udata, &entries);
 	} else {
-		err = cq_alloc(dev, cq, attr->cqe);
+		err = cq_alloc(dev, cq, attr->cqe, &entries);
 	}
 	if (err)
 		return err;
-	err = create_and_insert(dev, cq, vrdma_context(uctx), attr->comp_vector);
+	req.context = cpu_to_le32(vrdma_context(uctx));
+	req.entries = cpu_to_le32(entries);
+	req.vector = cpu_to_le32(attr->comp_vector);
+	req.flags = cpu_to_le32(flags);
+	err = create_and_insert(dev, cq, &req);
 	if (err)
 		return err;
-	ibcq->cqe = cq->entries;
+	ibcq->cqe = entries;
 	if (!udata)
 		return 0;
 	resp.cqn = cpu_to_le32(cq->cqn);
@@ -150,6 +163,12 @@ int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	if (err)
 		vrdma_destroy_cq(ibcq, udata);
 	return err;
+}
+
+/* @period is in microseconds. */
+int vrdma_modify_cq(struct ib_cq *ibcq, u16 count, u16 period)
+{
+	return vrdma_cmd_modify_cq(to_vdev(ibcq->device), to_vcq(ibcq)->cqn, count, period);
 }
 
 int vrdma_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
@@ -168,15 +187,11 @@ int vrdma_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	vrdma_cq_put(cq);
 	wait_for_completion(&cq->unused);
 	vrdma_mem_release(dev, cq->mem, err);
+	/* A resize that was not answered comes before this command. */
+	vrdma_mem_release(dev, cq->next_mem, err);
+	vrdma_ring_cleanup(cq);
 	/* A caller cannot handle an error. */
 	return 0;
-}
-
-static bool cqe_valid(const struct vrdma_cq *cq, u32 index)
-{
-	const struct vrdma_cqe *cqe = &cq->ring[index & (cq->entries - 1)];
-
-	return !!(READ_ONCE(cqe->phase) & 1) != !!(index & cq->entries);
 }
 
 static enum ib_wc_opcode wc_opcode(const struct vrdma_cqe *cqe)
@@ -193,6 +208,10 @@ static enum ib_wc_opcode wc_opcode(const struct vrdma_cqe *cqe)
 		return IB_WC_COMP_SWAP;
 	case VRDMA_WC_OP_FETCH_ADD:
 		return IB_WC_FETCH_ADD;
+	case VRDMA_WC_OP_LOCAL_INV:
+		return IB_WC_LOCAL_INV;
+	case VRDMA_WC_OP_REG_MR:
+		return IB_WC_REG_MR;
 	case VRDMA_WC_OP_ATOMIC_WRITE:
 		return IB_WC_ATOMIC_WRITE;
 	case VRDMA_WC_OP_RECV:
@@ -241,6 +260,10 @@ static bool cqe_to_wc(struct vrdma_dev *dev, struct vrdma_cq *cq, const struct v
 	if (cqe->flags & VRDMA_CQE_F_IMM) {
 		wc->wc_flags |= IB_WC_WITH_IMM;
 		wc->ex.imm_data = cqe->imm;
+	}
+	if (cqe->flags & VRDMA_CQE_F_INV) {
+		wc->wc_flags |= IB_WC_WITH_INVALIDATE;
+		wc->ex.invalidate_rkey = be32_to_cpu(cqe->imm);
 	}
 	if (cqe->flags & VRDMA_CQE_F_GRH)
 		wc->wc_flags |= IB_WC_GRH;
@@ -295,7 +318,7 @@ void vrdma_cqs_flush(struct vrdma_dev *dev)
 		if (!cq)
 			continue;
 		/* A user that never requested an event polls without. */
-		if (cq->ring && READ_ONCE(cq->armed) && cq->ibcq.comp_handler)
+		if (cq->ring.cqe && READ_ONCE(cq->armed) && cq->ibcq.comp_handler)
 			cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
 		vrdma_cq_put(cq);
 	}
@@ -305,25 +328,23 @@ int vrdma_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc)
 {
 	struct vrdma_dev *dev = to_vdev(ibcq->device);
 	struct vrdma_cq *cq = to_vcq(ibcq);
+	u32 bound, taken = 0;
+	struct vrdma_cqe *cqe;
 	unsigned long flags;
-	u32 first;
 	int n = 0;
 
-	if (!cq->ring)
+	if (!cq->ring.cqe)
 		return -EOPNOTSUPP;
 	spin_lock_irqsave(&cq->lock, flags);
-	first = cq->consumer;
 	/* At most the whole ring in one call, however fast the device fills it. */
-	while (n < num && cq->consumer - first < cq->entries && cqe_valid(cq, cq->consumer)) {
-		/* The rest of the CQE is read after its phase. */
-		virt_rmb();
-		if (cqe_to_wc(dev, cq, &cq->ring[cq->consumer & (cq->entries - 1)], &wc[n]))
+	bound = cq->held_end - cq->held_first + cq->ring.entries;
+	while (n < num && taken < bound && (cqe = vrdma_ring_take(cq))) {
+		if (cqe_to_wc(dev, cq, cqe, &wc[n]))
 			n++;
-		cq->consumer++;
+		taken++;
 	}
-	if (cq->consumer != first)
-		/* Release: the device overwrites CQEs only after they have been read. */
-		virt_store_release(&cq->rec->consumer, cpu_to_le32(cq->consumer));
+	if (taken)
+		vrdma_ring_publish(cq);
 	/* Not while the device may still use the buffers of the requests. */
 	if (n < num && vrdma_broken(dev) && !vrdma_may_resume(dev))
 		n += flush_wcs(dev, cq, num - n, wc + n);
@@ -335,24 +356,29 @@ int vrdma_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 {
 	struct vrdma_cq *cq = to_vcq(ibcq);
 	unsigned long irq_flags;
-	__le32 *word;
 	int ret = 0;
 
-	if (!cq->ring)
+	if (!cq->ring.cqe)
 		return -EOPNOTSUPP;
 	spin_lock_irqsave(&cq->lock, irq_flags);
 	WRITE_ONCE(cq->armed, true);
-	if ((flags & IB_CQ_SOLICITED_MASK) == IB_CQ_SOLICITED)
-		word = &cq->rec->arm_solicited;
-	else
-		word = &cq->rec->arm_next;
-	WRITE_ONCE(*word, cpu_to_le32(le32_to_cpu(*word) + 1));
-	/* Either the device sees the request, or we see its CQE. */
-	vrdma_mb();
+	vrdma_ring_arm(cq, (flags & IB_CQ_SOLICITED_MASK) == IB_CQ_SOLICITED);
 	if (flags & IB_CQ_REPORT_MISSED_EVENTS)
-		ret = cqe_valid(cq, cq->consumer);
+		ret = vrdma_ring_ready(cq);
 	spin_unlock_irqrestore(&cq->lock, irq_flags);
 	return ret;
+}
+
+static void clean_cqe(struct vrdma_cqe *cqe, void *arg)
+{
+	struct vrdma_qp *qp = arg;
+	u64 wr_id;
+
+	if (cqe->qpn != cpu_to_le32(qp->ibqp.qp_num))
+		return;
+	if (qp->ibqp.srq && (cqe->flags & VRDMA_CQE_F_RECV))
+		complete_request(qp, cqe, &wr_id);
+	cqe->qpn = cpu_to_le32(VRDMA_NONE);
 }
 
 /**
@@ -365,22 +391,10 @@ int vrdma_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 void vrdma_cq_clean(struct vrdma_cq *cq, struct vrdma_qp *qp)
 {
 	unsigned long flags;
-	u64 wr_id;
-	u32 i;
 
-	if (!cq->ring)
+	if (!cq->ring.cqe)
 		return;
 	spin_lock_irqsave(&cq->lock, flags);
-	for (i = cq->consumer; i - cq->consumer < cq->entries && cqe_valid(cq, i); i++) {
-		struct vrdma_cqe *cqe = &cq->ring[i & (cq->entries - 1)];
-
-		/* As in vrdma_poll_cq(). */
-		virt_rmb();
-		if (cqe->qpn != cpu_to_le32(qp->ibqp.qp_num))
-			continue;
-		if (qp->ibqp.srq && (cqe->flags & VRDMA_CQE_F_RECV))
-			complete_request(qp, cqe, &wr_id);
-		cqe->qpn = cpu_to_le32(VRDMA_NONE);
-	}
+	vrdma_ring_visit(cq, clean_cqe, qp);
 	spin_unlock_irqrestore(&cq->lock, flags);
 }

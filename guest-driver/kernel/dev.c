@@ -14,6 +14,7 @@
 #include "cmdq.h"
 #include "cmds.h"
 #include "dev.h"
+#include "dm.h"
 #include "doorbell.h"
 #include "event.h"
 #include "gsi.h"
@@ -204,6 +205,7 @@ struct vrdma_dev *vrdma_dev_alloc(struct virtio_device *vdev)
 	xa_init_flags(&dev->srqs, XA_FLAGS_LOCK_IRQ);
 	ida_init(&dev->ah_ida);
 	vrdma_quarantine_init(dev);
+	vrdma_dm_init(dev);
 	return dev;
 }
 

@@ -25,6 +25,9 @@ bool vrdma_probe_gsi(struct vrdma_dev *dev)
 		.max_send_sge = cpu_to_le32(1),
 		.max_recv_sge = cpu_to_le32(1),
 	};
+	struct vrdma_create_cq_req cq_req = {
+		.context = cpu_to_le32(VRDMA_KERNEL_CONTEXT), .entries = cpu_to_le32(2),
+	};
 	size_t size = sizeof(struct vrdma_cqe) * 2 + sizeof(struct vrdma_cq_record);
 	struct vrdma_mem *mem = vrdma_mem_alloc(dev, size, GFP_KERNEL);
 	struct vrdma_runs *runs;
@@ -38,7 +41,7 @@ bool vrdma_probe_gsi(struct vrdma_dev *dev)
 		vrdma_mem_free(dev, mem);
 		return false;
 	}
-	err = vrdma_cmd_create_cq(dev, VRDMA_KERNEL_CONTEXT, 2, 0, runs, &cqn, &mem);
+	err = vrdma_cmd_create_cq(dev, &cq_req, runs, &cqn, &mem);
 	if (err) {
 		vrdma_mem_release(dev, mem, vrdma_broken(dev) ? err : 0);
 		return false;

@@ -282,6 +282,17 @@ int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_target *target, const 
 	return err;
 }
 
+/*
+ * Whether a process may post requests of this kind through the kernel's channel. Not those that
+ * this driver does not know: the device may have some that are the kernel's alone. Keys need no
+ * look: the device compares what they name with the PD of the QP, whatever the channel.
+ */
+static bool user_opcode(u8 opcode)
+{
+	return opcode <= VRDMA_WR_SEND_WITH_INV || opcode == VRDMA_WR_FLUSH ||
+	       opcode == VRDMA_WR_ATOMIC_WRITE || opcode == VRDMA_WR_RECV || opcode == VRDMA_WR_SRQ_RECV;
+}
+
 /* What a request names, if it is a QP or an SRQ of @uctx. */
 static struct vrdma_target *user_target(struct vrdma_dev *dev, struct vrdma_uctx *uctx,
 					const struct vrdma_wqe *wqe)
@@ -312,7 +323,7 @@ static int user_units_check(struct vrdma_dev *dev, struct vrdma_uctx *uctx,
 	while (units) {
 		if (!buf->units || buf->units > dev->caps.max_wqe_units || buf->units > units)
 			return -EINVAL;
-		target = user_target(dev, uctx, buf);
+		target = user_opcode(buf->opcode) ? user_target(dev, uctx, buf) : NULL;
 		if (!target)
 			return -EINVAL;
 		target->via_kernel = true;

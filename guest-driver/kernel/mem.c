@@ -3,11 +3,23 @@
  * Memory that the device may touch: how it is allocated or pinned, and when it may be freed.
  */
 #include <linux/dma-mapping.h>
+#include <linux/gfp.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 #include <rdma/ib_umem.h>
 
 #include "mem.h"
+
+static struct vrdma_mem *mem_new(size_t size)
+{
+	struct vrdma_mem *mem = kzalloc(sizeof(*mem), GFP_KERNEL);
+
+	if (!mem)
+		return NULL;
+	refcount_set(&mem->ref, 1);
+	mem->size = size;
+	return mem;
+}
 
 /**
  * vrdma_mem_alloc() - allocate zeroed kernel memory that the device can reach
@@ -19,10 +31,9 @@ struct vrdma_mem *vrdma_mem_alloc(struct vrdma_dev *dev, size_t size, gfp_t gfp)
 {
 	struct vrdma_mem *mem;
 
-	mem = kzalloc(sizeof(*mem), GFP_KERNEL);
+	mem = mem_new(size);
 	if (!mem)
 		return NULL;
-	mem->size = size;
 	mem->vaddr = dma_alloc_coherent(dev->dma_dev, mem->size, &mem->dma, gfp);
 	if (!mem->vaddr) {
 		kfree(mem);
@@ -61,10 +72,9 @@ struct vrdma_mem *vrdma_mem_alloc_pages(struct vrdma_dev *dev, size_t size)
 {
 	struct vrdma_mem *mem;
 
-	mem = kzalloc(sizeof(*mem), GFP_KERNEL);
+	mem = mem_new(size);
 	if (!mem)
 		return NULL;
-	mem->size = size;
 	mem->vaddr = __vmalloc(size, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN);
 	if (!mem->vaddr)
 		goto err_mem;
@@ -80,6 +90,55 @@ err_mem:
 }
 
 /**
+ * vrdma_mem_alloc_user() - allocate zeroed memory that device and processes can reach
+ * @dev: the device
+ * @size: bytes, whole pages
+ *
+ * It is in one piece, and charged to the memory cgroup of the calling process.
+ */
+struct vrdma_mem *vrdma_mem_alloc_user(struct vrdma_dev *dev, size_t size)
+{
+	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
+	struct vrdma_mem *mem;
+
+	mem = mem_new(size);
+	if (!mem)
+		return NULL;
+	mem->vaddr = alloc_pages_exact(size, gfp);
+	if (!mem->vaddr)
+		goto err_mem;
+	mem->user = true;
+	mem->dma = dma_map_single(dev->dma_dev, mem->vaddr, size, DMA_BIDIRECTIONAL);
+	if (dma_mapping_error(dev->dma_dev, mem->dma))
+		goto err_vaddr;
+	return mem;
+
+err_vaddr:
+	free_pages_exact(mem->vaddr, size);
+err_mem:
+	kfree(mem);
+	return NULL;
+}
+
+/**
+ * vrdma_mem_part() - make a stretch of memory the memory of an object
+ * @mem: from vrdma_mem_alloc_user(), which is not freed before its parts
+ * @offset: first byte, within @mem
+ * @len: bytes, not more than are there
+ */
+struct vrdma_mem *vrdma_mem_part(struct vrdma_mem *mem, u64 offset, u64 len)
+{
+	struct vrdma_mem *part = mem_new(len);
+
+	if (!part)
+		return NULL;
+	refcount_inc(&mem->ref);
+	part->whole = mem;
+	part->dma = mem->dma + offset;
+	return part;
+}
+
+/**
  * vrdma_mem_pin() - pin memory of the calling process
  * @dev: the device
  * @addr: first byte
@@ -91,7 +150,7 @@ struct vrdma_mem *vrdma_mem_pin(struct vrdma_dev *dev, u64 addr, u64 len, int ac
 	struct vrdma_mem *mem;
 	int err;
 
-	mem = kzalloc(sizeof(*mem), GFP_KERNEL);
+	mem = mem_new(len);
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
 	mem->umem = ib_umem_get(&dev->ibdev, addr, len, access);
@@ -106,11 +165,16 @@ struct vrdma_mem *vrdma_mem_pin(struct vrdma_dev *dev, u64 addr, u64 len, int ac
 /* Only once the device cannot touch it any more. */
 void vrdma_mem_free(struct vrdma_dev *dev, struct vrdma_mem *mem)
 {
-	if (!mem)
+	if (!mem || !refcount_dec_and_test(&mem->ref))
 		return;
+	vrdma_mem_free(dev, mem->former);
+	vrdma_mem_free(dev, mem->whole);
 	if (mem->umem)
 		ib_umem_release(mem->umem);
-	if (mem->sgt.sgl) {
+	if (mem->user) {
+		dma_unmap_single(dev->dma_dev, mem->dma, mem->size, DMA_BIDIRECTIONAL);
+		free_pages_exact(mem->vaddr, mem->size);
+	} else if (mem->sgt.sgl) {
 		dma_unmap_sgtable(dev->dma_dev, &mem->sgt, DMA_BIDIRECTIONAL, 0);
 		sg_free_table(&mem->sgt);
 		vfree(mem->vaddr);

@@ -3,6 +3,7 @@
 #define VRDMA_MEM_H
 
 #include <linux/list.h>
+#include <linux/refcount.h>
 #include <linux/scatterlist.h>
 
 #include "vrdma.h"
@@ -11,17 +12,25 @@ struct ib_umem;
 
 /**
  * struct vrdma_mem - memory of an object that the device may touch
+ * @ref: its owner, and its parts
  * @node: in &vrdma_dev.quarantine, if the device may still touch it after the object is gone
+ * @former: memory that the object had before, if the device may still touch that, or NULL
  * @umem: pinned memory of a process, or NULL
+ * @whole: what it is a part of, or NULL
  * @vaddr: memory of the kernel, or NULL
- * @dma: bus address of @vaddr, if it is in one piece
+ * @user: @vaddr is whole pages, which processes map too
+ * @dma: bus address of @vaddr or of the part, if it is in one piece
  * @sgt: the pages of @vaddr, if it is in pages
- * @size: bytes at @vaddr
+ * @size: bytes
  */
 struct vrdma_mem {
+	refcount_t ref;
 	struct list_head node;
+	struct vrdma_mem *former;
 	struct ib_umem *umem;
+	struct vrdma_mem *whole;
 	void *vaddr;
+	bool user;
 	dma_addr_t dma;
 	struct sg_table sgt;
 	size_t size;
@@ -29,6 +38,8 @@ struct vrdma_mem {
 
 struct vrdma_mem *vrdma_mem_alloc(struct vrdma_dev *dev, size_t size, gfp_t gfp);
 struct vrdma_mem *vrdma_mem_alloc_pages(struct vrdma_dev *dev, size_t size);
+struct vrdma_mem *vrdma_mem_alloc_user(struct vrdma_dev *dev, size_t size);
+struct vrdma_mem *vrdma_mem_part(struct vrdma_mem *mem, u64 offset, u64 len);
 struct vrdma_mem *vrdma_mem_pin(struct vrdma_dev *dev, u64 addr, u64 len, int access);
 void vrdma_mem_free(struct vrdma_dev *dev, struct vrdma_mem *mem);
 void vrdma_mem_release(struct vrdma_dev *dev, struct vrdma_mem *mem, int err);

@@ -7,15 +7,16 @@
 #define VRDMA_OBJECTS_H
 
 #include <linux/completion.h>
+#include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
 #include <rdma/ib_verbs.h>
 
+#include "umap.h"
 #include "vrdma_abi.h"
 
 struct vrdma_channel;
 struct vrdma_mem;
-struct vrdma_mmap_entry;
 
 /**
  * struct vrdma_uctx - context of a process
@@ -25,14 +26,16 @@ struct vrdma_mmap_entry;
  * @rings: mapping of the available and the used ring of @chan
  * @slots: mapping of the slots of @chan
  * @doorbell: mapping of the doorbell of @chan, or NULL
+ * @dm_bytes: device memory that it has (@dm_lock of the device)
  */
 struct vrdma_uctx {
 	struct ib_ucontext ibuctx;
 	u32 context;
 	struct vrdma_channel *chan;
-	struct vrdma_mmap_entry *rings;
-	struct vrdma_mmap_entry *slots;
-	struct vrdma_mmap_entry *doorbell;
+	struct vrdma_umap *rings;
+	struct vrdma_umap *slots;
+	struct vrdma_umap *doorbell;
+	size_t dm_bytes;
 };
 
 struct vrdma_pd {
@@ -41,17 +44,34 @@ struct vrdma_pd {
 };
 
 /**
+ * struct vrdma_cq_ring - a ring of CQEs in memory of the kernel
+ * @cqe: the CQEs; NULL if there is no such ring
+ * @rec: the shared words
+ * @entries: number of CQEs, a power of two
+ */
+struct vrdma_cq_ring {
+	struct vrdma_cqe *cqe;
+	struct vrdma_cq_record *rec;
+	u32 entries;
+};
+
+/**
  * struct vrdma_cq - a completion queue
  * @ibcq: the verbs object
  * @cqn: its number
  * @ref: event handlers, and the owner
  * @unused: completed when @ref drops to 0
+ * @timed: CQEs have a time stamp
+ * @resize_lock: serialises resizing, protects @mem and @next_mem
  * @mem: ring and record
+ * @next_mem: those of a resize that is under way, or that the device did not answer; or NULL
  * @lock: the kernel's CQs: protects what follows
- * @ring: the kernel's CQs: the ring, otherwise NULL
- * @rec: the kernel's CQs: the shared words
- * @entries: size of the ring
- * @consumer: CQEs consumed
+ * @ring: the kernel's CQs: the ring
+ * @next: the kernel's CQs: the ring that it goes on in when the device does
+ * @consumer: CQEs consumed of @ring
+ * @held: CQEs that were left in former rings
+ * @held_first: the first of those that were not taken
+ * @held_end: their end
  * @armed: an event has been requested at least once
  */
 struct vrdma_cq {
@@ -59,12 +79,17 @@ struct vrdma_cq {
 	u32 cqn;
 	refcount_t ref;
 	struct completion unused;
+	bool timed;
+	struct mutex resize_lock;
 	struct vrdma_mem *mem;
+	struct vrdma_mem *next_mem;
 	spinlock_t lock;
-	struct vrdma_cqe *ring;
-	struct vrdma_cq_record *rec;
-	u32 entries;
+	struct vrdma_cq_ring ring;
+	struct vrdma_cq_ring next;
 	u32 consumer;
+	struct vrdma_cqe *held;
+	u32 held_first;
+	u32 held_end;
 	bool armed;
 };
 
@@ -170,8 +195,45 @@ struct vrdma_srq {
 	struct vrdma_slots slots;
 };
 
+/**
+ * struct vrdma_mr - a memory region
+ * @ibmr: the verbs object
+ * @mem: its memory, or NULL
+ * @iova: address by which requests name its first byte
+ * @access: IB_ACCESS_* and IB_ZERO_BASED
+ * @lost: an abandoned command, or a device that failed, has the region and its memory
+ * @pages: for fast registration: the list of pages, which is in @mem; otherwise NULL
+ * @page_list: where the device finds it
+ * @num_pages: pages in the list
+ * @max_pages: most pages in the list
+ */
 struct vrdma_mr {
 	struct ib_mr ibmr;
+	struct vrdma_mem *mem;
+	u64 iova;
+	int access;
+	bool lost;
+	__le64 *pages;
+	dma_addr_t page_list;
+	u32 num_pages;
+	u32 max_pages;
+};
+
+struct vrdma_mw {
+	struct ib_mw ibmw;
+};
+
+/**
+ * struct vrdma_dm - device memory: pages of the kernel that a process maps
+ * @ibdm: the verbs object
+ * @umap: the mapping, by which the whole is freed
+ * @uctx: the context that has it
+ * @mem: the pages
+ */
+struct vrdma_dm {
+	struct ib_dm ibdm;
+	struct vrdma_umap umap;
+	struct vrdma_uctx *uctx;
 	struct vrdma_mem *mem;
 };
 
@@ -192,6 +254,7 @@ VRDMA_CONVERT(cq, cq, ibcq)
 VRDMA_CONVERT(qp, qp, ibqp)
 VRDMA_CONVERT(srq, srq, ibsrq)
 VRDMA_CONVERT(mr, mr, ibmr)
+VRDMA_CONVERT(dm, dm, ibdm)
 VRDMA_CONVERT(ah, ah, ibah)
 
 /* Context number of an object: that of @uctx, or the kernel's. */

@@ -46,6 +46,32 @@ enum ib_port_state vrdma_port_state(struct vrdma_dev *dev, enum ib_mtu *mtu)
 	return state;
 }
 
+/* The speed and width for @mbps, or the next below. */
+void vrdma_port_set_speed(struct ib_port_attr *attr, u32 mbps)
+{
+	static const struct {
+		u32 mbps;
+		u16 speed;
+		u8 width;
+	} speeds[] = {
+		{ 400000, IB_SPEED_NDR, IB_WIDTH_4X },
+		{ 200000, IB_SPEED_HDR, IB_WIDTH_4X },
+		{ 100000, IB_SPEED_EDR, IB_WIDTH_4X },
+		{ 50000, IB_SPEED_HDR, IB_WIDTH_1X },
+		{ 40000, IB_SPEED_QDR, IB_WIDTH_4X },
+		{ 25000, IB_SPEED_EDR, IB_WIDTH_1X },
+		{ 10000, IB_SPEED_QDR, IB_WIDTH_1X },
+		{ 5000, IB_SPEED_DDR, IB_WIDTH_1X },
+		{ 0, IB_SPEED_SDR, IB_WIDTH_1X },
+	};
+	const typeof(speeds[0]) *s = speeds;
+
+	while (s->mbps > mbps)
+		s++;
+	attr->active_speed = s->speed;
+	attr->active_width = s->width;
+}
+
 /**
  * vrdma_phys_state() - physical state of the port
  * @dev: the device

@@ -7,6 +7,7 @@
 #include <linux/slab.h>
 
 #include "broken.h"
+#include "fast.h"
 #include "kchannel.h"
 #include "post.h"
 #include "slots.h"
@@ -152,6 +153,12 @@ static int send_opcode(const struct ib_send_wr *wr)
 		return VRDMA_WR_SEND;
 	case IB_WR_SEND_WITH_IMM:
 		return VRDMA_WR_SEND_WITH_IMM;
+	case IB_WR_SEND_WITH_INV:
+		return VRDMA_WR_SEND_WITH_INV;
+	case IB_WR_LOCAL_INV:
+		return VRDMA_WR_LOCAL_INV;
+	case IB_WR_REG_MR:
+		return VRDMA_WR_REG_MR;
 	case IB_WR_RDMA_READ:
 		return VRDMA_WR_RDMA_READ;
 	case IB_WR_ATOMIC_CMP_AND_SWP:
@@ -165,19 +172,58 @@ static int send_opcode(const struct ib_send_wr *wr)
 	}
 }
 
+/* Whether the QP takes a request of this kind, as far as the device does not look by itself. */
+static int check_send(const struct vrdma_qp *qp, const struct ib_send_wr *wr)
+{
+	bool ud = qp->ibqp.qp_type == IB_QPT_UD || qp->ibqp.qp_type == IB_QPT_GSI;
+	u64 invalidates = VRDMA_CAP_MEM_WINDOW_TYPE_2B | VRDMA_CAP_MEM_MGT_EXTENSIONS;
+
+	if (wr->num_sge < 0 || wr->num_sge > qp->cap.max_send_sge)
+		return -EINVAL;
+	if (ud && wr->opcode != IB_WR_SEND && wr->opcode != IB_WR_SEND_WITH_IMM)
+		return -EINVAL;
+	if (wr->opcode != IB_WR_LOCAL_INV && wr->opcode != IB_WR_SEND_WITH_INV)
+		return 0;
+	if (!(to_vdev(qp->ibqp.device)->caps.device_cap & invalidates))
+		return -EOPNOTSUPP;
+	if (wr->opcode == IB_WR_LOCAL_INV)
+		return wr->num_sge ? -EINVAL : 0;
+	return qp->ibqp.qp_type == IB_QPT_RC ? 0 : -EINVAL;
+}
+
+/* What a request of a connected QP says of the peer's memory, or of a key. */
+static void fill_rdma(union wqe_buf *wqe, const struct ib_send_wr *wr, __be32 imm)
+{
+	struct vrdma_wqe_rdma *rdma = (void *)&wqe->bytes[VRDMA_WQE_BODY_OFFSET];
+
+	rdma->imm = imm;
+	switch (wr->opcode) {
+	case IB_WR_SEND:
+	case IB_WR_SEND_WITH_IMM:
+		break;
+	case IB_WR_SEND_WITH_INV:
+	case IB_WR_LOCAL_INV:
+		rdma->rkey = cpu_to_le32(wr->ex.invalidate_rkey);
+		break;
+	default:
+		rdma->remote_addr = cpu_to_le64(rdma_wr(wr)->remote_addr);
+		rdma->rkey = cpu_to_le32(rdma_wr(wr)->rkey);
+	}
+}
+
 static int fill_send(struct vrdma_qp *qp, union wqe_buf *wqe, const struct ib_send_wr *wr)
 {
 	bool ud = qp->ibqp.qp_type == IB_QPT_UD || qp->ibqp.qp_type == IB_QPT_GSI;
-	struct vrdma_wqe_rdma *rdma = (void *)&wqe->bytes[VRDMA_WQE_BODY_OFFSET];
-	bool send = wr->opcode == IB_WR_SEND || wr->opcode == IB_WR_SEND_WITH_IMM;
 	int opcode = send_opcode(wr);
 	__be32 imm = 0;
 	u16 flags = 0;
+	int err;
 
 	if (opcode < 0)
 		return opcode;
-	if (wr->num_sge < 0 || wr->num_sge > qp->cap.max_send_sge || (ud && !send))
-		return -EINVAL;
+	err = check_send(qp, wr);
+	if (err)
+		return err;
 
 	memset(wqe, 0, sizeof(*wqe));
 	wqe->header.opcode = opcode;
@@ -191,24 +237,20 @@ static int fill_send(struct vrdma_qp *qp, union wqe_buf *wqe, const struct ib_se
 	if (wr->opcode == IB_WR_SEND_WITH_IMM || wr->opcode == IB_WR_RDMA_WRITE_WITH_IMM)
 		imm = wr->ex.imm_data;
 
-	if (opcode == VRDMA_WR_ATOMIC_CMP_AND_SWP || opcode == VRDMA_WR_ATOMIC_FETCH_AND_ADD) {
-		wqe->header.flags = cpu_to_le16(flags);
+	wqe->header.flags = cpu_to_le16(flags);
+	if (opcode == VRDMA_WR_ATOMIC_CMP_AND_SWP || opcode == VRDMA_WR_ATOMIC_FETCH_AND_ADD)
 		return fill_atomic(wqe, wr);
-	}
-	if (ud) {
+	if (opcode == VRDMA_WR_REG_MR)
+		return vrdma_fill_reg(wqe->bytes, wr);
+	if (ud)
 		fill_ud(wqe, wr, imm);
-	} else {
-		rdma->imm = imm;
-		if (!send) {
-			rdma->remote_addr = cpu_to_le64(rdma_wr(wr)->remote_addr);
-			rdma->rkey = cpu_to_le32(rdma_wr(wr)->rkey);
-		}
-	}
-	if ((wr->send_flags & IB_SEND_INLINE) && opcode != VRDMA_WR_RDMA_READ) {
-		wqe->header.flags = cpu_to_le16(flags | VRDMA_WQE_F_INLINE);
+	else
+		fill_rdma(wqe, wr, imm);
+	if ((wr->send_flags & IB_SEND_INLINE) && opcode != VRDMA_WR_RDMA_READ &&
+	    opcode != VRDMA_WR_LOCAL_INV) {
+		wqe->header.flags |= cpu_to_le16(VRDMA_WQE_F_INLINE);
 		return fill_inline(qp, wqe, wr);
 	}
-	wqe->header.flags = cpu_to_le16(flags);
 	fill_sges(wqe, VRDMA_WQE_DATA_OFFSET, wr->sg_list, wr->num_sge);
 	wqe->header.units = wqe_units(wr->num_sge * sizeof(struct vrdma_sge));
 	return 0;

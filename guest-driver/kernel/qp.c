@@ -169,8 +169,12 @@ static void fill_av(struct vrdma_qp_attr *to, const struct rdma_ah_attr *ah, u32
  * Translates the attributes in @mask; the numbers of masks, states, access flags and MTUs are
  * those of the verbs.
  */
-static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, int mask, u32 qpn)
+static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, int mask,
+		      const struct ib_qp *ibqp)
 {
+	u64 cap = to_vdev(ibqp->device)->caps.device_cap;
+	u32 rights = cap & VRDMA_CAP_FLUSH_GLOBAL ? VRDMA_ACCESS_QP : VRDMA_ACCESS_V1_0;
+
 	if (mask & IB_QP_STATE)
 		to->state = from->qp_state;
 	if (mask & IB_QP_CUR_STATE)
@@ -179,7 +183,7 @@ static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, i
 		to->en_sqd_async_notify = !!from->en_sqd_async_notify;
 	if (mask & IB_QP_ACCESS_FLAGS)
 		/* The device has no requests that need the other rights. */
-		to->access = cpu_to_le32(from->qp_access_flags & VRDMA_ACCESS_ALL);
+		to->access = cpu_to_le32(from->qp_access_flags & rights);
 	if (mask & IB_QP_PKEY_INDEX)
 		to->pkey_index = cpu_to_le16(from->pkey_index);
 	if (mask & IB_QP_PORT)
@@ -187,7 +191,7 @@ static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, i
 	if (mask & IB_QP_QKEY)
 		to->qkey = cpu_to_le32(from->qkey);
 	if (mask & IB_QP_AV)
-		fill_av(to, &from->ah_attr, qpn,
+		fill_av(to, &from->ah_attr, ibqp->qp_num,
 			mask & IB_QP_DEST_QPN ? from->dest_qp_num : 0);
 	if (mask & IB_QP_PATH_MTU)
 		to->path_mtu = from->path_mtu;
@@ -252,7 +256,7 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	if ((mask & IB_QP_ACCESS_FLAGS) && (attr->qp_access_flags & ~IB_ACCESS_SUPPORTED))
 		return -EINVAL;
 	req.mask = cpu_to_le32(mask);
-	fill_attr(&req.attr, attr, mask, ibqp->qp_num);
+	fill_attr(&req.attr, attr, mask, ibqp);
 	/* Requests that were posted before this command take effect before it. */
 	if (!qp->uctx)
 		vrdma_backlog_wait(dev);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What replies say, whatever version of the device wrote them. A test runs this file on the host
- * (tests/tests/versions.rs), so it uses nothing but byte orders and strings.
+ * (tests/tests/versions.rs), so it uses nothing but byte orders, error numbers and strings.
  */
+#include <linux/errno.h>
 #include <linux/minmax.h>
 #include <linux/string.h>
 #include <linux/types.h>
@@ -61,4 +62,37 @@ void vrdma_caps_read(struct vrdma_caps *caps, const struct vrdma_query_device_ex
 	caps->max_ah = le32_to_cpu(base->max_ah);
 	caps->atomic_cap = le32_to_cpu(base->atomic_cap);
 	caps->max_srq = caps->device_cap & VRDMA_CAP_SRQ ? le32_to_cpu(resp->max_srq) : 0;
+	if (caps->device_cap & VRDMA_CAP_MULTICAST) {
+		caps->max_mcast_grp = le32_to_cpu(resp->max_mcast_grp);
+		caps->max_mcast_qp_attach = le32_to_cpu(resp->max_mcast_qp_attach);
+		caps->max_total_mcast_qp_attach = le32_to_cpu(resp->max_total_mcast_qp_attach);
+	}
+	if (caps->device_cap & VRDMA_CAP_MEM_MGT_EXTENSIONS)
+		caps->max_fast_reg_pages = le32_to_cpu(resp->max_fast_reg_pages);
+}
+
+/* The error that the user of a verb meets. */
+int vrdma_status_to_errno(u32 status)
+{
+	switch (status) {
+	case VRDMA_STATUS_OK:
+		return 0;
+	case VRDMA_STATUS_UNSUPPORTED:
+		return -EOPNOTSUPP;
+	case VRDMA_STATUS_INVALID:
+		return -EINVAL;
+	case VRDMA_STATUS_NOT_FOUND:
+		return -ENOENT;
+	case VRDMA_STATUS_BUSY:
+		return -EBUSY;
+	case VRDMA_STATUS_DENIED:
+		return -EPERM;
+	case VRDMA_STATUS_NO_RESOURCES:
+	case VRDMA_STATUS_TOO_LARGE:
+		return -ENOMEM;
+	case VRDMA_STATUS_FAULT:
+		return -EFAULT;
+	default:
+		return -EIO;
+	}
 }

@@ -4,10 +4,16 @@
 
 #include "vrdma_abi.h"
 
+/* Memory windows of any type. */
+#define VRDMA_CAP_WINDOWS (VRDMA_CAP_MEM_WINDOW | VRDMA_CAP_MEM_WINDOW_TYPE_2B)
+
 /* Functions that this driver knows. */
 #define VRDMA_DRIVER_CAPS \
 	(VRDMA_CAP_V1_0 | VRDMA_CAP_SRQ | VRDMA_CAP_SRQ_RESIZE | VRDMA_CAP_ATOMIC_WRITE | \
-	 VRDMA_CAP_HW_COUNTERS)
+	 VRDMA_CAP_WINDOWS | VRDMA_CAP_REREG_MR | VRDMA_CAP_CQ_RESIZE | \
+	 VRDMA_CAP_MEM_MGT_EXTENSIONS | \
+	 VRDMA_CAP_CQ_MODERATION | VRDMA_CAP_CQ_IGNORE_OVERRUN | VRDMA_CAP_MULTICAST | \
+	 VRDMA_CAP_CQ_TIMESTAMP | VRDMA_CAP_FLUSH_GLOBAL | VRDMA_CAP_HW_COUNTERS)
 
 /**
  * struct vrdma_caps - what the device can do, from QUERY_DEVICE and the configuration space
@@ -33,11 +39,16 @@ struct vrdma_caps {
 	u32 max_ah;
 	u32 atomic_cap;
 	u32 max_srq;
+	u32 max_mcast_grp;
+	u32 max_mcast_qp_attach;
+	u32 max_total_mcast_qp_attach;
+	u32 max_fast_reg_pages;
 	u32 max_wqe_units;
 	u32 max_mtu;
 };
 
 bool vrdma_reply_read(void *resp, size_t size, size_t least, const void *from, size_t len);
 void vrdma_caps_read(struct vrdma_caps *caps, const struct vrdma_query_device_ex_resp *resp);
+int vrdma_status_to_errno(u32 status);
 
 #endif /* VRDMA_REPLY_H */

@@ -1,78 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User contexts: their channel, what a process may map of it, and the methods for processes
- * that have no channel or no doorbell.
+ * User contexts: their channel, and what a process may map of it.
  */
-#include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/virtio_config.h>
 
 #include "broken.h"
 #include "channel.h"
 #include "cmds.h"
-#include "kchannel.h"
 #include "mem.h"
 #include "objects.h"
 #include "uctx.h"
 #include "udata.h"
-
-#define UVERBS_MODULE_NAME vrdma
-#include <rdma/uverbs_named_ioctl.h>
-
-/* The macros of uverbs paste these names; the numbers are in vrdma_abi.h. */
-enum {
-	VRDMA_OBJECT_CHANNEL = VRDMA_UVERBS_OBJECT_CHANNEL,
-	VRDMA_METHOD_POST = VRDMA_UVERBS_METHOD_POST,
-	VRDMA_METHOD_KICK = VRDMA_UVERBS_METHOD_KICK,
-	VRDMA_ATTR_POST_UNITS = VRDMA_UVERBS_ATTR_POST_UNITS,
-};
+#include "umap.h"
 
 /**
- * struct vrdma_mmap_entry - what a process may map of a channel
- * @rdma: the entry of the core
+ * struct vrdma_chan_umap - what a process may map of a channel
+ * @umap: the mapping
  * @chan: the channel, to which this is a reference
- * @pfn: the first page
- * @io: it is a register, not memory
  */
-struct vrdma_mmap_entry {
-	struct rdma_user_mmap_entry rdma;
+struct vrdma_chan_umap {
+	struct vrdma_umap umap;
 	struct vrdma_channel *chan;
-	unsigned long pfn;
-	bool io;
 };
 
-static struct vrdma_mmap_entry *mmap_entry_insert(struct vrdma_uctx *uctx, phys_addr_t addr,
-						  size_t len, bool io, __le64 *offset)
+static void chan_umap_free(struct vrdma_umap *umap)
 {
-	struct vrdma_mmap_entry *entry;
-	int err;
+	struct vrdma_chan_umap *map = container_of(umap, struct vrdma_chan_umap, umap);
 
-	entry = kzalloc(sizeof(*entry), GFP_KERNEL);
-	if (!entry)
+	vrdma_channel_put(map->chan);
+	kfree(map);
+}
+
+static struct vrdma_umap *chan_umap_insert(struct vrdma_uctx *uctx, phys_addr_t addr, size_t len,
+					   bool io, __le64 *offset)
+{
+	struct vrdma_chan_umap *map;
+
+	map = kzalloc(sizeof(*map), GFP_KERNEL);
+	if (!map)
 		return NULL;
-	entry->chan = uctx->chan;
-	entry->pfn = PHYS_PFN(addr);
-	entry->io = io;
-	err = rdma_user_mmap_entry_insert(&uctx->ibuctx, &entry->rdma, len);
-	if (err) {
-		kfree(entry);
+	map->chan = uctx->chan;
+	map->umap.io = io;
+	map->umap.free = chan_umap_free;
+	if (vrdma_umap_insert(&uctx->ibuctx, &map->umap, addr, len)) {
+		kfree(map);
 		return NULL;
 	}
 	vrdma_channel_hold(uctx->chan);
-	*offset = cpu_to_le64(rdma_user_mmap_get_offset(&entry->rdma));
-	return entry;
+	*offset = vrdma_umap_offset(&map->umap);
+	return &map->umap;
 }
 
-void vrdma_mmap_free(struct rdma_user_mmap_entry *rdma)
-{
-	struct vrdma_mmap_entry *entry = container_of(rdma, struct vrdma_mmap_entry, rdma);
-
-	vrdma_channel_put(entry->chan);
-	kfree(entry);
-}
-
-/* Nothing can be mapped from here on; entries that are still mapped hold the channel. */
-static void mmap_entries_remove(struct vrdma_uctx *uctx)
+/* Nothing can be mapped from here on; what is still mapped holds the channel. */
+static void umaps_remove(struct vrdma_uctx *uctx)
 {
 	if (uctx->doorbell)
 		rdma_user_mmap_entry_remove(&uctx->doorbell->rdma);
@@ -96,7 +77,7 @@ static void uctx_put_channel(struct vrdma_uctx *uctx)
 	struct vrdma_dev *dev = chan->dev;
 	int err;
 
-	mmap_entries_remove(uctx);
+	umaps_remove(uctx);
 	set_maybe_bound(chan);
 	err = vrdma_cmd_unbind_channel(dev, chan->vq->index);
 	spin_lock(&dev->channel_lock);
@@ -155,15 +136,15 @@ static int uctx_get_channel(struct vrdma_uctx *uctx, struct vrdma_uctx_resp *res
 	if (virtio_has_feature(dev->vdev, VIRTIO_RING_F_EVENT_IDX))
 		flags |= VRDMA_CONTEXT_F_EVENT_IDX;
 
-	uctx->rings = mmap_entry_insert(uctx, virt_to_phys(chan->rings), chan->rings_len, false,
-					&resp->rings_mmap);
-	uctx->slots = mmap_entry_insert(uctx, virt_to_phys(chan->slots->vaddr),
-					chan->slots->size, false, &resp->slots_mmap);
+	uctx->rings = chan_umap_insert(uctx, virt_to_phys(chan->rings), chan->rings_len, false,
+				       &resp->rings_mmap);
+	uctx->slots = chan_umap_insert(uctx, virt_to_phys(chan->slots->vaddr), chan->slots->size,
+				       false, &resp->slots_mmap);
 	if (!uctx->rings || !uctx->slots)
 		goto err_channel;
 	if (chan->doorbell) {
-		uctx->doorbell = mmap_entry_insert(uctx, chan->doorbell, PAGE_SIZE, true,
-						   &resp->doorbell_mmap);
+		uctx->doorbell = chan_umap_insert(uctx, chan->doorbell, PAGE_SIZE, true,
+						  &resp->doorbell_mmap);
 		if (!uctx->doorbell)
 			goto err_channel;
 		flags |= VRDMA_CONTEXT_F_DOORBELL;
@@ -182,6 +163,22 @@ static int uctx_get_channel(struct vrdma_uctx *uctx, struct vrdma_uctx_resp *res
 err_channel:
 	uctx_put_channel(uctx);
 	return -ENOMEM;
+}
+
+/**
+ * vrdma_uctx_describe() - what each process that uses a context has to know
+ * @uctx: the context
+ * @resp: filled in, but for its channel
+ */
+void vrdma_uctx_describe(const struct vrdma_uctx *uctx, struct vrdma_uctx_ex_resp *resp)
+{
+	const struct vrdma_caps *caps = &to_vdev(uctx->ibuctx.device)->caps;
+
+	resp->base.context = cpu_to_le32(uctx->context);
+	resp->base.max_qp = cpu_to_le32(caps->max_qp);
+	resp->base.max_inline = cpu_to_le32(caps->max_inline);
+	resp->base.max_wqe_units = cpu_to_le32(caps->max_wqe_units);
+	resp->device_cap = cpu_to_le64(caps->device_cap);
 }
 
 int vrdma_alloc_ucontext(struct ib_ucontext *ibuctx, struct ib_udata *udata)
@@ -206,11 +203,7 @@ int vrdma_alloc_ucontext(struct ib_ucontext *ibuctx, struct ib_udata *udata)
 		if (err)
 			goto err_context;
 	}
-	resp.base.context = cpu_to_le32(uctx->context);
-	resp.base.max_qp = cpu_to_le32(dev->caps.max_qp);
-	resp.base.max_inline = cpu_to_le32(dev->caps.max_inline);
-	resp.base.max_wqe_units = cpu_to_le32(dev->caps.max_wqe_units);
-	resp.device_cap = cpu_to_le64(dev->caps.device_cap);
+	vrdma_uctx_describe(uctx, &resp);
 	err = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
 	if (err)
 		goto err_channel;
@@ -238,81 +231,11 @@ void vrdma_dealloc_ucontext(struct ib_ucontext *ibuctx)
 				       uctx->context, err);
 }
 
-int vrdma_mmap(struct ib_ucontext *ibuctx, struct vm_area_struct *vma)
-{
-	struct rdma_user_mmap_entry *rdma;
-	struct vrdma_mmap_entry *entry;
-	pgprot_t prot;
-	int err;
-
-	rdma = rdma_user_mmap_entry_get(ibuctx, vma);
-	if (!rdma)
-		return -EINVAL;
-	entry = container_of(rdma, struct vrdma_mmap_entry, rdma);
-	prot = entry->io ? pgprot_device(vma->vm_page_prot) : vma->vm_page_prot;
-	/* For memory too, so that the core unmaps it when the device is removed. */
-	err = rdma_user_mmap_io(ibuctx, vma, entry->pfn, rdma->npages * PAGE_SIZE, prot, rdma);
-	rdma_user_mmap_entry_put(rdma);
-	return err;
-}
-
 /*
- * The core has already removed what rdma_user_mmap_io() mapped, which is all. That this function
- * exists tells the core that the driver can be removed while processes use it.
+ * For a process that imports a context: the core tells what is the core's, and the method
+ * QUERY_CONTEXT the rest.
  */
-void vrdma_disassociate_ucontext(struct ib_ucontext *ibuctx)
+int vrdma_query_ucontext(struct ib_ucontext *ibuctx, struct uverbs_attr_bundle *attrs)
 {
-}
-
-static int UVERBS_HANDLER(VRDMA_METHOD_POST)(struct uverbs_attr_bundle *attrs)
-{
-	struct ib_ucontext *ibuctx = ib_uverbs_get_ucontext(attrs);
-	void *buf;
-	int len;
-
-	if (IS_ERR(ibuctx))
-		return PTR_ERR(ibuctx);
-	buf = uverbs_attr_get_alloced_ptr(attrs, VRDMA_ATTR_POST_UNITS);
-	if (IS_ERR(buf))
-		return PTR_ERR(buf);
-	len = uverbs_attr_get_len(attrs, VRDMA_ATTR_POST_UNITS);
-	if (len < 0)
-		return len;
-	if (!len || len % VRDMA_WQE_UNIT_SIZE)
-		return -EINVAL;
-	return vrdma_user_post(to_vdev(ibuctx->device), to_vuctx(ibuctx), buf,
-			       len / VRDMA_WQE_UNIT_SIZE);
-}
-
-static int UVERBS_HANDLER(VRDMA_METHOD_KICK)(struct uverbs_attr_bundle *attrs)
-{
-	struct ib_ucontext *ibuctx = ib_uverbs_get_ucontext(attrs);
-	struct vrdma_uctx *uctx;
-
-	if (IS_ERR(ibuctx))
-		return PTR_ERR(ibuctx);
-	uctx = to_vuctx(ibuctx);
-	if (!uctx->chan)
-		return -EINVAL;
-	if (vrdma_broken(uctx->chan->dev) || !virtqueue_notify(uctx->chan->vq))
-		return -EIO;
 	return 0;
 }
-
-DECLARE_UVERBS_NAMED_METHOD(VRDMA_METHOD_POST,
-			    UVERBS_ATTR_PTR_IN(VRDMA_ATTR_POST_UNITS,
-					       UVERBS_ATTR_SIZE(VRDMA_WQE_UNIT_SIZE,
-								VRDMA_UVERBS_POST_MAX_UNITS *
-								VRDMA_WQE_UNIT_SIZE),
-					       UA_MANDATORY, UA_ALLOC_AND_COPY));
-
-DECLARE_UVERBS_NAMED_METHOD(VRDMA_METHOD_KICK);
-
-DECLARE_UVERBS_GLOBAL_METHODS(VRDMA_OBJECT_CHANNEL,
-			      &UVERBS_METHOD(VRDMA_METHOD_POST),
-			      &UVERBS_METHOD(VRDMA_METHOD_KICK));
-
-const struct uapi_definition vrdma_uapi_defs[] = {
-	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(VRDMA_OBJECT_CHANNEL),
-	{},
-};

@@ -6,11 +6,11 @@
 
 #include "vrdma.h"
 
-extern const struct uapi_definition vrdma_uapi_defs[];
+struct vrdma_uctx;
+
 int vrdma_alloc_ucontext(struct ib_ucontext *ibuctx, struct ib_udata *udata);
 void vrdma_dealloc_ucontext(struct ib_ucontext *ibuctx);
-int vrdma_mmap(struct ib_ucontext *ibuctx, struct vm_area_struct *vma);
-void vrdma_mmap_free(struct rdma_user_mmap_entry *rdma);
-void vrdma_disassociate_ucontext(struct ib_ucontext *ibuctx);
+int vrdma_query_ucontext(struct ib_ucontext *ibuctx, struct uverbs_attr_bundle *attrs);
+void vrdma_uctx_describe(const struct vrdma_uctx *uctx, struct vrdma_uctx_ex_resp *resp);
 
 #endif /* VRDMA_UCTX_H */

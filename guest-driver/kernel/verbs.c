@@ -14,12 +14,19 @@
 #include "cmds.h"
 #include "counters.h"
 #include "cq.h"
+#include "dm.h"
+#include "fast.h"
+#include "mcast.h"
+#include "methods.h"
 #include "mr.h"
+#include "mw.h"
 #include "objects.h"
 #include "port.h"
 #include "post.h"
 #include "qp.h"
+#include "resize.h"
 #include "srq.h"
+#include "sysfs.h"
 #include "uctx.h"
 #include "verbs.h"
 
@@ -44,7 +51,11 @@ static u64 device_cap_flags(u64 device_cap)
 		{ VRDMA_CAP_RNR_NAK, IB_DEVICE_RC_RNR_NAK_GEN },
 		{ VRDMA_CAP_BAD_QKEY_COUNTER, IB_DEVICE_BAD_QKEY_CNTR },
 		{ VRDMA_CAP_SRQ_RESIZE, IB_DEVICE_SRQ_RESIZE },
+		{ VRDMA_CAP_MEM_WINDOW, IB_DEVICE_MEM_WINDOW },
+		{ VRDMA_CAP_MEM_WINDOW_TYPE_2B, IB_DEVICE_MEM_WINDOW_TYPE_2B },
+		{ VRDMA_CAP_MEM_MGT_EXTENSIONS, IB_DEVICE_MEM_MGT_EXTENSIONS },
 		{ VRDMA_CAP_ATOMIC_WRITE, IB_DEVICE_ATOMIC_WRITE },
+		{ VRDMA_CAP_FLUSH_GLOBAL, IB_DEVICE_FLUSH_GLOBAL },
 	};
 	u64 flags = 0;
 	int i;
@@ -82,23 +93,33 @@ static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *at
 	attr->max_cq = int_cap(caps->max_cq - core);
 	attr->max_cqe = int_cap(caps->max_cqe);
 	attr->max_mr = int_cap(caps->max_mr - core);
+	/* They have their keys of the table of the regions. */
+	attr->max_mw = caps->device_cap & VRDMA_CAP_WINDOWS ? attr->max_mr : 0;
 	attr->max_pd = int_cap(caps->max_pd - core);
-	if (caps->max_srq) {
-		attr->max_srq = int_cap(caps->max_srq);
-		attr->max_srq_wr = int_cap(caps->max_qp_wr);
-		attr->max_srq_sge = int_cap(caps->max_recv_sge);
-	}
+	attr->max_srq = int_cap(caps->max_srq);
+	attr->max_srq_wr = caps->max_srq ? attr->max_qp_wr : 0;
+	attr->max_srq_sge = caps->max_srq ? attr->max_recv_sge : 0;
+	attr->max_mcast_grp = int_cap(caps->max_mcast_grp);
+	attr->max_mcast_qp_attach = int_cap(caps->max_mcast_qp_attach);
+	attr->max_total_mcast_qp_attach = int_cap(caps->max_total_mcast_qp_attach);
 	attr->max_qp_rd_atom = int_cap(caps->max_dest_rd_atomic);
 	attr->max_qp_init_rd_atom = int_cap(caps->max_rd_atomic);
 	attr->max_res_rd_atom = int_cap(min_t(u64, INT_MAX, (u64)caps->max_dest_rd_atomic *
 					      caps->max_qp));
 	attr->atomic_cap = caps->atomic_cap > 1 ? IB_ATOMIC_GLOB :
-			   caps->atomic_cap == 1 ? IB_ATOMIC_HCA :
-						   IB_ATOMIC_NONE;
-	attr->masked_atomic_cap = IB_ATOMIC_NONE;
+			   caps->atomic_cap ? IB_ATOMIC_HCA : IB_ATOMIC_NONE;
 	attr->max_ah = int_cap(caps->max_ah - vrdma_ah_reserved(to_vdev(ibdev)));
 	attr->local_ca_ack_delay = LOCAL_CA_ACK_DELAY;
 	attr->max_pkeys = 1;
+	attr->max_dm_size = VRDMA_DM_CONTEXT_BYTES;
+	attr->max_fast_reg_page_list_len = int_cap(caps->max_fast_reg_pages);
+	if (caps->device_cap & VRDMA_CAP_CQ_MODERATION)
+		attr->cq_caps = (struct ib_cq_caps){ U16_MAX, U16_MAX };
+	if (caps->device_cap & VRDMA_CAP_CQ_TIMESTAMP) {
+		/* Nanoseconds. */
+		attr->hca_core_clock = 1000000;
+		attr->timestamp_mask = U64_MAX;
+	}
 	return 0;
 }
 
@@ -108,32 +129,6 @@ static void vrdma_get_dev_fw_str(struct ib_device *ibdev, char *str)
 
 	snprintf(str, IB_FW_VERSION_NAME_MAX, "%u.%u.%u", (u32)(version >> 32),
 		 (u32)(version >> 16) & 0xffff, (u32)version & 0xffff);
-}
-
-/* The speed and width for @mbps, or the next below. */
-static void set_speed(struct ib_port_attr *attr, u32 mbps)
-{
-	static const struct {
-		u32 mbps;
-		u16 speed;
-		u8 width;
-	} speeds[] = {
-		{ 400000, IB_SPEED_NDR, IB_WIDTH_4X },
-		{ 200000, IB_SPEED_HDR, IB_WIDTH_4X },
-		{ 100000, IB_SPEED_EDR, IB_WIDTH_4X },
-		{ 50000, IB_SPEED_HDR, IB_WIDTH_1X },
-		{ 40000, IB_SPEED_QDR, IB_WIDTH_4X },
-		{ 25000, IB_SPEED_EDR, IB_WIDTH_1X },
-		{ 10000, IB_SPEED_QDR, IB_WIDTH_1X },
-		{ 5000, IB_SPEED_DDR, IB_WIDTH_1X },
-		{ 0, IB_SPEED_SDR, IB_WIDTH_1X },
-	};
-	const typeof(speeds[0]) *s = speeds;
-
-	while (s->mbps > mbps)
-		s++;
-	attr->active_speed = s->speed;
-	attr->active_width = s->width;
 }
 
 static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_attr *attr)
@@ -168,7 +163,7 @@ static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_at
 	attr->qkey_viol_cntr = le32_to_cpu(resp.bad_qkeys);
 	attr->pkey_tbl_len = 1;
 	attr->max_vl_num = 1;
-	set_speed(attr, le32_to_cpu(resp.speed));
+	vrdma_port_set_speed(attr, le32_to_cpu(resp.speed));
 	return 0;
 }
 
@@ -263,49 +258,20 @@ static int vrdma_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	return 0;
 }
 
-/* For ibstat and its like. */
-static ssize_t hca_type_show(struct device *device, struct device_attribute *attr, char *buf)
-{
-	return sysfs_emit(buf, "vrdma\n");
-}
-static DEVICE_ATTR_RO(hca_type);
-
-static ssize_t hw_rev_show(struct device *device, struct device_attribute *attr, char *buf)
-{
-	return sysfs_emit(buf, "%x\n", VRDMA_VERSION_MAJOR);
-}
-static DEVICE_ATTR_RO(hw_rev);
-
-static ssize_t board_id_show(struct device *device, struct device_attribute *attr, char *buf)
-{
-	struct vrdma_dev *dev = rdma_device_to_drv_device(device, struct vrdma_dev, ibdev);
-
-	return sysfs_emit(buf, "virtio%u\n", dev->vdev->id.device);
-}
-static DEVICE_ATTR_RO(board_id);
-
-static struct attribute *device_attrs[] = {
-	&dev_attr_hca_type.attr,
-	&dev_attr_hw_rev.attr,
-	&dev_attr_board_id.attr,
-	NULL
-};
-
-static const struct attribute_group device_group = {
-	.attrs = device_attrs,
-};
-
 static const struct ib_device_ops vrdma_dev_ops = {
 	.owner = THIS_MODULE,
 	.driver_id = RDMA_DRIVER_UNKNOWN,
 	.uverbs_abi_ver = VRDMA_UVERBS_ABI_VERSION,
-	.device_group = &device_group,
+	.device_group = &vrdma_device_group,
 
 	.add_gid = vrdma_add_gid,
+	.alloc_dm = vrdma_alloc_dm,
+	.alloc_mr = vrdma_alloc_mr,
 	.alloc_pd = vrdma_alloc_pd,
 	.alloc_ucontext = vrdma_alloc_ucontext,
 	.create_cq = vrdma_create_cq,
 	.create_qp = vrdma_create_qp,
+	.dealloc_dm = vrdma_dealloc_dm,
 	.dealloc_pd = vrdma_dealloc_pd,
 	.dealloc_ucontext = vrdma_dealloc_ucontext,
 	.del_gid = vrdma_del_gid,
@@ -317,6 +283,7 @@ static const struct ib_device_ops vrdma_dev_ops = {
 	.get_dma_mr = vrdma_get_dma_mr,
 	.get_link_layer = vrdma_get_link_layer,
 	.get_port_immutable = vrdma_get_port_immutable,
+	.map_mr_sg = vrdma_map_mr_sg,
 	.mmap = vrdma_mmap,
 	.mmap_free = vrdma_mmap_free,
 	.modify_device = vrdma_modify_device,
@@ -328,6 +295,8 @@ static const struct ib_device_ops vrdma_dev_ops = {
 	.query_pkey = vrdma_query_pkey,
 	.query_port = vrdma_query_port,
 	.query_qp = vrdma_query_qp,
+	.query_ucontext = vrdma_query_ucontext,
+	.reg_dm_mr = vrdma_reg_dm_mr,
 	.reg_user_mr = vrdma_reg_user_mr,
 	.req_notify_cq = vrdma_req_notify_cq,
 
@@ -357,6 +326,20 @@ static const struct ib_device_ops vrdma_srq_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_srq, vrdma_srq, ibsrq),
 };
 
+/* Each only for a device that has it. */
+static const struct ib_device_ops vrdma_resize_ops = { .resize_cq = vrdma_resize_cq };
+static const struct ib_device_ops vrdma_moderation_ops = { .modify_cq = vrdma_modify_cq };
+static const struct ib_device_ops vrdma_mcast_ops = {
+	.attach_mcast = vrdma_attach_mcast,
+	.detach_mcast = vrdma_detach_mcast,
+};
+static const struct ib_device_ops vrdma_mw_ops = {
+	.alloc_mw = vrdma_alloc_mw,
+	.dealloc_mw = vrdma_dealloc_mw,
+	INIT_RDMA_OBJ_SIZE(ib_mw, vrdma_mw, ibmw),
+};
+static const struct ib_device_ops vrdma_rereg_ops = { .rereg_user_mr = vrdma_rereg_user_mr };
+
 /* Only for a device that tells them. */
 static const struct ib_device_ops vrdma_counter_ops = {
 	.alloc_hw_port_stats = vrdma_alloc_hw_port_stats,
@@ -382,6 +365,16 @@ void vrdma_verbs_init(struct vrdma_dev *dev)
 		ib_set_device_ops(ibdev, &vrdma_ah_ops);
 	if (dev->caps.max_srq)
 		ib_set_device_ops(ibdev, &vrdma_srq_ops);
+	if (dev->caps.device_cap & VRDMA_CAP_CQ_RESIZE)
+		ib_set_device_ops(ibdev, &vrdma_resize_ops);
+	if (dev->caps.device_cap & VRDMA_CAP_CQ_MODERATION)
+		ib_set_device_ops(ibdev, &vrdma_moderation_ops);
+	if (dev->caps.max_mcast_grp)
+		ib_set_device_ops(ibdev, &vrdma_mcast_ops);
+	if (dev->caps.device_cap & VRDMA_CAP_WINDOWS)
+		ib_set_device_ops(ibdev, &vrdma_mw_ops);
+	if (dev->caps.device_cap & VRDMA_CAP_REREG_MR)
+		ib_set_device_ops(ibdev, &vrdma_rereg_ops);
 	if (dev->caps.device_cap & VRDMA_CAP_HW_COUNTERS)
 		ib_set_device_ops(ibdev, &vrdma_counter_ops);
 }

@@ -94,6 +94,8 @@ struct vrdma_cmdq {
  * @ah_mem: the address handle table, or NULL
  * @ah_ida: entries in use
  * @ah_gen: last generation that an entry got
+ * @dm_lock: protects @dm_bytes and those of the contexts
+ * @dm_bytes: device memory that all contexts have
  * @quarantine_lock: protects @quarantine
  * @quarantine: memory of former objects that the device may use until it is reset
  */
@@ -149,6 +151,9 @@ struct vrdma_dev {
 	struct vrdma_mem *ah_mem;
 	struct ida ah_ida;
 	atomic_t ah_gen;
+
+	spinlock_t dm_lock;
+	size_t dm_bytes;
 
 	spinlock_t quarantine_lock;
 	struct list_head quarantine;

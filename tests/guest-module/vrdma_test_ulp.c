@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A user of the verbs inside the kernel, for tests in VMs: on each vrdma device it has a CQ of the
- * largest size, a QP with a receive, and an SRQ that another QP uses. It says in the log what it
+ * largest size, a QP with a receive, and an SRQ that another QP uses; before, it has resized a CQ
+ * with completions in it. It says in the log what it
  * could not have, when it is ready, when its QP is drained, and when that has been destroyed.
  */
+#include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -140,6 +142,91 @@ static void ulp_free(struct ulp *ulp)
 	kfree(ulp);
 }
 
+struct flushed {
+	struct ib_cqe cqe;
+	int count;
+};
+
+static void flushed_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct flushed *flushed = container_of(wc->wr_cqe, struct flushed, cqe);
+
+	if (wc->status == IB_WC_WR_FLUSH_ERR)
+		flushed->count++;
+}
+
+/* Posts @num receives that are flushed at once. */
+static int post_flushed(struct ib_qp *qp, struct flushed *flushed, int num)
+{
+	struct ib_recv_wr wr = { .wr_cqe = &flushed->cqe };
+	int err = 0;
+
+	while (num-- && !err)
+		err = ib_post_recv(qp, &wr, NULL);
+	return err;
+}
+
+/* Polls until @num receives have been flushed in all. */
+static int poll_flushed(struct ib_cq *cq, struct flushed *flushed, int num)
+{
+	int i;
+
+	for (i = 0; i < 1000 && flushed->count < num; i++) {
+		ib_process_cq_direct(cq, -1);
+		msleep(1);
+	}
+	return flushed->count == num ? 0 : -ETIMEDOUT;
+}
+
+static int resize_with(struct ib_cq *cq, struct ib_qp *qp)
+{
+	struct flushed flushed = { .cqe = { .done = flushed_done } };
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+	int err;
+
+	err = ulp_to_init(qp) ?: ib_modify_qp(qp, &attr, IB_QP_STATE);
+	/* Four are in the CQ, or come while it is resized; then more than it held before. */
+	err = err ?: post_flushed(qp, &flushed, 4);
+	err = err ?: ib_resize_cq(cq, 10);
+	err = err ?: cq->cqe == 16 ? 0 : -EINVAL;
+	err = err ?: post_flushed(qp, &flushed, 8);
+	err = err ?: poll_flushed(cq, &flushed, 12);
+	/* It is empty. */
+	err = err ?: ib_resize_cq(cq, 2);
+	err = err ?: post_flushed(qp, &flushed, 2);
+	err = err ?: poll_flushed(cq, &flushed, 14);
+	err = err ?: ib_resize_cq(cq, 0) == -EINVAL ? 0 : -EINVAL;
+	return err;
+}
+
+static int ulp_resize(struct ulp *ulp)
+{
+	struct ib_qp_init_attr attr = {
+		.cap = { .max_send_wr = 1, .max_recv_wr = 16, .max_recv_sge = 1 },
+		.qp_type = IB_QPT_RC,
+	};
+	struct ib_cq *cq;
+	struct ib_qp *qp;
+	int err;
+
+	cq = ib_alloc_cq(ulp->dev, NULL, 4, 0, IB_POLL_DIRECT);
+	if (IS_ERR(cq))
+		return PTR_ERR(cq);
+	attr.send_cq = cq;
+	attr.recv_cq = cq;
+	qp = ib_create_qp(ulp->pd, &attr);
+	if (IS_ERR(qp)) {
+		ib_free_cq(cq);
+		return PTR_ERR(qp);
+	}
+	err = resize_with(cq, qp);
+	if (err)
+		pr_err("vrdma_test_ulp: a resize of a CQ has failed: %d\n", err);
+	ib_destroy_qp(qp);
+	ib_free_cq(cq);
+	return err;
+}
+
 static int ulp_alloc(struct ulp *ulp)
 {
 	struct ib_qp_init_attr attr = {
@@ -171,6 +258,7 @@ static int ulp_alloc(struct ulp *ulp)
 		return PTR_ERR(qp);
 	ulp->qp = qp;
 	err = ulp_receive(ulp);
+	err = err ?: ulp_resize(ulp);
 	return err ?: ulp_share(ulp, &attr);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Runs the kernel module's reply.c: reads a reply of QUERY_DEVICE, without its header, from standard input. The argument
- * says how many bytes of it the device wrote. Prints what the module makes of it.
+ * says how many bytes of it the device wrote. Prints what the module makes of it. Two arguments, "status" and a number: prints the
+ * error number that the status of a reply becomes.
  */
 #include <linux/types.h>
 #include <stdio.h>
@@ -18,6 +19,10 @@ int main(int argc, char **argv)
 	unsigned char reply[4096];
 	size_t i;
 
+	if (argc == 3 && !strcmp(argv[1], "status")) {
+		printf("%d", vrdma_status_to_errno(atoi(argv[2])));
+		return 0;
+	}
 	memset(&resp, 0xee, sizeof(resp));
 	if (argc != 2 || fread(reply, 1, sizeof(reply), stdin) != sizeof(reply))
 		return 2;
@@ -26,8 +31,9 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	vrdma_caps_read(&caps, &resp);
-	printf("device_cap %#llx, max_qp %u, atomic_cap %u, max_srq %u",
-	       (unsigned long long)caps.device_cap, caps.max_qp, caps.atomic_cap, caps.max_srq);
+	printf("device_cap %#llx, max_qp %u, atomic_cap %u, max_srq %u, max_mcast %u %u %u",
+	       (unsigned long long)caps.device_cap, caps.max_qp, caps.atomic_cap, caps.max_srq,
+	       caps.max_mcast_grp, caps.max_mcast_qp_attach, caps.max_total_mcast_qp_attach);
 	for (i = 0; i < sizeof(resp.reserved) && !resp.reserved[i]; i++)
 		;
 	puts(i < sizeof(resp.reserved) ? ", more" : "");

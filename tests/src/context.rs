@@ -171,7 +171,7 @@ impl Context {
 
     /// A region of new memory with all rights.
     pub fn mr(&self, len: u64) -> Mr {
-        self.mr_with(len, access::ALL)
+        self.mr_with(len, access::REGION)
     }
 
     /// A region of new memory.

@@ -194,10 +194,33 @@ impl Guest {
     }
 
     pub fn create_cq(&self, context: u32, entries: u32, vector: u16, runs: &[Run]) -> Answer<u32> {
-        let vector = u32::from(vector).into();
-        let req =
-            CreateCqReq { context: context.into(), entries: entries.into(), vector, reserved: 0.into() };
+        self.create_cq_with(context, entries, vector, 0, runs)
+    }
+
+    pub fn create_cq_with(
+        &self,
+        context: u32,
+        entries: u32,
+        vector: u16,
+        flags: u32,
+        runs: &[Run],
+    ) -> Answer<u32> {
+        let (vector, flags) = (u32::from(vector).into(), flags.into());
+        let req = CreateCqReq { context: context.into(), entries: entries.into(), vector, flags };
         self.command(Opcode::CREATE_CQ, &req, runs).map(|resp: CreateCqResp| resp.cqn.get())
+    }
+
+    pub fn resize_cq(&self, req: &ResizeCqReq, runs: &[Run]) -> Answer<()> {
+        self.command::<[u8; 0]>(Opcode::RESIZE_CQ, req, runs).map(|_| ())
+    }
+
+    pub fn query_clock(&self) -> Answer<u64> {
+        self.command(Opcode::QUERY_CLOCK, &[0u8; 0], &[]).map(|resp: ClockResp| resp.clock.get())
+    }
+
+    pub fn modify_cq(&self, cqn: u32, count: u16, period: u16) -> Answer<()> {
+        let req = ModifyCqReq { cqn: cqn.into(), count: count.into(), period: period.into() };
+        self.command::<[u8; 0]>(Opcode::MODIFY_CQ, &req, &[]).map(|_| ())
     }
 
     pub fn destroy_cq(&self, cqn: u32) -> Answer<()> {
@@ -212,6 +235,24 @@ impl Guest {
 
     pub fn dereg_mr(&self, lkey: u32) -> Answer<()> {
         self.on_object(Opcode::DEREG_MR, lkey)
+    }
+
+    pub fn rereg_mr(&self, req: &ReregMrReq, runs: &[Run]) -> Answer<RegMrResp> {
+        self.command(Opcode::REREG_MR, req, runs)
+    }
+
+    pub fn alloc_fast_mr(&self, pdn: u32, max_pages: u32) -> Answer<RegMrResp> {
+        let req = AllocFastMrReq { pdn: pdn.into(), max_pages: max_pages.into() };
+        self.command(Opcode::ALLOC_FAST_MR, &req, &[])
+    }
+
+    pub fn alloc_mw(&self, pdn: u32, mw_type: u32) -> Answer<u32> {
+        let req = AllocMwReq { pdn: pdn.into(), mw_type: mw_type.into() };
+        self.command(Opcode::ALLOC_MW, &req, &[]).map(object)
+    }
+
+    pub fn dealloc_mw(&self, rkey: u32) -> Answer<()> {
+        self.on_object(Opcode::DEALLOC_MW, rkey)
     }
 
     pub fn get_dma_mr(&self, pdn: u32, access: u32) -> Answer<RegMrResp> {
@@ -249,6 +290,14 @@ impl Guest {
 
     pub fn destroy_qp(&self, qpn: u32) -> Answer<()> {
         self.on_object(Opcode::DESTROY_QP, qpn)
+    }
+
+    pub fn attach_mcast(&self, qpn: u32, mgid: [u8; 16]) -> Answer<()> {
+        self.command(Opcode::ATTACH_MCAST, &McastReq { qpn: qpn.into(), reserved: 0.into(), mgid }, &[])
+    }
+
+    pub fn detach_mcast(&self, qpn: u32, mgid: [u8; 16]) -> Answer<()> {
+        self.command(Opcode::DETACH_MCAST, &McastReq { qpn: qpn.into(), reserved: 0.into(), mgid }, &[])
     }
 
     pub fn set_ah_table(&self, entries: u32, runs: &[Run]) -> Answer<()> {

@@ -4,8 +4,11 @@ use crate::control::{Answer, run};
 use crate::guest::Guest;
 use crate::memory::Memory;
 use crate::wait;
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
+use vrdma_abi::control::{ResizeCqReq, cq_flags};
 use vrdma_abi::cqe::{WcOpcode, WcStatus, flags};
 use vrdma_verbs::{Arm, Cq as Driver, CqLayout, Cqe};
 
@@ -21,6 +24,8 @@ pub struct Cq {
     /// Completion vector.
     pub vector: u16,
     layout: CqLayout,
+    /// What was left in former rings.
+    held: VecDeque<(Cqe, u64)>,
     guest: Arc<Guest>,
     // Keeps what `driver` points to mapped.
     _memory: Arc<Memory>,
@@ -32,16 +37,33 @@ impl Cq {
     /// # Errors
     /// The device refuses.
     pub fn create(guest: &Arc<Guest>, context: u32, entries: u32, vector: u16) -> Answer<Cq> {
+        Cq::create_with(guest, context, entries, vector, 0)
+    }
+
+    /// The same with flags (`cq_flags`).
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn create_with(
+        guest: &Arc<Guest>,
+        context: u32,
+        entries: u32,
+        vector: u16,
+        flags: u32,
+    ) -> Answer<Cq> {
         let layout = CqLayout::for_entries(entries).expect("a possible size");
+        let layout = layout.with_timestamps(flags & cq_flags::TIMESTAMP != 0);
         let len = layout.size() as u64;
         let gpa = guest.memory.alloc(len);
-        let number =
-            guest.create_cq(context, layout.entries(), vector, &[run(gpa, len)]).inspect_err(|_| {
+        let number = guest
+            .create_cq_with(context, layout.entries(), vector, flags, &[run(gpa, len)])
+            .inspect_err(|_| {
                 guest.memory.free(gpa, len);
             })?;
         // SAFETY: fresh pages of the memory that is kept beside the driver.
         let driver = unsafe { Driver::new(guest.memory.host(gpa, len), layout) }.expect("pages are aligned");
-        Ok(Cq { number, driver, gpa, vector, layout, guest: guest.clone(), _memory: guest.memory.clone() })
+        let (held, _memory) = (VecDeque::new(), guest.memory.clone());
+        Ok(Cq { number, driver, gpa, vector, layout, held, guest: guest.clone(), _memory })
     }
 
     /// Number of entries.
@@ -62,7 +84,61 @@ impl Cq {
     /// The next completion, if there is one.
     #[inline]
     pub fn poll(&mut self) -> Option<Wc> {
-        self.driver.poll().map(Wc)
+        self.poll_timed().map(|(wc, _)| wc)
+    }
+
+    /// The same with its time stamp; that is 0 in a CQ without.
+    #[inline]
+    pub fn poll_timed(&mut self) -> Option<(Wc, u64)> {
+        let found = self.held.pop_front().or_else(|| self.driver.take_timed());
+        self.driver.publish();
+        found.map(|(cqe, timestamp)| (Wc(cqe), timestamp))
+    }
+
+    /// Has it go on in a ring of at least `entries`.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn resize(&mut self, entries: u32) -> Answer<()> {
+        self.resize_while(entries, |_| ())
+    }
+
+    /// The same; `meanwhile` is done again and again until the device has answered, and once at least.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn resize_while(&mut self, entries: u32, mut meanwhile: impl FnMut(&mut Cq)) -> Answer<()> {
+        let timed = self.layout.is_timed();
+        let layout = CqLayout::for_entries(entries).expect("a possible size").with_timestamps(timed);
+        let len = layout.size() as u64;
+        let (guest, number, held) = (self.guest.clone(), self.number, self.held.len() as u32);
+        let gpa = guest.memory.alloc(len);
+        guest.memory.fill(gpa, len, 0);
+        // SAFETY: pages of the memory that is kept beside the driver; they are free again only after the end of the resize.
+        assert!(unsafe { self.driver.begin_resize(guest.memory.host(gpa, len), layout) });
+        let req = ResizeCqReq {
+            cqn: number.into(),
+            entries: layout.entries().into(),
+            held: held.into(),
+            flags: if timed { cq_flags::TIMESTAMP } else { 0 }.into(),
+        };
+        let answer = thread::scope(|scope| {
+            let command = scope.spawn(|| guest.resize_cq(&req, &[run(gpa, len)]));
+            meanwhile(self);
+            while !command.is_finished() {
+                meanwhile(self);
+            }
+            command.join().expect("an answer")
+        });
+        if answer.is_err() {
+            self.driver.cancel_resize();
+            guest.memory.free(gpa, len);
+            return answer;
+        }
+        self.driver.end_resize(|found| self.held.push_back(found));
+        guest.memory.free(self.gpa, self.layout.size() as u64);
+        (self.gpa, self.layout) = (gpa, layout);
+        Ok(())
     }
 
     /// The next completion, which must come.
@@ -151,6 +227,11 @@ impl Wc {
     /// Immediate data, if it has any.
     pub fn imm(&self) -> Option<[u8; 4]> {
         (self.0.flags & flags::IMM != 0).then(|| self.0.imm.to_bytes())
+    }
+
+    /// The own key that the message invalidated, if it did.
+    pub fn invalidated(&self) -> Option<u32> {
+        (self.0.flags & flags::INV != 0).then(|| self.0.imm.get())
     }
 
     pub fn is_recv(&self) -> bool {

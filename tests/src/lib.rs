@@ -8,6 +8,7 @@
 //! | [`guest`], [`control`], [`events`] | the guest kernel's driver: control commands, events |
 //! | [`ah`] | its table of address handles |
 //! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
+//! | [`raw`] | a process that writes its requests word by word |
 //! | [`net`], [`packets`] | the guest kernel's driver of its Ethernet function, and what it sends |
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`vm_peer`] | a guest without a VM that plays ping-pong with a VM's process |
@@ -35,6 +36,7 @@ pub mod packets;
 pub mod pingpong;
 pub mod proc;
 pub mod qp;
+pub mod raw;
 pub mod ring;
 pub mod rng;
 pub mod side;

@@ -152,7 +152,7 @@ fn memory_that_is_not_there_is_a_fault() {
         guest.reg_mr(pd, access::REMOTE_WRITE, 0, 8192, &[run(page, 8192)]).err(),
         Some(Status::INVALID)
     );
-    assert_eq!(guest.reg_mr(pd, 1 << 9, 0, 8192, &[run(page, 8192)]).err(), Some(Status::INVALID));
+    assert_eq!(guest.reg_mr(pd, 1 << 10, 0, 8192, &[run(page, 8192)]).err(), Some(Status::INVALID));
     assert_eq!(guest.create_cq(0, 2, 0, &[run(hole - 64, 192)]), Err(Status::FAULT));
     assert_eq!(guest.create_cq(0, 2, 7, &[run(page, 192)]), Err(Status::INVALID), "no such vector");
     assert_eq!(guest.create_cq(0, 3, 0, &[run(page, 96 + 128)]), Err(Status::INVALID));

@@ -46,7 +46,7 @@ fn kind(opcode: Opcode) -> Option<(usize, bool)> {
     })
 }
 
-const OPCODES: [Opcode; 21] = [
+const OPCODES: [Opcode; 22] = [
     Opcode::QUERY_DEVICE,
     Opcode::QUERY_PORT,
     Opcode::QUERY_GID,
@@ -59,6 +59,7 @@ const OPCODES: [Opcode; 21] = [
     Opcode::ALLOC_PD,
     Opcode::DEALLOC_PD,
     Opcode::CREATE_CQ,
+    Opcode::RESIZE_CQ,
     Opcode::DESTROY_CQ,
     Opcode::REG_MR,
     Opcode::DEREG_MR,
@@ -171,8 +172,16 @@ impl Model {
                     context: self.context().into(),
                     entries: entries.into(),
                     vector: self.rng.below(3).min(self.rng.below(3)).try_into().map(u32::into).unwrap(),
-                    reserved: 0.into(),
+                    flags: if self.rng.one_in(4) { self.rng.below(4) as u32 } else { 0 }.into(),
                 };
+                (req.as_bytes().to_vec(), self.runs(u64::from(entries) * 32 + 128))
+            }
+            Opcode::RESIZE_CQ => {
+                let entries =
+                    if self.rng.one_in(10) { self.rng.nasty() as u32 } else { 1 << self.rng.below(12) };
+                let (cqn, held) = (self.object(3).into(), self.small().into());
+                let flags = if self.rng.one_in(8) { 2 } else { 0 }.into();
+                let req = ResizeCqReq { cqn, entries: entries.into(), held, flags };
                 (req.as_bytes().to_vec(), self.runs(u64::from(entries) * 32 + 128))
             }
             Opcode::REG_MR => {

@@ -32,8 +32,18 @@ fn functions_of_today() -> u64 {
     let functions = [
         device_cap::V1_0,
         device_cap::ATOMIC_WRITE,
+        device_cap::FLUSH_GLOBAL,
         device_cap::SRQ,
         device_cap::SRQ_RESIZE,
+        device_cap::CQ_RESIZE,
+        device_cap::CQ_MODERATION,
+        device_cap::CQ_IGNORE_OVERRUN,
+        device_cap::CQ_TIMESTAMP,
+        device_cap::MULTICAST,
+        device_cap::MEM_WINDOW,
+        device_cap::MEM_WINDOW_TYPE_2B,
+        device_cap::MEM_MGT_EXTENSIONS,
+        device_cap::REREG_MR,
         device_cap::HW_COUNTERS,
     ];
     functions.iter().fold(0, |all, function| all | function)
@@ -74,14 +84,17 @@ fn what_a_later_version_adds_to_a_request_has_to_be_zero() {
     let object =
         |number: u32| ObjectReq { object: number.into(), ..ObjectReq::default() }.as_bytes().to_vec();
     let cq = CreateCqReq { context: side.process.number.into(), entries: 2.into(), ..CreateCqReq::default() };
+    let resize = ResizeCqReq { cqn: side.cq.number.into(), entries: 2.into(), ..ResizeCqReq::default() };
     let mr = RegMrReq { pdn: side.process.pd.into(), access: 1.into(), iova: 0.into(), length: 4096.into() };
     let state = QpAttr { state: QpState::ERR.0 as u8, ..QpAttr::default() };
     let modify = ModifyQpReq { qpn: side.qp.number.into(), mask: qp_attr::STATE.into(), attr: state };
     let commands = [
         (Opcode::QUERY_PORT, vec![], vec![]),
+        (Opcode::QUERY_CLOCK, vec![], vec![]),
         (Opcode::QUERY_GID, object(0), vec![]),
         (Opcode::ALLOC_PD, object(0), vec![]),
         (Opcode::CREATE_CQ, cq.as_bytes().to_vec(), vec![run(page, 192)]),
+        (Opcode::RESIZE_CQ, resize.as_bytes().to_vec(), vec![run(page + 192, 192)]),
         (Opcode::REG_MR, mr.as_bytes().to_vec(), vec![run(page, 1000), run(page, 3096)]),
         (Opcode::MODIFY_QP, modify.as_bytes().to_vec(), vec![]),
     ];
@@ -112,24 +125,26 @@ fn the_kernel_module_reads_a_reply_of_any_version() {
     let today = functions_of_today();
     let program = Program::compile();
     let read = |reply: &QueryDeviceExResp, written| program.read(reply.as_bytes(), written);
-    let known = "max_qp 16384, atomic_cap 2, max_srq 0\n";
-    let whole = "max_qp 16384, atomic_cap 2, max_srq 16384\n";
+    let known = "max_qp 16384, atomic_cap 2, max_srq 0, max_mcast 0 0 0\n";
+    let whole = "max_qp 16384, atomic_cap 2, max_srq 16384, max_mcast 1024 1024 8192\n";
     assert_eq!(read(&reply, 87), "too short\n");
     assert_eq!(read(&reply, 88), format!("device_cap {v1_0:#x}, {known}"), "a device of version 1.0");
     assert_eq!(read(&reply, QueryDeviceExResp::SIZE), format!("device_cap {today:#x}, {whole}"));
     // What the device did not write does not count, whatever is there.
     reply.device_cap = u64::MAX.into();
-    reply.reserved = [0xff; 156];
+    reply.reserved = [0xff; 140];
     assert_eq!(read(&reply, 88), format!("device_cap {v1_0:#x}, {known}"));
     // Functions that the module does not know are none, limits of those that the device has not are 0; fields that it does not know are not looked at.
     assert_eq!(read(&reply, 96), format!("device_cap {today:#x}, {known}"));
     let longer = [reply.as_bytes(), &[0xff; 500]].concat();
     assert_eq!(
         program.read(&longer, longer.len()),
-        format!("device_cap {today:#x}, max_qp 16384, atomic_cap 2, max_srq 16384, more\n")
+        format!(
+            "device_cap {today:#x}, max_qp 16384, atomic_cap 2, max_srq 16384, max_mcast 1024 1024 8192, more\n"
+        )
     );
-    reply.device_cap = (device_cap::RNR_NAK | device_cap::MULTICAST).into();
-    reply.reserved = [0; 156];
+    reply.device_cap = (device_cap::RNR_NAK | device_cap::XRC).into();
+    reply.reserved = [0; 140];
     assert_eq!(
         read(&reply, QueryDeviceExResp::SIZE),
         format!("device_cap {:#x}, {known}", device_cap::RNR_NAK)
@@ -173,6 +188,34 @@ impl Program {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success());
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What the module makes of a status.
+    fn errno(&self, status: Status) -> i32 {
+        let program = self.directory.path().join("reply");
+        let output = Command::new(program).args(["status", &status.0.to_string()]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().parse().expect("a number")
+    }
+}
+
+#[test]
+fn each_status_has_the_errno_that_the_man_pages_name() {
+    let program = Program::compile();
+    let errors = [
+        (Status::OK, 0),
+        (Status::UNSUPPORTED, libc::EOPNOTSUPP),
+        (Status::INVALID, libc::EINVAL),
+        (Status::NOT_FOUND, libc::ENOENT),
+        (Status::BUSY, libc::EBUSY),
+        (Status::DENIED, libc::EPERM),
+        (Status::NO_RESOURCES, libc::ENOMEM),
+        // Memory in more runs than the device takes: of regions and queues ENOMEM (ibv_reg_mr(3)).
+        (Status::TOO_LARGE, libc::ENOMEM),
+        (Status::FAULT, libc::EFAULT),
+        (Status(12_345), libc::EIO),
+    ];
+    for (status, errno) in errors {
+        assert_eq!(program.errno(status), -errno, "{status:?}");
     }
 }
 

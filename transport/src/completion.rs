@@ -2,7 +2,7 @@
 
 use crate::id::{CqId, DeviceId, SrqId};
 use crate::op::WcOpcode;
-use vrdma_wire::num::{Imm, Mac, Qpn};
+use vrdma_wire::num::{Imm, Mac, Qpn, Rkey};
 
 /// Where the engine's results go; passed in each call.
 pub trait Sink {
@@ -40,6 +40,8 @@ pub struct Completion {
     pub byte_len: u32,
     /// Immediate data (receives).
     pub imm: Option<Imm>,
+    /// The own key that the message invalidated (receives).
+    pub invalidated: Option<Rkey>,
     /// The peer's QP (receives), else 0.
     pub src_qpn: Qpn,
     /// The sender asked for a solicited event (receives).
@@ -66,10 +68,13 @@ pub enum WcStatus {
     LocLen,
     /// Local QP operation error: a request that cannot be understood or is beyond the QP's capabilities.
     LocQpOp,
-    /// Local protection error: a key, range or right of the request's own elements.
+    /// Local protection error: a key, range or right of the request's own elements, or what a fast registration names is no memory.
     LocProt,
     /// Flushed: the QP was in ERR, or entered it.
     Flush,
+    /// Memory window bind error: the window, its region, the rights or the range. Of a fast registration too (IBTA's memory management operation error): the region, its
+    /// state, the rights, or the number or size of pages.
+    MwBind,
     /// Bad response of the peer.
     BadResp,
     /// Local access error.

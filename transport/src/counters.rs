@@ -68,6 +68,18 @@ Counters {
     fetch_adds,
     /// ATOMIC WRITEs carried out as requester.
     atomic_writes,
+    /// FLUSHes carried out as requester.
+    flush_requests,
+    /// Memory windows bound and, those of type 1, unbound by requests.
+    binds,
+    /// Own keys that own requests invalidated.
+    invalidations,
+    /// Own keys that SENDs of peers invalidated.
+    peer_invalidations,
+    /// Fast registrations.
+    registrations,
+    /// Fast registrations refused: of QPs that are not the kernel's.
+    refused_registrations,
     /// Bytes of SEND, WRITE and ATOMIC WRITE payload that left.
     bytes_out,
     /// Bytes of SEND, WRITE and ATOMIC WRITE payload that arrived.
@@ -112,6 +124,8 @@ Counters {
     drop_no_receive,
     /// Packets dropped on arrival: too many waited until the receives that their QPs' owner had posted were taken, or they were too long to wait.
     drop_held,
+    /// Packets to multicast groups that not all members got: too many waited for members to have theirs.
+    drop_fan_out,
     /// Messages of unreliable services dropped on arrival: longer than the receive.
     drop_length,
     /// Messages of unreliable connections dropped on arrival: key, range or right of the memory they name.
@@ -212,7 +226,7 @@ PortCounters {
     drop_mac,
     /// Frames dropped: from an address that one of our own devices has.
     drop_spoofed,
-    /// Frames dropped: to a multicast group that nobody here has joined.
+    /// Frames dropped: to a multicast group that nobody here has joined in their VLAN, or no datagrams to all its members.
     drop_multicast,
     /// Congestion notification packets, which are ignored.
     congestion_notifications,

@@ -1,5 +1,7 @@
 //! Devices: everything that one guest has, and all of them.
 
+mod groups;
+pub(crate) mod keys;
 mod qps;
 mod save;
 mod srqs;
@@ -7,12 +9,12 @@ mod srqs;
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::gid::{GidEntry, Gids};
+use crate::group::Groups;
 use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
-use crate::memory::Access;
 use crate::message::reason::Reason;
 use crate::message::verdict::Receiver;
-use crate::mr::{KEYS, Mr, Mrs};
+use crate::mr::{Key, Mrs};
 use crate::outstanding::Requests;
 use crate::place::Place;
 use crate::qp::Qp;
@@ -24,17 +26,19 @@ use crate::table::{Numbered, Numbering, Table};
 use crate::time::Instant;
 use core::mem;
 use std::collections::BTreeSet;
-use vrdma_wire::num::{Mac, Mtu, Qpn};
+use vrdma_wire::num::{Gid, Mac, Mtu, Qpn};
 
 /// All devices, and which of them has which address.
 pub(crate) struct Devices<R> {
     devices: Vec<Option<Device<R>>>,
     pub(crate) gids: Gids,
+    /// Groups, and devices that have members of them.
+    listeners: BTreeSet<(Gid, u32)>,
 }
 
 impl<R> Devices<R> {
     pub(crate) fn new() -> Devices<R> {
-        Devices { devices: Vec::new(), gids: Gids::default() }
+        Devices { devices: Vec::new(), gids: Gids::default(), listeners: BTreeSet::new() }
     }
 
     pub(crate) fn add(&mut self, device: Device<R>) -> DeviceId {
@@ -171,7 +175,7 @@ impl<R> Devices<R> {
 pub(crate) struct Pd {
     id: PdId,
     pub(crate) owner: OwnerId,
-    /// MRs, shared receive queues and QPs in it.
+    /// MRs, memory windows, shared receive queues and QPs in it.
     users: u32,
 }
 
@@ -195,9 +199,10 @@ pub(crate) struct PostTarget<'a> {
 /// What a device had when it was reset, for [`Engine::reset_device`](crate::Engine::reset_device): there may be millions of things to drop.
 pub struct Remains<R> {
     _qps: Vec<Option<QpEntry>>,
-    _mrs: Vec<Option<Mr<R>>>,
+    _mrs: Vec<Option<Key<R>>>,
     _srqs: Vec<Option<Srq>>,
     _pds: Vec<Option<Pd>>,
+    _groups: Groups,
     _requests: Requests,
     _deadlines: BTreeSet<(Instant, Qpn)>,
 }
@@ -213,6 +218,8 @@ pub(crate) struct Device<R> {
     /// What a packet of its guest may carry: at most [`Limits::max_mtu`].
     pub(crate) active_mtu: Mtu,
     pub(crate) gids: Vec<GidEntry>,
+    /// Multicast groups that its QPs have joined.
+    pub(crate) groups: Groups,
     /// What was in the table, and QPs may still have as their own address.
     retired: Vec<GidEntry>,
     /// Source of its packets.
@@ -234,11 +241,12 @@ impl<R> Device<R> {
         let mut rng = Rng::new(seed);
         Device {
             qps: Qps::new(numbering(limits.max_qp), SPECIAL_QPS, limits.max_qp),
-            mrs: Mrs::new(KEYS, 1, limits.max_mr + 1),
+            mrs: Mrs::new(limits.max_mr),
             srqs: Srqs::new(SRQS, 0, limits.max_srq),
             requests: Requests::new(),
             counters: Counters::ZERO,
             gids: vec![GidEntry::EMPTY; limits.gid_table_len as usize],
+            groups: Groups::default(),
             retired: Vec::new(),
             mac: Mac::default(),
             suspended: false,
@@ -268,6 +276,7 @@ impl<R> Device<R> {
             _mrs: self.mrs.clear(),
             _srqs: self.srqs.clear(),
             _pds: self.pds.clear(),
+            _groups: mem::take(&mut self.groups),
             _requests: requests,
             _deadlines: deadlines,
         }
@@ -277,10 +286,12 @@ impl<R> Device<R> {
         let (pending_sends, pending_receives) = self.requests.counts();
         ObjectCounts {
             pds: self.pds.len(),
-            mrs: self.mrs.len(),
+            mrs: self.mrs.num_regions(),
+            mws: self.mrs.num_windows(),
             qps: self.qps.len(),
             srqs: self.srqs.len(),
             gids: self.gids.iter().filter(|&&entry| entry != GidEntry::EMPTY).count() as u32,
+            mcast_attached: self.groups.len(),
             pending_sends,
             pending_receives,
         }
@@ -313,43 +324,8 @@ impl<R> Device<R> {
         Ok(())
     }
 
-    pub(crate) fn reg_mr(
-        &mut self,
-        pd: PdId,
-        access: Access,
-        iova: u64,
-        length: u64,
-        region: R,
-    ) -> Result<u32, Error> {
-        self.pd(pd)?;
-        check_mr(access, iova, length)?;
-        let step = 1 + (self.rng.next() % 255) as u16;
-        let make = |key| Mr { key, pd, access, iova, length, region };
-        let key = self.mrs.insert(|tag| (tag + step) & 0xff, make).ok_or(Error::NoResources)?;
-        self.pd_used(pd, true);
-        Ok(key)
-    }
-
-    pub(crate) fn dereg_mr(&mut self, key: u32) -> Result<R, Error> {
-        let mr = self.mrs.remove(key).ok_or(Error::NotFound)?;
-        self.pd_used(mr.pd, false);
-        Ok(mr.region)
-    }
-
     fn pd_used(&mut self, pd: PdId, more: bool) {
         let pd = self.pds.get_mut(pd.0).expect("a PD is not deallocated while it is used");
         pd.users = if more { pd.users + 1 } else { pd.users - 1 };
     }
-}
-
-/// Whether there may be a region like this (IBTA 10.6.3.1): its addresses do not wrap, and who may write remotely may do so locally.
-fn check_mr(access: Access, iova: u64, length: u64) -> Result<(), Error> {
-    let remote_writes = access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) != Access::NONE;
-    if !Access::ALL.contains(access)
-        || remote_writes && !access.contains(Access::LOCAL_WRITE)
-        || length != 0 && iova.checked_add(length - 1).is_none()
-    {
-        return Err(Error::Invalid);
-    }
-    Ok(())
 }

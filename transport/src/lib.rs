@@ -64,8 +64,9 @@
 //! An unreliable connection (`uc`) goes the same way, but the peer answers nothing: what it would refuse or ask to wait for is dropped there, with
 //! the rest of its message, and the request ends well as soon as its last byte has left. Datagrams (`ud`, and QP1) are posted by
 //! [`Engine::post_datagram`] and are routed one by one: to a QP of this engine in one copy, else to the port as a packet. A receive shows the IP header that
-//! the packet had, or would have had. A send that is wrong in itself stops the send queue alone (SQE). Sending to a multicast group leaves by the port
-//! alone: no QP can join one yet.
+//! the packet had, or would have had. A send that is wrong in itself stops the send queue alone (SQE). A datagram to a
+//! multicast group leaves by the port once, and each member on this host ([`Engine::attach_mcast`]) gets a copy: the sender too, if it is one. Members are served in slices. What comes from the
+//! wire to a group goes to all members likewise; either way each member checks Q_Key, receive and length for itself.
 //!
 //! # Save and restore
 //!
@@ -84,8 +85,10 @@ mod deadlines;
 mod device;
 mod engine;
 mod error;
+mod fan_out;
 mod flush;
 mod gid;
+mod group;
 mod id;
 mod limits;
 mod look;
@@ -113,19 +116,23 @@ mod tests;
 mod time;
 mod uc;
 mod ud;
+mod wakes;
 mod work;
 
 pub use completion::{Arrival, Completion, Event, Sink, WcStatus};
 pub use counters::{Counters, MalformedFrames, PortCounters};
 pub use device::Remains;
+pub use device::keys::Rereg;
 pub use engine::Engine;
 pub use error::Error;
 pub use gid::GidEntry;
 pub use id::{CqId, DeviceId, OwnerId, PdId, SrqId};
 pub use limits::{Limits, ObjectCounts};
 pub use look::Question;
-pub use memory::{Access, Fault, Region};
-pub use op::{Remote, SendOp, WcOpcode};
+pub use memory::{Access, Fault, PageList, Region};
+pub use mr::fast::MAX_PAGES;
+pub use mr::window::{Bind, MwType};
+pub use op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
 pub use outlet::{Outlet, Piece, Pieces, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
 pub use request::{

@@ -9,7 +9,7 @@ use vrdma_wire::num::Mtu;
 pub struct Limits {
     /// Most PDs, at most 2^20.
     pub max_pd: u32,
-    /// Most MRs, less than 2^24.
+    /// Most MRs and memory windows together, less than 2^24.
     pub max_mr: u32,
     /// Range of QP indices: a power of two from 4 to 2^16. Two of them, 0 and 1, are not for ordinary QPs.
     pub max_qp: u32,
@@ -29,6 +29,12 @@ pub struct Limits {
     pub max_dest_rd_atomic: u32,
     /// Entries of the GID table, at most 256.
     pub gid_table_len: u32,
+    /// Most multicast groups with members, at most 2^12.
+    pub max_mcast_grp: u32,
+    /// Most QPs of one multicast group, at most 2^12.
+    pub max_mcast_qp_attach: u32,
+    /// Most QPs of all multicast groups together, at most 2^16.
+    pub max_total_mcast_qp_attach: u32,
     /// Path MTU of the port: no QP may have more, and no datagram be longer.
     pub max_mtu: Mtu,
     /// Most bytes that the pending requests of all QPs may take in the engine, were all queues full. (Queues take no memory
@@ -50,6 +56,9 @@ impl Default for Limits {
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
             gid_table_len: 16,
+            max_mcast_grp: 1024,
+            max_mcast_qp_attach: 1024,
+            max_total_mcast_qp_attach: 16384,
             max_mtu: Mtu::M4096,
             max_request_memory: 4 << 30,
         }
@@ -72,6 +81,9 @@ impl Limits {
             max_rd_atomic: self.max_rd_atomic.min(255),
             max_dest_rd_atomic: self.max_dest_rd_atomic.min(255),
             gid_table_len: self.gid_table_len.min(256),
+            max_mcast_grp: self.max_mcast_grp.min(1 << 12),
+            max_mcast_qp_attach: self.max_mcast_qp_attach.min(1 << 12),
+            max_total_mcast_qp_attach: self.max_total_mcast_qp_attach.min(1 << 16),
             max_mtu: self.max_mtu,
             max_request_memory: self.max_request_memory.min(1 << 36),
         }
@@ -85,12 +97,16 @@ pub struct ObjectCounts {
     pub pds: u32,
     /// Memory regions.
     pub mrs: u32,
+    /// Memory windows.
+    pub mws: u32,
     /// Queue pairs.
     pub qps: u32,
     /// Shared receive queues.
     pub srqs: u32,
     /// Entries of the GID table that are set.
     pub gids: u32,
+    /// QPs of all multicast groups together.
+    pub mcast_attached: u32,
     /// Sends that have not ended.
     pub pending_sends: u64,
     /// Receives that have not ended.

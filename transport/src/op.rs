@@ -1,8 +1,14 @@
 //! The operations of send queues, one row each. Requester, responder and carriers ask the row; what an operation does to memory is its effect
 //! ([`execute`](crate::message::effect::execute)), and how it looks in packets is the carrier's.
 
-use crate::counters::Counters;
+mod effort;
+mod named;
+mod placement;
+
+pub use placement::{FlushScope, Placement};
+
 use crate::memory::Access;
+use crate::mr::window::Bind;
 use crate::qp::attr::QpType;
 use vrdma_wire::num::{Imm, Mtu, Rkey};
 
@@ -47,6 +53,41 @@ pub enum SendOp {
         /// Which 8 bytes; aligned.
         remote: Remote,
     },
+    /// Has what this QP wrote before be where the request says (IBTA annex A19).
+    Flush {
+        /// Where it was written, a region's key at least.
+        remote: Remote,
+        /// What is flushed, and how far.
+        scope: FlushScope,
+    },
+    /// Into the peer's next receive; then a key of the peer names nothing any more.
+    SendInvalidate {
+        /// Of a window of type 2B that the peer's QP bound, or of a region for fast registration in that QP's PD.
+        key: Rkey,
+    },
+    /// Binds a memory window of the own device, or unbinds it.
+    BindMw(Bind),
+    /// Makes a key of the own device name nothing.
+    LocalInvalidate {
+        /// Of a window of type 2B that this QP bound, or of a region for fast registration in its PD.
+        key: Rkey,
+    },
+    /// Registers memory with a free region for fast registration in the QP's PD ([`Engine::alloc_fast_mr`](crate::Engine::alloc_fast_mr)), on QPs of
+    /// [`OwnerId::KERNEL`](crate::OwnerId::KERNEL) alone. (Fields, not a structure: it would make each request larger.)
+    RegMr {
+        /// The region's key afterwards: the low 8 bits are the requester's choice.
+        key: Rkey,
+        /// Rights of those in [`Access::ALL`].
+        access: Access,
+        /// Address of the first byte, as requests are to name it. It is as far into its page as that byte is into the first of the list.
+        iova: u64,
+        /// Bytes.
+        length: u64,
+        /// Where the list of pages is ([`PageList`](crate::PageList)): as many as the bytes take.
+        list: u64,
+        /// Size of a page, as a power of 2: 12 to 31.
+        page_shift: u8,
+    },
 }
 
 /// A place in the peer's memory.
@@ -73,6 +114,14 @@ pub enum WcOpcode {
     FetchAdd,
     /// ATOMIC WRITE.
     AtomicWrite,
+    /// FLUSH.
+    Flush,
+    /// A bind of a memory window.
+    BindMw,
+    /// An invalidation of an own key.
+    LocalInvalidate,
+    /// A fast registration.
+    RegMr,
     /// A receive that took a SEND (or nothing, if it failed).
     Recv,
     /// A receive that a WRITE with immediate data consumed.
@@ -102,6 +151,9 @@ pub(crate) struct Row {
     pub(crate) message: Message,
     /// Which services have it.
     pub(crate) services: Services,
+    /// It is of keys of the own device alone: it begins when all requests before it have ended, and ends at once; those behind it begin then.
+    /// (IBTA 10.8.3.3 asks as much of a local invalidation, and of a bind that what comes behind it finds the window bound.)
+    pub(crate) alone: bool,
 }
 
 /// Which services have an operation (IBTA table 38).
@@ -171,6 +223,7 @@ const SEND: Row = Row {
     answer: Answer::Acknowledge,
     message: Message::Send,
     services: Services::All,
+    alone: false,
 };
 
 const WRITE: Row = Row {
@@ -194,6 +247,7 @@ pub(crate) const READ: Row = Row {
     answer: Answer::Data,
     message: Message::None,
     services: Services::Reliable,
+    alone: false,
 };
 
 const COMPARE_SWAP: Row = Row {
@@ -219,6 +273,31 @@ const ATOMIC_WRITE: Row = Row {
     ..SEND
 };
 
+/// A request without a byte of its own.
+const FLUSH_GLOBAL: Row = flush(Access::FLUSH_GLOBAL);
+const FLUSH_PERSISTENT: Row = flush(Access::FLUSH_PERSISTENT);
+const FLUSH_BOTH: Row = flush(Access::FLUSH);
+
+const fn flush(remote: Access) -> Row {
+    Row { opcode: WcOpcode::Flush, length: Some(0), remote, unaligned: 0, ..ATOMIC_WRITE }
+}
+
+const SEND_INVALIDATE: Row = Row { services: Services::Reliable, ..SEND };
+
+const BIND_MW: Row = Row {
+    opcode: WcOpcode::BindMw,
+    length: Some(0),
+    receive: Receive::Never,
+    message: Message::None,
+    services: Services::Connected,
+    alone: true,
+    ..SEND
+};
+
+const LOCAL_INVALIDATE: Row = Row { opcode: WcOpcode::LocalInvalidate, ..BIND_MW };
+
+const REG_MR: Row = Row { opcode: WcOpcode::RegMr, ..BIND_MW };
+
 impl SendOp {
     /// What is true of all requests like this one.
     #[inline]
@@ -230,31 +309,15 @@ impl SendOp {
             SendOp::CompareSwap { .. } => &COMPARE_SWAP,
             SendOp::FetchAdd { .. } => &FETCH_ADD,
             SendOp::AtomicWrite { .. } => &ATOMIC_WRITE,
-        }
-    }
-
-    /// The place in the peer's memory that it names.
-    #[inline]
-    pub(crate) fn remote(&self) -> Option<Remote> {
-        match *self {
-            SendOp::Send { .. } => None,
-            SendOp::Write { remote, .. }
-            | SendOp::Read { remote }
-            | SendOp::CompareSwap { remote, .. }
-            | SendOp::FetchAdd { remote, .. }
-            | SendOp::AtomicWrite { remote } => Some(remote),
-        }
-    }
-
-    /// Its immediate data.
-    #[inline]
-    pub(crate) fn imm(&self) -> Option<Imm> {
-        match *self {
-            SendOp::Send { imm } | SendOp::Write { imm, .. } => imm,
-            SendOp::Read { .. }
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. }
-            | SendOp::AtomicWrite { .. } => None,
+            SendOp::Flush { scope, .. } => match scope.placement {
+                Placement::Global => &FLUSH_GLOBAL,
+                Placement::Persistent => &FLUSH_PERSISTENT,
+                Placement::Both => &FLUSH_BOTH,
+            },
+            SendOp::SendInvalidate { .. } => &SEND_INVALIDATE,
+            SendOp::BindMw(_) => &BIND_MW,
+            SendOp::LocalInvalidate { .. } => &LOCAL_INVALIDATE,
+            SendOp::RegMr { .. } => &REG_MR,
         }
     }
 
@@ -265,33 +328,6 @@ impl SendOp {
             Receive::Never => false,
             Receive::Always => true,
             Receive::WithImm => self.imm().is_some(),
-        }
-    }
-}
-
-impl SendOp {
-    /// Its requests moved so many bytes; the count of those that were executed.
-    #[inline]
-    pub(crate) fn moved<'a>(&self, counters: &'a mut Counters, bytes: u64) -> &'a mut u64 {
-        match self {
-            SendOp::Send { .. } => {
-                counters.bytes_out += bytes;
-                &mut counters.sends
-            }
-            SendOp::Write { .. } => {
-                counters.bytes_out += bytes;
-                &mut counters.writes
-            }
-            SendOp::Read { .. } => {
-                counters.bytes_read += bytes;
-                &mut counters.reads
-            }
-            SendOp::CompareSwap { .. } => &mut counters.compare_swaps,
-            SendOp::FetchAdd { .. } => &mut counters.fetch_adds,
-            SendOp::AtomicWrite { .. } => {
-                counters.bytes_out += bytes;
-                &mut counters.atomic_writes
-            }
         }
     }
 }
@@ -345,8 +381,12 @@ pub(crate) mod tests {
 
     const PLACE: Remote = Remote { addr: 8, rkey: Rkey(1) };
 
+    const fn flush(placement: Placement) -> SendOp {
+        SendOp::Flush { remote: PLACE, scope: FlushScope { placement, whole: false, length: 8 } }
+    }
+
     /// One of each, with and without immediate data.
-    pub(crate) const ALL: [SendOp; 8] = [
+    pub(crate) const ALL: [SendOp; 15] = [
         SendOp::Send { imm: None },
         SendOp::Send { imm: Some(Imm::from_bytes([1, 2, 3, 4])) },
         SendOp::Write { remote: PLACE, imm: None },
@@ -355,6 +395,27 @@ pub(crate) mod tests {
         SendOp::CompareSwap { remote: PLACE, compare: 1, swap: 2 },
         SendOp::FetchAdd { remote: PLACE, add: 1 },
         SendOp::AtomicWrite { remote: PLACE },
+        flush(Placement::Global),
+        flush(Placement::Persistent),
+        flush(Placement::Both),
+        SendOp::SendInvalidate { key: Rkey(1) },
+        SendOp::BindMw(Bind {
+            rkey: Rkey(1),
+            new_rkey: Rkey(2),
+            lkey: vrdma_wire::num::Lkey(3),
+            access: Access::REMOTE_READ,
+            addr: 8,
+            length: 8,
+        }),
+        SendOp::LocalInvalidate { key: Rkey(1) },
+        SendOp::RegMr {
+            key: Rkey(1),
+            access: Access::REMOTE_READ,
+            iova: 0x8000,
+            length: 8,
+            list: 16,
+            page_shift: 12,
+        },
     ];
 
     #[test]
@@ -369,8 +430,8 @@ pub(crate) mod tests {
             );
             assert_eq!(
                 row.message == Message::None,
-                row.has_response(),
-                "{op:?}: a request with a response is one packet"
+                row.has_response() || row.alone,
+                "{op:?}: a request with a response is one packet, and what is of own keys alone none"
             );
             assert_eq!(op.takes_receive(), row.receive == Receive::Always || op.imm().is_some(), "{op:?}");
             assert!(

@@ -124,8 +124,8 @@ impl Requests {
         let inline = u64::from(caps.max_inline.div_ceil(EXTRA_BYTES as u32)) * extra;
         let to = if caps.qp_type.is_datagram() { extra } else { 0 };
         let send = Pool::<SendSlot>::NODE + inline.max(cost_of_sges(caps.max_send_sge, 1)) + to;
-        // A QP of a shared queue has taken one at most.
-        let receives = if caps.srq.is_some() { 1 } else { caps.max_recv_wr };
+        // What a QP takes from a shared queue has its place there until it ends.
+        let receives = if caps.srq.is_some() { 0 } else { caps.max_recv_wr };
         u64::from(caps.max_send_wr) * send + Requests::cost_of_receives(receives, caps.max_recv_sge)
     }
 

@@ -13,6 +13,7 @@ use crate::deadlines::Deadlines;
 use crate::flush::Flushes;
 use crate::place::Place;
 use crate::time::Instant;
+use crate::wakes::Wakes;
 use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 use vrdma_wire::num::Qpn;
@@ -329,6 +330,8 @@ pub(crate) struct Schedule {
     pub(crate) deadlines: Deadlines,
     /// Those whose requests end in slices.
     pub(crate) flushes: Flushes,
+    /// Shared queues with receives for those who wait.
+    pub(crate) wakes: Wakes,
 }
 
 impl Schedule {
@@ -337,6 +340,7 @@ impl Schedule {
         self.local.forget(device);
         self.wire.forget(device);
         self.flushes.forget(device);
+        self.wakes.forget(device);
         self.deadlines.forget(device)
     }
 

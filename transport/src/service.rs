@@ -15,7 +15,7 @@
 //! | a QP has its turn | `Engine::take_turn` in `engine/run.rs` for those that send no packets, `give_turns` in `engine/wire.rs` for the others |
 //! | its deadline has come | `Engine::timed_out` in `engine/run.rs` |
 //! | something comes from the peer | `Engine::deliver` in `engine/wire.rs` |
-//! | the peer has a receive again | `Engine::wake_peer` in `engine/run.rs` |
+//! | the peer has a receive again | `Engine::wake_peer` in `engine/wake.rs` |
 //! | the caller has looked for receives | `Engine::looked_for` in `engine/look.rs` |
 
 use crate::carrier::Carrier;

@@ -1,18 +1,20 @@
 //! Shared receive queues: QPs that have one take their receives from it, one at a time as messages need them (IBTA 10.2.9).
 //!
 //! A receive that was taken is the first of the QP's own queue, like one that was posted there: it completes on the QP's CQ, is flushed with the QP,
-//! and names memory of the PD of the queue that it was posted to. One whose message is dropped stays with the QP for the next. If the QP is reset or
-//! destroyed before it completes, the queue has it again, so that whoever counts what is outstanding need not lose it.
+//! and names memory of the PD of the queue that it was posted to. If its message is dropped, or the QP reset or destroyed before it ends, the queue
+//! has it again, before all others, so that whoever counts what is outstanding need not lose it; until then its place in the queue is kept.
 
 mod save;
+mod waiters;
 
 use crate::id::{OwnerId, PdId, SrqId};
 use crate::outstanding::Requests;
 use crate::pool::List;
 use crate::qp::Qp;
+use crate::srq::waiters::Waiters;
 use crate::table::{Numbered, Numbering, Table};
+use crate::wakes::Wakes;
 use core::mem;
-use std::collections::VecDeque;
 use vrdma_wire::num::Qpn;
 
 /// Numbers of shared receive queues, of 24 bits as in XRC packets.
@@ -25,7 +27,7 @@ pub struct SrqInit {
     pub owner: OwnerId,
     /// The protection domain that its receives name memory of. (The QPs' may be others.)
     pub pd: PdId,
-    /// Most receives outstanding.
+    /// Most receives outstanding: those that QPs have taken count until they end.
     pub max_wr: u32,
     /// Most elements of a receive.
     pub max_sge: u32,
@@ -47,10 +49,14 @@ pub(crate) struct Srq {
     pub(crate) id: SrqId,
     pub(crate) init: SrqInit,
     pub(crate) receives: List,
+    /// Receives that QPs have taken and that have not ended.
+    pub(crate) taken: u32,
     /// [`SrqAttr::limit`]
     pub(crate) limit: u32,
-    /// QPs whose peers on this host wait for a receive ([`sender_waits`](crate::qp::responder::Responder::sender_waits)), in order.
-    pub(crate) waiting: VecDeque<Qpn>,
+    /// QPs whose peers on this host wait for a receive: those with [`sender_waits`](crate::qp::responder::Responder::sender_waits).
+    pub(crate) waiters: Waiters,
+    /// It is in [`Wakes`].
+    pub(crate) listed: bool,
     /// QPs that use it.
     pub(crate) users: u32,
     /// It takes no receives any more, after one that was wrong.
@@ -59,8 +65,17 @@ pub(crate) struct Srq {
 
 impl Srq {
     pub(crate) fn new(id: SrqId, init: SrqInit) -> Srq {
-        let (receives, waiting) = (List::EMPTY, VecDeque::new());
-        Srq { id, init, receives, limit: 0, waiting, users: 0, failed: false }
+        Srq {
+            id,
+            init,
+            receives: List::EMPTY,
+            taken: 0,
+            limit: 0,
+            waiters: Waiters::default(),
+            listed: false,
+            users: 0,
+            failed: false,
+        }
     }
 
     /// Whether it has come below its limit; the limit is not armed any more then.
@@ -72,12 +87,40 @@ impl Srq {
         reached
     }
 
-    /// Receives that a QP has taken and that did not complete are the queue's again, before all others, as far as it may hold them.
+    /// Receives that have not ended, its own and those that QPs have taken.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.receives.len() + self.taken
+    }
+
+    /// Receives that a QP has taken and that did not end are the queue's again, before all others; if it failed, they end with it.
     pub(crate) fn take_back(&mut self, taken: &mut List, requests: &mut Requests) {
-        if !self.failed && self.receives.len() + taken.len() <= self.init.max_wr {
+        self.taken -= taken.len();
+        if self.failed {
+            requests.drop_queues(&mut { List::EMPTY }, taken);
+        } else {
             requests.append_receives(taken, &mut self.receives);
             self.receives = mem::take(taken);
         }
+    }
+
+    /// Whether it has receives, and senders wait for them.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiters.any() && !self.receives.is_empty()
+    }
+
+    /// Sees to it that those who wait are woken, if there is something for them.
+    #[inline]
+    pub(crate) fn list(&mut self, device: u32, wakes: &mut Wakes) {
+        if self.is_wanted() && !mem::replace(&mut self.listed, true) {
+            wakes.push(device, self.id);
+        }
+    }
+
+    /// The first that waits is woken, if there are more receives than were woken and have not tried.
+    pub(crate) fn wake_first(&mut self) -> Option<Qpn> {
+        if self.receives.len() as usize > self.waiters.num_woken() { self.waiters.wake_first() } else { None }
     }
 }
 
@@ -103,7 +146,7 @@ impl Srqs {
         if let Some(id) = qp.init.srq
             && mem::take(&mut qp.responder.sender_waits)
         {
-            self.used(id).waiting.retain(|&waiting| waiting != qp.qpn);
+            self.used(id).waiters.leave(qp.qpn);
         }
     }
 }

@@ -22,13 +22,18 @@ pub(crate) struct Numbering {
 }
 
 impl Numbering {
+    /// The index of a number, whatever its tag.
     #[inline]
-    fn index(self, number: u32) -> usize {
+    pub(crate) fn index(self, number: u32) -> usize {
         ((number >> self.index_shift) & ((1 << self.index_bits) - 1)) as usize
     }
 
     fn number(self, index: u32, tag: u16) -> u32 {
         (index << self.index_shift) | (self.mask(tag) << self.tag_shift)
+    }
+
+    fn tag(self, number: u32) -> u16 {
+        self.mask((number >> self.tag_shift) as u16) as u16
     }
 
     fn mask(self, tag: u16) -> u32 {
@@ -175,6 +180,18 @@ impl<T: Numbered> Table<T> {
         self.slots[at] = Some(make(number));
         self.live += 1;
         Some(number)
+    }
+
+    /// Gives an object another tag: its number becomes `new`, which has the same index. `set` tells the object.
+    pub(crate) fn renumber(&mut self, old: u32, new: u32, set: impl FnOnce(&mut T)) -> &mut T {
+        let at = self.numbering.index(old);
+        assert_eq!(self.numbering.index(new), at, "an object keeps its index");
+        self.tags[at] = self.numbering.tag(new);
+        let item = self.slots[at].as_mut().filter(|item| item.number() == old);
+        let item = item.expect("an object that was looked up before");
+        set(item);
+        debug_assert_eq!(item.number(), new, "it was told");
+        item
     }
 
     /// Takes an object out.

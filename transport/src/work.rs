@@ -113,6 +113,7 @@ impl<'a> Work<'a> {
             status,
             byte_len,
             imm: None,
+            invalidated: None,
             src_qpn: Qpn::default(),
             solicited: false,
             arrival: None,

@@ -20,6 +20,7 @@
 //! * one worker thread (`worker`), which owns the engine, all rings, the switch (`net`) and the [`port::Port`]: nothing in it is locked;
 //! * a thread for each function of a guest (`session`, `vhost`), which speaks vhost-user with the VMM; that of an RDMA function parses control commands (`control`) and hands
 //!   them to the worker as closures;
+//! * a thread that rings the front-ends whose eventfds are slow (`queue::call`), and one that frees what takes long to free (`memory`);
 //! * a thread for the admin socket (`admin`).
 //!
 //! `device` says what a guest's objects are, `translate` says the words of abi in those of transport and back, `queue` moves rings, `memory` is where guest memory is mapped and touched, `socket` who may connect.

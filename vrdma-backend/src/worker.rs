@@ -93,7 +93,6 @@ pub struct Worker {
     mail: Arc<Mail>,
     wake: EventConsumer,
     epoll: Epoll,
-    started: Instant,
     /// The engine's clock as last read, and for how many turns more that will do.
     clock: (transport::Instant, u32),
     poll: Poll,
@@ -132,7 +131,7 @@ struct Barrier {
 enum Until {
     /// Nothing.
     Now,
-    /// All is flushed of this QP that is to be.
+    /// All is flushed of this QP that is to be, and windows of QPs that were reset or destroyed are unbound.
     Flushed(Qpn),
     /// All QPs have the addresses of the GID table.
     GidsSet,
@@ -168,7 +167,7 @@ impl Worker {
 
     /// The engine's clock.
     pub fn now(&self) -> transport::Instant {
-        transport::Instant(self.started.elapsed().as_nanos() as u64)
+        self.outputs.clock.now()
     }
 
     /// Times that the worker slept.
@@ -223,7 +222,7 @@ impl Worker {
         busy |= self.recall(now);
         self.watch_link(now);
         busy |= self.fail_cqs();
-        self.outputs.flush();
+        busy |= self.outputs.flush(now);
         self.net.flush();
         self.turns = self.turns.saturating_add(1);
         let look = self.turns >= LOOK_TURNS;
@@ -239,7 +238,8 @@ impl Worker {
 
     /// The time as of a few turns ago, or now if anything waits for a deadline.
     fn recent(&mut self) -> transport::Instant {
-        if self.clock.1 == 0 || self.engine.poll_timeout().is_some() {
+        let waits = self.engine.poll_timeout().is_some() || self.outputs.next_timer().is_some();
+        if self.clock.1 == 0 || waits {
             self.clock = (self.now(), CLOCK_TURNS);
         }
         self.clock.1 -= 1;

@@ -46,6 +46,8 @@ pub struct Qpn(u32);
 impl Qpn {
     /// The general services QP.
     pub const GSI: Qpn = Qpn(1);
+    /// Where datagrams to a multicast group go: to all its members (IBTA 9.6.1.4).
+    pub const MULTICAST: Qpn = Qpn(0xff_ffff);
 
     /// The QPN with this number, or `None` beyond 24 bits.
     pub const fn new(number: u32) -> Option<Qpn> {
@@ -233,7 +235,7 @@ impl fmt::Debug for Mac {
 }
 
 /// A global identifier, in network byte order: for RoCE an IPv6 address, or an IPv4 address mapped into one.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
@@ -256,6 +258,15 @@ impl Gid {
     /// Whether it is the empty GID.
     pub fn is_zero(self) -> bool {
         self == Gid::ZERO
+    }
+
+    /// The Ethernet address of a multicast group (RFC 1112, 6.4; RFC 2464, 7), which the last bytes of its address are in.
+    pub const fn group_mac(self) -> Mac {
+        let [.., a, b, c, d] = self.0;
+        match self.ipv4() {
+            Some(_) => Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d]),
+            None => Mac([0x33, 0x33, a, b, c, d]),
+        }
     }
 
     /// Whether it is a multicast address, of IPv6 or of IPv4.

@@ -7,11 +7,12 @@ import glob
 import os
 import struct
 import sys
+import time
 
 import pyverbs.device as d
 import pyverbs.enums as e
 from pyverbs.addr import AH, AHAttr, GlobalRoute
-from pyverbs.cq import CQ
+from pyverbs.cq import CQ, CQEX, CqInitAttrEx, PollCqAttr
 from pyverbs.mem_alloc import posix_memalign
 from pyverbs.mr import MR
 from pyverbs.pd import PD
@@ -52,6 +53,7 @@ same("atomic_caps", device.atomic_caps, e.IBV_ATOMIC_GLOB)
 same("local_ca_ack_delay", device.local_ca_ack_delay, 15)
 same("BAD_QKEY_CNTR", bool(device.device_cap_flags & e.IBV_DEVICE_BAD_QKEY_CNTR), True)
 same("ATOMIC_WRITE", context.query_device_ex().device_cap_flags_ex >> 40 & 1, 1)
+same("FLUSH_GLOBAL and _PERSISTENT", context.query_device_ex().device_cap_flags_ex >> 38 & 3, 1)
 same("max_qp", device.max_qp & (device.max_qp + 2), 0)
 same("speed of a port without uplink",
      (context.query_port(PORT).active_speed, context.query_port(PORT).active_width), (32, 2))
@@ -76,7 +78,9 @@ def get_context(request, room):
 
 # Providers of any version open the device: one of version 1.0 has room for 72 bytes.
 NO_CHANNEL = struct.pack("=II", 8, 0)
-CAPS = 0x1f | 3 << 8 | 1 << 15 | 1 << 23  # VRDMA_CAP_V1_0, ..._SRQ, ..._SRQ_RESIZE, ..._ATOMIC_WRITE, ..._HW_COUNTERS
+# VRDMA_CAP_V1_0, ..._SRQ, ..._SRQ_RESIZE, ..._MEM_WINDOW, ..._MEM_WINDOW_TYPE_2B, ..._REREG_MR, ..._ATOMIC_WRITE, ..._CQ_RESIZE, ..._CQ_MODERATION,
+# ..._CQ_TIMESTAMP, ..._CQ_IGNORE_OVERRUN, ..._MULTICAST, ..._HW_COUNTERS, ..._FLUSH_GLOBAL
+CAPS = 0x1f | 3 << 8 | 7 << 11 | 7 << 14 | 0x3f << 18
 reply = get_context(NO_CHANNEL, 136)
 same("the reply to a provider", struct.unpack_from("=IIII", reply)[2:], (device.max_qp + 2, 512))
 same("its word, and what is reserved", reply[72:136], struct.pack("=Q", CAPS) + bytes(56))
@@ -99,6 +103,38 @@ for more in [None, *limits]:
     init = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap)
     same(f"a QP with one more of {more}", error_of(QP, pd, init), errno.EINVAL if more else 0)
 cq.close()
+
+# A CQ of another size.
+cq = CQ(context, 8)
+for wanted, size in [(100, 128), (device.max_cqe, device.max_cqe), (1, 2)]:
+    cq.resize(wanted)
+    same(f"a CQ of {wanted}", cq.cqe, size)
+for wanted in (0, device.max_cqe + 1):
+    same(f"a CQ of {wanted}", error_of(cq.resize, wanted), errno.EINVAL)
+same("the CQ", cq.cqe, 2)
+cq.close()
+
+# A completion with its time, by the device's clock and by the wall's.
+found = context.query_device_ex()
+same("the device's clock", (found.hca_core_clock, found.completion_timestamp_mask), (1_000_000, 2 ** 64 - 1))
+times = e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+cq = CQEX(context, CqInitAttrEx(cqe=4, wc_flags=times))
+qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(4, 4, 1, 1, 0)))
+attr = QPAttr(port_num=PORT)
+attr.qp_state = e.IBV_QPS_INIT
+qp.modify(attr, e.IBV_QP_STATE | e.IBV_QP_PKEY_INDEX | e.IBV_QP_PORT | e.IBV_QP_ACCESS_FLAGS)
+attr.qp_state = e.IBV_QPS_ERR
+qp.modify(attr, e.IBV_QP_STATE)
+before, wall = context.query_rt_values_ex()[1], time.time_ns()
+qp.post_recv(RecvWR(num_sge=1, sg=[SGE(0, 0, 0)]))
+while cq.start_poll(PollCqAttr()):
+    pass
+stamp, wallclock = cq.read_timestamp(), cq.read_completion_wallclock_ns()
+cq.end_poll()
+same("a time stamp", before <= stamp <= context.query_rt_values_ex()[1], True)
+same("the time of the wall, in the same minute", abs(wallclock - wall) < 60 * 10 ** 9, True)
+for thing in (qp, cq):
+    thing.close()
 
 # A shared receive queue with all that one may have, and one with more of each; its size and its limit.
 same("limits of SRQs", (device.max_srq, device.max_srq_wr, device.max_srq_sge), (16384, 32768, 32))
@@ -147,9 +183,10 @@ for name, access, length, wanted in [
     ("relaxed ordering", ALL | e.IBV_ACCESS_RELAXED_ORDERING, 4096, 0),
     ("huge pages", ALL | e.IBV_ACCESS_HUGETLB, 4096, 0),
     ("zero-based", ALL | e.IBV_ACCESS_ZERO_BASED, 4096, 0),
-    ("memory windows", ALL | e.IBV_ACCESS_MW_BIND, 4096, errno.EOPNOTSUPP),
+    ("memory windows", ALL | e.IBV_ACCESS_MW_BIND, 4096, 0),
     ("on-demand", ALL | e.IBV_ACCESS_ON_DEMAND, 4096, errno.EOPNOTSUPP),
-    ("flush", ALL | e.IBV_ACCESS_FLUSH_GLOBAL, 4096, errno.EOPNOTSUPP),
+    ("flush", ALL | e.IBV_ACCESS_FLUSH_GLOBAL, 4096, 0),
+    ("flush to persistence", ALL | e.IBV_ACCESS_FLUSH_PERSISTENT, 4096, errno.EOPNOTSUPP),
     ("remote write alone", e.IBV_ACCESS_REMOTE_WRITE, 4096, errno.EINVAL),
 ]:
     same(f"a region with {name}", error_of(MR, pd, length, access, address=buffer), wanted)
@@ -165,7 +202,7 @@ same("a right that no manual knows", error_of(qp.modify, attr, init), errno.EINV
 # Rights to what the device has not are granted, as with hardware: nobody can use them.
 attr.qp_access_flags = ALL | e.IBV_ACCESS_MW_BIND | e.IBV_ACCESS_FLUSH_GLOBAL | e.IBV_ACCESS_RELAXED_ORDERING
 qp.modify(attr, init)
-same("access of a QP", qp.query(e.IBV_QP_ACCESS_FLAGS)[0].qp_access_flags, ALL)
+same("access of a QP", qp.query(e.IBV_QP_ACCESS_FLAGS)[0].qp_access_flags, ALL | e.IBV_ACCESS_FLUSH_GLOBAL)
 attr.qp_state = e.IBV_QPS_RTR
 attr.ah_attr = route
 attr.path_mtu = e.IBV_MTU_1024

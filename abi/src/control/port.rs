@@ -21,7 +21,7 @@ layout! {
         max_cq: U32,
         /// Most CQEs of one CQ; a power of two.
         max_cqe: U32,
-        /// Most MRs.
+        /// Most MRs and memory windows together.
         max_mr: U32,
         /// A power of two: no two living QPs have QPNs that are equal modulo this. Two of the numbers are not for ordinary QPs (0, and
         /// 1 for QP1), so there are two QPs less.
@@ -58,8 +58,16 @@ layout! {
         device_cap: U64,
         /// Most shared receive queues. Their receives are limited as those of QPs are.
         max_srq: U32,
+        /// Most multicast groups with members; 0 without `VRDMA_CAP_MULTICAST`.
+        max_mcast_grp: U32,
+        /// Most QPs of one multicast group.
+        max_mcast_qp_attach: U32,
+        /// Most QPs of all multicast groups together.
+        max_total_mcast_qp_attach: U32,
+        /// Most pages of a fast registration; 0 without `VRDMA_CAP_MEM_MGT_EXTENSIONS`.
+        max_fast_reg_pages: U32,
         /// Written as zero.
-        reserved: [u8; 156],
+        reserved: [u8; 140],
     }
 }
 
@@ -103,7 +111,7 @@ consts! {
         CQ_RESIZE = 1 << 18,
         /// Completion events can be moderated, by count and time.
         CQ_MODERATION = 1 << 19,
-        /// CQEs have a time stamp.
+        /// CQs whose CQEs have a time stamp, and a clock that can be asked for.
         CQ_TIMESTAMP = 1 << 20,
         /// CQs that ignore an overrun.
         CQ_IGNORE_OVERRUN = 1 << 21,

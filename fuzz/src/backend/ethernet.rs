@@ -444,11 +444,16 @@ fn may_send(guest: usize, Arrived { at, frame }: &Arrived) -> bool {
     }
     let to = MACS.iter().position(|mac| frame[..6] == mac.0);
     let may_arrive = match at {
-        Place::Engine => is_roce(frame) && to.is_some_and(|to| to != guest),
+        Place::Engine => is_roce(frame) && (is_ip_group(frame) || to.is_some_and(|to| to != guest)),
         Place::Uplink => to.is_none(),
         Place::Guest(own) => *own != guest && (frame[0] & 1 != 0 || to == Some(*own)),
     };
     may_arrive && (guest == ANY || !is_roce(frame) || source(frame) == Some(GIDS[guest]))
+}
+
+/// Whether it is to a group of IP.
+fn is_ip_group(frame: &[u8]) -> bool {
+    frame.starts_with(&[0x33, 0x33]) || frame.starts_with(&[0x01, 0x00, 0x5e]) && frame[3] < 0x80
 }
 
 /// The source of an IP packet with at most one tag, as a GID.

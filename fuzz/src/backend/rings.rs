@@ -4,9 +4,9 @@ use super::guest::{Ram, Ring};
 use super::input::Input;
 use crate::memory::Run;
 use crate::queue::channel::{Channel, NO_WORDS};
-use crate::queue::cq::CqRing;
+use crate::queue::cq::{CqRing, CqeKind};
 use crate::queue::event::EventQueue;
-use vrdma_abi::cqe::{CqRecord, Cqe};
+use vrdma_abi::cqe::{CqRecord, Cqe, TimedCqe};
 use vrdma_abi::event::{Event, EventKind};
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
@@ -145,8 +145,9 @@ fn take(channel: &mut Channel, ram: &Ram, ring: &Ring, slots: &[u64], next: &mut
 }
 
 fn completions(input: &mut Input<'_>, ram: &Ram) {
-    let entries = 1u32 << input.below(7);
-    let mut left = CqRing::bytes(entries);
+    let shape = input.below(14);
+    let (entries, kind) = (1u32 << (shape % 7), if shape < 7 { CqeKind::Plain } else { CqeKind::Timed });
+    let mut left = CqRing::bytes(kind, entries);
     let mut runs = Vec::new();
     let mut gpa = 0x1000;
     while left != 0 && runs.len() < 16 {
@@ -159,9 +160,9 @@ fn completions(input: &mut Input<'_>, ram: &Ram) {
     // That the runs have so many bytes in all is checked where the command is parsed.
     runs.push(Run { gpa, len: left });
     runs.retain(|run| run.len != 0);
-    let Some(mut ring) = CqRing::new(&ram.memory, &runs, entries) else { return };
-    let mut driver = Driver::new(&runs, entries);
-    let record = driver.place(CqRing::bytes(entries) - CqRecord::SIZE as u64);
+    let Some(mut ring) = CqRing::new(&ram.memory, &runs, kind, entries) else { return };
+    let mut driver = Driver::new(&runs, kind, entries);
+    let record = driver.place(CqRing::bytes(kind, entries) - CqRecord::SIZE as u64);
     for n in 0..ACTS as u32 {
         if input.is_empty() {
             break;
@@ -195,6 +196,7 @@ fn completions(input: &mut Input<'_>, ram: &Ram) {
 /// A program that polls a CQ.
 struct Driver<'a> {
     runs: &'a [Run],
+    kind: CqeKind,
     entries: u32,
     head: u32,
     consumer: u32,
@@ -204,8 +206,8 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    fn new(runs: &[Run], entries: u32) -> Driver<'_> {
-        Driver { runs, entries, head: 0, consumer: 0, honest: true, broken: false }
+    fn new(runs: &[Run], kind: CqeKind, entries: u32) -> Driver<'_> {
+        Driver { runs, kind, entries, head: 0, consumer: 0, honest: true, broken: false }
     }
 
     /// Where a byte of the CQ is in guest memory.
@@ -221,7 +223,7 @@ impl Driver<'_> {
 
     fn push(&mut self, ring: &mut CqRing, ram: &Ram, n: u32) {
         let before = ram.image();
-        let pushed = ring.push(&Cqe { wqe_id: n.into(), ..Cqe::default() }).is_ok();
+        let pushed = ring.push(&Cqe { wqe_id: n.into(), ..Cqe::default() }, || n.into()).is_ok();
         let full = self.head.wrapping_sub(self.consumer) >= self.entries;
         if self.honest {
             assert_eq!(pushed, !full && !self.broken, "head {} consumer {}", self.head, self.consumer);
@@ -231,8 +233,9 @@ impl Driver<'_> {
             return ram.assert_same_but(&before, &[], "an overrun");
         }
         assert!(!self.broken, "a CQ that is broken takes nothing");
-        let at = self.place(u64::from(self.head & (self.entries - 1)) * Cqe::SIZE as u64);
-        ram.assert_same_but(&before, &[(at, Cqe::SIZE as u64)], "a completion");
+        let size = if self.kind == CqeKind::Timed { TimedCqe::SIZE } else { Cqe::SIZE } as u64;
+        let at = self.place(u64::from(self.head & (self.entries - 1)) * size);
+        ram.assert_same_but(&before, &[(at, size)], "a completion");
         let cqe = Cqe::read_from_bytes(&ram.read::<{ Cqe::SIZE }>(at)).expect("its size");
         let phase = u8::from(self.head & self.entries == 0);
         assert_eq!((cqe.wqe_id.get(), cqe.phase), (n, phase));

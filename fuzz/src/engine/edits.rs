@@ -14,7 +14,7 @@ const WRITTEN: [&[u8]; 3] = [
 ];
 
 /// Names of variants, those of an enum together.
-const NAMES: [&[&str]; 14] = [
+const NAMES: [&[&str]; 15] = [
     &["rc", "uc", "ud", "gsi"],
     &["reset", "init", "rtr", "rts", "sqd", "sqe", "err"],
     &["m256", "m512", "m1024", "m2048", "m4096"],
@@ -25,6 +25,7 @@ const NAMES: [&[&str]; 14] = [
     &["nothing", "first", "again"],
     &["none", "down", "up"],
     &["send", "write", "read", "compare_swap", "fetch_add", "atomic_write"],
+    &["global", "persistent", "both"],
     &["send", "frame"],
     &["inline", "sges", "not_understood", "wrong_length"],
     &["sequence", "invalid_request", "remote_access", "remote_operational"],

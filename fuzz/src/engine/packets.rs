@@ -80,7 +80,7 @@ impl Lab<'_> {
                 let tail = match kind >> 6 {
                     0 | 1 => SendTail::Plain,
                     2 => SendTail::Imm(imm),
-                    _ => SendTail::Invalidate(Rkey(self.key)),
+                    _ => SendTail::Invalidate(Rkey(self.input.near(self.window))),
                 };
                 Body::Rc(roce::Rc::Send(parts(part, (), tail)))
             }
@@ -124,7 +124,8 @@ impl Lab<'_> {
 
     fn reth(&mut self) -> Reth {
         let va = IOVA + u64::from(self.input.near(0)) * if self.input.byte() & 1 == 0 { 8 } else { 1 };
-        let rkey = Rkey(self.input.near(self.key));
+        let key = if self.input.byte() & 3 == 0 { self.window } else { self.key };
+        let rkey = Rkey(self.input.near(key));
         let length = match self.input.byte() {
             0..=63 => 1024,
             b @ 64..=127 => u32::from(b - 64),
@@ -167,7 +168,9 @@ impl Lab<'_> {
                 (roce::Rc::ReadResponse(part), if right { whole } else { length })
             }
             Body::Rc(roce::Rc::CompareSwap(_) | roce::Rc::FetchAdd(_)) => (roce::Rc::AtomicAck(aeth, 5), 0),
-            Body::Rc(roce::Rc::AtomicWrite(_)) => (roce::Rc::ReadResponse(ReadPart::Only(aeth)), 0),
+            Body::Rc(roce::Rc::AtomicWrite(_) | roce::Rc::Flush(..)) => {
+                (roce::Rc::ReadResponse(ReadPart::Only(aeth)), 0)
+            }
             Body::Rc(roce::Rc::Send(_) | roce::Rc::Write(_)) => (roce::Rc::Ack(aeth), 0),
             _ => return,
         };

@@ -244,6 +244,13 @@ impl<'a> Lab<'a> {
         Some((place, qp))
     }
 
+    /// A key of the device's first memory window, or nearly so.
+    fn window(&mut self, device: DeviceId) -> Rkey {
+        let device = self.record.devices[device.0 as usize].as_ref();
+        let key = device.and_then(|device| device.windows.first()).map_or(0, |window| window.key);
+        Rkey(self.input.near(key))
+    }
+
     fn post_send(&mut self) {
         let Some((place, qp)) = self.place() else { return };
         let device = self.record.devices[place.device.0 as usize].as_ref();
@@ -251,13 +258,27 @@ impl<'a> Lab<'a> {
         let remote =
             Remote { addr: key.1 + u64::from(self.input.word()), rkey: Rkey(self.input.near(key.0)) };
         let imm = Some(Imm::from_bytes([9; 4]));
-        let op = match self.input.byte() % 8 {
+        let op = match self.input.byte() % 11 {
             0 | 1 => SendOp::Send { imm },
             2 | 3 => SendOp::Write { remote, imm: None },
             4 => SendOp::Write { remote, imm },
             5 => SendOp::Read { remote },
             6 => SendOp::CompareSwap { remote, compare: 0, swap: 2 },
-            _ => SendOp::FetchAdd { remote, add: 3 },
+            7 => SendOp::FetchAdd { remote, add: 3 },
+            8 => SendOp::SendInvalidate { key: self.window(place.device) },
+            9 => SendOp::LocalInvalidate { key: self.window(place.device) },
+            _ => {
+                let rkey = self.window(place.device);
+                let (addr, length) = (remote.addr, u64::from(self.input.byte()));
+                SendOp::BindMw(Bind {
+                    rkey,
+                    new_rkey: Rkey(rkey.0 ^ 1),
+                    lkey: Lkey(key.0),
+                    access: Access(6),
+                    addr,
+                    length,
+                })
+            }
         };
         let flags = self.input.byte();
         let length = if flags & 128 != 0 { 8 } else { u32::from(self.input.word()) };

@@ -11,6 +11,8 @@ use vrdma_verbs::abi::control::device_cap;
 
 use crate::errno::{Errno, code, lock};
 use crate::ffi;
+use crate::flush;
+use crate::keys;
 use crate::objects::zeroed;
 use crate::post;
 use crate::qp::{Kind, Qp};
@@ -142,9 +144,10 @@ impl Batch {
 pub fn operations(kind: Kind, device_cap: u64) -> u32 {
     let datagram = ffi::IBV_QP_EX_WITH_SEND | ffi::IBV_QP_EX_WITH_SEND_WITH_IMM;
     let unreliable = datagram | ffi::IBV_QP_EX_WITH_RDMA_WRITE | ffi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    let keys = keys::Functions::of(device_cap).operations(kind);
     match kind {
         Kind::Ud => datagram,
-        Kind::Uc => unreliable,
+        Kind::Uc => unreliable | keys,
         Kind::Rc => {
             let has_it = device_cap & device_cap::ATOMIC_WRITE != 0;
             let atomic_write = if has_it { ffi::IBV_QP_EX_WITH_ATOMIC_WRITE } else { 0 };
@@ -153,6 +156,8 @@ pub fn operations(kind: Kind, device_cap: u64) -> u32 {
                 | ffi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
                 | ffi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
                 | atomic_write
+                | flush::operations(kind, device_cap)
+                | keys
         }
     }
 }
@@ -178,6 +183,8 @@ pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
     qp.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
     qp.wr_atomic_fetch_add = Some(atomic_fetch_add);
     qp.wr_atomic_write = Some(atomic_write);
+    keys::set_functions(qp);
+    flush::set_functions(qp);
     qp.wr_set_ud_addr = Some(set_ud_addr);
     qp.wr_set_sge = Some(set_sge);
     qp.wr_set_sge_list = Some(set_sge_list);
@@ -346,7 +353,7 @@ unsafe fn current<'a>(qp: *mut ffi::ibv_qp_ex) -> (&'a Qp, Option<&'a mut Batch>
 ///
 /// # Safety
 /// The caller's QP, whose batch the caller has started.
-unsafe fn begin(
+pub unsafe fn begin(
     qp: *mut ffi::ibv_qp_ex,
     opcode: ffi::ibv_wr_opcode,
     fill: impl FnOnce(&mut ffi::ibv_send_wr),

@@ -19,7 +19,7 @@ use crate::objects::zeroed;
 use crate::qp::Qp;
 use crate::table::Table;
 use crate::work::{ContextDoorbell, KernelPath, OwnChannel, Work};
-use crate::{cq, ffi, objects, poll, post, qp, srq};
+use crate::{ah, clock, cq, dm, ffi, mr, objects, pd, poll, post, qp, resize, srq, uverbs, windows};
 
 /// What the kernel driver's enumeration calls RDMA_DRIVER_UNKNOWN.
 const DRIVER_UNKNOWN: u32 = 0;
@@ -95,7 +95,28 @@ pub unsafe extern "C" fn alloc_context(
 ) -> *mut ffi::verbs_context {
     let wants_channel = !is_set(std::env::var_os("VRDMA_NO_CHANNEL").as_deref());
     // SAFETY: the caller's device and file descriptor.
-    errno::object(unsafe { open(device, cmd_fd, wants_channel) })
+    errno::object(unsafe { open(device, cmd_fd, Entry::Open { wants_channel }) })
+}
+
+/// `import_context` of libibverbs: ibv_import_device(3).
+pub unsafe extern "C" fn import_context(
+    device: *mut ffi::ibv_device,
+    cmd_fd: c_int,
+) -> *mut ffi::verbs_context {
+    // SAFETY: the caller's device, and a file descriptor of a context that this provider, or that of another process, has opened.
+    errno::object(unsafe { open(device, cmd_fd, Entry::Import) })
+}
+
+/// How a process comes to a context.
+#[derive(Clone, Copy)]
+pub enum Entry {
+    /// It opens the device.
+    Open {
+        /// With a channel of its own, if there is one.
+        wants_channel: bool,
+    },
+    /// Another has opened it, or it has done so itself. A channel has one poster, so an import posts through the kernel's.
+    Import,
 }
 
 /// Whether an environment variable with this value asks for something.
@@ -126,7 +147,7 @@ unsafe extern "C" fn async_event(context: *mut ffi::ibv_context, event: *mut ffi
 pub unsafe fn open(
     device: *mut ffi::ibv_device,
     cmd_fd: c_int,
-    wants_channel: bool,
+    entry: Entry,
 ) -> Result<*mut ffi::verbs_context, Errno> {
     const OFFSET: *mut ffi::verbs_context = ptr::without_provenance_mut(offset_of!(Context, verbs));
     // SAFETY: the caller's device and file descriptor. The new memory is a Context but for our part, which is written last;
@@ -139,7 +160,7 @@ pub unsafe fn open(
             return Err(errno::last());
         }
         let verbs = (*context).verbs.get();
-        match set_up(verbs, cmd_fd, wants_channel) {
+        match set_up(verbs, cmd_fd, entry) {
             Ok(own) => {
                 (&raw mut (*context).own).write(own);
                 Ok(verbs)
@@ -166,24 +187,19 @@ unsafe fn discard(context: *mut Context) {
 
 /// # Safety
 /// `verbs` is initialised.
-unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, wants_channel: bool) -> Result<Own, Errno> {
-    let flags = if wants_channel { 0 } else { context_flags::NO_CHANNEL };
-    let driver = AllocContextReq { flags: flags.into(), ..Default::default() };
-    let mut command = Command { ibv: zeroed!(), driver };
-    let mut reply = Reply { ibv: zeroed!(), driver: AllocContextExResp::new_zeroed() };
-    // SAFETY: command and reply begin with what rdma-core expects and are as long as said.
-    errno::check(unsafe {
-        ffi::ibv_cmd_get_context(
-            verbs,
-            &raw mut command.ibv,
-            size_of::<Command>(),
-            &raw mut reply.ibv,
-            size_of::<Reply>(),
-        )
-    })?;
-    let AllocContextExResp { base: reply, device_cap, .. } = &reply.driver;
+unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, entry: Entry) -> Result<Own, Errno> {
+    let AllocContextExResp { base: reply, device_cap, .. } = match entry {
+        // SAFETY: by this function's own contract.
+        Entry::Open { wants_channel } => unsafe { allocate(verbs, wants_channel) }?,
+        Entry::Import => {
+            // What the core knows of it.
+            // SAFETY: by this function's own contract.
+            errno::check(unsafe { ffi::ibv_cmd_query_context(&raw mut (*verbs).context, ptr::null_mut()) })?;
+            uverbs::query_context(cmd_fd)?
+        }
+    };
     let (work, mappings) = if reply.flags.get() & context_flags::CHANNEL != 0 {
-        let (channel, mappings) = own_channel(reply, cmd_fd)?;
+        let (channel, mappings) = own_channel(&reply, cmd_fd)?;
         (Work::Own(OwnChannel::new(channel)), mappings)
     } else {
         (Work::Kernel(KernelPath::new(cmd_fd)?), Vec::new())
@@ -202,6 +218,28 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, wants_channel: b
     // SAFETY: the table is copied.
     unsafe { ffi::verbs_set_ops(verbs, &ops()) };
     Ok(own)
+}
+
+/// Has the kernel make a context.
+///
+/// # Safety
+/// `verbs` is initialised.
+unsafe fn allocate(verbs: *mut ffi::verbs_context, wants_channel: bool) -> Result<AllocContextExResp, Errno> {
+    let flags = if wants_channel { 0 } else { context_flags::NO_CHANNEL };
+    let driver = AllocContextReq { flags: flags.into(), ..Default::default() };
+    let mut command = Command { ibv: zeroed!(), driver };
+    let mut reply = Reply { ibv: zeroed!(), driver: AllocContextExResp::new_zeroed() };
+    // SAFETY: command and reply begin with what rdma-core expects and are as long as said.
+    errno::check(unsafe {
+        ffi::ibv_cmd_get_context(
+            verbs,
+            &raw mut command.ibv,
+            size_of::<Command>(),
+            &raw mut reply.ibv,
+            size_of::<Reply>(),
+        )
+    })?;
+    Ok(reply.driver)
 }
 
 /// Maps the channel. The kernel is trusted, but a provider and a driver that do not belong together should fail here and
@@ -242,23 +280,37 @@ fn own_channel(
 /// The operations of this provider; libibverbs has defaults for the others (mostly EOPNOTSUPP).
 fn ops() -> ffi::verbs_context_ops {
     ffi::verbs_context_ops {
-        alloc_pd: Some(objects::alloc_pd),
+        alloc_dm: Some(dm::alloc_dm),
+        alloc_mw: Some(windows::alloc_mw),
+        alloc_parent_domain: Some(pd::alloc_parent_domain),
+        alloc_pd: Some(pd::alloc_pd),
+        alloc_td: Some(pd::alloc_td),
         async_event: Some(async_event),
-        create_ah: Some(objects::create_ah),
+        attach_mcast: Some(ffi::ibv_cmd_attach_mcast),
+        bind_mw: Some(windows::bind_mw),
+        create_ah: Some(ah::create_ah),
         create_cq: Some(cq::create_cq),
         create_cq_ex: Some(cq::create_cq_ex),
         create_qp: Some(qp::create_qp),
         create_qp_ex: Some(qp::create_qp_ex),
         create_srq: Some(srq::create_srq),
         create_srq_ex: Some(srq::create_srq_ex),
-        dealloc_pd: Some(objects::dealloc_pd),
-        dereg_mr: Some(objects::dereg_mr),
-        destroy_ah: Some(objects::destroy_ah),
+        dealloc_mw: Some(windows::dealloc_mw),
+        dealloc_pd: Some(pd::dealloc_pd),
+        dealloc_td: Some(pd::dealloc_td),
+        dereg_mr: Some(mr::dereg_mr),
+        destroy_ah: Some(ah::destroy_ah),
         destroy_cq: Some(cq::destroy_cq),
         destroy_qp: Some(qp::destroy_qp),
         destroy_srq: Some(srq::destroy_srq),
+        detach_mcast: Some(ffi::ibv_cmd_detach_mcast),
         free_context: Some(free_context),
+        free_dm: Some(dm::free_dm),
         get_srq_num: Some(srq::get_srq_num),
+        import_dm: Some(dm::import_dm),
+        import_mr: Some(mr::import_mr),
+        import_pd: Some(pd::import_pd),
+        modify_cq: Some(cq::modify_cq),
         modify_qp: Some(qp::modify_qp),
         modify_srq: Some(srq::modify_srq),
         poll_cq: Some(poll::poll_cq),
@@ -268,9 +320,16 @@ fn ops() -> ffi::verbs_context_ops {
         query_device_ex: Some(objects::query_device_ex),
         query_port: Some(objects::query_port),
         query_qp: Some(qp::query_qp),
+        query_rt_values: Some(clock::query_rt_values),
         query_srq: Some(srq::query_srq),
-        reg_mr: Some(objects::reg_mr),
+        reg_dm_mr: Some(dm::reg_dm_mr),
+        reg_mr: Some(mr::reg_mr),
         req_notify_cq: Some(poll::req_notify_cq),
+        rereg_mr: Some(mr::rereg_mr),
+        resize_cq: Some(resize::resize_cq),
+        unimport_dm: Some(dm::unimport_dm),
+        unimport_mr: Some(mr::unimport_mr),
+        unimport_pd: Some(pd::unimport_pd),
         ..zeroed!()
     }
 }

@@ -1,23 +1,27 @@
 //! Completion queues.
 
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Mutex;
 
-use vrdma_verbs::abi::control::limit;
+use vrdma_verbs::abi::control::{device_cap, limit};
 use vrdma_verbs::abi::cqe::flags;
 use vrdma_verbs::abi::user::{UserCreateCqReq, UserCreateCqResp};
 use vrdma_verbs::abi::zerocopy::FromZeros;
-use vrdma_verbs::{Cq as Queue, CqLayout};
+use vrdma_verbs::{Cq as Queue, CqLayout, Cqe};
 
 use crate::context::Context;
 use crate::errno::{Errno, boxed, check, code, object};
 use crate::ffi;
-use crate::mapping::Mapping;
+use crate::memory::Pages;
 use crate::objects::zeroed;
+use crate::pd::{Pd, Resource};
 use crate::poll_ex::{self, PollEx};
 use crate::qp::Qp;
+use crate::refs::Ref;
+use crate::ring_lock::RingLock;
 
 /// A completion queue.
 #[repr(C)]
@@ -27,9 +31,13 @@ pub struct Cq {
     /// State of ibv_start_poll(). Before `ring`, to which it points, so that it is dropped first.
     pub poll_ex: PollEx,
     /// Locked by each poll and each arm.
-    pub ring: Mutex<Ring>,
-    /// What `ring` points into; after it, so that it is dropped last.
-    _memory: Mapping,
+    pub ring: RingLock,
+    /// Its CQEs have a time stamp.
+    pub is_timed: bool,
+    /// Held while the queue is resized; `ring` is locked under it, and not meanwhile.
+    pub resizing: Mutex<()>,
+    /// The parent domain that it was made with; after what its allocators gave.
+    pub domain: Option<Ref<Pd>>,
 }
 
 /// What a poll works on.
@@ -38,22 +46,45 @@ pub struct Ring {
     pub queue: Queue,
     /// QP of the last CQE, or NULL: the next CQE is often for the same QP.
     pub last: *const Qp,
+    /// What was left in former rings, the oldest first, with its time stamps. It comes before what is in the queue.
+    pub held: VecDeque<(Cqe, u64)>,
+    /// What `queue` lies in; after it, so that it is dropped later.
+    pub memory: Pages,
+    /// What it goes on in, while a resize is under way, or after one that the device did not answer.
+    pub successor: Option<Pages>,
 }
 
 // SAFETY: `last` is only followed under the lock, under which it is also cleared before the QP is freed.
 unsafe impl Send for Ring {}
 
 impl Ring {
+    /// The next CQE, and its time stamp, 0 if it has none; the device may reuse its entry only after [`Ring::queue`] is published.
+    #[inline]
+    pub fn take(&mut self) -> Option<(Cqe, u64)> {
+        match self.held.pop_front() {
+            None => self.queue.take_timed(),
+            held => held,
+        }
+    }
+
     /// Invalidates the completions of `qp` that are still in the ring. Receives of its shared queue among them have completed.
     pub fn clean(&mut self, qp: &Qp) {
         if ptr::eq(self.last, qp) {
             self.last = ptr::null();
         }
-        self.queue.rename(qp.qpn, limit::NONE, |cqe| {
+        let complete = |cqe: &Cqe| {
             if cqe.flags & flags::RECV != 0 && !qp.has_receive_queue() {
                 qp.complete_recv(cqe.wqe_id.get());
             }
+        };
+        self.held.retain(|(cqe, _)| {
+            let is_others = cqe.qpn.get() != qp.qpn;
+            if !is_others {
+                complete(cqe);
+            }
+            is_others
         });
+        self.queue.rename(qp.qpn, limit::NONE, |cqe| complete(&cqe));
     }
 }
 
@@ -76,6 +107,10 @@ impl Cq {
     }
 }
 
+/// What asks for CQEs with a time stamp.
+const TIMESTAMPS: u64 =
+    (ffi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | ffi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
+
 /// As [`ffi::ibv_create_cq`] with driver data.
 #[repr(C)]
 struct Command {
@@ -90,14 +125,48 @@ struct Reply {
     driver: UserCreateCqResp,
 }
 
+/// As [`ffi::ibv_create_cq_ex`] with driver data.
+#[repr(C)]
+struct CommandEx {
+    ibv: ffi::ibv_create_cq_ex,
+    driver: UserCreateCqReq,
+}
+
+/// As [`ffi::ib_uverbs_ex_create_cq_resp`] with driver data.
+#[repr(C)]
+struct ReplyEx {
+    ibv: ffi::ib_uverbs_ex_create_cq_resp,
+    driver: UserCreateCqResp,
+}
+
 pub unsafe extern "C" fn create_cq(
     context: *mut ffi::ibv_context,
     cqes: c_int,
     channel: *mut ffi::ibv_comp_channel,
     vector: c_int,
 ) -> *mut ffi::ibv_cq {
-    // SAFETY: the caller's context and channel.
-    object(unsafe { create(context, cqes, channel, vector) }.map(|cq| Box::into_raw(cq).cast()))
+    let create = || -> Result<*mut ffi::ibv_cq, Errno> {
+        // SAFETY: any number of threads may use it.
+        let (cq, driver) = unsafe { prepare(Asked { cqes, is_timed: false, is_shared: true }, None) }?;
+        let mut command = Command { ibv: zeroed!(), driver };
+        let mut reply = Reply { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
+        // SAFETY: the caller's context and channel; command and reply begin with what rdma-core expects and are as long as said.
+        check(unsafe {
+            ffi::ibv_cmd_create_cq(
+                context,
+                cqes,
+                channel,
+                vector,
+                cq.verbs.get().cast(),
+                &raw mut command.ibv,
+                size_of::<Command>(),
+                &raw mut reply.ibv,
+                size_of::<Reply>(),
+            )
+        })?;
+        Ok(Box::into_raw(cq).cast())
+    };
+    object(create())
 }
 
 pub unsafe extern "C" fn create_cq_ex(
@@ -105,69 +174,132 @@ pub unsafe extern "C" fn create_cq_ex(
     attr: *mut ffi::ibv_cq_init_attr_ex,
 ) -> *mut ffi::ibv_cq_ex {
     let create = || -> Result<*mut ffi::ibv_cq_ex, Errno> {
-        // SAFETY: the caller's attributes.
-        let attr = unsafe { &*attr };
-        let has_flags = attr.comp_mask & ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;
-        // That a single thread polls need not be made use of.
-        if attr.wc_flags & !u64::from(ffi::IBV_WC_STANDARD_FLAGS) != 0
-            || attr.comp_mask & !ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0
-            || has_flags && attr.flags & !ffi::IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0
-        {
-            return Err(libc::EOPNOTSUPP);
+        // SAFETY: the caller's attributes, and open context.
+        let (attr, device_cap) = unsafe { (&*attr, Context::of(context).device_cap) };
+        let asked = Asked::of(attr, device_cap)?;
+        // SAFETY: the caller's parent domain.
+        let domain = unsafe { domain(context, attr) }?;
+        // SAFETY: that a single thread uses it is what the program says by a flag.
+        let (mut cq, driver) = unsafe { prepare(asked, domain) }?;
+        if attr.wc_flags & u64::from(ffi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0 {
+            // SAFETY: the caller's context.
+            cq.poll_ex.compare_clocks(unsafe { (*context).cmd_fd })?;
         }
-        let cqes = c_int::try_from(attr.cqe).map_err(|_| libc::EINVAL)?;
-        // SAFETY: the caller's context and channel.
-        let mut cq = unsafe { create(context, cqes, attr.channel, attr.comp_vector as c_int) }?;
+        let mut command = CommandEx { ibv: zeroed!(), driver };
+        let mut reply = ReplyEx { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
+        // SAFETY: the caller's context and attributes; command and reply begin with what rdma-core expects and are as long as said.
+        check(unsafe {
+            ffi::ibv_cmd_create_cq_ex(
+                context,
+                attr,
+                cq.verbs.get(),
+                &raw mut command.ibv,
+                size_of::<CommandEx>(),
+                &raw mut reply.ibv,
+                size_of::<ReplyEx>(),
+                0,
+            )
+        })?;
+        let is_timed = cq.is_timed;
         // SAFETY: ibv_cq_ex begins with ibv_cq, and what follows is zero: no functions.
-        poll_ex::set_functions(unsafe { &mut cq.verbs.get_mut().__bindgen_anon_1.cq_ex });
+        poll_ex::set_functions(unsafe { &mut cq.verbs.get_mut().__bindgen_anon_1.cq_ex }, is_timed);
         Ok(Box::into_raw(cq).cast())
     };
     object(create())
 }
 
-/// # Safety
-/// As for the arguments of [`create_cq`].
-unsafe fn create(
-    context: *mut ffi::ibv_context,
+/// What a queue is to be.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// Least number of entries.
     cqes: c_int,
-    channel: *mut ffi::ibv_comp_channel,
-    vector: c_int,
-) -> Result<Box<Cq>, Errno> {
+    /// Completions have a time stamp.
+    is_timed: bool,
+    /// Several threads use it.
+    is_shared: bool,
+}
+
+impl Asked {
+    /// What these attributes ask for; EOPNOTSUPP if that is more than there is.
+    fn of(attr: &ffi::ibv_cq_init_attr_ex, device_cap: u64) -> Result<Self, Errno> {
+        let has_flags = attr.comp_mask & ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;
+        let flags = if has_flags { attr.flags } else { 0 };
+        let mut known = ffi::IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+        if device_cap & device_cap::CQ_IGNORE_OVERRUN != 0 {
+            known |= ffi::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+        }
+        let mut fields = u64::from(ffi::IBV_WC_STANDARD_FLAGS);
+        if device_cap & device_cap::CQ_TIMESTAMP != 0 {
+            fields |= TIMESTAMPS;
+        }
+        if attr.wc_flags & !fields != 0
+            || attr.comp_mask & !(ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS | ffi::IBV_CQ_INIT_ATTR_MASK_PD) != 0
+            || flags & !known != 0
+        {
+            return Err(libc::EOPNOTSUPP);
+        }
+        Ok(Self {
+            cqes: c_int::try_from(attr.cqe).map_err(|_| libc::EINVAL)?,
+            is_timed: attr.wc_flags & TIMESTAMPS != 0,
+            is_shared: flags & ffi::IBV_CREATE_CQ_ATTR_SINGLE_THREADED == 0,
+        })
+    }
+}
+
+/// The parent domain that a queue is to be made with.
+///
+/// # Safety
+/// It is alive.
+unsafe fn domain(
+    context: *mut ffi::ibv_context,
+    attr: &ffi::ibv_cq_init_attr_ex,
+) -> Result<Option<Ref<Pd>>, Errno> {
+    if attr.comp_mask & ffi::IBV_CQ_INIT_ATTR_MASK_PD == 0 {
+        return Ok(None);
+    }
+    if attr.parent_domain.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by this function's own contract.
+    let domain = unsafe { Pd::of(attr.parent_domain) };
+    if domain.is_parent() && domain.context() == context { Ok(Some(domain)) } else { Err(libc::EINVAL) }
+}
+
+/// A queue that the kernel does not know yet, and what it is to be told.
+///
+/// # Safety
+/// If it is not shared, a single thread at a time uses the queue, and all QPs that use it.
+unsafe fn prepare(
+    Asked { cqes, is_timed, is_shared }: Asked,
+    domain: Option<Ref<Pd>>,
+) -> Result<(Box<Cq>, UserCreateCqReq), Errno> {
     let cqes = u32::try_from(cqes).ok().filter(|cqes| *cqes > 0).ok_or(libc::EINVAL)?;
-    let layout = CqLayout::for_entries(cqes).ok_or(libc::EINVAL)?;
-    let memory = Mapping::anonymous(layout.size())?;
+    let layout = CqLayout::for_entries(cqes).ok_or(libc::EINVAL)?.with_timestamps(is_timed);
+    let memory = Pages::new(domain.as_ref(), layout.size(), Resource::Cq)?;
     // SAFETY: zeroed, page-aligned memory of that size which lives as long as the queue.
     let queue = unsafe { Queue::new(memory.start(), layout) }.ok_or(libc::EINVAL)?;
-    let mut command = Command {
-        ibv: zeroed!(),
-        driver: UserCreateCqReq {
-            buf: (memory.start().as_ptr().expose_provenance() as u64).into(),
-            entries: layout.entries().into(),
-            ..UserCreateCqReq::new_zeroed()
-        },
+    let driver = UserCreateCqReq {
+        buf: (memory.start().as_ptr().expose_provenance() as u64).into(),
+        entries: layout.entries().into(),
+        ..UserCreateCqReq::new_zeroed()
     };
-    let mut reply = Reply { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
+    let ring = Ring { queue, last: ptr::null(), held: VecDeque::new(), memory, successor: None };
     let cq = boxed(Cq {
         verbs: UnsafeCell::new(zeroed!()),
         poll_ex: PollEx::new(),
-        ring: Mutex::new(Ring { queue, last: ptr::null() }),
-        _memory: memory,
+        // SAFETY: by this function's own contract.
+        ring: unsafe { RingLock::new(ring, is_shared) },
+        is_timed,
+        resizing: Mutex::new(()),
+        domain,
     })?;
-    // SAFETY: command and reply begin with what rdma-core expects and are as long as said.
-    check(unsafe {
-        ffi::ibv_cmd_create_cq(
-            context,
-            cqes as c_int,
-            channel,
-            vector,
-            cq.verbs.get().cast(),
-            &raw mut command.ibv,
-            size_of::<Command>(),
-            &raw mut reply.ibv,
-            size_of::<Reply>(),
-        )
-    })?;
-    Ok(cq)
+    Ok((cq, driver))
+}
+
+pub unsafe extern "C" fn modify_cq(cq: *mut ffi::ibv_cq, attr: *mut ffi::ibv_modify_cq_attr) -> c_int {
+    let mut command: ffi::ibv_modify_cq = zeroed!();
+    // SAFETY: the caller's CQ and attributes; the command is as long as said.
+    code(check(unsafe { ffi::ibv_cmd_modify_cq(cq, attr, &raw mut command, size_of_val(&command)) }))
 }
 
 pub unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {

@@ -39,7 +39,7 @@ static OPS: Static<ffi::verbs_device_ops> = Static(ffi::verbs_device_ops {
     static_providers: ptr::null_mut(),
     match_device: None,
     alloc_context: Some(context::alloc_context),
-    import_context: None,
+    import_context: Some(context::import_context),
     alloc_device: Some(alloc_device),
     uninit_device: Some(uninit_device),
 });

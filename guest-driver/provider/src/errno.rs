@@ -31,10 +31,15 @@ pub fn code(result: Result<(), Errno>) -> c_int {
 /// What an operation returns that makes an object: NULL with errno set if it failed.
 pub fn object<T>(result: Result<*mut T, Errno>) -> *mut T {
     result.unwrap_or_else(|errno| {
-        // SAFETY: errno of this thread.
-        unsafe { *libc::__errno_location() = errno };
+        set(errno);
         ptr::null_mut()
     })
+}
+
+/// Sets errno.
+pub fn set(errno: Errno) {
+    // SAFETY: errno of this thread.
+    unsafe { *libc::__errno_location() = errno };
 }
 
 /// A Box, or ENOMEM where Box::new would abort the process.

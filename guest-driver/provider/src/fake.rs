@@ -11,8 +11,9 @@
 
 mod device;
 mod libibverbs;
+mod queries;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_int;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -54,6 +55,25 @@ pub struct Kernel {
     state: Mutex<State>,
 }
 
+/// When something happens in a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The device has not carried it out.
+    Before,
+    /// The device has, and nobody knows.
+    After,
+}
+
+/// What ibv_cmd_rereg_mr was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rereg {
+    pub flags: u32,
+    pub addr: u64,
+    pub length: usize,
+    pub iova: u64,
+    pub access: c_int,
+}
+
 /// What changes in a [`Kernel`].
 #[derive(Default)]
 pub struct State {
@@ -70,17 +90,43 @@ pub struct State {
     pub contexts: i32,
     /// Flags of the request for a context.
     pub context_flags: u32,
+    /// QPs that were attached to multicast groups, with the LID that the caller gave.
+    pub groups: Vec<(u32, [u8; 16], u16)>,
     /// Address handles that were made.
     pub ahs: u32,
+    /// Memory windows that were made and not destroyed.
+    pub mws: i32,
+    /// The last region that was registered again.
+    pub rereg: Option<Rereg>,
     /// Number of the next QP.
     pub next_qpn: u32,
+    /// Called by the next resize of a CQ, before the device carries it out and after.
+    pub during_resize: Option<fn(&Kernel, Moment)>,
+    /// What completion events were last said to wait for.
+    pub moderation: Option<(u16, u16)>,
+    /// The device's clock, which gives completions their time stamps,
+    pub clock: u64,
+    /// and how often it was asked for.
+    pub clock_queries: u32,
     cqs: HashMap<u32, device::FakeCq>,
     qp_cqs: HashMap<u32, (u32, u32)>,
     /// Shared receive queues: most receives, and the limit.
     srqs: HashMap<u32, (u32, u32)>,
+    /// Protection domains, and regions with their lengths.
+    pub pds: HashSet<u32>,
+    pub mrs: HashMap<u32, usize>,
+    /// Device memory: offset for mmap, and length.
+    pub dms: HashMap<u32, (u64, u64)>,
     next_handle: u32,
     /// Index of the next entry of the channel.
     taken: u16,
+}
+
+impl State {
+    fn new_handle(&mut self) -> u32 {
+        self.next_handle += 1;
+        self.next_handle
+    }
 }
 
 impl Kernel {
@@ -119,8 +165,17 @@ impl Kernel {
             doorbell_offset: 64.into(),
             ..AllocContextResp::new_zeroed()
         };
-        let functions =
-            device_cap::V1_0 | device_cap::ATOMIC_WRITE | device_cap::SRQ | device_cap::SRQ_RESIZE;
+        let functions = device_cap::V1_0
+            | device_cap::ATOMIC_WRITE
+            | device_cap::FLUSH_GLOBAL
+            | device_cap::SRQ
+            | device_cap::SRQ_RESIZE
+            | device_cap::CQ_RESIZE
+            | device_cap::CQ_IGNORE_OVERRUN
+            | device_cap::CQ_TIMESTAMP
+            | device_cap::MEM_WINDOW
+            | device_cap::MEM_WINDOW_TYPE_2B
+            | device_cap::REREG_MR;
         let mut reply = AllocContextExResp { base, device_cap: functions.into(), reserved: [0; 56] };
         change(&mut reply);
         let fd = file.as_raw_fd();
@@ -142,6 +197,11 @@ impl Kernel {
         self.file.as_raw_fd()
     }
 
+    /// What the kernel shows of memory.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
@@ -154,12 +214,17 @@ impl Kernel {
 /// The driver's ioctls.
 ///
 /// # Safety
-/// The attribute's buffer is as long as it says.
-pub unsafe fn ioctl(fd: c_int, header: &ffi::ib_uverbs_ioctl_hdr, attribute: &ffi::ib_uverbs_attr) -> c_int {
+/// The attributes' buffers are as long as they say.
+pub unsafe fn ioctl(
+    fd: c_int,
+    header: &ffi::ib_uverbs_ioctl_hdr,
+    attributes: &[ffi::ib_uverbs_attr],
+) -> c_int {
     let kernel = Kernel::of(fd);
     let mut state = kernel.state();
     assert_eq!((u32::from(header.object_id), header.driver_id), (uverbs::OBJECT_CHANNEL, 0));
-    assert_eq!(usize::from(header.length), 24 + 16 * usize::from(header.num_attrs));
+    assert_eq!(usize::from(header.length), 24 + 16 * attributes.len());
+    assert!(attributes.iter().all(|attribute| attribute.flags == 1));
     let errno = match u32::from(header.method_id) {
         uverbs::METHOD_KICK => {
             assert_eq!(header.num_attrs, 0);
@@ -167,8 +232,8 @@ pub unsafe fn ioctl(fd: c_int, header: &ffi::ib_uverbs_ioctl_hdr, attribute: &ff
             0
         }
         uverbs::METHOD_POST => {
-            assert_eq!((header.num_attrs, u32::from(attribute.attr_id)), (1, uverbs::ATTR_POST_UNITS));
-            assert_eq!(attribute.flags, 1);
+            let [attribute] = attributes else { panic!("{} attributes", attributes.len()) };
+            assert_eq!(u32::from(attribute.attr_id), uverbs::ATTR_POST_UNITS);
             state.posts += 1;
             let count = usize::from(attribute.len) / 64;
             assert!(count * 64 == usize::from(attribute.len) && (1..=64).contains(&count));
@@ -185,7 +250,8 @@ pub unsafe fn ioctl(fd: c_int, header: &ffi::ib_uverbs_ioctl_hdr, attribute: &ff
                 errno => errno,
             }
         }
-        method => panic!("method {method:#x}"),
+        // SAFETY: by this function's own contract.
+        method => unsafe { queries::answer(&kernel, &mut state, method, attributes) },
     };
     if errno == 0 {
         return 0;

@@ -21,6 +21,7 @@ const _: () = {
     assert!(IBV_WC_LOC_QP_OP_ERR == WcStatus::LOC_QP_OP_ERR.0 as u32);
     assert!(IBV_WC_LOC_PROT_ERR == WcStatus::LOC_PROT_ERR.0 as u32);
     assert!(IBV_WC_WR_FLUSH_ERR == WcStatus::WR_FLUSH_ERR.0 as u32);
+    assert!(IBV_WC_MW_BIND_ERR == WcStatus::MW_BIND_ERR.0 as u32);
     assert!(IBV_WC_BAD_RESP_ERR == WcStatus::BAD_RESP_ERR.0 as u32);
     assert!(IBV_WC_LOC_ACCESS_ERR == WcStatus::LOC_ACCESS_ERR.0 as u32);
     assert!(IBV_WC_REM_INV_REQ_ERR == WcStatus::REM_INV_REQ_ERR.0 as u32);
@@ -34,12 +35,25 @@ const _: () = {
     assert!(IBV_WC_RDMA_READ == WcOpcode::RDMA_READ.0 as u32);
     assert!(IBV_WC_COMP_SWAP == WcOpcode::COMP_SWAP.0 as u32);
     assert!(IBV_WC_FETCH_ADD == WcOpcode::FETCH_ADD.0 as u32);
+    assert!(IBV_WC_BIND_MW == WcOpcode::BIND_MW.0 as u32);
+    assert!(IBV_WC_LOCAL_INV == WcOpcode::LOCAL_INV.0 as u32);
+    assert!(IBV_WC_FLUSH == WcOpcode::FLUSH.0 as u32);
     assert!(IBV_WC_ATOMIC_WRITE == WcOpcode::ATOMIC_WRITE.0 as u32);
     assert!(IBV_WC_RECV == WcOpcode::RECV.0 as u32);
     assert!(IBV_WC_RECV_RDMA_WITH_IMM == WcOpcode::RECV_RDMA_WITH_IMM.0 as u32);
     assert!(IBV_WR_RDMA_WRITE == WrOpcode::RDMA_WRITE.0 as u32);
     assert!(IBV_WR_ATOMIC_FETCH_AND_ADD == WrOpcode::ATOMIC_FETCH_AND_ADD.0 as u32);
+    assert!(IBV_WR_FLUSH == WrOpcode::FLUSH.0 as u32);
     assert!(IBV_WR_ATOMIC_WRITE == WrOpcode::ATOMIC_WRITE.0 as u32);
+    use vrdma_verbs::abi::control::access;
+    assert!(IBV_ACCESS_REMOTE_WRITE == access::REMOTE_WRITE && IBV_ACCESS_REMOTE_READ == access::REMOTE_READ);
+    assert!(IBV_ACCESS_REMOTE_ATOMIC == access::REMOTE_ATOMIC);
+    assert!(IBV_ACCESS_ZERO_BASED == access::ZERO_BASED);
+    assert!(IBV_ACCESS_FLUSH_GLOBAL == access::FLUSH_GLOBAL);
+    use vrdma_verbs::abi::wqe::placement;
+    assert!(
+        IBV_FLUSH_GLOBAL == placement::GLOBAL as u32 && IBV_FLUSH_PERSISTENT == placement::PERSISTENT as u32
+    );
 };
 
 /// Elements pass through too: `&[ibv_sge]` is read as `&[Sge]`.

@@ -8,12 +8,22 @@
 //! |---|---|
 //! | [`driver`] | which devices are ours, and how libibverbs finds the provider |
 //! | [`context`] | opening and closing a device: the channel and its mappings |
-//! | [`objects`] | PDs, MRs, AHs, queries of device and port |
+//! | [`clock`] | the device's clock, and that of the wall |
+//! | [`objects`] | queries of device and port |
+//! | [`pd`] | protection domains, thread domains, parent domains |
+//! | [`mr`], [`dm`], [`ah`] | memory regions, device memory, address handles |
+//! | [`windows`] | memory windows |
 //! | [`cq`], [`qp`], [`srq`] | completion queues, queue pairs, shared receive queues |
+//! | [`resize`] | how a completion queue gets another ring while threads poll it |
+//! | [`ring_lock`] | the lock of a completion queue |
 //! | [`post`], [`poll`] | the data path: verbs requests into the channel, CQEs into ibv_wc |
+//! | [`keys`] | requests that change what a key names |
+//! | [`flush`] | requests that end when what was written is placed |
 //! | [`batch`] | send requests made by function calls (ibv_wr_post(3)) |
 //! | [`poll_ex`] | completions read one by one (ibv_create_cq_ex(3)) |
 //! | [`work`] | how requests reach the device: through the own channel, or the kernel's |
+//! | [`memory`] | memory of queues, which a parent domain may give |
+//! | [`refs`] | objects that other objects refer to |
 //! | [`uverbs`] | the driver's own ioctls |
 //! | [`table`] | from a QPN to its QP, without a lock |
 //! | [`slots`] | which receives of a shared receive queue are outstanding |
@@ -27,7 +37,7 @@
 //!
 //! It lives in other people's processes: nothing is printed, nothing panics (and should something do so all the same, the process
 //! aborts instead of unwinding into C), and the data path neither allocates nor makes a system call but for a kick that the
-//! device asked for. Locks: one per channel, taken by a post; one per CQ, taken by a poll; no path takes both kinds.
+//! device asked for, and once in a second where completions are to have the time of the wall's clock. Locks: one per channel, taken by a post; one per CQ, taken by a poll (but where a program promises that one thread uses it); no path takes both kinds.
 //! And one per QP that ibv_wr_start() takes before the channel's; and one per shared receive queue, which posts and polls take for a moment while
 //! they have theirs.
 #![allow(
@@ -35,22 +45,34 @@
     reason = "there is no public item: these pages are made with --document-private-items"
 )]
 
+mod ah;
 mod batch;
+mod clock;
 mod context;
 mod cq;
+mod dm;
 mod driver;
 mod errno;
 mod ffi;
+mod flush;
+mod keys;
 mod mapping;
+mod memory;
+mod mr;
 mod objects;
+mod pd;
 mod poll;
 mod poll_ex;
 mod post;
 mod qp;
+mod refs;
+mod resize;
+mod ring_lock;
 mod slots;
 mod srq;
 mod table;
 mod uverbs;
+mod windows;
 mod work;
 
 #[cfg(test)]

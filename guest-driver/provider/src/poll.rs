@@ -7,20 +7,19 @@ use vrdma_verbs::abi::cqe::{WcStatus, flags};
 use vrdma_verbs::{Arm, Cqe};
 
 use crate::cq::{Cq, Ring};
-use crate::errno::lock;
 use crate::ffi;
 use crate::qp::Qp;
 use crate::table::Table;
 
 pub unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, count: c_int, wc: *mut ffi::ibv_wc) -> c_int {
-    // SAFETY: the caller's CQ.
+    // SAFETY: libibverbs calls this with a CQ that `create_cq` made and `destroy_cq` has not taken (ibv_poll_cq(3)).
     let cq = unsafe { Cq::of(cq) };
-    let mut ring = lock(&cq.ring);
+    let mut ring = cq.ring.lock();
     let mut found = 0;
     while found < count
-        && let Some(completion) = next(cq, &mut ring)
+        && let Some((completion, _)) = next(cq, &mut ring)
     {
-        // SAFETY: the caller's array has `count` elements.
+        // SAFETY: `wc` has room for `count` completions (ibv_poll_cq(3)), and `found` is less.
         unsafe { wc.add(found as usize).write(completion) };
         found += 1;
     }
@@ -29,20 +28,20 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, count: c_int, wc: *mut ff
 }
 
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ffi::ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: the caller's CQ.
+    // SAFETY: libibverbs calls this with a CQ that `create_cq` made and `destroy_cq` has not taken (ibv_req_notify_cq(3)).
     let cq = unsafe { Cq::of(cq) };
-    lock(&cq.ring).queue.arm(if solicited_only == 0 { Arm::Next } else { Arm::Solicited });
+    cq.ring.lock().queue.arm(if solicited_only == 0 { Arm::Next } else { Arm::Solicited });
     0
 }
 
-/// The next completion of a QP that exists; the device may reuse the entry only after [`Ring::queue`] is published.
+/// The next completion of a QP that exists, and its time stamp, as [`Ring::take`].
 #[inline]
-pub fn next(cq: &Cq, ring: &mut Ring) -> Option<ffi::ibv_wc> {
+pub fn next(cq: &Cq, ring: &mut Ring) -> Option<(ffi::ibv_wc, u64)> {
     loop {
-        let cqe = ring.queue.take()?;
+        let (cqe, timestamp) = ring.take()?;
         // Completions of destroyed QPs are dropped.
         if let Some(completion) = translate(&cqe, ring, &cq.context().qps) {
-            return Some(completion);
+            return Some((completion, timestamp));
         }
     }
 }
@@ -71,6 +70,13 @@ fn translate(cqe: &Cqe, ring: &mut Ring, qps: &Table<Qp>) -> Option<ffi::ibv_wc>
     if cqe.flags & flags::GRH != 0 {
         wc_flags |= ffi::IBV_WC_GRH;
     }
+    // Immediate data stay as they are, the key is a number.
+    let imm = if cqe.flags & flags::INV != 0 {
+        wc_flags |= ffi::IBV_WC_WITH_INV;
+        ffi::ibv_wc__bindgen_ty_1 { invalidated_rkey: cqe.imm.get() }
+    } else {
+        ffi::ibv_wc__bindgen_ty_1 { imm_data: u32::from_ne_bytes(cqe.imm.to_bytes()) }
+    };
     Some(ffi::ibv_wc {
         wr_id,
         status: match WcStatus(cqe.status).name() {
@@ -81,7 +87,7 @@ fn translate(cqe: &Cqe, ring: &mut Ring, qps: &Table<Qp>) -> Option<ffi::ibv_wc>
         // The status as the device wrote it, even if it has no name.
         vendor_err: u32::from(cqe.status),
         byte_len: cqe.byte_len.get(),
-        __bindgen_anon_1: ffi::ibv_wc__bindgen_ty_1 { imm_data: u32::from_ne_bytes(cqe.imm.to_bytes()) },
+        __bindgen_anon_1: imm,
         qp_num: qpn,
         src_qp: cqe.src_qpn.get(),
         wc_flags,

@@ -2,30 +2,55 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
-use std::sync::MutexGuard;
 
-use crate::cq::{Cq, Ring};
-use crate::errno::{Errno, code, lock};
+use crate::clock::Wall;
+use crate::cq::Cq;
+use crate::errno::{Errno, code};
 use crate::ffi;
 use crate::objects::zeroed;
 use crate::poll;
+use crate::ring_lock::RingGuard;
 
 /// The poll of a CQ that a thread has started by ibv_start_poll().
 pub struct PollEx {
     /// The lock of the CQ's ring, held by the caller from start to end.
-    held: UnsafeCell<Option<MutexGuard<'static, Ring>>>,
+    held: UnsafeCell<Option<RingGuard<'static>>>,
     /// The current completion.
     current: UnsafeCell<ffi::ibv_wc>,
+    /// Its time stamp.
+    timestamp: UnsafeCell<u64>,
+    /// How the clock of the wall was last compared with the device's, if completions are to have its time.
+    wall: UnsafeCell<Option<Wall>>,
 }
 
 impl PollEx {
     pub fn new() -> Self {
-        Self { held: UnsafeCell::new(None), current: UnsafeCell::new(zeroed!()) }
+        Self {
+            held: UnsafeCell::new(None),
+            current: UnsafeCell::new(zeroed!()),
+            timestamp: UnsafeCell::new(0),
+            wall: UnsafeCell::new(None),
+        }
+    }
+
+    /// Has completions have the time of the clock of the wall.
+    pub fn compare_clocks(&mut self, cmd_fd: c_int) -> Result<(), Errno> {
+        *self.wall.get_mut() = Some(Wall::compare(cmd_fd)?);
+        Ok(())
+    }
+
+    /// As if the clocks had been compared so long before. No thread polls the CQ.
+    #[cfg(test)]
+    pub fn age(&self, nanoseconds: u64) {
+        // SAFETY: nobody else uses it.
+        if let Some(wall) = unsafe { (*self.wall.get()).as_mut() } {
+            wall.age(nanoseconds);
+        }
     }
 }
 
-/// Sets the functions of the CQ.
-pub fn set_functions(cq: &mut ffi::ibv_cq_ex) {
+/// Sets the functions of the CQ; those for time stamps if its completions have them.
+pub fn set_functions(cq: &mut ffi::ibv_cq_ex, is_timed: bool) {
     cq.start_poll = Some(start_poll);
     cq.next_poll = Some(next_poll);
     cq.end_poll = Some(end_poll);
@@ -40,6 +65,10 @@ pub fn set_functions(cq: &mut ffi::ibv_cq_ex) {
     cq.read_slid = Some(read_zero);
     cq.read_sl = Some(read_zero_byte);
     cq.read_dlid_path_bits = Some(read_zero_byte);
+    if is_timed {
+        cq.read_completion_ts = Some(read_timestamp);
+        cq.read_completion_wallclock_ns = Some(read_wallclock);
+    }
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_poll_cq_attr) -> c_int {
@@ -51,9 +80,8 @@ unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_pol
     // of the fields. `held` is under the lock, which this thread has taken.
     unsafe {
         let queue = Cq::of(cq.cast());
-        let guard = lock(&queue.ring);
-        *queue.poll_ex.held.get() =
-            Some(std::mem::transmute::<MutexGuard<'_, Ring>, MutexGuard<'static, Ring>>(guard));
+        let guard = queue.ring.lock();
+        *queue.poll_ex.held.get() = Some(std::mem::transmute::<RingGuard<'_>, RingGuard<'static>>(guard));
         let result = advance(cq);
         if result.is_err() {
             end(queue);
@@ -79,9 +107,10 @@ unsafe fn advance(cq: *mut ffi::ibv_cq_ex) -> Result<(), Errno> {
     unsafe {
         let queue = Cq::of(cq.cast());
         let ring = (*queue.poll_ex.held.get()).as_deref_mut().ok_or(libc::EINVAL)?;
-        let completion = poll::next(queue, ring).ok_or(libc::ENOENT)?;
+        let (completion, timestamp) = poll::next(queue, ring).ok_or(libc::ENOENT)?;
         ((*cq).wr_id, (*cq).status) = (completion.wr_id, completion.status);
         *queue.poll_ex.current.get() = completion;
+        *queue.poll_ex.timestamp.get() = timestamp;
     }
     Ok(())
 }
@@ -111,11 +140,26 @@ readers! {
     read_opcode -> ffi::ibv_wc_opcode = |wc| wc.opcode;
     read_vendor_err -> u32 = |wc| wc.vendor_err;
     read_byte_len -> u32 = |wc| wc.byte_len;
-    // SAFETY: any bytes are an integer.
+    // SAFETY: any bytes are an integer. With `IBV_WC_WITH_INV` it is the invalidated key.
     read_imm_data -> ffi::__be32 = |wc| unsafe { wc.__bindgen_anon_1.imm_data };
     read_qp_num -> u32 = |wc| wc.qp_num;
     read_src_qp -> u32 = |wc| wc.src_qp;
     read_wc_flags -> u32 = |wc| wc.wc_flags;
     read_zero -> u32 = |_wc| 0;
     read_zero_byte -> u8 = |_wc| 0;
+}
+
+unsafe extern "C" fn read_timestamp(cq: *mut ffi::ibv_cq_ex) -> u64 {
+    // SAFETY: the caller's CQ, on which the caller has started a poll.
+    unsafe { *Cq::of(cq.cast()).poll_ex.timestamp.get() }
+}
+
+/// 0 if the program did not ask for it when it made the CQ.
+unsafe extern "C" fn read_wallclock(cq: *mut ffi::ibv_cq_ex) -> u64 {
+    // SAFETY: the caller's CQ, on which the caller has started a poll: what it has is under the lock, which the caller holds.
+    unsafe {
+        let poll = &Cq::of(cq.cast()).poll_ex;
+        let (timestamp, cmd_fd) = (*poll.timestamp.get(), (*(*cq).context).cmd_fd);
+        (*poll.wall.get()).as_mut().map_or(0, |wall| wall.at(timestamp, cmd_fd))
+    }
 }

@@ -5,10 +5,12 @@ use std::{ptr, slice};
 
 use vrdma_verbs::{Data, Gather, Remote, Request, Sge, Tag, UdTarget};
 
+use crate::ah::Ah;
 use crate::context::Context;
 use crate::errno::{Errno, lock};
 use crate::ffi;
-use crate::objects::Ah;
+use crate::flush;
+use crate::keys;
 use crate::qp::{Kind, Qp, Requests};
 use crate::srq::Srq;
 use crate::work::{Lost, Work};
@@ -22,7 +24,7 @@ pub unsafe extern "C" fn post_send(
     wr: *mut ffi::ibv_send_wr,
     bad_wr: *mut *mut ffi::ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller's QP, list and place for the bad request.
+    // SAFETY: libibverbs calls this with a QP of ours, a list that ends with null, and a place for the bad request (ibv_post_send(3)).
     unsafe { post(&Sends(Qp::of(qp)), wr, bad_wr) }
 }
 
@@ -31,7 +33,7 @@ pub unsafe extern "C" fn post_recv(
     wr: *mut ffi::ibv_recv_wr,
     bad_wr: *mut *mut ffi::ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's QP, list and place for the bad request.
+    // SAFETY: libibverbs calls this with a QP of ours, a list that ends with null, and a place for the bad request (ibv_post_recv(3)).
     unsafe {
         let qp = Qp::of(qp);
         if !qp.has_receive_queue() {
@@ -47,7 +49,7 @@ pub unsafe extern "C" fn post_srq_recv(
     wr: *mut ffi::ibv_recv_wr,
     bad_wr: *mut *mut ffi::ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's queue, list and place for the bad request.
+    // SAFETY: libibverbs calls this with an SRQ of ours, a list that ends with null, and a place for the bad request (ibv_post_srq_recv(3)).
     unsafe { post(Srq::of(srq), wr, bad_wr) }
 }
 
@@ -87,9 +89,9 @@ unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr)
     let mut errno = 0;
     let mut posted = 0;
     let mut work = lock(&queue.context().work);
-    // SAFETY: the caller's list.
+    // SAFETY: by this function's own contract, each element of the list may be read until the call returns.
     while let Some(request) = unsafe { wr.as_ref() } {
-        // SAFETY: the caller's list.
+        // SAFETY: the same.
         if let Err(error) = unsafe { push(&mut work, queue, request) } {
             errno = error;
             break;
@@ -100,12 +102,12 @@ unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr)
     // The requests before a bad one are posted.
     if let Err(lost) = work.finish() {
         errno = lost.errno;
-        // SAFETY: the caller's list, of which `posted` were pushed.
+        // SAFETY: by this function's own contract the list may be read; `posted` of it were pushed.
         wr = unsafe { give_back(queue, first, posted, &lost) };
     }
     drop(work);
     if errno != 0 {
-        // SAFETY: the caller's place.
+        // SAFETY: by this function's own contract `bad_wr` may be written.
         unsafe { bad_wr.write(wr) };
     }
     errno
@@ -223,7 +225,7 @@ impl Queue for Receives<'_> {
         if !self.0.takes_recvs() {
             return Err(libc::EINVAL);
         }
-        // SAFETY: the caller's list of elements.
+        // SAFETY: `sg_list` has `num_sge` elements (ibv_post_send(3), ibv_post_recv(3)).
         let sges = unsafe { elements(wr.sg_list, wr.num_sge, self.0.max_recv_sge) }?;
         Ok(Request::recv(Tag { qpn: self.0.qpn, wqe_id }, sges))
     }
@@ -248,7 +250,7 @@ impl Queue for Srq {
 
     #[inline]
     unsafe fn translate<'a>(&self, wr: &'a ffi::ibv_recv_wr, wqe_id: u32) -> Result<Request<'a>, Errno> {
-        // SAFETY: the caller's list of elements.
+        // SAFETY: `sg_list` has `num_sge` elements (ibv_post_send(3), ibv_post_recv(3)).
         let sges = unsafe { elements(wr.sg_list, wr.num_sge, self.max_sge) }?;
         Ok(Request::srq_recv(self.srqn, wqe_id, sges))
     }
@@ -294,11 +296,11 @@ impl ffi::ibv_send_wr {
         if !qp.takes_sends() || self.send_flags & !SEND_FLAGS != 0 {
             return Err(libc::EINVAL);
         }
-        // SAFETY: the caller's list of elements.
+        // SAFETY: `sg_list` has `num_sge` elements (ibv_post_send(3), ibv_post_recv(3)).
         let sges = unsafe { elements(self.sg_list, self.num_sge, qp.max_send_sge) }?;
         let inline = self.send_flags & ffi::IBV_SEND_INLINE != 0;
         let data = if inline {
-            // SAFETY: with this flag the elements name memory of the caller.
+            // SAFETY: with this flag the elements name memory that this process can read (ibv_post_send(3), IBV_SEND_INLINE).
             let gather = unsafe { Gather::new(sges) };
             if gather.len() > qp.max_inline as usize {
                 return Err(libc::EINVAL);
@@ -311,7 +313,8 @@ impl ffi::ibv_send_wr {
         let request = match qp.kind {
             // SAFETY: on a UD QP this is the field that counts.
             Kind::Ud => unsafe { self.datagram(tag, data) },
-            kind => self.connected(kind, tag, sges, data, inline),
+            // SAFETY: by this function's own contract.
+            _ => unsafe { self.connected(qp, tag, sges, data, inline) },
         }?;
         Ok(request
             .signaled(qp.signal_all || self.send_flags & ffi::IBV_SEND_SIGNALED != 0)
@@ -319,10 +322,12 @@ impl ffi::ibv_send_wr {
             .fence(self.send_flags & ffi::IBV_SEND_FENCE != 0))
     }
 
+    /// # Safety
+    /// As for [`keys::translate`].
     #[inline]
-    fn connected<'a>(
+    unsafe fn connected<'a>(
         &self,
-        kind: Kind,
+        qp: &Qp,
         tag: Tag,
         sges: &'a [Sge],
         data: Data<'a>,
@@ -330,16 +335,15 @@ impl ffi::ibv_send_wr {
     ) -> Result<Request<'a>, Errno> {
         // SAFETY: whichever field counts, all of them are integers.
         let remote = unsafe { Remote { addr: self.wr.rdma.remote_addr, rkey: self.wr.rdma.rkey } };
+        let is_rc = qp.kind == Kind::Rc;
         match self.opcode {
             ffi::IBV_WR_RDMA_WRITE => Ok(Request::write(tag, remote, data)),
             ffi::IBV_WR_RDMA_WRITE_WITH_IMM => Ok(Request::write_imm(tag, remote, self.imm(), data)),
             ffi::IBV_WR_SEND => Ok(Request::send(tag, data)),
             ffi::IBV_WR_SEND_WITH_IMM => Ok(Request::send_imm(tag, self.imm(), data)),
-            ffi::IBV_WR_RDMA_READ if kind == Kind::Rc && !inline => Ok(Request::read(tag, remote, sges)),
-            ffi::IBV_WR_ATOMIC_WRITE if kind == Kind::Rc => Ok(Request::atomic_write(tag, remote, data)),
-            ffi::IBV_WR_ATOMIC_CMP_AND_SWP | ffi::IBV_WR_ATOMIC_FETCH_AND_ADD
-                if kind == Kind::Rc && !inline =>
-            {
+            ffi::IBV_WR_RDMA_READ if is_rc && !inline => Ok(Request::read(tag, remote, sges)),
+            ffi::IBV_WR_ATOMIC_WRITE if is_rc => Ok(Request::atomic_write(tag, remote, data)),
+            ffi::IBV_WR_ATOMIC_CMP_AND_SWP | ffi::IBV_WR_ATOMIC_FETCH_AND_ADD if is_rc && !inline => {
                 let [result] = sges else { return Err(libc::EINVAL) };
                 // SAFETY: for these opcodes this is the field that counts.
                 let atomic = unsafe { self.wr.atomic };
@@ -350,7 +354,9 @@ impl ffi::ibv_send_wr {
                     Request::fetch_add(tag, remote, atomic.compare_add, result)
                 })
             }
-            _ => Err(libc::EINVAL),
+            flush::OPCODE => flush::translate(self, qp, tag),
+            // SAFETY: by this function's own contract.
+            _ => unsafe { keys::translate(self, qp, tag, data) },
         }
     }
 
@@ -387,7 +393,7 @@ impl ffi::ibv_send_wr {
 unsafe fn elements<'a>(list: *const ffi::ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
     match u32::try_from(count) {
         Ok(0) => Ok(&[]),
-        // SAFETY: the caller's list; the layouts are the same (see ffi).
+        // SAFETY: `list` has `count` elements by this function's own contract; the layouts are the same (see ffi).
         Ok(count) if count <= max => Ok(unsafe { slice::from_raw_parts(list.cast(), count as usize) }),
         _ => Err(libc::EINVAL),
     }

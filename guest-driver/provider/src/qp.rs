@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use vrdma_verbs::WrRing;
 use vrdma_verbs::abi::user::UserCreateQpResp;
@@ -12,13 +12,16 @@ use vrdma_verbs::abi::zerocopy::FromZeros;
 use crate::batch::{self, Batches};
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::errno::{Errno, boxed, boxed_slice, check, code, lock, object};
+use crate::errno::{Errno, boxed, check, code, lock, object};
 use crate::ffi;
+use crate::memory::WrIds;
 use crate::objects::zeroed;
+use crate::pd::{Pd, Resource};
+use crate::refs::Ref;
 use crate::srq::Srq;
 
 /// wr_ids of the requests outstanding on one side of a QP.
-pub type Requests = WrRing<Box<[AtomicU64]>>;
+pub type Requests = WrRing<WrIds>;
 
 /// Transport service of a QP, and the send requests that it supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,13 +60,14 @@ pub struct Qp {
     pub recvs: Requests,
     /// Its shared receive queue, or NULL.
     srq: *mut ffi::ibv_srq,
+    pd: Ref<Pd>,
     /// Requests that ibv_wr_complete() will post.
     pub batches: Batches,
 }
 
 impl Qp {
     /// A QP that the kernel does not know yet.
-    fn new(kind: Kind, signal_all: bool) -> Result<Self, Errno> {
+    fn new(kind: Kind, signal_all: bool, pd: Ref<Pd>) -> Result<Self, Errno> {
         Ok(Self {
             verbs: UnsafeCell::new(zeroed!()),
             qpn: 0,
@@ -73,9 +77,10 @@ impl Qp {
             max_send_sge: 0,
             max_recv_sge: 0,
             max_inline: 0,
-            sends: requests(0)?,
-            recvs: requests(0)?,
+            sends: requests(&pd, 0, Resource::SendQueue)?,
+            recvs: requests(&pd, 0, Resource::RecvQueue)?,
             srq: ptr::null_mut(),
+            pd,
             batches: Batches::new(),
         })
     }
@@ -87,8 +92,8 @@ impl Qp {
         self.max_send_sge = cap.max_send_sge;
         self.max_recv_sge = cap.max_recv_sge;
         self.max_inline = cap.max_inline_data;
-        self.sends = requests(cap.max_send_wr)?;
-        self.recvs = requests(cap.max_recv_wr)?;
+        self.sends = requests(&self.pd, cap.max_send_wr, Resource::SendQueue)?;
+        self.recvs = requests(&self.pd, cap.max_recv_wr, Resource::RecvQueue)?;
         self.srq = attr.srq;
         if by_functions(attr) {
             let verbs = self.verbs.get_mut();
@@ -161,7 +166,7 @@ impl Qp {
     /// Invalidates its completions, so that none is taken for one of a later request, or of another QP with its number.
     fn clean_cqs(&self) {
         for cq in self.cqs() {
-            lock(&cq.ring).clean(self);
+            cq.ring.lock().clean(self);
         }
     }
 }
@@ -216,7 +221,9 @@ unsafe fn create(
 ) -> Result<*mut ffi::ibv_qp, Errno> {
     // SAFETY: the caller's open context.
     let context = unsafe { Context::of(ibv_context) };
-    let mut qp = boxed(Qp::new(kind(attr, context)?, attr.sq_sig_all != 0)?)?;
+    let kind = kind(attr, context)?;
+    // SAFETY: the caller's PD, of this provider as those of all its contexts.
+    let mut qp = boxed(Qp::new(kind, attr.sq_sig_all != 0, unsafe { Pd::of(attr.pd) })?)?;
     let mut asked =
         ffi::ibv_qp_init_attr_ex { comp_mask: attr.comp_mask & !ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS, ..*attr };
     if !attr.srq.is_null() {
@@ -227,7 +234,6 @@ unsafe fn create(
     }
     let mut command: ffi::ibv_create_qp = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateQpResp::new_zeroed() };
-    let control = lock(&context.qps.control);
     // SAFETY: the caller's context and attributes; the reply is as long as said.
     check(unsafe {
         ffi::ibv_cmd_create_qp_ex(
@@ -243,14 +249,16 @@ unsafe fn create(
     // The kernel may have raised the capabilities, and the caller reads them in `attr`.
     attr.cap = asked.cap;
     limit(&mut attr.cap, context);
-    let made =
-        qp.set_up(reply.driver.qpn.get(), attr).and_then(|()| context.qps.insert(qp.qpn, &raw mut *qp));
+    // No lock is held here: the parent domain's allocator may do what it likes.
+    let made = qp.set_up(reply.driver.qpn.get(), attr).and_then(|()| {
+        let _control = lock(&context.qps.control);
+        context.qps.insert(qp.qpn, &raw mut *qp)
+    });
     if let Err(errno) = made {
         // SAFETY: made just now, and nobody knows it.
         unsafe { ffi::ibv_cmd_destroy_qp(qp.ibv()) };
         return Err(errno);
     }
-    drop(control);
     Ok(Box::into_raw(qp).cast())
 }
 
@@ -273,7 +281,7 @@ fn kind(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> Result<Kind, Errn
     {
         return Err(libc::EOPNOTSUPP);
     }
-    let has_pd = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_PD != 0;
+    let has_pd = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_PD != 0 && !attr.pd.is_null();
     let cap = &attr.cap;
     if !has_pd
         || attr.send_cq.is_null()
@@ -299,8 +307,9 @@ fn limit(cap: &mut ffi::ibv_qp_cap, context: &Context) {
     cap.max_inline_data = cap.max_inline_data.min(context.max_inline);
 }
 
-fn requests(limit: u32) -> Result<Requests, Errno> {
-    let wr_ids = boxed_slice(Requests::storage_len(limit), || AtomicU64::new(0))?;
+fn requests(pd: &Ref<Pd>, limit: u32, resource: Resource) -> Result<Requests, Errno> {
+    let len = Requests::storage_len(limit);
+    let wr_ids = if limit == 0 { WrIds::own(len)? } else { WrIds::new(pd, len, resource)? };
     WrRing::new(wr_ids, limit).ok_or(libc::EINVAL)
 }
 

@@ -12,6 +12,8 @@ use crate::context::Context;
 use crate::errno::{Errno, boxed, check, code, lock, object};
 use crate::ffi;
 use crate::objects::zeroed;
+use crate::pd::Pd;
+use crate::refs::Ref;
 use crate::slots::Slots;
 
 /// A shared receive queue.
@@ -26,6 +28,7 @@ pub struct Srq {
     /// Its outstanding requests. Locked for moments by each post, under the lock of [`crate::context::Own::work`], and by each poll that finds a
     /// completion of it, under that of the CQ.
     pub slots: Mutex<Slots>,
+    _pd: Ref<Pd>,
 }
 
 impl Srq {
@@ -108,6 +111,8 @@ unsafe fn create(
         srqn: 0,
         max_sge: attr.attr.max_sge,
         slots: Mutex::new(Slots::new(0)?),
+        // SAFETY: by this function's own contract.
+        _pd: unsafe { Pd::of(pd) },
     })?;
     let mut command: ffi::ibv_create_srq = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateSrqResp::new_zeroed() };

@@ -15,7 +15,8 @@ type Leaf<T> = [AtomicPtr<T>; LEAF];
 pub struct Table<T> {
     leaves: Box<[AtomicPtr<Leaf<T>>]>,
     mask: u32,
-    /// Held while objects are made and destroyed, so that a new object with the number of a destroyed one is registered after that one is removed.
+    /// Held while an object is registered, and all the while that one is destroyed: a new object gets its number from the kernel after another
+    /// of that number has gone there, and so is registered after that one is removed.
     pub control: Mutex<()>,
 }
 

@@ -12,9 +12,14 @@
 )]
 
 mod batches;
+mod clock;
 mod completions;
+mod domains;
 mod guest;
+mod imports;
+mod keys;
 mod requests;
+mod resize;
 mod setup;
 mod shared;
 mod threads;

@@ -3,7 +3,8 @@
 use std::ffi::{c_int, c_ulong};
 
 use vrdma_verbs::Unit;
-use vrdma_verbs::abi::user::uverbs;
+use vrdma_verbs::abi::user::{AllocContextExResp, AllocPdResp, QueryDmResp, UserClockResp, uverbs};
+use vrdma_verbs::abi::zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::errno::{self, Errno};
 use crate::ffi;
@@ -18,43 +19,92 @@ const VERBS_IOCTL: c_ulong = {
     READ_AND_WRITE | size << 16 | (ffi::RDMA_IOCTL_MAGIC as c_ulong) << 8 | 1
 };
 
-/// A call with up to one attribute.
+/// Most attributes of a call.
+const MAX_ATTRIBUTES: usize = 2;
+
+/// A call with its attributes, of which the header tells the number.
 #[repr(C)]
 struct Call {
     header: ffi::ib_uverbs_ioctl_hdr,
-    attribute: ffi::ib_uverbs_attr,
+    attributes: [ffi::ib_uverbs_attr; MAX_ATTRIBUTES],
 }
 
 /// Posts whole requests through the kernel's channel: all of them, or none and an error.
 pub fn post(cmd_fd: c_int, units: &[Unit]) -> Result<(), Errno> {
     let len = size_of_val(units).try_into().map_err(|_| libc::EINVAL)?;
-    let attribute = ffi::ib_uverbs_attr {
-        attr_id: uverbs::ATTR_POST_UNITS as u16,
-        len,
-        flags: ffi::UVERBS_ATTR_F_MANDATORY as u16,
-        attr_data: ffi::ib_uverbs_attr__bindgen_ty_1 { reserved: 0 },
-        __bindgen_anon_1: ffi::ib_uverbs_attr__bindgen_ty_2 { data: units.as_ptr().addr() as u64 },
-    };
-    call(cmd_fd, uverbs::METHOD_POST, Some(attribute))
+    let units = attribute(uverbs::ATTR_POST_UNITS, len, units.as_ptr().addr() as u64);
+    call(cmd_fd, uverbs::METHOD_POST, &[units])
 }
 
 /// Kicks the context's own channel.
 pub fn kick(cmd_fd: c_int) -> Result<(), Errno> {
-    call(cmd_fd, uverbs::METHOD_KICK, None)
+    call(cmd_fd, uverbs::METHOD_KICK, &[])
 }
 
-fn call(cmd_fd: c_int, method: u32, attribute: Option<ffi::ib_uverbs_attr>) -> Result<(), Errno> {
-    let count = usize::from(attribute.is_some());
-    let length = size_of::<ffi::ib_uverbs_ioctl_hdr>() + count * size_of::<ffi::ib_uverbs_attr>();
-    // SAFETY: plain integers (and an array of none), for which zero is a value.
+/// What a process that imports the context has to know of it.
+pub fn query_context(cmd_fd: c_int) -> Result<AllocContextExResp, Errno> {
+    query(cmd_fd, uverbs::METHOD_QUERY_CONTEXT, None)
+}
+
+/// What a process that imports a PD has to know of it. ENOENT if there is none.
+pub fn query_pd(cmd_fd: c_int, handle: u32) -> Result<AllocPdResp, Errno> {
+    query(cmd_fd, uverbs::METHOD_QUERY_PD, Some(handle))
+}
+
+/// How device memory is mapped. ENOENT if there is none.
+pub fn query_dm(cmd_fd: c_int, handle: u32) -> Result<QueryDmResp, Errno> {
+    query(cmd_fd, uverbs::METHOD_QUERY_DM, Some(handle))
+}
+
+/// The device's clock, in nanoseconds.
+pub fn query_clock(cmd_fd: c_int) -> Result<u64, Errno> {
+    query(cmd_fd, uverbs::METHOD_QUERY_CLOCK, None).map(|reply: UserClockResp| reply.clock.get())
+}
+
+/// Asks about the context, or about the object that the kernel knows by `handle`.
+fn query<T: FromZeros + IntoBytes + FromBytes>(
+    cmd_fd: c_int,
+    method: u32,
+    handle: Option<u32>,
+) -> Result<T, Errno> {
+    let mut reply = T::new_zeroed();
+    let bytes = reply.as_mut_bytes();
+    // Exposed: it is the kernel that writes to it.
+    let at = bytes.as_mut_ptr().expose_provenance() as u64;
+    let out = attribute(uverbs::ATTR_QUERY_RESP, bytes.len() as u16, at);
+    match handle {
+        Some(handle) => {
+            let object = attribute(uverbs::ATTR_QUERY_HANDLE, 0, handle.into());
+            call(cmd_fd, method, &[out, object])?;
+        }
+        None => call(cmd_fd, method, &[out])?,
+    }
+    Ok(reply)
+}
+
+/// `data` is the address of `len` bytes, or the handle of an object.
+fn attribute(id: u32, len: u16, data: u64) -> ffi::ib_uverbs_attr {
+    ffi::ib_uverbs_attr {
+        attr_id: id as u16,
+        len,
+        flags: ffi::UVERBS_ATTR_F_MANDATORY as u16,
+        attr_data: ffi::ib_uverbs_attr__bindgen_ty_1 { reserved: 0 },
+        __bindgen_anon_1: ffi::ib_uverbs_attr__bindgen_ty_2 { data },
+    }
+}
+
+/// The attributes hold addresses of live memory that is as long as they say.
+fn call(cmd_fd: c_int, method: u32, attributes: &[ffi::ib_uverbs_attr]) -> Result<(), Errno> {
+    let length = size_of::<ffi::ib_uverbs_ioctl_hdr>() + size_of_val(attributes);
+    // SAFETY: plain integers, for which zero is a value.
     let mut call: Call = unsafe { std::mem::zeroed() };
     call.header.length = length as u16;
     call.header.object_id = uverbs::OBJECT_CHANNEL as u16;
     call.header.method_id = method as u16;
-    call.header.num_attrs = count as u16;
+    call.header.num_attrs = attributes.len() as u16;
     // header.driver_id stays RDMA_DRIVER_UNKNOWN: that is what the kernel driver is registered as.
-    if let Some(attribute) = attribute {
-        call.attribute = attribute;
+    for (to, from) in call.attributes.iter_mut().zip(attributes) {
+        *to = *from;
     }
     loop {
         // SAFETY: the header says how long the call is, and the attribute how long its buffer.
@@ -80,8 +130,11 @@ unsafe fn ioctl(fd: c_int, request: c_ulong, call: *mut Call) -> c_int {
 #[cfg(test)]
 unsafe fn ioctl(fd: c_int, request: c_ulong, call: *mut Call) -> c_int {
     assert_eq!(request, 0xc018_1b01);
-    // SAFETY: the caller's; the header and the attribute lie one behind the other.
-    unsafe { crate::fake::ioctl(fd, &(*call).header, &(*call).attribute) }
+    // SAFETY: the caller's.
+    unsafe {
+        let (header, all) = (&(*call).header, &(*call).attributes);
+        crate::fake::ioctl(fd, header, all.get(..usize::from(header.num_attrs)).unwrap_or_default())
+    }
 }
 
 const _: () = assert!(ffi::UVERBS_ATTR_F_MANDATORY == 1 && uverbs::OBJECT_CHANNEL <= u16::MAX as u32);

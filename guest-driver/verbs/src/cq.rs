@@ -4,13 +4,15 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::barrier;
-use vrdma_abi::cqe::CqRecord;
+use vrdma_abi::cqe::{CqRecord, TimedCqe};
 use vrdma_abi::zerocopy::transmute;
 
 pub use vrdma_abi::cqe::Cqe;
 
 /// Words of a CQE.
 const CQE_WORDS: usize = Cqe::SIZE / 8;
+/// Where the time stamp is in a CQE that has one.
+const TIMESTAMP_OFFSET: usize = core::mem::offset_of!(TimedCqe, timestamp);
 /// Where the phase byte is in a CQE.
 const PHASE_OFFSET: usize = core::mem::offset_of!(Cqe, phase);
 /// Where the QPN is in a CQE.
@@ -20,6 +22,8 @@ const QPN_OFFSET: usize = core::mem::offset_of!(Cqe, qpn);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqLayout {
     entries: u32,
+    /// Bytes of a CQE.
+    cqe_size: usize,
 }
 
 impl CqLayout {
@@ -33,9 +37,24 @@ impl CqLayout {
     pub const fn for_entries(cqes: u32) -> Option<Self> {
         let least = if cqes < Self::MIN_ENTRIES { Self::MIN_ENTRIES } else { cqes };
         match least.checked_next_power_of_two() {
-            Some(entries) => Some(Self { entries }),
+            Some(entries) => Some(Self { entries, cqe_size: Cqe::SIZE }),
             None => None,
         }
+    }
+
+    /// The same with CQEs that have a time stamp, if that is `timed`.
+    pub const fn with_timestamps(self, timed: bool) -> Self {
+        Self { cqe_size: if timed { TimedCqe::SIZE } else { Cqe::SIZE }, ..self }
+    }
+
+    /// Whether CQEs have a time stamp.
+    pub const fn is_timed(self) -> bool {
+        self.cqe_size == TimedCqe::SIZE
+    }
+
+    /// Bytes of a CQE.
+    pub const fn cqe_size(self) -> usize {
+        self.cqe_size
     }
 
     /// Number of CQEs, a power of two.
@@ -45,7 +64,7 @@ impl CqLayout {
 
     /// Where the record begins, in bytes.
     pub const fn record_offset(self) -> usize {
-        self.entries as usize * Cqe::SIZE
+        self.entries as usize * self.cqe_size
     }
 
     /// Length of the memory in bytes.
@@ -66,12 +85,20 @@ pub enum Arm {
 /// The driver's end of a completion queue.
 #[derive(Debug)]
 pub struct Cq {
-    cqes: NonNull<u64>,
-    record: NonNull<u8>,
+    ring: Ring,
     /// Index of the CQE to come, free-running.
     next: u32,
     /// What the record says was consumed.
     published: u32,
+    /// The ring that the device goes on in at some moment of a resize, which has not shown yet.
+    successor: Option<Ring>,
+}
+
+/// CQEs and record in memory.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    cqes: NonNull<u64>,
+    record: NonNull<u8>,
     layout: CqLayout,
 }
 
@@ -84,14 +111,11 @@ impl Cq {
     ///
     /// # Safety
     /// `memory` has [`CqLayout::size`] bytes, readable and writable, all zero before the device was told of them,
-    /// and stays so as long as the value lives; nobody else but the device writes it.
+    /// and stays so as long as the value lives, or until it goes on in other memory; nobody else but the device writes it.
     pub unsafe fn new(memory: NonNull<u8>, layout: CqLayout) -> Option<Self> {
-        if !memory.as_ptr().addr().is_multiple_of(CqLayout::ALIGN) {
-            return None;
-        }
-        // SAFETY: the record is inside the memory.
-        let record = unsafe { memory.add(layout.record_offset()) };
-        Some(Self { cqes: memory.cast(), record, next: 0, published: 0, layout })
+        // SAFETY: by this function's own contract.
+        let ring = unsafe { Ring::new(memory, layout) }?;
+        Some(Self { ring, next: 0, published: 0, successor: None })
     }
 
     /// The next completion, if there is one.
@@ -121,12 +145,18 @@ impl Cq {
     /// Like [`Self::poll`], but the device gets the room back only at [`Self::publish`].
     #[inline]
     pub fn take(&mut self) -> Option<Cqe> {
-        if !self.is_new(self.next) {
+        self.take_timed().map(|(cqe, _)| cqe)
+    }
+
+    /// Like [`Self::take`], with the time stamp; that is 0 in a queue without.
+    #[inline]
+    pub fn take_timed(&mut self) -> Option<(Cqe, u64)> {
+        if !self.ring.is_new(self.next) && !self.find_in_successor() {
             return None;
         }
-        let cqe = self.read(self.next);
+        let found = (self.ring.read(self.next), self.ring.timestamp(self.next));
         self.next = self.next.wrapping_add(1);
-        Some(cqe)
+        Some(found)
     }
 
     /// Gives the room of everything taken back to the device.
@@ -135,25 +165,29 @@ impl Cq {
         if self.published != self.next {
             self.published = self.next;
             // Release: the CQEs were read before.
-            self.word(core::mem::offset_of!(CqRecord, consumer)).store(self.next.to_le(), Ordering::Release);
+            let consumer = self.ring.word(core::mem::offset_of!(CqRecord, consumer));
+            consumer.store(self.next.to_le(), Ordering::Release);
         }
     }
 
     /// Whether [`Self::poll`] would find something.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        self.is_new(self.next)
+        self.ring.is_new(self.next) || self.successor.is_some_and(|ring| ring.is_new(0))
     }
 
     /// Asks for an event. The caller must poll once more before it waits: what came before is not told.
     pub fn arm(&mut self, kind: Arm) {
-        let word = self.word(match kind {
+        let offset = match kind {
             Arm::Next => core::mem::offset_of!(CqRecord, arm_next),
             Arm::Solicited => core::mem::offset_of!(CqRecord, arm_solicited),
-        });
+        };
         // This side alone writes the word.
-        let count = u32::from_le(word.load(Ordering::Relaxed)).wrapping_add(1);
-        word.store(count.to_le(), Ordering::Release);
+        let count = u32::from_le(self.ring.word(offset).load(Ordering::Relaxed)).wrapping_add(1);
+        // The device looks at one of them, and it does not show which.
+        for ring in [Some(self.ring), self.successor].into_iter().flatten() {
+            ring.word(offset).store(count.to_le(), Ordering::Release);
+        }
         // The word is out before the caller looks for completions; the device has the mirror image of this.
         barrier::full();
     }
@@ -161,7 +195,99 @@ impl Cq {
     /// Renames the completions of `qpn` that are waiting here to those of `to`, so that they can't be taken for those of a new
     /// QP with the same number, and hands each to `renamed`. For after DESTROY_QP, or a modify to RESET; `to` should be a QPN that never exists.
     pub fn rename(&mut self, qpn: u32, to: u32, mut renamed: impl FnMut(Cqe)) {
-        let mut index = self.next;
+        self.ring.rename(self.next, qpn, to, &mut renamed);
+        if let Some(successor) = &self.successor {
+            successor.rename(0, qpn, to, &mut renamed);
+        }
+    }
+
+    /// Begins to resize it: for before RESIZE_CQ. The queue goes on in `memory` as soon as it shows that the device does. False, and nothing happens, if the
+    /// memory is not aligned to [`CqLayout::ALIGN`], its CQEs are of another kind, or a resize is under way.
+    ///
+    /// # Safety
+    /// As for [`Self::new`]. Both memories stay until [`Self::end_resize`] or [`Self::cancel_resize`]; if neither is called, as long as the value lives.
+    pub unsafe fn begin_resize(&mut self, memory: NonNull<u8>, layout: CqLayout) -> bool {
+        // SAFETY: by this function's own contract.
+        let Some(ring) = (unsafe { Ring::new(memory, layout) }) else { return false };
+        if self.is_resizing() || layout.is_timed() != self.layout().is_timed() {
+            return false;
+        }
+        for offset in
+            [core::mem::offset_of!(CqRecord, arm_next), core::mem::offset_of!(CqRecord, arm_solicited)]
+        {
+            let count = self.ring.word(offset).load(Ordering::Relaxed);
+            ring.word(offset).store(count, Ordering::Relaxed);
+        }
+        self.successor = Some(ring);
+        true
+    }
+
+    /// The device has answered that it resized the queue: what is left in the former ring, the oldest first, is handed to `left` as by
+    /// [`Self::take_timed`], and that memory is not used any more.
+    pub fn end_resize(&mut self, mut left: impl FnMut((Cqe, u64))) {
+        let Some(successor) = self.successor else { return };
+        // The device has written its last here, so this ends within the ring.
+        for _ in 0..self.ring.layout.entries {
+            if !self.ring.is_new(self.next) {
+                break;
+            }
+            left((self.ring.read(self.next), self.ring.timestamp(self.next)));
+            self.next = self.next.wrapping_add(1);
+        }
+        self.go_on_in(successor);
+    }
+
+    /// The device has refused to resize the queue: the new memory is not used.
+    pub fn cancel_resize(&mut self) {
+        self.successor = None;
+    }
+
+    /// Whether it was begun to resize it, and the device has not been seen to go on in the new ring.
+    pub fn is_resizing(&self) -> bool {
+        self.successor.is_some()
+    }
+
+    /// Shape of the queue.
+    pub fn layout(&self) -> CqLayout {
+        self.ring.layout
+    }
+
+    /// After nothing new was found: whether there is something all the same, since the device goes on in another ring.
+    #[inline]
+    fn find_in_successor(&mut self) -> bool {
+        match self.successor {
+            Some(successor) if successor.is_new(0) => {
+                // The device had its last CQE here visible before that one, but maybe after the look here.
+                if !self.ring.is_new(self.next) {
+                    self.go_on_in(successor);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn go_on_in(&mut self, ring: Ring) {
+        *self = Self { ring, next: 0, published: 0, successor: None };
+    }
+}
+
+impl Ring {
+    /// # Safety
+    /// As for [`Cq::new`].
+    unsafe fn new(memory: NonNull<u8>, layout: CqLayout) -> Option<Self> {
+        if !memory.as_ptr().addr().is_multiple_of(CqLayout::ALIGN) {
+            return None;
+        }
+        // SAFETY: the record is inside the memory.
+        let record = unsafe { memory.add(layout.record_offset()) };
+        Some(Self { cqes: memory.cast(), record, layout })
+    }
+
+    /// Renames completions from that of index `first` on.
+    fn rename(&self, first: u32, qpn: u32, to: u32, mut renamed: impl FnMut(Cqe)) {
+        let mut index = first;
         // At most one lap: beyond it the phases would say "new" again.
         for _ in 0..self.layout.entries {
             if !self.is_new(index) {
@@ -177,11 +303,6 @@ impl Cq {
             }
             index = index.wrapping_add(1);
         }
-    }
-
-    /// Shape of the queue.
-    pub fn layout(&self) -> CqLayout {
-        self.layout
     }
 
     /// Whether the CQE of `index` has been written in this lap.
@@ -205,11 +326,21 @@ impl Cq {
         transmute!(words)
     }
 
+    /// The time stamp of the CQE of `index`, which has been written; 0 if it has none.
+    #[inline]
+    fn timestamp(&self, index: u32) -> u64 {
+        if !self.layout.is_timed() {
+            return 0;
+        }
+        // SAFETY: it lies in the CQE, aligned; as for the rest of it.
+        u64::from_le(unsafe { self.cqe(index).byte_add(TIMESTAMP_OFFSET).read_volatile() })
+    }
+
     #[inline]
     fn cqe(&self, index: u32) -> NonNull<u64> {
         let slot = (index & (self.layout.entries - 1)) as usize;
         // SAFETY: masked, so inside the ring.
-        unsafe { self.cqes.add(slot * CQE_WORDS) }
+        unsafe { self.cqes.byte_add(slot * self.layout.cqe_size) }
     }
 
     /// A word of the record.

@@ -56,4 +56,4 @@ pub use cq::{Arm, Cq, CqLayout, Cqe};
 pub use qp::WrRing;
 pub use unit::Unit;
 pub use vrdma_abi as abi;
-pub use wqe::{Data, Gather, Remote, Request, Sge, Tag, UdTarget, WqeError};
+pub use wqe::{Bind, Data, Flush, Gather, Remote, Request, Sge, Tag, UdTarget, WqeError};

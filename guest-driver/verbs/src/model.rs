@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
+use std::vec::Vec;
 
 use crate::channel::ChannelParts;
 use crate::cq::{CqLayout, Cqe};
@@ -150,6 +151,13 @@ impl DeviceCq {
         Self { memory: Memory::new(layout.size()), layout, next: 0, seen: [0; 2] }
     }
 
+    /// Goes on in the ring of `next`, which is new; the former one stays in memory.
+    pub fn followed_by(self, next: Self, former: &mut Vec<Self>) -> Self {
+        let seen = self.seen;
+        former.push(self);
+        Self { seen, ..next }
+    }
+
     /// Has both ends start at `start`, a multiple of twice the entries. The driver's end is set by its own test.
     pub fn start_at(&mut self, start: u32) {
         self.next = start;
@@ -157,7 +165,12 @@ impl DeviceCq {
     }
 
     /// Writes a CQE. False if the queue is full.
-    pub fn put(&mut self, mut cqe: Cqe) -> bool {
+    pub fn put(&mut self, cqe: Cqe) -> bool {
+        self.put_timed(cqe, 0)
+    }
+
+    /// The same with a time stamp, if the CQEs have one.
+    pub fn put_timed(&mut self, mut cqe: Cqe, timestamp: u64) -> bool {
         let consumer = self.memory.u32(self.layout.record_offset() + 64).load(Ordering::Acquire);
         let entries = self.layout.entries();
         if self.next.wrapping_sub(consumer) >= entries {
@@ -165,9 +178,12 @@ impl DeviceCq {
         }
         cqe.phase = u8::from(self.next & entries == 0);
         let bytes: [u8; Cqe::SIZE] = transmute!(cqe);
-        let at = self.memory.at((self.next & (entries - 1)) as usize * Cqe::SIZE);
+        let at = self.memory.at((self.next & (entries - 1)) as usize * self.layout.cqe_size());
         // SAFETY: inside the ring; the entry is the device's until the phase is written.
         unsafe {
+            if self.layout.is_timed() {
+                at.add(Cqe::SIZE).cast::<u64>().write(timestamp.to_le());
+            }
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), at.as_ptr(), Cqe::SIZE - 1);
             AtomicU8::from_ptr(at.add(Cqe::SIZE - 1).as_ptr()).store(bytes[Cqe::SIZE - 1], Ordering::Release);
         }

@@ -1,12 +1,18 @@
 //! A work request as a value, and how it becomes 64-byte units.
 
+mod parts;
+
 use core::ptr;
 
-use vrdma_abi::wqe::{AtomicOperands, RdmaBody, UdBody, WqeHeader, WrOpcode, flags, unit};
+use vrdma_abi::wqe::{
+    AtomicOperands, BindMwBody, BindMwRange, FlushBody, FlushRange, RdmaBody, UdBody, WqeHeader, WrOpcode,
+    flags, flush_level, unit,
+};
 use vrdma_abi::zerocopy::{big_endian, transmute};
 
 use crate::span::Span;
 use crate::unit::Unit;
+pub use parts::{Bind, Data, Flush, Gather, Remote, Sge, Tag, UdTarget, WqeError};
 
 /// Bytes of a unit.
 const UNIT: usize = unit::UNIT_SIZE as usize;
@@ -14,104 +20,6 @@ const UNIT: usize = unit::UNIT_SIZE as usize;
 const DATA_OFFSET: usize = unit::DATA_OFFSET as usize;
 /// Bytes of an element.
 const SGE: usize = size_of::<Sge>();
-
-/// A scatter/gather element in the CPU's byte order; the same layout as `struct ibv_sge`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Sge {
-    /// iova of the first byte; in a [`Gather`] the address in this process.
-    pub addr: u64,
-    /// Length in bytes.
-    pub length: u32,
-    /// Local key of the region.
-    pub lkey: u32,
-}
-
-/// Whose request it is, and how its completion will name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tag {
-    /// The QP, or the shared receive queue of a [`Request::srq_recv`].
-    pub qpn: u32,
-    /// Comes back in the CQE; usually from [`crate::WrRing::next`].
-    pub wqe_id: u32,
-}
-
-/// Memory of the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
-    /// iova in the peer's region.
-    pub addr: u64,
-    /// Key of the peer's region.
-    pub rkey: u32,
-}
-
-/// The receiver of a UD request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UdTarget {
-    /// Index in the AH table.
-    pub ah: u32,
-    /// QPN of the receiver.
-    pub qpn: u32,
-    /// Q_Key of the receiver; with the highest bit set, the sender's own is used.
-    pub qkey: u32,
-}
-
-/// Payload of a request that sends.
-#[derive(Clone, Copy, Debug)]
-pub enum Data<'a> {
-    /// The device reads registered memory.
-    Sges(&'a [Sge]),
-    /// The bytes travel in the request.
-    Inline(&'a [u8]),
-    /// The same, gathered from memory of this process.
-    Gather(Gather<'a>),
-}
-
-impl Data<'_> {
-    /// No payload.
-    pub const EMPTY: Self = Data::Sges(&[]);
-}
-
-/// Pieces of this process' memory that are copied into a request one behind the other.
-#[derive(Clone, Copy, Debug)]
-pub struct Gather<'a> {
-    list: &'a [Sge],
-    /// Sum of the lengths, or [`unit::MAX_INLINE_V1_1`] + 1 if that is more.
-    len: u32,
-}
-
-impl<'a> Gather<'a> {
-    /// Takes `addr` and `length` of each element (`lkey` is ignored).
-    ///
-    /// # Safety
-    /// While the value is in use, each element must name readable memory of this process, unless its length is 0.
-    #[inline]
-    pub unsafe fn new(list: &'a [Sge]) -> Self {
-        let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
-        Self { list, len: total.min(u64::from(unit::MAX_INLINE_V1_1) + 1) as u32 }
-    }
-
-    /// Sum of the lengths in bytes; anything above [`unit::MAX_INLINE_V1_1`] only says that it is too much.
-    pub fn len(&self) -> usize {
-        self.len as usize
-    }
-
-    /// Whether there is nothing to copy.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-/// Why a request cannot be expressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WqeError {
-    /// More elements than the largest request holds ([`unit::MAX_SGE_V1_1`]).
-    TooManyElements,
-    /// More inline data than the largest request holds ([`unit::MAX_INLINE_V1_1`]).
-    InlineTooLong,
-    /// More units than the channel or the buffer takes.
-    TooManyUnits,
-}
 
 /// A work request.
 ///
@@ -176,6 +84,45 @@ impl<'a> Request<'a> {
         Self::new(WrOpcode::ATOMIC_WRITE, tag, rdma_body(remote, [0; 4]), data)
     }
 
+    /// FLUSH: ends when what was written before is placed at the peer as `flush` says.
+    #[inline]
+    pub fn flush(tag: Tag, remote: Remote, flush: Flush) -> Self {
+        let body = transmute!(FlushBody {
+            remote_addr: remote.addr.into(),
+            rkey: remote.rkey.into(),
+            placement: flush.placement,
+            level: if flush.whole { flush_level::REGION } else { flush_level::RANGE },
+            reserved: 0.into(),
+        });
+        let operands = transmute!(FlushRange { length: flush.length.into(), reserved: [0; 12] });
+        Self { operands, ..Self::new(WrOpcode::FLUSH, tag, body, Data::EMPTY) }
+    }
+
+    /// SEND that invalidates the peer's key `rkey`, on an RC QP.
+    #[inline]
+    pub fn send_inv(tag: Tag, rkey: u32, data: Data<'a>) -> Self {
+        Self::new(WrOpcode::SEND_WITH_INV, tag, rdma_body(Remote { addr: 0, rkey }, [0; 4]), data)
+    }
+
+    /// Invalidates the own key `rkey`, when all requests before it are complete.
+    #[inline]
+    pub fn local_inv(tag: Tag, rkey: u32) -> Self {
+        Self::new(WrOpcode::LOCAL_INV, tag, rdma_body(Remote { addr: 0, rkey }, [0; 4]), Data::EMPTY)
+    }
+
+    /// Binds a memory window.
+    #[inline]
+    pub fn bind_mw(tag: Tag, bind: &Bind) -> Self {
+        let body = transmute!(BindMwBody {
+            rkey: bind.rkey.into(),
+            new_rkey: bind.new_rkey.into(),
+            lkey: bind.lkey.into(),
+            access: bind.access.into(),
+        });
+        let operands = transmute!(BindMwRange { addr: bind.addr.into(), length: bind.length.into() });
+        Self { operands, ..Self::new(WrOpcode::BIND_MW, tag, body, Data::EMPTY) }
+    }
+
     /// SEND on a UD QP.
     #[inline]
     pub fn ud_send(tag: Tag, to: UdTarget, data: Data<'a>) -> Self {
@@ -224,7 +171,7 @@ impl<'a> Request<'a> {
     /// If the largest possible request does not.
     #[inline]
     pub fn units(&self) -> Result<usize, WqeError> {
-        if self.is_atomic() {
+        if self.has_operands() {
             return Ok(1);
         }
         let bytes = match self.data {
@@ -286,12 +233,13 @@ impl<'a> Request<'a> {
         unsafe {
             span.put_pair(0, header);
             span.put_pair(unit::BODY_OFFSET as usize, self.body);
-            if self.is_atomic() {
+            if self.has_operands() {
                 span.put_pair(DATA_OFFSET, self.operands);
             }
             match self.data {
                 Data::Sges(sges) => {
-                    let start = if self.is_atomic() { unit::ATOMIC_SGE_OFFSET as usize } else { DATA_OFFSET };
+                    let start =
+                        if self.has_operands() { unit::ATOMIC_SGE_OFFSET as usize } else { DATA_OFFSET };
                     for (i, sge) in sges.iter().enumerate() {
                         span.put_pair(start + i * SGE, sge_words(sge));
                     }
@@ -327,9 +275,16 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// Whether [`Self::operands`] stand before the elements. Such a request has one element at most, and so one unit.
     #[inline]
-    fn is_atomic(&self) -> bool {
-        matches!(self.opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD)
+    fn has_operands(&self) -> bool {
+        matches!(
+            self.opcode,
+            WrOpcode::ATOMIC_CMP_AND_SWP
+                | WrOpcode::ATOMIC_FETCH_AND_ADD
+                | WrOpcode::BIND_MW
+                | WrOpcode::FLUSH
+        )
     }
 
     #[inline]

@@ -2,8 +2,8 @@
 
 use super::Device;
 use crate::error::Error;
-use crate::id::{OwnerId, PdId};
-use crate::outstanding::Requests;
+use crate::id::{OwnerId, PdId, SrqId};
+use crate::outstanding::{RecvSlot, Requests};
 use crate::qp::Qp;
 use crate::qp::attr::{QpInit, QpType};
 use crate::qp::entry::QpEntry;
@@ -75,6 +75,11 @@ impl<R> Device<R> {
         qp.init.srq.and_then(|id| self.srqs.get(id.0)).map_or(qp.owner, |srq| srq.init.owner)
     }
 
+    /// The receive that a QP would take from its shared queue.
+    pub(crate) fn next_shared_receive(&self, qp: &Qp) -> Option<&RecvSlot> {
+        self.requests.front_receive(&self.srqs.get(qp.init.srq?.0)?.receives)
+    }
+
     /// A QP begins or ceases to use what it was made with.
     pub(super) fn qp_uses(&mut self, init: &QpInit, more: bool) {
         self.pd_used(init.pd, more);
@@ -92,17 +97,24 @@ impl<R> Device<R> {
         Ok(qp.init)
     }
 
-    /// The pending requests of a QP end without completions, but for receives of a shared queue, which has them again. Its peer waits no longer
-    /// for one.
-    pub(crate) fn drop_requests(&mut self, qpn: Qpn) {
+    /// The pending requests of a QP end without completions, but for receives of a shared queue, which has them again: that queue, if it uses one. Its
+    /// peer waits no longer for one.
+    pub(crate) fn drop_requests(&mut self, qpn: Qpn) -> Option<SrqId> {
         let qp = &mut self.qps.known(qpn).qp;
         self.srqs.waits_no_longer(qp);
+        let mut flush = qp.flush.take().map(|flush| *flush).unwrap_or_default();
         if let Some(id) = qp.init.srq {
-            self.srqs.used(id).take_back(&mut qp.responder.queue, &mut self.requests);
+            let srq = self.srqs.used(id);
+            srq.take_back(&mut qp.responder.queue, &mut self.requests);
+            srq.take_back(&mut flush.receives, &mut self.requests);
         }
         self.requests.drop_queues(&mut qp.requester.queue, &mut qp.responder.queue);
-        if let Some(mut flush) = qp.flush.take() {
-            self.requests.drop_queues(&mut flush.sends, &mut flush.receives);
-        }
+        self.requests.drop_queues(&mut flush.sends, &mut flush.receives);
+        qp.init.srq
+    }
+
+    /// The peer of a QP waits no longer for a receive.
+    pub(crate) fn waits_no_longer(&mut self, qpn: Qpn) {
+        self.srqs.waits_no_longer(&mut self.qps.known(qpn).qp);
     }
 }

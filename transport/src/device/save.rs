@@ -1,26 +1,26 @@
 //! Devices in the record.
 
-use super::{Device, Devices, Pd, check_mr};
+use super::{Device, Devices, Pd};
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::gid::GidEntry;
+use crate::group::Groups;
 use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::Limits;
-use crate::memory::Access;
-use crate::mr::Mr;
+use crate::mr::Key;
 use crate::qp::attr::QpType;
 use crate::qp::entry::QpEntry;
 use crate::qp::save::to_init;
 use crate::rng::Rng;
-use crate::save::{RestoreError, Violation, record};
+use crate::save::{RestoreError, Violation, record, to_qpn};
 use crate::srq::Srq;
 use vrdma_wire::num::{Gid, Mac, Qpn, VlanId};
 
 impl<R> Devices<R> {
     /// The records of all.
     pub(crate) fn save(&self) -> Vec<Option<record::Device>> {
-        // GIDs are taken as the devices come.
-        let Devices { devices, gids: _ } = self;
+        // GIDs are taken as the devices come, and who has joined a group is asked of them.
+        let Devices { devices, gids: _, listeners: _ } = self;
         devices.iter().map(|device| device.as_ref().map(Device::save)).collect()
     }
 
@@ -41,6 +41,7 @@ impl<R> Devices<R> {
                 let taken = |_| RestoreError::from(Violation::GidTaken).of_device(index);
                 devices.gids.acquire(index, entry).map_err(taken)?;
             }
+            devices.listeners.extend(device.groups.groups().map(|mgid| (mgid, index)));
             devices.devices.push(Some(device));
         }
         Ok(devices)
@@ -61,6 +62,7 @@ impl<R> Device<R> {
             mac,
             suspended,
             pds,
+            groups,
             // Those that QPs have still: restored QPs have the new ones.
             retired: _,
             // Of the questions,
@@ -85,12 +87,14 @@ impl<R> Device<R> {
             first_generation: *first_generation,
             pd_numbers: pds.save_numbers(),
             pds: pds.iter().map(Pd::save).collect(),
-            mr_numbers: mrs.save_numbers(),
-            mrs: mrs.iter().map(Mr::save).collect(),
+            mr_numbers: mrs.keys.save_numbers(),
+            mrs: mrs.keys.iter().filter_map(Key::save_region).collect(),
+            windows: self.save_windows(),
             srq_numbers: srqs.save_numbers(),
             srqs: srqs.iter().map(|srq| srq.save(requests)).collect(),
             qp_numbers: qps.save_numbers(),
             qps: qps.iter().map(|entry| entry.save(requests)).collect(),
+            groups: groups.save(),
         }
     }
 
@@ -117,10 +121,12 @@ impl<R> Device<R> {
         }
         device.restore_gids(&record.gids)?;
         device.restore_pds(record)?;
-        device.restore_mrs(record, &mut region)?;
+        device.restore_keys(record, &mut region)?;
         device.restore_srqs(record)?;
         device.restore_qps(record)?;
-        device.srqs.check_waiting(&device.qps)?;
+        device.restore_bindings(record)?;
+        device.srqs.check_users(&device.qps)?;
+        device.restore_groups(&record.groups)?;
         Ok(device)
     }
 
@@ -140,30 +146,21 @@ impl<R> Device<R> {
         Ok(())
     }
 
+    fn restore_groups(&mut self, groups: &[record::Group]) -> Result<(), Violation> {
+        self.groups = Groups::restore(groups, &self.limits)?;
+        let numbers = groups.iter().flat_map(|group| &group.members);
+        for qpn in numbers.map(|&number| to_qpn(number)) {
+            self.check_member(qpn?).map_err(|_| Violation::Group)?;
+        }
+        Ok(())
+    }
+
     fn restore_pds(&mut self, record: &record::Device) -> Result<(), Violation> {
         self.pds.restore_numbers(&record.pd_numbers)?;
         for &record::Pd { pd, owner } in &record.pds {
             self.pds.put(Pd { id: PdId(pd), owner: OwnerId(owner), users: 0 }, false)?;
         }
         self.pds.check_restored()
-    }
-
-    fn restore_mrs(
-        &mut self,
-        record: &record::Device,
-        region: &mut impl FnMut(&record::MemoryRegion) -> Option<R>,
-    ) -> Result<(), Violation> {
-        self.mrs.restore_numbers(&record.mr_numbers)?;
-        for mr in &record.mrs {
-            let record::MemoryRegion { key, pd, access, iova, length } = *mr;
-            let (pd, access) = (PdId(pd), Access(access));
-            self.pd(pd).map_err(|_| Violation::NoPd)?;
-            check_mr(access, iova, length).map_err(|_| Violation::MemoryRegion)?;
-            let region = region(mr).ok_or(Violation::NoRegion)?;
-            self.mrs.put(Mr { key, pd, access, iova, length, region }, false)?;
-            self.pd_used(pd, true);
-        }
-        self.mrs.check_restored()
     }
 
     fn restore_srqs(&mut self, record: &record::Device) -> Result<(), Violation> {
@@ -201,7 +198,11 @@ impl<R> Device<R> {
         let shared_pd = self.pd_of_receives(&init);
         let shared = (&self.limits, &self.gids[..]);
         let entry = QpEntry::restore(record, (init, shared_pd), shared, &mut self.requests)?;
+        let taken = entry.qp.num_taken();
         self.qps.put(entry, gsi)?;
+        if let Some(id) = init.srq {
+            self.srqs.used(id).taken += taken;
+        }
         self.qp_uses(&init, true);
         Ok(())
     }
@@ -224,13 +225,6 @@ impl Pd {
     }
 }
 
-impl<R> Mr<R> {
-    fn save(&self) -> record::MemoryRegion {
-        let Mr { key, pd, access, iova, length, region: _ } = *self;
-        record::MemoryRegion { key, pd: pd.0, access: access.0, iova, length }
-    }
-}
-
 fn save_limits(limits: &Limits) -> record::Limits {
     let Limits {
         max_pd,
@@ -244,6 +238,9 @@ fn save_limits(limits: &Limits) -> record::Limits {
         max_rd_atomic,
         max_dest_rd_atomic,
         gid_table_len,
+        max_mcast_grp,
+        max_mcast_qp_attach,
+        max_total_mcast_qp_attach,
         max_mtu,
         max_request_memory,
     } = *limits;
@@ -259,6 +256,9 @@ fn save_limits(limits: &Limits) -> record::Limits {
         max_rd_atomic,
         max_dest_rd_atomic,
         gid_table_len,
+        max_mcast_grp,
+        max_mcast_qp_attach,
+        max_total_mcast_qp_attach,
         max_mtu: max_mtu.into(),
         max_request_memory,
     }
@@ -277,6 +277,9 @@ fn to_limits(limits: &record::Limits) -> Limits {
         max_rd_atomic,
         max_dest_rd_atomic,
         gid_table_len,
+        max_mcast_grp,
+        max_mcast_qp_attach,
+        max_total_mcast_qp_attach,
         max_mtu,
         max_request_memory,
     } = *limits;
@@ -292,6 +295,9 @@ fn to_limits(limits: &record::Limits) -> Limits {
         max_rd_atomic,
         max_dest_rd_atomic,
         gid_table_len,
+        max_mcast_grp,
+        max_mcast_qp_attach,
+        max_total_mcast_qp_attach,
         max_mtu: max_mtu.into(),
         max_request_memory,
     }

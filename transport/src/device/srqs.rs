@@ -41,12 +41,12 @@ impl<R> Device<R> {
         (max_wr, limit): (Option<u32>, Option<u32>),
         room: u64,
     ) -> Result<(), Error> {
-        let Srq { init: old, receives, limit: old_limit, failed, .. } =
-            self.srqs.get(id.0).ok_or(Error::NotFound)?;
+        let srq = self.srqs.get(id.0).ok_or(Error::NotFound)?;
+        let Srq { init: old, limit: old_limit, failed, .. } = srq;
         let init = SrqInit { max_wr: max_wr.unwrap_or(old.max_wr), ..*old };
         let limit = limit.unwrap_or(*old_limit);
         if *failed
-            || init.max_wr < receives.len()
+            || init.max_wr < srq.outstanding()
             || limit > init.max_wr
             || !(1..=self.limits.max_qp_wr).contains(&init.max_wr)
         {

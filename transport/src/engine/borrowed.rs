@@ -26,7 +26,7 @@ pub(crate) struct BorrowedQp<'a, R, S> {
     pub(crate) place: Place,
     pub(crate) qp: &'a mut Qp,
     pub(crate) service: &'a mut Service,
-    pub(crate) mrs: &'a Mrs<R>,
+    pub(crate) mrs: &'a mut Mrs<R>,
     pub(crate) requests: &'a mut Requests,
     pub(crate) srqs: &'a mut Srqs,
     pub(crate) counters: &'a mut Counters,

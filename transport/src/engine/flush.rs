@@ -41,6 +41,7 @@ impl<R: Region> Engine<R> {
             }
             known.requests.end_dropped(&mut left);
             let mut more = known.requests.has_dropped();
+            more |= known.unbind_some(&mut left);
             while left > 0
                 && let Some(qpn) =
                     self.schedule.flushes.devices.get_mut(device as usize).and_then(VecDeque::pop_front)
@@ -65,7 +66,9 @@ impl<R: Region> Engine<R> {
 
     /// The pending requests of a QP end without completions.
     pub(super) fn drop_requests(&mut self, place: Place) {
-        self.devices.known_device(place.device).drop_requests(place.qpn);
+        if let Some(srq) = self.devices.known_device(place.device).drop_requests(place.qpn) {
+            self.attend_to_waiters(place.device, srq);
+        }
         self.free_dropped(place.device);
     }
 
@@ -132,6 +135,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             if let Some((_, before)) = &mut flush.broken {
                 *before -= 1;
             }
+            self.receive_ended();
             self.counters.flushes += 1;
             self.complete_receive(&recv_failure(self.place.qpn, id, WcStatus::Flush));
         }

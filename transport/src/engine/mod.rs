@@ -3,6 +3,8 @@
 
 pub(crate) mod borrowed;
 mod flush;
+pub(crate) mod groups;
+mod keys;
 mod look;
 mod port;
 mod post;
@@ -13,6 +15,7 @@ mod srqs;
 pub(crate) mod step;
 pub(crate) mod sweep;
 mod sweeps;
+mod wake;
 pub(crate) mod wire;
 
 #[cfg(test)]
@@ -24,15 +27,15 @@ use crate::device::{Device, Devices, Remains};
 use crate::engine::port::Port;
 use crate::engine::sweeps::{Sweeps, Task};
 use crate::error::Error;
+use crate::fan_out::FanOuts;
 use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId, PdId};
 use crate::limits::{Limits, ObjectCounts};
 use crate::look::{Looks, SERVED};
-use crate::memory::{Access, Region};
+use crate::memory::Region;
 use crate::outstanding::Scratch;
 use crate::rng::Rng;
 use crate::schedule::Schedule;
-use std::ops::Range;
 use vrdma_wire::num::Mtu;
 
 /// Devices, their objects, and what goes on between them. See the [crate] for how to use it.
@@ -48,6 +51,8 @@ pub struct Engine<R: Region> {
     pub(crate) port: Port,
     /// What is to be done to all QPs of devices.
     pub(crate) sweeps: Sweeps,
+    /// Packets to multicast groups that not all members have had.
+    pub(crate) fan_outs: FanOuts,
     /// What the requests of all devices may take.
     pub(crate) request_memory: u64,
     rng: Rng,
@@ -64,6 +69,7 @@ impl<R: Region> Engine<R> {
             recv_scratch: Scratch::default(),
             port: Port::default(),
             sweeps: Sweeps::default(),
+            fan_outs: FanOuts::default(),
             request_memory: u64::MAX,
             rng: Rng::new(seed),
         }
@@ -91,6 +97,8 @@ impl<R: Region> Engine<R> {
     pub fn reset_device(&mut self, device: DeviceId) -> Option<Remains<R>> {
         self.devices.get(device.0)?;
         self.sweeps.forget(device.0);
+        self.fan_outs.forget(device.0);
+        self.devices.leave_groups(device);
         let deadlines = self.schedule.forget(device.0);
         self.devices.clear_gids(device);
         let remains = self.devices.get_mut(device.0).map(|known| known.clear(deadlines));
@@ -177,7 +185,7 @@ impl<R: Region> Engine<R> {
         self.devices.find_mut(device)?.alloc_pd(owner)
     }
 
-    /// Deallocates it. `Busy` while MRs or QPs use it.
+    /// Deallocates it. `Busy` while MRs, memory windows, shared receive queues or QPs use it.
     pub fn dealloc_pd(&mut self, device: DeviceId, pd: PdId) -> Result<(), Error> {
         self.devices.find_mut(device)?.dealloc_pd(pd)
     }
@@ -185,53 +193,5 @@ impl<R: Region> Engine<R> {
     /// Who owns the protection domain.
     pub fn pd_owner(&self, device: DeviceId, pd: PdId) -> Result<OwnerId, Error> {
         Ok(self.devices.find(device)?.pd(pd)?.owner)
-    }
-
-    /// Registers `length` bytes that requests name from `iova` on; the key is both lkey and rkey. `Invalid` if
-    /// the addresses wrap, for unknown rights, and for remote writing or atomics without local writing (IBTA 10.6.3.1).
-    pub fn reg_mr(
-        &mut self,
-        device: DeviceId,
-        pd: PdId,
-        access: Access,
-        iova: u64,
-        length: u64,
-        region: R,
-    ) -> Result<u32, Error> {
-        self.devices.find_mut(device)?.reg_mr(pd, access, iova, length, region)
-    }
-
-    /// Deregisters a region and gives it back. A message in progress to or from it fails at the next byte.
-    pub fn dereg_mr(&mut self, device: DeviceId, key: u32) -> Result<R, Error> {
-        self.devices.find_mut(device)?.dereg_mr(key)
-    }
-
-    /// A region.
-    pub fn region(&self, device: DeviceId, key: u32) -> Result<&R, Error> {
-        Ok(&self.devices.find(device)?.mrs.get(key).ok_or(Error::NotFound)?.region)
-    }
-
-    /// Who owns the protection domain of a region.
-    pub fn mr_owner(&self, device: DeviceId, key: u32) -> Result<OwnerId, Error> {
-        let device = self.devices.find(device)?;
-        let mr = device.mrs.get(key).ok_or(Error::NotFound)?;
-        Ok(device.pd(mr.pd)?.owner)
-    }
-
-    /// How many indices regions of the device may have, for [`Engine::regions_mut`].
-    pub fn region_indices(&self, device: DeviceId) -> usize {
-        self.devices.find(device).map_or(0, |device| device.mrs.indices())
-    }
-
-    /// The regions with these indices and theirs, to translate them anew. A region keeps its index.
-    pub fn regions_mut(
-        &mut self,
-        device: DeviceId,
-        indices: Range<usize>,
-    ) -> impl Iterator<Item = (usize, &mut R)> {
-        let device = self.devices.get_mut(device.0).into_iter();
-        device.flat_map(move |device| {
-            device.mrs.range_mut(indices.clone()).map(|(at, mr)| (at, &mut mr.region))
-        })
     }
 }

@@ -46,11 +46,11 @@ impl<R: Region> Engine<R> {
                 QpType::Rc => self.step_rc(now, place, &work, request.payload, SMALL, sink),
                 QpType::Uc => self.step_uc(place, &work, request.payload, SMALL, sink),
                 QpType::Ud | QpType::Gsi => {
-                    self.send_datagram(place, &work, None, request.payload, &mut NoOutlet, sink)
+                    self.send_datagram(place, &work, None, request.payload, &mut NoOutlet, sink).step
                 }
             };
             if step == Step::Ended {
-                self.schedule.local.carry(device.0, work.length);
+                self.schedule.local.carry(device.0, work.length + work.op.extra_cost());
                 return Ok(());
             }
             let mut borrowed = self.known(place, sink);
@@ -77,6 +77,7 @@ impl<R: Region> Engine<R> {
         let place = Place { device: device.0, qpn };
         let PostTarget { qp, requests, counters, .. } = self.posted(place, owner)?;
         match qp.state {
+            _ if qp.uses_shared_queue() => return self.bad_state(place),
             QpState::Reset => return self.bad_state(place),
             QpState::Err => {
                 if let Some(flush) = qp.flush.as_mut().filter(|flush| flush.num_receives() > 0) {
@@ -99,10 +100,7 @@ impl<R: Region> Engine<R> {
             return Ok(());
         }
         if qp.responder.queue.len() >= u32::from(qp.caps.recv_wr) {
-            return match qp.init.srq {
-                Some(_) => self.bad_state(place),
-                None => self.overflow(place, sink),
-            };
+            return self.overflow(place, sink);
         }
         requests.push_receive(&mut qp.responder.queue, request.id, request.sges);
         if qp.responder.sender_waits {
@@ -131,6 +129,7 @@ impl<R: Region> Engine<R> {
         match queue {
             Queue::Send => self.enqueue_send(place, &Work::invalid(id), None, Payload::Sges(&[]), sink),
             Queue::Recv => match qp.state {
+                _ if qp.uses_shared_queue() => self.bad_state(place),
                 QpState::Reset => self.bad_state(place),
                 QpState::Err => self.post_recv(now, device, owner, qpn, RecvRequest { id, sges: &[] }, sink),
                 _ => {

@@ -39,9 +39,11 @@ impl<R: Region> Engine<R> {
         self.devices.find(device)?.qp(qpn).map(|qp| qp.init).ok_or(Error::NotFound)
     }
 
-    /// Destroys a QP; its pending requests end without a completion.
+    /// Destroys a QP; its pending requests end without a completion, and it leaves its multicast groups. Peers reach nothing any more through the memory
+    /// windows that it bound (see [`Engine::is_unbinding`]).
     pub fn destroy_qp(&mut self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
         self.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
+        self.devices.detach_from_all(device, qpn)?;
         let place = Place { device: device.0, qpn };
         let (qp, _) = self.devices.known_mut(place);
         let (ready, answer_due, turn_due) = (qp.requester.ready, qp.answer_due, qp.turn_due);
@@ -49,6 +51,7 @@ impl<R: Region> Engine<R> {
             self.schedule.deadlines.disarm(qp.timer, place);
         }
         self.drop_requests(place);
+        self.give_windows_up(place);
         let init = self.devices.find_mut(device)?.remove_qp(qpn)?;
         let Schedule { local, wire, .. } = &mut self.schedule;
         let known = self.devices.find(device)?;
@@ -71,7 +74,7 @@ impl<R: Region> Engine<R> {
 
     /// Changes attributes or the state of a QP: IBTA 11.2.5.2, ibv_modify_qp(3). `Invalid` for a change that is not possible,
     /// attributes that are missing or do not belong to it, and values out of range; `Unsupported` for an alternate path
-    /// and for capabilities. To RESET everything pending is dropped; to ERR it is flushed: if it is much, by the next calls of [`Engine::poll`] (see
+    /// and for capabilities. To RESET everything pending is dropped, and memory windows that it bound are unbound (see [`Engine::is_unbinding`]); to ERR it is flushed: if it is much, by the next calls of [`Engine::poll`] (see
     /// [`Engine::is_flushing`]). From SQE to RTS what is still to be flushed is so at once.
     pub fn modify_qp(
         &mut self,
@@ -161,6 +164,16 @@ impl<R: Region> Engine<R> {
     fn reset_qp(&mut self, place: Place, sink: &mut impl Sink) {
         self.known(place, sink).disarm();
         self.drop_requests(place);
+        self.give_windows_up(place);
         self.devices.known_device(place.device).qps.known(place.qpn).reset();
+    }
+
+    /// The windows that a QP bound name nothing any more; so many are unbound later.
+    fn give_windows_up(&mut self, place: Place) {
+        let device = self.devices.known_device(place.device);
+        device.give_windows_up(place.qpn);
+        if device.mrs.is_unbinding() {
+            self.schedule.flushes.list(place.device);
+        }
     }
 }

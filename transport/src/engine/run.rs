@@ -33,7 +33,9 @@ impl<R: Region> Engine<R> {
         self.flush_some(sink);
         self.attend_to_deadlines(now, sink);
         self.sweep_some(sink);
+        self.fan_out_some(now, sink);
         self.lose_packets(now, sink);
+        self.wake_some(sink);
         self.schedule.local.begin_poll();
         let mut spent: Cost = 0;
         for _ in 0..TURNS {
@@ -53,7 +55,9 @@ impl<R: Region> Engine<R> {
         }
         self.schedule.local.len() > 0
             || self.sweeps.any()
+            || self.fan_outs.any()
             || self.schedule.flushes.any()
+            || self.schedule.wakes.any()
             || !self.port.is_up() && self.can_transmit()
             || self.schedule.deadlines.first().is_some_and(|at| at <= now)
     }
@@ -82,7 +86,9 @@ impl<R: Region> Engine<R> {
         let ready = self.schedule.local.len() > 0
             || self.can_transmit()
             || self.sweeps.any()
-            || self.schedule.flushes.any();
+            || self.fan_outs.any()
+            || self.schedule.flushes.any()
+            || self.schedule.wakes.any();
         if ready { Some(Instant(0)) } else { self.schedule.deadlines.first() }
     }
 
@@ -119,12 +125,13 @@ impl<R: Region> Engine<R> {
         if qp.service().is_datagram() {
             let first = device.requests.first_send(&qp.requester.queue);
             let length = first.map_or(0, |send| send.work().length);
-            return match self.send_first_datagram(place, scratch, &mut NoOutlet, sink) {
-                Step::Ended | Step::More => Some(Cost::from(length.min(limit)) + OPERATION),
+            let sent = self.send_first_datagram(place, scratch, &mut NoOutlet, sink);
+            return match sent.step {
+                Step::Ended | Step::More => Some(sent.cost(length.min(limit))),
                 Step::Waits => None,
             };
         }
-        let service = qp.service();
+        let (service, was_woken) = (qp.service(), qp.requester.wait == Wait::Woken);
         let (send, payload) = device.requests.front_send(&qp.requester.queue, scratch)?;
         let work = send.work();
         let rest = work.length.saturating_sub(qp.requester.offset);
@@ -132,8 +139,11 @@ impl<R: Region> Engine<R> {
             QpType::Uc => self.step_uc(place, &work, payload, limit, sink),
             _ => self.step_rc(now, place, &work, payload, limit, sink),
         };
+        if was_woken && step != Step::Waits {
+            self.known(place, sink).waited_enough();
+        }
         let cost = match step {
-            Step::Ended | Step::More => Cost::from(rest.min(limit)),
+            Step::Ended | Step::More => Cost::from(rest.max(work.op.extra_cost()).min(limit)),
             Step::Waits => 0,
         };
         Some(cost + OPERATION)
@@ -153,31 +163,5 @@ impl<R: Region> Engine<R> {
             (Carrier::Roce, _) => {}
             (Carrier::Local, _) => borrowed.rc_local_timer_expired(),
         }
-    }
-
-    /// What the peer of a QP waits for may have come.
-    pub(super) fn wake_peer(&mut self, place: Place, sink: &mut impl Sink) {
-        let (_, qp) = self.devices.known(place);
-        let Ok((peer, ..)) = self.devices.find_peer(qp) else { return };
-        let mut borrowed = self.known(peer, sink);
-        if matches!(borrowed.qp.requester.wait, Wait::Receive | Wait::Answer) {
-            borrowed.qp.requester.wait = Wait::No;
-            borrowed.counters.retries += 1;
-            borrowed.disarm();
-            borrowed.make_ready();
-        }
-    }
-
-    /// The device of a QP goes on: neither it nor its peer waits any longer.
-    pub(super) fn go_on(&mut self, place: Place, sink: &mut impl Sink) {
-        let mut borrowed = self.known(place, sink);
-        borrowed.disarm();
-        borrowed.qp.requester.wait = Wait::No;
-        if borrowed.service.send_again(borrowed.qp) {
-            borrowed.make_turn_due();
-            borrowed.make_answer_due();
-        }
-        borrowed.make_ready();
-        self.wake_peer(place, sink);
     }
 }

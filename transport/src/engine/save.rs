@@ -4,6 +4,7 @@ use crate::device::Devices;
 use crate::engine::Engine;
 use crate::engine::port::Port;
 use crate::engine::sweeps::Task;
+use crate::fan_out::FanOuts;
 use crate::id::DeviceId;
 use crate::look::Looks;
 use crate::memory::Region;
@@ -25,11 +26,13 @@ impl<R: Region> Engine<R> {
             looks,
             port,
             sweeps,
+            fan_outs,
             request_memory,
             rng,
             send_scratch: _,
             recv_scratch: _,
         } = self;
+        let (fan_outs, fan_out_turn) = fan_outs.save();
         Record {
             version: VERSION,
             rng: rng.state(),
@@ -40,6 +43,8 @@ impl<R: Region> Engine<R> {
             sweeps: sweeps.save(),
             questions: looks.save(),
             last_question: looks.last(),
+            fan_outs,
+            fan_out_turn,
         }
     }
 
@@ -61,11 +66,13 @@ impl<R: Region> Engine<R> {
         let port = Port::restore(&record.port)?;
         let mut devices = Devices::restore(&record.devices, region)?;
         let looks = Looks::restore(&record.questions, record.last_question, &mut devices)?;
+        let fan_outs = FanOuts::restore(&record.fan_outs, record.fan_out_turn, &devices)?;
         let mut engine = Engine::new(0);
         engine.rng = Rng::new(record.rng);
         engine.request_memory = record.request_memory;
         (engine.devices, engine.looks, engine.port) = (devices, looks, port);
-        engine.schedule = Schedule::restore(&record.turns, &mut engine.devices)?;
+        engine.fan_outs = fan_outs;
+        engine.schedule = Schedule::restore(&record.turns, &record.sweeps, &mut engine.devices)?;
         for sweep in &record.sweeps {
             let of_device = |violation| RestoreError::from(violation).of_device(sweep.device);
             engine.restore_sweep(sweep).map_err(of_device)?;

@@ -6,7 +6,6 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::id::{DeviceId, OwnerId, SrqId};
 use crate::memory::Region;
-use crate::place::Place;
 use crate::pool::List;
 use crate::request::{PostError, RecvRequest};
 use crate::srq::{Srq, SrqAttr, SrqInit};
@@ -20,7 +19,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// Changes the number of receives that it can hold, and arms its limit (0: not armed): IBTA 11.2.8.3. `Invalid` if more receives
-    /// are outstanding, if there may not be so many, or if the limit is beyond.
+    /// are outstanding (also those that QPs have taken, until they end), if there may not be so many, or if the limit is beyond.
     pub fn modify_srq(
         &mut self,
         device: DeviceId,
@@ -68,7 +67,7 @@ impl<R: Region> Engine<R> {
         request: RecvRequest<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        let Device { srqs, qps, requests, counters, .. } =
+        let Device { srqs, requests, counters, .. } =
             self.devices.get_mut(device.0).ok_or(PostError::NoSuchSrq)?;
         let Some(queue) = srqs.get_mut(srq.0) else {
             counters.post_no_srq += 1;
@@ -83,7 +82,7 @@ impl<R: Region> Engine<R> {
             return Err(PostError::BadState);
         }
         let fits = request.sges.len() <= queue.init.max_sge as usize;
-        if !fits || queue.receives.len() >= queue.init.max_wr {
+        if !fits || queue.outstanding() >= queue.init.max_wr {
             counters.post_overflow += u64::from(fits);
             requests.drop_queues(&mut { List::EMPTY }, &mut queue.receives);
             (queue.failed, queue.limit) = (true, 0);
@@ -92,10 +91,7 @@ impl<R: Region> Engine<R> {
             return Err(if fits { PostError::Overflow } else { PostError::BadState });
         }
         requests.push_receive(&mut queue.receives, request.id, request.sges);
-        let Some(qpn) = queue.waiting.pop_front() else { return Ok(()) };
-        let waiting = qps.get_mut(qpn.number()).expect("a QP that goes waits no longer");
-        waiting.qp.responder.sender_waits = false;
-        self.wake_peer(Place { device: device.0, qpn }, sink);
+        queue.list(device.0, &mut self.schedule.wakes);
         Ok(())
     }
 

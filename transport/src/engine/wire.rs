@@ -106,8 +106,7 @@ impl<R: Region> Engine<R> {
                 let place = Place { device, qpn: parsed.packet.bth.dest };
                 self.arrive(now, place, &parsed, frame, sink);
             }
-            // There is no way yet for a QP to join one.
-            Some(Addressee::Group) => self.port.counters.drop_multicast += 1,
+            Some(Addressee::Group) => self.handle_group(now, &parsed, frame, sink),
             None => {}
         }
     }
@@ -121,6 +120,10 @@ impl<R: Region> Engine<R> {
             return None;
         }
         if packet.path.dst.is_multicast() {
+            if packet.path.dst_mac.is_unicast() {
+                counters.drop_mac += 1;
+                return None;
+            }
             return Some(Addressee::Group);
         }
         let Some(index) = self.devices.gids.owner(GidEntry { gid: packet.path.dst, vlan }) else {
@@ -138,7 +141,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// A packet came for a device. What finds no receive waits until the caller has looked for it, and what comes after it waits behind it.
-    fn arrive(
+    pub(super) fn arrive(
         &mut self,
         now: Instant,
         place: Place,
@@ -248,17 +251,27 @@ impl<R: Region> Engine<R> {
             let left = budget - spent;
             let credit = borrowed.schedule.wire.credit(place.device);
             let mut outlet = Metered::new(outlet, credit);
-            let (packets, copied) = match borrowed.qp.init.qp_type {
-                QpType::Rc => (borrowed.transmit_rc(now, direction, left, &mut outlet), 0),
-                QpType::Uc => (borrowed.transmit_uc(left, &mut outlet), 0),
-                QpType::Ud | QpType::Gsi => self.transmit_ud(place, left, credit, &mut outlet, sink),
+            let (packets, requests, copied) = match borrowed.qp.init.qp_type {
+                QpType::Rc => {
+                    let (packets, requests) = borrowed.transmit_rc(now, direction, left, &mut outlet);
+                    (packets, requests, 0)
+                }
+                QpType::Uc => {
+                    let (packets, requests) = borrowed.transmit_uc(left, &mut outlet);
+                    (packets, requests, 0)
+                }
+                QpType::Ud | QpType::Gsi => {
+                    let (packets, copied) = self.transmit_ud(place, left, credit, &mut outlet, sink);
+                    (packets, 0, copied)
+                }
             };
-            // Packets that left for nowhere cost an operation each, and so does a turn that found nothing to send.
-            let cost = outlet.cost.max(copied).max(packets.max(1) as Cost * OPERATION);
+            // Packets that left for nowhere cost an operation each, and so do requests without one, and a turn that found nothing to do.
+            let done = (packets + requests).max(1);
+            let cost = outlet.cost.max(copied).max(done as Cost * OPERATION);
             self.schedule.wire.spend(place.device, direction, cost);
             sent += packets;
             // A turn without a packet costs too, or this would have no end; what was copied costs as packets would.
-            spent += packets.max((copied / COPIED_PACKET) as usize).max(1);
+            spent += done.max((copied / COPIED_PACKET) as usize);
         }
         sent
     }

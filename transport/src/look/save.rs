@@ -7,6 +7,7 @@ use crate::place::Place;
 use crate::qp::requester::Wait;
 use crate::save::{RestoreError, Violation, record, to_qpn};
 use std::collections::{BTreeMap, BTreeSet};
+use vrdma_wire::num::Qpn;
 use vrdma_wire::roce::{MAX_FRAME, Packet};
 
 impl Looks {
@@ -108,10 +109,18 @@ impl Asker {
     fn save(&self) -> record::Asker {
         match self {
             Asker::Send(place, number) => record::Asker::Send { place: (*place).into(), number: *number },
+            Asker::Frame(place, frame) if is_for_group(frame) => {
+                record::Asker::GroupFrame { qpn: place.qpn.number(), frame: frame.to_vec() }
+            }
             // Its QP is the one that it is addressed to.
             Asker::Frame(_, frame) => record::Asker::Frame(frame.to_vec()),
         }
     }
+}
+
+/// Whether a frame is for all members of a group.
+fn is_for_group(frame: &[u8]) -> bool {
+    Packet::parse(frame).is_ok_and(|parsed| parsed.packet.path.dst.is_multicast())
 }
 
 /// All who ask.
@@ -130,15 +139,28 @@ impl Askers {
                 self.sends.insert((place, *number));
                 Ok(Asker::Send(place, *number))
             }
-            record::Asker::Frame(frame) if frame.len() > MAX_FRAME => Err(Violation::Frame),
-            record::Asker::Frame(frame) => {
-                let parsed = Packet::parse(frame).and_then(|parsed| parsed.check_icrc().map(|()| parsed));
-                let parsed = parsed.map_err(|_| Violation::Frame)?;
-                let place = Place { device: question.device.0, qpn: parsed.packet.bth.dest };
-                *self.frames.entry(place).or_default() += 1;
-                Ok(Asker::Frame(place, frame.as_slice().into()))
+            record::Asker::Frame(frame) => self.restore_frame(question, frame, None),
+            record::Asker::GroupFrame { qpn, frame } => {
+                self.restore_frame(question, frame, Some(to_qpn(*qpn)?))
             }
         }
+    }
+
+    /// A frame for the QP that it is addressed to, or for this member of a group.
+    fn restore_frame(
+        &mut self,
+        question: Question,
+        frame: &[u8],
+        member: Option<Qpn>,
+    ) -> Result<Asker, Violation> {
+        let parsed = Packet::parse(frame).and_then(|parsed| parsed.check_icrc().map(|()| parsed));
+        let packet = parsed.map_err(|_| Violation::Frame)?.packet;
+        if frame.len() > MAX_FRAME || packet.path.dst.is_multicast() != member.is_some() {
+            return Err(Violation::Frame);
+        }
+        let place = Place { device: question.device.0, qpn: member.unwrap_or(packet.bth.dest) };
+        *self.frames.entry(place).or_default() += 1;
+        Ok(Asker::Frame(place, frame.into()))
     }
 
     /// Whether all QPs that wait for an answer have asked, and have no more frames held than there are.

@@ -7,7 +7,7 @@ use crate::message::segment::Segment;
 use crate::message::verdict::{Nak, Refusal};
 use crate::op::{Answer, DataDirection, Receive, WcOpcode};
 use crate::qp::attr::QpState;
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Qpn, Rkey};
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A segment of QP `from` arrived: its PSN, receive, completion.
@@ -36,6 +36,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             Receive::WithImm | Receive::Never => (WcOpcode::RecvWriteImm, segment.message),
         };
         let qpn = self.place.qpn;
+        let invalidated = segment.op.invalidates();
+        if let Some(key) = invalidated {
+            self.invalidate_for_peer(key);
+        }
         self.complete_claimed(|id| Completion {
             id,
             qpn,
@@ -43,10 +47,18 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             status: WcStatus::Success,
             byte_len,
             imm: segment.op.imm(),
+            invalidated,
             src_qpn: from,
             solicited: segment.solicited,
             arrival: None,
         });
+    }
+
+    /// The message invalidates a key, before its receive completes: from then on no byte moves by the key.
+    fn invalidate_for_peer(&mut self, key: Rkey) {
+        let done = self.mrs.invalidate(key, self.qp.holder());
+        assert!(done, "the verdict found that it may be invalidated");
+        self.counters.peer_invalidations += 1;
     }
 
     /// A segment is refused: its receive, if it is that one's fault, ends now. What event goes with it, once the QP is in ERR.

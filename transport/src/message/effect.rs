@@ -10,8 +10,8 @@ use crate::op::{DataDirection, OF_RECEIVES, Receive, SendOp};
 use crate::outstanding::Scratch;
 use crate::qp::Qp;
 use crate::request::{Payload, Sge};
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Release, SeqCst};
+use core::sync::atomic::{AtomicU64, fence};
 
 /// Why bytes did not arrive.
 pub(crate) enum Failure {
@@ -63,9 +63,15 @@ pub(crate) fn execute<R: Region>(
     local: &LocalBuffer<'_, R>,
     scratch: &mut Scratch,
 ) -> Result<Option<u64>, Failure> {
-    let Some(there) = place(receiver, target, scratch) else { return Ok(None) };
+    let Some(there) = place(receiver, target, scratch) else {
+        if let SendOp::Flush { .. } = segment.op {
+            // Memory of guests is this host's: what was written is there. All processors see it before they see the answer.
+            fence(SeqCst);
+        }
+        return Ok(None);
+    };
     let before = match *segment.op {
-        SendOp::Send { .. } | SendOp::Write { .. } => {
+        SendOp::Send { .. } | SendOp::SendInvalidate { .. } | SendOp::Write { .. } => {
             let moved = match *local {
                 LocalBuffer::Bytes(data) => scatter(data, there),
                 LocalBuffer::Memory(elements, sges) => {
@@ -88,6 +94,10 @@ pub(crate) fn execute<R: Region>(
             let value = word(local)?;
             // Whoever sees it sees what was written before (IBTA annex A19).
             return atomic(there, |word| word.store(value, Release)).map(|()| None);
+        }
+        SendOp::Flush { .. } => unreachable!("it has no bytes"),
+        SendOp::BindMw(_) | SendOp::LocalInvalidate { .. } | SendOp::RegMr { .. } => {
+            unreachable!("no message comes of it")
         }
     };
     if let LocalBuffer::Memory(elements, sges) = *local {

@@ -6,7 +6,7 @@ use crate::memory::Access;
 use crate::message::reason::Reason;
 use crate::message::segment::{Segment, Segmentation};
 use crate::mr::Mrs;
-use crate::op::{DataDirection, Message, Receive, Remote, Row};
+use crate::op::{DataDirection, FlushScope, Message, Receive, Remote, Row, SendOp};
 use crate::outstanding::{RecvSlot, Requests};
 use crate::qp::Qp;
 use crate::request::MAX_MESSAGE;
@@ -91,9 +91,13 @@ pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) 
         None => {
             let receive = receive.ok_or(Objection::Rnr)?;
             check_fits(qp, segment, receive)?;
+            check_invalidation(mrs, qp, segment)?;
             Ok(Target::Receive(receive))
         }
         Some(remote) => {
+            if let SendOp::Flush { scope, .. } = segment.op {
+                return check_flush(mrs, qp, remote, scope, row.remote);
+            }
             let target = check_memory(mrs, qp, segment, remote, row.remote)?;
             if remote.addr & row.unaligned == 0 { Ok(target) } else { Err(nak(Nak::Invalid)) }
         }
@@ -177,6 +181,18 @@ fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), 
     Err(Objection::Nak(Refusal { nak: Nak::Invalid, receive: Some(WcStatus::LocLen) }))
 }
 
+/// What a SEND is to invalidate is the peer's to invalidate. Else the receive ends as an invalid request, as it does with rdma_rxe, and the sender
+/// learns that it had no access.
+#[inline]
+fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
+    match segment.op.invalidates() {
+        Some(key) if segment.last && !mrs.peer_may_invalidate(key, qp.holder()) => {
+            Err(Objection::Nak(Refusal { nak: Nak::Access, receive: Some(WcStatus::RemInvReq) }))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Key, PD, range and rights for all that is left of the message (IBTA 9.7.4.1.7); none for no bytes.
 #[inline]
 fn check_memory<'a, R>(
@@ -193,9 +209,24 @@ fn check_memory<'a, R>(
     let found = remote
         .addr
         .checked_add(u64::from(segment.offset))
-        .and_then(|addr| mrs.remote(remote.rkey, qp.pd, right, addr, rest));
+        .and_then(|addr| mrs.remote(remote.rkey, qp.holder(), right, addr, rest));
     match found {
         Some((region, offset)) => Ok(Target::Region(region, offset)),
         None => Err(nak(Nak::Access)),
     }
+}
+
+/// The same of a FLUSH, whose key has to be right even if it is of no bytes, as with rdma_rxe.
+fn check_flush<'a, R>(
+    mrs: &'a Mrs<R>,
+    qp: &Qp,
+    remote: Remote,
+    scope: &FlushScope,
+    right: Access,
+) -> Verdict<'a, R> {
+    let allowed = match scope.whole {
+        true => mrs.allows(remote.rkey, qp.holder(), right),
+        false => mrs.remote(remote.rkey, qp.holder(), right, remote.addr, scope.length.into()).is_some(),
+    };
+    if allowed { Ok(Target::Nothing) } else { Err(nak(Nak::Access)) }
 }

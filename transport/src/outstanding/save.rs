@@ -3,7 +3,9 @@
 use super::{OutstandingSend, Requests, Scratch, Work};
 use crate::completion::WcStatus;
 use crate::id::PdId;
-use crate::op::{Remote, SendOp};
+use crate::memory::Access;
+use crate::mr::window::Bind;
+use crate::op::{FlushScope, Remote, SendOp};
 use crate::pool::{At, List};
 use crate::qp::caps::Caps;
 use crate::request::{Destination, Payload, SendRequest, Sge};
@@ -184,6 +186,23 @@ impl From<&SendOp> for record::Operation {
             SendOp::AtomicWrite { remote: Remote { addr, rkey } } => {
                 Operation::AtomicWrite { addr, rkey: rkey.0 }
             }
+            SendOp::Flush {
+                remote: Remote { addr, rkey },
+                scope: FlushScope { placement, whole, length },
+            } => Operation::Flush { addr, rkey: rkey.0, placement: placement.into(), whole, length },
+            SendOp::SendInvalidate { key } => Operation::SendInvalidate { key: key.0 },
+            SendOp::BindMw(Bind { rkey, new_rkey, lkey, access, addr, length }) => Operation::BindMw {
+                rkey: rkey.0,
+                new_rkey: new_rkey.0,
+                lkey: lkey.0,
+                access: access.0,
+                addr,
+                length,
+            },
+            SendOp::LocalInvalidate { key } => Operation::LocalInvalidate { key: key.0 },
+            SendOp::RegMr { key, access, iova, length, list, page_shift } => {
+                Operation::RegMr { key: key.0, access: access.0, iova, length, list, page_shift }
+            }
         }
     }
 }
@@ -203,6 +222,23 @@ impl From<&record::Operation> for SendOp {
             }
             Operation::FetchAdd { addr, rkey, add } => SendOp::FetchAdd { remote: remote(addr, rkey), add },
             Operation::AtomicWrite { addr, rkey } => SendOp::AtomicWrite { remote: remote(addr, rkey) },
+            Operation::Flush { addr, rkey, placement, whole, length } => SendOp::Flush {
+                remote: remote(addr, rkey),
+                scope: FlushScope { placement: placement.into(), whole, length },
+            },
+            Operation::SendInvalidate { key } => SendOp::SendInvalidate { key: Rkey(key) },
+            Operation::BindMw { rkey, new_rkey, lkey, access, addr, length } => SendOp::BindMw(Bind {
+                rkey: Rkey(rkey),
+                new_rkey: Rkey(new_rkey),
+                lkey: Lkey(lkey),
+                access: Access(access),
+                addr,
+                length,
+            }),
+            Operation::LocalInvalidate { key } => SendOp::LocalInvalidate { key: Rkey(key) },
+            Operation::RegMr { key, access, iova, length, list, page_shift } => {
+                SendOp::RegMr { key: Rkey(key), access: Access(access), iova, length, list, page_shift }
+            }
         }
     }
 }

@@ -13,6 +13,9 @@ use crate::flush::Flush;
 use crate::gid::GidEntry;
 use crate::id::{CqId, OwnerId, PdId};
 use crate::memory::Access;
+use crate::mr::Holder;
+use crate::mr::window::QpLife;
+use crate::place::Place;
 use crate::qp::attr::{QpAttr, QpInit, QpState, QpType};
 use crate::qp::caps::Caps;
 use crate::qp::requester::Requester;
@@ -28,7 +31,7 @@ pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
     pub(crate) state: QpState,
     pub(crate) path_mtu: Mtu,
-    /// What the peer may do: an [`Access`].
+    /// What the peer may do: an [`Access`], [`pack`]ed.
     access: u8,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
@@ -68,6 +71,10 @@ pub(crate) struct Qp {
     pub(crate) held: u16,
     /// Number of the last question that its first request asked.
     pub(crate) question: u32,
+    /// Its first request, if that is started and a datagram, goes to a multicast group, and members on this host up to this one have had theirs.
+    pub(crate) served: Option<Place>,
+    /// That of the windows of type 2B that it bound since it was made or reset.
+    pub(crate) life: QpLife,
     /// What is still to be flushed, and not in its queues any more: in ERR, or of sends in SQE.
     pub(crate) flush: Option<Box<Flush>>,
 }
@@ -82,6 +89,19 @@ const NOWHERE: u16 = u16::MAX;
 enum Marker {
     Here = 0x5150,
 }
+
+/// Rights of a QP in a byte: those to FLUSH lie beside the others.
+fn pack(Access(rights): Access) -> u8 {
+    (rights & Access::ALL.0 | (rights & Access::FLUSH.0) >> FLUSH_SHIFT) as u8
+}
+
+#[inline]
+fn unpack(packed: u8) -> Access {
+    let rights = u32::from(packed);
+    Access(rights & Access::ALL.0 | (rights & !Access::ALL.0) << FLUSH_SHIFT)
+}
+
+const FLUSH_SHIFT: u32 = 4;
 
 impl Qp {
     pub(crate) fn new(qpn: Qpn, init: QpInit, shared_pd: PdId) -> Qp {
@@ -117,6 +137,8 @@ impl Qp {
             answer_due: false,
             held: 0,
             question: 0,
+            served: None,
+            life: QpLife::NONE,
             flush: None,
         }
     }
@@ -129,7 +151,7 @@ impl Qp {
     /// Sets all attributes, and the copies of them.
     pub(crate) fn set(&mut self, attr: QpAttr) {
         self.path_mtu = attr.path_mtu;
-        self.access = attr.access.0 as u8;
+        self.access = pack(attr.access);
         self.max_rd_atomic = attr.max_rd_atomic;
         self.max_dest_rd_atomic = attr.max_dest_rd_atomic;
         self.dest_qpn = attr.dest_qpn;
@@ -168,6 +190,17 @@ impl Qp {
         self.responder.service
     }
 
+    /// Whether it takes its receives from a shared queue: it has none of its own then.
+    #[inline]
+    pub(crate) fn uses_shared_queue(&self) -> bool {
+        self.caps.recv_wr == 0 && self.init.srq.is_some()
+    }
+
+    /// Receives that it has taken from its shared queue, if it uses one, and that have not ended.
+    pub(crate) fn num_taken(&self) -> u32 {
+        self.responder.queue.len() + self.flush.as_ref().map_or(0, |flush| flush.receives.len())
+    }
+
     /// The PD whose memory its receives name: that of the queue that they were posted to.
     #[inline]
     pub(crate) fn pd_of_receives(&self) -> PdId {
@@ -175,10 +208,16 @@ impl Qp {
         if self.caps.recv_wr == 0 { self.shared_pd } else { self.pd }
     }
 
+    /// It as the one whose peer names a key.
+    #[inline]
+    pub(crate) fn holder(&self) -> Holder<'_> {
+        Holder { pd: self.pd, life: &self.life }
+    }
+
     /// What the peer may do.
     #[inline]
     pub(crate) fn access(&self) -> Access {
-        Access(u32::from(self.access))
+        unpack(self.access)
     }
 
     /// Whether it takes messages of its peer.

@@ -22,6 +22,8 @@ pub(crate) enum Wait {
     Look,
     /// Nothing: the caller has looked.
     Looked,
+    /// Nothing: the peer had a receive. If another message has taken it, this waits on until the same deadline.
+    Woken,
 }
 
 /// The sending half.
@@ -72,7 +74,7 @@ impl Requester {
     /// Whether there is something to do now, if the state lets it.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.queue.is_empty() && matches!(self.wait, Wait::No | Wait::Looked)
+        !self.queue.is_empty() && matches!(self.wait, Wait::No | Wait::Looked | Wait::Woken)
     }
 
     /// Sets the counts of retries to what the QP allows: at start, and after each success.

@@ -9,6 +9,7 @@ use crate::id::{CqId, OwnerId, PdId, SrqId};
 use crate::limits::Limits;
 use crate::memory::Access;
 use crate::outstanding::Requests;
+use crate::place::Place;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
 use crate::qp::requester::{Requester, Wait};
 use crate::qp::responder::Responder;
@@ -35,8 +36,11 @@ impl QpEntry {
             timer,
             held,
             question,
+            served,
             ref flush,
-            // Of the attributes,
+            // Of the windows that it bound,
+            life: _,
+            // of the attributes,
             path_mtu: _,
             access: _,
             max_rd_atomic: _,
@@ -60,7 +64,7 @@ impl QpEntry {
             shared_pd: _,
             marker: _,
         } = *qp;
-        let mut requester = requester.save(question, requests);
+        let mut requester = requester.save((question, served), requests);
         let mut responder = responder.save(requests);
         if let Some(flush) = flush {
             let Flush { sends, receives, broken } = &**flush;
@@ -110,6 +114,7 @@ impl QpEntry {
         let (retry_cnt, rnr_retry) = (qp.requester.retry_cnt, qp.requester.rnr_retry);
         qp.requester = Requester::restore(&record.requester, &qp, requests)?;
         (qp.requester.retry_cnt, qp.requester.rnr_retry) = (retry_cnt, rnr_retry);
+        qp.served = to_served(&record.requester, &qp, requests)?;
         qp.responder = Responder::restore(&record.responder, &qp, requests)?;
         check_queues(&qp)?;
         restore_flush(&mut qp, record, requests)?;
@@ -120,6 +125,18 @@ impl QpEntry {
         let service = Service::restore(record.roce.as_ref(), &qp, requests)?;
         Ok(QpEntry { qp, service })
     }
+}
+
+/// How far a datagram to a multicast group is; no other has begun and not ended.
+fn to_served(record: &record::Requester, qp: &Qp, requests: &Requests) -> Result<Option<Place>, Violation> {
+    let to = requests.front_to(&qp.requester.queue);
+    let goes_on = record.started && to.is_some_and(|to| to.dgid.is_multicast());
+    let started = record.started && qp.service().is_datagram();
+    if started != record.served.is_some() || started && !goes_on {
+        return Err(Violation::Progress);
+    }
+    let place = |place: record::Place| Ok(Place { device: place.device, qpn: to_qpn(place.qpn)? });
+    record.served.map(place).transpose()
 }
 
 /// Attributes are in range, and a connection has the address of its peer.

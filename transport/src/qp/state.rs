@@ -132,7 +132,7 @@ pub(crate) fn check(
 /// Whether the values of the attributes in `mask` are possible.
 pub(crate) fn check_values(mask: AttrMask, attr: &QpAttr, limits: &Limits) -> Result<(), Error> {
     let wrong = [
-        (M::ACCESS_FLAGS, !Access::ALL.contains(attr.access)),
+        (M::ACCESS_FLAGS, !Access::QP.contains(attr.access)),
         (M::PKEY_INDEX, attr.pkey_index != 0),
         (M::PORT, attr.port != 1),
         (M::PATH_MTU, attr.path_mtu > limits.max_mtu),
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn values_out_of_range_are_refused() {
         let limits = Limits::default();
-        let good = QpAttr { port: 1, dgid: Gid([1; 16]), access: Access::ALL, ..QpAttr::default() };
+        let good = QpAttr { port: 1, dgid: Gid([1; 16]), access: Access::QP, ..QpAttr::default() };
         let all = AttrMask((1 << 21) - 1);
         assert_eq!(check_values(all, &good, &limits), Ok(()));
         let broken: [fn(&mut QpAttr); 13] = [

@@ -15,7 +15,7 @@ use crate::place::Place;
 use crate::qp::Qp;
 use crate::qp::requester::Wait;
 use crate::request::Payload;
-use crate::time::{Instant, rnr_delay};
+use crate::time::{Instant, NEVER, rnr_delay};
 use crate::work::Work;
 use core::time::Duration;
 
@@ -29,6 +29,8 @@ enum RcDelivery {
     NotReady(Duration),
     /// The peer has no receive so far; the caller is asked to look for it.
     Asked,
+    /// The peer had a receive, but another message took it: it waits on.
+    StillNotReady,
     /// The peer has taken a receive for it from its shared queue: it is to be tried again.
     Drawn,
     /// It got lost.
@@ -51,6 +53,10 @@ impl<R: Region> Engine<R> {
         limit: u32,
         sink: &mut impl Sink,
     ) -> Step {
+        if work.op.row().alone {
+            self.known(place, sink).change_key(work);
+            return Step::Ended;
+        }
         let delivery = loop {
             match self.deliver_rc(place, work, payload, limit, sink) {
                 RcDelivery::Drawn => {}
@@ -61,7 +67,7 @@ impl<R: Region> Engine<R> {
             RcDelivery::Drawn => unreachable!("it was tried again"),
             RcDelivery::All => Step::Ended,
             RcDelivery::Part => Step::More,
-            RcDelivery::Asked => Step::Waits,
+            RcDelivery::Asked | RcDelivery::StillNotReady => Step::Waits,
             RcDelivery::Failed(status, refused) => {
                 self.known(place, sink).fail(work, status);
                 if let Some((peer, event)) = refused {
@@ -120,13 +126,21 @@ impl<R: Region> Engine<R> {
                 return RcDelivery::Lost;
             }
             Err(Objection::Rnr) => {
-                let looked = qp.requester.wait == Wait::Looked;
+                let (wait, has_time) = (qp.requester.wait, qp.timer != NEVER);
                 if self.known(peer, sink).draw_receive() {
                     return RcDelivery::Drawn;
                 }
-                if !looked {
-                    self.ask(place, peer);
-                    return RcDelivery::Asked;
+                match wait {
+                    Wait::Looked => {}
+                    Wait::Woken if has_time => {
+                        self.known(place, sink).qp.requester.wait = Wait::Receive;
+                        self.known(peer, sink).sender_waits();
+                        return RcDelivery::StillNotReady;
+                    }
+                    _ => {
+                        self.ask(place, peer);
+                        return RcDelivery::Asked;
+                    }
                 }
                 let (_, peer_qp) = self.devices.known(peer);
                 let delay = rnr_delay(peer_qp.attr().min_rnr_timer);

@@ -63,6 +63,16 @@ pub enum Carrier {
     Roce,
 }
 
+/// Who may use a memory window.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MwType {
+    /// Peers of all QPs of its PD.
+    Type1,
+    /// Peers of the QP that bound it.
+    Type2B,
+}
+
 /// What the first request of a send queue waits for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -77,6 +87,8 @@ pub enum Wait {
     Look,
     /// Nothing: the caller has looked.
     Looked,
+    /// Nothing: the peer had a receive. (From version 3 on.)
+    Woken,
 }
 
 /// A message that has begun and not ended at its responder.
@@ -89,6 +101,18 @@ pub enum Message {
     Send,
     /// Into a region.
     Write,
+}
+
+/// How far a FLUSH is to go.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// To global visibility.
+    Global,
+    /// To persistence.
+    Persistent,
+    /// Both.
+    Both,
 }
 
 /// What is done to all QPs of a device.

@@ -17,7 +17,9 @@
 mod qp;
 mod request;
 
-pub use super::names::{Carrier, Link, Message, Mtu, Pending, QpState, QpType, Task, Wait};
+pub use super::names::{
+    Carrier, Link, Message, Mtu, MwType, Pending, Placement, QpState, QpType, Task, Wait,
+};
 pub use qp::*;
 pub use request::*;
 
@@ -25,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of the format that this engine writes. It reads this one and those before it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Names and values of counters.
 pub type Counts = BTreeMap<String, u64>;
@@ -51,6 +53,12 @@ pub struct Record {
     pub questions: Vec<Question>,
     /// Number of the last one who asked.
     pub last_question: u32,
+    /// Packets to multicast groups that not all members have had, by device, in order. (Older records have none.)
+    #[serde(default)]
+    pub fan_outs: Vec<FanOut>,
+    /// Id of the device whose members get theirs next, if there are any such packets.
+    #[serde(default)]
+    pub fan_out_turn: u32,
 }
 
 /// The port to other hosts.
@@ -64,15 +72,6 @@ pub struct Port {
     pub malformed: Counts,
 }
 
-/// A QP of a device.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Place {
-    /// The device's id.
-    pub device: u32,
-    /// The QP's number.
-    pub qpn: u32,
-}
-
 /// Who waits for a turn.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Turns {
@@ -82,6 +81,18 @@ pub struct Turns {
     pub wire: Round,
     /// Id of the device whose deadlines are attended to next, if they are due.
     pub deadlines: u32,
+    /// Devices with shared receive queues that have receives for those who wait, in the order of their turns. (Versions before 3 have none.)
+    #[serde(default)]
+    pub wakes: Vec<Wakes>,
+}
+
+/// Shared receive queues of a device that have receives for those who wait.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Wakes {
+    /// The device's id.
+    pub device: u32,
+    /// Their numbers, in the order of their turns.
+    pub srqs: Vec<u32>,
 }
 
 /// Devices that take turns.
@@ -151,6 +162,13 @@ pub enum Asker {
     },
     /// A frame, from the Ethernet header on, for a QP of the question's device.
     Frame(Vec<u8>),
+    /// One to a multicast group, for this member of it.
+    GroupFrame {
+        /// The member.
+        qpn: u32,
+        /// From the Ethernet header on.
+        frame: Vec<u8>,
+    },
 }
 
 /// A device.
@@ -180,16 +198,22 @@ pub struct Device {
     pub mr_numbers: Numbers,
     /// Its memory regions.
     pub mrs: Vec<MemoryRegion>,
-    /// Which numbers of shared receive queues were used. (Version 1 has none.)
+    /// Its memory windows, whose keys are among those that were used. (Versions 1 and 2 have none.)
+    #[serde(default)]
+    pub windows: Vec<MemoryWindow>,
+    /// Which numbers of shared receive queues were used. (Versions before 3 have none.)
     #[serde(default)]
     pub srq_numbers: Numbers,
-    /// Its shared receive queues. (Version 1 has none.)
+    /// Its shared receive queues. (Versions before 3 have none.)
     #[serde(default)]
     pub srqs: Vec<Srq>,
     /// Which QPNs were used.
     pub qp_numbers: Numbers,
     /// Its queue pairs.
     pub qps: Vec<Qp>,
+    /// Its multicast groups, in order. (Older records have none.)
+    #[serde(default)]
+    pub groups: Vec<Group>,
 }
 
 /// [`Limits`](crate::Limits).
@@ -203,7 +227,7 @@ pub struct Limits {
     pub max_qp: u32,
     /// Most requests of one queue.
     pub max_qp_wr: u32,
-    /// Most shared receive queues. (Version 1 has none.)
+    /// Most shared receive queues. (Versions before 3 have none.)
     #[serde(default)]
     pub max_srq: u32,
     /// Most elements of a send.
@@ -218,6 +242,15 @@ pub struct Limits {
     pub max_dest_rd_atomic: u32,
     /// Entries of the GID table.
     pub gid_table_len: u32,
+    /// Most multicast groups with members. (Older records have none.)
+    #[serde(default)]
+    pub max_mcast_grp: u32,
+    /// Most QPs of one multicast group.
+    #[serde(default)]
+    pub max_mcast_qp_attach: u32,
+    /// Most QPs of all multicast groups together.
+    #[serde(default)]
+    pub max_total_mcast_qp_attach: u32,
     /// Path MTU of the port.
     pub max_mtu: Mtu,
     /// Most bytes that pending requests may take.
@@ -240,6 +273,26 @@ pub struct Numbers {
     pub tags: Vec<u16>,
     /// Which of these indices are free, the longest-free first.
     pub free: Vec<u32>,
+}
+
+/// A multicast group with members.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Group {
+    /// Its address.
+    pub mgid: [u8; 16],
+    /// QPNs of its members, in order.
+    pub members: Vec<u32>,
+}
+
+/// A packet that members of its multicast group are still to have.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FanOut {
+    /// Id of the members' device.
+    pub device: u32,
+    /// QPN of the last member that has had it.
+    pub served: Option<u32>,
+    /// From the Ethernet header on.
+    pub frame: Vec<u8>,
 }
 
 /// A protection domain.
@@ -272,6 +325,8 @@ pub struct Srq {
     pub receives: Vec<Receive>,
     /// QPNs of those whose peers on this host wait for a receive, in order.
     pub waiting: Vec<u32>,
+    /// Those of them whose peers were woken by a receive and have not tried, in the same order.
+    pub woken: Vec<u32>,
 }
 
 /// A memory region. Its memory is registered anew.
@@ -287,4 +342,44 @@ pub struct MemoryRegion {
     pub iova: u64,
     /// Bytes.
     pub length: u64,
+    /// It is one for fast registration. (Older records have none.)
+    #[serde(default)]
+    pub fast: Option<FastRegion>,
+}
+
+/// What a region for fast registration is beside what others are.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FastRegion {
+    /// Most pages of a registration.
+    pub max_pages: u32,
+    /// It names nothing, until a request registers memory with it.
+    pub is_free: bool,
+}
+
+/// A memory window.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemoryWindow {
+    /// Its key.
+    pub key: u32,
+    /// Its PD.
+    pub pd: u32,
+    /// Who may use it.
+    pub mw_type: MwType,
+    /// What it shows, if it is bound.
+    pub bound: Option<Binding>,
+}
+
+/// What a memory window shows of a region.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Binding {
+    /// The region's key.
+    pub lkey: u32,
+    /// What it was bound with: bits as in enum ibv_access_flags.
+    pub access: u32,
+    /// Address of the first byte, as the region's owner names it.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u64,
+    /// The QP that bound it, if peers of that one alone may use it.
+    pub qpn: Option<u32>,
 }

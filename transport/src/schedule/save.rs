@@ -2,11 +2,13 @@
 
 use super::{Cost, DEBT, OPERATION, QUANTUM, Schedule, Share, TurnQueue, Turns, WITHIN_POSTS};
 use crate::device::Devices;
+use crate::id::SrqId;
 use crate::place::Place;
 use crate::qp::Qp;
 use crate::save::{RestoreError, Violation, record, to_qpn};
+use crate::wakes::Wakes;
 use core::mem;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Where a QP knows that it waits for a turn of some kind.
 type Flag = fn(&mut Qp) -> &mut bool;
@@ -22,26 +24,73 @@ impl Schedule {
     pub(crate) fn save<R>(&self, devices: &Devices<R>) -> record::Turns {
         let none: fn(&Qp) -> bool = |_| false;
         // Flushes are those of the QPs.
-        let Schedule { local, wire, deadlines, flushes: _ } = self;
+        let Schedule { local, wire, deadlines, flushes: _, wakes } = self;
         record::Turns {
             local: local.save(devices, none, |qp| qp.requester.ready),
             wire: wire.save(devices, |qp| qp.answer_due, |qp| qp.turn_due),
             deadlines: deadlines.turn(),
+            wakes: wakes.save(devices),
         }
     }
 
     /// From the record. QPs are told that they wait; deadlines are still to be armed.
     pub(crate) fn restore<R>(
         record: &record::Turns,
+        sweeps: &[record::Sweep],
         devices: &mut Devices<R>,
     ) -> Result<Schedule, RestoreError> {
         // Nobody owes an answer to a QP of the same engine.
         let local = Turns::restore(&record.local, devices, None, |qp| &mut qp.requester.ready)?;
         let wire =
             Turns::restore(&record.wire, devices, Some(|qp| &mut qp.answer_due), |qp| &mut qp.turn_due)?;
-        let mut schedule = Schedule { local, wire, ..Schedule::default() };
+        let wakes = Wakes::restore(&record.wakes, sweeps, devices)?;
+        let mut schedule = Schedule { local, wire, wakes, ..Schedule::default() };
         schedule.deadlines.set_turn(record.deadlines);
         Ok(schedule)
+    }
+}
+
+impl Wakes {
+    /// The record of them. Queues that were destroyed are not in it.
+    fn save<R>(&self, devices: &Devices<R>) -> Vec<record::Wakes> {
+        let save = |(device, srqs): (u32, &VecDeque<SrqId>)| {
+            let is_there = |id: &&SrqId| devices.get(device).is_some_and(|it| it.srqs.get(id.0).is_some());
+            let srqs: Vec<_> = srqs.iter().filter(is_there).map(|id| id.0).collect();
+            (!srqs.is_empty()).then_some(record::Wakes { device, srqs })
+        };
+        self.in_order().filter_map(save).collect()
+    }
+
+    /// From the record. Queues are told that they are listed; all that are to be have to be, but those of a device that is still to go on.
+    fn restore<R>(
+        records: &[record::Wakes],
+        sweeps: &[record::Sweep],
+        devices: &mut Devices<R>,
+    ) -> Result<Wakes, RestoreError> {
+        let mut wakes = Wakes::default();
+        let mut seen = BTreeSet::new();
+        for &record::Wakes { device, ref srqs } in records {
+            let wrong = RestoreError::from(Violation::SharedQueue).of_device(device);
+            if srqs.is_empty() || !seen.insert(device) {
+                return Err(wrong);
+            }
+            for &id in srqs {
+                let srq = devices.get_mut(device).and_then(|known| known.srqs.get_mut(id)).ok_or(wrong)?;
+                if mem::replace(&mut srq.listed, true) {
+                    return Err(wrong);
+                }
+                wakes.push(device, srq.id);
+            }
+        }
+        let goes_on =
+            |device| sweeps.iter().any(|sweep| sweep.device == device && sweep.task == record::Task::GoOn);
+        for device in (0..devices.indices()).filter(|&device| !goes_on(device)) {
+            let known = devices.get(device).into_iter().filter(|known| !known.suspended);
+            if known.flat_map(|known| known.srqs.iter()).any(|srq| srq.is_wanted() && !srq.listed) {
+                return Err(RestoreError::from(Violation::SharedQueue).of_device(device));
+            }
+        }
+        Ok(wakes)
     }
 }
 

@@ -6,13 +6,18 @@ use crate::outstanding::Requests;
 use crate::pool::List;
 use crate::qp::entry::Qps;
 use crate::save::{Violation, record, to_qpn};
-use std::collections::{BTreeSet, VecDeque};
+use crate::srq::waiters::Waiters;
+use std::collections::BTreeSet;
+use vrdma_wire::num::Qpn;
 
 impl Srq {
     /// The record of it, with its receives.
     pub(crate) fn save(&self, requests: &Requests) -> record::Srq {
-        let Srq { id, init, receives, limit, waiting, users: _, failed } = self;
+        // Who uses it, what they have taken, and whether it is listed is told by QPs and turns.
+        let Srq { id, init, receives, taken: _, limit, waiters, listed: _, users: _, failed } = self;
         let SrqInit { owner, pd, max_wr, max_sge } = *init;
+        let (waiting, woken) = waiters.in_order();
+        let numbers = |qpns: Vec<Qpn>| qpns.into_iter().map(Qpn::number).collect();
         record::Srq {
             srq: id.0,
             owner: owner.0,
@@ -22,7 +27,8 @@ impl Srq {
             limit: *limit,
             failed: *failed,
             receives: requests.save_receives(receives),
-            waiting: waiting.iter().map(|qpn| qpn.number()).collect(),
+            waiting: numbers(waiting),
+            woken: numbers(woken),
         }
     }
 
@@ -37,8 +43,11 @@ impl Srq {
         if receives.len() > init.max_wr || limit > receives.len() || record.failed && !receives.is_empty() {
             return Err(Violation::SharedQueue);
         }
-        let waiting = record.waiting.iter().map(|&qpn| to_qpn(qpn)).collect::<Result<VecDeque<_>, _>>()?;
-        Ok(Srq { id: SrqId(record.srq), init, receives, limit, waiting, users: 0, failed: record.failed })
+        let qpns = |numbers: &[u32]| numbers.iter().map(|&qpn| to_qpn(qpn)).collect::<Result<Vec<_>, _>>();
+        let waiters = Waiters::restore(&qpns(&record.waiting)?, &qpns(&record.woken)?);
+        let waiters = waiters.ok_or(Violation::SharedQueue)?;
+        let failed = record.failed;
+        Ok(Srq { receives, limit, waiters, failed, ..Srq::new(SrqId(record.srq), init) })
     }
 }
 
@@ -51,19 +60,20 @@ impl record::Srq {
 }
 
 impl Srqs {
-    /// Whether those QPs wait in each that use it and whose peers wait, each once, now that all are restored.
-    pub(crate) fn check_waiting(&self, qps: &Qps) -> Result<(), Violation> {
+    /// Whether no QP has taken more than there is place for, and those QPs wait in each that use it and whose peers wait, now that all are
+    /// restored.
+    pub(crate) fn check_users(&self, qps: &Qps) -> Result<(), Violation> {
         let waits = |entry: &&crate::qp::entry::QpEntry| entry.qp.responder.sender_waits;
         let told: BTreeSet<_> = (qps.iter().filter(waits))
             .filter_map(|entry| Some((entry.qp.init.srq?, entry.qp.qpn.number())))
             .collect();
         let mut listed = BTreeSet::new();
         for srq in self.iter() {
-            for qpn in &srq.waiting {
-                if !listed.insert((srq.id, qpn.number())) {
-                    return Err(Violation::SharedQueue);
-                }
+            if srq.outstanding() > srq.init.max_wr {
+                return Err(Violation::SharedQueue);
             }
+            let (waiting, _) = srq.waiters.in_order();
+            listed.extend(waiting.into_iter().map(|qpn| (srq.id, qpn.number())));
         }
         if listed == told { Ok(()) } else { Err(Violation::SharedQueue) }
     }

@@ -119,6 +119,7 @@ fn a_datagram_comes_with_its_route_and_its_sender() {
         status: WcStatus::Success,
         byte_len: 48,
         imm,
+        invalidated: None,
         src_qpn: a.qpn,
         solicited: true,
         arrival: Some(Arrival { smac: Mac([2, 0, 0, 0, 0, 1]), vlan: Some(77) }),

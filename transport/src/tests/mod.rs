@@ -4,6 +4,10 @@ mod data;
 pub(crate) mod datagrams;
 mod errors;
 mod fairness;
+mod fast;
+mod flushes;
+pub(crate) mod groups;
+mod keys;
 mod objects;
 mod operations;
 mod order;
@@ -15,6 +19,7 @@ mod slices;
 mod states;
 pub(crate) mod unreliable;
 mod vlans;
+mod windows;
 pub(crate) mod wire;
 
 use crate::*;
@@ -24,13 +29,23 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use vrdma_wire::num::{Gid, Lkey, Mtu, Psn, Qpn, Rkey};
 
-/// Memory of a test; its clones are the same memory.
+/// Memory of a test; its clones are the same memory. As a region it is all of it, or the pages of it that were registered last.
 #[derive(Clone)]
-pub(crate) struct Mem(Rc<(RefCell<Vec<u8>>, Cell<bool>)>);
+pub(crate) struct Mem(Rc<(RefCell<Vec<u8>>, Cell<bool>)>, Option<MemPages>);
+
+/// Pages of memory that is as the guest knows it: from address 0 on.
+#[derive(Clone)]
+struct MemPages {
+    pages: Vec<u64>,
+    size: u64,
+    /// Where in the first page it begins.
+    offset: u64,
+    length: u64,
+}
 
 impl Mem {
     pub(crate) fn new(length: usize) -> Mem {
-        Mem(Rc::new((RefCell::new(vec![0; length]), Cell::new(false))))
+        Mem(Rc::new((RefCell::new(vec![0; length]), Cell::new(false))), None)
     }
 
     pub(crate) fn fill(&self, at: usize, data: &[u8]) {
@@ -47,39 +62,79 @@ impl Mem {
     }
 
     /// The range as indices. Panics beyond the end: the engine has to have checked.
-    fn range(&self, offset: u64, len: u64) -> Result<std::ops::Range<usize>, Fault> {
+    fn ranges(&self, offset: u64, len: u64) -> Result<Vec<std::ops::Range<usize>>, Fault> {
         let end = offset.checked_add(len).expect("no range wraps");
-        assert!(end as usize <= self.0.0.borrow().len(), "{offset} + {len} is outside of the region");
-        if self.0.1.get() { Err(Fault) } else { Ok(offset as usize..end as usize) }
+        let length = self.1.as_ref().map_or(self.0.0.borrow().len() as u64, |pages| pages.length);
+        assert!(end <= length, "{offset} + {len} is outside of the region");
+        if self.0.1.get() {
+            return Err(Fault);
+        }
+        let Some(MemPages { pages, size, offset: skipped, .. }) = &self.1 else {
+            return Ok(std::iter::once(offset as usize..end as usize).collect());
+        };
+        let (mut at, end, mut ranges) = (offset + skipped, end + skipped, Vec::new());
+        while at < end {
+            let now = (size - at % size).min(end - at);
+            let start = (pages[(at / size) as usize] + at % size) as usize;
+            ranges.push(start..start + now as usize);
+            at += now;
+        }
+        Ok(ranges)
     }
 }
 
 impl Region for Mem {
     fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
-        let data = self.0.0.borrow()[self.range(offset, len)?].to_vec();
-        let range = dst.range(dst_offset, len)?;
-        dst.0.0.borrow_mut()[range].copy_from_slice(&data);
-        Ok(())
+        let mut data = vec![0; len as usize];
+        self.read(offset, &mut data)?;
+        dst.write(dst_offset, &data)
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        buf.copy_from_slice(&self.0.0.borrow()[self.range(offset, buf.len() as u64)?]);
+        let mut buf = buf;
+        for range in self.ranges(offset, buf.len() as u64)? {
+            let (now, later) = buf.split_at_mut(range.len());
+            now.copy_from_slice(&self.0.0.borrow()[range]);
+            buf = later;
+        }
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        let range = self.range(offset, data.len() as u64)?;
-        self.0.0.borrow_mut()[range].copy_from_slice(data);
+        let mut data = data;
+        for range in self.ranges(offset, data.len() as u64)? {
+            let (now, later) = data.split_at(range.len());
+            self.0.0.borrow_mut()[range].copy_from_slice(now);
+            data = later;
+        }
         Ok(())
     }
 
     fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
-        let range = self.range(offset, 8)?;
+        let [range] = &self.ranges(offset, 8)?[..] else { return Err(Fault) };
+        let range = range.clone();
         let bytes = &mut self.0.0.borrow_mut()[range];
         let word = AtomicU64::new(u64::from_ne_bytes(bytes.try_into().unwrap()));
         let result = operation(&word);
         bytes.copy_from_slice(&word.into_inner().to_ne_bytes());
         Ok(result)
+    }
+
+    fn register(&mut self, list: &PageList, offset: u64, length: u64) -> Result<(), Fault> {
+        let memory = self.0.0.borrow();
+        let size = 1 << list.page_shift;
+        let is_memory = |at: u64, len: u64| at.checked_add(len).is_some_and(|end| end <= memory.len() as u64);
+        if self.0.1.get() || !is_memory(list.addr, 8 * u64::from(list.pages)) {
+            return Err(Fault);
+        }
+        let entries = memory[list.addr as usize..].chunks_exact(8).take(list.pages as usize);
+        let pages: Vec<u64> = entries.map(|page| u64::from_le_bytes(page.try_into().unwrap())).collect();
+        if !pages.iter().all(|&page| page % size == 0 && is_memory(page, size)) {
+            return Err(Fault);
+        }
+        drop(memory);
+        self.1 = Some(MemPages { pages, size, offset, length });
+        Ok(())
     }
 }
 
@@ -145,10 +200,13 @@ pub(crate) fn qp_init(pd: PdId) -> QpInit {
     }
 }
 
+/// Every right that a region gives to requests.
+pub(crate) const OF_REGION: Access = Access(Access::ALL.0 | Access::FLUSH_GLOBAL.0);
+
 /// Attributes of a QP that talks to `peer`.
 pub(crate) fn attr_to(peer: &End) -> QpAttr {
     QpAttr {
-        access: Access::ALL,
+        access: Access::QP,
         port: 1,
         path_mtu: Mtu::M1024,
         rq_psn: Psn::truncate(0xff_fffe),
@@ -192,7 +250,7 @@ impl Pair {
             engine.set_gid(device, 0, Some(gid.into())).unwrap();
             let pd = engine.alloc_pd(device, OWNER).unwrap();
             let memory = Mem::new(1 << 20);
-            let key = engine.reg_mr(device, pd, Access::ALL, IOVA, 1 << 20, memory.clone()).unwrap();
+            let key = engine.reg_mr(device, pd, OF_REGION, IOVA, 1 << 20, memory.clone()).unwrap();
             let qpn = engine.create_qp(device, qp_init(pd)).unwrap();
             End { device, pd, qpn, gid, memory, key }
         });

@@ -25,6 +25,8 @@ struct Rule {
     answer: Answer,
     /// It is of the 8 bytes at a multiple of 8.
     word: bool,
+    /// It has no payload (A19).
+    bare: bool,
     /// What is in memory when it was executed.
     effect: Contents,
 }
@@ -60,7 +62,7 @@ const RC: &[QpType] = &[QpType::Rc];
 const CONNECTED: &[QpType] = &[QpType::Rc, QpType::Uc];
 const ALL: &[QpType] = &[QpType::Rc, QpType::Uc, QpType::Ud];
 
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 10] = [
     Rule {
         op: |_| SendOp::Send { imm: None },
         services: ALL,
@@ -70,6 +72,7 @@ const RULES: [Rule; 8] = [
         local: Access::NONE,
         answer: Answer::Acknowledge,
         word: false,
+        bare: false,
         effect: Contents { receive: OUT, ..UNTOUCHED },
     },
     Rule {
@@ -81,6 +84,7 @@ const RULES: [Rule; 8] = [
         local: Access::NONE,
         answer: Answer::Acknowledge,
         word: false,
+        bare: false,
         effect: Contents { receive: OUT, ..UNTOUCHED },
     },
     Rule {
@@ -92,6 +96,7 @@ const RULES: [Rule; 8] = [
         local: Access::NONE,
         answer: Answer::Acknowledge,
         word: false,
+        bare: false,
         effect: Contents { word: OUT, ..UNTOUCHED },
     },
     Rule {
@@ -103,6 +108,7 @@ const RULES: [Rule; 8] = [
         local: Access::NONE,
         answer: Answer::Acknowledge,
         word: false,
+        bare: false,
         effect: Contents { word: OUT, ..UNTOUCHED },
     },
     Rule {
@@ -114,6 +120,7 @@ const RULES: [Rule; 8] = [
         local: Access::LOCAL_WRITE,
         answer: Answer::ReadResponse,
         word: false,
+        bare: false,
         effect: Contents { landing: ORIGINAL, ..UNTOUCHED },
     },
     Rule {
@@ -129,6 +136,7 @@ const RULES: [Rule; 8] = [
         local: Access::LOCAL_WRITE,
         answer: Answer::AtomicAcknowledge,
         word: true,
+        bare: false,
         effect: Contents { landing: ORIGINAL, word: SWAP, ..UNTOUCHED },
     },
     Rule {
@@ -140,6 +148,7 @@ const RULES: [Rule; 8] = [
         local: Access::LOCAL_WRITE,
         answer: Answer::AtomicAcknowledge,
         word: true,
+        bare: false,
         effect: Contents { landing: ORIGINAL, word: ADDED, ..UNTOUCHED },
     },
     Rule {
@@ -151,14 +160,43 @@ const RULES: [Rule; 8] = [
         local: Access::NONE,
         answer: Answer::EmptyReadResponse,
         word: true,
+        bare: false,
         effect: Contents { word: OUT, ..UNTOUCHED },
     },
+    Rule {
+        op: |remote| SendOp::Flush { remote, scope: flush(false) },
+        services: RC,
+        sent: WcOpcode::Flush,
+        received: None,
+        remote: Access::FLUSH_GLOBAL,
+        local: Access::NONE,
+        answer: Answer::EmptyReadResponse,
+        word: false,
+        bare: true,
+        effect: UNTOUCHED,
+    },
+    Rule {
+        op: |remote| SendOp::Flush { remote, scope: flush(true) },
+        services: RC,
+        sent: WcOpcode::Flush,
+        received: None,
+        remote: Access::FLUSH_GLOBAL,
+        local: Access::NONE,
+        answer: Answer::EmptyReadResponse,
+        word: false,
+        bare: true,
+        effect: UNTOUCHED,
+    },
 ];
+
+const fn flush(whole: bool) -> FlushScope {
+    FlushScope { placement: Placement::Global, whole, length: 8 }
+}
 
 const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
 
 /// States of QPs of a service: a reliable connection is never in SQE (10.3.1).
-fn states(service: QpType) -> impl Iterator<Item = QpState> {
+pub(super) fn states(service: QpType) -> impl Iterator<Item = QpState> {
     STATES.into_iter().filter(move |&state| service != QpType::Rc || state != Sqe)
 }
 
@@ -174,28 +212,30 @@ const GRH: u32 = 40;
 const MTU: u32 = 1024;
 
 /// How two QPs reach each other.
-enum Topology {
+pub(super) enum Topology {
     OneEngine(Box<Pair>),
     Packets(Box<Net>),
 }
 
 /// Two QPs, the requester A and the responder B.
-struct Walk {
-    service: QpType,
-    topology: Topology,
-    ends: [End; 2],
+pub(super) struct Walk {
+    pub(super) service: QpType,
+    pub(super) topology: Topology,
+    pub(super) ends: [End; 2],
     /// What each is to be told on its way through the states.
-    attrs: [QpAttr; 2],
+    pub(super) attrs: [QpAttr; 2],
+    /// Who posts.
+    pub(super) poster: OwnerId,
 }
 
 /// Each service, between QPs of one engine, and in packets.
-fn all_walks() -> impl Iterator<Item = (QpType, bool)> {
+pub(super) fn all_walks() -> impl Iterator<Item = (QpType, bool)> {
     ALL.iter().flat_map(|&service| [(service, false), (service, true)])
 }
 
 impl Walk {
     /// Both in RESET.
-    fn new(service: QpType, packets: bool) -> Walk {
+    pub(super) fn new(service: QpType, packets: bool) -> Walk {
         let (topology, ends, attrs) = match packets {
             true => {
                 let net = Net::new(service);
@@ -215,24 +255,25 @@ impl Walk {
         };
         ends[A].memory.fill(SOURCE as usize, &OUT);
         ends[B].memory.fill(WORD as usize, &ORIGINAL);
-        Walk { service, topology, ends, attrs: attrs.map(|attr| QpAttr { qkey: QKEY, ..attr }) }
+        let attrs = attrs.map(|attr| QpAttr { qkey: QKEY, ..attr });
+        Walk { service, topology, ends, attrs, poster: OWNER }
     }
 
     /// Both in RTS, and a receive is posted.
-    fn ready(service: QpType, packets: bool) -> Walk {
+    pub(super) fn ready(service: QpType, packets: bool) -> Walk {
         let mut walk = Walk::new(service, packets);
         walk.make_ready();
         walk
     }
 
-    fn make_ready(&mut self) {
+    pub(super) fn make_ready(&mut self) {
         self.go(A, Rts);
         self.go(B, Rts);
         self.post_receive();
     }
 
     /// An end's engine, and what comes out of it.
-    fn engine(&mut self, at: usize) -> (&mut Engine<Mem>, &mut Log, Instant) {
+    pub(super) fn engine(&mut self, at: usize) -> (&mut Engine<Mem>, &mut Log, Instant) {
         match &mut self.topology {
             Topology::OneEngine(pair) => (&mut pair.engine, &mut pair.log, pair.now),
             Topology::Packets(net) => {
@@ -242,19 +283,19 @@ impl Walk {
         }
     }
 
-    fn modify(&mut self, at: usize, mask: AttrMask, attr: QpAttr) {
+    pub(super) fn modify(&mut self, at: usize, mask: AttrMask, attr: QpAttr) {
         let End { device, qpn, .. } = self.ends[at];
         let (engine, log, now) = self.engine(at);
         engine.modify_qp(now, device, qpn, mask, &attr, log).unwrap();
     }
 
-    fn query(&mut self, at: usize) -> QpAttr {
+    pub(super) fn query(&mut self, at: usize) -> QpAttr {
         let End { device, qpn, .. } = self.ends[at];
         self.engine(at).0.query_qp(device, qpn).unwrap()
     }
 
     /// Takes a QP from RESET to a state.
-    fn go(&mut self, at: usize, to: QpState) {
+    pub(super) fn go(&mut self, at: usize, to: QpState) {
         let masks = match self.service {
             QpType::Rc => [TO_INIT, TO_RTR, TO_RTS],
             QpType::Uc => [TO_INIT, CONNECT, AttrMask::STATE | AttrMask::SQ_PSN],
@@ -280,15 +321,15 @@ impl Walk {
         assert_eq!(self.query(at).state, to);
     }
 
-    fn post(&mut self, at: usize, op: SendOp, payload: Payload<'_>) -> Result<(), PostError> {
+    pub(super) fn post(&mut self, at: usize, op: SendOp, payload: Payload<'_>) -> Result<(), PostError> {
         let (own, peer) = (self.ends[at].clone(), &self.ends[1 - at]);
         let target = Destination { dmac: self.attrs[at].dmac, ..to(&own, peer) };
-        let datagram = self.service == QpType::Ud;
+        let (datagram, poster) = (self.service == QpType::Ud, self.poster);
         let (engine, log, now) = self.engine(at);
         let request = SendRequest { id: 7, signaled: true, solicited: false, fence: false, op, payload };
         match datagram {
-            true => engine.post_datagram(now, own.device, OWNER, own.qpn, &request, &target, log),
-            false => engine.post_send(now, own.device, OWNER, own.qpn, &request, log),
+            true => engine.post_datagram(now, own.device, poster, own.qpn, &request, &target, log),
+            false => engine.post_send(now, own.device, poster, own.qpn, &request, log),
         }
     }
 
@@ -300,18 +341,19 @@ impl Walk {
 
     fn post_with(&mut self, rule: &Rule, remote: Remote, length: u32) -> Result<(), PostError> {
         let at = if rule.local == Access::NONE { SOURCE } else { LANDING };
-        let sge = self.ends[A].sge(at, length);
-        self.post(A, (rule.op)(remote), Payload::Sges(&[sge]))
+        let sge = [self.ends[A].sge(at, length)];
+        let payload = if rule.bare { Payload::Sges(&[]) } else { Payload::Sges(&sge) };
+        self.post(A, (rule.op)(remote), payload)
     }
 
-    fn post_receive(&mut self) {
+    pub(super) fn post_receive(&mut self) {
         let End { device, qpn, .. } = self.ends[B];
-        let sges = [self.ends[B].sge(RECEIVE, ROOM)];
+        let (sges, poster) = ([self.ends[B].sge(RECEIVE, ROOM)], self.poster);
         let (engine, log, now) = self.engine(B);
-        engine.post_recv(now, device, OWNER, qpn, RecvRequest { id: 9, sges: &sges }, log).unwrap();
+        engine.post_recv(now, device, poster, qpn, RecvRequest { id: 9, sges: &sges }, log).unwrap();
     }
 
-    fn run(&mut self) {
+    pub(super) fn run(&mut self) {
         match &mut self.topology {
             Topology::OneEngine(pair) => pair.run(),
             Topology::Packets(net) => net.run(),
@@ -319,14 +361,14 @@ impl Walk {
     }
 
     /// Lets all time pass that somebody waits for.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         match &mut self.topology {
             Topology::OneEngine(pair) => while pair.sleep().is_some() {},
             Topology::Packets(net) => net.settle(),
         }
     }
 
-    fn completions(&mut self, at: usize) -> Vec<Completion> {
+    pub(super) fn completions(&mut self, at: usize) -> Vec<Completion> {
         let device = self.ends[at].device;
         let (_, log, _) = self.engine(at);
         let (own, others) = log.completions.drain(..).partition(|it| it.0 == device);
@@ -336,13 +378,13 @@ impl Walk {
     }
 
     /// How the one request of A ended, and as what.
-    fn end(&mut self) -> (WcStatus, WcOpcode) {
+    pub(super) fn end(&mut self) -> (WcStatus, WcOpcode) {
         let all = self.completions(A);
         assert_eq!(all.len(), 1, "{all:?}");
         (all[0].status, all[0].opcode)
     }
 
-    fn pending_receives(&mut self) -> u64 {
+    pub(super) fn pending_receives(&mut self) -> u64 {
         let device = self.ends[B].device;
         self.engine(B).0.counts(device).pending_receives
     }
@@ -382,7 +424,7 @@ impl Walk {
     }
 
     /// Nothing happened at the responder.
-    fn assert_untouched(&mut self, case: &str) {
+    pub(super) fn assert_untouched(&mut self, case: &str) {
         assert_eq!((self.completions(B), self.contents()), (vec![], UNTOUCHED), "{case}");
     }
 }
@@ -514,7 +556,7 @@ fn packets_of_other_services_are_dropped_in_every_state() {
 
 /// All sets of rights that there are.
 fn sets_of_rights() -> impl Iterator<Item = Access> {
-    (0..=Access::ALL.0).map(Access)
+    (0..=Access::ALL.0).flat_map(|rights| [Access(rights), Access(rights) | Access::FLUSH_GLOBAL])
 }
 
 #[test]
@@ -645,7 +687,7 @@ fn messages_take_the_psns_of_their_packets_or_responses() {
                 walk.post_with(rule, place, length).unwrap();
                 walk.run();
                 assert_eq!(walk.end(), (WcStatus::Success, rule.sent), "{case}");
-                let psns = length.div_ceil(MTU).max(1);
+                let psns = if rule.bare { 1 } else { length.div_ceil(MTU).max(1) };
                 let after = [walk.query(A).sq_psn, walk.query(B).rq_psn];
                 // A datagram's receiver counts none.
                 let expected = [psns, if service == QpType::Ud { 0 } else { psns }];

@@ -39,7 +39,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (qp(), any::<u32>(), 0u8..7, any::<u8>())
             .prop_map(|(qp, mask, state, value)| Op::Modify { qp, mask, state, value }),
         1 => (qp(), 0u8..7).prop_map(|(qp, state)| Op::State { qp, state }),
-        20 => (qp(), 0u8..7, lengths(), 0u64..900_000, odd(), any::<bool>())
+        20 => (qp(), 0u8..10, lengths(), 0u64..900_000, odd(), any::<bool>())
             .prop_map(|(qp, kind, lengths, offset, odd, signaled)| Op::Send { qp, kind, lengths, offset, odd, signaled }),
         6 => (qp(), any::<bool>(), 0usize..140).prop_map(|(qp, write, length)| Op::Inline { qp, write, length }),
         20 => (qp(), lengths(), odd()).prop_map(|(qp, lengths, odd)| Op::Recv { qp, lengths, odd }),
@@ -66,6 +66,8 @@ struct Model {
     pair: Pair,
     ends: Vec<End>,
     next: u32,
+    /// A memory window of each device, of type 1. Regions have no windows.
+    windows: BTreeMap<DeviceId, Rkey>,
     sends: BTreeMap<(DeviceId, Qpn), Pending>,
     receives: BTreeMap<(DeviceId, Qpn), Pending>,
 }
@@ -80,7 +82,11 @@ impl Model {
                 if i == 4 { end.qpn } else { pair.engine.create_qp(end.device, qp_init(end.pd)).unwrap() };
             ends.push(End { qpn, ..end });
         }
-        Model { pair, ends, next: 0, sends: BTreeMap::new(), receives: BTreeMap::new() }
+        let (a, b) = (pair.a.clone(), pair.b.clone());
+        let window =
+            |end: End| (end.device, pair.engine.alloc_mw(end.device, end.pd, MwType::Type1).unwrap());
+        let windows = [a, b].map(window).into();
+        Model { pair, ends, next: 0, windows, sends: BTreeMap::new(), receives: BTreeMap::new() }
     }
 
     fn key(end: &End) -> (DeviceId, Qpn) {
@@ -199,7 +205,7 @@ impl Model {
                 let peer = if offset % 2 == 0 { self.pair.a.clone() } else { self.pair.b.clone() };
                 let mut remote = peer.remote(offset);
                 let mut sges: Vec<_> = lengths.iter().map(|length| end.sge(offset / 2, *length)).collect();
-                if kind >= 4 {
+                if (4..7).contains(&kind) {
                     sges = vec![end.sge(offset / 2, 8)];
                     remote = peer.remote(offset & !7);
                 }
@@ -218,7 +224,18 @@ impl Model {
                     3 => SendOp::Read { remote },
                     4 => SendOp::FetchAdd { remote, add: 1 },
                     5 => SendOp::CompareSwap { remote, compare: 0, swap: 1 },
-                    _ => SendOp::AtomicWrite { remote },
+                    6 => SendOp::AtomicWrite { remote },
+                    7 => SendOp::SendInvalidate { key: remote.rkey },
+                    8 => SendOp::LocalInvalidate { key: remote.rkey },
+                    _ => {
+                        // Of no bytes, it unbinds what is not bound, which is right.
+                        let (rkey, length) = (self.windows[&end.device], offset % 2);
+                        if odd > 2 {
+                            sges.clear();
+                        }
+                        let (lkey, access) = (Lkey(end.key), Access::NONE);
+                        SendOp::BindMw(Bind { rkey, new_rkey: rkey, lkey, access, addr: IOVA, length })
+                    }
                 };
                 self.posted(&end, true, signaled, |pair, id| {
                     let payload = Payload::Sges(&sges);
@@ -299,6 +316,7 @@ impl Model {
         let _ = engine.set_gid(old.device, 0, Some(old.gid.into()));
         let pd = engine.alloc_pd(old.device, OWNER).unwrap();
         let key = engine.reg_mr(old.device, pd, Access::ALL, IOVA, 1 << 20, old.memory.clone()).unwrap();
+        self.windows.insert(old.device, engine.alloc_mw(old.device, pd, MwType::Type1).unwrap());
         for i in 0..QPS {
             if self.ends[i].device == old.device {
                 let end = self.ends[i].clone();
@@ -329,6 +347,7 @@ impl Model {
         }
         for end in [self.pair.a, self.pair.b] {
             self.pair.engine.dereg_mr(end.device, end.key).unwrap();
+            self.pair.engine.dealloc_mw(end.device, self.windows[&end.device]).unwrap();
             self.pair.engine.dealloc_pd(end.device, end.pd).unwrap();
             let gids = self.pair.engine.counts(end.device).gids;
             assert_eq!(self.pair.engine.counts(end.device), ObjectCounts { gids, ..ObjectCounts::default() });

@@ -39,7 +39,11 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let gap = segment.psn != self.qp.responder.psn;
         self.counters.uc_gaps += u64::from(gap);
         if gap || segment.first {
+            let is_cut_off = self.qp.responder.in_progress != Message::None;
             self.qp.responder.abandon(segment.psn);
+            if is_cut_off {
+                self.give_back();
+            }
         }
     }
 
@@ -48,6 +52,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     pub(super) fn drop_message(&mut self, reason: Reason, next: Psn) {
         self.counters.dropped(reason);
         self.qp.responder.abandon(next);
+        self.give_back();
     }
 
     /// The memory of a segment could not be written, which is not its sender's fault: the QP goes to ERR (IBTA 9.9.3, class A).

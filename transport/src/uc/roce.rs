@@ -19,7 +19,7 @@ use crate::outstanding::Scratch;
 use crate::qp::Qp;
 use crate::qp::attr::QpType;
 use crate::request::Payload;
-use crate::schedule::TURN_PACKETS;
+use crate::schedule::{OPERATION, TURN_PACKETS};
 use crate::uc::responder::accept;
 use crate::work::Work;
 use core::mem;
@@ -80,8 +80,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         Fate::Done
     }
 
-    /// Sends at most `budget` packets, as long as `outlet` has room; how many it sent.
-    pub(crate) fn transmit_uc(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
+    /// Sends at most `budget` packets, as long as `outlet` has room, among which count requests that need none; how many of each.
+    pub(crate) fn transmit_uc(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> (usize, usize) {
         if self.qp.sgid.is_zero() {
             // Nothing can be sent from no address: it is lost.
             return self.take_turn_uc(budget, &mut DiscardOutlet);
@@ -89,9 +89,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         self.take_turn_uc(budget, outlet)
     }
 
-    fn take_turn_uc(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> usize {
+    fn take_turn_uc(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> (usize, usize) {
         let before = self.counters.packets_out;
-        let mut left = budget.min(TURN_PACKETS);
+        let most = budget.min(TURN_PACKETS);
+        let mut left = most;
         let mut scratch = mem::take(self.send_scratch);
         while self.qp.carrier == Carrier::Roce && self.qp.can_send() {
             if self.transmit_request(&mut left, &mut scratch, outlet) == Step::Waits {
@@ -100,7 +101,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
         *self.send_scratch = scratch;
         self.make_ready();
-        (self.counters.packets_out - before) as usize
+        let packets = (self.counters.packets_out - before) as usize;
+        (packets, most - left - packets)
     }
 
     /// Sends the packets of the first request. `Waits` if there is none, or it is not over.
@@ -114,6 +116,14 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             return Step::Waits;
         };
         let work = send.work();
+        if work.op.row().alone {
+            if *left == 0 {
+                return Step::Waits;
+            }
+            *left = left.saturating_sub(1 + work.op.extra_cost() as usize / OPERATION as usize);
+            self.change_key(&work);
+            return Step::Ended;
+        }
         loop {
             if *left == 0 || !outlet.has_room() {
                 return Step::Waits;

@@ -2,6 +2,7 @@
 //!
 //! A datagram is one packet, and each names where it goes. It is sent and forgotten: whether it arrives, the sender never learns.
 
+pub(crate) mod group;
 pub(crate) mod packet;
 pub(crate) mod requester;
 pub(crate) mod responder;

@@ -9,7 +9,7 @@ use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
 use crate::message::reason::Reason;
-use crate::message::transfer::{Elements, Side, Span};
+use crate::message::transfer::{Elements, Side, Span, TransferError};
 use crate::outlet::{NoOutlet, Outlet, Pieces};
 use crate::outstanding::Scratch;
 use crate::place::Place;
@@ -17,7 +17,7 @@ use crate::qp::Qp;
 use crate::qp::attr::QpState;
 use crate::qp::requester::Wait;
 use crate::request::{Destination, Payload, PostError, Queue, SendRequest};
-use crate::schedule::WITHIN_POSTS;
+use crate::schedule::{Cost, OPERATION, WITHIN_POSTS};
 use crate::time::Instant;
 use crate::ud::packet::{Datagram, datagram, grh_of};
 use crate::ud::responder::{DatagramPayload, accept};
@@ -25,12 +25,32 @@ use crate::work::Work;
 use vrdma_wire::num::{Imm, Qpn, VlanId};
 use vrdma_wire::roce::Packet;
 
+/// What became of the first request, and what that cost.
+pub(crate) struct Sent {
+    pub(crate) step: Step,
+    /// How many packets and copies were made of it.
+    pub(crate) datagrams: u32,
+}
+
+impl Sent {
+    pub(crate) const WAITS: Sent = Sent { step: Step::Waits, datagrams: 0 };
+    /// As one datagram.
+    pub(crate) const ENDED: Sent = Sent { step: Step::Ended, datagrams: 1 };
+
+    /// What it cost, of a request of `length` bytes.
+    pub(crate) fn cost(&self, length: u32) -> Cost {
+        Cost::from(self.datagrams) * (Cost::from(length) + OPERATION)
+    }
+}
+
 /// Where a datagram goes.
 enum DatagramRoute {
     /// To a QP of this device of the engine.
     Local(u32),
     /// To the wire.
     Wire,
+    /// To the members of a multicast group, here and beyond the wire.
+    Group,
     /// Nowhere.
     Unreachable,
 }
@@ -65,11 +85,12 @@ impl<R: Region> Engine<R> {
         }
         let work = Work::new(request, &qp.caps);
         let idle = qp.state == QpState::Rts && qp.requester.queue.is_empty() && qp.caps.send_wr > 0;
-        if idle && enough_left && !suspended {
-            let step = self.send_datagram(place, &work, Some(to), request.payload, &mut NoOutlet, sink);
-            let moved = if step == Step::Ended { work.length } else { 0 };
+        // What goes to many takes its turns.
+        if idle && enough_left && !suspended && !to.dgid.is_multicast() {
+            let sent = self.send_datagram(place, &work, Some(to), request.payload, &mut NoOutlet, sink);
+            let moved = if sent.step == Step::Ended { work.length } else { 0 };
             self.schedule.local.carry(device.0, moved);
-            if step == Step::Ended {
+            if sent.step == Step::Ended {
                 return Ok(());
             }
         }
@@ -86,7 +107,7 @@ impl<R: Region> Engine<R> {
         payload: Payload<'_>,
         outlet: &mut impl Outlet<R>,
         sink: &mut impl Sink,
-    ) -> Step {
+    ) -> Sent {
         let (device, qp) = self.devices.known(place);
         let (to, source, imm) = match check(device, qp, work, to, payload) {
             Ok(checked) => checked,
@@ -102,16 +123,14 @@ impl<R: Region> Engine<R> {
             DatagramRoute::Local(index) => {
                 return self.deliver_local(place, index, work, &datagram, payload, sink);
             }
+            DatagramRoute::Group => {
+                return self.send_to_group(place, work, &datagram, payload, outlet, sink);
+            }
             DatagramRoute::Wire => {
                 if !outlet.has_room() {
-                    return Step::Waits;
+                    return Sent::WAITS;
                 }
-                let pieces = match payload {
-                    Payload::Inline(data) => Some(Pieces::bytes(data)),
-                    Payload::Sges(sges) => {
-                        Pieces::memory(Span::list(local_elements(device, qp, work), sges, 0), work.length)
-                    }
-                };
+                let pieces = pieces(device, qp, work, payload);
                 if pieces.is_none_or(|pieces| outlet.send(&datagram.packet, &pieces).is_err()) {
                     return self.datagram_failed(place, work, WcStatus::LocProt, sink);
                 }
@@ -120,21 +139,48 @@ impl<R: Region> Engine<R> {
                 borrowed.datagram_sent(work);
             }
         }
-        Step::Ended
+        Sent::ENDED
     }
 
-    /// Which way a packet goes. One to a multicast group goes to the wire alone: nobody here can join one.
+    /// Which way a packet goes.
     fn datagram_route(&self, packet: &Packet) -> DatagramRoute {
         let (src, dst) = (packet.path.src, packet.path.dst);
         // Without an own address, and from one kind of address to the other, nothing can be sent.
         if src.is_zero() || src.ipv4().is_some() != dst.ipv4().is_some() {
             return DatagramRoute::Unreachable;
         }
+        if dst.is_multicast() {
+            return DatagramRoute::Group;
+        }
         match self.devices.gids.owner(GidEntry { gid: dst, vlan: VlanId::of(packet.path.vlan) }) {
             Some(index) => DatagramRoute::Local(index),
             None if self.port.exists() => DatagramRoute::Wire,
             None => DatagramRoute::Unreachable,
         }
+    }
+
+    /// Copies a datagram into a receive of the QP at `peer`, if that takes it.
+    pub(super) fn copy_datagram(
+        &mut self,
+        place: Place,
+        peer: Place,
+        work: &Work<'_>,
+        datagram: &Datagram,
+        payload: Payload<'_>,
+    ) -> Result<Result<(), TransferError>, Reason> {
+        let (device, qp) = self.devices.known(place);
+        let target = self.devices.get(peer.device).expect("only a device has a GID");
+        accept(target, peer.qpn, datagram.deth, work.length).map(|acceptance| {
+            let data = match payload {
+                Payload::Inline(data) => DatagramPayload::Bytes(data),
+                Payload::Sges(sges) => {
+                    let elements = local_elements(device, qp, work);
+                    DatagramPayload::Memory(Span::list(elements, sges, 0), work.length)
+                }
+            };
+            let grh = grh_of(&datagram.packet, work.length as usize);
+            acceptance.fill(&grh, data, &mut self.recv_scratch)
+        })
     }
 
     /// To a QP of this engine, without a packet: one copy.
@@ -146,29 +192,16 @@ impl<R: Region> Engine<R> {
         datagram: &Datagram,
         payload: Payload<'_>,
         sink: &mut impl Sink,
-    ) -> Step {
+    ) -> Sent {
         let Datagram { ref packet, deth, imm } = *datagram;
         let peer = Place { device: index, qpn: packet.bth.dest };
-        let moved = {
-            let (device, qp) = self.devices.known(place);
-            let target = self.devices.get(index).expect("only a device has a GID");
-            accept(target, peer.qpn, deth, work.length).map(|acceptance| {
-                let data = match payload {
-                    Payload::Inline(data) => DatagramPayload::Bytes(data),
-                    Payload::Sges(sges) => {
-                        let elements = local_elements(device, qp, work);
-                        DatagramPayload::Memory(Span::list(elements, sges, 0), work.length)
-                    }
-                };
-                acceptance.fill(&grh_of(packet, work.length as usize), data, &mut self.recv_scratch)
-            })
-        };
-        match moved {
+        match self.copy_datagram(place, peer, work, datagram, payload) {
             Ok(Ok(())) => {
                 self.known(peer, sink).datagram_arrived(packet, (deth.src, imm), work.length);
                 self.known(place, sink).datagram_sent(work);
             }
             Ok(Err(error)) if error.side == Side::Source => {
+                self.known(peer, sink).give_back();
                 return self.datagram_failed(place, work, WcStatus::LocProt, sink);
             }
             Ok(Err(_)) => {
@@ -181,14 +214,14 @@ impl<R: Region> Engine<R> {
             }
             Err(Reason::NoReceive) if !self.has_looked(place) => {
                 self.ask(place, peer);
-                return Step::Waits;
+                return Sent::WAITS;
             }
             Err(reason) => {
                 self.devices.count_drop(index, reason);
                 self.known(place, sink).datagram_sent(work);
             }
         }
-        Step::Ended
+        Sent::ENDED
     }
 
     fn has_looked(&self, place: Place) -> bool {
@@ -196,15 +229,15 @@ impl<R: Region> Engine<R> {
     }
 
     #[cold]
-    fn datagram_failed(
+    pub(super) fn datagram_failed(
         &mut self,
         place: Place,
         work: &Work<'_>,
         status: WcStatus,
         sink: &mut impl Sink,
-    ) -> Step {
+    ) -> Sent {
         self.known(place, sink).fail(work, status);
-        Step::Ended
+        Sent::ENDED
     }
 
     /// Sends the first request that is in a datagram QP's queue, if there is one that may be sent.
@@ -214,14 +247,14 @@ impl<R: Region> Engine<R> {
         scratch: &mut Scratch,
         outlet: &mut impl Outlet<R>,
         sink: &mut impl Sink,
-    ) -> Step {
+    ) -> Sent {
         let (device, qp) = self.devices.known(place);
         if device.suspended || !qp.can_send() {
-            return Step::Waits;
+            return Sent::WAITS;
         }
         let to = device.requests.front_to(&qp.requester.queue);
         let Some((send, payload)) = device.requests.front_send(&qp.requester.queue, scratch) else {
-            return Step::Waits;
+            return Sent::WAITS;
         };
         self.send_datagram(place, &send.work(), to.as_ref(), payload, outlet, sink)
     }
@@ -229,13 +262,29 @@ impl<R: Region> Engine<R> {
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A datagram has left: its request has ended.
-    fn datagram_sent(&mut self, work: &Work<'_>) {
+    pub(super) fn datagram_sent(&mut self, work: &Work<'_>) {
         let requester = &mut self.qp.requester;
         requester.psn = requester.psn.add(1);
-        requester.wait = Wait::No;
+        requester.ended();
         self.counters.sends += 1;
         self.counters.bytes_out += u64::from(work.length);
         self.end_send(work, WcStatus::Success);
+        self.tell_if_drained();
+    }
+}
+
+/// What a request carries, or `None` if a part of it may not be used.
+pub(super) fn pieces<'a, R>(
+    device: &'a Device<R>,
+    qp: &Qp,
+    work: &Work<'_>,
+    payload: Payload<'a>,
+) -> Option<Pieces<'a, R>> {
+    match payload {
+        Payload::Inline(data) => Some(Pieces::bytes(data)),
+        Payload::Sges(sges) => {
+            Pieces::memory(Span::list(local_elements(device, qp, work), sges, 0), work.length)
+        }
     }
 }
 

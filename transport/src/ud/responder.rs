@@ -21,7 +21,7 @@ pub(crate) struct Acceptance<'a, R> {
 }
 
 /// Whether a datagram of `length` bytes is taken. What is not is dropped, and its sender never learns (IBTA 9.8.3): also
-/// one that is longer than the receive, which stays for the next.
+/// one that is longer than the receive, which stays for the next. One of a shared queue is not even taken then: the limit is for those that are.
 pub(crate) fn accept<'a, R>(
     device: &'a Device<R>,
     qpn: Qpn,
@@ -38,11 +38,13 @@ pub(crate) fn accept<'a, R>(
     if deth.qkey != own_qkey(qp) {
         return Err(Reason::Qkey);
     }
-    let receive = qp.responder.claimed(&device.requests).ok_or(Reason::NoReceive)?;
-    if u64::from(length) + GRH as u64 > u64::from(receive.length) {
-        return Err(Reason::Length);
+    let fits = |receive: &RecvSlot| u64::from(length) + GRH as u64 <= u64::from(receive.length);
+    match qp.responder.claimed(&device.requests) {
+        Some(receive) if fits(receive) => Ok(Acceptance { device, qp, receive }),
+        Some(_) => Err(Reason::Length),
+        None if device.next_shared_receive(qp).is_some_and(|next| !fits(next)) => Err(Reason::Length),
+        None => Err(Reason::NoReceive),
     }
-    Ok(Acceptance { device, qp, receive })
 }
 
 /// Where a datagram's bytes come from.
@@ -84,6 +86,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             status: WcStatus::Success,
             byte_len: GRH as u32 + length,
             imm,
+            invalidated: None,
             src_qpn: src,
             solicited: packet.bth.solicited,
             arrival: Some(Arrival { smac: path.src_mac, vlan: path.vlan.and_then(VlanTag::named) }),

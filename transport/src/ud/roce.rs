@@ -8,7 +8,7 @@ use crate::memory::Region;
 use crate::message::reason::Reason;
 use crate::outlet::Outlet;
 use crate::place::Place;
-use crate::schedule::{Cost, OPERATION, TURN_PACKETS};
+use crate::schedule::{Cost, TURN_PACKETS};
 use crate::ud::packet::grh;
 use crate::ud::responder::{DatagramPayload, accept};
 use core::mem;
@@ -60,10 +60,14 @@ impl<R: Region> Engine<R> {
             let (device, qp) = self.devices.known(place);
             let first = device.requests.first_send(&qp.requester.queue);
             let length = first.map_or(0, |first| first.work().length);
-            if cost >= credit || self.send_first_datagram(place, &mut scratch, outlet, sink) == Step::Waits {
+            if cost >= credit {
                 break;
             }
-            cost += Cost::from(length) + OPERATION;
+            let sent = self.send_first_datagram(place, &mut scratch, outlet, sink);
+            if sent.step == Step::Waits {
+                break;
+            }
+            cost += sent.cost(length);
         }
         self.send_scratch = scratch;
         self.known(place, sink).make_ready();

@@ -154,7 +154,7 @@ fn connect_ends(world: &mut World, rng: &mut Rng, plan: &Plan, service: QpType, 
     for (local, remote) in [(0, 1), (1, 0)] {
         let peer = world.guests[ends[remote].guest];
         let attr = QpAttr {
-            access: Access::ALL,
+            access: Access::QP,
             qkey: QKEY,
             port: 1,
             path_mtu,

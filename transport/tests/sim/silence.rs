@@ -73,12 +73,14 @@ fn time_to_fail(op: SendOp, length: u32, timeout: u8, retry_cnt: u8) -> (u64, u6
 #[test]
 fn over_a_dead_link_requests_end_in_the_time_that_timeout_and_retry_count_promise() {
     let remote = Remote { addr: 0, rkey: Rkey(1) };
+    let scope = FlushScope { placement: Placement::Global, whole: false, length: 8 };
     let operations = [
         (SendOp::Send { imm: None }, 100),
         (SendOp::Write { remote, imm: None }, 5000),
         (SendOp::Read { remote }, 5000),
         (SendOp::FetchAdd { remote, add: 1 }, 8),
         (SendOp::AtomicWrite { remote }, 8),
+        (SendOp::Flush { remote, scope }, 0),
     ];
     for (op, length) in operations {
         for timeout in [1, 8, 14, 20] {

@@ -151,7 +151,8 @@ impl Stream {
         let local = Access::LOCAL_WRITE;
         let source = Area::new(world, from, &mut rng, Access::NONE, source);
         let landing = Area::new(world, from, &mut rng, local, blank((shape.longest * 4).max(1024)));
-        let target = Area::new(world, to, &mut rng, Access::ALL, shadow.clone());
+        let of_target = Access::ALL | Access::FLUSH_GLOBAL;
+        let target = Area::new(world, to, &mut rng, of_target, shadow.clone());
         let barred = Area::new(world, to, &mut rng, local, blank(64));
         let slot = shape.longest + 64;
         let slots = Area::new(world, to, &mut rng, local, blank(slot * u64::from(shape.receives)));

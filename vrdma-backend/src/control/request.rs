@@ -2,16 +2,17 @@
 
 use super::context::CommandContext;
 use crate::device::ah::AhTable;
-use crate::device::command::Command;
+use crate::device::command::{Command, NewMemory};
+use crate::device::moderation::Moderation;
 use crate::memory::{MrMemory, Run};
 use crate::queue::VirtqueueSetup;
 use crate::queue::channel::Channel;
-use crate::queue::cq::CqRing;
+use crate::queue::cq::{CqRing, CqeKind};
 use crate::translate::access::access;
-use crate::translate::{gid, port, qp, srq};
+use crate::translate::{gid, mr, port, qp, srq};
 use vrdma_abi::control::{Run as Run16, *};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Gid, Qpn};
 
 type Result<T> = std::result::Result<T, Status>;
 
@@ -37,6 +38,7 @@ pub fn parse(
         Opcode::QUERY_DEVICE => body.empty(Command::QueryDevice)?,
         Opcode::QUERY_PORT => body.empty(Command::QueryPort)?,
         Opcode::QUERY_COUNTERS => body.empty(Command::QueryCounters)?,
+        Opcode::QUERY_CLOCK => body.empty(Command::QueryClock)?,
         Opcode::QUERY_GID => Command::QueryGid { index: body.object()? },
         Opcode::ADD_GID => {
             let req: AddGidReq = body.alone()?;
@@ -51,9 +53,15 @@ pub fn parse(
         Opcode::ALLOC_PD => Command::AllocPd { context: body.object()? },
         Opcode::DEALLOC_PD => Command::DeallocPd { pdn: body.object()? },
         Opcode::CREATE_CQ => create_cq(&body, context)?,
+        Opcode::RESIZE_CQ => resize_cq(&body, context)?,
+        Opcode::MODIFY_CQ => modify_cq(&body.alone()?),
         Opcode::DESTROY_CQ => Command::DestroyCq { cqn: body.object()? },
         Opcode::REG_MR => reg_mr(&body, context)?,
         Opcode::DEREG_MR => Command::DeregMr { key: body.object()? },
+        Opcode::REREG_MR => rereg_mr(&body, context)?,
+        Opcode::ALLOC_FAST_MR => alloc_fast_mr(&body.alone()?)?,
+        Opcode::ALLOC_MW => alloc_mw(&body.alone()?)?,
+        Opcode::DEALLOC_MW => Command::DeallocMw { key: body.object()? },
         Opcode::GET_DMA_MR => {
             let req: DmaMrReq = body.alone()?;
             Command::DmaMr { pdn: req.pdn.get(), access: access(req.access.get())? }
@@ -71,8 +79,23 @@ pub fn parse(
         }
         Opcode::QUERY_SRQ => Command::QuerySrq { srqn: body.object()? },
         Opcode::DESTROY_SRQ => Command::DestroySrq { srqn: body.object()? },
+        Opcode::ATTACH_MCAST => member(&body.alone()?, |qpn, mgid| Command::AttachMcast { qpn, mgid })?,
+        Opcode::DETACH_MCAST => member(&body.alone()?, |qpn, mgid| Command::DetachMcast { qpn, mgid })?,
         _ => return Err(Status::UNSUPPORTED),
     })
+}
+
+fn modify_cq(req: &ModifyCqReq) -> Command {
+    let moderation = Moderation::new(req.count.get(), req.period.get());
+    Command::ModifyCq { cqn: req.cqn.get(), moderation }
+}
+
+fn alloc_fast_mr(req: &AllocFastMrReq) -> Result<Command> {
+    Ok(Command::AllocFastMr { pdn: req.pdn.get(), max_pages: mr::max_pages(req.max_pages.get())? })
+}
+
+fn alloc_mw(req: &AllocMwReq) -> Result<Command> {
+    Ok(Command::AllocMw { pdn: req.pdn.get(), mw_type: mr::mw_type(req.mw_type.get())? })
 }
 
 /// What follows the header.
@@ -153,41 +176,92 @@ fn bind_channel(
 
 fn create_cq(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
     let (req, runs) = body.with_runs::<CreateCqReq>()?;
-    let entries = req.entries.get();
     let vector = u16::try_from(req.vector.get()).map_err(|_| Status::INVALID)?;
-    if !entries.is_power_of_two() || req.reserved.get() != 0 {
+    let flags = req.flags.get();
+    let kind = cqe_kind(flags & !cq_flags::IGNORE_OVERRUN)?;
+    let mut ring = cq_ring(&runs, (kind, req.entries.get()), context)?;
+    if flags & cq_flags::IGNORE_OVERRUN != 0 {
+        ring.ignore_overrun();
+    }
+    Ok(Command::CreateCq { context: req.context.get(), vector, ring })
+}
+
+fn resize_cq(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
+    let (req, runs) = body.with_runs::<ResizeCqReq>()?;
+    let kind = cqe_kind(req.flags.get())?;
+    let ring = cq_ring(&runs, (kind, req.entries.get()), context)?;
+    Ok(Command::ResizeCq { cqn: req.cqn.get(), held: req.held.get(), ring })
+}
+
+/// What flags of a CQ say of its CQEs; others are refused.
+fn cqe_kind(flags: u32) -> Result<CqeKind> {
+    match flags {
+        0 => Ok(CqeKind::Plain),
+        cq_flags::TIMESTAMP => Ok(CqeKind::Timed),
+        _ => Err(Status::INVALID),
+    }
+}
+
+/// The ring of a CQ of so many CQEs, in these runs.
+fn cq_ring(
+    runs: &[Run],
+    (kind, entries): (CqeKind, u32),
+    context: &CommandContext<'_>,
+) -> Result<Box<CqRing>> {
+    if !entries.is_power_of_two() {
         return Err(Status::INVALID);
     }
     if entries > context.limits.cq_entries {
         return Err(Status::NO_RESOURCES);
     }
-    total(&runs, CqRing::bytes(entries))?;
-    let ring = CqRing::new(context.memory, &runs, entries).ok_or(Status::FAULT)?;
-    context.populate(&runs);
-    Ok(Command::CreateCq { context: req.context.get(), vector, ring: Box::new(ring) })
+    total(runs, CqRing::bytes(kind, entries))?;
+    let ring = CqRing::new(context.memory, runs, kind, entries).ok_or(Status::FAULT)?;
+    context.populate(runs);
+    Ok(Box::new(ring))
 }
 
 fn reg_mr(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
     let (req, runs) = body.with_any_runs::<RegMrReq>()?;
-    let (iova, length) = (req.iova.get(), req.length.get());
+    let access = access(req.access.get())?;
+    let NewMemory { iova, length, memory, runs } =
+        region_memory((req.iova.get(), req.length.get()), &runs, context)?;
+    Ok(Command::RegMr { pdn: req.pdn.get(), access, iova, length, memory, runs })
+}
+
+fn rereg_mr(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
+    let (req, runs) = body.with_any_runs::<ReregMrReq>()?;
+    let mr::Changes { pdn, access, memory } = mr::changes(&req)?;
+    if !memory && !runs.is_empty() {
+        return Err(Status::INVALID);
+    }
+    let range = (req.iova.get(), req.length.get());
+    let memory = memory.then(|| region_memory(range, &runs, context)).transpose()?;
+    Ok(Command::ReregMr { key: req.lkey.get(), pdn, access, memory })
+}
+
+/// The memory of a region.
+fn region_memory(
+    (iova, length): (u64, u64),
+    runs: &[Run],
+    context: &CommandContext<'_>,
+) -> Result<NewMemory> {
     // A region may end where addresses do.
     if length != 0 && iova.checked_add(length - 1).is_none() {
         return Err(Status::INVALID);
     }
-    let access = access(req.access.get())?;
-    total(&runs, length)?;
+    total(runs, length)?;
     if length > context.limits.memory_bytes() {
         return Err(Status::INVALID);
     }
     // A message is worked on in stretches of so many bytes, whatever number of runs these are in.
-    if let [_, inner @ .., _] = &runs[..]
+    if let [_, inner @ .., _] = runs
         && inner.iter().any(|run| run.len < u64::from(limit::MIN_RUN))
     {
         return Err(Status::INVALID);
     }
-    let memory = MrMemory::new(context.memory, &runs).ok_or(Status::FAULT)?;
-    context.populate(&runs);
-    Ok(Command::RegMr { pdn: req.pdn.get(), access, iova, length, memory, runs: runs.len() as u64 })
+    let memory = MrMemory::new(context.memory, runs).ok_or(Status::FAULT)?;
+    context.populate(runs);
+    Ok(NewMemory { iova, length, memory, runs: runs.len() as u64 })
 }
 
 fn ah_table(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
@@ -209,6 +283,14 @@ fn ah_table(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
 fn modify_qp(req: &ModifyQpReq) -> Result<Command> {
     let (mask, attr) = qp::attributes(req)?;
     Ok(Command::ModifyQp { qpn: qpn(req.qpn.get())?, mask, attr: Box::new(attr) })
+}
+
+/// A command about a QP and a group.
+fn member(req: &McastReq, command: fn(Qpn, Gid) -> Command) -> Result<Command> {
+    if req.reserved.get() != 0 {
+        return Err(Status::INVALID);
+    }
+    Ok(command(qpn(req.qpn.get())?, Gid(req.mgid)))
 }
 
 fn qpn(number: u32) -> Result<Qpn> {

@@ -1,14 +1,17 @@
 //! Control commands and what they come to, as types.
 
 use super::ah::AhTable;
+use super::moderation::Moderation;
 use crate::config::GuestLimits;
 use crate::memory::MrMemory;
 use crate::queue::channel::Channel;
 use crate::queue::cq::CqRing;
 use crate::translate::counters::Border;
 use crate::translate::port::PortAttr;
-use vrdma_transport::{Access, AttrMask, Counters, Error, GidEntry, QpAttr, QpInit, SrqAttr, SrqInit};
-use vrdma_wire::num::{Mac, Mtu, Qpn};
+use vrdma_transport::{
+    Access, AttrMask, Counters, Error, GidEntry, Instant, MwType, QpAttr, QpInit, SrqAttr, SrqInit,
+};
+use vrdma_wire::num::{Gid, Mac, Mtu, Qpn};
 
 /// A command. Memory in it is resolved, numbers are in the range of their type; whether they name anything is not known yet.
 #[derive(Debug)]
@@ -17,6 +20,7 @@ pub enum Command {
     QueryDevice,
     QueryPort,
     QueryCounters,
+    QueryClock,
     QueryGid { index: u32 },
     AddGid { index: u32, entry: GidEntry },
     DelGid { index: u32 },
@@ -28,9 +32,15 @@ pub enum Command {
     AllocPd { context: u32 },
     DeallocPd { pdn: u32 },
     CreateCq { context: u32, vector: u16, ring: Box<CqRing> },
+    ModifyCq { cqn: u32, moderation: Option<Moderation> },
     DestroyCq { cqn: u32 },
+    ResizeCq { cqn: u32, held: u32, ring: Box<CqRing> },
     RegMr { pdn: u32, access: Access, iova: u64, length: u64, memory: MrMemory, runs: u64 },
     DeregMr { key: u32 },
+    ReregMr { key: u32, pdn: Option<u32>, access: Option<Access>, memory: Option<NewMemory> },
+    AllocFastMr { pdn: u32, max_pages: u32 },
+    AllocMw { pdn: u32, mw_type: MwType },
+    DeallocMw { key: u32 },
     DmaMr { pdn: u32, access: Access },
     CreateQp { init: QpInit },
     ModifyQp { qpn: Qpn, mask: AttrMask, attr: Box<QpAttr> },
@@ -41,6 +51,21 @@ pub enum Command {
     ModifySrq { srqn: u32, max_wr: Option<u32>, limit: Option<u32> },
     QuerySrq { srqn: u32 },
     DestroySrq { srqn: u32 },
+    AttachMcast { qpn: Qpn, mgid: Gid },
+    DetachMcast { qpn: Qpn, mgid: Gid },
+}
+
+/// Memory that a region is to have.
+#[derive(Debug)]
+pub struct NewMemory {
+    /// Address by which requests name its first byte.
+    pub iova: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Where it is.
+    pub memory: MrMemory,
+    /// Runs of memory that it has, for the quota.
+    pub runs: u64,
 }
 
 /// What a successful command returns.
@@ -59,6 +84,8 @@ pub enum Reply {
     Port(PortAttr),
     /// What was counted, by the engine and at the border to the guest.
     Counters(Box<(Counters, Border)>),
+    /// The device's clock.
+    Clock(Instant),
     /// An entry of the GID table.
     Gid(GidEntry),
     /// Number of a new object.

@@ -1,6 +1,7 @@
 //! Completion queues.
 
 use super::command::Reply;
+use super::moderation::{Moderation, Waiting};
 use super::objects::Cq;
 use super::{Device, Result};
 use crate::queue::cq::{CqLayout, CqMapping, CqRing};
@@ -32,9 +33,12 @@ impl Device {
             runs,
             qps: Vec::new(),
             dirty: false,
+            new: 0,
             solicited: false,
             quiet: false,
             quiet_solicited: false,
+            moderation: None,
+            waiting: Waiting::default(),
             failed: false,
         };
         let cqn = self.cqs.insert(cq).ok_or(Error::NoResources)?;
@@ -58,6 +62,38 @@ impl Device {
         self.quota.return_runs(cq.runs);
         self.release(cq.owner);
         Ok(Reply::Done)
+    }
+
+    /// RESIZE_CQ: the CQ goes on in `ring`, of which `held` entries are taken as far as the consumer is concerned.
+    ///
+    /// # Errors
+    /// `NotFound`: it does not exist. `Invalid`: what is not consumed does not fit, the CQEs are of another kind, or the CQ failed. `NoResources`: the guest has as many runs as it may.
+    pub fn resize_cq(&mut self, cqn: CqId, held: u32, ring: CqRing) -> Result<Reply> {
+        let cq = self.cqs.get_mut(cqn.0).ok_or(Error::NotFound)?;
+        let unpolled = cq.ring.unconsumed().filter(|_| !cq.failed).ok_or(Error::Invalid)?;
+        let is_too_small = u64::from(unpolled) + u64::from(held) > ring.entries().into();
+        if is_too_small || ring.kind() != cq.ring.kind() {
+            return Err(Error::Invalid);
+        }
+        let runs = ring.runs();
+        self.quota.exchange_runs(cq.runs, runs, &self.limits)?;
+        cq.runs = runs;
+        cq.ring.go_on_in(ring);
+        Ok(Reply::Done)
+    }
+
+    /// MODIFY_CQ. An event that waits already does so for as long as it was to.
+    ///
+    /// # Errors
+    /// `NotFound`: it does not exist.
+    pub fn modify_cq(&mut self, cqn: CqId, moderation: Option<Moderation>) -> Result<Reply> {
+        self.cqs.get_mut(cqn.0).ok_or(Error::NotFound)?.moderation = moderation;
+        Ok(Reply::Done)
+    }
+
+    /// Whose CQ it is.
+    pub fn cq_owner(&mut self, cqn: CqId) -> Option<OwnerId> {
+        self.cqs.get_mut(cqn.0).map(|cq| cq.owner)
     }
 
     /// One more than the highest number of a CQ so far.

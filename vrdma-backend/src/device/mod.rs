@@ -2,10 +2,12 @@
 
 pub mod ah;
 mod channel;
+pub mod clock;
 pub mod command;
 mod context;
 pub mod counters;
 mod cq;
+pub mod moderation;
 mod mr;
 mod objects;
 pub mod outputs;

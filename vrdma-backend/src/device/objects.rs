@@ -1,5 +1,6 @@
 //! What a device keeps of its objects.
 
+use super::moderation::{Moderation, Waiting};
 use crate::queue::cq::CqRing;
 use vrdma_transport::OwnerId;
 use vrdma_wire::num::Qpn;
@@ -21,14 +22,20 @@ pub(super) struct Cq {
     pub runs: u64,
     /// QPs that use it; one that uses it for both directions is there twice.
     pub qps: Vec<Qpn>,
-    /// New CQEs have not been checked against the arm words.
+    /// New CQEs have not been checked against the arm words,
     pub dirty: bool,
+    /// so many.
+    pub new: u32,
     /// One of those is solicited or tells of an error.
     pub solicited: bool,
     /// CQEs were published since the last event or second look, without an event.
     pub quiet: bool,
     /// One of those is solicited or tells of an error.
     pub quiet_solicited: bool,
+    /// What its events wait for, if they do.
+    pub moderation: Option<Moderation>,
+    /// Its event that may be waiting.
+    pub waiting: Waiting,
     /// It overran, or its memory is gone.
     pub failed: bool,
 }

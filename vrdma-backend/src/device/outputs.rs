@@ -1,21 +1,27 @@
 //! Where completions and events go: the engine's sink.
 
 use super::Device;
+use super::clock::Clock;
+use super::moderation::{Fired, Timers};
 use crate::queue::event::EventQueue;
 use crate::ratelimit::RateLimit;
 use crate::translate::cqe::cqe;
 use crate::translate::event::{self, AsyncEvent};
 use std::sync::atomic::{Ordering, fence};
-use vrdma_transport::{Completion, CqId, DeviceId, Event, Sink, WcStatus};
+use vrdma_transport::{Completion, CqId, DeviceId, Event, Instant, Sink, WcStatus};
 
 /// All devices of a worker, and what is to be told to them.
 #[derive(Debug, Default)]
 pub struct Outputs {
+    /// What time it is.
+    pub clock: Clock,
     devices: Vec<Option<Device>>,
     /// CQs with new CQEs whose arm words have not been looked at.
     dirty: Vec<(DeviceId, CqId)>,
     /// CQs with CQEs that raised no event because they were not armed.
     quiet: Vec<(DeviceId, CqId)>,
+    /// CQs whose events wait for more completions.
+    timers: Timers,
     /// Devices with events to flush.
     eventful: Vec<DeviceId>,
     /// CQs that failed and whose QPs do not know yet.
@@ -28,6 +34,8 @@ pub struct Outputs {
 
 /// Turns between two attempts to hand over events that found no buffer.
 const RETRY_TURNS: u32 = 1024;
+/// Events that have waited long enough, looked at in one turn.
+const TIMERS: usize = 256;
 
 impl Outputs {
     /// Adds a device under its id.
@@ -42,9 +50,7 @@ impl Outputs {
     /// A device. Ids come from this process.
     #[inline]
     pub fn device(&mut self, id: DeviceId) -> &mut Device {
-        self.devices[id.0 as usize]
-            .as_mut()
-            .expect("ids of devices are given out with the device, and it stays")
+        device(&mut self.devices, id)
     }
 
     /// All devices.
@@ -60,12 +66,14 @@ impl Outputs {
         self.has_events(id);
     }
 
-    /// Tells the consumers of new CQEs, if they asked for it, and hands events over. Once a turn of the worker.
+    /// Tells the consumers of new CQEs, if they asked for it, and hands events over. Once a turn of the worker; true if there is more to do.
     #[inline]
-    pub fn flush(&mut self) {
+    pub fn flush(&mut self, now: Instant) -> bool {
+        self.clock.renew();
         if !self.dirty.is_empty() {
-            self.check_arms();
+            self.check_arms(now);
         }
+        let more = self.next_timer().is_some_and(|at| at <= now) && self.raise_due(now);
         if !self.eventful.is_empty() {
             self.flush_events();
         }
@@ -75,9 +83,31 @@ impl Outputs {
                 self.retry_events();
             }
         }
+        more
     }
 
-    fn check_arms(&mut self) {
+    /// When an event has waited long enough for more completions.
+    #[inline]
+    pub fn next_timer(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Raises events that have waited long enough; true if there may be more.
+    fn raise_due(&mut self, now: Instant) -> bool {
+        for _ in 0..TIMERS {
+            let Some((at, id, cq_id)) = self.timers.pop(now) else { return false };
+            let Some(cq) = self.device(id).cqs.get_mut(cq_id.0) else { continue };
+            match cq.waiting.fire(at, now) {
+                Fired::Later(at) => self.timers.set(at, id, cq_id),
+                // Solicited completions have not waited.
+                Fired::Due if cq.ring.take_event(false) => self.completion_event(id, cq_id),
+                Fired::Due | Fired::Nothing => {}
+            }
+        }
+        true
+    }
+
+    fn check_arms(&mut self, now: Instant) {
         // The consumer arms, then looks for CQEs; we publish CQEs, then look whether it armed.
         fence(Ordering::SeqCst);
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -85,8 +115,18 @@ impl Outputs {
             let device = self.device(id);
             let Some(cq) = device.cqs.get_mut(cq_id.0) else { continue };
             cq.dirty = false;
-            let solicited = std::mem::take(&mut cq.solicited);
+            let (solicited, new) = (std::mem::take(&mut cq.solicited), std::mem::take(&mut cq.new));
+            // A solicited or unsuccessful completion is not put off.
+            if let Some(moderation) = cq.moderation.filter(|_| !solicited && cq.ring.is_armed())
+                && !cq.waiting.gather(moderation, new, now)
+            {
+                if let Some(at) = cq.waiting.take_timer() {
+                    self.timers.set(at, id, cq_id);
+                }
+                continue;
+            }
             if cq.ring.take_event(solicited) {
+                cq.waiting.raised();
                 cq.quiet_solicited = false;
                 self.completion_event(id, cq_id);
             } else {
@@ -178,16 +218,22 @@ impl Outputs {
     }
 }
 
+#[inline]
+fn device(devices: &mut [Option<Device>], id: DeviceId) -> &mut Device {
+    devices[id.0 as usize].as_mut().expect("ids of devices are given out with the device, and it stays")
+}
+
 impl Sink for Outputs {
     #[inline]
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
-        let device = self.device(id);
+        let device = device(&mut self.devices, id);
         device.counters.completions += 1;
         let Some(cq) = device.cqs.get_mut(cq_id.0) else { return };
         cq.solicited |= completion.solicited || completion.status != WcStatus::Success;
-        if cq.ring.push(&cqe(completion)).is_err() {
+        if cq.ring.push(&cqe(completion), || self.clock.stamp().0).is_err() {
             return self.fail_cq(id, cq_id);
         }
+        cq.new += 1;
         if !cq.dirty {
             cq.dirty = true;
             self.dirty.push((id, cq_id));

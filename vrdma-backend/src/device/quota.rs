@@ -61,6 +61,15 @@ impl Quota {
         Ok(())
     }
 
+    /// Takes runs of memory for a region or ring in the place of those that it had.
+    ///
+    /// # Errors
+    /// `NoResources`: there are not so many left.
+    pub fn exchange_runs(&mut self, old: u64, new: u64, limits: &DeviceLimits) -> Result<(), Error> {
+        self.return_runs(old);
+        self.take_runs(new, limits).inspect_err(|_| self.runs += old)
+    }
+
     /// Those of a region or ring that is gone.
     pub fn return_runs(&mut self, runs: u64) {
         self.runs -= runs;

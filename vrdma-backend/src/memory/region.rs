@@ -1,10 +1,10 @@
 //! The memory of one registered region.
 
-use super::{GuestMemory, HostRun, Run, copy::copy, reap};
+use super::{Buffers, GuestMemory, HostRun, Run, copy::copy, reap};
 use crate::port::External;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
-use vrdma_transport::{Fault, Region};
+use vrdma_transport::{Fault, PageList, Region};
 
 /// Memory of a region: where the guest says it is, and where it is in this process.
 #[derive(Debug)]
@@ -46,7 +46,10 @@ pub struct Runs(Arc<Gpa>);
 
 /// Where the memory of a region is in this process.
 #[derive(Debug)]
-pub struct Translation(Host);
+pub struct Translation {
+    host: Host,
+    of: Runs,
+}
 
 #[derive(Debug)]
 enum Host {
@@ -54,6 +57,8 @@ enum Host {
     One(HostRun),
     /// Pieces, each with its offset in the region, in order.
     Many(Box<[(u64, HostRun)]>),
+    /// The same, of what requests registered.
+    Pages(Box<[(u64, HostRun)]>),
     /// Offsets are guest-physical addresses.
     All,
     /// The memory is not there any more.
@@ -64,6 +69,8 @@ enum Host {
 enum Gpa {
     One(Run),
     Many(Box<[Run]>),
+    /// Of a region that requests register with, at most so many runs.
+    Pages(u32, Box<[Run]>),
     All,
 }
 
@@ -73,17 +80,18 @@ unsafe impl Send for Host {}
 impl Runs {
     /// Translates them. What is not in this memory gives [`Fault`] when it is used.
     pub fn translate(&self, memory: &GuestMemory) -> Translation {
-        Translation(resolve(memory, &self.0).unwrap_or(Host::Gone))
+        Translation { host: resolve(memory, &self.0).unwrap_or(Host::Gone), of: self.clone() }
     }
 }
 
 impl Runs {
-    /// Has their pages ready ([`GuestMemory::populate`]). All memory of the guest is left as it is: much of it may never be used.
+    /// Has their pages ready ([`GuestMemory::populate`]). All memory of the guest is left as it is: much of it may never be used; and so is what requests
+    /// registered, which may be the guest's for something else by now.
     pub fn populate(&self, memory: &GuestMemory, budget: &mut u64) {
         match &*self.0 {
             Gpa::One(run) => memory.populate(&[*run], budget),
             Gpa::Many(runs) => memory.populate(runs, budget),
-            Gpa::All => {}
+            Gpa::All | Gpa::Pages(..) => {}
         }
     }
 }
@@ -115,6 +123,12 @@ impl MrMemory {
         MrMemory { host: Host::All, guard: guard(memory), runs: Runs(Arc::new(Gpa::All)) }
     }
 
+    /// No memory, until requests register up to so many pages of the guest's.
+    pub fn pages(memory: &Arc<GuestMemory>, most: u32) -> MrMemory {
+        let gpa = Gpa::Pages(most, Box::default());
+        MrMemory { host: Host::Pages(Box::default()), guard: guard(memory), runs: Runs(Arc::new(gpa)) }
+    }
+
     /// Where the guest says that it is.
     pub fn places(&self) -> Runs {
         self.runs.clone()
@@ -126,22 +140,26 @@ impl MrMemory {
     pub fn install(&mut self, memory: &Arc<GuestMemory>, new: Translation) -> (Translation, Loans) {
         let loans = self.loans();
         self.guard = guard(memory);
-        (Translation(std::mem::replace(&mut self.host, new.0)), loans)
+        // A request may have registered something else meanwhile: a few pages.
+        let new = if Arc::ptr_eq(&new.of.0, &self.runs.0) { new } else { self.runs.translate(memory) };
+        (Translation { host: std::mem::replace(&mut self.host, new.host), of: new.of }, loans)
     }
 
-    /// How many runs of guest memory make the region.
+    /// How many runs of guest memory make the region, or may if requests register with it.
     pub fn runs(&self) -> u64 {
         match &*self.runs.0 {
             Gpa::One(_) => 1,
             Gpa::Many(runs) => runs.len() as u64,
+            Gpa::Pages(most, _) => (*most).into(),
             Gpa::All => 0,
         }
     }
 
-    /// Whether it loans: not if it is all memory of the guest, whose parts the guest uses for something else without deregistering it.
+    /// Whether it loans: not if it is all memory of the guest, or what requests registered, since the guest uses that for something else without
+    /// deregistering the region.
     #[inline]
     pub fn may_loan(&self) -> bool {
-        !matches!(self.host, Host::All)
+        !matches!(self.host, Host::All | Host::Pages(_))
     }
 
     /// What of it is loaned now, for who is about to drop it; nothing is the common case.
@@ -173,7 +191,7 @@ impl MrMemory {
     fn piece(&self, offset: u64, len: u64) -> Result<HostRun, Fault> {
         match &self.host {
             Host::One(run) if offset < run.len => Ok(tail(*run, offset, len)),
-            Host::Many(runs) => {
+            Host::Many(runs) | Host::Pages(runs) => {
                 let index =
                     runs.partition_point(|(start, _)| *start <= offset).checked_sub(1).ok_or(Fault)?;
                 let (start, run) = runs[index];
@@ -226,12 +244,15 @@ fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
     match gpa {
         Gpa::All => return Some(Host::All),
         Gpa::One(run) => memory.resolve(*run, &mut out)?,
-        Gpa::Many(runs) => runs.iter().try_for_each(|run| {
+        Gpa::Many(runs) | Gpa::Pages(_, runs) => runs.iter().try_for_each(|run| {
             memory.resolve(*run, &mut out)?;
             (out.len() <= runs.len() + MAX_SEAMS).then_some(())
         })?,
     }
-    if let [one] = out[..] {
+    let is_registered = matches!(gpa, Gpa::Pages(..));
+    if let [one] = out[..]
+        && !is_registered
+    {
         return Some(Host::One(one));
     }
     let mut offset = 0;
@@ -240,7 +261,26 @@ fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
         offset += run.len;
         (start, run)
     });
-    Some(Host::Many(many.collect()))
+    let many = many.collect();
+    Some(if is_registered { Host::Pages(many) } else { Host::Many(many) })
+}
+
+/// Reads a list of pages: the runs of so many bytes from `offset` of the first page on. `None` if the list is not guest memory, or not of such pages.
+fn page_runs(memory: &Arc<GuestMemory>, list: &PageList, offset: u64, length: u64) -> Option<Box<[Run]>> {
+    let PageList { addr, pages, page_shift } = *list;
+    let mut entries = vec![[0; 8]; pages as usize];
+    let mut buffers = Buffers::new(memory);
+    buffers.push(Run { gpa: addr, len: 8 * u64::from(pages) })?;
+    buffers.read(0, entries.as_flattened_mut());
+    let size = 1 << page_shift;
+    let (mut skip, mut left) = (offset, length);
+    let run = |entry: [u8; 8]| {
+        let page = u64::from_le_bytes(entry);
+        let (gpa, len) = (page.checked_add(skip)?, left.min(size - skip));
+        (skip, left) = (0, left - len);
+        page.is_multiple_of(size).then_some(Run { gpa, len })
+    };
+    entries.into_iter().map(run).collect()
 }
 
 #[inline]
@@ -282,6 +322,15 @@ impl Region for MrMemory {
 
     fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
         self.word(offset).map(operation)
+    }
+
+    fn register(&mut self, list: &PageList, offset: u64, length: u64) -> Result<(), Fault> {
+        let Gpa::Pages(most, _) = *self.runs.0 else { return Err(Fault) };
+        let runs = page_runs(&self.guard.memory, list, offset, length).ok_or(Fault)?;
+        let gpa = Gpa::Pages(most, runs);
+        self.host = resolve(&self.guard.memory, &gpa).ok_or(Fault)?;
+        self.runs = Runs(Arc::new(gpa));
+        Ok(())
     }
 }
 
@@ -348,6 +397,70 @@ mod tests {
         assert!(add(8, 1).is_err(), "straddles two pieces");
         assert!(add(24, 1).is_err(), "not aligned in memory");
         assert!(add(u64::MAX - 3, 1).is_err());
+    }
+
+    /// Writes a list of pages to an address.
+    fn list_at(memory: &Arc<GuestMemory>, addr: u64, pages: &[u64]) -> PageList {
+        let entries: Vec<u8> = pages.iter().flat_map(|page| page.to_le_bytes()).collect();
+        MrMemory::all(memory).write(addr, &entries).unwrap();
+        PageList { addr, pages: pages.len() as u32, page_shift: 12 }
+    }
+
+    #[test]
+    fn a_region_is_the_pages_that_were_registered() {
+        let memory = memory(&[(0, 0x4000), (0x4000, 0x2000)]);
+        let all = MrMemory::all(&memory);
+        let mut region = MrMemory::pages(&memory, 8);
+        assert_eq!((region.runs(), region.read(0, &mut [0])), (8, Err(Fault)));
+        let list = list_at(&memory, 0x101, &[0x5000, 0x2000, 0x3000]);
+        region.register(&list, 0xff0, 0x1020).unwrap();
+        let data: Vec<u8> = (0..0x1020).map(|n| (n % 255) as u8).collect();
+        region.write(0, &data).unwrap();
+        assert_eq!(region.write(0x1020, &[1]), Err(Fault));
+        let mut found = vec![0; 0x1020];
+        all.read(0x5ff0, &mut found[..0x10]).unwrap();
+        all.read(0x2000, &mut found[0x10..]).unwrap();
+        assert_eq!(found, data);
+        assert_eq!((region.runs(), region.may_loan()), (8, false));
+        // What cannot be registered changes nothing.
+        let odd = list_at(&memory, 0x200, &[0x5000, 0x2001, 0x3000]);
+        let outside = list_at(&memory, 0x300, &[0x5000, 0x6000, 0x3000]);
+        let last_page = list_at(&memory, 0x400, &[u64::MAX - 0xfff]);
+        let far = PageList { addr: 0x6000 - 16, ..list };
+        let last = PageList { addr: u64::MAX - 7, ..list };
+        for list in [odd, outside, last_page, far, last] {
+            assert_eq!(region.register(&list, 0, u64::from(list.pages) << 12), Err(Fault), "{list:?}");
+        }
+        region.read(0, &mut found).unwrap();
+        assert_eq!(found, data);
+        // Of the last page no more than is named has to be there.
+        let large = PageList { page_shift: 16, ..list_at(&memory, 0x500, &[0]) };
+        assert_eq!(region.register(&large, 0, 0x6001), Err(Fault));
+        region.register(&large, 0, 0x6000).unwrap();
+        region.register(&PageList { pages: 0, ..list }, 0, 0).unwrap();
+        assert_eq!(region.read(0, &mut [0]), Err(Fault));
+        let mut other = MrMemory::new(&memory, &runs(&[(0x1000, 0x1000)])).unwrap();
+        assert_eq!(other.register(&list, 0, 16), Err(Fault), "it is not for that");
+    }
+
+    #[test]
+    fn what_is_registered_while_the_memory_table_changes_is_translated_by_it() {
+        let before = memory(&[(0, 0x2000)]);
+        let mut region = MrMemory::pages(&before, 8);
+        region.register(&list_at(&before, 0x100, &[0x1000]), 0, 0x1000).unwrap();
+        let after = memory(&[(0, 0x1000), (0x4000, 0x1000)]);
+        let stale = region.places().translate(&after);
+        region.register(&list_at(&before, 0x100, &[0]), 0, 0x1000).unwrap();
+        drop(region.install(&after, stale));
+        region.write(0, &[7; 8]).unwrap();
+        let mut found = [0; 8];
+        MrMemory::all(&after).read(0, &mut found).unwrap();
+        assert_eq!(found, [7; 8], "the page that was registered last, where it is now");
+        region.register(&list_at(&after, 0x100, &[0x4000]), 0, 0x1000).unwrap();
+        remap(&mut region, &before);
+        assert_eq!(region.read(0, &mut [0]), Err(Fault));
+        remap(&mut region, &after);
+        assert_eq!(region.read(0, &mut [0]), Ok(()));
     }
 
     #[test]

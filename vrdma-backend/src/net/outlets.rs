@@ -46,21 +46,29 @@ impl UplinkCounters {
 impl Outlets {
     /// To how many ports a frame goes.
     pub fn ports(&self, switch: &Switch, verdict: Verdict, frame: &FrameView<'_>, from: SwitchPort) -> u64 {
-        let group = match verdict {
+        match verdict {
             Verdict::Drop(_) => return 0,
             Verdict::To(_) => return 1,
-            Verdict::Group => true,
-            Verdict::Unknown => false,
-        };
+            Verdict::Group | Verdict::RoceGroup | Verdict::Unknown => {}
+        }
         let vlan = frame.vlan();
-        let guests = (0..self.receivers.len()).filter(|&guest| self.floods(switch, guest, group, vlan, from));
-        guests.count() as u64 + u64::from(from != SwitchPort::Uplink)
+        let guests =
+            (0..self.receivers.len()).filter(|&guest| self.floods(switch, guest, verdict, vlan, from));
+        let engine = goes_to_engine(verdict, from);
+        guests.count() as u64 + u64::from(engine) + u64::from(from != SwitchPort::Uplink)
     }
 
-    /// Whether a frame for a group, or for an address that nobody knows, goes to a guest.
-    fn floods(&self, switch: &Switch, guest: usize, group: bool, vlan: FrameVlan, from: SwitchPort) -> bool {
+    /// Whether a frame that goes to several ports goes to a guest.
+    fn floods(
+        &self,
+        switch: &Switch,
+        guest: usize,
+        verdict: Verdict,
+        vlan: FrameVlan,
+        from: SwitchPort,
+    ) -> bool {
         let running = self.receivers[guest].rings.queue.is_some();
-        from != SwitchPort::Guest(guest) && running && switch.floods(guest, group, vlan)
+        from != SwitchPort::Guest(guest) && running && switch.floods(guest, verdict, vlan)
     }
 
     /// Brings a frame where it goes; descriptors read for that.
@@ -73,7 +81,7 @@ impl Outlets {
         uplink: &mut dyn SwitchUplink,
         engine: &mut dyn FnMut(&[u8]),
     ) -> u64 {
-        let group = match verdict {
+        match verdict {
             Verdict::Drop(_) => return 0,
             Verdict::To(SwitchPort::Guest(guest)) => return self.deliver(guest, frame),
             Verdict::To(SwitchPort::Uplink) => {
@@ -81,19 +89,17 @@ impl Outlets {
                 return 0;
             }
             Verdict::To(SwitchPort::Engine) => {
-                let scratch = &mut self.scratch;
-                finish::finish(frame, &mut |len, fill| {
-                    fill(&mut scratch[..len]);
-                    engine(&scratch[..len]);
-                });
+                self.hand_over(frame, engine);
                 return 0;
             }
-            Verdict::Group => true,
-            Verdict::Unknown => false,
-        };
+            Verdict::Group | Verdict::RoceGroup | Verdict::Unknown => {}
+        }
         let (mut effort, vlan) = (0, frame.vlan());
+        if goes_to_engine(verdict, from) {
+            self.hand_over(frame, engine);
+        }
         for guest in 0..self.receivers.len() {
-            if self.floods(switch, guest, group, vlan, from) {
+            if self.floods(switch, guest, verdict, vlan, from) {
                 effort += self.deliver(guest, frame);
             }
         }
@@ -101,6 +107,15 @@ impl Outlets {
             self.transmit(frame, uplink);
         }
         effort
+    }
+
+    /// Gives a frame to the engine.
+    fn hand_over(&mut self, frame: &FrameView<'_>, engine: &mut dyn FnMut(&[u8])) {
+        let scratch = &mut self.scratch;
+        finish::finish(frame, &mut |len, fill| {
+            fill(&mut scratch[..len]);
+            engine(&scratch[..len]);
+        });
     }
 
     /// Gives a frame to a guest; descriptors read for that.
@@ -138,4 +153,9 @@ impl Outlets {
             None => finish::finish(frame, &mut place),
         }
     }
+}
+
+/// Whether a frame that goes to several ports goes to the engine: members of groups on this host have had theirs of what it sent itself.
+fn goes_to_engine(verdict: Verdict, from: SwitchPort) -> bool {
+    verdict == Verdict::RoceGroup && from != SwitchPort::Engine
 }

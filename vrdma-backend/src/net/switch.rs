@@ -39,7 +39,7 @@ pub struct SwitchCounters {
     pub group: u64,
     /// Frames to a destination that nobody knows.
     pub unknown: u64,
-    /// RoCE packets to the engine.
+    /// RoCE packets to the engine, but for those to groups.
     pub roce: u64,
     /// Dropped: no whole Ethernet header.
     pub drop_runt: u64,
@@ -104,10 +104,16 @@ impl Switch {
         &self.listed
     }
 
-    /// Whether a frame for a group, or for an address that nobody knows, goes to a guest's port.
-    pub fn floods(&self, guest: usize, group: bool, vlan: FrameVlan) -> bool {
+    /// Whether a frame that goes to several ports, as `verdict` says, goes to a guest's.
+    pub fn floods(&self, guest: usize, verdict: Verdict, vlan: FrameVlan) -> bool {
         let member = &self.members[guest];
-        (group || member.any_mac) && member.vlans.admits(vlan)
+        let meant = match verdict {
+            Verdict::Drop(_) | Verdict::To(_) => false,
+            Verdict::Group => true,
+            Verdict::RoceGroup => !member.rdma,
+            Verdict::Unknown => member.any_mac,
+        };
+        meant && member.vlans.admits(vlan)
     }
 
     /// The guest that has the source address of a frame.
@@ -122,7 +128,7 @@ impl Switch {
         *match verdict {
             Verdict::To(SwitchPort::Engine) => &mut counters.roce,
             Verdict::To(_) => &mut counters.forwarded,
-            Verdict::Group => &mut counters.group,
+            Verdict::Group | Verdict::RoceGroup => &mut counters.group,
             Verdict::Unknown => &mut counters.unknown,
             Verdict::Drop(Reason::Runt) => &mut counters.drop_runt,
             Verdict::Drop(Reason::GroupSource) => &mut counters.drop_group_source,
@@ -162,7 +168,7 @@ impl Switch {
             return Verdict::Drop(Reason::Reserved);
         }
         if eth.dst.0[0] & 1 != 0 {
-            return Verdict::Group;
+            return if is_ip_group(eth.dst) && is_roce(head) { Verdict::RoceGroup } else { Verdict::Group };
         }
         let to = match self.owners.get(&eth.dst) {
             Some(&guest) if from == SwitchPort::Guest(guest) => from,
@@ -226,6 +232,11 @@ impl Switch {
     }
 }
 
+/// What groups of IP version 4 (RFC 1112, section 6.4) and 6 (RFC 2464, section 7) have.
+fn is_ip_group(dst: Mac) -> bool {
+    dst.0[..3] == [0x01, 0x00, 0x5e] && dst.0[3] < 0x80 || dst.0[..2] == [0x33, 0x33]
+}
+
 /// 01:80:c2:00:00:00 to 0f.
 fn is_reserved(dst: Mac) -> bool {
     dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10
@@ -234,7 +245,7 @@ fn is_reserved(dst: Mac) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Verdict::{Drop, Group, To, Unknown};
+    use Verdict::{Drop, Group, RoceGroup, To, Unknown};
     use vrdma_wire::num::Gid;
 
     const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
@@ -358,14 +369,15 @@ mod tests {
         let counters = &switch.counters;
         assert_eq!((counters.drop_ingress_vlan, counters.drop_egress_vlan), (36, 5));
         // What goes to many goes to members.
-        let floods = |group, vlan| [0, 1, 2].map(|guest| switch.floods(guest, group, vlan));
+        let floods = |verdict, vlan| [0, 1, 2].map(|guest| switch.floods(guest, verdict, vlan));
         let one = |number| FrameVlan::One(VlanId::new(number).unwrap());
-        assert_eq!(floods(true, one(0)), [false, true, true]);
-        assert_eq!(floods(true, one(10)), [true, false, true]);
-        assert_eq!(floods(true, one(30)), [false, false, true]);
-        assert_eq!(floods(true, FrameVlan::Stacked), [false, false, true]);
-        assert_eq!(floods(false, one(20)), [false, true, false]);
-        assert_eq!(floods(false, one(10)), [false; 3]);
+        assert_eq!(floods(Group, one(0)), [false, true, true]);
+        assert_eq!(floods(Group, one(10)), [true, false, true]);
+        assert_eq!(floods(Group, one(30)), [false, false, true]);
+        assert_eq!(floods(Group, FrameVlan::Stacked), [false, false, true]);
+        assert_eq!(floods(RoceGroup, one(10)), [false; 3], "the engine has them for all of these");
+        assert_eq!(floods(Unknown, one(20)), [false, true, false]);
+        assert_eq!(floods(Unknown, one(10)), [false; 3]);
     }
 
     #[test]
@@ -412,7 +424,15 @@ mod tests {
         assert_eq!(says(GB, &udp(B, A, 4791)), To(SwitchPort::Engine), "soft-RoCE in a guest");
         assert_eq!(says(SwitchPort::Uplink, &udp(FAR, A, 4792)), To(GA));
         assert_eq!(says(SwitchPort::Uplink, &udp(FAR, B, 4791)), To(GB), "soft-RoCE's own");
-        assert_eq!(says(SwitchPort::Uplink, &udp(FAR, ALL, 4791)), Group);
+        for group in [Mac([0x33, 0x33, 0, 0, 0, 9]), Mac([1, 0, 0x5e, 0x7f, 0, 9])] {
+            assert_eq!(says(SwitchPort::Uplink, &udp(FAR, group, 4791)), RoceGroup);
+            assert_eq!(says(SwitchPort::Engine, &udp(A, group, 4791)), RoceGroup);
+            assert_eq!(says(SwitchPort::Uplink, &udp(FAR, group, 4792)), Group);
+        }
+        for no_ip_group in [ALL, Mac([1, 0, 0x5e, 0x80, 0, 9])] {
+            assert_eq!(says(SwitchPort::Uplink, &udp(FAR, no_ip_group, 4791)), Group);
+        }
+        assert_eq!(says(GB, &udp(B, ALL, 4792)), Group);
         assert_eq!(says(GA, &udp(A, A, 4791)), Drop(Reason::Hairpin));
         // What the engine sends.
         assert_eq!(says(SwitchPort::Engine, &udp(A, FAR, 4791)), To(SwitchPort::Uplink));

@@ -122,6 +122,24 @@ fn packets_from_the_wire_go_to_the_engine_of_guests_that_have_one() {
 }
 
 #[test]
+fn packets_to_a_group_go_to_the_engine_and_to_guests_that_have_none() {
+    let (mut net, words) = net();
+    let mut engine = Vec::new();
+    let mut packet = packet(Mac([1, 0, 0x5e, 0, 0, 1]));
+    packet[6..12].copy_from_slice(&REMOTE.0);
+    net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet| engine.push(packet.to_vec()));
+    net.flush();
+    assert_eq!(engine, [packet.clone()]);
+    assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b runs soft-RoCE");
+    // What the engine sends does not come back to it.
+    packet[6..12].copy_from_slice(&A.0);
+    let (mut wire, verdict) = (Wire::default(), net.route_packet(Instant(1), &packet));
+    assert_eq!(verdict, Verdict::RoceGroup);
+    net.forward_packet(Instant(1), verdict, &packet, &mut wire);
+    assert_eq!(wire.0, [(packet, false)]);
+}
+
+#[test]
 fn a_checksum_is_left_to_a_nic_that_knows_its_kind() {
     for (protocol, offset, left) in [(17, 6, true), (6, 16, false)] {
         let mut bytes = vec![2; 54];

@@ -20,6 +20,8 @@ pub enum Verdict {
     To(SwitchPort),
     /// It goes to all ports of its VLAN but the one it came from.
     Group,
+    /// It is a RoCE packet to a group: as above, but for guests with an RDMA function it goes to the engine.
+    RoceGroup,
     /// It goes where addresses may be that nobody knows, but not where it came from: see [`Switch::floods`](super::switch::Switch::floods).
     Unknown,
 }

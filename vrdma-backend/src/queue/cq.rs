@@ -3,9 +3,30 @@
 use crate::memory::{GuestMemory, Run, Shared, reap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vrdma_abi::cqe::{CqRecord, Cqe};
+use vrdma_abi::cqe::{CqRecord, Cqe, TimedCqe};
 
 const CONSUMER: usize = 64;
+/// Where the time stamp is in a CQE that has one.
+const TIMESTAMP: usize = std::mem::offset_of!(TimedCqe, timestamp);
+
+/// What the CQEs of a ring are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CqeKind {
+    /// [`Cqe`]s.
+    Plain,
+    /// [`TimedCqe`]s.
+    Timed,
+}
+
+impl CqeKind {
+    /// Bytes of one; a power of two.
+    const fn size(self) -> usize {
+        match self {
+            CqeKind::Plain => Cqe::SIZE,
+            CqeKind::Timed => TimedCqe::SIZE,
+        }
+    }
+}
 
 /// Ring and record of a completion queue.
 #[derive(Debug)]
@@ -21,6 +42,10 @@ pub struct CqRing {
     /// Values of the arm words at the last event.
     seen_next: u32,
     seen_solicited: u32,
+    /// A former ring had CQEs that were not consumed, and none since has raised an event.
+    left: bool,
+    /// CQEs that are not consumed are overwritten.
+    overwrites: bool,
     broken: bool,
 }
 
@@ -29,6 +54,7 @@ pub struct CqRing {
 pub struct CqLayout {
     runs: Arc<[Run]>,
     entries: u32,
+    kind: CqeKind,
 }
 
 /// Where a completion queue is in this process.
@@ -43,7 +69,7 @@ pub struct CqMapping {
 impl CqLayout {
     /// Maps it; `None` if it is not all in this memory.
     pub fn map(&self, memory: &Arc<GuestMemory>) -> Option<CqMapping> {
-        resolve(memory, &self.runs, self.entries)
+        resolve(memory, &self.runs, self.entries, self.kind.size())
     }
 }
 
@@ -64,14 +90,14 @@ pub struct Overrun;
 
 impl CqRing {
     /// Bytes of a CQ with so many entries.
-    pub fn bytes(entries: u32) -> u64 {
-        u64::from(entries) * Cqe::SIZE as u64 + CqRecord::SIZE as u64
+    pub fn bytes(kind: CqeKind, entries: u32) -> u64 {
+        u64::from(entries) * kind.size() as u64 + CqRecord::SIZE as u64
     }
 
     /// A CQ of `entries` (a power of two) in `runs`, whose lengths sum up to [`CqRing::bytes`].
     /// `None` if they are not all guest memory, or cut a CQE or the record.
-    pub fn new(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<CqRing> {
-        let layout = CqLayout { runs: runs.into(), entries };
+    pub fn new(memory: &Arc<GuestMemory>, runs: &[Run], kind: CqeKind, entries: u32) -> Option<CqRing> {
+        let layout = CqLayout { runs: runs.into(), entries, kind };
         Some(CqRing {
             mapped: Some(layout.map(memory)?),
             layout,
@@ -80,8 +106,44 @@ impl CqRing {
             consumer: 0,
             seen_next: 0,
             seen_solicited: 0,
+            left: false,
+            overwrites: false,
             broken: false,
         })
+    }
+
+    /// Overwrites what the consumer leaves there, from now on.
+    pub fn ignore_overrun(&mut self) {
+        self.overwrites = true;
+    }
+
+    /// What its CQEs are.
+    pub fn kind(&self) -> CqeKind {
+        self.layout.kind
+    }
+
+    /// Number of CQEs.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// CQEs that are not consumed. `None` if it is broken, or the consumer's index nonsense.
+    pub fn unconsumed(&self) -> Option<u32> {
+        let mapped = self.mapped.as_ref().filter(|_| !self.broken)?;
+        let unconsumed = self.head.wrapping_sub(mapped.record.load32(CONSUMER, Ordering::Acquire));
+        match unconsumed {
+            many if many <= self.entries => Some(many),
+            _ if self.overwrites => Some(self.entries),
+            _ => None,
+        }
+    }
+
+    /// Goes on in another ring, which is new; what is in this one stays there, for the consumer. What was seen of the arm words goes on to count.
+    pub fn go_on_in(&mut self, mut next: CqRing) {
+        next.left = self.left || self.unconsumed() != Some(0);
+        (next.seen_next, next.seen_solicited) = (self.seen_next, self.seen_solicited);
+        next.overwrites = self.overwrites;
+        *self = next;
     }
 
     /// What it takes in this process, in runs: those of the guest, or the pieces that they cut the ring into, if these are more.
@@ -89,14 +151,14 @@ impl CqRing {
         self.layout.runs.len().max(self.mapped.as_ref().map_or(0, |mapped| mapped.chunks.len())) as u64
     }
 
-    /// Publishes a completion; its `phase` is set here.
+    /// Publishes a completion; its `phase` is set here. `timestamp` is asked for if its CQEs have one.
     ///
     /// # Errors
     /// The ring is full (or the consumer's index nonsense); it takes nothing from now on.
     #[inline]
-    pub fn push(&mut self, cqe: &Cqe) -> Result<(), Overrun> {
+    pub fn push(&mut self, cqe: &Cqe, timestamp: impl FnOnce() -> u64) -> Result<(), Overrun> {
         let Some(mapped) = self.mapped.as_ref().filter(|_| !self.broken) else { return Err(Overrun) };
-        if self.head.wrapping_sub(self.consumer) >= self.entries {
+        if !self.overwrites && self.head.wrapping_sub(self.consumer) >= self.entries {
             self.consumer = mapped.record.load32(CONSUMER, Ordering::Acquire);
             // More than a ring behind, or ahead of us: both show as a distance of more than the ring.
             if self.head.wrapping_sub(self.consumer) >= self.entries {
@@ -106,7 +168,10 @@ impl CqRing {
         }
         let slot = self.head & (self.entries - 1);
         let chunk = &mapped.chunks[(slot >> mapped.chunk_shift) as usize];
-        let at = (slot & ((1 << mapped.chunk_shift) - 1)) as usize * Cqe::SIZE;
+        let at = (slot & ((1 << mapped.chunk_shift) - 1)) as usize * self.layout.kind.size();
+        if self.layout.kind == CqeKind::Timed {
+            chunk.store64(at + TIMESTAMP, timestamp(), Ordering::Relaxed);
+        }
         let words: [u64; 4] = vrdma_abi::zerocopy::transmute!(*cqe);
         for (i, word) in words[..3].iter().enumerate() {
             chunk.store64(at + 8 * i, u64::from_le(*word), Ordering::Relaxed);
@@ -117,6 +182,12 @@ impl CqRing {
         chunk.store64(at + 24, last, Ordering::Release);
         self.head = self.head.wrapping_add(1);
         Ok(())
+    }
+
+    /// Whether the consumer has asked for an event of any completion, as far as shows.
+    pub fn is_armed(&self) -> bool {
+        let next = self.mapped.as_ref().map(|mapped| mapped.record.load32(0, Ordering::Relaxed));
+        next.is_some_and(|next| next != self.seen_next)
     }
 
     /// Whether an event is due for CQEs published since the last call, which a full barrier has made visible.
@@ -132,9 +203,11 @@ impl CqRing {
     }
 
     /// The same, long after: whether the consumer has armed the CQ and left CQEs in it. One that armed and then saw them has taken them.
+    /// (Whether it has taken what is in a former ring does not show.)
     pub fn take_late_event(&mut self, solicited: bool) -> bool {
+        let left = std::mem::take(&mut self.left);
         let consumer = self.mapped.as_ref().map(|mapped| mapped.record.load32(CONSUMER, Ordering::Acquire));
-        consumer.is_some_and(|consumer| consumer != self.head) && self.take_event(solicited)
+        consumer.is_some_and(|consumer| left || consumer != self.head) && self.take_event(solicited)
     }
 
     /// Where the guest says that it is. `None` if it is broken because its memory was not there: it does not come back.
@@ -151,8 +224,8 @@ impl CqRing {
 }
 
 /// Cuts the ring into equal chunks, each contiguous in this process: as large as the runs allow.
-fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<CqMapping> {
-    let ring_bytes = u64::from(entries) * Cqe::SIZE as u64;
+fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32, size: usize) -> Option<CqMapping> {
+    let ring_bytes = u64::from(entries) * size as u64;
     let mut pieces = Vec::new();
     for run in runs {
         memory.resolve(*run, &mut pieces)?;
@@ -167,7 +240,7 @@ fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32) -> Option<CqMa
         }
     }
     let chunk = 1u64 << cuts.trailing_zeros();
-    let chunk_shift = (chunk / Cqe::SIZE as u64).checked_ilog2()?;
+    let chunk_shift = (chunk / size as u64).checked_ilog2()?;
     let mut cutter = Cutter { runs, rest: Run { gpa: 0, len: 0 } };
     let chunks: Option<Box<[Shared]>> =
         (0..ring_bytes / chunk).map(|_| Shared::new(memory, cutter.cut(chunk)?, 8)).collect();
@@ -204,13 +277,22 @@ impl Cutter<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::CqeKind::{Plain, Timed};
     use super::*;
     use crate::memory::tests::memory;
+
+    fn bytes(entries: u32) -> u64 {
+        CqRing::bytes(Plain, entries)
+    }
+
+    fn push(ring: &mut CqRing, cqe: &Cqe) -> Result<(), Overrun> {
+        ring.push(cqe, || panic!("these have no time stamp"))
+    }
 
     fn cq(runs: &[(u64, u64)], entries: u32) -> (Arc<GuestMemory>, Option<CqRing>) {
         let memory = memory(&[(0, 0x10000)]);
         let runs: Vec<Run> = runs.iter().map(|&(gpa, len)| Run { gpa, len }).collect();
-        let ring = CqRing::new(&memory, &runs, entries);
+        let ring = CqRing::new(&memory, &runs, Plain, entries);
         (memory, ring)
     }
 
@@ -225,31 +307,90 @@ mod tests {
 
     #[test]
     fn phase_turns_with_each_lap_and_overrun_latches() {
-        let (memory, ring) = cq(&[(0, CqRing::bytes(4))], 4);
+        let (memory, ring) = cq(&[(0, bytes(4))], 4);
         let mut ring = ring.unwrap();
         for n in 0..4 {
-            ring.push(&number(n)).unwrap();
+            push(&mut ring, &number(n)).unwrap();
             let found = cqe_at(&memory, 32 * u64::from(n));
             assert_eq!((found.wqe_id.get(), found.vlan.get(), found.flags, found.phase), (n, 0x1234, 3, 1));
         }
         let consumer = Shared::new(&memory, Run { gpa: 128 + 64, len: 4 }, 4).unwrap();
         consumer.store32(0, 1, Ordering::Relaxed);
-        ring.push(&number(4)).unwrap();
+        push(&mut ring, &number(4)).unwrap();
         assert_eq!(cqe_at(&memory, 0).phase, 0);
-        assert_eq!(ring.push(&number(5)), Err(Overrun));
+        assert_eq!(push(&mut ring, &number(5)), Err(Overrun));
         consumer.store32(0, 5, Ordering::Relaxed);
-        assert_eq!(ring.push(&number(5)), Err(Overrun), "a lost completion cannot be mended");
+        assert_eq!(push(&mut ring, &number(5)), Err(Overrun), "a lost completion cannot be mended");
         assert_eq!(cqe_at(&memory, 32).wqe_id.get(), 1);
     }
 
     #[test]
+    fn a_ring_that_ignores_overruns_goes_on_over_what_nobody_consumed() {
+        let (memory, ring) = cq(&[(0, bytes(2))], 2);
+        let mut ring = ring.unwrap();
+        ring.ignore_overrun();
+        for n in 0..7 {
+            push(&mut ring, &number(n)).unwrap();
+        }
+        let found = [0, 32].map(|gpa| (cqe_at(&memory, gpa).wqe_id.get(), cqe_at(&memory, gpa).phase));
+        assert_eq!(found, [(6, 0), (5, 1)]);
+        assert_eq!(ring.unconsumed(), Some(2), "more are not there");
+        let next = CqRing::new(&memory, &[Run { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
+        ring.go_on_in(next);
+        for n in 0..7 {
+            push(&mut ring, &number(n)).unwrap();
+        }
+    }
+
+    #[test]
+    fn it_goes_on_in_another_ring_from_its_start() {
+        let (memory, ring) = cq(&[(0, bytes(4))], 4);
+        let mut ring = ring.unwrap();
+        let word = |gpa| Shared::new(&memory, Run { gpa, len: 4 }, 4).unwrap();
+        for n in 0..3 {
+            push(&mut ring, &number(n)).unwrap();
+        }
+        word(128).store32(0, 7, Ordering::Relaxed);
+        assert!(ring.take_event(false));
+        word(128 + 64).store32(0, 1, Ordering::Relaxed);
+        assert_eq!(ring.unconsumed(), Some(2));
+        let next = CqRing::new(&memory, &[Run { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
+        // The driver has the arm words go on.
+        word(0x1000 + 64).store32(0, 7, Ordering::Relaxed);
+        ring.go_on_in(next);
+        assert!(!ring.is_armed() && !ring.take_event(true), "that was answered");
+        push(&mut ring, &number(3)).unwrap();
+        push(&mut ring, &number(4)).unwrap();
+        assert_eq!(push(&mut ring, &number(5)), Err(Overrun));
+        assert_eq!((cqe_at(&memory, 0x1000).wqe_id.get(), cqe_at(&memory, 0x1000).phase), (3, 1));
+        assert_eq!(cqe_at(&memory, 96).phase, 0, "nothing more came to the former ring");
+        word(0x1000 + 64).store32(0, 8, Ordering::Relaxed);
+        assert!(ring.is_armed() && ring.take_event(false));
+    }
+
+    #[test]
+    fn an_arm_that_shows_late_is_answered_for_what_is_in_a_former_ring() {
+        for consumed in [0, 1] {
+            let (memory, ring) = cq(&[(0, bytes(2))], 2);
+            let mut ring = ring.unwrap();
+            push(&mut ring, &number(0)).unwrap();
+            let word = |gpa| Shared::new(&memory, Run { gpa, len: 4 }, 4).unwrap();
+            word(64 + 64).store32(0, consumed, Ordering::Relaxed);
+            let next = CqRing::new(&memory, &[Run { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
+            ring.go_on_in(next);
+            word(0x1000 + 64).store32(0, 1, Ordering::Relaxed);
+            assert_eq!(ring.take_late_event(false), consumed == 0);
+        }
+    }
+
+    #[test]
     fn a_consumer_ahead_of_the_device_is_an_overrun() {
-        let (memory, ring) = cq(&[(0, CqRing::bytes(2))], 2);
+        let (memory, ring) = cq(&[(0, bytes(2))], 2);
         let mut ring = ring.unwrap();
         let consumer = Shared::new(&memory, Run { gpa: 64 + 64, len: 4 }, 4).unwrap();
         consumer.store32(0, 100, Ordering::Relaxed);
-        assert!(ring.push(&number(0)).is_ok() && ring.push(&number(1)).is_ok());
-        assert_eq!(ring.push(&number(2)), Err(Overrun));
+        assert!(push(&mut ring, &number(0)).is_ok() && push(&mut ring, &number(1)).is_ok());
+        assert_eq!(push(&mut ring, &number(2)), Err(Overrun));
     }
 
     #[test]
@@ -258,43 +399,66 @@ mod tests {
         let (memory, ring) = cq(&[(0x1000, 64), (0x3000, 64), (0x2000, 128), (0x5000, 128)], 8);
         let mut ring = ring.unwrap();
         for n in 0..8 {
-            ring.push(&number(n)).unwrap();
+            push(&mut ring, &number(n)).unwrap();
         }
         for (n, gpa) in [(0, 0x1000), (1, 0x1020), (2, 0x3000), (3, 0x3020), (4, 0x2000), (7, 0x2060)] {
             assert_eq!(cqe_at(&memory, gpa).wqe_id.get(), n);
         }
         assert!(cq(&[(0x1000, 40), (0x3000, 24 + 128)], 2).1.is_none(), "a cut CQE");
         assert!(cq(&[(0x1000, 64 + 64), (0x3000, 64)], 2).1.is_none(), "a cut record");
-        assert!(cq(&[(0x1004, CqRing::bytes(2))], 2).1.is_none(), "not aligned");
-        assert!(cq(&[(0xffe0, CqRing::bytes(2))], 2).1.is_none(), "outside memory");
+        assert!(cq(&[(0x1004, bytes(2))], 2).1.is_none(), "not aligned");
+        assert!(cq(&[(0xffe0, bytes(2))], 2).1.is_none(), "outside memory");
     }
 
     #[test]
     fn a_ring_whose_memory_is_gone_lets_go_of_the_old_table() {
-        let (old, ring) = cq(&[(0, CqRing::bytes(2))], 2);
+        let (old, ring) = cq(&[(0, bytes(2))], 2);
         let mut ring = ring.unwrap();
         let new = memory(&[(0x1000, 0x1000)]);
         let mapping = ring.layout().unwrap().map(&new);
         assert!(mapping.is_none());
         drop(ring.install(mapping));
         assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 1));
-        assert_eq!(ring.push(&number(0)), Err(Overrun));
+        assert_eq!(push(&mut ring, &number(0)), Err(Overrun));
         assert!(!ring.take_event(true) && !ring.take_late_event(true));
         assert!(ring.layout().is_none(), "it does not come back");
     }
 
     #[test]
+    fn a_time_stamp_lies_behind_each_cqe_and_the_rest_where_it_is() {
+        // 4 CQEs: 1, 1, 2 with the record.
+        let memory = memory(&[(0, 0x10000)]);
+        let run = |gpa, len| Run { gpa, len };
+        let runs = [run(0x1000, 64), run(0x3000, 64), run(0x2000, 128 + 128)];
+        assert_eq!(runs.iter().map(|run| run.len).sum::<u64>(), CqRing::bytes(Timed, 4));
+        let mut ring = CqRing::new(&memory, &runs, Timed, 4).unwrap();
+        for n in 0..6 {
+            Shared::new(&memory, run(0x2000 + 128 + 64, 4), 4).unwrap().store32(0, n, Ordering::Relaxed);
+            ring.push(&number(n), || 1000 + u64::from(n)).unwrap();
+        }
+        for (n, gpa, phase) in [(4, 0x1000, 0), (5, 0x3000, 0), (2, 0x2000, 1), (3, 0x2040, 1)] {
+            let found: TimedCqe = {
+                let words = Shared::new(&memory, run(gpa, 64), 8).unwrap().read_words::<8>(0);
+                vrdma_abi::zerocopy::transmute!(words)
+            };
+            let expected = Cqe { phase, ..number(n) };
+            assert_eq!((found.base, found.timestamp.get()), (expected, 1000 + u64::from(n)));
+        }
+        assert!(CqRing::new(&memory, &[run(0, 32), run(64, 2 * 64 + 96)], Timed, 2).is_none(), "a cut CQE");
+    }
+
+    #[test]
     fn what_runs_cut_the_ring_into_is_counted() {
-        let bytes = CqRing::bytes(1024);
-        assert_eq!(cq(&[(0, bytes)], 1024).1.unwrap().runs(), 1);
-        assert_eq!(cq(&[(0, 4096), (4096, bytes - 4096)], 1024).1.unwrap().runs(), 2);
+        let whole = bytes(1024);
+        assert_eq!(cq(&[(0, whole)], 1024).1.unwrap().runs(), 1);
+        assert_eq!(cq(&[(0, 4096), (4096, whole - 4096)], 1024).1.unwrap().runs(), 2);
         // Two runs that are apart by a CQE leave nothing but pieces of one CQE.
-        assert_eq!(cq(&[(0, 32), (64, bytes - 32)], 1024).1.unwrap().runs(), 1024);
+        assert_eq!(cq(&[(0, 32), (64, whole - 32)], 1024).1.unwrap().runs(), 1024);
     }
 
     #[test]
     fn arm_words_are_seen_once_and_solicited_never_hides_next() {
-        let (memory, ring) = cq(&[(0, CqRing::bytes(2))], 2);
+        let (memory, ring) = cq(&[(0, bytes(2))], 2);
         let mut ring = ring.unwrap();
         let arm = Shared::new(&memory, Run { gpa: 64, len: 8 }, 4).unwrap();
         assert!(!ring.take_event(true));

@@ -9,17 +9,28 @@ const _: () = assert!(
         && access::REMOTE_WRITE == Access::REMOTE_WRITE.0
         && access::REMOTE_READ == Access::REMOTE_READ.0
         && access::REMOTE_ATOMIC == Access::REMOTE_ATOMIC.0
+        && access::MW_BIND == Access::MW_BIND.0
+        && access::ZERO_BASED == Access::ZERO_BASED.0
+        && access::FLUSH_GLOBAL == Access::FLUSH_GLOBAL.0
+        && access::FLUSH_PERSISTENT == Access::FLUSH_PERSISTENT.0
         && access::ALL == Access::ALL.0
+        && access::QP == Access::QP.0
+        && access::REGION == Access::REGION.0
+        && access::WINDOW == Access::WINDOW.0
 );
 
 /// The rights that a registration asks for.
 ///
 /// # Errors
-/// `INVALID`: an unknown bit, or a right of peers to write where the owner has none (ibv_reg_mr(3)).
+/// `INVALID`: an unknown bit, or a right of peers to write where the owner has none (ibv_reg_mr(3)). `UNSUPPORTED`: persistence, which no memory has here.
 pub fn access(bits: u32) -> Result<Access, Status> {
+    let known = access::REGION | access::FLUSH_PERSISTENT;
     let writes = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
-    if bits & !access::ALL != 0 || (bits & writes != 0 && bits & access::LOCAL_WRITE == 0) {
+    if bits & !known != 0 || (bits & writes != 0 && bits & access::LOCAL_WRITE == 0) {
         return Err(Status::INVALID);
+    }
+    if bits & access::FLUSH_PERSISTENT != 0 {
+        return Err(Status::UNSUPPORTED);
     }
     Ok(Access(bits))
 }

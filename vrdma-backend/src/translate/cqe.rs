@@ -1,6 +1,7 @@
 //! From a completion of the engine to a CQE.
 
 use vrdma_abi::cqe::{self, Cqe, flags};
+use vrdma_abi::zerocopy::big_endian::U32;
 use vrdma_transport::{Completion, WcOpcode, WcStatus};
 
 /// The CQE that tells of a completion; its phase is the ring's to set.
@@ -11,18 +12,25 @@ pub fn cqe(completion: &Completion) -> Cqe {
     if completion.imm.is_some() {
         bits |= flags::IMM;
     }
+    if completion.invalidated.is_some() {
+        bits |= flags::INV;
+    }
     if completion.solicited {
         bits |= flags::SOLICITED;
     }
     if completion.arrival.is_some() {
         bits |= flags::GRH;
     }
+    let imm = match completion.invalidated {
+        Some(key) => key.0.into(),
+        None => U32::from_bytes(completion.imm.unwrap_or_default().to_bytes()),
+    };
     let (smac, vlan) = completion.arrival.map_or(([0; 6], None), |arrival| (arrival.smac.0, arrival.vlan));
     Cqe {
         wqe_id: completion.id.into(),
         qpn: completion.qpn.number().into(),
         byte_len: completion.byte_len.into(),
-        imm: vrdma_abi::zerocopy::big_endian::U32::from_bytes(completion.imm.unwrap_or_default().to_bytes()),
+        imm,
         src_qpn: completion.src_qpn.number().into(),
         smac,
         vlan: vlan.unwrap_or(0xffff).into(),
@@ -42,6 +50,10 @@ fn opcode(opcode: WcOpcode) -> cqe::WcOpcode {
         WcOpcode::CompareSwap => cqe::WcOpcode::COMP_SWAP,
         WcOpcode::FetchAdd => cqe::WcOpcode::FETCH_ADD,
         WcOpcode::AtomicWrite => cqe::WcOpcode::ATOMIC_WRITE,
+        WcOpcode::Flush => cqe::WcOpcode::FLUSH,
+        WcOpcode::BindMw => cqe::WcOpcode::BIND_MW,
+        WcOpcode::LocalInvalidate => cqe::WcOpcode::LOCAL_INV,
+        WcOpcode::RegMr => cqe::WcOpcode::REG_MR,
         WcOpcode::Recv => cqe::WcOpcode::RECV,
         WcOpcode::RecvWriteImm => cqe::WcOpcode::RECV_RDMA_WITH_IMM,
     }
@@ -55,6 +67,7 @@ fn status(status: WcStatus) -> cqe::WcStatus {
         WcStatus::LocQpOp => cqe::WcStatus::LOC_QP_OP_ERR,
         WcStatus::LocProt => cqe::WcStatus::LOC_PROT_ERR,
         WcStatus::Flush => cqe::WcStatus::WR_FLUSH_ERR,
+        WcStatus::MwBind => cqe::WcStatus::MW_BIND_ERR,
         WcStatus::BadResp => cqe::WcStatus::BAD_RESP_ERR,
         WcStatus::LocAccess => cqe::WcStatus::LOC_ACCESS_ERR,
         WcStatus::RemInvReq => cqe::WcStatus::REM_INV_REQ_ERR,
@@ -70,7 +83,7 @@ fn status(status: WcStatus) -> cqe::WcStatus {
 mod tests {
     use super::*;
     use vrdma_transport::Arrival;
-    use vrdma_wire::num::{Imm, Mac, Qpn};
+    use vrdma_wire::num::{Imm, Mac, Qpn, Rkey};
 
     #[test]
     fn each_field_lands_where_it_belongs() {
@@ -81,6 +94,7 @@ mod tests {
             status: WcStatus::RnrRetryExc,
             byte_len: 0x33,
             imm: Some(Imm::from_bytes([1, 2, 3, 4])),
+            invalidated: None,
             src_qpn: Qpn::new(0x44).unwrap(),
             solicited: true,
             arrival: None,
@@ -98,6 +112,12 @@ mod tests {
         let found = cqe(&Completion { opcode: WcOpcode::Recv, arrival: Some(arrival), ..completion });
         assert_eq!((found.smac, found.vlan.get()), ([2, 3, 4, 5, 6, 7], 9));
         assert_eq!(found.flags, flags::RECV | flags::IMM | flags::SOLICITED | flags::GRH);
+        let invalidated = Some(Rkey(0x0102_0304));
+        let found = cqe(&Completion { opcode: WcOpcode::Recv, imm: None, invalidated, ..completion });
+        assert_eq!(
+            (found.imm.get(), found.flags),
+            (0x0102_0304, flags::RECV | flags::INV | flags::SOLICITED)
+        );
         assert_eq!(cqe_flags(WcOpcode::Send), 0);
     }
 
@@ -109,6 +129,7 @@ mod tests {
             status: WcStatus::Success,
             byte_len: 0,
             imm: None,
+            invalidated: None,
             src_qpn: Qpn::default(),
             solicited: false,
             arrival: None,

@@ -3,7 +3,7 @@
 use crate::config;
 use vrdma_abi::control::{QueryDeviceExResp, QueryDeviceResp, device_cap};
 use vrdma_abi::wqe::unit;
-use vrdma_transport::Limits;
+use vrdma_transport::{Limits, MAX_PAGES};
 use vrdma_wire::num::{Mac, Mtu};
 
 /// Entries of the GID table.
@@ -15,9 +15,23 @@ const ATOMIC_CAP: u32 = 2;
 /// What the device has: a function's bit comes with the function.
 const DEVICE_CAP: u64 = device_cap::V1_0
     | device_cap::ATOMIC_WRITE
+    | device_cap::FLUSH_GLOBAL
     | device_cap::SRQ
     | device_cap::SRQ_RESIZE
+    | device_cap::CQ_RESIZE
+    | device_cap::CQ_MODERATION
+    | device_cap::CQ_IGNORE_OVERRUN
+    | device_cap::CQ_TIMESTAMP
+    | device_cap::MULTICAST
+    | device_cap::MEM_WINDOW
+    | device_cap::MEM_WINDOW_TYPE_2B
+    | device_cap::MEM_MGT_EXTENSIONS
+    | device_cap::REREG_MR
     | device_cap::HW_COUNTERS;
+/// Most multicast groups of a guest, and most members of each. More members make longer work of each datagram, for this host and for the guest alone.
+const MAX_MCAST: u32 = 1024;
+/// Members of all groups together, and so memory that a guest takes in the engine: less than a MiB.
+const MAX_MCAST_ATTACHED: u32 = 8192;
 
 /// As the engine wants them, with a port of that path MTU.
 pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
@@ -33,6 +47,9 @@ pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
         max_rd_atomic: MAX_RD_ATOMIC,
         max_dest_rd_atomic: MAX_RD_ATOMIC,
         gid_table_len: GID_TABLE_LEN.into(),
+        max_mcast_grp: MAX_MCAST,
+        max_mcast_qp_attach: MAX_MCAST,
+        max_total_mcast_qp_attach: MAX_MCAST_ATTACHED,
         max_mtu,
         max_request_memory: limits.request_memory,
     }
@@ -44,7 +61,11 @@ pub fn response(limits: &config::GuestLimits, mac: Mac) -> QueryDeviceExResp {
         base: base(limits, mac),
         device_cap: DEVICE_CAP.into(),
         max_srq: limits.srqs.into(),
-        reserved: [0; 156],
+        max_mcast_grp: MAX_MCAST.into(),
+        max_mcast_qp_attach: MAX_MCAST.into(),
+        max_total_mcast_qp_attach: MAX_MCAST_ATTACHED.into(),
+        max_fast_reg_pages: MAX_PAGES.into(),
+        reserved: [0; 140],
     }
 }
 

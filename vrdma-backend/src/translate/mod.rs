@@ -7,6 +7,7 @@ pub mod cqe;
 pub mod event;
 pub mod gid;
 pub mod limits;
+pub mod mr;
 pub mod port;
 pub mod qp;
 pub mod srq;

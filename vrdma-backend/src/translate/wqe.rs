@@ -3,10 +3,14 @@
 use crate::queue::channel::RequestWords;
 use vrdma_abi::ah::AhEntry;
 use vrdma_abi::width;
-use vrdma_abi::wqe::{AtomicOperands, RdmaBody, Sge as AbiSge, UdBody, WqeHeader, WrOpcode, flags, unit};
+use vrdma_abi::wqe::{
+    AtomicOperands, BindMwBody, BindMwRange, FlushBody, FlushRange, RdmaBody, RegMrBody, RegMrMemory,
+    Sge as AbiSge, UdBody, WqeHeader, WrOpcode, flags, flush_level, unit,
+};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use vrdma_transport::{
-    Destination, Payload, PdId, Queue, RecvRequest, Remote, SendOp, SendRequest, Sge, SrqId,
+    Access, Bind, Destination, FlushScope, Payload, PdId, Placement, Queue, RecvRequest, Remote, SendOp,
+    SendRequest, Sge, SrqId,
 };
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey};
 
@@ -44,10 +48,14 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     let queue = if header.opcode >= WrOpcode::RECV.0 { Queue::Recv } else { Queue::Send };
     let bits = header.flags.get();
     let inline = bits & flags::INLINE != 0;
+    if matches!(opcode, WrOpcode::BIND_MW | WrOpcode::REG_MR | WrOpcode::FLUSH) {
+        return without_payload(bytes, header, qpn);
+    }
     let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
     let recv = opcode == WrOpcode::RECV;
     let invalid = bits & !flags::ALL != 0
         || recv && bits != 0
+        || opcode == WrOpcode::LOCAL_INV && (inline || header.sge_count != 0)
         || inline && (header.sge_count != 0 || atomic || opcode == WrOpcode::RDMA_READ)
         || atomic && header.sge_count != 1;
     let data = if atomic { unit::ATOMIC_SGE_OFFSET } else { unit::DATA_OFFSET } as usize;
@@ -72,12 +80,71 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
         WrOpcode::ATOMIC_CMP_AND_SWP => send(SendOp::CompareSwap { remote, compare, swap }),
         WrOpcode::ATOMIC_FETCH_AND_ADD => send(SendOp::FetchAdd { remote, add: compare }),
         WrOpcode::ATOMIC_WRITE => send(SendOp::AtomicWrite { remote }),
+        WrOpcode::SEND_WITH_INV => send(SendOp::SendInvalidate { key: remote.rkey }),
+        WrOpcode::LOCAL_INV => send(SendOp::LocalInvalidate { key: remote.rkey }),
         WrOpcode::RECV => match payload {
             Payload::Sges(sges) => Request::Recv(qpn, RecvRequest { id, sges }),
             Payload::Inline(_) => Request::Invalid(qpn, id, queue),
         },
         _ => Request::Invalid(qpn, id, queue),
     }
+}
+
+/// A request that has a body of its own and no payload.
+fn without_payload<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn) -> Request<'a> {
+    let (id, bits) = (header.wqe_id.get(), header.flags.get());
+    let op = match WrOpcode(header.opcode) {
+        WrOpcode::FLUSH => flush(bytes),
+        WrOpcode::REG_MR => reg_mr(bytes),
+        _ => Some(bind_mw(bytes)),
+    };
+    let is_bare = bits & !flags::ALL == 0 && bits & flags::INLINE == 0 && header.sge_count == 0;
+    let Some(op) = op.filter(|_| is_bare) else { return Request::Invalid(qpn, id, Queue::Send) };
+    let (signaled, solicited) = (bits & flags::SIGNALED != 0, bits & flags::SOLICITED != 0);
+    let (fence, payload) = (bits & flags::FENCE != 0, Payload::Sges(&[]));
+    Request::Send(qpn, SendRequest { id, signaled, solicited, fence, op, payload })
+}
+
+/// A bind of a memory window.
+fn bind_mw(bytes: &[u8]) -> SendOp {
+    let body: &BindMwBody = view(bytes, unit::BODY_OFFSET as usize);
+    let range: &BindMwRange = view(bytes, unit::DATA_OFFSET as usize);
+    SendOp::BindMw(Bind {
+        rkey: Rkey(body.rkey.get()),
+        new_rkey: Rkey(body.new_rkey.get()),
+        lkey: Lkey(body.lkey.get()),
+        access: Access(body.access.get()),
+        addr: range.addr.get(),
+        length: range.length.get(),
+    })
+}
+
+/// A FLUSH; `None` if it says nothing that is known of how far, or of what.
+fn flush(bytes: &[u8]) -> Option<SendOp> {
+    let body: &FlushBody = view(bytes, unit::BODY_OFFSET as usize);
+    let range: &FlushRange = view(bytes, unit::DATA_OFFSET as usize);
+    let whole = match body.level {
+        flush_level::RANGE => false,
+        flush_level::REGION => true,
+        _ => return None,
+    };
+    let placement = Placement::from_bits(body.placement.into())?;
+    let remote = Remote { addr: body.remote_addr.get(), rkey: Rkey(body.rkey.get()) };
+    Some(SendOp::Flush { remote, scope: FlushScope { placement, whole, length: range.length.get() } })
+}
+
+/// What a region is to name. Who may ask for that is the engine's business.
+fn reg_mr(bytes: &[u8]) -> Option<SendOp> {
+    let body: &RegMrBody = view(bytes, unit::BODY_OFFSET as usize);
+    let memory: &RegMrMemory = view(bytes, unit::DATA_OFFSET as usize);
+    (body.reserved == [0; 7]).then(|| SendOp::RegMr {
+        key: Rkey(body.key.get()),
+        access: Access(body.access.get()),
+        iova: memory.iova.get(),
+        length: memory.length.get(),
+        list: memory.page_list.get(),
+        page_shift: body.page_shift,
+    })
 }
 
 /// A receive of a shared queue.
@@ -245,6 +312,76 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_are_changed_lie_where_they_belong() {
+        let body = BindMwBody { rkey: 1.into(), new_rkey: 2.into(), lkey: 3.into(), access: 4.into() };
+        let range = BindMwRange { addr: 5.into(), length: 6.into() };
+        let request = words(
+            header(WrOpcode::BIND_MW, flags::SIGNALED | flags::FENCE, 0, 0),
+            &[(16, body.as_bytes()), (32, range.as_bytes())],
+        );
+        let mut room = Vec::new();
+        let Request::Send(_, request) = parse(&request, 1, &mut room) else { panic!() };
+        assert!(request.signaled && request.fence && request.payload == Payload::Sges(&[]));
+        let expected =
+            Bind { rkey: Rkey(1), new_rkey: Rkey(2), lkey: Lkey(3), access: Access(4), addr: 5, length: 6 };
+        assert_eq!(request.op, SendOp::BindMw(expected));
+        let body = RegMrBody { key: 1.into(), access: 2.into(), page_shift: 13, reserved: [0; 7] };
+        let memory = RegMrMemory { iova: 3.into(), length: 4.into(), page_list: 5.into() };
+        let parts = [(16, body.as_bytes()), (32, memory.as_bytes())];
+        let request = words(header(WrOpcode::REG_MR, flags::SIGNALED, 0, 0), &parts);
+        let Request::Send(_, request) = parse(&request, 1, &mut room) else { panic!() };
+        let (key, access) = (Rkey(1), Access(2));
+        let expected = SendOp::RegMr { key, access, iova: 3, length: 4, list: 5, page_shift: 13 };
+        assert_eq!((request.op, request.payload), (expected, Payload::Sges(&[])));
+        let odd = RegMrBody { reserved: [0, 0, 0, 0, 0, 0, 1], ..body };
+        let request = words(header(WrOpcode::REG_MR, 0, 0, 0), &[(16, odd.as_bytes())]);
+        assert!(matches!(parse(&request, 1, &mut Vec::new()), Request::Invalid(_, 0x5678, Queue::Send)));
+        let key = Rkey(0x0c0b_0a09);
+        for (opcode, op) in [
+            (WrOpcode::LOCAL_INV, SendOp::LocalInvalidate { key }),
+            (WrOpcode::SEND_WITH_INV, SendOp::SendInvalidate { key }),
+        ] {
+            let request = words(header(opcode, 0, 0, 0), &[(16, BODY.as_bytes())]);
+            let mut room = Vec::new();
+            let Request::Send(_, request) = parse(&request, 1, &mut room) else { panic!() };
+            assert_eq!(request.op, op);
+        }
+    }
+
+    #[test]
+    fn a_flush_says_what_and_how_far() {
+        let of = |placement, level, bits, sges| {
+            let body =
+                FlushBody { remote_addr: 7.into(), rkey: 8.into(), placement, level, reserved: 0.into() };
+            let range = FlushRange { length: 9.into(), reserved: [0; 12] };
+            let header = header(WrOpcode::FLUSH, bits, sges, 0);
+            let request = words(header, &[(16, body.as_bytes()), (32, range.as_bytes())]);
+            match parse(&request, 1, &mut Vec::new()) {
+                Request::Send(_, request) => {
+                    assert!(request.payload == Payload::Sges(&[]) && request.fence);
+                    Some(request.op)
+                }
+                Request::Invalid(qpn, 0x5678, Queue::Send) if qpn.number() == 0x1234 => None,
+                other => panic!("{other:?}"),
+            }
+        };
+        let remote = Remote { addr: 7, rkey: Rkey(8) };
+        let places = [(1, Placement::Global), (2, Placement::Persistent), (3, Placement::Both)];
+        for (bits, placement) in places {
+            for (level, whole) in [(0, false), (1, true)] {
+                let scope = FlushScope { placement, whole, length: 9 };
+                assert_eq!(of(bits, level, flags::FENCE, 0), Some(SendOp::Flush { remote, scope }));
+            }
+        }
+        for (placement, level) in [(0, 0), (4, 0), (5, 1), (255, 0), (1, 2), (1, 255)] {
+            assert_eq!(of(placement, level, flags::FENCE, 0), None, "{placement} {level}");
+        }
+        assert_eq!(of(1, 0, flags::FENCE, 1), None);
+        assert_eq!(of(1, 0, flags::FENCE | flags::INLINE, 0), None);
+        assert_eq!(of(1, 0, flags::FENCE | 0x10, 0), None);
+    }
+
+    #[test]
     fn inline_data_is_a_slice_of_the_request() {
         let data: Vec<u8> = (0..96).collect();
         let words = words(header(WrOpcode::SEND, flags::INLINE, 0, 96), &[(32, &data)]);
@@ -284,6 +421,13 @@ mod tests {
             (header(WrOpcode::RDMA_READ, flags::INLINE, 0, 4), Queue::Send),
             (header(WrOpcode::ATOMIC_FETCH_AND_ADD, 0, 2, 0), Queue::Send),
             (header(WrOpcode::RECV, flags::SIGNALED, 0, 0), Queue::Recv),
+            (header(WrOpcode::BIND_MW, 0, 1, 0), Queue::Send),
+            (header(WrOpcode::BIND_MW, flags::INLINE, 0, 0), Queue::Send),
+            (header(WrOpcode::BIND_MW, 0x10, 0, 0), Queue::Send),
+            (header(WrOpcode::LOCAL_INV, 0, 1, 0), Queue::Send),
+            (header(WrOpcode::LOCAL_INV, flags::INLINE, 0, 0), Queue::Send),
+            (header(WrOpcode::REG_MR, flags::INLINE, 0, 0), Queue::Send),
+            (header(WrOpcode::REG_MR, 0, 1, 0), Queue::Send),
         ];
         for (header, wanted) in cases {
             match parse(&words(header, &[]), 1, &mut Vec::new()) {

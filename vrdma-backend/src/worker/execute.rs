@@ -38,6 +38,7 @@ impl Worker {
                 let border = outputs.device(id).counters.at_border();
                 Ok(Reply::Counters(Box::new((engine.counters(id).clone(), border))))
             }
+            Command::QueryClock => Ok(Reply::Clock(outputs.clock.tell())),
             Command::QueryGid { index } => engine.gid(id, index).map(Reply::Gid),
             Command::AddGid { index, entry } => self.add_gid(id, index, entry),
             Command::DelGid { index } => engine.set_gid(id, index, None).map(done),
@@ -51,12 +52,22 @@ impl Worker {
             Command::CreateCq { context, vector, ring } => {
                 outputs.device(id).create_cq(OwnerId(context), vector, *ring)
             }
+            Command::ResizeCq { cqn, held, ring } => outputs.device(id).resize_cq(CqId(cqn), held, *ring),
+            Command::ModifyCq { cqn, moderation } => outputs.device(id).modify_cq(CqId(cqn), moderation),
             Command::DestroyCq { cqn } => outputs.device(id).destroy_cq(CqId(cqn)),
             Command::RegMr { pdn, access, iova, length, memory, runs } => {
                 let new = NewRegion { pd: PdId(pdn), access, iova, length, memory, runs };
                 outputs.device(id).reg_mr(engine, new)
             }
             Command::DeregMr { key } => outputs.device(id).dereg_mr(engine, key),
+            Command::ReregMr { key, pdn, access, memory } => {
+                outputs.device(id).rereg_mr(engine, key, (pdn.map(PdId), access), memory)
+            }
+            Command::AllocFastMr { pdn, max_pages } => {
+                outputs.device(id).alloc_fast_mr(engine, PdId(pdn), max_pages)
+            }
+            Command::AllocMw { pdn, mw_type } => outputs.device(id).alloc_mw(engine, PdId(pdn), mw_type),
+            Command::DeallocMw { key } => outputs.device(id).dealloc_mw(engine, key),
             Command::DmaMr { pdn, access } => outputs.device(id).dma_mr(engine, PdId(pdn), access),
             Command::CreateQp { init } => outputs.device(id).create_qp(engine, init),
             Command::ModifyQp { qpn, mask, attr } => {
@@ -69,6 +80,8 @@ impl Worker {
             Command::ModifySrq { srqn, max_wr, limit } => self.modify_srq(id, SrqId(srqn), (max_wr, limit)),
             Command::QuerySrq { srqn } => engine.query_srq(id, SrqId(srqn)).map(Reply::Srq),
             Command::DestroySrq { srqn } => outputs.device(id).destroy_srq(engine, SrqId(srqn)),
+            Command::AttachMcast { qpn, mgid } => engine.attach_mcast(id, qpn, mgid).map(done),
+            Command::DetachMcast { qpn, mgid } => engine.detach_mcast(id, qpn, mgid).map(done),
         }
     }
 

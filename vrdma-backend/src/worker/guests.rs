@@ -163,9 +163,11 @@ impl Worker {
             channels: self.num_channels(id),
             pds: engine.pds,
             mrs: engine.mrs,
+            mws: engine.mws,
             qps: engine.qps,
             srqs: engine.srqs,
             gids: engine.gids,
+            mcast_attached: engine.mcast_attached,
             pending_requests: engine.pending_sends + engine.pending_receives,
             ..self.outputs.device(id).counts()
         }

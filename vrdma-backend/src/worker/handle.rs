@@ -21,7 +21,6 @@ use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventFlag, EventNotifier, new_event_consumer_and_notifier};
 use vrdma_transport::{self as transport, DeviceId, Engine};
@@ -112,7 +111,6 @@ impl Worker {
             mail: mail.clone(),
             wake: consumer,
             epoll,
-            started: Instant::now(),
             clock: (transport::Instant(0), 0),
             poll,
             stop: false,

@@ -32,7 +32,7 @@ impl Worker {
 
     /// Lets time pass.
     pub fn pass(&mut self, time: Duration) {
-        self.started = self.started.checked_sub(time).unwrap_or(self.started);
+        self.outputs.clock.pass(time);
     }
 
     /// Posts a request as if it had come out of a channel of that owner.

@@ -56,16 +56,17 @@ impl Worker {
         true
     }
 
-    /// Deregisters a region, and hands the result to `done` once the uplink has given its memory back. `Internal` if that takes too
-    /// long: then the driver keeps the memory as it is.
-    pub(super) fn deregister(
+    /// Carries out a command after which a region has its memory no longer, and hands the result to `done` once the uplink has given that back.
+    /// `Internal` if that takes too long: then the driver keeps the memory as it is.
+    pub(super) fn execute_and_recall(
         &mut self,
         id: DeviceId,
         key: u32,
+        command: Command,
         done: impl FnOnce(Result<Reply, CommandError>) + Send + 'static,
     ) {
         let loans = self.engine.region(id, key).map(MrMemory::loans).unwrap_or_default();
-        match self.execute(id, Command::DeregMr { key }) {
+        match self.execute(id, command) {
             Ok(reply) => {
                 self.when_back(loans, |back| done(if back { Ok(reply) } else { Err(CommandError::Internal) }))
             }
@@ -121,6 +122,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::device::DeviceLimits;
+    use crate::device::command::NewMemory;
     use crate::memory::Run;
     use crate::memory::tests::memory;
     use crate::port::{Capabilities, Checksums, Driver, External, Frame, Port};
@@ -295,11 +297,24 @@ mod tests {
 
         /// Asks for a region's end; where the answer will be.
         fn deregister(&self, key: u32) -> Arc<Mutex<Option<Result<(), CommandError>>>> {
+            self.ask(Command::DeregMr { key })
+        }
+
+        /// Gives the region other memory, or other rights alone.
+        fn change(&self, key: u32, moves: bool) -> Arc<Mutex<Option<Result<(), CommandError>>>> {
+            let memory = moves.then(|| {
+                let memory = MrMemory::new(&self.guest, &[Run { gpa: 0x4000, len: 4096 }]).unwrap();
+                NewMemory { iova: 0, length: 4096, runs: memory.runs(), memory }
+            });
+            self.ask(Command::ReregMr { key, pdn: None, access: Some(Access::NONE), memory })
+        }
+
+        fn ask(&self, command: Command) -> Arc<Mutex<Option<Result<(), CommandError>>>> {
             let answer = Arc::new(Mutex::new(None));
             let place = answer.clone();
             let done =
                 move |result: Result<Reply, CommandError>| *place.lock().unwrap() = Some(result.map(|_| ()));
-            inline::with(|worker| worker.execute_in_order(self.id, Command::DeregMr { key }, done));
+            inline::with(|worker| worker.execute_in_order(self.id, command, done));
             answer
         }
 
@@ -334,6 +349,25 @@ mod tests {
             *bench.deregister(other).lock().unwrap(),
             Some(Err(CommandError::Refused(Error::NotFound)))
         );
+    }
+
+    #[test]
+    fn a_region_has_other_memory_when_the_uplink_has_given_the_old_back() {
+        let bench = Bench::new(1);
+        let (key, other) = (bench.region(), bench.region());
+        bench.send(key);
+        assert_eq!(bench.held(), 1, "the payload is loaned");
+        let answer = bench.change(key, true);
+        assert_eq!((bench.held(), *answer.lock().unwrap()), (1, None));
+        for _ in 0..2 * RECLAIM_TURNS {
+            inline::with(Worker::take_turn);
+        }
+        assert_eq!((bench.held(), *answer.lock().unwrap()), (0, Some(Ok(()))));
+        // Other rights to the same memory wait for nothing.
+        bench.send(other);
+        assert_eq!(bench.held(), 1);
+        assert_eq!(*bench.change(other, false).lock().unwrap(), Some(Ok(())));
+        assert_eq!(bench.held(), 1);
     }
 
     #[test]

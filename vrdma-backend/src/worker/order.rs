@@ -6,7 +6,7 @@
 
 use super::{Barrier, BoundChannel, Mark, Then, Until, Worker};
 use crate::device::command::{Command, CommandError, Reply};
-use vrdma_transport::{self as transport, DeviceId, OwnerId, SrqId};
+use vrdma_transport::{self as transport, CqId, DeviceId, OwnerId, SrqId};
 
 impl Mark {
     /// Whether the channel has been drained to the mark, or will never be: it is gone, stopped or broken.
@@ -74,8 +74,8 @@ impl Worker {
         command: Command,
         done: impl FnOnce(Result<Reply, CommandError>) + Send + 'static,
     ) {
-        if let Command::DeregMr { key } = command {
-            return self.deregister(id, key, done);
+        if let Command::DeregMr { key } | Command::ReregMr { key, memory: Some(_), .. } = command {
+            return self.execute_and_recall(id, key, command, done);
         }
         let (marks, until) = match command {
             Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => {
@@ -86,6 +86,11 @@ impl Worker {
                 let owner = self.engine.srq_owner(id, SrqId(srqn));
                 (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), Until::Now)
             }
+            // What completes at once has completed, so that a ring that is too small for it is refused.
+            Command::ResizeCq { cqn, .. } => {
+                let owner = self.outputs.device(id).cq_owner(CqId(cqn));
+                (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), Until::Now)
+            }
             Command::UnbindChannel { queue } => {
                 let is_it =
                     |bound: &BoundChannel| bound.device == id && u32::from(bound.channel.index()) == queue;
@@ -94,9 +99,9 @@ impl Worker {
             }
             _ => (Vec::new(), Until::Now),
         };
-        // Who is told that a QP is in ERR finds all that was flushed.
+        // Who is told that a QP is in ERR finds all that was flushed, and who is told that it was reset or destroyed that its windows are unbound.
         let told = match command {
-            Command::ModifyQp { qpn, .. } => Until::Flushed(qpn),
+            Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => Until::Flushed(qpn),
             Command::AddGid { .. } | Command::DelGid { .. } => Until::GidsSet,
             _ => Until::Now,
         };
@@ -123,7 +128,7 @@ impl Worker {
     fn has_done(&self, device: DeviceId, until: Until) -> bool {
         match until {
             Until::Now => true,
-            Until::Flushed(qpn) => !self.engine.is_flushing(device, qpn),
+            Until::Flushed(qpn) => !self.engine.is_flushing(device, qpn) && !self.engine.is_unbinding(device),
             Until::GidsSet => !self.engine.is_setting_gids(device),
         }
     }

@@ -5,12 +5,14 @@ use super::uplink::UPLINK;
 use super::{NET, Worker};
 use std::time::Duration;
 use vmm_sys_util::epoll::EpollEvent;
-use vrdma_transport::DeviceId;
+use vrdma_transport::{self as transport, DeviceId};
 
 /// How long a sleep is at first; then the worker looks at what guests wrote once more, and sleeps on. Rings are shared without locks: who
 /// publishes and then looks at the other's wish has to have a barrier between. A guest's may be none (a `lock`ed instruction in a VM with
 /// one processor under QEMU's TCG), so what it wrote may show after the worker looked; after this time it has long left the store buffer.
 const SECOND_LOOK: Duration = Duration::from_millis(1);
+/// The least that epoll can wait for.
+const LEAST: Duration = Duration::from_millis(1);
 /// How often events that found no buffer are tried again while the worker would sleep.
 const EVENT_RETRY: Duration = Duration::from_millis(10);
 
@@ -59,9 +61,12 @@ impl Worker {
     /// How long nothing is to be done by itself.
     fn sleep_limit(&mut self, uplink_limit: Option<Duration>) -> Option<Duration> {
         let now = self.now();
-        let deadline = self.engine.poll_timeout().map(|at| Duration::from_nanos(at.0.saturating_sub(now.0)));
+        let until = |at: transport::Instant| Duration::from_nanos(at.0.saturating_sub(now.0));
+        let deadline = self.engine.poll_timeout().map(until);
+        // What is less than that is slept without being woken, which no guest's moderated events are worth.
+        let event = self.outputs.next_timer().map(until).map(|limit| limit.max(LEAST));
         let retry = self.outputs.retry_events().then_some(EVENT_RETRY);
-        [deadline, retry, uplink_limit].into_iter().flatten().min()
+        [deadline, event, retry, uplink_limit].into_iter().flatten().min()
     }
 
     /// Whether guests have written something that did not show when the worker asked for kicks.
@@ -83,7 +88,7 @@ impl Worker {
         // Rounded up, so that the deadline has passed when we wake; but what is less is slept without being woken.
         let millis = match timeout {
             None => -1,
-            Some(short) if short < Duration::from_millis(1) => 0,
+            Some(short) if short < LEAST => 0,
             Some(long) => long.as_nanos().div_ceil(1_000_000).min(60_000) as i32,
         };
         let mut events = [EpollEvent::default(); 32];

@@ -9,7 +9,7 @@ use crate::memory::tests::memory;
 use crate::memory::{MrMemory, Run, Shared};
 use crate::queue::Kick;
 use crate::queue::VirtqueueSetup;
-use crate::queue::cq::CqRing;
+use crate::queue::cq::{CqRing, CqeKind::Plain};
 use crossbeam_channel::Sender;
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -82,7 +82,9 @@ fn guest_with_cqs(worker: &mut Worker, n: u8, cqs: usize, qps: u64, receives: u6
     let entries = 1 << 14;
     let cqs = (0..cqs).map(|_| {
         let memory = memory(&[(0, 0x100000)]);
-        let ring = CqRing::new(&memory, &[Run { gpa: 0, len: CqRing::bytes(entries) }], entries).unwrap();
+        let ring =
+            CqRing::new(&memory, &[Run { gpa: 0, len: CqRing::bytes(Plain, entries) }], Plain, entries)
+                .unwrap();
         let create_cq = Command::CreateCq { context: 0, vector: 0, ring: Box::new(ring) };
         let cq = CqId(object(worker.execute(id, create_cq)));
         let init = QpInit {

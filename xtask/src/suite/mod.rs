@@ -7,6 +7,7 @@ mod rust;
 mod sizes;
 mod sources;
 mod steps;
+mod tools;
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};

@@ -1,12 +1,11 @@
 //! The steps of the suite beside the tests in VMs, as a table.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::counts::Counts;
-use super::{cycles, fuzz, sizes};
+use super::{cycles, fuzz, sizes, tools};
 use crate::artefacts::{cargo, provider_cargo};
 use crate::image::{self, LONG};
 use crate::proc::indent;
@@ -90,6 +89,9 @@ pub const STEPS: &[Step] = &[
     }),
     Step::new("tests-long", |name| tests(name, &["--run-ignored=only"], TESTS, &["--ignored"])).long(),
     Step::new("shim-asan", shim_asan),
+    Step::new("miri", miri).long(),
+    Step::new("bench-memory-table", |name| check(name, bench("memory_table"))).long(),
+    Step::new("bench-fairness", |name| check(name, bench("fairness"))).long(),
     Step::new("fuzz", fuzz::run).long(),
     Step::new("tests-asan", |name| libtest(name, address_sanitizer())).long(),
 ];
@@ -104,6 +106,21 @@ fn address_sanitizer() -> Command {
     command.args(["--target-dir", "target/asan", "--", "memory::", "queue::", ONE_THREAD]);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     command
+}
+
+/// The driver's data path, whose rings and unsafe code need no device, under Miri where it is installed.
+fn miri(name: &str) -> Verdict {
+    match cargo_with(&["miri", "--version"]).stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => {
+            libtest(name, cargo_with(&["miri", "test", "-p", "vrdma-verbs", "--lib"]))
+        }
+        _ => Verdict::Skipped("there is no Miri (rustup component add miri, of a nightly toolchain)".into()),
+    }
+}
+
+/// A bench that ends with an error if what it measures is not as it must be.
+fn bench(name: &str) -> Command {
+    cargo_with(&["bench", "-p", "vrdma-tests", "--bench", name])
 }
 
 fn cargo_with(arguments: &[&str]) -> Command {
@@ -157,19 +174,23 @@ fn libtest(name: &str, command: Command) -> Verdict {
 /// Some tests look at what the whole process counts or has: each has a process of its own under nextest, else they take turns.
 const ONE_THREAD: &str = "--test-threads=1";
 
-/// The workspace's tests: by nextest where it is installed, else by cargo itself. Each has arguments of its own.
+/// The workspace's tests: by nextest, or where it cannot be had by cargo itself. Each has arguments of its own.
 fn tests(name: &str, for_nextest: &[&str], for_cargo: &[&str], for_libtest: &[&str]) -> Verdict {
-    if !answers(Path::new("cargo-nextest")) {
-        let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
-        command.args(for_cargo).arg("--").arg(ONE_THREAD).args(for_libtest);
-        return libtest(name, command);
-    }
+    let path = match tools::NEXTEST.search_path() {
+        Ok(path) => path,
+        Err(error) => {
+            ui::say(&format!("note: tests take turns, which takes longer: {error:#}"));
+            let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
+            command.args(for_cargo).arg("--").arg(ONE_THREAD).args(for_libtest);
+            return libtest(name, command);
+        }
+    };
     let report = paths::workspace().join("target/nextest/xtask/junit.xml");
     if let Err(error) = paths::remove(&report) {
         return Verdict::Failed(Counts::default(), error);
     }
     let mut command = cargo_with(&["nextest", "run", "--profile=xtask", "--workspace", "--no-fail-fast"]);
-    command.arg("--no-tests=pass").args(for_nextest);
+    command.arg("--no-tests=pass").args(for_nextest).env("PATH", path);
     let result = logged(name, command);
     counted(result, paths::read(&report).and_then(|report| Counts::of_junit(&report)))
 }
@@ -195,7 +216,7 @@ fn deny(name: &str, what: &[&str]) -> Verdict {
 }
 
 fn deny_command(what: &[&str]) -> Result<Command> {
-    let mut command = Command::new(cargo_deny()?);
+    let mut command = Command::new(tools::DENY.find()?);
     command.current_dir(paths::workspace()).args(["--color", "never", "check"]).args(what);
     Ok(command)
 }
@@ -210,36 +231,6 @@ fn advisories(name: &str) -> Verdict {
         return Verdict::Skipped("the advisory database cannot be reached".into());
     }
     result.into()
-}
-
-/// Whether a program is there and says its version.
-fn answers(program: &Path) -> bool {
-    let mut command = Command::new(program);
-    let status = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
-}
-
-/// The `cargo-deny` program: the machine's, or else one that is installed under `target/tools`.
-fn cargo_deny() -> Result<PathBuf> {
-    let ours = paths::workspace().join("target/tools/bin/cargo-deny");
-    for program in [PathBuf::from("cargo-deny"), ours.clone()] {
-        if answers(&program) {
-            return Ok(program);
-        }
-    }
-    let log = paths::log("install-cargo-deny")?;
-    ui::step_with_log("installing cargo-deny (once)", Some(&log), || {
-        let mut command = cargo();
-        // Optimized it would take longer to build than it ever runs.
-        command.args(["install", "--locked", "--debug", "cargo-deny", "--root"]);
-        command.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_INCREMENTAL", "0");
-        command.arg(paths::workspace().join("target/tools"));
-        command.env("CARGO_TARGET_DIR", paths::workspace().join("target/tools/build"));
-        proc::run_logged("cargo install", command, &log, LONG).context("cargo-deny cannot be installed")
-    })?;
-    // Its intermediate results are large, and never needed again.
-    paths::remove(&paths::workspace().join("target/tools/build"))?;
-    Ok(ours)
 }
 
 /// Builds the module; warnings of compiler, sparse or modpost are failures.

@@ -28,6 +28,35 @@ pub fn verbs(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
+/// Device memory, and objects that another process imports; a driver that is removed under a process with device memory. Nothing is left, and
+/// the kernels find no fault.
+pub fn device_memory(pair: &mut Pair) -> Result<()> {
+    let script = paths::workspace().join("xtask/checks/device_memory.py");
+    paths::write(&pair.share().join("device_memory.py"), paths::read(&script)?)?;
+    let index = Device::Vrdma.gid_index(&pair.a)?;
+    let patience = pair.patience(10);
+    let before = Holdings::settled(pair.backend()?, patience)?;
+    pair.a.check(&format!("python3 -B /share/device_memory.py {index}"), patience)?;
+
+    let mut holder = pair.b.spawn("exec python3 -B /share/device_memory.py hold")?;
+    holder.wait_for("holding", patience).with_context(|| said(&holder))?;
+    pair.b.check("rmmod vrdma && sleep 0.3", patience)?;
+    ensure!(
+        !holder.has_ended()?,
+        "a process with device memory does not outlive the driver: {}",
+        said(&holder)
+    );
+    pair.b.check("insmod /lib/vrdma/vrdma.ko", patience)?;
+    wait_for_device(pair)?;
+    holder.signal(9)?;
+    holder.wait(patience).context("a process with device memory is killed and does not end")?;
+
+    for vm in [&pair.a, &pair.b] {
+        vm.check("! dmesg | grep -A 20 -e 'WARNING:' -e 'BUG:' -e Oops", patience)?;
+    }
+    before.with_new_driver("b").expect_return(pair.backend()?, patience)
+}
+
 /// A backend that is stopped, and goes on when this is dropped.
 struct Stopped(Pid);
 

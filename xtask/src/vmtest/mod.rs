@@ -10,6 +10,7 @@ mod counters;
 mod forged;
 mod hostile;
 mod hosts;
+mod multicast;
 mod perftest;
 mod port;
 mod posting;
@@ -126,8 +127,10 @@ pub fn all() -> Vec<VmTest> {
         test("vm-no-channel", Needs::Rdma, perftest::no_channel),
         test("vm-port", Needs::Rdma, port::follows_netdev),
         test("vm-counters", Needs::Rdma, counters::tell_what_was_done),
+        test("vm-multicast", Needs::Rdma, multicast::mckey),
         test("vm-rdma-core", Needs::Rdma, rdmacore::tests),
         test("vm-verbs", Needs::Rdma, answers::verbs),
+        test("vm-device-memory", Needs::Rdma, answers::device_memory),
         test("vm-stopped-backend", Needs::Rdma, answers::stopped_backend),
         test("vm-pyverbs", Needs::Rdma, rdmacore::qp_and_rdmacm),
         test("vm-pyverbs-long", Needs::Rdma, rdmacore::qp_and_rdmacm_often).long(),
@@ -149,6 +152,7 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::TwoHosts, "vm-two-hosts", Needs::Rdma, hosts::two_hosts),
         on(Lab::TwoHosts, "vm-counters-two-hosts", Needs::Rdma, counters::tell_what_was_done),
+        on(Lab::TwoHosts, "vm-multicast-two-hosts", Needs::Rdma, multicast::mckey),
         on(Lab::TwoHosts, "vm-forged-packets", Needs::Rdma, forged::packets),
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
@@ -156,6 +160,7 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
         on(Lab::VlansTwoHosts, "vm-vlans-two-hosts", Needs::Rdma, vlans::same_address),
         on(Lab::Interop, "vm-interop", Needs::Rdma, hosts::interop),
+        on(Lab::Interop, "vm-multicast-rxe", Needs::Rdma, multicast::mckey),
     ]
 }
 

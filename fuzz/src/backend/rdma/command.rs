@@ -3,9 +3,13 @@
 use super::*;
 use vrdma_abi::control::{self as abi, *};
 use vrdma_abi::zerocopy::little_endian::{U16, U32};
+use vrdma_wire::num::Gid;
 
 /// First address of a region in the addresses of its program, unless it says otherwise.
 pub const IOVA: u64 = 0x10_0000;
+
+/// A multicast group.
+const GROUP: Gid = Gid::from_ipv4([239, 0, 0, 1]);
 
 /// What becomes of the number in a reply.
 type Made = fn(&mut Driver<'_>, u32);
@@ -72,10 +76,17 @@ impl Driver<'_> {
     /// Gives a command of any kind.
     pub fn command(&mut self) {
         let nothing: Made = |_, _| ();
-        let (opcode, body, runs, made): (Opcode, Vec<u8>, Vec<abi::Run>, Made) = match self.input.byte() % 32
+        let (opcode, body, runs, made): (Opcode, Vec<u8>, Vec<abi::Run>, Made) = match self.input.byte() % 33
         {
             0 => (Opcode::QUERY_DEVICE, vec![], vec![], nothing),
-            1 => (Opcode::QUERY_PORT, vec![], vec![], nothing),
+            1 if self.input.once_in(4) => (Opcode::QUERY_PORT, vec![], vec![], nothing),
+            1 => {
+                let opcode =
+                    self.input.pick(&[Opcode::ATTACH_MCAST, Opcode::ATTACH_MCAST, Opcode::DETACH_MCAST]);
+                let mgid = self.input.pick(&[GROUP.0, [0xff; 16], GIDS[0].0]);
+                let (qpn, reserved) = (self.qpn().into(), u32::from(self.input.once_in(32)).into());
+                (opcode, McastReq { qpn, reserved, mgid }.as_bytes().to_vec(), vec![], nothing)
+            }
             2 => {
                 let index = self.input.near(0);
                 (Opcode::QUERY_GID, self.object(index), vec![], nothing)
@@ -112,7 +123,12 @@ impl Driver<'_> {
             }
             14 | 15 => {
                 let (body, runs) = self.create_cq();
-                (Opcode::CREATE_CQ, body, runs, |driver, number| driver.cqs.push(number))
+                if self.input.once_in(4) {
+                    let body = self.resize_cq(&body);
+                    (Opcode::RESIZE_CQ, body, runs, nothing)
+                } else {
+                    (Opcode::CREATE_CQ, body, runs, |driver, number| driver.cqs.push(number))
+                }
             }
             16 => {
                 let number = self.cq();
@@ -151,6 +167,7 @@ impl Driver<'_> {
                 let (opcode, body, made) = self.shared_queue();
                 (opcode, body, vec![], made)
             }
+            31 => self.window_or_again(),
             _ => {
                 let opcode = Opcode(self.input.word() % 64);
                 let body = self.input.bytes(96).to_vec();
@@ -202,7 +219,7 @@ impl Driver<'_> {
             context: context.into(),
             entries: entries.into(),
             vector: vector.into(),
-            reserved: 0.into(),
+            flags: if self.input.once_in(8) { self.input.below(8) as u32 } else { 0 }.into(),
         };
         let gpa = CQS + 0x300 * self.input.below(5) as u64;
         let bytes = u64::from(self.input.near(32 * (entries % 1024) + 128));
@@ -218,6 +235,14 @@ impl Driver<'_> {
         (req.as_bytes().to_vec(), runs)
     }
 
+    /// A resize that is the like of this creation.
+    fn resize_cq(&mut self, create: &[u8]) -> Vec<u8> {
+        let (create, _) = CreateCqReq::read_from_prefix(create).expect("it was made here");
+        let (cqn, held) = (self.cq().into(), self.input.near(0).into());
+        let req = ResizeCqReq { cqn, entries: create.entries, held, flags: create.flags };
+        req.as_bytes().to_vec()
+    }
+
     fn reg_mr(&mut self) -> (Vec<u8>, Vec<abi::Run>) {
         let length = match self.input.byte() % 8 {
             0 => self.input.quad(),
@@ -225,7 +250,7 @@ impl Driver<'_> {
             n => 0x800 * u64::from(n),
         };
         let iova = if self.input.once_in(8) { self.input.quad() } else { IOVA };
-        let (pdn, access) = (self.pd(), self.input.near(access::ALL));
+        let (pdn, access) = (self.pd(), self.input.near(access::REGION));
         let req =
             RegMrReq { pdn: pdn.into(), access: access.into(), iova: iova.into(), length: length.into() };
         let gpa = self.input.pick(&[DATA, DATA + 0x800, DATA - 0x400, 0x10000, 0x7f00]);
@@ -258,6 +283,45 @@ impl Driver<'_> {
         }
         .as_bytes()
         .to_vec()
+    }
+
+    /// A command about a memory window, or a region for fast registration or that is registered again.
+    fn window_or_again(&mut self) -> (Opcode, Vec<u8>, Vec<abi::Run>, Made) {
+        let made: Made = |driver, key| driver.keys.push(key);
+        match self.input.byte() % 4 {
+            1 if self.input.once_in(2) => {
+                let (pdn, max_pages) = (self.pd(), self.input.near(8));
+                let req = AllocFastMrReq { pdn: pdn.into(), max_pages: max_pages.into() };
+                (Opcode::ALLOC_FAST_MR, req.as_bytes().to_vec(), vec![], made)
+            }
+            0 | 1 => {
+                let (pdn, mw_type) = (self.pd(), self.input.near(2));
+                let req = AllocMwReq { pdn: pdn.into(), mw_type: mw_type.into() };
+                (Opcode::ALLOC_MW, req.as_bytes().to_vec(), vec![], made)
+            }
+            2 => {
+                let key = self.one_of(|driver| &driver.keys);
+                (Opcode::DEALLOC_MW, self.object(key), vec![], |_, _| ())
+            }
+            _ => {
+                let flags = self.input.near(rereg::ALL);
+                let has = |flag| flags & flag != 0;
+                let lkey = self.one_of(|driver| &driver.keys);
+                let pdn = if has(rereg::PD) { self.pd() } else { 0 };
+                let access = if has(rereg::ACCESS) { self.input.near(access::REGION) } else { 0 };
+                let length = if has(rereg::TRANSLATION) { 0x800 } else { 0 };
+                let req = ReregMrReq {
+                    lkey: lkey.into(),
+                    flags: flags.into(),
+                    pdn: pdn.into(),
+                    access: access.into(),
+                    iova: if has(rereg::TRANSLATION) { IOVA } else { 0 }.into(),
+                    length: length.into(),
+                };
+                let runs = if has(rereg::TRANSLATION) { self.runs(DATA, length) } else { vec![] };
+                (Opcode::REREG_MR, req.as_bytes().to_vec(), runs, made)
+            }
+        }
     }
 
     /// A command about a shared receive queue.

@@ -8,13 +8,16 @@ use crate::fuzzing::lab::{GIDS, Lab, MACS, MTU, with};
 use crate::memory::{MrMemory, Run};
 use crate::port::{self, Burst, Port};
 use crate::queue::channel::{NO_WORDS, RequestWords};
-use crate::queue::cq::CqRing;
+use crate::queue::cq::{CqRing, CqeKind};
 use crate::worker::Worker;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 use vrdma_abi::ah::AhEntry;
 use vrdma_abi::cqe::{self, Cqe, WcStatus};
-use vrdma_abi::wqe::{AtomicOperands, RdmaBody, Sge, UdBody, WqeHeader, WrOpcode, flags};
+use vrdma_abi::wqe::{
+    AtomicOperands, BindMwBody, BindMwRange, RdmaBody, RegMrBody, RegMrMemory, Sge, UdBody, WqeHeader,
+    WrOpcode, flags,
+};
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 use vrdma_transport::{Access, AttrMask, CqId, GidEntry, OwnerId, PdId, QpAttr, QpInit, QpState, QpType};
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn, VlanId};
@@ -42,12 +45,17 @@ pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> Reque
         input.near(number)
     };
     let shared = !objects.srqns.is_empty() && input.once_in(3);
-    let opcode = WrOpcode(if shared { 129 } else { input.pick(&[128, 2, 3, 0, 1, 4, 5, 6, 77, 200, 15]) });
+    let opcode = WrOpcode(if shared {
+        129
+    } else {
+        input.pick(&[128, 2, 3, 0, 1, 4, 5, 6, 77, 200, 15, 7, 8, 9, 14])
+    });
+    let opcode = if opcode == WrOpcode(77) && input.once_in(2) { WrOpcode::REG_MR } else { opcode };
     let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
     let word = opcode == WrOpcode::ATOMIC_WRITE;
     let mut bits = u16::from(input.byte() & 7);
     let receive = matches!(opcode, WrOpcode::RECV | WrOpcode::SRQ_RECV);
-    let inline = !atomic && !receive && input.once_in(4);
+    let inline = !atomic && !receive && opcode != WrOpcode::REG_MR && input.once_in(4);
     if receive {
         bits = 0;
     }
@@ -64,7 +72,11 @@ pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> Reque
         flags: bits.into(),
         object: one_of(input, if shared { objects.srqns } else { objects.qpns }).into(),
         wqe_id: input.long().into(),
-        sge_count: if atomic { input.near(1) as u8 } else { input.near(count) as u8 },
+        sge_count: match opcode {
+            WrOpcode::REG_MR => 0,
+            _ if atomic => input.near(1) as u8,
+            _ => input.near(count) as u8,
+        },
         reserved: 0,
         inline_len: if inline { input.near(if word { 8 } else { 16 }) as u16 } else { 0 }.into(),
     };
@@ -81,6 +93,33 @@ pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> Reque
         bytes[16..32].copy_from_slice(body.as_bytes());
     }
     let mut at = 32;
+    if opcode == WrOpcode::BIND_MW {
+        let (rkey, lkey) = (one_of(input, objects.keys), one_of(input, objects.keys));
+        let (new_rkey, access) = ((rkey ^ u32::from(input.byte())).into(), input.near(6).into());
+        let body = BindMwBody { rkey: rkey.into(), new_rkey, lkey: lkey.into(), access };
+        let addr = objects.iova + u64::from(input.byte());
+        let range = BindMwRange { addr: addr.into(), length: u64::from(input.byte()).into() };
+        bytes[16..32].copy_from_slice(body.as_bytes());
+        bytes[32..48].copy_from_slice(range.as_bytes());
+        at = 48;
+    }
+    if opcode == WrOpcode::REG_MR {
+        let key = one_of(input, objects.keys) ^ u32::from(input.byte() & 1);
+        let (access, page_shift) = (input.near(7).into(), input.near(12) as u8);
+        let body = RegMrBody { key: key.into(), access, page_shift, reserved: [0; 7] };
+        let iova = objects.iova + u64::from(input.byte());
+        let (length, page_list) = (64 * u64::from(input.byte()), u64::from(input.word()));
+        let memory = RegMrMemory { iova: iova.into(), length: length.into(), page_list: page_list.into() };
+        bytes[16..32].copy_from_slice(body.as_bytes());
+        bytes[32..56].copy_from_slice(memory.as_bytes());
+        return words;
+    }
+    if opcode == WrOpcode::FLUSH {
+        // How far, and of what; how much.
+        bytes[28..30].copy_from_slice(&[input.near(1) as u8, u8::from(input.once_in(4))]);
+        bytes[32..36].copy_from_slice(&input.near(8).to_le_bytes());
+        at = 48;
+    }
     if atomic {
         let operands = AtomicOperands { compare_add: 0.into(), swap: u64::from(input.byte()).into() };
         bytes[32..48].copy_from_slice(operands.as_bytes());
@@ -274,7 +313,7 @@ impl<'a> Posters<'a> {
                 side.consumer = side.consumer.wrapping_add(1);
                 side.take(&cqe);
             }
-            let record = CQ + CqRing::bytes(CQ_ENTRIES) - 64;
+            let record = CQ + CqRing::bytes(CqeKind::Plain, CQ_ENTRIES) - 64;
             side.ram.write(record, &side.consumer.to_le_bytes());
         }
     }
@@ -299,7 +338,7 @@ impl<'a> Posters<'a> {
             _ => (self.sides[1 - side].qps[qp].0, GIDS[1 - side], MACS[1 - side]),
         };
         let attr = QpAttr {
-            access: Access::ALL,
+            access: Access::QP,
             port: 1,
             path_mtu: Mtu::M1024,
             rq_psn: Psn::truncate(5),
@@ -353,7 +392,8 @@ impl<'a> Posters<'a> {
                 let left = pending.iter().find(|(_, signaled)| *signaled);
                 assert_eq!(left, None, "never ended: QP {qpn}, receive {receive}");
             }
-            let allowed = [(DATA, LENGTH.into()), (CQ, CqRing::bytes(CQ_ENTRIES)), (AHS, 0x400)];
+            let allowed =
+                [(DATA, LENGTH.into()), (CQ, CqRing::bytes(CqeKind::Plain, CQ_ENTRIES)), (AHS, 0x400)];
             side.ram.assert_same_but(&side.begun, &allowed, "requests");
         }
         self.lab.end();
@@ -372,13 +412,13 @@ impl Side {
         let context = object(Command::AllocContext);
         assert_eq!(OWNER.0, context);
         let pd = PdId(object(Command::AllocPd { context }));
-        let runs = [Run { gpa: CQ, len: CqRing::bytes(CQ_ENTRIES) }];
-        let ring = CqRing::new(&ram.memory, &runs, CQ_ENTRIES).expect("memory for it");
+        let runs = [Run { gpa: CQ, len: CqRing::bytes(CqeKind::Plain, CQ_ENTRIES) }];
+        let ring = CqRing::new(&ram.memory, &runs, CqeKind::Plain, CQ_ENTRIES).expect("memory for it");
         let cq = CqId(object(Command::CreateCq { context, vector: 0, ring: Box::new(ring) }));
         // In two pieces of guest memory.
         let run_of = Run { gpa: DATA, len: LENGTH.into() };
         let memory = MrMemory::new(&ram.memory, &[run_of]).expect("memory for it");
-        let (access, length) = (Access::ALL, LENGTH.into());
+        let (access, length) = (Access::ALL | Access::FLUSH_GLOBAL, LENGTH.into());
         let key = object(Command::RegMr { pdn: pd.0, access, iova: IOVA, length, memory, runs: 1 });
         let qps: Vec<(Qpn, QpType)> = TYPES
             .iter()

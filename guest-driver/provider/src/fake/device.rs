@@ -21,8 +21,8 @@ pub struct FakeCq {
 }
 
 impl FakeCq {
-    pub fn new(start: u64, entries: u32) -> Self {
-        let layout = CqLayout::for_entries(entries).unwrap();
+    pub fn new(start: u64, entries: u32, is_timed: bool) -> Self {
+        let layout = CqLayout::for_entries(entries).unwrap().with_timestamps(is_timed);
         assert_eq!(layout.entries(), entries);
         Self { start: start as usize, layout, next: 0, seen: 0 }
     }
@@ -38,13 +38,25 @@ impl FakeCq {
         self.layout.entries() - self.next.wrapping_sub(consumer)
     }
 
-    fn put(&mut self, mut cqe: Cqe) {
+    /// Goes on in another ring; false if what is there does not fit.
+    pub fn resize(&mut self, start: u64, entries: u32, held: u32) -> bool {
+        if self.layout.entries() - self.room() + held > entries {
+            return false;
+        }
+        *self = Self { seen: self.seen, ..Self::new(start, entries, self.layout.is_timed()) };
+        true
+    }
+
+    fn put(&mut self, mut cqe: Cqe, timestamp: u64) {
         assert!(self.room() > 0, "the CQ overflows");
         let ring = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
         // SAFETY: the provider keeps the memory until the CQ is destroyed.
         unsafe {
             cqe.phase = u8::from(self.next & self.layout.entries() == 0);
-            let at = ring.add((self.next & (self.layout.entries() - 1)) as usize * Cqe::SIZE);
+            let at = ring.add((self.next & (self.layout.entries() - 1)) as usize * self.layout.cqe_size());
+            if self.layout.is_timed() {
+                at.add(Cqe::SIZE).cast::<u64>().write(timestamp);
+            }
             at.copy_from_nonoverlapping(cqe.as_bytes().as_ptr(), Cqe::SIZE - 1);
             AtomicU8::from_ptr(at.add(Cqe::SIZE - 1)).store(cqe.phase, Ordering::Release);
         }
@@ -159,7 +171,8 @@ impl Kernel {
         let mut state = self.state();
         let (send_cq, recv_cq) = state.qp_cqs[&qpn];
         let cq = if cqe.flags & cqe_flags::RECV != 0 { recv_cq } else { send_cq };
-        state.cqs.get_mut(&cq).unwrap().put(cqe);
+        let clock = state.clock;
+        state.cqs.get_mut(&cq).unwrap().put(cqe, clock);
     }
 
     /// Takes all requests and lets them succeed; how many there were.

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vrdma_verbs::abi::user::{
     AllocContextReq, AllocPdResp, UserCreateAhResp, UserCreateCqReq, UserCreateCqResp, UserCreateQpResp,
-    UserCreateSrqResp,
+    UserCreateSrqResp, UserResizeCqReq,
 };
 use vrdma_verbs::abi::zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-use super::Kernel;
 use super::device::FakeCq;
+use super::{Kernel, Moment, Rereg};
 use crate::ffi::*;
 
 /// Drivers registered.
@@ -28,12 +28,12 @@ pub unsafe fn ops<'a>(context: *mut verbs_context) -> &'a verbs_context_ops {
     unsafe { &(*(*context).priv_.cast::<Private>()).0 }
 }
 
-unsafe fn kernel(context: *mut ibv_context) -> std::sync::Arc<Kernel> {
+pub unsafe fn kernel(context: *mut ibv_context) -> std::sync::Arc<Kernel> {
     Kernel::of(unsafe { (*context).cmd_fd })
 }
 
 /// An error that a test has ordered.
-unsafe fn ordered_error(context: *mut ibv_context) -> c_int {
+pub unsafe fn ordered_error(context: *mut ibv_context) -> c_int {
     std::mem::take(&mut unsafe { kernel(context) }.state().command_error)
 }
 
@@ -155,15 +155,30 @@ unsafe extern "C" fn ibv_cmd_alloc_pd(
     reply_size: usize,
 ) -> c_int {
     unsafe {
-        (*pd).context = context;
+        match ordered_error(context) {
+            0 => {}
+            error => return error,
+        }
         driver_reply(reply.cast(), 4, reply_size, AllocPdResp::new_zeroed());
-        ordered_error(context)
+        let kernel = kernel(context);
+        let mut state = kernel.state();
+        (*pd).context = context;
+        (*pd).handle = state.new_handle();
+        state.pds.insert((*pd).handle);
+        0
     }
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ibv_cmd_dealloc_pd(_pd: *mut ibv_pd) -> c_int {
-    0
+unsafe extern "C" fn ibv_cmd_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    unsafe {
+        match ordered_error((*pd).context) {
+            0 => {}
+            error => return error,
+        }
+        assert!(kernel((*pd).context).state().pds.remove(&(*pd).handle));
+        0
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -180,14 +195,92 @@ unsafe extern "C" fn ibv_cmd_reg_mr(
     _reply_size: usize,
 ) -> c_int {
     unsafe {
-        (*mr).ibv_mr = ibv_mr { context: (*pd).context, pd, addr, length, handle: 1, lkey: 7, rkey: 8 };
-        ordered_error((*pd).context)
+        match ordered_error((*pd).context) {
+            0 => {}
+            error => return error,
+        }
+        let kernel = kernel((*pd).context);
+        let mut state = kernel.state();
+        let handle = state.new_handle();
+        state.mrs.insert(handle, length);
+        (*mr).ibv_mr = ibv_mr { context: (*pd).context, pd, addr, length, handle, lkey: 7, rkey: 8 };
+        0
     }
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ibv_cmd_dereg_mr(_mr: *mut verbs_mr) -> c_int {
-    0
+unsafe extern "C" fn ibv_cmd_dereg_mr(mr: *mut verbs_mr) -> c_int {
+    unsafe {
+        let ibv_mr { context, handle, .. } = (*mr).ibv_mr;
+        match ordered_error(context) {
+            0 => {}
+            error => return error,
+        }
+        assert!(kernel(context).state().mrs.remove(&handle).is_some());
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_rereg_mr(
+    mr: *mut verbs_mr,
+    flags: u32,
+    addr: *mut c_void,
+    length: usize,
+    hca_va: u64,
+    access: c_int,
+    _pd: *mut ibv_pd,
+    _command: *mut ibv_rereg_mr,
+    _command_size: usize,
+    _reply: *mut ib_uverbs_rereg_mr_resp,
+    _reply_size: usize,
+) -> c_int {
+    unsafe {
+        let mr = &mut (*mr).ibv_mr;
+        match ordered_error(mr.context) {
+            0 => {}
+            error => return error,
+        }
+        let asked = Rereg { flags, addr: addr.addr() as u64, length, iova: hca_va, access };
+        kernel(mr.context).state().rereg = Some(asked);
+        (mr.lkey, mr.rkey) = (mr.lkey + 0x100, mr.rkey + 0x100);
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_alloc_mw(
+    pd: *mut ibv_pd,
+    mw_type: ibv_mw_type,
+    mw: *mut ibv_mw,
+    _command: *mut ibv_alloc_mw,
+    _command_size: usize,
+    _reply: *mut ib_uverbs_alloc_mw_resp,
+    _reply_size: usize,
+) -> c_int {
+    unsafe {
+        let context = (*pd).context;
+        match ordered_error(context) {
+            0 => {}
+            error => return error,
+        }
+        kernel(context).state().mws += 1;
+        // The low bits are the last ones before they begin anew.
+        *mw = ibv_mw { context, pd, rkey: 0x55ff, handle: 1, type_: mw_type };
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    unsafe {
+        match ordered_error((*mw).context) {
+            0 => {}
+            error => return error,
+        }
+        kernel((*mw).context).state().mws -= 1;
+        0
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -235,15 +328,112 @@ unsafe extern "C" fn ibv_cmd_create_cq(
         }
         let request: UserCreateCqReq = driver_request(command.cast(), 40, command_size);
         driver_reply(reply.cast(), 8, reply_size, UserCreateCqResp::new_zeroed());
+        add_cq(context, cq, &request, cqe, false);
+        0
+    }
+}
+
+unsafe fn add_cq(
+    context: *mut ibv_context,
+    cq: *mut ibv_cq,
+    request: &UserCreateCqReq,
+    cqe: c_int,
+    is_timed: bool,
+) {
+    unsafe {
         let kernel = kernel(context);
         let mut state = kernel.state();
-        state.next_handle += 1;
-        let handle = state.next_handle;
-        state.cqs.insert(handle, FakeCq::new(request.buf.get(), request.entries.get()));
+        let handle = state.new_handle();
+        state.cqs.insert(handle, FakeCq::new(request.buf.get(), request.entries.get(), is_timed));
         (*cq).context = context;
         (*cq).handle = handle;
         (*cq).cqe = cqe;
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_create_cq_ex(
+    context: *mut ibv_context,
+    attr: *const ibv_cq_init_attr_ex,
+    cq: *mut verbs_cq,
+    command: *mut ibv_create_cq_ex,
+    command_size: usize,
+    reply: *mut ib_uverbs_ex_create_cq_resp,
+    reply_size: usize,
+    command_flags: u32,
+) -> c_int {
+    unsafe {
+        assert_eq!(command_flags, 0);
+        match ordered_error(context) {
+            0 => {}
+            error => return error,
+        }
+        let request: UserCreateCqReq =
+            driver_request(command.cast(), size_of::<ibv_create_cq_ex>(), command_size);
+        let core = size_of::<ib_uverbs_ex_create_cq_resp>();
+        driver_reply(reply.cast(), core, reply_size, UserCreateCqResp::new_zeroed());
+        // As ibv_cmd_create_cq_ex tells the kernel.
+        let timestamps = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+        let is_timed = (*attr).wc_flags & u64::from(timestamps) != 0;
+        add_cq(context, cq.cast(), &request, (*attr).cqe as c_int, is_timed);
         0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_resize_cq(
+    cq: *mut ibv_cq,
+    cqe: c_int,
+    command: *mut ibv_resize_cq,
+    command_size: usize,
+    _reply: *mut ib_uverbs_resize_cq_resp,
+    reply_size: usize,
+) -> c_int {
+    unsafe {
+        assert_eq!(reply_size, 8);
+        let request: UserResizeCqReq = driver_request(command.cast(), 24, command_size);
+        assert!(request.entries.get() as c_int >= cqe);
+        let context = (*cq).context;
+        let kernel = kernel(context);
+        let during = kernel.state().during_resize.take();
+        if let Some(during) = during {
+            during(&kernel, Moment::Before);
+        }
+        let ordered = ordered_error(context);
+        // Whether an EIO was carried out is not known to anybody; here it was.
+        if ordered != 0 && ordered != libc::EIO {
+            return ordered;
+        }
+        {
+            let mut state = kernel.state();
+            let device = state.cqs.get_mut(&(*cq).handle).unwrap();
+            if !device.resize(request.buf.get(), request.entries.get(), request.held.get()) {
+                return libc::EINVAL;
+            }
+        }
+        if let Some(during) = during {
+            during(&kernel, Moment::After);
+        }
+        if ordered == 0 {
+            (*cq).cqe = request.entries.get() as c_int;
+        }
+        ordered
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_modify_cq(
+    cq: *mut ibv_cq,
+    attr: *mut ibv_modify_cq_attr,
+    _command: *mut ibv_modify_cq,
+    command_size: usize,
+) -> c_int {
+    unsafe {
+        assert_eq!(command_size, size_of::<ibv_modify_cq>());
+        let context = (*cq).context;
+        let moderation = ((*attr).moderate.cq_count, (*attr).moderate.cq_period);
+        kernel(context).state().moderation = Some(moderation);
+        ordered_error(context)
     }
 }
 
@@ -347,8 +537,7 @@ unsafe extern "C" fn ibv_cmd_create_srq(
         }
         let kernel = kernel(context);
         let mut state = kernel.state();
-        state.next_handle += 1;
-        let handle = state.next_handle;
+        let handle = state.new_handle();
         state.srqs.insert(handle, ((*attr).attr.max_wr, 0));
         (*srq).context = context;
         (*srq).handle = handle;
@@ -417,5 +606,25 @@ unsafe extern "C" fn ibv_cmd_destroy_srq(srq: *mut ibv_srq) -> c_int {
         }
         kernel((*srq).context).state().srqs.remove(&(*srq).handle);
         0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    unsafe {
+        let error = ordered_error((*qp).context);
+        if error == 0 {
+            kernel((*qp).context).state().groups.push(((*qp).qp_num, (*gid).raw, lid));
+        }
+        error
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    unsafe {
+        let left = ((*qp).qp_num, (*gid).raw, lid);
+        kernel((*qp).context).state().groups.retain(|member| *member != left);
+        ordered_error((*qp).context)
     }
 }

@@ -24,7 +24,7 @@ const ALL: u32 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
 /// A QP of a kind, in RTS, made for these operations.
-fn qp_ex(
+pub fn qp_ex(
     guest: &Guest,
     cq: *mut ibv_cq,
     kind: ibv_qp_type,
@@ -65,10 +65,10 @@ fn creation_flags_may_be_none() {
 }
 
 /// A batch of a QP.
-struct Batch(*mut ibv_qp_ex);
+pub struct Batch(*mut ibv_qp_ex);
 
 impl Batch {
-    fn start(qp: *mut ibv_qp_ex) -> Self {
+    pub fn start(qp: *mut ibv_qp_ex) -> Self {
         unsafe { (*qp).wr_start.unwrap()(qp) };
         Self(qp)
     }
@@ -82,7 +82,7 @@ impl Batch {
         self
     }
 
-    fn sges(&self, sges: &[ibv_sge]) -> &Self {
+    pub fn sges(&self, sges: &[ibv_sge]) -> &Self {
         unsafe { (*self.0).wr_set_sge_list.unwrap()(self.0, sges.len(), sges.as_ptr()) };
         self
     }
@@ -92,7 +92,7 @@ impl Batch {
         self
     }
 
-    fn complete(self) -> c_int {
+    pub fn complete(self) -> c_int {
         unsafe { (*self.0).wr_complete.unwrap()(self.0) }
     }
 
@@ -233,6 +233,52 @@ fn an_atomic_write_takes_its_value_from_the_call() {
 }
 
 #[test]
+fn a_flush_arrives_as_the_abi_says() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(16);
+    let qp = qp_ex(&guest, cq, IBV_QPT_RC, IBV_QP_EX_WITH_FLUSH).unwrap();
+    let (addr, rkey) = (0x1122_3344_5566_7788u64, 0x99aa_bbccu32);
+    let post = |length, placement, level| {
+        let batch = Batch::start(qp);
+        unsafe {
+            ((*qp).wr_id, (*qp).wr_flags) = (7, IBV_SEND_SIGNALED);
+            (*qp).wr_flush.unwrap()(qp, rkey, addr, length, placement, level);
+        }
+        batch.complete()
+    };
+    for (placement, level) in [(1, 0), (2, 1), (3, 0)] {
+        assert_eq!(post(4096, placement, level), 0);
+        let request = kernel.take().unwrap();
+        assert_eq!((request.opcode(), request.header.sge_count), (WrOpcode::FLUSH, 0));
+        assert_eq!(request.bytes[16..24], addr.to_le_bytes());
+        assert_eq!(request.bytes[24..28], rkey.to_le_bytes());
+        assert_eq!(request.bytes[28..32], [placement, level, 0, 0]);
+        assert_eq!(request.bytes[32..36], 4096u32.to_le_bytes());
+        kernel.complete(request.success());
+        assert_eq!(wr_ids(&guest.poll(cq, 4)), [7]);
+    }
+    // Of all of a region any length will do.
+    assert_eq!((post(usize::MAX, 1, 1), kernel.take().is_some()), (0, true));
+    for (length, placement, level) in [(8, 0, 0), (8, 4, 0), (8, 0x81, 0), (8, 1, 2), (1 << 32, 1, 0)] {
+        assert_eq!(post(length, placement, level), libc::EINVAL, "{length} {placement} {level}");
+    }
+    // It has no payload.
+    let batch = Batch::start(qp);
+    unsafe { (*qp).wr_flush.unwrap()(qp, rkey, addr, 8, 1, 0) };
+    batch.sges(&[sge(0x1000, 8, 5)]);
+    assert_eq!((batch.complete(), kernel.take().is_none()), (libc::EINVAL, true));
+    // ibv_send_wr has no fields that say of what.
+    let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+    wr.opcode = IBV_WR_FLUSH;
+    wr.wr.atomic.swap = 1;
+    assert_eq!(guest.send(qp.cast(), &mut [wr]), Err((0, libc::EINVAL)));
+    assert!(kernel.take().is_none());
+    guest.destroy_qp(qp.cast());
+    guest.close(&[cq]);
+}
+
+#[test]
 fn no_qp_is_made_for_atomic_writes_that_the_device_does_not_have() {
     let kernel = Kernel::of_version(AllocContextExResp::SIZE, |reply| {
         reply.device_cap = device_cap::V1_0.into();
@@ -241,6 +287,7 @@ fn no_qp_is_made_for_atomic_writes_that_the_device_does_not_have() {
     let cq = guest.cq(8);
     let made = |operations| qp_ex(&guest, cq, IBV_QPT_RC, operations);
     assert_eq!(made(IBV_QP_EX_WITH_ATOMIC_WRITE).err(), Some(libc::EOPNOTSUPP));
+    assert_eq!(made(IBV_QP_EX_WITH_FLUSH).err(), Some(libc::EOPNOTSUPP));
     let qp = made(ALL & !IBV_QP_EX_WITH_ATOMIC_WRITE).unwrap();
     guest.destroy_qp(qp.cast());
     guest.close(&[cq]);
@@ -380,7 +427,8 @@ fn operations_that_a_qp_cannot_do_are_refused_when_it_is_made() {
     assert_eq!(qp_ex(&guest, cq, IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_READ).err(), refused);
     assert_eq!(qp_ex(&guest, cq, IBV_QPT_UC, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP).err(), refused);
     assert_eq!(qp_ex(&guest, cq, IBV_QPT_RC, IBV_QP_EX_WITH_TSO).err(), refused);
-    assert_eq!(qp_ex(&guest, cq, IBV_QPT_RC, IBV_QP_EX_WITH_BIND_MW).err(), refused);
+    assert_eq!(qp_ex(&guest, cq, IBV_QPT_UD, IBV_QP_EX_WITH_BIND_MW).err(), refused);
+    assert_eq!(qp_ex(&guest, cq, IBV_QPT_UC, IBV_QP_EX_WITH_SEND_WITH_INV).err(), refused);
     let uc = qp_ex(&guest, cq, IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM).unwrap();
     guest.destroy_qp(uc.cast());
     guest.close(&[cq]);

@@ -3,7 +3,9 @@
 use std::mem::zeroed;
 
 use vrdma_verbs::Cqe;
+use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::cqe::{WcOpcode, WcStatus, flags};
+use vrdma_verbs::abi::user::AllocContextExResp;
 
 use super::guest::{CAP, Guest, recv, wr_ids, write};
 use crate::errno::{self, Errno};
@@ -272,13 +274,47 @@ fn extended_queues_that_cannot_be_are_refused() {
     let kernel = Kernel::new();
     let guest = Guest::new(&kernel);
     let refused = Some(libc::EOPNOTSUPP);
-    let timestamps = u64::from(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
-    assert_eq!(cq_ex(&guest, |attr| attr.wc_flags |= timestamps).err(), refused);
-    assert_eq!(cq_ex(&guest, |attr| attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD).err(), refused);
+    for unknown in [IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_TM_INFO] {
+        assert_eq!(cq_ex(&guest, |attr| attr.wc_flags |= u64::from(unknown)).err(), refused);
+    }
+    assert_eq!(cq_ex(&guest, |attr| attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD << 1).err(), refused);
     let flags =
         |flags| cq_ex(&guest, |attr| (attr.comp_mask, attr.flags) = (IBV_CQ_INIT_ATTR_MASK_FLAGS, flags));
-    assert_eq!(flags(IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN).err(), refused);
+    assert_eq!(flags(4).err(), refused);
     assert_eq!(cq_ex(&guest, |attr| attr.cqe = u32::MAX).err(), Some(libc::EINVAL));
-    let cq = flags(IBV_CREATE_CQ_ATTR_SINGLE_THREADED).unwrap();
-    guest.close(&[cq.cast()]);
+    guest.close(&[]);
+    let older = Kernel::of_version(size_of::<AllocContextExResp>(), |reply| {
+        reply.device_cap = (device_cap::V1_0 | device_cap::CQ_RESIZE).into();
+    });
+    let guest = Guest::new(&older);
+    let ignoring = |attr: &mut ibv_cq_init_attr_ex| {
+        (attr.comp_mask, attr.flags) = (IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
+    };
+    assert_eq!(cq_ex(&guest, ignoring).err(), refused);
+    guest.close(&[]);
+}
+
+#[test]
+fn queues_of_one_thread_and_queues_that_ignore_overruns_work_as_others() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let both = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    for flags in [IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN, both] {
+        let cq = cq_ex(&guest, |attr| (attr.comp_mask, attr.flags) = (IBV_CQ_INIT_ATTR_MASK_FLAGS, flags));
+        let cq = cq.unwrap();
+        let qp = guest.qp(cq.cast(), |_| ());
+        let mut attr: ibv_poll_cq_attr = unsafe { zeroed() };
+        for wr_id in 0..20 {
+            guest.send(qp, &mut [write(wr_id), write(wr_id + 100)]).unwrap();
+            kernel.serve();
+            unsafe {
+                assert_eq!(((*cq).start_poll.unwrap()(cq, &raw mut attr), (*cq).wr_id), (0, wr_id));
+                (*cq).end_poll.unwrap()(cq);
+            }
+            assert_eq!(wr_ids(&guest.poll(cq.cast(), 8)), [wr_id + 100]);
+        }
+        guest.destroy_qp(qp);
+        assert_eq!(unsafe { guest.ops.destroy_cq.unwrap()(cq.cast()) }, 0);
+    }
+    guest.close(&[]);
 }

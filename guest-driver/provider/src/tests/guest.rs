@@ -5,7 +5,7 @@ use std::mem::zeroed;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::context;
+use crate::context::{self, Entry};
 use crate::errno::Errno;
 use crate::fake::{self, Kernel};
 use crate::ffi::*;
@@ -47,8 +47,17 @@ impl Guest {
     }
 
     pub fn open(kernel: &Arc<Kernel>, wants_channel: bool) -> Result<Self, Errno> {
+        Self::by(kernel, Entry::Open { wants_channel })
+    }
+
+    /// A process that imports a context.
+    pub fn import(kernel: &Arc<Kernel>) -> Result<Self, Errno> {
+        Self::by(kernel, Entry::Import)
+    }
+
+    fn by(kernel: &Arc<Kernel>, entry: Entry) -> Result<Self, Errno> {
         unsafe {
-            let verbs = context::open(ptr::null_mut(), kernel.fd(), wants_channel)?;
+            let verbs = context::open(ptr::null_mut(), kernel.fd(), entry)?;
             let ops: &'static verbs_context_ops = fake::ops(verbs);
             let context = &raw mut (*verbs).context;
             Ok(Self { kernel: kernel.clone(), context, ops, pd: ops.alloc_pd.unwrap()(context) })
@@ -150,6 +159,13 @@ impl Guest {
 
     /// Closes the device, after its CQs.
     pub fn close(self, cqs: &[*mut ibv_cq]) {
+        let kernel = self.kernel.clone();
+        self.leave(cqs);
+        assert_eq!(kernel.state().contexts, 0);
+    }
+
+    /// The same while the context has other users.
+    pub fn leave(self, cqs: &[*mut ibv_cq]) {
         unsafe {
             for cq in cqs {
                 assert_eq!(self.ops.destroy_cq.unwrap()(*cq), 0);
@@ -157,7 +173,6 @@ impl Guest {
             assert_eq!(self.ops.dealloc_pd.unwrap()(self.pd), 0);
             self.ops.free_context.unwrap()(self.context);
         }
-        assert_eq!(self.kernel.state().contexts, 0);
     }
 }
 

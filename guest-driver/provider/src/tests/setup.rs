@@ -167,6 +167,25 @@ fn a_qp_that_could_not_be_destroyed_still_works() {
 }
 
 #[test]
+fn a_qp_joins_a_multicast_group_and_leaves_it() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(4);
+    let qp = guest.qp(cq, |attr| attr.qp_type = IBV_QPT_UD);
+    let gid = ibv_gid { raw: [0xff; 16] };
+    let (attach, detach) = (guest.ops.attach_mcast.unwrap(), guest.ops.detach_mcast.unwrap());
+    unsafe {
+        kernel.state().command_error = libc::ENOMEM;
+        assert_eq!((attach(qp, &raw const gid, 3), kernel.state().groups.len()), (libc::ENOMEM, 0));
+        assert_eq!(attach(qp, &raw const gid, 3), 0);
+        assert_eq!(kernel.state().groups, [((*qp).qp_num, [0xff; 16], 3)]);
+        assert_eq!((detach(qp, &raw const gid, 3), kernel.state().groups.len()), (0, 0));
+    }
+    guest.destroy_qp(qp);
+    guest.close(&[cq]);
+}
+
+#[test]
 fn the_device_tells_its_version() {
     let guest = Guest::new(&Kernel::new());
     unsafe {

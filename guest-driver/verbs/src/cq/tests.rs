@@ -97,6 +97,120 @@ fn waiting_completions_of_a_dead_qp_are_renamed() {
     assert_eq!(qpns, [5, u32::MAX, 5, u32::MAX]);
 }
 
+/// Begins to resize `cq`; the ring that the device may go on in.
+fn begin(cq: &mut Cq, cqes: u32) -> DeviceCq {
+    let layout = CqLayout::for_entries(cqes).unwrap();
+    let next = DeviceCq::new(layout);
+    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq alone.
+    assert!(unsafe { cq.begin_resize(next.memory.at(0), layout) });
+    next
+}
+
+#[test]
+fn what_is_left_in_a_former_ring_comes_first_and_the_new_one_begins_anew() {
+    let (mut cq, mut device) = pair(4);
+    for id in 0..3 {
+        assert!(device.put(cqe(1, id)));
+    }
+    assert_eq!(cq.poll().map(|cqe| cqe.wqe_id.get()), Some(0));
+    let next = begin(&mut cq, 2);
+    assert!(cq.is_resizing());
+    assert!(device.put(cqe(1, 3)));
+    let mut former = Vec::new();
+    let mut device = device.followed_by(next, &mut former);
+    let mut left = Vec::new();
+    cq.end_resize(|(cqe, _)| left.push(cqe.wqe_id.get()));
+    assert_eq!((left, cq.is_resizing(), cq.layout().entries()), (std::vec![1, 2, 3], false, 2));
+    drop(former);
+    for lap in 0..5 {
+        assert!(device.put(cqe(1, lap)) && device.put(cqe(1, lap + 100)) && !device.put(cqe(1, 9)));
+        assert_eq!(cq.poll_batch(9, |_| ()), 2);
+    }
+    cq.end_resize(|_| panic!("nothing is left twice"));
+}
+
+#[test]
+fn a_refused_resize_leaves_the_queue_as_it_was() {
+    let (mut cq, mut device) = pair(4);
+    drop(begin(&mut cq, 8));
+    assert!(device.put(cqe(1, 5)));
+    cq.cancel_resize();
+    assert_eq!((cq.is_resizing(), cq.layout().entries()), (false, 4));
+    assert_eq!(cq.poll().map(|cqe| cqe.wqe_id.get()), Some(5));
+    cq.arm(Arm::Next);
+    assert!(device.wants_event(false));
+}
+
+#[test]
+fn a_queue_is_resized_once_at_a_time() {
+    let (mut cq, _device) = pair(4);
+    let next = begin(&mut cq, 8);
+    // SAFETY: memory that outlives the queue; refused anyway.
+    assert!(!unsafe { cq.begin_resize(next.memory.at(0), CqLayout::for_entries(8).unwrap()) });
+    cq.cancel_resize();
+    // SAFETY: the same.
+    assert!(!unsafe { cq.begin_resize(next.memory.at(32), CqLayout::for_entries(2).unwrap()) });
+    assert!(!cq.is_resizing());
+}
+
+#[test]
+fn completions_of_a_dead_qp_are_renamed_in_both_rings() {
+    let (mut cq, mut device) = pair(4);
+    let next = begin(&mut cq, 4);
+    assert!(device.put(cqe(9, 0)));
+    let _former = core::mem::replace(&mut device, next);
+    assert!(device.put(cqe(9, 1)) && device.put(cqe(5, 2)));
+    let mut renamed = Vec::new();
+    cq.rename(9, u32::MAX, |cqe| renamed.push(cqe.wqe_id.get()));
+    assert_eq!(renamed, [0, 1]);
+    let mut qpns = Vec::new();
+    cq.poll_batch(9, |cqe| qpns.push(cqe.qpn.get()));
+    assert_eq!(qpns, [u32::MAX, u32::MAX, 5]);
+}
+
+#[test]
+fn time_stamps_come_with_their_cqes_from_any_ring() {
+    let layout = CqLayout::for_entries(4).unwrap().with_timestamps(true);
+    assert_eq!((layout.cqe_size(), layout.record_offset(), layout.size()), (64, 4 * 64, 4 * 64 + 128));
+    assert_eq!(layout.with_timestamps(false), CqLayout::for_entries(4).unwrap());
+    let mut device = DeviceCq::new(layout);
+    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq alone.
+    let mut cq = unsafe { Cq::new(device.memory.at(0), layout) }.unwrap();
+    let took = |cq: &mut Cq| {
+        let found = cq.take_timed().map(|(cqe, timestamp)| (cqe.wqe_id.get(), timestamp));
+        cq.publish();
+        found
+    };
+    for lap in 0..3 {
+        for id in 0..4 {
+            assert!(device.put_timed(cqe(1, id), 1_000_000_000_000 * lap + u64::from(id)));
+        }
+        for id in 0..4 {
+            assert_eq!(took(&mut cq), Some((id, 1_000_000_000_000 * lap + u64::from(id))));
+        }
+        assert_eq!(took(&mut cq), None);
+    }
+    assert!(device.put_timed(cqe(9, 5), 55) && device.put_timed(cqe(1, 6), 66));
+    let layout = CqLayout::for_entries(2).unwrap();
+    let next = DeviceCq::new(layout.with_timestamps(true));
+    // SAFETY: memory that outlives the queue.
+    unsafe {
+        assert!(!cq.begin_resize(next.memory.at(0), layout), "CQEs of another kind");
+        assert!(cq.begin_resize(next.memory.at(0), layout.with_timestamps(true)));
+    }
+    cq.rename(9, 8, |_| ());
+    let mut former = Vec::new();
+    let mut device = device.followed_by(next, &mut former);
+    assert!(device.put_timed(cqe(1, 7), 77));
+    let mut left = Vec::new();
+    cq.end_resize(|(cqe, timestamp)| left.push((cqe.qpn.get(), cqe.wqe_id.get(), timestamp)));
+    assert_eq!(left, [(8, 5, 55), (1, 6, 66)]);
+    assert_eq!(took(&mut cq), Some((7, 77)));
+    let (mut plain, mut device) = pair(2);
+    assert!(device.put(cqe(1, 1)));
+    assert_eq!(plain.take_timed(), Some((Cqe { phase: 1, ..cqe(1, 1) }, 0)));
+}
+
 #[test]
 fn memory_must_be_aligned() {
     let layout = CqLayout::for_entries(4).unwrap();
@@ -138,6 +252,60 @@ proptest! {
         }
         while let Some(cqe) = cq.poll() {
             prop_assert_eq!(Some(cqe.wqe_id.get()), expected.pop_front());
+        }
+        prop_assert!(expected.is_empty());
+    }
+
+    /// Completions arrive in order, whole and once, and each arm is seen once, however the device goes from ring to ring.
+    #[test]
+    fn resizes_lose_nothing(
+        steps in prop::collection::vec((0u32..6, 0usize..6, 0u8..8, 1u32..10), 0..100),
+    ) {
+        let (mut cq, mut device) = pair(4);
+        let mut expected = VecDeque::new();
+        let mut held: VecDeque<Cqe> = VecDeque::new();
+        let mut former = Vec::new();
+        let (mut begun, mut number, mut armed) = (None, 0, false);
+        for (puts, polls, action, size) in steps {
+            match action {
+                0 if !cq.is_resizing() && begun.is_none() => begun = Some((begin(&mut cq, size), false)),
+                1 => if let Some((next, done @ false)) = &mut begun {
+                    // The fresh ring takes the place of that to come; the one that was stays for the driver.
+                    let next = core::mem::replace(next, DeviceCq::new(CqLayout::for_entries(2).unwrap()));
+                    device = device.followed_by(next, &mut former);
+                    *done = true;
+                },
+                2 => match begun.take() {
+                    Some((_, true)) => cq.end_resize(|(cqe, _)| held.push_back(cqe)),
+                    Some((next, false)) => {
+                        former.push(next);
+                        cq.cancel_resize();
+                    }
+                    None => {}
+                },
+                3 => {
+                    cq.arm(Arm::Next);
+                    armed = true;
+                }
+                4 => prop_assert_eq!(device.wants_event(false), core::mem::take(&mut armed)),
+                _ => {}
+            }
+            for _ in 0..puts {
+                if device.put(cqe(3, number)) {
+                    expected.push_back(number);
+                    number += 1;
+                }
+            }
+            for _ in 0..polls {
+                let Some(found) = held.pop_front().or_else(|| cq.poll()) else {
+                    prop_assert!(expected.is_empty());
+                    break;
+                };
+                prop_assert_eq!(Some(found.wqe_id.get()), expected.pop_front());
+            }
+        }
+        while let Some(found) = held.pop_front().or_else(|| cq.poll()) {
+            prop_assert_eq!(Some(found.wqe_id.get()), expected.pop_front());
         }
         prop_assert!(expected.is_empty());
     }

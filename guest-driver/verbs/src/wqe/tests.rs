@@ -90,6 +90,70 @@ fn an_atomic_write_is_one_unit_with_its_value() {
 }
 
 #[test]
+fn a_bind_names_both_keys_of_the_window_and_its_range() {
+    let bind = Bind {
+        rkey: 0x0102_0304,
+        new_rkey: 0x0102_0305,
+        lkey: 0x1112_1314,
+        access: 0x26,
+        addr: 0x2122_2324_2526_2728,
+        length: 0x3132_3334_3536_3738,
+    };
+    let expected: Vec<u8> = [
+        &[8, 1, 5, 0][..],
+        &[0x56, 0x34, 0x12, 0],
+        &[0xef, 0xcd, 0xab, 0x89],
+        &[0, 0, 0, 0],
+        &[4, 3, 2, 1],
+        &[5, 3, 2, 1],
+        &[0x14, 0x13, 0x12, 0x11],
+        &[0x26, 0, 0, 0],
+        &[0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21],
+        &[0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31],
+        &[0; 16],
+    ]
+    .concat();
+    assert_eq!(bytes(&Request::bind_mw(TAG, &bind).signaled(true).fence(true)), expected);
+}
+
+#[test]
+fn a_flush_says_of_what_and_how_far() {
+    let expected = |level: u8| -> Vec<u8> {
+        [
+            &[14, 1, 1, 0][..],
+            &[0x56, 0x34, 0x12, 0],
+            &[0xef, 0xcd, 0xab, 0x89],
+            &[0, 0, 0, 0],
+            &REMOTE.addr.to_le_bytes(),
+            &REMOTE.rkey.to_le_bytes(),
+            &[2, level, 0, 0],
+            &[4, 3, 2, 1],
+            &[0; 28],
+        ]
+        .concat()
+    };
+    for (whole, level) in [(false, 0), (true, 1)] {
+        let flush = Flush { placement: 2, whole, length: 0x0102_0304 };
+        assert_eq!(bytes(&Request::flush(TAG, REMOTE, flush).signaled(true)), expected(level));
+    }
+}
+
+#[test]
+fn invalidations_name_their_key() {
+    let list = sges(1);
+    let rkey = 0x99aa_bbcc;
+    for (request, opcode, elements) in [
+        (Request::local_inv(TAG, rkey), WrOpcode::LOCAL_INV, 0),
+        (Request::send_inv(TAG, rkey, Data::Sges(&list)), WrOpcode::SEND_WITH_INV, 1),
+    ] {
+        let bytes = bytes(&request);
+        let (header, body) = (header(&bytes), RdmaBody::read_from_prefix(&bytes[16..]).unwrap().0);
+        assert_eq!((header.opcode, header.units, header.sge_count), (opcode.0, 1, elements));
+        assert_eq!((body.remote_addr.get(), body.rkey.get(), body.imm.get()), (0, rkey, 0));
+    }
+}
+
+#[test]
 fn opcode_of_each_kind() {
     let list = sges(1);
     let data = Data::Sges(&list);

@@ -2,15 +2,20 @@
 
 use super::{FOR_EVER, Requester, Wait};
 use crate::outstanding::Requests;
+use crate::place::Place;
 use crate::pool::List;
 use crate::qp::Qp;
 use crate::save::{Violation, record, same_names, to_psn};
 
-same_names!(Wait { No, Receive, Answer, Look, Looked });
+same_names!(Wait { No, Receive, Answer, Look, Looked, Woken });
 
 impl Requester {
-    /// The record of it; `question` is the number with which it asked last.
-    pub(in crate::qp) fn save(&self, question: u32, requests: &Requests) -> record::Requester {
+    /// The record of it; `question` is the number with which it asked last, `served` how far a datagram to a multicast group is, or the last one was.
+    pub(in crate::qp) fn save(
+        &self,
+        (question, served): (u32, Option<Place>),
+        requests: &Requests,
+    ) -> record::Requester {
         let Requester {
             psn,
             ref queue,
@@ -30,6 +35,7 @@ impl Requester {
             psn: psn.number(),
             offset,
             started,
+            served: served.filter(|_| started).map(record::Place::from),
             wait: wait.into(),
             retries,
             rnr_retries,

@@ -47,6 +47,12 @@ impl Allowance {
         self.bytes = self.bytes.saturating_sub(payload + OPERATION as u32);
         self.sent += 1;
     }
+
+    /// An operation without a packet was carried out, which costs so many bytes more than others. It counts as a packet, or several.
+    fn executed(&mut self, extra: u32) {
+        self.packets = self.packets.saturating_sub(1 + extra as usize / OPERATION as usize);
+        self.bytes = self.bytes.saturating_sub(extra + OPERATION as u32);
+    }
 }
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
@@ -70,14 +76,14 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
     }
 
-    /// Sends at most `budget` packets, as long as `outlet` has room; how many it sent.
+    /// Sends at most `budget` packets, as long as `outlet` has room, among which count requests that need none; how many of each.
     pub(crate) fn transmit_rc(
         &mut self,
         now: Instant,
         direction: Direction,
         budget: usize,
         outlet: &mut impl Outlet<R>,
-    ) -> usize {
+    ) -> (usize, usize) {
         if self.qp.sgid.is_zero() {
             // Nothing can be sent from no address: it is lost.
             return self.take_turn_rc(now, direction, budget, &mut DiscardOutlet);
@@ -91,10 +97,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         direction: Direction,
         budget: usize,
         outlet: &mut impl Outlet<R>,
-    ) -> usize {
+    ) -> (usize, usize) {
         if self.qp.carrier != Carrier::Roce {
             // It was made due before its address vector changed.
-            return 0;
+            return (0, 0);
         }
         let mut allowance = Allowance { now, packets: budget, bytes: Allowance::BYTES, sent: 0 };
         match direction {
@@ -109,7 +115,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 }
             }
         }
-        allowance.sent
+        (allowance.sent, budget - allowance.packets - allowance.sent)
     }
 }
 

@@ -1,9 +1,9 @@
 //! How the operations of reliable connections look in packets, and back: the one place that knows both.
 
-use crate::op::{Remote, SendOp};
+use crate::op::{FlushScope, Placement, Remote, SendOp};
 use crate::work::Work;
 use vrdma_wire::num::Imm;
-use vrdma_wire::roce::{Aeth, AtomicEth, Part, Rc, ReadPart, Reth, SendTail, WriteTail};
+use vrdma_wire::roce::{Aeth, AtomicEth, Feth, Part, Rc, ReadPart, Reth, SendTail, WriteTail};
 
 /// Which part of a request its next packet carries, or of a READ asks for.
 pub(super) struct RequestSlice {
@@ -16,6 +16,10 @@ pub(super) struct RequestSlice {
     /// PSNs that it stands for.
     pub(super) psns: u32,
 }
+
+/// In a FETH: the placement type, and where the selectivity level begins.
+const PLACEMENT: u8 = 0xf;
+const SELECTIVITY: u32 = 4;
 
 fn reth(remote: Remote, offset: u32, length: u32) -> Reth {
     // What wraps is for the responder to refuse.
@@ -34,6 +38,7 @@ pub(super) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
     }
     match *work.op {
         SendOp::Send { imm } => Rc::Send(part(slice, (), imm.map_or(SendTail::Plain, SendTail::Imm))),
+        SendOp::SendInvalidate { key } => Rc::Send(part(slice, (), SendTail::Invalidate(key))),
         SendOp::Write { remote, imm } => {
             let tail = imm.map_or(WriteTail::Plain, WriteTail::Imm);
             Rc::Write(part(slice, reth(remote, 0, work.length), tail))
@@ -46,6 +51,13 @@ pub(super) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
             Rc::FetchAdd(AtomicEth { va, rkey, swap_or_add: add, compare: 0 })
         }
         SendOp::AtomicWrite { remote } => Rc::AtomicWrite(reth(remote, 0, work.length)),
+        SendOp::Flush { remote, scope: FlushScope { placement, whole, length } } => {
+            let (global, persistent) = (placement != Placement::Persistent, placement != Placement::Global);
+            Rc::Flush(Feth::new(global, persistent, whole), reth(remote, 0, length))
+        }
+        SendOp::BindMw(_) | SendOp::LocalInvalidate { .. } | SendOp::RegMr { .. } => {
+            unreachable!("no packet is sent of it")
+        }
     }
 }
 
@@ -106,15 +118,16 @@ pub(super) fn decode(body: &Rc, write: &Reth) -> Option<RcRequest> {
     Some(match body {
         Rc::Send(part) => {
             let (first, last) = place(part);
-            let imm = match part {
-                Part::Last(tail) | Part::Only((), tail) => match tail {
-                    SendTail::Plain => None,
-                    SendTail::Imm(imm) => Some(*imm),
-                    SendTail::Invalidate(_) => return None,
-                },
-                Part::First(()) | Part::Middle => None,
+            let op = match part {
+                Part::Last(SendTail::Imm(imm)) | Part::Only((), SendTail::Imm(imm)) => {
+                    SendOp::Send { imm: Some(*imm) }
+                }
+                Part::Last(SendTail::Invalidate(key)) | Part::Only((), SendTail::Invalidate(key)) => {
+                    SendOp::SendInvalidate { key: *key }
+                }
+                _ => SendOp::Send { imm: None },
             };
-            RcRequest { op: SendOp::Send { imm }, first, last, reth: None }
+            RcRequest { op, first, last, reth: None }
         }
         Rc::Write(part) => {
             let (first, last) = place(part);
@@ -142,6 +155,14 @@ pub(super) fn decode(body: &Rc, write: &Reth) -> Option<RcRequest> {
             only(SendOp::FetchAdd { remote: at(&reth), add: eth.swap_or_add }, reth)
         }
         Rc::AtomicWrite(reth) => only(SendOp::AtomicWrite { remote: at(reth) }, *reth),
+        Rc::Flush(feth, reth) => {
+            let (placement, whole) = (feth.bits() & PLACEMENT, feth.bits() >> SELECTIVITY);
+            let placement = Placement::from_bits(placement.into())?;
+            let whole = [false, true].get(usize::from(whole)).copied()?;
+            let scope = FlushScope { placement, whole, length: reth.length };
+            // The message itself is of no bytes.
+            RcRequest { op: SendOp::Flush { remote: at(reth), scope }, first: true, last: true, reth: None }
+        }
         _ => return None,
     })
 }

@@ -226,6 +226,12 @@ impl RequesterState {
         }
     }
 
+    /// The first request, at the cursor, ended without a packet: it leaves the queue, and the responder never counts it. `after` is the one after it.
+    pub(super) fn first_ended_alone(&mut self, after: Option<At>) {
+        debug_assert!(self.cursor_is_first() && self.una == self.base, "all before it have ended");
+        self.cursor.at = after;
+    }
+
     /// The first request, `work`, ended well: it leaves the queue. `after` is the one after it.
     pub(super) fn first_ended(&mut self, work: &Work<'_>, mtu: Mtu, after: Option<At>) {
         let psns = psns(work, mtu);

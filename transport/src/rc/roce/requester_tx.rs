@@ -29,13 +29,20 @@ enum RequestPause {
     Idle,
     /// The request at the cursor cannot be sent.
     Broken(WcStatus),
+    /// The request at the cursor, the first of all, is to be carried out here.
+    Alone,
 }
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// Sends the packets that the send queue has and the windows allow; true if there are more.
     pub(super) fn send_requests(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> bool {
         let before = allowance.sent;
-        let pause = self.send_request_packets(allowance, outlet);
+        let pause = loop {
+            match self.send_request_packets(allowance, outlet) {
+                RequestPause::Alone => self.change_first_key(allowance),
+                pause => break pause,
+            }
+        };
         // The clock runs for the oldest packet without an answer: those sent after it don't stop it.
         if allowance.sent > before && self.service.rc_roce().deadline == NEVER {
             self.restart_deadline(allowance.now);
@@ -50,7 +57,19 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 }
                 false
             }
+            RequestPause::Alone => unreachable!("it was carried out"),
         }
+    }
+
+    /// The first request is of own keys alone, and all before it have ended.
+    fn change_first_key(&mut self, allowance: &mut Allowance) {
+        let BorrowedQp { qp, requests, service, .. } = self;
+        let queue = &qp.requester.queue;
+        let after = queue.head().and_then(|at| requests.send_after(at));
+        let send = *requests.first_send(queue).expect("the cursor is at it");
+        allowance.executed(send.op.extra_cost());
+        service.rc_roce().requester.first_ended_alone(after);
+        self.change_key(&send.work());
     }
 
     /// The local ACK timeout begins anew.
@@ -75,6 +94,13 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         while let Some(at) = state.cursor.at {
             let (send, payload) = requests.send_at(at, send_scratch);
             let work = send.work();
+            if work.op.row().alone {
+                return match state.cursor_is_first() && qp.state == QpState::Rts {
+                    true if allowance.may_send(outlet) => RequestPause::Alone,
+                    true => RequestPause::More,
+                    false => RequestPause::Idle,
+                };
+            }
             let psns = psns(&work, mtu);
             if let Some(pause) = why_not_begin(mrs, qp, state, &work, payload, psns) {
                 return pause;

@@ -142,7 +142,7 @@ fn stretch<'a, R: Region>(
     if !qp.access().contains(READ.remote) {
         return None;
     }
-    let (region, at) = mrs.remote(reth.rkey, qp.pd, READ.remote, addr, rest)?;
+    let (region, at) = mrs.remote(reth.rkey, qp.holder(), READ.remote, addr, rest)?;
     Pieces::memory(Span::Flat(region, at), length)
 }
 

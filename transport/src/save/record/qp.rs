@@ -1,6 +1,6 @@
 //! A queue pair in the record: attributes, and its carrier's state.
 
-use super::{AddressVector, Carrier, Message, Mtu, Pending, QpState, QpType, Receive, Send, Wait};
+use super::{AddressVector, Carrier, Message, Mtu, Pending, Place, QpState, QpType, Receive, Send, Wait};
 use serde::{Deserialize, Serialize};
 
 /// A queue pair.
@@ -41,7 +41,7 @@ pub struct QpInit {
     pub send_cq: u32,
     /// Where receives complete.
     pub recv_cq: u32,
-    /// The shared queue that it takes receives from. (Version 1 has none.)
+    /// The shared queue that it takes receives from. (Versions before 3 have none.)
     #[serde(default)]
     pub srq: Option<u32>,
     /// Most sends outstanding.
@@ -98,6 +98,9 @@ pub struct Requester {
     pub offset: u32,
     /// The first request was tried.
     pub started: bool,
+    /// It is a datagram to a multicast group, and the members on this host up to here have had theirs. (Older records have none.)
+    #[serde(default)]
+    pub served: Option<Place>,
     /// What the first request waits for.
     pub wait: Wait,
     /// Retries left until the peer counts as dead,

@@ -1,6 +1,16 @@
 //! Outstanding requests in the record.
 
+use super::Placement;
 use serde::{Deserialize, Serialize};
+
+/// A QP of a device.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// The device's id.
+    pub device: u32,
+    /// The QP's number.
+    pub qpn: u32,
+}
 
 /// A pending send.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -72,6 +82,59 @@ pub enum Operation {
         addr: u64,
         /// Key.
         rkey: u32,
+    },
+    /// Has what was written be where it is to be. Since version 3.
+    Flush {
+        /// Address there.
+        addr: u64,
+        /// Key.
+        rkey: u32,
+        /// How far.
+        placement: Placement,
+        /// All of the region, whatever address and length are.
+        whole: bool,
+        /// Bytes.
+        length: u32,
+    },
+    /// Into the peer's next receive; then a key of the peer names nothing. Since version 3.
+    SendInvalidate {
+        /// The key.
+        key: u32,
+    },
+    /// Binds or unbinds a memory window. Since version 3.
+    BindMw {
+        /// The window's key before,
+        rkey: u32,
+        /// and afterwards.
+        new_rkey: u32,
+        /// The region's key.
+        lkey: u32,
+        /// Rights.
+        access: u32,
+        /// Address of the first byte, as the region's owner names it.
+        addr: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Makes an own key name nothing. Since version 3.
+    LocalInvalidate {
+        /// The key.
+        key: u32,
+    },
+    /// Registers memory with a region. Since version 3.
+    RegMr {
+        /// The region's key afterwards.
+        key: u32,
+        /// Rights.
+        access: u32,
+        /// Address of the first byte, as requests are to name it.
+        iova: u64,
+        /// Bytes.
+        length: u64,
+        /// Where the list of pages is in the guest's memory.
+        list: u64,
+        /// Size of a page, as a power of 2.
+        page_shift: u8,
     },
 }
 

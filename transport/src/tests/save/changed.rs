@@ -1,6 +1,6 @@
 //! Records in which a value was changed: each is refused, or is an engine that goes on without a panic, within its limits.
 
-use super::stories::{on_one_host, on_the_wire};
+use super::stories::{on_one_host, on_the_wire, windows};
 use super::*;
 use crate::rng::Rng;
 use crate::tests::wire::{Cable, Net};
@@ -197,4 +197,9 @@ fn a_changed_record_of_a_responder_is_refused_or_goes_on() {
 #[test]
 fn a_changed_record_of_one_host_is_refused_or_goes_on() {
     check(&on_one_host().engine.save(), &[], 3);
+}
+
+#[test]
+fn a_changed_record_of_windows_is_refused_or_goes_on() {
+    check(&windows().engine.save(), &[], 4);
 }

@@ -3,10 +3,13 @@
 //!
 //! That nothing in an engine is forgotten is the compiler's business: each `save` names all fields of what it saves, those too that follow from others.
 
-use super::stories::{on_one_host, on_the_wire, send, shared_queue};
+use super::stories::{fast, on_one_host, on_the_wire, send, shared_queue, windows};
 use super::*;
+use crate::request::Destination;
+use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD};
+use crate::tests::groups::{from_elsewhere, group, to_members};
 use crate::tests::wire::unreliable::uc;
-use crate::tests::wire::{A, B, Net};
+use crate::tests::wire::{A, B, Net, frame};
 use ciborium::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -20,11 +23,12 @@ const FORMAT: [&str; 3] = [
 ];
 
 /// Fields of which no change is taken over by itself.
-const FIXED: [&str; 9] = [
+const FIXED: [&str; 10] = [
     // As many as there are entries.
     "Limits.gid_table_len",
     // Numbers that were given out.
     "MemoryRegion.key",
+    "MemoryWindow.key",
     "Pd.pd",
     "Qp.qpn",
     // There is one.
@@ -40,7 +44,7 @@ const FIXED: [&str; 9] = [
 ];
 
 /// Some variants of each enum whose variants have no fields, beside those that occur.
-const NAMES: [&str; 8] = ["uc", "sqd", "m2048", "local", "looked", "send", "go_on", "up"];
+const NAMES: [&str; 9] = ["persistent", "uc", "sqd", "m2048", "local", "looked", "send", "go_on", "up"];
 
 /// Changes of a field that are taken over in each record, before it is believed.
 const OFTEN: u32 = 20;
@@ -235,12 +239,85 @@ fn idle_shared_queues() -> Record {
     engine.save()
 }
 
+/// Members of groups on two devices: a datagram that some have had, frames that wait for receives, one of them of a member that is gone, and packets for
+/// the rest of a group.
+pub(super) fn groups() -> Record {
+    let mut pair = Pair::new();
+    let Pair { engine, now, log, a, b } = &mut pair;
+    let mut member = |end: &End, lasts: &[u8]| {
+        let init = QpInit { qp_type: QpType::Ud, ..qp_init(end.pd) };
+        let qpn = engine.create_qp(end.device, init).unwrap();
+        let attr = QpAttr { port: 1, qkey: QKEY, ..QpAttr::default() };
+        for (state, mask) in
+            [(QpState::Init, TO_INIT_UD), (QpState::Rtr, AttrMask::STATE), (QpState::Rts, TO_RTS_UD)]
+        {
+            engine.modify_qp(*now, end.device, qpn, mask, &QpAttr { state, ..attr }, log).unwrap();
+        }
+        lasts.iter().for_each(|&last| engine.attach_mcast(end.device, qpn, group(last)).unwrap());
+        qpn
+    };
+    let (own, gone) = (member(a, &[1]), member(a, &[1]));
+    let _ = [member(b, &[1, 2]), member(b, &[2])];
+    let frames = [(1, &b"one"[..]), (1, b"two"), (2, b"three")].map(|(last, text)| {
+        let packet = from_elsewhere(group(last), 0);
+        frame(&packet, text)
+    });
+    for frame in &frames {
+        engine.handle_frame(*now, frame, log);
+    }
+    engine.destroy_qp(a.device, gone).unwrap();
+    let to = Destination { dgid: group(1), ..to_members(a) };
+    let payload = Payload::Inline(b"out");
+    let request = SendRequest { id: 7, signaled: true, solicited: false, fence: false, op: SEND, payload };
+    engine.post_datagram(*now, a.device, OWNER, own, &request, &to, log).unwrap();
+    let mut record = engine.save();
+    let qps = record.devices[0].as_mut().unwrap().qps.iter_mut();
+    let requester = &mut qps.last().unwrap().requester;
+    (requester.started, requester.served) = (true, Some(record::Place { device: 1, qpn: 3 }));
+    record.fan_outs = (0..).zip(&frames[..2]).map(|(device, frame)| fan_out(device, frame)).collect();
+    record.fan_out_turn = 1;
+    record
+}
+
+fn fan_out(device: u32, frame: &[u8]) -> record::FanOut {
+    record::FanOut { device, served: (device > 0).then_some(3), frame: frame.to_vec() }
+}
+
+/// A shared queue that is attended to in vain: the receive that its only waiter was to have is taken. There is another like it, and its device has a second.
+fn taken_receive() -> Record {
+    let mut pair = Pair::new();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let [_, srq, _] = [&a, &b, &b].map(|end| {
+        let init = SrqInit { owner: OWNER, pd: end.pd, max_wr: 8, max_sge: 2 };
+        pair.engine.create_srq(end.device, init).unwrap()
+    });
+    let senders = [(); 2].map(|()| {
+        let [own, peer] = [(&a, None), (&b, Some(srq))].map(|(end, srq)| {
+            let init = QpInit { srq, ..qp_init(end.pd) };
+            End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end.clone() }
+        });
+        pair.connect(&own, attr_to(&peer), QpState::Rts);
+        pair.connect(&peer, attr_to(&own), QpState::Rts);
+        own
+    });
+    pair.post(&senders[0], 1, SEND, Payload::Inline(b"waits")).unwrap();
+    let sges = [b.sge(0, 8)];
+    let Pair { engine, log, .. } = &mut pair;
+    engine.post_srq_recv(b.device, OWNER, srq, RecvRequest { id: 1, sges: &sges }, log).unwrap();
+    send(&mut pair, &senders[1], 2, SEND, Payload::Inline(b"takes it"), None);
+    let record = pair.engine.save();
+    assert_eq!((pair.statuses().len(), record.turns.wakes.len()), (2, 1));
+    record
+}
+
 #[test]
 fn no_field_of_a_record_is_forgotten() {
     let Net { hosts: [a, b], .. } = on_the_wire();
     let stories = [a.engine, b.engine, on_one_host().engine].map(|engine| engine.save());
-    let shared = [shared_queue().engine.save(), idle_shared_queues()];
-    let records: Vec<Record> = stories.into_iter().chain(odd()).chain(shared).collect();
+    let shared =
+        [shared_queue().engine.save(), idle_shared_queues(), taken_receive(), windows().engine.save()];
+    let last = [groups(), fast().engine.save()];
+    let records: Vec<Record> = stories.into_iter().chain(odd()).chain(shared).chain(last).collect();
     let values: Vec<Value> = records.iter().map(|record| Value::serialized(record).unwrap()).collect();
     // Some values of each field: another of them may be what a value can be changed to.
     let mut samples: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();

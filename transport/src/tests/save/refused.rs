@@ -1,6 +1,7 @@
 //! Records that no engine can have written, each refused by name.
 
-use super::stories::{on_one_host, on_the_wire, shared_queue};
+use super::noticed::groups;
+use super::stories::{on_one_host, on_the_wire, shared_queue, windows};
 use super::*;
 use crate::tests::wire::{A, B};
 use record::{Asker, Device, Nak, Qp, RcRoce, Roce};
@@ -75,7 +76,7 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
         (V::Number, |r| device(r).mrs[0].key = 0),
         (V::Number, |r| device(r).qps.swap(0, 1)),
         (V::NoPd, |r| device(r).mrs[0].pd += 1),
-        (V::MemoryRegion, |r| device(r).mrs[0].access = 16),
+        (V::MemoryRegion, |r| device(r).mrs[0].access = 32),
         (V::MemoryRegion, |r| device(r).mrs[0].iova = u64::MAX),
         (V::NoRegion, |r| device(r).mrs[0].length = 1 << 30),
         (V::Turns, |r| r.turns.local.shares[0].requests.push(77)),
@@ -166,7 +167,7 @@ fn what_a_responder_cannot_owe_is_refused() {
         (V::Frame, |r| match &mut r.questions[0].asked[0] {
             // What is behind a packet does not matter to it.
             Asker::Frame(frame) => frame.resize(MAX_FRAME + 1, 0),
-            Asker::Send { .. } => panic!("a frame waits"),
+            Asker::Send { .. } | Asker::GroupFrame { .. } => panic!("a frame waits"),
         }),
         (V::Held, |r| device(r).qps.iter_mut().for_each(|qp| qp.held += 1)),
     ];
@@ -182,7 +183,7 @@ fn what_a_shared_queue_cannot_be_is_refused() {
     fn srqs(record: &mut Record) -> &mut Vec<record::Srq> {
         &mut record.devices[1].as_mut().unwrap().srqs
     }
-    let cases: [(Violation, Spoil); 19] = [
+    let cases: [(Violation, Spoil); 28] = [
         (V::Number, |r| srqs(r)[0].srq += 1 << 16),
         (V::Number, |r| srqs(r).extend_from_within(..1)),
         (V::NoPd, |r| srqs(r)[0].pd += 1),
@@ -190,13 +191,28 @@ fn what_a_shared_queue_cannot_be_is_refused() {
         (V::Capabilities, |r| srqs(r)[0].max_wr = 0),
         (V::Capabilities, |r| srqs(r)[0].max_wr = 16385),
         (V::Capabilities, |r| srqs(r)[0].max_sge = 31),
-        (V::SharedQueue, |r| srqs(r)[0].limit = 1),
+        (V::SharedQueue, |r| srqs(r)[0].limit = 3),
         (V::SharedQueue, |r| {
             srqs(r)[0].waiting.pop();
         }),
         (V::SharedQueue, |r| srqs(r)[0].waiting.extend_from_within(..1)),
         (V::SharedQueue, |r| srqs(r)[0].waiting.push(2)),
         (V::Psn, |r| srqs(r)[0].waiting[0] = 1 << 24),
+        (V::Psn, |r| srqs(r)[0].woken[0] = 1 << 24),
+        // It was woken, and does not wait.
+        (V::SharedQueue, |r| srqs(r)[0].woken[0] = 2),
+        (V::SharedQueue, |r| srqs(r)[0].woken.extend_from_within(..1)),
+        (V::SharedQueue, |r| {
+            let waiting = srqs(r)[0].waiting.clone();
+            srqs(r)[0].woken = waiting.into_iter().rev().collect();
+        }),
+        // There is a receive for one who waits, and nobody attends to it.
+        (V::SharedQueue, |r| r.turns.wakes.clear()),
+        (V::SharedQueue, |r| r.turns.wakes.extend_from_within(..1)),
+        (V::SharedQueue, |r| r.turns.wakes[0].srqs.extend_from_within(..1)),
+        (V::SharedQueue, |r| r.turns.wakes[0].srqs[0] += 1),
+        // QPs have taken more than there is place for.
+        (V::SharedQueue, |r| srqs(r)[0].max_wr = 2),
         (V::Request, |r| srqs(r)[0].receives.push(receive(2))),
         (V::SharedQueue, |r| srqs(r)[0].receives = vec![receive(1); 9]),
         (V::SharedQueue, |r| {
@@ -211,11 +227,114 @@ fn what_a_shared_queue_cannot_be_is_refused() {
     check(&shared_queue().engine.save(), &cases);
 }
 
+#[test]
+fn what_a_group_cannot_be_is_refused() {
+    use Violation as V;
+    fn groups_of(record: &mut Record) -> &mut Vec<record::Group> {
+        &mut record.devices[1].as_mut().unwrap().groups
+    }
+    let cases: [(Violation, Spoil); 21] = [
+        (V::Group, |r| groups_of(r)[0].mgid = Gid::from_ipv4([10, 0, 0, 1]).0),
+        (V::Group, |r| groups_of(r)[0].members.clear()),
+        (V::Group, |r| groups_of(r)[0].members.extend_from_within(..1)),
+        (V::Group, |r| groups_of(r).swap(0, 1)),
+        (V::Group, |r| groups_of(r).extend_from_within(..1)),
+        (V::Group, |r| groups_of(r)[1].members.push(700)),
+        // Of another service.
+        (V::Group, |r| {
+            let connected = r.devices[1].as_ref().unwrap().qps[0].qpn;
+            groups_of(r)[1].members.insert(0, connected);
+        }),
+        (V::Psn, |r| groups_of(r)[1].members.push(1 << 24)),
+        (V::Group, |r| r.devices[1].as_mut().unwrap().limits.max_mcast_grp = 1),
+        (V::Group, |r| r.devices[1].as_mut().unwrap().limits.max_mcast_qp_attach = 1),
+        (V::Group, |r| r.devices[1].as_mut().unwrap().limits.max_total_mcast_qp_attach = 2),
+        (V::Limits, |r| device(r).limits.max_mcast_grp = 1 << 20),
+        (V::Group, |r| r.fan_outs[1].device = 2),
+        (V::Group, |r| r.fan_outs.swap(0, 1)),
+        (V::Group, |r| r.fan_outs = vec![r.fan_outs[0].clone(); 33]),
+        (V::Frame, |r| r.fan_outs[0].frame[50] ^= 1),
+        (V::Frame, |r| r.fan_outs[0].frame.resize(MAX_FRAME + 1, 0)),
+        (V::Psn, |r| r.fan_outs[0].served = Some(1 << 24)),
+        (V::Frame, |r| {
+            let Asker::GroupFrame { frame, .. } = &r.questions[0].asked[0] else { panic!("a frame waits") };
+            r.questions[0].asked[0] = Asker::Frame(frame.clone());
+        }),
+        (V::Progress, |r| device(r).qps.last_mut().unwrap().requester.served = None),
+        (V::Progress, |r| device(r).qps.last_mut().unwrap().requester.started = false),
+    ];
+    check(&groups(), &cases);
+}
+
 /// A receive of so many elements.
 fn receive(sges: usize) -> record::Receive {
     record::Receive {
         id: 1,
         not_understood: false,
         sges: vec![record::Sge { addr: 0, length: 1, lkey: 0 }; sges],
+    }
+}
+
+#[test]
+fn regions_for_fast_registration_that_cannot_be_are_refused() {
+    use Violation as V;
+    /// One that is free, and one that is not.
+    fn of(record: &mut Record, is_free: bool) -> &mut record::MemoryRegion {
+        let mrs = record.devices[1].as_mut().unwrap().mrs.iter_mut();
+        let fast = |mr: &&mut record::MemoryRegion| mr.fast.as_ref().is_some_and(|it| it.is_free == is_free);
+        mrs.rev().find(fast).unwrap()
+    }
+    fn fast(record: &mut Record, is_free: bool) -> &mut record::FastRegion {
+        of(record, is_free).fast.as_mut().unwrap()
+    }
+    let cases: [(Violation, Spoil); 10] = [
+        (V::MemoryRegion, |r| of(r, true).iova = 4096),
+        (V::MemoryRegion, |r| of(r, true).length = 1),
+        (V::MemoryRegion, |r| of(r, true).access = 1),
+        (V::MemoryRegion, |r| of(r, false).access = Access::MW_BIND.0),
+        (V::MemoryRegion, |r| of(r, false).access = Access::REMOTE_WRITE.0),
+        (V::MemoryRegion, |r| of(r, false).length = (3 << 31) + 1),
+        (V::MemoryRegion, |r| fast(r, false).is_free = true),
+        (V::MemoryRegion, |r| fast(r, true).max_pages = 0),
+        (V::MemoryRegion, |r| fast(r, true).max_pages = MAX_PAGES + 1),
+        // That of a process.
+        (V::MemoryRegion, |r| of(r, true).pd = r.devices[1].as_ref().unwrap().pds[0].pd),
+    ];
+    let record = super::stories::fast().engine.save();
+    for (case, (expected, spoil)) in cases.into_iter().enumerate() {
+        assert_eq!(violation(&record, spoil), Some(expected), "case {case}");
+    }
+}
+
+#[test]
+fn windows_that_cannot_be_are_refused() {
+    use Violation as V;
+    fn of(record: &mut Record) -> &mut Vec<record::MemoryWindow> {
+        &mut record.devices[1].as_mut().unwrap().windows
+    }
+    fn bound(record: &mut Record, at: usize) -> &mut record::Binding {
+        of(record)[at].bound.as_mut().unwrap()
+    }
+    let cases: [(Violation, Spoil); 16] = [
+        (V::MemoryWindow, |r| of(r)[1].mw_type = record::MwType::Type2B),
+        (V::MemoryWindow, |r| of(r)[2].mw_type = record::MwType::Type1),
+        (V::MemoryWindow, |r| bound(r, 1).qpn = bound(r, 2).qpn.take()),
+        (V::MemoryWindow, |r| bound(r, 2).qpn = None),
+        (V::MemoryWindow, |r| bound(r, 2).qpn = Some(1)),
+        (V::MemoryWindow, |r| bound(r, 1).length = 0),
+        (V::MemoryWindow, |r| bound(r, 1).length = 1 << 40),
+        (V::MemoryWindow, |r| bound(r, 1).addr = 0),
+        (V::MemoryWindow, |r| bound(r, 1).access = 64),
+        (V::MemoryWindow, |r| bound(r, 1).access |= Access::ZERO_BASED.0),
+        (V::MemoryWindow, |r| bound(r, 1).lkey = of(r)[2].key),
+        (V::MemoryWindow, |r| of(r)[0].bound = of(r)[1].bound.clone()),
+        (V::Number, |r| of(r)[1].key ^= 1),
+        (V::Number, |r| of(r).swap(0, 1)),
+        (V::Number, |r| of(r).extend_from_within(..1)),
+        (V::NoPd, |r| of(r)[1].pd += 9),
+    ];
+    let record = windows().engine.save();
+    for (case, (expected, spoil)) in cases.into_iter().enumerate() {
+        assert_eq!(violation(&record, spoil), Some(expected), "case {case}");
     }
 }

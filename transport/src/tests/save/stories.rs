@@ -9,6 +9,8 @@ use vrdma_wire::num::{Imm, Mac};
 const WITH_IMM: SendOp = SendOp::Send { imm: Some(Imm::from_bytes([1, 2, 3, 4])) };
 /// The request of [`on_the_wire`] that records of version 1 do not have.
 pub(super) const ATOMIC_WRITE: u32 = 11;
+/// The one that those of version 2 do not have either.
+pub(super) const FLUSH: u32 = 12;
 /// Ends of requests: the device's letter or host's number, id, status.
 pub(super) type Ends<T> = Vec<(T, u32, WcStatus)>;
 
@@ -37,6 +39,8 @@ pub(super) fn on_the_wire() -> Net {
     net.post(A, 7, compare, Payload::Sges(&[a.sge(8, 8)]));
     net.post(A, 8, WITH_IMM, Payload::Sges(&[]));
     net.post(A, ATOMIC_WRITE, store, Payload::Sges(&[a.sge(5, 3), a.sge(0, 5)]));
+    let scope = FlushScope { placement: Placement::Global, whole: false, length: 512 };
+    net.post(A, FLUSH, SendOp::Flush { remote: b.remote(256), scope }, Payload::Sges(&[]));
     net.hosts[A].cable.room = Some(16);
     net.work(A);
     net.hosts[B].cable.room = Some(3);
@@ -77,7 +81,7 @@ pub(super) fn end_on_the_wire(net: &mut Net) -> Ends<usize> {
 
 /// How it ends.
 pub(super) fn expected_on_the_wire() -> Ends<usize> {
-    let ids = [(A, vec![3, 4, 5, 6, 7, 8, 9, ATOMIC_WRITE]), (B, vec![20, 21, 22])];
+    let ids = [(A, vec![3, 4, 5, 6, 7, 8, 9, ATOMIC_WRITE, FLUSH]), (B, vec![20, 21, 22])];
     let ok = |(at, ids): (usize, Vec<u32>)| ids.into_iter().map(move |id| (at, id, WcStatus::Success));
     ids.into_iter().flat_map(ok).collect()
 }
@@ -202,8 +206,8 @@ pub(super) fn end_on_one_host(pair: &mut Pair) -> Ends<u32> {
 /// Bytes of a message that takes several turns.
 const LONG: u32 = 900_000;
 
-/// One host, of version 2 on: three reliable connections whose second ends share a queue. A long message of the first is under way, and the
-/// others wait for a receive.
+/// One host, of version 3 on: four reliable connections whose second ends share a queue. A long message of the first is under way, the
+/// others wait for a receive, of whom one was woken, and there is a receive for another.
 pub(super) fn shared_queue() -> Pair {
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());
@@ -211,7 +215,7 @@ pub(super) fn shared_queue() -> Pair {
     let srq = pair.engine.create_srq(b.device, init).unwrap();
     let spare = pair.engine.create_srq(b.device, init).unwrap();
     pair.engine.destroy_srq(b.device, spare).unwrap();
-    let senders = [1, 2, 3].map(|_| {
+    let senders = [1, 2, 3, 4].map(|_| {
         let inits = [(&a, None), (&b, Some(srq))].map(|(end, srq)| (end, QpInit { srq, ..qp_init(end.pd) }));
         let [one, other] = inits
             .map(|(end, init)| End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end.clone() });
@@ -223,13 +227,17 @@ pub(super) fn shared_queue() -> Pair {
     shared_recv(&mut pair, srq, 40);
     send(&mut pair, &senders[0], 1, SEND, Payload::Sges(&long), None);
     pair.engine.poll(pair.now, 1, &mut pair.log);
-    for (sender, id) in senders[1..].iter().zip([2, 3]) {
+    for (sender, id) in senders[1..].iter().zip([2, 3, 4]) {
         send(&mut pair, sender, id, SEND, Payload::Inline(b"waits"), None);
         answer_all(&mut pair.engine, pair.now, &mut pair.log);
     }
     // A turn of each.
-    (0..3).for_each(|_| _ = pair.engine.poll(pair.now, 1, &mut pair.log));
-    assert_eq!((pair.statuses(), pair.engine.counters(pair.b.device).rnr_naks_sent), (vec![], 2));
+    (0..4).for_each(|_| _ = pair.engine.poll(pair.now, 1, &mut pair.log));
+    assert_eq!((pair.statuses(), pair.engine.counters(pair.b.device).rnr_naks_sent), (vec![], 3));
+    shared_recv(&mut pair, srq, 41);
+    pair.engine.poll(pair.now, 1, &mut pair.log);
+    shared_recv(&mut pair, srq, 42);
+    assert_eq!(pair.statuses(), []);
     pair
 }
 
@@ -238,7 +246,7 @@ pub(super) fn end_of_shared_queue(pair: &mut Pair) -> (Ends<u32>, Vec<Event>) {
     let record = pair.engine.save();
     let srq = SrqId(record.devices[1].as_ref().unwrap().srqs[0].srq);
     pair.run();
-    (41..44).for_each(|id| shared_recv(pair, srq, id));
+    (43..45).for_each(|id| shared_recv(pair, srq, id));
     pair.run();
     pair.engine.modify_srq(pair.b.device, srq, (None, Some(2)), &mut pair.log).unwrap();
     while pair.sleep().is_some() {}
@@ -250,7 +258,7 @@ pub(super) fn end_of_shared_queue(pair: &mut Pair) -> (Ends<u32>, Vec<Event>) {
 
 /// How it ends.
 pub(super) fn expected_of_shared_queue() -> (Ends<u32>, Vec<Event>) {
-    let ids = [(0, vec![1, 2, 3]), (1, vec![40, 41, 42])];
+    let ids = [(0, vec![1, 2, 3, 4]), (1, vec![40, 41, 42, 43])];
     let ok = |(at, ids): (u32, Vec<u32>)| ids.into_iter().map(move |id| (at, id, WcStatus::Success));
     (ids.into_iter().flat_map(ok).collect(), vec![Event::SrqLimitReached(SrqId(1 << 16))])
 }
@@ -259,6 +267,154 @@ fn shared_recv(pair: &mut Pair, srq: SrqId, id: u32) {
     let sges = [pair.b.sge(0, LONG)];
     let Pair { engine, b, log, .. } = pair;
     engine.post_srq_recv(b.device, OWNER, srq, RecvRequest { id, sges: &sges }, log).unwrap();
+}
+
+/// One host, of version 3 on: windows of both types that are bound, one that is not and one that is gone; behind a SEND without a receive requests
+/// wait that bind and invalidate.
+pub(super) fn windows() -> Pair {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let [c, d] = [&a, &b].map(|end| {
+        let qpn = pair.engine.create_qp(end.device, qp_init(end.pd)).unwrap();
+        End { qpn, ..end.clone() }
+    });
+    for (own, peer) in [(&c, &d), (&d, &c)] {
+        pair.connect(own, attr_to(peer), QpState::Rts);
+    }
+    let [of_a, of_b, other] = [&a, &b, &b].map(|end| {
+        let End { device, pd, ref memory, .. } = *end;
+        Lkey(pair.engine.reg_mr(device, pd, Access::REGION, IOVA, 4096, memory.clone()).unwrap())
+    });
+    let spare = pair.engine.alloc_pd(b.device, OWNER).unwrap();
+    pair.engine.alloc_mw(b.device, spare, MwType::Type2B).unwrap();
+    let mut bound = |end: &End, mw_type, lkey, access| {
+        let rkey = pair.engine.alloc_mw(end.device, end.pd, mw_type).unwrap();
+        let bind = Bind { rkey, new_rkey: rkey, lkey, access, addr: IOVA + 64, length: 128 };
+        send(&mut pair, end, 0, SendOp::BindMw(bind), Payload::Sges(&[]), None);
+        rkey
+    };
+    let rights = Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let key_of_a = bound(&a, MwType::Type2B, of_a, rights);
+    bound(&b, MwType::Type1, other, rights);
+    let zero_based = bound(&b, MwType::Type2B, of_b, rights | Access::ZERO_BASED);
+    bound(&d, MwType::Type2B, of_b, rights);
+    let gone = bound(&b, MwType::Type1, of_b, rights);
+    pair.engine.dealloc_mw(b.device, gone).unwrap();
+    assert_eq!(pair.statuses().len(), 5);
+    send(&mut pair, &b, 1, SEND, Payload::Inline(b"waits"), None);
+    pair.look();
+    send(&mut pair, &b, 2, SendOp::LocalInvalidate { key: zero_based }, Payload::Sges(&[]), None);
+    let new_rkey = Rkey(zero_based.0 ^ 0x55);
+    let again = Bind { rkey: zero_based, new_rkey, lkey: of_b, access: rights, addr: IOVA, length: 8 };
+    send(&mut pair, &b, 3, SendOp::BindMw(again), Payload::Sges(&[]), None);
+    send(&mut pair, &b, 4, SendOp::SendInvalidate { key: key_of_a }, Payload::Inline(b"free"), None);
+    assert_eq!(pair.statuses(), []);
+    pair
+}
+
+/// The end of that story: what waits ends when A has receives, and then WRITEs try each key of B that is bound.
+pub(super) fn end_of_windows(pair: &mut Pair) -> Ends<u32> {
+    let a = pair.a.clone();
+    for id in [40, 41] {
+        pair.post_recv(&a, id, &[a.sge(0, 64)]).unwrap();
+    }
+    while pair.sleep().is_some() {}
+    let record = pair.engine.save();
+    for (id, window) in (50..).zip(&record.devices[1].as_ref().unwrap().windows) {
+        let Some(bound) = &window.bound else { continue };
+        let remote = Remote { addr: bound.addr, rkey: Rkey(window.key) };
+        send(pair, &a, id, write_to(remote), Payload::Inline(b"peer"), None);
+    }
+    let mut ends: Ends<u32> =
+        pair.log.completions.drain(..).map(|(id, _, c)| (id.0, c.id, c.status)).collect();
+    ends.sort_by_key(|end| (end.0, end.1));
+    ends
+}
+
+/// How it ends: the last window is another QP's.
+pub(super) fn expected_of_windows() -> Ends<u32> {
+    let ok = [(0, 40), (0, 41), (0, 51), (0, 52)].map(|(device, id)| (device, id, WcStatus::Success));
+    let sends = [1, 2, 3, 4].map(|id| (1, id, WcStatus::Success));
+    ok.into_iter().chain([(0, 53, WcStatus::RemAccess)]).chain(sends).collect()
+}
+
+/// One host, of version 3 on: regions for fast registration of the kernel's, of which one is free and one is not; behind a SEND without a receive
+/// requests wait that register and invalidate.
+pub(super) fn fast() -> Pair {
+    let mut pair = Pair::new();
+    let Pair { engine, a, b, .. } = &mut pair;
+    for end in [&mut *a, &mut *b] {
+        end.pd = engine.alloc_pd(end.device, OwnerId::KERNEL).unwrap();
+        end.key = engine.reg_mr(end.device, end.pd, Access::ALL, IOVA, 1 << 20, end.memory.clone()).unwrap();
+        end.qpn = engine.create_qp(end.device, QpInit { owner: OwnerId::KERNEL, ..qp_init(end.pd) }).unwrap();
+    }
+    let (a, b) = (a.clone(), b.clone());
+    let [free, used] =
+        [8, 3].map(|pages| Rkey(pair.engine.alloc_fast_mr(b.device, b.pd, pages, b.memory.clone()).unwrap()));
+    pair.connect(&a, attr_to(&b), QpState::Rts);
+    pair.connect(&b, attr_to(&a), QpState::Rts);
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let register = |key, iova| SendOp::RegMr { key, access, iova, length: 5000, list: 64, page_shift: 12 };
+    kernel_send(&mut pair, &b, 0, register(used, 0x9000_0008), Payload::Sges(&[]));
+    kernel_send(&mut pair, &b, 1, SEND, Payload::Inline(b"waits"));
+    pair.look();
+    kernel_send(&mut pair, &b, 2, SendOp::LocalInvalidate { key: used }, Payload::Sges(&[]));
+    kernel_send(&mut pair, &b, 3, register(Rkey(free.0 ^ 0x33), 0x7000_0000), Payload::Sges(&[]));
+    assert_eq!(pair.statuses(), [('b', 0, WcStatus::Success)]);
+    pair
+}
+
+fn kernel_send(pair: &mut Pair, end: &End, id: u32, op: SendOp, payload: Payload<'_>) {
+    let request = SendRequest { id, signaled: true, solicited: false, fence: false, op, payload };
+    let Pair { engine, now, log, .. } = pair;
+    engine.post_send(*now, end.device, OwnerId::KERNEL, end.qpn, &request, log).unwrap();
+}
+
+/// The end of that story: a WRITE tries what was registered first, which is gone or not as `waits` says, then A has a receive, and WRITEs try both.
+pub(super) fn end_of_fast(pair: &mut Pair) -> Ends<u32> {
+    let a = pair.a.clone();
+    let [used, free] = [0x9000_0008, 0x7000_0000].map(|iova| (iova, fast_keys(pair, iova)));
+    let write = |pair: &mut Pair, id, (addr, rkey)| {
+        kernel_send(pair, &a, id, write_to(Remote { addr, rkey }), Payload::Inline(b"peer"));
+    };
+    write(pair, 50, used);
+    let sges = [Sge { addr: IOVA, length: 64, lkey: Lkey(pair.a.key) }];
+    let Pair { engine, log, .. } = &mut *pair;
+    engine
+        .post_recv(Instant(0), a.device, OwnerId::KERNEL, a.qpn, RecvRequest { id: 40, sges: &sges }, log)
+        .unwrap();
+    while pair.sleep().is_some() {}
+    write(pair, 51, free);
+    write(pair, 52, used);
+    while pair.sleep().is_some() {}
+    let mut ends: Ends<u32> =
+        pair.log.completions.drain(..).map(|(id, _, c)| (id.0, c.id, c.status)).collect();
+    ends.sort_by_key(|end| (end.0, end.1));
+    ends
+}
+
+/// The key of B that names, or will name, these addresses.
+fn fast_keys(pair: &Pair, iova: u64) -> Rkey {
+    let record = pair.engine.save();
+    let device = record.devices[1].as_ref().unwrap();
+    let mut fast = device.mrs.iter().filter(|mr| mr.fast.is_some());
+    if let Some(mr) = fast.find(|mr| mr.iova == iova) {
+        return Rkey(mr.key);
+    }
+    let sends = device.qps.iter().flat_map(|qp| &qp.requester.queue);
+    let mut keys = sends.filter_map(|send| match send.operation {
+        record::Operation::RegMr { key, .. } => Some(Rkey(key)),
+        _ => None,
+    });
+    keys.next_back().expect("a registration waits")
+}
+
+/// How it ends.
+pub(super) fn expected_of_fast() -> Ends<u32> {
+    let ok = [(0, 40), (0, 50), (0, 51), (1, 1), (1, 2), (1, 3)];
+    let mut ends: Ends<u32> = ok.into_iter().map(|(device, id)| (device, id, WcStatus::Success)).collect();
+    ends.insert(3, (0, 52, WcStatus::RemAccess));
+    ends
 }
 
 /// A copy of each of the hosts.
@@ -330,6 +486,44 @@ fn copies_of_a_shared_queue_end_the_story() {
     let ends = end_of_shared_queue(&mut pair);
     assert_eq!(ends, expected_of_shared_queue());
     assert_eq!(end_of_shared_queue(&mut copy), ends);
+}
+
+#[test]
+fn a_copy_of_windows_ends_the_story() {
+    let mut pair = windows();
+    let mut copy = Pair { engine: copied(&pair.engine), ..windows() };
+    let ends = end_of_windows(&mut pair);
+    assert_eq!(ends, expected_of_windows());
+    assert_eq!(end_of_windows(&mut copy), ends);
+}
+
+#[test]
+fn a_copy_of_fast_registrations_ends_the_story() {
+    let mut pair = fast();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let mut copy = Pair { engine: copied(&pair.engine), now: pair.now, log: Log::default(), a, b };
+    let ends = end_of_fast(&mut pair);
+    assert_eq!(ends, expected_of_fast());
+    assert_eq!(end_of_fast(&mut copy), ends);
+}
+
+#[test]
+fn a_window_of_a_qp_that_is_gone_is_not_bound_in_a_copy() {
+    let mut pair = windows();
+    let b = pair.b.clone();
+    pair.go(&b, QpState::Reset);
+    let bound = |engine: &Engine<Mem>| {
+        let record = engine.save();
+        let windows = record.devices[1].as_ref().unwrap().windows.iter();
+        windows.map(|window| window.bound.is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(bound(&pair.engine), [false, true, false, true]);
+    let copy = copied(&pair.engine);
+    assert!(!copy.is_unbinding(b.device));
+    while pair.engine.is_unbinding(b.device) {
+        pair.engine.poll(pair.now, 1, &mut pair.log);
+    }
+    assert_eq!(copy.save().devices, pair.engine.save().devices);
 }
 
 #[test]

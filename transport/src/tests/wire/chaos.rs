@@ -5,7 +5,7 @@ use crate::rng::Rng;
 use std::collections::VecDeque;
 use vrdma_wire::num::{Imm, Msn};
 use vrdma_wire::roce::{
-    Aeth, AtomicEth, Credits, NakCode, Part, ReadPart, Reth, RnrTimer, SendTail, Syndrome, WriteTail,
+    Aeth, AtomicEth, Credits, Feth, NakCode, Part, ReadPart, Reth, RnrTimer, SendTail, Syndrome, WriteTail,
 };
 
 fn part<F, L>(rng: &mut Rng, head: F, tail: L) -> Part<F, L> {
@@ -40,7 +40,7 @@ fn body(rng: &mut Rng, key: u32) -> Rc {
     let aeth = Aeth { syndrome, msn: Msn::truncate(rng.next() as u32) };
     let atomic = AtomicEth { va: reth.va, rkey: reth.rkey, swap_or_add: rng.next(), compare: rng.next() };
     let imm = Imm::from_bytes(*b"wxyz");
-    match rng.next() % 13 {
+    match rng.next() % 14 {
         0 | 1 => Rc::Send(part(rng, (), if odd { SendTail::Imm(imm) } else { SendTail::Plain })),
         2 | 3 => Rc::Write(part(rng, reth, if odd { WriteTail::Imm(imm) } else { WriteTail::Plain })),
         4 => Rc::ReadRequest(reth),
@@ -54,6 +54,7 @@ fn body(rng: &mut Rng, key: u32) -> Rc {
         8 => Rc::FetchAdd(atomic),
         9 => Rc::CompareSwap(atomic),
         10 => Rc::AtomicWrite(Reth { length: if odd { length } else { 8 }, ..reth }),
+        11 => Rc::Flush(Feth::from_bits(if odd { rng.next() as u8 } else { 1 }), reth),
         _ => Rc::Ack(aeth),
     }
 }
@@ -62,6 +63,8 @@ struct Chaos {
     net: Net,
     rng: Rng,
     pending: [VecDeque<u32>; 2],
+    /// A memory window of each host, of type 1.
+    windows: [Rkey; 2],
     next_id: u32,
 }
 
@@ -87,14 +90,18 @@ impl Chaos {
         let remote = peer.remote(self.roll(100_000) / 8 * 8);
         let id = self.next_id;
         self.next_id += 1;
-        let (op, length) = match self.roll(7) {
+        let scope = FlushScope { placement: Placement::Global, whole: length.is_multiple_of(2), length };
+        let (op, length) = match self.roll(9) {
             0 => (SEND, length),
             1 => (SendOp::Send { imm: Some(Imm::default()) }, 0),
             2 => (SendOp::Write { remote, imm: None }, length),
             3 => (SendOp::Read { remote }, length),
             4 => (SendOp::FetchAdd { remote, add: 1 }, 8),
             5 => (SendOp::CompareSwap { remote, compare: 0, swap: 1 }, 8),
-            _ => (SendOp::AtomicWrite { remote }, 8),
+            6 => (SendOp::AtomicWrite { remote }, 8),
+            7 => (SendOp::Flush { remote, scope }, 0),
+            // It needs no packet.
+            _ => (unbind(self.windows[from]), 0),
         };
         let sge = own.sge(self.roll(100_000), length);
         let sge = if self.roll(200) == 0 { Sge { lkey: Lkey(0), ..sge } } else { sge };
@@ -158,10 +165,20 @@ impl Chaos {
     }
 }
 
+/// A bind of no bytes, which unbinds a window.
+fn unbind(rkey: Rkey) -> SendOp {
+    let (access, lkey) = (Access::NONE, Lkey(0));
+    SendOp::BindMw(Bind { rkey, new_rkey: rkey, lkey, access, addr: 0, length: 0 })
+}
+
 fn chaos(seed: u64, steps: usize) {
     let set = |attr: &mut QpAttr| attr.path_mtu = Mtu::M256;
-    let net = Net::connected_with(set, set);
-    let mut chaos = Chaos { net, rng: Rng::new(seed), pending: Default::default(), next_id: 0 };
+    let mut net = Net::connected_with(set, set);
+    let windows = [A, B].map(|at| {
+        let Host { engine, end, .. } = &mut net.hosts[at];
+        engine.alloc_mw(end.device, end.pd, MwType::Type1).unwrap()
+    });
+    let mut chaos = Chaos { net, rng: Rng::new(seed), pending: Default::default(), windows, next_id: 0 };
     for _ in 0..steps {
         let at = chaos.roll(2) as usize;
         match chaos.roll(16) {

@@ -309,15 +309,15 @@ fn an_outlet_without_room_is_waited_for() {
 }
 
 #[test]
-fn a_send_without_invalidation_here_is_refused() {
+fn a_send_that_invalidates_a_region_is_refused() {
     let mut net = Net::connected();
     let b = net.hosts[B].end.clone();
     net.post_recv(B, 1, &[b.sge(0, 10)]);
     net.request(A, Rc::Send(Part::Only((), SendTail::Invalidate(Rkey(b.key)))), b"x");
     let answers = net.answers(B);
-    let nak = Aeth { syndrome: Syndrome::Nak(NakCode::InvalidRequest), msn: Default::default() };
+    let nak = Aeth { syndrome: Syndrome::Nak(NakCode::RemoteAccessError), msn: Default::default() };
     assert_eq!(answers, [(0xff_fffe, Body::Rc(Rc::Ack(nak)))]);
-    assert_eq!(net.hosts[B].events(), [Event::QpRequestError(b.qpn)]);
+    assert_eq!((net.hosts[B].statuses(), net.hosts[B].events()), (vec![(1, WcStatus::RemInvReq)], vec![]));
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Host {
         engine.set_mac(device, mac).unwrap();
         let pd = engine.alloc_pd(device, OWNER).unwrap();
         let memory = Mem::new(MEMORY);
-        let key = engine.reg_mr(device, pd, Access::ALL, IOVA, MEMORY as u64, memory.clone()).unwrap();
+        let key = engine.reg_mr(device, pd, OF_REGION, IOVA, MEMORY as u64, memory.clone()).unwrap();
         let qpn = engine.create_qp(device, QpInit { qp_type, max_send_wr: 64, ..qp_init(pd) }).unwrap();
         let end = End { device, pd, qpn, gid, memory, key };
         Host { engine, end, mac, log: Log::default(), cable: Cable::default() }

@@ -32,6 +32,7 @@ fn requests_beyond_rights_and_rules_are_refused() {
     let good = |length| reth(IOVA, end.key, length);
     let atomic = |va, rkey| AtomicEth { va, rkey: Rkey(rkey), swap_or_add: 1, compare: 0 };
     let only = |reth| Rc::Write(Part::Only(reth, WriteTail::Plain));
+    let (global, lasting) = (Feth::new(true, false, false), Feth::new(false, true, false));
     let none: Vec<(&str, Access, Rc, usize, NakCode)> = vec![
         ("WRITE with a key that is none", all, only(reth(IOVA, end.key ^ 1, 4)), 4, RemoteAccessError),
         ("WRITE before the region", all, only(reth(IOVA - 1, end.key, 4)), 4, RemoteAccessError),
@@ -97,7 +98,45 @@ fn requests_beyond_rights_and_rules_are_refused() {
             8,
             InvalidRequest,
         ),
-        ("FLUSH", all, Rc::Flush(Feth::new(true, false, false), good(8)), 0, InvalidRequest),
+        ("FLUSH without the right", all, Rc::Flush(global, good(8)), 0, InvalidRequest),
+        (
+            "FLUSH to persistence, no right",
+            Access::FLUSH_GLOBAL,
+            Rc::Flush(lasting, good(8)),
+            0,
+            InvalidRequest,
+        ),
+        ("FLUSH to persistence", Access::QP, Rc::Flush(lasting, good(8)), 0, RemoteAccessError),
+        (
+            "FLUSH with a wrong key",
+            Access::QP,
+            Rc::Flush(global, reth(IOVA, end.key ^ 1, 8)),
+            0,
+            RemoteAccessError,
+        ),
+        (
+            "FLUSH over the end",
+            Access::QP,
+            Rc::Flush(global, reth(IOVA + MEMORY as u64 - 4, end.key, 8)),
+            0,
+            RemoteAccessError,
+        ),
+        (
+            "FLUSH of nothing with key 0",
+            Access::QP,
+            Rc::Flush(global, reth(IOVA, 0, 0)),
+            0,
+            RemoteAccessError,
+        ),
+        ("FLUSH to nowhere", Access::QP, Rc::Flush(Feth::from_bits(0), good(8)), 0, InvalidRequest),
+        ("FLUSH to a reserved place", Access::QP, Rc::Flush(Feth::from_bits(5), good(8)), 0, InvalidRequest),
+        (
+            "FLUSH of a reserved kind",
+            Access::QP,
+            Rc::Flush(Feth::from_bits(0x21), good(8)),
+            0,
+            InvalidRequest,
+        ),
     ];
     for (what, access, body, payload, expected) in none {
         let (code, events) = refused(access, body, &vec![1; payload]);

@@ -67,7 +67,7 @@ impl Stream {
         let mut lands = None;
         let mut changes = None;
         let (op, opcode, sges, bytes);
-        match self.rng.range(0..=10) {
+        match self.rng.range(0..=11) {
             0..=2 => {
                 (sges, bytes) = self.gather(length);
                 (op, opcode) = (SendOp::Send { imm }, WcOpcode::Send);
@@ -125,6 +125,14 @@ impl Stream {
                 (op, opcode) = (SendOp::AtomicWrite { remote }, WcOpcode::AtomicWrite);
                 self.shadow[word as usize..word as usize + 8].copy_from_slice(&bytes);
                 changes = Some(word..word + 8);
+            }
+            10 => {
+                let at = self.rng.range(0..=self.shape.window);
+                let length = self.rng.range(0..=self.shape.window - at) as u32;
+                let whole = self.rng.one_in(4);
+                let scope = FlushScope { placement: Placement::Global, whole, length };
+                (op, opcode) = (SendOp::Flush { remote: self.target.remote(at), scope }, WcOpcode::Flush);
+                (sges, bytes) = (Vec::new(), Vec::new());
             }
             _ => {
                 // What a READ before it brought, sent back at once: a fence is what makes this right.

@@ -105,7 +105,7 @@ impl RequesterState {
 struct Walk {
     /// PSNs from the beginning of the first request to the cursor,
     to_cursor: u64,
-    /// and to the end of the last request that is not broken.
+    /// and to the end of the last request that is sent before one ends that is broken or of own keys alone.
     sendable: u64,
     /// READs and atomics before the cursor.
     reads: u32,
@@ -127,7 +127,8 @@ impl Walk {
         let mut walk = Walk { to_cursor: 0, sendable: 0, reads: 0 };
         let mut broken = false;
         for (index, work) in (0..).zip(requests.sends(queue)) {
-            broken |= work.error.is_some();
+            // What cannot be sent: nothing behind it is before it has ended.
+            broken |= work.error.is_some() || work.op.row().alone;
             let psns = if broken { 0 } else { psns(&work, qp.path_mtu) };
             let row = work.op.row();
             walk.sendable += u64::from(psns);

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Memory windows. They are bound and invalidated by requests, which the device checks.
+ */
+#include "broken.h"
+#include "cmds.h"
+#include "mw.h"
+#include "objects.h"
+
+int vrdma_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
+{
+	struct vrdma_dev *dev = to_vdev(ibmw->device);
+	bool type_1 = ibmw->type == IB_MW_TYPE_1;
+	u64 cap = type_1 ? VRDMA_CAP_MEM_WINDOW : VRDMA_CAP_MEM_WINDOW_TYPE_2B;
+
+	if (!(dev->caps.device_cap & cap))
+		return -EOPNOTSUPP;
+	return vrdma_cmd_alloc_mw(dev, to_vpd(ibmw->pd)->pdn,
+				  type_1 ? VRDMA_MW_TYPE_TYPE_1 : VRDMA_MW_TYPE_TYPE_2B,
+				  &ibmw->rkey);
+}
+
+int vrdma_dealloc_mw(struct ib_mw *ibmw)
+{
+	struct vrdma_dev *dev = to_vdev(ibmw->device);
+	int err;
+
+	/* It may have another tag by now, which does not count. */
+	err = vrdma_cmd_dealloc_mw(dev, ibmw->rkey);
+	/* A caller cannot handle an error, and the window's region could never be deregistered. */
+	if (err && err != -EIO)
+		vrdma_set_broken(dev, "a memory window cannot be deallocated");
+	return 0;
+}

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VRDMA_RESIZE_H
+#define VRDMA_RESIZE_H
+
+#include "vrdma.h"
+
+int vrdma_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata);
+
+#endif /* VRDMA_RESIZE_H */

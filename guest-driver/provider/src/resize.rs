@@ -1,0 +1,111 @@
+//! ibv_resize_cq(3): a completion queue goes on in other memory, while threads poll and arm it.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::mem;
+
+use vrdma_verbs::CqLayout;
+use vrdma_verbs::abi::control::device_cap;
+use vrdma_verbs::abi::user::UserResizeCqReq;
+
+use crate::cq::{Cq, Ring};
+use crate::errno::{Errno, check, code, lock};
+use crate::ffi;
+use crate::memory::Pages;
+use crate::objects::zeroed;
+use crate::pd::Resource;
+
+/// As [`ffi::ibv_resize_cq`] with driver data.
+#[repr(C)]
+struct Command {
+    ibv: ffi::ibv_resize_cq,
+    driver: UserResizeCqReq,
+}
+
+pub unsafe extern "C" fn resize_cq(cq: *mut ffi::ibv_cq, cqes: c_int) -> c_int {
+    // SAFETY: the caller's CQ.
+    code(unsafe { resize(cq, cqes) })
+}
+
+/// # Safety
+/// The caller's CQ.
+unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
+    // SAFETY: the caller's CQ.
+    let cq = unsafe { Cq::of(ibv) };
+    if cq.context().device_cap & device_cap::CQ_RESIZE == 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let asked = u32::try_from(cqes).ok().filter(|cqes| *cqes > 0).ok_or(libc::EINVAL)?;
+    let layout = CqLayout::for_entries(asked).ok_or(libc::EINVAL)?.with_timestamps(cq.is_timed);
+    let memory = Pages::new(cq.domain.as_ref(), layout.size(), Resource::Cq)?;
+    // One at a time.
+    let resizing = lock(&cq.resizing);
+    let begun = begin(&mut cq.ring.lock(), memory, layout);
+    let (result, unused) = match begun {
+        Ok(driver) => {
+            let mut command = Command { ibv: zeroed!(), driver };
+            let mut reply: ffi::ib_uverbs_resize_cq_resp = zeroed!();
+            // SAFETY: the caller's CQ; the command begins with what rdma-core expects and is as long as said, and so is the reply.
+            let result = check(unsafe {
+                ffi::ibv_cmd_resize_cq(
+                    ibv,
+                    cqes,
+                    &raw mut command.ibv,
+                    size_of::<Command>(),
+                    &raw mut reply,
+                    size_of_val(&reply),
+                )
+            });
+            (result, end(&mut cq.ring.lock(), result))
+        }
+        Err((errno, memory)) => (Err(errno), Some(memory)),
+    };
+    drop(resizing);
+    // It may be given back by a function of the program: none of our locks is held.
+    drop(unused);
+    result
+}
+
+/// From here on the queue goes on in `memory` as soon as it shows that the device does; what the kernel is to be told.
+fn begin(ring: &mut Ring, memory: Pages, layout: CqLayout) -> Result<UserResizeCqReq, (Errno, Pages)> {
+    if ring.successor.is_some() {
+        // The device never said whether it carried out the last one.
+        return Err((libc::EIO, memory));
+    }
+    // Room for all that may be left in the ring, as there must be when the device has answered.
+    if ring.held.try_reserve(ring.queue.layout().entries() as usize).is_err() {
+        return Err((libc::ENOMEM, memory));
+    }
+    // SAFETY: zeroed, page-aligned memory of that size. It and the present one are kept beside the queue until end(), and both if that finds no answer.
+    if !unsafe { ring.queue.begin_resize(memory.start(), layout) } {
+        return Err((libc::EIO, memory));
+    }
+    let driver = UserResizeCqReq {
+        buf: (memory.start().as_ptr().expose_provenance() as u64).into(),
+        entries: layout.entries().into(),
+        held: (ring.held.len() as u32).into(),
+    };
+    ring.successor = Some(memory);
+    Ok(driver)
+}
+
+/// The kernel has answered. Without an answer of the device (EIO) it may go on in either memory: both stay, and which it is shows in them. Otherwise
+/// the one that is not in use any more.
+fn end(ring: &mut Ring, result: Result<(), Errno>) -> Option<Pages> {
+    let unused = match result {
+        Ok(()) => {
+            let held = &mut ring.held;
+            ring.queue.end_resize(|found| held.push_back(found));
+            ring.successor.take().map(|memory| mem::replace(&mut ring.memory, memory))
+        }
+        Err(libc::EIO) => None,
+        Err(_) => {
+            ring.queue.cancel_resize();
+            ring.successor.take()
+        }
+    };
+    if ring.held.is_empty() {
+        ring.held = VecDeque::new();
+    }
+    unused
+}

@@ -1,0 +1,2 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* What the module needs of it is in rdma/ib_verbs.h. */

@@ -1,0 +1,119 @@
+//! Multicast groups: QPs join and leave them, and packets from the wire go to all members.
+
+use crate::completion::Sink;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::fan_out::FanOut;
+use crate::id::DeviceId;
+use crate::memory::Region;
+use crate::place::Place;
+use crate::time::Instant;
+use vrdma_wire::num::{Gid, Qpn, VlanId};
+use vrdma_wire::roce::{Body, MAX_FRAME, Packet, Parsed};
+
+/// Members that get a packet when it comes; the others do in the next calls of [`Engine::poll`].
+pub(crate) const AT_ONCE: usize = 8;
+/// Members that one call of [`Engine::poll`] attends to,
+pub(crate) const FANNED_OUT: usize = 64;
+/// and those of one packet before the next device has its turn.
+const TURN: usize = 16;
+
+impl<R: Region> Engine<R> {
+    /// A datagram QP joins a multicast group (IBTA 11.3.1): it gets what is sent to the group in any VLAN in which its device has an address, also
+    /// what it sends itself. To join again changes nothing. `NotFound` if there is no such QP, `Invalid` if it is of another service or the address is none of
+    /// a group, `NoResources` beyond a limit of the device.
+    pub fn attach_mcast(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
+        self.devices.attach(device, qpn, mgid)
+    }
+
+    /// It leaves the group (IBTA 11.3.2). `Invalid` if it is no member.
+    pub fn detach_mcast(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
+        self.devices.detach(device, qpn, mgid)
+    }
+
+    /// A packet came for a group.
+    pub(super) fn handle_group(
+        &mut self,
+        now: Instant,
+        parsed: &Parsed<'_>,
+        frame: &[u8],
+        sink: &mut impl Sink,
+    ) {
+        let (path, mut left) = (&parsed.packet.path, AT_ONCE);
+        let vlan = VlanId::of(path.vlan);
+        let mut next = match parsed.packet.body {
+            Body::Ud { .. } if parsed.packet.bth.dest == Qpn::MULTICAST => {
+                self.devices.next_listener(path.dst, vlan, 0)
+            }
+            _ => None,
+        };
+        if next.is_none() {
+            self.port.counters.drop_multicast += 1;
+        }
+        while let Some(device) = next {
+            let mut served = None;
+            // Behind those that came before, in order.
+            if self.fan_outs.waits(device)
+                || self.fan_out(now, device, parsed, frame, &mut served, &mut left, sink)
+            {
+                self.fan_out_later(device, served, frame);
+            }
+            next = self.devices.next_listener(path.dst, vlan, device + 1);
+        }
+    }
+
+    /// Gives a packet to the next `left` members of its group on a device at most; true if there are more.
+    #[expect(clippy::too_many_arguments, reason = "what came, for whom, and how far that is")]
+    fn fan_out(
+        &mut self,
+        now: Instant,
+        device: u32,
+        parsed: &Parsed<'_>,
+        frame: &[u8],
+        served: &mut Option<Qpn>,
+        left: &mut usize,
+        sink: &mut impl Sink,
+    ) -> bool {
+        let mgid = parsed.packet.path.dst;
+        while let Some(qpn) = self.devices.known_device(device).groups.next(mgid, *served) {
+            if *left == 0 {
+                return true;
+            }
+            *left -= 1;
+            *served = Some(qpn);
+            self.arrive(now, Place { device, qpn }, parsed, frame, sink);
+        }
+        false
+    }
+
+    /// The other members get it later, unless too many packets wait.
+    fn fan_out_later(&mut self, device: u32, served: Option<Qpn>, frame: &[u8]) {
+        let fits = frame.len() <= MAX_FRAME;
+        if !fits || !self.fan_outs.push(device, FanOut { served, frame: frame.into() }) {
+            self.devices.known_device(device).counters.drop_fan_out += 1;
+        }
+    }
+
+    /// Gives packets to some of the members that are still to have them.
+    #[inline]
+    pub(super) fn fan_out_some(&mut self, now: Instant, sink: &mut impl Sink) {
+        if self.fan_outs.any() {
+            self.fan_out_slice(now, sink);
+        }
+    }
+
+    #[cold]
+    fn fan_out_slice(&mut self, now: Instant, sink: &mut impl Sink) {
+        // A turn that finds no member, since all have left, costs little, but is not free.
+        for _ in 0..FANNED_OUT / TURN {
+            let Some((device, mut fan_out)) = self.fan_outs.take() else { break };
+            // Its ICRC was checked, too; of one from a record both again.
+            let parsed = Packet::parse(&fan_out.frame).expect("a packet that waits was parsed when it came");
+            let (mut served, mut left) = (fan_out.served, TURN);
+            if self.fan_out(now, device, &parsed, &fan_out.frame, &mut served, &mut left, sink) {
+                fan_out.served = served;
+                self.fan_outs.put_back(device, fan_out);
+            }
+        }
+    }
+}

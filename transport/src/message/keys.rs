@@ -1,0 +1,54 @@
+//! Requests that change keys of their own device, and need no peer: a memory window is bound, memory is registered, a key is invalidated.
+
+use crate::completion::{Sink, WcStatus};
+use crate::engine::borrowed::BorrowedQp;
+use crate::id::OwnerId;
+use crate::memory::Region;
+use crate::mr::register::RegisterError;
+use crate::mr::window::Binder;
+use crate::op::SendOp;
+use crate::work::Work;
+
+impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
+    /// Carries out `work`, the first request, which is of own keys [alone](crate::op::Row::alone): it ends. (It need not be in the queue yet, if
+    /// that is empty.)
+    pub(crate) fn change_key(&mut self, work: &Work<'_>) {
+        let done = match work.error {
+            Some(status) => Err(status),
+            None => self.try_change_key(work),
+        };
+        if let Err(status) = done {
+            return self.fail(work, status);
+        }
+        *work.op.moved(self.counters, 0) += 1;
+        self.qp.requester.ended();
+        self.end_send(work, WcStatus::Success);
+        self.tell_if_drained();
+    }
+
+    fn try_change_key(&mut self, work: &Work<'_>) -> Result<(), WcStatus> {
+        let BorrowedQp { qp, mrs, counters, .. } = self;
+        match work.op {
+            SendOp::BindMw(bind) => {
+                let by = Binder { pd: qp.pd, qpn: qp.qpn, life: &mut qp.life };
+                mrs.bind(bind, by).map_err(|_| WcStatus::MwBind)
+            }
+            SendOp::LocalInvalidate { key } => {
+                mrs.invalidate(*key, qp.holder()).then_some(()).ok_or(WcStatus::LocQpOp)
+            }
+            // A list of pages may name any memory of the guest: that is for its kernel alone.
+            SendOp::RegMr { .. } if qp.owner != OwnerId::KERNEL => {
+                counters.refused_registrations += 1;
+                Err(WcStatus::LocQpOp)
+            }
+            SendOp::RegMr { .. } => {
+                let registration = work.op.registration().expect("it is one");
+                mrs.register(&registration, qp.pd).map_err(|error| match error {
+                    RegisterError::Refused => WcStatus::MwBind,
+                    RegisterError::NoMemory => WcStatus::LocProt,
+                })
+            }
+            _ => unreachable!("its row says that it is of own keys alone"),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The clock of the devices, and time stamps of completions.
+
+#[cfg(any(test, feature = "fuzzing"))]
+use std::time::Duration;
+use std::time::Instant;
+use vrdma_transport as transport;
+
+/// Nanoseconds of the host's monotonic clock since the worker began.
+#[derive(Debug)]
+pub struct Clock {
+    started: Instant,
+    /// The time stamp of completions until it is renewed.
+    stamp: Option<transport::Instant>,
+}
+
+impl Default for Clock {
+    /// One that begins now.
+    fn default() -> Clock {
+        Clock { started: Instant::now(), stamp: None }
+    }
+}
+
+impl Clock {
+    /// The time.
+    pub fn now(&self) -> transport::Instant {
+        transport::Instant(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// The time stamp of a completion: when the first one since [`Clock::renew`] came. So the clock is read once a turn, and only if completions have time stamps.
+    pub fn stamp(&mut self) -> transport::Instant {
+        let Clock { started, stamp } = self;
+        *stamp.get_or_insert_with(|| transport::Instant(started.elapsed().as_nanos() as u64))
+    }
+
+    /// The time, for a driver that asks. No completion of what is posted after the answer has an earlier time stamp.
+    pub fn tell(&mut self) -> transport::Instant {
+        self.renew();
+        self.now()
+    }
+
+    /// The next completion has a time stamp of its own.
+    pub fn renew(&mut self) {
+        self.stamp = None;
+    }
+
+    /// Lets time pass.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub fn pass(&mut self, time: Duration) {
+        self.started = self.started.checked_sub(time).unwrap_or(self.started);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_holds_until_it_is_renewed_and_is_no_later_than_now() {
+        let mut clock = Clock::default();
+        let first = clock.stamp();
+        clock.pass(Duration::from_secs(1));
+        assert_eq!(clock.stamp(), first);
+        let now = clock.now();
+        assert!(now.0 >= first.0 + 1_000_000_000);
+        clock.renew();
+        let second = clock.stamp();
+        assert!(second >= now && second <= clock.now());
+        clock.pass(Duration::from_secs(1));
+        let told = clock.tell();
+        assert!(clock.stamp() >= told && told.0 >= second.0 + 1_000_000_000);
+    }
+}
