@@ -10,13 +10,12 @@ impl Rng {
         Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// From VRDMA_SEED, or a fresh seed; prints it, so that a failure can be repeated.
+    /// From VRDMA_SEED, or from the test's name: each run has the same numbers unless others are asked for. It prints the seed.
     pub fn from_env(test: &str) -> Rng {
         let given = std::env::var("VRDMA_SEED").ok().and_then(|text| text.parse().ok());
-        let seed = given.unwrap_or_else(|| {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            now.map_or(1, |now| now.subsec_nanos().into()) ^ u64::from(std::process::id()) << 32
-        });
+        let of_name =
+            || test.bytes().fold(1, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+        let seed = given.unwrap_or_else(of_name);
         eprintln!("{test}: VRDMA_SEED={seed}");
         Rng::new(seed)
     }

@@ -11,7 +11,9 @@ use vrdma_tests::{Guest, Lab, Rng};
 
 const COMMANDS: usize = 10_000;
 /// Kinds of objects, as the daemon calls them.
-const KINDS: [&str; 6] = ["contexts", "channels", "pds", "cqs", "mrs", "qps"];
+const KINDS: [&str; 8] = ["contexts", "channels", "pds", "cqs", "mrs", "qps", "mws", "srqs"];
+/// Bits of the key of a window or of a region for fast registration that do not count when it is freed.
+const VARIANT: u32 = 0xff;
 
 /// What a driver would know of its objects.
 struct Model {
@@ -19,7 +21,9 @@ struct Model {
     /// Memory for the device to use: nothing else lies there.
     scratch: (u64, u64),
     /// Numbers of the objects of each kind.
-    objects: [BTreeSet<u32>; 6],
+    objects: [BTreeSet<u32>; 8],
+    /// The MRs for fast registration, without the bits that do not count.
+    fast: BTreeSet<u32>,
     /// Contexts of PDs and CQs, by kind and number.
     owners: BTreeMap<(usize, u32), u32>,
     /// Channels of the guest that can be bound, each with its rings.
@@ -38,15 +42,19 @@ fn kind(opcode: Opcode) -> Option<(usize, bool)> {
         Opcode::DEALLOC_PD => (2, false),
         Opcode::CREATE_CQ => (3, true),
         Opcode::DESTROY_CQ => (3, false),
-        Opcode::REG_MR | Opcode::GET_DMA_MR => (4, true),
+        Opcode::REG_MR | Opcode::GET_DMA_MR | Opcode::ALLOC_FAST_MR => (4, true),
         Opcode::DEREG_MR => (4, false),
         Opcode::CREATE_QP => (5, true),
         Opcode::DESTROY_QP => (5, false),
+        Opcode::ALLOC_MW => (6, true),
+        Opcode::DEALLOC_MW => (6, false),
+        Opcode::CREATE_SRQ => (7, true),
+        Opcode::DESTROY_SRQ => (7, false),
         _ => return None,
     })
 }
 
-const OPCODES: [Opcode; 22] = [
+const OPCODES: [Opcode; 34] = [
     Opcode::QUERY_DEVICE,
     Opcode::QUERY_PORT,
     Opcode::QUERY_GID,
@@ -69,6 +77,18 @@ const OPCODES: [Opcode; 22] = [
     Opcode::QUERY_QP,
     Opcode::DESTROY_QP,
     Opcode::SET_AH_TABLE,
+    Opcode::QUERY_COUNTERS,
+    Opcode::QUERY_CLOCK,
+    Opcode::MODIFY_CQ,
+    Opcode::REREG_MR,
+    Opcode::ALLOC_FAST_MR,
+    Opcode::ALLOC_MW,
+    Opcode::DEALLOC_MW,
+    Opcode::CREATE_SRQ,
+    Opcode::MODIFY_SRQ,
+    Opcode::QUERY_SRQ,
+    Opcode::DESTROY_SRQ,
+    Opcode::ATTACH_MCAST,
 ];
 
 impl Model {
@@ -196,6 +216,65 @@ impl Model {
                 let req = DmaMrReq { pdn: self.object(2).into(), access: self.small().into() };
                 (req.as_bytes().to_vec(), vec![])
             }
+            Opcode::REREG_MR => {
+                let flags = 1 + self.rng.below(7) as u32;
+                let given = |flag: u32| flags & flag != 0;
+                let mut req =
+                    ReregMrReq { lkey: self.object(4).into(), flags: flags.into(), ..ReregMrReq::default() };
+                if given(rereg::PD) {
+                    req.pdn = self.object(2).into();
+                }
+                if given(rereg::ACCESS) {
+                    req.access = (self.rng.below(16) as u32).into();
+                }
+                let length = if given(rereg::TRANSLATION) { 1 + self.rng.below(200_000) } else { 0 };
+                req.length = length.into();
+                (req.as_bytes().to_vec(), self.runs(length))
+            }
+            Opcode::ALLOC_FAST_MR => {
+                let req = AllocFastMrReq { pdn: self.object(2).into(), max_pages: self.small().into() };
+                (req.as_bytes().to_vec(), vec![])
+            }
+            Opcode::ALLOC_MW => {
+                let mw_type = 1 + self.rng.below(3) as u32;
+                let req = AllocMwReq { pdn: self.object(2).into(), mw_type: mw_type.into() };
+                (req.as_bytes().to_vec(), vec![])
+            }
+            Opcode::MODIFY_CQ => {
+                let (count, period) = (self.small() as u16, self.small() as u16);
+                let req =
+                    ModifyCqReq { cqn: self.object(3).into(), count: count.into(), period: period.into() };
+                (req.as_bytes().to_vec(), vec![])
+            }
+            Opcode::CREATE_SRQ => {
+                let context = self.context();
+                let req = CreateSrqReq {
+                    context: context.into(),
+                    pdn: self.owned(2, context).into(),
+                    max_wr: self.small().into(),
+                    max_sge: self.small().into(),
+                    xrcdn: limit::NONE.into(),
+                    cqn: limit::NONE.into(),
+                };
+                (req.as_bytes().to_vec(), vec![])
+            }
+            Opcode::MODIFY_SRQ => {
+                let mask = self.rng.below(4) as u32;
+                let req = ModifySrqReq {
+                    srqn: self.object(7).into(),
+                    mask: mask.into(),
+                    max_wr: self.small().into(),
+                    limit: self.small().into(),
+                };
+                (req.as_bytes().to_vec(), vec![])
+            }
+            Opcode::QUERY_SRQ => (object(self.object(7)), vec![]),
+            Opcode::ATTACH_MCAST => {
+                let mut gid = [0; 16];
+                (gid[0], gid[15]) = (0xff, self.small() as u8);
+                let req = McastReq { qpn: self.object(5).into(), mgid: gid, ..McastReq::default() };
+                (req.as_bytes().to_vec(), vec![])
+            }
             Opcode::CREATE_QP => {
                 let context = self.context();
                 let (pd, cq, recv_cq) =
@@ -213,7 +292,7 @@ impl Model {
                     .into(),
                     send_cqn: cq.into(),
                     recv_cqn: recv_cq.into(),
-                    srqn: if self.rng.one_in(10) { 0 } else { limit::NONE }.into(),
+                    srqn: if self.rng.one_in(5) { self.object(7) } else { limit::NONE }.into(),
                     max_send_wr: self.small().into(),
                     max_recv_wr: self.small().into(),
                     max_send_sge: self.small().into(),
@@ -315,13 +394,27 @@ impl Model {
     fn done(&mut self, request: &[u8], reply: &[u8]) {
         let opcode = Opcode(u16::from_le_bytes([request[0], request[1]]));
         let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        if opcode == Opcode::REREG_MR && word(request, 20) & rereg::TRANSLATION != 0 {
+            assert!(self.objects[4].remove(&word(request, 16)), "a region that is none got new memory");
+            assert!(self.objects[4].insert(word(reply, 16)), "keys are given out twice");
+        }
         let Some((kind, made)) = kind(opcode) else { return };
-        let number = match opcode {
+        let mut number = match opcode {
             // Which virtqueue, behind the context.
             Opcode::BIND_CHANNEL => word(request, 20) & 0xffff,
             _ if made => word(reply, 16),
             _ => word(request, 16),
         };
+        if kind == 6 {
+            number &= !VARIANT;
+        }
+        if opcode == Opcode::ALLOC_FAST_MR {
+            number &= !VARIANT;
+            self.fast.insert(number);
+        }
+        if opcode == Opcode::DEREG_MR && self.fast.remove(&(number & !VARIANT)) {
+            number &= !VARIANT;
+        }
         if made && (kind == 2 || kind == 3) {
             self.owners.insert((kind, number), word(request, 16));
         } else {
@@ -357,12 +450,13 @@ fn ten_thousand_random_commands_are_answered_and_counted() {
         rng: Rng::from_env("ten_thousand_random_commands"),
         scratch: (guest.memory.alloc(scratch_len), scratch_len),
         objects: Default::default(),
+        fast: BTreeSet::new(),
         owners: BTreeMap::new(),
         rings: guest.queues[guest.first_channel().into()..].iter().map(|q| q.ring.clone()).collect(),
         first_channel: guest.first_channel(),
     };
     let mut statuses = [0u32; 10];
-    let mut most = [0; 6];
+    let mut most = [0; 8];
     for n in 0..COMMANDS {
         let cookie = 0xc00c_1e00_0000 + n as u64;
         let (opcode, request, room) = model.command(cookie);

@@ -82,12 +82,13 @@ pub const STEPS: &[Step] = &[
     Step::new("module-sparse", |name| without_warnings(name, &["C=2", "CHECK=sparse"])).in_guest_root(),
     Step::new("check-capture", |name| as_root(|| ui::unless_quick(name, None, capture::self_test)))
         .in_guest_root(),
-    Step::new("tests", |name| tests(name, &[], TESTS, &[])),
+    Step::new("tests", |name| tests(name, None, &[], TESTS, &[])),
     // nextest does not run the examples of the documentation.
     Step::new("doc-tests", |name| {
         libtest(name, cargo_with(&["test", "--workspace", "--doc", "--no-fail-fast"]))
     }),
-    Step::new("tests-long", |name| tests(name, &["--run-ignored=only"], TESTS, &["--ignored"])).long(),
+    Step::new("tests-long", |name| tests(name, None, &["--run-ignored=only"], TESTS, &["--ignored"])).long(),
+    Step::new("tests-other-seeds", |name| tests(name, Some(fresh_seed(name)), &[], TESTS, &[])).long(),
     Step::new("shim-asan", shim_asan),
     Step::new("miri", miri).long(),
     Step::new("bench-memory-table", |name| check(name, bench("memory_table"))).long(),
@@ -174,13 +175,34 @@ fn libtest(name: &str, command: Command) -> Verdict {
 /// Some tests look at what the whole process counts or has: each has a process of its own under nextest, else they take turns.
 const ONE_THREAD: &str = "--test-threads=1";
 
-/// The workspace's tests: by nextest, or where it cannot be had by cargo itself. Each has arguments of its own.
-fn tests(name: &str, for_nextest: &[&str], for_cargo: &[&str], for_libtest: &[&str]) -> Verdict {
+/// A seed that hardly any run had before; a message tells how to have it again.
+fn fresh_seed(name: &str) -> u32 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seed = now.map_or(0, |now| now.as_secs() as u32 ^ now.subsec_nanos());
+    ui::say(&format!("{name}: seeds are VRDMA_SEED={seed} PROPTEST_RNG_SEED={seed}"));
+    seed
+}
+
+/// The workspace's tests: by nextest, or where it cannot be had by cargo itself. Each has arguments of its own. Without a seed, tests with random
+/// numbers take the same ones in each run.
+fn tests(
+    name: &str,
+    seed: Option<u32>,
+    for_nextest: &[&str],
+    for_cargo: &[&str],
+    for_libtest: &[&str],
+) -> Verdict {
+    let seeded = |mut command: Command| {
+        if let Some(seed) = seed.map(|seed| seed.to_string()) {
+            command.env("VRDMA_SEED", &seed).env("PROPTEST_RNG_SEED", &seed);
+        }
+        command
+    };
     let path = match tools::NEXTEST.search_path() {
         Ok(path) => path,
         Err(error) => {
             ui::say(&format!("note: tests take turns, which takes longer: {error:#}"));
-            let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
+            let mut command = seeded(cargo_with(&["test", "--workspace", "--no-fail-fast"]));
             command.args(for_cargo).arg("--").arg(ONE_THREAD).args(for_libtest);
             return libtest(name, command);
         }
@@ -189,7 +211,8 @@ fn tests(name: &str, for_nextest: &[&str], for_cargo: &[&str], for_libtest: &[&s
     if let Err(error) = paths::remove(&report) {
         return Verdict::Failed(Counts::default(), error);
     }
-    let mut command = cargo_with(&["nextest", "run", "--profile=xtask", "--workspace", "--no-fail-fast"]);
+    let mut command =
+        seeded(cargo_with(&["nextest", "run", "--profile=xtask", "--workspace", "--no-fail-fast"]));
     command.arg("--no-tests=pass").args(for_nextest).env("PATH", path);
     let result = logged(name, command);
     counted(result, paths::read(&report).and_then(|report| Counts::of_junit(&report)))
