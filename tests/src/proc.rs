@@ -1,6 +1,7 @@
 //! What the system says of a process.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Resident memory in bytes.
@@ -90,6 +91,25 @@ fn thread_of(pid: u32, name: &str) -> Option<i32> {
         .flatten()
         .find(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name));
     named?.file_name().to_str()?.parse().ok()
+}
+
+/// How long a thread of this process waited for a processor that others had.
+pub struct Waits(fs::File);
+
+impl Waits {
+    /// Of a thread; none where the kernel does not count.
+    pub fn of(thread: i32) -> Option<Waits> {
+        fs::File::open(format!("/proc/self/task/{thread}/schedstat")).ok().map(Waits)
+    }
+
+    /// In all, as of the last time it got one.
+    pub fn total(&self) -> Duration {
+        let mut text = [0; 64];
+        let len = self.0.read_at(&mut text, 0).expect("the thread is alive");
+        let mut numbers = std::str::from_utf8(&text[..len]).expect("text").split_ascii_whitespace();
+        // Of the three numbers the second, in nanoseconds.
+        Duration::from_nanos(numbers.nth(1).and_then(|number| number.parse().ok()).expect("a number"))
+    }
 }
 
 /// Lets a thread (0: this one) run only when no other wants its processor.
