@@ -116,7 +116,9 @@ impl Ends {
             AtomicWrite => Request::atomic_write(tag, self.remote, data),
             WriteImm => Request::write_imm(tag, self.remote, [0; 4], data),
             Send | SendShared => Request::send(tag, data),
-            BindInvalidate if id % 2 == 0 => Request::bind_mw(tag, &bind(&self.a, self.windows[window])),
+            BindInvalidate if id.is_multiple_of(2) => {
+                Request::bind_mw(tag, &bind(&self.a, self.windows[window]))
+            }
             BindInvalidate => {
                 let bound = bind(&self.a, self.windows[window]);
                 self.windows[window] = bound.new_rkey;
