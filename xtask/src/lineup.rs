@@ -120,12 +120,18 @@ impl Row {
         Self { server_stays: true, ..self }
     }
 
+    /// Whether its server is known by its listening for rdma_cm's connections: two such servers at a time are not told apart.
+    pub fn uses_cm(&self) -> bool {
+        matches!(self.ready, Ready::Cm)
+    }
+
     /// A program whose client is its server's command line and the server's address.
     fn pair(what: &str, command: &str, expected: &str) -> Self {
         Self::new(what, Ready::Tcp, command, &format!("{command} @4"), expected)
     }
 
-    fn perftest(what: &str, command: &str, last: u32) -> Self {
+    /// One of perftest's, whose last line is that of this size.
+    pub fn perftest(what: &str, command: &str, last: u32) -> Self {
         // -F: do not mind a CPU clock that cannot be read.
         Self::pair(what, &format!("{command} -F -d @d -x @g -p @p"), &format!(" {last} "))
     }
@@ -225,6 +231,16 @@ fn cm_rows(family: Family) -> [Row; 4] {
     ]
 }
 
+/// A row that runs.
+pub struct Running {
+    /// Its server, if it has one.
+    pub server: Option<Job>,
+    /// Its client.
+    pub client: Job,
+    /// The client's command line.
+    line: String,
+}
+
 /// Who runs the programs, and how they reach each other.
 #[derive(Clone, Copy)]
 pub struct Round<'a> {
@@ -289,8 +305,13 @@ impl<'a> Round<'a> {
     }
 
     fn run_row(&self, row: &Row, port: u16) -> Result<String> {
-        let patience = self.pair.patience(row.seconds);
-        let client_line = self.line(&row.client, self.client, port);
+        let running = self.start(row, port)?;
+        self.finish(row, running)
+    }
+
+    /// Starts a row: its server, and as soon as that listens its client.
+    pub fn start(&self, row: &Row, port: u16) -> Result<Running> {
+        let line = self.line(&row.client, self.client, port);
         let server = match row.ready {
             Ready::NoServer => None,
             Ready::Tcp => Some(self.serve(
@@ -300,7 +321,14 @@ impl<'a> Round<'a> {
             )?),
             Ready::Cm => Some(self.serve(row, port, "rdma resource show cm_id | grep -q LISTEN")?),
         };
-        let client = self.client.spawn(&client_line)?.wait(patience);
+        let client = self.client.spawn(&line)?;
+        Ok(Running { server, client, line })
+    }
+
+    /// Waits until a row has ended as it should; what its client printed.
+    pub fn finish(&self, row: &Row, running: Running) -> Result<String> {
+        let Running { server, client, line: client_line } = running;
+        let client = client.wait(self.pair.patience(row.seconds));
         let (client, server) = match (client, server) {
             (Ok(client), None) => (client, None),
             // It is killed.

@@ -5,7 +5,7 @@
 
 mod answers;
 mod basics;
-mod cleanup;
+pub(crate) mod cleanup;
 mod counters;
 mod forged;
 mod hostile;
@@ -16,9 +16,9 @@ mod port;
 mod posting;
 pub mod rdmacore;
 mod stress;
-mod third;
+pub(crate) mod third;
 mod vlans;
-mod watch;
+pub(crate) mod watch;
 
 use std::time::{Duration, Instant};
 
