@@ -4,14 +4,17 @@
 //! a device and where its VMs were.
 
 mod cases;
+mod cm;
+mod mpi;
 mod perftest;
 mod pyverbs;
 mod results;
+mod sockets;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::artefacts::Part;
-use crate::lineup::{Family as Addresses, PathMtu, Round, prepare};
+use crate::lineup::{PathMtu, prepare};
 use crate::programs::Device;
 use crate::ui;
 use crate::vm::{Pair, PairConfig, Topology};
@@ -27,6 +30,10 @@ pub enum Family {
     Perftest,
     /// Programs that connect by rdma_cm, and libibverbs' ping-pongs.
     Cm,
+    /// What parallel programs use: UCX, libfabric, and MPI libraries over them.
+    Mpi,
+    /// rsockets, and programs that have them in place of the kernel's sockets.
+    Sockets,
 }
 
 /// Where the two VMs are.
@@ -45,6 +52,8 @@ pub struct Plan {
     pub families: Vec<Family>,
     /// Over which device.
     pub device: Device,
+    /// The device of the clients' VM, if that is another one.
+    pub peer: Option<Device>,
     /// Where.
     pub place: Place,
     /// Only those with one of these in their names; all if there is none.
@@ -53,13 +62,15 @@ pub struct Plan {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Pyverbs, Self::Perftest, Self::Cm];
+    pub const ALL: [Self; 5] = [Self::Pyverbs, Self::Perftest, Self::Cm, Self::Mpi, Self::Sockets];
 
     fn name(self) -> &'static str {
         match self {
             Self::Pyverbs => "pyverbs",
             Self::Perftest => "perftest",
             Self::Cm => "cm",
+            Self::Mpi => "mpi",
+            Self::Sockets => "sockets",
         }
     }
 }
@@ -70,11 +81,15 @@ impl Plan {
             Place::OneHost => "one host",
             Place::TwoHosts => "two hosts",
         };
-        let device = match self.device {
+        let name = |device| match device {
             Device::Vrdma => "vrdma",
             Device::Rxe => "rdma_rxe",
         };
-        format!("{device}, {place}")
+        let device = name(self.device);
+        match self.peer {
+            Some(peer) => format!("{device}, clients on {}, {place}", name(peer)),
+            None => format!("{device}, {place}"),
+        }
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -82,11 +97,17 @@ impl Plan {
     }
 
     fn boot(&self) -> Result<Pair> {
-        let without = if self.device == Device::Rxe { Part::ALL.to_vec() } else { Vec::new() };
+        let devices = [self.device, self.peer.unwrap_or(self.device)];
+        let without =
+            if devices == [Device::Rxe; 2] { vec![Part::Module, Part::Provider, Part::Backend] } else { vec![] };
         let topology = match self.place {
             Place::OneHost => Topology::OneHost,
-            Place::TwoHosts => Topology::Wire([self.device; 2]),
+            Place::TwoHosts => Topology::Wire(devices),
         };
+        ensure!(
+            self.peer.is_none() || self.place == Place::TwoHosts,
+            "VMs on one host have the same device: --peer wants --topology two-hosts"
+        );
         let pair = Pair::boot(&PairConfig { without, topology, ..PairConfig::default() })?;
         prepare(&pair, PathMtu::Jumbo)?;
         for vm in [&pair.a, &pair.b] {
@@ -106,7 +127,9 @@ pub fn run(plan: &Plan) -> Result<()> {
         let outcomes = match family {
             Family::Pyverbs => pyverbs::run(&mut pair, plan.device, |name| plan.wants(name))?,
             Family::Perftest => go_through(plan, &mut pair, perftest::cases())?,
-            Family::Cm => go_through(plan, &mut pair, cases::cm())?,
+            Family::Cm => go_through(plan, &mut pair, cm::cases())?,
+            Family::Mpi => go_through(plan, &mut pair, mpi::cases())?,
+            Family::Sockets => go_through(plan, &mut pair, sockets::cases())?,
         };
         ensure!(!outcomes.is_empty(), "no program of {} has {:?} in its name", family.name(), plan.only);
         for (name, outcome) in outcomes {
@@ -116,7 +139,8 @@ pub fn run(plan: &Plan) -> Result<()> {
         results.write()?;
     }
     println!("{counts}");
-    if plan.device == Device::Vrdma && counts.failed != 0 {
+    let ours = [Some(plan.device), plan.peer].contains(&Some(Device::Vrdma));
+    if ours && counts.failed != 0 {
         bail!("{} programs failed", counts.failed);
     }
     Ok(())
@@ -168,11 +192,25 @@ fn run_case(pair: &Pair, case: &Case, port: u16) -> Result<Outcome> {
     if let Some(refusal) = case.refusal(pair)? {
         return Ok(Outcome::Skipped(refusal));
     }
-    let round = Round::new(pair, &pair.a, Addresses::V4)?;
-    Ok(match round.run(&case.row, port) {
-        Ok(_) => Outcome::Passed,
+    Ok(match case.run(pair, port) {
+        Ok(()) => Outcome::Passed,
         Err(error) => Outcome::failed(&format!("{error:#}")),
     })
+}
+
+/// Programs that say most about a family, for a test: the first one that fails is an error.
+pub fn quick(pair: &Pair, family: Family) -> Result<()> {
+    let cases = match family {
+        Family::Cm => cm::some(),
+        Family::Mpi => mpi::some(),
+        Family::Sockets => sockets::some(),
+        Family::Pyverbs | Family::Perftest => bail!("{} has tests of its own", family.name()),
+    };
+    prepare(pair, PathMtu::Jumbo)?;
+    for (index, case) in cases.iter().enumerate() {
+        case.run(pair, 22_000 + index as u16).with_context(|| case.name.clone())?;
+    }
+    Ok(())
 }
 
 /// Whether the VMs answer, and have their devices.

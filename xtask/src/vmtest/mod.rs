@@ -7,6 +7,7 @@ mod answers;
 mod basics;
 mod cleanup;
 mod counters;
+mod families;
 mod forged;
 mod hostile;
 mod hosts;
@@ -128,6 +129,9 @@ pub fn all() -> Vec<VmTest> {
         test("vm-port", Needs::Rdma, port::follows_netdev),
         test("vm-counters", Needs::Rdma, counters::tell_what_was_done),
         test("vm-multicast", Needs::Rdma, multicast::mckey),
+        test("vm-cm", Needs::Rdma, families::cm),
+        test("vm-sockets", Needs::Rdma, families::sockets),
+        test("vm-mpi", Needs::Rdma, families::mpi),
         test("vm-rdma-core", Needs::Rdma, rdmacore::tests),
         test("vm-verbs", Needs::Rdma, answers::verbs),
         test("vm-device-memory", Needs::Rdma, answers::device_memory),
@@ -153,6 +157,8 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-two-hosts", Needs::Rdma, hosts::two_hosts),
         on(Lab::TwoHosts, "vm-counters-two-hosts", Needs::Rdma, counters::tell_what_was_done),
         on(Lab::TwoHosts, "vm-multicast-two-hosts", Needs::Rdma, multicast::mckey),
+        on(Lab::TwoHosts, "vm-sockets-two-hosts", Needs::Rdma, families::sockets),
+        on(Lab::TwoHosts, "vm-mpi-two-hosts", Needs::Rdma, families::mpi),
         on(Lab::TwoHosts, "vm-forged-packets", Needs::Rdma, forged::packets),
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
