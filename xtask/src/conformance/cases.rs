@@ -48,12 +48,23 @@ pub struct Case {
     pub way: Way,
     /// A command line that shows whether the program itself refuses its options.
     pub probe: Option<String>,
+    /// How it fails over any such device.
+    pub flaw: Option<Flaw>,
+}
+
+/// What is wrong with a program, whatever device it has.
+#[derive(Clone, Copy, Debug)]
+pub struct Flaw {
+    /// What is printed then.
+    pub says: &'static str,
+    /// What it is.
+    pub why: &'static str,
 }
 
 impl Case {
     /// A program between two VMs.
     pub fn new(row: Row) -> Self {
-        Self { name: row.what.clone(), row, way: Way::Between(Family::V4), probe: None }
+        Self { name: row.what.clone(), row, way: Way::Between(Family::V4), probe: None, flaw: None }
     }
 
     /// The same program on each of these ways.
@@ -63,6 +74,7 @@ impl Case {
             row: row.clone(),
             way: *way,
             probe: None,
+            flaw: None,
         };
         ways.iter().map(case).collect()
     }
@@ -73,6 +85,11 @@ impl Case {
         let output = pair.b.exec(probe, pair.patience(5))?;
         let said = [output.stdout, output.stderr].concat();
         Ok(refusal(&String::from_utf8_lossy(&said)))
+    }
+
+    /// The same, with a flaw.
+    pub fn with(self, flaw: Flaw) -> Self {
+        Self { flaw: Some(flaw), ..self }
     }
 
     /// Runs it; servers are in VM a.
