@@ -225,3 +225,29 @@ fn is_well(pair: &Pair) -> bool {
         vm.check(&command, pair.patience(5)).is_ok()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_programs_of_a_family_have_the_same_name() {
+        for cases in [perftest::cases(), cm::cases(), mpi::cases(), sockets::cases()] {
+            let names: std::collections::BTreeSet<&String> = cases.iter().map(|case| &case.name).collect();
+            assert_eq!(names.len(), cases.len());
+        }
+    }
+
+    #[test]
+    fn a_column_names_both_devices_if_they_differ() {
+        let plan = |peer| Plan {
+            families: Vec::new(),
+            device: Device::Vrdma,
+            peer,
+            place: Place::TwoHosts,
+            only: Vec::new(),
+        };
+        assert_eq!(plan(None).column(), "vrdma, two hosts");
+        assert_eq!(plan(Some(Device::Rxe)).column(), "vrdma, clients on rdma_rxe, two hosts");
+    }
+}

@@ -21,14 +21,6 @@ impl Way {
     /// Those by IPv4 addresses, for programs that know no others.
     pub const V4: [Self; 2] = [Self::Between(Family::V4), Self::Within];
 
-    /// Which addresses.
-    pub fn family(self) -> Family {
-        match self {
-            Self::Between(family) => family,
-            Self::Within => Family::V4,
-        }
-    }
-
     fn suffix(self) -> &'static str {
         match self {
             Self::Between(Family::V4) => "",
