@@ -10,6 +10,8 @@
 //! | [`eth`] | the Ethernet header and its 802.1Q tag |
 //! | [`opcode`] | what IB packets there are |
 //! | [`entropy`] | UDP source ports |
+//! | [`tcp`] | the header of a TCP segment and its options |
+//! | [`checksum`] | the Internet checksum |
 //!
 //! Each header is a view: a structure of bytes that is laid over a frame where the frame is long enough ([`zerocopy`]). What is read from it
 //! becomes a value in which nonsense cannot be expressed; what cannot become one has a [`Drop`] for a reason.
@@ -18,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod bth;
+pub mod checksum;
 pub mod entropy;
 pub mod eth;
 mod ext;
@@ -27,6 +30,7 @@ pub mod num;
 pub mod opcode;
 pub mod roce;
 mod rw;
+pub mod tcp;
 mod udp;
 mod verdict;
 
