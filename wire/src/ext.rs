@@ -2,7 +2,7 @@
 
 use crate::Drop;
 use crate::bth::{get24, put24};
-use crate::num::{Msn, Qkey, Qpn, Rkey};
+use crate::num::{Msn, Qkey, Qpn, Rkey, Srqn};
 use crate::rw::{Reader, Writer};
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -17,6 +17,7 @@ pub(crate) mod len {
     pub const IMM: usize = 4;
     pub const IETH: usize = 4;
     pub const FETH: usize = 4;
+    pub const XRCETH: usize = 4;
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -127,6 +128,22 @@ impl Deth {
     pub(crate) fn put(&self, writer: &mut Writer<'_>) {
         writer.put(&RawDeth { qkey: self.qkey.0.into(), reserved: 0, src: put24(self.src.number()) });
     }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawXrceth {
+    reserved: u8,
+    srqn: [u8; 3],
+}
+
+/// XRC extended transport header (annex A14): the receiver's shared receive queue.
+pub(crate) fn parse_xrceth(reader: &mut Reader<'_>) -> Result<Srqn, Drop> {
+    Ok(Srqn::truncate(get24(reader.take::<RawXrceth>()?.srqn)))
+}
+
+pub(crate) fn put_xrceth(srqn: Srqn, writer: &mut Writer<'_>) {
+    writer.put(&RawXrceth { reserved: 0, srqn: put24(srqn.number()) });
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -65,6 +65,27 @@ impl Qpn {
     }
 }
 
+/// The number of a shared receive queue, as requests of XRC name it: 24 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Srqn(u32);
+
+impl Srqn {
+    /// The SRQN with this number, or `None` beyond 24 bits.
+    pub const fn new(number: u32) -> Option<Srqn> {
+        if number < 1 << 24 { Some(Srqn(number)) } else { None }
+    }
+
+    /// The low 24 bits of `number`.
+    pub const fn truncate(number: u32) -> Srqn {
+        Srqn(number & 0xff_ffff)
+    }
+
+    /// The number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// A message sequence number: 24 bits, wrapping (IBTA 9.7.5.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Msn(u32);
@@ -345,6 +366,7 @@ mod tests {
     fn numbers_of_more_than_24_bits_are_refused() {
         assert!(Psn::new(0xff_ffff).is_some() && Psn::new(0x100_0000).is_none());
         assert!(Qpn::new(0xff_ffff).is_some() && Qpn::new(0x100_0000).is_none());
+        assert!(Srqn::new(0xff_ffff).is_some() && Srqn::new(0x100_0000).is_none());
     }
 
     #[test]

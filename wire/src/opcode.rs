@@ -2,7 +2,7 @@
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $variant:ident $number:literal,)*) => {
-        /// The opcode of a packet: service and operation.
+        /// The opcode of a packet: service and operation. Those of XRC are not among them: they have RC's operations ([`Opcode::of_xrc`]).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Opcode {
@@ -13,7 +13,7 @@ macro_rules! opcodes {
             /// Every opcode, in ascending order.
             pub const ALL: &[Opcode] = &[$(Opcode::$variant,)*];
 
-            /// The opcode of this number, or `None` for what is not spoken here: reserved ones, RD, XRC, vendors' own.
+            /// The opcode of this number, or `None` for what is not spoken here: reserved ones, RD, vendors' own.
             pub const fn from_number(number: u8) -> Option<Opcode> {
                 Some(match number {
                     $($number => Opcode::$variant,)*
@@ -107,9 +107,49 @@ opcodes! {
     Cnp 0x81,
 }
 
+/// The bits of an opcode that say which service it is of: the upper three,
+const SERVICE: u8 = 0b1110_0000;
+/// which are these of XRC (annex A14).
+const XRC: u8 = 0b1010_0000;
+
+impl Opcode {
+    /// The opcode of RC with the operation that the opcode of XRC with this number has; `None` if it is no opcode of XRC.
+    pub(crate) const fn of_xrc(number: u8) -> Option<Opcode> {
+        if number & SERVICE == XRC { Opcode::from_number(number & !SERVICE) } else { None }
+    }
+
+    /// Whether packets of RC with it go from the responder to the requester.
+    pub(crate) const fn is_response(self) -> bool {
+        use Opcode as O;
+        matches!(
+            self,
+            O::RcReadResponseFirst
+                | O::RcReadResponseMiddle
+                | O::RcReadResponseLast
+                | O::RcReadResponseOnly
+                | O::RcAck
+                | O::RcAtomicAck
+        )
+    }
+
+    /// The number of the opcode of XRC that has the operation of this one of RC.
+    pub(crate) const fn xrc_number(self) -> u8 {
+        XRC | self as u8 & !SERVICE
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn xrc_has_the_operations_of_rc_and_no_others() {
+        for number in 0..=255 {
+            let of_rc = (0xa0..=0xbf).contains(&number).then(|| Opcode::from_number(number - 0xa0)).flatten();
+            assert_eq!(Opcode::of_xrc(number), of_rc, "{number:#x}");
+            assert!(of_rc.is_none_or(|opcode| opcode.xrc_number() == number && (opcode as u8) < 0x20));
+        }
+    }
 
     #[test]
     fn numbers_and_opcodes_agree() {

@@ -1,17 +1,18 @@
 //! A RoCEv2 packet as a value (IBTA annex A17), read from and written to frames.
 
 mod body;
+mod part;
 
 pub use crate::bth::Bth;
 pub use crate::ext::{Aeth, AtomicEth, Credits, Deth, Feth, NakCode, Reth, RnrTimer, Syndrome};
-pub use body::{Body, Part, Rc, ReadPart, SendTail, Uc, UcTail, WriteTail};
+pub use body::{Body, Rc, Uc, Xrc};
+pub use part::{Part, ReadPart, SendTail, UcTail, WriteTail};
 
 use crate::Drop;
 use crate::eth::{self, Eth};
 use crate::icrc::{self, Icrc};
 use crate::ip::{self, Ip};
 use crate::num::{FlowLabel, Gid, Mac, VlanTag};
-use crate::opcode::Opcode;
 use crate::rw::{Reader, Writer};
 use crate::{bth, udp};
 
@@ -19,7 +20,7 @@ use crate::{bth, udp};
 pub const UDP_PORT: u16 = udp::ROCE_PORT;
 /// Longest payload of a packet: the greatest path MTU.
 pub const MAX_PAYLOAD: usize = 4096;
-/// Longest headers, from Ethernet's on: tagged, IPv6, an atomic request.
+/// Longest headers, from Ethernet's on: tagged, IPv6, an atomic request of XRC.
 pub const MAX_HEADERS: usize = eth::MAX_LEN + ip::V6_LEN + udp::LEN + bth::LEN + body::MAX_LEN;
 /// Longest frame, without Ethernet's own CRC.
 pub const MAX_FRAME: usize = MAX_HEADERS + MAX_PAYLOAD + icrc::LEN;
@@ -136,8 +137,7 @@ impl Packet {
         let (ib, trailer) = ib.split_last_chunk::<{ icrc::LEN }>().ok_or(Drop::Truncated)?;
         let mut reader = Reader(ib);
         let head = Bth::parse(&mut reader)?;
-        let opcode = Opcode::from_number(head.opcode).ok_or(Drop::UnknownOpcode)?;
-        let body = Body::parse(opcode, &mut reader)?;
+        let body = Body::parse(head.opcode, &mut reader)?;
         let padded = reader.0;
         if padded.len() % 4 != 0 {
             return Err(Drop::Pad);
@@ -191,7 +191,7 @@ impl Packet {
         self.path.eth().put(&mut writer);
         self.path.ip().put(udp::LEN as u16 + ib, &mut writer);
         udp::put(self.path.src_port, ib, &mut writer);
-        self.bth.put(self.body.opcode() as u8, pad, &mut writer);
+        self.bth.put(self.body.number(), pad, &mut writer);
         self.body.put(&mut writer);
         writer.len()
     }

@@ -132,6 +132,10 @@ impl<'a> Vector<'a> {
         };
         match service {
             "rc" => Body::Rc(rc(rest)),
+            "xrc" => {
+                let srqn = self.0.contains_key("srqn").then(|| Srqn::new(self.number("srqn") as u32).unwrap());
+                Body::Xrc(Xrc::new(rc(rest), srqn).expect("a request has a queue"))
+            }
             "uc" if rest.starts_with("send") => Body::Uc(Uc::Send(part(rest, || (), write_tail))),
             "uc" => Body::Uc(Uc::Write(part(rest, || self.reth(), write_tail))),
             "ud" => Body::Ud {
@@ -174,7 +178,10 @@ fn packets_of_others_are_written_and_read_alike() {
         assert_eq!(parsed.check_icrc(), Ok(()), "{name}");
         seen += 1;
     }
-    assert_eq!(seen, 2 * vrdma_wire::opcode::Opcode::ALL.len());
+    // XRC has the operations of RC, whose opcodes are below those of UC.
+    let all = vrdma_wire::opcode::Opcode::ALL;
+    let of_rc = all.iter().filter(|&&opcode| (opcode as u8) < 0x20).count();
+    assert_eq!(seen, 2 * (all.len() + of_rc));
 }
 
 /// The frames of a pcap file (little-endian, of Ethernet).

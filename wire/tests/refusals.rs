@@ -70,7 +70,7 @@ fn each_fault_has_its_reason() {
         assert_eq!(bent(v4, |f| f[udp + 5] += 4), Err(Drop::UdpLength));
         assert_eq!(bent(v4, |f| f[udp + 5] -= 4), Err(Drop::UdpLength));
         assert_eq!(bent(v4, set(bth + 1, 0x21)), Err(Drop::BthVersion));
-        for opcode in [0x15, 0x18, 0x1b, 0x1e, 0x2c, 0x44, 0x63, 0x66, 0x80, 0x82, 0xa4, 0xff] {
+        for opcode in [0x15, 0x18, 0x1b, 0x1e, 0x2c, 0x44, 0x63, 0x66, 0x80, 0x82, 0xb5, 0xb8, 0xbb, 0xbe, 0xc4, 0xff] {
             assert_eq!(bent(v4, set(bth, opcode)), Err(Drop::UnknownOpcode), "{opcode:#x}");
         }
         assert_eq!(bent(v4, set(bth + 12, b'x')), Err(Drop::Icrc));
@@ -139,6 +139,28 @@ fn faults_of_payloads() {
         let bent = bent_packet(packet(true, Body::Rc(Rc::Ack(aeth))), b"", |f| f[bth + 12] = syndrome);
         assert_eq!(bent, Err(Drop::Syndrome), "{syndrome:#x}");
     }
+}
+
+#[test]
+fn requests_of_xrc_name_a_queue_and_answers_none() {
+    let aeth = Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: Msn::truncate(7) };
+    let reth = Reth { va: 0x1000, rkey: Rkey(1), length: 8 };
+    let srqn = Srqn::new(0xabcdef);
+    let requests =
+        [Rc::Send(Part::Middle), Rc::Write(Part::Middle), Rc::ReadRequest(reth), Rc::AtomicWrite(reth)];
+    for request in requests {
+        assert!(Xrc::new(request, None).is_none() && Xrc::new(request, srqn).is_some(), "{request:?}");
+    }
+    for answer in [Rc::Ack(aeth), Rc::AtomicAck(aeth, 5), Rc::ReadResponse(ReadPart::Middle)] {
+        assert!(Xrc::new(answer, srqn).is_none() && Xrc::new(answer, None).is_some(), "{answer:?}");
+    }
+    // The XRCETH is right behind the BTH, and its reserved bits do not count.
+    let (at, body) = (IP + 28 + 12, Body::Xrc(Xrc::new(Rc::ReadRequest(reth), srqn).unwrap()));
+    let mut frame = support::frame(&packet(true, body), b"");
+    assert_eq!(frame[at..at + 4], [0, 0xab, 0xcd, 0xef]);
+    frame[at] = 0xff;
+    assert_eq!(Packet::parse(&frame).unwrap().packet.body, body);
+    assert_eq!(with_payload(body, b"abcd"), Err(Drop::PayloadLength));
 }
 
 #[test]

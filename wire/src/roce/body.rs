@@ -1,20 +1,23 @@
 //! What a packet is, and the headers that go with it (IBTA 9.2.1).
 
+use super::part::{Part, ReadPart, SendTail, UcTail, WriteTail};
 use crate::Drop;
 use crate::ext::{self, Aeth, AtomicEth, Deth, Feth, Reth, len};
-use crate::num::{Imm, Rkey};
+use crate::num::{Imm, Rkey, Srqn};
 use crate::opcode::Opcode;
 use crate::rw::{Reader, Writer};
 use zerocopy::big_endian::U32;
 
-/// Longest extended headers: those of an atomic request.
-pub(super) const MAX_LEN: usize = len::ATOMIC_ETH;
+/// Longest extended headers: those of an atomic request of XRC.
+pub(super) const MAX_LEN: usize = len::XRCETH + len::ATOMIC_ETH;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Of a reliable connection.
     Rc(Rc),
+    /// Of an extended reliable connection.
+    Xrc(Xrc),
     /// Of an unreliable connection.
     Uc(Uc),
     /// An unreliable datagram.
@@ -53,6 +56,15 @@ pub enum Rc {
     Flush(Feth, Reth),
 }
 
+/// A packet of an extended reliable connection (annex A14): one of a reliable connection, which names a shared receive queue if it is a
+/// request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Xrc {
+    rc: Rc,
+    /// Of requests, and of no others.
+    srqn: Option<Srqn>,
+}
+
 /// A packet of an unreliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uc {
@@ -60,55 +72,6 @@ pub enum Uc {
     Send(Part<(), UcTail>),
     /// RDMA WRITE
     Write(Part<Reth, WriteTail>),
-}
-
-/// Which packet of a message: what comes with the first one, and with the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<F, L> {
-    /// The first of several.
-    First(F),
-    /// Neither first nor last.
-    Middle,
-    /// The last of several.
-    Last(L),
-    /// The only one.
-    Only(F, L),
-}
-
-/// How a SEND ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendTail {
-    /// As it is.
-    Plain,
-    /// With immediate data.
-    Imm(Imm),
-    /// Invalidating a key of the receiver.
-    Invalidate(Rkey),
-}
-
-/// How a WRITE ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteTail {
-    /// As it is.
-    Plain,
-    /// With immediate data.
-    Imm(Imm),
-}
-
-/// How a message of UC ends.
-pub type UcTail = WriteTail;
-
-/// Which packet of a READ's response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadPart {
-    /// The first of several.
-    First(Aeth),
-    /// Neither first nor last.
-    Middle,
-    /// The last of several.
-    Last(Aeth),
-    /// The only one.
-    Only(Aeth),
 }
 
 /// A notification is BTH and 16 reserved bytes (annex A17).
@@ -123,8 +86,23 @@ fn parse_ieth(reader: &mut Reader<'_>) -> Result<Rkey, Drop> {
 }
 
 impl Body {
-    /// Takes the extended headers of that opcode.
-    pub(super) fn parse(opcode: Opcode, r: &mut Reader<'_>) -> Result<Body, Drop> {
+    /// Takes the extended headers of the opcode with that number.
+    pub(super) fn parse(number: u8, r: &mut Reader<'_>) -> Result<Body, Drop> {
+        if let Some(opcode) = Opcode::of_xrc(number) {
+            return Xrc::parse(opcode, r).map(Body::Xrc);
+        }
+        Body::parse_headers(Opcode::from_number(number).ok_or(Drop::UnknownOpcode)?, r)
+    }
+
+    /// The number of its opcode.
+    pub(super) fn number(&self) -> u8 {
+        match self {
+            Body::Xrc(Xrc { rc, .. }) => Body::Rc(*rc).opcode().xrc_number(),
+            body => body.opcode() as u8,
+        }
+    }
+
+    fn parse_headers(opcode: Opcode, r: &mut Reader<'_>) -> Result<Body, Drop> {
         use Opcode as O;
         use Part::{First, Last, Middle, Only};
         Ok(match opcode {
@@ -174,8 +152,8 @@ impl Body {
         })
     }
 
-    /// Its opcode.
-    pub fn opcode(&self) -> Opcode {
+    /// Its opcode; of XRC, that of RC with the same operation.
+    fn opcode(&self) -> Opcode {
         use Opcode as O;
         use Part::{First, Last, Middle, Only};
         match self {
@@ -219,6 +197,7 @@ impl Body {
             Body::Ud { imm: None, .. } => O::UdSendOnly,
             Body::Ud { imm: Some(_), .. } => O::UdSendOnlyImm,
             Body::Cnp => O::Cnp,
+            Body::Xrc(Xrc { rc, .. }) => Body::Rc(*rc).opcode(),
         }
     }
 
@@ -266,6 +245,12 @@ impl Body {
                 }
             }
             Body::Cnp => w.put(&CNP_RESERVED),
+            Body::Xrc(Xrc { rc, srqn }) => {
+                if let Some(srqn) = srqn {
+                    ext::put_xrceth(*srqn, w);
+                }
+                Body::Rc(*rc).put(w);
+            }
         }
     }
 
@@ -285,6 +270,7 @@ impl Body {
             Body::Rc(Rc::Flush(..)) => len::FETH + len::RETH,
             Body::Ud { imm, .. } => len::DETH + imm.map_or(0, |_| len::IMM),
             Body::Cnp => CNP_RESERVED.len(),
+            Body::Xrc(Xrc { rc, srqn }) => srqn.map_or(0, |_| len::XRCETH) + Body::Rc(*rc).len(),
         }
     }
 
@@ -304,57 +290,40 @@ impl Body {
                 | Rc::Flush(..),
             )
             | Body::Cnp => payload == 0,
+            Body::Xrc(Xrc { rc, .. }) => Body::Rc(*rc).may_carry(payload),
         }
     }
 }
 
-impl<F, L> Part<F, L> {
-    /// What comes with the first packet, if it is that.
-    pub fn head(&self) -> Option<&F> {
-        match self {
-            Part::First(head) | Part::Only(head, _) => Some(head),
-            Part::Middle | Part::Last(_) => None,
-        }
-    }
-
-    /// What comes with the last packet, if it is that.
-    pub fn tail(&self) -> Option<&L> {
-        match self {
-            Part::Last(tail) | Part::Only(_, tail) => Some(tail),
-            Part::First(_) | Part::Middle => None,
-        }
+impl Rc {
+    /// Whether it goes from the requester to the responder.
+    pub fn is_request(&self) -> bool {
+        !matches!(self, Rc::Ack(_) | Rc::AtomicAck(..) | Rc::ReadResponse(_))
     }
 }
 
-impl SendTail {
-    fn put(&self, w: &mut Writer<'_>) {
-        match self {
-            SendTail::Plain => {}
-            SendTail::Imm(imm) => w.put(&imm.to_bytes()),
-            SendTail::Invalidate(rkey) => w.put(&U32::new(rkey.0)),
-        }
+impl Xrc {
+    /// A packet of XRC; `None` if a request names no shared receive queue, or something else names one.
+    pub fn new(rc: Rc, srqn: Option<Srqn>) -> Option<Xrc> {
+        (rc.is_request() == srqn.is_some()).then_some(Xrc { rc, srqn })
     }
 
-    fn len(&self) -> usize {
-        match self {
-            SendTail::Plain => 0,
-            SendTail::Imm(_) => len::IMM,
-            SendTail::Invalidate(_) => len::IETH,
-        }
-    }
-}
-
-impl WriteTail {
-    fn put(&self, w: &mut Writer<'_>) {
-        if let WriteTail::Imm(imm) = self {
-            w.put(&imm.to_bytes());
-        }
+    /// What it is.
+    pub fn rc(&self) -> &Rc {
+        &self.rc
     }
 
-    fn len(&self) -> usize {
-        match self {
-            WriteTail::Plain => 0,
-            WriteTail::Imm(_) => len::IMM,
+    /// The shared receive queue that it names, if it is a request.
+    pub fn srqn(&self) -> Option<Srqn> {
+        self.srqn
+    }
+
+    /// Takes the headers of a packet with the operation of that opcode of RC. The XRCETH of a request is the first of them.
+    fn parse(opcode: Opcode, r: &mut Reader<'_>) -> Result<Xrc, Drop> {
+        let srqn = if opcode.is_response() { None } else { Some(ext::parse_xrceth(r)?) };
+        match Body::parse_headers(opcode, r)? {
+            Body::Rc(rc) => Ok(Xrc { rc, srqn }),
+            _ => unreachable!("an operation of RC"),
         }
     }
 }

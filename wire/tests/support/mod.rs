@@ -33,6 +33,7 @@ pub fn packet() -> impl Strategy<Value = (Packet, Vec<u8>)> {
 fn payload(body: &Body) -> BoxedStrategy<Vec<u8>> {
     use proptest::collection::vec;
     match body {
+        Body::Xrc(xrc) => payload(&Body::Rc(*xrc.rc())),
         Body::Rc(Rc::Send(_) | Rc::Write(_) | Rc::ReadResponse(_)) | Body::Uc(_) | Body::Ud { .. } => {
             prop_oneof![vec(any::<u8>(), 0..200), vec(any::<u8>(), 0..=MAX_PAYLOAD)].boxed()
         }
@@ -80,6 +81,10 @@ fn bth() -> impl Strategy<Value = Bth> {
 fn body() -> impl Strategy<Value = Body> {
     prop_oneof![
         10 => rc().prop_map(Body::Rc),
+        5 => (rc(), any::<u32>()).prop_map(|(rc, srqn)| {
+            let srqn = rc.is_request().then(|| Srqn::truncate(srqn));
+            Body::Xrc(Xrc::new(rc, srqn).expect("a request has a queue"))
+        }),
         3 => prop_oneof![
             part(Just(()), write_tail()).prop_map(|p| Body::Uc(Uc::Send(p))),
             part(reth(), write_tail()).prop_map(|p| Body::Uc(Uc::Write(p))),

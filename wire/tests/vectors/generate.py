@@ -43,6 +43,10 @@ class IETH(Packet):
     fields_desc = [XIntField("invalidate", 0)]
 
 
+class XRCETH(Packet):
+    fields_desc = [XBitField("reserved", 0, 8), XBitField("srqn", 0, 24)]
+
+
 class FETH(Packet):
     fields_desc = [XBitField("reserved", 0, 26), XBitField("sel", 0, 2), XBitField("plt", 0, 4)]
 
@@ -81,6 +85,11 @@ OPCODES = {f"rc_{n}": o for n, o in (SEND | RC).items()}
 OPCODES |= {f"uc_{n}": (c + 0x20, h, p) for n, (c, h, p) in SEND.items()}
 OPCODES |= {"ud_send_only": (0x64, [DETH], True), "ud_send_only_imm": (0x65, [DETH, ImmDt], True)}
 OPCODES |= {"cnp": (0x81, [CNPPadding], False)}
+# Those of RC once more; requests have an XRCETH right behind the BTH (annex A14).
+ANSWERS = ("read_response", "ack", "atomic_ack")
+OPCODES |= {
+    f"xrc_{n}": (c + 0xA0, h if n.startswith(ANSWERS) else [XRCETH, *h], p) for n, (c, h, p) in (SEND | RC).items()
+}
 SYNDROMES = [0x00, 0x1F, 0x0B, 0x20, 0x3F, 0x2E, 0x60, 0x61, 0x62, 0x63, 0x64]
 
 # Our field -> tshark's, with the values that tshark prints as they come out of int(_, 0).
@@ -127,6 +136,8 @@ def values(rng, headers):
             found |= {"imm": wide(32)}
         elif header is IETH:
             found |= {"invalidate": wide(32)}
+        elif header is XRCETH:
+            found |= {"srqn": wide(24)}
         elif header is FETH:
             found |= {"plt": rng.choice([1, 2, 3]), "sel": rng.choice([0, 1])}
         elif header is AETH:
@@ -138,7 +149,7 @@ def values(rng, headers):
 def build(rng, name, version, tagged, size):
     opcode, headers, has_payload = OPCODES[name]
     v = values(rng, headers)
-    if name == "rc_atomic_write":
+    if name.endswith("rc_atomic_write"):
         size = 8
     payload = rng.randbytes(size) if has_payload else b""
     pad = -len(payload) % 4
@@ -201,6 +212,11 @@ def check_with_tshark(records, frames):
         for column in columns:
             args += ["-e", column]
         out = subprocess.run(args, check=True, capture_output=True, text=True).stdout
+        verbose = subprocess.run(["tshark", "-r", pcap.name, "-V"], check=True, capture_output=True, text=True).stdout
+    names = re.findall("^ *Opcode: (.*) \\([0-9]+\\)$", verbose, re.MULTILINE)
+    for record, name in zip(records, names, strict=True):
+        unknown = record["name"].endswith(("rc_flush", "rc_atomic_write"))
+        assert unknown or record["name"].startswith("xrc") == ("(XRC)" in name), f"{record['name']}: {name}"
     lines = out.split("\n")[: len(records)]
     for record, frame, line in zip(records, frames, lines, strict=True):
         got = dict(zip(columns, line.split("\t"), strict=True))
@@ -221,8 +237,11 @@ def check_with_tshark(records, frames):
             assert read == value, f"{ours}: {read:#x} for {value:#x} in {where}"
 
 
-# What tshark 4.0 does not show: it reads FLUSH and ATOMIC WRITE up to their BTH, and the ICRC of a CNP as part of its padding.
+# What tshark 4.0 does not show: it reads FLUSH, ATOMIC WRITE and all of XRC, whose opcodes it has names for, up to their BTH, and the ICRC of
+# a CNP as part of its padding.
+OF_BTH = {"solicited", "mig", "pad", "pkey", "dest", "ack_req", "psn"}
 UNSEEN = {(n, f) for n in ("rc_flush", "rc_atomic_write") for f in ("va", "rkey", "length", "icrc")} | {("cnp", "icrc")}
+UNSEEN |= {(n, f) for n in OPCODES if n.startswith("xrc") for f in TSHARK if f not in OF_BTH}
 HEX = {"infiniband.immdt", "infiniband.ieth"}
 
 
