@@ -155,6 +155,10 @@ open_enum! {
         ALLOC_PD = 16,
         /// [`ObjectReq`] (PDN) -> -. `BUSY` while MRs, memory windows or QPs use it.
         DEALLOC_PD = 17,
+        /// - -> [`ObjectResp`] (XRC domain). With `VRDMA_CAP_XRC`, as the next. It belongs to the kernel's context: processes share it.
+        ALLOC_XRCD = 18,
+        /// [`ObjectReq`] (XRC domain) -> -. `BUSY` while QPs or shared receive queues are in it.
+        DEALLOC_XRCD = 19,
         /// [`SetPortMtuReq`] -> -
         SET_PORT_MTU = 12,
         /// - -> [`CountersResp`]. With `VRDMA_CAP_HW_COUNTERS`.
@@ -163,7 +167,7 @@ open_enum! {
         QUERY_CLOCK = 14,
         /// [`CreateCqReq`], runs (see [`crate::cqe`]) -> [`CreateCqResp`]
         CREATE_CQ = 24,
-        /// [`ObjectReq`] (CQN) -> -. `BUSY` while QPs use it.
+        /// [`ObjectReq`] (CQN) -> -. `BUSY` while QPs or XRC shared receive queues use it.
         DESTROY_CQ = 25,
         /// [`ResizeCqReq`], runs (the new ring and record, see [`crate::cqe`]) -> -. With `VRDMA_CAP_CQ_RESIZE`. Requests made available in a
         /// channel before the command are taken before it. `INVALID` if what is not consumed does not fit, or the CQ failed.
@@ -201,7 +205,7 @@ open_enum! {
         MODIFY_SRQ = 51,
         /// [`ObjectReq`] (SRQN) -> [`QuerySrqResp`]
         QUERY_SRQ = 52,
-        /// [`ObjectReq`] (SRQN) -> -. `BUSY` while QPs use it. Its receives end without a completion; those made available in a channel before
+        /// [`ObjectReq`] (SRQN) -> -. `BUSY` while QPs use it, which no QP does for good with one of XRC: a message that has begun there is refused. Its receives end without a completion; those made available in a channel before
         /// the command are taken before it.
         DESTROY_SRQ = 53,
         /// [`McastReq`] -> -. With `VRDMA_CAP_MULTICAST`, as the next. A member may attach again, which changes nothing. `INVALID` for a QP that is not UD and an

@@ -86,7 +86,7 @@ layout! {
         byte_len: U32,
         /// Immediate data with `VRDMA_CQE_F_IMM`: the 4 bytes as the peer posted them. With `VRDMA_CQE_F_INV` the key that the peer invalidated.
         imm: big_endian::U32,
-        /// QPN of the peer (receives).
+        /// QPN of the peer (receives); with `VRDMA_CQE_F_XRC` the SRQN of the own shared receive queue.
         src_qpn: U32,
         /// UD: MAC address of the sender.
         smac: [u8; 6],
@@ -144,6 +144,8 @@ consts! {
         SOLICITED = 8,
         /// The message invalidated a key: `imm` is it.
         INV = 16,
+        /// The receive was posted to an XRC shared receive queue: `src_qpn` is its SRQN, `wqe_id` of a request to that.
+        XRC = 32,
     }
 }
 

@@ -63,7 +63,8 @@
 //! The body is a [`RdmaBody`] or a [`UdBody`]; RECV has none (zero). From byte 32 on there are [`WqeHeader::sge_count`] elements
 //! ([`Sge`]), or with [`flags::INLINE`] [`WqeHeader::inline_len`] bytes of payload. Atomics have an [`AtomicOperands`] at byte 32 and their one element at byte 48;
 //! ATOMIC WRITE, which brings nothing back, is laid out as a WRITE. FLUSH has a [`FlushBody`], a [`FlushRange`] at byte 32 and no element. BIND_MW has a [`BindMwBody`], a [`BindMwRange`] at byte 32 and no element; REG_MR a
-//! [`RegMrBody`], a [`RegMrMemory`] at byte 32 and no element.
+//! [`RegMrBody`], a [`RegMrMemory`] at byte 32 and no element. With [`flags::XRC`] a [`XrcBody`] is at byte 32, and what is said to be there is 16 bytes further on: the one element of an atomic
+//! is the first of a second unit.
 //!
 //! # Fast registration
 //!
@@ -87,6 +88,7 @@ pub const ITEMS: &[Item] = &[
     Item::Consts(flags::INFO),
     Item::Struct(WqeHeader::INFO),
     Item::Struct(RdmaBody::INFO),
+    Item::Struct(XrcBody::INFO),
     Item::Struct(UdBody::INFO),
     Item::Struct(FlushBody::INFO),
     Item::Consts(placement::INFO),
@@ -116,6 +118,8 @@ consts! {
         DATA_OFFSET = 32,
         /// Where the element of an atomic is.
         ATOMIC_SGE_OFFSET = 48,
+        /// Bytes by which all from `DATA_OFFSET` on is further on with `VRDMA_WQE_F_XRC`.
+        XRC_SHIFT = 16,
         /// Most elements that 8 units can hold.
         MAX_SGE = 30,
         /// Most elements of a request.
@@ -184,8 +188,10 @@ consts! {
         FENCE = 4,
         /// The payload is in the request.
         INLINE = 8,
+        /// Between body and what follows it there is a [`XrcBody`]: of all requests of `VRDMA_QPT_XRC_SEND` but BIND_MW, LOCAL_INV and REG_MR, and of no others. With `VRDMA_CAP_XRC`.
+        XRC = 16,
         /// All that are defined.
-        ALL = 15,
+        ALL = 31,
     }
 }
 
@@ -220,6 +226,16 @@ layout! {
         rkey: U32,
         /// Immediate data; the peer finds these 4 bytes in its CQE as they are.
         imm: big_endian::U32,
+    }
+}
+
+layout! {
+    /// Which shared receive queue of the peer a request of XRC names; at byte 32.
+    pub struct XrcBody = "vrdma_wqe_xrc" {
+        /// SRQN of the peer; the low 24 bits count.
+        remote_srqn: U32,
+        /// Written as zero.
+        reserved: [u8; 12],
     }
 }
 

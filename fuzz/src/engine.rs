@@ -94,11 +94,11 @@ impl<'a> Lab<'a> {
         for qp_type in [QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud] {
             let init = QpInit {
                 owner: OWNER,
-                pd,
+                pd: Some(pd),
                 qp_type,
                 send_cq: CqId(1),
                 recv_cq: CqId(2),
-                srq: None,
+                receives: Receives::Own,
                 max_send_wr: 8,
                 max_recv_wr: 8,
                 max_send_sge: 2,

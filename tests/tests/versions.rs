@@ -35,6 +35,7 @@ fn functions_of_today() -> u64 {
         device_cap::FLUSH_GLOBAL,
         device_cap::SRQ,
         device_cap::SRQ_RESIZE,
+        device_cap::XRC,
         device_cap::CQ_RESIZE,
         device_cap::CQ_MODERATION,
         device_cap::CQ_IGNORE_OVERRUN,

@@ -95,11 +95,11 @@ impl World {
     fn qp(&mut self, guest: usize, send_wr: u32, recv_wr: u32) -> Qpn {
         let init = QpInit {
             owner: OWNER,
-            pd: self.guests[guest].pd,
+            pd: Some(self.guests[guest].pd),
             qp_type: QpType::Rc,
             send_cq: CqId(0),
             recv_cq: CqId(1),
-            srq: None,
+            receives: Receives::Own,
             max_send_wr: send_wr,
             max_recv_wr: recv_wr,
             max_send_sge: 30,

@@ -125,16 +125,16 @@ fn end(engine: &mut Engine<Mem>, n: u8, kind: Kind) -> End {
     let pd = engine.alloc_pd(device, OWNER).expect("a PD");
     let memory = Mem(Rc::new(RefCell::new(vec![n; MEMORY])));
     let key = engine.reg_mr(device, pd, Access::ALL, IOVA, MEMORY as u64, memory).expect("a region");
-    let shared = SrqInit { owner: OWNER, pd, max_wr: BATCH, max_sge: 1 };
+    let shared = SrqInit { owner: OWNER, pd, max_wr: BATCH, max_sge: 1, xrc: None };
     let srq =
         (kind == Kind::SendToShared).then(|| engine.create_srq(device, shared).expect("a shared queue"));
     let init = QpInit {
         owner: OWNER,
-        pd,
+        pd: Some(pd),
         qp_type: QpType::Rc,
         send_cq: SEND_CQ,
         recv_cq: CqId(1),
-        srq,
+        receives: srq.into(),
         max_send_wr: 64,
         max_recv_wr: BATCH,
         max_send_sge: 1,

@@ -46,6 +46,8 @@ pub struct Completion {
     pub src_qpn: Qpn,
     /// The sender asked for a solicited event (receives).
     pub solicited: bool,
+    /// The shared queue that the receive was posted to, if it is one of XRC.
+    pub srq: Option<SrqId>,
     /// How a datagram came (receives of UD QPs). The first 40 bytes of the receive hold its global route header then.
     pub arrival: Option<Arrival>,
 }

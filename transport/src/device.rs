@@ -5,6 +5,7 @@ pub(crate) mod keys;
 mod qps;
 mod save;
 mod srqs;
+mod xrcds;
 
 use crate::counters::Counters;
 use crate::error::Error;
@@ -24,6 +25,7 @@ use crate::service::Service;
 use crate::srq::{SRQS, Srq, Srqs};
 use crate::table::{Numbered, Numbering, Table};
 use crate::time::Instant;
+use crate::xrcd::{XRCDS, Xrcd, Xrcds};
 use core::mem;
 use std::collections::BTreeSet;
 use vrdma_wire::num::{Gid, Mac, Mtu, Qpn};
@@ -201,6 +203,7 @@ pub struct Remains<R> {
     _qps: Vec<Option<QpEntry>>,
     _mrs: Vec<Option<Key<R>>>,
     _srqs: Vec<Option<Srq>>,
+    _xrcds: Vec<Option<Xrcd>>,
     _pds: Vec<Option<Pd>>,
     _groups: Groups,
     _requests: Requests,
@@ -212,6 +215,9 @@ pub(crate) struct Device<R> {
     pub(crate) qps: Qps,
     pub(crate) mrs: Mrs<R>,
     pub(crate) srqs: Srqs,
+    /// How many shared receive queues it has made.
+    srqs_made: u64,
+    xrcds: Xrcds,
     pub(crate) requests: Requests,
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
@@ -243,6 +249,8 @@ impl<R> Device<R> {
             qps: Qps::new(numbering(limits.max_qp), SPECIAL_QPS, limits.max_qp),
             mrs: Mrs::new(limits.max_mr),
             srqs: Srqs::new(SRQS, 0, limits.max_srq),
+            srqs_made: 0,
+            xrcds: Xrcds::new(XRCDS, 0, limits.max_xrcd),
             requests: Requests::new(),
             counters: Counters::ZERO,
             gids: vec![GidEntry::EMPTY; limits.gid_table_len as usize],
@@ -275,6 +283,7 @@ impl<R> Device<R> {
             _qps: self.qps.clear(),
             _mrs: self.mrs.clear(),
             _srqs: self.srqs.clear(),
+            _xrcds: self.xrcds.clear(),
             _pds: self.pds.clear(),
             _groups: mem::take(&mut self.groups),
             _requests: requests,
@@ -290,6 +299,7 @@ impl<R> Device<R> {
             mws: self.mrs.num_windows(),
             qps: self.qps.len(),
             srqs: self.srqs.len(),
+            xrcds: self.xrcds.len(),
             gids: self.gids.iter().filter(|&&entry| entry != GidEntry::EMPTY).count() as u32,
             mcast_attached: self.groups.len(),
             pending_sends,

@@ -17,9 +17,18 @@ impl OwnerId {
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PdId(pub u32);
 
+impl PdId {
+    /// No PD has this number, so nothing is in it.
+    pub(crate) const NOWHERE: PdId = PdId(u32::MAX);
+}
+
 /// A shared receive queue. Numbers of destroyed ones are not valid soon again.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SrqId(pub u32);
+
+/// An XRC domain: which shared receive queues the requests may name that come to its QPs. Numbers of deallocated ones are not valid soon again.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct XrcdId(pub u32);
 
 /// A completion queue: the caller's, of no meaning here.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

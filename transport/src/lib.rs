@@ -68,6 +68,12 @@
 //! multicast group leaves by the port once, and each member on this host ([`Engine::attach_mcast`]) gets a copy: the sender too, if it is one. Members are served in slices. What comes from the
 //! wire to a group goes to all members likewise; either way each member checks Q_Key, receive and length for itself.
 //!
+//! # XRC
+//!
+//! An XRC connection ([`QpType::XrcSend`] to [`QpType::XrcRecv`]) is the half of a reliable one: the same rules and the same code. Its requests are posted by
+//! [`Engine::post_xrc`] and name a shared receive queue of the peer. The target looks it up in its XRC domain ([`Engine::alloc_xrcd`]) before it does anything else with
+//! a request: the queue says which receive is taken, where that completes, and memory of which PD the request may reach.
+//!
 //! # Save and restore
 //!
 //! [`Engine::save`] writes everything that an engine knows as a [`Record`]: plain data with names and a version, for any encoding that serde has.
@@ -118,6 +124,7 @@ mod uc;
 mod ud;
 mod wakes;
 mod work;
+mod xrcd;
 
 pub use completion::{Arrival, Completion, Event, Sink, WcStatus};
 pub use counters::{Counters, MalformedFrames, PortCounters};
@@ -126,7 +133,7 @@ pub use device::keys::Rereg;
 pub use engine::Engine;
 pub use error::Error;
 pub use gid::GidEntry;
-pub use id::{CqId, DeviceId, OwnerId, PdId, SrqId};
+pub use id::{CqId, DeviceId, OwnerId, PdId, SrqId, XrcdId};
 pub use limits::{Limits, ObjectCounts};
 pub use look::Question;
 pub use memory::{Access, Fault, PageList, Region};
@@ -134,11 +141,11 @@ pub use mr::fast::MAX_PAGES;
 pub use mr::window::{Bind, MwType};
 pub use op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
 pub use outlet::{Outlet, Piece, Pieces, write_frame};
-pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
+pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
 pub use request::{
     Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, SendRequest, Sge,
 };
 pub use save::record::Record;
 pub use save::{RestoreError, Violation, record};
-pub use srq::{SrqAttr, SrqInit};
+pub use srq::{SrqAttr, SrqInit, XrcSrq};
 pub use time::Instant;

@@ -17,6 +17,8 @@ pub struct Limits {
     pub max_qp_wr: u32,
     /// Most shared receive queues, at most 2^16. Their receives are limited as those of QPs are.
     pub max_srq: u32,
+    /// Most XRC domains, at most 2^16.
+    pub max_xrcd: u32,
     /// Most elements of a send, at most [`MAX_SGE`].
     pub max_send_sge: u32,
     /// Most elements of a receive, at most [`MAX_SGE`].
@@ -50,6 +52,7 @@ impl Default for Limits {
             max_qp: 16384,
             max_qp_wr: 16384,
             max_srq: 16384,
+            max_xrcd: 4096,
             max_send_sge: 30,
             max_recv_sge: 30,
             max_inline: 480,
@@ -75,6 +78,7 @@ impl Limits {
             max_qp: 1 << power.ilog2(),
             max_qp_wr: self.max_qp_wr.min(1 << 15),
             max_srq: self.max_srq.min(1 << 16),
+            max_xrcd: self.max_xrcd.min(1 << 16),
             max_send_sge: self.max_send_sge.min(MAX_SGE as u32),
             max_recv_sge: self.max_recv_sge.min(MAX_SGE as u32),
             max_inline: self.max_inline.min(MAX_INLINE as u32),
@@ -103,6 +107,8 @@ pub struct ObjectCounts {
     pub qps: u32,
     /// Shared receive queues.
     pub srqs: u32,
+    /// XRC domains.
+    pub xrcds: u32,
     /// Entries of the GID table that are set.
     pub gids: u32,
     /// QPs of all multicast groups together.

@@ -362,7 +362,7 @@ impl Row {
     #[inline]
     pub(crate) fn is_of(&self, service: QpType) -> bool {
         match service {
-            QpType::Rc => true,
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => true,
             QpType::Uc => self.services != Services::Reliable,
             QpType::Ud | QpType::Gsi => self.services == Services::All,
         }

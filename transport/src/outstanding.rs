@@ -3,7 +3,7 @@
 mod save;
 
 use crate::pool::{At, List, Pool};
-use crate::qp::attr::QpInit;
+use crate::qp::attr::{QpInit, Receives};
 use crate::request::{Destination, Payload, Sge};
 use crate::work::{OutstandingSend, Work};
 use vrdma_wire::num::Lkey;
@@ -124,8 +124,13 @@ impl Requests {
         let inline = u64::from(caps.max_inline.div_ceil(EXTRA_BYTES as u32)) * extra;
         let to = if caps.qp_type.is_datagram() { extra } else { 0 };
         let send = Pool::<SendSlot>::NODE + inline.max(cost_of_sges(caps.max_send_sge, 1)) + to;
-        // What a QP takes from a shared queue has its place there until it ends.
-        let receives = if caps.srq.is_some() { 0 } else { caps.max_recv_wr };
+        let receives = match caps.receives {
+            Receives::Own => caps.max_recv_wr,
+            // What a QP takes from a shared queue has its place there until it ends,
+            Receives::Shared(_) => 0,
+            // but one of XRC may be destroyed before.
+            Receives::Xrc(_) => 1,
+        };
         u64::from(caps.max_send_wr) * send + Requests::cost_of_receives(receives, caps.max_recv_sge)
     }
 

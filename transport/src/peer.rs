@@ -48,7 +48,7 @@ fn connected(one: &Qp, other: &Qp) -> bool {
         && one.vlan == other.vlan
         && one.dgid == other.sgid
         && other.dgid == one.sgid
-        && one.service() == other.service()
+        && one.service() == other.service().peer()
         && !one.sgid.is_zero()
         && !other.sgid.is_zero()
 }

@@ -6,14 +6,16 @@
 use crate::completion::{Completion, Event, Sink, WcStatus};
 use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
-use crate::op::WcOpcode;
-use vrdma_wire::num::Qpn;
+use crate::message::verdict::{Nak, Refusal};
+use crate::op::{Message, WcOpcode};
+use crate::qp::Qp;
+use crate::qp::attr::Receives;
+use vrdma_wire::num::{Qpn, Srqn};
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A message found no receive: the first of the QP's shared queue becomes the QP's own. False if there is no such queue, or nothing in it.
     pub(crate) fn draw_receive(&mut self) -> bool {
-        let Some(id) = self.qp.init.srq else { return false };
-        let srq = self.srqs.used(id);
+        let Some(srq) = self.srqs.of(self.qp) else { return false };
         let sender_waited = self.qp.responder.sender_waits;
         if !self.requests.move_receive(&mut srq.receives, &mut self.qp.responder.queue) {
             if sender_waited {
@@ -28,15 +30,16 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             srq.waiters.leave(self.qp.qpn);
         }
         if srq.limit_reached() {
+            let id = srq.this.id();
             self.event(Event::SrqLimitReached(id));
         }
         true
     }
 
-    /// The QP is in ERR, and all that it had is flushed: says so, if it has a shared queue.
+    /// The QP is in ERR, and all that it had is flushed: says so, if it has a shared queue for good.
     #[cold]
     pub(crate) fn tell_last_wqe(&mut self) {
-        if self.qp.init.srq.is_some() {
+        if let Receives::Shared(_) = self.qp.init.receives {
             self.event(Event::LastWqeReached(self.place.qpn));
         }
     }
@@ -45,8 +48,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     #[cold]
     pub(crate) fn sender_waits(&mut self) {
         self.qp.responder.sender_waits = true;
-        if let Some(id) = self.qp.init.srq {
-            self.srqs.used(id).waiters.wait(self.qp.qpn);
+        if let Some(srq) = self.srqs.of(self.qp) {
+            srq.waiters.wait(self.qp.qpn);
         }
     }
 
@@ -54,8 +57,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// with an error; with an own queue, class D, it stays for the next message.)
     #[cold]
     pub(crate) fn give_back(&mut self) {
-        let Some(id) = self.qp.init.srq else { return };
-        let srq = self.srqs.used(id);
+        let Some(srq) = self.srqs.of(self.qp) else { return };
         // One that failed has no receives any more, but what was taken before is the QP's.
         if !srq.failed {
             srq.take_back(&mut self.qp.responder.queue, self.requests);
@@ -63,15 +65,56 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
     }
 
-    /// A receive of the QP has ended: its shared queue, if it is of one, has room for another.
-    #[inline]
-    pub(crate) fn receive_ended(&mut self) {
-        // One that uses a shared queue has no receives of its own.
-        if self.qp.caps.recv_wr == 0
-            && let Some(id) = self.qp.init.srq
-        {
-            self.srqs.used(id).taken -= 1;
+    /// A request of XRC, which is the one that is expected next, names a shared queue: the target has that from now on, until another is named. It has to be of the target's
+    /// domain, and the same in all packets of a message (annex A14).
+    pub(crate) fn choose_queue(&mut self, srqn: Srqn) -> Result<(), Refusal> {
+        if self.srqs.has_numbered(self.qp, srqn) {
+            return Ok(());
         }
+        let refuse = |nak| Err(Refusal { nak, receive: None });
+        let Receives::Xrc(xrcd) = self.qp.init.receives else {
+            unreachable!("requests of XRC come to targets alone")
+        };
+        let Some((srq, xrc)) = self.srqs.find_xrc(srqn, xrcd) else { return refuse(Nak::Access) };
+        if self.qp.responder.in_progress != Message::None {
+            return refuse(Nak::Invalid);
+        }
+        let (this, pd) = (srq.this, srq.init.pd);
+        self.leave_queue();
+        self.qp.have_queue(this, pd, xrc.cq);
+        Ok(())
+    }
+
+    /// The target has nothing any more of the shared queue that it had, and its peer waits for nothing there.
+    #[cold]
+    fn leave_queue(&mut self) {
+        self.srqs.waits_no_longer(self.qp);
+        match self.srqs.of(self.qp) {
+            Some(srq) if !srq.failed => {
+                srq.take_back(&mut self.qp.responder.queue, self.requests);
+                srq.list(self.place.device, &mut self.schedule.wakes);
+            }
+            Some(srq) => srq.taken -= self.qp.responder.queue.len(),
+            None => {}
+        }
+        // What is of a queue that failed or was destroyed ended with that.
+        if let Some(taken) = self.requests.take_receive(&mut self.qp.responder.queue) {
+            taken.end();
+        }
+    }
+
+    /// A receive of the QP has ended: its shared queue, if it is of one, has room for another. False if nobody is to know, as that was destroyed.
+    #[inline]
+    pub(crate) fn receive_ended(&mut self) -> bool {
+        // One that uses a shared queue has no receives of its own.
+        if self.qp.caps.recv_wr != 0 {
+            return true;
+        }
+        match self.srqs.of(self.qp) {
+            Some(srq) => srq.taken -= 1,
+            None => return self.qp.init.receives == Receives::Own,
+        }
+        true
     }
 
     /// The message in the claimed receive has arrived; `completion` is of that id.
@@ -79,7 +122,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     pub(crate) fn complete_claimed(&mut self, completion: impl FnOnce(u32) -> Completion) {
         let taken = self.requests.take_receive(&mut self.qp.responder.queue);
         let id = taken.expect("the verdict found a receive").end();
-        self.receive_ended();
+        let told = self.receive_ended();
+        debug_assert!(told, "a target has a queue that is there when a message arrives");
         self.counters.receives += 1;
         self.complete_receive(&completion(id));
     }
@@ -88,19 +132,21 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     #[cold]
     pub(crate) fn fail_claimed(&mut self, status: WcStatus) {
         if let Some(taken) = self.requests.take_receive(&mut self.qp.responder.queue) {
-            self.receive_ended();
-            self.counters.errors += 1;
-            self.complete_receive(&recv_failure(self.place.qpn, taken.end(), status));
+            let id = taken.end();
+            if self.receive_ended() {
+                self.counters.errors += 1;
+                self.complete_receive(&recv_failure(self.qp, id, status));
+            }
         }
     }
 }
 
-/// How a receive of QP `qpn` ends without a message.
-pub(crate) fn recv_failure(qpn: Qpn, id: u32, status: WcStatus) -> Completion {
+/// How a receive of a QP ends without a message.
+pub(crate) fn recv_failure(qp: &Qp, id: u32, status: WcStatus) -> Completion {
     let opcode = WcOpcode::Recv;
     Completion {
         id,
-        qpn,
+        qpn: qp.qpn,
         opcode,
         status,
         byte_len: 0,
@@ -108,6 +154,7 @@ pub(crate) fn recv_failure(qpn: Qpn, id: u32, status: WcStatus) -> Completion {
         invalidated: None,
         src_qpn: Qpn::default(),
         solicited: false,
+        srq: qp.xrc_queue(),
         arrival: None,
     }
 }

@@ -32,7 +32,7 @@ use vrdma_wire::num::Psn;
 /// what it had begun. (Its tag is one byte, so that the field with the most unused values is in [`Qp`]'s first cache line.)
 #[repr(u8)]
 pub(crate) enum Service {
-    /// Reliable connection.
+    /// Reliable connection, or half of one.
     Rc(Option<Box<RcRoce>>),
     /// Unreliable connection.
     Uc(Option<Box<UcRoce>>),
@@ -43,7 +43,7 @@ pub(crate) enum Service {
 impl Service {
     pub(crate) fn new(qp_type: QpType) -> Service {
         match qp_type {
-            QpType::Rc => Service::Rc(None),
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Service::Rc(None),
             QpType::Uc => Service::Uc(None),
             QpType::Ud | QpType::Gsi => Service::Ud,
         }
@@ -68,7 +68,7 @@ impl Service {
         let chosen = !matches!(qp.state, QpState::Reset | QpState::Init);
         match (record, qp.service()) {
             (None, qp_type) if qp.carrier == Carrier::Local => Ok(Service::new(qp_type)),
-            (Some(record::Roce::Rc(roce)), QpType::Rc) if chosen => {
+            (Some(record::Roce::Rc(roce)), service) if chosen && service.is_reliable() => {
                 Ok(Service::Rc(Some(Box::new(RcRoce::restore(roce, qp, requests)?))))
             }
             (Some(record::Roce::Uc { write }), QpType::Uc) if chosen => {

@@ -3,19 +3,24 @@
 //! A receive that was taken is the first of the QP's own queue, like one that was posted there: it completes on the QP's CQ, is flushed with the QP,
 //! and names memory of the PD of the queue that it was posted to. If its message is dropped, or the QP reset or destroyed before it ends, the queue
 //! has it again, before all others, so that whoever counts what is outstanding need not lose it; until then its place in the queue is kept.
+//!
+//! A QP has its shared queue as long as it lives, but for an XRC target: which queue it takes a receive from each message says. Such a queue says where receives
+//! complete, too, and can be destroyed whatever peers have begun: a receive that a target has taken from it is gone then, and its message refused.
 
+pub(crate) mod life;
 mod save;
 mod waiters;
 
-use crate::id::{OwnerId, PdId, SrqId};
+use crate::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
 use crate::outstanding::Requests;
 use crate::pool::List;
 use crate::qp::Qp;
+use crate::srq::life::SrqRef;
 use crate::srq::waiters::Waiters;
 use crate::table::{Numbered, Numbering, Table};
 use crate::wakes::Wakes;
 use core::mem;
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Qpn, Srqn};
 
 /// Numbers of shared receive queues, of 24 bits as in XRC packets.
 pub(crate) const SRQS: Numbering = Numbering { index_shift: 0, index_bits: 16, tag_shift: 16, tag_bits: 8 };
@@ -31,6 +36,17 @@ pub struct SrqInit {
     pub max_wr: u32,
     /// Most elements of a receive.
     pub max_sge: u32,
+    /// For an XRC shared receive queue, which takes the place of others: XRC targets take receives from it, and no other QPs.
+    pub xrc: Option<XrcSrq>,
+}
+
+/// What is special about an XRC shared receive queue.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct XrcSrq {
+    /// The domain of those targets whose peers may name it.
+    pub xrcd: XrcdId,
+    /// Where its receives complete.
+    pub cq: CqId,
 }
 
 /// What ibv_query_srq(3) tells.
@@ -46,7 +62,7 @@ pub struct SrqAttr {
 
 /// A shared receive queue.
 pub(crate) struct Srq {
-    pub(crate) id: SrqId,
+    pub(crate) this: SrqRef,
     pub(crate) init: SrqInit,
     pub(crate) receives: List,
     /// Receives that QPs have taken and that have not ended.
@@ -57,16 +73,16 @@ pub(crate) struct Srq {
     pub(crate) waiters: Waiters,
     /// It is in [`Wakes`].
     pub(crate) listed: bool,
-    /// QPs that use it.
+    /// QPs that have it as long as they live.
     pub(crate) users: u32,
     /// It takes no receives any more, after one that was wrong.
     pub(crate) failed: bool,
 }
 
 impl Srq {
-    pub(crate) fn new(id: SrqId, init: SrqInit) -> Srq {
+    pub(crate) fn new(this: SrqRef, init: SrqInit) -> Srq {
         Srq {
-            id,
+            this,
             init,
             receives: List::EMPTY,
             taken: 0,
@@ -85,6 +101,12 @@ impl Srq {
             self.limit = 0;
         }
         reached
+    }
+
+    /// It fails: it has no receives any more, and takes none.
+    pub(crate) fn fail(&mut self, requests: &mut Requests) {
+        requests.drop_queues(&mut { List::EMPTY }, &mut self.receives);
+        (self.failed, self.limit) = (true, 0);
     }
 
     /// Receives that have not ended, its own and those that QPs have taken.
@@ -114,7 +136,7 @@ impl Srq {
     #[inline]
     pub(crate) fn list(&mut self, device: u32, wakes: &mut Wakes) {
         if self.is_wanted() && !mem::replace(&mut self.listed, true) {
-            wakes.push(device, self.id);
+            wakes.push(device, self.this.id());
         }
     }
 
@@ -127,7 +149,7 @@ impl Srq {
 impl Numbered for Srq {
     #[inline]
     fn number(&self) -> u32 {
-        self.id.0
+        self.this.id().0
     }
 }
 
@@ -135,18 +157,45 @@ impl Numbered for Srq {
 pub(crate) type Srqs = Table<Srq>;
 
 impl Srqs {
-    /// The one that a QP uses.
+    /// One that was found before in the same call of the engine, or that a QP has as long as it lives.
     #[inline]
     pub(crate) fn used(&mut self, id: SrqId) -> &mut Srq {
         self.get_mut(id.0).expect("a shared receive queue is not destroyed while QPs use it")
     }
 
+    /// The one that a QP takes its receives from, or an XRC target that of the last message. `None` if it has none; a target's may have been destroyed.
+    #[inline]
+    pub(crate) fn of(&mut self, qp: &Qp) -> Option<&mut Srq> {
+        let this = qp.srq?;
+        self.get_mut(this.id().0).filter(|srq| srq.this == this)
+    }
+
+    /// The same, to look at.
+    #[inline]
+    pub(crate) fn peek(&self, qp: &Qp) -> Option<&Srq> {
+        let this = qp.srq?;
+        self.get(this.id().0).filter(|srq| srq.this == this)
+    }
+
+    /// Whether the one that a QP has is there, and has that number.
+    #[inline]
+    pub(crate) fn has_numbered(&self, qp: &Qp, srqn: Srqn) -> bool {
+        self.peek(qp).is_some_and(|srq| srq.this.id().0 == srqn.number())
+    }
+
+    /// The one with that number, if it is an XRC one of a domain.
+    pub(crate) fn find_xrc(&self, srqn: Srqn, xrcd: XrcdId) -> Option<(&Srq, XrcSrq)> {
+        let srq = self.get(srqn.number())?;
+        srq.init.xrc.filter(|xrc| xrc.xrcd == xrcd).map(|xrc| (srq, xrc))
+    }
+
     /// The peer of a QP waits no longer for a receive of its shared queue, if it has one.
     pub(crate) fn waits_no_longer(&mut self, qp: &mut Qp) {
-        if let Some(id) = qp.init.srq
+        if qp.srq.is_some()
             && mem::take(&mut qp.responder.sender_waits)
+            && let Some(srq) = self.of(qp)
         {
-            self.used(id).waiters.leave(qp.qpn);
+            srq.waiters.leave(qp.qpn);
         }
     }
 }

@@ -3,8 +3,9 @@
 use crate::completion::{Completion, WcStatus};
 use crate::op::{DataDirection, SendOp};
 use crate::qp::caps::Caps;
+use crate::qp::attr::QpType;
 use crate::request::{MAX_MESSAGE, Payload, SendRequest};
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Qpn, Srqn};
 
 /// A send request but for its payload, as it is executed.
 ///
@@ -22,6 +23,8 @@ pub(crate) struct Work<'a> {
     pub(crate) solicited: bool,
     /// It starts after all READs and atomics before it. Without packets, every request starts after those before it have ended.
     pub(crate) fence: bool,
+    /// The peer's shared receive queue, of requests of an XRC initiator that go to the peer.
+    pub(crate) srqn: Option<Srqn>,
 }
 
 /// A send request but for its payload, as its queue holds it until it ends.
@@ -34,6 +37,7 @@ pub(crate) struct OutstandingSend {
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
+    pub(crate) srqn: Option<Srqn>,
 }
 
 impl Default for OutstandingSend {
@@ -46,8 +50,8 @@ impl OutstandingSend {
     /// As it is executed.
     #[inline]
     pub(crate) fn work(&self) -> Work<'_> {
-        let OutstandingSend { ref op, id, length, error, signaled, solicited, fence } = *self;
-        Work { op, id, length, error, signaled, solicited, fence }
+        let OutstandingSend { ref op, id, length, error, signaled, solicited, fence, srqn } = *self;
+        Work { op, id, length, error, signaled, solicited, fence, srqn }
     }
 }
 
@@ -55,8 +59,8 @@ impl Work<'_> {
     /// As its queue holds it.
     #[inline]
     pub(crate) fn outstanding(&self) -> OutstandingSend {
-        let Work { op, id, length, error, signaled, solicited, fence } = *self;
-        OutstandingSend { op: *op, id, length, error, signaled, solicited, fence }
+        let Work { op, id, length, error, signaled, solicited, fence, srqn } = *self;
+        OutstandingSend { op: *op, id, length, error, signaled, solicited, fence, srqn }
     }
 }
 
@@ -84,7 +88,20 @@ impl<'a> Work<'a> {
             None
         };
         let SendRequest { id, signaled, solicited, fence, ref op, payload: _ } = *request;
-        Work { op, id, length: length.min(u64::from(u32::MAX)) as u32, error, signaled, solicited, fence }
+        let length = length.min(u64::from(u32::MAX)) as u32;
+        Work { op, id, length, error, signaled, solicited, fence, srqn: None }
+    }
+
+    /// The same with the shared receive queue that it names, on a QP of that service: XRC initiators want one for all that goes to the peer, and no others know any.
+    #[inline]
+    pub(crate) fn to_queue(self, srqn: Option<Srqn>, service: QpType) -> Work<'a> {
+        let right = match (service, srqn) {
+            (QpType::XrcSend, None) => self.op.row().alone,
+            (QpType::XrcSend, Some(_)) | (_, None) => true,
+            (_, Some(_)) => false,
+        };
+        let error = if right { self.error } else { Some(WcStatus::LocQpOp) };
+        Work { error, srqn: srqn.filter(|_| right), ..self }
     }
 
     /// A request that could not be understood.
@@ -97,6 +114,7 @@ impl<'a> Work<'a> {
             signaled: true,
             solicited: false,
             fence: false,
+            srqn: None,
         }
     }
 
@@ -116,6 +134,7 @@ impl<'a> Work<'a> {
             invalidated: None,
             src_qpn: Qpn::default(),
             solicited: false,
+            srq: None,
             arrival: None,
         }
     }

@@ -13,7 +13,7 @@ use std::time::Instant as Clock;
 use vrdma_backend::port::{Burst, Eal, Ethdev, External, Port};
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Instant, Limits, Outlet, OwnerId,
-    Payload, Piece, Pieces, QpAttr, QpInit, QpState, QpType, Region, Remote, SendOp, SendRequest, Sge, Sink,
+    Payload, Piece, Pieces, QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest, Sge, Sink,
     WcStatus, write_frame,
 };
 use vrdma_wire::icrc::Icrc;
@@ -156,11 +156,11 @@ impl Host {
         let key = engine.reg_mr(device, pd, access, 0, MEMORY as u64, Memory::new()).expect("an MR");
         let init = QpInit {
             owner: OWNER,
-            pd,
+            pd: Some(pd),
             qp_type: QpType::Rc,
             send_cq: CqId(0),
             recv_cq: CqId(0),
-            srq: None,
+            receives: Receives::Own,
             max_send_wr: DEPTH,
             max_recv_wr: 1,
             max_send_sge: 1,

@@ -86,8 +86,8 @@ pub struct Worker {
     recalls: Vec<Recall>,
     /// Turns since the uplink was asked for memory.
     since_reclaim: u32,
-    /// QPs whose CQs failed, of each of these guests, in the order of their turns.
-    failing: VecDeque<(DeviceId, Vec<Qpn>)>,
+    /// QPs and shared receive queues whose CQs failed, of each of these guests, in the order of their turns.
+    failing: VecDeque<(DeviceId, Vec<CqUser>)>,
     inbox: Receiver<Message>,
     /// There may be something in the inbox: cheaper to look at than the inbox.
     mail: Arc<Mail>,

@@ -7,13 +7,13 @@ layout! {
     pub struct CreateQpReq = "vrdma_create_qp_req" {
         /// Context that owns it.
         context: U32,
-        /// Protection domain.
+        /// Protection domain; `VRDMA_NONE` of `VRDMA_QPT_XRC_RECV`.
         pdn: U32,
         /// `VRDMA_QPT_*`.
         qp_type: U32,
-        /// CQ of send completions.
+        /// CQ of send completions; `VRDMA_NONE` of `VRDMA_QPT_XRC_RECV`.
         send_cqn: U32,
-        /// CQ of receive completions; may be the same.
+        /// CQ of receive completions; may be the same. `VRDMA_NONE` of `VRDMA_QPT_XRC_SEND` and `VRDMA_QPT_XRC_RECV`.
         recv_cqn: U32,
         /// Shared receive queue of the same context, or `VRDMA_NONE`. With one, `max_recv_wr` and `max_recv_sge` do not count, and
         /// receives that the QP has taken and that did not complete are the first of the shared queue again when it is reset or destroyed.
@@ -28,8 +28,8 @@ layout! {
         max_recv_sge: U32,
         /// Most bytes of inline data.
         max_inline: U32,
-        /// Written as zero; refused otherwise.
-        reserved: U32,
+        /// XRC domain of `VRDMA_QPT_XRC_RECV`; of others written as zero, and refused otherwise.
+        xrcdn: U32,
     }
 }
 
@@ -54,6 +54,13 @@ open_enum! {
         UC = 3,
         /// Unreliable datagram.
         UD = 4,
+        /// XRC initiator: the sending half of a reliable connection. Each request names a shared receive queue of the peer (`VRDMA_WQE_F_XRC`). It has no receives:
+        /// `max_recv_wr` and `max_recv_sge` do not count, `srqn` is `VRDMA_NONE`. With `VRDMA_CAP_XRC`, as the next.
+        XRC_SEND = 9,
+        /// XRC target: the receiving half. It sends nothing: `max_send_wr`, `max_send_sge` and `max_inline` do not count either. The shared receive queue that a request names has to be
+        /// in the QP's XRC domain: otherwise it ends as `VRDMA_WC_REM_ACCESS_ERR`, and `VRDMA_EVENT_QP_ACCESS_ERR` is raised. From it the message takes its receive, which
+        /// completes at that queue's CQ; and memory of that queue's PD is what keys in the request name.
+        XRC_RECV = 10,
     }
 }
 

@@ -14,9 +14,10 @@ layout! {
         max_wr: U32,
         /// Most elements of a receive: at most `max_recv_sge`.
         max_sge: U32,
-        /// `VRDMA_NONE`.
+        /// `VRDMA_NONE`; or the XRC domain that it is in, with `VRDMA_CAP_XRC`. `VRDMA_QPT_XRC_RECV` QPs of the domain take receives from it, if their peers name it, and no
+        /// other QPs.
         xrcdn: U32,
-        /// `VRDMA_NONE`.
+        /// With an XRC domain the CQ, of the same context, where its receives complete; else `VRDMA_NONE`.
         cqn: U32,
     }
 }

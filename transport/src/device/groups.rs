@@ -13,7 +13,7 @@ impl<R> Device<R> {
     pub(super) fn check_member(&self, qpn: Qpn) -> Result<(), Error> {
         match self.qp(qpn).ok_or(Error::NotFound)?.service() {
             QpType::Ud => Ok(()),
-            QpType::Rc | QpType::Uc | QpType::Gsi => Err(Error::Invalid),
+            QpType::Rc | QpType::Uc | QpType::Gsi | QpType::XrcSend | QpType::XrcRecv => Err(Error::Invalid),
         }
     }
 

@@ -5,22 +5,24 @@ use crate::error::Error;
 use crate::id::{OwnerId, PdId, SrqId};
 use crate::outstanding::{RecvSlot, Requests};
 use crate::qp::Qp;
-use crate::qp::attr::{QpInit, QpType};
+use crate::qp::attr::{QpInit, QpType, Receives};
 use crate::qp::entry::QpEntry;
+use crate::srq::life::SrqRef;
 use vrdma_wire::num::Qpn;
 
 impl<R> Device<R> {
     /// Whether there may be such a QP, and what all queues would take then, were they full.
     pub(super) fn admit(&self, init: &QpInit) -> Result<u64, Error> {
         let gsi = init.qp_type == QpType::Gsi;
-        if self.pd(init.pd)?.owner != init.owner || gsi && init.owner != OwnerId::KERNEL {
+        if gsi && init.owner != OwnerId::KERNEL {
             return Err(Error::Denied);
         }
-        if let Some(id) = init.srq
-            && (gsi || self.srqs.get(id.0).ok_or(Error::NotFound)?.init.owner != init.owner)
-        {
-            return Err(Error::Denied);
+        match init.pd {
+            Some(pd) if self.pd(pd)?.owner != init.owner => return Err(Error::Denied),
+            _ if init.pd.is_none() == (init.qp_type == QpType::XrcRecv) => {}
+            _ => return Err(Error::Invalid),
         }
+        self.admit_receives(init)?;
         let limits = &self.limits;
         if init.max_send_wr > limits.max_qp_wr
             || init.max_recv_wr > limits.max_qp_wr
@@ -34,17 +36,35 @@ impl<R> Device<R> {
         if promised > limits.max_request_memory { Err(Error::NoResources) } else { Ok(promised) }
     }
 
+    /// Whether a QP may take its receives from there.
+    fn admit_receives(&self, init: &QpInit) -> Result<(), Error> {
+        match (init.receives, init.qp_type) {
+            (Receives::Own, service) if service != QpType::XrcRecv => Ok(()),
+            (Receives::Xrc(id), QpType::XrcRecv) => self.xrcds.get(id.0).map(drop).ok_or(Error::NotFound),
+            (Receives::Shared(_), QpType::Gsi) => Err(Error::Denied),
+            (Receives::Shared(id), QpType::Rc | QpType::Uc | QpType::Ud) => {
+                let srq = self.srqs.get(id.0).ok_or(Error::NotFound)?;
+                match srq.init.xrc {
+                    _ if srq.init.owner != init.owner => Err(Error::Denied),
+                    Some(_) => Err(Error::Invalid),
+                    None => Ok(()),
+                }
+            }
+            _ => Err(Error::Invalid),
+        }
+    }
+
     /// `room`: bytes that requests may still take of what all devices share.
     pub(crate) fn create_qp(&mut self, init: QpInit, room: u64) -> Result<Qpn, Error> {
         let gsi = init.qp_type == QpType::Gsi;
-        let init = self.with_shared_queue(init);
+        let init = self.with_own_queues(init);
         let promised = self.admit(&init)?;
         if promised - self.promised > room {
             return Err(Error::NoResources);
         }
-        let shared_pd = self.pd_of_receives(&init);
+        let shared = self.shared_queue(&init);
         let qpn = |number| Qpn::new(number).expect("numbers of QPs have 24 bits");
-        let make = |number| QpEntry::new(qpn(number), init, shared_pd);
+        let make = |number| QpEntry::new(qpn(number), init, shared);
         // A device added anew begins elsewhere: what names QPs of the old one shall not fit.
         let first = self.first_generation;
         let next = |tag: u16| if tag == 0 { first } else { tag.wrapping_add(1).max(1) };
@@ -57,35 +77,52 @@ impl<R> Device<R> {
         Ok(qpn(number))
     }
 
-    /// A QP that uses a shared queue has no receives of its own, and takes such as that has.
-    pub(super) fn with_shared_queue(&self, init: QpInit) -> QpInit {
-        match init.srq.and_then(|id| self.srqs.get(id.0)) {
-            Some(srq) => QpInit { max_recv_wr: 0, max_recv_sge: srq.init.max_sge, ..init },
-            None => init,
+    /// What is asked for without the queues that such a QP does not have: with a shared queue it takes such receives as that has, and of XRC it is one half of a connection.
+    pub(super) fn with_own_queues(&self, init: QpInit) -> QpInit {
+        let no_sends = QpInit { max_send_wr: 0, max_send_sge: 0, max_inline: 0, ..init };
+        match (init.qp_type, init.receives) {
+            (QpType::XrcSend, _) => QpInit { max_recv_wr: 0, max_recv_sge: 0, ..init },
+            (QpType::XrcRecv, _) => {
+                QpInit { max_recv_wr: 0, max_recv_sge: self.limits.max_recv_sge, ..no_sends }
+            }
+            (_, Receives::Shared(id)) => match self.srqs.get(id.0) {
+                Some(srq) => QpInit { max_recv_wr: 0, max_recv_sge: srq.init.max_sge, ..init },
+                None => init,
+            },
+            (_, Receives::Own | Receives::Xrc(_)) => init,
         }
     }
 
-    /// The PD whose memory the receives name that such a QP takes.
-    pub(super) fn pd_of_receives(&self, init: &QpInit) -> PdId {
-        init.srq.and_then(|id| self.srqs.get(id.0)).map_or(init.pd, |srq| srq.init.pd)
+    /// The shared queue that such a QP has as long as it lives, and the PD whose memory the receives name that it takes.
+    pub(super) fn shared_queue(&self, init: &QpInit) -> Option<(SrqRef, PdId)> {
+        match init.receives {
+            Receives::Shared(id) => self.srqs.get(id.0).map(|srq| (srq.this, srq.init.pd)),
+            Receives::Own | Receives::Xrc(_) => None,
+        }
     }
 
     /// Whose channels can hold receives for a QP.
     pub(crate) fn owner_of_receives(&self, qp: &Qp) -> OwnerId {
-        qp.init.srq.and_then(|id| self.srqs.get(id.0)).map_or(qp.owner, |srq| srq.init.owner)
+        self.srqs.peek(qp).map_or(qp.owner, |srq| srq.init.owner)
     }
 
     /// The receive that a QP would take from its shared queue.
     pub(crate) fn next_shared_receive(&self, qp: &Qp) -> Option<&RecvSlot> {
-        self.requests.front_receive(&self.srqs.get(qp.init.srq?.0)?.receives)
+        self.requests.front_receive(&self.srqs.peek(qp)?.receives)
     }
 
     /// A QP begins or ceases to use what it was made with.
     pub(super) fn qp_uses(&mut self, init: &QpInit, more: bool) {
-        self.pd_used(init.pd, more);
-        if let Some(id) = init.srq {
-            let users = &mut self.srqs.used(id).users;
-            *users = if more { *users + 1 } else { *users - 1 };
+        if let Some(pd) = init.pd {
+            self.pd_used(pd, more);
+        }
+        match init.receives {
+            Receives::Own => {}
+            Receives::Shared(id) => {
+                let users = &mut self.srqs.used(id).users;
+                *users = if more { *users + 1 } else { *users - 1 };
+            }
+            Receives::Xrc(id) => self.xrcds.used(id, more),
         }
     }
 
@@ -103,14 +140,14 @@ impl<R> Device<R> {
         let qp = &mut self.qps.known(qpn).qp;
         self.srqs.waits_no_longer(qp);
         let mut flush = qp.flush.take().map(|flush| *flush).unwrap_or_default();
-        if let Some(id) = qp.init.srq {
-            let srq = self.srqs.used(id);
+        let srq = self.srqs.of(qp).map(|srq| {
             srq.take_back(&mut qp.responder.queue, &mut self.requests);
             srq.take_back(&mut flush.receives, &mut self.requests);
-        }
+            srq.this.id()
+        });
         self.requests.drop_queues(&mut qp.requester.queue, &mut qp.responder.queue);
         self.requests.drop_queues(&mut flush.sends, &mut flush.receives);
-        qp.init.srq
+        srq
     }
 
     /// The peer of a QP waits no longer for a receive.

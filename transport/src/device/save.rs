@@ -5,16 +5,18 @@ use crate::counters::Counters;
 use crate::error::Error;
 use crate::gid::GidEntry;
 use crate::group::Groups;
-use crate::id::{DeviceId, OwnerId, PdId};
+use crate::id::{CqId, DeviceId, OwnerId, PdId, XrcdId};
 use crate::limits::Limits;
 use crate::mr::Key;
-use crate::qp::attr::QpType;
+use crate::qp::attr::{QpInit, QpType, Receives};
 use crate::qp::entry::QpEntry;
 use crate::qp::save::to_init;
 use crate::rng::Rng;
 use crate::save::{RestoreError, Violation, record, to_qpn};
 use crate::srq::Srq;
-use vrdma_wire::num::{Gid, Mac, Qpn, VlanId};
+use crate::srq::life::SrqRef;
+use crate::xrcd::Xrcd;
+use vrdma_wire::num::{Gid, Mac, Qpn, Srqn, VlanId};
 
 impl<R> Devices<R> {
     /// The records of all.
@@ -54,6 +56,9 @@ impl<R> Device<R> {
             qps,
             mrs,
             srqs,
+            // Those that are gone are nowhere in the record.
+            srqs_made: _,
+            xrcds,
             requests,
             counters,
             limits,
@@ -92,8 +97,12 @@ impl<R> Device<R> {
             windows: self.save_windows(),
             srq_numbers: srqs.save_numbers(),
             srqs: srqs.iter().map(|srq| srq.save(requests)).collect(),
+            xrcd_numbers: xrcds.save_numbers(),
+            xrcds: xrcds.iter().map(|xrcd| xrcd.id.0).collect(),
             qp_numbers: qps.save_numbers(),
-            qps: qps.iter().map(|entry| entry.save(requests)).collect(),
+            qps: (qps.iter())
+                .map(|entry| entry.save(srqs.peek(&entry.qp).map(|srq| srq.this.id()), requests))
+                .collect(),
             groups: groups.save(),
         }
     }
@@ -122,6 +131,7 @@ impl<R> Device<R> {
         device.restore_gids(&record.gids)?;
         device.restore_pds(record)?;
         device.restore_keys(record, &mut region)?;
+        device.restore_xrcds(record)?;
         device.restore_srqs(record)?;
         device.restore_qps(record)?;
         device.restore_bindings(record)?;
@@ -163,13 +173,25 @@ impl<R> Device<R> {
         self.pds.check_restored()
     }
 
+    fn restore_xrcds(&mut self, record: &record::Device) -> Result<(), Violation> {
+        self.xrcds.restore_numbers(&record.xrcd_numbers)?;
+        for &number in &record.xrcds {
+            self.xrcds.put(Xrcd { id: XrcdId(number), users: 0 }, false)?;
+        }
+        self.xrcds.check_restored()
+    }
+
     fn restore_srqs(&mut self, record: &record::Device) -> Result<(), Violation> {
         self.srqs.restore_numbers(&record.srq_numbers)?;
         for record in &record.srqs {
             let init = record.init();
+            if init.xrc.is_some_and(|xrc| self.xrcds.get(xrc.xrcd.0).is_none()) {
+                return Err(Violation::Xrc);
+            }
             self.promised = self.admit_srq(&init).map_err(violation)?;
-            self.srqs.put(Srq::restore(record, &mut self.requests)?, false)?;
-            self.pd_used(init.pd, true);
+            self.srqs_made += 1;
+            self.srqs.put(Srq::restore(record, self.srqs_made, &mut self.requests)?, false)?;
+            self.srq_uses(&init, true);
         }
         self.srqs.check_restored()
     }
@@ -183,28 +205,46 @@ impl<R> Device<R> {
     }
 
     fn restore_qp(&mut self, record: &record::Qp) -> Result<(), Violation> {
-        let init = to_init(&record.init);
-        if init.srq.is_some_and(|id| self.srqs.get(id.0).is_none()) {
-            return Err(Violation::SharedQueue);
+        let init = to_init(&record.init)?;
+        match init.receives {
+            Receives::Shared(id) if self.srqs.get(id.0).is_none() => return Err(Violation::SharedQueue),
+            Receives::Xrc(id) if self.xrcds.get(id.0).is_none() => return Err(Violation::Xrc),
+            _ => {}
         }
         self.promised = self.admit(&init).map_err(violation)?;
-        if init != self.with_shared_queue(init) {
+        if init != self.with_own_queues(init) {
             return Err(Violation::Capabilities);
         }
         let gsi = init.qp_type == QpType::Gsi;
         if gsi != (record.qpn == Qpn::GSI.number()) {
             return Err(Violation::Number);
         }
-        let shared_pd = self.pd_of_receives(&init);
+        let queue = self.queue_of(&init, record.responder.srq)?;
         let shared = (&self.limits, &self.gids[..]);
-        let entry = QpEntry::restore(record, (init, shared_pd), shared, &mut self.requests)?;
-        let taken = entry.qp.num_taken();
-        self.qps.put(entry, gsi)?;
-        if let Some(id) = init.srq {
-            self.srqs.used(id).taken += taken;
+        let entry = QpEntry::restore(record, (init, queue), shared, &mut self.requests)?;
+        if let Some(srq) = self.srqs.of(&entry.qp) {
+            srq.taken += entry.qp.num_taken();
         }
+        self.qps.put(entry, gsi)?;
         self.qp_uses(&init, true);
         Ok(())
+    }
+
+    /// The shared queue that a QP has, with PD and CQ: for good, or `last`, which the last message to an XRC target named.
+    fn queue_of(
+        &self,
+        init: &QpInit,
+        last: Option<u32>,
+    ) -> Result<Option<(SrqRef, PdId, CqId)>, Violation> {
+        match (init.receives, last) {
+            (Receives::Xrc(xrcd), Some(number)) => {
+                let found = Srqn::new(number).and_then(|srqn| self.srqs.find_xrc(srqn, xrcd));
+                let (srq, xrc) = found.ok_or(Violation::Xrc)?;
+                Ok(Some((srq.this, srq.init.pd, xrc.cq)))
+            }
+            (_, Some(_)) => Err(Violation::Xrc),
+            (_, None) => Ok(self.shared_queue(init).map(|(srq, pd)| (srq, pd, init.recv_cq))),
+        }
     }
 }
 
@@ -232,6 +272,7 @@ fn save_limits(limits: &Limits) -> record::Limits {
         max_qp,
         max_qp_wr,
         max_srq,
+        max_xrcd,
         max_send_sge,
         max_recv_sge,
         max_inline,
@@ -250,6 +291,7 @@ fn save_limits(limits: &Limits) -> record::Limits {
         max_qp,
         max_qp_wr,
         max_srq,
+        max_xrcd,
         max_send_sge,
         max_recv_sge,
         max_inline,
@@ -271,6 +313,7 @@ fn to_limits(limits: &record::Limits) -> Limits {
         max_qp,
         max_qp_wr,
         max_srq,
+        max_xrcd,
         max_send_sge,
         max_recv_sge,
         max_inline,
@@ -289,6 +332,7 @@ fn to_limits(limits: &record::Limits) -> Limits {
         max_qp,
         max_qp_wr,
         max_srq,
+        max_xrcd,
         max_send_sge,
         max_recv_sge,
         max_inline,

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::id::SrqId;
 use crate::outstanding::Requests;
 use crate::pool::List;
+use crate::srq::life::SrqRef;
 use crate::srq::{Srq, SrqInit};
 
 impl<R> Device<R> {
@@ -14,17 +15,29 @@ impl<R> Device<R> {
         if promised - self.promised > room {
             return Err(Error::NoResources);
         }
-        let make = |number| Srq::new(SrqId(number), init);
+        let made = self.srqs_made + 1;
+        let make = |number| Srq::new(SrqRef::new(SrqId(number), made), init);
         let number = self.srqs.insert(|tag| tag.wrapping_add(1), make).ok_or(Error::NoResources)?;
-        self.promised = promised;
-        self.pd_used(init.pd, true);
+        (self.promised, self.srqs_made) = (promised, made);
+        self.srq_uses(&init, true);
         Ok(SrqId(number))
+    }
+
+    /// A shared queue begins or ceases to use what it was made with.
+    pub(super) fn srq_uses(&mut self, init: &SrqInit, more: bool) {
+        self.pd_used(init.pd, more);
+        if let Some(xrc) = init.xrc {
+            self.xrcds.used(xrc.xrcd, more);
+        }
     }
 
     /// Whether there may be such a shared queue, and what all queues would take then, were they full.
     pub(super) fn admit_srq(&self, init: &SrqInit) -> Result<u64, Error> {
         if self.pd(init.pd)?.owner != init.owner {
             return Err(Error::Denied);
+        }
+        if let Some(xrc) = init.xrc {
+            self.xrcds.get(xrc.xrcd.0).ok_or(Error::NotFound)?;
         }
         let limits = &self.limits;
         if !(1..=limits.max_qp_wr).contains(&init.max_wr) || init.max_sge > limits.max_recv_sge {
@@ -70,7 +83,7 @@ impl<R> Device<R> {
         let mut srq = self.srqs.remove(id.0).ok_or(Error::NotFound)?;
         self.requests.drop_queues(&mut { List::EMPTY }, &mut srq.receives);
         self.promised -= cost_of_srq(&srq.init);
-        self.pd_used(srq.init.pd, false);
+        self.srq_uses(&srq.init, false);
         Ok(())
     }
 }

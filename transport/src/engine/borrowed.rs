@@ -106,7 +106,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
         self.end_send(work, status);
         match self.qp.service() {
-            QpType::Rc => self.enter_error(),
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => self.enter_error(),
             QpType::Uc | QpType::Ud | QpType::Gsi => self.enter_sqe(),
         }
     }

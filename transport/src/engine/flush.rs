@@ -127,7 +127,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             *left -= 1;
             if let Some((id, 0)) = flush.broken {
                 flush.broken = None;
-                self.complete_receive(&recv_failure(self.place.qpn, id, WcStatus::LocQpOp));
+                self.complete_receive(&recv_failure(self.qp, id, WcStatus::LocQpOp));
                 continue;
             }
             let taken = self.requests.take_receive(&mut flush.receives);
@@ -135,9 +135,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             if let Some((_, before)) = &mut flush.broken {
                 *before -= 1;
             }
-            self.receive_ended();
-            self.counters.flushes += 1;
-            self.complete_receive(&recv_failure(self.place.qpn, id, WcStatus::Flush));
+            if self.receive_ended() {
+                self.counters.flushes += 1;
+                self.complete_receive(&recv_failure(self.qp, id, WcStatus::Flush));
+            }
         }
     }
 
@@ -145,7 +146,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     pub(super) fn end_broken_receive(&mut self, id: u32) {
         match &mut self.qp.flush {
             Some(flush) if !flush.receives.is_empty() => flush.broken = Some((id, flush.receives.len())),
-            _ => self.complete_receive(&recv_failure(self.place.qpn, id, WcStatus::LocQpOp)),
+            _ => self.complete_receive(&recv_failure(self.qp, id, WcStatus::LocQpOp)),
         }
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod sweep;
 mod sweeps;
 mod wake;
 pub(crate) mod wire;
+mod xrcds;
 
 #[cfg(test)]
 pub(crate) use run::{DEADLINES, TURNS};

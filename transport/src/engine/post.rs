@@ -15,7 +15,7 @@ use crate::request::{Destination, Payload, PostError, Queue, RecvRequest, SendRe
 use crate::schedule::WITHIN_POSTS;
 use crate::time::Instant;
 use crate::work::Work;
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Qpn, Srqn};
 
 /// Messages of at most so many bytes are copied within the post; longer ones by [`Engine::poll`].
 const SMALL: u32 = 64 << 10;
@@ -32,9 +32,38 @@ impl<R: Region> Engine<R> {
         request: &SendRequest<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        let place = Place { device: device.0, qpn };
+        self.post_connected(now, Place { device: device.0, qpn }, owner, request, None, sink)
+    }
+
+    /// The same of an XRC initiator, with a shared receive queue of the peer. Without one, and with one on another QP, a request ends as `LocQpOp`; one of
+    /// [own keys](SendOp::BindMw) needs none.
+    #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
+    pub fn post_xrc(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        owner: OwnerId,
+        qpn: Qpn,
+        request: &SendRequest<'_>,
+        srqn: Srqn,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        self.post_connected(now, Place { device: device.0, qpn }, owner, request, Some(srqn), sink)
+    }
+
+    #[inline]
+    fn post_connected(
+        &mut self,
+        now: Instant,
+        place: Place,
+        owner: OwnerId,
+        request: &SendRequest<'_>,
+        srqn: Option<Srqn>,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        let device = DeviceId(place.device);
         let PostTarget { qp, suspended, .. } = self.posted(place, owner)?;
-        let work = Work::new(request, &qp.caps);
+        let work = Work::new(request, &qp.caps).to_queue(srqn, qp.service());
         let local = qp.carrier == Carrier::Local && work.length <= SMALL;
         let first = qp.state == QpState::Rts && qp.requester.queue.is_empty();
         let (service, depth) = (qp.service(), qp.caps.send_wr);
@@ -43,7 +72,9 @@ impl<R: Region> Engine<R> {
                 return self.overflow(place, sink);
             }
             let step = match service {
-                QpType::Rc => self.step_rc(now, place, &work, request.payload, SMALL, sink),
+                QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
+                    self.step_rc(now, place, &work, request.payload, SMALL, sink)
+                }
                 QpType::Uc => self.step_uc(place, &work, request.payload, SMALL, sink),
                 QpType::Ud | QpType::Gsi => {
                     self.send_datagram(place, &work, None, request.payload, &mut NoOutlet, sink).step
@@ -89,7 +120,7 @@ impl<R: Region> Engine<R> {
                     return Ok(());
                 }
                 counters.flushes += 1;
-                let completion = recv_failure(qpn, request.id, WcStatus::Flush);
+                let completion = recv_failure(qp, request.id, WcStatus::Flush);
                 sink.complete(device, qp.recv_cq, &completion);
                 return Ok(());
             }

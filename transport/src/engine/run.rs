@@ -159,7 +159,7 @@ impl<R: Region> Engine<R> {
             return;
         }
         match (borrowed.qp.carrier, borrowed.qp.service()) {
-            (Carrier::Roce, QpType::Rc) => borrowed.rc_timer_expired(now),
+            (Carrier::Roce, service) if service.is_reliable() => borrowed.rc_timer_expired(now),
             (Carrier::Roce, _) => {}
             (Carrier::Local, _) => borrowed.rc_local_timer_expired(),
         }

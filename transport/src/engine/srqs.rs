@@ -6,7 +6,6 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::id::{DeviceId, OwnerId, SrqId};
 use crate::memory::Region;
-use crate::pool::List;
 use crate::request::{PostError, RecvRequest};
 use crate::srq::{Srq, SrqAttr, SrqInit};
 
@@ -49,7 +48,23 @@ impl<R: Region> Engine<R> {
         Ok(srq.init.owner)
     }
 
-    /// Destroys it; its receives end without completions. `Busy` while QPs use it.
+    /// What it was made with.
+    pub fn srq_init(&self, device: DeviceId, srq: SrqId) -> Result<SrqInit, Error> {
+        let srq = self.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
+        Ok(srq.init)
+    }
+
+    /// The CQ of an XRC shared queue overran or lost its memory: the queue fails, with [`Event::SrqError`].
+    pub fn srq_cq_failed(&mut self, device: DeviceId, srq: SrqId, sink: &mut impl Sink) {
+        let Some(Device { srqs, requests, .. }) = self.devices.get_mut(device.0) else { return };
+        let Some(queue) = srqs.get_mut(srq.0).filter(|queue| !queue.failed) else { return };
+        queue.fail(requests);
+        self.free_dropped(device.0);
+        sink.event(device, Event::SrqError(srq));
+    }
+
+    /// Destroys it; its receives end without completions. `Busy` while QPs have it. (None has an XRC one: a receive of that which a target has taken
+    /// ends, too.)
     pub fn destroy_srq(&mut self, device: DeviceId, srq: SrqId) -> Result<(), Error> {
         self.devices.find_mut(device)?.destroy_srq(srq)?;
         self.free_dropped(device.0);
@@ -84,8 +99,7 @@ impl<R: Region> Engine<R> {
         let fits = request.sges.len() <= queue.init.max_sge as usize;
         if !fits || queue.outstanding() >= queue.init.max_wr {
             counters.post_overflow += u64::from(fits);
-            requests.drop_queues(&mut { List::EMPTY }, &mut queue.receives);
-            (queue.failed, queue.limit) = (true, 0);
+            queue.fail(requests);
             self.free_dropped(device.0);
             sink.event(device, Event::SrqError(srq));
             return Err(if fits { PostError::Overflow } else { PostError::BadState });

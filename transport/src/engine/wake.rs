@@ -33,8 +33,8 @@ impl<R: Region> Engine<R> {
             borrowed.make_answer_due();
         }
         borrowed.make_ready();
-        let (_, qp) = self.devices.known(place);
-        let queue = qp.init.srq.filter(|_| qp.responder.sender_waits);
+        let (device, qp) = self.devices.known(place);
+        let queue = device.srqs.peek(qp).filter(|_| qp.responder.sender_waits).map(|srq| srq.this.id());
         let peer = self.devices.find_peer(qp).map(|(peer, ..)| peer);
         if let Some(srq) = queue {
             self.attend_to_waiters(place.device, srq);

@@ -183,7 +183,13 @@ impl<R: Region> Engine<R> {
         device.counters.packets_in += u64::from(!looked);
         match (service, &parsed.packet.body) {
             (QpType::Rc, Body::Rc(body)) => {
-                return self.known(place, sink).receive_rc(now, parsed, body, looked);
+                return self.known(place, sink).receive_rc(now, parsed, (body, None), looked);
+            }
+            (QpType::XrcSend, Body::Xrc(body)) if body.srqn().is_none() => {
+                return self.known(place, sink).receive_rc(now, parsed, (body.rc(), None), looked);
+            }
+            (QpType::XrcRecv, Body::Xrc(body)) if body.srqn().is_some() => {
+                return self.known(place, sink).receive_rc(now, parsed, (body.rc(), body.srqn()), looked);
             }
             (QpType::Uc, Body::Uc(body)) => return self.known(place, sink).receive_uc(parsed, body, looked),
             (QpType::Ud | QpType::Gsi, &Body::Ud { deth, imm }) => {
@@ -252,7 +258,7 @@ impl<R: Region> Engine<R> {
             let credit = borrowed.schedule.wire.credit(place.device);
             let mut outlet = Metered::new(outlet, credit);
             let (packets, requests, copied) = match borrowed.qp.init.qp_type {
-                QpType::Rc => {
+                QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
                     let (packets, requests) = borrowed.transmit_rc(now, direction, left, &mut outlet);
                     (packets, requests, 0)
                 }

@@ -7,10 +7,11 @@ use crate::memory::Access;
 use crate::mr::window::Bind;
 use crate::op::{FlushScope, Remote, SendOp};
 use crate::pool::{At, List};
+use crate::qp::attr::QpType;
 use crate::qp::caps::Caps;
 use crate::request::{Destination, Payload, SendRequest, Sge};
 use crate::save::{Violation, record, to_qpn};
-use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Rkey};
+use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Rkey, Srqn};
 
 impl Requests {
     /// The record of a send queue.
@@ -21,7 +22,7 @@ impl Requests {
         while let Some(at) = next {
             let destination = self.destination_at(at).as_ref().map(save_destination);
             let (send, payload) = self.send_at(at, &mut scratch);
-            let OutstandingSend { ref op, id, length: _, error, signaled, solicited, fence } = send;
+            let OutstandingSend { ref op, id, length: _, error, signaled, solicited, fence, srqn } = send;
             let payload = match (error, payload) {
                 (Some(WcStatus::LocLen), _) => record::Payload::WrongLength,
                 (Some(_), _) => record::Payload::NotUnderstood,
@@ -29,17 +30,19 @@ impl Requests {
                 (None, Payload::Sges(sges)) => record::Payload::Sges(save_sges(sges)),
             };
             let operation = op.into();
-            sends.push(record::Send { id, signaled, solicited, fence, operation, payload, destination });
+            let srqn = srqn.map(Srqn::number);
+            sends.push(record::Send { id, signaled, solicited, fence, operation, payload, srqn, destination });
             next = self.send_after(at);
         }
         sends
     }
 
-    /// Adds a send from the record to the queue of a QP of these capabilities.
+    /// Adds a send from the record to the queue of a QP of this service and these capabilities.
     pub(crate) fn restore_send(
         &mut self,
         queue: &mut List,
         send: &record::Send,
+        service: QpType,
         caps: &Caps,
     ) -> Result<(), Violation> {
         let to = send.destination.as_ref().map(to_destination).transpose()?;
@@ -56,11 +59,18 @@ impl Requests {
             record::Payload::WrongLength => (Payload::Sges(&[]), Some(WcStatus::LocLen)),
         };
         let request = SendRequest { id, signaled, solicited, fence, op, payload };
+        let srqn = send.srqn.map(|number| Srqn::new(number).ok_or(Violation::Psn)).transpose()?;
         let work = match error {
-            Some(_) => Work { op: &op, id, length: 0, error, signaled, solicited, fence },
+            // What is wrong in itself has a queue if its service and operation have one.
+            Some(_) => Work { op: &op, id, length: 0, error: None, signaled, solicited, fence, srqn: None },
             None => Work::new(&request, caps),
         };
-        if work.error != error {
+        let named = work.to_queue(srqn, service);
+        let work = match error {
+            Some(_) => Work { error, srqn: named.srqn, ..work },
+            None => named,
+        };
+        if work.error != error || work.srqn != srqn {
             return Err(Violation::Request);
         }
         self.push_to(queue, &work, to.as_ref(), payload);

@@ -1,6 +1,6 @@
 //! What a QP is made with, and its attributes.
 
-use crate::id::{CqId, OwnerId, PdId, SrqId};
+use crate::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
 use crate::memory::Access;
 use core::ops::BitOr;
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn};
@@ -17,6 +17,10 @@ pub enum QpType {
     Ud,
     /// General services: QP1, a datagram QP of the kernel.
     Gsi,
+    /// XRC initiator (annex A14): the sending half of a reliable connection. Each request names a shared receive queue of the peer.
+    XrcSend,
+    /// XRC target: the receiving half. It takes the receive of a message from the queue that this names, of its XRC domain.
+    XrcRecv,
 }
 
 impl QpType {
@@ -24,6 +28,22 @@ impl QpType {
     #[inline]
     pub const fn is_datagram(self) -> bool {
         matches!(self, QpType::Ud | QpType::Gsi)
+    }
+
+    /// Whether the rules of reliable connections are its.
+    #[inline]
+    pub(crate) const fn is_reliable(self) -> bool {
+        matches!(self, QpType::Rc | QpType::XrcSend | QpType::XrcRecv)
+    }
+
+    /// What a QP is to which one of this service is connected.
+    #[inline]
+    pub(crate) const fn peer(self) -> QpType {
+        match self {
+            QpType::XrcSend => QpType::XrcRecv,
+            QpType::XrcRecv => QpType::XrcSend,
+            same => same,
+        }
     }
 }
 
@@ -48,24 +68,41 @@ pub enum QpState {
     Err,
 }
 
+/// Where a QP takes its receives from.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Receives {
+    /// From a queue of its own.
+    Own,
+    /// From a shared queue.
+    Shared(SrqId),
+    /// From the shared queue of this domain that each message names: of XRC targets, and of no others.
+    Xrc(XrcdId),
+}
+
+impl From<Option<SrqId>> for Receives {
+    fn from(shared: Option<SrqId>) -> Receives {
+        shared.map_or(Receives::Own, Receives::Shared)
+    }
+}
+
 /// What a QP is made with (ibv_create_qp(3)).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct QpInit {
     /// Who may post.
     pub owner: OwnerId,
-    /// Its protection domain.
-    pub pd: PdId,
+    /// Its protection domain. XRC targets, and no others, have none: peers reach the memory of that of the queue which they name.
+    pub pd: Option<PdId>,
     /// Its service.
     pub qp_type: QpType,
     /// Where sends complete.
     pub send_cq: CqId,
-    /// Where receives complete.
+    /// Where receives complete. (Not those of an XRC target, which complete where the shared queue says.)
     pub recv_cq: CqId,
-    /// The shared queue that it takes its receives from.
-    pub srq: Option<SrqId>,
-    /// Most sends outstanding.
+    /// Where it takes its receives from.
+    pub receives: Receives,
+    /// Most sends outstanding; an XRC target has none, whatever is asked for.
     pub max_send_wr: u32,
-    /// Most receives outstanding; with a shared queue it has none of its own, whatever is asked for.
+    /// Most receives outstanding; with a shared queue, and with XRC, it has none of its own, whatever is asked for.
     pub max_recv_wr: u32,
     /// Most elements of a send.
     pub max_send_sge: u32,

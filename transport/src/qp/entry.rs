@@ -4,6 +4,7 @@ use crate::id::PdId;
 use crate::qp::Qp;
 use crate::qp::attr::QpInit;
 use crate::service::Service;
+use crate::srq::life::SrqRef;
 use crate::table::{Numbered, Numbering, Table};
 use core::mem::offset_of;
 use vrdma_wire::num::Qpn;
@@ -16,8 +17,8 @@ pub(crate) struct QpEntry {
 }
 
 impl QpEntry {
-    pub(crate) fn new(qpn: Qpn, init: QpInit, shared_pd: PdId) -> QpEntry {
-        QpEntry { qp: Qp::new(qpn, init, shared_pd), service: Service::new(init.qp_type) }
+    pub(crate) fn new(qpn: Qpn, init: QpInit, shared: Option<(SrqRef, PdId)>) -> QpEntry {
+        QpEntry { qp: Qp::new(qpn, init, shared), service: Service::new(init.qp_type) }
     }
 
     #[inline]
@@ -27,9 +28,9 @@ impl QpEntry {
 
     /// As if just created. (It is still in the schedule, if it was, and frames still wait.)
     pub(crate) fn reset(&mut self) {
-        let Qp { timer, turn_due, answer_due, held, question, qpn, init, shared_pd, .. } = self.qp;
+        let Qp { timer, turn_due, answer_due, held, question, qpn, init, .. } = self.qp;
         let ready = self.qp.requester.ready;
-        *self = QpEntry::new(qpn, init, shared_pd);
+        *self = QpEntry::new(qpn, init, self.qp.shared());
         let qp = &mut self.qp;
         (qp.timer, qp.turn_due, qp.answer_due, qp.held, qp.question) =
             (timer, turn_due, answer_due, held, question);

@@ -11,15 +11,16 @@ pub(crate) mod state;
 use crate::carrier::Carrier;
 use crate::flush::Flush;
 use crate::gid::GidEntry;
-use crate::id::{CqId, OwnerId, PdId};
+use crate::id::{CqId, OwnerId, PdId, SrqId};
 use crate::memory::Access;
 use crate::mr::Holder;
 use crate::mr::window::QpLife;
 use crate::place::Place;
-use crate::qp::attr::{QpAttr, QpInit, QpState, QpType};
+use crate::qp::attr::{QpAttr, QpInit, QpState, QpType, Receives};
 use crate::qp::caps::Caps;
 use crate::qp::requester::Requester;
 use crate::qp::responder::Responder;
+use crate::srq::life::SrqRef;
 use crate::time::{Instant, NEVER};
 use vrdma_wire::entropy::connection_source_port;
 use vrdma_wire::num::{FlowLabel, Gid, Mac, Mtu, Qpn, VlanId, VlanTag};
@@ -61,6 +62,8 @@ pub(crate) struct Qp {
     pub(crate) init: QpInit,
     /// The PD of the shared queue that it takes receives from, if it does.
     shared_pd: PdId,
+    /// That queue; of an XRC target that of the last message, which may have been destroyed.
+    pub(crate) srq: Option<SrqRef>,
     /// Its entry among the timers, or [`NEVER`].
     pub(crate) timer: Instant,
     /// It is in the list of those with packets to send.
@@ -104,7 +107,8 @@ fn unpack(packed: u8) -> Access {
 const FLUSH_SHIFT: u32 = 4;
 
 impl Qp {
-    pub(crate) fn new(qpn: Qpn, init: QpInit, shared_pd: PdId) -> Qp {
+    /// In RESET; `shared`: the queue that it takes its receives from as long as it lives, and that one's PD.
+    pub(crate) fn new(qpn: Qpn, init: QpInit, shared: Option<(SrqRef, PdId)>) -> Qp {
         // QP1 has its port from its birth.
         let port = u8::from(init.qp_type == QpType::Gsi);
         let attr = QpAttr { port, ..QpAttr::default() };
@@ -122,7 +126,7 @@ impl Qp {
             vlan: VlanId::UNTAGGED,
             sgid: Gid::ZERO,
             dgid: Gid::ZERO,
-            pd: init.pd,
+            pd: init.pd.unwrap_or(PdId::NOWHERE),
             owner: init.owner,
             send_cq: init.send_cq,
             requester: Requester::new(),
@@ -131,7 +135,8 @@ impl Qp {
             caps: Caps::new(&init),
             attr,
             init,
-            shared_pd,
+            shared_pd: shared.map_or(PdId::NOWHERE, |(_, pd)| pd),
+            srq: shared.map(|(srq, _)| srq),
             timer: NEVER,
             turn_due: false,
             answer_due: false,
@@ -193,7 +198,29 @@ impl Qp {
     /// Whether it takes its receives from a shared queue: it has none of its own then.
     #[inline]
     pub(crate) fn uses_shared_queue(&self) -> bool {
-        self.caps.recv_wr == 0 && self.init.srq.is_some()
+        self.caps.recv_wr == 0 && self.init.receives != Receives::Own
+    }
+
+    /// The shared queue that it has as long as it lives, and that one's PD.
+    pub(crate) fn shared(&self) -> Option<(SrqRef, PdId)> {
+        match self.init.receives {
+            Receives::Shared(_) => self.srq.map(|srq| (srq, self.shared_pd)),
+            Receives::Own | Receives::Xrc(_) => None,
+        }
+    }
+
+    /// As an XRC target it has that shared queue now, of that PD, whose receives complete at that CQ.
+    pub(crate) fn have_queue(&mut self, srq: SrqRef, pd: PdId, cq: CqId) {
+        (self.srq, self.pd, self.shared_pd, self.recv_cq) = (Some(srq), pd, pd, cq);
+    }
+
+    /// The shared queue of its receives, if it is an XRC target.
+    #[inline]
+    pub(crate) fn xrc_queue(&self) -> Option<SrqId> {
+        match self.service() {
+            QpType::XrcRecv => self.srq.map(SrqRef::id),
+            _ => None,
+        }
     }
 
     /// Receives that it has taken from its shared queue, if it uses one, and that have not ended.

@@ -5,25 +5,26 @@ use super::{Qp, state};
 use crate::carrier::Carrier;
 use crate::flush::Flush;
 use crate::gid::GidEntry;
-use crate::id::{CqId, OwnerId, PdId, SrqId};
+use crate::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
 use crate::limits::Limits;
 use crate::memory::Access;
 use crate::outstanding::Requests;
 use crate::place::Place;
-use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
+use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
 use crate::qp::requester::{Requester, Wait};
 use crate::qp::responder::Responder;
 use crate::save::{Violation, deadline, record, same_names, to_deadline, to_qpn};
 use crate::service::Service;
+use crate::srq::life::SrqRef;
 use vrdma_wire::num::{Gid, Mac, Qkey};
 
-same_names!(QpType { Rc, Uc, Ud, Gsi });
+same_names!(QpType { Rc, Uc, Ud, Gsi, XrcSend, XrcRecv });
 same_names!(QpState { Reset, Init, Rtr, Rts, Sqd, Sqe, Err });
 same_names!(Carrier { Local, Roce });
 
 impl QpEntry {
-    /// The record of a QP, with its requests.
-    pub(crate) fn save(&self, requests: &Requests) -> record::Qp {
+    /// The record of a QP, with its requests. `queue` is the shared queue that it has.
+    pub(crate) fn save(&self, queue: Option<SrqId>, requests: &Requests) -> record::Qp {
         let QpEntry { qp, service } = self;
         let Qp {
             qpn,
@@ -60,12 +61,13 @@ impl QpEntry {
             turn_due: _,
             answer_due: _,
             route: _,
-            // That of its shared queue.
+            // That of its shared queue, and which that is.
             shared_pd: _,
+            srq: _,
             marker: _,
         } = *qp;
         let mut requester = requester.save((question, served), requests);
-        let mut responder = responder.save(requests);
+        let mut responder = responder.save(queue, requests);
         if let Some(flush) = flush {
             let Flush { sends, receives, broken } = &**flush;
             requester.queue = requests.save_sends(sends);
@@ -76,6 +78,10 @@ impl QpEntry {
                     responder.queue.insert(before as usize, broken);
                 }
             }
+        }
+        if init.qp_type == QpType::XrcRecv && queue.is_none() {
+            // What is of a shared queue that was destroyed is nothing any more.
+            responder.queue.clear();
         }
         record::Qp {
             qpn: qpn.number(),
@@ -91,15 +97,19 @@ impl QpEntry {
         }
     }
 
-    /// From the record; `init` is of it, and may be, and a shared queue of it has the PD `shared_pd`. Its requests go to `requests`. It is in no schedule yet.
+    /// From the record; `init` is of it, and may be, and `shared` is its shared queue, with PD and CQ. Its requests go to `requests`. It is in no schedule yet.
     pub(crate) fn restore(
         record: &record::Qp,
-        (init, shared_pd): (QpInit, PdId),
+        (init, shared): (QpInit, Option<(SrqRef, PdId, CqId)>),
         (limits, gids): (&Limits, &[GidEntry]),
         requests: &mut Requests,
     ) -> Result<QpEntry, Violation> {
         let qpn = to_qpn(record.qpn)?;
-        let mut qp = Qp::new(qpn, init, shared_pd);
+        let mut qp = Qp::new(qpn, init, None);
+        match (init.receives, shared) {
+            (Receives::Xrc(_), Some((srq, pd, cq))) => qp.have_queue(srq, pd, cq),
+            (_, shared) => qp = Qp::new(qpn, init, shared.map(|(srq, pd, _)| (srq, pd))),
+        }
         qp.state = record.state.into();
         let attr = to_attr(&record.attr)?;
         check_attr(&qp, &attr, limits)?;
@@ -142,7 +152,7 @@ fn to_served(record: &record::Requester, qp: &Qp, requests: &Requests) -> Result
 /// Attributes are in range, and a connection has the address of its peer.
 fn check_attr(qp: &Qp, attr: &QpAttr, limits: &Limits) -> Result<(), Violation> {
     let datagrams = qp.service().is_datagram();
-    if qp.service() == QpType::Rc && qp.state == QpState::Sqe {
+    if qp.service().is_reliable() && qp.state == QpState::Sqe {
         return Err(Violation::State);
     }
     let has_av = !attr.dgid.is_zero();
@@ -196,20 +206,26 @@ fn save_init(init: &QpInit) -> record::QpInit {
         qp_type,
         send_cq,
         recv_cq,
-        srq,
+        receives,
         max_send_wr,
         max_recv_wr,
         max_send_sge,
         max_recv_sge,
         max_inline,
     } = *init;
+    let (srq, xrcd) = match receives {
+        Receives::Own => (None, None),
+        Receives::Shared(srq) => (Some(srq.0), None),
+        Receives::Xrc(xrcd) => (None, Some(xrcd.0)),
+    };
     record::QpInit {
         owner: owner.0,
-        pd: pd.0,
+        pd: pd.map(|pd| pd.0),
         qp_type: qp_type.into(),
         send_cq: send_cq.0,
         recv_cq: recv_cq.0,
-        srq: srq.map(|srq| srq.0),
+        srq,
+        xrcd,
         max_send_wr,
         max_recv_wr,
         max_send_sge,
@@ -219,7 +235,7 @@ fn save_init(init: &QpInit) -> record::QpInit {
 }
 
 /// What a QP was made with, from the record.
-pub(crate) fn to_init(init: &record::QpInit) -> QpInit {
+pub(crate) fn to_init(init: &record::QpInit) -> Result<QpInit, Violation> {
     let record::QpInit {
         owner,
         pd,
@@ -227,25 +243,32 @@ pub(crate) fn to_init(init: &record::QpInit) -> QpInit {
         send_cq,
         recv_cq,
         srq,
+        xrcd,
         max_send_wr,
         max_recv_wr,
         max_send_sge,
         max_recv_sge,
         max_inline,
     } = *init;
-    QpInit {
+    let receives = match (srq, xrcd) {
+        (None, None) => Receives::Own,
+        (Some(srq), None) => Receives::Shared(SrqId(srq)),
+        (None, Some(xrcd)) => Receives::Xrc(XrcdId(xrcd)),
+        (Some(_), Some(_)) => return Err(Violation::Xrc),
+    };
+    Ok(QpInit {
         owner: OwnerId(owner),
-        pd: PdId(pd),
+        pd: pd.map(PdId),
         qp_type: qp_type.into(),
         send_cq: CqId(send_cq),
         recv_cq: CqId(recv_cq),
-        srq: srq.map(SrqId),
+        receives,
         max_send_wr,
         max_recv_wr,
         max_send_sge,
         max_recv_sge,
         max_inline,
-    }
+    })
 }
 
 fn save_attr(attr: &QpAttr) -> record::QpAttr {

@@ -88,12 +88,46 @@ const UD: [Transition; 10] = datagrams(M::PKEY_INDEX.with(M::PORT).with(M::QKEY)
 /// QP1 has its port from its birth.
 const GSI: [Transition; 10] = datagrams(M::PKEY_INDEX.with(M::QKEY));
 
+/// The changes that XRC initiators have. What is about responding means nothing to them.
+const XRC_SEND: [Transition; 10] = xrc(
+    transition(Init, Rtr, CONNECT, RESPOND.with(CONNECTING)),
+    transition(Rtr, Rts, RETRY.with(M::SQ_PSN), RUNNING),
+    RETRY.with(IDENTITY).with(ANY_TIME).with(M::AV),
+);
+
+/// The changes that XRC targets have. What is about requests means nothing to them.
+const XRC_RECV: [Transition; 10] = xrc(
+    transition(Init, Rtr, CONNECT.with(RESPOND), CONNECTING),
+    transition(Rtr, Rts, M::TIMEOUT.with(M::SQ_PSN), RETRY.with(RUNNING)),
+    RETRY.with(IDENTITY).with(ANY_TIME).with(M::AV).with(M::MAX_DEST_RD_ATOMIC),
+);
+
+const CONNECTING: AttrMask = M::ACCESS_FLAGS.with(M::PKEY_INDEX).with(M::ALT_PATH);
+
+/// The changes that one half of an XRC connection has: how it gets to RTR and RTS, and what may change in SQD.
+const fn xrc(to_rtr: Transition, to_rts: Transition, drained: AttrMask) -> [Transition; 10] {
+    [
+        transition(Reset, Init, IDENTITY, M::NONE),
+        transition(Init, Init, M::NONE, IDENTITY),
+        to_rtr,
+        to_rts,
+        transition(Rts, Rts, M::NONE, RUNNING),
+        transition(Rts, Sqd, M::NONE, M::EN_SQD_ASYNC_NOTIFY),
+        transition(Sqd, Rts, M::NONE, RUNNING),
+        transition(Sqd, Sqd, M::NONE, drained),
+        transition(Sqe, Rts, M::NONE, RUNNING),
+        transition(Sqe, Sqe, M::NONE, M::CUR_STATE),
+    ]
+}
+
 const fn transitions(qp_type: QpType) -> &'static [Transition; 10] {
     match qp_type {
         QpType::Rc => &RC,
         QpType::Uc => &UC,
         QpType::Ud => &UD,
         QpType::Gsi => &GSI,
+        QpType::XrcSend => &XRC_SEND,
+        QpType::XrcRecv => &XRC_RECV,
     }
 }
 
@@ -182,7 +216,8 @@ mod tests {
     use super::*;
     use vrdma_wire::num::Gid;
 
-    const TYPES: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi];
+    const TYPES: [QpType; 6] =
+        [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi, QpType::XrcSend, QpType::XrcRecv];
     const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
 
     fn to(state: QpState) -> QpAttr {
@@ -257,8 +292,13 @@ mod tests {
             (QpType::Ud, ud_init, M::NONE),
             (QpType::Uc, IDENTITY, CONNECT),
         ];
-        for (qp_type, init, rtr) in ways {
-            for (from, target, mask) in [(Reset, Init, init), (Init, Rtr, rtr), (Rtr, Rts, M::SQ_PSN)] {
+        // What Linux asks of XRC (drivers/infiniband/core/verbs.c).
+        let ways = ways.map(|(qp_type, init, rtr)| (qp_type, init, rtr, M::SQ_PSN)).into_iter().chain([
+            (QpType::XrcSend, IDENTITY, CONNECT, RETRY | M::SQ_PSN),
+            (QpType::XrcRecv, IDENTITY, CONNECT | RESPOND, M::TIMEOUT | M::SQ_PSN),
+        ]);
+        for (qp_type, init, rtr, rts) in ways {
+            for (from, target, mask) in [(Reset, Init, init), (Init, Rtr, rtr), (Rtr, Rts, rts)] {
                 assert_eq!(check(qp_type, from, mask | M::STATE, &to(target)), Ok(target), "{qp_type:?}");
             }
         }

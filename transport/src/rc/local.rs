@@ -18,6 +18,7 @@ use crate::request::Payload;
 use crate::time::{Instant, NEVER, rnr_delay};
 use crate::work::Work;
 use core::time::Duration;
+use vrdma_wire::num::Srqn;
 
 /// What became of one segment.
 enum RcDelivery {
@@ -31,8 +32,8 @@ enum RcDelivery {
     Asked,
     /// The peer had a receive, but another message took it: it waits on.
     StillNotReady,
-    /// The peer has taken a receive for it from its shared queue: it is to be tried again.
-    Drawn,
+    /// The peer has taken a receive for it from its shared queue, or has turned to the queue that it names: it is to be tried again.
+    Again,
     /// It got lost.
     Lost,
     /// The request fails. The peer's QP, if it is that which refused, goes to ERR, with an event; it does so after the request
@@ -59,12 +60,12 @@ impl<R: Region> Engine<R> {
         }
         let delivery = loop {
             match self.deliver_rc(place, work, payload, limit, sink) {
-                RcDelivery::Drawn => {}
+                RcDelivery::Again => {}
                 delivery => break delivery,
             }
         };
         match delivery {
-            RcDelivery::Drawn => unreachable!("it was tried again"),
+            RcDelivery::Again => unreachable!("it was tried again"),
             RcDelivery::All => Step::Ended,
             RcDelivery::Part => Step::More,
             RcDelivery::Asked | RcDelivery::StillNotReady => Step::Waits,
@@ -118,6 +119,13 @@ impl<R: Region> Engine<R> {
                 return RcDelivery::Lost;
             }
         };
+        if let Some(srqn) = work.srqn
+            && peer_qp.is_receiving()
+            && segment.psn == peer_qp.responder.psn
+            && !peer_device.srqs.has_numbered(peer_qp, srqn)
+        {
+            return self.choose_queue(peer, srqn, sink);
+        }
         let receiver = peer_device.receiver(peer_qp);
         let verdict = in_sequence(peer_qp, &segment).and_then(|()| verdict(&receiver, &segment));
         let moved = match verdict {
@@ -128,7 +136,7 @@ impl<R: Region> Engine<R> {
             Err(Objection::Rnr) => {
                 let (wait, has_time) = (qp.requester.wait, qp.timer != NEVER);
                 if self.known(peer, sink).draw_receive() {
-                    return RcDelivery::Drawn;
+                    return RcDelivery::Again;
                 }
                 match wait {
                     Wait::Looked => {}
@@ -163,6 +171,19 @@ impl<R: Region> Engine<R> {
             Err(Failure::Local) => RcDelivery::Failed(WcStatus::LocProt, None),
             Err(Failure::Remote(refusal)) => {
                 let event = self.known(peer, sink).refuse(refusal);
+                RcDelivery::Failed(refusal.nak.status(), Some((peer, event)))
+            }
+        }
+    }
+
+    /// The peer, an XRC target, has another shared queue than the request names.
+    #[cold]
+    fn choose_queue(&mut self, peer: Place, srqn: Srqn, sink: &mut impl Sink) -> RcDelivery {
+        let mut borrowed = self.known(peer, sink);
+        match borrowed.choose_queue(srqn) {
+            Ok(()) => RcDelivery::Again,
+            Err(refusal) => {
+                let event = borrowed.refuse(refusal);
                 RcDelivery::Failed(refusal.nak.status(), Some((peer, event)))
             }
         }

@@ -86,6 +86,7 @@ violations! {
     Psn: "a PSN, MSN or QPN of more than 24 bits",
     Request: "a request that its QP cannot have taken",
     SharedQueue: "a shared receive queue that cannot be, or QPs that wait for its receives and are not in its list",
+    Xrc: "an XRC target, or a shared receive queue of XRC, that cannot be as it is",
     Queue: "requests beyond a queue's length, or in a state in which there are none",
     Progress: "progress of a send beyond its message, or of none",
     Received: "progress of a message that cannot have come, or into no receive",

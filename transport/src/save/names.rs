@@ -15,6 +15,10 @@ pub enum QpType {
     Ud,
     /// QP1.
     Gsi,
+    /// XRC initiator. (From version 3 on.)
+    XrcSend,
+    /// XRC target. (From version 3 on.)
+    XrcRecv,
 }
 
 /// State of a QP (IBTA 10.3.1).

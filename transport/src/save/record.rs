@@ -207,6 +207,12 @@ pub struct Device {
     /// Its shared receive queues. (Versions before 3 have none.)
     #[serde(default)]
     pub srqs: Vec<Srq>,
+    /// Which numbers of XRC domains were used. (Older records have none.)
+    #[serde(default)]
+    pub xrcd_numbers: Numbers,
+    /// The numbers of its XRC domains. (Older records have none.)
+    #[serde(default)]
+    pub xrcds: Vec<u32>,
     /// Which QPNs were used.
     pub qp_numbers: Numbers,
     /// Its queue pairs.
@@ -230,6 +236,9 @@ pub struct Limits {
     /// Most shared receive queues. (Versions before 3 have none.)
     #[serde(default)]
     pub max_srq: u32,
+    /// Most XRC domains. (Older records have none.)
+    #[serde(default)]
+    pub max_xrcd: u32,
     /// Most elements of a send.
     pub max_send_sge: u32,
     /// Most elements of a receive.
@@ -317,6 +326,9 @@ pub struct Srq {
     pub max_wr: u32,
     /// Most elements of a receive.
     pub max_sge: u32,
+    /// What is special about it if it is one of XRC. (Older records have none.)
+    #[serde(default)]
+    pub xrc: Option<XrcSrq>,
     /// The limit that is armed, or 0.
     pub limit: u32,
     /// It takes no receives any more.
@@ -327,6 +339,15 @@ pub struct Srq {
     pub waiting: Vec<u32>,
     /// Those of them whose peers were woken by a receive and have not tried, in the same order.
     pub woken: Vec<u32>,
+}
+
+/// [`XrcSrq`](crate::XrcSrq).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct XrcSrq {
+    /// Its XRC domain.
+    pub xrcd: u32,
+    /// Where its receives complete.
+    pub cq: u32,
 }
 
 /// A memory region. Its memory is registered anew.

@@ -1,29 +1,31 @@
 //! Shared receive queues in the record.
 
-use super::{Srq, SrqInit, Srqs};
-use crate::id::{OwnerId, PdId, SrqId};
+use super::{Srq, SrqInit, Srqs, XrcSrq};
+use crate::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
 use crate::outstanding::Requests;
 use crate::pool::List;
 use crate::qp::entry::Qps;
 use crate::save::{Violation, record, to_qpn};
+use crate::srq::life::SrqRef;
 use crate::srq::waiters::Waiters;
 use std::collections::BTreeSet;
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Qpn, Srqn};
 
 impl Srq {
     /// The record of it, with its receives.
     pub(crate) fn save(&self, requests: &Requests) -> record::Srq {
         // Who uses it, what they have taken, and whether it is listed is told by QPs and turns.
-        let Srq { id, init, receives, taken: _, limit, waiters, listed: _, users: _, failed } = self;
-        let SrqInit { owner, pd, max_wr, max_sge } = *init;
+        let Srq { this, init, receives, taken: _, limit, waiters, listed: _, users: _, failed } = self;
+        let SrqInit { owner, pd, max_wr, max_sge, xrc } = *init;
         let (waiting, woken) = waiters.in_order();
         let numbers = |qpns: Vec<Qpn>| qpns.into_iter().map(Qpn::number).collect();
         record::Srq {
-            srq: id.0,
+            srq: this.id().0,
             owner: owner.0,
             pd: pd.0,
             max_wr,
             max_sge,
+            xrc: xrc.map(|XrcSrq { xrcd, cq }| record::XrcSrq { xrcd: xrcd.0, cq: cq.0 }),
             limit: *limit,
             failed: *failed,
             receives: requests.save_receives(receives),
@@ -32,8 +34,10 @@ impl Srq {
         }
     }
 
-    /// From the record, whose `init` may be. No QP uses it yet.
-    pub(crate) fn restore(record: &record::Srq, requests: &mut Requests) -> Result<Srq, Violation> {
+    /// From the record, whose `init` may be; so many were made, with this one. No QP uses it yet.
+    pub(crate) fn restore(record: &record::Srq, made: u64, requests: &mut Requests) -> Result<Srq, Violation> {
+        let number = Srqn::new(record.srq).ok_or(Violation::Number)?;
+        let this = SrqRef::new(SrqId(number.number()), made);
         let init = record.init();
         let mut receives = List::EMPTY;
         for receive in &record.receives {
@@ -47,15 +51,16 @@ impl Srq {
         let waiters = Waiters::restore(&qpns(&record.waiting)?, &qpns(&record.woken)?);
         let waiters = waiters.ok_or(Violation::SharedQueue)?;
         let failed = record.failed;
-        Ok(Srq { receives, limit, waiters, failed, ..Srq::new(SrqId(record.srq), init) })
+        Ok(Srq { receives, limit, waiters, failed, ..Srq::new(this, init) })
     }
 }
 
 impl record::Srq {
     /// What it was made with.
     pub(crate) fn init(&self) -> SrqInit {
-        let record::Srq { owner, pd, max_wr, max_sge, .. } = *self;
-        SrqInit { owner: OwnerId(owner), pd: PdId(pd), max_wr, max_sge }
+        let record::Srq { owner, pd, max_wr, max_sge, ref xrc, .. } = *self;
+        let xrc = xrc.as_ref().map(|xrc| XrcSrq { xrcd: XrcdId(xrc.xrcd), cq: CqId(xrc.cq) });
+        SrqInit { owner: OwnerId(owner), pd: PdId(pd), max_wr, max_sge, xrc }
     }
 }
 
@@ -65,7 +70,7 @@ impl Srqs {
     pub(crate) fn check_users(&self, qps: &Qps) -> Result<(), Violation> {
         let waits = |entry: &&crate::qp::entry::QpEntry| entry.qp.responder.sender_waits;
         let told: BTreeSet<_> = (qps.iter().filter(waits))
-            .filter_map(|entry| Some((entry.qp.init.srq?, entry.qp.qpn.number())))
+            .filter_map(|entry| Some((entry.qp.srq?.id(), entry.qp.qpn.number())))
             .collect();
         let mut listed = BTreeSet::new();
         for srq in self.iter() {
@@ -73,7 +78,7 @@ impl Srqs {
                 return Err(Violation::SharedQueue);
             }
             let (waiting, _) = srq.waiters.in_order();
-            listed.extend(waiting.into_iter().map(|qpn| (srq.id, qpn.number())));
+            listed.extend(waiting.into_iter().map(|qpn| (srq.this.id(), qpn.number())));
         }
         if listed == told { Ok(()) } else { Err(Violation::SharedQueue) }
     }

@@ -26,6 +26,7 @@ fn write_brings_bytes_and_completes_here_only() {
         invalidated: None,
         src_qpn: NOBODY,
         solicited: false,
+        srq: None,
         arrival: None,
     };
     assert_eq!(pair.log.completions, [(a.device, SEND_CQ, expected)]);
@@ -59,6 +60,7 @@ fn send_takes_receives_in_order_and_completes_at_the_receiver_first() {
         invalidated: None,
         src_qpn: a.qpn,
         solicited: true,
+        srq: None,
         arrival: None,
     };
     assert_eq!(pair.log.completions[0], (b.device, RECV_CQ, expected));

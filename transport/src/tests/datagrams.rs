@@ -122,6 +122,7 @@ fn a_datagram_comes_with_its_route_and_its_sender() {
         invalidated: None,
         src_qpn: a.qpn,
         solicited: true,
+        srq: None,
         arrival: Some(Arrival { smac: Mac([2, 0, 0, 0, 0, 1]), vlan: Some(77) }),
     };
     assert_eq!(ud.pair.log.completions.remove(0), (b.device, RECV_CQ, expected));

@@ -187,11 +187,11 @@ pub(crate) struct Pair {
 pub(crate) fn qp_init(pd: PdId) -> QpInit {
     QpInit {
         owner: OWNER,
-        pd,
+        pd: Some(pd),
         qp_type: QpType::Rc,
         send_cq: SEND_CQ,
         recv_cq: RECV_CQ,
-        srq: None,
+        receives: Receives::Own,
         max_send_wr: 16,
         max_recv_wr: 16,
         max_send_sge: 8,

@@ -110,16 +110,16 @@ fn make_ends(world: &mut World, rng: &mut Rng, plan: &Plan, (n, service): (usize
         let Guest { device, pd, .. } = world.guests[guest];
         let (engine, _) = world.engine(guest);
         let srq = rng.one_in(3).then(|| {
-            let init = SrqInit { owner: OWNER, pd, max_wr: plan.shape.receives, max_sge: 4 };
+            let init = SrqInit { owner: OWNER, pd, max_wr: plan.shape.receives, max_sge: 4, xrc: None };
             engine.create_srq(device, init).unwrap()
         });
         let init = QpInit {
             owner: OWNER,
-            pd,
+            pd: Some(pd),
             qp_type: service,
             send_cq,
             recv_cq,
-            srq,
+            receives: srq.into(),
             max_send_wr: plan.shape.depth,
             max_recv_wr: plan.shape.receives,
             max_send_sge: 4,
@@ -149,6 +149,7 @@ fn connect_ends(world: &mut World, rng: &mut Rng, plan: &Plan, service: QpType, 
     let masks = match service {
         QpType::Rc => [TO_INIT, TO_RTR, TO_RTS],
         QpType::Uc => [TO_INIT, TO_RTR_UC, TO_RTS_UNRELIABLE],
+        QpType::XrcSend | QpType::XrcRecv => todo!(),
         QpType::Ud | QpType::Gsi => [TO_INIT_UD, AttrMask::STATE, TO_RTS_UNRELIABLE],
     };
     for (local, remote) in [(0, 1), (1, 0)] {

@@ -16,11 +16,11 @@ fn time_to_fail(op: SendOp, length: u32, timeout: u8, retry_cnt: u8) -> (u64, u6
     let (host, now) = (&mut world.hosts[0], world.now);
     let init = QpInit {
         owner: OWNER,
-        pd,
+        pd: Some(pd),
         qp_type: QpType::Rc,
         send_cq: CqId(0),
         recv_cq: CqId(1),
-        srq: None,
+        receives: Receives::Own,
         max_send_wr: 4,
         max_recv_wr: 4,
         max_send_sge: 1,

@@ -26,7 +26,7 @@ fn first_size(opcode: Opcode) -> usize {
         Opcode::QUERY_COUNTERS => CountersResp::SIZE,
         Opcode::QUERY_CLOCK => ClockResp::SIZE,
         Opcode::QUERY_GID => QueryGidResp::SIZE,
-        Opcode::ALLOC_CONTEXT | Opcode::ALLOC_PD | Opcode::ALLOC_MW => ObjectResp::SIZE,
+        Opcode::ALLOC_CONTEXT | Opcode::ALLOC_PD | Opcode::ALLOC_MW | Opcode::ALLOC_XRCD => ObjectResp::SIZE,
         Opcode::CREATE_CQ => CreateCqResp::SIZE,
         Opcode::REG_MR | Opcode::REREG_MR | Opcode::GET_DMA_MR | Opcode::ALLOC_FAST_MR => RegMrResp::SIZE,
         Opcode::CREATE_QP => CreateQpResp::SIZE,

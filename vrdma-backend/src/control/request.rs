@@ -52,6 +52,8 @@ pub fn parse(
         Opcode::UNBIND_CHANNEL => Command::UnbindChannel { queue: body.object()? },
         Opcode::ALLOC_PD => Command::AllocPd { context: body.object()? },
         Opcode::DEALLOC_PD => Command::DeallocPd { pdn: body.object()? },
+        Opcode::ALLOC_XRCD => body.empty(Command::AllocXrcd)?,
+        Opcode::DEALLOC_XRCD => Command::DeallocXrcd { xrcdn: body.object()? },
         Opcode::CREATE_CQ => create_cq(&body, context)?,
         Opcode::RESIZE_CQ => resize_cq(&body, context)?,
         Opcode::MODIFY_CQ => modify_cq(&body.alone()?),

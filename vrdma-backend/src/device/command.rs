@@ -31,6 +31,8 @@ pub enum Command {
     UnbindChannel { queue: u32 },
     AllocPd { context: u32 },
     DeallocPd { pdn: u32 },
+    AllocXrcd,
+    DeallocXrcd { xrcdn: u32 },
     CreateCq { context: u32, vector: u16, ring: Box<CqRing> },
     ModifyCq { cqn: u32, moderation: Option<Moderation> },
     DestroyCq { cqn: u32 },

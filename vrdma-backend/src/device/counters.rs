@@ -58,6 +58,7 @@ pub struct ObjectCounts {
     pub mws: u32,
     pub qps: u32,
     pub srqs: u32,
+    pub xrcds: u32,
     pub gids: u32,
     pub mcast_attached: u32,
     pub ahs: u32,

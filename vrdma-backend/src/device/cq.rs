@@ -2,13 +2,12 @@
 
 use super::command::Reply;
 use super::moderation::{Moderation, Waiting};
-use super::objects::Cq;
+use super::objects::{Cq, CqUser};
 use super::{Device, Result};
 use crate::queue::cq::{CqLayout, CqMapping, CqRing};
 use crate::translate::event::{self, AsyncEvent};
 use std::ops::Range;
 use vrdma_transport::{CqId, Error, OwnerId};
-use vrdma_wire::num::Qpn;
 
 impl Device {
     /// CREATE_CQ.
@@ -31,7 +30,7 @@ impl Device {
             vector,
             ring,
             runs,
-            qps: Vec::new(),
+            users: Vec::new(),
             dirty: false,
             new: 0,
             solicited: false,
@@ -49,10 +48,10 @@ impl Device {
     /// DESTROY_CQ.
     ///
     /// # Errors
-    /// `NotFound`: it does not exist. `Busy`: QPs use it.
+    /// `NotFound`: it does not exist. `Busy`: QPs or shared receive queues use it.
     pub fn destroy_cq(&mut self, cqn: CqId) -> Result<Reply> {
         let cq = self.cqs.get_mut(cqn.0).ok_or(Error::NotFound)?;
-        if !cq.qps.is_empty() {
+        if !cq.users.is_empty() {
             return Err(Error::Busy);
         }
         let vector = usize::from(cq.vector);
@@ -112,9 +111,17 @@ impl Device {
         self.cqs.get_mut(cq.0)?.ring.install(new)
     }
 
-    /// The QPs of a CQ.
-    pub fn qps_of(&mut self, cq: CqId) -> Vec<Qpn> {
-        self.cqs.get_mut(cq.0).map(|cq| cq.qps.clone()).unwrap_or_default()
+    /// Who uses a CQ.
+    pub fn users_of(&mut self, cq: CqId) -> Vec<CqUser> {
+        self.cqs.get_mut(cq.0).map(|cq| cq.users.clone()).unwrap_or_default()
+    }
+
+    /// Somebody does not use a CQ any more.
+    pub(super) fn leave_cq(&mut self, cq: CqId, user: CqUser) {
+        let Some(cq) = self.cqs.get_mut(cq.0) else { return };
+        if let Some(at) = cq.users.iter().position(|&other| other == user) {
+            cq.users.swap_remove(at);
+        }
     }
 
     /// A CQ of that context.

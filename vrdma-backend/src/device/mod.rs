@@ -9,7 +9,7 @@ pub mod counters;
 mod cq;
 pub mod moderation;
 mod mr;
-mod objects;
+pub mod objects;
 pub mod outputs;
 mod pd;
 mod qp;

@@ -2,7 +2,7 @@
 
 use super::moderation::{Moderation, Waiting};
 use crate::queue::cq::CqRing;
-use vrdma_transport::OwnerId;
+use vrdma_transport::{OwnerId, SrqId};
 use vrdma_wire::num::Qpn;
 
 /// A user context.
@@ -10,6 +10,15 @@ use vrdma_wire::num::Qpn;
 pub(super) struct UserContext {
     /// Channels, PDs, CQs and QPs that belong to it.
     pub objects: u32,
+}
+
+/// Whose requests complete at a CQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CqUser {
+    /// Those of a QP.
+    Qp(Qpn),
+    /// Those of an XRC shared receive queue.
+    Srq(SrqId),
 }
 
 /// A completion queue.
@@ -20,8 +29,8 @@ pub(super) struct Cq {
     pub vector: u16,
     pub ring: CqRing,
     pub runs: u64,
-    /// QPs that use it; one that uses it for both directions is there twice.
-    pub qps: Vec<Qpn>,
+    /// Who uses it; a QP that does for both directions is there twice.
+    pub users: Vec<CqUser>,
     /// New CQEs have not been checked against the arm words,
     pub dirty: bool,
     /// so many.

@@ -1,38 +1,54 @@
 //! Queue pairs, as far as their CQs and the quota are concerned; the engine has all else.
 
 use super::command::Reply;
+use super::objects::CqUser;
 use super::{Device, Result};
 use crate::memory::MrMemory;
 use crate::translate::event;
-use vrdma_transport::{Engine, Error, QpInit};
+use vrdma_transport::{CqId, Engine, Error, QpInit, QpType, Receives};
 use vrdma_wire::num::Qpn;
 
 /// Requests that a QP may have outstanding in queues of its own.
 fn requests(init: &QpInit) -> u64 {
-    let receives = if init.srq.is_some() { 0 } else { init.max_recv_wr };
-    u64::from(init.max_send_wr) + u64::from(receives)
+    let receives = if init.receives == Receives::Own { init.max_recv_wr } else { 0 };
+    match init.qp_type {
+        QpType::XrcRecv => 0,
+        QpType::XrcSend => init.max_send_wr.into(),
+        _ => u64::from(init.max_send_wr) + u64::from(receives),
+    }
+}
+
+/// The CQs where its requests complete, one for each direction that it has.
+fn cqs(init: &QpInit) -> impl Iterator<Item = CqId> + use<> {
+    let sends = (init.qp_type != QpType::XrcRecv).then_some(init.send_cq);
+    let receives = !matches!(init.qp_type, QpType::XrcSend | QpType::XrcRecv);
+    sends.into_iter().chain(receives.then_some(init.recv_cq))
 }
 
 impl Device {
     /// CREATE_QP.
     ///
     /// # Errors
-    /// `NotFound`: there is no such context, CQ or PD. `Denied`: one is another context's. `NoResources`: the guest has as many
+    /// `NotFound`: there is no such context, CQ, PD or XRC domain. `Denied`: one is another context's. `NoResources`: the guest has as many
     /// requests outstanding as it may. Those of [`Engine::create_qp`].
     pub fn create_qp(&mut self, engine: &mut Engine<MrMemory>, init: QpInit) -> Result<Reply> {
-        let QpInit { owner, send_cq, recv_cq, .. } = init;
+        let owner = init.owner;
         self.context(owner)?;
-        self.cq(send_cq, owner)?;
-        self.cq(recv_cq, owner)?;
+        for cq in cqs(&init) {
+            self.cq(cq, owner)?;
+        }
         let requests = requests(&init);
         self.quota.check_requests(requests, &self.limits)?;
-        if engine.pd_owner(self.id, init.pd)? != owner {
+        if let Some(pd) = init.pd
+            && engine.pd_owner(self.id, pd)? != owner
+        {
             return Err(Error::Denied);
         }
         let qpn = engine.create_qp(self.id, init)?;
         self.quota.take_requests(requests);
-        self.cq(send_cq, owner)?.qps.push(qpn);
-        self.cq(recv_cq, owner)?.qps.push(qpn);
+        for cq in cqs(&init) {
+            self.cq(cq, owner)?.users.push(CqUser::Qp(qpn));
+        }
         self.context(owner)?.objects += 1;
         Ok(Reply::Object(qpn.number()))
     }
@@ -44,11 +60,8 @@ impl Device {
     pub fn destroy_qp(&mut self, engine: &mut Engine<MrMemory>, qpn: Qpn) -> Result<Reply> {
         let init = engine.destroy_qp(self.id, qpn)?;
         self.quota.return_requests(requests(&init));
-        for cq in [init.send_cq, init.recv_cq] {
-            let qps = &mut self.cq(cq, init.owner)?.qps;
-            if let Some(at) = qps.iter().position(|&user| user == qpn) {
-                qps.swap_remove(at);
-            }
+        for cq in cqs(&init) {
+            self.leave_cq(cq, CqUser::Qp(qpn));
         }
         self.async_events.forget(qpn.number(), &event::OF_QP);
         self.release(init.owner);

@@ -1,6 +1,7 @@
 //! Shared receive queues, as far as the quota is concerned; the engine has all else.
 
 use super::command::Reply;
+use super::objects::CqUser;
 use super::{Device, Result};
 use crate::memory::MrMemory;
 use crate::translate::event;
@@ -10,14 +11,20 @@ impl Device {
     /// CREATE_SRQ.
     ///
     /// # Errors
-    /// `NotFound`: there is no such context or PD. `NoResources`: the guest has as many receives outstanding as it may. Those of
+    /// `NotFound`: there is no such context, PD, XRC domain or CQ. `Denied`: one is another context's. `NoResources`: the guest has as many receives outstanding as it may. Those of
     /// [`Engine::create_srq`].
     pub fn create_srq(&mut self, engine: &mut Engine<MrMemory>, init: SrqInit) -> Result<Reply> {
         self.context(init.owner)?;
+        if let Some(xrc) = init.xrc {
+            self.cq(xrc.cq, init.owner)?;
+        }
         let requests = u64::from(init.max_wr);
         self.quota.check_requests(requests, &self.limits)?;
         let srq = engine.create_srq(self.id, init)?;
         self.quota.take_requests(requests);
+        if let Some(xrc) = init.xrc {
+            self.cq(xrc.cq, init.owner)?.users.push(CqUser::Srq(srq));
+        }
         self.context(init.owner)?.objects += 1;
         Ok(Reply::Object(srq.0))
     }
@@ -41,12 +48,14 @@ impl Device {
     /// # Errors
     /// `NotFound`: it does not exist. `Busy`: QPs use it.
     pub fn destroy_srq(&mut self, engine: &mut Engine<MrMemory>, srq: SrqId) -> Result<Reply> {
-        let owner = engine.srq_owner(self.id, srq)?;
-        let requests = engine.query_srq(self.id, srq)?.max_wr;
+        let init = engine.srq_init(self.id, srq)?;
         engine.destroy_srq(self.id, srq)?;
-        self.quota.return_requests(requests.into());
+        self.quota.return_requests(init.max_wr.into());
+        if let Some(xrc) = init.xrc {
+            self.leave_cq(xrc.cq, CqUser::Srq(srq));
+        }
         self.async_events.forget(srq.0, &event::OF_SRQ);
-        self.release(owner);
+        self.release(init.owner);
         Ok(Reply::Done)
     }
 }

@@ -21,6 +21,10 @@ pub fn cqe(completion: &Completion) -> Cqe {
     if completion.arrival.is_some() {
         bits |= flags::GRH;
     }
+    if completion.srq.is_some() {
+        bits |= flags::XRC;
+    }
+    let source = completion.srq.map_or(completion.src_qpn.number(), |srq| srq.0);
     let imm = match completion.invalidated {
         Some(key) => key.0.into(),
         None => U32::from_bytes(completion.imm.unwrap_or_default().to_bytes()),
@@ -31,7 +35,7 @@ pub fn cqe(completion: &Completion) -> Cqe {
         qpn: completion.qpn.number().into(),
         byte_len: completion.byte_len.into(),
         imm,
-        src_qpn: completion.src_qpn.number().into(),
+        src_qpn: source.into(),
         smac,
         vlan: vlan.unwrap_or(0xffff).into(),
         opcode: opcode(completion.opcode).0,
@@ -82,7 +86,7 @@ fn status(status: WcStatus) -> cqe::WcStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vrdma_transport::Arrival;
+    use vrdma_transport::{Arrival, SrqId};
     use vrdma_wire::num::{Imm, Mac, Qpn, Rkey};
 
     #[test]
@@ -97,6 +101,7 @@ mod tests {
             invalidated: None,
             src_qpn: Qpn::new(0x44).unwrap(),
             solicited: true,
+            srq: None,
             arrival: None,
         };
         let found = cqe(&completion);
@@ -118,6 +123,11 @@ mod tests {
             (found.imm.get(), found.flags),
             (0x0102_0304, flags::RECV | flags::INV | flags::SOLICITED)
         );
+        let found = cqe(&Completion { opcode: WcOpcode::Recv, imm: None, srq: Some(SrqId(0x55)), ..completion });
+        assert_eq!(
+            (found.src_qpn.get(), found.qpn.get(), found.flags),
+            (0x55, 0x22, flags::RECV | flags::XRC | flags::SOLICITED)
+        );
         assert_eq!(cqe_flags(WcOpcode::Send), 0);
     }
 
@@ -132,6 +142,7 @@ mod tests {
             invalidated: None,
             src_qpn: Qpn::default(),
             solicited: false,
+            srq: None,
             arrival: None,
         })
         .flags

@@ -18,6 +18,7 @@ const DEVICE_CAP: u64 = device_cap::V1_0
     | device_cap::FLUSH_GLOBAL
     | device_cap::SRQ
     | device_cap::SRQ_RESIZE
+    | device_cap::XRC
     | device_cap::CQ_RESIZE
     | device_cap::CQ_MODERATION
     | device_cap::CQ_IGNORE_OVERRUN
@@ -33,6 +34,9 @@ const MAX_MCAST: u32 = 1024;
 /// Members of all groups together, and so memory that a guest takes in the engine: less than a MiB.
 const MAX_MCAST_ATTACHED: u32 = 8192;
 
+/// XRC domains of a guest: each takes some bytes. (Drivers have no field to tell it in.)
+const MAX_XRCD: u32 = 4096;
+
 /// As the engine wants them, with a port of that path MTU.
 pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
     Limits {
@@ -41,6 +45,7 @@ pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
         max_qp: limits.qps,
         max_qp_wr: limits.qp_requests,
         max_srq: limits.srqs,
+        max_xrcd: MAX_XRCD,
         max_send_sge: unit::MAX_SGE_V1_1,
         max_recv_sge: unit::MAX_SGE_V1_1,
         max_inline: unit::MAX_INLINE_V1_1,

@@ -2,7 +2,9 @@
 
 use vrdma_abi::control::{self, CreateQpReq, ModifyQpReq, Status, limit, qp_attr};
 use vrdma_abi::width;
-use vrdma_transport::{Access, AttrMask, CqId, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, SrqId};
+use vrdma_transport::{
+    Access, AttrMask, CqId, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives, SrqId, XrcdId,
+};
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn};
 
 // The bits of both are those of enum ibv_qp_attr_mask.
@@ -18,25 +20,37 @@ const _: () = assert!(limit::KERNEL_CONTEXT == OwnerId::KERNEL.0);
 /// What a new QP is to be.
 ///
 /// # Errors
-/// `INVALID`: an unknown type.
+/// `INVALID`: an unknown type, or something named that QPs of this type do not have.
 pub fn init(req: &CreateQpReq) -> Result<QpInit, Status> {
-    if req.reserved.get() != 0 {
-        return Err(Status::INVALID);
-    }
     let qp_type = match control::QpType(req.qp_type.get()) {
         control::QpType::RC => QpType::Rc,
         control::QpType::UC => QpType::Uc,
         control::QpType::UD => QpType::Ud,
         control::QpType::GSI => QpType::Gsi,
+        control::QpType::XRC_SEND => QpType::XrcSend,
+        control::QpType::XRC_RECV => QpType::XrcRecv,
         _ => return Err(Status::INVALID),
+    };
+    let named = |number: u32| (number != limit::NONE).then_some(number);
+    let (pd, send_cq) = (named(req.pdn.get()), named(req.send_cqn.get()));
+    let (recv_cq, srq, xrcdn) = (named(req.recv_cqn.get()), named(req.srqn.get()), req.xrcdn.get());
+    let receives = match (qp_type, srq) {
+        (QpType::XrcRecv, None) if (pd, send_cq, recv_cq) == (None, None, None) => {
+            Receives::Xrc(XrcdId(xrcdn))
+        }
+        (QpType::XrcSend, None) if recv_cq.is_none() && xrcdn == 0 => Receives::Own,
+        (QpType::XrcRecv | QpType::XrcSend, _) => return Err(Status::INVALID),
+        _ if xrcdn != 0 => return Err(Status::INVALID),
+        (_, None) => Receives::Own,
+        (_, Some(srq)) => Receives::Shared(SrqId(srq)),
     };
     Ok(QpInit {
         owner: OwnerId(req.context.get()),
-        pd: PdId(req.pdn.get()),
+        pd: (qp_type != QpType::XrcRecv).then_some(PdId(req.pdn.get())),
         qp_type,
         send_cq: CqId(req.send_cqn.get()),
         recv_cq: CqId(req.recv_cqn.get()),
-        srq: (req.srqn.get() != limit::NONE).then_some(SrqId(req.srqn.get())),
+        receives,
         max_send_wr: req.max_send_wr.get(),
         max_recv_wr: req.max_recv_wr.get(),
         max_send_sge: req.max_send_sge.get(),

@@ -1,21 +1,24 @@
 //! Shared receive queues: what they are created with, and their attributes.
 
 use vrdma_abi::control::{CreateSrqReq, ModifySrqReq, QuerySrqResp, Status, limit, srq_attr};
-use vrdma_transport::{OwnerId, PdId, SrqAttr, SrqInit};
+use vrdma_transport::{CqId, OwnerId, PdId, SrqAttr, SrqInit, XrcSrq, XrcdId};
 
 /// What a new shared receive queue is to be.
 ///
 /// # Errors
-/// `UNSUPPORTED`: one for XRC.
+/// `INVALID`: an XRC domain without a CQ, or a CQ without a domain.
 pub fn init(req: &CreateSrqReq) -> Result<SrqInit, Status> {
-    if (req.xrcdn.get(), req.cqn.get()) != (limit::NONE, limit::NONE) {
-        return Err(Status::UNSUPPORTED);
-    }
+    let xrc = match (req.xrcdn.get(), req.cqn.get()) {
+        (limit::NONE, limit::NONE) => None,
+        (limit::NONE, _) | (_, limit::NONE) => return Err(Status::INVALID),
+        (xrcdn, cqn) => Some(XrcSrq { xrcd: XrcdId(xrcdn), cq: CqId(cqn) }),
+    };
     Ok(SrqInit {
         owner: OwnerId(req.context.get()),
         pd: PdId(req.pdn.get()),
         max_wr: req.max_wr.get(),
         max_sge: req.max_sge.get(),
+        xrc,
     })
 }
 

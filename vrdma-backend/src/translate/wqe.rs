@@ -5,14 +5,14 @@ use vrdma_abi::ah::AhEntry;
 use vrdma_abi::width;
 use vrdma_abi::wqe::{
     AtomicOperands, BindMwBody, BindMwRange, FlushBody, FlushRange, RdmaBody, RegMrBody, RegMrMemory,
-    Sge as AbiSge, UdBody, WqeHeader, WrOpcode, flags, flush_level, unit,
+    Sge as AbiSge, UdBody, WqeHeader, WrOpcode, XrcBody, flags, flush_level, unit,
 };
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use vrdma_transport::{
     Access, Bind, Destination, FlushScope, Payload, PdId, Placement, Queue, RecvRequest, Remote, SendOp,
     SendRequest, Sge, SrqId,
 };
-use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey};
+use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey, Srqn};
 
 /// Most elements of a request.
 pub const MAX_SGE: usize = unit::MAX_SGE_V1_1 as usize;
@@ -20,8 +20,8 @@ pub const MAX_SGE: usize = unit::MAX_SGE_V1_1 as usize;
 /// A request of a channel.
 #[derive(Debug)]
 pub enum Request<'a> {
-    /// For a send queue.
-    Send(Qpn, SendRequest<'a>),
+    /// For a send queue; one of XRC with the peer's shared receive queue.
+    Send(Qpn, Option<Srqn>, SendRequest<'a>),
     /// For a receive queue.
     Recv(Qpn, RecvRequest<'a>),
     /// For a shared receive queue.
@@ -53,22 +53,23 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     }
     let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
     let recv = opcode == WrOpcode::RECV;
+    let (srqn, shift) = xrc(bytes, bits);
     let invalid = bits & !flags::ALL != 0
         || recv && bits != 0
-        || opcode == WrOpcode::LOCAL_INV && (inline || header.sge_count != 0)
+        || opcode == WrOpcode::LOCAL_INV && (inline || header.sge_count != 0 || srqn.is_some())
         || inline && (header.sge_count != 0 || atomic || opcode == WrOpcode::RDMA_READ)
         || atomic && header.sge_count != 1;
-    let data = if atomic { unit::ATOMIC_SGE_OFFSET } else { unit::DATA_OFFSET } as usize;
+    let data = shift + if atomic { unit::ATOMIC_SGE_OFFSET } else { unit::DATA_OFFSET } as usize;
     let payload = if inline { inline_data(bytes, data, header) } else { elements(bytes, data, header, sges) };
     let (false, Some(payload)) = (invalid, payload) else { return Request::Invalid(qpn, id, queue) };
 
     let (signaled, solicited) = (bits & flags::SIGNALED != 0, bits & flags::SOLICITED != 0);
     let fence = bits & flags::FENCE != 0;
-    let send = |op| Request::Send(qpn, SendRequest { id, signaled, solicited, fence, op, payload });
+    let send = |op| Request::Send(qpn, srqn, SendRequest { id, signaled, solicited, fence, op, payload });
     let body: &RdmaBody = view(bytes, unit::BODY_OFFSET as usize);
     let remote = Remote { addr: body.remote_addr.get(), rkey: Rkey(body.rkey.get()) };
     let imm = Some(Imm::from_bytes(body.imm.to_bytes()));
-    let operands: &AtomicOperands = view(bytes, unit::DATA_OFFSET as usize);
+    let operands: &AtomicOperands = view(bytes, shift + unit::DATA_OFFSET as usize);
     let (compare, swap) = (operands.compare_add.get(), operands.swap.get());
     // One whole request in each arm: an operation that is chosen first and moved later is copied through memory.
     match opcode {
@@ -90,11 +91,24 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     }
 }
 
+/// The shared receive queue that a request of XRC names, and by how many bytes what follows is further on than in others.
+#[inline]
+fn xrc(bytes: &[u8], bits: u16) -> (Option<Srqn>, usize) {
+    if bits & flags::XRC == 0 {
+        return (None, 0);
+    }
+    let body: &XrcBody = view(bytes, unit::DATA_OFFSET as usize);
+    (Some(Srqn::truncate(body.remote_srqn.get())), unit::XRC_SHIFT as usize)
+}
+
 /// A request that has a body of its own and no payload.
 fn without_payload<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn) -> Request<'a> {
     let (id, bits) = (header.wqe_id.get(), header.flags.get());
+    let (srqn, shift) = xrc(bytes, bits);
     let op = match WrOpcode(header.opcode) {
-        WrOpcode::FLUSH => flush(bytes),
+        WrOpcode::FLUSH => flush(bytes, shift),
+        // Others name nothing of the peer.
+        _ if srqn.is_some() => None,
         WrOpcode::REG_MR => reg_mr(bytes),
         _ => Some(bind_mw(bytes)),
     };
@@ -102,7 +116,7 @@ fn without_payload<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn) -> Request<'a
     let Some(op) = op.filter(|_| is_bare) else { return Request::Invalid(qpn, id, Queue::Send) };
     let (signaled, solicited) = (bits & flags::SIGNALED != 0, bits & flags::SOLICITED != 0);
     let (fence, payload) = (bits & flags::FENCE != 0, Payload::Sges(&[]));
-    Request::Send(qpn, SendRequest { id, signaled, solicited, fence, op, payload })
+    Request::Send(qpn, srqn, SendRequest { id, signaled, solicited, fence, op, payload })
 }
 
 /// A bind of a memory window.
@@ -120,9 +134,9 @@ fn bind_mw(bytes: &[u8]) -> SendOp {
 }
 
 /// A FLUSH; `None` if it says nothing that is known of how far, or of what.
-fn flush(bytes: &[u8]) -> Option<SendOp> {
+fn flush(bytes: &[u8], shift: usize) -> Option<SendOp> {
     let body: &FlushBody = view(bytes, unit::BODY_OFFSET as usize);
-    let range: &FlushRange = view(bytes, unit::DATA_OFFSET as usize);
+    let range: &FlushRange = view(bytes, shift + unit::DATA_OFFSET as usize);
     let whole = match body.level {
         flush_level::RANGE => false,
         flush_level::REGION => true,
@@ -265,7 +279,7 @@ mod tests {
         let words =
             words(header(WrOpcode::RDMA_WRITE_WITH_IMM, bits, 3, 0), &[(16, BODY.as_bytes()), (32, &sges)]);
         let mut room = Vec::new();
-        let Request::Send(qpn, request) = parse(&words, 2, &mut room) else { panic!() };
+        let Request::Send(qpn, None, request) = parse(&words, 2, &mut room) else { panic!() };
         assert_eq!((qpn.number(), request.id), (0x1234, 0x5678));
         assert!(request.signaled && request.solicited && !request.fence);
         let SendOp::Write { remote, imm } = request.op else { panic!() };
@@ -283,7 +297,7 @@ mod tests {
         let parts = [(16, BODY.as_bytes()), (32, operands.as_bytes()), (48, element.as_bytes())];
         let mut room = Vec::new();
         let request = words(header(WrOpcode::ATOMIC_CMP_AND_SWP, 0, 1, 0), &parts);
-        let Request::Send(_, request) = parse(&request, 1, &mut room) else { panic!() };
+        let Request::Send(_, None, request) = parse(&request, 1, &mut room) else { panic!() };
         assert!(matches!(request.op, SendOp::CompareSwap { compare: 5, swap: 6, .. }));
         let Payload::Sges([only]) = request.payload else { panic!() };
         assert_eq!(only.addr, 0x107);
@@ -300,7 +314,7 @@ mod tests {
         for (header, data) in cases {
             let request = words(header, &[(16, BODY.as_bytes()), (32, data)]);
             let mut room = Vec::new();
-            let Request::Send(_, request) = parse(&request, 1, &mut room) else { panic!() };
+            let Request::Send(_, None, request) = parse(&request, 1, &mut room) else { panic!() };
             let SendOp::AtomicWrite { remote } = request.op else { panic!() };
             assert_eq!((remote.addr, remote.rkey.0), (0x0807_0605_0403_0201, 0x0c0b_0a09));
             match request.payload {
@@ -320,7 +334,7 @@ mod tests {
             &[(16, body.as_bytes()), (32, range.as_bytes())],
         );
         let mut room = Vec::new();
-        let Request::Send(_, request) = parse(&request, 1, &mut room) else { panic!() };
+        let Request::Send(_, None, request) = parse(&request, 1, &mut room) else { panic!() };
         assert!(request.signaled && request.fence && request.payload == Payload::Sges(&[]));
         let expected =
             Bind { rkey: Rkey(1), new_rkey: Rkey(2), lkey: Lkey(3), access: Access(4), addr: 5, length: 6 };
@@ -329,7 +343,7 @@ mod tests {
         let memory = RegMrMemory { iova: 3.into(), length: 4.into(), page_list: 5.into() };
         let parts = [(16, body.as_bytes()), (32, memory.as_bytes())];
         let request = words(header(WrOpcode::REG_MR, flags::SIGNALED, 0, 0), &parts);
-        let Request::Send(_, request) = parse(&request, 1, &mut room) else { panic!() };
+        let Request::Send(_, None, request) = parse(&request, 1, &mut room) else { panic!() };
         let (key, access) = (Rkey(1), Access(2));
         let expected = SendOp::RegMr { key, access, iova: 3, length: 4, list: 5, page_shift: 13 };
         assert_eq!((request.op, request.payload), (expected, Payload::Sges(&[])));
@@ -343,7 +357,7 @@ mod tests {
         ] {
             let request = words(header(opcode, 0, 0, 0), &[(16, BODY.as_bytes())]);
             let mut room = Vec::new();
-            let Request::Send(_, request) = parse(&request, 1, &mut room) else { panic!() };
+            let Request::Send(_, None, request) = parse(&request, 1, &mut room) else { panic!() };
             assert_eq!(request.op, op);
         }
     }
@@ -357,7 +371,7 @@ mod tests {
             let header = header(WrOpcode::FLUSH, bits, sges, 0);
             let request = words(header, &[(16, body.as_bytes()), (32, range.as_bytes())]);
             match parse(&request, 1, &mut Vec::new()) {
-                Request::Send(_, request) => {
+                Request::Send(_, None, request) => {
                     assert!(request.payload == Payload::Sges(&[]) && request.fence);
                     Some(request.op)
                 }
@@ -386,7 +400,7 @@ mod tests {
         let data: Vec<u8> = (0..96).collect();
         let words = words(header(WrOpcode::SEND, flags::INLINE, 0, 96), &[(32, &data)]);
         let mut room = Vec::new();
-        let Request::Send(_, request) = parse(&words, 2, &mut room) else { panic!() };
+        let Request::Send(_, None, request) = parse(&words, 2, &mut room) else { panic!() };
         let Payload::Inline(found) = request.payload else { panic!() };
         assert_eq!(found, data);
     }

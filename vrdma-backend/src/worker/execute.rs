@@ -6,7 +6,7 @@ use crate::device::command::{Command, Reply};
 use crate::device::{NewRegion, Result};
 use crate::queue::channel::Channel;
 use crate::translate::port::PortAttr;
-use vrdma_transport::{CqId, DeviceId, Error, GidEntry, OwnerId, PdId, SrqId};
+use vrdma_transport::{CqId, DeviceId, Error, GidEntry, OwnerId, PdId, SrqId, XrcdId};
 
 impl Worker {
     /// Carries out a command.
@@ -49,6 +49,8 @@ impl Worker {
             Command::UnbindChannel { queue } => self.unbind_channel(id, queue),
             Command::AllocPd { context } => outputs.device(id).alloc_pd(engine, OwnerId(context)),
             Command::DeallocPd { pdn } => outputs.device(id).dealloc_pd(engine, PdId(pdn)),
+            Command::AllocXrcd => engine.alloc_xrcd(id).map(|xrcd| Reply::Object(xrcd.0)),
+            Command::DeallocXrcd { xrcdn } => engine.dealloc_xrcd(id, XrcdId(xrcdn)).map(done),
             Command::CreateCq { context, vector, ring } => {
                 outputs.device(id).create_cq(OwnerId(context), vector, *ring)
             }

@@ -1,39 +1,43 @@
-//! QPs whose CQ failed go to ERR, some in each turn.
+//! QPs whose CQ failed go to ERR, and XRC shared receive queues fail, some in each turn.
 
 use super::Worker;
+use crate::device::objects::CqUser;
 
-/// QPs that go to ERR in one turn because their CQ failed. The engine flushes their requests in slices.
+/// QPs and shared queues that fail in one turn because their CQ did. The engine flushes their requests in slices.
 pub(super) const FAILURES: usize = 256;
 /// Those of one guest before the next has its turn.
 const GUEST_FAILURES: usize = 32;
 
 impl Worker {
-    /// Takes QPs to ERR whose CQs failed, some in each turn; true if there are more.
+    /// Has those fail whose CQs did, some in each turn; true if there are more.
     #[inline]
     pub(super) fn fail_cqs(&mut self) -> bool {
         while let Some((device, cq)) = self.outputs.failed.pop() {
-            let qps = self.outputs.device(device).qps_of(cq);
+            let users = self.outputs.device(device).users_of(cq);
             match self.failing.iter_mut().find(|(of, _)| *of == device) {
-                Some((_, failing)) => failing.extend(qps),
-                None => self.failing.push_back((device, qps)),
+                Some((_, failing)) => failing.extend(users),
+                None => self.failing.push_back((device, users)),
             }
         }
-        !self.failing.is_empty() && self.fail_qps()
+        !self.failing.is_empty() && self.fail_users()
     }
 
     #[cold]
-    fn fail_qps(&mut self) -> bool {
+    fn fail_users(&mut self) -> bool {
         let mut left = FAILURES;
         while left > 0
-            && let Some((device, mut qps)) = self.failing.pop_front()
+            && let Some((device, mut users)) = self.failing.pop_front()
         {
-            let rest = qps.len().saturating_sub(left.min(GUEST_FAILURES));
-            left -= qps.len() - rest;
-            for qpn in qps.drain(rest..) {
-                self.engine.cq_failed(device, qpn, &mut self.outputs);
+            let rest = users.len().saturating_sub(left.min(GUEST_FAILURES));
+            left -= users.len() - rest;
+            for user in users.drain(rest..) {
+                match user {
+                    CqUser::Qp(qpn) => self.engine.cq_failed(device, qpn, &mut self.outputs),
+                    CqUser::Srq(srq) => self.engine.srq_cq_failed(device, srq, &mut self.outputs),
+                }
             }
-            if !qps.is_empty() {
-                self.failing.push_back((device, qps));
+            if !users.is_empty() {
+                self.failing.push_back((device, users));
             }
         }
         !self.failing.is_empty()

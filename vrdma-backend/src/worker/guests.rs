@@ -166,6 +166,7 @@ impl Worker {
             mws: engine.mws,
             qps: engine.qps,
             srqs: engine.srqs,
+            xrcds: engine.xrcds,
             gids: engine.gids,
             mcast_attached: engine.mcast_attached,
             pending_requests: engine.pending_sends + engine.pending_receives,

@@ -129,7 +129,7 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::sync::{Arc, Mutex};
     use vrdma_transport::{
-        Access, AttrMask, CqId, Error, GidEntry, OwnerId, Payload, QpAttr, QpInit, QpState, QpType, Remote,
+        Access, AttrMask, CqId, Error, GidEntry, OwnerId, Payload, QpAttr, QpInit, QpState, QpType, Receives, Remote,
         SendOp, SendRequest, Sge,
     };
     use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Qpn, Rkey, VlanId};
@@ -214,11 +214,11 @@ mod tests {
                 let pd = engine.alloc_pd(id, OwnerId::KERNEL).unwrap();
                 let init = QpInit {
                     owner: OwnerId::KERNEL,
-                    pd,
+                    pd: Some(pd),
                     qp_type: QpType::Rc,
                     send_cq: CqId(0),
                     recv_cq: CqId(0),
-                    srq: None,
+                    receives: Receives::Own,
                     max_send_wr: 16,
                     max_recv_wr: 1,
                     max_send_sge: 1,

@@ -11,7 +11,7 @@ impl Worker {
         let engine = &mut self.engine;
         // By reference: the request is read where the parser wrote it, field by field.
         let result = match &parse(&self.words, units, &mut self.sges) {
-            &Request::Send(qpn, ref request)
+            &Request::Send(qpn, None, ref request)
                 if matches!(request.op, SendOp::Send { .. }) && engine.is_datagram(device, qpn) =>
             {
                 let handles = self.outputs.device(device).ah_table();
@@ -26,8 +26,11 @@ impl Worker {
                     }
                 }
             }
-            &Request::Send(qpn, ref request) => {
+            &Request::Send(qpn, None, ref request) => {
                 engine.post_send(now, device, owner, qpn, request, &mut self.outputs)
+            }
+            &Request::Send(qpn, Some(srqn), ref request) => {
+                engine.post_xrc(now, device, owner, qpn, request, srqn, &mut self.outputs)
             }
             &Request::Recv(qpn, request) => {
                 engine.post_recv(now, device, owner, qpn, request, &mut self.outputs)

@@ -14,7 +14,7 @@ use crossbeam_channel::Sender;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use vmm_sys_util::epoll::EpollEvent;
-use vrdma_transport::{AttrMask, CqId, PdId, QpAttr, QpInit, QpState, QpType, RecvRequest};
+use vrdma_transport::{AttrMask, CqId, PdId, QpAttr, QpInit, QpState, QpType, Receives, RecvRequest};
 
 /// A channel of one slot, in memory that is its own, and its kick.
 fn channel() -> (Channel, std::fs::File, Shared) {
@@ -89,11 +89,11 @@ fn guest_with_cqs(worker: &mut Worker, n: u8, cqs: usize, qps: u64, receives: u6
         let cq = CqId(object(worker.execute(id, create_cq)));
         let init = QpInit {
             owner: OwnerId::KERNEL,
-            pd,
+            pd: Some(pd),
             qp_type: QpType::Rc,
             send_cq: cq,
             recv_cq: cq,
-            srq: None,
+            receives: Receives::Own,
             max_send_wr: 1,
             max_recv_wr: receives as u32,
             max_send_sge: 1,
@@ -118,9 +118,18 @@ fn guest_with_cqs(worker: &mut Worker, n: u8, cqs: usize, qps: u64, receives: u6
     (id, cqs)
 }
 
+/// The QPs that use a CQ.
+fn qps_of(worker: &mut Worker, id: DeviceId, cq: CqId) -> Vec<Qpn> {
+    let qp = |user| match user {
+        CqUser::Qp(qpn) => qpn,
+        CqUser::Srq(_) => panic!("there is none"),
+    };
+    worker.outputs.device(id).users_of(cq).into_iter().map(qp).collect()
+}
+
 /// How many QPs of these CQs are in ERR.
 fn failed(worker: &mut Worker, id: DeviceId, cqs: &[CqId]) -> usize {
-    let mut qps: Vec<_> = cqs.iter().flat_map(|&cq| worker.outputs.device(id).qps_of(cq)).collect();
+    let mut qps: Vec<_> = cqs.iter().flat_map(|&cq| qps_of(worker, id, cq)).collect();
     qps.sort_unstable();
     qps.dedup();
     let is_failed = |&&qpn: &&Qpn| worker.engine.query_qp(id, qpn).unwrap().state == QpState::Err;
@@ -176,7 +185,7 @@ fn who_is_told_that_a_qp_is_in_err_or_gone_finds_all_that_was_flushed() {
     const RECEIVES: u64 = 8000;
     let (mut worker, _handle) = Worker::new(Poll::Always, 1500).unwrap();
     let (id, cqs) = guest_with_cqs(&mut worker, 1, 1, 1, RECEIVES);
-    let qpn = worker.outputs.device(id).qps_of(cqs[0])[0];
+    let qpn = qps_of(&mut worker, id, cqs[0])[0];
     let (tell, told) = crossbeam_channel::unbounded();
     let mask = AttrMask::STATE;
     let attr = Box::new(QpAttr { state: QpState::Err, ..QpAttr::default() });

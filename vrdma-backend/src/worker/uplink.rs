@@ -201,7 +201,12 @@ const MIN_LOANED: usize = 1024;
 fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>) -> bool {
     let in_memory =
         || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if region.may_loan()));
-    payload.len() >= MIN_LOANED && matches!(packet.body, Body::Rc(Rc::Send(_) | Rc::Write(_))) && in_memory()
+    let body = match &packet.body {
+        Body::Rc(body) => Some(body),
+        Body::Xrc(body) => Some(body.rc()),
+        _ => None,
+    };
+    payload.len() >= MIN_LOANED && matches!(body, Some(Rc::Send(_) | Rc::Write(_))) && in_memory()
 }
 
 /// Loans a payload behind these headers; the padding and ICRC that follow it, at the beginning of what this returns.

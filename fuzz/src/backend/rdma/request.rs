@@ -19,7 +19,7 @@ use vrdma_abi::wqe::{
     WrOpcode, flags,
 };
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
-use vrdma_transport::{Access, AttrMask, CqId, GidEntry, OwnerId, PdId, QpAttr, QpInit, QpState, QpType};
+use vrdma_transport::{Access, AttrMask, CqId, GidEntry, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives};
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn, VlanId};
 use vrdma_wire::roce::Packet;
 
@@ -425,11 +425,11 @@ impl Side {
             .map(|&qp_type| {
                 let init = QpInit {
                     owner: OWNER,
-                    pd,
+                    pd: Some(pd),
                     qp_type,
                     send_cq: cq,
                     recv_cq: cq,
-                    srq: None,
+                    receives: Receives::Own,
                     max_send_wr: 8,
                     max_recv_wr: 8,
                     max_send_sge: 2,

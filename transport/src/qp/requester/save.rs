@@ -62,7 +62,7 @@ impl Requester {
             if send.destination.is_some() && !qp.service().is_datagram() {
                 return Err(Violation::Request);
             }
-            requests.restore_send(&mut queue, send, &qp.caps)?;
+            requests.restore_send(&mut queue, send, qp.service(), &qp.caps)?;
         }
         let record::Requester { offset, started, notify_drained, retries, rnr_retries, .. } = *record;
         // Of a message in progress stretches are done that are whole packets but for the last.

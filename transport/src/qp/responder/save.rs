@@ -1,25 +1,29 @@
 //! The receiving half of a QP in the record.
 
 use super::Responder;
+use crate::id::SrqId;
 use crate::op::Message;
 use crate::outstanding::Requests;
 use crate::pool::List;
 use crate::qp::Qp;
+use crate::qp::attr::{QpType, Receives};
 use crate::request::MAX_MESSAGE;
 use crate::save::{Violation, record, same_names, to_psn};
 
 same_names!(Message { None, Send, Write });
 
 impl Responder {
-    /// The record of it.
-    pub(in crate::qp) fn save(&self, requests: &Requests) -> record::Responder {
-        let Responder { psn, ref queue, received, in_progress, sender_waits, established, service: _ } =
-            *self;
+    /// The record of it; `shared` is the shared queue that the QP has.
+    pub(in crate::qp) fn save(&self, shared: Option<SrqId>, requests: &Requests) -> record::Responder {
+        let Responder { psn, ref queue, received, in_progress, sender_waits, established, service } = *self;
+        let target = service == QpType::XrcRecv;
+        let is_gone = target && shared.is_none();
         record::Responder {
             psn: psn.number(),
             received,
             in_progress: in_progress.into(),
-            sender_waits,
+            sender_waits: sender_waits && !is_gone,
+            srq: shared.filter(|_| target).map(|srq| srq.0),
             established,
             queue: requests.save_receives(queue),
         }
@@ -33,7 +37,14 @@ impl Responder {
     ) -> Result<Responder, Violation> {
         // The one that was not understood may have been one too many.
         let receives = || record.queue.iter().filter(|receive| !receive.not_understood);
-        let most = if qp.init.srq.is_some() { 1 } else { usize::from(qp.caps.recv_wr) };
+        let most = match qp.init.receives {
+            Receives::Own => usize::from(qp.caps.recv_wr),
+            Receives::Shared(_) | Receives::Xrc(_) => usize::from(qp.srq.is_some()),
+        };
+        let is_gone = qp.service() == QpType::XrcRecv && qp.srq.is_none();
+        if is_gone && record.sender_waits {
+            return Err(Violation::Xrc);
+        }
         if receives().count() > most {
             return Err(Violation::Queue);
         }
@@ -48,6 +59,8 @@ impl Responder {
             Message::Write => MAX_MESSAGE,
             // The receive was flushed when the QP entered ERR.
             Message::Send if !qp.is_receiving() => MAX_MESSAGE,
+            // It is refused when it goes on.
+            Message::Send if is_gone => MAX_MESSAGE,
             Message::Send => {
                 let receive = requests.front_receive(&queue).ok_or(Violation::Received)?;
                 receive.length.min(MAX_MESSAGE)

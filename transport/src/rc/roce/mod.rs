@@ -22,6 +22,7 @@ use crate::outlet::{DiscardOutlet, Outlet};
 use crate::rc::roce::packet::Response;
 use crate::schedule::{Direction, OPERATION, QP_TURN};
 use crate::time::Instant;
+use vrdma_wire::num::Srqn;
 use vrdma_wire::roce::{Parsed, Rc};
 
 /// What a QP may still send in its turn.
@@ -56,8 +57,14 @@ impl Allowance {
 }
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
-    /// A packet of this service came.
-    pub(crate) fn receive_rc(&mut self, now: Instant, parsed: &Parsed<'_>, body: &Rc, looked: bool) -> Fate {
+    /// A packet of this service came; a request of XRC with the shared receive queue that it names.
+    pub(crate) fn receive_rc(
+        &mut self,
+        now: Instant,
+        parsed: &Parsed<'_>,
+        (body, srqn): (&Rc, Option<Srqn>),
+        looked: bool,
+    ) -> Fate {
         let packet = &parsed.packet;
         if !self.qp.is_path_of_peer(&packet.path) {
             self.counters.drop_source += 1;
@@ -72,7 +79,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 self.receive_response(now, packet.bth.psn, response);
                 Fate::Done
             }
-            None => self.receive_request(&packet.bth, body, parsed.payload, looked),
+            None => self.receive_request(&packet.bth, (body, srqn), parsed.payload, looked),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::request::Payload;
 use crate::time::{Instant, NEVER, ack_timeout};
 use crate::work::Work;
 use vrdma_wire::num::{Pkey, Psn};
-use vrdma_wire::roce::{Body, Bth, Packet, Path};
+use vrdma_wire::roce::{Body, Bth, Packet, Path, Xrc};
 
 /// Why a QP sends no more requests for now.
 enum RequestPause {
@@ -218,5 +218,10 @@ fn packet(path: &Path, qp: &Qp, psn: Psn, work: &Work<'_>, slice: &RequestSlice,
         ack_req,
         psn,
     };
-    Packet { path: *path, bth, body: Body::Rc(body(work, slice)) }
+    let body = body(work, slice);
+    let body = match work.srqn {
+        Some(_) => Body::Xrc(Xrc::new(body, work.srqn).expect("a request names a queue")),
+        None => Body::Rc(body),
+    };
+    Packet { path: *path, bth, body }
 }

@@ -12,20 +12,34 @@ use crate::rc::roce::packet::{RcRequest, decode};
 use crate::rc::roce::psn::{HALF, ahead};
 use crate::rc::roce::responder_state::Kind;
 use crate::rc::roce::responder_tx::nak_code;
-use vrdma_wire::num::Psn;
+use vrdma_wire::num::{Psn, Srqn};
 use vrdma_wire::roce::{Bth, NakCode, Rc, Reth, RnrTimer, Syndrome};
 
 const INVALID: Refusal = Refusal { nak: Nak::Invalid, receive: None };
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A request came from the peer.
-    pub(super) fn receive_request(&mut self, bth: &Bth, body: &Rc, payload: &[u8], looked: bool) -> Fate {
+    pub(super) fn receive_request(
+        &mut self,
+        bth: &Bth,
+        (body, srqn): (&Rc, Option<Srqn>),
+        payload: &[u8],
+        looked: bool,
+    ) -> Fate {
         if !self.qp.is_receiving() {
             self.counters.drop_state += 1;
             return Fate::Done;
         }
         match ahead(bth.psn, self.qp.responder.psn) {
-            0 => return self.receive_expected(bth, body, payload, looked),
+            0 => {
+                if let Some(srqn) = srqn
+                    && let Err(refusal) = self.choose_queue(srqn)
+                {
+                    self.nak_for_good(bth.psn, refusal);
+                    return Fate::Done;
+                }
+                return self.receive_expected(bth, body, payload, looked);
+            }
             distance if distance < HALF => self.receive_early(),
             _ => self.receive_duplicate(bth.psn, body),
         }
@@ -126,7 +140,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let state = &mut self.service.rc_roce().responder;
         match (row.answer, reth) {
             (Answer::Once, _) => state.respond(bth.psn, psns, Kind::Once(found)),
-            (Answer::Data, Some(reth)) => state.respond(bth.psn, psns, Kind::Data(reth)),
+            (Answer::Data, Some(reth)) => state.respond(bth.psn, psns, Kind::Data(reth, self.qp.pd)),
             (Answer::Data, None) => unreachable!("a request for data says which"),
             (Answer::Acknowledge, reth) => {
                 if let Some(reth) = reth {

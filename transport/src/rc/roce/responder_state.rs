@@ -2,6 +2,7 @@
 
 mod save;
 
+use crate::id::PdId;
 use crate::rc::roce::psn::{HALF, ahead};
 use vrdma_wire::num::{Msn, Mtu, Psn};
 use vrdma_wire::roce::{Reth, Syndrome};
@@ -37,8 +38,8 @@ pub(super) struct Resource {
 pub(super) enum Kind {
     /// Nothing yet.
     None,
-    /// A READ of this. It is executed when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
-    Data(Reth),
+    /// A READ of this, in memory of that PD. It is executed when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
+    Data(Reth, PdId),
     /// Carried out once; an atomic found this.
     Once(Option<u64>),
 }
@@ -191,7 +192,7 @@ impl ResponderState {
     pub(super) fn read_again(&mut self, psn: Psn, reth: &Reth, mtu: Mtu) -> bool {
         let Some(index) = self.find(psn) else { return false };
         let resource = &mut self.resources[index];
-        let Kind::Data(original) = resource.kind else { return false };
+        let Kind::Data(original, _) = resource.kind else { return false };
         let from = ahead(psn, resource.psn);
         // Within the original, as `from` is within its PSNs.
         let skipped = from * mtu.bytes();
@@ -327,7 +328,7 @@ mod tests {
     #[test]
     fn a_read_in_progress_goes_on_where_it_is_or_is_asked_to() {
         let mut responder = ResponderState::new(2);
-        responder.respond(psn(10), 4, Kind::Data(reth(0, 1000)));
+        responder.respond(psn(10), 4, Kind::Data(reth(0, 1000), PdId(1)));
         for _ in 0..2 {
             let (index, _) = responder.first_pending().unwrap();
             responder.response_sent(index);

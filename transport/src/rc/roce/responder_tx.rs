@@ -2,18 +2,19 @@
 
 use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
+use crate::id::PdId;
 use crate::memory::Region;
 use crate::message::transfer::Span;
 use crate::message::verdict::{Nak, Refusal};
-use crate::mr::Mrs;
+use crate::mr::{Holder, Mrs};
 use crate::op::READ;
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
-use crate::qp::attr::QpState;
+use crate::qp::attr::{QpState, QpType};
 use crate::rc::roce::Allowance;
 use crate::rc::roce::responder_state::{Kind, Resource};
 use vrdma_wire::num::{Msn, Pkey, Psn};
-use vrdma_wire::roce::{Aeth, Body, Bth, Credits, NakCode, Packet, Path, Rc, ReadPart, Reth, Syndrome};
+use vrdma_wire::roce::{Aeth, Body, Bth, Credits, NakCode, Packet, Path, Rc, ReadPart, Reth, Syndrome, Xrc};
 
 /// Why a QP sends no more responses for now.
 enum ResponsePause {
@@ -108,8 +109,8 @@ fn ack(msn: Msn) -> Aeth {
 /// The next packet of a response; `None` if what it is of may not be read any more.
 fn response<'a, R: Region>(mrs: &'a Mrs<R>, qp: &Qp, resource: &Resource) -> Option<(Rc, Pieces<'a, R>)> {
     let aeth = ack(resource.msn);
-    let reth = match resource.kind {
-        Kind::Data(reth) => reth,
+    let (reth, pd) = match resource.kind {
+        Kind::Data(reth, pd) => (reth, pd),
         Kind::Once(Some(before)) => return Some((Rc::AtomicAck(aeth, before), Pieces::bytes(&[]))),
         Kind::Once(None) => return Some((Rc::ReadResponse(ReadPart::Only(aeth)), Pieces::bytes(&[]))),
         Kind::None => return None,
@@ -125,14 +126,14 @@ fn response<'a, R: Region>(mrs: &'a Mrs<R>, qp: &Qp, resource: &Resource) -> Opt
         (false, false) => ReadPart::Middle,
         (false, true) => ReadPart::Last(aeth),
     };
-    let pieces = if rest == 0 { Pieces::bytes(&[]) } else { stretch(mrs, qp, &reth, offset, length)? };
+    let pieces = if rest == 0 { Pieces::bytes(&[]) } else { stretch(mrs, (qp, pd), &reth, offset, length)? };
     Some((Rc::ReadResponse(part), pieces))
 }
 
 /// Key, PD, range and rights are looked up for each packet, for all of the rest.
 fn stretch<'a, R: Region>(
     mrs: &'a Mrs<R>,
-    qp: &Qp,
+    (qp, pd): (&Qp, PdId),
     reth: &Reth,
     offset: u32,
     length: u32,
@@ -142,11 +143,15 @@ fn stretch<'a, R: Region>(
     if !qp.access().contains(READ.remote) {
         return None;
     }
-    let (region, at) = mrs.remote(reth.rkey, qp.holder(), READ.remote, addr, rest)?;
+    let (region, at) = mrs.remote(reth.rkey, Holder { pd, ..qp.holder() }, READ.remote, addr, rest)?;
     Pieces::memory(Span::Flat(region, at), length)
 }
 
 fn packet(path: &Path, qp: &Qp, psn: Psn, body: Rc) -> Packet {
+    let body = match qp.service() {
+        QpType::XrcRecv => Body::Xrc(Xrc::new(body, None).expect("an answer names no queue")),
+        _ => Body::Rc(body),
+    };
     let bth = Bth {
         solicited: false,
         mig: true,
@@ -157,7 +162,7 @@ fn packet(path: &Path, qp: &Qp, psn: Psn, body: Rc) -> Packet {
         ack_req: false,
         psn,
     };
-    Packet { path: *path, bth, body: Body::Rc(body) }
+    Packet { path: *path, bth, body }
 }
 
 /// The code of a refusal on the wire.

@@ -33,8 +33,8 @@ pub struct Qp {
 pub struct QpInit {
     /// Who may post.
     pub owner: u32,
-    /// Its protection domain.
-    pub pd: u32,
+    /// Its protection domain. (XRC targets have none.)
+    pub pd: Option<u32>,
     /// Its service.
     pub qp_type: QpType,
     /// Where sends complete.
@@ -44,6 +44,9 @@ pub struct QpInit {
     /// The shared queue that it takes receives from. (Versions before 3 have none.)
     #[serde(default)]
     pub srq: Option<u32>,
+    /// The XRC domain whose shared queues it takes receives from, if it is an XRC target. (Older records have none.)
+    #[serde(default)]
+    pub xrcd: Option<u32>,
     /// Most sends outstanding.
     pub max_send_wr: u32,
     /// Most receives outstanding.
@@ -126,6 +129,9 @@ pub struct Responder {
     pub in_progress: Message,
     /// The peer was told that there is no receive.
     pub sender_waits: bool,
+    /// The shared queue that the last message named, of an XRC target, unless it was destroyed. (Older records have none.)
+    #[serde(default)]
+    pub srq: Option<u32>,
     /// The first message has come.
     pub established: bool,
     /// Its pending receives, in order.
@@ -247,6 +253,9 @@ pub struct Resource {
     pub kind: ResourceKind,
     /// What is to be sent of its response.
     pub pending: Pending,
+    /// Of a READ that came to an XRC target, the PD of what it reads. (Older records have none.)
+    #[serde(default)]
+    pub pd: Option<u32>,
     /// Response packet with which this response begins.
     pub from: u32,
     /// Response packet that is next.

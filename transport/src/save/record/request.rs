@@ -27,6 +27,9 @@ pub struct Send {
     pub operation: Operation,
     /// The local side.
     pub payload: Payload,
+    /// The peer's shared receive queue, of requests of XRC. (Older records have none.)
+    #[serde(default)]
+    pub srqn: Option<u32>,
     /// Where it goes, if it is a datagram.
     pub destination: Option<Destination>,
 }

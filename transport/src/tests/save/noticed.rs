@@ -226,7 +226,7 @@ fn idle_shared_queues() -> Record {
     let Pair { engine, a, log, .. } = &mut pair;
     let pds = [a.pd, engine.alloc_pd(a.device, OWNER).unwrap()];
     let [armed, failed] = pds.map(|pd| {
-        let init = SrqInit { owner: OWNER, pd, max_wr: 8, max_sge: 2 };
+        let init = SrqInit { owner: OWNER, pd, max_wr: 8, max_sge: 2, xrc: None };
         engine.create_srq(a.device, init).unwrap()
     });
     let sges = [a.sge(0, 8)];
@@ -235,7 +235,7 @@ fn idle_shared_queues() -> Record {
     }
     engine.modify_srq(a.device, armed, (None, Some(2)), log).unwrap();
     engine.post_invalid_srq(a.device, OWNER, failed, log).unwrap_err();
-    engine.create_qp(a.device, QpInit { srq: Some(armed), ..qp_init(a.pd) }).unwrap();
+    engine.create_qp(a.device, QpInit { receives: Receives::Shared(armed), ..qp_init(a.pd) }).unwrap();
     engine.save()
 }
 
@@ -288,12 +288,12 @@ fn taken_receive() -> Record {
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());
     let [_, srq, _] = [&a, &b, &b].map(|end| {
-        let init = SrqInit { owner: OWNER, pd: end.pd, max_wr: 8, max_sge: 2 };
+        let init = SrqInit { owner: OWNER, pd: end.pd, max_wr: 8, max_sge: 2, xrc: None };
         pair.engine.create_srq(end.device, init).unwrap()
     });
     let senders = [(); 2].map(|()| {
         let [own, peer] = [(&a, None), (&b, Some(srq))].map(|(end, srq)| {
-            let init = QpInit { srq, ..qp_init(end.pd) };
+            let init = QpInit { receives: srq.into(), ..qp_init(end.pd) };
             End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end.clone() }
         });
         pair.connect(&own, attr_to(&peer), QpState::Rts);

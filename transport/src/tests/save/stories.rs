@@ -211,12 +211,12 @@ const LONG: u32 = 900_000;
 pub(super) fn shared_queue() -> Pair {
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());
-    let init = SrqInit { owner: OWNER, pd: b.pd, max_wr: 8, max_sge: 1 };
+    let init = SrqInit { owner: OWNER, pd: b.pd, max_wr: 8, max_sge: 1, xrc: None };
     let srq = pair.engine.create_srq(b.device, init).unwrap();
     let spare = pair.engine.create_srq(b.device, init).unwrap();
     pair.engine.destroy_srq(b.device, spare).unwrap();
     let senders = [1, 2, 3, 4].map(|_| {
-        let inits = [(&a, None), (&b, Some(srq))].map(|(end, srq)| (end, QpInit { srq, ..qp_init(end.pd) }));
+        let inits = [(&a, None), (&b, Some(srq))].map(|(end, srq)| (end, QpInit { receives: srq.into(), ..qp_init(end.pd) }));
         let [one, other] = inits
             .map(|(end, init)| End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end.clone() });
         pair.connect(&one, attr_to(&other), QpState::Rts);

@@ -38,7 +38,7 @@ fn a_receive_that_is_still_to_be_flushed_is_the_queues_again() {
         let Group { pair, shared, senders, receivers } = &mut group;
         // One more connection, whose receiver has many sends.
         let [a, b] = [(&pair.a, None), (&pair.b, Some(shared.srq))].map(|(end, srq)| {
-            let init = QpInit { srq, max_send_wr: SENDS, ..qp_init(end.pd) };
+            let init = QpInit { receives: srq.into(), max_send_wr: SENDS, ..qp_init(end.pd) };
             End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end.clone() }
         });
         pair.connect(&a, attr_to(&b), QpState::Rts);

@@ -89,7 +89,7 @@ fn what_shared_queues_could_take_counts_with_all_other_queues() {
     // What a QP takes of it has its place there.
     let mut cost_of = |srq, max_recv_wr, max_recv_sge| {
         let before = engine.devices.promised();
-        let init = QpInit { srq, max_recv_wr, max_recv_sge, ..qp_init(pd) };
+        let init = QpInit { receives: Option::into(srq), max_recv_wr, max_recv_sge, ..qp_init(pd) };
         let qpn = engine.create_qp(device, init).unwrap();
         let cost = engine.devices.promised() - before;
         engine.destroy_qp(device, qpn).unwrap();
@@ -97,7 +97,7 @@ fn what_shared_queues_could_take_counts_with_all_other_queues() {
     };
     assert_eq!(cost_of(Some(srq), 16, 8), cost_of(None, 0, 2));
     // A copy has promised as much, and knows what is in use.
-    let qpn = engine.create_qp(device, QpInit { srq: Some(srq), ..qp_init(pd) }).unwrap();
+    let qpn = engine.create_qp(device, QpInit { receives: Receives::Shared(srq), ..qp_init(pd) }).unwrap();
     let mut copy = save::copied(engine);
     assert_eq!(copy.devices.promised(), engine.devices.promised());
     assert_eq!(copy.destroy_srq(device, srq), Err(Error::Busy));
@@ -114,9 +114,9 @@ fn the_qp_of_the_kernels_mad_has_receives_of_its_own() {
     let (device, owner) = (pair.b.device, OwnerId::KERNEL);
     let pd = pair.engine.alloc_pd(device, owner).unwrap();
     let srq = pair.engine.create_srq(device, SrqInit { owner, ..init(pd) }).unwrap();
-    let gsi = QpInit { owner, qp_type: QpType::Gsi, srq: Some(srq), ..qp_init(pd) };
+    let gsi = QpInit { owner, qp_type: QpType::Gsi, receives: Receives::Shared(srq), ..qp_init(pd) };
     assert_eq!(pair.engine.create_qp(device, gsi), Err(Error::Denied));
-    assert_eq!(pair.engine.create_qp(device, QpInit { srq: None, ..gsi }), Ok(Qpn::GSI));
+    assert_eq!(pair.engine.create_qp(device, QpInit { receives: Receives::Own, ..gsi }), Ok(Qpn::GSI));
 }
 
 #[test]
@@ -143,10 +143,10 @@ fn queues_are_made_and_destroyed_within_limits() {
         engine.modify_srq(device, srqs[0], (Some(1000), None), &mut pair.log),
         Err(Error::NoResources)
     );
-    let small = QpInit { max_send_wr: 1, srq: Some(srqs[0]), ..qp_init(pd) };
+    let small = QpInit { max_send_wr: 1, receives: Receives::Shared(srqs[0]), ..qp_init(pd) };
     let others = engine.alloc_pd(device, OwnerId(8)).unwrap();
     for (init, error) in [
-        (QpInit { srq: Some(SrqId(77)), ..small }, Error::NotFound),
+        (QpInit { receives: Receives::Shared(SrqId(77)), ..small }, Error::NotFound),
         (QpInit { owner: OwnerId::KERNEL, ..small }, Error::Denied),
         (QpInit { owner: OwnerId(8), pd: others, ..small }, Error::Denied),
     ] {

@@ -21,7 +21,7 @@ struct Shared {
 }
 
 fn init(pd: PdId) -> SrqInit {
-    SrqInit { owner: OWNER, pd, max_wr: 8, max_sge: 2 }
+    SrqInit { owner: OWNER, pd, max_wr: 8, max_sge: 2, xrc: None }
 }
 
 impl Shared {
@@ -35,7 +35,7 @@ impl Shared {
 
     /// What a QP is made with that uses it.
     fn init(&self, end: &End) -> QpInit {
-        QpInit { srq: Some(self.srq), ..qp_init(end.pd) }
+        QpInit { receives: Receives::Shared(self.srq), ..qp_init(end.pd) }
     }
 
     fn post(&self, engine: &mut Engine<Mem>, id: u32, length: u32, log: &mut Log) -> Result<(), PostError> {

@@ -1,16 +1,17 @@
 //! The responder's state in the record.
 
 use super::{ACK_EVERY, Kind, Pending, PendingNak, Resource, ResponderState};
+use crate::id::PdId;
 use crate::qp::Qp;
-use crate::qp::attr::QpState;
+use crate::qp::attr::{QpState, QpType};
 use crate::request::MAX_MESSAGE;
 use crate::save::{Violation, record, to_psn};
-use vrdma_wire::num::{Msn, Mtu};
+use vrdma_wire::num::Msn;
 use vrdma_wire::roce::{NakCode, RnrTimer, Syndrome};
 
 impl ResponderState {
-    /// The record of them.
-    pub(in crate::rc::roce) fn save(&self) -> record::RcResponder {
+    /// The record of them, of a QP.
+    pub(in crate::rc::roce) fn save(&self, qp: &Qp) -> record::RcResponder {
         let ResponderState {
             msn,
             write,
@@ -30,7 +31,7 @@ impl ResponderState {
             unacknowledged,
             nak_sent,
             nak: nak.map(|nak| nak.save()),
-            resources: older.iter().chain(newer).filter_map(Resource::save).collect(),
+            resources: older.iter().chain(newer).filter_map(|it| it.save(qp)).collect(),
         }
     }
 
@@ -44,7 +45,7 @@ impl ResponderState {
             return Err(Violation::Resource);
         }
         for resource in &record.resources {
-            state.push(Resource::restore(resource, qp.path_mtu)?);
+            state.push(Resource::restore(resource, qp)?);
         }
         if record.unacknowledged >= ACK_EVERY {
             return Err(Violation::Window);
@@ -90,27 +91,34 @@ impl PendingNak {
 
 impl Resource {
     /// The record of one that is in use.
-    fn save(&self) -> Option<record::Resource> {
+    fn save(&self, qp: &Qp) -> Option<record::Resource> {
         let Resource { psn, psns: _, msn, kind, state, from, next } = *self;
-        let kind = match kind {
+        let (kind, pd) = match kind {
             Kind::None => return None,
-            Kind::Data(reth) => record::ResourceKind::Data(reth.into()),
-            Kind::Once(before) => record::ResourceKind::Once(before),
+            Kind::Data(reth, pd) => (record::ResourceKind::Data(reth.into()), Some(pd.0)),
+            Kind::Once(before) => (record::ResourceKind::Once(before), None),
         };
+        let pd = pd.filter(|_| qp.service() == QpType::XrcRecv);
         let pending = match state {
             Pending::Nothing => record::Pending::Nothing,
             Pending::First => record::Pending::First,
             Pending::Again => record::Pending::Again,
         };
         let (psn, msn) = (psn.number(), msn.number());
-        Some(record::Resource { psn, msn, kind, pending, from, next })
+        Some(record::Resource { psn, msn, kind, pending, pd, from, next })
     }
 
-    fn restore(record: &record::Resource, mtu: Mtu) -> Result<Resource, Violation> {
-        let (kind, psns) = match &record.kind {
-            record::ResourceKind::Data(reth) if reth.length > MAX_MESSAGE => return Err(Violation::Resource),
-            record::ResourceKind::Data(reth) => (Kind::Data(reth.into()), mtu.packets(reth.length)),
-            record::ResourceKind::Once(before) => (Kind::Once(*before), 1),
+    fn restore(record: &record::Resource, qp: &Qp) -> Result<Resource, Violation> {
+        let (kind, psns) = match (&record.kind, record.pd) {
+            (record::ResourceKind::Data(reth), pd) => {
+                let target = qp.service() == QpType::XrcRecv;
+                if reth.length > MAX_MESSAGE || pd.is_some() != target {
+                    return Err(Violation::Resource);
+                }
+                (Kind::Data(reth.into(), pd.map_or(qp.pd, PdId)), qp.path_mtu.packets(reth.length))
+            }
+            (record::ResourceKind::Once(before), None) => (Kind::Once(*before), 1),
+            (record::ResourceKind::Once(_), Some(_)) => return Err(Violation::Resource),
         };
         let state = match record.pending {
             record::Pending::Nothing => Pending::Nothing,

@@ -12,7 +12,7 @@ impl RcRoce {
         let RcRoce { requester, responder, deadline: at } = self;
         record::Roce::Rc(Box::new(record::RcRoce {
             requester: requester.save(qp, requests),
-            responder: responder.save(),
+            responder: responder.save(qp),
             deadline: deadline(*at),
         }))
     }
