@@ -23,6 +23,7 @@ bool vrdma_opcode_destroys(u16 opcode)
 	case VRDMA_CMD_DEALLOC_CONTEXT:
 	case VRDMA_CMD_UNBIND_CHANNEL:
 	case VRDMA_CMD_DEALLOC_PD:
+	case VRDMA_CMD_DEALLOC_XRCD:
 	case VRDMA_CMD_DESTROY_CQ:
 	case VRDMA_CMD_DEREG_MR:
 	case VRDMA_CMD_DEALLOC_MW:
@@ -43,6 +44,8 @@ u16 vrdma_opcode_inverse(u16 opcode)
 		return VRDMA_CMD_DEALLOC_CONTEXT;
 	case VRDMA_CMD_ALLOC_PD:
 		return VRDMA_CMD_DEALLOC_PD;
+	case VRDMA_CMD_ALLOC_XRCD:
+		return VRDMA_CMD_DEALLOC_XRCD;
 	case VRDMA_CMD_CREATE_CQ:
 		return VRDMA_CMD_DESTROY_CQ;
 	case VRDMA_CMD_REG_MR:

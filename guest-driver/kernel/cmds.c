@@ -130,6 +130,22 @@ int vrdma_cmd_dealloc_pd(struct vrdma_dev *dev, u32 pdn)
 	return object_cmd(dev, VRDMA_CMD_DEALLOC_PD, pdn);
 }
 
+int vrdma_cmd_alloc_xrcd(struct vrdma_dev *dev, u32 *xrcdn)
+{
+	struct vrdma_object_resp resp;
+	int err;
+
+	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_XRCD, NULL, 0, &resp, sizeof(resp), NULL, NULL);
+	if (!err)
+		*xrcdn = le32_to_cpu(resp.object);
+	return err;
+}
+
+int vrdma_cmd_dealloc_xrcd(struct vrdma_dev *dev, u32 xrcdn)
+{
+	return object_cmd(dev, VRDMA_CMD_DEALLOC_XRCD, xrcdn);
+}
+
 int vrdma_cmd_create_cq(struct vrdma_dev *dev, const struct vrdma_create_cq_req *req,
 			struct vrdma_runs *runs, u32 *cqn, struct vrdma_mem **mem)
 {

@@ -20,6 +20,8 @@ int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue,
 int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue);
 int vrdma_cmd_alloc_pd(struct vrdma_dev *dev, u32 context, u32 *pdn);
 int vrdma_cmd_dealloc_pd(struct vrdma_dev *dev, u32 pdn);
+int vrdma_cmd_alloc_xrcd(struct vrdma_dev *dev, u32 *xrcdn);
+int vrdma_cmd_dealloc_xrcd(struct vrdma_dev *dev, u32 xrcdn);
 int vrdma_cmd_create_cq(struct vrdma_dev *dev, const struct vrdma_create_cq_req *req,
 			struct vrdma_runs *runs, u32 *cqn, struct vrdma_mem **mem);
 int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn, struct vrdma_mem **mem);

@@ -223,6 +223,11 @@ struct vrdma_mw {
 	struct ib_mw ibmw;
 };
 
+struct vrdma_xrcd {
+	struct ib_xrcd ibxrcd;
+	u32 xrcdn;
+};
+
 /**
  * struct vrdma_dm - device memory: pages of the kernel that a process maps
  * @ibdm: the verbs object
@@ -256,6 +261,7 @@ VRDMA_CONVERT(srq, srq, ibsrq)
 VRDMA_CONVERT(mr, mr, ibmr)
 VRDMA_CONVERT(dm, dm, ibdm)
 VRDMA_CONVERT(ah, ah, ibah)
+VRDMA_CONVERT(xrcd, xrcd, ibxrcd)
 
 /* Context number of an object: that of @uctx, or the kernel's. */
 static inline u32 vrdma_context(const struct vrdma_uctx *uctx)

@@ -34,11 +34,31 @@ void vrdma_qp_put(struct vrdma_qp *qp)
 		complete(&qp->unused);
 }
 
-static int check_init_attr(struct vrdma_dev *dev, const struct ib_qp_init_attr *attr)
+static bool is_target(const struct ib_qp *ibqp)
+{
+	return ibqp->qp_type == IB_QPT_XRC_TGT;
+}
+
+/* Whether the kernel posts to it. (XRC targets have no context either, and no requests.) */
+static bool is_of_kernel(const struct vrdma_qp *qp)
+{
+	return !qp->uctx && !is_target(&qp->ibqp);
+}
+
+/* @user: a process wants the QP. The kernel has no verbs for requests of XRC. */
+static int check_init_attr(struct vrdma_dev *dev, const struct ib_qp_init_attr *attr, bool user)
 {
 	const struct ib_qp_cap *cap = &attr->cap;
 
 	switch (attr->qp_type) {
+	case IB_QPT_XRC_INI:
+		if (!user)
+			return -EOPNOTSUPP;
+		fallthrough;
+	case IB_QPT_XRC_TGT:
+		if (!(dev->caps.device_cap & VRDMA_CAP_XRC))
+			return -EOPNOTSUPP;
+		break;
 	case IB_QPT_GSI:
 	case IB_QPT_RC:
 	case IB_QPT_UC:
@@ -63,12 +83,15 @@ static int check_init_attr(struct vrdma_dev *dev, const struct ib_qp_init_attr *
 static int create_and_insert(struct vrdma_dev *dev, struct vrdma_qp *qp,
 			     const struct ib_qp_init_attr *attr)
 {
+	bool target = is_target(&qp->ibqp);
+	bool has_receives = !target && attr->qp_type != IB_QPT_XRC_INI;
 	struct vrdma_create_qp_req req = {
 		.context = cpu_to_le32(vrdma_context(qp->uctx)),
-		.pdn = cpu_to_le32(to_vpd(qp->ibqp.pd)->pdn),
+		.pdn = cpu_to_le32(target ? VRDMA_NONE : to_vpd(qp->ibqp.pd)->pdn),
 		.qp_type = cpu_to_le32(attr->qp_type),
-		.send_cqn = cpu_to_le32(to_vcq(attr->send_cq)->cqn),
-		.recv_cqn = cpu_to_le32(to_vcq(attr->recv_cq)->cqn),
+		.send_cqn = cpu_to_le32(target ? VRDMA_NONE : to_vcq(attr->send_cq)->cqn),
+		.recv_cqn = cpu_to_le32(has_receives ? to_vcq(attr->recv_cq)->cqn : VRDMA_NONE),
+		.xrcdn = cpu_to_le32(target ? to_vxrcd(attr->xrcd)->xrcdn : 0),
 		.srqn = cpu_to_le32(attr->srq ? to_vsrq(attr->srq)->srqn : VRDMA_NONE),
 		.max_send_wr = cpu_to_le32(qp->cap.max_send_wr),
 		.max_recv_wr = cpu_to_le32(qp->cap.max_recv_wr),
@@ -103,10 +126,12 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 	struct vrdma_uqp_resp resp = {};
 	int err;
 
-	err = check_init_attr(dev, attr);
+	err = check_init_attr(dev, attr, udata);
 	if (err)
 		return err;
-	if (attr->srq) {
+	if (is_target(ibqp))
+		attr->cap = (struct ib_qp_cap){};
+	if (attr->srq || attr->qp_type == IB_QPT_XRC_INI) {
 		attr->cap.max_recv_wr = 0;
 		attr->cap.max_recv_sge = 0;
 	}
@@ -126,6 +151,10 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 			vrdma_destroy_qp(ibqp, udata);
 		return err;
 	}
+
+	/* The core has it of the kernel, and shares it between processes. */
+	if (is_target(ibqp))
+		return create_and_insert(dev, qp, attr);
 
 	/* The holder of the lock may wait for such a device. */
 	if (vrdma_broken(dev) || vrdma_stalled(dev))
@@ -258,9 +287,10 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	req.mask = cpu_to_le32(mask);
 	fill_attr(&req.attr, attr, mask, ibqp);
 	/* Requests that were posted before this command take effect before it. */
-	if (!qp->uctx)
+	if (is_of_kernel(qp))
 		vrdma_backlog_wait(dev);
-	kernel_to_error = !qp->uctx && (mask & IB_QP_STATE) && attr->qp_state == IB_QPS_ERR;
+	kernel_to_error = is_of_kernel(qp) && (mask & IB_QP_STATE) &&
+			  attr->qp_state == IB_QPS_ERR;
 	/* After an error ib_drain_qp() does not wait, and buffers in use would be freed. */
 	err = kernel_to_error ? vrdma_cmd_modify_qp_no_timeout(dev, &req) :
 				vrdma_cmd_modify_qp(dev, &req);
@@ -269,7 +299,8 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		tell_last_wqe(qp);
 		return 0;
 	}
-	if (!err && !qp->uctx && (mask & IB_QP_STATE) && attr->qp_state == IB_QPS_RESET) {
+	if (!err && is_of_kernel(qp) && (mask & IB_QP_STATE) &&
+	    attr->qp_state == IB_QPS_RESET) {
 		clean_cqs(qp);
 		/* The indices are not reset, so that no old CQE matches a new request. */
 		WRITE_ONCE(qp->sq.tail, qp->sq.head);
@@ -337,18 +368,18 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	struct vrdma_qp *qp = to_vqp(ibqp);
 	int err;
 
-	if (!qp->uctx)
+	if (is_of_kernel(qp))
 		lock_kernel_qps(dev);
 	/* From here on the device may give the number to another QP. */
 	xa_erase_irq(&dev->qps, ibqp->qp_num);
 	vrdma_kernel_settle(dev, &qp->target);
 	/* Buffers of a process stay pinned in their regions; those of the kernel could be freed. */
-	err = qp->uctx ? vrdma_cmd_destroy_qp(dev, ibqp->qp_num) :
-			 vrdma_cmd_destroy_qp_no_timeout(dev, ibqp->qp_num);
+	err = is_of_kernel(qp) ? vrdma_cmd_destroy_qp_no_timeout(dev, ibqp->qp_num) :
+				 vrdma_cmd_destroy_qp(dev, ibqp->qp_num);
 	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "QP %u remains in the device: %d\n",
 				       ibqp->qp_num, err);
-	if (!qp->uctx) {
+	if (is_of_kernel(qp)) {
 		/* Takes the locks of the CQs: vrdma_poll_cq() may use the QP under them. */
 		clean_cqs(qp);
 		mutex_unlock(&dev->kqp_lock);

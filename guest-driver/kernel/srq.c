@@ -41,7 +41,13 @@ static int create_and_insert(struct vrdma_dev *dev, struct vrdma_srq *srq, u32 m
 		.xrcdn = cpu_to_le32(VRDMA_NONE),
 		.cqn = cpu_to_le32(VRDMA_NONE),
 	};
+	struct ib_srq *ibsrq = &srq->ibsrq;
 	int err;
+
+	if (ibsrq->srq_type == IB_SRQT_XRC) {
+		req.xrcdn = cpu_to_le32(to_vxrcd(ibsrq->ext.xrc.xrcd)->xrcdn);
+		req.cqn = cpu_to_le32(to_vcq(ibsrq->ext.cq)->cqn);
+	}
 
 	err = vrdma_cmd_create_srq(dev, &req, &srq->srqn);
 	if (err)
@@ -49,6 +55,8 @@ static int create_and_insert(struct vrdma_dev *dev, struct vrdma_srq *srq, u32 m
 	err = xa_insert_irq(&dev->srqs, srq->srqn, srq, GFP_KERNEL);
 	if (err)
 		vrdma_cmd_destroy_srq(dev, srq->srqn);
+	else if (ibsrq->srq_type == IB_SRQT_XRC)
+		ibsrq->ext.xrc.srq_num = srq->srqn;
 	return err;
 }
 
@@ -60,7 +68,10 @@ int vrdma_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr, struct
 	u32 max_wr = attr->attr.max_wr;
 	int err;
 
-	if (attr->srq_type != IB_SRQT_BASIC)
+	/* vrdma_poll_cq() knows no receives of XRC: the kernel has no verbs for them. */
+	if (attr->srq_type != IB_SRQT_BASIC &&
+	    (attr->srq_type != IB_SRQT_XRC || !udata || !attr->ext.xrc.xrcd ||
+	     !(dev->caps.device_cap & VRDMA_CAP_XRC)))
 		return -EOPNOTSUPP;
 	if (!max_wr || max_wr > dev->caps.max_qp_wr ||
 	    attr->attr.max_sge > dev->caps.max_recv_sge)

@@ -29,6 +29,7 @@
 #include "sysfs.h"
 #include "uctx.h"
 #include "verbs.h"
+#include "xrcd.h"
 
 /* How long the device takes to acknowledge at most, as 4.096 us * 2^n: as in rdma_rxe. */
 #define LOCAL_CA_ACK_DELAY 15
@@ -51,6 +52,7 @@ static u64 device_cap_flags(u64 device_cap)
 		{ VRDMA_CAP_RNR_NAK, IB_DEVICE_RC_RNR_NAK_GEN },
 		{ VRDMA_CAP_BAD_QKEY_COUNTER, IB_DEVICE_BAD_QKEY_CNTR },
 		{ VRDMA_CAP_SRQ_RESIZE, IB_DEVICE_SRQ_RESIZE },
+		{ VRDMA_CAP_XRC, IB_DEVICE_XRC },
 		{ VRDMA_CAP_MEM_WINDOW, IB_DEVICE_MEM_WINDOW },
 		{ VRDMA_CAP_MEM_WINDOW_TYPE_2B, IB_DEVICE_MEM_WINDOW_TYPE_2B },
 		{ VRDMA_CAP_MEM_MGT_EXTENSIONS, IB_DEVICE_MEM_MGT_EXTENSIONS },
@@ -338,6 +340,11 @@ static const struct ib_device_ops vrdma_mw_ops = {
 	.dealloc_mw = vrdma_dealloc_mw,
 	INIT_RDMA_OBJ_SIZE(ib_mw, vrdma_mw, ibmw),
 };
+static const struct ib_device_ops vrdma_xrcd_ops = {
+	.alloc_xrcd = vrdma_alloc_xrcd,
+	.dealloc_xrcd = vrdma_dealloc_xrcd,
+	INIT_RDMA_OBJ_SIZE(ib_xrcd, vrdma_xrcd, ibxrcd),
+};
 static const struct ib_device_ops vrdma_rereg_ops = { .rereg_user_mr = vrdma_rereg_user_mr };
 
 /* Only for a device that tells them. */
@@ -373,6 +380,8 @@ void vrdma_verbs_init(struct vrdma_dev *dev)
 		ib_set_device_ops(ibdev, &vrdma_mcast_ops);
 	if (dev->caps.device_cap & VRDMA_CAP_WINDOWS)
 		ib_set_device_ops(ibdev, &vrdma_mw_ops);
+	if (dev->caps.device_cap & VRDMA_CAP_XRC)
+		ib_set_device_ops(ibdev, &vrdma_xrcd_ops);
 	if (dev->caps.device_cap & VRDMA_CAP_REREG_MR)
 		ib_set_device_ops(ibdev, &vrdma_rereg_ops);
 	if (dev->caps.device_cap & VRDMA_CAP_HW_COUNTERS)

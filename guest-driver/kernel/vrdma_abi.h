@@ -84,11 +84,13 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_CMD_UNBIND_CHANNEL 11 /* ObjectReq (virtqueue number) -> -. Entries not taken yet are dropped. */
 #define VRDMA_CMD_ALLOC_PD 16 /* ObjectReq (context) -> ObjectResp (PDN) */
 #define VRDMA_CMD_DEALLOC_PD 17 /* ObjectReq (PDN) -> -. BUSY while MRs, memory windows or QPs use it. */
+#define VRDMA_CMD_ALLOC_XRCD 18 /* - -> ObjectResp (XRC domain). With VRDMA_CAP_XRC, as the next. It belongs to the kernel's context: processes share it. */
+#define VRDMA_CMD_DEALLOC_XRCD 19 /* ObjectReq (XRC domain) -> -. BUSY while QPs or shared receive queues are in it. */
 #define VRDMA_CMD_SET_PORT_MTU 12 /* SetPortMtuReq -> - */
 #define VRDMA_CMD_QUERY_COUNTERS 13 /* - -> CountersResp. With VRDMA_CAP_HW_COUNTERS. */
 #define VRDMA_CMD_QUERY_CLOCK 14 /* - -> ClockResp. With VRDMA_CAP_CQ_TIMESTAMP. */
 #define VRDMA_CMD_CREATE_CQ 24 /* CreateCqReq, runs (see cqe) -> CreateCqResp */
-#define VRDMA_CMD_DESTROY_CQ 25 /* ObjectReq (CQN) -> -. BUSY while QPs use it. */
+#define VRDMA_CMD_DESTROY_CQ 25 /* ObjectReq (CQN) -> -. BUSY while QPs or XRC shared receive queues use it. */
 #define VRDMA_CMD_RESIZE_CQ 26 /* ResizeCqReq, runs (the new ring and record, see cqe) -> -. With VRDMA_CAP_CQ_RESIZE. Requests made available in a  channel before the command are taken before it. INVALID if what is not consumed does not fit, or the CQ failed. */
 #define VRDMA_CMD_MODIFY_CQ 27 /* ModifyCqReq -> -. With VRDMA_CAP_CQ_MODERATION. */
 #define VRDMA_CMD_REG_MR 32 /* RegMrReq, runs (the region) -> RegMrResp */
@@ -106,7 +108,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_CMD_CREATE_SRQ 50 /* CreateSrqReq -> CreateSrqResp. With VRDMA_CAP_SRQ, as the next three. */
 #define VRDMA_CMD_MODIFY_SRQ 51 /* ModifySrqReq -> -. Receives made available in a channel before the command are taken before it. */
 #define VRDMA_CMD_QUERY_SRQ 52 /* ObjectReq (SRQN) -> QuerySrqResp */
-#define VRDMA_CMD_DESTROY_SRQ 53 /* ObjectReq (SRQN) -> -. BUSY while QPs use it. Its receives end without a completion; those made available in a channel before  the command are taken before it. */
+#define VRDMA_CMD_DESTROY_SRQ 53 /* ObjectReq (SRQN) -> -. BUSY while QPs use it, which no QP does for good with one of XRC: a message that has begun there is refused. Its receives end without a completion; those made available in a channel before  the command are taken before it. */
 #define VRDMA_CMD_ATTACH_MCAST 56 /* McastReq -> -. With VRDMA_CAP_MULTICAST, as the next. A member may attach again, which changes nothing. INVALID for a QP that is not UD and an  address that is none of a group, NO_RESOURCES beyond a limit. */
 #define VRDMA_CMD_DETACH_MCAST 57 /* McastReq -> -. INVALID if the QP is no member. */
 
@@ -725,13 +727,13 @@ static_assert(offsetof(struct vrdma_rereg_mr_req, length) == 24);
 struct vrdma_create_qp_req {
 	/* Context that owns it. */
 	__le32 context;
-	/* Protection domain. */
+	/* Protection domain; VRDMA_NONE of VRDMA_QPT_XRC_RECV. */
 	__le32 pdn;
 	/* VRDMA_QPT_*. */
 	__le32 qp_type;
-	/* CQ of send completions. */
+	/* CQ of send completions; VRDMA_NONE of VRDMA_QPT_XRC_RECV. */
 	__le32 send_cqn;
-	/* CQ of receive completions; may be the same. */
+	/* CQ of receive completions; may be the same. VRDMA_NONE of VRDMA_QPT_XRC_SEND and VRDMA_QPT_XRC_RECV. */
 	__le32 recv_cqn;
 	/*
 	 * Shared receive queue of the same context, or VRDMA_NONE. With one, max_recv_wr and max_recv_sge do not count, and
@@ -748,8 +750,8 @@ struct vrdma_create_qp_req {
 	__le32 max_recv_sge;
 	/* Most bytes of inline data. */
 	__le32 max_inline;
-	/* Written as zero; refused otherwise. */
-	__le32 reserved;
+	/* XRC domain of VRDMA_QPT_XRC_RECV; of others written as zero, and refused otherwise. */
+	__le32 xrcdn;
 };
 static_assert(sizeof(struct vrdma_create_qp_req) == 48);
 static_assert(offsetof(struct vrdma_create_qp_req, context) == 0);
@@ -763,7 +765,7 @@ static_assert(offsetof(struct vrdma_create_qp_req, max_recv_wr) == 28);
 static_assert(offsetof(struct vrdma_create_qp_req, max_send_sge) == 32);
 static_assert(offsetof(struct vrdma_create_qp_req, max_recv_sge) == 36);
 static_assert(offsetof(struct vrdma_create_qp_req, max_inline) == 40);
-static_assert(offsetof(struct vrdma_create_qp_req, reserved) == 44);
+static_assert(offsetof(struct vrdma_create_qp_req, xrcdn) == 44);
 
 /* The new queue pair. Its capabilities are those asked for. */
 struct vrdma_create_qp_resp {
@@ -781,6 +783,8 @@ static_assert(offsetof(struct vrdma_create_qp_resp, reserved) == 4);
 #define VRDMA_QPT_RC 2 /* Reliable connection. */
 #define VRDMA_QPT_UC 3 /* Unreliable connection. */
 #define VRDMA_QPT_UD 4 /* Unreliable datagram. */
+#define VRDMA_QPT_XRC_SEND 9 /* XRC initiator: the sending half of a reliable connection. Each request names a shared receive queue of the peer (VRDMA_WQE_F_XRC). It has no receives:  max_recv_wr and max_recv_sge do not count, srqn is VRDMA_NONE. With VRDMA_CAP_XRC, as the next. */
+#define VRDMA_QPT_XRC_RECV 10 /* XRC target: the receiving half. It sends nothing: max_send_wr, max_send_sge and max_inline do not count either. The shared receive queue that a request names has to be  in the QP's XRC domain: otherwise it ends as VRDMA_WC_REM_ACCESS_ERR, and VRDMA_EVENT_QP_ACCESS_ERR is raised. From it the message takes its receive, which  completes at that queue's CQ; and memory of that queue's PD is what keys in the request name. */
 
 /* State of a QP, with the numbers of enum ib_qp_state. */
 #define VRDMA_QPS_RESET 0 /* Created; nothing can be posted. */
@@ -941,9 +945,12 @@ struct vrdma_create_srq_req {
 	__le32 max_wr;
 	/* Most elements of a receive: at most max_recv_sge. */
 	__le32 max_sge;
-	/* VRDMA_NONE. */
+	/*
+	 * VRDMA_NONE; or the XRC domain that it is in, with VRDMA_CAP_XRC. VRDMA_QPT_XRC_RECV QPs of the domain take receives from it, if their peers name it, and no
+	 * other QPs.
+	 */
 	__le32 xrcdn;
-	/* VRDMA_NONE. */
+	/* With an XRC domain the CQ, of the same context, where its receives complete; else VRDMA_NONE. */
 	__le32 cqn;
 };
 static_assert(sizeof(struct vrdma_create_srq_req) == 24);
@@ -1032,6 +1039,7 @@ static_assert(offsetof(struct vrdma_mcast_req, mgid) == 8);
 #define VRDMA_WQE_BODY_OFFSET 16 /* Where the body begins. */
 #define VRDMA_WQE_DATA_OFFSET 32 /* Where elements, inline data or atomic operands begin. */
 #define VRDMA_WQE_ATOMIC_SGE_OFFSET 48 /* Where the element of an atomic is. */
+#define VRDMA_WQE_XRC_SHIFT 16 /* Bytes by which all from DATA_OFFSET on is further on with VRDMA_WQE_F_XRC. */
 #define VRDMA_WQE_MAX_SGE 30 /* Most elements that 8 units can hold. */
 #define VRDMA_WQE_MAX_SGE_V1_1 32 /* Most elements of a request. */
 #define VRDMA_WQE_MAX_INLINE 480 /* Most bytes of inline data that 8 units can hold. */
@@ -1059,7 +1067,8 @@ static_assert(offsetof(struct vrdma_mcast_req, mgid) == 8);
 #define VRDMA_WQE_F_SOLICITED 2 /* Ask the receiver for a solicited event. */
 #define VRDMA_WQE_F_FENCE 4 /* Start only after all READs and atomics before it are complete. */
 #define VRDMA_WQE_F_INLINE 8 /* The payload is in the request. */
-#define VRDMA_WQE_F_ALL 15 /* All that are defined. */
+#define VRDMA_WQE_F_XRC 16 /* Between body and what follows it there is a XrcBody: of all requests of VRDMA_QPT_XRC_SEND but BIND_MW, LOCAL_INV and REG_MR, and of no others. With VRDMA_CAP_XRC. */
+#define VRDMA_WQE_F_ALL 31 /* All that are defined. */
 
 /* The first 16 bytes of a request. */
 struct vrdma_wqe {
@@ -1103,6 +1112,17 @@ static_assert(sizeof(struct vrdma_wqe_rdma) == 16);
 static_assert(offsetof(struct vrdma_wqe_rdma, remote_addr) == 0);
 static_assert(offsetof(struct vrdma_wqe_rdma, rkey) == 8);
 static_assert(offsetof(struct vrdma_wqe_rdma, imm) == 12);
+
+/* Which shared receive queue of the peer a request of XRC names; at byte 32. */
+struct vrdma_wqe_xrc {
+	/* SRQN of the peer; the low 24 bits count. */
+	__le32 remote_srqn;
+	/* Written as zero. */
+	__u8 reserved[12];
+};
+static_assert(sizeof(struct vrdma_wqe_xrc) == 16);
+static_assert(offsetof(struct vrdma_wqe_xrc, remote_srqn) == 0);
+static_assert(offsetof(struct vrdma_wqe_xrc, reserved) == 4);
 
 /* Body of UD requests. */
 struct vrdma_wqe_ud {
@@ -1284,6 +1304,7 @@ static_assert(offsetof(struct vrdma_sge, lkey) == 12);
 #define VRDMA_CQE_F_RECV 4 /* The completion is of a receive request. */
 #define VRDMA_CQE_F_SOLICITED 8 /* The sender asked for a solicited event. */
 #define VRDMA_CQE_F_INV 16 /* The message invalidated a key: imm is it. */
+#define VRDMA_CQE_F_XRC 32 /* The receive was posted to an XRC shared receive queue: src_qpn is its SRQN, wqe_id of a request to that. */
 
 /* A completion. */
 struct vrdma_cqe {
@@ -1295,7 +1316,7 @@ struct vrdma_cqe {
 	__le32 byte_len;
 	/* Immediate data with VRDMA_CQE_F_IMM: the 4 bytes as the peer posted them. With VRDMA_CQE_F_INV the key that the peer invalidated. */
 	__be32 imm;
-	/* QPN of the peer (receives). */
+	/* QPN of the peer (receives); with VRDMA_CQE_F_XRC the SRQN of the own shared receive queue. */
 	__le32 src_qpn;
 	/* UD: MAC address of the sender. */
 	__u8 smac[6];

@@ -193,6 +193,14 @@ impl Guest {
         self.on_object(Opcode::DEALLOC_PD, pdn)
     }
 
+    pub fn alloc_xrcd(&self) -> Answer<u32> {
+        self.command(Opcode::ALLOC_XRCD, &[0u8; 0], &[]).map(object)
+    }
+
+    pub fn dealloc_xrcd(&self, xrcdn: u32) -> Answer<()> {
+        self.on_object(Opcode::DEALLOC_XRCD, xrcdn)
+    }
+
     pub fn create_cq(&self, context: u32, entries: u32, vector: u16, runs: &[Run]) -> Answer<u32> {
         self.create_cq_with(context, entries, vector, 0, runs)
     }

@@ -242,6 +242,11 @@ impl Wc {
         self.0.src_qpn.get()
     }
 
+    /// The own XRC shared receive queue that the receive was posted to.
+    pub fn xrc_srqn(&self) -> Option<u32> {
+        (self.0.flags & flags::XRC != 0).then_some(self.0.src_qpn.get())
+    }
+
     /// Whether a global route header comes before the data.
     pub fn has_grh(&self) -> bool {
         self.0.flags & flags::GRH != 0

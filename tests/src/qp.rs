@@ -26,6 +26,8 @@ pub struct QpOptions {
     pub qkey: u32,
     /// Number of the shared receive queue, or NONE.
     pub srqn: u32,
+    /// Number of the XRC domain of a target; otherwise 0.
+    pub xrcdn: u32,
 }
 
 impl QpOptions {
@@ -54,6 +56,7 @@ impl Default for QpOptions {
             sq_psn: 0xfffff0,
             qkey: 0x1234_5678,
             srqn: limit::NONE,
+            xrcdn: 0,
         }
     }
 }
@@ -93,7 +96,7 @@ impl Qp {
             max_send_sge: options.sges.into(),
             max_recv_sge: options.sges.into(),
             max_inline: options.inline.into(),
-            reserved: 0.into(),
+            xrcdn: options.xrcdn.into(),
         })?;
         Ok(Qp { number, options: options.clone(), guest: guest.clone() })
     }
@@ -158,8 +161,10 @@ impl Qp {
         let connected = qp_attr::AV | qp_attr::PATH_MTU | qp_attr::DEST_QPN | qp_attr::RQ_PSN;
         let mask = qp_attr::STATE
             | match self.options.qp_type {
-                QpType::RC => connected | qp_attr::MAX_DEST_RD_ATOMIC | qp_attr::MIN_RNR_TIMER,
-                QpType::UC => connected,
+                QpType::RC | QpType::XRC_RECV => {
+                    connected | qp_attr::MAX_DEST_RD_ATOMIC | qp_attr::MIN_RNR_TIMER
+                }
+                QpType::UC | QpType::XRC_SEND => connected,
                 _ => 0,
             };
         self.guest.modify_qp(self.number, mask, attr)
@@ -180,8 +185,12 @@ impl Qp {
             ..QpAttr::default()
         };
         let retries = qp_attr::MAX_RD_ATOMIC | qp_attr::TIMEOUT | qp_attr::RETRY_CNT | qp_attr::RNR_RETRY;
-        let reliable = self.options.qp_type == QpType::RC;
-        let mask = qp_attr::STATE | qp_attr::SQ_PSN | if reliable { retries } else { 0 };
+        let of_type = match self.options.qp_type {
+            QpType::RC | QpType::XRC_SEND => retries,
+            QpType::XRC_RECV => qp_attr::TIMEOUT,
+            _ => 0,
+        };
+        let mask = qp_attr::STATE | qp_attr::SQ_PSN | of_type;
         self.guest.modify_qp(self.number, mask, attr)
     }
 

@@ -11,7 +11,7 @@ use vrdma_tests::{Guest, Lab, Rng};
 
 const COMMANDS: usize = 10_000;
 /// Kinds of objects, as the daemon calls them.
-const KINDS: [&str; 8] = ["contexts", "channels", "pds", "cqs", "mrs", "qps", "mws", "srqs"];
+const KINDS: [&str; 9] = ["contexts", "channels", "pds", "cqs", "mrs", "qps", "mws", "srqs", "xrcds"];
 /// Bits of the key of a window or of a region for fast registration that do not count when it is freed.
 const VARIANT: u32 = 0xff;
 
@@ -21,7 +21,7 @@ struct Model {
     /// Memory for the device to use: nothing else lies there.
     scratch: (u64, u64),
     /// Numbers of the objects of each kind.
-    objects: [BTreeSet<u32>; 8],
+    objects: [BTreeSet<u32>; 9],
     /// The MRs for fast registration, without the bits that do not count.
     fast: BTreeSet<u32>,
     /// Contexts of PDs and CQs, by kind and number.
@@ -50,11 +50,13 @@ fn kind(opcode: Opcode) -> Option<(usize, bool)> {
         Opcode::DEALLOC_MW => (6, false),
         Opcode::CREATE_SRQ => (7, true),
         Opcode::DESTROY_SRQ => (7, false),
+        Opcode::ALLOC_XRCD => (8, true),
+        Opcode::DEALLOC_XRCD => (8, false),
         _ => return None,
     })
 }
 
-const OPCODES: [Opcode; 34] = [
+const OPCODES: [Opcode; 36] = [
     Opcode::QUERY_DEVICE,
     Opcode::QUERY_PORT,
     Opcode::QUERY_GID,
@@ -66,6 +68,8 @@ const OPCODES: [Opcode; 34] = [
     Opcode::UNBIND_CHANNEL,
     Opcode::ALLOC_PD,
     Opcode::DEALLOC_PD,
+    Opcode::ALLOC_XRCD,
+    Opcode::DEALLOC_XRCD,
     Opcode::CREATE_CQ,
     Opcode::RESIZE_CQ,
     Opcode::DESTROY_CQ,
@@ -248,13 +252,15 @@ impl Model {
             }
             Opcode::CREATE_SRQ => {
                 let context = self.context();
+                let xrc = self.rng.one_in(3);
+                let (xrcdn, cqn) = if xrc { (self.object(8), self.owned(3, context)) } else { (limit::NONE, limit::NONE) };
                 let req = CreateSrqReq {
                     context: context.into(),
                     pdn: self.owned(2, context).into(),
                     max_wr: self.small().into(),
                     max_sge: self.small().into(),
-                    xrcdn: limit::NONE.into(),
-                    cqn: limit::NONE.into(),
+                    xrcdn: xrcdn.into(),
+                    cqn: cqn.into(),
                 };
                 (req.as_bytes().to_vec(), vec![])
             }
@@ -279,26 +285,37 @@ impl Model {
                 let context = self.context();
                 let (pd, cq, recv_cq) =
                     (self.owned(2, context), self.owned(3, context), self.owned(3, context));
+                let qp_type = match self.rng.below(13) {
+                    0 => self.small(),
+                    1 => QpType::GSI.0,
+                    2 | 3 => QpType::UD.0,
+                    4 | 5 => QpType::UC.0,
+                    6 => QpType::XRC_SEND.0,
+                    7 | 8 => QpType::XRC_RECV.0,
+                    _ => QpType::RC.0,
+                };
+                let srqn = if self.rng.one_in(5) { self.object(7) } else { limit::NONE };
+                // What the halves of an XRC connection do not have, mostly.
+                let none = limit::NONE;
+                let (pd, cq, recv_cq, srqn, xrcdn) = match QpType(qp_type) {
+                    _ if self.rng.one_in(10) => (pd, cq, recv_cq, srqn, self.object(8)),
+                    QpType::XRC_SEND => (pd, cq, none, none, 0),
+                    QpType::XRC_RECV => (none, none, none, none, self.object(8)),
+                    _ => (pd, cq, recv_cq, srqn, 0),
+                };
                 let req = CreateQpReq {
                     context: context.into(),
                     pdn: pd.into(),
-                    qp_type: match self.rng.below(10) {
-                        0 => self.small(),
-                        1 => QpType::GSI.0,
-                        2 | 3 => QpType::UD.0,
-                        4 | 5 => QpType::UC.0,
-                        _ => QpType::RC.0,
-                    }
-                    .into(),
+                    qp_type: qp_type.into(),
                     send_cqn: cq.into(),
                     recv_cqn: recv_cq.into(),
-                    srqn: if self.rng.one_in(5) { self.object(7) } else { limit::NONE }.into(),
+                    srqn: srqn.into(),
                     max_send_wr: self.small().into(),
                     max_recv_wr: self.small().into(),
                     max_send_sge: self.small().into(),
                     max_recv_sge: self.small().into(),
                     max_inline: self.small().into(),
-                    reserved: 0.into(),
+                    xrcdn: xrcdn.into(),
                 };
                 (req.as_bytes().to_vec(), vec![])
             }

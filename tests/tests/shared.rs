@@ -208,7 +208,10 @@ fn the_verbs_refuse_what_they_cannot_do() {
         xrcdn: limit::NONE.into(),
         cqn: limit::NONE.into(),
     };
-    assert_eq!(guest.create_srq(&CreateSrqReq { xrcdn: 0.into(), ..fine }), Err(Status::UNSUPPORTED));
+    // A domain without a CQ, and a CQ without a domain.
+    assert_eq!(guest.create_srq(&CreateSrqReq { xrcdn: 0.into(), ..fine }), Err(Status::INVALID));
+    let cqn = side.cq.number.into();
+    assert_eq!(guest.create_srq(&CreateSrqReq { cqn, ..fine }), Err(Status::INVALID));
     assert_eq!(guest.create_srq(&CreateSrqReq { context: 77.into(), ..fine }), Err(Status::NOT_FOUND));
     let srq = Srq { number: guest.create_srq(&fine).unwrap() };
     for (mask, wr, limit, status) in [

@@ -27,6 +27,7 @@ mod uplink;
 pub use handle::WorkerHandle;
 
 use crate::config::Poll;
+use crate::device::objects::CqUser;
 use crate::device::outputs::Outputs;
 use crate::memory::MrMemory;
 use crate::net::Net;

@@ -64,6 +64,7 @@ struct Driver<'a> {
     keys: Vec<u32>,
     qpns: Vec<u32>,
     srqns: Vec<u32>,
+    xrcdns: Vec<u32>,
     cookie: u64,
 }
 
@@ -94,6 +95,7 @@ impl<'a> Driver<'a> {
             keys: nothing(),
             qpns: nothing(),
             srqns: nothing(),
+            xrcdns: nothing(),
             cookie: 0,
         };
         driver.start();
@@ -116,7 +118,15 @@ impl<'a> Driver<'a> {
         let id = self.lab.guests[0].id;
         with(|worker| worker.start_device(id, true));
         self.contexts = vec![0];
-        for numbers in [&mut self.pds, &mut self.cqs, &mut self.keys, &mut self.qpns, &mut self.srqns] {
+        let all = [
+            &mut self.pds,
+            &mut self.cqs,
+            &mut self.keys,
+            &mut self.qpns,
+            &mut self.srqns,
+            &mut self.xrcdns,
+        ];
+        for numbers in all {
             numbers.clear();
         }
     }

@@ -36,7 +36,7 @@ impl Lab<'_> {
         let (kind, part) = (self.input.byte(), self.input.byte() % 4);
         let reth = self.reth(mr);
         match qp.init.qp_type {
-            record::QpType::Rc => {}
+            record::QpType::Rc | record::QpType::XrcSend | record::QpType::XrcRecv => {}
             record::QpType::Uc if kind & 1 == 0 => {
                 return (Body::Uc(Uc::Send(parts(part, (), WriteTail::Plain))), true);
             }
@@ -69,7 +69,13 @@ impl Lab<'_> {
                 (roce::Rc::ReadResponse(part), true)
             }
         };
-        (Body::Rc(rc), carries)
+        if qp.init.qp_type == record::QpType::Rc {
+            return (Body::Rc(rc), carries);
+        }
+        // The first number of a shared receive queue.
+        let known = qp.responder.srq.unwrap_or(1 << 16);
+        let srqn = rc.is_request().then(|| Srqn::truncate(self.input.near(known)));
+        (Body::Xrc(Xrc::new(rc, srqn).expect("requests name a queue")), carries)
     }
 
     fn reth(&mut self, mr: Option<&record::MemoryRegion>) -> Reth {

@@ -287,7 +287,7 @@ impl<'a> Lab<'a> {
         let (signaled, solicited, fence) = (flags & 2 == 0, flags & 4 != 0, flags & 8 != 0);
         let request = SendRequest { id: self.input.long(), signaled, solicited, fence, op, payload };
         let to = Destination {
-            pd: PdId(qp.init.pd),
+            pd: PdId(qp.init.pd.unwrap_or_default()),
             qpn: Qpn::truncate(self.qps[usize::from(flags >> 4) % self.qps.len()].1.qpn),
             qkey: Qkey(qp.attr.qkey),
             dgid: Gid::from_ipv4([10, 0, 0, flags >> 5]),
@@ -330,7 +330,11 @@ fn take(engine: &mut Engine<Mem>, now: Instant, step: &Step<'_>) -> Log {
         Step::Frame(frame) => engine.handle_frame(now, frame, &mut log),
         Step::PostSend(place, request, to) => {
             let Place { device, owner, qpn } = *place;
-            if engine.post_datagram(now, device, owner, qpn, request, to, &mut log).is_err() {
+            let qp_type = engine.qp_init(device, qpn).map(|init| init.qp_type);
+            if qp_type == Ok(QpType::XrcSend) {
+                let srqn = Srqn::truncate((1 << 16) + (request.id & 3));
+                let _ = engine.post_xrc(now, device, owner, qpn, request, srqn, &mut log);
+            } else if engine.post_datagram(now, device, owner, qpn, request, to, &mut log).is_err() {
                 let _ = engine.post_send(now, device, owner, qpn, request, &mut log);
             }
         }

@@ -6,7 +6,7 @@ use core::ptr;
 
 use vrdma_abi::wqe::{
     AtomicOperands, BindMwBody, BindMwRange, FlushBody, FlushRange, RdmaBody, UdBody, WqeHeader, WrOpcode,
-    flags, flush_level, unit,
+    XrcBody, flags, flush_level, unit,
 };
 use vrdma_abi::zerocopy::{big_endian, transmute};
 
@@ -16,8 +16,10 @@ pub use parts::{Bind, Data, Flush, Gather, Remote, Sge, Tag, UdTarget, WqeError}
 
 /// Bytes of a unit.
 const UNIT: usize = unit::UNIT_SIZE as usize;
-/// Where elements, inline data or atomic operands begin in a request.
+/// Where elements, inline data or atomic operands begin in a request that is not of XRC.
 const DATA_OFFSET: usize = unit::DATA_OFFSET as usize;
+/// Bytes of atomic operands and the like.
+const OPERANDS: usize = unit::ATOMIC_SGE_OFFSET as usize - DATA_OFFSET;
 /// Bytes of an element.
 const SGE: usize = size_of::<Sge>();
 
@@ -32,6 +34,8 @@ pub struct Request<'a> {
     tag: Tag,
     body: [u64; 2],
     operands: [u64; 2],
+    /// The peer's shared receive queue, with [`flags::XRC`].
+    srqn: u32,
     data: Data<'a>,
 }
 
@@ -165,15 +169,19 @@ impl<'a> Request<'a> {
         self.with(flags::FENCE, yes)
     }
 
+    /// On an XRC initiator: which shared receive queue of the peer it is for.
+    #[inline]
+    pub fn xrc(self, srqn: u32) -> Self {
+        Self { srqn, ..self.with(flags::XRC, true) }
+    }
+
     /// Number of units that hold it.
     ///
     /// # Errors
     /// If the largest possible request does not.
     #[inline]
     pub fn units(&self) -> Result<usize, WqeError> {
-        if self.has_operands() {
-            return Ok(1);
-        }
+        let operands = if self.has_operands() { OPERANDS } else { 0 };
         let bytes = match self.data {
             Data::Sges(sges) if sges.len() > unit::MAX_SGE_V1_1 as usize => {
                 return Err(WqeError::TooManyElements);
@@ -187,7 +195,7 @@ impl<'a> Request<'a> {
                 len
             }
         };
-        Ok((DATA_OFFSET + bytes).div_ceil(UNIT))
+        Ok((self.data_offset() + operands + bytes).div_ceil(UNIT))
     }
 
     /// Writes it to the front of `units`, for the kernel's slow path and for tests; says how many it took.
@@ -233,20 +241,23 @@ impl<'a> Request<'a> {
         unsafe {
             span.put_pair(0, header);
             span.put_pair(unit::BODY_OFFSET as usize, self.body);
+            if self.flags & flags::XRC != 0 {
+                span.put_pair(DATA_OFFSET, xrc_body(self.srqn));
+            }
+            let data = self.data_offset();
             if self.has_operands() {
-                span.put_pair(DATA_OFFSET, self.operands);
+                span.put_pair(data, self.operands);
             }
             match self.data {
                 Data::Sges(sges) => {
-                    let start =
-                        if self.has_operands() { unit::ATOMIC_SGE_OFFSET as usize } else { DATA_OFFSET };
+                    let start = if self.has_operands() { data + OPERANDS } else { data };
                     for (i, sge) in sges.iter().enumerate() {
                         span.put_pair(start + i * SGE, sge_words(sge));
                     }
                 }
-                Data::Inline(bytes) => span.put_bytes(DATA_OFFSET, bytes.as_ptr(), bytes.len()),
+                Data::Inline(bytes) => span.put_bytes(data, bytes.as_ptr(), bytes.len()),
                 Data::Gather(gather) => {
-                    let mut offset = DATA_OFFSET;
+                    let mut offset = data;
                     for sge in gather.list.iter().filter(|sge| sge.length != 0) {
                         let len = sge.length as usize;
                         span.put_bytes(offset, ptr::with_exposed_provenance(sge.addr as usize), len);
@@ -259,7 +270,7 @@ impl<'a> Request<'a> {
 
     #[inline]
     fn new(opcode: WrOpcode, tag: Tag, body: [u64; 2], data: Data<'a>) -> Self {
-        Self { opcode, flags: 0, tag, body, operands: [0; 2], data }
+        Self { opcode, flags: 0, tag, body, operands: [0; 2], srqn: 0, data }
     }
 
     #[inline]
@@ -275,7 +286,13 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Whether [`Self::operands`] stand before the elements. Such a request has one element at most, and so one unit.
+    /// Where elements, inline data or operands begin.
+    #[inline]
+    fn data_offset(&self) -> usize {
+        DATA_OFFSET + if self.flags & flags::XRC != 0 { unit::XRC_SHIFT as usize } else { 0 }
+    }
+
+    /// Whether [`Self::operands`] stand before the elements. Such a request has one element at most.
     #[inline]
     fn has_operands(&self) -> bool {
         matches!(
@@ -304,6 +321,11 @@ fn rdma_body(remote: Remote, imm: [u8; 4]) -> [u64; 2] {
         rkey: remote.rkey.into(),
         imm: big_endian::U32::from_bytes(imm),
     })
+}
+
+#[inline]
+fn xrc_body(srqn: u32) -> [u64; 2] {
+    transmute!(XrcBody { remote_srqn: srqn.into(), reserved: [0; 12] })
 }
 
 #[inline]

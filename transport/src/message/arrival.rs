@@ -40,6 +40,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         if let Some(key) = invalidated {
             self.invalidate_for_peer(key);
         }
+        let srq = self.qp.xrc_queue();
         self.complete_claimed(|id| Completion {
             id,
             qpn,
@@ -50,6 +51,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             invalidated,
             src_qpn: from,
             solicited: segment.solicited,
+            srq,
             arrival: None,
         });
     }

@@ -79,7 +79,7 @@ impl Wakes {
                 if mem::replace(&mut srq.listed, true) {
                     return Err(wrong);
                 }
-                wakes.push(device, srq.id);
+                wakes.push(device, srq.this.id());
             }
         }
         let goes_on =

@@ -21,6 +21,7 @@ pub(crate) mod unreliable;
 mod vlans;
 mod windows;
 pub(crate) mod wire;
+mod xrc;
 
 use crate::*;
 use std::cell::{Cell, RefCell};

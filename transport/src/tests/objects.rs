@@ -131,7 +131,7 @@ fn regions_and_qps_beyond_rules_and_limits_are_refused() {
     let init = QpInit { max_send_wr: 1, max_recv_wr: 1, ..qp_init(pd) };
     let too_much: [(QpInit, Error); 9] = [
         (QpInit { qp_type: QpType::Gsi, ..init }, Error::Denied),
-        (QpInit { pd: PdId(9), ..init }, Error::NotFound),
+        (QpInit { pd: Some(PdId(9)), ..init }, Error::NotFound),
         (QpInit { owner: OwnerId(8), ..init }, Error::Denied),
         (QpInit { max_send_wr: 16385, ..init }, Error::Invalid),
         (QpInit { max_recv_wr: u32::MAX, ..init }, Error::Invalid),

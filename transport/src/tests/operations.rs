@@ -297,7 +297,7 @@ impl Walk {
     /// Takes a QP from RESET to a state.
     pub(super) fn go(&mut self, at: usize, to: QpState) {
         let masks = match self.service {
-            QpType::Rc => [TO_INIT, TO_RTR, TO_RTS],
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => [TO_INIT, TO_RTR, TO_RTS],
             QpType::Uc => [TO_INIT, CONNECT, AttrMask::STATE | AttrMask::SQ_PSN],
             QpType::Ud | QpType::Gsi => [TO_INIT_UD, AttrMask::STATE, TO_RTS_UD],
         };

@@ -89,6 +89,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             invalidated: None,
             src_qpn: src,
             solicited: packet.bth.solicited,
+            srq: None,
             arrival: Some(Arrival { smac: path.src_mac, vlan: path.vlan.and_then(VlanTag::named) }),
         });
     }

@@ -7,7 +7,7 @@ use crate::stream::{MayFail, Shape, Stream};
 use crate::unreliable::{Passage, QKEY, Unreliable};
 use crate::world::{Guest, OWNER, World};
 use vrdma_transport::*;
-use vrdma_wire::num::{Mtu, Psn, Qpn};
+use vrdma_wire::num::{Mtu, Psn, Qpn, Srqn};
 
 /// A QP.
 pub struct End {
@@ -49,7 +49,8 @@ pub fn connect(
         in_order: local || faults.duplication + faults.reordering == 0,
         bent: !local && faults.corruption > 0,
     };
-    for (local, remote) in [(0, 1), (1, 0)] {
+    let directions = if service == QpType::XrcSend { &[(0, 1)][..] } else { &[(0, 1), (1, 0)] };
+    for &(local, remote) in directions {
         let (from, to) = (&ends[local], &ends[remote]);
         let name = format!(
             "{service:?} {n} from guest {} QP {:#x} to guest {} QP {:#x}",
@@ -61,7 +62,10 @@ pub fn connect(
         let shape = Shape { poison: poison[local], ..plan.shape.clone() };
         let rng = Rng::new(rng.next());
         flows.push(match service {
-            QpType::Rc => Box::new(reliable(world, name, [from, to], shape, &weakness, rng)),
+            QpType::Rc | QpType::XrcSend => {
+                let xrc = service == QpType::XrcSend;
+                Box::new(reliable(world, name, ([from, to], xrc), shape, &weakness, rng))
+            }
             _ => Box::new(unreliable(world, name, service, [from, to], shape, passage, rng)),
         });
     }
@@ -71,13 +75,14 @@ pub fn connect(
 fn reliable(
     world: &mut World,
     name: String,
-    [from, to]: [&End; 2],
+    ([from, to], xrc): ([&End; 2], bool),
     shape: Shape,
     weakness: &Weakness,
     rng: Rng,
 ) -> Stream {
     let may_fail = MayFail { retry: weakness.falls, rnr: weakness.rnr, flush: weakness.falls };
-    let sender = (from.guest, from.qpn, from.send_cq);
+    let srqn = to.srq.filter(|_| xrc).and_then(|srq| Srqn::new(srq.0));
+    let sender = (from.guest, from.qpn, from.send_cq, srqn);
     Stream::new(world, name, sender, (to.guest, to.qpn, to.recv_cq, to.srq), shape, may_fail, rng)
 }
 
@@ -97,7 +102,7 @@ fn unreliable(
     Unreliable::new(world, name, datagrams, ways, to.srq, shape, passage, rng)
 }
 
-/// Two QPs in RESET.
+/// Two QPs in RESET; of XRC an initiator, and a target with a shared queue that it alone uses.
 fn make_ends(world: &mut World, rng: &mut Rng, plan: &Plan, (n, service): (usize, QpType)) -> [End; 2] {
     let guests = world.guests.len();
     let first = rng.index(guests);
@@ -106,20 +111,27 @@ fn make_ends(world: &mut World, rng: &mut Rng, plan: &Plan, (n, service): (usize
         false => (first + 1 + rng.index(guests - 1)) % guests,
     };
     let cq = |k: u32| CqId(n as u32 * 4 + k);
-    [(first, cq(0), cq(1)), (second, cq(2), cq(3))].map(|(guest, send_cq, recv_cq)| {
+    let services = [service, if service == QpType::XrcSend { QpType::XrcRecv } else { service }];
+    [(first, cq(0), cq(1), services[0]), (second, cq(2), cq(3), services[1])].map(|end| {
+        let (guest, send_cq, recv_cq, qp_type) = end;
         let Guest { device, pd, .. } = world.guests[guest];
         let (engine, _) = world.engine(guest);
-        let srq = rng.one_in(3).then(|| {
-            let init = SrqInit { owner: OWNER, pd, max_wr: plan.shape.receives, max_sge: 4, xrc: None };
+        let xrc = (qp_type == QpType::XrcRecv).then(|| {
+            let xrcd = engine.alloc_xrcd(device).unwrap();
+            XrcSrq { xrcd, cq: recv_cq }
+        });
+        let shared = qp_type != QpType::XrcSend && rng.one_in(3);
+        let srq = (xrc.is_some() || shared).then(|| {
+            let init = SrqInit { owner: OWNER, pd, max_wr: plan.shape.receives, max_sge: 4, xrc };
             engine.create_srq(device, init).unwrap()
         });
         let init = QpInit {
             owner: OWNER,
-            pd: Some(pd),
-            qp_type: service,
+            pd: xrc.is_none().then_some(pd),
+            qp_type,
             send_cq,
             recv_cq,
-            receives: srq.into(),
+            receives: xrc.map_or(srq.into(), |xrc| Receives::Xrc(xrc.xrcd)),
             max_send_wr: plan.shape.depth,
             max_recv_wr: plan.shape.receives,
             max_send_sge: 4,
@@ -147,9 +159,8 @@ fn connect_ends(world: &mut World, rng: &mut Rng, plan: &Plan, service: QpType, 
         (rng.range(1..=u64::from(dest)) as u8, dest)
     });
     let masks = match service {
-        QpType::Rc => [TO_INIT, TO_RTR, TO_RTS],
+        QpType::Rc | QpType::XrcSend | QpType::XrcRecv => [TO_INIT, TO_RTR, TO_RTS],
         QpType::Uc => [TO_INIT, TO_RTR_UC, TO_RTS_UNRELIABLE],
-        QpType::XrcSend | QpType::XrcRecv => todo!(),
         QpType::Ud | QpType::Gsi => [TO_INIT_UD, AttrMask::STATE, TO_RTS_UNRELIABLE],
     };
     for (local, remote) in [(0, 1), (1, 0)] {

@@ -64,7 +64,7 @@ impl Plan {
             poison: rng.one_in(6),
         };
         let hosts = rng.range(1..=3);
-        let mut service = || rng.pick(&[QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud]);
+        let mut service = || rng.pick(&[QpType::Rc, QpType::Rc, QpType::XrcSend, QpType::Uc, QpType::Ud]);
         let services = [(); 5].map(|()| service());
         Plan {
             guests: (0..hosts).map(|_| rng.range(1..=3) as usize).collect(),

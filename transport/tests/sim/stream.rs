@@ -14,7 +14,7 @@ use crate::world::{Guest, OWNER, World};
 use std::collections::VecDeque;
 use std::ops::Range;
 use vrdma_transport::*;
-use vrdma_wire::num::{Imm, Qpn};
+use vrdma_wire::num::{Imm, Qpn, Srqn};
 
 /// What memory that nothing was received into looks like.
 pub const BLANK: u8 = 0xc5;
@@ -89,6 +89,8 @@ pub struct Stream {
     to: usize,
     qpn: Qpn,
     peer_qpn: Qpn,
+    /// The shared queue that requests of XRC name.
+    srqn: Option<Srqn>,
     send_cq: CqId,
     recv_cq: CqId,
     srq: Option<SrqId>,
@@ -129,13 +131,13 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Requests of QP `qpn` of guest `from` to QP `peer_qpn` of guest `to`. The receives are those of the latter, or of its shared queue, which no
+    /// Requests of QP `qpn` of guest `from`, of XRC with the number of a shared queue, to QP `peer_qpn` of guest `to`. The receives are those of the latter, or of its shared queue, which no
     /// other QP uses.
     #[allow(clippy::too_many_arguments, reason = "each end has as many")]
     pub fn new(
         world: &mut World,
         name: String,
-        (from, qpn, send_cq): (usize, Qpn, CqId),
+        (from, qpn, send_cq, srqn): (usize, Qpn, CqId, Option<Srqn>),
         (to, peer_qpn, recv_cq, srq): (usize, Qpn, CqId, Option<SrqId>),
         shape: Shape,
         may_fail: MayFail,
@@ -164,6 +166,7 @@ impl Stream {
             from,
             to,
             qpn,
+            srqn,
             peer_qpn,
             send_cq,
             recv_cq,

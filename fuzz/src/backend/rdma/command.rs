@@ -261,11 +261,22 @@ impl Driver<'_> {
     fn create_qp(&mut self) -> Vec<u8> {
         let context = self.context();
         let (pdn, send, recv) = (self.pd(), self.cq(), self.cq());
-        let qp_type = self.input.pick(&[QpType::RC, QpType::UC, QpType::UD, QpType::GSI, QpType(9)]).0;
+        let qp_type = self.input.pick(&[QpType::RC, QpType::UC, QpType::UD, QpType::GSI, QpType(5)]).0;
         let srqn = match self.input.once_in(32) {
             true => self.input.long(),
             false if !self.srqns.is_empty() && self.input.once_in(2) => self.srqn(),
             false => limit::NONE,
+        };
+        let none = limit::NONE;
+        // Now and then one half of an XRC connection, which has little of that.
+        let (qp_type, pdn, send, recv, srqn, xrcdn) = match self.input.byte() {
+            0..=31 => (QpType::XRC_SEND.0, pdn, send, none, none, 0),
+            32..=79 => {
+                let xrcdn = self.one_of(|driver| &driver.xrcdns);
+                (QpType::XRC_RECV.0, none, none, none, none, xrcdn)
+            }
+            80 => (QpType::XRC_RECV.0, pdn, send, recv, srqn, self.input.near(0)),
+            _ => (qp_type, pdn, send, recv, srqn, 0),
         };
         CreateQpReq {
             context: context.into(),
@@ -279,7 +290,7 @@ impl Driver<'_> {
             max_send_sge: self.input.near(2).into(),
             max_recv_sge: self.input.near(2).into(),
             max_inline: self.input.near(32).into(),
-            reserved: 0.into(),
+            xrcdn: xrcdn.into(),
         }
         .as_bytes()
         .to_vec()
@@ -324,19 +335,28 @@ impl Driver<'_> {
         }
     }
 
-    /// A command about a shared receive queue.
+    /// A command about a shared receive queue, or an XRC domain.
     fn shared_queue(&mut self) -> (Opcode, Vec<u8>, Made) {
         let nothing: Made = |_, _| ();
-        match self.input.byte() % 8 {
+        match self.input.byte() % 10 {
+            8 => (Opcode::ALLOC_XRCD, vec![], |driver, xrcdn| driver.xrcdns.push(xrcdn)),
+            9 => {
+                let xrcdn = self.one_of(|driver| &driver.xrcdns);
+                (Opcode::DEALLOC_XRCD, self.object(xrcdn), nothing)
+            }
             0..=2 => {
                 let (context, pdn) = (self.context(), self.pd());
+                let (xrcdn, cqn) = match self.input.once_in(3) {
+                    true => (self.one_of(|driver| &driver.xrcdns), self.cq()),
+                    false => (self.input.near(limit::NONE), self.input.near(limit::NONE)),
+                };
                 let req = CreateSrqReq {
                     context: context.into(),
                     pdn: pdn.into(),
                     max_wr: self.input.near(8).into(),
                     max_sge: self.input.near(2).into(),
-                    xrcdn: self.input.near(limit::NONE).into(),
-                    cqn: self.input.near(limit::NONE).into(),
+                    xrcdn: xrcdn.into(),
+                    cqn: cqn.into(),
                 };
                 (Opcode::CREATE_SRQ, req.as_bytes().to_vec(), |driver, srqn| driver.srqns.push(srqn))
             }

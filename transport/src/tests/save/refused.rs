@@ -101,9 +101,10 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
 #[test]
 fn what_a_queue_pair_cannot_have_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 30] = [
+    let cases: [(Violation, Spoil); 31] = [
         (V::Owner, |r| qp(r).init.owner += 1),
-        (V::NoPd, |r| qp(r).init.pd += 1),
+        (V::NoPd, |r| *qp(r).init.pd.as_mut().unwrap() += 1),
+        (V::Capabilities, |r| qp(r).init.pd = None),
         (V::Capabilities, |r| qp(r).init.max_send_wr = 1 << 20),
         (V::RequestMemory, |r| device(r).limits.max_request_memory = 1),
         (V::Attributes, |r| qp(r).attr.min_rnr_timer = 32),

@@ -148,7 +148,7 @@ fn queues_are_made_and_destroyed_within_limits() {
     for (init, error) in [
         (QpInit { receives: Receives::Shared(SrqId(77)), ..small }, Error::NotFound),
         (QpInit { owner: OwnerId::KERNEL, ..small }, Error::Denied),
-        (QpInit { owner: OwnerId(8), pd: others, ..small }, Error::Denied),
+        (QpInit { owner: OwnerId(8), pd: Some(others), ..small }, Error::Denied),
     ] {
         assert_eq!(engine.create_qp(device, init), Err(error), "{init:?}");
     }

@@ -201,7 +201,10 @@ impl Stream {
         let request = SendRequest { id, signaled, solicited, fence, op, payload };
         let (now, Guest { device, .. }) = (world.now, world.guests[self.from]);
         let (engine, log) = world.engine(self.from);
-        let result = engine.post_send(now, device, OWNER, self.qpn, &request, log);
+        let result = match self.srqn {
+            Some(srqn) => engine.post_xrc(now, device, OWNER, self.qpn, &request, srqn, log),
+            None => engine.post_send(now, device, OWNER, self.qpn, &request, log),
+        };
         assert_eq!(result, Ok(()), "{}: {id}", self.name);
     }
 
