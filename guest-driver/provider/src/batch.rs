@@ -148,7 +148,8 @@ pub fn operations(kind: Kind, device_cap: u64) -> u32 {
     match kind {
         Kind::Ud => datagram,
         Kind::Uc => unreliable | keys,
-        Kind::Rc => {
+        Kind::XrcRecv => 0,
+        Kind::Rc | Kind::XrcSend => {
             let has_it = device_cap & device_cap::ATOMIC_WRITE != 0;
             let atomic_write = if has_it { ffi::IBV_QP_EX_WITH_ATOMIC_WRITE } else { 0 };
             unreliable
@@ -186,6 +187,7 @@ pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
     keys::set_functions(qp);
     flush::set_functions(qp);
     qp.wr_set_ud_addr = Some(set_ud_addr);
+    qp.wr_set_xrc_srqn = Some(set_xrc_srqn);
     qp.wr_set_sge = Some(set_sge);
     qp.wr_set_sge_list = Some(set_sge_list);
     qp.wr_set_inline_data = Some(set_inline_data);
@@ -296,6 +298,17 @@ unsafe extern "C" fn set_ud_addr(
     match batch.requests.last_mut() {
         Some(wr) => {
             wr.wr.ud = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
+        }
+        None => batch.fail(libc::EINVAL),
+    }
+}
+
+unsafe extern "C" fn set_xrc_srqn(qp: *mut ffi::ibv_qp_ex, remote_srqn: u32) {
+    // SAFETY: the caller's QP, whose batch the caller has started.
+    let (_, Some(batch)) = (unsafe { current(qp) }) else { return };
+    match batch.requests.last_mut() {
+        Some(wr) => {
+            wr.qp_type.xrc = ffi::ibv_send_wr__bindgen_ty_3__bindgen_ty_1 { remote_srqn };
         }
         None => batch.fail(libc::EINVAL),
     }

@@ -17,12 +17,16 @@ use crate::errno::{self, Errno, lock};
 use crate::mapping::Mapping;
 use crate::objects::zeroed;
 use crate::qp::Qp;
+use crate::srq::Srq;
 use crate::table::Table;
 use crate::work::{ContextDoorbell, KernelPath, OwnChannel, Work};
-use crate::{ah, clock, cq, dm, ffi, mr, objects, pd, poll, post, qp, resize, srq, uverbs, windows};
+use crate::{ah, clock, cq, dm, ffi, mr, objects, pd, poll, post, qp, resize, srq, uverbs, windows, xrcd};
 
 /// What the kernel driver's enumeration calls RDMA_DRIVER_UNKNOWN.
 const DRIVER_UNKNOWN: u32 = 0;
+
+/// No two living shared receive queues have numbers that are equal modulo this: a device has at most as many.
+const SRQ_NUMBERS: u32 = 1 << 16;
 
 /// An open device. libibverbs allocates it, see [`open`].
 #[repr(C)]
@@ -38,6 +42,8 @@ pub struct Own {
     pub work: Mutex<Work>,
     /// All QPs by their numbers.
     pub qps: Table<Qp>,
+    /// All XRC shared receive queues by their numbers.
+    pub srqs: Table<Srq>,
     /// Most bytes of inline data in a request.
     pub max_inline: u32,
     /// Most elements of a request.
@@ -210,6 +216,7 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, entry: Entry) ->
     let own = Own {
         work: Mutex::new(work),
         qps: Table::new(reply.max_qp.get())?,
+        srqs: Table::new(SRQ_NUMBERS)?,
         max_inline: reply.max_inline.get().min(bytes),
         max_sge: bytes / size_of::<Sge>() as u32,
         device_cap: if device_cap.get() == 0 { device_cap::V1_0 } else { device_cap.get() },
@@ -288,6 +295,7 @@ fn ops() -> ffi::verbs_context_ops {
         async_event: Some(async_event),
         attach_mcast: Some(ffi::ibv_cmd_attach_mcast),
         bind_mw: Some(windows::bind_mw),
+        close_xrcd: Some(xrcd::close_xrcd),
         create_ah: Some(ah::create_ah),
         create_cq: Some(cq::create_cq),
         create_cq_ex: Some(cq::create_cq_ex),
@@ -313,6 +321,8 @@ fn ops() -> ffi::verbs_context_ops {
         modify_cq: Some(cq::modify_cq),
         modify_qp: Some(qp::modify_qp),
         modify_srq: Some(srq::modify_srq),
+        open_qp: Some(qp::open_qp),
+        open_xrcd: Some(xrcd::open_xrcd),
         poll_cq: Some(poll::poll_cq),
         post_recv: Some(post::post_recv),
         post_send: Some(post::post_send),

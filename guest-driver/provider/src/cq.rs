@@ -77,14 +77,22 @@ impl Ring {
                 qp.complete_recv(cqe.wqe_id.get());
             }
         };
+        // Receives of XRC are of shared queues alone, whichever QP had them.
+        let is_its = |cqe: &Cqe| cqe.qpn.get() == qp.qpn && cqe.flags & flags::XRC == 0;
         self.held.retain(|(cqe, _)| {
-            let is_others = cqe.qpn.get() != qp.qpn;
-            if !is_others {
+            if is_its(cqe) {
                 complete(cqe);
             }
-            is_others
+            !is_its(cqe)
         });
-        self.queue.rename(qp.qpn, limit::NONE, |cqe| complete(&cqe));
+        self.queue.rename(is_its, limit::NONE, |cqe| complete(&cqe));
+    }
+
+    /// Invalidates the completions of an XRC shared receive queue that are still in the ring. It has gone.
+    pub fn clean_srq(&mut self, srqn: u32) {
+        let is_its = |cqe: &Cqe| cqe.flags & flags::XRC != 0 && cqe.src_qpn.get() == srqn;
+        self.held.retain(|(cqe, _)| !is_its(cqe));
+        self.queue.rename(is_its, limit::NONE, |_| ());
     }
 }
 

@@ -12,6 +12,7 @@
 mod device;
 mod libibverbs;
 mod queries;
+mod xrc;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_int;
@@ -112,6 +113,10 @@ pub struct State {
     qp_cqs: HashMap<u32, (u32, u32)>,
     /// Shared receive queues: most receives, and the limit.
     srqs: HashMap<u32, (u32, u32)>,
+    /// CQs of XRC shared receive queues, by their numbers.
+    xrc_cqs: HashMap<u32, u32>,
+    /// XRC domains that are open.
+    pub xrcds: i32,
     /// Protection domains, and regions with their lengths.
     pub pds: HashSet<u32>,
     pub mrs: HashMap<u32, usize>,
@@ -170,6 +175,7 @@ impl Kernel {
             | device_cap::FLUSH_GLOBAL
             | device_cap::SRQ
             | device_cap::SRQ_RESIZE
+            | device_cap::XRC
             | device_cap::CQ_RESIZE
             | device_cap::CQ_IGNORE_OVERRUN
             | device_cap::CQ_TIMESTAMP

@@ -13,7 +13,7 @@ pub const OPCODE: ffi::ibv_wr_opcode = ffi::IBV_WR_FLUSH | 1 << 31;
 
 /// The request by function calls, as `IBV_QP_EX_WITH_*`, if a QP of this kind takes it on a device with `cap`.
 pub fn operations(kind: Kind, cap: u64) -> u32 {
-    let has_it = kind == Kind::Rc && cap & device_cap::FLUSH_GLOBAL != 0;
+    let has_it = kind.is_reliable() && cap & device_cap::FLUSH_GLOBAL != 0;
     if has_it { ffi::IBV_QP_EX_WITH_FLUSH } else { 0 }
 }
 

@@ -44,9 +44,9 @@ impl Functions {
         let own = flag(self.bind(), ffi::IBV_QP_EX_WITH_BIND_MW)
             | flag(self.invalidate, ffi::IBV_QP_EX_WITH_LOCAL_INV);
         match kind {
-            Kind::Ud => 0,
+            Kind::Ud | Kind::XrcRecv => 0,
             Kind::Uc => own,
-            Kind::Rc => own | flag(self.invalidate, ffi::IBV_QP_EX_WITH_SEND_WITH_INV),
+            Kind::Rc | Kind::XrcSend => own | flag(self.invalidate, ffi::IBV_QP_EX_WITH_SEND_WITH_INV),
         }
     }
 }
@@ -65,7 +65,7 @@ pub unsafe fn translate<'a>(
     // SAFETY: any bytes are an integer.
     let rkey = unsafe { wr.__bindgen_anon_1.invalidate_rkey };
     match wr.opcode {
-        ffi::IBV_WR_SEND_WITH_INV if qp.kind == Kind::Rc && invalidate() => {
+        ffi::IBV_WR_SEND_WITH_INV if qp.kind.is_reliable() && invalidate() => {
             Ok(Request::send_inv(tag, rkey, data))
         }
         ffi::IBV_WR_LOCAL_INV if wr.num_sge == 0 && invalidate() => Ok(Request::local_inv(tag, rkey)),

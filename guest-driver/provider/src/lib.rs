@@ -14,6 +14,7 @@
 //! | [`mr`], [`dm`], [`ah`] | memory regions, device memory, address handles |
 //! | [`windows`] | memory windows |
 //! | [`cq`], [`qp`], [`srq`] | completion queues, queue pairs, shared receive queues |
+//! | [`xrcd`] | XRC domains |
 //! | [`resize`] | how a completion queue gets another ring while threads poll it |
 //! | [`ring_lock`] | the lock of a completion queue |
 //! | [`post`], [`poll`] | the data path: verbs requests into the channel, CQEs into ibv_wc |
@@ -74,6 +75,7 @@ mod table;
 mod uverbs;
 mod windows;
 mod work;
+mod xrcd;
 
 #[cfg(test)]
 mod fake;

@@ -3,12 +3,16 @@
 use std::ffi::c_int;
 use std::ptr;
 
+use vrdma_verbs::abi::control::limit;
 use vrdma_verbs::abi::cqe::{WcStatus, flags};
 use vrdma_verbs::{Arm, Cqe};
 
+use crate::context::Context;
 use crate::cq::{Cq, Ring};
+use crate::errno::lock;
 use crate::ffi;
 use crate::qp::Qp;
+use crate::srq::Srq;
 use crate::table::Table;
 
 pub unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, count: c_int, wc: *mut ffi::ibv_wc) -> c_int {
@@ -40,20 +44,23 @@ pub fn next(cq: &Cq, ring: &mut Ring) -> Option<(ffi::ibv_wc, u64)> {
     loop {
         let (cqe, timestamp) = ring.take()?;
         // Completions of destroyed QPs are dropped.
-        if let Some(completion) = translate(&cqe, ring, &cq.context().qps) {
+        if let Some(completion) = translate(&cqe, ring, cq.context()) {
             return Some((completion, timestamp));
         }
     }
 }
 
 #[inline]
-fn translate(cqe: &Cqe, ring: &mut Ring, qps: &Table<Qp>) -> Option<ffi::ibv_wc> {
+fn translate(cqe: &Cqe, ring: &mut Ring, context: &Context) -> Option<ffi::ibv_wc> {
     let qpn = cqe.qpn.get();
+    if cqe.flags & flags::XRC != 0 {
+        return completion(cqe, xrc_receive(cqe, &context.srqs)?, 0);
+    }
     // SAFETY: a QP is removed from the table, and from `last` under the lock of this CQ, before it is freed; the lock is held.
     let qp = match unsafe { ring.last.as_ref() } {
         Some(qp) if qp.qpn == qpn => qp,
         _ => {
-            let found: *const Qp = qps.find(qpn);
+            let found: *const Qp = context.qps.find(qpn);
             // SAFETY: as above.
             let qp = unsafe { found.as_ref() }.filter(|qp| qp.qpn == qpn)?;
             ring.last = ptr::from_ref(qp);
@@ -63,6 +70,21 @@ fn translate(cqe: &Cqe, ring: &mut Ring, qps: &Table<Qp>) -> Option<ffi::ibv_wc>
     let wqe_id = cqe.wqe_id.get();
     let wr_id =
         if cqe.flags & flags::RECV != 0 { qp.complete_recv(wqe_id) } else { qp.sends.complete(wqe_id) }?;
+    completion(cqe, wr_id, cqe.src_qpn.get())
+}
+
+/// A receive of an XRC shared queue has completed, whichever process' QP took it; gives back its wr_id. `None` if there is no such one. Under the lock of the CQ.
+#[cold]
+fn xrc_receive(cqe: &Cqe, srqs: &Table<Srq>) -> Option<u64> {
+    let srqn = cqe.src_qpn.get();
+    let found: *const Srq = srqs.find(srqn);
+    // SAFETY: a queue is removed from the table before it is freed, and after that the lock of its CQ is taken once more; it is held.
+    let srq = unsafe { found.as_ref() }.filter(|srq| srq.srqn == srqn && cqe.qpn.get() != limit::NONE)?;
+    lock(&srq.slots).complete(cqe.wqe_id.get())
+}
+
+#[inline]
+fn completion(cqe: &Cqe, wr_id: u64, src_qp: u32) -> Option<ffi::ibv_wc> {
     let mut wc_flags = 0;
     if cqe.flags & flags::IMM != 0 {
         wc_flags |= ffi::IBV_WC_WITH_IMM;
@@ -88,8 +110,8 @@ fn translate(cqe: &Cqe, ring: &mut Ring, qps: &Table<Qp>) -> Option<ffi::ibv_wc>
         vendor_err: u32::from(cqe.status),
         byte_len: cqe.byte_len.get(),
         __bindgen_anon_1: imm,
-        qp_num: qpn,
-        src_qp: cqe.src_qpn.get(),
+        qp_num: cqe.qpn.get(),
+        src_qp,
         wc_flags,
         pkey_index: 0,
         slid: 0,

@@ -313,6 +313,14 @@ impl ffi::ibv_send_wr {
         let request = match qp.kind {
             // SAFETY: on a UD QP this is the field that counts.
             Kind::Ud => unsafe { self.datagram(tag, data) },
+            Kind::XrcSend => {
+                // SAFETY: by this function's own contract; on an XRC QP `xrc` is the field that counts.
+                let (request, xrc) =
+                    unsafe { (self.connected(qp, tag, sges, data, inline), self.qp_type.xrc) };
+                // Requests of own keys go to no queue of the peer.
+                let is_local = matches!(self.opcode, ffi::IBV_WR_LOCAL_INV | ffi::IBV_WR_BIND_MW);
+                request.map(|request| if is_local { request } else { request.xrc(xrc.remote_srqn) })
+            }
             // SAFETY: by this function's own contract.
             _ => unsafe { self.connected(qp, tag, sges, data, inline) },
         }?;
@@ -335,7 +343,7 @@ impl ffi::ibv_send_wr {
     ) -> Result<Request<'a>, Errno> {
         // SAFETY: whichever field counts, all of them are integers.
         let remote = unsafe { Remote { addr: self.wr.rdma.remote_addr, rkey: self.wr.rdma.rkey } };
-        let is_rc = qp.kind == Kind::Rc;
+        let is_rc = qp.kind.is_reliable();
         match self.opcode {
             ffi::IBV_WR_RDMA_WRITE => Ok(Request::write(tag, remote, data)),
             ffi::IBV_WR_RDMA_WRITE_WITH_IMM => Ok(Request::write_imm(tag, remote, self.imm(), data)),

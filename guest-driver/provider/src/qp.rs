@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vrdma_verbs::WrRing;
+use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::user::UserCreateQpResp;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
@@ -32,6 +33,18 @@ pub enum Kind {
     Uc,
     /// Unreliable datagram: sends.
     Ud,
+    /// XRC initiator: as reliable connections.
+    XrcSend,
+    /// XRC target: none.
+    XrcRecv,
+}
+
+impl Kind {
+    /// Whether it has all requests.
+    #[inline]
+    pub fn is_reliable(self) -> bool {
+        matches!(self, Kind::Rc | Kind::XrcSend)
+    }
 }
 
 /// A queue pair.
@@ -60,14 +73,15 @@ pub struct Qp {
     pub recvs: Requests,
     /// Its shared receive queue, or NULL.
     srq: *mut ffi::ibv_srq,
-    pd: Ref<Pd>,
+    /// XRC targets have none.
+    pd: Option<Ref<Pd>>,
     /// Requests that ibv_wr_complete() will post.
     pub batches: Batches,
 }
 
 impl Qp {
     /// A QP that the kernel does not know yet.
-    fn new(kind: Kind, signal_all: bool, pd: Ref<Pd>) -> Result<Self, Errno> {
+    fn new(kind: Kind, signal_all: bool, pd: Option<Ref<Pd>>) -> Result<Self, Errno> {
         Ok(Self {
             verbs: UnsafeCell::new(zeroed!()),
             qpn: 0,
@@ -77,8 +91,8 @@ impl Qp {
             max_send_sge: 0,
             max_recv_sge: 0,
             max_inline: 0,
-            sends: requests(&pd, 0, Resource::SendQueue)?,
-            recvs: requests(&pd, 0, Resource::RecvQueue)?,
+            sends: requests(pd.as_ref(), 0, Resource::SendQueue)?,
+            recvs: requests(pd.as_ref(), 0, Resource::RecvQueue)?,
             srq: ptr::null_mut(),
             pd,
             batches: Batches::new(),
@@ -92,8 +106,8 @@ impl Qp {
         self.max_send_sge = cap.max_send_sge;
         self.max_recv_sge = cap.max_recv_sge;
         self.max_inline = cap.max_inline_data;
-        self.sends = requests(&self.pd, cap.max_send_wr, Resource::SendQueue)?;
-        self.recvs = requests(&self.pd, cap.max_recv_wr, Resource::RecvQueue)?;
+        self.sends = requests(self.pd.as_ref(), cap.max_send_wr, Resource::SendQueue)?;
+        self.recvs = requests(self.pd.as_ref(), cap.max_recv_wr, Resource::RecvQueue)?;
         self.srq = attr.srq;
         if by_functions(attr) {
             let verbs = self.verbs.get_mut();
@@ -133,10 +147,10 @@ impl Qp {
         self.state.load(Ordering::Relaxed) != ffi::IBV_QPS_RESET
     }
 
-    /// Whether it has a receive queue of its own, and no shared one.
+    /// Whether it has a receive queue of its own: no shared one, and none of XRC.
     #[inline]
     pub fn has_receive_queue(&self) -> bool {
-        self.srq.is_null()
+        self.srq.is_null() && !matches!(self.kind, Kind::XrcSend | Kind::XrcRecv)
     }
 
     /// A receive has completed; gives back its wr_id. `None` if there is no such one.
@@ -145,8 +159,8 @@ impl Qp {
         if self.has_receive_queue() {
             return self.recvs.complete(wqe_id);
         }
-        // SAFETY: a shared receive queue outlives the QPs that use it.
-        let srq = unsafe { Srq::of(self.srq) };
+        // SAFETY: NULL, or a shared receive queue, which outlives the QPs that use it.
+        let srq = (!self.srq.is_null()).then(|| unsafe { Srq::of(self.srq) })?;
         lock(&srq.slots).complete(wqe_id)
     }
 
@@ -154,13 +168,14 @@ impl Qp {
         self.verbs.get().cast()
     }
 
-    /// Its CQs, each once.
+    /// Its CQs, each once; XRC targets have none, and XRC initiators one.
     fn cqs(&self) -> impl Iterator<Item = &Cq> {
         // SAFETY: set when the QP was made, by ibv_cmd_create_qp(); CQs outlive the QPs that use them.
         let (send, recv) = unsafe { ((*self.ibv()).send_cq, (*self.ibv()).recv_cq) };
         let second = (recv != send).then_some(recv);
+        let cqs = [Some(send), second].into_iter().flatten().filter(|cq| !cq.is_null());
         // SAFETY: as above.
-        [Some(send), second].into_iter().flatten().map(|cq| unsafe { Cq::of(cq) })
+        cqs.map(|cq| unsafe { Cq::of(cq) })
     }
 
     /// Invalidates its completions, so that none is taken for one of a later request, or of another QP with its number.
@@ -223,10 +238,11 @@ unsafe fn create(
     let context = unsafe { Context::of(ibv_context) };
     let kind = kind(attr, context)?;
     // SAFETY: the caller's PD, of this provider as those of all its contexts.
-    let mut qp = boxed(Qp::new(kind, attr.sq_sig_all != 0, unsafe { Pd::of(attr.pd) })?)?;
+    let pd = (kind != Kind::XrcRecv).then(|| unsafe { Pd::of(attr.pd) });
+    let mut qp = boxed(Qp::new(kind, attr.sq_sig_all != 0, pd)?)?;
     let mut asked =
         ffi::ibv_qp_init_attr_ex { comp_mask: attr.comp_mask & !ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS, ..*attr };
-    if !attr.srq.is_null() {
+    if !attr.srq.is_null() || !qp.has_receive_queue() {
         (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
     }
     if by_functions(attr) {
@@ -249,6 +265,10 @@ unsafe fn create(
     // The kernel may have raised the capabilities, and the caller reads them in `attr`.
     attr.cap = asked.cap;
     limit(&mut attr.cap, context);
+    if kind == Kind::XrcRecv {
+        // It is the kernel's, and nothing is posted to it, nor completes.
+        return Ok(Box::into_raw(qp).cast());
+    }
     // No lock is held here: the parent domain's allocator may do what it likes.
     let made = qp.set_up(reply.driver.qpn.get(), attr).and_then(|()| {
         let _control = lock(&context.qps.control);
@@ -268,12 +288,16 @@ fn kind(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> Result<Kind, Errn
         ffi::IBV_QPT_RC => Kind::Rc,
         ffi::IBV_QPT_UC => Kind::Uc,
         ffi::IBV_QPT_UD => Kind::Ud,
+        ffi::IBV_QPT_XRC_SEND if has_xrc(context) => Kind::XrcSend,
+        ffi::IBV_QPT_XRC_RECV if has_xrc(context) => Kind::XrcRecv,
         _ => return Err(libc::EOPNOTSUPP),
     };
     // No creation flag is supported: the field may be there, but has to be 0. libibverbs leaves this check to providers.
     let has_flags = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
+    let target = kind == Kind::XrcRecv;
     let known =
         ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    let known = if target { known | ffi::IBV_QP_INIT_ATTR_XRCD } else { known };
     if attr.comp_mask & !known != 0
         || has_flags && attr.create_flags != 0
         || by_functions(attr)
@@ -281,18 +305,54 @@ fn kind(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> Result<Kind, Errn
     {
         return Err(libc::EOPNOTSUPP);
     }
+    if target {
+        let has_domain = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_XRCD != 0 && !attr.xrcd.is_null();
+        return if has_domain { Ok(kind) } else { Err(libc::EINVAL) };
+    }
     let has_pd = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_PD != 0 && !attr.pd.is_null();
     let cap = &attr.cap;
     if !has_pd
         || attr.send_cq.is_null()
-        || attr.recv_cq.is_null()
+        || attr.recv_cq.is_null() && kind != Kind::XrcSend
+        || !attr.srq.is_null() && kind == Kind::XrcSend
         || cap.max_inline_data > context.max_inline
         || cap.max_send_sge > context.max_sge
-        || attr.srq.is_null() && cap.max_recv_sge > context.max_sge
+        || attr.srq.is_null() && kind != Kind::XrcSend && cap.max_recv_sge > context.max_sge
     {
         return Err(libc::EINVAL);
     }
     Ok(kind)
+}
+
+fn has_xrc(context: &Context) -> bool {
+    context.device_cap & device_cap::XRC != 0
+}
+
+/// Another object for an XRC target, which maybe another process has made.
+pub unsafe extern "C" fn open_qp(
+    context: *mut ffi::ibv_context,
+    attr: *mut ffi::ibv_qp_open_attr,
+) -> *mut ffi::ibv_qp {
+    let open = || -> Result<*mut ffi::ibv_qp, Errno> {
+        let qp = boxed(Qp::new(Kind::XrcRecv, false, None)?)?;
+        let mut command: ffi::ibv_open_qp = zeroed!();
+        let mut reply: ffi::ib_uverbs_create_qp_resp = zeroed!();
+        // SAFETY: the caller's context and attributes; all lengths are as said.
+        check(unsafe {
+            ffi::ibv_cmd_open_qp(
+                context,
+                qp.verbs.get(),
+                size_of::<ffi::verbs_qp>() as c_int,
+                attr,
+                &raw mut command,
+                size_of_val(&command),
+                &raw mut reply,
+                size_of_val(&reply),
+            )
+        })?;
+        Ok(Box::into_raw(qp).cast())
+    };
+    object(open())
 }
 
 /// Whether the caller wants to post by the functions of `ibv_qp_ex`.
@@ -307,9 +367,12 @@ fn limit(cap: &mut ffi::ibv_qp_cap, context: &Context) {
     cap.max_inline_data = cap.max_inline_data.min(context.max_inline);
 }
 
-fn requests(pd: &Ref<Pd>, limit: u32, resource: Resource) -> Result<Requests, Errno> {
+fn requests(pd: Option<&Ref<Pd>>, limit: u32, resource: Resource) -> Result<Requests, Errno> {
     let len = Requests::storage_len(limit);
-    let wr_ids = if limit == 0 { WrIds::own(len)? } else { WrIds::new(pd, len, resource)? };
+    let wr_ids = match pd {
+        Some(pd) if limit > 0 => WrIds::new(pd, len, resource)?,
+        _ => WrIds::own(len)?,
+    };
     WrRing::new(wr_ids, limit).ok_or(libc::EINVAL)
 }
 
@@ -363,7 +426,10 @@ pub unsafe extern "C" fn destroy_qp(ibv: *mut ffi::ibv_qp) -> c_int {
     // SAFETY: the caller's QP.
     let result = check(unsafe { ffi::ibv_cmd_destroy_qp(ibv) });
     if result.is_ok() {
-        context.qps.remove(qp.qpn);
+        // Targets are not there.
+        if qp.kind != Kind::XrcRecv {
+            context.qps.remove(qp.qpn);
+        }
         // After this no poll uses the QP: later ones do not find it, and earlier ones have ended.
         qp.clean_cqs();
         drop(control);

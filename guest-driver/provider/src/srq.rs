@@ -5,10 +5,12 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Mutex;
 
+use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::user::UserCreateSrqResp;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
 use crate::context::Context;
+use crate::cq::Cq;
 use crate::errno::{Errno, boxed, check, code, lock, object};
 use crate::ffi;
 use crate::objects::zeroed;
@@ -28,6 +30,8 @@ pub struct Srq {
     /// Its outstanding requests. Locked for moments by each post, under the lock of [`crate::context::Own::work`], and by each poll that finds a
     /// completion of it, under that of the CQ.
     pub slots: Mutex<Slots>,
+    /// Where its receives complete, if it is one of XRC; otherwise NULL.
+    cq: *mut ffi::ibv_cq,
     _pd: Ref<Pd>,
 }
 
@@ -69,15 +73,19 @@ pub unsafe extern "C" fn create_srq(
     object(unsafe { create(pd, &mut *attr) })
 }
 
-/// libibverbs calls it for what [`create_srq`] is not enough for, so usually for what there is not.
+/// libibverbs calls it for what [`create_srq`] is not enough for: queues of XRC, and what there is not.
 pub unsafe extern "C" fn create_srq_ex(
-    _context: *mut ffi::ibv_context,
+    context: *mut ffi::ibv_context,
     attr: *mut ffi::ibv_srq_init_attr_ex,
 ) -> *mut ffi::ibv_srq {
     let create = || -> Result<*mut ffi::ibv_srq, Errno> {
         // SAFETY: the caller's attributes.
         let attr = unsafe { &mut *attr };
         let has = |bit| attr.comp_mask & bit != 0;
+        if has(ffi::IBV_SRQ_INIT_ATTR_TYPE) && attr.srq_type == ffi::IBV_SRQT_XRC {
+            // SAFETY: the caller's context and attributes.
+            return unsafe { create_xrc(context, attr) };
+        }
         let known = ffi::IBV_SRQ_INIT_ATTR_TYPE | ffi::IBV_SRQ_INIT_ATTR_PD;
         let is_basic = !has(ffi::IBV_SRQ_INIT_ATTR_TYPE) || attr.srq_type == ffi::IBV_SRQT_BASIC;
         if !is_basic || attr.comp_mask & !known != 0 {
@@ -95,6 +103,72 @@ pub unsafe extern "C" fn create_srq_ex(
     object(create())
 }
 
+/// A queue that the kernel does not know yet.
+///
+/// # Safety
+/// The caller's PD is alive.
+unsafe fn prepare(pd: *mut ffi::ibv_pd, max_sge: u32, cq: *mut ffi::ibv_cq) -> Result<Box<Srq>, Errno> {
+    boxed(Srq {
+        verbs: UnsafeCell::new(zeroed!()),
+        srqn: 0,
+        max_sge,
+        slots: Mutex::new(Slots::new(0)?),
+        cq,
+        // SAFETY: by this function's own contract.
+        _pd: unsafe { Pd::of(pd) },
+    })
+}
+
+/// A queue of XRC.
+///
+/// # Safety
+/// The caller's open context; the objects in `attr` are alive.
+unsafe fn create_xrc(
+    ibv_context: *mut ffi::ibv_context,
+    attr: &mut ffi::ibv_srq_init_attr_ex,
+) -> Result<*mut ffi::ibv_srq, Errno> {
+    let needed = ffi::IBV_SRQ_INIT_ATTR_TYPE
+        | ffi::IBV_SRQ_INIT_ATTR_PD
+        | ffi::IBV_SRQ_INIT_ATTR_XRCD
+        | ffi::IBV_SRQ_INIT_ATTR_CQ;
+    // SAFETY: by this function's own contract.
+    let context = unsafe { Context::of(ibv_context) };
+    if attr.comp_mask & !needed != 0 || context.device_cap & device_cap::XRC == 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let is_named = !attr.pd.is_null() && !attr.xrcd.is_null() && !attr.cq.is_null();
+    if attr.comp_mask != needed || !is_named || attr.attr.max_sge > context.max_sge {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by this function's own contract.
+    let mut srq = unsafe { prepare(attr.pd, attr.attr.max_sge, attr.cq) }?;
+    let mut command: ffi::ibv_create_xsrq = zeroed!();
+    let mut reply = Reply { ibv: zeroed!(), driver: UserCreateSrqResp::new_zeroed() };
+    // SAFETY: the caller's context and attributes; the reply is as long as said.
+    check(unsafe {
+        ffi::ibv_cmd_create_srq_ex(
+            ibv_context,
+            srq.verbs.get(),
+            attr,
+            &raw mut command,
+            size_of_val(&command),
+            &raw mut reply.ibv,
+            size_of::<Reply>(),
+        )
+    })?;
+    srq.srqn = reply.driver.srqn.get();
+    let made = lock(&srq.slots).set_limit(attr.attr.max_wr).and_then(|()| {
+        let _control = lock(&context.srqs.control);
+        context.srqs.insert(srq.srqn, &raw mut *srq)
+    });
+    if let Err(errno) = made {
+        // SAFETY: made just now, and nobody knows it.
+        unsafe { ffi::ibv_cmd_destroy_srq(srq.ibv()) };
+        return Err(errno);
+    }
+    Ok(Box::into_raw(srq).cast())
+}
+
 /// # Safety
 /// The caller's PD belongs to an open context.
 unsafe fn create(
@@ -106,14 +180,8 @@ unsafe fn create(
     if attr.attr.max_sge > context.max_sge {
         return Err(libc::EINVAL);
     }
-    let mut srq = boxed(Srq {
-        verbs: UnsafeCell::new(zeroed!()),
-        srqn: 0,
-        max_sge: attr.attr.max_sge,
-        slots: Mutex::new(Slots::new(0)?),
-        // SAFETY: by this function's own contract.
-        _pd: unsafe { Pd::of(pd) },
-    })?;
+    // SAFETY: by this function's own contract.
+    let mut srq = unsafe { prepare(pd, attr.attr.max_sge, ptr::null_mut()) }?;
     let mut command: ffi::ibv_create_srq = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateSrqResp::new_zeroed() };
     // SAFETY: the caller's PD and attributes; the reply is as long as said.
@@ -181,7 +249,22 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ffi::ibv_srq, number: *mut u32) -
     0
 }
 
-pub unsafe extern "C" fn destroy_srq(srq: *mut ffi::ibv_srq) -> c_int {
-    // SAFETY: made by create(), and unused once the kernel has let it go: no QP has it any more.
-    unsafe { code(check(ffi::ibv_cmd_destroy_srq(srq)).map(|()| drop(Box::from_raw(srq.cast::<Srq>())))) }
+pub unsafe extern "C" fn destroy_srq(ibv: *mut ffi::ibv_srq) -> c_int {
+    // SAFETY: the caller's queue, which nobody uses from now on; only polls of the CQ of one of XRC may meet it.
+    let srq = unsafe { Srq::of(ibv) };
+    let control = lock(&srq.context().srqs.control);
+    // SAFETY: the caller's queue.
+    let result = check(unsafe { ffi::ibv_cmd_destroy_srq(ibv) });
+    if result.is_ok() {
+        if !srq.cq.is_null() {
+            srq.context().srqs.remove(srq.srqn);
+            // After this no poll uses it: later ones do not find it, and earlier ones have ended.
+            // SAFETY: CQs outlive the queues that use them.
+            unsafe { Cq::of(srq.cq) }.ring.lock().clean_srq(srq.srqn);
+        }
+        drop(control);
+        // SAFETY: made by create() or create_xrc(), and unused once the kernel has let it go: no QP has it any more.
+        drop(unsafe { Box::from_raw(ibv.cast::<Srq>()) });
+    }
+    code(result)
 }

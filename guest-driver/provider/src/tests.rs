@@ -23,3 +23,4 @@ mod resize;
 mod setup;
 mod shared;
 mod threads;
+mod xrc;

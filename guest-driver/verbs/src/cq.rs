@@ -192,12 +192,12 @@ impl Cq {
         barrier::full();
     }
 
-    /// Renames the completions of `qpn` that are waiting here to those of `to`, so that they can't be taken for those of a new
-    /// QP with the same number, and hands each to `renamed`. For after DESTROY_QP, or a modify to RESET; `to` should be a QPN that never exists.
-    pub fn rename(&mut self, qpn: u32, to: u32, mut renamed: impl FnMut(Cqe)) {
-        self.ring.rename(self.next, qpn, to, &mut renamed);
+    /// Renames the completions that are waiting here and are of what is gone to those of QP `to`, so that they can't be taken for those of something new with
+    /// the same number, and hands each to `renamed`. For after DESTROY_QP, DESTROY_SRQ, or a modify to RESET; `to` should be a QPN that never exists.
+    pub fn rename(&mut self, is_gone: impl Fn(&Cqe) -> bool, to: u32, mut renamed: impl FnMut(Cqe)) {
+        self.ring.rename(self.next, &is_gone, to, &mut renamed);
         if let Some(successor) = &self.successor {
-            successor.rename(0, qpn, to, &mut renamed);
+            successor.rename(0, &is_gone, to, &mut renamed);
         }
     }
 
@@ -286,18 +286,19 @@ impl Ring {
     }
 
     /// Renames completions from that of index `first` on.
-    fn rename(&self, first: u32, qpn: u32, to: u32, mut renamed: impl FnMut(Cqe)) {
+    fn rename(&self, first: u32, is_gone: impl Fn(&Cqe) -> bool, to: u32, mut renamed: impl FnMut(Cqe)) {
         let mut index = first;
         // At most one lap: beyond it the phases would say "new" again.
         for _ in 0..self.layout.entries {
             if !self.is_new(index) {
                 break;
             }
-            // SAFETY: inside the CQE, aligned for 4 bytes; until it is consumed it is this side's.
-            unsafe {
-                let field = self.cqe(index).cast::<u8>().add(QPN_OFFSET).cast::<u32>();
-                if u32::from_le(field.read_volatile()) == qpn {
-                    renamed(self.read(index));
+            let cqe = self.read(index);
+            if is_gone(&cqe) {
+                renamed(cqe);
+                // SAFETY: inside the CQE, aligned for 4 bytes; until it is consumed it is this side's.
+                unsafe {
+                    let field = self.cqe(index).cast::<u8>().add(QPN_OFFSET).cast::<u32>();
                     field.write_volatile(to.to_le());
                 }
             }

@@ -47,7 +47,7 @@ impl FakeCq {
         true
     }
 
-    fn put(&mut self, mut cqe: Cqe, timestamp: u64) {
+    pub(super) fn put(&mut self, mut cqe: Cqe, timestamp: u64) {
         assert!(self.room() > 0, "the CQ overflows");
         let ring = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
         // SAFETY: the provider keeps the memory until the CQ is destroyed.

@@ -42,7 +42,7 @@ unsafe fn driver_request<T: FromBytes>(command: *const u8, core: usize, size: us
     T::read_from_bytes(unsafe { std::slice::from_raw_parts(command.add(core), size_of::<T>()) }).unwrap()
 }
 
-unsafe fn driver_reply<T: IntoBytes + Immutable>(reply: *mut u8, core: usize, size: usize, value: T) {
+pub(super) unsafe fn driver_reply<T: IntoBytes + Immutable>(reply: *mut u8, core: usize, size: usize, value: T) {
     assert_eq!(size, core + size_of::<T>());
     let bytes = value.as_bytes();
     unsafe { reply.add(core).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
@@ -469,12 +469,15 @@ unsafe extern "C" fn ibv_cmd_create_qp_ex(
         let mut state = kernel.state();
         let qpn = state.next_qpn;
         state.next_qpn += 1;
-        state.qp_cqs.insert(qpn, ((*(*attr).send_cq).handle, (*(*attr).recv_cq).handle));
+        let handle = |cq: *mut ibv_cq| cq.as_ref().map_or(0, |cq| cq.handle);
+        state.qp_cqs.insert(qpn, (handle((*attr).send_cq), handle((*attr).recv_cq)));
         (*qp).comp_mask = 0;
         let qp = qp.cast::<ibv_qp>();
         (*qp).context = context;
         ((*qp).send_cq, (*qp).recv_cq) = ((*attr).send_cq, (*attr).recv_cq);
         (*qp).qp_num = qpn;
+        // Targets are the kernel's: its driver is not told of the process.
+        let qpn = if (*attr).qp_type == IBV_QPT_XRC_RECV { 0 } else { qpn };
         driver_reply(
             reply.cast(),
             32,

@@ -90,7 +90,7 @@ fn waiting_completions_of_a_dead_qp_are_renamed() {
         assert!(device.put(cqe(qpn, wqe_id)));
     }
     let mut renamed = Vec::new();
-    cq.rename(9, u32::MAX, |cqe| renamed.push((cqe.qpn.get(), cqe.wqe_id.get())));
+    cq.rename(|cqe| cqe.qpn.get() == 9, u32::MAX, |cqe| renamed.push((cqe.qpn.get(), cqe.wqe_id.get())));
     assert_eq!(renamed, [(9, 2), (9, 4)]);
     let mut qpns = Vec::new();
     cq.poll_batch(9, |cqe| qpns.push(cqe.qpn.get()));
@@ -161,7 +161,7 @@ fn completions_of_a_dead_qp_are_renamed_in_both_rings() {
     let _former = core::mem::replace(&mut device, next);
     assert!(device.put(cqe(9, 1)) && device.put(cqe(5, 2)));
     let mut renamed = Vec::new();
-    cq.rename(9, u32::MAX, |cqe| renamed.push(cqe.wqe_id.get()));
+    cq.rename(|cqe| cqe.qpn.get() == 9, u32::MAX, |cqe| renamed.push(cqe.wqe_id.get()));
     assert_eq!(renamed, [0, 1]);
     let mut qpns = Vec::new();
     cq.poll_batch(9, |cqe| qpns.push(cqe.qpn.get()));
@@ -198,7 +198,7 @@ fn time_stamps_come_with_their_cqes_from_any_ring() {
         assert!(!cq.begin_resize(next.memory.at(0), layout), "CQEs of another kind");
         assert!(cq.begin_resize(next.memory.at(0), layout.with_timestamps(true)));
     }
-    cq.rename(9, 8, |_| ());
+    cq.rename(|cqe| cqe.qpn.get() == 9, 8, |_| ());
     let mut former = Vec::new();
     let mut device = device.followed_by(next, &mut former);
     assert!(device.put_timed(cqe(1, 7), 77));
