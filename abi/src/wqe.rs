@@ -63,7 +63,7 @@
 //! The body is a [`RdmaBody`] or a [`UdBody`]; RECV has none (zero). From byte 32 on there are [`WqeHeader::sge_count`] elements
 //! ([`Sge`]), or with [`flags::INLINE`] [`WqeHeader::inline_len`] bytes of payload. Atomics have an [`AtomicOperands`] at byte 32 and their one element at byte 48;
 //! ATOMIC WRITE, which brings nothing back, is laid out as a WRITE. FLUSH has a [`FlushBody`], a [`FlushRange`] at byte 32 and no element. BIND_MW has a [`BindMwBody`], a [`BindMwRange`] at byte 32 and no element; REG_MR a
-//! [`RegMrBody`], a [`RegMrMemory`] at byte 32 and no element. With [`flags::XRC`] a [`XrcBody`] is at byte 32, and what is said to be there is 16 bytes further on: the one element of an atomic
+//! [`RegMrBody`], a [`RegMrMemory`] at byte 32 and no element. With `VRDMA_WQE_F_XRC` a [`XrcBody`] is at byte 32, and what is said to be there is 16 bytes further on: the one element of an atomic
 //! is the first of a second unit.
 //!
 //! # Fast registration

@@ -1,12 +1,13 @@
 //! Queue pairs.
 
+mod kind;
+
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vrdma_verbs::WrRing;
-use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::user::UserCreateQpResp;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
@@ -20,32 +21,11 @@ use crate::objects::zeroed;
 use crate::pd::{Pd, Resource};
 use crate::refs::Ref;
 use crate::srq::Srq;
+use kind::by_functions;
+pub use kind::Kind;
 
 /// wr_ids of the requests outstanding on one side of a QP.
 pub type Requests = WrRing<WrIds>;
-
-/// Transport service of a QP, and the send requests that it supports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Reliable connection: all.
-    Rc,
-    /// Unreliable connection: sends and writes.
-    Uc,
-    /// Unreliable datagram: sends.
-    Ud,
-    /// XRC initiator: as reliable connections.
-    XrcSend,
-    /// XRC target: none.
-    XrcRecv,
-}
-
-impl Kind {
-    /// Whether it has all requests.
-    #[inline]
-    pub fn is_reliable(self) -> bool {
-        matches!(self, Kind::Rc | Kind::XrcSend)
-    }
-}
 
 /// A queue pair.
 #[repr(C)]
@@ -236,7 +216,7 @@ unsafe fn create(
 ) -> Result<*mut ffi::ibv_qp, Errno> {
     // SAFETY: the caller's open context.
     let context = unsafe { Context::of(ibv_context) };
-    let kind = kind(attr, context)?;
+    let kind = Kind::asked(attr, context)?;
     // SAFETY: the caller's PD, of this provider as those of all its contexts.
     let pd = (kind != Kind::XrcRecv).then(|| unsafe { Pd::of(attr.pd) });
     let mut qp = boxed(Qp::new(kind, attr.sq_sig_all != 0, pd)?)?;
@@ -282,52 +262,6 @@ unsafe fn create(
     Ok(Box::into_raw(qp).cast())
 }
 
-/// The kind of QP that the attributes ask for, if the provider has such QPs in this context.
-fn kind(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> Result<Kind, Errno> {
-    let kind = match attr.qp_type {
-        ffi::IBV_QPT_RC => Kind::Rc,
-        ffi::IBV_QPT_UC => Kind::Uc,
-        ffi::IBV_QPT_UD => Kind::Ud,
-        ffi::IBV_QPT_XRC_SEND if has_xrc(context) => Kind::XrcSend,
-        ffi::IBV_QPT_XRC_RECV if has_xrc(context) => Kind::XrcRecv,
-        _ => return Err(libc::EOPNOTSUPP),
-    };
-    // No creation flag is supported: the field may be there, but has to be 0. libibverbs leaves this check to providers.
-    let has_flags = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
-    let target = kind == Kind::XrcRecv;
-    let known =
-        ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS;
-    let known = if target { known | ffi::IBV_QP_INIT_ATTR_XRCD } else { known };
-    if attr.comp_mask & !known != 0
-        || has_flags && attr.create_flags != 0
-        || by_functions(attr)
-            && attr.send_ops_flags & !u64::from(batch::operations(kind, context.device_cap)) != 0
-    {
-        return Err(libc::EOPNOTSUPP);
-    }
-    if target {
-        let has_domain = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_XRCD != 0 && !attr.xrcd.is_null();
-        return if has_domain { Ok(kind) } else { Err(libc::EINVAL) };
-    }
-    let has_pd = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_PD != 0 && !attr.pd.is_null();
-    let cap = &attr.cap;
-    if !has_pd
-        || attr.send_cq.is_null()
-        || attr.recv_cq.is_null() && kind != Kind::XrcSend
-        || !attr.srq.is_null() && kind == Kind::XrcSend
-        || cap.max_inline_data > context.max_inline
-        || cap.max_send_sge > context.max_sge
-        || attr.srq.is_null() && kind != Kind::XrcSend && cap.max_recv_sge > context.max_sge
-    {
-        return Err(libc::EINVAL);
-    }
-    Ok(kind)
-}
-
-fn has_xrc(context: &Context) -> bool {
-    context.device_cap & device_cap::XRC != 0
-}
-
 /// Another object for an XRC target, which maybe another process has made.
 pub unsafe extern "C" fn open_qp(
     context: *mut ffi::ibv_context,
@@ -353,11 +287,6 @@ pub unsafe extern "C" fn open_qp(
         Ok(Box::into_raw(qp).cast())
     };
     object(open())
-}
-
-/// Whether the caller wants to post by the functions of `ibv_qp_ex`.
-fn by_functions(attr: &ffi::ibv_qp_init_attr_ex) -> bool {
-    attr.comp_mask & ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0
 }
 
 /// Limits the capabilities to what requests of this context can hold.

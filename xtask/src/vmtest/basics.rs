@@ -69,9 +69,13 @@ pub fn devinfo(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Ping-pongs of connections that share a receive queue.
-const SHARED: [(&str, &str); 2] =
-    [("ibv_srq_pingpong -c -n 500", "500 iters"), ("ibv_srq_pingpong -c -e -q 4 -n 200", "200 iters")];
+/// Ping-pongs of connections that share a receive queue, or name it in each message as XRC does.
+const SHARED: [(&str, &str); 4] = [
+    ("ibv_srq_pingpong -c -n 500", "500 iters"),
+    ("ibv_srq_pingpong -c -e -q 4 -n 200", "200 iters"),
+    ("ibv_xsrq_pingpong -n 500", "500 iters"),
+    ("ibv_xsrq_pingpong -e -n 200", "200 iters"),
+];
 
 /// All programs of the demo, and those with a shared receive queue.
 pub fn stock_programs(pair: &mut Pair) -> Result<()> {

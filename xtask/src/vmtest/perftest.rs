@@ -6,8 +6,8 @@ use crate::programs::{self, Device, Program};
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::Holdings;
 
-/// All of perftest that RC has, and what there is of shared receive queues, with options that change what the data path does.
-const ALL: [&str; 18] = [
+/// All of perftest that RC has, and what there is of shared receive queues and of XRC, with options that change what the data path does.
+const ALL: [&str; 25] = [
     "ib_write_bw -n 200",
     "ib_write_bw -n 200 -b -l 8",
     "ib_write_bw -n 50 -q 16 -s 1048576 -t 8",
@@ -27,10 +27,17 @@ const ALL: [&str; 18] = [
     "ib_atomic_bw -n 100 -A FETCH_AND_ADD",
     "ib_atomic_bw -n 100 -A CMP_AND_SWAP",
     "ib_atomic_lat -n 100",
+    "ib_send_bw -n 100 -c XRC",
+    "ib_send_bw -n 50 -c XRC -q 4 -e",
+    "ib_send_lat -n 100 -c XRC",
+    "ib_write_bw -n 100 -c XRC -q 4",
+    "ib_write_lat -n 100 -c XRC",
+    "ib_read_bw -n 100 -c XRC",
+    "ib_atomic_bw -n 100 -c XRC -A FETCH_AND_ADD",
 ];
 
 /// What says most about the way that requests take.
-const SOME: [&str; 8] = [
+const SOME: [&str; 9] = [
     "ib_write_bw -n 100",
     "ib_write_lat -n 50 -s 64 -I 64",
     "ib_write_bw -n 10 -q 64 -s 4096",
@@ -39,6 +46,7 @@ const SOME: [&str; 8] = [
     "ib_send_bw -n 50 -q 4 --use-srq",
     "ib_read_lat -n 50",
     "ib_atomic_lat -n 50",
+    "ib_send_lat -n 50 -c XRC",
 ];
 
 fn run(pair: &Pair, server: &Vm, client: &Vm, program: &Program, port: u16) -> Result<()> {

@@ -36,12 +36,11 @@ const BY_LOT: [&str; 2] = ["qp", "rdmacm"];
 const MCAST_LB: &str = "BLOCK_SELF_MCAST_LB, a flag that the test draws by lot";
 
 /// Why tests are skipped: how a reason begins, and what the device or the VM lacks.
-const SKIPPED: [(&str, &str); 5] = [
+const SKIPPED: [(&str, &str); 4] = [
     ("Create Raw Packet QP", "QPs for raw Ethernet frames"),
     ("Create UD QP without extended attrs is not supported", MCAST_LB),
     ("Create UD QP with extended attrs is not supported", MCAST_LB),
     ("Device /dev/dri/renderD128 is not present", "a GPU in the VM"),
-    ("Create XRCD is not supported", "XRC"),
 ];
 
 /// All of them pass, or are skipped for what is known to lack.
