@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use vrdma_tests::abi::ah::AhEntry;
-use vrdma_tests::abi::control::{QpState, QpType, access};
+use vrdma_tests::abi::control::{CreateSrqReq, QpState, QpType, access, limit};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::abi::event::EventKind;
-use vrdma_tests::abi::wqe::WrOpcode;
+use vrdma_tests::abi::wqe::{self, WrOpcode};
 use vrdma_tests::abi::zerocopy::IntoBytes;
 use vrdma_tests::ah::{AhTable, entry};
 use vrdma_tests::pingpong::{Canary, PingPong};
@@ -29,6 +29,8 @@ struct Field {
     remote_mrs: Vec<Mr>,
     /// Memory windows of the own side. Binds leave them their keys, mostly.
     windows: Vec<u32>,
+    /// Shared receive queue of the remote side that requests of XRC name.
+    srqn: u32,
     /// Receives that wait in each QP of the remote side.
     receives: Vec<u32>,
     handles: AhTable,
@@ -62,6 +64,8 @@ impl Field {
             pairs.push((make(&own), make(if n == 0 { &own } else { &remote })));
             connect(&pairs.last().unwrap().0, &pairs.last().unwrap().1);
         }
+        let (srqn, xrc) = xrc_pair(&own, &remote, &options);
+        pairs.push(xrc);
         let regions = |side: &Side, canary: &mut Canary| -> Vec<Mr> {
             let each = RIGHTS.iter().map(|rights| {
                 canary.extend(u64::from(*rights));
@@ -83,7 +87,7 @@ impl Field {
         // One of type 2 takes a bind, and refuses all until it is invalidated.
         let window = |mw_type: u32| own.guest().alloc_mw(own.process.pd, mw_type).unwrap();
         let windows = [1, 1, 1, 1, 1, 2].map(window).to_vec();
-        Field { own, remote, pairs, mrs, remote_mrs, windows, receives, handles }
+        Field { own, remote, pairs, mrs, remote_mrs, windows, srqn, receives, handles }
     }
 
     /// Takes what completed; QPs of which an error is told are connected again, and the remote side posts receives.
@@ -91,11 +95,12 @@ impl Field {
         let mut broken = BTreeSet::new();
         for cq in [&mut self.own.cq, &mut self.remote.cq] {
             while let Some(wc) = cq.poll() {
-                if wc.status() != WcStatus::SUCCESS {
+                let failed = wc.status() != WcStatus::SUCCESS;
+                if failed {
                     broken.insert(wc.qpn());
-                } else if let Some(at) =
-                    self.pairs.iter().position(|p| wc.is_recv() && p.1.number == wc.qpn())
-                {
+                }
+                let at = self.pairs.iter().position(|p| wc.is_recv() && p.1.number == wc.qpn());
+                if let Some(at) = at.filter(|at| !failed || is_xrc(&self.pairs[*at].0)) {
                     self.receives[at] = self.receives[at].saturating_sub(1);
                 }
             }
@@ -105,11 +110,17 @@ impl Field {
                 own.to_state(QpState::RESET).unwrap();
                 remote.to_state(QpState::RESET).unwrap();
                 connect(own, remote);
-                self.receives[at] = 0;
+                // Those of a shared queue stay there.
+                if !is_xrc(own) {
+                    self.receives[at] = 0;
+                }
             }
             while self.receives[at] < 16 {
                 let sge = [self.remote.mr.sge(0, 4096)];
-                self.remote.process.post(&Request::recv(remote.tag(self.receives[at]), &sge));
+                self.remote.process.post(&match is_xrc(own) {
+                    true => Request::srq_recv(self.srqn, self.receives[at], &sge),
+                    false => Request::recv(remote.tag(self.receives[at]), &sge),
+                });
                 self.receives[at] += 1;
             }
         }
@@ -153,8 +164,11 @@ impl Field {
         } else {
             16 * usize::from(sges)
         };
-        let units = (32 + bytes).div_ceil(64).clamp(1, 8);
         let pair = rng.pick(&self.pairs);
+        // What names a queue of the peer moves what follows it on.
+        let xrc = is_xrc(&pair.0) != rng.one_in(40);
+        let (flags, shift) = if xrc { (flags | XRC, 2) } else { (flags, 0) };
+        let units = (32 + 8 * shift + bytes).div_ceil(64).clamp(1, 8);
         let qp = match rng.below(20) {
             0 => rng.nasty() as u32,
             1 => pair.1.number,
@@ -169,9 +183,13 @@ impl Field {
         if pair.0.options.qp_type == QpType::UD && !rng.one_in(20) {
             (words[2], words[3]) = target(rng, &pair.1);
         }
-        let mut next = 4;
+        if xrc {
+            words[4] = if rng.one_in(20) { rng.nasty() } else { self.srqn.into() };
+        }
+        let mut next = 4 + shift;
         if atomic {
-            (words[4], words[5], next) = (rng.nasty(), rng.nasty(), 6);
+            (words[next], words[next + 1]) = (rng.nasty(), rng.nasty());
+            next += 2;
         }
         while !inline && next + 1 < words.len() {
             let (addr, length, lkey) = element(rng, &self.mrs);
@@ -195,7 +213,7 @@ impl Field {
         if opcode == WrOpcode::FLUSH.0 {
             let (placement, level) = (rng.below(5), rng.below(3));
             words[3] = u64::from(rkey) | placement << 32 | level << 40;
-            words[4] = u64::from(element(rng, &self.remote_mrs).1);
+            words[4 + shift] = u64::from(element(rng, &self.remote_mrs).1);
         }
         if opcode == WrOpcode::REG_MR.0 {
             // Of a region that is there, with a list that is: it is refused all the same.
@@ -210,6 +228,36 @@ impl Field {
         }
         words
     }
+}
+
+/// Flag of a request that names a shared receive queue of the peer.
+const XRC: u16 = wqe::flags::XRC;
+
+fn is_xrc(qp: &Qp) -> bool {
+    qp.options.qp_type == QpType::XRC_SEND
+}
+
+/// A shared receive queue of XRC of the remote side, and an initiator and a target whose requests can name it.
+fn xrc_pair(own: &Side, remote: &Side, options: &QpOptions) -> (u32, (Qp, Qp)) {
+    let guest = remote.guest();
+    let xrcdn = guest.alloc_xrcd().unwrap();
+    let queue = CreateSrqReq {
+        context: remote.process.number.into(),
+        pdn: remote.process.pd.into(),
+        max_wr: 64.into(),
+        max_sge: 1.into(),
+        xrcdn: xrcdn.into(),
+        cqn: remote.cq.number.into(),
+    };
+    let srqn = guest.create_srq(&queue).unwrap();
+    let [send, recv] = [QpType::XRC_SEND, QpType::XRC_RECV].map(|qp_type| QpOptions { qp_type, ..options.clone() });
+    let recv = QpOptions { xrcdn, ..recv };
+    let process = &own.process;
+    let send = Qp::create(own.guest(), process.number, process.pd, own.cq.number, limit::NONE, &send).unwrap();
+    let none = limit::NONE;
+    let recv = Qp::create(guest, limit::KERNEL_CONTEXT, none, none, none, &recv).unwrap();
+    connect(&send, &recv);
+    (srqn, (send, recv))
 }
 
 /// Address handle, QP and Q_Key that a datagram names, mostly good.

@@ -392,7 +392,46 @@ mod tests {
         }
         assert_eq!(of(1, 0, flags::FENCE, 1), None);
         assert_eq!(of(1, 0, flags::FENCE | flags::INLINE, 0), None);
-        assert_eq!(of(1, 0, flags::FENCE | 0x10, 0), None);
+        assert_eq!(of(1, 0, flags::FENCE | 0x20, 0), None);
+    }
+
+    #[test]
+    fn what_names_a_queue_of_the_peer_moves_the_rest_on() {
+        // Bits above the 24 of a number do not count.
+        let named = XrcBody { remote_srqn: 0xff12_3456.into(), reserved: [0; 12] };
+        let operands = AtomicOperands { compare_add: 5.into(), swap: 6.into() };
+        let (range, element) = (FlushRange { length: 9.into(), reserved: [0; 12] }, sge(7));
+        let how = FlushBody {
+            remote_addr: 7.into(),
+            rkey: 8.into(),
+            placement: 1,
+            level: flush_level::RANGE,
+            reserved: 0.into(),
+        };
+        let (rdma, xrc) = (BODY.as_bytes(), flags::XRC);
+        let named = (32, named.as_bytes());
+        let inline = [(16, rdma), named, (48, &b"inline"[..])];
+        let elements = [(16, rdma), named, (48, element.as_bytes())];
+        let atomic = [(16, rdma), named, (48, operands.as_bytes()), (64, element.as_bytes())];
+        let flush = [(16, how.as_bytes()), named, (48, range.as_bytes())];
+        let cases = [
+            (header(WrOpcode::SEND, xrc | flags::INLINE, 0, 6), &inline[..]),
+            (header(WrOpcode::RDMA_READ, xrc, 1, 0), &elements),
+            (header(WrOpcode::ATOMIC_CMP_AND_SWP, xrc, 1, 0), &atomic),
+            (header(WrOpcode::FLUSH, xrc, 0, 0), &flush),
+        ];
+        for (header, parts) in cases {
+            let (request, mut room) = (words(header, parts), Vec::new());
+            let Request::Send(_, Some(srqn), request) = parse(&request, 2, &mut room) else { panic!() };
+            assert_eq!(srqn.number(), 0x12_3456);
+            match (request.op, request.payload) {
+                (SendOp::Send { imm: None }, Payload::Inline(data)) => assert_eq!(data, b"inline"),
+                (SendOp::CompareSwap { compare: 5, swap: 6, .. }, Payload::Sges([only]))
+                | (SendOp::Read { .. }, Payload::Sges([only])) => assert_eq!(only.addr, 0x107),
+                (SendOp::Flush { scope, .. }, Payload::Sges([])) => assert_eq!(scope.length, 9),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]
@@ -437,7 +476,11 @@ mod tests {
             (header(WrOpcode::RECV, flags::SIGNALED, 0, 0), Queue::Recv),
             (header(WrOpcode::BIND_MW, 0, 1, 0), Queue::Send),
             (header(WrOpcode::BIND_MW, flags::INLINE, 0, 0), Queue::Send),
-            (header(WrOpcode::BIND_MW, 0x10, 0, 0), Queue::Send),
+            (header(WrOpcode::BIND_MW, 0x20, 0, 0), Queue::Send),
+            (header(WrOpcode::BIND_MW, flags::XRC, 0, 0), Queue::Send),
+            (header(WrOpcode::LOCAL_INV, flags::XRC, 0, 0), Queue::Send),
+            (header(WrOpcode::REG_MR, flags::XRC, 0, 0), Queue::Send),
+            (header(WrOpcode::RECV, flags::XRC, 0, 0), Queue::Recv),
             (header(WrOpcode::LOCAL_INV, 0, 1, 0), Queue::Send),
             (header(WrOpcode::LOCAL_INV, flags::INLINE, 0, 0), Queue::Send),
             (header(WrOpcode::REG_MR, flags::INLINE, 0, 0), Queue::Send),

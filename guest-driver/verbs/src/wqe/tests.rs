@@ -77,6 +77,30 @@ fn atomics_have_their_operands_and_then_their_element() {
 }
 
 #[test]
+fn what_names_a_queue_of_the_peer_stands_before_the_rest() {
+    let (list, result) = (sges(32), Sge { addr: 0xa1, length: 8, lkey: 0xa2 });
+    let named = |request: Request<'_>| {
+        let bytes = bytes(&request.xrc(0x0012_3456));
+        assert_ne!(header(&bytes).flags.get() & flags::XRC, 0);
+        assert_eq!(bytes[32..48], [0x56, 0x34, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        bytes
+    };
+    let write = named(Request::write(TAG, REMOTE, Data::Sges(&list[..1])));
+    assert_eq!(write.len(), 64);
+    assert_eq!(write[48..56], 0x1000u64.to_le_bytes());
+    let inline = named(Request::send(TAG, Data::Inline(b"inline")));
+    assert_eq!(inline[48..54], *b"inline");
+    let swap = named(Request::compare_swap(TAG, REMOTE, 0xb1, 0xb2, &result));
+    assert_eq!(swap.len(), 128);
+    assert_eq!(swap[48..56], 0xb1u64.to_le_bytes());
+    assert_eq!(swap[64..72], 0xa1u64.to_le_bytes());
+    // The largest of all still is one.
+    let most = named(Request::send(TAG, Data::Sges(&list)));
+    assert_eq!(most.len(), 9 * 64);
+    assert_eq!(most[48 + 31 * 16..][..8], 0x101fu64.to_le_bytes());
+}
+
+#[test]
 fn an_atomic_write_is_one_unit_with_its_value() {
     let bytes = bytes(&Request::atomic_write(TAG, REMOTE, Data::Inline(b"12345678")));
     assert_eq!(
