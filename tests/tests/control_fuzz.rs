@@ -253,7 +253,8 @@ impl Model {
             Opcode::CREATE_SRQ => {
                 let context = self.context();
                 let xrc = self.rng.one_in(3);
-                let (xrcdn, cqn) = if xrc { (self.object(8), self.owned(3, context)) } else { (limit::NONE, limit::NONE) };
+                let (xrcdn, cqn) =
+                    if xrc { (self.object(8), self.owned(3, context)) } else { (limit::NONE, limit::NONE) };
                 let req = CreateSrqReq {
                     context: context.into(),
                     pdn: self.owned(2, context).into(),

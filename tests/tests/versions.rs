@@ -144,7 +144,7 @@ fn the_kernel_module_reads_a_reply_of_any_version() {
             "device_cap {today:#x}, max_qp 16384, atomic_cap 2, max_srq 16384, max_mcast 1024 1024 8192, more\n"
         )
     );
-    reply.device_cap = (device_cap::RNR_NAK | device_cap::XRC).into();
+    reply.device_cap = (device_cap::RNR_NAK | device_cap::FLUSH_PERSISTENT).into();
     reply.reserved = [0; 140];
     assert_eq!(
         read(&reply, QueryDeviceExResp::SIZE),

@@ -250,10 +250,12 @@ fn xrc_pair(own: &Side, remote: &Side, options: &QpOptions) -> (u32, (Qp, Qp)) {
         cqn: remote.cq.number.into(),
     };
     let srqn = guest.create_srq(&queue).unwrap();
-    let [send, recv] = [QpType::XRC_SEND, QpType::XRC_RECV].map(|qp_type| QpOptions { qp_type, ..options.clone() });
+    let [send, recv] =
+        [QpType::XRC_SEND, QpType::XRC_RECV].map(|qp_type| QpOptions { qp_type, ..options.clone() });
     let recv = QpOptions { xrcdn, ..recv };
     let process = &own.process;
-    let send = Qp::create(own.guest(), process.number, process.pd, own.cq.number, limit::NONE, &send).unwrap();
+    let send =
+        Qp::create(own.guest(), process.number, process.pd, own.cq.number, limit::NONE, &send).unwrap();
     let none = limit::NONE;
     let recv = Qp::create(guest, limit::KERNEL_CONTEXT, none, none, none, &recv).unwrap();
     connect(&send, &recv);

@@ -2,8 +2,8 @@
 
 use crate::completion::{Completion, WcStatus};
 use crate::op::{DataDirection, SendOp};
-use crate::qp::caps::Caps;
 use crate::qp::attr::QpType;
+use crate::qp::caps::Caps;
 use crate::request::{MAX_MESSAGE, Payload, SendRequest};
 use vrdma_wire::num::{Qpn, Srqn};
 

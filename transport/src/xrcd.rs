@@ -17,8 +17,7 @@ impl Numbered for Xrcd {
 }
 
 /// Numbers of XRC domains.
-pub(crate) const XRCDS: Numbering =
-    Numbering { index_shift: 0, index_bits: 16, tag_shift: 16, tag_bits: 14 };
+pub(crate) const XRCDS: Numbering = Numbering { index_shift: 0, index_bits: 16, tag_shift: 16, tag_bits: 14 };
 
 /// The XRC domains of a device.
 pub(crate) type Xrcds = Table<Xrcd>;

@@ -13,8 +13,8 @@ use std::time::Instant as Clock;
 use vrdma_backend::port::{Burst, Eal, Ethdev, External, Port};
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Instant, Limits, Outlet, OwnerId,
-    Payload, Piece, Pieces, QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest, Sge, Sink,
-    WcStatus, write_frame,
+    Payload, Piece, Pieces, QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest,
+    Sge, Sink, WcStatus, write_frame,
 };
 use vrdma_wire::icrc::Icrc;
 use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};

@@ -133,7 +133,8 @@ impl<'a> Vector<'a> {
         match service {
             "rc" => Body::Rc(rc(rest)),
             "xrc" => {
-                let srqn = self.0.contains_key("srqn").then(|| Srqn::new(self.number("srqn") as u32).unwrap());
+                let srqn =
+                    self.0.contains_key("srqn").then(|| Srqn::new(self.number("srqn") as u32).unwrap());
                 Body::Xrc(Xrc::new(rc(rest), srqn).expect("a request has a queue"))
             }
             "uc" if rest.starts_with("send") => Body::Uc(Uc::Send(part(rest, || (), write_tail))),

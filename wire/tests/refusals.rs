@@ -70,7 +70,9 @@ fn each_fault_has_its_reason() {
         assert_eq!(bent(v4, |f| f[udp + 5] += 4), Err(Drop::UdpLength));
         assert_eq!(bent(v4, |f| f[udp + 5] -= 4), Err(Drop::UdpLength));
         assert_eq!(bent(v4, set(bth + 1, 0x21)), Err(Drop::BthVersion));
-        for opcode in [0x15, 0x18, 0x1b, 0x1e, 0x2c, 0x44, 0x63, 0x66, 0x80, 0x82, 0xb5, 0xb8, 0xbb, 0xbe, 0xc4, 0xff] {
+        for opcode in
+            [0x15, 0x18, 0x1b, 0x1e, 0x2c, 0x44, 0x63, 0x66, 0x80, 0x82, 0xb5, 0xb8, 0xbb, 0xbe, 0xc4, 0xff]
+        {
             assert_eq!(bent(v4, set(bth, opcode)), Err(Drop::UnknownOpcode), "{opcode:#x}");
         }
         assert_eq!(bent(v4, set(bth + 12, b'x')), Err(Drop::Icrc));

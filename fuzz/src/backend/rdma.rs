@@ -118,14 +118,8 @@ impl<'a> Driver<'a> {
         let id = self.lab.guests[0].id;
         with(|worker| worker.start_device(id, true));
         self.contexts = vec![0];
-        let all = [
-            &mut self.pds,
-            &mut self.cqs,
-            &mut self.keys,
-            &mut self.qpns,
-            &mut self.srqns,
-            &mut self.xrcdns,
-        ];
+        let all =
+            [&mut self.pds, &mut self.cqs, &mut self.keys, &mut self.qpns, &mut self.srqns, &mut self.xrcdns];
         for numbers in all {
             numbers.clear();
         }

@@ -31,7 +31,16 @@ impl Requests {
             };
             let operation = op.into();
             let srqn = srqn.map(Srqn::number);
-            sends.push(record::Send { id, signaled, solicited, fence, operation, payload, srqn, destination });
+            sends.push(record::Send {
+                id,
+                signaled,
+                solicited,
+                fence,
+                operation,
+                payload,
+                srqn,
+                destination,
+            });
             next = self.send_after(at);
         }
         sends

@@ -35,7 +35,11 @@ impl Srq {
     }
 
     /// From the record, whose `init` may be; so many were made, with this one. No QP uses it yet.
-    pub(crate) fn restore(record: &record::Srq, made: u64, requests: &mut Requests) -> Result<Srq, Violation> {
+    pub(crate) fn restore(
+        record: &record::Srq,
+        made: u64,
+        requests: &mut Requests,
+    ) -> Result<Srq, Violation> {
         let number = Srqn::new(record.srq).ok_or(Violation::Number)?;
         let this = SrqRef::new(SrqId(number.number()), made);
         let init = record.init();

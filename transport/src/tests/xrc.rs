@@ -255,6 +255,31 @@ fn begin(xrc: &mut Xrc, id: u32, queue: usize) {
     assert_eq!((xrc.sent(), xrc.received()), (vec![], vec![]));
 }
 
+/// Records of engines with XRC: a message under way and one behind it, a READ that is to be answered, and domains, queues and QPs that nobody uses.
+pub(super) fn records() -> Vec<crate::Record> {
+    let mut records = Vec::new();
+    for packets in [false, true] {
+        let mut xrc = Xrc::new(packets, 2, 2);
+        xrc.receive(0, 1, LONG);
+        begin(&mut xrc, 10, 0);
+        xrc.send(0, 11, 1, 8);
+        let device = xrc.walk.ends[B].device;
+        let (engine, ..) = xrc.walk.engine(B);
+        let [_, gone] = [(); 2].map(|()| engine.alloc_xrcd(device).unwrap());
+        engine.dealloc_xrcd(device, gone).unwrap();
+        records.push(engine.save());
+    }
+    let mut xrc = Xrc::new(true, 1, 2);
+    let (own, queue) = (xrc.initiators[0].clone(), xrc.queues[0].clone());
+    let read = SendOp::Read { remote: queue.end.remote(0) };
+    xrc.post(0, 10, queue.srqn(), read, Payload::Sges(&[own.sge(0, 9000)]));
+    let Topology::Packets(net) = &mut xrc.walk.topology else { unreachable!("as it was made") };
+    net.work(A);
+    net.carry(A, |_, _| true);
+    records.push(xrc.walk.engine(B).0.save());
+    records
+}
+
 #[test]
 fn a_queue_can_be_destroyed_while_a_message_is_under_way() {
     both(|packets| {
@@ -342,8 +367,7 @@ fn requests_name_a_queue_where_there_is_one_to_name() {
         let mut xrc = Xrc::new(packets, 1, 1);
         let own = xrc.initiators[0].clone();
         let payload = Payload::Inline(b"x");
-        let request =
-            |op| SendRequest { id: 1, signaled: true, solicited: false, fence: false, op, payload };
+        let request = |op| SendRequest { id: 1, signaled: true, solicited: false, fence: false, op, payload };
         let (engine, log, now) = xrc.walk.engine(A);
         engine.post_send(now, own.device, OWNER, own.qpn, &request(SEND), log).unwrap();
         xrc.run();
@@ -359,10 +383,12 @@ fn requests_name_a_queue_where_there_is_one_to_name() {
         let mut xrc = Xrc::new(packets, 1, 1);
         let own = xrc.initiators[0].clone();
         let (engine, log, now) = xrc.walk.engine(A);
+        let (rights, memory) = (OF_REGION | Access::MW_BIND, own.memory.clone());
+        let region = engine.reg_mr(own.device, own.pd, rights, IOVA, 1 << 20, memory).unwrap();
         let key = engine.alloc_mw(own.device, own.pd, MwType::Type2B).unwrap();
         let (rkey, new_rkey) = (key, Rkey(key.0 ^ 1));
         let access = Access::REMOTE_READ;
-        let bind = Bind { rkey, new_rkey, lkey: Lkey(own.key), access, addr: IOVA, length: 8 };
+        let bind = Bind { rkey, new_rkey, lkey: Lkey(region), access, addr: IOVA, length: 8 };
         let payload = Payload::Sges(&[]);
         let bind = SendRequest { payload, ..request(SendOp::BindMw(bind)) };
         engine.post_send(now, own.device, OWNER, own.qpn, &bind, log).unwrap();

@@ -123,7 +123,8 @@ mod tests {
             (found.imm.get(), found.flags),
             (0x0102_0304, flags::RECV | flags::INV | flags::SOLICITED)
         );
-        let found = cqe(&Completion { opcode: WcOpcode::Recv, imm: None, srq: Some(SrqId(0x55)), ..completion });
+        let found =
+            cqe(&Completion { opcode: WcOpcode::Recv, imm: None, srq: Some(SrqId(0x55)), ..completion });
         assert_eq!(
             (found.src_qpn.get(), found.qpn.get(), found.flags),
             (0x55, 0x22, flags::RECV | flags::XRC | flags::SOLICITED)

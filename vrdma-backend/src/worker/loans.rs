@@ -129,8 +129,8 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::sync::{Arc, Mutex};
     use vrdma_transport::{
-        Access, AttrMask, CqId, Error, GidEntry, OwnerId, Payload, QpAttr, QpInit, QpState, QpType, Receives, Remote,
-        SendOp, SendRequest, Sge,
+        Access, AttrMask, CqId, Error, GidEntry, OwnerId, Payload, QpAttr, QpInit, QpState, QpType, Receives,
+        Remote, SendOp, SendRequest, Sge,
     };
     use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Qpn, Rkey, VlanId};
 

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use crate::demo::{self, Step};
 use crate::programs::{self, Device, Program};
 use crate::vm::{Exit, Pair};
+use crate::vmtest::watch::Holdings;
 
 /// Commands run, several at once, with nothing lost and little delay.
 pub fn exec(pair: &mut Pair) -> Result<()> {
@@ -88,6 +89,17 @@ pub fn stock_programs(pair: &mut Pair) -> Result<()> {
         ensure!(printed.client.contains(expected), "`{command}` did not print {expected}");
     }
     Ok(())
+}
+
+/// Processes share an XRC domain and its target, which outlives the one that made it; nothing is left.
+pub fn shared_target(pair: &mut Pair) -> Result<()> {
+    let patience = pair.patience(10);
+    let before = Holdings::settled(pair.backend()?, patience)?;
+    for vm in [&pair.a, &pair.b] {
+        let said = vm.check("vr-xrc -d vrdma0", patience)?;
+        ensure!(said.contains("the target outlived its maker"), "vr-xrc in VM {}: {said}", vm.name());
+    }
+    before.expect_return(pair.backend()?, patience)
 }
 
 /// A VM that is reset comes back, and its lost jobs are reported as such.

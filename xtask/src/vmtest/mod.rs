@@ -120,6 +120,7 @@ pub fn all() -> Vec<VmTest> {
         test("vm-ping", Needs::Vms, basics::ping),
         test("vm-devinfo", Needs::Rdma, basics::devinfo),
         test("vm-programs", Needs::Rdma, basics::stock_programs),
+        test("vm-xrc", Needs::Rdma, basics::shared_target),
         test("vm-perftest", Needs::Rdma, perftest::all),
         test("vm-same-host", Needs::Rdma, hosts::same_host),
         test("vm-spoofed-gid", Needs::Rdma, forged::gid),

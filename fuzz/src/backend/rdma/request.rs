@@ -19,7 +19,9 @@ use vrdma_abi::wqe::{
     WrOpcode, flags,
 };
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
-use vrdma_transport::{Access, AttrMask, CqId, GidEntry, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives};
+use vrdma_transport::{
+    Access, AttrMask, CqId, GidEntry, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives,
+};
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn, VlanId};
 use vrdma_wire::roce::Packet;
 

@@ -10,6 +10,7 @@ use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD};
 use crate::tests::groups::{from_elsewhere, group, to_members};
 use crate::tests::wire::unreliable::uc;
 use crate::tests::wire::{A, B, Net, frame};
+use crate::tests::xrc;
 use ciborium::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -317,7 +318,8 @@ fn no_field_of_a_record_is_forgotten() {
     let shared =
         [shared_queue().engine.save(), idle_shared_queues(), taken_receive(), windows().engine.save()];
     let last = [groups(), fast().engine.save()];
-    let records: Vec<Record> = stories.into_iter().chain(odd()).chain(shared).chain(last).collect();
+    let records: Vec<Record> =
+        stories.into_iter().chain(odd()).chain(shared).chain(last).chain(xrc::records()).collect();
     let values: Vec<Value> = records.iter().map(|record| Value::serialized(record).unwrap()).collect();
     // Some values of each field: another of them may be what a value can be changed to.
     let mut samples: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();

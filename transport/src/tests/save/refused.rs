@@ -4,6 +4,7 @@ use super::noticed::groups;
 use super::stories::{on_one_host, on_the_wire, shared_queue, windows};
 use super::*;
 use crate::tests::wire::{A, B};
+use crate::tests::xrc;
 use record::{Asker, Device, Nak, Qp, RcRoce, Roce};
 use vrdma_wire::roce::MAX_FRAME;
 
@@ -226,6 +227,49 @@ fn what_a_shared_queue_cannot_be_is_refused() {
         (V::Queue, |r| shared_qp(r).responder.queue = vec![receive(1); 2]),
     ];
     check(&shared_queue().engine.save(), &cases);
+}
+
+#[test]
+fn what_xrc_cannot_have_is_refused() {
+    use Violation as V;
+    fn host(record: &mut Record) -> &mut Device {
+        record.devices[1].as_mut().unwrap()
+    }
+    // The first of both has a message under way.
+    fn target(record: &mut Record) -> &mut Qp {
+        host(record).qps.iter_mut().find(|qp| qp.init.qp_type == record::QpType::XrcRecv).unwrap()
+    }
+    fn initiator(record: &mut Record) -> &mut Qp {
+        device(record).qps.iter_mut().find(|qp| qp.init.qp_type == record::QpType::XrcSend).unwrap()
+    }
+    let cases: [(Violation, Spoil); 18] = [
+        (V::Number, |r| host(r).xrcds.extend_from_within(..1)),
+        (V::Numbers, |r| host(r).xrcds.clear()),
+        (V::Xrc, |r| host(r).srqs[0].xrc.as_mut().unwrap().xrcd += 16),
+        (V::Xrc, |r| target(r).init.xrcd = Some(99)),
+        (V::Xrc, |r| target(r).init.srq = Some(0)),
+        // Of another domain than its queue.
+        (V::Xrc, |r| target(r).init.xrcd = host(r).xrcds.last().copied()),
+        (V::Capabilities, |r| target(r).init.xrcd = None),
+        (V::Capabilities, |r| target(r).init.pd = Some(host(r).pds[0].pd)),
+        (V::Capabilities, |r| target(r).init.max_recv_wr = 1),
+        (V::Capabilities, |r| target(r).init.max_send_wr = 1),
+        (V::Capabilities, |r| initiator(r).init.pd = None),
+        (V::Capabilities, |r| initiator(r).init.max_recv_wr = 1),
+        (V::Xrc, |r| target(r).responder.srq = Some(99)),
+        (V::Xrc, |r| initiator(r).responder.srq = Some(0)),
+        // It has taken a receive of it.
+        (V::Queue, |r| target(r).responder.srq = None),
+        (V::Request, |r| initiator(r).requester.queue[0].srqn = None),
+        (V::Psn, |r| initiator(r).requester.queue[0].srqn = Some(1 << 24)),
+        // One of XRC cannot be a QP's for good.
+        (V::Capabilities, |r| {
+            let srq = host(r).srqs[0].srq;
+            let rc = |qp: &&mut Qp| qp.init.qp_type == record::QpType::Rc;
+            host(r).qps.iter_mut().find(rc).unwrap().init.srq = Some(srq);
+        }),
+    ];
+    check(&xrc::records()[0], &cases);
 }
 
 #[test]

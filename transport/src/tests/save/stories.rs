@@ -216,7 +216,8 @@ pub(super) fn shared_queue() -> Pair {
     let spare = pair.engine.create_srq(b.device, init).unwrap();
     pair.engine.destroy_srq(b.device, spare).unwrap();
     let senders = [1, 2, 3, 4].map(|_| {
-        let inits = [(&a, None), (&b, Some(srq))].map(|(end, srq)| (end, QpInit { receives: srq.into(), ..qp_init(end.pd) }));
+        let inits = [(&a, None), (&b, Some(srq))]
+            .map(|(end, srq)| (end, QpInit { receives: srq.into(), ..qp_init(end.pd) }));
         let [one, other] = inits
             .map(|(end, init)| End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end.clone() });
         pair.connect(&one, attr_to(&other), QpState::Rts);
