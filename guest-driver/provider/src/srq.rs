@@ -157,7 +157,8 @@ unsafe fn create_xrc(
         )
     })?;
     srq.srqn = reply.driver.srqn.get();
-    let made = lock(&srq.slots).set_limit(attr.attr.max_wr).and_then(|()| {
+    let limited = lock(&srq.slots).set_limit(attr.attr.max_wr);
+    let made = limited.and_then(|()| {
         let _control = lock(&context.srqs.control);
         context.srqs.insert(srq.srqn, &raw mut *srq)
     });

@@ -28,14 +28,13 @@ const FIXED: [&str; 10] = [
     // As many as there are entries.
     "Limits.gid_table_len",
     // Numbers that were given out.
+    "Device.xrcds",
     "MemoryRegion.key",
     "MemoryWindow.key",
     "Pd.pd",
     "Qp.qpn",
     // There is one.
     "QpAttr.pkey_index",
-    // That of its PD.
-    "QpInit.owner",
     // There is one.
     "Record.version",
     // That of its PD.
