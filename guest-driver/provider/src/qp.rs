@@ -21,8 +21,8 @@ use crate::objects::zeroed;
 use crate::pd::{Pd, Resource};
 use crate::refs::Ref;
 use crate::srq::Srq;
-use kind::by_functions;
 pub use kind::Kind;
+use kind::by_functions;
 
 /// wr_ids of the requests outstanding on one side of a QP.
 pub type Requests = WrRing<WrIds>;

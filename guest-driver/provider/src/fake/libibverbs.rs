@@ -42,7 +42,12 @@ unsafe fn driver_request<T: FromBytes>(command: *const u8, core: usize, size: us
     T::read_from_bytes(unsafe { std::slice::from_raw_parts(command.add(core), size_of::<T>()) }).unwrap()
 }
 
-pub(super) unsafe fn driver_reply<T: IntoBytes + Immutable>(reply: *mut u8, core: usize, size: usize, value: T) {
+pub(super) unsafe fn driver_reply<T: IntoBytes + Immutable>(
+    reply: *mut u8,
+    core: usize,
+    size: usize,
+    value: T,
+) {
     assert_eq!(size, core + size_of::<T>());
     let bytes = value.as_bytes();
     unsafe { reply.add(core).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };

@@ -42,8 +42,9 @@ impl Kind {
         // No creation flag is supported: the field may be there, but has to be 0. libibverbs leaves this check to providers.
         let has_flags = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
         let target = kind == Kind::XrcRecv;
-        let known =
-            ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS;
+        let known = ffi::IBV_QP_INIT_ATTR_PD
+            | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+            | ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS;
         let known = if target { known | ffi::IBV_QP_INIT_ATTR_XRCD } else { known };
         if attr.comp_mask & !known != 0
             || has_flags && attr.create_flags != 0

@@ -21,7 +21,8 @@ fn close_xrcd(guest: &Guest, xrcd: *mut ibv_xrcd) {
     assert_eq!(unsafe { guest.ops.close_xrcd.unwrap()(xrcd) }, 0);
 }
 
-const ALL: u32 = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+const ALL: u32 =
+    IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
 
 fn try_srq(
     guest: &Guest,
@@ -71,10 +72,7 @@ fn requests_name_the_queue_that_the_program_says() {
     let mut wrs = [with_sges(to(write(1), 0x55), &mut sges), atomic, local, small];
     guest.send(qp, &mut wrs).unwrap();
     let requests = kernel.take_all();
-    assert_eq!(
-        requests.iter().map(queue).collect::<Vec<_>>(),
-        [Some(0x55), Some(0x77), None, Some(0x99)]
-    );
+    assert_eq!(requests.iter().map(queue).collect::<Vec<_>>(), [Some(0x55), Some(0x77), None, Some(0x99)]);
     let element: Vec<u8> = [&0x1000u64.to_le_bytes()[..], &64u32.to_le_bytes(), &5u32.to_le_bytes()].concat();
     assert_eq!((&requests[0].bytes[48..64], requests[0].header.units), (&element[..], 1));
     // An atomic's element is in a unit of its own.
