@@ -10,6 +10,7 @@ use crate::limits::Limits;
 use crate::memory::Access;
 use crate::outstanding::Requests;
 use crate::place::Place;
+use crate::pool::List;
 use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
 use crate::qp::requester::{Requester, Wait};
 use crate::qp::responder::Responder;
@@ -72,11 +73,7 @@ impl QpEntry {
             let Flush { sends, receives, broken } = &**flush;
             requester.queue = requests.save_sends(sends);
             if state == QpState::Err {
-                responder.queue = requests.save_receives(receives);
-                if let Some((id, before)) = *broken {
-                    let broken = record::Receive { id, sges: Vec::new(), not_understood: true };
-                    responder.queue.insert(before as usize, broken);
-                }
+                responder.queue = save_flushed(receives, *broken, requests);
             }
         }
         if init.qp_type == QpType::XrcRecv && queue.is_none() {
@@ -196,6 +193,15 @@ fn restore_flush(qp: &mut Qp, record: &record::Qp, requests: &mut Requests) -> R
         qp.flush = Some(Box::new(flush));
     }
     Ok(())
+}
+
+/// Receives that are still to be flushed, among them the one that was not understood, by its id and how many come before it.
+fn save_flushed(receives: &List, broken: Option<(u32, u32)>, requests: &Requests) -> Vec<record::Receive> {
+    let mut queue = requests.save_receives(receives);
+    if let Some((id, before)) = broken {
+        queue.insert(before as usize, record::Receive { id, sges: Vec::new(), not_understood: true });
+    }
+    queue
 }
 
 /// The record of what a QP was made with.

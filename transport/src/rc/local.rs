@@ -134,26 +134,8 @@ impl<R: Region> Engine<R> {
                 return RcDelivery::Lost;
             }
             Err(Objection::Rnr) => {
-                let (wait, has_time) = (qp.requester.wait, qp.timer != NEVER);
-                if self.known(peer, sink).draw_receive() {
-                    return RcDelivery::Again;
-                }
-                match wait {
-                    Wait::Looked => {}
-                    Wait::Woken if has_time => {
-                        self.known(place, sink).qp.requester.wait = Wait::Receive;
-                        self.known(peer, sink).sender_waits();
-                        return RcDelivery::StillNotReady;
-                    }
-                    _ => {
-                        self.ask(place, peer);
-                        return RcDelivery::Asked;
-                    }
-                }
-                let (_, peer_qp) = self.devices.known(peer);
-                let delay = rnr_delay(peer_qp.attr().min_rnr_timer);
-                self.not_ready(place, peer, sink);
-                return RcDelivery::NotReady(delay);
+                let wait = (qp.requester.wait, qp.timer != NEVER);
+                return self.find_no_receive(place, peer, wait, sink);
             }
             Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
             Ok(target) => {
@@ -174,6 +156,35 @@ impl<R: Region> Engine<R> {
                 RcDelivery::Failed(refusal.nak.status(), Some((peer, event)))
             }
         }
+    }
+
+    /// The peer has no receive for a message, that anyone knows of; how its sender waits, and whether it has a time until which it does.
+    fn find_no_receive(
+        &mut self,
+        place: Place,
+        peer: Place,
+        (wait, has_time): (Wait, bool),
+        sink: &mut impl Sink,
+    ) -> RcDelivery {
+        if self.known(peer, sink).draw_receive() {
+            return RcDelivery::Again;
+        }
+        match wait {
+            Wait::Looked => {}
+            Wait::Woken if has_time => {
+                self.known(place, sink).qp.requester.wait = Wait::Receive;
+                self.known(peer, sink).sender_waits();
+                return RcDelivery::StillNotReady;
+            }
+            _ => {
+                self.ask(place, peer);
+                return RcDelivery::Asked;
+            }
+        }
+        let (_, peer_qp) = self.devices.known(peer);
+        let delay = rnr_delay(peer_qp.attr().min_rnr_timer);
+        self.not_ready(place, peer, sink);
+        RcDelivery::NotReady(delay)
     }
 
     /// The peer, an XRC target, has another shared queue than the request names.

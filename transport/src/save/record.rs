@@ -16,12 +16,14 @@
 
 mod qp;
 mod request;
+mod shared;
 
 pub use super::names::{
     Carrier, Link, Message, Mtu, MwType, Pending, Placement, QpState, QpType, Task, Wait,
 };
 pub use qp::*;
 pub use request::*;
+pub use shared::*;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -311,43 +313,6 @@ pub struct Pd {
     pub pd: u32,
     /// Who owns it.
     pub owner: u32,
-}
-
-/// A shared receive queue.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Srq {
-    /// Its number.
-    pub srq: u32,
-    /// Who may post.
-    pub owner: u32,
-    /// Its PD.
-    pub pd: u32,
-    /// Most receives outstanding.
-    pub max_wr: u32,
-    /// Most elements of a receive.
-    pub max_sge: u32,
-    /// What is special about it if it is one of XRC. (Older records have none.)
-    #[serde(default)]
-    pub xrc: Option<XrcSrq>,
-    /// The limit that is armed, or 0.
-    pub limit: u32,
-    /// It takes no receives any more.
-    pub failed: bool,
-    /// Its receives, in order.
-    pub receives: Vec<Receive>,
-    /// QPNs of those whose peers on this host wait for a receive, in order.
-    pub waiting: Vec<u32>,
-    /// Those of them whose peers were woken by a receive and have not tried, in the same order.
-    pub woken: Vec<u32>,
-}
-
-/// [`XrcSrq`](crate::XrcSrq).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct XrcSrq {
-    /// Its XRC domain.
-    pub xrcd: u32,
-    /// Where its receives complete.
-    pub cq: u32,
 }
 
 /// A memory region. Its memory is registered anew.

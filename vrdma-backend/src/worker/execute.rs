@@ -28,11 +28,7 @@ impl Worker {
         let Worker { engine, outputs, .. } = self;
         let done = |()| Reply::Done;
         match command {
-            Command::QueryDevice => {
-                let device = outputs.device(id);
-                let limits = Box::new(device.limits().guest.clone());
-                Ok(Reply::Device { limits, mac: device.guest.mac })
-            }
+            Command::QueryDevice => Ok(self.query_device(id)),
             Command::QueryPort => Ok(Reply::Port(self.query_port(id))),
             Command::QueryCounters => {
                 let border = outputs.device(id).counters.at_border();
@@ -85,6 +81,12 @@ impl Worker {
             Command::AttachMcast { qpn, mgid } => engine.attach_mcast(id, qpn, mgid).map(done),
             Command::DetachMcast { qpn, mgid } => engine.detach_mcast(id, qpn, mgid).map(done),
         }
+    }
+
+    fn query_device(&mut self, id: DeviceId) -> Reply {
+        let device = self.outputs.device(id);
+        let limits = Box::new(device.limits().guest.clone());
+        Reply::Device { limits, mac: device.guest.mac }
     }
 
     fn modify_srq(&mut self, id: DeviceId, srq: SrqId, changes: (Option<u32>, Option<u32>)) -> Result<Reply> {

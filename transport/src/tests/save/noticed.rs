@@ -17,10 +17,11 @@ use std::mem;
 use vrdma_wire::num::Imm;
 
 /// The format, as it is written down.
-const FORMAT: [&str; 3] = [
+const FORMAT: [&str; 4] = [
     include_str!("../../save/record.rs"),
     include_str!("../../save/record/qp.rs"),
     include_str!("../../save/record/request.rs"),
+    include_str!("../../save/record/shared.rs"),
 ];
 
 /// Fields of which no change is taken over by itself.
