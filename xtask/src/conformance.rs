@@ -7,6 +7,7 @@ mod cases;
 mod perftest;
 mod pyverbs;
 mod results;
+mod storage;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -27,6 +28,8 @@ pub enum Family {
     Perftest,
     /// Programs that connect by rdma_cm, and libibverbs' ping-pongs.
     Cm,
+    /// Storage of the kernel: NVMe over Fabrics, iSER, NFS.
+    Storage,
 }
 
 /// Where the two VMs are.
@@ -36,6 +39,8 @@ pub enum Place {
     OneHost,
     /// On two hosts, with a wire between them.
     TwoHosts,
+    /// The same, but VM b has rdma_rxe.
+    BesideRxe,
 }
 
 /// What to run.
@@ -53,13 +58,14 @@ pub struct Plan {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Pyverbs, Self::Perftest, Self::Cm];
+    pub const ALL: [Self; 4] = [Self::Pyverbs, Self::Perftest, Self::Cm, Self::Storage];
 
     fn name(self) -> &'static str {
         match self {
             Self::Pyverbs => "pyverbs",
             Self::Perftest => "perftest",
             Self::Cm => "cm",
+            Self::Storage => "storage",
         }
     }
 }
@@ -69,6 +75,7 @@ impl Plan {
         let place = match self.place {
             Place::OneHost => "one host",
             Place::TwoHosts => "two hosts",
+            Place::BesideRxe => "and rdma_rxe on another host",
         };
         let device = match self.device {
             Device::Vrdma => "vrdma",
@@ -86,6 +93,7 @@ impl Plan {
         let topology = match self.place {
             Place::OneHost => Topology::OneHost,
             Place::TwoHosts => Topology::Wire([self.device; 2]),
+            Place::BesideRxe => Topology::Wire([self.device, Device::Rxe]),
         };
         let pair = Pair::boot(&PairConfig { without, topology, ..PairConfig::default() })?;
         prepare(&pair, PathMtu::Jumbo)?;
@@ -107,6 +115,7 @@ pub fn run(plan: &Plan) -> Result<()> {
             Family::Pyverbs => pyverbs::run(&mut pair, plan.device, |name| plan.wants(name))?,
             Family::Perftest => go_through(plan, &mut pair, perftest::cases())?,
             Family::Cm => go_through(plan, &mut pair, cases::cm())?,
+            Family::Storage => storage::run(plan, &mut pair)?,
         };
         ensure!(!outcomes.is_empty(), "no program of {} has {:?} in its name", family.name(), plan.only);
         for (name, outcome) in outcomes {

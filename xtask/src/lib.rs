@@ -20,6 +20,7 @@ pub mod repeat;
 pub mod roots;
 pub mod shell;
 pub mod space;
+pub mod storage;
 pub mod suite;
 pub mod ui;
 pub mod vm;

@@ -15,6 +15,7 @@ mod perftest;
 mod port;
 mod posting;
 pub mod rdmacore;
+pub mod storage;
 mod stress;
 mod third;
 mod vlans;
@@ -129,6 +130,10 @@ pub fn all() -> Vec<VmTest> {
         test("vm-port", Needs::Rdma, port::follows_netdev),
         test("vm-counters", Needs::Rdma, counters::tell_what_was_done),
         test("vm-multicast", Needs::Rdma, multicast::mckey),
+        test("vm-nvme", Needs::Rdma, storage::nvme),
+        test("vm-iser", Needs::Rdma, storage::iser),
+        test("vm-nfs", Needs::Rdma, storage::nfs),
+        test("vm-killed-target", Needs::Rdma, storage::killed_target),
         test("vm-rdma-core", Needs::Rdma, rdmacore::tests),
         test("vm-verbs", Needs::Rdma, answers::verbs),
         test("vm-device-memory", Needs::Rdma, answers::device_memory),
@@ -154,6 +159,10 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-two-hosts", Needs::Rdma, hosts::two_hosts),
         on(Lab::TwoHosts, "vm-counters-two-hosts", Needs::Rdma, counters::tell_what_was_done),
         on(Lab::TwoHosts, "vm-multicast-two-hosts", Needs::Rdma, multicast::mckey),
+        on(Lab::TwoHosts, "vm-nvme-two-hosts", Needs::Rdma, storage::nvme),
+        on(Lab::TwoHosts, "vm-iser-two-hosts", Needs::Rdma, storage::iser),
+        on(Lab::TwoHosts, "vm-nfs-two-hosts", Needs::Rdma, storage::nfs),
+        on(Lab::TwoHosts, "vm-killed-target-two-hosts", Needs::Rdma, storage::killed_target).long(),
         on(Lab::TwoHosts, "vm-forged-packets", Needs::Rdma, forged::packets),
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
@@ -162,6 +171,9 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::VlansTwoHosts, "vm-vlans-two-hosts", Needs::Rdma, vlans::same_address),
         on(Lab::Interop, "vm-interop", Needs::Rdma, hosts::interop),
         on(Lab::Interop, "vm-multicast-rxe", Needs::Rdma, multicast::mckey),
+        on(Lab::Interop, "vm-nvme-rxe", Needs::Rdma, storage::nvme),
+        on(Lab::Interop, "vm-iser-rxe", Needs::Rdma, storage::iser),
+        on(Lab::Interop, "vm-nfs-rxe", Needs::Rdma, storage::nfs),
     ]
 }
 

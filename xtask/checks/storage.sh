@@ -1,0 +1,193 @@
+#!/bin/sh
+# Storage over RDMA between two VMs.
+#
+#   storage.sh PROTOCOL serve ADDRESS DISK    a target at this address. DISK is `ram`, which is empty, or a file, which outlives the VM.
+#   storage.sh PROTOCOL stop
+#   storage.sh PROTOCOL connect ADDRESS       prints the file that programs are to read and write
+#   storage.sh PROTOCOL disconnect
+#
+# PROTOCOL is nvme (NVMe over Fabrics), iser (iSCSI Extensions for RDMA) or nfs (NFS 4.2). What the VM's kernel has for that is set
+# up as its documentation says: by configfs, by /dev/nvme-fabrics, by iscsiadm and mount.
+set -eu
+protocol=$1 action=$2
+shift 2
+
+config=/sys/kernel/config
+nqn=nqn.2026-01.vrdma:disk
+iqn=iqn.2026-01.vrdma:disk
+host=0b4a7c7e-5e1f-4d39-9c1c-6f1f4c1b7a10
+export_directory=/run/storage/export
+mount_point=/run/storage/mount
+mkdir -p $export_directory $mount_point
+
+# Waits until a command succeeds. Whoever started this script knows how long it may take.
+await() {
+    until "$@" >/dev/null 2>&1; do sleep 0.1; done
+}
+
+# The block device of a disk.
+disk() {
+    if [ "$1" = ram ]; then
+        modprobe brd rd_nr=1 rd_size=65536
+        echo /dev/ram0
+    else
+        modprobe loop
+        losetup --find --show "$1"
+    fi
+}
+
+no_disk() {
+    losetup --detach-all
+    ! grep -q '^brd ' /proc/modules || modprobe -r brd
+}
+
+configfs() {
+    modprobe configfs
+    mountpoint -q $config || mount -t configfs configfs $config
+}
+
+nvme_serve() {
+    device=$(disk "$2")
+    modprobe -a nvmet nvmet-rdma
+    configfs
+    cd $config/nvmet
+    mkdir -p subsystems/$nqn/namespaces/1 ports/1
+    echo 1 >subsystems/$nqn/attr_allow_any_host
+    echo "$device" >subsystems/$nqn/namespaces/1/device_path
+    echo 1 >subsystems/$nqn/namespaces/1/enable
+    echo rdma >ports/1/addr_trtype
+    echo ipv4 >ports/1/addr_adrfam
+    echo "$1" >ports/1/addr_traddr
+    echo 4420 >ports/1/addr_trsvcid
+    ln -s $config/nvmet/subsystems/$nqn ports/1/subsystems/$nqn
+}
+
+nvme_stop() {
+    cd $config/nvmet
+    rm ports/1/subsystems/$nqn
+    rmdir ports/1
+    echo 0 >subsystems/$nqn/namespaces/1/enable
+    rmdir subsystems/$nqn/namespaces/1 subsystems/$nqn
+    cd /
+    no_disk
+}
+
+# A queue for each processor, at most two, and one that is polled.
+nvme_connect() {
+    modprobe nvme-rdma
+    nvme connect -t rdma -a "$1" -s 4420 -n $nqn -q nqn.2014-08.org.nvmexpress:uuid:$host -I $host \
+        -i 2 -P 1 --reconnect-delay=1 --ctrl-loss-tmo=600 --keep-alive-tmo=30 >&2
+    await nvme_disk
+    nvme_disk
+}
+
+nvme_disk() {
+    for name in /dev/nvme[0-9]*n[0-9]*; do
+        [ ! -b "$name" ] || { echo "$name"; return 0; }
+    done
+    return 1
+}
+
+nvme_disconnect() {
+    nvme disconnect -n $nqn >&2
+}
+
+iser_serve() {
+    device=$(disk "$2")
+    modprobe -a iscsi_target_mod ib_isert target_core_iblock
+    configfs
+    cd $config/target
+    mkdir -p core/iblock_0/disk
+    echo "udev_path=$device" >core/iblock_0/disk/control
+    echo "$device" >core/iblock_0/disk/udev_path
+    echo 1 >core/iblock_0/disk/enable
+    mkdir -p iscsi/$iqn/tpgt_1
+    cd iscsi/$iqn/tpgt_1
+    mkdir lun/lun_0
+    ln -s $config/target/core/iblock_0/disk lun/lun_0/disk
+    echo 1 >attrib/generate_node_acls
+    echo 1 >attrib/cache_dynamic_acls
+    echo 0 >attrib/demo_mode_write_protect
+    echo 0 >attrib/authentication
+    mkdir "np/$1:3260"
+    echo 1 >"np/$1:3260/iser"
+    echo 1 >enable
+}
+
+iser_stop() {
+    cd $config/target/iscsi/$iqn
+    echo 0 >tpgt_1/enable
+    rmdir tpgt_1/np/*
+    rm tpgt_1/lun/lun_0/disk
+    rmdir tpgt_1/lun/lun_0
+    cd $config/target
+    rmdir iscsi/$iqn/tpgt_1 iscsi/$iqn core/iblock_0/disk core/iblock_0
+    cd /
+    no_disk
+}
+
+iser_connect() {
+    modprobe -a ib_iser sd_mod
+    mkdir -p /etc/iscsi /run/lock/iscsi
+    echo "InitiatorName=iqn.2026-01.vrdma:initiator" >/etc/iscsi/initiatorname.iscsi
+    if ! pidof iscsid >/dev/null; then
+        iscsid >&2 </dev/null
+        await pidof iscsid
+    fi
+    node="iscsiadm -m node -T $iqn -p $1:3260"
+    $node -I iser -o new >&2
+    $node -o update -n 'node.conn[0].timeo.noop_out_interval' -v 0 >&2
+    $node -l >&2
+    await iser_disk
+    iser_disk
+}
+
+iser_disk() {
+    for name in /dev/sd?; do
+        [ ! -b "$name" ] || { echo "$name"; return 0; }
+    done
+    return 1
+}
+
+iser_disconnect() {
+    iscsiadm -m node -T $iqn -u >&2
+    iscsiadm -m node -T $iqn -o delete >&2
+}
+
+nfs_serve() {
+    modprobe -a nfsd rpcrdma
+    if [ "$2" = ram ]; then
+        mount -t tmpfs -o size=96m tmpfs $export_directory
+    else
+        mount "$(disk "$2")" $export_directory
+    fi
+    mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+    # Clients of a server that came back go on after so many seconds.
+    echo 5 >/proc/fs/nfsd/nfsv4leasetime
+    echo 5 >/proc/fs/nfsd/nfsv4gracetime
+    mkdir -p /var/lib/nfs/v4recovery
+    touch /var/lib/nfs/etab /var/lib/nfs/rmtab
+    rpc.mountd --no-nfs-version 3 >&2
+    exportfs -o "rw,fsid=0,insecure,no_root_squash,no_subtree_check,sync" "*:$export_directory" >&2
+    rpc.nfsd --no-nfs-version 3 --rdma=20049 2 >&2
+}
+
+nfs_stop() {
+    rpc.nfsd 0 >&2
+    exportfs -ua >&2
+    kill $(pidof rpc.mountd)
+    umount $export_directory
+    no_disk
+}
+
+nfs_connect() {
+    modprobe -a nfsv4 rpcrdma
+    mount -t nfs4 -o vers=4.2,proto=rdma,port=20049 "$1:/" $mount_point >&2
+    echo $mount_point/file
+}
+
+nfs_disconnect() {
+    umount $mount_point
+}
+
+"${protocol}_$action" "$@"

@@ -1,0 +1,89 @@
+//! Storage over RDMA: each protocol, as fio uses it, and with a target that is killed.
+
+use anyhow::{Context, Result};
+
+use super::results::Outcome;
+use super::{Plan, is_well};
+use crate::storage::{Load, Protocol, Storage};
+use crate::ui;
+use crate::vm::Pair;
+use crate::vmtest::storage::{gives_all_back, killed_target_of};
+
+/// What is done with a target and its initiator.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    /// This load, and all is given back.
+    Load(Load),
+    /// A small one during which the target is killed.
+    KilledTarget,
+}
+
+/// A row.
+struct Case {
+    name: String,
+    storage: Storage,
+    work: Work,
+}
+
+/// How much is read and written.
+const SIZE: &str = "64m";
+
+/// All rows. The target is in VM a, and in VM b too where that has another device.
+fn cases(devices_differ: bool) -> Vec<Case> {
+    let load = |options| Work::Load(Load { size: SIZE, options });
+    let mut cases = Vec::new();
+    for target in 0..=usize::from(devices_differ) {
+        for protocol in Protocol::ALL {
+            let mut add = |what: &str, work| {
+                let place = ["", ", target in VM b"][target];
+                let name = format!("{}, {what}{place}", protocol.name());
+                cases.push(Case { name, storage: Storage::new(protocol, target), work });
+            };
+            add("fio randrw 512-1m, 32 at once", load(Load::ASYNCHRONOUS));
+            if protocol == Protocol::Nvme {
+                add("the same on a polled queue", load(Load::POLLED));
+            }
+            add("target killed", Work::KilledTarget);
+        }
+    }
+    cases
+}
+
+/// Runs those that are wanted. After one that failed the next gets new VMs: what its target and its initiator still have is not known.
+pub fn run(plan: &Plan, pair: &mut Pair) -> Result<Vec<(String, Outcome)>> {
+    let differ = pair.device(&pair.a) != pair.device(&pair.b);
+    let wanted: Vec<Case> = cases(differ).into_iter().filter(|case| plan.wants(&case.name)).collect();
+    let mut outcomes = Vec::new();
+    for (index, Case { name, storage, work }) in wanted.iter().enumerate() {
+        let result = ui::unless_quick(name, None, || match work {
+            Work::Load(load) => gives_all_back(pair, *storage, load),
+            Work::KilledTarget => killed_target_of(pair, *storage),
+        });
+        let outcome = match &result {
+            Ok(()) => Outcome::Passed,
+            Err(error) => Outcome::failed(&format!("{error:#}")),
+        };
+        ui::say(&format!("{:4}/{} {outcome}  {name}", index + 1, wanted.len()));
+        if result.is_err() || !is_well(pair) {
+            *pair = plan.boot().context("VMs in place of those that storage broke")?;
+        }
+        outcomes.push((name.clone(), outcome));
+    }
+    Ok(outcomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_protocol_has_its_rows_and_each_row_a_name() {
+        let (same, differ) = (cases(false), cases(true));
+        assert_eq!(differ.len(), 2 * same.len());
+        let names: std::collections::BTreeSet<_> = differ.iter().map(|case| &case.name).collect();
+        assert_eq!(names.len(), differ.len());
+        for protocol in Protocol::ALL {
+            assert!(same.iter().any(|case| case.storage.protocol() == protocol));
+        }
+    }
+}

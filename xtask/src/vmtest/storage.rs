@@ -1,0 +1,92 @@
+//! Storage over RDMA: the kernel's own users of fast registration, remote invalidation and QPs of the kernel.
+
+use anyhow::{Context, Result, ensure};
+
+use super::watch::Holdings;
+use crate::storage::{Disk, Load, Protocol, Storage, expect_sound};
+use crate::vm::Pair;
+
+/// What the tests of every day read and write.
+const LOAD: Load = Load { size: "16m", options: Load::ASYNCHRONOUS };
+
+/// NVMe over Fabrics.
+pub fn nvme(pair: &mut Pair) -> Result<()> {
+    all_ways(pair, Protocol::Nvme)
+}
+
+/// iSCSI Extensions for RDMA.
+pub fn iser(pair: &mut Pair) -> Result<()> {
+    all_ways(pair, Protocol::Iser)
+}
+
+/// NFS over RDMA.
+pub fn nfs(pair: &mut Pair) -> Result<()> {
+    all_ways(pair, Protocol::Nfs)
+}
+
+/// The target in VM a, and in b too where the VMs' devices are not the same.
+fn all_ways(pair: &mut Pair, protocol: Protocol) -> Result<()> {
+    for vm in [&pair.a, &pair.b] {
+        pair.device(vm).prepare_in(vm, pair.patience(6))?;
+    }
+    let differ = pair.device(&pair.a) != pair.device(&pair.b);
+    for target in 0..=usize::from(differ) {
+        let storage = Storage::new(protocol, target);
+        gives_all_back(pair, storage, &LOAD).with_context(|| storage.ends(pair))?;
+    }
+    Ok(())
+}
+
+/// What is written is read, and afterwards the backends have as many objects as before.
+pub fn gives_all_back(pair: &mut Pair, storage: Storage, load: &Load) -> Result<()> {
+    // The first use of anything leaves something: the core keeps a pool of CQs.
+    storage.whole(pair, &Load::SMALL).context("the first time")?;
+    let patience = pair.patience(5);
+    let mut before = Vec::new();
+    for backend in pair.backends() {
+        before.push(Holdings::settled(backend, patience)?);
+    }
+    storage.whole(pair, load)?;
+    for (before, backend) in before.iter().zip(pair.backends()) {
+        before.expect_return(backend, patience)?;
+    }
+    Ok(())
+}
+
+/// The target's VM is killed while the initiator reads and writes, and comes back: the initiator goes on, and reads what it wrote.
+pub fn killed_target(pair: &mut Pair) -> Result<()> {
+    for protocol in Protocol::ALL {
+        killed_target_of(pair, Storage::new(protocol, 0)).with_context(|| protocol.name())?;
+    }
+    Ok(())
+}
+
+/// The same of one protocol.
+pub fn killed_target_of(pair: &mut Pair, storage: Storage) -> Result<()> {
+    // It goes on until it is told to compare.
+    const LOAD: Load =
+        Load { size: "16m", options: "--ioengine=libaio --direct=1 --rate=1m --eta=always --eta-newline=500ms" };
+    storage.serve(pair, Disk::File)?;
+    let file = storage.connect(pair)?;
+    let mut fio = storage.start_load(pair, &file, &LOAD)?;
+    fio.wait_for("%]", pair.patience(5))?;
+    ensure!(!fio.has_ended()?, "fio ended before the target was killed");
+    reboot(pair, storage)?;
+    ensure!(!fio.has_ended()?, "fio ended without a target");
+    storage.serve(pair, Disk::File)?;
+    expect_sound(&fio.wait(pair.patience(30))?)?;
+    storage.disconnect(pair)?;
+    storage.stop(pair)
+}
+
+/// Kills the target's VM, and boots it again with what it had: its device, and the MTU.
+fn reboot(pair: &mut Pair, storage: Storage) -> Result<()> {
+    let patience = pair.patience(6);
+    let vm = storage.target(pair);
+    let name = vm.name().to_owned();
+    let mtu = vm.check("cat /sys/class/net/eth0/mtu", patience)?;
+    pair.reboot(&name)?;
+    let vm = storage.target(pair);
+    vm.check(&format!("ip link set eth0 mtu {}", mtu.trim()), patience)?;
+    pair.device(vm).prepare_in(vm, patience)
+}
