@@ -162,14 +162,17 @@ nfs_serve() {
         mount "$(disk "$2")" $export_directory
     fi
     mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
-    # Clients of a server that came back go on after so many seconds.
-    echo 5 >/proc/fs/nfsd/nfsv4leasetime
-    echo 5 >/proc/fs/nfsd/nfsv4gracetime
-    mkdir -p /var/lib/nfs/v4recovery
+    # Clients of a server that came back have so many seconds to say what they had open. Who they are is on the disk.
+    echo 10 >/proc/fs/nfsd/nfsv4leasetime
+    echo 10 >/proc/fs/nfsd/nfsv4gracetime
+    mkdir -p $export_directory/clients
+    echo $export_directory/clients >/proc/fs/nfsd/nfsv4recoverydir
     touch /var/lib/nfs/etab /var/lib/nfs/rmtab
     rpc.mountd --no-nfs-version 3 >&2
     exportfs -o "rw,fsid=0,insecure,no_root_squash,no_subtree_check,sync" "*:$export_directory" >&2
     rpc.nfsd --no-nfs-version 3 --rdma=20049 2 >&2
+    # Nobody had anything open on an empty disk.
+    [ "$2" != ram ] || echo Y >/proc/fs/nfsd/v4_end_grace
 }
 
 nfs_stop() {
