@@ -16,6 +16,8 @@ config=/sys/kernel/config
 nqn=nqn.2026-01.vrdma:disk
 iqn=iqn.2026-01.vrdma:disk
 host=0b4a7c7e-5e1f-4d39-9c1c-6f1f4c1b7a10
+# Of the disk, too, so that an initiator knows it again when its target comes back.
+serial=5c1f2b7d-97b1-4f0e-8f0e-3a1f6a1f7c11
 export_directory=/run/storage/export
 mount_point=/run/storage/mount
 mkdir -p $export_directory $mount_point
@@ -53,7 +55,10 @@ nvme_serve() {
     cd $config/nvmet
     mkdir -p subsystems/$nqn/namespaces/1 ports/1
     echo 1 >subsystems/$nqn/attr_allow_any_host
+    echo $serial | cut -c 1-20 >subsystems/$nqn/attr_serial
     echo "$device" >subsystems/$nqn/namespaces/1/device_path
+    echo $serial >subsystems/$nqn/namespaces/1/device_uuid
+    echo $serial >subsystems/$nqn/namespaces/1/device_nguid
     echo 1 >subsystems/$nqn/namespaces/1/enable
     echo rdma >ports/1/addr_trtype
     echo ipv4 >ports/1/addr_adrfam
@@ -101,6 +106,7 @@ iser_serve() {
     echo "udev_path=$device" >core/iblock_0/disk/control
     echo "$device" >core/iblock_0/disk/udev_path
     echo 1 >core/iblock_0/disk/enable
+    echo $serial >core/iblock_0/disk/wwn/vpd_unit_serial
     mkdir -p iscsi/$iqn/tpgt_1
     cd iscsi/$iqn/tpgt_1
     mkdir lun/lun_0
