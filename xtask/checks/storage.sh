@@ -142,7 +142,9 @@ iser_connect() {
     fi
     node="iscsiadm -m node -T $iqn -p $1:3260"
     $node -I iser -o new >&2
-    $node -o update -n 'node.conn[0].timeo.noop_out_interval' -v 0 >&2
+    # A VM that is emulated may take its time to answer.
+    $node -o update -n 'node.conn[0].timeo.noop_out_interval' -v 30 >&2
+    $node -o update -n 'node.conn[0].timeo.noop_out_timeout' -v 60 >&2
     $node -l >&2
     await iser_disk
     iser_disk
@@ -168,6 +170,8 @@ nfs_serve() {
         mount "$(disk "$2")" $export_directory
     fi
     mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+    # Reads and writes of up to a megabyte, however little memory the VM has.
+    echo 1048576 >/proc/fs/nfsd/max_block_size
     # Clients of a server that came back have so many seconds to say what they had open. Who they are is on the disk.
     echo 10 >/proc/fs/nfsd/nfsv4leasetime
     echo 10 >/proc/fs/nfsd/nfsv4gracetime

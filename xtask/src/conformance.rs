@@ -68,6 +68,11 @@ impl Family {
             Self::Storage => "storage",
         }
     }
+
+    /// Virtual CPUs of each VM: NVMe has a queue for each.
+    fn cpus(self) -> u32 {
+        if self == Self::Storage { 2 } else { 1 }
+    }
 }
 
 impl Plan {
@@ -88,14 +93,16 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    fn boot(&self) -> Result<Pair> {
+    /// VMs for these programs.
+    fn boot(&self, family: Family) -> Result<Pair> {
         let without = if self.device == Device::Rxe { Part::ALL.to_vec() } else { Vec::new() };
         let topology = match self.place {
             Place::OneHost => Topology::OneHost,
             Place::TwoHosts => Topology::Wire([self.device; 2]),
             Place::BesideRxe => Topology::Wire([self.device, Device::Rxe]),
         };
-        let pair = Pair::boot(&PairConfig { without, topology, ..PairConfig::default() })?;
+        let cpus = family.cpus();
+        let pair = Pair::boot(&PairConfig { without, topology, cpus, ..PairConfig::default() })?;
         prepare(&pair, PathMtu::Jumbo)?;
         for vm in [&pair.a, &pair.b] {
             // For --use_hugepages.
@@ -108,14 +115,19 @@ impl Plan {
 /// Runs the programs, and writes the results down. An error if one of ours fails.
 pub fn run(plan: &Plan) -> Result<()> {
     let mut results = Results::read()?;
-    let mut pair = plan.boot()?;
+    let mut booted: Option<(u32, Pair)> = None;
     let mut counts = Counts::default();
     for &family in &plan.families {
+        let reusable = booted.take().filter(|(cpus, _)| *cpus == family.cpus());
+        let (_, pair) = booted.insert(match reusable {
+            Some(pair) => pair,
+            None => (family.cpus(), plan.boot(family)?),
+        });
         let outcomes = match family {
-            Family::Pyverbs => pyverbs::run(&mut pair, plan.device, |name| plan.wants(name))?,
-            Family::Perftest => go_through(plan, &mut pair, perftest::cases())?,
-            Family::Cm => go_through(plan, &mut pair, cases::cm())?,
-            Family::Storage => storage::run(plan, &mut pair)?,
+            Family::Pyverbs => pyverbs::run(pair, plan.device, |name| plan.wants(name))?,
+            Family::Perftest => go_through(plan, family, pair, perftest::cases())?,
+            Family::Cm => go_through(plan, family, pair, cases::cm())?,
+            Family::Storage => storage::run(plan, pair)?,
         };
         ensure!(!outcomes.is_empty(), "no program of {} has {:?} in its name", family.name(), plan.only);
         for (name, outcome) in outcomes {
@@ -157,7 +169,12 @@ impl std::fmt::Display for Counts {
 }
 
 /// Runs the cases that are wanted. After one that failed the next gets new VMs, should it have broken these.
-fn go_through(plan: &Plan, pair: &mut Pair, cases: Vec<Case>) -> Result<Vec<(String, Outcome)>> {
+fn go_through(
+    plan: &Plan,
+    family: Family,
+    pair: &mut Pair,
+    cases: Vec<Case>,
+) -> Result<Vec<(String, Outcome)>> {
     let mut outcomes = Vec::new();
     let wanted: Vec<Case> = cases.into_iter().filter(|case| plan.wants(&case.name)).collect();
     for (index, case) in wanted.iter().enumerate() {
@@ -166,7 +183,7 @@ fn go_through(plan: &Plan, pair: &mut Pair, cases: Vec<Case>) -> Result<Vec<(Str
         let outcome = ui::unless_quick(&case.name, None, || run_case(pair, case, port))?;
         ui::say(&format!("{:4}/{} {outcome}  {}", index + 1, wanted.len(), case.name));
         if matches!(outcome, Outcome::Failed(_)) && !is_well(pair) {
-            *pair = plan.boot().context("VMs in place of those that a program broke")?;
+            *pair = plan.boot(family).context("VMs in place of those that a program broke")?;
         }
         outcomes.push((case.name.clone(), outcome));
     }

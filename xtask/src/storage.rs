@@ -69,6 +69,9 @@ impl Load {
     /// By io_uring, which polls for completions: queues that are polled, where there are some.
     pub const POLLED: &'static str = "--ioengine=io_uring --hipri=1 --direct=1";
 
+    /// Through the page cache.
+    pub const CACHED: &'static str = "--ioengine=psync --end_fsync=1";
+
     /// Sizes of all kinds, 32 requests at once, everything read again and compared.
     fn command(&self, file: &str) -> String {
         let Self { size, options } = self;
@@ -124,7 +127,8 @@ impl Storage {
                 format!("/share/{FILE}")
             }
         };
-        self.run(pair, self.target(pair), &format!("serve {} {disk}", IP[self.target])).context("the target")?;
+        self.run(pair, self.target(pair), &format!("serve {} {disk}", IP[self.target]))
+            .context("the target")?;
         Ok(())
     }
 

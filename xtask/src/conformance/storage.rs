@@ -3,17 +3,19 @@
 use anyhow::{Context, Result};
 
 use super::results::Outcome;
-use super::{Plan, is_well};
+use super::{Family, Plan, is_well};
 use crate::storage::{Load, Protocol, Storage};
 use crate::ui;
 use crate::vm::Pair;
-use crate::vmtest::storage::{gives_all_back, killed_target_of};
+use crate::vmtest::storage::{both_ways, gives_all_back, killed_target_of};
 
 /// What is done with a target and its initiator.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     /// This load, and all is given back.
     Load(Load),
+    /// This load both ways at once: each VM is a target.
+    BothWays(Load),
     /// A small one during which the target is killed.
     KilledTarget,
 }
@@ -30,7 +32,7 @@ const SIZE: &str = "64m";
 
 /// All rows. The target is in VM a, and in VM b too where that has another device.
 fn cases(devices_differ: bool) -> Vec<Case> {
-    let load = |options| Work::Load(Load { size: SIZE, options });
+    let load = |options| Load { size: SIZE, options };
     let mut cases = Vec::new();
     for target in 0..=usize::from(devices_differ) {
         for protocol in Protocol::ALL {
@@ -39,9 +41,14 @@ fn cases(devices_differ: bool) -> Vec<Case> {
                 let name = format!("{}, {what}{place}", protocol.name());
                 cases.push(Case { name, storage: Storage::new(protocol, target), work });
             };
-            add("fio randrw 512-1m, 32 at once", load(Load::ASYNCHRONOUS));
-            if protocol == Protocol::Nvme {
-                add("the same on a polled queue", load(Load::POLLED));
+            add("fio randrw 512-1m, 32 at once", Work::Load(load(Load::ASYNCHRONOUS)));
+            match protocol {
+                Protocol::Nvme => add("the same on a polled queue", Work::Load(load(Load::POLLED))),
+                Protocol::Nfs => add("the same through the page cache", Work::Load(load(Load::CACHED))),
+                Protocol::Iser => {}
+            }
+            if target == 0 {
+                add("both VMs are targets", Work::BothWays(load(Load::ASYNCHRONOUS)));
             }
             add("target killed", Work::KilledTarget);
         }
@@ -57,6 +64,7 @@ pub fn run(plan: &Plan, pair: &mut Pair) -> Result<Vec<(String, Outcome)>> {
     for (index, Case { name, storage, work }) in wanted.iter().enumerate() {
         let result = ui::unless_quick(name, None, || match work {
             Work::Load(load) => gives_all_back(pair, *storage, load),
+            Work::BothWays(load) => both_ways(pair, storage.protocol(), load),
             Work::KilledTarget => killed_target_of(pair, *storage),
         });
         let outcome = match &result {
@@ -65,7 +73,7 @@ pub fn run(plan: &Plan, pair: &mut Pair) -> Result<Vec<(String, Outcome)>> {
         };
         ui::say(&format!("{:4}/{} {outcome}  {name}", index + 1, wanted.len()));
         if result.is_err() || !is_well(pair) {
-            *pair = plan.boot().context("VMs in place of those that storage broke")?;
+            *pair = plan.boot(Family::Storage).context("VMs in place of those that storage broke")?;
         }
         outcomes.push((name.clone(), outcome));
     }
@@ -79,7 +87,7 @@ mod tests {
     #[test]
     fn each_protocol_has_its_rows_and_each_row_a_name() {
         let (same, differ) = (cases(false), cases(true));
-        assert_eq!(differ.len(), 2 * same.len());
+        assert_eq!(differ.len(), 2 * same.len() - Protocol::ALL.len());
         let names: std::collections::BTreeSet<_> = differ.iter().map(|case| &case.name).collect();
         assert_eq!(names.len(), differ.len());
         for protocol in Protocol::ALL {

@@ -1,5 +1,8 @@
 //! Storage over RDMA: the kernel's own users of fast registration, remote invalidation and QPs of the kernel.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 
 use super::watch::Holdings;
@@ -53,8 +56,13 @@ pub fn gives_all_back(pair: &mut Pair, storage: Storage, load: &Load) -> Result<
     Ok(())
 }
 
-/// The target's VM is killed while the initiator reads and writes, and comes back: the initiator goes on, and reads what it wrote.
+/// An NVMe target's VM is killed while the initiator reads and writes, and comes back: the initiator goes on, and reads what it wrote.
 pub fn killed_target(pair: &mut Pair) -> Result<()> {
+    killed_target_of(pair, Storage::new(Protocol::Nvme, 0))
+}
+
+/// The same of all protocols.
+pub fn killed_targets(pair: &mut Pair) -> Result<()> {
     for protocol in Protocol::ALL {
         killed_target_of(pair, Storage::new(protocol, 0)).with_context(|| protocol.name())?;
     }
@@ -64,8 +72,10 @@ pub fn killed_target(pair: &mut Pair) -> Result<()> {
 /// The same of one protocol.
 pub fn killed_target_of(pair: &mut Pair, storage: Storage) -> Result<()> {
     // It goes on until it is told to compare.
-    const LOAD: Load =
-        Load { size: "16m", options: "--ioengine=libaio --direct=1 --rate=1m --eta=always --eta-newline=500ms" };
+    const LOAD: Load = Load {
+        size: "16m",
+        options: "--ioengine=libaio --direct=1 --rate=1m --eta=always --eta-newline=500ms",
+    };
     storage.serve(pair, Disk::File)?;
     let file = storage.connect(pair)?;
     let mut fio = storage.start_load(pair, &file, &LOAD)?;
@@ -89,4 +99,71 @@ fn reboot(pair: &mut Pair, storage: Storage) -> Result<()> {
     let vm = storage.target(pair);
     vm.check(&format!("ip link set eth0 mtu {}", mtu.trim()), patience)?;
     pair.device(vm).prepare_in(vm, patience)
+}
+
+/// The initiator's VM is killed while it reads and writes: what the target's had for it is given back, and a new one is served.
+pub fn killed_initiator(pair: &mut Pair) -> Result<()> {
+    for protocol in Protocol::ALL {
+        killed_initiator_of(pair, protocol).with_context(|| protocol.name())?;
+    }
+    Ok(())
+}
+
+fn killed_initiator_of(pair: &mut Pair, protocol: Protocol) -> Result<()> {
+    let storage = Storage::new(protocol, 0);
+    storage.whole(pair, &Load::SMALL).context("the first time")?;
+    storage.serve(pair, Disk::Ram)?;
+    let patience = pair.patience(5);
+    let of_target = |pair: &mut Pair| -> Result<Vec<(String, u64)>> {
+        let objects = Holdings::of(pair.backend()?)?.objects;
+        Ok(objects.into_iter().filter(|(kind, _)| kind.starts_with("a.")).collect())
+    };
+    Holdings::settled(pair.backend()?, patience)?;
+    let before = of_target(pair)?;
+    let file = storage.connect(pair)?;
+    let endless = Load {
+        size: "16m",
+        options: "--ioengine=libaio --direct=1 --loops=1000 --eta=always --eta-newline=500ms",
+    };
+    let mut fio = storage.start_load(pair, &file, &endless)?;
+    fio.wait_for("%]", patience)?;
+    pair.b.kill()?;
+    let deadline = Instant::now() + pair.patience(6);
+    loop {
+        let now = of_target(pair)?;
+        if now == before {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "the target has {now:?}, and had {before:?}");
+        sleep(Duration::from_millis(100));
+    }
+    drop(fio);
+    pair.reboot("b")?;
+    let file = storage.connect(pair)?;
+    storage.load(pair, &file, &Load::SMALL)?;
+    storage.disconnect(pair)?;
+    storage.stop(pair)
+}
+
+/// Each VM is the other's target.
+pub fn both_ways(pair: &Pair, protocol: Protocol, load: &Load) -> Result<()> {
+    let ends = [0, 1].map(|target| Storage::new(protocol, target));
+    let mut files = Vec::new();
+    for end in ends {
+        end.serve(pair, Disk::Ram)?;
+    }
+    for end in ends {
+        files.push(end.connect(pair)?);
+    }
+    let mut jobs = Vec::new();
+    for (end, file) in ends.iter().zip(&files) {
+        jobs.push(end.start_load(pair, file, load)?);
+    }
+    for job in jobs {
+        expect_sound(&job.wait(pair.patience(40))?)?;
+    }
+    for end in ends {
+        end.disconnect(pair)?;
+    }
+    ends.into_iter().try_for_each(|end| end.stop(pair))
 }
