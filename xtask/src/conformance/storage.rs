@@ -41,10 +41,10 @@ fn cases(devices_differ: bool) -> Vec<Case> {
                 let name = format!("{}, {what}{place}", protocol.name());
                 cases.push(Case { name, storage: Storage::new(protocol, target), work });
             };
-            add("fio randrw 512-1m, 32 at once", Work::Load(load(Load::ASYNCHRONOUS)));
+            add("fio", Work::Load(load(Load::ASYNCHRONOUS)));
             match protocol {
-                Protocol::Nvme => add("the same on a polled queue", Work::Load(load(Load::POLLED))),
-                Protocol::Nfs => add("the same through the page cache", Work::Load(load(Load::CACHED))),
+                Protocol::Nvme => add("fio on a polled queue", Work::Load(load(Load::POLLED))),
+                Protocol::Nfs => add("fio through the page cache", Work::Load(load(Load::CACHED))),
                 Protocol::Iser => {}
             }
             if target == 0 {
