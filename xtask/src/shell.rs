@@ -27,9 +27,11 @@ pub fn attach(socket: &Path) -> Result<()> {
     loop {
         let mut events = [
             PollFd::new(serial.as_fd(), PollFlags::POLLIN),
-            PollFd::new(stdin.as_fd(), if typing { PollFlags::POLLIN } else { PollFlags::empty() }),
+            PollFd::new(stdin.as_fd(), PollFlags::POLLIN),
         ];
-        poll(&mut events, PollTimeout::NONE)?;
+        // An input that has ended is not looked at: that it hung up would be told again and again.
+        let asked = if typing { &mut events[..] } else { &mut events[..1] };
+        poll(asked, PollTimeout::NONE)?;
         let ready = |event: &PollFd| event.revents().is_some_and(|flags| !flags.is_empty());
         let (from_serial, from_person) = (ready(&events[0]), typing && ready(&events[1]));
         if from_serial {
