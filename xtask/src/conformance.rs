@@ -115,19 +115,19 @@ impl Plan {
 /// Runs the programs, and writes the results down. An error if one of ours fails.
 pub fn run(plan: &Plan) -> Result<()> {
     let mut results = Results::read()?;
-    let mut booted: Option<(u32, Pair)> = None;
+    let mut booted: Option<Vms<'_>> = None;
     let mut counts = Counts::default();
     for &family in &plan.families {
-        let reusable = booted.take().filter(|(cpus, _)| *cpus == family.cpus());
-        let (_, pair) = booted.insert(match reusable {
-            Some(pair) => pair,
-            None => (family.cpus(), plan.boot(family)?),
+        let reusable = booted.take().filter(|vms| vms.family.cpus() == family.cpus());
+        let vms = booted.insert(match reusable {
+            Some(vms) => vms,
+            None => Vms::boot(plan, family)?,
         });
         let outcomes = match family {
-            Family::Pyverbs => pyverbs::run(pair, plan.device, |name| plan.wants(name))?,
-            Family::Perftest => go_through(plan, family, pair, perftest::cases())?,
-            Family::Cm => go_through(plan, family, pair, cases::cm())?,
-            Family::Storage => storage::run(plan, pair)?,
+            Family::Pyverbs => pyverbs::run(vms.pair(), plan.device, |name| plan.wants(name))?,
+            Family::Perftest => go_through(vms, perftest::cases())?,
+            Family::Cm => go_through(vms, cases::cm())?,
+            Family::Storage => storage::run(vms)?,
         };
         ensure!(!outcomes.is_empty(), "no program of {} has {:?} in its name", family.name(), plan.only);
         for (name, outcome) in outcomes {
@@ -168,22 +168,43 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// Runs the cases that are wanted. After one that failed the next gets new VMs, should it have broken these.
-fn go_through(
-    plan: &Plan,
+/// The VMs in which programs run, until one breaks them.
+struct Vms<'a> {
+    plan: &'a Plan,
     family: Family,
-    pair: &mut Pair,
-    cases: Vec<Case>,
-) -> Result<Vec<(String, Outcome)>> {
+    pair: Option<Pair>,
+}
+
+impl<'a> Vms<'a> {
+    fn boot(plan: &'a Plan, family: Family) -> Result<Self> {
+        Ok(Self { plan, family, pair: Some(plan.boot(family)?) })
+    }
+
+    fn pair(&mut self) -> &mut Pair {
+        self.pair
+            .as_mut()
+            .expect("there is one but while others are booted, and after that has failed nobody asks")
+    }
+
+    /// Boots others. These end before, as the others have the same places for their sockets.
+    fn renew(&mut self) -> Result<()> {
+        self.pair = None;
+        self.pair = Some(self.plan.boot(self.family).context("VMs in place of those that a program broke")?);
+        Ok(())
+    }
+}
+
+/// Runs the cases that are wanted. After one that failed the next gets new VMs, should it have broken these.
+fn go_through(vms: &mut Vms<'_>, cases: Vec<Case>) -> Result<Vec<(String, Outcome)>> {
     let mut outcomes = Vec::new();
-    let wanted: Vec<Case> = cases.into_iter().filter(|case| plan.wants(&case.name)).collect();
+    let wanted: Vec<Case> = cases.into_iter().filter(|case| vms.plan.wants(&case.name)).collect();
     for (index, case) in wanted.iter().enumerate() {
         // Ports come back only after those of the case before have left TIME_WAIT.
         let port = 20_000 + (index as u16 % 5000);
-        let outcome = ui::unless_quick(&case.name, None, || run_case(pair, case, port))?;
+        let outcome = ui::unless_quick(&case.name, None, || run_case(vms.pair(), case, port))?;
         ui::say(&format!("{:4}/{} {outcome}  {}", index + 1, wanted.len(), case.name));
-        if matches!(outcome, Outcome::Failed(_)) && !is_well(pair) {
-            *pair = plan.boot(family).context("VMs in place of those that a program broke")?;
+        if matches!(outcome, Outcome::Failed(_)) && !is_well(vms.pair()) {
+            vms.renew()?;
         }
         outcomes.push((case.name.clone(), outcome));
     }

@@ -25,10 +25,8 @@ pub fn attach(socket: &Path) -> Result<()> {
     let mut buffer = [0; 4096];
     let mut typing = true;
     loop {
-        let mut events = [
-            PollFd::new(serial.as_fd(), PollFlags::POLLIN),
-            PollFd::new(stdin.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut events =
+            [PollFd::new(serial.as_fd(), PollFlags::POLLIN), PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
         // An input that has ended is not looked at: that it hung up would be told again and again.
         let asked = if typing { &mut events[..] } else { &mut events[..1] };
         poll(asked, PollTimeout::NONE)?;

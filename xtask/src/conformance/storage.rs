@@ -1,12 +1,11 @@
 //! Storage over RDMA: each protocol, as fio uses it, and with a target that is killed.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::results::Outcome;
-use super::{Family, Plan, is_well};
+use super::{Vms, is_well};
 use crate::storage::{Load, Protocol, Storage};
 use crate::ui;
-use crate::vm::Pair;
 use crate::vmtest::storage::{both_ways, gives_all_back, killed_target_of};
 
 /// What is done with a target and its initiator.
@@ -57,11 +56,13 @@ fn cases(devices_differ: bool) -> Vec<Case> {
 }
 
 /// Runs those that are wanted. After one that failed the next gets new VMs: what its target and its initiator still have is not known.
-pub fn run(plan: &Plan, pair: &mut Pair) -> Result<Vec<(String, Outcome)>> {
+pub fn run(vms: &mut Vms<'_>) -> Result<Vec<(String, Outcome)>> {
+    let pair = vms.pair();
     let differ = pair.device(&pair.a) != pair.device(&pair.b);
-    let wanted: Vec<Case> = cases(differ).into_iter().filter(|case| plan.wants(&case.name)).collect();
+    let wanted: Vec<Case> = cases(differ).into_iter().filter(|case| vms.plan.wants(&case.name)).collect();
     let mut outcomes = Vec::new();
     for (index, Case { name, storage, work }) in wanted.iter().enumerate() {
+        let pair = vms.pair();
         let result = ui::unless_quick(name, None, || match work {
             Work::Load(load) => gives_all_back(pair, *storage, load),
             Work::BothWays(load) => both_ways(pair, storage.protocol(), load),
@@ -73,7 +74,7 @@ pub fn run(plan: &Plan, pair: &mut Pair) -> Result<Vec<(String, Outcome)>> {
         };
         ui::say(&format!("{:4}/{} {outcome}  {name}", index + 1, wanted.len()));
         if result.is_err() || !is_well(pair) {
-            *pair = plan.boot(Family::Storage).context("VMs in place of those that storage broke")?;
+            vms.renew()?;
         }
         outcomes.push((name.clone(), outcome));
     }

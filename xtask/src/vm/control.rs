@@ -87,9 +87,12 @@ impl Control {
 
     /// Finds the agent, of another boot than `not` if given. All jobs are lost.
     pub fn greet(&self, not: Option<&str>, timeout: Duration) -> Result<String> {
-        // Nobody reads before the agent runs: greetings must not fill the link, however long a busy machine takes to boot.
+        // Nobody reads before the agent runs: greetings must not fill the link, which takes only so many of them, however long a busy machine takes to boot. So
+        // they come the less often the longer it takes.
         const LONGEST: Duration = Duration::from_millis(400);
-        let deadline = Instant::now() + timeout;
+        const PART: u32 = 20;
+        let start = Instant::now();
+        let deadline = start + timeout;
         let mut pause = Duration::from_millis(50);
         loop {
             let nonce = {
@@ -116,7 +119,7 @@ impl Control {
             if goes {
                 thread::sleep(pause);
             }
-            pause = (2 * pause).min(LONGEST);
+            pause = (2 * pause).min(LONGEST.max(start.elapsed() / PART));
         }
     }
 
