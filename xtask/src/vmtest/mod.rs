@@ -114,9 +114,8 @@ impl Lab {
 
 /// All tests, in the order in which they run. Those of the same kind of pair stand together, as each change boots one.
 pub fn all() -> Vec<VmTest> {
-    let on = |lab, name, needs, run| VmTest { name, needs, lab, long: false, run };
     let test = |name, needs, run| on(Lab::Usual, name, needs, run);
-    vec![
+    let mut tests = vec![
         test("vm-exec", Needs::Vms, basics::exec),
         test("vm-ping", Needs::Vms, basics::ping),
         test("vm-devinfo", Needs::Rdma, basics::devinfo),
@@ -157,6 +156,19 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
+        on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
+    ];
+    tests.extend(between_hosts());
+    tests
+}
+
+fn on(lab: Lab, name: &'static str, needs: Needs, run: fn(&mut Pair) -> Result<()>) -> VmTest {
+    VmTest { name, needs, lab, long: false, run }
+}
+
+/// Those of VMs on two hosts.
+fn between_hosts() -> Vec<VmTest> {
+    vec![
         on(Lab::TwoHosts, "vm-two-hosts", Needs::Rdma, hosts::two_hosts),
         on(Lab::TwoHosts, "vm-counters-two-hosts", Needs::Rdma, counters::tell_what_was_done),
         on(Lab::TwoHosts, "vm-multicast-two-hosts", Needs::Rdma, multicast::mckey),
@@ -168,7 +180,6 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
         on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss),
-        on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
         on(Lab::VlansTwoHosts, "vm-vlans-two-hosts", Needs::Rdma, vlans::same_address),
         on(Lab::Interop, "vm-interop", Needs::Rdma, hosts::interop),
         on(Lab::Interop, "vm-multicast-rxe", Needs::Rdma, multicast::mckey),
