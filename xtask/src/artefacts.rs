@@ -178,7 +178,14 @@ fn programs() -> Result<Option<PathBuf>> {
         done
         for program in vr-*.o; do
             gcc -o ${program%.o} $program common.o memory.o channel.o -libverbs
-        done";
+        done
+        lib=/usr/lib/$(gcc -print-multiarch)
+        mpi() {
+            gcc -O2 -g -Wall -Wextra -Werror -isystem /usr/src/mpi/$lib/$1/include -o vr-mpi-$1 mpi/vr-mpi.c -l:$2
+        }
+        mpi openmpi libmpi.so.40
+        mpi mpich libmpich.so.12
+        gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -shared -fPIC -o vr-plain-sockets.so sockets/*.c";
     let sources = paths::workspace().join("tests/guest-programs");
     let header = paths::workspace().join("guest-driver/kernel/vrdma_abi.h");
     let result = out("programs")?;
@@ -262,10 +269,11 @@ impl Artefacts {
         if let Some(programs) = &self.programs {
             for entry in fs::read_dir(programs)? {
                 let path = entry?.path();
-                if let (Some(name), None) =
-                    (path.file_stem().and_then(|name| name.to_str()), path.extension())
-                {
-                    put(&path, &format!("usr/bin/{name}"), 0o755)?;
+                let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+                match path.extension().and_then(|ending| ending.to_str()) {
+                    None if path.is_file() => put(&path, &format!("usr/bin/{name}"), 0o755)?,
+                    Some("so") => put(&path, &format!("usr/lib/vrdma/{name}"), 0o644)?,
+                    _ => {}
                 }
             }
         }

@@ -4,15 +4,18 @@
 //! a device and where its VMs were.
 
 mod cases;
+mod cm;
+mod mpi;
 mod perftest;
 mod pyverbs;
 mod results;
+mod sockets;
 mod storage;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::artefacts::Part;
-use crate::lineup::{Family as Addresses, PathMtu, Round, prepare};
+use crate::lineup::{PathMtu, prepare};
 use crate::programs::Device;
 use crate::ui;
 use crate::vm::{Pair, PairConfig, Topology};
@@ -30,6 +33,10 @@ pub enum Family {
     Cm,
     /// Storage of the kernel: NVMe over Fabrics, iSER, NFS.
     Storage,
+    /// What parallel programs use: UCX, libfabric, and MPI libraries over them.
+    Mpi,
+    /// rsockets, and programs that have them in place of the kernel's sockets.
+    Sockets,
 }
 
 /// Where the two VMs are.
@@ -39,8 +46,6 @@ pub enum Place {
     OneHost,
     /// On two hosts, with a wire between them.
     TwoHosts,
-    /// The same, but VM b has rdma_rxe.
-    BesideRxe,
 }
 
 /// What to run.
@@ -50,6 +55,8 @@ pub struct Plan {
     pub families: Vec<Family>,
     /// Over which device.
     pub device: Device,
+    /// The device of the clients' VM, if that is another one.
+    pub peer: Option<Device>,
     /// Where.
     pub place: Place,
     /// Only those with one of these in their names; all if there is none.
@@ -58,7 +65,8 @@ pub struct Plan {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Pyverbs, Self::Perftest, Self::Cm, Self::Storage];
+    pub const ALL: [Self; 6] =
+        [Self::Pyverbs, Self::Perftest, Self::Cm, Self::Storage, Self::Mpi, Self::Sockets];
 
     fn name(self) -> &'static str {
         match self {
@@ -66,6 +74,8 @@ impl Family {
             Self::Perftest => "perftest",
             Self::Cm => "cm",
             Self::Storage => "storage",
+            Self::Mpi => "mpi",
+            Self::Sockets => "sockets",
         }
     }
 
@@ -80,13 +90,16 @@ impl Plan {
         let place = match self.place {
             Place::OneHost => "one host",
             Place::TwoHosts => "two hosts",
-            Place::BesideRxe => "and rdma_rxe on another host",
         };
-        let device = match self.device {
+        let name = |device| match device {
             Device::Vrdma => "vrdma",
             Device::Rxe => "rdma_rxe",
         };
-        format!("{device}, {place}")
+        let device = name(self.device);
+        match self.peer {
+            Some(peer) => format!("{device}, clients on {}, {place}", name(peer)),
+            None => format!("{device}, {place}"),
+        }
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -95,12 +108,20 @@ impl Plan {
 
     /// VMs for these programs.
     fn boot(&self, family: Family) -> Result<Pair> {
-        let without = if self.device == Device::Rxe { Part::ALL.to_vec() } else { Vec::new() };
+        let devices = [self.device, self.peer.unwrap_or(self.device)];
+        let without = if devices == [Device::Rxe; 2] {
+            vec![Part::Module, Part::Provider, Part::Backend]
+        } else {
+            vec![]
+        };
         let topology = match self.place {
             Place::OneHost => Topology::OneHost,
-            Place::TwoHosts => Topology::Wire([self.device; 2]),
-            Place::BesideRxe => Topology::Wire([self.device, Device::Rxe]),
+            Place::TwoHosts => Topology::Wire(devices),
         };
+        ensure!(
+            self.peer.is_none() || self.place == Place::TwoHosts,
+            "VMs on one host have the same device: --peer wants --topology two-hosts"
+        );
         let cpus = family.cpus();
         let pair = Pair::boot(&PairConfig { without, topology, cpus, ..PairConfig::default() })?;
         prepare(&pair, PathMtu::Jumbo)?;
@@ -126,8 +147,10 @@ pub fn run(plan: &Plan) -> Result<()> {
         let outcomes = match family {
             Family::Pyverbs => pyverbs::run(vms.pair(), plan.device, |name| plan.wants(name))?,
             Family::Perftest => go_through(vms, perftest::cases())?,
-            Family::Cm => go_through(vms, cases::cm())?,
+            Family::Cm => go_through(vms, cm::cases())?,
             Family::Storage => storage::run(vms)?,
+            Family::Mpi => go_through(vms, mpi::cases())?,
+            Family::Sockets => go_through(vms, sockets::cases())?,
         };
         ensure!(!outcomes.is_empty(), "no program of {} has {:?} in its name", family.name(), plan.only);
         for (name, outcome) in outcomes {
@@ -137,7 +160,8 @@ pub fn run(plan: &Plan) -> Result<()> {
         results.write()?;
     }
     println!("{counts}");
-    if plan.device == Device::Vrdma && counts.failed != 0 {
+    let ours = [Some(plan.device), plan.peer].contains(&Some(Device::Vrdma));
+    if ours && counts.failed != 0 {
         bail!("{} programs failed", counts.failed);
     }
     Ok(())
@@ -215,11 +239,27 @@ fn run_case(pair: &Pair, case: &Case, port: u16) -> Result<Outcome> {
     if let Some(refusal) = case.refusal(pair)? {
         return Ok(Outcome::Skipped(refusal));
     }
-    let round = Round::new(pair, &pair.a, Addresses::V4)?;
-    Ok(match round.run(&case.row, port) {
-        Ok(_) => Outcome::Passed,
-        Err(error) => Outcome::failed(&format!("{error:#}")),
+    let Err(error) = case.run(pair, port) else { return Ok(Outcome::Passed) };
+    let said = format!("{error:#}");
+    Ok(match case.flaw {
+        Some(flaw) if said.contains(flaw.says) => Outcome::Skipped(flaw.why.to_owned()),
+        _ => Outcome::failed(&said),
     })
+}
+
+/// Programs that say most about a family, for a test: the first one that fails is an error.
+pub fn quick(pair: &Pair, family: Family) -> Result<()> {
+    let cases = match family {
+        Family::Cm => cm::some(),
+        Family::Mpi => mpi::some(),
+        Family::Sockets => sockets::some(),
+        Family::Pyverbs | Family::Perftest | Family::Storage => bail!("{} has tests of its own", family.name()),
+    };
+    prepare(pair, PathMtu::Jumbo)?;
+    for (index, case) in cases.iter().enumerate() {
+        case.run(pair, 22_000 + index as u16).with_context(|| case.name.clone())?;
+    }
+    Ok(())
 }
 
 /// Whether the VMs answer, and have their devices.
@@ -228,4 +268,30 @@ fn is_well(pair: &Pair) -> bool {
         let command = format!("ibv_devinfo -d {} | grep -q PORT_ACTIVE", pair.device(vm).name());
         vm.check(&command, pair.patience(5)).is_ok()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_programs_of_a_family_have_the_same_name() {
+        for cases in [perftest::cases(), cm::cases(), mpi::cases(), sockets::cases()] {
+            let names: std::collections::BTreeSet<&String> = cases.iter().map(|case| &case.name).collect();
+            assert_eq!(names.len(), cases.len());
+        }
+    }
+
+    #[test]
+    fn a_column_names_both_devices_if_they_differ() {
+        let plan = |peer| Plan {
+            families: Vec::new(),
+            device: Device::Vrdma,
+            peer,
+            place: Place::TwoHosts,
+            only: Vec::new(),
+        };
+        assert_eq!(plan(None).column(), "vrdma, two hosts");
+        assert_eq!(plan(Some(Device::Rxe)).column(), "vrdma, clients on rdma_rxe, two hosts");
+    }
 }

@@ -1,5 +1,7 @@
 //! The programs that the demos show and the tests run between two VMs, as a table.
 
+mod row;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -8,42 +10,13 @@ use crate::paths;
 use crate::proc::indent;
 use crate::vm::pair::{IP, IP6};
 use crate::vm::{Job, Output, Pair, Vm};
+pub use row::{Family, Ready, Row};
 
 /// A script, in the VMs' shared directory.
 const ATOMIC_WRITE: &str = "atomic_write.py";
-
-/// Which kind of addresses the programs use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4, or GIDs that are such addresses.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    fn name(self) -> &'static str {
-        match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        }
-    }
-
-    fn address(self, index: usize) -> &'static str {
-        match self {
-            Self::V4 => IP[index],
-            Self::V6 => IP6[index],
-        }
-    }
-
-    /// A shell pattern of the GIDs of such an address.
-    fn gid_pattern(self) -> &'static str {
-        match self {
-            Self::V4 => "0000:0000:0000:0000:0000:ffff:*",
-            Self::V6 => "fd77:*",
-        }
-    }
-}
+/// All of them.
+const SCRIPTS: [&str; 5] =
+    [ATOMIC_WRITE, "fetch.py", "few_by_tcp.py", "forking_http.py", "remote_shell.py"];
 
 /// Path MTUs, which follow from the MTU of the netdevs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,66 +41,6 @@ impl PathMtu {
             Self::Usual => 1500,
             Self::Jumbo => 9000,
         }
-    }
-}
-
-/// How one sees that a server waits for its client.
-#[derive(Clone, Copy, Debug)]
-pub enum Ready {
-    /// It listens on its TCP port.
-    Tcp,
-    /// It listens for rdma_cm's connections.
-    Cm,
-    /// There is no server.
-    NoServer,
-}
-
-/// A program of the table.
-///
-/// In command lines `@d` is the RDMA device, `@g` the index of its GID, `@p` a port, `@a` the server's address, `@o` the
-/// client's, and `@4` the server's IPv4 address, for what programs say to each other over TCP.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// What it shows.
-    pub what: String,
-    server: String,
-    client: String,
-    ready: Ready,
-    /// Whether the server goes on after its client, until it is killed.
-    server_stays: bool,
-    /// What the client prints if all is well.
-    expected: String,
-    /// Seconds that it may take under KVM.
-    seconds: u64,
-}
-
-impl Row {
-    /// A program whose server and client have these command lines; `expected` is what the client prints if all is well.
-    pub fn new(what: &str, ready: Ready, server: &str, client: &str, expected: &str) -> Self {
-        Self {
-            what: what.to_owned(),
-            server: server.to_owned(),
-            client: client.to_owned(),
-            ready,
-            server_stays: false,
-            expected: expected.to_owned(),
-            seconds: 8,
-        }
-    }
-
-    /// The same, with a server that goes on after its client.
-    pub fn server_stays(self) -> Self {
-        Self { server_stays: true, ..self }
-    }
-
-    /// A program whose client is its server's command line and the server's address.
-    fn pair(what: &str, command: &str, expected: &str) -> Self {
-        Self::new(what, Ready::Tcp, command, &format!("{command} @4"), expected)
-    }
-
-    fn perftest(what: &str, command: &str, last: u32) -> Self {
-        // -F: do not mind a CPU clock that cannot be read.
-        Self::pair(what, &format!("{command} -F -d @d -x @g -p @p"), &format!(" {last} "))
     }
 }
 
@@ -238,8 +151,10 @@ pub struct Round<'a> {
 /// The VMs get addresses of both families and this MTU; each gets its device.
 pub fn prepare(pair: &Pair, mtu: PathMtu) -> Result<()> {
     let patience = pair.patience(6);
-    let script = paths::workspace().join("xtask/checks").join(ATOMIC_WRITE);
-    paths::write(&pair.share().join(ATOMIC_WRITE), paths::read(&script)?)?;
+    for script in SCRIPTS {
+        let file = paths::workspace().join("xtask/checks").join(script);
+        paths::write(&pair.share().join(script), paths::read(&file)?)?;
+    }
     for vm in [&pair.a, &pair.b] {
         let command = format!(
             "ip link set eth0 mtu {} && ip address replace {}/64 dev eth0 nodad",
@@ -263,6 +178,15 @@ impl<'a> Round<'a> {
     /// Servers run in one VM of the pair, clients in the other.
     pub fn new(pair: &'a Pair, server: &'a Vm, family: Family) -> Result<Self> {
         let client = if pair.index(server) == 0 { &pair.b } else { &pair.a };
+        Self::between(pair, server, client, family)
+    }
+
+    /// Servers and clients run in one VM.
+    pub fn within(pair: &'a Pair, vm: &'a Vm, family: Family) -> Result<Self> {
+        Self::between(pair, vm, vm, family)
+    }
+
+    fn between(pair: &'a Pair, server: &'a Vm, client: &'a Vm, family: Family) -> Result<Self> {
         let gid = |vm: &Vm| pair.device(vm).gid_index_of(vm, family.gid_pattern(), pair.patience(6));
         Ok(Self { pair, server, client, family, gids: [gid(&pair.a)?, gid(&pair.b)?] })
     }
@@ -291,14 +215,9 @@ impl<'a> Round<'a> {
     fn run_row(&self, row: &Row, port: u16) -> Result<String> {
         let patience = self.pair.patience(row.seconds);
         let client_line = self.line(&row.client, self.client, port);
-        let server = match row.ready {
-            Ready::NoServer => None,
-            Ready::Tcp => Some(self.serve(
-                row,
-                port,
-                &format!("grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6"),
-            )?),
-            Ready::Cm => Some(self.serve(row, port, "rdma resource show cm_id | grep -q LISTEN")?),
+        let server = match row.ready.condition(port) {
+            None => None,
+            Some(condition) => Some(self.serve(row, port, &condition)?),
         };
         let client = self.client.spawn(&client_line)?.wait(patience);
         let (client, server) = match (client, server) {
@@ -337,6 +256,9 @@ impl<'a> Round<'a> {
             row.expected,
             indent(&text)
         );
+        if let Some(check) = &row.check {
+            self.server.check(&self.line(check, self.server, port), patience)?;
+        }
         Ok(text)
     }
 
@@ -353,15 +275,16 @@ impl<'a> Round<'a> {
     }
 
     fn line(&self, template: &str, vm: &Vm, port: u16) -> String {
-        let index = self.pair.index(self.server);
+        let [server, client] = [self.server, self.client].map(|vm| self.pair.index(vm));
         // A row that stands on its own line has all its numbers: no replacement contains a placeholder.
         template
             .replace("@d", self.pair.device(vm).name())
             .replace("@g", &self.gids[self.pair.index(vm)].to_string())
             .replace("@p", &port.to_string())
-            .replace("@a", self.family.address(index))
-            .replace("@o", self.family.address(1 - index))
-            .replace("@4", IP[index])
+            .replace("@a", self.family.address(server))
+            .replace("@o", self.family.address(client))
+            .replace("@4", IP[server])
+            .replace("@5", IP[client])
     }
 }
 

@@ -61,6 +61,9 @@ enum Sub {
         /// The device that they use.
         #[arg(long, default_value = "vrdma")]
         device: Device,
+        /// The device of the clients' VM, where it is another one.
+        #[arg(long)]
+        peer: Option<Device>,
         /// Where the two VMs are.
         #[arg(long, default_value = "one-host")]
         topology: Place,
@@ -192,9 +195,9 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Ci(arguments) => test(arguments, true),
         Sub::Bare { quick, have } => bare::run(&bare::Plan { quick, have }),
         Sub::Repeat { rounds, command } => repeat::run(rounds, &command),
-        Sub::Conformance { families, device, topology, only } => {
+        Sub::Conformance { families, device, peer, topology, only } => {
             let families = if families.is_empty() { Family::ALL.to_vec() } else { families };
-            conformance::run(&conformance::Plan { families, device, place: topology, only })
+            conformance::run(&conformance::Plan { families, device, peer, place: topology, only })
         }
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file } => capture::check_alone(&file),

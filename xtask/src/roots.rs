@@ -19,12 +19,19 @@ const BACKPORTS: &str = "trixie-backports";
 const GUEST_PACKAGES: &str = include_str!("../image/guest.packages");
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
-/// Configures rdma-core's source as far as its private headers need it, and collects them in one directory.
+/// Takes what is wanted of packages, and of sources, without what comes with them.
 ///
-/// The archives are unpacked by hand because not every mirror has the `.dsc`; apt has checked the archives' hashes.
-const RDMA_CORE: &str = r#"
-    mkdir -p /usr/src/dl /usr/src/rdma-core
+/// Configures rdma-core's source as far as its private headers need it, and collects them in one directory. The archives are unpacked by
+/// hand because not every mirror has the `.dsc`; apt has checked the archives' hashes.
+///
+/// Of MPI the headers: their packages depend on compilers of Fortran.
+const FINISH: &str = r#"
+    mkdir -p /usr/src/dl /usr/src/rdma-core /usr/src/mpi
     cd /usr/src/dl
+    apt-get download libopenmpi-dev libmpich-dev
+    for package in *.deb; do
+        dpkg-deb --fsys-tarfile $package | tar x -C /usr/src/mpi --wildcards '*/include/*'
+    done
     apt-get source --download-only rdma-core || ls rdma-core_*.orig.tar.*
     tar xf rdma-core_*.orig.tar.* --strip-components=1 -C ../rdma-core
     tar xf rdma-core_*.debian.tar.* -C ../rdma-core
@@ -44,7 +51,7 @@ pub fn qemu() -> Result<()> {
 /// Makes sure that the guest and toolchain root is there.
 pub fn guest() -> Result<()> {
     let packages: Vec<&str> = lines(GUEST_PACKAGES).collect();
-    build(&paths::guest_root(), "the guest root", &packages, &[SUITE], RDMA_CORE)
+    build(&paths::guest_root(), "the guest root", &packages, &[SUITE], FINISH)
 }
 
 /// The kernel version in the guest root.

@@ -64,7 +64,7 @@ fn case(program: &str, service: &str, option: &str) -> Case {
         let line = format!("{command} -d @d -x @g -p @p");
         Row::new(&name, Ready::Tcp, &line, &format!("{line} @4"), "#bytes")
     };
-    Case { name, row, probe: Some(format!("{command} -d {NOWHERE}")) }
+    Case { probe: Some(format!("{command} -d {NOWHERE}")), ..Case::new(row) }
 }
 
 /// No device has this name.

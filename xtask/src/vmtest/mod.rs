@@ -7,6 +7,7 @@ mod answers;
 mod basics;
 mod cleanup;
 mod counters;
+mod families;
 mod forged;
 mod hostile;
 mod hosts;
@@ -134,6 +135,9 @@ pub fn all() -> Vec<VmTest> {
         test("vm-nfs", Needs::Rdma, storage::nfs),
         test("vm-killed-target", Needs::Rdma, storage::killed_target),
         test("vm-killed-initiator", Needs::Rdma, storage::killed_initiator).long(),
+        test("vm-cm", Needs::Rdma, families::cm),
+        test("vm-sockets", Needs::Rdma, families::sockets),
+        test("vm-mpi", Needs::Rdma, families::mpi),
         test("vm-rdma-core", Needs::Rdma, rdmacore::tests),
         test("vm-verbs", Needs::Rdma, answers::verbs),
         test("vm-device-memory", Needs::Rdma, answers::device_memory),
@@ -176,6 +180,8 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-iser-two-hosts", Needs::Rdma, storage::iser),
         on(Lab::TwoHosts, "vm-nfs-two-hosts", Needs::Rdma, storage::nfs),
         on(Lab::TwoHosts, "vm-killed-target-two-hosts", Needs::Rdma, storage::killed_targets).long(),
+        on(Lab::TwoHosts, "vm-sockets-two-hosts", Needs::Rdma, families::sockets),
+        on(Lab::TwoHosts, "vm-mpi-two-hosts", Needs::Rdma, families::mpi),
         on(Lab::TwoHosts, "vm-forged-packets", Needs::Rdma, forged::packets),
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),

@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""fetch.py URL FILE: gets what the URL names, and fails if its hash is not that of the file. Runs in a VM."""
+
+import hashlib
+import sys
+import urllib.request
+
+url, file = sys.argv[1:]
+with urllib.request.urlopen(url) as answer:
+    fetched = hashlib.file_digest(answer, "sha256").hexdigest()
+with open(file, "rb") as own:
+    expected = hashlib.file_digest(own, "sha256").hexdigest()
+if fetched != expected:
+    sys.exit(f"{url} has {fetched}, {file} has {expected}")
+print("the hashes are equal")

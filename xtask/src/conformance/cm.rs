@@ -1,0 +1,110 @@
+//! Programs that connect by rdma_cm, and libibverbs' ping-pongs.
+
+use super::cases::{Case, Way, cm_row};
+use crate::lineup::{Family, Ready, Row};
+
+/// Programs of rdma-core's examples, but those with rsockets.
+pub fn cases() -> Vec<Case> {
+    let mut cases = ping_pongs();
+    cases.extend(connected());
+    cases.extend(mckey());
+    cases
+}
+
+/// Those that no other test runs, a row each.
+pub fn some() -> Vec<Case> {
+    let mut cases = Case::on(&Way::V4, &cmtime("cmtime -c 20", 20, ""));
+    cases.extend(Case::on(&[Way::Within], &mckey_row("239.1.2.3", 20)));
+    cases
+}
+
+/// libibverbs' own, polling and with events.
+fn ping_pongs() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for kind in ["rc", "uc", "ud", "srq", "xsrq"] {
+        for events in ["", " -e"] {
+            let name = format!("ibv_{kind}_pingpong{events}");
+            let line = format!("{name} -d @d -g @g -p @p -n 100 -s 2048");
+            // This one does not say how many it made.
+            let expected = if kind == "xsrq" { "success" } else { "100 iters" };
+            let row = Row::new(&name, Ready::Tcp, &line, &format!("{line} @4"), expected);
+            cases.push(Case::new(row));
+        }
+    }
+    cases
+}
+
+/// librdmacm's, which connect.
+fn connected() -> Vec<Case> {
+    let rping = cm_row(
+        "rping",
+        "rping -s -v -C 100 -a @a -p @p",
+        "rping -c -v -C 100 -a @a -I @o -p @p",
+        "rdma-ping-99:",
+    );
+    let persistent = cm_row(
+        "rping -P",
+        "rping -s -P -a @a -p @p",
+        "for i in 1 2 3; do rping -c -v -C 20 -a @a -I @o -p @p || exit 1; done",
+        "rdma-ping-19:",
+    );
+    let ucmatose = |name, more: &str| {
+        let server = format!("ucmatose{more} -b @a -p @p");
+        cm_row(name, &server, &format!("ucmatose{more} -s @a -b @o -p @p"), "return status 0")
+    };
+    let udaddy = cm_row("udaddy", "udaddy -b @a", "udaddy -s @a -b @o", "return status 0");
+    let server_client =
+        cm_row("rdma_server, rdma_client", "rdma_server -p @p", "rdma_client -s @a -p @p", "end 0");
+    let xserver_xclient = cm_row(
+        "rdma_xserver, rdma_xclient",
+        "rdma_xserver -p @p -c x",
+        "rdma_xclient -s @a -p @p -c x",
+        "end 0",
+    );
+    let mut cases = vec![Case::new(xserver_xclient)];
+    for row in [
+        rping,
+        ucmatose("ucmatose", ""),
+        ucmatose("ucmatose -c 50", " -c 50"),
+        udaddy,
+        persistent.server_stays(),
+    ] {
+        cases.extend(Case::on(&Way::ALL, &row));
+    }
+    // The one listens on IPv4 addresses alone if it is not told which; the other's two sides say by IPv4 what is next.
+    cases.extend(Case::on(&Way::V4, &server_client));
+    for (name, connections, more) in
+        [("cmtime -c 100", 100, ""), ("cmtime -c 100 -n 4", 100, " -n 4"), ("cmtime -c 1000", 1000, "")]
+    {
+        cases.extend(Case::on(&Way::V4, &cmtime(name, connections, more)));
+    }
+    cases
+}
+
+/// Connects this often with QPs, and as often without.
+fn cmtime(name: &str, connections: u32, more: &str) -> Row {
+    // It answers others by TCP as soon as it listens by rdma_cm. On a machine that is emulated a second says nothing about the peer.
+    let line = format!("cmtime -c {connections}{more} -t 8000 -p @p");
+    let client = format!("{line} -s @a");
+    Row::new(name, Ready::Tcp, &format!("{line} -b @a"), &client, "disconnect")
+        .takes(8 + u64::from(connections) / 10)
+}
+
+/// It joins a multicast group.
+fn mckey() -> Vec<Case> {
+    let row = |family| {
+        let group = match family {
+            Family::V4 => "239.1.2.3",
+            Family::V6 => "ff15::7701",
+        };
+        mckey_row(group, 20)
+    };
+    Way::ALL.iter().flat_map(|way| Case::on(&[*way], &row(way.family()))).collect()
+}
+
+/// A receiver and a sender of so many datagrams.
+fn mckey_row(group: &str, count: u32) -> Row {
+    let line = format!("mckey -m {group} -C {count} -S 900");
+    let client = format!("sleep 1; exec {line} -b @o -s");
+    Row::new("mckey", Ready::Qp("mckey"), &format!("{line} -b @a"), &client, "return status 0")
+}

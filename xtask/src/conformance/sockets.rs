@@ -1,0 +1,112 @@
+//! Sockets over RDMA: rsockets' examples, and programs that know nothing of RDMA, with librspreload.
+
+use super::cases::{Case, Way, cm_row};
+use crate::lineup::{Ready, Row};
+
+/// Before a command line.
+const PRELOAD: &str = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
+/// For Python, whose sockets librspreload does not know.
+const PRELOAD_PYTHON: &str =
+    "LD_PRELOAD=/usr/lib/vrdma/vr-plain-sockets.so:/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
+/// TCP has less than this, in segments, if a program's data goes over RDMA: connections of librspreload's that are made by TCP, for fork.
+const FEW: u32 = 200;
+/// What an HTTP server has: a program that both VMs have.
+const FILE: &str = "/usr/bin/python3.13";
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for row in streams() {
+        cases.extend(Case::on(&Way::ALL, &row));
+    }
+    // A destination is told from its host by the first colon.
+    cases.extend(Case::on(&Way::V4, &rcopy()));
+    for row in iperf3() {
+        cases.extend(Case::on(&Way::ALL, &row));
+    }
+    for row in [http(), http_after_fork(), rstream_after_fork()] {
+        cases.extend(Case::on(&Way::V4, &row));
+    }
+    cases
+}
+
+/// Those that say most, a row each.
+pub fn some() -> Vec<Case> {
+    let rows = [stream("rstream", " -T v"), stream("riostream", " -T v"), udpong(""), rcopy()];
+    let preloaded = [iperf3_row("iperf3, librspreload", ""), http(), http_after_fork()];
+    rows.into_iter().chain(preloaded).map(Case::new).collect()
+}
+
+/// rsockets' examples that send streams and datagrams.
+fn streams() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for program in ["rstream", "riostream"] {
+        for how in ["", " -T v", " -T b", " -T n", " -T a"] {
+            rows.push(stream(program, how));
+        }
+    }
+    rows.extend([stream("rstream", " -T r"), stream("rstream", " -i 0"), stream("rstream", " -B 4096")]);
+    rows.extend(["", " -T e", " -T n", " -T a"].map(udpong));
+    rows
+}
+
+/// Of 64 KiB each. In VMs of one processor, a thousand of them take long where both ends poll.
+fn stream(program: &str, how: &str) -> Row {
+    let line = format!("{program} -p @p -S 65536 -I 20 -C 5{how}");
+    cm_row(&format!("{program}{how}"), &format!("{line} -b @a"), &format!("{line} -s @a"), "custom    64k").takes(12)
+}
+
+fn udpong(how: &str) -> Row {
+    let line = format!("udpong -p @p -S 1000 -C 100{how}");
+    let client = format!("{line} -s @a");
+    Row::new(&format!("udpong{how}"), Ready::Udp, &format!("{line} -b @a"), &client, "custom    1000")
+        .server_stays()
+}
+
+fn rcopy() -> Row {
+    let client = format!("rcopy {FILE} @a:/tmp/received-@p -p @p");
+    cm_row("rcopy", "rcopy -p @p", &client, "")
+        .server_stays()
+        .then(&format!("cmp {FILE} /tmp/received-@p && rm /tmp/received-@p"))
+}
+
+fn iperf3() -> Vec<Row> {
+    ["", " -R", " -P 4"].map(|how| iperf3_row(&format!("iperf3{how}, librspreload"), how)).into()
+}
+
+fn iperf3_row(name: &str, how: &str) -> Row {
+    let client = format!("iperf3 -c @a -p @p -t 2{how}");
+    cm_row(name, &format!("{PRELOAD} iperf3 -s -1 -B @a -p @p"), &few_by_tcp(PRELOAD, &client), "receiver").takes(15)
+}
+
+/// Python's server, and what fetches the file from it.
+fn http() -> Row {
+    let server = format!("{PRELOAD_PYTHON} python3 -B -m http.server -b @a -d $(dirname {FILE}) @p");
+    fetch("HTTP, librspreload", Ready::Cm, &server, PRELOAD_PYTHON)
+}
+
+/// A server that forks for each connection.
+fn http_after_fork() -> Row {
+    let preload = format!("RDMAV_FORK_SAFE=1 {PRELOAD_PYTHON}");
+    let server = format!("cd $(dirname {FILE}) && exec env {preload} python3 -B /share/forking_http.py @a @p");
+    fetch("HTTP, librspreload, fork", Ready::Tcp, &server, &preload)
+}
+
+fn fetch(name: &str, ready: Ready, server: &str, preload: &str) -> Row {
+    let file = FILE.rsplit('/').next().unwrap_or_default();
+    let client = format!("python3 -B /share/fetch.py http://@a:@p/{file} {FILE}");
+    Row::new(name, ready, server, &few_by_tcp(preload, &client), "the hashes are equal").server_stays().takes(15)
+}
+
+/// rstream with the sockets that librspreload gives it.
+fn rstream_after_fork() -> Row {
+    let preload = format!("RDMAV_FORK_SAFE=1 {PRELOAD}");
+    let line = "rstream -T s -p @p -S 65536 -I 20 -C 5";
+    let client = few_by_tcp(&preload, &format!("{line} -s @a"));
+    let server = format!("{preload} {line} -T f -b @a");
+    Row::new("rstream -T s -T f, librspreload, fork", Ready::Tcp, &server, &client, "custom    64k").takes(12)
+}
+
+fn few_by_tcp(preload: &str, line: &str) -> String {
+    format!("python3 -B /share/few_by_tcp.py {FEW} env {preload} {line}")
+}

@@ -1,0 +1,21 @@
+//! Short forms of families of `cargo xtask conformance`.
+
+use anyhow::Result;
+
+use crate::conformance::{Family, quick};
+use crate::vm::Pair;
+
+/// Programs that connect by rdma_cm.
+pub fn cm(pair: &mut Pair) -> Result<()> {
+    quick(pair, Family::Cm)
+}
+
+/// rsockets.
+pub fn sockets(pair: &mut Pair) -> Result<()> {
+    quick(pair, Family::Sockets)
+}
+
+/// UCX, libfabric and MPI.
+pub fn mpi(pair: &mut Pair) -> Result<()> {
+    quick(pair, Family::Mpi)
+}
