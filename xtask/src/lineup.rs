@@ -15,8 +15,7 @@ pub use row::{Family, Ready, Row};
 /// A script, in the VMs' shared directory.
 const ATOMIC_WRITE: &str = "atomic_write.py";
 /// All of them.
-const SCRIPTS: [&str; 5] =
-    [ATOMIC_WRITE, "fetch.py", "few_by_tcp.py", "forking_http.py", "remote_shell.py"];
+const SCRIPTS: [&str; 5] = [ATOMIC_WRITE, "fetch.py", "few_by_tcp.py", "forking_http.py", "remote_shell.py"];
 
 /// Path MTUs, which follow from the MTU of the netdevs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,8 +231,10 @@ impl<'a> Round<'a> {
                 let said = server.map_or_else(String::new, |mut server| {
                     std::thread::sleep(Duration::from_millis(200));
                     let _ = server.has_ended();
-                    format!("\nthe server said:\n{}", indent(&text_of(server.so_far())))
+                    text_of(server.so_far())
                 });
+                let said =
+                    if said.is_empty() { said } else { format!("\nthe server said:\n{}", indent(&said)) };
                 let client = client.map(|output| {
                     format!("`{client_line}`: {:?}\n{}", output.exit, indent(&text_of(&output)))
                 });
