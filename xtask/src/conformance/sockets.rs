@@ -16,7 +16,7 @@ const FILE: &str = "/usr/bin/python3.13";
 /// rsockets make datagrams' first address handle without a GRH, which no RoCE device takes; what is printed is the error of cleaning up.
 const NO_GRH: Flaw = Flaw {
     says: "rconnect: No such file or directory",
-    why: "librdmacm makes an address handle without a GRH, as RoCE has none",
+    why: "librdmacm makes an address handle without a GRH, which RoCE refuses",
 };
 /// The server hangs up when it has sent all. Exit status 16 is POLLHUP.
 const HANG_UP: Flaw = Flaw {
