@@ -19,6 +19,7 @@ pub mod programs;
 pub mod repeat;
 pub mod roots;
 pub mod shell;
+pub mod soak;
 pub mod space;
 pub mod storage;
 pub mod suite;

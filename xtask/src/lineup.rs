@@ -137,6 +137,17 @@ fn cm_rows(family: Family) -> [Row; 4] {
     ]
 }
 
+/// A row that runs.
+pub struct Running {
+    /// Its server, if it has one.
+    pub server: Option<Job>,
+    /// Its client.
+    pub client: Job,
+    /// The client's command line.
+    line: String,
+    port: u16,
+}
+
 /// Who runs the programs, and how they reach each other.
 #[derive(Clone, Copy)]
 pub struct Round<'a> {
@@ -212,13 +223,26 @@ impl<'a> Round<'a> {
     }
 
     fn run_row(&self, row: &Row, port: u16) -> Result<String> {
-        let patience = self.pair.patience(row.seconds);
-        let client_line = self.line(&row.client, self.client, port);
+        let running = self.start(row, port)?;
+        self.finish(row, running)
+    }
+
+    /// Starts a row: its server, and as soon as that listens its client.
+    pub fn start(&self, row: &Row, port: u16) -> Result<Running> {
+        let line = self.line(&row.client, self.client, port);
         let server = match row.ready.condition(port) {
             None => None,
             Some(condition) => Some(self.serve(row, port, &condition)?),
         };
-        let client = self.client.spawn(&client_line)?.wait(patience);
+        let client = self.client.spawn(&line)?;
+        Ok(Running { server, client, line, port })
+    }
+
+    /// Waits until a row has ended as it should; what its client printed.
+    pub fn finish(&self, row: &Row, running: Running) -> Result<String> {
+        let Running { server, client, line: client_line, port } = running;
+        let patience = self.pair.patience(row.seconds);
+        let client = client.wait(patience);
         let (client, server) = match (client, server) {
             (Ok(client), None) => (client, None),
             // It is killed.

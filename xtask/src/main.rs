@@ -12,7 +12,7 @@ use xtask::demo::Plan;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::{Exit, Pair, PairConfig, Topology};
-use xtask::{artefacts, bare, capture, demo, image, paths, proc, repeat, shell, ui};
+use xtask::{artefacts, bare, capture, demo, image, paths, proc, repeat, shell, soak, ui};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -70,6 +70,18 @@ enum Sub {
         /// Only programs with this in their name (may be repeated).
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
+    },
+    /// Programs at random, while others are killed, drivers removed, VMs reset and links pulled; at the end all is given back.
+    Soak {
+        /// How long, after each program has run once.
+        #[arg(long, default_value_t = 30)]
+        minutes: u64,
+        /// What a run before printed: the same programs and disturbances in the same order.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Where the two VMs are.
+        #[arg(long, default_value = "one-host")]
+        topology: Place,
     },
     /// Two VMs with a shell each, or a command in them.
     Vm(VmArguments),
@@ -198,6 +210,9 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Conformance { families, device, peer, topology, only } => {
             let families = if families.is_empty() { Family::ALL.to_vec() } else { families };
             conformance::run(&conformance::Plan { families, device, peer, place: topology, only })
+        }
+        Sub::Soak { minutes, seed, topology } => {
+            soak::run(&soak::Plan { time: Duration::from_secs(60 * minutes), seed, place: topology })
         }
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file } => capture::check_alone(&file),

@@ -108,6 +108,11 @@ impl Row {
         Self { server_stays: true, ..self }
     }
 
+    /// Whether its server is known by its listening for rdma_cm's connections: two such servers at a time are not told apart.
+    pub fn uses_cm(&self) -> bool {
+        matches!(self.ready, Ready::Cm)
+    }
+
     /// The same, and afterwards this command has to succeed in the server's VM.
     pub fn then(self, check: &str) -> Self {
         Self { check: Some(check.to_owned()), ..self }
@@ -123,7 +128,8 @@ impl Row {
         Self::new(what, Ready::Tcp, command, &format!("{command} @4"), expected)
     }
 
-    pub(super) fn perftest(what: &str, command: &str, last: u32) -> Self {
+    /// One of perftest's, whose last line is that of this size.
+    pub fn perftest(what: &str, command: &str, last: u32) -> Self {
         // -F: do not mind a CPU clock that cannot be read.
         Self::pair(what, &format!("{command} -F -d @d -x @g -p @p"), &format!(" {last} "))
     }

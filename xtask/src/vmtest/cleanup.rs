@@ -125,7 +125,7 @@ pub fn removed_driver(pair: &mut Pair) -> Result<()> {
 }
 
 /// The device of VM b is there and has the address that programs look for.
-pub(super) fn wait_for_device(pair: &Pair) -> Result<()> {
+pub fn wait_for_device(pair: &Pair) -> Result<()> {
     let gid = "grep -qs 0000:ffff:0a4d:0002 /sys/class/infiniband/vrdma0/ports/1/gids/*";
     let command = format!("until {gid} && rdma link show vrdma0/1 | grep -q ACTIVE; do sleep 0.05; done");
     pair.b.check(&command, pair.patience(3)).map(|_| ()).context("VM b's device does not come back")

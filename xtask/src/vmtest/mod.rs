@@ -5,7 +5,7 @@
 
 mod answers;
 mod basics;
-mod cleanup;
+pub(crate) mod cleanup;
 mod counters;
 mod families;
 mod forged;
@@ -18,9 +18,9 @@ mod posting;
 pub mod rdmacore;
 pub mod storage;
 mod stress;
-mod third;
+pub(crate) mod third;
 mod vlans;
-mod watch;
+pub(crate) mod watch;
 
 use std::time::{Duration, Instant};
 
