@@ -271,7 +271,7 @@ impl<R> Device<R> {
     /// A QP of it as the receiving end of a message.
     #[inline]
     pub(crate) fn receiver<'a>(&'a self, qp: &'a Qp) -> Receiver<'a, R> {
-        Receiver { mrs: &self.mrs, requests: &self.requests, qp }
+        Receiver { mrs: &self.mrs, requests: &self.requests, srqs: &self.srqs, qp }
     }
 
     /// Forgets all objects, and what its driver said; what was counted and which numbers were used stays. Returns what it had, with its deadlines.

@@ -1,7 +1,8 @@
 //! Receives: where a message finds its own, and how it ends.
 //!
-//! A message claims its receive with the first segment that needs one, and holds it until it ends; one that is cut off leaves it to the
+//! A message claims its receive when the first segment arrives that needs one, and holds it until it ends; one that is cut off leaves it to the
 //! next, or gives it back to the shared queue that it is from. What is claimed is the first of the QP's own queue, so that further segments find it there, and a flush ends it with the others.
+//! Until then a verdict looks at the first of the shared queue where it is: what is refused or dropped has taken none.
 
 use crate::completion::{Completion, Event, Sink, WcStatus};
 use crate::engine::borrowed::BorrowedQp;
@@ -10,30 +11,38 @@ use crate::message::verdict::{Nak, Refusal};
 use crate::op::{Message, WcOpcode};
 use crate::qp::Qp;
 use crate::qp::attr::Receives;
+use core::mem;
 use vrdma_wire::num::{Qpn, Srqn};
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
-    /// A message found no receive: the first of the QP's shared queue becomes the QP's own. False if there is no such queue, or nothing in it.
-    pub(crate) fn draw_receive(&mut self) -> bool {
-        let Some(srq) = self.srqs.of(self.qp) else { return false };
-        let sender_waited = self.qp.responder.sender_waits;
+    /// The receive that the verdict found is the message's: if it is the first of the QP's shared queue, it becomes the QP's own.
+    #[inline]
+    pub(crate) fn claim_receive(&mut self) {
+        if !self.qp.responder.queue.is_empty() {
+            return;
+        }
+        let Some(srq) = self.srqs.of(self.qp) else { return };
         if !self.requests.move_receive(&mut srq.receives, &mut self.qp.responder.queue) {
-            if sender_waited {
-                // If it was woken, it was in vain.
-                srq.waiters.wait(self.qp.qpn);
-            }
-            return false;
+            return;
         }
         srq.taken += 1;
-        if sender_waited {
-            self.qp.responder.sender_waits = false;
+        if mem::take(&mut self.qp.responder.sender_waits) {
             srq.waiters.leave(self.qp.qpn);
         }
         if srq.limit_reached() {
             let id = srq.this.id();
             self.event(Event::SrqLimitReached(id));
         }
-        true
+    }
+
+    /// The peer, on this host, tried again, and there is no receive for it: if it was woken, it was in vain.
+    #[cold]
+    pub(crate) fn still_no_receive(&mut self) {
+        if self.qp.responder.sender_waits
+            && let Some(srq) = self.srqs.of(self.qp)
+        {
+            srq.waiters.wait(self.qp.qpn);
+        }
     }
 
     /// The QP is in ERR, and all that it had is flushed: says so, if it has a shared queue for good.
@@ -120,6 +129,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// The message in the claimed receive has arrived; `completion` is of that id.
     #[inline]
     pub(crate) fn complete_claimed(&mut self, completion: impl FnOnce(u32) -> Completion) {
+        self.claim_receive();
         let taken = self.requests.take_receive(&mut self.qp.responder.queue);
         let id = taken.expect("the verdict found a receive").end();
         let told = self.receive_ended();
@@ -128,9 +138,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         self.complete_receive(&completion(id));
     }
 
-    /// The claimed receive, if there is one, ends with an error.
+    /// The receive that the verdict found ends with an error.
     #[cold]
     pub(crate) fn fail_claimed(&mut self, status: WcStatus) {
+        self.claim_receive();
         if let Some(taken) = self.requests.take_receive(&mut self.qp.responder.queue) {
             let id = taken.end();
             if self.receive_ended() {

@@ -3,7 +3,7 @@
 use super::Device;
 use crate::error::Error;
 use crate::id::{OwnerId, PdId, SrqId};
-use crate::outstanding::{RecvSlot, Requests};
+use crate::outstanding::Requests;
 use crate::qp::Qp;
 use crate::qp::attr::{QpInit, QpType, Receives};
 use crate::qp::entry::QpEntry;
@@ -104,11 +104,6 @@ impl<R> Device<R> {
     /// Whose channels can hold receives for a QP.
     pub(crate) fn owner_of_receives(&self, qp: &Qp) -> OwnerId {
         self.srqs.peek(qp).map_or(qp.owner, |srq| srq.init.owner)
-    }
-
-    /// The receive that a QP would take from its shared queue.
-    pub(crate) fn next_shared_receive(&self, qp: &Qp) -> Option<&RecvSlot> {
-        self.requests.front_receive(&self.srqs.peek(qp)?.receives)
     }
 
     /// A QP begins or ceases to use what it was made with.

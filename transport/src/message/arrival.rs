@@ -28,7 +28,11 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             return;
         }
         counters.bytes_in += u64::from(segment.length);
-        if !segment.last || !segment.op.takes_receive() {
+        if !segment.needs_receive() {
+            return;
+        }
+        if !segment.last {
+            self.claim_receive();
             return;
         }
         let (opcode, byte_len) = match row.receive {

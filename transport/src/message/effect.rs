@@ -129,7 +129,7 @@ fn place<'a, R>(
     target: Target<'a, R>,
     scratch: &'a mut Scratch,
 ) -> Option<Span<'a, R>> {
-    let Receiver { mrs, requests, qp } = *receiver;
+    let Receiver { mrs, requests, qp, .. } = *receiver;
     match target {
         Target::Nothing => None,
         Target::Region(region, offset) => Some(Span::Flat(region, offset)),

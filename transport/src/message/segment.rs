@@ -1,6 +1,6 @@
 //! A stretch of a message as it goes from requester to responder: what the headers of packets say.
 
-use crate::op::SendOp;
+use crate::op::{Receive, SendOp};
 use vrdma_wire::num::{Mtu, Psn};
 
 /// A stretch of a message. On the wire it is a packet; between QPs of one process it may be many packets' worth.
@@ -23,6 +23,18 @@ pub(crate) struct Segment<'a> {
     /// Bytes of the whole message; of a SEND in packets, which do not tell, the bytes received so far.
     pub(crate) message: u32,
     pub(crate) segmentation: Segmentation,
+}
+
+impl Segment<'_> {
+    /// Whether it needs a receive: all of a SEND do, and with immediate data the last one of a WRITE.
+    #[inline]
+    pub(crate) fn needs_receive(&self) -> bool {
+        match self.op.row().receive {
+            Receive::Never => false,
+            Receive::Always => true,
+            Receive::WithImm => self.last && self.op.imm().is_some(),
+        }
+    }
 }
 
 /// How a message is segmented.

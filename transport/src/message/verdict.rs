@@ -6,16 +6,29 @@ use crate::memory::Access;
 use crate::message::reason::Reason;
 use crate::message::segment::{Segment, Segmentation};
 use crate::mr::Mrs;
-use crate::op::{DataDirection, FlushScope, Message, Receive, Remote, Row, SendOp};
+use crate::op::{DataDirection, FlushScope, Message, Remote, Row, SendOp};
 use crate::outstanding::{RecvSlot, Requests};
 use crate::qp::Qp;
 use crate::request::MAX_MESSAGE;
+use crate::srq::Srqs;
 
 /// The receiving end: a QP as it is before the segment.
 pub(crate) struct Receiver<'a, R> {
     pub(crate) mrs: &'a Mrs<R>,
     pub(crate) requests: &'a Requests,
+    pub(crate) srqs: &'a Srqs,
     pub(crate) qp: &'a Qp,
+}
+
+impl<'a, R> Receiver<'a, R> {
+    /// The receive of the message that the next segment is of: that which it has claimed, or the first that the QP can have.
+    #[inline]
+    pub(crate) fn receive(&self) -> Option<&'a RecvSlot> {
+        let Receiver { requests, srqs, qp, .. } = *self;
+        requests
+            .front_receive(&qp.responder.queue)
+            .or_else(|| requests.front_receive(&srqs.peek(qp)?.receives))
+    }
 }
 
 /// What to do with a segment: execute it, there, or not.
@@ -75,7 +88,7 @@ impl Nak {
 /// What a responder does with a segment from its peer: the checks, in the order of IBTA 9.7.4.1.
 #[inline]
 pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) -> Verdict<'a, R> {
-    let Receiver { mrs, requests, qp } = *receiver;
+    let Receiver { mrs, qp, .. } = *receiver;
     let row = segment.op.row();
     if !qp.is_receiving() {
         return Err(Objection::Drop(Reason::State));
@@ -86,7 +99,7 @@ pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) 
     if !qp.access().contains(row.remote) {
         return Err(nak(Nak::Invalid));
     }
-    let receive = check_resources(requests, qp, segment, row)?;
+    let receive = check_resources(receiver, segment, row)?;
     match segment.op.remote() {
         None => {
             let receive = receive.ok_or(Objection::Rnr)?;
@@ -151,24 +164,18 @@ fn packet_is_right(mtu: u32, segment: &Segment<'_>, row: &Row) -> bool {
 
 /// There is a receive, if one is needed, or room for a READ or atomic (IBTA 9.7.4.1.5).
 #[inline]
-fn check_resources<'a>(
-    requests: &'a Requests,
-    qp: &Qp,
+fn check_resources<'a, R>(
+    receiver: &Receiver<'a, R>,
     segment: &Segment<'_>,
     row: &Row,
 ) -> Result<Option<&'a RecvSlot>, Objection> {
-    if row.has_response() && qp.max_dest_rd_atomic == 0 {
+    if row.has_response() && receiver.qp.max_dest_rd_atomic == 0 {
         return Err(nak(Nak::Invalid));
     }
-    let needed = match row.receive {
-        Receive::Never => false,
-        Receive::Always => true,
-        Receive::WithImm => segment.last && segment.op.imm().is_some(),
-    };
-    if !needed {
+    if !segment.needs_receive() {
         return Ok(None);
     }
-    qp.responder.claimed(requests).ok_or(Objection::Rnr).map(Some)
+    receiver.receive().ok_or(Objection::Rnr).map(Some)
 }
 
 /// A SEND fits its receive (IBTA 9.7.4.1.6; the receive ends with a length error, the sender learns of an invalid request).

@@ -4,7 +4,6 @@ mod save;
 
 use crate::message::segment::Segment;
 use crate::op::Message;
-use crate::outstanding::{RecvSlot, Requests};
 use crate::pool::List;
 use crate::qp::attr::QpType;
 use vrdma_wire::num::Psn;
@@ -37,12 +36,6 @@ impl Responder {
             established: false,
             service,
         }
-    }
-
-    /// The receive of the message that the next segment is of; `None` if there is none so far.
-    #[inline]
-    pub(crate) fn claimed<'a>(&self, requests: &'a Requests) -> Option<&'a RecvSlot> {
-        requests.front_receive(&self.queue)
     }
 
     /// A segment was executed.

@@ -32,7 +32,7 @@ enum RcDelivery {
     Asked,
     /// The peer had a receive, but another message took it: it waits on.
     StillNotReady,
-    /// The peer has taken a receive for it from its shared queue, or has turned to the queue that it names: it is to be tried again.
+    /// The peer has turned to the shared queue that it names: it is to be tried again.
     Again,
     /// It got lost.
     Lost,
@@ -166,9 +166,7 @@ impl<R: Region> Engine<R> {
         (wait, has_time): (Wait, bool),
         sink: &mut impl Sink,
     ) -> RcDelivery {
-        if self.known(peer, sink).draw_receive() {
-            return RcDelivery::Again;
-        }
+        self.known(peer, sink).still_no_receive();
         match wait {
             Wait::Looked => {}
             Wait::Woken if has_time => {

@@ -104,14 +104,9 @@ impl<R: Region> Engine<R> {
             }
             Err(reason) => {
                 let looked = qp.requester.wait == Wait::Looked;
-                if reason == Reason::NoReceive {
-                    if self.known(peer, sink).draw_receive() {
-                        return self.deliver_uc(place, payload, segment, sink);
-                    }
-                    if !looked {
-                        self.ask(place, peer);
-                        return UcDelivery::Asked;
-                    }
+                if reason == Reason::NoReceive && !looked {
+                    self.ask(place, peer);
+                    return UcDelivery::Asked;
                 }
                 let (_, qp) = self.devices.known(place);
                 let rest = qp.path_mtu.packets(segment.message - segment.offset);

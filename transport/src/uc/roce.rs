@@ -58,21 +58,16 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             segmentation: Segmentation::Packet,
         };
         self.resync(&segment);
-        let BorrowedQp { qp, mrs, requests, recv_scratch, .. } = self;
-        let receiver = Receiver { mrs, requests, qp };
+        let BorrowedQp { qp, mrs, requests, srqs, recv_scratch, .. } = self;
+        let receiver = Receiver { mrs, requests, srqs, qp };
         let executed = accept(&receiver, &segment)
             .map(|target| execute_packet(&receiver, &segment, target, payload, recv_scratch));
         match executed {
             Ok(Ok(_)) => self.arrived(self.qp.dest_qpn, &segment),
             Ok(Err(refusal)) => self.placement_failed(refusal),
             Err(reason) => {
-                if reason == Reason::NoReceive {
-                    if self.draw_receive() {
-                        return self.receive_uc(parsed, body, looked);
-                    }
-                    if !looked {
-                        return Fate::Look;
-                    }
+                if reason == Reason::NoReceive && !looked {
+                    return Fate::Look;
                 }
                 self.drop_message(reason, segment.psn.add(1));
             }

@@ -95,10 +95,7 @@ impl<R: Region> Engine<R> {
         }
         match self.copy_datagram(from, to, work, datagram, payload) {
             Ok(Ok(())) => self.known(to, sink).datagram_arrived(packet, (deth.src, imm), work.length),
-            Ok(Err(error)) if error.side == Side::Source => {
-                self.known(to, sink).give_back();
-                return Err(WcStatus::LocProt);
-            }
+            Ok(Err(error)) if error.side == Side::Source => return Err(WcStatus::LocProt),
             Ok(Err(_)) if to == from => {
                 // In this order: what it has posted is flushed then.
                 self.known(from, sink).datagram_sent(work);
@@ -106,9 +103,6 @@ impl<R: Region> Engine<R> {
                 return Ok(Step::Ended);
             }
             Ok(Err(_)) => self.known(to, sink).receive_failed(),
-            Err(Reason::NoReceive) if self.known(to, sink).draw_receive() => {
-                return self.copy_to_member(from, to, work, datagram, payload, sink);
-            }
             Err(Reason::NoReceive) => return self.hold_copy(from, to, work, datagram, payload),
             Err(reason) => self.devices.count_drop(to.device, reason),
         }

@@ -201,16 +201,12 @@ impl<R: Region> Engine<R> {
                 self.known(place, sink).datagram_sent(work);
             }
             Ok(Err(error)) if error.side == Side::Source => {
-                self.known(peer, sink).give_back();
                 return self.datagram_failed(place, work, WcStatus::LocProt, sink);
             }
             Ok(Err(_)) => {
                 // In this order: it may be the same QP.
                 self.known(place, sink).datagram_sent(work);
                 self.known(peer, sink).receive_failed();
-            }
-            Err(Reason::NoReceive) if self.known(peer, sink).draw_receive() => {
-                return self.deliver_local(place, index, work, datagram, payload, sink);
             }
             Err(Reason::NoReceive) if !self.has_looked(place) => {
                 self.ask(place, peer);

@@ -21,7 +21,7 @@ pub(crate) struct Acceptance<'a, R> {
 }
 
 /// Whether a datagram of `length` bytes is taken. What is not is dropped, and its sender never learns (IBTA 9.8.3): also
-/// one that is longer than the receive, which stays for the next. One of a shared queue is not even taken then: the limit is for those that are.
+/// one that is longer than the receive, which stays for the next.
 pub(crate) fn accept<'a, R>(
     device: &'a Device<R>,
     qpn: Qpn,
@@ -39,10 +39,9 @@ pub(crate) fn accept<'a, R>(
         return Err(Reason::Qkey);
     }
     let fits = |receive: &RecvSlot| u64::from(length) + GRH as u64 <= u64::from(receive.length);
-    match qp.responder.claimed(&device.requests) {
+    match device.receiver(qp).receive() {
         Some(receive) if fits(receive) => Ok(Acceptance { device, qp, receive }),
         Some(_) => Err(Reason::Length),
-        None if device.next_shared_receive(qp).is_some_and(|next| !fits(next)) => Err(Reason::Length),
         None => Err(Reason::NoReceive),
     }
 }

@@ -34,9 +34,6 @@ impl<R: Region> Engine<R> {
         match filled {
             Ok(Ok(())) => self.known(place, sink).datagram_arrived(packet, (deth.src, imm), length),
             Ok(Err(_)) => self.known(place, sink).receive_failed(),
-            Err(Reason::NoReceive) if self.known(place, sink).draw_receive() => {
-                return self.receive_ud(place, parsed, (deth, imm), looked, sink);
-            }
             Err(Reason::NoReceive) if !looked => return Fate::Look,
             Err(reason) => self.devices.count_drop(place.device, reason),
         }

@@ -78,8 +78,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
     /// The request packet that is expected.
     fn receive_expected(&mut self, bth: &Bth, body: &Rc, payload: &[u8], looked: bool) -> Fate {
-        let BorrowedQp { qp, mrs, requests, .. } = self;
-        let receiver = Receiver { mrs, requests, qp };
+        let BorrowedQp { qp, mrs, requests, srqs, .. } = self;
+        let receiver = Receiver { mrs, requests, srqs, qp };
         let state = &self.service.rc_roce().responder;
         let Some(RcRequest { op, first, last, reth }) = decode(body, &state.write) else {
             self.nak_for_good(bth.psn, INVALID);
@@ -106,9 +106,6 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             Ok(target) => execute_packet(&receiver, &segment, target, payload, self.recv_scratch),
             Err(Objection::Nak(refusal)) => Err(refusal),
             Err(Objection::Rnr) => {
-                if self.draw_receive() {
-                    return self.receive_expected(bth, body, payload, looked);
-                }
                 if !looked {
                     return Fate::Look;
                 }
