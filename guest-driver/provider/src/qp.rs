@@ -225,9 +225,7 @@ unsafe fn create(
     if !attr.srq.is_null() || !qp.has_receive_queue() {
         (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
     }
-    if by_functions(attr) {
-        asked.cap.max_inline_data = asked.cap.max_inline_data.max(batch::inline_data(attr.send_ops_flags));
-    }
+    asked.cap.max_inline_data = inline_room(attr, context);
     let mut command: ffi::ibv_create_qp = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateQpResp::new_zeroed() };
     // SAFETY: the caller's context and attributes; the reply is as long as said.
@@ -287,6 +285,15 @@ pub unsafe extern "C" fn open_qp(
         Ok(Box::into_raw(qp).cast())
     };
     object(open())
+}
+
+/// Bytes of inline data of a QP that is asked for: at least as many as its elements take. (Programs rely on it that ask for none, such as
+/// rdma_xclient(1); devices whose requests lie in memory, and rdma_rxe, have that room anyway.)
+fn inline_room(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> u32 {
+    let cap = &attr.cap;
+    let of_elements = cap.max_send_sge.saturating_mul(size_of::<ffi::ibv_sge>() as u32).min(context.max_inline);
+    let of_operations = if by_functions(attr) { batch::inline_data(attr.send_ops_flags) } else { 0 };
+    cap.max_inline_data.max(of_elements).max(of_operations)
 }
 
 /// Limits the capabilities to what requests of this context can hold.

@@ -55,13 +55,16 @@ fn connected() -> Vec<Case> {
     let udaddy = cm_row("udaddy", "udaddy -b @a", "udaddy -s @a -b @o", "return status 0");
     let server_client =
         cm_row("rdma_server, rdma_client", "rdma_server -p @p", "rdma_client -s @a -p @p", "end 0");
-    let xserver_xclient = cm_row(
-        "rdma_xserver, rdma_xclient",
-        "rdma_xserver -p @p -c x",
-        "rdma_xclient -s @a -p @p -c x",
-        "end 0",
-    );
-    let mut cases = vec![Case::new(xserver_xclient)];
+    let xserver_xclient = |name, how: &str| {
+        let client = format!("rdma_xclient -s @a -p @p{how}");
+        cm_row(name, &format!("rdma_xserver -p @p{how}"), &client, "end 0")
+    };
+    let mut cases = Vec::new();
+    for (name, how) in
+        [("rdma_xserver, rdma_xclient", ""), ("rdma_xserver, rdma_xclient -c x", " -c x")]
+    {
+        cases.push(Case::new(xserver_xclient(name, how)));
+    }
     for row in [
         rping,
         ucmatose("ucmatose", ""),

@@ -152,6 +152,23 @@ fn qps_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn a_qp_has_inline_room_for_what_its_elements_take() {
+    let guest = Guest::new(&Kernel::new());
+    let cq = guest.cq(4);
+    // The device has 96.
+    for (max_send_sge, asked, expected) in [(1, 0, 16), (4, 8, 64), (4, 80, 80), (14, 0, 96)] {
+        let cap = ibv_qp_cap { max_send_sge, max_inline_data: asked, ..CAP };
+        let mut attr: ibv_qp_init_attr = unsafe { zeroed() };
+        (attr.send_cq, attr.recv_cq, attr.qp_type, attr.cap) = (cq, cq, IBV_QPT_RC, cap);
+        let qp = unsafe { guest.ops.create_qp.unwrap()(guest.pd, &raw mut attr) };
+        assert!(!qp.is_null());
+        assert_eq!(attr.cap.max_inline_data, expected, "{max_send_sge} elements");
+        guest.destroy_qp(qp);
+    }
+    guest.close(&[cq]);
+}
+
+#[test]
 fn a_qp_that_could_not_be_destroyed_still_works() {
     let kernel = Kernel::new();
     let guest = Guest::new(&kernel);
