@@ -253,7 +253,9 @@ pub fn quick(pair: &Pair, family: Family) -> Result<()> {
         Family::Cm => cm::some(),
         Family::Mpi => mpi::some(),
         Family::Sockets => sockets::some(),
-        Family::Pyverbs | Family::Perftest | Family::Storage => bail!("{} has tests of its own", family.name()),
+        Family::Pyverbs | Family::Perftest | Family::Storage => {
+            bail!("{} has tests of its own", family.name())
+        }
     };
     prepare(pair, PathMtu::Jumbo)?;
     for (index, case) in cases.iter().enumerate() {

@@ -60,9 +60,7 @@ fn connected() -> Vec<Case> {
         cm_row(name, &format!("rdma_xserver -p @p{how}"), &client, "end 0")
     };
     let mut cases = Vec::new();
-    for (name, how) in
-        [("rdma_xserver, rdma_xclient", ""), ("rdma_xserver, rdma_xclient -c x", " -c x")]
-    {
+    for (name, how) in [("rdma_xserver, rdma_xclient", ""), ("rdma_xserver, rdma_xclient -c x", " -c x")] {
         cases.push(Case::new(xserver_xclient(name, how)));
     }
     for row in [
