@@ -188,7 +188,7 @@ consts! {
         FENCE = 4,
         /// The payload is in the request.
         INLINE = 8,
-        /// Between body and what follows it there is a [`XrcBody`]: of all requests of `VRDMA_QPT_XRC_SEND` but BIND_MW, LOCAL_INV and REG_MR, and of no others. With `VRDMA_CAP_XRC`.
+        /// Between body and what follows it there is a `XrcBody`: of all requests of `VRDMA_QPT_XRC_SEND` but BIND_MW, LOCAL_INV and REG_MR, and of no others. With `VRDMA_CAP_XRC`.
         XRC = 16,
         /// All that are defined.
         ALL = 31,

@@ -2,7 +2,7 @@
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $variant:ident $number:literal,)*) => {
-        /// The opcode of a packet: service and operation. Those of XRC are not among them: they have RC's operations ([`Opcode::of_xrc`]).
+        /// The opcode of a packet: service and operation. Those of XRC are not among them: they have RC's operations (`of_xrc`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Opcode {

@@ -36,7 +36,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// The same of an XRC initiator, with a shared receive queue of the peer. Without one, and with one on another QP, a request ends as `LocQpOp`; one of
-    /// [own keys](SendOp::BindMw) needs none.
+    /// [own keys](crate::SendOp::BindMw) needs none.
     #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
     pub fn post_xrc(
         &mut self,
