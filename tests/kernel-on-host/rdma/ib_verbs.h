@@ -32,6 +32,9 @@ struct ib_qp {
 struct ib_qp_cap {
 	int nothing;
 };
+struct ib_xrcd {
+	int nothing;
+};
 struct ib_srq {
 	int nothing;
 };

@@ -467,7 +467,7 @@ mod tests {
         let cases = [
             (header(WrOpcode(77), 0, 0, 0), Queue::Send),
             (header(WrOpcode(200), 0, 0, 0), Queue::Recv),
-            (header(WrOpcode::SEND, 0x10, 0, 0), Queue::Send),
+            (header(WrOpcode::SEND, 0x20, 0, 0), Queue::Send),
             (header(WrOpcode::SEND, 0, 3, 0), Queue::Send),
             (header(WrOpcode::SEND, flags::INLINE, 0, 33), Queue::Send),
             (header(WrOpcode::SEND, flags::INLINE, 1, 4), Queue::Send),
