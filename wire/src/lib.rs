@@ -10,10 +10,11 @@
 //! | [`eth`] | the Ethernet header and its 802.1Q tag |
 //! | [`opcode`] | what IB packets there are |
 //! | [`entropy`] | UDP source ports |
+//! | [`iwarp`] | iWARP: MPA, DDP and RDMAP (with the feature `std`, which its CRC needs) |
 //!
 //! Each header is a view: a structure of bytes that is laid over a frame where the frame is long enough ([`zerocopy`]). What is read from it
-//! becomes a value in which nonsense cannot be expressed; what cannot become one has a [`Drop`] for a reason.
-//! All multi-byte fields are big-endian on the wire (IBTA 1.5, RFC 791), but for the ICRC.
+//! becomes a value in which nonsense cannot be expressed; what cannot become one has a [`Drop`] for a reason, or a [`Fault`](iwarp::Fault).
+//! All multi-byte fields are big-endian on the wire (IBTA 1.5, RFC 791), but for CRCs.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,8 @@ pub mod eth;
 mod ext;
 pub mod icrc;
 mod ip;
+#[cfg(feature = "std")]
+pub mod iwarp;
 pub mod num;
 pub mod opcode;
 pub mod roce;

@@ -1,0 +1,149 @@
+//! The DDP header (RFC 5041, 4): which buffer a segment goes to, and where in it.
+
+use super::fault::Fault;
+use super::num::{Msn, Queue, Stag};
+use crate::rw::Writer;
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Length of the header of a tagged segment.
+pub const TAGGED_LEN: usize = 14;
+/// Length of the header of an untagged segment.
+pub const UNTAGGED_LEN: usize = 18;
+
+const TAGGED: u8 = 0x80;
+const LAST: u8 = 0x40;
+const VERSION_MASK: u8 = 0x03;
+const VERSION: u8 = 1;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawTagged {
+    /// Tagged, last, 4 reserved bits, version (2 bits).
+    control: u8,
+    /// Reserved for the upper layer: RDMAP's control byte.
+    rdmap: u8,
+    stag: U32,
+    offset: U64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawUntagged {
+    /// As of a tagged segment.
+    control: u8,
+    /// Reserved for the upper layer, as what follows: the STag that a SEND invalidates.
+    rdmap: u8,
+    invalidate: U32,
+    queue: U32,
+    msn: U32,
+    offset: U32,
+}
+
+/// The header of a segment, and what of it is RDMAP's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// It is the last of its message.
+    pub last: bool,
+    /// RDMAP's control byte.
+    pub rdmap: u8,
+    /// Where it goes.
+    pub target: Target,
+}
+
+/// Where a segment goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Into a buffer that its owner made known.
+    Tagged {
+        /// The buffer.
+        stag: Stag,
+        /// Where in it: the tagged offset, TO.
+        offset: u64,
+    },
+    /// Into the next buffer of a queue.
+    Untagged {
+        /// The queue.
+        queue: Queue,
+        /// Which message of this queue.
+        msn: Msn,
+        /// Where in the message: the message offset, MO.
+        offset: u32,
+        /// RDMAP's word: the STag to invalidate, or nothing.
+        invalidate: Stag,
+    },
+}
+
+impl Header {
+    /// Takes the header off the front of a ULPDU: it, and the segment's payload.
+    pub fn parse(ulpdu: &[u8]) -> Result<(Header, &[u8]), Fault> {
+        let control = *ulpdu.first().ok_or(Fault::SegmentLength)?;
+        let last = control & LAST != 0;
+        let version_is_ours = control & VERSION_MASK == VERSION;
+        if is_tagged(control) {
+            if !version_is_ours {
+                return Err(Fault::TaggedVersion);
+            }
+            let (raw, payload) = RawTagged::ref_from_prefix(ulpdu).map_err(|_| Fault::SegmentLength)?;
+            let offset = raw.offset.get();
+            // The last byte may have the last offset.
+            if !payload.is_empty() && offset.checked_add(payload.len() as u64 - 1).is_none() {
+                return Err(Fault::TaggedOffsetWrap);
+            }
+            let target = Target::Tagged { stag: Stag(raw.stag.get()), offset };
+            return Ok((Header { last, rdmap: raw.rdmap, target }, payload));
+        }
+        if !version_is_ours {
+            return Err(Fault::UntaggedVersion);
+        }
+        let (raw, payload) = RawUntagged::ref_from_prefix(ulpdu).map_err(|_| Fault::SegmentLength)?;
+        let queue = Queue::from_number(raw.queue.get()).ok_or(Fault::Queue)?;
+        let offset = raw.offset.get();
+        // A message has at most 2^32 - 1 bytes.
+        if u64::from(offset) + payload.len() as u64 > u64::from(u32::MAX) {
+            return Err(Fault::MessageOffset);
+        }
+        let (msn, invalidate) = (Msn(raw.msn.get()), Stag(raw.invalidate.get()));
+        let target = Target::Untagged { queue, msn, offset, invalidate };
+        Ok((Header { last, rdmap: raw.rdmap, target }, payload))
+    }
+
+    /// Length of the header.
+    #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
+    pub const fn len(&self) -> usize {
+        match self.target {
+            Target::Tagged { .. } => TAGGED_LEN,
+            Target::Untagged { .. } => UNTAGGED_LEN,
+        }
+    }
+
+    pub(super) fn put(&self, writer: &mut Writer<'_>) {
+        let control = VERSION | if self.last { LAST } else { 0 };
+        match self.target {
+            Target::Tagged { stag, offset } => writer.put(&RawTagged {
+                control: control | TAGGED,
+                rdmap: self.rdmap,
+                stag: stag.0.into(),
+                offset: offset.into(),
+            }),
+            Target::Untagged { queue, msn, offset, invalidate } => writer.put(&RawUntagged {
+                control,
+                rdmap: self.rdmap,
+                invalidate: invalidate.0.into(),
+                queue: (queue as u32).into(),
+                msn: msn.0.into(),
+                offset: offset.into(),
+            }),
+        }
+    }
+}
+
+/// Whether a segment that begins with this byte is tagged.
+pub(super) const fn is_tagged(control: u8) -> bool {
+    control & TAGGED != 0
+}
+
+/// Length of the header with which a segment begins, by its first byte, whatever else is wrong with it.
+pub(super) const fn len_by(control: u8) -> usize {
+    if is_tagged(control) { TAGGED_LEN } else { UNTAGGED_LEN }
+}

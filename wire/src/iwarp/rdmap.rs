@@ -1,0 +1,285 @@
+//! What a DDP segment is part of (RFC 5040, 4; RFC 7306).
+
+use super::cause::{Cause, Code};
+use super::ddp::{Header, Target};
+use super::fault::Fault;
+use super::num::{Msn, Queue, Stag};
+use super::request::{
+    ATOMIC_LEN, ATOMIC_RESPONSE_LEN, AtomicRequest, AtomicResponse, READ_LEN, ReadRequest,
+};
+use super::terminate::{self, Terminate, Terminated};
+use super::ddp;
+use crate::rw::Writer;
+
+/// Length of immediate data.
+pub const IMMEDIATE_LEN: usize = 8;
+/// Longest headers of a segment: those of an atomic request.
+pub const MAX_HEADERS: usize = ddp::UNTAGGED_LEN + ATOMIC_LEN;
+
+const VERSION_MASK: u8 = 0xc0;
+const VERSION: u8 = 0x40;
+const OPCODE_MASK: u8 = 0x0f;
+
+mod opcode {
+    pub const WRITE: u8 = 0;
+    pub const READ_REQUEST: u8 = 1;
+    pub const READ_RESPONSE: u8 = 2;
+    pub const SEND: u8 = 3;
+    pub const SEND_INVALIDATE: u8 = 4;
+    pub const SEND_SOLICITED: u8 = 5;
+    pub const SEND_SOLICITED_INVALIDATE: u8 = 6;
+    pub const TERMINATE: u8 = 7;
+    /// From here on RFC 7306.
+    pub const IMMEDIATE: u8 = 8;
+    pub const IMMEDIATE_SOLICITED: u8 = 9;
+    pub const ATOMIC_REQUEST: u8 = 10;
+    pub const ATOMIC_RESPONSE: u8 = 11;
+}
+
+/// A segment: everything but the payload of those that have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// RDMA WRITE, with payload.
+    Write(Tagged),
+    /// What a READ asked for, with payload.
+    ReadResponse(Tagged),
+    /// SEND, with payload.
+    Send {
+        /// Which message, and which part of it.
+        part: Part,
+        /// The receiver is to raise a solicited event.
+        solicited: bool,
+        /// A key of the receiver to invalidate.
+        invalidate: Option<Stag>,
+    },
+    /// Immediate data: a message of its own, behind the WRITE or SEND that it goes with.
+    Immediate {
+        /// Which message.
+        msn: Msn,
+        /// The receiver is to raise a solicited event.
+        solicited: bool,
+        /// The data.
+        data: [u8; IMMEDIATE_LEN],
+    },
+    /// RDMA READ.
+    ReadRequest(Msn, ReadRequest),
+    /// Atomic operation.
+    AtomicRequest(Msn, AtomicRequest),
+    /// How an atomic is answered.
+    AtomicResponse(Msn, AtomicResponse),
+    /// The connection fails.
+    Terminate(Msn, Terminate),
+}
+
+/// Where a tagged segment goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tagged {
+    /// The buffer.
+    pub stag: Stag,
+    /// Where in it.
+    pub offset: u64,
+    /// It is the last of its message.
+    pub last: bool,
+}
+
+/// Which part of an untagged message a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The message.
+    pub msn: Msn,
+    /// Where in it.
+    pub offset: u32,
+    /// It is the last.
+    pub last: bool,
+}
+
+/// A segment as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parsed<'a> {
+    /// The segment.
+    pub segment: Segment,
+    /// Its payload: empty, unless it is a WRITE, a READ's response or a SEND.
+    pub payload: &'a [u8],
+}
+
+impl Segment {
+    /// Reads a ULPDU. Everything is checked that needs no state.
+    pub fn parse(ulpdu: &[u8]) -> Result<Parsed<'_>, Fault> {
+        let (header, payload) = Header::parse(ulpdu)?;
+        if header.rdmap & VERSION_MASK != VERSION {
+            return Err(Fault::RdmapVersion);
+        }
+        let opcode = header.rdmap & OPCODE_MASK;
+        match header.target {
+            Target::Tagged { stag, offset } => {
+                let tagged = Tagged { stag, offset, last: header.last };
+                let segment = match opcode {
+                    opcode::WRITE => Segment::Write(tagged),
+                    opcode::READ_RESPONSE => Segment::ReadResponse(tagged),
+                    _ => return Err(Fault::Opcode),
+                };
+                Ok(Parsed { segment, payload })
+            }
+            Target::Untagged { queue, msn, offset, invalidate } => {
+                if queue_of(opcode)? != queue {
+                    return Err(Fault::Queue);
+                }
+                let part = Part { msn, offset, last: header.last };
+                match send_of(opcode) {
+                    Some((solicited, invalidates)) => {
+                        let invalidate = invalidates.then_some(invalidate);
+                        Ok(Parsed { segment: Segment::Send { part, solicited, invalidate }, payload })
+                    }
+                    None => Ok(Parsed { segment: Self::parse_single(opcode, part, payload)?, payload: &[] }),
+                }
+            }
+        }
+    }
+
+    /// Reads a message that has one segment.
+    fn parse_single(opcode: u8, part: Part, payload: &[u8]) -> Result<Segment, Fault> {
+        let msn = part.msn;
+        Ok(match opcode {
+            opcode::READ_REQUEST => {
+                Segment::ReadRequest(msn, ReadRequest::parse(single::<READ_LEN>(part, payload)?)?)
+            }
+            opcode::ATOMIC_REQUEST => {
+                Segment::AtomicRequest(msn, AtomicRequest::parse(single::<ATOMIC_LEN>(part, payload)?)?)
+            }
+            opcode::ATOMIC_RESPONSE => {
+                let response = single::<ATOMIC_RESPONSE_LEN>(part, payload)?;
+                Segment::AtomicResponse(msn, AtomicResponse::parse(response))
+            }
+            opcode::IMMEDIATE | opcode::IMMEDIATE_SOLICITED => {
+                let data = *single::<IMMEDIATE_LEN>(part, payload)?;
+                Segment::Immediate { msn, solicited: opcode == opcode::IMMEDIATE_SOLICITED, data }
+            }
+            opcode::TERMINATE => Segment::Terminate(msn, Terminate::parse(payload)?),
+            _ => return Err(Fault::Opcode),
+        })
+    }
+
+    /// Length of the headers, all that is not payload.
+    pub fn header_len(&self) -> usize {
+        let rest = match self {
+            Segment::Write(_) | Segment::ReadResponse(_) | Segment::Send { .. } => 0,
+            Segment::Immediate { .. } => IMMEDIATE_LEN,
+            Segment::ReadRequest(..) => READ_LEN,
+            Segment::AtomicRequest(..) => ATOMIC_LEN,
+            Segment::AtomicResponse(..) => ATOMIC_RESPONSE_LEN,
+            Segment::Terminate(_, terminate) => terminate.len(),
+        };
+        self.header().len() + rest
+    }
+
+    /// Writes the headers to the front of `buf`; returns their length. Payload is the caller's.
+    ///
+    /// # Panics
+    /// If `buf` is shorter than the headers ([`MAX_HEADERS`] is always enough).
+    pub fn emit(&self, buf: &mut [u8]) -> usize {
+        let mut writer = Writer::new(buf);
+        self.header().put(&mut writer);
+        match self {
+            Segment::Write(_) | Segment::ReadResponse(_) | Segment::Send { .. } => {}
+            Segment::Immediate { data, .. } => writer.put(data),
+            Segment::ReadRequest(_, request) => request.put(&mut writer),
+            Segment::AtomicRequest(_, request) => request.put(&mut writer),
+            Segment::AtomicResponse(_, response) => response.put(&mut writer),
+            Segment::Terminate(_, terminate) => terminate.put(&mut writer),
+        }
+        writer.len()
+    }
+
+    fn header(&self) -> Header {
+        let tagged = |opcode: u8, Tagged { stag, offset, last }: Tagged| Header {
+            last,
+            rdmap: VERSION | opcode,
+            target: Target::Tagged { stag, offset },
+        };
+        let single = |opcode: u8, msn: Msn| untagged(opcode, Part { msn, offset: 0, last: true }, Stag(0));
+        match *self {
+            Segment::Write(to) => tagged(opcode::WRITE, to),
+            Segment::ReadResponse(to) => tagged(opcode::READ_RESPONSE, to),
+            Segment::Send { part, solicited, invalidate } => {
+                let opcode = match (solicited, invalidate.is_some()) {
+                    (false, false) => opcode::SEND,
+                    (false, true) => opcode::SEND_INVALIDATE,
+                    (true, false) => opcode::SEND_SOLICITED,
+                    (true, true) => opcode::SEND_SOLICITED_INVALIDATE,
+                };
+                untagged(opcode, part, invalidate.unwrap_or(Stag(0)))
+            }
+            Segment::Immediate { msn, solicited: false, .. } => single(opcode::IMMEDIATE, msn),
+            Segment::Immediate { msn, solicited: true, .. } => single(opcode::IMMEDIATE_SOLICITED, msn),
+            Segment::ReadRequest(msn, _) => single(opcode::READ_REQUEST, msn),
+            Segment::AtomicRequest(msn, _) => single(opcode::ATOMIC_REQUEST, msn),
+            Segment::AtomicResponse(msn, _) => single(opcode::ATOMIC_RESPONSE, msn),
+            Segment::Terminate(msn, _) => single(opcode::TERMINATE, msn),
+        }
+    }
+}
+
+fn untagged(opcode: u8, Part { msn, offset, last }: Part, invalidate: Stag) -> Header {
+    let queue = queue_of(opcode).expect("it is an opcode of an untagged message");
+    Header { last, rdmap: VERSION | opcode, target: Target::Untagged { queue, msn, offset, invalidate } }
+}
+
+/// Which queue untagged messages of this opcode go to.
+const fn queue_of(opcode: u8) -> Result<Queue, Fault> {
+    Ok(match opcode {
+        opcode::SEND
+        | opcode::SEND_INVALIDATE
+        | opcode::SEND_SOLICITED
+        | opcode::SEND_SOLICITED_INVALIDATE
+        | opcode::IMMEDIATE
+        | opcode::IMMEDIATE_SOLICITED => Queue::Send,
+        opcode::READ_REQUEST | opcode::ATOMIC_REQUEST => Queue::Request,
+        opcode::TERMINATE => Queue::Terminate,
+        opcode::ATOMIC_RESPONSE => Queue::AtomicResponse,
+        _ => return Err(Fault::Opcode),
+    })
+}
+
+/// Of a SEND's opcode, whether it is solicited and whether it invalidates.
+const fn send_of(opcode: u8) -> Option<(bool, bool)> {
+    Some(match opcode {
+        opcode::SEND => (false, false),
+        opcode::SEND_INVALIDATE => (false, true),
+        opcode::SEND_SOLICITED => (true, false),
+        opcode::SEND_SOLICITED_INVALIDATE => (true, true),
+        _ => return None,
+    })
+}
+
+/// The payload of a message that has `N` bytes and so one segment.
+fn single<const N: usize>(part: Part, payload: &[u8]) -> Result<&[u8; N], Fault> {
+    if part.offset != 0 {
+        return Err(Fault::MessageOffset);
+    }
+    match <&[u8; N]>::try_from(payload) {
+        Ok(payload) if part.last => Ok(payload),
+        _ if payload.len() >= N => Err(Fault::MessageTooLong),
+        _ => Err(Fault::MessageTooShort),
+    }
+}
+
+/// What to answer a ULPDU that ends the connection for this cause: its headers are given back with errors of DDP and RDMAP, but for local ones,
+/// and of a READ request all with RDMAP's (RFC 5040, 4.8).
+pub fn terminate_for(cause: Cause, ulpdu: &[u8]) -> Segment {
+    let code = cause.code();
+    let is_read = code.layer == 0 && is_read_request(ulpdu);
+    let segment = if has_headers(code) { Terminated::of(ulpdu, is_read) } else { None };
+    Segment::Terminate(Msn::FIRST, Terminate { code, segment })
+}
+
+/// Whether errors of this code are a segment's.
+const fn has_headers(code: Code) -> bool {
+    code.layer < 2 && code.etype != 0
+}
+
+fn is_read_request(ulpdu: &[u8]) -> bool {
+    let is_it = |rdmap: &u8| rdmap & OPCODE_MASK == opcode::READ_REQUEST;
+    ulpdu.get(1).is_some_and(is_it) && !ddp::is_tagged(ulpdu[0])
+}
+
+const _: () = assert!(ddp::UNTAGGED_LEN + terminate::MAX_LEN <= MAX_HEADERS, "it has room for all");

@@ -1,0 +1,198 @@
+//! What READs and atomics ask for and are answered (RFC 5040, 4.4; RFC 7306).
+
+use super::fault::Fault;
+use super::num::Stag;
+use crate::rw::Writer;
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Length of a READ request.
+pub const READ_LEN: usize = 28;
+/// Length of an atomic request.
+pub const ATOMIC_LEN: usize = 52;
+/// Length of an atomic's response.
+pub const ATOMIC_RESPONSE_LEN: usize = 12;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRead {
+    sink_stag: U32,
+    sink_offset: U64,
+    length: U32,
+    source_stag: U32,
+    source_offset: U64,
+}
+
+/// What a READ asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// The requester's buffer, which the response goes to.
+    pub sink: Stag,
+    /// Where in it.
+    pub sink_offset: u64,
+    /// How many bytes.
+    pub length: u32,
+    /// The responder's buffer.
+    pub source: Stag,
+    /// Where in it.
+    pub source_offset: u64,
+}
+
+impl ReadRequest {
+    pub(super) fn parse(bytes: &[u8; READ_LEN]) -> Result<ReadRequest, Fault> {
+        let raw: &RawRead = zerocopy::transmute_ref!(bytes);
+        let request = ReadRequest {
+            sink: Stag(raw.sink_stag.get()),
+            sink_offset: raw.sink_offset.get(),
+            length: raw.length.get(),
+            source: Stag(raw.source_stag.get()),
+            source_offset: raw.source_offset.get(),
+        };
+        // Of no bytes it names nothing.
+        let last = u64::from(request.length.saturating_sub(1));
+        let wraps = |offset: u64| offset.checked_add(last).is_none();
+        if wraps(request.source_offset) || wraps(request.sink_offset) {
+            return Err(Fault::ReadOffsetWrap);
+        }
+        Ok(request)
+    }
+
+    pub(super) fn put(&self, writer: &mut Writer<'_>) {
+        writer.put(&RawRead {
+            sink_stag: self.sink.0.into(),
+            sink_offset: self.sink_offset.into(),
+            length: self.length.into(),
+            source_stag: self.source.0.into(),
+            source_offset: self.source_offset.into(),
+        });
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawAtomic {
+    /// 28 reserved bits, and the opcode.
+    opcode: U32,
+    id: U32,
+    stag: U32,
+    offset: U64,
+    /// To add or to store.
+    data: U64,
+    mask: U64,
+    compare: U64,
+    compare_mask: U64,
+}
+
+/// What an atomic asks for, of 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicRequest {
+    /// Comes back with the response.
+    pub id: u32,
+    /// The responder's buffer.
+    pub stag: Stag,
+    /// Where in it.
+    pub offset: u64,
+    /// What to do.
+    pub op: AtomicOp,
+}
+
+/// What an atomic does. Masks select bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Fetch and add.
+    FetchAdd {
+        /// What to add.
+        add: u64,
+        /// Ones where a carry ends.
+        mask: u64,
+    },
+    /// Swap.
+    Swap {
+        /// What to store.
+        swap: u64,
+        /// Of which these bits.
+        mask: u64,
+    },
+    /// Compare and swap.
+    CompareSwap {
+        /// What to store.
+        swap: u64,
+        /// Of which these bits.
+        mask: u64,
+        /// What to compare with.
+        compare: u64,
+        /// Of which these bits.
+        compare_mask: u64,
+    },
+}
+
+mod opcode {
+    pub const FETCH_ADD: u32 = 0;
+    pub const SWAP: u32 = 1;
+    pub const COMPARE_SWAP: u32 = 2;
+    pub const MASK: u32 = 0xf;
+}
+
+impl AtomicRequest {
+    pub(super) fn parse(bytes: &[u8; ATOMIC_LEN]) -> Result<AtomicRequest, Fault> {
+        let raw: &RawAtomic = zerocopy::transmute_ref!(bytes);
+        let (data, mask) = (raw.data.get(), raw.mask.get());
+        let op = match raw.opcode.get() & opcode::MASK {
+            opcode::FETCH_ADD => AtomicOp::FetchAdd { add: data, mask },
+            opcode::SWAP => AtomicOp::Swap { swap: data, mask },
+            opcode::COMPARE_SWAP => {
+                let (compare, compare_mask) = (raw.compare.get(), raw.compare_mask.get());
+                AtomicOp::CompareSwap { swap: data, mask, compare, compare_mask }
+            }
+            _ => return Err(Fault::AtomicOpcode),
+        };
+        Ok(AtomicRequest { id: raw.id.get(), stag: Stag(raw.stag.get()), offset: raw.offset.get(), op })
+    }
+
+    pub(super) fn put(&self, writer: &mut Writer<'_>) {
+        let (opcode, data, mask, compare, compare_mask) = match self.op {
+            AtomicOp::FetchAdd { add, mask } => (opcode::FETCH_ADD, add, mask, 0, 0),
+            AtomicOp::Swap { swap, mask } => (opcode::SWAP, swap, mask, 0, 0),
+            AtomicOp::CompareSwap { swap, mask, compare, compare_mask } => {
+                (opcode::COMPARE_SWAP, swap, mask, compare, compare_mask)
+            }
+        };
+        writer.put(&RawAtomic {
+            opcode: opcode.into(),
+            id: self.id.into(),
+            stag: self.stag.0.into(),
+            offset: self.offset.into(),
+            data: data.into(),
+            mask: mask.into(),
+            compare: compare.into(),
+            compare_mask: compare_mask.into(),
+        });
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawAtomicResponse {
+    id: U32,
+    original: U64,
+}
+
+/// How an atomic is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicResponse {
+    /// The request's.
+    pub id: u32,
+    /// The value before the operation.
+    pub original: u64,
+}
+
+impl AtomicResponse {
+    pub(super) fn parse(bytes: &[u8; ATOMIC_RESPONSE_LEN]) -> AtomicResponse {
+        let raw: &RawAtomicResponse = zerocopy::transmute_ref!(bytes);
+        AtomicResponse { id: raw.id.get(), original: raw.original.get() }
+    }
+
+    pub(super) fn put(&self, writer: &mut Writer<'_>) {
+        writer.put(&RawAtomicResponse { id: self.id.into(), original: self.original.into() });
+    }
+}
