@@ -2,9 +2,11 @@
 //! every input that ever made them fail (`fuzz/crashes`).
 
 mod engine;
+mod iwarp;
 mod packet;
 
 pub use engine::{requester, responder, restore};
+pub use iwarp::{fpdu, mpa_set_up, rdmap};
 pub use packet::packet;
 // `backend/` is compiled as a module of vrdma-backend, whose insides it needs.
 pub use vrdma_backend::fuzzing::{control, ethernet, rings, vhost_user, wqe};

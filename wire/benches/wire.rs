@@ -1,10 +1,14 @@
-//! What headers and the ICRC of a packet cost, next to the CRC alone and a copy of the same bytes in the same run.
+//! What headers and the ICRC of a packet cost, and those and the CRC of an FPDU, next to the CRC alone and a copy of the same bytes in the same run.
 //!
 //! `cargo bench -p vrdma-wire`
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use vrdma_wire::icrc::Icrc;
+use vrdma_wire::iwarp::framing::MAX_FPDU;
+use vrdma_wire::iwarp::num::Stag;
+use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Tagged};
+use vrdma_wire::iwarp::{Deframer, Encoder, Framing, Place, Segment};
 use vrdma_wire::num::*;
 use vrdma_wire::roce::*;
 
@@ -94,5 +98,41 @@ fn icrc(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, headers, icrc);
+/// An FPDU with a WRITE, made and taken apart, next to CRC32c alone.
+fn fpdu(c: &mut Criterion) {
+    let mut group = c.benchmark_group("fpdu");
+    let write = Segment::Write(Tagged { stag: Stag(0x1234), offset: 0x7f00_1234_5000, last: true });
+    for size in [64, 1024, 4096, 8900] {
+        group.throughput(Throughput::Bytes(size as u64));
+        let payload = vec![0x5a; size];
+        let ulpdu = write.header_len() + size;
+        for (name, markers) in [("", false), (" with markers", true)] {
+            let framing = Framing { markers, crc: true };
+            let mut buf = vec![0; framing.fpdu_len(Place::START, ulpdu)];
+            let make = |buf: &mut [u8]| {
+                let mut headers = [0; MAX_HEADERS];
+                let headers_len = black_box(&write).emit(&mut headers);
+                let mut encoder = Encoder::new(framing, Place::START, ulpdu, buf);
+                encoder.put(&headers[..headers_len]);
+                encoder.put(black_box(&payload));
+                encoder.finish()
+            };
+            group.bench_function(BenchmarkId::new(format!("make{name}"), size), |b| b.iter(|| make(&mut buf)));
+            let mut scratch = vec![0; MAX_FPDU];
+            group.bench_function(BenchmarkId::new(format!("take{name}"), size), |b| {
+                b.iter(|| {
+                    let ulpdu = Deframer::new(framing).next(&mut black_box(&buf[..]), &mut scratch);
+                    let ulpdu = ulpdu.expect("it was written so").expect("it is whole");
+                    Segment::parse(ulpdu).map(|parsed| parsed.payload.len())
+                });
+            });
+        }
+        group.bench_function(BenchmarkId::new("crc32c alone", size), |b| {
+            b.iter(|| crc32c::crc32c(black_box(&payload)));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, headers, icrc, fpdu);
 criterion_main!(benches);

@@ -1,5 +1,7 @@
 //! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with (`fuzz/README.md`).
 
+#[path = "../../fuzz/src/iwarp.rs"]
+mod iwarp;
 #[path = "../../fuzz/src/packet.rs"]
 mod packet;
 #[path = "../../fuzz/src/replay.rs"]
@@ -8,4 +10,19 @@ mod replay;
 #[test]
 fn packets() {
     replay::replay("packet", packet::packet);
+}
+
+#[test]
+fn requests_and_replies() {
+    replay::replay("mpa_set_up", iwarp::mpa_set_up);
+}
+
+#[test]
+fn streams_of_fpdus() {
+    replay::replay("fpdu", iwarp::fpdu);
+}
+
+#[test]
+fn segments() {
+    replay::replay("rdmap", iwarp::rdmap);
 }

@@ -22,7 +22,7 @@ impl<'a> Encoder<'a> {
     /// [`fpdu_len`](Framing::fpdu_len) bytes.
     ///
     /// # Panics
-    /// If the ULPDU is longer than an FPDU can say.
+    /// If the ULPDU is longer than an FPDU can say, or the buffer is too short.
     pub fn new(framing: Framing, place: Place, ulpdu: usize, buf: &'a mut [u8]) -> Encoder<'a> {
         let length = u16::try_from(ulpdu).expect("a ULPDU is no longer than MULPDU");
         let mut encoder = Encoder { framing, place, buf, len: 0, left: ulpdu, ulpdu };

@@ -1,14 +1,12 @@
 //! What a DDP segment is part of (RFC 5040, 4; RFC 7306).
 
 use super::cause::{Cause, Code};
+use super::ddp;
 use super::ddp::{Header, Target};
 use super::fault::Fault;
 use super::num::{Msn, Queue, Stag};
-use super::request::{
-    ATOMIC_LEN, ATOMIC_RESPONSE_LEN, AtomicRequest, AtomicResponse, READ_LEN, ReadRequest,
-};
+use super::request::{ATOMIC_LEN, ATOMIC_RESPONSE_LEN, AtomicRequest, AtomicResponse, READ_LEN, ReadRequest};
 use super::terminate::{self, Terminate, Terminated};
-use super::ddp;
 use crate::rw::Writer;
 
 /// Length of immediate data.
@@ -265,6 +263,9 @@ fn single<const N: usize>(part: Part, payload: &[u8]) -> Result<&[u8; N], Fault>
 
 /// What to answer a ULPDU that ends the connection for this cause: its headers are given back with errors of DDP and RDMAP, but for local ones,
 /// and of a READ request all with RDMAP's (RFC 5040, 4.8).
+///
+/// # Panics
+/// If it is longer than the ULPDU of an FPDU can be.
 pub fn terminate_for(cause: Cause, ulpdu: &[u8]) -> Segment {
     let code = cause.code();
     let is_read = code.layer == 0 && is_read_request(ulpdu);

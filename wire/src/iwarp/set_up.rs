@@ -136,8 +136,7 @@ impl Enhanced {
     }
 
     fn raw(&self) -> RawEnhanced {
-        let bits =
-            |high: bool, second: bool| if high { HIGH } else { 0 } | if second { SECOND } else { 0 };
+        let bits = |high: bool, second: bool| if high { HIGH } else { 0 } | if second { SECOND } else { 0 };
         RawEnhanced {
             ird: (self.ird.0 | bits(self.peer_to_peer, self.rtr.fpdu)).into(),
             ord: (self.ord.0 | bits(self.rtr.write, self.rtr.read)).into(),

@@ -55,6 +55,9 @@ pub struct Terminated {
 impl Terminated {
     /// The headers of a segment, which is a ULPDU; with that of the READ request, if it `is_read` and whole. `None` if it ends within its DDP
     /// header.
+    ///
+    /// # Panics
+    /// If it is longer than the ULPDU of an FPDU can be.
     pub fn of(ulpdu: &[u8], is_read: bool) -> Option<Terminated> {
         let (ddp, rest) = split_header(ulpdu)?;
         let length = Some(u16::try_from(ulpdu.len()).expect("a ULPDU is no longer than its length says"));

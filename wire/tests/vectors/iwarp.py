@@ -145,10 +145,8 @@ def set_up(rng, kind, c, size):
     words = b""
     if c.get("enhanced"):
         v |= {"s": 1, "ird": rng.getrandbits(14), "ord": rng.getrandbits(14)}
-        v |= {bit: rng.getrandbits(1) for bit in "abcd"[:4]} if kind == "reply" else {"a": 1, "b": 0, "c_": 1, "d": 1}
-        if kind == "reply":
-            # The flag C of RFC 6581 is another than that of RFC 5044.
-            v["c_"], v["c"] = v["c"], c["crc"]
+        # The flag C of RFC 6581 is another than that of RFC 5044.
+        v |= {"a": 1, "b": 0, "c_": 1, "d": 1} if kind == "request" else {b: rng.getrandbits(1) for b in ("a", "b", "c_", "d")}
         if c.get("automatic"):
             v["ird"] = 0x3FFF
         words = be(2, v["a"] << 15 | v["b"] << 14 | v["ird"], v["c_"] << 15 | v["d"] << 14 | v["ord"])
@@ -175,7 +173,7 @@ class Conversation:
     """TCP segments of a connection, as tshark wants them: one FPDU each."""
 
     def __init__(self, rng, index):
-        self.ports = (40000 + index, 7000 + index)
+        self.ports = (50000 + index, 60000 + index)
         self.seq = [rng.randrange(1 << 16, 1 << 20), rng.randrange(1 << 16, 1 << 20)]
         self.v6 = index % 2
         self.frames = []
@@ -203,16 +201,23 @@ def build(rng):
             add(side, data, {"kind": kind} | v)
         at = [0, 0]
         messages = [] if c.get("reject") else [(k, t) for k in KINDS for t in (TERMINATES if k == "terminate" else [None])]
-        # All kinds once in each direction, then some WRITEs and SENDs of all sizes, so that markers come to lie anywhere.
-        more = [(k, None) for k in ("write", "send") for _ in SIZES] if messages else []
-        for n, (kind, terminate) in enumerate([*messages, *messages, *more]):
+        # Where markers are, some WRITEs and SENDs of all sizes too, so that they come to lie anywhere.
+        more = [(k, None) for k in ("write", "send") for _ in SIZES] if messages and c["markers"] else []
+        for n, (kind, terminate) in enumerate([*messages, *more]):
             side = n % 2
-            ulpdu, v, payload = segment(rng, kind, SIZES[(n + index) % len(SIZES)], terminate)
+            size = SIZES[(n + index) % len(SIZES)]
+            ulpdu, v, payload = segment(rng, kind, size, terminate)
             data, pointers = fpdu(ulpdu, at[side], c["markers"], c["crc"])
+            while pointers and (at[side] + len(data)) % 512 == 0:
+                # tshark counts the marker behind an FPDU with those in it.
+                assert payload, f"a {kind} ends where a marker begins: take another seed"
+                size += 4
+                ulpdu, v, payload = segment(rng, kind, size, terminate)
+                data, pointers = fpdu(ulpdu, at[side], c["markers"], c["crc"])
             framing = {"markers": c["markers"], "crc": c["crc"], "at": at[side], "ulpdu_length": len(ulpdu)}
             if pointers:
                 framing["pointers"] = ",".join(map(str, pointers))
-            add(side, data, {"kind": kind} | framing | v | {"payload": payload.hex()})
+            add(side, data, {"kind": kind} | framing | v | {"payload_length": len(payload)})
             at[side] += len(data)
         frames += conversation.frames
     return records, frames
@@ -248,7 +253,8 @@ OTHERS = [
 
 
 def number(text):
-    return {"True": 1, "False": 0}[text] if text in ("True", "False") else int(text, 0)
+    """What tshark prints as one; None if it prints nothing."""
+    return {"True": 1, "False": 0, "": None}[text] if text in ("True", "False", "") else int(text, 0)
 
 
 def unseen(record, field):
@@ -270,39 +276,38 @@ def unseen(record, field):
     return False
 
 
-def compare(record, got, where):
-    kind, of = record["kind"], {}
+def compare(record, got, check):
+    kind = record["kind"]
     table = SET_UP if kind in ("request", "reply") else FPDU
     for ours, theirs in table.items():
         if ours in record and not unseen(record, ours):
             if (kind, ours) == ("atomic_response", "id"):
                 theirs = "iwarp_rdma.atomic.original_request_identifier"
-            assert got[theirs] and number(got[theirs]) == record[ours], f"{ours}: {got[theirs]} for {record[ours]:#x} in {where}"
-            of[ours] = theirs
+            check(number(got[theirs]) == record[ours], f"{ours}: {got[theirs]} for {record[ours]:#x}")
     if kind in ("request", "reply"):
         enhanced = bytes.fromhex(record["bytes"])[20:].hex()
-        assert got["iwarp_mpa.privatedata"] == enhanced, where
-        assert number(got["iwarp_mpa.res"]) == record.get("s", 0) << 4, where
+        check(got["iwarp_mpa.privatedata"] == enhanced)
+        check(number(got["iwarp_mpa.res"]) == record.get("s", 0) << 4)
         return
     opcode, queue = KINDS[kind]
-    assert number(got["iwarp_rdma.opcode"]) == opcode and number(got["iwarp_rdma.version"]) == 1, where
-    assert number(got["iwarp_ddp.dv"]) == 1 and number(got["iwarp_ddp.tagged_flag"]) == (queue is None), where
+    check(number(got["iwarp_rdma.opcode"]) == opcode and number(got["iwarp_rdma.version"]) == 1)
+    check(number(got["iwarp_ddp.dv"]) == 1 and number(got["iwarp_ddp.tagged_flag"]) == (queue is None))
     crc = got["iwarp_mpa.crc_check" if record["crc"] else "iwarp_mpa.crc"]
-    assert number(crc) == int(record["bytes"][-8:], 16), where
-    assert got["iwarp_mpa.marker_fpduptr"] == record.get("pointers", ""), where
+    check(number(crc) == int(record["bytes"][-8:], 16))
+    check(got["iwarp_mpa.marker_fpduptr"] == record.get("pointers", ""))
     if kind in ATOMICS and not unseen(record, "data"):
         name = "add" if kind == "fetch_add" else "swap"
-        assert number(got["iwarp_rdma.atomic.opcode"]) == ATOMICS[kind], where
+        check(number(got["iwarp_rdma.atomic.opcode"]) == ATOMICS[kind])
         for field in ("data", "mask"):
-            assert number(got[f"iwarp_rdma.atomic.{name}_{field}"]) == record[field], where
+            check(number(got[f"iwarp_rdma.atomic.{name}_{field}"]) == record[field])
     if kind == "terminate":
-        assert number(got[ETYPES[record["layer"]]]) == record["etype"], where
-        assert [number(got[c]) for c in CODES if got[c]] == [record["code"]], where
+        check(number(got[ETYPES[record["layer"]]]) == record["etype"])
+        check([number(got[c]) for c in CODES if got[c]] == [record["code"]])
         if record["d"]:
-            assert got["iwarp_rdma.term_ddp_seg_len"] == f"{record['its_length']:04x}", where
+            check(got["iwarp_rdma.term_ddp_seg_len"] == f"{record['its_length']:04x}")
             if not unseen(record, "its_ddp"):
-                assert got["iwarp_rdma.term_ddp_h"] == record["its_ddp"], where
-                assert got["iwarp_rdma.term_rdma_h"] == record.get("its_read", ""), where
+                check(got["iwarp_rdma.term_ddp_h"] == record["its_ddp"])
+                check(got["iwarp_rdma.term_rdma_h"] == record.get("its_read", ""))
 
 
 def check_with_tshark(records, frames):
@@ -310,7 +315,7 @@ def check_with_tshark(records, frames):
     columns += ["_ws.malformed", "_ws.expert.message", "_ws.expert.severity"]
     with tempfile.NamedTemporaryFile(suffix=".pcap") as pcap:
         wrpcap(pcap.name, [Ether(f) for f in frames])
-        args = ["tshark", "-r", pcap.name, "-o", "tcp.check_checksum:TRUE"]
+        args = ["tshark", "-r", pcap.name, "-o", "tcp.check_checksum:TRUE", "-o", "tcp.try_heuristic_first:TRUE"]
         args += ["-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE"]
         # They guess at payloads, and ours are random.
         for protocol in ["rpcordma", "smb_direct", "nvme-rdma", "iser"]:
@@ -320,15 +325,22 @@ def check_with_tshark(records, frames):
             fields += ["-e", column]
         run = lambda more: subprocess.run([*args, *more], check=True, capture_output=True, text=True).stdout
         out, verbose = run(fields), run(["-V"])
+    wrong = []
     for record, line in zip(records, out.split("\n")[: len(records)], strict=True):
         got = dict(zip(columns, line.split("|"), strict=True))
-        where = f"{record['kind']}: {record} {got}"
+
+        def check(right, what="a field"):
+            if not right:
+                wrong.append(f"{what} of {record} is read as { {k: v for k, v in got.items() if v} }")
+
         # It knows revision 1 alone, and remarks on a refusal.
         excused = record.get("rev") == 2 or record.get("r") == 1 and record["kind"] == "reply"
-        assert not got["_ws.malformed"] and (excused or not got["_ws.expert.message"]), where
-        compare(record, got, where)
+        check(not got["_ws.malformed"] and (excused or not got["_ws.expert.message"]), "an expert's remark")
+        compare(record, got, check)
     good = len(re.findall("Good CRC32", verbose))
-    assert good == sum(r.get("ulpdu_length") is not None and r["crc"] for r in records), f"{good} right CRCs"
+    if good != sum(r.get("crc", 0) for r in records):
+        wrong.append(f"{good} right CRCs")
+    assert not wrong, "\n".join(line[:400] for line in wrong[:20])
 
 
 def empty_fpdus():
@@ -338,7 +350,7 @@ def empty_fpdus():
         record = {"kind": "empty", "markers": markers, "crc": crc, "at": at, "ulpdu_length": 0}
         if pointers:
             record["pointers"] = ",".join(map(str, pointers))
-        yield record | {"payload": "", "bytes": data.hex()}
+        yield record | {"bytes": data.hex()}
 
 
 def main():
