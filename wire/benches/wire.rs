@@ -117,7 +117,8 @@ fn fpdu(c: &mut Criterion) {
                 encoder.put(black_box(&payload));
                 encoder.finish()
             };
-            group.bench_function(BenchmarkId::new(format!("make{name}"), size), |b| b.iter(|| make(&mut buf)));
+            group
+                .bench_function(BenchmarkId::new(format!("make{name}"), size), |b| b.iter(|| make(&mut buf)));
             let mut scratch = vec![0; MAX_FPDU];
             group.bench_function(BenchmarkId::new(format!("take{name}"), size), |b| {
                 b.iter(|| {

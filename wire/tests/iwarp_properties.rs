@@ -266,7 +266,11 @@ fn a_stream_may_be_cut_at_every_byte() {
         let (stream, _) = stream(framing, &ulpdus);
         for cut in 0..=stream.len() {
             let (head, rest) = stream.split_at(cut);
-            assert_eq!(deframe(framing, [head, rest].into_iter()), (ulpdus.clone(), None), "{framing:?} at {cut}");
+            assert_eq!(
+                deframe(framing, [head, rest].into_iter()),
+                (ulpdus.clone(), None),
+                "{framing:?} at {cut}"
+            );
             // What is there before the cut has been had, and nothing else.
             let (seen, fault) = deframe(framing, [head].into_iter());
             assert_eq!((&seen[..], fault), (&ulpdus[..seen.len()], None), "{framing:?} at {cut}");

@@ -49,13 +49,12 @@ pub fn framing() -> impl Strategy<Value = Framing> {
 
 /// ULPDUs of any bytes, some of none, and some that hold what looks like FPDUs.
 pub fn ulpdus() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    let imitation = (framing(), vec(vec(any::<u8>(), 0..60), 1..6), 0usize..8).prop_map(
-        |(framing, inner, before)| {
+    let imitation =
+        (framing(), vec(vec(any::<u8>(), 0..60), 1..6), 0usize..8).prop_map(|(framing, inner, before)| {
             let mut bytes = vec![0; before];
             bytes.extend(stream(framing, &inner).0);
             bytes
-        },
-    );
+        });
     let any_bytes = prop_oneof![
         1 => Just(Vec::new()),
         4 => vec(any::<u8>(), 0..100),
