@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use support::{fpdu, ulpdu};
+use vrdma_wire::iwarp::aligned;
 use vrdma_wire::iwarp::num::*;
 use vrdma_wire::iwarp::rdmap::{Part, Tagged};
 use vrdma_wire::iwarp::request::*;
@@ -63,7 +64,7 @@ fn faults_of_requests() {
     assert_eq!(plain(&|b| b[0] = b'm'), Err(Fault::Key));
     assert_eq!(plain(&|b| b[15] = b'E'), Err(Fault::Key));
     // What cannot become a key is refused at once.
-    assert_eq!(SetUp::parse(b"GET / HTTP"), Err(Fault::Key));
+    assert_eq!((SetUp::parse(b"G"), SetUp::parse(b"GET / HTTP")), (Err(Fault::Key), Err(Fault::Key)));
     assert_eq!(SetUp::parse(b"MPA ID R"), Ok(None));
     assert_eq!(SetUp::parse(b"MPA ID Rex"), Err(Fault::Key));
     for revision in [0, 3, 255] {
@@ -173,6 +174,17 @@ fn messages_of_one_segment_have_their_length() {
     let terminate = Segment::Terminate(msn, Terminate { code, segment: None });
     assert_eq!(bent(terminate, b"", |b| b.truncate(21)), Err(Fault::MessageTooShort));
     assert_eq!(bent(terminate, b"whatever", set(20, 0xff)), Ok(()));
+}
+
+#[test]
+fn no_fpdu_begins_where_none_can() {
+    let framing = Framing { markers: false, crc: true };
+    let bytes = fpdu(framing, Place::START, b"hello");
+    for at in 0..8 {
+        let whole = at % 4 == 0;
+        assert_eq!(aligned::is_whole(framing, Place::of(at), &bytes), whole, "{at}");
+        assert_eq!(aligned::spans(framing, Place::of(at), &bytes, 0).count(), usize::from(whole), "{at}");
+    }
 }
 
 /// RFC 5040, 4.8; RFC 5041; RFC 5044, 8.

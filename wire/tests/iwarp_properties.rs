@@ -183,19 +183,7 @@ proptest! {
         let mut cuts = cuts.map(|cut| cut.index(stream.len() + 1));
         cuts.sort_unstable();
         let [from, to] = cuts;
-        let (segment, place) = (&stream[from..to], Place::of(from as u32));
-        // The FPDU of the first marker in the segment that begins in it.
-        let markers = (from.next_multiple_of(512)..).step_by(512).take_while(|marker| marker + 4 <= to);
-        let of = |marker: usize| begins[begins.partition_point(|begin| *begin <= marker) - 1];
-        let expected = markers.map(of).find(|begin| *begin >= from).map(|begin| begin - from);
-        let first = aligned::first(framing, place, segment);
-        prop_assert_eq!(first, expected);
-        if let Some(first) = first {
-            for span in aligned::spans(framing, place, segment, first) {
-                prop_assert!(begins.contains(&(from + span.begin)));
-            }
-        }
-        prop_assert_eq!(aligned::first(Framing { markers: false, crc }, place, segment), None);
+        check_first(framing, &stream, &begins, from, to);
     }
 
     #[test]
@@ -276,4 +264,32 @@ fn a_stream_may_be_cut_at_every_byte() {
             assert_eq!((&seen[..], fault), (&ulpdus[..seen.len()], None), "{framing:?} at {cut}");
         }
     }
+}
+
+#[test]
+fn markers_show_fpdus_wherever_a_segment_begins() {
+    let framing = Framing { markers: true, crc: true };
+    // The second FPDU begins with a marker.
+    let ulpdus: Vec<Vec<u8>> = [502, 700, 18, 1400, 3, 600].map(|length| vec![0; length]).to_vec();
+    let (stream, begins) = stream(framing, &ulpdus);
+    assert_eq!(begins[1], 512);
+    for from in 0..stream.len() {
+        for to in [stream.len(), stream.len().min(from + 600)] {
+            check_first(framing, &stream, &begins, from, to);
+        }
+    }
+}
+
+/// What markers show in a part of a stream is the first FPDU that begins in it and has a marker in it.
+fn check_first(framing: Framing, stream: &[u8], begins: &[usize], from: usize, to: usize) {
+    let (segment, place) = (&stream[from..to], Place::of(from as u32));
+    let markers = (from.next_multiple_of(512)..).step_by(512).take_while(|marker| marker + 4 <= to);
+    let of = |marker: usize| begins[begins.partition_point(|begin| *begin <= marker) - 1];
+    let expected = markers.map(of).find(|begin| *begin >= from).map(|begin| begin - from);
+    let first = aligned::first(framing, place, segment);
+    assert_eq!(first, expected, "{from} to {to}");
+    for span in first.into_iter().flat_map(|first| aligned::spans(framing, place, segment, first)) {
+        assert!(begins.contains(&(from + span.begin)), "{from} to {to}");
+    }
+    assert_eq!(aligned::first(Framing { markers: false, ..framing }, place, segment), None);
 }

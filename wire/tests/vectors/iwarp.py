@@ -201,11 +201,15 @@ def build(rng):
             add(side, data, {"kind": kind} | v)
         at = [0, 0]
         messages = [] if c.get("reject") else [(k, t) for k in KINDS for t in (TERMINATES if k == "terminate" else [None])]
-        # Where markers are, some WRITEs and SENDs of all sizes too, so that they come to lie anywhere.
-        more = [(k, None) for k in ("write", "send") for _ in SIZES] if messages and c["markers"] else []
-        for n, (kind, terminate) in enumerate([*messages, *more]):
+        first = []
+        if messages and c["markers"]:
+            # Each side begins with an FPDU that has a marker before its length and more behind it. Then WRITEs and SENDs of all sizes, so that
+            # markers come to lie anywhere.
+            first = [("write", None), ("send", None)]
+            messages += [(k, None) for k in ("write", "send") for _ in SIZES]
+        for n, (kind, terminate) in enumerate([*first, *messages]):
             side = n % 2
-            size = SIZES[(n + index) % len(SIZES)]
+            size = 1100 + n if n < len(first) else SIZES[(n + index) % len(SIZES)]
             ulpdu, v, payload = segment(rng, kind, size, terminate)
             data, pointers = fpdu(ulpdu, at[side], c["markers"], c["crc"])
             while pointers and (at[side] + len(data)) % 512 == 0:
