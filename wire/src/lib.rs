@@ -11,6 +11,8 @@
 //! | [`opcode`] | what IB packets there are |
 //! | [`entropy`] | UDP source ports |
 //! | [`iwarp`] | iWARP: MPA, DDP and RDMAP (with the feature `std`, which its CRC needs) |
+//! | [`tcp`] | the header of a TCP segment and its options |
+//! | [`checksum`] | the Internet checksum |
 //!
 //! Each header is a view: a structure of bytes that is laid over a frame where the frame is long enough ([`zerocopy`]). What is read from it
 //! becomes a value in which nonsense cannot be expressed; what cannot become one has a [`Drop`] for a reason, or a [`Fault`](iwarp::Fault).
@@ -19,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod bth;
+pub mod checksum;
 pub mod entropy;
 pub mod eth;
 mod ext;
@@ -30,6 +33,7 @@ pub mod num;
 pub mod opcode;
 pub mod roce;
 mod rw;
+pub mod tcp;
 mod udp;
 mod verdict;
 

@@ -1,0 +1,158 @@
+//! TCP options: those that both ends use, as values.
+
+use super::Malformed;
+
+const END: u8 = 0;
+const NOP: u8 = 1;
+const MSS: u8 = 2;
+const WINDOW_SCALE: u8 = 3;
+const SACK_PERMITTED: u8 = 4;
+const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
+
+/// Most that a window scale may be: more counts as this (RFC 7323, 2.3).
+const MAX_SCALE: u8 = 14;
+
+/// Blocks of a SACK option (RFC 2018, 3): left edge, and the number after the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sacks {
+    blocks: [(u32, u32); Sacks::MOST],
+    len: u8,
+}
+
+impl Sacks {
+    /// Most blocks that an option can have.
+    pub const MOST: usize = 4;
+
+    /// Appends a block, unless there are [`Sacks::MOST`].
+    pub fn push(&mut self, block: (u32, u32)) {
+        if let Some(place) = self.blocks.get_mut(usize::from(self.len)) {
+            *place = block;
+            self.len += 1;
+        }
+    }
+
+    /// The blocks in their order.
+    pub fn as_slice(&self) -> &[(u32, u32)] {
+        &self.blocks[..usize::from(self.len)]
+    }
+
+    /// Whether there are none, and so no option.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl FromIterator<(u32, u32)> for Sacks {
+    fn from_iter<I: IntoIterator<Item = (u32, u32)>>(blocks: I) -> Sacks {
+        let mut sacks = Sacks::default();
+        blocks.into_iter().for_each(|block| sacks.push(block));
+        sacks
+    }
+}
+
+/// The options of a segment. Those of other kinds, and those whose length is not that of their kind, are passed over (RFC 9293, 3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Maximum segment size (RFC 9293, 3.7.1).
+    pub mss: Option<u16>,
+    /// Shift of later windows (RFC 7323, 2.2), at most 14.
+    pub window_scale: Option<u8>,
+    /// SACKs may be sent (RFC 2018, 2).
+    pub sack_permitted: bool,
+    /// TSval and TSecr (RFC 7323, 3.2).
+    pub timestamps: Option<(u32, u32)>,
+    /// What arrived beyond the acknowledgment number, or twice (RFC 2018, 3; RFC 2883).
+    pub sacks: Sacks,
+}
+
+impl Options {
+    pub(super) fn parse(mut rest: &[u8]) -> Result<Options, Malformed> {
+        let mut options = Options::default();
+        while let Some((&kind, after)) = rest.split_first() {
+            match kind {
+                END => break,
+                NOP => rest = after,
+                _ => {
+                    let length = usize::from(*after.first().ok_or(Malformed::OptionLength)?);
+                    let body = rest.get(2..length).ok_or(Malformed::OptionLength)?;
+                    options.take(kind, body);
+                    rest = &rest[length..];
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    fn take(&mut self, kind: u8, body: &[u8]) {
+        match (kind, body) {
+            (MSS, &[a, b]) => self.mss = Some(u16::from_be_bytes([a, b])),
+            (WINDOW_SCALE, &[shift]) => self.window_scale = Some(shift.min(MAX_SCALE)),
+            (SACK_PERMITTED, []) => self.sack_permitted = true,
+            (TIMESTAMPS, body) if body.len() == 8 => {
+                self.timestamps = Some((word(&body[..4]), word(&body[4..])));
+            }
+            (SACK, body) if body.len() % 8 == 0 => {
+                self.sacks =
+                    body.chunks_exact(8).map(|block| (word(&block[..4]), word(&block[4..]))).collect();
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes that they take: a multiple of 4, since each is filled up with NOPs.
+    ///
+    /// # Panics
+    /// If they take more than a header has: an MSS, a scale and permission belong to SYNs, and beside timestamps are 3 blocks at most.
+    #[allow(clippy::len_without_is_empty, reason = "it counts bytes, not options")]
+    pub fn len(&self) -> usize {
+        let blocks = self.sacks.as_slice().len();
+        let length = 4 * usize::from(self.mss.is_some())
+            + 4 * usize::from(self.window_scale.is_some())
+            + 4 * usize::from(self.sack_permitted && self.timestamps.is_none())
+            + 12 * usize::from(self.timestamps.is_some())
+            + if blocks > 0 { 4 + 8 * blocks } else { 0 };
+        assert!(length <= super::MAX_LEN - super::MIN_LEN, "options do not fit into a header");
+        length
+    }
+
+    /// Writes them to all of `buf`, which is as long as they are.
+    pub(super) fn emit(&self, buf: &mut [u8]) {
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            buf[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        if let Some(mss) = self.mss {
+            let [a, b] = mss.to_be_bytes();
+            put(&[MSS, 4, a, b]);
+        }
+        // The permission takes the place of the NOPs before the timestamps, as RFC 7323, appendix A, has it.
+        match (self.sack_permitted, self.timestamps) {
+            (true, _) if self.timestamps.is_some() => put(&[SACK_PERMITTED, 2]),
+            (true, _) => put(&[NOP, NOP, SACK_PERMITTED, 2]),
+            (false, Some(_)) => put(&[NOP, NOP]),
+            (false, None) => {}
+        }
+        if let Some((value, echo)) = self.timestamps {
+            put(&[TIMESTAMPS, 10]);
+            put(&value.to_be_bytes());
+            put(&echo.to_be_bytes());
+        }
+        if let Some(shift) = self.window_scale {
+            put(&[NOP, WINDOW_SCALE, 3, shift]);
+        }
+        if !self.sacks.is_empty() {
+            let blocks = self.sacks.as_slice();
+            put(&[NOP, NOP, SACK, 2 + 8 * blocks.len() as u8]);
+            for (left, right) in blocks {
+                put(&left.to_be_bytes());
+                put(&right.to_be_bytes());
+            }
+        }
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
