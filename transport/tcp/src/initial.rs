@@ -1,0 +1,57 @@
+//! Initial sequence numbers and beginnings of timestamps that nobody can guess (RFC 6528; RFC 7323, 5.4).
+
+use crate::time::Instant;
+use crate::tuple::Tuple;
+use core::hash::Hasher;
+use siphasher::sip::SipHasher24;
+
+/// The clock of initial numbers ticks each 4 us (RFC 9293, 3.4.1).
+const TICK: u64 = 4000;
+
+/// A secret, random and kept for as long as there are connections.
+#[derive(Clone, Copy)]
+pub(crate) struct Secret(pub [u64; 2]);
+
+impl Secret {
+    /// ISN = M + F(connection, secret).
+    pub fn number(self, tuple: &Tuple, now: Instant) -> u32 {
+        let ticks = (now.0 / TICK) as u32;
+        ticks.wrapping_add(self.hash(tuple, 1))
+    }
+
+    /// What is added to our clock of timestamps.
+    pub fn clock(self, tuple: &Tuple) -> u32 {
+        self.hash(tuple, 2)
+    }
+
+    fn hash(self, tuple: &Tuple, purpose: u8) -> u32 {
+        let mut hasher = SipHasher24::new_with_keys(self.0[0], self.0[1]);
+        hasher.write_u8(purpose);
+        hasher.write(&tuple.local.0);
+        hasher.write(&tuple.remote.0);
+        hasher.write_u16(tuple.ports.local);
+        hasher.write_u16(tuple.ports.remote);
+        hasher.finish() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ports;
+    use vrdma_wire::num::Gid;
+
+    fn tuple(remote: u16) -> Tuple {
+        Tuple { local: Gid([1; 16]), remote: Gid([2; 16]), ports: Ports { local: 1, remote } }
+    }
+
+    #[test]
+    fn numbers_go_on_with_time_and_differ_else() {
+        let secret = Secret([3, 4]);
+        let number = secret.number(&tuple(5), Instant(0));
+        assert_eq!(secret.number(&tuple(5), Instant(4_000_000)), number.wrapping_add(1000));
+        assert_ne!(secret.number(&tuple(6), Instant(0)), number);
+        assert_ne!(Secret([3, 5]).number(&tuple(5), Instant(0)), number);
+        assert_ne!(secret.clock(&tuple(5)), number);
+    }
+}

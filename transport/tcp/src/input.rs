@@ -1,0 +1,381 @@
+//! What a segment that arrives does to a connection (RFC 9293, 3.10.7).
+
+use crate::acknowledge::Incoming;
+use crate::config::Config;
+use crate::congestion::Congestion;
+use crate::connection::{Connection, Ports, Reason, State};
+use crate::reassembly::Arrival;
+use crate::seq::{FIRST, Origin, Range, SYN};
+use crate::time::{Instant, nanoseconds};
+use crate::timers::Timer;
+use vrdma_wire::tcp::{Flags, Header};
+
+/// What a peer takes that does not say (RFC 9293, 3.7.1).
+const DEFAULT_MSS: u16 = 536;
+/// Bytes that the option of timestamps takes in each segment.
+const STAMPS_LEN: u64 = 12;
+/// An acknowledge of what cannot be is sent once in so many nanoseconds (RFC 5961, 7).
+const CHALLENGE_INTERVAL: u64 = 50_000_000;
+/// After so long without a segment its timestamp is no yardstick any more: 24 days (RFC 7323, 5.5).
+const STAMP_LIFE: u64 = 24 * 24 * 3600 * 1_000_000_000;
+
+impl Connection {
+    /// A connection that begins with this SYN of the peer's, which a listener got. What is said of numbers at [`connect`](Connection::connect) holds here too.
+    #[must_use]
+    pub fn accept(config: Config, syn: &Header, initial: u32, clock: u32, now: Instant) -> Connection {
+        let ports = Ports { local: syn.dst_port, remote: syn.src_port };
+        let mut connection = Connection::new(config, ports, initial, clock, now);
+        connection.is_passive = true;
+        connection.state = State::SynReceived;
+        connection.handle_syn(syn, now);
+        connection
+    }
+
+    /// Whether this SYN, in TIME-WAIT, may begin a new connection between the same ends: none of its segments can be taken for one of this
+    /// (RFC 6191; RFC 9293, 3.6.1: MAY-2). Then a number for ours that is beyond all that we used.
+    pub(crate) fn may_begin_anew(&self, header: &Header) -> Option<u32> {
+        if self.state != State::TimeWait || header.flags.0 & !(Flags::ECE.0 | Flags::CWR.0) != Flags::SYN.0 {
+            return None;
+        }
+        let is_newer = match (self.agreed.timestamps, header.options.timestamps) {
+            (true, Some((value, _))) => value.wrapping_sub(self.stamps.recent) as i32 > 0,
+            _ => self.receive_origin.number(header.seq, self.received.nxt()) > self.received.nxt(),
+        };
+        // Beyond what the last window may have had on its way.
+        is_newer.then(|| self.send_origin.wire(self.board.nxt()).wrapping_add(self.window.largest as u32))
+    }
+
+    /// A segment of this connection arrived, with so many bytes of data and a right checksum. `take` is asked for each part of the data that is
+    /// new, and says how many bytes, from the front, it has taken: only what is taken is ever acknowledged. What lies beyond a hole may be refused
+    /// and comes again.
+    pub fn handle_segment(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        length: usize,
+        take: &mut impl FnMut(Arrival) -> usize,
+    ) {
+        match self.state {
+            State::Closed => {}
+            State::SynSent => self.handle_in_syn_sent(now, header, length, take),
+            _ => {
+                let start = self.receive_origin.number(header.seq, self.received.nxt());
+                self.handle_synchronized(now, header, start, length, take);
+            }
+        }
+    }
+
+    fn handle_in_syn_sent(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        length: usize,
+        take: &mut impl FnMut(Arrival) -> usize,
+    ) {
+        let flags = header.flags;
+        let ack = self.send_origin.number(header.ack, self.board.una());
+        let acknowledges = flags.has(Flags::ACK) && ack > SYN && ack <= self.board.nxt();
+        if flags.has(Flags::ACK) && !acknowledges {
+            self.counters.bad_ack += 1;
+            if !flags.has(Flags::RST) {
+                self.due.reset = Some((header.ack, false));
+            }
+            return;
+        }
+        if flags.has(Flags::RST) {
+            if acknowledges {
+                self.end(Reason::Refused);
+            }
+            return;
+        }
+        if !flags.has(Flags::SYN) {
+            return;
+        }
+        self.handle_syn(header, now);
+        if acknowledges {
+            self.heard = now;
+            self.window.seq = SYN;
+            let range = Range { start: SYN, end: FIRST };
+            self.handle_ack(Incoming { header, range, has_length: true }, now);
+            self.establish(now);
+            self.due.ack = true;
+            self.handle_text(header, FIRST, length, now, take);
+        } else {
+            // Both begin at a time: our SYN goes once more, with an acknowledge.
+            self.state = State::SynReceived;
+            self.board.mark_first_lost();
+        }
+    }
+
+    /// Takes the peer's SYN: its numbers and options.
+    pub(crate) fn handle_syn(&mut self, header: &Header, now: Instant) {
+        let options = &header.options;
+        self.receive_origin = Origin(header.seq);
+        self.agreed.timestamps = self.config.timestamps && options.timestamps.is_some();
+        self.agreed.sack = self.config.sack && options.sack_permitted;
+        self.agreed.scaled = options.window_scale.is_some();
+        self.agreed.send_scale = options.window_scale.unwrap_or(0);
+        self.agreed.receive_scale = if self.agreed.scaled { self.config.window_scale() } else { 0 };
+        if let (true, Some((value, _))) = (self.agreed.timestamps, options.timestamps) {
+            self.stamps.recent = value;
+            self.stamps.recent_at = now;
+        }
+        self.stamps.last_ack = FIRST;
+        let theirs = options.mss.unwrap_or(DEFAULT_MSS).max(self.config.min_mss);
+        let stamps = if self.agreed.timestamps { STAMPS_LEN } else { 0 };
+        self.mss = u64::from(theirs.min(self.config.mss)).saturating_sub(stamps).max(1);
+        self.window.size = header.window.into();
+        self.window.largest = self.window.size;
+        self.window.seq = SYN;
+    }
+
+    fn establish(&mut self, now: Instant) {
+        self.state = State::Established;
+        self.established = true;
+        // A SYN that was lost says that the path is full, or bad (RFC 5681, 3.1; RFC 6298, 5.7).
+        let is_smooth = self.counters.timeouts == 0;
+        self.congestion = Congestion::new(if is_smooth { self.initial_window() } else { self.mss });
+        self.rtt.lost_syn = !is_smooth;
+        self.hear(now);
+    }
+
+    /// The peer lives.
+    fn hear(&mut self, now: Instant) {
+        self.heard = now;
+        if !self.timers.runs(Timer::WindowProbe) {
+            self.probes = 0;
+        }
+        if let Some(keep_alive) = self.config.keep_alive
+            && self.state != State::TimeWait
+        {
+            self.timers.set(Timer::KeepAlive, now + keep_alive.idle);
+        }
+    }
+
+    /// A segment in any state but SYN-SENT, whose first number is `start`.
+    fn handle_synchronized(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        start: u64,
+        length: usize,
+        take: &mut impl FnMut(Arrival) -> usize,
+    ) {
+        let mut start = start;
+        let mut flags = header.flags;
+        if self.state == State::SynReceived && flags.has(Flags::SYN) && start == SYN {
+            if !flags.has(Flags::ACK) {
+                // The peer has not got our answer.
+                self.board.mark_first_lost();
+                return;
+            }
+            // It answers our SYN, as we answered its.
+            flags.0 &= !Flags::SYN.0;
+            start = FIRST;
+            self.due.ack = true;
+        }
+        let ends = u64::from(flags.has(Flags::FIN));
+        let range = Range { start, end: start + length as u64 };
+        let has_length = length > 0 || ends > 0 || flags.has(Flags::SYN);
+        if !self.is_timely(header, now) || !self.is_acceptable(range, has_length, flags, now) {
+            return;
+        }
+        if flags.has(Flags::RST) {
+            self.handle_rst(start, now);
+            return;
+        }
+        if flags.has(Flags::SYN) {
+            self.handle_syn_in_window(now);
+            return;
+        }
+        if !flags.has(Flags::ACK) {
+            return;
+        }
+        self.note_stamp(header, start, now);
+        let segment = Incoming { header, range, has_length };
+        if self.state == State::SynReceived && !self.handle_first_ack(header, now) {
+            return;
+        }
+        if !self.handle_ack(segment, now) {
+            return;
+        }
+        self.hear(now);
+        self.advance_close(now);
+        if self.state != State::Closed {
+            self.handle_text(header, start, length, now, take);
+        }
+    }
+
+    /// PAWS (RFC 7323, 5.3): a segment that is older than one that arrived comes from an earlier round of the numbers.
+    fn is_timely(&mut self, header: &Header, now: Instant) -> bool {
+        if !self.agreed.timestamps || header.flags.has(Flags::RST) {
+            return true;
+        }
+        let Some((value, _)) = header.options.timestamps else {
+            // RFC 7323, 3.2: all have one, once both said so.
+            self.counters.bad_timestamp += 1;
+            return false;
+        };
+        let is_old = (value.wrapping_sub(self.stamps.recent) as i32) < 0;
+        if is_old && now.since(self.stamps.recent_at) < STAMP_LIFE {
+            self.counters.bad_timestamp += 1;
+            self.challenge(now);
+            return false;
+        }
+        true
+    }
+
+    /// The timestamp to echo (RFC 7323, 4.3): that of the segment with which the next acknowledge begins.
+    fn note_stamp(&mut self, header: &Header, start: u64, now: Instant) {
+        if let (true, Some((value, _))) = (self.agreed.timestamps, header.options.timestamps)
+            && start <= self.stamps.last_ack
+        {
+            self.stamps.recent = value;
+            self.stamps.recent_at = now;
+        }
+    }
+
+    /// Whether some of a segment is in the window (RFC 9293, 3.10.7.4, first). If not, the peer is told what we expect.
+    fn is_acceptable(&mut self, range: Range, has_length: bool, flags: Flags, now: Instant) -> bool {
+        let (nxt, edge) = (self.received.nxt(), self.received.edge());
+        let end = range.end + u64::from(flags.has(Flags::FIN)) + u64::from(flags.has(Flags::SYN));
+        let is_acceptable = if has_length {
+            // All of a closed window is outside; an acknowledge is taken all the same (MUST-66).
+            range.start < edge && end > nxt || edge == nxt && range.start == nxt
+        } else {
+            range.start == nxt || (nxt..edge).contains(&range.start)
+        };
+        if is_acceptable {
+            return true;
+        }
+        self.counters.outside_window += 1;
+        if flags.has(Flags::RST) {
+            return false;
+        }
+        if end <= nxt && has_length && range.end > range.start {
+            // Our acknowledge may have been lost: it goes at once, and says what came twice.
+            self.counters.duplicates += 1;
+            self.received.handle_data(range, 0, |_| 0);
+            self.due.ack = true;
+        } else if self.state == State::TimeWait && flags.has(Flags::FIN) {
+            // Our last acknowledge was lost.
+            self.due.ack = true;
+            self.wait(now);
+        } else if has_length {
+            self.due.ack = true;
+        } else {
+            self.challenge(now);
+        }
+        false
+    }
+
+    /// RFC 5961, 3.2: only a RST with just the number that is expected counts. One elsewhere in the window may be a guess.
+    fn handle_rst(&mut self, start: u64, now: Instant) {
+        if start != self.received.nxt() {
+            self.counters.challenges += 1;
+            self.challenge(now);
+            return;
+        }
+        match self.state {
+            State::SynReceived if !self.is_passive => self.end(Reason::Refused),
+            State::LastAck | State::Closing | State::TimeWait => self.end(Reason::Finished),
+            _ => self.end(Reason::Reset),
+        }
+    }
+
+    /// RFC 5961, 4.2: a SYN in the window is answered with what we expect. A peer that began anew resets us by that.
+    fn handle_syn_in_window(&mut self, now: Instant) {
+        if self.state == State::SynReceived && self.is_passive {
+            // Back to LISTEN (RFC 9293, 3.10.7.4, fourth).
+            self.end(Reason::Reset);
+            return;
+        }
+        self.counters.challenges += 1;
+        self.challenge(now);
+    }
+
+    /// Tells the peer what we expect, but not as often as somebody asks for it.
+    pub(crate) fn challenge(&mut self, now: Instant) {
+        if self.challenged.is_none_or(|last| now.since(last) >= CHALLENGE_INTERVAL) {
+            self.challenged = Some(now);
+            self.due.ack = true;
+        }
+    }
+
+    /// The acknowledge of our SYN, in SYN-RECEIVED: one of anything else is reset.
+    fn handle_first_ack(&mut self, header: &Header, now: Instant) -> bool {
+        let ack = self.send_origin.number(header.ack, self.board.una());
+        if ack <= SYN || ack > self.board.nxt() {
+            self.counters.bad_ack += 1;
+            self.due.reset = Some((header.ack, false));
+            return false;
+        }
+        self.establish(now);
+        true
+    }
+
+    /// Data, then the FIN.
+    fn handle_text(
+        &mut self,
+        header: &Header,
+        start: u64,
+        length: usize,
+        now: Instant,
+        take: &mut impl FnMut(Arrival) -> usize,
+    ) {
+        let range = Range { start, end: start + length as u64 };
+        let is_open = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
+        if length > 0 && is_open {
+            self.handle_data(range, now, take);
+        } else if length > 0 {
+            self.due.ack = true;
+        }
+        if !header.flags.has(Flags::FIN) || range.end >= self.received.edge().max(self.received.nxt() + 1) {
+            return;
+        }
+        self.due.ack = true;
+        if is_open {
+            self.received.handle_fin(range.end);
+        }
+        self.finish(now);
+    }
+
+    fn handle_data(&mut self, range: Range, now: Instant, take: &mut impl FnMut(Arrival) -> usize) {
+        let had = self.received.nxt();
+        let change = self.received.handle_data(range, self.config.max_kept, take);
+        let counters = &mut self.counters;
+        counters.beyond_hole += u32::from(change.is_new && self.received.nxt() == had);
+        counters.duplicates += u32::from(range.end <= had);
+        counters.not_taken += u32::from(!change.is_new && range.end > had);
+        if change.is_new {
+            self.unacknowledged = self.unacknowledged.saturating_add(1);
+        }
+        let delay = nanoseconds(self.config.ack_delay);
+        if change.is_urgent || self.unacknowledged >= self.config.ack_every.max(1) || delay == 0 {
+            self.due.ack = true;
+        } else if !self.timers.runs(Timer::DelayedAck) {
+            self.timers.set(Timer::DelayedAck, now.after(delay));
+        }
+        self.finish(now);
+    }
+
+    /// The peer's FIN is next: it has closed.
+    fn finish(&mut self, now: Instant) {
+        if !self.received.is_finished() {
+            return;
+        }
+        match self.state {
+            State::Established | State::FinWait1 | State::FinWait2 => self.end_of_stream = true,
+            State::TimeWait => {
+                self.wait(now);
+                return;
+            }
+            _ => return,
+        }
+        match self.state {
+            State::Established => self.state = State::CloseWait,
+            State::FinWait1 => self.state = State::Closing,
+            _ => self.wait(now),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What a connection does about losses: when a recovery begins, how it goes on, and how it ends.
+
+use crate::connection::{Connection, Recovery};
+use crate::prr::Prr;
+use crate::seq::Range;
+use crate::time::Instant;
+use crate::timers::Timer;
+
+/// So many duplicate acknowledges mean a loss, where there are no SACKs (RFC 5681, 3.2).
+const DUP_THRESH: u32 = 3;
+
+/// What an acknowledge brought.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct News {
+    /// Bytes that arrived at the peer, by this for the first time known.
+    pub delivered: u64,
+    /// SND.UNA went on.
+    pub advanced: bool,
+    /// It is one of those that RFC 5681 counts as duplicates.
+    pub is_duplicate: bool,
+    /// What the peer got twice.
+    pub twice: Option<Range>,
+    /// TSecr.
+    pub echo: Option<u32>,
+}
+
+impl Connection {
+    /// An acknowledge was taken: what is lost, how much may be sent.
+    pub(crate) fn recover(&mut self, news: News, now: Instant) {
+        let una = self.board.una();
+        if let Some(twice) = news.twice {
+            self.rack.duplicated(self.board.nxt());
+            self.explain(twice);
+        }
+        self.rack.acknowledged(una);
+        if news.advanced {
+            self.undo_by_echo(news.echo);
+        }
+        self.end_tail_probe(news);
+        self.end_recovery(una);
+        let lost = self.find_losses(news, now);
+        self.begin_recovery(lost);
+        self.adjust_window(news, lost, now);
+    }
+
+    /// What is lost by now.
+    fn find_losses(&mut self, news: News, now: Instant) -> bool {
+        if !self.agreed.sack {
+            return self.count_duplicates(news);
+        }
+        if self.board.sacked_segments() == 0
+            && self.recovery == Recovery::Open
+            && !self.timers.runs(Timer::Reordering)
+        {
+            // Nothing was sent before what arrived, but what arrived too.
+            return false;
+        }
+        self.detect(now)
+    }
+
+    /// Asks RACK.
+    pub(crate) fn detect(&mut self, now: Instant) -> bool {
+        let in_recovery = self.recovery != Recovery::Open;
+        let (marked, again) = self.rack.detect(&mut self.board, &self.rtt, in_recovery, now);
+        match again {
+            Some(again) => self.timers.set(Timer::Reordering, again),
+            None => self.timers.stop(Timer::Reordering),
+        }
+        marked > 0
+    }
+
+    /// Without SACKs the third duplicate means that the oldest segment is lost, and within a recovery each partial acknowledge that the next one is (RFC 6582).
+    fn count_duplicates(&mut self, news: News) -> bool {
+        if news.advanced {
+            self.duplicate_acks = 0;
+            let is_partial = matches!(self.recovery, Recovery::Fast { .. });
+            return is_partial && self.board.mark_first_lost() > 0;
+        }
+        self.duplicate_acks += u32::from(news.is_duplicate);
+        let is_loss = self.duplicate_acks >= DUP_THRESH && self.recovery == Recovery::Open;
+        is_loss && self.board.mark_first_lost() > 0
+    }
+
+    /// Something is lost: the window shrinks once for all that was outstanding then.
+    pub(crate) fn begin_recovery(&mut self, lost: bool) {
+        if !lost || self.recovery != Recovery::Open {
+            return;
+        }
+        self.counters.recoveries += 1;
+        if self.rack.probe.is_none() {
+            self.undo = None;
+        }
+        self.congestion.lost(self.mss);
+        let flight = self.board.outstanding() - self.board.sacked();
+        let prr = Prr::new(flight);
+        self.recovery = Recovery::Fast { until: self.board.nxt(), prr };
+        self.timers.stop(Timer::TailProbe);
+        self.rack.probe = None;
+        // The retransmission with which it begins; acknowledges say how it goes on.
+        self.congestion.window = self.board.pipe() + self.mss;
+    }
+
+    /// How much may be sent after this acknowledge.
+    fn adjust_window(&mut self, news: News, lost: bool, now: Instant) {
+        let (mss, rtt) = (self.mss, self.rtt.smoothed().unwrap_or(0));
+        let is_open = self.recovery == Recovery::Open;
+        // Without SACKs each duplicate says that a segment left the network.
+        let gone = if self.agreed.sack { 0 } else { u64::from(self.duplicate_acks) * mss };
+        match &mut self.recovery {
+            Recovery::Fast { prr, .. } => {
+                let delivered = news.delivered + if news.is_duplicate && !self.agreed.sack { mss } else { 0 };
+                let pipe = self.board.pipe().saturating_sub(gone);
+                let is_good = news.advanced && !lost;
+                let window = prr.window(delivered, pipe, self.congestion.threshold, mss, is_good);
+                self.congestion.window = window + (self.board.pipe() - pipe);
+            }
+            _ if news.delivered == 0 => {}
+            _ if self.is_app_limited && is_open => self.congestion.not_used(),
+            _ => self.congestion.acknowledged(news.delivered, mss, rtt, now),
+        }
+    }
+
+    /// All that was outstanding when it began is acknowledged. Without SACKs an acknowledge of just that may be a duplicate of what comes later (RFC 6582, 6): it is over with
+    /// the next one.
+    fn end_recovery(&mut self, una: u64) {
+        let until = match self.recovery {
+            Recovery::Open => return,
+            Recovery::Fast { until, .. } | Recovery::Timeout { until } => until,
+        };
+        if una < until {
+            return;
+        }
+        if matches!(self.recovery, Recovery::Fast { .. }) {
+            self.congestion.recovered(self.mss);
+            self.rack.recovered();
+        }
+        self.recovery = Recovery::Open;
+        self.duplicate_acks = 0;
+        self.undo = None;
+        self.congestion.keep();
+    }
+
+    /// A probe of the tail has its answer (RFC 8985, 7.4).
+    fn end_tail_probe(&mut self, news: News) {
+        let Some(probe) = self.rack.probe else { return };
+        let una = self.board.una();
+        if una < probe.end {
+            return;
+        }
+        self.rack.probe = None;
+        // Twice at the peer: nothing was lost. Beyond the probe without it having been told: the probe mended a loss, which counts like any other.
+        let is_mended = probe.is_retransmission && news.twice.is_none() && una > probe.end;
+        if self.recovery == Recovery::Open {
+            self.undo = None;
+            if is_mended {
+                self.congestion.lost(self.mss);
+                self.congestion.recovered(self.mss);
+            }
+        }
+    }
+
+    /// The peer got something twice. When it told so of all that was sent again, nothing had been lost.
+    fn explain(&mut self, twice: Range) {
+        let Some(undo) = &mut self.undo else { return };
+        if twice.start >= undo.from {
+            undo.unexplained = undo.unexplained.saturating_sub(1);
+            if undo.unexplained == 0 {
+                self.undo_recovery();
+            }
+        }
+    }
+
+    /// The first acknowledge of what was sent again answers what was sent at first: that had been late only (RFC 3522).
+    fn undo_by_echo(&mut self, echo: Option<u32>) {
+        let Some(undo) = &mut self.undo else { return };
+        let Some(first_sent) = undo.first_sent.take() else { return };
+        let is_older = echo.is_some_and(|echo| (echo.wrapping_sub(first_sent) as i32) < 0);
+        if is_older && self.board.una() > undo.from {
+            self.undo_recovery();
+        }
+    }
+
+    fn undo_recovery(&mut self) {
+        self.undo = None;
+        if self.recovery == Recovery::Open {
+            return;
+        }
+        self.counters.undone += 1;
+        self.recovery = Recovery::Open;
+        self.board.unmark_lost();
+        self.congestion.undo();
+        self.rtt.backoff = 0;
+        self.timers.stop(Timer::Reordering);
+    }
+
+    /// The retransmission timeout ran out (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3).
+    pub(crate) fn begin_timeout(&mut self, now: Instant) {
+        self.counters.timeouts += 1;
+        let Some(first) = self.board.first() else { return };
+        let una = first.range.start;
+        if first.sacked {
+            // It said to have this, and does not acknowledge it: it has thrown it away (RFC 2018, 8).
+            self.board.forget_sacks();
+        }
+        // One window is reduced once. What is lost of it again by then counts as lost anew.
+        if self.recovery == Recovery::Open {
+            self.congestion.lost(self.mss);
+            self.undo = None;
+        }
+        let (rack, rtt) = (&self.rack, &self.rtt);
+        self.board.mark_lost(|sent| sent.range.start == una || rack.is_overdue(sent, rtt, now));
+        self.congestion.timed_out(self.mss);
+        self.recovery = Recovery::Timeout { until: self.board.nxt() };
+        self.rack.probe = None;
+        self.duplicate_acks = 0;
+        self.timers.stop(Timer::TailProbe);
+        self.timers.stop(Timer::Reordering);
+        self.rtt.backoff = self.rtt.backoff.saturating_add(1);
+        self.restart_timer(now);
+    }
+}

@@ -1,0 +1,396 @@
+//! All connections of a host: whose a segment is, listeners, and what belongs to no connection.
+
+use crate::config::Config;
+use crate::connection::{Connection, Event, Ports, Reason, State};
+use crate::initial::Secret;
+use crate::output::{Segment, Source};
+use crate::reassembly::Arrival;
+use crate::table::{ConnectionId, Table};
+use crate::time::Instant;
+use crate::tuple::{Tuple, is_unicast};
+use std::collections::{BTreeMap, VecDeque};
+use vrdma_wire::num::Gid;
+use vrdma_wire::tcp::{Flags, Header, Options};
+
+/// Most RSTs that wait to be sent to those who have no connection.
+const RESETS: usize = 64;
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug)]
+pub struct StackLimits {
+    /// In all.
+    pub connections: usize,
+    /// In TIME-WAIT: then the oldest of them is over.
+    pub time_wait: usize,
+}
+
+/// Why a call is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There are as many connections as there may be.
+    Full,
+    /// The tuple, or a listener's port, is in use.
+    InUse,
+    /// An address that nobody has alone.
+    Address,
+}
+
+/// What happened on segments that belong to no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct StackCounters {
+    /// Connections that were half open and made room for others.
+    pub evicted: u64,
+    /// SYNs that were dropped for want of room.
+    pub no_room: u64,
+    /// Segments for nobody.
+    pub for_nobody: u64,
+    /// Segments from addresses that cannot be a peer's.
+    pub bad_address: u64,
+    /// TIME-WAITs that were cut short.
+    pub short_wait: u64,
+}
+
+/// Who waits for connections at a port.
+struct Listener {
+    config: Config,
+    backlog: usize,
+    /// Those that came and are not set up, oldest first; some may be gone.
+    half_open: VecDeque<ConnectionId>,
+}
+
+/// Where the streams of connections come from; see [`Source`].
+pub trait Sources {
+    /// [`Source::segment_at`] of a connection.
+    fn segment_at(&mut self, id: ConnectionId, offset: u64, most: u32) -> u32;
+}
+
+struct SourceOf<'a, S>(ConnectionId, &'a mut S);
+
+impl<S: Sources> Source for SourceOf<'_, S> {
+    fn segment_at(&mut self, offset: u64, most: u32) -> u32 {
+        self.1.segment_at(self.0, offset, most)
+    }
+}
+
+/// Connections, listeners, and what is due.
+pub struct Stack {
+    secret: Secret,
+    limits: StackLimits,
+    table: Table,
+    listeners: BTreeMap<([u8; 16], u16), Listener>,
+    /// Those in TIME-WAIT, oldest first.
+    waiting: VecDeque<ConnectionId>,
+    resets: VecDeque<(Tuple, Header)>,
+    events: VecDeque<(ConnectionId, Event)>,
+    counters: StackCounters,
+}
+
+impl Stack {
+    /// A stack without connections. The secret is random.
+    #[must_use]
+    pub fn new(secret: [u64; 2], limits: StackLimits) -> Stack {
+        Stack {
+            secret: Secret(secret),
+            limits,
+            table: Table::default(),
+            listeners: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            resets: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: StackCounters::default(),
+        }
+    }
+
+    /// Its counters.
+    pub fn counters(&self) -> StackCounters {
+        self.counters
+    }
+
+    /// How many connections there are, half open and in TIME-WAIT too.
+    pub fn connections(&self) -> usize {
+        self.table.len()
+    }
+
+    /// A connection; none if it is over and the user knows.
+    pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
+        self.table.get(id).map(|entry| &entry.connection)
+    }
+
+    /// Between whom a connection is.
+    pub fn tuple(&self, id: ConnectionId) -> Option<Tuple> {
+        self.table.get(id).map(|entry| entry.tuple)
+    }
+
+    /// Takes connections at a port. Of those that are not set up, `backlog` are kept: then the oldest makes room, since one whose peer is there is set up
+    /// within a round trip, and those of a flood never.
+    pub fn listen(&mut self, local: Gid, port: u16, backlog: usize, config: Config) -> Result<(), Refused> {
+        if self.listeners.contains_key(&(local.0, port)) {
+            return Err(Refused::InUse);
+        }
+        let listener = Listener { config, backlog: backlog.max(1), half_open: VecDeque::new() };
+        self.listeners.insert((local.0, port), listener);
+        Ok(())
+    }
+
+    /// Takes no more connections at a port, nor those that are not set up.
+    pub fn unlisten(&mut self, local: Gid, port: u16) {
+        let Some(listener) = self.listeners.remove(&(local.0, port)) else { return };
+        for id in listener.half_open {
+            if self.table.get(id).is_some_and(|entry| entry.half_open) {
+                self.change(id, Connection::abort);
+            }
+        }
+    }
+
+    /// Begins a connection.
+    pub fn connect(&mut self, tuple: Tuple, config: Config, now: Instant) -> Result<ConnectionId, Refused> {
+        if !is_unicast(tuple.remote) {
+            return Err(Refused::Address);
+        }
+        if self.table.find(&tuple).is_some() {
+            return Err(Refused::InUse);
+        }
+        if self.table.len() >= self.limits.connections {
+            return Err(Refused::Full);
+        }
+        let (initial, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
+        let connection = Connection::connect(config, tuple.ports, initial, clock, now);
+        Ok(self.table.insert(tuple, connection, false))
+    }
+
+    /// Does something to a connection, such as [`Connection::close`]. False if there is none.
+    pub fn change(&mut self, id: ConnectionId, change: impl FnOnce(&mut Connection)) -> bool {
+        let Some(entry) = self.table.get_mut(id) else { return false };
+        change(&mut entry.connection);
+        self.settle(id);
+        true
+    }
+
+    /// A connection has more to send.
+    pub fn post(&mut self, id: ConnectionId) {
+        self.table.touched(id);
+    }
+
+    /// A segment with a right checksum arrived; see [`Connection::handle_segment`].
+    pub fn handle_segment(
+        &mut self,
+        now: Instant,
+        addresses: (Gid, Gid),
+        header: &Header,
+        length: usize,
+        take: &mut impl FnMut(ConnectionId, Arrival) -> usize,
+    ) {
+        let (remote, local) = addresses;
+        let tuple = Tuple { local, remote, ports: Ports { local: header.dst_port, remote: header.src_port } };
+        if !is_unicast(remote) {
+            self.counters.bad_address += 1;
+            return;
+        }
+        let mut found = self.table.find(&tuple);
+        let mut initial = None;
+        if let Some(id) = found {
+            initial = self.get(id).and_then(|connection| connection.may_begin_anew(header));
+            if initial.is_some() && self.listeners.contains_key(&(local.0, header.dst_port)) {
+                // TIME-WAIT gives way to a connection that cannot be mixed up with it.
+                self.change(id, |connection| connection.end(Reason::Finished));
+                self.drop_closed(id);
+                found = None;
+            }
+        }
+        match found {
+            Some(id) => {
+                let entry = self.table.get_mut(id).expect("what has a tuple is there");
+                entry.connection.handle_segment(now, header, length, &mut |arrival| take(id, arrival));
+                self.settle(id);
+            }
+            None => self.handle_for_nobody(now, tuple, header, length, initial),
+        }
+    }
+
+    /// A segment that belongs to no connection: a listener's, or nobody's (RFC 9293, 3.10.7.1 and 3.10.7.2).
+    fn handle_for_nobody(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        header: &Header,
+        length: usize,
+        initial: Option<u32>,
+    ) {
+        let flags = header.flags;
+        if flags.has(Flags::RST) {
+            return;
+        }
+        let is_listened = self.listeners.contains_key(&(tuple.local.0, tuple.ports.local));
+        if !is_listened || flags.has(Flags::ACK) {
+            self.counters.for_nobody += 1;
+            self.reset(tuple, header, length);
+        } else if flags.has(Flags::SYN) && !flags.has(Flags::FIN) {
+            self.accept(now, tuple, header, initial);
+        }
+    }
+
+    fn accept(&mut self, now: Instant, tuple: Tuple, syn: &Header, initial: Option<u32>) {
+        self.make_room(tuple);
+        if self.table.len() >= self.limits.connections {
+            self.counters.no_room += 1;
+            return;
+        }
+        let (number, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
+        let listener = self.listeners.get_mut(&(tuple.local.0, tuple.ports.local)).expect("it was looked up");
+        let connection = Connection::accept(listener.config, syn, initial.unwrap_or(number), clock, now);
+        let id = self.table.insert(tuple, connection, true);
+        listener.half_open.push_back(id);
+    }
+
+    /// The oldest that is not set up makes room, if there are as many as the listener keeps.
+    fn make_room(&mut self, tuple: Tuple) {
+        let listener = self.listeners.get_mut(&(tuple.local.0, tuple.ports.local)).expect("it was looked up");
+        let table = &mut self.table;
+        if listener.half_open.len() < listener.backlog {
+            return;
+        }
+        listener.half_open.retain(|id| table.get(*id).is_some_and(|entry| entry.half_open));
+        if listener.half_open.len() >= listener.backlog
+            && let Some(oldest) = listener.half_open.pop_front()
+        {
+            table.remove(oldest);
+            self.counters.evicted += 1;
+        }
+    }
+
+    /// Tells the sender that there is no such connection.
+    fn reset(&mut self, tuple: Tuple, header: &Header, length: usize) {
+        if self.resets.len() >= RESETS {
+            return;
+        }
+        let numbers =
+            length as u32 + u32::from(header.flags.has(Flags::SYN)) + u32::from(header.flags.has(Flags::FIN));
+        let (seq, ack, flags) = if header.flags.has(Flags::ACK) {
+            (header.ack, 0, Flags::RST)
+        } else {
+            (0, header.seq.wrapping_add(numbers), Flags::RST | Flags::ACK)
+        };
+        let Ports { local: src_port, remote: dst_port } = tuple.ports;
+        let options = Options::default();
+        self.resets.push_back((
+            tuple,
+            Header { src_port, dst_port, seq, ack, flags, window: 0, urgent: 0, options },
+        ));
+    }
+
+    /// After a call of a connection: its events, and where it is listed.
+    fn settle(&mut self, id: ConnectionId) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let was_half_open = entry.half_open;
+        while let Some(event) = entry.connection.poll_event() {
+            if event == Event::Established {
+                entry.half_open = false;
+            }
+            // Nobody knows of one that was never set up.
+            if !entry.half_open {
+                self.events.push_back((id, event));
+            }
+        }
+        let begins_to_wait = entry.connection.state() == State::TimeWait && !entry.waits;
+        entry.waits |= begins_to_wait;
+        let forgotten = was_half_open && entry.half_open && entry.connection.state() == State::Closed;
+        self.table.touched(id);
+        if begins_to_wait {
+            self.wait(id);
+        }
+        if forgotten && self.table.get(id).is_some_and(|entry| entry.connection.due.reset.is_none()) {
+            self.table.remove(id);
+        }
+    }
+
+    fn wait(&mut self, id: ConnectionId) {
+        self.waiting.push_back(id);
+        if self.waiting.len() <= self.limits.time_wait {
+            return;
+        }
+        let table = &self.table;
+        self.waiting.retain(|id| table.get(*id).is_some_and(|entry| entry.waits));
+        if self.waiting.len() > self.limits.time_wait
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            self.counters.short_wait += 1;
+            self.change(oldest, |connection| connection.end(Reason::Finished));
+        }
+    }
+
+    /// When [`handle_timeout`](Stack::handle_timeout) is due; it may be called for nothing then.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.table.next_deadline()
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(id) = self.table.pop_due(now) {
+            self.change(id, |connection| connection.handle_timeout(now));
+        }
+    }
+
+    /// What a user has to know, in order. A connection is forgotten after its [`Event::Closed`] was taken.
+    pub fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
+        let (id, event) = self.events.pop_front()?;
+        if matches!(event, Event::Closed(_)) {
+            self.drop_closed(id);
+        }
+        Some((id, event))
+    }
+
+    /// Forgets a connection, but not before its RST was sent.
+    fn drop_closed(&mut self, id: ConnectionId) {
+        let reset = self.table.get(id).and_then(|entry| Some((entry.tuple, entry.connection.due.reset?)));
+        if let Some((tuple, _)) = reset
+            && self.resets.len() < RESETS
+        {
+            let entry = self.table.get_mut(id).expect("it was looked up");
+            let nothing = &mut Nothing;
+            if let Some(segment) = entry.connection.poll_transmit(Instant(0), nothing) {
+                self.resets.push_back((tuple, segment.header));
+            }
+        }
+        self.table.remove(id);
+    }
+
+    /// The next segment to send, of the connections by turns, and between whom.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        sources: &mut impl Sources,
+    ) -> Option<(Option<ConnectionId>, Tuple, Segment)> {
+        if let Some((tuple, header)) = self.resets.pop_front() {
+            return Some((None, tuple, Segment { header, data: 0..0 }));
+        }
+        while let Some(id) = self.table.pop_ready() {
+            let entry = self.table.get_mut(id).expect("what is ready is there");
+            let tuple = entry.tuple;
+            let segment = entry.connection.poll_transmit(now, &mut SourceOf(id, sources));
+            if let Some(segment) = segment {
+                self.settle(id);
+                return Some((Some(id), tuple, segment));
+            }
+            // Its deadline may be another now, though it has sent nothing.
+            self.table.file(id);
+            if entry_is_forgotten(&self.table, id) {
+                self.table.remove(id);
+            }
+        }
+        None
+    }
+}
+
+/// A connection that nobody has ever known of, and that is over.
+fn entry_is_forgotten(table: &Table, id: ConnectionId) -> bool {
+    table.get(id).is_some_and(|entry| entry.half_open && entry.connection.state() == State::Closed)
+}
+
+/// Nothing to send.
+struct Nothing;
+
+impl Source for Nothing {
+    fn segment_at(&mut self, _: u64, _: u32) -> u32 {
+        0
+    }
+}

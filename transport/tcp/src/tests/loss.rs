@@ -1,0 +1,411 @@
+//! Losses: how they are found, and what is done about them (RFC 5681, 6298, 6582, 6675, 6937, 8985; undone by RFC 2883, 3522).
+
+use super::opening::{plain, with_sacks};
+use super::script::Script;
+use crate::Config;
+
+/// A connection with round trips of 100 ms, and a timeout of 1 s.
+fn open(config: Config) -> Script {
+    let mut script = Script::connect(config);
+    script.run("> S 0:0 \n at 100 \n < S. 0:0 ack 1 mss 1000 sackok \n > . 1:1 ack 1 \n event Established \n at 1000");
+    script
+}
+
+/// That sends so many segments at once.
+fn send(config: Config, segments: u64) -> Script {
+    let mut script = open(config);
+    script.run(&format!("send 1000*{segments}"));
+    for n in 0..segments.min(10) {
+        script.run(&format!("> . {}:{}", 1 + 1000 * n, 1001 + 1000 * n));
+    }
+    script
+}
+
+#[test]
+fn three_sacks_show_a_loss() {
+    send(with_sacks(), 10)
+        .run(
+            "at 1100
+             < . 1:1 ack 1 sack 1001-2001
+             < . 1:1 ack 1 sack 1001-3001
+             < . 1:1 ack 1 sack 1001-4001
+             > . 1:1001
+             count recoveries 1
+             < . 1:1 ack 1 sack 1001-10001
+             at 1200
+             < . 1:1 ack 10001
+             cwnd 7000
+             count retransmits 1
+             count timeouts 0",
+        )
+        .end();
+}
+
+#[test]
+fn each_sack_lets_something_new_go_before_that() {
+    // RFC 3042, by what is in the pipe.
+    send(with_sacks(), 13)
+        .run(
+            "at 1100
+             < . 1:1 ack 1 sack 1001-2001
+             > . 10001:11001
+             < . 1:1 ack 1 sack 1001-3001
+             > . 11001:12001
+             < . 1:1 ack 1 sack 1001-4001
+             > . 1:1001",
+        )
+        .end();
+}
+
+#[test]
+fn what_is_only_late_is_waited_for() {
+    // A quarter of a round trip.
+    send(with_sacks(), 2)
+        .run(
+            "at 1100
+             < . 1:1 ack 1 sack 1001-2001
+             at 1120
+             < . 1:1 ack 2001
+             at 3000
+             count retransmits 0",
+        )
+        .end();
+    send(with_sacks(), 2)
+        .run(
+            "at 1100
+             < . 1:1 ack 1 sack 1001-2001
+             at 1124
+             at 1125
+             > . 1:1001
+             count recoveries 1
+             count timeouts 0",
+        )
+        .end();
+}
+
+#[test]
+fn reordering_that_was_seen_makes_patient() {
+    send(with_sacks(), 6)
+        .run(
+            "at 1100
+             < . 1:1 ack 1 sack 1001-2001
+             at 1110
+             # The first was late: from now on three SACKs do not mean a loss.
+             < . 1:1 ack 2001
+             < . 1:1 ack 2001 sack 3001-4001
+             < . 1:1 ack 2001 sack 3001-5001
+             < . 1:1 ack 2001 sack 3001-6001
+             at 1130
+             < . 1:1 ack 6001
+             count retransmits 0",
+        )
+        .end();
+}
+
+#[test]
+fn the_tail_is_probed_after_two_round_trips() {
+    send(with_sacks(), 3)
+        .run(
+            "at 1100
+             < . 1:1 ack 1001
+             < . 1:1 ack 2001
+             # One segment is left: its acknowledge may be delayed.
+             at 1499
+             at 1500
+             > . 2001:3001
+             count tail_probes 1
+             at 1600
+             < . 1:1 ack 3001
+             count timeouts 0
+             cwnd 10000",
+        )
+        .end();
+}
+
+#[test]
+fn a_probe_of_the_tail_shows_what_is_before_it() {
+    send(with_sacks(), 10)
+        .run(
+            "at 1100
+             < . 1:1 ack 5001
+             at 1300
+             > . 9001:10001
+             at 1400
+             < . 1:1 ack 5001 sack 9001-10001
+             > . 5001:6001
+             > . 6001:7001
+             count timeouts 0",
+        )
+        .end();
+}
+
+#[test]
+fn a_probe_may_be_new_data() {
+    let mut script = open(with_sacks());
+    script.run(
+        "send 1000
+         > P. 1:1001
+         at 1100
+         send 500*2
+         > . 1001:1501
+         > P. 1501:2001
+         at 1200
+         count tail_probes 0",
+    );
+    script.end();
+    // Beyond the congestion window.
+    send(with_sacks(), 12)
+        .run("at 1200 \n > . 10001:11001 \n count tail_probes 1 \n count retransmits 0")
+        .end();
+}
+
+#[test]
+fn a_probe_that_mended_a_loss_counts_as_one() {
+    send(with_sacks(), 10)
+        .run(
+            "at 1100
+             < . 1:1 ack 9001
+             at 1500
+             > . 9001:10001
+             send 100
+             > P. 10001:10101
+             at 1600
+             # Beyond the probe, and nothing came twice: it was lost, and this was the probe.
+             < . 1:1 ack 10101
+             cwnd 7000",
+        )
+        .end();
+    send(with_sacks(), 10)
+        .run(
+            "at 1100
+             < . 1:1 ack 9001
+             at 1500
+             > . 9001:10001
+             send 100
+             > P. 10001:10101
+             at 1600
+             < . 1:1 ack 10101 sack 9001-10001
+             cwnd 10000",
+        )
+        .end();
+}
+
+#[test]
+fn silence_ends_in_a_timeout() {
+    let mut script = send(plain(), 10);
+    script.run(
+        "at 1999
+         at 2000
+         > . 1:1001
+         cwnd 1000
+         count timeouts 1
+         # Doubled.
+         at 3999
+         at 4000
+         > . 1:1001
+         at 4100
+         # The rest is sent as in slow start.
+         < . 1:1 ack 1001
+         > . 1001:2001
+         > . 2001:3001
+         cwnd 2000
+         at 4200
+         < . 1:1 ack 3001
+         > . 3001:4001
+         > . 4001:5001
+         > . 5001:6001
+         > . 6001:7001
+         cwnd 4000
+         at 4300
+         < . 1:1 ack 10001
+         cwnd 7000",
+    );
+    script.end();
+}
+
+#[test]
+fn what_the_peer_has_is_not_sent_again() {
+    send(with_sacks(), 10)
+        .run(
+            "at 1100
+             < . 1:1 ack 1 sack 4001-10001
+             > . 1:1001
+             > . 1001:2001
+             > . 2001:3001
+             at 2100
+             > . 1:1001
+             count timeouts 1
+             at 2200
+             < . 1:1 ack 3001 sack 4001-10001
+             > . 3001:4001
+             at 2300
+             < . 1:1 ack 10001",
+        )
+        .end();
+}
+
+#[test]
+fn a_peer_that_throws_away_gets_it_again() {
+    send(with_sacks(), 4)
+        .run(
+            "at 1100
+             < . 1:1 ack 1 sack 1001-3001
+             at 1125
+             > . 1:1001
+             # It has thrown away the second: the first alone is acknowledged.
+             at 1225
+             < . 1:1 ack 1001
+             at 2225
+             > . 1001:2001
+             at 2325
+             < . 1:1 ack 2001
+             > . 2001:3001
+             > . 3001:4001",
+        )
+        .end();
+}
+
+#[test]
+fn a_retransmission_that_is_lost_is_found() {
+    // What was sent after it arrives (RFC 8985, 3.4).
+    send(with_sacks(), 14).run(
+        "at 1100
+             < . 1:1 ack 1 sack 1001-4001
+             > . 1:1001
+             < . 1:1 ack 1 sack 1001-8001
+             > . 10001:11001
+             > . 11001:12001
+             at 1200
+             < . 1:1 ack 1 sack 1001-12001
+             > . 1:1001
+             count timeouts 0
+             count retransmits 2",
+    );
+}
+
+#[test]
+fn duplicates_show_a_loss_where_there_are_no_sacks() {
+    // RFC 6582.
+    send(plain(), 14).run(
+        "at 1100
+             < . 1:1 ack 1
+             > . 10001:11001
+             < . 1:1 ack 1
+             > . 11001:12001
+             < . 1:1 ack 1
+             > . 1:1001
+             count recoveries 1
+             at 1200
+             # The third is missing too.
+             < . 1:1 ack 2001
+             > . 2001:3001
+             count retransmits 2
+             at 1300
+             < . 1:1 ack 12001
+             cwnd 7000",
+    );
+}
+
+#[test]
+fn duplicates_that_are_none_do_not_count() {
+    send(plain(), 10).run(
+        "at 1100
+             < . 1:1 ack 1 win 60000
+             < . 1:1 ack 1 win 50000
+             < . 1:101 ack 1 win 50000
+             < . 101:201 ack 1 win 50000
+             > . 10001:10001 ack 201
+             < . 1:1 ack 1 win 40000
+             count retransmits 0",
+    );
+}
+
+#[test]
+fn a_recovery_for_nothing_is_undone_by_what_came_twice() {
+    send(with_sacks(), 10)
+        .run(
+            "at 1100
+             < . 1:1 ack 1 sack 1001-4001
+             > . 1:1001
+             at 1110
+             # The first was late.
+             < . 1:1 ack 4001
+             at 1190
+             < . 1:1 ack 10001
+             cwnd 7000",
+        )
+        .end();
+    send(with_sacks(), 10)
+        .run(
+            "at 1100
+             < . 1:1 ack 1 sack 1001-4001
+             > . 1:1001
+             at 1110
+             < . 1:1 ack 4001 sack 1-1001
+             count undone 1
+             cwnd 10000
+             count duplicates_reported 1",
+        )
+        .end();
+}
+
+#[test]
+fn a_recovery_for_nothing_is_undone_by_the_echo() {
+    let config = Config { timestamps: true, mss: 1012, ..with_sacks() };
+    let mut script = Script::connect(config);
+    script.run("> S 0:0 \n at 100 \n < S. 0:0 ack 1 mss 1012 sackok ts 1,0 \n > . 1:1 ack 1 \n event Established \n at 1000");
+    script.run(
+        "send 1000*5 \n > . 1:1001 \n > . 1001:2001 \n > . 2001:3001 \n > . 3001:4001 \n > P. 4001:5001",
+    );
+    script
+        .run(
+            "at 1100
+             < . 1:1 ack 1 sack 1001-4001 ts 2,100
+             > . 1:1001
+             at 1110
+             # This answers what was sent at 1000.
+             < . 1:1 ack 4001 ts 2,1000
+             count undone 1
+             cwnd 10000",
+        )
+        .end();
+}
+
+#[test]
+fn a_timeout_for_nothing_is_undone() {
+    let config = Config { timestamps: true, mss: 1012, ..with_sacks() };
+    let mut script = Script::connect(config);
+    script.run("> S 0:0 \n at 100 \n < S. 0:0 ack 1 mss 1012 sackok ts 1,0 \n > . 1:1 ack 1 \n event Established \n at 1000");
+    script.run("send 1000*2 \n > . 1:1001 \n > P. 1001:2001");
+    script
+        .run(
+            "at 1200
+             > . 1001:2001 # the probe
+             at 2200
+             > . 1:1001
+             cwnd 1000
+             at 2210
+             < . 1:1 ack 1001 ts 2,1000
+             count undone 1
+             cwnd 10000",
+        )
+        .end();
+}
+
+#[test]
+fn round_trips_are_not_measured_by_what_was_sent_twice() {
+    // Karn's rule: RTO stays that of the handshake, 1 s, and is not 4 s.
+    send(plain(), 1).run(
+        "at 2000
+             > . 1:1001
+             at 5900
+             > . 1:1001
+             at 5950
+             < . 1:1 ack 1001
+             send 1000
+             > P. 1001:2001
+             at 6949
+             at 6950
+             > P. 1001:2001",
+    );
+}

@@ -1,0 +1,11 @@
+//! Conversations of one connection with a peer that is a table, of two with each other over a bad network, and with another's TCP.
+
+mod attacks;
+mod closing;
+mod loss;
+mod opening;
+mod script;
+mod sim;
+mod smoltcp;
+mod streams;
+mod windows;

@@ -1,0 +1,99 @@
+//! What time does to a connection.
+
+use crate::connection::{Connection, Reason, State};
+use crate::time::{Instant, nanoseconds};
+use crate::timers::Timer;
+
+/// After so many timeouts of a segment as long as the path was said to take, routers may be dropping it in silence (RFC 4821, 7.7; RFC 8899, 4.3).
+const BLACK_HOLE: u8 = 3;
+
+impl Connection {
+    /// Does what is due. Then [`poll_transmit`](Connection::poll_transmit) may have something.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(timer) = self.timers.expired(now) {
+            match timer {
+                Timer::Retransmit => self.retransmit_timeout(now),
+                Timer::TailProbe => self.due.tail_probe = true,
+                Timer::Reordering => {
+                    let lost = self.detect(now);
+                    self.begin_recovery(lost);
+                }
+                Timer::WindowProbe if self.gives_up(now) => self.give_up(),
+                Timer::WindowProbe => {
+                    self.probes = self.probes.saturating_add(1);
+                    self.due.window_probe = true;
+                }
+                Timer::DelayedAck => self.due.ack = true,
+                Timer::KeepAlive => self.keep_alive(now),
+                Timer::Wait => self.end(Reason::Finished),
+            }
+        }
+    }
+
+    fn retransmit_timeout(&mut self, now: Instant) {
+        if self.gives_up(now) {
+            self.give_up();
+            return;
+        }
+        self.begin_timeout(now);
+        let is_long = self
+            .board
+            .first()
+            .is_some_and(|first| first.range.end - first.range.start > u64::from(self.config.min_mss));
+        if self.rtt.backoff >= BLACK_HOLE && is_long && self.is_synchronized() {
+            self.shrink(u64::from(self.config.min_mss));
+        }
+    }
+
+    /// Whether the peer has not answered for too long.
+    fn gives_up(&self, now: Instant) -> bool {
+        let limit = if self.is_synchronized() { self.config.timeout } else { self.config.connect_timeout };
+        // A peer that answers probes lives, whatever its window.
+        let since =
+            self.stuck_since.map(|since| if self.board.is_empty() { since.max(self.heard) } else { since });
+        since.is_some_and(|since| now.since(since) >= nanoseconds(limit))
+    }
+
+    fn give_up(&mut self) {
+        if self.is_synchronized() {
+            // It may be there, and hear us.
+            self.due.reset = Some((self.send_origin.wire(self.board.nxt()), true));
+        }
+        self.end(Reason::TimedOut);
+    }
+
+    fn keep_alive(&mut self, now: Instant) {
+        let Some(keep_alive) = self.config.keep_alive else { return };
+        if self.probes >= keep_alive.probes && self.board.is_empty() {
+            self.give_up();
+            return;
+        }
+        self.timers.set(Timer::KeepAlive, now + keep_alive.interval);
+        // What is outstanding, or a closed window, asks by itself.
+        if self.board.is_empty() && !self.timers.runs(Timer::WindowProbe) && self.state != State::SynReceived
+        {
+            self.probes = self.probes.saturating_add(1);
+            self.due.keep_alive = true;
+        }
+    }
+
+    /// A router said that a segment with this number was too long for it, and that it takes segments with at most `mss` bytes of data and options.
+    /// Whoever says so has to name a number that is outstanding (RFC 5927, 4). What is too long and outstanding goes in parts.
+    pub fn handle_too_long(&mut self, number: u32, mss: u16) {
+        let number = self.send_origin.number(number, self.board.una());
+        let is_ours = (self.board.una()..self.board.nxt()).contains(&number);
+        if self.is_synchronized() && is_ours {
+            let options = if self.agreed.timestamps { 12 } else { 0 };
+            self.shrink(u64::from(mss.max(self.config.min_mss)).saturating_sub(options));
+        }
+    }
+
+    /// The path takes less. What is longer is lost, but not to congestion.
+    fn shrink(&mut self, mss: u64) {
+        if mss >= self.mss || mss == 0 {
+            return;
+        }
+        self.mss = mss;
+        self.board.mark_lost(|sent| sent.range.end - sent.range.start > mss);
+    }
+}

@@ -1,0 +1,56 @@
+//! What tells connections apart.
+
+use crate::connection::Ports;
+use vrdma_wire::num::Gid;
+
+/// Addresses (IPv4's are mapped) and ports of both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuple {
+    /// This end's address.
+    pub local: Gid,
+    /// The peer's address.
+    pub remote: Gid,
+    /// Both ports.
+    pub ports: Ports,
+}
+
+impl Tuple {
+    fn key(&self) -> ([u8; 16], [u8; 16], Ports) {
+        (self.remote.0, self.local.0, self.ports)
+    }
+}
+
+impl PartialOrd for Tuple {
+    fn partial_cmp(&self, other: &Tuple) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Tuple {
+    fn cmp(&self, other: &Tuple) -> core::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// Whether an address can be a peer's: neither none, nor many's (RFC 9293, 3.9.2.3: MUST-46, MUST-57).
+pub(crate) fn is_unicast(gid: Gid) -> bool {
+    match gid.ipv4() {
+        Some(v4) => !(v4[0] == 0 || v4[0] >= 224),
+        None => gid.0[0] != 0xff && gid.0 != [0; 16],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_are_no_peer() {
+        for v4 in [[0, 0, 0, 0], [224, 0, 0, 1], [239, 1, 2, 3], [255, 255, 255, 255]] {
+            assert!(!is_unicast(Gid::from_ipv4(v4)), "{v4:?}");
+        }
+        assert!(is_unicast(Gid::from_ipv4([223, 1, 2, 3])) && is_unicast(Gid::from_ipv4([10, 0, 0, 1])));
+        let v6 = |first| Gid([first; 16]);
+        assert!(!is_unicast(v6(0xff)) && !is_unicast(v6(0)) && is_unicast(v6(0xfd)));
+    }
+}
