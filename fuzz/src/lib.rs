@@ -1,12 +1,14 @@
-//! What is fuzzed. The tests of `wire`, `transport` and `vrdma-backend` include the same files, and feed them the corpus (`fuzz/corpus`) and
+//! What is fuzzed. The tests of `wire`, `transport`, its `tcp` and `vrdma-backend` include the same files, and feed them the corpus (`fuzz/corpus`) and
 //! every input that ever made them fail (`fuzz/crashes`).
 
 mod engine;
 mod iwarp;
 mod packet;
+mod tcp;
 
 pub use engine::{requester, responder, restore};
 pub use iwarp::{fpdu, mpa_set_up, rdmap};
 pub use packet::packet;
+pub use tcp::tcp;
 // `backend/` is compiled as a module of vrdma-backend, whose insides it needs.
 pub use vrdma_backend::fuzzing::{control, ethernet, rings, vhost_user, wqe};

@@ -36,7 +36,7 @@ impl Connection {
         let mut news = News { echo: header.options.timestamps.map(|(_, echo)| echo), ..News::default() };
         let mut newest: Option<Sent> = None;
         if ack > una {
-            news.advanced = true;
+            news.acknowledged = ack - una;
             news.delivered += self.take_cumulative(ack, news.echo, &mut newest, now);
         }
         if self.agreed.sack {
@@ -52,13 +52,13 @@ impl Connection {
         if let Some(sent) = newest {
             self.rtt.measured(now.since(sent.at), outstanding, now);
         }
-        if news.advanced {
+        if news.acknowledged > 0 {
             self.rtt.backoff = 0;
             self.stuck_since = (!self.board.is_empty()).then_some(now);
             self.restart_timer(now);
         }
         self.recover(news, now);
-        if news.advanced || news.delivered > 0 {
+        if news.acknowledged > 0 || news.delivered > 0 {
             self.arm_tail_probe(now);
         }
         if self.board.is_empty() {

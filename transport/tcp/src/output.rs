@@ -63,10 +63,20 @@ impl Connection {
         let index = self.board.first_lost()?;
         let length = self.board.get(index).range;
         let length = (length.end - length.start).min(self.mss);
-        if self.board.pipe() + length > self.congestion.window && self.board.pipe() > 0 {
+        if !self.has_room(length) {
             return None;
         }
+        if index == 0 && self.timers.runs(Timer::Retransmit) {
+            // What is waited for is the answer to this one.
+            self.restart_timer(now);
+        }
         Some(self.send_again(index, now))
+    }
+
+    /// Whether the congestion window has room for so many bytes. One segment may always be on its way.
+    fn has_room(&self, length: u64) -> bool {
+        let pipe = self.pipe();
+        pipe == 0 || pipe + length <= self.congestion.window
     }
 
     fn send_again(&mut self, index: usize, now: Instant) -> Segment {
@@ -112,7 +122,7 @@ impl Connection {
             self.restart_after_idle(now);
         }
         match self.new_data(source) {
-            Ok(length) if self.board.pipe() + length > self.congestion.window && self.board.pipe() > 0 => {
+            Ok(length) if !self.has_room(length) => {
                 self.is_app_limited = false;
                 None
             }
@@ -122,7 +132,8 @@ impl Connection {
             }
             Err(Nothing::ToSend) if self.is_closing => Some(self.send_fin(now)),
             Err(Nothing::ToSend) => {
-                self.is_app_limited = true;
+                // What is lost waits for the window still.
+                self.is_app_limited = !self.board.any_lost();
                 self.timers.stop(Timer::WindowProbe);
                 None
             }

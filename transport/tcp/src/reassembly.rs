@@ -81,6 +81,11 @@ impl Reassembly {
         let end = data.end.min(self.edge).min(self.fin.unwrap_or(u64::MAX));
         let mut at = data.start.max(self.nxt);
         while at < end {
+            // What was taken before may have joined with what lies here.
+            at = at.max(self.nxt);
+            if at >= end {
+                break;
+            }
             if let Some(there) = self.kept.iter().find(|kept| (kept.start..kept.end).contains(&at)) {
                 at = there.end;
                 continue;

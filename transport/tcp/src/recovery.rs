@@ -14,8 +14,8 @@ const DUP_THRESH: u32 = 3;
 pub(crate) struct News {
     /// Bytes that arrived at the peer, by this for the first time known.
     pub delivered: u64,
-    /// SND.UNA went on.
-    pub advanced: bool,
+    /// By how much SND.UNA went on.
+    pub acknowledged: u64,
     /// It is one of those that RFC 5681 counts as duplicates.
     pub is_duplicate: bool,
     /// What the peer got twice.
@@ -33,7 +33,7 @@ impl Connection {
             self.explain(twice);
         }
         self.rack.acknowledged(una);
-        if news.advanced {
+        if news.acknowledged > 0 {
             self.undo_by_echo(news.echo);
         }
         self.end_tail_probe(news);
@@ -71,7 +71,7 @@ impl Connection {
 
     /// Without SACKs the third duplicate means that the oldest segment is lost, and within a recovery each partial acknowledge that the next one is (RFC 6582).
     fn count_duplicates(&mut self, news: News) -> bool {
-        if news.advanced {
+        if news.acknowledged > 0 {
             self.duplicate_acks = 0;
             let is_partial = matches!(self.recovery, Recovery::Fast { .. });
             return is_partial && self.board.mark_first_lost() > 0;
@@ -97,26 +97,31 @@ impl Connection {
         self.timers.stop(Timer::TailProbe);
         self.rack.probe = None;
         // The retransmission with which it begins; acknowledges say how it goes on.
-        self.congestion.window = self.board.pipe() + self.mss;
+        self.congestion.window = self.pipe() + self.mss;
+    }
+
+    /// What is taken to be in the network. Without SACKs each duplicate says that a segment has left it.
+    pub(crate) fn pipe(&self) -> u64 {
+        let gone = if self.agreed.sack { 0 } else { u64::from(self.duplicate_acks) * self.mss };
+        self.board.pipe().saturating_sub(gone)
     }
 
     /// How much may be sent after this acknowledge.
     fn adjust_window(&mut self, news: News, lost: bool, now: Instant) {
         let (mss, rtt) = (self.mss, self.rtt.smoothed().unwrap_or(0));
         let is_open = self.recovery == Recovery::Open;
-        // Without SACKs each duplicate says that a segment left the network.
-        let gone = if self.agreed.sack { 0 } else { u64::from(self.duplicate_acks) * mss };
+        let pipe = self.pipe();
         match &mut self.recovery {
             Recovery::Fast { prr, .. } => {
                 let delivered = news.delivered + if news.is_duplicate && !self.agreed.sack { mss } else { 0 };
-                let pipe = self.board.pipe().saturating_sub(gone);
-                let is_good = news.advanced && !lost;
+                let is_good = news.acknowledged > 0 && !lost;
                 let window = prr.window(delivered, pipe, self.congestion.threshold, mss, is_good);
-                self.congestion.window = window + (self.board.pipe() - pipe);
+                self.congestion.window = window.max(mss);
             }
-            _ if news.delivered == 0 => {}
+            // What lets something new go before a loss is sure does not open the window (RFC 3042).
+            _ if news.acknowledged == 0 => {}
             _ if self.is_app_limited && is_open => self.congestion.not_used(),
-            _ => self.congestion.acknowledged(news.delivered, mss, rtt, now),
+            _ => self.congestion.acknowledged(news.acknowledged, mss, rtt, now),
         }
     }
 

@@ -119,10 +119,6 @@ impl Scoreboard {
         self.sent.front()
     }
 
-    pub fn last(&self) -> Option<&Sent> {
-        self.sent.back()
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = &Sent> {
         self.sent.iter()
     }

@@ -106,6 +106,12 @@ impl Stack {
         self.counters
     }
 
+    /// How many deadlines are filed.
+    #[cfg(test)]
+    pub(crate) fn filed(&self) -> usize {
+        self.table.filed()
+    }
+
     /// How many connections there are, half open and in TIME-WAIT too.
     pub fn connections(&self) -> usize {
         self.table.len()
@@ -281,7 +287,6 @@ impl Stack {
     /// After a call of a connection: its events, and where it is listed.
     fn settle(&mut self, id: ConnectionId) {
         let Some(entry) = self.table.get_mut(id) else { return };
-        let was_half_open = entry.half_open;
         while let Some(event) = entry.connection.poll_event() {
             if event == Event::Established {
                 entry.half_open = false;
@@ -293,13 +298,13 @@ impl Stack {
         }
         let begins_to_wait = entry.connection.state() == State::TimeWait && !entry.waits;
         entry.waits |= begins_to_wait;
-        let forgotten = was_half_open && entry.half_open && entry.connection.state() == State::Closed;
+        let was_never_set_up = entry.half_open && entry.connection.state() == State::Closed;
         self.table.touched(id);
         if begins_to_wait {
             self.wait(id);
         }
-        if forgotten && self.table.get(id).is_some_and(|entry| entry.connection.due.reset.is_none()) {
-            self.table.remove(id);
+        if was_never_set_up {
+            self.drop_closed(id);
         }
     }
 
@@ -339,19 +344,13 @@ impl Stack {
         Some((id, event))
     }
 
-    /// Forgets a connection, but not before its RST was sent.
+    /// Forgets a connection that is over, but not before its RST was sent.
     fn drop_closed(&mut self, id: ConnectionId) {
-        let reset = self.table.get(id).and_then(|entry| Some((entry.tuple, entry.connection.due.reset?)));
-        if let Some((tuple, _)) = reset
-            && self.resets.len() < RESETS
-        {
-            let entry = self.table.get_mut(id).expect("it was looked up");
-            let nothing = &mut Nothing;
-            if let Some(segment) = entry.connection.poll_transmit(Instant(0), nothing) {
-                self.resets.push_back((tuple, segment.header));
-            }
+        let Some(entry) = self.table.get_mut(id) else { return };
+        entry.forgotten = true;
+        if entry.connection.due.reset.is_none() {
+            self.table.remove(id);
         }
-        self.table.remove(id);
     }
 
     /// The next segment to send, of the connections by turns, and between whom.
@@ -371,26 +370,12 @@ impl Stack {
                 self.settle(id);
                 return Some((Some(id), tuple, segment));
             }
-            // Its deadline may be another now, though it has sent nothing.
+            // It may wait for something now, though it has sent nothing.
             self.table.file(id);
-            if entry_is_forgotten(&self.table, id) {
+            if self.table.get(id).is_some_and(|entry| entry.forgotten) {
                 self.table.remove(id);
             }
         }
         None
-    }
-}
-
-/// A connection that nobody has ever known of, and that is over.
-fn entry_is_forgotten(table: &Table, id: ConnectionId) -> bool {
-    table.get(id).is_some_and(|entry| entry.half_open && entry.connection.state() == State::Closed)
-}
-
-/// Nothing to send.
-struct Nothing;
-
-impl Source for Nothing {
-    fn segment_at(&mut self, _: u64, _: u32) -> u32 {
-        0
     }
 }

@@ -17,10 +17,12 @@ pub struct ConnectionId {
 pub(crate) struct Entry {
     pub tuple: Tuple,
     pub connection: Connection,
-    /// The listener's port that it came to, until it is set up.
+    /// It came to a listener and is not set up: the user does not know of it.
     pub half_open: bool,
     /// It is among those in TIME-WAIT.
     pub waits: bool,
+    /// It is over, and nobody asks for it any more.
+    pub forgotten: bool,
     is_ready: bool,
     /// The deadline under which it is filed: the next one is not before that.
     filed: Instant,
@@ -69,7 +71,15 @@ impl Table {
         });
         let slot = &mut self.slots[index as usize];
         let id = ConnectionId { index, generation: slot.generation };
-        let entry = Entry { tuple, connection, half_open, waits: false, is_ready: false, filed: NEVER };
+        let entry = Entry {
+            tuple,
+            connection,
+            half_open,
+            waits: false,
+            forgotten: false,
+            is_ready: false,
+            filed: NEVER,
+        };
         slot.entry = Some(Box::new(entry));
         self.by_tuple.insert(tuple, id);
         self.touched(id);

@@ -132,8 +132,17 @@ fn a_probe_of_the_tail_shows_what_is_before_it() {
              > . 9001:10001
              at 1400
              < . 1:1 ack 5001 sack 9001-10001
+             # All that was sent before is lost. One segment left the network, one goes.
              > . 5001:6001
+             at 1500
+             < . 1:1 ack 6001 sack 9001-10001
              > . 6001:7001
+             > . 7001:8001
+             at 1600
+             < . 1:1 ack 8001 sack 9001-10001
+             > . 8001:9001
+             at 1700
+             < . 1:1 ack 10001
              count timeouts 0",
         )
         .end();
@@ -232,6 +241,7 @@ fn what_the_peer_has_is_not_sent_again() {
              > . 1:1001
              > . 1001:2001
              > . 2001:3001
+             > . 3001:4001
              at 2100
              > . 1:1001
              count timeouts 1
@@ -275,6 +285,8 @@ fn a_retransmission_that_is_lost_is_found() {
              < . 1:1 ack 1 sack 1001-8001
              > . 10001:11001
              > . 11001:12001
+             > . 12001:13001
+             > P. 13001:14001
              at 1200
              < . 1:1 ack 1 sack 1001-12001
              > . 1:1001

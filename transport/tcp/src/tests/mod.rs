@@ -7,5 +7,6 @@ mod opening;
 mod script;
 mod sim;
 mod smoltcp;
+mod stack;
 mod streams;
 mod windows;

@@ -433,7 +433,7 @@ fn rack(delay: u64) -> (Config, Faults) {
         ..Config::default()
     };
     // 10 Gb/s is less than a nanosecond a byte: this is 8 Gb/s.
-    (config, Faults { delay, pace: 1, queue: 4 << 20, ..Faults::default() })
+    (config, Faults { delay, pace: 1, queue: 64 << 20, ..Faults::default() })
 }
 
 #[test]

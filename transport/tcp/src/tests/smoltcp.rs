@@ -324,8 +324,8 @@ fn converse(seed: u64) {
         world.they_connect();
     }
     world.run();
-    assert_eq!(world.they_got, ours, "seed {seed}");
-    assert!(world.held.iter().all(Option::is_some), "seed {seed}");
+    assert_eq!(world.they_got, ours, "seed {seed}: {:?}", world.events);
+    assert!(world.held.iter().all(Option::is_some), "seed {seed}: {:?} {:?}", world.events, world.connection);
     let ended = [Event::Established, Event::EndOfStream, Event::Closed(Reason::Finished)];
     assert_eq!(world.events, ended, "seed {seed}");
 }

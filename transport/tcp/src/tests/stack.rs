@@ -1,0 +1,321 @@
+//! Hosts with many connections: listeners, floods, TIME-WAIT, and segments for nobody.
+
+use crate::stack::{Refused, Sources, Stack, StackCounters, StackLimits};
+use crate::{Arrival, Config, ConnectionId, Event, Instant, Ports, Reason, Segment, State, Tuple};
+use core::time::Duration;
+use std::collections::BTreeMap;
+use vrdma_wire::num::Gid;
+use vrdma_wire::tcp::{Flags, Header, Options};
+
+const A: Gid = Gid::from_ipv4([10, 0, 0, 1]);
+const B: Gid = Gid::from_ipv4([10, 0, 0, 2]);
+const PORT: u16 = 7000;
+
+/// How much of each stream there is.
+#[derive(Default)]
+struct Streams(BTreeMap<ConnectionId, u64>);
+
+impl Sources for Streams {
+    fn segment_at(&mut self, id: ConnectionId, offset: u64, most: u32) -> u32 {
+        let end = self.0.get(&id).copied().unwrap_or(0);
+        end.saturating_sub(offset).min(u64::from(most)) as u32
+    }
+}
+
+fn config() -> Config {
+    Config { time_wait: Duration::from_secs(10), ..Config::default() }
+}
+
+fn stack() -> Stack {
+    Stack::new([1, 2], StackLimits { connections: 20_000, time_wait: 1000 })
+}
+
+fn tuple(port: u16) -> Tuple {
+    Tuple { local: A, remote: B, ports: Ports { local: port, remote: PORT } }
+}
+
+/// Two hosts with a good network between them.
+struct Pair {
+    hosts: [(Stack, Streams); 2],
+    now: Instant,
+    segments: u64,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let mut pair = Pair {
+            hosts: [(stack(), Streams::default()), (stack(), Streams::default())],
+            now: Instant(0),
+            segments: 0,
+        };
+        pair.hosts[1].0.listen(B, PORT, 100, config()).unwrap();
+        pair
+    }
+
+    /// Carries segments until there are none.
+    fn carry(&mut self) {
+        loop {
+            let mut is_quiet = true;
+            for from in 0..2 {
+                let (stack, streams) = &mut self.hosts[from];
+                let Some((_, tuple, segment)) = stack.poll_transmit(self.now, streams) else { continue };
+                is_quiet = false;
+                self.segments += 1;
+                let length = (segment.data.end - segment.data.start) as usize;
+                let addresses = (tuple.local, tuple.remote);
+                let mut take = |_, arrival: Arrival| arrival.at.len();
+                self.hosts[1 - from].0.handle_segment(
+                    self.now,
+                    addresses,
+                    &segment.header,
+                    length,
+                    &mut take,
+                );
+            }
+            if is_quiet {
+                return;
+            }
+        }
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.now = self.now.after(seconds * 1_000_000_000);
+        self.hosts.iter_mut().for_each(|(stack, _)| stack.handle_timeout(self.now));
+        self.carry();
+    }
+
+    fn events(&mut self, host: usize) -> Vec<(ConnectionId, Event)> {
+        std::iter::from_fn(|| self.hosts[host].0.poll_event()).collect()
+    }
+}
+
+#[test]
+fn connections_come_and_go_and_leave_nothing() {
+    let mut pair = Pair::new();
+    for round in 0..10 {
+        let mut ids = Vec::new();
+        for port in 1000..2000 {
+            ids.push(pair.hosts[0].0.connect(tuple(port), config(), pair.now).unwrap());
+            pair.carry();
+        }
+        assert_eq!(pair.hosts[0].0.connect(tuple(1000), config(), pair.now), Err(Refused::InUse));
+        let expected: Vec<_> = ids.iter().map(|id| (*id, Event::Established)).collect();
+        assert_eq!(pair.events(0), expected, "round {round}");
+        let theirs = pair.events(1);
+        assert_eq!(theirs.len(), 1000);
+        for (id, _) in &theirs {
+            assert_eq!(pair.hosts[1].0.tuple(*id).map(|tuple| tuple.remote), Some(A));
+        }
+        ids.iter().for_each(|id| assert!(pair.hosts[0].0.change(*id, |connection| connection.close())));
+        pair.carry();
+        for (id, event) in pair.events(1) {
+            assert_eq!(event, Event::EndOfStream);
+            assert!(pair.hosts[1].0.change(id, |connection| connection.close()));
+        }
+        pair.carry();
+        assert!(pair.events(1).iter().all(|(_, event)| *event == Event::Closed(Reason::Finished)));
+        assert_eq!(pair.hosts[1].0.connections(), 0);
+        assert_eq!(pair.hosts[0].0.get(ids[0]).unwrap().state(), State::TimeWait);
+        pair.wait(11);
+        let ours = pair.events(0);
+        assert_eq!(ours.iter().filter(|(_, event)| *event == Event::Closed(Reason::Finished)).count(), 1000);
+        assert_eq!(pair.hosts[0].0.connections(), 0);
+        assert!(pair.hosts[0].0.get(ids[0]).is_none(), "a name is not used again");
+    }
+    for (stack, _) in &pair.hosts {
+        assert_eq!(
+            (stack.filed(), stack.poll_timeout(), stack.counters()),
+            (0, None, StackCounters::default())
+        );
+    }
+}
+
+#[test]
+fn thousands_that_are_idle_have_no_deadlines() {
+    let mut pair = Pair::new();
+    for n in 0..10_000 {
+        let id = pair.hosts[0].0.connect(tuple(1000 + n), config(), pair.now).unwrap();
+        pair.hosts[0].1.0.insert(id, 5000);
+        pair.carry();
+    }
+    pair.wait(5);
+    pair.wait(5);
+    for (stack, _) in &mut pair.hosts {
+        assert_eq!(stack.connections(), 10_000);
+        assert_eq!(stack.poll_timeout(), None);
+        assert_eq!(stack.filed(), 0);
+    }
+    let before = pair.segments;
+    pair.wait(1000);
+    assert_eq!(pair.segments, before);
+}
+
+fn segment(flags: Flags, src_port: u16, seq: u32, ack: u32) -> Header {
+    Header { src_port, dst_port: PORT, seq, ack, flags, window: 1000, urgent: 0, options: Options::default() }
+}
+
+/// Hands a segment to a host that is B, and what it sends then.
+fn answer(stack: &mut Stack, from: Gid, header: Header, length: usize) -> Vec<Segment> {
+    stack.handle_segment(Instant(0), (from, B), &header, length, &mut |_, arrival| arrival.at.len());
+    let mut streams = Streams::default();
+    std::iter::from_fn(|| stack.poll_transmit(Instant(0), &mut streams))
+        .map(|(_, _, segment)| segment)
+        .collect()
+}
+
+#[test]
+fn segments_for_nobody_are_reset() {
+    let mut stack = stack();
+    let reset = |stack: &mut Stack, header, length| {
+        let sent = answer(stack, A, header, length);
+        assert_eq!(sent.len(), 1);
+        let header = sent[0].header;
+        assert_eq!((header.src_port, header.dst_port), (PORT, 5));
+        (header.flags, header.seq, header.ack)
+    };
+    // RFC 9293, 3.10.7.1.
+    assert_eq!(reset(&mut stack, segment(Flags::SYN, 5, 100, 7), 0), (Flags::RST | Flags::ACK, 0, 101));
+    assert_eq!(reset(&mut stack, segment(Flags::FIN, 5, 100, 7), 10), (Flags::RST | Flags::ACK, 0, 111));
+    assert_eq!(reset(&mut stack, segment(Flags::ACK, 5, 100, 7), 10), (Flags::RST, 7, 0));
+    assert_eq!(answer(&mut stack, A, segment(Flags::RST, 5, 100, 7), 0), []);
+    assert_eq!(stack.counters().for_nobody, 3);
+    // A listener has no connection for an acknowledge either, and takes a SYN alone.
+    stack.listen(B, PORT, 10, config()).unwrap();
+    assert_eq!(reset(&mut stack, segment(Flags::ACK, 5, 100, 7), 0), (Flags::RST, 7, 0));
+    assert_eq!(answer(&mut stack, A, segment(Flags(0), 5, 100, 7), 10), []);
+    assert_eq!(answer(&mut stack, A, segment(Flags::SYN | Flags::FIN, 5, 100, 7), 0), []);
+    assert_eq!(stack.connections(), 0);
+    // Not even a RST goes to many.
+    assert_eq!(answer(&mut stack, Gid::from_ipv4([224, 0, 0, 1]), segment(Flags::SYN, 5, 100, 7), 0), []);
+    assert_eq!(stack.counters().bad_address, 1);
+    let many = Tuple { remote: Gid::from_ipv4([255; 4]), ..tuple(1) };
+    assert_eq!(stack.connect(many, config(), Instant(0)), Err(Refused::Address));
+}
+
+#[test]
+fn a_flood_of_syns_is_bounded_and_others_come_through() {
+    let mut stack = stack();
+    stack.listen(B, PORT, 16, config()).unwrap();
+    assert_eq!(stack.listen(B, PORT, 16, config()), Err(Refused::InUse));
+    for n in 0..1000 {
+        assert_eq!(answer(&mut stack, A, segment(Flags::SYN, n, 100, 0), 0).len(), 1);
+        assert!(stack.connections() <= 16);
+    }
+    assert_eq!(stack.counters().evicted, 1000 - 16);
+    // Somebody who is there is set up while a few more come.
+    let honest = answer(&mut stack, A, segment(Flags::SYN, 5000, 100, 0), 0)[0].header;
+    for n in 1000..1010 {
+        answer(&mut stack, A, segment(Flags::SYN, n, 100, 0), 0);
+    }
+    answer(&mut stack, A, segment(Flags::ACK, 5000, 101, honest.seq.wrapping_add(1)), 0);
+    let (id, event) = stack.poll_event().unwrap();
+    assert_eq!((event, stack.poll_event()), (Event::Established, None));
+    for n in 2000..3000 {
+        answer(&mut stack, A, segment(Flags::SYN, n, 100, 0), 0);
+    }
+    assert_eq!(stack.get(id).unwrap().state(), State::Established);
+    assert_eq!(stack.connections(), 17);
+    // Those that are never set up are forgotten, and nobody is told.
+    let mut streams = Streams::default();
+    for second in 0..400 {
+        let now = Instant(second * 1_000_000_000);
+        stack.handle_timeout(now);
+        while stack.poll_transmit(now, &mut streams).is_some() {}
+    }
+    assert_eq!((stack.connections(), stack.poll_event()), (1, None));
+    stack.unlisten(B, PORT);
+    assert_eq!(
+        answer(&mut stack, A, segment(Flags::SYN, 1, 100, 0), 0)[0].header.flags,
+        Flags::RST | Flags::ACK
+    );
+}
+
+#[test]
+fn no_more_connections_than_there_may_be() {
+    let mut stack = Stack::new([1, 2], StackLimits { connections: 2, time_wait: 1 });
+    stack.listen(B, PORT, 10, config()).unwrap();
+    for port in 1..=5 {
+        answer(&mut stack, A, segment(Flags::SYN, port, 100, 0), 0);
+    }
+    assert_eq!((stack.connections(), stack.counters().no_room), (2, 3));
+    assert_eq!(stack.connect(tuple(9), config(), Instant(0)), Err(Refused::Full));
+}
+
+#[test]
+fn listeners_that_go_take_along_what_is_not_set_up() {
+    let mut stack = stack();
+    stack.listen(B, PORT, 10, config()).unwrap();
+    answer(&mut stack, A, segment(Flags::SYN, 1, 100, 0), 0);
+    stack.unlisten(B, PORT);
+    let mut streams = Streams::default();
+    let (_, _, sent) = stack.poll_transmit(Instant(0), &mut streams).unwrap();
+    assert_eq!(sent.header.flags, Flags::RST | Flags::ACK);
+    assert!(stack.poll_transmit(Instant(0), &mut streams).is_none());
+    assert_eq!((stack.connections(), stack.poll_event()), (0, None));
+}
+
+/// A connection of A to B, of which B has closed first: B is in TIME-WAIT.
+fn waiting(config: Config) -> (Pair, ConnectionId) {
+    let mut pair = Pair::new();
+    pair.hosts[1].0.unlisten(B, PORT);
+    pair.hosts[1].0.listen(B, PORT, 10, config).unwrap();
+    let ours = pair.hosts[0].0.connect(tuple(1), config, pair.now).unwrap();
+    pair.carry();
+    let (theirs, _) = pair.events(1)[0];
+    pair.hosts[1].0.change(theirs, |connection| connection.close());
+    pair.carry();
+    pair.hosts[0].0.change(ours, |connection| connection.close());
+    pair.carry();
+    pair.events(0);
+    pair.events(1);
+    assert_eq!(pair.hosts[1].0.get(theirs).unwrap().state(), State::TimeWait);
+    (pair, theirs)
+}
+
+#[test]
+fn time_wait_gives_way_to_newer_numbers() {
+    for timestamps in [false, true] {
+        let config = Config { timestamps, ..config() };
+        let (mut pair, theirs) = waiting(config);
+        pair.now = pair.now.after(1_000_000_000);
+        let ours = pair.hosts[0].0.connect(tuple(1), config, pair.now).unwrap();
+        pair.carry();
+        assert_eq!(pair.events(0), [(ours, Event::Established)], "timestamps {timestamps}");
+        assert!(pair.hosts[1].0.get(theirs).is_none());
+        // Nobody is told of the old one twice, and the new one is there.
+        let events = pair.events(1);
+        assert!(events.iter().any(|(id, event)| *id != theirs && *event == Event::Established), "{events:?}");
+    }
+}
+
+#[test]
+fn time_wait_does_not_give_way_to_older_numbers() {
+    let (mut pair, theirs) = waiting(Config { timestamps: false, ..config() });
+    let (stack, streams) = &mut pair.hosts[1];
+    let old = stack.get(theirs).unwrap().receive_origin.0;
+    let mut header = segment(Flags::SYN, 1, old.wrapping_sub(1000), 0);
+    header.src_port = 1;
+    stack.handle_segment(pair.now, (A, B), &header, 0, &mut |_, _| 0);
+    let (_, _, sent) = stack.poll_transmit(pair.now, streams).unwrap();
+    assert_eq!(sent.header.flags, Flags::ACK);
+    assert_eq!(stack.get(theirs).unwrap().state(), State::TimeWait);
+}
+
+#[test]
+fn time_waits_are_bounded() {
+    let mut pair = Pair::new();
+    pair.hosts[0].0 = Stack::new([1, 2], StackLimits { connections: 100, time_wait: 3 });
+    for port in 1..=10 {
+        let ours = pair.hosts[0].0.connect(tuple(port), config(), pair.now).unwrap();
+        pair.carry();
+        let (theirs, _) = pair.events(1)[0];
+        pair.hosts[0].0.change(ours, |connection| connection.close());
+        pair.carry();
+        pair.hosts[1].0.change(theirs, |connection| connection.close());
+        pair.carry();
+        pair.events(0);
+        pair.events(1);
+    }
+    assert_eq!(pair.hosts[0].0.counters().short_wait, 7);
+    assert_eq!(pair.hosts[0].0.connections(), 3);
+}
