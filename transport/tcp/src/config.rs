@@ -19,7 +19,7 @@ pub struct KeepAlive {
 pub struct Config {
     /// Most data of a segment, without any options: the MTU less 40 bytes with IPv4, less 60 with IPv6 (RFC 6691). It is what the peer is told.
     pub mss: u16,
-    /// Least that path MTU discovery, or a peer's option, may take it to.
+    /// Least that path MTU discovery, or a peer's option, may take it to, and what a peer takes that does not say: 536 with IPv4, 1220 with IPv6.
     pub min_mss: u16,
     /// The receive window in bytes, up to 1 GiB. It is as large whatever arrives: no buffer stands behind it.
     pub window: u32,
@@ -53,7 +53,7 @@ pub struct Config {
     pub keep_alive: Option<KeepAlive>,
     /// Time in TIME-WAIT: twice the maximum segment lifetime.
     pub time_wait: Duration,
-    /// Longest time in FIN-WAIT-2, where a peer that never closes could keep us.
+    /// Longest silence in FIN-WAIT-2, where a peer that never closes could keep us.
     pub fin_wait: Duration,
 }
 

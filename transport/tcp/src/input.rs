@@ -16,6 +16,8 @@ const DEFAULT_MSS: u16 = 536;
 const STAMPS_LEN: u64 = 12;
 /// An acknowledge of what cannot be is sent once in so many nanoseconds (RFC 5961, 7).
 const CHALLENGE_INTERVAL: u64 = 50_000_000;
+/// An acknowledge is delayed by less than half a second (RFC 9293, MUST-40).
+const LONGEST_DELAY: u64 = 499_000_000;
 /// After so long without a segment its timestamp is no yardstick any more: 24 days (RFC 7323, 5.5).
 const STAMP_LIFE: u64 = 24 * 24 * 3600 * 1_000_000_000;
 
@@ -144,6 +146,9 @@ impl Connection {
         self.heard = now;
         if !self.timers.runs(Timer::WindowProbe) {
             self.probes = 0;
+        }
+        if self.state == State::FinWait2 {
+            self.timers.set(Timer::Wait, now + self.config.fin_wait);
         }
         if let Some(keep_alive) = self.config.keep_alive
             && self.state != State::TimeWait
@@ -350,7 +355,7 @@ impl Connection {
         if change.is_new {
             self.unacknowledged = self.unacknowledged.saturating_add(1);
         }
-        let delay = nanoseconds(self.config.ack_delay);
+        let delay = nanoseconds(self.config.ack_delay).min(LONGEST_DELAY);
         if change.is_urgent || self.unacknowledged >= self.config.ack_every.max(1) || delay == 0 {
             self.due.ack = true;
         } else if !self.timers.runs(Timer::DelayedAck) {

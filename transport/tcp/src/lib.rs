@@ -1,4 +1,64 @@
-//! TCP (in progress).
+//! TCP as a carrier of messages, without I/O.
+//!
+//! A [`Connection`] is one end of a TCP connection (RFC 9293) as plain data: no socket, clock, thread, buffer or randomness of its own. It is made for a
+//! user that sends *references* to memory and places what arrives by itself, as RDMA over TCP does. What such a user needs is less than a stack: no
+//! stream buffers, a window that is always the same, no Nagle; and more: data is handed up beyond holes. A [`Stack`] is all connections of a host:
+//! whose a segment is, listeners, TIME-WAIT, RSTs for strangers.
+//!
+//! The crate knows `vrdma-wire` alone: bytes become [`Header`](vrdma_wire::tcp::Header)s there. It is not part of the engine yet: the carrier `Tcp`, which will use it,
+//! is to come.
+//!
+//! # The contract
+//!
+//! Whoever drives it (one thread) tells the time, and
+//!
+//! * hands segments in ([`Connection::handle_segment`]), their checksum checked;
+//! * calls [`Connection::handle_timeout`] at [`Connection::poll_timeout`] at the latest;
+//! * after each call takes what is to be sent ([`Connection::poll_transmit`]) until there is nothing, and events ([`Connection::poll_event`]);
+//! * says when a router complained ([`Connection::handle_too_long`]).
+//!
+//! # Sending
+//!
+//! The stream is the user's. TCP asks for it by place, from 0 on: [`Source::segment_at`] says how long the segment is that begins there (an FPDU, at most
+//! [`Connection::mss`]), and a [`Segment`] says which bytes are to follow the header. The user keeps being able to produce bytes until
+//! [`Connection::acknowledged`] is beyond them. A retransmission sends the same bytes between the same places: for each segment that is outstanding there is a record of where it
+//! was cut. Cuts are not moved, but added where there is no other way: if the path takes less than it did, or if the peer's window stays too small for a segment. PSH is set where the user has
+//! no more.
+//!
+//! # Receiving
+//!
+//! New bytes are handed up as they come, in order or not ([`Arrival`]: their place, and up to where the stream is complete). The user says how many it has taken:
+//! placed, or held. Those are told to the peer, in order by the acknowledgment number, beyond holes by SACKs, and never come again; what is not taken is as if it had been lost.
+//! A byte that was taken is not handed up twice, whatever the peer sends. [`Connection::complete`] is the place of delivery in order.
+//!
+//! # What it does
+//!
+//! | what | how | where |
+//! |---|---|---|
+//! | states, half-open and simultaneous connections, RSTs | RFC 9293 | `input`, `connection` |
+//! | blind RSTs, SYNs and data | RFC 5961; one challenge in 50 ms | `input` |
+//! | window scale, timestamps, PAWS | RFC 7323 | `input`, `output` |
+//! | SACKs and DSACKs, both ways | RFC 2018, 2883, 6675 | `reassembly`, `scoreboard` |
+//! | when something is lost | RACK-TLP, RFC 8985; without SACKs NewReno, RFC 6582 | `rack`, `recovery` |
+//! | how much is sent in a recovery; in slow start and after | PRR, RFC 6937, 9937; CUBIC, RFC 9438 | `prr`, `congestion` |
+//! | recoveries for nothing are undone | by DSACKs; by timestamps, RFC 3522 | `recovery` |
+//! | retransmission timeout | RFC 6298, in nanoseconds, least by configuration | `rtt` |
+//! | closed and small windows, silent peers, delayed acknowledges | RFC 9293, 3.8 | `output`, `timeout` |
+//! | path MTU | by ICMP, RFC 5927; black holes by timeouts | `timeout` |
+//! | a flood of SYNs | a bounded backlog: the oldest half-open connection makes room. No cookies, which would lose options | `stack` |
+//! | initial numbers | RFC 6528 | `initial` |
+//!
+//! An idle connection is under 1 KiB, and has no deadline unless keep-alive is on. State is saved and restored as a value ([`Connection::save`]).
+//!
+//! # What it does not
+//!
+//! * ECN (RFC 3168), HyStart++ (RFC 9406), F-RTO (RFC 5682), pacing, searching for a larger path MTU (RFC 4821): not yet.
+//! * Urgent data is data: MPA has no use for it. TCP Fast Open, MD5 and AO options: nobody asks for them.
+//! * A closed window is probed with an old number instead of a byte of new data (as Linux does): the byte would cut an FPDU in two.
+//! * ICMP errors other than "too long" are soft and left to the user (RFC 5461).
+//! * IP options, source routes, type of service: who writes the IP header has them.
+//!
+//! `src/tests/requirements.rs` goes through the table of RFC 9293, appendix B: each requirement has a test, or a reason.
 #![forbid(unsafe_code)]
 
 mod acknowledge;

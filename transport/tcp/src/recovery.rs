@@ -116,7 +116,9 @@ impl Connection {
                 let delivered = news.delivered + if news.is_duplicate && !self.agreed.sack { mss } else { 0 };
                 let is_good = news.acknowledged > 0 && !lost;
                 let window = prr.window(delivered, pipe, self.congestion.threshold, mss, is_good);
-                self.congestion.window = window.max(mss);
+                // A partial acknowledge without SACKs has the next segment sent again at once (RFC 6582, 3.2).
+                let is_partial = lost && !self.agreed.sack;
+                self.congestion.window = window.max(if is_partial { pipe + mss } else { mss });
             }
             // What lets something new go before a loss is sure does not open the window (RFC 3042).
             _ if news.acknowledged == 0 => {}

@@ -35,6 +35,12 @@ impl Connection {
             self.give_up();
             return;
         }
+        // Round trips may have become longer since the timer was set: those of what was sent later are known by SACKs.
+        let due = self.board.first().map_or(now, |first| first.at.after(self.rtt.timeout(&self.config)));
+        if due > now {
+            self.timers.set(Timer::Retransmit, due);
+            return;
+        }
         self.begin_timeout(now);
         let is_long = self
             .board

@@ -259,15 +259,15 @@ fn a_peer_that_throws_away_gets_it_again() {
     send(with_sacks(), 4)
         .run(
             "at 1100
-             < . 1:1 ack 1 sack 1001-3001
-             at 1125
+             < . 1:1 ack 1 sack 1001-4001
              > . 1:1001
              # It has thrown away the second: the first alone is acknowledged.
-             at 1225
+             at 1200
              < . 1:1 ack 1001
-             at 2225
+             at 2199
+             at 2200
              > . 1001:2001
-             at 2325
+             at 2300
              < . 1:1 ack 2001
              > . 2001:3001
              > . 3001:4001",
@@ -399,7 +399,8 @@ fn a_timeout_for_nothing_is_undone() {
              at 2210
              < . 1:1 ack 1001 ts 2,1000
              count undone 1
-             cwnd 10000",
+             # As before, and what this acknowledges.
+             cwnd 11000",
         )
         .end();
 }

@@ -73,6 +73,25 @@ fn options_count_if_both_have_them() {
 }
 
 #[test]
+fn segments_carry_no_options_of_syns() {
+    let config = Config { mss: 1000, window: 1 << 20, ..Config::default() };
+    let mut script = Script::connect(config);
+    script.run("> S 0:0 \n < S. 0:0 ack 1 mss 1460 ws 3 sackok ts 500,0 \n event Established \n > . 1:1 \n send 10*2");
+    for segment in script.sent() {
+        let options = segment.header.options;
+        assert_eq!((options.mss, options.window_scale, options.sack_permitted), (None, None, false));
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_rfc() {
+    let config = Config::default();
+    assert!(config.timeout >= Duration::from_secs(100) && config.connect_timeout >= Duration::from_secs(180));
+    assert!(config.ack_delay < Duration::from_millis(500) && config.keep_alive.is_none());
+    assert_eq!((config.ack_every, config.initial_rto, config.min_mss), (2, Duration::from_secs(1), 536));
+}
+
+#[test]
 fn a_peer_without_mss_takes_536() {
     Script::connect(plain()).run("> S 0:0 \n < S. 0:0 ack 1 \n > . 1:1 ack 1 \n mss 536").end();
     // Nobody makes us send crumbs.

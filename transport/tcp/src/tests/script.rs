@@ -175,6 +175,12 @@ impl Script {
         check(&self.connection);
     }
 
+    /// What was sent and not named yet; some was.
+    pub fn sent(&self) -> &VecDeque<Segment> {
+        assert!(!self.sent.is_empty());
+        &self.sent
+    }
+
     /// Nothing more was sent.
     pub fn end(&mut self) {
         if let Some(segment) = self.sent.front() {

@@ -40,6 +40,12 @@ fn acknowledges_may_go_at_once() {
 }
 
 #[test]
+fn no_acknowledge_is_delayed_for_half_a_second() {
+    let config = Config { ack_delay: core::time::Duration::from_secs(5), ..plain() };
+    open(config).run("< P. 1:101 ack 1 \n at 499 \n > . 1:1 ack 101").end();
+}
+
+#[test]
 fn segments_are_cut_by_the_user() {
     open(plain())
         .run(
