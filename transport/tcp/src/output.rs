@@ -273,7 +273,9 @@ impl Connection {
             prr.sent(range.end - range.start);
         }
         self.sent_last = now;
-        self.stuck_since.get_or_insert(now);
+        if self.board.segments() == 1 && !again {
+            self.stuck_since = Some(now);
+        }
         if !self.timers.runs(Timer::Retransmit) {
             self.restart_timer(now);
         }

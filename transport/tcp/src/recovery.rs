@@ -29,7 +29,10 @@ impl Connection {
     pub(crate) fn recover(&mut self, news: News, now: Instant) {
         let una = self.board.una();
         if let Some(twice) = news.twice {
-            self.rack.duplicated(self.board.nxt());
+            // The probe of the tail was one of two, not what was reordered.
+            if self.rack.probe.is_none_or(|probe| probe.end != twice.end) {
+                self.rack.duplicated(self.board.nxt());
+            }
             self.explain(twice);
         }
         self.rack.acknowledged(una);
@@ -37,10 +40,12 @@ impl Connection {
             self.undo_by_echo(news.echo);
         }
         self.end_tail_probe(news);
-        self.end_recovery(una);
+        let is_recovered = self.end_recovery(una);
         let lost = self.find_losses(news, now);
         self.begin_recovery(lost);
-        self.adjust_window(news, lost, now);
+        if !is_recovered || lost {
+            self.adjust_window(news, lost, now);
+        }
     }
 
     /// What is lost by now.
@@ -127,17 +132,18 @@ impl Connection {
         }
     }
 
-    /// All that was outstanding when it began is acknowledged. Without SACKs an acknowledge of just that may be a duplicate of what comes later (RFC 6582, 6): it is over with
-    /// the next one.
-    fn end_recovery(&mut self, una: u64) {
+    /// All that was outstanding when it began is acknowledged.
+    /// Whether one without a timeout is over by this: then the window is what it left.
+    fn end_recovery(&mut self, una: u64) -> bool {
         let until = match self.recovery {
-            Recovery::Open => return,
+            Recovery::Open => return false,
             Recovery::Fast { until, .. } | Recovery::Timeout { until } => until,
         };
         if una < until {
-            return;
+            return false;
         }
-        if matches!(self.recovery, Recovery::Fast { .. }) {
+        let is_fast = matches!(self.recovery, Recovery::Fast { .. });
+        if is_fast {
             self.congestion.recovered(self.mss);
             self.rack.recovered();
         }
@@ -145,6 +151,7 @@ impl Connection {
         self.duplicate_acks = 0;
         self.undo = None;
         self.congestion.keep();
+        is_fast
     }
 
     /// A probe of the tail has its answer (RFC 8985, 7.4).

@@ -119,6 +119,7 @@ impl Scoreboard {
         self.sent.front()
     }
 
+    #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = &Sent> {
         self.sent.iter()
     }

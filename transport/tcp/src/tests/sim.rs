@@ -346,6 +346,7 @@ fn any_config(rng: &mut Rng) -> Config {
         timeout: Duration::from_secs(3600),
         connect_timeout: Duration::from_secs(3600),
         time_wait: Duration::from_secs(10),
+        fin_wait: Duration::from_secs(3600),
         ..Config::default()
     }
 }

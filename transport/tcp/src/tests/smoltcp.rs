@@ -270,7 +270,10 @@ impl World {
             self.cuts.push(length);
             self.unsent -= length;
         }
-        if self.unsent == 0 && connection.state() != crate::State::SynSent {
+        // In CLOSE-WAIT smoltcp 0.12 stops its retransmission timer at each acknowledge, a duplicate too, and then sends no more for ever: so we close
+        // when all of theirs is there.
+        let is_all = connection.complete() == self.they_send;
+        if self.unsent == 0 && is_all && connection.state() != crate::State::SynSent {
             connection.close();
         }
         while let Some(segment) = connection.poll_transmit(self.now, &mut self.cuts) {
@@ -309,6 +312,7 @@ fn converse(seed: u64) {
         timestamps: rng.chance(500),
         min_rto: Duration::from_millis([1, 200][rng.below(2) as usize]),
         time_wait: Duration::from_secs(30),
+        fin_wait: Duration::from_secs(3600),
         timeout: Duration::from_secs(3600),
         connect_timeout: Duration::from_secs(3600),
         ..Config::default()

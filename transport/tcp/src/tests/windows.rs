@@ -71,6 +71,27 @@ fn a_window_may_stay_closed_as_long_as_the_peer_answers() {
 }
 
 #[test]
+fn a_window_that_was_closed_long_ago_is_no_reason_to_give_up() {
+    let config = Config { timeout: Duration::from_secs(5), ..plain() };
+    open(config, "win 0")
+        .run(
+            "send 1000
+             at 1000
+             > . 0:0 ack 1
+             < . 1:1 ack 1 win 1000
+             > P. 1:1001
+             < . 1:1 ack 1001 win 5000
+             at 100000
+             send 1000
+             > P. 1001:2001
+             at 101000
+             > P. 1001:2001
+             event -",
+        )
+        .end();
+}
+
+#[test]
 fn a_window_that_stays_small_is_used_after_a_while() {
     open(plain(), "win 400")
         .run(
