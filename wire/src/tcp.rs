@@ -2,13 +2,14 @@
 //!
 //! A segment is what an IP packet carries. [`Header::parse`] reads it as a value, [`is_sound`] checks its checksum, [`Header::emit`] writes it.
 
+mod malformed;
 mod options;
 
+pub use malformed::Malformed;
 pub use options::{Options, Sacks};
 
 use crate::checksum::{Sum, pseudo_header};
 use crate::num::Gid;
-use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -33,29 +34,6 @@ struct RawTcp {
     checksum: U16,
     urgent: U16,
 }
-
-/// Why bytes are no TCP segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// It ends before its header does.
-    Truncated,
-    /// The data offset is less than a header is long.
-    DataOffset,
-    /// An option's length is less than 2, or goes beyond the header.
-    OptionLength,
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Malformed::Truncated => "truncated",
-            Malformed::DataOffset => "data offset",
-            Malformed::OptionLength => "option length",
-        })
-    }
-}
-
-impl core::error::Error for Malformed {}
 
 /// The control bits (RFC 9293, 3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -122,6 +122,15 @@ impl Congestion {
         }
     }
 
+    /// Windows are such that what is computed with them does not overflow.
+    pub fn is_sane(&self) -> bool {
+        let most = 1 << 40;
+        let epoch =
+            self.epoch.is_none_or(|epoch| epoch.reno < most && epoch.reno_part < most && epoch.part < most);
+        let before = self.before.is_none_or(|before| before.window < most && before.plateau < most);
+        (1..most).contains(&self.window) && self.plateau < most && epoch && before
+    }
+
     /// What a loss took cannot be had back any more.
     pub fn keep(&mut self) {
         self.before = None;

@@ -102,7 +102,7 @@ impl Rack {
             return 0;
         }
         let least = rtt.least().unwrap_or(0);
-        (least / 4 * u64::from(self.multiplier)).min(rtt.smoothed().unwrap_or(least))
+        (least / 4).saturating_mul(self.multiplier.into()).min(rtt.smoothed().unwrap_or(least))
     }
 
     /// Marks what is lost by now (step 5): how many numbers, and when to look again, if it may become more.
@@ -128,6 +128,11 @@ impl Rack {
             false
         });
         (marked, again)
+    }
+
+    /// Times are such that sums do not overflow.
+    pub fn is_sane(&self) -> bool {
+        self.rtt < 1 << 62
     }
 
     /// Whether a segment was sent so long ago that it should have arrived (6.3: on a retransmission timeout).

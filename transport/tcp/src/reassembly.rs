@@ -1,6 +1,6 @@
 //! What arrived: up to which number all is there, what is beyond holes, and what of it the peer is told.
 
-use crate::seq::{FIRST, Range, offset};
+use crate::seq::{FAR, FIRST, Range, offset};
 use serde::{Deserialize, Serialize};
 
 /// New bytes of the stream, in a segment that has just arrived.
@@ -182,6 +182,10 @@ impl Reassembly {
         let mut kept = self.kept.clone();
         kept.sort_by_key(|range| range.start);
         let mut before = self.nxt;
+        let highest = kept.last().map_or(0, |range| range.end).max(self.nxt).max(self.edge);
+        if highest.max(self.fin.unwrap_or(0)) >= FAR {
+            return Some("numbers received are out of range");
+        }
         for range in kept {
             if range.start <= before || range.end <= range.start {
                 return Some("stretches that arrived are empty, touch or overlap");

@@ -49,6 +49,12 @@ impl Rtt {
         self.smoothed
     }
 
+    /// Times are such that sums do not overflow.
+    pub fn is_sane(&self) -> bool {
+        let times = [self.smoothed, Some(self.variation), self.least[0], self.least[1]];
+        times.into_iter().flatten().all(|time| time < 1 << 62)
+    }
+
     /// The least time of late.
     pub fn least(&self) -> Option<u64> {
         self.least.into_iter().flatten().min()

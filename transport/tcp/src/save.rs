@@ -5,7 +5,7 @@
 //! takes connections in, this gets the record's rules for versions.)
 
 use crate::connection::{Connection, State};
-use crate::seq::{FIRST, SYN};
+use crate::seq::{FAR, FIRST, SYN};
 use crate::timers::Timer;
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +23,6 @@ impl Saved {
     }
 }
 
-/// Numbers of a record are below this: a stream of 2^62 bytes takes longer than hosts live, and sums of two do not overflow.
-const FAR: u64 = 1 << 62;
-
 impl Connection {
     /// The connection as a value.
     #[must_use]
@@ -35,35 +32,54 @@ impl Connection {
 
     /// What cannot be, if it is.
     pub(crate) fn fault(&self) -> Option<&'static str> {
+        self.number_fault()
+            .or_else(|| self.state_fault())
+            .or_else(|| self.board.fault())
+            .or_else(|| self.received.fault())
+    }
+
+    /// Numbers with which others are computed are such that nothing overflows.
+    fn number_fault(&self) -> Option<&'static str> {
         let (una, nxt) = (self.board.una(), self.board.nxt());
-        let is_waiting = self.timers.runs(Timer::Retransmit);
-        let is_begun = matches!(self.state, State::SynSent | State::SynReceived);
+        let congestion = &self.congestion;
         match () {
             () if !(SYN..FAR).contains(&una) || !(una..FAR).contains(&nxt) => {
                 Some("numbers sent are out of range")
             }
-            () if self.received.nxt() >= FAR || self.received.edge() >= FAR => {
-                Some("numbers received are out of range")
+            () if self.fin.is_some_and(|fin| fin >= FAR) => Some("the FIN is out of range"),
+            () if self.window.seq >= FAR || self.window.ack >= FAR => Some("the window is of no segment"),
+            () if self.receive_window > 1 << 30
+                || self.window.size > 1 << 30
+                || self.window.largest > 1 << 30 =>
+            {
+                Some("a window is over 1 GiB")
             }
-            () if !is_begun && self.state != State::Closed && una < FIRST => {
-                Some("the SYN is not acknowledged")
+            () if self.mss == 0 || self.mss > 0xffff => Some("the segment size is out of range"),
+            () if !congestion.is_sane() => Some("the congestion window is out of range"),
+            () if !self.rtt.is_sane() || !self.rack.is_sane() => Some("a round trip takes too long"),
+            () if self.agreed.send_scale > 14 || self.agreed.receive_scale > 14 => {
+                Some("a window scale is over 14")
             }
-            () if self.fin.is_some_and(|fin| fin + 1 != nxt) && self.state != State::Closed => {
+            () => None,
+        }
+    }
+
+    fn state_fault(&self) -> Option<&'static str> {
+        let (una, nxt) = (self.board.una(), self.board.nxt());
+        let is_waiting = self.timers.runs(Timer::Retransmit);
+        let is_begun = matches!(self.state, State::SynSent | State::SynReceived);
+        let is_closed = self.state == State::Closed;
+        match () {
+            () if !is_begun && !is_closed && una < FIRST => Some("the SYN is not acknowledged"),
+            () if is_begun && una > SYN => Some("the SYN is acknowledged"),
+            () if self.fin.is_some_and(|fin| fin + 1 != nxt) && !is_closed => {
                 Some("something was sent after the FIN")
             }
             () if !self.board.is_empty() && !is_waiting => {
                 Some("something is outstanding, and no timer runs")
             }
             () if self.board.is_empty() && is_waiting => Some("a timer runs for nothing"),
-            () if self.mss == 0 || self.mss > 0xffff => Some("the segment size is out of range"),
-            () if self.congestion.window == 0 => Some("the congestion window is closed"),
-            () if self.agreed.send_scale > 14 || self.agreed.receive_scale > 14 => {
-                Some("a window scale is over 14")
-            }
-            () if self.receive_window > 1 << 30 || self.window.size > 1 << 30 => {
-                Some("a window is over 1 GiB")
-            }
-            () => self.board.fault().or_else(|| self.received.fault()),
+            () => None,
         }
     }
 }

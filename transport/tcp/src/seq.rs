@@ -10,6 +10,9 @@ pub(crate) const SYN: u64 = 1 << 32;
 /// The number of the first byte of data.
 pub(crate) const FIRST: u64 = SYN + 1;
 
+/// All numbers are below this: a stream of 2^62 bytes takes longer than hosts live, and sums of two do not overflow.
+pub(crate) const FAR: u64 = 1 << 62;
+
 /// The initial sequence number of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Origin(pub u32);

@@ -1,6 +1,6 @@
 //! TCP options: those that both ends use, as values.
 
-use super::Malformed;
+use super::malformed::Malformed;
 
 const END: u8 = 0;
 const NOP: u8 = 1;
@@ -10,6 +10,8 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 
+/// Most bytes that all options of a header may take: its length is told in 4 bits, in units of 4 bytes, and 20 are the header itself.
+const MOST: usize = 40;
 /// Most that a window scale may be: more counts as this (RFC 7323, 2.3).
 const MAX_SCALE: u8 = 14;
 
@@ -112,7 +114,7 @@ impl Options {
             + 4 * usize::from(self.sack_permitted && self.timestamps.is_none())
             + 12 * usize::from(self.timestamps.is_some())
             + if blocks > 0 { 4 + 8 * blocks } else { 0 };
-        assert!(length <= super::MAX_LEN - super::MIN_LEN, "options do not fit into a header");
+        assert!(length <= MOST, "options do not fit into a header");
         length
     }
 

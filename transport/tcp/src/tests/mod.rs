@@ -4,6 +4,7 @@ mod attacks;
 mod closing;
 mod loss;
 mod opening;
+mod records;
 mod requirements;
 mod script;
 mod sim;

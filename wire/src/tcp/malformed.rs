@@ -1,0 +1,26 @@
+//! Why bytes are no TCP segment.
+
+use core::fmt;
+
+/// Why bytes are no TCP segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// It ends before its header does.
+    Truncated,
+    /// The data offset is less than a header is long.
+    DataOffset,
+    /// An option's length is less than 2, or goes beyond the header.
+    OptionLength,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Malformed::Truncated => "truncated",
+            Malformed::DataOffset => "data offset",
+            Malformed::OptionLength => "option length",
+        })
+    }
+}
+
+impl core::error::Error for Malformed {}
