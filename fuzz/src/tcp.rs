@@ -230,7 +230,7 @@ impl Lab<'_> {
     }
 
     fn arrive(&mut self, header: Header, length: usize) {
-        let (taken, refused) = (&mut self.taken, self.input.0.len() % 5 == 0);
+        let (taken, refused) = (&mut self.taken, self.input.0.len().is_multiple_of(5));
         let mut take = |arrival: Arrival| {
             assert!(arrival.at.end <= length && !arrival.at.is_empty());
             let length = if refused { arrival.at.len() / 2 } else { arrival.at.len() };

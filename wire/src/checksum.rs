@@ -64,7 +64,7 @@ pub(crate) fn pseudo_header(src: Gid, dst: Gid, protocol: u8, length: usize) -> 
 /// The sum of a piece that follows `before` bytes. After an odd number each byte is the other half of its word, which swaps the sum's bytes.
 const fn aligned(words: u64, before: usize) -> u64 {
     let folded = fold(words);
-    if before % 2 == 1 { (folded as u16).swap_bytes() as u64 } else { folded }
+    if before.is_multiple_of(2) { folded } else { (folded as u16).swap_bytes() as u64 }
 }
 
 const fn fold(mut words: u64) -> u64 {
@@ -76,8 +76,11 @@ const fn fold(mut words: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
     use proptest::prelude::*;
+    use std::vec::Vec;
 
     #[test]
     fn the_example_of_rfc_1071() {

@@ -28,7 +28,8 @@ impl Vector<'_> {
 
     fn header(&self) -> Header {
         let field = |key| self.number(key).unwrap();
-        let edges: Vec<u32> = self.0.get("sacks").map_or(Vec::new(), |edges| edges.split(',').map(hex).collect());
+        let edges: Vec<u32> =
+            self.0.get("sacks").map_or(Vec::new(), |edges| edges.split(',').map(hex).collect());
         Header {
             src_port: field("src_port") as u16,
             dst_port: field("dst_port") as u16,

@@ -345,6 +345,11 @@ impl Connection {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
     }
 
+    /// Bytes that options take in each segment: those of timestamps.
+    pub(crate) fn options_len(&self) -> u64 {
+        if self.agreed.timestamps { 12 } else { 0 }
+    }
+
     /// The initial congestion window (RFC 6928).
     pub(crate) fn initial_window(&self) -> u64 {
         u64::from(self.config.initial_window.max(1)) * self.mss

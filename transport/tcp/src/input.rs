@@ -12,8 +12,6 @@ use vrdma_wire::tcp::{Flags, Header};
 
 /// What a peer takes that does not say (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// Bytes that the option of timestamps takes in each segment.
-const STAMPS_LEN: u64 = 12;
 /// An acknowledge of what cannot be is sent once in so many nanoseconds (RFC 5961, 7).
 const CHALLENGE_INTERVAL: u64 = 50_000_000;
 /// An acknowledge is delayed by less than half a second (RFC 9293, MUST-40).
@@ -124,8 +122,7 @@ impl Connection {
         }
         self.stamps.last_ack = FIRST;
         let theirs = options.mss.unwrap_or(DEFAULT_MSS).max(self.config.min_mss);
-        let stamps = if self.agreed.timestamps { STAMPS_LEN } else { 0 };
-        self.mss = u64::from(theirs.min(self.config.mss)).saturating_sub(stamps).max(1);
+        self.mss = u64::from(theirs.min(self.config.mss)).saturating_sub(self.options_len()).max(1);
         self.window.size = header.window.into();
         self.window.largest = self.window.size;
         self.window.seq = SYN;
@@ -257,15 +254,15 @@ impl Connection {
         if flags.has(Flags::RST) {
             return false;
         }
-        if end <= nxt && has_length && range.end > range.start {
+        if self.state == State::TimeWait && flags.has(Flags::FIN) {
+            // Our last acknowledge was lost.
+            self.due.ack = true;
+            self.wait(now);
+        } else if end <= nxt && range.end > range.start {
             // Our acknowledge may have been lost: it goes at once, and says what came twice.
             self.counters.duplicates += 1;
             self.received.handle_data(range, 0, |_| 0);
             self.due.ack = true;
-        } else if self.state == State::TimeWait && flags.has(Flags::FIN) {
-            // Our last acknowledge was lost.
-            self.due.ack = true;
-            self.wait(now);
         } else if has_length {
             self.due.ack = true;
         } else {

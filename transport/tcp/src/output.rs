@@ -37,7 +37,7 @@ impl Connection {
             return None;
         }
         // SACKs have no room beside a segment's data, and are worth more than that.
-        if self.due.ack && self.received.has_news() {
+        if self.due.ack && self.agreed.sack && self.received.has_news() {
             return Some(self.acknowledge(now));
         }
         self.send_syn(now)

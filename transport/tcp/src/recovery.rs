@@ -53,6 +53,10 @@ impl Connection {
         if !self.agreed.sack {
             return self.count_duplicates(news);
         }
+        if news.delivered == 0 {
+            // What time alone shows is the timer's.
+            return false;
+        }
         if self.board.sacked_segments() == 0
             && self.recovery == Recovery::Open
             && !self.timers.runs(Timer::Reordering)

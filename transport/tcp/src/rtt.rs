@@ -22,6 +22,8 @@ pub(crate) struct Rtt {
     pub lost_syn: bool,
 }
 
+/// No timeout is shorter, whatever the configuration says: time has to pass.
+const SHORTEST: u64 = 10_000;
 /// The least timeout after a lost SYN.
 const AFTER_LOST_SYN: u64 = 3_000_000_000;
 
@@ -62,10 +64,11 @@ impl Rtt {
 
     /// The timeout with its doublings.
     pub fn timeout(&self, config: &Config) -> u64 {
-        let (least, most) = (nanoseconds(config.min_rto), nanoseconds(config.max_rto));
+        let least = nanoseconds(config.min_rto).max(SHORTEST);
+        let most = nanoseconds(config.max_rto);
         let once = match self.smoothed {
             None if self.lost_syn => nanoseconds(config.initial_rto).max(AFTER_LOST_SYN),
-            None => nanoseconds(config.initial_rto),
+            None => nanoseconds(config.initial_rto).max(SHORTEST),
             Some(smoothed) => smoothed.saturating_add(self.variation.saturating_mul(4)).max(least),
         };
         once.saturating_mul(1 << self.backoff.min(16)).min(most.max(least))

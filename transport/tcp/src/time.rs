@@ -32,7 +32,7 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// A duration in nanoseconds.
+/// A duration in nanoseconds; one of more than 73 years counts as those, so that a deadline is never the end of time.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    duration.as_nanos().min(1 << 61) as u64
 }

@@ -7,6 +7,9 @@ use crate::timers::Timer;
 /// After so many timeouts of a segment as long as the path was said to take, routers may be dropping it in silence (RFC 4821, 7.7; RFC 8899, 4.3).
 const BLACK_HOLE: u8 = 3;
 
+/// Probes of a silent peer are no closer, whatever the configuration says.
+const SHORTEST_INTERVAL: u64 = 1_000_000;
+
 impl Connection {
     /// Does what is due. Then [`poll_transmit`](Connection::poll_transmit) may have something.
     pub fn handle_timeout(&mut self, now: Instant) {
@@ -47,7 +50,7 @@ impl Connection {
             .first()
             .is_some_and(|first| first.range.end - first.range.start > u64::from(self.config.min_mss));
         if self.rtt.backoff >= BLACK_HOLE && is_long && self.is_synchronized() {
-            self.shrink(u64::from(self.config.min_mss));
+            self.shrink(self.config.min_mss);
         }
     }
 
@@ -74,7 +77,7 @@ impl Connection {
             self.give_up();
             return;
         }
-        self.timers.set(Timer::KeepAlive, now + keep_alive.interval);
+        self.timers.set(Timer::KeepAlive, now.after(nanoseconds(keep_alive.interval).max(SHORTEST_INTERVAL)));
         // What is outstanding, or a closed window, asks by itself.
         if self.board.is_empty() && !self.timers.runs(Timer::WindowProbe) && self.state != State::SynReceived
         {
@@ -89,13 +92,13 @@ impl Connection {
         let number = self.send_origin.number(number, self.board.una());
         let is_ours = (self.board.una()..self.board.nxt()).contains(&number);
         if self.is_synchronized() && is_ours {
-            let options = if self.agreed.timestamps { 12 } else { 0 };
-            self.shrink(u64::from(mss.max(self.config.min_mss)).saturating_sub(options));
+            self.shrink(mss.max(self.config.min_mss));
         }
     }
 
-    /// The path takes less. What is longer is lost, but not to congestion.
-    fn shrink(&mut self, mss: u64) {
+    /// The path takes segments with so many bytes of options and data. What is longer is lost, but not to congestion.
+    fn shrink(&mut self, mss: u16) {
+        let mss = u64::from(mss).saturating_sub(self.options_len());
         if mss >= self.mss || mss == 0 {
             return;
         }

@@ -94,7 +94,7 @@ impl Options {
             (TIMESTAMPS, body) if body.len() == 8 => {
                 self.timestamps = Some((word(&body[..4]), word(&body[4..])));
             }
-            (SACK, body) if body.len() % 8 == 0 => {
+            (SACK, body) if body.len().is_multiple_of(8) => {
                 self.sacks =
                     body.chunks_exact(8).map(|block| (word(&block[..4]), word(&block[4..]))).collect();
             }

@@ -1,5 +1,9 @@
+extern crate std;
+
 use super::*;
 use proptest::prelude::*;
+use std::vec;
+use std::vec::Vec;
 
 const A: Gid = Gid::from_ipv4([10, 0, 0, 1]);
 const B: Gid = Gid::from_ipv4([10, 0, 0, 2]);
