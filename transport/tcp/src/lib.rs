@@ -48,7 +48,8 @@
 //! | a flood of SYNs | a bounded backlog: the oldest half-open connection makes room. No cookies, which would lose options | `stack` |
 //! | initial numbers | RFC 6528 | `initial` |
 //!
-//! An idle connection is under 1 KiB, and has no deadline unless keep-alive is on. State is saved and restored as a value ([`Connection::save`]).
+//! An idle connection is under 1 KiB, and has no deadline unless keep-alive is on. State is saved and restored as a value ([`Connection::save`], [`Stack::adopt`]);
+//! listeners are configuration, and half-open connections that are lost begin again.
 //!
 //! # What it does not
 //!

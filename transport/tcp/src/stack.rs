@@ -150,6 +150,12 @@ impl Stack {
 
     /// Begins a connection.
     pub fn connect(&mut self, tuple: Tuple, config: Config, now: Instant) -> Result<ConnectionId, Refused> {
+        let (initial, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
+        self.adopt(tuple, Connection::connect(config, tuple.ports, initial, clock, now))
+    }
+
+    /// Takes over a connection that was saved and restored.
+    pub fn adopt(&mut self, tuple: Tuple, connection: Connection) -> Result<ConnectionId, Refused> {
         if !is_unicast(tuple.remote) {
             return Err(Refused::Address);
         }
@@ -159,8 +165,6 @@ impl Stack {
         if self.table.len() >= self.limits.connections {
             return Err(Refused::Full);
         }
-        let (initial, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
-        let connection = Connection::connect(config, tuple.ports, initial, clock, now);
         Ok(self.table.insert(tuple, connection, false))
     }
 

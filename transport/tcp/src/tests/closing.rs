@@ -48,6 +48,33 @@ fn we_close_first() {
 }
 
 #[test]
+fn time_wait_begins_anew_with_each_fin() {
+    open(plain())
+        .run(
+            "close
+             > F. 1:1 ack 1
+             < F. 1:101 ack 2
+             > . 2:2 ack 102
+             state TimeWait
+             at 50000
+             # With its data.
+             < F. 1:101 ack 2
+             > . 2:2 ack 102
+             at 109999
+             state TimeWait
+             # Nothing else of the old connection disturbs.
+             < . 50:101 ack 2
+             > . 2:2 ack 102
+             < S 500:500
+             > . 2:2 ack 102
+             at 110000
+             state Closed
+             taken 0-100",
+        )
+        .end();
+}
+
+#[test]
 fn the_peer_closes_first() {
     open(plain())
         .run(

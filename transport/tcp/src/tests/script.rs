@@ -132,7 +132,7 @@ impl Script {
             "state" => assert_eq!(format!("{:?}", connection.state()), rest, "{line}"),
             "event" => {
                 let event = connection.poll_event();
-                assert_eq!(event.map_or("-".to_owned(), |event| name(event)), rest, "{line}");
+                assert_eq!(event.map_or("-".to_owned(), name), rest, "{line}");
             }
             "acknowledged" => assert_eq!(connection.acknowledged(), number(rest), "{line}"),
             "complete" => assert_eq!(connection.complete(), number(rest), "{line}"),

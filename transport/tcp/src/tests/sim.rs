@@ -356,7 +356,8 @@ fn any_config(rng: &mut Rng) -> Config {
         initial_rto: Duration::from_millis([10, 1000][rng.below(2) as usize]),
         timeout: Duration::from_secs(3600),
         connect_timeout: Duration::from_secs(3600),
-        time_wait: Duration::from_secs(10),
+        // Longer than all timeouts of a peer that has not got the last acknowledge.
+        time_wait: Duration::from_secs(3600),
         fin_wait: Duration::from_secs(3600),
         ..Config::default()
     }

@@ -74,14 +74,17 @@ fn byte(place: u64) -> u8 {
     (place.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
+/// When it arrives, its number, whether to us, and its bytes.
+type Flight = (Instant, u64, bool, Vec<u8>);
+
 struct World {
     now: Instant,
     rng: Rng,
     loss: u64,
     reordering: u64,
     duplication: u64,
-    /// Packets on their way: when, number, to us, bytes.
-    flying: BinaryHeap<Reverse<(Instant, u64, bool, Vec<u8>)>>,
+    /// Packets on their way.
+    flying: BinaryHeap<Reverse<Flight>>,
     sent: u64,
 
     connection: Option<Connection>,
@@ -206,17 +209,15 @@ impl World {
             self.interface.poll(self.time(), &mut self.card, &mut self.sockets);
             let socket = self.sockets.get_mut::<Socket>(self.socket);
             let mut moved = 0;
-            while socket.can_recv() {
-                moved += socket
-                    .recv(|data| {
-                        for (at, found) in data.iter().enumerate() {
-                            assert_eq!(*found, byte(self.they_got + at as u64), "a byte of ours");
-                        }
-                        (data.len(), data.len())
-                    })
-                    .unwrap();
+            if socket.can_recv() {
+                let from = self.they_got;
+                let look = |data: &mut [u8]| {
+                    let is_ours = |(at, found): (usize, &u8)| *found == byte(from + at as u64);
+                    assert!(data.iter().enumerate().all(is_ours), "bytes of ours");
+                    (data.len(), data.len())
+                };
+                moved = socket.recv(look).unwrap();
                 self.they_got += moved as u64;
-                break;
             }
             while socket.can_send() && self.they_sent < self.they_send {
                 let most = (self.they_send - self.they_sent).min(2000);

@@ -150,6 +150,29 @@ fn thousands_that_are_idle_have_no_deadlines() {
     assert_eq!(pair.segments, before);
 }
 
+#[test]
+fn another_stack_takes_connections_over() {
+    let mut pair = Pair::new();
+    let id = pair.hosts[0].0.connect(tuple(1), config(), pair.now).unwrap();
+    pair.carry();
+    pair.hosts[0].1.0.insert(id, 1_000_000);
+    pair.hosts[0].0.post(id);
+    // Some of it is on its way, and lost with the host.
+    let (stack, streams) = &mut pair.hosts[0];
+    (0..5).for_each(|_| assert!(stack.poll_transmit(pair.now, streams).is_some()));
+    let connection = stack.get(id).unwrap().save().restore().unwrap();
+    let mut after = self::stack();
+    let id = after.adopt(tuple(1), connection.clone()).unwrap();
+    assert_eq!(after.adopt(tuple(1), connection), Err(Refused::InUse));
+    pair.hosts[0] = (after, Streams([(id, 1_000_000)].into()));
+    for _ in 0..10 {
+        pair.wait(2);
+    }
+    assert_eq!(pair.hosts[0].0.get(id).unwrap().acknowledged(), 1_000_000);
+    let (theirs, _) = pair.events(1)[0];
+    assert_eq!(pair.hosts[1].0.get(theirs).unwrap().complete(), 1_000_000);
+}
+
 fn segment(flags: Flags, src_port: u16, seq: u32, ack: u32) -> Header {
     Header { src_port, dst_port: PORT, seq, ack, flags, window: 1000, urgent: 0, options: Options::default() }
 }
