@@ -5,7 +5,8 @@ use std::path::Path;
 /// Runs `fuzz/corpus/TARGET` and `fuzz/crashes/TARGET`. In the latter, NAME.txt says what NAME was.
 pub fn replay(target: &str, run: fn(&[u8])) {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let fuzz = above.map(|folder| folder.join("fuzz")).find(|folder| folder.is_dir()).expect("fuzz/ is above");
+    let fuzz =
+        above.map(|folder| folder.join("fuzz")).find(|folder| folder.is_dir()).expect("fuzz/ is above");
     let mut inputs = 0;
     for kind in ["corpus", "crashes"] {
         let folder = fuzz.join(kind).join(target);
