@@ -41,6 +41,8 @@ pub struct Config {
     pub initial_rto: Duration,
     /// Longest time that a peer delays an acknowledge (RFC 8985, 7.2).
     pub peer_ack_delay: Duration,
+    /// What the tail is probed later than after two round trips, for a peer that is not always awake. (Linux has two ticks, RFC 8985 has none.)
+    pub probe_slack: Duration,
     /// Longest time that an acknowledge is delayed here, below 500 ms; zero for never (RFC 9293, 3.8.6.3).
     pub ack_delay: Duration,
     /// So many segments are acknowledged at once: 1 or 2.
@@ -72,6 +74,7 @@ impl Default for Config {
             max_rto: Duration::from_secs(60),
             initial_rto: Duration::from_secs(1),
             peer_ack_delay: Duration::from_millis(200),
+            probe_slack: Duration::from_millis(2),
             ack_delay: Duration::from_millis(40),
             ack_every: 2,
             timeout: Duration::from_secs(100),

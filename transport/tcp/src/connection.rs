@@ -267,7 +267,7 @@ impl Connection {
         &self.counters
     }
 
-    /// Most data of a segment by now. What is cut into longer ones is refused; it may become less (path MTU), and then what was cut before goes in parts.
+    /// Most data of a segment by now. It may become less (path MTU): then what was cut before goes in parts.
     pub fn mss(&self) -> u32 {
         self.mss as u32
     }

@@ -143,7 +143,8 @@ impl Rack {
     /// How long after the last segment the tail is probed (7.2). A lone segment's acknowledge may be delayed.
     pub fn probe_timeout(rtt: &Rtt, segments: u64, config: &Config) -> u64 {
         let Some(smoothed) = rtt.smoothed() else { return nanoseconds(config.initial_rto) };
-        let delay = if segments == 1 { nanoseconds(config.peer_ack_delay) } else { 0 };
+        let slack = nanoseconds(config.probe_slack);
+        let delay = if segments == 1 { nanoseconds(config.peer_ack_delay).max(slack) } else { slack };
         smoothed.saturating_mul(2).saturating_add(delay)
     }
 }

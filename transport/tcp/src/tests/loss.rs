@@ -123,6 +123,12 @@ fn the_tail_is_probed_after_two_round_trips() {
 }
 
 #[test]
+fn a_probe_leaves_a_sleepy_peer_some_time() {
+    let config = Config { probe_slack: core::time::Duration::from_millis(30), ..with_sacks() };
+    send(config, 2).run("at 1229 \n at 1230 \n > . 1001:2001 \n count tail_probes 1").end();
+}
+
+#[test]
 fn a_probe_of_the_tail_shows_what_is_before_it() {
     send(with_sacks(), 10)
         .run(

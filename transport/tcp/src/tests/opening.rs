@@ -6,8 +6,16 @@ use core::time::Duration;
 
 /// Options as small as they can be: no scale, no timestamps.
 pub fn plain() -> Config {
-    let min_rto = Duration::from_secs(1);
-    Config { mss: 1000, window: 10_000, timestamps: false, sack: false, min_rto, ..Config::default() }
+    let (min_rto, probe_slack) = (Duration::from_secs(1), Duration::ZERO);
+    Config {
+        mss: 1000,
+        window: 10_000,
+        timestamps: false,
+        sack: false,
+        min_rto,
+        probe_slack,
+        ..Config::default()
+    }
 }
 
 pub fn with_sacks() -> Config {

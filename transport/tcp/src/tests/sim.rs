@@ -443,6 +443,7 @@ fn rack(delay: u64) -> (Config, Faults) {
         min_rto: Duration::from_millis(1),
         ack_delay: Duration::from_micros(500),
         peer_ack_delay: Duration::from_micros(500),
+        probe_slack: Duration::from_micros(100),
         ..Config::default()
     };
     // 10 Gb/s is less than a nanosecond a byte: this is 8 Gb/s.
