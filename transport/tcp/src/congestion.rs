@@ -109,7 +109,6 @@ impl Congestion {
     /// A recovery is over.
     pub fn recovered(&mut self, mss: u64) {
         self.window = self.threshold.max(mss);
-        self.before = None;
     }
 
     /// There was no loss: things were late.
@@ -131,9 +130,9 @@ impl Congestion {
         (1..most).contains(&self.window) && self.plateau < most && epoch && before
     }
 
-    /// What a loss took cannot be had back any more.
-    pub fn keep(&mut self) {
-        self.before = None;
+    /// Whether the last loss may turn out to have been none.
+    pub fn may_undo(&self) -> bool {
+        self.before.is_some()
     }
 
     /// Nothing was sent for long (RFC 5681, 4.1).

@@ -8,7 +8,7 @@ use crate::rack::Rack;
 use crate::reassembly::Reassembly;
 use crate::rtt::Rtt;
 use crate::scoreboard::Scoreboard;
-use crate::seq::{Origin, SYN, offset};
+use crate::seq::{Origin, Range, SYN, offset};
 use crate::time::{Instant, nanoseconds};
 use crate::timers::{Timer, Timers};
 use serde::{Deserialize, Serialize};
@@ -87,8 +87,8 @@ pub(crate) enum Recovery {
 /// How a recovery may turn out to have been for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Undo {
-    /// Numbers from here on were sent again.
-    pub from: u64,
+    /// What was sent again is within these numbers.
+    pub within: Range,
     /// How many segments were, that no DSACK has told of.
     pub unexplained: u32,
     /// The timestamp of the first of them (RFC 3522), until something is acknowledged.

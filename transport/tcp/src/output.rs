@@ -87,7 +87,9 @@ impl Connection {
         let sent = self.board.sent_again(index, now);
         self.counters.retransmits += 1;
         let clock = self.clock(now);
-        let undo = self.undo.get_or_insert(Undo { from: sent.range.start, unexplained: 0, first_sent: None });
+        let undo = self.undo.get_or_insert(Undo { within: sent.range, unexplained: 0, first_sent: None });
+        undo.within.start = undo.within.start.min(sent.range.start);
+        undo.within.end = undo.within.end.max(sent.range.end);
         if undo.unexplained == 0 {
             undo.first_sent = Some(clock);
         }

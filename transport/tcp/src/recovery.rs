@@ -153,8 +153,6 @@ impl Connection {
         }
         self.recovery = Recovery::Open;
         self.duplicate_acks = 0;
-        self.undo = None;
-        self.congestion.keep();
         is_fast
     }
 
@@ -169,7 +167,9 @@ impl Connection {
         // Twice at the peer: nothing was lost. Beyond the probe without it having been told: the probe mended a loss, which counts like any other.
         let is_mended = probe.is_retransmission && news.twice.is_none() && una > probe.end;
         if self.recovery == Recovery::Open {
-            self.undo = None;
+            if !self.congestion.may_undo() {
+                self.undo = None;
+            }
             if is_mended {
                 self.congestion.lost(self.mss);
                 self.congestion.recovered(self.mss);
@@ -180,7 +180,7 @@ impl Connection {
     /// The peer got something twice. When it told so of all that was sent again, nothing had been lost.
     fn explain(&mut self, twice: Range) {
         let Some(undo) = &mut self.undo else { return };
-        if twice.start >= undo.from {
+        if undo.within.covers(twice) {
             undo.unexplained = undo.unexplained.saturating_sub(1);
             if undo.unexplained == 0 {
                 self.undo_recovery();
@@ -193,14 +193,15 @@ impl Connection {
         let Some(undo) = &mut self.undo else { return };
         let Some(first_sent) = undo.first_sent.take() else { return };
         let is_older = echo.is_some_and(|echo| (echo.wrapping_sub(first_sent) as i32) < 0);
-        if is_older && self.board.una() > undo.from {
+        if is_older && self.board.una() > undo.within.start {
             self.undo_recovery();
         }
     }
 
     fn undo_recovery(&mut self) {
         self.undo = None;
-        if self.recovery == Recovery::Open {
+        // What came twice may be told when the recovery is over already.
+        if !self.congestion.may_undo() {
             return;
         }
         self.counters.undone += 1;

@@ -350,7 +350,15 @@ fn a_recovery_for_nothing_is_undone_by_what_came_twice() {
              < . 1:1 ack 4001
              at 1190
              < . 1:1 ack 10001
-             cwnd 7000",
+             cwnd 7000
+             count undone 0
+             at 1200
+             # And what was sent again comes too.
+             < . 1:1 ack 10001 sack 1-1001
+             count undone 1
+             cwnd 10000
+             < . 1:1 ack 10001 sack 1-1001
+             count undone 1",
         )
         .end();
     send(with_sacks(), 10)
