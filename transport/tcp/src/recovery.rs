@@ -136,8 +136,8 @@ impl Connection {
         }
     }
 
-    /// All that was outstanding when it began is acknowledged.
-    /// Whether one without a timeout is over by this: then the window is what it left.
+    /// A recovery is over when all that was outstanding as it began is acknowledged. True if one without a timeout is over by this: then the window is what
+    /// it left.
     fn end_recovery(&mut self, una: u64) -> bool {
         let until = match self.recovery {
             Recovery::Open => return false,
