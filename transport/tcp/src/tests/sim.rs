@@ -237,8 +237,16 @@ impl World {
             host.take(range);
             arrival.at.len()
         };
+        let dropped = |connection: &Connection| {
+            let counters = connection.counters();
+            counters.bad_timestamp + counters.outside_window + counters.bad_ack
+        };
+        let before = dropped(&connection);
         connection.handle_segment(self.now, &header, data.len(), &mut take);
-        self.note_sacks(to, &header, &connection);
+        // A segment that is dropped, such as one that was overtaken by others with newer timestamps (PAWS), has said nothing.
+        if dropped(&connection) == before {
+            self.note_sacks(to, &header, &connection);
+        }
         self.hosts[to].connection = Some(connection);
     }
 
