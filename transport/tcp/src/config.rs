@@ -19,7 +19,7 @@ pub struct KeepAlive {
 pub struct Config {
     /// Most data of a segment, without any options: the MTU less 40 bytes with IPv4, less 60 with IPv6 (RFC 6691). It is what the peer is told.
     pub mss: u16,
-    /// Least that path MTU discovery, or a peer's option, may take it to, and what a peer takes that does not say: 536 with IPv4, 1220 with IPv6.
+    /// Least that path MTU discovery may take it to, and what a peer takes that does not say: 536 with IPv4, 1220 with IPv6.
     pub min_mss: u16,
     /// The receive window in bytes, up to 1 GiB. It is as large whatever arrives: no buffer stands behind it.
     pub window: u32,

@@ -12,6 +12,8 @@ use vrdma_wire::tcp::{Flags, Header};
 
 /// What a peer takes that does not say (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
+/// Nobody makes us send smaller crumbs than this: each costs a header, and a record while it is outstanding.
+const LEAST_MSS: u16 = 64;
 /// An acknowledge of what cannot be is sent once in so many nanoseconds (RFC 5961, 7).
 const CHALLENGE_INTERVAL: u64 = 50_000_000;
 /// An acknowledge is delayed by less than half a second (RFC 9293, MUST-40).
@@ -121,7 +123,8 @@ impl Connection {
             self.stamps.recent_at = now;
         }
         self.stamps.last_ack = FIRST;
-        let theirs = options.mss.unwrap_or(DEFAULT_MSS).max(self.config.min_mss);
+        let default = DEFAULT_MSS.max(self.config.min_mss);
+        let theirs = options.mss.map_or(default, |mss| mss.max(LEAST_MSS));
         self.mss = u64::from(theirs.min(self.config.mss)).saturating_sub(self.options_len()).max(1);
         self.window.size = header.window.into();
         self.window.largest = self.window.size;
