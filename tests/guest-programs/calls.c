@@ -1,0 +1,674 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "calls.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- random things ---- */
+
+static uint64_t below(struct world *w, uint64_t limit)
+{
+	return rng_below(&w->rng, limit);
+}
+
+static bool one_in(struct world *w, unsigned n)
+{
+	return !below(w, n);
+}
+
+uint64_t odd_number(struct rng *rng)
+{
+	static const uint64_t borders[] = {0, 1, 2, 3, 7, 8, 63, 64, 65, 255, 256, 4095, 4096, 65535, 65536,
+					   0x7fffffff, 0x80000000, 0xffffffff, 1ull << 32, ~0ull >> 1, ~0ull};
+
+	switch (rng_below(rng, 4)) {
+	case 0:
+		return borders[rng_below(rng, sizeof(borders) / sizeof(*borders))];
+	case 1:
+		return rng_next(rng) >> rng_below(rng, 64);
+	default:
+		return rng_below(rng, 20);
+	}
+}
+
+static void *any(struct world *w, enum kind kind)
+{
+	return w->counts[kind] ? w->objects[kind][below(w, w->counts[kind])] : NULL;
+}
+
+static bool keep(struct world *w, enum kind kind, void *object)
+{
+	if (object)
+		w->objects[kind][w->counts[kind]++] = object;
+	return object;
+}
+
+static bool full(const struct world *w, enum kind kind)
+{
+	return w->counts[kind] == MOST_OBJECTS;
+}
+
+/* Destroys one at random. One that cannot be destroyed now mostly stays in the list. */
+static bool destroy_any(struct world *w, enum kind kind, int (*destroy)(void *))
+{
+	unsigned at;
+	bool gone;
+
+	if (!w->counts[kind])
+		return false;
+	at = below(w, w->counts[kind]);
+	gone = !destroy(w->objects[kind][at]);
+	if (gone || one_in(w, 16))
+		w->objects[kind][at] = w->objects[kind][--w->counts[kind]];
+	return gone;
+}
+
+static int any_access(struct world *w)
+{
+	const int usual = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+
+	if (one_in(w, 10))
+		return odd_number(&w->rng);
+	return one_in(w, 3) ? (int)below(w, 64) : usual;
+}
+
+/* ---- memory ---- */
+
+static bool alloc_pd(struct world *w)
+{
+	return !full(w, PD) && keep(w, PD, ibv_alloc_pd(w->context));
+}
+
+static int free_pd(void *pd)
+{
+	return ibv_dealloc_pd(pd);
+}
+
+static bool dealloc_pd(struct world *w)
+{
+	return destroy_any(w, PD, free_pd);
+}
+
+static void any_range(struct world *w, uint8_t **start, size_t *length)
+{
+	const size_t at = below(w, MEMORY);
+
+	*start = w->memory + at;
+	*length = one_in(w, 8) ? odd_number(&w->rng) : below(w, MEMORY - at + 1);
+	if (one_in(w, 32))
+		*start = (uint8_t *)odd_number(&w->rng);
+}
+
+static bool reg_mr(struct world *w)
+{
+	struct ibv_pd *pd = any(w, PD);
+	uint8_t *start;
+	size_t length;
+
+	if (!pd || full(w, MR))
+		return false;
+	any_range(w, &start, &length);
+	return keep(w, MR, ibv_reg_mr_iova(pd, start, length, one_in(w, 4) ? odd_number(&w->rng) : (uintptr_t)start,
+					   any_access(w)));
+}
+
+static bool rereg_mr(struct world *w)
+{
+	struct ibv_mr *mr = any(w, MR);
+	uint8_t *start;
+	size_t length;
+
+	if (!mr)
+		return false;
+	any_range(w, &start, &length);
+	return !ibv_rereg_mr(mr, 1 + below(w, 7), any(w, PD), start, length, any_access(w));
+}
+
+static int free_mr(void *mr)
+{
+	return ibv_dereg_mr(mr);
+}
+
+static bool dereg_mr(struct world *w)
+{
+	return destroy_any(w, MR, free_mr);
+}
+
+static bool alloc_mw(struct world *w)
+{
+	struct ibv_pd *pd = any(w, PD);
+
+	return pd && !full(w, MW) && keep(w, MW, ibv_alloc_mw(pd, one_in(w, 2) ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2));
+}
+
+static int free_mw(void *mw)
+{
+	return ibv_dealloc_mw(mw);
+}
+
+static bool dealloc_mw(struct world *w)
+{
+	return destroy_any(w, MW, free_mw);
+}
+
+static bool bind_mw(struct world *w)
+{
+	struct ibv_mw *mw = any(w, MW);
+	struct ibv_qp *qp = any(w, QP);
+	struct ibv_mr *mr = any(w, MR);
+	struct ibv_mw_bind bind = {.bind_info = {.mr = mr, .mw_access_flags = any_access(w)}};
+
+	if (!mw || !qp || !mr)
+		return false;
+	bind.bind_info.addr = (uintptr_t)mr->addr;
+	bind.bind_info.length = below(w, mr->length + 2);
+	return !ibv_bind_mw(qp, mw, &bind);
+}
+
+static bool alloc_dm(struct world *w)
+{
+	struct ibv_alloc_dm_attr attr = {.length = one_in(w, 4) ? odd_number(&w->rng) : 1 + below(w, 20000)};
+
+	return !full(w, DM) && keep(w, DM, ibv_alloc_dm(w->context, &attr));
+}
+
+static int drop_dm(void *dm)
+{
+	return ibv_free_dm(dm);
+}
+
+static bool free_dm(struct world *w)
+{
+	return destroy_any(w, DM, drop_dm);
+}
+
+static bool reg_dm_mr(struct world *w)
+{
+	struct ibv_pd *pd = any(w, PD);
+	struct ibv_dm *dm = any(w, DM);
+
+	if (!pd || !dm || full(w, MR))
+		return false;
+	return keep(w, MR, ibv_reg_dm_mr(pd, dm, one_in(w, 2) ? 0 : odd_number(&w->rng), 1 + below(w, 5000),
+					 IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE | any_access(w)));
+}
+
+/* ---- completion queues ---- */
+
+static bool create_channel(struct world *w)
+{
+	struct ibv_comp_channel *channel;
+
+	if (full(w, CHANNEL))
+		return false;
+	channel = ibv_create_comp_channel(w->context);
+	if (channel)
+		fcntl(channel->fd, F_SETFL, O_NONBLOCK);
+	return keep(w, CHANNEL, channel);
+}
+
+static int free_channel(void *channel)
+{
+	return ibv_destroy_comp_channel(channel);
+}
+
+static bool destroy_channel(struct world *w)
+{
+	return destroy_any(w, CHANNEL, free_channel);
+}
+
+static bool create_cq(struct world *w)
+{
+	const int entries = one_in(w, 6) ? odd_number(&w->rng) : 1 + below(w, 300);
+
+	return !full(w, CQ) && keep(w, CQ, ibv_create_cq(w->context, entries, w, any(w, CHANNEL), below(w, 4)));
+}
+
+static bool resize_cq(struct world *w)
+{
+	struct ibv_cq *cq = any(w, CQ);
+
+	return cq && !ibv_resize_cq(cq, one_in(w, 4) ? odd_number(&w->rng) : 1 + below(w, 600));
+}
+
+static bool modify_cq(struct world *w)
+{
+	struct ibv_cq *cq = any(w, CQ);
+	struct ibv_modify_cq_attr attr = {.attr_mask = IBV_CQ_ATTR_MODERATE,
+					  .moderate = {.cq_count = odd_number(&w->rng), .cq_period = below(w, 2000)}};
+
+	return cq && !ibv_modify_cq(cq, &attr);
+}
+
+static bool notify_cq(struct world *w)
+{
+	struct ibv_cq *cq = any(w, CQ);
+
+	return cq && !ibv_req_notify_cq(cq, below(w, 2));
+}
+
+static bool poll_cq(struct world *w)
+{
+	struct ibv_cq *cq = any(w, CQ);
+	struct ibv_wc wc[16];
+
+	return cq && ibv_poll_cq(cq, 16, wc) > 0;
+}
+
+static bool take_event(struct world *w)
+{
+	struct ibv_comp_channel *channel = any(w, CHANNEL);
+	struct ibv_cq *cq;
+	void *context;
+
+	if (!channel || ibv_get_cq_event(channel, &cq, &context))
+		return false;
+	/* An event that is not acknowledged keeps its CQ from being destroyed by the library. */
+	ibv_ack_cq_events(cq, 1);
+	return true;
+}
+
+static int free_cq(void *cq)
+{
+	return ibv_destroy_cq(cq);
+}
+
+static bool destroy_cq(struct world *w)
+{
+	return destroy_any(w, CQ, free_cq);
+}
+
+/* ---- queues for requests ---- */
+
+static bool create_srq(struct world *w)
+{
+	struct ibv_pd *pd = any(w, PD);
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = one_in(w, 8) ? odd_number(&w->rng) : below(w, 100),
+						  .max_sge = below(w, 6),
+						  .srq_limit = below(w, 5)}};
+
+	return pd && !full(w, SRQ) && keep(w, SRQ, ibv_create_srq(pd, &attr));
+}
+
+static bool create_xrc_srq(struct world *w)
+{
+	struct ibv_srq_init_attr_ex attr = {.attr = {.max_wr = 1 + below(w, 50), .max_sge = 1 + below(w, 3)},
+					    .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD |
+							 IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_PD,
+					    .srq_type = IBV_SRQT_XRC,
+					    .pd = any(w, PD),
+					    .xrcd = any(w, XRCD),
+					    .cq = any(w, CQ)};
+
+	if (!attr.pd || !attr.xrcd || !attr.cq || full(w, SRQ))
+		return false;
+	return keep(w, SRQ, ibv_create_srq_ex(w->context, &attr));
+}
+
+static bool modify_srq(struct world *w)
+{
+	struct ibv_srq *srq = any(w, SRQ);
+	struct ibv_srq_attr attr = {.max_wr = odd_number(&w->rng), .srq_limit = odd_number(&w->rng)};
+
+	return srq && !ibv_modify_srq(srq, &attr, 1 + below(w, 3));
+}
+
+static bool query_srq(struct world *w)
+{
+	struct ibv_srq *srq = any(w, SRQ);
+	struct ibv_srq_attr attr;
+
+	return srq && !ibv_query_srq(srq, &attr);
+}
+
+static int free_srq(void *srq)
+{
+	return ibv_destroy_srq(srq);
+}
+
+static bool destroy_srq(struct world *w)
+{
+	return destroy_any(w, SRQ, free_srq);
+}
+
+static bool open_xrcd(struct world *w)
+{
+	struct ibv_xrcd_init_attr attr = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+					  .fd = one_in(w, 8) ? (int)below(w, 20) : -1,
+					  .oflags = O_CREAT | (one_in(w, 4) ? O_EXCL : 0)};
+
+	return !full(w, XRCD) && keep(w, XRCD, ibv_open_xrcd(w->context, &attr));
+}
+
+static int free_xrcd(void *xrcd)
+{
+	return ibv_close_xrcd(xrcd);
+}
+
+static bool close_xrcd(struct world *w)
+{
+	return destroy_any(w, XRCD, free_xrcd);
+}
+
+/* ---- queue pairs ---- */
+
+static bool create_qp(struct world *w)
+{
+	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_RC, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
+						 IBV_QPT_UD, IBV_QPT_RAW_PACKET};
+	struct ibv_qp_init_attr attr = {.send_cq = any(w, CQ),
+					.recv_cq = any(w, CQ),
+					.srq = one_in(w, 3) ? any(w, SRQ) : NULL,
+					.cap = {.max_send_wr = one_in(w, 10) ? odd_number(&w->rng) : below(w, 64),
+						.max_recv_wr = one_in(w, 10) ? odd_number(&w->rng) : below(w, 64),
+						.max_send_sge = below(w, 6),
+						.max_recv_sge = below(w, 6),
+						.max_inline_data = one_in(w, 4) ? odd_number(&w->rng) : below(w, 100)},
+					.qp_type = types[below(w, sizeof(types) / sizeof(*types))],
+					.sq_sig_all = below(w, 2)};
+	struct ibv_pd *pd = any(w, PD);
+
+	return pd && attr.send_cq && !full(w, QP) && keep(w, QP, ibv_create_qp(pd, &attr));
+}
+
+static bool create_xrc_qp(struct world *w)
+{
+	const bool target = one_in(w, 2);
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_type = target ? IBV_QPT_XRC_RECV : IBV_QPT_XRC_SEND,
+		.comp_mask = target ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD,
+		.pd = any(w, PD),
+		.xrcd = any(w, XRCD),
+		.send_cq = target ? NULL : any(w, CQ),
+		.cap = {.max_send_wr = target ? 0 : 1 + below(w, 30), .max_send_sge = target ? 0 : 1}};
+
+	if (!(target ? (void *)attr.xrcd : (void *)attr.pd) || (!target && !attr.send_cq) || full(w, QP))
+		return false;
+	return keep(w, QP, ibv_create_qp_ex(w->context, &attr));
+}
+
+/* Any attributes; mostly those that the state wants. */
+static bool modify_qp(struct world *w)
+{
+	static const int masks[] = {
+		IBV_QP_STATE,
+		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			IBV_QP_MAX_QP_RD_ATOMIC,
+		IBV_QP_STATE | IBV_QP_SQ_PSN,
+	};
+	struct ibv_qp *qp = any(w, QP);
+	struct ibv_qp_attr attr = {.qp_state = below(w, IBV_QPS_UNKNOWN + 1),
+				   .port_num = one_in(w, 8) ? odd_number(&w->rng) : 1,
+				   .pkey_index = one_in(w, 8) ? odd_number(&w->rng) : 0,
+				   .qp_access_flags = any_access(w),
+				   .qkey = odd_number(&w->rng),
+				   .path_mtu = 1 + below(w, 6),
+				   .dest_qp_num = odd_number(&w->rng),
+				   .max_dest_rd_atomic = below(w, 20),
+				   .max_rd_atomic = below(w, 20),
+				   .min_rnr_timer = below(w, 33),
+				   .timeout = below(w, 33),
+				   .retry_cnt = below(w, 9),
+				   .rnr_retry = below(w, 9),
+				   .ah_attr = {.is_global = !one_in(w, 8),
+					       .port_num = 1,
+					       .grh = {.dgid = w->gid,
+						       .sgid_index = one_in(w, 8) ? (int)odd_number(&w->rng)
+										  : w->gid_index,
+						       .hop_limit = 64}}};
+	const int mask = one_in(w, 8) ? (int)odd_number(&w->rng) : masks[below(w, sizeof(masks) / sizeof(*masks))];
+
+	return qp && !ibv_modify_qp(qp, &attr, mask);
+}
+
+static bool to_rts(struct world *w, struct ibv_qp *qp, uint32_t peer)
+{
+	const bool rc = qp->qp_type == IBV_QPT_RC;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+
+	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE))
+		return false;
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = 15};
+	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
+		return false;
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+				    .path_mtu = IBV_MTU_1024,
+				    .dest_qp_num = peer,
+				    .max_dest_rd_atomic = 1,
+				    .min_rnr_timer = 1,
+				    .ah_attr = {.is_global = 1,
+						.port_num = 1,
+						.grh = {.dgid = w->gid, .sgid_index = w->gid_index, .hop_limit = 64}}};
+	if (ibv_modify_qp(qp, &attr,
+			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				  (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)))
+		return false;
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTS, .timeout = 10, .retry_cnt = 1, .rnr_retry = 1, .max_rd_atomic = 1};
+	return !ibv_modify_qp(qp, &attr,
+			      IBV_QP_STATE | IBV_QP_SQ_PSN |
+				      (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						      IBV_QP_MAX_QP_RD_ATOMIC
+					  : 0));
+}
+
+static bool connect_qps(struct world *w)
+{
+	struct ibv_qp *one = any(w, QP), *two = any(w, QP);
+
+	if (!one || one->qp_type != two->qp_type || (one->qp_type != IBV_QPT_RC && one->qp_type != IBV_QPT_UC))
+		return false;
+	return to_rts(w, one, two->qp_num) && (one == two || to_rts(w, two, one->qp_num));
+}
+
+static bool query_qp(struct world *w)
+{
+	struct ibv_qp *qp = any(w, QP);
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	return qp && !ibv_query_qp(qp, &attr, IBV_QP_STATE | IBV_QP_CAP | odd_number(&w->rng), &init);
+}
+
+static int free_qp(void *qp)
+{
+	return ibv_destroy_qp(qp);
+}
+
+static bool destroy_qp(struct world *w)
+{
+	return destroy_any(w, QP, free_qp);
+}
+
+static struct ibv_sge any_sge(struct world *w)
+{
+	struct ibv_mr *mr = any(w, MR);
+	struct ibv_sge sge = {.addr = (uintptr_t)w->memory, .length = below(w, 9000), .lkey = odd_number(&w->rng)};
+
+	if (mr) {
+		sge.addr = (uintptr_t)mr->addr + (one_in(w, 8) ? odd_number(&w->rng) : 0);
+		sge.length = one_in(w, 8) ? odd_number(&w->rng) : below(w, mr->length % 9000 + 1);
+		sge.lkey = mr->lkey ^ one_in(w, 8);
+	}
+	return sge;
+}
+
+static bool post_send(struct world *w)
+{
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND,      IBV_WR_SEND_WITH_IMM,
+						     IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+						     IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
+						     IBV_WR_SEND_WITH_INV, IBV_WR_LOCAL_INV};
+	struct ibv_sge sge[2] = {any_sge(w), any_sge(w)};
+	struct ibv_qp *qp = any(w, QP);
+	struct ibv_mr *mr = any(w, MR);
+	struct ibv_send_wr *bad, wr = {.sg_list = sge,
+				       .num_sge = below(w, 3),
+				       .opcode = opcodes[below(w, sizeof(opcodes) / sizeof(*opcodes))],
+				       .send_flags = one_in(w, 2) ? IBV_SEND_SIGNALED : below(w, 16)};
+
+	if (!qp)
+		return false;
+	/* The library reads what goes inline. */
+	if (wr.send_flags & IBV_SEND_INLINE)
+		for (int i = 0; i < 2; i++)
+			sge[i] = (struct ibv_sge){.addr = (uintptr_t)w->memory, .length = below(w, 40)};
+	if (qp->qp_type == IBV_QPT_UD) {
+		wr.wr.ud.ah = any(w, AH);
+		wr.wr.ud.remote_qpn = odd_number(&w->rng);
+		if (!wr.wr.ud.ah)
+			return false;
+	} else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
+		wr.wr.atomic.remote_addr = mr ? (uintptr_t)mr->addr : 0;
+		wr.wr.atomic.rkey = mr ? mr->rkey : 0;
+	} else {
+		wr.wr.rdma.remote_addr = mr ? (uintptr_t)mr->addr : 0;
+		wr.wr.rdma.rkey = mr ? mr->rkey : odd_number(&w->rng);
+	}
+	return !ibv_post_send(qp, &wr, &bad);
+}
+
+static bool post_recv(struct world *w)
+{
+	struct ibv_sge sge = any_sge(w);
+	struct ibv_recv_wr *bad, wr = {.sg_list = &sge, .num_sge = below(w, 2)};
+	struct ibv_srq *srq = any(w, SRQ);
+	struct ibv_qp *qp = any(w, QP);
+
+	if (srq && one_in(w, 2))
+		return !ibv_post_srq_recv(srq, &wr, &bad);
+	return qp && !qp->srq && qp->qp_type != IBV_QPT_XRC_RECV && qp->qp_type != IBV_QPT_XRC_SEND &&
+	       !ibv_post_recv(qp, &wr, &bad);
+}
+
+static bool attach_mcast(struct world *w)
+{
+	const union ibv_gid group = {.raw = {0xff, 0x0e, [15] = 1 + below(w, 3)}};
+	struct ibv_qp *qp = any(w, QP);
+
+	return qp && !ibv_attach_mcast(qp, &group, 0);
+}
+
+static bool detach_mcast(struct world *w)
+{
+	const union ibv_gid group = {.raw = {0xff, 0x0e, [15] = 1 + below(w, 3)}};
+	struct ibv_qp *qp = any(w, QP);
+
+	return qp && !ibv_detach_mcast(qp, &group, 0);
+}
+
+/* ---- the rest ---- */
+
+static bool create_ah(struct world *w)
+{
+	struct ibv_pd *pd = any(w, PD);
+	struct ibv_ah_attr attr = {
+		.is_global = !one_in(w, 8),
+		.port_num = one_in(w, 16) ? odd_number(&w->rng) : 1,
+		.grh = {.dgid = w->gid, .sgid_index = one_in(w, 8) ? (int)odd_number(&w->rng) : w->gid_index}};
+
+	return pd && !full(w, AH) && keep(w, AH, ibv_create_ah(pd, &attr));
+}
+
+static int free_ah(void *ah)
+{
+	return ibv_destroy_ah(ah);
+}
+
+static bool destroy_ah(struct world *w)
+{
+	return destroy_any(w, AH, free_ah);
+}
+
+static bool query_device(struct world *w)
+{
+	struct ibv_device_attr_ex attr;
+
+	return !ibv_query_device_ex(w->context, NULL, &attr);
+}
+
+static bool query_port(struct world *w)
+{
+	struct ibv_port_attr attr;
+
+	return !ibv_query_port(w->context, one_in(w, 4) ? odd_number(&w->rng) : 1, &attr);
+}
+
+/* What regions pin changes under them. */
+static bool change_memory(struct world *w)
+{
+	const size_t at = below(w, MEMORY) & ~4095, length = 4096 * (1 + below(w, 20));
+
+	return !madvise(w->memory + at, length < MEMORY - at ? length : MEMORY - at, MADV_DONTNEED);
+}
+
+/* A child has the device's file and mappings, too, and ends before its parent or after. */
+static bool fork_child(struct world *w)
+{
+	const unsigned ms = below(w, 100);
+	const pid_t child = fork();
+
+	if (!child) {
+		sleep_ms(ms);
+		_exit(0);
+	}
+	if (child > 0 && one_in(w, 2))
+		waitpid(child, NULL, 0);
+	return child > 0;
+}
+
+const struct call calls[] = {
+	{"alloc_pd", alloc_pd, 3},
+	{"dealloc_pd", dealloc_pd, 1},
+	{"reg_mr", reg_mr, 4},
+	{"rereg_mr", rereg_mr, 2},
+	{"dereg_mr", dereg_mr, 2},
+	{"alloc_mw", alloc_mw, 2},
+	{"dealloc_mw", dealloc_mw, 1},
+	{"bind_mw", bind_mw, 2},
+	{"alloc_dm", alloc_dm, 2},
+	{"free_dm", free_dm, 1},
+	{"reg_dm_mr", reg_dm_mr, 2},
+	{"create_channel", create_channel, 2},
+	{"destroy_channel", destroy_channel, 1},
+	{"create_cq", create_cq, 4},
+	{"resize_cq", resize_cq, 3},
+	{"modify_cq", modify_cq, 1},
+	{"notify_cq", notify_cq, 4},
+	{"poll_cq", poll_cq, 6},
+	{"take_event", take_event, 3},
+	{"destroy_cq", destroy_cq, 2},
+	{"create_srq", create_srq, 3},
+	{"create_xrc_srq", create_xrc_srq, 2},
+	{"modify_srq", modify_srq, 2},
+	{"query_srq", query_srq, 1},
+	{"destroy_srq", destroy_srq, 2},
+	{"open_xrcd", open_xrcd, 2},
+	{"close_xrcd", close_xrcd, 1},
+	{"create_qp", create_qp, 6},
+	{"create_xrc_qp", create_xrc_qp, 2},
+	{"modify_qp", modify_qp, 8},
+	{"connect_qps", connect_qps, 6},
+	{"query_qp", query_qp, 2},
+	{"destroy_qp", destroy_qp, 3},
+	{"post_send", post_send, 12},
+	{"post_recv", post_recv, 8},
+	{"attach_mcast", attach_mcast, 3},
+	{"detach_mcast", detach_mcast, 2},
+	{"create_ah", create_ah, 3},
+	{"destroy_ah", destroy_ah, 1},
+	{"query_device", query_device, 1},
+	{"query_port", query_port, 1},
+	{"change_memory", change_memory, 1},
+	{"fork_child", fork_child, 1},
+	{NULL, NULL, 0},
+};
