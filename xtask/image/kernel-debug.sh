@@ -12,9 +12,9 @@ cd linux
 export KBUILD_BUILD_TIMESTAMP='Thu Jan 1 00:00:00 UTC 1970' KBUILD_BUILD_USER=vrdma KBUILD_BUILD_HOST=vrdma
 make ARCH=x86 KCONFIG_ALLCONFIG=/mnt/kernel-debug.config allnoconfig
 # Kconfig takes no line whose conditions are not met, and says nothing.
-grep '^CONFIG_' /mnt/kernel-debug.config | grep -vxFf .config >/mnt/refused && {
+grep '^CONFIG_' /mnt/kernel-debug.config | grep -vxFf .config >/usr/src/refused && {
     echo 'error: the configuration has lines that this kernel does not take:'
-    cat /mnt/refused
+    cat /usr/src/refused
     exit 1
 }
 make ARCH=x86 -j"$(nproc)" vmlinux modules

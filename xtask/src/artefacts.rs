@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::hash::{Inputs, Stamp};
 use crate::image::{self, LONG};
+use crate::kernel::Kernel;
 use crate::{paths, proc, roots, ui};
 
 /// What was built; absent sources give `None`.
@@ -23,6 +24,8 @@ pub struct Artefacts {
     pub module: Option<PathBuf>,
     /// `vrdma_test_ulp.ko`, a user of the verbs inside the kernel.
     pub test_module: Option<PathBuf>,
+    /// `vrdma_test_faults.ko`, for the kernel that finds them.
+    pub faults: Option<PathBuf>,
     /// The rdma-core provider.
     pub provider: Option<PathBuf>,
     /// The backend daemon.
@@ -47,19 +50,20 @@ impl Part {
     pub const ALL: [Self; 4] = [Self::Programs, Self::Module, Self::Provider, Self::Backend];
 }
 
-/// Builds everything whose sources exist, except the parts that are not wanted.
-pub fn build(without: &[Part]) -> Result<Artefacts> {
+/// Builds everything whose sources exist, except the parts that are not wanted. The kernel is there.
+pub fn build(without: &[Part], kernel: Kernel) -> Result<Artefacts> {
     let _lock = image::lock()?;
-    let part = |part, build: fn() -> Result<Option<PathBuf>>| -> Result<Option<PathBuf>> {
+    let part = |part, build: &dyn Fn() -> Result<Option<PathBuf>>| -> Result<Option<PathBuf>> {
         if without.contains(&part) { Ok(None) } else { build() }
     };
     Ok(Artefacts {
         agent: agent()?,
-        programs: part(Part::Programs, programs)?,
-        module: part(Part::Module, module)?,
-        test_module: part(Part::Programs, test_module)?,
-        provider: part(Part::Provider, provider)?,
-        backend: part(Part::Backend, backend)?,
+        programs: part(Part::Programs, &programs)?,
+        module: part(Part::Module, &|| module(kernel))?,
+        test_module: part(Part::Programs, &|| test_module(kernel))?,
+        faults: if kernel == Kernel::Debug { part(Part::Programs, &|| faults(kernel))? } else { None },
+        provider: part(Part::Provider, &provider)?,
+        backend: part(Part::Backend, &backend)?,
     })
 }
 
@@ -122,31 +126,37 @@ fn quiet_step(what: &str, log: &Path, command: Command) -> Result<()> {
     result
 }
 
-fn test_module() -> Result<Option<PathBuf>> {
+fn test_module(kernel: Kernel) -> Result<Option<PathBuf>> {
     let sources = paths::workspace().join("tests/guest-module");
-    kernel_module("the kernel module of the tests", "vrdma_test_ulp", &sources).map(Some)
+    kernel_module("the kernel module of the tests", "vrdma_test_ulp", &sources, kernel).map(Some)
 }
 
-fn module() -> Result<Option<PathBuf>> {
+fn faults(kernel: Kernel) -> Result<Option<PathBuf>> {
+    let sources = paths::workspace().join("tests/guest-faults");
+    kernel_module("the kernel module with faults", "vrdma_test_faults", &sources, kernel).map(Some)
+}
+
+fn module(kernel: Kernel) -> Result<Option<PathBuf>> {
     let sources = paths::workspace().join("guest-driver/kernel");
     if !sources.join("Kbuild").exists() && !sources.join("Makefile").exists() {
         return absent("the kernel module");
     }
-    kernel_module("the kernel module", "vrdma", &sources).map(Some)
+    kernel_module("the kernel module", "vrdma", &sources, kernel).map(Some)
 }
 
-/// Builds `NAME.ko`.
-fn kernel_module(what: &str, name: &str, sources: &Path) -> Result<PathBuf> {
+/// Builds `NAME.ko` for a kernel.
+fn kernel_module(what: &str, name: &str, sources: &Path, kernel: Kernel) -> Result<PathBuf> {
     let file = format!("{name}.ko");
-    let result = out(&file)?;
-    let inputs = Inputs::new("module 1").text(&roots::kernel_version()?).path(sources)?;
+    let result = out(&kernel.module_file(name))?;
+    let inputs = Inputs::new("module 1").text(&kernel.identity()?).path(sources)?;
     let stamp = Stamp::new(&result, inputs.finish());
     if !stamp.is_current() {
         stamp.clear()?;
         let log = paths::log(&format!("build-{name}"))?;
         ui::step_with_log(&format!("building {what}"), Some(&log), || {
-            let built = build_module(sources, &["W=1"], &log)?;
-            fs::copy(built.join(&file), &result).with_context(|| format!("the build made no {file}"))?;
+            let built = build_module(sources, &["W=1"], &log, kernel)?.join(&file);
+            fs::copy(&built, &result).with_context(|| format!("the build made no {file}"))?;
+            kernel.check_module(&file, &fs::read(&result)?)?;
             stamp.set()
         })?;
     }
@@ -155,16 +165,16 @@ fn kernel_module(what: &str, name: &str, sources: &Path) -> Result<PathBuf> {
 
 /// Builds the kernel module out of tree: the sources are copied, since kbuild writes next to them. Returns the
 /// directory with the result.
-pub fn build_module(sources: &Path, variables: &[&str], log: &Path) -> Result<PathBuf> {
+pub fn build_module(sources: &Path, variables: &[&str], log: &Path, kernel: Kernel) -> Result<PathBuf> {
     let work = out("module-build")?;
     paths::remove(&work)?;
     copy_sources(sources, &work)?;
-    let version = roots::kernel_version()?;
+    let (root, directory) = kernel.headers()?;
     let script = format!(
-        "make -C /lib/modules/{version}/build M=/mnt -j$(nproc) {} modules",
+        "make -C {directory} M=/mnt -j$(nproc) {} modules",
         variables.iter().map(|variable| format!("'{variable}'")).collect::<Vec<_>>().join(" ")
     );
-    let command = proc::in_root(&paths::guest_root(), &[(&work, "/mnt")], &script);
+    let command = proc::in_root(&root, &[(&work, "/mnt")], &script);
     proc::run_logged("the kernel module's build", command, log, LONG)?;
     Ok(work)
 }
@@ -177,7 +187,7 @@ fn programs() -> Result<Option<PathBuf>> {
             gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -c $source
         done
         for program in vr-*.o; do
-            gcc -o ${program%.o} $program common.o memory.o channel.o -libverbs
+            gcc -o ${program%.o} $program common.o memory.o channel.o calls.o -libverbs
         done
         lib=/usr/lib/$(gcc -print-multiarch)
         mpi() {
@@ -282,6 +292,9 @@ impl Artefacts {
         }
         if let Some(module) = &self.test_module {
             put(module, "usr/lib/vrdma/vrdma_test_ulp.ko", 0o644)?;
+        }
+        if let Some(module) = &self.faults {
+            put(module, "usr/lib/vrdma/vrdma_test_faults.ko", 0o644)?;
         }
         if let Some(provider) = &self.provider {
             let name =

@@ -20,7 +20,8 @@ pub const LONG: Duration = Duration::from_secs(30 * 60);
 
 const STRIP: &str = include_str!("../image/guest.strip");
 const MODULES: &str = include_str!("../image/guest.modules");
-const INITRAMFS_INIT: &str = include_str!("../image/initramfs-init");
+/// The first program of a VM.
+pub const INITRAMFS_INIT: &str = include_str!("../image/initramfs-init");
 const VM_INIT: &str = include_str!("../image/vm-init");
 
 /// Modules that the initramfs loads, in this order (dependencies are put before them).
@@ -299,19 +300,25 @@ fn build_initramfs(tree: &Path, version: &str, to: &Path) -> Result<()> {
             }
         }
     }
+    let order: Vec<PathBuf> = order.iter().map(|file| modules.join(file)).collect();
+    write_initramfs(&fs::read(tree.join("usr/bin/busybox"))?, &order, to)
+}
+
+/// Writes an initramfs that loads these modules.
+pub fn write_initramfs(busybox: &[u8], modules: &[PathBuf], to: &Path) -> Result<()> {
     let mut archive = Archive::new(File::create(to)?);
     for directory in ["bin", "dev", "proc", "lower", "upper", "new", "modules"] {
         archive.directory(directory)?;
     }
     archive.device("dev/console", 5, 1)?;
     archive.file("init", 0o755, INITRAMFS_INIT.as_bytes())?;
-    archive.file("bin/busybox", 0o755, &fs::read(tree.join("usr/bin/busybox"))?)?;
+    archive.file("bin/busybox", 0o755, busybox)?;
     let mut names = String::new();
-    for file in &order {
-        let name = file.rsplit('/').next().unwrap_or_default();
-        names.push_str(name);
+    for file in modules {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        names.push_str(&name);
         names.push('\n');
-        archive.file(&format!("modules/{name}"), 0o644, &fs::read(modules.join(file))?)?;
+        archive.file(&format!("modules/{name}"), 0o644, &fs::read(file)?)?;
     }
     archive.file("modules/order", 0o644, names.as_bytes())?;
     archive.finish()?;

@@ -11,6 +11,8 @@ pub mod cpio;
 pub mod demo;
 pub mod hash;
 pub mod image;
+pub mod kernel;
+pub mod kernel_faults;
 pub mod lineup;
 pub mod needs;
 pub mod paths;

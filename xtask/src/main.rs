@@ -12,7 +12,10 @@ use xtask::demo::Plan;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::{Exit, Pair, PairConfig, Topology};
-use xtask::{artefacts, bare, capture, demo, image, paths, proc, repeat, shell, soak, ui};
+use xtask::kernel::Kernel;
+use xtask::{
+    artefacts, bare, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
+};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -83,6 +86,18 @@ enum Sub {
         #[arg(long, default_value = "one-host")]
         topology: Place,
     },
+    /// The kernel module on a kernel with KASAN, lockdep and kmemleak: tests, then random calls from processes that are killed, and rmmod.
+    ///
+    /// The kernel is built from Debian's sources when it is wanted for the first time, which takes an hour; an interrupted build goes on where it was.
+    /// A report of a kernel is an error, with the report's text. At the end faults on purpose show that each kind would have been reported.
+    KernelFaults {
+        /// How long there are random calls, after the tests.
+        #[arg(long, default_value_t = 30)]
+        minutes: u64,
+        /// What a run before printed: the same rounds in the same order.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Two VMs with a shell each, or a command in them.
     Vm(VmArguments),
     /// Is every RoCE packet of a capture sound? By tshark's dissector and scapy's ICRC.
@@ -91,7 +106,11 @@ enum Sub {
         file: PathBuf,
     },
     /// Build the roots and the VMs' image, the kernel module and the provider (all cached by content).
-    Image,
+    Image {
+        /// The kernel that they are for.
+        #[arg(long, default_value = "usual")]
+        kernel: Kernel,
+    },
 }
 
 #[derive(Subcommand)]
@@ -147,6 +166,9 @@ struct VmArguments {
     /// Memory of each VM in MiB.
     #[arg(long, global = true, default_value_t = 1024)]
     memory: u32,
+    /// What they boot.
+    #[arg(long, global = true, default_value = "usual")]
+    kernel: Kernel,
     /// More words for the guests' kernel command line; `vrdma.noload` keeps our module from being loaded.
     #[arg(long, global = true, default_value = "")]
     kernel_words: String,
@@ -214,12 +236,15 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Soak { minutes, seed, topology } => {
             soak::run(&soak::Plan { time: Duration::from_secs(60 * minutes), seed, place: topology })
         }
+        Sub::KernelFaults { minutes, seed } => {
+            kernel_faults::run(&kernel_faults::Plan { time: Duration::from_secs(60 * minutes), seed })
+        }
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file } => capture::check_alone(&file),
-        Sub::Image => {
-            let image = image::ensure()?;
+        Sub::Image { kernel } => {
+            let image = kernel.image(image::ensure()?)?;
             let share = paths::vm().join("share");
-            artefacts::build(&[])?.lay_out(&share)?;
+            artefacts::build(&[], kernel)?.lay_out(&share)?;
             ui::say(&format!("image: {}", image.root.display()));
             ui::say(&format!("share with module and provider: {}", share.display()));
             Ok(())
@@ -237,9 +262,9 @@ fn test(arguments: TestArguments, ci: bool) -> Result<()> {
 }
 
 fn vm(arguments: VmArguments) -> Result<()> {
-    let VmArguments { action, without, no_rdma, two_hosts, backend, cpus, memory, kernel_words } = arguments;
+    let VmArguments { action, without, no_rdma, two_hosts, backend, cpus, memory, kernel, kernel_words } = arguments;
     let without = if no_rdma { Part::ALL.to_vec() } else { without };
-    let mut config = PairConfig { without, cpus, memory, kernel_words, ..PairConfig::default() };
+    let mut config = PairConfig { without, cpus, memory, kernel, kernel_words, ..PairConfig::default() };
     if two_hosts {
         config.topology = Topology::Wire([Device::Vrdma; 2]);
     }

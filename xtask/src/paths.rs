@@ -33,6 +33,11 @@ pub fn guest_root() -> PathBuf {
     vm().join("guest-root")
 }
 
+/// The root in which the VMs' kernel that finds faults is built, and the kernel module for it.
+pub fn kernel_root() -> PathBuf {
+    vm().join("kernel-root")
+}
+
 /// Cargo's target directory of this run.
 pub fn cargo_target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)

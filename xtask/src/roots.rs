@@ -1,4 +1,5 @@
-//! The two Debian roots: one that QEMU runs from, one that the VMs are made of and the kernel module is built in.
+//! The Debian roots: one that QEMU runs from, one that the VMs are made of and the kernel module is built in, and one in which a kernel is
+//! built that finds faults.
 //!
 //! apt is only ever run *inside* a root (`proc::in_root`), never from outside with its settings pointed there: that
 //! would drive the machine's own dpkg.
@@ -17,6 +18,7 @@ use crate::{apt, paths, proc, ui};
 const SUITE: &str = "trixie";
 const BACKPORTS: &str = "trixie-backports";
 const GUEST_PACKAGES: &str = include_str!("../image/guest.packages");
+const KERNEL_PACKAGES: &str = include_str!("../image/kernel.packages");
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
 /// Takes what is wanted of packages, and of sources, without what comes with them.
@@ -52,6 +54,25 @@ pub fn qemu() -> Result<()> {
 pub fn guest() -> Result<()> {
     let packages: Vec<&str> = lines(GUEST_PACKAGES).collect();
     build(&paths::guest_root(), "the guest root", &packages, &[SUITE], FINISH)
+}
+
+/// Makes sure that the root is there in which a kernel is built.
+pub fn kernel() -> Result<()> {
+    let packages: Vec<&str> = lines(KERNEL_PACKAGES).collect();
+    build(&paths::kernel_root(), "the kernel's root", &packages, &[SUITE], "rm -rf /var/lib/apt/lists")
+}
+
+/// The version of a package that a root holds.
+pub fn package_version(root: &Path, package: &str) -> Result<String> {
+    let status = paths::read(&root.join("var/lib/dpkg/status"))?;
+    version_in(&status, package).with_context(|| format!("{} has no {package}", root.display()))
+}
+
+/// The version of a package in dpkg's list.
+fn version_in(status: &str, package: &str) -> Option<String> {
+    let name = format!("Package: {package}");
+    let paragraph = status.split("\n\n").find(|paragraph| paragraph.lines().any(|line| line == name))?;
+    paragraph.lines().find_map(|line| line.strip_prefix("Version: ")).map(str::to_owned)
 }
 
 /// The kernel version in the guest root.
@@ -144,4 +165,16 @@ pub fn with_ending(path: &Path, ending: impl AsRef<OsStr>) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_has_its_own_version() {
+        let status = "Package: linux\nVersion: 1\n\nPackage: linux-source\nStatus: ok\nVersion: 6.12-2\n";
+        assert_eq!(version_in(status, "linux-source").as_deref(), Some("6.12-2"));
+        assert_eq!(version_in(status, "linux-sour"), None);
+    }
 }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use self::disturb::Disturbance;
+pub use self::disturb::Disturbance;
 use crate::conformance::Place;
 use crate::lineup::{Family, PathMtu, Ready, Round, Row, Running, Sizes, prepare, rows};
 use crate::programs::Device;
 use crate::ui;
-use crate::vm::{Pair, PairConfig, Topology, Vm};
+use crate::vm::{Pair, PairConfig, Topology, Vm, complaints};
 use crate::vmtest::third::ThirdGuest;
 use crate::vmtest::watch::Holdings;
 
@@ -32,9 +32,6 @@ pub struct Plan {
 
 /// Most programs at a time.
 const TOGETHER: usize = 3;
-/// What a kernel says that found a fault.
-const COMPLAINTS: &str =
-    "BUG:|WARNING:|Oops|general protection|blocked for more than|possible circular|suspicious RCU";
 
 /// Runs until the time is up. An error tells the round in which something was not as it should be.
 pub fn run(plan: &Plan) -> Result<()> {
@@ -162,7 +159,7 @@ impl Soak {
         let jobs: Vec<Running> = running.into_iter().map(|(_, running)| running).collect();
         if let Some(disturbance) = disturbance {
             let early = Duration::from_millis(self.rng.u64(..1500));
-            std::thread::sleep(early * self.pair.accel().slowness() / 4);
+            std::thread::sleep(early * self.pair.slowness() / 4);
             disturbance.happen(&mut self.pair, &jobs)?;
             self.tally.disturbed += 1;
             end_all(&self.pair, jobs)?;
@@ -196,8 +193,7 @@ impl Soak {
                 std::thread::sleep(Duration::from_millis(200));
                 now = resources(vm, patience)?;
             }
-            let complaints = vm.exec(&format!("dmesg | grep -E '{COMPLAINTS}'"), patience)?;
-            ensure!(!complaints.success(), "VM {}'s kernel: {}", vm.name(), complaints.text());
+            complaints::expect_none(vm, patience)?;
         }
         Ok(())
     }
@@ -214,14 +210,14 @@ impl Baseline {
 }
 
 /// The objects of a VM's device, as its kernel counts them.
-fn resources(vm: &Vm, patience: Duration) -> Result<String> {
+pub fn resources(vm: &Vm, patience: Duration) -> Result<String> {
     let text = vm.check("rdma resource show", patience)?;
     let line = text.lines().find_map(|line| line.split_once("vrdma0: "));
     Ok(line.with_context(|| format!("no vrdma0 in {text:?}"))?.1.trim().to_owned())
 }
 
 /// Whatever programs make of what happened, they can be killed.
-fn end_all(pair: &Pair, jobs: Vec<Running>) -> Result<()> {
+pub fn end_all(pair: &Pair, jobs: Vec<Running>) -> Result<()> {
     for job in jobs.into_iter().flat_map(|running| [running.server, Some(running.client)]).flatten() {
         // An error is that of a job whose VM was reset: it is gone.
         if job.signal(9).is_ok()

@@ -60,6 +60,16 @@ impl Disturbance {
         })
     }
 
+    /// One that leaves VMs and backends as they are.
+    pub fn in_guests(rng: &mut fastrand::Rng) -> Self {
+        match rng.u32(..6) {
+            0 => Self::KillClients,
+            1 => Self::KillServers,
+            2 => Self::LinkDown(rng.u64(1..3000)),
+            _ => Self::RemoveDriver,
+        }
+    }
+
     /// Whether VM b's driver begins anew.
     pub fn begins_anew(&self) -> bool {
         matches!(self, Self::RemoveDriver | Self::Reset | Self::KillVm)

@@ -8,6 +8,7 @@ use super::counts::Counts;
 use super::{cycles, fuzz, sizes, tools};
 use crate::artefacts::{cargo, provider_cargo};
 use crate::image::{self, LONG};
+use crate::kernel::Kernel;
 use crate::proc::indent;
 use crate::{artefacts, capture, paths, proc, ui};
 
@@ -265,7 +266,7 @@ fn build_without_warnings(name: &str, variables: &[&str]) -> Result<()> {
     let log = paths::log(name)?;
     {
         let _lock = image::lock()?;
-        artefacts::build_module(&paths::workspace().join("guest-driver/kernel"), variables, &log)?;
+        artefacts::build_module(&paths::workspace().join("guest-driver/kernel"), variables, &log, Kernel::Usual)?;
     }
     let text = paths::read(&log)?;
     // kbuild says so of modules that are not signed with the kernel; it is no fault of the code.

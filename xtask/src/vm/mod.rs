@@ -1,6 +1,7 @@
 //! VMs: boot, run commands inside, reset, kill.
 
 pub mod backend;
+pub mod complaints;
 pub mod control;
 mod directories;
 pub mod pair;
@@ -23,11 +24,13 @@ pub use control::{Control, Exit, Job, Output};
 pub use pair::{Pair, PairConfig, Topology};
 pub use qemu::{Net, Places, RdmaDevice, VmConfig};
 
+/// How long a VM may take to boot under KVM, on a machine that has much else to do.
+const BOOT: Duration = Duration::from_secs(36);
+
 /// A running VM. Dropping it kills it.
 pub struct Vm {
     config: VmConfig,
     places: Places,
-    accel: Accel,
     qemu: Proc,
     control: Arc<Control>,
     boot: Option<String>,
@@ -67,12 +70,12 @@ impl Vm {
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
         };
-        Ok(Self { config, places, accel, qemu, control, boot: None })
+        Ok(Self { config, places, qemu, control, boot: None })
     }
 
     /// Waits until commands can be run.
     pub fn wait_booted(&mut self) -> Result<()> {
-        let patience = Duration::from_secs(36) * self.accel.slowness();
+        let patience = BOOT * self.config.slowness;
         self.boot =
             Some(self.control.greet(None, patience).with_context(|| self.complaint("does not boot"))?);
         Ok(())
@@ -132,9 +135,10 @@ impl Vm {
         // A greeting, or the end of the job here, kills the job's process group, on a busy machine before it is at work: so it has
         // a session of its own when it says so.
         let command = "setsid sh -c 'echo resetting; sleep 1; echo b >/proc/sysrq-trigger'";
+        let patience = Duration::from_secs(20).max(Duration::from_secs(4) * self.config.slowness);
         // If this is lost in the reset, it has happened.
-        drop(self.spawn(command)?.wait_for("resetting", Duration::from_secs(20)));
-        let patience = Duration::from_secs(36) * self.accel.slowness();
+        drop(self.spawn(command)?.wait_for("resetting", patience));
+        let patience = BOOT * self.config.slowness;
         let boot = self.control.greet(before.as_deref(), patience);
         self.boot = Some(boot.with_context(|| self.complaint("does not come back from a reset"))?);
         Ok(())

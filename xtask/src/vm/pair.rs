@@ -12,6 +12,7 @@ use super::{Net, RdmaDevice, Vm, VmConfig};
 use crate::accel::Accel;
 use crate::artefacts::{self, Part};
 use crate::image::{self, Image};
+use crate::kernel::Kernel;
 use crate::proc::{Ephemeral, indent};
 use crate::programs::Device;
 use crate::ui;
@@ -32,8 +33,10 @@ pub struct PairConfig {
     pub without: Vec<Part>,
     /// Virtual CPUs of each VM.
     pub cpus: u32,
-    /// Memory of each VM in MiB.
+    /// Memory of each VM in MiB; more if the kernel needs more.
     pub memory: u32,
+    /// What the VMs boot.
+    pub kernel: Kernel,
     /// More words for the kernels' command lines.
     pub kernel_words: String,
     /// Channels of each VM's device, the kernel's included.
@@ -57,6 +60,7 @@ impl Default for PairConfig {
             without: Vec::new(),
             cpus: 1,
             memory: 1024,
+            kernel: Kernel::Usual,
             kernel_words: String::new(),
             channels: 60,
             backend_arguments,
@@ -81,6 +85,7 @@ pub struct Pair {
     wire: Option<Wire>,
     topology: Topology,
     accel: Accel,
+    kernel: Kernel,
     image: Image,
     directory: PathBuf,
     sockets: Ephemeral,
@@ -109,9 +114,11 @@ const THIRD: &str = "c";
 impl Pair {
     /// Builds what is needed and boots the VMs.
     pub fn boot(config: &PairConfig) -> Result<Self> {
-        let image = image::ensure()?;
-        let artefacts = artefacts::build(&config.without)?;
-        let accel = Accel::choose(&image)?;
+        let usual = image::ensure()?;
+        // By the usual kernel, which is up in a moment.
+        let accel = Accel::choose(&usual)?;
+        let image = config.kernel.image(usual)?;
+        let artefacts = artefacts::build(&config.without, config.kernel)?;
         let directory = run_directory()?;
         let sockets = socket_directory()?;
         let share = directory.join("share");
@@ -129,7 +136,7 @@ impl Pair {
                 let rdma = hosts.serves(index).then(|| {
                     RdmaDevice::new(sockets.path().join(format!("{}.rdma", NAMES[index])), config.channels)
                 });
-                let config = vm_config(config, index, net, rdma, &share);
+                let config = vm_config(config, accel, index, net, rdma, &share);
                 Vm::start(config, &image, accel, sockets.path(), &directory)
             };
             let (mut a, mut b) = (vm(0)?, vm(1)?);
@@ -141,7 +148,8 @@ impl Pair {
         })
         .map(|(a, b, c, hosts)| {
             let Hosts { backends, wire, topology, namespaces: hosts } = hosts;
-            Self { a, b, c, backends, hosts, wire, topology, accel, image, directory, sockets }
+            let kernel = config.kernel;
+            Self { a, b, c, backends, hosts, wire, topology, accel, kernel, image, directory, sockets }
         })
     }
 
@@ -215,11 +223,16 @@ impl Pair {
         self.accel
     }
 
+    /// How much longer than under KVM things may take.
+    pub fn slowness(&self) -> u32 {
+        self.accel.slowness() * self.kernel.slowness()
+    }
+
     /// A time limit for something that takes no longer than this under KVM on a machine that has nothing else to do.
     pub fn patience(&self, seconds: u64) -> Duration {
         /// How many times slower a machine may be.
         const BUSY: u32 = 3;
-        Duration::from_secs(seconds) * BUSY * self.accel.slowness()
+        Duration::from_secs(seconds) * BUSY * self.slowness()
     }
 
     /// Logs and share of this run.
@@ -333,17 +346,25 @@ impl Hosts {
     }
 }
 
-fn vm_config(pair: &PairConfig, index: usize, net: Net, rdma: Option<RdmaDevice>, share: &Path) -> VmConfig {
+fn vm_config(
+    pair: &PairConfig,
+    accel: Accel,
+    index: usize,
+    net: Net,
+    rdma: Option<RdmaDevice>,
+    share: &Path,
+) -> VmConfig {
     VmConfig {
         name: NAMES[index].to_owned(),
         cpus: pair.cpus,
-        memory: pair.memory,
+        memory: pair.memory.max(pair.kernel.least_memory()),
         mac: mac(index),
         ip: format!("10.77.0.{}/24", index + 1),
         net: Some(net),
         rdma,
         share: share.to_owned(),
-        kernel_words: pair.kernel_words.clone(),
+        kernel_words: format!("{} {}", pair.kernel.words(), pair.kernel_words),
+        slowness: accel.slowness() * pair.kernel.slowness(),
         extra: Vec::new(),
     }
 }

@@ -103,6 +103,8 @@ pub struct VmConfig {
     pub share: PathBuf,
     /// More words for the kernel's command line.
     pub kernel_words: String,
+    /// How much longer than under KVM things may take.
+    pub slowness: u32,
     /// More arguments for QEMU.
     pub extra: Vec<String>,
 }

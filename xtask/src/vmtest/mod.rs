@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::artefacts::Part;
+use crate::kernel_faults;
 use crate::paths;
 use crate::proc::indent;
 use crate::programs::Device;
@@ -83,6 +84,8 @@ pub enum Lab {
     Interop,
     /// Both have.
     Rxe,
+    /// The VMs' kernel finds faults.
+    KernelFaults,
 }
 
 impl Lab {
@@ -103,6 +106,7 @@ impl Lab {
                 config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]);
                 config.third = true;
             }
+            Self::KernelFaults => config = kernel_faults::config(config),
             Self::Interop => config.topology = Topology::Wire([Device::Vrdma, Device::Rxe]),
             Self::Rxe => {
                 config.topology = Topology::Wire([Device::Rxe, Device::Rxe]);
@@ -161,6 +165,7 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
+        on(Lab::KernelFaults, "vm-kernel-faults", Needs::Rdma, kernel_faults::short).long(),
     ];
     tests.extend(between_hosts());
     tests
