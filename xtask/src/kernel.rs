@@ -68,9 +68,7 @@ impl Kernel {
     /// Where its modules are built: a root, and in it the kernel's build directory.
     pub fn headers(self) -> Result<(PathBuf, String)> {
         Ok(match self {
-            Self::Usual => {
-                (paths::guest_root(), format!("/lib/modules/{}/build", roots::kernel_version()?))
-            }
+            Self::Usual => (paths::guest_root(), format!("/lib/modules/{}/build", roots::kernel_version()?)),
             Self::Debug => (paths::kernel_root(), "/usr/src/linux".to_owned()),
         })
     }
@@ -119,11 +117,8 @@ fn debug(usual: Image) -> Result<Image> {
     let version = roots::package_version(&paths::kernel_root(), SOURCES)?;
     let hash = Inputs::new("kernel 1").text(CONFIG).text(BUILD).text(&root_stamp).text(&version);
     let stamp = Stamp::new(&directory, hash.text(image::INITRAMFS_INIT).finish());
-    let image = Image {
-        kernel: directory.join("vmlinux"),
-        initramfs: directory.join("initramfs"),
-        root: usual.root,
-    };
+    let image =
+        Image { kernel: directory.join("vmlinux"), initramfs: directory.join("initramfs"), root: usual.root };
     if stamp.is_current() {
         return Ok(image);
     }

@@ -9,13 +9,11 @@ use clap::{Args, Parser, Subcommand};
 use xtask::artefacts::Part;
 use xtask::conformance::{self, Family, Place};
 use xtask::demo::Plan;
+use xtask::kernel::Kernel;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::{Exit, Pair, PairConfig, Topology};
-use xtask::kernel::Kernel;
-use xtask::{
-    artefacts, bare, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
-};
+use xtask::{artefacts, bare, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -262,7 +260,8 @@ fn test(arguments: TestArguments, ci: bool) -> Result<()> {
 }
 
 fn vm(arguments: VmArguments) -> Result<()> {
-    let VmArguments { action, without, no_rdma, two_hosts, backend, cpus, memory, kernel, kernel_words } = arguments;
+    let VmArguments { action, without, no_rdma, two_hosts, backend, cpus, memory, kernel, kernel_words } =
+        arguments;
     let without = if no_rdma { Part::ALL.to_vec() } else { without };
     let mut config = PairConfig { without, cpus, memory, kernel, kernel_words, ..PairConfig::default() };
     if two_hosts {

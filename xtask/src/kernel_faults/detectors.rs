@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::vm::{Vm, complaints};
 
 /// Shows what kmemleak has found. It reports what is older than 5 s and looked the same in two scans.
-const SCAN: &str = "cd /sys/kernel/debug && sleep 6 && echo scan >kmemleak && echo scan >kmemleak && cat kmemleak";
+const SCAN: &str =
+    "cd /sys/kernel/debug && sleep 6 && echo scan >kmemleak && echo scan >kmemleak && cat kmemleak";
 /// What a leak is called there.
 const LEAK: &str = "unreferenced object";
 

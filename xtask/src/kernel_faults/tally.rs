@@ -124,7 +124,10 @@ mod tests {
         tally.check().unwrap();
         tally.end_round(2);
         let text = tally.to_string();
-        assert!(text.starts_with("1 rounds in which 2 things happened; 25 calls that succeeded, 78 that"), "{text}");
+        assert!(
+            text.starts_with("1 rounds in which 2 things happened; 25 calls that succeeded, 78 that"),
+            "{text}"
+        );
         assert!(text.ends_with("10 processes, 6 of them killed, 2 crashed"), "{text}");
     }
 

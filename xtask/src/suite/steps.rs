@@ -266,7 +266,12 @@ fn build_without_warnings(name: &str, variables: &[&str]) -> Result<()> {
     let log = paths::log(name)?;
     {
         let _lock = image::lock()?;
-        artefacts::build_module(&paths::workspace().join("guest-driver/kernel"), variables, &log, Kernel::Usual)?;
+        artefacts::build_module(
+            &paths::workspace().join("guest-driver/kernel"),
+            variables,
+            &log,
+            Kernel::Usual,
+        )?;
     }
     let text = paths::read(&log)?;
     // kbuild says so of modules that are not signed with the kernel; it is no fault of the code.

@@ -34,7 +34,8 @@ const REPORTS: &[&str] = &[
 /// The first report in a kernel's messages, with what follows it; `None` if there is none.
 pub fn first(vm: &Vm, patience: Duration) -> Result<Option<String>> {
     // grep's status is that of the whole, so what cannot be read is looked at first.
-    let command = format!("dmesg >/dev/null || exit 2; dmesg | grep -E -m 1 -B 1 -A 70 '{}'", REPORTS.join("|"));
+    let command =
+        format!("dmesg >/dev/null || exit 2; dmesg | grep -E -m 1 -B 1 -A 70 '{}'", REPORTS.join("|"));
     let output = vm.exec(&command, patience)?;
     match output.exit {
         Exit::Code(0) => Ok(Some(output.text())),
