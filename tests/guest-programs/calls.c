@@ -10,12 +10,12 @@
 
 /* ---- random things ---- */
 
-static uint64_t below(struct world *w, uint64_t limit)
+uint64_t below(struct world *w, uint64_t limit)
 {
 	return rng_below(&w->rng, limit);
 }
 
-static bool one_in(struct world *w, unsigned n)
+bool one_in(struct world *w, unsigned n)
 {
 	return !below(w, n);
 }
@@ -35,25 +35,24 @@ uint64_t odd_number(struct rng *rng)
 	}
 }
 
-static void *any(struct world *w, enum kind kind)
+void *any_object(struct world *w, enum kind kind)
 {
 	return w->counts[kind] ? w->objects[kind][below(w, w->counts[kind])] : NULL;
 }
 
-static bool keep(struct world *w, enum kind kind, void *object)
+bool keep(struct world *w, enum kind kind, void *object)
 {
 	if (object)
 		w->objects[kind][w->counts[kind]++] = object;
 	return object;
 }
 
-static bool full(const struct world *w, enum kind kind)
+bool full(const struct world *w, enum kind kind)
 {
 	return w->counts[kind] == MOST_OBJECTS;
 }
 
-/* Destroys one at random. One that cannot be destroyed now mostly stays in the list. */
-static bool destroy_any(struct world *w, enum kind kind, int (*destroy)(void *))
+bool destroy_any(struct world *w, enum kind kind, int (*destroy)(void *))
 {
 	unsigned at;
 	bool gone;
@@ -67,7 +66,7 @@ static bool destroy_any(struct world *w, enum kind kind, int (*destroy)(void *))
 	return gone;
 }
 
-static int any_access(struct world *w)
+int any_access(struct world *w)
 {
 	const int usual = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 			  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
@@ -106,7 +105,7 @@ static void any_range(struct world *w, uint8_t **start, size_t *length)
 
 static bool reg_mr(struct world *w)
 {
-	struct ibv_pd *pd = any(w, PD);
+	struct ibv_pd *pd = any_object(w, PD);
 	uint8_t *start;
 	size_t length;
 
@@ -119,14 +118,14 @@ static bool reg_mr(struct world *w)
 
 static bool rereg_mr(struct world *w)
 {
-	struct ibv_mr *mr = any(w, MR);
+	struct ibv_mr *mr = any_object(w, MR);
 	uint8_t *start;
 	size_t length;
 
 	if (!mr)
 		return false;
 	any_range(w, &start, &length);
-	return !ibv_rereg_mr(mr, 1 + below(w, 7), any(w, PD), start, length, any_access(w));
+	return !ibv_rereg_mr(mr, 1 + below(w, 7), any_object(w, PD), start, length, any_access(w));
 }
 
 static int free_mr(void *mr)
@@ -141,7 +140,7 @@ static bool dereg_mr(struct world *w)
 
 static bool alloc_mw(struct world *w)
 {
-	struct ibv_pd *pd = any(w, PD);
+	struct ibv_pd *pd = any_object(w, PD);
 
 	return pd && !full(w, MW) && keep(w, MW, ibv_alloc_mw(pd, one_in(w, 2) ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2));
 }
@@ -158,9 +157,9 @@ static bool dealloc_mw(struct world *w)
 
 static bool bind_mw(struct world *w)
 {
-	struct ibv_mw *mw = any(w, MW);
-	struct ibv_qp *qp = any(w, QP);
-	struct ibv_mr *mr = any(w, MR);
+	struct ibv_mw *mw = any_object(w, MW);
+	struct ibv_qp *qp = any_object(w, QP);
+	struct ibv_mr *mr = any_object(w, MR);
 	struct ibv_mw_bind bind = {.bind_info = {.mr = mr, .mw_access_flags = any_access(w)}};
 
 	if (!mw || !qp || !mr)
@@ -189,8 +188,8 @@ static bool free_dm(struct world *w)
 
 static bool reg_dm_mr(struct world *w)
 {
-	struct ibv_pd *pd = any(w, PD);
-	struct ibv_dm *dm = any(w, DM);
+	struct ibv_pd *pd = any_object(w, PD);
+	struct ibv_dm *dm = any_object(w, DM);
 
 	if (!pd || !dm || full(w, MR))
 		return false;
@@ -226,19 +225,19 @@ static bool create_cq(struct world *w)
 {
 	const int entries = one_in(w, 6) ? odd_number(&w->rng) : 1 + below(w, 300);
 
-	return !full(w, CQ) && keep(w, CQ, ibv_create_cq(w->context, entries, w, any(w, CHANNEL), below(w, 4)));
+	return !full(w, CQ) && keep(w, CQ, ibv_create_cq(w->context, entries, w, any_object(w, CHANNEL), below(w, 4)));
 }
 
 static bool resize_cq(struct world *w)
 {
-	struct ibv_cq *cq = any(w, CQ);
+	struct ibv_cq *cq = any_object(w, CQ);
 
 	return cq && !ibv_resize_cq(cq, one_in(w, 4) ? odd_number(&w->rng) : 1 + below(w, 600));
 }
 
 static bool modify_cq(struct world *w)
 {
-	struct ibv_cq *cq = any(w, CQ);
+	struct ibv_cq *cq = any_object(w, CQ);
 	struct ibv_modify_cq_attr attr = {.attr_mask = IBV_CQ_ATTR_MODERATE,
 					  .moderate = {.cq_count = odd_number(&w->rng), .cq_period = below(w, 2000)}};
 
@@ -247,14 +246,14 @@ static bool modify_cq(struct world *w)
 
 static bool notify_cq(struct world *w)
 {
-	struct ibv_cq *cq = any(w, CQ);
+	struct ibv_cq *cq = any_object(w, CQ);
 
 	return cq && !ibv_req_notify_cq(cq, below(w, 2));
 }
 
 static bool poll_cq(struct world *w)
 {
-	struct ibv_cq *cq = any(w, CQ);
+	struct ibv_cq *cq = any_object(w, CQ);
 	struct ibv_wc wc[16];
 
 	return cq && ibv_poll_cq(cq, 16, wc) > 0;
@@ -262,7 +261,7 @@ static bool poll_cq(struct world *w)
 
 static bool take_event(struct world *w)
 {
-	struct ibv_comp_channel *channel = any(w, CHANNEL);
+	struct ibv_comp_channel *channel = any_object(w, CHANNEL);
 	struct ibv_cq *cq;
 	void *context;
 
@@ -287,7 +286,7 @@ static bool destroy_cq(struct world *w)
 
 static bool create_srq(struct world *w)
 {
-	struct ibv_pd *pd = any(w, PD);
+	struct ibv_pd *pd = any_object(w, PD);
 	struct ibv_srq_init_attr attr = {.attr = {.max_wr = one_in(w, 8) ? odd_number(&w->rng) : below(w, 100),
 						  .max_sge = below(w, 6),
 						  .srq_limit = below(w, 5)}};
@@ -301,9 +300,9 @@ static bool create_xrc_srq(struct world *w)
 					    .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD |
 							 IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_PD,
 					    .srq_type = IBV_SRQT_XRC,
-					    .pd = any(w, PD),
-					    .xrcd = any(w, XRCD),
-					    .cq = any(w, CQ)};
+					    .pd = any_object(w, PD),
+					    .xrcd = any_object(w, XRCD),
+					    .cq = any_object(w, CQ)};
 
 	if (!attr.pd || !attr.xrcd || !attr.cq || full(w, SRQ))
 		return false;
@@ -312,7 +311,7 @@ static bool create_xrc_srq(struct world *w)
 
 static bool modify_srq(struct world *w)
 {
-	struct ibv_srq *srq = any(w, SRQ);
+	struct ibv_srq *srq = any_object(w, SRQ);
 	struct ibv_srq_attr attr = {.max_wr = odd_number(&w->rng), .srq_limit = odd_number(&w->rng)};
 
 	return srq && !ibv_modify_srq(srq, &attr, 1 + below(w, 3));
@@ -320,7 +319,7 @@ static bool modify_srq(struct world *w)
 
 static bool query_srq(struct world *w)
 {
-	struct ibv_srq *srq = any(w, SRQ);
+	struct ibv_srq *srq = any_object(w, SRQ);
 	struct ibv_srq_attr attr;
 
 	return srq && !ibv_query_srq(srq, &attr);
@@ -355,222 +354,11 @@ static bool close_xrcd(struct world *w)
 	return destroy_any(w, XRCD, free_xrcd);
 }
 
-/* ---- queue pairs ---- */
-
-static bool create_qp(struct world *w)
-{
-	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_RC, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
-						 IBV_QPT_UD, IBV_QPT_RAW_PACKET};
-	struct ibv_qp_init_attr attr = {.send_cq = any(w, CQ),
-					.recv_cq = any(w, CQ),
-					.srq = one_in(w, 3) ? any(w, SRQ) : NULL,
-					.cap = {.max_send_wr = one_in(w, 10) ? odd_number(&w->rng) : below(w, 64),
-						.max_recv_wr = one_in(w, 10) ? odd_number(&w->rng) : below(w, 64),
-						.max_send_sge = below(w, 6),
-						.max_recv_sge = below(w, 6),
-						.max_inline_data = one_in(w, 4) ? odd_number(&w->rng) : below(w, 100)},
-					.qp_type = types[below(w, sizeof(types) / sizeof(*types))],
-					.sq_sig_all = below(w, 2)};
-	struct ibv_pd *pd = any(w, PD);
-
-	return pd && attr.send_cq && !full(w, QP) && keep(w, QP, ibv_create_qp(pd, &attr));
-}
-
-static bool create_xrc_qp(struct world *w)
-{
-	const bool target = one_in(w, 2);
-	struct ibv_qp_init_attr_ex attr = {
-		.qp_type = target ? IBV_QPT_XRC_RECV : IBV_QPT_XRC_SEND,
-		.comp_mask = target ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD,
-		.pd = any(w, PD),
-		.xrcd = any(w, XRCD),
-		.send_cq = target ? NULL : any(w, CQ),
-		.cap = {.max_send_wr = target ? 0 : 1 + below(w, 30), .max_send_sge = target ? 0 : 1}};
-
-	if (!(target ? (void *)attr.xrcd : (void *)attr.pd) || (!target && !attr.send_cq) || full(w, QP))
-		return false;
-	return keep(w, QP, ibv_create_qp_ex(w->context, &attr));
-}
-
-/* Any attributes; mostly those that the state wants. */
-static bool modify_qp(struct world *w)
-{
-	static const int masks[] = {
-		IBV_QP_STATE,
-		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY,
-		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			IBV_QP_MAX_QP_RD_ATOMIC,
-		IBV_QP_STATE | IBV_QP_SQ_PSN,
-	};
-	struct ibv_qp *qp = any(w, QP);
-	struct ibv_qp_attr attr = {.qp_state = below(w, IBV_QPS_UNKNOWN + 1),
-				   .port_num = one_in(w, 8) ? odd_number(&w->rng) : 1,
-				   .pkey_index = one_in(w, 8) ? odd_number(&w->rng) : 0,
-				   .qp_access_flags = any_access(w),
-				   .qkey = odd_number(&w->rng),
-				   .path_mtu = 1 + below(w, 6),
-				   .dest_qp_num = odd_number(&w->rng),
-				   .max_dest_rd_atomic = below(w, 20),
-				   .max_rd_atomic = below(w, 20),
-				   .min_rnr_timer = below(w, 33),
-				   .timeout = below(w, 33),
-				   .retry_cnt = below(w, 9),
-				   .rnr_retry = below(w, 9),
-				   .ah_attr = {.is_global = !one_in(w, 8),
-					       .port_num = 1,
-					       .grh = {.dgid = w->gid,
-						       .sgid_index = one_in(w, 8) ? (int)odd_number(&w->rng)
-										  : w->gid_index,
-						       .hop_limit = 64}}};
-	const int mask = one_in(w, 8) ? (int)odd_number(&w->rng) : masks[below(w, sizeof(masks) / sizeof(*masks))];
-
-	return qp && !ibv_modify_qp(qp, &attr, mask);
-}
-
-static bool to_rts(struct world *w, struct ibv_qp *qp, uint32_t peer)
-{
-	const bool rc = qp->qp_type == IBV_QPT_RC;
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
-
-	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE))
-		return false;
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = 15};
-	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-		return false;
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-				    .path_mtu = IBV_MTU_1024,
-				    .dest_qp_num = peer,
-				    .max_dest_rd_atomic = 1,
-				    .min_rnr_timer = 1,
-				    .ah_attr = {.is_global = 1,
-						.port_num = 1,
-						.grh = {.dgid = w->gid, .sgid_index = w->gid_index, .hop_limit = 64}}};
-	if (ibv_modify_qp(qp, &attr,
-			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				  (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)))
-		return false;
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTS, .timeout = 10, .retry_cnt = 1, .rnr_retry = 1, .max_rd_atomic = 1};
-	return !ibv_modify_qp(qp, &attr,
-			      IBV_QP_STATE | IBV_QP_SQ_PSN |
-				      (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-						      IBV_QP_MAX_QP_RD_ATOMIC
-					  : 0));
-}
-
-static bool connect_qps(struct world *w)
-{
-	struct ibv_qp *one = any(w, QP), *two = any(w, QP);
-
-	if (!one || one->qp_type != two->qp_type || (one->qp_type != IBV_QPT_RC && one->qp_type != IBV_QPT_UC))
-		return false;
-	return to_rts(w, one, two->qp_num) && (one == two || to_rts(w, two, one->qp_num));
-}
-
-static bool query_qp(struct world *w)
-{
-	struct ibv_qp *qp = any(w, QP);
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr attr;
-
-	return qp && !ibv_query_qp(qp, &attr, IBV_QP_STATE | IBV_QP_CAP | odd_number(&w->rng), &init);
-}
-
-static int free_qp(void *qp)
-{
-	return ibv_destroy_qp(qp);
-}
-
-static bool destroy_qp(struct world *w)
-{
-	return destroy_any(w, QP, free_qp);
-}
-
-static struct ibv_sge any_sge(struct world *w)
-{
-	struct ibv_mr *mr = any(w, MR);
-	struct ibv_sge sge = {.addr = (uintptr_t)w->memory, .length = below(w, 9000), .lkey = odd_number(&w->rng)};
-
-	if (mr) {
-		sge.addr = (uintptr_t)mr->addr + (one_in(w, 8) ? odd_number(&w->rng) : 0);
-		sge.length = one_in(w, 8) ? odd_number(&w->rng) : below(w, mr->length % 9000 + 1);
-		sge.lkey = mr->lkey ^ one_in(w, 8);
-	}
-	return sge;
-}
-
-static bool post_send(struct world *w)
-{
-	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND,      IBV_WR_SEND_WITH_IMM,
-						     IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-						     IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
-						     IBV_WR_SEND_WITH_INV, IBV_WR_LOCAL_INV};
-	struct ibv_sge sge[2] = {any_sge(w), any_sge(w)};
-	struct ibv_qp *qp = any(w, QP);
-	struct ibv_mr *mr = any(w, MR);
-	struct ibv_send_wr *bad, wr = {.sg_list = sge,
-				       .num_sge = below(w, 3),
-				       .opcode = opcodes[below(w, sizeof(opcodes) / sizeof(*opcodes))],
-				       .send_flags = one_in(w, 2) ? IBV_SEND_SIGNALED : below(w, 16)};
-
-	if (!qp)
-		return false;
-	/* The library reads what goes inline. */
-	if (wr.send_flags & IBV_SEND_INLINE)
-		for (int i = 0; i < 2; i++)
-			sge[i] = (struct ibv_sge){.addr = (uintptr_t)w->memory, .length = below(w, 40)};
-	if (qp->qp_type == IBV_QPT_UD) {
-		wr.wr.ud.ah = any(w, AH);
-		wr.wr.ud.remote_qpn = odd_number(&w->rng);
-		if (!wr.wr.ud.ah)
-			return false;
-	} else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
-		wr.wr.atomic.remote_addr = mr ? (uintptr_t)mr->addr : 0;
-		wr.wr.atomic.rkey = mr ? mr->rkey : 0;
-	} else {
-		wr.wr.rdma.remote_addr = mr ? (uintptr_t)mr->addr : 0;
-		wr.wr.rdma.rkey = mr ? mr->rkey : odd_number(&w->rng);
-	}
-	return !ibv_post_send(qp, &wr, &bad);
-}
-
-static bool post_recv(struct world *w)
-{
-	struct ibv_sge sge = any_sge(w);
-	struct ibv_recv_wr *bad, wr = {.sg_list = &sge, .num_sge = below(w, 2)};
-	struct ibv_srq *srq = any(w, SRQ);
-	struct ibv_qp *qp = any(w, QP);
-
-	if (srq && one_in(w, 2))
-		return !ibv_post_srq_recv(srq, &wr, &bad);
-	return qp && !qp->srq && qp->qp_type != IBV_QPT_XRC_RECV && qp->qp_type != IBV_QPT_XRC_SEND &&
-	       !ibv_post_recv(qp, &wr, &bad);
-}
-
-static bool attach_mcast(struct world *w)
-{
-	const union ibv_gid group = {.raw = {0xff, 0x0e, [15] = 1 + below(w, 3)}};
-	struct ibv_qp *qp = any(w, QP);
-
-	return qp && !ibv_attach_mcast(qp, &group, 0);
-}
-
-static bool detach_mcast(struct world *w)
-{
-	const union ibv_gid group = {.raw = {0xff, 0x0e, [15] = 1 + below(w, 3)}};
-	struct ibv_qp *qp = any(w, QP);
-
-	return qp && !ibv_detach_mcast(qp, &group, 0);
-}
-
 /* ---- the rest ---- */
 
 static bool create_ah(struct world *w)
 {
-	struct ibv_pd *pd = any(w, PD);
+	struct ibv_pd *pd = any_object(w, PD);
 	struct ibv_ah_attr attr = {
 		.is_global = !one_in(w, 8),
 		.port_num = one_in(w, 16) ? odd_number(&w->rng) : 1,

@@ -38,4 +38,26 @@ extern const struct call calls[];
 /* One of these at random: a number as it is usual, at a border, or none that makes sense. */
 uint64_t odd_number(struct rng *rng);
 
+/* For the files of calls: random things, and the lists of objects. */
+uint64_t below(struct world *w, uint64_t limit);
+bool one_in(struct world *w, unsigned n);
+int any_access(struct world *w);
+void *any_object(struct world *w, enum kind kind);
+/* Whether there was an object to keep. */
+bool keep(struct world *w, enum kind kind, void *object);
+bool full(const struct world *w, enum kind kind);
+/* Destroys one at random. One that cannot be destroyed now mostly stays in the list. */
+bool destroy_any(struct world *w, enum kind kind, int (*destroy)(void *));
+
+bool create_qp(struct world *w);
+bool create_xrc_qp(struct world *w);
+bool modify_qp(struct world *w);
+bool connect_qps(struct world *w);
+bool query_qp(struct world *w);
+bool destroy_qp(struct world *w);
+bool post_send(struct world *w);
+bool post_recv(struct world *w);
+bool attach_mcast(struct world *w);
+bool detach_mcast(struct world *w);
+
 #endif
