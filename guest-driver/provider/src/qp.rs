@@ -291,7 +291,8 @@ pub unsafe extern "C" fn open_qp(
 /// rdma_xclient(1); devices whose requests lie in memory, and rdma_rxe, have that room anyway.)
 fn inline_room(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> u32 {
     let cap = &attr.cap;
-    let of_elements = cap.max_send_sge.saturating_mul(size_of::<ffi::ibv_sge>() as u32).min(context.max_inline);
+    let of_elements =
+        cap.max_send_sge.saturating_mul(size_of::<ffi::ibv_sge>() as u32).min(context.max_inline);
     let of_operations = if by_functions(attr) { batch::inline_data(attr.send_ops_flags) } else { 0 };
     cap.max_inline_data.max(of_elements).max(of_operations)
 }
