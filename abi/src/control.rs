@@ -205,7 +205,7 @@ open_enum! {
         MODIFY_SRQ = 51,
         /// [`ObjectReq`] (SRQN) -> [`QuerySrqResp`]
         QUERY_SRQ = 52,
-        /// [`ObjectReq`] (SRQN) -> -. `BUSY` while QPs use it, which no QP does for good with one of XRC: a message that has begun there is refused. Its receives end without a completion; those made available in a channel before
+        /// [`ObjectReq`] (SRQN) -> -. `BUSY` while QPs use it, which no QP does for good with one of XRC: a message that has begun there is refused, but for a READ: that is answered, and answered again, as long as its region is there. Its receives end without a completion; those made available in a channel before
         /// the command are taken before it.
         DESTROY_SRQ = 53,
         /// [`McastReq`] -> -. With `VRDMA_CAP_MULTICAST`, as the next. A member may attach again, which changes nothing. `INVALID` for a QP that is not UD and an

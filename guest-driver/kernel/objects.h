@@ -263,6 +263,12 @@ VRDMA_CONVERT(dm, dm, ibdm)
 VRDMA_CONVERT(ah, ah, ibah)
 VRDMA_CONVERT(xrcd, xrcd, ibxrcd)
 
+/* Whether the kernel posts to it. (XRC targets have no context either, and no requests.) */
+static inline bool vrdma_is_of_kernel(const struct vrdma_qp *qp)
+{
+	return !qp->uctx && qp->ibqp.qp_type != IB_QPT_XRC_TGT;
+}
+
 /* Context number of an object: that of @uctx, or the kernel's. */
 static inline u32 vrdma_context(const struct vrdma_uctx *uctx)
 {

@@ -292,7 +292,7 @@ int vrdma_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 	int err = 0;
 
 	/* A process posts to its own channel, or by VRDMA_METHOD_POST. */
-	if (qp->uctx) {
+	if (!vrdma_is_of_kernel(qp)) {
 		*bad_wr = wr;
 		return -EOPNOTSUPP;
 	}
@@ -333,7 +333,7 @@ int vrdma_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 	unsigned long flags;
 	int err = 0;
 
-	if (qp->uctx || ibqp->srq) {
+	if (!vrdma_is_of_kernel(qp) || ibqp->srq) {
 		*bad_wr = wr;
 		return ibqp->srq ? -EINVAL : -EOPNOTSUPP;
 	}

@@ -39,12 +39,6 @@ static bool is_target(const struct ib_qp *ibqp)
 	return ibqp->qp_type == IB_QPT_XRC_TGT;
 }
 
-/* Whether the kernel posts to it. (XRC targets have no context either, and no requests.) */
-static bool is_of_kernel(const struct vrdma_qp *qp)
-{
-	return !qp->uctx && !is_target(&qp->ibqp);
-}
-
 /* @user: a process wants the QP. The kernel has no verbs for requests of XRC. */
 static int check_init_attr(struct vrdma_dev *dev, const struct ib_qp_init_attr *attr, bool user)
 {
@@ -71,11 +65,9 @@ static int check_init_attr(struct vrdma_dev *dev, const struct ib_qp_init_attr *
 		return -EOPNOTSUPP;
 	if (cap->max_send_wr > dev->caps.max_qp_wr ||
 	    cap->max_send_sge > dev->caps.max_send_sge ||
-	    cap->max_inline_data > dev->caps.max_inline)
-		return -EINVAL;
-	/* With an SRQ there is no receive queue, and these do not count. */
-	if (!attr->srq && (cap->max_recv_wr > dev->caps.max_qp_wr ||
-			   cap->max_recv_sge > dev->caps.max_recv_sge))
+	    cap->max_inline_data > dev->caps.max_inline ||
+	    cap->max_recv_wr > dev->caps.max_qp_wr ||
+	    cap->max_recv_sge > dev->caps.max_recv_sge)
 		return -EINVAL;
 	return 0;
 }
@@ -126,15 +118,16 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 	struct vrdma_uqp_resp resp = {};
 	int err;
 
-	err = check_init_attr(dev, attr, udata);
-	if (err)
-		return err;
+	/* What a QP has no queue for does not count. */
 	if (is_target(ibqp))
 		attr->cap = (struct ib_qp_cap){};
 	if (attr->srq || attr->qp_type == IB_QPT_XRC_INI) {
 		attr->cap.max_recv_wr = 0;
 		attr->cap.max_recv_sge = 0;
 	}
+	err = check_init_attr(dev, attr, udata);
+	if (err)
+		return err;
 	refcount_set(&qp->ref, 1);
 	init_completion(&qp->unused);
 	qp->cap = attr->cap;
@@ -287,9 +280,9 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	req.mask = cpu_to_le32(mask);
 	fill_attr(&req.attr, attr, mask, ibqp);
 	/* Requests that were posted before this command take effect before it. */
-	if (is_of_kernel(qp))
+	if (vrdma_is_of_kernel(qp))
 		vrdma_backlog_wait(dev);
-	kernel_to_error = is_of_kernel(qp) && (mask & IB_QP_STATE) &&
+	kernel_to_error = vrdma_is_of_kernel(qp) && (mask & IB_QP_STATE) &&
 			  attr->qp_state == IB_QPS_ERR;
 	/* After an error ib_drain_qp() does not wait, and buffers in use would be freed. */
 	err = kernel_to_error ? vrdma_cmd_modify_qp_no_timeout(dev, &req) :
@@ -299,7 +292,7 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		tell_last_wqe(qp);
 		return 0;
 	}
-	if (!err && is_of_kernel(qp) && (mask & IB_QP_STATE) &&
+	if (!err && vrdma_is_of_kernel(qp) && (mask & IB_QP_STATE) &&
 	    attr->qp_state == IB_QPS_RESET) {
 		clean_cqs(qp);
 		/* The indices are not reset, so that no old CQE matches a new request. */
@@ -368,18 +361,18 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	struct vrdma_qp *qp = to_vqp(ibqp);
 	int err;
 
-	if (is_of_kernel(qp))
+	if (vrdma_is_of_kernel(qp))
 		lock_kernel_qps(dev);
 	/* From here on the device may give the number to another QP. */
 	xa_erase_irq(&dev->qps, ibqp->qp_num);
 	vrdma_kernel_settle(dev, &qp->target);
 	/* Buffers of a process stay pinned in their regions; those of the kernel could be freed. */
-	err = is_of_kernel(qp) ? vrdma_cmd_destroy_qp_no_timeout(dev, ibqp->qp_num) :
+	err = vrdma_is_of_kernel(qp) ? vrdma_cmd_destroy_qp_no_timeout(dev, ibqp->qp_num) :
 				 vrdma_cmd_destroy_qp(dev, ibqp->qp_num);
 	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "QP %u remains in the device: %d\n",
 				       ibqp->qp_num, err);
-	if (is_of_kernel(qp)) {
+	if (vrdma_is_of_kernel(qp)) {
 		/* Takes the locks of the CQs: vrdma_poll_cq() may use the QP under them. */
 		clean_cqs(qp);
 		mutex_unlock(&dev->kqp_lock);

@@ -108,7 +108,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_CMD_CREATE_SRQ 50 /* CreateSrqReq -> CreateSrqResp. With VRDMA_CAP_SRQ, as the next three. */
 #define VRDMA_CMD_MODIFY_SRQ 51 /* ModifySrqReq -> -. Receives made available in a channel before the command are taken before it. */
 #define VRDMA_CMD_QUERY_SRQ 52 /* ObjectReq (SRQN) -> QuerySrqResp */
-#define VRDMA_CMD_DESTROY_SRQ 53 /* ObjectReq (SRQN) -> -. BUSY while QPs use it, which no QP does for good with one of XRC: a message that has begun there is refused. Its receives end without a completion; those made available in a channel before  the command are taken before it. */
+#define VRDMA_CMD_DESTROY_SRQ 53 /* ObjectReq (SRQN) -> -. BUSY while QPs use it, which no QP does for good with one of XRC: a message that has begun there is refused, but for a READ: that is answered, and answered again, as long as its region is there. Its receives end without a completion; those made available in a channel before  the command are taken before it. */
 #define VRDMA_CMD_ATTACH_MCAST 56 /* McastReq -> -. With VRDMA_CAP_MULTICAST, as the next. A member may attach again, which changes nothing. INVALID for a QP that is not UD and an  address that is none of a group, NO_RESOURCES beyond a limit. */
 #define VRDMA_CMD_DETACH_MCAST 57 /* McastReq -> -. INVALID if the QP is no member. */
 

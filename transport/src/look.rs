@@ -28,7 +28,7 @@ pub(crate) const MAX_HELD: u32 = 256;
 pub(crate) enum Fate {
     /// Nothing more.
     Done,
-    /// A receive, and there is none: the caller has to look first. Nothing has changed.
+    /// A receive, and there is none: the caller has to look first. Nothing of the message has happened. (An XRC target has the queue that it names, which changes nothing when it comes again.)
     Look,
 }
 

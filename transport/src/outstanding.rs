@@ -14,7 +14,7 @@ pub(crate) struct SendSlot {
     send: OutstandingSend,
     count: u16,
     inline: bool,
-    /// The first element; the others, or inline data, are in `more`.
+    /// The first element, or the first bytes of inline data ([`first_bytes`]); the rest is in `more`.
     first: Sge,
     more: List,
 }
@@ -24,6 +24,22 @@ impl Default for SendSlot {
         let send = OutstandingSend::default();
         SendSlot { send, count: 0, inline: false, first: Sge::default(), more: List::EMPTY }
     }
+}
+
+/// Bytes of inline data that are in the slot of a send; the others are in further nodes.
+const FIRST_BYTES: usize = 16;
+
+/// Inline data in the place of an element.
+fn to_first(bytes: [u8; FIRST_BYTES]) -> Sge {
+    let bits = u128::from_le_bytes(bytes);
+    Sge { addr: bits as u64, length: (bits >> 64) as u32, lkey: Lkey((bits >> 96) as u32) }
+}
+
+/// What [`to_first`] was given.
+fn first_bytes(first: &Sge) -> [u8; FIRST_BYTES] {
+    let Sge { addr, length, lkey } = *first;
+    let bits = u128::from(addr) | u128::from(length) << 64 | u128::from(lkey.0) << 96;
+    bits.to_le_bytes()
 }
 
 /// Elements of a receive that are in its slot; the others are in further nodes.
@@ -121,7 +137,8 @@ impl Requests {
     /// Bytes that full queues of a QP of these capabilities take.
     pub(crate) fn cost(caps: &QpInit) -> u64 {
         let extra = Pool::<Extra>::NODE;
-        let inline = u64::from(caps.max_inline.div_ceil(EXTRA_BYTES as u32)) * extra;
+        let inline = caps.max_inline.saturating_sub(FIRST_BYTES as u32).div_ceil(EXTRA_BYTES as u32);
+        let inline = u64::from(inline) * extra;
         let to = if caps.qp_type.is_datagram() { extra } else { 0 };
         let send = Pool::<SendSlot>::NODE + inline.max(cost_of_sges(caps.max_send_sge, 1)) + to;
         let receives = match caps.receives {
@@ -168,7 +185,11 @@ impl Requests {
             Payload::Inline(data) => {
                 slot.inline = true;
                 slot.count = data.len() as u16;
-                for part in data.chunks(EXTRA_BYTES) {
+                let (first, rest) = data.split_at(data.len().min(FIRST_BYTES));
+                let mut bytes = [0; FIRST_BYTES];
+                bytes[..first.len()].copy_from_slice(first);
+                slot.first = to_first(bytes);
+                for part in rest.chunks(EXTRA_BYTES) {
                     let mut bytes = [0; EXTRA_BYTES];
                     bytes[..part.len()].copy_from_slice(part);
                     self.extras.push(&mut slot.more, Extra::Bytes(bytes));
@@ -212,6 +233,7 @@ impl Requests {
         let count = usize::from(slot.count);
         if slot.inline {
             scratch.bytes.clear();
+            scratch.bytes.extend_from_slice(&first_bytes(&slot.first));
             for extra in self.extras.iter(&slot.more) {
                 if let Extra::Bytes(bytes) = extra {
                     scratch.bytes.extend_from_slice(bytes);

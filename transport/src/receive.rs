@@ -85,6 +85,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             unreachable!("requests of XRC come to targets alone")
         };
         let Some((srq, xrc)) = self.srqs.find_xrc(srqn, xrcd) else { return refuse(Nak::Access) };
+        if srq.failed {
+            // It takes no receives any more, so none will ever be there; the requester can name other queues again.
+            return refuse(Nak::Operational);
+        }
         if self.qp.responder.in_progress != Message::None {
             return refuse(Nak::Invalid);
         }

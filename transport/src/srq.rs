@@ -180,7 +180,7 @@ impl Srqs {
     /// Whether the one that a QP has is there, and has that number.
     #[inline]
     pub(crate) fn has_numbered(&self, qp: &Qp, srqn: Srqn) -> bool {
-        self.peek(qp).is_some_and(|srq| srq.this.id().0 == srqn.number())
+        self.peek(qp).is_some_and(|srq| srq.this.id().0 == srqn.number() && !srq.failed)
     }
 
     /// The one with that number, if it is an XRC one of a domain.

@@ -59,6 +59,8 @@ fn translate(cqe: &Cqe, ring: &mut Ring, context: &Context) -> Option<ffi::ibv_w
     // SAFETY: a QP is removed from the table, and from `last` under the lock of this CQ, before it is freed; the lock is held.
     let qp = match unsafe { ring.last.as_ref() } {
         Some(qp) if qp.qpn == qpn => qp,
+        // Of a destroyed QP: what is found by no number may be freed at any time.
+        _ if qpn == limit::NONE => return None,
         _ => {
             let found: *const Qp = context.qps.find(qpn);
             // SAFETY: as above.
@@ -76,10 +78,14 @@ fn translate(cqe: &Cqe, ring: &mut Ring, context: &Context) -> Option<ffi::ibv_w
 /// A receive of an XRC shared queue has completed, whichever process' QP took it; gives back its wr_id. `None` if there is no such one. Under the lock of the CQ.
 #[cold]
 fn xrc_receive(cqe: &Cqe, srqs: &Table<Srq>) -> Option<u64> {
+    // Of a destroyed queue: another may have its place in the table, of another CQ.
+    if cqe.qpn.get() == limit::NONE {
+        return None;
+    }
     let srqn = cqe.src_qpn.get();
     let found: *const Srq = srqs.find(srqn);
     // SAFETY: a queue is removed from the table before it is freed, and after that the lock of its CQ is taken once more; it is held.
-    let srq = unsafe { found.as_ref() }.filter(|srq| srq.srqn == srqn && cqe.qpn.get() != limit::NONE)?;
+    let srq = unsafe { found.as_ref() }.filter(|srq| srq.srqn == srqn)?;
     lock(&srq.slots).complete(cqe.wqe_id.get())
 }
 

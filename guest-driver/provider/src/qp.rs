@@ -226,6 +226,13 @@ unsafe fn create(
         (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
     }
     asked.cap.max_inline_data = inline_room(attr, context);
+    // The QP remembers these, and neither libibverbs nor the kernel sees to it that ones it does not use outlive it.
+    if matches!(kind, Kind::XrcSend | Kind::XrcRecv) {
+        (asked.recv_cq, asked.srq) = (ptr::null_mut(), ptr::null_mut());
+    }
+    if kind == Kind::XrcRecv {
+        (asked.send_cq, asked.cap) = (ptr::null_mut(), zeroed!());
+    }
     let mut command: ffi::ibv_create_qp = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateQpResp::new_zeroed() };
     // SAFETY: the caller's context and attributes; the reply is as long as said.

@@ -253,7 +253,8 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ffi::ibv_srq, number: *mut u32) -
 pub unsafe extern "C" fn destroy_srq(ibv: *mut ffi::ibv_srq) -> c_int {
     // SAFETY: the caller's queue, which nobody uses from now on; only polls of the CQ of one of XRC may meet it.
     let srq = unsafe { Srq::of(ibv) };
-    let control = lock(&srq.context().srqs.control);
+    // A queue that is not in the table takes no lock: the kernel's answer waits until its events are acknowledged.
+    let control = (!srq.cq.is_null()).then(|| lock(&srq.context().srqs.control));
     // SAFETY: the caller's queue.
     let result = check(unsafe { ffi::ibv_cmd_destroy_srq(ibv) });
     if result.is_ok() {

@@ -27,7 +27,7 @@ struct ib_cq {
 	int cqe;
 };
 struct ib_qp {
-	int nothing;
+	int qp_type;
 };
 struct ib_qp_cap {
 	int nothing;
@@ -56,6 +56,7 @@ struct rdma_user_mmap_entry {
 };
 typedef u64 phys_addr_t;
 #define IB_ACCESS_LOCAL_WRITE 1
+#define IB_QPT_XRC_TGT 10
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
 #define cpu_to_le32 htole32

@@ -108,7 +108,9 @@ impl<R: Region> Engine<R> {
         let place = Place { device: device.0, qpn };
         let PostTarget { qp, requests, counters, .. } = self.posted(place, owner)?;
         match qp.state {
-            _ if qp.uses_shared_queue() => return self.bad_state(place),
+            _ if qp.uses_shared_queue() || qp.init.qp_type == QpType::XrcSend => {
+                return self.bad_state(place);
+            }
             QpState::Reset => return self.bad_state(place),
             QpState::Err => {
                 if let Some(flush) = qp.flush.as_mut().filter(|flush| flush.num_receives() > 0) {

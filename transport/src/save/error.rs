@@ -83,7 +83,7 @@ violations! {
     RequestMemory: "queues that could take more memory than the limits allow",
     Attributes: "attributes that a QP cannot have",
     State: "a state that a QP of this service cannot be in",
-    Psn: "a PSN, MSN or QPN of more than 24 bits",
+    Psn: "a PSN, MSN, QPN or number of a shared queue of more than 24 bits",
     Request: "a request that its QP cannot have taken",
     SharedQueue: "a shared receive queue that cannot be, or QPs that wait for its receives and are not in its list",
     Xrc: "an XRC target, or a shared receive queue of XRC, that cannot be as it is",

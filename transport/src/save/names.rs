@@ -15,9 +15,9 @@ pub enum QpType {
     Ud,
     /// QP1.
     Gsi,
-    /// XRC initiator. (From version 3 on.)
+    /// XRC initiator. (From version 4 on.)
     XrcSend,
-    /// XRC target. (From version 3 on.)
+    /// XRC target. (From version 4 on.)
     XrcRecv,
 }
 

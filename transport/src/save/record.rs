@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of the format that this engine writes. It reads this one and those before it.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Names and values of counters.
 pub type Counts = BTreeMap<String, u64>;

@@ -10,7 +10,7 @@ use crate::paths;
 use crate::programs::Device;
 use crate::vm::backend::Backend;
 use crate::vm::{Job, Pair};
-use crate::vmtest::cleanup::wait_for_device;
+use crate::vmtest::cleanup::{begin_driver_anew, wait_for_device};
 use crate::vmtest::watch::{Holdings, PingPong, said};
 
 /// Limits, access flags and attributes, by a program that is written with pyverbs.
@@ -35,6 +35,7 @@ pub fn device_memory(pair: &mut Pair) -> Result<()> {
     paths::write(&pair.share().join("device_memory.py"), paths::read(&script)?)?;
     let index = Device::Vrdma.gid_index(&pair.a)?;
     let patience = pair.patience(10);
+    begin_driver_anew(pair)?;
     let before = Holdings::settled(pair.backend()?, patience)?;
     pair.a.check(&format!("python3 -B /share/device_memory.py {index}"), patience)?;
 
@@ -161,6 +162,7 @@ fn expect_unloaded(pair: &Pair, unloading: Job) -> Result<()> {
 pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     const STILL: Duration = Duration::from_secs(15);
     let patience = pair.patience(5);
+    begin_driver_anew(pair)?;
     let quiet = Holdings::settled(pair.backend()?, patience)?;
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 19020, "--stall 300", "--stall 300")?;
     let victim = holder(pair, 120)?;
@@ -242,8 +244,7 @@ fn given_up(pair: &mut Pair, quiet: Holdings) -> Result<()> {
     wait_for_message(pair, "the device that was given up is reset")?;
 
     // As README says, a new start of the driver is a new start of the device.
-    pair.b.check("rmmod vrdma && insmod /lib/vrdma/vrdma.ko", patience)?;
-    wait_for_device(pair)?;
+    begin_driver_anew(pair)?;
     PingPong::start(pair, &pair.a, &pair.b, 19022, "", "")?
         .finish(pair.patience(6))
         .context("a connection with a new driver")?;

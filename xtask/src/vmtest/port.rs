@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::cleanup::wait_for_device;
+use super::cleanup::{begin_driver_anew, wait_for_device};
 use crate::vm::pair::IP;
 use crate::vm::{Job, Pair};
 use crate::vmtest::watch::{Holdings, said};
@@ -47,6 +47,7 @@ pub fn follows_netdev(pair: &mut Pair) -> Result<()> {
 /// The driver is removed under a program that is connected by rdma_cm: both ends of the connection end, and all is given back.
 pub fn removed_while_connected(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);
+    begin_driver_anew(pair)?;
     let before = Holdings::settled(pair.backend()?, patience)?.with_new_driver("b");
     for round in 0..3 {
         let (server, client) = rping(pair, "-C 1000000")?;
