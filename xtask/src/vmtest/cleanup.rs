@@ -27,6 +27,8 @@ fn beside_ping_pong(
 ) -> Result<()> {
     if driver == Driver::BeginsAnew {
         begin_driver_anew(pair)?;
+        // As a VM that is reset has it: without the addresses that tests before this one added.
+        pair.b.check("ip -6 address flush dev eth0 scope global", pair.patience(2))?;
     }
     // The first use of anything may leave something in caches.
     let (victim, peer) = interruptible(pair, 18940)?;
