@@ -237,7 +237,8 @@ pub(crate) struct Device<R> {
     pub(crate) held: u32,
     /// What the queues of all QPs would take, were they full.
     promised: u64,
-    first_generation: u16,
+    /// That of the first QP of each index, or the one after it.
+    pub(crate) first_generation: u16,
     rng: Rng,
 }
 

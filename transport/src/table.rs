@@ -28,7 +28,8 @@ impl Numbering {
         ((number >> self.index_shift) & ((1 << self.index_bits) - 1)) as usize
     }
 
-    fn number(self, index: u32, tag: u16) -> u32 {
+    /// The number of an index with a tag.
+    pub(crate) fn number(self, index: u32, tag: u16) -> u32 {
         (index << self.index_shift) | (self.mask(tag) << self.tag_shift)
     }
 

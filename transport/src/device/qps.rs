@@ -6,7 +6,7 @@ use crate::id::{OwnerId, PdId, SrqId};
 use crate::outstanding::Requests;
 use crate::qp::Qp;
 use crate::qp::attr::{QpInit, QpType, Receives};
-use crate::qp::entry::QpEntry;
+use crate::qp::entry::{QpEntry, next_generation};
 use crate::srq::life::SrqRef;
 use vrdma_wire::num::Qpn;
 
@@ -66,8 +66,8 @@ impl<R> Device<R> {
         let qpn = |number| Qpn::new(number).expect("numbers of QPs have 24 bits");
         let make = |number| QpEntry::new(qpn(number), init, shared);
         // A device added anew begins elsewhere: what names QPs of the old one shall not fit.
-        let first = self.first_generation;
-        let next = |tag: u16| if tag == 0 { first } else { tag.wrapping_add(1).max(1) };
+        let (first, max_qp) = (self.first_generation, self.limits.max_qp);
+        let next = |tag: u16| next_generation(max_qp, tag, first);
         let number = match gsi {
             true => self.qps.insert_special(Qpn::GSI.number(), make).ok_or(Error::Busy)?,
             false => self.qps.insert(next, make).ok_or(Error::NoResources)?,

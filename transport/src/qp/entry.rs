@@ -68,12 +68,41 @@ pub(crate) fn numbering(max_qp: u32) -> Numbering {
     Numbering { index_shift: 0, index_bits: bits, tag_shift: bits, tag_bits: 24 - bits }
 }
 
+/// The generation of an index after `last`, which is 0 if it had none: then it is about `first`. None has all its bits set, for with the last index it
+/// would make [`Qpn::MULTICAST`], which is nobody's number.
+pub(crate) fn next_generation(max_qp: u32, last: u16, first: u16) -> u16 {
+    let after = |generation: u16| generation.wrapping_add(1).max(1);
+    let next = if last == 0 { first } else { after(last) };
+    let all = Qpn::MULTICAST.number() >> max_qp.ilog2();
+    if u32::from(next) & all == all { after(next) } else { next }
+}
+
 /// Indices of QP0 and QP1.
 pub(crate) const SPECIAL_QPS: u32 = 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_generation_of_any_index_makes_the_number_that_means_multicast() {
+        for max_qp in (2..=16).map(|bits| 1 << bits) {
+            let numbering = numbering(max_qp);
+            let number = |tag| numbering.number(max_qp - 1, tag);
+            let mut seen = BTreeSet::new();
+            for first in [1, 0xff, 0x7fff, 0xffff] {
+                let mut last = next_generation(max_qp, 0, first);
+                for _ in 0..1 << 16 {
+                    assert!(last != 0 && number(last) != Qpn::MULTICAST.number());
+                    seen.insert(last);
+                    last = next_generation(max_qp, last, first);
+                }
+            }
+            let not_multicast = |tag: &u16| *tag != 0 && number(*tag) != Qpn::MULTICAST.number();
+            assert!(seen.into_iter().eq((0..=u16::MAX).filter(not_multicast)), "all others are used");
+        }
+    }
 
     #[test]
     fn a_queue_pair_is_small() {

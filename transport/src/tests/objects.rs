@@ -59,6 +59,20 @@ fn a_reset_device_forgets_all_and_its_numbers_are_not_valid_again() {
 }
 
 #[test]
+fn no_queue_pair_has_the_number_that_means_multicast() {
+    let mut engine: Engine<Mem> = Engine::new(1);
+    let device = engine.add_device(Limits { max_qp: 256, ..Limits::default() });
+    // With the last index it would be all ones.
+    engine.devices.known_device(device.0).first_generation = 0xffff;
+    let pd = engine.alloc_pd(device, OWNER).unwrap();
+    let init = QpInit { max_send_wr: 1, max_recv_wr: 1, ..qp_init(pd) };
+    let all: Vec<Qpn> = std::iter::from_fn(|| engine.create_qp(device, init).ok()).collect();
+    assert_eq!(all.len(), 254, "all that there can be");
+    assert_eq!(all.last().map(|qpn| qpn.number() & 0xff), Some(0xff));
+    assert!(!all.contains(&Qpn::MULTICAST));
+}
+
+#[test]
 fn calls_for_devices_and_objects_that_do_not_exist_are_refused() {
     let mut pair = Pair::connected();
     let a = pair.a.clone();
