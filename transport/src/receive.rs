@@ -6,12 +6,13 @@
 
 use crate::completion::{Completion, Event, Sink, WcStatus};
 use crate::engine::borrowed::BorrowedQp;
+use crate::id::SrqId;
 use crate::memory::Region;
 use crate::message::verdict::{Nak, Refusal};
 use crate::op::{Message, WcOpcode};
+use crate::outstanding::Taken;
 use crate::qp::Qp;
 use crate::qp::attr::Receives;
-use core::mem;
 use vrdma_wire::num::{Qpn, Srqn};
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
@@ -26,12 +27,24 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             return;
         }
         srq.taken += 1;
-        if mem::take(&mut self.qp.responder.sender_waits) {
-            srq.waiters.leave(self.qp.qpn);
-        }
-        if srq.limit_reached() {
-            let id = srq.this.id();
-            self.event(Event::SrqLimitReached(id));
+        let limit_reached = srq.first_taken_by(self.qp);
+        self.tell_of_limit(limit_reached);
+    }
+
+    /// The first receive of the QP's shared queue ends at once, as all of its message is there: the QP's own queue never has it.
+    #[inline]
+    fn take_shared(&mut self) -> Option<Taken<u32>> {
+        let srq = self.srqs.of(self.qp)?;
+        let taken = self.requests.take_receive(&mut srq.receives);
+        let limit_reached = srq.first_taken_by(self.qp);
+        self.tell_of_limit(limit_reached);
+        taken
+    }
+
+    #[inline]
+    fn tell_of_limit(&mut self, reached: Option<SrqId>) {
+        if let Some(srq) = reached {
+            self.event(Event::SrqLimitReached(srq));
         }
     }
 
@@ -133,10 +146,13 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// The message in the claimed receive has arrived; `completion` is of that id.
     #[inline]
     pub(crate) fn complete_claimed(&mut self, completion: impl FnOnce(u32) -> Completion) {
-        self.claim_receive();
-        let taken = self.requests.take_receive(&mut self.qp.responder.queue);
+        let is_claimed = !self.qp.responder.queue.is_empty();
+        let taken = match is_claimed {
+            true => self.requests.take_receive(&mut self.qp.responder.queue),
+            false => self.take_shared(),
+        };
         let id = taken.expect("the verdict found a receive").end();
-        let told = self.receive_ended();
+        let told = !is_claimed || self.receive_ended();
         debug_assert!(told, "a target has a queue that is there when a message arrives");
         self.counters.receives += 1;
         self.complete_receive(&completion(id));

@@ -103,6 +103,15 @@ impl Srq {
         reached
     }
 
+    /// A QP has taken its first receive, and so waits for none. Its number, if it has come below its limit thereby.
+    #[inline]
+    pub(crate) fn first_taken_by(&mut self, qp: &mut Qp) -> Option<SrqId> {
+        if mem::take(&mut qp.responder.sender_waits) {
+            self.waiters.leave(qp.qpn);
+        }
+        self.limit_reached().then(|| self.this.id())
+    }
+
     /// It fails: it has no receives any more, and takes none.
     pub(crate) fn fail(&mut self, requests: &mut Requests) {
         requests.drop_queues(&mut { List::EMPTY }, &mut self.receives);
