@@ -329,6 +329,25 @@ fn a_missing_receive_holds_up_nobody_and_is_looked_for() {
 }
 
 #[test]
+fn what_a_member_does_not_take_does_not_wait_with_the_others() {
+    let mut world = World::joined(2, 1);
+    world.detach(0, 1).unwrap();
+    let to = Destination { dgid: group(1), ..to_members(&world.ends[0]) };
+    world.send_to(0, 1, &to, Payload::Inline(b"waits"));
+    world.send_to(0, 2, &Destination { qkey: Qkey(9), ..to }, Payload::Inline(b"another's"));
+    world.send_to(0, 3, &to, Payload::Inline(b"behind"));
+    while world.step(u64::MAX) {}
+    assert_eq!(world.ended(), [1, 2, 3].map(|id| (0, id, OK)));
+    assert_eq!(world.dropped(), [("drop_qkey", 1)], "nobody has looked, the others wait");
+    [20, 21].into_iter().for_each(|id| world.recv(1, id));
+    world.run();
+    // Both receives are of the same memory.
+    let lengths: Vec<_> = world.received().into_iter().map(|(at, id, text)| (at, id, text.len())).collect();
+    assert_eq!(lengths, [(1, 20, b"waits".len()), (1, 21, b"behind".len())]);
+    assert_eq!(world.dropped(), [("drop_qkey", 1)]);
+}
+
+#[test]
 fn a_datagram_for_many_takes_turns() {
     let mut world = World::joined(3, 100);
     (0..300).for_each(|at| world.recv(at, 20));

@@ -16,6 +16,7 @@ use crate::request::Payload;
 use crate::schedule::{Cost, OPERATION};
 use crate::ud::packet::Datagram;
 use crate::ud::requester::{Sent, pieces};
+use crate::ud::responder::admit;
 use crate::work::Work;
 use vrdma_wire::num::{Qpn, VlanId};
 use vrdma_wire::roce::Packet;
@@ -89,7 +90,13 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<Step, WcStatus> {
         let Datagram { ref packet, deth, imm } = *datagram;
-        if self.devices.known(to).1.held > 0 {
+        let (device, qp) = self.devices.known(to);
+        if qp.held > 0 {
+            // What it does not take needs no copy and no place among those that wait.
+            if let Err(reason) = admit(device, to.qpn, deth) {
+                self.devices.count_drop(to.device, reason);
+                return Ok(Step::More);
+            }
             // Behind those that came before, in order.
             return self.hold_copy(from, to, work, datagram, payload);
         }

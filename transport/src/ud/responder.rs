@@ -20,14 +20,8 @@ pub(crate) struct Acceptance<'a, R> {
     receive: &'a RecvSlot,
 }
 
-/// Whether a datagram of `length` bytes is taken. What is not is dropped, and its sender never learns (IBTA 9.8.3): also
-/// one that is longer than the receive, which stays for the next.
-pub(crate) fn accept<'a, R>(
-    device: &'a Device<R>,
-    qpn: Qpn,
-    deth: Deth,
-    length: u32,
-) -> Result<Acceptance<'a, R>, Reason> {
+/// Whether a QP takes a datagram, if it has a receive that is long enough.
+pub(super) fn admit<R>(device: &Device<R>, qpn: Qpn, deth: Deth) -> Result<&Qp, Reason> {
     let qp = device.qp(qpn).ok_or(Reason::NoQp)?;
     if !qp.service().is_datagram() {
         return Err(Reason::Service);
@@ -38,6 +32,18 @@ pub(crate) fn accept<'a, R>(
     if deth.qkey != own_qkey(qp) {
         return Err(Reason::Qkey);
     }
+    Ok(qp)
+}
+
+/// Whether a datagram of `length` bytes is taken. What is not is dropped, and its sender never learns (IBTA 9.8.3): also
+/// one that is longer than the receive, which stays for the next.
+pub(crate) fn accept<'a, R>(
+    device: &'a Device<R>,
+    qpn: Qpn,
+    deth: Deth,
+    length: u32,
+) -> Result<Acceptance<'a, R>, Reason> {
+    let qp = admit(device, qpn, deth)?;
     let fits = |receive: &RecvSlot| u64::from(length) + GRH as u64 <= u64::from(receive.length);
     match device.receiver(qp).receive() {
         Some(receive) if fits(receive) => Ok(Acceptance { device, qp, receive }),
