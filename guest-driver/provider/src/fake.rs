@@ -9,9 +9,13 @@
     reason = "a test fails by a panic"
 )]
 
+mod cq;
 mod device;
 mod libibverbs;
+mod memory;
+mod qp;
 mod queries;
+mod srq;
 mod xrc;
 
 use std::collections::{HashMap, HashSet, VecDeque};
