@@ -49,6 +49,7 @@ pub fn connect(
         in_order: local || faults.duplication + faults.reordering == 0,
         bent: !local && faults.corruption > 0,
     };
+    let mut reliables = Vec::new();
     let directions = if service == QpType::XrcSend { &[(0, 1)][..] } else { &[(0, 1), (1, 0)] };
     for &(local, remote) in directions {
         let (from, to) = (&ends[local], &ends[remote]);
@@ -61,14 +62,19 @@ pub fn connect(
         );
         let shape = Shape { poison: poison[local], ..plan.shape.clone() };
         let rng = Rng::new(rng.next());
-        flows.push(match service {
+        match service {
             QpType::Rc | QpType::XrcSend => {
                 let xrc = service == QpType::XrcSend;
-                Box::new(reliable(world, name, ([from, to], xrc), shape, &weakness, rng))
+                reliables.push(reliable(world, name, ([from, to], xrc), shape, &weakness, rng));
             }
-            _ => Box::new(unreliable(world, name, service, [from, to], shape, passage, rng)),
-        });
+            _ => flows.push(Box::new(unreliable(world, name, service, [from, to], shape, passage, rng))),
+        }
     }
+    // A target of XRC posts no requests, and so binds no windows.
+    if let [there, back] = &mut reliables[..] {
+        Stream::with_windows(world, [there, back]);
+    }
+    flows.extend(reliables.into_iter().map(|stream| Box::new(stream) as Box<dyn Flow>));
     ends
 }
 

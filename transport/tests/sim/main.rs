@@ -42,18 +42,22 @@ fn replaced(seed: u64, outcome: &Outcome) -> u64 {
 
 fn seeds(range: std::ops::Range<u64>) {
     let (mut streams, mut failures, mut frames, mut trace, mut copies) = (0, 0, 0, 0u64, 0);
+    let mut windows = [0; 3];
     for seed in range {
         let outcome = one(seed, false);
         copies += replaced(seed, &outcome);
         streams += outcome.streams;
         failures += outcome.failures;
         frames += outcome.frames;
+        windows.iter_mut().zip(outcome.windows).for_each(|(sum, count)| *sum += count);
         trace = trace.rotate_left(1) ^ outcome.trace;
     }
     println!(
-        "{streams} streams, of which {failures} failed as they may; {frames} frames; trace {trace:016x}; {copies} engines replaced"
+        "{streams} streams, of which {failures} failed as they may; {frames} frames; trace {trace:016x}; {copies} engines replaced; \
+         windows bound, and invalidated by either side: {windows:?}"
     );
     assert!(copies > streams as u64, "engines are replaced in most stories");
+    assert!(windows.iter().all(|count| *count > streams as u64 / 20), "windows come and go: {windows:?}");
     assert!(failures < streams / 2, "most streams come to a good end: {failures} of {streams} did not");
 }
 

@@ -90,6 +90,8 @@ pub struct Outcome {
     pub took: u64,
     /// How often an engine was replaced.
     pub replaced: u64,
+    /// Windows that were bound, and invalidated by an own request and by one of the peer.
+    pub windows: [u64; 3],
 }
 
 /// What may come over a host, a guest or the link, for a while.
@@ -211,8 +213,12 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     finish(&mut world, &mut streams, &ends, plan);
     let bytes = streams.iter().map(|it| it.bytes()).sum();
     let failures = streams.iter().filter(|it| it.has_failed()).count();
+    let mut windows = [0; 3];
     for guest in 0..world.guests.len() {
-        let counts: Vec<u64> = world.counters(guest).iter().map(|(_, count)| count).collect();
+        let counters = world.counters(guest);
+        let of_windows = [counters.binds, counters.invalidations, counters.peer_invalidations];
+        windows.iter_mut().zip(of_windows).for_each(|(sum, count)| *sum += count);
+        let counts: Vec<u64> = counters.iter().map(|(_, count)| count).collect();
         counts.into_iter().for_each(|count| mix(&mut world.trace, count));
     }
     Outcome {
@@ -223,6 +229,7 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
         streams: streams.len(),
         took: world.now.0 - start.0,
         replaced: world.replaced,
+        windows,
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod check;
 mod post;
+mod windows;
 
 use crate::area::Area;
 use crate::flow::Flow;
@@ -14,7 +15,8 @@ use crate::world::{Guest, OWNER, World};
 use std::collections::VecDeque;
 use std::ops::Range;
 use vrdma_transport::*;
-use vrdma_wire::num::{Imm, Qpn, Srqn};
+use vrdma_wire::num::{Imm, Qpn, Rkey, Srqn};
+use windows::{Role, Shared};
 
 /// What memory that nothing was received into looks like.
 pub const BLANK: u8 = 0xc5;
@@ -62,6 +64,8 @@ struct Posted {
     receives: u64,
     /// How it has to fail.
     fails: Option<WcStatus>,
+    /// What it has to do with a window.
+    role: Option<Role>,
 }
 
 /// A message that the peer's receive has to show.
@@ -71,6 +75,8 @@ struct Expected {
     length: u64,
     imm: Option<Imm>,
     solicited: bool,
+    /// The receiver's window that it invalidates.
+    invalidates: Option<Rkey>,
     /// It fails in this way instead.
     fails: Option<WcStatus>,
 }
@@ -105,6 +111,9 @@ pub struct Stream {
     barred: Area,
     slots: Area,
     slot: u64,
+    /// Windows onto `target`, and those of the own side, which this QP binds.
+    peers: Option<Shared>,
+    own: Option<Shared>,
     /// What `target` has to hold in the end, and ranges of which nothing is known.
     shadow: Vec<u8>,
     unknown: Vec<Range<u64>>,
@@ -153,7 +162,7 @@ impl Stream {
         let local = Access::LOCAL_WRITE;
         let source = Area::new(world, from, &mut rng, Access::NONE, source);
         let landing = Area::new(world, from, &mut rng, local, blank((shape.longest * 4).max(1024)));
-        let of_target = Access::ALL | Access::FLUSH_GLOBAL;
+        let of_target = Access::REGION;
         let target = Area::new(world, to, &mut rng, of_target, shadow.clone());
         let barred = Area::new(world, to, &mut rng, local, blank(64));
         let slot = shape.longest + 64;
@@ -180,6 +189,8 @@ impl Stream {
             barred,
             slots,
             slot,
+            peers: None,
+            own: None,
             shadow,
             unknown: Vec::new(),
             posted: Vec::new(),

@@ -1,5 +1,6 @@
 //! What has to come of requests and receives.
 
+use super::windows::Role;
 use super::{BLANK, Stream};
 use crate::flow::Flow;
 use crate::world::World;
@@ -30,6 +31,10 @@ impl Stream {
         assert_eq!(c.imm, expected.imm, "{what}");
         assert_eq!(c.solicited, expected.solicited, "{what}");
         assert_eq!(c.src_qpn, self.qpn, "{what}");
+        assert_eq!(c.invalidated, expected.invalidates, "{what}");
+        if let (Some(key), Some(windows)) = (c.invalidated, &self.peers) {
+            windows.borrow_mut().invalidated(key);
+        }
         self.slots.memory.with(|slots| {
             let slot = &slots[at..at + self.slot as usize];
             let (message, rest) = slot.split_at(expected.bytes.len());
@@ -81,6 +86,10 @@ impl Stream {
 
     /// What a request that succeeded brought; then it is forgotten.
     fn verify(&mut self, request: usize) {
+        if let Some(role) = self.posted[request].role.take() {
+            let windows = if matches!(role, Role::Uses(_)) { &self.peers } else { &self.own };
+            windows.as_ref().expect("it has windows").borrow_mut().ended(role);
+        }
         let Some((at, data)) = &self.posted[request].lands.take() else { return };
         self.landing.memory.with(|landing| {
             let found = &landing[*at as usize..*at as usize + data.len()];

@@ -2,7 +2,6 @@
 
 use super::{Expected, Landing, Posted, Stream};
 use crate::world::{Guest, OWNER, World};
-use std::ops::Range;
 use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Lkey, Rkey};
 
@@ -45,12 +44,6 @@ impl Stream {
         (sges, bytes)
     }
 
-    /// A range of the peer's memory.
-    pub(super) fn range(&mut self, length: u64) -> Range<u64> {
-        let at = self.rng.range(0..=self.shape.window - length);
-        at..at + length
-    }
-
     /// Posts one request and carries it out in the model; false if there is no room for its results now.
     pub(super) fn post(&mut self, world: &mut World) -> bool {
         let last =
@@ -59,34 +52,71 @@ impl Stream {
             self.post_poison(world);
             return true;
         }
+        if self.rng.one_in(6)
+            && let Some((op, opcode, role)) = self.change_own_window()
+        {
+            self.bytes += 1;
+            let (receives, fence) = (self.consuming, self.rng.one_in(4));
+            if fence {
+                self.unfenced.clear();
+            }
+            let role = Some(role);
+            self.posted.push(Posted {
+                opcode,
+                signaled: true,
+                lands: None,
+                changes: None,
+                receives,
+                fails: None,
+                role,
+            });
+            self.post_request(world, op, Payload::Sges(&[]), (true, false, fence));
+            return true;
+        }
         let length = self.rng.length(self.shape.longest);
-        let imm = self.rng.one_in(2).then(|| Imm::from_bytes((self.rng.next() as u32).to_be_bytes()));
+        let mut imm = self.rng.one_in(2).then(|| Imm::from_bytes((self.rng.next() as u32).to_be_bytes()));
         let solicited = self.rng.one_in(4);
         let mut fence = self.rng.one_in(8);
         let mut expected = None;
         let mut lands = None;
         let mut changes = None;
+        let mut role = None;
+        let mut invalidates = None;
         let (op, opcode, sges, bytes);
         match self.rng.range(0..=11) {
             0..=2 => {
                 (sges, bytes) = self.gather(length);
-                (op, opcode) = (SendOp::Send { imm }, WcOpcode::Send);
+                if self.rng.one_in(4) {
+                    invalidates = self.give_up_window();
+                }
+                op = match invalidates {
+                    // READs by it may not be over yet.
+                    Some(key) => {
+                        (imm, fence) = (None, true);
+                        SendOp::SendInvalidate { key }
+                    }
+                    None => SendOp::Send { imm },
+                };
+                opcode = WcOpcode::Send;
                 expected = Some((WcOpcode::Recv, bytes.clone()));
             }
             3..=5 => {
-                (sges, bytes) = self.gather(length);
-                let range = self.range(length);
-                (op, opcode) =
-                    (SendOp::Write { remote: self.target.remote(range.start), imm }, WcOpcode::Write);
+                let reach = self.reach(Access::REMOTE_WRITE, length, 1);
+                let range = reach.range;
+                role = reach.role;
+                (sges, bytes) = self.gather(range.end - range.start);
+                (op, opcode) = (SendOp::Write { remote: reach.remote, imm }, WcOpcode::Write);
                 self.shadow[range.start as usize..range.end as usize].copy_from_slice(&bytes);
                 expected = imm.map(|_| (WcOpcode::RecvWriteImm, Vec::new()));
                 changes = Some(range);
             }
             6..=7 => {
                 let Some(at) = self.land(length) else { return false };
-                let range = self.range(length);
-                (op, opcode) = (SendOp::Read { remote: self.target.remote(range.start) }, WcOpcode::Read);
-                sges = self.landing.elements(&mut self.rng, at, length);
+                let reach = self.reach(Access::REMOTE_READ, length, 1);
+                let range = reach.range;
+                role = reach.role;
+                (op, opcode) = (SendOp::Read { remote: reach.remote }, WcOpcode::Read);
+                sges = self.landing.elements(&mut self.rng, at, range.end - range.start);
                 bytes = Vec::new();
                 let data = self.shadow[range.start as usize..range.end as usize].to_vec();
                 lands = Some((at, data));
@@ -97,11 +127,12 @@ impl Stream {
             }
             8 => {
                 let Some(at) = self.land(8) else { return false };
-                let word = self.rng.range(0..=self.shape.window / 8 - 1) * 8;
+                let reach = self.reach(Access::REMOTE_ATOMIC, 8, 8);
+                let (remote, word) = (reach.remote, reach.range.start);
+                role = reach.role;
                 let here = word as usize..word as usize + 8;
                 let before = self.shadow[here.clone()].to_vec();
                 let value = u64::from_ne_bytes(before.clone().try_into().unwrap());
-                let remote = self.target.remote(word);
                 let after = if self.rng.one_in(2) {
                     let add = self.rng.next();
                     (op, opcode) = (SendOp::FetchAdd { remote, add }, WcOpcode::FetchAdd);
@@ -120,8 +151,9 @@ impl Stream {
             }
             9 => {
                 (sges, bytes) = self.gather(8);
-                let word = self.rng.range(0..=self.shape.window / 8 - 1) * 8;
-                let remote = self.target.remote(word);
+                let reach = self.reach(Access::REMOTE_WRITE, 8, 8);
+                let (remote, word) = (reach.remote, reach.range.start);
+                role = reach.role;
                 (op, opcode) = (SendOp::AtomicWrite { remote }, WcOpcode::AtomicWrite);
                 self.shadow[word as usize..word as usize + 8].copy_from_slice(&bytes);
                 changes = Some(word..word + 8);
@@ -165,7 +197,15 @@ impl Stream {
         if let Some((opcode, bytes)) = expected {
             self.consuming += 1;
             let solicited = solicited && (opcode == WcOpcode::Recv || imm.is_some());
-            self.expected.push_back(Expected { opcode, bytes, length, imm, solicited, fails: None });
+            self.expected.push_back(Expected {
+                opcode,
+                bytes,
+                length,
+                imm,
+                solicited,
+                invalidates,
+                fails: None,
+            });
         }
         let payload = match lands.is_none() && opcode != WcOpcode::Send && length <= 64 && self.rng.one_in(3)
         {
@@ -174,7 +214,7 @@ impl Stream {
         };
         let signaled = self.must_signal() || self.rng.one_in(self.shape.signal_every);
         let receives = self.consuming;
-        self.posted.push(Posted { opcode, signaled, lands, changes, receives, fails: None });
+        self.posted.push(Posted { opcode, signaled, lands, changes, receives, fails: None, role });
         self.post_request(world, op, payload, (signaled, solicited, fence));
         true
     }
@@ -214,7 +254,12 @@ impl Stream {
         let (op, opcode, status);
         let mut sges = vec![self.source.sge(0, 8)];
         let land = |stream: &Stream| vec![stream.landing.sge(0, 8)];
+        let beside = if self.rng.one_in(3) { self.beside_window() } else { None };
         match self.rng.range(0..=9) {
+            _ if beside.is_some() => {
+                (op, opcode) = beside.expect("it was looked at");
+                status = WcStatus::RemAccess;
+            }
             0 => {
                 (op, opcode) = (SendOp::Write { remote: self.barred.remote(0), imm: None }, WcOpcode::Write);
                 status = WcStatus::RemAccess;
@@ -269,6 +314,7 @@ impl Stream {
                     length: 0,
                     imm: None,
                     solicited: false,
+                    invalidates: None,
                     fails: Some(WcStatus::LocLen),
                 });
             }
@@ -276,7 +322,15 @@ impl Stream {
         self.bytes += 1;
         let receives = self.consuming;
         let fails = Some(status);
-        self.posted.push(Posted { opcode, signaled: false, lands: None, changes: None, receives, fails });
+        self.posted.push(Posted {
+            opcode,
+            signaled: false,
+            lands: None,
+            changes: None,
+            receives,
+            fails,
+            role: None,
+        });
         self.post_request(world, op, Payload::Sges(&sges), (false, false, false));
     }
 }
