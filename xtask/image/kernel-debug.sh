@@ -17,5 +17,13 @@ grep '^CONFIG_' /mnt/kernel-debug.config | grep -vxFf .config >/usr/src/refused 
     cat /usr/src/refused
     exit 1
 }
+# A make that was killed leaves its pipe, and the next one, of the same process id in here, does not start.
+rm -f /tmp/GMfifo*
 make ARCH=x86 -j"$(nproc)" vmlinux modules
 strip -o /mnt/vmlinux vmlinux
+# With these modprobe knows what is built in.
+release=$(make -s ARCH=x86 kernelrelease)
+modules=/mnt/modules/lib/modules/$release
+mkdir -p "$modules"
+cp modules.builtin modules.builtin.modinfo modules.order "$modules"
+depmod -b /mnt/modules "$release"
