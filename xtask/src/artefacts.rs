@@ -30,6 +30,8 @@ pub struct Artefacts {
     pub provider: Option<PathBuf>,
     /// The backend daemon.
     pub backend: Option<PathBuf>,
+    /// What modprobe knows of a kernel that the image is not made for: a directory that goes over `/usr`.
+    pub modprobe: Option<PathBuf>,
 }
 
 /// A part of the device that can be left out, e.g. while it does not build.
@@ -64,6 +66,7 @@ pub fn build(without: &[Part], kernel: Kernel) -> Result<Artefacts> {
         faults: if kernel == Kernel::Debug { part(Part::Programs, &|| faults(kernel))? } else { None },
         provider: part(Part::Provider, &provider)?,
         backend: part(Part::Backend, &backend)?,
+        modprobe: kernel.modprobe(),
     })
 }
 
@@ -273,6 +276,9 @@ impl Artefacts {
             Ok(fs::set_permissions(&to, fs::Permissions::from_mode(mode))?)
         };
         put(&self.agent, "usr/sbin/vm-agent", 0o755)?;
+        if let Some(modprobe) = &self.modprobe {
+            copy_sources(modprobe, &layer.join("usr"))?;
+        }
         let mut strip = Command::new("strip");
         strip.arg(layer.join("usr/sbin/vm-agent"));
         proc::output(strip)?;

@@ -65,6 +65,14 @@ impl Kernel {
         }
     }
 
+    /// What modprobe is to know of it, if that is not in the image: `lib/modules/VERSION`, which says what is built in.
+    pub fn modprobe(self) -> Option<PathBuf> {
+        match self {
+            Self::Usual => None,
+            Self::Debug => Some(directory().join("modules")),
+        }
+    }
+
     /// Where its modules are built: a root, and in it the kernel's build directory.
     pub fn headers(self) -> Result<(PathBuf, String)> {
         Ok(match self {

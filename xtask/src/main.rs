@@ -89,6 +89,9 @@ enum Sub {
     /// The kernel is built from Debian's sources when it is wanted for the first time, which takes an hour; an interrupted build goes on where it was.
     /// A report of a kernel is an error, with the report's text. At the end faults on purpose show that each kind would have been reported.
     KernelFaults {
+        /// Only tests with this in their names, before the random calls (may be repeated).
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
         /// How long there are random calls, after the tests.
         #[arg(long, default_value_t = 30)]
         minutes: u64,
@@ -234,8 +237,9 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Soak { minutes, seed, topology } => {
             soak::run(&soak::Plan { time: Duration::from_secs(60 * minutes), seed, place: topology })
         }
-        Sub::KernelFaults { minutes, seed } => {
-            kernel_faults::run(&kernel_faults::Plan { time: Duration::from_secs(60 * minutes), seed })
+        Sub::KernelFaults { only, minutes, seed } => {
+            let time = Duration::from_secs(60 * minutes);
+            kernel_faults::run(&kernel_faults::Plan { only, time, seed })
         }
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file } => capture::check_alone(&file),

@@ -17,7 +17,6 @@ const REPORTS: &[&str] = &[
     "KASAN:",
     "UBSAN:",
     "ODEBUG disabled",
-    "DMA-API: debugging out of memory",
     "refcount_t:",
     "(list_add|list_del) corruption",
     "possible (circular|recursive|irq)",
