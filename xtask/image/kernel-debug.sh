@@ -19,7 +19,8 @@ grep '^CONFIG_' /mnt/kernel-debug.config | grep -vxFf .config >/usr/src/refused 
 }
 # A make that was killed leaves its pipe, and the next one, of the same process id in here, does not start.
 rm -f /tmp/GMfifo*
-make ARCH=x86 -j"$(nproc)" vmlinux modules
+# QEMU starts an ELF kernel by PVH, and what runs first there calls memcmp() of lib/string.c, before KASAN has its shadow: so that file is not watched.
+make ARCH=x86 -j"$(nproc)" KASAN_SANITIZE_string.o=n vmlinux modules
 strip -o /mnt/vmlinux vmlinux
 # With these modprobe knows what is built in.
 release=$(make -s ARCH=x86 kernelrelease)
