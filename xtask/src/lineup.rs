@@ -291,9 +291,16 @@ impl<'a> Round<'a> {
     fn serve(&self, row: &Row, port: u16, condition: &str) -> Result<Job> {
         let line = self.line(&row.server, self.server, port);
         let mut server = self.server.spawn(&line)?;
-        let listens =
-            self.server.exec(&format!("until {condition}; do sleep 0.05; done"), self.pair.patience(4));
-        if server.has_ended()? || listens.is_err() {
+        let mut listens = self.server.spawn(&format!("until {condition}; do sleep 0.05; done"))?;
+        let deadline = Instant::now() + self.pair.patience(4);
+        while !listens.has_ended()? {
+            // One that has ended will never listen.
+            if server.has_ended()? || Instant::now() > deadline {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if server.has_ended()? || !listens.has_ended()? {
             bail!("the server `{line}` does not listen\n{}", indent(&text_of(server.so_far())));
         }
         Ok(server)
