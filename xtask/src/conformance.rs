@@ -135,36 +135,59 @@ impl Plan {
 
 /// Runs the programs, and writes the results down. An error if one of ours fails.
 pub fn run(plan: &Plan) -> Result<()> {
-    let mut results = Results::read()?;
+    let mut notes = Notes { results: Results::read()?, column: plan.column(), counts: Counts::default() };
     let mut booted: Option<Vms<'_>> = None;
-    let mut counts = Counts::default();
     for &family in &plan.families {
         let reusable = booted.take().filter(|vms| vms.family.cpus() == family.cpus());
         let vms = booted.insert(match reusable {
             Some(vms) => vms,
             None => Vms::boot(plan, family)?,
         });
-        let outcomes = match family {
-            Family::Pyverbs => pyverbs::run(vms.pair(), plan.device, |name| plan.wants(name))?,
-            Family::Perftest => go_through(vms, perftest::cases())?,
-            Family::Cm => go_through(vms, cm::cases())?,
-            Family::Storage => storage::run(vms)?,
-            Family::Mpi => go_through(vms, mpi::cases())?,
-            Family::Sockets => go_through(vms, sockets::cases())?,
-        };
-        ensure!(!outcomes.is_empty(), "no program of {} has {:?} in its name", family.name(), plan.only);
-        for (name, outcome) in outcomes {
-            counts.add(&outcome);
-            results.put(family.name(), &name, &plan.column(), &outcome);
+        let before = notes.counts.sum();
+        let note = &mut |name: &str, outcome: &Outcome| notes.add(family, name, outcome);
+        match family {
+            Family::Pyverbs => {
+                let outcomes = pyverbs::run(vms.pair(), plan.device, |name| plan.wants(name))?;
+                outcomes.iter().try_for_each(|(name, outcome)| note(name, outcome))?;
+            }
+            Family::Perftest => go_through(vms, perftest::cases(), note)?,
+            Family::Cm => go_through(vms, cm::cases(), note)?,
+            Family::Storage => storage::run(vms, note)?,
+            Family::Mpi => go_through(vms, mpi::cases(), note)?,
+            Family::Sockets => go_through(vms, sockets::cases(), note)?,
         }
-        results.write()?;
+        ensure!(
+            notes.counts.sum() != before,
+            "no program of {} has {:?} in its name",
+            family.name(),
+            plan.only
+        );
     }
-    println!("{counts}");
+    println!("{}", notes.counts);
     let ours = [Some(plan.device), plan.peer].contains(&Some(Device::Vrdma));
-    if ours && counts.failed != 0 {
-        bail!("{} programs failed", counts.failed);
+    if ours && notes.counts.failed != 0 {
+        bail!("{} programs failed", notes.counts.failed);
     }
     Ok(())
+}
+
+/// Takes down how a program went.
+type Note<'a> = &'a mut dyn FnMut(&str, &Outcome) -> Result<()>;
+
+/// What is taken down.
+struct Notes {
+    results: Results,
+    column: String,
+    counts: Counts,
+}
+
+impl Notes {
+    /// Writes it at once: a run of an hour may be interrupted.
+    fn add(&mut self, family: Family, name: &str, outcome: &Outcome) -> Result<()> {
+        self.counts.add(outcome);
+        self.results.put(family.name(), name, &self.column, outcome);
+        self.results.write()
+    }
 }
 
 /// How many ended how.
@@ -183,6 +206,10 @@ impl Counts {
             Outcome::Failed(_) => &mut self.failed,
         };
         *count += 1;
+    }
+
+    fn sum(&self) -> u32 {
+        self.passed + self.skipped + self.failed
     }
 }
 
@@ -219,32 +246,32 @@ impl<'a> Vms<'a> {
 }
 
 /// Runs the cases that are wanted. After one that failed the next gets new VMs, should it have broken these.
-fn go_through(vms: &mut Vms<'_>, cases: Vec<Case>) -> Result<Vec<(String, Outcome)>> {
-    let mut outcomes = Vec::new();
+fn go_through(vms: &mut Vms<'_>, cases: Vec<Case>, note: Note<'_>) -> Result<()> {
     let wanted: Vec<Case> = cases.into_iter().filter(|case| vms.plan.wants(&case.name)).collect();
-    for (index, case) in wanted.iter().enumerate() {
+    let refusals = cases::refusals(&wanted)?;
+    for (index, (case, refusal)) in wanted.iter().zip(refusals).enumerate() {
         // Ports come back only after those of the case before have left TIME_WAIT.
         let port = 20_000 + (index as u16 % 5000);
-        let outcome = ui::unless_quick(&case.name, None, || run_case(vms.pair(), case, port))?;
+        let outcome = match refusal {
+            Some(why) => Outcome::Skipped(why),
+            None => ui::unless_quick(&case.name, None, || Ok(run_case(vms.pair(), case, port)))?,
+        };
         ui::say(&format!("{:4}/{} {outcome}  {}", index + 1, wanted.len(), case.name));
+        note(&case.name, &outcome)?;
         if matches!(outcome, Outcome::Failed(_)) && !is_well(vms.pair()) {
             vms.renew()?;
         }
-        outcomes.push((case.name.clone(), outcome));
     }
-    Ok(outcomes)
+    Ok(())
 }
 
-fn run_case(pair: &Pair, case: &Case, port: u16) -> Result<Outcome> {
-    if let Some(refusal) = case.refusal(pair)? {
-        return Ok(Outcome::Skipped(refusal));
-    }
-    let Err(error) = case.run(pair, port) else { return Ok(Outcome::Passed) };
+fn run_case(pair: &Pair, case: &Case, port: u16) -> Outcome {
+    let Err(error) = case.run(pair, port) else { return Outcome::Passed };
     let said = format!("{error:#}");
-    Ok(match case.flaw {
+    match case.flaw {
         Some(flaw) if said.contains(flaw.says) => Outcome::Skipped(flaw.why.to_owned()),
         _ => Outcome::failed(&said),
-    })
+    }
 }
 
 /// Programs that say most about a family, for a test: the first one that fails is an error.

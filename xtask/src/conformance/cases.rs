@@ -1,10 +1,11 @@
 //! Programs between two VMs or within one, beside perftest.
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
 use super::perftest::refusal;
 use crate::lineup::{Family, Ready, Round, Row};
 use crate::vm::Pair;
+use crate::{paths, proc};
 
 /// Where a program's server and client are, and by which addresses they find each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub struct Case {
     pub row: Row,
     /// Where.
     pub way: Way,
-    /// A command line that shows whether the program itself refuses its options.
+    /// A command line that shows, without a device, whether the program itself refuses its options.
     pub probe: Option<String>,
     /// How it fails over any such device.
     pub flaw: Option<Flaw>,
@@ -71,14 +72,6 @@ impl Case {
         ways.iter().map(case).collect()
     }
 
-    /// Why the program does not accept its options, if it does not.
-    pub fn refusal(&self, pair: &Pair) -> Result<Option<String>> {
-        let Some(probe) = &self.probe else { return Ok(None) };
-        let output = pair.b.exec(probe, pair.patience(5))?;
-        let said = [output.stdout, output.stderr].concat();
-        Ok(refusal(&String::from_utf8_lossy(&said)))
-    }
-
     /// The same, with a flaw.
     pub fn with(self, flaw: Flaw) -> Self {
         Self { flaw: Some(flaw), ..self }
@@ -92,6 +85,35 @@ impl Case {
         };
         round.run(&self.row, port).map(|_| ())
     }
+}
+
+/// Before what a probe says.
+const PROBE: &str = "=== probe ";
+
+/// Of each case why its program does not accept its options, if it does not. All are asked in the guest root, where no device is: a VM
+/// would take minutes to start them all.
+pub fn refusals(cases: &[Case]) -> Result<Vec<Option<String>>> {
+    let script: String = cases
+        .iter()
+        .enumerate()
+        .filter_map(|(index, case)| Some((index, case.probe.as_ref()?)))
+        .map(|(index, probe)| format!("echo '{PROBE}{index}'; {probe} 2>&1 || true\n"))
+        .collect();
+    let mut refusals = vec![None; cases.len()];
+    if script.is_empty() {
+        return Ok(refusals);
+    }
+    let said = proc::output(proc::in_root(&paths::guest_root(), &[], &script))?;
+    let mut answers = 0;
+    for answer in said.split(PROBE).skip(1) {
+        let (index, said) = answer.split_once('\n').context("a probe's number stands on a line")?;
+        let index: usize = index.parse().with_context(|| format!("odd number of a probe: {index:?}"))?;
+        *refusals.get_mut(index).context("there is no such probe")? = refusal(said);
+        answers += 1;
+    }
+    let asked = cases.iter().filter(|case| case.probe.is_some()).count();
+    ensure!(answers == asked, "{asked} programs were asked, and {answers} answered");
+    Ok(refusals)
 }
 
 /// A program of librdmacm's, whose server waits for rdma_cm's connections.

@@ -1,7 +1,7 @@
 //! perftest: each program over each service that it has, with each option.
 
 use super::cases::Case;
-use crate::lineup::{Ready, Row};
+use crate::lineup::{PathMtu, Ready, Row};
 
 /// Programs, and the services for which they have a `-c`.
 const PROGRAMS: [(&str, &[&str]); 4] = [
@@ -57,14 +57,28 @@ fn case(program: &str, service: &str, option: &str) -> Case {
     };
     // -F: do not mind a CPU clock that cannot be read.
     let command = format!("{name}{count} -F");
+    let result = format!(" {} ", last_size(program, service, option));
     let row = if option == "-R" {
         let line = format!("{command} -d @d -p @p");
-        Row::new(&name, Ready::Cm, &line, &format!("{line} @a"), "#bytes")
+        Row::new(&name, Ready::Cm, &line, &format!("{line} @a"), &result)
     } else {
         let line = format!("{command} -d @d -x @g -p @p");
-        Row::new(&name, Ready::Tcp, &line, &format!("{line} @4"), "#bytes")
+        Row::new(&name, Ready::Tcp, &line, &format!("{line} @4"), &result)
     };
     Case { probe: Some(format!("{command} -d {NOWHERE}")), ..Case::new(row) }
+}
+
+/// How long the last messages are, in bytes: the line about them is printed when they have arrived. A datagram is no longer than the path
+/// MTU, which the option `-m` lowers.
+fn last_size(program: &str, service: &str, option: &str) -> u32 {
+    let wanted = match (program, option) {
+        ("ib_atomic_bw" | "ib_atomic_lat", _) => 8,
+        (_, "-a") => 8_388_608,
+        _ if program.ends_with("_lat") => 2,
+        _ => 65_536,
+    };
+    let mtu = option.strip_prefix("-m ").and_then(|mtu| mtu.parse().ok());
+    if service == "UD" { wanted.min(mtu.unwrap_or(PathMtu::Jumbo.bytes())) } else { wanted }
 }
 
 /// No device has this name.
@@ -73,7 +87,7 @@ const NOWHERE: &str = "nowhere0";
 /// Why perftest does not accept an option, from what it says when it is to use a device that is not there: if it accepts all options, it
 /// looks for that device.
 pub fn refusal(said: &str) -> Option<String> {
-    let looked = ["not found", "Unable to find", "No IB devices"];
+    let looked = ["Did not detect devices", "not found", "Unable to find"];
     if looked.iter().any(|words| said.contains(words)) {
         return None;
     }
@@ -97,7 +111,17 @@ mod tests {
     }
 
     #[test]
+    fn a_datagram_is_no_longer_than_the_path_mtu() {
+        assert_eq!(last_size("ib_send_bw", "UD", "-m 256"), 256);
+        assert_eq!(last_size("ib_send_lat", "UD", "-a"), 4096);
+        assert_eq!(last_size("ib_send_lat", "UD", "-m 256"), 2);
+        assert_eq!(last_size("ib_send_bw", "UC", "-m 256"), 65_536);
+        assert_eq!(last_size("ib_write_lat", "XRC", "-a"), 8_388_608);
+    }
+
+    #[test]
     fn an_option_is_accepted_if_the_device_is_looked_for() {
+        assert_eq!(refusal(" Did not detect devices \n If device exists, check if driver is up\n"), None);
         assert_eq!(
             refusal("IB device nowhere0 not found\n Unable to find the Infiniband/RoCE device\n"),
             None

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::results::Outcome;
-use super::{Vms, is_well};
+use super::{Note, Vms, is_well};
 use crate::storage::{Load, Protocol, Storage};
 use crate::ui;
 use crate::vmtest::storage::{both_ways, gives_all_back, killed_target_of};
@@ -56,11 +56,10 @@ fn cases(devices_differ: bool) -> Vec<Case> {
 }
 
 /// Runs those that are wanted. After one that failed the next gets new VMs: what its target and its initiator still have is not known.
-pub fn run(vms: &mut Vms<'_>) -> Result<Vec<(String, Outcome)>> {
+pub fn run(vms: &mut Vms<'_>, note: Note<'_>) -> Result<()> {
     let pair = vms.pair();
     let differ = pair.device(&pair.a) != pair.device(&pair.b);
     let wanted: Vec<Case> = cases(differ).into_iter().filter(|case| vms.plan.wants(&case.name)).collect();
-    let mut outcomes = Vec::new();
     for (index, Case { name, storage, work }) in wanted.iter().enumerate() {
         let pair = vms.pair();
         let result = ui::unless_quick(name, None, || match work {
@@ -73,12 +72,12 @@ pub fn run(vms: &mut Vms<'_>) -> Result<Vec<(String, Outcome)>> {
             Err(error) => Outcome::failed(&format!("{error:#}")),
         };
         ui::say(&format!("{:4}/{} {outcome}  {name}", index + 1, wanted.len()));
+        note(name, &outcome)?;
         if result.is_err() || !is_well(pair) {
             vms.renew()?;
         }
-        outcomes.push((name.clone(), outcome));
     }
-    Ok(outcomes)
+    Ok(())
 }
 
 #[cfg(test)]
