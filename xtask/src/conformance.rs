@@ -257,10 +257,11 @@ fn go_through(vms: &mut Vms<'_>, cases: Vec<Case>, note: Note<'_>) -> Result<()>
             None => ui::unless_quick(&case.name, None, || Ok(run_case(vms.pair(), case, port)))?,
         };
         ui::say(&format!("{:4}/{} {outcome}  {}", index + 1, wanted.len(), case.name));
-        note(&case.name, &outcome)?;
         if matches!(outcome, Outcome::Failed(_)) && !is_well(vms.pair()) {
             vms.renew()?;
         }
+        // Not before: who interrupts this command ends the VMs first, and that is no failure of the program.
+        note(&case.name, &outcome)?;
     }
     Ok(())
 }

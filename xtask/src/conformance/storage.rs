@@ -72,10 +72,11 @@ pub fn run(vms: &mut Vms<'_>, note: Note<'_>) -> Result<()> {
             Err(error) => Outcome::failed(&format!("{error:#}")),
         };
         ui::say(&format!("{:4}/{} {outcome}  {name}", index + 1, wanted.len()));
-        note(name, &outcome)?;
         if result.is_err() || !is_well(pair) {
             vms.renew()?;
         }
+        // Not before: who interrupts this command ends the VMs first, and that is no failure of the program.
+        note(name, &outcome)?;
     }
     Ok(())
 }
