@@ -83,18 +83,32 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_CMD_BIND_CHANNEL 10 /* BindChannelReq, runs (the window) -> - */
 #define VRDMA_CMD_UNBIND_CHANNEL 11 /* ObjectReq (virtqueue number) -> -. Entries not taken yet are dropped. */
 #define VRDMA_CMD_ALLOC_PD 16 /* ObjectReq (context) -> ObjectResp (PDN) */
-#define VRDMA_CMD_DEALLOC_PD 17 /* ObjectReq (PDN) -> -. BUSY while MRs or QPs use it. */
+#define VRDMA_CMD_DEALLOC_PD 17 /* ObjectReq (PDN) -> -. BUSY while MRs, memory windows or QPs use it. */
 #define VRDMA_CMD_SET_PORT_MTU 12 /* SetPortMtuReq -> - */
+#define VRDMA_CMD_QUERY_COUNTERS 13 /* - -> CountersResp. With VRDMA_CAP_HW_COUNTERS. */
+#define VRDMA_CMD_QUERY_CLOCK 14 /* - -> ClockResp. With VRDMA_CAP_CQ_TIMESTAMP. */
 #define VRDMA_CMD_CREATE_CQ 24 /* CreateCqReq, runs (see cqe) -> CreateCqResp */
 #define VRDMA_CMD_DESTROY_CQ 25 /* ObjectReq (CQN) -> -. BUSY while QPs use it. */
+#define VRDMA_CMD_RESIZE_CQ 26 /* ResizeCqReq, runs (the new ring and record, see cqe) -> -. With VRDMA_CAP_CQ_RESIZE. Requests made available in a  channel before the command are taken before it. INVALID if what is not consumed does not fit, or the CQ failed. */
+#define VRDMA_CMD_MODIFY_CQ 27 /* ModifyCqReq -> -. With VRDMA_CAP_CQ_MODERATION. */
 #define VRDMA_CMD_REG_MR 32 /* RegMrReq, runs (the region) -> RegMrResp */
-#define VRDMA_CMD_DEREG_MR 33 /* ObjectReq (lkey) -> - */
+#define VRDMA_CMD_DEREG_MR 33 /* ObjectReq (lkey, of which the low 8 bits do not count if ALLOC_FAST_MR made it) -> -. BUSY while windows are bound to it. */
 #define VRDMA_CMD_GET_DMA_MR 34 /* DmaMrReq -> RegMrResp. All guest memory, iova = GPA. PDs of the kernel only. */
+#define VRDMA_CMD_ALLOC_MW 35 /* AllocMwReq -> ObjectResp (its first rkey). With VRDMA_CAP_MEM_WINDOW or VRDMA_CAP_MEM_WINDOW_TYPE_2B, as the next. */
+#define VRDMA_CMD_DEALLOC_MW 36 /* ObjectReq (rkey, of which the low 8 bits do not count) -> -. A window that is bound is unbound. */
+#define VRDMA_CMD_REREG_MR 37 /* ReregMrReq, with VRDMA_REREG_TRANSLATION runs (the region) -> RegMrResp. BUSY while windows are bound to it. With VRDMA_CAP_REREG_MR. */
+#define VRDMA_CMD_ALLOC_FAST_MR 38 /* AllocFastMrReq -> RegMrResp (its first keys). PDs of the kernel only. With VRDMA_CAP_MEM_MGT_EXTENSIONS. */
 #define VRDMA_CMD_CREATE_QP 40 /* CreateQpReq -> CreateQpResp */
 #define VRDMA_CMD_MODIFY_QP 41 /* ModifyQpReq -> -. Requests made available in a channel before the command are taken before it. */
 #define VRDMA_CMD_QUERY_QP 42 /* ObjectReq (QPN) -> QpAttr */
-#define VRDMA_CMD_DESTROY_QP 43 /* ObjectReq (QPN) -> -. Pending requests end without a completion; those made available in a channel before the  command are taken before it. */
+#define VRDMA_CMD_DESTROY_QP 43 /* ObjectReq (QPN) -> -. Pending requests end without a completion; those made available in a channel before the  command are taken before it. It leaves its multicast groups: that a member is in use is what verbs say (EBUSY), and drivers for them. */
 #define VRDMA_CMD_SET_AH_TABLE 48 /* AhTableReq, runs (see ah) -> -. Once, before the first UD QP. */
+#define VRDMA_CMD_CREATE_SRQ 50 /* CreateSrqReq -> CreateSrqResp. With VRDMA_CAP_SRQ, as the next three. */
+#define VRDMA_CMD_MODIFY_SRQ 51 /* ModifySrqReq -> -. Receives made available in a channel before the command are taken before it. */
+#define VRDMA_CMD_QUERY_SRQ 52 /* ObjectReq (SRQN) -> QuerySrqResp */
+#define VRDMA_CMD_DESTROY_SRQ 53 /* ObjectReq (SRQN) -> -. BUSY while QPs use it. Its receives end without a completion; those made available in a channel before  the command are taken before it. */
+#define VRDMA_CMD_ATTACH_MCAST 56 /* McastReq -> -. With VRDMA_CAP_MULTICAST, as the next. A member may attach again, which changes nothing. INVALID for a QP that is not UD and an  address that is none of a group, NO_RESOURCES beyond a limit. */
+#define VRDMA_CMD_DETACH_MCAST 57 /* McastReq -> -. INVALID if the QP is no member. */
 
 /* RespHeader::status. In brackets the errno that drivers make of it. */
 #define VRDMA_STATUS_OK 0 /* Done. */
@@ -196,7 +210,7 @@ struct vrdma_query_device_resp {
 	__le32 max_cq;
 	/* Most CQEs of one CQ; a power of two. */
 	__le32 max_cqe;
-	/* Most MRs. */
+	/* Most MRs and memory windows together. */
 	__le32 max_mr;
 	/*
 	 * A power of two: no two living QPs have QPNs that are equal modulo this. Two of the numbers are not for ordinary QPs (0, and
@@ -253,13 +267,28 @@ struct vrdma_query_device_ex_resp {
 	struct vrdma_query_device_resp base;
 	/* VRDMA_CAP_*; 0 (a device of version 1.0) is VRDMA_CAP_V1_0. */
 	__le64 device_cap;
+	/* Most shared receive queues. Their receives are limited as those of QPs are. */
+	__le32 max_srq;
+	/* Most multicast groups with members; 0 without VRDMA_CAP_MULTICAST. */
+	__le32 max_mcast_grp;
+	/* Most QPs of one multicast group. */
+	__le32 max_mcast_qp_attach;
+	/* Most QPs of all multicast groups together. */
+	__le32 max_total_mcast_qp_attach;
+	/* Most pages of a fast registration; 0 without VRDMA_CAP_MEM_MGT_EXTENSIONS. */
+	__le32 max_fast_reg_pages;
 	/* Written as zero. */
-	__u8 reserved[160];
+	__u8 reserved[140];
 };
 static_assert(sizeof(struct vrdma_query_device_ex_resp) == 256);
 static_assert(offsetof(struct vrdma_query_device_ex_resp, base) == 0);
 static_assert(offsetof(struct vrdma_query_device_ex_resp, device_cap) == 88);
-static_assert(offsetof(struct vrdma_query_device_ex_resp, reserved) == 96);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, max_srq) == 96);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, max_mcast_grp) == 100);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, max_mcast_qp_attach) == 104);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, max_total_mcast_qp_attach) == 108);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, max_fast_reg_pages) == 112);
+static_assert(offsetof(struct vrdma_query_device_ex_resp, reserved) == 116);
 
 /*
  * QueryDeviceExResp::device_cap. A device sets a bit only if it has the whole function. Those without a description of theirs in
@@ -283,7 +312,7 @@ static_assert(offsetof(struct vrdma_query_device_ex_resp, reserved) == 96);
 #define VRDMA_CAP_FLUSH_PERSISTENT 0x20000u /* FLUSH to persistence. */
 #define VRDMA_CAP_CQ_RESIZE 0x40000u /* CQs can be resized. */
 #define VRDMA_CAP_CQ_MODERATION 0x80000u /* Completion events can be moderated, by count and time. */
-#define VRDMA_CAP_CQ_TIMESTAMP 0x100000u /* CQEs have a time stamp. */
+#define VRDMA_CAP_CQ_TIMESTAMP 0x100000u /* CQs whose CQEs have a time stamp, and a clock that can be asked for. */
 #define VRDMA_CAP_CQ_IGNORE_OVERRUN 0x200000u /* CQs that ignore an overrun. */
 #define VRDMA_CAP_MULTICAST 0x400000u /* UD QPs can be attached to multicast groups. */
 #define VRDMA_CAP_HW_COUNTERS 0x800000u /* Counters of the port, of the device and of its protocol. */
@@ -334,6 +363,107 @@ struct vrdma_set_port_mtu_req {
 static_assert(sizeof(struct vrdma_set_port_mtu_req) == 8);
 static_assert(offsetof(struct vrdma_set_port_mtu_req, mtu) == 0);
 static_assert(offsetof(struct vrdma_set_port_mtu_req, reserved) == 4);
+
+/*
+ * What the device has counted since it was made; a reset clears none. (With further counters there will be a longer structure that begins with this one.)
+ *
+ * A *message* is one of the IBTA's, of any length; messages between guests of one host are no packets.
+ */
+struct vrdma_counters_resp {
+	/* Bytes of payload that left: of SENDs, WRITEs and ATOMIC WRITEs, and what READs of peers took. */
+	__le64 bytes_sent;
+	/* Bytes of payload that came: of SENDs, WRITEs and ATOMIC WRITEs, and what own READs brought. */
+	__le64 bytes_received;
+	/* RoCE packets sent. */
+	__le64 packets_sent;
+	/* RoCE packets received. */
+	__le64 packets_received;
+	/* SENDs carried out as requester. */
+	__le64 sends;
+	/* WRITEs carried out as requester. */
+	__le64 writes;
+	/* READs carried out as requester. */
+	__le64 reads;
+	/* Atomics carried out as requester, ATOMIC WRITEs among them. */
+	__le64 atomics;
+	/* Messages that consumed a receive. */
+	__le64 receives;
+	/* Request packets that came again. */
+	__le64 duplicates;
+	/* Request packets past the one expected. */
+	__le64 out_of_order;
+	/* RNR NAKs sent, or on the same host messages that found no receive. */
+	__le64 rnr_naks_sent;
+	/* RNR NAKs received, or on the same host own messages that found no receive. */
+	__le64 rnr_naks_received;
+	/* NAKs sent for a gap in the PSNs. */
+	__le64 sequence_naks_sent;
+	/* NAKs received for a gap in the PSNs. */
+	__le64 sequence_naks_received;
+	/* Requests of peers refused: invalid, remote access, failures here. */
+	__le64 requests_refused;
+	/* Own requests that a peer's NAK failed. */
+	__le64 naks_received;
+	/* Local ACK timeouts. */
+	__le64 timeouts;
+	/* Attempts after the first. */
+	__le64 retries;
+	/* Requests that failed because the peer did not answer. */
+	__le64 retry_exceeded;
+	/* Requests that failed because the peer posted no receive in time. */
+	__le64 rnr_retry_exceeded;
+	/* Packets and messages dropped on arrival, for whatever reason. */
+	__le64 dropped;
+	/* Own messages that were lost: nobody has the address. */
+	__le64 unroutable;
+	/* Completions with an error, flushes not counted. */
+	__le64 errors;
+	/* Requests flushed. */
+	__le64 flushes;
+	/* Requests in channels that were dropped, or could not be understood. */
+	__le64 bad_requests;
+	/* CQs that overran. */
+	__le64 cq_overruns;
+	/* Datagrams of this guest that named no address handle in use. */
+	__le64 bad_address_handles;
+};
+static_assert(sizeof(struct vrdma_counters_resp) == 224);
+static_assert(offsetof(struct vrdma_counters_resp, bytes_sent) == 0);
+static_assert(offsetof(struct vrdma_counters_resp, bytes_received) == 8);
+static_assert(offsetof(struct vrdma_counters_resp, packets_sent) == 16);
+static_assert(offsetof(struct vrdma_counters_resp, packets_received) == 24);
+static_assert(offsetof(struct vrdma_counters_resp, sends) == 32);
+static_assert(offsetof(struct vrdma_counters_resp, writes) == 40);
+static_assert(offsetof(struct vrdma_counters_resp, reads) == 48);
+static_assert(offsetof(struct vrdma_counters_resp, atomics) == 56);
+static_assert(offsetof(struct vrdma_counters_resp, receives) == 64);
+static_assert(offsetof(struct vrdma_counters_resp, duplicates) == 72);
+static_assert(offsetof(struct vrdma_counters_resp, out_of_order) == 80);
+static_assert(offsetof(struct vrdma_counters_resp, rnr_naks_sent) == 88);
+static_assert(offsetof(struct vrdma_counters_resp, rnr_naks_received) == 96);
+static_assert(offsetof(struct vrdma_counters_resp, sequence_naks_sent) == 104);
+static_assert(offsetof(struct vrdma_counters_resp, sequence_naks_received) == 112);
+static_assert(offsetof(struct vrdma_counters_resp, requests_refused) == 120);
+static_assert(offsetof(struct vrdma_counters_resp, naks_received) == 128);
+static_assert(offsetof(struct vrdma_counters_resp, timeouts) == 136);
+static_assert(offsetof(struct vrdma_counters_resp, retries) == 144);
+static_assert(offsetof(struct vrdma_counters_resp, retry_exceeded) == 152);
+static_assert(offsetof(struct vrdma_counters_resp, rnr_retry_exceeded) == 160);
+static_assert(offsetof(struct vrdma_counters_resp, dropped) == 168);
+static_assert(offsetof(struct vrdma_counters_resp, unroutable) == 176);
+static_assert(offsetof(struct vrdma_counters_resp, errors) == 184);
+static_assert(offsetof(struct vrdma_counters_resp, flushes) == 192);
+static_assert(offsetof(struct vrdma_counters_resp, bad_requests) == 200);
+static_assert(offsetof(struct vrdma_counters_resp, cq_overruns) == 208);
+static_assert(offsetof(struct vrdma_counters_resp, bad_address_handles) == 216);
+
+/* The device's clock. */
+struct vrdma_clock_resp {
+	/* Nanoseconds (see "Time" in cqe). */
+	__le64 clock;
+};
+static_assert(sizeof(struct vrdma_clock_resp) == 8);
+static_assert(offsetof(struct vrdma_clock_resp, clock) == 0);
 
 /* Sets an entry of the GID table. */
 struct vrdma_add_gid_req {
@@ -410,14 +540,18 @@ struct vrdma_create_cq_req {
 	__le32 entries;
 	/* Completion vector of its events, less than num_comp_vectors. */
 	__le32 vector;
-	/* Written as zero; refused otherwise. */
-	__le32 reserved;
+	/* VRDMA_CQ_F_*; others are refused. */
+	__le32 flags;
 };
 static_assert(sizeof(struct vrdma_create_cq_req) == 16);
 static_assert(offsetof(struct vrdma_create_cq_req, context) == 0);
 static_assert(offsetof(struct vrdma_create_cq_req, entries) == 4);
 static_assert(offsetof(struct vrdma_create_cq_req, vector) == 8);
-static_assert(offsetof(struct vrdma_create_cq_req, reserved) == 12);
+static_assert(offsetof(struct vrdma_create_cq_req, flags) == 12);
+
+/* CreateCqReq::flags and ResizeCqReq::flags. */
+#define VRDMA_CQ_F_IGNORE_OVERRUN 1 /* With VRDMA_CAP_CQ_IGNORE_OVERRUN: the device does not look at CqRecord::consumer(cqe::CqRecord), and overwrites the oldest CQE where there is no room. */
+#define VRDMA_CQ_F_TIMESTAMP 2 /* With VRDMA_CAP_CQ_TIMESTAMP: CQEs have a time stamp, so the ring is one of TimedCqe(cqe::TimedCqe)s. */
 
 /* The new completion queue. */
 struct vrdma_create_cq_resp {
@@ -429,6 +563,40 @@ struct vrdma_create_cq_resp {
 static_assert(sizeof(struct vrdma_create_cq_resp) == 8);
 static_assert(offsetof(struct vrdma_create_cq_resp, cqn) == 0);
 static_assert(offsetof(struct vrdma_create_cq_resp, reserved) == 4);
+
+/* Has a completion queue go on in other memory. The runs hold the new ring and, behind it, its record (see "Resizing" in cqe). */
+struct vrdma_resize_cq_req {
+	/* The completion queue. */
+	__le32 cqn;
+	/* Number of CQEs of the new ring, a power of two. */
+	__le32 entries;
+	/*
+	 * CQEs that the driver took out of former rings and nobody has polled yet. They count as if they were in the ring: entries is
+	 * at least these and what is not consumed of the ring together (INVALID otherwise).
+	 */
+	__le32 held;
+	/* VRDMA_CQ_F_TIMESTAMP if the CQ was created with it, so that the CQEs are of the same kind (INVALID otherwise); others are refused. */
+	__le32 flags;
+};
+static_assert(sizeof(struct vrdma_resize_cq_req) == 16);
+static_assert(offsetof(struct vrdma_resize_cq_req, cqn) == 0);
+static_assert(offsetof(struct vrdma_resize_cq_req, entries) == 4);
+static_assert(offsetof(struct vrdma_resize_cq_req, held) == 8);
+static_assert(offsetof(struct vrdma_resize_cq_req, flags) == 12);
+
+/* Says how many completions an event may wait for, and how long (see "Moderation" in cqe). */
+struct vrdma_modify_cq_req {
+	/* The completion queue. */
+	__le32 cqn;
+	/* Number of completions that make an event due; 0: no number does. */
+	__le16 count;
+	/* Microseconds after the first of them in which it is due at the latest; 0: events are not moderated. */
+	__le16 period;
+};
+static_assert(sizeof(struct vrdma_modify_cq_req) == 8);
+static_assert(offsetof(struct vrdma_modify_cq_req, cqn) == 0);
+static_assert(offsetof(struct vrdma_modify_cq_req, count) == 4);
+static_assert(offsetof(struct vrdma_modify_cq_req, period) == 6);
 
 /* Registers memory. Runs other than the first and the last have at least VRDMA_MIN_RUN bytes. */
 struct vrdma_reg_mr_req {
@@ -466,7 +634,15 @@ static_assert(offsetof(struct vrdma_reg_mr_resp, rkey) == 4);
 #define VRDMA_ACCESS_REMOTE_WRITE 2 /* Peers may WRITE. */
 #define VRDMA_ACCESS_REMOTE_READ 4 /* Peers may READ. */
 #define VRDMA_ACCESS_REMOTE_ATOMIC 8 /* Peers may use atomics. */
-#define VRDMA_ACCESS_ALL 15 /* All that the device has; others are refused (INVALID). Of the bits of enum ibv_access_flags that are not here, drivers serve  zero-based themselves (iova is 0), ignore the hints (huge pages and the optional range, such as relaxed ordering), and  refuse what the device lacks (memory windows, on-demand, flush) with EOPNOTSUPP. */
+#define VRDMA_ACCESS_MW_BIND 16 /* Windows may be bound to the region. With VRDMA_CAP_MEM_WINDOW or VRDMA_CAP_MEM_WINDOW_TYPE_2B. */
+#define VRDMA_ACCESS_ZERO_BASED 32 /* Of windows alone: peers count addresses from the window's first byte, which is 0. */
+#define VRDMA_ACCESS_FLUSH_GLOBAL 256 /* Peers may FLUSH to global visibility. With VRDMA_CAP_FLUSH_GLOBAL, as the next. */
+#define VRDMA_ACCESS_FLUSH_PERSISTENT 512 /* Peers may FLUSH to persistence. Of QPs alone: a region that is to allow it is refused (UNSUPPORTED) by a device without VRDMA_CAP_FLUSH_PERSISTENT, so that  such a FLUSH of a peer ends with VRDMA_WC_REM_ACCESS_ERR. */
+#define VRDMA_ACCESS_V1_0 15 /* All that a region or a QP of version 1.0 may have. */
+#define VRDMA_ACCESS_ALL 15 /* The same; the name is from before there were windows. */
+#define VRDMA_ACCESS_REGION 287 /* All that a region may have; others are refused (INVALID). Of the bits of enum ibv_access_flags that are not here, drivers serve  zero-based regions themselves (iova is 0), ignore the hints (huge pages and the optional range, such as relaxed ordering), and  refuse what the device lacks (on-demand) with EOPNOTSUPP. */
+#define VRDMA_ACCESS_QP 783 /* All that a QP may have; others are refused (INVALID). */
+#define VRDMA_ACCESS_WINDOW 46 /* All that a window may have: remote rights, of which write and atomics need VRDMA_ACCESS_LOCAL_WRITE of the region, and zero-based. */
 
 /* Registers all guest memory for the kernel. */
 struct vrdma_dma_mr_req {
@@ -478,6 +654,72 @@ struct vrdma_dma_mr_req {
 static_assert(sizeof(struct vrdma_dma_mr_req) == 8);
 static_assert(offsetof(struct vrdma_dma_mr_req, pdn) == 0);
 static_assert(offsetof(struct vrdma_dma_mr_req, access) == 4);
+
+/*
+ * Makes a region for fast registration: it names nothing until a request registers memory with it (WrOpcode::REG_MR(wqe::WrOpcode::REG_MR)), and
+ * again nothing when its key is invalidated. It counts as a region, and as max_pages runs.
+ */
+struct vrdma_alloc_fast_mr_req {
+	/* Protection domain of the kernel's context. */
+	__le32 pdn;
+	/* Most pages of a registration: at least 1, and at most max_fast_reg_pages. */
+	__le32 max_pages;
+};
+static_assert(sizeof(struct vrdma_alloc_fast_mr_req) == 8);
+static_assert(offsetof(struct vrdma_alloc_fast_mr_req, pdn) == 0);
+static_assert(offsetof(struct vrdma_alloc_fast_mr_req, max_pages) == 4);
+
+/*
+ * Makes a memory window: a remote key that names nothing until a request binds it (WrOpcode::BIND_MW(wqe::WrOpcode::BIND_MW)).
+ * Windows and regions together are at most max_mr.
+ */
+struct vrdma_alloc_mw_req {
+	/* Protection domain: that of the regions and QPs by which it is bound. */
+	__le32 pdn;
+	/* VRDMA_MW_TYPE_*. */
+	__le32 mw_type;
+};
+static_assert(sizeof(struct vrdma_alloc_mw_req) == 8);
+static_assert(offsetof(struct vrdma_alloc_mw_req, pdn) == 0);
+static_assert(offsetof(struct vrdma_alloc_mw_req, mw_type) == 4);
+
+/* AllocMwReq::mw_type, with the numbers of enum ibv_mw_type. */
+#define VRDMA_MW_TYPE_TYPE_1 1 /* Type 1: any QP of the PD may bind it, again and again; peers of every QP of the PD may use it. */
+#define VRDMA_MW_TYPE_TYPE_2B 2 /* Type 2B: peers of the QP that bound it alone may use it. It has to be invalidated before it is bound again; when the QP is reset or  destroyed it is unbound. */
+
+/* ReregMrReq::flags, with the numbers of enum ibv_rereg_mr_flags. */
+#define VRDMA_REREG_TRANSLATION 1 /* iova, length and the runs are new. */
+#define VRDMA_REREG_PD 2 /* pdn is new: of the same context. */
+#define VRDMA_REREG_ACCESS 4 /* access is new. */
+#define VRDMA_REREG_ALL 7 /* All that are defined. */
+
+/*
+ * Changes a region: ibv_rereg_mr(3). What flags does not name stays, and its fields are 0.
+ *
+ * With VRDMA_REREG_TRANSLATION the keys of the region are new afterwards, and the old ones name nothing; otherwise they stay, as peers may know them.
+ * Memory that the region had is not touched any more when the reply comes. If it ends in VRDMA_STATUS_INTERNAL, old and new memory have to stay until the device was reset.
+ */
+struct vrdma_rereg_mr_req {
+	/* The region's local key. */
+	__le32 lkey;
+	/* VRDMA_REREG_*, at least one. */
+	__le32 flags;
+	/* Protection domain of the region's context. */
+	__le32 pdn;
+	/* VRDMA_ACCESS_*. */
+	__le32 access;
+	/* Address by which requests name the first byte. */
+	__le64 iova;
+	/* Length in bytes, the sum of the runs. */
+	__le64 length;
+};
+static_assert(sizeof(struct vrdma_rereg_mr_req) == 32);
+static_assert(offsetof(struct vrdma_rereg_mr_req, lkey) == 0);
+static_assert(offsetof(struct vrdma_rereg_mr_req, flags) == 4);
+static_assert(offsetof(struct vrdma_rereg_mr_req, pdn) == 8);
+static_assert(offsetof(struct vrdma_rereg_mr_req, access) == 12);
+static_assert(offsetof(struct vrdma_rereg_mr_req, iova) == 16);
+static_assert(offsetof(struct vrdma_rereg_mr_req, length) == 24);
 
 /* Creates a queue pair in state RESET. */
 struct vrdma_create_qp_req {
@@ -491,7 +733,10 @@ struct vrdma_create_qp_req {
 	__le32 send_cqn;
 	/* CQ of receive completions; may be the same. */
 	__le32 recv_cqn;
-	/* Shared receive queue, or VRDMA_NONE. */
+	/*
+	 * Shared receive queue of the same context, or VRDMA_NONE. With one, max_recv_wr and max_recv_sge do not count, and
+	 * receives that the QP has taken and that did not complete are the first of the shared queue again when it is reset or destroyed.
+	 */
 	__le32 srqn;
 	/* Most send requests outstanding. */
 	__le32 max_send_wr;
@@ -683,6 +928,103 @@ static_assert(sizeof(struct vrdma_ah_table_req) == 8);
 static_assert(offsetof(struct vrdma_ah_table_req, entries) == 0);
 static_assert(offsetof(struct vrdma_ah_table_req, reserved) == 4);
 
+/*
+ * Creates a shared receive queue. Receives are posted to it by WrOpcode::SRQ_RECV(wqe::WrOpcode::SRQ_RECV); QPs that name it
+ * in CreateQpReq::srqn(super::CreateQpReq) take theirs from it.
+ */
+struct vrdma_create_srq_req {
+	/* Context that owns it. */
+	__le32 context;
+	/* Protection domain whose memory its receives name; those of the QPs may be others. */
+	__le32 pdn;
+	/* Most receives outstanding: at least 1, at most max_qp_wr. */
+	__le32 max_wr;
+	/* Most elements of a receive: at most max_recv_sge. */
+	__le32 max_sge;
+	/* VRDMA_NONE. */
+	__le32 xrcdn;
+	/* VRDMA_NONE. */
+	__le32 cqn;
+};
+static_assert(sizeof(struct vrdma_create_srq_req) == 24);
+static_assert(offsetof(struct vrdma_create_srq_req, context) == 0);
+static_assert(offsetof(struct vrdma_create_srq_req, pdn) == 4);
+static_assert(offsetof(struct vrdma_create_srq_req, max_wr) == 8);
+static_assert(offsetof(struct vrdma_create_srq_req, max_sge) == 12);
+static_assert(offsetof(struct vrdma_create_srq_req, xrcdn) == 16);
+static_assert(offsetof(struct vrdma_create_srq_req, cqn) == 20);
+
+/* The new shared receive queue. */
+struct vrdma_create_srq_resp {
+	/* Its number, 24 bits. */
+	__le32 srqn;
+	/* Written as zero. */
+	__le32 reserved;
+};
+static_assert(sizeof(struct vrdma_create_srq_resp) == 8);
+static_assert(offsetof(struct vrdma_create_srq_resp, srqn) == 0);
+static_assert(offsetof(struct vrdma_create_srq_resp, reserved) == 4);
+
+/* Which fields a ModifySrqReq sets, with the numbers of enum ibv_srq_attr_mask. */
+#define VRDMA_SRQ_MAX_WR 1 /* max_wr. Not less than what is outstanding (INVALID). */
+#define VRDMA_SRQ_LIMIT 2 /* limit */
+
+/* Changes what a shared receive queue can hold, or arms its limit: ibv_modify_srq(3). */
+struct vrdma_modify_srq_req {
+	/* The shared receive queue. */
+	__le32 srqn;
+	/* VRDMA_SRQ_*: the fields that count. */
+	__le32 mask;
+	/* Most receives outstanding. */
+	__le32 max_wr;
+	/*
+	 * VRDMA_EVENT_SRQ_LIMIT_REACHED is raised once, as soon as fewer receives than this are left: at once, if there are fewer now. 0: never.
+	 * At most max_wr.
+	 */
+	__le32 limit;
+};
+static_assert(sizeof(struct vrdma_modify_srq_req) == 16);
+static_assert(offsetof(struct vrdma_modify_srq_req, srqn) == 0);
+static_assert(offsetof(struct vrdma_modify_srq_req, mask) == 4);
+static_assert(offsetof(struct vrdma_modify_srq_req, max_wr) == 8);
+static_assert(offsetof(struct vrdma_modify_srq_req, limit) == 12);
+
+/* What a shared receive queue can hold, and its limit. */
+struct vrdma_query_srq_resp {
+	/* Most receives outstanding. */
+	__le32 max_wr;
+	/* Most elements of a receive. */
+	__le32 max_sge;
+	/* The limit that is armed; 0 if none is. */
+	__le32 limit;
+	/* Written as zero. */
+	__le32 reserved;
+};
+static_assert(sizeof(struct vrdma_query_srq_resp) == 16);
+static_assert(offsetof(struct vrdma_query_srq_resp, max_wr) == 0);
+static_assert(offsetof(struct vrdma_query_srq_resp, max_sge) == 4);
+static_assert(offsetof(struct vrdma_query_srq_resp, limit) == 8);
+static_assert(offsetof(struct vrdma_query_srq_resp, reserved) == 12);
+
+/*
+ * Makes a QP of unreliable datagrams a member of a multicast group, or a member no longer: ibv_attach_mcast(3).
+ *
+ * A member gets what is sent to the group, and to QPN 0xffffff, in any VLAN in which the device has a GID: by its own guest (by the QP itself, too), by others of the
+ * host, and by other hosts. Q_Key, receive and length are checked for each member by itself; a member that has no receive loses its copy, nobody else.
+ */
+struct vrdma_mcast_req {
+	/* The QP. */
+	__le32 qpn;
+	/* Written as zero; refused otherwise. */
+	__le32 reserved;
+	/* The group's GID, in network byte order: a multicast address of IPv6 (ff..), or of IPv4 (::ffff:224.0.0.0 to ::ffff:239.255.255.255). */
+	__u8 mgid[16];
+};
+static_assert(sizeof(struct vrdma_mcast_req) == 24);
+static_assert(offsetof(struct vrdma_mcast_req, qpn) == 0);
+static_assert(offsetof(struct vrdma_mcast_req, reserved) == 4);
+static_assert(offsetof(struct vrdma_mcast_req, mgid) == 8);
+
 /* Sizes and offsets in a request. */
 #define VRDMA_WQE_UNIT_SIZE 64 /* Bytes of a unit, and of a slot. */
 #define VRDMA_WQE_MAX_UNITS 8 /* Most units of a request of version 1.0 (max_wqe_units may be less). */
@@ -703,8 +1045,14 @@ static_assert(offsetof(struct vrdma_ah_table_req, reserved) == 4);
 #define VRDMA_WR_RDMA_READ 4 /* RDMA READ; the elements are written. */
 #define VRDMA_WR_ATOMIC_CMP_AND_SWP 5 /* Compare and swap of 8 bytes; the element receives the value before. */
 #define VRDMA_WR_ATOMIC_FETCH_AND_ADD 6 /* Fetch and add of 8 bytes; the element receives the value before. */
+#define VRDMA_WR_LOCAL_INV 7 /* Makes a key of the own device name nothing: of a window of type 2B that the QP bound, or of a region of ALLOC_FAST_MR in its PD, which is free then (or  was before). Of any other it ends with VRDMA_WC_LOC_QP_OP_ERR. Body: RdmaBody with rkey alone; no elements. RC and UC; as SEND_WITH_INV  with VRDMA_CAP_MEM_WINDOW_TYPE_2B or VRDMA_CAP_MEM_MGT_EXTENSIONS. It begins when all requests before it are complete, and what comes later  begins when it is. */
+#define VRDMA_WR_BIND_MW 8 /* Binds a memory window, or with length 0 unbinds one of type 1. Body: BindMwBody, behind it a BindMwRange. RC and UC.  It begins when all requests before it are complete, and what comes later begins when it is; it ends with VRDMA_WC_MW_BIND_ERR if it  cannot be. With VRDMA_CAP_MEM_WINDOW or VRDMA_CAP_MEM_WINDOW_TYPE_2B, of windows of that type. */
+#define VRDMA_WR_SEND_WITH_INV 9 /* SEND that makes a key of the peer name nothing, RdmaBody::rkey, before its receive completes. RC. If the peer's QP did not bind  a window of type 2B with that key, and it is not of a region of ALLOC_FAST_MR in that QP's PD that is free or gives peers a right, it ends with  VRDMA_WC_REM_ACCESS_ERR, the receive with VRDMA_WC_REM_INV_REQ_ERR. */
+#define VRDMA_WR_REG_MR 10 /* Fast registration: a region of ALLOC_FAST_MR that is free names memory from now on. Body: RegMrBody, behind it a RegMrMemory; no elements. RC and UC, QPs of  the kernel's context alone, with VRDMA_CAP_MEM_MGT_EXTENSIONS. It begins when all requests before it are complete, and what comes later begins when it is. */
+#define VRDMA_WR_FLUSH 14 /* Ends when what the QP wrote before is placed in the peer's memory as FlushBody::placement says (IBTA annex A19). Body: FlushBody, behind it a FlushRange. RC, of devices with  VRDMA_CAP_FLUSH_GLOBAL. The peer's QP and region have to allow it. Counts among READs and atomics (max_rd_atomic, fences). */
 #define VRDMA_WR_ATOMIC_WRITE 15 /* Store of 8 bytes at once, after all that came before; from inline data or from elements, 8 bytes together. RC only,  of devices with VRDMA_CAP_ATOMIC_WRITE. Counts among READs and atomics (max_rd_atomic, fences). */
 #define VRDMA_WR_RECV 128 /* RECV. */
+#define VRDMA_WR_SRQ_RECV 129 /* RECV of a shared receive queue; object is its SRQN. */
 
 /* WqeHeader::flags. */
 #define VRDMA_WQE_F_SIGNALED 1 /* Make a CQE on success too (errors always make one). RECVs always make one. */
@@ -721,7 +1069,7 @@ struct vrdma_wqe {
 	__u8 units;
 	/* VRDMA_WQE_F_*. */
 	__le16 flags;
-	/* QPN. */
+	/* QPN; of a SRQ_RECV the SRQN. */
 	__le32 object;
 	/* Returned in the CQE; the device gives it no meaning. */
 	__le32 wqe_id;
@@ -746,7 +1094,7 @@ static_assert(offsetof(struct vrdma_wqe, inline_len) == 14);
 struct vrdma_wqe_rdma {
 	/* Address in the peer's region (WRITE, READ, atomics, ATOMIC WRITE); 0 otherwise. */
 	__le64 remote_addr;
-	/* Key of the peer's region (WRITE, READ, atomics, ATOMIC WRITE); 0 otherwise. */
+	/* Key of the peer's region (WRITE, READ, atomics, ATOMIC WRITE); the key to invalidate (LOCAL_INV, SEND_WITH_INV); 0 otherwise. */
 	__le32 rkey;
 	/* Immediate data; the peer finds these 4 bytes in its CQE as they are. */
 	__be32 imm;
@@ -773,6 +1121,45 @@ static_assert(offsetof(struct vrdma_wqe_ud, remote_qpn) == 4);
 static_assert(offsetof(struct vrdma_wqe_ud, qkey) == 8);
 static_assert(offsetof(struct vrdma_wqe_ud, imm) == 12);
 
+/* Body of FLUSH. */
+struct vrdma_wqe_flush {
+	/* Address in the peer's region of the first byte that is flushed; without meaning with VRDMA_FLUSH_LEVEL_REGION. */
+	__le64 remote_addr;
+	/* Key of the peer's region. */
+	__le32 rkey;
+	/* VRDMA_FLUSH_*, one or both. */
+	__u8 placement;
+	/* VRDMA_FLUSH_LEVEL_*. */
+	__u8 level;
+	/* Written as zero. */
+	__le16 reserved;
+};
+static_assert(sizeof(struct vrdma_wqe_flush) == 16);
+static_assert(offsetof(struct vrdma_wqe_flush, remote_addr) == 0);
+static_assert(offsetof(struct vrdma_wqe_flush, rkey) == 8);
+static_assert(offsetof(struct vrdma_wqe_flush, placement) == 12);
+static_assert(offsetof(struct vrdma_wqe_flush, level) == 13);
+static_assert(offsetof(struct vrdma_wqe_flush, reserved) == 14);
+
+/* FlushBody::placement, with the numbers of enum ibv_placement_type. The request cannot be understood without any of them, or with others. */
+#define VRDMA_FLUSH_GLOBAL 1 /* Global visibility: all who access the memory see what was written. */
+#define VRDMA_FLUSH_PERSISTENT 2 /* Persistence. The peer's memory may have it, whatever this device has. */
+
+/* FlushBody::level, with the numbers of enum ibv_selectivity_level. With others the request cannot be understood. */
+#define VRDMA_FLUSH_LEVEL_RANGE 0 /* So many bytes from an address on; none is allowed. */
+#define VRDMA_FLUSH_LEVEL_REGION 1 /* All of the region. */
+
+/* How much is flushed; at byte 32 of FLUSH. */
+struct vrdma_wqe_flush_range {
+	/* Bytes; without meaning with VRDMA_FLUSH_LEVEL_REGION. */
+	__le32 length;
+	/* Written as zero. */
+	__u8 reserved[12];
+};
+static_assert(sizeof(struct vrdma_wqe_flush_range) == 16);
+static_assert(offsetof(struct vrdma_wqe_flush_range, length) == 0);
+static_assert(offsetof(struct vrdma_wqe_flush_range, reserved) == 4);
+
 /* Operands of an atomic. */
 struct vrdma_wqe_atomic {
 	/* Compare and swap: the value compared with. Fetch and add: the addend. */
@@ -783,6 +1170,69 @@ struct vrdma_wqe_atomic {
 static_assert(sizeof(struct vrdma_wqe_atomic) == 16);
 static_assert(offsetof(struct vrdma_wqe_atomic, compare_add) == 0);
 static_assert(offsetof(struct vrdma_wqe_atomic, swap) == 8);
+
+/* Body of BIND_MW. */
+struct vrdma_wqe_bind_mw {
+	/* The window's rkey before. */
+	__le32 rkey;
+	/* Its rkey afterwards: the low 8 bits are the poster's choice, the others those of rkey. */
+	__le32 new_rkey;
+	/* Local key of the region. */
+	__le32 lkey;
+	/* VRDMA_ACCESS_* of VRDMA_ACCESS_WINDOW. */
+	__le32 access;
+};
+static_assert(sizeof(struct vrdma_wqe_bind_mw) == 16);
+static_assert(offsetof(struct vrdma_wqe_bind_mw, rkey) == 0);
+static_assert(offsetof(struct vrdma_wqe_bind_mw, new_rkey) == 4);
+static_assert(offsetof(struct vrdma_wqe_bind_mw, lkey) == 8);
+static_assert(offsetof(struct vrdma_wqe_bind_mw, access) == 12);
+
+/* What a window shows of its region; at byte 32 of BIND_MW. */
+struct vrdma_wqe_bind_mw_range {
+	/* iova of the first byte, as requests name it that use the region's local key. */
+	__le64 addr;
+	/* Length in bytes. 0: nothing, the window is unbound. */
+	__le64 length;
+};
+static_assert(sizeof(struct vrdma_wqe_bind_mw_range) == 16);
+static_assert(offsetof(struct vrdma_wqe_bind_mw_range, addr) == 0);
+static_assert(offsetof(struct vrdma_wqe_bind_mw_range, length) == 8);
+
+/* RegMrBody::page_shift. */
+#define VRDMA_PAGE_SHIFT_MIN 12 /* 4 KiB. */
+#define VRDMA_PAGE_SHIFT_MAX 31 /* 2 GiB. */
+
+/* Body of REG_MR. */
+struct vrdma_wqe_reg_mr {
+	/* Key of the region afterwards, local and remote: the low 8 bits are the poster's choice, the others those that it has. */
+	__le32 key;
+	/* VRDMA_ACCESS_* of VRDMA_ACCESS_V1_0; remote write and atomics need local write too. */
+	__le32 access;
+	/* Size of a page, as a power of 2: from VRDMA_PAGE_SHIFT_MIN to VRDMA_PAGE_SHIFT_MAX. */
+	__u8 page_shift;
+	/* Written as zero; otherwise the request cannot be understood. */
+	__u8 reserved[7];
+};
+static_assert(sizeof(struct vrdma_wqe_reg_mr) == 16);
+static_assert(offsetof(struct vrdma_wqe_reg_mr, key) == 0);
+static_assert(offsetof(struct vrdma_wqe_reg_mr, access) == 4);
+static_assert(offsetof(struct vrdma_wqe_reg_mr, page_shift) == 8);
+static_assert(offsetof(struct vrdma_wqe_reg_mr, reserved) == 9);
+
+/* What memory a region is to name; at byte 32 of REG_MR. */
+struct vrdma_wqe_reg_mr_memory {
+	/* Address by which requests name the first byte. It is as far into its page as that byte is into the first of the list. */
+	__le64 iova;
+	/* Length in bytes; iova + length is at most 2^64. */
+	__le64 length;
+	/* The page list, a guest-physical address; of any alignment. */
+	__le64 page_list;
+};
+static_assert(sizeof(struct vrdma_wqe_reg_mr_memory) == 24);
+static_assert(offsetof(struct vrdma_wqe_reg_mr_memory, iova) == 0);
+static_assert(offsetof(struct vrdma_wqe_reg_mr_memory, length) == 8);
+static_assert(offsetof(struct vrdma_wqe_reg_mr_memory, page_list) == 16);
 
 /* A scatter/gather element. */
 struct vrdma_sge {
@@ -804,6 +1254,7 @@ static_assert(offsetof(struct vrdma_sge, lkey) == 12);
 #define VRDMA_WC_LOC_QP_OP_ERR 2 /* Local QP operation error. */
 #define VRDMA_WC_LOC_PROT_ERR 4 /* Local protection error. The own keys are looked at before anything is asked of the peer: a READ or atomic whose local and  remote key are both bad ends with this, and the peer's memory is as it was. (Where hardware and rdma_rxe look at the local key  when the answer comes, it ends with REM_ACCESS_ERR, and an atomic with a bad local key is carried out.) */
 #define VRDMA_WC_WR_FLUSH_ERR 5 /* Flushed: the QP was in ERR, or went there. */
+#define VRDMA_WC_MW_BIND_ERR 6 /* A window could not be bound: its key, the region's, its rights or its range are wrong. Or memory could not be registered (IBTA's memory management operation  error): the region, its state, the rights, or number or size of the pages are wrong. */
 #define VRDMA_WC_BAD_RESP_ERR 7 /* Bad response of the peer. */
 #define VRDMA_WC_LOC_ACCESS_ERR 8 /* Local access error. */
 #define VRDMA_WC_REM_INV_REQ_ERR 9 /* The peer refused the request as invalid. */
@@ -819,7 +1270,11 @@ static_assert(offsetof(struct vrdma_sge, lkey) == 12);
 #define VRDMA_WC_OP_RDMA_READ 2 /* READ. */
 #define VRDMA_WC_OP_COMP_SWAP 3 /* Compare and swap. */
 #define VRDMA_WC_OP_FETCH_ADD 4 /* Fetch and add. */
+#define VRDMA_WC_OP_BIND_MW 5 /* BIND_MW. */
+#define VRDMA_WC_OP_LOCAL_INV 6 /* LOCAL_INV. */
+#define VRDMA_WC_OP_FLUSH 8 /* FLUSH. */
 #define VRDMA_WC_OP_ATOMIC_WRITE 9 /* ATOMIC WRITE. */
+#define VRDMA_WC_OP_REG_MR 10 /* REG_MR, with the number of enum ib_wc_opcode: processes have no such request. */
 #define VRDMA_WC_OP_RECV 128 /* A message received. */
 #define VRDMA_WC_OP_RECV_RDMA_WITH_IMM 129 /* A WRITE with immediate data received. */
 
@@ -828,6 +1283,7 @@ static_assert(offsetof(struct vrdma_sge, lkey) == 12);
 #define VRDMA_CQE_F_GRH 2 /* The first 40 bytes of the receive buffer hold a GRH. */
 #define VRDMA_CQE_F_RECV 4 /* The completion is of a receive request. */
 #define VRDMA_CQE_F_SOLICITED 8 /* The sender asked for a solicited event. */
+#define VRDMA_CQE_F_INV 16 /* The message invalidated a key: imm is it. */
 
 /* A completion. */
 struct vrdma_cqe {
@@ -837,7 +1293,7 @@ struct vrdma_cqe {
 	__le32 qpn;
 	/* Bytes received (receives), read (READ) or 8 (atomics); 0 for others. Undefined unless VRDMA_WC_SUCCESS. */
 	__le32 byte_len;
-	/* Immediate data with VRDMA_CQE_F_IMM: the 4 bytes as the peer posted them. */
+	/* Immediate data with VRDMA_CQE_F_IMM: the 4 bytes as the peer posted them. With VRDMA_CQE_F_INV the key that the peer invalidated. */
 	__be32 imm;
 	/* QPN of the peer (receives). */
 	__le32 src_qpn;
@@ -867,6 +1323,20 @@ static_assert(offsetof(struct vrdma_cqe, status) == 29);
 static_assert(offsetof(struct vrdma_cqe, flags) == 30);
 static_assert(offsetof(struct vrdma_cqe, phase) == 31);
 
+/* A completion with a time stamp, in CQs created with VRDMA_CQ_F_TIMESTAMP. */
+struct vrdma_timed_cqe {
+	/* What other CQs have, phase included. */
+	struct vrdma_cqe base;
+	/* The device's clock, nanoseconds (see "Time"). */
+	__le64 timestamp;
+	/* Reserved; the device does not write it. */
+	__u8 reserved[24];
+};
+static_assert(sizeof(struct vrdma_timed_cqe) == 64);
+static_assert(offsetof(struct vrdma_timed_cqe, base) == 0);
+static_assert(offsetof(struct vrdma_timed_cqe, timestamp) == 32);
+static_assert(offsetof(struct vrdma_timed_cqe, reserved) == 40);
+
 /* Words that driver and device share; a cache line each way. */
 struct vrdma_cq_record {
 	/* Number of requests for an event on the next completion. */
@@ -895,6 +1365,9 @@ static_assert(offsetof(struct vrdma_cq_record, reserved1) == 68);
 #define VRDMA_EVENT_QP_ACCESS_ERR 4 /* QPN: the peer violated access rights (IBV_EVENT_QP_ACCESS_ERR). */
 #define VRDMA_EVENT_COMM_EST 5 /* QPN: a message came in state RTR (IBV_EVENT_COMM_EST). */
 #define VRDMA_EVENT_SQ_DRAINED 6 /* QPN: the send queue is drained (IBV_EVENT_SQ_DRAINED). */
+#define VRDMA_EVENT_SRQ_LIMIT_REACHED 7 /* SRQN: fewer receives are left than the limit that was armed (IBV_EVENT_SRQ_LIMIT_REACHED). */
+#define VRDMA_EVENT_SRQ_ERR 8 /* SRQN: a receive was wrong, or one too many; it has none any more, and takes none (IBV_EVENT_SRQ_ERR). */
+#define VRDMA_EVENT_QP_LAST_WQE_REACHED 9 /* QPN: a QP with a shared receive queue is in ERR, and takes no more from it (IBV_EVENT_QP_LAST_WQE_REACHED). */
 #define VRDMA_EVENT_PORT_ACTIVE 16 /* Port 1 is up (IBV_EVENT_PORT_ACTIVE). */
 #define VRDMA_EVENT_PORT_ERR 17 /* Port 1 is down (IBV_EVENT_PORT_ERR). */
 #define VRDMA_EVENT_DEVICE_FATAL 18 /* 0: the device is lost until it is reset (IBV_EVENT_DEVICE_FATAL). */
@@ -906,7 +1379,7 @@ struct vrdma_event {
 	__le16 kind;
 	/* Written as zero. */
 	__le16 reserved0;
-	/* Number of the object: CQN, QPN, virtqueue, or port. */
+	/* Number of the object: CQN, QPN, SRQN, virtqueue, or port. */
 	__le32 object;
 	/* Written as zero. */
 	__le64 reserved1;
@@ -961,9 +1434,15 @@ static_assert(offsetof(struct vrdma_ah_entry, reserved) == 42);
 /* Numbers for uverbs. */
 #define VRDMA_UVERBS_ABI_VERSION 1 /* uverbs_abi_ver of the ib_device: the provider refuses another. */
 #define VRDMA_UVERBS_OBJECT_CHANNEL 4096 /* Driver object (in the driver namespace of uverbs ioctls) that has the methods below. */
-#define VRDMA_UVERBS_METHOD_POST 4096 /* Posts whole requests through the kernel's channel. Attribute ATTR_POST_UNITS. Fails with EINVAL, nothing posted,  unless each request is well framed and names a QP of the calling context; with EIO once the device is lost. */
+#define VRDMA_UVERBS_METHOD_POST 4096 /* Posts whole requests through the kernel's channel. Attribute ATTR_POST_UNITS. Fails with EINVAL, nothing posted,  unless each request is well framed and names a QP or SRQ of the calling context; with EIO once the device is lost. */
 #define VRDMA_UVERBS_METHOD_KICK 4097 /* Kicks the context's own channel, where the doorbell could not be mapped. No attribute. */
+#define VRDMA_UVERBS_METHOD_QUERY_CONTEXT 4098 /* Tells a process that imports a context of it what the reply of ibv_cmd_get_context told, but for the channel, which belongs to the process that  opened the device. Attribute ATTR_QUERY_RESP: vrdma_uctx_ex_resp, all fields of the channel 0. An older kernel driver  refuses this method and the next two. */
+#define VRDMA_UVERBS_METHOD_QUERY_PD 4099 /* Tells a process that imports a PD of it what the reply of ibv_cmd_alloc_pd told. Attributes ATTR_QUERY_HANDLE, and ATTR_QUERY_RESP:  vrdma_upd_resp. Fails with ENOENT if the context has no such PD. */
+#define VRDMA_UVERBS_METHOD_QUERY_DM 4100 /* Tells how to map device memory. Attributes ATTR_QUERY_HANDLE, and ATTR_QUERY_RESP: vrdma_udm_resp. Fails with ENOENT if the context has  no such memory. */
+#define VRDMA_UVERBS_METHOD_QUERY_CLOCK 4101 /* Tells the device's clock. Attribute ATTR_QUERY_RESP: vrdma_uclock_resp. Fails with EOPNOTSUPP if the device has none, with EIO if it does not answer  or did not the last time. */
 #define VRDMA_UVERBS_ATTR_POST_UNITS 4096 /* Bytes in: one or more requests, in units of 64 bytes, at most POST_MAX_UNITS of them. */
+#define VRDMA_UVERBS_ATTR_QUERY_RESP 4096 /* Bytes out: the structure that the method tells. If there is room for more, that is zeroed. */
+#define VRDMA_UVERBS_ATTR_QUERY_HANDLE 4097 /* Handle of the object that is asked about, of the kind that the method is for. */
 #define VRDMA_UVERBS_POST_MAX_UNITS 64 /* Most units of one METHOD_POST. */
 
 /* AllocContextReq::flags and AllocContextResp::flags. */
@@ -1086,6 +1565,20 @@ static_assert(sizeof(struct vrdma_ucq_resp) == 8);
 static_assert(offsetof(struct vrdma_ucq_resp, cqn) == 0);
 static_assert(offsetof(struct vrdma_ucq_resp, reserved) == 4);
 
+/* Driver data of ibv_cmd_resize_cq. */
+struct vrdma_uresize_cq_req {
+	/* User address of the new ring and record (see cqe), page aligned. */
+	__le64 buf;
+	/* Number of CQEs, a power of two, at least the cqe asked for. */
+	__le32 entries;
+	/* As in ResizeCqReq(control::ResizeCqReq). */
+	__le32 held;
+};
+static_assert(sizeof(struct vrdma_uresize_cq_req) == 16);
+static_assert(offsetof(struct vrdma_uresize_cq_req, buf) == 0);
+static_assert(offsetof(struct vrdma_uresize_cq_req, entries) == 8);
+static_assert(offsetof(struct vrdma_uresize_cq_req, held) == 12);
+
 /* Reply of ibv_cmd_create_qp. */
 struct vrdma_uqp_resp {
 	/* QPN to name in requests. */
@@ -1107,5 +1600,38 @@ struct vrdma_uah_resp {
 static_assert(sizeof(struct vrdma_uah_resp) == 8);
 static_assert(offsetof(struct vrdma_uah_resp, ah) == 0);
 static_assert(offsetof(struct vrdma_uah_resp, reserved) == 4);
+
+/* Reply of ibv_cmd_create_srq. */
+struct vrdma_usrq_resp {
+	/* SRQN to name in requests. */
+	__le32 srqn;
+	/* Zero. */
+	__le32 reserved;
+};
+static_assert(sizeof(struct vrdma_usrq_resp) == 8);
+static_assert(offsetof(struct vrdma_usrq_resp, srqn) == 0);
+static_assert(offsetof(struct vrdma_usrq_resp, reserved) == 4);
+
+/* Reply of METHOD_QUERY_DM. */
+struct vrdma_udm_resp {
+	/* mmap offset of the pages that hold it; it begins with the first byte of the first. */
+	__le64 mmap;
+	/* Their length. */
+	__le64 mmap_len;
+	/* Its length in bytes. */
+	__le64 length;
+};
+static_assert(sizeof(struct vrdma_udm_resp) == 24);
+static_assert(offsetof(struct vrdma_udm_resp, mmap) == 0);
+static_assert(offsetof(struct vrdma_udm_resp, mmap_len) == 8);
+static_assert(offsetof(struct vrdma_udm_resp, length) == 16);
+
+/* Reply of METHOD_QUERY_CLOCK. */
+struct vrdma_uclock_resp {
+	/* Nanoseconds, as in ClockResp(control::ClockResp). */
+	__le64 clock;
+};
+static_assert(sizeof(struct vrdma_uclock_resp) == 8);
+static_assert(offsetof(struct vrdma_uclock_resp, clock) == 0);
 
 #endif /* VRDMA_ABI_H */
