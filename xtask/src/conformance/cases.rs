@@ -48,10 +48,17 @@ pub struct Case {
 /// What is wrong with a program, whatever device it has.
 #[derive(Clone, Copy, Debug)]
 pub struct Flaw {
-    /// What is printed then.
-    pub says: &'static str,
+    /// What is printed then, all of it.
+    pub says: &'static [&'static str],
     /// What it is.
     pub why: &'static str,
+}
+
+impl Flaw {
+    /// Whether this is how it failed.
+    pub fn explains(self, said: &str) -> bool {
+        self.says.iter().all(|words| said.contains(words))
+    }
 }
 
 impl Case {
@@ -119,4 +126,17 @@ pub fn refusals(cases: &[Case]) -> Result<Vec<Option<String>>> {
 /// A program of librdmacm's, whose server waits for rdma_cm's connections.
 pub fn cm_row(name: &str, server: &str, client: &str, expected: &str) -> Row {
     Row::new(name, Ready::Cm, server, client, expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flaw_explains_a_failure_that_says_all_of_it() {
+        let flaw = Flaw { says: &["still runs", " MBytes "], why: "it waits for itself" };
+        assert!(flaw.explains("it still runs after 60s\n  0.00-1.00 sec  39.2 MBytes  323 Mbits/sec"));
+        assert!(!flaw.explains("it still runs after 60s"));
+        assert!(!flaw.explains("39.2 MBytes  323 Mbits/sec"));
+    }
 }

@@ -93,7 +93,7 @@ fn cmtime(name: &str, connections: u32, more: &str) -> Row {
 }
 
 /// Linux's rdma_cm joins groups of IPv4 alone.
-const NO_GROUP: Flaw = Flaw { says: "failure joining", why: "rdma_cm joins no IPv6 group over RoCE v2" };
+const NO_GROUP: Flaw = Flaw { says: &["failure joining"], why: "rdma_cm joins no IPv6 group over RoCE v2" };
 
 /// It joins a multicast group.
 fn mckey() -> Vec<Case> {
