@@ -106,6 +106,13 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
+    /// Why this cannot run between these two devices, if it cannot. (Where both are rdma_rxe it runs, and says so itself.)
+    fn lacks(&self, name: &str) -> Option<String> {
+        let xrc = ["xsrq", "-c XRC", "-c x"].iter().any(|part| name.contains(part));
+        let mixed = self.peer.is_some_and(|peer| peer != self.device);
+        (xrc && mixed).then(|| "rdma_rxe has no XRC".to_owned())
+    }
+
     /// VMs for these programs.
     fn boot(&self, family: Family) -> Result<Pair> {
         let devices = [self.device, self.peer.unwrap_or(self.device)];
@@ -252,7 +259,7 @@ fn go_through(vms: &mut Vms<'_>, cases: Vec<Case>, note: Note<'_>) -> Result<()>
     for (index, (case, refusal)) in wanted.iter().zip(refusals).enumerate() {
         // Ports come back only after those of the case before have left TIME_WAIT.
         let port = 20_000 + (index as u16 % 5000);
-        let outcome = match refusal {
+        let outcome = match refusal.or_else(|| vms.plan.lacks(&case.name)) {
             Some(why) => Outcome::Skipped(why),
             None => ui::unless_quick(&case.name, None, || Ok(run_case(vms.pair(), case, port)))?,
         };
@@ -304,6 +311,10 @@ fn is_well(pair: &Pair) -> bool {
 mod tests {
     use super::*;
 
+    fn plan(device: Device, peer: Option<Device>) -> Plan {
+        Plan { families: Vec::new(), device, peer, place: Place::TwoHosts, only: Vec::new() }
+    }
+
     #[test]
     fn no_two_programs_of_a_family_have_the_same_name() {
         for cases in [perftest::cases(), cm::cases(), mpi::cases(), sockets::cases()] {
@@ -314,14 +325,18 @@ mod tests {
 
     #[test]
     fn a_column_names_both_devices_if_they_differ() {
-        let plan = |peer| Plan {
-            families: Vec::new(),
-            device: Device::Vrdma,
-            peer,
-            place: Place::TwoHosts,
-            only: Vec::new(),
-        };
+        let plan = |peer| plan(Device::Vrdma, peer);
         assert_eq!(plan(None).column(), "vrdma, two hosts");
         assert_eq!(plan(Some(Device::Rxe)).column(), "vrdma, clients on rdma_rxe, two hosts");
+    }
+
+    #[test]
+    fn programs_with_xrc_do_not_run_where_one_end_alone_is_rxe() {
+        let lacking =
+            |plan: &Plan| cm::cases().iter().filter(|case| plan.lacks(&case.name).is_some()).count();
+        assert_eq!(lacking(&plan(Device::Vrdma, Some(Device::Rxe))), 3);
+        assert_eq!(lacking(&plan(Device::Rxe, Some(Device::Vrdma))), 3);
+        assert_eq!(lacking(&plan(Device::Rxe, None)), 0);
+        assert_eq!(lacking(&plan(Device::Vrdma, Some(Device::Vrdma))), 0);
     }
 }
