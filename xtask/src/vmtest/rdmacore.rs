@@ -85,27 +85,48 @@ fn install(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// What all of them say of themselves over a device in VM a, whether they pass or not.
-pub fn report(pair: &mut Pair, device: Device) -> Result<String> {
+/// Puts the tests into VM a, and lists all of them, in the order in which they run.
+pub fn names(pair: &Pair) -> Result<Vec<String>> {
+    const LIST: &str = "import sys, unittest
+def names(suite):
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from names(test)
+        else:
+            yield test.id()
+print(*names(unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:])))";
     install(pair)?;
-    let modules = [MODULES.as_slice(), &LACKING].concat();
-    let command = format!("{}; true", command(pair, device, &modules)?);
-    pair.a.check(&command, pair.patience(60))
+    let modules = modules(&[MODULES.as_slice(), &LACKING].concat());
+    let said = pair.a.check(&format!("cd /tmp && python3 -B -c \"{LIST}\" {modules}"), pair.patience(10))?;
+    Ok(said.split_whitespace().map(str::to_owned).collect())
 }
 
-fn command(pair: &Pair, device: Device, modules: &[&str]) -> Result<String> {
+/// What these tests say of themselves over a device in VM a, whether they pass or not. Who takes too long is killed.
+pub fn report(pair: &Pair, device: Device, names: &[String]) -> Result<String> {
+    const NAMES: &str = "rdma-core-tests.names";
+    paths::write(&pair.share().join(NAMES), names.join("\n"))?;
+    let seconds = pair.patience(50).as_secs();
+    let command = command(pair, device, &format!("$(cat /share/{NAMES})"))?;
+    let command = command.replacen("python3", &format!("timeout -s KILL {seconds} python3"), 1);
+    pair.a.check(&format!("{command}; true"), pair.patience(60))
+}
+
+fn modules(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|module| format!("tests.test_{module}")).collect();
+    names.join(" ")
+}
+
+fn command(pair: &Pair, device: Device, tests: &str) -> Result<String> {
     let gid = device.gid_index(&pair.a)?;
-    let names: Vec<String> = modules.iter().map(|module| format!("tests.test_{module}")).collect();
     Ok(format!(
-        "cd /tmp && python3 -B tests/run_tests.py --dev {} --port 1 --gid {gid} -v {} 2>&1",
-        device.name(),
-        names.join(" ")
+        "cd /tmp && python3 -B tests/run_tests.py --dev {} --port 1 --gid {gid} -v {tests} 2>&1",
+        device.name()
     ))
 }
 
 /// Runs modules in VM a. An error if a test fails, or is skipped for a reason that is new.
 fn run(pair: &Pair, modules: &[&str]) -> Result<()> {
-    let command = command(pair, Device::Vrdma, modules)?;
+    let command = command(pair, Device::Vrdma, &self::modules(modules))?;
     let said = pair.a.check(&command, pair.patience(10))?;
     let log =
         paths::log(if modules.len() > BY_LOT.len() { "rdma-core-tests" } else { "rdma-core-tests-by-lot" })?;
