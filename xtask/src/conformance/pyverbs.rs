@@ -1,6 +1,6 @@
 //! rdma-core's own tests: a row for each.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::results::Outcome;
 use crate::programs::Device;
@@ -13,7 +13,9 @@ pub fn run(pair: &Pair, device: Device, wanted: impl Fn(&str) -> bool) -> Result
     rest.retain(|name| wanted(short(name)));
     let mut found = Vec::new();
     while !rest.is_empty() {
-        let report = Report::read(&rdmacore::report(pair, device, &rest)?);
+        let said = rdmacore::report(pair, device, &rest)?;
+        let report = Report::read(&said);
+        ensure!(!report.whole || report.outcomes.len() == rest.len(), "some tests did not run: {said}");
         found.extend(report.outcomes);
         if report.whole {
             break;
