@@ -140,8 +140,13 @@ pub use memory::{Access, Fault, PageList, Region};
 pub use mr::fast::MAX_PAGES;
 pub use mr::window::{Bind, MwType};
 pub use op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
-pub use outlet::{Outlet, Piece, Pieces, write_frame};
+pub use outlet::{Fpdu, Outlet, Piece, Pieces, StreamEnd, write_fpdu, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
+pub use rc::tcp::attr::{Role, StreamAttr};
+pub use rc::tcp::set_up::{
+    Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, Responder, SetUpError, Wishes,
+};
+pub use rc::tcp::stream::ReadyToReceive;
 pub use request::{
     Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, SendRequest, Sge,
 };
