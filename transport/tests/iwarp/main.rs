@@ -3,6 +3,7 @@
 
 mod host;
 #[path = "../sim/memory.rs"]
+#[expect(dead_code, reason = "the simulation uses all of it")]
 mod memory;
 #[path = "../sim/rng.rs"]
 mod rng;

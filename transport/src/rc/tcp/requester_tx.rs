@@ -58,8 +58,16 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
         loop {
             match self.send_segments(allowance, outlet) {
-                RequestPause::Sent => self.end_what_is_sent(),
-                RequestPause::Alone => self.change_first_key_tcp(allowance),
+                RequestPause::Sent => {
+                    self.end_what_is_sent();
+                    if !self.service.tcp().responder.is_idle() {
+                        // Between two messages those of the other direction have their turn.
+                        self.make_answer_due();
+                        return true;
+                    }
+                }
+                RequestPause::Alone if allowance.may_send(outlet) => self.change_first_key_tcp(allowance),
+                RequestPause::Alone => return true,
                 RequestPause::More => return true,
                 RequestPause::Idle => break,
                 RequestPause::Broken(status) => {
@@ -71,10 +79,6 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                     break;
                 }
             }
-        }
-        if !self.service.tcp().responder.is_idle() {
-            // It may have waited for the end of a message.
-            self.make_answer_due();
         }
         false
     }
@@ -140,8 +144,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         self.service.tcp().requester.first_answered();
         self.end_first_tcp();
         self.end_what_is_sent();
-        // What waited for an answer may be sent.
-        self.make_ready();
+        // What waited for an answer may be sent, or the stream may end.
+        self.try_stream_again();
     }
 
     fn end_first_tcp(&mut self) {

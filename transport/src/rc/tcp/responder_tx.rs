@@ -39,9 +39,12 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             return self.send_terminate(allowance, outlet);
         }
         match self.send_response_segments(allowance, outlet) {
-            ResponsePause::More => true,
+            ResponsePause::More => {
+                // Between two messages those of the other direction have their turn.
+                self.make_ready();
+                true
+            }
             ResponsePause::Idle => {
-                // Requests may have waited for the end of a message.
                 self.make_ready();
                 false
             }
@@ -59,7 +62,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     ) -> ResponsePause {
         let BorrowedQp { place, qp, mrs, counters, service, .. } = self;
         let (device, qpn) = (place.id(), place.qpn);
-        let RcTcp { stream, responder: state, .. } = service.tcp();
+        let RcTcp { stream, responder: state, requester, .. } = service.tcp();
         while let Some(response) = state.first() {
             if !stream.is_open_for(Direction::Answers) {
                 return ResponsePause::Idle;
@@ -101,6 +104,9 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             allowance.sent(payload);
             counters.fpdus_out += 1;
             counters.bytes_served += u64::from(payload);
+            if last && requester.cursor.is_some() && !state.is_idle() {
+                return ResponsePause::More;
+            }
         }
         ResponsePause::Idle
     }

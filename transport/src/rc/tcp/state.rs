@@ -42,6 +42,7 @@ impl RcTcp {
 
     /// The QP goes to ERR: nothing is sent but a TERMINATE.
     pub(crate) fn stop(&mut self) {
+        self.stream.ready = None;
         self.requester.stop();
         self.responder.stop();
     }

@@ -8,7 +8,7 @@ fn all_arrive(net: &mut Net, length: u32) {
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
     let data = pattern(length as usize, 1);
     a.memory.fill(0, &data);
-    b.memory.fill(700_000, &[7, 0, 0, 0, 0, 0, 0, 0]);
+    b.memory.fill(960_000, &[7, 0, 0, 0, 0, 0, 0, 0]);
     b.memory.fill(600_000, &pattern(length as usize, 2));
     let half = length / 2;
     let split = [a.sge(0, half), a.sge(u64::from(half), length - half)];
@@ -20,7 +20,7 @@ fn all_arrive(net: &mut Net, length: u32) {
     net.post(A, 3, SendOp::Write { remote: b.remote(400_000), imm }, Payload::Sges(&split));
     let back = [a.sge(200_000, half), a.sge(200_000 + u64::from(half), length - half)];
     net.post(A, 4, SendOp::Read { remote: b.remote(600_000) }, Payload::Sges(&back));
-    let word = b.remote(700_000);
+    let word = b.remote(960_000);
     net.post(A, 5, SendOp::FetchAdd { remote: word, add: 5 }, Payload::Sges(&[a.sge(800_000, 8)]));
     let swap = SendOp::CompareSwap { remote: word, compare: 12, swap: 99 };
     net.post(A, 6, swap, Payload::Sges(&[a.sge(800_008, 8)]));
@@ -42,7 +42,7 @@ fn all_arrive(net: &mut Net, length: u32) {
     }
     assert!(a.memory.bytes(200_000, data.len()) == pattern(data.len(), 2), "what was read");
     assert_eq!(a.memory.bytes(800_000, 16), [7, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(b.memory.bytes(700_000, 8), [99, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(b.memory.bytes(960_000, 8), [99, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(b.memory.bytes(900_000, 10), b"behind all");
 }
 

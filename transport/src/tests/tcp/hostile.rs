@@ -49,7 +49,7 @@ fn ends_in(name: &str, cause: Cause, segments: impl FnOnce(&End) -> Vec<(Segment
     assert_eq!(net.hosts[B].state(), QpState::Err, "{name}");
     assert_eq!(net.hosts[B].away.end, Some(StreamEnd::Close), "{name}");
     // Whatever came later was dropped, and is so now.
-    net.inject(B, &mut Place::START.clone(), &write(&b, 0, true), &[1; 8]);
+    net.inject(B, &mut { Place::START }, &write(&b, 0, true), &[1; 8]);
     assert_eq!(net.hosts[B].end.memory.bytes(0, 8), [0; 8], "{name}");
 }
 
@@ -102,7 +102,7 @@ fn responses_that_nobody_asked_for_end_the_connection() {
         a.memory.fill(0, &[9; 200]);
         net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 100)]));
         net.work(A);
-        net.inject(A, &mut Place::START.clone(), &segment, &vec![1; length]);
+        net.inject(A, &mut { Place::START }, &segment, &vec![1; length]);
         net.work(A);
         assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::BadResp)], "{name}");
         let Some(Segment::Terminate(_, Terminate { code, .. })) = net.hosts[A].segments().pop() else {
@@ -170,24 +170,26 @@ fn a_responder_that_has_had_no_fpdu_cannot_say_what_was_wrong() {
 
 #[test]
 fn a_terminate_of_any_code_ends_the_connection_and_is_not_answered() {
-    for code in 0..0x1_0000u32 {
-        let [high, low] = (code as u16).to_be_bytes();
-        let code = vrdma_wire::iwarp::Code { layer: high >> 4, etype: high & 0xf, code: low };
-        if code.code % 37 > 9 && code.code != 0xff {
-            continue;
+    let codes = (0..16).flat_map(|layer| [0, 1, 2, 3, 15].map(|etype| (layer, etype)));
+    for (layer, etype) in codes {
+        for code in (0..10).chain([0xff]) {
+            ends_at_once(vrdma_wire::iwarp::Code { layer, etype, code });
         }
-        let terminate = Terminate { code, segment: None };
-        let mut net = after(&[(Segment::Terminate(Msn::FIRST, terminate), 0)]);
-        assert_eq!(net.hosts[B].segments(), [], "{code}");
-        assert_eq!(net.hosts[B].state(), QpState::Err);
-        assert_eq!(net.hosts[B].away.end, Some(StreamEnd::Abort), "the peer has no use for it");
     }
+}
+
+fn ends_at_once(code: vrdma_wire::iwarp::Code) {
+    let terminate = Terminate { code, segment: None };
+    let mut net = after(&[(Segment::Terminate(Msn::FIRST, terminate), 0)]);
+    assert_eq!(net.hosts[B].segments(), [], "{code}");
+    assert_eq!(net.hosts[B].state(), QpState::Err);
+    assert_eq!(net.hosts[B].away.end, Some(StreamEnd::Abort), "the peer has no use for it");
 }
 
 #[test]
 fn bytes_at_random_harm_nothing() {
     let mut rng = crate::rng::Rng::new(5);
-    for round in 0..3000 {
+    for round in 0..1000 {
         let mut net =
             Net::connected_with(|_| {}, |b| b.framing_in = Framing { markers: round % 3 == 0, crc: false });
         let b = net.hosts[B].end.clone();
@@ -206,6 +208,6 @@ fn bytes_at_random_harm_nothing() {
             net.offer(B, &bytes);
         }
         net.work(B);
-        assert!(b.memory.bytes(2000, MEMORY - 2000).iter().all(|&byte| byte == 0), "{round}");
+        assert!(b.memory.bytes(2000, MEMORY - 2000) == vec![0; MEMORY - 2000], "{round}");
     }
 }

@@ -240,3 +240,55 @@ impl Net {
 pub(super) fn pattern(length: usize, salt: usize) -> Vec<u8> {
     (0..length).map(|i| ((i * 31 + i / 251 + salt) % 253) as u8).collect()
 }
+
+/// Engines in the midst of it: requests, responses and FPDUs that are parts, what is to be sent first, a message that waits, and a TERMINATE that does.
+pub(super) fn records() -> Vec<Record> {
+    let mut records = Vec::new();
+    let mut net = Net::connected();
+    let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
+    net.hosts[A].away.room = Some(4);
+    net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 20_000)]));
+    let add = SendOp::FetchAdd { remote: b.remote(0), add: 1 };
+    net.post(A, 2, add, Payload::Sges(&[a.sge(0, 8)]));
+    let imm = Some(vrdma_wire::num::Imm::from_bytes([1, 2, 3, 4]));
+    net.post(A, 3, SendOp::Write { remote: b.remote(0), imm }, Payload::Sges(&[a.sge(0, 20_000)]));
+    net.work(A);
+    let bytes = std::mem::take(&mut net.hosts[A].away.bytes);
+    net.offer(B, &bytes);
+    let Host { engine, log, away, .. } = &mut net.hosts[B];
+    engine.transmit(net.now, 3, away, log);
+    let bytes = std::mem::take(&mut away.bytes);
+    net.offer(A, &bytes[..bytes.len() - 100]);
+    records.extend(net.hosts.iter().map(|host| host.engine.save()));
+
+    let with = |stream: &mut StreamAttr| {
+        stream.ready = Some(ReadyToReceive::Write);
+        stream.framing_in.markers = true;
+    };
+    records.extend(Net::connected_with(with, with).hosts.iter().map(|host| host.engine.save()));
+
+    let mut net = Net::greeted();
+    net.looks = false;
+    net.post(A, 1, SEND, Payload::Sges(&[a.sge(0, 5)]));
+    net.work(A);
+    let bytes = std::mem::take(&mut net.hosts[A].away.bytes);
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    // Another QP asks, and is reset before it is answered.
+    let qpn = engine.create_qp(b.device, qp_init(b.pd)).unwrap();
+    let init = QpAttr { state: QpState::Init, access: Access::QP, port: 1, ..QpAttr::default() };
+    engine.modify_qp(net.now, b.device, qpn, TO_INIT, &init, log).unwrap();
+    engine.connect_stream(b.device, qpn, &attr(Role::Responder)).unwrap();
+    engine.handle_stream(b.device, qpn, &bytes, log).unwrap();
+    let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
+    engine.modify_qp(net.now, b.device, qpn, AttrMask::STATE, &reset, log).unwrap();
+    net.offer(B, &bytes);
+    records.push(net.hosts[B].engine.save());
+
+    let mut net = Net::greeted();
+    net.hosts[B].away.room = Some(0);
+    let nowhere = Remote { rkey: Rkey(0), ..b.remote(0) };
+    net.post(A, 1, write_to(nowhere), Payload::Sges(&[a.sge(0, 5)]));
+    net.run();
+    records.push(net.hosts[B].engine.save());
+    records
+}
