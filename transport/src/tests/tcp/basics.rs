@@ -73,6 +73,14 @@ fn all_operations_arrive_however_streams_are_framed_and_cut() {
 }
 
 #[test]
+fn an_idle_queue_pair_in_a_stream_is_small() {
+    use crate::qp::entry::QpEntry;
+    use crate::rc::tcp::state::RcTcp;
+    let all = size_of::<Option<QpEntry>>() + size_of::<RcTcp>();
+    assert!(all < 1024, "{all}");
+}
+
+#[test]
 fn fpdus_fill_their_tcp_segments() {
     let mut net = Net::connected();
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
