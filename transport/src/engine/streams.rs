@@ -32,9 +32,6 @@ impl<R: Region> Engine<R> {
         qp.set(QpAttr { max_rd_atomic: attr.ord, max_dest_rd_atomic: attr.ird, ..*qp.attr() });
         service.set_stream(qp, attr);
         qp.state = QpState::Rts;
-        if self.fpdu.is_empty() {
-            self.fpdu = vec![0; MAX_FPDU];
-        }
         self.known(Place { device: device.0, qpn }, &mut NoSink).make_ready();
         Ok(())
     }
@@ -49,6 +46,8 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<usize, Error> {
         let mut buffer = mem::take(&mut self.fpdu);
+        // Only the first time, and after a restoration.
+        buffer.resize(MAX_FPDU, 0);
         let result = self
             .with_stream(device, qpn, sink)
             .map(|mut borrowed| borrowed.receive_stream(bytes, &mut buffer));

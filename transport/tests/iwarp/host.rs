@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use vrdma_tcp::{Arrival, Config, Connection, Event as TcpEvent, Ports, Source};
 use vrdma_transport::*;
+use vrdma_wire::iwarp::Segment;
 use vrdma_wire::num::{Gid, Qpn};
 use vrdma_wire::tcp::{Flags, Header};
 
@@ -90,6 +91,8 @@ impl Outlet<Mem> for Away {
         fpdu: &Fpdu,
         payload: &Pieces<'_, Mem>,
     ) -> Result<(), Fault> {
+        let is_terminate = matches!(fpdu.segment, Some(Segment::Terminate(..)));
+        assert!(!is_terminate, "nobody does anything wrong: {fpdu:?}");
         let mut piece = vec![0; fpdu.len(payload.len())];
         write_fpdu(fpdu, payload, &mut piece)?;
         self.push(piece);
@@ -232,8 +235,13 @@ impl Host {
         self.closed
     }
 
+    /// The peer has all of its stream, and it has taken all that came.
+    pub fn is_settled(&self) -> bool {
+        self.away.pending() == 0 && self.kept.is_empty() && self.offered.is_empty()
+    }
+
     pub fn retransmits(&self) -> u64 {
-        self.tcp.as_ref().map_or(0, |tcp| tcp.counters().retransmits)
+        self.tcp.as_ref().map_or(0, |tcp| tcp.counters().retransmits.into())
     }
 
     pub fn finish(&mut self) {

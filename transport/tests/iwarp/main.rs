@@ -128,7 +128,10 @@ fn run(seed: u64, faults: Faults, messages: usize) -> Outcome {
     for step in 0.. {
         assert!(step < 3_000_000, "seed {seed} has no end: {traffic:?}");
         traffic.go_on(&mut world.hosts, &mut world.rng);
-        if traffic.is_over() || !world.step() {
+        // A WRITE is complete as it leaves, and has to arrive.
+        let is_over = traffic.is_over() && world.hosts.iter().all(Host::is_settled);
+        // By chance nothing may have been posted, and nothing be under way.
+        if is_over || !world.step() && traffic.is_posted() {
             break;
         }
     }

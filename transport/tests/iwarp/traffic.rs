@@ -56,6 +56,10 @@ impl Traffic {
         Traffic([Side::new(count, rng), Side::new(count, rng)])
     }
 
+    pub fn is_posted(&self) -> bool {
+        self.0.iter().all(|side| side.posted == side.messages.len())
+    }
+
     pub fn is_over(&self) -> bool {
         let [a, b] = &self.0;
         [(a, b), (b, a)]
