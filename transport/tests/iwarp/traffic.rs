@@ -71,9 +71,9 @@ impl Traffic {
     pub fn go_on(&mut self, hosts: &mut [Host; 2], rng: &mut Rng) {
         if !hosts.iter().all(Host::is_connected) {
             // Receives at least have to be there when a message comes.
-            for at in 0..2 {
+            for (at, host) in hosts.iter_mut().enumerate() {
                 let peers = self.0[1 - at].consuming().collect();
-                post_receives(&mut hosts[at], &mut self.0[at], peers);
+                post_receives(host, &mut self.0[at], peers);
             }
             return;
         }

@@ -261,6 +261,15 @@ pub(super) fn records() -> Vec<Record> {
     net.offer(A, &bytes[..bytes.len() - 100]);
     records.extend(net.hosts.iter().map(|host| host.engine.save()));
 
+    // The same before the WRITE has begun.
+    let mut net = Net::connected();
+    net.hosts[A].away.room = Some(2);
+    net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 20_000)]));
+    net.post(A, 2, add, Payload::Sges(&[a.sge(0, 8)]));
+    net.post(A, 3, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 20_000)]));
+    net.work(A);
+    records.push(net.hosts[A].engine.save());
+
     let with = |stream: &mut StreamAttr| {
         stream.ready = Some(ReadyToReceive::Write);
         stream.framing_in.markers = true;

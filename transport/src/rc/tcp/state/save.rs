@@ -31,12 +31,13 @@ impl RcTcp {
         };
         let stream = Stream::restore(&record.output, message)?;
         let tcp = RcTcp { stream, requester, responder, input: Input::restore(&record.input)? };
-        let in_error = qp.state == QpState::Err;
         // In ERR nothing is under way, else no TERMINATE is due.
-        if in_error && (tcp.requester.is_outstanding() || !tcp.responder.is_idle())
-            || !in_error && tcp.stream.terminate.is_some()
-            || !in_error && qp.requester.started != tcp.requester.is_outstanding()
-        {
+        let is_outstanding = tcp.requester.is_outstanding();
+        let is_right = match qp.state {
+            QpState::Err => !is_outstanding && tcp.responder.is_idle(),
+            _ => tcp.stream.terminate.is_none() && qp.requester.started == is_outstanding,
+        };
+        if !is_right {
             return Err(Violation::Stream);
         }
         Ok(tcp)
