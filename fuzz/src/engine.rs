@@ -11,10 +11,13 @@ mod packets;
 mod peer;
 #[path = "engine/restore.rs"]
 mod restore;
+#[path = "engine/stream.rs"]
+mod stream;
 #[path = "engine/world.rs"]
 mod world;
 
 pub use restore::restore;
+pub use stream::stream;
 
 use std::time::Duration;
 use vrdma_transport::*;

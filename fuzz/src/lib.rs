@@ -6,7 +6,7 @@ mod iwarp;
 mod packet;
 mod tcp;
 
-pub use engine::{requester, responder, restore};
+pub use engine::{requester, responder, restore, stream};
 pub use iwarp::{fpdu, mpa_set_up, rdmap};
 pub use packet::packet;
 pub use tcp::tcp;

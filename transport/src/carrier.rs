@@ -9,12 +9,14 @@ pub(crate) enum Carrier {
     Local,
     /// In packets of RoCEv2.
     Roce,
+    /// In a stream of TCP (iWARP).
+    Tcp,
 }
 
 impl Carrier {
     /// Whether its QPs have their turns in [`Engine::transmit`](crate::Engine::transmit).
     #[inline]
     pub(crate) fn needs_port(self) -> bool {
-        self == Carrier::Roce
+        self != Carrier::Local
     }
 }

@@ -180,6 +180,18 @@ Counters {
     responses_lost,
     /// Responses of a wrong kind or length, which fail a request.
     bad_responses,
+    /// FPDUs sent in streams,
+    fpdus_out,
+    /// and received.
+    fpdus_in,
+    /// Streams of peers that were none, or held what is no segment.
+    stream_faults,
+    /// Connections ended because a message in a stream had no receive.
+    no_receive_ends,
+    /// TERMINATEs sent.
+    terminates_out,
+    /// TERMINATEs received.
+    terminates_in,
 }
 }
 

@@ -11,7 +11,9 @@
 //! * calls [`Engine::poll`] again while that says so, and at [`Engine::poll_timeout`] at the latest;
 //! * takes the questions that [`Engine::poll_question`] has, and answers them;
 //! * if it has a port to other hosts, says so ([`Engine::set_link`], [`Engine::set_mac`]), hands RoCE frames in ([`Engine::handle_frame`]), and
-//!   passes an [`Outlet`] that takes packets ([`Engine::transmit`]).
+//!   passes an [`Outlet`] that takes packets ([`Engine::transmit`]);
+//! * if QPs are connected by streams ([`Engine::connect_stream`]), hands in what comes in these ([`Engine::handle_stream`]), says when there is room
+//!   ([`Engine::stream_has_room`]), and passes an outlet that takes FPDUs too.
 //!
 //! Methods come in four kinds: *commands* (`create_qp`, `reg_mr`...) return a value or an [`Error`] and, if refused, change nothing;
 //! `post_*` take work requests; `poll*` do what is due; the others only read.
@@ -58,6 +60,14 @@
 //!    `rnr_retry` says.
 //!
 //! While the link is down packets are made, and lost: so time runs as it would. When it is up again, connections start over at once.
+//!
+//! # How a message goes (in a stream: iWARP)
+//!
+//! The caller has a TCP connection, its own or the host's, and sets it up by MPA ([`Initiator`], [`Responder`]). From then on the QP's requests become DDP segments of at most
+//! what a TCP segment carries, each in an FPDU, in the order of posting; a request that needs no answer is complete when its last FPDU was taken. What comes is
+//! handed in as bytes, in order: FPDUs are put together, their CRCs checked, and each segment gets the same verdict as on the same host. READs and atomics of the peer are
+//! answered in order, in turns with requests, message by message. A SEND without a receive stops the stream until the caller has looked, and ends the connection if there is none.
+//! Whatever the peer sends and should not ends it too: with a TERMINATE that says what it was.
 //!
 //! # Unreliable services
 //!
@@ -140,8 +150,13 @@ pub use memory::{Access, Fault, PageList, Region};
 pub use mr::fast::MAX_PAGES;
 pub use mr::window::{Bind, MwType};
 pub use op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
-pub use outlet::{Outlet, Piece, Pieces, write_frame};
+pub use outlet::{Fpdu, Outlet, Piece, Pieces, StreamEnd, write_fpdu, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
+pub use rc::tcp::attr::{Role, StreamAttr};
+pub use rc::tcp::set_up::{
+    Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, Responder, SetUpError, Wishes,
+};
+pub use rc::tcp::stream::ReadyToReceive;
 pub use request::{
     Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, SendRequest, Sge,
 };

@@ -1,18 +1,54 @@
-//! Where packets go: the caller's outlet for them, and their payload.
+//! Where packets and FPDUs go: the caller's outlet for them, and their payload.
 
+mod fpdu;
+
+pub use fpdu::{Fpdu, StreamEnd};
+
+use crate::id::DeviceId;
 use crate::memory::{Fault, Region};
 use crate::message::transfer::Span;
 use vrdma_wire::icrc::Icrc;
+use vrdma_wire::iwarp::crc::{self, Crc};
+use vrdma_wire::iwarp::encode::{self, Encoder};
+use vrdma_wire::iwarp::framing::{LENGTH_LEN, pad};
+use vrdma_wire::iwarp::rdmap::MAX_HEADERS;
+use vrdma_wire::num::Qpn;
 use vrdma_wire::roce::Packet;
 
-/// Takes packets to the wire; passed in each call, as a [`Sink`](crate::Sink) is.
+/// Takes packets to the wire, and FPDUs to streams; passed in each call, as a [`Sink`](crate::Sink) is. A stream is named by its QP.
 pub trait Outlet<R: Region> {
-    /// Whether the next packet will be taken. Asked before a packet is made.
+    /// Whether the next packet, or FPDU, will be taken. Asked before one is made.
     fn has_room(&mut self) -> bool;
 
     /// Takes a packet. Keys, ranges and rights of the payload have been checked; padding and ICRC are the outlet's business
     /// ([`write_frame`] does both for those that copy). `Fault` if the payload's memory does not exist any more: then nothing was sent.
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault>;
+
+    /// Whether the stream of this QP takes another FPDU, as long as one may be (see [`StreamAttr::mss`](crate::StreamAttr::mss)). If not, the QP waits until
+    /// [`Engine::stream_has_room`](crate::Engine::stream_has_room). An outlet without streams never has room in one.
+    fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
+        let _ = (device, qpn);
+        false
+    }
+
+    /// Takes an FPDU to the end of a stream that has room. Its payload, checked as that of a packet, is read before this returns
+    /// ([`write_fpdu`] does so): the request may complete then, and what is sent again is what was sent. `Fault` if the payload's memory does not exist any more:
+    /// then nothing was taken.
+    fn send_fpdu(
+        &mut self,
+        device: DeviceId,
+        qpn: Qpn,
+        fpdu: &Fpdu,
+        payload: &Pieces<'_, R>,
+    ) -> Result<(), Fault> {
+        let _ = (device, qpn, fpdu, payload);
+        Err(Fault)
+    }
+
+    /// Nothing more goes into this stream.
+    fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
+        let _ = (device, qpn, end);
+    }
 }
 
 /// The outlet of packets that are lost, such as while the link is down.
@@ -158,4 +194,51 @@ pub fn write_frame<R: Region>(
     icrc.update(&body[..end]);
     body[end..].copy_from_slice(&icrc.finish());
     Ok(total)
+}
+
+/// Writes the whole FPDU into the beginning of `buf`; returns its length. Panics if `buf` is shorter than [`Fpdu::len`].
+pub fn write_fpdu<R: Region>(fpdu: &Fpdu, payload: &Pieces<'_, R>, buf: &mut [u8]) -> Result<usize, Fault> {
+    let mut headers = [0; MAX_HEADERS];
+    let emitted = fpdu.segment.as_ref().map_or(0, |segment| segment.emit(&mut headers));
+    let headers = &headers[..emitted];
+    if fpdu.framing.markers {
+        return write_marked(fpdu, headers, payload, buf);
+    }
+    let ulpdu = headers.len() + payload.len();
+    let begin = LENGTH_LEN + headers.len();
+    let end = LENGTH_LEN + ulpdu;
+    let covered = end + pad(ulpdu);
+    let buf = &mut buf[..covered + crc::LEN];
+    buf[..LENGTH_LEN].copy_from_slice(&encode::length(ulpdu));
+    buf[LENGTH_LEN..begin].copy_from_slice(headers);
+    payload.read(&mut buf[begin..end])?;
+    buf[end..covered].fill(0);
+    let crc = if fpdu.framing.crc { Crc::of(&buf[..covered]) } else { [0; crc::LEN] };
+    buf[covered..].copy_from_slice(&crc);
+    Ok(buf.len())
+}
+
+/// The same with markers, past which payload goes in pieces.
+fn write_marked<R: Region>(
+    fpdu: &Fpdu,
+    headers: &[u8],
+    payload: &Pieces<'_, R>,
+    buf: &mut [u8],
+) -> Result<usize, Fault> {
+    let mut encoder = Encoder::new(fpdu.framing, fpdu.place, headers.len() + payload.len(), buf);
+    encoder.put(headers);
+    let mut part = [0; 1024];
+    for piece in payload.iter() {
+        match piece {
+            Piece::Bytes(bytes) => encoder.put(bytes),
+            Piece::Memory { region, offset, length } => {
+                for begin in (0..length).step_by(part.len()) {
+                    let bytes = &mut part[..(length - begin).min(1024) as usize];
+                    region.read(offset + u64::from(begin), bytes)?;
+                    encoder.put(bytes);
+                }
+            }
+        }
+    }
+    Ok(encoder.finish())
 }

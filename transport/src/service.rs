@@ -1,7 +1,7 @@
 //! Carriers: how the messages of a connected QP get to its peer.
 //!
 //! A carrier takes the requests of the send queue in order and says what became of them; what a request does at the responder is decided by
-//! [`message`](crate::message). That of packets has its own state, behind [`Service`]: of reliable connections which PSNs are outstanding, how many
+//! [`message`](crate::message). Those of packets and of streams have their own state, behind [`Service`]: of reliable connections which PSNs are outstanding, how many
 //! may be, and the deadline; of unreliable ones the WRITE that the peer has begun. Between QPs of one engine nothing is outstanding: there is no
 //! state but what all QPs have (the PSN, how much of the first request is done, and what it waits for).
 //!
@@ -10,11 +10,11 @@
 //! | when | where |
 //! |---|---|
 //! | a QP is connected or connected anew, starts, stops, sends again, has work | the methods of [`Service`] |
-//! | which carrier it is to be | `Engine::choose_carrier` in `engine/wire.rs` |
+//! | which carrier it is to be | `Engine::choose_carrier` in `engine/wire.rs`; `Engine::connect_stream` in `engine/streams.rs` |
 //! | a request is posted | [`Engine::post_send`](crate::Engine::post_send) in `engine/post.rs` executes it at once, if it can; [`Service::posted`] |
 //! | a QP has its turn | `Engine::take_turn` in `engine/run.rs` for those that send no packets, `give_turns` in `engine/wire.rs` for the others |
 //! | its deadline has come | `Engine::timed_out` in `engine/run.rs` |
-//! | something comes from the peer | `Engine::deliver` in `engine/wire.rs` |
+//! | something comes from the peer | `Engine::deliver` in `engine/wire.rs`, `Engine::handle_stream` in `engine/streams.rs` |
 //! | the peer has a receive again | `Engine::wake_peer` in `engine/wake.rs` |
 //! | the caller has looked for receives | `Engine::looked_for` in `engine/look.rs` |
 
@@ -24,6 +24,8 @@ use crate::pool::List;
 use crate::qp::Qp;
 use crate::qp::attr::{QpState, QpType};
 use crate::rc::roce::state::RcRoce;
+use crate::rc::tcp::attr::StreamAttr;
+use crate::rc::tcp::state::RcTcp;
 use crate::save::{Violation, record};
 use crate::uc::state::UcRoce;
 use vrdma_wire::num::Psn;
@@ -38,6 +40,8 @@ pub(crate) enum Service {
     Uc(Option<Box<UcRoce>>),
     /// Unreliable datagrams, which are routed one by one.
     Ud,
+    /// Reliable connection in a stream, with its state: until the QP is reset.
+    Tcp(Box<RcTcp>),
 }
 
 impl Service {
@@ -54,19 +58,35 @@ impl Service {
         match self {
             Service::Rc(Some(roce)) => Some(roce.save(qp, requests)),
             Service::Uc(Some(roce)) => Some(roce.save()),
-            Service::Rc(None) | Service::Uc(None) | Service::Ud => None,
+            Service::Rc(None) | Service::Uc(None) | Service::Ud | Service::Tcp(_) => None,
+        }
+    }
+
+    /// The record of its state in a stream.
+    pub(crate) fn save_tcp(&self, qp: &Qp, requests: &Requests) -> Option<Box<record::Tcp>> {
+        match self {
+            Service::Tcp(tcp) => Some(Box::new(tcp.save(qp, requests))),
+            Service::Rc(_) | Service::Uc(_) | Service::Ud => None,
         }
     }
 
     /// From the record, for a QP with its attributes, queues and carrier.
-    pub(crate) fn restore(
-        record: Option<&record::Roce>,
-        qp: &Qp,
-        requests: &Requests,
-    ) -> Result<Service, Violation> {
+    pub(crate) fn restore(record: &record::Qp, qp: &Qp, requests: &Requests) -> Result<Service, Violation> {
+        if let Some(tcp) = &record.tcp {
+            // It is connected by one until it is reset.
+            let possible = matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err);
+            if qp.carrier != Carrier::Tcp || record.roce.is_some() || qp.service() != QpType::Rc || !possible
+            {
+                return Err(Violation::Carrier);
+            }
+            return Ok(Service::Tcp(Box::new(RcTcp::restore(tcp, qp, requests)?)));
+        }
+        if qp.carrier == Carrier::Tcp {
+            return Err(Violation::Carrier);
+        }
         // It is first chosen as the QP goes to RTR.
         let chosen = !matches!(qp.state, QpState::Reset | QpState::Init);
-        match (record, qp.service()) {
+        match (&record.roce, qp.service()) {
             (None, qp_type) if qp.carrier == Carrier::Local => Ok(Service::new(qp_type)),
             (Some(record::Roce::Rc(roce)), service) if chosen && service.is_reliable() => {
                 Ok(Service::Rc(Some(Box::new(RcRoce::restore(roce, qp, requests)?))))
@@ -86,8 +106,15 @@ impl Service {
             Service::Uc(roce @ None) if carrier == Carrier::Roce => *roce = Some(Box::new(UcRoce::new())),
             Service::Rc(_) | Service::Uc(_) => {}
             Service::Ud => unreachable!("a datagram QP has no carrier"),
+            Service::Tcp(_) => unreachable!("a stream stays until the QP is reset"),
         }
         self.start(qp.requester.psn, &qp.requester.queue);
+    }
+
+    /// The QP, which is of no connection so far, is connected by a stream.
+    pub(crate) fn set_stream(&mut self, qp: &mut Qp, attr: &StreamAttr) {
+        qp.carrier = Carrier::Tcp;
+        *self = Service::Tcp(Box::new(RcTcp::new(attr)));
     }
 
     /// The first request of `queue`, or the next to be posted, begins with `psn`; nothing of it was sent.
@@ -100,16 +127,22 @@ impl Service {
     /// A request was added to the end of the QP's send queue.
     #[inline]
     pub(crate) fn posted(&mut self, qp: &Qp) {
-        if qp.carrier == Carrier::Roce
-            && let Service::Rc(Some(roce)) = self
-        {
-            roce.posted(&qp.requester.queue);
+        if !qp.carrier.needs_port() {
+            return;
+        }
+        match self {
+            Service::Rc(Some(roce)) => roce.posted(&qp.requester.queue),
+            Service::Tcp(tcp) => tcp.posted(&qp.requester.queue),
+            Service::Rc(None) | Service::Uc(_) | Service::Ud => {}
         }
     }
 
     /// Nothing more is sent: the QP goes to ERR. `psn` was to be the next.
     pub(crate) fn stop(&mut self, psn: Psn) {
-        self.start(psn, &List::EMPTY);
+        match self {
+            Service::Tcp(tcp) => tcp.stop(),
+            _ => self.start(psn, &List::EMPTY),
+        }
     }
 
     /// What is outstanding is to be retransmitted. False if the carrier does not retransmit.
@@ -119,7 +152,7 @@ impl Service {
                 roce.send_again(&qp.requester.queue);
                 true
             }
-            Service::Rc(_) | Service::Uc(_) | Service::Ud => false,
+            Service::Rc(_) | Service::Uc(_) | Service::Ud | Service::Tcp(_) => false,
         }
     }
 
@@ -133,10 +166,15 @@ impl Service {
     /// Whether there is a request to send, as far as the QP's state allows.
     #[inline]
     pub(crate) fn has_work(&self, qp: &Qp) -> bool {
-        if qp.carrier == Carrier::Roce
-            && let Service::Rc(Some(roce)) = self
-        {
-            return roce.has_unsent() && matches!(qp.state, QpState::Rts | QpState::Sqd);
+        if qp.carrier.needs_port() {
+            let has_unsent = match self {
+                Service::Rc(Some(roce)) => Some(roce.has_unsent()),
+                Service::Tcp(tcp) => Some(tcp.has_unsent()),
+                Service::Rc(None) | Service::Uc(_) | Service::Ud => None,
+            };
+            if let Some(has_unsent) = has_unsent {
+                return has_unsent && matches!(qp.state, QpState::Rts | QpState::Sqd);
+            }
         }
         qp.can_send() && qp.requester.has_work()
     }
@@ -147,6 +185,15 @@ impl Service {
         match self {
             Service::Rc(Some(roce)) => roce,
             _ => unreachable!("turns, deadlines and packets of rc::roce are for its QPs alone"),
+        }
+    }
+
+    /// The state of a connection in a stream. Only its own code asks.
+    #[inline]
+    pub(crate) fn tcp(&mut self) -> &mut RcTcp {
+        match self {
+            Service::Tcp(tcp) => tcp,
+            _ => unreachable!("turns and bytes of rc::tcp are for its QPs alone"),
         }
     }
 

@@ -19,3 +19,8 @@ fn requesters() {
 fn records() {
     replay::replay("restore", engine::restore);
 }
+
+#[test]
+fn streams() {
+    replay::replay("stream", engine::stream);
+}

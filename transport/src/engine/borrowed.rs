@@ -1,5 +1,6 @@
 //! A QP that was looked up once, and is borrowed with what it needs of its device.
 
+use crate::carrier::Carrier;
 use crate::completion::{Completion, Event, Sink, WcStatus};
 use crate::counters::Counters;
 use crate::device::Device;
@@ -138,6 +139,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         self.qp.requester.ended();
         self.qp.requester.notify_drained = false;
         self.service.stop(self.qp.requester.psn);
+        if self.qp.carrier == Carrier::Tcp {
+            // Its stream ends in its turn.
+            self.make_answer_due();
+        }
         self.flush(true);
         if !was_flushed && self.qp.flush.is_none() {
             self.tell_last_wqe();

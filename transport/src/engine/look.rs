@@ -33,6 +33,7 @@ impl<R: Region> Engine<R> {
             match asker {
                 Asker::Send(place, number) => self.looked_for(place, number),
                 Asker::Frame(place, frame) => self.handle_held(now, place, &frame, sink),
+                Asker::Stream(place, number) => self.handle_waiting(place, number, sink),
             }
         }
     }
@@ -66,7 +67,7 @@ impl<R: Region> Engine<R> {
         if borrowed.qp.requester.wait == Wait::Look && borrowed.qp.question == number {
             borrowed.qp.requester.wait = match borrowed.qp.carrier {
                 Carrier::Local => Wait::Looked,
-                Carrier::Roce => Wait::No,
+                Carrier::Roce | Carrier::Tcp => Wait::No,
             };
             borrowed.make_ready();
         }

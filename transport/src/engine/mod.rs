@@ -13,6 +13,7 @@ mod run;
 mod save;
 mod srqs;
 pub(crate) mod step;
+mod streams;
 pub(crate) mod sweep;
 mod sweeps;
 mod wake;
@@ -57,6 +58,8 @@ pub struct Engine<R: Region> {
     /// What the requests of all devices may take.
     pub(crate) request_memory: u64,
     rng: Rng,
+    /// Where an FPDU is put together that came in pieces; empty until there is a stream.
+    fpdu: Vec<u8>,
 }
 
 impl<R: Region> Engine<R> {
@@ -73,6 +76,7 @@ impl<R: Region> Engine<R> {
             fan_outs: FanOuts::default(),
             request_memory: u64::MAX,
             rng: Rng::new(seed),
+            fpdu: Vec::new(),
         }
     }
 

@@ -31,6 +31,7 @@ impl<R: Region> Engine<R> {
             rng,
             send_scratch: _,
             recv_scratch: _,
+            fpdu: _,
         } = self;
         let (fan_outs, fan_out_turn) = fan_outs.save();
         Record {

@@ -1,5 +1,6 @@
 //! What is to be done to all QPs of a device: to some of them in each [`Engine::poll`], for there may be many, and all devices wait meanwhile.
 
+use crate::carrier::Carrier;
 use crate::completion::Sink;
 use crate::engine::Engine;
 use crate::engine::borrowed::BorrowedQp;
@@ -77,6 +78,9 @@ impl<R: Region> Engine<R> {
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// What a connection sent and was not answered got lost, most likely: it is sent again now, not when its time is over.
     fn start_over(&mut self) {
+        if self.qp.carrier == Carrier::Tcp {
+            return self.stream_has_room();
+        }
         let Qp { requester, .. } = &*self.qp;
         if requester.started && requester.wait == Wait::No && self.service.send_again(self.qp) {
             self.make_turn_due();

@@ -27,6 +27,9 @@ impl<R: Region> Engine<R> {
     /// The device of a QP goes on: neither it nor its peer waits any longer, but those for receives of a shared queue, which come in their order.
     pub(super) fn go_on(&mut self, place: Place, sink: &mut impl Sink) {
         let mut borrowed = self.known(place, sink);
+        if borrowed.qp.carrier == Carrier::Tcp {
+            return borrowed.stream_has_room();
+        }
         borrowed.try_at_once();
         if borrowed.service.send_again(borrowed.qp) {
             borrowed.make_turn_due();

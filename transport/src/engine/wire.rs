@@ -12,14 +12,14 @@ use crate::gid::GidEntry;
 use crate::id::DeviceId;
 use crate::look::Fate;
 use crate::memory::{Fault, Region};
-use crate::outlet::{DiscardOutlet, Outlet, Pieces};
+use crate::outlet::{DiscardOutlet, Fpdu, Outlet, Pieces, StreamEnd};
 use crate::place::Place;
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
 use crate::schedule::{Cost, Direction, OPERATION};
 use crate::time::Instant;
 use core::mem;
-use vrdma_wire::num::{Mac, Pkey, VlanId};
+use vrdma_wire::num::{Mac, Pkey, Qpn, VlanId};
 use vrdma_wire::roce::{Body, Packet, Parsed};
 
 /// An outlet that reckons what packets cost, and has no room once that is all that their device may spend in its turn.
@@ -43,6 +43,25 @@ impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault> {
         self.cost += payload.len() as Cost + OPERATION;
         self.outlet.send(packet, payload)
+    }
+
+    fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
+        self.outlet.stream_has_room(device, qpn)
+    }
+
+    fn send_fpdu(
+        &mut self,
+        device: DeviceId,
+        qpn: Qpn,
+        fpdu: &Fpdu,
+        payload: &Pieces<'_, R>,
+    ) -> Result<(), Fault> {
+        self.cost += payload.len() as Cost + OPERATION;
+        self.outlet.send_fpdu(device, qpn, fpdu, payload)
+    }
+
+    fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
+        self.outlet.end_stream(device, qpn, end);
     }
 }
 
@@ -241,6 +260,7 @@ impl<R: Region> Engine<R> {
         outlet: &mut impl Outlet<R>,
         sink: &mut impl Sink,
     ) -> usize {
+        let is_up = self.port.is_up();
         let (mut sent, mut spent) = (0, 0);
         while spent < budget && outlet.has_room() {
             let Some((place, direction)) = self.schedule.wire.pop() else { break };
@@ -258,6 +278,15 @@ impl<R: Region> Engine<R> {
             let credit = borrowed.schedule.wire.credit(place.device);
             let mut outlet = Metered::new(outlet, credit);
             let (packets, requests, copied) = match borrowed.qp.init.qp_type {
+                // Nothing of a stream is lost: it waits until the link is up.
+                _ if borrowed.qp.carrier == Carrier::Tcp && !is_up => {
+                    borrowed.service.tcp().block();
+                    (0, 0, 0)
+                }
+                _ if borrowed.qp.carrier == Carrier::Tcp => {
+                    let (fpdus, requests) = borrowed.transmit_tcp(now, direction, left, &mut outlet);
+                    (0, fpdus + requests, 0)
+                }
                 QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
                     let (packets, requests) = borrowed.transmit_rc(now, direction, left, &mut outlet);
                     (packets, requests, 0)

@@ -4,8 +4,10 @@ use super::{Asker, DeviceLooks, Look, Looks, MAX_HELD, Question};
 use crate::device::Devices;
 use crate::id::{DeviceId, OwnerId};
 use crate::place::Place;
+use crate::qp::entry::QpEntry;
 use crate::qp::requester::Wait;
 use crate::save::{RestoreError, Violation, record, to_qpn};
+use crate::service::Service;
 use std::collections::{BTreeMap, BTreeSet};
 use vrdma_wire::num::Qpn;
 use vrdma_wire::roce::{MAX_FRAME, Packet};
@@ -114,6 +116,9 @@ impl Asker {
             }
             // Its QP is the one that it is addressed to.
             Asker::Frame(_, frame) => record::Asker::Frame(frame.to_vec()),
+            Asker::Stream(place, number) => {
+                record::Asker::Stream { qpn: place.qpn.number(), number: *number }
+            }
         }
     }
 }
@@ -127,6 +132,7 @@ fn is_for_group(frame: &[u8]) -> bool {
 #[derive(Default)]
 struct Askers {
     sends: BTreeSet<(Place, u32)>,
+    streams: BTreeSet<(Place, u32)>,
     /// How many frames are held for each QP.
     frames: BTreeMap<Place, u32>,
 }
@@ -142,6 +148,11 @@ impl Askers {
             record::Asker::Frame(frame) => self.restore_frame(question, frame, None),
             record::Asker::GroupFrame { qpn, frame } => {
                 self.restore_frame(question, frame, Some(to_qpn(*qpn)?))
+            }
+            record::Asker::Stream { qpn, number } => {
+                let place = Place { device: question.device.0, qpn: to_qpn(*qpn)? };
+                self.streams.insert((place, *number));
+                Ok(Asker::Stream(place, *number))
             }
         }
     }
@@ -163,13 +174,24 @@ impl Askers {
         Ok(Asker::Frame(place, frame.into()))
     }
 
+    /// Whether the message with which a QP's stream goes on, if it waits, has asked.
+    fn has_asked(&self, place: Place, service: &Service) -> bool {
+        match service {
+            Service::Tcp(tcp) => {
+                tcp.waiting_number().is_none_or(|number| self.streams.contains(&(place, number)))
+            }
+            Service::Rc(_) | Service::Uc(_) | Service::Ud => true,
+        }
+    }
+
     /// Whether all QPs that wait for an answer have asked, and have no more frames held than there are.
     fn check<R>(&self, devices: &Devices<R>) -> Result<(), RestoreError> {
         for (index, device) in (0..devices.indices()).filter_map(|index| Some((index, devices.get(index)?))) {
-            for qp in device.qps.iter().map(|entry| &entry.qp) {
+            for QpEntry { qp, service } in device.qps.iter() {
                 let place = Place { device: index, qpn: qp.qpn };
                 let frames = self.frames.get(&place).copied().unwrap_or(0);
                 let asked = qp.requester.wait != Wait::Look || self.sends.contains(&(place, qp.question));
+                let asked = asked && self.has_asked(place, service);
                 let violation = match asked {
                     false => Violation::Question,
                     true if u32::from(qp.held) > frames => Violation::Held,

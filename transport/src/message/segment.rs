@@ -44,4 +44,6 @@ pub(crate) enum Segmentation {
     Stretch(Mtu),
     /// Each is a packet: all but the last are full.
     Packet,
+    /// Each is a DDP segment, of any length.
+    Ddp,
 }

@@ -136,6 +136,11 @@ fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), Object
     let right = match segment.segmentation {
         Segmentation::Stretch(theirs) => theirs == mtu || segment.message <= mtu.min(theirs).bytes(),
         Segmentation::Packet => packet_is_right(mtu.bytes(), segment, row),
+        Segmentation::Ddp => {
+            let so_far = u64::from(qp.responder.received) + u64::from(segment.length);
+            let exact = row.length.is_none_or(|exact| segment.message == exact);
+            exact && segment.message <= MAX_MESSAGE && so_far <= u64::from(MAX_MESSAGE)
+        }
     };
     if right { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }

@@ -21,7 +21,7 @@ use vrdma_wire::num::{Gid, Mac, Qkey};
 
 same_names!(QpType { Rc, Uc, Ud, Gsi, XrcSend, XrcRecv });
 same_names!(QpState { Reset, Init, Rtr, Rts, Sqd, Sqe, Err });
-same_names!(Carrier { Local, Roce });
+same_names!(Carrier { Local, Roce, Tcp });
 
 impl QpEntry {
     /// The record of a QP, with its requests. `queue` is the shared queue that it has.
@@ -89,6 +89,7 @@ impl QpEntry {
             responder,
             carrier: carrier.into(),
             roce: service.save(qp, requests),
+            tcp: service.save_tcp(qp, requests),
             timer: deadline(timer),
             held,
         }
@@ -109,7 +110,7 @@ impl QpEntry {
         }
         qp.state = record.state.into();
         let attr = to_attr(&record.attr)?;
-        check_attr(&qp, &attr, limits)?;
+        check_attr(&qp, &attr, limits, record.tcp.is_some())?;
         qp.set(attr);
         if record.attr.av.is_some() {
             let source = gids.get(usize::from(attr.sgid_index)).copied();
@@ -129,7 +130,7 @@ impl QpEntry {
             return Err(Violation::Progress);
         }
         qp.carrier = record.carrier.into();
-        let service = Service::restore(record.roce.as_ref(), &qp, requests)?;
+        let service = Service::restore(record, &qp, requests)?;
         Ok(QpEntry { qp, service })
     }
 }
@@ -146,14 +147,14 @@ fn to_served(record: &record::Requester, qp: &Qp, requests: &Requests) -> Result
     record.served.map(place).transpose()
 }
 
-/// Attributes are in range, and a connection has the address of its peer.
-fn check_attr(qp: &Qp, attr: &QpAttr, limits: &Limits) -> Result<(), Violation> {
+/// Attributes are in range, and a connection has the address of its peer, or a stream to it.
+fn check_attr(qp: &Qp, attr: &QpAttr, limits: &Limits, has_stream: bool) -> Result<(), Violation> {
     let datagrams = qp.service().is_datagram();
     if qp.service().is_reliable() && qp.state == QpState::Sqe {
         return Err(Violation::State);
     }
     let has_av = !attr.dgid.is_zero();
-    if !has_av && !datagrams && qp.is_receiving() {
+    if !has_av && !datagrams && !has_stream && qp.is_receiving() {
         return Err(Violation::Attributes);
     }
     let unset = if has_av { AttrMask::NONE } else { AttrMask::AV };

@@ -1,4 +1,6 @@
-//! Reliable connections: on the same host, and in packets.
+//! Reliable connections: on the same host, in packets, and in streams.
 
+mod allowance;
 pub(crate) mod local;
 pub(crate) mod roce;
+pub(crate) mod tcp;

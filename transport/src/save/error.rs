@@ -97,6 +97,7 @@ violations! {
     Window: "a window or a count of packets that cannot be",
     Resource: "a READ or atomic that cannot have been accepted, or too many",
     Nak: "a NAK that cannot be sent",
+    Stream: "a connection in a stream that cannot be as it is",
     Time: "a time after the last",
     Turns: "a turn of a QP that does not exist, or two turns of one",
     Carried: "a share of turns that a device cannot have, or that is not in its place",

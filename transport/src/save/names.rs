@@ -65,6 +65,20 @@ pub enum Carrier {
     Local,
     /// Packets of RoCEv2.
     Roce,
+    /// A stream of TCP.
+    Tcp,
+}
+
+/// What the initiator of a stream sends before all else.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadyToReceive {
+    /// An FPDU without a ULPDU.
+    Fpdu,
+    /// A WRITE of no bytes.
+    Write,
+    /// A READ of no bytes.
+    Read,
 }
 
 /// Who may use a memory window.

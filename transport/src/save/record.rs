@@ -17,13 +17,15 @@
 mod qp;
 mod request;
 mod shared;
+mod tcp;
 
 pub use super::names::{
-    Carrier, Link, Message, Mtu, MwType, Pending, Placement, QpState, QpType, Task, Wait,
+    Carrier, Link, Message, Mtu, MwType, Pending, Placement, QpState, QpType, ReadyToReceive, Task, Wait,
 };
 pub use qp::*;
 pub use request::*;
 pub use shared::*;
+pub use tcp::*;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -170,6 +172,13 @@ pub enum Asker {
         qpn: u32,
         /// From the Ethernet header on.
         frame: Vec<u8>,
+    },
+    /// A message in a stream.
+    Stream {
+        /// The stream's QP.
+        qpn: u32,
+        /// The number with which it asked.
+        number: u32,
     },
 }
 

@@ -17,6 +17,7 @@ mod save;
 mod shared;
 mod slices;
 mod states;
+mod tcp;
 pub(crate) mod unreliable;
 mod vlans;
 mod windows;

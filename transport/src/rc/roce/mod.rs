@@ -19,42 +19,12 @@ use crate::engine::borrowed::BorrowedQp;
 use crate::look::Fate;
 use crate::memory::Region;
 use crate::outlet::{DiscardOutlet, Outlet};
+use crate::rc::allowance::Allowance;
 use crate::rc::roce::packet::Response;
-use crate::schedule::{Direction, OPERATION, QP_TURN};
+use crate::schedule::Direction;
 use crate::time::Instant;
 use vrdma_wire::num::Srqn;
 use vrdma_wire::roce::{Parsed, Rc};
-
-/// What a QP may still send in its turn.
-struct Allowance {
-    now: Instant,
-    /// Packets left,
-    packets: usize,
-    /// and about bytes.
-    bytes: u32,
-    sent: usize,
-}
-
-impl Allowance {
-    /// Most bytes of a turn.
-    const BYTES: u32 = QP_TURN;
-
-    fn may_send<R: Region>(&self, outlet: &mut impl Outlet<R>) -> bool {
-        self.packets > 0 && self.bytes > 0 && outlet.has_room()
-    }
-
-    fn sent(&mut self, payload: u32) {
-        self.packets -= 1;
-        self.bytes = self.bytes.saturating_sub(payload + OPERATION as u32);
-        self.sent += 1;
-    }
-
-    /// An operation without a packet was carried out, which costs so many bytes more than others. It counts as a packet, or several.
-    fn executed(&mut self, extra: u32) {
-        self.packets = self.packets.saturating_sub(1 + extra as usize / OPERATION as usize);
-        self.bytes = self.bytes.saturating_sub(extra + OPERATION as u32);
-    }
-}
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A packet of this service came; a request of XRC with the shared receive queue that it names.
@@ -109,7 +79,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             // It was made due before its address vector changed.
             return (0, 0);
         }
-        let mut allowance = Allowance { now, packets: budget, bytes: Allowance::BYTES, sent: 0 };
+        let mut allowance = Allowance::new(now, budget);
         match direction {
             Direction::Answers => {
                 if self.send_responses(&mut allowance, outlet) {
@@ -122,7 +92,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 }
             }
         }
-        (allowance.sent, budget - allowance.packets - allowance.sent)
+        allowance.spent()
     }
 }
 

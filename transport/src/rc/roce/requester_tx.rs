@@ -11,7 +11,7 @@ use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
 use crate::qp::requester::Wait;
-use crate::rc::roce::Allowance;
+use crate::rc::allowance::Allowance;
 use crate::rc::roce::packet::{RequestSlice, body};
 use crate::rc::roce::psn::{HALF, ahead};
 use crate::rc::roce::requester_state::{RequesterState, psns};
@@ -36,7 +36,7 @@ enum RequestPause {
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// Sends the packets that the send queue has and the windows allow; true if there are more.
     pub(super) fn send_requests(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> bool {
-        let before = allowance.sent;
+        let before = allowance.packets_sent();
         let pause = loop {
             match self.send_request_packets(allowance, outlet) {
                 RequestPause::Alone => self.change_first_key(allowance),
@@ -44,7 +44,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             }
         };
         // The clock runs for the oldest packet without an answer: those sent after it don't stop it.
-        if allowance.sent > before && self.service.rc_roce().deadline == NEVER {
+        if allowance.packets_sent() > before && self.service.rc_roce().deadline == NEVER {
             self.restart_deadline(allowance.now);
         }
         match pause {

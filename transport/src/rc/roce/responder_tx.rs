@@ -11,7 +11,7 @@ use crate::op::READ;
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
 use crate::qp::attr::{QpState, QpType};
-use crate::rc::roce::Allowance;
+use crate::rc::allowance::Allowance;
 use crate::rc::roce::responder_state::{Kind, Resource};
 use vrdma_wire::num::{Msn, Pkey, Psn};
 use vrdma_wire::roce::{Aeth, Body, Bth, Credits, NakCode, Packet, Path, Rc, ReadPart, Reth, Syndrome, Xrc};

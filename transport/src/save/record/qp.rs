@@ -1,6 +1,8 @@
 //! A queue pair in the record: attributes, and its carrier's state.
 
-use super::{AddressVector, Carrier, Message, Mtu, Pending, Place, QpState, QpType, Receive, Send, Wait};
+use super::{
+    AddressVector, Carrier, Message, Mtu, Pending, Place, QpState, QpType, Receive, Send, Tcp, Wait,
+};
 use serde::{Deserialize, Serialize};
 
 /// A queue pair.
@@ -22,6 +24,9 @@ pub struct Qp {
     pub carrier: Carrier,
     /// Its connection's state on RoCE, once that was its carrier.
     pub roce: Option<Roce>,
+    /// Its connection's state in a stream, if that carries its messages. (Older records have none.)
+    #[serde(default)]
+    pub tcp: Option<Box<Tcp>>,
     /// Its deadline: nanoseconds on the caller's clock.
     pub timer: Option<u64>,
     /// Frames for it that wait for the answer to a question.

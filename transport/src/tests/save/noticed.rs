@@ -10,22 +10,23 @@ use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD};
 use crate::tests::groups::{from_elsewhere, group, to_members};
 use crate::tests::wire::unreliable::uc;
 use crate::tests::wire::{A, B, Net, frame};
-use crate::tests::xrc;
+use crate::tests::{tcp, xrc};
 use ciborium::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use vrdma_wire::num::Imm;
 
 /// The format, as it is written down.
-const FORMAT: [&str; 4] = [
+const FORMAT: [&str; 5] = [
     include_str!("../../save/record.rs"),
     include_str!("../../save/record/qp.rs"),
     include_str!("../../save/record/request.rs"),
     include_str!("../../save/record/shared.rs"),
+    include_str!("../../save/record/tcp.rs"),
 ];
 
 /// Fields of which no change is taken over by itself.
-const FIXED: [&str; 10] = [
+const FIXED: [&str; 11] = [
     // As many as there are entries.
     "Limits.gid_table_len",
     // Numbers that were given out.
@@ -42,6 +43,8 @@ const FIXED: [&str; 10] = [
     "Srq.owner",
     // A number that was given out.
     "Srq.srq",
+    // That of its question.
+    "Waiting.number",
 ];
 
 /// Some variants of each enum whose variants have no fields, beside those that occur.
@@ -318,8 +321,14 @@ fn no_field_of_a_record_is_forgotten() {
     let shared =
         [shared_queue().engine.save(), idle_shared_queues(), taken_receive(), windows().engine.save()];
     let last = [groups(), fast().engine.save()];
-    let records: Vec<Record> =
-        stories.into_iter().chain(odd()).chain(shared).chain(last).chain(xrc::records()).collect();
+    let records: Vec<Record> = stories
+        .into_iter()
+        .chain(odd())
+        .chain(shared)
+        .chain(last)
+        .chain(xrc::records())
+        .chain(tcp::records())
+        .collect();
     let values: Vec<Value> = records.iter().map(|record| Value::serialized(record).unwrap()).collect();
     // Some values of each field: another of them may be what a value can be changed to.
     let mut samples: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();

@@ -169,7 +169,7 @@ fn what_a_responder_cannot_owe_is_refused() {
         (V::Frame, |r| match &mut r.questions[0].asked[0] {
             // What is behind a packet does not matter to it.
             Asker::Frame(frame) => frame.resize(MAX_FRAME + 1, 0),
-            Asker::Send { .. } | Asker::GroupFrame { .. } => panic!("a frame waits"),
+            Asker::Send { .. } | Asker::GroupFrame { .. } | Asker::Stream { .. } => panic!("a frame waits"),
         }),
         (V::Held, |r| device(r).qps.iter_mut().for_each(|qp| qp.held += 1)),
     ];

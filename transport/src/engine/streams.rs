@@ -1,0 +1,115 @@
+//! Streams: QPs are connected by them, and what comes in them is handed in.
+
+use crate::carrier::Carrier;
+use crate::completion::{NoSink, Sink};
+use crate::engine::Engine;
+use crate::engine::borrowed::BorrowedQp;
+use crate::error::Error;
+use crate::id::DeviceId;
+use crate::look::{Asker, Fate, Question};
+use crate::memory::Region;
+use crate::place::Place;
+use crate::qp::attr::{QpAttr, QpState, QpType};
+use crate::rc::tcp::attr::StreamAttr;
+use core::mem;
+use vrdma_wire::iwarp::framing::MAX_FPDU;
+use vrdma_wire::num::Qpn;
+
+impl<R: Region> Engine<R> {
+    /// A TCP connection is the QP's from now on, in which set-up has agreed about this: from INIT the QP goes to RTS. The stream is named by the QP. It stays until the engine
+    /// ends it ([`Outlet::end_stream`](crate::Outlet::end_stream)), the caller loses it, or the QP is reset or destroyed: then it is the caller's to abort. `Invalid` if
+    /// the QP is no reliable connection or not in INIT, or if so many READs, or such an MSS, cannot be.
+    pub fn connect_stream(&mut self, device: DeviceId, qpn: Qpn, attr: &StreamAttr) -> Result<(), Error> {
+        let known = self.devices.find_mut(device)?;
+        let limits = &known.limits;
+        let depths_are_possible =
+            u32::from(attr.ird) <= limits.max_dest_rd_atomic && u32::from(attr.ord) <= limits.max_rd_atomic;
+        let (qp, service) = known.qps.get_mut(qpn.number()).ok_or(Error::NotFound)?.parts();
+        let is_new = qp.init.qp_type == QpType::Rc && qp.state == QpState::Init;
+        if !is_new || !depths_are_possible || !attr.is_possible() {
+            return Err(Error::Invalid);
+        }
+        qp.set(QpAttr { max_rd_atomic: attr.ord, max_dest_rd_atomic: attr.ird, ..*qp.attr() });
+        service.set_stream(qp, attr);
+        qp.state = QpState::Rts;
+        self.known(Place { device: device.0, qpn }, &mut NoSink).make_ready();
+        Ok(())
+    }
+
+    /// Takes the next bytes of a QP's stream; how many. The rest is to be offered again: while a message waits for the answer to a question, or the device is suspended, none are
+    /// taken. What comes after the connection has ended is taken and dropped. `Invalid` if the QP has no stream.
+    pub fn handle_stream(
+        &mut self,
+        device: DeviceId,
+        qpn: Qpn,
+        bytes: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<usize, Error> {
+        let mut buffer = mem::take(&mut self.fpdu);
+        // Only the first time, and after a restoration.
+        buffer.resize(MAX_FPDU, 0);
+        let result = self
+            .with_stream(device, qpn, sink)
+            .map(|mut borrowed| borrowed.receive_stream(bytes, &mut buffer));
+        self.fpdu = buffer;
+        let (taken, fate) = result?;
+        if fate == Fate::Look {
+            self.ask_for_stream(Place { device: device.0, qpn }, sink);
+        }
+        Ok(taken)
+    }
+
+    /// A stream has room for another FPDU, which it did not have. (It may be said for nothing.)
+    pub fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> Result<(), Error> {
+        let no_sink = &mut NoSink;
+        self.with_stream(device, qpn, no_sink).map(|mut borrowed| borrowed.stream_has_room())
+    }
+
+    /// The QP's program leaves: no request begins any more, what has begun ends, then the engine ends the stream, and the QP goes to ERR.
+    pub fn finish_stream(&mut self, device: DeviceId, qpn: Qpn) -> Result<(), Error> {
+        let no_sink = &mut NoSink;
+        self.with_stream(device, qpn, no_sink).map(|mut borrowed| borrowed.finish_stream())
+    }
+
+    /// A stream is over: the peer has ended it (`orderly`, and all of it was handed in), or it broke. Unless it has ended in this direction already, the QP goes to ERR; with
+    /// [`Event::QpFatal`](crate::Event::QpFatal) if it broke, or something was under way.
+    pub fn lose_stream(
+        &mut self,
+        device: DeviceId,
+        qpn: Qpn,
+        orderly: bool,
+        sink: &mut impl Sink,
+    ) -> Result<(), Error> {
+        self.with_stream(device, qpn, sink).map(|mut borrowed| borrowed.lose_stream(orderly))
+    }
+
+    /// The QP, if it has a stream.
+    fn with_stream<'a, S>(
+        &'a mut self,
+        device: DeviceId,
+        qpn: Qpn,
+        sink: &'a mut S,
+    ) -> Result<BorrowedQp<'a, R, S>, Error> {
+        let borrowed = self.borrow(Place { device: device.0, qpn }, sink).ok_or(Error::NotFound)?;
+        if borrowed.qp.carrier == Carrier::Tcp { Ok(borrowed) } else { Err(Error::Invalid) }
+    }
+
+    /// The next message of a stream has no receive: the caller is asked to look.
+    #[cold]
+    fn ask_for_stream(&mut self, place: Place, sink: &mut impl Sink) {
+        let (device, qp) = self.devices.known(place);
+        let owner = device.owner_of_receives(qp);
+        self.looks.last = self.looks.last.wrapping_add(1);
+        let number = self.looks.last;
+        self.known(place, sink).set_waiting_number(number);
+        self.looks.ask(Question { device: place.id(), owner }, Asker::Stream(place, number));
+    }
+
+    /// The caller has looked for the message with which a stream goes on.
+    pub(super) fn handle_waiting(&mut self, place: Place, number: u32, sink: &mut impl Sink) {
+        // It may have been destroyed, or reset, since it asked.
+        if let Ok(mut borrowed) = self.with_stream(place.id(), place.qpn, sink) {
+            borrowed.receive_waiting(number);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The stream to the peer: how FPDUs are cut and framed, whose message is in it, and how it ends. Pure state.
+
+mod save;
+
+use crate::schedule::Direction;
+use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Segment};
+use vrdma_wire::iwarp::{Framing, Place};
+
+/// A message that the initiator of a connection sends by itself, so that the responder may send (RFC 6581, 4).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ReadyToReceive {
+    /// An FPDU without a ULPDU.
+    Fpdu,
+    /// A WRITE of no bytes.
+    Write,
+    /// A READ of no bytes.
+    Read,
+}
+
+/// The stream to the peer.
+#[derive(Clone, Debug)]
+pub(super) struct Stream {
+    framing: Framing,
+    /// Where the next FPDU begins.
+    place: Place,
+    /// Most bytes of a ULPDU.
+    mulpdu: u32,
+    /// The initiator has sent something: until then the responder may not.
+    pub(super) may_send: bool,
+    /// What the initiator is to send before all else.
+    pub(super) ready: Option<ReadyToReceive>,
+    /// There was no room for the next FPDU.
+    blocked: bool,
+    /// Whose message has begun and not ended: those of a stream do not mix.
+    message: Option<Direction>,
+    /// The last message of a connection that fails, which is to be sent.
+    pub(super) terminate: Option<Box<Segment>>,
+    /// It is to end when nothing is under way.
+    pub(super) finishes: bool,
+    /// Nothing is sent any more.
+    ended: bool,
+}
+
+/// The shortest MSS: with less, headers would not have room.
+pub(super) const MIN_MSS: u32 = 256;
+const _: () = assert!(Framing { markers: true, crc: true }.mulpdu(MIN_MSS as usize) > MAX_HEADERS);
+
+impl Stream {
+    pub(super) fn new(
+        framing: Framing,
+        mss: u32,
+        is_initiator: bool,
+        ready: Option<ReadyToReceive>,
+    ) -> Stream {
+        Stream {
+            framing,
+            place: Place::START,
+            mulpdu: framing.mulpdu(mss as usize) as u32,
+            may_send: is_initiator,
+            ready,
+            blocked: false,
+            message: None,
+            terminate: None,
+            finishes: false,
+            ended: false,
+        }
+    }
+
+    pub(super) fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Where the next FPDU begins.
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// An FPDU of so many bytes was taken.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.place = self.place.after(bytes);
+    }
+
+    /// Most payload of a segment with these headers.
+    pub(super) fn most(&self, segment: &Segment) -> u32 {
+        self.mulpdu - segment.header_len() as u32
+    }
+
+    /// Whether messages of this direction may go on, or begin.
+    pub(super) fn is_open_for(&self, direction: Direction) -> bool {
+        let is_free = self.message.is_none_or(|message| message == direction);
+        is_free && self.may_send && !self.blocked && !self.ended
+    }
+
+    /// A message of this direction has begun, and not ended, or has ended.
+    pub(super) fn set_message(&mut self, direction: Direction, goes_on: bool) {
+        self.message = goes_on.then_some(direction);
+    }
+
+    /// There was no room.
+    pub(super) fn block(&mut self) {
+        self.blocked = true;
+    }
+
+    /// There is room again.
+    pub(super) fn unblock(&mut self) {
+        self.blocked = false;
+    }
+
+    /// It ends here.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+        self.terminate = None;
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether there is room as far as is known.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+}

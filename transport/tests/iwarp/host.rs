@@ -1,0 +1,397 @@
+//! A host: an engine with one QP, and one TCP connection.
+
+use crate::memory::Mem;
+use crate::rng::Rng;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use vrdma_tcp::{Arrival, Config, Connection, Event as TcpEvent, Ports, Source};
+use vrdma_transport::*;
+use vrdma_wire::iwarp::Segment;
+use vrdma_wire::num::{Gid, Qpn};
+use vrdma_wire::tcp::{Flags, Header};
+
+pub const OWNER: OwnerId = OwnerId(3);
+pub const IOVA: u64 = 0x10_0000;
+/// Four parts of each memory: what is sent; what WRITEs of the peer, its SENDs, and own READs go to.
+pub const PART: usize = 1 << 20;
+
+/// A segment on its way.
+#[derive(Clone)]
+pub struct Packet(pub Header, pub Vec<u8>);
+
+/// The stream to the peer: what it has not acknowledged, in the pieces in which it was cut.
+#[derive(Default)]
+struct Away {
+    /// Where each begins in the stream.
+    pieces: VecDeque<(u64, Vec<u8>)>,
+    end: u64,
+    finished: Option<StreamEnd>,
+}
+
+/// Bytes that wait for acknowledges at most, before the engine waits.
+const BUFFER: u64 = 64 << 10;
+
+impl Away {
+    fn push(&mut self, piece: Vec<u8>) {
+        let length = piece.len() as u64;
+        self.pieces.push_back((self.end, piece));
+        self.end += length;
+    }
+
+    fn pending(&self) -> u64 {
+        self.pieces.front().map_or(0, |(begin, _)| self.end - begin)
+    }
+
+    fn acknowledged(&mut self, up_to: u64) {
+        while let Some((begin, piece)) = self.pieces.front()
+            && begin + piece.len() as u64 <= up_to
+        {
+            self.pieces.pop_front();
+        }
+    }
+
+    fn bytes(&self, range: std::ops::Range<u64>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (begin, piece) in &self.pieces {
+            let end = begin + piece.len() as u64;
+            let (from, to) = (range.start.max(*begin), range.end.min(end));
+            if from < to {
+                bytes.extend_from_slice(&piece[(from - begin) as usize..(to - begin) as usize]);
+            }
+        }
+        assert_eq!(bytes.len() as u64, range.end - range.start, "what is not acknowledged is there");
+        bytes
+    }
+}
+
+impl Source for Away {
+    fn segment_at(&mut self, offset: u64, most: u32) -> u32 {
+        let piece = self.pieces.iter().find(|(begin, piece)| offset < begin + piece.len() as u64);
+        piece.map_or(0, |(begin, piece)| ((begin + piece.len() as u64 - offset) as u32).min(most))
+    }
+}
+
+impl Outlet<Mem> for Away {
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn send(&mut self, packet: &vrdma_wire::roce::Packet, _: &Pieces<'_, Mem>) -> Result<(), Fault> {
+        panic!("a packet: {packet:?}");
+    }
+
+    fn stream_has_room(&mut self, _: DeviceId, _: Qpn) -> bool {
+        self.pending() < BUFFER
+    }
+
+    fn send_fpdu(
+        &mut self,
+        _: DeviceId,
+        _: Qpn,
+        fpdu: &Fpdu,
+        payload: &Pieces<'_, Mem>,
+    ) -> Result<(), Fault> {
+        let is_terminate = matches!(fpdu.segment, Some(Segment::Terminate(..)));
+        assert!(!is_terminate, "nobody does anything wrong: {fpdu:?}");
+        let mut piece = vec![0; fpdu.len(payload.len())];
+        write_fpdu(fpdu, payload, &mut piece)?;
+        self.push(piece);
+        Ok(())
+    }
+
+    fn end_stream(&mut self, _: DeviceId, _: Qpn, end: StreamEnd) {
+        assert_eq!(self.finished.replace(end), None, "a stream ends once");
+    }
+}
+
+/// What came out of an engine.
+#[derive(Default)]
+pub struct Log {
+    pub completions: VecDeque<Completion>,
+    pub events: Vec<Event>,
+}
+
+impl Sink for Log {
+    fn complete(&mut self, _: DeviceId, _: CqId, completion: &Completion) {
+        self.completions.push_back(*completion);
+    }
+
+    fn event(&mut self, _: DeviceId, event: Event) {
+        self.events.push(event);
+    }
+}
+
+/// How far set-up is.
+enum SetUp {
+    Initiator(Box<Initiator>),
+    Responder(Responder),
+    Done,
+}
+
+pub struct Host {
+    pub engine: Engine<Mem>,
+    pub log: Log,
+    pub device: DeviceId,
+    pub qpn: Qpn,
+    pub key: u32,
+    pub memory: Mem,
+    pub replaced: u64,
+    config: Config,
+    wishes: Wishes,
+    set_up: SetUp,
+    request: Option<Vec<u8>>,
+    tcp: Option<Connection>,
+    away: Away,
+    closed: bool,
+    /// What has come beyond a hole, by its place in the stream.
+    kept: BTreeMap<u64, Vec<u8>>,
+    /// What has come in order, up to a place, and was not taken.
+    offered: Vec<u8>,
+    received: u64,
+    ended: bool,
+    looked: bool,
+}
+
+const CLIENT: Ports = Ports { local: 40_000, remote: 4_420 };
+
+impl Host {
+    pub fn new(role: Role, wishes: Wishes, mtu: u16, number: u8, rng: &mut Rng) -> Host {
+        let mut engine = Engine::new(rng.next());
+        engine.set_link(true);
+        let device = engine.add_device(Limits { max_qp: 64, ..Limits::default() });
+        engine.set_gid(device, 0, Some(Gid::from_ipv4([10, 0, 0, number]).into())).unwrap();
+        let pd = engine.alloc_pd(device, OWNER).unwrap();
+        let mut bytes = vec![0; 4 * PART];
+        rng.fill(&mut bytes[..PART]);
+        let memory = Mem::new(bytes);
+        let key = engine.reg_mr(device, pd, Access::ALL, IOVA, memory.len() as u64, memory.clone()).unwrap();
+        let init = QpInit {
+            owner: OWNER,
+            pd: Some(pd),
+            qp_type: QpType::Rc,
+            send_cq: CqId(1),
+            recv_cq: CqId(2),
+            receives: Receives::Own,
+            max_send_wr: 32,
+            max_recv_wr: 128,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline: 64,
+        };
+        let qpn = engine.create_qp(device, init).unwrap();
+        let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+        let attr = QpAttr { state: QpState::Init, access: Access::ALL, port: 1, ..QpAttr::default() };
+        let mut log = Log::default();
+        engine.modify_qp(Instant(0), device, qpn, mask, &attr, &mut log).unwrap();
+        let config = Config {
+            mss: mtu - 40,
+            min_rto: Duration::from_millis(1),
+            initial_rto: Duration::from_millis(20),
+            peer_ack_delay: Duration::from_millis(1),
+            probe_slack: Duration::ZERO,
+            ack_delay: Duration::from_micros(500),
+            time_wait: Duration::from_millis(5),
+            ..Config::default()
+        };
+        let (set_up, request, tcp) = match role {
+            Role::Initiator => {
+                let (initiator, request) = Initiator::new(wishes, b"hello");
+                let (initial, clock) = (rng.next() as u32, rng.next() as u32);
+                let tcp =
+                    Connection::connect(config, CLIENT, initial, clock, vrdma_tcp::Instant(1_000_000_000));
+                (SetUp::Initiator(Box::new(initiator)), Some(request), Some(tcp))
+            }
+            Role::Responder => (SetUp::Responder(Responder::default()), None, None),
+        };
+        Host {
+            engine,
+            log,
+            device,
+            qpn,
+            key,
+            memory,
+            replaced: 0,
+            config,
+            wishes,
+            set_up,
+            request,
+            tcp,
+            away: Away::default(),
+            closed: false,
+            kept: BTreeMap::new(),
+            offered: Vec::new(),
+            received: 0,
+            ended: false,
+            looked: false,
+        }
+    }
+
+    /// Both know what they have agreed about.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.set_up, SetUp::Done)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.closed
+    }
+
+    /// The peer has all of its stream, and it has taken all that came.
+    pub fn is_settled(&self) -> bool {
+        self.away.pending() == 0 && self.kept.is_empty() && self.offered.is_empty()
+    }
+
+    pub fn retransmits(&self) -> u64 {
+        self.tcp.as_ref().map_or(0, |tcp| tcp.counters().retransmits.into())
+    }
+
+    pub fn finish(&mut self) {
+        self.engine.finish_stream(self.device, self.qpn).unwrap();
+    }
+
+    pub fn deadline(&self) -> Option<u64> {
+        self.tcp.as_ref()?.poll_timeout().map(|at| at.0)
+    }
+
+    pub fn handle_deadline(&mut self, now: u64) {
+        if self.deadline().is_some_and(|at| at <= now)
+            && let Some(tcp) = &mut self.tcp
+        {
+            tcp.handle_timeout(vrdma_tcp::Instant(now));
+        }
+    }
+
+    /// A segment arrived.
+    pub fn handle(&mut self, now: u64, packet: &Packet, rng: &mut Rng) {
+        let now = vrdma_tcp::Instant(now);
+        let (header, data) = (packet.header(), &packet.1);
+        if self.tcp.is_none() {
+            if header.flags.has(Flags::SYN) {
+                let (initial, clock) = (rng.next() as u32, rng.next() as u32);
+                self.tcp = Some(Connection::accept(self.config, header, initial, clock, now));
+            }
+            return;
+        }
+        let Host { tcp, kept, .. } = self;
+        let mut take = |arrival: Arrival| {
+            kept.insert(arrival.offset, data[arrival.at.clone()].to_vec());
+            arrival.at.len()
+        };
+        if let Some(tcp) = tcp {
+            tcp.handle_segment(now, header, data.len(), &mut take);
+        }
+    }
+
+    /// What a host can do now; what it sends.
+    pub fn work(&mut self, now: u64, rng: &mut Rng) -> Vec<Packet> {
+        if rng.one_in(100) {
+            self.replace();
+        }
+        self.take_events();
+        while let Some(piece) = self.kept.remove(&self.received) {
+            self.received += piece.len() as u64;
+            self.offered.extend_from_slice(&piece);
+        }
+        self.offer();
+        let (qpn, device) = (self.qpn, self.device);
+        let Host { engine, log, away, tcp, .. } = self;
+        while engine.poll(Instant(now), 1 << 20, log) {}
+        // The answer comes later.
+        if std::mem::replace(&mut self.looked, true) {
+            while let Some(question) = engine.poll_question() {
+                engine.answer(Instant(now), question, log);
+                self.looked = false;
+            }
+        }
+        let Some(tcp) = tcp else { return Vec::new() };
+        away.acknowledged(tcp.acknowledged());
+        if matches!(self.set_up, SetUp::Done) {
+            engine.stream_has_room(device, qpn).unwrap();
+            engine.transmit(Instant(now), 32, away, log);
+        }
+        match away.finished {
+            Some(StreamEnd::Close) => tcp.close(),
+            Some(StreamEnd::Abort) => tcp.abort(),
+            None => {}
+        }
+        let mut packets = Vec::new();
+        while let Some(segment) = tcp.poll_transmit(vrdma_tcp::Instant(now), away) {
+            packets.push(Packet(segment.header, away.bytes(segment.data)));
+        }
+        packets
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.tcp.as_mut().and_then(Connection::poll_event) {
+            match event {
+                TcpEvent::Established => {
+                    if let Some(request) = self.request.take() {
+                        self.away.push(request);
+                    }
+                }
+                TcpEvent::EndOfStream => self.ended = true,
+                TcpEvent::Closed(_) => self.closed = true,
+            }
+        }
+        if self.ended && self.offered.is_empty() && self.kept.is_empty() {
+            self.ended = false;
+            let Host { engine, log, device, qpn, tcp, .. } = self;
+            engine.lose_stream(*device, *qpn, true, log).unwrap();
+            if let Some(tcp) = tcp {
+                tcp.close();
+            }
+        }
+    }
+
+    /// What has come goes to set-up first, then to the engine.
+    fn offer(&mut self) {
+        let mss = self.tcp.as_ref().map_or(0, Connection::mss);
+        match &mut self.set_up {
+            SetUp::Initiator(initiator) => {
+                let (taken, reply) = initiator.handle(&self.offered).unwrap();
+                self.offered.drain(..taken);
+                if let Some((agreed, private_data)) = reply {
+                    assert_eq!(private_data, b"welcome");
+                    self.connect(&agreed, mss);
+                }
+            }
+            SetUp::Responder(responder) => {
+                let (taken, request) = responder.handle(&self.offered).unwrap();
+                self.offered.drain(..taken);
+                if let Some(request) = request {
+                    assert_eq!(request.private_data, b"hello");
+                    let (agreed, reply) = request.accept(&self.wishes, b"welcome").unwrap();
+                    self.away.push(reply);
+                    self.connect(&agreed, mss);
+                }
+            }
+            SetUp::Done => {}
+        }
+        if matches!(self.set_up, SetUp::Done) {
+            let Host { engine, log, device, qpn, offered, .. } = self;
+            while !offered.is_empty() {
+                let taken = engine.handle_stream(*device, *qpn, offered, log).unwrap();
+                offered.drain(..taken);
+                if taken == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, agreed: &Agreed, mss: u32) {
+        self.engine.connect_stream(self.device, self.qpn, &agreed.stream(mss)).unwrap();
+        self.set_up = SetUp::Done;
+    }
+
+    /// The engine goes on as its copy.
+    fn replace(&mut self) {
+        let record = self.engine.save();
+        let mut bytes = Vec::new();
+        ciborium::into_writer(&record, &mut bytes).unwrap();
+        let read: Record = ciborium::from_reader(bytes.as_slice()).unwrap();
+        let copy = Engine::restore(&read, |_, _, _| Some(self.memory.clone())).unwrap();
+        assert_eq!(copy.save(), record);
+        self.engine = copy;
+        self.replaced += 1;
+    }
+}

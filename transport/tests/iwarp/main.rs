@@ -1,0 +1,193 @@
+//! iWARP over our own TCP: two engines, a TCP connection between them whose segments are lost, doubled and reordered as a seed says, set-up by MPA, and
+//! messages both ways that arrive once, in order, byte for byte. Engines are replaced by their copies meanwhile.
+
+mod host;
+#[path = "../sim/memory.rs"]
+#[expect(dead_code, reason = "the simulation uses all of it")]
+mod memory;
+#[path = "../sim/rng.rs"]
+mod rng;
+mod traffic;
+
+use host::{Host, Packet};
+use rng::Rng;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use traffic::Traffic;
+use vrdma_transport::{Role, Wishes};
+use vrdma_wire::tcp::Header;
+
+/// What goes wrong, in millionths of all segments.
+#[derive(Clone, Copy, Debug)]
+struct Faults {
+    loss: u32,
+    duplication: u32,
+    reordering: u32,
+}
+
+/// When it arrives, its number, the host that it is for, and itself.
+struct Flight(u64, u64, usize, Packet);
+
+impl PartialEq for Flight {
+    fn eq(&self, other: &Flight) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+
+impl Eq for Flight {}
+
+impl PartialOrd for Flight {
+    fn partial_cmp(&self, other: &Flight) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Flight {
+    fn cmp(&self, other: &Flight) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// One way takes so long,
+const DELAY: u64 = 20_000;
+/// and of what is reordered up to so much longer.
+const LATE: u64 = 200_000;
+
+struct World {
+    now: u64,
+    rng: Rng,
+    faults: Faults,
+    hosts: [Host; 2],
+    flying: BinaryHeap<Reverse<Flight>>,
+    sent: u64,
+}
+
+impl World {
+    /// Lets both do what they can now.
+    fn work(&mut self) {
+        for at in 0..2 {
+            for packet in self.hosts[at].work(self.now, &mut self.rng) {
+                let Faults { loss, duplication, reordering } = self.faults;
+                if self.rng.ppm(loss) {
+                    continue;
+                }
+                for _ in 0..1 + u32::from(self.rng.ppm(duplication)) {
+                    let late = if self.rng.ppm(reordering) { self.rng.range(0..=LATE) } else { 0 };
+                    self.sent += 1;
+                    let flight = Flight(self.now + DELAY + late, self.sent, 1 - at, packet.clone());
+                    self.flying.push(Reverse(flight));
+                }
+            }
+        }
+    }
+
+    /// Goes on to what happens next; false if nothing does.
+    fn step(&mut self) -> bool {
+        self.work();
+        let flight = self.flying.peek().map(|Reverse(flight)| flight.0);
+        let deadlines = self.hosts.iter().filter_map(Host::deadline);
+        let Some(next) = flight.into_iter().chain(deadlines).min() else { return false };
+        self.now = self.now.max(next);
+        while let Some(Reverse(flight)) = self.flying.peek()
+            && flight.0 <= self.now
+        {
+            let Reverse(Flight(_, _, to, packet)) = self.flying.pop().expect("it was looked at");
+            self.hosts[to].handle(self.now, &packet, &mut self.rng);
+        }
+        self.hosts.iter_mut().for_each(|host| host.handle_deadline(self.now));
+        true
+    }
+}
+
+/// What came of a seed.
+#[derive(PartialEq, Eq, Debug)]
+struct Outcome {
+    took: u64,
+    segments: u64,
+    retransmits: u64,
+    replaced: u64,
+}
+
+fn run(seed: u64, faults: Faults, messages: usize) -> Outcome {
+    let mut rng = Rng::new(seed);
+    let mut wishes = || Wishes {
+        markers: rng.one_in(2),
+        crc: rng.one_in(2),
+        enhanced: rng.one_in(2),
+        peer_to_peer: true,
+        ird: rng.range(1..=16) as u8,
+        ord: rng.range(1..=16) as u8,
+    };
+    let (a, b) = (wishes(), wishes());
+    let mtu = rng.pick(&[600, 1500, 9000]);
+    let hosts =
+        [Host::new(Role::Initiator, a, mtu, 1, &mut rng), Host::new(Role::Responder, b, mtu, 2, &mut rng)];
+    let mut traffic = Traffic::new(&hosts, messages, &mut rng);
+    let mut world = World { now: 1_000_000_000, rng, faults, hosts, flying: BinaryHeap::new(), sent: 0 };
+    let begin = world.now;
+    for step in 0.. {
+        assert!(step < 3_000_000, "seed {seed} has no end: {traffic:?}");
+        traffic.go_on(&mut world.hosts, &mut world.rng);
+        // A WRITE is complete as it leaves, and has to arrive.
+        let is_over = traffic.is_over() && world.hosts.iter().all(Host::is_settled);
+        // By chance nothing may have been posted, and nothing be under way.
+        if is_over || !world.step() && traffic.is_posted() {
+            break;
+        }
+    }
+    traffic.check(&world.hosts, seed);
+    let took = world.now - begin;
+    // Both leave: what TCP does then ends too.
+    world.hosts[0].finish();
+    while !world.hosts.iter().all(Host::is_over) && world.step() {}
+    assert!(world.hosts.iter().all(Host::is_over), "seed {seed}: both connections end");
+    let retransmits = world.hosts.iter().map(Host::retransmits).sum();
+    let replaced = world.hosts.iter().map(|host| host.replaced).sum();
+    Outcome { took, segments: world.sent, retransmits, replaced }
+}
+
+fn seeds(range: std::ops::Range<u64>) {
+    let (mut segments, mut retransmits, mut replaced) = (0, 0, 0);
+    for seed in range {
+        let mut rng = Rng::new(!seed);
+        let mut rate = || if rng.one_in(3) { 0 } else { rng.range(0..=20_000) as u32 };
+        let faults = Faults { loss: rate(), duplication: rate(), reordering: rate() };
+        let outcome = run(seed, faults, 40);
+        segments += outcome.segments;
+        retransmits += outcome.retransmits;
+        replaced += outcome.replaced;
+    }
+    println!("{segments} segments arrived, {retransmits} were sent again; {replaced} engines replaced");
+    assert!(retransmits > 0 && replaced > 0, "there is something to it");
+}
+
+#[test]
+fn messages_arrive_over_a_bad_network_seeds_0_to_99() {
+    seeds(0..100);
+}
+
+#[test]
+fn messages_arrive_over_a_bad_network_seeds_100_to_199() {
+    seeds(100..200);
+}
+
+#[test]
+#[ignore = "long"]
+fn messages_arrive_over_a_bad_network_seeds_200_to_1999() {
+    seeds(200..2000);
+}
+
+#[test]
+fn a_seed_happens_again_exactly() {
+    let faults = Faults { loss: 10_000, duplication: 10_000, reordering: 10_000 };
+    for seed in 0..5 {
+        assert_eq!(run(seed, faults, 20), run(seed, faults, 20), "{seed}");
+    }
+}
+
+/// A header, and the data behind it.
+impl Packet {
+    fn header(&self) -> &Header {
+        &self.0
+    }
+}
