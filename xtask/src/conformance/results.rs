@@ -24,10 +24,11 @@ pub enum Outcome {
 const LONGEST: usize = 140;
 
 impl Outcome {
-    /// Of what was printed the line that says most: the last that is not empty.
+    /// Of what was printed the line that says most: the last with a letter or digit.
     pub fn failed(said: &str) -> Self {
-        let line = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it said nothing");
-        Self::Failed(line.chars().take(LONGEST).collect())
+        let says = |line: &&str| line.contains(char::is_alphanumeric);
+        let line = said.lines().map(str::trim).rfind(says).unwrap_or("it said nothing");
+        Self::Failed(line.chars().filter(|c| !c.is_control()).take(LONGEST).collect())
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
         let mut results = Results::default();
         results.put("cm", "rping", "rdma_rxe, two hosts", &Outcome::Skipped("a|b".into()));
         results.put("cm", "rping", "vrdma, one host", &Outcome::Passed);
-        results.put("cm", "mckey", "vrdma, one host", &Outcome::failed("first\n  last\n\n"));
+        results.put("cm", "mckey", "vrdma, one host", &Outcome::failed("first\n  la\0st\n ====\n\n"));
         let page = results.page();
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with('|')).collect();
         assert_eq!(
