@@ -1,5 +1,6 @@
 //! The lives of QPs: made, changed, failed, destroyed.
 
+use crate::carrier::Carrier;
 use crate::completion::Sink;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -76,6 +77,7 @@ impl<R: Region> Engine<R> {
     /// attributes that are missing or do not belong to it, and values out of range; `Unsupported` for an alternate path
     /// and for capabilities. To RESET everything pending is dropped, and memory windows that it bound are unbound (see [`Engine::is_unbinding`]); to ERR it is flushed: if it is much, by the next calls of [`Engine::poll`] (see
     /// [`Engine::is_flushing`]). From SQE to RTS what is still to be flushed is so at once.
+    /// A QP that is connected by a stream is given no address and no depths: also `Invalid`.
     pub fn modify_qp(
         &mut self,
         now: Instant,
@@ -92,6 +94,11 @@ impl<R: Region> Engine<R> {
         let from = qp.state;
         let to = state::check(qp.service(), from, mask, attr)?;
         state::check_values(mask, attr, &known.limits)?;
+        // A stream has no address, and its depths were agreed about.
+        let of_set_up = [AttrMask::AV, AttrMask::MAX_RD_ATOMIC, AttrMask::MAX_DEST_RD_ATOMIC];
+        if qp.carrier == Carrier::Tcp && of_set_up.into_iter().any(|attribute| mask.contains(attribute)) {
+            return Err(Error::Invalid);
+        }
         if mask.contains(AttrMask::AV) {
             let source = known.gids.get(usize::from(attr.sgid_index)).copied().unwrap_or(GidEntry::EMPTY);
             if source == GidEntry::EMPTY || !source.is_in(attr.vlan) {

@@ -58,7 +58,7 @@ impl Agreed {
 pub enum SetUpError {
     /// The peer sent no request or reply, or one that cannot be.
     Malformed(Fault),
-    /// A request came where a reply belongs, or the other way round; or a reply of another revision than the request.
+    /// A request came where a reply belongs, or the other way round; a reply of another revision than the request; or more behind a request, before its reply.
     Unexpected,
     /// The peer refuses, with private data of its program.
     Rejected(Vec<u8>),
@@ -81,17 +81,27 @@ impl core::error::Error for SetUpError {}
 
 /// The bytes of a request or reply, as far as they have come.
 #[derive(Clone, Default)]
-struct Incoming(Vec<u8>);
+struct Incoming {
+    bytes: Vec<u8>,
+    /// It is whole, and was handed out.
+    is_whole: bool,
+}
 
 impl Incoming {
     /// Takes bytes off the front of a stream: how many, and what they and those before come to if that is whole.
     fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<SetUp<'_>>), SetUpError> {
-        let before = self.0.len();
+        if self.is_whole {
+            return Err(SetUpError::Unexpected);
+        }
+        let before = self.bytes.len();
         let most = bytes.len().min(MAX_LEN - before);
-        self.0.extend_from_slice(&bytes[..most]);
-        match SetUp::parse(&self.0).map_err(SetUpError::Malformed)? {
+        self.bytes.extend_from_slice(&bytes[..most]);
+        match SetUp::parse(&self.bytes).map_err(SetUpError::Malformed)? {
             // What is behind it is not its own: it was not whole before, so it ends in these bytes.
-            Some((set_up, length)) => Ok((length - before, Some(set_up))),
+            Some((set_up, length)) => {
+                self.is_whole = true;
+                Ok((length - before, Some(set_up)))
+            }
             None => Ok((most, None)),
         }
     }

@@ -215,3 +215,21 @@ fn a_qp_that_was_reset_can_be_connected_again() {
     net.run();
     assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success)]);
 }
+
+#[test]
+fn what_a_stream_was_connected_with_does_not_change() {
+    let mut net = Net::greeted();
+    let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
+    let attr =
+        |state| QpAttr { state, dgid: b.gid, max_rd_atomic: 1, max_dest_rd_atomic: 1, ..QpAttr::default() };
+    let Host { engine, log, .. } = &mut net.hosts[A];
+    let mut modify = |mask, state| engine.modify_qp(net.now, a.device, a.qpn, mask, &attr(state), log);
+    modify(AttrMask::STATE, QpState::Sqd).unwrap();
+    for mask in [AttrMask::AV, AttrMask::MAX_RD_ATOMIC, AttrMask::MAX_DEST_RD_ATOMIC] {
+        assert_eq!(modify(mask, QpState::Sqd), Err(Error::Invalid), "{mask:?}");
+    }
+    modify(AttrMask::STATE, QpState::Rts).unwrap();
+    net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 8)]));
+    net.run();
+    assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success)]);
+}

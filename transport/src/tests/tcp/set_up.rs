@@ -149,3 +149,17 @@ fn a_read_behind_the_one_that_was_agreed_is_answered() {
     assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
     assert_eq!(a.memory.bytes(0, 4), b"read");
 }
+
+#[test]
+fn whoever_has_it_all_takes_no_more() {
+    let (mut initiator, request) = Initiator::new(WISHES, &[]);
+    let mut responder = Responder::default();
+    let mut more = request.clone();
+    more.extend_from_slice(b"too early");
+    let (taken, came) = responder.handle(&more).unwrap();
+    assert_eq!(taken, request.len());
+    let (_, reply) = came.unwrap().accept(&WISHES, &[]).unwrap();
+    assert_eq!(responder.handle(&more[taken..]), Err(SetUpError::Unexpected));
+    assert!(initiator.handle(&reply).unwrap().1.is_some());
+    assert_eq!(initiator.handle(b"x"), Err(SetUpError::Unexpected));
+}
