@@ -26,20 +26,24 @@ impl Sink for NoSink {
 }
 
 /// The end of a request (ibv_poll_cq(3), struct ibv_wc).
+///
+/// No two fields lie side by side that may do so in what a sink makes of it: compilers load those together, and to load together what was just stored
+/// one by one stalls until the processor's store buffer has drained, which is full of lines that guests have.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct Completion {
     /// The request's.
     pub id: u32,
+    /// Bytes received or read, 8 for atomics, 0 for others and unless successful.
+    pub byte_len: u32,
     /// The own QP.
     pub qpn: Qpn,
+    /// Immediate data (receives).
+    pub imm: Option<Imm>,
     /// What the request was.
     pub opcode: WcOpcode,
     /// How it ended.
     pub status: WcStatus,
-    /// Bytes received or read, 8 for atomics, 0 for others and unless successful.
-    pub byte_len: u32,
-    /// Immediate data (receives).
-    pub imm: Option<Imm>,
     /// The own key that the message invalidated (receives).
     pub invalidated: Option<Rkey>,
     /// The peer's QP (receives), else 0.

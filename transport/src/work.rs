@@ -92,16 +92,23 @@ impl<'a> Work<'a> {
         Work { op, id, length, error, signaled, solicited, fence, srqn: None }
     }
 
-    /// The same with the shared receive queue that it names, on a QP of that service: XRC initiators want one for all that goes to the peer, and no others know any.
+    /// The shared receive queue that it names, on a QP of that service: XRC initiators want one for all that goes to the peer, and no others know any.
+    /// In place: see [`Work`] for what a copy costs.
     #[inline]
-    pub(crate) fn to_queue(self, srqn: Option<Srqn>, service: QpType) -> Work<'a> {
-        let right = match (service, srqn) {
-            (QpType::XrcSend, None) => self.op.row().alone,
-            (QpType::XrcSend, Some(_)) | (_, None) => true,
-            (_, Some(_)) => false,
-        };
-        let error = if right { self.error } else { Some(WcStatus::LocQpOp) };
-        Work { error, srqn: srqn.filter(|_| right), ..self }
+    pub(crate) fn to_queue(&mut self, srqn: Option<Srqn>, service: QpType) {
+        if service == QpType::XrcSend || srqn.is_some() {
+            self.to_queue_of_xrc(srqn, service);
+        }
+    }
+
+    #[inline(never)]
+    fn to_queue_of_xrc(&mut self, srqn: Option<Srqn>, service: QpType) {
+        let right = service == QpType::XrcSend && (srqn.is_some() || self.op.row().alone);
+        if right {
+            self.srqn = srqn;
+        } else {
+            self.error = Some(WcStatus::LocQpOp);
+        }
     }
 
     /// A request that could not be understood.

@@ -13,6 +13,9 @@ use crate::span::Span;
 use crate::unit::Unit;
 use crate::wqe::{Request, WqeError};
 
+/// Slots between the one that is written and the one that is fetched.
+const AHEAD: usize = 8;
+
 /// `used.flags`: the device asks not to be kicked (VIRTQ_USED_F_NO_NOTIFY).
 const NO_NOTIFY: u16 = 1;
 
@@ -169,6 +172,7 @@ impl<D: Doorbell> Channel<D> {
         // SAFETY: `units` is what the request said, and `units` <= `entries`.
         unsafe { request.write_to(&span, units) };
         self.next = self.next.wrapping_add(units as u16);
+        self.prefetch();
         Ok(())
     }
 
@@ -245,6 +249,22 @@ impl<D: Doorbell> Channel<D> {
     fn free(&self) -> usize {
         let taken = self.next.wrapping_sub(self.used);
         usize::from(self.entries.saturating_sub(taken))
+    }
+
+    /// Fetches a slot that is to be written soon: the device's processor has it, and several come in the time of one.
+    #[inline]
+    fn prefetch(&self) {
+        if self.free() > AHEAD {
+            let slot = usize::from(self.next.wrapping_add(AHEAD as u16) & (self.entries - 1));
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: the slot is inside the ring. A hint: it changes nothing that shows, and never faults.
+            unsafe {
+                use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_ET0>(self.slots.add(slot).as_ptr().cast());
+            }
+            #[cfg(any(not(target_arch = "x86_64"), miri))]
+            let _ = slot;
+        }
     }
 
     #[inline]

@@ -74,7 +74,8 @@ impl Requests {
             Some(_) => Work { op: &op, id, length: 0, error: None, signaled, solicited, fence, srqn: None },
             None => Work::new(&request, caps),
         };
-        let named = work.to_queue(srqn, service);
+        let mut named = work;
+        named.to_queue(srqn, service);
         let work = match error {
             Some(_) => Work { error, srqn: named.srqn, ..work },
             None => named,

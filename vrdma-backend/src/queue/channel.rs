@@ -11,6 +11,9 @@ const WORDS: usize = UNIT / 8;
 /// Where the first unit of a request says how many there are.
 const UNITS_BYTE: usize = 1;
 
+/// Slots that are fetched ahead of the one that is read: the driver's processor has them, and several come in the time of one.
+const AHEAD: u16 = 8;
+
 /// A request as it was in the slots: copied once, so it holds still.
 pub type RequestWords = [u64; WORDS * unit::MAX_UNITS_V1_1 as usize];
 
@@ -46,6 +49,16 @@ enum State {
     Stopped,
     /// The driver broke the rules; for good.
     Broken,
+}
+
+impl Mapped {
+    /// Fetches the slot of an entry.
+    #[inline]
+    fn prefetch(&self, index: u16) {
+        if let Some(slot) = self.slots.get(usize::from(self.rings.avail_entry(index))) {
+            slot.prefetch();
+        }
+    }
 }
 
 /// Why nothing can be taken from a channel any more.
@@ -185,8 +198,10 @@ impl Channel {
             self.state = State::Broken;
             return Err(ChannelError::Index { available, next: self.next });
         }
+        let found = available.wrapping_sub(self.next);
+        (0..found.min(AHEAD)).for_each(|k| mapped.prefetch(self.next.wrapping_add(k)));
         self.available = available;
-        Ok(available != self.next)
+        Ok(found != 0)
     }
 
     /// Takes the next request out of those that [`Channel::refresh`] found; returns its number of units.
@@ -216,7 +231,12 @@ impl Channel {
     #[inline]
     fn take(&mut self, k: u16, out: &mut RequestWords) -> Result<(), ChannelError> {
         let index = self.next.wrapping_add(k);
-        let Some(Mapped { rings, slots }) = &self.mapped else { return Err(ChannelError::Memory) };
+        let Some(mapped) = &self.mapped else { return Err(ChannelError::Memory) };
+        // What is not published yet the driver may be writing.
+        if self.available.wrapping_sub(self.next) > k + AHEAD {
+            mapped.prefetch(index.wrapping_add(AHEAD));
+        }
+        let Mapped { rings, slots } = mapped;
         let slot = rings.avail_entry(index);
         let Some(piece) = slots.get(usize::from(slot)) else {
             self.state = State::Broken;
