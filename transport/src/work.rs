@@ -19,12 +19,46 @@ pub(crate) struct Work<'a> {
     pub(crate) length: u32,
     /// The request is broken: how it will end.
     pub(crate) error: Option<WcStatus>,
-    pub(crate) signaled: bool,
-    pub(crate) solicited: bool,
-    /// It starts after all READs and atomics before it. Without packets, every request starts after those before it have ended.
-    pub(crate) fence: bool,
+    pub(crate) flags: Flags,
     /// The peer's shared receive queue, of requests of an XRC initiator that go to the peer.
     pub(crate) srqn: Option<Srqn>,
+}
+
+/// What a request asks for beside its operation. In one byte, since bytes that were just stored one by one are not to be loaded together (see
+/// [`Work`]), which compilers do to copy them.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    const SIGNALED: u8 = 1 << 0;
+    const SOLICITED: u8 = 1 << 1;
+    const FENCE: u8 = 1 << 2;
+
+    /// Those of a request.
+    #[inline]
+    pub(crate) fn new(signaled: bool, solicited: bool, fence: bool) -> Flags {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let two = flag(signaled, Self::SIGNALED) | flag(solicited, Self::SOLICITED);
+        Flags(two | flag(fence, Self::FENCE))
+    }
+
+    /// It completes also if it succeeds.
+    #[inline]
+    pub(crate) fn signaled(self) -> bool {
+        self.0 & Self::SIGNALED != 0
+    }
+
+    /// The receive that it completes raises a solicited event.
+    #[inline]
+    pub(crate) fn solicited(self) -> bool {
+        self.0 & Self::SOLICITED != 0
+    }
+
+    /// It starts after all READs and atomics before it. Without packets, every request starts after those before it have ended.
+    #[inline]
+    pub(crate) fn fence(self) -> bool {
+        self.0 & Self::FENCE != 0
+    }
 }
 
 /// A send request but for its payload, as its queue holds it until it ends.
@@ -34,9 +68,7 @@ pub(crate) struct OutstandingSend {
     pub(crate) id: u32,
     pub(crate) length: u32,
     pub(crate) error: Option<WcStatus>,
-    pub(crate) signaled: bool,
-    pub(crate) solicited: bool,
-    pub(crate) fence: bool,
+    pub(crate) flags: Flags,
     pub(crate) srqn: Option<Srqn>,
 }
 
@@ -50,8 +82,8 @@ impl OutstandingSend {
     /// As it is executed.
     #[inline]
     pub(crate) fn work(&self) -> Work<'_> {
-        let OutstandingSend { ref op, id, length, error, signaled, solicited, fence, srqn } = *self;
-        Work { op, id, length, error, signaled, solicited, fence, srqn }
+        let OutstandingSend { ref op, id, length, error, flags, srqn } = *self;
+        Work { op, id, length, error, flags, srqn }
     }
 }
 
@@ -59,8 +91,8 @@ impl Work<'_> {
     /// As its queue holds it.
     #[inline]
     pub(crate) fn outstanding(&self) -> OutstandingSend {
-        let Work { op, id, length, error, signaled, solicited, fence, srqn } = *self;
-        OutstandingSend { op: *op, id, length, error, signaled, solicited, fence, srqn }
+        let Work { op, id, length, error, flags, srqn } = *self;
+        OutstandingSend { op: *op, id, length, error, flags, srqn }
     }
 }
 
@@ -88,8 +120,9 @@ impl<'a> Work<'a> {
             None
         };
         let SendRequest { id, signaled, solicited, fence, ref op, payload: _ } = *request;
+        let flags = Flags::new(signaled, solicited, fence);
         let length = length.min(u64::from(u32::MAX)) as u32;
-        Work { op, id, length, error, signaled, solicited, fence, srqn: None }
+        Work { op, id, length, error, flags, srqn: None }
     }
 
     /// The shared receive queue that it names, on a QP of that service: XRC initiators want one for all that goes to the peer, and no others know any.
@@ -118,9 +151,7 @@ impl<'a> Work<'a> {
             id,
             length: 0,
             error: Some(WcStatus::LocQpOp),
-            signaled: true,
-            solicited: false,
-            fence: false,
+            flags: Flags::new(true, false, false),
             srqn: None,
         }
     }

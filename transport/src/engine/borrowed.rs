@@ -156,7 +156,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         if let Some(taken) = self.requests.take_send(&mut self.qp.requester.queue) {
             taken.end();
         }
-        if work.signaled || status != WcStatus::Success {
+        if work.flags.signaled() || status != WcStatus::Success {
             self.complete_send(&work.completion(self.place.qpn, status));
         }
     }

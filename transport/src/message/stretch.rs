@@ -52,7 +52,7 @@ pub(crate) fn next_segment<'a, R>(
     let packets = work.op.row().psns_of_stretch(mtu, first, length, work.length);
     Ok(Segment {
         op: work.op,
-        solicited: work.solicited,
+        solicited: work.flags.solicited(),
         first,
         last: length == rest,
         psn: qp.requester.psn,

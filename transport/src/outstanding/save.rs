@@ -11,6 +11,7 @@ use crate::qp::attr::QpType;
 use crate::qp::caps::Caps;
 use crate::request::{Destination, Payload, SendRequest, Sge};
 use crate::save::{Violation, record, to_qpn};
+use crate::work::Flags;
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Rkey, Srqn};
 
 impl Requests {
@@ -22,7 +23,7 @@ impl Requests {
         while let Some(at) = next {
             let destination = self.destination_at(at).as_ref().map(save_destination);
             let (send, payload) = self.send_at(at, &mut scratch);
-            let OutstandingSend { ref op, id, length: _, error, signaled, solicited, fence, srqn } = send;
+            let OutstandingSend { ref op, id, length: _, error, flags, srqn } = send;
             let payload = match (error, payload) {
                 (Some(WcStatus::LocLen), _) => record::Payload::WrongLength,
                 (Some(_), _) => record::Payload::NotUnderstood,
@@ -33,9 +34,9 @@ impl Requests {
             let srqn = srqn.map(Srqn::number);
             sends.push(record::Send {
                 id,
-                signaled,
-                solicited,
-                fence,
+                signaled: flags.signaled(),
+                solicited: flags.solicited(),
+                fence: flags.fence(),
                 operation,
                 payload,
                 srqn,
@@ -71,7 +72,10 @@ impl Requests {
         let srqn = send.srqn.map(|number| Srqn::new(number).ok_or(Violation::Psn)).transpose()?;
         let work = match error {
             // What is wrong in itself has a queue if its service and operation have one.
-            Some(_) => Work { op: &op, id, length: 0, error: None, signaled, solicited, fence, srqn: None },
+            Some(_) => {
+                let flags = Flags::new(signaled, solicited, fence);
+                Work { op: &op, id, length: 0, error: None, flags, srqn: None }
+            }
             None => Work::new(&request, caps),
         };
         let mut named = work;

@@ -113,7 +113,7 @@ impl<R: Region> Engine<R> {
             Ok(checked) => checked,
             Err(status) => return self.datagram_failed(place, work, status, sink),
         };
-        let datagram = datagram(device, qp, source, to, imm, work.solicited);
+        let datagram = datagram(device, qp, source, to, imm, work.flags.solicited());
         match self.datagram_route(&datagram.packet) {
             DatagramRoute::Unreachable => {
                 let mut borrowed = self.known(place, sink);

@@ -154,7 +154,7 @@ fn why_not_begin<R: Region>(
     if begins && let Err(status) = check_request(mrs, qp, work, payload) {
         return Some(RequestPause::Broken(status));
     }
-    if begins && work.fence && state.reads > 0 {
+    if begins && work.flags.fence() && state.reads > 0 {
         return Some(RequestPause::Idle);
     }
     if work.op.row().has_response() {
@@ -209,7 +209,7 @@ fn packet_payload<'a, R: Region>(
 
 fn packet(path: &Path, qp: &Qp, psn: Psn, work: &Work<'_>, slice: &RequestSlice, ack_req: bool) -> Packet {
     let bth = Bth {
-        solicited: work.solicited && slice.last && work.op.takes_receive(),
+        solicited: work.flags.solicited() && slice.last && work.op.takes_receive(),
         mig: true,
         pkey: Pkey::DEFAULT,
         fecn: false,

@@ -28,7 +28,7 @@ pub(super) fn is_of_iwarp(op: &SendOp) -> bool {
 pub(super) fn segment_of(work: &Work<'_>, state: &RequesterState) -> Segment {
     let (msn, offset) = (state.send_msn, state.sent);
     let part = Part { msn, offset, last: true };
-    let solicited = work.solicited;
+    let solicited = work.flags.solicited();
     match *work.op {
         SendOp::Send { .. } => Segment::Send { part, solicited, invalidate: None },
         SendOp::SendInvalidate { key } => Segment::Send { part, solicited, invalidate: Some(Stag(key.0)) },

@@ -242,8 +242,8 @@ fn why_not_begin<R: Region>(
     if let Err(status) = check_request(mrs, qp, work, payload) {
         return Some(RequestPause::Broken(status));
     }
-    let waits =
-        work.fence && state.reads > 0 || row.has_response() && state.reads >= u32::from(qp.max_rd_atomic);
+    let waits = work.flags.fence() && state.reads > 0
+        || row.has_response() && state.reads >= u32::from(qp.max_rd_atomic);
     waits.then_some(RequestPause::Idle)
 }
 
@@ -257,7 +257,7 @@ fn next_segment(
     match work.op.imm() {
         Some(imm) if imm_is_due => {
             let slice = Slice { offset: work.length, length: 0, last: true };
-            (immediate(state.send_msn, work.solicited, imm), slice)
+            (immediate(state.send_msn, work.flags.solicited(), imm), slice)
         }
         _ => {
             let mut segment = segment_of(work, state);
