@@ -16,6 +16,9 @@ pub struct Outputs {
     /// What time it is.
     pub clock: Clock,
     devices: Vec<Option<Device>>,
+    /// Completions that are published together: their consumers look for each, so a line of two CQEs would go back and forth for each.
+    gathered: Vec<(DeviceId, CqId, Completion)>,
+    gathers: bool,
     /// CQs with new CQEs whose arm words have not been looked at.
     dirty: Vec<(DeviceId, CqId)>,
     /// CQs with CQEs that raised no event because they were not armed.
@@ -32,6 +35,8 @@ pub struct Outputs {
     turns_waited: u32,
 }
 
+/// Completions that are published together at most.
+const GATHERED: usize = 32;
 /// Turns between two attempts to hand over events that found no buffer.
 const RETRY_TURNS: u32 = 1024;
 /// Events that have waited long enough, looked at in one turn.
@@ -223,9 +228,32 @@ fn device(devices: &mut [Option<Device>], id: DeviceId) -> &mut Device {
     devices[id.0 as usize].as_mut().expect("ids of devices are given out with the device, and it stays")
 }
 
-impl Sink for Outputs {
+impl Outputs {
+    /// Completions are gathered from now on.
     #[inline]
-    fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
+    pub fn gather(&mut self) {
+        self.gathers = true;
+    }
+
+    /// Publishes what was gathered, and gathers no more.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.gathers = false;
+        self.publish_gathered();
+    }
+
+    #[inline]
+    fn publish_gathered(&mut self) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        for (id, cq_id, completion) in gathered.drain(..) {
+            self.put(id, cq_id, &completion);
+        }
+        self.gathered = gathered;
+    }
+
+    /// Writes a CQE.
+    #[inline]
+    fn put(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
         let device = device(&mut self.devices, id);
         device.counters.completions += 1;
         let Some(cq) = device.cqs.get_mut(cq_id.0) else { return };
@@ -237,6 +265,19 @@ impl Sink for Outputs {
         if !cq.dirty {
             cq.dirty = true;
             self.dirty.push((id, cq_id));
+        }
+    }
+}
+
+impl Sink for Outputs {
+    #[inline]
+    fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
+        if !self.gathers {
+            return self.put(id, cq_id, completion);
+        }
+        self.gathered.push((id, cq_id, *completion));
+        if self.gathered.len() >= GATHERED {
+            self.publish_gathered();
         }
     }
 

@@ -24,6 +24,7 @@ impl Worker {
         // It may have fewer than it had.
         let next = channels.start + (*self.channel_turns.of(device)).min(channels.len() - 1);
         let mut left = BATCH;
+        self.outputs.gather();
         for index in (next..channels.end).chain(channels.start..next) {
             left -= self.drain_channel(index, left, now);
             if left == 0 {
@@ -32,6 +33,7 @@ impl Worker {
                 break;
             }
         }
+        self.outputs.publish();
         left < BATCH
     }
 
