@@ -8,11 +8,11 @@
 //! 2. It enables the control virtqueue, the event virtqueues and the channels, and sets DRIVER_OK.
 //! 3. It makes buffers available in each event virtqueue (see [`crate::event`]).
 //! 4. It asks QUERY_DEVICE and QUERY_PORT, binds the kernel's channel to the kernel's context (BIND_CHANNEL), and gives the AH table.
-//! 5. It sets GIDs as the addresses of its netdev come and go: the one whose MAC address is [`Config::mac`].
+//! 5. It sets GIDs as the addresses of its netdev come and go: the one whose MAC address is [`Config::mac`]. (Not with [`transport::IWARP`], which has none; nor an AH table.)
 //!
 //! # Driver requirements
 //!
-//! * It MUST NOT use a device whose `magic` or `version_major` is another than here. It MUST take any `version_minor`.
+//! * It MUST NOT use a device whose `magic` or `version_major` is another than here, or whose `transport` it does not know. It MUST take any `version_minor`.
 //! * It MUST negotiate VIRTIO_F_VERSION_1, and MUST NOT negotiate VIRTIO_F_RING_PACKED, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_NOTIFICATION_DATA or
 //!   VIRTIO_F_ORDER_PLATFORM, whoever offers them. It SHOULD negotiate VIRTIO_F_EVENT_IDX.
 //! * It MUST name memory by the addresses by which the device finds it: guest-physical ones, unless VIRTIO_F_ACCESS_PLATFORM says otherwise.
@@ -34,6 +34,7 @@ pub const ITEMS: &[Item] = &[
     Item::Consts(queue::INFO),
     Item::Struct(Config::INFO),
     Item::Consts(link::INFO),
+    Item::Consts(transport::INFO),
 ];
 
 consts! {
@@ -44,12 +45,14 @@ consts! {
         /// Stand-in id for VMMs that refuse 42; has no driver in Linux. A driver that binds it must check
         /// [`MAGIC`] and [`VERSION_MAJOR`] before anything else.
         VIRTIO_ID_STANDIN = 38,
-        /// First word of the configuration space: the bytes "vrdm".
+        /// First word of the configuration space of a function whose transport is RoCE: the bytes "vrdm".
         MAGIC = 0x6d64_7276,
+        /// The same of a function of another transport, which [`super::Config::transport`] names: the bytes "vrdt". Drivers of version 1.0 know [`MAGIC`] alone, and leave it alone.
+        MAGIC_TRANSPORT = 0x7464_7276,
         /// Major version of this ABI: drivers refuse any other.
         VERSION_MAJOR = 1,
         /// Minor version: grows when something is added that an older driver may ignore.
-        VERSION_MINOR = 1,
+        VERSION_MINOR = 2,
         /// Size of the configuration space that the device answers for; what lies beyond [`super::Config`] reads as zero.
         CONFIG_SIZE = 256,
     }
@@ -69,6 +72,16 @@ consts! {
 }
 
 consts! {
+    /// Values of [`Config::transport`].
+    pub mod transport: u8 = "VRDMA_TRANSPORT" {
+        /// RoCE version 2.
+        ROCE = 0,
+        /// iWARP. QPs are reliable connections; what needs GIDs, address handles or another type of QP is UNSUPPORTED.
+        IWARP = 1,
+    }
+}
+
+consts! {
     /// Values of [`Config::link`].
     pub mod link: u8 = "VRDMA_LINK" {
         /// No carrier.
@@ -81,7 +94,7 @@ consts! {
 layout! {
     /// Configuration space of the RDMA function. Read-only.
     pub struct Config = "vrdma_config" {
-        /// `VRDMA_MAGIC`.
+        /// `VRDMA_MAGIC` or `VRDMA_MAGIC_TRANSPORT`.
         magic: U32,
         /// `VRDMA_VERSION_MAJOR`.
         version_major: U16,
@@ -99,7 +112,9 @@ layout! {
         link: u8,
         /// Largest path MTU in bytes: 256, 512, 1024, 2048 or 4096.
         max_mtu: U32,
+        /// `VRDMA_TRANSPORT_*`: another than RoCE only with `VRDMA_MAGIC_TRANSPORT`.
+        transport: u8,
         /// Written as zero.
-        reserved: [u8; 40],
+        reserved: [u8; 39],
     }
 }

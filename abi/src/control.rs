@@ -42,6 +42,16 @@
 //! Every object belongs to a *user context*; number 0 is the kernel's and always exists. An object may only name
 //! objects of its own context ([`Status::DENIED`] otherwise).
 //!
+//! # Connections
+//!
+//! QPs of a device of transport RoCE are connected by MODIFY_QP, as the driver and its peer agree. Those of iWARP are connected by the device, in a TCP connection that the
+//! driver asks for: by CM_CONNECT, or by CM_LISTEN and CM_ACCEPT. From INIT the QP goes to RTS then, and MODIFY_QP takes it to RTR, RTS or SQD never. The address is the guest's
+//! own, as its netdev has it, and one that the host allows it; the driver reserves the port in the guest, so that no program of it has the same.
+//!
+//! What happens to connections is an event that the driver fetches by CM_GET_EVENT: `VRDMA_EVENT_CM` tells that there may be some, until the reply has the kind
+//! `VRDMA_CM_EVENT_NONE`. A connection has a number from the command or event that tells of it first until CM_RELEASE or CM_REJECT. It keeps nothing else in use: its QP may be
+//! destroyed first, which ends it.
+//!
 //! # Driver requirements
 //!
 //! * The kernel MUST NOT let a process write to the control virtqueue, or to what its descriptors name.
@@ -59,6 +69,7 @@
 //! * Before it carries out a command that changes or destroys a QP or a shared receive queue, it MUST take the requests for it that were made
 //!   available before the command, whatever channel they are in; the same for a command that resizes a CQ and requests of its context.
 
+mod cm;
 mod counters;
 mod cq;
 mod key;
@@ -66,6 +77,7 @@ mod mcast;
 mod port;
 mod qp;
 mod srq;
+pub use cm::*;
 pub use counters::*;
 pub use cq::*;
 pub use key::*;
@@ -127,6 +139,15 @@ pub const ITEMS: &[Item] = &[
     Item::Struct(ModifySrqReq::INFO),
     Item::Struct(QuerySrqResp::INFO),
     Item::Struct(McastReq::INFO),
+    Item::Consts(cm_limit::INFO),
+    Item::Struct(CmListenReq::INFO),
+    Item::Consts(cm_flags::INFO),
+    Item::Struct(CmConnectReq::INFO),
+    Item::Struct(CmAcceptReq::INFO),
+    Item::Struct(CmRejectReq::INFO),
+    Item::Consts(CmEventKind::INFO),
+    Item::Consts(CmStatus::INFO),
+    Item::Struct(CmEventResp::INFO),
 ];
 
 open_enum! {
@@ -213,6 +234,23 @@ open_enum! {
         ATTACH_MCAST = 56,
         /// [`McastReq`] -> -. `INVALID` if the QP is no member.
         DETACH_MCAST = 57,
+        /// [`CmListenReq`] -> [`ObjectResp`] (listener). Of transport iWARP, as the next. `DENIED` for an address that is not the guest's, `BUSY` if the port is in use.
+        CM_LISTEN = 64,
+        /// [`ObjectReq`] (listener) -> -. Connections that wait for an answer of the driver stay.
+        CM_CLOSE_LISTENER = 65,
+        /// [`CmConnectReq`] -> [`ObjectResp`] (connection). How it ends is an event. `DENIED` for addresses that the guest may not use.
+        CM_CONNECT = 66,
+        /// [`CmAcceptReq`] -> -. An event tells when the connection is established. `INVALID` if the peer has gone.
+        CM_ACCEPT = 67,
+        /// [`CmRejectReq`] -> -
+        CM_REJECT = 68,
+        /// [`ObjectReq`] (QPN) -> -. The connection of a QP ends in order: no request begins any more, what has begun ends, then the QP goes to ERR, and its peer is told. To
+        /// end it at once, the QP is modified to ERR or destroyed.
+        CM_DISCONNECT = 69,
+        /// [`ObjectReq`] (connection) -> -. Its number is free, and no event tells of it any more. One that is not over is ended at once.
+        CM_RELEASE = 70,
+        /// - -> [`CmEventResp`]. What happened next, in order.
+        CM_GET_EVENT = 71,
     }
 }
 

@@ -65,5 +65,7 @@ open_enum! {
         DEVICE_FATAL = 18,
         /// Virtqueue number: the channel is broken (see [`crate::wqe`]) until it is bound again.
         CHANNEL_ERR = 19,
+        /// 0: CM_GET_EVENT has something to tell. Of transport iWARP.
+        CM = 20,
     }
 }

@@ -20,9 +20,10 @@
 /* How a driver recognises the device. */
 #define VRDMA_VIRTIO_ID 42 /* Virtio device id "RDMA" (virtio specification, section 5). */
 #define VRDMA_VIRTIO_ID_STANDIN 38 /* Stand-in id for VMMs that refuse 42; has no driver in Linux. A driver that binds it must check  MAGIC and VERSION_MAJOR before anything else. */
-#define VRDMA_MAGIC 0x6d647276u /* First word of the configuration space: the bytes "vrdm". */
+#define VRDMA_MAGIC 0x6d647276u /* First word of the configuration space of a function whose transport is RoCE: the bytes "vrdm". */
+#define VRDMA_MAGIC_TRANSPORT 0x74647276u /* The same of a function of another transport, which super::Config::transport names: the bytes "vrdt". Drivers of version 1.0 know MAGIC alone, and leave it alone. */
 #define VRDMA_VERSION_MAJOR 1 /* Major version of this ABI: drivers refuse any other. */
-#define VRDMA_VERSION_MINOR 1 /* Minor version: grows when something is added that an older driver may ignore. */
+#define VRDMA_VERSION_MINOR 2 /* Minor version: grows when something is added that an older driver may ignore. */
 #define VRDMA_CONFIG_SIZE 256 /* Size of the configuration space that the device answers for; what lies beyond super::Config reads as zero. */
 
 /*
@@ -35,7 +36,7 @@
 
 /* Configuration space of the RDMA function. Read-only. */
 struct vrdma_config {
-	/* VRDMA_MAGIC. */
+	/* VRDMA_MAGIC or VRDMA_MAGIC_TRANSPORT. */
 	__le32 magic;
 	/* VRDMA_VERSION_MAJOR. */
 	__le16 version_major;
@@ -53,8 +54,10 @@ struct vrdma_config {
 	__u8 link;
 	/* Largest path MTU in bytes: 256, 512, 1024, 2048 or 4096. */
 	__le32 max_mtu;
+	/* VRDMA_TRANSPORT_*: another than RoCE only with VRDMA_MAGIC_TRANSPORT. */
+	__u8 transport;
 	/* Written as zero. */
-	__u8 reserved[40];
+	__u8 reserved[39];
 };
 static_assert(sizeof(struct vrdma_config) == 64);
 static_assert(offsetof(struct vrdma_config, magic) == 0);
@@ -66,11 +69,16 @@ static_assert(offsetof(struct vrdma_config, num_channels) == 16);
 static_assert(offsetof(struct vrdma_config, max_wqe_units) == 18);
 static_assert(offsetof(struct vrdma_config, link) == 19);
 static_assert(offsetof(struct vrdma_config, max_mtu) == 20);
-static_assert(offsetof(struct vrdma_config, reserved) == 24);
+static_assert(offsetof(struct vrdma_config, transport) == 24);
+static_assert(offsetof(struct vrdma_config, reserved) == 25);
 
 /* Values of Config::link. */
 #define VRDMA_LINK_DOWN 0 /* No carrier. */
 #define VRDMA_LINK_UP 1 /* Carrier. */
+
+/* Values of Config::transport. */
+#define VRDMA_TRANSPORT_ROCE 0 /* RoCE version 2. */
+#define VRDMA_TRANSPORT_IWARP 1 /* iWARP. QPs are reliable connections; what needs GIDs, address handles or another type of QP is UNSUPPORTED. */
 
 /* ReqHeader::opcode. Beside each its request -> reply; - is none. */
 #define VRDMA_CMD_QUERY_DEVICE 1 /* - -> QueryDeviceExResp (QueryDeviceResp in version 1.0) */
@@ -111,6 +119,14 @@ static_assert(offsetof(struct vrdma_config, reserved) == 24);
 #define VRDMA_CMD_DESTROY_SRQ 53 /* ObjectReq (SRQN) -> -. BUSY while QPs use it, which no QP does for good with one of XRC: a message that has begun there is refused, but for a READ: that is answered, and answered again, as long as its region is there. Its receives end without a completion; those made available in a channel before  the command are taken before it. */
 #define VRDMA_CMD_ATTACH_MCAST 56 /* McastReq -> -. With VRDMA_CAP_MULTICAST, as the next. A member may attach again, which changes nothing. INVALID for a QP that is not UD and an  address that is none of a group, NO_RESOURCES beyond a limit. */
 #define VRDMA_CMD_DETACH_MCAST 57 /* McastReq -> -. INVALID if the QP is no member. */
+#define VRDMA_CMD_CM_LISTEN 64 /* CmListenReq -> ObjectResp (listener). Of transport iWARP, as the next. DENIED for an address that is not the guest's, BUSY if the port is in use. */
+#define VRDMA_CMD_CM_CLOSE_LISTENER 65 /* ObjectReq (listener) -> -. Connections that wait for an answer of the driver stay. */
+#define VRDMA_CMD_CM_CONNECT 66 /* CmConnectReq -> ObjectResp (connection). How it ends is an event. DENIED for addresses that the guest may not use. */
+#define VRDMA_CMD_CM_ACCEPT 67 /* CmAcceptReq -> -. An event tells when the connection is established. INVALID if the peer has gone. */
+#define VRDMA_CMD_CM_REJECT 68 /* CmRejectReq -> - */
+#define VRDMA_CMD_CM_DISCONNECT 69 /* ObjectReq (QPN) -> -. The connection of a QP ends in order: no request begins any more, what has begun ends, then the QP goes to ERR, and its peer is told. To  end it at once, the QP is modified to ERR or destroyed. */
+#define VRDMA_CMD_CM_RELEASE 70 /* ObjectReq (connection) -> -. Its number is free, and no event tells of it any more. One that is not over is ended at once. */
+#define VRDMA_CMD_CM_GET_EVENT 71 /* - -> CmEventResp. What happened next, in order. */
 
 /* RespHeader::status. In brackets the errno that drivers make of it. */
 #define VRDMA_STATUS_OK 0 /* Done. */
@@ -1032,6 +1048,176 @@ static_assert(offsetof(struct vrdma_mcast_req, qpn) == 0);
 static_assert(offsetof(struct vrdma_mcast_req, reserved) == 4);
 static_assert(offsetof(struct vrdma_mcast_req, mgid) == 8);
 
+/* Limits of connection management. */
+#define VRDMA_CM_PRIVATE_DATA 512 /* Room for private data in commands and events. */
+#define VRDMA_CM_MAX_PRIVATE_DATA 508 /* Most bytes of private data that a command may have: 4 are the device's own, for IRD and ORD (RFC 6581). */
+#define VRDMA_CM_MAX_DEPTH 128 /* Most READs and atomics of a connection, in each direction. */
+
+/* Listens for connections. */
+struct vrdma_cm_listen_req {
+	/* Address of the guest: an IPv6 address in network byte order, ::ffff:a.b.c.d for an IPv4 one; all zero for each that it may use. */
+	__u8 addr[16];
+	/* TCP port, not 0. */
+	__le16 port;
+	/* Written as zero; refused otherwise. */
+	__le16 reserved;
+	/* Connections that may wait for their VRDMA_CMD_CM_ACCEPT or VRDMA_CMD_CM_REJECT; cut to what the device allows. */
+	__le32 backlog;
+};
+static_assert(sizeof(struct vrdma_cm_listen_req) == 24);
+static_assert(offsetof(struct vrdma_cm_listen_req, addr) == 0);
+static_assert(offsetof(struct vrdma_cm_listen_req, port) == 16);
+static_assert(offsetof(struct vrdma_cm_listen_req, reserved) == 18);
+static_assert(offsetof(struct vrdma_cm_listen_req, backlog) == 20);
+
+/* CmConnectReq::flags. */
+#define VRDMA_CM_PEER_TO_PEER 1 /* The peer may send first: the device sends a message of its own before all others (RFC 6581, 4). */
+
+/* Connects a QP. */
+struct vrdma_cm_connect_req {
+	/* The QP: a reliable connection in state INIT. */
+	__le32 qpn;
+	/* VRDMA_CM_*: flags. */
+	__le32 flags;
+	/* Address of the guest, as in struct vrdma_cm_listen_req. */
+	__u8 local_addr[16];
+	/* Address of the peer, likewise. */
+	__u8 remote_addr[16];
+	/* TCP port of the guest; 0 for the device's choice. */
+	__le16 local_port;
+	/* TCP port of the peer, not 0. */
+	__le16 remote_port;
+	/* READs and atomics answered at once, wished for. */
+	__le16 ird;
+	/* READs and atomics outstanding, wished for. */
+	__le16 ord;
+	/* Bytes of private data. */
+	__le16 private_data_len;
+	/* Written as zero; refused otherwise. */
+	__u8 reserved[14];
+	/* Private data for the peer's program. */
+	__u8 private_data[512];
+};
+static_assert(sizeof(struct vrdma_cm_connect_req) == 576);
+static_assert(offsetof(struct vrdma_cm_connect_req, qpn) == 0);
+static_assert(offsetof(struct vrdma_cm_connect_req, flags) == 4);
+static_assert(offsetof(struct vrdma_cm_connect_req, local_addr) == 8);
+static_assert(offsetof(struct vrdma_cm_connect_req, remote_addr) == 24);
+static_assert(offsetof(struct vrdma_cm_connect_req, local_port) == 40);
+static_assert(offsetof(struct vrdma_cm_connect_req, remote_port) == 42);
+static_assert(offsetof(struct vrdma_cm_connect_req, ird) == 44);
+static_assert(offsetof(struct vrdma_cm_connect_req, ord) == 46);
+static_assert(offsetof(struct vrdma_cm_connect_req, private_data_len) == 48);
+static_assert(offsetof(struct vrdma_cm_connect_req, reserved) == 50);
+static_assert(offsetof(struct vrdma_cm_connect_req, private_data) == 64);
+
+/* Accepts a connection that was requested. */
+struct vrdma_cm_accept_req {
+	/* The connection, as the event named it. */
+	__le32 connection;
+	/* The QP: a reliable connection in state INIT. */
+	__le32 qpn;
+	/* READs and atomics answered at once, wished for. */
+	__le16 ird;
+	/* READs and atomics outstanding, wished for. */
+	__le16 ord;
+	/* Bytes of private data. */
+	__le16 private_data_len;
+	/* Written as zero; refused otherwise. */
+	__le16 reserved;
+	/* Private data for the peer's program. */
+	__u8 private_data[512];
+};
+static_assert(sizeof(struct vrdma_cm_accept_req) == 528);
+static_assert(offsetof(struct vrdma_cm_accept_req, connection) == 0);
+static_assert(offsetof(struct vrdma_cm_accept_req, qpn) == 4);
+static_assert(offsetof(struct vrdma_cm_accept_req, ird) == 8);
+static_assert(offsetof(struct vrdma_cm_accept_req, ord) == 10);
+static_assert(offsetof(struct vrdma_cm_accept_req, private_data_len) == 12);
+static_assert(offsetof(struct vrdma_cm_accept_req, reserved) == 14);
+static_assert(offsetof(struct vrdma_cm_accept_req, private_data) == 16);
+
+/* Rejects a connection that was requested. It is released by that. */
+struct vrdma_cm_reject_req {
+	/* The connection, as the event named it. */
+	__le32 connection;
+	/* Bytes of private data. */
+	__le16 private_data_len;
+	/* Written as zero; refused otherwise. */
+	__le16 reserved;
+	/* Private data for the peer's program. */
+	__u8 private_data[512];
+};
+static_assert(sizeof(struct vrdma_cm_reject_req) == 520);
+static_assert(offsetof(struct vrdma_cm_reject_req, connection) == 0);
+static_assert(offsetof(struct vrdma_cm_reject_req, private_data_len) == 4);
+static_assert(offsetof(struct vrdma_cm_reject_req, reserved) == 6);
+static_assert(offsetof(struct vrdma_cm_reject_req, private_data) == 8);
+
+/* CmEventResp::kind. */
+#define VRDMA_CM_EVENT_NONE 0 /* Nothing has happened. */
+#define VRDMA_CM_EVENT_CONNECT_REQUEST 1 /* A peer wants a connection. The driver accepts, rejects or releases it. */
+#define VRDMA_CM_EVENT_CONNECT_REPLY 2 /* How VRDMA_CMD_CM_CONNECT ended. With a status of VRDMA_CM_OK the QP is connected, in RTS; else the connection is over, and nothing more happens to it. */
+#define VRDMA_CM_EVENT_ESTABLISHED 3 /* A connection that was accepted is established; its QP is in RTS. */
+#define VRDMA_CM_EVENT_DISCONNECT 4 /* The peer has ended an established connection, or it broke; the QP is in ERR. */
+#define VRDMA_CM_EVENT_CLOSE 5 /* A connection that was established or accepted is over, the last that happens to it. */
+
+/* CmEventResp::status. In brackets the errno that drivers make of it. */
+#define VRDMA_CM_OK 0 /* It is connected. */
+#define VRDMA_CM_REFUSED 1 /* Nobody listens there, or the peer's program rejects it (ECONNREFUSED). */
+#define VRDMA_CM_TIMED_OUT 2 /* No answer came in time (ETIMEDOUT). */
+#define VRDMA_CM_RESET 3 /* The peer, or this end, ended it before it was established (ECONNRESET). */
+#define VRDMA_CM_UNREACHABLE 4 /* The peer cannot be reached (EHOSTUNREACH). */
+#define VRDMA_CM_PROTOCOL 5 /* The peer speaks something else, or wants what this end does not have (EPROTO). */
+#define VRDMA_CM_IN_USE 6 /* The address or port cannot be had (EADDRINUSE). */
+
+/* What happened to a connection. */
+struct vrdma_cm_event_resp {
+	/* VRDMA_CM_EVENT_*. */
+	__le32 kind;
+	/* The connection. */
+	__le32 connection;
+	/* Of VRDMA_CM_EVENT_CONNECT_REQUEST: the listener; else VRDMA_NONE. */
+	__le32 listener;
+	/* Of VRDMA_CM_EVENT_CONNECT_REPLY: VRDMA_CM_*; else 0. */
+	__le32 status;
+	/* Address of the guest, as in struct vrdma_cm_listen_req. */
+	__u8 local_addr[16];
+	/* Address of the peer, likewise. */
+	__u8 remote_addr[16];
+	/* TCP port of the guest. */
+	__le16 local_port;
+	/* TCP port of the peer. */
+	__le16 remote_port;
+	/*
+	 * Of VRDMA_CM_EVENT_CONNECT_REQUEST: READs and atomics that the peer will have outstanding at most, so what IRD has to be (128 if it does not say);
+	 * once it is connected, the IRD agreed about.
+	 */
+	__le16 ird;
+	/* Of VRDMA_CM_EVENT_CONNECT_REQUEST: READs and atomics that the peer answers at once, so what ORD may be; once it is connected, the ORD agreed about. */
+	__le16 ord;
+	/* Bytes of private data, of the first two kinds. */
+	__le16 private_data_len;
+	/* Written as zero. */
+	__u8 reserved[6];
+	/* Private data of the peer's program. */
+	__u8 private_data[512];
+};
+static_assert(sizeof(struct vrdma_cm_event_resp) == 576);
+static_assert(offsetof(struct vrdma_cm_event_resp, kind) == 0);
+static_assert(offsetof(struct vrdma_cm_event_resp, connection) == 4);
+static_assert(offsetof(struct vrdma_cm_event_resp, listener) == 8);
+static_assert(offsetof(struct vrdma_cm_event_resp, status) == 12);
+static_assert(offsetof(struct vrdma_cm_event_resp, local_addr) == 16);
+static_assert(offsetof(struct vrdma_cm_event_resp, remote_addr) == 32);
+static_assert(offsetof(struct vrdma_cm_event_resp, local_port) == 48);
+static_assert(offsetof(struct vrdma_cm_event_resp, remote_port) == 50);
+static_assert(offsetof(struct vrdma_cm_event_resp, ird) == 52);
+static_assert(offsetof(struct vrdma_cm_event_resp, ord) == 54);
+static_assert(offsetof(struct vrdma_cm_event_resp, private_data_len) == 56);
+static_assert(offsetof(struct vrdma_cm_event_resp, reserved) == 58);
+static_assert(offsetof(struct vrdma_cm_event_resp, private_data) == 64);
+
 /* Sizes and offsets in a request. */
 #define VRDMA_WQE_UNIT_SIZE 64 /* Bytes of a unit, and of a slot. */
 #define VRDMA_WQE_MAX_UNITS 8 /* Most units of a request of version 1.0 (max_wqe_units may be less). */
@@ -1393,6 +1579,7 @@ static_assert(offsetof(struct vrdma_cq_record, reserved1) == 68);
 #define VRDMA_EVENT_PORT_ERR 17 /* Port 1 is down (IBV_EVENT_PORT_ERR). */
 #define VRDMA_EVENT_DEVICE_FATAL 18 /* 0: the device is lost until it is reset (IBV_EVENT_DEVICE_FATAL). */
 #define VRDMA_EVENT_CHANNEL_ERR 19 /* Virtqueue number: the channel is broken (see wqe) until it is bound again. */
+#define VRDMA_EVENT_CM 20 /* 0: CM_GET_EVENT has something to tell. Of transport iWARP. */
 
 /* An event. */
 struct vrdma_event {

@@ -3,10 +3,12 @@
 use crate::daemon::{Daemon, Stats, guest_config};
 use crate::guest::{Guest, GuestOptions};
 use crate::wait;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
-use vrdma_backend::config::{Config, GuestConfig, GuestLimits};
+use vrdma_abi::config::transport;
+use vrdma_backend::config::{Config, GuestConfig, GuestLimits, HostAddress, Tcp, Transport};
 use vrdma_backend::port::{self, Cable, Driver, Faults, FaultsConfig, Port};
 
 /// How a lab is made.
@@ -105,20 +107,20 @@ impl Lab {
         let _ = env_logger::Builder::from_env("RUST_LOG").is_test(true).try_init();
         let temporary = TempDir::new().expect("a temporary directory");
         let dir = temporary.path();
+        let guest_of = |i| {
+            let guest = guest_config(&format!("g{i}"), &socket(dir, i), i + 1);
+            (options.host_says)(i, GuestConfig { net: Some(net_socket(dir, i)), ..guest })
+        };
+        let has_streams = (0..guests).any(|i| guest_of(i).transport == Transport::Iwarp);
         let config = |which: &dyn Fn(u8) -> bool| Config {
+            tcp: has_streams.then_some(Tcp::Kernel),
             admin: options.program.as_ref().map(|_| dir.join("admin")),
             comp_vectors: options.comp_vectors,
             channels: options.channels,
             poll_us: options.poll_us,
             busy_poll: options.busy_poll,
             limits: options.limits.clone(),
-            guests: (0..guests)
-                .filter(|&i| which(i))
-                .map(|i| {
-                    let guest = guest_config(&format!("g{i}"), &socket(dir, i), i + 1);
-                    (options.host_says)(i, GuestConfig { net: Some(net_socket(dir, i)), ..guest })
-                })
-                .collect(),
+            guests: (0..guests).filter(|&i| which(i)).map(guest_of).collect(),
             ..Config::default()
         };
         let (mut remote, mut outside, mut cable) = (None, None, None);
@@ -152,7 +154,9 @@ impl Lab {
         let (host, vlan) = (self.options.address)(index);
         let options = GuestOptions { host, vlan, ..self.options.guest.clone() };
         let guest = Guest::connect(&self.socket(index), options).expect("the daemon accepts the guest");
-        guest.set_gid();
+        if guest.config.transport == transport::ROCE {
+            guest.set_gid();
+        }
         guest
     }
 
@@ -204,6 +208,18 @@ pub fn listed(index: u8, guest: GuestConfig) -> GuestConfig {
     let addresses = [format!("10.0.0.{host}"), format!("fe80::{host:x}")];
     let gids = addresses.iter().map(|text| text.parse().expect("an address")).collect();
     GuestConfig { gids, any_gid: false, ..guest }
+}
+
+/// The address of this host that [`over_tcp`] gives to guest `index`: each process that tests has its own.
+pub fn host_address(index: u8) -> Ipv4Addr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high, low, index + 1)
+}
+
+/// For [`LabOptions::host_says`]: the guest has a function of iWARP over the kernel's TCP.
+pub fn over_tcp(index: u8, guest: GuestConfig) -> GuestConfig {
+    let host_addresses = vec![HostAddress(host_address(index).into())];
+    GuestConfig { transport: Transport::Iwarp, host_addresses, ..guest }
 }
 
 fn socket(dir: &Path, guest: u8) -> PathBuf {

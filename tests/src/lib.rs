@@ -19,6 +19,7 @@
 //! What a well-behaved guest cannot run into panics here with a message; each wait has an end ([`wait::PATIENCE`]).
 
 pub mod ah;
+pub mod cm;
 pub mod context;
 pub mod control;
 pub mod cq;

@@ -1,5 +1,6 @@
 //! The control virtqueue: from descriptor chains to [`Command`]s, and the replies back.
 
+mod connections;
 mod context;
 mod reply;
 mod request;

@@ -70,7 +70,7 @@ impl Daemon {
         })?;
         for ((guest, (device, port)), (rdma, net)) in config.guests.iter().zip(added).zip(sockets.guests) {
             let rdma = rdma.map(|socket| {
-                let function = RdmaFunction::new(daemon.worker.clone(), device, config, guest.mac, max_mtu);
+                let function = RdmaFunction::new(daemon.worker.clone(), device, config, guest, max_mtu);
                 Session::start(&guest.name, socket, function)
             });
             let net = net.map(|socket| {

@@ -23,7 +23,7 @@
 //! * a thread that rings the front-ends whose eventfds are slow (`queue::call`), and one that frees what takes long to free (`memory`);
 //! * a thread for the admin socket (`admin`).
 //!
-//! `device` says what a guest's objects are, `translate` says the words of abi in those of transport and back, `queue` moves rings, `memory` is where guest memory is mapped and touched, `socket` who may connect.
+//! `streams` has the connections of iWARP functions, in sockets of the host's TCP (`tcp`). `device` says what a guest's objects are, `translate` says the words of abi in those of transport and back, `queue` moves rings, `memory` is where guest memory is mapped and touched, `socket` who may connect.
 //! The modules are private, but documented: `cargo doc --document-private-items -p vrdma-backend`.
 #![deny(unsafe_code)]
 
@@ -47,6 +47,8 @@ pub mod ratelimit;
 mod session;
 mod socket;
 mod stats;
+mod streams;
+mod tcp;
 mod translate;
 mod vhost;
 mod worker;

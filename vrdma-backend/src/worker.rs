@@ -20,6 +20,7 @@ mod post;
 mod recall;
 mod remap;
 mod sleep;
+mod streams;
 mod sync;
 mod turns;
 mod uplink;
@@ -33,6 +34,7 @@ use crate::memory::MrMemory;
 use crate::net::Net;
 use crate::queue::channel::{Channel, ChannelError, RequestWords};
 use crate::ratelimit::RateLimit;
+use crate::streams::Streams;
 use crate::translate::event::AsyncEvent;
 use crossbeam_channel::{Receiver, TryRecvError};
 use link::{PortState, Uplink};
@@ -76,6 +78,10 @@ pub struct Worker {
     /// Guests' Ethernet functions and their switch.
     pub net: Net,
     uplink: Option<Uplink>,
+    /// Connections of iWARP functions,
+    streams: Streams,
+    /// of which there are.
+    has_streams: bool,
     /// Those of a guest are adjacent.
     channels: Vec<BoundChannel>,
     channel_turns: Turns,
@@ -215,6 +221,7 @@ impl Worker {
         let mut busy = self.mail.may_be_there() && self.run_messages();
         let now = self.recent();
         busy |= self.receive_frames(now);
+        busy |= self.serve_streams(now);
         busy |= self.drain_channels(now);
         busy |= self.pass_barriers(now);
         busy |= self.engine.poll(now, COPY_BUDGET, &mut self.outputs);

@@ -6,6 +6,7 @@ mod request;
 use super::guest::{Image, NEXT, Ram, Ring, WRITE};
 use super::input::Input;
 use super::lab::{GIDS, Lab, MACS, with};
+use crate::config::Config;
 use crate::control::{CommandContext, serve};
 use crate::memory::GuestMemory;
 use crate::worker::{Worker, inline};
@@ -211,7 +212,8 @@ impl<'a> Driver<'a> {
     /// Has the device serve its control queue.
     fn serve(&mut self) {
         let Some(queue) = &mut self.queue else { return };
-        let context = CommandContext { memory: &self.memory, limits: &self.lab.config.limits };
+        let Config { limits, guests, .. } = &self.lab.config;
+        let context = CommandContext { memory: &self.memory, limits, guest: &guests[0] };
         let id = self.lab.guests[0].id;
         let setup = |index: u16| CHANNELS.contains(&index).then(|| ring(index).setup());
         let execute = |command| {

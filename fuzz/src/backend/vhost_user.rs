@@ -27,8 +27,8 @@ pub fn vhost_user(data: &[u8]) {
     let lab = Lab::new();
     let ram = lab.guests[0].ram.clone();
     let parts = Parts::new(&ram);
-    let (id, port, mac) = (lab.guests[0].id, lab.guests[0].port, lab.config.guests[0].mac);
-    let rdma = Inline::new(RdmaFunction::new(lab.handle.clone(), id, &lab.config, mac, Mtu::M1024));
+    let (id, port, guest) = (lab.guests[0].id, lab.guests[0].port, &lab.config.guests[0]);
+    let rdma = Inline::new(RdmaFunction::new(lab.handle.clone(), id, &lab.config, guest, Mtu::M1024));
     let ethernet =
         Inline::new(EthernetFunction::new(lab.handle.clone(), port, lab.config.limits.memory_bytes()));
     let before = descriptors();

@@ -1,7 +1,7 @@
 //! The command line.
 
-use super::GuestConfig;
 use super::words::from_keys;
+use super::{GuestConfig, Tcp};
 use crate::port::{FaultsConfig, UplinkDevice};
 use clap::Parser;
 use serde::Serialize;
@@ -83,6 +83,16 @@ pub struct Keys {
     /// Faults on the uplink, for tests: loss=RATE,dup=RATE,reorder=RATE,corrupt=RATE,delay=RATE,delay_us=N,seed=N,dir=rx|tx|both
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub faults: Option<FaultsConfig>,
+    /// Whose TCP iWARP goes over: kernel
+    #[arg(long, value_name = "kernel", value_parser = tcp)]
+    pub tcp: Option<Tcp>,
+}
+
+fn tcp(text: &str) -> Result<Tcp, String> {
+    match text {
+        "kernel" => Ok(Tcp::Kernel),
+        _ => Err("there is no other TCP than kernel yet".into()),
+    }
 }
 
 /// `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`, each part optional: the keys of the file.

@@ -1,6 +1,6 @@
 //! What makes sense as a whole: each message names the key and its value, and says what to write instead.
 
-use super::{Config, GuestConfig, GuestLimits};
+use super::{Config, GuestConfig, GuestLimits, Tcp, Transport};
 use crate::allowed::{AllowedGid, FrameVlan};
 use anyhow::{Result, bail, ensure};
 use std::collections::HashMap;
@@ -82,7 +82,48 @@ impl Config {
                 }
             }
         }
-        self.check_gids()
+        self.check_gids()?;
+        self.check_streams()
+    }
+
+    /// Whose TCP iWARP goes over, and by which addresses.
+    fn check_streams(&self) -> Result<()> {
+        let mut owners = HashMap::new();
+        for guest in &self.guests {
+            let name = &guest.name;
+            if guest.transport == Transport::Roce {
+                ensure!(
+                    guest.host_addresses.is_empty(),
+                    "guest {name}: host_addresses is of iWARP: give transport = \"iwarp\", or take it away"
+                );
+                continue;
+            }
+            ensure!(
+                self.tcp == Some(Tcp::Kernel),
+                "guest {name}: transport = \"iwarp\": give tcp = \"kernel\", there is no other TCP yet"
+            );
+            ensure!(
+                !guest.host_addresses.is_empty(),
+                "guest {name}: transport = \"iwarp\": with tcp = \"kernel\" give host_address, an address of this host that the guest's netdev has too"
+            );
+            for address in &guest.host_addresses {
+                ensure!(
+                    !address.0.is_unspecified() && !address.0.is_multicast(),
+                    "guest {name}: host_addresses = {address}: this is no address of a host"
+                );
+                if let Some(other) = owners.insert(*address, name) {
+                    bail!(
+                        "guest {name}: host_addresses = {address}: guest {other} has this address too; take it from one of them"
+                    );
+                }
+                if let Err(error) = std::net::TcpListener::bind((address.0, 0)) {
+                    bail!(
+                        "guest {name}: host_addresses = {address}: no interface of this host has it ({error}); add it: ip address add {address} dev INTERFACE"
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Guests that share a host have addresses of their own.

@@ -1,7 +1,7 @@
 //! A guest: the keys of `[[guest]]` and of `--guest`.
 
 use super::User;
-use super::words::{self, list, numbers, word};
+use super::words::{self, HostAddress, list, numbers, word};
 use crate::allowed::{AllowedGid, Vlans};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
@@ -25,6 +25,12 @@ pub struct GuestConfig {
     /// Its MAC address.
     #[serde(with = "word")]
     pub mac: Mac,
+    /// What its RDMA function's connections are made of.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Addresses of this host that are its own, for `transport = "iwarp"` over the kernel's TCP.
+    #[serde(default, with = "list", alias = "host_address")]
+    pub host_addresses: Vec<HostAddress>,
     /// Addresses that it may use as GIDs, beside the link-local one of its MAC address. Only the one guest of a host may leave them out,
     /// and then it may use any.
     #[serde(default, with = "list", alias = "gid")]
@@ -47,6 +53,17 @@ pub struct GuestConfig {
     /// Its Ethernet function may send from any address that is no other guest's.
     #[serde(default)]
     pub any_mac: bool,
+}
+
+/// What connections of an RDMA function are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// RoCE version 2.
+    #[default]
+    Roce,
+    /// iWARP.
+    Iwarp,
 }
 
 fn yes() -> bool {

@@ -34,6 +34,8 @@ pub struct GuestLimits {
     pub all_request_memory: u64,
     /// Address handles.
     pub ahs: u32,
+    /// Connections and listeners of iWARP, each of which is a descriptor of the daemon.
+    pub connections: u32,
     /// MiB of memory that its VMM may share with one function.
     pub memory_max: u64,
     /// Frames of its Ethernet function to several ports (broadcast, multicast, unknown destinations) that other guests get in a second.
@@ -65,6 +67,7 @@ impl Default for GuestLimits {
             request_memory: 256 << 20,
             all_request_memory: 4 << 30,
             ahs: 4096,
+            connections: 1024,
             memory_max: 1 << 20,
             flood_rate: 10_000,
         }

@@ -12,8 +12,9 @@ mod words;
 
 pub use access::{Group, Mode, User};
 pub use args::{Args, Keys};
-pub use guest::GuestConfig;
+pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
+pub use words::HostAddress;
 #[cfg(test)]
 pub(crate) use words::Word;
 
@@ -55,11 +56,21 @@ pub struct Config {
     pub capture: Option<PathBuf>,
     /// Faults on the uplink.
     pub faults: Option<FaultsConfig>,
+    /// Whose TCP iWARP goes over.
+    pub tcp: Option<Tcp>,
     /// What one guest may have.
     pub limits: GuestLimits,
     /// The guests.
     #[serde(rename = "guest", deserialize_with = "guest::guests")]
     pub guests: Vec<GuestConfig>,
+}
+
+/// Whose TCP iWARP goes over. (Our own is to come.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tcp {
+    /// The host's: by sockets of the daemon.
+    Kernel,
 }
 
 /// How long the worker polls without work before it sleeps.
@@ -88,6 +99,7 @@ impl Default for Config {
             uplink_mtu: None,
             capture: None,
             faults: None,
+            tcp: None,
             limits: GuestLimits::default(),
             guests: Vec::new(),
         }

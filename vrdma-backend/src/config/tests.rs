@@ -97,6 +97,25 @@ fn mistakes_in_flags_are_named() {
             &["--guest", GUEST, "--uplink", "net_ring0", "--uplink-mtu", "99999"],
             "uplink_mtu = 99999: give a number from 576 to 9600",
         ),
+        (
+            &["--guest", &format!("{GUEST},transport=ethernet")],
+            "transport: unknown variant `ethernet`, expected",
+        ),
+        (&["--guest", &format!("{GUEST},host-address=127.0.0.1")], "guest a: host_addresses is of iWARP"),
+        (&["--guest", &format!("{GUEST},transport=iwarp,host-address=127.0.0.1")], "give tcp = \"kernel\""),
+        (
+            &["--guest", &format!("{GUEST},transport=iwarp"), "--tcp", "kernel"],
+            "give host_address, an address of",
+        ),
+        (
+            &["--guest", &format!("{GUEST},transport=iwarp,host-address=192.0.2.77"), "--tcp", "kernel"],
+            "guest a: host_addresses = 192.0.2.77: no interface of this host has it",
+        ),
+        (
+            &["--guest", &format!("{GUEST},transport=iwarp,host-address=0.0.0.0"), "--tcp", "kernel"],
+            "host_addresses = 0.0.0.0: this is no address of a host",
+        ),
+        (&["--guest", GUEST, "--tcp", "own"], "there is no other TCP than kernel yet"),
         (&["--config", "/nonexistent"], "/nonexistent: No such file"),
     ] {
         let error = format!("{:#}", load(args).unwrap_err());

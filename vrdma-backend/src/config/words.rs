@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde::de::{self, DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use vrdma_wire::num::Mac;
 
 /// Reads `KEY=VALUE,KEY=VALUE` as the file's table with these keys.
@@ -165,6 +166,24 @@ impl Word for AllowedGid {
 
     fn read(text: &str) -> Option<AllowedGid> {
         text.parse().ok()
+    }
+}
+
+/// An address of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HostAddress(pub IpAddr);
+
+impl Display for HostAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Word for HostAddress {
+    const KIND: &'static str = "an IP address of this host";
+
+    fn read(text: &str) -> Option<HostAddress> {
+        text.parse().ok().map(|address: IpAddr| HostAddress(address.to_canonical()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What commands need of the guest.
 
-use crate::config::GuestLimits;
+use crate::config::{GuestConfig, GuestLimits, Transport};
 use crate::memory::{GuestMemory, Run};
 use std::sync::Arc;
 
@@ -11,9 +11,16 @@ pub struct CommandContext<'a> {
     pub memory: &'a Arc<GuestMemory>,
     /// What it may have.
     pub limits: &'a GuestLimits,
+    /// What the host says of it.
+    pub guest: &'a GuestConfig,
 }
 
 impl CommandContext<'_> {
+    /// What its QPs are connected by.
+    pub(super) fn transport(&self) -> Transport {
+        self.guest.transport
+    }
+
     /// Has the pages of what the worker is about to use ready, here, where no other guest waits for it. No more than the guest has, since
     /// runs may name the same memory again and again.
     pub(super) fn populate(&self, runs: &[Run]) {

@@ -1,7 +1,7 @@
 //! From what a command came to, to the bytes of its reply.
 
 use crate::device::command::{CommandError, Reply};
-use crate::translate::{self, counters, gid, limits, port, qp, srq};
+use crate::translate::{self, cm, counters, gid, limits, port, qp, srq};
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
@@ -27,6 +27,8 @@ fn first_size(opcode: Opcode) -> usize {
         Opcode::QUERY_CLOCK => ClockResp::SIZE,
         Opcode::QUERY_GID => QueryGidResp::SIZE,
         Opcode::ALLOC_CONTEXT | Opcode::ALLOC_PD | Opcode::ALLOC_MW | Opcode::ALLOC_XRCD => ObjectResp::SIZE,
+        Opcode::CM_LISTEN | Opcode::CM_CONNECT => ObjectResp::SIZE,
+        Opcode::CM_GET_EVENT => CmEventResp::SIZE,
         Opcode::CREATE_CQ => CreateCqResp::SIZE,
         Opcode::REG_MR | Opcode::REREG_MR | Opcode::GET_DMA_MR | Opcode::ALLOC_FAST_MR => RegMrResp::SIZE,
         Opcode::CREATE_QP => CreateQpResp::SIZE,
@@ -43,7 +45,9 @@ pub fn bytes(reply: &Reply) -> Vec<u8> {
     let object = |number: u32| ObjectResp { object: number.into(), reserved: 0.into() };
     match reply {
         Reply::Done => Vec::new(),
-        Reply::Device { limits, mac } => limits::response(limits, *mac).as_bytes().to_vec(),
+        Reply::Device { limits, mac, transport } => {
+            limits::response(limits, *mac, *transport).as_bytes().to_vec()
+        }
         Reply::Port(attr) => port::response(attr).as_bytes().to_vec(),
         Reply::Counters(counters) => counters::response(&counters.0, &counters.1).as_bytes().to_vec(),
         Reply::Clock(now) => ClockResp { clock: now.0.into() }.as_bytes().to_vec(),
@@ -52,6 +56,7 @@ pub fn bytes(reply: &Reply) -> Vec<u8> {
         Reply::Key(key) => RegMrResp { lkey: (*key).into(), rkey: (*key).into() }.as_bytes().to_vec(),
         Reply::Qp(attr) => qp::response(attr).as_bytes().to_vec(),
         Reply::Srq(attr) => srq::response(attr).as_bytes().to_vec(),
+        Reply::CmEvent(event) => cm::response(event.as_deref()).as_bytes().to_vec(),
     }
 }
 

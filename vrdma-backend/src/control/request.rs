@@ -1,6 +1,8 @@
 //! From the bytes of a command to a [`Command`].
 
+use super::connections;
 use super::context::CommandContext;
+use crate::config::Transport;
 use crate::device::ah::AhTable;
 use crate::device::command::{Command, NewMemory};
 use crate::device::moderation::Moderation;
@@ -9,7 +11,7 @@ use crate::queue::VirtqueueSetup;
 use crate::queue::channel::Channel;
 use crate::queue::cq::{CqRing, CqeKind};
 use crate::translate::access::access;
-use crate::translate::{gid, mr, port, qp, srq};
+use crate::translate::{cm, gid, mr, port, qp, srq};
 use vrdma_abi::control::{Run as Run16, *};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use vrdma_wire::num::{Gid, Qpn};
@@ -34,7 +36,11 @@ pub fn parse(
         return Err(Status::TOO_LARGE);
     }
     let body = Body { bytes: body, num_runs: num_runs as usize };
-    Ok(match Opcode(header.opcode.get()) {
+    let opcode = Opcode(header.opcode.get());
+    if !connections::may_be(opcode, context.transport()) {
+        return Err(Status::UNSUPPORTED);
+    }
+    Ok(match opcode {
         Opcode::QUERY_DEVICE => body.empty(Command::QueryDevice)?,
         Opcode::QUERY_PORT => body.empty(Command::QueryPort)?,
         Opcode::QUERY_COUNTERS => body.empty(Command::QueryCounters)?,
@@ -68,8 +74,21 @@ pub fn parse(
             let req: DmaMrReq = body.alone()?;
             Command::DmaMr { pdn: req.pdn.get(), access: access(req.access.get())? }
         }
-        Opcode::CREATE_QP => Command::CreateQp { init: qp::init(&body.alone()?)? },
-        Opcode::MODIFY_QP => modify_qp(&body.alone()?)?,
+        Opcode::CREATE_QP => {
+            let init = qp::init(&body.alone()?)?;
+            if context.transport() == Transport::Iwarp {
+                cm::check_qp(&init)?;
+            }
+            Command::CreateQp { init }
+        }
+        Opcode::MODIFY_QP => {
+            let req: ModifyQpReq = body.alone()?;
+            let (mask, attr) = qp::attributes(&req)?;
+            if context.transport() == Transport::Iwarp {
+                cm::check_change(mask, &attr)?;
+            }
+            Command::ModifyQp { qpn: qpn(req.qpn.get())?, mask, attr: Box::new(attr) }
+        }
         Opcode::QUERY_QP => Command::QueryQp { qpn: qpn(body.object()?)? },
         Opcode::DESTROY_QP => Command::DestroyQp { qpn: qpn(body.object()?)? },
         Opcode::SET_AH_TABLE => ah_table(&body, context)?,
@@ -83,6 +102,17 @@ pub fn parse(
         Opcode::DESTROY_SRQ => Command::DestroySrq { srqn: body.object()? },
         Opcode::ATTACH_MCAST => member(&body.alone()?, |qpn, mgid| Command::AttachMcast { qpn, mgid })?,
         Opcode::DETACH_MCAST => member(&body.alone()?, |qpn, mgid| Command::DetachMcast { qpn, mgid })?,
+        Opcode::CM_LISTEN => connections::listen(&body.alone()?, context.guest)?,
+        Opcode::CM_CLOSE_LISTENER => Command::CmCloseListener { listener: body.object()? },
+        Opcode::CM_CONNECT => connections::connect(&body.alone()?, context.guest)?,
+        Opcode::CM_ACCEPT => Command::CmAccept { accept: Box::new(cm::accept(&body.alone()?)?) },
+        Opcode::CM_REJECT => {
+            let (connection, private_data) = cm::reject(&body.alone()?)?;
+            Command::CmReject { connection, private_data }
+        }
+        Opcode::CM_DISCONNECT => Command::CmDisconnect { qpn: qpn(body.object()?)? },
+        Opcode::CM_RELEASE => Command::CmRelease { connection: body.object()? },
+        Opcode::CM_GET_EVENT => body.empty(Command::CmGetEvent)?,
         _ => return Err(Status::UNSUPPORTED),
     })
 }
@@ -280,11 +310,6 @@ fn ah_table(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
     let table = AhTable::new(context.memory, run, entries).ok_or(Status::FAULT)?;
     context.populate(&runs);
     Ok(Command::SetAhTable { table })
-}
-
-fn modify_qp(req: &ModifyQpReq) -> Result<Command> {
-    let (mask, attr) = qp::attributes(req)?;
-    Ok(Command::ModifyQp { qpn: qpn(req.qpn.get())?, mask, attr: Box::new(attr) })
 }
 
 /// A command about a QP and a group.

@@ -2,12 +2,14 @@
 
 use super::ah::AhTable;
 use super::moderation::Moderation;
-use crate::config::GuestLimits;
+use crate::config::{GuestLimits, Transport};
 use crate::memory::MrMemory;
 use crate::queue::channel::Channel;
 use crate::queue::cq::CqRing;
+use crate::translate::cm::{Accept, CmEvent, Connect};
 use crate::translate::counters::Border;
 use crate::translate::port::PortAttr;
+use socket2::Socket;
 use vrdma_transport::{
     Access, AttrMask, Counters, Error, GidEntry, Instant, MwType, QpAttr, QpInit, SrqAttr, SrqInit,
 };
@@ -55,6 +57,14 @@ pub enum Command {
     DestroySrq { srqn: u32 },
     AttachMcast { qpn: Qpn, mgid: Gid },
     DetachMcast { qpn: Qpn, mgid: Gid },
+    CmListen { sockets: Vec<Socket>, backlog: usize },
+    CmCloseListener { listener: u32 },
+    CmConnect { socket: Socket, connect: Box<Connect> },
+    CmAccept { accept: Box<Accept> },
+    CmReject { connection: u32, private_data: Vec<u8> },
+    CmDisconnect { qpn: Qpn },
+    CmRelease { connection: u32 },
+    CmGetEvent,
 }
 
 /// Memory that a region is to have.
@@ -81,6 +91,8 @@ pub enum Reply {
         limits: Box<GuestLimits>,
         /// From which its GUID is made.
         mac: Mac,
+        /// What its connections are made of.
+        transport: Transport,
     },
     /// The port.
     Port(PortAttr),
@@ -98,6 +110,8 @@ pub enum Reply {
     Qp(Box<QpAttr>),
     /// Attributes of a shared receive queue.
     Srq(SrqAttr),
+    /// What happened to a connection, if anything.
+    CmEvent(Option<Box<CmEvent>>),
 }
 
 /// Why a command was not carried out.

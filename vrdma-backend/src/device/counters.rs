@@ -33,6 +33,8 @@ pub struct DeviceCounters {
     pub refused_commands: u64,
     /// GIDs refused: the guest may not use them, or another guest has them.
     pub refused_gids: u64,
+    /// Connections of peers (iWARP) that were dropped: the guest has as many as it may, or the system is out of descriptors.
+    pub failed_accepts: u64,
 }
 
 impl DeviceCounters {
@@ -62,6 +64,7 @@ pub struct ObjectCounts {
     pub gids: u32,
     pub mcast_attached: u32,
     pub ahs: u32,
+    pub connections: u32,
     pub runs: u64,
     pub pending_requests: u64,
 }

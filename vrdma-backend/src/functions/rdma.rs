@@ -1,7 +1,7 @@
 //! The RDMA function as its front-end sets it up: the session's thread serves the control queue, the worker all others.
 
 use super::remap::remap;
-use crate::config::{Config, GuestLimits};
+use crate::config::{Config, GuestConfig, GuestLimits};
 use crate::control;
 use crate::device::command::CommandError;
 use crate::device::queues::CONTROL;
@@ -16,7 +16,7 @@ use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress};
 use vrdma_transport::DeviceId;
-use vrdma_wire::num::{Mac, Mtu};
+use vrdma_wire::num::Mtu;
 
 /// A guest's RDMA function.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ pub struct RdmaFunction {
     worker: WorkerHandle,
     device: DeviceId,
     limits: GuestLimits,
+    guest: GuestConfig,
     num_queues: usize,
     config_space: [u8; config_space::SIZE],
     /// The control queue while it runs.
@@ -41,15 +42,16 @@ impl RdmaFunction {
         worker: WorkerHandle,
         device: DeviceId,
         config: &Config,
-        mac: Mac,
+        guest: &GuestConfig,
         max_mtu: Mtu,
     ) -> RdmaFunction {
         RdmaFunction {
             worker,
             device,
             limits: config.limits.clone(),
+            guest: guest.clone(),
             num_queues: config.num_queues() as usize,
-            config_space: config_space(config, mac, max_mtu),
+            config_space: config_space(config, guest, max_mtu),
             control: None,
             quiet: false,
             stopped_at: None,
@@ -131,7 +133,8 @@ impl Function for RdmaFunction {
 
     fn serve(&mut self, front: &Setup) -> Served {
         let Some(queue) = &mut self.control else { return Served::Nothing };
-        let context = control::CommandContext { memory: &front.memory, limits: &self.limits };
+        let context =
+            control::CommandContext { memory: &front.memory, limits: &self.limits, guest: &self.guest };
         let (worker, device) = (&self.worker, self.device);
         let execute = |command| {
             // The worker has stopped if it does not answer.

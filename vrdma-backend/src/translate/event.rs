@@ -40,6 +40,11 @@ impl AsyncEvent {
         AsyncEvent { kind: EventKind::CHANNEL_ERR, object: queue.into() }
     }
 
+    /// Something happened to connections: the driver is to ask what.
+    pub fn connections() -> AsyncEvent {
+        AsyncEvent { kind: EventKind::CM, object: 0 }
+    }
+
     /// The port went up or down.
     pub fn port(is_up: bool) -> AsyncEvent {
         AsyncEvent { kind: if is_up { EventKind::PORT_ACTIVE } else { EventKind::PORT_ERR }, object: PORT }

@@ -29,6 +29,13 @@ const DEVICE_CAP: u64 = device_cap::V1_0
     | device_cap::MEM_MGT_EXTENSIONS
     | device_cap::REREG_MR
     | device_cap::HW_COUNTERS;
+/// What of it a function of iWARP has not.
+const NOT_OF_IWARP: u64 = device_cap::RNR_NAK
+    | device_cap::BAD_QKEY_COUNTER
+    | device_cap::ATOMIC_WRITE
+    | device_cap::FLUSH_GLOBAL
+    | device_cap::XRC
+    | device_cap::MULTICAST;
 /// Most multicast groups of a guest, and most members of each. More members make longer work of each datagram, for this host and for the guest alone.
 const MAX_MCAST: u32 = 1024;
 /// Members of all groups together, and so memory that a guest takes in the engine: less than a MiB.
@@ -61,14 +68,16 @@ pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
 }
 
 /// For the driver that asks for them.
-pub fn response(limits: &config::GuestLimits, mac: Mac) -> QueryDeviceExResp {
+pub fn response(limits: &config::GuestLimits, mac: Mac, transport: config::Transport) -> QueryDeviceExResp {
+    let has_packets = transport == config::Transport::Roce;
+    let of_packets = |value: u32| if has_packets { value } else { 0 };
     QueryDeviceExResp {
         base: base(limits, mac),
-        device_cap: DEVICE_CAP.into(),
+        device_cap: (if has_packets { DEVICE_CAP } else { DEVICE_CAP & !NOT_OF_IWARP }).into(),
         max_srq: limits.srqs.into(),
-        max_mcast_grp: MAX_MCAST.into(),
-        max_mcast_qp_attach: MAX_MCAST.into(),
-        max_total_mcast_qp_attach: MAX_MCAST_ATTACHED.into(),
+        max_mcast_grp: of_packets(MAX_MCAST).into(),
+        max_mcast_qp_attach: of_packets(MAX_MCAST).into(),
+        max_total_mcast_qp_attach: of_packets(MAX_MCAST_ATTACHED).into(),
         max_fast_reg_pages: MAX_PAGES.into(),
         reserved: [0; 140],
     }

@@ -14,7 +14,14 @@ impl Worker {
     /// # Errors
     /// Why it is refused; nothing has changed then.
     pub fn execute(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
+        let changed = match command {
+            Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => Some(qpn),
+            _ => None,
+        };
         let result = self.dispatch(id, command);
+        if let Some(qpn) = changed {
+            self.look_at_stream(id, qpn);
+        }
         let counters = &mut self.outputs.device(id).counters;
         match result {
             Ok(_) => counters.commands += 1,
@@ -80,13 +87,14 @@ impl Worker {
             Command::DestroySrq { srqn } => outputs.device(id).destroy_srq(engine, SrqId(srqn)),
             Command::AttachMcast { qpn, mgid } => engine.attach_mcast(id, qpn, mgid).map(done),
             Command::DetachMcast { qpn, mgid } => engine.detach_mcast(id, qpn, mgid).map(done),
+            connections => self.manage_connections(id, connections),
         }
     }
 
     fn query_device(&mut self, id: DeviceId) -> Reply {
         let device = self.outputs.device(id);
         let limits = Box::new(device.limits().guest.clone());
-        Reply::Device { limits, mac: device.guest.mac }
+        Reply::Device { limits, mac: device.guest.mac, transport: device.guest.transport }
     }
 
     fn modify_srq(&mut self, id: DeviceId, srq: SrqId, changes: (Option<u32>, Option<u32>)) -> Result<Reply> {

@@ -1,7 +1,7 @@
 //! What sessions have the worker do: guests, their memory and their virtqueues come and go.
 
 use super::{BoundChannel, NET, Worker};
-use crate::config::GuestConfig;
+use crate::config::{GuestConfig, Transport};
 use crate::device::counters::ObjectCounts;
 use crate::device::{Device, DeviceLimits};
 use crate::memory::{GuestMemory, reap};
@@ -98,6 +98,11 @@ impl Worker {
             },
             limits.guest.flood_rate,
         );
+        if guest.transport == Transport::Iwarp {
+            // Its streams go whether there is an uplink or not.
+            self.has_streams = true;
+            self.engine.set_link(true);
+        }
         self.outputs.add(Device::new(id, guest, limits));
         (id, port)
     }
@@ -135,6 +140,7 @@ impl Worker {
         self.drop_barriers(id);
         self.failing.retain(|(device, _)| *device != id);
         // To drop what it had takes long if it was much.
+        self.streams.forget(id);
         reap((self.engine.reset_device(id), self.outputs.device(id).reset()));
     }
 
@@ -169,6 +175,7 @@ impl Worker {
             xrcds: engine.xrcds,
             gids: engine.gids,
             mcast_attached: engine.mcast_attached,
+            connections: self.streams.count(id),
             pending_requests: engine.pending_sends + engine.pending_receives,
             ..self.outputs.device(id).counts()
         }

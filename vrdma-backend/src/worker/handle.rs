@@ -5,6 +5,7 @@ use super::here;
 use super::link::PortState;
 use super::mail::Mail;
 use super::recall::RECLAIM_TURNS;
+use super::streams::STREAMS;
 use super::sync::AtomicBool;
 use super::turns::Turns;
 use super::{Message, Stopped, Worker};
@@ -14,6 +15,7 @@ use crate::device::outputs::Outputs;
 use crate::net::Net;
 use crate::queue::channel::NO_WORDS;
 use crate::ratelimit::RateLimit;
+use crate::streams::Streams;
 use crate::translate::wqe::MAX_SGE;
 use anyhow::{Context, Result};
 use crossbeam_channel::Sender;
@@ -92,6 +94,8 @@ impl Worker {
         let epoll = Epoll::new().context("epoll")?;
         let event = EpollEvent::new(EventSet::IN, 0);
         epoll.ctl(ControlOperation::Add, consumer.as_raw_fd(), event).context("epoll")?;
+        let streams = Streams::new().context("epoll")?;
+        streams.watch_in(&epoll, STREAMS).context("epoll")?;
         let mut seed = [0; 8];
         vmm_sys_util::rand::rand_bytes(8).iter().zip(&mut seed).for_each(|(from, to)| *to = *from);
         let worker = Worker {
@@ -100,6 +104,8 @@ impl Worker {
             port: PortState::default(),
             net: Net::new(mtu),
             uplink: None,
+            streams,
+            has_streams: false,
             channels: Vec::new(),
             channel_turns: Turns::default(),
             serials: 0,

@@ -1,6 +1,7 @@
 //! How a worker without work sleeps, and what wakes it.
 
 use super::link::Uplink;
+use super::streams::STREAMS;
 use super::uplink::UPLINK;
 use super::{NET, Worker};
 use std::time::Duration;
@@ -66,7 +67,9 @@ impl Worker {
         // What is less than that is slept without being woken, which no guest's moderated events are worth.
         let event = self.outputs.next_timer().map(until).map(|limit| limit.max(LEAST));
         let retry = self.outputs.retry_events().then_some(EVENT_RETRY);
-        [deadline, event, retry, uplink_limit].into_iter().flatten().min()
+        let streams = self.streams.next_deadline().map(until);
+        let stalled = self.streams.has_stalled().then_some(LEAST);
+        [deadline, event, retry, streams, stalled, uplink_limit].into_iter().flatten().min()
     }
 
     /// Whether guests have written something that did not show when the worker asked for kicks.
@@ -105,6 +108,7 @@ impl Worker {
             match event.data() {
                 0 => drop(self.wake.consume()),
                 UPLINK => {}
+                STREAMS => self.streams.woken(),
                 token if token & NET != 0 => self.net.kicked((token >> 32) as usize),
                 token => self.outputs.device(DeviceId((token >> 32) as u32)).counters.kicks += 1,
             }

@@ -5,13 +5,16 @@ use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
 use crate::memory::MrMemory;
 use crate::net::{self, Fill, Lost, Net, Verdict};
 use crate::port::{External, LINK_POLL, Offload, Port};
+use crate::streams::{Host, Streams};
 use crate::translate::event::AsyncEvent;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
-use vrdma_transport::{self as transport, Fault, Outlet, Piece, Pieces, Region, write_frame};
+use vrdma_transport::{
+    self as transport, DeviceId, Fault, Fpdu, Outlet, Piece, Pieces, Region, StreamEnd, write_frame,
+};
 use vrdma_wire::icrc::{self, Icrc};
-use vrdma_wire::num::Mtu;
+use vrdma_wire::num::{Mtu, Qpn};
 use vrdma_wire::roce::{Body, Packet, Rc, pad};
 
 /// Packets that the engine may send in one turn.
@@ -33,7 +36,7 @@ impl Worker {
             mtu: path_mtu(port.capabilities().mtu),
             speed: port.speed().unwrap_or(USUAL_SPEED),
         };
-        self.engine.set_link(port.is_up());
+        self.engine.set_link(port.is_up() || self.has_streams);
         let uplink = self.uplink.insert(Uplink::new(port));
         if let Some(fd) = uplink.port.readiness() {
             watch(&self.epoll, fd);
@@ -73,16 +76,21 @@ impl Worker {
 
     /// Lets the engine send; true if more could be sent now.
     pub(super) fn transmit_packets(&mut self, now: transport::Instant) -> bool {
-        let Worker { uplink: Some(uplink), net, engine, outputs, .. } = self else { return false };
-        let Uplink { port, scratch, loaned, loan_state, .. } = uplink;
-        let more = engine.transmit(
-            now,
-            PACKETS,
-            &mut Packets { now, port, net, scratch, loaned, loan_state },
-            outputs,
-        );
-        port.flush();
-        more || port.backlog() != 0
+        let Worker { uplink, net, engine, outputs, streams, has_streams, .. } = self;
+        if uplink.is_none() && !*has_streams {
+            return false;
+        }
+        let packets = uplink.as_mut().map(|uplink| {
+            let Uplink { port, scratch, loaned, loan_state, .. } = uplink;
+            Packets { now, port, net, scratch, loaned, loan_state }
+        });
+        let more = engine.transmit(now, PACKETS, &mut Wire { packets, streams }, outputs);
+        if *has_streams {
+            streams.flush(&mut Host { engine, outputs, now });
+        }
+        let Some(uplink) = uplink else { return more };
+        uplink.port.flush();
+        more || uplink.port.backlog() != 0
     }
 
     /// Looks at the link when it is time to.
@@ -101,7 +109,11 @@ impl Worker {
 
     /// The link went up or down: QPs and guests are told.
     fn tell_link(&mut self, up: bool) {
-        self.engine.set_link(up);
+        if self.has_streams {
+            // Streams do not go by the uplink. Packets do, are lost there while its link is down, and start over when it is up again.
+            self.engine.set_link(false);
+        }
+        self.engine.set_link(up || self.has_streams);
         self.port.up = up;
         // Whoever holds the other end of the cable can pull it as often as it likes.
         let text = || format!("uplink: the link is {}", if up { "up" } else { "down" });
@@ -161,7 +173,7 @@ struct Packets<'a> {
     loan_state: &'a mut LoanState,
 }
 
-impl Outlet<MrMemory> for Packets<'_> {
+impl Packets<'_> {
     fn has_room(&mut self) -> bool {
         self.port.has_room()
     }
@@ -188,6 +200,44 @@ impl Outlet<MrMemory> for Packets<'_> {
             frame.commit(len);
         }
         Ok(())
+    }
+}
+
+/// What the engine sends: packets to the uplink, if there is one, and FPDUs to streams.
+struct Wire<'a> {
+    packets: Option<Packets<'a>>,
+    streams: &'a mut Streams,
+}
+
+impl Outlet<MrMemory> for Wire<'_> {
+    fn has_room(&mut self) -> bool {
+        self.packets.as_mut().is_none_or(Packets::has_room)
+    }
+
+    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
+        match &mut self.packets {
+            Some(packets) => packets.send(packet, payload),
+            // Where there is no uplink, nobody is out there.
+            None => Ok(()),
+        }
+    }
+
+    fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
+        self.streams.has_room(device, qpn)
+    }
+
+    fn send_fpdu(
+        &mut self,
+        device: DeviceId,
+        qpn: Qpn,
+        fpdu: &Fpdu,
+        payload: &Pieces<'_, MrMemory>,
+    ) -> Result<(), Fault> {
+        self.streams.send_fpdu(device, qpn, fpdu, payload)
+    }
+
+    fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
+        self.streams.end(device, qpn, end);
     }
 }
 

@@ -1,0 +1,155 @@
+//! Connections that the device makes (iWARP).
+
+use crate::control::Answer;
+use crate::guest::Guest;
+use crate::lab::host_address;
+use crate::qp::{Qp, QpOptions};
+use crate::side::Side;
+use crate::wait;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+use vrdma_abi::control::*;
+use vrdma_abi::zerocopy::FromZeros;
+
+/// READs and atomics that tests ask for.
+const DEPTH: u16 = 16;
+
+/// An IPv4 address as commands have it.
+pub fn mapped(address: Ipv4Addr) -> [u8; 16] {
+    address.to_ipv6_mapped().octets()
+}
+
+/// A port that nobody has, for now.
+pub fn free_port(address: Ipv4Addr) -> u16 {
+    let listener = TcpListener::bind((address, 0)).expect("an address of this host");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// A request to connect a QP of guest `from` to a port of guest `to`.
+pub fn request(qp: &Qp, from: u8, to: u8, port: u16, private_data: &[u8]) -> CmConnectReq {
+    let mut req = CmConnectReq {
+        qpn: qp.number.into(),
+        flags: cm_flags::PEER_TO_PEER.into(),
+        local_addr: mapped(host_address(from)),
+        remote_addr: mapped(host_address(to)),
+        remote_port: port.into(),
+        ird: DEPTH.into(),
+        ord: DEPTH.into(),
+        private_data_len: (private_data.len() as u16).into(),
+        ..CmConnectReq::new_zeroed()
+    };
+    req.private_data[..private_data.len()].copy_from_slice(private_data);
+    req
+}
+
+/// Private data of an event.
+pub fn data_of(event: &CmEventResp) -> &[u8] {
+    &event.private_data[..usize::from(event.private_data_len.get())]
+}
+
+/// The commands about connections. What each does is said in [`vrdma_abi::control`].
+#[allow(missing_docs, reason = "each is the command of that name")]
+impl Guest {
+    pub fn cm_listen(&self, address: Ipv4Addr, port: u16, backlog: u32) -> Answer<u32> {
+        let addr = mapped(address);
+        let req = CmListenReq { addr, port: port.into(), reserved: 0.into(), backlog: backlog.into() };
+        self.command(Opcode::CM_LISTEN, &req, &[]).map(|resp: ObjectResp| resp.object.get())
+    }
+
+    pub fn cm_connect(&self, req: &CmConnectReq) -> Answer<u32> {
+        self.command(Opcode::CM_CONNECT, req, &[]).map(|resp: ObjectResp| resp.object.get())
+    }
+
+    pub fn cm_accept(&self, connection: u32, qpn: u32, private_data: &[u8]) -> Answer<()> {
+        let mut req = CmAcceptReq {
+            connection: connection.into(),
+            qpn: qpn.into(),
+            ird: DEPTH.into(),
+            ord: DEPTH.into(),
+            private_data_len: (private_data.len() as u16).into(),
+            ..CmAcceptReq::new_zeroed()
+        };
+        req.private_data[..private_data.len()].copy_from_slice(private_data);
+        self.command::<[u8; 0]>(Opcode::CM_ACCEPT, &req, &[]).map(|_| ())
+    }
+
+    pub fn cm_reject(&self, connection: u32, private_data: &[u8]) -> Answer<()> {
+        let mut req = CmRejectReq {
+            connection: connection.into(),
+            private_data_len: (private_data.len() as u16).into(),
+            ..CmRejectReq::new_zeroed()
+        };
+        req.private_data[..private_data.len()].copy_from_slice(private_data);
+        self.command::<[u8; 0]>(Opcode::CM_REJECT, &req, &[]).map(|_| ())
+    }
+
+    fn cm_of(&self, opcode: Opcode, object: u32) -> Answer<()> {
+        let req = ObjectReq { object: object.into(), reserved: 0.into() };
+        self.command::<[u8; 0]>(opcode, &req, &[]).map(|_| ())
+    }
+
+    pub fn cm_close_listener(&self, listener: u32) -> Answer<()> {
+        self.cm_of(Opcode::CM_CLOSE_LISTENER, listener)
+    }
+
+    pub fn cm_disconnect(&self, qpn: u32) -> Answer<()> {
+        self.cm_of(Opcode::CM_DISCONNECT, qpn)
+    }
+
+    pub fn cm_release(&self, connection: u32) -> Answer<()> {
+        self.cm_of(Opcode::CM_RELEASE, connection)
+    }
+
+    pub fn cm_get_event(&self) -> Answer<CmEventResp> {
+        self.command(Opcode::CM_GET_EVENT, &[0u8; 0], &[])
+    }
+
+    /// The next event of connections, if it comes in time. (That it is told of is another matter.)
+    pub fn cm_event_within(&self, time: Duration) -> Option<CmEventResp> {
+        wait::within(time, || {
+            let event = self.cm_get_event().expect("a function of iWARP");
+            (event.kind.get() != CmEventKind::NONE.0).then_some(event)
+        })
+    }
+
+    /// The next event of connections, which has to be of this kind.
+    pub fn cm_event(&self, kind: CmEventKind) -> CmEventResp {
+        let event = self.cm_event_within(wait::PATIENCE).unwrap_or_else(|| panic!("no event {kind:?}"));
+        assert_eq!(CmEventKind(event.kind.get()), kind, "status {}", event.status.get());
+        event
+    }
+}
+
+/// Two sides of guests 0 and 1 that are connected, the first as initiator; the numbers of their connections.
+pub fn connected(
+    a: &Arc<Guest>,
+    b: &Arc<Guest>,
+    len: u64,
+    options: &QpOptions,
+) -> ((Side, u32), (Side, u32)) {
+    let (a, b) = (Side::new(a, len, options), Side::new(b, len, options));
+    let (of_a, of_b) = connect_streams(&a.qp, &b.qp);
+    ((a, of_a), (b, of_b))
+}
+
+/// Brings two QPs of guests 0 and 1 from RESET to RTS, connected with each other; the numbers of their connections.
+pub fn connect_streams(a: &Qp, b: &Qp) -> (u32, u32) {
+    let port = free_port(host_address(1));
+    let listener = b.guest().cm_listen(host_address(1), port, 1).expect("to listen");
+    a.to_init().expect("to INIT");
+    b.to_init().expect("to INIT");
+    let of_a = a.guest().cm_connect(&request(a, 0, 1, port, b"hello")).expect("to connect");
+    let event = b.guest().cm_event(CmEventKind::CONNECT_REQUEST);
+    assert_eq!((event.listener.get(), data_of(&event)), (listener, &b"hello"[..]));
+    assert_eq!((event.ird.get(), event.ord.get()), (DEPTH, DEPTH));
+    let of_b = event.connection.get();
+    b.guest().cm_accept(of_b, b.number, b"welcome").expect("to accept");
+    assert_eq!(b.guest().cm_event(CmEventKind::ESTABLISHED).connection.get(), of_b);
+    let event = a.guest().cm_event(CmEventKind::CONNECT_REPLY);
+    assert_eq!((event.connection.get(), event.status.get()), (of_a, CmStatus::OK.0));
+    assert_eq!((data_of(&event), event.ird.get(), event.ord.get()), (&b"welcome"[..], DEPTH, DEPTH));
+    b.guest().cm_close_listener(listener).expect("to listen no more");
+    assert_eq!((a.state(), b.state()), (QpState::RTS, QpState::RTS));
+    (of_a, of_b)
+}

@@ -1,0 +1,82 @@
+//! What functions of each transport take, and commands about connections: sockets are made here, away from the data path.
+
+use crate::config::{GuestConfig, Transport};
+use crate::device::command::Command;
+use crate::tcp;
+use crate::translate::cm;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use vrdma_abi::control::{CmConnectReq, CmListenReq, Opcode, Status};
+
+type Result<T> = std::result::Result<T, Status>;
+
+/// Whether functions of this transport know a command.
+pub(super) fn may_be(opcode: Opcode, transport: Transport) -> bool {
+    match opcode {
+        Opcode::CM_LISTEN
+        | Opcode::CM_CLOSE_LISTENER
+        | Opcode::CM_CONNECT
+        | Opcode::CM_ACCEPT
+        | Opcode::CM_REJECT
+        | Opcode::CM_DISCONNECT
+        | Opcode::CM_RELEASE
+        | Opcode::CM_GET_EVENT => transport == Transport::Iwarp,
+        Opcode::QUERY_GID
+        | Opcode::ADD_GID
+        | Opcode::DEL_GID
+        | Opcode::ALLOC_XRCD
+        | Opcode::DEALLOC_XRCD
+        | Opcode::SET_AH_TABLE
+        | Opcode::ATTACH_MCAST
+        | Opcode::DETACH_MCAST => transport == Transport::Roce,
+        _ => true,
+    }
+}
+
+/// Listens.
+pub(super) fn listen(req: &CmListenReq, guest: &GuestConfig) -> Result<Command> {
+    let (at, backlog) = cm::listen(req)?;
+    let addresses = guest.host_addresses.iter().map(|address| address.0);
+    let at: Vec<SocketAddr> = match at.ip().is_unspecified() {
+        true => addresses.map(|address| SocketAddr::new(address, at.port())).collect(),
+        false => addresses.filter(|&address| address == at.ip()).map(|_| at).collect(),
+    };
+    if at.is_empty() {
+        return Err(Status::DENIED);
+    }
+    let sockets = at.into_iter().map(tcp::listen).collect::<io::Result<_>>();
+    Ok(Command::CmListen { sockets: sockets.map_err(|error| status(&error))?, backlog })
+}
+
+/// Begins to connect.
+pub(super) fn connect(req: &CmConnectReq, guest: &GuestConfig) -> Result<Command> {
+    let connect = cm::connect(req)?;
+    if !guest.host_addresses.iter().any(|address| address.0 == connect.local.ip())
+        || !may_connect(connect.local.ip(), connect.remote.ip())
+    {
+        return Err(Status::DENIED);
+    }
+    let socket = tcp::connect(connect.local, connect.remote).map_err(|error| status(&error))?;
+    Ok(Command::CmConnect { socket, connect: Box::new(connect) })
+}
+
+/// Whether a guest of this address may connect to that: the host's own loopback addresses are none of its business, unless it has one.
+fn may_connect(local: IpAddr, remote: IpAddr) -> bool {
+    let is_broadcast = matches!(remote, IpAddr::V4(remote) if remote.is_broadcast());
+    !remote.is_unspecified()
+        && !remote.is_multicast()
+        && !is_broadcast
+        && (!remote.is_loopback() || local.is_loopback())
+}
+
+/// Why there is no socket.
+fn status(error: &io::Error) -> Status {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => Status::BUSY,
+        Some(libc::EACCES | libc::EPERM) => Status::DENIED,
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Status::NO_RESOURCES,
+        // The peer cannot be reached at all.
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL) => Status::NOT_FOUND,
+        _ => Status::INTERNAL,
+    }
+}

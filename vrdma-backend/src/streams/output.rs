@@ -1,0 +1,177 @@
+//! What is to go into a stream and has not.
+
+use socket2::Socket;
+use std::collections::VecDeque;
+use std::io;
+
+/// Bytes that may wait before the engine does.
+const ROOM: usize = 128 << 10;
+/// Most bytes in one call of the kernel.
+const PIECE: usize = 64 << 10;
+
+/// Bytes in order, in pieces that each go in one call of the kernel, at whose end a TCP segment ends (MSG_EOR). FPDUs of a whole segment share a piece, since the kernel
+/// cuts it where they end; a shorter one ends its piece.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    bytes: Vec<u8>,
+    /// Those that were taken by the kernel.
+    sent: usize,
+    /// Lengths.
+    pieces: VecDeque<usize>,
+    /// The last piece has whole segments alone.
+    is_open: bool,
+}
+
+impl Output {
+    /// Whether more may be put in.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes.len() - self.sent < ROOM
+    }
+
+    /// Whether the kernel has all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Puts so many bytes in, which `write` writes. `is_whole`: they fill a TCP segment.
+    ///
+    /// # Errors
+    /// Those of `write`; nothing was put in then.
+    pub(super) fn put<E>(
+        &mut self,
+        length: usize,
+        is_whole: bool,
+        write: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let begin = self.bytes.len();
+        self.bytes.resize(begin + length, 0);
+        if let Err(error) = write(&mut self.bytes[begin..]) {
+            self.bytes.truncate(begin);
+            return Err(error);
+        }
+        match self.pieces.back_mut() {
+            Some(piece) if self.is_open && *piece + length <= PIECE => *piece += length,
+            _ => self.pieces.push_back(length),
+        }
+        self.is_open = is_whole;
+        Ok(())
+    }
+
+    /// Puts bytes in that are a piece of their own.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.is_open = false;
+        let copy = |to: &mut [u8]| {
+            to.copy_from_slice(bytes);
+            Ok::<(), std::convert::Infallible>(())
+        };
+        let Ok(()) = self.put(bytes.len(), false, copy);
+    }
+
+    /// Hands over to the kernel what it takes now.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub(super) fn flush(&mut self, socket: &Socket) -> io::Result<()> {
+        const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_EOR;
+        while let Some(piece) = self.pieces.front_mut() {
+            match socket.send_with_flags(&self.bytes[self.sent..self.sent + *piece], FLAGS) {
+                Ok(taken) => {
+                    self.sent += taken;
+                    *piece -= taken;
+                    if *piece == 0 {
+                        self.pieces.pop_front();
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.pieces.is_empty() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent >= ROOM {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    fn fill(output: &mut Output, byte: u8, length: usize, is_whole: bool) {
+        let write = |to: &mut [u8]| {
+            to.fill(byte);
+            Ok::<(), ()>(())
+        };
+        output.put(length, is_whole, write).unwrap();
+    }
+
+    #[test]
+    fn whole_segments_share_a_piece_and_a_short_one_ends_it() {
+        let mut output = Output::default();
+        fill(&mut output, 1, 1000, true);
+        fill(&mut output, 2, 1000, true);
+        fill(&mut output, 3, 10, false);
+        fill(&mut output, 4, 1000, true);
+        output.push(b"reply");
+        fill(&mut output, 5, 40_000, true);
+        fill(&mut output, 6, 40_000, true);
+        assert_eq!(output.pieces, [2010, 1000, 5, 40_000, 40_000]);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_not_there() {
+        let mut output = Output::default();
+        assert_eq!(output.put(100, false, |_| Err("gone")), Err("gone"));
+        assert!(output.is_empty() && output.has_room());
+    }
+
+    #[test]
+    fn all_bytes_arrive_in_order_whatever_the_kernel_takes_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = Socket::from(listener.accept().unwrap().0);
+        socket.set_send_buffer_size(4096).unwrap();
+        let (mut output, mut expected) = (Output::default(), Vec::new());
+        let reader = std::thread::spawn(move || {
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).map(|_| read)
+        });
+        for number in 0..200_u8 {
+            let length = 1 + usize::from(number) * 331;
+            fill(&mut output, number, length, number % 3 != 0);
+            expected.resize(expected.len() + length, number);
+            while !output.has_room() {
+                output.flush(&socket).unwrap();
+            }
+        }
+        while !output.is_empty() {
+            output.flush(&socket).unwrap();
+        }
+        drop(socket);
+        assert!(reader.join().unwrap().unwrap() == expected);
+    }
+
+    #[test]
+    fn a_connection_that_is_over_takes_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = Socket::from(listener.accept().unwrap().0);
+        drop(reader);
+        let mut output = Output::default();
+        for _ in 0..1000 {
+            output.push(b"bytes");
+            if output.flush(&socket).is_err() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        panic!("the peer has gone");
+    }
+}

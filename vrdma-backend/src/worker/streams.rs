@@ -1,0 +1,53 @@
+//! Streams in the worker's turn, and commands about connections.
+
+use super::Worker;
+use crate::device::Result;
+use crate::device::command::{Command, Reply};
+use crate::streams::Host;
+use vrdma_transport::{self as transport, DeviceId};
+use vrdma_wire::num::Qpn;
+
+/// What epoll returns for the sockets of streams.
+pub(super) const STREAMS: u64 = u64::MAX - 1;
+
+impl Worker {
+    /// Takes what came in streams; true if there was anything.
+    pub(super) fn serve_streams(&mut self, now: transport::Instant) -> bool {
+        let Worker { streams, engine, outputs, has_streams, .. } = self;
+        *has_streams && streams.turn(&mut Host { engine, outputs, now })
+    }
+
+    /// A QP was modified or destroyed.
+    pub(super) fn look_at_stream(&mut self, id: DeviceId, qpn: Qpn) {
+        let now = self.now();
+        let Worker { streams, engine, outputs, has_streams, .. } = self;
+        if *has_streams {
+            streams.qp_changed(id, qpn, &mut Host { engine, outputs, now });
+        }
+    }
+
+    /// Carries out a command about connections.
+    pub(super) fn manage_connections(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
+        let now = self.now();
+        let Worker { streams, engine, outputs, .. } = self;
+        let host = &mut Host { engine, outputs, now };
+        let done = |()| Reply::Done;
+        match command {
+            Command::CmListen { sockets, backlog } => {
+                streams.listen(id, sockets, backlog, host).map(Reply::Object)
+            }
+            Command::CmCloseListener { listener } => streams.close_listener(id, listener).map(done),
+            Command::CmConnect { socket, connect } => {
+                streams.connect(id, socket, &connect, host).map(Reply::Object)
+            }
+            Command::CmAccept { accept } => streams.accept(id, &accept, host).map(done),
+            Command::CmReject { connection, private_data } => {
+                streams.reject(id, connection, &private_data, host).map(done)
+            }
+            Command::CmDisconnect { qpn } => host.engine.finish_stream(id, qpn).map(done),
+            Command::CmRelease { connection } => streams.release(id, connection, host).map(done),
+            Command::CmGetEvent => Ok(Reply::CmEvent(streams.next_event(id).map(Box::new))),
+            other => unreachable!("it is about no connection: {other:?}"),
+        }
+    }
+}
