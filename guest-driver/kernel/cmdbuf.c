@@ -30,6 +30,8 @@ bool vrdma_opcode_destroys(u16 opcode)
 	case VRDMA_CMD_DESTROY_QP:
 	case VRDMA_CMD_DESTROY_SRQ:
 	case VRDMA_CMD_DETACH_MCAST:
+	case VRDMA_CMD_CM_CLOSE_LISTENER:
+	case VRDMA_CMD_CM_RELEASE:
 		return true;
 	default:
 		return false;
@@ -58,6 +60,10 @@ u16 vrdma_opcode_inverse(u16 opcode)
 		return VRDMA_CMD_DESTROY_QP;
 	case VRDMA_CMD_CREATE_SRQ:
 		return VRDMA_CMD_DESTROY_SRQ;
+	case VRDMA_CMD_CM_LISTEN:
+		return VRDMA_CMD_CM_CLOSE_LISTENER;
+	case VRDMA_CMD_CM_CONNECT:
+		return VRDMA_CMD_CM_RELEASE;
 	default:
 		return 0;
 	}

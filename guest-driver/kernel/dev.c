@@ -11,6 +11,7 @@
 #include "ah.h"
 #include "broken.h"
 #include "channel.h"
+#include "cm.h"
 #include "cmdq.h"
 #include "cmds.h"
 #include "dev.h"
@@ -83,8 +84,12 @@ static int read_config(struct vrdma_dev *dev, unsigned int *num_vectors,
 {
 	struct virtio_device *vdev = dev->vdev;
 	u16 vectors, channels;
+	u32 magic;
 	u8 units;
 
+	/* main.c has looked at it. */
+	virtio_cread_le(vdev, struct vrdma_config, magic, &magic);
+	dev->iwarp = magic == VRDMA_MAGIC_TRANSPORT;
 	virtio_cread_bytes(vdev, offsetof(struct vrdma_config, mac), dev->mac, sizeof(dev->mac));
 	virtio_cread_le(vdev, struct vrdma_config, num_comp_vectors, &vectors);
 	virtio_cread_le(vdev, struct vrdma_config, num_channels, &channels);
@@ -176,6 +181,7 @@ void vrdma_dev_stop(struct vrdma_dev *dev)
 	dev->vdev->config->del_vqs(dev->vdev);
 	vrdma_ah_cleanup(dev);
 	vrdma_quarantine_cleanup(dev);
+	vrdma_cm_cleanup(dev);
 }
 
 struct vrdma_dev *vrdma_dev_alloc(struct virtio_device *vdev)
@@ -206,6 +212,7 @@ struct vrdma_dev *vrdma_dev_alloc(struct virtio_device *vdev)
 	ida_init(&dev->ah_ida);
 	vrdma_quarantine_init(dev);
 	vrdma_dm_init(dev);
+	vrdma_cm_init(dev);
 	return dev;
 }
 

@@ -6,6 +6,7 @@
 
 #include "barrier.h"
 #include "broken.h"
+#include "cm.h"
 #include "channel.h"
 #include "cq.h"
 #include "event.h"
@@ -203,6 +204,9 @@ static void async_event(struct vrdma_dev *dev, const struct vrdma_event *event)
 		break;
 	case VRDMA_EVENT_DEVICE_FATAL:
 		vrdma_set_broken(dev, "it says so");
+		break;
+	case VRDMA_EVENT_CM:
+		vrdma_cm_events(dev);
 		break;
 	case VRDMA_EVENT_CHANNEL_ERR:
 		channel_event(dev, object);

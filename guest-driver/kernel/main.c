@@ -16,15 +16,21 @@
 
 static bool config_is_vrdma(struct virtio_device *vdev)
 {
+	u8 transport;
 	u32 magic;
 	u16 major;
 
 	virtio_cread_le(vdev, struct vrdma_config, magic, &magic);
-	if (magic != VRDMA_MAGIC)
+	if (magic != VRDMA_MAGIC && magic != VRDMA_MAGIC_TRANSPORT)
 		return false;
 	virtio_cread_le(vdev, struct vrdma_config, version_major, &major);
 	if (major != VRDMA_VERSION_MAJOR) {
 		dev_err(&vdev->dev, "version %u of the device is not known\n", major);
+		return false;
+	}
+	virtio_cread_le(vdev, struct vrdma_config, transport, &transport);
+	if (magic == VRDMA_MAGIC_TRANSPORT && transport != VRDMA_TRANSPORT_IWARP) {
+		dev_err(&vdev->dev, "transport %u of the device is not known\n", transport);
 		return false;
 	}
 	return true;

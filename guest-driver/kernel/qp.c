@@ -10,6 +10,7 @@
 #include "broken.h"
 #include "cmds.h"
 #include "cq.h"
+#include "iwqp.h"
 #include "kchannel.h"
 #include "post.h"
 #include "qp.h"
@@ -205,7 +206,8 @@ static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, i
 		to->en_sqd_async_notify = !!from->en_sqd_async_notify;
 	if (mask & IB_QP_ACCESS_FLAGS)
 		/* The device has no requests that need the other rights. */
-		to->access = cpu_to_le32(from->qp_access_flags & rights);
+		to->access = cpu_to_le32((from->qp_access_flags |
+					  vrdma_iw_access(ibqp)) & rights);
 	if (mask & IB_QP_PKEY_INDEX)
 		to->pkey_index = cpu_to_le16(from->pkey_index);
 	if (mask & IB_QP_PORT)
@@ -268,6 +270,11 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 
 	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
 		return -EOPNOTSUPP;
+	if (dev->iwarp) {
+		mask = vrdma_iw_mask(ibqp, attr, mask);
+		if (mask <= 0)
+			return mask;
+	}
 	if (mask & (IB_QP_ALT_PATH | IB_QP_CAP))
 		return -EOPNOTSUPP;
 	if ((mask & IB_QP_AV) && attr->ah_attr.type != RDMA_AH_ATTR_TYPE_ROCE)

@@ -6,6 +6,7 @@
 #include <linux/moduleparam.h>
 
 #include "broken.h"
+#include "cm.h"
 #include "cmdexec.h"
 #include "cq.h"
 #include "port.h"
@@ -61,6 +62,7 @@ static void fatal_work(struct work_struct *work)
 		ib_dispatch_event(&event);
 	}
 	vrdma_cqs_flush(dev);
+	vrdma_cm_fail(dev);
 	vrdma_port_update(dev);
 }
 

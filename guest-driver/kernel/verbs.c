@@ -16,6 +16,7 @@
 #include "cq.h"
 #include "dm.h"
 #include "fast.h"
+#include "iw.h"
 #include "mcast.h"
 #include "methods.h"
 #include "mr.h"
@@ -157,8 +158,9 @@ static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_at
 	attr->phys_state = vrdma_phys_state(dev, attr->state);
 	attr->max_mtu = ib_mtu_int_to_enum(dev->caps.max_mtu);
 	attr->active_mtu = min(ib_mtu_int_to_enum(le32_to_cpu(resp.active_mtu)), mtu);
-	/* A GID index has 8 bits in a request. */
-	attr->gid_tbl_len = min_t(u16, le16_to_cpu(resp.gid_table_len), U8_MAX + 1);
+	/* A GID index has 8 bits in a request. Of iWARP there is one, from the MAC address. */
+	attr->gid_tbl_len = dev->iwarp ? 1 :
+		min_t(u16, le16_to_cpu(resp.gid_table_len), U8_MAX + 1);
 	attr->ip_gids = true;
 	attr->port_cap_flags = to_vdev(ibdev)->gsi ? IB_PORT_CM_SUP : 0;
 	attr->max_msg_sz = le32_to_cpu(resp.max_msg_size);
@@ -189,6 +191,10 @@ static int vrdma_get_port_immutable(struct ib_device *ibdev, u32 port,
 		return err;
 	immutable->pkey_tbl_len = attr.pkey_tbl_len;
 	immutable->gid_tbl_len = attr.gid_tbl_len;
+	if (to_vdev(ibdev)->iwarp) {
+		immutable->core_cap_flags = RDMA_CORE_PORT_IWARP;
+		return 0;
+	}
 	/* RC works without QP1 too, but the port type of RoCE needs it. */
 	immutable->core_cap_flags = RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP | RDMA_CORE_CAP_AF_IB |
 				    RDMA_CORE_CAP_ETH_AH;
@@ -368,6 +374,8 @@ void vrdma_verbs_init(struct vrdma_dev *dev)
 	ibdev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
 	addrconf_addr_eui48((u8 *)&ibdev->node_guid, dev->mac);
 	ib_set_device_ops(ibdev, &vrdma_dev_ops);
+	if (dev->iwarp)
+		vrdma_iw_init(ibdev);
 	if (dev->ah_mem)
 		ib_set_device_ops(ibdev, &vrdma_ah_ops);
 	if (dev->caps.max_srq)

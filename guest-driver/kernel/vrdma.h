@@ -53,6 +53,7 @@ struct vrdma_cmdq {
  * @wq: for all works
  * @caps: limits
  * @mac: MAC address of the netdev that it belongs to
+ * @iwarp: its transport is iWARP, else RoCE
  * @gsi: the device has QP1
  * @registered: verbs events can be dispatched
  * @broken: set for good when the device fails; commands fail from then on
@@ -94,6 +95,8 @@ struct vrdma_cmdq {
  * @ah_mem: the address handle table, or NULL
  * @ah_ida: entries in use
  * @ah_gen: last generation that an entry got
+ * @cm_lock: serialises what happens to connections of iWARP
+ * @cm_ends: listeners and connections by number (@cm_lock)
  * @dm_lock: protects @dm_bytes and those of the contexts
  * @dm_bytes: device memory that all contexts have
  * @quarantine_lock: protects @quarantine
@@ -106,6 +109,7 @@ struct vrdma_dev {
 	struct workqueue_struct *wq;
 	struct vrdma_caps caps;
 	u8 mac[ETH_ALEN];
+	bool iwarp;
 	bool gsi;
 	bool registered;
 
@@ -151,6 +155,9 @@ struct vrdma_dev {
 	struct vrdma_mem *ah_mem;
 	struct ida ah_ida;
 	atomic_t ah_gen;
+
+	struct mutex cm_lock;
+	struct xarray cm_ends;
 
 	spinlock_t dm_lock;
 	size_t dm_bytes;

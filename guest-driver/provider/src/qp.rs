@@ -115,6 +115,15 @@ impl Qp {
         unsafe { Context::of((*self.ibv()).context) }
     }
 
+    /// Remembers the state that was seen. A QP of iWARP goes to RTS by itself, when it is connected, so from INIT on it may be there.
+    fn set_state(&self, state: u32) {
+        // SAFETY: as above; a context's device outlives it. (That of a test may have none.)
+        let device = unsafe { (*(*self.ibv()).context).device.as_ref() };
+        let is_iwarp = device.is_some_and(|device| device.transport_type == ffi::IBV_TRANSPORT_IWARP);
+        let connects = matches!(state, ffi::IBV_QPS_INIT | ffi::IBV_QPS_RTR);
+        self.state.store(if is_iwarp && connects { ffi::IBV_QPS_RTS } else { state }, Ordering::Relaxed);
+    }
+
     /// Whether send requests may be posted.
     #[inline]
     pub fn takes_sends(&self) -> bool {
@@ -335,7 +344,7 @@ pub unsafe extern "C" fn modify_qp(ibv: *mut ffi::ibv_qp, attr: *mut ffi::ibv_qp
             qp.sends.reset();
             qp.recvs.reset();
         }
-        qp.state.store(state, Ordering::Relaxed);
+        qp.set_state(state);
     }
     code(result)
 }
@@ -356,7 +365,7 @@ pub unsafe extern "C" fn query_qp(
         // SAFETY: the caller's QP, and attributes just filled in.
         unsafe {
             if mask as u32 & ffi::IBV_QP_STATE != 0 {
-                Qp::of(qp).state.store((*attr).qp_state, Ordering::Relaxed);
+                Qp::of(qp).set_state((*attr).qp_state);
             }
         }
     }

@@ -48,6 +48,8 @@ pub struct PairConfig {
     /// Whether there is a third VM, c, on VM a's host. Then a and b may use VLAN 10, and c and b VLAN 20, with the same addresses
     /// ([`VLAN_IP`]).
     pub third: bool,
+    /// Whether the VMs' devices are of iWARP, over the TCP of their host, which has their addresses too.
+    pub iwarp: bool,
 }
 
 impl Default for PairConfig {
@@ -66,6 +68,7 @@ impl Default for PairConfig {
             backend_arguments,
             topology: Topology::OneHost,
             third: false,
+            iwarp: false,
         }
     }
 }
@@ -270,7 +273,7 @@ struct Hosts {
 
 impl Hosts {
     fn start(program: Option<&Path>, sockets: &Path, directory: &Path, config: &PairConfig) -> Result<Self> {
-        let PairConfig { topology, channels, backend_arguments, third, .. } = config;
+        let PairConfig { topology, channels, backend_arguments, third, iwarp, .. } = config;
         let mut hosts =
             Self { backends: Vec::new(), wire: None, topology: *topology, namespaces: [None, None] };
         let backend =
@@ -283,6 +286,7 @@ impl Hosts {
                     net: (*name != THIRD || *third).then(|| sockets.join(format!("{name}.net"))),
                     gids: gids(*index, *third),
                     vlans: if *third { VLANS[*index] } else { &[] },
+                    host_address: (*iwarp && *index < IP.len()).then(|| IP[*index].to_owned()),
                 });
                 let config = BackendConfig {
                     name: name.to_owned(),
@@ -294,7 +298,16 @@ impl Hosts {
             };
         match topology {
             Topology::OneHost => {
-                if program.is_some() {
+                if *iwarp {
+                    let host = Namespace::new("host")?;
+                    for address in IP {
+                        host.run(&format!("ip address add {address}/32 dev lo"))?;
+                    }
+                    let guests = [("a", 0), ("b", 1)];
+                    let tcp = ["--tcp=kernel".to_owned()];
+                    hosts.backends.push(backend("backend", &guests, Some(&host), &tcp)?);
+                    hosts.namespaces[0] = Some(host);
+                } else if program.is_some() {
                     hosts.backends.push(backend("backend", &[("a", 0), ("b", 1), (THIRD, 2)], None, &[])?);
                 }
             }

@@ -11,6 +11,7 @@ mod families;
 mod forged;
 mod hostile;
 mod hosts;
+mod iwarp;
 mod multicast;
 mod perftest;
 mod port;
@@ -74,6 +75,8 @@ pub enum Lab {
     Sleepy,
     /// Beside the kernel's there is one channel in each VM.
     OneChannel,
+    /// The VMs' devices are of iWARP.
+    Iwarp,
     /// Two hosts with a backend each, and a wire.
     TwoHosts,
     /// Three VMs on a host, in two VLANs.
@@ -100,6 +103,7 @@ impl Lab {
                 config.backend_arguments = vec!["--poll-us=0".into()];
             }
             Self::OneChannel => config.channels = 2,
+            Self::Iwarp => config.iwarp = true,
             Self::TwoHosts => config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]),
             Self::Vlans => config.third = true,
             Self::VlansTwoHosts => {
@@ -163,6 +167,7 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::Sleepy, "vm-one-processor-long", Needs::Rdma, stress::long).long(),
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
+        on(Lab::Iwarp, "vm-iwarp", Needs::Rdma, iwarp::programs),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
         on(Lab::KernelFaults, "vm-kernel-faults", Needs::Rdma, kernel_faults::short).long(),

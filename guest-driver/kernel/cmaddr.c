@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Addresses of connections of iWARP, and their ports in the guest.
+ */
+#include <linux/in6.h>
+#include <linux/net.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+
+#include "cmaddr.h"
+
+/* An address as the ABI has it. */
+void vrdma_put_address(const struct sockaddr_storage *from, u8 *addr, __le16 *port)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)from;
+	const struct sockaddr_in *in = (const struct sockaddr_in *)from;
+	struct in6_addr mapped;
+
+	if (from->ss_family == AF_INET6) {
+		memcpy(addr, &in6->sin6_addr, sizeof(in6->sin6_addr));
+		*port = cpu_to_le16(ntohs(in6->sin6_port));
+		return;
+	}
+	/* An unspecified address is all zero, of either family. */
+	if (in->sin_addr.s_addr) {
+		ipv6_addr_set_v4mapped(in->sin_addr.s_addr, &mapped);
+		memcpy(addr, &mapped, sizeof(mapped));
+	}
+	*port = cpu_to_le16(ntohs(in->sin_port));
+}
+
+/* An address of the ABI. */
+void vrdma_get_address(struct sockaddr_storage *to, const u8 *addr, __le16 port)
+{
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)to;
+	struct sockaddr_in *in = (struct sockaddr_in *)to;
+	struct in6_addr from;
+
+	memcpy(&from, addr, sizeof(from));
+	memset(to, 0, sizeof(*to));
+	if (ipv6_addr_v4mapped(&from)) {
+		in->sin_family = AF_INET;
+		in->sin_addr.s_addr = from.s6_addr32[3];
+		in->sin_port = htons(le16_to_cpu(port));
+	} else {
+		in6->sin6_family = AF_INET6;
+		in6->sin6_addr = from;
+		in6->sin6_port = htons(le16_to_cpu(port));
+	}
+}
+
+/* Keeps programs of the guest from a port that the device uses. */
+int vrdma_reserve_port(const struct sockaddr_storage *at, struct socket **port)
+{
+	size_t len = at->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
+						 sizeof(struct sockaddr_in);
+	int err;
+
+	err = sock_create_kern(&init_net, at->ss_family, SOCK_STREAM, IPPROTO_TCP, port);
+	if (err)
+		return err;
+	err = kernel_bind(*port, (struct sockaddr *)at, len);
+	if (err) {
+		sock_release(*port);
+		*port = NULL;
+	}
+	return err;
+}

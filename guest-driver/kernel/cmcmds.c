@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The commands about connections of iWARP, one function each.
+ */
+#include "cmcmds.h"
+#include "cmdexec.h"
+
+static int number_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
+{
+	struct vrdma_object_req req = { .object = cpu_to_le32(object) };
+
+	return vrdma_cmd_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, NULL);
+}
+
+static int make_cmd(struct vrdma_dev *dev, u16 opcode, const void *req, size_t len, u32 *object)
+{
+	struct vrdma_object_resp resp;
+	int err;
+
+	err = vrdma_cmd_exec(dev, opcode, req, len, &resp, sizeof(resp), NULL, NULL);
+	if (!err)
+		*object = le32_to_cpu(resp.object);
+	return err;
+}
+
+int vrdma_cmd_cm_listen(struct vrdma_dev *dev, const struct vrdma_cm_listen_req *req,
+			u32 *listener)
+{
+	return make_cmd(dev, VRDMA_CMD_CM_LISTEN, req, sizeof(*req), listener);
+}
+
+int vrdma_cmd_cm_close_listener(struct vrdma_dev *dev, u32 listener)
+{
+	return number_cmd(dev, VRDMA_CMD_CM_CLOSE_LISTENER, listener);
+}
+
+int vrdma_cmd_cm_connect(struct vrdma_dev *dev, const struct vrdma_cm_connect_req *req,
+			 u32 *connection)
+{
+	return make_cmd(dev, VRDMA_CMD_CM_CONNECT, req, sizeof(*req), connection);
+}
+
+int vrdma_cmd_cm_accept(struct vrdma_dev *dev, const struct vrdma_cm_accept_req *req)
+{
+	return vrdma_cmd_exec(dev, VRDMA_CMD_CM_ACCEPT, req, sizeof(*req), NULL, 0, NULL, NULL);
+}
+
+int vrdma_cmd_cm_reject(struct vrdma_dev *dev, const struct vrdma_cm_reject_req *req)
+{
+	return vrdma_cmd_exec(dev, VRDMA_CMD_CM_REJECT, req, sizeof(*req), NULL, 0, NULL, NULL);
+}
+
+int vrdma_cmd_cm_disconnect(struct vrdma_dev *dev, u32 qpn)
+{
+	return number_cmd(dev, VRDMA_CMD_CM_DISCONNECT, qpn);
+}
+
+int vrdma_cmd_cm_release(struct vrdma_dev *dev, u32 connection)
+{
+	return number_cmd(dev, VRDMA_CMD_CM_RELEASE, connection);
+}
+
+int vrdma_cmd_cm_get_event(struct vrdma_dev *dev, struct vrdma_cm_event_resp *event)
+{
+	return vrdma_cmd_exec(dev, VRDMA_CMD_CM_GET_EVENT, NULL, 0, event, sizeof(*event), NULL,
+			      NULL);
+}

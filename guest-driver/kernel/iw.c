@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The verbs that a device of iWARP has beside the others.
+ */
+#include <linux/etherdevice.h>
+#include <rdma/iw_cm.h>
+
+#include "cm.h"
+#include "iw.h"
+
+/* As other devices of iWARP have it, and rdma_cm expects it. */
+static int vrdma_iw_query_gid(struct ib_device *ibdev, u32 port, int index, union ib_gid *gid)
+{
+	if (index)
+		return -EINVAL;
+	memset(gid, 0, sizeof(*gid));
+	memcpy(gid, to_vdev(ibdev)->mac, ETH_ALEN);
+	return 0;
+}
+
+static const struct ib_device_ops vrdma_iw_ops = {
+	.iw_accept = vrdma_iw_accept,
+	.iw_add_ref = vrdma_iw_add_ref,
+	.iw_connect = vrdma_iw_connect,
+	.iw_create_listen = vrdma_iw_create_listen,
+	.iw_destroy_listen = vrdma_iw_destroy_listen,
+	.iw_get_qp = vrdma_iw_get_qp,
+	.iw_reject = vrdma_iw_reject,
+	.iw_rem_ref = vrdma_iw_rem_ref,
+	.query_gid = vrdma_iw_query_gid,
+};
+
+/* Fills in a verbs device that is one of iWARP. */
+void vrdma_iw_init(struct ib_device *ibdev)
+{
+	ibdev->node_type = RDMA_NODE_RNIC;
+	/* The device uses the ports of the guest. */
+	ibdev->iw_driver_flags = IW_F_NO_PORT_MAP;
+	ib_set_device_ops(ibdev, &vrdma_iw_ops);
+}

@@ -1,0 +1,58 @@
+//! iWARP over the host's TCP: programs of rdma_cm between two VMs.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::vm::pair::IP;
+use crate::vm::{Pair, Vm};
+use crate::vmtest::watch::said;
+
+/// A program that listens, the same one that connects, and what the latter says in the end if all went well.
+const PROGRAMS: [(&str, &str, &str); 6] = [
+    ("rping -s -a {server} -v -C 20", "rping -c -a {server} -I {client} -v -C 20", "ping data"),
+    (
+        "rping -s -a {server} -v -C 5 -S 60000",
+        "rping -c -a {server} -I {client} -v -C 5 -S 60000",
+        "ping data",
+    ),
+    ("ucmatose -b {server} -c 4", "ucmatose -s {server} -b {client} -c 4", "test complete"),
+    ("ib_write_bw -R -d vrdma0 -n 1000", "ib_write_bw -R -d vrdma0 -n 1000 {server}", "65536"),
+    ("ib_send_lat -R -d vrdma0 -n 200 -s 64", "ib_send_lat -R -d vrdma0 -n 200 -s 64 {server}", "64"),
+    ("ib_read_bw -R -d vrdma0 -n 500", "ib_read_bw -R -d vrdma0 -n 500 {server}", "65536"),
+];
+
+/// Each in both directions; the device says that it is one of iWARP.
+pub fn programs(pair: &mut Pair) -> Result<()> {
+    let patience = pair.patience(4);
+    for vm in [&pair.a, &pair.b] {
+        let devinfo = vm.check("ibv_devinfo -d vrdma0", patience)?;
+        ensure!(devinfo.contains("iWARP"), "no device of iWARP:\n{devinfo}");
+        let active = "until rdma link show vrdma0/1 | grep -q 'state ACTIVE'; do sleep 0.1; done";
+        vm.check(active, patience).context("the port is not up")?;
+    }
+    for program in PROGRAMS {
+        for (server, client) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
+            between(pair, server, client, program)
+                .with_context(|| format!("{} from VM {}", program.1, client.name()))?;
+        }
+    }
+    Ok(())
+}
+
+fn between(pair: &Pair, at: &Vm, from: &Vm, (server, client, says): (&str, &str, &str)) -> Result<()> {
+    let line =
+        |line: &str| line.replace("{server}", IP[pair.index(at)]).replace("{client}", IP[pair.index(from)]);
+    let server = at.spawn(&format!("exec {}", line(server)))?;
+    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
+    at.check(listens, pair.patience(4)).with_context(|| said(&server))?;
+    let output = from.exec(&line(client), pair.patience(10))?;
+    let text = format!("{}{}", output.text(), String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.success() && text.contains(says),
+        "the client: {:?} {text}\nthe server: {}",
+        output.exit,
+        said(&server)
+    );
+    let server = server.wait(pair.patience(4))?;
+    ensure!(server.success(), "the server: {:?} {}", server.exit, server.text());
+    Ok(())
+}
