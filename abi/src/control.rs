@@ -69,6 +69,7 @@
 //! * Before it carries out a command that changes or destroys a QP or a shared receive queue, it MUST take the requests for it that were made
 //!   available before the command, whatever channel they are in; the same for a command that resizes a CQ and requests of its context.
 
+mod channel;
 mod cm;
 mod counters;
 mod cq;
@@ -77,6 +78,7 @@ mod mcast;
 mod port;
 mod qp;
 mod srq;
+pub use channel::*;
 pub use cm::*;
 pub use counters::*;
 pub use cq::*;
@@ -347,24 +349,6 @@ layout! {
         object: U32,
         /// Written as zero.
         reserved: U32,
-    }
-}
-
-layout! {
-    /// Gives a channel to a context.
-    ///
-    /// The runs are the *window*: where the slots lie. Before the command the driver sets the channel's virtqueue:
-    /// descriptor *i* is `{addr of slot i, len 64, flags 0, next 0}`, slot *i* aligned to 64 bytes and wholly inside one run; `avail.idx`,
-    /// `avail.flags`, `used.idx`, `used.flags` and `used_event` are 0. The device reads the descriptors now and never
-    /// again, and starts with entry 0. `FAULT` if a descriptor is anything else.
-    pub struct BindChannelReq = "vrdma_bind_channel_req" {
-        /// Context that the channel will belong to. Requests in it may name objects of that context alone; those in
-        /// a channel of the kernel's context any.
-        context: U32,
-        /// Virtqueue number.
-        queue: U16,
-        /// Written as zero; refused otherwise.
-        reserved: U16,
     }
 }
 

@@ -1,7 +1,8 @@
 //! The command line.
 
+use super::GuestConfig;
+use super::tcp::Tcp;
 use super::words::from_keys;
-use super::{GuestConfig, Tcp};
 use crate::port::{FaultsConfig, UplinkDevice};
 use clap::Parser;
 use serde::Serialize;

@@ -8,12 +8,14 @@ mod args;
 mod check;
 mod guest;
 mod limits;
+mod tcp;
 mod words;
 
 pub use access::{Group, Mode, User};
 pub use args::{Args, Keys};
 pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
+pub use tcp::Tcp;
 pub use words::HostAddress;
 #[cfg(test)]
 pub(crate) use words::Word;
@@ -63,14 +65,6 @@ pub struct Config {
     /// The guests.
     #[serde(rename = "guest", deserialize_with = "guest::guests")]
     pub guests: Vec<GuestConfig>,
-}
-
-/// Whose TCP iWARP goes over. (Our own is to come.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tcp {
-    /// The host's: by sockets of the daemon.
-    Kernel,
 }
 
 /// How long the worker polls without work before it sleeps.

@@ -40,6 +40,15 @@ pub fn parse(
     if !connections::may_be(opcode, context.transport()) {
         return Err(Status::UNSUPPORTED);
     }
+    command(opcode, &body, context, setup)
+}
+
+fn command(
+    opcode: Opcode,
+    body: &Body<'_>,
+    context: &CommandContext<'_>,
+    setup: &mut impl FnMut(u16) -> Option<VirtqueueSetup>,
+) -> Result<Command> {
     Ok(match opcode {
         Opcode::QUERY_DEVICE => body.empty(Command::QueryDevice)?,
         Opcode::QUERY_PORT => body.empty(Command::QueryPort)?,
@@ -54,19 +63,19 @@ pub fn parse(
         Opcode::SET_PORT_MTU => Command::SetPortMtu { mtu: port::mtu(&body.alone()?)? },
         Opcode::ALLOC_CONTEXT => body.empty(Command::AllocContext)?,
         Opcode::DEALLOC_CONTEXT => Command::DeallocContext { context: body.object()? },
-        Opcode::BIND_CHANNEL => bind_channel(&body, context, setup)?,
+        Opcode::BIND_CHANNEL => bind_channel(body, context, setup)?,
         Opcode::UNBIND_CHANNEL => Command::UnbindChannel { queue: body.object()? },
         Opcode::ALLOC_PD => Command::AllocPd { context: body.object()? },
         Opcode::DEALLOC_PD => Command::DeallocPd { pdn: body.object()? },
         Opcode::ALLOC_XRCD => body.empty(Command::AllocXrcd)?,
         Opcode::DEALLOC_XRCD => Command::DeallocXrcd { xrcdn: body.object()? },
-        Opcode::CREATE_CQ => create_cq(&body, context)?,
-        Opcode::RESIZE_CQ => resize_cq(&body, context)?,
+        Opcode::CREATE_CQ => create_cq(body, context)?,
+        Opcode::RESIZE_CQ => resize_cq(body, context)?,
         Opcode::MODIFY_CQ => modify_cq(&body.alone()?),
         Opcode::DESTROY_CQ => Command::DestroyCq { cqn: body.object()? },
-        Opcode::REG_MR => reg_mr(&body, context)?,
+        Opcode::REG_MR => reg_mr(body, context)?,
         Opcode::DEREG_MR => Command::DeregMr { key: body.object()? },
-        Opcode::REREG_MR => rereg_mr(&body, context)?,
+        Opcode::REREG_MR => rereg_mr(body, context)?,
         Opcode::ALLOC_FAST_MR => alloc_fast_mr(&body.alone()?)?,
         Opcode::ALLOC_MW => alloc_mw(&body.alone()?)?,
         Opcode::DEALLOC_MW => Command::DeallocMw { key: body.object()? },
@@ -74,24 +83,11 @@ pub fn parse(
             let req: DmaMrReq = body.alone()?;
             Command::DmaMr { pdn: req.pdn.get(), access: access(req.access.get())? }
         }
-        Opcode::CREATE_QP => {
-            let init = qp::init(&body.alone()?)?;
-            if context.transport() == Transport::Iwarp {
-                cm::check_qp(&init)?;
-            }
-            Command::CreateQp { init }
-        }
-        Opcode::MODIFY_QP => {
-            let req: ModifyQpReq = body.alone()?;
-            let (mask, attr) = qp::attributes(&req)?;
-            if context.transport() == Transport::Iwarp {
-                cm::check_change(mask, &attr)?;
-            }
-            Command::ModifyQp { qpn: qpn(req.qpn.get())?, mask, attr: Box::new(attr) }
-        }
+        Opcode::CREATE_QP => create_qp(&body.alone()?, context.transport())?,
+        Opcode::MODIFY_QP => modify_qp(&body.alone()?, context.transport())?,
         Opcode::QUERY_QP => Command::QueryQp { qpn: qpn(body.object()?)? },
         Opcode::DESTROY_QP => Command::DestroyQp { qpn: qpn(body.object()?)? },
-        Opcode::SET_AH_TABLE => ah_table(&body, context)?,
+        Opcode::SET_AH_TABLE => ah_table(body, context)?,
         Opcode::CREATE_SRQ => Command::CreateSrq { init: srq::init(&body.alone()?)? },
         Opcode::MODIFY_SRQ => {
             let req: ModifySrqReq = body.alone()?;
@@ -102,6 +98,13 @@ pub fn parse(
         Opcode::DESTROY_SRQ => Command::DestroySrq { srqn: body.object()? },
         Opcode::ATTACH_MCAST => member(&body.alone()?, |qpn, mgid| Command::AttachMcast { qpn, mgid })?,
         Opcode::DETACH_MCAST => member(&body.alone()?, |qpn, mgid| Command::DetachMcast { qpn, mgid })?,
+        _ => connection_command(opcode, body, context)?,
+    })
+}
+
+/// A command about connections.
+fn connection_command(opcode: Opcode, body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
+    Ok(match opcode {
         Opcode::CM_LISTEN => connections::listen(&body.alone()?, context.guest)?,
         Opcode::CM_CLOSE_LISTENER => Command::CmCloseListener { listener: body.object()? },
         Opcode::CM_CONNECT => connections::connect(&body.alone()?, context.guest)?,
@@ -115,6 +118,22 @@ pub fn parse(
         Opcode::CM_GET_EVENT => body.empty(Command::CmGetEvent)?,
         _ => return Err(Status::UNSUPPORTED),
     })
+}
+
+fn create_qp(req: &CreateQpReq, transport: Transport) -> Result<Command> {
+    let init = qp::init(req)?;
+    if transport == Transport::Iwarp {
+        cm::check_qp(&init)?;
+    }
+    Ok(Command::CreateQp { init })
+}
+
+fn modify_qp(req: &ModifyQpReq, transport: Transport) -> Result<Command> {
+    let (mask, attr) = qp::attributes(req)?;
+    if transport == Transport::Iwarp {
+        cm::check_change(mask, &attr)?;
+    }
+    Ok(Command::ModifyQp { qpn: qpn(req.qpn.get())?, mask, attr: Box::new(attr) })
 }
 
 fn modify_cq(req: &ModifyCqReq) -> Command {

@@ -1,7 +1,7 @@
 //! The connections of iWARP functions, over the host's TCP: from a socket to the engine and back.
 //!
 //! A connection begins with a command of the driver, or by a listener of it; MPA's request and reply go through it (`transport` knows what they say), then it is the QP's stream:
-//! what comes is handed to the engine, what the engine sends is copied into [`Output`], and goes to the kernel once a turn. Nothing here waits.
+//! what comes is handed to the engine, what the engine sends is copied into its [`output`], and goes to the kernel once a turn. Nothing here waits.
 //!
 //! [`turn`] is what the worker does, [`commands`] what drivers ask for, [`outlet`] what the engine does.
 

@@ -262,12 +262,11 @@ impl Pair {
     }
 }
 
-/// What the VMs run on.
+/// What the VMs run on; the namespace of each host that is one.
 struct Hosts {
     backends: Vec<Backend>,
     wire: Option<Wire>,
     topology: Topology,
-    /// The namespace of each host that is one.
     namespaces: [Option<Namespace>; 2],
 }
 
@@ -303,9 +302,8 @@ impl Hosts {
                     for address in IP {
                         host.run(&format!("ip address add {address}/32 dev lo"))?;
                     }
-                    let guests = [("a", 0), ("b", 1)];
-                    let tcp = ["--tcp=kernel".to_owned()];
-                    hosts.backends.push(backend("backend", &guests, Some(&host), &tcp)?);
+                    let more = ["--tcp=kernel".to_owned()];
+                    hosts.backends.push(backend("backend", &[("a", 0), ("b", 1)], Some(&host), &more)?);
                     hosts.namespaces[0] = Some(host);
                 } else if program.is_some() {
                     hosts.backends.push(backend("backend", &[("a", 0), ("b", 1), (THIRD, 2)], None, &[])?);
