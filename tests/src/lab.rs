@@ -210,12 +210,6 @@ pub fn listed(index: u8, guest: GuestConfig) -> GuestConfig {
     GuestConfig { gids, any_gid: false, ..guest }
 }
 
-/// The address of this host that [`over_tcp`] gives to guest `index`: each process that tests has its own.
-pub fn host_address(index: u8) -> Ipv4Addr {
-    let [.., high, low] = std::process::id().to_be_bytes();
-    Ipv4Addr::new(127, high, low, index + 1)
-}
-
 /// For [`LabOptions::host_says`]: the guest has a function of iWARP over the kernel's TCP.
 pub fn over_tcp(index: u8, guest: GuestConfig) -> GuestConfig {
     let host_addresses = vec![HostAddress(host_address(index).into())];

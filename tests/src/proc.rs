@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
+pub use vrdma_guest::threads::{pin, thread_named, thread_of};
 
 /// Resident memory in bytes.
 pub fn resident(pid: u32) -> u64 {
@@ -80,19 +81,6 @@ pub fn thread_page_faults(pid: u32, name: &str) -> u64 {
     field(10).zip(field(12)).map(|(minor, major)| minor + major).expect("numbers")
 }
 
-/// Number of the first thread of this process with that name.
-pub fn thread_named(name: &str) -> Option<i32> {
-    thread_of(std::process::id(), name)
-}
-
-fn thread_of(pid: u32, name: &str) -> Option<i32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process is alive");
-    let named = tasks
-        .flatten()
-        .find(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name));
-    named?.file_name().to_str()?.parse().ok()
-}
-
 /// How long a thread of this process waited for a processor that others had.
 pub struct Waits(fs::File);
 
@@ -117,14 +105,4 @@ pub fn only_when_idle(thread: i32) {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameters are valid. Where it fails the thread runs as it did.
     unsafe { libc::sched_setscheduler(thread, libc::SCHED_IDLE, &raw const parameters) };
-}
-
-/// Keeps a thread (0: this one) on one processor, if there are so many.
-pub fn pin(thread: i32, cpu: usize) {
-    // SAFETY: a set of processors is plain bits, and zero is none.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: sets a bit of it.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set is valid, and so is its size. Where it fails the thread runs anywhere.
-    unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &raw const set) };
 }

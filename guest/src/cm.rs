@@ -2,7 +2,6 @@
 
 use crate::control::Answer;
 use crate::guest::Guest;
-use crate::lab::host_address;
 use crate::qp::{Qp, QpOptions};
 use crate::side::Side;
 use crate::wait;
@@ -14,6 +13,12 @@ use vrdma_abi::zerocopy::FromZeros;
 
 /// READs and atomics that tests ask for.
 const DEPTH: u16 = 16;
+
+/// The address of this host that guest `index` has for its connections: each process that tests has its own.
+pub fn host_address(index: u8) -> Ipv4Addr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high, low, index + 1)
+}
 
 /// An IPv4 address as commands have it.
 pub fn mapped(address: Ipv4Addr) -> [u8; 16] {

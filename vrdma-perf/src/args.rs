@@ -1,0 +1,208 @@
+//! The command line. Options that perftest has too have its letters.
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// RDMA between guests at the speed of this machine, without a VM.
+///
+/// It plays the guests itself: through the daemon's real sockets, the real rings in memory that both map, and the driver that guests have. One thread posts
+/// and polls for all guests on one processor, the daemon's worker has another. Beside each figure stands the limit that was measured in turns with
+/// it: the ring floor (a bare virtqueue and CQ ring between the same two processors, with no check at all), or the best plain copy.
+#[derive(Debug, Parser)]
+#[command(name = "vrdma-perf", version)]
+pub struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// RDMA WRITE
+    Write(Measure),
+    /// RDMA READ
+    Read(Measure),
+    /// SEND into a receive
+    Send(Measure),
+    /// Compare-and-swap or fetch-and-add of 8 bytes
+    Atomic(Measure),
+    /// What this machine can do at best
+    Limits(Limits),
+    /// Is a daemon, for the other commands
+    #[command(hide = true)]
+    Daemon(vrdma_backend::config::Args),
+}
+
+/// What of an operation is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Figure {
+    /// Time from the post of an operation until it has ended, one after the other
+    Lat,
+    /// Bytes a second
+    Bw,
+    /// Operations a second
+    Rate,
+}
+
+/// Service of the QPs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[value(rename_all = "UPPER")]
+#[serde(rename_all = "UPPERCASE")]
+#[allow(missing_docs, reason = "each is the service of that name")]
+pub enum Connection {
+    Rc,
+    Uc,
+    Ud,
+    Xrc,
+}
+
+/// Which atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[value(rename_all = "SCREAMING_SNAKE_CASE")]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Atomic {
+    /// FETCH_ADD
+    FetchAndAdd,
+    /// CMP_SWAP
+    CmpAndSwap,
+}
+
+/// One measurement, or one for each size.
+#[derive(Clone, Debug, Args)]
+pub struct Measure {
+    /// What is measured
+    #[arg(value_enum)]
+    pub figure: Figure,
+    /// How
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// How long
+    #[command(flatten)]
+    pub run: Run,
+    /// With which daemon
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
+
+/// What is posted.
+#[derive(Clone, Debug, Args)]
+pub struct LoadArgs {
+    /// Bytes of a message [default: 8 for lat and rate, 65536 for bw]
+    #[arg(short, long)]
+    pub size: Option<u32>,
+    /// All sizes from 2 bytes to 8 MiB (UD: to 4096 bytes)
+    #[arg(short, long, conflicts_with = "size")]
+    pub all: bool,
+    /// QPs of each guest that sends to another; requests go to them in a random order
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub qp: u32,
+    /// Requests outstanding in each direction, on all QPs together
+    #[arg(short = 't', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub tx_depth: u32,
+    /// Messages of up to so many bytes travel in their requests
+    #[arg(short = 'I', long, default_value_t = 0, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=220))]
+    pub inline_size: u32,
+    /// Sleep until an event tells of completions, instead of polling
+    #[arg(short, long)]
+    pub events: bool,
+    /// Both ways at once
+    #[arg(short, long)]
+    pub bidirectional: bool,
+    /// Service
+    #[arg(short, long, value_enum, ignore_case = true, default_value = "RC")]
+    pub connection: Connection,
+    /// Which atomic operation
+    #[arg(
+        short = 'A',
+        long = "atomic",
+        value_enum,
+        ignore_case = true,
+        default_value = "FETCH_AND_ADD",
+        value_name = "TYPE"
+    )]
+    pub atomic: Atomic,
+    /// Guests: of two the first sends to the second, of more each to the next
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=64))]
+    pub guests: u8,
+    /// Receives come from a shared queue
+    #[arg(long)]
+    pub srq: bool,
+    /// Messages lie one behind the other in 256 MiB, instead of all in the same place
+    #[arg(long, conflicts_with = "hot")]
+    pub cold: bool,
+    /// All messages in the same place (as without --cold)
+    #[arg(long)]
+    pub hot: bool,
+    /// One request in so many has a completion
+    #[arg(short = 'Q', long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub cq_mod: u32,
+}
+
+/// How long it takes, and what comes out.
+#[derive(Clone, Debug, Args)]
+pub struct Run {
+    /// Operations, instead of a duration
+    #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u32).range(1..))]
+    pub iters: Option<u32>,
+    /// Seconds for each size, for the measurement and its limit together
+    #[arg(short = 'D', long, default_value_t = 1.0, value_parser = seconds)]
+    pub duration: f64,
+    /// Do not measure the limit
+    #[arg(long)]
+    pub no_limits: bool,
+    /// JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which daemon, and where it and we run.
+#[derive(Clone, Debug, Default, Args)]
+pub struct DaemonArgs {
+    /// Socket of a guest of a daemon that runs, once for each guest [default: a daemon of our own]
+    #[arg(long, value_name = "SOCKET", action = ArgAction::Append)]
+    pub attach: Vec<PathBuf>,
+    /// Another program as our daemon: a vrdma-backend of another version
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "attach")]
+    pub daemon: Option<PathBuf>,
+    /// Microseconds without work after which the worker of our daemon sleeps
+    #[arg(long, default_value_t = 200, value_name = "US", conflicts_with = "attach")]
+    pub poll_us: u64,
+    /// Processors of our thread, and of the worker and the limits
+    #[arg(long, default_value = "0,1", value_name = "OURS,WORKER'S", value_parser = processors)]
+    pub cpus: (usize, usize),
+}
+
+/// `vrdma-perf limits`.
+#[derive(Clone, Debug, Args)]
+pub struct Limits {
+    /// Sizes [default: 8, 4096, 65536, 1048576]
+    #[arg(short, long, action = ArgAction::Append)]
+    pub size: Vec<u32>,
+    /// Processors of our thread, and of the other
+    #[arg(long, default_value = "0,1", value_name = "OURS,OTHER", value_parser = processors)]
+    pub cpus: (usize, usize),
+    /// JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn processors(text: &str) -> Result<(usize, usize), String> {
+    let two = text.split_once(',').and_then(|(ours, other)| Some((ours.parse().ok()?, other.parse().ok()?)));
+    let two: (usize, usize) = two.ok_or("two numbers of processors, such as 0,1")?;
+    let there = std::thread::available_parallelism().map_or(1, |n| n.get());
+    match two {
+        (ours, other) if ours == other => Err("each needs a processor of its own".into()),
+        (ours, other) if ours.max(other) >= 1024 => Err(format!("there are {there}")),
+        two => Ok(two),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=3600.).contains(&seconds) => Ok(seconds),
+        _ => Err("seconds from 0.01 to 3600".into()),
+    }
+}

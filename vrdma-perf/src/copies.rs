@@ -1,0 +1,66 @@
+//! Ways to copy memory: the best of them is what this machine can do.
+
+/// A way to copy memory.
+///
+/// # Safety
+/// `len` bytes are readable at `from` and writable at `to`, and the two do not overlap. `len` and `to` are multiples of [`ALIGNMENT`].
+pub type CopyFn = unsafe fn(from: *const u8, to: *mut u8, len: usize);
+
+/// Bytes of a non-temporal store of AVX, which faults at an address that is no multiple of them.
+pub const ALIGNMENT: usize = 32;
+
+/// Ways to copy memory, by name: the best of them is what a machine can do.
+pub fn copies() -> Vec<(&'static str, CopyFn)> {
+    let mut all: Vec<(&'static str, CopyFn)> = vec![("memcpy", memcpy)];
+    #[cfg(target_arch = "x86_64")]
+    {
+        all.push(("rep movsb", movsb));
+        // Its contract asks for it.
+        if std::arch::is_x86_feature_detected!("avx") {
+            all.push(("non-temporal", non_temporal));
+        }
+    }
+    all
+}
+
+/// # Safety
+/// That of [`CopyFn`].
+unsafe fn memcpy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the contract of `CopyFn`.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
+}
+
+/// # Safety
+/// That of [`CopyFn`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn movsb(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the contract of `CopyFn`.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") len => _, inout("rsi") from => _, inout("rdi") to => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// # Safety
+/// That of [`CopyFn`], and the processor has AVX.
+#[cfg(target_arch = "x86_64")]
+unsafe fn non_temporal(from: *const u8, to: *mut u8, len: usize) {
+    /// # Safety
+    /// That of [`CopyFn`].
+    #[target_feature(enable = "avx")]
+    unsafe fn inner(from: *const u8, to: *mut u8, len: usize) {
+        use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
+        // SAFETY: the contract of `CopyFn`: `to` and `len` are multiples of 32, and so each address that is stored to.
+        unsafe {
+            for at in (0..len).step_by(ALIGNMENT) {
+                _mm256_stream_si256(to.add(at).cast(), _mm256_loadu_si256(from.add(at).cast()));
+            }
+            _mm_sfence();
+        }
+    }
+    // SAFETY: this function's contract.
+    unsafe { inner(from, to, len) }
+}

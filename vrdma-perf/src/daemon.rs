@@ -1,0 +1,99 @@
+//! A daemon of our own, in a process of its own, as guests have it.
+
+use anyhow::{Context, Result, ensure};
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use vrdma_backend::config::{Args, Config};
+use vrdma_guest::threads::thread_of;
+
+/// How long a daemon may take to start.
+const START: Duration = Duration::from_secs(20);
+
+/// A child that ends when dropped, and with this process.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts `program`, or this one as a daemon; its files are in `dir`.
+    ///
+    /// # Errors
+    /// It does not start; the message has what it said.
+    pub fn start(program: Option<&Path>, config: &Config, dir: &Path) -> Result<Daemon> {
+        let [file, log] = ["daemon.toml", "daemon.log"].map(|name| dir.join(name));
+        std::fs::write(&file, config.to_toml()?)?;
+        let mut command = match program {
+            Some(program) => Command::new(program),
+            None => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg("daemon");
+                command
+            }
+        };
+        command
+            .arg("--config")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log)?);
+        // SAFETY: a plain system call, which may be made between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+                Ok(())
+            });
+        }
+        let name = program.map_or_else(|| "the daemon".to_owned(), |program| program.display().to_string());
+        let child = command.spawn().with_context(|| name.clone())?;
+        let mut daemon = Daemon { child, log };
+        let start = Instant::now();
+        let sockets: Vec<&PathBuf> = config.guests.iter().filter_map(|guest| guest.socket.as_ref()).collect();
+        while !sockets.iter().all(|socket| socket.exists()) || daemon.worker().is_none() {
+            let ended = daemon.child.try_wait()?.is_some();
+            ensure!(!ended && start.elapsed() < START, "{name} does not start: {}", daemon.last_words());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(daemon)
+    }
+
+    /// Number of its worker's thread.
+    pub fn worker(&self) -> Option<i32> {
+        thread_of(self.child.id(), "worker")
+    }
+
+    /// The last line that it wrote.
+    pub fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        log.lines().next_back().unwrap_or("it said nothing").to_owned()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Is the daemon, until a signal ends it.
+///
+/// # Errors
+/// As of [`vrdma_backend::daemon::Daemon::start`].
+pub fn run(args: &Args) -> Result<()> {
+    vrdma_backend::ratelimit::logger("info").init();
+    // As in the program itself: a broken invariant of ours ends the process.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        std::process::abort();
+    }));
+    let _daemon = vrdma_backend::daemon::Daemon::start(Config::load(args)?)?;
+    loop {
+        std::thread::park();
+    }
+}

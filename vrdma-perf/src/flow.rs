@@ -1,0 +1,302 @@
+//! Messages from a process of one guest to one of another, and all such flows together.
+
+use crate::args::{Atomic, Connection};
+use crate::host::{Host, refused};
+use crate::load::Load;
+use crate::plan::{Operation, Plan};
+use crate::process::{Process, Receives, next, receives_of_each, shared_receives};
+use anyhow::{Result, bail};
+use std::time::Duration;
+use vrdma_guest::abi::ah::AhEntry;
+use vrdma_guest::abi::control::{QpType, limit};
+use vrdma_guest::abi::cqe::WcStatus;
+use vrdma_guest::ah::{self, AhTable};
+use vrdma_guest::connect;
+use vrdma_guest::verbs::{Arm, Data, Request, Sge, Tag, UdTarget};
+
+/// Entries of a table of address handles.
+const HANDLES: u32 = 64;
+/// How long an event may take.
+const EVENT: Duration = Duration::from_secs(10);
+static INLINE: [u8; 256] = [1; 256];
+
+/// A QP as requests need it.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// Its place among the receives.
+    index: u32,
+    /// The own QP.
+    qpn: u32,
+    /// The peer's, for datagrams.
+    peer: u32,
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Flow {
+    plan: Plan,
+    from: Process,
+    to: Process,
+    /// In the order in which they are taken.
+    ways: Vec<Way>,
+    receives: Option<Receives>,
+    /// For datagrams, where they go: all but the QP.
+    handle: Option<UdTarget>,
+    /// The way of the next request, and whether it has a completion: with several QPs the last of some rounds do.
+    cursor: usize,
+    rounds_left: u32,
+    at: u64,
+    posted: u32,
+    /// Posted requests whose completion will come.
+    signaled: u32,
+    sent: u32,
+    received: u32,
+    ended: u32,
+    /// Places of receives that completed just now.
+    taken: Vec<u32>,
+}
+
+impl Flow {
+    /// From one guest to another; `handles` is the table of the sender's guest, for datagrams.
+    fn new(host: &Host, plan: &Plan, (from, to): (usize, usize), handles: Option<&AhTable>) -> Result<Flow> {
+        let takes = plan.operation == Operation::Send;
+        let receives = if plan.srq { shared_receives(plan) } else { receives_of_each(plan) * plan.qps };
+        let from = Process::new(&host.guests[from], plan.depth.max(64), plan)?;
+        let mut to = Process::new(&host.guests[to], receives.max(64), plan)?;
+        let (near_type, far_type) = match plan.connection {
+            Connection::Rc => (QpType::RC, QpType::RC),
+            Connection::Uc => (QpType::UC, QpType::UC),
+            Connection::Ud => (QpType::UD, QpType::UD),
+            Connection::Xrc => (QpType::XRC_SEND, QpType::XRC_RECV),
+        };
+        let xrcdn = match plan.connection {
+            Connection::Xrc => Some(refused(to.context.guest.alloc_xrcd(), "an XRC domain")?),
+            _ => None,
+        };
+        let srqn = plan.srq.then(|| to.srq(plan, xrcdn)).transpose()?;
+        let near = from.qps(plan, near_type, limit::NONE, 0)?;
+        let own_srqn = if xrcdn.is_some() { None } else { srqn };
+        let far = to.qps(plan, far_type, own_srqn.unwrap_or(limit::NONE), xrcdn.unwrap_or(0))?;
+        near.iter().zip(&far).for_each(|(near, far)| connect(near, far));
+        let mut ways: Vec<Way> = (0..)
+            .zip(near.iter().zip(&far))
+            .map(|(index, (near, far))| Way { index, qpn: near.number, peer: far.number })
+            .collect();
+        shuffle(&mut ways);
+        let handle = handles.map(|table| put_handle(table, &from, &to, far[0].options.qkey));
+        let receives = (takes || xrcdn.is_some()).then(|| {
+            let mut receives = Receives::new(plan, srqn, &far);
+            if takes {
+                receives.post_all(&mut to, plan);
+            }
+            receives
+        });
+        let plan = plan.clone();
+        let rounds_left = plan.cq_mod - 1;
+        Ok(Flow {
+            plan,
+            from,
+            to,
+            ways,
+            receives,
+            handle,
+            cursor: 0,
+            rounds_left,
+            at: 0,
+            posted: 0,
+            signaled: 0,
+            sent: 0,
+            received: 0,
+            ended: 0,
+            taken: Vec::new(),
+        })
+    }
+
+    #[inline]
+    fn takes_receives(&self) -> bool {
+        self.plan.operation == Operation::Send
+    }
+
+    #[inline]
+    fn post(&mut self) -> bool {
+        if self.posted.wrapping_sub(self.ended) >= self.plan.depth {
+            return false;
+        }
+        let way = self.ways[self.cursor];
+        let place = if self.plan.srq { 0 } else { way.index as usize };
+        if self.takes_receives() && self.receives.as_ref().is_some_and(|receives| receives.ready[place] == 0)
+        {
+            return false;
+        }
+        let own = [self.from.mr.sge(self.at, self.plan.size)];
+        let signaled = self.rounds_left == 0;
+        let request = self.request(way, &own).signaled(signaled);
+        if self.from.context.channel.driver.push(&request).is_err() {
+            return false;
+        }
+        if let Some(receives) = self.receives.as_mut().filter(|_| self.plan.operation == Operation::Send) {
+            receives.ready[place] -= 1;
+        }
+        self.signaled += u32::from(signaled);
+        self.posted = self.posted.wrapping_add(1);
+        self.at = next(self.at, self.plan.stride, self.plan.size, self.plan.span);
+        self.cursor += 1;
+        if self.cursor == self.ways.len() {
+            self.cursor = 0;
+            self.rounds_left = if signaled { self.plan.cq_mod } else { self.rounds_left } - 1;
+        }
+        true
+    }
+
+    #[inline]
+    fn request<'a>(&self, way: Way, own: &'a [Sge; 1]) -> Request<'a> {
+        let (tag, remote) = (Tag { qpn: way.qpn, wqe_id: self.posted }, self.to.mr.remote(self.at));
+        let data = match self.plan.inlined {
+            true => Data::Inline(&INLINE[..self.plan.size as usize]),
+            false => Data::Sges(own),
+        };
+        let request = match self.plan.operation {
+            Operation::Write => Request::write(tag, remote, data),
+            Operation::Read => Request::read(tag, remote, own),
+            Operation::Send => match self.handle {
+                Some(to) => Request::ud_send(tag, UdTarget { qpn: way.peer, ..to }, data),
+                None => Request::send(tag, data),
+            },
+            Operation::Atomic(Atomic::FetchAndAdd) => Request::fetch_add(tag, remote, 1, &own[0]),
+            Operation::Atomic(Atomic::CmpAndSwap) => Request::compare_swap(tag, remote, 0, 0, &own[0]),
+        };
+        match (&self.receives, self.plan.connection) {
+            (Some(Receives { srqn: Some(srqn), .. }), Connection::Xrc) => request.xrc(*srqn),
+            _ => request,
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<u32> {
+        let mut bad = 0;
+        let sent = self.from.cq.driver.poll_batch(usize::MAX, |cqe| bad |= cqe.status) as u32;
+        self.signaled -= sent;
+        self.sent = self.sent.wrapping_add(sent * self.plan.cq_mod);
+        let mut ended = self.sent.wrapping_sub(self.ended);
+        if self.takes_receives() {
+            let Flow { to, taken, receives, .. } = self;
+            to.cq.driver.poll_batch(usize::MAX, |cqe| {
+                bad |= cqe.status;
+                taken.push(cqe.wqe_id.get());
+            });
+            if !taken.is_empty() {
+                self.received = self.received.wrapping_add(taken.len() as u32);
+                let receives = receives.as_mut().expect("what takes receives has some");
+                taken.drain(..).for_each(|index| receives.post(to, index as usize));
+                to.context.channel.driver.ring();
+            }
+            ended = ended.min(self.received.wrapping_sub(self.ended));
+        }
+        if bad != 0 {
+            bail!("{} failed: {:?}", self.plan.operation.name(), WcStatus(bad));
+        }
+        self.ended = self.ended.wrapping_add(ended);
+        Ok(ended)
+    }
+
+    /// Sleeps until there are completions of requests.
+    fn sleep(&mut self) -> Result<()> {
+        let cq = &mut self.from.cq.driver;
+        cq.arm(Arm::Next);
+        if !cq.is_ready() && self.from.context.guest.comp_events(0).recv_within(EVENT).is_none() {
+            bail!("no event for {} s: has the daemon ended?", EVENT.as_secs());
+        }
+        Ok(())
+    }
+}
+
+/// Puts a handle that leads to the receiver into the table of the sender's guest.
+fn put_handle(table: &AhTable, from: &Process, to: &Process, qkey: u32) -> UdTarget {
+    let peer = &to.context.guest;
+    let index = u32::from(peer.options.host) % HANDLES;
+    table.put(index, &AhEntry { dmac: peer.config.mac, ..ah::entry(from.context.pd, peer.gid()) });
+    UdTarget { ah: index, qpn: 0, qkey }
+}
+
+/// Into an order that is the same in each run.
+fn shuffle<T>(all: &mut [T]) {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    for last in (1..all.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        all.swap(last, (state % (last as u64 + 1)) as usize);
+    }
+}
+
+/// All directions of a plan.
+#[derive(Debug)]
+pub struct Flows {
+    all: Vec<Flow>,
+    cursor: usize,
+    events: bool,
+    _handles: Vec<AhTable>,
+}
+
+impl Flows {
+    /// Between the guests of `host`.
+    ///
+    /// # Errors
+    /// The device refuses something.
+    pub fn new(host: &Host, plan: &Plan) -> Result<Flows> {
+        let table = |guest| refused(AhTable::new(guest, HANDLES), "a table of address handles");
+        let handles: Vec<AhTable> = match plan.connection {
+            Connection::Ud => host.guests.iter().map(table).collect::<Result<_>>()?,
+            _ => Vec::new(),
+        };
+        let flow = |direction: (usize, usize)| Flow::new(host, plan, direction, handles.get(direction.0));
+        let all = plan.directions().into_iter().map(flow).collect::<Result<_>>()?;
+        Ok(Flows { all, cursor: 0, events: plan.events, _handles: handles })
+    }
+}
+
+impl Load for Flows {
+    #[inline]
+    fn post(&mut self) -> bool {
+        for _ in 0..self.all.len() {
+            let posted = self.all[self.cursor].post();
+            self.cursor += 1;
+            if self.cursor == self.all.len() {
+                self.cursor = 0;
+            }
+            if posted {
+                return true;
+            }
+        }
+        false
+    }
+
+    #[inline]
+    fn ring(&mut self) {
+        for flow in &mut self.all {
+            flow.from.context.channel.driver.ring();
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<u32> {
+        let mut ended = 0;
+        for flow in &mut self.all {
+            ended += flow.poll()?;
+        }
+        Ok(ended)
+    }
+
+    #[inline]
+    fn idle(&mut self) -> Result<()> {
+        match self.all.iter_mut().find(|flow| self.events && flow.signaled > 0) {
+            Some(flow) => flow.sleep()?,
+            None => std::hint::spin_loop(),
+        }
+        Ok(())
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.all.iter().map(|flow| flow.signaled).sum()
+    }
+}

@@ -1,0 +1,107 @@
+//! What this machine can do at best: `vrdma-perf limits`.
+
+use crate::args::{Figure, Limits};
+use crate::copying::Copying;
+use crate::floor::Floor;
+use crate::helper::Helper;
+use crate::host::ENTRIES;
+use crate::line;
+use crate::load;
+use crate::stats::Quartiles;
+use anyhow::Result;
+use serde::Serialize;
+use vrdma_guest::memory::Memory;
+use vrdma_guest::threads::pin;
+
+/// Windows of each figure, and operations in those of the floor.
+const WINDOWS: usize = 20;
+const OPERATIONS: u32 = 10_000;
+const WINDOW_MS: f64 = 5.;
+const DEPTH: u32 = 128;
+/// Sizes of copies.
+const SIZES: [u32; 4] = [8, 4096, 65536, 1 << 20];
+/// Messages go through so many bytes where copies are cold.
+const COLD: u64 = 256 << 20;
+
+/// A limit, with its spread.
+#[derive(Debug, Serialize)]
+pub struct Limit {
+    /// What it is.
+    pub name: String,
+    /// Bytes of a message, if it has any.
+    pub size: u32,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Of windows.
+    pub value: Quartiles,
+}
+
+impl Limit {
+    fn new(name: &str, size: u32, unit: &'static str, value: Quartiles) -> Limit {
+        Limit { name: name.to_owned(), size, unit, value }
+    }
+}
+
+/// Measures all of them.
+///
+/// # Errors
+/// There is no memory.
+pub fn measure(args: &Limits) -> Result<Vec<Limit>> {
+    pin(0, args.cpus.0);
+    let helper = Helper::start(args.cpus.1);
+    let round_trips = Quartiles::of((0..WINDOWS).map(|_| line::round_trip(&helper)));
+    let mut all = vec![Limit::new("cache line, there and back", 0, "ns", round_trips)];
+    for figure in [Figure::Lat, Figure::Rate] {
+        all.push(floor(&helper, figure)?);
+    }
+    let sizes = if args.size.is_empty() { &SIZES[..] } else { &args.size };
+    for &size in sizes {
+        all.extend(copies(&helper, size)?);
+    }
+    Ok(all)
+}
+
+fn floor(helper: &Helper, figure: Figure) -> Result<Limit> {
+    let memory = Memory::new(&[(0, 1 << 20)])?;
+    let mut floor = Floor::new(&memory, ENTRIES, 8, if figure == Figure::Lat { 1 } else { DEPTH });
+    floor.begin(helper);
+    let mut window = || -> Result<f64> {
+        if figure == Figure::Rate {
+            return Ok(f64::from(OPERATIONS) / load::rate(&mut floor, OPERATIONS)?.as_secs_f64() / 1e6);
+        }
+        let mut times = Vec::with_capacity(OPERATIONS as usize);
+        load::latency(&mut floor, OPERATIONS, |time| times.push(time.as_nanos() as f64))?;
+        Ok(Quartiles::of(times).median)
+    };
+    window()?;
+    let windows = (0..WINDOWS).map(|_| window()).collect::<Result<Vec<_>>>();
+    floor.end(helper);
+    let (name, unit) = match figure {
+        Figure::Lat => ("ring floor, one outstanding", "ns"),
+        _ => ("ring floor, 128 outstanding", "M/s"),
+    };
+    Ok(Limit::new(name, 8, unit, Quartiles::of(windows?)))
+}
+
+fn copies(helper: &Helper, size: u32) -> Result<Vec<Limit>> {
+    let one = u64::from(size).next_multiple_of(64);
+    let kinds = [("hot", 0, one.next_multiple_of(4096)), ("cold, over 256 MiB", one, COLD.max(one))];
+    let copy = |(heat, stride, span): (&str, u64, u64)| {
+        let memory = [Memory::new(&[(0, span)])?, Memory::new(&[(0, span)])?];
+        let copying = Copying::new(helper, memory.each_ref(), size, stride, span, WINDOW_MS);
+        let speeds = Quartiles::of((0..WINDOWS).map(|_| copying.window(helper) / 1e9));
+        Ok(Limit::new(&format!("copy, {heat}, by {}", copying.name), size, "GB/s", speeds))
+    };
+    kinds.into_iter().map(copy).collect()
+}
+
+/// As a table.
+pub fn table(limits: &[Limit]) -> String {
+    let mut text = format!("{:<44} {:>8} {:>12}  (quartiles)", "limit", "#bytes", "median");
+    for Limit { name, size, unit, value } in limits {
+        let size = if *size == 0 { String::new() } else { size.to_string() };
+        let Quartiles { low, median, high } = value;
+        text += &format!("\n{name:<44} {size:>8} {median:>12.3} {unit:<5} ({low:.3} to {high:.3})");
+    }
+    text
+}

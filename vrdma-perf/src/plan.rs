@@ -1,0 +1,232 @@
+//! What is posted, and what of it makes no sense.
+
+use crate::args::{Atomic, Connection, Figure, LoadArgs};
+use anyhow::{Result, bail, ensure};
+use vrdma_guest::memory::PAGE;
+
+/// Bytes of the header before a datagram in its receive.
+pub const GRH: u32 = 40;
+/// Bytes that messages without `--hot` go through.
+const COLD: u64 = 256 << 20;
+/// Bytes of a cache line: messages begin with one.
+const LINE: u64 = 64;
+const ATOMIC_SIZE: u32 = 8;
+const MAX_SIZE: u32 = 8 << 20;
+const MAX_DATAGRAM: u32 = 4096;
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the operation of that name")]
+pub enum Operation {
+    Write,
+    Read,
+    Send,
+    Atomic(Atomic),
+}
+
+impl Operation {
+    /// As it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Write => "WRITE",
+            Operation::Read => "READ",
+            Operation::Send => "SEND",
+            Operation::Atomic(Atomic::FetchAndAdd) => "FETCH_ADD",
+            Operation::Atomic(Atomic::CmpAndSwap) => "CMP_SWAP",
+        }
+    }
+}
+
+/// What is posted, all of it checked.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The operation.
+    pub operation: Operation,
+    /// Bytes of a message.
+    pub size: u32,
+    /// Service.
+    pub connection: Connection,
+    /// QPs in each direction.
+    pub qps: u32,
+    /// Requests outstanding in each direction.
+    pub depth: u32,
+    /// Whether messages travel in their requests.
+    pub inlined: bool,
+    /// Whether the thread sleeps until an event.
+    pub events: bool,
+    /// Both ways at once.
+    pub bidirectional: bool,
+    /// Guests.
+    pub guests: u8,
+    /// Whether receives come from a shared queue.
+    pub srq: bool,
+    /// One request in so many has a completion.
+    pub cq_mod: u32,
+    /// Bytes of each buffer, through which messages go.
+    pub span: u64,
+    /// From one message to the next in it; 0 if all are in the same place.
+    pub stride: u64,
+}
+
+impl Plan {
+    /// A plan for each size that is asked for.
+    ///
+    /// # Errors
+    /// What is asked for makes no sense.
+    pub fn all(operation: Operation, figure: Figure, args: &LoadArgs) -> Result<Vec<Plan>> {
+        let most = if args.connection == Connection::Ud { MAX_DATAGRAM } else { MAX_SIZE };
+        let sizes = match (operation, args.all, args.size) {
+            (Operation::Atomic(_), false, None | Some(ATOMIC_SIZE)) => vec![ATOMIC_SIZE],
+            (Operation::Atomic(_), ..) => bail!("atomic operations have {ATOMIC_SIZE} bytes"),
+            (_, true, _) => {
+                (1..=MAX_SIZE.ilog2()).map(|power| 1 << power).filter(|size| *size <= most).collect()
+            }
+            (_, false, Some(size)) => vec![size],
+            (_, false, None) if figure == Figure::Bw => vec![65536.min(most)],
+            (_, false, None) => vec![8],
+        };
+        sizes.into_iter().map(|size| Plan::new(operation, figure, args, size)).collect()
+    }
+
+    fn new(operation: Operation, figure: Figure, args: &LoadArgs, size: u32) -> Result<Plan> {
+        let connection = args.connection;
+        let sends = operation == Operation::Send;
+        match connection {
+            Connection::Ud => ensure!(sends, "UD has SEND alone"),
+            Connection::Uc => {
+                ensure!(
+                    matches!(operation, Operation::Write | Operation::Send),
+                    "UC has WRITE and SEND alone"
+                );
+            }
+            Connection::Rc | Connection::Xrc => {}
+        }
+        let most = if connection == Connection::Ud { MAX_DATAGRAM } else { MAX_SIZE };
+        ensure!(size <= most, "messages have {most} bytes at most");
+        ensure!(!args.srq || sends, "--srq is for SEND: nothing else takes receives");
+        let (depth, cq_mod) = match figure {
+            Figure::Lat => (1, 1),
+            Figure::Bw | Figure::Rate => (args.tx_depth, args.cq_mod),
+        };
+        ensure!(
+            u64::from(cq_mod) * u64::from(args.qp) <= u64::from(depth) || cq_mod == 1,
+            "with --cq-mod {cq_mod} on {} QPs no request would have a completion: --tx-depth has to be {} at least",
+            args.qp,
+            cq_mod * args.qp
+        );
+        let one = u64::from(size + GRH).next_multiple_of(LINE);
+        let span = if args.cold { COLD.max(one) } else { one }.next_multiple_of(PAGE);
+        Ok(Plan {
+            operation,
+            size,
+            connection,
+            qps: args.qp,
+            depth,
+            inlined: size <= args.inline_size
+                && size > 0
+                && matches!(operation, Operation::Write | Operation::Send),
+            events: args.events,
+            bidirectional: args.bidirectional,
+            guests: args.guests,
+            srq: args.srq || connection == Connection::Xrc,
+            cq_mod,
+            span,
+            stride: if args.cold { one } else { 0 },
+        })
+    }
+
+    /// From which guest to which messages go.
+    pub fn directions(&self) -> Vec<(usize, usize)> {
+        let guests = usize::from(self.guests);
+        let mut all: Vec<_> = match guests {
+            2 => vec![(0, 1)],
+            more => (0..more).map(|from| (from, (from + 1) % more)).collect(),
+        };
+        if self.bidirectional {
+            all.extend(all.clone().into_iter().map(|(from, to)| (to, from)));
+        }
+        all
+    }
+
+    /// Bytes of buffers that a guest has at most.
+    pub fn memory(&self) -> u64 {
+        // The most directions that a guest is at an end of.
+        let ends = if self.guests > 2 { 2 } else { 1 } * if self.bidirectional { 2 } else { 1 };
+        self.span * ends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn plans(line: &str) -> Result<Vec<Plan>> {
+        let cli = Cli::try_parse_from(format!("vrdma-perf {line}").split(' '))?;
+        let (operation, args) = match cli.command {
+            Command::Write(args) => (Operation::Write, args),
+            Command::Read(args) => (Operation::Read, args),
+            Command::Send(args) => (Operation::Send, args),
+            Command::Atomic(args) => (Operation::Atomic(args.load.atomic), args),
+            other => panic!("{other:?}"),
+        };
+        Plan::all(operation, args.figure, &args.load)
+    }
+
+    #[test]
+    fn sizes_are_those_that_are_asked_for() {
+        let sizes = |line| plans(line).unwrap().iter().map(|plan| plan.size).collect::<Vec<_>>();
+        assert_eq!(sizes("write lat"), [8]);
+        assert_eq!(sizes("read bw"), [65536]);
+        assert_eq!(sizes("send bw -c UD"), [4096]);
+        assert_eq!(sizes("write rate -s 100"), [100]);
+        assert_eq!(sizes("write bw -a")[..3], [2, 4, 8]);
+        assert_eq!(sizes("write bw -a").last(), Some(&(8 << 20)));
+        assert_eq!(sizes("send rate --all -c ud").last(), Some(&4096));
+        assert_eq!(sizes("atomic rate -A cmp_and_swap"), [8]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let refusals = [
+            ("write lat -c UD", "UD has SEND alone"),
+            ("read lat -c UC", "UC has WRITE and SEND alone"),
+            ("send lat -c UD -s 4097", "4096 bytes at most"),
+            ("write lat --srq", "--srq is for SEND"),
+            ("atomic lat -s 16", "atomic operations have 8 bytes"),
+            ("write rate -q 100 -Q 4 -t 128", "has to be 400 at least"),
+            ("write rate -s 8 -a", "cannot be used with"),
+            ("write rate --cpus 1,1", "processor of its own"),
+            ("write rate -D 0", "seconds from"),
+            ("write rate --guests 1", "2..=64"),
+        ];
+        for (line, message) in refusals {
+            let error = plans(line).expect_err(line).to_string();
+            assert!(error.contains(message), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn guests_send_around() {
+        let directions = |line| plans(line).unwrap()[0].directions();
+        assert_eq!(directions("write bw"), [(0, 1)]);
+        assert_eq!(directions("write bw -b"), [(0, 1), (1, 0)]);
+        assert_eq!(directions("write bw --guests 3"), [(0, 1), (1, 2), (2, 0)]);
+        for line in ["write bw", "write bw -b", "write bw --guests 4", "write bw --guests 4 -b"] {
+            let plan = &plans(line).unwrap()[0];
+            let most = (0..4).map(|guest| {
+                plan.directions().iter().filter(|(from, to)| *from == guest || *to == guest).count()
+            });
+            assert_eq!(plan.memory(), plan.span * most.max().unwrap() as u64, "{line}");
+        }
+    }
+
+    #[test]
+    fn latencies_have_one_request_at_a_time() {
+        let plan = &plans("write lat -t 64 -I 8").unwrap()[0];
+        assert_eq!((plan.depth, plan.cq_mod, plan.inlined), (1, 1, true));
+        assert!(!plans("write lat -I 7").unwrap()[0].inlined);
+        assert_eq!(plans("write lat --cold").unwrap()[0].stride, 64);
+    }
+}

@@ -1,0 +1,152 @@
+//! Two things measured in turns, so that their ratio means something. Processors of a shared machine change places, and speed, from one moment to the
+//! next. So each window of time is bracketed by round trips of a cache line; a ratio is taken between neighbours that had the same round trips; and each
+//! *regime*, windows whose round trips are alike, is a result of its own.
+
+use crate::stats::Quartiles;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// Round trips of a cache line that differ by less than this factor are alike.
+const ALIKE: f64 = 1.5;
+/// A regime has at least so many pairs of windows.
+const LEAST: usize = 3;
+
+/// When it is enough.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    /// After so long, but not before some pairs.
+    Time(Duration),
+    /// After so many pairs.
+    Pairs(usize),
+}
+
+/// Neighbouring windows, and the round trips of a line in nanoseconds: before, between and after them.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    lines: [f64; 3],
+    own: f64,
+    limit: f64,
+}
+
+/// What windows with the same round trips gave.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Regime {
+    /// Nanoseconds of a round trip.
+    pub line: Quartiles,
+    /// Pairs of windows.
+    pub pairs: usize,
+    /// What was measured,
+    pub own: Quartiles,
+    /// its limit,
+    pub limit: Quartiles,
+    /// and the one by the other, of neighbours.
+    pub ratio: Quartiles,
+}
+
+/// All regimes, the one with the most pairs first.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Turns {
+    /// The regimes.
+    pub regimes: Vec<Regime>,
+    /// Pairs left out: their round trips differed, or few others were like them.
+    pub left_out: usize,
+}
+
+/// Measures windows of both in turns, and `line` between them; whichever comes first has no advantage.
+///
+/// # Errors
+/// Of a window.
+pub fn take(
+    until: Until,
+    mut line: impl FnMut() -> f64,
+    mut own: impl FnMut() -> Result<f64>,
+    mut limit: impl FnMut() -> Result<f64>,
+) -> Result<Turns> {
+    let start = Instant::now();
+    let mut pairs = Vec::new();
+    let mut first = line();
+    loop {
+        let enough = match until {
+            Until::Time(time) => start.elapsed() >= time && pairs.len() >= LEAST,
+            Until::Pairs(count) => pairs.len() >= count,
+        };
+        if enough {
+            return Ok(regimes(&pairs));
+        }
+        let own_first = pairs.len() % 2 == 0;
+        let early = if own_first { own()? } else { limit()? };
+        let between = line();
+        let late = if own_first { limit()? } else { own()? };
+        let last = line();
+        let (own, limit) = if own_first { (early, late) } else { (late, early) };
+        pairs.push(Pair { lines: [first, between, last], own, limit });
+        first = last;
+    }
+}
+
+fn regimes(pairs: &[Pair]) -> Turns {
+    let middle = |pair: &Pair| Quartiles::of(pair.lines).median;
+    let steady = |pair: &&Pair| {
+        let [least, most] = [f64::min, f64::max].map(|of| pair.lines.into_iter().reduce(of).unwrap_or(0.));
+        most < least * ALIKE
+    };
+    let mut left: Vec<Pair> = pairs.iter().filter(steady).copied().collect();
+    left.sort_by(|a, b| middle(a).total_cmp(&middle(b)));
+    let alike = left.chunk_by(|a, b| middle(b) < middle(a) * ALIKE);
+    let mut regimes: Vec<Regime> = alike.filter(|pairs| pairs.len() >= LEAST).map(regime).collect();
+    regimes.sort_by_key(|regime| std::cmp::Reverse(regime.pairs));
+    let used: usize = regimes.iter().map(|regime| regime.pairs).sum();
+    Turns { regimes, left_out: pairs.len() - used }
+}
+
+fn regime(pairs: &[Pair]) -> Regime {
+    let of = |value: fn(&Pair) -> f64| Quartiles::of(pairs.iter().map(value));
+    Regime {
+        line: Quartiles::of(pairs.iter().flat_map(|pair| pair.lines)),
+        pairs: pairs.len(),
+        own: of(|pair| pair.own),
+        limit: of(|pair| pair.limit),
+        ratio: of(|pair| pair.own / pair.limit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(lines: [f64; 3], own: f64, limit: f64) -> Pair {
+        Pair { lines, own, limit }
+    }
+
+    #[test]
+    fn windows_between_which_processors_changed_places_are_not_compared() {
+        let mut pairs = vec![pair([60., 62., 61.], 2., 1.); 4];
+        pairs.extend([pair([500., 510., 505.], 9., 3.); 3]);
+        pairs.extend([pair([60., 500., 500.], 9., 1.), pair([60., 60., 500.], 2., 3.)]);
+        // Too few to be a regime.
+        pairs.push(pair([2000., 2000., 2000.], 7., 1.));
+        let Turns { regimes, left_out } = regimes(&pairs);
+        assert_eq!((regimes.len(), left_out), (2, 3));
+        assert_eq!((regimes[0].pairs, regimes[0].ratio.median, regimes[0].line.median), (4, 2., 61.));
+        assert_eq!((regimes[1].pairs, regimes[1].ratio.median, regimes[1].line.median), (3, 3., 505.));
+    }
+
+    #[test]
+    fn ratios_are_those_of_neighbours() {
+        let pairs = [pair([60.; 3], 1., 1.), pair([60.; 3], 4., 2.), pair([60.; 3], 9., 3.)];
+        let ratio = regimes(&pairs).regimes[0].ratio;
+        assert_eq!((ratio.low, ratio.median, ratio.high), (1., 2., 2.));
+    }
+
+    #[test]
+    fn both_are_first_in_turns() {
+        let order = std::cell::RefCell::new(String::new());
+        let window = |name| {
+            order.borrow_mut().push(name);
+            Ok(1.)
+        };
+        take(Until::Pairs(3), || 60., || window('o'), || window('l')).unwrap();
+        assert_eq!(*order.borrow(), "ollool");
+    }
+}
