@@ -11,7 +11,8 @@
 //! | [`dpdk_sys`] | how are functions of the installed libdpdk called? |
 //! | `vrdma_backend` | the daemon: the only crate that touches the world |
 //! | `vrdma_verbs` | the guest driver's data path, for the provider and for tests |
-//! | `vrdma_tests` | a guest in the test process, against the real daemon |
+//! | `vrdma_guest` | a guest without a VM, for `vrdma-perf` and for tests |
+//! | `vrdma_tests` | such guests against the real daemon |
 //!
 //! # How it runs
 //!

@@ -30,6 +30,10 @@ pub enum Command {
     Atomic(Measure),
     /// What this machine can do at best
     Limits(Limits),
+    /// The standard set, each figure beside its limit, as a table in Markdown
+    Report(Report),
+    /// The standard set through two daemons in turns: the ratios of the first to the second
+    Compare(Compare),
     /// Is a daemon, for the other commands
     #[command(hide = true)]
     Daemon(vrdma_backend::config::Args),
@@ -187,6 +191,38 @@ pub struct Limits {
     /// JSON instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// `vrdma-perf report`.
+#[derive(Clone, Debug, Args)]
+pub struct Report {
+    /// Rows whose names have this in them
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub only: String,
+    /// Seconds for each row
+    #[arg(short = 'D', long, default_value_t = 4.0, value_parser = seconds)]
+    pub duration: f64,
+    /// With which daemon
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
+
+/// `vrdma-perf compare`.
+#[derive(Clone, Debug, Args)]
+pub struct Compare {
+    /// A vrdma-backend
+    pub first: PathBuf,
+    /// Another
+    pub second: PathBuf,
+    /// Rows whose names have this in them
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub only: String,
+    /// Seconds for each row
+    #[arg(short = 'D', long, default_value_t = 4.0, value_parser = seconds)]
+    pub duration: f64,
+    /// Processors of our thread, and of both workers
+    #[arg(long, default_value = "0,1", value_name = "OURS,WORKERS'", value_parser = processors)]
+    pub cpus: (usize, usize),
 }
 
 fn processors(text: &str) -> Result<(usize, usize), String> {

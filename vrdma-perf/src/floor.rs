@@ -118,6 +118,14 @@ impl Floor {
     }
 }
 
+impl Drop for Floor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // The device keeps the lock while it runs. One that was poisoned does not run.
+        drop(self.device.lock());
+    }
+}
+
 impl Load for Floor {
     #[inline]
     fn post(&mut self) -> bool {

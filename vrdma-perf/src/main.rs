@@ -12,7 +12,7 @@
 //! | `daemon`, `host` | which daemon, which guests? |
 //! | `plan`, `process`, `flow` | what is posted: checked; from and to which processes; by which requests |
 //! | `measure`, `limits` | what came out? |
-//! | `table` | how is it shown? |
+//! | `table`, `report` | how is it shown; the standard set |
 
 mod args;
 mod copies;
@@ -28,6 +28,7 @@ mod load;
 mod measure;
 mod plan;
 mod process;
+mod report;
 mod stats;
 mod table;
 mod turns;
@@ -53,11 +54,13 @@ fn run(command: Command) -> Result<()> {
         let there = std::thread::available_parallelism().map_or(1, |n| n.get());
         ensure!(there >= 2, "we and the daemon's worker need a processor each: there is {there}");
     }
+    if let Some((operation, args)) = Operation::of(&command) {
+        return measure(operation, args);
+    }
     match command {
-        Command::Write(args) => measure(Operation::Write, &args),
-        Command::Read(args) => measure(Operation::Read, &args),
-        Command::Send(args) => measure(Operation::Send, &args),
-        Command::Atomic(args) => measure(Operation::Atomic(args.load.atomic), &args),
+        Command::Write(_) | Command::Read(_) | Command::Send(_) | Command::Atomic(_) => {
+            unreachable!("they are operations")
+        }
         Command::Limits(args) => {
             let limits = limits::measure(&args)?;
             println!(
@@ -66,6 +69,8 @@ fn run(command: Command) -> Result<()> {
             );
             Ok(())
         }
+        Command::Report(args) => report::report(&args),
+        Command::Compare(args) => report::compare(&args),
         Command::Daemon(args) => daemon::run(&args),
     }
 }

@@ -148,10 +148,24 @@ impl<'a, L: Load> Windows<'a, L> {
     }
 }
 
-/// What an operation is held against.
+/// What operations are to be held against.
+#[derive(Clone, Copy, Debug)]
+pub enum Beside<'a> {
+    /// Nothing.
+    Nothing,
+    /// What the machine can do at best.
+    Limit,
+    /// Other operations between the same guests.
+    Plan(&'a Plan),
+    /// The same operations through another daemon.
+    Daemon(&'a DaemonArgs),
+}
+
+/// The same, ready to be measured.
 enum Limit<'a> {
     Floor(Windows<'a, Floor>),
     Copy(Copying),
+    Operations(Windows<'a, Flows>, String),
 }
 
 impl<'a> Limit<'a> {
@@ -178,6 +192,7 @@ impl<'a> Limit<'a> {
     fn name(&self) -> String {
         match self {
             Limit::Floor(_) => "ring floor".to_owned(),
+            Limit::Operations(_, name) => name.clone(),
             Limit::Copy(copying) => format!("copy by {}", copying.name),
         }
     }
@@ -191,6 +206,7 @@ impl<'a> Limit<'a> {
                 value
             }
             Limit::Copy(copying) => Ok(copying.window(helper)),
+            Limit::Operations(windows, _) => windows.window_alone(),
         }
     }
 }
@@ -199,9 +215,23 @@ impl<'a> Limit<'a> {
 ///
 /// # Errors
 /// The daemon does not start, refuses something, or ends; an operation fails.
-pub fn measure(plan: &Plan, figure: Figure, run: &Run, daemon: &DaemonArgs) -> Result<Measured> {
-    // Twice: the copies that it is held against have buffers too.
-    let host = Host::new(daemon, plan.guests, 2 * plan.memory())?;
+pub fn measure(
+    plan: &Plan,
+    figure: Figure,
+    run: &Run,
+    daemon: &DaemonArgs,
+    beside: Beside<'_>,
+) -> Result<Measured> {
+    let room = match beside {
+        Beside::Plan(other) => plan.memory() + other.memory(),
+        // The copies that it is held against have buffers too.
+        _ => 2 * plan.memory(),
+    };
+    let host = Host::new(daemon, plan.guests, room)?;
+    let other_host = match beside {
+        Beside::Daemon(args) => Some(Host::new(args, plan.guests, room)?),
+        _ => None,
+    };
     let flows = Flows::new(&host, plan)?;
     let [mut times, mut floor_times] = [(); 2].map(|()| histogram());
     let most = run.iters.unwrap_or(u32::MAX);
@@ -211,17 +241,26 @@ pub fn measure(plan: &Plan, figure: Figure, run: &Run, daemon: &DaemonArgs) -> R
         None => Until::Time(Duration::from_secs_f64(run.duration)),
     };
     let (mut limit_name, mut taken) = (None, None);
-    if run.no_limits {
+    if matches!(beside, Beside::Nothing) {
         windows.alone(until)?;
     } else {
         std::thread::sleep(ASLEEP);
         let helper = Helper::start(daemon.cpus.1);
-        let mut limit = Limit::new(&helper, &host, plan, figure, &mut floor_times)?;
-        let own = || {
-            let value = windows.window();
-            std::thread::sleep(ASLEEP);
-            value
+        let mut limit = match beside {
+            Beside::Plan(other) => {
+                let flows = Flows::new(&host, other)?;
+                let windows = Windows::new(flows, other, figure, most, &mut floor_times)?;
+                Limit::Operations(windows, other.operation.name().to_owned())
+            }
+            Beside::Daemon(_) => {
+                let host = other_host.as_ref().expect("started above");
+                let windows = Windows::new(Flows::new(host, plan)?, plan, figure, most, &mut floor_times)?;
+                Limit::Operations(windows, "the other".to_owned())
+            }
+            Beside::Limit | Beside::Nothing => Limit::new(&helper, &host, plan, figure, &mut floor_times)?,
         };
+        std::thread::sleep(ASLEEP);
+        let own = || windows.window_alone();
         taken = Some(turns::take(until, || line::round_trip(&helper), own, || limit.window(&helper))?);
         limit_name = Some(limit.name());
     }
@@ -241,6 +280,15 @@ pub fn measure(plan: &Plan, figure: Figure, run: &Run, daemon: &DaemonArgs) -> R
         limit: limit_name,
         turns: taken,
     })
+}
+
+impl Windows<'_, Flows> {
+    /// A window, after which the worker gets time to go to sleep.
+    fn window_alone(&mut self) -> Result<f64> {
+        let value = self.window();
+        std::thread::sleep(ASLEEP);
+        value
+    }
 }
 
 impl<L: Load> Windows<'_, L> {
@@ -270,8 +318,9 @@ pub fn all(
     args: &crate::args::Measure,
     mut each: impl FnMut(&Plan, Measured) -> Result<()>,
 ) -> Result<()> {
+    let beside = if args.run.no_limits { Beside::Nothing } else { Beside::Limit };
     for plan in Plan::all(operation, args.figure, &args.load)? {
-        each(&plan, measure(&plan, args.figure, &args.run, &args.daemon)?)?;
+        each(&plan, measure(&plan, args.figure, &args.run, &args.daemon, beside)?)?;
     }
     Ok(())
 }

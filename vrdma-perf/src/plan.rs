@@ -1,6 +1,6 @@
 //! What is posted, and what of it makes no sense.
 
-use crate::args::{Atomic, Connection, Figure, LoadArgs};
+use crate::args::{Atomic, Command, Connection, Figure, LoadArgs, Measure};
 use anyhow::{Result, bail, ensure};
 use vrdma_guest::memory::PAGE;
 
@@ -25,6 +25,17 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// What a command measures, if it is one that does.
+    pub fn of(command: &Command) -> Option<(Operation, &Measure)> {
+        match command {
+            Command::Write(args) => Some((Operation::Write, args)),
+            Command::Read(args) => Some((Operation::Read, args)),
+            Command::Send(args) => Some((Operation::Send, args)),
+            Command::Atomic(args) => Some((Operation::Atomic(args.load.atomic), args)),
+            _ => None,
+        }
+    }
+
     /// As it is called.
     pub fn name(self) -> &'static str {
         match self {
@@ -159,18 +170,12 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::Cli;
     use clap::Parser;
 
     fn plans(line: &str) -> Result<Vec<Plan>> {
         let cli = Cli::try_parse_from(format!("vrdma-perf {line}").split(' '))?;
-        let (operation, args) = match cli.command {
-            Command::Write(args) => (Operation::Write, args),
-            Command::Read(args) => (Operation::Read, args),
-            Command::Send(args) => (Operation::Send, args),
-            Command::Atomic(args) => (Operation::Atomic(args.load.atomic), args),
-            other => panic!("{other:?}"),
-        };
+        let (operation, args) = Operation::of(&cli.command).expect("an operation");
         Plan::all(operation, args.figure, &args.load)
     }
 

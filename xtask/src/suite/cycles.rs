@@ -22,6 +22,8 @@ const CRATES: &[&str] = &[
     "dpdk-sys",
     "vrdma-backend",
     "guest-driver/verbs",
+    "guest",
+    "vrdma-perf",
     "tests",
 ];
 

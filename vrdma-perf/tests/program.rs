@@ -1,0 +1,96 @@
+//! The program as a person runs it: each operation through a daemon of its own, with few operations, and what it says of mistakes.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn perf(line: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
+    command.args(line.split(' ')).output().expect("the program runs")
+}
+
+/// The results of a measurement that has to succeed.
+fn results(line: &str) -> Vec<Value> {
+    let output = perf(&format!("{line} --json"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+fn iterations(result: &Value) -> u64 {
+    result["iterations"].as_u64().expect("a number")
+}
+
+#[test]
+fn a_latency_has_percentiles_and_a_ratio_to_the_ring_floor() {
+    let all = results("write lat -n 2000");
+    let [result] = &all[..] else { panic!("{all:?}") };
+    assert!(iterations(result) >= 2000, "{result}");
+    let us = |key: &str| result["latency_us"][key].as_f64().unwrap_or_else(|| panic!("no {key}: {result}"));
+    let rising = ["min", "typical", "p99", "p999", "max"].map(us);
+    assert!(rising[0] > 0. && rising.is_sorted(), "{result}");
+    assert_eq!((&result["operation"], &result["limit"]), (&"WRITE".into(), &"ring floor".into()));
+    assert!(result["turns"]["left_out"].is_u64(), "{result}");
+}
+
+#[test]
+fn long_messages_are_held_against_a_copy() {
+    let all = results("write bw -s 65536 -n 1000");
+    let limit = all[0]["limit"].as_str().expect("a limit");
+    assert!(limit.starts_with("copy by "), "{limit}");
+    assert!(all[0]["rate"]["median"].as_f64().expect("a rate") > 0.);
+}
+
+#[test]
+fn each_operation_of_each_service_ends() {
+    let lines = [
+        "write rate",
+        "write rate -I 32 -b",
+        "write rate -q 5 -Q 8",
+        "write bw -c UC --cold",
+        "write bw -c XRC",
+        "write lat -e",
+        "read lat",
+        "read bw --guests 3",
+        "send lat",
+        "send rate --srq -q 3",
+        "send rate -c UC",
+        "send rate -c UD -q 2 -b",
+        "send rate -c UD --guests 3 -b",
+        "send rate -c XRC",
+        "send bw -s 100000 --cold",
+        "atomic rate",
+        "atomic lat -A CMP_AND_SWAP -c XRC",
+    ];
+    for line in lines {
+        let all = results(&format!("{line} -n 3000 --no-limits"));
+        assert_eq!(all.len(), 1, "{line}");
+        assert!(iterations(&all[0]) >= 3000, "{line}: {}", all[0]);
+        assert!(all[0]["turns"].is_null(), "{line}");
+    }
+}
+
+#[test]
+fn a_table_has_perftests_columns() {
+    let output = perf("write rate -n 1000 --no-limits");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("MsgRate[Mpps]") && text.contains("\n 8 "), "{text}");
+}
+
+#[test]
+fn mistakes_are_told_in_a_line() {
+    let lines = [
+        ("send lat -c UD -s 5000", "vrdma-perf: messages have 4096 bytes at most"),
+        (
+            "write lat --attach /nowhere/a",
+            "vrdma-perf: --attach wants 2 sockets, one for each guest: 1 given",
+        ),
+        ("write lat --attach /nowhere/a --attach /nowhere/b", "vrdma-perf: /nowhere/a: connect"),
+        ("write lat --daemon /nowhere/vrdma-backend", "vrdma-perf: /nowhere/vrdma-backend: No such file"),
+    ];
+    for (line, message) in lines {
+        let output = perf(line);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.starts_with(message), "{line}: {text}");
+        assert_eq!(text.lines().count(), 1, "{line}: {text}");
+    }
+}
