@@ -9,6 +9,9 @@ use vrdma_guest::memory::Memory;
 /// Windows in which each way is tried.
 const TRIES: usize = 3;
 
+/// A buffer: whose memory, and where in it.
+pub type Buffer<'a> = (&'a Arc<Memory>, u64);
+
 /// Copies of messages of a size, by the way that is the fastest here.
 #[derive(Clone, Debug)]
 pub struct Copying {
@@ -26,30 +29,26 @@ pub struct Copying {
 }
 
 impl Copying {
-    /// Between buffers of `span` bytes in each of two guests, `len` bytes at a time, each `stride` behind the one before. A window takes about `millis`.
+    /// Between two buffers of `span` bytes, `len` bytes at a time, each `stride` behind the one before. A window takes about `millis`.
     pub fn new(
         helper: &Helper,
-        memory: [&Arc<Memory>; 2],
+        buffers: [Buffer<'_>; 2],
         len: u32,
         stride: u64,
         span: u64,
         millis: f64,
     ) -> Copying {
-        let buffer = |memory: &Arc<Memory>, byte| {
-            let gpa = memory.alloc(span);
-            memory.fill(gpa, span, byte);
-            memory.host(gpa, span).as_ptr().expose_provenance()
-        };
+        let host = |(memory, gpa): Buffer<'_>| memory.host(gpa, span).as_ptr().expose_provenance();
         let mut copying = Copying {
             name: "",
             copy: copies()[0].1,
-            from: buffer(memory[0], 1),
-            to: buffer(memory[1], 2),
+            from: host(buffers[0]),
+            to: host(buffers[1]),
             len: len as usize,
             stride: stride as usize,
             span: span as usize,
             count: 16,
-            _memory: memory.map(Arc::clone),
+            _memory: buffers.map(|(memory, _)| memory.clone()),
         };
         let mut best = 0.;
         for (name, copy) in copies() {

@@ -1,6 +1,7 @@
 //! Messages from a process of one guest to one of another, and all such flows together.
 
 use crate::args::{Atomic, Connection};
+use crate::copying::Buffer;
 use crate::host::{Host, refused};
 use crate::load::Load;
 use crate::plan::{Operation, Plan};
@@ -252,6 +253,13 @@ impl Flows {
         let flow = |direction: (usize, usize)| Flow::new(host, plan, direction, handles.get(direction.0));
         let all = plan.directions().into_iter().map(flow).collect::<Result<_>>()?;
         Ok(Flows { all, cursor: 0, events: plan.events, _handles: handles })
+    }
+}
+
+impl Flows {
+    /// The buffers of the first direction, the sender's first.
+    pub fn buffers(&self) -> [Buffer<'_>; 2] {
+        [&self.all[0].from.mr, &self.all[0].to.mr].map(|mr| (mr.memory(), mr.gpa(0)))
     }
 }
 

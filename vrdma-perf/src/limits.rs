@@ -88,7 +88,12 @@ fn copies(helper: &Helper, size: u32) -> Result<Vec<Limit>> {
     let kinds = [("hot", 0, one.next_multiple_of(4096)), ("cold, over 256 MiB", one, COLD.max(one))];
     let copy = |(heat, stride, span): (&str, u64, u64)| {
         let memory = [Memory::new(&[(0, span)])?, Memory::new(&[(0, span)])?];
-        let copying = Copying::new(helper, memory.each_ref(), size, stride, span, WINDOW_MS);
+        let buffers = memory.each_ref().map(|memory| {
+            let gpa = memory.alloc(span);
+            memory.fill(gpa, span, 1);
+            (memory, gpa)
+        });
+        let copying = Copying::new(helper, buffers, size, stride, span, WINDOW_MS);
         let speeds = Quartiles::of((0..WINDOWS).map(|_| copying.window(helper) / 1e9));
         Ok(Limit::new(&format!("copy, {heat}, by {}", copying.name), size, "GB/s", speeds))
     };

@@ -169,16 +169,16 @@ enum Limit<'a> {
 }
 
 impl<'a> Limit<'a> {
+    /// What the machine can do: copies between the same buffers that the messages go through, or the ring floor.
     fn new(
         helper: &Helper,
-        host: &Host,
+        flows: &Flows,
         plan: &Plan,
         figure: Figure,
         times: &'a mut Histogram<u64>,
     ) -> Result<Self> {
         if figure == Figure::Bw && plan.size >= LONG {
-            let memory = [0, 1].map(|guest| &host.guests[guest].memory);
-            let copying = Copying::new(helper, memory, plan.size, plan.stride, plan.span, WINDOW_MS);
+            let copying = Copying::new(helper, flows.buffers(), plan.size, plan.stride, plan.span, WINDOW_MS);
             return Ok(Limit::Copy(copying));
         }
         let memory = Memory::new(&[(0, (1 << 20) + 4 * plan.span)])?;
@@ -224,8 +224,7 @@ pub fn measure(
 ) -> Result<Measured> {
     let room = match beside {
         Beside::Plan(other) => plan.memory() + other.memory(),
-        // The copies that it is held against have buffers too.
-        _ => 2 * plan.memory(),
+        _ => plan.memory(),
     };
     let host = Host::new(daemon, plan.guests, room)?;
     let other_host = match beside {
@@ -257,7 +256,9 @@ pub fn measure(
                 let windows = Windows::new(Flows::new(host, plan)?, plan, figure, most, &mut floor_times)?;
                 Limit::Operations(windows, "the other".to_owned())
             }
-            Beside::Limit | Beside::Nothing => Limit::new(&helper, &host, plan, figure, &mut floor_times)?,
+            Beside::Limit | Beside::Nothing => {
+                Limit::new(&helper, &windows.load, plan, figure, &mut floor_times)?
+            }
         };
         std::thread::sleep(ASLEEP);
         let own = || windows.window_alone();
