@@ -15,7 +15,8 @@ use vrdma_guest::threads::pin;
 
 /// Windows of each figure, and operations in those of the floor.
 const WINDOWS: usize = 20;
-const OPERATIONS: u32 = 10_000;
+const ONE_BY_ONE: u32 = 10_000;
+const MANY: u32 = 200_000;
 const WINDOW_MS: f64 = 5.;
 const DEPTH: u32 = 128;
 /// Sizes of copies.
@@ -67,10 +68,10 @@ fn floor(helper: &Helper, figure: Figure) -> Result<Limit> {
     floor.begin(helper);
     let mut window = || -> Result<f64> {
         if figure == Figure::Rate {
-            return Ok(f64::from(OPERATIONS) / load::rate(&mut floor, OPERATIONS)?.as_secs_f64() / 1e6);
+            return Ok(f64::from(MANY) / load::rate(&mut floor, MANY)?.as_secs_f64() / 1e6);
         }
-        let mut times = Vec::with_capacity(OPERATIONS as usize);
-        load::latency(&mut floor, OPERATIONS, |time| times.push(time.as_nanos() as f64))?;
+        let mut times = Vec::with_capacity(ONE_BY_ONE as usize);
+        load::latency(&mut floor, ONE_BY_ONE, |time| times.push(time.as_nanos() as f64))?;
         Ok(Quartiles::of(times).median)
     };
     window()?;

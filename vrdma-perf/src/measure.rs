@@ -110,7 +110,7 @@ impl<'a, L: Load> Windows<'a, L> {
     fn new(load: L, plan: &Plan, figure: Figure, most: u32, times: &'a mut Histogram<u64>) -> Result<Self> {
         let mut windows =
             Windows { load, figure, size: plan.size, count: 1, times, operations: 0, rates: Vec::new() };
-        windows.count = TRIAL.min(TRIAL_BYTES / plan.size.max(1)).max(1);
+        windows.count = TRIAL.min(TRIAL_BYTES / plan.size.max(1)).clamp(1, most);
         windows.window()?;
         let start = Instant::now();
         windows.window()?;
