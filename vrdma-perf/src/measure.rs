@@ -265,22 +265,30 @@ pub fn measure(
         taken = Some(turns::take(until, || line::round_trip(&helper), own, || limit.window(&helper))?);
         limit_name = Some(limit.name());
     }
-    let Windows { operations, rates, .. } = windows;
-    let lat = figure == Figure::Lat;
-    Ok(Measured {
-        operation: plan.operation.name(),
-        figure,
-        connection: plan.connection,
-        size: plan.size,
-        qps: plan.qps,
-        guests: plan.guests,
-        iterations: operations,
-        latency_us: lat.then(|| Latency::of(&times)),
-        rate: (!lat).then(|| Quartiles::of(rates.iter().copied())),
-        peak: (!lat).then(|| rates.iter().copied().fold(0., f64::max)),
-        limit: limit_name,
-        turns: taken,
-    })
+    let mut measured = windows.result(plan);
+    (measured.limit, measured.turns) = (limit_name, taken);
+    Ok(measured)
+}
+
+impl<L: Load> Windows<'_, L> {
+    /// What all windows gave, without a limit.
+    fn result(&self, plan: &Plan) -> Measured {
+        let lat = self.figure == Figure::Lat;
+        Measured {
+            operation: plan.operation.name(),
+            figure: self.figure,
+            connection: plan.connection,
+            size: plan.size,
+            qps: plan.qps,
+            guests: plan.guests,
+            iterations: self.operations,
+            latency_us: lat.then(|| Latency::of(self.times)),
+            rate: (!lat).then(|| Quartiles::of(self.rates.iter().copied())),
+            peak: (!lat).then(|| self.rates.iter().copied().fold(0., f64::max)),
+            limit: None,
+            turns: None,
+        }
+    }
 }
 
 impl Windows<'_, Flows> {
