@@ -3,13 +3,13 @@
 use crate::daemon::{Daemon, Stats, guest_config};
 use crate::guest::{Guest, GuestOptions};
 use crate::wait;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 use vrdma_abi::config::transport;
 use vrdma_backend::config::{Config, GuestConfig, GuestLimits, HostAddress, Tcp, Transport};
 use vrdma_backend::port::{self, Cable, Driver, Faults, FaultsConfig, Port};
+use vrdma_guest::cm::host_address;
 
 /// How a lab is made.
 #[derive(Clone, Debug)]

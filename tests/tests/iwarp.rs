@@ -7,7 +7,7 @@ use vrdma_tests::abi::config::{device, transport};
 use vrdma_tests::abi::control::{CmEventKind, CmStatus, Opcode, QpState, QpType, Status};
 use vrdma_tests::abi::cqe::{WcOpcode, WcStatus};
 use vrdma_tests::abi::event::EventKind;
-use vrdma_tests::cm::{connect_streams, connected, data_of, free_port, request};
+use vrdma_tests::cm::{connect_streams, connected, data_of, free_port, host_address, request};
 use vrdma_tests::lab::over_tcp;
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};

@@ -54,6 +54,17 @@ pub enum Payload<'a> {
     Sges(&'a [Sge]),
 }
 
+impl Payload<'_> {
+    /// Bytes of the message, as the request says.
+    #[inline]
+    pub fn length(&self) -> u64 {
+        match self {
+            Payload::Inline(data) => data.len() as u64,
+            Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+        }
+    }
+}
+
 /// A request for a send queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SendRequest<'a> {

@@ -128,14 +128,14 @@ impl<'a> Work<'a> {
     /// The shared receive queue that it names, on a QP of that service: XRC initiators want one for all that goes to the peer, and no others know any.
     /// In place: see [`Work`] for what a copy costs.
     #[inline]
-    pub(crate) fn to_queue(&mut self, srqn: Option<Srqn>, service: QpType) {
+    pub(crate) fn name_queue(&mut self, srqn: Option<Srqn>, service: QpType) {
         if service == QpType::XrcSend || srqn.is_some() {
-            self.to_queue_of_xrc(srqn, service);
+            self.name_queue_of_xrc(srqn, service);
         }
     }
 
     #[inline(never)]
-    fn to_queue_of_xrc(&mut self, srqn: Option<Srqn>, service: QpType) {
+    fn name_queue_of_xrc(&mut self, srqn: Option<Srqn>, service: QpType) {
         let right = service == QpType::XrcSend && (srqn.is_some() || self.op.row().alone);
         if right {
             self.srqn = srqn;

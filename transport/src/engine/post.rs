@@ -64,7 +64,7 @@ impl<R: Region> Engine<R> {
         let device = DeviceId(place.device);
         let PostTarget { qp, suspended, .. } = self.posted(place, owner)?;
         let mut work = Work::new(request, &qp.caps);
-        work.to_queue(srqn, qp.service());
+        work.name_queue(srqn, qp.service());
         let local = qp.carrier == Carrier::Local && work.length <= SMALL;
         let first = qp.state == QpState::Rts && qp.requester.queue.is_empty();
         let (service, depth) = (qp.service(), qp.caps.send_wr);

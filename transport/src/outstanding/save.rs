@@ -79,7 +79,7 @@ impl Requests {
             None => Work::new(&request, caps),
         };
         let mut named = work;
-        named.to_queue(srqn, service);
+        named.name_queue(srqn, service);
         let work = match error {
             Some(_) => Work { error, srqn: named.srqn, ..work },
             None => named,

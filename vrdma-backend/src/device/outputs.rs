@@ -19,6 +19,8 @@ pub struct Outputs {
     /// Completions that are published together: their consumers look for each, so a line of two CQEs would go back and forth for each.
     gathered: Vec<(DeviceId, CqId, Completion)>,
     gathers: bool,
+    /// Bytes of the requests that were carried out since completions were published.
+    carried: u64,
     /// CQs with new CQEs whose arm words have not been looked at.
     dirty: Vec<(DeviceId, CqId)>,
     /// CQs with CQEs that raised no event because they were not armed.
@@ -37,6 +39,8 @@ pub struct Outputs {
 
 /// Completions that are published together at most.
 const GATHERED: usize = 32;
+/// Bytes of messages for which completions wait for each other at most.
+const GATHERED_BYTES: u64 = 8192;
 /// Turns between two attempts to hand over events that found no buffer.
 const RETRY_TURNS: u32 = 1024;
 /// Events that have waited long enough, looked at in one turn.
@@ -65,6 +69,8 @@ impl Outputs {
 
     /// Queues an async event.
     pub fn async_event(&mut self, id: DeviceId, event: AsyncEvent) {
+        // What completed before it is seen before it.
+        self.publish_gathered();
         let device = self.device(id);
         device.counters.events += 1;
         device.async_events.push(event.kind, event.object);
@@ -229,10 +235,19 @@ fn device(devices: &mut [Option<Device>], id: DeviceId) -> &mut Device {
 }
 
 impl Outputs {
-    /// Completions are gathered from now on.
+    /// Completions are gathered from now on, until [`Outputs::publish`].
     #[inline]
     pub fn gather(&mut self) {
         self.gathers = true;
+    }
+
+    /// A request of so many bytes is about to be carried out. Completions do not wait for long messages behind them.
+    #[inline]
+    pub fn carries(&mut self, bytes: u64) {
+        self.carried += bytes;
+        if self.carried >= GATHERED_BYTES {
+            self.publish_gathered();
+        }
     }
 
     /// Publishes what was gathered, and gathers no more.
@@ -244,6 +259,7 @@ impl Outputs {
 
     #[inline]
     fn publish_gathered(&mut self) {
+        self.carried = 0;
         let mut gathered = std::mem::take(&mut self.gathered);
         for (id, cq_id, completion) in gathered.drain(..) {
             self.put(id, cq_id, &completion);

@@ -24,7 +24,6 @@ impl Worker {
         // It may have fewer than it had.
         let next = channels.start + (*self.channel_turns.of(device)).min(channels.len() - 1);
         let mut left = BATCH;
-        self.outputs.gather();
         for index in (next..channels.end).chain(channels.start..next) {
             left -= self.drain_channel(index, left, now);
             if left == 0 {
@@ -33,7 +32,6 @@ impl Worker {
                 break;
             }
         }
-        self.outputs.publish();
         left < BATCH
     }
 
@@ -50,6 +48,7 @@ impl Worker {
         }
         let (device, owner) = (bound.device, bound.owner);
         let mut taken = 0;
+        self.outputs.gather();
         let result = loop {
             if taken == most {
                 break Ok(());
@@ -63,6 +62,8 @@ impl Worker {
                 Err(broken) => break Err(broken),
             }
         };
+        // Whoever sees its slots again sees what completed, too.
+        self.outputs.publish();
         self.channels[index].channel.publish_used();
         self.outputs.device(device).counters.requests += taken as u64;
         if let Err(broken) = result {

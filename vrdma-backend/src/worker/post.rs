@@ -27,9 +27,11 @@ impl Worker {
                 }
             }
             &Request::Send(qpn, None, ref request) => {
+                self.outputs.carries(request.payload.length());
                 engine.post_send(now, device, owner, qpn, request, &mut self.outputs)
             }
             &Request::Send(qpn, Some(srqn), ref request) => {
+                self.outputs.carries(request.payload.length());
                 engine.post_xrc(now, device, owner, qpn, request, srqn, &mut self.outputs)
             }
             &Request::Recv(qpn, request) => {
