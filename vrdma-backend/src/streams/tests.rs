@@ -249,16 +249,40 @@ fn what_was_told_of_one_that_has_gone_is_about_nobody() {
     bench.release(A, number);
     bench.streams.touched.push(handle);
     bench.streams.stalled.push(handle);
-    let opened: Vec<_> = (0..2).map(|_| bench.open(B)).collect();
-    assert!(opened.iter().any(|&(other, ..)| other == number), "the number is another's");
+    let (_, at) = bench.listen(B, 4);
+    let asked: Vec<_> = (0..2).map(|_| bench.requested(B, at)).collect();
+    assert!(asked.iter().any(|&(other, _)| other == number), "the number is another's");
     bench.with(|streams, host| {
         streams.work_on(handle, EventSet::HANG_UP | EventSet::ERROR, host);
         streams.accept_some(handle, host);
         streams.flush(host);
         streams.retry(host);
     });
-    bench.expect(B, &[]);
-    assert!(opened.iter().all(|&(_, qpn, _)| bench.streams.has_room(B, qpn)));
+    for (asked, _peer) in asked {
+        let qpn = bench.qp(B);
+        bench.accept(B, asked, qpn).unwrap();
+    }
+}
+
+#[test]
+fn what_was_answered_before_it_was_told_is_told_no_more() {
+    let mut bench = Bench::new(8);
+    let (_, at) = bench.listen(A, 1);
+    for rejects in [true, false] {
+        let peer = ask(at);
+        bench.turns();
+        let mut asked = bench.streams.guest(A).entries.iter().map(|handle| handle.number);
+        let asked = asked.nth(1).expect("a listener, and its connection");
+        if rejects {
+            bench.reject(A, asked).unwrap()
+        } else {
+            bench.release(A, asked)
+        }
+        bench.expect(A, &[]);
+        drop(peer);
+        bench.turns();
+        assert_eq!(bench.streams.count(A), 1);
+    }
 }
 
 #[test]
@@ -477,4 +501,66 @@ fn what_ends_while_a_guest_is_paused_ends_when_it_goes_on() {
     assert_eq!([qpn, orderly].map(|qpn| bench.state(A, qpn)), [QpState::Err; 2]);
     let told = bench.told(A);
     assert_eq!(told.iter().filter(|&&what| what == What::Close).count(), 2, "{told:?}");
+}
+
+#[test]
+fn an_end_whose_time_is_over_while_a_guest_is_paused_waits_for_it() {
+    let mut bench = Bench::new(8);
+    let (_, qpn, mut peer) = bench.open(A);
+    bench.with(|streams, host| streams.disconnect(A, qpn, host)).unwrap();
+    bench.engine.set_suspended(A, true);
+    bench.with(|streams, host| streams.set_suspended(A, true, host));
+    bench.later(FINISH_TIME);
+    bench.expect(A, &[]);
+    assert_eq!((bench.state(A, qpn), end_of(&mut peer)), (QpState::Rts, None));
+    bench.engine.set_suspended(A, false);
+    bench.with(|streams, host| streams.set_suspended(A, false, host));
+    bench.expect(A, &GONE);
+    assert_eq!((bench.state(A, qpn), end_of(&mut peer)), (QpState::Err, RST));
+}
+
+#[test]
+fn a_peer_that_takes_nothing_keeps_a_qp_that_works_and_none_that_failed() {
+    let mut bench = Bench::new(8);
+    let (_, qpn, mut peer) = bench.open(A);
+    // More than sockets keep.
+    let handle = bench.streams.bindings.find(A, qpn).unwrap();
+    bench.streams.table.connection(handle).unwrap().output.push(&vec![0; 64 << 20]);
+    bench.turns();
+    assert!(!bench.streams.has_room(A, qpn));
+    bench.turns();
+    for _ in 0..5 {
+        bench.later(FINISH_TIME);
+    }
+    bench.expect(A, &[]);
+    // Who looks for room that is there by now was not forgotten.
+    bench.modify(A, qpn, QpState::Err);
+    bench.later(FINISH_TIME);
+    bench.expect(A, &GONE);
+    assert_eq!(end_of(&mut peer), RST);
+}
+
+#[test]
+fn what_the_engine_does_not_take_is_offered_once_a_turn() {
+    let mut bench = Bench::new(8);
+    let (_, qpn, mut peer) = bench.open(A);
+    // The engine takes nothing.
+    bench.engine.set_suspended(A, true);
+    peer.write_all(&[0; 100]).unwrap();
+    bench.turns();
+    let handle = bench.streams.bindings.find(A, qpn).unwrap();
+    for _ in 0..10 {
+        bench.with(|streams, host| streams.work_on(handle, EventSet::OUT, host));
+    }
+    assert_eq!(bench.streams.stalled.len(), 1);
+    bench.turns();
+    assert_eq!(bench.streams.stalled.len(), 1);
+    // While its guest is paused it is not offered at all.
+    bench.with(|streams, host| streams.set_suspended(A, true, host));
+    bench.turns();
+    assert!(!bench.streams.has_stalled());
+    bench.engine.set_suspended(A, false);
+    bench.with(|streams, host| streams.set_suspended(A, false, host));
+    assert!(!bench.streams.has_stalled());
+    assert_eq!(bench.state(A, qpn), QpState::Err, "zeros are no FPDU");
 }
