@@ -371,10 +371,10 @@ fn both_may_end_at_once() {
         let both = Barrier::new(2);
         std::thread::scope(|scope| {
             for side in [&a, &b] {
-                let both = &both;
+                let (both, guest, qpn) = (&both, side.guest(), side.qp.number);
                 scope.spawn(move || {
                     both.wait();
-                    side.guest().cm_disconnect(side.qp.number).unwrap();
+                    guest.cm_disconnect(qpn).unwrap();
                 });
             }
         });
