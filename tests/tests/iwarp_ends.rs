@@ -458,3 +458,58 @@ fn a_guest_has_no_say_in_connections_of_another() {
     b.guest().cm_reject(asked, b"").unwrap();
     assert_eq!((a.qp.state(), b.qp.state()), (QpState::RTS, QpState::RTS));
 }
+
+#[test]
+fn a_connection_is_set_up_while_its_guest_is_paused() {
+    let lab = Lab::of_iwarp(1);
+    let (mut side, of, mut peer, reply) = asking(&lab);
+    let bases = lab.guests[0].pause().unwrap();
+    peer.0.write_all(&reply).unwrap();
+    // Long enough for it to come.
+    std::thread::sleep(Duration::from_millis(50));
+    lab.guests[0].resume(&bases).unwrap();
+    let event = side.guest().cm_event(CmEventKind::CONNECT_REPLY);
+    assert_eq!((event.connection.get(), event.status.get()), (of, CmStatus::OK.0));
+    side.post(&Request::send(side.qp.tag(1), Data::Inline(b"good morning")).signaled(true));
+    side.cq.expect(side.qp.number, 1, WcStatus::SUCCESS);
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"good morning") {
+        // Up to the padding and the CRC.
+        let mut byte = [0];
+        peer.0.read_exact(&mut byte).unwrap();
+        bytes.extend(byte);
+    }
+}
+
+#[test]
+fn who_comes_after_a_guest_that_left_has_nothing_of_it() {
+    let mut lab = Lab::of_iwarp(1);
+    let ((a, of_a), (b, of_b)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
+    let at = (host_address(1), free_port(host_address(1)));
+    let listener = b.guest().cm_listen(at.0, at.1, 4).unwrap();
+    let mut peers = [Peer::new(TcpStream::connect(at).unwrap()), Peer::ask(at), Peer::ask(at)];
+    b.guest().cm_event(CmEventKind::CONNECT_REQUEST);
+    let qpn = b.qp.number;
+    drop((b, lab.guests.pop()));
+    a.guest().cm_expect_end(of_a);
+    for peer in &mut peers {
+        assert_eq!(peer.end(), (Vec::new(), End::Rst));
+    }
+    lab.expect_nothing_left(1);
+    lab.guests.push(lab.connect(1));
+    let b = Side::new(&lab.guests[1], LEN, &QpOptions::default());
+    expect_none(&b);
+    b.qp.to_init().unwrap();
+    for number in (0..16).chain([of_b, listener]) {
+        assert_eq!(b.guest().cm_accept(number, b.qp.number, b""), Err(Status::NOT_FOUND));
+        assert_eq!(b.guest().cm_release(number), Err(Status::NOT_FOUND));
+        assert_eq!(b.guest().cm_close_listener(number), Err(Status::NOT_FOUND));
+    }
+    // The first of its QPs may have the number of one that was connected.
+    assert!(b.guest().cm_disconnect(qpn).is_err());
+    let listener = b.guest().cm_listen(at.0, at.1, 4).unwrap();
+    b.guest().cm_close_listener(listener).unwrap();
+    b.qp.to_state(QpState::RESET).unwrap();
+    a.qp.to_state(QpState::RESET).unwrap();
+    connect_streams(&a.qp, &b.qp);
+}

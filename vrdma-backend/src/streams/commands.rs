@@ -165,11 +165,15 @@ impl Streams {
         }
     }
 
-    /// Takes out a connection that the guest's driver knows of.
+    /// Takes out a connection that the guest's driver knows of: one that it asked for, or was told of.
     fn take_known(&mut self, device: DeviceId, number: u32) -> Result<Box<Connection>> {
         let handle = self.table.find(number).ok_or(Error::NotFound)?;
         let connection = self.table.connection(handle).ok_or(Error::NotFound)?;
-        if connection.device != device || !connection.is_known {
+        let is_told = match self.guests.get(&device) {
+            Some(guest) => connection.listener.is_none() || !guest.has_first_of(&connection.told),
+            None => false,
+        };
+        if connection.device != device || !connection.is_known || !is_told {
             return Err(Error::NotFound);
         }
         Ok(self.table.take(handle).expect("it is there"))
