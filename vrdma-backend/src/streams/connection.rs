@@ -201,7 +201,9 @@ impl Connection {
 
     /// It is over at once: the peer is told by a RST.
     pub(super) fn reset(&mut self) {
-        self.socket.take().map(tcp::reset);
+        if let Some(socket) = self.socket.take() {
+            tcp::reset(socket);
+        }
         self.end();
     }
 
