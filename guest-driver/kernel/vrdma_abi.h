@@ -122,7 +122,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 25);
 #define VRDMA_CMD_CM_LISTEN 64 /* CmListenReq -> ObjectResp (listener). Of transport iWARP, as the next. DENIED for an address that is not the guest's, BUSY if the port is in use. */
 #define VRDMA_CMD_CM_CLOSE_LISTENER 65 /* ObjectReq (listener) -> -. Connections of its that were not accepted end; those of which the driver was told keep their numbers until it rejects or releases them. */
 #define VRDMA_CMD_CM_CONNECT 66 /* CmConnectReq -> ObjectResp (connection). How it ends is an event. DENIED for addresses that the guest may not use. */
-#define VRDMA_CMD_CM_ACCEPT 67 /* CmAcceptReq -> -. An event tells when the connection is established. INVALID if the peer has gone. See "Connections", as for the next. */
+#define VRDMA_CMD_CM_ACCEPT 67 /* CmAcceptReq -> -. An event tells when the connection is established. INVALID if the peer has gone. See "Connections of iWARP", as for the next. */
 #define VRDMA_CMD_CM_REJECT 68 /* CmRejectReq -> -. Its number is free. */
 #define VRDMA_CMD_CM_DISCONNECT 69 /* ObjectReq (QPN) -> -. The connection of a QP ends in order: no request begins any more, what has begun ends, then the QP goes to ERR, and its peer is told. To  end it at once, the QP is modified to ERR or destroyed. */
 #define VRDMA_CMD_CM_RELEASE 70 /* ObjectReq (connection) -> -. Its number is free, and no event tells of it any more. One that is not over is ended at once. */

@@ -3,11 +3,12 @@
 //! A connection begins with a command of the driver, or by a listener of it; MPA's request and reply go through it (`transport` knows what they say), then it is the QP's stream:
 //! what comes is handed to the engine, what the engine sends is copied into its [`output`], and goes to the kernel once a turn. Nothing here waits.
 //!
-//! [`turn`] is what the worker does, [`input`] takes what comes, [`end`] ends connections, [`commands`] and [`listener`] are what drivers ask for, [`outlet`] what the engine does. All of it names
+//! [`turn`] is what the worker does, [`input`] takes what comes, [`end`] ends connections, [`commands`] and [`accept`] are what drivers ask for, [`outlet`] what the engine does. All of it names
 //! connections and listeners by [`handle`]s, which outlive no entry: the number by which the driver knows one is used again.
 //!
 //! A connection is taken out of the [`table`] to be worked on, and put back. It has a QP ([`bindings`]) from CM_CONNECT or CM_ACCEPT until it begins to end.
 
+mod accept;
 mod bindings;
 mod commands;
 mod connection;

@@ -1,7 +1,7 @@
 //! Two guests of one worker, peers with sockets of their own, and a clock that the test sets.
 
+use super::accept::PAUSE;
 use super::connection::{ANSWER_TIME, CLOSE_TIME, FINISH_TIME, SET_UP_TIME};
-use super::listener::PAUSE;
 use super::*;
 use crate::config::Config;
 use crate::device::{Device, DeviceLimits};
