@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::moderation::{Fired, Timers};
 use crate::queue::event::EventQueue;
 use crate::ratelimit::RateLimit;
-use crate::translate::cqe::cqe;
+use crate::translate::cqe::CqeWords;
 use crate::translate::event::{self, AsyncEvent};
 use std::sync::atomic::{Ordering, fence};
 use vrdma_transport::{Completion, CqId, DeviceId, Event, Instant, Sink, WcStatus};
@@ -17,7 +17,7 @@ pub struct Outputs {
     pub clock: Clock,
     devices: Vec<Option<Device>>,
     /// Completions that are published together: their consumers look for each, so a line of two CQEs would go back and forth for each.
-    gathered: Vec<(DeviceId, CqId, Completion)>,
+    gathered: Vec<(DeviceId, CqId, NewCqe)>,
     gathers: bool,
     /// Bytes of the requests that were carried out since completions were published.
     carried: u64,
@@ -35,6 +35,22 @@ pub struct Outputs {
     /// Events wait for buffers; a worker that does not sleep tries them again every so many turns.
     waiting: bool,
     turns_waited: u32,
+}
+
+/// A CQE that is to be published.
+#[derive(Clone, Copy, Debug)]
+struct NewCqe {
+    words: CqeWords,
+    /// It is to be told of where solicited ones are.
+    solicited: bool,
+}
+
+impl NewCqe {
+    #[inline]
+    fn new(completion: &Completion) -> NewCqe {
+        let solicited = completion.solicited || completion.status != WcStatus::Success;
+        NewCqe { words: CqeWords::new(completion), solicited }
+    }
 }
 
 /// Completions that are published together at most.
@@ -261,20 +277,20 @@ impl Outputs {
     fn publish_gathered(&mut self) {
         self.carried = 0;
         let mut gathered = std::mem::take(&mut self.gathered);
-        for (id, cq_id, completion) in gathered.drain(..) {
-            self.put(id, cq_id, &completion);
+        for (id, cq_id, new) in gathered.drain(..) {
+            self.put(id, cq_id, &new);
         }
         self.gathered = gathered;
     }
 
     /// Writes a CQE.
     #[inline]
-    fn put(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
+    fn put(&mut self, id: DeviceId, cq_id: CqId, new: &NewCqe) {
         let device = device(&mut self.devices, id);
         device.counters.completions += 1;
         let Some(cq) = device.cqs.get_mut(cq_id.0) else { return };
-        cq.solicited |= completion.solicited || completion.status != WcStatus::Success;
-        if cq.ring.push(&cqe(completion), || self.clock.stamp().0).is_err() {
+        cq.solicited |= new.solicited;
+        if cq.ring.push(&new.words.0, || self.clock.stamp().0).is_err() {
             return self.fail_cq(id, cq_id);
         }
         cq.new += 1;
@@ -289,9 +305,9 @@ impl Sink for Outputs {
     #[inline]
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
         if !self.gathers {
-            return self.put(id, cq_id, completion);
+            return self.put(id, cq_id, &NewCqe::new(completion));
         }
-        self.gathered.push((id, cq_id, *completion));
+        self.gathered.push((id, cq_id, NewCqe::new(completion)));
         if self.gathered.len() >= GATHERED {
             self.publish_gathered();
         }

@@ -151,12 +151,12 @@ impl CqRing {
         self.layout.runs.len().max(self.mapped.as_ref().map_or(0, |mapped| mapped.chunks.len())) as u64
     }
 
-    /// Publishes a completion; its `phase` is set here. `timestamp` is asked for if its CQEs have one.
+    /// Publishes a CQE, in the words that it is in memory (little-endian), its `phase` 0: it is set here. `timestamp` is asked for if its CQEs have one.
     ///
     /// # Errors
     /// The ring is full (or the consumer's index nonsense); it takes nothing from now on.
     #[inline]
-    pub fn push(&mut self, cqe: &Cqe, timestamp: impl FnOnce() -> u64) -> Result<(), Overrun> {
+    pub fn push(&mut self, words: &[u64; 4], timestamp: impl FnOnce() -> u64) -> Result<(), Overrun> {
         let Some(mapped) = self.mapped.as_ref().filter(|_| !self.broken) else { return Err(Overrun) };
         if !self.overwrites && self.head.wrapping_sub(self.consumer) >= self.entries {
             self.consumer = mapped.record.load32(CONSUMER, Ordering::Acquire);
@@ -172,13 +172,12 @@ impl CqRing {
         if self.layout.kind == CqeKind::Timed {
             chunk.store64(at + TIMESTAMP, timestamp(), Ordering::Relaxed);
         }
-        let words: [u64; 4] = vrdma_abi::zerocopy::transmute!(*cqe);
-        for (i, word) in words[..3].iter().enumerate() {
-            chunk.store64(at + 8 * i, u64::from_le(*word), Ordering::Relaxed);
+        for (i, &word) in words[..3].iter().enumerate() {
+            chunk.store64(at + 8 * i, word, Ordering::Relaxed);
         }
         // The bit of the index beyond the ring's turns with each lap, beginning with 0.
         let phase = u64::from(self.head & self.entries == 0);
-        let last = u64::from_le(words[3]) & !(0xff << 56) | phase << 56;
+        let last = words[3] | phase << 56;
         chunk.store64(at + 24, last, Ordering::Release);
         self.head = self.head.wrapping_add(1);
         Ok(())
@@ -285,8 +284,13 @@ mod tests {
         CqRing::bytes(Plain, entries)
     }
 
+    fn words(cqe: &Cqe) -> [u64; 4] {
+        let words: [u64; 4] = vrdma_abi::zerocopy::transmute!(*cqe);
+        words.map(u64::from_le)
+    }
+
     fn push(ring: &mut CqRing, cqe: &Cqe) -> Result<(), Overrun> {
-        ring.push(cqe, || panic!("these have no time stamp"))
+        ring.push(&words(cqe), || panic!("these have no time stamp"))
     }
 
     fn cq(runs: &[(u64, u64)], entries: u32) -> (Arc<GuestMemory>, Option<CqRing>) {
@@ -434,7 +438,7 @@ mod tests {
         let mut ring = CqRing::new(&memory, &runs, Timed, 4).unwrap();
         for n in 0..6 {
             Shared::new(&memory, run(0x2000 + 128 + 64, 4), 4).unwrap().store32(0, n, Ordering::Relaxed);
-            ring.push(&number(n), || 1000 + u64::from(n)).unwrap();
+            ring.push(&words(&number(n)), || 1000 + u64::from(n)).unwrap();
         }
         for (n, gpa, phase) in [(4, 0x1000, 0), (5, 0x3000, 0), (2, 0x2000, 1), (3, 0x2040, 1)] {
             let found: TimedCqe = {
