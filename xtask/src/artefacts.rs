@@ -89,6 +89,19 @@ fn backend() -> Result<Option<PathBuf>> {
     Ok(Some(paths::cargo_target().join("release/vrdma-backend")))
 }
 
+/// The backend alone.
+pub fn backend_program() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    backend()?.context("the sources of the backend are not there")
+}
+
+/// `vrdma-perf`.
+pub fn perf() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    cargo_build("vrdma-perf", &["--package", "vrdma-perf"], "perf")?;
+    Ok(paths::cargo_target().join("release/vrdma-perf"))
+}
+
 /// A guest without a VM, for tests: `vrdma-test-peer`.
 pub fn test_peer() -> Result<PathBuf> {
     let _lock = image::lock()?;

@@ -5,6 +5,7 @@ pub mod accel;
 pub mod apt;
 pub mod artefacts;
 pub mod bare;
+pub mod bench;
 pub mod capture;
 pub mod conformance;
 pub mod cpio;

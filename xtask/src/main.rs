@@ -13,7 +13,9 @@ use xtask::kernel::Kernel;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::{Exit, Pair, PairConfig, Topology};
-use xtask::{artefacts, bare, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui};
+use xtask::{
+    artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
+};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -99,6 +101,11 @@ enum Sub {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// How fast is it?
+    Bench {
+        #[command(subcommand)]
+        which: BenchOf,
+    },
     /// Two VMs with a shell each, or a command in them.
     Vm(VmArguments),
     /// Is every RoCE packet of a capture sound? By tshark's dissector and scapy's ICRC.
@@ -123,6 +130,22 @@ enum DemoOf {
         /// Perftest's tables up to 8 MiB in all eight rounds, not in two. The check of what passed the wire then takes longer than the programs.
         #[arg(long)]
         all_sizes: bool,
+    },
+}
+
+#[derive(Subcommand)]
+enum BenchOf {
+    /// The daemons of two revisions measured in turns: each figure of vrdma-perf's standard set as a ratio, with its spread.
+    ///
+    /// A revision is built once and kept in target/bench. The guests are played by the working tree's vrdma-perf. Wants two processors and nothing else on them.
+    Compare {
+        /// A revision of git, `.` for the working tree, or the path of a vrdma-backend.
+        old: String,
+        /// Another.
+        new: String,
+        /// What `vrdma-perf compare` takes besides, as `-- --only WRITE -D 2`.
+        #[arg(last = true)]
+        options: Vec<String>,
     },
 }
 
@@ -240,6 +263,9 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::KernelFaults { only, minutes, seed } => {
             let time = Duration::from_secs(60 * minutes);
             kernel_faults::run(&kernel_faults::Plan { only, time, seed })
+        }
+        Sub::Bench { which: BenchOf::Compare { old, new, options } } => {
+            bench::compare(&bench::Plan { sides: [old, new], options })
         }
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file } => capture::check_alone(&file),
