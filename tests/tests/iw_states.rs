@@ -223,6 +223,18 @@ fn a_connection_lives_as_iw_cm_has_it() {
     assert_eq!(live(Accepted, &[Closed]), [2 | 8], "no end before the beginning");
     assert_eq!(live(Connects, &[Connected, QpEnded, Disconnected, Closed]), [1, 8, 0, 0]);
     assert_eq!(live(Requested, &[Failed]), [0]);
+    for (state, nonsense) in [
+        (Connects, &[Established, Disconnected][..]),
+        (Requested, &[Connected, NotConnected, Established, Disconnected]),
+        (Accepted, &[Connected, NotConnected, Disconnected]),
+        (Open, &[Connected, NotConnected, Established]),
+        (Closing, &[Connected, NotConnected, Established, Disconnected]),
+        (Orphaned, &[Connected, Established, Disconnected]),
+    ] {
+        for what in nonsense {
+            assert_eq!(table.steps[&(state, *what)].next, state, "{state:?} {what:?}: nothing happens");
+        }
+    }
 }
 
 #[test]

@@ -305,6 +305,7 @@ impl Hosts {
                     for address in IP {
                         host.run(&format!("ip address add {address}/32 dev lo"))?;
                     }
+                    host.run("sysctl -q -w net.ipv6.conf.lo.disable_ipv6=0")?;
                     for address in IP6 {
                         host.run(&format!("ip address add {address}/128 dev lo"))?;
                     }
