@@ -70,7 +70,8 @@ pub fn build(without: &[Part], kernel: Kernel) -> Result<Artefacts> {
     })
 }
 
-fn out(name: &str) -> Result<PathBuf> {
+/// The place of something that is built, the directory made.
+pub fn out(name: &str) -> Result<PathBuf> {
     let directory = paths::vm().join("artefacts");
     paths::make_dir(&directory)?;
     Ok(directory.join(name))
@@ -219,7 +220,8 @@ fn programs() -> Result<Option<PathBuf>> {
     Ok(Some(result))
 }
 
-fn copy_sources(from: &Path, to: &Path) -> Result<()> {
+/// Copies a tree without what a build leaves in it.
+pub fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     paths::make_dir(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
