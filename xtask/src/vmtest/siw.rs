@@ -15,8 +15,12 @@ pub fn two_hosts(pair: &mut Pair) -> Result<()> {
 /// siw at one end.
 pub fn quick(pair: &mut Pair) -> Result<()> {
     iwarp::prepare(pair)?;
-    go_through(pair, Family::V4)?;
-    go_through(pair, Family::V6)
+    let capture = pair.wire()?.capture_tcp("a", &pair.directory().join("siw.pcap"))?;
+    let v4 = go_through(pair, Family::V4);
+    let v6 = go_through(pair, Family::V6);
+    println!("{}", capture.finish()?.display());
+    v4?;
+    v6
 }
 
 fn go_through(pair: &Pair, family: Family) -> Result<()> {
