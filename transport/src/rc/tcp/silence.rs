@@ -13,7 +13,8 @@ use core::time::Duration;
 /// Linux's siw, for one, bears nothing.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// An initiator that is to send something by itself waits so long, unless its program sends. Linux's siw does not notice what comes right behind its reply, before it has come to listen for it.
+/// An initiator that is to send something by itself waits so long before it sends anything: Linux's siw does not notice what comes right behind its reply, before it has come to listen for it, and
+/// its kernel fails when such a connection is broken off.
 const LULL: Duration = Duration::from_millis(20);
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
@@ -25,7 +26,6 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
         let has_request = requester.cursor.is_some();
         let wait = match stream.ready {
-            Some(_) if has_request => return self.begin_to_send(),
             Some(_) => LULL,
             None if has_request && input.ready.is_none() => SILENCE,
             None => return,
