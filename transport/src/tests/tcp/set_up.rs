@@ -215,7 +215,8 @@ fn a_read_behind_the_one_that_was_agreed_is_answered() {
     b.memory.fill(0, b"read");
     net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 4)]));
     net.post(A, 2, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[]));
-    net.run();
+    after(&mut net, 0);
+    after(&mut net, 20);
     assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
     assert_eq!(a.memory.bytes(0, 4), b"read");
 }
