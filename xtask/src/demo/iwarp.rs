@@ -31,9 +31,17 @@ pub type Say<'a> = &'a mut dyn FnMut(String);
 pub type Turn = (usize, Family, Sizes);
 
 /// Each VM as server, both kinds of addresses.
-pub const EACH: [Turn; 4] = [
+const EACH: [Turn; 4] = [
     (0, Family::V4, Sizes::All),
     (1, Family::V4, Sizes::All),
+    (0, Family::V6, Sizes::One),
+    (1, Family::V6, Sizes::One),
+];
+
+/// The same with one size.
+const EACH_SHORT: [Turn; 4] = [
+    (0, Family::V4, Sizes::One),
+    (1, Family::V4, Sizes::One),
     (0, Family::V6, Sizes::One),
     (1, Family::V6, Sizes::One),
 ];
@@ -88,7 +96,8 @@ fn with_siw(pair: &mut Pair, say: Say<'_>) -> Result<usize> {
     for variant in [Variant::Stock, Variant::Crc, Variant::PeerToPeer, Variant::Gso] {
         say(format!("\n=== siw: {}", variant.name()));
         siw::load(&pair.b, variant, pair.patience(6))?;
-        count += go_through(pair, &EACH, say).with_context(|| format!("siw: {}", variant.name()))?;
+        let turns = if variant == Variant::Stock { &EACH } else { &EACH_SHORT };
+        count += go_through(pair, turns, say).with_context(|| format!("siw: {}", variant.name()))?;
     }
     count += refused_operations(pair, say)?;
     refused_crc(pair)?;
