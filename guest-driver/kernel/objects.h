@@ -16,6 +16,7 @@
 #include "vrdma_abi.h"
 
 struct vrdma_channel;
+struct vrdma_end;
 struct vrdma_mem;
 
 /**
@@ -128,6 +129,7 @@ struct vrdma_target {
  * @cap: capabilities
  * @sig_all: each send makes a CQE
  * @target: what its requests are posted to
+ * @end: iWARP: the connection that iw_cm has it connected by, or NULL (@cm_lock of the device)
  * @sq: the kernel's QPs: sends
  * @rq: the kernel's QPs: receives
  */
@@ -139,6 +141,7 @@ struct vrdma_qp {
 	struct ib_qp_cap cap;
 	bool sig_all;
 	struct vrdma_target target;
+	struct vrdma_end *end;
 	struct vrdma_wq sq;
 	struct vrdma_wq rq;
 };

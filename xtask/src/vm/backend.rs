@@ -39,18 +39,19 @@ pub struct GuestSockets {
     pub gids: Vec<String>,
     /// VLANs that it may use beside untagged frames.
     pub vlans: &'static [u16],
-    /// Its RDMA function is one of iWARP, with this address of the host.
-    pub host_address: Option<String>,
+    /// If its RDMA function is one of iWARP, addresses of the host that are its own; else none.
+    pub host_addresses: Vec<String>,
 }
 
 impl GuestSockets {
     fn argument(&self) -> String {
-        let Self { name, mac, rdma, net, gids, vlans, host_address } = self;
+        let Self { name, mac, rdma, net, gids, vlans, host_addresses } = self;
         let net = net.as_ref().map_or(String::new(), |net| format!(",net={}", net.display()));
         let gids: String = gids.iter().map(|gid| format!(",gid={gid}")).collect();
         let vlans: String = vlans.iter().map(|vlan| format!(",vlan={vlan}")).collect();
-        let iwarp = host_address.as_ref();
-        let iwarp = iwarp.map_or(String::new(), |address| format!(",transport=iwarp,host-address={address}"));
+        let addresses: String =
+            host_addresses.iter().map(|address| format!(",host-address={address}")).collect();
+        let iwarp = if addresses.is_empty() { addresses } else { format!(",transport=iwarp{addresses}") };
         format!("name={name},socket={}{net},mac={mac}{gids}{vlans}{iwarp}", rdma.display())
     }
 }

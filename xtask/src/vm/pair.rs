@@ -285,7 +285,10 @@ impl Hosts {
                     net: (*name != THIRD || *third).then(|| sockets.join(format!("{name}.net"))),
                     gids: gids(*index, *third),
                     vlans: if *third { VLANS[*index] } else { &[] },
-                    host_address: (*iwarp && *index < IP.len()).then(|| IP[*index].to_owned()),
+                    host_addresses: match (*iwarp, IP.get(*index), IP6.get(*index)) {
+                        (true, Some(ip), Some(ip6)) => vec![(*ip).to_owned(), (*ip6).to_owned()],
+                        _ => Vec::new(),
+                    },
                 });
                 let config = BackendConfig {
                     name: name.to_owned(),
@@ -301,6 +304,10 @@ impl Hosts {
                     let host = Namespace::new("host")?;
                     for address in IP {
                         host.run(&format!("ip address add {address}/32 dev lo"))?;
+                    }
+                    host.run("sysctl -q -w net.ipv6.conf.lo.disable_ipv6=0")?;
+                    for address in IP6 {
+                        host.run(&format!("ip address add {address}/128 dev lo"))?;
                     }
                     let more = ["--tcp=kernel".to_owned()];
                     hosts.backends.push(backend("backend", &[("a", 0), ("b", 1)], Some(&host), &more)?);

@@ -7,6 +7,7 @@ mod answers;
 mod basics;
 pub(crate) mod cleanup;
 mod counters;
+mod endings;
 mod families;
 mod forged;
 mod hostile;
@@ -168,6 +169,8 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Iwarp, "vm-iwarp", Needs::Rdma, iwarp::programs),
+        on(Lab::Iwarp, "vm-iwarp-ipv6", Needs::Rdma, iwarp::ipv6),
+        on(Lab::Iwarp, "vm-iwarp-endings", Needs::Rdma, endings::all),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
         on(Lab::KernelFaults, "vm-kernel-faults", Needs::Rdma, kernel_faults::short).long(),
