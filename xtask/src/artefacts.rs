@@ -70,7 +70,8 @@ pub fn build(without: &[Part], kernel: Kernel) -> Result<Artefacts> {
     })
 }
 
-fn out(name: &str) -> Result<PathBuf> {
+/// The place of something that is built, the directory made.
+pub fn out(name: &str) -> Result<PathBuf> {
     let directory = paths::vm().join("artefacts");
     paths::make_dir(&directory)?;
     Ok(directory.join(name))
@@ -203,7 +204,7 @@ fn programs() -> Result<Option<PathBuf>> {
             gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -c $source
         done
         for program in vr-*.o; do
-            gcc -o ${program%.o} $program common.o memory.o channel.o calls.o calls_qp.o -libverbs
+            gcc -o ${program%.o} $program common.o memory.o channel.o calls.o calls_qp.o -Wl,--as-needed -libverbs -lrdmacm
         done
         lib=/usr/lib/$(gcc -print-multiarch)
         mpi() {
@@ -232,7 +233,8 @@ fn programs() -> Result<Option<PathBuf>> {
     Ok(Some(result))
 }
 
-fn copy_sources(from: &Path, to: &Path) -> Result<()> {
+/// Copies a tree without what a build leaves in it.
+pub fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     paths::make_dir(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;

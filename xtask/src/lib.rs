@@ -22,6 +22,7 @@ pub mod programs;
 pub mod repeat;
 pub mod roots;
 pub mod shell;
+pub mod siw;
 pub mod soak;
 pub mod space;
 pub mod storage;

@@ -12,7 +12,7 @@ use xtask::demo::Plan;
 use xtask::kernel::Kernel;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
-use xtask::vm::{Exit, Pair, PairConfig, Topology};
+use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology};
 use xtask::{
     artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
 };
@@ -112,6 +112,9 @@ enum Sub {
     CheckCapture {
         /// In pcap format.
         file: PathBuf,
+        /// It is of TCP streams: is every FPDU of iWARP sound? By tshark's dissectors, which compute its CRC.
+        #[arg(long)]
+        iwarp: bool,
     },
     /// Build the roots and the VMs' image, the kernel module and the provider (all cached by content).
     Image {
@@ -130,6 +133,15 @@ enum DemoOf {
         /// Perftest's tables up to 8 MiB in all eight rounds, not in two. The check of what passed the wire then takes longer than the programs.
         #[arg(long)]
         all_sizes: bool,
+    },
+    /// Two hosts, and iWARP between them.
+    Iwarp {
+        /// Whose TCP it goes over.
+        #[arg(long, default_value = "kernel")]
+        tcp: Tcp,
+        /// The second VM has Linux's soft-iWARP, with CRCs on and off, and as one of two peers or not.
+        #[arg(long)]
+        siw: bool,
     },
 }
 
@@ -243,6 +255,8 @@ fn run(arguments: Arguments) -> Result<()> {
                 Some(DemoOf::TwoHosts) => {
                     demo::between_hosts(Plan { devices: [ours, ours], rounds: demo::TWO_HOSTS })
                 }
+                Some(DemoOf::Iwarp { .. }) if rxe => bail!("rdma_rxe has no iWARP"),
+                Some(DemoOf::Iwarp { tcp, siw }) => demo::iwarp::run(demo::iwarp::Plan { tcp, siw }),
                 Some(DemoOf::Interop { all_sizes }) => {
                     let rounds = if all_sizes { demo::INTEROP_ALL } else { demo::INTEROP };
                     demo::between_hosts(Plan { devices: [ours, Device::Rxe], rounds })
@@ -268,7 +282,7 @@ fn run(arguments: Arguments) -> Result<()> {
             bench::compare(&bench::Plan { sides: [old, new], options })
         }
         Sub::Vm(arguments) => vm(arguments),
-        Sub::CheckCapture { file } => capture::check_alone(&file),
+        Sub::CheckCapture { file, iwarp } => capture::check_alone(&file, iwarp),
         Sub::Image { kernel } => {
             let image = kernel.image(image::ensure()?)?;
             let share = paths::vm().join("share");

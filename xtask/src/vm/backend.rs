@@ -39,8 +39,8 @@ pub struct GuestSockets {
     pub gids: Vec<String>,
     /// VLANs that it may use beside untagged frames.
     pub vlans: &'static [u16],
-    /// If its RDMA function is one of iWARP, addresses of the host that are its own; else none.
-    pub host_addresses: Vec<String>,
+    /// Its RDMA function is one of iWARP, with these addresses of the host; none: it is one of RoCE.
+    pub host_addresses: Vec<&'static str>,
 }
 
 impl GuestSockets {
@@ -49,10 +49,9 @@ impl GuestSockets {
         let net = net.as_ref().map_or(String::new(), |net| format!(",net={}", net.display()));
         let gids: String = gids.iter().map(|gid| format!(",gid={gid}")).collect();
         let vlans: String = vlans.iter().map(|vlan| format!(",vlan={vlan}")).collect();
-        let addresses: String =
-            host_addresses.iter().map(|address| format!(",host-address={address}")).collect();
-        let iwarp = if addresses.is_empty() { addresses } else { format!(",transport=iwarp{addresses}") };
-        format!("name={name},socket={}{net},mac={mac}{gids}{vlans}{iwarp}", rdma.display())
+        let kind = if host_addresses.is_empty() { "" } else { ",transport=iwarp" };
+        let own: String = host_addresses.iter().map(|address| format!(",host-address={address}")).collect();
+        format!("name={name},socket={}{net},mac={mac}{gids}{vlans}{kind}{own}", rdma.display())
     }
 }
 
