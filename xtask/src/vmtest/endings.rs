@@ -8,7 +8,7 @@ use crate::vmtest::port::rping;
 use crate::vmtest::watch::{Holdings, said};
 
 /// What the verbs objects of a VM's device are, as a number of each kind.
-const OBJECTS: &str = "rdma resource show | grep vrdma0";
+const OBJECTS: &str = "rdma resource show | sed -n 's/^[0-9]*: vrdma0: //; T; s/ *$//p'";
 
 /// Each way in which they end. VM b's driver begins anew in some.
 pub fn all(pair: &mut Pair) -> Result<()> {
@@ -34,9 +34,8 @@ pub fn all(pair: &mut Pair) -> Result<()> {
 
 /// The device has as many objects as before as soon as everything is given back.
 fn objects_return(pair: &Pair, vm: &Vm, before: &str) -> Result<()> {
-    let strip = "sed 's/^[0-9]*: //'";
-    let before = before.split_once(": ").map_or(before, |(_, objects)| objects).trim();
-    let command = format!("until [ \"$({OBJECTS} | {strip})\" = '{before}' ]; do sleep 0.05; done");
+    let before = before.trim();
+    let command = format!("until [ \"$({OBJECTS})\" = '{before}' ]; do sleep 0.05; done");
     let result = vm.check(&command, pair.patience(5));
     result.map(|_| ()).with_context(|| {
         let now = vm.check(OBJECTS, pair.patience(2)).unwrap_or_default();

@@ -22,18 +22,26 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
 
 /// Each in both directions; the device says that it is one of iWARP.
 pub fn programs(pair: &mut Pair) -> Result<()> {
-    let patience = pair.patience(4);
     for vm in [&pair.a, &pair.b] {
-        let devinfo = vm.check("ibv_devinfo -d vrdma0", patience)?;
+        let devinfo = vm.check("ibv_devinfo -d vrdma0", pair.patience(4))?;
         ensure!(devinfo.contains("iWARP"), "no device of iWARP:\n{devinfo}");
-        let active = "until rdma link show vrdma0/1 | grep -q 'state ACTIVE'; do sleep 0.1; done";
-        vm.check(active, patience).context("the port is not up")?;
     }
+    wait_until_ready(pair)?;
     for program in PROGRAMS {
         for (server, client) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
             between(pair, server, client, program)
                 .with_context(|| format!("{} from VM {}", program.1, client.name()))?;
         }
+    }
+    Ok(())
+}
+
+/// The ports are up.
+fn wait_until_ready(pair: &Pair) -> Result<()> {
+    let patience = pair.patience(4);
+    for vm in [&pair.a, &pair.b] {
+        let active = "until rdma link show vrdma0/1 | grep -q 'state ACTIVE'; do sleep 0.1; done";
+        vm.check(active, patience).context("the port is not up")?;
     }
     Ok(())
 }
@@ -44,6 +52,11 @@ pub fn ipv6(pair: &mut Pair) -> Result<()> {
         ("rping -s -a {server6} -v -C 5", "rping -c -a {server6} -I {client6} -v -C 5", "ping data"),
         ("rping -s -a :: -v -C 5", "rping -c -a {server6} -v -C 5", "ping data"),
     ];
+    wait_until_ready(pair)?;
+    for vm in [&pair.a, &pair.b] {
+        let address = format!("ip address replace {}/64 dev eth0 nodad", IP6[pair.index(vm)]);
+        vm.check(&address, pair.patience(2))?;
+    }
     for program in PROGRAMS {
         for (server, client) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
             between(pair, server, client, program)
