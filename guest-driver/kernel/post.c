@@ -128,6 +128,8 @@ static int check_send(const struct vrdma_qp *qp, const struct ib_send_wr *wr)
 		return -EOPNOTSUPP;
 	if (wr->opcode == IB_WR_LOCAL_INV)
 		return wr->num_sge ? -EINVAL : 0;
+	if (wr->opcode == IB_WR_RDMA_READ_WITH_INV && wr->num_sge != 1)
+		return -EINVAL;
 	return qp->ibqp.qp_type == IB_QPT_RC ? 0 : -EINVAL;
 }
 
@@ -197,8 +199,9 @@ static int fill_send(struct vrdma_qp *qp, union wqe_buf *wqe, const struct ib_se
 }
 
 /*
- * Makes of a READ in @wqe one that invalidates @key when it has ended: a second request behind it
- * does, and completes for both.
+ * Makes of a READ in @wqe one that invalidates the key of its buffer when it has ended: a second
+ * request behind it does, and completes for both. (What the caller has in ex.invalidate_rkey is
+ * older than the key if it is rdma_rw; all drivers of iWARP take the buffer's.)
  */
 static void add_invalidation(union wqe_buf *wqe, u32 key)
 {
@@ -260,7 +263,7 @@ static int post_one_send(struct vrdma_dev *dev, struct vrdma_qp *qp, const struc
 	if (err)
 		return err;
 	if (count == 2)
-		add_invalidation(&wqe, wr->ex.invalidate_rkey);
+		add_invalidation(&wqe, wr->sg_list[0].lkey);
 	return post(dev, qp, &qp->sq, qp->ibqp.send_cq, &wqe, count, wr->wr_id);
 }
 
