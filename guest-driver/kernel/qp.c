@@ -13,8 +13,8 @@
 #include "cq.h"
 #include "iwqp.h"
 #include "kchannel.h"
-#include "post.h"
 #include "qp.h"
+#include "wq.h"
 
 /* Finds a QP and keeps it from being freed; from any context. */
 struct vrdma_qp *vrdma_qp_get(struct vrdma_dev *dev, u32 qpn)
