@@ -213,8 +213,7 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
         on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss),
         on(Lab::IwarpTwoHosts, "vm-iwarp-two-hosts", Needs::Rdma, siw::two_hosts),
-        // It fails: the kernel driver has no RDMA READ with invalidation, by which targets read over iWARP.
-        on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme).long(),
+        on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme),
         on(Lab::Siw, "vm-siw", Needs::Rdma, siw::quick),
         on(Lab::Siw, "vm-siw-refused", Needs::Rdma, siw::refused),
         on(Lab::VlansTwoHosts, "vm-vlans-two-hosts", Needs::Rdma, vlans::same_address),
