@@ -44,13 +44,7 @@
 //!
 //! # Connections
 //!
-//! QPs of a device of transport RoCE are connected by MODIFY_QP, as the driver and its peer agree. Those of iWARP are connected by the device, in a TCP connection that the
-//! driver asks for: by CM_CONNECT, or by CM_LISTEN and CM_ACCEPT. From INIT the QP goes to RTS then, and MODIFY_QP takes it to RTR, RTS or SQD never. The address is the guest's
-//! own, as its netdev has it, and one that the host allows it; the driver reserves the port in the guest, so that no program of it has the same.
-//!
-//! What happens to connections is an event that the driver fetches by CM_GET_EVENT: `VRDMA_EVENT_CM` tells that there may be some, until the reply has the kind
-//! `VRDMA_CM_EVENT_NONE`. A connection has a number from the command or event that tells of it first until CM_RELEASE or CM_REJECT. It keeps nothing else in use: its QP may be
-//! destroyed first, which ends it.
+//! QPs of a device of transport RoCE are connected by MODIFY_QP, as the driver and its peer agree; those of iWARP by the device ("Connections of iWARP", at the end).
 //!
 //! # Driver requirements
 //!
@@ -238,13 +232,13 @@ open_enum! {
         DETACH_MCAST = 57,
         /// [`CmListenReq`] -> [`ObjectResp`] (listener). Of transport iWARP, as the next. `DENIED` for an address that is not the guest's, `BUSY` if the port is in use.
         CM_LISTEN = 64,
-        /// [`ObjectReq`] (listener) -> -. Connections that wait for an answer of the driver stay.
+        /// [`ObjectReq`] (listener) -> -. Connections of its that were not accepted end; those of which the driver was told keep their numbers until it rejects or releases them.
         CM_CLOSE_LISTENER = 65,
         /// [`CmConnectReq`] -> [`ObjectResp`] (connection). How it ends is an event. `DENIED` for addresses that the guest may not use.
         CM_CONNECT = 66,
-        /// [`CmAcceptReq`] -> -. An event tells when the connection is established. `INVALID` if the peer has gone.
+        /// [`CmAcceptReq`] -> -. An event tells when the connection is established. `INVALID` if the peer has gone. See "Connections of iWARP", as for the next.
         CM_ACCEPT = 67,
-        /// [`CmRejectReq`] -> -
+        /// [`CmRejectReq`] -> -. Its number is free.
         CM_REJECT = 68,
         /// [`ObjectReq`] (QPN) -> -. The connection of a QP ends in order: no request begins any more, what has begun ends, then the QP goes to ERR, and its peer is told. To
         /// end it at once, the QP is modified to ERR or destroyed.

@@ -54,7 +54,7 @@
 //!
 //! # Device requirements
 //!
-//! * It MUST write all of a CQE before it releases `phase`, and CQEs in the order of completions.
+//! * It MUST write all of a CQE before it releases `phase`. CQEs MUST lie in the order of completions; those of completions that come together MAY become valid in any order, so that the driver finds all of them once it finds the first.
 //! * Before it writes the first CQE of a new ring, all those of the former one MUST be visible.
 //! * It MUST write the time stamp of a CQE, where it has one, before it releases `phase`.
 //! * It MUST NOT write a CQE whose place the driver has not consumed, but with `VRDMA_CQ_F_IGNORE_OVERRUN`; it MUST raise `VRDMA_EVENT_CQ_ERR` instead.

@@ -12,6 +12,7 @@
 //! | [`event`] | entries of the event virtqueues |
 //! | [`ah`] | the address handle table |
 //! | [`width`] | fields that are wider than their meaning |
+//! | [`connections`] | what a driver may rely on of connections of iWARP |
 //! | [`user`] | what the rdma-core provider and the kernel driver say to each other (the device never sees it) |
 //!
 //! # Conventions
@@ -52,6 +53,7 @@
 pub mod layout;
 pub mod ah;
 pub mod config;
+pub mod connections;
 pub mod control;
 pub mod cqe;
 pub mod event;

@@ -23,6 +23,7 @@ const PAGES: &[Page] = &[
     Page { module: "event", source: include_str!("../src/event.rs"), items: event::ITEMS },
     Page { module: "ah", source: include_str!("../src/ah.rs"), items: ah::ITEMS },
     Page { module: "width", source: include_str!("../src/width.rs"), items: &[] },
+    Page { module: "connections", source: include_str!("../src/connections.rs"), items: &[] },
 ];
 
 const PREAMBLE: &str = "\

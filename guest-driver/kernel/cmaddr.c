@@ -29,6 +29,14 @@ void vrdma_put_address(const struct sockaddr_storage *from, u8 *addr, __le16 *po
 	*port = cpu_to_le16(ntohs(in->sin_port));
 }
 
+/* The port of an address. */
+u16 vrdma_port(const struct sockaddr_storage *of)
+{
+	if (of->ss_family == AF_INET6)
+		return ntohs(((const struct sockaddr_in6 *)of)->sin6_port);
+	return ntohs(((const struct sockaddr_in *)of)->sin_port);
+}
+
 /* An address of the ABI. */
 void vrdma_get_address(struct sockaddr_storage *to, const u8 *addr, __le16 port)
 {
@@ -56,6 +64,8 @@ int vrdma_reserve_port(const struct sockaddr_storage *at, struct socket **port)
 						 sizeof(struct sockaddr_in);
 	int err;
 
+	if (at->ss_family != AF_INET && at->ss_family != AF_INET6)
+		return -EAFNOSUPPORT;
 	err = sock_create_kern(&init_net, at->ss_family, SOCK_STREAM, IPPROTO_TCP, port);
 	if (err)
 		return err;

@@ -9,6 +9,7 @@ struct socket;
 
 void vrdma_put_address(const struct sockaddr_storage *from, u8 *addr, __le16 *port);
 void vrdma_get_address(struct sockaddr_storage *to, const u8 *addr, __le16 port);
+u16 vrdma_port(const struct sockaddr_storage *of);
 int vrdma_reserve_port(const struct sockaddr_storage *at, struct socket **port);
 
 #endif /* VRDMA_CMADDR_H */

@@ -45,9 +45,12 @@ int vrdma_cmd_cm_accept(struct vrdma_dev *dev, const struct vrdma_cm_accept_req 
 	return vrdma_cmd_exec(dev, VRDMA_CMD_CM_ACCEPT, req, sizeof(*req), NULL, 0, NULL, NULL);
 }
 
-int vrdma_cmd_cm_reject(struct vrdma_dev *dev, const struct vrdma_cm_reject_req *req)
+/* @pending becomes true if the device did not answer, and will carry it out. */
+int vrdma_cmd_cm_reject(struct vrdma_dev *dev, const struct vrdma_cm_reject_req *req,
+			bool *pending)
 {
-	return vrdma_cmd_exec(dev, VRDMA_CMD_CM_REJECT, req, sizeof(*req), NULL, 0, NULL, NULL);
+	return vrdma_cmd_exec_pending(dev, VRDMA_CMD_CM_REJECT, req, sizeof(*req), NULL, 0, NULL,
+				      NULL, pending, NULL);
 }
 
 int vrdma_cmd_cm_disconnect(struct vrdma_dev *dev, u32 qpn)
@@ -60,8 +63,9 @@ int vrdma_cmd_cm_release(struct vrdma_dev *dev, u32 connection)
 	return number_cmd(dev, VRDMA_CMD_CM_RELEASE, connection);
 }
 
+/* An event that nobody waits for would be lost. */
 int vrdma_cmd_cm_get_event(struct vrdma_dev *dev, struct vrdma_cm_event_resp *event)
 {
-	return vrdma_cmd_exec(dev, VRDMA_CMD_CM_GET_EVENT, NULL, 0, event, sizeof(*event), NULL,
-			      NULL);
+	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_CM_GET_EVENT, NULL, 0, event,
+					 sizeof(*event));
 }

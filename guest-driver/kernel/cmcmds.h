@@ -10,7 +10,8 @@ int vrdma_cmd_cm_close_listener(struct vrdma_dev *dev, u32 listener);
 int vrdma_cmd_cm_connect(struct vrdma_dev *dev, const struct vrdma_cm_connect_req *req,
 			 u32 *connection);
 int vrdma_cmd_cm_accept(struct vrdma_dev *dev, const struct vrdma_cm_accept_req *req);
-int vrdma_cmd_cm_reject(struct vrdma_dev *dev, const struct vrdma_cm_reject_req *req);
+int vrdma_cmd_cm_reject(struct vrdma_dev *dev, const struct vrdma_cm_reject_req *req,
+			bool *pending);
 int vrdma_cmd_cm_disconnect(struct vrdma_dev *dev, u32 qpn);
 int vrdma_cmd_cm_release(struct vrdma_dev *dev, u32 connection);
 int vrdma_cmd_cm_get_event(struct vrdma_dev *dev, struct vrdma_cm_event_resp *event);

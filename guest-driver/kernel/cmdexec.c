@@ -249,20 +249,22 @@ int vrdma_cmd_exec_pending(struct vrdma_dev *dev, u16 opcode, const void *req, s
 /**
  * vrdma_cmd_exec_no_timeout() - have the device carry out a command, however long it takes
  * @dev: the device
- * @opcode: a command that destroys, or ends the use of buffers
- * @req: its request structure
+ * @opcode: a command that destroys, or ends the use of buffers, or whose answer must not be lost
+ * @req: its request structure, or NULL
  * @req_len: length of @req
+ * @resp: where its reply goes if it succeeds, or NULL
+ * @resp_len: length of @resp
  *
  * For objects whose buffers belong to other users of the kernel, and cannot be kept by the
  * driver. Sleeps until the device has answered, has been reset, or is broken (-EIO) and not
  * stalled.
  */
 int vrdma_cmd_exec_no_timeout(struct vrdma_dev *dev, u16 opcode, const void *req,
-			      size_t req_len)
+			      size_t req_len, void *resp, size_t resp_len)
 {
 	const struct cmd_options options = { .no_timeout = true };
 
-	return cmd_exec(dev, opcode, req, req_len, NULL, 0, NULL, &options);
+	return cmd_exec(dev, opcode, req, req_len, resp, resp_len, NULL, &options);
 }
 
 /**

@@ -301,7 +301,8 @@ int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req 
 /* Moves a QP to the error state, where its requests are flushed; waits as long as the device is stalled. */
 int vrdma_cmd_modify_qp_no_timeout(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req)
 {
-	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req));
+	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req),
+					 NULL, 0);
 }
 
 int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *attr)
@@ -322,7 +323,8 @@ int vrdma_cmd_destroy_qp_no_timeout(struct vrdma_dev *dev, u32 qpn)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(qpn) };
 
-	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_DESTROY_QP, &req, sizeof(req));
+	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_DESTROY_QP, &req, sizeof(req),
+					 NULL, 0);
 }
 
 int vrdma_cmd_create_srq(struct vrdma_dev *dev, const struct vrdma_create_srq_req *req, u32 *srqn)
@@ -360,7 +362,8 @@ int vrdma_cmd_destroy_srq_no_timeout(struct vrdma_dev *dev, u32 srqn)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(srqn) };
 
-	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_DESTROY_SRQ, &req, sizeof(req));
+	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_DESTROY_SRQ, &req, sizeof(req),
+					 NULL, 0);
 }
 
 static int mcast_cmd(struct vrdma_dev *dev, u16 opcode, u32 qpn, const union ib_gid *mgid)

@@ -11,11 +11,11 @@
 #include "cmds.h"
 #include "cq.h"
 #include "mem.h"
-#include "post.h"
 #include "ring.h"
 #include "runs.h"
 #include "slots.h"
 #include "udata.h"
+#include "wq.h"
 
 /* Finds a CQ and keeps it from being freed; from any context. */
 struct vrdma_cq *vrdma_cq_get(struct vrdma_dev *dev, u32 cqn)

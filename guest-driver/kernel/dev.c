@@ -170,6 +170,7 @@ void vrdma_dev_stop(struct vrdma_dev *dev)
 	/* Works that still run find no events, and a broken device. */
 	WRITE_ONCE(dev->broken, true);
 	vrdma_eqs_cancel(dev);
+	vrdma_cm_cancel(dev);
 	vrdma_recover_cancel(dev);
 	vrdma_backlog_cleanup(dev);
 

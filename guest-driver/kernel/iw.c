@@ -6,7 +6,10 @@
 #include <rdma/iw_cm.h>
 
 #include "cm.h"
+#include "cmlisten.h"
 #include "iw.h"
+#include "objects.h"
+#include "qp.h"
 
 /* As other devices of iWARP have it, and rdma_cm expects it. */
 static int vrdma_iw_query_gid(struct ib_device *ibdev, u32 port, int index, union ib_gid *gid)
@@ -16,6 +19,27 @@ static int vrdma_iw_query_gid(struct ib_device *ibdev, u32 port, int index, unio
 	memset(gid, 0, sizeof(*gid));
 	memcpy(gid, to_vdev(ibdev)->mac, ETH_ALEN);
 	return 0;
+}
+
+/*
+ * Called with interrupts disabled until iw_cm has taken a reference of its own; vrdma_destroy_qp()
+ * waits for that.
+ */
+static struct ib_qp *vrdma_iw_get_qp(struct ib_device *ibdev, int qpn)
+{
+	struct vrdma_qp *qp = xa_load(&to_vdev(ibdev)->qps, qpn);
+
+	return qp ? &qp->ibqp : NULL;
+}
+
+static void vrdma_iw_add_ref(struct ib_qp *ibqp)
+{
+	refcount_inc(&to_vqp(ibqp)->ref);
+}
+
+static void vrdma_iw_rem_ref(struct ib_qp *ibqp)
+{
+	vrdma_qp_put(to_vqp(ibqp));
 }
 
 static const struct ib_device_ops vrdma_iw_ops = {

@@ -9,6 +9,7 @@
 #include <linux/virtio_ring.h>
 
 #include "broken.h"
+#include "cm.h"
 #include "dev.h"
 #include "netdev.h"
 #include "port.h"
@@ -137,6 +138,7 @@ static void vrdma_remove(struct virtio_device *vdev)
 		vrdma_set_broken(dev, "it is removed while it stands still");
 	}
 	flush_workqueue(dev->wq);
+	vrdma_cm_stop(dev);
 	ib_unregister_device(&dev->ibdev);
 	vrdma_dev_stop(dev);
 	vrdma_dev_free(dev);

@@ -32,6 +32,8 @@ static void pair(struct vrdma_dev *dev, struct net_device *netdev)
 		return;
 	}
 	dev->netdev = netdev;
+	if (netdev)
+		strscpy(dev->ibdev.iw_ifname, netdev->name, sizeof(dev->ibdev.iw_ifname));
 }
 
 static int netdev_event(struct notifier_block *nb, unsigned long event, void *info)

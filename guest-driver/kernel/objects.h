@@ -16,6 +16,7 @@
 #include "vrdma_abi.h"
 
 struct vrdma_channel;
+struct vrdma_end;
 struct vrdma_mem;
 
 /**
@@ -94,17 +95,27 @@ struct vrdma_cq {
 };
 
 /**
+ * struct vrdma_request - an outstanding request of a kernel QP
+ * @wr_id: its wr_id
+ * @continues: the next one belongs to it
+ */
+struct vrdma_request {
+	u64 wr_id;
+	bool continues;
+};
+
+/**
  * struct vrdma_wq - one direction of a kernel QP
  * @lock: serialises posting
- * @wr_id: wr_id of each outstanding request
- * @mask: size of @wr_id - 1
+ * @requests: those that are outstanding
+ * @mask: size of @requests - 1
  * @max: most requests outstanding
  * @head: requests posted
  * @tail: requests that completed; written under the lock of the CQ
  */
 struct vrdma_wq {
 	spinlock_t lock;
-	u64 *wr_id;
+	struct vrdma_request *requests;
 	u32 mask;
 	u32 max;
 	u32 head;
@@ -128,6 +139,7 @@ struct vrdma_target {
  * @cap: capabilities
  * @sig_all: each send makes a CQE
  * @target: what its requests are posted to
+ * @end: iWARP: the connection that iw_cm has it connected by, or NULL (@cm_lock of the device)
  * @sq: the kernel's QPs: sends
  * @rq: the kernel's QPs: receives
  */
@@ -139,6 +151,7 @@ struct vrdma_qp {
 	struct ib_qp_cap cap;
 	bool sig_all;
 	struct vrdma_target target;
+	struct vrdma_end *end;
 	struct vrdma_wq sq;
 	struct vrdma_wq rq;
 };

@@ -3,80 +3,18 @@
  * Posting to the kernel's own QPs. Requests are built here and go into the kernel's channel. The
  * device is not given the wr_id; a CQE has the index of the request.
  */
-#include <linux/log2.h>
-#include <linux/slab.h>
-
 #include "broken.h"
 #include "fast.h"
 #include "kchannel.h"
 #include "post.h"
 #include "slots.h"
+#include "wq.h"
 
-/* A request while it is being built. */
+/* A request while it is being built; a READ that invalidates a key is two. */
 union wqe_buf {
 	struct vrdma_wqe header;
-	u8 bytes[VRDMA_WQE_MAX_UNITS_V1_1 * VRDMA_WQE_UNIT_SIZE];
+	u8 bytes[(VRDMA_WQE_MAX_UNITS_V1_1 + 1) * VRDMA_WQE_UNIT_SIZE];
 };
-
-int vrdma_wq_init(struct vrdma_wq *wq, u32 max)
-{
-	u32 size = roundup_pow_of_two(max_t(u32, max, 1));
-
-	spin_lock_init(&wq->lock);
-	wq->max = max;
-	wq->mask = size - 1;
-	wq->wr_id = kvcalloc(size, sizeof(*wq->wr_id), GFP_KERNEL);
-	return wq->wr_id ? 0 : -ENOMEM;
-}
-
-void vrdma_wq_cleanup(struct vrdma_wq *wq)
-{
-	kvfree(wq->wr_id);
-	wq->wr_id = NULL;
-}
-
-/**
- * vrdma_wq_complete() - take the completion of a request
- * @wq: the queue; its CQ is locked
- * @wqe_id: index of the request
- * @wr_id: becomes its wr_id
- *
- * Requests complete in order, so those before it that were not signalled are complete too.
- *
- * Return: whether there is such a request
- */
-bool vrdma_wq_complete(struct vrdma_wq *wq, u32 wqe_id, u64 *wr_id)
-{
-	/* Pairs with the release in wq_posted(). */
-	u32 head = smp_load_acquire(&wq->head);
-
-	if (wqe_id - wq->tail >= head - wq->tail)
-		return false;
-	*wr_id = wq->wr_id[wqe_id & wq->mask];
-	/* Release: the entry is reused only after wr_id has been read. */
-	smp_store_release(&wq->tail, wqe_id + 1);
-	return true;
-}
-
-/* Completes the oldest request in place of a broken device; false if there is none. */
-bool vrdma_wq_flush(struct vrdma_wq *wq, u64 *wr_id)
-{
-	return vrdma_wq_complete(wq, wq->tail, wr_id);
-}
-
-static bool wq_full(struct vrdma_wq *wq)
-{
-	/* Pairs with the release in vrdma_wq_complete(). */
-	return wq->head - smp_load_acquire(&wq->tail) >= wq->max;
-}
-
-/* Records a request, before the device can complete it. */
-static void wq_posted(struct vrdma_wq *wq, u64 wr_id)
-{
-	wq->wr_id[wq->head & wq->mask] = wr_id;
-	/* Release: vrdma_wq_complete() sees wr_id. */
-	smp_store_release(&wq->head, wq->head + 1);
-}
 
 static void fill_sges(union wqe_buf *wqe, size_t offset, const struct ib_sge *sg_list, int num)
 {
@@ -160,6 +98,7 @@ static int send_opcode(const struct ib_send_wr *wr)
 	case IB_WR_REG_MR:
 		return VRDMA_WR_REG_MR;
 	case IB_WR_RDMA_READ:
+	case IB_WR_RDMA_READ_WITH_INV:
 		return VRDMA_WR_RDMA_READ;
 	case IB_WR_ATOMIC_CMP_AND_SWP:
 		return VRDMA_WR_ATOMIC_CMP_AND_SWP;
@@ -182,12 +121,15 @@ static int check_send(const struct vrdma_qp *qp, const struct ib_send_wr *wr)
 		return -EINVAL;
 	if (ud && wr->opcode != IB_WR_SEND && wr->opcode != IB_WR_SEND_WITH_IMM)
 		return -EINVAL;
-	if (wr->opcode != IB_WR_LOCAL_INV && wr->opcode != IB_WR_SEND_WITH_INV)
+	if (wr->opcode != IB_WR_LOCAL_INV && wr->opcode != IB_WR_SEND_WITH_INV &&
+	    wr->opcode != IB_WR_RDMA_READ_WITH_INV)
 		return 0;
 	if (!(to_vdev(qp->ibqp.device)->caps.device_cap & invalidates))
 		return -EOPNOTSUPP;
 	if (wr->opcode == IB_WR_LOCAL_INV)
 		return wr->num_sge ? -EINVAL : 0;
+	if (wr->opcode == IB_WR_RDMA_READ_WITH_INV && wr->num_sge != 1)
+		return -EINVAL;
 	return qp->ibqp.qp_type == IB_QPT_RC ? 0 : -EINVAL;
 }
 
@@ -256,16 +198,42 @@ static int fill_send(struct vrdma_qp *qp, union wqe_buf *wqe, const struct ib_se
 	return 0;
 }
 
-/* Posts a request that completes in @ibcq; the queue is locked. */
+/*
+ * Makes of a READ in @wqe one that invalidates the key of its buffer when it has ended: a second
+ * request behind it does, and completes for both. (What the caller has in ex.invalidate_rkey is
+ * older than the key if it is rdma_rw; all drivers of iWARP take the buffer's.)
+ */
+static void add_invalidation(union wqe_buf *wqe, u32 key)
+{
+	struct vrdma_wqe *second = (void *)&wqe->bytes[wqe->header.units * VRDMA_WQE_UNIT_SIZE];
+	struct vrdma_wqe_rdma *rdma = (void *)second + VRDMA_WQE_BODY_OFFSET;
+	u16 flags = le16_to_cpu(wqe->header.flags) & VRDMA_WQE_F_SIGNALED;
+
+	wqe->header.flags &= ~cpu_to_le16(VRDMA_WQE_F_SIGNALED);
+	second->opcode = VRDMA_WR_LOCAL_INV;
+	second->object = wqe->header.object;
+	second->flags = cpu_to_le16(flags | VRDMA_WQE_F_FENCE);
+	second->units = wqe_units(0);
+	rdma->rkey = cpu_to_le32(key);
+}
+
+/* Posts @count requests, which lie one behind the other and complete as one in @ibcq; the queue is locked. */
 static int post(struct vrdma_dev *dev, struct vrdma_qp *qp, struct vrdma_wq *wq,
-		struct ib_cq *ibcq, union wqe_buf *wqe, u64 wr_id)
+		struct ib_cq *ibcq, union wqe_buf *wqe, u32 count, u64 wr_id)
 {
 	struct vrdma_cq *cq = to_vcq(ibcq);
+	unsigned int units = 0;
+	struct vrdma_wqe *part;
 	int err;
+	u32 i;
 
-	wqe->header.wqe_id = cpu_to_le32(wq->head);
-	wq_posted(wq, wr_id);
-	err = vrdma_kernel_post(dev, &qp->target, wqe, wqe->header.units);
+	for (i = 0; i < count; i++) {
+		part = (void *)&wqe->bytes[units * VRDMA_WQE_UNIT_SIZE];
+		part->wqe_id = cpu_to_le32(wq->head + i);
+		units += part->units;
+	}
+	vrdma_wq_posted(wq, wr_id, count);
+	err = vrdma_kernel_post(dev, &qp->target, wqe, units);
 	if (!err)
 		return 0;
 
@@ -276,10 +244,27 @@ static int post(struct vrdma_dev *dev, struct vrdma_qp *qp, struct vrdma_wq *wq,
 		queue_work(dev->wq, &dev->fatal_work);
 		err = 0;
 	} else {
-		WRITE_ONCE(wq->head, wq->head - 1);
+		WRITE_ONCE(wq->head, wq->head - count);
 	}
 	spin_unlock(&cq->lock);
 	return err;
+}
+
+/* Posts a request to a QP whose send queue is locked. */
+static int post_one_send(struct vrdma_dev *dev, struct vrdma_qp *qp, const struct ib_send_wr *wr)
+{
+	u32 count = wr->opcode == IB_WR_RDMA_READ_WITH_INV ? 2 : 1;
+	union wqe_buf wqe;
+	int err;
+
+	if (!vrdma_wq_has_room(&qp->sq, count))
+		return -ENOMEM;
+	err = fill_send(qp, &wqe, wr);
+	if (err)
+		return err;
+	if (count == 2)
+		add_invalidation(&wqe, wr->sg_list[0].lkey);
+	return post(dev, qp, &qp->sq, qp->ibqp.send_cq, &wqe, count, wr->wr_id);
 }
 
 int vrdma_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
@@ -287,7 +272,6 @@ int vrdma_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 {
 	struct vrdma_dev *dev = to_vdev(ibqp->device);
 	struct vrdma_qp *qp = to_vqp(ibqp);
-	union wqe_buf wqe;
 	unsigned long flags;
 	int err = 0;
 
@@ -298,9 +282,7 @@ int vrdma_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 	}
 	spin_lock_irqsave(&qp->sq.lock, flags);
 	for (; wr; wr = wr->next) {
-		err = wq_full(&qp->sq) ? -ENOMEM : fill_send(qp, &wqe, wr);
-		if (!err)
-			err = post(dev, qp, &qp->sq, ibqp->send_cq, &wqe, wr->wr_id);
+		err = post_one_send(dev, qp, wr);
 		if (err) {
 			*bad_wr = wr;
 			break;
@@ -339,11 +321,11 @@ int vrdma_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 	}
 	spin_lock_irqsave(&qp->rq.lock, flags);
 	for (; wr; wr = wr->next) {
-		err = wq_full(&qp->rq) ? -ENOMEM :
-					 fill_recv(&wqe, VRDMA_WR_RECV, ibqp->qp_num,
-						   qp->cap.max_recv_sge, wr);
+		err = vrdma_wq_has_room(&qp->rq, 1) ?
+			      fill_recv(&wqe, VRDMA_WR_RECV, ibqp->qp_num, qp->cap.max_recv_sge, wr) :
+			      -ENOMEM;
 		if (!err)
-			err = post(dev, qp, &qp->rq, ibqp->recv_cq, &wqe, wr->wr_id);
+			err = post(dev, qp, &qp->rq, ibqp->recv_cq, &wqe, 1, wr->wr_id);
 		if (err) {
 			*bad_wr = wr;
 			break;

@@ -4,10 +4,6 @@
 
 #include "objects.h"
 
-int vrdma_wq_init(struct vrdma_wq *wq, u32 max);
-void vrdma_wq_cleanup(struct vrdma_wq *wq);
-bool vrdma_wq_complete(struct vrdma_wq *wq, u32 wqe_id, u64 *wr_id);
-bool vrdma_wq_flush(struct vrdma_wq *wq, u64 *wr_id);
 int vrdma_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		    const struct ib_send_wr **bad_wr);
 int vrdma_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,

@@ -8,12 +8,13 @@
 #include <rdma/uverbs_ioctl.h>
 
 #include "broken.h"
+#include "cm.h"
 #include "cmds.h"
 #include "cq.h"
 #include "iwqp.h"
 #include "kchannel.h"
-#include "post.h"
 #include "qp.h"
+#include "wq.h"
 
 /* Finds a QP and keeps it from being freed; from any context. */
 struct vrdma_qp *vrdma_qp_get(struct vrdma_dev *dev, u32 qpn)
@@ -266,7 +267,7 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	struct vrdma_modify_qp_req req = { .qpn = cpu_to_le32(ibqp->qp_num) };
 	struct vrdma_qp *qp = to_vqp(ibqp);
 	bool kernel_to_error;
-	int err;
+	int err, to;
 
 	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
 		return -EOPNOTSUPP;
@@ -289,8 +290,8 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	/* Requests that were posted before this command take effect before it. */
 	if (vrdma_is_of_kernel(qp))
 		vrdma_backlog_wait(dev);
-	kernel_to_error = vrdma_is_of_kernel(qp) && (mask & IB_QP_STATE) &&
-			  attr->qp_state == IB_QPS_ERR;
+	to = mask & IB_QP_STATE ? (int)attr->qp_state : -1;
+	kernel_to_error = vrdma_is_of_kernel(qp) && to == IB_QPS_ERR;
 	/* After an error ib_drain_qp() does not wait, and buffers in use would be freed. */
 	err = kernel_to_error ? vrdma_cmd_modify_qp_no_timeout(dev, &req) :
 				vrdma_cmd_modify_qp(dev, &req);
@@ -299,8 +300,9 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		tell_last_wqe(qp);
 		return 0;
 	}
-	if (!err && vrdma_is_of_kernel(qp) && (mask & IB_QP_STATE) &&
-	    attr->qp_state == IB_QPS_RESET) {
+	if (!err && (to == IB_QPS_ERR || to == IB_QPS_RESET))
+		vrdma_cm_qp_ended(dev, qp);
+	if (!err && vrdma_is_of_kernel(qp) && to == IB_QPS_RESET) {
 		clean_cqs(qp);
 		/* The indices are not reset, so that no old CQE matches a new request. */
 		WRITE_ONCE(qp->sq.tail, qp->sq.head);
@@ -372,6 +374,9 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		lock_kernel_qps(dev);
 	/* From here on the device may give the number to another QP. */
 	xa_erase_irq(&dev->qps, ibqp->qp_num);
+	/* iw_cm may just have found it, and takes a reference with interrupts disabled. */
+	if (dev->iwarp)
+		synchronize_rcu_expedited();
 	vrdma_kernel_settle(dev, &qp->target);
 	/* Buffers of a process stay pinned in their regions; those of the kernel could be freed. */
 	err = vrdma_is_of_kernel(qp) ? vrdma_cmd_destroy_qp_no_timeout(dev, ibqp->qp_num) :
@@ -384,6 +389,8 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		clean_cqs(qp);
 		mutex_unlock(&dev->kqp_lock);
 	}
+	/* iw_cm gives its reference back. */
+	vrdma_cm_qp_ended(dev, qp);
 	vrdma_qp_put(qp);
 	wait_for_completion(&qp->unused);
 	vrdma_wq_cleanup(&qp->sq);

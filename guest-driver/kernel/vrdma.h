@@ -96,7 +96,14 @@ struct vrdma_cmdq {
  * @ah_ida: entries in use
  * @ah_gen: last generation that an entry got
  * @cm_lock: serialises what happens to connections of iWARP
- * @cm_ends: listeners and connections by number (@cm_lock)
+ * @cm_stopped: there are no new connections (@cm_lock)
+ * @cm_listeners: listeners by number (@cm_lock)
+ * @cm_ends: connections by number (@cm_lock)
+ * @cm_requests: connections that iw_cm was asked about, by what it knows them by (@cm_lock)
+ * @cm_next_request: where the search for the next of these begins (@cm_lock)
+ * @cm_event: what happened last (@cm_event_work)
+ * @cm_event_work: fetches what happens to connections
+ * @cm_expire_work: gives up connections that wait for too long
  * @dm_lock: protects @dm_bytes and those of the contexts
  * @dm_bytes: device memory that all contexts have
  * @quarantine_lock: protects @quarantine
@@ -157,7 +164,14 @@ struct vrdma_dev {
 	atomic_t ah_gen;
 
 	struct mutex cm_lock;
+	bool cm_stopped;
+	struct xarray cm_listeners;
 	struct xarray cm_ends;
+	struct xarray cm_requests;
+	u32 cm_next_request;
+	struct vrdma_cm_event_resp cm_event;
+	struct delayed_work cm_event_work;
+	struct delayed_work cm_expire_work;
 
 	spinlock_t dm_lock;
 	size_t dm_bytes;

@@ -120,10 +120,10 @@ static_assert(offsetof(struct vrdma_config, reserved) == 25);
 #define VRDMA_CMD_ATTACH_MCAST 56 /* McastReq -> -. With VRDMA_CAP_MULTICAST, as the next. A member may attach again, which changes nothing. INVALID for a QP that is not UD and an  address that is none of a group, NO_RESOURCES beyond a limit. */
 #define VRDMA_CMD_DETACH_MCAST 57 /* McastReq -> -. INVALID if the QP is no member. */
 #define VRDMA_CMD_CM_LISTEN 64 /* CmListenReq -> ObjectResp (listener). Of transport iWARP, as the next. DENIED for an address that is not the guest's, BUSY if the port is in use. */
-#define VRDMA_CMD_CM_CLOSE_LISTENER 65 /* ObjectReq (listener) -> -. Connections that wait for an answer of the driver stay. */
+#define VRDMA_CMD_CM_CLOSE_LISTENER 65 /* ObjectReq (listener) -> -. Connections of its that were not accepted end; those of which the driver was told keep their numbers until it rejects or releases them. */
 #define VRDMA_CMD_CM_CONNECT 66 /* CmConnectReq -> ObjectResp (connection). How it ends is an event. DENIED for addresses that the guest may not use. */
-#define VRDMA_CMD_CM_ACCEPT 67 /* CmAcceptReq -> -. An event tells when the connection is established. INVALID if the peer has gone. */
-#define VRDMA_CMD_CM_REJECT 68 /* CmRejectReq -> - */
+#define VRDMA_CMD_CM_ACCEPT 67 /* CmAcceptReq -> -. An event tells when the connection is established. INVALID if the peer has gone. See "Connections of iWARP", as for the next. */
+#define VRDMA_CMD_CM_REJECT 68 /* CmRejectReq -> -. Its number is free. */
 #define VRDMA_CMD_CM_DISCONNECT 69 /* ObjectReq (QPN) -> -. The connection of a QP ends in order: no request begins any more, what has begun ends, then the QP goes to ERR, and its peer is told. To  end it at once, the QP is modified to ERR or destroyed. */
 #define VRDMA_CMD_CM_RELEASE 70 /* ObjectReq (connection) -> -. Its number is free, and no event tells of it any more. One that is not over is ended at once. */
 #define VRDMA_CMD_CM_GET_EVENT 71 /* - -> CmEventResp. What happened next, in order. */
@@ -1061,7 +1061,7 @@ struct vrdma_cm_listen_req {
 	__le16 port;
 	/* Written as zero; refused otherwise. */
 	__le16 reserved;
-	/* Connections that may wait for their VRDMA_CMD_CM_ACCEPT or VRDMA_CMD_CM_REJECT; cut to what the device allows. */
+	/* Connections that may wait for their VRDMA_CMD_CM_ACCEPT or VRDMA_CMD_CM_REJECT (or release), those whose peer has gone included; 1 to 256. */
 	__le32 backlog;
 };
 static_assert(sizeof(struct vrdma_cm_listen_req) == 24);
@@ -1156,7 +1156,7 @@ static_assert(offsetof(struct vrdma_cm_reject_req, private_data) == 8);
 
 /* CmEventResp::kind. */
 #define VRDMA_CM_EVENT_NONE 0 /* Nothing has happened. */
-#define VRDMA_CM_EVENT_CONNECT_REQUEST 1 /* A peer wants a connection. The driver accepts, rejects or releases it. */
+#define VRDMA_CM_EVENT_CONNECT_REQUEST 1 /* A peer wants a connection. The driver accepts, rejects or releases it, within 60 s. */
 #define VRDMA_CM_EVENT_CONNECT_REPLY 2 /* How VRDMA_CMD_CM_CONNECT ended. With a status of VRDMA_CM_OK the QP is connected, in RTS; else the connection is over, and nothing more happens to it. */
 #define VRDMA_CM_EVENT_ESTABLISHED 3 /* A connection that was accepted is established; its QP is in RTS. */
 #define VRDMA_CM_EVENT_DISCONNECT 4 /* The peer has ended an established connection, or it broke; the QP is in ERR. */

@@ -126,6 +126,15 @@ impl Guest {
     }
 }
 
+impl Guest {
+    /// This connection ends, as its driver is told: the next two events of all.
+    pub fn cm_expect_end(&self, connection: u32) {
+        for kind in [CmEventKind::DISCONNECT, CmEventKind::CLOSE] {
+            assert_eq!(self.cm_event(kind).connection.get(), connection, "{kind:?}");
+        }
+    }
+}
+
 /// Two sides of guests 0 and 1 that are connected, the first as initiator; the numbers of their connections.
 pub fn connected(
     a: &Arc<Guest>,

@@ -2,7 +2,7 @@
 /*
  * A user of the verbs inside the kernel, for tests in VMs: on each vrdma device it has a CQ of the
  * largest size, a QP with a receive, and an SRQ that another QP uses; before, it has resized a CQ
- * with completions in it. It says in the log what it
+ * with completions in it, and had READs that invalidate flushed. It says in the log what it
  * could not have, when it is ready, when its QP is drained, and when that has been destroyed.
  */
 #include <linux/delay.h>
@@ -227,6 +227,58 @@ static int ulp_resize(struct ulp *ulp)
 	return err;
 }
 
+/* READs that invalidate take two places each, and complete once. */
+static int flush_reads(struct ib_cq *cq, struct ib_qp *qp)
+{
+	struct flushed flushed = { .cqe = { .done = flushed_done } };
+	struct ib_sge sge = { .length = 8 };
+	struct ib_rdma_wr wr = { .wr = { .wr_cqe = &flushed.cqe, .sg_list = &sge, .num_sge = 1 } };
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+	int i, err;
+
+	err = ulp_to_init(qp) ?: ib_modify_qp(qp, &attr, IB_QP_STATE);
+	for (i = 1; i <= 3 && !err; i++) {
+		wr.wr.opcode = IB_WR_RDMA_READ_WITH_INV;
+		err = ib_post_send(qp, &wr.wr, NULL);
+		err = err ?: ib_post_send(qp, &wr.wr, NULL) == -ENOMEM ? 0 : -EINVAL;
+		wr.wr.opcode = IB_WR_RDMA_READ;
+		err = err ?: ib_post_send(qp, &wr.wr, NULL);
+		err = err ?: poll_flushed(cq, &flushed, 2 * i);
+	}
+	wr.wr.opcode = IB_WR_RDMA_READ_WITH_INV;
+	wr.wr.num_sge = 0;
+	return err ?: ib_post_send(qp, &wr.wr, NULL) == -EINVAL ? 0 : -EINVAL;
+}
+
+static int ulp_flush_reads(struct ulp *ulp)
+{
+	struct ib_qp_init_attr attr = {
+		.cap = { .max_send_wr = 3, .max_recv_wr = 1, .max_send_sge = 1 },
+		.qp_type = IB_QPT_RC,
+		.sq_sig_type = IB_SIGNAL_ALL_WR,
+	};
+	struct ib_cq *cq;
+	struct ib_qp *qp;
+	int err;
+
+	cq = ib_alloc_cq(ulp->dev, NULL, 4, 0, IB_POLL_DIRECT);
+	if (IS_ERR(cq))
+		return PTR_ERR(cq);
+	attr.send_cq = cq;
+	attr.recv_cq = cq;
+	qp = ib_create_qp(ulp->pd, &attr);
+	if (IS_ERR(qp)) {
+		ib_free_cq(cq);
+		return PTR_ERR(qp);
+	}
+	err = flush_reads(cq, qp);
+	if (err)
+		pr_err("vrdma_test_ulp: a flush of READs that invalidate has failed: %d\n", err);
+	ib_destroy_qp(qp);
+	ib_free_cq(cq);
+	return err;
+}
+
 static int ulp_alloc(struct ulp *ulp)
 {
 	struct ib_qp_init_attr attr = {
@@ -259,6 +311,7 @@ static int ulp_alloc(struct ulp *ulp)
 	ulp->qp = qp;
 	err = ulp_receive(ulp);
 	err = err ?: ulp_resize(ulp);
+	err = err ?: ulp_flush_reads(ulp);
 	return err ?: ulp_share(ulp, &attr);
 }
 

@@ -102,6 +102,12 @@ impl Lab {
         lab
     }
 
+    /// Two guests with functions of iWARP over the kernel's TCP, on one host or two.
+    pub fn of_iwarp(hosts: u8) -> Lab {
+        let cable = (hosts == 2).then(CableOptions::default);
+        Lab::with(2, LabOptions { cable, host_says: over_tcp, ..LabOptions::default() })
+    }
+
     /// A daemon for `guests` guests that are not there yet.
     pub fn without_guests(guests: u8, options: LabOptions) -> Lab {
         let _ = env_logger::Builder::from_env("RUST_LOG").is_test(true).try_init();

@@ -11,15 +11,9 @@ use vrdma_tests::cm::{connect_streams, connected, data_of, free_port, host_addre
 use vrdma_tests::lab::over_tcp;
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions, wait};
+use vrdma_tests::{Lab, LabOptions, QpOptions, wait};
 
 const LEN: u64 = 2 << 20;
-
-/// Guests on this many hosts.
-fn lab(hosts: u8) -> Lab {
-    let cable = (hosts == 2).then(CableOptions::default);
-    Lab::with(2, LabOptions { cable, host_says: over_tcp, ..LabOptions::default() })
-}
 
 fn pattern(seed: u64, length: u64) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + seed * 31 + (i >> 8)) as u8).collect()
@@ -28,7 +22,7 @@ fn pattern(seed: u64, length: u64) -> Vec<u8> {
 #[test]
 fn every_operation_arrives_whatever_its_length() {
     for hosts in [1, 2] {
-        let lab = lab(hosts);
+        let lab = Lab::of_iwarp(hosts);
         let ((mut a, _), (mut b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
         for (round, length) in [0u32, 1, 7, 1460, 70_000, LEN as u32].into_iter().enumerate() {
             let round = round as u32;
@@ -83,7 +77,7 @@ fn every_operation_arrives_whatever_its_length() {
 
 #[test]
 fn many_connections_and_requests_at_once_lose_nothing() {
-    let lab = lab(2);
+    let lab = Lab::of_iwarp(2);
     let options = QpOptions::default();
     let mut sides: Vec<_> =
         (0..8).map(|_| connected(&lab.guests[0], &lab.guests[1], 1 << 16, &options)).collect();
@@ -108,7 +102,7 @@ fn many_connections_and_requests_at_once_lose_nothing() {
 
 #[test]
 fn a_peer_that_stands_still_gets_all_later() {
-    let lab = lab(1);
+    let lab = Lab::of_iwarp(1);
     let ((mut a, _), (b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
     let bases = lab.guests[1].pause().unwrap();
     let data = pattern(3, LEN);
@@ -126,7 +120,7 @@ fn a_peer_that_stands_still_gets_all_later() {
 
 #[test]
 fn who_ends_in_order_loses_nothing_and_both_are_told() {
-    let lab = lab(1);
+    let lab = Lab::of_iwarp(1);
     let ((mut a, of_a), (mut b, of_b)) =
         connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
     b.recv_any(1);
@@ -138,8 +132,7 @@ fn who_ends_in_order_loses_nothing_and_both_are_told() {
     assert_eq!(b.cq.expect(b.qp.number, 1, WcStatus::SUCCESS).len(), 10);
     b.cq.expect(b.qp.number, 2, WcStatus::WR_FLUSH_ERR);
     for (side, of) in [(&a, of_a), (&b, of_b)] {
-        assert_eq!(side.guest().cm_event(CmEventKind::DISCONNECT).connection.get(), of);
-        assert_eq!(side.guest().cm_event(CmEventKind::CLOSE).connection.get(), of);
+        side.guest().cm_expect_end(of);
         assert_eq!(side.qp.state(), QpState::ERR);
         side.guest().cm_release(of).unwrap();
         assert_eq!(side.guest().cm_release(of), Err(Status::NOT_FOUND));
@@ -167,19 +160,17 @@ fn whatever_becomes_of_a_qp_the_peer_notices() {
         ("released", |side, of| side.guest().cm_release(of).unwrap()),
     ];
     for (name, end) in ends {
-        let lab = lab(1);
+        let lab = Lab::of_iwarp(1);
         let ((a, of_a), (mut b, of_b)) =
             connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
         b.recv_any(1);
         b.process.channel.drain();
         end(&a, of_a);
         b.cq.expect(b.qp.number, 1, WcStatus::WR_FLUSH_ERR);
-        assert_eq!(b.guest().cm_event(CmEventKind::DISCONNECT).connection.get(), of_b, "{name}");
-        assert_eq!(b.guest().cm_event(CmEventKind::CLOSE).connection.get(), of_b, "{name}");
+        b.guest().cm_expect_end(of_b);
         assert_eq!(b.qp.state(), QpState::ERR, "{name}");
         if name != "released" {
-            assert_eq!(a.guest().cm_event(CmEventKind::DISCONNECT).connection.get(), of_a, "{name}");
-            assert_eq!(a.guest().cm_event(CmEventKind::CLOSE).connection.get(), of_a, "{name}");
+            a.guest().cm_expect_end(of_a);
         }
         assert_eq!(a.guest().cm_get_event().unwrap().kind.get(), CmEventKind::NONE.0, "{name}");
     }
@@ -188,13 +179,12 @@ fn whatever_becomes_of_a_qp_the_peer_notices() {
 #[test]
 fn a_guest_that_is_killed_leaves_nothing_and_its_peer_is_told() {
     for hosts in [1, 2] {
-        let mut lab = lab(hosts);
+        let mut lab = Lab::of_iwarp(hosts);
         let ((a, of_a), (b, _)) = connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
         let port = free_port(host_address(1));
         b.guest().cm_listen(host_address(1), port, 1).unwrap();
         drop((b, lab.guests.pop()));
-        assert_eq!(a.guest().cm_event(CmEventKind::DISCONNECT).connection.get(), of_a);
-        assert_eq!(a.guest().cm_event(CmEventKind::CLOSE).connection.get(), of_a);
+        a.guest().cm_expect_end(of_a);
         assert_eq!(a.qp.state(), QpState::ERR);
         if hosts == 1 {
             lab.expect_nothing_left(1);
@@ -206,7 +196,7 @@ fn a_guest_that_is_killed_leaves_nothing_and_its_peer_is_told() {
 
 #[test]
 fn what_a_peer_may_not_ends_the_connection_with_a_terminate() {
-    let lab = lab(2);
+    let lab = Lab::of_iwarp(2);
     let ((mut a, of_a), (mut b, of_b)) =
         connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
     a.recv_any(1);
@@ -219,8 +209,7 @@ fn what_a_peer_may_not_ends_the_connection_with_a_terminate() {
     a.cq.expect(a.qp.number, 2, WcStatus::SUCCESS);
     a.cq.expect(a.qp.number, 1, WcStatus::WR_FLUSH_ERR);
     for (side, of) in [(&a, of_a), (&b, of_b)] {
-        assert_eq!(side.guest().cm_event(CmEventKind::DISCONNECT).connection.get(), of);
-        assert_eq!(side.guest().cm_event(CmEventKind::CLOSE).connection.get(), of);
+        side.guest().cm_expect_end(of);
         assert_eq!(side.qp.state(), QpState::ERR);
     }
     assert_eq!(b.mr.get(0, 16), [7; 16]);
@@ -230,7 +219,7 @@ fn what_a_peer_may_not_ends_the_connection_with_a_terminate() {
 
 #[test]
 fn a_send_without_a_receive_ends_the_connection() {
-    let lab = lab(1);
+    let lab = Lab::of_iwarp(1);
     let ((mut a, _), (b, _)) = connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
     a.post(&Request::send(a.qp.tag(1), Data::Inline(b"to nobody")).signaled(true));
     a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
@@ -241,7 +230,7 @@ fn a_send_without_a_receive_ends_the_connection() {
 
 #[test]
 fn who_is_not_there_or_says_no_ends_the_attempt() {
-    let lab = lab(1);
+    let lab = Lab::of_iwarp(1);
     let [a, b] = [&lab.guests[0], &lab.guests[1]].map(|guest| Side::new(guest, 4096, &QpOptions::default()));
     a.qp.to_init().unwrap();
     let port = free_port(host_address(1));
@@ -284,7 +273,7 @@ fn who_is_not_there_or_says_no_ends_the_attempt() {
 
 #[test]
 fn whoever_says_something_else_to_a_listener_harms_nobody() {
-    let lab = lab(1);
+    let lab = Lab::of_iwarp(1);
     let b = Side::new(&lab.guests[1], 4096, &QpOptions::default());
     let port = free_port(host_address(1));
     b.guest().cm_listen(host_address(1), port, 3).unwrap();
@@ -332,7 +321,7 @@ fn whoever_says_something_else_to_a_listener_harms_nobody() {
 
 #[test]
 fn a_guest_has_its_own_addresses_and_no_others() {
-    let lab = lab(1);
+    let lab = Lab::of_iwarp(1);
     let (guest, side) = (&lab.guests[0], Side::new(&lab.guests[0], 4096, &QpOptions::default()));
     side.qp.to_init().unwrap();
     let port = free_port(host_address(0));
@@ -358,7 +347,7 @@ fn a_guest_has_its_own_addresses_and_no_others() {
 
 #[test]
 fn a_function_of_iwarp_says_so_and_has_nothing_of_packets() {
-    let lab = lab(1);
+    let lab = Lab::of_iwarp(1);
     let guest = &lab.guests[0];
     assert_eq!(
         (guest.config.magic.get(), guest.config.transport),
@@ -392,7 +381,7 @@ fn a_function_of_iwarp_says_so_and_has_nothing_of_packets() {
 
 #[test]
 fn a_driver_is_told_that_there_are_events() {
-    let lab = lab(1);
+    let lab = Lab::of_iwarp(1);
     let a = Side::new(&lab.guests[0], 4096, &QpOptions::default());
     a.qp.to_init().unwrap();
     let port = free_port(host_address(1));

@@ -5,6 +5,7 @@
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Connections that the kernel may keep until the worker takes them.
 const BACKLOG: i32 = 128;
@@ -46,24 +47,38 @@ pub fn connect(from: SocketAddr, to: SocketAddr) -> io::Result<Socket> {
     }
 }
 
-/// Takes a connection of a listener, with the addresses of both ends; `None` if none has come.
+/// A connection of a listener, with the addresses of both ends.
+#[derive(Debug)]
+pub struct Accepted {
+    /// It does not block.
+    pub socket: Socket,
+    /// The listener's end.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+}
+
+/// Takes a connection of a listener; `None` if none has come, or it has gone already.
 ///
 /// # Errors
-/// The system has no descriptor left.
-pub fn accept(listener: &Socket) -> io::Result<Option<(Socket, SocketAddr, SocketAddr)>> {
-    loop {
-        let (socket, remote) = match listener.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
-            Ok(accepted) => accepted,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            // It has gone already.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let local = socket.local_addr()?;
-        socket.set_tcp_nodelay(true)?;
-        if let (Some(local), Some(remote)) = (local.as_socket(), remote.as_socket()) {
-            return Ok(Some((socket, local, remote)));
+/// The system is out of what a connection needs. It waits until there is some.
+pub fn accept(listener: &Socket) -> io::Result<Option<Accepted>> {
+    let (socket, remote) = match listener.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+            let is_nothing = matches!(error.kind(), WouldBlock | ConnectionAborted | Interrupted);
+            return if is_nothing { Ok(None) } else { Err(error) };
         }
-    }
+    };
+    let local = socket.local_addr().ok().and_then(|address| address.as_socket());
+    let is_ready = socket.set_tcp_nodelay(true).is_ok();
+    let ends = local.zip(remote.as_socket()).filter(|_| is_ready);
+    Ok(ends.map(|(local, remote)| Accepted { socket, local, remote }))
+}
+
+/// Ends a connection by a RST.
+pub fn reset(socket: Socket) {
+    // Without that it ends by a FIN, and what was sent may still arrive.
+    let _ = socket.set_linger(Some(Duration::ZERO));
 }

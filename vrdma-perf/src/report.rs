@@ -97,13 +97,13 @@ pub fn report(args: &Report) -> Result<()> {
 /// # Errors
 /// Of a measurement.
 pub fn compare(args: &Compare) -> Result<()> {
-    let daemon = |program: &PathBuf| DaemonArgs {
-        daemon: Some(program.clone()),
-        cpus: args.cpus,
-        poll_us: 200,
-        ..DaemonArgs::default()
+    let daemon = |program: &PathBuf| {
+        ensure!(program.is_file(), "{} is no program", program.display());
+        // A name alone would be looked up in the path.
+        let program = std::path::absolute(program)?;
+        Ok(DaemonArgs { daemon: Some(program), cpus: args.cpus, poll_us: 200, ..DaemonArgs::default() })
     };
-    let [first, second] = [&args.first, &args.second].map(daemon);
+    let (first, second) = (daemon(&args.first)?, daemon(&args.second)?);
     println!(
         "| figure | first | second | | first / second (quartiles) | line | pairs | |\n|---|---|---|---|---|---|---|---|"
     );

@@ -16,6 +16,11 @@ grep -q 'disassociation_lock, SINGLE' $uverbs ||
     sed -i '/^static int ib_uverbs_mmap/,/^}/b nest; /^static void rdma_umap_open/,/^}/b nest; b
         :nest s/mutex_lock(\(&u\?file->disassociation_lock\))/mutex_lock_nested(\1, SINGLE_DEPTH_NESTING)/' $uverbs
 test "$(grep -c 'disassociation_lock, SINGLE' $uverbs)" = 2
+# A GET_CONTEXT by ioctl() that fails frees the context, but not the reference to its task that rdma_restrack_set_name() took (that by write() gives it back): the task is lost, and kmemleak names it.
+context=drivers/infiniband/core/uverbs_std_types_device.c
+grep -q 'rdma_restrack_put' $context ||
+    sed -i '/UVERBS_HANDLER(UVERBS_METHOD_GET_CONTEXT)/,/^}/s/^\t\tkfree(attrs->context);$/\t\trdma_restrack_put(\&attrs->context->res);\n&/' $context
+test "$(grep -c 'rdma_restrack_put' $context)" = 1
 export KBUILD_BUILD_TIMESTAMP='Thu Jan 1 00:00:00 UTC 1970' KBUILD_BUILD_USER=vrdma KBUILD_BUILD_HOST=vrdma
 make ARCH=x86 KCONFIG_ALLCONFIG=/mnt/kernel-debug.config allnoconfig
 # Kconfig takes no line whose conditions are not met, and says nothing.

@@ -70,7 +70,8 @@ pub fn build(without: &[Part], kernel: Kernel) -> Result<Artefacts> {
     })
 }
 
-fn out(name: &str) -> Result<PathBuf> {
+/// The place of something that is built, the directory made.
+pub fn out(name: &str) -> Result<PathBuf> {
     let directory = paths::vm().join("artefacts");
     paths::make_dir(&directory)?;
     Ok(directory.join(name))
@@ -87,6 +88,19 @@ fn backend() -> Result<Option<PathBuf>> {
     }
     cargo_build("the backend", &["--package", "vrdma-backend"], "backend")?;
     Ok(Some(paths::cargo_target().join("release/vrdma-backend")))
+}
+
+/// The backend alone.
+pub fn backend_program() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    backend()?.context("the sources of the backend are not there")
+}
+
+/// `vrdma-perf`.
+pub fn perf() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    cargo_build("vrdma-perf", &["--package", "vrdma-perf"], "perf")?;
+    Ok(paths::cargo_target().join("release/vrdma-perf"))
 }
 
 /// A guest without a VM, for tests: `vrdma-test-peer`.
@@ -190,7 +204,7 @@ fn programs() -> Result<Option<PathBuf>> {
             gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -c $source
         done
         for program in vr-*.o; do
-            gcc -o ${program%.o} $program common.o memory.o channel.o calls.o calls_qp.o -libverbs
+            gcc -o ${program%.o} $program common.o memory.o channel.o calls.o calls_qp.o -Wl,--as-needed -libverbs -lrdmacm
         done
         lib=/usr/lib/$(gcc -print-multiarch)
         mpi() {
@@ -219,7 +233,8 @@ fn programs() -> Result<Option<PathBuf>> {
     Ok(Some(result))
 }
 
-fn copy_sources(from: &Path, to: &Path) -> Result<()> {
+/// Copies a tree without what a build leaves in it.
+pub fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     paths::make_dir(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;

@@ -2,6 +2,8 @@
 //!
 //! Both run in the guest root, so the machine needs neither.
 
+pub mod iwarp;
+
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use crate::{image, paths, roots, ui};
 /// What scapy counted.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// RoCE packets.
+    /// RoCE packets, or FPDUs of iWARP.
     pub packets: u64,
     /// A line for each opcode: its count and its name.
     pub opcodes: String,
@@ -27,13 +29,16 @@ const LIMIT: Duration = Duration::from_secs(20 * 60);
 const SHOWN: usize = 10;
 
 /// Makes sure that the programs are there, and checks a capture.
-pub fn check_alone(file: &Path) -> Result<()> {
+pub fn check_alone(file: &Path, is_iwarp: bool) -> Result<()> {
     {
         let _lock = image::lock()?;
         crate::needs::ensure()?;
         roots::guest()?;
     }
-    let checked = ui::step(&format!("checking {}", file.display()), || check(file))?;
+    let checked = ui::step(&format!("checking {}", file.display()), || match is_iwarp {
+        true => iwarp::check(file),
+        false => check(file),
+    })?;
     println!("{}\n{} packets, each sound", checked.opcodes, checked.packets);
     Ok(())
 }
@@ -132,7 +137,7 @@ pub fn self_test() -> Result<()> {
         check(&file).is_err_and(|error| error.to_string().contains("no RoCE packet")),
         "no packets are fine"
     );
-    Ok(())
+    iwarp::self_test()
 }
 
 /// A capture's bytes, in the byte order of this machine.

@@ -94,6 +94,7 @@ impl Plan {
         let name = |device| match device {
             Device::Vrdma => "vrdma",
             Device::Rxe => "rdma_rxe",
+            Device::Siw => "siw",
         };
         let device = name(self.device);
         match self.peer {

@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: two VMs on one backend, or on two hosts, and stock programs between them.
 
+pub mod iwarp;
 mod summary;
 
 use std::time::Instant;

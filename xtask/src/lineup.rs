@@ -1,5 +1,6 @@
 //! The programs that the demos show and the tests run between two VMs, as a table.
 
+pub mod iwarp;
 mod row;
 
 use std::time::{Duration, Instant};
@@ -197,7 +198,11 @@ impl<'a> Round<'a> {
     }
 
     fn between(pair: &'a Pair, server: &'a Vm, client: &'a Vm, family: Family) -> Result<Self> {
-        let gid = |vm: &Vm| pair.device(vm).gid_index_of(vm, family.gid_pattern(), pair.patience(6));
+        // iWARP has one GID, which no program names.
+        let gid = |vm: &Vm| match pair.is_iwarp() {
+            true => Ok(0),
+            false => pair.device(vm).gid_index_of(vm, family.gid_pattern(), pair.patience(6)),
+        };
         Ok(Self { pair, server, client, family, gids: [gid(&pair.a)?, gid(&pair.b)?] })
     }
 

@@ -12,8 +12,10 @@ use xtask::demo::Plan;
 use xtask::kernel::Kernel;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
-use xtask::vm::{Exit, Pair, PairConfig, Topology};
-use xtask::{artefacts, bare, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui};
+use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology};
+use xtask::{
+    artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
+};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -99,12 +101,20 @@ enum Sub {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// How fast is it?
+    Bench {
+        #[command(subcommand)]
+        which: BenchOf,
+    },
     /// Two VMs with a shell each, or a command in them.
     Vm(VmArguments),
     /// Is every RoCE packet of a capture sound? By tshark's dissector and scapy's ICRC.
     CheckCapture {
         /// In pcap format.
         file: PathBuf,
+        /// It is of TCP streams: is every FPDU of iWARP sound? By tshark's dissectors, which compute its CRC.
+        #[arg(long)]
+        iwarp: bool,
     },
     /// Build the roots and the VMs' image, the kernel module and the provider (all cached by content).
     Image {
@@ -123,6 +133,31 @@ enum DemoOf {
         /// Perftest's tables up to 8 MiB in all eight rounds, not in two. The check of what passed the wire then takes longer than the programs.
         #[arg(long)]
         all_sizes: bool,
+    },
+    /// Two hosts, and iWARP between them.
+    Iwarp {
+        /// Whose TCP it goes over.
+        #[arg(long, default_value = "kernel")]
+        tcp: Tcp,
+        /// The second VM has Linux's soft-iWARP, with CRCs on and off, and as one of two peers or not.
+        #[arg(long)]
+        siw: bool,
+    },
+}
+
+#[derive(Subcommand)]
+enum BenchOf {
+    /// The daemons of two revisions measured in turns: each figure of vrdma-perf's standard set as a ratio, with its spread.
+    ///
+    /// A revision is built once and kept in target/bench. The guests are played by the working tree's vrdma-perf. Wants two processors and nothing else on them.
+    Compare {
+        /// A revision of git, `.` for the working tree, or the path of a vrdma-backend.
+        old: String,
+        /// Another.
+        new: String,
+        /// What `vrdma-perf compare` takes besides, as `-- --only WRITE -D 2`.
+        #[arg(last = true)]
+        options: Vec<String>,
     },
 }
 
@@ -220,6 +255,8 @@ fn run(arguments: Arguments) -> Result<()> {
                 Some(DemoOf::TwoHosts) => {
                     demo::between_hosts(Plan { devices: [ours, ours], rounds: demo::TWO_HOSTS })
                 }
+                Some(DemoOf::Iwarp { .. }) if rxe => bail!("rdma_rxe has no iWARP"),
+                Some(DemoOf::Iwarp { tcp, siw }) => demo::iwarp::run(demo::iwarp::Plan { tcp, siw }),
                 Some(DemoOf::Interop { all_sizes }) => {
                     let rounds = if all_sizes { demo::INTEROP_ALL } else { demo::INTEROP };
                     demo::between_hosts(Plan { devices: [ours, Device::Rxe], rounds })
@@ -241,8 +278,11 @@ fn run(arguments: Arguments) -> Result<()> {
             let time = Duration::from_secs(60 * minutes);
             kernel_faults::run(&kernel_faults::Plan { only, time, seed })
         }
+        Sub::Bench { which: BenchOf::Compare { old, new, options } } => {
+            bench::compare(&bench::Plan { sides: [old, new], options })
+        }
         Sub::Vm(arguments) => vm(arguments),
-        Sub::CheckCapture { file } => capture::check_alone(&file),
+        Sub::CheckCapture { file, iwarp } => capture::check_alone(&file, iwarp),
         Sub::Image { kernel } => {
             let image = kernel.image(image::ensure()?)?;
             let share = paths::vm().join("share");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::proc::indent;
+use crate::siw;
 use crate::vm::pair::IP;
 use crate::vm::{Job, Pair, Vm};
 
@@ -15,6 +16,9 @@ pub enum Device {
     Vrdma,
     /// The kernel's rdma_rxe over the VMs' Ethernet link: for comparison, and to try VMs without the backend.
     Rxe,
+    /// Linux's soft-iWARP over the VMs' Ethernet link, as a peer of ours.
+    #[value(skip)]
+    Siw,
 }
 
 impl Device {
@@ -23,6 +27,7 @@ impl Device {
         match self {
             Self::Vrdma => "vrdma0",
             Self::Rxe => "rxe0",
+            Self::Siw => "siw0",
         }
     }
 
@@ -37,6 +42,7 @@ impl Device {
             rdma link add rxe0 type rxe netdev eth0; }";
         match self {
             Self::Rxe => vm.check(RXE, patience).map(|_| ()),
+            Self::Siw => siw::load(vm, siw::Variant::Stock, patience),
             Self::Vrdma => Ok(()),
         }
     }

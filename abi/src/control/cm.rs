@@ -23,7 +23,7 @@ layout! {
         port: U16,
         /// Written as zero; refused otherwise.
         reserved: U16,
-        /// Connections that may wait for their `VRDMA_CMD_CM_ACCEPT` or `VRDMA_CMD_CM_REJECT`; cut to what the device allows.
+        /// Connections that may wait for their `VRDMA_CMD_CM_ACCEPT` or `VRDMA_CMD_CM_REJECT` (or release), those whose peer has gone included; 1 to 256.
         backlog: U32,
     }
 }
@@ -103,7 +103,7 @@ open_enum! {
     pub enum CmEventKind: u32 = "VRDMA_CM_EVENT" {
         /// Nothing has happened.
         NONE = 0,
-        /// A peer wants a connection. The driver accepts, rejects or releases it.
+        /// A peer wants a connection. The driver accepts, rejects or releases it, within 60 s.
         CONNECT_REQUEST = 1,
         /// How VRDMA_CMD_CM_CONNECT ended. With a `status` of `VRDMA_CM_OK` the QP is connected, in RTS; else the connection is over, and nothing more happens to it.
         CONNECT_REPLY = 2,

@@ -161,7 +161,7 @@ impl<R: Region> Engine<R> {
         match (borrowed.qp.carrier, borrowed.qp.service()) {
             (Carrier::Roce, service) if service.is_reliable() => borrowed.rc_timer_expired(now),
             (Carrier::Roce, _) => {}
-            (Carrier::Tcp, _) => unreachable!("what may not happen in a stream is the business of its TCP"),
+            (Carrier::Tcp, _) => borrowed.silence_is_over(),
             (Carrier::Local, _) => borrowed.rc_local_timer_expired(),
         }
     }

@@ -248,12 +248,18 @@ impl Host {
         self.engine.finish_stream(self.device, self.qpn).unwrap();
     }
 
+    /// When something happens by itself: in TCP or in the engine, which has done by now what it can at once.
     pub fn deadline(&self) -> Option<u64> {
+        let engine = self.engine.poll_timeout().map(|at| at.0).filter(|at| *at != 0);
+        self.deadline_of_tcp().into_iter().chain(engine).min()
+    }
+
+    fn deadline_of_tcp(&self) -> Option<u64> {
         self.tcp.as_ref()?.poll_timeout().map(|at| at.0)
     }
 
     pub fn handle_deadline(&mut self, now: u64) {
-        if self.deadline().is_some_and(|at| at <= now)
+        if self.deadline_of_tcp().is_some_and(|at| at <= now)
             && let Some(tcp) = &mut self.tcp
         {
             tcp.handle_timeout(vrdma_tcp::Instant(now));

@@ -62,11 +62,13 @@ pub(super) fn connect(req: &CmConnectReq, guest: &GuestConfig) -> Result<Command
 
 /// Whether a guest of this address may connect to that: the host's own loopback addresses are none of its business, unless it has one.
 fn may_connect(local: IpAddr, remote: IpAddr) -> bool {
-    let is_broadcast = matches!(remote, IpAddr::V4(remote) if remote.is_broadcast());
-    !remote.is_unspecified()
-        && !remote.is_multicast()
-        && !is_broadcast
-        && (!remote.is_loopback() || local.is_loopback())
+    let is_none = match remote {
+        // "This network" (RFC 1122) is an address of the host itself, as far as Linux knows it.
+        IpAddr::V4(remote) => remote.octets()[0] == 0 || remote.is_broadcast(),
+        // With an IPv4 address in it, of which only that of a host's own stack (::1) is in use; `::ffff:a.b.c.d` is an IPv4 address by now.
+        IpAddr::V6(remote) => !remote.is_loopback() && remote.to_ipv4().is_some(),
+    };
+    !is_none && !remote.is_multicast() && (!remote.is_loopback() || local.is_loopback())
 }
 
 /// Why there is no socket.
@@ -76,7 +78,29 @@ fn status(error: &io::Error) -> Status {
         Some(libc::EACCES | libc::EPERM) => Status::DENIED,
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Status::NO_RESOURCES,
         // The peer cannot be reached at all.
-        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL) => Status::NOT_FOUND,
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EAFNOSUPPORT | libc::EINVAL) => Status::NOT_FOUND,
         _ => Status::INTERNAL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_may_connect_to_no_address_of_the_host_itself_in_any_form() {
+        let may = |local: &str, remote: &str| may_connect(local.parse().unwrap(), remote.parse().unwrap());
+        for remote in ["127.0.0.1", "127.255.0.9", "0.0.0.0", "0.0.0.1", "255.255.255.255", "224.0.0.1"] {
+            assert!(!may("10.0.0.1", remote), "{remote}");
+        }
+        for remote in
+            ["::", "::1", "::7f00:1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.2", "ff02::1"]
+        {
+            assert!(!may("2001:db8::1", remote), "{remote}");
+        }
+        assert!(may("10.0.0.1", "10.0.0.2") && may("2001:db8::1", "2001:db8::2"));
+        // Who has a loopback address may reach others.
+        assert!(may("127.0.0.2", "127.0.0.3") && may("::1", "::1"));
+        assert!(!may("127.0.0.2", "0.0.0.0") && !may("::1", "::7f00:1"));
     }
 }

@@ -3,9 +3,10 @@
 use super::Device;
 use super::clock::Clock;
 use super::moderation::{Fired, Timers};
+use crate::queue::cq::Place;
 use crate::queue::event::EventQueue;
 use crate::ratelimit::RateLimit;
-use crate::translate::cqe::cqe;
+use crate::translate::cqe::CqeWords;
 use crate::translate::event::{self, AsyncEvent};
 use std::sync::atomic::{Ordering, fence};
 use vrdma_transport::{Completion, CqId, DeviceId, Event, Instant, Sink, WcStatus};
@@ -16,8 +17,9 @@ pub struct Outputs {
     /// What time it is.
     pub clock: Clock,
     devices: Vec<Option<Device>>,
-    /// Completions that are published together: their consumers look for each, so a line of two CQEs would go back and forth for each.
-    gathered: Vec<(DeviceId, CqId, Completion)>,
+    /// CQEs that are published together, the last one first. Consumers look at the first place that is free: it becomes theirs once, and the lines behind it
+    /// stay with us while we write to them, where each would go back and forth if they were published one by one.
+    gathered: Vec<NewCqe>,
     gathers: bool,
     /// Bytes of the requests that were carried out since completions were published.
     carried: u64,
@@ -35,6 +37,15 @@ pub struct Outputs {
     /// Events wait for buffers; a worker that does not sleep tries them again every so many turns.
     waiting: bool,
     turns_waited: u32,
+}
+
+/// A CQE that has its place, and is to be published.
+#[derive(Clone, Copy, Debug)]
+struct NewCqe {
+    device: DeviceId,
+    cq: CqId,
+    place: Place,
+    words: CqeWords,
 }
 
 /// Completions that are published together at most.
@@ -261,26 +272,37 @@ impl Outputs {
     fn publish_gathered(&mut self) {
         self.carried = 0;
         let mut gathered = std::mem::take(&mut self.gathered);
-        for (id, cq_id, completion) in gathered.drain(..) {
-            self.put(id, cq_id, &completion);
+        for new in gathered.drain(..).rev() {
+            self.write(&new);
         }
         self.gathered = gathered;
     }
 
-    /// Writes a CQE.
+    /// Takes the place of a completion in its CQ, and whether it may be written later; `None` if the CQ is gone, or has no place.
     #[inline]
-    fn put(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
+    fn reserve(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) -> Option<(Place, bool)> {
         let device = device(&mut self.devices, id);
         device.counters.completions += 1;
-        let Some(cq) = device.cqs.get_mut(cq_id.0) else { return };
+        let cq = device.cqs.get_mut(cq_id.0)?;
         cq.solicited |= completion.solicited || completion.status != WcStatus::Success;
-        if cq.ring.push(&cqe(completion), || self.clock.stamp().0).is_err() {
-            return self.fail_cq(id, cq_id);
-        }
+        let Ok(place) = cq.ring.reserve() else {
+            self.fail_cq(id, cq_id);
+            return None;
+        };
         cq.new += 1;
         if !cq.dirty {
             cq.dirty = true;
             self.dirty.push((id, cq_id));
+        }
+        Some((place, cq.ring.may_wait()))
+    }
+
+    /// Writes a CQE to its place.
+    #[inline]
+    fn write(&mut self, new: &NewCqe) {
+        // What destroys a CQ, or moves it, is no request: it finds nothing gathered.
+        if let Some(cq) = device(&mut self.devices, new.device).cqs.get_mut(new.cq.0) {
+            cq.ring.write(new.place, &new.words.0, || self.clock.stamp().0);
         }
     }
 }
@@ -288,10 +310,12 @@ impl Outputs {
 impl Sink for Outputs {
     #[inline]
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
-        if !self.gathers {
-            return self.put(id, cq_id, completion);
+        let Some((place, may_wait)) = self.reserve(id, cq_id, completion) else { return };
+        let new = NewCqe { device: id, cq: cq_id, place, words: CqeWords::new(completion) };
+        if !self.gathers || !may_wait {
+            return self.write(&new);
         }
-        self.gathered.push((id, cq_id, *completion));
+        self.gathered.push(new);
         if self.gathered.len() >= GATHERED {
             self.publish_gathered();
         }

@@ -7,6 +7,7 @@
 mod backing;
 mod buffers;
 mod copy;
+mod heat;
 mod populate;
 mod reaper;
 mod region;

@@ -84,6 +84,23 @@ impl Drop for CqRing {
     }
 }
 
+/// A place in a ring that is some CQE's: its free-running index.
+#[derive(Clone, Copy, Debug)]
+pub struct Place(u32);
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+impl CqMapping {
+    /// Where a CQE is: the chunk, and the offset in it.
+    #[inline]
+    fn find(&self, Place(index): Place, entries: u32, kind: CqeKind) -> (&Shared, usize) {
+        let slot = index & (entries - 1);
+        let at = (slot & ((1 << self.chunk_shift) - 1)) as usize * kind.size();
+        (&self.chunks[(slot >> self.chunk_shift) as usize], at)
+    }
+}
+
 /// The completion does not fit, or never will again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
@@ -115,6 +132,12 @@ impl CqRing {
     /// Overwrites what the consumer leaves there, from now on.
     pub fn ignore_overrun(&mut self) {
         self.overwrites = true;
+    }
+
+    /// Whether CQEs may be written later than behind them: each has a place of its own.
+    #[inline]
+    pub fn may_wait(&self) -> bool {
+        !self.overwrites
     }
 
     /// What its CQEs are.
@@ -151,12 +174,12 @@ impl CqRing {
         self.layout.runs.len().max(self.mapped.as_ref().map_or(0, |mapped| mapped.chunks.len())) as u64
     }
 
-    /// Publishes a completion; its `phase` is set here. `timestamp` is asked for if its CQEs have one.
+    /// Takes the next place, for a CQE to be written later: by then the processor may have its line.
     ///
     /// # Errors
     /// The ring is full (or the consumer's index nonsense); it takes nothing from now on.
     #[inline]
-    pub fn push(&mut self, cqe: &Cqe, timestamp: impl FnOnce() -> u64) -> Result<(), Overrun> {
+    pub fn reserve(&mut self) -> Result<Place, Overrun> {
         let Some(mapped) = self.mapped.as_ref().filter(|_| !self.broken) else { return Err(Overrun) };
         if !self.overwrites && self.head.wrapping_sub(self.consumer) >= self.entries {
             self.consumer = mapped.record.load32(CONSUMER, Ordering::Acquire);
@@ -166,22 +189,31 @@ impl CqRing {
                 return Err(Overrun);
             }
         }
-        let slot = self.head & (self.entries - 1);
-        let chunk = &mapped.chunks[(slot >> mapped.chunk_shift) as usize];
-        let at = (slot & ((1 << mapped.chunk_shift) - 1)) as usize * self.layout.kind.size();
+        let place = Place(self.head);
+        self.head = self.head.wrapping_add(1);
+        let (chunk, at) = mapped.find(place, self.entries, self.layout.kind);
+        if at.is_multiple_of(LINE) {
+            chunk.prefetch_to_write(at);
+        }
+        Ok(place)
+    }
+
+    /// Publishes a CQE at a place that was reserved in this ring, in the words that it is in memory (little-endian), its `phase` 0: it is set here. `timestamp`
+    /// is asked for if its CQEs have one. The consumer sees none of those behind a place that has not been written.
+    #[inline]
+    pub fn write(&mut self, place: Place, words: &[u64; 4], timestamp: impl FnOnce() -> u64) {
+        // The memory may have gone meanwhile: then the guest has done away with it.
+        let Some(mapped) = self.mapped.as_ref() else { return };
+        let (chunk, at) = mapped.find(place, self.entries, self.layout.kind);
         if self.layout.kind == CqeKind::Timed {
             chunk.store64(at + TIMESTAMP, timestamp(), Ordering::Relaxed);
         }
-        let words: [u64; 4] = vrdma_abi::zerocopy::transmute!(*cqe);
-        for (i, word) in words[..3].iter().enumerate() {
-            chunk.store64(at + 8 * i, u64::from_le(*word), Ordering::Relaxed);
+        for (i, &word) in words[..3].iter().enumerate() {
+            chunk.store64(at + 8 * i, word, Ordering::Relaxed);
         }
         // The bit of the index beyond the ring's turns with each lap, beginning with 0.
-        let phase = u64::from(self.head & self.entries == 0);
-        let last = u64::from_le(words[3]) & !(0xff << 56) | phase << 56;
-        chunk.store64(at + 24, last, Ordering::Release);
-        self.head = self.head.wrapping_add(1);
-        Ok(())
+        let phase = u64::from(place.0 & self.entries == 0);
+        chunk.store64(at + 24, words[3] | phase << 56, Ordering::Release);
     }
 
     /// Whether the consumer has asked for an event of any completion, as far as shows.
@@ -285,8 +317,15 @@ mod tests {
         CqRing::bytes(Plain, entries)
     }
 
+    fn words(cqe: &Cqe) -> [u64; 4] {
+        let words: [u64; 4] = vrdma_abi::zerocopy::transmute!(*cqe);
+        words.map(u64::from_le)
+    }
+
     fn push(ring: &mut CqRing, cqe: &Cqe) -> Result<(), Overrun> {
-        ring.push(cqe, || panic!("these have no time stamp"))
+        let place = ring.reserve()?;
+        ring.write(place, &words(cqe), || panic!("these have no time stamp"));
+        Ok(())
     }
 
     fn cq(runs: &[(u64, u64)], entries: u32) -> (Arc<GuestMemory>, Option<CqRing>) {
@@ -322,6 +361,22 @@ mod tests {
         consumer.store32(0, 5, Ordering::Relaxed);
         assert_eq!(push(&mut ring, &number(5)), Err(Overrun), "a lost completion cannot be mended");
         assert_eq!(cqe_at(&memory, 32).wqe_id.get(), 1);
+    }
+
+    #[test]
+    fn cqes_that_come_together_show_with_the_first() {
+        let (memory, ring) = cq(&[(0, bytes(4))], 4);
+        let mut ring = ring.unwrap();
+        push(&mut ring, &number(0)).unwrap();
+        let places: Vec<Place> = (1..4).map(|_| ring.reserve().unwrap()).collect();
+        assert_eq!(ring.reserve().err(), Some(Overrun), "places are taken");
+        for (n, &place) in (1..4).zip(&places).rev() {
+            assert_eq!(cqe_at(&memory, 32).phase, 0, "the next one is not there");
+            ring.write(place, &words(&number(n)), || panic!("these have no time stamp"));
+        }
+        let found =
+            [0, 32, 64, 96].map(|gpa| (cqe_at(&memory, gpa).wqe_id.get(), cqe_at(&memory, gpa).phase));
+        assert_eq!(found, [(0, 1), (1, 1), (2, 1), (3, 1)]);
     }
 
     #[test]
@@ -434,7 +489,8 @@ mod tests {
         let mut ring = CqRing::new(&memory, &runs, Timed, 4).unwrap();
         for n in 0..6 {
             Shared::new(&memory, run(0x2000 + 128 + 64, 4), 4).unwrap().store32(0, n, Ordering::Relaxed);
-            ring.push(&number(n), || 1000 + u64::from(n)).unwrap();
+            let place = ring.reserve().unwrap();
+            ring.write(place, &words(&number(n)), || 1000 + u64::from(n));
         }
         for (n, gpa, phase) in [(4, 0x1000, 0), (5, 0x3000, 0), (2, 0x2000, 1), (3, 0x2040, 1)] {
             let found: TimedCqe = {

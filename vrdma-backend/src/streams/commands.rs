@@ -1,50 +1,14 @@
-//! What drivers ask for.
+//! What drivers ask for, of connections.
 
-use super::connection::{Connection, Phase, SET_UP_TIME, wishes};
-use super::{Entry, Host, Listener, Streams};
+use super::connection::{Connection, FINISH_TIME, Phase, SET_UP_TIME, wishes};
+use super::{Host, Result, Streams};
 use crate::translate::cm::{Accept, CmEvent, Connect, Failure, What};
 use socket2::Socket;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, Error, Initiator, QpState};
 use vrdma_wire::num::Qpn;
 
-type Result<T> = std::result::Result<T, Error>;
-
 impl Streams {
-    /// CM_LISTEN, with sockets that do.
-    ///
-    /// # Errors
-    /// `NoResources`: the guest has as many connections and listeners as it may.
-    pub fn listen(
-        &mut self,
-        device: DeviceId,
-        sockets: Vec<Socket>,
-        backlog: usize,
-        host: &mut Host<'_>,
-    ) -> Result<u32> {
-        self.check_room(device, host)?;
-        let listener = Listener { device, sockets, backlog, waiting: 0, is_watched: false };
-        let number = self.insert(device, Entry::Listener(listener));
-        if let Some(Some(Entry::Listener(listener))) = self.entries.get_mut(number as usize) {
-            listener.watch(&self.epoll, number.into());
-        }
-        Ok(number)
-    }
-
-    /// CM_CLOSE_LISTENER.
-    ///
-    /// # Errors
-    /// `NotFound`: the guest has no such listener.
-    pub fn close_listener(&mut self, device: DeviceId, number: u32) -> Result<()> {
-        let entry = self.entries.get_mut(number as usize).ok_or(Error::NotFound)?;
-        if !matches!(entry, Some(Entry::Listener(listener)) if listener.device == device) {
-            return Err(Error::NotFound);
-        }
-        *entry = None;
-        self.removed(device, number);
-        Ok(())
-    }
-
     /// CM_CONNECT, with a socket that is on its way.
     ///
     /// # Errors
@@ -61,47 +25,47 @@ impl Streams {
         let wishes = wishes(connect.peer_to_peer, connect.depths.ird, connect.depths.ord);
         let (initiator, request) = Initiator::new(wishes, &connect.private_data);
         let phase = Phase::Connecting(initiator, request);
-        let addresses = (connect.local, connect.remote);
-        let mut connection = Connection::new(device, socket, phase, addresses, host.now + SET_UP_TIME);
-        connection.qpn = Some(connect.qpn);
+        let (addresses, deadline) = ((connect.local, connect.remote), host.now + SET_UP_TIME);
+        let handle = self.reserve(device);
+        let mut connection = Connection::new(handle, device, socket, phase, addresses, deadline);
         connection.is_known = true;
-        let number = self.insert(device, Entry::Connection(Box::new(connection)));
-        self.of_qp.insert((device, connect.qpn), number);
+        self.bindings.bind(&mut connection.bound, connect.qpn);
         // It is watched from now on.
-        self.work_on(number, EventSet::empty(), host);
-        Ok(number)
+        self.serve(Box::new(connection), EventSet::empty(), host);
+        Ok(handle.number)
     }
 
     /// CM_ACCEPT.
     ///
     /// # Errors
     /// `NotFound`: the guest has no such connection. `Invalid`: it is none that was requested and still is there, or the peer wants what cannot be. Those of a QP that
-    /// cannot be connected.
+    /// cannot be connected. It is as it was then.
     pub fn accept(&mut self, device: DeviceId, accept: &Accept, host: &mut Host<'_>) -> Result<()> {
-        self.check_qp(device, accept.qpn, host)?;
-        let mut connection = self.take_of(device, accept.connection)?;
-        let result = self.accept_it(&mut connection, accept, host);
-        if result.is_err() {
-            connection.qpn = None;
-        }
-        self.put_back(accept.connection, connection);
+        let mut connection = self.take_known(device, accept.connection)?;
+        let result = self.accept_requested(&mut connection, accept, host);
         // The reply is sent.
-        self.work_on(accept.connection, EventSet::empty(), host);
+        self.serve(connection, EventSet::empty(), host);
         result
     }
 
-    fn accept_it(&mut self, connection: &mut Connection, accept: &Accept, host: &mut Host<'_>) -> Result<()> {
+    fn accept_requested(
+        &mut self,
+        connection: &mut Connection,
+        accept: &Accept,
+        host: &mut Host<'_>,
+    ) -> Result<()> {
         let Phase::Requested(request) = &connection.phase else { return Err(Error::Invalid) };
+        self.check_qp(connection.device, accept.qpn, host)?;
         let wishes = wishes(false, accept.depths.ird, accept.depths.ord);
         let accepted = request.accept(&wishes, &accept.private_data);
         let (agreed, reply) = accepted.map_err(|_| Error::Invalid)?;
-        connection.qpn = Some(accept.qpn);
-        if !Self::open(connection, &agreed, host) {
+        if !Self::open(connection, accept.qpn, &agreed, host) {
             return Err(Error::Invalid);
         }
+        self.bindings.bind(&mut connection.bound, accept.qpn);
+        self.answered(connection, host);
         connection.output.push(&reply);
-        self.of_qp.insert((connection.device, accept.qpn), accept.connection);
-        self.tell(connection, accept.connection, What::Established, Vec::new(), host);
+        self.tell(connection, What::Established, Vec::new(), host);
         Ok(())
     }
 
@@ -116,26 +80,39 @@ impl Streams {
         private_data: &[u8],
         host: &mut Host<'_>,
     ) -> Result<()> {
-        let mut connection = self.take_of(device, number)?;
+        let mut connection = self.take_known(device, number)?;
         let result = match &connection.phase {
             Phase::Requested(request) => {
                 connection.output.push(&request.reject(private_data));
-                Ok(true)
+                self.leave(&mut connection, host);
+                self.close(&mut connection, host);
+                Ok(())
             }
-            // The peer has gone: it needs no answer any more.
-            Phase::Over => Ok(false),
+            // The peer has gone, and needs no answer any more.
+            Phase::Over if connection.ended_unanswered => {
+                self.leave(&mut connection, host);
+                Ok(())
+            }
             _ => Err(Error::Invalid),
         };
-        if let Ok(has_peer) = result {
-            self.forget_events(device, number);
-            connection.is_known = false;
-            if has_peer {
-                self.close(&mut connection, number, host);
-            }
+        self.serve(connection, EventSet::empty(), host);
+        result
+    }
+
+    /// CM_DISCONNECT.
+    ///
+    /// # Errors
+    /// `NotFound`: the guest has no such QP. `Invalid`: it has not been connected since it was reset.
+    pub fn disconnect(&mut self, device: DeviceId, qpn: Qpn, host: &mut Host<'_>) -> Result<()> {
+        host.engine.finish_stream(device, qpn)?;
+        // If there is none, or none any more, it has ended already.
+        let connection = self.bindings.find(device, qpn).and_then(|handle| self.table.connection(handle));
+        if let Some(connection) = connection.filter(|connection| !connection.is_finishing) {
+            connection.is_finishing = true;
+            connection.deadline = Some(host.now + FINISH_TIME);
+            self.deadlines.set(connection.handle, &mut connection.armed, connection.deadline);
         }
-        self.put_back(number, connection);
-        self.work_on(number, EventSet::empty(), host);
-        result.map(|_| ())
+        Ok(())
     }
 
     /// CM_RELEASE.
@@ -143,82 +120,62 @@ impl Streams {
     /// # Errors
     /// `NotFound`: the guest has no such connection.
     pub fn release(&mut self, device: DeviceId, number: u32, host: &mut Host<'_>) -> Result<()> {
-        let mut connection = self.take_of(device, number)?;
-        connection.is_known = false;
-        self.lose(&mut connection, number, host);
-        self.forget_events(device, number);
-        self.put_back(number, connection);
+        let mut connection = self.take_known(device, number)?;
+        self.leave(&mut connection, host);
+        self.lose(&mut connection, host);
+        self.put_back(connection, host);
         Ok(())
+    }
+
+    /// The driver knows a connection no more: nothing is told of it.
+    fn leave(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
+        connection.is_known = false;
+        self.guest(connection.device).forget(&mut connection.told);
+        self.answered(connection, host);
     }
 
     /// CM_GET_EVENT.
     pub fn next_event(&mut self, device: DeviceId) -> Option<CmEvent> {
-        self.guests.get_mut(&device)?.events.pop_front()
+        self.guest(device).next_event()
     }
 
     /// A QP was modified or destroyed: if it has no stream any more, its connection ends.
     pub fn qp_changed(&mut self, device: DeviceId, qpn: Qpn, host: &mut Host<'_>) {
-        let Some(&number) = self.of_qp.get(&(device, qpn)) else { return };
+        let Some(handle) = self.bindings.find(device, qpn) else { return };
         let state = host.engine.query_qp(device, qpn).map(|attr| attr.state);
-        let Some(mut connection) = self.take(number) else { return };
+        let mut connection = self.table.take(handle).expect("a QP's connection is there");
         let keeps_it = match connection.phase {
-            Phase::Connecting(..) | Phase::AwaitsReply(_) => state == Ok(QpState::Init),
             // In ERR the engine ends it.
             Phase::Open => state.is_ok_and(|state| state != QpState::Reset && state != QpState::Init),
-            _ => true,
+            _ => state == Ok(QpState::Init),
         };
         if !keeps_it {
-            self.abort(&mut connection, number, Failure::Reset, host);
+            self.end_now(&mut connection, Failure::Reset, host);
         }
-        self.put_back(number, connection);
-    }
-
-    /// The guest was reset, or has gone: it has none any more.
-    pub fn forget(&mut self, device: DeviceId) {
-        self.of_qp.retain(|(of, _), _| *of != device);
-        for number in 0..self.entries.len() as u32 {
-            match self.entries[number as usize].take() {
-                Some(Entry::Connection(mut connection)) if connection.device == device => {
-                    connection.abort();
-                    self.free.push_back(number);
-                }
-                Some(Entry::Listener(listener)) if listener.device == device => self.free.push_back(number),
-                other => self.entries[number as usize] = other,
-            }
-        }
-        self.guests.remove(&device);
-    }
-
-    fn check_room(&self, device: DeviceId, host: &mut Host<'_>) -> Result<()> {
-        let most = host.outputs.device(device).limits().guest.connections;
-        if self.count(device) < most { Ok(()) } else { Err(Error::NoResources) }
+        self.put_back(connection, host);
     }
 
     /// Whether a QP can be connected: it is in INIT, and no other connection has it.
     fn check_qp(&self, device: DeviceId, qpn: Qpn, host: &mut Host<'_>) -> Result<()> {
         let state = host.engine.query_qp(device, qpn)?.state;
-        match self.of_qp.contains_key(&(device, qpn)) {
-            true => Err(Error::Busy),
-            false if state == QpState::Init => Ok(()),
-            false => Err(Error::Invalid),
+        match self.bindings.find(device, qpn) {
+            Some(_) => Err(Error::Busy),
+            None if state == QpState::Init => Ok(()),
+            None => Err(Error::Invalid),
         }
     }
 
-    /// Takes out a connection that the guest's driver knows of.
-    fn take_of(&mut self, device: DeviceId, number: u32) -> Result<Box<Connection>> {
-        match self.entries.get(number as usize) {
-            Some(Some(Entry::Connection(connection)))
-                if connection.device == device && connection.is_known =>
-            {
-                Ok(self.take(number).expect("it is there"))
-            }
-            _ => Err(Error::NotFound),
+    /// Takes out a connection that the guest's driver knows of: one that it asked for, or was told of.
+    fn take_known(&mut self, device: DeviceId, number: u32) -> Result<Box<Connection>> {
+        let handle = self.table.find(number).ok_or(Error::NotFound)?;
+        let connection = self.table.connection(handle).ok_or(Error::NotFound)?;
+        let is_told = match self.guests.get(&device) {
+            Some(guest) => connection.listener.is_none() || !guest.has_first_of(&connection.told),
+            None => false,
+        };
+        if connection.device != device || !connection.is_known || !is_told {
+            return Err(Error::NotFound);
         }
-    }
-
-    fn forget_events(&mut self, device: DeviceId, number: u32) {
-        if let Some(guest) = self.guests.get_mut(&device) {
-            guest.events.retain(|event| event.connection != number);
-        }
+        Ok(self.table.take(handle).expect("it is there"))
     }
 }

@@ -1,6 +1,11 @@
 //! A connection: how far it is, and what its socket is watched for.
 
+use super::bindings::Bound;
+use super::deadlines::Armed;
+use super::guest::Told;
+use super::handle::Handle;
 use super::output::Output;
+use crate::tcp;
 use crate::translate::cm::Failure;
 use socket2::Socket;
 use std::io;
@@ -9,10 +14,14 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{DeviceId, Initiator, Instant, Responder, SetUpRequest, StreamEnd, Wishes};
-use vrdma_wire::num::Qpn;
 
-/// How long set-up may take, and an end.
+/// How long set-up may take, but for the driver's answer,
 pub(super) const SET_UP_TIME: Duration = Duration::from_secs(20);
+/// and that;
+pub(super) const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// what has begun, once the connection is to end;
+pub(super) const FINISH_TIME: Duration = Duration::from_secs(20);
+/// and what the end itself takes.
 pub(super) const CLOSE_TIME: Duration = Duration::from_secs(5);
 
 /// How far a connection is.
@@ -33,20 +42,30 @@ pub(super) enum Phase {
     Over,
 }
 
+impl Phase {
+    /// Whether a QP belongs to a connection that is so far.
+    pub(super) fn has_qp(&self) -> bool {
+        matches!(self, Phase::Connecting(..) | Phase::AwaitsReply(_) | Phase::Open)
+    }
+}
+
 /// See the module.
 pub(super) struct Connection {
+    pub(super) handle: Handle,
     pub(super) device: DeviceId,
     /// None when it is over.
     pub(super) socket: Option<Socket>,
     pub(super) phase: Phase,
-    /// The QP that it connects, or will.
-    pub(super) qpn: Option<Qpn>,
+    pub(super) bound: Bound,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    /// Where it came from, until it was accepted or rejected.
-    pub(super) listener: Option<u32>,
+    /// Where it came from, until the driver has answered.
+    pub(super) listener: Option<Handle>,
     /// The driver knows of it, and is told what happens to it.
     pub(super) is_known: bool,
+    pub(super) told: Told,
+    /// It was over before the driver accepted or rejected it.
+    pub(super) ended_unanswered: bool,
     /// READs and atomics answered at once, and outstanding, as agreed.
     pub(super) depths: (u16, u16),
     /// What has come and was not taken by the engine.
@@ -60,7 +79,14 @@ pub(super) struct Connection {
     pub(super) peer_ended: bool,
     /// or it broke.
     pub(super) is_broken: bool,
+    /// CM_DISCONNECT was for it.
+    pub(super) is_finishing: bool,
+    /// It is offered to the engine again in the next turn.
+    pub(super) is_stalled: bool,
+    /// When it ends, or is looked at,
     pub(super) deadline: Option<Instant>,
+    /// as far as the worker knows.
+    pub(super) armed: Armed,
     /// Longest FPDU.
     pub(super) mss: usize,
     watched: Option<EventSet>,
@@ -68,6 +94,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(
+        handle: Handle,
         device: DeviceId,
         socket: Socket,
         phase: Phase,
@@ -75,14 +102,17 @@ impl Connection {
         deadline: Instant,
     ) -> Connection {
         Connection {
+            handle,
             device,
             socket: Some(socket),
             phase,
-            qpn: None,
+            bound: Bound::to_none(device, handle),
             local,
             remote,
             listener: None,
             is_known: false,
+            told: Told::default(),
+            ended_unanswered: false,
             depths: (0, 0),
             input: Vec::new(),
             output: Output::default(),
@@ -90,7 +120,10 @@ impl Connection {
             ends: None,
             peer_ended: false,
             is_broken: false,
+            is_finishing: false,
+            is_stalled: false,
             deadline: Some(deadline),
+            armed: Armed::default(),
             mss: 0,
             watched: None,
         }
@@ -114,6 +147,9 @@ impl Connection {
         let mut wants = EventSet::empty();
         if self.may_read() {
             wants |= EventSet::IN;
+        } else if matches!(self.phase, Phase::Requested(_)) {
+            // Who ends it now wants no answer.
+            wants |= EventSet::READ_HANG_UP;
         }
         if !self.output.is_empty() || matches!(self.phase, Phase::Connecting(..)) {
             wants |= EventSet::OUT;
@@ -125,7 +161,7 @@ impl Connection {
     ///
     /// # Errors
     /// The system is out of memory, or of watches of this user.
-    pub(super) fn watch(&mut self, epoll: &Epoll, token: u64) -> io::Result<()> {
+    pub(super) fn watch(&mut self, epoll: &Epoll) -> io::Result<()> {
         let wants = self.wants();
         if wants == self.watched {
             return Ok(());
@@ -137,11 +173,8 @@ impl Connection {
                 (Some(_), Some(_)) => ControlOperation::Modify,
                 (Some(_), None) => ControlOperation::Delete,
             };
-            epoll.ctl(
-                operation,
-                socket.as_raw_fd(),
-                EpollEvent::new(wants.unwrap_or(EventSet::empty()), token),
-            )?;
+            let event = EpollEvent::new(wants.unwrap_or(EventSet::empty()), self.handle.token());
+            epoll.ctl(operation, socket.as_raw_fd(), event)?;
         }
         self.watched = wants;
         Ok(())
@@ -166,10 +199,10 @@ impl Connection {
         true
     }
 
-    /// Ends it at once: the peer is told by a RST.
-    pub(super) fn abort(&mut self) {
+    /// It is over at once: the peer is told by a RST.
+    pub(super) fn reset(&mut self) {
         if let Some(socket) = self.socket.take() {
-            let _ = socket.set_linger(Some(Duration::ZERO));
+            tcp::reset(socket);
         }
         self.end();
     }

@@ -1,28 +1,32 @@
 //! What the engine does to streams, while it gives turns. What comes of it follows in [`Streams::flush`].
 
+use super::Streams;
 use super::connection::{Connection, Phase};
-use super::{Entry, Streams};
+use super::handle::Handle;
 use crate::memory::MrMemory;
 use vrdma_transport::{DeviceId, Fault, Fpdu, Pieces, StreamEnd, write_fpdu};
 use vrdma_wire::num::Qpn;
 
 impl Streams {
-    /// The connection of a QP.
-    fn of(&mut self, device: DeviceId, qpn: Qpn) -> Option<(u32, &mut Connection)> {
-        let number = *self.of_qp.get(&(device, qpn))?;
-        match self.entries.get_mut(number as usize)?.as_mut()? {
-            Entry::Connection(connection) if matches!(connection.phase, Phase::Open) => {
-                Some((number, connection))
-            }
-            _ => None,
-        }
+    /// The connection of a QP, if it is open.
+    fn of(&mut self, device: DeviceId, qpn: Qpn) -> Option<&mut Connection> {
+        let handle = self.bindings.find(device, qpn)?;
+        let connection = self.table.connection(handle).expect("a QP's connection is there");
+        // What one guest sends goes into no other's stream.
+        assert!(connection.device == device && connection.bound.is_to(device, qpn), "it is the QP's own");
+        matches!(connection.phase, Phase::Open).then_some(connection)
     }
 
     /// Whether a QP's stream takes another FPDU. If not, the engine is told when it does.
     pub fn has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
-        let Some((_, connection)) = self.of(device, qpn) else { return false };
-        connection.is_blocked = !connection.output.has_room();
-        !connection.is_blocked
+        let Some(connection) = self.of(device, qpn) else { return false };
+        let has_room = connection.output.has_room();
+        if !has_room {
+            connection.is_blocked = true;
+            let handle = connection.handle;
+            self.touch(handle);
+        }
+        has_room
     }
 
     /// Takes an FPDU to the end of a QP's stream.
@@ -36,27 +40,27 @@ impl Streams {
         fpdu: &Fpdu,
         payload: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
-        let Some((number, connection)) = self.of(device, qpn) else { return Err(Fault) };
+        let Some(connection) = self.of(device, qpn) else { return Err(Fault) };
         let length = fpdu.len(payload.len());
-        connection
-            .output
-            .put(length, length == connection.mss, |buf| write_fpdu(fpdu, payload, buf).map(|_| ()))?;
-        self.touch(number);
+        let (handle, is_whole) = (connection.handle, length == connection.mss);
+        connection.output.put(length, is_whole, |buf| write_fpdu(fpdu, payload, buf).map(|_| ()))?;
+        self.touch(handle);
         Ok(())
     }
 
     /// The engine leaves a QP's stream.
     pub fn end(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
-        if let Some((number, connection)) = self.of(device, qpn) {
+        if let Some(connection) = self.of(device, qpn) {
             connection.ends = Some(end);
-            self.touch(number);
+            let handle = connection.handle;
+            self.touch(handle);
         }
     }
 
     /// FPDUs of one stream mostly come together.
-    fn touch(&mut self, number: u32) {
-        if self.touched.last() != Some(&number) {
-            self.touched.push(number);
+    fn touch(&mut self, handle: Handle) {
+        if self.touched.last() != Some(&handle) {
+            self.touched.push(handle);
         }
     }
 }

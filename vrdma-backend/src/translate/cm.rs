@@ -289,6 +289,15 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_known_in_whatever_form_it_comes() {
+        let mapped: Ipv6Addr = "::ffff:127.0.0.1".parse().unwrap();
+        let of_req = connect(&CmConnectReq { remote_addr: mapped.octets(), ..request() }).unwrap();
+        assert!(of_req.remote.ip().is_loopback() && of_req.remote.is_ipv4());
+        let listener = CmListenReq { addr: mapped.octets(), port: 9.into(), ..CmListenReq::new_zeroed() };
+        assert_eq!(listen(&listener).unwrap().0, "127.0.0.1:9".parse().unwrap());
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         let refused = |change: fn(&mut CmConnectReq)| {
             let mut req = request();

@@ -1,48 +1,60 @@
 //! From a completion of the engine to a CQE.
 
-use vrdma_abi::cqe::{self, Cqe, flags};
-use vrdma_abi::zerocopy::big_endian::U32;
+use vrdma_abi::cqe::{self, flags};
 use vrdma_transport::{Completion, WcOpcode, WcStatus};
 
-/// The CQE that tells of a completion; its phase is the ring's to set.
+/// A CQE as the four words that a ring stores, its phase 0: the ring's to set.
+///
+/// They are made in registers. A `Cqe` would be written field by field and read again in words, and such a read waits until the processor's store buffer has
+/// drained, which is full of lines that guests have.
+#[derive(Clone, Copy, Debug)]
+pub struct CqeWords(pub [u64; 4]);
+
+impl CqeWords {
+    /// The CQE that tells of a completion.
+    #[inline]
+    pub fn new(completion: &Completion) -> CqeWords {
+        let source = completion.srq.map_or(completion.src_qpn.number(), |srq| srq.0);
+        // In memory the 4 bytes are those that the peer posted.
+        let imm = match completion.invalidated {
+            Some(key) => key.0.swap_bytes(),
+            None => completion.imm.map_or(0, |imm| u32::from_le_bytes(imm.to_bytes())),
+        };
+        let (smac, vlan) = completion.arrival.map_or((0, NO_VLAN), |arrival| {
+            let [a, b, c, d, e, f] = arrival.smac.0;
+            (u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), arrival.vlan.unwrap_or(NO_VLAN))
+        });
+        let last = u64::from(vlan) << 16
+            | u64::from(opcode(completion.opcode).0) << 32
+            | u64::from(status(completion.status).0) << 40
+            | u64::from(flags(completion)) << 48;
+        CqeWords([
+            pair(completion.id, completion.qpn.number()),
+            pair(completion.byte_len, imm),
+            u64::from(source) | smac << 32,
+            smac >> 32 | last,
+        ])
+    }
+}
+
+/// [`Cqe::vlan`](vrdma_abi::cqe::Cqe::vlan) of messages that were in none.
+const NO_VLAN: u16 = 0xffff;
+
 #[inline]
-pub fn cqe(completion: &Completion) -> Cqe {
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+#[inline]
+fn flags(completion: &Completion) -> u8 {
     let recv = matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvWriteImm);
-    let mut bits = if recv { flags::RECV } else { 0 };
-    if completion.imm.is_some() {
-        bits |= flags::IMM;
-    }
-    if completion.invalidated.is_some() {
-        bits |= flags::INV;
-    }
-    if completion.solicited {
-        bits |= flags::SOLICITED;
-    }
-    if completion.arrival.is_some() {
-        bits |= flags::GRH;
-    }
-    if completion.srq.is_some() {
-        bits |= flags::XRC;
-    }
-    let source = completion.srq.map_or(completion.src_qpn.number(), |srq| srq.0);
-    let imm = match completion.invalidated {
-        Some(key) => key.0.into(),
-        None => U32::from_bytes(completion.imm.unwrap_or_default().to_bytes()),
-    };
-    let (smac, vlan) = completion.arrival.map_or(([0; 6], None), |arrival| (arrival.smac.0, arrival.vlan));
-    Cqe {
-        wqe_id: completion.id.into(),
-        qpn: completion.qpn.number().into(),
-        byte_len: completion.byte_len.into(),
-        imm,
-        src_qpn: source.into(),
-        smac,
-        vlan: vlan.unwrap_or(0xffff).into(),
-        opcode: opcode(completion.opcode).0,
-        status: status(completion.status).0,
-        flags: bits,
-        phase: 0,
-    }
+    let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+    bit(recv, flags::RECV)
+        | bit(completion.imm.is_some(), flags::IMM)
+        | bit(completion.invalidated.is_some(), flags::INV)
+        | bit(completion.solicited, flags::SOLICITED)
+        | bit(completion.arrival.is_some(), flags::GRH)
+        | bit(completion.srq.is_some(), flags::XRC)
 }
 
 #[inline]
@@ -86,8 +98,13 @@ fn status(status: WcStatus) -> cqe::WcStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vrdma_abi::cqe::Cqe;
     use vrdma_transport::{Arrival, SrqId};
     use vrdma_wire::num::{Imm, Mac, Qpn, Rkey};
+
+    fn cqe(completion: &Completion) -> Cqe {
+        vrdma_abi::zerocopy::transmute!(CqeWords::new(completion).0.map(u64::to_le))
+    }
 
     #[test]
     fn each_field_lands_where_it_belongs() {

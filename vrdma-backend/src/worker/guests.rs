@@ -113,12 +113,14 @@ impl Worker {
             self.reset_device(id);
         }
         self.engine.set_suspended(id, false);
+        self.suspend_streams(id, false);
     }
 
     /// The control queue stopped: the guest is paused or about to be reset, and its memory must not change. To its peers it is
     /// as if it did not answer.
     pub fn suspend_device(&mut self, id: DeviceId) {
         self.engine.set_suspended(id, true);
+        self.suspend_streams(id, true);
     }
 
     /// The front-end is gone.

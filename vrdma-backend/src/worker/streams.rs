@@ -26,6 +26,15 @@ impl Worker {
         }
     }
 
+    /// The guest is paused, or goes on.
+    pub(super) fn suspend_streams(&mut self, id: DeviceId, suspended: bool) {
+        let now = self.now();
+        let Worker { streams, engine, outputs, has_streams, .. } = self;
+        if *has_streams {
+            streams.set_suspended(id, suspended, &mut Host { engine, outputs, now });
+        }
+    }
+
     /// Carries out a command about connections.
     pub(super) fn manage_connections(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
         let now = self.now();
@@ -36,7 +45,7 @@ impl Worker {
             Command::CmListen { sockets, backlog } => {
                 streams.listen(id, sockets, backlog, host).map(Reply::Object)
             }
-            Command::CmCloseListener { listener } => streams.close_listener(id, listener).map(done),
+            Command::CmCloseListener { listener } => streams.close_listener(id, listener, host).map(done),
             Command::CmConnect { socket, connect } => {
                 streams.connect(id, socket, &connect, host).map(Reply::Object)
             }
@@ -44,7 +53,7 @@ impl Worker {
             Command::CmReject { connection, private_data } => {
                 streams.reject(id, connection, &private_data, host).map(done)
             }
-            Command::CmDisconnect { qpn } => host.engine.finish_stream(id, qpn).map(done),
+            Command::CmDisconnect { qpn } => streams.disconnect(id, qpn, host).map(done),
             Command::CmRelease { connection } => streams.release(id, connection, host).map(done),
             Command::CmGetEvent => Ok(Reply::CmEvent(streams.next_event(id).map(Box::new))),
             other => unreachable!("it is about no connection: {other:?}"),

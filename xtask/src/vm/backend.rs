@@ -39,19 +39,19 @@ pub struct GuestSockets {
     pub gids: Vec<String>,
     /// VLANs that it may use beside untagged frames.
     pub vlans: &'static [u16],
-    /// Its RDMA function is one of iWARP, with this address of the host.
-    pub host_address: Option<String>,
+    /// Its RDMA function is one of iWARP, with these addresses of the host; none: it is one of RoCE.
+    pub host_addresses: Vec<&'static str>,
 }
 
 impl GuestSockets {
     fn argument(&self) -> String {
-        let Self { name, mac, rdma, net, gids, vlans, host_address } = self;
+        let Self { name, mac, rdma, net, gids, vlans, host_addresses } = self;
         let net = net.as_ref().map_or(String::new(), |net| format!(",net={}", net.display()));
         let gids: String = gids.iter().map(|gid| format!(",gid={gid}")).collect();
         let vlans: String = vlans.iter().map(|vlan| format!(",vlan={vlan}")).collect();
-        let iwarp = host_address.as_ref();
-        let iwarp = iwarp.map_or(String::new(), |address| format!(",transport=iwarp,host-address={address}"));
-        format!("name={name},socket={}{net},mac={mac}{gids}{vlans}{iwarp}", rdma.display())
+        let kind = if host_addresses.is_empty() { "" } else { ",transport=iwarp" };
+        let own: String = host_addresses.iter().map(|address| format!(",host-address={address}")).collect();
+        format!("name={name},socket={}{net},mac={mac}{gids}{vlans}{kind}{own}", rdma.display())
     }
 }
 

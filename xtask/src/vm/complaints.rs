@@ -12,7 +12,10 @@ const REPORTS: &[&str] = &[
     "WARNING:",
     "Oops",
     "Call Trace",
-    "general protection",
+    // That of a process is "general protection fault ip:".
+    "general protection fault[,:]",
+    // Whatever else a program does wrong is its own.
+    r"(segfault|general protection).* in libvrdma",
     "Kernel panic",
     "KASAN:",
     "UBSAN:",

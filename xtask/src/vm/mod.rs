@@ -4,6 +4,7 @@ pub mod backend;
 pub mod complaints;
 pub mod control;
 mod directories;
+mod hosts;
 pub mod pair;
 pub mod qemu;
 pub mod wire;
@@ -21,7 +22,7 @@ use crate::image::Image;
 use crate::proc::{Proc, indent};
 use crate::ui;
 pub use control::{Control, Exit, Job, Output};
-pub use pair::{Pair, PairConfig, Topology};
+pub use pair::{Pair, PairConfig, Tcp, Topology};
 pub use qemu::{Net, Places, RdmaDevice, VmConfig};
 
 /// How long a VM may take to boot under KVM, on a machine that has much else to do.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::backend::{Backend, BackendConfig, GuestSockets};
+use super::backend::Backend;
 use super::directories::{run_directory, socket_directory};
+use super::hosts::Hosts;
 use super::wire::{Namespace, Wire};
 use super::{Net, RdmaDevice, Vm, VmConfig};
 use crate::accel::Accel;
@@ -15,6 +16,7 @@ use crate::image::{self, Image};
 use crate::kernel::Kernel;
 use crate::proc::{Ephemeral, indent};
 use crate::programs::Device;
+use crate::siw;
 use crate::ui;
 
 /// Where the two VMs are.
@@ -24,6 +26,13 @@ pub enum Topology {
     OneHost,
     /// Each on a host of its own, which has this device; a wire joins the hosts.
     Wire([Device; 2]),
+}
+
+/// Whose TCP devices of iWARP go over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Tcp {
+    /// That of their host's kernel: the host has the VM's addresses, too.
+    Kernel,
 }
 
 /// What a pair looks like.
@@ -48,8 +57,8 @@ pub struct PairConfig {
     /// Whether there is a third VM, c, on VM a's host. Then a and b may use VLAN 10, and c and b VLAN 20, with the same addresses
     /// ([`VLAN_IP`]).
     pub third: bool,
-    /// Whether the VMs' devices are of iWARP, over the TCP of their host, which has their addresses too.
-    pub iwarp: bool,
+    /// Whose TCP the VMs' devices go over, if they are of iWARP.
+    pub iwarp: Option<Tcp>,
 }
 
 impl Default for PairConfig {
@@ -68,7 +77,7 @@ impl Default for PairConfig {
             backend_arguments,
             topology: Topology::OneHost,
             third: false,
-            iwarp: false,
+            iwarp: None,
         }
     }
 }
@@ -86,7 +95,10 @@ pub struct Pair {
     backends: Vec<Backend>,
     hosts: [Option<Namespace>; 2],
     wire: Option<Wire>,
+    /// What joins the VMs' Ethernet devices, where that is another wire.
+    _ethernet: Option<Wire>,
     topology: Topology,
+    iwarp: bool,
     accel: Accel,
     kernel: Kernel,
     image: Image,
@@ -101,18 +113,14 @@ pub const IP6: [&str; 2] = ["fd77::1", "fd77::2"];
 
 /// Addresses in the VLANs of a pair with a third VM: of a and c alike, and of b.
 pub const VLAN_IP: [&str; 2] = ["10.88.0.1", "10.88.0.2"];
-/// The VLANs of each VM then.
-const VLANS: [&[u16]; 3] = [&[10], &[10, 20], &[20]];
 
 /// The VMs' names.
-const NAMES: [&str; 3] = ["a", "b", THIRD];
+pub(super) const NAMES: [&str; 3] = ["a", "b", THIRD];
 /// Where a demo puts what passes the wire, in its run's directory.
 pub const CAPTURE: &str = "wire.pcap";
-/// A host's interface to the wire.
-const UPLINK: &str = "uplink";
 
 /// A guest that the backend waits for: a VM if the pair has a third one, else tests may play it.
-const THIRD: &str = "c";
+pub(super) const THIRD: &str = "c";
 
 impl Pair {
     /// Builds what is needed and boots the VMs.
@@ -126,6 +134,9 @@ impl Pair {
         let sockets = socket_directory()?;
         let share = directory.join("share");
         artefacts.lay_out(&share)?;
+        if matches!(config.topology, Topology::Wire(devices) if devices.contains(&Device::Siw)) {
+            siw::lay_out(&share)?;
+        }
         let what = match accel {
             Accel::Kvm => "KVM",
             Accel::Tcg => "no KVM here: emulated",
@@ -150,9 +161,24 @@ impl Pair {
             Ok((a, b, c, hosts))
         })
         .map(|(a, b, c, hosts)| {
-            let Hosts { backends, wire, topology, namespaces: hosts } = hosts;
-            let kernel = config.kernel;
-            Self { a, b, c, backends, hosts, wire, topology, accel, kernel, image, directory, sockets }
+            let Hosts { backends, wire, ethernet: _ethernet, topology, namespaces: hosts } = hosts;
+            let (kernel, iwarp) = (config.kernel, config.iwarp.is_some());
+            Self {
+                a,
+                b,
+                c,
+                backends,
+                hosts,
+                wire,
+                _ethernet,
+                topology,
+                iwarp,
+                accel,
+                kernel,
+                image,
+                directory,
+                sockets,
+            }
         })
     }
 
@@ -207,12 +233,22 @@ impl Pair {
         usize::from(vm.name() == self.b.name())
     }
 
+    /// Whether the VMs' devices are of iWARP.
+    pub fn is_iwarp(&self) -> bool {
+        self.iwarp
+    }
+
     /// The RDMA device that a VM has.
     pub fn device(&self, vm: &Vm) -> Device {
+        self.devices()[self.index(vm)]
+    }
+
+    /// The RDMA devices of VMs a and b.
+    pub fn devices(&self) -> [Device; 2] {
         match self.topology {
-            Topology::OneHost if self.backends.is_empty() => Device::Rxe,
-            Topology::OneHost => Device::Vrdma,
-            Topology::Wire(devices) => devices[self.index(vm)],
+            Topology::OneHost if self.backends.is_empty() => [Device::Rxe; 2],
+            Topology::OneHost => [Device::Vrdma; 2],
+            Topology::Wire(devices) => devices,
         }
     }
 
@@ -262,101 +298,6 @@ impl Pair {
     }
 }
 
-/// What the VMs run on; the namespace of each host that is one.
-struct Hosts {
-    backends: Vec<Backend>,
-    wire: Option<Wire>,
-    topology: Topology,
-    namespaces: [Option<Namespace>; 2],
-}
-
-impl Hosts {
-    fn start(program: Option<&Path>, sockets: &Path, directory: &Path, config: &PairConfig) -> Result<Self> {
-        let PairConfig { topology, channels, backend_arguments, third, iwarp, .. } = config;
-        let mut hosts =
-            Self { backends: Vec::new(), wire: None, topology: *topology, namespaces: [None, None] };
-        let backend =
-            |name: &str, guests: &[(&str, usize)], namespace: Option<&Namespace>, more: &[String]| {
-                let Some(program) = program else { bail!("this wants the backend") };
-                let guests = guests.iter().map(|(name, index)| GuestSockets {
-                    name: (*name).to_owned(),
-                    mac: mac(*index),
-                    rdma: sockets.join(format!("{name}.rdma")),
-                    net: (*name != THIRD || *third).then(|| sockets.join(format!("{name}.net"))),
-                    gids: gids(*index, *third),
-                    vlans: if *third { VLANS[*index] } else { &[] },
-                    host_address: (*iwarp && *index < IP.len()).then(|| IP[*index].to_owned()),
-                });
-                let config = BackendConfig {
-                    name: name.to_owned(),
-                    guests: guests.collect(),
-                    channels: *channels,
-                    arguments: [backend_arguments.as_slice(), more].concat(),
-                };
-                Backend::start(program, &config, sockets, directory, namespace)
-            };
-        match topology {
-            Topology::OneHost => {
-                if *iwarp {
-                    let host = Namespace::new("host")?;
-                    for address in IP {
-                        host.run(&format!("ip address add {address}/32 dev lo"))?;
-                    }
-                    let more = ["--tcp=kernel".to_owned()];
-                    hosts.backends.push(backend("backend", &[("a", 0), ("b", 1)], Some(&host), &more)?);
-                    hosts.namespaces[0] = Some(host);
-                } else if program.is_some() {
-                    hosts.backends.push(backend("backend", &[("a", 0), ("b", 1), (THIRD, 2)], None, &[])?);
-                }
-            }
-            Topology::Wire(devices) => {
-                let wire = Wire::new()?;
-                for (index, device) in devices.iter().enumerate() {
-                    let name = NAMES[index];
-                    match device {
-                        Device::Rxe => wire.tap(name)?,
-                        Device::Vrdma => {
-                            let host = Namespace::new(name)?;
-                            wire.plug(name, &host, UPLINK)?;
-                            let more = ["--uplink".to_owned(), format!("net_af_packet0,iface={UPLINK}")];
-                            let guests = [(name, index), (THIRD, 2)];
-                            let guests = if index == 0 && *third { &guests[..] } else { &guests[..1] };
-                            let backend = backend(&format!("backend-{name}"), guests, Some(&host), &more)?;
-                            hosts.backends.push(backend);
-                            hosts.namespaces[index] = Some(host);
-                        }
-                    }
-                }
-                hosts.wire = Some(wire);
-            }
-        }
-        Ok(hosts)
-    }
-
-    /// Whether the VM has our device.
-    fn serves(&self, index: usize) -> bool {
-        match self.topology {
-            Topology::OneHost => !self.backends.is_empty(),
-            Topology::Wire(devices) => devices[host(index)] == Device::Vrdma,
-        }
-    }
-
-    fn net(&self, index: usize, sockets: &Path) -> Net {
-        let name = NAMES[index];
-        match (self.topology, &self.wire) {
-            (Topology::Wire(devices), Some(wire)) if devices[host(index)] == Device::Rxe => {
-                Net::Tap { namespace: wire.namespace().path(), interface: name.to_owned() }
-            }
-            (Topology::Wire(_), _) => Net::VhostUser(sockets.join(format!("{name}.net"))),
-            (Topology::OneHost, _) if !self.backends.is_empty() => {
-                Net::VhostUser(sockets.join(format!("{name}.net")))
-            }
-            (Topology::OneHost, _) if index == 0 => Net::Listen(sockets.join("link")),
-            (Topology::OneHost, _) => Net::Connect(sockets.join("link")),
-        }
-    }
-}
-
 fn vm_config(
     pair: &PairConfig,
     accel: Accel,
@@ -380,21 +321,7 @@ fn vm_config(
     }
 }
 
-/// The host of a VM where each has its own: the third one is on the first one's.
-fn host(index: usize) -> usize {
-    index % 2
-}
-
 /// The MAC address of a VM's functions: 0 is a, 1 is b.
 pub fn mac(index: usize) -> String {
     format!("52:54:00:77:00:{:02x}", index + 1)
-}
-
-/// Addresses that a guest may use: its own, those that a test gives VM b for a while, and those in its VLANs.
-fn gids(index: usize, third: bool) -> Vec<String> {
-    let own = [format!("10.77.0.{}", index + 1), format!("fd77::{}", index + 1)];
-    let more = (index == 1).then(|| ["10.77.1.9", "fd77::9"].map(str::to_owned)).into_iter().flatten();
-    let vlans = if third { VLANS[index] } else { &[] };
-    let vlans = vlans.iter().map(|vlan| format!("{}@{vlan}", VLAN_IP[host(index)]));
-    own.into_iter().chain(more).chain(vlans).collect()
 }

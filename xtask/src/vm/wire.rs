@@ -52,6 +52,13 @@ impl Namespace {
         enter(&self.path(), command)
     }
 
+    /// Lets an interface have IPv6, which is off otherwise.
+    pub fn enable_ipv6(&self, interface: &str) -> Result<()> {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 0 >/proc/sys/net/ipv6/conf/$1/disable_ipv6", "sh", interface]);
+        proc::output(self.enter(&command)).map(|_| ())
+    }
+
     /// Runs a command line (words without quotes) in this namespace.
     pub fn run(&self, line: &str) -> Result<String> {
         let mut words = line.split_whitespace();
@@ -132,7 +139,12 @@ impl Wire {
 
     /// Records the RoCE packets that pass a port, both ways, until [`Capture::finish`].
     pub fn capture(&self, port: &str, file: &Path) -> Result<Capture> {
-        Capture::start(self, port, file)
+        Capture::start(self, port, &["udp", "port", "4791"], file)
+    }
+
+    /// The same of TCP, which iWARP goes over.
+    pub fn capture_tcp(&self, port: &str, file: &Path) -> Result<Capture> {
+        Capture::start(self, port, &["tcp"], file)
     }
 }
 
@@ -144,12 +156,12 @@ pub struct Capture {
 }
 
 impl Capture {
-    fn start(wire: &Wire, port: &str, file: &Path) -> Result<Self> {
+    fn start(wire: &Wire, port: &str, filter: &[&str], file: &Path) -> Result<Self> {
         let log = file.with_extension("log");
         let mut command = guest_root_program("usr/bin/tcpdump");
         // A buffer of 256 MiB, for while the machine is busy with VMs.
         command.args(["-i", port, "-Z", "root", "-n", "-s", "0", "-B", "262144", "-w"]).arg(file);
-        command.args(["udp", "port", "4791"]);
+        command.args(filter);
         let mut command = wire.namespace.enter(&command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
         let mut tcpdump = Proc::spawn("tcpdump", command)?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::vm::pair::IP;
+use crate::vm::pair::{IP, IP6};
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::said;
 
@@ -22,12 +22,40 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
 
 /// Each in both directions; the device says that it is one of iWARP.
 pub fn programs(pair: &mut Pair) -> Result<()> {
+    for vm in [&pair.a, &pair.b] {
+        let devinfo = vm.check("ibv_devinfo -d vrdma0", pair.patience(4))?;
+        ensure!(devinfo.contains("iWARP"), "no device of iWARP:\n{devinfo}");
+    }
+    wait_until_ready(pair)?;
+    for program in PROGRAMS {
+        for (server, client) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
+            between(pair, server, client, program)
+                .with_context(|| format!("{} from VM {}", program.1, client.name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The ports are up.
+fn wait_until_ready(pair: &Pair) -> Result<()> {
     let patience = pair.patience(4);
     for vm in [&pair.a, &pair.b] {
-        let devinfo = vm.check("ibv_devinfo -d vrdma0", patience)?;
-        ensure!(devinfo.contains("iWARP"), "no device of iWARP:\n{devinfo}");
         let active = "until rdma link show vrdma0/1 | grep -q 'state ACTIVE'; do sleep 0.1; done";
         vm.check(active, patience).context("the port is not up")?;
+    }
+    Ok(())
+}
+
+/// Between addresses of IPv6, both ways, and with a listener at all addresses.
+pub fn ipv6(pair: &mut Pair) -> Result<()> {
+    const PROGRAMS: [(&str, &str, &str); 2] = [
+        ("rping -s -a {server6} -v -C 5", "rping -c -a {server6} -I {client6} -v -C 5", "ping data"),
+        ("rping -s -a :: -v -C 5", "rping -c -a {server6} -v -C 5", "ping data"),
+    ];
+    wait_until_ready(pair)?;
+    for vm in [&pair.a, &pair.b] {
+        let address = format!("ip address replace {}/64 dev eth0 nodad", IP6[pair.index(vm)]);
+        vm.check(&address, pair.patience(2))?;
     }
     for program in PROGRAMS {
         for (server, client) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
@@ -39,8 +67,11 @@ pub fn programs(pair: &mut Pair) -> Result<()> {
 }
 
 fn between(pair: &Pair, at: &Vm, from: &Vm, (server, client, says): (&str, &str, &str)) -> Result<()> {
-    let line =
-        |line: &str| line.replace("{server}", IP[pair.index(at)]).replace("{client}", IP[pair.index(from)]);
+    let line = |line: &str| {
+        let (at, from) = (pair.index(at), pair.index(from));
+        let line = line.replace("{server}", IP[at]).replace("{client}", IP[from]);
+        line.replace("{server6}", IP6[at]).replace("{client6}", IP6[from])
+    };
     let server = at.spawn(&format!("exec {}", line(server)))?;
     let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
     at.check(listens, pair.patience(4)).with_context(|| said(&server))?;

@@ -7,6 +7,7 @@ mod answers;
 mod basics;
 pub(crate) mod cleanup;
 mod counters;
+mod endings;
 mod families;
 mod forged;
 mod hostile;
@@ -17,6 +18,7 @@ mod perftest;
 mod port;
 mod posting;
 pub mod rdmacore;
+mod siw;
 pub mod storage;
 mod stress;
 pub(crate) mod third;
@@ -33,7 +35,7 @@ use crate::paths;
 use crate::proc::indent;
 use crate::programs::Device;
 use crate::ui;
-use crate::vm::{Pair, PairConfig, Topology};
+use crate::vm::{Pair, PairConfig, Tcp, Topology};
 
 /// One test.
 pub struct VmTest {
@@ -77,6 +79,10 @@ pub enum Lab {
     OneChannel,
     /// The VMs' devices are of iWARP.
     Iwarp,
+    /// The same on two hosts.
+    IwarpTwoHosts,
+    /// And VM b has Linux's soft-iWARP instead.
+    Siw,
     /// Two hosts with a backend each, and a wire.
     TwoHosts,
     /// Three VMs on a host, in two VLANs.
@@ -103,7 +109,15 @@ impl Lab {
                 config.backend_arguments = vec!["--poll-us=0".into()];
             }
             Self::OneChannel => config.channels = 2,
-            Self::Iwarp => config.iwarp = true,
+            Self::Iwarp => config.iwarp = Some(Tcp::Kernel),
+            Self::IwarpTwoHosts => {
+                config.iwarp = Some(Tcp::Kernel);
+                config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]);
+            }
+            Self::Siw => {
+                config.iwarp = Some(Tcp::Kernel);
+                config.topology = Topology::Wire([Device::Vrdma, Device::Siw]);
+            }
             Self::TwoHosts => config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]),
             Self::Vlans => config.third = true,
             Self::VlansTwoHosts => {
@@ -168,6 +182,8 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Iwarp, "vm-iwarp", Needs::Rdma, iwarp::programs),
+        on(Lab::Iwarp, "vm-iwarp-ipv6", Needs::Rdma, iwarp::ipv6),
+        on(Lab::Iwarp, "vm-iwarp-endings", Needs::Rdma, endings::all),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
         on(Lab::KernelFaults, "vm-kernel-faults", Needs::Rdma, kernel_faults::short).long(),
@@ -196,6 +212,10 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
         on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss),
+        on(Lab::IwarpTwoHosts, "vm-iwarp-two-hosts", Needs::Rdma, siw::two_hosts),
+        on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme),
+        on(Lab::Siw, "vm-siw", Needs::Rdma, siw::quick),
+        on(Lab::Siw, "vm-siw-refused", Needs::Rdma, siw::refused),
         on(Lab::VlansTwoHosts, "vm-vlans-two-hosts", Needs::Rdma, vlans::same_address),
         on(Lab::Interop, "vm-interop", Needs::Rdma, hosts::interop),
         on(Lab::Interop, "vm-multicast-rxe", Needs::Rdma, multicast::mckey),
@@ -274,7 +294,7 @@ fn still_well(pair: &mut Pair, needs: Needs) -> Result<()> {
     if needs == Needs::Rdma {
         // A test that ended between rmmod and insmod leaves none to those that follow.
         pair.b.check(
-            "test -e /sys/class/infiniband/vrdma0 -o -e /sys/class/infiniband/rxe0",
+            "for name in vrdma0 rxe0 siw0; do test ! -e /sys/class/infiniband/$name || exit 0; done; exit 1",
             pair.patience(2),
         )?;
     }

@@ -19,6 +19,7 @@ mod responder_rx;
 mod responder_state;
 mod responder_tx;
 pub(crate) mod set_up;
+mod silence;
 pub(crate) mod state;
 pub(crate) mod stream;
 mod terminate;
@@ -42,6 +43,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         outlet: &mut impl Outlet<R>,
     ) -> (usize, usize) {
         let mut allowance = Allowance::new(now, budget);
+        self.mind_silence(now);
         let more = match direction {
             _ if self.service.tcp().stream.has_ended() => false,
             Direction::Answers => self.send_answers(&mut allowance, outlet),

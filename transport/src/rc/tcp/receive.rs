@@ -66,12 +66,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
     /// `looked`: a receive that is missing now is not on its way.
     fn receive_ulpdu(&mut self, ulpdu: &[u8], looked: bool) -> Fate {
-        let tcp = self.service.tcp();
-        if !tcp.stream.may_send {
-            // The initiator has sent something: so may this end.
-            tcp.stream.may_send = true;
-            self.try_stream_again();
-        }
+        // The peer has sent something: so may this end.
+        self.begin_to_send();
         let input = &mut self.service.tcp().input;
         let ready = if input.is_new { input.ready } else { None };
         if ulpdu.is_empty() && ready == Some(ReadyToReceive::Fpdu) {

@@ -25,7 +25,7 @@ pub(super) struct Stream {
     place: Place,
     /// Most bytes of a ULPDU.
     mulpdu: u32,
-    /// The initiator has sent something: until then the responder may not.
+    /// This end sends. A responder does not before the initiator has, or was silent for long; an initiator that is to send something before all else waits a little.
     pub(super) may_send: bool,
     /// What the initiator is to send before all else.
     pub(super) ready: Option<ReadyToReceive>,
@@ -56,7 +56,7 @@ impl Stream {
             framing,
             place: Place::START,
             mulpdu: framing.mulpdu(mss as usize) as u32,
-            may_send: is_initiator,
+            may_send: is_initiator && ready.is_none(),
             ready,
             blocked: false,
             message: None,

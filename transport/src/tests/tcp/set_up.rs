@@ -115,6 +115,75 @@ fn the_responder_sends_nothing_before_the_initiator_has() {
     assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::Success)]);
 }
 
+/// Time passes, and what is due then happens.
+fn after(net: &mut Net, milliseconds: u64) {
+    net.now = net.now + Duration::from_millis(milliseconds);
+    net.run();
+}
+
+#[test]
+fn a_responder_sends_when_an_initiator_was_silent_for_long() {
+    let mut net = Net::connected();
+    let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
+    net.post_recv(A, 1, &[a.sge(0, 8)]);
+    // It is not the connection's age that counts.
+    after(&mut net, 10_000);
+    net.post(B, 2, SEND, Payload::Sges(&[b.sge(0, 8)]));
+    after(&mut net, 0);
+    after(&mut net, 499);
+    assert_eq!((net.hosts[B].statuses(), net.hosts[B].segments()), (vec![], vec![]));
+    after(&mut net, 1);
+    assert_eq!(net.hosts[B].statuses(), [(2, WcStatus::Success)]);
+    assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success)]);
+    assert_eq!(net.hosts[B].engine.poll_timeout(), None);
+}
+
+#[test]
+fn a_responder_waits_for_an_initiator_that_promised_to_send() {
+    let mut net = Net::new(Access::QP);
+    net.connect(
+        &attr(Role::Initiator),
+        &StreamAttr { ready: Some(ReadyToReceive::Write), ..attr(Role::Responder) },
+    );
+    let b = net.hosts[B].end.clone();
+    net.post(B, 1, SEND, Payload::Sges(&[b.sge(0, 8)]));
+    after(&mut net, 0);
+    after(&mut net, 60_000);
+    assert_eq!((net.hosts[B].statuses(), net.hosts[B].segments()), (vec![], vec![]));
+}
+
+#[test]
+fn a_responder_that_fails_in_silence_has_no_deadline() {
+    let mut net = Net::connected();
+    let b = net.hosts[B].end.clone();
+    net.post(B, 1, SEND, Payload::Sges(&[b.sge(0, 8)]));
+    after(&mut net, 0);
+    let Host { engine, end, log, .. } = &mut net.hosts[B];
+    assert!(engine.poll_timeout().is_some());
+    engine.lose_stream(end.device, end.qpn, true, log).unwrap();
+    after(&mut net, 60_000);
+    assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::Flush)]);
+    assert_eq!((net.hosts[B].segments(), net.hosts[B].engine.poll_timeout()), (vec![], None));
+}
+
+#[test]
+fn an_initiator_that_is_to_send_by_itself_waits_a_little() {
+    let with = |role| StreamAttr { ready: Some(ReadyToReceive::Write), ..attr(role) };
+    for has_request in [false, true] {
+        let mut net = Net::new(Access::QP);
+        net.connect(&with(Role::Initiator), &with(Role::Responder));
+        let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
+        if has_request {
+            net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 8)]));
+        }
+        after(&mut net, 0);
+        after(&mut net, 19);
+        assert_eq!(net.hosts[A].segments(), []);
+        after(&mut net, 1);
+        assert_eq!(net.hosts[A].segments().len(), 1 + usize::from(has_request));
+    }
+}
+
 #[test]
 fn between_peers_the_initiator_sends_something_by_itself() {
     for ready in [ReadyToReceive::Fpdu, ReadyToReceive::Write, ReadyToReceive::Read] {
@@ -125,7 +194,8 @@ fn between_peers_the_initiator_sends_something_by_itself() {
         let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
         net.post_recv(A, 1, &[a.sge(0, 8)]);
         net.post(B, 2, SEND, Payload::Sges(&[b.sge(0, 8)]));
-        net.run();
+        after(&mut net, 0);
+        after(&mut net, 20);
         assert_eq!(net.hosts[B].statuses(), [(2, WcStatus::Success)], "{ready:?}");
         assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success)], "{ready:?}");
         net.post_recv(B, 3, &[b.sge(0, 8)]);
@@ -145,7 +215,8 @@ fn a_read_behind_the_one_that_was_agreed_is_answered() {
     b.memory.fill(0, b"read");
     net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 4)]));
     net.post(A, 2, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[]));
-    net.run();
+    after(&mut net, 0);
+    after(&mut net, 20);
     assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
     assert_eq!(a.memory.bytes(0, 4), b"read");
 }

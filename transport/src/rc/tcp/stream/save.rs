@@ -52,8 +52,8 @@ impl Stream {
         let least = framing.mulpdu(MIN_MSS as usize) as u32;
         let terminate = record.terminate.as_deref().map(to_terminate).transpose()?;
         let record::TcpOutput { mulpdu, may_send, ready, blocked, finishes, ended, .. } = *record;
-        // A responder sends nothing before all else; what has ended sends nothing at all.
-        let is_right = (may_send || ready.is_none() && message.is_none())
+        // Who does not send yet is in no message; what has ended sends nothing at all.
+        let is_right = (may_send || message.is_none())
             && (!ended || terminate.is_none())
             && (least..=MAX_MULPDU as u32).contains(&mulpdu);
         if !is_right {

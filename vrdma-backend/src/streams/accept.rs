@@ -1,0 +1,115 @@
+//! What drivers ask for, of listeners; and how connections are taken of them.
+
+use super::connection::{Connection, Phase, SET_UP_TIME};
+use super::handle::Handle;
+use super::listener::Listener;
+use super::{Host, Result, Streams};
+use crate::tcp::{self, Accepted};
+use crate::translate::cm::Failure;
+use socket2::Socket;
+use std::time::Duration;
+use vmm_sys_util::epoll::EventSet;
+use vrdma_transport::{DeviceId, Error, Responder};
+
+/// Connections that are taken of a listener in one turn.
+const ACCEPTS: usize = 4;
+/// How long a listener is left alone if the system is out of something that a connection needs: its sockets would tell of the connection for ever.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+impl Streams {
+    /// CM_LISTEN, with sockets that do.
+    ///
+    /// # Errors
+    /// `NoResources`: the guest has as many connections and listeners as it may.
+    pub fn listen(
+        &mut self,
+        device: DeviceId,
+        sockets: Vec<Socket>,
+        backlog: usize,
+        host: &mut Host<'_>,
+    ) -> Result<u32> {
+        self.check_room(device, host)?;
+        let handle = self.reserve(device);
+        self.table.put_listener(Box::new(Listener::new(handle, device, sockets, backlog)));
+        self.watch_listener(handle, host);
+        Ok(handle.number)
+    }
+
+    /// CM_CLOSE_LISTENER. Connections of its that were not accepted end.
+    ///
+    /// # Errors
+    /// `NotFound`: the guest has no such listener.
+    pub fn close_listener(&mut self, device: DeviceId, number: u32, host: &mut Host<'_>) -> Result<()> {
+        let handle = self.table.find(number).ok_or(Error::NotFound)?;
+        let listener = self.table.listener(handle).filter(|listener| listener.device == device);
+        let listener = listener.ok_or(Error::NotFound)?;
+        listener.paused = None;
+        let waiting = std::mem::take(&mut listener.waiting);
+        self.deadlines.set(handle, &mut listener.armed, None);
+        for handle in waiting {
+            let mut connection =
+                self.table.take(handle).expect("a listener names connections that are there");
+            connection.listener = None;
+            self.abort(&mut connection, Failure::Reset, host);
+            self.put_back(connection, host);
+        }
+        self.release_handle(device, handle);
+        Ok(())
+    }
+
+    /// Watches a listener if it is to be watched now. If that fails it is tried again later.
+    pub(super) fn watch_listener(&mut self, handle: Handle, host: &mut Host<'_>) {
+        let Some(listener) = self.table.listener(handle) else { return };
+        if let Err(error) = listener.watch(&self.epoll) {
+            log::warn!("a listener cannot be watched: {error}");
+            listener.paused = Some(host.now + PAUSE);
+        }
+        self.deadlines.set(handle, &mut listener.armed, listener.paused);
+    }
+
+    /// A connection waits for the driver no more.
+    pub(super) fn answered(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
+        let Some(handle) = connection.listener.take() else { return };
+        let listener = self.table.listener(handle).expect("its connections end with it");
+        listener.waiting.remove(&connection.handle);
+        self.watch_listener(handle, host);
+    }
+
+    /// Takes what peers have connected.
+    pub(super) fn accept_some(&mut self, handle: Handle, host: &mut Host<'_>) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.table.listener(handle) else { return };
+            if !listener.takes_more() {
+                break;
+            }
+            let device = listener.device;
+            match listener.accept() {
+                Ok(Some(accepted)) => self.accepted(handle, device, accepted, host),
+                Ok(None) => break,
+                Err(error) => {
+                    listener.paused = Some(host.now + PAUSE);
+                    host.outputs.device(device).counters.failed_accepts += 1;
+                    log::debug!("a connection cannot be taken: {error}");
+                    break;
+                }
+            }
+        }
+        self.watch_listener(handle, host);
+    }
+
+    fn accepted(&mut self, listener: Handle, device: DeviceId, accepted: Accepted, host: &mut Host<'_>) {
+        let Accepted { socket, local, remote } = accepted;
+        if self.check_room(device, host).is_err() {
+            host.outputs.device(device).counters.failed_accepts += 1;
+            return tcp::reset(socket);
+        }
+        let handle = self.reserve(device);
+        let phase = Phase::AwaitsRequest(Responder::default());
+        let deadline = host.now + SET_UP_TIME;
+        let mut connection = Connection::new(handle, device, socket, phase, (local, remote), deadline);
+        connection.listener = Some(listener);
+        let listener = self.table.listener(listener).expect("its turn ends after this");
+        listener.waiting.insert(handle);
+        self.serve(Box::new(connection), EventSet::IN, host);
+    }
+}

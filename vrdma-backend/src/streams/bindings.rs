@@ -1,0 +1,54 @@
+//! Which connection a QP has: what the connection says of it, and what is found by the QP, change here alone, and together.
+
+use super::handle::Handle;
+use std::collections::HashMap;
+use vrdma_transport::DeviceId;
+use vrdma_wire::num::Qpn;
+
+/// The QP that a connection has, or will have once it is set up: one of its own guest.
+#[derive(Debug)]
+pub(super) struct Bound {
+    device: DeviceId,
+    handle: Handle,
+    qpn: Option<Qpn>,
+}
+
+impl Bound {
+    /// A connection of this guest has no QP yet.
+    pub(super) fn to_none(device: DeviceId, handle: Handle) -> Bound {
+        Bound { device, handle, qpn: None }
+    }
+
+    pub(super) fn qpn(&self) -> Option<Qpn> {
+        self.qpn
+    }
+
+    /// Whether it is this QP.
+    pub(super) fn is_to(&self, device: DeviceId, qpn: Qpn) -> bool {
+        self.device == device && self.qpn == Some(qpn)
+    }
+}
+
+/// The connection that a QP has, or will have.
+#[derive(Default)]
+pub(super) struct Bindings(HashMap<(DeviceId, Qpn), Handle>);
+
+impl Bindings {
+    pub(super) fn find(&self, device: DeviceId, qpn: Qpn) -> Option<Handle> {
+        self.0.get(&(device, qpn)).copied()
+    }
+
+    pub(super) fn bind(&mut self, bound: &mut Bound, qpn: Qpn) {
+        assert!(bound.qpn.is_none(), "a connection has one QP");
+        let before = self.0.insert((bound.device, qpn), bound.handle);
+        assert!(before.is_none(), "a QP has one connection");
+        bound.qpn = Some(qpn);
+    }
+
+    pub(super) fn unbind(&mut self, bound: &mut Bound) {
+        if let Some(qpn) = bound.qpn.take() {
+            let handle = self.0.remove(&(bound.device, qpn));
+            assert!(handle == Some(bound.handle), "both change together");
+        }
+    }
+}

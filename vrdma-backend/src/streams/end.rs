@@ -1,0 +1,169 @@
+//! How connections end: by the peer, by the engine, by the driver, by time.
+
+use super::connection::{CLOSE_TIME, Connection, FINISH_TIME, Phase};
+use super::handle::Handle;
+use super::{Host, Streams};
+use crate::translate::cm::{Failure, What};
+use vmm_sys_util::epoll::EventSet;
+use vrdma_transport::{DeviceId, QpState, StreamEnd};
+
+impl Streams {
+    /// Ends a connection at once, whatever it is about, and tells of it. (That of a guest which is paused ends when it goes on: until then nothing may be told to its QP.)
+    pub(super) fn abort(&mut self, connection: &mut Connection, why: Failure, host: &mut Host<'_>) {
+        if matches!(connection.phase, Phase::Open) && self.is_suspended(connection.device) {
+            connection.is_broken = true;
+        } else {
+            self.end_now(connection, why, host);
+        }
+    }
+
+    /// The same of a connection whose guest is not paused, or whose QP has no stream any more.
+    pub(super) fn end_now(&mut self, connection: &mut Connection, why: Failure, host: &mut Host<'_>) {
+        let told: &[What] = match connection.phase {
+            Phase::Open => {
+                self.lose_stream(connection, false, host);
+                &[What::Disconnect, What::Close]
+            }
+            Phase::Connecting(..) | Phase::AwaitsReply(_) => &[What::ConnectReply(Err(why))],
+            Phase::Closing { .. } => &[What::Close],
+            Phase::Requested(_) => {
+                connection.ended_unanswered = true;
+                let guest = self.guest(connection.device);
+                if guest.has_first_of(&connection.told) {
+                    // The driver has not asked for the request yet, and never hears of it.
+                    connection.is_known = false;
+                }
+                &[]
+            }
+            Phase::AwaitsRequest(_) | Phase::Over => &[],
+        };
+        self.bindings.unbind(&mut connection.bound);
+        connection.reset();
+        for &what in told {
+            self.tell(connection, what, Vec::new(), host);
+        }
+    }
+
+    /// It broke.
+    pub(super) fn lose(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
+        self.abort(connection, Failure::Reset, host);
+    }
+
+    /// The peer's program refuses it.
+    pub(super) fn refused(
+        &mut self,
+        connection: &mut Connection,
+        private_data: Vec<u8>,
+        host: &mut Host<'_>,
+    ) {
+        self.bindings.unbind(&mut connection.bound);
+        connection.reset();
+        self.tell(connection, What::ConnectReply(Err(Failure::Refused)), private_data, host);
+    }
+
+    /// Nothing more goes into it; what was put in is sent.
+    pub(super) fn close(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
+        self.bindings.unbind(&mut connection.bound);
+        connection.phase = Phase::Closing { is_told: false };
+        connection.deadline = Some(host.now + CLOSE_TIME);
+        self.tell(connection, What::Disconnect, Vec::new(), host);
+    }
+
+    /// The engine has left a stream.
+    pub(super) fn follow_engine(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
+        match connection.ends.take().filter(|_| matches!(connection.phase, Phase::Open)) {
+            Some(StreamEnd::Close) => self.close(connection, host),
+            Some(StreamEnd::Abort) => self.lose(connection, host),
+            None => {}
+        }
+    }
+
+    /// The peer has ended the connection, or it broke, and all that came before was taken.
+    pub(super) fn follow_peer(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
+        if !(connection.peer_ended || connection.is_broken) || !connection.input.is_empty() {
+            return;
+        }
+        match connection.phase {
+            Phase::Open if self.is_suspended(connection.device) => {}
+            Phase::Open if !connection.is_broken => {
+                self.lose_stream(connection, true, host);
+                self.close(connection, host);
+            }
+            Phase::Closing { is_told: true } if !connection.is_broken => {
+                connection.end();
+                self.tell(connection, What::Close, Vec::new(), host);
+            }
+            Phase::Closing { .. } if !connection.is_broken => {}
+            Phase::Connecting(..) | Phase::Over => {}
+            _ => self.lose(connection, host),
+        }
+    }
+
+    fn lose_stream(&mut self, connection: &Connection, orderly: bool, host: &mut Host<'_>) {
+        let qpn = connection.bound.qpn().expect("an open connection has its QP");
+        // That may have been reset or destroyed: then there is nothing to tell.
+        let _ = host.engine.lose_stream(connection.device, qpn, orderly, host.outputs);
+    }
+
+    /// Ends what took too long.
+    pub(super) fn expire(&mut self, host: &mut Host<'_>) {
+        while let Some(handle) = self.deadlines.due(host.now) {
+            match self.table.take(handle) {
+                Some(connection) => self.connection_expired(connection, host),
+                None => self.listener_expired(handle, host),
+            }
+        }
+    }
+
+    fn connection_expired(&mut self, mut connection: Box<Connection>, host: &mut Host<'_>) {
+        connection.deadline = None;
+        if matches!(connection.phase, Phase::Open) && !connection.is_finishing {
+            let is_stuck = connection.is_blocked && has_failed(&connection, host);
+            if !is_stuck {
+                connection.deadline = connection.is_blocked.then_some(host.now + FINISH_TIME);
+                return self.put_back(connection, host);
+            }
+        }
+        self.abort(&mut connection, Failure::TimedOut, host);
+        self.put_back(connection, host);
+    }
+
+    /// It was left alone for long enough.
+    fn listener_expired(&mut self, handle: Handle, host: &mut Host<'_>) {
+        let listener = self.table.listener(handle).expect("who has a deadline is there");
+        listener.paused = None;
+        self.watch_listener(handle, host);
+    }
+
+    /// The guest is paused, or goes on.
+    pub fn set_suspended(&mut self, device: DeviceId, is_suspended: bool, host: &mut Host<'_>) {
+        let guest = self.guest(device);
+        if std::mem::replace(&mut guest.is_suspended, is_suspended) && !is_suspended {
+            // What came meanwhile is taken.
+            for handle in guest.entries.clone() {
+                self.work_on(handle, EventSet::empty(), host);
+            }
+        }
+    }
+
+    /// The guest was reset, or has gone: it has none any more.
+    pub fn forget(&mut self, device: DeviceId) {
+        for handle in self.guest(device).reset() {
+            if let Some(mut connection) = self.table.take(handle) {
+                self.bindings.unbind(&mut connection.bound);
+                self.deadlines.set(handle, &mut connection.armed, None);
+                connection.reset();
+            } else {
+                let listener = self.table.listener(handle).expect("what a guest has is there");
+                self.deadlines.set(handle, &mut listener.armed, None);
+            }
+            self.table.free(handle);
+        }
+    }
+}
+
+/// Whether a connection's QP is in ERR: what it still has to say is not waited for without end.
+fn has_failed(connection: &Connection, host: &Host<'_>) -> bool {
+    let qpn = connection.bound.qpn().expect("an open connection has its QP");
+    host.engine.query_qp(connection.device, qpn).is_ok_and(|attr| attr.state == QpState::Err)
+}

@@ -1,0 +1,56 @@
+//! What streams know of a guest: its entries, and what its driver was not told yet.
+
+use super::handle::Handle;
+use crate::translate::cm::CmEvent;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Guest {
+    /// Connections and listeners, those of which its driver knows nothing included.
+    pub(super) entries: BTreeSet<Handle>,
+    /// In order, by numbers that are used once. Each is of a connection that is there, which has at most four.
+    events: BTreeMap<u64, CmEvent>,
+    /// That of the next event.
+    next: u64,
+    /// It is paused: nothing touches its memory, so no QP of it may change.
+    pub(super) is_suspended: bool,
+}
+
+/// The events of one connection that its driver was told, or is to be.
+#[derive(Debug, Default)]
+pub(super) struct Told(Vec<u64>);
+
+impl Guest {
+    /// Its driver is to be told this.
+    pub(super) fn tell(&mut self, told: &mut Told, event: CmEvent) {
+        // A request, that it is established, that it ends, and that it is over; or the reply and the last two.
+        assert!(told.0.len() < 4, "each happens once to a connection");
+        told.0.push(self.next);
+        self.events.insert(self.next, event);
+        self.next += 1;
+    }
+
+    /// Its driver asks what happened.
+    pub(super) fn next_event(&mut self) -> Option<CmEvent> {
+        self.events.pop_first().map(|(_, event)| event)
+    }
+
+    /// Whether the driver has not asked for any event of a connection yet.
+    pub(super) fn has_first_of(&self, told: &Told) -> bool {
+        told.0.first().is_some_and(|number| self.events.contains_key(number))
+    }
+
+    /// Forgets what of a connection was not told.
+    pub(super) fn forget(&mut self, told: &mut Told) {
+        for number in told.0.drain(..) {
+            self.events.remove(&number);
+        }
+    }
+
+    /// Its driver begins anew.
+    pub(super) fn reset(&mut self) -> BTreeSet<Handle> {
+        self.events.clear();
+        std::mem::take(&mut self.entries)
+    }
+}

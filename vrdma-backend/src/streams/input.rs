@@ -1,0 +1,144 @@
+//! What comes in connections: to set-up, and then to the engine.
+
+use super::connection::{ANSWER_TIME, Connection, Phase, failure};
+use super::{Host, READ, Streams};
+use crate::translate::cm::{Failure, What};
+use std::io::{self, Read};
+use vmm_sys_util::epoll::EventSet;
+use vrdma_transport::{Agreed, SetUpError, SetUpRequest};
+use vrdma_wire::num::Qpn;
+
+/// The shortest MSS that FPDUs are cut for: headers have room.
+const MIN_MSS: u32 = 512;
+/// READs that a peer means that does not say how many, or says more.
+const UNKNOWN_DEPTH: u16 = 128;
+
+impl Streams {
+    /// TCP is connected, or is not to be.
+    pub(super) fn connected(&mut self, connection: &mut Connection, events: EventSet, host: &mut Host<'_>) {
+        let ended = EventSet::OUT | EventSet::ERROR | EventSet::HANG_UP;
+        if !matches!(connection.phase, Phase::Connecting(..)) || !events.intersects(ended) {
+            return;
+        }
+        let socket = connection.socket.as_ref().expect("it is there until the connection is over");
+        let result = socket.take_error().and_then(|error| error.map_or(Ok(()), Err));
+        match result.and_then(|()| socket.local_addr()) {
+            Ok(local) => {
+                connection.local = local.as_socket().unwrap_or(connection.local);
+                let phase = std::mem::replace(&mut connection.phase, Phase::Over);
+                let Phase::Connecting(initiator, request) = phase else { unreachable!("it was so just now") };
+                connection.output.push(&request);
+                connection.phase = Phase::AwaitsReply(initiator);
+            }
+            Err(error) => self.abort(connection, failure(&error), host),
+        }
+    }
+
+    /// Reads once.
+    pub(super) fn read(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
+        let Some(socket) = &mut connection.socket else { return };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if scratch.is_empty() {
+            scratch = vec![0; READ].into();
+        }
+        match socket.read(&mut scratch) {
+            Ok(0) => connection.peer_ended = true,
+            Ok(length) => self.arrived(connection, &scratch[..length], host),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => connection.is_broken = true,
+        }
+        self.scratch = scratch;
+    }
+
+    /// Bytes have come: to set-up, or to the engine.
+    fn arrived(&mut self, connection: &mut Connection, bytes: &[u8], host: &mut Host<'_>) {
+        match &mut connection.phase {
+            Phase::AwaitsReply(initiator) => match initiator.handle(bytes) {
+                Ok((_, None)) => {}
+                Ok((taken, Some((agreed, private_data)))) => {
+                    self.replied(connection, &agreed, private_data, host);
+                    self.arrived(connection, &bytes[taken..], host);
+                }
+                Err(SetUpError::Rejected(private_data)) => self.refused(connection, private_data, host),
+                Err(_) => self.abort(connection, Failure::Protocol, host),
+            },
+            Phase::AwaitsRequest(responder) => match responder.handle(bytes) {
+                Ok((_, None)) => {}
+                Ok((taken, Some(request))) if taken == bytes.len() => {
+                    self.requested(connection, request, host);
+                }
+                // The peer may not send more before it has the reply; or it is no request.
+                Ok(_) | Err(_) => self.lose(connection, host),
+            },
+            Phase::Open => {
+                connection.input.extend_from_slice(bytes);
+                self.offer(connection, host);
+            }
+            Phase::Connecting(..) | Phase::Requested(_) | Phase::Closing { .. } | Phase::Over => {}
+        }
+    }
+
+    /// A peer wants a connection: the driver is asked.
+    fn requested(&mut self, connection: &mut Connection, request: SetUpRequest, host: &mut Host<'_>) {
+        let (ird, ord) = request.depths().unwrap_or((UNKNOWN_DEPTH, UNKNOWN_DEPTH));
+        connection.depths = (ird.min(UNKNOWN_DEPTH), ord.min(UNKNOWN_DEPTH));
+        connection.is_known = true;
+        connection.deadline = Some(host.now + ANSWER_TIME);
+        let private_data = request.private_data.clone();
+        connection.phase = Phase::Requested(request);
+        let listener = connection.listener.expect("it came from one, and was not answered").number;
+        self.tell(connection, What::ConnectRequest { listener }, private_data, host);
+    }
+
+    /// The peer has accepted.
+    fn replied(
+        &mut self,
+        connection: &mut Connection,
+        agreed: &Agreed,
+        private_data: Vec<u8>,
+        host: &mut Host<'_>,
+    ) {
+        let qpn = connection.bound.qpn().expect("who connects has a QP");
+        if !Self::open(connection, qpn, agreed, host) {
+            return self.lose(connection, host);
+        }
+        self.tell(connection, What::ConnectReply(Ok(())), private_data, host);
+    }
+
+    /// The stream is the QP's from now on; false if the QP cannot have it, and nothing has changed.
+    pub(super) fn open(connection: &mut Connection, qpn: Qpn, agreed: &Agreed, host: &mut Host<'_>) -> bool {
+        let Some(mss) = connection.socket.as_ref().and_then(|socket| socket.tcp_mss().ok()) else {
+            return false;
+        };
+        let mss = mss.max(MIN_MSS);
+        let attr = agreed.stream(mss);
+        let connected = host.engine.connect_stream(connection.device, qpn, &attr).is_ok();
+        if connected {
+            connection.phase = Phase::Open;
+            connection.deadline = None;
+            connection.mss = mss as usize;
+            connection.depths = (agreed.ird.into(), agreed.ord.into());
+        }
+        connected
+    }
+
+    /// Hands to the engine what has come.
+    pub(super) fn offer(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
+        let Some(qpn) = connection.bound.qpn().filter(|_| matches!(connection.phase, Phase::Open)) else {
+            return connection.input.clear();
+        };
+        let mut rest = connection.input.as_slice();
+        while !rest.is_empty() {
+            match host.engine.handle_stream(connection.device, qpn, rest, host.outputs) {
+                Ok(0) => break,
+                Ok(taken) => rest = &rest[taken..],
+                Err(_) => {
+                    // The QP was reset or destroyed.
+                    return self.end_now(connection, Failure::Reset, host);
+                }
+            }
+        }
+        let left = rest.len();
+        connection.input.drain(..connection.input.len() - left);
+    }
+}

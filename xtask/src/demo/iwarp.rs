@@ -1,0 +1,182 @@
+//! `cargo xtask demo iwarp`: iWARP between two hosts, and with Linux's soft-iWARP at one end.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::capture;
+use crate::lineup::iwarp::{prepare, rows};
+use crate::lineup::{Family, Ready, Round, Row, Sizes};
+use crate::proc::indent;
+use crate::programs::Device;
+use crate::siw::{self, Variant};
+use crate::storage::{Load, Protocol, Storage};
+use crate::ui;
+use crate::vm::pair::CAPTURE;
+use crate::vm::{Pair, PairConfig, Tcp, Topology};
+
+/// What the demo shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Whose TCP our devices go over.
+    pub tcp: Tcp,
+    /// VM b has Linux's soft-iWARP.
+    pub siw: bool,
+}
+
+/// What is said of each program.
+pub type Say<'a> = &'a mut dyn FnMut(String);
+
+/// Once through the table: VM with the servers (0 is a), addresses, and how many sizes perftest goes through.
+pub type Turn = (usize, Family, Sizes);
+
+/// Each VM as server, both kinds of addresses.
+const EACH: [Turn; 4] = [
+    (0, Family::V4, Sizes::All),
+    (1, Family::V4, Sizes::All),
+    (0, Family::V6, Sizes::One),
+    (1, Family::V6, Sizes::One),
+];
+
+/// The same with one size.
+const EACH_SHORT: [Turn; 4] = [
+    (0, Family::V4, Sizes::One),
+    (1, Family::V4, Sizes::One),
+    (0, Family::V6, Sizes::One),
+    (1, Family::V6, Sizes::One),
+];
+
+/// Goes through the programs, and looks at what passed the wire meanwhile.
+pub fn run(plan: Plan) -> Result<()> {
+    let start = Instant::now();
+    let devices = [Device::Vrdma, if plan.siw { Device::Siw } else { Device::Vrdma }];
+    let config =
+        PairConfig { topology: Topology::Wire(devices), iwarp: Some(plan.tcp), ..PairConfig::default() };
+    let mut pair = Pair::boot(&config)?;
+    let capture = pair.wire()?.capture_tcp("a", &pair.directory().join(CAPTURE))?;
+    let say = &mut |line| println!("{line}");
+    let result = if plan.siw { with_siw(&mut pair, say) } else { ours(&mut pair, say) };
+    if result.is_err() {
+        eprintln!("{}", pair.post_mortem());
+    }
+    let directory = pair.directory().to_owned();
+    // What passed is looked at whether or not all programs succeeded.
+    let file = capture.finish()?;
+    drop(pair);
+    ui::say(&format!("what the programs printed: {}", directory.join("programs").display()));
+    let what = format!("checking what passed the wire: {}", file.display());
+    let checked = ui::step(&what, || capture::iwarp::check(&file));
+    let (count, checked) = match (result, checked) {
+        (Ok(count), Ok(checked)) => (count, checked),
+        (Err(error), Err(also)) => return Err(also.context(format!("{error:#}"))),
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
+    println!("\n{}\n{} FPDUs on the wire, each sound", checked.opcodes, checked.packets);
+    let seconds = start.elapsed().as_secs_f64();
+    ui::say(&format!("demo: {count} programs succeeded in {seconds:.1} s"));
+    Ok(())
+}
+
+/// Both ends ours: the table, and NVMe over Fabrics.
+fn ours(pair: &mut Pair, say: Say<'_>) -> Result<usize> {
+    prepare(pair)?;
+    let count = go_through(pair, &EACH, say)?;
+    const LOAD: Load = Load { size: "16m", options: Load::ASYNCHRONOUS };
+    let storage = Storage::new(Protocol::Nvme, 0);
+    let start = Instant::now();
+    storage.whole(pair, &LOAD).context("NVMe over Fabrics")?;
+    say(format!("\n  ok {:6.1} s  NVMe over Fabrics, with fio that compares", start.elapsed().as_secs_f64()));
+    Ok(count + 1)
+}
+
+/// siw in all variants.
+fn with_siw(pair: &mut Pair, say: Say<'_>) -> Result<usize> {
+    prepare(pair)?;
+    let mut count = 0;
+    for variant in [Variant::Stock, Variant::Crc, Variant::PeerToPeer, Variant::Gso] {
+        say(format!("\n=== siw: {}", variant.name()));
+        siw::load(&pair.b, variant, pair.patience(6))?;
+        let turns = if variant == Variant::Stock { &EACH } else { &EACH_SHORT };
+        count += go_through(pair, turns, say).with_context(|| format!("siw: {}", variant.name()))?;
+    }
+    count += refused_operations(pair, say)?;
+    refused_crc(pair)?;
+    say("  ok  siw that refuses CRCs is told so, and nothing hangs".to_owned());
+    Ok(count + 1)
+}
+
+/// Goes through the table, and on after a failure, so that one sees all; how many programs there were.
+pub fn go_through(pair: &Pair, turns: &[Turn], say: Say<'_>) -> Result<usize> {
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for (server, family, sizes) in turns {
+        let server = if *server == 0 { &pair.a } else { &pair.b };
+        let round = Round::new(pair, server, *family)?;
+        say(format!("\n=== {}", round.name()));
+        for row in rows(*family, *sizes) {
+            count += 1;
+            match round.run(&row, 20_000 + count as u16) {
+                Ok(time) => say(format!("  ok {:6.1} s  {}", time.as_secs_f64(), row.what)),
+                Err(error) => {
+                    let error = indent(&format!("{error:#}"));
+                    say(format!("FAIL           {}\n{error}", row.what));
+                    failures.push(format!("{}: {}\n{error}", round.name(), row.what));
+                }
+            }
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{} of {count} programs failed:\n{}", failures.len(), indent(&failures.join("\n")));
+    }
+    Ok(count)
+}
+
+/// Operations of RFC 7306, which siw does not know: it ends the connection with a TERMINATE, the operation fails, and nothing hangs.
+pub fn refused_operations(pair: &mut Pair, say: Say<'_>) -> Result<usize> {
+    const OPERATIONS: [&str; 3] = ["fetch-add", "compare-swap", "write-imm"];
+    for (index, operation) in OPERATIONS.into_iter().enumerate() {
+        let before = terminates_in(pair)?;
+        let client = format!("vr-cm-op @a @p {operation}");
+        // The server's own end is no good one.
+        let server = "rping -s -C 1 -a @a -p @p || true";
+        let row = Row::new(operation, Ready::Cm, server, &client, "the peer ended the connection");
+        Round::new(pair, &pair.b, Family::V4)?.run(&row, 21_000 + index as u16)?;
+        ensure!(terminates_in(pair)? == before + 1, "{operation}: siw sent no TERMINATE");
+        say(format!("  ok  siw ends {operation} with a TERMINATE"));
+    }
+    Ok(OPERATIONS.len())
+}
+
+/// How many TERMINATEs VM a's device has received.
+fn terminates_in(pair: &mut Pair) -> Result<u64> {
+    fn sum(value: &serde_json::Value) -> u64 {
+        match value {
+            serde_json::Value::Object(members) => {
+                let own = members.get("terminates_in").and_then(serde_json::Value::as_u64).unwrap_or(0);
+                own + members.values().map(sum).sum::<u64>()
+            }
+            serde_json::Value::Array(values) => values.iter().map(sum).sum(),
+            _ => 0,
+        }
+    }
+    Ok(sum(&pair.backend()?.stats()?))
+}
+
+/// siw that refuses CRCs, which our device always uses: each end is told that the connection is refused.
+pub fn refused_crc(pair: &Pair) -> Result<()> {
+    siw::load(&pair.b, Variant::NoCrc, pair.patience(6))?;
+    for (index, server) in [&pair.a, &pair.b].into_iter().enumerate() {
+        // A client ends well where it must not.
+        let client = "! rping -c -C 1 -a @a -I @o -p @p && echo refused as it should be";
+        let row = Row::new(
+            "no CRC",
+            Ready::Cm,
+            "exec rping -s -C 1 -a @a -p @p",
+            client,
+            "refused as it should be",
+        );
+        let row = row.server_stays();
+        Round::new(pair, server, Family::V4)?.run(&row, 21_010 + index as u16)?;
+    }
+    Ok(())
+}
