@@ -2,7 +2,7 @@
 
 use super::Worker;
 use crate::translate::wqe::{Request, destination, parse};
-use vrdma_transport::{DeviceId, Instant, OwnerId, PostError, Queue, SendOp};
+use vrdma_transport::{DeviceId, Instant, OwnerId, PostError, Queue, RecvRequest, SendOp};
 
 impl Worker {
     /// Hands the request in `self.words` to the engine.
@@ -34,11 +34,11 @@ impl Worker {
                 self.outputs.carries(request.payload.length());
                 engine.post_xrc(now, device, owner, qpn, request, srqn, &mut self.outputs)
             }
-            &Request::Recv(qpn, request) => {
-                engine.post_recv(now, device, owner, qpn, request, &mut self.outputs)
+            &Request::Recv(qpn, RecvRequest { id, sges }) => {
+                engine.post_recv(now, device, owner, qpn, RecvRequest { id, sges }, &mut self.outputs)
             }
-            &Request::SrqRecv(srq, request) => {
-                engine.post_srq_recv(device, owner, srq, request, &mut self.outputs)
+            &Request::SrqRecv(srq, RecvRequest { id, sges }) => {
+                engine.post_srq_recv(device, owner, srq, RecvRequest { id, sges }, &mut self.outputs)
             }
             &Request::InvalidSrq(srq) => {
                 self.outputs.device(device).counters.invalid_requests += 1;
