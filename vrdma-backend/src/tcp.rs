@@ -6,6 +6,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+use vrdma_transport::Error;
 
 /// Connections that the kernel may keep until the worker takes them.
 const BACKLOG: i32 = 128;
@@ -33,17 +34,39 @@ pub fn listen(at: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Begins to connect; the socket is writable once it is connected, or not.
+/// A socket with this end's address, of a connection that is to begin.
 ///
 /// # Errors
-/// As of [`listen`]; or the peer cannot be reached.
-pub fn connect(from: SocketAddr, to: SocketAddr) -> io::Result<Socket> {
+/// As of [`listen`].
+pub fn bind(from: SocketAddr) -> io::Result<Socket> {
     let socket = socket(from)?;
     socket.set_tcp_nodelay(true)?;
     socket.bind(&from.into())?;
+    Ok(socket)
+}
+
+/// Begins to connect: the SYN goes out. The socket is writable once it is connected, or not.
+///
+/// # Errors
+/// The peer cannot be reached at all, or another connection has these addresses.
+pub fn begin(socket: &Socket, to: SocketAddr) -> io::Result<()> {
     match socket.connect(&to.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-        _ => Ok(socket),
+        _ => Ok(()),
+    }
+}
+
+/// What the driver is told if a socket cannot be had, or cannot connect.
+pub fn refusal(error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => Error::Busy,
+        Some(libc::EACCES | libc::EPERM) => Error::Denied,
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Error::NoResources,
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EAFNOSUPPORT | libc::EINVAL) => Error::NotFound,
+        _ => {
+            log::debug!("a socket of a guest: {error}");
+            Error::NoResources
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::config::{GuestConfig, Transport};
 use crate::device::command::Command;
 use crate::tcp;
-use crate::translate::cm;
+use crate::translate::{cm, status::status};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use vrdma_abi::control::{CmConnectReq, CmListenReq, Opcode, Status};
@@ -45,10 +45,10 @@ pub(super) fn listen(req: &CmListenReq, guest: &GuestConfig) -> Result<Command> 
         return Err(Status::DENIED);
     }
     let sockets = at.into_iter().map(tcp::listen).collect::<io::Result<_>>();
-    Ok(Command::CmListen { sockets: sockets.map_err(|error| status(&error))?, backlog })
+    Ok(Command::CmListen { sockets: sockets.map_err(|error| status(tcp::refusal(&error)))?, backlog })
 }
 
-/// Begins to connect.
+/// Takes an address to connect from. The worker begins once it has found that the QP can be connected: a peer hears nothing of a command that is refused.
 pub(super) fn connect(req: &CmConnectReq, guest: &GuestConfig) -> Result<Command> {
     let connect = cm::connect(req)?;
     if !guest.host_addresses.iter().any(|address| address.0 == connect.local.ip())
@@ -56,7 +56,7 @@ pub(super) fn connect(req: &CmConnectReq, guest: &GuestConfig) -> Result<Command
     {
         return Err(Status::DENIED);
     }
-    let socket = tcp::connect(connect.local, connect.remote).map_err(|error| status(&error))?;
+    let socket = tcp::bind(connect.local).map_err(|error| status(tcp::refusal(&error)))?;
     Ok(Command::CmConnect { socket, connect: Box::new(connect) })
 }
 
@@ -69,18 +69,6 @@ fn may_connect(local: IpAddr, remote: IpAddr) -> bool {
         IpAddr::V6(remote) => !remote.is_loopback() && remote.to_ipv4().is_some(),
     };
     !is_none && !remote.is_multicast() && (!remote.is_loopback() || local.is_loopback())
-}
-
-/// Why there is no socket.
-fn status(error: &io::Error) -> Status {
-    match error.raw_os_error() {
-        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => Status::BUSY,
-        Some(libc::EACCES | libc::EPERM) => Status::DENIED,
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Status::NO_RESOURCES,
-        // The peer cannot be reached at all.
-        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EAFNOSUPPORT | libc::EINVAL) => Status::NOT_FOUND,
-        _ => Status::INTERNAL,
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use crate::translate::limits;
 use socket2::Socket;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 use vrdma_transport::{
     AttrMask, CqId, Initiator, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives, Wishes,
@@ -142,7 +141,12 @@ impl Bench {
         (connection, qpn, peer)
     }
 
-    fn connect(&mut self, device: DeviceId, socket: Socket, qpn: Qpn, remote: SocketAddr) -> Result<u32> {
+    fn connect(&mut self, device: DeviceId, qpn: Qpn, remote: SocketAddr) -> Result<u32> {
+        let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        self.connect_by(device, socket, qpn, remote)
+    }
+
+    fn connect_by(&mut self, device: DeviceId, socket: Socket, qpn: Qpn, remote: SocketAddr) -> Result<u32> {
         let local = (Ipv4Addr::LOCALHOST, 0).into();
         let depths = Depths { ird: 1, ord: 1 };
         let connect = Connect { qpn, peer_to_peer: false, local, remote, depths, private_data: Vec::new() };
@@ -152,8 +156,7 @@ impl Bench {
     /// A connection of a new QP to a peer that listens.
     fn connect_to(&mut self, device: DeviceId, listener: &TcpListener) -> (u32, Qpn, TcpStream) {
         let (qpn, at) = (self.qp(device), listener.local_addr().unwrap());
-        let socket = tcp::connect((Ipv4Addr::LOCALHOST, 0).into(), at).unwrap();
-        let number = self.connect(device, socket, qpn, at).unwrap();
+        let number = self.connect(device, qpn, at).unwrap();
         self.turns();
         let mut peer = listener.accept().unwrap().0;
         peer.read_exact(&mut [0; 24]).unwrap();
@@ -315,13 +318,17 @@ fn a_listener_that_is_closed_takes_its_connections_with_it() {
 fn one_that_cannot_be_watched_ends_and_all_are_told() {
     let mut bench = Bench::new(8);
     let qpn = bench.qp(A);
-    // epoll takes no file.
-    let file = || Socket::from(OwnedFd::from(tempfile::tempfile().unwrap()));
-    let at = (Ipv4Addr::LOCALHOST, 9).into();
-    let number = bench.connect(A, file(), qpn, at).unwrap();
-    bench.expect(A, &[What::ConnectReply(Err(Failure::Reset))]);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut connect = || {
+        let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        // epoll does not take what it has.
+        bench.streams.epoll.ctl(ControlOperation::Add, socket.as_raw_fd(), EpollEvent::default()).unwrap();
+        bench.connect_by(A, socket, qpn, listener.local_addr().unwrap()).unwrap()
+    };
+    let number = connect();
     // Its QP is free, and nothing is left when it is released.
-    let again = bench.connect(A, file(), qpn, at).unwrap();
+    let again = connect();
+    bench.expect(A, &[What::ConnectReply(Err(Failure::Reset)); 2]);
     for number in [number, again] {
         bench.release(A, number);
     }
@@ -382,8 +389,7 @@ fn an_end_in_order_is_waited_for_so_long_and_no_longer() {
     bench.modify(A, qpn, QpState::Reset);
     bench.modify(A, qpn, QpState::Init);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let socket = tcp::connect((Ipv4Addr::LOCALHOST, 0).into(), listener.local_addr().unwrap()).unwrap();
-    bench.connect(A, socket, qpn, listener.local_addr().unwrap()).unwrap();
+    bench.connect(A, qpn, listener.local_addr().unwrap()).unwrap();
     bench.later(CLOSE_TIME);
     bench.expect(A, &[What::Close]);
     assert_eq!(end_of(&mut peer), Some(Ok(())));
@@ -464,8 +470,7 @@ fn a_guest_that_is_reset_leaves_nothing_in_any_phase() {
     bench.with(|streams, _| streams.end(A, closing, vrdma_transport::StreamEnd::Close));
     bench.turns();
     let connecting = bench.qp(A);
-    let socket = tcp::connect((Ipv4Addr::LOCALHOST, 0).into(), listener.local_addr().unwrap()).unwrap();
-    bench.connect(A, socket, connecting, listener.local_addr().unwrap()).unwrap();
+    bench.connect(A, connecting, listener.local_addr().unwrap()).unwrap();
     let unheard = ask(at);
     bench.turns();
     assert_eq!(bench.streams.count(A), 8);

@@ -133,12 +133,7 @@ fn with_siw(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
 }
 
 /// Goes through what is wanted of the table, and on after a failure, so that one sees all; how many programs there were. What is wanted is asked by the name of round and program.
-pub fn go_through(
-    pair: &Pair,
-    turns: &[Turn],
-    wants: &dyn Fn(&str) -> bool,
-    say: Say<'_>,
-) -> Result<usize> {
+pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say: Say<'_>) -> Result<usize> {
     let mut failures = Vec::new();
     let mut count = 0;
     for (server, family, sizes) in turns {
