@@ -21,8 +21,8 @@
 //! * CM_CONNECT: as for the QP, as CM_ACCEPT.
 //! * CM_DISCONNECT: `NOT_FOUND` if there is no such QP, `INVALID` if it has not been connected since it was reset. One that ends already goes on with that.
 //!
-//! Nothing takes longer than this, so that neither peers nor drivers keep connections for ever: from CM_CONNECT to the peer's reply, and from a peer's TCP connection to its
-//! request, 20 s; from a request to the driver's answer, 60 s; from CM_DISCONNECT to DISCONNECT, 20 s, after which it is ended at once; from DISCONNECT to CLOSE, 5 s. A QP in ERR
+//! Nothing takes longer than this, so that neither peers nor drivers keep connections for ever: from CM_CONNECT to TCP's connection, and from a peer's TCP connection to its
+//! request, 20 s; from a request to the answer, the driver's or the peer's, 60 s; from CM_DISCONNECT to DISCONNECT, 20 s, after which it is ended at once; from DISCONNECT to CLOSE, 5 s. A QP in ERR
 //! whose peer takes none of what is to be sent to it first has 40 s. While a guest is paused its open connections stay open: what ended them meanwhile, time included, is told to their
 //! QPs once it goes on.
 //!

@@ -26,6 +26,8 @@ struct Bench {
     outputs: Outputs,
     now: Instant,
     pds: Vec<PdId>,
+    /// Sockets that stay as they are until the end.
+    kept: Vec<Socket>,
 }
 
 impl Bench {
@@ -41,7 +43,7 @@ impl Bench {
             outputs.add(Device::new(id, guest, limits));
             pds.push(engine.alloc_pd(id, OwnerId::KERNEL).unwrap());
         }
-        Bench { streams: Streams::new().unwrap(), engine, outputs, now: Instant(0), pds }
+        Bench { streams: Streams::new().unwrap(), engine, outputs, now: Instant(0), pds, kept: Vec::new() }
     }
 
     /// Does something with the streams.
@@ -161,6 +163,18 @@ impl Bench {
         let mut peer = listener.accept().unwrap().0;
         peer.read_exact(&mut [0; 24]).unwrap();
         (number, qpn, peer)
+    }
+
+    /// A connection of a new QP to who does not answer TCP: a listener whose backlog is full.
+    fn connecting(&mut self, device: DeviceId) -> u32 {
+        let full = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        full.listen(0).unwrap();
+        let at = full.local_addr().unwrap().as_socket().unwrap();
+        self.kept.push(TcpStream::connect(at).unwrap().into());
+        self.kept.push(full);
+        let qpn = self.qp(device);
+        self.connect(device, qpn, at).unwrap()
     }
 
     fn event(&mut self, device: DeviceId) -> CmEvent {
@@ -344,15 +358,24 @@ fn each_phase_ends_in_its_time() {
     let (asked, mut peer) = bench.requested(A, at);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (of_a, qpn, mut dumb) = bench.connect_to(A, &listener);
+    let unreached = bench.connecting(A);
     bench.later(SET_UP_TIME - Duration::from_millis(1));
     bench.expect(A, &[]);
+    assert_eq!(end_of(&mut silent), None);
+    bench.later(Duration::from_millis(1));
+    let event = bench.event(A);
+    assert_eq!((event.connection, event.what), (unreached, What::ConnectReply(Err(Failure::TimedOut))));
+    bench.release(A, unreached);
+    assert_eq!([&mut silent, &mut dumb, &mut peer].map(end_of), [RST, None, None]);
+    // Who was asked has more time, at either end.
+    bench.later(ANSWER_TIME - SET_UP_TIME - Duration::from_millis(1));
+    bench.expect(A, &[]);
+    assert_eq!([&mut dumb, &mut peer].map(end_of), [None; 2]);
     bench.later(Duration::from_millis(1));
     bench.expect(A, &[What::ConnectReply(Err(Failure::TimedOut))]);
-    assert_eq!([&mut silent, &mut dumb].map(end_of), [RST; 2]);
-    assert_eq!((end_of(&mut peer), bench.state(A, qpn)), (None, QpState::Init));
+    assert_eq!([&mut dumb, &mut peer].map(end_of), [RST; 2]);
+    assert_eq!(bench.state(A, qpn), QpState::Init);
     bench.release(A, of_a);
-    bench.later(ANSWER_TIME - SET_UP_TIME);
-    assert_eq!(end_of(&mut peer), RST);
     assert_eq!(bench.accept(A, asked, qpn), Err(Error::Invalid));
     bench.release(A, asked);
     // Whose driver has not asked for the request either vanishes.
