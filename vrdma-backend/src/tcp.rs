@@ -2,7 +2,7 @@
 //!
 //! They are made where commands are parsed, in the guest's session, and used by the worker.
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,12 +11,34 @@ use vrdma_transport::Error;
 /// Connections that the kernel may keep until the worker takes them.
 const BACKLOG: i32 = 128;
 
-fn socket(address: SocketAddr) -> io::Result<Socket> {
+/// Times that a peer is asked whether it is still there.
+const PROBES: u16 = 6;
+
+/// How peers are noticed that vanish without a word, while there is nothing to send to them.
+#[derive(Clone, Debug)]
+pub struct KeepAlive(Option<TcpKeepalive>);
+
+impl KeepAlive {
+    /// After so many seconds without a word the peer is asked; one that does not answer for as long again has vanished. 0: it is never asked.
+    pub fn after(seconds: u16) -> KeepAlive {
+        KeepAlive((seconds > 0).then(|| {
+            let probes = seconds.min(PROBES);
+            let [idle, interval] = [seconds, seconds / probes].map(|time| Duration::from_secs(time.into()));
+            TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes.into())
+        }))
+    }
+}
+
+fn socket(address: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
     // It is made with SOCK_CLOEXEC.
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     // A port is in use no longer than its listener or connection is, as far as the guest can see.
     socket.set_reuse_address(true)?;
+    if let Some(keep_alive) = &keep_alive.0 {
+        // Connections of a listener have it of that.
+        socket.set_tcp_keepalive(keep_alive)?;
+    }
     Ok(socket)
 }
 
@@ -24,8 +46,8 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
 ///
 /// # Errors
 /// Another has the port, the address is none of this host's, or the system is out of something.
-pub fn listen(at: SocketAddr) -> io::Result<Socket> {
-    let socket = socket(at)?;
+pub fn listen(at: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
+    let socket = socket(at, keep_alive)?;
     if at.is_ipv6() {
         socket.set_only_v6(true)?;
     }
@@ -38,8 +60,8 @@ pub fn listen(at: SocketAddr) -> io::Result<Socket> {
 ///
 /// # Errors
 /// As of [`listen`].
-pub fn bind(from: SocketAddr) -> io::Result<Socket> {
-    let socket = socket(from)?;
+pub fn bind(from: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
+    let socket = socket(from, keep_alive)?;
     socket.set_tcp_nodelay(true)?;
     socket.bind(&from.into())?;
     Ok(socket)

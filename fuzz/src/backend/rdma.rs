@@ -9,6 +9,7 @@ use super::lab::{GIDS, Lab, MACS, with};
 use crate::config::Config;
 use crate::control::{CommandContext, serve};
 use crate::memory::GuestMemory;
+use crate::tcp::KeepAlive;
 use crate::worker::{Worker, inline};
 use std::sync::Arc;
 use std::time::Duration;
@@ -213,7 +214,8 @@ impl<'a> Driver<'a> {
     fn serve(&mut self) {
         let Some(queue) = &mut self.queue else { return };
         let Config { limits, guests, .. } = &self.lab.config;
-        let context = CommandContext { memory: &self.memory, limits, guest: &guests[0] };
+        let keep_alive = &KeepAlive::after(0);
+        let context = CommandContext { memory: &self.memory, limits, guest: &guests[0], keep_alive };
         let id = self.lab.guests[0].id;
         let setup = |index: u16| CHANNELS.contains(&index).then(|| ring(index).setup());
         let execute = |command| {

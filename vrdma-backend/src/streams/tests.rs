@@ -5,7 +5,7 @@ use super::connection::{ANSWER_TIME, CLOSE_TIME, FINISH_TIME, SET_UP_TIME};
 use super::*;
 use crate::config::Config;
 use crate::device::{Device, DeviceLimits};
-use crate::tcp;
+use crate::tcp::{self, KeepAlive};
 use crate::translate::cm::{Accept, Connect, Depths, Failure};
 use crate::translate::limits;
 use socket2::Socket;
@@ -103,7 +103,7 @@ impl Bench {
 
     /// A listener, and where it listens.
     fn listen(&mut self, device: DeviceId, backlog: usize) -> (u32, SocketAddr) {
-        let socket = tcp::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let socket = tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
         let at = socket.local_addr().unwrap().as_socket().unwrap();
         (self.with(|streams, host| streams.listen(device, vec![socket], backlog, host)).unwrap(), at)
     }
@@ -144,7 +144,7 @@ impl Bench {
     }
 
     fn connect(&mut self, device: DeviceId, qpn: Qpn, remote: SocketAddr) -> Result<u32> {
-        let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
         self.connect_by(device, socket, qpn, remote)
     }
 
@@ -334,7 +334,7 @@ fn one_that_cannot_be_watched_ends_and_all_are_told() {
     let qpn = bench.qp(A);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut connect = || {
-        let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
         // epoll does not take what it has.
         bench.streams.epoll.ctl(ControlOperation::Add, socket.as_raw_fd(), EpollEvent::default()).unwrap();
         bench.connect_by(A, socket, qpn, listener.local_addr().unwrap()).unwrap()
@@ -436,7 +436,8 @@ fn a_listener_that_cannot_accept_is_left_alone_for_a_while() {
 #[test]
 fn sockets_of_a_listener_have_their_turns_and_who_is_too_much_is_reset() {
     let mut bench = Bench::new(4);
-    let sockets: Vec<_> = (0..2).map(|_| tcp::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap()).collect();
+    let sockets: Vec<_> =
+        (0..2).map(|_| tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap()).collect();
     let at: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap().as_socket().unwrap()).collect();
     bench.with(|streams, host| streams.listen(A, sockets, 2, host)).unwrap();
     // Many at the first, and then one at the second, which is among the next two.
