@@ -595,3 +595,19 @@ fn what_the_engine_does_not_take_is_offered_once_a_turn() {
     assert!(!bench.streams.has_stalled());
     assert_eq!(bench.state(A, qpn), QpState::Err, "zeros are no FPDU");
 }
+
+#[test]
+fn times_are_those_that_drivers_are_told() {
+    let chapter = include_str!("../../../docs/device.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let [set_up, answer, finish, close] =
+        [SET_UP_TIME, ANSWER_TIME, FINISH_TIME, CLOSE_TIME].map(|time| time.as_secs());
+    let stuck = 2 * finish;
+    let said = format!(
+        "from CM_CONNECT to TCP's connection, and from a peer's TCP connection to its request, {set_up} s; \
+         from a request to the answer, the driver's or the peer's, {answer} s; \
+         from CM_DISCONNECT to DISCONNECT, {finish} s, after which it is ended at once; \
+         from DISCONNECT to CLOSE, {close} s. \
+         A QP in ERR whose peer takes none of what is to be sent to it first has {stuck} s."
+    );
+    assert!(chapter.contains(&said), "docs/device.md does not say: {said}");
+}

@@ -143,7 +143,7 @@ pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say
         let round = round(pair, server, family)?;
         say(format!("\n=== {}", round.name()));
         let name = |row: &Row| format!("{}: {}", round.name(), row.what);
-        for row in rows(family, sizes).iter().filter(|row| wants(&name(row))) {
+        for row in rows(pair.devices()[server], family, sizes).iter().filter(|row| wants(&name(row))) {
             count += 1;
             match round.run(row, 20_000 + count as u16) {
                 Ok(time) => say(format!("  ok {:6.1} s  {}", time.as_secs_f64(), row.what)),
@@ -170,7 +170,9 @@ fn round(pair: &Pair, server: usize, family: Family) -> Result<Round<'_>> {
 fn is_wanted(pair: &Pair, (server, family, sizes): Turn, wants: &dyn Fn(&str) -> bool) -> bool {
     let name = round(pair, server, family).map(|round| round.name());
     // What cannot be asked for is told when it is gone through.
-    name.map_or(true, |name| rows(family, sizes).iter().any(|row| wants(&format!("{name}: {}", row.what))))
+    name.map_or(true, |name| {
+        rows(pair.devices()[server], family, sizes).iter().any(|row| wants(&format!("{name}: {}", row.what)))
+    })
 }
 
 /// Operations of RFC 7306, which siw does not know: it ends the connection with a TERMINATE, the operation fails, and nothing hangs.
