@@ -40,14 +40,9 @@ impl Besieged {
         self.rounds += 1;
         let (id, rounds) = (self.rounds % 4, self.rounds);
         let [(a, _), (b, _)] = self.sides.as_mut().expect("until the end");
-        for (from, to) in [(&mut *a, &mut *b), (&mut *b, &mut *a)] {
-            to.recv_any(id);
-            to.process.channel.drain();
-            from.post(&Request::send(from.qp.tag(id), Data::Inline(&rounds.to_le_bytes())).signaled(true));
-            from.cq.expect(from.qp.number, id, WcStatus::SUCCESS);
-            assert_eq!(to.cq.expect(to.qp.number, id, WcStatus::SUCCESS).len(), 4);
-        }
-        for (side, _) in [&*a, &*b].map(|side| (side, ())) {
+        exchange(a, b, id, rounds);
+        exchange(b, a, id, rounds);
+        for side in [a, b] {
             assert_eq!(side.guest().cm_get_event().unwrap().kind.get(), CmEventKind::NONE.0);
         }
         self.canaries.iter().for_each(Canary::check);
@@ -57,6 +52,14 @@ impl Besieged {
         let [(_, a), (_, b)] = self.sides.as_ref().expect("until the end");
         [*a, *b]
     }
+}
+
+fn exchange(from: &mut Side, to: &mut Side, id: u32, rounds: u32) {
+    to.recv_any(id);
+    to.process.channel.drain();
+    from.post(&Request::send(from.qp.tag(id), Data::Inline(&rounds.to_le_bytes())).signaled(true));
+    from.cq.expect(from.qp.number, id, WcStatus::SUCCESS);
+    assert_eq!(to.cq.expect(to.qp.number, id, WcStatus::SUCCESS).len(), 4);
 }
 
 /// What the device says to a command of these bytes.
