@@ -27,6 +27,7 @@ pub use run::{HostRun, Run};
 pub use shared::Shared;
 
 use backing::{Pages, Reservation, check_file, refused};
+use crate::port::DmaMapping;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub struct GuestMemory {
     views: Vec<View>,
     mmap: GuestMemoryMmap<()>,
     options: MapOptions,
+    is_for_dma: bool,
 }
 
 /// A region. Tables share it if one came from the other.
@@ -53,9 +55,12 @@ struct View {
     mapping: Arc<Mapping>,
 }
 
-/// What is unmapped when no table has it any more. Its guard ends before the mapping does: fields are dropped in this order.
+/// What is unmapped when no table has it any more. What the IOMMU knows of it and its guard end before the mapping does: fields are dropped in
+/// this order.
 #[derive(Debug)]
 struct Mapping {
+    /// The uplink's device reaches it.
+    dma: Option<DmaMapping>,
     /// The file may be cut short while it is mapped.
     guard: sigbus::Guard,
     _region: Arc<GuestRegionMmap>,
@@ -93,7 +98,7 @@ pub struct RegionSpec {
 impl GuestMemory {
     /// None yet.
     pub fn empty(options: MapOptions) -> GuestMemory {
-        GuestMemory { views: Vec::new(), mmap: GuestMemoryMmap::default(), options }
+        GuestMemory { views: Vec::new(), mmap: GuestMemoryMmap::default(), options, is_for_dma: false }
     }
 
     /// None, on the same conditions.
@@ -147,8 +152,9 @@ impl GuestMemory {
             populate::populate(HostRun { ptr: mapped.as_ptr(), len });
         }
         let mmap = self.mmap.insert_region(mapped.clone()).map_err(io::Error::other)?;
+        let dma = self.options.dma.as_ref().and_then(|dma| dma.map(mapped.as_ptr(), size));
         let mut views = self.views.clone();
-        let mapping = Arc::new(Mapping { guard, _region: mapped, _reservation: reservation });
+        let mapping = Arc::new(Mapping { dma, guard, _region: mapped, _reservation: reservation });
         views.push(View { gpa, len, front_end_addr, mapping });
         Ok(self.replaced(views, mmap))
     }
@@ -165,7 +171,8 @@ impl GuestMemory {
     }
 
     fn replaced(&self, views: Vec<View>, mmap: GuestMemoryMmap<()>) -> GuestMemory {
-        GuestMemory { views, mmap, options: self.options.clone() }
+        let is_for_dma = views.iter().all(|view| view.mapping.dma.is_some());
+        GuestMemory { views, mmap, options: self.options.clone(), is_for_dma }
     }
 
     /// Has the pages of these runs ready, as far as `budget` in bytes goes, which it lessens. What is no memory is left out, and what the
@@ -197,6 +204,11 @@ impl GuestMemory {
     /// Bytes of all regions.
     pub fn len(&self) -> u64 {
         self.views.iter().map(|view| view.len).sum()
+    }
+
+    /// Whether the uplink's device reaches all of it.
+    pub fn is_for_dma(&self) -> bool {
+        self.is_for_dma
     }
 
     /// Whether any of it was replaced because the file behind it was cut short.

@@ -162,6 +162,12 @@ impl MrMemory {
         !matches!(self.host, Host::All | Host::Pages(_))
     }
 
+    /// Whether the uplink's device reaches it by itself.
+    #[inline]
+    pub fn is_for_dma(&self) -> bool {
+        self.guard.memory.is_for_dma()
+    }
+
     /// What of it is loaned now, for who is about to drop it; nothing is the common case.
     pub fn loans(&self) -> Loans {
         let is_loaned = Arc::strong_count(&self.guard) > 1;

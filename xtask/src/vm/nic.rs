@@ -167,12 +167,25 @@ impl NicLab {
     /// Starts the daemon on the NIC, with these arguments besides, and waits until it is ready.
     pub fn daemon(&self, arguments: &str) -> Result<Job> {
         let line = format!(
-            "exec vrdma-backend -v --poll-us 0 --channels 13 --admin /run/admin --uplink {ADDRESS} --uplink-mtu {MTU} \
+            "exec 2>/run/daemon.log; exec vrdma-backend -v --poll-us 0 --channels 13 --admin /run/admin --uplink {ADDRESS} --uplink-mtu {MTU} \
              --guest name=a,socket=/run/a,net=/run/a-net,mac={GUEST_MAC},gid={GUEST} {arguments}"
         );
         let mut job = self.host.spawn(&line)?;
-        job.wait_for("ready: ", self.patience(10)).context("the daemon does not start")?;
+        let mut ready = self.host.spawn("until grep -q 'ready: ' /run/daemon.log; do sleep 0.1; done")?;
+        let deadline = Instant::now() + self.patience(10);
+        while !ready.has_ended()? {
+            let ended = job.has_ended()?;
+            if ended || Instant::now() > deadline {
+                bail!("the daemon does not start\n{}", indent(&self.daemon_log()));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
         Ok(job)
+    }
+
+    /// The end of what the daemon said.
+    pub fn daemon_log(&self) -> String {
+        self.host.check("tail -n 25 /run/daemon.log", self.patience(2)).unwrap_or_default()
     }
 
     /// The daemon's counters.
@@ -186,11 +199,11 @@ impl NicLab {
         let deadline = Instant::now() + self.patience(5);
         loop {
             let stats = self.stats()?;
-            if stats["uplink"]["up"].as_bool() == Some(up) {
+            if stats["link"]["up"].as_bool() == Some(up) {
                 return Ok(());
             }
             let word = if up { "up" } else { "down" };
-            ensure!(Instant::now() < deadline, "the uplink does not go {word}: {}", stats["uplink"]);
+            ensure!(Instant::now() < deadline, "the uplink does not go {word}: {}", stats["link"]);
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -225,13 +238,12 @@ impl NicLab {
         self.ports
     }
 
-    /// The checked ping-pong of all operations of RC, for some seconds; what it says of itself.
-    pub fn turns(&self, seconds: u32) -> Result<String> {
+    /// The checked ping-pong of all operations of RC, for some seconds.
+    pub fn turns(&self, seconds: u32) -> Result<()> {
         let guest = self.host.spawn("exec vrdma-test-guest turns /run/a")?;
         let peer = self.peer.spawn(&format!("exec vr-pingpong -d rxe0 -s {seconds} --events --qps 2 -"))?;
         let (guest, peer) = relay(guest, peer, self.patience(15))?;
-        both(&guest, &peer)?;
-        Ok(String::from_utf8_lossy(&peer.stderr).lines().last().unwrap_or_default().to_owned())
+        both(&guest, &peer)
     }
 
     /// A server of `ibv_SERVICE_pingpong` sends back what it gets.
@@ -255,14 +267,42 @@ impl NicLab {
 
     /// Packets whose checksums the device fills in; the peer takes only right ones.
     pub fn packets(&self, protocol: &str) -> Result<()> {
-        self.host
-            .check(&format!("vrdma-test-guest packets /run/a-net {protocol}"), self.patience(5))
-            .map(|_| ())
+        let before = self.received(protocol)?;
+        let command = format!("vrdma-test-guest packets /run/a-net {protocol}");
+        self.host.check(&command, self.patience(5))?;
+        let deadline = Instant::now() + self.patience(3);
+        loop {
+            let [good, bad] = self.received(protocol)?;
+            ensure!(bad == before[1], "{} checksums are wrong", bad - before[1]);
+            if good == before[0] + PACKETS {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{} of {PACKETS} packets came", good - before[0]);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Packets of a protocol that the peer's kernel has seen, and those whose checksum was wrong.
+    fn received(&self, protocol: &str) -> Result<[u64; 2]> {
+        // UDP counts what no program listens to; of TCP each packet is a segment.
+        let (good, bad) = if protocol == "udp" { ("NoPorts", "InCsumErrors") } else { ("InSegs", "InCsumErrors") };
+        let snmp = self.peer.check("cat /proc/net/snmp", self.patience(2))?;
+        let name = if protocol == "udp" { "Udp:" } else { "Tcp:" };
+        let mut lines = snmp.lines().filter(|line| line.starts_with(name)).map(str::split_whitespace);
+        let (names, values) = (lines.next().context("no names")?, lines.next().context("no values")?);
+        let table: Vec<_> = names.zip(values).collect();
+        let number = |wanted| {
+            let found = table.iter().find(|(name, _)| *name == wanted);
+            found.and_then(|(_, value)| value.parse().ok()).with_context(|| format!("no counter {wanted}"))
+        };
+        Ok([number(good)?, number(bad)?])
     }
 }
 
 /// Where the NIC is: the first device of the first port's bus.
 const ADDRESS: &str = "0000:01:00.0";
+/// How many packets `vrdma-test-guest packets` sends.
+const PACKETS: u64 = 50;
 
 fn both(guest: &Output, peer: &Output) -> Result<()> {
     let said = |output: &Output| indent(&String::from_utf8_lossy(&output.stderr));

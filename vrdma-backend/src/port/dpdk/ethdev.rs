@@ -1,15 +1,17 @@
 //! A port of DPDK: a NIC, or a virtual device of one of DPDK's drivers.
 
 use super::attached::{Attached, lock};
+use super::dma::DeviceDma;
 use super::eal::Eal;
 use super::interface::{Interface, MtuChange};
 use super::mbuf::{Mbuf, Pool};
 use super::wake::Wake;
-use crate::port::{BURST, Capabilities, Driver, External, Frame, Offload, UplinkDevice};
+use crate::port::{BURST, Capabilities, Dma, Driver, External, Frame, Offload, UplinkDevice};
 use dpdk_sys as dpdk;
 use std::mem::zeroed;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 use vrdma_wire::num::Mac;
 
 /// One device with one queue in each direction. All its `unsafe` calls name `port`, which is a started device that is ours alone.
@@ -28,6 +30,8 @@ pub struct Ethdev {
     pub(super) interface: Option<Interface>,
     pub(super) wake: Wake,
     pub(super) counters: Counters,
+    /// Guests' memory that the device reaches, if its frames take some with them.
+    pub(super) dma: Option<Arc<DeviceDma>>,
     /// Makes the port ours.
     pub(super) attached: Attached,
     /// Undone after the port is closed.
@@ -49,6 +53,10 @@ pub(super) struct Counters {
 impl Driver for Ethdev {
     fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    fn dma(&self) -> Option<Dma> {
+        self.dma.clone().map(|dma| Dma::new(dma))
     }
 
     fn mac(&self) -> Mac {
@@ -124,8 +132,12 @@ impl Driver for Ethdev {
 
     fn reclaim(&mut self) {
         // SAFETY: the port is started and `self` the only one to send by it. Drivers that cannot (negative) free what they sent with the
-        // next burst, or have freed it within the last.
-        unsafe { dpdk::rte_eth_tx_done_cleanup(self.port, 0, 0) };
+        // next burst, empty or not, or have freed it within the last.
+        unsafe {
+            if dpdk::rte_eth_tx_done_cleanup(self.port, 0, 0) < 0 {
+                dpdk::shim_eth_tx_burst(self.port, 0, null_mut(), 0);
+            }
+        }
     }
 
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
@@ -224,6 +236,10 @@ impl Drop for Ethdev {
         let _one = lock();
         // Our descriptor of its socket would keep it open.
         self.wake = Wake::Blind;
+        self.attached.stop();
+        if let Some(dma) = &self.dma {
+            dma.detach();
+        }
         self.attached.detach();
         self.mtu_change = None;
     }
