@@ -10,7 +10,7 @@ use vrdma_tests::lab::over_tcp;
 use vrdma_tests::pingpong::Canary;
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{Guest, Lab, LabOptions, QpOptions};
+use vrdma_tests::{Guest, Lab, LabOptions, QpOptions, wait};
 use vrdma_transport::{Initiator, Wishes};
 
 const LEN: u64 = 4096;
@@ -66,7 +66,6 @@ fn exchange(from: &mut Side, to: &mut Side, id: u32, rounds: u32) {
 fn say(guest: &Guest, opcode: Opcode, body: &[u8]) -> Status {
     let room = match opcode {
         Opcode::CM_LISTEN | Opcode::CM_CONNECT => size_of::<ObjectResp>(),
-        Opcode::CM_GET_EVENT => size_of::<CmEventResp>(),
         _ => 0,
     };
     let reply = guest.control().command(opcode, body, &[], room).err();
@@ -89,8 +88,6 @@ fn expect<T: IntoBytes + Immutable + Clone>(
     for length in [0, 1, bytes.len() - 1] {
         assert_eq!(say(guest, opcode, &bytes[..length]), Status::INVALID, "{opcode:?}: {length} bytes");
     }
-    let longer = [bytes, &[0]].concat();
-    assert_eq!(say(guest, opcode, &longer), Status::INVALID, "{opcode:?}: a byte more");
 }
 
 /// Asks for a connection; the socket is to be kept.
@@ -195,7 +192,6 @@ fn fields_that_cannot_be_are_refused() {
             ],
         );
     }
-    assert_eq!(say(guest, Opcode::CM_GET_EVENT, &[0; 8]), Status::INVALID);
     // All of it is still there, and as it was.
     guest.cm_accept(asked, side.qp.number, b"").unwrap();
     guest.cm_event(CmEventKind::ESTABLISHED);
@@ -236,7 +232,7 @@ fn commands_again_and_out_of_order_are_refused() {
     assert_eq!(guest.cm_accept(asked, spare.qp.number, b""), Err(Status::INVALID));
     assert_eq!(guest.cm_reject(asked, b""), Err(Status::INVALID));
     // A QP of one connection for another.
-    let _second = ask(at);
+    let second = ask(at);
     guest.cm_event(CmEventKind::ESTABLISHED);
     let next = guest.cm_event(CmEventKind::CONNECT_REQUEST).connection.get();
     assert_eq!(guest.cm_accept(next, qpn, b""), Err(Status::BUSY));
@@ -264,7 +260,10 @@ fn commands_again_and_out_of_order_are_refused() {
     req.private_data_len = 1.into();
     assert_eq!(guest.cm_connect(&req), Err(Status::NOT_FOUND));
     guest.cm_release(number).unwrap();
-    assert_eq!(besieged.lab.stats().objects(2, "connections"), 0);
+    // The peer that was rejected has heard of it by now.
+    drop(second);
+    let none = || (besieged.lab.stats().objects(2, "connections") == 0).then_some(());
+    wait::until("all connections to be gone", none);
     besieged.check();
 }
 
