@@ -3,7 +3,7 @@
 use super::*;
 use socket2::{Domain, Socket, Type};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::FromZeros;
@@ -93,7 +93,7 @@ impl Side {
                 let Some(peer) = self.peers.get_mut(at) else { return };
                 match choice {
                     // It may be over.
-                    3..=5 => _ = peer.write(&says(input)),
+                    3..=5 => _ = peer.send_with_flags(&says(input), libc::MSG_NOSIGNAL),
                     6 if input.once_in(2) => _ = peer.read(&mut [0; 4096]),
                     6 => _ = peer.shutdown(std::net::Shutdown::Write),
                     _ => drop(self.peers.swap_remove(at)),
