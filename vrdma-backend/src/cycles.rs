@@ -9,9 +9,9 @@ mod off;
 mod on;
 
 #[cfg(not(feature = "cycles"))]
-pub use off::{Mark, begin, end_turn, enter};
+pub use off::{begin, end_turn, enter};
 #[cfg(feature = "cycles")]
-pub use on::{Account, Mark, begin, end_turn, enter, tell};
+pub use on::{Account, begin, end_turn, enter, tell};
 
 /// What the worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

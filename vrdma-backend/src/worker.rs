@@ -223,6 +223,7 @@ impl Worker {
 
     /// Does what there is to do; true if there was anything.
     fn turn(&mut self) -> bool {
+        let _mark = cycles::enter(Stage::Poll);
         let mut busy = self.mail.may_be_there() && self.run_messages();
         let now = self.recent();
         busy |= self.receive_frames(now);

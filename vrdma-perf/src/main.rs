@@ -6,13 +6,17 @@
 //! | file | question |
 //! |---|---|
 //! | `args` | what is asked for? |
+//! | `missing`, `machine` | what has this machine not got, and what is it? |
 //! | `stats`, `load` | what is said of many measurements; the loops that measure, whatever they drive |
-//! | `helper`, `line`, `copies`, `copying`, `floor` | what can the machine do: a second thread, round trips of a cache line, copies, a ring without checks |
+//! | `helper`, `line`, `copies`, `copying`, `floor`, `bells`, `ucx` | what can the machine do: a second thread, round trips of a cache line, copies, a ring without checks, two eventfds; what do others do? |
 //! | `turns` | how are two things compared on a machine that changes? |
 //! | `daemon`, `host` | which daemon, which guests? |
-//! | `plan`, `process`, `flow` | what is posted: checked; from and to which processes; by which requests |
-//! | `measure`, `limits` | what came out? |
-//! | `table`, `report` | how is it shown; the standard set |
+//! | `plan`, `process`, `keys`, `flow` | what is posted: checked; from and to which processes, with which keys; by which requests |
+//! | `windows`, `beside` | in which pieces of time is it measured, and beside what? |
+//! | `measure`, `limits`, `idle` | what came out; what do connections take that do nothing? |
+//! | `table`, `lines`, `plot` | how is it shown: to people, in Markdown, as a curve? |
+//! | `wire` | two engines over a port |
+//! | `rows`, `document`, `report`, `account` | the standard set; what the worker's time goes to |
 
 mod account;
 mod args;

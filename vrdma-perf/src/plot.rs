@@ -68,7 +68,7 @@ type Fault<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorT
 
 /// Draws axes, curves, and what they are.
 fn curves<'a, X, Y>(
-    mut chart: ChartContext<'_, SVGBackend<'a>, Cartesian2d<X, Y>>,
+    mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     drawing: &Drawing,
 ) -> Result<(), Fault<'a>>
 where

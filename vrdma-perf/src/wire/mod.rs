@@ -10,7 +10,6 @@ use crate::args::{Figure, Wire};
 use crate::helper::Helper;
 use crate::line;
 use crate::lines::{self, Unit};
-use crate::load::Load;
 use crate::missing::{LACKS, missing};
 use crate::table;
 use crate::turns::{self, Turns, Until};
@@ -52,8 +51,7 @@ pub struct Measured {
 /// The port cannot be made here, or loses everything.
 pub fn measure(args: &Wire) -> Result<Measured> {
     let dir = tempfile::tempdir()?;
-    let mut ports = ports::open(args.port, dir.path())
-        .map_err(|error| missing(format!("this machine has no such port: {error:#}")))?;
+    let mut ports = ports::open(args.port, dir.path())?;
     pin(0, args.cpus.1);
     let helper = Helper::start(args.cpus.0);
     let mtu = ports::path_mtu(&ports);

@@ -1,6 +1,7 @@
 //! Ports of this machine that need no NIC, two ends of each.
 
 use crate::args::PortKind;
+use crate::missing::missing;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -20,30 +21,39 @@ const UP: Duration = Duration::from_secs(5);
 /// # Errors
 /// They cannot be made here; the message says why.
 pub fn open(kind: PortKind, dir: &Path) -> Result<Vec<Port>> {
-    let is_veth = matches!(kind, PortKind::AfPacket | PortKind::AfXdp);
-    if is_veth {
-        own_network()?;
-        ip("link add va type veth peer name vb")?;
+    if kind.is_memory() {
+        // These want nothing of the machine.
+        return all(kind, dir, LINK_MTUS[0]);
     }
+    veth(kind, dir).map_err(|error| missing(format!("this machine has no such port: {error:#}")))
+}
+
+/// Both ends of a veth, with the longest packets that they take.
+fn veth(kind: PortKind, dir: &Path) -> Result<Vec<Port>> {
+    own_network()?;
+    ip("link add va type veth peer name vb")?;
     let mut error = None;
     for mtu in LINK_MTUS {
-        if is_veth {
-            for end in ["va", "vb"] {
-                ip(&format!("link set {end} mtu {mtu}"))?;
-                ip(&format!("link set {end} up"))?;
-            }
+        for end in ["va", "vb"] {
+            ip(&format!("link set {end} mtu {mtu}"))?;
+            ip(&format!("link set {end} up"))?;
         }
-        let ports = devices(kind, dir).iter().map(|device| one(device, mtu)).collect::<Result<Vec<Port>>>();
-        match ports {
-            Ok(mut ports) => return wait(&mut ports).map(|()| ports),
+        match all(kind, dir, mtu) {
+            Ok(ports) => return Ok(ports),
             Err(found) => _ = error.get_or_insert(found),
         }
     }
-    Err(error.expect("there are MTUs")).context(format!("no port of {kind:?}"))
+    Err(error.expect("there are MTUs"))
+}
+
+fn all(kind: PortKind, dir: &Path, mtu: u16) -> Result<Vec<Port>> {
+    let ports = devices(kind, dir).into_iter().map(|device| one(&device, mtu));
+    let mut ports = ports.collect::<Result<Vec<Port>>>()?;
+    wait(&mut ports).map(|()| ports)
 }
 
 /// The devices, as EAL names them.
-pub fn devices(kind: PortKind, dir: &Path) -> Vec<String> {
+fn devices(kind: PortKind, dir: &Path) -> Vec<String> {
     let socket = dir.join("memif.sock");
     let memif = |number: u8, role: &str| {
         format!("net_memif{number},role={role},socket={},socket-abstract=no", socket.display())
