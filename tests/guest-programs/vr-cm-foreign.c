@@ -133,7 +133,7 @@ static pid_t start(void)
 /* Listens, and waits for a request. */
 static void try_accept(uint32_t qpn, const char *address, const char *port)
 {
-	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .qp_num = qpn };
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1 };
 	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP, .ai_flags = RAI_PASSIVE }, *found;
 	struct rdma_event_channel *channel = new_channel();
 	struct rdma_cm_event *event;
@@ -148,6 +148,9 @@ static void try_accept(uint32_t qpn, const char *address, const char *port)
 	if (rdma_listen(id, 1))
 		die("rdma_listen");
 	event = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	/* The library accepts with a QP of the identifier alone, whose number it takes from here. */
+	create_qp(event->id);
+	event->id->qp->qp_num = qpn;
 	expect_refused(rdma_accept(event->id, &param), "rdma_accept");
 	rdma_ack_cm_event(event);
 }
