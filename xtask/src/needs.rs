@@ -79,6 +79,13 @@ pub const NEEDS: &[Need] = &[
         Wanted::Compare,
     ),
     need("tshark", "captures are read by it", &["tshark"], Proof::Program("tshark"), Wanted::Compare),
+    need(
+        "ucx_perftest",
+        "vrdma-perf compares with it",
+        &["ucx-utils"],
+        Proof::Program("ucx_perftest"),
+        Wanted::Compare,
+    ),
 ];
 
 const fn need(
