@@ -81,6 +81,11 @@ uint32_t shim_pktmbuf_pkt_len(const struct rte_mbuf *mbuf)
 	return rte_pktmbuf_pkt_len(mbuf);
 }
 
+uint16_t shim_pktmbuf_segments(const struct rte_mbuf *mbuf)
+{
+	return mbuf->nb_segs;
+}
+
 struct rte_mbuf *shim_pktmbuf_next(const struct rte_mbuf *mbuf)
 {
 	return mbuf->next;

@@ -42,8 +42,12 @@ pub struct GuestMemory {
     views: Vec<View>,
     mmap: GuestMemoryMmap<()>,
     options: MapOptions,
-    is_for_dma: bool,
+    dma_page: Option<usize>,
 }
+
+/// Bytes of a page of tmpfs, and of the smallest one of hugetlbfs.
+const PAGE: usize = 4096;
+const HUGE_PAGE: usize = 2 << 20;
 
 /// A region. Tables share it if one came from the other.
 #[derive(Clone, Debug)]
@@ -61,6 +65,8 @@ struct View {
 struct Mapping {
     /// The uplink's device reaches it.
     dma: Option<DmaMapping>,
+    /// Bytes of its pages, at least.
+    page: usize,
     /// The file may be cut short while it is mapped.
     guard: sigbus::Guard,
     _region: Arc<GuestRegionMmap>,
@@ -98,7 +104,7 @@ pub struct RegionSpec {
 impl GuestMemory {
     /// None yet.
     pub fn empty(options: MapOptions) -> GuestMemory {
-        GuestMemory { views: Vec::new(), mmap: GuestMemoryMmap::default(), options, is_for_dma: false }
+        GuestMemory { views: Vec::new(), mmap: GuestMemoryMmap::default(), options, dma_page: None }
     }
 
     /// None, on the same conditions.
@@ -154,7 +160,7 @@ impl GuestMemory {
         let mmap = self.mmap.insert_region(mapped.clone()).map_err(io::Error::other)?;
         let dma = self.options.dma.as_ref().and_then(|dma| dma.map(mapped.as_ptr(), size));
         let mut views = self.views.clone();
-        let mapping = Arc::new(Mapping { dma, guard, _region: mapped, _reservation: reservation });
+        let mapping = Arc::new(Mapping { dma, page: if is_huge { HUGE_PAGE } else { PAGE }, guard, _region: mapped, _reservation: reservation });
         views.push(View { gpa, len, front_end_addr, mapping });
         Ok(self.replaced(views, mmap))
     }
@@ -171,8 +177,10 @@ impl GuestMemory {
     }
 
     fn replaced(&self, views: Vec<View>, mmap: GuestMemoryMmap<()>) -> GuestMemory {
-        let is_for_dma = views.iter().all(|view| view.mapping.dma.is_some());
-        GuestMemory { views, mmap, options: self.options.clone(), is_for_dma }
+        let page = |view: &View| view.mapping.dma.as_ref().map(|_| view.mapping.page);
+        let pages = views.iter().map(page).collect::<Option<Vec<_>>>();
+        let dma_page = pages.and_then(|pages| pages.into_iter().min());
+        GuestMemory { views, mmap, options: self.options.clone(), dma_page }
     }
 
     /// Has the pages of these runs ready, as far as `budget` in bytes goes, which it lessens. What is no memory is left out, and what the
@@ -206,9 +214,9 @@ impl GuestMemory {
         self.views.iter().map(|view| view.len).sum()
     }
 
-    /// Whether the uplink's device reaches all of it.
-    pub fn is_for_dma(&self) -> bool {
-        self.is_for_dma
+    /// If the uplink's device reaches all of it: bytes of a page, within which memory is contiguous for the device, too.
+    pub fn dma_page(&self) -> Option<usize> {
+        self.dma_page
     }
 
     /// Whether any of it was replaced because the file behind it was cut short.

@@ -32,6 +32,8 @@ pub struct Ethdev {
     pub(super) counters: Counters,
     /// Guests' memory that the device reaches, if its frames take some with them.
     pub(super) dma: Option<Arc<DeviceDma>>,
+    /// Most mbufs of a frame.
+    pub(super) max_segments: u16,
     /// Makes the port ours.
     pub(super) attached: Attached,
     /// Undone after the port is closed.
@@ -215,10 +217,11 @@ impl Driver for Ethdev {
 }
 
 impl Ethdev {
-    /// The frame as an mbuf of ours. None, and it is lost, if there is no buffer for it.
+    /// The frame as an mbuf of ours that the device takes. None, and it is lost, if there is no buffer for it.
     fn own(&mut self, frame: Frame) -> Option<Mbuf> {
         let frame = match frame.into_mbuf() {
-            Ok(mbuf) => return Some(mbuf),
+            Ok(mbuf) if mbuf.segments() <= self.max_segments => return Some(mbuf),
+            Ok(mbuf) => Frame::from_mbuf(mbuf).to_heap(),
             Err(frame) => frame,
         };
         let Some(mut mbuf) = self.tx_pool.allocate().filter(|_| frame.len() <= self.tx_pool.room()) else {

@@ -114,6 +114,10 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> R
         interface,
         wake,
         dma,
+        max_segments: match info.tx_desc_lim.nb_seg_max {
+            0 => u16::MAX,
+            most => most,
+        },
         counters: Counters::default(),
         device,
         attached,
