@@ -12,8 +12,15 @@ use crate::ui;
 use crate::vm::Job;
 use crate::vm::nic::{Nic, NicLab};
 
-/// The services, with the size of their messages: as long as eight packets, or one.
-const SERVICES: [(&str, u32); 3] = [("rc", 32_000), ("uc", 32_000), ("ud", 2048)];
+/// The services, each with the size of its messages and the path MTU.
+const SERVICES: [(&str, u32, u32); 6] = [
+    ("rc", 10_000, 1024),
+    ("uc", 10_000, 1024),
+    ("ud", 1024, 1024),
+    ("rc", 32_000, 4096),
+    ("uc", 32_000, 4096),
+    ("ud", 4096, 4096),
+];
 /// Messages of each there and back.
 const MESSAGES: u32 = 40;
 
@@ -60,7 +67,9 @@ fn go_through(lab: &mut NicLab) -> Result<String> {
     for (arguments, name) in [("", "as it is"), ("--no-zero-copy", "with copies")] {
         let daemon = Daemon::start(lab, arguments)?;
         let result = programs(lab, name).and_then(|()| daemon.finish(lab));
-        println!("{}", indent(&lab.daemon_log()));
+        if result.is_err() {
+            println!("{}\n{}\n{}", indent(&lab.daemon_log()), lab.stats().unwrap_or_default(), lab.peer_counters());
+        }
         lines.push(result.context(name)?);
     }
     Ok(lines.join(", "))
@@ -89,21 +98,50 @@ impl Daemon {
     }
 }
 
-/// All services, and checksums that the NIC fills in.
-fn programs(lab: &mut NicLab, how: &str) -> Result<()> {
-    let step = |what: String, lab: &mut NicLab, work: &mut dyn FnMut(&mut NicLab) -> Result<()>| {
+/// Steps that are gone through, each also after a failure, so that one sees all.
+struct Steps<'a> {
+    lab: &'a mut NicLab,
+    how: &'a str,
+    failures: Vec<String>,
+}
+
+impl Steps<'_> {
+    fn step(&mut self, what: &str, work: impl FnOnce(&mut NicLab) -> Result<()>) {
         let start = Instant::now();
-        work(lab).with_context(|| what.clone())?;
-        println!("  ok {:6.1} s  {what}, {how}", start.elapsed().as_secs_f64());
-        anyhow::Ok(())
-    };
-    step("RC: SEND, WRITE, READ, FETCH_ADD".to_owned(), lab, &mut |lab| lab.turns(3))?;
-    for (service, size) in SERVICES {
-        let what = format!("{MESSAGES} messages of {size} bytes there and back, {}", service.to_uppercase());
-        step(what, lab, &mut |lab| lab.echo(service, size, MESSAGES))?;
+        match work(self.lab) {
+            Ok(()) => println!("  ok {:6.1} s  {what}, {}", start.elapsed().as_secs_f64(), self.how),
+            Err(error) => {
+                let text = format!("{what}, {}\n{}", self.how, indent(&format!("{error:#}")));
+                println!("FAIL           {text}");
+                self.failures.push(text);
+            }
+        }
     }
-    for protocol in ["udp", "tcp"] {
-        step(format!("checksums of {}", protocol.to_uppercase()), lab, &mut |lab| lab.packets(protocol))?;
+}
+
+/// All services, checksums that the NIC fills in, and the cable pulled and plugged in again.
+fn programs(lab: &mut NicLab, how: &str) -> Result<()> {
+    let mut steps = Steps { lab, how, failures: Vec::new() };
+    steps.step("RC: SEND, WRITE, READ, FETCH_ADD", |lab| lab.turns(3));
+    for (service, size, mtu) in SERVICES {
+        let name = service.to_uppercase();
+        let what = format!("{name}, {MESSAGES} messages of {size} bytes there and back, path MTU {mtu}");
+        steps.step(&what, |lab| lab.echo(service, size, mtu, MESSAGES));
     }
+    for protocol in ["UDP", "TCP"] {
+        steps.step(&format!("checksums of {protocol}"), |lab| lab.packets(&protocol.to_lowercase()));
+    }
+    steps.step("the link down and up", link);
+    let Steps { failures, .. } = steps;
+    ensure!(failures.is_empty(), "{} steps failed:\n{}", failures.len(), failures.join("\n"));
     Ok(())
+}
+
+/// The cable is pulled, and plugged in again: the daemon says so, and all goes on.
+fn link(lab: &mut NicLab) -> Result<()> {
+    for up in [false, true] {
+        lab.set_link(up)?;
+        lab.wait_link(up)?;
+    }
+    lab.echo("rc", 10_000, 1024, MESSAGES).context("after the link was down")
 }

@@ -188,6 +188,13 @@ impl NicLab {
         self.host.check("tail -n 25 /run/daemon.log", self.patience(2)).unwrap_or_default()
     }
 
+    /// What the peer counted, after a failure.
+    pub fn peer_counters(&self) -> String {
+        const SHOW: &str =
+            "ip -s link show eth0; cd /sys/class/infiniband/rxe0/ports/1/hw_counters && grep -v '^0$' *";
+        self.peer.exec(SHOW, self.patience(2)).map(|output| output.text()).unwrap_or_default()
+    }
+
     /// The daemon's counters.
     pub fn stats(&self) -> Result<Value> {
         let text = self.host.check("vrdma-test-guest stats /run/admin", self.patience(2))?;
@@ -247,21 +254,23 @@ impl NicLab {
     }
 
     /// A server of `ibv_SERVICE_pingpong` sends back what it gets.
-    pub fn echo(&mut self, service: &str, size: u32, messages: u32) -> Result<()> {
+    pub fn echo(&mut self, service: &str, size: u32, mtu: u32, messages: u32) -> Result<()> {
         let port = self.port();
         let server = format!(
             "exec ibv_{service}_pingpong -d rxe0 -g {} -p {port} -s {size} -n {messages}{}",
             self.gid,
-            if service == "ud" { "" } else { " -m 4096 -c" }
+            if service == "ud" { String::new() } else { format!(" -m {mtu} -c") }
         );
         let server = self.peer.spawn(&server)?;
         let listens = format!("until grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done");
         self.peer.check(&listens, self.patience(4)).context("the server does not listen")?;
         let link = self.peer.spawn(&format!("exec busybox nc 127.0.0.1 {port}"))?;
         let guest = format!(
-            "exec vrdma-test-guest echo /run/a {service} --messages {messages} --size {size}"
+            "exec vrdma-test-guest echo /run/a {service} --messages {messages} --size {size} --mtu {}",
+            mtu.ilog2() - 7
         );
         let (guest, _) = relay(self.host.spawn(&guest)?, link, self.patience(15))?;
+        ensure!(guest.success(), "the guest: {:?}\n{}", guest.exit, indent(&String::from_utf8_lossy(&guest.stderr)));
         both(&guest, &server.wait(self.patience(5))?)
     }
 
