@@ -137,7 +137,8 @@ fn dma(
     // SAFETY: drivers name themselves by a string of their own.
     let driver = unsafe { CStr::from_ptr(info.driver_name) };
     // SAFETY: the port is ours and started; it has sent nothing yet.
-    let cleans = expecting_failure(|| unsafe { dpdk::rte_eth_tx_done_cleanup(port, 0, 0) }) >= 0;
+    let can_clean = || expecting_failure(|| unsafe { dpdk::rte_eth_tx_done_cleanup(port, 0, 0) }) >= 0;
+    let cleans = !BROKEN_BY_CLEANING.contains(&driver) && can_clean();
     let why_not = if !multi_segs {
         "its driver takes no frames in several pieces"
     } else if !virtual_addresses {
@@ -152,6 +153,9 @@ fn dma(
     log::info!("uplink {}: payload is copied once: {why_not}", device.name);
     Ok(None)
 }
+
+/// Drivers that can be asked for what was sent, but send nothing any more some frames later if those had several pieces (seen with DPDK 22.11).
+const BROKEN_BY_CLEANING: [&CStr; 1] = [c"net_e1000_igb"];
 
 /// Drivers that cannot be asked for what was sent, but give it back with each burst, with an empty one too.
 const CLEAN_WITH_A_BURST: [&CStr; 1] = [c"net_vmxnet3"];
