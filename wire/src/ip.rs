@@ -84,7 +84,8 @@ pub(crate) fn plain_of(ethertype: u16, packet: &[u8], protocol: u8) -> Option<(G
         eth::IPV6 => {
             let (raw, rest) = RawV6::ref_from_prefix(packet).ok()?;
             let (src, dst) = (Gid(raw.src), Gid(raw.dst));
-            let is_plain = raw.version_class_label.get() >> 28 == 6 && src.ipv4().is_none() && dst.ipv4().is_none();
+            let is_plain =
+                raw.version_class_label.get() >> 28 == 6 && src.ipv4().is_none() && dst.ipv4().is_none();
             (is_plain && raw.next_header == protocol).then_some((src, dst, rest))
         }
         _ => None,

@@ -86,7 +86,7 @@ fn packets_of_the_engine_go_to_soft_roce_in_a_guest_or_out() {
     let mut send = |dst| {
         let packet = packet(dst);
         let verdict = net.route_packet(Instant(1), &packet);
-        net.forward_packet(Instant(1), verdict, &packet, &mut wire);
+        net.forward_packet(Instant(1), verdict, &packet, &mut wire, &mut |_: &[u8]| {});
         net.flush();
         verdict
     };
@@ -109,7 +109,9 @@ fn packets_from_the_wire_go_to_the_engine_of_guests_that_have_one() {
     for dst in [A, B] {
         let mut packet = packet(dst);
         packet[6..12].copy_from_slice(&REMOTE.0);
-        net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet| engine.push(packet.to_vec()));
+        net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet: &[u8]| {
+            engine.push(packet.to_vec())
+        });
     }
     net.flush();
     assert_eq!((engine.len(), &engine[0][..6]), (1, &A.0[..]));
@@ -127,7 +129,7 @@ fn packets_to_a_group_go_to_the_engine_and_to_guests_that_have_none() {
     let mut engine = Vec::new();
     let mut packet = packet(Mac([1, 0, 0x5e, 0, 0, 1]));
     packet[6..12].copy_from_slice(&REMOTE.0);
-    net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet| engine.push(packet.to_vec()));
+    net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet: &[u8]| engine.push(packet.to_vec()));
     net.flush();
     assert_eq!(engine, [packet.clone()]);
     assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b runs soft-RoCE");
@@ -135,7 +137,7 @@ fn packets_to_a_group_go_to_the_engine_and_to_guests_that_have_none() {
     packet[6..12].copy_from_slice(&A.0);
     let (mut wire, verdict) = (Wire::default(), net.route_packet(Instant(1), &packet));
     assert_eq!(verdict, Verdict::RoceGroup);
-    net.forward_packet(Instant(1), verdict, &packet, &mut wire);
+    net.forward_packet(Instant(1), verdict, &packet, &mut wire, &mut |_: &[u8]| {});
     assert_eq!(wire.0, [(packet, false)]);
 }
 
@@ -237,7 +239,7 @@ fn sender_and_receiver(dst: Mac, len: u32, descriptors: usize) -> (Net, Shared) 
 /// Frames of `len` bytes that a guest gets rid of in one turn, with a receiver whose chains have `descriptors` buffers each.
 fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
     let (mut net, _) = sender_and_receiver(B, len, descriptors);
-    net.turn(Instant(1), &mut Nowhere, &mut |_| {});
+    net.turn(Instant(1), &mut Nowhere, &mut |_: &[u8]| {});
     let frames = net.senders[0].counters.tx_frames;
     assert_eq!(net.outlets.receivers[1].counters.rx_frames, frames, "all arrive");
     frames as u16
@@ -261,13 +263,13 @@ fn what_a_turn_took_too_much_is_missing_in_the_next() {
     let (mut net, _) = sender_and_receiver(B, 9000, 100);
     let mut frames = 0;
     for turn in 1..=3 {
-        net.turn(Instant(1), &mut Nowhere, &mut |_| {});
+        net.turn(Instant(1), &mut Nowhere, &mut |_: &[u8]| {});
         frames = net.senders[0].counters.tx_frames;
         assert_eq!(frames, (turn * TURN).div_ceil(cost(9000, 100)), "turn {turn}");
     }
     // While it sends nothing, what it owes becomes less.
     net.spent[0] = 3 * TURN;
-    assert!(net.turn(Instant(1), &mut Nowhere, &mut |_| {}), "it is not asleep");
+    assert!(net.turn(Instant(1), &mut Nowhere, &mut |_: &[u8]| {}), "it is not asleep");
     assert_eq!(net.senders[0].counters.tx_frames, frames);
     assert_eq!(net.spent[0], 2 * TURN);
 }
@@ -280,7 +282,7 @@ fn what_the_engine_sends_to_all_is_limited_but_for_the_uplink() {
         let packet = packet(Mac([0xff; 6]));
         let verdict = net.route_packet(Instant(1), &packet);
         assert_eq!(verdict, Verdict::Group);
-        net.forward_packet(Instant(1), verdict, &packet, &mut wire);
+        net.forward_packet(Instant(1), verdict, &packet, &mut wire, &mut |_: &[u8]| {});
     }
     net.flush();
     assert_eq!(wire.0.len(), 70);
@@ -300,7 +302,7 @@ fn what_a_guest_sends_to_several_ports_is_limited_but_for_the_uplink() {
                 // The same frames once more, and no further buffers.
                 words.store16(0x1002, 2 * SIZE, Ordering::Release);
             }
-            net.turn(Instant(1), &mut wire, &mut |_| {});
+            net.turn(Instant(1), &mut wire, &mut |_: &[u8]| {});
         }
         assert_eq!(wire.0.len(), 2 * usize::from(SIZE), "{verdict}");
         let (sender, receiver) = (&net.senders[0].counters, &net.outlets.receivers[1].counters);
@@ -331,20 +333,20 @@ impl SwitchUplink for Narrow {
 fn a_guest_that_floods_the_uplink_leaves_room_for_others_and_loses_nothing() {
     let (mut net, _) = sender_and_receiver(REMOTE, 100, 1);
     let mut port = Narrow(20);
-    net.turn(Instant(1), &mut port, &mut |_| {});
+    net.turn(Instant(1), &mut port, &mut |_: &[u8]| {});
     assert_eq!((port.0, net.senders[0].counters.tx_frames), (10, 10), "half is for packets of the engine");
     // The driver takes three of them in each turn.
     for _ in 0..5 {
         port.0 += 3;
-        net.turn(Instant(1), &mut port, &mut |_| {});
+        net.turn(Instant(1), &mut port, &mut |_: &[u8]| {});
         assert!(port.0 >= 3);
     }
     assert_eq!(net.outlets.uplink.uplink_lost, 0);
     let sent = net.outlets.uplink.uplink_sent;
     // No room: frames wait in the guest's queue, and are lost once the port seems to take nothing any more.
     port.0 = 0;
-    net.turn(Instant(2), &mut port, &mut |_| {});
+    net.turn(Instant(2), &mut port, &mut |_: &[u8]| {});
     assert_eq!((net.outlets.uplink.uplink_sent, net.outlets.uplink.uplink_lost), (sent, 0));
-    net.turn(Instant(2_000_000), &mut port, &mut |_| {});
+    net.turn(Instant(2_000_000), &mut port, &mut |_: &[u8]| {});
     assert!(net.outlets.uplink.uplink_lost > 0);
 }

@@ -191,7 +191,14 @@ mod tests {
         };
         assert!(ends(&whole).is_some());
         // IP options, a fragment, its rest, UDP, another EtherType, a header that is cut short.
-        let none = [spoil(14, 0x46), spoil(20, 0x20), spoil(21, 1), spoil(23, 17), spoil(13, 6), whole[..37].to_vec()];
+        let none = [
+            spoil(14, 0x46),
+            spoil(20, 0x20),
+            spoil(21, 1),
+            spoil(23, 17),
+            spoil(13, 6),
+            whole[..37].to_vec(),
+        ];
         for frame in none {
             assert_eq!(ends(&frame), None, "{frame:x?}");
         }
