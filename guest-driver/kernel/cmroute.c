@@ -13,7 +13,7 @@
 
 #include "cmroute.h"
 
-/* How often, and for how long each time, a neighbour is waited for: rdma_cm has asked for it before. */
+/* How often, and how long each time, a neighbour is waited for. rdma_cm has asked for it before. */
 #define NEIGHBOUR_TRIES 50
 #define NEIGHBOUR_WAIT_MS 20
 

@@ -33,7 +33,7 @@ consts! {
     pub mod cm_flags: u32 = "VRDMA_CM" {
         /// The peer may send first: the device sends a message of its own before all others (RFC 6581, 4).
         PEER_TO_PEER = 1 << 0,
-        /// [`CmConnectReq::next_hop`] and what follows it are given. For a device with `VRDMA_CAP_NEXT_HOP`, which needs it; others do not look at them.
+        /// `next_hop` and what follows it are given. For a device with `VRDMA_CAP_NEXT_HOP`, which needs it; others do not look at them.
         NEXT_HOP = 1 << 1,
     }
 }
