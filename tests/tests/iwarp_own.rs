@@ -1,5 +1,6 @@
 //! iWARP over the daemon's own TCP: what lies below the operations, which `iwarp.rs` tries over each TCP. Losses, ends, and segments that are somebody else's.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 use vrdma_backend::port::{Burst, FaultsConfig};
 use vrdma_tests::abi::control::{CmEventKind, QpState, Status, cm_flags};
@@ -118,7 +119,8 @@ fn who_closes_with_data_under_way_loses_none() {
 /// A host on the wire, at the other end of the cable.
 struct Stranger {
     lab: Lab,
-    burst: Burst,
+    /// What has come and was not looked at.
+    seen: VecDeque<Packet>,
 }
 
 const FAR: Mac = Mac([2, 0, 0, 0, 0, 0x77]);
@@ -148,7 +150,7 @@ fn segment(flags: Flags, dst_port: u16) -> Packet {
 
 impl Stranger {
     fn new() -> Stranger {
-        Stranger { lab: Lab::of_tcp(OWN, 1), burst: Burst::default() }
+        Stranger { lab: Lab::of_tcp(OWN, 1), seen: VecDeque::new() }
     }
 
     fn send(&mut self, packet: &Packet, data: &[u8]) {
@@ -163,11 +165,13 @@ impl Stranger {
 
     /// The next segment that comes out of the daemon, if one does in time.
     fn next(&mut self, time: Duration) -> Option<Packet> {
-        let Stranger { lab, burst } = self;
+        let Stranger { lab, seen } = self;
         let port = lab.outside.as_mut().unwrap();
+        let mut burst = Burst::default();
         wait::within(time, || {
-            port.receive(burst);
-            burst.frames().find_map(|frame| Packet::parse(frame).ok()).map(|(packet, _)| packet)
+            port.receive(&mut burst);
+            seen.extend(burst.frames().iter().filter_map(|frame| Some(Packet::parse(frame).ok()?.0)));
+            seen.pop_front()
         })
     }
 

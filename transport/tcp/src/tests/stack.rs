@@ -1,10 +1,12 @@
 //! Hosts with many connections: listeners, floods, TIME-WAIT, and segments for nobody.
 
 use crate::stack::{Origin, Outgoing, Refused, Sources, Stack, StackCounters, StackLimits};
-use crate::{Arrival, Config, ConnectionId, Event, Instant, NextHop, Ports, Reason, Segment, State, Tuple};
+use crate::{
+    Arrival, Config, Connection, ConnectionId, Event, Instant, NextHop, Ports, Reason, Segment, State, Tuple,
+};
 use core::time::Duration;
 use std::collections::BTreeMap;
-use vrdma_wire::num::{Gid, Mac};
+use vrdma_wire::num::{Gid, Mac, VlanId, VlanTag};
 use vrdma_wire::tcp::{Flags, Header, Options};
 
 const A: Gid = Gid::from_ipv4([10, 0, 0, 1]);
@@ -343,4 +345,64 @@ fn time_waits_are_bounded() {
     }
     assert_eq!(pair.hosts[0].0.counters().short_wait, 7);
     assert_eq!(pair.hosts[0].0.connections(), 3);
+}
+
+#[test]
+fn who_listens_at_any_address_does_so_where_nobody_listens_at_that_one() {
+    let mut stack = stack();
+    let any = Gid([0; 16]);
+    stack.listen(any, PORT, 4, config()).unwrap();
+    stack.listen(B, PORT, 4, Config { mss: 999, ..config() }).unwrap();
+    assert_eq!(stack.listen(any, PORT, 4, config()), Err(Refused::InUse));
+    let mut streams = Streams::default();
+    let mut answer = |stack: &mut Stack, local: Gid, port: u16| {
+        let syn = segment(Flags::SYN, port, 100, 0);
+        stack.handle_segment(Instant(0), from_to(A, local), &syn, 0, &mut |_, _| 0);
+        let outgoing = stack.poll_transmit(Instant(0), &mut streams).unwrap();
+        assert_eq!((outgoing.tuple.local, outgoing.hop), (local, HOP));
+        outgoing.segment.header.options.mss
+    };
+    let other = Gid::from_ipv4([10, 0, 0, 3]);
+    assert_eq!(answer(&mut stack, B, 1), Some(999));
+    assert_eq!(answer(&mut stack, other, 1), Some(config().mss));
+    stack.unlisten(B, PORT);
+    assert_eq!(answer(&mut stack, B, 2), Some(config().mss));
+}
+
+#[test]
+fn a_segment_is_of_a_connection_in_its_vlan_alone_and_answers_go_back_by_it() {
+    let mut stack = stack();
+    let [five, six] = [5, 6].map(|vlan| VlanId::new(vlan).unwrap());
+    let hop = NextHop { mac: Mac([2, 0, 0, 0, 0, 5]), vlan: Some(VlanTag::new(five, 0)) };
+    let whole = tuple(1);
+    assert!(!stack.takes(&whole, five) && !stack.has(&whole));
+    stack.connect(whole, hop, config(), Instant(0)).unwrap();
+    assert!(stack.takes(&whole, five) && stack.has(&whole) && !stack.takes(&whole, six));
+    assert!(!stack.takes(&whole, VlanId::UNTAGGED) && !stack.takes(&tuple(2), five));
+    stack.listen(A, 2, 4, config()).unwrap();
+    assert!(stack.takes(&tuple(2), five) && stack.takes(&tuple(2), six) && !stack.has(&tuple(2)));
+    assert_eq!(stack.poll_transmit(Instant(0), &mut Streams::default()).unwrap().hop, hop);
+    // A stranger is told by the way that it came.
+    let hop = NextHop { mac: Mac([2, 0, 0, 0, 0, 6]), vlan: None };
+    let origin = Origin { hop, ..from_to(B, A) };
+    let stray = segment(Flags::ACK, 9, 100, 7);
+    assert_eq!(stack.handle_segment(Instant(0), origin, &stray, 0, &mut |_, _| 0), None);
+    let reset = stack.poll_transmit(Instant(0), &mut Streams::default()).unwrap();
+    assert_eq!((reset.id, reset.hop, reset.segment.header.flags), (None, hop, Flags::RST));
+}
+
+#[test]
+fn what_happened_to_connections_is_counted_when_they_are_gone_too() {
+    let mut pair = Pair::new();
+    let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
+    pair.carry();
+    let stray = segment(Flags::ACK, 1, 5, 5);
+    pair.hosts[1].0.handle_segment(pair.now, from_to(A, B), &stray, 0, &mut |_, _| 0);
+    let before = pair.hosts[1].0.totals();
+    assert_ne!(before, crate::Totals::default());
+    pair.hosts[0].0.change(ours, Connection::abort);
+    pair.carry();
+    while pair.hosts[1].0.poll_event().is_some() {}
+    assert_eq!(pair.hosts[1].0.connections(), 0);
+    assert!(pair.hosts[1].0.totals().iter().zip(before.iter()).all(|(now, then)| now.1 >= then.1));
 }
