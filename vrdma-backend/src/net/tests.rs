@@ -2,7 +2,7 @@
 
 use super::outlets::MIN_FRAME;
 use super::*;
-use crate::allowed::Vlans;
+use crate::allowed::{AllowedGid, Vlans};
 use crate::memory::tests::memory;
 use crate::memory::{Run, Shared};
 use crate::port;
@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 use vmm_sys_util::epoll::Epoll;
-use vrdma_wire::num::Mac;
+use vrdma_wire::checksum::Sum;
+use vrdma_wire::num::{Gid, Mac};
+use vrdma_wire::tcp::{Ends, Flags, Header, Options, Packet};
 
 const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
 const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
@@ -349,4 +351,96 @@ fn a_guest_that_floods_the_uplink_leaves_room_for_others_and_loses_nothing() {
     assert_eq!((net.outlets.uplink.uplink_sent, net.outlets.uplink.uplink_lost), (sent, 0));
     net.turn(Instant(2_000_000), &mut port, &mut |_: &[u8]| {});
     assert!(net.outlets.uplink.uplink_lost > 0);
+}
+
+/// Guests' own TCP, which takes what is for a port.
+#[derive(Default)]
+struct Tcp {
+    asked: std::cell::Cell<u32>,
+    taken: Vec<(usize, Vec<u8>)>,
+}
+
+impl Inside for Tcp {
+    fn packet(&mut self, packet: &[u8]) {
+        panic!("a segment is no RoCE packet: {packet:x?}");
+    }
+
+    fn takes(&self, _: usize, ends: &Ends) -> bool {
+        self.asked.set(self.asked.get() + 1);
+        ends.dst_port == 700
+    }
+
+    fn segment(&mut self, guest: usize, frame: &[u8]) {
+        self.taken.push((guest, frame.to_vec()));
+    }
+}
+
+/// From the wire to guest a, to port 700.
+fn segment() -> Packet {
+    let header = Header {
+        src_port: 9,
+        dst_port: 700,
+        seq: 1,
+        ack: 2,
+        flags: Flags::ACK,
+        window: 3,
+        urgent: 0,
+        options: Options::default(),
+    };
+    let [src, dst] = [9, 1].map(|host| Gid::from_ipv4([10, 0, 0, host]));
+    Packet { src_mac: REMOTE, dst_mac: A, vlan: None, src, dst, header }
+}
+
+fn frame(packet: &Packet) -> Vec<u8> {
+    let mut frame = vec![0; packet.len()];
+    packet.emit(Sum::default(), &mut frame);
+    frame
+}
+
+#[test]
+fn segments_go_to_the_tcp_of_a_guest_that_has_one_and_takes_them() {
+    let (mut net, _) = net();
+    let mut tcp = Tcp::default();
+    let receive = |net: &mut Net, tcp: &mut Tcp, frame: &[u8]| {
+        net.receive(Instant(1), frame, &mut Wire::default(), tcp);
+    };
+    let right = frame(&segment());
+    receive(&mut net, &mut tcp, &right);
+    assert_eq!(tcp.asked.get(), 0, "nobody is asked for a guest without one");
+    net.set_tcp(0);
+    receive(&mut net, &mut tcp, &right);
+    assert_eq!(tcp.taken, [(0, right.clone())]);
+    let mut other = segment();
+    other.header.dst_port = 701;
+    receive(&mut net, &mut tcp, &frame(&other));
+    assert_eq!((tcp.asked.get(), tcp.taken.len()), (2, 1));
+    // Options, a fragment, UDP: the netdev's.
+    for (at, value) in [(14, 0x46), (20, 0x20), (23, 17)] {
+        let mut spoilt = right.clone();
+        spoilt[at] = value;
+        receive(&mut net, &mut tcp, &spoilt);
+    }
+    assert_eq!(tcp.asked.get(), 2);
+    // To an address that another guest lists.
+    let gids = vec![AllowedGid { address: [10, 0, 0, 1].into(), vlan: None }];
+    let mac = Mac([0x52, 0x54, 0, 0, 0, 3]);
+    net.add(
+        "c",
+        Member { mac, extra_macs: vec![], any_mac: false, rdma: true, gids, vlans: Vlans::any() },
+        1,
+    );
+    receive(&mut net, &mut tcp, &right);
+    assert_eq!((tcp.asked.get(), tcp.taken.len()), (2, 1));
+}
+
+#[test]
+fn segments_of_one_guest_reach_the_tcp_of_another() {
+    let (mut net, _) = net();
+    net.set_tcp(0);
+    let (mut tcp, mut wire) = (Tcp::default(), Wire::default());
+    let frame = frame(&Packet { src_mac: B, ..segment() });
+    let verdict = net.route_packet(Instant(1), &frame);
+    assert_eq!(verdict, Verdict::To(SwitchPort::Guest(0)));
+    net.forward_packet(Instant(1), verdict, &frame, &mut wire, &mut tcp);
+    assert_eq!((&tcp.taken[..], wire.0.len()), (&[(0, frame)][..], 0));
 }
