@@ -35,6 +35,9 @@ pub struct Stats {
     pub worker_sleeps: u64,
     /// Memory regions whose file a front-end cut short.
     pub memory_faults: u64,
+    /// What the worker's time went to.
+    #[cfg(feature = "cycles")]
+    pub cycles: crate::cycles::Account,
 }
 
 /// The uplink's link.
@@ -124,6 +127,8 @@ impl Observer {
                 switch: worker.net.stats(),
                 worker_sleeps: worker.sleeps(),
                 memory_faults: sigbus::faults(),
+                #[cfg(feature = "cycles")]
+                cycles: crate::cycles::tell(),
             }
         })
     }

@@ -103,6 +103,16 @@ pub fn perf() -> Result<PathBuf> {
     Ok(paths::cargo_target().join("release/vrdma-perf"))
 }
 
+/// `vrdma-perf` whose daemon keeps an account of its cycles. Built elsewhere, so that neither takes the other's place.
+pub fn perf_with_account() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    let target = paths::workspace().join("target/account");
+    let target_option = target.display().to_string();
+    let options = ["--package", "vrdma-perf", "--features", "cycles", "--target-dir", &target_option];
+    cargo_build("vrdma-perf with its account", &options, "perf-account")?;
+    Ok(target.join("release/vrdma-perf"))
+}
+
 /// A guest without a VM, for tests: `vrdma-test-peer`.
 pub fn test_peer() -> Result<PathBuf> {
     let _lock = image::lock()?;

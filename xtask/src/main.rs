@@ -147,6 +147,15 @@ enum DemoOf {
 
 #[derive(Subcommand)]
 enum BenchOf {
+    /// All figures, plots and the cycle account of docs/performance.md, from a run on this machine: some five minutes, in which it should have nothing else to do.
+    Report {
+        /// The folder of the document.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// What `vrdma-perf report` takes besides, as `-- -D 1`.
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
     /// The daemons of two revisions measured in turns: each figure of vrdma-perf's standard set as a ratio, with its spread.
     ///
     /// A revision is built once and kept in target/bench. The guests are played by the working tree's vrdma-perf. Wants two processors and nothing else on them.
@@ -281,6 +290,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Bench { which: BenchOf::Compare { old, new, options } } => {
             bench::compare(&bench::Plan { sides: [old, new], options })
         }
+        Sub::Bench { which: BenchOf::Report { out, options } } => bench::report(out.as_deref(), &options),
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file, iwarp } => capture::check_alone(&file, iwarp),
         Sub::Image { kernel } => {

@@ -3,6 +3,7 @@
 use super::Device;
 use super::clock::Clock;
 use super::moderation::{Fired, Timers};
+use crate::cycles::{self, Stage};
 use crate::queue::cq::Place;
 use crate::queue::event::EventQueue;
 use crate::ratelimit::RateLimit;
@@ -326,6 +327,7 @@ fn write(devices: &mut [Option<Device>], clock: &mut Clock, new: &NewCqe) {
 impl Sink for Outputs {
     #[inline]
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
+        let _mark = cycles::enter(Stage::Complete);
         let Some((place, may_wait)) = self.reserve(id, cq_id, completion) else { return };
         let words = CqeWords::new(completion);
         if !self.gathers || !may_wait {

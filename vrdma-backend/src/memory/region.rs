@@ -1,6 +1,7 @@
 //! The memory of one registered region.
 
 use super::{Buffers, GuestMemory, HostRun, Run, copy::copy, reap};
+use crate::cycles::{self, Stage};
 use crate::port::External;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -292,6 +293,7 @@ fn tail(run: HostRun, offset: u64, len: u64) -> HostRun {
 impl Region for MrMemory {
     #[inline]
     fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
+        let _mark = cycles::enter(Stage::Copy);
         let mut done = 0;
         while done < len {
             let from = self.piece(offset.checked_add(done).ok_or(Fault)?, len - done)?;
@@ -305,6 +307,7 @@ impl Region for MrMemory {
 
     #[inline]
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        let _mark = cycles::enter(Stage::Copy);
         let len = buf.len() as u64;
         self.for_pieces(offset, len, |ptr, done, n| {
             // SAFETY: `ptr` is mapped for `n` bytes, and `done + n` is at most the buffer's length.
@@ -314,6 +317,7 @@ impl Region for MrMemory {
 
     #[inline]
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let _mark = cycles::enter(Stage::Copy);
         self.for_pieces(offset, data.len() as u64, |ptr, done, n| {
             // SAFETY: `ptr` is mapped for `n` bytes, and `done + n` is at most the data's length.
             unsafe { copy(data[done..done + n].as_ptr(), ptr, n) }
@@ -321,6 +325,7 @@ impl Region for MrMemory {
     }
 
     fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
+        let _mark = cycles::enter(Stage::Copy);
         self.word(offset).map(operation)
     }
 

@@ -1,6 +1,7 @@
 //! Requests of channels, handed to the engine.
 
 use super::Worker;
+use crate::cycles::{self, Stage};
 use crate::translate::wqe::{Request, destination, parse};
 use vrdma_transport::{DeviceId, Instant, OwnerId, PostError, Queue, RecvRequest, SendOp};
 
@@ -8,9 +9,14 @@ impl Worker {
     /// Hands the request in `self.words` to the engine.
     #[inline]
     pub(super) fn post(&mut self, device: DeviceId, owner: OwnerId, units: usize, now: Instant) {
+        let _mark = cycles::enter(Stage::Execute);
         let engine = &mut self.engine;
+        let request = {
+            let _mark = cycles::enter(Stage::Parse);
+            parse(&self.words, units, &mut self.sges)
+        };
         // By reference: the request is read where the parser wrote it, field by field.
-        let result = match &parse(&self.words, units, &mut self.sges) {
+        let result = match &request {
             &Request::Send(qpn, None, ref request)
                 if matches!(request.op, SendOp::Send { .. }) && engine.is_datagram(device, qpn) =>
             {

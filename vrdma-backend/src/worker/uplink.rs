@@ -2,6 +2,7 @@
 
 use super::Worker;
 use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
+use crate::cycles::{self, Stage};
 use crate::memory::MrMemory;
 use crate::net::{self, Fill, Lost, Net, Verdict};
 use crate::port::{External, LINK_POLL, Offload, Port};
@@ -56,11 +57,14 @@ impl Worker {
     /// Takes frames that came; true if there were any.
     pub(super) fn receive_frames(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink: Some(uplink), net, engine, outputs, .. } = self else { return false };
+        let _mark = cycles::enter(Stage::Wire);
         if uplink.port.receive(&mut uplink.burst) == 0 {
             return false;
         }
         for frame in uplink.burst.frames() {
-            let engine = &mut |packet: &[u8]| engine.handle_frame(now, packet, outputs);
+            let engine = &mut |packet: &[u8]| {
+                cycles::within(Stage::Execute, || engine.handle_frame(now, packet, outputs))
+            };
             net.receive(now, frame, &mut Outside(Some(&mut uplink.port)), engine);
         }
         uplink.burst.clear();
@@ -70,6 +74,7 @@ impl Worker {
     /// Takes frames that guests sent; true if there were any.
     pub(super) fn serve_ethernet(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink, net, engine, outputs, .. } = self;
+        let _mark = cycles::enter(Stage::Wire);
         let mut outside = Outside(uplink.as_mut().map(|uplink| &mut uplink.port));
         net.turn(now, &mut outside, &mut |packet| engine.handle_frame(now, packet, outputs))
     }
@@ -80,11 +85,13 @@ impl Worker {
         if uplink.is_none() && !*has_streams {
             return false;
         }
+        let _mark = cycles::enter(Stage::Wire);
         let packets = uplink.as_mut().map(|uplink| {
             let Uplink { port, scratch, loaned, loan_state, .. } = uplink;
             Packets { now, port, net, scratch, loaned, loan_state }
         });
-        let more = engine.transmit(now, PACKETS, &mut Wire { packets, streams }, outputs);
+        let wire = &mut Wire { packets, streams };
+        let more = cycles::within(Stage::Execute, || engine.transmit(now, PACKETS, wire, outputs));
         if *has_streams {
             streams.flush(&mut Host { engine, outputs, now });
         }
@@ -179,6 +186,7 @@ impl Packets<'_> {
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
+        let _mark = cycles::enter(Stage::Wire);
         // What has no room after all is counted by the port, and lost like any packet may be.
         let Some(mut frame) = self.port.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
         let head = packet.emit(payload.len(), frame.buf());
