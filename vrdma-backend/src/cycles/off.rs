@@ -1,6 +1,6 @@
 //! There is no account.
 
-use super::Stage;
+use super::stage::Stage;
 
 /// Nothing.
 #[derive(Debug)]

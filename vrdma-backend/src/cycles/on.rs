@@ -1,6 +1,6 @@
 //! The account of this thread.
 
-use super::Stage;
+use super::stage::Stage;
 use serde::Serialize;
 use std::array;
 use std::cell::Cell;
