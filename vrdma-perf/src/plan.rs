@@ -244,7 +244,7 @@ mod tests {
             ("read lat --imm", "--imm is for WRITE"),
             ("write lat --window 2B -q 2", "--window wants one QP"),
             ("send lat --window 1", "--window is for what names remote memory"),
-            ("bind rate -c UC", "windows are bound on one QP of RC"),
+            ("bind rate -q 2", "windows are bound on one QP of RC"),
             ("bind rate -s 16", "carry no bytes"),
             ("atomic lat -s 16", "atomic operations have 8 bytes"),
             ("write rate -q 100 -Q 4 -t 128", "has to be 400 at least"),
