@@ -18,12 +18,17 @@
 //!   there is none; `BUSY` if it has a connection that has not begun to end; `INVALID` if it is not in INIT. Or `INVALID` if the peer wants what this end does not have. The
 //!   connection is as it was.
 //! * CM_REJECT: `INVALID` if it is none that was requested, or was accepted. One that has ended since is rejected like another.
-//! * CM_CONNECT: as for the QP, as CM_ACCEPT.
+//! * CM_CONNECT: `DENIED` for addresses that the guest may not use. `BUSY` if the port is in use. `NO_RESOURCES` if the guest has as many connections and listeners as it may. Then as
+//!   for the QP, as CM_ACCEPT. `NOT_FOUND` if there is no way to the peer. No peer hears of a command that is refused.
 //! * CM_DISCONNECT: `NOT_FOUND` if there is no such QP, `INVALID` if it has not been connected since it was reset. One that ends already goes on with that.
 //!
-//! Nothing takes longer than this, so that neither peers nor drivers keep connections for ever: from CM_CONNECT to the peer's reply, and from a peer's TCP connection to its
-//! request, 20 s; from a request to the driver's answer, 60 s; from CM_DISCONNECT to DISCONNECT, 20 s, after which it is ended at once; from DISCONNECT to CLOSE, 5 s. A QP in ERR
+//! Nothing takes longer than this, so that neither peers nor drivers keep connections for ever: from CM_CONNECT to TCP's connection, and from a peer's TCP connection to its
+//! request, 20 s; from a request to the answer, the driver's or the peer's, 60 s; from CM_DISCONNECT to DISCONNECT, 20 s, after which it is ended at once; from DISCONNECT to CLOSE, 5 s. A QP in ERR
 //! whose peer takes none of what is to be sent to it first has 40 s. While a guest is paused its open connections stay open: what ended them meanwhile, time included, is told to their
 //! QPs once it goes on.
 //!
 //! A QP has its connection until DISCONNECT is told: it may be reset then, and connected again, before CLOSE.
+//!
+//! The device knows guests, and not who of a guest means a QP by its number. A driver whose processes name QPs when they connect or accept, as Linux's rdma_cm has them do, connects
+//! a QP for its own process alone. What it cannot tell is whether a user of its kernel connects a QP of the kernel, or a process that guessed the number: so the latter may take a QP of
+//! the kernel's that is in INIT.

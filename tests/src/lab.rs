@@ -24,6 +24,8 @@ pub struct LabOptions {
     pub busy_poll: bool,
     /// What a guest may have.
     pub limits: GuestLimits,
+    /// Seconds after which a peer of iWARP is asked whether it is still there.
+    pub tcp_keepalive: u16,
     /// What all guests have in common.
     pub guest: GuestOptions,
     /// The program of the daemon, if it shall be a process of its own.
@@ -63,6 +65,7 @@ impl Default for LabOptions {
             poll_us: 200,
             busy_poll: false,
             limits: GuestLimits::default(),
+            tcp_keepalive: Config::default().tcp_keepalive,
             guest: GuestOptions::default(),
             program: None,
             cable: None,
@@ -120,6 +123,7 @@ impl Lab {
         let has_streams = (0..guests).any(|i| guest_of(i).transport == Transport::Iwarp);
         let config = |which: &dyn Fn(u8) -> bool| Config {
             tcp: has_streams.then_some(Tcp::Kernel),
+            tcp_keepalive: options.tcp_keepalive,
             admin: options.program.as_ref().map(|_| dir.join("admin")),
             comp_vectors: options.comp_vectors,
             channels: options.channels,

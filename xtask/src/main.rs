@@ -142,6 +142,9 @@ enum DemoOf {
         /// The second VM has Linux's soft-iWARP, with CRCs on and off, and as one of two peers or not.
         #[arg(long)]
         siw: bool,
+        /// Only programs with this in their name (may be repeated), as `siw: crc: vrdma0 in a <- siw0 in b, IPv4: rping, 64 bytes` is one.
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
     },
 }
 
@@ -265,7 +268,9 @@ fn run(arguments: Arguments) -> Result<()> {
                     demo::between_hosts(Plan { devices: [ours, ours], rounds: demo::TWO_HOSTS })
                 }
                 Some(DemoOf::Iwarp { .. }) if rxe => bail!("rdma_rxe has no iWARP"),
-                Some(DemoOf::Iwarp { tcp, siw }) => demo::iwarp::run(demo::iwarp::Plan { tcp, siw }),
+                Some(DemoOf::Iwarp { tcp, siw, only }) => {
+                    demo::iwarp::run(&demo::iwarp::Plan { tcp, siw, only })
+                }
                 Some(DemoOf::Interop { all_sizes }) => {
                     let rounds = if all_sizes { demo::INTEROP_ALL } else { demo::INTEROP };
                     demo::between_hosts(Plan { devices: [ours, Device::Rxe], rounds })

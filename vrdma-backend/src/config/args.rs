@@ -87,6 +87,10 @@ pub struct Keys {
     /// Whose TCP iWARP goes over: kernel
     #[arg(long, value_name = "kernel", value_parser = tcp)]
     pub tcp: Option<Tcp>,
+    /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one that does not answer
+    /// for as long again has its connection ended. 0: never [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub tcp_keepalive: Option<u16>,
 }
 
 fn tcp(text: &str) -> Result<Tcp, String> {

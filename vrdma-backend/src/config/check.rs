@@ -88,6 +88,12 @@ impl Config {
 
     /// Whose TCP iWARP goes over, and by which addresses.
     fn check_streams(&self) -> Result<()> {
+        ensure!(
+            self.tcp_keepalive <= Self::MAX_KEEPALIVE,
+            "tcp_keepalive = {}: give seconds up to {}, or 0 for never",
+            self.tcp_keepalive,
+            Self::MAX_KEEPALIVE
+        );
         let mut owners = HashMap::new();
         for guest in &self.guests {
             let name = &guest.name;

@@ -60,6 +60,8 @@ pub struct Config {
     pub faults: Option<FaultsConfig>,
     /// Whose TCP iWARP goes over.
     pub tcp: Option<Tcp>,
+    /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one that does not answer for as long again has its connection ended. 0: never.
+    pub tcp_keepalive: u16,
     /// What one guest may have.
     pub limits: GuestLimits,
     /// The guests.
@@ -94,6 +96,7 @@ impl Default for Config {
             capture: None,
             faults: None,
             tcp: None,
+            tcp_keepalive: 60,
             limits: GuestLimits::default(),
             guests: Vec::new(),
         }
@@ -103,6 +106,8 @@ impl Default for Config {
 impl Config {
     /// Most virtqueues of a guest: `vhost-user` can name 256, and QEMU's generic device has as many.
     pub const MAX_QUEUES: u32 = 256;
+    /// Longest `tcp_keepalive`: the kernel takes no more.
+    pub const MAX_KEEPALIVE: u16 = i16::MAX as u16;
     /// Most entries of a virtqueue.
     pub const MAX_QUEUE_SIZE: u16 = 1024;
 

@@ -115,6 +115,7 @@ fn mistakes_in_flags_are_named() {
             &["--guest", &format!("{GUEST},transport=iwarp,host-address=0.0.0.0"), "--tcp", "kernel"],
             "host_addresses = 0.0.0.0: this is no address of a host",
         ),
+        (&["--guest", GUEST, "--tcp-keepalive", "32768"], "give seconds up to 32767, or 0 for never"),
         (&["--guest", GUEST, "--tcp", "own"], "there is no other TCP than kernel yet"),
         (&["--config", "/nonexistent"], "/nonexistent: No such file"),
     ] {

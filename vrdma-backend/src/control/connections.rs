@@ -1,9 +1,10 @@
 //! What functions of each transport take, and commands about connections: sockets are made here, away from the data path.
 
-use crate::config::{GuestConfig, Transport};
+use super::context::CommandContext;
+use crate::config::Transport;
 use crate::device::command::Command;
 use crate::tcp;
-use crate::translate::cm;
+use crate::translate::{cm, status::status};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use vrdma_abi::control::{CmConnectReq, CmListenReq, Opcode, Status};
@@ -34,9 +35,9 @@ pub(super) fn may_be(opcode: Opcode, transport: Transport) -> bool {
 }
 
 /// Listens.
-pub(super) fn listen(req: &CmListenReq, guest: &GuestConfig) -> Result<Command> {
+pub(super) fn listen(req: &CmListenReq, context: &CommandContext<'_>) -> Result<Command> {
     let (at, backlog) = cm::listen(req)?;
-    let addresses = guest.host_addresses.iter().map(|address| address.0);
+    let addresses = context.guest.host_addresses.iter().map(|address| address.0);
     let at: Vec<SocketAddr> = match at.ip().is_unspecified() {
         true => addresses.map(|address| SocketAddr::new(address, at.port())).collect(),
         false => addresses.filter(|&address| address == at.ip()).map(|_| at).collect(),
@@ -44,19 +45,20 @@ pub(super) fn listen(req: &CmListenReq, guest: &GuestConfig) -> Result<Command> 
     if at.is_empty() {
         return Err(Status::DENIED);
     }
-    let sockets = at.into_iter().map(tcp::listen).collect::<io::Result<_>>();
-    Ok(Command::CmListen { sockets: sockets.map_err(|error| status(&error))?, backlog })
+    let sockets = at.into_iter().map(|at| tcp::listen(at, context.keep_alive)).collect::<io::Result<_>>();
+    Ok(Command::CmListen { sockets: sockets.map_err(|error| status(tcp::refusal(&error)))?, backlog })
 }
 
-/// Begins to connect.
-pub(super) fn connect(req: &CmConnectReq, guest: &GuestConfig) -> Result<Command> {
+/// Takes an address to connect from. The worker begins once it has found that the QP can be connected: a peer hears nothing of a command that is refused.
+pub(super) fn connect(req: &CmConnectReq, context: &CommandContext<'_>) -> Result<Command> {
     let connect = cm::connect(req)?;
-    if !guest.host_addresses.iter().any(|address| address.0 == connect.local.ip())
+    if !context.guest.host_addresses.iter().any(|address| address.0 == connect.local.ip())
         || !may_connect(connect.local.ip(), connect.remote.ip())
     {
         return Err(Status::DENIED);
     }
-    let socket = tcp::connect(connect.local, connect.remote).map_err(|error| status(&error))?;
+    let socket = tcp::bind(connect.local, context.keep_alive);
+    let socket = socket.map_err(|error| status(tcp::refusal(&error)))?;
     Ok(Command::CmConnect { socket, connect: Box::new(connect) })
 }
 
@@ -69,18 +71,6 @@ fn may_connect(local: IpAddr, remote: IpAddr) -> bool {
         IpAddr::V6(remote) => !remote.is_loopback() && remote.to_ipv4().is_some(),
     };
     !is_none && !remote.is_multicast() && (!remote.is_loopback() || local.is_loopback())
-}
-
-/// Why there is no socket.
-fn status(error: &io::Error) -> Status {
-    match error.raw_os_error() {
-        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => Status::BUSY,
-        Some(libc::EACCES | libc::EPERM) => Status::DENIED,
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Status::NO_RESOURCES,
-        // The peer cannot be reached at all.
-        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EAFNOSUPPORT | libc::EINVAL) => Status::NOT_FOUND,
-        _ => Status::INTERNAL,
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::device::queues::CONTROL;
 use crate::memory::GuestMemory;
 use crate::queue::{Call, Kick, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
+use crate::tcp::KeepAlive;
 use crate::translate::config_space::{self, config_space};
 use crate::vhost::{Function, Served, Setup};
 use crate::worker::{Stopped, WorkerHandle};
@@ -25,6 +26,7 @@ pub struct RdmaFunction {
     device: DeviceId,
     limits: GuestLimits,
     guest: GuestConfig,
+    keep_alive: KeepAlive,
     num_queues: usize,
     config_space: [u8; config_space::SIZE],
     /// The control queue while it runs.
@@ -50,6 +52,7 @@ impl RdmaFunction {
             device,
             limits: config.limits.clone(),
             guest: guest.clone(),
+            keep_alive: KeepAlive::after(config.tcp_keepalive),
             num_queues: config.num_queues() as usize,
             config_space: config_space(config, guest, max_mtu),
             control: None,
@@ -133,8 +136,12 @@ impl Function for RdmaFunction {
 
     fn serve(&mut self, front: &Setup) -> Served {
         let Some(queue) = &mut self.control else { return Served::Nothing };
-        let context =
-            control::CommandContext { memory: &front.memory, limits: &self.limits, guest: &self.guest };
+        let context = control::CommandContext {
+            memory: &front.memory,
+            limits: &self.limits,
+            guest: &self.guest,
+            keep_alive: &self.keep_alive,
+        };
         let (worker, device) = (&self.worker, self.device);
         let execute = |command| {
             // The worker has stopped if it does not answer.

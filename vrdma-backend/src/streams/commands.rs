@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, FINISH_TIME, Phase, SET_UP_TIME, wishes};
 use super::{Host, Result, Streams};
+use crate::tcp;
 use crate::translate::cm::{Accept, CmEvent, Connect, Failure, What};
 use socket2::Socket;
 use vmm_sys_util::epoll::EventSet;
@@ -9,10 +10,10 @@ use vrdma_transport::{DeviceId, Error, Initiator, QpState};
 use vrdma_wire::num::Qpn;
 
 impl Streams {
-    /// CM_CONNECT, with a socket that is on its way.
+    /// CM_CONNECT, with a socket that has this end's address. The peer hears of it if nothing speaks against it here.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many connections and listeners as it may. Those of a QP that cannot be connected.
+    /// `NoResources`: the guest has as many connections and listeners as it may. Those of a QP that cannot be connected, and of [`tcp::refusal`].
     pub fn connect(
         &mut self,
         device: DeviceId,
@@ -22,6 +23,7 @@ impl Streams {
     ) -> Result<u32> {
         self.check_room(device, host)?;
         self.check_qp(device, connect.qpn, host)?;
+        tcp::begin(&socket, connect.remote).map_err(|error| tcp::refusal(&error))?;
         let wishes = wishes(connect.peer_to_peer, connect.depths.ird, connect.depths.ord);
         let (initiator, request) = Initiator::new(wishes, &connect.private_data);
         let phase = Phase::Connecting(initiator, request);

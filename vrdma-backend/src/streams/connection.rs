@@ -15,9 +15,9 @@ use std::time::Duration;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{DeviceId, Initiator, Instant, Responder, SetUpRequest, StreamEnd, Wishes};
 
-/// How long set-up may take, but for the driver's answer,
+/// How long set-up may take, but for the answer of who is asked: the driver, or the peer's,
 pub(super) const SET_UP_TIME: Duration = Duration::from_secs(20);
-/// and that;
+/// and that, since programs prepare much in between;
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// what has begun, once the connection is to end;
 pub(super) const FINISH_TIME: Duration = Duration::from_secs(20);

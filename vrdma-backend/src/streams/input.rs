@@ -29,6 +29,7 @@ impl Streams {
                 let Phase::Connecting(initiator, request) = phase else { unreachable!("it was so just now") };
                 connection.output.push(&request);
                 connection.phase = Phase::AwaitsReply(initiator);
+                connection.deadline = Some(host.now + ANSWER_TIME);
             }
             Err(error) => self.abort(connection, failure(&error), host),
         }

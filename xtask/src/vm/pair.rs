@@ -228,6 +228,17 @@ impl Pair {
         self.hosts[self.index(vm)].as_ref().context("this VM has no host of its own")
     }
 
+    /// Whether TCP listens at a port where connections of a VM's device of iWARP end: on the VM's host, or in the VM whose kernel has the device.
+    pub fn has_tcp_listener(&self, vm: &Vm, port: u16) -> Result<bool> {
+        if self.device(vm) != Device::Vrdma {
+            let listens = format!("grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6");
+            return vm.exec(&listens, self.patience(2)).map(|output| output.success());
+        }
+        // On one host it is the same for both.
+        let host = self.hosts[self.index(vm)].as_ref().or(self.hosts[0].as_ref());
+        host.context("this pair has no host with TCP")?.has_tcp_listener(port)
+    }
+
     /// Index of a VM of this pair: 0 is a, 1 is b.
     pub fn index(&self, vm: &Vm) -> usize {
         usize::from(vm.name() == self.b.name())

@@ -183,6 +183,7 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Iwarp, "vm-iwarp", Needs::Rdma, iwarp::programs),
         on(Lab::Iwarp, "vm-iwarp-ipv6", Needs::Rdma, iwarp::ipv6),
+        on(Lab::Iwarp, "vm-iwarp-foreign-qp", Needs::Rdma, iwarp::foreign_qp),
         on(Lab::Iwarp, "vm-iwarp-endings", Needs::Rdma, endings::all),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
