@@ -5,8 +5,8 @@
 
 mod messages;
 
-use crate::port::Dma;
 use crate::memory::{Backlog, GuestMemory, MapOptions, Run};
+use crate::port::Dma;
 use crate::queue::{Call, Kick, Ringer, VirtqueueSetup, ring_lens};
 use crate::worker::Stopped;
 use std::io;

@@ -68,7 +68,13 @@ pub fn host() -> Result<()> {
     let suite = apt::codename()?;
     let packages = host_packages()?;
     let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
-    build(&paths::host_root(), "the root of a host with a NIC", &packages, &[&suite], "rm -rf /var/lib/apt/lists")
+    build(
+        &paths::host_root(),
+        "the root of a host with a NIC",
+        &packages,
+        &[&suite],
+        "rm -rf /var/lib/apt/lists",
+    )
 }
 
 /// The list, with the machine's own packages in the place of patterns: the names of DPDK's have its version in them.

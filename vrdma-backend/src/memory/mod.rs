@@ -26,8 +26,8 @@ pub use region::{Loans, MrMemory, Runs, Translation};
 pub use run::{HostRun, Run};
 pub use shared::Shared;
 
-use backing::{Pages, Reservation, check_file, refused};
 use crate::port::DmaMapping;
+use backing::{Pages, Reservation, check_file, refused};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -160,7 +160,13 @@ impl GuestMemory {
         let mmap = self.mmap.insert_region(mapped.clone()).map_err(io::Error::other)?;
         let dma = self.options.dma.as_ref().and_then(|dma| dma.map(mapped.as_ptr(), size));
         let mut views = self.views.clone();
-        let mapping = Arc::new(Mapping { dma, page: if is_huge { HUGE_PAGE } else { PAGE }, guard, _region: mapped, _reservation: reservation });
+        let mapping = Arc::new(Mapping {
+            dma,
+            page: if is_huge { HUGE_PAGE } else { PAGE },
+            guard,
+            _region: mapped,
+            _reservation: reservation,
+        });
         views.push(View { gpa, len, front_end_addr, mapping });
         Ok(self.replaced(views, mmap))
     }
@@ -489,7 +495,8 @@ pub(crate) mod tests {
         fn unmap(&self, start: usize, len: usize) {
             assert!(self.known.lock().unwrap().remove(&(start, len)), "it is mapped");
             // SAFETY: msync touches no memory of this process; it fails for what is not mapped.
-            let is_mapped = unsafe { libc::msync(std::ptr::without_provenance_mut(start), len, libc::MS_ASYNC) == 0 };
+            let is_mapped =
+                unsafe { libc::msync(std::ptr::without_provenance_mut(start), len, libc::MS_ASYNC) == 0 };
             assert!(is_mapped, "the device knows memory no longer than there is any");
         }
         fn tell(&self, _: usize, _: &anyhow::Error) {}

@@ -123,8 +123,8 @@ mod tests {
     use crate::config::Config;
     use crate::device::DeviceLimits;
     use crate::device::command::NewMemory;
-    use crate::memory::{GuestMemory, MapOptions, RegionSpec, Run};
     use crate::memory::tests::memory;
+    use crate::memory::{GuestMemory, MapOptions, RegionSpec, Run};
     use crate::port::{Capabilities, Checksums, Dma, DmaMapper, Driver, External, Frame, Port};
     use std::os::fd::BorrowedFd;
     use std::sync::{Arc, Mutex};

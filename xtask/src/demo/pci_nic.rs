@@ -52,7 +52,8 @@ fn with(nic: Nic) -> Result<String> {
     // What passed is looked at whether or not all went well.
     let file = lab.capture();
     drop(lab);
-    let checked = ui::step(&format!("checking what passed the wire: {}", file.display()), || capture::check(&file));
+    let checked =
+        ui::step(&format!("checking what passed the wire: {}", file.display()), || capture::check(&file));
     let (said, checked) = match (result, checked) {
         (Ok(said), Ok(checked)) => (said, checked),
         (Err(error), Err(also)) => return Err(also.context(format!("{error:#}"))),
@@ -68,7 +69,12 @@ fn go_through(lab: &mut NicLab) -> Result<String> {
         let daemon = Daemon::start(lab, arguments)?;
         let result = programs(lab, name).and_then(|()| daemon.finish(lab));
         if result.is_err() {
-            println!("{}\n{}\n{}", indent(&lab.daemon_log()), lab.stats().unwrap_or_default(), lab.peer_counters());
+            println!(
+                "{}\n{}\n{}",
+                indent(&lab.daemon_log()),
+                lab.stats().unwrap_or_default(),
+                lab.peer_counters()
+            );
         }
         lines.push(result.context(name)?);
     }

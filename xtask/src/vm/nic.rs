@@ -262,7 +262,8 @@ impl NicLab {
             if service == "ud" { String::new() } else { format!(" -m {mtu} -c") }
         );
         let server = self.peer.spawn(&server)?;
-        let listens = format!("until grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done");
+        let listens =
+            format!("until grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done");
         self.peer.check(&listens, self.patience(4)).context("the server does not listen")?;
         let link = self.peer.spawn(&format!("exec busybox nc 127.0.0.1 {port}"))?;
         let guest = format!(
@@ -270,7 +271,12 @@ impl NicLab {
             mtu.ilog2() - 7
         );
         let (guest, _) = relay(self.host.spawn(&guest)?, link, self.patience(15))?;
-        ensure!(guest.success(), "the guest: {:?}\n{}", guest.exit, indent(&String::from_utf8_lossy(&guest.stderr)));
+        ensure!(
+            guest.success(),
+            "the guest: {:?}\n{}",
+            guest.exit,
+            indent(&String::from_utf8_lossy(&guest.stderr))
+        );
         both(&guest, &server.wait(self.patience(5))?)
     }
 
@@ -294,7 +300,8 @@ impl NicLab {
     /// Packets of a protocol that the peer's kernel has seen, and those whose checksum was wrong.
     fn received(&self, protocol: &str) -> Result<[u64; 2]> {
         // UDP counts what no program listens to; of TCP each packet is a segment.
-        let (good, bad) = if protocol == "udp" { ("NoPorts", "InCsumErrors") } else { ("InSegs", "InCsumErrors") };
+        let (good, bad) =
+            if protocol == "udp" { ("NoPorts", "InCsumErrors") } else { ("InSegs", "InCsumErrors") };
         let snmp = self.peer.check("cat /proc/net/snmp", self.patience(2))?;
         let name = if protocol == "udp" { "Udp:" } else { "Tcp:" };
         let mut lines = snmp.lines().filter(|line| line.starts_with(name)).map(str::split_whitespace);
@@ -342,7 +349,11 @@ fn relay(mut guest: Job, mut peer: Job, patience: Duration) -> Result<(Output, O
         pass_on(&peer, &guest, &mut passed[1])?;
         if Instant::now() > deadline {
             let said = [&guest, &peer].map(|job| String::from_utf8_lossy(&job.so_far().stderr).into_owned());
-            bail!("the guest does not end within {patience:?}; it says:\n{}\nits peer:\n{}", said[0], said[1]);
+            bail!(
+                "the guest does not end within {patience:?}; it says:\n{}\nits peer:\n{}",
+                said[0],
+                said[1]
+            );
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -374,7 +385,8 @@ fn peer_config(accel: Accel, cable: &Path, share: &Path, directory: &Path) -> Vm
 }
 
 fn host_config(accel: Accel, nic: Nic, cable: &Path, monitor: &Path, share: &Path) -> VmConfig {
-    let netdev = format!("stream,id={ID},server=off,addr.type=unix,addr.path={},reconnect-ms=200", cable.display());
+    let netdev =
+        format!("stream,id={ID},server=off,addr.type=unix,addr.path={},reconnect-ms=200", cable.display());
     let device = format!("{},id={ID},bus={PORT},netdev={ID}", nic.device());
     let devices = [
         ["-device", "intel-iommu,intremap=on"].map(str::to_owned),

@@ -40,7 +40,8 @@ impl DeviceDma {
     /// That of a port's device, which EAL has until [`DeviceDma::detach`].
     pub fn new(name: &str, port: u16) -> Result<DeviceDma> {
         let device = NonNull::new(info(port)?.device).context("a port without a device")?;
-        let state = State { device: Some(Device(device)), ranges: BTreeMap::new(), told: RateLimit::default() };
+        let state =
+            State { device: Some(Device(device)), ranges: BTreeMap::new(), told: RateLimit::default() };
         Ok(DeviceDma { name: name.to_owned(), state: Mutex::new(state) })
     }
 
@@ -101,7 +102,10 @@ impl Device {
         check(unsafe { dpdk::rte_extmem_register(at, len, null_mut(), 0, page) }, "DPDK does not take it")
             .map_err(named)?;
         // SAFETY: EAL has the device while `State::device` names it, which holds its lock meanwhile.
-        let mapped = check(unsafe { dpdk::rte_dev_dma_map(self.0.as_ptr(), at, start as u64, len) }, "the IOMMU does not take it");
+        let mapped = check(
+            unsafe { dpdk::rte_dev_dma_map(self.0.as_ptr(), at, start as u64, len) },
+            "the IOMMU does not take it",
+        );
         mapped.map_err(|error| {
             let error = named(error);
             // SAFETY: it was just registered.

@@ -146,7 +146,10 @@ fn dma(
     } else if !cleans && !CLEAN_WITH_A_BURST.contains(&driver) {
         "its driver does not give back at once what was sent"
     } else {
-        log::info!("uplink {}: it reads payload where it lies: guests' memory is mapped for its DMA", device.name);
+        log::info!(
+            "uplink {}: it reads payload where it lies: guests' memory is mapped for its DMA",
+            device.name
+        );
         return Ok(Some(Arc::new(DeviceDma::new(&device.name, port)?)));
     };
     take_said();
