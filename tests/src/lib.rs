@@ -9,6 +9,7 @@
 //! | [`net`], [`packets`] | the guest kernel's driver of its Ethernet function, and what it sends |
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`vm_peer`] | a guest without a VM that plays ping-pong with a VM's process |
+//! | [`stock_peer`] | a guest without a VM that plays with a server of `ibv_*_pingpong` |
 //! | [`lab`] | a daemon with some guests |
 //! | [`pingpong`] | bystanders that a hostile guest must not disturb |
 //!
@@ -24,6 +25,7 @@ pub mod proc;
 pub mod raw;
 pub mod rng;
 pub mod side;
+pub mod stock_peer;
 pub mod vm_peer;
 
 pub use lab::{CableOptions, Lab, LabOptions};

@@ -72,13 +72,11 @@ fn say(guest: &Guest, opcode: Opcode, body: &[u8]) -> Status {
     reply.unwrap_or(Status::OK)
 }
 
+/// What is wrong in a request, who makes it so, and what is said to that.
+type Wrong<T> = (&'static str, fn(&mut T), Status);
+
 /// The same request with something wrong in it, and what is said to that.
-fn expect<T: IntoBytes + Immutable + Clone>(
-    guest: &Guest,
-    opcode: Opcode,
-    good: &T,
-    wrong: &[(&str, fn(&mut T), Status)],
-) {
+fn expect<T: IntoBytes + Immutable + Clone>(guest: &Guest, opcode: Opcode, good: &T, wrong: &[Wrong<T>]) {
     for (what, spoil, status) in wrong {
         let mut req = good.clone();
         spoil(&mut req);

@@ -121,6 +121,28 @@ pub fn test_peer() -> Result<PathBuf> {
     Ok(paths::cargo_target().join("release/vrdma-test-peer"))
 }
 
+/// A guest without a VM, for a daemon that runs in a VM: `vrdma-test-guest`.
+pub fn test_guest() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    let arguments = ["--package", "vrdma-tests", "--bin", "vrdma-test-guest"];
+    cargo_build("the guest without a VM", &arguments, "test-guest")?;
+    Ok(paths::cargo_target().join("release/vrdma-test-guest"))
+}
+
+/// Lays out the share of a VM that plays a host: the agent, and programs of this machine.
+pub fn lay_out_host(share: &Path, agent: &Path, programs: &[&Path]) -> Result<()> {
+    let put = |from: &Path, to: PathBuf| -> Result<()> {
+        paths::make_dir(to.parent().context("a file lies in a directory")?)?;
+        let mut strip = Command::new("strip");
+        strip.arg("-o").arg(&to).arg(from);
+        proc::output(strip).map(|_| ())
+    };
+    let layer = share.join("layer/usr");
+    put(agent, layer.join("sbin/vm-agent"))?;
+    let name = |program: &Path| program.file_name().unwrap_or_default().to_owned();
+    programs.iter().try_for_each(|program| put(program, layer.join("bin").join(name(program))))
+}
+
 /// Cargo knows best whether there is something to do.
 fn cargo_build(what: &str, arguments: &[&str], log: &str) -> Result<()> {
     let log = paths::log(&format!("build-{log}"))?;

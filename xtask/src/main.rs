@@ -12,6 +12,7 @@ use xtask::demo::Plan;
 use xtask::kernel::Kernel;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
+use xtask::vm::nic::Nic;
 use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology};
 use xtask::{
     artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
@@ -146,6 +147,11 @@ enum DemoOf {
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
     },
+    /// A VM in the role of a host, whose uplink is an emulated NIC on PCI behind an IOMMU, and a VM with rdma_rxe as its peer.
+    PciNic {
+        /// Which NICs [default: all].
+        nics: Vec<Nic>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -270,6 +276,10 @@ fn run(arguments: Arguments) -> Result<()> {
                 Some(DemoOf::Iwarp { .. }) if rxe => bail!("rdma_rxe has no iWARP"),
                 Some(DemoOf::Iwarp { tcp, siw, only }) => {
                     demo::iwarp::run(&demo::iwarp::Plan { tcp, siw, only })
+                }
+                Some(DemoOf::PciNic { .. }) if rxe => bail!("rdma_rxe knows nothing of DPDK"),
+                Some(DemoOf::PciNic { nics }) => {
+                    demo::pci_nic::run(if nics.is_empty() { &Nic::ALL } else { &nics })
                 }
                 Some(DemoOf::Interop { all_sizes }) => {
                     let rounds = if all_sizes { demo::INTEROP_ALL } else { demo::INTEROP };

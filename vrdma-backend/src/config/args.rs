@@ -78,6 +78,10 @@ pub struct Keys {
     /// MTU of the uplink [default: its interface's, else 1500]
     #[arg(long, value_name = "BYTES")]
     pub uplink_mtu: Option<u32>,
+    /// Copy payload to packets, also where the uplink could take it from guests' memory: then that is not mapped for its DMA
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Not::not")]
+    pub no_zero_copy: bool,
     /// File for everything that the uplink sends and receives (pcap)
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,

@@ -54,6 +54,8 @@ pub struct Config {
     pub eal: Option<String>,
     /// MTU of the uplink; its interface's, else 1500, if not given.
     pub uplink_mtu: Option<u32>,
+    /// Payload is copied to packets, also where the uplink could take it from guests' memory.
+    pub no_zero_copy: bool,
     /// File for everything that the uplink sends and receives.
     pub capture: Option<PathBuf>,
     /// Faults on the uplink.
@@ -93,6 +95,7 @@ impl Default for Config {
             uplink: None,
             eal: None,
             uplink_mtu: None,
+            no_zero_copy: false,
             capture: None,
             faults: None,
             tcp: None,

@@ -6,6 +6,7 @@ use crate::control;
 use crate::device::command::CommandError;
 use crate::device::queues::CONTROL;
 use crate::memory::GuestMemory;
+use crate::port::Dma;
 use crate::queue::{Call, Kick, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
 use crate::tcp::KeepAlive;
@@ -36,6 +37,8 @@ pub struct RdmaFunction {
     /// Where it stopped last.
     stopped_at: Option<u16>,
     violations: RateLimit,
+    /// What reads payload from the guest's memory by itself.
+    dma: Option<Dma>,
 }
 
 impl RdmaFunction {
@@ -59,7 +62,13 @@ impl RdmaFunction {
             quiet: false,
             stopped_at: None,
             violations: RateLimit::default(),
+            dma: None,
         }
+    }
+
+    /// The same, of whose guest's memory a device is told.
+    pub fn with_dma(self, dma: Option<Dma>) -> RdmaFunction {
+        RdmaFunction { dma, ..self }
     }
 }
 
@@ -79,6 +88,10 @@ impl Function for RdmaFunction {
 
     fn memory_max(&self) -> u64 {
         self.limits.memory_bytes()
+    }
+
+    fn dma(&self) -> Option<Dma> {
+        self.dma.clone()
     }
 
     fn start(&mut self, setup: VirtqueueSetup, base: u16, front: &Setup) -> Result<(), Stopped> {

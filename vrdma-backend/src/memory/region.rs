@@ -163,6 +163,12 @@ impl MrMemory {
         !matches!(self.host, Host::All | Host::Pages(_))
     }
 
+    /// Whether the uplink's device reaches it by itself.
+    #[inline]
+    pub fn is_for_dma(&self) -> bool {
+        self.guard.memory.dma_page().is_some()
+    }
+
     /// What of it is loaned now, for who is about to drop it; nothing is the common case.
     pub fn loans(&self) -> Loans {
         let is_loaned = Arc::strong_count(&self.guard) > 1;
@@ -179,11 +185,19 @@ impl MrMemory {
     }
 
     /// Appends a range to `out`, loaned for as long as whoever sends it needs: it stays mapped, even if the front-end goes. At most
-    /// 65,535 bytes.
+    /// 65,535 bytes. What a device reads by itself is in pieces that each lie in one page: QEMU's NICs behind an IOMMU drop others.
     pub fn loan(&self, offset: u64, len: u16, out: &mut Vec<External>) -> Result<(), Fault> {
+        let page = self.guard.memory.dma_page();
         self.for_pieces(offset, len.into(), |ptr, _, n| {
-            // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while the guard exists; what guests write meanwhile is theirs.
-            out.push(unsafe { External::new(ptr, n as u16, self.guard.clone()) });
+            let mut done = 0;
+            while done < n {
+                // SAFETY: `done` is less than `n`.
+                let at = unsafe { ptr.add(done) };
+                let part = page.map_or(n, |page| (n - done).min(page - at.addr() % page));
+                // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while the guard exists; what guests write meanwhile is theirs.
+                out.push(unsafe { External::new(at, part as u16, self.guard.clone()) });
+                done += part;
+            }
         })
     }
 

@@ -197,7 +197,7 @@ impl Packets<'_> {
             self.scratch.extend_from_slice(&frame.buf()[..len]);
             drop(frame);
             self.net.forward_packet(self.now, verdict, self.scratch, &mut Outside(Some(self.port)));
-        } else if self.loan_state.may && is_loaned(packet, payload) {
+        } else if self.loan_state.may && is_loaned(packet, payload, self.loan_state.only_mapped) {
             self.loan_state.has_begun = true;
             // What was loaned before a fault must not keep the memory mapped until the next packet.
             let trailer = loan_payload(&frame.buf()[..head], payload, self.loaned)
@@ -256,9 +256,10 @@ const MIN_LOANED: usize = 1024;
 /// Nor do READ responses: who is read may write meanwhile, again and again, and each time the ICRC would be wrong. What a connection sends
 /// is the sender's until it is acknowledged; should a copy of it go out later still, its ICRC tells, and at the latest until its region is
 /// deregistered, which waits for it (`worker/loans.rs`).
-fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>) -> bool {
+fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool) -> bool {
+    let may_loan = |region: &MrMemory| region.may_loan() && (!only_mapped || region.is_for_dma());
     let in_memory =
-        || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if region.may_loan()));
+        || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if may_loan(region)));
     let body = match &packet.body {
         Body::Rc(body) => Some(body),
         Body::Xrc(body) => Some(body.rc()),
