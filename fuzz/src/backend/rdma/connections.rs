@@ -205,11 +205,11 @@ impl Driver<'_> {
             };
             let Some(qpn) = self.give(Opcode::CREATE_QP, req.as_bytes(), &[]) else { return };
             self.qpns.push(qpn);
-            self.to_init(qpn);
+            self.init_qp(qpn);
         }
     }
 
-    fn to_init(&mut self, qpn: u32) {
+    fn init_qp(&mut self, qpn: u32) {
         let mask = qp_attr::STATE | qp_attr::PKEY_INDEX | qp_attr::PORT | qp_attr::ACCESS_FLAGS;
         let state = QpState::INIT.0 as u8;
         let attr = QpAttr { state, access: access::ALL.into(), port: 1, ..QpAttr::default() };
@@ -267,7 +267,7 @@ impl Driver<'_> {
                 let attr = QpAttr { state: QpState::RESET.0 as u8, ..QpAttr::default() };
                 let req = ModifyQpReq { qpn: qpn.into(), mask: qp_attr::STATE.into(), attr };
                 self.give(Opcode::MODIFY_QP, req.as_bytes(), &[]);
-                return self.to_init(qpn);
+                return self.init_qp(qpn);
             }
             _ => (Opcode::CM_GET_EVENT, 0, Vec::new()),
         };
