@@ -611,3 +611,30 @@ fn times_are_those_that_drivers_are_told() {
     );
     assert!(chapter.contains(&said), "docs/device.md does not say: {said}");
 }
+
+#[test]
+fn a_place_of_a_listener_is_free_as_soon_as_the_driver_has_answered() {
+    type Answer = fn(&mut Bench, u32);
+    let answers: [Answer; 3] = [
+        |bench, asked| bench.reject(A, asked).unwrap(),
+        |bench, asked| bench.release(A, asked),
+        |bench, asked| {
+            let qpn = bench.qp(A);
+            bench.accept(A, asked, qpn).unwrap();
+            bench.expect(A, &[What::Established]);
+        },
+    ];
+    let mut bench = Bench::new(16);
+    let (_, at) = bench.listen(A, 1);
+    // Peers that stay, whatever they are told.
+    let mut peers = Vec::new();
+    for answer in answers {
+        let (asked, peer) = bench.requested(A, at);
+        answer(&mut bench, asked);
+        // (Of one that is rejected the end is told, which the driver does not hear any more.)
+        bench.turns();
+        bench.expect(A, &[]);
+        peers.push(peer);
+    }
+    bench.requested(A, at);
+}
