@@ -84,13 +84,8 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> R
 
     // What the device offers, and we can use.
     let offered = info.tx_offload_capa;
-    let has = |bit: u64| offered & bit != 0;
-    let checksums = Checksums {
-        ipv4: has(dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM),
-        udp: has(dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM),
-        tcp: has(dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM),
-    };
-    let multi_segs = has(dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS);
+    let checksums = checksums(offered);
+    let multi_segs = offered & dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS != 0;
     let wanted = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
         | dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM
         | dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM
@@ -114,15 +109,30 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> R
         interface,
         wake,
         dma,
-        max_segments: match info.tx_desc_lim.nb_seg_max {
-            0 => u16::MAX,
-            most => most,
-        },
+        max_segments: most_segments(&info),
         counters: Counters::default(),
         device,
         attached,
         mtu_change,
     })
+}
+
+/// The checksums among what a device offers.
+fn checksums(offered: u64) -> Checksums {
+    let has = |bit: u64| offered & bit != 0;
+    Checksums {
+        ipv4: has(dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM),
+        udp: has(dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM),
+        tcp: has(dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM),
+    }
+}
+
+/// Most pieces of a frame; a device that says 0 has no limit.
+fn most_segments(info: &dpdk::rte_eth_dev_info) -> u16 {
+    match info.tx_desc_lim.nb_seg_max {
+        0 => u16::MAX,
+        most => most,
+    }
 }
 
 /// How guests' memory is made known to a PCI device; none if its frames cannot take any with them, which is said.
