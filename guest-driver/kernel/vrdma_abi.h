@@ -1073,7 +1073,7 @@ static_assert(offsetof(struct vrdma_cm_listen_req, backlog) == 20);
 
 /* CmConnectReq::flags. */
 #define VRDMA_CM_PEER_TO_PEER 1 /* The peer may send first: the device sends a message of its own before all others (RFC 6581, 4). */
-#define VRDMA_CM_NEXT_HOP 2 /* `next_hop` and what follows it are given. For a device with VRDMA_CAP_NEXT_HOP, which needs it; others do not look at them. */
+#define VRDMA_CM_NEXT_HOP 2 /* next_hop and what follows it are given. For a device with VRDMA_CAP_NEXT_HOP, which needs it; others do not look at them. */
 
 /* Connects a QP. */
 struct vrdma_cm_connect_req {

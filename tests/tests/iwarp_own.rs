@@ -229,12 +229,13 @@ fn segments_that_are_somebody_elses_are_not_taken() {
     // Of each address that it may use.
     guest.cm_listen(std::net::Ipv4Addr::UNSPECIFIED, 701, 1).unwrap();
     let right = segment(Flags::SYN, 701);
-    let rows: [(&str, &dyn Fn(&mut Packet)); 5] = [
-        ("another guest's MAC", &|packet| packet.dst_mac = mac(1)),
-        ("another guest's address", &|packet| packet.dst = gid(2)),
-        ("an address that is not the guest's", &|packet| packet.dst = gid(99)),
-        ("another port", &|packet| packet.header.dst_port = 702),
-        ("a source that is a group", &|packet| packet.src = Gid::from_ipv4([224, 0, 0, 1])),
+    type Change = fn(&mut Packet);
+    let rows: [(&str, Change); 5] = [
+        ("another guest's MAC", |packet| packet.dst_mac = mac(1)),
+        ("another guest's address", |packet| packet.dst = gid(2)),
+        ("an address that is not the guest's", |packet| packet.dst = gid(99)),
+        ("another port", |packet| packet.header.dst_port = 702),
+        ("a source that is a group", |packet| packet.src = Gid::from_ipv4([224, 0, 0, 1])),
     ];
     for (what, change) in rows {
         for port in [700, 701] {

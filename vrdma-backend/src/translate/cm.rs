@@ -324,9 +324,13 @@ mod tests {
         assert_eq!(refused(|req| req.private_data_len = 509.into()), Status::INVALID);
         assert_eq!(refused(|req| req.ord = 129.into()), Status::INVALID);
         assert_eq!(refused(|req| req.ird = 300.into()), Status::INVALID);
-        assert_eq!(refused(|req| req.reserved[13] = 1), Status::INVALID);
+        assert_eq!(refused(|req| req.reserved[3] = 1), Status::INVALID);
+        // What belongs to a next hop, without that.
+        assert_eq!(refused(|req| req.next_hop[5] = 1), Status::INVALID);
+        assert_eq!(refused(|req| req.vlan = 5.into()), Status::INVALID);
+        assert_eq!(refused(|req| req.path_mtu = 1500.into()), Status::INVALID);
         assert_eq!(refused(|req| req.local_addr = [0x20; 16]), Status::INVALID);
-        assert_eq!(refused(|req| req.flags = 2.into()), Status::UNSUPPORTED);
+        assert_eq!(refused(|req| req.flags = 4.into()), Status::UNSUPPORTED);
         assert_eq!(refused(|req| req.qpn = (1 << 24).into()), Status::NOT_FOUND);
         let listener = CmListenReq { port: 0.into(), ..CmListenReq::new_zeroed() };
         assert_eq!(listen(&listener).unwrap_err(), Status::INVALID);
