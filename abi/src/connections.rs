@@ -3,6 +3,9 @@
 //! QPs of a device of transport iWARP are connected by the device, in a TCP connection that the driver asks for: by CM_CONNECT, or by CM_LISTEN and CM_ACCEPT.
 //! From INIT the QP goes to RTS then, and MODIFY_QP takes it to RTR, RTS or SQD never. The address is the guest's own, as its netdev has it, and one that the host allows it; the driver reserves the port in the guest, so that no program of it has the same.
 //!
+//! A device with `VRDMA_CAP_NEXT_HOP` has no routes and no neighbours of its own: CM_CONNECT says with `VRDMA_CM_NEXT_HOP` to which MAC address frames to the peer go, and in which VLAN, both as
+//! the guest's own packets to it would; without it, it ends with `INVALID`. The connection keeps them. To peers that connect, frames go back to where their first one came from.
+//!
 //! What happens to connections is an event that the driver fetches by CM_GET_EVENT: `VRDMA_EVENT_CM` tells that there may be some, until the reply has the kind
 //! `VRDMA_CM_EVENT_NONE`. A connection has a number from the command or event that tells of it first until CM_RELEASE or CM_REJECT. It keeps nothing else in use: its QP may be
 //! destroyed first, which ends it.

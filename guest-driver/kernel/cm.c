@@ -12,6 +12,7 @@
 #include "cmcmds.h"
 #include "cmend.h"
 #include "cmlisten.h"
+#include "cmroute.h"
 #include "objects.h"
 
 /* Events that are handled in one go. */
@@ -105,9 +106,14 @@ int vrdma_iw_connect(struct iw_cm_id *cm_id, struct iw_cm_conn_param *param)
 	req = make_connect(dev, cm_id, param);
 	if (!req)
 		return -ENOMEM;
-	mutex_lock(&dev->cm_lock);
-	err = connect_locked(dev, cm_id, req);
-	mutex_unlock(&dev->cm_lock);
+	err = 0;
+	if (dev->caps.device_cap & VRDMA_CAP_NEXT_HOP)
+		err = vrdma_find_next_hop(dev, &cm_id->m_local_addr, &cm_id->m_remote_addr, req);
+	if (!err) {
+		mutex_lock(&dev->cm_lock);
+		err = connect_locked(dev, cm_id, req);
+		mutex_unlock(&dev->cm_lock);
+	}
 	kfree(req);
 	return err;
 }

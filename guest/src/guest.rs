@@ -30,6 +30,18 @@ pub struct GuestOptions {
     pub host: u8,
     /// The VLAN in which it has that address.
     pub vlan: Option<u16>,
+    /// Whose TCP the connections of guests go over.
+    pub tcp: GuestTcp,
+}
+
+/// Whose TCP the connections of guests go over: from which addresses, and to whom frames go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuestTcp {
+    /// The host's.
+    #[default]
+    Kernel,
+    /// The daemon's own: guest i has 10.0.0.(i+1), and the MAC address 52:54:00:00:00:(i+1).
+    Own,
 }
 
 impl Default for GuestOptions {
@@ -44,6 +56,7 @@ impl Default for GuestOptions {
             channel_size: 256,
             host: 1,
             vlan: None,
+            tcp: GuestTcp::default(),
         }
     }
 }

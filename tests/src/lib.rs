@@ -31,6 +31,6 @@ pub mod vm_peer;
 pub use lab::{CableOptions, Lab, LabOptions};
 pub use rng::Rng;
 pub use vrdma_guest::{
-    Context, Cq, Guest, GuestOptions, Mr, Qp, QpOptions, abi, ah, cm, connect, context, control, cq, events,
-    front_end, guest, memory, mr, qp, ring, verbs, virtqueue, wait,
+    Context, Cq, Guest, GuestOptions, GuestTcp, Mr, Qp, QpOptions, abi, ah, cm, connect, context, control,
+    cq, events, front_end, guest, memory, mr, qp, ring, verbs, virtqueue, wait,
 };

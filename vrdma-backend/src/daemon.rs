@@ -45,7 +45,7 @@ impl Daemon {
     /// # Errors
     /// As of [`Daemon::start`].
     pub fn start_with(config: Config, uplink: Option<Port>) -> Result<Daemon> {
-        config.check()?;
+        config.check_with(uplink.is_some())?;
         let sockets = Sockets::claim(&config)?;
         Daemon::run(&config, sockets, uplink)
     }
@@ -63,13 +63,13 @@ impl Daemon {
             worker.port.mtu
         })?;
         // All of them are known before any can connect: a guest has no address that another lists.
-        let specs: Vec<_> =
-            config.guests.iter().map(|guest| (guest.clone(), DeviceLimits::new(config))).collect();
+        let guests = config.resolved_guests();
+        let specs: Vec<_> = guests.iter().map(|guest| (guest.clone(), DeviceLimits::new(config))).collect();
         let added = daemon.worker.call(move |worker| {
             let add = |(guest, limits)| worker.add_guest(guest, limits);
             specs.into_iter().map(add).collect::<Vec<_>>()
         })?;
-        for ((guest, (device, port)), (rdma, net)) in config.guests.iter().zip(added).zip(sockets.guests) {
+        for ((guest, (device, port)), (rdma, net)) in guests.iter().zip(added).zip(sockets.guests) {
             let rdma = rdma.map(|socket| {
                 let function = RdmaFunction::new(daemon.worker.clone(), device, config, guest, max_mtu);
                 Session::start(&guest.name, socket, function.with_dma(dma.clone()))

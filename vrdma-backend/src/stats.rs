@@ -71,6 +71,8 @@ pub struct GuestStats {
     pub device: DeviceCounters,
     /// What happened between queue pairs.
     pub transport: BTreeMap<&'static str, u64>,
+    /// What happened in its own TCP; empty without one.
+    pub tcp: BTreeMap<&'static str, u64>,
     /// What happened at its Ethernet function.
     pub net: NetCounters,
 }
@@ -112,6 +114,7 @@ impl Observer {
                     objects,
                     device: device.counters.clone(),
                     transport,
+                    tcp: worker.streams.own.stats(id),
                     net: worker.net.counters(port),
                 }
             });

@@ -1,4 +1,4 @@
-//! Sockets of the host's TCP, for iWARP (`tcp = "kernel"`): they never block.
+//! What connections of iWARP begin with: sockets of the host's TCP (`tcp = "kernel"`), which never block, or where ours (`tcp = "own"`) is to go.
 //!
 //! They are made where commands are parsed, in the guest's session, and used by the worker.
 
@@ -6,6 +6,7 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+use vrdma_tcp::NextHop;
 use vrdma_transport::Error;
 
 /// Connections that the kernel may keep until the worker takes them.
@@ -40,6 +41,29 @@ fn socket(address: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
         socket.set_tcp_keepalive(keep_alive)?;
     }
     Ok(socket)
+}
+
+/// Where a guest listens.
+#[derive(Debug)]
+pub enum Doors {
+    /// At sockets of the kernel.
+    Kernel(Vec<Socket>),
+    /// At an address of its own TCP; if unspecified, at each.
+    Own(SocketAddr),
+}
+
+/// How a guest connects.
+#[derive(Debug)]
+pub enum Way {
+    /// By a socket of the kernel, which is on its way.
+    Kernel(Socket),
+    /// By its own TCP: through this host, with this MTU of the path (0: nobody knows).
+    Own {
+        /// To whom frames go.
+        hop: NextHop,
+        /// Longest IP packet.
+        mtu: u16,
+    },
 }
 
 /// Listens there.

@@ -80,7 +80,7 @@ pub struct Worker {
     pub net: Net,
     uplink: Option<Uplink>,
     /// Connections of iWARP functions,
-    streams: Streams,
+    pub(crate) streams: Streams,
     /// of which there are.
     has_streams: bool,
     /// Those of a guest are adjacent.
@@ -252,7 +252,9 @@ impl Worker {
 
     /// The time as of a few turns ago, or now if anything waits for a deadline.
     fn recent(&mut self) -> transport::Instant {
-        let waits = self.engine.poll_timeout().is_some() || self.outputs.next_timer().is_some();
+        let waits = self.engine.poll_timeout().is_some()
+            || self.outputs.next_timer().is_some()
+            || self.streams.own.next_deadline().is_some();
         if self.clock.1 == 0 || waits {
             self.clock = (self.now(), CLOCK_TURNS);
         }

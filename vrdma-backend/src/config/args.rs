@@ -88,8 +88,8 @@ pub struct Keys {
     /// Faults on the uplink, for tests: loss=RATE,dup=RATE,reorder=RATE,corrupt=RATE,delay=RATE,delay_us=N,seed=N,dir=rx|tx|both
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub faults: Option<FaultsConfig>,
-    /// Whose TCP iWARP goes over: kernel
-    #[arg(long, value_name = "kernel", value_parser = tcp)]
+    /// Whose TCP iWARP goes over: own (by the uplink) or kernel (by the host) [default: own]
+    #[arg(long, value_name = "own|kernel", value_parser = tcp)]
     pub tcp: Option<Tcp>,
     /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one that does not answer
     /// for as long again has its connection ended. 0: never [default: 60]
@@ -99,8 +99,9 @@ pub struct Keys {
 
 fn tcp(text: &str) -> Result<Tcp, String> {
     match text {
+        "own" => Ok(Tcp::Own),
         "kernel" => Ok(Tcp::Kernel),
-        _ => Err("there is no other TCP than kernel yet".into()),
+        _ => Err("there is own, and kernel".into()),
     }
 }
 

@@ -60,7 +60,7 @@ pub struct Config {
     pub capture: Option<PathBuf>,
     /// Faults on the uplink.
     pub faults: Option<FaultsConfig>,
-    /// Whose TCP iWARP goes over.
+    /// Whose TCP iWARP goes over, of guests that do not say it themselves.
     pub tcp: Option<Tcp>,
     /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one that does not answer for as long again has its connection ended. 0: never.
     pub tcp_keepalive: u16,
@@ -143,6 +143,19 @@ impl Config {
     /// A path is no text.
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(self)?)
+    }
+
+    /// Whose TCP a guest's iWARP goes over.
+    pub fn tcp_of(&self, guest: &GuestConfig) -> Tcp {
+        guest.tcp.or(self.tcp).unwrap_or_default()
+    }
+
+    /// The guests, each with what holds for all that it does not say itself.
+    pub fn resolved_guests(&self) -> Vec<GuestConfig> {
+        self.guests
+            .iter()
+            .map(|guest| GuestConfig { tcp: Some(self.tcp_of(guest)), ..guest.clone() })
+            .collect()
     }
 
     /// Virtqueues of a guest.

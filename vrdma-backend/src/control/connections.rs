@@ -1,9 +1,9 @@
 //! What functions of each transport take, and commands about connections: sockets are made here, away from the data path.
 
 use super::context::CommandContext;
-use crate::config::Transport;
+use crate::config::{GuestConfig, Transport};
 use crate::device::command::Command;
-use crate::tcp;
+use crate::tcp::{self, Doors, Way};
 use crate::translate::{cm, status::status};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -37,7 +37,13 @@ pub(super) fn may_be(opcode: Opcode, transport: Transport) -> bool {
 /// Listens.
 pub(super) fn listen(req: &CmListenReq, context: &CommandContext<'_>) -> Result<Command> {
     let (at, backlog) = cm::listen(req)?;
-    let addresses = context.guest.host_addresses.iter().map(|address| address.0);
+    let guest = context.guest;
+    if guest.has_own_tcp() {
+        let may_be = at.ip().is_unspecified() || may_be_own(at.ip(), guest);
+        let doors = Doors::Own(at);
+        return if may_be { Ok(Command::CmListen { doors, backlog }) } else { Err(Status::DENIED) };
+    }
+    let addresses = guest.host_addresses.iter().map(|address| address.0);
     let at: Vec<SocketAddr> = match at.ip().is_unspecified() {
         true => addresses.map(|address| SocketAddr::new(address, at.port())).collect(),
         false => addresses.filter(|&address| address == at.ip()).map(|_| at).collect(),
@@ -46,20 +52,36 @@ pub(super) fn listen(req: &CmListenReq, context: &CommandContext<'_>) -> Result<
         return Err(Status::DENIED);
     }
     let sockets = at.into_iter().map(|at| tcp::listen(at, context.keep_alive)).collect::<io::Result<_>>();
-    Ok(Command::CmListen { sockets: sockets.map_err(|error| status(tcp::refusal(&error)))?, backlog })
+    let doors = Doors::Kernel(sockets.map_err(|error| status(tcp::refusal(&error)))?);
+    Ok(Command::CmListen { doors, backlog })
+}
+
+/// Whether an address may be one of a guest with its own TCP, in some VLAN. Which the worker knows.
+fn may_be_own(address: IpAddr, guest: &GuestConfig) -> bool {
+    let gids = guest.allowed_gids();
+    !address.is_multicast()
+        && !address.is_loopback()
+        && (gids.is_empty() || gids.iter().any(|allowed| allowed.address == address))
 }
 
 /// Takes an address to connect from. The worker begins once it has found that the QP can be connected: a peer hears nothing of a command that is refused.
 pub(super) fn connect(req: &CmConnectReq, context: &CommandContext<'_>) -> Result<Command> {
-    let connect = cm::connect(req)?;
-    if !context.guest.host_addresses.iter().any(|address| address.0 == connect.local.ip())
+    let connect = Box::new(cm::connect(req)?);
+    let guest = context.guest;
+    if guest.has_own_tcp() {
+        let (hop, mtu) = cm::next_hop(req)?;
+        let may_be = may_be_own(connect.local.ip(), guest) && !connect.remote.ip().is_loopback();
+        let way = Way::Own { hop, mtu };
+        return if may_be { Ok(Command::CmConnect { way, connect }) } else { Err(Status::DENIED) };
+    }
+    if !guest.host_addresses.iter().any(|address| address.0 == connect.local.ip())
         || !may_connect(connect.local.ip(), connect.remote.ip())
     {
         return Err(Status::DENIED);
     }
     let socket = tcp::bind(connect.local, context.keep_alive);
     let socket = socket.map_err(|error| status(tcp::refusal(&error)))?;
-    Ok(Command::CmConnect { socket, connect: Box::new(connect) })
+    Ok(Command::CmConnect { way: Way::Kernel(socket), connect })
 }
 
 /// Whether a guest of this address may connect to that: the host's own loopback addresses are none of its business, unless it has one.

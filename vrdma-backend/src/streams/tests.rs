@@ -5,7 +5,7 @@ use super::connection::{ANSWER_TIME, CLOSE_TIME, FINISH_TIME, SET_UP_TIME};
 use super::*;
 use crate::config::Config;
 use crate::device::{Device, DeviceLimits};
-use crate::tcp::{self, KeepAlive};
+use crate::tcp::{self, Doors, KeepAlive, Way};
 use crate::translate::cm::{Accept, Connect, Depths, Failure};
 use crate::translate::limits;
 use socket2::Socket;
@@ -105,7 +105,11 @@ impl Bench {
     fn listen(&mut self, device: DeviceId, backlog: usize) -> (u32, SocketAddr) {
         let socket = tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
         let at = socket.local_addr().unwrap().as_socket().unwrap();
-        (self.with(|streams, host| streams.listen(device, vec![socket], backlog, host)).unwrap(), at)
+        (
+            self.with(|streams, host| streams.listen(device, Doors::Kernel(vec![socket]), backlog, host))
+                .unwrap(),
+            at,
+        )
     }
 
     /// A connection that a peer has asked for, with its number.
@@ -152,7 +156,7 @@ impl Bench {
         let local = (Ipv4Addr::LOCALHOST, 0).into();
         let depths = Depths { ird: 1, ord: 1 };
         let connect = Connect { qpn, peer_to_peer: false, local, remote, depths, private_data: Vec::new() };
-        self.with(|streams, host| streams.connect(device, socket, &connect, host))
+        self.with(|streams, host| streams.connect(device, Way::Kernel(socket), &connect, host))
     }
 
     /// A connection of a new QP to a peer that listens.
@@ -423,7 +427,7 @@ fn a_listener_that_cannot_accept_is_left_alone_for_a_while() {
     let mut bench = Bench::new(8);
     // One that does not listen: the kernel tells of it for ever, and accept fails.
     let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    bench.with(|streams, host| streams.listen(A, vec![socket], 4, host)).unwrap();
+    bench.with(|streams, host| streams.listen(A, Doors::Kernel(vec![socket]), 4, host)).unwrap();
     bench.turns();
     assert_eq!(bench.failed_accepts(A), 1);
     assert_eq!(bench.streams.next_deadline(), Some(bench.now + PAUSE));
@@ -439,7 +443,7 @@ fn sockets_of_a_listener_have_their_turns_and_who_is_too_much_is_reset() {
     let sockets: Vec<_> =
         (0..2).map(|_| tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap()).collect();
     let at: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap().as_socket().unwrap()).collect();
-    bench.with(|streams, host| streams.listen(A, sockets, 2, host)).unwrap();
+    bench.with(|streams, host| streams.listen(A, Doors::Kernel(sockets), 2, host)).unwrap();
     // Many at the first, and then one at the second, which is among the next two.
     let mut first: Vec<_> = (0..4).map(|_| ask(at[0])).collect();
     let _second = ask(at[1]);

@@ -33,6 +33,8 @@ pub enum Topology {
 pub enum Tcp {
     /// That of their host's kernel: the host has the VM's addresses, too.
     Kernel,
+    /// The backend's own, on the wire between two hosts.
+    Own,
 }
 
 /// What a pair looks like.
