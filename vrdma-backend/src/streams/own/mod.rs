@@ -8,6 +8,7 @@ mod end;
 mod node;
 mod receive;
 mod send;
+mod stats;
 
 use super::handle::Handle;
 use super::output::Taken;

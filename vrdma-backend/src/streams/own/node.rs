@@ -1,13 +1,10 @@
 //! The TCP of one guest.
 
-mod counters;
-
 use super::end::{End, User};
 use super::receive::WINDOW;
 use crate::allowed::{AllowedGid, Vlans};
 use crate::config::{GuestConfig, GuestLimits};
 use crate::streams::handle::Handle;
-use counters::NodeCounters;
 use std::collections::{HashMap, VecDeque};
 use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{
@@ -40,14 +37,25 @@ struct Door {
     is_watched: bool,
 }
 
+/// What happened to segments that came, or not, to a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NodeCounters {
+    pub segments_in: u64,
+    pub segments_out: u64,
+    pub bad_checksum: u64,
+    pub malformed: u64,
+    /// Connections that had no place to wait for their listener.
+    pub refused: u64,
+}
+
 /// See the module.
 pub(super) struct Node {
     mac: Mac,
     mtu: u16,
     gids: Vec<AllowedGid>,
     vlans: Vlans,
-    stack: Stack,
-    ends: HashMap<ConnectionId, End>,
+    pub stack: Stack,
+    pub ends: HashMap<ConnectionId, End>,
     doors: HashMap<Handle, Door>,
     pub counters: NodeCounters,
 }

@@ -1,17 +1,6 @@
 //! What a guest's TCP tells an operator.
 
-use super::Node;
-
-/// What happened to segments that came, or not, to a connection.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::streams::own) struct NodeCounters {
-    pub segments_in: u64,
-    pub segments_out: u64,
-    pub bad_checksum: u64,
-    pub malformed: u64,
-    /// Connections that had no place to wait for their listener.
-    pub refused: u64,
-}
+use super::node::{Node, NodeCounters};
 
 impl Node {
     /// What TCP counted, by name.
