@@ -25,7 +25,7 @@ const PATIENCE: (&str, &str, &str) =
 /// What siw wants of its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// As Linux has it, but for [`PATIENCE`]: CRCs only if the peer asks for them, MPA's second revision, no peer-to-peer set-up.
+    /// As Linux has it, but for `PATIENCE`: CRCs only if the peer asks for them, MPA's second revision, no peer-to-peer set-up.
     Stock,
     /// It asks for CRCs, and refuses to go without.
     Crc,

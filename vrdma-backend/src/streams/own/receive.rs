@@ -7,6 +7,8 @@ use vrdma_tcp::Arrival;
 pub(super) const WINDOW: u32 = 1 << 20;
 /// Most bytes that are kept, in order and beyond holes: what was promised, and what came before the window became smaller.
 const LIMIT: usize = 2 * WINDOW as usize;
+/// Most stretches that are held apart: small ones, each by itself, would cost more than their bytes.
+const HELD: usize = 1024;
 
 /// Bytes in order, and others beyond holes.
 #[derive(Debug, Default)]
@@ -31,9 +33,7 @@ impl Received {
             return 0;
         }
         if arrival.offset != self.next {
-            self.held_bytes += bytes.len();
-            self.held.insert(arrival.offset, bytes.to_vec());
-            return bytes.len();
+            return self.hold(arrival.offset, bytes);
         }
         self.append(bytes);
         while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() == self.next) {
@@ -41,6 +41,18 @@ impl Received {
             self.held_bytes -= bytes.len();
             self.append(&bytes);
         }
+        bytes.len()
+    }
+
+    /// Holds what is beyond a hole, with what is right before it; how many bytes.
+    fn hold(&mut self, offset: u64, bytes: &[u8]) -> usize {
+        let count = self.held.len();
+        match self.held.range_mut(..offset).next_back() {
+            Some((start, before)) if start + before.len() as u64 == offset => before.extend_from_slice(bytes),
+            _ if count == HELD => return 0,
+            _ => drop(self.held.insert(offset, bytes.to_vec())),
+        }
+        self.held_bytes += bytes.len();
         bytes.len()
     }
 
@@ -102,6 +114,22 @@ mod tests {
         assert_eq!(arrive(&mut received, 5, b"f"), 1);
         received.read(&mut buffer);
         assert_eq!((&buffer[..], received.held()), (&b"fgh"[..], 0));
+    }
+
+    #[test]
+    fn what_touches_is_held_together_and_what_is_apart_is_bounded() {
+        let (mut received, mut buffer) = (Received::default(), Vec::new());
+        for offset in 1..=3 * HELD as u64 {
+            assert_eq!(arrive(&mut received, offset, b"t"), 1);
+        }
+        assert_eq!((received.held.len(), received.held()), (1, 3 * HELD));
+        // Each by itself, from behind.
+        let apart: Vec<_> = (0..HELD as u64).map(|k| arrive(&mut received, 100_000 - 2 * k, b"a")).collect();
+        assert_eq!((apart.iter().sum::<usize>(), apart[HELD - 1]), (HELD - 1, 0));
+        assert_eq!((received.held.len(), received.held()), (HELD, 4 * HELD - 1));
+        assert_eq!(arrive(&mut received, 0, b"f"), 1);
+        received.read(&mut buffer);
+        assert_eq!((buffer.len(), received.held()), (3 * HELD + 1, HELD - 1));
     }
 
     #[test]
