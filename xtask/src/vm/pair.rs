@@ -100,7 +100,7 @@ pub struct Pair {
     /// What joins the VMs' Ethernet devices, where that is another wire.
     _ethernet: Option<Wire>,
     topology: Topology,
-    iwarp: bool,
+    iwarp: Option<Tcp>,
     accel: Accel,
     kernel: Kernel,
     image: Image,
@@ -164,7 +164,7 @@ impl Pair {
         })
         .map(|(a, b, c, hosts)| {
             let Hosts { backends, wire, ethernet: _ethernet, topology, namespaces: hosts } = hosts;
-            let (kernel, iwarp) = (config.kernel, config.iwarp.is_some());
+            let (kernel, iwarp) = (config.kernel, config.iwarp);
             Self {
                 a,
                 b,
@@ -236,6 +236,10 @@ impl Pair {
             let listens = format!("grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6");
             return vm.exec(&listens, self.patience(2)).map(|output| output.success());
         }
+        if self.iwarp == Some(Tcp::Own) {
+            // No socket of the host shows it: clients begin as soon as rdma_cm says that the server listens.
+            return Ok(true);
+        }
         // On one host it is the same for both.
         let host = self.hosts[self.index(vm)].as_ref().or(self.hosts[0].as_ref());
         host.context("this pair has no host with TCP")?.has_tcp_listener(port)
@@ -248,7 +252,7 @@ impl Pair {
 
     /// Whether the VMs' devices are of iWARP.
     pub fn is_iwarp(&self) -> bool {
-        self.iwarp
+        self.iwarp.is_some()
     }
 
     /// The RDMA device that a VM has.
