@@ -81,6 +81,11 @@ uint32_t shim_pktmbuf_pkt_len(const struct rte_mbuf *mbuf)
 	return rte_pktmbuf_pkt_len(mbuf);
 }
 
+uint16_t shim_pktmbuf_segments(const struct rte_mbuf *mbuf)
+{
+	return mbuf->nb_segs;
+}
+
 struct rte_mbuf *shim_pktmbuf_next(const struct rte_mbuf *mbuf)
 {
 	return mbuf->next;
@@ -110,7 +115,7 @@ void shim_pktmbuf_attach(struct rte_mbuf *mbuf, void *bytes, uint16_t len, void 
 	shared->free_cb = done;
 	shared->fcb_opaque = opaque;
 	rte_mbuf_ext_refcnt_set(shared, 1);
-	/* Only virtual devices get such mbufs, and those read through the address that we use: I/O and virtual address are one. */
+	/* Virtual devices read through the address that we use, and others get such mbufs only where I/O and virtual address are one. */
 	rte_pktmbuf_attach_extbuf(mbuf, bytes, (rte_iova_t)(uintptr_t)bytes, len, shared);
 	mbuf->data_off = 0;
 	shim_pktmbuf_set_len(mbuf, len);

@@ -12,6 +12,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
+#include <rte_memory.h>
 #include <rte_mempool.h>
 #include <rte_version.h>
 
@@ -50,6 +51,7 @@ uint8_t *shim_pktmbuf_mtod(const struct rte_mbuf *mbuf);
 /* Bytes of this segment, and of the whole chain. */
 uint16_t shim_pktmbuf_data_len(const struct rte_mbuf *mbuf);
 uint32_t shim_pktmbuf_pkt_len(const struct rte_mbuf *mbuf);
+uint16_t shim_pktmbuf_segments(const struct rte_mbuf *mbuf);
 struct rte_mbuf *shim_pktmbuf_next(const struct rte_mbuf *mbuf);
 /* Bytes that fit from the first byte of data on. */
 uint16_t shim_pktmbuf_room(const struct rte_mbuf *mbuf);

@@ -3,6 +3,7 @@
  * Connections of iWARP: what iw_cm asks for goes to the device, which has the TCP, and what the
  * device says of them goes back.
  */
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <rdma/iw_cm.h>
 
@@ -11,6 +12,7 @@
 #include "cmcmds.h"
 #include "cmend.h"
 #include "cmlisten.h"
+#include "cmroute.h"
 #include "objects.h"
 
 /* Events that are handled in one go. */
@@ -41,6 +43,18 @@ static struct vrdma_cm_connect_req *make_connect(struct vrdma_dev *dev,
 }
 
 /*
+ * Whether the caller may connect a QP: rdma_cm hands on whatever number a process names, by rdma_connect()
+ * or rdma_accept(), in whose call this is. What a user of the kernel has cannot be told from what a process
+ * means by its number.
+ */
+static bool may_connect(const struct vrdma_qp *qp)
+{
+	const struct rdma_restrack_entry *res = &qp->ibqp.res;
+
+	return !res->user || same_thread_group(res->task, current);
+}
+
+/*
  * The QP that is to be connected. As long as cm_lock is held it is not freed: whoever destroys it
  * takes it out of the table before vrdma_cm_qp_ended().
  */
@@ -48,7 +62,7 @@ static struct vrdma_qp *find_qp(struct vrdma_dev *dev, u32 qpn, int *err)
 {
 	struct vrdma_qp *qp = xa_load(&dev->qps, qpn);
 
-	*err = !qp ? -EINVAL : qp->end ? -EISCONN : 0;
+	*err = !qp ? -EINVAL : !may_connect(qp) ? -EPERM : qp->end ? -EISCONN : 0;
 	return qp;
 }
 
@@ -92,9 +106,14 @@ int vrdma_iw_connect(struct iw_cm_id *cm_id, struct iw_cm_conn_param *param)
 	req = make_connect(dev, cm_id, param);
 	if (!req)
 		return -ENOMEM;
-	mutex_lock(&dev->cm_lock);
-	err = connect_locked(dev, cm_id, req);
-	mutex_unlock(&dev->cm_lock);
+	err = 0;
+	if (dev->caps.device_cap & VRDMA_CAP_NEXT_HOP)
+		err = vrdma_find_next_hop(dev, &cm_id->m_local_addr, &cm_id->m_remote_addr, req);
+	if (!err) {
+		mutex_lock(&dev->cm_lock);
+		err = connect_locked(dev, cm_id, req);
+		mutex_unlock(&dev->cm_lock);
+	}
 	kfree(req);
 	return err;
 }

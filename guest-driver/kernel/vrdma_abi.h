@@ -334,6 +334,7 @@ static_assert(offsetof(struct vrdma_query_device_ex_resp, reserved) == 116);
 #define VRDMA_CAP_CQ_IGNORE_OVERRUN 0x200000u /* CQs that ignore an overrun. */
 #define VRDMA_CAP_MULTICAST 0x400000u /* UD QPs can be attached to multicast groups. */
 #define VRDMA_CAP_HW_COUNTERS 0x800000u /* Counters of the port, of the device and of its protocol. */
+#define VRDMA_CAP_NEXT_HOP 0x1000000u /* CM_CONNECT has to say the next hop: the device has no routes and no neighbours of its own. */
 
 /* State of the port. */
 struct vrdma_query_port_resp {
@@ -1072,6 +1073,7 @@ static_assert(offsetof(struct vrdma_cm_listen_req, backlog) == 20);
 
 /* CmConnectReq::flags. */
 #define VRDMA_CM_PEER_TO_PEER 1 /* The peer may send first: the device sends a message of its own before all others (RFC 6581, 4). */
+#define VRDMA_CM_NEXT_HOP 2 /* next_hop and what follows it are given. For a device with VRDMA_CAP_NEXT_HOP, which needs it; others do not look at them. */
 
 /* Connects a QP. */
 struct vrdma_cm_connect_req {
@@ -1093,8 +1095,14 @@ struct vrdma_cm_connect_req {
 	__le16 ord;
 	/* Bytes of private data. */
 	__le16 private_data_len;
-	/* Written as zero; refused otherwise. */
-	__u8 reserved[14];
+	/* With VRDMA_CM_NEXT_HOP: the MAC address to which frames to the peer go; it is no group's. */
+	__u8 next_hop[6];
+	/* With VRDMA_CM_NEXT_HOP: the VLAN of these frames; 0: without a tag. */
+	__le16 vlan;
+	/* With VRDMA_CM_NEXT_HOP: most bytes of an IP packet on the way; 0: as the device's port. */
+	__le16 path_mtu;
+	/* Written as zero, as are the three before it without VRDMA_CM_NEXT_HOP; refused otherwise. */
+	__u8 reserved[4];
 	/* Private data for the peer's program. */
 	__u8 private_data[512];
 };
@@ -1108,7 +1116,10 @@ static_assert(offsetof(struct vrdma_cm_connect_req, remote_port) == 42);
 static_assert(offsetof(struct vrdma_cm_connect_req, ird) == 44);
 static_assert(offsetof(struct vrdma_cm_connect_req, ord) == 46);
 static_assert(offsetof(struct vrdma_cm_connect_req, private_data_len) == 48);
-static_assert(offsetof(struct vrdma_cm_connect_req, reserved) == 50);
+static_assert(offsetof(struct vrdma_cm_connect_req, next_hop) == 50);
+static_assert(offsetof(struct vrdma_cm_connect_req, vlan) == 56);
+static_assert(offsetof(struct vrdma_cm_connect_req, path_mtu) == 58);
+static_assert(offsetof(struct vrdma_cm_connect_req, reserved) == 60);
 static_assert(offsetof(struct vrdma_cm_connect_req, private_data) == 64);
 
 /* Accepts a connection that was requested. */

@@ -1,12 +1,13 @@
 //! Connections that the device makes (iWARP).
 
 use crate::control::Answer;
-use crate::guest::Guest;
+use crate::guest::{Guest, GuestTcp};
 use crate::qp::{Qp, QpOptions};
 use crate::side::Side;
 use crate::wait;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::FromZeros;
@@ -18,6 +19,30 @@ const DEPTH: u16 = 16;
 pub fn host_address(index: u8) -> Ipv4Addr {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high, low, index + 1)
+}
+
+impl GuestTcp {
+    /// The address from which guest `index` connects, and where it listens.
+    pub fn address(self, index: u8) -> Ipv4Addr {
+        match self {
+            GuestTcp::Kernel => host_address(index),
+            GuestTcp::Own => Ipv4Addr::new(10, 0, 0, index + 1),
+        }
+    }
+
+    /// To whom frames to guest `index` go; none if that is not for the guest to say.
+    pub fn next_hop(self, index: u8) -> Option<[u8; 6]> {
+        (self == GuestTcp::Own).then_some([0x52, 0x54, 0, 0, 0, index + 1])
+    }
+
+    /// A port of guest `index` that nobody has, for now.
+    pub fn free_port(self, index: u8) -> u16 {
+        static NEXT: AtomicU16 = AtomicU16::new(20_000);
+        match self {
+            GuestTcp::Kernel => free_port(host_address(index)),
+            GuestTcp::Own => NEXT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
 }
 
 /// An IPv4 address as commands have it.
@@ -33,11 +58,15 @@ pub fn free_port(address: Ipv4Addr) -> u16 {
 
 /// A request to connect a QP of guest `from` to a port of guest `to`.
 pub fn request(qp: &Qp, from: u8, to: u8, port: u16, private_data: &[u8]) -> CmConnectReq {
+    let tcp = qp.guest().options.tcp;
+    let next_hop = tcp.next_hop(to);
+    let with_hop = if next_hop.is_some() { cm_flags::NEXT_HOP } else { 0 };
     let mut req = CmConnectReq {
         qpn: qp.number.into(),
-        flags: cm_flags::PEER_TO_PEER.into(),
-        local_addr: mapped(host_address(from)),
-        remote_addr: mapped(host_address(to)),
+        flags: (cm_flags::PEER_TO_PEER | with_hop).into(),
+        next_hop: next_hop.unwrap_or_default(),
+        local_addr: mapped(tcp.address(from)),
+        remote_addr: mapped(tcp.address(to)),
         remote_port: port.into(),
         ird: DEPTH.into(),
         ord: DEPTH.into(),
@@ -149,8 +178,9 @@ pub fn connected(
 
 /// Brings two QPs of guests 0 and 1 from RESET to RTS, connected with each other; the numbers of their connections.
 pub fn connect_streams(a: &Qp, b: &Qp) -> (u32, u32) {
-    let port = free_port(host_address(1));
-    let listener = b.guest().cm_listen(host_address(1), port, 1).expect("to listen");
+    let tcp = b.guest().options.tcp;
+    let port = tcp.free_port(1);
+    let listener = b.guest().cm_listen(tcp.address(1), port, 1).expect("to listen");
     a.to_init().expect("to INIT");
     b.to_init().expect("to INIT");
     let of_a = a.guest().cm_connect(&request(a, 0, 1, port, b"hello")).expect("to connect");

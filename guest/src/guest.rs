@@ -16,6 +16,8 @@ use vrdma_abi::config::{Config, queue};
 pub struct GuestOptions {
     /// Regions of memory: guest-physical address and length.
     pub memory: Vec<(u64, u64)>,
+    /// In huge pages, if there are enough of them free.
+    pub huge_pages: bool,
     /// Whether VIRTIO_F_EVENT_IDX is negotiated.
     pub event_idx: bool,
     /// Entries of the control queue.
@@ -28,6 +30,18 @@ pub struct GuestOptions {
     pub host: u8,
     /// The VLAN in which it has that address.
     pub vlan: Option<u16>,
+    /// Whose TCP the connections of guests go over.
+    pub tcp: GuestTcp,
+}
+
+/// Whose TCP the connections of guests go over: from which addresses, and to whom frames go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuestTcp {
+    /// The host's.
+    #[default]
+    Kernel,
+    /// The daemon's own: guest i has 10.0.0.(i+1), and the MAC address 52:54:00:00:00:(i+1).
+    Own,
 }
 
 impl Default for GuestOptions {
@@ -35,12 +49,14 @@ impl Default for GuestOptions {
         GuestOptions {
             // As in QEMU's machines: some below 4 GiB, a hole, the rest above.
             memory: vec![(0x1000, 32 << 20), (1 << 32, 96 << 20)],
+            huge_pages: false,
             event_idx: true,
             control_size: 64,
             event_size: 64,
             channel_size: 256,
             host: 1,
             vlan: None,
+            tcp: GuestTcp::default(),
         }
     }
 }
@@ -69,7 +85,8 @@ impl Guest {
     /// # Errors
     /// The daemon is not there, or refuses something; the system is out of something.
     pub fn connect(socket: &Path, options: GuestOptions) -> Result<Arc<Guest>> {
-        let memory = Memory::new(&options.memory)?;
+        let huge = options.huge_pages.then(|| Memory::huge(&options.memory).ok()).flatten();
+        let memory = huge.map_or_else(|| Memory::new(&options.memory), Ok)?;
         let (mut front_end, config) = FrontEnd::connect(socket, &memory, options.event_idx)?;
         let first_channel = queue::FIRST_COMP_EVENTS + config.num_comp_vectors.get();
         let make = |index| {

@@ -34,7 +34,7 @@ pub mod wait;
 
 pub use context::Context;
 pub use cq::Cq;
-pub use guest::{Guest, GuestOptions};
+pub use guest::{Guest, GuestOptions, GuestTcp};
 pub use mr::Mr;
 pub use qp::{Qp, QpOptions, connect};
 pub use side::Side;

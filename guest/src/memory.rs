@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
+/// Bytes of a huge page.
+pub const HUGE_PAGE: u64 = 2 << 20;
 
 /// A region of the memory table.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,8 @@ impl Region {
 pub struct Memory {
     file: File,
     regions: Vec<Region>,
+    /// Bytes of its pages.
+    page: u64,
     /// Free ranges by address: start and length.
     free: Mutex<Vec<(u64, u64)>>,
 }
@@ -50,15 +54,28 @@ impl Memory {
     /// # Errors
     /// The system refuses the memory.
     pub fn new(layout: &[(u64, u64)]) -> io::Result<Arc<Memory>> {
+        Memory::of_pages(layout, PAGE)
+    }
+
+    /// The same in huge pages, of which the lengths have to be multiples.
+    ///
+    /// # Errors
+    /// The system has not enough of them.
+    pub fn huge(layout: &[(u64, u64)]) -> io::Result<Arc<Memory>> {
+        Memory::of_pages(layout, HUGE_PAGE)
+    }
+
+    fn of_pages(layout: &[(u64, u64)], page: u64) -> io::Result<Arc<Memory>> {
+        let huge = if page == HUGE_PAGE { libc::MFD_HUGETLB | libc::MFD_HUGE_2MB } else { 0 };
         // SAFETY: the name is a C string.
-        let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC | huge) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: just made, and nobody else's.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(layout.iter().map(|(_, len)| len).sum())?;
-        let mut memory = Memory { file, regions: Vec::new(), free: Mutex::new(layout.to_vec()) };
+        let mut memory = Memory { file, regions: Vec::new(), page, free: Mutex::new(layout.to_vec()) };
         let mut offset = 0;
         for &(gpa, len) in layout {
             let host = map(&memory.file, offset, len)?;
@@ -66,6 +83,11 @@ impl Memory {
             offset += len;
         }
         Ok(Arc::new(memory))
+    }
+
+    /// Whether it is in huge pages.
+    pub fn is_huge(&self) -> bool {
+        self.page == HUGE_PAGE
     }
 
     /// The regions.
@@ -218,6 +240,17 @@ mod tests {
         memory.free(a, PAGE);
         assert_eq!(memory.alloc(3 * PAGE), 0x10000);
         assert_eq!(memory.bytes(a, PAGE), [0; 4096]);
+    }
+
+    #[test]
+    fn huge_pages_are_memory_or_an_error() {
+        // Many machines have none.
+        if let Ok(memory) = Memory::huge(&[(HUGE_PAGE, HUGE_PAGE)]) {
+            assert!(memory.is_huge());
+            memory.write(HUGE_PAGE, &[1, 2, 3]);
+            assert_eq!(memory.bytes(HUGE_PAGE, 4), [1, 2, 3, 0]);
+        }
+        assert!(!Memory::new(&[(HUGE_PAGE, HUGE_PAGE)]).unwrap().is_huge());
     }
 
     #[test]

@@ -146,6 +146,11 @@ impl Stats {
         self.number(guest, "device", counter)
     }
 
+    /// A counter of a guest's own TCP.
+    pub fn tcp(&self, guest: usize, counter: &str) -> u64 {
+        self.number(guest, "tcp", counter)
+    }
+
     /// A counter between queue pairs.
     pub fn transport(&self, guest: usize, counter: &str) -> u64 {
         self.number(guest, "transport", counter)

@@ -1,7 +1,7 @@
 //! A daemon with some guests.
 
 use crate::daemon::{Daemon, Stats, guest_config};
-use crate::guest::{Guest, GuestOptions};
+use crate::guest::{Guest, GuestOptions, GuestTcp};
 use crate::wait;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub struct LabOptions {
     pub busy_poll: bool,
     /// What a guest may have.
     pub limits: GuestLimits,
+    /// Seconds after which a peer of iWARP is asked whether it is still there.
+    pub tcp_keepalive: u16,
     /// What all guests have in common.
     pub guest: GuestOptions,
     /// The program of the daemon, if it shall be a process of its own.
@@ -63,6 +65,7 @@ impl Default for LabOptions {
             poll_us: 200,
             busy_poll: false,
             limits: GuestLimits::default(),
+            tcp_keepalive: Config::default().tcp_keepalive,
             guest: GuestOptions::default(),
             program: None,
             cable: None,
@@ -108,6 +111,22 @@ impl Lab {
         Lab::with(2, LabOptions { cable, host_says: over_tcp, ..LabOptions::default() })
     }
 
+    /// Two guests with functions of iWARP over this TCP, on one host or two. (The daemon's own goes by an uplink, also where nobody is at its other end.)
+    pub fn of_tcp(tcp: GuestTcp, hosts: u8) -> Lab {
+        Lab::of_tcp_with(tcp, hosts, LabOptions::default())
+    }
+
+    /// The same, with other options.
+    pub fn of_tcp_with(tcp: GuestTcp, hosts: u8, options: LabOptions) -> Lab {
+        let held = hosts == 1;
+        let needs_cable = tcp == GuestTcp::Own || !held;
+        let cable = options.cable.or_else(|| needs_cable.then(CableOptions::default));
+        let cable = cable.map(|cable| CableOptions { held: cable.held || held, ..cable });
+        let host_says = if tcp == GuestTcp::Own { over_own_tcp } else { over_tcp };
+        let guest = GuestOptions { tcp, ..options.guest };
+        Lab::with(2, LabOptions { cable, host_says, guest, ..options })
+    }
+
     /// A daemon for `guests` guests that are not there yet.
     pub fn without_guests(guests: u8, options: LabOptions) -> Lab {
         let _ = env_logger::Builder::from_env("RUST_LOG").is_test(true).try_init();
@@ -119,7 +138,8 @@ impl Lab {
         };
         let has_streams = (0..guests).any(|i| guest_of(i).transport == Transport::Iwarp);
         let config = |which: &dyn Fn(u8) -> bool| Config {
-            tcp: has_streams.then_some(Tcp::Kernel),
+            tcp: (has_streams && options.guest.tcp == GuestTcp::Kernel).then_some(Tcp::Kernel),
+            tcp_keepalive: options.tcp_keepalive,
             admin: options.program.as_ref().map(|_| dir.join("admin")),
             comp_vectors: options.comp_vectors,
             channels: options.channels,
@@ -220,6 +240,11 @@ pub fn listed(index: u8, guest: GuestConfig) -> GuestConfig {
 pub fn over_tcp(index: u8, guest: GuestConfig) -> GuestConfig {
     let host_addresses = vec![HostAddress(host_address(index).into())];
     GuestConfig { transport: Transport::Iwarp, host_addresses, ..guest }
+}
+
+/// For [`LabOptions::host_says`]: the guest has a function of iWARP over the daemon's own TCP.
+pub fn over_own_tcp(index: u8, guest: GuestConfig) -> GuestConfig {
+    GuestConfig { transport: Transport::Iwarp, ..listed(index, guest) }
 }
 
 fn socket(dir: &Path, guest: u8) -> PathBuf {

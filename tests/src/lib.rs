@@ -9,6 +9,7 @@
 //! | [`net`], [`packets`] | the guest kernel's driver of its Ethernet function, and what it sends |
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`vm_peer`] | a guest without a VM that plays ping-pong with a VM's process |
+//! | [`stock_peer`] | a guest without a VM that plays with a server of `ibv_*_pingpong` |
 //! | [`lab`] | a daemon with some guests |
 //! | [`pingpong`] | bystanders that a hostile guest must not disturb |
 //!
@@ -24,11 +25,12 @@ pub mod proc;
 pub mod raw;
 pub mod rng;
 pub mod side;
+pub mod stock_peer;
 pub mod vm_peer;
 
 pub use lab::{CableOptions, Lab, LabOptions};
 pub use rng::Rng;
 pub use vrdma_guest::{
-    Context, Cq, Guest, GuestOptions, Mr, Qp, QpOptions, abi, ah, cm, connect, context, control, cq, events,
-    front_end, guest, memory, mr, qp, ring, verbs, virtqueue, wait,
+    Context, Cq, Guest, GuestOptions, GuestTcp, Mr, Qp, QpOptions, abi, ah, cm, connect, context, control,
+    cq, events, front_end, guest, memory, mr, qp, ring, verbs, virtqueue, wait,
 };

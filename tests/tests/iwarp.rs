@@ -1,4 +1,4 @@
-//! iWARP over the host's TCP: two guests of one daemon, and of two.
+//! iWARP over the host's TCP and the daemon's own: two guests of one daemon, and of two.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,9 +11,18 @@ use vrdma_tests::cm::{connect_streams, connected, data_of, free_port, host_addre
 use vrdma_tests::lab::over_tcp;
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{Lab, LabOptions, QpOptions, wait};
+use vrdma_tests::{GuestTcp, Lab, LabOptions, QpOptions, wait};
 
 const LEN: u64 = 2 << 20;
+const TCPS: [GuestTcp; 2] = [GuestTcp::Kernel, GuestTcp::Own];
+/// Each TCP on one host, and between two.
+const PLACES: [(GuestTcp, u8); 4] =
+    [(GuestTcp::Kernel, 1), (GuestTcp::Kernel, 2), (GuestTcp::Own, 1), (GuestTcp::Own, 2)];
+
+/// Two guests over each TCP, on so many hosts.
+fn labs(hosts: u8) -> impl Iterator<Item = Lab> {
+    TCPS.into_iter().map(move |tcp| Lab::of_tcp(tcp, hosts))
+}
 
 fn pattern(seed: u64, length: u64) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + seed * 31 + (i >> 8)) as u8).collect()
@@ -21,8 +30,8 @@ fn pattern(seed: u64, length: u64) -> Vec<u8> {
 
 #[test]
 fn every_operation_arrives_whatever_its_length() {
-    for hosts in [1, 2] {
-        let lab = Lab::of_iwarp(hosts);
+    for (tcp, hosts) in PLACES {
+        let lab = Lab::of_tcp(tcp, hosts);
         let ((mut a, _), (mut b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
         for (round, length) in [0u32, 1, 7, 1460, 70_000, LEN as u32].into_iter().enumerate() {
             let round = round as u32;
@@ -77,77 +86,80 @@ fn every_operation_arrives_whatever_its_length() {
 
 #[test]
 fn many_connections_and_requests_at_once_lose_nothing() {
-    let lab = Lab::of_iwarp(2);
-    let options = QpOptions::default();
-    let mut sides: Vec<_> =
-        (0..8).map(|_| connected(&lab.guests[0], &lab.guests[1], 1 << 16, &options)).collect();
-    for round in 0..20u32 {
-        for ((a, _), (b, _)) in &mut sides {
-            b.recv_any(round);
-            b.process.channel.drain();
-            a.mr.put(0, &pattern(round.into(), 1 << 16));
-            let own = [a.mr.sge(0, 1 << 16)];
-            for id in 0..4 {
-                a.post(&Request::write(a.qp.tag(id), b.mr.remote(0), Data::Sges(&own)));
+    for lab in labs(2) {
+        let options = QpOptions::default();
+        let mut sides: Vec<_> =
+            (0..8).map(|_| connected(&lab.guests[0], &lab.guests[1], 1 << 16, &options)).collect();
+        for round in 0..20u32 {
+            for ((a, _), (b, _)) in &mut sides {
+                b.recv_any(round);
+                b.process.channel.drain();
+                a.mr.put(0, &pattern(round.into(), 1 << 16));
+                let own = [a.mr.sge(0, 1 << 16)];
+                for id in 0..4 {
+                    a.post(&Request::write(a.qp.tag(id), b.mr.remote(0), Data::Sges(&own)));
+                }
+                a.post(&Request::send(a.qp.tag(round), Data::Sges(&own)).signaled(true));
             }
-            a.post(&Request::send(a.qp.tag(round), Data::Sges(&own)).signaled(true));
-        }
-        for ((a, _), (b, _)) in &mut sides {
-            b.cq.expect(b.qp.number, round, WcStatus::SUCCESS);
-            assert!(b.mr.get(0, 1 << 16) == pattern(round.into(), 1 << 16));
-            a.cq.expect(a.qp.number, round, WcStatus::SUCCESS);
+            for ((a, _), (b, _)) in &mut sides {
+                b.cq.expect(b.qp.number, round, WcStatus::SUCCESS);
+                assert!(b.mr.get(0, 1 << 16) == pattern(round.into(), 1 << 16));
+                a.cq.expect(a.qp.number, round, WcStatus::SUCCESS);
+            }
         }
     }
 }
 
 #[test]
 fn a_peer_that_stands_still_gets_all_later() {
-    let lab = Lab::of_iwarp(1);
-    let ((mut a, _), (b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
-    let bases = lab.guests[1].pause().unwrap();
-    let data = pattern(3, LEN);
-    a.mr.put(0, &data);
-    let own = [a.mr.sge(0, LEN as u32)];
-    // More than sockets keep.
-    for id in 0..40 {
-        a.post(&Request::write(a.qp.tag(id), b.mr.remote(0), Data::Sges(&own)).signaled(id == 39));
+    for lab in labs(1) {
+        let ((mut a, _), (b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
+        let bases = lab.guests[1].pause().unwrap();
+        let data = pattern(3, LEN);
+        a.mr.put(0, &data);
+        let own = [a.mr.sge(0, LEN as u32)];
+        // More than sockets keep.
+        for id in 0..40 {
+            a.post(&Request::write(a.qp.tag(id), b.mr.remote(0), Data::Sges(&own)).signaled(id == 39));
+        }
+        a.cq.expect_nothing(Duration::from_millis(300));
+        lab.guests[1].resume(&bases).unwrap();
+        a.cq.expect(a.qp.number, 39, WcStatus::SUCCESS);
+        wait::until("the last byte", || (b.mr.get(0, LEN) == data).then_some(()));
     }
-    a.cq.expect_nothing(Duration::from_millis(300));
-    lab.guests[1].resume(&bases).unwrap();
-    a.cq.expect(a.qp.number, 39, WcStatus::SUCCESS);
-    wait::until("the last byte", || (b.mr.get(0, LEN) == data).then_some(()));
 }
 
 #[test]
 fn who_ends_in_order_loses_nothing_and_both_are_told() {
-    let lab = Lab::of_iwarp(1);
-    let ((mut a, of_a), (mut b, of_b)) =
-        connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
-    b.recv_any(1);
-    b.recv_any(2);
-    b.process.channel.drain();
-    a.post(&Request::send(a.qp.tag(1), Data::Inline(b"last words")).signaled(true));
-    a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
-    a.guest().cm_disconnect(a.qp.number).unwrap();
-    assert_eq!(b.cq.expect(b.qp.number, 1, WcStatus::SUCCESS).len(), 10);
-    b.cq.expect(b.qp.number, 2, WcStatus::WR_FLUSH_ERR);
-    for (side, of) in [(&a, of_a), (&b, of_b)] {
-        side.guest().cm_expect_end(of);
-        assert_eq!(side.qp.state(), QpState::ERR);
-        side.guest().cm_release(of).unwrap();
-        assert_eq!(side.guest().cm_release(of), Err(Status::NOT_FOUND));
+    for lab in labs(1) {
+        let ((mut a, of_a), (mut b, of_b)) =
+            connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
+        b.recv_any(1);
+        b.recv_any(2);
+        b.process.channel.drain();
+        a.post(&Request::send(a.qp.tag(1), Data::Inline(b"last words")).signaled(true));
+        a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
+        a.guest().cm_disconnect(a.qp.number).unwrap();
+        assert_eq!(b.cq.expect(b.qp.number, 1, WcStatus::SUCCESS).len(), 10);
+        b.cq.expect(b.qp.number, 2, WcStatus::WR_FLUSH_ERR);
+        for (side, of) in [(&a, of_a), (&b, of_b)] {
+            side.guest().cm_expect_end(of);
+            assert_eq!(side.qp.state(), QpState::ERR);
+            side.guest().cm_release(of).unwrap();
+            assert_eq!(side.guest().cm_release(of), Err(Status::NOT_FOUND));
+        }
+        for index in [0, 1] {
+            assert_eq!(lab.stats().objects(index, "connections"), 0);
+        }
+        // Its QP may be connected again.
+        a.qp.to_state(QpState::RESET).unwrap();
+        b.qp.to_state(QpState::RESET).unwrap();
+        connect_streams(&a.qp, &b.qp);
+        b.recv_any(3);
+        b.process.channel.drain();
+        a.post(&Request::send(a.qp.tag(3), Data::Inline(b"again")));
+        assert_eq!(b.cq.expect(b.qp.number, 3, WcStatus::SUCCESS).len(), 5);
     }
-    for index in [0, 1] {
-        assert_eq!(lab.stats().objects(index, "connections"), 0);
-    }
-    // Its QP may be connected again.
-    a.qp.to_state(QpState::RESET).unwrap();
-    b.qp.to_state(QpState::RESET).unwrap();
-    connect_streams(&a.qp, &b.qp);
-    b.recv_any(3);
-    b.process.channel.drain();
-    a.post(&Request::send(a.qp.tag(3), Data::Inline(b"again")));
-    assert_eq!(b.cq.expect(b.qp.number, 3, WcStatus::SUCCESS).len(), 5);
 }
 
 #[test]
@@ -159,8 +171,8 @@ fn whatever_becomes_of_a_qp_the_peer_notices() {
         ("destroyed", |side, _| side.qp.destroy().unwrap()),
         ("released", |side, of| side.guest().cm_release(of).unwrap()),
     ];
-    for (name, end) in ends {
-        let lab = Lab::of_iwarp(1);
+    for ((name, end), tcp) in ends.into_iter().flat_map(|row| TCPS.map(|tcp| (row, tcp))) {
+        let lab = Lab::of_tcp(tcp, 1);
         let ((a, of_a), (mut b, of_b)) =
             connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
         b.recv_any(1);
@@ -196,36 +208,38 @@ fn a_guest_that_is_killed_leaves_nothing_and_its_peer_is_told() {
 
 #[test]
 fn what_a_peer_may_not_ends_the_connection_with_a_terminate() {
-    let lab = Lab::of_iwarp(2);
-    let ((mut a, of_a), (mut b, of_b)) =
-        connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
-    a.recv_any(1);
-    a.process.channel.drain();
-    b.mr.fill(7);
-    let (tag, mut remote) = (a.qp.tag(2), b.mr.remote(0));
-    remote.rkey ^= 0x5500;
-    a.post(&Request::write(tag, remote, Data::Inline(b"forged")).signaled(true));
-    // It was sent: what the peer thinks of it comes later.
-    a.cq.expect(a.qp.number, 2, WcStatus::SUCCESS);
-    a.cq.expect(a.qp.number, 1, WcStatus::WR_FLUSH_ERR);
-    for (side, of) in [(&a, of_a), (&b, of_b)] {
-        side.guest().cm_expect_end(of);
-        assert_eq!(side.qp.state(), QpState::ERR);
+    for lab in labs(2) {
+        let ((mut a, of_a), (mut b, of_b)) =
+            connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
+        a.recv_any(1);
+        a.process.channel.drain();
+        b.mr.fill(7);
+        let (tag, mut remote) = (a.qp.tag(2), b.mr.remote(0));
+        remote.rkey ^= 0x5500;
+        a.post(&Request::write(tag, remote, Data::Inline(b"forged")).signaled(true));
+        // It was sent: what the peer thinks of it comes later.
+        a.cq.expect(a.qp.number, 2, WcStatus::SUCCESS);
+        a.cq.expect(a.qp.number, 1, WcStatus::WR_FLUSH_ERR);
+        for (side, of) in [(&a, of_a), (&b, of_b)] {
+            side.guest().cm_expect_end(of);
+            assert_eq!(side.qp.state(), QpState::ERR);
+        }
+        assert_eq!(b.mr.get(0, 16), [7; 16]);
+        assert_eq!((lab.transport(0, "terminates_in"), lab.transport(1, "terminates_out")), (1, 1));
+        b.cq.expect_nothing(Duration::from_millis(20));
     }
-    assert_eq!(b.mr.get(0, 16), [7; 16]);
-    assert_eq!((lab.transport(0, "terminates_in"), lab.transport(1, "terminates_out")), (1, 1));
-    b.cq.expect_nothing(Duration::from_millis(20));
 }
 
 #[test]
 fn a_send_without_a_receive_ends_the_connection() {
-    let lab = Lab::of_iwarp(1);
-    let ((mut a, _), (b, _)) = connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
-    a.post(&Request::send(a.qp.tag(1), Data::Inline(b"to nobody")).signaled(true));
-    a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
-    a.guest().cm_event(CmEventKind::DISCONNECT);
-    assert_eq!((a.qp.state(), b.qp.state()), (QpState::ERR, QpState::ERR));
-    assert_eq!(lab.transport(1, "no_receive_ends"), 1);
+    for lab in labs(1) {
+        let ((mut a, _), (b, _)) = connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
+        a.post(&Request::send(a.qp.tag(1), Data::Inline(b"to nobody")).signaled(true));
+        a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
+        a.guest().cm_event(CmEventKind::DISCONNECT);
+        assert_eq!((a.qp.state(), b.qp.state()), (QpState::ERR, QpState::ERR));
+        assert_eq!(lab.transport(1, "no_receive_ends"), 1);
+    }
 }
 
 #[test]
@@ -347,35 +361,46 @@ fn a_guest_has_its_own_addresses_and_no_others() {
 
 #[test]
 fn a_function_of_iwarp_says_so_and_has_nothing_of_packets() {
-    let lab = Lab::of_iwarp(1);
-    let guest = &lab.guests[0];
-    assert_eq!(
-        (guest.config.magic.get(), guest.config.transport),
-        (device::MAGIC_TRANSPORT, transport::IWARP)
-    );
-    assert_eq!(guest.add_gid(0, guest.gid()), Err(Status::UNSUPPORTED));
-    assert_eq!(guest.attach_mcast(5, [0xff; 16]), Err(Status::UNSUPPORTED));
-    assert_eq!(guest.alloc_xrcd(), Err(Status::UNSUPPORTED));
-    assert_eq!(guest.query_device_ex().unwrap().max_mcast_grp.get(), 0);
-    let side = Side::new(guest, 4096, &QpOptions::default());
-    let create = |qp_type| {
-        let process = &side.process;
-        let options = QpOptions::of(qp_type);
-        vrdma_tests::Qp::create(guest, process.number, process.pd, side.cq.number, side.cq.number, &options)
+    for lab in labs(1) {
+        let guest = &lab.guests[0];
+        assert_eq!(
+            (guest.config.magic.get(), guest.config.transport),
+            (device::MAGIC_TRANSPORT, transport::IWARP)
+        );
+        assert_eq!(guest.add_gid(0, guest.gid()), Err(Status::UNSUPPORTED));
+        assert_eq!(guest.attach_mcast(5, [0xff; 16]), Err(Status::UNSUPPORTED));
+        assert_eq!(guest.alloc_xrcd(), Err(Status::UNSUPPORTED));
+        assert_eq!(guest.query_device_ex().unwrap().max_mcast_grp.get(), 0);
+        let side = Side::new(guest, 4096, &QpOptions::default());
+        let create = |qp_type| {
+            let process = &side.process;
+            let options = QpOptions::of(qp_type);
+            vrdma_tests::Qp::create(
+                guest,
+                process.number,
+                process.pd,
+                side.cq.number,
+                side.cq.number,
+                &options,
+            )
             .map(|_| ())
-    };
-    for qp_type in [QpType::UD, QpType::UC] {
-        assert_eq!(create(qp_type), Err(Status::UNSUPPORTED));
-    }
-    side.qp.to_init().unwrap();
-    assert_eq!(side.qp.to_rtr(guest.gid(), 5, 0), Err(Status::INVALID));
-    assert_eq!(guest.cm_disconnect(side.qp.number), Err(Status::INVALID));
-    // And RoCE has nothing of connections.
-    let other = Lab::new(1);
-    assert_eq!(other.guests[0].config.magic.get(), device::MAGIC);
-    assert_eq!(other.guests[0].cm_get_event().unwrap_err(), Status::UNSUPPORTED);
-    for opcode in [Opcode::CM_ACCEPT, Opcode::CM_REJECT, Opcode::CM_RELEASE] {
-        assert_eq!(other.guests[0].command::<[u8; 0]>(opcode, &[0u8; 600], &[]), Err(Status::UNSUPPORTED));
+        };
+        for qp_type in [QpType::UD, QpType::UC] {
+            assert_eq!(create(qp_type), Err(Status::UNSUPPORTED));
+        }
+        side.qp.to_init().unwrap();
+        assert_eq!(side.qp.to_rtr(guest.gid(), 5, 0), Err(Status::INVALID));
+        assert_eq!(guest.cm_disconnect(side.qp.number), Err(Status::INVALID));
+        // And RoCE has nothing of connections.
+        let other = Lab::new(1);
+        assert_eq!(other.guests[0].config.magic.get(), device::MAGIC);
+        assert_eq!(other.guests[0].cm_get_event().unwrap_err(), Status::UNSUPPORTED);
+        for opcode in [Opcode::CM_ACCEPT, Opcode::CM_REJECT, Opcode::CM_RELEASE] {
+            assert_eq!(
+                other.guests[0].command::<[u8; 0]>(opcode, &[0u8; 600], &[]),
+                Err(Status::UNSUPPORTED)
+            );
+        }
     }
 }
 

@@ -273,16 +273,17 @@ impl Requests {
     /// `sges` are of a receive of at most 2^32 - 1 bytes; beyond, the rest is never used.
     pub(crate) fn push_receive(&mut self, queue: &mut List, id: u32, sges: &[Sge]) {
         let length = sges.iter().map(|sge| u64::from(sge.length)).fold(0, u64::saturating_add);
-        let mut slot = RecvSlot {
-            id,
-            length: length.min(u64::from(u32::MAX)) as u32,
-            count: sges.len() as u16,
-            ..RecvSlot::default()
-        };
         let (first, rest) = sges.split_at(sges.len().min(FIRST_SGES));
-        slot.first[..first.len()].copy_from_slice(first);
-        self.push_sges(&mut slot.more, rest);
-        self.receives.push(queue, slot);
+        let mut more = List::EMPTY;
+        self.push_sges(&mut more, rest);
+        // In place, as of Work: to copy what was just stored field by field costs a stall.
+        self.receives.push_with(queue, |slot| {
+            slot.id = id;
+            slot.length = length.min(u64::from(u32::MAX)) as u32;
+            slot.count = sges.len() as u16;
+            slot.more = more;
+            slot.first.iter_mut().zip(first).for_each(|(place, sge)| *place = *sge);
+        });
     }
 
     #[inline]
@@ -307,9 +308,9 @@ impl Requests {
     /// Takes the first receive, which is its id, from its queue.
     #[inline]
     pub(crate) fn take_receive(&mut self, queue: &mut List) -> Option<Taken<u32>> {
-        let mut slot = self.receives.pop(queue)?;
-        while self.extras.pop(&mut slot.more).is_some() {}
-        Some(Taken(slot.id))
+        let (id, mut more) = self.receives.pop_with(queue, |slot| (slot.id, slot.more))?;
+        while self.extras.pop(&mut more).is_some() {}
+        Some(Taken(id))
     }
 
     /// Moves all sends of `other` to the end of `queue`.

@@ -100,9 +100,15 @@ impl<T: Copy + Default> Pool<T> {
 
     #[inline]
     pub(crate) fn push(&mut self, list: &mut List, value: T) {
+        self.push_with(list, |place| *place = value);
+    }
+
+    /// The same of a value that is made where it will be. What is there before is some value.
+    #[inline]
+    pub(crate) fn push_with(&mut self, list: &mut List, make: impl FnOnce(&mut T)) {
         let at = self.take_node();
         let node = self.node_mut(at);
-        node.value = value;
+        make(&mut node.value);
         node.next = NONE;
         if list.len == 0 {
             list.head = at;
@@ -120,12 +126,18 @@ impl<T: Copy + Default> Pool<T> {
 
     #[inline]
     pub(crate) fn pop(&mut self, list: &mut List) -> Option<T> {
+        self.pop_with(list, |value| *value)
+    }
+
+    /// The same for somebody who wants a part of it.
+    #[inline]
+    pub(crate) fn pop_with<U>(&mut self, list: &mut List, part: impl FnOnce(&T) -> U) -> Option<U> {
         if list.len == 0 {
             return None;
         }
         let at = list.head;
         let node = self.node_mut(at);
-        let value = node.value;
+        let value = part(&node.value);
         list.head = node.next;
         list.len -= 1;
         self.give_node(at);

@@ -45,13 +45,14 @@ impl Daemon {
     /// # Errors
     /// As of [`Daemon::start`].
     pub fn start_with(config: Config, uplink: Option<Port>) -> Result<Daemon> {
-        config.check()?;
+        config.check_with(uplink.is_some())?;
         let sockets = Sockets::claim(&config)?;
         Daemon::run(&config, sockets, uplink)
     }
 
     fn run(config: &Config, sockets: Sockets, uplink: Option<Port>) -> Result<Daemon> {
         let mtu = link_mtu(config, uplink.as_ref())?;
+        let dma = uplink.as_ref().and_then(Port::dma);
         let (worker, thread) = Worker::spawn(config.poll(), mtu)?;
         let observer = Observer { worker: worker.clone(), started: Instant::now(), guests: Vec::new() };
         let mut daemon = Daemon { admin: None, sessions: Vec::new(), observer, worker, thread: Some(thread) };
@@ -62,16 +63,16 @@ impl Daemon {
             worker.port.mtu
         })?;
         // All of them are known before any can connect: a guest has no address that another lists.
-        let specs: Vec<_> =
-            config.guests.iter().map(|guest| (guest.clone(), DeviceLimits::new(config))).collect();
+        let guests = config.resolved_guests();
+        let specs: Vec<_> = guests.iter().map(|guest| (guest.clone(), DeviceLimits::new(config))).collect();
         let added = daemon.worker.call(move |worker| {
             let add = |(guest, limits)| worker.add_guest(guest, limits);
             specs.into_iter().map(add).collect::<Vec<_>>()
         })?;
-        for ((guest, (device, port)), (rdma, net)) in config.guests.iter().zip(added).zip(sockets.guests) {
+        for ((guest, (device, port)), (rdma, net)) in guests.iter().zip(added).zip(sockets.guests) {
             let rdma = rdma.map(|socket| {
                 let function = RdmaFunction::new(daemon.worker.clone(), device, config, guest, max_mtu);
-                Session::start(&guest.name, socket, function)
+                Session::start(&guest.name, socket, function.with_dma(dma.clone()))
             });
             let net = net.map(|socket| {
                 let function =
@@ -133,7 +134,7 @@ fn open_uplink(config: &Config) -> Result<Option<Port>> {
     let capture = capture.transpose()?;
     let eal = Eal::start(config.eal.as_deref().unwrap_or_default(), device)?;
     let mtu = config.uplink_mtu.map(u16::try_from).transpose()?;
-    let mut driver: Box<dyn Driver> = Box::new(Ethdev::open(eal, device, mtu)?);
+    let mut driver: Box<dyn Driver> = Box::new(Ethdev::open_with(eal, device, mtu, !config.no_zero_copy)?);
     if let Some(file) = capture {
         driver = Box::new(Capture::new(driver, file)?);
     }

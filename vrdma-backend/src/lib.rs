@@ -32,6 +32,7 @@ mod admin;
 pub mod allowed;
 pub mod config;
 mod control;
+mod cycles;
 pub mod daemon;
 mod device;
 mod functions;

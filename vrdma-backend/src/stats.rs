@@ -35,6 +35,9 @@ pub struct Stats {
     pub worker_sleeps: u64,
     /// Memory regions whose file a front-end cut short.
     pub memory_faults: u64,
+    /// What the worker's time went to.
+    #[cfg(feature = "cycles")]
+    pub cycles: crate::cycles::Account,
 }
 
 /// The uplink's link.
@@ -68,6 +71,8 @@ pub struct GuestStats {
     pub device: DeviceCounters,
     /// What happened between queue pairs.
     pub transport: BTreeMap<&'static str, u64>,
+    /// What happened in its own TCP; empty without one.
+    pub tcp: BTreeMap<&'static str, u64>,
     /// What happened at its Ethernet function.
     pub net: NetCounters,
 }
@@ -109,6 +114,7 @@ impl Observer {
                     objects,
                     device: device.counters.clone(),
                     transport,
+                    tcp: worker.streams.own.stats(id),
                     net: worker.net.counters(port),
                 }
             });
@@ -124,6 +130,8 @@ impl Observer {
                 switch: worker.net.stats(),
                 worker_sleeps: worker.sleeps(),
                 memory_faults: sigbus::faults(),
+                #[cfg(feature = "cycles")]
+                cycles: crate::cycles::tell(),
             }
         })
     }

@@ -1,30 +1,77 @@
-//! Sockets of the host's TCP, for iWARP (`tcp = "kernel"`): they never block.
+//! What connections of iWARP begin with: sockets of the host's TCP (`tcp = "kernel"`), which never block, or where ours (`tcp = "own"`) is to go.
 //!
 //! They are made where commands are parsed, in the guest's session, and used by the worker.
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+use vrdma_tcp::NextHop;
+use vrdma_transport::Error;
 
 /// Connections that the kernel may keep until the worker takes them.
 const BACKLOG: i32 = 128;
 
-fn socket(address: SocketAddr) -> io::Result<Socket> {
+/// Times that a peer is asked whether it is still there.
+const PROBES: u16 = 6;
+
+/// How peers are noticed that vanish without a word, while there is nothing to send to them.
+#[derive(Clone, Debug)]
+pub struct KeepAlive(Option<TcpKeepalive>);
+
+impl KeepAlive {
+    /// After so many seconds without a word the peer is asked; one that does not answer for as long again has vanished. 0: it is never asked.
+    pub fn after(seconds: u16) -> KeepAlive {
+        KeepAlive((seconds > 0).then(|| {
+            let probes = seconds.min(PROBES);
+            let [idle, interval] = [seconds, seconds / probes].map(|time| Duration::from_secs(time.into()));
+            TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes.into())
+        }))
+    }
+}
+
+fn socket(address: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
     // It is made with SOCK_CLOEXEC.
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     // A port is in use no longer than its listener or connection is, as far as the guest can see.
     socket.set_reuse_address(true)?;
+    if let Some(keep_alive) = &keep_alive.0 {
+        // Connections of a listener have it of that.
+        socket.set_tcp_keepalive(keep_alive)?;
+    }
     Ok(socket)
+}
+
+/// Where a guest listens.
+#[derive(Debug)]
+pub enum Doors {
+    /// At sockets of the kernel.
+    Kernel(Vec<Socket>),
+    /// At an address of its own TCP; if unspecified, at each.
+    Own(SocketAddr),
+}
+
+/// How a guest connects.
+#[derive(Debug)]
+pub enum Way {
+    /// By a socket of the kernel, which is on its way.
+    Kernel(Socket),
+    /// By its own TCP: through this host, with this MTU of the path (0: nobody knows).
+    Own {
+        /// To whom frames go.
+        hop: NextHop,
+        /// Longest IP packet.
+        mtu: u16,
+    },
 }
 
 /// Listens there.
 ///
 /// # Errors
 /// Another has the port, the address is none of this host's, or the system is out of something.
-pub fn listen(at: SocketAddr) -> io::Result<Socket> {
-    let socket = socket(at)?;
+pub fn listen(at: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
+    let socket = socket(at, keep_alive)?;
     if at.is_ipv6() {
         socket.set_only_v6(true)?;
     }
@@ -33,17 +80,39 @@ pub fn listen(at: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Begins to connect; the socket is writable once it is connected, or not.
+/// A socket with this end's address, of a connection that is to begin.
 ///
 /// # Errors
-/// As of [`listen`]; or the peer cannot be reached.
-pub fn connect(from: SocketAddr, to: SocketAddr) -> io::Result<Socket> {
-    let socket = socket(from)?;
+/// As of [`listen`].
+pub fn bind(from: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
+    let socket = socket(from, keep_alive)?;
     socket.set_tcp_nodelay(true)?;
     socket.bind(&from.into())?;
+    Ok(socket)
+}
+
+/// Begins to connect: the SYN goes out. The socket is writable once it is connected, or not.
+///
+/// # Errors
+/// The peer cannot be reached at all, or another connection has these addresses.
+pub fn begin(socket: &Socket, to: SocketAddr) -> io::Result<()> {
     match socket.connect(&to.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-        _ => Ok(socket),
+        _ => Ok(()),
+    }
+}
+
+/// What the driver is told if a socket cannot be had, or cannot connect.
+pub fn refusal(error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => Error::Busy,
+        Some(libc::EACCES | libc::EPERM) => Error::Denied,
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Error::NoResources,
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EAFNOSUPPORT | libc::EINVAL) => Error::NotFound,
+        _ => {
+            log::debug!("a socket of a guest: {error}");
+            Error::NoResources
+        }
     }
 }
 

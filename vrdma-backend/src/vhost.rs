@@ -6,6 +6,7 @@
 mod messages;
 
 use crate::memory::{Backlog, GuestMemory, MapOptions, Run};
+use crate::port::Dma;
 use crate::queue::{Call, Kick, Ringer, VirtqueueSetup, ring_lens};
 use crate::worker::Stopped;
 use std::io;
@@ -31,6 +32,11 @@ pub trait Function: Send + 'static {
 
     /// Most bytes of guest memory that a front-end may have mapped.
     fn memory_max(&self) -> u64;
+
+    /// The device that is to reach its guest's memory by itself.
+    fn dma(&self) -> Option<Dma> {
+        None
+    }
 
     /// What `VHOST_USER_GET_QUEUE_NUM` answers: virtqueues, but for a network device pairs of them.
     fn queue_num(&self) -> u64 {
@@ -147,7 +153,7 @@ impl<F: Function> FrontEnd<F> {
     pub fn connect(&mut self, connection: UnixStream) {
         let memory_max = self.function.memory_max();
         let (backlog, connection) = (self.backlog.clone(), Some(Arc::new(connection)));
-        let options = MapOptions { backlog, memory_max, connection };
+        let options = MapOptions { backlog, memory_max, connection, dma: self.function.dma() };
         self.setup.memory = Arc::new(GuestMemory::empty(options));
     }
 

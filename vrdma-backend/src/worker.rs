@@ -28,6 +28,7 @@ mod uplink;
 pub use handle::WorkerHandle;
 
 use crate::config::Poll;
+use crate::cycles::{self, Stage};
 use crate::device::objects::CqUser;
 use crate::device::outputs::Outputs;
 use crate::memory::MrMemory;
@@ -79,7 +80,7 @@ pub struct Worker {
     pub net: Net,
     uplink: Option<Uplink>,
     /// Connections of iWARP functions,
-    streams: Streams,
+    pub(crate) streams: Streams,
     /// of which there are.
     has_streams: bool,
     /// Those of a guest are adjacent.
@@ -185,11 +186,15 @@ impl Worker {
     fn run(mut self) {
         let mut idle_since = None;
         let mut idle_turns = 0u32;
+        cycles::begin();
         while !self.stop {
-            if self.turn() {
+            let busy = self.turn();
+            cycles::end_turn(busy);
+            if busy {
                 (idle_since, idle_turns) = (None, 0);
                 continue;
             }
+            let _idle = cycles::enter(Stage::Idle);
             idle_turns = idle_turns.saturating_add(1);
             if idle_turns < SPINS || self.poll == Poll::Always {
                 std::hint::spin_loop();
@@ -218,19 +223,20 @@ impl Worker {
 
     /// Does what there is to do; true if there was anything.
     fn turn(&mut self) -> bool {
+        let _mark = cycles::enter(Stage::Poll);
         let mut busy = self.mail.may_be_there() && self.run_messages();
         let now = self.recent();
         busy |= self.receive_frames(now);
-        busy |= self.serve_streams(now);
+        busy |= cycles::within(Stage::Wire, || self.serve_streams(now));
         busy |= self.drain_channels(now);
         busy |= self.pass_barriers(now);
-        busy |= self.engine.poll(now, COPY_BUDGET, &mut self.outputs);
+        busy |= cycles::within(Stage::Execute, || self.engine.poll(now, COPY_BUDGET, &mut self.outputs));
         busy |= self.serve_ethernet(now);
         busy |= self.transmit_packets(now);
         busy |= self.recall(now);
         self.watch_link(now);
         busy |= self.fail_cqs();
-        busy |= self.outputs.flush(now);
+        busy |= cycles::within(Stage::Complete, || self.outputs.flush(now));
         self.net.flush();
         self.turns = self.turns.saturating_add(1);
         let look = self.turns >= LOOK_TURNS;
@@ -246,7 +252,9 @@ impl Worker {
 
     /// The time as of a few turns ago, or now if anything waits for a deadline.
     fn recent(&mut self) -> transport::Instant {
-        let waits = self.engine.poll_timeout().is_some() || self.outputs.next_timer().is_some();
+        let waits = self.engine.poll_timeout().is_some()
+            || self.outputs.next_timer().is_some()
+            || self.streams.own.next_deadline().is_some();
         if self.clock.1 == 0 || waits {
             self.clock = (self.now(), CLOCK_TURNS);
         }

@@ -286,17 +286,21 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
 fn documented_counters_are_those_that_are_emitted() {
     let dir = Dir::new();
     let path = dir.path().display();
-    let guest = format!("{},net={path}/net", dir.guest());
+    let guest = format!("{},net={path}/net,any-gid=true", dir.guest());
     let (admin, capture) = (format!("{path}/admin"), format!("{path}/capture"));
     let uplink =
         ["--uplink", "net_ring0", "--eal", "--no-huge -m 64", "--faults", "loss=0", "--capture", &capture];
-    let _running = Running::start(&[&["--guest", &guest, "--admin", &admin], &uplink[..]].concat());
+    // One of iWARP has its own TCP.
+    let streams = format!("name=b,socket={path}/b,mac=52:54:00:00:00:02,transport=iwarp,any-gid=true");
+    let guests = ["--guest", &guest, "--guest", &streams, "--admin", &admin];
+    let _running = Running::start(&[&guests, &uplink[..]].concat());
     let all: Value = serde_json::from_str(&ask(&UnixStream::connect(&admin).unwrap(), "stats")).unwrap();
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
     let guest = &all["guests"][0];
     let mut emitted = BTreeMap::from([("daemon".to_owned(), keys(&all)), ("guest".to_owned(), keys(guest))]);
     for (of, sections) in [
         (guest, &["objects", "device", "transport", "net"][..]),
+        (&all["guests"][1], &["tcp"]),
         (&all, &["switch", "uplink", "roce", "malformed"]),
     ] {
         emitted.extend(sections.iter().map(|section| ((*section).to_owned(), keys(&of[section]))));

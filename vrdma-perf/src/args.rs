@@ -26,8 +26,12 @@ pub enum Command {
     Read(Measure),
     /// SEND into a receive
     Send(Measure),
-    /// Compare-and-swap or fetch-and-add of 8 bytes
+    /// Compare-and-swap, fetch-and-add, or ATOMIC WRITE of 8 bytes
     Atomic(Measure),
+    /// BIND_MW and LOCAL_INV of memory windows, in turn
+    Bind(Measure),
+    /// WRITE between two engines over a port that needs no NIC
+    Wire(Wire),
     /// What this machine can do at best
     Limits(Limits),
     /// The standard set, each figure beside its limit, as a table in Markdown
@@ -72,6 +76,19 @@ pub enum Atomic {
     FetchAndAdd,
     /// CMP_SWAP
     CmpAndSwap,
+    /// ATOMIC WRITE
+    Write,
+}
+
+/// Type of a memory window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WindowType {
+    /// Type 1
+    #[value(name = "1")]
+    Type1,
+    /// Type 2B
+    #[value(name = "2B")]
+    Type2b,
 }
 
 /// One measurement, or one for each size.
@@ -128,8 +145,8 @@ pub struct LoadArgs {
         value_name = "TYPE"
     )]
     pub atomic: Atomic,
-    /// Guests: of two the first sends to the second, of more each to the next
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=64))]
+    /// Guests: one sends to itself, of two the first to the second, of more each to the next
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub guests: u8,
     /// Receives come from a shared queue
     #[arg(long)]
@@ -143,6 +160,18 @@ pub struct LoadArgs {
     /// One request in so many has a completion
     #[arg(short = 'Q', long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cq_mod: u32,
+    /// WRITEs have immediate data, and so take receives
+    #[arg(long)]
+    pub imm: bool,
+    /// WRITEs, READs and atomics name a memory window of this type
+    #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
+    pub window: Option<WindowType>,
+    /// So many further QPs are connected, and do nothing
+    #[arg(long, default_value_t = 0, value_name = "QPS", value_parser = clap::value_parser!(u32).range(..=65536))]
+    pub idle: u32,
+    /// Microseconds between two operations whose latency is measured (with --poll-us 0, the worker goes to sleep in them)
+    #[arg(long, default_value_t = 0, value_name = "US", value_parser = clap::value_parser!(u32).range(..=100_000))]
+    pub pause: u32,
 }
 
 /// How long it takes, and what comes out.
@@ -160,6 +189,9 @@ pub struct Run {
     /// JSON instead of a table
     #[arg(long)]
     pub json: bool,
+    /// Draw it by size, beside its limit
+    #[arg(long, value_name = "FILE.svg", requires = "all")]
+    pub plot: Option<PathBuf>,
 }
 
 /// Which daemon, and where it and we run.
@@ -177,6 +209,58 @@ pub struct DaemonArgs {
     /// Processors of our thread, and of the worker and the limits
     #[arg(long, default_value = "0,1", value_name = "OURS,WORKER'S", value_parser = processors)]
     pub cpus: (usize, usize),
+}
+
+/// A port that needs no NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PortKind {
+    /// Shared memory between two ports
+    Memif,
+    /// A queue of DPDK that brings back what is sent
+    Ring,
+    /// Packet sockets at both ends of a veth
+    #[value(name = "af_packet")]
+    AfPacket,
+    /// XDP sockets at both ends of a veth
+    #[value(name = "af_xdp")]
+    AfXdp,
+}
+
+impl PortKind {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            PortKind::Memif => "memif",
+            PortKind::Ring => "ring",
+            PortKind::AfPacket => "af_packet",
+            PortKind::AfXdp => "af_xdp",
+        }
+    }
+
+    /// Whether its driver moves frames in memory, without the kernel.
+    pub fn is_memory(self) -> bool {
+        matches!(self, PortKind::Memif | PortKind::Ring)
+    }
+}
+
+/// `vrdma-perf wire`.
+#[derive(Clone, Debug, Args)]
+pub struct Wire {
+    /// Over what
+    #[arg(value_enum)]
+    pub port: PortKind,
+    /// Bytes of a message
+    #[arg(short, long, default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub size: u32,
+    /// Seconds
+    #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
+    pub duration: f64,
+    /// Processors of the helper, and of the thread that has engines and ports
+    #[arg(long, default_value = "0,1", value_name = "OTHER,OURS", value_parser = processors)]
+    pub cpus: (usize, usize),
+    /// JSON instead of a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `vrdma-perf limits`.
@@ -200,8 +284,14 @@ pub struct Report {
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
     /// Seconds for each row
-    #[arg(short = 'D', long, default_value_t = 4.0, value_parser = seconds)]
+    #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
     pub duration: f64,
+    /// Put the table into DIR/performance.md, between its marks, and plots beside it
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What the worker's time goes to instead, by stage: the daemon has to be built with the feature cycles
+    #[arg(long)]
+    pub account: bool,
     /// With which daemon
     #[command(flatten)]
     pub daemon: DaemonArgs,

@@ -66,6 +66,32 @@ impl Daemon {
         thread_of(self.child.id(), "worker")
     }
 
+    /// Processor time that it has had.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        // SAFETY: both point to values of their types.
+        let failed = unsafe {
+            libc::clock_getcpuclockid(self.child.id() as i32, &raw mut clock) != 0
+                || libc::clock_gettime(clock, &raw mut time) != 0
+        };
+        ensure!(!failed, "the daemon has ended: {}", self.last_words());
+        Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+    }
+
+    /// Bytes of memory that it has for itself: not those of files, nor of what it shares with guests.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn memory(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.map(|kib| kib << 10).context("/proc/PID/status has no RssAnon")
+    }
+
     /// The last line that it wrote.
     pub fn last_words(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();

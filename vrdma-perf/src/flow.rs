@@ -3,6 +3,7 @@
 use crate::args::{Atomic, Connection};
 use crate::copying::Buffer;
 use crate::host::{Host, refused};
+use crate::keys;
 use crate::load::Load;
 use crate::plan::{Operation, Plan};
 use crate::process::{Process, Receives, next, receives_of_each, shared_receives};
@@ -13,7 +14,8 @@ use vrdma_guest::abi::control::{QpType, limit};
 use vrdma_guest::abi::cqe::WcStatus;
 use vrdma_guest::ah::{self, AhTable};
 use vrdma_guest::connect;
-use vrdma_guest::verbs::{Arm, Data, Request, Sge, Tag, UdTarget};
+use vrdma_guest::memory::PAGE;
+use vrdma_guest::verbs::{Arm, Data, Remote, Request, Sge, Tag, UdTarget};
 
 /// Entries of a table of address handles.
 const HANDLES: u32 = 64;
@@ -40,6 +42,10 @@ struct Flow {
     to: Process,
     /// In the order in which they are taken.
     ways: Vec<Way>,
+    /// Key of the receiver's buffer.
+    rkey: u32,
+    /// Memory windows of the sender that are bound and invalidated in turn.
+    windows: Vec<u32>,
     receives: Option<Receives>,
     /// For datagrams, where they go: all but the QP.
     handle: Option<UdTarget>,
@@ -60,7 +66,7 @@ struct Flow {
 impl Flow {
     /// From one guest to another; `handles` is the table of the sender's guest, for datagrams.
     fn new(host: &Host, plan: &Plan, (from, to): (usize, usize), handles: Option<&AhTable>) -> Result<Flow> {
-        let takes = plan.operation == Operation::Send;
+        let takes = plan.takes_receives();
         let receives = if plan.srq { shared_receives(plan) } else { receives_of_each(plan) * plan.qps };
         let from = Process::new(&host.guests[from], plan.depth.max(64), plan)?;
         let mut to = Process::new(&host.guests[to], receives.max(64), plan)?;
@@ -92,6 +98,11 @@ impl Flow {
             }
             receives
         });
+        let rkey = match plan.window {
+            Some(of) => keys::bound(&mut to, &far[0], of)?,
+            None => to.mr.key,
+        };
+        let windows = if plan.operation == Operation::Bind { keys::unbound(&from)? } else { Vec::new() };
         let plan = plan.clone();
         let rounds_left = plan.cq_mod - 1;
         Ok(Flow {
@@ -99,6 +110,8 @@ impl Flow {
             from,
             to,
             ways,
+            rkey,
+            windows,
             receives,
             handle,
             cursor: 0,
@@ -115,7 +128,7 @@ impl Flow {
 
     #[inline]
     fn takes_receives(&self) -> bool {
-        self.plan.operation == Operation::Send
+        self.plan.takes_receives()
     }
 
     #[inline]
@@ -135,7 +148,12 @@ impl Flow {
         if self.from.context.channel.driver.push(&request).is_err() {
             return false;
         }
-        if let Some(receives) = self.receives.as_mut().filter(|_| self.plan.operation == Operation::Send) {
+        if self.plan.operation == Operation::Bind {
+            keys::pushed(&mut self.windows, self.posted);
+        }
+        if self.takes_receives()
+            && let Some(receives) = &mut self.receives
+        {
             receives.ready[place] -= 1;
         }
         self.signaled += u32::from(signaled);
@@ -151,12 +169,14 @@ impl Flow {
 
     #[inline]
     fn request<'a>(&self, way: Way, own: &'a [Sge; 1]) -> Request<'a> {
-        let (tag, remote) = (Tag { qpn: way.qpn, wqe_id: self.posted }, self.to.mr.remote(self.at));
+        let tag = Tag { qpn: way.qpn, wqe_id: self.posted };
+        let remote = Remote { rkey: self.rkey, ..self.to.mr.remote(self.at) };
         let data = match self.plan.inlined {
             true => Data::Inline(&INLINE[..self.plan.size as usize]),
             false => Data::Sges(own),
         };
         let request = match self.plan.operation {
+            Operation::Write if self.plan.imm => Request::write_imm(tag, remote, [0; 4], data),
             Operation::Write => Request::write(tag, remote, data),
             Operation::Read => Request::read(tag, remote, own),
             Operation::Send => match self.handle {
@@ -165,6 +185,8 @@ impl Flow {
             },
             Operation::Atomic(Atomic::FetchAndAdd) => Request::fetch_add(tag, remote, 1, &own[0]),
             Operation::Atomic(Atomic::CmpAndSwap) => Request::compare_swap(tag, remote, 0, 0, &own[0]),
+            Operation::Atomic(Atomic::Write) => Request::atomic_write(tag, remote, data),
+            Operation::Bind => keys::request(&self.from, &self.windows, tag),
         };
         match (&self.receives, self.plan.connection) {
             (Some(Receives { srqn: Some(srqn), .. }), Connection::Xrc) => request.xrc(*srqn),
@@ -237,6 +259,25 @@ pub struct Flows {
     cursor: usize,
     events: bool,
     _handles: Vec<AhTable>,
+    _idle: Vec<Process>,
+}
+
+/// A plan by which so many QPs have room for a request each.
+pub fn one_of_each(plan: &Plan, count: u32) -> Plan {
+    Plan { qps: count, depth: 1, cq_mod: 1, span: PAGE, ..plan.clone() }
+}
+
+/// Connects so many QPs of one guest with those of another, of a process each, which nobody uses.
+///
+/// # Errors
+/// The device refuses.
+pub fn idle(host: &Host, plan: &Plan, (from, to): (usize, usize), count: u32) -> Result<Vec<Process>> {
+    let one = one_of_each(plan, count);
+    let ends = vec![Process::new(&host.guests[from], 64, &one)?, Process::new(&host.guests[to], 64, &one)?];
+    let [near, far] =
+        [ends[0].qps(&one, QpType::RC, limit::NONE, 0)?, ends[1].qps(&one, QpType::RC, limit::NONE, 0)?];
+    near.iter().zip(&far).for_each(|(near, far)| connect(near, far));
+    Ok(ends)
 }
 
 impl Flows {
@@ -251,12 +292,19 @@ impl Flows {
             _ => Vec::new(),
         };
         let flow = |direction: (usize, usize)| Flow::new(host, plan, direction, handles.get(direction.0));
-        let all = plan.directions().into_iter().map(flow).collect::<Result<_>>()?;
-        Ok(Flows { all, cursor: 0, events: plan.events, _handles: handles })
+        let directions = plan.directions();
+        let idle = if plan.idle > 0 { idle(host, plan, directions[0], plan.idle)? } else { Vec::new() };
+        let all = directions.into_iter().map(flow).collect::<Result<_>>()?;
+        Ok(Flows { all, cursor: 0, events: plan.events, _handles: handles, _idle: idle })
     }
 }
 
 impl Flows {
+    /// Operations that have ended since the beginning.
+    pub fn ended(&self) -> u64 {
+        self.all.iter().map(|flow| u64::from(flow.ended)).sum()
+    }
+
     /// The buffers of the first direction, the sender's first.
     pub fn buffers(&self) -> [Buffer<'_>; 2] {
         [&self.all[0].from.mr, &self.all[0].to.mr].map(|mr| (mr.memory(), mr.gpa(0)))

@@ -2,12 +2,18 @@
 
 use crate::args::DaemonArgs;
 use crate::daemon::Daemon;
+use crate::missing::missing;
 use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 use vrdma_backend::config::{Config, GuestConfig};
 use vrdma_guest::abi::control::Status;
+use vrdma_guest::memory::{HUGE_PAGE, Memory};
 use vrdma_guest::threads::pin;
 use vrdma_guest::{Guest, GuestOptions};
 
@@ -15,7 +21,15 @@ use vrdma_guest::{Guest, GuestOptions};
 pub const ENTRIES: u16 = 256;
 /// Memory that a guest has beside its buffers: rings, CQs.
 const OWN_MEMORY: u64 = 64 << 20;
-const HUGE_PAGE: u64 = 2 << 20;
+
+/// Name of the daemon's admin socket.
+const ADMIN: &str = "admin.sock";
+/// How long its answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A device of DPDK.
+#[derive(Clone, Copy, Debug)]
+pub struct Uplink(pub &'static str);
 
 /// Guests, and their daemon if it is ours.
 #[derive(Debug)]
@@ -23,8 +37,8 @@ pub struct Host {
     /// Number i is 10.0.0.(i+1).
     pub guests: Vec<Arc<Guest>>,
     // Below the guests: they leave first.
-    _daemon: Option<Daemon>,
-    _dir: TempDir,
+    daemon: Option<Daemon>,
+    dir: TempDir,
 }
 
 impl Host {
@@ -33,10 +47,21 @@ impl Host {
     /// # Errors
     /// The daemon does not start, or refuses a guest.
     pub fn new(args: &DaemonArgs, guests: u8, buffers: u64) -> Result<Host> {
+        Host::with(args, guests, buffers, None)
+    }
+
+    /// The same with an uplink.
+    ///
+    /// # Errors
+    /// As of [`Host::new`].
+    pub fn with(args: &DaemonArgs, guests: u8, buffers: u64, uplink: Option<Uplink>) -> Result<Host> {
         let dir = TempDir::new().context("a temporary directory")?;
         let path = |name: &str| dir.path().join(name);
         let own: Vec<PathBuf> = (0..guests).map(|i| path(&format!("g{i}.sock"))).collect();
         let attached = !args.attach.is_empty();
+        if attached && uplink.is_some() {
+            return Err(missing("a daemon that is attached to has the uplink that it has"));
+        }
         ensure!(
             !attached || args.attach.len() == usize::from(guests),
             "--attach wants {guests} sockets, one for each guest: {} given",
@@ -45,7 +70,11 @@ impl Host {
         let daemon = match attached {
             true => None,
             false => {
-                let daemon = Daemon::start(args.daemon.as_deref(), &config(&own, args)?, dir.path())?;
+                let daemon = Daemon::start(
+                    args.daemon.as_deref(),
+                    &config(&own, args, uplink, path(ADMIN))?,
+                    dir.path(),
+                )?;
                 daemon.worker().into_iter().for_each(|worker| pin(worker, args.cpus.1));
                 Some(daemon)
             }
@@ -55,6 +84,7 @@ impl Host {
         let connect = |(i, socket): (usize, &PathBuf)| {
             let options = GuestOptions {
                 memory: vec![(HUGE_PAGE, OWN_MEMORY), (1 << 32, buffers.max(1).next_multiple_of(HUGE_PAGE))],
+                huge_pages: true,
                 channel_size: ENTRIES,
                 host: i as u8 + 1,
                 ..GuestOptions::default()
@@ -64,8 +94,44 @@ impl Host {
             Ok(guest)
         };
         let guests = sockets.iter().enumerate().map(connect).collect::<Result<_>>()?;
-        Ok(Host { guests, _daemon: daemon, _dir: dir })
+        Ok(Host { guests, daemon, dir })
     }
+
+    /// The daemon, if it is ours.
+    pub fn daemon(&self) -> Option<&Daemon> {
+        self.daemon.as_ref()
+    }
+
+    /// What the daemon counted.
+    ///
+    /// # Errors
+    /// It is not ours, or does not answer.
+    pub fn stats(&self) -> Result<Value> {
+        if self.daemon.is_none() {
+            return Err(missing("the counters of a daemon that is attached to are not ours to ask for"));
+        }
+        let mut socket =
+            UnixStream::connect(self.dir.path().join(ADMIN)).context("the daemon's admin socket")?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.write_all(b"stats\n")?;
+        let mut text = String::new();
+        socket.read_to_string(&mut text)?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Whether all guests' memory is in huge pages.
+    pub fn has_huge_pages(&self) -> bool {
+        self.guests.iter().all(|guest| guest.memory.is_huge())
+    }
+}
+
+/// Memory of at least so many bytes as guests have it: in huge pages, if there are enough of them free.
+///
+/// # Errors
+/// The system refuses the memory.
+pub fn memory(len: u64) -> Result<Arc<Memory>> {
+    let layout = [(0, len.next_multiple_of(HUGE_PAGE))];
+    Ok(Memory::huge(&layout).or_else(|_| Memory::new(&layout))?)
 }
 
 /// What the device refused, in words.
@@ -76,12 +142,13 @@ pub fn refused<T>(answer: Result<T, Status>, what: &str) -> Result<T> {
     answer.map_err(|status| anyhow!("the device refuses {what}: {status:?}"))
 }
 
-fn config(sockets: &[PathBuf], args: &DaemonArgs) -> Result<Config> {
+fn config(sockets: &[PathBuf], args: &DaemonArgs, uplink: Option<Uplink>, admin: PathBuf) -> Result<Config> {
     let guest = |(i, socket): (usize, &PathBuf)| -> Result<GuestConfig> {
         let socket = socket.display();
         format!("name=g{i},socket={socket},mac=52:54:00:00:00:{:02x},any-gid=true", i + 1).parse()
     };
     let guests = sockets.iter().enumerate().map(guest).collect::<Result<_>>()?;
     // All that one guest sends goes through one channel; one more is its kernel's, one for what it receives.
-    Ok(Config { guests, channels: 8, poll_us: args.poll_us, ..Config::default() })
+    let uplink = uplink.map(|Uplink(device)| device.parse()).transpose()?;
+    Ok(Config { guests, channels: 8, poll_us: args.poll_us, uplink, admin: Some(admin), ..Config::default() })
 }

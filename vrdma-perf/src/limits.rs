@@ -1,16 +1,17 @@
 //! What this machine can do at best: `vrdma-perf limits`.
 
 use crate::args::{Figure, Limits};
+use crate::bells::Bells;
 use crate::copying::Copying;
 use crate::floor::Floor;
 use crate::helper::Helper;
-use crate::host::ENTRIES;
+use crate::host::{ENTRIES, memory};
 use crate::line;
 use crate::load;
 use crate::stats::Quartiles;
 use anyhow::Result;
 use serde::Serialize;
-use vrdma_guest::memory::Memory;
+use std::time::Duration;
 use vrdma_guest::threads::pin;
 
 /// Windows of each figure, and operations in those of the floor.
@@ -19,6 +20,9 @@ const ONE_BY_ONE: u32 = 10_000;
 const MANY: u32 = 200_000;
 const WINDOW_MS: f64 = 5.;
 const DEPTH: u32 = 128;
+/// Round trips between threads that sleep, and the time between two.
+const ASLEEP: u32 = 500;
+const PAUSE: Duration = Duration::from_micros(200);
 /// Sizes of copies.
 const SIZES: [u32; 4] = [8, 4096, 65536, 1 << 20];
 /// Messages go through so many bytes where copies are cold.
@@ -55,6 +59,7 @@ pub fn measure(args: &Limits) -> Result<Vec<Limit>> {
     for figure in [Figure::Lat, Figure::Rate] {
         all.push(floor(&helper, figure)?);
     }
+    all.push(bells(&helper)?);
     let sizes = if args.size.is_empty() { &SIZES[..] } else { &args.size };
     for &size in sizes {
         all.extend(copies(&helper, size)?);
@@ -63,7 +68,7 @@ pub fn measure(args: &Limits) -> Result<Vec<Limit>> {
 }
 
 fn floor(helper: &Helper, figure: Figure) -> Result<Limit> {
-    let memory = Memory::new(&[(0, 1 << 20)])?;
+    let memory = memory(1 << 20)?;
     let mut floor = Floor::new(&memory, ENTRIES, 8, if figure == Figure::Lat { 1 } else { DEPTH });
     floor.begin(helper);
     let mut window = || -> Result<f64> {
@@ -71,7 +76,7 @@ fn floor(helper: &Helper, figure: Figure) -> Result<Limit> {
             return Ok(f64::from(MANY) / load::rate(&mut floor, MANY)?.as_secs_f64() / 1e6);
         }
         let mut times = Vec::with_capacity(ONE_BY_ONE as usize);
-        load::latency(&mut floor, ONE_BY_ONE, |time| times.push(time.as_nanos() as f64))?;
+        load::latency(&mut floor, ONE_BY_ONE, Duration::ZERO, |time| times.push(time.as_nanos() as f64))?;
         Ok(Quartiles::of(times).median)
     };
     window()?;
@@ -84,11 +89,21 @@ fn floor(helper: &Helper, figure: Figure) -> Result<Limit> {
     Ok(Limit::new(name, 8, unit, Quartiles::of(windows?)))
 }
 
+fn bells(helper: &Helper) -> Result<Limit> {
+    let mut bells = Bells::new()?;
+    bells.begin(helper);
+    let mut times = Vec::with_capacity(ASLEEP as usize);
+    let result = load::latency(&mut bells, ASLEEP, PAUSE, |time| times.push(time.as_nanos() as f64 / 1e3));
+    bells.end(helper);
+    result?;
+    Ok(Limit::new("eventfd there, eventfd back", 0, "us", Quartiles::of(times)))
+}
+
 fn copies(helper: &Helper, size: u32) -> Result<Vec<Limit>> {
     let one = u64::from(size).next_multiple_of(64);
     let kinds = [("hot", 0, one.next_multiple_of(4096)), ("cold, over 256 MiB", one, COLD.max(one))];
     let copy = |(heat, stride, span): (&str, u64, u64)| {
-        let memory = [Memory::new(&[(0, span)])?, Memory::new(&[(0, span)])?];
+        let memory = [memory(span)?, memory(span)?];
         let buffers = memory.each_ref().map(|memory| {
             let gpa = memory.alloc(span);
             memory.fill(gpa, span, 1);

@@ -53,12 +53,23 @@ impl Patience {
     }
 }
 
-/// The time of each of `count` operations, one after the other, from its post until it has ended.
+/// The time of each of `count` operations, one after the other, from its post until it has ended. Before each this thread spins for `pause`.
 ///
 /// # Errors
 /// An operation fails, or never ends.
-pub fn latency(load: &mut impl Load, count: u32, mut each: impl FnMut(Duration)) -> Result<()> {
+pub fn latency(
+    load: &mut impl Load,
+    count: u32,
+    pause: Duration,
+    mut each: impl FnMut(Duration),
+) -> Result<()> {
     for _ in 0..count {
+        if !pause.is_zero() {
+            let start = Instant::now();
+            while start.elapsed() < pause {
+                std::hint::spin_loop();
+            }
+        }
         let start = Instant::now();
         assert!(load.post(), "nothing is outstanding");
         load.ring();

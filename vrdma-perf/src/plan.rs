@@ -1,7 +1,8 @@
 //! What is posted, and what of it makes no sense.
 
-use crate::args::{Atomic, Command, Connection, Figure, LoadArgs, Measure};
+use crate::args::{Atomic, Command, Connection, Figure, LoadArgs, Measure, WindowType};
 use anyhow::{Result, bail, ensure};
+use std::time::Duration;
 use vrdma_guest::memory::PAGE;
 
 /// Bytes of the header before a datagram in its receive.
@@ -22,6 +23,7 @@ pub enum Operation {
     Read,
     Send,
     Atomic(Atomic),
+    Bind,
 }
 
 impl Operation {
@@ -32,6 +34,7 @@ impl Operation {
             Command::Read(args) => Some((Operation::Read, args)),
             Command::Send(args) => Some((Operation::Send, args)),
             Command::Atomic(args) => Some((Operation::Atomic(args.load.atomic), args)),
+            Command::Bind(args) => Some((Operation::Bind, args)),
             _ => None,
         }
     }
@@ -44,6 +47,8 @@ impl Operation {
             Operation::Send => "SEND",
             Operation::Atomic(Atomic::FetchAndAdd) => "FETCH_ADD",
             Operation::Atomic(Atomic::CmpAndSwap) => "CMP_SWAP",
+            Operation::Atomic(Atomic::Write) => "ATOMIC WRITE",
+            Operation::Bind => "BIND_MW and LOCAL_INV",
         }
     }
 }
@@ -73,6 +78,14 @@ pub struct Plan {
     pub srq: bool,
     /// One request in so many has a completion.
     pub cq_mod: u32,
+    /// Whether WRITEs have immediate data.
+    pub imm: bool,
+    /// The memory window that remote memory is named by.
+    pub window: Option<WindowType>,
+    /// QPs that are connected beside, and do nothing.
+    pub idle: u32,
+    /// Time between two operations whose latency is measured.
+    pub pause: Duration,
     /// Bytes of each buffer, through which messages go.
     pub span: u64,
     /// From one message to the next in it; 0 if all are in the same place.
@@ -87,8 +100,9 @@ impl Plan {
     pub fn all(operation: Operation, figure: Figure, args: &LoadArgs) -> Result<Vec<Plan>> {
         let most = if args.connection == Connection::Ud { MAX_DATAGRAM } else { MAX_SIZE };
         let sizes = match (operation, args.all, args.size) {
-            (Operation::Atomic(_), false, None | Some(ATOMIC_SIZE)) => vec![ATOMIC_SIZE],
+            (Operation::Atomic(_) | Operation::Bind, false, None | Some(ATOMIC_SIZE)) => vec![ATOMIC_SIZE],
             (Operation::Atomic(_), ..) => bail!("atomic operations have {ATOMIC_SIZE} bytes"),
+            (Operation::Bind, ..) => bail!("BIND_MW and LOCAL_INV carry no bytes"),
             (_, true, _) => {
                 (1..=MAX_SIZE.ilog2()).map(|power| 1 << power).filter(|size| *size <= most).collect()
             }
@@ -114,7 +128,13 @@ impl Plan {
         }
         let most = if connection == Connection::Ud { MAX_DATAGRAM } else { MAX_SIZE };
         ensure!(size <= most, "messages have {most} bytes at most");
-        ensure!(!args.srq || sends, "--srq is for SEND: nothing else takes receives");
+        let imm = args.imm && operation == Operation::Write;
+        ensure!(imm == args.imm, "--imm is for WRITE");
+        ensure!(
+            !args.srq || sends || imm,
+            "--srq is for SEND and WRITE with immediate: nothing else takes receives"
+        );
+        Plan::check_windows(operation, args)?;
         let (depth, cq_mod) = match figure {
             Figure::Lat => (1, 1),
             Figure::Bw | Figure::Rate => (args.tx_depth, args.cq_mod),
@@ -133,6 +153,10 @@ impl Plan {
             connection,
             qps: args.qp,
             depth,
+            imm,
+            window: args.window,
+            idle: args.idle,
+            pause: Duration::from_micros(args.pause.into()),
             inlined: size <= args.inline_size
                 && size > 0
                 && matches!(operation, Operation::Write | Operation::Send),
@@ -146,10 +170,28 @@ impl Plan {
         })
     }
 
+    /// What is bound is bound on one QP of RC.
+    fn check_windows(operation: Operation, args: &LoadArgs) -> Result<()> {
+        let alone = args.qp == 1 && args.connection == Connection::Rc;
+        ensure!(args.window.is_none() || alone, "--window wants one QP of RC");
+        ensure!(
+            args.window.is_none() || !matches!(operation, Operation::Send | Operation::Bind),
+            "--window is for what names remote memory"
+        );
+        ensure!(operation != Operation::Bind || alone, "windows are bound on one QP of RC");
+        Ok(())
+    }
+
+    /// Whether each operation takes a receive.
+    pub fn takes_receives(&self) -> bool {
+        self.operation == Operation::Send || self.imm
+    }
+
     /// From which guest to which messages go.
     pub fn directions(&self) -> Vec<(usize, usize)> {
         let guests = usize::from(self.guests);
         let mut all: Vec<_> = match guests {
+            1 => vec![(0, 0)],
             2 => vec![(0, 1)],
             more => (0..more).map(|from| (from, (from + 1) % more)).collect(),
         };
@@ -162,7 +204,7 @@ impl Plan {
     /// Bytes of buffers that a guest has at most.
     pub fn memory(&self) -> u64 {
         // The most directions that a guest is at an end of.
-        let ends = if self.guests > 2 { 2 } else { 1 } * if self.bidirectional { 2 } else { 1 };
+        let ends = if self.guests == 2 { 1 } else { 2 } * if self.bidirectional { 2 } else { 1 };
         self.span * ends
     }
 }
@@ -199,12 +241,17 @@ mod tests {
             ("read lat -c UC", "UC has WRITE and SEND alone"),
             ("send lat -c UD -s 4097", "4096 bytes at most"),
             ("write lat --srq", "--srq is for SEND"),
+            ("read lat --imm", "--imm is for WRITE"),
+            ("write lat --window 2B -q 2", "--window wants one QP"),
+            ("send lat --window 1", "--window is for what names remote memory"),
+            ("bind rate -q 2", "windows are bound on one QP of RC"),
+            ("bind rate -s 16", "carry no bytes"),
             ("atomic lat -s 16", "atomic operations have 8 bytes"),
             ("write rate -q 100 -Q 4 -t 128", "has to be 400 at least"),
             ("write rate -s 8 -a", "cannot be used with"),
             ("write rate --cpus 1,1", "processor of its own"),
             ("write rate -D 0", "seconds from"),
-            ("write rate --guests 1", "2..=64"),
+            ("write rate --guests 65", "1..=64"),
         ];
         for (line, message) in refusals {
             let error = plans(line).expect_err(line).to_string();
@@ -216,12 +263,21 @@ mod tests {
     fn guests_send_around() {
         let directions = |line| plans(line).unwrap()[0].directions();
         assert_eq!(directions("write bw"), [(0, 1)]);
+        assert_eq!(directions("write bw --guests 1"), [(0, 0)]);
         assert_eq!(directions("write bw -b"), [(0, 1), (1, 0)]);
         assert_eq!(directions("write bw --guests 3"), [(0, 1), (1, 2), (2, 0)]);
-        for line in ["write bw", "write bw -b", "write bw --guests 4", "write bw --guests 4 -b"] {
+        for line in [
+            "write bw --guests 1",
+            "write bw",
+            "write bw -b",
+            "write bw --guests 4",
+            "write bw --guests 4 -b",
+        ] {
             let plan = &plans(line).unwrap()[0];
             let most = (0..4).map(|guest| {
-                plan.directions().iter().filter(|(from, to)| *from == guest || *to == guest).count()
+                let ends =
+                    |&(from, to): &(usize, usize)| usize::from(from == guest) + usize::from(to == guest);
+                plan.directions().iter().map(ends).sum::<usize>()
             });
             assert_eq!(plan.memory(), plan.span * most.max().unwrap() as u64, "{line}");
         }

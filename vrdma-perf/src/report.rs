@@ -1,98 +1,153 @@
 //! The standard set of figures: `vrdma-perf report` and `compare`.
 
-use crate::args::{Cli, Compare, DaemonArgs, Figure, Measure, Report};
-use crate::measure::{Beside, Measured, measure};
+use crate::args::{Cli, Compare, DaemonArgs, Measure, Report, Wire};
+use crate::beside::Beside;
+use crate::document;
+use crate::idle;
+use crate::lines;
+use crate::machine;
+use crate::measure::{Measured, measure};
+use crate::missing::{is_missing, missing};
 use crate::plan::{Operation, Plan};
-use crate::stats::Quartiles;
+use crate::rows::{ROWS, Row, What, With};
+use crate::turns::Turns;
+use crate::wire;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use std::path::PathBuf;
-use std::time::Instant;
-
-/// A row: what it is, as a command, beside which other command (or the limit), and the ratio that is wanted.
-struct Row {
-    name: &'static str,
-    command: &'static str,
-    beside: Option<&'static str>,
-    target: &'static str,
-}
-
-const fn row(
-    name: &'static str,
-    command: &'static str,
-    beside: Option<&'static str>,
-    target: &'static str,
-) -> Row {
-    Row { name, command, beside, target }
-}
-
-const WRITE: Option<&str> = Some("write rate");
-
-const ROWS: &[Row] = &[
-    row("8 B WRITE, post to CQE, one outstanding", "write lat", None, "<= 1.3"),
-    row("8 B WRITE rate, one QP", "write rate", None, ">= 0.6"),
-    row("8 B inline WRITE rate", "write rate -I 8", WRITE, ""),
-    row("8 B SEND rate", "send rate", WRITE, ">= 0.7"),
-    row("8 B SEND rate, shared receives", "send rate --srq", WRITE, ">= 0.7"),
-    row("FETCH_ADD rate", "atomic rate", WRITE, ">= 0.8"),
-    row("CMP_SWAP rate", "atomic rate -A CMP_AND_SWAP", WRITE, ">= 0.8"),
-    row("8 B READ rate", "read rate", WRITE, ""),
-    row("8 B UC WRITE rate", "write rate -c UC", WRITE, ""),
-    row("8 B UD SEND rate", "send rate -c UD", WRITE, ""),
-    row("8 B XRC SEND rate", "send rate -c XRC", WRITE, ""),
-    row("8 B WRITE rate, 10,000 QPs in random order", "write rate -q 10000", WRITE, ">= 0.8"),
-    row("8 B WRITE rate, 8 guests", "write rate --guests 8", WRITE, ""),
-    row("64 KiB WRITE, hot", "write bw", None, ">= 0.95"),
-    row("1 MiB WRITE, hot", "write bw -s 1048576", None, ">= 0.95"),
-    row("1 MiB WRITE over 256 MiB, cold", "write bw -s 1048576 --cold", None, ">= 0.95"),
-    row("64 KiB READ, hot", "read bw", None, ">= 0.95"),
-    row("1 MiB READ, hot", "read bw -s 1048576", None, ">= 0.95"),
-    row("64 KiB SEND, hot", "send bw", None, ">= 0.95"),
-    row("1 MiB SEND, hot", "send bw -s 1048576", None, ">= 0.95"),
-];
+use std::time::{Duration, Instant};
 
 /// The one plan that a command is.
-fn plan(command: &str) -> Result<(Plan, Measure)> {
+pub fn plan(command: &str) -> Result<(Plan, Measure)> {
     let cli = Cli::try_parse_from(format!("vrdma-perf {command}").split(' '))?;
     let (operation, args) = Operation::of(&cli.command).context("a row measures an operation")?;
     let plan = Plan::all(operation, args.figure, &args.load)?.into_iter().next();
     Ok((plan.context("a row has one size")?, args.clone()))
 }
 
-/// Measures a row, beside another daemon or what the row says.
-fn one(row: &Row, duration: f64, daemon: &DaemonArgs, other: Option<&DaemonArgs>) -> Result<Measured> {
-    let (own, mut args) = plan(row.command)?;
-    args.run.duration = duration;
-    let reference = row.beside.map(plan).transpose()?;
-    let beside = match (other, &reference) {
-        (Some(other), _) => Beside::Daemon(other),
-        (None, Some((reference, _))) => Beside::Plan(reference),
-        (None, None) => Beside::Limit,
-    };
-    measure(&own, args.figure, &args.run, daemon, beside).context(row.command)
+/// What a row gave: its lines, and its windows, if it has any.
+struct Shown {
+    lines: Vec<String>,
+    turns: Option<Turns>,
+    small_pages: bool,
 }
 
-/// The standard set, each row as soon as it is measured.
+/// Measures a command, beside another daemon or what is said.
+fn command(
+    text: &str,
+    with: With,
+    time: f64,
+    daemon: &DaemonArgs,
+    other: Option<&DaemonArgs>,
+) -> Result<Measured> {
+    let (own, mut args) = plan(text)?;
+    args.run.duration = time;
+    let asleep = text.contains("--poll-us");
+    if asleep && !daemon.attach.is_empty() {
+        return Err(missing("the daemon that is attached to sleeps when it likes"));
+    }
+    let daemon =
+        DaemonArgs { poll_us: if asleep { args.daemon.poll_us } else { daemon.poll_us }, ..daemon.clone() };
+    let reference = match with {
+        With::Command(other) | With::Apart(other) => Some(plan(other)?.0),
+        With::Limit | With::Median | With::Ucx => None,
+    };
+    let beside = match (other, with, &reference) {
+        (Some(other), ..) => Beside::Daemon(other),
+        (None, With::Apart(_), Some(reference)) => Beside::Apart(reference),
+        (None, _, Some(reference)) => Beside::Plan(reference),
+        (None, With::Median, None) => Beside::Median,
+        (None, With::Ucx, None) => Beside::Ucx,
+        (None, _, None) => Beside::Limit,
+    };
+    measure(&own, args.figure, &args.run, &daemon, beside).context(text.to_owned())
+}
+
+/// Measures a row.
+fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
+    let Row { name, what, target, .. } = *row;
+    let absolute = |value: String| {
+        let lines = vec![lines::absolute(name, &value, target)];
+        Shown { lines, turns: None, small_pages: false }
+    };
+    match what {
+        What::Command(text, with) => {
+            let measured = command(text, with, time, daemon, None)?;
+            let lines = lines::of(name, &measured, target);
+            Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
+        }
+        What::Wire(port, size) => {
+            let args = Wire { port, size, duration: time, cpus: daemon.cpus, json: true };
+            let measured = wire::measure_apart(&args)?;
+            let lines = wire::lines(name, &measured, target);
+            Ok(Shown { lines, turns: Some(measured.turns), small_pages: false })
+        }
+        What::Processor(qps) => {
+            let time = Duration::from_secs_f64(time.max(1.));
+            let percent = idle::processor(&plan("write rate")?.0, daemon, qps, time)?;
+            let (low, high) = (percent.low, percent.high);
+            Ok(absolute(format!("{:.3} % ({low:.3} to {high:.3})", percent.median)))
+        }
+        What::Memory(qps, is_wire) => {
+            let bytes = idle::memory(&plan("write rate")?.0, daemon, qps, is_wire)?;
+            Ok(absolute(format!("{bytes:.0} B")))
+        }
+    }
+}
+
+/// What is printed, and kept for a file.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn line(&mut self, line: &str) {
+        println!("{line}");
+        self.0 += line;
+        self.0.push('\n');
+    }
+}
+
+/// The standard set, each row as soon as it is measured. What this machine has not got is said in its row.
 ///
 /// # Errors
-/// Of a measurement.
+/// No row is meant, something else fails, or the files cannot be written.
 pub fn report(args: &Report) -> Result<()> {
     let start = Instant::now();
-    println!(
-        "| figure | measured | beside | | ratio (quartiles) | line | pairs | target |\n|---|---|---|---|---|---|---|---|"
-    );
+    let mut text = Text::default();
+    text.line(&machine::describe());
+    text.line("");
+    text.line(lines::HEAD);
+    let (mut points, mut failed, mut small_pages) = (Vec::new(), Vec::new(), Vec::new());
+    let had_huge_pages = machine::huge_pages() > 0;
     for row in picked(&args.only)? {
-        let measured = one(row, args.duration, &args.daemon, None)?;
-        lines(row.name, &measured, row.target).iter().for_each(|line| println!("{line}"));
+        match one(row, args.duration, &args.daemon) {
+            Ok(shown) => {
+                shown.lines.iter().for_each(|line| text.line(line));
+                small_pages.extend(shown.small_pages.then_some(row.name));
+                points.extend(row.point.zip(shown.turns));
+            }
+            Err(error) => {
+                text.line(&lines::left_out(row.name, &format!("{error:#}"), row.target));
+                failed.extend((!is_missing(&error)).then_some(row.name));
+            }
+        }
     }
-    println!(
-        "\n{:.0} s; each row is a regime: windows between which a cache line took as long there and back",
-        start.elapsed().as_secs_f64()
-    );
+    text.line("");
+    if had_huge_pages && !small_pages.is_empty() {
+        text.line(&format!("In pages of 4 KiB, for want of huge ones: {}.", small_pages.join("; ")));
+    }
+    let (seconds, each) = (start.elapsed().as_secs_f64(), args.duration);
+    text.line(&format!(
+        "{seconds:.0} s, {each} s for each row; each row is a regime: windows between which a cache line took as long there and back."
+    ));
+    if let Some(dir) = &args.out {
+        document::report(dir, &text.0, &points)?;
+    }
+    ensure!(failed.is_empty(), "these failed: {}", failed.join("; "));
     Ok(())
 }
 
-/// The same through two daemons in turns.
+/// The same through two daemons in turns: what a daemon does, and nothing of the machine alone.
 ///
 /// # Errors
 /// Of a measurement.
@@ -104,12 +159,12 @@ pub fn compare(args: &Compare) -> Result<()> {
         Ok(DaemonArgs { daemon: Some(program), cpus: args.cpus, poll_us: 200, ..DaemonArgs::default() })
     };
     let (first, second) = (daemon(&args.first)?, daemon(&args.second)?);
-    println!(
-        "| figure | first | second | | first / second (quartiles) | line | pairs | |\n|---|---|---|---|---|---|---|---|"
-    );
+    println!("{}", lines::COMPARED);
     for row in picked(&args.only)? {
-        let measured = one(row, args.duration, &first, Some(&second))?;
-        lines(row.name, &measured, "").iter().for_each(|line| println!("{line}"));
+        // The others are the same commands beside something else, or no windows.
+        let What::Command(text, With::Limit | With::Command(_) | With::Apart(_)) = row.what else { continue };
+        let measured = command(text, With::Limit, args.duration, &first, Some(&second))?;
+        lines::of(row.name, &measured, "").iter().for_each(|line| println!("{line}"));
     }
     Ok(())
 }
@@ -124,43 +179,31 @@ fn picked(only: &str) -> Result<Vec<&'static Row>> {
     Ok(rows)
 }
 
-/// A row for each regime.
-fn lines(name: &str, measured: &Measured, target: &str) -> Vec<String> {
-    let (factor, unit) = match measured.figure {
-        Figure::Lat => (1., "us"),
-        Figure::Bw => (1e-9, "GB/s"),
-        Figure::Rate => (1e-6, "M/s"),
-    };
-    let limit = measured.limit.as_deref().unwrap_or("nothing");
-    let regimes = measured.turns.iter().flat_map(|turns| &turns.regimes);
-    let mut lines: Vec<String> = regimes
-        .map(|regime| {
-            let [own, its_limit] = [regime.own, regime.limit].map(|values| values.scaled(factor).median);
-            let Quartiles { low, median, high } = regime.ratio;
-            let (line, pairs) = (regime.line.median, regime.pairs);
-            format!(
-                "| {name} | {own:.3} {unit} | {limit} | {its_limit:.3} {unit} | {median:.2} ({low:.2} to {high:.2}) | {line:.0} ns | {pairs} | {target} |"
-            )
-        })
-        .collect();
-    if lines.is_empty() {
-        lines.push(format!("| {name} | no two windows of the same regime: others wanted the processors | | | | | | {target} |"));
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Figure;
 
     #[test]
     fn each_row_is_a_command_of_one_size() {
         for row in ROWS {
-            for command in [Some(row.command), row.beside].into_iter().flatten() {
+            let What::Command(own, with) = row.what else { continue };
+            let beside = match with {
+                With::Command(other) | With::Apart(other) => Some(other),
+                With::Limit | With::Median | With::Ucx => None,
+            };
+            for command in [Some(own), beside].into_iter().flatten() {
                 let (plan, args) = plan(command).unwrap();
                 assert!(!args.load.all && plan.depth >= plan.qps.min(128) || args.figure == Figure::Lat);
             }
         }
+    }
+
+    #[test]
+    fn rows_have_names_of_their_own() {
+        let mut names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|two| two[0] != two[1]), "{names:?}");
     }
 
     #[test]

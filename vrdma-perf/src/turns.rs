@@ -59,12 +59,44 @@ pub struct Turns {
 /// Of a window.
 pub fn take(
     until: Until,
-    mut line: impl FnMut() -> f64,
+    line: impl FnMut() -> f64,
     mut own: impl FnMut() -> Result<f64>,
     mut limit: impl FnMut() -> Result<f64>,
 ) -> Result<Turns> {
+    collect(until, line, |count, first, line| {
+        let own_first = count % 2 == 0;
+        let early = if own_first { own()? } else { limit()? };
+        let between = line();
+        let late = if own_first { limit()? } else { own()? };
+        let (own, limit) = if own_first { (early, late) } else { (late, early) };
+        Ok(Pair { lines: [first, between, line()], own, limit })
+    })
+}
+
+/// Measures windows that give both at once, and `line` between them.
+///
+/// # Errors
+/// Of a window.
+pub fn take_both(
+    until: Until,
+    line: impl FnMut() -> f64,
+    mut both: impl FnMut() -> Result<(f64, f64)>,
+) -> Result<Turns> {
+    collect(until, line, |_, first, line| {
+        let (own, limit) = both()?;
+        let last = line();
+        Ok(Pair { lines: [first, last, last], own, limit })
+    })
+}
+
+/// Pairs until it is enough; `pair` gets their number so far, and the line before it.
+fn collect<L: FnMut() -> f64>(
+    until: Until,
+    mut line: L,
+    mut pair: impl FnMut(usize, f64, &mut L) -> Result<Pair>,
+) -> Result<Turns> {
     let start = Instant::now();
-    let mut pairs = Vec::new();
+    let mut pairs: Vec<Pair> = Vec::new();
     let mut first = line();
     loop {
         let enough = match until {
@@ -74,14 +106,9 @@ pub fn take(
         if enough {
             return Ok(regimes(&pairs));
         }
-        let own_first = pairs.len() % 2 == 0;
-        let early = if own_first { own()? } else { limit()? };
-        let between = line();
-        let late = if own_first { limit()? } else { own()? };
-        let last = line();
-        let (own, limit) = if own_first { (early, late) } else { (late, early) };
-        pairs.push(Pair { lines: [first, between, last], own, limit });
-        first = last;
+        let next = pair(pairs.len(), first, &mut line)?;
+        first = next.lines[2];
+        pairs.push(next);
     }
 }
 
@@ -137,6 +164,14 @@ mod tests {
         let pairs = [pair([60.; 3], 1., 1.), pair([60.; 3], 4., 2.), pair([60.; 3], 9., 3.)];
         let ratio = regimes(&pairs).regimes[0].ratio;
         assert_eq!((ratio.low, ratio.median, ratio.high), (1., 2., 2.));
+    }
+
+    #[test]
+    fn windows_that_give_both_are_bracketed_too() {
+        let mut lines = [60., 60., 500., 60., 60., 60., 60.].into_iter().chain(std::iter::repeat(60.));
+        let turns = take_both(Until::Pairs(6), || lines.next().unwrap(), || Ok((6., 2.))).unwrap();
+        // Before and after the second and the third the line took different times.
+        assert_eq!((turns.regimes[0].pairs, turns.left_out, turns.regimes[0].ratio.median), (4, 2, 3.));
     }
 
     #[test]

@@ -60,6 +60,16 @@ fn each_operation_of_each_service_ends() {
         "send bw -s 100000 --cold",
         "atomic rate",
         "atomic lat -A CMP_AND_SWAP -c XRC",
+        "atomic rate -A WRITE",
+        "write rate --imm",
+        "write rate --imm --srq",
+        "write rate --window 1",
+        "read rate --window 2B",
+        "atomic rate --window 2B",
+        "bind rate",
+        "write rate --idle 20",
+        "write rate --guests 1",
+        "write lat -e --pause 200 --poll-us 0",
     ];
     for line in lines {
         let all = results(&format!("{line} -n 300 --no-limits"));
@@ -92,5 +102,70 @@ fn mistakes_are_told_in_a_line() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.starts_with(message), "{line}: {text}");
         assert_eq!(text.lines().count(), 1, "{line}: {text}");
+    }
+}
+
+#[test]
+fn frames_of_a_port_are_beside_what_engines_send_over_it() {
+    for (line, bytes) in [("wire ring -s 64", false), ("wire memif", true)] {
+        let output = perf(&format!("{line} -D 0.05 --json"));
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(
+            (result["bytes"].as_bool(), result["mtu"].as_u64()),
+            (Some(bytes), Some(4096)),
+            "{result}"
+        );
+        assert!(result["turns"]["left_out"].is_u64(), "{result}");
+    }
+}
+
+#[test]
+fn a_report_is_put_between_the_marks_of_its_document() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("performance.md");
+    std::fs::write(&file, "before\n<!-- report: begin -->\nold\n<!-- report: end -->\nafter\n")
+        .expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
+    command.args(["report", "-D", "0.05", "--only", "10 QPs", "--out"]).arg(dir.path());
+    let output = command.output().expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).expect("still there");
+    assert!(text.starts_with("before\n") && text.ends_with("after\n") && !text.contains("old"), "{text}");
+    assert!(text.contains("| 8 B WRITE rate, 10 QPs in random order |"), "{text}");
+}
+
+#[test]
+fn what_a_machine_has_not_got_is_said_in_its_row() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
+    command.args(["report", "-D", "0.05", "--only", "UCX's put: latency"]).env("PATH", "/nowhere");
+    let output = command.output().expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("not measured: write lat: ucx_perftest"), "{text}");
+    // And in a measurement of its own it is an error.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
+    command.args(["wire", "af_packet", "-D", "0.05"]).env("PATH", "/nowhere");
+    let output = command.output().expect("the program runs");
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn sizes_are_drawn() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("x.svg");
+    let output = perf(&format!("write bw -a -n 10 --no-limits --plot {}", file.display()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(std::fs::read_to_string(&file).expect("a file").contains("<polyline"));
+}
+
+#[test]
+fn a_daemon_tells_what_its_time_went_to_if_it_was_built_so() {
+    let output = perf("report --account -D 0.05 --only FETCH_ADD");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if cfg!(feature = "cycles") {
+        assert!(output.status.success() && text.contains("\n| FETCH_ADD | "), "{text}{errors}");
+    } else {
+        assert_eq!(output.status.code(), Some(3), "{errors}");
+        assert!(errors.contains("--features cycles"), "{errors}");
     }
 }

@@ -1,4 +1,4 @@
-//! IPv4 and IPv6 headers, as far as RoCE needs them.
+//! IPv4 and IPv6 headers, as far as RoCE and TCP need them.
 
 use crate::Drop;
 use crate::eth;
@@ -72,22 +72,42 @@ pub(crate) fn udp_of(ethertype: u16, packet: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// The addresses of an unfragmented packet of this protocol whose IP header has neither options nor extension headers, and what follows it, at first sight.
+pub(crate) fn plain_of(ethertype: u16, packet: &[u8], protocol: u8) -> Option<(Gid, Gid, &[u8])> {
+    match ethertype {
+        eth::IPV4 => {
+            let (raw, rest) = RawV4::ref_from_prefix(packet).ok()?;
+            let is_plain = raw.version_ihl == 0x45 && raw.flags_offset.get() & FRAGMENT == 0;
+            let addresses = (Gid::from_ipv4(raw.src), Gid::from_ipv4(raw.dst));
+            (is_plain && raw.protocol == protocol).then_some((addresses.0, addresses.1, rest))
+        }
+        eth::IPV6 => {
+            let (raw, rest) = RawV6::ref_from_prefix(packet).ok()?;
+            let (src, dst) = (Gid(raw.src), Gid(raw.dst));
+            let is_plain =
+                raw.version_class_label.get() >> 28 == 6 && src.ipv4().is_none() && dst.ipv4().is_none();
+            (is_plain && raw.next_header == protocol).then_some((src, dst, rest))
+        }
+        _ => None,
+    }
+}
+
 impl Ip {
-    /// Takes an IP header with UDP after it: the header, and what it says to be its payload, without the padding of short Ethernet frames.
-    pub fn parse(ethertype: u16, packet: &[u8]) -> Result<(Ip, &[u8]), Drop> {
+    /// Takes an IP header with this protocol after it: the header, and what it says to be its payload, without the padding of short Ethernet frames.
+    pub fn parse(ethertype: u16, packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), Drop> {
         match ethertype {
-            eth::IPV4 => Ip::parse_v4(packet),
-            eth::IPV6 => Ip::parse_v6(packet),
+            eth::IPV4 => Ip::parse_v4(packet, protocol),
+            eth::IPV6 => Ip::parse_v6(packet, protocol),
             _ => Err(Drop::NotRoce),
         }
     }
 
-    fn parse_v4(packet: &[u8]) -> Result<(Ip, &[u8]), Drop> {
+    fn parse_v4(packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), Drop> {
         let raw: &RawV4 = Reader(packet).take()?;
         if raw.version_ihl >> 4 != 4 {
             return Err(Drop::IpVersion);
         }
-        if raw.protocol != UDP {
+        if raw.protocol != protocol {
             return Err(Drop::NotRoce);
         }
         if raw.version_ihl & 0xf != 5 {
@@ -115,14 +135,14 @@ impl Ip {
         Ok((ip, payload))
     }
 
-    fn parse_v6(packet: &[u8]) -> Result<(Ip, &[u8]), Drop> {
+    fn parse_v6(packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), Drop> {
         let mut reader = Reader(packet);
         let raw: &RawV6 = reader.take()?;
         let word = raw.version_class_label.get();
         if word >> 28 != 6 {
             return Err(Drop::IpVersion);
         }
-        if raw.next_header != UDP {
+        if raw.next_header != protocol {
             return Err(Drop::NotRoce);
         }
         let (src, dst) = (Gid(raw.src), Gid(raw.dst));
@@ -145,8 +165,8 @@ impl Ip {
         src.ipv4().is_some() && dst.ipv4().is_some()
     }
 
-    /// Writes the header for that much payload.
-    pub fn put(&self, payload: u16, writer: &mut Writer<'_>) {
+    /// Writes the header for that much payload of a protocol.
+    pub fn put(&self, payload: u16, protocol: u8, writer: &mut Writer<'_>) {
         if let (Some(src), Some(dst)) = (self.src.ipv4(), self.dst.ipv4()) {
             let mut raw = RawV4 {
                 version_ihl: 0x45,
@@ -156,7 +176,7 @@ impl Ip {
                 identification: U16::ZERO,
                 flags_offset: DONT_FRAGMENT.into(),
                 ttl: self.hop_limit,
-                protocol: UDP,
+                protocol,
                 checksum: U16::ZERO,
                 src,
                 dst,
@@ -168,7 +188,7 @@ impl Ip {
             writer.put(&RawV6 {
                 version_class_label: word.into(),
                 payload_length: payload.into(),
-                next_header: UDP,
+                next_header: protocol,
                 hop_limit: self.hop_limit,
                 src: self.src.0,
                 dst: self.dst.0,

@@ -131,7 +131,7 @@ impl Packet {
     /// Everything is checked that needs no state, but for the ICRC ([`Parsed::check_icrc`]).
     pub fn parse(frame: &[u8]) -> Result<Parsed<'_>, Drop> {
         let (eth, packet) = Eth::parse(frame)?;
-        let (ip, datagram) = Ip::parse(eth.ethertype, packet)?;
+        let (ip, datagram) = Ip::parse(eth.ethertype, packet, ip::UDP)?;
         let (src_port, ib) = udp::parse(datagram)?;
 
         let (ib, trailer) = ib.split_last_chunk::<{ icrc::LEN }>().ok_or(Drop::Truncated)?;
@@ -189,7 +189,7 @@ impl Packet {
         let ib = (bth::LEN + self.body.len() + payload + pad + icrc::LEN) as u16;
         let mut writer = Writer::new(buf);
         self.path.eth().put(&mut writer);
-        self.path.ip().put(udp::LEN as u16 + ib, &mut writer);
+        self.path.ip().put(udp::LEN as u16 + ib, ip::UDP, &mut writer);
         udp::put(self.path.src_port, ib, &mut writer);
         self.bth.put(self.body.number(), pad, &mut writer);
         self.body.put(&mut writer);

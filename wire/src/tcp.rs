@@ -4,9 +4,11 @@
 
 mod malformed;
 mod options;
+mod packet;
 
 pub use malformed::Malformed;
 pub use options::{Options, Sacks};
+pub use packet::{Bad, Ends, Packet, ends};
 
 use crate::checksum::{Sum, pseudo_header};
 use crate::num::Gid;

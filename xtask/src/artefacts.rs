@@ -103,12 +103,44 @@ pub fn perf() -> Result<PathBuf> {
     Ok(paths::cargo_target().join("release/vrdma-perf"))
 }
 
+/// `vrdma-perf` whose daemon keeps an account of its cycles. Built elsewhere, so that neither takes the other's place.
+pub fn perf_with_account() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    let target = paths::workspace().join("target/account");
+    let target_option = target.display().to_string();
+    let options = ["--package", "vrdma-perf", "--features", "cycles", "--target-dir", &target_option];
+    cargo_build("vrdma-perf with its account", &options, "perf-account")?;
+    Ok(target.join("release/vrdma-perf"))
+}
+
 /// A guest without a VM, for tests: `vrdma-test-peer`.
 pub fn test_peer() -> Result<PathBuf> {
     let _lock = image::lock()?;
     let arguments = ["--package", "vrdma-tests", "--bin", "vrdma-test-peer"];
     cargo_build("the peer without a VM", &arguments, "test-peer")?;
     Ok(paths::cargo_target().join("release/vrdma-test-peer"))
+}
+
+/// A guest without a VM, for a daemon that runs in a VM: `vrdma-test-guest`.
+pub fn test_guest() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    let arguments = ["--package", "vrdma-tests", "--bin", "vrdma-test-guest"];
+    cargo_build("the guest without a VM", &arguments, "test-guest")?;
+    Ok(paths::cargo_target().join("release/vrdma-test-guest"))
+}
+
+/// Lays out the share of a VM that plays a host: the agent, and programs of this machine.
+pub fn lay_out_host(share: &Path, agent: &Path, programs: &[&Path]) -> Result<()> {
+    let put = |from: &Path, to: PathBuf| -> Result<()> {
+        paths::make_dir(to.parent().context("a file lies in a directory")?)?;
+        let mut strip = Command::new("strip");
+        strip.arg("-o").arg(&to).arg(from);
+        proc::output(strip).map(|_| ())
+    };
+    let layer = share.join("layer/usr");
+    put(agent, layer.join("sbin/vm-agent"))?;
+    let name = |program: &Path| program.file_name().unwrap_or_default().to_owned();
+    programs.iter().try_for_each(|program| put(program, layer.join("bin").join(name(program))))
 }
 
 /// Cargo knows best whether there is something to do.

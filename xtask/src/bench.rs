@@ -1,4 +1,4 @@
-//! `cargo xtask bench compare OLD NEW`: the daemons of two revisions, measured in turns.
+//! `cargo xtask bench`: `compare OLD NEW`, the daemons of two revisions, measured in turns; `report`, all figures of docs/performance.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,28 @@ pub fn compare(plan: &Plan) -> Result<()> {
     let status = status.with_context(|| format!("cannot start {}", perf.display()))?;
     ensure!(status.success(), "vrdma-perf: {}", describe(status));
     Ok(())
+}
+
+/// Puts figures, plots and cycle account of this machine into docs/performance.md, or into that of another folder. What vrdma-perf is told besides holds for both.
+///
+/// # Errors
+/// vrdma-perf does not build, or one of its runs fails; what the others gave is in the document.
+pub fn report(out: Option<&Path>, options: &[String]) -> Result<()> {
+    needs::ensure()?;
+    let docs = paths::workspace().join("docs");
+    let out = out.unwrap_or(&docs);
+    let run = |program: &Path, account: &[&str]| -> Result<()> {
+        let status =
+            Command::new(program).arg("report").args(account).arg("--out").arg(out).args(options).status();
+        let status = status.with_context(|| format!("cannot start {}", program.display()))?;
+        ensure!(status.success(), "{} report {}: {}", program.display(), account.concat(), describe(status));
+        Ok(())
+    };
+    // Both are built before the first is measured, which wants the machine to itself.
+    let programs = (artefacts::perf()?, artefacts::perf_with_account()?);
+    let (figures, account) = (run(&programs.0, &[]), run(&programs.1, &["--account"]));
+    ui::say(&format!("written: {}", out.join("performance.md").display()));
+    figures.and(account)
 }
 
 /// The daemon that is meant.

@@ -1,6 +1,7 @@
 //! `cargo xtask demo`: two VMs on one backend, or on two hosts, and stock programs between them.
 
 pub mod iwarp;
+pub mod pci_nic;
 mod summary;
 
 use std::time::Instant;

@@ -18,14 +18,33 @@ use crate::{needs, paths, proc, roots, ui};
 /// Time limit of steps that download or build much.
 pub const LONG: Duration = Duration::from_secs(30 * 60);
 
-const STRIP: &str = include_str!("../image/guest.strip");
-const MODULES: &str = include_str!("../image/guest.modules");
+/// What an image is made of.
+struct Recipe {
+    /// Its directory.
+    name: &'static str,
+    root: PathBuf,
+    /// What of the root does not go into it.
+    strip: &'static str,
+    /// Kernel modules that do.
+    modules: &'static str,
+}
+
+fn guest_recipe() -> Recipe {
+    let (strip, modules) = (include_str!("../image/guest.strip"), include_str!("../image/guest.modules"));
+    Recipe { name: "image", root: paths::guest_root(), strip, modules }
+}
+
+fn host_recipe() -> Recipe {
+    let (strip, modules) = (include_str!("../image/host.strip"), include_str!("../image/host.modules"));
+    Recipe { name: "host-image", root: paths::host_root(), strip, modules }
+}
+
 /// The first program of a VM.
 pub const INITRAMFS_INIT: &str = include_str!("../image/initramfs-init");
 const VM_INIT: &str = include_str!("../image/vm-init");
 
 /// Modules that the initramfs loads, in this order (dependencies are put before them).
-const EARLY: [&str; 4] = ["crc32c_generic", "virtio_blk", "ext4", "overlay"];
+const EARLY: [&str; 5] = ["virtio_pci", "crc32c_generic", "virtio_blk", "ext4", "overlay"];
 
 /// Disk space that the roots and the image want, in MiB.
 const SPACE: u64 = 6 * 1024;
@@ -72,7 +91,15 @@ pub fn ensure() -> Result<Image> {
     needs::ensure()?;
     roots::qemu()?;
     roots::guest()?;
-    build()
+    build(&guest_recipe())
+}
+
+/// Makes sure that the image of a VM is there that plays a host with a NIC.
+pub fn ensure_host() -> Result<Image> {
+    let _lock = lock()?;
+    needs::ensure()?;
+    roots::host()?;
+    build(&host_recipe())
 }
 
 fn check_space() -> Result<()> {
@@ -81,27 +108,28 @@ fn check_space() -> Result<()> {
     Ok(())
 }
 
-fn build() -> Result<Image> {
-    let directory = paths::vm().join("image");
-    let root_stamp = fs::read_to_string(roots::with_ending(&paths::guest_root(), ".stamp"))?;
-    let hash = Inputs::new("image 2").text(&root_stamp).text(STRIP).text(MODULES);
+fn build(recipe: &Recipe) -> Result<Image> {
+    let Recipe { name, root, strip, modules } = recipe;
+    let directory = paths::vm().join(name);
+    let root_stamp = fs::read_to_string(roots::with_ending(root, ".stamp"))?;
+    let hash = Inputs::new("image 3").text(&root_stamp).text(strip).text(modules);
     let hash = hash.text(INITRAMFS_INIT).text(VM_INIT).finish();
     let stamp = Stamp::new(&directory, hash);
     if stamp.is_current() {
         return Ok(Image::at(&directory));
     }
-    ui::step("building the VMs' image", || {
-        let work = paths::vm().join("image.new");
+    ui::step(&format!("building the VMs' {name}"), || {
+        let work = roots::with_ending(&directory, ".new");
         paths::remove(&work)?;
         let tree = work.join("tree");
         paths::make_dir(&tree)?;
-        let version = roots::kernel_version()?;
+        let version = roots::kernel_version_in(root)?;
         let image = Image::at(&work);
 
-        unpack_kernel(&paths::guest_root().join("boot").join(format!("vmlinuz-{version}")), &image.kernel)?;
-        let strip: Vec<&str> = roots::lines(STRIP).collect();
-        link_tree(&paths::guest_root(), &tree, "", &strip)?;
-        install_modules(&tree, &version)?;
+        unpack_kernel(&root.join("boot").join(format!("vmlinuz-{version}")), &image.kernel)?;
+        let strip: Vec<&str> = roots::lines(strip).collect();
+        link_tree(root, &tree, "", &strip)?;
+        install_modules(recipe, &tree, &version)?;
         furnish(&tree)?;
         build_initramfs(&tree, &version, &image.initramfs)?;
         build_file_system(&tree, &image.root)?;
@@ -195,13 +223,13 @@ fn matches(pattern: &str, path: &str) -> bool {
 }
 
 /// Puts the listed modules and what they need into the tree, unpacked.
-fn install_modules(tree: &Path, version: &str) -> Result<()> {
-    let from = paths::guest_root().join("usr/lib/modules").join(version);
+fn install_modules(recipe: &Recipe, tree: &Path, version: &str) -> Result<()> {
+    let from = recipe.root.join("usr/lib/modules").join(version);
     let to = tree.join("usr/lib/modules").join(version);
     paths::make_dir(&to)?;
     let dependencies = Dependencies::read(&from)?;
     let mut chosen = BTreeSet::new();
-    for module in roots::lines(MODULES) {
+    for module in roots::lines(recipe.modules) {
         match dependencies.with_needs(module) {
             Some(files) => chosen.extend(files),
             None => ui::say(&format!("note: this kernel has no module {module}")),
@@ -216,7 +244,7 @@ fn install_modules(tree: &Path, version: &str) -> Result<()> {
         fs::copy(from.join(list), to.join(list))?;
     }
     let script = format!("depmod -b /mnt {version}");
-    let command = proc::in_root(&paths::guest_root(), &[(tree, "/mnt")], &script);
+    let command = proc::in_root(&recipe.root, &[(tree, "/mnt")], &script);
     proc::run_logged("depmod", command, &paths::log("image-depmod")?, LONG)
 }
 

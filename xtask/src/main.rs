@@ -12,6 +12,7 @@ use xtask::demo::Plan;
 use xtask::kernel::Kernel;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
+use xtask::vm::nic::Nic;
 use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology};
 use xtask::{
     artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
@@ -142,11 +143,28 @@ enum DemoOf {
         /// The second VM has Linux's soft-iWARP, with CRCs on and off, and as one of two peers or not.
         #[arg(long)]
         siw: bool,
+        /// Only programs with this in their name (may be repeated), as `siw: crc: vrdma0 in a <- siw0 in b, IPv4: rping, 64 bytes` is one.
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
+    },
+    /// A VM in the role of a host, whose uplink is an emulated NIC on PCI behind an IOMMU, and a VM with rdma_rxe as its peer.
+    PciNic {
+        /// Which NICs [default: all].
+        nics: Vec<Nic>,
     },
 }
 
 #[derive(Subcommand)]
 enum BenchOf {
+    /// All figures, plots and the cycle account of docs/performance.md, from a run on this machine: some five minutes, in which it should have nothing else to do.
+    Report {
+        /// The folder of the document.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// What `vrdma-perf report` takes besides, as `-- -D 1`.
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
     /// The daemons of two revisions measured in turns: each figure of vrdma-perf's standard set as a ratio, with its spread.
     ///
     /// A revision is built once and kept in target/bench. The guests are played by the working tree's vrdma-perf. Wants two processors and nothing else on them.
@@ -256,7 +274,13 @@ fn run(arguments: Arguments) -> Result<()> {
                     demo::between_hosts(Plan { devices: [ours, ours], rounds: demo::TWO_HOSTS })
                 }
                 Some(DemoOf::Iwarp { .. }) if rxe => bail!("rdma_rxe has no iWARP"),
-                Some(DemoOf::Iwarp { tcp, siw }) => demo::iwarp::run(demo::iwarp::Plan { tcp, siw }),
+                Some(DemoOf::Iwarp { tcp, siw, only }) => {
+                    demo::iwarp::run(&demo::iwarp::Plan { tcp, siw, only })
+                }
+                Some(DemoOf::PciNic { .. }) if rxe => bail!("rdma_rxe knows nothing of DPDK"),
+                Some(DemoOf::PciNic { nics }) => {
+                    demo::pci_nic::run(if nics.is_empty() { &Nic::ALL } else { &nics })
+                }
                 Some(DemoOf::Interop { all_sizes }) => {
                     let rounds = if all_sizes { demo::INTEROP_ALL } else { demo::INTEROP };
                     demo::between_hosts(Plan { devices: [ours, Device::Rxe], rounds })
@@ -281,6 +305,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Bench { which: BenchOf::Compare { old, new, options } } => {
             bench::compare(&bench::Plan { sides: [old, new], options })
         }
+        Sub::Bench { which: BenchOf::Report { out, options } } => bench::report(out.as_deref(), &options),
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file, iwarp } => capture::check_alone(&file, iwarp),
         Sub::Image { kernel } => {

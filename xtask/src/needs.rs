@@ -79,6 +79,13 @@ pub const NEEDS: &[Need] = &[
         Wanted::Compare,
     ),
     need("tshark", "captures are read by it", &["tshark"], Proof::Program("tshark"), Wanted::Compare),
+    need(
+        "ucx_perftest",
+        "vrdma-perf compares with it",
+        &["ucx-utils"],
+        Proof::Program("ucx_perftest"),
+        Wanted::Compare,
+    ),
 ];
 
 const fn need(
@@ -575,7 +582,7 @@ mod tests {
         assert_eq!(
             without_dpkg(&machine).unwrap(),
             "there is no dpkg here to ask for libc6-dev mmdebstrap debian-archive-keyring e2fsprogs xz-utils zstd \
-             dpdk-dev tshark: going on, as what the build can look for itself is there"
+             dpdk-dev tshark ucx-utils: going on, as what the build can look for itself is there"
         );
         machine.library = false;
         assert_eq!(

@@ -33,6 +33,11 @@ pub fn guest_root() -> PathBuf {
     vm().join("guest-root")
 }
 
+/// The root of a VM that plays a host with a NIC.
+pub fn host_root() -> PathBuf {
+    vm().join("host-root")
+}
+
 /// The root in which the VMs' kernel that finds faults is built, and the kernel module for it.
 pub fn kernel_root() -> PathBuf {
     vm().join("kernel-root")

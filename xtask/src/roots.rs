@@ -19,6 +19,7 @@ const SUITE: &str = "trixie";
 const BACKPORTS: &str = "trixie-backports";
 const GUEST_PACKAGES: &str = include_str!("../image/guest.packages");
 const KERNEL_PACKAGES: &str = include_str!("../image/kernel.packages");
+const HOST_PACKAGES: &str = include_str!("../image/host.packages");
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
 /// Takes what is wanted of packages, and of sources, without what comes with them.
@@ -62,6 +63,31 @@ pub fn kernel() -> Result<()> {
     build(&paths::kernel_root(), "the kernel's root", &packages, &[SUITE], "rm -rf /var/lib/apt/lists")
 }
 
+/// Makes sure that the root is there of a VM that plays a host: of the machine's own release, because it runs what is built here.
+pub fn host() -> Result<()> {
+    let suite = apt::codename()?;
+    let packages = host_packages()?;
+    let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
+    build(
+        &paths::host_root(),
+        "the root of a host with a NIC",
+        &packages,
+        &[&suite],
+        "rm -rf /var/lib/apt/lists",
+    )
+}
+
+/// The list, with the machine's own packages in the place of patterns: the names of DPDK's have its version in them.
+fn host_packages() -> Result<Vec<String>> {
+    let (patterns, mut packages): (Vec<&str>, Vec<&str>) =
+        lines(HOST_PACKAGES).partition(|line| line.contains('*'));
+    let mut command = Command::new("dpkg-query");
+    command.args(["--show", "--showformat", "${Package}\n"]).args(patterns);
+    let installed = proc::output(command).context("this wants DPDK as Debian packages")?;
+    packages.extend(installed.lines());
+    Ok(packages.into_iter().map(str::to_owned).collect())
+}
+
 /// The version of a package that a root holds.
 pub fn package_version(root: &Path, package: &str) -> Result<String> {
     let status = paths::read(&root.join("var/lib/dpkg/status"))?;
@@ -77,14 +103,19 @@ fn version_in(status: &str, package: &str) -> Option<String> {
 
 /// The kernel version in the guest root.
 pub fn kernel_version() -> Result<String> {
-    let modules = paths::guest_root().join("usr/lib/modules");
+    kernel_version_in(&paths::guest_root())
+}
+
+/// The kernel version in a root.
+pub fn kernel_version_in(root: &Path) -> Result<String> {
+    let modules = root.join("usr/lib/modules");
     let mut versions: Vec<String> = fs::read_dir(&modules)
         .with_context(|| format!("cannot read {}", modules.display()))?
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     versions.sort();
-    versions.pop().context("the guest root has no kernel")
+    versions.pop().with_context(|| format!("{} has no kernel", root.display()))
 }
 
 /// The number in the provider ABI's name, from a provider of the root: 34 from `librxe-rdmav34.so`.
@@ -131,7 +162,7 @@ fn build(root: &Path, what: &str, packages: &[&str], suites: &[&str], finish: &s
         if !packages.is_empty() {
             command.arg(format!("--include={}", packages.join(",")));
         }
-        command.arg(SUITE).arg(&work);
+        command.arg(suites[0]).arg(&work);
         for suite in suites {
             command.args([mirror.line("deb", suite), mirror.line("deb-src", suite)]);
         }

@@ -33,6 +33,8 @@ consts! {
     pub mod cm_flags: u32 = "VRDMA_CM" {
         /// The peer may send first: the device sends a message of its own before all others (RFC 6581, 4).
         PEER_TO_PEER = 1 << 0,
+        /// `next_hop` and what follows it are given. For a device with `VRDMA_CAP_NEXT_HOP`, which needs it; others do not look at them.
+        NEXT_HOP = 1 << 1,
     }
 }
 
@@ -57,8 +59,14 @@ layout! {
         ord: U16,
         /// Bytes of private data.
         private_data_len: U16,
-        /// Written as zero; refused otherwise.
-        reserved: [u8; 14],
+        /// With `VRDMA_CM_NEXT_HOP`: the MAC address to which frames to the peer go; it is no group's.
+        next_hop: [u8; 6],
+        /// With `VRDMA_CM_NEXT_HOP`: the VLAN of these frames; 0: without a tag.
+        vlan: U16,
+        /// With `VRDMA_CM_NEXT_HOP`: most bytes of an IP packet on the way; 0: as the device's port.
+        path_mtu: U16,
+        /// Written as zero, as are the three before it without `VRDMA_CM_NEXT_HOP`; refused otherwise.
+        reserved: [u8; 4],
         /// Private data for the peer's program.
         private_data: [u8; 512],
     }

@@ -119,6 +119,8 @@ consts! {
         MULTICAST = 1 << 22,
         /// Counters of the port, of the device and of its protocol.
         HW_COUNTERS = 1 << 23,
+        /// CM_CONNECT has to say the next hop: the device has no routes and no neighbours of its own.
+        NEXT_HOP = 1 << 24,
     }
 }
 

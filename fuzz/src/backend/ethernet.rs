@@ -299,7 +299,9 @@ impl<'a> Ethernet<'a> {
         let mut wire = Wire::default();
         let mut engine = Vec::new();
         with(|worker| {
-            worker.net.receive(Instant(1), &frame, &mut wire, &mut |packet| engine.push(packet.to_vec()))
+            worker
+                .net
+                .receive(Instant(1), &frame, &mut wire, &mut |packet: &[u8]| engine.push(packet.to_vec()))
         });
         with(|worker| worker.net.flush());
         assert!(wire.frames.is_empty(), "back to where it came from");
@@ -320,7 +322,7 @@ impl<'a> Ethernet<'a> {
         let mut wire = Wire { sums: self.input.byte() & 1 == 0, ..Wire::default() };
         let mut arrived = Vec::new();
         with(|worker| {
-            worker.net.turn(Instant(1), &mut wire, &mut |packet| {
+            worker.net.turn(Instant(1), &mut wire, &mut |packet: &[u8]| {
                 arrived.push(Arrived { at: Place::Engine, frame: packet.to_vec() })
             })
         });

@@ -40,6 +40,14 @@ impl Lab {
         ])
     }
 
+    /// Two whose RDMA functions are of iWARP.
+    pub fn of_iwarp() -> Lab {
+        Lab::of(&[
+            "name=a,socket=/a,mac=52:54:00:00:00:01,transport=iwarp,host-address=127.0.0.1",
+            "name=b,socket=/b,mac=52:54:00:00:00:02,transport=iwarp,host-address=127.0.0.2",
+        ])
+    }
+
     /// A third beside them, without RDMA function, that may send from any address.
     pub fn with_any_mac() -> Lab {
         Lab::of(&[
@@ -68,6 +76,7 @@ impl Lab {
                 qp_requests: 16,
                 total_requests: 192,
                 ahs: 16,
+                connections: 6,
                 ..GuestLimits::default()
             },
             guests,

@@ -11,7 +11,7 @@ mod rings;
 mod vhost_user;
 
 pub use ethernet::ethernet;
-pub use rdma::{control, wqe};
+pub use rdma::{connections, control, wqe};
 pub use rings::rings;
 pub use vhost_user::vhost_user;
 
@@ -26,6 +26,11 @@ mod tests {
     #[test]
     fn controls() {
         replay("control", super::control);
+    }
+
+    #[test]
+    fn all_connections() {
+        replay("connections", super::connections);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a hostile driver says to an RDMA function: control commands, and work requests.
 
 mod command;
+mod connections;
 mod request;
 
 use super::guest::{Image, NEXT, Ram, Ring, WRITE};
@@ -9,6 +10,7 @@ use super::lab::{GIDS, Lab, MACS, with};
 use crate::config::Config;
 use crate::control::{CommandContext, serve};
 use crate::memory::GuestMemory;
+use crate::tcp::KeepAlive;
 use crate::worker::{Worker, inline};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use vrdma_abi::control::{Opcode, RespHeader, Status};
 use vrdma_abi::event::Event;
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
+pub use connections::connections;
 pub use request::wqe;
 
 /// Control commands, one after the other, most of them nearly right: to a device whose queues carry requests and whose memory the driver
@@ -26,7 +29,7 @@ pub use request::wqe;
 /// Each command is answered once; one that is refused changes nothing; the device writes to its rings, buffers and registered memory
 /// alone, and the other guest notices nothing.
 pub fn control(data: &[u8]) {
-    let mut driver = Driver::new(Input::new(data));
+    let mut driver = Driver::new(Input::new(data), Lab::new());
     // More would only make an input slow.
     for _ in 0..200 {
         if driver.input.is_empty() {
@@ -37,12 +40,19 @@ pub fn control(data: &[u8]) {
     driver.lab.end();
 }
 
+/// Where the reply of a command goes, and its room.
+fn replies_of(opcode: Opcode) -> (u64, u64) {
+    if opcode == Opcode::CM_GET_EVENT { (LONG_REPLIES, 0x400) } else { (REPLIES, 0x100) }
+}
+
 /// Where things are in the driver's memory. Each ring has 0x300 bytes.
 const RINGS: u64 = 0;
 const CHANNELS: [u16; 3] = [3, 4, 5];
 const SLOTS: u64 = 0x1200;
 const REQUESTS: u64 = 0x2000;
 const REPLIES: u64 = 0x2800;
+/// Of what has a longer one.
+const LONG_REPLIES: u64 = 0x10000;
 const EVENTS: u64 = 0x2a00;
 const AHS: u64 = 0x2c00;
 const CQS: u64 = 0x3000;
@@ -74,8 +84,7 @@ fn ring(index: u16) -> Ring {
 }
 
 impl<'a> Driver<'a> {
-    fn new(input: Input<'a>) -> Driver<'a> {
-        let lab = Lab::new();
+    fn new(input: Input<'a>, lab: Lab) -> Driver<'a> {
         let ram = lab.guests[0].ram.clone();
         for &channel in &CHANNELS {
             for slot in 0..16u16 {
@@ -213,7 +222,8 @@ impl<'a> Driver<'a> {
     fn serve(&mut self) {
         let Some(queue) = &mut self.queue else { return };
         let Config { limits, guests, .. } = &self.lab.config;
-        let context = CommandContext { memory: &self.memory, limits, guest: &guests[0] };
+        let keep_alive = &KeepAlive::after(0);
+        let context = CommandContext { memory: &self.memory, limits, guest: &guests[0], keep_alive };
         let id = self.lab.guests[0].id;
         let setup = |index: u16| CHANNELS.contains(&index).then(|| ring(index).setup());
         let execute = |command| {
@@ -233,13 +243,13 @@ impl<'a> Driver<'a> {
         let before = (self.ram.image(), self.lab.counts(0), self.lab.counts(1));
         let cut = self.input.below(request.len());
         self.ram.write(REQUESTS, request);
-        const ROOM: u64 = 0x100;
+        let (replies, room) = replies_of(opcode);
         let split = if self.input.once_in(4) { self.input.byte().into() } else { RespHeader::SIZE as u64 };
         let parts = [
             (REQUESTS, cut as u64, NEXT),
             (REQUESTS + cut as u64, (request.len() - cut) as u64, NEXT),
-            (REPLIES, split, NEXT | WRITE),
-            (REPLIES + split, ROOM - split, WRITE),
+            (replies, split, NEXT | WRITE),
+            (replies + split, room - split, WRITE),
         ];
         let used = ring.used_idx(&self.ram);
         for (index, (gpa, len, flags)) in (0u16..).zip(parts) {
@@ -255,7 +265,7 @@ impl<'a> Driver<'a> {
         }
         let (head, written) = ring.used_entry(&self.ram, used);
         let mut reply = vec![0; written as usize];
-        self.ram.read_to(REPLIES, &mut reply);
+        self.ram.read_to(replies, &mut reply);
         let (header, reply) = RespHeader::read_from_prefix(&reply).expect("a reply has a header");
         let status = Status(header.status.get());
         assert_eq!((head, header.cookie.get()), (0, self.cookie), "the answer to another command");
@@ -277,11 +287,18 @@ impl<'a> Driver<'a> {
             Opcode::MODIFY_SRQ,
             Opcode::DESTROY_SRQ,
             Opcode::UNBIND_CHANNEL,
+            // What ends is told, and its QP's requests are flushed.
+            Opcode::CM_CLOSE_LISTENER,
+            Opcode::CM_CONNECT,
+            Opcode::CM_ACCEPT,
+            Opcode::CM_REJECT,
+            Opcode::CM_DISCONNECT,
+            Opcode::CM_RELEASE,
         ];
         if drains.contains(&opcode) {
             return;
         }
-        let mut allowed = vec![ring(queue::CONTROL).used_part(), (REPLIES, 0x100)];
+        let mut allowed = vec![ring(queue::CONTROL).used_part(), replies_of(opcode)];
         if opcode == Opcode::BIND_CHANNEL && status == Status::OK {
             allowed.extend(CHANNELS.map(|channel| (ring(channel).used, 2)));
         }

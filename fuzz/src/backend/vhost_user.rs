@@ -272,7 +272,7 @@ fn message(input: &mut Input<'_>, parts: &Parts<'_>, queues: u32, features: u64)
         22 => {
             let frame = [0xff; 60];
             let mut wire = Nowhere;
-            with(|worker| worker.net.receive(Instant(1), &frame, &mut wire, &mut |_| ()));
+            with(|worker| worker.net.receive(Instant(1), &frame, &mut wire, &mut |_: &[u8]| ()));
             (Request::GET_FEATURES.into(), vec![], vec![])
         }
         _ => {

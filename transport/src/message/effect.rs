@@ -29,6 +29,14 @@ pub(crate) enum LocalBuffer<'a, R> {
     Memory(Elements<'a, R>, &'a [Sge]),
 }
 
+impl<R> Clone for LocalBuffer<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for LocalBuffer<'_, R> {}
+
 impl<'a, R> LocalBuffer<'a, R> {
     /// Of a request of this QP.
     #[inline]
@@ -60,7 +68,7 @@ pub(crate) fn execute<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
     target: Target<'_, R>,
-    local: &LocalBuffer<'_, R>,
+    local: LocalBuffer<'_, R>,
     scratch: &mut Scratch,
 ) -> Result<Option<u64>, Failure> {
     let Some(there) = place(receiver, target, scratch) else {
@@ -72,7 +80,7 @@ pub(crate) fn execute<R: Region>(
     };
     let before = match *segment.op {
         SendOp::Send { .. } | SendOp::SendInvalidate { .. } | SendOp::Write { .. } => {
-            let moved = match *local {
+            let moved = match local {
                 LocalBuffer::Bytes(data) => scatter(data, there),
                 LocalBuffer::Memory(elements, sges) => {
                     copy(Span::list(elements, sges, segment.offset), there, segment.length)
@@ -81,7 +89,7 @@ pub(crate) fn execute<R: Region>(
             return moved.map(|()| None).map_err(|error| failure(segment, error, Side::Source));
         }
         SendOp::Read { .. } => {
-            let LocalBuffer::Memory(elements, sges) = *local else { return Ok(None) };
+            let LocalBuffer::Memory(elements, sges) = local else { return Ok(None) };
             let moved = copy(there, Span::list(elements, sges, segment.offset), segment.length);
             return moved.map(|()| None).map_err(|error| failure(segment, error, Side::Destination));
         }
@@ -100,7 +108,7 @@ pub(crate) fn execute<R: Region>(
             unreachable!("no message comes of it")
         }
     };
-    if let LocalBuffer::Memory(elements, sges) = *local {
+    if let LocalBuffer::Memory(elements, sges) = local {
         // In the byte order of guests, which is the host's.
         scatter(&before.to_ne_bytes(), Span::list(elements, sges, 0)).map_err(|_| Failure::Local)?;
     }
@@ -116,7 +124,7 @@ pub(crate) fn execute_packet<R: Region>(
     data: &[u8],
     scratch: &mut Scratch,
 ) -> Result<Option<u64>, Refusal> {
-    execute(receiver, segment, target, &LocalBuffer::Bytes(data), scratch).map_err(|failure| match failure {
+    execute(receiver, segment, target, LocalBuffer::Bytes(data), scratch).map_err(|failure| match failure {
         Failure::Remote(refusal) => refusal,
         Failure::Local => unreachable!("no element of the requester is looked at"),
     })
@@ -141,9 +149,9 @@ fn place<'a, R>(
 }
 
 /// The 8 bytes that an operation brings, in the byte order of guests, which is the host's.
-fn word<R: Region>(local: &LocalBuffer<'_, R>) -> Result<u64, Failure> {
+fn word<R: Region>(local: LocalBuffer<'_, R>) -> Result<u64, Failure> {
     let mut bytes = [0; 8];
-    match *local {
+    match local {
         // Requester and verdict have seen to the length.
         LocalBuffer::Bytes(data) => bytes.copy_from_slice(data),
         LocalBuffer::Memory(elements, sges) => {

@@ -41,16 +41,31 @@ pub(crate) fn next_segment<'a, R>(
     payload: Payload<'_>,
     limit: u32,
 ) -> Result<Segment<'a>, WcStatus> {
+    check_begin(mrs, qp, work, payload)?;
+    Ok(stretch(qp, work, limit))
+}
+
+/// [`check_request`] before the first stretch.
+#[inline]
+pub(crate) fn check_begin<R>(
+    mrs: &Mrs<R>,
+    qp: &Qp,
+    work: &Work<'_>,
+    payload: Payload<'_>,
+) -> Result<(), WcStatus> {
+    if qp.requester.offset == 0 { check_request(mrs, qp, work, payload) } else { Ok(()) }
+}
+
+/// The next stretch of a request that was checked. By itself, and not in a `Result`: to take it out of that costs a copy (see [`Work`]).
+#[inline]
+pub(crate) fn stretch<'a>(qp: &Qp, work: &Work<'a>, limit: u32) -> Segment<'a> {
     let first = qp.requester.offset == 0;
-    if first {
-        check_request(mrs, qp, work, payload)?;
-    }
     let offset = qp.requester.offset;
     let rest = work.length.saturating_sub(offset);
     let length = rest.min(limit);
     let mtu = qp.path_mtu;
     let packets = work.op.row().psns_of_stretch(mtu, first, length, work.length);
-    Ok(Segment {
+    Segment {
         op: work.op,
         solicited: work.flags.solicited(),
         first,
@@ -61,5 +76,5 @@ pub(crate) fn next_segment<'a, R>(
         length,
         message: work.length,
         segmentation: Segmentation::Stretch(mtu),
-    })
+    }
 }

@@ -9,7 +9,7 @@ use crate::memory::Region;
 use crate::message::effect::{Failure, LocalBuffer, execute};
 use crate::message::reason::Reason;
 use crate::message::segment::Segment;
-use crate::message::stretch::next_segment;
+use crate::message::stretch::{check_begin, stretch};
 use crate::message::verdict::{Objection, verdict};
 use crate::place::Place;
 use crate::qp::Qp;
@@ -108,10 +108,10 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> RcDelivery {
         let (device, qp) = self.devices.known(place);
-        let segment = match next_segment(&device.mrs, qp, work, payload, limit) {
-            Ok(segment) => segment,
-            Err(status) => return RcDelivery::Failed(status, None),
-        };
+        if let Err(status) = check_begin(&device.mrs, qp, work, payload) {
+            return RcDelivery::Failed(status, None);
+        }
+        let segment = stretch(qp, work, limit);
         let (peer, peer_device, peer_qp) = match self.devices.find_peer(qp) {
             Ok(found) => found,
             Err((at, reason)) => {
@@ -140,7 +140,7 @@ impl<R: Region> Engine<R> {
             Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
             Ok(target) => {
                 let local = LocalBuffer::new(&device.mrs, qp, payload, &segment);
-                execute(&receiver, &segment, target, &local, &mut self.recv_scratch)
+                execute(&receiver, &segment, target, local, &mut self.recv_scratch)
             }
         };
         match moved {

@@ -100,7 +100,7 @@ impl<R: Region> Engine<R> {
         let moved = match accept(&receiver, segment) {
             Ok(target) => {
                 let local = LocalBuffer::new(&device.mrs, qp, payload, segment);
-                execute(&receiver, segment, target, &local, &mut self.recv_scratch)
+                execute(&receiver, segment, target, local, &mut self.recv_scratch)
             }
             Err(reason) => {
                 let looked = qp.requester.wait == Wait::Looked;

@@ -16,6 +16,24 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
         }
+
+        /// What happened to all connections of a host.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+        pub struct Totals {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Totals {
+            /// Adds what happened to a connection.
+            pub(crate) fn add(&mut self, counters: &Counters) {
+                $(self.$name += u64::from(counters.$name);)*
+            }
+
+            /// Names and values.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
     };
 }
 

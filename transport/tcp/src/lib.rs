@@ -5,8 +5,7 @@
 //! stream buffers, a window that is always the same, no Nagle; and more: data is handed up beyond holes. A [`Stack`] is all connections of a host:
 //! whose a segment is, listeners, TIME-WAIT, RSTs for strangers.
 //!
-//! The crate knows `vrdma-wire` alone: bytes become [`Header`](vrdma_wire::tcp::Header)s there. It is not part of the engine yet: the carrier `Tcp`, which will use it,
-//! is to come.
+//! The crate knows `vrdma-wire` alone: bytes become [`Header`](vrdma_wire::tcp::Header)s there. The daemon uses it for the iWARP of guests with `tcp = "own"`.
 //!
 //! # The contract
 //!
@@ -89,11 +88,11 @@ mod tuple;
 
 pub use config::{Config, KeepAlive};
 pub use connection::{Connection, Event, Ports, Reason, State};
-pub use counters::Counters;
+pub use counters::{Counters, Totals};
 pub use output::{Segment, Source};
 pub use reassembly::Arrival;
 pub use save::Saved;
-pub use stack::{Refused, Sources, Stack, StackCounters, StackLimits};
+pub use stack::{Origin, Outgoing, Refused, Sources, Stack, StackCounters, StackLimits};
 pub use table::ConnectionId;
 pub use time::Instant;
-pub use tuple::Tuple;
+pub use tuple::{NextHop, Tuple};

@@ -1,16 +1,19 @@
 //! All connections of a host: whose a segment is, listeners, and what belongs to no connection.
 
+mod strangers;
+
 use crate::config::Config;
 use crate::connection::{Connection, Event, Ports, Reason, State};
+use crate::counters::Totals;
 use crate::initial::Secret;
 use crate::output::{Segment, Source};
 use crate::reassembly::Arrival;
 use crate::table::{ConnectionId, Table};
 use crate::time::Instant;
-use crate::tuple::{Tuple, is_unicast};
+use crate::tuple::{NextHop, Tuple, is_unicast};
 use std::collections::{BTreeMap, VecDeque};
-use vrdma_wire::num::Gid;
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::num::{Gid, VlanId};
+use vrdma_wire::tcp::Header;
 
 /// Most RSTs that wait to be sent to those who have no connection.
 const RESETS: usize = 64;
@@ -72,6 +75,30 @@ impl<S: Sources> Source for SourceOf<'_, S> {
     }
 }
 
+/// A segment to send, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The connection; none for a RST to a stranger.
+    pub id: Option<ConnectionId>,
+    /// Between whom.
+    pub tuple: Tuple,
+    /// By whom.
+    pub hop: NextHop,
+    /// The segment.
+    pub segment: Segment,
+}
+
+/// Where a segment came from, and whom it was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Address of the peer.
+    pub remote: Gid,
+    /// Address of this end.
+    pub local: Gid,
+    /// The way back.
+    pub hop: NextHop,
+}
+
 /// Connections, listeners, and what is due.
 pub struct Stack {
     secret: Secret,
@@ -80,7 +107,7 @@ pub struct Stack {
     listeners: BTreeMap<([u8; 16], u16), Listener>,
     /// Those in TIME-WAIT, oldest first.
     waiting: VecDeque<ConnectionId>,
-    resets: VecDeque<(Tuple, Header)>,
+    resets: VecDeque<(Tuple, NextHop, Header)>,
     events: VecDeque<(ConnectionId, Event)>,
     counters: StackCounters,
 }
@@ -106,6 +133,11 @@ impl Stack {
         self.counters
     }
 
+    /// What happened to its connections, those that are gone included.
+    pub fn totals(&self) -> Totals {
+        self.table.totals()
+    }
+
     /// How many deadlines are filed.
     #[cfg(test)]
     pub(crate) fn filed(&self) -> usize {
@@ -127,35 +159,38 @@ impl Stack {
         self.table.get(id).map(|entry| entry.tuple)
     }
 
-    /// Takes connections at a port. Of those that are not set up, `backlog` are kept: then the oldest makes room, since one whose peer is there is set up
-    /// within a round trip, and those of a flood never.
-    pub fn listen(&mut self, local: Gid, port: u16, backlog: usize, config: Config) -> Result<(), Refused> {
-        if self.listeners.contains_key(&(local.0, port)) {
-            return Err(Refused::InUse);
+    /// Whether a segment between these, in this VLAN, is for a connection or a listener of this stack.
+    pub fn takes(&self, tuple: &Tuple, vlan: VlanId) -> bool {
+        match self.table.find(tuple).and_then(|id| self.table.get(id)) {
+            Some(entry) => VlanId::of(entry.hop.vlan) == vlan,
+            None => self.listener_of(tuple).is_some(),
         }
-        let listener = Listener { config, backlog: backlog.max(1), half_open: VecDeque::new() };
-        self.listeners.insert((local.0, port), listener);
-        Ok(())
     }
 
-    /// Takes no more connections at a port, nor those that are not set up.
-    pub fn unlisten(&mut self, local: Gid, port: u16) {
-        let Some(listener) = self.listeners.remove(&(local.0, port)) else { return };
-        for id in listener.half_open {
-            if self.table.get(id).is_some_and(|entry| entry.half_open) {
-                self.change(id, Connection::abort);
-            }
-        }
+    /// Whether there is a connection between these.
+    pub fn has(&self, tuple: &Tuple) -> bool {
+        self.table.find(tuple).is_some()
     }
 
     /// Begins a connection.
-    pub fn connect(&mut self, tuple: Tuple, config: Config, now: Instant) -> Result<ConnectionId, Refused> {
+    pub fn connect(
+        &mut self,
+        tuple: Tuple,
+        hop: NextHop,
+        config: Config,
+        now: Instant,
+    ) -> Result<ConnectionId, Refused> {
         let (initial, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
-        self.adopt(tuple, Connection::connect(config, tuple.ports, initial, clock, now))
+        self.adopt(tuple, hop, Connection::connect(config, tuple.ports, initial, clock, now))
     }
 
     /// Takes over a connection that was saved and restored.
-    pub fn adopt(&mut self, tuple: Tuple, connection: Connection) -> Result<ConnectionId, Refused> {
+    pub fn adopt(
+        &mut self,
+        tuple: Tuple,
+        hop: NextHop,
+        connection: Connection,
+    ) -> Result<ConnectionId, Refused> {
         if !is_unicast(tuple.remote) {
             return Err(Refused::Address);
         }
@@ -165,7 +200,7 @@ impl Stack {
         if self.table.len() >= self.limits.connections {
             return Err(Refused::Full);
         }
-        Ok(self.table.insert(tuple, connection, false))
+        Ok(self.table.insert((tuple, hop), connection, false))
     }
 
     /// Does something to a connection, such as [`Connection::close`]. False if there is none.
@@ -181,26 +216,26 @@ impl Stack {
         self.table.touched(id);
     }
 
-    /// A segment with a right checksum arrived; see [`Connection::handle_segment`].
+    /// A segment with a right checksum arrived; see [`Connection::handle_segment`]. Returns the connection that it was for; one that it begins is none yet.
     pub fn handle_segment(
         &mut self,
         now: Instant,
-        addresses: (Gid, Gid),
+        origin: Origin,
         header: &Header,
         length: usize,
         take: &mut impl FnMut(ConnectionId, Arrival) -> usize,
-    ) {
-        let (remote, local) = addresses;
+    ) -> Option<ConnectionId> {
+        let Origin { remote, local, hop } = origin;
         let tuple = Tuple { local, remote, ports: Ports { local: header.dst_port, remote: header.src_port } };
         if !is_unicast(remote) {
             self.counters.bad_address += 1;
-            return;
+            return None;
         }
         let mut found = self.table.find(&tuple);
         let mut initial = None;
         if let Some(id) = found {
             initial = self.get(id).and_then(|connection| connection.may_begin_anew(header));
-            if initial.is_some() && self.listeners.contains_key(&(local.0, header.dst_port)) {
+            if initial.is_some() && self.listener_of(&tuple).is_some() {
                 // TIME-WAIT gives way to a connection that cannot be mixed up with it.
                 self.change(id, |connection| connection.end(Reason::Finished));
                 self.drop_closed(id);
@@ -213,79 +248,9 @@ impl Stack {
                 entry.connection.handle_segment(now, header, length, &mut |arrival| take(id, arrival));
                 self.settle(id);
             }
-            None => self.handle_for_nobody(now, tuple, header, length, initial),
+            None => self.handle_for_nobody(now, (tuple, hop), header, length, initial),
         }
-    }
-
-    /// A segment that belongs to no connection: a listener's, or nobody's (RFC 9293, 3.10.7.1 and 3.10.7.2).
-    fn handle_for_nobody(
-        &mut self,
-        now: Instant,
-        tuple: Tuple,
-        header: &Header,
-        length: usize,
-        initial: Option<u32>,
-    ) {
-        let flags = header.flags;
-        if flags.has(Flags::RST) {
-            return;
-        }
-        let is_listened = self.listeners.contains_key(&(tuple.local.0, tuple.ports.local));
-        if !is_listened || flags.has(Flags::ACK) {
-            self.counters.for_nobody += 1;
-            self.reset(tuple, header, length);
-        } else if flags.has(Flags::SYN) && !flags.has(Flags::FIN) {
-            self.accept(now, tuple, header, initial);
-        }
-    }
-
-    fn accept(&mut self, now: Instant, tuple: Tuple, syn: &Header, initial: Option<u32>) {
-        self.make_room(tuple);
-        if self.table.len() >= self.limits.connections {
-            self.counters.no_room += 1;
-            return;
-        }
-        let (number, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
-        let listener = self.listeners.get_mut(&(tuple.local.0, tuple.ports.local)).expect("it was looked up");
-        let connection = Connection::accept(listener.config, syn, initial.unwrap_or(number), clock, now);
-        let id = self.table.insert(tuple, connection, true);
-        listener.half_open.push_back(id);
-    }
-
-    /// The oldest that is not set up makes room, if there are as many as the listener keeps.
-    fn make_room(&mut self, tuple: Tuple) {
-        let listener = self.listeners.get_mut(&(tuple.local.0, tuple.ports.local)).expect("it was looked up");
-        let table = &mut self.table;
-        if listener.half_open.len() < listener.backlog {
-            return;
-        }
-        listener.half_open.retain(|id| table.get(*id).is_some_and(|entry| entry.half_open));
-        if listener.half_open.len() >= listener.backlog
-            && let Some(oldest) = listener.half_open.pop_front()
-        {
-            table.remove(oldest);
-            self.counters.evicted += 1;
-        }
-    }
-
-    /// Tells the sender that there is no such connection.
-    fn reset(&mut self, tuple: Tuple, header: &Header, length: usize) {
-        if self.resets.len() >= RESETS {
-            return;
-        }
-        let numbers =
-            length as u32 + u32::from(header.flags.has(Flags::SYN)) + u32::from(header.flags.has(Flags::FIN));
-        let (seq, ack, flags) = if header.flags.has(Flags::ACK) {
-            (header.ack, 0, Flags::RST)
-        } else {
-            (0, header.seq.wrapping_add(numbers), Flags::RST | Flags::ACK)
-        };
-        let Ports { local: src_port, remote: dst_port } = tuple.ports;
-        let options = Options::default();
-        self.resets.push_back((
-            tuple,
-            Header { src_port, dst_port, seq, ack, flags, window: 0, urgent: 0, options },
-        ));
+        found
     }
 
     /// After a call of a connection: its events, and where it is listed.
@@ -357,22 +322,18 @@ impl Stack {
         }
     }
 
-    /// The next segment to send, of the connections by turns, and between whom.
-    pub fn poll_transmit(
-        &mut self,
-        now: Instant,
-        sources: &mut impl Sources,
-    ) -> Option<(Option<ConnectionId>, Tuple, Segment)> {
-        if let Some((tuple, header)) = self.resets.pop_front() {
-            return Some((None, tuple, Segment { header, data: 0..0 }));
+    /// The next segment to send, of the connections by turns.
+    pub fn poll_transmit(&mut self, now: Instant, sources: &mut impl Sources) -> Option<Outgoing> {
+        if let Some((tuple, hop, header)) = self.resets.pop_front() {
+            return Some(Outgoing { id: None, tuple, hop, segment: Segment { header, data: 0..0 } });
         }
         while let Some(id) = self.table.pop_ready() {
             let entry = self.table.get_mut(id).expect("what is ready is there");
-            let tuple = entry.tuple;
+            let (tuple, hop) = (entry.tuple, entry.hop);
             let segment = entry.connection.poll_transmit(now, &mut SourceOf(id, sources));
             if let Some(segment) = segment {
                 self.settle(id);
-                return Some((Some(id), tuple, segment));
+                return Some(Outgoing { id: Some(id), tuple, hop, segment });
             }
             // It may wait for something now, though it has sent nothing.
             self.table.file(id);

@@ -1,8 +1,9 @@
 //! Connections by number and by tuple, and when something is due at which.
 
 use crate::connection::Connection;
+use crate::counters::Totals;
 use crate::time::{Instant, NEVER};
-use crate::tuple::Tuple;
+use crate::tuple::{NextHop, Tuple};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Names a connection of a [`Stack`](crate::Stack). A name is not used again for another.
@@ -16,6 +17,8 @@ pub struct ConnectionId {
 /// A connection, and where it is listed.
 pub(crate) struct Entry {
     pub tuple: Tuple,
+    /// It stays that of the first segment, or of who began it.
+    pub hop: NextHop,
     pub connection: Connection,
     /// It came to a listener and is not set up: the user does not know of it.
     pub half_open: bool,
@@ -43,6 +46,8 @@ pub(crate) struct Table {
     deadlines: BTreeSet<(Instant, ConnectionId)>,
     /// Those that may have something to send.
     ready: VecDeque<ConnectionId>,
+    /// What happened to those that are gone.
+    past: Totals,
 }
 
 impl Table {
@@ -64,7 +69,12 @@ impl Table {
         slot.entry.as_deref_mut().filter(|_| slot.generation == id.generation)
     }
 
-    pub fn insert(&mut self, tuple: Tuple, connection: Connection, half_open: bool) -> ConnectionId {
+    pub fn insert(
+        &mut self,
+        (tuple, hop): (Tuple, NextHop),
+        connection: Connection,
+        half_open: bool,
+    ) -> ConnectionId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
@@ -73,6 +83,7 @@ impl Table {
         let id = ConnectionId { index, generation: slot.generation };
         let entry = Entry {
             tuple,
+            hop,
             connection,
             half_open,
             waits: false,
@@ -88,13 +99,22 @@ impl Table {
 
     pub fn remove(&mut self, id: ConnectionId) {
         let Some(entry) = self.get(id) else { return };
-        let (tuple, filed) = (entry.tuple, entry.filed);
+        let (tuple, filed, counters) = (entry.tuple, entry.filed, *entry.connection.counters());
+        self.past.add(&counters);
         self.by_tuple.remove(&tuple);
         self.deadlines.remove(&(filed, id));
         let slot = &mut self.slots[id.index as usize];
         slot.entry = None;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(id.index);
+    }
+
+    /// What happened to all connections, those that are gone included.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.past;
+        let entries = self.slots.iter().filter_map(|slot| slot.entry.as_deref());
+        entries.for_each(|entry| totals.add(entry.connection.counters()));
+        totals
     }
 
     /// Something was done to a connection: it may have something to send, and another deadline. One that is later than that under which it is filed

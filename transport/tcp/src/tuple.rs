@@ -1,7 +1,7 @@
 //! What tells connections apart.
 
 use crate::connection::Ports;
-use vrdma_wire::num::Gid;
+use vrdma_wire::num::{Gid, Mac, VlanTag};
 
 /// Addresses (IPv4's are mapped) and ports of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,15 @@ pub struct Tuple {
     pub remote: Gid,
     /// Both ports.
     pub ports: Ports,
+}
+
+/// Where a connection's segments go first: who takes them on their way to the peer, and in which VLAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct NextHop {
+    /// Its address.
+    pub mac: Mac,
+    /// The 802.1Q tag of frames to it.
+    pub vlan: Option<VlanTag>,
 }
 
 impl Tuple {

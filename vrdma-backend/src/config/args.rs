@@ -78,21 +78,30 @@ pub struct Keys {
     /// MTU of the uplink [default: its interface's, else 1500]
     #[arg(long, value_name = "BYTES")]
     pub uplink_mtu: Option<u32>,
+    /// Copy payload to packets, also where the uplink could take it from guests' memory: then that is not mapped for its DMA
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Not::not")]
+    pub no_zero_copy: bool,
     /// File for everything that the uplink sends and receives (pcap)
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Faults on the uplink, for tests: loss=RATE,dup=RATE,reorder=RATE,corrupt=RATE,delay=RATE,delay_us=N,seed=N,dir=rx|tx|both
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub faults: Option<FaultsConfig>,
-    /// Whose TCP iWARP goes over: kernel
-    #[arg(long, value_name = "kernel", value_parser = tcp)]
+    /// Whose TCP iWARP goes over: own (by the uplink) or kernel (by the host) [default: own]
+    #[arg(long, value_name = "own|kernel", value_parser = tcp)]
     pub tcp: Option<Tcp>,
+    /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one that does not answer
+    /// for as long again has its connection ended. 0: never [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub tcp_keepalive: Option<u16>,
 }
 
 fn tcp(text: &str) -> Result<Tcp, String> {
     match text {
+        "own" => Ok(Tcp::Own),
         "kernel" => Ok(Tcp::Kernel),
-        _ => Err("there is no other TCP than kernel yet".into()),
+        _ => Err("there is own, and kernel".into()),
     }
 }
 

@@ -17,11 +17,20 @@ impl Config {
     /// # Errors
     /// Says what does not.
     pub fn check(&self) -> Result<()> {
+        self.check_with(self.uplink.is_some())
+    }
+
+    /// The same for a daemon that has an uplink, or not, whatever is said of one here.
+    ///
+    /// # Errors
+    /// Says what does not.
+    pub fn check_with(&self, has_uplink: bool) -> Result<()> {
         self.check_queues()?;
         within("mtu", self.mtu, 1280..=9600)?;
         self.limits.check()?;
         self.check_uplink()?;
-        self.check_guests()
+        self.check_guests()?;
+        self.check_streams(has_uplink)
     }
 
     fn check_queues(&self) -> Result<()> {
@@ -82,12 +91,17 @@ impl Config {
                 }
             }
         }
-        self.check_gids()?;
-        self.check_streams()
+        self.check_gids()
     }
 
     /// Whose TCP iWARP goes over, and by which addresses.
-    fn check_streams(&self) -> Result<()> {
+    fn check_streams(&self, has_uplink: bool) -> Result<()> {
+        ensure!(
+            self.tcp_keepalive <= Self::MAX_KEEPALIVE,
+            "tcp_keepalive = {}: give seconds up to {}, or 0 for never",
+            self.tcp_keepalive,
+            Self::MAX_KEEPALIVE
+        );
         let mut owners = HashMap::new();
         for guest in &self.guests {
             let name = &guest.name;
@@ -96,12 +110,23 @@ impl Config {
                     guest.host_addresses.is_empty(),
                     "guest {name}: host_addresses is of iWARP: give transport = \"iwarp\", or take it away"
                 );
+                ensure!(
+                    guest.tcp.is_none(),
+                    "guest {name}: tcp is of iWARP: give transport = \"iwarp\", or take it away"
+                );
                 continue;
             }
-            ensure!(
-                self.tcp == Some(Tcp::Kernel),
-                "guest {name}: transport = \"iwarp\": give tcp = \"kernel\", there is no other TCP yet"
-            );
+            if self.tcp_of(guest) == Tcp::Own {
+                ensure!(
+                    has_uplink,
+                    "guest {name}: transport = \"iwarp\": tcp = \"own\" goes by an uplink, and there is none: add uplink, or give tcp = \"kernel\" and host_address"
+                );
+                ensure!(
+                    guest.host_addresses.is_empty(),
+                    "guest {name}: host_addresses is of tcp = \"kernel\": give that, or take it away; with tcp = \"own\" the addresses are those of the guest's netdev (gids)"
+                );
+                continue;
+            }
             ensure!(
                 !guest.host_addresses.is_empty(),
                 "guest {name}: transport = \"iwarp\": with tcp = \"kernel\" give host_address, an address of this host that the guest's netdev has too"

@@ -1,7 +1,7 @@
 //! A guest: the keys of `[[guest]]` and of `--guest`.
 
-use super::User;
 use super::words::{self, HostAddress, list, numbers, word};
+use super::{Tcp, User};
 use crate::allowed::{AllowedGid, Vlans};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
@@ -28,6 +28,9 @@ pub struct GuestConfig {
     /// What its RDMA function's connections are made of.
     #[serde(default)]
     pub transport: Transport,
+    /// Whose TCP iWARP goes over.
+    #[serde(default)]
+    pub tcp: Option<Tcp>,
     /// Addresses of this host that are its own, for `transport = "iwarp"` over the kernel's TCP.
     #[serde(default, with = "list", alias = "host_address")]
     pub host_addresses: Vec<HostAddress>,
@@ -71,6 +74,11 @@ fn yes() -> bool {
 }
 
 impl GuestConfig {
+    /// Whether its connections go over our own TCP, as far as it says whose.
+    pub fn has_own_tcp(&self) -> bool {
+        self.transport == Transport::Iwarp && self.tcp == Some(Tcp::Own)
+    }
+
     /// Whether the host lets this guest use the GID in this VLAN.
     pub fn allows(&self, vlan: VlanId, gid: Gid) -> bool {
         let gids = self.allowed_gids();

@@ -54,12 +54,16 @@ pub struct Config {
     pub eal: Option<String>,
     /// MTU of the uplink; its interface's, else 1500, if not given.
     pub uplink_mtu: Option<u32>,
+    /// Payload is copied to packets, also where the uplink could take it from guests' memory.
+    pub no_zero_copy: bool,
     /// File for everything that the uplink sends and receives.
     pub capture: Option<PathBuf>,
     /// Faults on the uplink.
     pub faults: Option<FaultsConfig>,
-    /// Whose TCP iWARP goes over.
+    /// Whose TCP iWARP goes over, of guests that do not say it themselves.
     pub tcp: Option<Tcp>,
+    /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one that does not answer for as long again has its connection ended. 0: never.
+    pub tcp_keepalive: u16,
     /// What one guest may have.
     pub limits: GuestLimits,
     /// The guests.
@@ -91,9 +95,11 @@ impl Default for Config {
             uplink: None,
             eal: None,
             uplink_mtu: None,
+            no_zero_copy: false,
             capture: None,
             faults: None,
             tcp: None,
+            tcp_keepalive: 60,
             limits: GuestLimits::default(),
             guests: Vec::new(),
         }
@@ -103,6 +109,8 @@ impl Default for Config {
 impl Config {
     /// Most virtqueues of a guest: `vhost-user` can name 256, and QEMU's generic device has as many.
     pub const MAX_QUEUES: u32 = 256;
+    /// Longest `tcp_keepalive`: the kernel takes no more.
+    pub const MAX_KEEPALIVE: u16 = i16::MAX as u16;
     /// Most entries of a virtqueue.
     pub const MAX_QUEUE_SIZE: u16 = 1024;
 
@@ -135,6 +143,19 @@ impl Config {
     /// A path is no text.
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(self)?)
+    }
+
+    /// Whose TCP a guest's iWARP goes over.
+    pub fn tcp_of(&self, guest: &GuestConfig) -> Tcp {
+        guest.tcp.or(self.tcp).unwrap_or_default()
+    }
+
+    /// The guests, each with what holds for all that it does not say itself.
+    pub fn resolved_guests(&self) -> Vec<GuestConfig> {
+        self.guests
+            .iter()
+            .map(|guest| GuestConfig { tcp: Some(self.tcp_of(guest)), ..guest.clone() })
+            .collect()
     }
 
     /// Virtqueues of a guest.

@@ -102,7 +102,21 @@ fn mistakes_in_flags_are_named() {
             "transport: unknown variant `ethernet`, expected",
         ),
         (&["--guest", &format!("{GUEST},host-address=127.0.0.1")], "guest a: host_addresses is of iWARP"),
-        (&["--guest", &format!("{GUEST},transport=iwarp,host-address=127.0.0.1")], "give tcp = \"kernel\""),
+        (
+            &["--guest", &format!("{GUEST},transport=iwarp,host-address=127.0.0.1")],
+            "or give tcp = \"kernel\"",
+        ),
+        (
+            &[
+                "--guest",
+                &format!("{GUEST},transport=iwarp,host-address=127.0.0.1,tcp=own"),
+                "--uplink",
+                "net_null0",
+            ],
+            "the addresses are those of the guest's netdev",
+        ),
+        (&["--guest", &format!("{GUEST},transport=iwarp,tcp=own"), "--tcp", "kernel"], "goes by an uplink"),
+        (&["--guest", &format!("{GUEST},tcp=own")], "tcp is of iWARP"),
         (
             &["--guest", &format!("{GUEST},transport=iwarp"), "--tcp", "kernel"],
             "give host_address, an address of",
@@ -115,7 +129,8 @@ fn mistakes_in_flags_are_named() {
             &["--guest", &format!("{GUEST},transport=iwarp,host-address=0.0.0.0"), "--tcp", "kernel"],
             "host_addresses = 0.0.0.0: this is no address of a host",
         ),
-        (&["--guest", GUEST, "--tcp", "own"], "there is no other TCP than kernel yet"),
+        (&["--guest", GUEST, "--tcp-keepalive", "32768"], "give seconds up to 32767, or 0 for never"),
+        (&["--guest", GUEST, "--tcp", "mine"], "there is own, and kernel"),
         (&["--config", "/nonexistent"], "/nonexistent: No such file"),
     ] {
         let error = format!("{:#}", load(args).unwrap_err());

@@ -1,9 +1,10 @@
 //! What functions of each transport take, and commands about connections: sockets are made here, away from the data path.
 
+use super::context::CommandContext;
 use crate::config::{GuestConfig, Transport};
 use crate::device::command::Command;
-use crate::tcp;
-use crate::translate::cm;
+use crate::tcp::{self, Doors, Way};
+use crate::translate::{cm, status::status};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use vrdma_abi::control::{CmConnectReq, CmListenReq, Opcode, Status};
@@ -34,8 +35,14 @@ pub(super) fn may_be(opcode: Opcode, transport: Transport) -> bool {
 }
 
 /// Listens.
-pub(super) fn listen(req: &CmListenReq, guest: &GuestConfig) -> Result<Command> {
+pub(super) fn listen(req: &CmListenReq, context: &CommandContext<'_>) -> Result<Command> {
     let (at, backlog) = cm::listen(req)?;
+    let guest = context.guest;
+    if guest.has_own_tcp() {
+        let may_be = at.ip().is_unspecified() || may_be_own(at.ip(), guest);
+        let doors = Doors::Own(at);
+        return if may_be { Ok(Command::CmListen { doors, backlog }) } else { Err(Status::DENIED) };
+    }
     let addresses = guest.host_addresses.iter().map(|address| address.0);
     let at: Vec<SocketAddr> = match at.ip().is_unspecified() {
         true => addresses.map(|address| SocketAddr::new(address, at.port())).collect(),
@@ -44,20 +51,37 @@ pub(super) fn listen(req: &CmListenReq, guest: &GuestConfig) -> Result<Command> 
     if at.is_empty() {
         return Err(Status::DENIED);
     }
-    let sockets = at.into_iter().map(tcp::listen).collect::<io::Result<_>>();
-    Ok(Command::CmListen { sockets: sockets.map_err(|error| status(&error))?, backlog })
+    let sockets = at.into_iter().map(|at| tcp::listen(at, context.keep_alive)).collect::<io::Result<_>>();
+    let doors = Doors::Kernel(sockets.map_err(|error| status(tcp::refusal(&error)))?);
+    Ok(Command::CmListen { doors, backlog })
 }
 
-/// Begins to connect.
-pub(super) fn connect(req: &CmConnectReq, guest: &GuestConfig) -> Result<Command> {
-    let connect = cm::connect(req)?;
+/// Whether an address may be one of a guest with its own TCP, in some VLAN. Which the worker knows.
+fn may_be_own(address: IpAddr, guest: &GuestConfig) -> bool {
+    let gids = guest.allowed_gids();
+    !address.is_multicast()
+        && !address.is_loopback()
+        && (gids.is_empty() || gids.iter().any(|allowed| allowed.address == address))
+}
+
+/// Takes an address to connect from. The worker begins once it has found that the QP can be connected: a peer hears nothing of a command that is refused.
+pub(super) fn connect(req: &CmConnectReq, context: &CommandContext<'_>) -> Result<Command> {
+    let connect = Box::new(cm::connect(req)?);
+    let guest = context.guest;
+    if guest.has_own_tcp() {
+        let (hop, mtu) = cm::next_hop(req)?;
+        let may_be = may_be_own(connect.local.ip(), guest) && !connect.remote.ip().is_loopback();
+        let way = Way::Own { hop, mtu };
+        return if may_be { Ok(Command::CmConnect { way, connect }) } else { Err(Status::DENIED) };
+    }
     if !guest.host_addresses.iter().any(|address| address.0 == connect.local.ip())
         || !may_connect(connect.local.ip(), connect.remote.ip())
     {
         return Err(Status::DENIED);
     }
-    let socket = tcp::connect(connect.local, connect.remote).map_err(|error| status(&error))?;
-    Ok(Command::CmConnect { socket, connect: Box::new(connect) })
+    let socket = tcp::bind(connect.local, context.keep_alive);
+    let socket = socket.map_err(|error| status(tcp::refusal(&error)))?;
+    Ok(Command::CmConnect { way: Way::Kernel(socket), connect })
 }
 
 /// Whether a guest of this address may connect to that: the host's own loopback addresses are none of its business, unless it has one.
@@ -69,18 +93,6 @@ fn may_connect(local: IpAddr, remote: IpAddr) -> bool {
         IpAddr::V6(remote) => !remote.is_loopback() && remote.to_ipv4().is_some(),
     };
     !is_none && !remote.is_multicast() && (!remote.is_loopback() || local.is_loopback())
-}
-
-/// Why there is no socket.
-fn status(error: &io::Error) -> Status {
-    match error.raw_os_error() {
-        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => Status::BUSY,
-        Some(libc::EACCES | libc::EPERM) => Status::DENIED,
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Status::NO_RESOURCES,
-        // The peer cannot be reached at all.
-        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EAFNOSUPPORT | libc::EINVAL) => Status::NOT_FOUND,
-        _ => Status::INTERNAL,
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::config::{GuestConfig, GuestLimits, Transport};
 use crate::memory::{GuestMemory, Run};
+use crate::tcp::KeepAlive;
 use std::sync::Arc;
 
 /// What a command may need of the guest beside its own bytes.
@@ -13,6 +14,8 @@ pub struct CommandContext<'a> {
     pub limits: &'a GuestLimits,
     /// What the host says of it.
     pub guest: &'a GuestConfig,
+    /// Of its connections.
+    pub keep_alive: &'a KeepAlive,
 }
 
 impl CommandContext<'_> {

@@ -45,8 +45,8 @@ pub fn bytes(reply: &Reply) -> Vec<u8> {
     let object = |number: u32| ObjectResp { object: number.into(), reserved: 0.into() };
     match reply {
         Reply::Done => Vec::new(),
-        Reply::Device { limits, mac, transport } => {
-            limits::response(limits, *mac, *transport).as_bytes().to_vec()
+        Reply::Device { limits, mac, transport, wants_next_hop } => {
+            limits::response(limits, *mac, *transport, *wants_next_hop).as_bytes().to_vec()
         }
         Reply::Port(attr) => port::response(attr).as_bytes().to_vec(),
         Reply::Counters(counters) => counters::response(&counters.0, &counters.1).as_bytes().to_vec(),

@@ -105,9 +105,9 @@ fn command(
 /// A command about connections.
 fn connection_command(opcode: Opcode, body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
     Ok(match opcode {
-        Opcode::CM_LISTEN => connections::listen(&body.alone()?, context.guest)?,
+        Opcode::CM_LISTEN => connections::listen(&body.alone()?, context)?,
         Opcode::CM_CLOSE_LISTENER => Command::CmCloseListener { listener: body.object()? },
-        Opcode::CM_CONNECT => connections::connect(&body.alone()?, context.guest)?,
+        Opcode::CM_CONNECT => connections::connect(&body.alone()?, context)?,
         Opcode::CM_ACCEPT => Command::CmAccept { accept: Box::new(cm::accept(&body.alone()?)?) },
         Opcode::CM_REJECT => {
             let (connection, private_data) = cm::reject(&body.alone()?)?;

@@ -6,10 +6,10 @@ use crate::config::{GuestLimits, Transport};
 use crate::memory::MrMemory;
 use crate::queue::channel::Channel;
 use crate::queue::cq::CqRing;
+use crate::tcp::{Doors, Way};
 use crate::translate::cm::{Accept, CmEvent, Connect};
 use crate::translate::counters::Border;
 use crate::translate::port::PortAttr;
-use socket2::Socket;
 use vrdma_transport::{
     Access, AttrMask, Counters, Error, GidEntry, Instant, MwType, QpAttr, QpInit, SrqAttr, SrqInit,
 };
@@ -57,9 +57,9 @@ pub enum Command {
     DestroySrq { srqn: u32 },
     AttachMcast { qpn: Qpn, mgid: Gid },
     DetachMcast { qpn: Qpn, mgid: Gid },
-    CmListen { sockets: Vec<Socket>, backlog: usize },
+    CmListen { doors: Doors, backlog: usize },
     CmCloseListener { listener: u32 },
-    CmConnect { socket: Socket, connect: Box<Connect> },
+    CmConnect { way: Way, connect: Box<Connect> },
     CmAccept { accept: Box<Accept> },
     CmReject { connection: u32, private_data: Vec<u8> },
     CmDisconnect { qpn: Qpn },
@@ -93,6 +93,8 @@ pub enum Reply {
         mac: Mac,
         /// What its connections are made of.
         transport: Transport,
+        /// Commands to connect have to say the next hop.
+        wants_next_hop: bool,
     },
     /// The port.
     Port(PortAttr),

@@ -3,6 +3,7 @@
 use super::Device;
 use super::clock::Clock;
 use super::moderation::{Fired, Timers};
+use crate::cycles::{self, Stage};
 use crate::queue::cq::Place;
 use crate::queue::event::EventQueue;
 use crate::ratelimit::RateLimit;
@@ -19,7 +20,7 @@ pub struct Outputs {
     devices: Vec<Option<Device>>,
     /// CQEs that are published together, the last one first. Consumers look at the first place that is free: it becomes theirs once, and the lines behind it
     /// stay with us while we write to them, where each would go back and forth if they were published one by one.
-    gathered: Vec<NewCqe>,
+    gathered: Gathered,
     gathers: bool,
     /// Bytes of the requests that were carried out since completions were published.
     carried: u64,
@@ -46,6 +47,22 @@ struct NewCqe {
     cq: CqId,
     place: Place,
     words: CqeWords,
+}
+
+/// CQEs that are to be published, in the order in which they completed. An array, in which each is made where it stays: one that is made elsewhere and copied
+/// costs a stall, as of [`CqeWords`].
+#[derive(Debug)]
+struct Gathered {
+    all: [NewCqe; GATHERED],
+    count: usize,
+}
+
+impl Default for Gathered {
+    fn default() -> Gathered {
+        let none =
+            NewCqe { device: DeviceId(0), cq: CqId(0), place: Place::default(), words: CqeWords([0; 4]) };
+        Gathered { all: [none; GATHERED], count: 0 }
+    }
 }
 
 /// Completions that are published together at most.
@@ -271,11 +288,11 @@ impl Outputs {
     #[inline]
     fn publish_gathered(&mut self) {
         self.carried = 0;
-        let mut gathered = std::mem::take(&mut self.gathered);
-        for new in gathered.drain(..).rev() {
-            self.write(&new);
+        let Outputs { devices, clock, gathered, .. } = self;
+        let count = std::mem::take(&mut gathered.count);
+        for new in gathered.all[..count].iter().rev() {
+            write(devices, clock, new);
         }
-        self.gathered = gathered;
     }
 
     /// Takes the place of a completion in its CQ, and whether it may be written later; `None` if the CQ is gone, or has no place.
@@ -296,27 +313,34 @@ impl Outputs {
         }
         Some((place, cq.ring.may_wait()))
     }
+}
 
-    /// Writes a CQE to its place.
-    #[inline]
-    fn write(&mut self, new: &NewCqe) {
-        // What destroys a CQ, or moves it, is no request: it finds nothing gathered.
-        if let Some(cq) = device(&mut self.devices, new.device).cqs.get_mut(new.cq.0) {
-            cq.ring.write(new.place, &new.words.0, || self.clock.stamp().0);
-        }
+/// Writes a CQE to its place.
+#[inline]
+fn write(devices: &mut [Option<Device>], clock: &mut Clock, new: &NewCqe) {
+    // What destroys a CQ, or moves it, is no request: it finds nothing gathered.
+    if let Some(cq) = device(devices, new.device).cqs.get_mut(new.cq.0) {
+        cq.ring.write(new.place, &new.words.0, || clock.stamp().0);
     }
 }
 
 impl Sink for Outputs {
     #[inline]
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
+        let _mark = cycles::enter(Stage::Complete);
         let Some((place, may_wait)) = self.reserve(id, cq_id, completion) else { return };
-        let new = NewCqe { device: id, cq: cq_id, place, words: CqeWords::new(completion) };
+        let words = CqeWords::new(completion);
         if !self.gathers || !may_wait {
-            return self.write(&new);
+            return write(
+                &mut self.devices,
+                &mut self.clock,
+                &NewCqe { device: id, cq: cq_id, place, words },
+            );
         }
-        self.gathered.push(new);
-        if self.gathered.len() >= GATHERED {
+        let Gathered { all, count } = &mut self.gathered;
+        all[*count] = NewCqe { device: id, cq: cq_id, place, words };
+        *count += 1;
+        if *count == GATHERED {
             self.publish_gathered();
         }
     }

@@ -6,8 +6,10 @@ use crate::control;
 use crate::device::command::CommandError;
 use crate::device::queues::CONTROL;
 use crate::memory::GuestMemory;
+use crate::port::Dma;
 use crate::queue::{Call, Kick, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
+use crate::tcp::KeepAlive;
 use crate::translate::config_space::{self, config_space};
 use crate::vhost::{Function, Served, Setup};
 use crate::worker::{Stopped, WorkerHandle};
@@ -25,6 +27,7 @@ pub struct RdmaFunction {
     device: DeviceId,
     limits: GuestLimits,
     guest: GuestConfig,
+    keep_alive: KeepAlive,
     num_queues: usize,
     config_space: [u8; config_space::SIZE],
     /// The control queue while it runs.
@@ -34,6 +37,8 @@ pub struct RdmaFunction {
     /// Where it stopped last.
     stopped_at: Option<u16>,
     violations: RateLimit,
+    /// What reads payload from the guest's memory by itself.
+    dma: Option<Dma>,
 }
 
 impl RdmaFunction {
@@ -50,13 +55,20 @@ impl RdmaFunction {
             device,
             limits: config.limits.clone(),
             guest: guest.clone(),
+            keep_alive: KeepAlive::after(config.tcp_keepalive),
             num_queues: config.num_queues() as usize,
             config_space: config_space(config, guest, max_mtu),
             control: None,
             quiet: false,
             stopped_at: None,
             violations: RateLimit::default(),
+            dma: None,
         }
+    }
+
+    /// The same, of whose guest's memory a device is told.
+    pub fn with_dma(self, dma: Option<Dma>) -> RdmaFunction {
+        RdmaFunction { dma, ..self }
     }
 }
 
@@ -76,6 +88,10 @@ impl Function for RdmaFunction {
 
     fn memory_max(&self) -> u64 {
         self.limits.memory_bytes()
+    }
+
+    fn dma(&self) -> Option<Dma> {
+        self.dma.clone()
     }
 
     fn start(&mut self, setup: VirtqueueSetup, base: u16, front: &Setup) -> Result<(), Stopped> {
@@ -133,8 +149,12 @@ impl Function for RdmaFunction {
 
     fn serve(&mut self, front: &Setup) -> Served {
         let Some(queue) = &mut self.control else { return Served::Nothing };
-        let context =
-            control::CommandContext { memory: &front.memory, limits: &self.limits, guest: &self.guest };
+        let context = control::CommandContext {
+            memory: &front.memory,
+            limits: &self.limits,
+            guest: &self.guest,
+            keep_alive: &self.keep_alive,
+        };
         let (worker, device) = (&self.worker, self.device);
         let execute = |command| {
             // The worker has stopped if it does not answer.

@@ -1,6 +1,7 @@
 //! What may be behind guest memory: which files, and how much.
 
 use super::reaper::Backlog;
+use crate::port::Dma;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -16,12 +17,14 @@ pub struct MapOptions {
     pub memory_max: u64,
     /// The front-end's connection, which ends if one of its files is cut short.
     pub connection: Option<Arc<UnixStream>>,
+    /// The device that is to reach it by itself.
+    pub dma: Option<Dma>,
 }
 
 impl Default for MapOptions {
     /// As much as there is, of nobody.
     fn default() -> Self {
-        MapOptions { backlog: Arc::default(), memory_max: u64::MAX, connection: None }
+        MapOptions { backlog: Arc::default(), memory_max: u64::MAX, connection: None, dma: None }
     }
 }
 

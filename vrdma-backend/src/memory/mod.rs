@@ -26,6 +26,7 @@ pub use region::{Loans, MrMemory, Runs, Translation};
 pub use run::{HostRun, Run};
 pub use shared::Shared;
 
+use crate::port::DmaMapping;
 use backing::{Pages, Reservation, check_file, refused};
 use std::fs::File;
 use std::io;
@@ -41,7 +42,12 @@ pub struct GuestMemory {
     views: Vec<View>,
     mmap: GuestMemoryMmap<()>,
     options: MapOptions,
+    dma_page: Option<usize>,
 }
+
+/// Bytes of a page of tmpfs, and of the smallest one of hugetlbfs.
+const PAGE: usize = 4096;
+const HUGE_PAGE: usize = 2 << 20;
 
 /// A region. Tables share it if one came from the other.
 #[derive(Clone, Debug)]
@@ -53,9 +59,14 @@ struct View {
     mapping: Arc<Mapping>,
 }
 
-/// What is unmapped when no table has it any more. Its guard ends before the mapping does: fields are dropped in this order.
+/// What is unmapped when no table has it any more. What the IOMMU knows of it and its guard end before the mapping does: fields are dropped in
+/// this order.
 #[derive(Debug)]
 struct Mapping {
+    /// The uplink's device reaches it.
+    dma: Option<DmaMapping>,
+    /// Bytes of its pages, at least.
+    page: usize,
     /// The file may be cut short while it is mapped.
     guard: sigbus::Guard,
     _region: Arc<GuestRegionMmap>,
@@ -93,7 +104,7 @@ pub struct RegionSpec {
 impl GuestMemory {
     /// None yet.
     pub fn empty(options: MapOptions) -> GuestMemory {
-        GuestMemory { views: Vec::new(), mmap: GuestMemoryMmap::default(), options }
+        GuestMemory { views: Vec::new(), mmap: GuestMemoryMmap::default(), options, dma_page: None }
     }
 
     /// None, on the same conditions.
@@ -147,8 +158,15 @@ impl GuestMemory {
             populate::populate(HostRun { ptr: mapped.as_ptr(), len });
         }
         let mmap = self.mmap.insert_region(mapped.clone()).map_err(io::Error::other)?;
+        let dma = self.options.dma.as_ref().and_then(|dma| dma.map(mapped.as_ptr(), size));
         let mut views = self.views.clone();
-        let mapping = Arc::new(Mapping { guard, _region: mapped, _reservation: reservation });
+        let mapping = Arc::new(Mapping {
+            dma,
+            page: if is_huge { HUGE_PAGE } else { PAGE },
+            guard,
+            _region: mapped,
+            _reservation: reservation,
+        });
         views.push(View { gpa, len, front_end_addr, mapping });
         Ok(self.replaced(views, mmap))
     }
@@ -165,7 +183,10 @@ impl GuestMemory {
     }
 
     fn replaced(&self, views: Vec<View>, mmap: GuestMemoryMmap<()>) -> GuestMemory {
-        GuestMemory { views, mmap, options: self.options.clone() }
+        let page = |view: &View| view.mapping.dma.as_ref().map(|_| view.mapping.page);
+        let pages = views.iter().map(page).collect::<Option<Vec<_>>>();
+        let dma_page = pages.and_then(|pages| pages.into_iter().min());
+        GuestMemory { views, mmap, options: self.options.clone(), dma_page }
     }
 
     /// Has the pages of these runs ready, as far as `budget` in bytes goes, which it lessens. What is no memory is left out, and what the
@@ -197,6 +218,11 @@ impl GuestMemory {
     /// Bytes of all regions.
     pub fn len(&self) -> u64 {
         self.views.iter().map(|view| view.len).sum()
+    }
+
+    /// If the uplink's device reaches all of it: bytes of a page, within which memory is contiguous for the device, too.
+    pub fn dma_page(&self) -> Option<usize> {
+        self.dma_page
     }
 
     /// Whether any of it was replaced because the file behind it was cut short.
@@ -253,6 +279,9 @@ impl GuestMemory {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::port::{Dma, DmaMapper};
+    use std::collections::BTreeSet;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     /// Memory of `regions` (GPA, length), each backed by a memfd of its own; front-end address = GPA + 1 TiB.
@@ -448,6 +477,75 @@ pub(crate) mod tests {
         assert_eq!(reaper::tests::loads(&backlog), 2);
         drop(busy);
         backlog.wait();
+    }
+
+    /// What a device knows: each mapping's address and length. Refuses those of this length.
+    #[derive(Debug, Default)]
+    struct Iommu {
+        known: Mutex<BTreeSet<(usize, usize)>>,
+        refused: usize,
+    }
+
+    impl DmaMapper for Iommu {
+        fn map(&self, start: usize, len: usize) -> anyhow::Result<()> {
+            anyhow::ensure!(len != self.refused, "no room");
+            assert!(self.known.lock().unwrap().insert((start, len)), "mapped twice");
+            Ok(())
+        }
+        fn unmap(&self, start: usize, len: usize) {
+            assert!(self.known.lock().unwrap().remove(&(start, len)), "it is mapped");
+            // SAFETY: msync touches no memory of this process; it fails for what is not mapped.
+            let is_mapped =
+                unsafe { libc::msync(std::ptr::without_provenance_mut(start), len, libc::MS_ASYNC) == 0 };
+            assert!(is_mapped, "the device knows memory no longer than there is any");
+        }
+        fn tell(&self, _: usize, _: &anyhow::Error) {}
+    }
+
+    #[test]
+    fn a_device_knows_memory_for_as_long_as_a_table_has_it() {
+        let iommu = Arc::new(Iommu { refused: 0x3000, ..Iommu::default() });
+        let options = MapOptions { dma: Some(Dma::new(iommu.clone())), ..MapOptions::default() };
+        let spec = |gpa, len| RegionSpec { gpa, len, front_end_addr: gpa, file_offset: 0, file: memfd(len) };
+        let known = || iommu.known.lock().unwrap().len();
+        let one = GuestMemory::empty(options).map_anew(vec![spec(0, 0x1000)]).unwrap();
+        assert_eq!((one.dma_page(), known()), (Some(0x1000), 1));
+        let two = one.with(spec(0x1000, 0x2000)).unwrap();
+        drop(one);
+        assert_eq!((two.dma_page(), known()), (Some(0x1000), 2));
+        let three = two.with(spec(0x10000, 0x3000)).unwrap();
+        assert_eq!((three.dma_page(), known()), (None, 2), "one that is refused: all packets are copied");
+        drop(two);
+        let last = three.without(0x10000, 0x3000).unwrap().without(0, 0x1000).unwrap();
+        drop(three);
+        // It waits for what was dropped.
+        let next = last.map_anew(vec![spec(0, 0x1000)]).unwrap();
+        assert_eq!((last.dma_page(), known()), (Some(0x1000), 2));
+        let backlog = next.options.backlog.clone();
+        drop((last, next));
+        backlog.wait();
+        assert_eq!(known(), 0);
+    }
+
+    #[test]
+    fn what_a_device_reads_lies_in_one_page_each() {
+        let options = MapOptions { dma: Some(Dma::new(Arc::new(Iommu::default()))), ..MapOptions::default() };
+        let spec = RegionSpec { gpa: 0, len: 0x4000, front_end_addr: 0, file_offset: 0, file: memfd(0x4000) };
+        let memory = Arc::new(GuestMemory::empty(options).map_anew(vec![spec]).unwrap());
+        let region = MrMemory::new(&memory, &[Run { gpa: 0, len: 0x4000 }]).unwrap();
+        let lens = |offset, len| {
+            let mut out = Vec::new();
+            region.loan(offset, len, &mut out).unwrap();
+            out.iter().map(crate::port::External::len).collect::<Vec<_>>()
+        };
+        assert_eq!(lens(0, 0x1000), [0x1000]);
+        assert_eq!(lens(0xfff, 0x1002), [1, 0x1000, 1]);
+        assert_eq!(lens(0x1800, 0x2000), [0x800, 0x1000, 0x800]);
+        let plain = tests::memory(&[(0, 0x4000)]);
+        let plain = MrMemory::new(&plain, &[Run { gpa: 0, len: 0x4000 }]).unwrap();
+        let mut out = Vec::new();
+        plain.loan(0xfff, 0x1002, &mut out).unwrap();
+        assert_eq!(out.len(), 1, "virtual devices read it as it is");
     }
 
     #[test]

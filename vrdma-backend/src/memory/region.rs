@@ -1,6 +1,7 @@
 //! The memory of one registered region.
 
 use super::{Buffers, GuestMemory, HostRun, Run, copy::copy, reap};
+use crate::cycles::{self, Stage};
 use crate::port::External;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -162,6 +163,12 @@ impl MrMemory {
         !matches!(self.host, Host::All | Host::Pages(_))
     }
 
+    /// Whether the uplink's device reaches it by itself.
+    #[inline]
+    pub fn is_for_dma(&self) -> bool {
+        self.guard.memory.dma_page().is_some()
+    }
+
     /// What of it is loaned now, for who is about to drop it; nothing is the common case.
     pub fn loans(&self) -> Loans {
         let is_loaned = Arc::strong_count(&self.guard) > 1;
@@ -178,11 +185,19 @@ impl MrMemory {
     }
 
     /// Appends a range to `out`, loaned for as long as whoever sends it needs: it stays mapped, even if the front-end goes. At most
-    /// 65,535 bytes.
+    /// 65,535 bytes. What a device reads by itself is in pieces that each lie in one page: QEMU's NICs behind an IOMMU drop others.
     pub fn loan(&self, offset: u64, len: u16, out: &mut Vec<External>) -> Result<(), Fault> {
+        let page = self.guard.memory.dma_page();
         self.for_pieces(offset, len.into(), |ptr, _, n| {
-            // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while the guard exists; what guests write meanwhile is theirs.
-            out.push(unsafe { External::new(ptr, n as u16, self.guard.clone()) });
+            let mut done = 0;
+            while done < n {
+                // SAFETY: `done` is less than `n`.
+                let at = unsafe { ptr.add(done) };
+                let part = page.map_or(n, |page| (n - done).min(page - at.addr() % page));
+                // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while the guard exists; what guests write meanwhile is theirs.
+                out.push(unsafe { External::new(at, part as u16, self.guard.clone()) });
+                done += part;
+            }
         })
     }
 
@@ -292,6 +307,7 @@ fn tail(run: HostRun, offset: u64, len: u64) -> HostRun {
 impl Region for MrMemory {
     #[inline]
     fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
+        let _mark = cycles::enter(Stage::Copy);
         let mut done = 0;
         while done < len {
             let from = self.piece(offset.checked_add(done).ok_or(Fault)?, len - done)?;
@@ -305,6 +321,7 @@ impl Region for MrMemory {
 
     #[inline]
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        let _mark = cycles::enter(Stage::Copy);
         let len = buf.len() as u64;
         self.for_pieces(offset, len, |ptr, done, n| {
             // SAFETY: `ptr` is mapped for `n` bytes, and `done + n` is at most the buffer's length.
@@ -314,6 +331,7 @@ impl Region for MrMemory {
 
     #[inline]
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let _mark = cycles::enter(Stage::Copy);
         self.for_pieces(offset, data.len() as u64, |ptr, done, n| {
             // SAFETY: `ptr` is mapped for `n` bytes, and `done + n` is at most the data's length.
             unsafe { copy(data[done..done + n].as_ptr(), ptr, n) }
@@ -321,6 +339,7 @@ impl Region for MrMemory {
     }
 
     fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
+        let _mark = cycles::enter(Stage::Copy);
         self.word(offset).map(operation)
     }
 

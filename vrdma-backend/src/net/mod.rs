@@ -6,7 +6,7 @@
 //! | `bucket` | how much may a guest send to all? |
 //! | `rings`, `virtqueues` | when does a virtqueue run? |
 //! | `switch`, `verdict`, `table` | where does a frame go? |
-//! | `outlets`, `nic` | how does it get there? |
+//! | `outlets`, `nic`, `inside` | how does it get there? |
 //! | `claims` | does a guest speak under its own addresses? |
 //! | `frame`, `headers` | where does a frame lie, and where its headers? |
 //! | `judged` | is what is delivered what was judged? |
@@ -21,6 +21,7 @@ mod claims;
 mod finish;
 mod frame;
 mod headers;
+mod inside;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod judged;
 mod nic;
@@ -36,12 +37,13 @@ mod verdict;
 mod virtqueues;
 
 pub use finish::Fill;
+pub use inside::Inside;
 pub use nic::{Lost, SwitchUplink};
-pub use outlets::UplinkCounters;
+pub use outlets::{MIN_FRAME, UplinkCounters};
 pub use switch::{Member, SwitchCounters};
 pub use verdict::{SwitchPort, Verdict};
 
-use crate::allowed::Listed;
+use crate::allowed::{FrameVlan, Listed};
 use crate::queue::chains::ChainError;
 use crate::ratelimit::RateLimit;
 use bucket::Bucket;
@@ -53,6 +55,7 @@ use shares::Shares;
 use switch::Switch;
 use verdict::Reason;
 use vrdma_transport::Instant;
+use vrdma_wire::tcp::ends;
 
 /// The virtqueue of frames to the guest (virtio 1.2, 5.1.2).
 pub const RECEIVE: u16 = 0;
@@ -73,6 +76,8 @@ const MOST_FRAMES: u64 = 2048;
 pub struct Net {
     names: Vec<String>,
     senders: Vec<Sender>,
+    /// Those whose connections of iWARP are this process's own.
+    have_tcp: Vec<bool>,
     /// Frames to several ports that they may still send to other guests too.
     floods: Vec<Bucket>,
     /// What each guest's turn has cost so far; between turns, what it cost more than [`TURN`].
@@ -115,6 +120,7 @@ impl Net {
         Net {
             names: Vec::new(),
             senders: Vec::new(),
+            have_tcp: Vec::new(),
             floods: Vec::new(),
             spent: Vec::new(),
             shares: Shares::default(),
@@ -129,6 +135,7 @@ impl Net {
     pub fn add(&mut self, name: &str, member: Member, flood_rate: u32) -> usize {
         self.names.push(name.to_owned());
         self.senders.push(Sender::new(self.mtu));
+        self.have_tcp.push(false);
         self.floods.push(Bucket::new(flood_rate));
         self.spent.push(0);
         self.shares.add();
@@ -136,13 +143,13 @@ impl Net {
         self.switch.add(member)
     }
 
-    /// Takes what guests have sent and brings it where it goes; true if there was anything. `engine` gets RoCE packets for guests.
-    pub fn turn(
-        &mut self,
-        now: Instant,
-        uplink: &mut dyn SwitchUplink,
-        engine: &mut dyn FnMut(&[u8]),
-    ) -> bool {
+    /// A guest has a TCP in this process.
+    pub fn set_tcp(&mut self, guest: usize) {
+        self.have_tcp[guest] = true;
+    }
+
+    /// Takes what guests have sent and brings it where it goes; true if there was anything. `inside` gets what is for no netdev.
+    pub fn turn(&mut self, now: Instant, uplink: &mut dyn SwitchUplink, inside: &mut dyn Inside) -> bool {
         let mut waiting = 0;
         for guest in 0..self.senders.len() {
             match self.senders[guest].rings.queue.as_mut().map(|queue| queue.refresh()) {
@@ -155,7 +162,7 @@ impl Net {
             self.shares.begin(now, uplink.room(), waiting);
             for guest in 0..self.senders.len() {
                 if self.senders[guest].rings.queue.as_ref().is_some_and(|queue| queue.has_found())
-                    && let Err(broken) = self.serve(guest, now, uplink, engine)
+                    && let Err(broken) = self.serve(guest, now, uplink, inside)
                 {
                     self.sender_broken(guest, broken);
                 }
@@ -171,12 +178,13 @@ impl Net {
         now: Instant,
         frame: &[u8],
         uplink: &mut dyn SwitchUplink,
-        engine: &mut dyn FnMut(&[u8]),
+        inside: &mut dyn Inside,
     ) {
         self.outlets.uplink.uplink_received += 1;
         let frame = FrameView::bytes(frame);
         let verdict = self.switch.decide(now, frame.head(), SwitchPort::Uplink);
-        self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Uplink, uplink, engine);
+        let verdict = steer(&self.have_tcp, self.switch.listed(), verdict, frame.head(), inside);
+        self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Uplink, uplink, inside);
     }
 
     /// Where a packet of the engine goes, by its head: most often [`SwitchPort::Uplink`], to which the engine may then write it by itself. All else is for [`Net::forward_packet`].
@@ -191,8 +199,10 @@ impl Net {
         verdict: Verdict,
         packet: &[u8],
         uplink: &mut dyn SwitchUplink,
+        inside: &mut dyn Inside,
     ) {
         let frame = FrameView::bytes(packet);
+        let verdict = steer(&self.have_tcp, self.switch.listed(), verdict, frame.head(), inside);
         if self.outlets.ports(&self.switch, verdict, &frame, SwitchPort::Engine) > 1
             && let Some(guest) = self.switch.owner(packet)
             && !self.floods[guest].take(now, 1)
@@ -202,7 +212,7 @@ impl Net {
             return self.outlets.transmit(&frame, uplink);
         }
         // What comes from the engine does not go there: the switch calls that a hairpin.
-        self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Engine, uplink, &mut |_| {});
+        self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Engine, uplink, inside);
     }
 
     /// Tells guests of what they got and of what was taken. Once a turn of the worker, at its end.
@@ -276,7 +286,7 @@ impl Net {
         guest: usize,
         now: Instant,
         uplink: &mut dyn SwitchUplink,
-        engine: &mut dyn FnMut(&[u8]),
+        inside: &mut dyn Inside,
     ) -> Result<(), ChainError> {
         let from = SwitchPort::Guest(guest);
         let mut spent = self.spent[guest];
@@ -289,6 +299,7 @@ impl Net {
             let mut steps = 0;
             if let Some(frame) = sender.frame(&taken) {
                 let verdict = self.switch.decide(now, frame.head(), from);
+                let verdict = steer(&self.have_tcp, self.switch.listed(), verdict, frame.head(), inside);
                 let copies = self.outlets.ports(&self.switch, verdict, &frame, from);
                 let frames = finish::frames(&frame) as u64;
                 let limited =
@@ -298,7 +309,7 @@ impl Net {
                     self.outlets.transmit(&frame, uplink);
                     1
                 } else {
-                    steps += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, engine);
+                    steps += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
                     copies
                 };
                 steps += frames * copies;
@@ -341,6 +352,19 @@ impl Net {
         let name = &self.names[guest];
         self.violations.warn(|| format!("guest {name}: its transmit queue is broken: {broken}"));
     }
+}
+
+/// Where a frame goes that is for a guest: perhaps to its TCP in this process. What is fragmented, or has IP options or extension headers, never does, nor what came to an
+/// address that is another guest's.
+fn steer(have_tcp: &[bool], listed: &Listed, verdict: Verdict, head: &[u8], inside: &dyn Inside) -> Verdict {
+    let Verdict::To(SwitchPort::Guest(guest)) = verdict else { return verdict };
+    if !have_tcp[guest] {
+        return verdict;
+    }
+    let Some(ends) = ends(head) else { return verdict };
+    let vlan = FrameVlan::of(&ends.eth);
+    let is_its = !listed.is_anothers(ends.eth.dst, vlan, ends.dst) && inside.takes(guest, &ends);
+    if is_its { Verdict::To(SwitchPort::Tcp(guest)) } else { verdict }
 }
 
 #[cfg(test)]

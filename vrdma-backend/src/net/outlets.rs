@@ -3,6 +3,7 @@
 use super::finish;
 use super::finish::Fill;
 use super::frame::FrameView;
+use super::inside::Inside;
 use super::nic::{Lost, SwitchUplink};
 use super::offload;
 use super::receiver::Receiver;
@@ -79,7 +80,7 @@ impl Outlets {
         frame: &FrameView<'_>,
         from: SwitchPort,
         uplink: &mut dyn SwitchUplink,
-        engine: &mut dyn FnMut(&[u8]),
+        inside: &mut dyn Inside,
     ) -> u64 {
         match verdict {
             Verdict::Drop(_) => return 0,
@@ -89,14 +90,18 @@ impl Outlets {
                 return 0;
             }
             Verdict::To(SwitchPort::Engine) => {
-                self.hand_over(frame, engine);
+                self.hand_over(frame, &mut |packet| inside.packet(packet));
+                return 0;
+            }
+            Verdict::To(SwitchPort::Tcp(guest)) => {
+                self.hand_over(frame, &mut |segment| inside.segment(guest, segment));
                 return 0;
             }
             Verdict::Group | Verdict::RoceGroup | Verdict::Unknown => {}
         }
         let (mut effort, vlan) = (0, frame.vlan());
         if goes_to_engine(verdict, from) {
-            self.hand_over(frame, engine);
+            self.hand_over(frame, &mut |packet| inside.packet(packet));
         }
         for guest in 0..self.receivers.len() {
             if self.floods(switch, guest, verdict, vlan, from) {
@@ -109,12 +114,12 @@ impl Outlets {
         effort
     }
 
-    /// Gives a frame to the engine.
-    fn hand_over(&mut self, frame: &FrameView<'_>, engine: &mut dyn FnMut(&[u8])) {
+    /// Gives a frame, or what it is to be cut into, to somebody in this process.
+    fn hand_over(&mut self, frame: &FrameView<'_>, to: &mut dyn FnMut(&[u8])) {
         let scratch = &mut self.scratch;
         finish::finish(frame, &mut |len, fill| {
             fill(&mut scratch[..len]);
-            engine(&scratch[..len]);
+            to(&scratch[..len]);
         });
     }
 

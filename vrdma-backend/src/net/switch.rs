@@ -220,7 +220,7 @@ impl Switch {
             (SwitchPort::Guest(guest), None) if self.members[guest].any_mac => {}
             (SwitchPort::Guest(_), _) => return Err(Reason::Spoofed),
             (SwitchPort::Uplink, Some(_)) => return Err(Reason::OwnSource),
-            (SwitchPort::Uplink, None) | (SwitchPort::Engine, _) => {}
+            (SwitchPort::Uplink, None) | (SwitchPort::Engine | SwitchPort::Tcp(_), _) => {}
         }
         match self.table.learn(now, (vlan, src), from) {
             Learned::Known => {}

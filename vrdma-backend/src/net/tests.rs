@@ -2,7 +2,7 @@
 
 use super::outlets::MIN_FRAME;
 use super::*;
-use crate::allowed::Vlans;
+use crate::allowed::{AllowedGid, Vlans};
 use crate::memory::tests::memory;
 use crate::memory::{Run, Shared};
 use crate::port;
@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 use vmm_sys_util::epoll::Epoll;
-use vrdma_wire::num::Mac;
+use vrdma_wire::checksum::Sum;
+use vrdma_wire::num::{Gid, Mac};
+use vrdma_wire::tcp::{Ends, Flags, Header, Options, Packet};
 
 const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
 const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
@@ -86,7 +88,7 @@ fn packets_of_the_engine_go_to_soft_roce_in_a_guest_or_out() {
     let mut send = |dst| {
         let packet = packet(dst);
         let verdict = net.route_packet(Instant(1), &packet);
-        net.forward_packet(Instant(1), verdict, &packet, &mut wire);
+        net.forward_packet(Instant(1), verdict, &packet, &mut wire, &mut |_: &[u8]| {});
         net.flush();
         verdict
     };
@@ -109,7 +111,9 @@ fn packets_from_the_wire_go_to_the_engine_of_guests_that_have_one() {
     for dst in [A, B] {
         let mut packet = packet(dst);
         packet[6..12].copy_from_slice(&REMOTE.0);
-        net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet| engine.push(packet.to_vec()));
+        net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet: &[u8]| {
+            engine.push(packet.to_vec())
+        });
     }
     net.flush();
     assert_eq!((engine.len(), &engine[0][..6]), (1, &A.0[..]));
@@ -127,7 +131,7 @@ fn packets_to_a_group_go_to_the_engine_and_to_guests_that_have_none() {
     let mut engine = Vec::new();
     let mut packet = packet(Mac([1, 0, 0x5e, 0, 0, 1]));
     packet[6..12].copy_from_slice(&REMOTE.0);
-    net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet| engine.push(packet.to_vec()));
+    net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet: &[u8]| engine.push(packet.to_vec()));
     net.flush();
     assert_eq!(engine, [packet.clone()]);
     assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b runs soft-RoCE");
@@ -135,7 +139,7 @@ fn packets_to_a_group_go_to_the_engine_and_to_guests_that_have_none() {
     packet[6..12].copy_from_slice(&A.0);
     let (mut wire, verdict) = (Wire::default(), net.route_packet(Instant(1), &packet));
     assert_eq!(verdict, Verdict::RoceGroup);
-    net.forward_packet(Instant(1), verdict, &packet, &mut wire);
+    net.forward_packet(Instant(1), verdict, &packet, &mut wire, &mut |_: &[u8]| {});
     assert_eq!(wire.0, [(packet, false)]);
 }
 
@@ -237,7 +241,7 @@ fn sender_and_receiver(dst: Mac, len: u32, descriptors: usize) -> (Net, Shared) 
 /// Frames of `len` bytes that a guest gets rid of in one turn, with a receiver whose chains have `descriptors` buffers each.
 fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
     let (mut net, _) = sender_and_receiver(B, len, descriptors);
-    net.turn(Instant(1), &mut Nowhere, &mut |_| {});
+    net.turn(Instant(1), &mut Nowhere, &mut |_: &[u8]| {});
     let frames = net.senders[0].counters.tx_frames;
     assert_eq!(net.outlets.receivers[1].counters.rx_frames, frames, "all arrive");
     frames as u16
@@ -261,13 +265,13 @@ fn what_a_turn_took_too_much_is_missing_in_the_next() {
     let (mut net, _) = sender_and_receiver(B, 9000, 100);
     let mut frames = 0;
     for turn in 1..=3 {
-        net.turn(Instant(1), &mut Nowhere, &mut |_| {});
+        net.turn(Instant(1), &mut Nowhere, &mut |_: &[u8]| {});
         frames = net.senders[0].counters.tx_frames;
         assert_eq!(frames, (turn * TURN).div_ceil(cost(9000, 100)), "turn {turn}");
     }
     // While it sends nothing, what it owes becomes less.
     net.spent[0] = 3 * TURN;
-    assert!(net.turn(Instant(1), &mut Nowhere, &mut |_| {}), "it is not asleep");
+    assert!(net.turn(Instant(1), &mut Nowhere, &mut |_: &[u8]| {}), "it is not asleep");
     assert_eq!(net.senders[0].counters.tx_frames, frames);
     assert_eq!(net.spent[0], 2 * TURN);
 }
@@ -280,7 +284,7 @@ fn what_the_engine_sends_to_all_is_limited_but_for_the_uplink() {
         let packet = packet(Mac([0xff; 6]));
         let verdict = net.route_packet(Instant(1), &packet);
         assert_eq!(verdict, Verdict::Group);
-        net.forward_packet(Instant(1), verdict, &packet, &mut wire);
+        net.forward_packet(Instant(1), verdict, &packet, &mut wire, &mut |_: &[u8]| {});
     }
     net.flush();
     assert_eq!(wire.0.len(), 70);
@@ -300,7 +304,7 @@ fn what_a_guest_sends_to_several_ports_is_limited_but_for_the_uplink() {
                 // The same frames once more, and no further buffers.
                 words.store16(0x1002, 2 * SIZE, Ordering::Release);
             }
-            net.turn(Instant(1), &mut wire, &mut |_| {});
+            net.turn(Instant(1), &mut wire, &mut |_: &[u8]| {});
         }
         assert_eq!(wire.0.len(), 2 * usize::from(SIZE), "{verdict}");
         let (sender, receiver) = (&net.senders[0].counters, &net.outlets.receivers[1].counters);
@@ -331,20 +335,112 @@ impl SwitchUplink for Narrow {
 fn a_guest_that_floods_the_uplink_leaves_room_for_others_and_loses_nothing() {
     let (mut net, _) = sender_and_receiver(REMOTE, 100, 1);
     let mut port = Narrow(20);
-    net.turn(Instant(1), &mut port, &mut |_| {});
+    net.turn(Instant(1), &mut port, &mut |_: &[u8]| {});
     assert_eq!((port.0, net.senders[0].counters.tx_frames), (10, 10), "half is for packets of the engine");
     // The driver takes three of them in each turn.
     for _ in 0..5 {
         port.0 += 3;
-        net.turn(Instant(1), &mut port, &mut |_| {});
+        net.turn(Instant(1), &mut port, &mut |_: &[u8]| {});
         assert!(port.0 >= 3);
     }
     assert_eq!(net.outlets.uplink.uplink_lost, 0);
     let sent = net.outlets.uplink.uplink_sent;
     // No room: frames wait in the guest's queue, and are lost once the port seems to take nothing any more.
     port.0 = 0;
-    net.turn(Instant(2), &mut port, &mut |_| {});
+    net.turn(Instant(2), &mut port, &mut |_: &[u8]| {});
     assert_eq!((net.outlets.uplink.uplink_sent, net.outlets.uplink.uplink_lost), (sent, 0));
-    net.turn(Instant(2_000_000), &mut port, &mut |_| {});
+    net.turn(Instant(2_000_000), &mut port, &mut |_: &[u8]| {});
     assert!(net.outlets.uplink.uplink_lost > 0);
+}
+
+/// Guests' own TCP, which takes what is for a port.
+#[derive(Default)]
+struct Tcp {
+    asked: std::cell::Cell<u32>,
+    taken: Vec<(usize, Vec<u8>)>,
+}
+
+impl Inside for Tcp {
+    fn packet(&mut self, packet: &[u8]) {
+        panic!("a segment is no RoCE packet: {packet:x?}");
+    }
+
+    fn takes(&self, _: usize, ends: &Ends) -> bool {
+        self.asked.set(self.asked.get() + 1);
+        ends.dst_port == 700
+    }
+
+    fn segment(&mut self, guest: usize, frame: &[u8]) {
+        self.taken.push((guest, frame.to_vec()));
+    }
+}
+
+/// From the wire to guest a, to port 700.
+fn segment() -> Packet {
+    let header = Header {
+        src_port: 9,
+        dst_port: 700,
+        seq: 1,
+        ack: 2,
+        flags: Flags::ACK,
+        window: 3,
+        urgent: 0,
+        options: Options::default(),
+    };
+    let [src, dst] = [9, 1].map(|host| Gid::from_ipv4([10, 0, 0, host]));
+    Packet { src_mac: REMOTE, dst_mac: A, vlan: None, src, dst, header }
+}
+
+fn frame(packet: &Packet) -> Vec<u8> {
+    let mut frame = vec![0; packet.len()];
+    packet.emit(Sum::default(), &mut frame);
+    frame
+}
+
+#[test]
+fn segments_go_to_the_tcp_of_a_guest_that_has_one_and_takes_them() {
+    let (mut net, _) = net();
+    let mut tcp = Tcp::default();
+    let receive = |net: &mut Net, tcp: &mut Tcp, frame: &[u8]| {
+        net.receive(Instant(1), frame, &mut Wire::default(), tcp);
+    };
+    let right = frame(&segment());
+    receive(&mut net, &mut tcp, &right);
+    assert_eq!(tcp.asked.get(), 0, "nobody is asked for a guest without one");
+    net.set_tcp(0);
+    receive(&mut net, &mut tcp, &right);
+    assert_eq!(tcp.taken, [(0, right.clone())]);
+    let mut other = segment();
+    other.header.dst_port = 701;
+    receive(&mut net, &mut tcp, &frame(&other));
+    assert_eq!((tcp.asked.get(), tcp.taken.len()), (2, 1));
+    // Options, a fragment, UDP: the netdev's.
+    for (at, value) in [(14, 0x46), (20, 0x20), (23, 17)] {
+        let mut spoilt = right.clone();
+        spoilt[at] = value;
+        receive(&mut net, &mut tcp, &spoilt);
+    }
+    assert_eq!(tcp.asked.get(), 2);
+    // To an address that another guest lists.
+    let gids = vec![AllowedGid { address: [10, 0, 0, 1].into(), vlan: None }];
+    let mac = Mac([0x52, 0x54, 0, 0, 0, 3]);
+    net.add(
+        "c",
+        Member { mac, extra_macs: vec![], any_mac: false, rdma: true, gids, vlans: Vlans::any() },
+        1,
+    );
+    receive(&mut net, &mut tcp, &right);
+    assert_eq!((tcp.asked.get(), tcp.taken.len()), (2, 1));
+}
+
+#[test]
+fn segments_of_one_guest_reach_the_tcp_of_another() {
+    let (mut net, _) = net();
+    net.set_tcp(0);
+    let (mut tcp, mut wire) = (Tcp::default(), Wire::default());
+    let frame = frame(&Packet { src_mac: B, ..segment() });
+    let verdict = net.route_packet(Instant(1), &frame);
+    assert_eq!(verdict, Verdict::To(SwitchPort::Guest(0)));
+    net.forward_packet(Instant(1), verdict, &frame, &mut wire, &mut tcp);
+    assert_eq!((&tcp.taken[..], wire.0.len()), (&[(0, frame)][..], 0));
 }

@@ -9,6 +9,8 @@ pub enum SwitchPort {
     Uplink,
     /// The RDMA engine. It sends for all guests, each packet from the address of the guest whose it is.
     Engine,
+    /// The TCP of a guest, in this process. (It sends as [`SwitchPort::Engine`] does.)
+    Tcp(usize),
 }
 
 /// What is to be done with a frame.

@@ -1,6 +1,6 @@
 //! What a port sends and receives, in a file that Wireshark opens.
 
-use super::{BURST, Capabilities, Driver, External, Frame, Offload};
+use super::{BURST, Capabilities, Dma, Driver, External, Frame, Offload};
 use anyhow::{Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
@@ -156,6 +156,10 @@ impl Driver for Capture {
     fn capabilities(&self) -> Capabilities {
         // A file of frames that the NIC has still to complete would show wrong checksums.
         Capabilities { checksums: Default::default(), ..self.driver.capabilities() }
+    }
+
+    fn dma(&self) -> Option<Dma> {
+        self.driver.dma()
     }
 
     fn mac(&self) -> Mac {

@@ -1,6 +1,6 @@
 //! What a port drives: a NIC, or what does duty for one.
 
-use super::{BURST, Checksums, External, Frame, Offload};
+use super::{BURST, Checksums, Dma, External, Frame, Offload};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use vrdma_wire::num::Mac;
@@ -22,6 +22,10 @@ pub struct Capabilities {
 pub trait Driver: Send + std::fmt::Debug {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
+    /// To what memory has to be made known before frames may take it with them; none if the driver reads any memory of this process.
+    fn dma(&self) -> Option<Dma> {
+        None
+    }
     /// Its own address.
     fn mac(&self) -> Mac;
     /// The calling thread is the one that will use the driver from now on.

@@ -1,6 +1,6 @@
 //! Faults on purpose: a wire that loses, doubles, reorders, spoils and delays frames, the same way each time for the same seed.
 
-use super::{BURST, Capabilities, Driver, External, Frame, Offload};
+use super::{BURST, Capabilities, Dma, Driver, External, Frame, Offload};
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -253,6 +253,10 @@ impl Driver for Faults {
     fn capabilities(&self) -> Capabilities {
         // Copies of frames know nothing of what the driver has still to fill in.
         Capabilities { checksums: Default::default(), ..self.driver.capabilities() }
+    }
+
+    fn dma(&self) -> Option<Dma> {
+        self.driver.dma()
     }
 
     fn mac(&self) -> Mac {

@@ -5,6 +5,7 @@
 
 mod capture;
 mod devargs;
+mod dma;
 mod dpdk;
 mod driver;
 mod external;
@@ -16,6 +17,7 @@ mod sizes;
 
 pub use capture::{Capture, CaptureFile};
 pub use devargs::UplinkDevice;
+pub use dma::{Dma, DmaMapper, DmaMapping};
 pub use dpdk::{Eal, Ethdev};
 pub use driver::{Burst, Capabilities, Driver};
 pub use external::External;
@@ -78,6 +80,11 @@ impl Port {
     /// What it can do.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    /// To what memory has to be made known before frames may take it with them; none if its driver reads any memory of this process.
+    pub fn dma(&self) -> Option<Dma> {
+        self.driver.dma()
     }
 
     /// Its own address. It receives frames to all others too.

@@ -85,7 +85,7 @@ impl Drop for CqRing {
 }
 
 /// A place in a ring that is some CQE's: its free-running index.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Place(u32);
 
 /// Bytes of a cache line.

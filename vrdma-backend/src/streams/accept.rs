@@ -2,11 +2,10 @@
 
 use super::connection::{Connection, Phase, SET_UP_TIME};
 use super::handle::Handle;
-use super::listener::Listener;
+use super::listener::{Accepted, Entrance, Listener};
 use super::{Host, Result, Streams};
-use crate::tcp::{self, Accepted};
+use crate::tcp::Doors;
 use crate::translate::cm::Failure;
-use socket2::Socket;
 use std::time::Duration;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, Error, Responder};
@@ -17,19 +16,29 @@ const ACCEPTS: usize = 4;
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 impl Streams {
-    /// CM_LISTEN, with sockets that do.
+    /// CM_LISTEN, with sockets that do, or where to.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many connections and listeners as it may.
+    /// `NoResources`: the guest has as many connections and listeners as it may. `Busy`: our own TCP has such a listener.
     pub fn listen(
         &mut self,
         device: DeviceId,
-        sockets: Vec<Socket>,
+        doors: Doors,
         backlog: usize,
         host: &mut Host<'_>,
     ) -> Result<u32> {
         self.check_room(device, host)?;
         let handle = self.reserve(device);
+        let sockets = match doors {
+            Doors::Kernel(sockets) => Entrance::Kernel { sockets, next: 0 },
+            Doors::Own(at) => {
+                if let Err(error) = self.own.listen(device, handle, at) {
+                    self.release_handle(device, handle);
+                    return Err(error);
+                }
+                Entrance::Own
+            }
+        };
         self.table.put_listener(Box::new(Listener::new(handle, device, sockets, backlog)));
         self.watch_listener(handle, host);
         Ok(handle.number)
@@ -45,6 +54,7 @@ impl Streams {
         let listener = listener.ok_or(Error::NotFound)?;
         listener.paused = None;
         let waiting = std::mem::take(&mut listener.waiting);
+        listener.close(&mut self.own);
         self.deadlines.set(handle, &mut listener.armed, None);
         for handle in waiting {
             let mut connection =
@@ -60,7 +70,7 @@ impl Streams {
     /// Watches a listener if it is to be watched now. If that fails it is tried again later.
     pub(super) fn watch_listener(&mut self, handle: Handle, host: &mut Host<'_>) {
         let Some(listener) = self.table.listener(handle) else { return };
-        if let Err(error) = listener.watch(&self.epoll) {
+        if let Err(error) = listener.watch(&self.epoll, &mut self.own) {
             log::warn!("a listener cannot be watched: {error}");
             listener.paused = Some(host.now + PAUSE);
         }
@@ -83,7 +93,7 @@ impl Streams {
                 break;
             }
             let device = listener.device;
-            match listener.accept() {
+            match listener.accept(&mut self.own) {
                 Ok(Some(accepted)) => self.accepted(handle, device, accepted, host),
                 Ok(None) => break,
                 Err(error) => {
@@ -98,15 +108,15 @@ impl Streams {
     }
 
     fn accepted(&mut self, listener: Handle, device: DeviceId, accepted: Accepted, host: &mut Host<'_>) {
-        let Accepted { socket, local, remote } = accepted;
+        let Accepted { carrier, local, remote } = accepted;
         if self.check_room(device, host).is_err() {
             host.outputs.device(device).counters.failed_accepts += 1;
-            return tcp::reset(socket);
+            return carrier.reset(&mut self.own);
         }
         let handle = self.reserve(device);
         let phase = Phase::AwaitsRequest(Responder::default());
         let deadline = host.now + SET_UP_TIME;
-        let mut connection = Connection::new(handle, device, socket, phase, (local, remote), deadline);
+        let mut connection = Connection::new(handle, device, carrier, phase, (local, remote), deadline);
         connection.listener = Some(listener);
         let listener = self.table.listener(listener).expect("its turn ends after this");
         listener.waiting.insert(handle);

@@ -1,22 +1,23 @@
 //! What drivers ask for, of connections.
 
+use super::carrier::Carrier;
 use super::connection::{Connection, FINISH_TIME, Phase, SET_UP_TIME, wishes};
 use super::{Host, Result, Streams};
+use crate::tcp::{self, Way};
 use crate::translate::cm::{Accept, CmEvent, Connect, Failure, What};
-use socket2::Socket;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, Error, Initiator, QpState};
 use vrdma_wire::num::Qpn;
 
 impl Streams {
-    /// CM_CONNECT, with a socket that is on its way.
+    /// CM_CONNECT, with a socket that has this end's address, or the way. The peer hears of it if nothing speaks against it here.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many connections and listeners as it may. Those of a QP that cannot be connected.
+    /// `NoResources`: the guest has as many connections and listeners as it may. Those of a QP that cannot be connected, and of [`tcp::refusal`].
     pub fn connect(
         &mut self,
         device: DeviceId,
-        socket: Socket,
+        way: Way,
         connect: &Connect,
         host: &mut Host<'_>,
     ) -> Result<u32> {
@@ -25,9 +26,25 @@ impl Streams {
         let wishes = wishes(connect.peer_to_peer, connect.depths.ird, connect.depths.ord);
         let (initiator, request) = Initiator::new(wishes, &connect.private_data);
         let phase = Phase::Connecting(initiator, request);
-        let (addresses, deadline) = ((connect.local, connect.remote), host.now + SET_UP_TIME);
+        let (remote, deadline) = (connect.remote, host.now + SET_UP_TIME);
         let handle = self.reserve(device);
-        let mut connection = Connection::new(handle, device, socket, phase, addresses, deadline);
+        let carried = match way {
+            Way::Kernel(socket) => tcp::begin(&socket, remote)
+                .map(|()| (Carrier::Kernel(socket), connect.local))
+                .map_err(|error| tcp::refusal(&error)),
+            Way::Own { hop, mtu } => self
+                .own
+                .connect(host.now, device, (connect.local, remote), (hop, mtu), handle)
+                .map(|(socket, local)| (Carrier::Own(socket), local)),
+        };
+        let (carrier, local) = match carried {
+            Ok(carried) => carried,
+            Err(error) => {
+                self.release_handle(device, handle);
+                return Err(error);
+            }
+        };
+        let mut connection = Connection::new(handle, device, carrier, phase, (local, remote), deadline);
         connection.is_known = true;
         self.bindings.bind(&mut connection.bound, connect.qpn);
         // It is watched from now on.
@@ -59,7 +76,7 @@ impl Streams {
         let wishes = wishes(false, accept.depths.ird, accept.depths.ord);
         let accepted = request.accept(&wishes, &accept.private_data);
         let (agreed, reply) = accepted.map_err(|_| Error::Invalid)?;
-        if !Self::open(connection, accept.qpn, &agreed, host) {
+        if !self.open(connection, accept.qpn, &agreed, host) {
             return Err(Error::Invalid);
         }
         self.bindings.bind(&mut connection.bound, accept.qpn);

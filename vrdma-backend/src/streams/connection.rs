@@ -1,23 +1,22 @@
 //! A connection: how far it is, and what its socket is watched for.
 
 use super::bindings::Bound;
+use super::carrier::Carrier;
 use super::deadlines::Armed;
 use super::guest::Told;
 use super::handle::Handle;
 use super::output::Output;
-use crate::tcp;
+use super::own::Own;
 use crate::translate::cm::Failure;
-use socket2::Socket;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
-use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::epoll::{Epoll, EventSet};
 use vrdma_transport::{DeviceId, Initiator, Instant, Responder, SetUpRequest, StreamEnd, Wishes};
 
-/// How long set-up may take, but for the driver's answer,
+/// How long set-up may take, but for the answer of who is asked: the driver, or the peer's,
 pub(super) const SET_UP_TIME: Duration = Duration::from_secs(20);
-/// and that;
+/// and that, since programs prepare much in between;
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// what has begun, once the connection is to end;
 pub(super) const FINISH_TIME: Duration = Duration::from_secs(20);
@@ -54,7 +53,7 @@ pub(super) struct Connection {
     pub(super) handle: Handle,
     pub(super) device: DeviceId,
     /// None when it is over.
-    pub(super) socket: Option<Socket>,
+    pub(super) carrier: Option<Carrier>,
     pub(super) phase: Phase,
     pub(super) bound: Bound,
     pub(super) local: SocketAddr,
@@ -96,7 +95,7 @@ impl Connection {
     pub(super) fn new(
         handle: Handle,
         device: DeviceId,
-        socket: Socket,
+        carrier: Carrier,
         phase: Phase,
         (local, remote): (SocketAddr, SocketAddr),
         deadline: Instant,
@@ -104,7 +103,7 @@ impl Connection {
         Connection {
             handle,
             device,
-            socket: Some(socket),
+            carrier: Some(carrier),
             phase,
             bound: Bound::to_none(device, handle),
             local,
@@ -141,7 +140,7 @@ impl Connection {
 
     /// What its socket is to be watched for. One that broke would be told of for ever.
     fn wants(&self) -> Option<EventSet> {
-        if self.is_broken || self.socket.is_none() {
+        if self.is_broken || self.carrier.is_none() {
             return None;
         }
         let mut wants = EventSet::empty();
@@ -161,56 +160,49 @@ impl Connection {
     ///
     /// # Errors
     /// The system is out of memory, or of watches of this user.
-    pub(super) fn watch(&mut self, epoll: &Epoll) -> io::Result<()> {
+    pub(super) fn watch(&mut self, epoll: &Epoll, own: &mut Own) -> io::Result<()> {
         let wants = self.wants();
-        if wants == self.watched {
-            return Ok(());
-        }
         // What has no socket any more is not watched.
-        if let Some(socket) = &self.socket {
-            let operation = match (self.watched, wants) {
-                (None, _) => ControlOperation::Add,
-                (Some(_), Some(_)) => ControlOperation::Modify,
-                (Some(_), None) => ControlOperation::Delete,
-            };
-            let event = EpollEvent::new(wants.unwrap_or(EventSet::empty()), self.handle.token());
-            epoll.ctl(operation, socket.as_raw_fd(), event)?;
+        if let Some(carrier) = &self.carrier {
+            carrier.watch(self.handle, (self.watched, wants), epoll, own)?;
         }
         self.watched = wants;
         Ok(())
     }
 
-    /// Hands over to the kernel what it takes now, and the end behind it; false if the connection broke.
-    pub(super) fn flush(&mut self) -> bool {
-        let Some(socket) = &self.socket else { return true };
+    /// Hands over to TCP what it takes now, and the end behind it; false if the connection broke.
+    pub(super) fn flush(&mut self, own: &mut Own) -> bool {
+        let Some(carrier) = &self.carrier else { return true };
         if matches!(self.phase, Phase::Connecting(..)) {
             return true;
         }
-        if self.output.flush(socket).is_err() {
+        if carrier.send(&mut self.output, self.mss, own).is_err() {
             return false;
         }
         if let Phase::Closing { is_told } = &mut self.phase
             && self.output.is_empty()
             && !std::mem::replace(is_told, true)
         {
-            // It may be over already, which shows.
-            let _ = socket.shutdown(std::net::Shutdown::Write);
+            carrier.finish(own);
         }
         true
     }
 
     /// It is over at once: the peer is told by a RST.
-    pub(super) fn reset(&mut self) {
-        if let Some(socket) = self.socket.take() {
-            tcp::reset(socket);
+    pub(super) fn reset(&mut self, own: &mut Own) {
+        if let Some(carrier) = self.carrier.take() {
+            carrier.reset(own);
         }
-        self.end();
+        self.end(own);
     }
 
     /// It is over.
-    pub(super) fn end(&mut self) {
+    pub(super) fn end(&mut self, own: &mut Own) {
         self.phase = Phase::Over;
-        (self.socket, self.watched, self.deadline) = (None, None, None);
+        if let Some(carrier) = self.carrier.take() {
+            carrier.leave(own);
+        }
+        (self.watched, self.deadline) = (None, None);
         (self.input, self.output) = (Vec::new(), Output::default());
     }
 }

@@ -38,7 +38,7 @@ impl Streams {
             Phase::AwaitsRequest(_) | Phase::Over => &[],
         };
         self.bindings.unbind(&mut connection.bound);
-        connection.reset();
+        connection.reset(&mut self.own);
         for &what in told {
             self.tell(connection, what, Vec::new(), host);
         }
@@ -57,7 +57,7 @@ impl Streams {
         host: &mut Host<'_>,
     ) {
         self.bindings.unbind(&mut connection.bound);
-        connection.reset();
+        connection.reset(&mut self.own);
         self.tell(connection, What::ConnectReply(Err(Failure::Refused)), private_data, host);
     }
 
@@ -90,7 +90,7 @@ impl Streams {
                 self.close(connection, host);
             }
             Phase::Closing { is_told: true } if !connection.is_broken => {
-                connection.end();
+                connection.end(&mut self.own);
                 self.tell(connection, What::Close, Vec::new(), host);
             }
             Phase::Closing { .. } if !connection.is_broken => {}
@@ -152,9 +152,10 @@ impl Streams {
             if let Some(mut connection) = self.table.take(handle) {
                 self.bindings.unbind(&mut connection.bound);
                 self.deadlines.set(handle, &mut connection.armed, None);
-                connection.reset();
+                connection.reset(&mut self.own);
             } else {
                 let listener = self.table.listener(handle).expect("what a guest has is there");
+                listener.close(&mut self.own);
                 self.deadlines.set(handle, &mut listener.armed, None);
             }
             self.table.free(handle);

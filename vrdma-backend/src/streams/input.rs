@@ -1,9 +1,9 @@
 //! What comes in connections: to set-up, and then to the engine.
 
 use super::connection::{ANSWER_TIME, Connection, Phase, failure};
-use super::{Host, READ, Streams};
+use super::{Host, Streams};
 use crate::translate::cm::{Failure, What};
-use std::io::{self, Read};
+use std::io;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{Agreed, SetUpError, SetUpRequest};
 use vrdma_wire::num::Qpn;
@@ -20,15 +20,15 @@ impl Streams {
         if !matches!(connection.phase, Phase::Connecting(..)) || !events.intersects(ended) {
             return;
         }
-        let socket = connection.socket.as_ref().expect("it is there until the connection is over");
-        let result = socket.take_error().and_then(|error| error.map_or(Ok(()), Err));
-        match result.and_then(|()| socket.local_addr()) {
+        let carrier = connection.carrier.as_ref().expect("it is there until the connection is over");
+        match carrier.connected(&mut self.own) {
             Ok(local) => {
-                connection.local = local.as_socket().unwrap_or(connection.local);
+                connection.local = local.unwrap_or(connection.local);
                 let phase = std::mem::replace(&mut connection.phase, Phase::Over);
                 let Phase::Connecting(initiator, request) = phase else { unreachable!("it was so just now") };
                 connection.output.push(&request);
                 connection.phase = Phase::AwaitsReply(initiator);
+                connection.deadline = Some(host.now + ANSWER_TIME);
             }
             Err(error) => self.abort(connection, failure(&error), host),
         }
@@ -36,12 +36,9 @@ impl Streams {
 
     /// Reads once.
     pub(super) fn read(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
-        let Some(socket) = &mut connection.socket else { return };
+        let Some(carrier) = &mut connection.carrier else { return };
         let mut scratch = std::mem::take(&mut self.scratch);
-        if scratch.is_empty() {
-            scratch = vec![0; READ].into();
-        }
-        match socket.read(&mut scratch) {
+        match carrier.read(&mut scratch, &mut self.own) {
             Ok(0) => connection.peer_ended = true,
             Ok(length) => self.arrived(connection, &scratch[..length], host),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -71,8 +68,11 @@ impl Streams {
                 Ok(_) | Err(_) => self.lose(connection, host),
             },
             Phase::Open => {
-                connection.input.extend_from_slice(bytes);
-                self.offer(connection, host);
+                // It is read only once the engine has all that came before.
+                let taken = self.hand_over(connection, bytes, host);
+                if matches!(connection.phase, Phase::Open) {
+                    connection.input.extend_from_slice(&bytes[taken..]);
+                }
             }
             Phase::Connecting(..) | Phase::Requested(_) | Phase::Closing { .. } | Phase::Over => {}
         }
@@ -99,15 +99,21 @@ impl Streams {
         host: &mut Host<'_>,
     ) {
         let qpn = connection.bound.qpn().expect("who connects has a QP");
-        if !Self::open(connection, qpn, agreed, host) {
+        if !self.open(connection, qpn, agreed, host) {
             return self.lose(connection, host);
         }
         self.tell(connection, What::ConnectReply(Ok(())), private_data, host);
     }
 
     /// The stream is the QP's from now on; false if the QP cannot have it, and nothing has changed.
-    pub(super) fn open(connection: &mut Connection, qpn: Qpn, agreed: &Agreed, host: &mut Host<'_>) -> bool {
-        let Some(mss) = connection.socket.as_ref().and_then(|socket| socket.tcp_mss().ok()) else {
+    pub(super) fn open(
+        &self,
+        connection: &mut Connection,
+        qpn: Qpn,
+        agreed: &Agreed,
+        host: &mut Host<'_>,
+    ) -> bool {
+        let Some(mss) = connection.carrier.as_ref().and_then(|carrier| carrier.mss(&self.own)) else {
             return false;
         };
         let mss = mss.max(MIN_MSS);
@@ -122,23 +128,34 @@ impl Streams {
         connected
     }
 
-    /// Hands to the engine what has come.
+    /// Offers the engine once more what it did not take.
     pub(super) fn offer(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
-        let Some(qpn) = connection.bound.qpn().filter(|_| matches!(connection.phase, Phase::Open)) else {
+        if connection.bound.qpn().is_none() || !matches!(connection.phase, Phase::Open) {
             return connection.input.clear();
-        };
-        let mut rest = connection.input.as_slice();
-        while !rest.is_empty() {
-            match host.engine.handle_stream(connection.device, qpn, rest, host.outputs) {
+        }
+        let mut input = std::mem::take(&mut connection.input);
+        let taken = self.hand_over(connection, &input, host);
+        if matches!(connection.phase, Phase::Open) {
+            input.drain(..taken);
+            connection.input = input;
+        }
+    }
+
+    /// Hands to the engine what has come; how much it took.
+    fn hand_over(&mut self, connection: &mut Connection, bytes: &[u8], host: &mut Host<'_>) -> usize {
+        let qpn = connection.bound.qpn().expect("an open connection has its QP");
+        let mut taken = 0;
+        while taken < bytes.len() {
+            match host.engine.handle_stream(connection.device, qpn, &bytes[taken..], host.outputs) {
                 Ok(0) => break,
-                Ok(taken) => rest = &rest[taken..],
+                Ok(some) => taken += some,
                 Err(_) => {
                     // The QP was reset or destroyed.
-                    return self.end_now(connection, Failure::Reset, host);
+                    self.end_now(connection, Failure::Reset, host);
+                    break;
                 }
             }
         }
-        let left = rest.len();
-        connection.input.drain(..connection.input.len() - left);
+        taken
     }
 }

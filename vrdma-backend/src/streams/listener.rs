@@ -1,22 +1,40 @@
-//! A listener: its sockets, in turns, and who came from it.
+//! A listener: its sockets, in turns, or its place in our own TCP; and who came from it.
 
+use super::carrier::Carrier;
 use super::deadlines::Armed;
 use super::handle::Handle;
-use crate::tcp::{self, Accepted};
+use super::own::Own;
+use crate::tcp;
 use socket2::Socket;
 use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{DeviceId, Instant};
+
+/// Where connections come from.
+pub(super) enum Entrance {
+    /// Sockets of the kernel, and the one whose turn it is.
+    Kernel { sockets: Vec<Socket>, next: usize },
+    /// Our own TCP.
+    Own,
+}
+
+/// A connection of a listener, with the addresses of both ends.
+pub(super) struct Accepted {
+    pub(super) carrier: Carrier,
+    /// The listener's end.
+    pub(super) local: SocketAddr,
+    /// The peer's.
+    pub(super) remote: SocketAddr,
+}
 
 /// Listens for connections to a port of the guest, at each of its addresses.
 pub(super) struct Listener {
     pub(super) handle: Handle,
     pub(super) device: DeviceId,
-    sockets: Vec<Socket>,
-    /// The socket whose turn it is.
-    next: usize,
+    entrance: Entrance,
     backlog: usize,
     /// Connections of its that the driver has not answered.
     pub(super) waiting: BTreeSet<Handle>,
@@ -27,12 +45,11 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn new(handle: Handle, device: DeviceId, sockets: Vec<Socket>, backlog: usize) -> Listener {
+    pub(super) fn new(handle: Handle, device: DeviceId, entrance: Entrance, backlog: usize) -> Listener {
         Listener {
             handle,
             device,
-            sockets,
-            next: 0,
+            entrance,
             backlog,
             waiting: BTreeSet::new(),
             is_watched: false,
@@ -43,7 +60,7 @@ impl Listener {
 
     #[cfg(test)]
     pub(super) fn for_tests(handle: Handle) -> Listener {
-        Listener::new(handle, DeviceId(0), Vec::new(), 1)
+        Listener::new(handle, DeviceId(0), Entrance::Kernel { sockets: Vec::new(), next: 0 }, 1)
     }
 
     /// Whether it may have another connection now.
@@ -52,30 +69,45 @@ impl Listener {
     }
 
     /// The next connection, of one socket after the other.
-    pub(super) fn accept(&mut self) -> io::Result<Option<Accepted>> {
-        for _ in 0..self.sockets.len() {
-            let socket = &self.sockets[self.next];
-            self.next = (self.next + 1) % self.sockets.len();
-            if let Some(accepted) = tcp::accept(socket)? {
-                return Ok(Some(accepted));
+    pub(super) fn accept(&mut self, own: &mut Own) -> io::Result<Option<Accepted>> {
+        let Entrance::Kernel { sockets, next } = &mut self.entrance else {
+            let accepted = own.accept(self.device, self.handle);
+            return Ok(accepted.map(|(socket, local, remote)| Accepted {
+                carrier: Carrier::Own(socket),
+                local,
+                remote,
+            }));
+        };
+        for _ in 0..sockets.len() {
+            let socket = &sockets[*next];
+            *next = (*next + 1) % sockets.len();
+            if let Some(tcp::Accepted { socket, local, remote }) = tcp::accept(socket)? {
+                return Ok(Some(Accepted { carrier: Carrier::Kernel(socket), local, remote }));
             }
         }
         Ok(None)
     }
 
     /// Watches its sockets as long as it may have another connection.
-    pub(super) fn watch(&mut self, epoll: &Epoll) -> io::Result<()> {
+    pub(super) fn watch(&mut self, epoll: &Epoll, own: &mut Own) -> io::Result<()> {
         let wanted = self.takes_more();
+        let sockets = match &self.entrance {
+            Entrance::Own => {
+                own.watch_listener(self.device, self.handle, wanted);
+                return Ok(());
+            }
+            Entrance::Kernel { sockets, .. } => sockets,
+        };
         if wanted == self.is_watched {
             return Ok(());
         }
         self.is_watched = wanted;
         let operation = || if wanted { ControlOperation::Add } else { ControlOperation::Delete };
         let event = EpollEvent::new(EventSet::IN, self.handle.token());
-        for at in 0..self.sockets.len() {
-            if let Err(error) = epoll.ctl(operation(), self.sockets[at].as_raw_fd(), event) {
+        for at in 0..sockets.len() {
+            if let Err(error) = epoll.ctl(operation(), sockets[at].as_raw_fd(), event) {
                 // Those that are watched are so no longer.
-                for socket in &self.sockets[..at] {
+                for socket in &sockets[..at] {
                     let _ = epoll.ctl(ControlOperation::Delete, socket.as_raw_fd(), event);
                 }
                 self.is_watched = false;
@@ -83,5 +115,13 @@ impl Listener {
             }
         }
         Ok(())
+    }
+
+    /// Listens no more.
+    pub(super) fn close(&mut self, own: &mut Own) {
+        match &mut self.entrance {
+            Entrance::Kernel { sockets, .. } => sockets.clear(),
+            Entrance::Own => own.unlisten(self.device, self.handle),
+        }
     }
 }

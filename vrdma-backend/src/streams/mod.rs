@@ -1,7 +1,8 @@
-//! The connections of iWARP functions, over the host's TCP: from a socket to the engine and back.
+//! The connections of iWARP functions, over the host's TCP or our own: from a socket to the engine and back.
 //!
 //! A connection begins with a command of the driver, or by a listener of it; MPA's request and reply go through it (`transport` knows what they say), then it is the QP's stream:
-//! what comes is handed to the engine, what the engine sends is copied into its [`output`], and goes to the kernel once a turn. Nothing here waits.
+//! what comes is handed to the engine, what the engine sends is copied into its [`output`], and goes to TCP once a turn. Nothing here waits. Whose TCP it is knows the [`carrier`]
+//! alone; [`own`] is ours.
 //!
 //! [`turn`] is what the worker does, [`input`] takes what comes, [`end`] ends connections, [`commands`] and [`accept`] are what drivers ask for, [`outlet`] what the engine does. All of it names
 //! connections and listeners by [`handle`]s, which outlive no entry: the number by which the driver knows one is used again.
@@ -10,6 +11,7 @@
 
 mod accept;
 mod bindings;
+mod carrier;
 mod commands;
 mod connection;
 mod deadlines;
@@ -20,6 +22,7 @@ mod input;
 mod listener;
 mod outlet;
 mod output;
+mod own;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -34,6 +37,7 @@ use connection::{Connection, Phase};
 use deadlines::Deadlines;
 use guest::Guest;
 use handle::Handle;
+pub use own::Own;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -65,13 +69,12 @@ pub struct Streams {
     stalled: Vec<Handle>,
     /// Connections to which the engine did something, in this turn.
     touched: Vec<Handle>,
-    scratch: Box<[u8]>,
+    scratch: Vec<u8>,
+    /// The TCP of those guests that have our own.
+    pub own: Own,
     /// Turns since the sockets were looked at.
     turns: u32,
 }
-
-/// Bytes that are read of a connection in one go.
-const READ: usize = 64 << 10;
 
 impl Streams {
     /// None yet.
@@ -87,7 +90,8 @@ impl Streams {
             deadlines: Deadlines::default(),
             stalled: Vec::new(),
             touched: Vec::new(),
-            scratch: vec![0; READ].into(),
+            scratch: Vec::new(),
+            own: Own::default(),
             turns: 0,
         })
     }
@@ -102,12 +106,12 @@ impl Streams {
 
     /// When something is to be done by itself.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+        self.deadlines.next().into_iter().chain(self.own.next_deadline()).min()
     }
 
     /// Whether bytes wait for the engine, which is to be asked again soon.
     pub fn has_stalled(&self) -> bool {
-        !self.stalled.is_empty()
+        !self.stalled.is_empty() || self.own.ready() != 0
     }
 
     /// Connections and listeners of a guest.
@@ -143,7 +147,7 @@ impl Streams {
 
     /// Puts a connection back that was worked on, or forgets it: one that is over and that no driver knows of.
     fn put_back(&mut self, mut connection: Box<Connection>, host: &mut Host<'_>) {
-        if let Err(error) = connection.watch(&self.epoll) {
+        if let Err(error) = connection.watch(&self.epoll, &mut self.own) {
             log::warn!("a connection cannot be watched: {error}");
             // Nothing would tell of what comes. Without a socket there is nothing to watch.
             self.lose(&mut connection, host);

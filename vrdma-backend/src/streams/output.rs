@@ -98,6 +98,23 @@ impl Output {
     }
 }
 
+/// What was put in, for our own TCP.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub bytes: Vec<u8>,
+    /// Lengths, of all bytes.
+    pub pieces: VecDeque<usize>,
+}
+
+impl Output {
+    /// Gives all of it away. Not for one of which the kernel has a part.
+    pub(super) fn take(&mut self) -> Taken {
+        assert_eq!(self.sent, 0, "one TCP has all of it");
+        let Output { bytes, pieces, .. } = std::mem::take(self);
+        Taken { bytes, pieces }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,13 +5,12 @@ use super::connection::{ANSWER_TIME, CLOSE_TIME, FINISH_TIME, SET_UP_TIME};
 use super::*;
 use crate::config::Config;
 use crate::device::{Device, DeviceLimits};
-use crate::tcp;
+use crate::tcp::{self, Doors, KeepAlive, Way};
 use crate::translate::cm::{Accept, Connect, Depths, Failure};
 use crate::translate::limits;
 use socket2::Socket;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 use vrdma_transport::{
     AttrMask, CqId, Initiator, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives, Wishes,
@@ -27,6 +26,8 @@ struct Bench {
     outputs: Outputs,
     now: Instant,
     pds: Vec<PdId>,
+    /// Sockets that stay as they are until the end.
+    kept: Vec<Socket>,
 }
 
 impl Bench {
@@ -42,7 +43,7 @@ impl Bench {
             outputs.add(Device::new(id, guest, limits));
             pds.push(engine.alloc_pd(id, OwnerId::KERNEL).unwrap());
         }
-        Bench { streams: Streams::new().unwrap(), engine, outputs, now: Instant(0), pds }
+        Bench { streams: Streams::new().unwrap(), engine, outputs, now: Instant(0), pds, kept: Vec::new() }
     }
 
     /// Does something with the streams.
@@ -102,9 +103,13 @@ impl Bench {
 
     /// A listener, and where it listens.
     fn listen(&mut self, device: DeviceId, backlog: usize) -> (u32, SocketAddr) {
-        let socket = tcp::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let socket = tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
         let at = socket.local_addr().unwrap().as_socket().unwrap();
-        (self.with(|streams, host| streams.listen(device, vec![socket], backlog, host)).unwrap(), at)
+        (
+            self.with(|streams, host| streams.listen(device, Doors::Kernel(vec![socket]), backlog, host))
+                .unwrap(),
+            at,
+        )
     }
 
     /// A connection that a peer has asked for, with its number.
@@ -142,22 +147,38 @@ impl Bench {
         (connection, qpn, peer)
     }
 
-    fn connect(&mut self, device: DeviceId, socket: Socket, qpn: Qpn, remote: SocketAddr) -> Result<u32> {
+    fn connect(&mut self, device: DeviceId, qpn: Qpn, remote: SocketAddr) -> Result<u32> {
+        let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
+        self.connect_by(device, socket, qpn, remote)
+    }
+
+    fn connect_by(&mut self, device: DeviceId, socket: Socket, qpn: Qpn, remote: SocketAddr) -> Result<u32> {
         let local = (Ipv4Addr::LOCALHOST, 0).into();
         let depths = Depths { ird: 1, ord: 1 };
         let connect = Connect { qpn, peer_to_peer: false, local, remote, depths, private_data: Vec::new() };
-        self.with(|streams, host| streams.connect(device, socket, &connect, host))
+        self.with(|streams, host| streams.connect(device, Way::Kernel(socket), &connect, host))
     }
 
     /// A connection of a new QP to a peer that listens.
     fn connect_to(&mut self, device: DeviceId, listener: &TcpListener) -> (u32, Qpn, TcpStream) {
         let (qpn, at) = (self.qp(device), listener.local_addr().unwrap());
-        let socket = tcp::connect((Ipv4Addr::LOCALHOST, 0).into(), at).unwrap();
-        let number = self.connect(device, socket, qpn, at).unwrap();
+        let number = self.connect(device, qpn, at).unwrap();
         self.turns();
         let mut peer = listener.accept().unwrap().0;
         peer.read_exact(&mut [0; 24]).unwrap();
         (number, qpn, peer)
+    }
+
+    /// A connection of a new QP to who does not answer TCP: a listener whose backlog is full.
+    fn connecting(&mut self, device: DeviceId) -> u32 {
+        let full = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        full.listen(0).unwrap();
+        let at = full.local_addr().unwrap().as_socket().unwrap();
+        self.kept.push(TcpStream::connect(at).unwrap().into());
+        self.kept.push(full);
+        let qpn = self.qp(device);
+        self.connect(device, qpn, at).unwrap()
     }
 
     fn event(&mut self, device: DeviceId) -> CmEvent {
@@ -315,13 +336,17 @@ fn a_listener_that_is_closed_takes_its_connections_with_it() {
 fn one_that_cannot_be_watched_ends_and_all_are_told() {
     let mut bench = Bench::new(8);
     let qpn = bench.qp(A);
-    // epoll takes no file.
-    let file = || Socket::from(OwnedFd::from(tempfile::tempfile().unwrap()));
-    let at = (Ipv4Addr::LOCALHOST, 9).into();
-    let number = bench.connect(A, file(), qpn, at).unwrap();
-    bench.expect(A, &[What::ConnectReply(Err(Failure::Reset))]);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut connect = || {
+        let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
+        // epoll does not take what it has.
+        bench.streams.epoll.ctl(ControlOperation::Add, socket.as_raw_fd(), EpollEvent::default()).unwrap();
+        bench.connect_by(A, socket, qpn, listener.local_addr().unwrap()).unwrap()
+    };
+    let number = connect();
     // Its QP is free, and nothing is left when it is released.
-    let again = bench.connect(A, file(), qpn, at).unwrap();
+    let again = connect();
+    bench.expect(A, &[What::ConnectReply(Err(Failure::Reset)); 2]);
     for number in [number, again] {
         bench.release(A, number);
     }
@@ -337,15 +362,24 @@ fn each_phase_ends_in_its_time() {
     let (asked, mut peer) = bench.requested(A, at);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (of_a, qpn, mut dumb) = bench.connect_to(A, &listener);
+    let unreached = bench.connecting(A);
     bench.later(SET_UP_TIME - Duration::from_millis(1));
     bench.expect(A, &[]);
+    assert_eq!(end_of(&mut silent), None);
+    bench.later(Duration::from_millis(1));
+    let event = bench.event(A);
+    assert_eq!((event.connection, event.what), (unreached, What::ConnectReply(Err(Failure::TimedOut))));
+    bench.release(A, unreached);
+    assert_eq!([&mut silent, &mut dumb, &mut peer].map(end_of), [RST, None, None]);
+    // Who was asked has more time, at either end.
+    bench.later(ANSWER_TIME - SET_UP_TIME - Duration::from_millis(1));
+    bench.expect(A, &[]);
+    assert_eq!([&mut dumb, &mut peer].map(end_of), [None; 2]);
     bench.later(Duration::from_millis(1));
     bench.expect(A, &[What::ConnectReply(Err(Failure::TimedOut))]);
-    assert_eq!([&mut silent, &mut dumb].map(end_of), [RST; 2]);
-    assert_eq!((end_of(&mut peer), bench.state(A, qpn)), (None, QpState::Init));
+    assert_eq!([&mut dumb, &mut peer].map(end_of), [RST; 2]);
+    assert_eq!(bench.state(A, qpn), QpState::Init);
     bench.release(A, of_a);
-    bench.later(ANSWER_TIME - SET_UP_TIME);
-    assert_eq!(end_of(&mut peer), RST);
     assert_eq!(bench.accept(A, asked, qpn), Err(Error::Invalid));
     bench.release(A, asked);
     // Whose driver has not asked for the request either vanishes.
@@ -382,8 +416,7 @@ fn an_end_in_order_is_waited_for_so_long_and_no_longer() {
     bench.modify(A, qpn, QpState::Reset);
     bench.modify(A, qpn, QpState::Init);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let socket = tcp::connect((Ipv4Addr::LOCALHOST, 0).into(), listener.local_addr().unwrap()).unwrap();
-    bench.connect(A, socket, qpn, listener.local_addr().unwrap()).unwrap();
+    bench.connect(A, qpn, listener.local_addr().unwrap()).unwrap();
     bench.later(CLOSE_TIME);
     bench.expect(A, &[What::Close]);
     assert_eq!(end_of(&mut peer), Some(Ok(())));
@@ -394,7 +427,7 @@ fn a_listener_that_cannot_accept_is_left_alone_for_a_while() {
     let mut bench = Bench::new(8);
     // One that does not listen: the kernel tells of it for ever, and accept fails.
     let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    bench.with(|streams, host| streams.listen(A, vec![socket], 4, host)).unwrap();
+    bench.with(|streams, host| streams.listen(A, Doors::Kernel(vec![socket]), 4, host)).unwrap();
     bench.turns();
     assert_eq!(bench.failed_accepts(A), 1);
     assert_eq!(bench.streams.next_deadline(), Some(bench.now + PAUSE));
@@ -407,9 +440,10 @@ fn a_listener_that_cannot_accept_is_left_alone_for_a_while() {
 #[test]
 fn sockets_of_a_listener_have_their_turns_and_who_is_too_much_is_reset() {
     let mut bench = Bench::new(4);
-    let sockets: Vec<_> = (0..2).map(|_| tcp::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap()).collect();
+    let sockets: Vec<_> =
+        (0..2).map(|_| tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap()).collect();
     let at: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap().as_socket().unwrap()).collect();
-    bench.with(|streams, host| streams.listen(A, sockets, 2, host)).unwrap();
+    bench.with(|streams, host| streams.listen(A, Doors::Kernel(sockets), 2, host)).unwrap();
     // Many at the first, and then one at the second, which is among the next two.
     let mut first: Vec<_> = (0..4).map(|_| ask(at[0])).collect();
     let _second = ask(at[1]);
@@ -464,8 +498,7 @@ fn a_guest_that_is_reset_leaves_nothing_in_any_phase() {
     bench.with(|streams, _| streams.end(A, closing, vrdma_transport::StreamEnd::Close));
     bench.turns();
     let connecting = bench.qp(A);
-    let socket = tcp::connect((Ipv4Addr::LOCALHOST, 0).into(), listener.local_addr().unwrap()).unwrap();
-    bench.connect(A, socket, connecting, listener.local_addr().unwrap()).unwrap();
+    bench.connect(A, connecting, listener.local_addr().unwrap()).unwrap();
     let unheard = ask(at);
     bench.turns();
     assert_eq!(bench.streams.count(A), 8);
@@ -565,4 +598,47 @@ fn what_the_engine_does_not_take_is_offered_once_a_turn() {
     bench.with(|streams, host| streams.set_suspended(A, false, host));
     assert!(!bench.streams.has_stalled());
     assert_eq!(bench.state(A, qpn), QpState::Err, "zeros are no FPDU");
+}
+
+#[test]
+fn times_are_those_that_drivers_are_told() {
+    let chapter = include_str!("../../../docs/device.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let [set_up, answer, finish, close] =
+        [SET_UP_TIME, ANSWER_TIME, FINISH_TIME, CLOSE_TIME].map(|time| time.as_secs());
+    let stuck = 2 * finish;
+    let said = format!(
+        "from CM_CONNECT to TCP's connection, and from a peer's TCP connection to its request, {set_up} s; \
+         from a request to the answer, the driver's or the peer's, {answer} s; \
+         from CM_DISCONNECT to DISCONNECT, {finish} s, after which it is ended at once; \
+         from DISCONNECT to CLOSE, {close} s. \
+         A QP in ERR whose peer takes none of what is to be sent to it first has {stuck} s."
+    );
+    assert!(chapter.contains(&said), "docs/device.md does not say: {said}");
+}
+
+#[test]
+fn a_place_of_a_listener_is_free_as_soon_as_the_driver_has_answered() {
+    type Answer = fn(&mut Bench, u32);
+    let answers: [Answer; 3] = [
+        |bench, asked| bench.reject(A, asked).unwrap(),
+        |bench, asked| bench.release(A, asked),
+        |bench, asked| {
+            let qpn = bench.qp(A);
+            bench.accept(A, asked, qpn).unwrap();
+            bench.expect(A, &[What::Established]);
+        },
+    ];
+    let mut bench = Bench::new(16);
+    let (_, at) = bench.listen(A, 1);
+    // Peers that stay, whatever they are told.
+    let mut peers = Vec::new();
+    for answer in answers {
+        let (asked, peer) = bench.requested(A, at);
+        answer(&mut bench, asked);
+        // (Of one that is rejected the end is told, which the driver does not hear any more.)
+        bench.turns();
+        bench.expect(A, &[]);
+        peers.push(peer);
+    }
+    bench.requested(A, at);
 }

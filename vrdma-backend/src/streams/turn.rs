@@ -14,10 +14,12 @@ const SOCKETS: usize = 32;
 impl Streams {
     /// Takes what has come, and ends what took too long; true if there was anything.
     pub fn turn(&mut self, host: &mut Host<'_>) -> bool {
+        self.own.expire(host.now);
         if self.table.is_empty() {
             return false;
         }
         let mut busy = self.retry(host);
+        busy |= self.serve_own(host);
         self.turns += 1;
         if self.turns >= LOOK_TURNS {
             busy |= self.look(host);
@@ -62,6 +64,22 @@ impl Streams {
         count != 0
     }
 
+    /// What [`look`](Streams::look) does, for our own TCP.
+    fn serve_own(&mut self, host: &mut Host<'_>) -> bool {
+        // Those that come meanwhile are served in the next turn.
+        let count = self.own.ready().min(SOCKETS);
+        for _ in 0..count {
+            let Some(handle) = self.own.next_ready() else { break };
+            if self.table.listener(handle).is_some() {
+                self.accept_some(handle, host);
+            } else if let Some(connection) = self.table.take(handle) {
+                let events = connection.carrier.as_ref().map(|carrier| carrier.events(&mut self.own));
+                self.serve(connection, events.unwrap_or(EventSet::empty()), host);
+            }
+        }
+        count != 0
+    }
+
     /// Offers the engine once more what it did not take.
     pub(super) fn retry(&mut self, host: &mut Host<'_>) -> bool {
         let stalled = std::mem::take(&mut self.stalled);
@@ -95,7 +113,7 @@ impl Streams {
             connection.is_broken = true;
         }
         self.follow_peer(&mut connection, host);
-        if !connection.flush() {
+        if !connection.flush(&mut self.own) {
             self.lose(&mut connection, host);
         }
         // The peer may have ended first.

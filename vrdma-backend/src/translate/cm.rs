@@ -5,8 +5,9 @@ use vrdma_abi::control::{
     CmAcceptReq, CmConnectReq, CmEventKind, CmEventResp, CmListenReq, CmRejectReq, CmStatus, Status,
     cm_flags, cm_limit, limit,
 };
+use vrdma_tcp::NextHop;
 use vrdma_transport::{AttrMask, QpAttr, QpInit, QpState, QpType};
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Mac, Qpn, VlanId, VlanTag};
 
 /// Most connections that wait for an answer of the driver, of one listener.
 const MAX_BACKLOG: u32 = 256;
@@ -128,13 +129,14 @@ pub fn listen(req: &CmListenReq) -> Result<(SocketAddr, usize), Status> {
 /// `INVALID`: a value that none can have. `UNSUPPORTED`: a flag without a meaning. `NOT_FOUND`: no QP has this number.
 pub fn connect(req: &CmConnectReq) -> Result<Connect, Status> {
     let flags = req.flags.get();
-    if flags & !cm_flags::PEER_TO_PEER != 0 {
+    if flags & !(cm_flags::PEER_TO_PEER | cm_flags::NEXT_HOP) != 0 {
         return Err(Status::UNSUPPORTED);
     }
     let local = SocketAddr::new(address(req.local_addr), req.local_port.get());
     let remote = SocketAddr::new(address(req.remote_addr), req.remote_port.get());
-    let may_be = remote.port() != 0 && local.is_ipv4() == remote.is_ipv4() && req.reserved == [0; 14];
-    if !may_be {
+    let may_be = remote.port() != 0 && local.is_ipv4() == remote.is_ipv4() && req.reserved == [0; 4];
+    let has_no_hop = req.next_hop == [0; 6] && req.vlan.get() == 0 && req.path_mtu.get() == 0;
+    if !may_be || flags & cm_flags::NEXT_HOP == 0 && !has_no_hop {
         return Err(Status::INVALID);
     }
     Ok(Connect {
@@ -145,6 +147,20 @@ pub fn connect(req: &CmConnectReq) -> Result<Connect, Status> {
         depths: depths(req.ird.get(), req.ord.get())?,
         private_data: private_data(&req.private_data, req.private_data_len.get())?,
     })
+}
+
+/// The next hop of what is to be connected, and the MTU of the path (0: that of the port).
+///
+/// # Errors
+/// `INVALID`: there is none, or it cannot be one.
+pub fn next_hop(req: &CmConnectReq) -> Result<(NextHop, u16), Status> {
+    let mac = Mac(req.next_hop);
+    let vlan = VlanId::new(req.vlan.get()).ok_or(Status::INVALID)?;
+    if req.flags.get() & cm_flags::NEXT_HOP == 0 || !mac.is_unicast() {
+        return Err(Status::INVALID);
+    }
+    let vlan = (vlan != VlanId::UNTAGGED).then(|| VlanTag::new(vlan, 0));
+    Ok((NextHop { mac, vlan }, req.path_mtu.get()))
 }
 
 /// What is accepted.
@@ -308,9 +324,13 @@ mod tests {
         assert_eq!(refused(|req| req.private_data_len = 509.into()), Status::INVALID);
         assert_eq!(refused(|req| req.ord = 129.into()), Status::INVALID);
         assert_eq!(refused(|req| req.ird = 300.into()), Status::INVALID);
-        assert_eq!(refused(|req| req.reserved[13] = 1), Status::INVALID);
+        assert_eq!(refused(|req| req.reserved[3] = 1), Status::INVALID);
+        // What belongs to a next hop, without that.
+        assert_eq!(refused(|req| req.next_hop[5] = 1), Status::INVALID);
+        assert_eq!(refused(|req| req.vlan = 5.into()), Status::INVALID);
+        assert_eq!(refused(|req| req.path_mtu = 1500.into()), Status::INVALID);
         assert_eq!(refused(|req| req.local_addr = [0x20; 16]), Status::INVALID);
-        assert_eq!(refused(|req| req.flags = 2.into()), Status::UNSUPPORTED);
+        assert_eq!(refused(|req| req.flags = 4.into()), Status::UNSUPPORTED);
         assert_eq!(refused(|req| req.qpn = (1 << 24).into()), Status::NOT_FOUND);
         let listener = CmListenReq { port: 0.into(), ..CmListenReq::new_zeroed() };
         assert_eq!(listen(&listener).unwrap_err(), Status::INVALID);

@@ -68,12 +68,18 @@ pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
 }
 
 /// For the driver that asks for them.
-pub fn response(limits: &config::GuestLimits, mac: Mac, transport: config::Transport) -> QueryDeviceExResp {
+pub fn response(
+    limits: &config::GuestLimits,
+    mac: Mac,
+    transport: config::Transport,
+    wants_next_hop: bool,
+) -> QueryDeviceExResp {
+    let next_hop = if wants_next_hop { device_cap::NEXT_HOP } else { 0 };
     let has_packets = transport == config::Transport::Roce;
     let of_packets = |value: u32| if has_packets { value } else { 0 };
     QueryDeviceExResp {
         base: base(limits, mac),
-        device_cap: (if has_packets { DEVICE_CAP } else { DEVICE_CAP & !NOT_OF_IWARP }).into(),
+        device_cap: (if has_packets { DEVICE_CAP } else { DEVICE_CAP & !NOT_OF_IWARP | next_hop }).into(),
         max_srq: limits.srqs.into(),
         max_mcast_grp: of_packets(MAX_MCAST).into(),
         max_mcast_qp_attach: of_packets(MAX_MCAST).into(),

@@ -1,6 +1,7 @@
 //! Requests are taken from channels: guests take turns, and the channels of each.
 
 use super::{BoundChannel, Worker};
+use crate::cycles::{self, Stage};
 use std::ops::Range;
 use vrdma_transport::{self as transport, DeviceId};
 
@@ -53,7 +54,8 @@ impl Worker {
             if taken == most {
                 break Ok(());
             }
-            match self.channels[index].channel.pop(&mut self.words) {
+            let popped = cycles::within(Stage::Fetch, || self.channels[index].channel.pop(&mut self.words));
+            match popped {
                 Ok(Some(units)) => {
                     taken += 1;
                     self.post(device, owner, units, now);
@@ -63,8 +65,11 @@ impl Worker {
             }
         };
         // Whoever sees its slots again sees what completed, too.
-        self.outputs.publish();
-        self.channels[index].channel.publish_used();
+        {
+            let _mark = cycles::enter(Stage::Complete);
+            self.outputs.publish();
+            self.channels[index].channel.publish_used();
+        }
         self.outputs.device(device).counters.requests += taken as u64;
         if let Err(broken) = result {
             self.channel_broken(index, broken);

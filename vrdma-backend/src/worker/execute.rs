@@ -94,7 +94,9 @@ impl Worker {
     fn query_device(&mut self, id: DeviceId) -> Reply {
         let device = self.outputs.device(id);
         let limits = Box::new(device.limits().guest.clone());
-        Reply::Device { limits, mac: device.guest.mac, transport: device.guest.transport }
+        let guest = &device.guest;
+        let wants_next_hop = guest.has_own_tcp();
+        Reply::Device { limits, mac: guest.mac, transport: guest.transport, wants_next_hop }
     }
 
     fn modify_srq(&mut self, id: DeviceId, srq: SrqId, changes: (Option<u32>, Option<u32>)) -> Result<Reply> {
@@ -117,10 +119,7 @@ impl Worker {
     }
 
     fn add_gid(&mut self, id: DeviceId, index: u32, entry: GidEntry) -> Result<Reply> {
-        let GidEntry { gid, vlan } = entry;
-        let guest = &self.outputs.device(id).guest;
-        let is_anothers = self.net.listed().is_anothers(guest.mac, FrameVlan::One(vlan), gid);
-        if is_anothers || !guest.allows(vlan, gid) {
+        if !self.may_use(id, entry) {
             self.gid_refused(id, entry, "it is not among those it may use: gids, vlans");
             return Err(Error::Denied);
         }
@@ -133,8 +132,15 @@ impl Worker {
         result.map(|()| Reply::Done)
     }
 
+    /// Whether a guest may use an address.
+    pub(super) fn may_use(&mut self, id: DeviceId, GidEntry { gid, vlan }: GidEntry) -> bool {
+        let guest = &self.outputs.device(id).guest;
+        let is_anothers = self.net.listed().is_anothers(guest.mac, FrameVlan::One(vlan), gid);
+        !is_anothers && guest.allows(vlan, gid)
+    }
+
     #[cold]
-    fn gid_refused(&mut self, id: DeviceId, GidEntry { gid, vlan }: GidEntry, why: &str) {
+    pub(super) fn gid_refused(&mut self, id: DeviceId, GidEntry { gid, vlan }: GidEntry, why: &str) {
         let device = self.outputs.device(id);
         device.counters.refused_gids += 1;
         let (name, vlan) = (&device.guest.name, FrameVlan::One(vlan));

@@ -12,6 +12,9 @@ use crate::translate::limits;
 use std::sync::Arc;
 use vrdma_transport::{DeviceId, OwnerId};
 
+/// What an IP packet may have where nobody says.
+const USUAL_MTU: u16 = 1500;
+
 impl Worker {
     /// Whether a channel is bound.
     pub fn has_channel(&self, device: DeviceId, index: u16) -> bool {
@@ -102,6 +105,11 @@ impl Worker {
             // Its streams go whether there is an uplink or not.
             self.has_streams = true;
             self.engine.set_link(true);
+            if guest.has_own_tcp() {
+                let mtu = self.link().map_or(USUAL_MTU, |(_, mtu)| mtu);
+                self.streams.own.add((id, port), &guest, &limits.guest, mtu);
+                self.net.set_tcp(port);
+            }
         }
         self.outputs.add(Device::new(id, guest, limits));
         (id, port)

@@ -47,6 +47,8 @@ pub struct Uplink {
 pub(super) struct LoanState {
     /// They may.
     pub(super) may: bool,
+    /// Only memory that the uplink's device was told of.
+    pub(super) only_mapped: bool,
     /// Some did.
     pub(super) has_begun: bool,
 }
@@ -54,7 +56,8 @@ pub(super) struct LoanState {
 impl Uplink {
     pub(super) fn new(mut port: Port) -> Uplink {
         port.adopt();
-        let loan_state = LoanState { may: port.capabilities().external, has_begun: false };
+        let (may, only_mapped) = (port.capabilities().external, port.dma().is_some());
+        let loan_state = LoanState { may, only_mapped, has_begun: false };
         Uplink {
             loan_state,
             port,

@@ -123,9 +123,9 @@ mod tests {
     use crate::config::Config;
     use crate::device::DeviceLimits;
     use crate::device::command::NewMemory;
-    use crate::memory::Run;
     use crate::memory::tests::memory;
-    use crate::port::{Capabilities, Checksums, Driver, External, Frame, Port};
+    use crate::memory::{GuestMemory, MapOptions, RegionSpec, Run};
+    use crate::port::{Capabilities, Checksums, Dma, DmaMapper, Driver, External, Frame, Port};
     use std::os::fd::BorrowedFd;
     use std::sync::{Arc, Mutex};
     use vrdma_transport::{
@@ -136,7 +136,19 @@ mod tests {
 
     /// A driver that holds the memory of frames that it was loaned. It receives these.
     #[derive(Debug)]
-    struct HoldingDriver(HeldMemory, Vec<Frame>);
+    struct HoldingDriver(HeldMemory, Vec<Frame>, Option<Dma>);
+
+    /// An IOMMU that takes all.
+    #[derive(Debug)]
+    struct Iommu;
+
+    impl DmaMapper for Iommu {
+        fn map(&self, _: usize, _: usize) -> anyhow::Result<()> {
+            Ok(())
+        }
+        fn unmap(&self, _: usize, _: usize) {}
+        fn tell(&self, _: usize, _: &anyhow::Error) {}
+    }
 
     /// Of the other host.
     const PEER: Mac = Mac([2, 0, 0, 0, 0, 2]);
@@ -152,6 +164,9 @@ mod tests {
     impl Driver for HoldingDriver {
         fn capabilities(&self) -> Capabilities {
             Capabilities { mtu: 9000, max_frame: 9018, external: true, checksums: Checksums::default() }
+        }
+        fn dma(&self) -> Option<Dma> {
+            self.2.clone()
         }
         fn mac(&self) -> Mac {
             Mac([2, 0, 0, 0, 0, 1])
@@ -201,11 +216,15 @@ mod tests {
     impl Bench {
         /// The driver gives memory back when it was asked so often.
         fn new(asked: u32) -> Bench {
+            Bench::with(asked, memory(&[(0, 0x10000)]), None)
+        }
+
+        /// The same with other memory, and a driver whose device has to know what it reads.
+        fn with(asked: u32, guest: Arc<crate::memory::GuestMemory>, dma: Option<Dma>) -> Bench {
             let handle = inline::start(9000);
             let held = HeldMemory::new(Mutex::new((Vec::new(), asked)));
-            let guest = memory(&[(0, 0x10000)]);
             let (id, qpn, pd) = inline::with(|worker| {
-                worker.set_uplink(Port::new(Box::new(HoldingDriver(held.clone(), vec![hello()]))));
+                worker.set_uplink(Port::new(Box::new(HoldingDriver(held.clone(), vec![hello()], dma))));
                 let config = "name=a,socket=/none,mac=52:54:00:00:00:01".parse().unwrap();
                 let (id, _) = worker.add_guest(config, DeviceLimits::new(&Config::default()));
                 let Worker { engine, outputs, .. } = worker;
@@ -349,6 +368,22 @@ mod tests {
             *bench.deregister(other).lock().unwrap(),
             Some(Err(CommandError::Refused(Error::NotFound)))
         );
+    }
+
+    #[test]
+    fn a_device_is_loaned_only_what_it_knows() {
+        let dma = || Some(Dma::new(Arc::new(Iommu)));
+        for (is_known, loaned) in [(false, 0), (true, 1)] {
+            let options = MapOptions { dma: dma().filter(|_| is_known), ..MapOptions::default() };
+            let file = crate::memory::tests::memfd(0x10000);
+            let spec = RegionSpec { gpa: 0, len: 0x10000, front_end_addr: 0, file_offset: 0, file };
+            let guest = Arc::new(GuestMemory::empty(options).map_anew(vec![spec]).unwrap());
+            let bench = Bench::with(1, guest, dma());
+            let key = bench.region();
+            bench.send(key);
+            assert_eq!(bench.held(), loaned, "known: {is_known}");
+            drop(bench.deregister(key));
+        }
     }
 
     #[test]

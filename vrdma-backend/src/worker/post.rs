@@ -1,16 +1,22 @@
 //! Requests of channels, handed to the engine.
 
 use super::Worker;
+use crate::cycles::{self, Stage};
 use crate::translate::wqe::{Request, destination, parse};
-use vrdma_transport::{DeviceId, Instant, OwnerId, PostError, Queue, SendOp};
+use vrdma_transport::{DeviceId, Instant, OwnerId, PostError, Queue, RecvRequest, SendOp};
 
 impl Worker {
     /// Hands the request in `self.words` to the engine.
     #[inline]
     pub(super) fn post(&mut self, device: DeviceId, owner: OwnerId, units: usize, now: Instant) {
+        let _mark = cycles::enter(Stage::Execute);
         let engine = &mut self.engine;
+        let request = {
+            let _mark = cycles::enter(Stage::Parse);
+            parse(&self.words, units, &mut self.sges)
+        };
         // By reference: the request is read where the parser wrote it, field by field.
-        let result = match &parse(&self.words, units, &mut self.sges) {
+        let result = match &request {
             &Request::Send(qpn, None, ref request)
                 if matches!(request.op, SendOp::Send { .. }) && engine.is_datagram(device, qpn) =>
             {
@@ -34,11 +40,11 @@ impl Worker {
                 self.outputs.carries(request.payload.length());
                 engine.post_xrc(now, device, owner, qpn, request, srqn, &mut self.outputs)
             }
-            &Request::Recv(qpn, request) => {
-                engine.post_recv(now, device, owner, qpn, request, &mut self.outputs)
+            &Request::Recv(qpn, RecvRequest { id, sges }) => {
+                engine.post_recv(now, device, owner, qpn, RecvRequest { id, sges }, &mut self.outputs)
             }
-            &Request::SrqRecv(srq, request) => {
-                engine.post_srq_recv(device, owner, srq, request, &mut self.outputs)
+            &Request::SrqRecv(srq, RecvRequest { id, sges }) => {
+                engine.post_srq_recv(device, owner, srq, RecvRequest { id, sges }, &mut self.outputs)
             }
             &Request::InvalidSrq(srq) => {
                 self.outputs.device(device).counters.invalid_requests += 1;

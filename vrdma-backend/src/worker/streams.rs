@@ -1,11 +1,14 @@
 //! Streams in the worker's turn, and commands about connections.
 
 use super::Worker;
+use crate::allowed::AllowedGid;
 use crate::device::Result;
 use crate::device::command::{Command, Reply};
 use crate::streams::Host;
-use vrdma_transport::{self as transport, DeviceId};
-use vrdma_wire::num::Qpn;
+use crate::tcp::Way;
+use std::net::IpAddr;
+use vrdma_transport::{self as transport, DeviceId, Error, GidEntry};
+use vrdma_wire::num::{Qpn, VlanId};
 
 /// What epoll returns for the sockets of streams.
 pub(super) const STREAMS: u64 = u64::MAX - 1;
@@ -35,19 +38,32 @@ impl Worker {
         }
     }
 
+    /// Whether a guest may connect from an address with its own TCP.
+    fn check_address(&mut self, id: DeviceId, address: IpAddr, vlan: VlanId) -> Result<()> {
+        let entry = GidEntry { gid: AllowedGid { address, vlan: None }.gid(), vlan };
+        if self.may_use(id, entry) {
+            return Ok(());
+        }
+        self.gid_refused(id, entry, "it is not among those that it may connect from: gids, vlans");
+        Err(Error::Denied)
+    }
+
     /// Carries out a command about connections.
     pub(super) fn manage_connections(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
+        if let Command::CmConnect { way: Way::Own { hop, .. }, connect } = &command {
+            self.check_address(id, connect.local.ip(), VlanId::of(hop.vlan))?;
+        }
         let now = self.now();
         let Worker { streams, engine, outputs, .. } = self;
         let host = &mut Host { engine, outputs, now };
         let done = |()| Reply::Done;
         match command {
-            Command::CmListen { sockets, backlog } => {
-                streams.listen(id, sockets, backlog, host).map(Reply::Object)
+            Command::CmListen { doors, backlog } => {
+                streams.listen(id, doors, backlog, host).map(Reply::Object)
             }
             Command::CmCloseListener { listener } => streams.close_listener(id, listener, host).map(done),
-            Command::CmConnect { socket, connect } => {
-                streams.connect(id, socket, &connect, host).map(Reply::Object)
+            Command::CmConnect { way, connect } => {
+                streams.connect(id, way, &connect, host).map(Reply::Object)
             }
             Command::CmAccept { accept } => streams.accept(id, &accept, host).map(done),
             Command::CmReject { connection, private_data } => {

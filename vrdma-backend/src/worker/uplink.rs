@@ -2,20 +2,23 @@
 
 use super::Worker;
 use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
+use crate::cycles::{self, Stage};
+use crate::device::outputs::Outputs;
 use crate::memory::MrMemory;
-use crate::net::{self, Fill, Lost, Net, Verdict};
+use crate::net::{self, Fill, Lost, MIN_FRAME, Net, Verdict};
 use crate::port::{External, LINK_POLL, Offload, Port};
-use crate::streams::{Host, Streams};
+use crate::streams::{Host, Own, Streams};
 use crate::translate::event::AsyncEvent;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
-    self as transport, DeviceId, Fault, Fpdu, Outlet, Piece, Pieces, Region, StreamEnd, write_frame,
+    self as transport, DeviceId, Engine, Fault, Fpdu, Outlet, Piece, Pieces, Region, StreamEnd, write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::{Mtu, Qpn};
 use vrdma_wire::roce::{Body, Packet, Rc, pad};
+use vrdma_wire::tcp::Ends;
 
 /// Packets that the engine may send in one turn.
 const PACKETS: usize = 256;
@@ -55,13 +58,14 @@ impl Worker {
 
     /// Takes frames that came; true if there were any.
     pub(super) fn receive_frames(&mut self, now: transport::Instant) -> bool {
-        let Worker { uplink: Some(uplink), net, engine, outputs, .. } = self else { return false };
+        let Worker { uplink: Some(uplink), net, engine, outputs, streams, .. } = self else { return false };
+        let _mark = cycles::enter(Stage::Wire);
         if uplink.port.receive(&mut uplink.burst) == 0 {
             return false;
         }
         for frame in uplink.burst.frames() {
-            let engine = &mut |packet: &[u8]| engine.handle_frame(now, packet, outputs);
-            net.receive(now, frame, &mut Outside(Some(&mut uplink.port)), engine);
+            let inside = &mut Within { now, engine, outputs, own: &mut streams.own };
+            net.receive(now, frame, &mut Outside(Some(&mut uplink.port)), inside);
         }
         uplink.burst.clear();
         true
@@ -69,9 +73,10 @@ impl Worker {
 
     /// Takes frames that guests sent; true if there were any.
     pub(super) fn serve_ethernet(&mut self, now: transport::Instant) -> bool {
-        let Worker { uplink, net, engine, outputs, .. } = self;
+        let Worker { uplink, net, engine, outputs, streams, .. } = self;
+        let _mark = cycles::enter(Stage::Wire);
         let mut outside = Outside(uplink.as_mut().map(|uplink| &mut uplink.port));
-        net.turn(now, &mut outside, &mut |packet| engine.handle_frame(now, packet, outputs))
+        net.turn(now, &mut outside, &mut Within { now, engine, outputs, own: &mut streams.own })
     }
 
     /// Lets the engine send; true if more could be sent now.
@@ -80,17 +85,21 @@ impl Worker {
         if uplink.is_none() && !*has_streams {
             return false;
         }
+        let _mark = cycles::enter(Stage::Wire);
         let packets = uplink.as_mut().map(|uplink| {
             let Uplink { port, scratch, loaned, loan_state, .. } = uplink;
             Packets { now, port, net, scratch, loaned, loan_state }
         });
-        let more = engine.transmit(now, PACKETS, &mut Wire { packets, streams }, outputs);
+        let wire = &mut Wire { packets, streams };
+        let more = cycles::within(Stage::Execute, || engine.transmit(now, PACKETS, wire, outputs));
         if *has_streams {
             streams.flush(&mut Host { engine, outputs, now });
         }
         let Some(uplink) = uplink else { return more };
+        let within = &mut Within { now, engine, outputs, own: &mut streams.own };
+        let sent = *has_streams && transmit_segments(uplink, net, within);
         uplink.port.flush();
-        more || uplink.port.backlog() != 0
+        more || sent || uplink.port.backlog() != 0
     }
 
     /// Looks at the link when it is time to.
@@ -138,6 +147,57 @@ fn watch(epoll: &Epoll, fd: BorrowedFd<'_>) {
 /// What epoll returns for the uplink; channels have the number of a device, which are few, in its upper half.
 pub(super) const UPLINK: u64 = u64::MAX;
 
+/// Has guests' own TCP send what fits; true if anything was sent.
+fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>) -> bool {
+    let Uplink { port, scratch, .. } = uplink;
+    let mut sent = false;
+    for _ in 0..PACKETS {
+        // What was sent and has no room would be lost, so it is not sent.
+        if !port.has_room() {
+            break;
+        }
+        let Some(segment) = within.own.poll_transmit(within.now) else { break };
+        sent = true;
+        let len = within.own.len(&segment);
+        let padded = len.max(MIN_FRAME);
+        let Some(mut frame) = port.transmit(padded) else { continue };
+        within.own.write(&segment, frame.buf());
+        frame.buf()[len..padded].fill(0);
+        let verdict = net.route_packet(within.now, &frame.buf()[..len]);
+        if verdict == Verdict::To(net::SwitchPort::Uplink) {
+            frame.commit(padded);
+        } else {
+            scratch.clear();
+            scratch.extend_from_slice(&frame.buf()[..len]);
+            drop(frame);
+            net.forward_packet(within.now, verdict, scratch, &mut Outside(Some(port)), within);
+        }
+    }
+    sent
+}
+
+/// What gets frames that are for no netdev.
+struct Within<'a> {
+    now: transport::Instant,
+    engine: &'a mut Engine<MrMemory>,
+    outputs: &'a mut Outputs,
+    own: &'a mut Own,
+}
+
+impl net::Inside for Within<'_> {
+    fn packet(&mut self, packet: &[u8]) {
+        cycles::within(Stage::Execute, || self.engine.handle_frame(self.now, packet, self.outputs));
+    }
+
+    fn takes(&self, guest: usize, ends: &Ends) -> bool {
+        self.own.takes(guest, ends)
+    }
+
+    fn segment(&mut self, guest: usize, frame: &[u8]) {
+        self.own.handle_frame(self.now, guest, frame);
+    }
+}
+
 /// Frames of the switch go out by the port, if there is one.
 struct Outside<'a>(Option<&'a mut Port>);
 
@@ -179,6 +239,7 @@ impl Packets<'_> {
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
+        let _mark = cycles::enter(Stage::Wire);
         // What has no room after all is counted by the port, and lost like any packet may be.
         let Some(mut frame) = self.port.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
         let head = packet.emit(payload.len(), frame.buf());
@@ -188,8 +249,10 @@ impl Packets<'_> {
             self.scratch.clear();
             self.scratch.extend_from_slice(&frame.buf()[..len]);
             drop(frame);
-            self.net.forward_packet(self.now, verdict, self.scratch, &mut Outside(Some(self.port)));
-        } else if self.loan_state.may && is_loaned(packet, payload) {
+            // It is no segment, and what comes from the engine does not go there: the switch calls that a hairpin.
+            let nobody = &mut |_: &[u8]| {};
+            self.net.forward_packet(self.now, verdict, self.scratch, &mut Outside(Some(self.port)), nobody);
+        } else if self.loan_state.may && is_loaned(packet, payload, self.loan_state.only_mapped) {
             self.loan_state.has_begun = true;
             // What was loaned before a fault must not keep the memory mapped until the next packet.
             let trailer = loan_payload(&frame.buf()[..head], payload, self.loaned)
@@ -248,9 +311,10 @@ const MIN_LOANED: usize = 1024;
 /// Nor do READ responses: who is read may write meanwhile, again and again, and each time the ICRC would be wrong. What a connection sends
 /// is the sender's until it is acknowledged; should a copy of it go out later still, its ICRC tells, and at the latest until its region is
 /// deregistered, which waits for it (`worker/loans.rs`).
-fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>) -> bool {
+fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool) -> bool {
+    let may_loan = |region: &MrMemory| region.may_loan() && (!only_mapped || region.is_for_dma());
     let in_memory =
-        || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if region.may_loan()));
+        || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if may_loan(region)));
     let body = match &packet.body {
         Body::Rc(body) => Some(body),
         Body::Xrc(body) => Some(body.rc()),

@@ -18,14 +18,14 @@ const PAUSE: Duration = Duration::from_secs(20);
 /// What a leak is called there.
 const LEAK: &str = "unreferenced object";
 
-/// Faults on purpose, and what is said of each. Lockdep's comes last: it looks no further when it has found one.
+/// Faults on purpose, and what is said of each. Lockdep's comes first: it looks no further when KASAN has found one.
 const FAULTS: [(&str, &str); 6] = [
+    ("lock-order", "possible circular locking dependency"),
     ("use-after-free", "KASAN: slab-use-after-free"),
     ("out-of-bounds", "KASAN: slab-out-of-bounds"),
     ("sleep-in-atomic", "sleeping function called from invalid context"),
     ("list", "list_del corruption"),
     ("shift", "UBSAN: shift-out-of-bounds"),
-    ("lock-order", "possible circular locking dependency"),
 ];
 
 /// That the kernel has all of it. What it lost while it booted is not ours, and forgotten.

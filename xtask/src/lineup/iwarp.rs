@@ -30,8 +30,8 @@ pub fn prepare(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// The table.
-pub fn rows(family: Family, sizes: Sizes) -> Vec<Row> {
+/// The table, for servers that have this device.
+pub fn rows(server: Device, family: Family, sizes: Sizes) -> Vec<Row> {
     let rping = |size: u32, count: u32| {
         let options = format!("-v -C {count} -S {size} -a @a -p @p");
         cm(
@@ -56,10 +56,14 @@ pub fn rows(family: Family, sizes: Sizes) -> Vec<Row> {
             Sizes::One => perftest(family, verb, &format!("ib_{verb}_bw -n 50 -s 65536"), 65_536),
         });
     }
-    let stream = "rstream -p @p -S 65536 -I 20 -C 5 -T v";
-    rows.push(
-        cm("rstream", &format!("{stream} -b @a"), &format!("{stream} -s @a"), "custom    64k").takes(12),
-    );
+    // Its server ends the connection behind its last SEND. siw resets TCP then if anything of the peer's has come that it has not read, as notes of room for more: what it
+    // had not sent yet is lost, and rstream waits for it for ever.
+    if server != Device::Siw {
+        let stream = "rstream -p @p -S 65536 -I 20 -C 5 -T v";
+        rows.push(
+            cm("rstream", &format!("{stream} -b @a"), &format!("{stream} -s @a"), "custom    64k").takes(12),
+        );
+    }
     rows
 }
 

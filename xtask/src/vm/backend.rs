@@ -39,17 +39,19 @@ pub struct GuestSockets {
     pub gids: Vec<String>,
     /// VLANs that it may use beside untagged frames.
     pub vlans: &'static [u16],
-    /// Its RDMA function is one of iWARP, with these addresses of the host; none: it is one of RoCE.
+    /// Its RDMA function is one of iWARP.
+    pub iwarp: bool,
+    /// Addresses of the host that it has for that.
     pub host_addresses: Vec<&'static str>,
 }
 
 impl GuestSockets {
     fn argument(&self) -> String {
-        let Self { name, mac, rdma, net, gids, vlans, host_addresses } = self;
+        let Self { name, mac, rdma, net, gids, vlans, iwarp, host_addresses } = self;
         let net = net.as_ref().map_or(String::new(), |net| format!(",net={}", net.display()));
         let gids: String = gids.iter().map(|gid| format!(",gid={gid}")).collect();
         let vlans: String = vlans.iter().map(|vlan| format!(",vlan={vlan}")).collect();
-        let kind = if host_addresses.is_empty() { "" } else { ",transport=iwarp" };
+        let kind = if *iwarp { ",transport=iwarp" } else { "" };
         let own: String = host_addresses.iter().map(|address| format!(",host-address={address}")).collect();
         format!("name={name},socket={}{net},mac={mac}{gids}{vlans}{kind}{own}", rdma.display())
     }

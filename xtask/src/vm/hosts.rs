@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::Net;
 use super::backend::{Backend, BackendConfig, GuestSockets};
@@ -53,6 +53,7 @@ impl Start<'_> {
             net: (*name != THIRD || pair.third).then(|| sockets.join(format!("{name}.net"))),
             gids: gids(*index, pair.third),
             vlans: if pair.third { VLANS[*index] } else { &[] },
+            iwarp: pair.iwarp.is_some() && *index < IP.len(),
             host_addresses: match pair.iwarp {
                 Some(Tcp::Kernel) if *index < IP.len() => vec![IP[*index], IP6[*index]],
                 _ => Vec::new(),
@@ -93,7 +94,9 @@ impl Hosts {
             }
             (Topology::Wire(devices), tcp) => {
                 hosts.wire = Some(Wire::new()?);
-                hosts.ethernet = tcp.map(|_| Wire::new()).transpose()?;
+                // The host answers for the VM's addresses, so the netdevs have a wire of their own.
+                let kernels = tcp.filter(|tcp| *tcp == Tcp::Kernel);
+                hosts.ethernet = kernels.map(|_| Wire::new()).transpose()?;
                 for (index, device) in devices.into_iter().enumerate() {
                     hosts.plug(&start, index, device)?;
                 }
@@ -103,7 +106,8 @@ impl Hosts {
     }
 
     /// One host with both VMs' addresses.
-    fn one_of_iwarp(&mut self, start: &Start<'_>, Tcp::Kernel: Tcp) -> Result<()> {
+    fn one_of_iwarp(&mut self, start: &Start<'_>, tcp: Tcp) -> Result<()> {
+        ensure!(tcp == Tcp::Kernel, "the backend's own TCP wants a wire between two hosts");
         let host = Namespace::new("host")?;
         host.enable_ipv6("lo")?;
         for (v4, v6) in IP.iter().zip(IP6) {
@@ -132,6 +136,8 @@ impl Hosts {
             host.run(&format!("ip address add {}/24 dev {TCP}", IP[index]))?;
             host.run(&format!("ip address add {}/64 dev {TCP} nodad", IP6[index]))?;
             more.push("--tcp=kernel".to_owned());
+        } else if start.pair.iwarp.is_some() {
+            more.push("--tcp=own".to_owned());
         }
         let guests = [(name, index), (THIRD, 2)];
         let guests = if index == 0 && start.pair.third { &guests[..] } else { &guests[..1] };

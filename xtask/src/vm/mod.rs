@@ -5,8 +5,10 @@ pub mod complaints;
 pub mod control;
 mod directories;
 mod hosts;
+pub mod nic;
 pub mod pair;
 pub mod qemu;
+mod qmp;
 pub mod wire;
 
 use std::fs::File;

@@ -33,6 +33,8 @@ pub enum Topology {
 pub enum Tcp {
     /// That of their host's kernel: the host has the VM's addresses, too.
     Kernel,
+    /// The backend's own, on the wire between two hosts.
+    Own,
 }
 
 /// What a pair looks like.
@@ -98,7 +100,7 @@ pub struct Pair {
     /// What joins the VMs' Ethernet devices, where that is another wire.
     _ethernet: Option<Wire>,
     topology: Topology,
-    iwarp: bool,
+    iwarp: Option<Tcp>,
     accel: Accel,
     kernel: Kernel,
     image: Image,
@@ -162,7 +164,7 @@ impl Pair {
         })
         .map(|(a, b, c, hosts)| {
             let Hosts { backends, wire, ethernet: _ethernet, topology, namespaces: hosts } = hosts;
-            let (kernel, iwarp) = (config.kernel, config.iwarp.is_some());
+            let (kernel, iwarp) = (config.kernel, config.iwarp);
             Self {
                 a,
                 b,
@@ -228,6 +230,21 @@ impl Pair {
         self.hosts[self.index(vm)].as_ref().context("this VM has no host of its own")
     }
 
+    /// Whether TCP listens at a port where connections of a VM's device of iWARP end: on the VM's host, or in the VM whose kernel has the device.
+    pub fn has_tcp_listener(&self, vm: &Vm, port: u16) -> Result<bool> {
+        if self.device(vm) != Device::Vrdma {
+            let listens = format!("grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6");
+            return vm.exec(&listens, self.patience(2)).map(|output| output.success());
+        }
+        if self.iwarp == Some(Tcp::Own) {
+            // No socket of the host shows it: clients begin as soon as rdma_cm says that the server listens.
+            return Ok(true);
+        }
+        // On one host it is the same for both.
+        let host = self.hosts[self.index(vm)].as_ref().or(self.hosts[0].as_ref());
+        host.context("this pair has no host with TCP")?.has_tcp_listener(port)
+    }
+
     /// Index of a VM of this pair: 0 is a, 1 is b.
     pub fn index(&self, vm: &Vm) -> usize {
         usize::from(vm.name() == self.b.name())
@@ -235,7 +252,7 @@ impl Pair {
 
     /// Whether the VMs' devices are of iWARP.
     pub fn is_iwarp(&self) -> bool {
-        self.iwarp
+        self.iwarp.is_some()
     }
 
     /// The RDMA device that a VM has.

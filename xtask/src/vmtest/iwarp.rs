@@ -66,6 +66,23 @@ pub fn ipv6(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
+/// A process names the QP of another one when it accepts, and when it connects: neither may be, and the QP's own process connects it then.
+pub fn foreign_qp(pair: &mut Pair) -> Result<()> {
+    wait_until_ready(pair)?;
+    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
+    let server = pair.b.spawn(&format!("exec rping -s -P -a {}", IP[1]))?;
+    pair.b.check(listens, pair.patience(4)).with_context(|| said(&server))?;
+    let tries = pair.a.spawn(&format!("exec vr-cm-foreign {} 7174 {}", IP[1], IP[0]))?;
+    pair.a.check(listens, pair.patience(4)).with_context(|| said(&tries))?;
+    let client = pair.b.exec(&format!("rping -c -C 1 -a {}", IP[0]), pair.patience(5))?;
+    let tried = tries.wait(pair.patience(9)).context("who names another's QP")?;
+    ensure!(tried.success(), "{:?} {}", tried.exit, String::from_utf8_lossy(&tried.stderr));
+    let text = format!("{}{}", client.text(), String::from_utf8_lossy(&client.stderr));
+    ensure!(text.contains("RDMA_CM_EVENT_REJECTED"), "the client that was not accepted: {text}");
+    server.signal(9)?;
+    server.wait(pair.patience(4)).map(|_| ())
+}
+
 fn between(pair: &Pair, at: &Vm, from: &Vm, (server, client, says): (&str, &str, &str)) -> Result<()> {
     let line = |line: &str| {
         let (at, from) = (pair.index(at), pair.index(from));

@@ -81,6 +81,8 @@ pub enum Lab {
     Iwarp,
     /// The same on two hosts.
     IwarpTwoHosts,
+    /// Likewise, over the backends' own TCP.
+    IwarpOwnTcp,
     /// And VM b has Linux's soft-iWARP instead.
     Siw,
     /// Two hosts with a backend each, and a wire.
@@ -112,6 +114,10 @@ impl Lab {
             Self::Iwarp => config.iwarp = Some(Tcp::Kernel),
             Self::IwarpTwoHosts => {
                 config.iwarp = Some(Tcp::Kernel);
+                config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]);
+            }
+            Self::IwarpOwnTcp => {
+                config.iwarp = Some(Tcp::Own);
                 config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]);
             }
             Self::Siw => {
@@ -183,6 +189,7 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Iwarp, "vm-iwarp", Needs::Rdma, iwarp::programs),
         on(Lab::Iwarp, "vm-iwarp-ipv6", Needs::Rdma, iwarp::ipv6),
+        on(Lab::Iwarp, "vm-iwarp-foreign-qp", Needs::Rdma, iwarp::foreign_qp),
         on(Lab::Iwarp, "vm-iwarp-endings", Needs::Rdma, endings::all),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
@@ -214,6 +221,7 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss),
         on(Lab::IwarpTwoHosts, "vm-iwarp-two-hosts", Needs::Rdma, siw::two_hosts),
         on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme),
+        on(Lab::IwarpOwnTcp, "vm-iwarp-own-tcp", Needs::Rdma, siw::two_hosts),
         on(Lab::Siw, "vm-siw", Needs::Rdma, siw::quick),
         on(Lab::Siw, "vm-siw-refused", Needs::Rdma, siw::refused),
         on(Lab::VlansTwoHosts, "vm-vlans-two-hosts", Needs::Rdma, vlans::same_address),

@@ -16,7 +16,7 @@ const SHORT: [Turn; 2] = [(0, Family::V4, Sizes::One), (1, Family::V6, Sizes::On
 /// Both ends ours.
 pub fn two_hosts(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
-    captured(pair, "iwarp.pcap", |pair| go_through(pair, &SHORT, &mut |_| {}).map(|_| ()))
+    captured(pair, "iwarp.pcap", |pair| go_through(pair, &SHORT, &|_| true, &mut |_| {}).map(|_| ()))
 }
 
 /// NVMe over Fabrics between them.
@@ -30,9 +30,9 @@ pub fn quick(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
     captured(pair, "siw.pcap", |pair| {
         siw::load(&pair.b, Variant::Stock, pair.patience(6))?;
-        go_through(pair, &SHORT, &mut |_| {})?;
+        go_through(pair, &SHORT, &|_| true, &mut |_| {})?;
         siw::load(&pair.b, Variant::PeerToPeer, pair.patience(6))?;
-        go_through(pair, &SHORT[..1], &mut |_| {}).map(|_| ())
+        go_through(pair, &SHORT[..1], &|_| true, &mut |_| {}).map(|_| ())
     })
 }
 

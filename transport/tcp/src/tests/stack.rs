@@ -1,15 +1,22 @@
 //! Hosts with many connections: listeners, floods, TIME-WAIT, and segments for nobody.
 
-use crate::stack::{Refused, Sources, Stack, StackCounters, StackLimits};
-use crate::{Arrival, Config, ConnectionId, Event, Instant, Ports, Reason, Segment, State, Tuple};
+use crate::stack::{Origin, Outgoing, Refused, Sources, Stack, StackCounters, StackLimits};
+use crate::{
+    Arrival, Config, Connection, ConnectionId, Event, Instant, NextHop, Ports, Reason, Segment, State, Tuple,
+};
 use core::time::Duration;
 use std::collections::BTreeMap;
-use vrdma_wire::num::Gid;
+use vrdma_wire::num::{Gid, Mac, VlanId, VlanTag};
 use vrdma_wire::tcp::{Flags, Header, Options};
 
 const A: Gid = Gid::from_ipv4([10, 0, 0, 1]);
 const B: Gid = Gid::from_ipv4([10, 0, 0, 2]);
 const PORT: u16 = 7000;
+const HOP: NextHop = NextHop { mac: Mac([2, 0, 0, 0, 0, 9]), vlan: None };
+
+fn from_to(remote: Gid, local: Gid) -> Origin {
+    Origin { remote, local, hop: HOP }
+}
 
 /// How much of each stream there is.
 #[derive(Default)]
@@ -58,19 +65,16 @@ impl Pair {
             let mut is_quiet = true;
             for from in 0..2 {
                 let (stack, streams) = &mut self.hosts[from];
-                let Some((_, tuple, segment)) = stack.poll_transmit(self.now, streams) else { continue };
+                let Some(Outgoing { tuple, hop, segment, .. }) = stack.poll_transmit(self.now, streams)
+                else {
+                    continue;
+                };
                 is_quiet = false;
                 self.segments += 1;
                 let length = (segment.data.end - segment.data.start) as usize;
-                let addresses = (tuple.local, tuple.remote);
+                let origin = Origin { remote: tuple.local, local: tuple.remote, hop };
                 let mut take = |_, arrival: Arrival| arrival.at.len();
-                self.hosts[1 - from].0.handle_segment(
-                    self.now,
-                    addresses,
-                    &segment.header,
-                    length,
-                    &mut take,
-                );
+                self.hosts[1 - from].0.handle_segment(self.now, origin, &segment.header, length, &mut take);
             }
             if is_quiet {
                 return;
@@ -95,10 +99,10 @@ fn connections_come_and_go_and_leave_nothing() {
     for round in 0..10 {
         let mut ids = Vec::new();
         for port in 1000..2000 {
-            ids.push(pair.hosts[0].0.connect(tuple(port), config(), pair.now).unwrap());
+            ids.push(pair.hosts[0].0.connect(tuple(port), HOP, config(), pair.now).unwrap());
             pair.carry();
         }
-        assert_eq!(pair.hosts[0].0.connect(tuple(1000), config(), pair.now), Err(Refused::InUse));
+        assert_eq!(pair.hosts[0].0.connect(tuple(1000), HOP, config(), pair.now), Err(Refused::InUse));
         let expected: Vec<_> = ids.iter().map(|id| (*id, Event::Established)).collect();
         assert_eq!(pair.events(0), expected, "round {round}");
         let theirs = pair.events(1);
@@ -134,7 +138,7 @@ fn connections_come_and_go_and_leave_nothing() {
 fn thousands_that_are_idle_have_no_deadlines() {
     let mut pair = Pair::new();
     for n in 0..10_000 {
-        let id = pair.hosts[0].0.connect(tuple(1000 + n), config(), pair.now).unwrap();
+        let id = pair.hosts[0].0.connect(tuple(1000 + n), HOP, config(), pair.now).unwrap();
         pair.hosts[0].1.0.insert(id, 5000);
         pair.carry();
     }
@@ -153,7 +157,7 @@ fn thousands_that_are_idle_have_no_deadlines() {
 #[test]
 fn another_stack_takes_connections_over() {
     let mut pair = Pair::new();
-    let id = pair.hosts[0].0.connect(tuple(1), config(), pair.now).unwrap();
+    let id = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
     pair.carry();
     pair.hosts[0].1.0.insert(id, 1_000_000);
     pair.hosts[0].0.post(id);
@@ -162,8 +166,8 @@ fn another_stack_takes_connections_over() {
     (0..5).for_each(|_| assert!(stack.poll_transmit(pair.now, streams).is_some()));
     let connection = stack.get(id).unwrap().save().restore().unwrap();
     let mut after = self::stack();
-    let id = after.adopt(tuple(1), connection.clone()).unwrap();
-    assert_eq!(after.adopt(tuple(1), connection), Err(Refused::InUse));
+    let id = after.adopt(tuple(1), HOP, connection.clone()).unwrap();
+    assert_eq!(after.adopt(tuple(1), HOP, connection), Err(Refused::InUse));
     pair.hosts[0] = (after, Streams([(id, 1_000_000)].into()));
     for _ in 0..10 {
         pair.wait(2);
@@ -179,10 +183,10 @@ fn segment(flags: Flags, src_port: u16, seq: u32, ack: u32) -> Header {
 
 /// Hands a segment to a host that is B, and what it sends then.
 fn answer(stack: &mut Stack, from: Gid, header: Header, length: usize) -> Vec<Segment> {
-    stack.handle_segment(Instant(0), (from, B), &header, length, &mut |_, arrival| arrival.at.len());
+    stack.handle_segment(Instant(0), from_to(from, B), &header, length, &mut |_, arrival| arrival.at.len());
     let mut streams = Streams::default();
     std::iter::from_fn(|| stack.poll_transmit(Instant(0), &mut streams))
-        .map(|(_, _, segment)| segment)
+        .map(|outgoing| outgoing.segment)
         .collect()
 }
 
@@ -212,7 +216,7 @@ fn segments_for_nobody_are_reset() {
     assert_eq!(answer(&mut stack, Gid::from_ipv4([224, 0, 0, 1]), segment(Flags::SYN, 5, 100, 7), 0), []);
     assert_eq!(stack.counters().bad_address, 1);
     let many = Tuple { remote: Gid::from_ipv4([255; 4]), ..tuple(1) };
-    assert_eq!(stack.connect(many, config(), Instant(0)), Err(Refused::Address));
+    assert_eq!(stack.connect(many, HOP, config(), Instant(0)), Err(Refused::Address));
 }
 
 #[test]
@@ -261,7 +265,7 @@ fn no_more_connections_than_there_may_be() {
         answer(&mut stack, A, segment(Flags::SYN, port, 100, 0), 0);
     }
     assert_eq!((stack.connections(), stack.counters().no_room), (2, 3));
-    assert_eq!(stack.connect(tuple(9), config(), Instant(0)), Err(Refused::Full));
+    assert_eq!(stack.connect(tuple(9), HOP, config(), Instant(0)), Err(Refused::Full));
 }
 
 #[test]
@@ -271,7 +275,7 @@ fn listeners_that_go_take_along_what_is_not_set_up() {
     answer(&mut stack, A, segment(Flags::SYN, 1, 100, 0), 0);
     stack.unlisten(B, PORT);
     let mut streams = Streams::default();
-    let (_, _, sent) = stack.poll_transmit(Instant(0), &mut streams).unwrap();
+    let sent = stack.poll_transmit(Instant(0), &mut streams).unwrap().segment;
     assert_eq!(sent.header.flags, Flags::RST | Flags::ACK);
     assert!(stack.poll_transmit(Instant(0), &mut streams).is_none());
     assert_eq!((stack.connections(), stack.poll_event()), (0, None));
@@ -282,7 +286,7 @@ fn waiting(config: Config) -> (Pair, ConnectionId) {
     let mut pair = Pair::new();
     pair.hosts[1].0.unlisten(B, PORT);
     pair.hosts[1].0.listen(B, PORT, 10, config).unwrap();
-    let ours = pair.hosts[0].0.connect(tuple(1), config, pair.now).unwrap();
+    let ours = pair.hosts[0].0.connect(tuple(1), HOP, config, pair.now).unwrap();
     pair.carry();
     let (theirs, _) = pair.events(1)[0];
     pair.hosts[1].0.change(theirs, |connection| connection.close());
@@ -301,7 +305,7 @@ fn time_wait_gives_way_to_newer_numbers() {
         let config = Config { timestamps, ..config() };
         let (mut pair, theirs) = waiting(config);
         pair.now = pair.now.after(1_000_000_000);
-        let ours = pair.hosts[0].0.connect(tuple(1), config, pair.now).unwrap();
+        let ours = pair.hosts[0].0.connect(tuple(1), HOP, config, pair.now).unwrap();
         pair.carry();
         assert_eq!(pair.events(0), [(ours, Event::Established)], "timestamps {timestamps}");
         assert!(pair.hosts[1].0.get(theirs).is_none());
@@ -318,8 +322,8 @@ fn time_wait_does_not_give_way_to_older_numbers() {
     let old = stack.get(theirs).unwrap().receive_origin.0;
     let mut header = segment(Flags::SYN, 1, old.wrapping_sub(1000), 0);
     header.src_port = 1;
-    stack.handle_segment(pair.now, (A, B), &header, 0, &mut |_, _| 0);
-    let (_, _, sent) = stack.poll_transmit(pair.now, streams).unwrap();
+    stack.handle_segment(pair.now, from_to(A, B), &header, 0, &mut |_, _| 0);
+    let sent = stack.poll_transmit(pair.now, streams).unwrap().segment;
     assert_eq!(sent.header.flags, Flags::ACK);
     assert_eq!(stack.get(theirs).unwrap().state(), State::TimeWait);
 }
@@ -329,7 +333,7 @@ fn time_waits_are_bounded() {
     let mut pair = Pair::new();
     pair.hosts[0].0 = Stack::new([1, 2], StackLimits { connections: 100, time_wait: 3 });
     for port in 1..=10 {
-        let ours = pair.hosts[0].0.connect(tuple(port), config(), pair.now).unwrap();
+        let ours = pair.hosts[0].0.connect(tuple(port), HOP, config(), pair.now).unwrap();
         pair.carry();
         let (theirs, _) = pair.events(1)[0];
         pair.hosts[0].0.change(ours, |connection| connection.close());
@@ -341,4 +345,66 @@ fn time_waits_are_bounded() {
     }
     assert_eq!(pair.hosts[0].0.counters().short_wait, 7);
     assert_eq!(pair.hosts[0].0.connections(), 3);
+}
+
+#[test]
+fn who_listens_at_any_address_does_so_where_nobody_listens_at_that_one() {
+    let mut stack = stack();
+    let any = Gid([0; 16]);
+    stack.listen(any, PORT, 4, config()).unwrap();
+    stack.listen(B, PORT, 4, Config { mss: 999, ..config() }).unwrap();
+    assert_eq!(stack.listen(any, PORT, 4, config()), Err(Refused::InUse));
+    let mut streams = Streams::default();
+    let mut answer = |stack: &mut Stack, local: Gid, port: u16| {
+        let syn = segment(Flags::SYN, port, 100, 0);
+        stack.handle_segment(Instant(0), from_to(A, local), &syn, 0, &mut |_, _| 0);
+        let outgoing = stack.poll_transmit(Instant(0), &mut streams).unwrap();
+        assert_eq!((outgoing.tuple.local, outgoing.hop), (local, HOP));
+        outgoing.segment.header.options.mss
+    };
+    let other = Gid::from_ipv4([10, 0, 0, 3]);
+    assert_eq!(answer(&mut stack, B, 1), Some(999));
+    assert_eq!(answer(&mut stack, other, 1), Some(config().mss));
+    stack.unlisten(B, PORT);
+    // Who was half open there is told.
+    assert_eq!(answer(&mut stack, B, 2), None);
+    assert_eq!(answer(&mut stack, B, 3), Some(config().mss));
+}
+
+#[test]
+fn a_segment_is_of_a_connection_in_its_vlan_alone_and_answers_go_back_by_it() {
+    let mut stack = stack();
+    let [five, six] = [5, 6].map(|vlan| VlanId::new(vlan).unwrap());
+    let hop = NextHop { mac: Mac([2, 0, 0, 0, 0, 5]), vlan: Some(VlanTag::new(five, 0)) };
+    let whole = tuple(1);
+    assert!(!stack.takes(&whole, five) && !stack.has(&whole));
+    stack.connect(whole, hop, config(), Instant(0)).unwrap();
+    assert!(stack.takes(&whole, five) && stack.has(&whole) && !stack.takes(&whole, six));
+    assert!(!stack.takes(&whole, VlanId::UNTAGGED) && !stack.takes(&tuple(2), five));
+    stack.listen(A, 2, 4, config()).unwrap();
+    assert!(stack.takes(&tuple(2), five) && stack.takes(&tuple(2), six) && !stack.has(&tuple(2)));
+    assert_eq!(stack.poll_transmit(Instant(0), &mut Streams::default()).unwrap().hop, hop);
+    // A stranger is told by the way that it came.
+    let hop = NextHop { mac: Mac([2, 0, 0, 0, 0, 6]), vlan: None };
+    let origin = Origin { hop, ..from_to(B, A) };
+    let stray = segment(Flags::ACK, 9, 100, 7);
+    assert_eq!(stack.handle_segment(Instant(0), origin, &stray, 0, &mut |_, _| 0), None);
+    let reset = stack.poll_transmit(Instant(0), &mut Streams::default()).unwrap();
+    assert_eq!((reset.id, reset.hop, reset.segment.header.flags), (None, hop, Flags::RST));
+}
+
+#[test]
+fn what_happened_to_connections_is_counted_when_they_are_gone_too() {
+    let mut pair = Pair::new();
+    let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
+    pair.carry();
+    let stray = segment(Flags::ACK, 1, 5, 5);
+    pair.hosts[1].0.handle_segment(pair.now, from_to(A, B), &stray, 0, &mut |_, _| 0);
+    let before = pair.hosts[1].0.totals();
+    assert_ne!(before, crate::Totals::default());
+    pair.hosts[0].0.change(ours, Connection::abort);
+    pair.carry();
+    while pair.hosts[1].0.poll_event().is_some() {}
+    assert_eq!(pair.hosts[1].0.connections(), 0);
+    assert!(pair.hosts[1].0.totals().iter().zip(before.iter()).all(|(now, then)| now.1 >= then.1));
 }

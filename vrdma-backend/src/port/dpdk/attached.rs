@@ -28,6 +28,14 @@ impl Attached {
         Ok(Attached(Some(port)))
     }
 
+    /// Stops the port: its device has nothing in use any more.
+    pub fn stop(&self) {
+        if let Some(port) = self.0 {
+            // SAFETY: the port is ours. What it had to send is freed.
+            unsafe { dpdk::rte_eth_dev_stop(port) };
+        }
+    }
+
     /// Stops the port and takes the device from EAL; under [`lock`].
     pub fn detach(&mut self) {
         let Some(port) = self.0.take() else { return };

@@ -1,15 +1,17 @@
 //! A port of DPDK: a NIC, or a virtual device of one of DPDK's drivers.
 
 use super::attached::{Attached, lock};
+use super::dma::DeviceDma;
 use super::eal::Eal;
 use super::interface::{Interface, MtuChange};
 use super::mbuf::{Mbuf, Pool};
 use super::wake::Wake;
-use crate::port::{BURST, Capabilities, Driver, External, Frame, Offload, UplinkDevice};
+use crate::port::{BURST, Capabilities, Dma, Driver, External, Frame, Offload, UplinkDevice};
 use dpdk_sys as dpdk;
 use std::mem::zeroed;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 use vrdma_wire::num::Mac;
 
 /// One device with one queue in each direction. All its `unsafe` calls name `port`, which is a started device that is ours alone.
@@ -28,6 +30,10 @@ pub struct Ethdev {
     pub(super) interface: Option<Interface>,
     pub(super) wake: Wake,
     pub(super) counters: Counters,
+    /// Guests' memory that the device reaches, if its frames take some with them.
+    pub(super) dma: Option<Arc<DeviceDma>>,
+    /// Most mbufs of a frame.
+    pub(super) max_segments: u16,
     /// Makes the port ours.
     pub(super) attached: Attached,
     /// Undone after the port is closed.
@@ -49,6 +55,10 @@ pub(super) struct Counters {
 impl Driver for Ethdev {
     fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    fn dma(&self) -> Option<Dma> {
+        self.dma.clone().map(|dma| Dma::new(dma))
     }
 
     fn mac(&self) -> Mac {
@@ -124,8 +134,12 @@ impl Driver for Ethdev {
 
     fn reclaim(&mut self) {
         // SAFETY: the port is started and `self` the only one to send by it. Drivers that cannot (negative) free what they sent with the
-        // next burst, or have freed it within the last.
-        unsafe { dpdk::rte_eth_tx_done_cleanup(self.port, 0, 0) };
+        // next burst, empty or not, or have freed it within the last.
+        unsafe {
+            if dpdk::rte_eth_tx_done_cleanup(self.port, 0, 0) < 0 {
+                dpdk::shim_eth_tx_burst(self.port, 0, null_mut(), 0);
+            }
+        }
     }
 
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
@@ -203,10 +217,11 @@ impl Driver for Ethdev {
 }
 
 impl Ethdev {
-    /// The frame as an mbuf of ours. None, and it is lost, if there is no buffer for it.
+    /// The frame as an mbuf of ours that the device takes. None, and it is lost, if there is no buffer for it.
     fn own(&mut self, frame: Frame) -> Option<Mbuf> {
         let frame = match frame.into_mbuf() {
-            Ok(mbuf) => return Some(mbuf),
+            Ok(mbuf) if mbuf.segments() <= self.max_segments => return Some(mbuf),
+            Ok(mbuf) => Frame::from_mbuf(mbuf).to_heap(),
             Err(frame) => frame,
         };
         let Some(mut mbuf) = self.tx_pool.allocate().filter(|_| frame.len() <= self.tx_pool.room()) else {
@@ -224,6 +239,10 @@ impl Drop for Ethdev {
         let _one = lock();
         // Our descriptor of its socket would keep it open.
         self.wake = Wake::Blind;
+        self.attached.stop();
+        if let Some(dma) = &self.dma {
+            dma.detach();
+        }
         self.attached.detach();
         self.mtu_change = None;
     }

@@ -146,6 +146,13 @@ impl Mbuf {
         unsafe { dpdk::shim_pktmbuf_pkt_len(self.raw.as_ptr()) as usize }
     }
 
+    /// Mbufs of the chain.
+    #[inline]
+    pub fn segments(&self) -> u16 {
+        // SAFETY: the mbuf is valid.
+        unsafe { dpdk::shim_pktmbuf_segments(self.raw.as_ptr()) }
+    }
+
     /// Whether there is more than one mbuf.
     #[inline]
     pub fn is_chain(&self) -> bool {

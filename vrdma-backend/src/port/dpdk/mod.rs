@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "this folder is the border to DPDK, and to the sockets beneath its drivers")]
 
 mod attached;
+mod dma;
 mod eal;
 mod ethdev;
 mod interface;

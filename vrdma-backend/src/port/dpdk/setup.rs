@@ -1,6 +1,7 @@
 //! How a device is found, set up and started.
 
 use super::attached::{Attached, check, info, lock};
+use super::dma::DeviceDma;
 use super::eal::{Eal, error_text, expecting_failure, take_said};
 use super::ethdev::{Counters, Ethdev};
 use super::interface::{Interface, MtuChange, driver_sockets};
@@ -9,9 +10,10 @@ use super::wake::Wake;
 use crate::port::{BURST, Capabilities, Checksums, ETHERNET, UplinkDevice};
 use anyhow::{Context, Result, ensure};
 use dpdk_sys as dpdk;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::mem::zeroed;
 use std::ptr::null;
+use std::sync::Arc;
 use vrdma_wire::num::Mac;
 
 /// Descriptors of the receive and of the send queue, where the device has no other wish.
@@ -32,13 +34,21 @@ impl Ethdev {
     /// # Errors
     /// The device cannot be had; the message says why and what helps.
     pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
+        Ethdev::open_with(eal, device, mtu, true)
+    }
+
+    /// The same; `zero_copy` says whether frames may take memory of others with them where the device can.
+    ///
+    /// # Errors
+    /// As of [`Ethdev::open`].
+    pub fn open_with(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> Result<Ethdev> {
         let _one = lock();
-        open(eal, device, mtu).with_context(|| format!("uplink {}", device.name))
+        open(eal, device, mtu, zero_copy).with_context(|| format!("uplink {}", device.name))
     }
 }
 
 /// See [`Ethdev::open`]; under [`lock`].
-fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
+fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> Result<Ethdev> {
     device.check_host()?;
     let interface = device.interface().map(Interface::open).transpose()?;
     if let Some(interface) = &interface {
@@ -74,13 +84,8 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
 
     // What the device offers, and we can use.
     let offered = info.tx_offload_capa;
-    let has = |bit: u64| offered & bit != 0;
-    let checksums = Checksums {
-        ipv4: has(dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM),
-        udp: has(dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM),
-        tcp: has(dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM),
-    };
-    let external = has(dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS) && device.reads_anything();
+    let checksums = checksums(offered);
+    let multi_segs = offered & dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS != 0;
     let wanted = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
         | dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM
         | dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM
@@ -91,6 +96,8 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
     setup(port, rx, tx, &rx_pool)?;
     start(port, &device)?;
     let wake = Wake::find(port, &device, interrupt, &sockets);
+    let dma = if zero_copy && device.is_pci() { dma(port, &device, &info, multi_segs)? } else { None };
+    let external = zero_copy && multi_segs && (device.reads_anything() || dma.is_some());
     Ok(Ethdev {
         eal,
         port,
@@ -101,12 +108,70 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
         piece_pool,
         interface,
         wake,
+        dma,
+        max_segments: most_segments(&info),
         counters: Counters::default(),
         device,
         attached,
         mtu_change,
     })
 }
+
+/// The checksums among what a device offers.
+fn checksums(offered: u64) -> Checksums {
+    let has = |bit: u64| offered & bit != 0;
+    Checksums {
+        ipv4: has(dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM),
+        udp: has(dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM),
+        tcp: has(dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM),
+    }
+}
+
+/// Most pieces of a frame; a device that says 0 has no limit.
+fn most_segments(info: &dpdk::rte_eth_dev_info) -> u16 {
+    match info.tx_desc_lim.nb_seg_max {
+        0 => u16::MAX,
+        most => most,
+    }
+}
+
+/// How guests' memory is made known to a PCI device; none if its frames cannot take any with them, which is said.
+fn dma(
+    port: u16,
+    device: &UplinkDevice,
+    info: &dpdk::rte_eth_dev_info,
+    multi_segs: bool,
+) -> Result<Option<Arc<DeviceDma>>> {
+    // SAFETY: EAL runs.
+    let virtual_addresses = unsafe { dpdk::rte_eal_iova_mode() } == dpdk::RTE_IOVA_VA;
+    // SAFETY: drivers name themselves by a string of their own.
+    let driver = unsafe { CStr::from_ptr(info.driver_name) };
+    // SAFETY: the port is ours and started; it has sent nothing yet.
+    let can_clean = || expecting_failure(|| unsafe { dpdk::rte_eth_tx_done_cleanup(port, 0, 0) }) >= 0;
+    let cleans = !BROKEN_BY_CLEANING.contains(&driver) && can_clean();
+    let why_not = if !multi_segs {
+        "its driver takes no frames in several pieces"
+    } else if !virtual_addresses {
+        "its IOMMU is off, or has too few bits for our addresses"
+    } else if !cleans && !CLEAN_WITH_A_BURST.contains(&driver) {
+        "its driver does not give back at once what was sent"
+    } else {
+        log::info!(
+            "uplink {}: it reads payload where it lies: guests' memory is mapped for its DMA",
+            device.name
+        );
+        return Ok(Some(Arc::new(DeviceDma::new(&device.name, port)?)));
+    };
+    take_said();
+    log::info!("uplink {}: payload is copied once: {why_not}", device.name);
+    Ok(None)
+}
+
+/// Drivers that can be asked for what was sent, but send nothing any more some frames later if those had several pieces (seen with DPDK 22.11).
+const BROKEN_BY_CLEANING: [&CStr; 1] = [c"net_e1000_igb"];
+
+/// Drivers that cannot be asked for what was sent, but give it back with each burst, with an empty one too.
+const CLEAN_WITH_A_BURST: [&CStr; 1] = [c"net_vmxnet3"];
 
 /// The MTU to use, and the interface's change to it if one was needed.
 fn wanted_mtu(interface: Option<&Interface>, mtu: Option<u16>) -> Result<(u16, Option<MtuChange>)> {

@@ -1,0 +1,392 @@
+//! The commands of a driver about connections of iWARP, and what peers say to them over the host's TCP.
+
+use super::*;
+use socket2::{Domain, Socket, Type};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use vrdma_abi::control::*;
+use vrdma_abi::zerocopy::FromZeros;
+
+/// Peers' own addresses; guests have 127.0.0.1 and 127.0.0.2.
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+/// Ports that are listened at: of the guests, and of peers.
+const PORTS: usize = 3;
+/// Turns after which what is on its way through the host's TCP has been looked at.
+const TURNS: usize = 10;
+
+/// Commands about connections, most of them nearly right, while peers connect, answer and leave as they like, and time passes.
+///
+/// Beside what [`control`] holds: a connection is known from the command or event that tells of it first until it is released or rejected, and to nobody
+/// else; what happens to each is told in order, once; whatever a peer says, the worker goes on.
+pub fn connections(data: &[u8]) {
+    let mut driver = Driver::new(Input::new(data), Lab::of_iwarp());
+    let mut side = Side::new();
+    driver.set_up();
+    for _ in 0..200 {
+        match driver.input.byte() % 16 {
+            _ if driver.input.is_empty() => break,
+            0..=6 => driver.connect_something(&mut side),
+            7..=11 => side.act(&mut driver.input),
+            12 | 13 => (0..TURNS).for_each(|_| with(Worker::take_turn)),
+            14 if driver.front_end_or_act() => side.forget(),
+            _ => driver.command(),
+        }
+    }
+    driver.lab.end();
+}
+
+/// How far a connection is, as the driver was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Connects,
+    Requested,
+    Accepted,
+    Open,
+    Disconnected,
+    Over,
+}
+
+/// What the driver knows of connections, and the peers.
+struct Side {
+    listeners: BTreeSet<u32>,
+    known: BTreeMap<u32, Stage>,
+    /// Who is connected to at random.
+    ports: [u16; PORTS],
+    outside: Socket,
+    peers: Vec<Socket>,
+}
+
+impl Side {
+    fn new() -> Side {
+        let ports = PORTS_IN_USE.with(|ports| *ports);
+        let outside = socket();
+        outside.set_reuse_address(true).expect("an option of sockets");
+        // Another process may have the port by now: then nobody comes.
+        if outside.bind(&SocketAddrV4::new(OUTSIDE, ports[2]).into()).is_ok() {
+            outside.listen(8).expect("it is bound");
+        }
+        Side { listeners: BTreeSet::new(), known: BTreeMap::new(), ports, outside, peers: Vec::new() }
+    }
+
+    /// The driver began anew.
+    fn forget(&mut self) {
+        self.listeners.clear();
+        self.known.clear();
+    }
+
+    /// A peer does something.
+    fn act(&mut self, input: &mut Input<'_>) {
+        match input.byte() % 8 {
+            0 | 1 => {
+                let port = input.pick(&self.ports);
+                let at = input.pick(&[Ipv4Addr::LOCALHOST, OUTSIDE]);
+                let peer = socket();
+                // It is on its way, or refused: both show later.
+                let _ = peer.connect(&SocketAddrV4::new(at, port).into());
+                self.peers.push(peer);
+            }
+            2 => self.peers.extend(self.outside.accept().ok().map(|(peer, _)| nonblocking(peer))),
+            choice => {
+                let count = self.peers.len();
+                let at = input.below(count);
+                let Some(peer) = self.peers.get_mut(at) else { return };
+                match choice {
+                    // It may be over.
+                    3..=5 => _ = peer.send_with_flags(&says(input), libc::MSG_NOSIGNAL),
+                    6 if input.once_in(2) => _ = peer.read(&mut [0; 4096]),
+                    6 => _ = peer.shutdown(std::net::Shutdown::Write),
+                    _ => drop(self.peers.swap_remove(at)),
+                }
+            }
+        }
+    }
+
+    /// A connection or listener that it knows, or near it.
+    fn number(&self, input: &mut Input<'_>, is_listener: bool) -> u32 {
+        let numbers: Vec<u32> = match is_listener {
+            true => self.listeners.iter().copied().collect(),
+            false => self.known.keys().copied().collect(),
+        };
+        let at = input.below(numbers.len());
+        input.near(numbers.get(at).copied().unwrap_or_default())
+    }
+
+    /// A reply to a command about this number.
+    fn answered(&mut self, opcode: Opcode, number: u32, status: Status) {
+        let stage = self.known.get(&number).copied();
+        match (opcode, status) {
+            (Opcode::CM_CLOSE_LISTENER, Status::OK) => assert!(self.listeners.remove(&number)),
+            (Opcode::CM_CLOSE_LISTENER, Status::NOT_FOUND) => assert!(!self.listeners.contains(&number)),
+            (Opcode::CM_RELEASE, Status::OK) => assert!(self.known.remove(&number).is_some()),
+            (Opcode::CM_REJECT, Status::OK) => {
+                assert_eq!(self.known.remove(&number), Some(Stage::Requested));
+            }
+            (Opcode::CM_ACCEPT, Status::OK) => {
+                assert_eq!(self.known.insert(number, Stage::Accepted), Some(Stage::Requested));
+            }
+            (Opcode::CM_RELEASE | Opcode::CM_REJECT, Status::NOT_FOUND) => assert_eq!(stage, None),
+            _ => {}
+        }
+    }
+
+    /// An event was fetched.
+    fn told(&mut self, event: &CmEventResp) {
+        let (kind, number) = (CmEventKind(event.kind.get()), event.connection.get());
+        let is_ok = event.status.get() == CmStatus::OK.0;
+        let before = self.known.get(&number).copied();
+        let next = match (kind, before) {
+            (CmEventKind::NONE, _) => return assert_eq!(number, limit::NONE),
+            (CmEventKind::CONNECT_REQUEST, None) => {
+                assert!(self.listeners.contains(&event.listener.get()), "of a listener that is gone");
+                Stage::Requested
+            }
+            (CmEventKind::CONNECT_REPLY, Some(Stage::Connects)) if is_ok => Stage::Open,
+            (CmEventKind::CONNECT_REPLY, Some(Stage::Connects)) => Stage::Over,
+            (CmEventKind::ESTABLISHED, Some(Stage::Accepted)) => Stage::Open,
+            (CmEventKind::DISCONNECT, Some(Stage::Open)) => Stage::Disconnected,
+            (CmEventKind::CLOSE, Some(Stage::Disconnected)) => Stage::Over,
+            other => panic!("connection {number}: {other:?}"),
+        };
+        self.known.insert(number, next);
+    }
+}
+
+impl Driver<'_> {
+    /// What the VMM or a driver does at any time; true if the driver began anew.
+    fn front_end_or_act(&mut self) -> bool {
+        match self.input.byte() % 8 {
+            0 => {
+                self.start();
+                self.set_up();
+                return true;
+            }
+            1 => {
+                let id = self.lab.guests[0].id;
+                let suspended = self.input.once_in(2);
+                with(|worker| match suspended {
+                    true => worker.suspend_device(id),
+                    false => worker.start_device(id, false),
+                });
+            }
+            2..=4 => {
+                let time = Duration::from_nanos(1 << (self.input.byte() % 40));
+                with(|worker| worker.pass(time));
+                with(Worker::take_turn);
+            }
+            5 | 6 => self.post(),
+            _ => self.hostile(),
+        }
+        false
+    }
+
+    /// Three QPs that can be connected.
+    fn set_up(&mut self) {
+        let none = |context: u32| ObjectReq { object: context.into(), reserved: 0.into() };
+        let pd = self.give(Opcode::ALLOC_PD, none(0).as_bytes(), &[]);
+        let cq = CreateCqReq { context: 0.into(), entries: 16.into(), vector: 0.into(), flags: 0.into() };
+        let ring = Run { addr: CQS.into(), len: (32 * 16 + 128).into() };
+        let cq = self.give(Opcode::CREATE_CQ, cq.as_bytes(), &[ring]);
+        let (Some(pd), Some(cq)) = (pd, cq) else { return };
+        self.pds.push(pd);
+        self.cqs.push(cq);
+        for _ in 0..3 {
+            let req = CreateQpReq {
+                pdn: pd.into(),
+                qp_type: QpType::RC.0.into(),
+                send_cqn: cq.into(),
+                recv_cqn: cq.into(),
+                srqn: limit::NONE.into(),
+                max_send_wr: 4.into(),
+                max_recv_wr: 4.into(),
+                max_send_sge: 1.into(),
+                max_recv_sge: 1.into(),
+                ..CreateQpReq::new_zeroed()
+            };
+            let Some(qpn) = self.give(Opcode::CREATE_QP, req.as_bytes(), &[]) else { return };
+            self.qpns.push(qpn);
+            self.init_qp(qpn);
+        }
+    }
+
+    fn init_qp(&mut self, qpn: u32) {
+        let mask = qp_attr::STATE | qp_attr::PKEY_INDEX | qp_attr::PORT | qp_attr::ACCESS_FLAGS;
+        let state = QpState::INIT.0 as u8;
+        let attr = QpAttr { state, access: access::ALL.into(), port: 1, ..QpAttr::default() };
+        let req = ModifyQpReq { qpn: qpn.into(), mask: mask.into(), attr };
+        self.give(Opcode::MODIFY_QP, req.as_bytes(), &[]);
+    }
+
+    /// Gives a command as it should be; the number that it made.
+    fn give(&mut self, opcode: Opcode, body: &[u8], runs: &[Run]) -> Option<u32> {
+        self.cookie += 1;
+        let header = ReqHeader {
+            opcode: opcode.0.into(),
+            num_runs: (runs.len() as u32).into(),
+            cookie: self.cookie.into(),
+            ..ReqHeader::default()
+        };
+        let request = [header.as_bytes(), body, runs.as_bytes()].concat();
+        let (status, reply) = self.call(opcode, &request);
+        reply.first_chunk().filter(|_| status == Status::OK).map(|number| u32::from_le_bytes(*number))
+    }
+
+    /// A command about connections.
+    fn connect_something(&mut self, side: &mut Side) {
+        let (opcode, number, body) = match self.input.byte() % 16 {
+            0 | 1 => (Opcode::CM_LISTEN, 0, self.listen(side)),
+            2..=4 => (Opcode::CM_CONNECT, 0, self.connect(side)),
+            5 | 6 => {
+                let number = side.number(&mut self.input, false);
+                (Opcode::CM_ACCEPT, number, self.accept(number))
+            }
+            7 => {
+                let number = side.number(&mut self.input, false);
+                let mut req = CmRejectReq { connection: number.into(), ..CmRejectReq::new_zeroed() };
+                req.private_data_len = (self.input.near(4) as u16).into();
+                (Opcode::CM_REJECT, number, req.as_bytes().to_vec())
+            }
+            8 | 9 => {
+                let number = side.number(&mut self.input, false);
+                (Opcode::CM_RELEASE, number, object(number))
+            }
+            10 => {
+                let number = side.number(&mut self.input, true);
+                (Opcode::CM_CLOSE_LISTENER, number, object(number))
+            }
+            11 => {
+                let at = self.input.below(self.qpns.len());
+                let qpn = self.qpns.get(at).copied().unwrap_or_default();
+                let qpn = self.input.near(qpn);
+                (Opcode::CM_DISCONNECT, qpn, object(qpn))
+            }
+            12 => {
+                // One that was connected is used again.
+                let at = self.input.below(self.qpns.len());
+                let Some(&qpn) = self.qpns.get(at) else { return };
+                let attr = QpAttr { state: QpState::RESET.0 as u8, ..QpAttr::default() };
+                let req = ModifyQpReq { qpn: qpn.into(), mask: qp_attr::STATE.into(), attr };
+                self.give(Opcode::MODIFY_QP, req.as_bytes(), &[]);
+                return self.init_qp(qpn);
+            }
+            _ => (Opcode::CM_GET_EVENT, 0, Vec::new()),
+        };
+        self.ask(side, opcode, number, body);
+    }
+
+    fn ask(&mut self, side: &mut Side, opcode: Opcode, number: u32, mut body: Vec<u8>) {
+        if self.input.once_in(32) {
+            let at = self.input.below(body.len());
+            let (byte, is_whole) = (self.input.byte(), self.input.once_in(2));
+            match body.get_mut(at) {
+                // Another number of another connection would be another command.
+                Some(there) if is_whole && at >= 4 => *there = byte,
+                _ => body.truncate(at),
+            }
+        }
+        self.cookie += 1;
+        let (opcode_no, cookie) = (opcode.0.into(), self.cookie.into());
+        let header = ReqHeader { opcode: opcode_no, cookie, ..ReqHeader::default() };
+        let (status, reply) = self.call(opcode, &[header.as_bytes(), &body].concat());
+        side.answered(opcode, number, status);
+        let made = reply.first_chunk().filter(|_| status == Status::OK).copied().map(u32::from_le_bytes);
+        match (opcode, made) {
+            (Opcode::CM_LISTEN, Some(made)) => {
+                assert!(side.listeners.insert(made), "it has another's number")
+            }
+            (Opcode::CM_CONNECT, Some(made)) => {
+                assert_eq!(side.known.insert(made, Stage::Connects), None, "it has another's number");
+            }
+            (Opcode::CM_GET_EVENT, Some(_)) => {
+                side.told(CmEventResp::ref_from_bytes(&reply).expect("all of it"));
+            }
+            _ => {}
+        }
+    }
+
+    fn listen(&mut self, side: &Side) -> Vec<u8> {
+        let mut req = CmListenReq::new_zeroed();
+        req.addr = mapped(self.input.pick(&[Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED, OUTSIDE]));
+        let port = self.input.pick(&side.ports[..2]);
+        req.port = (self.input.near(port.into()) as u16).into();
+        req.backlog = self.input.near(2).into();
+        req.as_bytes().to_vec()
+    }
+
+    fn connect(&mut self, side: &Side) -> Vec<u8> {
+        let mut req = CmConnectReq::new_zeroed();
+        let at = self.input.below(self.qpns.len());
+        let qpn = self.qpns.get(at).copied().unwrap_or_default();
+        req.qpn = self.input.near(qpn).into();
+        req.flags = self.input.near(cm_flags::PEER_TO_PEER).into();
+        req.local_addr = mapped(self.input.pick(&[Ipv4Addr::LOCALHOST, OUTSIDE]));
+        req.remote_addr = mapped(self.input.pick(&[OUTSIDE, OUTSIDE, Ipv4Addr::LOCALHOST]));
+        let port = self.input.pick(&[side.ports[2], side.ports[2], side.ports[0], side.ports[1], 1]);
+        req.remote_port = port.into();
+        self.depths(&mut req.ird, &mut req.ord, &mut req.private_data_len);
+        req.as_bytes().to_vec()
+    }
+
+    fn accept(&mut self, number: u32) -> Vec<u8> {
+        let mut req = CmAcceptReq { connection: number.into(), ..CmAcceptReq::new_zeroed() };
+        let at = self.input.below(self.qpns.len());
+        let qpn = self.qpns.get(at).copied().unwrap_or_default();
+        req.qpn = self.input.near(qpn).into();
+        self.depths(&mut req.ird, &mut req.ord, &mut req.private_data_len);
+        req.as_bytes().to_vec()
+    }
+
+    fn depths(&mut self, ird: &mut Word, ord: &mut Word, private_data_len: &mut Word) {
+        for (field, right) in [(ird, 4), (ord, 4), (private_data_len, 8)] {
+            *field = (self.input.near(right) as u16).into();
+        }
+    }
+}
+
+type Word = vrdma_abi::zerocopy::little_endian::U16;
+
+/// What a peer may say: MPA, nearly right, or anything.
+fn says(input: &mut Input<'_>) -> Vec<u8> {
+    let name: &[u8] = if input.once_in(2) { b"MPA ID Rep Frame" } else { b"MPA ID Req Frame" };
+    let mut bytes = match input.byte() % 4 {
+        // CRCs, RFC 6581's revision, its depths.
+        0 | 1 => [name, &[0x40, 2, 0, 4, 0, 4, 0, 4]].concat(),
+        2 => [name, &[input.byte(), input.byte(), 0, input.byte()], input.bytes(16)].concat(),
+        _ => input.bytes(64).to_vec(),
+    };
+    if input.once_in(8) {
+        bytes.truncate(input.below(bytes.len()));
+    }
+    bytes
+}
+
+fn object(number: u32) -> Vec<u8> {
+    ObjectReq { object: number.into(), reserved: 0.into() }.as_bytes().to_vec()
+}
+
+fn mapped(address: Ipv4Addr) -> [u8; 16] {
+    address.to_ipv6_mapped().octets()
+}
+
+fn socket() -> Socket {
+    nonblocking(Socket::new(Domain::IPV4, Type::STREAM, None).expect("descriptors are left"))
+}
+
+/// It ends by a RST, and leaves nothing to the host.
+fn nonblocking(socket: Socket) -> Socket {
+    socket.set_nonblocking(true).expect("an option of sockets");
+    socket.set_linger(Some(Duration::ZERO)).expect("an option of sockets");
+    socket
+}
+
+thread_local! {
+    /// Ports that nobody had when the fuzzer began.
+    static PORTS_IN_USE: [u16; PORTS] = {
+        let sockets = [(); PORTS].map(|()| {
+            let socket = socket();
+            socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()).expect("ports are left");
+            socket
+        });
+        sockets.map(|socket| socket.local_addr().ok().and_then(|at| at.as_socket()).expect("it is bound").port())
+    };
+}

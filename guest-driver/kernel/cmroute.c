@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * To whom frames of a connection of iWARP go: a device with a TCP of its own has neither routes
+ * nor neighbours, and asks the guest for both.
+ */
+#include <linux/delay.h>
+#include <linux/if_ether.h>
+#include <linux/if_vlan.h>
+#include <net/addrconf.h>
+#include <net/ip6_route.h>
+#include <net/neighbour.h>
+#include <net/route.h>
+
+#include "cmroute.h"
+
+/* How often, and how long each time, a neighbour is waited for. rdma_cm has asked for it before. */
+#define NEIGHBOUR_TRIES 50
+#define NEIGHBOUR_WAIT_MS 20
+
+static struct dst_entry *find_route(const struct sockaddr_storage *local,
+				    const struct sockaddr_storage *remote)
+{
+	const struct sockaddr_in6 *from6 = (const struct sockaddr_in6 *)local;
+	const struct sockaddr_in6 *to6 = (const struct sockaddr_in6 *)remote;
+	const struct sockaddr_in *from = (const struct sockaddr_in *)local;
+	const struct sockaddr_in *to = (const struct sockaddr_in *)remote;
+	struct flowi6 fl6 = { .flowi6_proto = IPPROTO_TCP };
+	struct flowi4 fl4 = { .flowi4_proto = IPPROTO_TCP };
+	struct rtable *rt;
+
+	if (remote->ss_family == AF_INET6) {
+		fl6.saddr = from6->sin6_addr;
+		fl6.daddr = to6->sin6_addr;
+		fl6.flowi6_oif = to6->sin6_scope_id;
+		return ipv6_stub->ipv6_dst_lookup_flow(&init_net, NULL, &fl6, NULL);
+	}
+	fl4.saddr = from->sin_addr.s_addr;
+	fl4.daddr = to->sin_addr.s_addr;
+	rt = ip_route_output_key(&init_net, &fl4);
+	return IS_ERR(rt) ? ERR_CAST(rt) : &rt->dst;
+}
+
+static int find_neighbour(struct dst_entry *dst, const struct sockaddr_storage *remote, u8 *mac)
+{
+	const struct sockaddr_in6 *to6 = (const struct sockaddr_in6 *)remote;
+	const struct sockaddr_in *to = (const struct sockaddr_in *)remote;
+	const void *addr = &to->sin_addr;
+	struct neighbour *neigh;
+	bool known = false;
+	int i;
+
+	if (remote->ss_family == AF_INET6)
+		addr = &to6->sin6_addr;
+	neigh = dst_neigh_lookup(dst, addr);
+	if (!neigh)
+		return -EHOSTUNREACH;
+	for (i = 0; i < NEIGHBOUR_TRIES && !known; i++) {
+		known = READ_ONCE(neigh->nud_state) & NUD_VALID;
+		if (known) {
+			neigh_ha_snapshot((char *)mac, neigh, neigh->dev);
+		} else {
+			neigh_event_send(neigh, NULL);
+			msleep(NEIGHBOUR_WAIT_MS);
+		}
+	}
+	neigh_release(neigh);
+	return known ? 0 : -EHOSTUNREACH;
+}
+
+/* Puts the next hop to @remote into @req. May sleep. */
+int vrdma_find_next_hop(struct vrdma_dev *dev, const struct sockaddr_storage *local,
+			const struct sockaddr_storage *remote, struct vrdma_cm_connect_req *req)
+{
+	struct dst_entry *dst = find_route(local, remote);
+	int err = 0;
+
+	if (IS_ERR(dst))
+		return PTR_ERR(dst);
+	if (dst->dev->flags & IFF_LOOPBACK) {
+		/* The guest itself. */
+		memcpy(req->next_hop, dev->mac, ETH_ALEN);
+	} else if (dst->dev->addr_len != ETH_ALEN) {
+		err = -EHOSTUNREACH;
+	} else {
+		err = find_neighbour(dst, remote, req->next_hop);
+		if (is_vlan_dev(dst->dev))
+			req->vlan = cpu_to_le16(vlan_dev_vlan_id(dst->dev));
+		req->path_mtu = cpu_to_le16(min_t(u32, dst_mtu(dst), U16_MAX));
+	}
+	dst_release(dst);
+	req->flags |= cpu_to_le32(VRDMA_CM_NEXT_HOP);
+	return err;
+}

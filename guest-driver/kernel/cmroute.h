@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VRDMA_CMROUTE_H
+#define VRDMA_CMROUTE_H
+
+#include <linux/socket.h>
+
+#include "vrdma.h"
+
+int vrdma_find_next_hop(struct vrdma_dev *dev, const struct sockaddr_storage *local,
+			const struct sockaddr_storage *remote, struct vrdma_cm_connect_req *req);
+
+#endif /* VRDMA_CMROUTE_H */

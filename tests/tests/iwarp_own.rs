@@ -1,0 +1,309 @@
+//! iWARP over the daemon's own TCP: what lies below the operations, which `iwarp.rs` tries over each TCP. Losses, ends, and segments that are somebody else's.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+use vrdma_backend::port::{Burst, FaultsConfig};
+use vrdma_tests::abi::control::{CmEventKind, QpState, Status, cm_flags};
+use vrdma_tests::abi::cqe::WcStatus;
+use vrdma_tests::cm::{connected, mapped, request};
+use vrdma_tests::side::Side;
+use vrdma_tests::verbs::{Data, Request};
+use vrdma_tests::{CableOptions, GuestTcp, Lab, LabOptions, QpOptions, Rng, wait};
+use vrdma_wire::checksum::Sum;
+use vrdma_wire::num::{Gid, Mac, VlanTag};
+use vrdma_wire::tcp::{Flags, Header, Options, Packet};
+
+const LEN: u64 = 1 << 20;
+const OWN: GuestTcp = GuestTcp::Own;
+
+#[test]
+fn a_write_arrives() {
+    for hosts in [1, 2] {
+        let lab = Lab::of_tcp(OWN, hosts);
+        let ((mut a, _), (b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
+        let data = Rng::new(1).bytes(LEN as usize);
+        a.mr.put(0, &data);
+        let own = [a.mr.sge(0, LEN as u32)];
+        a.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Sges(&own)).signaled(true));
+        a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
+        wait::until("the last byte", || (b.mr.get(0, LEN) == data).then_some(()));
+    }
+}
+
+/// SENDs, WRITEs and READs of random bytes, each of which has to arrive.
+fn exchange(a: &mut Side, b: &mut Side, rounds: u32) {
+    let (half, mut rng) = (LEN / 2, Rng::new(2));
+    for round in 0..rounds {
+        let data = rng.bytes(half as usize);
+        a.mr.put(0, &data);
+        b.recv(round, &[b.mr.sge(half, half as u32)]);
+        b.process.channel.drain();
+        let (own, back) = ([a.mr.sge(0, half as u32)], [a.mr.sge(half, half as u32)]);
+        a.post(&Request::send(a.qp.tag(1), Data::Sges(&own)).signaled(true));
+        a.post(&Request::write(a.qp.tag(2), b.mr.remote(0), Data::Sges(&own)).signaled(true));
+        a.post(&Request::read(a.qp.tag(3), b.mr.remote(0), &back).signaled(true));
+        a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
+        assert_eq!(b.cq.expect(b.qp.number, round, WcStatus::SUCCESS).len(), half as u32);
+        a.cq.expect(a.qp.number, 2, WcStatus::SUCCESS);
+        a.cq.expect(a.qp.number, 3, WcStatus::SUCCESS);
+        assert!(b.mr.get(half, half) == data && b.mr.get(0, half) == data && a.mr.get(half, half) == data);
+    }
+}
+
+#[test]
+fn nothing_is_lost_where_frames_are() {
+    let faults =
+        FaultsConfig { loss: 0.01, dup: 0.01, reorder: 0.01, corrupt: 0.005, ..FaultsConfig::default() };
+    for mtu in [1500, 9000] {
+        let cable = Some(CableOptions { faults: Some(faults), mtu, ..CableOptions::default() });
+        let lab = Lab::of_tcp_with(OWN, 2, LabOptions { cable, ..LabOptions::default() });
+        let ((mut a, _), (mut b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
+        exchange(&mut a, &mut b, 8);
+        let (near, far) = (lab.stats(), lab.remote_stats());
+        let both = |counter| near.tcp(0, counter) + far.tcp(0, counter);
+        for counter in ["retransmits", "recoveries", "beyond_hole", "duplicates", "bad_checksum"] {
+            assert_ne!(both(counter), 0, "{counter}");
+        }
+        assert_eq!(both("held_bytes"), 0);
+        assert_ne!(near.tcp(0, "most_round_trip_ns"), 0);
+        assert_eq!((a.cq.poll(), b.cq.poll()), (None, None));
+        assert_eq!((a.qp.state(), b.qp.state()), (QpState::RTS, QpState::RTS));
+    }
+}
+
+#[test]
+fn a_cable_that_is_plugged_in_again_costs_nothing_but_time() {
+    let lab = Lab::of_tcp(OWN, 2);
+    let cable = lab.cable.clone().unwrap();
+    let ((mut a, _), (mut b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
+    let data = Rng::new(3).bytes(LEN as usize);
+    a.mr.put(0, &data);
+    cable.plug(false);
+    wait::until("the link to be down", || (lab.stats().uplink("link_changes") == 1).then_some(()));
+    let own = [a.mr.sge(0, LEN as u32)];
+    a.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Sges(&own)));
+    assert!(wait::within(Duration::from_millis(50), || (b.mr.get(0, LEN) == data).then_some(())).is_none());
+    cable.plug(true);
+    wait::until("the last byte", || (b.mr.get(0, LEN) == data).then_some(()));
+    exchange(&mut a, &mut b, 2);
+}
+
+#[test]
+fn who_closes_with_data_under_way_loses_none() {
+    let faults = FaultsConfig { loss: 0.01, ..FaultsConfig::default() };
+    let cable = Some(CableOptions { faults: Some(faults), ..CableOptions::default() });
+    let lab = Lab::of_tcp_with(OWN, 2, LabOptions { cable, ..LabOptions::default() });
+    for round in 0..4 {
+        let ((mut a, of_a), (mut b, of_b)) =
+            connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
+        let data = Rng::new(round).bytes(LEN as usize);
+        a.mr.put(0, &data);
+        b.recv(1, &[b.mr.sge(0, LEN as u32)]);
+        b.process.channel.drain();
+        let own = [a.mr.sge(0, LEN as u32)];
+        // It is complete when TCP has it, and mostly still on its way; what is not complete may be flushed.
+        a.post(&Request::send(a.qp.tag(1), Data::Sges(&own)).signaled(true));
+        a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
+        a.guest().cm_disconnect(a.qp.number).unwrap();
+        assert_eq!(b.cq.expect(b.qp.number, 1, WcStatus::SUCCESS).len(), LEN as u32);
+        assert!(b.mr.get(0, LEN) == data);
+        for (side, of) in [(&a, of_a), (&b, of_b)] {
+            side.guest().cm_expect_end(of);
+            side.guest().cm_release(of).unwrap();
+        }
+        a.close();
+        b.close();
+    }
+    assert_eq!(lab.stats().objects(0, "connections"), 0);
+}
+
+/// A host on the wire, at the other end of the cable.
+struct Stranger {
+    lab: Lab,
+    /// What has come and was not looked at.
+    seen: VecDeque<Packet>,
+}
+
+const FAR: Mac = Mac([2, 0, 0, 0, 0, 0x77]);
+
+fn gid(host: u8) -> Gid {
+    Gid::from_ipv4([10, 0, 0, host])
+}
+
+fn mac(guest: u8) -> Mac {
+    Mac([0x52, 0x54, 0, 0, 0, guest + 1])
+}
+
+/// From a port of 10.0.0.153 to one of guest 0.
+fn segment(flags: Flags, dst_port: u16) -> Packet {
+    let header = Header {
+        src_port: 4000,
+        dst_port,
+        seq: 100,
+        ack: 0,
+        flags,
+        window: 1000,
+        urgent: 0,
+        options: Options::default(),
+    };
+    Packet { src_mac: FAR, dst_mac: mac(0), vlan: None, src: gid(153), dst: gid(1), header }
+}
+
+impl Stranger {
+    fn new() -> Stranger {
+        Stranger { lab: Lab::of_tcp(OWN, 1), seen: VecDeque::new() }
+    }
+
+    fn send(&mut self, packet: &Packet, data: &[u8]) {
+        let port = self.lab.outside.as_mut().unwrap();
+        let len = packet.len() + data.len();
+        let mut frame = port.transmit(len).expect("room");
+        let at = packet.emit(Sum::of(data), frame.buf());
+        frame.buf()[at..len].copy_from_slice(data);
+        frame.commit(len);
+        port.flush();
+    }
+
+    /// The next segment that comes out of the daemon, if one does in time.
+    fn next(&mut self, time: Duration) -> Option<Packet> {
+        let Stranger { lab, seen } = self;
+        let port = lab.outside.as_mut().unwrap();
+        let mut burst = Burst::default();
+        wait::within(time, || {
+            port.receive(&mut burst);
+            seen.extend(burst.frames().iter().filter_map(|frame| Some(Packet::parse(frame).ok()?.0)));
+            seen.pop_front()
+        })
+    }
+
+    /// The next one to a port. (Others may be sent again meanwhile.)
+    fn next_to(&mut self, port: u16) -> Packet {
+        loop {
+            let packet = self.next(wait::PATIENCE).expect("a segment");
+            if packet.header.dst_port == port {
+                return packet;
+            }
+        }
+    }
+
+    fn expect_silence(&mut self, what: &str) {
+        assert_eq!(self.next(Duration::from_millis(30)), None, "{what}");
+    }
+}
+
+#[test]
+fn a_listener_answers_there_where_the_syn_came_from() {
+    let mut stranger = Stranger::new();
+    let guest = stranger.lab.guests[0].clone();
+    let listener = guest.cm_listen(OWN.address(0), 700, 1).unwrap();
+    assert_eq!(guest.cm_listen(OWN.address(0), 700, 1), Err(Status::BUSY));
+    stranger.send(&segment(Flags::SYN, 700), b"");
+    let answer = stranger.next(wait::PATIENCE).unwrap();
+    assert_eq!((answer.src_mac, answer.dst_mac, answer.vlan), (mac(0), FAR, None));
+    assert_eq!((answer.src, answer.dst), (gid(1), gid(153)));
+    assert_eq!((answer.header.flags, answer.header.ack), (Flags::SYN | Flags::ACK, 101));
+    assert_eq!(answer.header.options.mss, Some(9000 - 40));
+    // Nobody speaks for it from elsewhere: the SYN-ACK is sent again, and to whom it was.
+    let mut moved = segment(Flags::SYN, 700);
+    moved.src_mac = Mac([2, 0, 0, 0, 0, 0x78]);
+    stranger.send(&moved, b"");
+    assert_eq!(stranger.next(wait::PATIENCE).unwrap().dst_mac, FAR);
+    // What is no SYN, and for no connection, is told so.
+    let mut ack = segment(Flags::ACK, 700);
+    (ack.header.src_port, ack.header.ack) = (4001, 77);
+    stranger.send(&ack, b"x");
+    let answer = stranger.next_to(4001);
+    assert_eq!((answer.header.flags, answer.header.seq), (Flags::RST, 77));
+    guest.cm_close_listener(listener).unwrap();
+    // With it goes what was half open; from then on segments are the netdev's.
+    while stranger.next(Duration::from_millis(30)).is_some() {}
+    stranger.send(&segment(Flags::SYN, 700), b"");
+    stranger.expect_silence("a SYN to nobody");
+    guest.cm_listen(OWN.address(0), 700, 1).unwrap();
+}
+
+#[test]
+fn segments_that_are_somebody_elses_are_not_taken() {
+    let mut stranger = Stranger::new();
+    let guest = stranger.lab.guests[0].clone();
+    guest.cm_listen(OWN.address(0), 700, 1).unwrap();
+    // Of each address that it may use.
+    guest.cm_listen(std::net::Ipv4Addr::UNSPECIFIED, 701, 1).unwrap();
+    let right = segment(Flags::SYN, 701);
+    type Change = fn(&mut Packet);
+    let rows: [(&str, Change); 5] = [
+        ("another guest's MAC", |packet| packet.dst_mac = mac(1)),
+        ("another guest's address", |packet| packet.dst = gid(2)),
+        ("an address that is not the guest's", |packet| packet.dst = gid(99)),
+        ("another port", |packet| packet.header.dst_port = 702),
+        ("a source that is a group", |packet| packet.src = Gid::from_ipv4([224, 0, 0, 1])),
+    ];
+    for (what, change) in rows {
+        for port in [700, 701] {
+            let mut packet = right;
+            packet.header.dst_port = port;
+            change(&mut packet);
+            stranger.send(&packet, b"");
+            stranger.expect_silence(what);
+        }
+    }
+    stranger.send(&right, b"");
+    assert_eq!(stranger.next(wait::PATIENCE).unwrap().header.flags, Flags::SYN | Flags::ACK);
+    assert_eq!(stranger.lab.stats().tcp(1, "segments_in"), 0);
+}
+
+#[test]
+fn forged_segments_of_a_connection_change_nothing() {
+    let mut stranger = Stranger::new();
+    let lab = &stranger.lab;
+    let ((mut a, _), (mut b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
+    // The daemon's choice, and the first that the test chose.
+    let ports = (61_000, 20_000..20_100);
+    for port in ports.1 {
+        for flags in [Flags::RST, Flags::SYN, Flags::RST | Flags::ACK, Flags::FIN | Flags::ACK, Flags::ACK] {
+            let mut forged = segment(flags, ports.0);
+            (forged.src, forged.header.src_port) = (gid(2), port);
+            stranger.send(&forged, b"");
+            forged.vlan = Some(VlanTag(5));
+            stranger.send(&forged, b"forged");
+        }
+    }
+    exchange(&mut a, &mut b, 2);
+    assert_ne!(stranger.lab.stats().tcp(0, "outside_window"), 0, "some were of the connection");
+}
+
+#[test]
+fn what_a_guest_may_not_ask_for_is_refused() {
+    let lab = Lab::of_tcp(OWN, 1);
+    let side = Side::new(&lab.guests[0], 4096, &QpOptions::default());
+    let guest = side.guest();
+    side.qp.to_init().unwrap();
+    let right = request(&side.qp, 0, 1, 700, b"");
+    let refused = |status, change: &dyn Fn(&mut vrdma_tests::abi::control::CmConnectReq)| {
+        let mut req = right;
+        change(&mut req);
+        assert_eq!(guest.cm_connect(&req), Err(status));
+    };
+    refused(Status::DENIED, &|req| req.local_addr = mapped(OWN.address(1)));
+    refused(Status::DENIED, &|req| req.local_addr = mapped(OWN.address(7)));
+    refused(Status::DENIED, &|req| req.remote_addr = mapped([127, 0, 0, 1].into()));
+    refused(Status::NOT_FOUND, &|req| req.remote_addr = mapped([224, 0, 0, 1].into()));
+    // The next hop is the guest's to know, and a host.
+    refused(Status::INVALID, &|req| {
+        (req.flags, req.next_hop) = (cm_flags::PEER_TO_PEER.into(), [0; 6]);
+    });
+    refused(Status::INVALID, &|req| req.flags = cm_flags::PEER_TO_PEER.into());
+    refused(Status::INVALID, &|req| req.next_hop = [0xff; 6]);
+    refused(Status::INVALID, &|req| req.next_hop = [0; 6]);
+    refused(Status::INVALID, &|req| req.vlan = 4095.into());
+    for address in [OWN.address(1), [127, 0, 0, 1].into(), [224, 0, 0, 1].into()] {
+        assert_eq!(guest.cm_listen(address, 700, 1), Err(Status::DENIED), "{address}");
+    }
+    assert_eq!(lab.stats().objects(0, "connections"), 0);
+    assert_eq!(side.qp.state(), QpState::INIT);
+    // And what it may: a connection that nobody answers, given up.
+    let of = guest.cm_connect(&right).unwrap();
+    guest.cm_release(of).unwrap();
+    assert_eq!(guest.cm_get_event().unwrap().kind.get(), CmEventKind::NONE.0);
+    assert_eq!(lab.stats().objects(0, "connections"), 0);
+}

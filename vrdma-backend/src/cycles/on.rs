@@ -1,0 +1,221 @@
+//! The account of this thread.
+
+use super::stage::Stage;
+use serde::Serialize;
+use std::array;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+const STAGES: [(Stage, &str); 8] = [
+    (Stage::Poll, "poll"),
+    (Stage::Fetch, "fetch"),
+    (Stage::Parse, "parse"),
+    (Stage::Execute, "execute"),
+    (Stage::Copy, "copy"),
+    (Stage::Complete, "complete"),
+    (Stage::Wire, "wire"),
+    (Stage::Idle, "idle"),
+];
+/// Marks by which it is found out what one costs.
+const TRIALS: u32 = 10_000;
+
+/// What a thread's time went to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Account {
+    /// Nanoseconds by stage.
+    pub ns: BTreeMap<&'static str, u64>,
+    /// Times that another stage began or went on.
+    pub marks: u64,
+    /// Nanoseconds that one takes.
+    pub mark_ns: f64,
+}
+
+/// Ticks by stage: one cache line.
+#[repr(align(64))]
+struct Line([Cell<u64>; STAGES.len()]);
+
+impl Line {
+    const fn new() -> Line {
+        Line([const { Cell::new(0) }; STAGES.len()])
+    }
+
+    fn take(&self) -> [u64; STAGES.len()] {
+        array::from_fn(|stage| self.0[stage].take())
+    }
+}
+
+struct State {
+    /// Of this turn.
+    turn: Line,
+    /// Of all turns before.
+    sums: Line,
+    stage: Cell<Stage>,
+    since: Cell<u64>,
+    marks: Cell<u64>,
+    mark_ns: Cell<f64>,
+    /// Ticks and time at the beginning.
+    begin: Cell<Option<(u64, Instant)>>,
+}
+
+thread_local!(static STATE: State = const {
+    State {
+        turn: Line::new(),
+        sums: Line::new(),
+        stage: Cell::new(Stage::Poll),
+        since: Cell::new(0),
+        marks: Cell::new(0),
+        mark_ns: Cell::new(0.),
+        begin: Cell::new(None),
+    }
+});
+
+impl State {
+    /// Goes over to another stage; which it was.
+    #[inline(always)]
+    fn switch(&self, stage: Stage) -> Stage {
+        let now = ticks();
+        let old = self.stage.replace(stage);
+        let sum = &self.turn.0[old as usize];
+        sum.set(sum.get() + now.saturating_sub(self.since.replace(now)));
+        self.marks.set(self.marks.get() + 1);
+        old
+    }
+
+    fn add(&self, stage: usize, ticks: u64) {
+        self.sums.0[stage].set(self.sums.0[stage].get() + ticks);
+    }
+}
+
+/// A stage was entered; the one before goes on when this is dropped.
+#[derive(Debug)]
+pub struct Mark(Stage);
+
+impl Drop for Mark {
+    #[inline(always)]
+    fn drop(&mut self) {
+        STATE.with(|state| state.switch(self.0));
+    }
+}
+
+/// Enters a stage.
+#[inline(always)]
+pub fn enter(stage: Stage) -> Mark {
+    Mark(STATE.with(|state| state.switch(stage)))
+}
+
+/// The account of this thread begins.
+pub fn begin() {
+    let start = Instant::now();
+    for _ in 0..TRIALS {
+        drop(enter(Stage::Idle));
+    }
+    // Each is entered and left.
+    let mark_ns = start.elapsed().as_nanos() as f64 / f64::from(2 * TRIALS);
+    STATE.with(|state| {
+        state.mark_ns.set(mark_ns);
+        state.marks.set(0);
+        state.turn.take();
+        state.begin.set(Some((ticks(), Instant::now())));
+        state.since.set(ticks());
+    });
+}
+
+/// A turn is over. If it found nothing to do, all of it was idle.
+#[inline]
+pub fn end_turn(busy: bool) {
+    STATE.with(|state| {
+        state.switch(Stage::Poll);
+        let turn = state.turn.take();
+        if busy {
+            turn.into_iter().enumerate().for_each(|(stage, ticks)| state.add(stage, ticks));
+        } else {
+            state.add(Stage::Idle as usize, turn.iter().sum());
+        }
+    });
+}
+
+/// The account of this thread so far, without the turn that is under way.
+pub fn tell() -> Account {
+    STATE.with(|state| {
+        let (begin, start) = state.begin.get().unwrap_or((ticks(), Instant::now()));
+        let passed = ticks().saturating_sub(begin).max(1);
+        let each = start.elapsed().as_nanos() as f64 / passed as f64;
+        let ns = |&(stage, name): &(Stage, &'static str)| {
+            (name, (state.sums.0[stage as usize].get() as f64 * each) as u64)
+        };
+        Account {
+            ns: STAGES.iter().map(ns).collect(),
+            marks: state.marks.get(),
+            mark_ns: state.mark_ns.get(),
+        }
+    })
+}
+
+/// The counter of the processor, which goes on at one speed.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+#[allow(unsafe_code, reason = "the instruction reads a counter, and touches no memory")]
+fn ticks() -> u64 {
+    // SAFETY: all processors of this architecture have it, and Linux lets programs use it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Nanoseconds, on other processors.
+#[cfg(not(target_arch = "x86_64"))]
+fn ticks() -> u64 {
+    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    START.elapsed().as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::within;
+    use super::*;
+    use std::time::Duration;
+
+    const SPELL: Duration = Duration::from_millis(5);
+
+    fn spend() {
+        let start = Instant::now();
+        while start.elapsed() < SPELL {}
+    }
+
+    #[test]
+    fn each_moment_counts_for_one_stage_alone() {
+        begin();
+        within(Stage::Execute, || {
+            spend();
+            within(Stage::Copy, spend);
+            spend();
+        });
+        end_turn(true);
+        let (account, spell) = (tell(), SPELL.as_nanos() as u64);
+        // The counter and the clock may differ by a little.
+        assert!(account.ns["execute"] > spell * 19 / 10, "{account:?}");
+        assert!(account.ns["copy"] > spell * 9 / 10, "{account:?}");
+        assert_eq!((account.ns["idle"], account.marks), (0, 5));
+        assert!(account.mark_ns > 0.);
+    }
+
+    #[test]
+    fn a_turn_without_work_is_idle() {
+        begin();
+        within(Stage::Fetch, spend);
+        end_turn(false);
+        let account = tell();
+        assert!(account.ns["idle"] > 0 && account.ns["fetch"] == 0, "{account:?}");
+    }
+
+    #[test]
+    fn the_last_stage_goes_on_where_one_ends() {
+        begin();
+        let outer = enter(Stage::Wire);
+        drop(enter(Stage::Copy));
+        spend();
+        drop(outer);
+        end_turn(true);
+        let account = tell();
+        assert!(account.ns["wire"] > account.ns["copy"], "{account:?}");
+    }
+}

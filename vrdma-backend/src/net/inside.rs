@@ -1,0 +1,23 @@
+//! What frames go to that are for no netdev: the RDMA engine, and guests' own TCP.
+
+use vrdma_wire::tcp::Ends;
+
+/// See the module. A closure is an engine without any TCP.
+pub trait Inside {
+    /// Takes a RoCE packet.
+    fn packet(&mut self, packet: &[u8]);
+
+    /// Whether a segment to a guest is for its TCP in this process.
+    fn takes(&self, _guest: usize, _ends: &Ends) -> bool {
+        false
+    }
+
+    /// Takes such a segment.
+    fn segment(&mut self, _guest: usize, _frame: &[u8]) {}
+}
+
+impl<F: FnMut(&[u8])> Inside for F {
+    fn packet(&mut self, packet: &[u8]) {
+        self(packet);
+    }
+}

@@ -1,0 +1,139 @@
+//! Whose TCP a connection goes over: the host's, by a socket of the kernel, or our own. What can be done with it is said here once, in the words of the kernel's sockets.
+
+use super::handle::Handle;
+use super::output::Output;
+use super::own::{self, Own};
+use crate::tcp;
+use socket2::Socket;
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsRawFd;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+
+/// Bytes that are read of a kernel's socket in one go.
+const READ: usize = 64 << 10;
+
+/// See the module.
+pub(super) enum Carrier {
+    /// The host's.
+    Kernel(Socket),
+    /// Ours.
+    Own(own::Socket),
+}
+
+impl Carrier {
+    /// Has it watched for what its connection wants now, which was something else before.
+    ///
+    /// # Errors
+    /// The system is out of memory, or of watches of this user.
+    pub(super) fn watch(
+        &self,
+        handle: Handle,
+        (before, wants): (Option<EventSet>, Option<EventSet>),
+        epoll: &Epoll,
+        own: &mut Own,
+    ) -> io::Result<()> {
+        let socket = match self {
+            Carrier::Own(socket) => {
+                // What is so already is told once more, as epoll does.
+                own.watch(socket, handle, wants);
+                return Ok(());
+            }
+            Carrier::Kernel(_) if before == wants => return Ok(()),
+            Carrier::Kernel(socket) => socket,
+        };
+        let operation = match (before, wants) {
+            (None, _) => ControlOperation::Add,
+            (Some(_), Some(_)) => ControlOperation::Modify,
+            (Some(_), None) => ControlOperation::Delete,
+        };
+        let event = EpollEvent::new(wants.unwrap_or(EventSet::empty()), handle.token());
+        epoll.ctl(operation, socket.as_raw_fd(), event)?;
+        Ok(())
+    }
+
+    /// What its connection is to be told, if it is our own TCP.
+    pub(super) fn events(&self, own: &mut Own) -> EventSet {
+        match self {
+            Carrier::Kernel(_) => EventSet::empty(),
+            Carrier::Own(socket) => own.events(socket),
+        }
+    }
+
+    /// Whether it is connected: the address of this end, if it is another than was said.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(super) fn connected(&self, own: &mut Own) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Carrier::Kernel(socket) => {
+                socket.take_error()?.map_or(Ok(()), Err)?;
+                Ok(socket.local_addr()?.as_socket())
+            }
+            Carrier::Own(socket) => own.connected(socket).map(|()| None),
+        }
+    }
+
+    /// Reads to the front of a buffer, which grows as is needed; how much. 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// Those of a socket that does not block.
+    pub(super) fn read(&mut self, buffer: &mut Vec<u8>, own: &mut Own) -> io::Result<usize> {
+        match self {
+            Carrier::Kernel(socket) => {
+                buffer.resize(READ.max(buffer.len()), 0);
+                socket.read(buffer)
+            }
+            Carrier::Own(socket) => own.read(socket, buffer),
+        }
+    }
+
+    /// Hands over what is to be sent, as far as there is room; `cut`: so long is a whole segment.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub(super) fn send(&self, output: &mut Output, cut: usize, own: &mut Own) -> io::Result<()> {
+        match self {
+            Carrier::Kernel(socket) => output.flush(socket),
+            Carrier::Own(_) if output.is_empty() => Ok(()),
+            Carrier::Own(socket) => {
+                if own.has_room(socket)? {
+                    own.send(socket, output.take(), cut);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// No more is sent. It may be over already, which shows.
+    pub(super) fn finish(&self, own: &mut Own) {
+        match self {
+            Carrier::Kernel(socket) => drop(socket.shutdown(Shutdown::Write)),
+            Carrier::Own(socket) => own.finish(socket),
+        }
+    }
+
+    /// Ends it by a RST.
+    pub(super) fn reset(self, own: &mut Own) {
+        match self {
+            Carrier::Kernel(socket) => tcp::reset(socket),
+            Carrier::Own(socket) => own.reset(socket),
+        }
+    }
+
+    /// It has ended in order.
+    pub(super) fn leave(self, own: &mut Own) {
+        match self {
+            Carrier::Kernel(socket) => drop(socket),
+            Carrier::Own(socket) => own.leave(socket),
+        }
+    }
+
+    /// Most data of a segment.
+    pub(super) fn mss(&self, own: &Own) -> Option<u32> {
+        match self {
+            Carrier::Kernel(socket) => socket.tcp_mss().ok(),
+            Carrier::Own(socket) => own.mss(socket),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Our own TCP (`tcp = "own"`), as the connections of iWARP see it: what the kernel's sockets and epoll are to the others.
+//!
+//! Each guest has a [`node`] of its own, so what one does takes nothing from another: its connections are from its own addresses, and its segments go by the switch. An [`end`]
+//! is what a socket is: what is to be sent ([`send`]) stays until the peer has it, what came ([`receive`]) until it is read. Whoever may have something to do is queued,
+//! and told what in the words of epoll.
+
+mod end;
+mod node;
+mod receive;
+mod send;
+mod stats;
+
+use super::handle::Handle;
+use super::output::Taken;
+use crate::config::{GuestConfig, GuestLimits};
+use node::{Node, Ready};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use vmm_sys_util::epoll::EventSet;
+use vrdma_tcp::{ConnectionId, NextHop, Outgoing, Ports, Refused, Tuple};
+use vrdma_transport::{DeviceId, Error, Instant};
+use vrdma_wire::num::Gid;
+use vrdma_wire::tcp::Ends;
+
+/// Segments that a guest sends before the next guest's turn.
+const QUANTUM: u32 = 32;
+
+/// Names a connection until its user [leaves](Own::leave) it.
+#[derive(Debug)]
+pub struct Socket {
+    node: usize,
+    id: ConnectionId,
+}
+
+/// A segment to send.
+#[derive(Debug)]
+pub struct Segment {
+    node: usize,
+    outgoing: Outgoing,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Own {
+    nodes: Vec<Node>,
+    of_devices: HashMap<DeviceId, usize>,
+    of_ports: BTreeMap<usize, usize>,
+    ready: Ready,
+    /// Whose turn it is to send,
+    turn: usize,
+    /// and how many segments it has left.
+    left: u32,
+}
+
+impl Own {
+    /// Adds a guest, with its port of the switch.
+    pub fn add(
+        &mut self,
+        (device, port): (DeviceId, usize),
+        guest: &GuestConfig,
+        limits: &GuestLimits,
+        mtu: u16,
+    ) {
+        // Others guess sequence numbers no better than those of the kernel.
+        let mut secret = [0; 16];
+        rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
+            .expect("random numbers are there once the system has started");
+        let [first, second] =
+            [&secret[..8], &secret[8..]].map(|half| u64::from_ne_bytes(half.try_into().expect("8 bytes")));
+        self.of_devices.insert(device, self.nodes.len());
+        self.of_ports.insert(port, self.nodes.len());
+        self.nodes.push(Node::new(guest, limits, mtu, [first, second]));
+    }
+
+    fn index(&self, device: DeviceId) -> usize {
+        *self.of_devices.get(&device).expect("its commands are for its own TCP")
+    }
+
+    /// Whether a segment to the guest of this port is for its TCP.
+    pub fn takes(&self, port: usize, ends: &Ends) -> bool {
+        self.of_ports.get(&port).is_some_and(|&node| self.nodes[node].takes(ends))
+    }
+
+    /// Brings a frame with such a segment.
+    pub fn handle_frame(&mut self, now: Instant, port: usize, frame: &[u8]) {
+        if let Some(&node) = self.of_ports.get(&port) {
+            self.nodes[node].handle_frame(at(now), frame, &mut self.ready);
+        }
+    }
+
+    /// Begins a connection, by a way of this MTU (0: nobody knows). Without a port of this end, from one that no other connection has.
+    ///
+    /// # Errors
+    /// `Busy`: there is such a connection. `NoResources`: there are too many. `NotFound`: the peer's address is none of a host.
+    pub(super) fn connect(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        (local, remote): (SocketAddr, SocketAddr),
+        way: (NextHop, u16),
+        user: Handle,
+    ) -> Result<(Socket, SocketAddr), Error> {
+        let node = self.index(device);
+        let ports = Ports { local: local.port(), remote: remote.port() };
+        let tuple = Tuple { local: gid(local.ip()), remote: gid(remote.ip()), ports };
+        let (id, tuple) = self.nodes[node].connect(at(now), tuple, way, user).map_err(refused)?;
+        Ok((Socket { node, id }, address(tuple.local, tuple.ports.local)))
+    }
+
+    /// Listens.
+    ///
+    /// # Errors
+    /// `Busy`: there is a listener already.
+    pub(super) fn listen(&mut self, device: DeviceId, handle: Handle, at: SocketAddr) -> Result<(), Error> {
+        let gid = if at.ip().is_unspecified() { Gid([0; 16]) } else { gid(at.ip()) };
+        let node = self.index(device);
+        self.nodes[node].listen(handle, (gid, at.port())).map_err(refused)
+    }
+
+    /// Listens no more.
+    pub(super) fn unlisten(&mut self, device: DeviceId, handle: Handle) {
+        let node = self.index(device);
+        self.nodes[node].unlisten(handle, &mut self.ready);
+    }
+
+    /// The next connection of a listener, with the addresses of both ends.
+    pub(super) fn accept(
+        &mut self,
+        device: DeviceId,
+        handle: Handle,
+    ) -> Option<(Socket, SocketAddr, SocketAddr)> {
+        let node = self.index(device);
+        let (id, tuple) = self.nodes[node].accept(handle)?;
+        let remote = address(tuple.remote, tuple.ports.remote);
+        Some((Socket { node, id }, address(tuple.local, tuple.ports.local), remote))
+    }
+
+    /// Whether a listener is to be told of connections.
+    pub(super) fn watch_listener(&mut self, device: DeviceId, handle: Handle, is_watched: bool) {
+        let node = self.index(device);
+        self.nodes[node].watch_door(handle, is_watched, &mut self.ready);
+    }
+
+    /// Says what the user of a socket is to be told of; what is so now is told too.
+    pub(super) fn watch(&mut self, socket: &Socket, user: Handle, wants: Option<EventSet>) {
+        self.nodes[socket.node].watch(socket.id, user, wants, &mut self.ready);
+    }
+
+    /// The next who is to be told, and what.
+    pub(super) fn next_ready(&mut self) -> Option<Handle> {
+        self.ready.pop_front()
+    }
+
+    /// What the user of a socket is to be told now.
+    pub fn events(&mut self, socket: &Socket) -> EventSet {
+        match self.nodes[socket.node].end(socket.id) {
+            Some(end) => {
+                end.is_queued = false;
+                end.events()
+            }
+            None => EventSet::empty(),
+        }
+    }
+
+    /// How many are to be told.
+    pub fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Whether it is connected.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn connected(&mut self, socket: &Socket) -> io::Result<()> {
+        self.nodes[socket.node].end(socket.id).map_or(Ok(()), |end| end.connected())
+    }
+
+    /// Most data of a segment.
+    pub fn mss(&self, socket: &Socket) -> Option<u32> {
+        self.nodes[socket.node].mss(socket.id)
+    }
+
+    /// Reads what came in order into a buffer, which is replaced; how much. 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is nothing yet. Or the connection is over.
+    pub fn read(&mut self, socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        self.nodes[socket.node].read(socket.id, buffer)
+    }
+
+    /// Whether a socket takes more.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn has_room(&mut self, socket: &Socket) -> io::Result<bool> {
+        let end = self.nodes[socket.node].end(socket.id).expect("it is there until its user leaves it");
+        end.connected().map(|()| end.output.has_room())
+    }
+
+    /// Has it sent, in segments of `cut` bytes or less, of which none goes beyond a piece.
+    pub(super) fn send(&mut self, socket: &Socket, taken: Taken, cut: usize) {
+        let node = &mut self.nodes[socket.node];
+        if let Some(end) = node.end(socket.id) {
+            end.output.put(taken, cut);
+            node.post(socket.id);
+        }
+    }
+
+    /// No more is sent.
+    pub fn finish(&mut self, socket: &Socket) {
+        self.nodes[socket.node].finish(socket.id, &mut self.ready);
+    }
+
+    /// Ends a connection by a RST.
+    pub fn reset(&mut self, socket: Socket) {
+        self.nodes[socket.node].reset(socket.id, &mut self.ready);
+    }
+
+    /// Its user has done with it. It ends by itself, if both ends have said so.
+    pub fn leave(&mut self, socket: Socket) {
+        self.nodes[socket.node].leave(socket.id);
+    }
+
+    /// When something is due.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.nodes.iter().filter_map(Node::next_deadline).min().map(|at| Instant(at.0))
+    }
+
+    /// Does what is due.
+    pub fn expire(&mut self, now: Instant) {
+        for node in &mut self.nodes {
+            node.expire(at(now), &mut self.ready);
+        }
+    }
+
+    /// The next segment to send, of guests and their connections by turns. It counts as sent.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Segment> {
+        for _ in 0..=self.nodes.len() {
+            let node = self.turn;
+            if self.left > 0
+                && let Some(outgoing) = self.nodes.get_mut(node).and_then(|node| node.poll_transmit(at(now)))
+            {
+                self.left -= 1;
+                return Some(Segment { node, outgoing });
+            }
+            self.turn = (node + 1) % self.nodes.len().max(1);
+            self.left = QUANTUM;
+        }
+        None
+    }
+
+    /// How long its frame is.
+    pub fn len(&self, segment: &Segment) -> usize {
+        let data = &segment.outgoing.segment.data;
+        self.nodes[segment.node].packet(&segment.outgoing).len() + (data.end - data.start) as usize
+    }
+
+    /// Writes its frame to the front of a buffer.
+    pub fn write(&mut self, segment: &Segment, buffer: &mut [u8]) {
+        self.nodes[segment.node].write(&segment.outgoing, buffer);
+    }
+
+    /// What the TCP of a guest counted, by name; nothing without one.
+    pub fn stats(&self, device: DeviceId) -> BTreeMap<&'static str, u64> {
+        let mut stats = BTreeMap::new();
+        if let Some(&node) = self.of_devices.get(&device) {
+            self.nodes[node].stats(&mut |name, value| {
+                stats.insert(name, value);
+            });
+        }
+        stats
+    }
+}
+
+/// The same clock in the words of TCP.
+fn at(now: Instant) -> vrdma_tcp::Instant {
+    vrdma_tcp::Instant(now.0)
+}
+
+fn gid(address: IpAddr) -> Gid {
+    match address {
+        IpAddr::V4(v4) => Gid(v4.to_ipv6_mapped().octets()),
+        IpAddr::V6(v6) => Gid(v6.octets()),
+    }
+}
+
+fn address(gid: Gid, port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::from(gid.0).to_canonical(), port)
+}
+
+fn refused(refused: Refused) -> Error {
+    match refused {
+        Refused::Full => Error::NoResources,
+        Refused::InUse => Error::Busy,
+        Refused::Address => Error::NotFound,
+    }
+}

@@ -1,0 +1,178 @@
+//! What a connection of our own TCP has sent, or is to send: it is kept until the peer has it.
+
+use crate::streams::output::Taken;
+use std::collections::VecDeque;
+use std::ops::Range;
+use vrdma_tcp::Source;
+use vrdma_wire::checksum::Sum;
+
+/// Bytes that are kept before more has to wait.
+const ROOM: u64 = 1 << 20;
+/// What is shorter than this goes behind what was put in before, where there is room.
+const SHORT: usize = 4096;
+
+/// Bytes that were put in together.
+#[derive(Debug)]
+struct Chunk {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Chunk {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+/// A stretch that is cut into segments of its own.
+#[derive(Debug)]
+struct Piece {
+    start: u64,
+    end: u64,
+    /// So long is each segment but the last; 0: there is one.
+    cut: u64,
+}
+
+/// Bytes by their place in the stream, and where its segments begin.
+#[derive(Debug, Default)]
+pub(super) struct SendBuffer {
+    chunks: VecDeque<Chunk>,
+    pieces: VecDeque<Piece>,
+    /// Up to here the peer has all.
+    acknowledged: u64,
+    end: u64,
+}
+
+impl SendBuffer {
+    /// Whether more may be put in.
+    pub fn has_room(&self) -> bool {
+        self.end - self.acknowledged < ROOM
+    }
+
+    /// Puts in what goes behind all else. Its pieces are cut into segments of `cut` bytes, or (0) not at all.
+    pub fn put(&mut self, taken: Taken, cut: usize) {
+        let mut at = self.end;
+        for length in taken.pieces {
+            let end = at + length as u64;
+            self.pieces.push_back(Piece { start: at, end, cut: cut as u64 });
+            at = end;
+        }
+        let bytes = taken.bytes;
+        match self.chunks.back_mut() {
+            Some(last) if bytes.len() <= last.bytes.capacity() - last.bytes.len() => {
+                last.bytes.extend_from_slice(&bytes);
+            }
+            _ if bytes.len() < SHORT => {
+                let mut chunk = Vec::with_capacity(SHORT);
+                chunk.extend_from_slice(&bytes);
+                self.chunks.push_back(Chunk { start: self.end, bytes: chunk });
+            }
+            _ => self.chunks.push_back(Chunk { start: self.end, bytes }),
+        }
+        self.end = at;
+        debug_assert_eq!(self.chunks.back().map(Chunk::end), Some(at), "pieces are all the bytes");
+    }
+
+    /// The peer has all up to here: that is not kept any more.
+    pub fn acknowledge(&mut self, place: u64) {
+        self.acknowledged = self.acknowledged.max(place);
+        while self.pieces.front().is_some_and(|piece| piece.end <= place) {
+            self.pieces.pop_front();
+        }
+        while self.chunks.front().is_some_and(|chunk| chunk.end() <= place) {
+            self.chunks.pop_front();
+        }
+    }
+
+    /// Copies a stretch that is kept; its sum.
+    ///
+    /// # Panics
+    /// It is not: TCP sends nothing again that was acknowledged.
+    pub fn copy(&self, stretch: Range<u64>, out: &mut [u8]) -> Sum {
+        let first = self.chunks.partition_point(|chunk| chunk.end() <= stretch.start);
+        let mut done = 0;
+        for chunk in self.chunks.range(first..) {
+            if done == out.len() {
+                break;
+            }
+            let from = (stretch.start + done as u64 - chunk.start) as usize;
+            let length = (chunk.bytes.len() - from).min(out.len() - done);
+            out[done..done + length].copy_from_slice(&chunk.bytes[from..from + length]);
+            done += length;
+        }
+        assert_eq!(done, out.len(), "what is not acknowledged is kept");
+        Sum::of(out)
+    }
+}
+
+impl Source for SendBuffer {
+    fn segment_at(&mut self, offset: u64, most: u32) -> u32 {
+        let at = self.pieces.partition_point(|piece| piece.end <= offset);
+        let Some(piece) = self.pieces.get(at) else { return 0 };
+        let left = piece.end - offset;
+        let to_cut = if piece.cut == 0 { left } else { piece.cut - (offset - piece.start) % piece.cut };
+        to_cut.min(left).min(most.into()) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(buffer: &mut SendBuffer, pieces: &[usize], cut: usize, first: u8) {
+        let length: usize = pieces.iter().sum();
+        let bytes = (0..length).map(|i| first.wrapping_add(i as u8)).collect();
+        buffer.put(Taken { bytes, pieces: pieces.iter().copied().collect() }, cut);
+    }
+
+    #[test]
+    fn segments_begin_where_fpdus_do_also_when_the_path_takes_less() {
+        let mut buffer = SendBuffer::default();
+        put(&mut buffer, &[20], 0, 0);
+        put(&mut buffer, &[3000, 100, 2500], 1000, 20);
+        let mut cuts = Vec::new();
+        let mut at = 0;
+        loop {
+            let length = buffer.segment_at(at, 1000);
+            if length == 0 {
+                break;
+            }
+            cuts.push(length);
+            at += u64::from(length);
+        }
+        assert_eq!(cuts, [20, 1000, 1000, 1000, 100, 1000, 1000, 500]);
+        // Within an FPDU the rest of it comes.
+        assert_eq!(
+            (buffer.segment_at(620, 1000), buffer.segment_at(20, 536), buffer.segment_at(556, 536)),
+            (400, 536, 464)
+        );
+    }
+
+    #[test]
+    fn what_is_kept_is_what_was_put_in_and_no_longer_than_needed() {
+        let mut buffer = SendBuffer::default();
+        for (n, length) in [10, 5000, 7, 7, 9000, 3].into_iter().enumerate() {
+            put(&mut buffer, &[length], 0, n as u8);
+        }
+        let mut all = vec![0; 14027];
+        let sum = buffer.copy(0..14027, &mut all);
+        assert_eq!(sum.finish(), Sum::of(&all).finish());
+        assert_eq!((all[0], all[10], all[5010], all[5017], all[5024], all[14024]), (0, 1, 2, 3, 4, 5));
+        buffer.acknowledge(5020);
+        let mut part = vec![0; 9007];
+        buffer.copy(5020..14027, &mut part);
+        assert_eq!(part, all[5020..]);
+        buffer.acknowledge(14027);
+        assert!(buffer.chunks.is_empty() && buffer.pieces.is_empty());
+        assert_eq!(buffer.segment_at(14027, 1000), 0);
+    }
+
+    #[test]
+    fn room_is_what_the_peer_has_not_acknowledged() {
+        let mut buffer = SendBuffer::default();
+        put(&mut buffer, &[ROOM as usize], 1000, 0);
+        assert!(!buffer.has_room());
+        buffer.acknowledge(1);
+        assert!(buffer.has_room());
+    }
+}

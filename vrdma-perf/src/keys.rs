@@ -1,0 +1,100 @@
+//! Memory windows: those that remote memory is named by, and those that are bound and invalidated in turn.
+
+use crate::args::WindowType;
+use crate::host::refused;
+use crate::process::Process;
+use anyhow::{Result, ensure};
+use std::time::{Duration, Instant};
+use vrdma_guest::Qp;
+use vrdma_guest::abi::control::{access, mw_type};
+use vrdma_guest::abi::cqe::WcStatus;
+use vrdma_guest::verbs::{Bind, Request, Tag};
+
+/// Windows that are bound and invalidated in turn: more than half of the requests that are outstanding at most are never used twice at a time.
+const WINDOWS: u32 = 64;
+/// How long a bind may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The key of a new window of a process, bound to its whole buffer by its QP.
+///
+/// # Errors
+/// The device refuses, or the bind fails.
+pub fn bound(process: &mut Process, qp: &Qp, of: WindowType) -> Result<u32> {
+    let of = match of {
+        WindowType::Type1 => mw_type::TYPE_1,
+        WindowType::Type2b => mw_type::TYPE_2B,
+    };
+    let rkey = refused(process.context.guest.alloc_mw(process.context.pd, of), "a memory window")?;
+    let bind = whole(process, rkey);
+    process.context.post(&Request::bind_mw(qp.tag(0), &bind).signaled(true));
+    let (mut status, start) = (None, Instant::now());
+    while status.is_none() {
+        ensure!(start.elapsed() < PATIENCE, "a memory window is not bound after {} s", PATIENCE.as_secs());
+        process.cq.driver.poll_batch(1, |cqe| status = Some(WcStatus(cqe.status)));
+    }
+    ensure!(status == Some(WcStatus::SUCCESS), "a memory window cannot be bound: {status:?}");
+    Ok(bind.new_rkey)
+}
+
+/// Windows that are not bound.
+///
+/// # Errors
+/// The device refuses.
+pub fn unbound(process: &Process) -> Result<Vec<u32>> {
+    let (guest, pd) = (&process.context.guest, process.context.pd);
+    (0..WINDOWS).map(|_| refused(guest.alloc_mw(pd, mw_type::TYPE_2B), "a memory window")).collect()
+}
+
+/// Request number `tag.wqe_id`: each window is bound, and then invalidated.
+#[inline]
+pub fn request<'a>(process: &Process, windows: &[u32], tag: Tag) -> Request<'a> {
+    let bind = whole(process, windows[place(tag.wqe_id)]);
+    match tag.wqe_id % 2 {
+        0 => Request::bind_mw(tag, &bind),
+        _ => Request::local_inv(tag, bind.new_rkey),
+    }
+}
+
+/// Request `id` was posted: an invalidated window has another key from now on.
+#[inline]
+pub fn pushed(windows: &mut [u32], id: u32) {
+    if id % 2 == 1 {
+        let rkey = &mut windows[place(id)];
+        *rkey = next(*rkey);
+    }
+}
+
+#[inline]
+fn place(id: u32) -> usize {
+    (id / 2 % WINDOWS) as usize
+}
+
+/// Binds a window to the whole buffer, with the next key.
+#[inline]
+fn whole(process: &Process, rkey: u32) -> Bind {
+    let access = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
+    let mr = &process.mr;
+    Bind { rkey, new_rkey: next(rkey), lkey: mr.key, access, addr: mr.iova, length: mr.len }
+}
+
+/// The key with another last byte.
+#[inline]
+fn next(rkey: u32) -> u32 {
+    rkey & !0xff | (rkey.wrapping_add(1) & 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_gets_its_next_key_when_it_is_invalidated() {
+        let mut windows = vec![0x1ff; WINDOWS as usize];
+        pushed(&mut windows, 0);
+        assert_eq!(windows[0], 0x1ff);
+        pushed(&mut windows, 1);
+        assert_eq!((windows[0], windows[1]), (0x100, 0x1ff));
+        pushed(&mut windows, 2 * WINDOWS + 1);
+        assert_eq!(windows[0], 0x101);
+    }
+}

@@ -1,0 +1,144 @@
+//! The standard set: which figures there are, beside what each stands, and what is wanted of it.
+
+use crate::args::PortKind;
+
+/// A figure of the report.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// What it is called.
+    pub name: &'static str,
+    /// What is measured.
+    pub what: What,
+    /// The ratio, or the value, that is wanted.
+    pub target: &'static str,
+    /// The curve that it is a point of, and where.
+    pub point: Option<(Curve, u32)>,
+}
+
+/// What a row measures.
+#[derive(Clone, Copy, Debug)]
+pub enum What {
+    /// A command of this program beside something.
+    Command(&'static str, With),
+    /// WRITEs of so many bytes over a port.
+    Wire(PortKind, u32),
+    /// Processor time of a daemon that sleeps, beside so many connected QPs.
+    Processor(u32),
+    /// Bytes of each of so many connected QPs: of the same host, or of others.
+    Memory(u32, bool),
+}
+
+/// What a command stands beside.
+#[derive(Clone, Copy, Debug)]
+pub enum With {
+    /// What the machine can do at best.
+    Limit,
+    /// Another command, between the same guests.
+    Command(&'static str),
+    /// Another command, through another daemon of the same kind.
+    Apart(&'static str),
+    /// Its own median: it is a 99.9th percentile.
+    Median,
+    /// UCX's puts over shared memory.
+    Ucx,
+}
+
+/// Rows that make a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Curve {
+    /// By active QPs.
+    Qps,
+    /// By guests.
+    Guests,
+}
+
+impl Curve {
+    /// All of them.
+    pub const ALL: [Curve; 2] = [Curve::Qps, Curve::Guests];
+
+    /// Name of its file, its title, and what is counted along it.
+    pub fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Curve::Qps => ("qps", "8 B WRITE rate by active QPs, in random order", "active QPs"),
+            Curve::Guests => ("guests", "8 B WRITE rate by guests", "guests"),
+        }
+    }
+}
+
+const fn row(name: &'static str, command: &'static str, with: With, target: &'static str) -> Row {
+    Row { name, what: What::Command(command, with), target, point: None }
+}
+
+const fn other(name: &'static str, what: What, target: &'static str) -> Row {
+    Row { name, what, target, point: None }
+}
+
+const fn point(
+    name: &'static str,
+    command: &'static str,
+    target: &'static str,
+    curve: Curve,
+    at: u32,
+) -> Row {
+    Row { name, what: What::Command(command, WRITE), target, point: Some((curve, at)) }
+}
+
+const WRITE: With = With::Command("write rate");
+
+/// All of them, in their order.
+pub const ROWS: &[Row] = &[
+    row("8 B WRITE, post to CQE, one outstanding", "write lat", With::Limit, "<= 1.3"),
+    row("8 B WRITE, post to CQE, 99.9th percentile", "write lat", With::Median, "<= 3"),
+    row("8 B WRITE beside UCX's put: latency", "write lat", With::Ucx, ""),
+    row("8 B WRITE rate, one QP", "write rate", With::Limit, ">= 0.6"),
+    row("8 B WRITE rate beside UCX's put", "write rate", With::Ucx, ">= 1"),
+    row("8 B inline WRITE rate", "write rate -I 8", WRITE, ""),
+    row("8 B SEND rate", "send rate", WRITE, ">= 0.7"),
+    row("8 B SEND rate, shared receives", "send rate --srq", WRITE, ">= 0.7"),
+    row("8 B WRITE with immediate, rate", "write rate --imm", WRITE, ">= 0.7"),
+    row("FETCH_ADD rate", "atomic rate", WRITE, ">= 0.8"),
+    row("CMP_SWAP rate", "atomic rate -A CMP_AND_SWAP", WRITE, ">= 0.8"),
+    row("ATOMIC WRITE rate", "atomic rate -A WRITE", WRITE, ">= 0.7"),
+    row("8 B WRITE rate, window of type 1", "write rate --window 1", WRITE, ">= 0.7"),
+    row("8 B WRITE rate, window of type 2B", "write rate --window 2B", WRITE, ">= 0.7"),
+    row("BIND_MW and LOCAL_INV in turn, rate", "bind rate", WRITE, ">= 0.7"),
+    row("8 B READ rate", "read rate", WRITE, ""),
+    row("8 B UC WRITE rate", "write rate -c UC", WRITE, ""),
+    row("8 B UD SEND rate", "send rate -c UD", WRITE, ""),
+    row("8 B XRC SEND rate", "send rate -c XRC", WRITE, ""),
+    point("8 B WRITE rate, 10 QPs in random order", "write rate -q 10", "", Curve::Qps, 10),
+    point("8 B WRITE rate, 100 QPs in random order", "write rate -q 100", "", Curve::Qps, 100),
+    point("8 B WRITE rate, 1,000 QPs in random order", "write rate -q 1000", "", Curve::Qps, 1000),
+    point("8 B WRITE rate, 10,000 QPs in random order", "write rate -q 10000", ">= 0.8", Curve::Qps, 10_000),
+    row(
+        "8 B WRITE rate beside 10,000 idle QPs",
+        "write rate --idle 10000",
+        With::Apart("write rate"),
+        ">= 0.98",
+    ),
+    point("8 B WRITE rate, 1 guest", "write rate --guests 1", "", Curve::Guests, 1),
+    point("8 B WRITE rate, 4 guests", "write rate --guests 4", "", Curve::Guests, 4),
+    point("8 B WRITE rate, 8 guests", "write rate --guests 8", "", Curve::Guests, 8),
+    point("8 B WRITE rate, 16 guests", "write rate --guests 16", "", Curve::Guests, 16),
+    point("8 B WRITE rate, 64 guests", "write rate --guests 64", "", Curve::Guests, 64),
+    row("64 KiB WRITE, hot", "write bw", With::Limit, ">= 0.95"),
+    row("1 MiB WRITE, hot", "write bw -s 1048576", With::Limit, ">= 0.95"),
+    row("1 MiB WRITE over 256 MiB, cold", "write bw -s 1048576 --cold", With::Limit, ">= 0.95"),
+    row("64 KiB READ, hot", "read bw", With::Limit, ">= 0.95"),
+    row("1 MiB READ, hot", "read bw -s 1048576", With::Limit, ">= 0.95"),
+    row("64 KiB SEND, hot", "send bw", With::Limit, ">= 0.95"),
+    row("1 MiB SEND, hot", "send bw -s 1048576", With::Limit, ">= 0.95"),
+    other("64 KiB WRITE over net_memif", What::Wire(PortKind::Memif, 65536), ">= 0.85"),
+    other("64 B WRITEs over net_memif, packets", What::Wire(PortKind::Memif, 64), ">= 0.6"),
+    other("64 KiB WRITE over net_af_packet, veth", What::Wire(PortKind::AfPacket, 65536), ">= 0.95"),
+    other("64 KiB WRITE over net_af_xdp, veth", What::Wire(PortKind::AfXdp, 65536), ">= 0.95"),
+    row(
+        "8 B WRITE, both asleep: kick and interrupt",
+        "write lat -e --pause 200 --poll-us 0",
+        With::Limit,
+        "<= 1.3",
+    ),
+    other("idle daemon, 1,000 connected QPs", What::Processor(1000), "< 0.2 % of a processor"),
+    other("idle connected QP, same host", What::Memory(10_000, false), "< 512 B"),
+    other("idle connected QP, wire", What::Memory(10_000, true), "< 1024 B"),
+];

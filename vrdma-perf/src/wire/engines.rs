@@ -1,0 +1,264 @@
+//! Two engines, each with a QP of RC that is connected to the other's, and the ports between them: all in this thread. Rings of guests are no part of it.
+
+use super::memory::{MEMORY, Memory};
+use crate::load::Load;
+use anyhow::{Result, ensure};
+use std::time::Instant as Clock;
+use vrdma_backend::port::{Burst, Port};
+use vrdma_transport::{
+    Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Instant, Limits, Outlet, OwnerId,
+    Payload, Piece, Pieces, QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest,
+    Sge, Sink, WcStatus, write_frame,
+};
+use vrdma_wire::icrc::Icrc;
+use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};
+use vrdma_wire::roce::Packet;
+
+/// Requests outstanding.
+const DEPTH: u32 = 128;
+const OWNER: OwnerId = OwnerId(1);
+/// Packets of a turn.
+const BUDGET: usize = 256;
+/// Shorter payloads are copied into their frames, as the daemon does it.
+const MIN_ATTACHED: usize = 1024;
+/// Turns for which a reading of the clock is good enough.
+const CLOCK_TURNS: u32 = 16;
+
+/// Packets go out by a port.
+struct Out<'a>(&'a mut Port);
+
+impl Outlet<Memory> for Out<'_> {
+    fn has_room(&mut self) -> bool {
+        self.0.has_room()
+    }
+
+    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Memory>) -> Result<(), Fault> {
+        let attached = self.0.capabilities().external && payload.len() >= MIN_ATTACHED;
+        let Some(mut frame) = self.0.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
+        if !attached {
+            let len = write_frame(packet, payload, frame.buf())?;
+            frame.commit(len);
+            return Ok(());
+        }
+        let headers = packet.emit(payload.len(), frame.buf());
+        let mut icrc = Icrc::new(&frame.buf()[..headers]);
+        // As the daemon, whose guests may write meanwhile: the CRC is of a copy.
+        let mut copy = [0; 1024];
+        let mut pieces = Vec::with_capacity(1);
+        for piece in payload.iter() {
+            let Piece::Memory { region, offset, length } = piece else { continue };
+            pieces.push(region.attach(offset, length as u16));
+            let mut done = 0;
+            while done < length as usize {
+                let part = (length as usize - done).min(copy.len());
+                region.read(offset + done as u64, &mut copy[..part])?;
+                icrc.update(&copy[..part]);
+                done += part;
+            }
+        }
+        frame.commit_with(headers, pieces, &icrc.finish());
+        Ok(())
+    }
+}
+
+/// Counts completions.
+#[derive(Default)]
+struct Done {
+    completed: u32,
+    failed: Option<WcStatus>,
+}
+
+impl Sink for Done {
+    fn complete(&mut self, _device: DeviceId, _cq: CqId, completion: &Completion) {
+        self.completed += 1;
+        if completion.status != WcStatus::Success {
+            self.failed = Some(completion.status);
+        }
+    }
+
+    fn event(&mut self, _device: DeviceId, _event: Event) {}
+}
+
+struct Host {
+    engine: Engine<Memory>,
+    device: DeviceId,
+    qpn: Qpn,
+    key: u32,
+    gid: Gid,
+    mac: Mac,
+    sink: Done,
+}
+
+impl Host {
+    fn new(last: u8) -> Host {
+        let mut engine = Engine::new(last.into());
+        let device = engine.add_device(Limits::default());
+        let gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]);
+        let mac = Mac([2, 0, 0, 0, 0x55, last]);
+        engine.set_gid(device, 0, Some(gid.into())).expect("a GID table");
+        engine.set_mac(device, mac).expect("a device");
+        engine.set_link(true);
+        let pd = engine.alloc_pd(device, OWNER).expect("a PD");
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let key = engine.reg_mr(device, pd, access, 0, MEMORY as u64, Memory::new()).expect("an MR");
+        let init = QpInit {
+            owner: OWNER,
+            pd: Some(pd),
+            qp_type: QpType::Rc,
+            send_cq: CqId(0),
+            recv_cq: CqId(0),
+            receives: Receives::Own,
+            max_send_wr: DEPTH,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: 0,
+        };
+        let qpn = engine.create_qp(device, init).expect("a QP");
+        Host { engine, device, qpn, key, gid, mac, sink: Done::default() }
+    }
+
+    fn connect(&mut self, peer: (Qpn, Gid, Mac), path_mtu: Mtu) {
+        let m = AttrMask::STATE;
+        let init = m | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+        let rtr = m
+            | AttrMask::AV
+            | AttrMask::PATH_MTU
+            | AttrMask::DEST_QPN
+            | AttrMask::RQ_PSN
+            | AttrMask::MAX_DEST_RD_ATOMIC
+            | AttrMask::MIN_RNR_TIMER;
+        let rts = m
+            | AttrMask::TIMEOUT
+            | AttrMask::RETRY_CNT
+            | AttrMask::RNR_RETRY
+            | AttrMask::SQ_PSN
+            | AttrMask::MAX_RD_ATOMIC;
+        let attr = QpAttr {
+            access: Access::REMOTE_WRITE,
+            port: 1,
+            path_mtu,
+            rq_psn: Psn::truncate(1000),
+            sq_psn: Psn::truncate(1000),
+            dest_qpn: peer.0,
+            timeout: 14,
+            retry_cnt: 7,
+            dgid: peer.1,
+            dmac: peer.2,
+            hop_limit: 64,
+            ..QpAttr::default()
+        };
+        for (state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
+            let attr = QpAttr { state, ..attr };
+            let (device, qpn) = (self.device, self.qpn);
+            self.engine
+                .modify_qp(Instant(0), device, qpn, mask, &attr, &mut self.sink)
+                .expect("a connection");
+        }
+    }
+
+    fn post(&mut self, now: Instant, rkey: u32, length: u32) {
+        let sge = [Sge { addr: 0, length, lkey: Lkey(self.key) }];
+        let remote = Remote { addr: 0, rkey: Rkey(rkey) };
+        let op = SendOp::Write { remote, imm: None };
+        let payload = Payload::Sges(&sge);
+        let request = SendRequest { id: 0, signaled: true, solicited: false, fence: false, op, payload };
+        self.engine.post_send(now, self.device, OWNER, self.qpn, &request, &mut self.sink).expect("room");
+    }
+
+    /// Lets it send, and make progress.
+    fn transmit(&mut self, now: Instant, port: &mut Port) {
+        self.engine.transmit(now, BUDGET, &mut Out(port), &mut self.sink);
+        port.flush();
+        self.engine.poll(now, 1 << 20, &mut self.sink);
+    }
+
+    fn handle(&mut self, now: Instant, frame: &[u8]) {
+        self.engine.handle_frame(now, frame, &mut self.sink);
+    }
+}
+
+/// WRITEs from one engine to the other; of the ports one brings back what it sends, or there are two.
+pub struct Engines<'p> {
+    a: Host,
+    b: Host,
+    ports: &'p mut [Port],
+    length: u32,
+    burst: Burst,
+    start: Clock,
+    now: Instant,
+    turns: u32,
+    posted: u32,
+    /// Completions that [`Load::poll`] has told of.
+    told: u32,
+}
+
+impl<'p> Engines<'p> {
+    /// WRITEs of `length` bytes in packets of `mtu`.
+    pub fn new(ports: &'p mut [Port], length: u32, mtu: Mtu) -> Engines<'p> {
+        let (mut a, mut b) = (Host::new(1), Host::new(2));
+        let (to_a, to_b) = ((a.qpn, a.gid, a.mac), (b.qpn, b.gid, b.mac));
+        a.connect(to_b, mtu);
+        b.connect(to_a, mtu);
+        let (start, now) = (Clock::now(), Instant(0));
+        let burst = Burst::default();
+        Engines { a, b, ports, length, burst, start, now, turns: 0, posted: 0, told: 0 }
+    }
+
+    /// The ports, for others to use meanwhile.
+    pub fn ports(&mut self) -> &mut [Port] {
+        self.ports
+    }
+
+    /// Packets that were sent a second time.
+    pub fn retries(&self) -> u64 {
+        self.a.engine.counters(self.a.device).retries
+    }
+
+    fn turn(&mut self) {
+        let last = self.ports.len() - 1;
+        if self.turns.is_multiple_of(CLOCK_TURNS) {
+            self.now = Instant(self.start.elapsed().as_nanos() as u64);
+        }
+        self.turns = self.turns.wrapping_add(1);
+        self.a.transmit(self.now, &mut self.ports[0]);
+        self.b.transmit(self.now, &mut self.ports[last]);
+        for port in self.ports.iter_mut() {
+            port.receive(&mut self.burst);
+            for frame in self.burst.frames() {
+                let host = if frame[..6] == self.a.mac.0 { &mut self.a } else { &mut self.b };
+                host.handle(self.now, frame);
+            }
+            self.burst.clear();
+        }
+    }
+}
+
+impl Load for Engines<'_> {
+    fn post(&mut self) -> bool {
+        let room = self.posted.wrapping_sub(self.a.sink.completed) < DEPTH;
+        if room {
+            self.a.post(self.now, self.b.key, self.length);
+            self.posted = self.posted.wrapping_add(1);
+        }
+        room
+    }
+
+    fn ring(&mut self) {}
+
+    fn poll(&mut self) -> Result<u32> {
+        self.turn();
+        ensure!(self.a.sink.failed.is_none(), "a WRITE failed: {:?}", self.a.sink.failed);
+        let new = self.a.sink.completed.wrapping_sub(self.told);
+        self.told = self.a.sink.completed;
+        Ok(new)
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.posted.wrapping_sub(self.told)
+    }
+}

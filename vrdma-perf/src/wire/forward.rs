@@ -1,0 +1,110 @@
+//! What testpmd does, in our own thread: frames of a length go out by one port and come in by the other, and nothing looks at what is in them.
+
+use super::memory::MEMORY;
+use crate::windows::WINDOW_MS;
+use anyhow::{Result, ensure};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use vrdma_backend::port::{Burst, Port};
+use vrdma_wire::icrc::Icrc;
+
+/// Frames on their way.
+const DEPTH: u64 = 256;
+/// What has not come while none came for so long is lost.
+const LOST: Duration = Duration::from_micros(300);
+/// How long none may come.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Of an Ethernet header: to nobody, of a type for experiments.
+const HEADER: [u8; 14] = [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 0x88, 0xb5];
+/// Headers that an ICRC begins with.
+const ICRC_HEADERS: usize = 70;
+/// Payloads that passes are timed over.
+const PASSES: usize = 256;
+/// Messages' bytes, through which the passes go as messages do.
+const MESSAGE: usize = 64 << 10;
+
+/// Frames per second.
+///
+/// # Errors
+/// None comes.
+pub fn window(ports: &mut [Port], len: usize) -> Result<f64> {
+    let last = ports.len() - 1;
+    let mut burst = Burst::default();
+    let (mut sent, mut received) = (0, 0);
+    let mut begin: Option<(Instant, u64)> = None;
+    let start = Instant::now();
+    let mut latest = start;
+    let rate = loop {
+        while sent < received + DEPTH && ports[0].has_room() {
+            let Some(mut frame) = ports[0].transmit(len) else { break };
+            frame.buf()[..HEADER.len()].copy_from_slice(&HEADER);
+            frame.commit(len);
+            sent += 1;
+        }
+        ports[0].flush();
+        let came = ports[last].receive(&mut burst) as u64;
+        burst.clear();
+        received += came;
+        if came > 0 {
+            latest = Instant::now();
+        } else if latest.elapsed() > LOST {
+            // Others go in their place.
+            (sent, latest) = (received, Instant::now());
+        }
+        match begin {
+            None if received >= DEPTH => begin = Some((Instant::now(), received)),
+            None => ensure!(start.elapsed() < PATIENCE, "the port loses frames: {received} of {sent} came"),
+            Some((since, before)) if since.elapsed().as_secs_f64() * 1e3 >= WINDOW_MS => {
+                break (received - before) as f64 / since.elapsed().as_secs_f64();
+            }
+            Some(_) => {}
+        }
+    };
+    drain(ports, &mut burst);
+    ensure!(rate > 0., "no frame comes");
+    Ok(rate)
+}
+
+/// Takes what is still on its way.
+fn drain(ports: &mut [Port], burst: &mut Burst) {
+    let mut quiet = 0;
+    while quiet < 100 {
+        ports.iter_mut().for_each(Port::flush);
+        let came: usize = ports.iter_mut().map(|port| port.receive(burst)).sum();
+        burst.clear();
+        quiet = if came == 0 { quiet + 1 } else { 0 };
+    }
+}
+
+/// Seconds of an ICRC over a payload of `len` bytes, and of a copy of it.
+#[derive(Debug)]
+pub struct Passes {
+    from: Vec<u8>,
+    to: Vec<u8>,
+    len: usize,
+}
+
+impl Passes {
+    /// Over payloads of so many bytes.
+    pub fn new(len: usize) -> Passes {
+        Passes { from: vec![1; MEMORY], to: vec![0; MEMORY], len }
+    }
+
+    /// Seconds for each payload, of both passes together.
+    pub fn window(&mut self) -> f64 {
+        let places = (MESSAGE / self.len).max(1);
+        let start = Instant::now();
+        for pass in 0..PASSES {
+            let at = pass % places * self.len;
+            let mut icrc = Icrc::new(&self.from[..ICRC_HEADERS]);
+            icrc.update(&self.from[at..][..self.len]);
+            black_box(icrc.finish());
+        }
+        for pass in 0..PASSES {
+            let at = pass % places * self.len;
+            self.to[at..][..self.len].copy_from_slice(&self.from[at..][..self.len]);
+            black_box(&mut self.to);
+        }
+        start.elapsed().as_secs_f64() / PASSES as f64
+    }
+}

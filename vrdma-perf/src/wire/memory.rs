@@ -1,0 +1,61 @@
+//! The memory of the engines' regions.
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use vrdma_backend::port::External;
+use vrdma_transport::{Fault, Region};
+
+/// Bytes of it.
+pub const MEMORY: usize = 1 << 20;
+
+/// Memory that both the engine and frames on their way have.
+#[derive(Clone)]
+pub struct Memory(Arc<Bytes>);
+
+struct Bytes(Box<[UnsafeCell<u8>]>);
+
+// SAFETY: one thread writes, and what frames carry may change.
+unsafe impl Sync for Bytes {}
+
+impl Memory {
+    /// All of it, filled.
+    pub fn new() -> Memory {
+        Memory(Arc::new(Bytes((0..MEMORY).map(|i| UnsafeCell::new(i as u8)).collect())))
+    }
+
+    /// A range of it, for a frame to take along.
+    pub fn attach(&self, offset: u64, len: u16) -> External {
+        let bytes = self.at(offset, len.into());
+        // SAFETY: `at` has checked the range; the memory lives as long as any clone of its owner.
+        unsafe { External::new(bytes, len, self.0.clone()) }
+    }
+
+    fn at(&self, offset: u64, len: usize) -> *mut u8 {
+        self.0.0[offset as usize..][..len].as_ptr().cast_mut().cast()
+    }
+}
+
+impl Region for Memory {
+    fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
+        // SAFETY: both ranges were checked by `at`.
+        unsafe { self.at(offset, len as usize).copy_to(dst.at(dst_offset, len as usize), len as usize) };
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        // SAFETY: the range was checked by `at`; the buffer is other memory.
+        unsafe { self.at(offset, buf.len()).copy_to_nonoverlapping(buf.as_mut_ptr(), buf.len()) };
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        // SAFETY: the range was checked by `at`; the data are other memory.
+        unsafe { self.at(offset, data.len()).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        Ok(())
+    }
+
+    fn with_word<T>(&self, _: u64, _: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
+        Err(Fault)
+    }
+}

@@ -1,0 +1,128 @@
+//! The wire: WRITEs between two engines over ports of DPDK, beside what the ports do at best. A process of its own measures it: EAL stays in a process to
+//! its end, and a veth is in a network namespace.
+
+mod engines;
+mod forward;
+mod memory;
+mod ports;
+
+use crate::args::{Figure, Wire};
+use crate::helper::Helper;
+use crate::line;
+use crate::lines::{self, Unit};
+use crate::missing::{LACKS, missing};
+use crate::table;
+use crate::turns::{self, Turns, Until};
+use crate::windows::{Kind, Windows, histogram};
+use anyhow::{Result, bail};
+use engines::Engines;
+use forward::Passes;
+use serde::{Deserialize, Serialize};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use vrdma_backend::port::Port;
+use vrdma_guest::threads::pin;
+
+/// Bytes of a RoCE packet beside its payload: Ethernet, IPv4, UDP, BTH, RETH and ICRC.
+const AROUND: usize = 74;
+/// Messages of so many bytes are bandwidth, shorter ones packets.
+const LONG: u32 = 4096;
+
+/// What came out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// Bytes of a message,
+    pub size: u32,
+    /// and of a packet's payload at most.
+    pub mtu: u32,
+    /// What it is held against.
+    pub limit: String,
+    /// Whether both are bytes per second; else they are packets per second, ACKs among them.
+    pub bytes: bool,
+    /// Packets that were lost, and so sent a second time.
+    pub retries: u64,
+    /// Both beside each other.
+    pub turns: Turns,
+}
+
+/// Measures in this process.
+///
+/// # Errors
+/// The port cannot be made here, or loses everything.
+pub fn measure(args: &Wire) -> Result<Measured> {
+    let dir = tempfile::tempdir()?;
+    let mut ports = ports::open(args.port, dir.path())?;
+    pin(0, args.cpus.1);
+    let helper = Helper::start(args.cpus.0);
+    let mtu = ports::path_mtu(&ports);
+    let bytes = args.size >= LONG;
+    let payload = (args.size as usize).min(mtu.bytes() as usize);
+    let mut times = histogram();
+    let kind = Kind { figure: Figure::Rate, size: args.size, pause: Duration::ZERO };
+    let windows = Windows::new(Engines::new(&mut ports, args.size, mtu), kind, u32::MAX, &mut times)?;
+    let windows = std::cell::RefCell::new(windows);
+    // What a driver that only moves bytes leaves to whoever has a NIC: the CRC, and a copy.
+    let mut passes = (bytes && args.port.is_memory()).then(|| Passes::new(payload));
+    let own = || {
+        let mut windows = windows.borrow_mut();
+        let before = frames(windows.load.ports());
+        let start = std::time::Instant::now();
+        let rate = windows.window()?;
+        let packets = (frames(windows.load.ports()) - before) as f64 / start.elapsed().as_secs_f64();
+        Ok(if bytes { rate * f64::from(args.size) } else { packets })
+    };
+    let limit = || {
+        let rate = forward::window(windows.borrow_mut().load.ports(), payload + AROUND)?;
+        let seconds = 1. / rate + passes.as_mut().map_or(0., Passes::window);
+        Ok(if bytes { payload as f64 / seconds } else { 1. / seconds })
+    };
+    let until = Until::Time(Duration::from_secs_f64(args.duration));
+    let turns = turns::take(until, || line::round_trip(&helper), own, limit)?;
+    let limit = if bytes && args.port.is_memory() { "frames + ICRC + copy" } else { "frames" };
+    let retries = windows.borrow().load.retries();
+    Ok(Measured { size: args.size, mtu: mtu.bytes(), limit: limit.to_owned(), bytes, retries, turns })
+}
+
+/// Frames that all ports have sent.
+fn frames(ports: &[Port]) -> u64 {
+    ports.iter().map(|port| port.stats().get("frames_sent").copied().unwrap_or_default()).sum()
+}
+
+/// Measures in a process of its own.
+///
+/// # Errors
+/// What it said last.
+pub fn measure_apart(args: &Wire) -> Result<Measured> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["wire", args.port.name(), "--json", "-s", &args.size.to_string()]);
+    command.args(["-D", &args.duration.to_string(), "--cpus", &format!("{},{}", args.cpus.0, args.cpus.1)]);
+    let output = command.stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let said = text.lines().rev().find_map(|line| line.strip_prefix("vrdma-perf: "));
+        let said = said.unwrap_or("its process ended without a word");
+        if output.status.code() == Some(LACKS.into()) {
+            return Err(missing(said));
+        }
+        bail!("{said}");
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Its rows in a table.
+pub fn lines(name: &str, measured: &Measured, target: &str) -> Vec<String> {
+    let Measured { mtu, limit, turns, bytes, .. } = measured;
+    let unit = Unit::of(if *bytes { Figure::Bw } else { Figure::Rate });
+    lines::regimes(&format!("{name}, MTU {mtu}"), turns, limit, unit, target)
+}
+
+/// A line for people.
+pub fn describe(measured: &Measured) -> String {
+    let Measured { size, mtu, limit, bytes, retries, turns } = measured;
+    let mut text = format!("{size} B WRITEs, MTU {mtu}, {retries} packets sent again");
+    let figure = if *bytes { Figure::Bw } else { Figure::Rate };
+    for regime in &turns.regimes {
+        text += &format!("\n{}", table::beside(regime, limit, figure));
+    }
+    text
+}

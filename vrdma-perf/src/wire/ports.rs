@@ -1,0 +1,109 @@
+//! Ports of this machine that need no NIC, two ends of each.
+
+use crate::args::PortKind;
+use crate::missing::missing;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use vrdma_backend::port::{Eal, Ethdev, Port, UplinkDevice};
+use vrdma_wire::num::Mtu;
+
+/// MTUs of links that are tried, the best first: XDP sockets take no frame that is longer than a part of a page.
+const LINK_MTUS: [u16; 3] = [4500, 3000, 1500];
+/// What a RoCE packet needs beside its payload at most.
+const OVERHEAD: u32 = 96;
+/// How long a link may take to come up.
+const UP: Duration = Duration::from_secs(5);
+
+/// The two ends, or one that brings back what it sends.
+///
+/// # Errors
+/// They cannot be made here; the message says why.
+pub fn open(kind: PortKind, dir: &Path) -> Result<Vec<Port>> {
+    if kind.is_memory() {
+        // These want nothing of the machine.
+        return all(kind, dir, LINK_MTUS[0]);
+    }
+    veth(kind, dir).map_err(|error| missing(format!("this machine has no such port: {error:#}")))
+}
+
+/// Both ends of a veth, with the longest packets that they take.
+fn veth(kind: PortKind, dir: &Path) -> Result<Vec<Port>> {
+    own_network()?;
+    ip("link add va type veth peer name vb")?;
+    let mut error = None;
+    for mtu in LINK_MTUS {
+        for end in ["va", "vb"] {
+            ip(&format!("link set {end} mtu {mtu}"))?;
+            ip(&format!("link set {end} up"))?;
+        }
+        match all(kind, dir, mtu) {
+            Ok(ports) => return Ok(ports),
+            Err(found) => _ = error.get_or_insert(found),
+        }
+    }
+    Err(error.expect("there are MTUs"))
+}
+
+fn all(kind: PortKind, dir: &Path, mtu: u16) -> Result<Vec<Port>> {
+    let ports = devices(kind, dir).into_iter().map(|device| one(&device, mtu));
+    let mut ports = ports.collect::<Result<Vec<Port>>>()?;
+    wait(&mut ports).map(|()| ports)
+}
+
+/// The devices, as EAL names them.
+fn devices(kind: PortKind, dir: &Path) -> Vec<String> {
+    let socket = dir.join("memif.sock");
+    let memif = |number: u8, role: &str| {
+        format!("net_memif{number},role={role},socket={},socket-abstract=no", socket.display())
+    };
+    match kind {
+        PortKind::Memif => vec![memif(0, "server"), memif(1, "client")],
+        PortKind::Ring => vec!["net_ring0".into()],
+        PortKind::AfPacket => vec!["net_af_packet0,iface=va".into(), "net_af_packet1,iface=vb".into()],
+        PortKind::AfXdp => vec!["net_af_xdp0,iface=va".into(), "net_af_xdp1,iface=vb".into()],
+    }
+}
+
+fn one(device: &str, mtu: u16) -> Result<Port> {
+    let device: UplinkDevice = device.parse()?;
+    let eal = Eal::start("", &device)?;
+    let mut port = Port::new(Box::new(Ethdev::open(eal, &device, Some(mtu))?));
+    port.adopt();
+    Ok(port)
+}
+
+fn wait(ports: &mut [Port]) -> Result<()> {
+    let start = Instant::now();
+    while !ports.iter().all(Port::is_up) {
+        ensure!(start.elapsed() < UP, "the link does not come up");
+        ports.iter_mut().for_each(|port| _ = port.poll_link());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// The largest path MTU of packets that fit.
+pub fn path_mtu(ports: &[Port]) -> Mtu {
+    let link = ports.iter().map(|port| port.capabilities().mtu).min().unwrap_or_default();
+    let fits = |code| Mtu::from_code(code).filter(|mtu| mtu.bytes() + OVERHEAD <= u32::from(link));
+    (1..=5).rev().find_map(fits).unwrap_or(Mtu::M256)
+}
+
+/// A network namespace of our own; of who is not root in a user namespace of its own.
+fn own_network() -> Result<()> {
+    // SAFETY: a plain system call. EAL's threads and all programs are started by this thread later, and are in the namespace too.
+    let unshare = |flags| unsafe { libc::unshare(flags) } == 0;
+    if unshare(libc::CLONE_NEWNET) || unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) {
+        return Ok(());
+    }
+    bail!("a veth wants root, or a user namespace: {}", std::io::Error::last_os_error())
+}
+
+fn ip(arguments: &str) -> Result<()> {
+    let output = Command::new("ip").args(arguments.split(' ')).output().context("ip (Debian: iproute2)")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ip {arguments}: {}", said.trim());
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! A TCP segment with the headers of IP and Ethernet before it: a whole frame.
+
+use super::{Header, Malformed, PROTOCOL, is_sound};
+use crate::Drop;
+use crate::checksum::Sum;
+use crate::eth::{self, Eth};
+use crate::ip::{self, Ip};
+use crate::num::{FlowLabel, Gid, Mac, VlanTag};
+use crate::rw::Writer;
+use core::fmt;
+
+/// What is written where hosts say how far a packet may go.
+const HOP_LIMIT: u8 = 64;
+
+/// Who speaks to whom in a frame of TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The Ethernet header.
+    pub eth: Eth,
+    /// Address of the sender: an IPv4 address is mapped.
+    pub src: Gid,
+    /// Address of the receiver, likewise.
+    pub dst: Gid,
+    /// Port of the sender.
+    pub src_port: u16,
+    /// Port of the receiver.
+    pub dst_port: u16,
+}
+
+/// Who speaks to whom in a frame, if it is one of TCP at first sight: over IPv4 or IPv6, without options or extension headers, not fragmented.
+pub fn ends(head: &[u8]) -> Option<Ends> {
+    let (eth, packet) = Eth::parse(head).ok()?;
+    let (src, dst, segment) = ip::plain_of(eth.ethertype, packet, PROTOCOL)?;
+    let [a, b, c, d, ..] = *segment else { return None };
+    Some(Ends { eth, src, dst, src_port: u16::from_be_bytes([a, b]), dst_port: u16::from_be_bytes([c, d]) })
+}
+
+/// Why a frame is no segment that anybody could take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bad {
+    /// Its headers before TCP's.
+    Ip(Drop),
+    /// TCP's header.
+    Tcp(Malformed),
+    /// The checksum is wrong.
+    Checksum,
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bad::Ip(drop) => drop.fmt(f),
+            Bad::Tcp(malformed) => malformed.fmt(f),
+            Bad::Checksum => f.write_str("checksum"),
+        }
+    }
+}
+
+impl core::error::Error for Bad {}
+
+/// The headers of a segment, from Ethernet's to TCP's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Who sends the frame.
+    pub src_mac: Mac,
+    /// Who gets it.
+    pub dst_mac: Mac,
+    /// Its 802.1Q tag.
+    pub vlan: Option<VlanTag>,
+    /// Address of the sender: an IPv4 address is mapped.
+    pub src: Gid,
+    /// Address of the receiver: of the same kind.
+    pub dst: Gid,
+    /// TCP's header.
+    pub header: Header,
+}
+
+impl Packet {
+    /// Reads a frame: the headers, and the segment's data. Checksums are checked.
+    pub fn parse(frame: &[u8]) -> Result<(Packet, &[u8]), Bad> {
+        let (eth, packet) = Eth::parse(frame).map_err(Bad::Ip)?;
+        let (ip, segment) = Ip::parse(eth.ethertype, packet, PROTOCOL).map_err(Bad::Ip)?;
+        let (header, data) = Header::parse(segment).map_err(Bad::Tcp)?;
+        if !is_sound(ip.src, ip.dst, segment) {
+            return Err(Bad::Checksum);
+        }
+        let Eth { src: src_mac, dst: dst_mac, vlan, .. } = eth;
+        Ok((Packet { src_mac, dst_mac, vlan, src: ip.src, dst: ip.dst, header }, data))
+    }
+
+    /// Length of all headers.
+    #[allow(clippy::len_without_is_empty, reason = "headers are never empty")]
+    pub fn len(&self) -> usize {
+        self.eth().len() + self.ip_len() + self.header.len()
+    }
+
+    fn is_ipv4(&self) -> bool {
+        Ip::is_v4(self.src, self.dst)
+    }
+
+    fn ip_len(&self) -> usize {
+        if self.is_ipv4() { ip::V4_LEN } else { ip::V6_LEN }
+    }
+
+    fn eth(&self) -> Eth {
+        let ethertype = if self.is_ipv4() { eth::IPV4 } else { eth::IPV6 };
+        Eth { dst: self.dst_mac, src: self.src_mac, vlan: self.vlan, ethertype }
+    }
+
+    /// Writes the headers of a segment with data of this sum to the front of `buf`; returns their length.
+    ///
+    /// # Panics
+    /// If `buf` is shorter than that, or the data is longer than an IP packet may be.
+    pub fn emit(&self, data: Sum, buf: &mut [u8]) -> usize {
+        let length = u16::try_from(self.header.len() + data.len()).expect("a segment fits an IP packet");
+        let mut writer = Writer::new(buf);
+        self.eth().put(&mut writer);
+        let ip = Ip {
+            src: self.src,
+            dst: self.dst,
+            traffic_class: 0,
+            flow_label: FlowLabel::default(),
+            hop_limit: HOP_LIMIT,
+        };
+        ip.put(length, PROTOCOL, &mut writer);
+        let at = writer.len();
+        at + self.header.emit(self.src, self.dst, data, &mut buf[at..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::tcp::{Flags, Options};
+    use std::vec;
+    use std::vec::Vec;
+
+    fn packet(src: Gid, dst: Gid, vlan: Option<VlanTag>) -> Packet {
+        let header = Header {
+            src_port: 1234,
+            dst_port: 80,
+            seq: 7,
+            ack: 9,
+            flags: Flags::ACK,
+            window: 100,
+            urgent: 0,
+            options: Options { timestamps: Some((1, 2)), ..Options::default() },
+        };
+        Packet { src_mac: Mac([2; 6]), dst_mac: Mac([4; 6]), vlan, src, dst, header }
+    }
+
+    fn frame(packet: &Packet, data: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; packet.len() + data.len()];
+        let at = packet.emit(Sum::of(data), &mut frame);
+        frame[at..].copy_from_slice(data);
+        frame
+    }
+
+    #[test]
+    fn packets_come_back_and_say_whose_they_are() {
+        let v4 = |last| Gid::from_ipv4([10, 0, 0, last]);
+        let v6 = |last| Gid([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        for (src, dst) in [(v4(1), v4(2)), (v6(1), v6(2))] {
+            for vlan in [None, Some(VlanTag(0x2005))] {
+                let packet = packet(src, dst, vlan);
+                let mut frame = frame(&packet, b"odd");
+                assert_eq!(Packet::parse(&frame), Ok((packet, &b"odd"[..])));
+                let ends = ends(&frame[..packet.len()]).unwrap();
+                assert_eq!((ends.src, ends.dst, ends.src_port, ends.dst_port), (src, dst, 1234, 80));
+                assert_eq!((ends.eth.dst, ends.eth.vlan), (Mac([4; 6]), vlan));
+                // Padding of a short frame belongs to nobody.
+                let length = frame.len();
+                frame.extend([0xaa; 9]);
+                assert_eq!(Packet::parse(&frame), Ok((packet, &b"odd"[..])));
+                frame[length - 1] ^= 1;
+                assert_eq!(Packet::parse(&frame), Err(Bad::Checksum));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_whole_segment_has_no_ends() {
+        let packet = packet(Gid::from_ipv4([10, 0, 0, 1]), Gid::from_ipv4([10, 0, 0, 2]), None);
+        let whole = frame(&packet, b"");
+        let spoil = |at: usize, value: u8| {
+            let mut frame = whole.clone();
+            frame[at] = value;
+            frame
+        };
+        assert!(ends(&whole).is_some());
+        // IP options, a fragment, its rest, UDP, another EtherType, a header that is cut short.
+        let none = [
+            spoil(14, 0x46),
+            spoil(20, 0x20),
+            spoil(21, 1),
+            spoil(23, 17),
+            spoil(13, 6),
+            whole[..37].to_vec(),
+        ];
+        for frame in none {
+            assert_eq!(ends(&frame), None, "{frame:x?}");
+        }
+        assert_eq!(Packet::parse(&spoil(20, 0x60)), Err(Bad::Ip(Drop::IpChecksum)));
+        assert_eq!(Packet::parse(&whole[..50]), Err(Bad::Ip(Drop::Truncated)));
+    }
+}

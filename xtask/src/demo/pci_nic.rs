@@ -1,0 +1,153 @@
+//! `cargo xtask demo pci-nic`: a host whose uplink is a NIC on PCI, which DPDK drives through vfio and an IOMMU.
+//!
+//! The host is a VM, since the NIC and the IOMMU are QEMU's; its guest is one without a VM, and the peer's device is `rdma_rxe`.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::capture;
+use crate::proc::indent;
+use crate::ui;
+use crate::vm::Job;
+use crate::vm::nic::{Nic, NicLab};
+
+/// The services, each with the size of its messages and the path MTU.
+const SERVICES: [(&str, u32, u32); 6] = [
+    ("rc", 10_000, 1024),
+    ("uc", 10_000, 1024),
+    ("ud", 1024, 1024),
+    ("rc", 32_000, 4096),
+    ("uc", 32_000, 4096),
+    ("ud", 4096, 4096),
+];
+/// Messages of each there and back.
+const MESSAGES: u32 = 40;
+
+/// Goes through it with each of these NICs.
+pub fn run(nics: &[Nic]) -> Result<()> {
+    let start = Instant::now();
+    let mut summary = Vec::new();
+    let mut failures = Vec::new();
+    for nic in nics {
+        println!("\n=== {}", nic.name());
+        match with(*nic) {
+            Ok(line) => summary.push(format!("{:<16}{line}", nic.name())),
+            Err(error) => {
+                println!("FAIL  {}\n{}", nic.name(), indent(&format!("{error:#}")));
+                failures.push(nic.name());
+            }
+        }
+    }
+    println!("\n=== summary\n{}", summary.join("\n"));
+    ensure!(failures.is_empty(), "failed with {}", failures.join(", "));
+    ui::say(&format!("demo: {} NICs in {:.1} s", nics.len(), start.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+fn with(nic: Nic) -> Result<String> {
+    let mut lab = NicLab::boot(nic)?;
+    let result = go_through(&mut lab);
+    let result = lab.explained(result);
+    // What passed is looked at whether or not all went well.
+    let file = lab.capture();
+    drop(lab);
+    let checked =
+        ui::step(&format!("checking what passed the wire: {}", file.display()), || capture::check(&file));
+    let (said, checked) = match (result, checked) {
+        (Ok(said), Ok(checked)) => (said, checked),
+        (Err(error), Err(also)) => return Err(also.context(format!("{error:#}"))),
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
+    Ok(format!("{said}; {} packets on the wire, each sound", checked.packets))
+}
+
+/// With and without zero copy; what the summary says.
+fn go_through(lab: &mut NicLab) -> Result<String> {
+    let mut lines = Vec::new();
+    for (arguments, name) in [("", "as it is"), ("--no-zero-copy", "with copies")] {
+        let daemon = Daemon::start(lab, arguments)?;
+        let result = programs(lab, name).and_then(|()| daemon.finish(lab));
+        if result.is_err() {
+            println!(
+                "{}\n{}\n{}",
+                indent(&lab.daemon_log()),
+                lab.stats().unwrap_or_default(),
+                lab.peer_counters()
+            );
+        }
+        lines.push(result.context(name)?);
+    }
+    Ok(lines.join(", "))
+}
+
+/// A daemon that runs.
+struct Daemon {
+    job: Job,
+}
+
+impl Daemon {
+    fn start(lab: &NicLab, arguments: &str) -> Result<Self> {
+        let job = lab.daemon(arguments)?;
+        lab.wait_link(true)?;
+        Ok(Self { job })
+    }
+
+    /// Ends it; how it sent payload.
+    fn finish(self, lab: &NicLab) -> Result<String> {
+        let stats = lab.stats()?;
+        println!("{}", stats["uplink"]);
+        self.job.signal(15)?;
+        let output = self.job.wait(lab.patience(5)).context("the daemon does not end")?;
+        ensure!(output.success(), "the daemon: {:?}", output.exit);
+        Ok("ok".to_owned())
+    }
+}
+
+/// Steps that are gone through, each also after a failure, so that one sees all.
+struct Steps<'a> {
+    lab: &'a mut NicLab,
+    how: &'a str,
+    failures: Vec<String>,
+}
+
+impl Steps<'_> {
+    fn step(&mut self, what: &str, work: impl FnOnce(&mut NicLab) -> Result<()>) {
+        let start = Instant::now();
+        match work(self.lab) {
+            Ok(()) => println!("  ok {:6.1} s  {what}, {}", start.elapsed().as_secs_f64(), self.how),
+            Err(error) => {
+                let text = format!("{what}, {}\n{}", self.how, indent(&format!("{error:#}")));
+                println!("FAIL           {text}");
+                self.failures.push(text);
+            }
+        }
+    }
+}
+
+/// All services, checksums that the NIC fills in, and the cable pulled and plugged in again.
+fn programs(lab: &mut NicLab, how: &str) -> Result<()> {
+    let mut steps = Steps { lab, how, failures: Vec::new() };
+    steps.step("RC: SEND, WRITE, READ, FETCH_ADD", |lab| lab.turns(3));
+    for (service, size, mtu) in SERVICES {
+        let name = service.to_uppercase();
+        let what = format!("{name}, {MESSAGES} messages of {size} bytes there and back, path MTU {mtu}");
+        steps.step(&what, |lab| lab.echo(service, size, mtu, MESSAGES));
+    }
+    for protocol in ["UDP", "TCP"] {
+        steps.step(&format!("checksums of {protocol}"), |lab| lab.packets(&protocol.to_lowercase()));
+    }
+    steps.step("the link down and up", link);
+    let Steps { failures, .. } = steps;
+    ensure!(failures.is_empty(), "{} steps failed:\n{}", failures.len(), failures.join("\n"));
+    Ok(())
+}
+
+/// The cable is pulled, and plugged in again: the daemon says so, and all goes on.
+fn link(lab: &mut NicLab) -> Result<()> {
+    for up in [false, true] {
+        lab.set_link(up)?;
+        lab.wait_link(up)?;
+    }
+    lab.echo("rc", 10_000, 1024, MESSAGES).context("after the link was down")
+}

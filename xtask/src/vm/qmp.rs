@@ -1,0 +1,48 @@
+//! QEMU's monitor, for what happens to a VM's devices while it runs.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+/// A connection to a monitor.
+pub struct Qmp {
+    stream: BufReader<UnixStream>,
+}
+
+/// QEMU's arguments for a monitor at this socket.
+pub fn arguments(socket: &Path) -> [String; 2] {
+    ["-qmp".to_owned(), format!("unix:{},server=on,wait=off", socket.display())]
+}
+
+impl Qmp {
+    /// Connects, and ends the negotiation.
+    pub fn connect(socket: &Path) -> Result<Self> {
+        let stream = UnixStream::connect(socket).context("cannot connect to QEMU's monitor")?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let mut qmp = Self { stream: BufReader::new(stream) };
+        qmp.execute("qmp_capabilities", json!({}))?;
+        Ok(qmp)
+    }
+
+    /// Executes a command.
+    pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
+        let line = json!({ "execute": command, "arguments": arguments });
+        writeln!(self.stream.get_mut(), "{line}")?;
+        // Events, and the greeting, come between.
+        loop {
+            let mut line = String::new();
+            self.stream.read_line(&mut line).with_context(|| format!("QEMU does not answer to {command}"))?;
+            let answer: Value = serde_json::from_str(&line).context("QEMU's monitor gave no JSON")?;
+            if let Some(result) = answer.get("return") {
+                return Ok(result.clone());
+            }
+            if let Some(error) = answer.get("error") {
+                bail!("QEMU refuses {command}: {error}");
+            }
+        }
+    }
+}
