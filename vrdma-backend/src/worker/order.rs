@@ -107,7 +107,12 @@ impl Worker {
         };
         self.after(id, marks, until, move |worker| {
             let result = worker.execute(id, command).map_err(CommandError::from);
-            worker.after(id, Vec::new(), told, |_| done(result));
+            worker.after(id, Vec::new(), told, move |worker| {
+                if matches!(told, Until::GidsSet) {
+                    worker.settle_gids(id);
+                }
+                done(result);
+            });
         });
     }
 
