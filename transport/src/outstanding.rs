@@ -4,7 +4,7 @@ mod save;
 
 use crate::pool::{At, List, Pool};
 use crate::qp::attr::{QpInit, Receives};
-use crate::request::{Destination, Payload, Sge};
+use crate::request::{Destination, Payload, RecvList, Sge};
 use crate::work::{OutstandingSend, Work};
 use vrdma_wire::num::Lkey;
 
@@ -284,6 +284,17 @@ impl Requests {
             slot.more = more;
             slot.first.iter_mut().zip(first).for_each(|(place, sge)| *place = *sge);
         });
+    }
+
+    /// The same of receives of one element each.
+    #[inline]
+    pub(crate) fn push_receives(&mut self, queue: &mut List, list: RecvList<'_>) {
+        for (id, &sge) in list.receives() {
+            self.receives.push_with(queue, |slot| {
+                (slot.id, slot.length, slot.count, slot.more) = (id, sge.length, 1, List::EMPTY);
+                slot.first[0] = sge;
+            });
+        }
     }
 
     #[inline]

@@ -3,7 +3,10 @@
 use super::Worker;
 use crate::cycles::{self, Stage};
 use crate::translate::wqe::{Request, destination, parse};
-use vrdma_transport::{DeviceId, Instant, OwnerId, PostError, Queue, RecvRequest, SendOp};
+use std::slice::from_ref;
+use vrdma_transport::{
+    DeviceId, Instant, OwnerId, Payload, PostError, Queue, RecvList, RecvRequest, SendOp, SendRequest,
+};
 
 impl Worker {
     /// Hands the request in `self.words` to the engine.
@@ -45,6 +48,25 @@ impl Worker {
             }
             &Request::SrqRecv(srq, RecvRequest { id, sges }) => {
                 engine.post_srq_recv(device, owner, srq, RecvRequest { id, sges }, &mut self.outputs)
+            }
+            &Request::Sends(qpn, ref like, ..) if engine.is_datagram(device, qpn) => {
+                self.outputs.device(device).counters.invalid_requests += 1;
+                engine.post_invalid(now, device, owner, qpn, like.id, Queue::Send, &mut self.outputs)
+            }
+            &Request::Sends(qpn, ref like, ref ids, sges) => {
+                ids.iter().zip(sges).fold(Ok(()), |result, (&id, sge)| {
+                    self.outputs.carries(sge.length.into());
+                    let request = SendRequest { id, payload: Payload::Sges(from_ref(sge)), ..*like };
+                    result.and(engine.post_send(now, device, owner, qpn, &request, &mut self.outputs))
+                })
+            }
+            Request::Recvs(qpn, ids, sges) => {
+                let list = RecvList::new(&ids[..sges.len()], sges);
+                engine.post_recvs(now, device, owner, *qpn, list, &mut self.outputs)
+            }
+            Request::SrqRecvs(srq, ids, sges) => {
+                let list = RecvList::new(&ids[..sges.len()], sges);
+                engine.post_srq_recvs(device, owner, *srq, list, &mut self.outputs)
             }
             &Request::InvalidSrq(srq) => {
                 self.outputs.device(device).counters.invalid_requests += 1;
