@@ -130,7 +130,7 @@ pub struct State {
     pub dms: HashMap<u32, (u64, u64)>,
     next_handle: u32,
     /// Index of the next entry of the channel.
-    taken: u16,
+    pub taken: u16,
 }
 
 impl State {

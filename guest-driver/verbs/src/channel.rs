@@ -170,12 +170,16 @@ impl<D: Doorbell> Channel<D> {
     /// is impossible.
     #[inline]
     pub fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        let listed = if self.lists { request.listed() } else { None };
-        if let Some(listed) = &listed
-            && self.append(listed)
-        {
-            return Ok(());
+        if request.is_listable() && self.lists {
+            return self.push_listed(request);
         }
+        self.open = None;
+        self.push_alone(request)
+    }
+
+    /// Writes a request into units of its own.
+    #[inline]
+    fn push_alone(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         let units = request.units().map_err(PostError::Request)?;
         if !self.has_room(units) {
             return Err(self.refuse(units));
@@ -186,8 +190,20 @@ impl<D: Doorbell> Channel<D> {
         // SAFETY: `units` is what the request said, and `units` <= `entries`.
         unsafe { request.write_to(&span, units) };
         self.next = self.next.wrapping_add(units as u16);
-        self.open = listed.as_ref().map(OpenList::new);
         self.prefetch();
+        Ok(())
+    }
+
+    /// Writes a request into the units of the youngest, if it can be there.
+    fn push_listed(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        let listed = request.listed();
+        if let Some(listed) = &listed
+            && self.append(listed)
+        {
+            return Ok(());
+        }
+        self.push_alone(request)?;
+        self.open = listed.as_ref().map(OpenList::new);
         Ok(())
     }
 

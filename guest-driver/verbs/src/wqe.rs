@@ -282,6 +282,12 @@ impl<'a> Request<'a> {
         Self { listable: true, ..self }
     }
 
+    /// Whether a list may have its operation.
+    #[inline]
+    pub(crate) fn is_listable(&self) -> bool {
+        self.listable
+    }
+
     /// The request as one of a list, if it can be.
     #[inline]
     pub(crate) fn listed(&self) -> Option<Listed<'_>> {

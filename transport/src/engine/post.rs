@@ -156,12 +156,11 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
-        let PostTarget { qp, requests, .. } = self.posted(place, owner)?;
-        let takes_receives = !qp.uses_shared_queue() && qp.init.qp_type != QpType::XrcSend;
-        if takes_receives
-            && !matches!(qp.state, QpState::Reset | QpState::Err)
-            && qp.caps.recv_sge > 0
-            && u32::from(qp.caps.recv_wr).saturating_sub(qp.responder.queue.len()) >= list.len()
+        let known = self.devices.get_mut(device.0);
+        if let Some((qp, requests)) =
+            known.and_then(|device| Some((&mut device.qps.get_mut(qpn.number())?.qp, &mut device.requests)))
+            && (owner == OwnerId::KERNEL || owner == qp.owner)
+            && qp.takes_receives(list.len())
         {
             requests.push_receives(&mut qp.responder.queue, list);
             if qp.responder.sender_waits {

@@ -548,4 +548,72 @@ mod tests {
         let stray = WqeHeader { object: 0x0100_0000.into(), ..header(WrOpcode::SEND, 0, 0, 0) };
         assert!(matches!(parse(&words(stray, &[]), 1, &mut Vec::new()), Request::Stray));
     }
+
+    #[test]
+    fn a_list_is_understood_whole_or_not_at_all() {
+        let mut room = Vec::new();
+        let elements: Vec<u8> = (0..6).flat_map(|n| sge(n).as_bytes().to_vec()).collect();
+        let body = ListBody { wqe_ids: [11, 12, 13, 14].map(U32::new) };
+        let list = |opcode, bits, count: u8| {
+            let parts = [(16, body.as_bytes()), (32, &elements[..16 * usize::from(count)])];
+            words(header(opcode, bits | flags::LIST, count, 0), &parts)
+        };
+        for count in 0..=6u8 {
+            let units = (32 + 16 * usize::from(count)).div_ceil(64);
+            let ids = [0x5678, 11, 12, 13, 14];
+            let fits = (2..=5).contains(&count);
+            let addresses: Vec<u64> = (0..count.into()).map(|n| 0x100 + n).collect();
+            let are_all = |sges: &[Sge]| sges.iter().map(|sge| sge.addr).eq(addresses.iter().copied());
+            match parse(&list(WrOpcode::RECV, 0, count), units, &mut room) {
+                Request::Recvs(qpn, found, sges) if fits => {
+                    assert_eq!((qpn.number(), found), (0x1234, ids));
+                    assert!(are_all(sges));
+                }
+                Request::Invalid(_, 0x5678, Queue::Recv) if !fits => {}
+                other => panic!("{count} receives: {other:?}"),
+            }
+            match parse(&list(WrOpcode::SRQ_RECV, 0, count), units, &mut room) {
+                Request::SrqRecvs(SrqId(0x1234), found, sges) if fits => {
+                    assert_eq!(found, ids);
+                    assert!(are_all(sges));
+                }
+                Request::InvalidSrq(SrqId(0x1234)) if !fits => {}
+                other => panic!("{count} shared receives: {other:?}"),
+            }
+            match parse(&list(WrOpcode::SEND, flags::SIGNALED | flags::FENCE, count), units, &mut room) {
+                Request::Sends(_, like, found, sges) if fits => {
+                    assert_eq!(
+                        (like.id, like.signaled, like.solicited, like.fence),
+                        (ids[0], true, false, true)
+                    );
+                    assert_eq!((like.op, found), (SendOp::Send { imm: None }, ids));
+                    assert!(are_all(sges));
+                }
+                Request::Invalid(_, 0x5678, Queue::Send) if !fits => {}
+                other => panic!("{count} SENDs: {other:?}"),
+            }
+        }
+        // More elements than its units hold.
+        assert!(matches!(parse(&list(WrOpcode::RECV, 0, 3), 1, &mut room), Request::Invalid(..)));
+        for (opcode, bits) in [
+            (WrOpcode::RECV, flags::SIGNALED),
+            (WrOpcode::SRQ_RECV, flags::SOLICITED),
+            (WrOpcode::SEND, flags::INLINE),
+            (WrOpcode::SEND, flags::XRC),
+            (WrOpcode::SEND, 64),
+            (WrOpcode::SEND_WITH_IMM, 0),
+            (WrOpcode::SEND_WITH_INV, 0),
+            (WrOpcode::RDMA_WRITE, 0),
+            (WrOpcode::RDMA_READ, 0),
+            (WrOpcode::ATOMIC_CMP_AND_SWP, 0),
+            (WrOpcode::LOCAL_INV, 0),
+            (WrOpcode::BIND_MW, 0),
+            (WrOpcode::REG_MR, 0),
+            (WrOpcode::FLUSH, 0),
+        ] {
+            let list = list(opcode, bits, 2);
+            let found = parse(&list, 1, &mut room);
+            assert!(matches!(found, Request::Invalid(..) | Request::InvalidSrq(_)), "{opcode:?} {found:?}");
+        }
+    }
 }

@@ -88,6 +88,7 @@ fn receives_of_one_element_share_requests() {
     let guest = Guest::new(&kernel);
     let (cq, srq) = (guest.cq(32), guest.srq(20));
     let qp = guest.qp(cq, |attr| attr.cap.max_recv_wr = 20);
+    let sharing = qp_with(&guest, cq, srq);
     let mut sges: Vec<_> = (0..20).map(|i| [sge(0x1000 * i, 64, 5), sge(0, 32, 6)]).collect();
     // (receives, which of them has two elements, units)
     for (count, pair, units) in
@@ -107,12 +108,14 @@ fn receives_of_one_element_share_requests() {
             let addresses: Vec<_> = requests.iter().map(|request| request.sges()[0].0).collect();
             assert_eq!(addresses, (0..count as u64).map(|i| 0x1000 * i).collect::<Vec<_>>());
             for request in &requests {
-                kernel.complete(if shared { request.received(number(qp)) } else { request.success() });
+                kernel.complete(if shared { request.received(number(sharing)) } else { request.success() });
             }
             assert_eq!(wr_ids(&guest.poll(cq, 32)), (0..count as u64).collect::<Vec<_>>());
         }
     }
-    guest.destroy_qp(qp);
+    for qp in [qp, sharing] {
+        guest.destroy_qp(qp);
+    }
     guest.destroy_srq(srq);
     guest.close(&[cq]);
 }
