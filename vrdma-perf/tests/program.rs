@@ -4,8 +4,13 @@ use serde_json::Value;
 use std::process::{Command, Output};
 
 fn perf(line: &str) -> Output {
+    perf_with(&line.split(' ').collect::<Vec<_>>())
+}
+
+/// With arguments that may have spaces in them.
+fn perf_with(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
-    command.args(line.split(' ')).output().expect("the program runs")
+    command.args(arguments).output().expect("the program runs")
 }
 
 /// The results of a measurement that has to succeed.
@@ -133,6 +138,14 @@ fn a_report_is_put_between_the_marks_of_its_document() {
     let text = std::fs::read_to_string(&file).expect("still there");
     assert!(text.starts_with("before\n") && text.ends_with("after\n") && !text.contains("old"), "{text}");
     assert!(text.contains("| 8 B WRITE rate, 10 QPs in random order |"), "{text}");
+}
+
+#[test]
+fn a_guest_that_sends_to_itself_is_beside_one_that_sends_to_another() {
+    let output = perf_with(&["report", "-D", "0.05", "--only", "WRITE rate, 1 guest"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("| 8 B WRITE rate, 1 guest |"), "{text}");
 }
 
 #[test]
