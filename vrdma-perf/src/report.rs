@@ -42,17 +42,16 @@ fn command(
 ) -> Result<Measured> {
     let (own, mut args) = plan(text)?;
     args.run.duration = time;
-    let asleep = text.contains("--poll-us");
-    if asleep && !daemon.attach.is_empty() {
+    let poll_us = text.contains("--poll-us").then_some(args.daemon.poll_us);
+    if poll_us.is_some() && !daemon.attach.is_empty() {
         return Err(missing("the daemon that is attached to sleeps when it likes"));
     }
-    let daemon =
-        DaemonArgs { poll_us: if asleep { args.daemon.poll_us } else { daemon.poll_us }, ..daemon.clone() };
+    let (daemon, other) = daemons(poll_us, daemon, other);
     let reference = match with {
         With::Command(other) | With::Apart(other) => Some(plan(other)?.0),
         With::Limit | With::Median | With::Ucx => None,
     };
-    let beside = match (other, with, &reference) {
+    let beside = match (&other, with, &reference) {
         (Some(other), ..) => Beside::Daemon(other),
         (None, With::Apart(_), Some(reference)) => Beside::Apart(reference),
         (None, _, Some(reference)) => Beside::Plan(reference),
@@ -61,6 +60,19 @@ fn command(
         (None, _, None) => Beside::Limit,
     };
     measure(&own, args.figure, &args.run, &daemon, beside).context(text.to_owned())
+}
+
+/// The daemons of a row: each sleeps after the time that the row's command says, if it says one.
+fn daemons(
+    poll_us: Option<u64>,
+    first: &DaemonArgs,
+    second: Option<&DaemonArgs>,
+) -> (DaemonArgs, Option<DaemonArgs>) {
+    let told = |daemon: &DaemonArgs| DaemonArgs {
+        poll_us: poll_us.unwrap_or(daemon.poll_us),
+        ..daemon.clone()
+    };
+    (told(first), second.map(told))
 }
 
 /// Measures a row.
@@ -197,6 +209,18 @@ mod tests {
                 assert!(!args.load.all && plan.depth >= plan.qps.min(128) || args.figure == Figure::Lat);
             }
         }
+    }
+
+    #[test]
+    fn two_daemons_sleep_after_the_same_time() {
+        let ours = DaemonArgs { poll_us: 200, ..DaemonArgs::default() };
+        let after = |poll_us| {
+            let (first, second) = daemons(poll_us, &ours, Some(&ours));
+            (first.poll_us, second.map(|second| second.poll_us))
+        };
+        assert_eq!(after(Some(0)), (0, Some(0)));
+        assert_eq!(after(None), (200, Some(200)));
+        assert!(daemons(Some(0), &ours, None).1.is_none());
     }
 
     #[test]
