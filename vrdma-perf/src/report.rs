@@ -89,6 +89,9 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
         What::Wire(port, size) => {
+            if daemon.daemon.is_some() || !daemon.attach.is_empty() {
+                return Err(missing("its engines are this program's, not those of another daemon"));
+            }
             let args = Wire { port, size, duration: time, cpus: daemon.cpus, json: true };
             let measured = wire::measure_apart(&args)?;
             let lines = wire::lines(name, &measured, target);

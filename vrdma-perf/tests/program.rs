@@ -155,6 +155,11 @@ fn what_a_machine_has_not_got_is_said_in_its_row() {
     let output = command.output().expect("the program runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("not measured: write lat: ucx_perftest"), "{text}");
+    // Engines over a port are no figure of another daemon.
+    let arguments = ["report", "--only", "64 B WRITEs over net_memif", "--daemon", "/nowhere/vrdma-backend"];
+    let output = perf_with(&arguments);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("not measured: its engines are this program's"), "{text}");
     // And in a measurement of its own it is an error.
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
     command.args(["wire", "af_packet", "-D", "0.05"]).env("PATH", "/nowhere");
