@@ -43,6 +43,24 @@ pub enum Command {
     Daemon(vrdma_backend::config::Args),
 }
 
+impl Command {
+    /// The processors that it wants, ours first.
+    pub fn cpus(&self) -> Option<(usize, usize)> {
+        match self {
+            Command::Write(args)
+            | Command::Read(args)
+            | Command::Send(args)
+            | Command::Atomic(args)
+            | Command::Bind(args) => Some(args.daemon.cpus),
+            Command::Wire(args) => Some(args.cpus),
+            Command::Limits(args) => Some(args.cpus),
+            Command::Report(args) => Some(args.daemon.cpus),
+            Command::Compare(args) => Some(args.cpus),
+            Command::Daemon(_) => None,
+        }
+    }
+}
+
 /// What of an operation is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -190,7 +208,7 @@ pub struct Run {
 /// Which daemon, and where it and we run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct DaemonArgs {
-    /// Socket of a guest of a daemon that runs, once for each guest [default: a daemon of our own]
+    /// Socket of a guest of a daemon that runs, once for each guest; --cpus has to name its worker's processor [default: a daemon of our own]
     #[arg(long, value_name = "SOCKET", action = ArgAction::Append)]
     pub attach: Vec<PathBuf>,
     /// Another program as our daemon: a vrdma-backend of another version

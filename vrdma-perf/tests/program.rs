@@ -95,6 +95,8 @@ fn a_table_has_perftests_columns() {
 fn mistakes_are_told_in_a_line() {
     let lines = [
         ("send lat -c UD -s 5000", "vrdma-perf: messages have 4096 bytes at most"),
+        ("write lat --cpus 0,1023", "vrdma-perf: processor 1023 is none that we may run on"),
+        ("wire ring --cpus 1023,0", "vrdma-perf: processor 1023 is none that we may run on"),
         (
             "write lat --attach /nowhere/a",
             "vrdma-perf: --attach wants 2 sockets, one for each guest: 1 given",
