@@ -135,7 +135,7 @@ pub fn report(args: &Report) -> Result<()> {
     let (mut points, mut failed, mut small_pages) = (Vec::new(), Vec::new(), Vec::new());
     let had_huge_pages = machine::huge_pages() > 0;
     for row in picked(&args.only)? {
-        match one(row, args.duration, &args.daemon) {
+        match on_its_own(|| one(row, args.duration, &args.daemon)) {
             Ok(shown) => {
                 shown.lines.iter().for_each(|line| text.line(line));
                 small_pages.extend(shown.small_pages.then_some(row.name));
@@ -178,10 +178,17 @@ pub fn compare(args: &Compare) -> Result<()> {
     for row in picked(&args.only)? {
         // The others are the same commands beside something else, or no windows.
         let What::Command(text, With::Limit | With::Command(_) | With::Apart(_)) = row.what else { continue };
-        let measured = command(text, With::Limit, args.duration, &first, Some(&second))?;
+        let measured =
+            on_its_own(|| command(text, With::Limit, args.duration, &first, Some(&second)))?;
         lines::of(row.name, &measured, "").iter().for_each(|line| println!("{line}"));
     }
     Ok(())
+}
+
+/// In a thread of its own: what is measured pins its thread, and whom that starts (a daemon, the wire's process) would have its one processor.
+fn on_its_own<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
+    let result = std::thread::scope(|scope| scope.spawn(measure).join());
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn picked(only: &str) -> Result<Vec<&'static Row>> {
