@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use super::both;
 use crate::capture;
 use crate::proc::indent;
 use crate::ui;
@@ -54,11 +55,7 @@ fn with(nic: Nic) -> Result<String> {
     drop(lab);
     let checked =
         ui::step(&format!("checking what passed the wire: {}", file.display()), || capture::check(&file));
-    let (said, checked) = match (result, checked) {
-        (Ok(said), Ok(checked)) => (said, checked),
-        (Err(error), Err(also)) => return Err(also.context(format!("{error:#}"))),
-        (Err(error), _) | (_, Err(error)) => return Err(error),
-    };
+    let (said, checked) = both(result, checked)?;
     Ok(format!("{said}; {} packets on the wire, each sound", checked.packets))
 }
 
