@@ -154,7 +154,7 @@ fn a_guest_that_sends_to_itself_is_beside_one_that_sends_to_another() {
 fn the_wire_has_its_processors_also_after_other_rows() {
     let output = perf_with(&["report", "-D", "0.05", "--only", "64 KiB WRITE"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    for row in ["| 64 KiB WRITE, hot |", "| 64 KiB WRITE over net_memif, MTU 4096 |"] {
+    for row in ["| 64 KiB WRITE, hot |", "| 64 KiB WRITE over net_memif, MTU 4096"] {
         assert!(text.contains(row), "{text}{}", String::from_utf8_lossy(&output.stderr));
     }
 }
