@@ -139,6 +139,7 @@ impl Limits<'_> {
 fn tails(windows: &mut Windows<'_, Flows>, until: Until, cpu: usize) -> Result<(String, Turns)> {
     let helper = Helper::start(cpu);
     std::thread::sleep(ASLEEP);
+    windows.for_tails();
     let window = || {
         let median = alone(windows)?;
         Ok((windows.tail, median))
