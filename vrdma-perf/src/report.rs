@@ -68,10 +68,8 @@ fn daemons(
     first: &DaemonArgs,
     second: Option<&DaemonArgs>,
 ) -> (DaemonArgs, Option<DaemonArgs>) {
-    let told = |daemon: &DaemonArgs| DaemonArgs {
-        poll_us: poll_us.unwrap_or(daemon.poll_us),
-        ..daemon.clone()
-    };
+    let told =
+        |daemon: &DaemonArgs| DaemonArgs { poll_us: poll_us.unwrap_or(daemon.poll_us), ..daemon.clone() };
     (told(first), second.map(told))
 }
 
@@ -178,8 +176,7 @@ pub fn compare(args: &Compare) -> Result<()> {
     for row in picked(&args.only)? {
         // The others are the same commands beside something else, or no windows.
         let What::Command(text, With::Limit | With::Command(_) | With::Apart(_)) = row.what else { continue };
-        let measured =
-            on_its_own(|| command(text, With::Limit, args.duration, &first, Some(&second)))?;
+        let measured = on_its_own(|| command(text, With::Limit, args.duration, &first, Some(&second)))?;
         lines::of(row.name, &measured, "").iter().for_each(|line| println!("{line}"));
     }
     Ok(())

@@ -220,7 +220,7 @@ mod tests {
         let mut windows = Windows::new(Uneven::default(), kind, 3, &mut times).unwrap();
         windows.for_tails();
         windows.window().unwrap();
-        assert_eq!(windows.operations, TAIL.into());
+        assert_eq!(windows.operations, u64::from(TAIL));
         assert!(windows.tail >= 2000., "{} us: it is one of the slow ones", windows.tail);
     }
 }

@@ -170,7 +170,10 @@ fn what_a_machine_has_not_got_is_said_in_its_row() {
     let arguments = ["report", "--only", "64 B WRITEs over net_memif", "--daemon", "/nowhere/vrdma-backend"];
     let output = perf_with(&arguments);
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("not measured: its engines are this program's"), "{text}");
+    assert!(
+        output.status.success() && text.contains("not measured: its engines are this program's"),
+        "{text}"
+    );
     // And in a measurement of its own it is an error.
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
     command.args(["wire", "af_packet", "-D", "0.05"]).env("PATH", "/nowhere");

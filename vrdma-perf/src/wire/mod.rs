@@ -136,7 +136,8 @@ mod tests {
     fn losses_are_told_beside_what_was_sent_in_spite_of_them() {
         let row = |retries| {
             let turns = Turns::default();
-            let measured = Measured { size: 64, mtu: 4096, limit: "frames".into(), bytes: false, retries, turns };
+            let measured =
+                Measured { size: 64, mtu: 4096, limit: "frames".into(), bytes: false, retries, turns };
             lines("x", &measured, "").concat()
         };
         assert!(row(3).starts_with("| x, MTU 4096, 3 losses |"), "{}", row(3));
