@@ -42,17 +42,16 @@ fn command(
 ) -> Result<Measured> {
     let (own, mut args) = plan(text)?;
     args.run.duration = time;
-    let asleep = text.contains("--poll-us");
-    if asleep && !daemon.attach.is_empty() {
+    let poll_us = text.contains("--poll-us").then_some(args.daemon.poll_us);
+    if poll_us.is_some() && !daemon.attach.is_empty() {
         return Err(missing("the daemon that is attached to sleeps when it likes"));
     }
-    let daemon =
-        DaemonArgs { poll_us: if asleep { args.daemon.poll_us } else { daemon.poll_us }, ..daemon.clone() };
+    let (daemon, other) = daemons(poll_us, daemon, other);
     let reference = match with {
         With::Command(other) | With::Apart(other) => Some(plan(other)?.0),
         With::Limit | With::Median | With::Ucx => None,
     };
-    let beside = match (other, with, &reference) {
+    let beside = match (&other, with, &reference) {
         (Some(other), ..) => Beside::Daemon(other),
         (None, With::Apart(_), Some(reference)) => Beside::Apart(reference),
         (None, _, Some(reference)) => Beside::Plan(reference),
@@ -61,6 +60,17 @@ fn command(
         (None, _, None) => Beside::Limit,
     };
     measure(&own, args.figure, &args.run, &daemon, beside).context(text.to_owned())
+}
+
+/// The daemons of a row: each sleeps after the time that the row's command says, if it says one.
+fn daemons(
+    poll_us: Option<u64>,
+    first: &DaemonArgs,
+    second: Option<&DaemonArgs>,
+) -> (DaemonArgs, Option<DaemonArgs>) {
+    let told =
+        |daemon: &DaemonArgs| DaemonArgs { poll_us: poll_us.unwrap_or(daemon.poll_us), ..daemon.clone() };
+    (told(first), second.map(told))
 }
 
 /// Measures a row.
@@ -77,6 +87,9 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
         What::Wire(port, size) => {
+            if daemon.daemon.is_some() || !daemon.attach.is_empty() {
+                return Err(missing("its engines are this program's, not those of another daemon"));
+            }
             let args = Wire { port, size, duration: time, cpus: daemon.cpus, json: true };
             let measured = wire::measure_apart(&args)?;
             let lines = wire::lines(name, &measured, target);
@@ -120,7 +133,7 @@ pub fn report(args: &Report) -> Result<()> {
     let (mut points, mut failed, mut small_pages) = (Vec::new(), Vec::new(), Vec::new());
     let had_huge_pages = machine::huge_pages() > 0;
     for row in picked(&args.only)? {
-        match one(row, args.duration, &args.daemon) {
+        match on_its_own(|| one(row, args.duration, &args.daemon)) {
             Ok(shown) => {
                 shown.lines.iter().for_each(|line| text.line(line));
                 small_pages.extend(shown.small_pages.then_some(row.name));
@@ -163,10 +176,16 @@ pub fn compare(args: &Compare) -> Result<()> {
     for row in picked(&args.only)? {
         // The others are the same commands beside something else, or no windows.
         let What::Command(text, With::Limit | With::Command(_) | With::Apart(_)) = row.what else { continue };
-        let measured = command(text, With::Limit, args.duration, &first, Some(&second))?;
+        let measured = on_its_own(|| command(text, With::Limit, args.duration, &first, Some(&second)))?;
         lines::of(row.name, &measured, "").iter().for_each(|line| println!("{line}"));
     }
     Ok(())
+}
+
+/// In a thread of its own: what is measured pins its thread, and whom that starts (a daemon, the wire's process) would have its one processor.
+fn on_its_own<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
+    let result = std::thread::scope(|scope| scope.spawn(measure).join());
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn picked(only: &str) -> Result<Vec<&'static Row>> {
@@ -197,6 +216,18 @@ mod tests {
                 assert!(!args.load.all && plan.depth >= plan.qps.min(128) || args.figure == Figure::Lat);
             }
         }
+    }
+
+    #[test]
+    fn two_daemons_sleep_after_the_same_time() {
+        let ours = DaemonArgs { poll_us: 200, ..DaemonArgs::default() };
+        let after = |poll_us| {
+            let (first, second) = daemons(poll_us, &ours, Some(&ours));
+            (first.poll_us, second.map(|second| second.poll_us))
+        };
+        assert_eq!(after(Some(0)), (0, Some(0)));
+        assert_eq!(after(None), (200, Some(200)));
+        assert!(daemons(Some(0), &ours, None).1.is_none());
     }
 
     #[test]

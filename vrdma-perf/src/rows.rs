@@ -33,7 +33,7 @@ pub enum What {
 pub enum With {
     /// What the machine can do at best.
     Limit,
-    /// Another command, between the same guests.
+    /// Another command, between the same guests, or two of them.
     Command(&'static str),
     /// Another command, through another daemon of the same kind.
     Apart(&'static str),

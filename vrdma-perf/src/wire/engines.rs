@@ -210,7 +210,7 @@ impl<'p> Engines<'p> {
         self.ports
     }
 
-    /// Packets that were sent a second time.
+    /// How often packets were sent again from one on that was lost.
     pub fn retries(&self) -> u64 {
         self.a.engine.counters(self.a.device).retries
     }

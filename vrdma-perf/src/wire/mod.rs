@@ -37,9 +37,9 @@ pub struct Measured {
     pub mtu: u32,
     /// What it is held against.
     pub limit: String,
-    /// Whether both are bytes per second; else they are packets per second, ACKs among them.
+    /// Whether both are bytes per second; else they are packets per second, ACKs and those that were sent again among them.
     pub bytes: bool,
-    /// Packets that were lost, and so sent a second time.
+    /// How often the sender went back to a packet that was lost, and sent all from there on again.
     pub retries: u64,
     /// Both beside each other.
     pub turns: Turns,
@@ -111,18 +111,36 @@ pub fn measure_apart(args: &Wire) -> Result<Measured> {
 
 /// Its rows in a table.
 pub fn lines(name: &str, measured: &Measured, target: &str) -> Vec<String> {
-    let Measured { mtu, limit, turns, bytes, .. } = measured;
+    let Measured { mtu, limit, turns, bytes, retries, .. } = measured;
     let unit = Unit::of(if *bytes { Figure::Bw } else { Figure::Rate });
-    lines::regimes(&format!("{name}, MTU {mtu}"), turns, limit, unit, target)
+    let losses = if *retries > 0 { format!(", {retries} losses") } else { String::new() };
+    lines::regimes(&format!("{name}, MTU {mtu}{losses}"), turns, limit, unit, target)
 }
 
 /// A line for people.
 pub fn describe(measured: &Measured) -> String {
     let Measured { size, mtu, limit, bytes, retries, turns } = measured;
-    let mut text = format!("{size} B WRITEs, MTU {mtu}, {retries} packets sent again");
+    let mut text = format!("{size} B WRITEs, MTU {mtu}, {retries} losses, behind which all was sent again");
     let figure = if *bytes { Figure::Bw } else { Figure::Rate };
     for regime in &turns.regimes {
         text += &format!("\n{}", table::beside(regime, limit, figure));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_told_beside_what_was_sent_in_spite_of_them() {
+        let row = |retries| {
+            let turns = Turns::default();
+            let measured =
+                Measured { size: 64, mtu: 4096, limit: "frames".into(), bytes: false, retries, turns };
+            lines("x", &measured, "").concat()
+        };
+        assert!(row(3).starts_with("| x, MTU 4096, 3 losses |"), "{}", row(3));
+        assert!(row(0).starts_with("| x, MTU 4096 |"), "{}", row(0));
+    }
 }
