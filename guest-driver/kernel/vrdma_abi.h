@@ -99,7 +99,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 25);
 #define VRDMA_CMD_QUERY_CLOCK 14 /* - -> ClockResp. With VRDMA_CAP_CQ_TIMESTAMP. */
 #define VRDMA_CMD_CREATE_CQ 24 /* CreateCqReq, runs (see cqe) -> CreateCqResp */
 #define VRDMA_CMD_DESTROY_CQ 25 /* ObjectReq (CQN) -> -. BUSY while QPs or XRC shared receive queues use it. */
-#define VRDMA_CMD_RESIZE_CQ 26 /* ResizeCqReq, runs (the new ring and record, see cqe) -> -. With VRDMA_CAP_CQ_RESIZE. Requests made available in a  channel before the command are taken before it. INVALID if what is not consumed does not fit, or the CQ failed. */
+#define VRDMA_CMD_RESIZE_CQ 26 /* ResizeCqReq, runs (the new ring and record, see cqe) -> -. With VRDMA_CAP_CQ_RESIZE. Requests made available in a  channel before the command are taken before it, and those that end without a peer's doing have ended, unless that takes 10 ms. INVALID if what is not consumed does not fit, or the CQ failed. */
 #define VRDMA_CMD_MODIFY_CQ 27 /* ModifyCqReq -> -. With VRDMA_CAP_CQ_MODERATION. */
 #define VRDMA_CMD_REG_MR 32 /* RegMrReq, runs (the region) -> RegMrResp */
 #define VRDMA_CMD_DEREG_MR 33 /* ObjectReq (lkey, of which the low 8 bits do not count if ALLOC_FAST_MR made it) -> -. BUSY while windows are bound to it. */
