@@ -70,6 +70,9 @@ impl Ours {
     }
 
     pub fn handle(&mut self, now: u64, packet: &[u8]) {
+        if packet[12..16] != self.peer.octets() {
+            return; // Of another's conversation before.
+        }
         let segment = &packet[IP_HEADER..usize::from(u16::from_be_bytes([packet[2], packet[3]]))];
         assert!(tcp::is_sound(gid(self.peer), gid(OURS), segment), "Linux's checksum");
         let (header, data) = Header::parse(segment).expect("Linux's segment");
