@@ -1,6 +1,6 @@
 //! The standard set of figures: `vrdma-perf report` and `compare`.
 
-use crate::args::{Cli, Compare, DaemonArgs, Measure, Report, Wire};
+use crate::args::{Cli, Compare, DaemonArgs, Measure, PortKind, Report, Wire};
 use crate::beside::Beside;
 use crate::document;
 use crate::idle;
@@ -70,6 +70,9 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         let lines = vec![lines::absolute(name, &value, target)];
         Shown { lines, turns: None, small_pages: false }
     };
+    let (port, cpus) = (PortKind::Memif, daemon.cpus);
+    let (size, qp, tx_depth, mtu) = (65536, 1, 128, None);
+    let wire = Wire { port, size, iwarp: false, qp, tx_depth, mtu, duration: time, cpus, json: true };
     match what {
         What::Command(text, with) => {
             let measured = command(text, with, time, daemon, None)?;
@@ -77,10 +80,11 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
         What::Wire(port, size) => {
-            let args = Wire { port, size, duration: time, cpus: daemon.cpus, json: true };
-            let measured = wire::measure_apart(&args)?;
-            let lines = wire::lines(name, &measured, target);
-            Ok(Shown { lines, turns: Some(measured.turns), small_pages: false })
+            apart(name, &Wire { port, size, ..wire }, target)
+        }
+        What::Iwarp(size, qp, tx_depth) => {
+            let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire };
+            apart(name, &wire, target)
         }
         What::Processor(qps) => {
             let time = Duration::from_secs_f64(time.max(1.));
@@ -93,6 +97,13 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             Ok(absolute(format!("{bytes:.0} B")))
         }
     }
+}
+
+/// Measures two engines over a port.
+fn apart(name: &str, wire: &Wire, target: &str) -> Result<Shown> {
+    let measured = wire::measure_apart(wire)?;
+    let lines = wire::lines(name, &measured, target);
+    Ok(Shown { lines, turns: Some(measured.turns), small_pages: false })
 }
 
 /// What is printed, and kept for a file.
