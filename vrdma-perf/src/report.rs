@@ -79,9 +79,7 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             let lines = lines::of(name, &measured, target);
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
-        What::Wire(port, size) => {
-            apart(name, &Wire { port, size, ..wire }, target)
-        }
+        What::Wire(port, size) => apart(name, &Wire { port, size, ..wire }, target),
         What::Iwarp(size, qp, tx_depth) => {
             let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire };
             apart(name, &wire, target)

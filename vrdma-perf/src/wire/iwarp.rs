@@ -146,9 +146,15 @@ impl Host {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let key = engine.reg_mr(device, pd, access, 0, MEMORY as u64, Memory::new()).context("an MR")?;
         let (mac, address) = (Mac([2, 0, 0, 0, 0x56, last]), Ipv4Addr::new(192, 0, 2, last));
-        let guest: GuestConfig = format!("name=g{last},socket=/none,mac=02:00:00:00:56:{last:02x}").parse()?;
+        let guest: GuestConfig =
+            format!("name=g{last},socket=/none,mac=02:00:00:00:56:{last:02x}").parse()?;
         let mut streams = Streams::default();
-        streams.own.add((device, 0), &guest, &GuestLimits { connections: 4096, ..GuestLimits::default() }, mtu);
+        streams.own.add(
+            (device, 0),
+            &guest,
+            &GuestLimits { connections: 4096, ..GuestLimits::default() },
+            mtu,
+        );
         let failure = Failure::default();
         Ok(Host { engine, device, pd, key, mac, address, streams, failure, scratch: Vec::new() })
     }
@@ -332,7 +338,8 @@ impl<'p> Iwarp<'p> {
         let handle = Handle { number, generation: 0 };
         let ends = ((self.a.address, 0).into(), (self.b.address, PORT).into());
         let way = (NextHop { mac: self.b.mac, vlan: None }, 0);
-        let (near, _) = self.a.streams.own.connect(self.now, self.a.device, ends, way, handle).context("a socket")?;
+        let (near, _) =
+            self.a.streams.own.connect(self.now, self.a.device, ends, way, handle).context("a socket")?;
         let mut far = None;
         self.wait("a connection", |iwarp| {
             let Host { streams, device, .. } = &mut iwarp.b;

@@ -125,11 +125,7 @@ impl Own {
     }
 
     /// The next connection of a listener, with the addresses of both ends.
-    pub fn accept(
-        &mut self,
-        device: DeviceId,
-        handle: Handle,
-    ) -> Option<(Socket, SocketAddr, SocketAddr)> {
+    pub fn accept(&mut self, device: DeviceId, handle: Handle) -> Option<(Socket, SocketAddr, SocketAddr)> {
         let node = self.index(device);
         let (id, tuple) = self.nodes[node].accept(handle)?;
         let remote = address(tuple.remote, tuple.ports.remote);
