@@ -336,7 +336,7 @@ impl Node {
 
     /// The next segment to send.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing> {
-        self.stack.poll_transmit(now, &mut Buffers(&mut self.ends))
+        self.stack.poll_transmit(now, &mut ToSend(&mut self.ends))
     }
 
     /// The headers of a segment to send.
@@ -389,9 +389,9 @@ fn note(end: &mut End, ready: &mut Ready) {
 }
 
 /// What connections have to send.
-struct Buffers<'a>(&'a mut HashMap<ConnectionId, End>);
+struct ToSend<'a>(&'a mut HashMap<ConnectionId, End>);
 
-impl Sources for Buffers<'_> {
+impl Sources for ToSend<'_> {
     fn segment_at(&mut self, id: ConnectionId, offset: u64, most: u32) -> u32 {
         self.0.get_mut(&id).map_or(0, |end| vrdma_tcp::Source::segment_at(&mut end.output, offset, most))
     }
