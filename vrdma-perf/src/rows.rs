@@ -134,7 +134,7 @@ pub const ROWS: &[Row] = &[
     other("64 B WRITEs over net_memif, packets", What::Wire(PortKind::Memif, 64), ">= 0.6"),
     other("64 KiB WRITE by iWARP over net_memif, beside RoCE", What::Iwarp(65536, 1, 128), ">= 0.8"),
     other("4 KiB WRITE by iWARP, 16 outstanding, beside RoCE", What::Iwarp(4096, 1, 16), ">= 0.8"),
-    other("64 KiB WRITE by iWARP, 64 connections beside one", What::Iwarp(65536, 64, 16), ">= 0.85"),
+    other("64 KiB WRITE by iWARP, 64 connections beside one", What::Iwarp(65536, 64, 2), ">= 0.85"),
     other("64 KiB WRITE over net_af_packet, veth", What::Wire(PortKind::AfPacket, 65536), ">= 0.95"),
     other("64 KiB WRITE over net_af_xdp, veth", What::Wire(PortKind::AfXdp, 65536), ">= 0.95"),
     row(

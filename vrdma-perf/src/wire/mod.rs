@@ -116,10 +116,17 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
     Ok(Measured { what, size, mtu: link.into(), limit, bytes: true, retries, turns })
 }
 
+/// A window has so many times as many operations as are outstanding, since it begins with none, and the first ones of all connections end late.
+const FILLS: u32 = 16;
+
 /// Windows that give operations per second.
 fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> Result<Windows<'t, L>> {
     let kind = Kind { figure: Figure::Rate, size: args.size, pause: Duration::ZERO };
-    Windows::new(load, kind, u32::MAX, times)
+    let mut windows = Windows::new(load, kind, u32::MAX, times)?;
+    if args.qp > 1 {
+        windows.count = windows.count.max(FILLS * args.qp * args.tx_depth);
+    }
+    Ok(windows)
 }
 
 /// Frames that all ports have sent.
