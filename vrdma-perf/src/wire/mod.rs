@@ -3,6 +3,7 @@
 
 mod engines;
 mod forward;
+mod host;
 mod iwarp;
 mod memory;
 mod ports;
