@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_words_whatever_the_length() {
-        let bytes: Vec<u8> = (0..9100_u32).map(|i| (i * i >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..9100_u32).map(|i| ((i * i) >> 3) as u8).collect();
         for length in (0..200).chain([1448, 8947, 9100]) {
             assert_eq!(Sum::of(&bytes[..length]).finish(), plain(&bytes[..length]), "{length}");
         }
