@@ -263,6 +263,18 @@ pub struct Wire {
     /// Bytes of a message
     #[arg(short, long, default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub size: u32,
+    /// iWARP over our own TCP, beside RoCE; of several connections beside one
+    #[arg(long)]
+    pub iwarp: bool,
+    /// Connections
+    #[arg(short, long, default_value_t = 1, requires = "iwarp", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub qp: u32,
+    /// Requests outstanding on each
+    #[arg(short = 't', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub tx_depth: u32,
+    /// MTU of the link [default: what suits RoCE]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1500..=9600))]
+    pub mtu: Option<u16>,
     /// Seconds
     #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
     pub duration: f64,

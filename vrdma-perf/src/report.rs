@@ -1,6 +1,6 @@
 //! The standard set of figures: `vrdma-perf report` and `compare`.
 
-use crate::args::{Cli, Compare, DaemonArgs, Measure, Report, Wire};
+use crate::args::{Cli, Compare, DaemonArgs, Measure, PortKind, Report, Wire};
 use crate::beside::Beside;
 use crate::document;
 use crate::idle;
@@ -80,20 +80,22 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         let lines = vec![lines::absolute(name, &value, target)];
         Shown { lines, turns: None, small_pages: false }
     };
+    let (port, cpus) = (PortKind::Memif, daemon.cpus);
+    let (size, qp, tx_depth, mtu) = (65536, 1, 128, None);
+    let wire = Wire { port, size, iwarp: false, qp, tx_depth, mtu, duration: time, cpus, json: true };
     match what {
         What::Command(text, with) => {
             let measured = command(text, with, time, daemon, None)?;
             let lines = lines::of(name, &measured, target);
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
-        What::Wire(port, size) => {
-            if daemon.daemon.is_some() || !daemon.attach.is_empty() {
-                return Err(missing("its engines are this program's, not those of another daemon"));
-            }
-            let args = Wire { port, size, duration: time, cpus: daemon.cpus, json: true };
-            let measured = wire::measure_apart(&args)?;
-            let lines = wire::lines(name, &measured, target);
-            Ok(Shown { lines, turns: Some(measured.turns), small_pages: false })
+        What::Wire(..) | What::Iwarp(..) if daemon.daemon.is_some() || !daemon.attach.is_empty() => {
+            Err(missing("its engines are this program's, not those of another daemon"))
+        }
+        What::Wire(port, size) => apart(name, &Wire { port, size, ..wire }, target),
+        What::Iwarp(size, qp, tx_depth) => {
+            let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire };
+            apart(name, &wire, target)
         }
         What::Processor(qps) => {
             let time = Duration::from_secs_f64(time.max(1.));
@@ -106,6 +108,13 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             Ok(absolute(format!("{bytes:.0} B")))
         }
     }
+}
+
+/// Measures two engines over a port.
+fn apart(name: &str, wire: &Wire, target: &str) -> Result<Shown> {
+    let measured = wire::measure_apart(wire)?;
+    let lines = wire::lines(name, &measured, target);
+    Ok(Shown { lines, turns: Some(measured.turns), small_pages: false })
 }
 
 /// What is printed, and kept for a file.

@@ -11,6 +11,7 @@
 
 mod accept;
 mod bindings;
+mod buffers;
 mod carrier;
 mod commands;
 mod connection;
@@ -36,8 +37,9 @@ use bindings::Bindings;
 use connection::{Connection, Phase};
 use deadlines::Deadlines;
 use guest::Guest;
-use handle::Handle;
-pub use own::Own;
+pub use handle::Handle;
+pub use output::Output;
+pub use own::{Own, Socket};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;
