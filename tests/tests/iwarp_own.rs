@@ -197,6 +197,8 @@ fn a_listener_answers_there_where_the_syn_came_from() {
     let guest = stranger.lab.guests[0].clone();
     let listener = guest.cm_listen(OWN.address(0), 700, 1).unwrap();
     assert_eq!(guest.cm_listen(OWN.address(0), 700, 1), Err(Status::BUSY));
+    let stats = stranger.lab.stats();
+    assert_eq!((stats.listening(0), stats.listening(1)), (vec![700], vec![]));
     stranger.send(&segment(Flags::SYN, 700), b"");
     let answer = stranger.next(wait::PATIENCE).unwrap();
     assert_eq!((answer.src_mac, answer.dst_mac, answer.vlan), (mac(0), FAR, None));
@@ -215,6 +217,7 @@ fn a_listener_answers_there_where_the_syn_came_from() {
     let answer = stranger.next_to(4001);
     assert_eq!((answer.header.flags, answer.header.seq), (Flags::RST, 77));
     guest.cm_close_listener(listener).unwrap();
+    assert!(stranger.lab.stats().listening(0).is_empty());
     // With it goes what was half open; from then on segments are the netdev's.
     while stranger.next(Duration::from_millis(30)).is_some() {}
     stranger.send(&segment(Flags::SYN, 700), b"");
