@@ -252,6 +252,11 @@ impl Pair {
         self.iwarp.is_some()
     }
 
+    /// Whose TCP our devices of iWARP go over.
+    pub fn tcp(&self) -> Option<Tcp> {
+        self.iwarp
+    }
+
     /// The RDMA device that a VM has.
     pub fn device(&self, vm: &Vm) -> Device {
         self.devices()[self.index(vm)]
