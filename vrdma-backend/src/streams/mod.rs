@@ -121,6 +121,15 @@ impl Streams {
         self.guests.get(&device).map_or(0, |guest| guest.entries.len() as u32)
     }
 
+    /// Ports at which a guest listens, in order; one twice if it does at two addresses.
+    pub fn listening(&mut self, device: DeviceId) -> Vec<u16> {
+        let entries = self.guests.get(&device).map(|guest| &guest.entries).into_iter().flatten();
+        let mut ports: Vec<u16> =
+            entries.filter_map(|&handle| Some(self.table.listener(handle)?.port)).collect();
+        ports.sort_unstable();
+        ports
+    }
+
     fn guest(&mut self, device: DeviceId) -> &mut Guest {
         self.guests.entry(device).or_default()
     }
