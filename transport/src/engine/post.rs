@@ -169,9 +169,11 @@ impl<R: Region> Engine<R> {
             }
             return Ok(());
         }
-        list.requests().fold(Ok(()), |result, request| {
-            result.and(self.post_recv(now, device, owner, qpn, request, sink))
-        })
+        let mut result = Ok(());
+        for request in list.requests() {
+            result = result.and(self.post_recv(now, device, owner, qpn, request, sink));
+        }
+        result
     }
 
     /// A request for this QP that could not be understood: completes as `LocQpOp`, and the QP goes to ERR. A send does so

@@ -130,8 +130,11 @@ impl<R: Region> Engine<R> {
             queue.list(device.0, &mut self.schedule.wakes);
             return Ok(());
         }
-        list.requests()
-            .fold(Ok(()), |result, request| result.and(self.post_srq_recv(device, owner, srq, request, sink)))
+        let mut result = Ok(());
+        for request in list.requests() {
+            result = result.and(self.post_srq_recv(device, owner, srq, request, sink));
+        }
+        result
     }
 
     /// A receive for a shared queue that could not be understood: see [`Engine::post_srq_recv`].

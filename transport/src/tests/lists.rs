@@ -12,10 +12,12 @@ fn post(pair: &mut Pair, owner: OwnerId, qpn: Qpn, ids: &[u32], together: bool) 
     if together {
         return engine.post_recvs(*now, b.device, owner, qpn, RecvList::new(ids, &sges), log);
     }
-    ids.iter().zip(&sges).fold(Ok(()), |result, (&id, sge)| {
+    let mut result = Ok(());
+    for (&id, sge) in ids.iter().zip(&sges) {
         let request = RecvRequest { id, sges: std::slice::from_ref(sge) };
-        result.and(engine.post_recv(*now, b.device, owner, qpn, request, log))
-    })
+        result = result.and(engine.post_recv(*now, b.device, owner, qpn, request, log));
+    }
+    result
 }
 
 /// The same to a shared queue.
@@ -31,10 +33,12 @@ fn post_shared(
     if together {
         return engine.post_srq_recvs(b.device, owner, srq, RecvList::new(ids, &sges), log);
     }
-    ids.iter().zip(&sges).fold(Ok(()), |result, (&id, sge)| {
+    let mut result = Ok(());
+    for (&id, sge) in ids.iter().zip(&sges) {
         let request = RecvRequest { id, sges: std::slice::from_ref(sge) };
-        result.and(engine.post_srq_recv(b.device, owner, srq, request, log))
-    })
+        result = result.and(engine.post_srq_recv(b.device, owner, srq, request, log));
+    }
+    result
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -54,11 +54,14 @@ impl Worker {
                 engine.post_invalid(now, device, owner, qpn, like.id, Queue::Send, &mut self.outputs)
             }
             &Request::Sends(qpn, ref like, ref ids, sges) => {
-                ids.iter().zip(sges).fold(Ok(()), |result, (&id, sge)| {
+                let mut result = Ok(());
+                for (&id, sge) in ids.iter().zip(sges) {
                     self.outputs.carries(sge.length.into());
                     let request = SendRequest { id, payload: Payload::Sges(from_ref(sge)), ..*like };
-                    result.and(engine.post_send(now, device, owner, qpn, &request, &mut self.outputs))
-                })
+                    let posted = engine.post_send(now, device, owner, qpn, &request, &mut self.outputs);
+                    result = result.and(posted);
+                }
+                result
             }
             Request::Recvs(qpn, ids, sges) => {
                 let list = RecvList::new(&ids[..sges.len()], sges);
