@@ -197,8 +197,8 @@ consts! {
         INLINE = 8,
         /// Between body and what follows it there is a `XrcBody`: of all requests of `VRDMA_QPT_XRC_SEND` but BIND_MW, LOCAL_INV and REG_MR, and of no others. With `VRDMA_CAP_XRC`.
         XRC = 16,
-        /// Of RECV, SRQ_RECV, and SEND of RC and UC: each element is a request of its own, and there are 2 to `VRDMA_WQE_LIST_MAX` of them. [`WqeHeader::wqe_id`] is that of the first,
-        /// the body a [`ListBody`]; the other flags hold for each. Not with `VRDMA_WQE_F_INLINE` or `VRDMA_WQE_F_XRC`. With `VRDMA_CAP_WQE_LIST`.
+        /// Of RECV, SRQ_RECV, and SEND of RC and UC: each element is a request of its own, and there are 2 to `VRDMA_WQE_LIST_MAX` of them. [`WqeHeader::wqe_id`](crate::wqe::WqeHeader) is that of the first,
+        /// the body a [`ListBody`](crate::wqe::ListBody); the other flags hold for each. Not with `VRDMA_WQE_F_INLINE` or `VRDMA_WQE_F_XRC`. With `VRDMA_CAP_WQE_LIST`.
         LIST = 32,
         /// All that are defined.
         ALL = 63,

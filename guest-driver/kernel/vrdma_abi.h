@@ -1267,7 +1267,7 @@ static_assert(offsetof(struct vrdma_cm_event_resp, private_data) == 64);
 #define VRDMA_WQE_F_FENCE 4 /* Start only after all READs and atomics before it are complete. */
 #define VRDMA_WQE_F_INLINE 8 /* The payload is in the request. */
 #define VRDMA_WQE_F_XRC 16 /* Between body and what follows it there is a XrcBody: of all requests of VRDMA_QPT_XRC_SEND but BIND_MW, LOCAL_INV and REG_MR, and of no others. With VRDMA_CAP_XRC. */
-#define VRDMA_WQE_F_LIST 32 /* Of RECV, SRQ_RECV, and SEND of RC and UC: each element is a request of its own, and there are 2 to VRDMA_WQE_LIST_MAX of them. WqeHeader::wqe_id is that of the first,  the body a ListBody; the other flags hold for each. Not with VRDMA_WQE_F_INLINE or VRDMA_WQE_F_XRC. With VRDMA_CAP_WQE_LIST. */
+#define VRDMA_WQE_F_LIST 32 /* Of RECV, SRQ_RECV, and SEND of RC and UC: each element is a request of its own, and there are 2 to VRDMA_WQE_LIST_MAX of them. WqeHeader::wqe_id(wqe::WqeHeader) is that of the first,  the body a ListBody(wqe::ListBody); the other flags hold for each. Not with VRDMA_WQE_F_INLINE or VRDMA_WQE_F_XRC. With VRDMA_CAP_WQE_LIST. */
 #define VRDMA_WQE_F_ALL 63 /* All that are defined. */
 
 /* The first 16 bytes of a request. */

@@ -9,7 +9,7 @@ use crate::work::{OutstandingSend, Work};
 use vrdma_wire::num::Lkey;
 
 /// An outstanding send.
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct SendSlot {
     send: OutstandingSend,
     count: u16,
@@ -17,13 +17,6 @@ pub(crate) struct SendSlot {
     /// The first element, or the first bytes of inline data ([`first_bytes`]); the rest is in `more`.
     first: Sge,
     more: List,
-}
-
-impl Default for SendSlot {
-    fn default() -> SendSlot {
-        let send = OutstandingSend::default();
-        SendSlot { send, count: 0, inline: false, first: Sge::default(), more: List::EMPTY }
-    }
 }
 
 /// Bytes of inline data that are in the slot of a send; the others are in further nodes.
@@ -291,8 +284,8 @@ impl Requests {
     pub(crate) fn push_receives(&mut self, queue: &mut List, list: RecvList<'_>) {
         for (id, &sge) in list.receives() {
             self.receives.push_with(queue, |slot| {
-                (slot.id, slot.length, slot.count, slot.more) = (id, sge.length, 1, List::EMPTY);
-                slot.first[0] = sge;
+                (slot.id, slot.length, slot.count) = (id, sge.length, 1);
+                (slot.more, slot.first[0]) = (List::EMPTY, sge);
             });
         }
     }

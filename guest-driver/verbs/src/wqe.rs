@@ -256,7 +256,7 @@ impl<'a> Request<'a> {
                 Data::Sges(sges) => {
                     let start = if self.has_operands() { data + OPERANDS } else { data };
                     for (i, sge) in sges.iter().enumerate() {
-                        span.put_pair(start + i * SGE, sge_words(sge));
+                        span.put_pair(start + i * SGE, sge.words());
                     }
                 }
                 Data::Inline(bytes) => span.put_bytes(data, bytes.as_ptr(), bytes.len()),
@@ -362,15 +362,6 @@ fn ud_body(to: UdTarget, imm: [u8; 4]) -> [u64; 2] {
         remote_qpn: to.qpn.into(),
         qkey: to.qkey.into(),
         imm: big_endian::U32::from_bytes(imm),
-    })
-}
-
-#[inline]
-pub(crate) fn sge_words(sge: &Sge) -> [u64; 2] {
-    transmute!(vrdma_abi::wqe::Sge {
-        addr: sge.addr.into(),
-        length: sge.length.into(),
-        lkey: sge.lkey.into(),
     })
 }
 

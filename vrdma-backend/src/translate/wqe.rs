@@ -33,18 +33,25 @@ pub enum Request<'a> {
     Recv(Qpn, RecvRequest<'a>),
     /// For a shared receive queue.
     SrqRecv(SrqId, RecvRequest<'a>),
-    /// A list of SENDs of one element each: what all are like, the first among them; their ids, of which as many count as there are elements.
-    Sends(Qpn, SendRequest<'a>, ListIds, &'a [Sge]),
-    /// A list of receives.
-    Recvs(Qpn, ListIds, &'a [Sge]),
-    /// The same for a shared receive queue.
-    SrqRecvs(SrqId, ListIds, &'a [Sge]),
+    /// Several that share units.
+    List(List<'a>),
     /// Not to be understood, but it is known where it was going.
     Invalid(Qpn, u32, Queue),
     /// Not to be understood, for a shared receive queue.
     InvalidSrq(SrqId),
     /// Names something that cannot be a QP.
     Stray,
+}
+
+/// Requests of one element each: their ids, of which as many count as there are elements.
+#[derive(Debug)]
+pub enum List<'a> {
+    /// SENDs, and what all are like: the first of them.
+    Sends(Qpn, SendRequest<'a>, ListIds, &'a [Sge]),
+    /// For a receive queue.
+    Recvs(Qpn, ListIds, &'a [Sge]),
+    /// For a shared receive queue.
+    SrqRecvs(SrqId, ListIds, &'a [Sge]),
 }
 
 /// Parses a request of `units` units. `sges` is room for its elements.
@@ -67,14 +74,7 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
     let recv = opcode == WrOpcode::RECV;
     if bits & flags::LIST != 0 {
-        return match (list(bytes, header, sges), opcode) {
-            (Some((ids, sges)), WrOpcode::RECV) if bits == flags::LIST => Request::Recvs(qpn, ids, sges),
-            (Some((ids, sges)), WrOpcode::SEND) if bits & !SEND_LIST == 0 => {
-                let payload = Payload::Sges(&sges[..1]);
-                Request::Sends(qpn, send_request(id, bits, SendOp::Send { imm: None }, payload), ids, sges)
-            }
-            _ => Request::Invalid(qpn, id, queue),
-        };
+        return queue_list(bytes, header, qpn, sges);
     }
     let (srqn, shift) = xrc(bytes, bits);
     let invalid = bits & !flags::ALL != 0
@@ -199,7 +199,7 @@ fn srq_recv<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Req
     let srq = SrqId(header.object.get());
     if header.flags.get() == flags::LIST {
         return match list(bytes, header, sges) {
-            Some((ids, sges)) => Request::SrqRecvs(srq, ids, sges),
+            Some((ids, sges)) => Request::List(List::SrqRecvs(srq, ids, sges)),
             None => Request::InvalidSrq(srq),
         };
     }
@@ -208,6 +208,23 @@ fn srq_recv<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Req
             Request::SrqRecv(srq, RecvRequest { id: header.wqe_id.get(), sges })
         }
         _ => Request::InvalidSrq(srq),
+    }
+}
+
+/// A list of a QP.
+#[inline]
+fn queue_list<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<Sge>) -> Request<'a> {
+    let (id, bits) = (header.wqe_id.get(), header.flags.get());
+    let is_recv = header.opcode >= WrOpcode::RECV.0;
+    match (list(bytes, header, sges), WrOpcode(header.opcode)) {
+        (Some((ids, sges)), WrOpcode::RECV) if bits == flags::LIST => {
+            Request::List(List::Recvs(qpn, ids, sges))
+        }
+        (Some((ids, sges)), WrOpcode::SEND) if bits & !SEND_LIST == 0 => {
+            let like = send_request(id, bits, SendOp::Send { imm: None }, Payload::Sges(&sges[..1]));
+            Request::List(List::Sends(qpn, like, ids, sges))
+        }
+        _ => Request::Invalid(qpn, id, if is_recv { Queue::Recv } else { Queue::Send }),
     }
 }
 
@@ -565,7 +582,7 @@ mod tests {
             let addresses: Vec<u64> = (0..count.into()).map(|n| 0x100 + n).collect();
             let are_all = |sges: &[Sge]| sges.iter().map(|sge| sge.addr).eq(addresses.iter().copied());
             match parse(&list(WrOpcode::RECV, 0, count), units, &mut room) {
-                Request::Recvs(qpn, found, sges) if fits => {
+                Request::List(List::Recvs(qpn, found, sges)) if fits => {
                     assert_eq!((qpn.number(), found), (0x1234, ids));
                     assert!(are_all(sges));
                 }
@@ -573,7 +590,7 @@ mod tests {
                 other => panic!("{count} receives: {other:?}"),
             }
             match parse(&list(WrOpcode::SRQ_RECV, 0, count), units, &mut room) {
-                Request::SrqRecvs(SrqId(0x1234), found, sges) if fits => {
+                Request::List(List::SrqRecvs(SrqId(0x1234), found, sges)) if fits => {
                     assert_eq!(found, ids);
                     assert!(are_all(sges));
                 }
@@ -581,7 +598,7 @@ mod tests {
                 other => panic!("{count} shared receives: {other:?}"),
             }
             match parse(&list(WrOpcode::SEND, flags::SIGNALED | flags::FENCE, count), units, &mut room) {
-                Request::Sends(_, like, found, sges) if fits => {
+                Request::List(List::Sends(_, like, found, sges)) if fits => {
                     assert_eq!(
                         (like.id, like.signaled, like.solicited, like.fence),
                         (ids[0], true, false, true)

@@ -281,6 +281,11 @@ impl Pair {
         self.accel
     }
 
+    /// The VMs' kernel.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
     /// How much longer than under KVM things may take.
     pub fn slowness(&self) -> u32 {
         self.accel.slowness() * self.kernel.slowness()

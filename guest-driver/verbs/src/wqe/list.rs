@@ -4,7 +4,7 @@ use vrdma_abi::wqe::{ListBody, WqeHeader, WrOpcode, flags, unit};
 use vrdma_abi::zerocopy::little_endian::U32;
 use vrdma_abi::zerocopy::transmute;
 
-use super::{Sge, sge_words};
+use super::parts::Sge;
 use crate::span::Span;
 
 /// What all requests of a list have in common.
@@ -84,7 +84,7 @@ impl OpenList {
         unsafe {
             span.put_pair(0, header);
             span.put_pair(unit::BODY_OFFSET as usize, body);
-            span.put_pair(elements_end(place), sge_words(request.sge));
+            span.put_pair(elements_end(place), request.sge.words());
         }
     }
 }
