@@ -69,6 +69,8 @@ pub struct GuestStats {
     pub connected: Connected,
     /// Objects that exist.
     pub objects: ObjectCounts,
+    /// TCP ports at which it takes connections of iWARP.
+    pub listening: Vec<u16>,
     /// What happened between guest and device.
     pub device: DeviceCounters,
     /// What happened between queue pairs.
@@ -223,11 +225,13 @@ fn guest_stats(worker: &mut Worker, guest: &Observed) -> GuestStats {
     let id = guest.place.device;
     let [rdma, net] = guest.presence.each_ref().map(|presence| presence.as_ref().map(Presence::is_connected));
     let objects = worker.counts(id);
+    let listening = worker.streams.listening(id);
     let transport = worker.engine.counters(id).iter().collect();
     GuestStats {
         name: guest.name.clone(),
         connected: Connected { rdma, net },
         objects,
+        listening,
         device: worker.outputs.device(id).counters.clone(),
         transport,
         tcp: worker.streams.own.stats(id),
