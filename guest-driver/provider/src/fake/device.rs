@@ -120,7 +120,7 @@ impl Parsed {
         let count = usize::from(self.header.sge_count);
         assert!((2..=5).contains(&count) && usize::from(self.header.units) == (32 + 16 * count).div_ceil(64));
         let single = |(place, wqe_id)| {
-            let header = WqeHeader { wqe_id, units: 1, flags: 0.into(), sge_count: 1, ..self.header.clone() };
+            let header = WqeHeader { wqe_id, units: 1, flags: 0.into(), sge_count: 1, ..self.header };
             let sge = &self.bytes[32 + 16 * place..][..16];
             Self { bytes: [header.as_bytes(), &[0; 16], sge, &[0; 16]].concat(), header }
         };
