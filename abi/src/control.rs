@@ -187,7 +187,7 @@ open_enum! {
         /// [`ObjectReq`] (CQN) -> -. `BUSY` while QPs or XRC shared receive queues use it.
         DESTROY_CQ = 25,
         /// [`ResizeCqReq`], runs (the new ring and record, see [`crate::cqe`]) -> -. With `VRDMA_CAP_CQ_RESIZE`. Requests made available in a
-        /// channel before the command are taken before it. `INVALID` if what is not consumed does not fit, or the CQ failed.
+        /// channel before the command are taken before it, and those that end without a peer's doing have ended, unless that takes 10 ms. `INVALID` if what is not consumed does not fit, or the CQ failed.
         RESIZE_CQ = 26,
         /// [`ModifyCqReq`] -> -. With `VRDMA_CAP_CQ_MODERATION`.
         MODIFY_CQ = 27,

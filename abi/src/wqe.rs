@@ -23,6 +23,10 @@
 //! A receive that cannot be understood, or one more than `max_wr`, makes `VRDMA_EVENT_SRQ_ERR` of a shared receive queue. A RECV for a QP that uses one
 //! is dropped and counted.
 //!
+//! # Lists
+//!
+//! Requests of a list (`VRDMA_WQE_F_LIST`) are as if each had been posted by itself, one after the other. A list that cannot be understood is one request that cannot be, the first of it.
+//!
 //! # Order
 //!
 //! The requests of a queue pair are carried out as the IBTA's specification orders them (volume 1, 9.5 and 10.8.3): a send queue's in turn, of which READs and
@@ -60,7 +64,7 @@
 //!  | op/units/flags | object | wqe_id | sge_count,inline | body (16 bytes)  | element 0        | element 1        |
 //!  | element 2 ...  (units 1 and on: 4 elements each, or 64 bytes of inline data)                                  |
 //! ```
-//! The body is a [`RdmaBody`] or a [`UdBody`]; RECV has none (zero). From byte 32 on there are [`WqeHeader::sge_count`] elements
+//! The body is a [`RdmaBody`] or a [`UdBody`]; RECV has none (zero), and a list a [`ListBody`]. From byte 32 on there are [`WqeHeader::sge_count`] elements
 //! ([`Sge`]), or with [`flags::INLINE`] [`WqeHeader::inline_len`] bytes of payload. Atomics have an [`AtomicOperands`] at byte 32 and their one element at byte 48;
 //! ATOMIC WRITE, which brings nothing back, is laid out as a WRITE. FLUSH has a [`FlushBody`], a [`FlushRange`] at byte 32 and no element. BIND_MW has a [`BindMwBody`], a [`BindMwRange`] at byte 32 and no element; REG_MR a
 //! [`RegMrBody`], a [`RegMrMemory`] at byte 32 and no element. With `VRDMA_WQE_F_XRC` a [`XrcBody`] is at byte 32, and what is said to be there is 16 bytes further on: the one element of an atomic
@@ -88,6 +92,7 @@ pub const ITEMS: &[Item] = &[
     Item::Consts(flags::INFO),
     Item::Struct(WqeHeader::INFO),
     Item::Struct(RdmaBody::INFO),
+    Item::Struct(ListBody::INFO),
     Item::Struct(XrcBody::INFO),
     Item::Struct(UdBody::INFO),
     Item::Struct(FlushBody::INFO),
@@ -128,6 +133,8 @@ consts! {
         MAX_INLINE = 480,
         /// Most bytes of inline data.
         MAX_INLINE_V1_1 = 512,
+        /// Most requests of a list (`VRDMA_WQE_F_LIST`).
+        LIST_MAX = 5,
     }
 }
 
@@ -190,8 +197,11 @@ consts! {
         INLINE = 8,
         /// Between body and what follows it there is a `XrcBody`: of all requests of `VRDMA_QPT_XRC_SEND` but BIND_MW, LOCAL_INV and REG_MR, and of no others. With `VRDMA_CAP_XRC`.
         XRC = 16,
+        /// Of RECV, SRQ_RECV, and SEND of RC and UC: each element is a request of its own, and there are 2 to `VRDMA_WQE_LIST_MAX` of them. [`WqeHeader::wqe_id`](crate::wqe::WqeHeader) is that of the first,
+        /// the body a [`ListBody`](crate::wqe::ListBody); the other flags hold for each. Not with `VRDMA_WQE_F_INLINE` or `VRDMA_WQE_F_XRC`. With `VRDMA_CAP_WQE_LIST`.
+        LIST = 32,
         /// All that are defined.
-        ALL = 31,
+        ALL = 63,
     }
 }
 
@@ -226,6 +236,14 @@ layout! {
         rkey: U32,
         /// Immediate data; the peer finds these 4 bytes in its CQE as they are.
         imm: big_endian::U32,
+    }
+}
+
+layout! {
+    /// Body of a list of requests.
+    pub struct ListBody = "vrdma_wqe_list" {
+        /// [`WqeHeader::wqe_id`] of the second request and on; those of requests that are not there are written as zero.
+        wqe_ids: [U32; 4],
     }
 }
 

@@ -14,9 +14,10 @@
 
 /*
  * How long anybody may take to answer, the device, its peer, or a program. The device gives up
- * earlier; if it did not, nobody who waits for iw_cm could be killed, and the driver not removed.
+ * earlier (20 s for a connection and 60 s for the peer's answer at most); if it did not, nobody
+ * who waits for iw_cm could be killed, and the driver not removed.
  */
-#define ANSWER_TIME (60 * HZ)
+#define ANSWER_TIME (90 * HZ)
 
 struct vrdma_end *vrdma_end_alloc(enum vrdma_cm_state state)
 {

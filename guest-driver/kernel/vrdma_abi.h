@@ -99,7 +99,7 @@ static_assert(offsetof(struct vrdma_config, reserved) == 25);
 #define VRDMA_CMD_QUERY_CLOCK 14 /* - -> ClockResp. With VRDMA_CAP_CQ_TIMESTAMP. */
 #define VRDMA_CMD_CREATE_CQ 24 /* CreateCqReq, runs (see cqe) -> CreateCqResp */
 #define VRDMA_CMD_DESTROY_CQ 25 /* ObjectReq (CQN) -> -. BUSY while QPs or XRC shared receive queues use it. */
-#define VRDMA_CMD_RESIZE_CQ 26 /* ResizeCqReq, runs (the new ring and record, see cqe) -> -. With VRDMA_CAP_CQ_RESIZE. Requests made available in a  channel before the command are taken before it. INVALID if what is not consumed does not fit, or the CQ failed. */
+#define VRDMA_CMD_RESIZE_CQ 26 /* ResizeCqReq, runs (the new ring and record, see cqe) -> -. With VRDMA_CAP_CQ_RESIZE. Requests made available in a  channel before the command are taken before it, and those that end without a peer's doing have ended, unless that takes 10 ms. INVALID if what is not consumed does not fit, or the CQ failed. */
 #define VRDMA_CMD_MODIFY_CQ 27 /* ModifyCqReq -> -. With VRDMA_CAP_CQ_MODERATION. */
 #define VRDMA_CMD_REG_MR 32 /* RegMrReq, runs (the region) -> RegMrResp */
 #define VRDMA_CMD_DEREG_MR 33 /* ObjectReq (lkey, of which the low 8 bits do not count if ALLOC_FAST_MR made it) -> -. BUSY while windows are bound to it. */
@@ -335,6 +335,7 @@ static_assert(offsetof(struct vrdma_query_device_ex_resp, reserved) == 116);
 #define VRDMA_CAP_MULTICAST 0x400000u /* UD QPs can be attached to multicast groups. */
 #define VRDMA_CAP_HW_COUNTERS 0x800000u /* Counters of the port, of the device and of its protocol. */
 #define VRDMA_CAP_NEXT_HOP 0x1000000u /* CM_CONNECT has to say the next hop: the device has no routes and no neighbours of its own. */
+#define VRDMA_CAP_WQE_LIST 0x2000000u /* Lists of requests (VRDMA_WQE_F_LIST); max_wqe_units is 2 at least. */
 
 /* State of the port. */
 struct vrdma_query_port_resp {
@@ -1241,6 +1242,7 @@ static_assert(offsetof(struct vrdma_cm_event_resp, private_data) == 64);
 #define VRDMA_WQE_MAX_SGE_V1_1 32 /* Most elements of a request. */
 #define VRDMA_WQE_MAX_INLINE 480 /* Most bytes of inline data that 8 units can hold. */
 #define VRDMA_WQE_MAX_INLINE_V1_1 512 /* Most bytes of inline data. */
+#define VRDMA_WQE_LIST_MAX 5 /* Most requests of a list (VRDMA_WQE_F_LIST). */
 
 /* WqeHeader::opcode. 0..127 are for send queues, 128 and on for receive queues. */
 #define VRDMA_WR_RDMA_WRITE 0 /* RDMA WRITE. */
@@ -1265,7 +1267,8 @@ static_assert(offsetof(struct vrdma_cm_event_resp, private_data) == 64);
 #define VRDMA_WQE_F_FENCE 4 /* Start only after all READs and atomics before it are complete. */
 #define VRDMA_WQE_F_INLINE 8 /* The payload is in the request. */
 #define VRDMA_WQE_F_XRC 16 /* Between body and what follows it there is a XrcBody: of all requests of VRDMA_QPT_XRC_SEND but BIND_MW, LOCAL_INV and REG_MR, and of no others. With VRDMA_CAP_XRC. */
-#define VRDMA_WQE_F_ALL 31 /* All that are defined. */
+#define VRDMA_WQE_F_LIST 32 /* Of RECV, SRQ_RECV, and SEND of RC and UC: each element is a request of its own, and there are 2 to VRDMA_WQE_LIST_MAX of them. WqeHeader::wqe_id(wqe::WqeHeader) is that of the first,  the body a ListBody(wqe::ListBody); the other flags hold for each. Not with VRDMA_WQE_F_INLINE or VRDMA_WQE_F_XRC. With VRDMA_CAP_WQE_LIST. */
+#define VRDMA_WQE_F_ALL 63 /* All that are defined. */
 
 /* The first 16 bytes of a request. */
 struct vrdma_wqe {
@@ -1309,6 +1312,14 @@ static_assert(sizeof(struct vrdma_wqe_rdma) == 16);
 static_assert(offsetof(struct vrdma_wqe_rdma, remote_addr) == 0);
 static_assert(offsetof(struct vrdma_wqe_rdma, rkey) == 8);
 static_assert(offsetof(struct vrdma_wqe_rdma, imm) == 12);
+
+/* Body of a list of requests. */
+struct vrdma_wqe_list {
+	/* WqeHeader::wqe_id of the second request and on; those of requests that are not there are written as zero. */
+	__le32 wqe_ids[4];
+};
+static_assert(sizeof(struct vrdma_wqe_list) == 16);
+static_assert(offsetof(struct vrdma_wqe_list, wqe_ids) == 0);
 
 /* Which shared receive queue of the peer a request of XRC names; at byte 32. */
 struct vrdma_wqe_xrc {

@@ -5,7 +5,7 @@ use crate::guest::{Guest, GuestTcp};
 use crate::qp::{Qp, QpOptions};
 use crate::side::Side;
 use crate::wait;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -45,9 +45,12 @@ impl GuestTcp {
     }
 }
 
-/// An IPv4 address as commands have it.
-pub fn mapped(address: Ipv4Addr) -> [u8; 16] {
-    address.to_ipv6_mapped().octets()
+/// An address as commands have it.
+pub fn mapped(address: impl Into<IpAddr>) -> [u8; 16] {
+    match address.into() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
 }
 
 /// A port that nobody has, for now.
@@ -85,7 +88,7 @@ pub fn data_of(event: &CmEventResp) -> &[u8] {
 /// The commands about connections. What each does is said in [`vrdma_abi::control`].
 #[allow(missing_docs, reason = "each is the command of that name")]
 impl Guest {
-    pub fn cm_listen(&self, address: Ipv4Addr, port: u16, backlog: u32) -> Answer<u32> {
+    pub fn cm_listen(&self, address: impl Into<IpAddr>, port: u16, backlog: u32) -> Answer<u32> {
         let addr = mapped(address);
         let req = CmListenReq { addr, port: port.into(), reserved: 0.into(), backlog: backlog.into() };
         self.command(Opcode::CM_LISTEN, &req, &[]).map(|resp: ObjectResp| resp.object.get())
@@ -181,10 +184,18 @@ pub fn connect_streams(a: &Qp, b: &Qp) -> (u32, u32) {
     let tcp = b.guest().options.tcp;
     let port = tcp.free_port(1);
     let listener = b.guest().cm_listen(tcp.address(1), port, 1).expect("to listen");
+    let numbers = connect_to(listener, &request(a, 0, 1, port, b"hello"), a, b);
+    b.guest().cm_close_listener(listener).expect("to listen no more");
+    numbers
+}
+
+/// Connects `a` as this request says, with the private data `hello`, to `b`, whose guest listens: both from RESET to RTS; the numbers of their connections.
+pub fn connect_to(listener: u32, req: &CmConnectReq, a: &Qp, b: &Qp) -> (u32, u32) {
     a.to_init().expect("to INIT");
     b.to_init().expect("to INIT");
-    let of_a = a.guest().cm_connect(&request(a, 0, 1, port, b"hello")).expect("to connect");
+    let of_a = a.guest().cm_connect(req).expect("to connect");
     let event = b.guest().cm_event(CmEventKind::CONNECT_REQUEST);
+    assert_eq!((event.local_addr, event.remote_addr), (req.remote_addr, req.local_addr));
     assert_eq!((event.listener.get(), data_of(&event)), (listener, &b"hello"[..]));
     assert_eq!((event.ird.get(), event.ord.get()), (DEPTH, DEPTH));
     let of_b = event.connection.get();
@@ -193,7 +204,6 @@ pub fn connect_streams(a: &Qp, b: &Qp) -> (u32, u32) {
     let event = a.guest().cm_event(CmEventKind::CONNECT_REPLY);
     assert_eq!((event.connection.get(), event.status.get()), (of_a, CmStatus::OK.0));
     assert_eq!((data_of(&event), event.ird.get(), event.ord.get()), (&b"welcome"[..], DEPTH, DEPTH));
-    b.guest().cm_close_listener(listener).expect("to listen no more");
     assert_eq!((a.state(), b.state()), (QpState::RTS, QpState::RTS));
     (of_a, of_b)
 }

@@ -77,6 +77,7 @@ impl BoundChannel {
             slots: guest.memory.host(slots, len).cast(),
             entries: ring.size,
             event_idx: guest.options.event_idx,
+            lists: guest.has_lists(),
             doorbell: bell,
         };
         // SAFETY: rings and slots are pages of the memory that is kept beside the driver; the rings were just cleared.

@@ -7,9 +7,10 @@ use crate::memory::Memory;
 use crate::ring::Ring;
 use anyhow::Result;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vrdma_abi::config::{Config, queue};
+use vrdma_abi::control::device_cap;
 
 /// How a guest is made.
 #[derive(Clone, Debug)]
@@ -77,6 +78,8 @@ pub struct Guest {
     /// Async events first, then a queue for each completion vector.
     events: Vec<Mutex<EventReceiver>>,
     free_channels: Mutex<Vec<u16>>,
+    /// The device's functions, once it was asked.
+    functions: OnceLock<u64>,
 }
 
 impl Guest {
@@ -116,6 +119,7 @@ impl Guest {
             control: Mutex::new(control),
             events: events.into_iter().map(Mutex::new).collect(),
             free_channels: Mutex::new(Vec::new()),
+            functions: OnceLock::new(),
             queues,
         };
         guest.refill_channels();
@@ -145,6 +149,16 @@ impl Guest {
     /// Virtqueue number of the first channel, the kernel's.
     pub fn first_channel(&self) -> u16 {
         queue::FIRST_COMP_EVENTS + self.config.num_comp_vectors.get()
+    }
+
+    /// Whether the device takes lists of requests.
+    pub fn has_lists(&self) -> bool {
+        let known = self.functions.get().copied();
+        let functions = known.or_else(|| {
+            let told = self.query_device_ex().ok()?.device_cap.get();
+            Some(*self.functions.get_or_init(|| told))
+        });
+        functions.is_some_and(|functions| functions & device_cap::WQE_LIST != 0)
     }
 
     /// Takes a channel from the pool, if one is left.

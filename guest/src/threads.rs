@@ -16,6 +16,16 @@ pub fn thread_of(pid: u32, name: &str) -> Option<i32> {
     named?.file_name().to_str()?.parse().ok()
 }
 
+/// Whether this thread may run on a processor.
+pub fn may_run_on(cpu: usize) -> bool {
+    // SAFETY: a set of processors is plain bits, and zero is none.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is valid, and so is its size.
+    let known = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) == 0 };
+    // SAFETY: a processor beyond the set's bits is in none.
+    known && cpu < libc::CPU_SETSIZE as usize && unsafe { libc::CPU_ISSET(cpu, &set) }
+}
+
 /// Keeps a thread (0: this one) on one processor, if there are so many.
 pub fn pin(thread: i32, cpu: usize) {
     // SAFETY: a set of processors is plain bits, and zero is none.

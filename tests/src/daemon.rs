@@ -134,6 +134,12 @@ impl Stats {
         self.number(guest, "objects", kind)
     }
 
+    /// Ports at which a guest takes connections of iWARP.
+    pub fn listening(&self, guest: usize) -> Vec<u64> {
+        let ports = self.0["guests"][guest]["listening"].as_array().expect("a list");
+        ports.iter().map(|port| port.as_u64().expect("a port")).collect()
+    }
+
     /// All kinds of objects of which a guest has some.
     pub fn all_objects(&self, guest: usize) -> Vec<(String, u64)> {
         let all = self.0["guests"][guest]["objects"].as_object().expect("a map");

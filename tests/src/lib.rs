@@ -10,12 +10,14 @@
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`vm_peer`] | a guest without a VM that plays ping-pong with a VM's process |
 //! | [`stock_peer`] | a guest without a VM that plays with a server of `ibv_*_pingpong` |
+//! | [`far`] | a host on the wire with another's TCP |
 //! | [`lab`] | a daemon with some guests |
 //! | [`pingpong`] | bystanders that a hostile guest must not disturb |
 //!
 //! What a well-behaved guest cannot run into panics here with a message; each wait has an end ([`wait::PATIENCE`]).
 
 pub mod daemon;
+pub mod far;
 pub mod header;
 pub mod lab;
 pub mod net;

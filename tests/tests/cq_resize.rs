@@ -7,14 +7,15 @@ use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 use vrdma_backend::config::GuestLimits;
-use vrdma_tests::abi::control::{QpState, ResizeCqReq, Run, Status, cq_flags};
+use vrdma_tests::abi::control::{QpState, QpType, ResizeCqReq, Run, Status, cq_flags};
 use vrdma_tests::abi::cqe::{Cqe, TimedCqe, WcStatus};
 use vrdma_tests::abi::event::EventKind;
+use vrdma_tests::ah::{AhTable, entry};
 use vrdma_tests::control::run;
 use vrdma_tests::events::Told;
 use vrdma_tests::pingpong::{Canary, PingPong};
 use vrdma_tests::side::{Side, pair};
-use vrdma_tests::verbs::{Arm, CqLayout, Data, Request};
+use vrdma_tests::verbs::{Arm, CqLayout, Data, Request, UdTarget};
 use vrdma_tests::{Cq, Lab, LabOptions, QpOptions, Rng, wait};
 
 /// Long enough for anything that is wrong to show.
@@ -96,6 +97,28 @@ fn a_ring_that_is_too_small_for_what_nobody_polled_is_refused() {
     let event = lab.guests[0].async_events().recv_within(Duration::from_secs(30));
     assert_eq!(event, Some(Told { kind: EventKind::CQ_ERR, object: side.cq.number }));
     assert_eq!(side.cq.resize(64), Err(Status::INVALID), "a CQ that lost completions is not mended");
+}
+
+/// Datagrams that nobody has a receive for complete too, after a look for one: a ring that is too small for those that were posted before is refused.
+#[test]
+fn what_was_posted_before_counts_even_if_its_receive_is_looked_for() {
+    let lab = Lab::new(2);
+    let handles = AhTable::new(&lab.guests[0], 4).unwrap();
+    for round in 0..300u32 {
+        let options = QpOptions::of(QpType::UD);
+        let [mut a, b] = [0, 1].map(|at| Side::with_cq(&lab.guests[at], 8, 4096, &options));
+        [&a, &b].into_iter().for_each(|side| side.qp.start().unwrap());
+        let peer = if round % 2 == 0 { &a } else { &b };
+        handles.put(0, &entry(a.process.pd, peer.guest().gid()));
+        let to = UdTarget { ah: 0, qpn: peer.qp.number, qkey: peer.qp.options.qkey };
+        let (qp, sges) = (a.qp.clone(), [a.mr.sge(0, 8)]);
+        for id in 0..6 {
+            a.post(&Request::ud_send(qp.tag(id), to, Data::Sges(&sges)).signaled(true));
+        }
+        assert_eq!(a.cq.resize(1), Err(Status::INVALID), "round {round}");
+        (0..6).for_each(|id| assert_eq!(a.cq.expect_success().id(), id));
+        [a, b].into_iter().for_each(Side::close);
+    }
 }
 
 #[test]

@@ -340,10 +340,10 @@ fn a_guest_has_its_own_addresses_and_no_others() {
     side.qp.to_init().unwrap();
     let port = free_port(host_address(0));
     assert_eq!(guest.cm_listen(host_address(1), port, 1), Err(Status::DENIED));
-    assert_eq!(guest.cm_listen([127, 0, 0, 1].into(), port, 1), Err(Status::DENIED));
+    assert_eq!(guest.cm_listen([127, 0, 0, 1], port, 1), Err(Status::DENIED));
     assert_eq!(guest.cm_listen(host_address(0), 0, 1), Err(Status::INVALID));
     // Its own one, where it does not say which.
-    let listener = guest.cm_listen([0, 0, 0, 0].into(), port, 1).unwrap();
+    let listener = guest.cm_listen([0, 0, 0, 0], port, 1).unwrap();
     assert_eq!(guest.cm_listen(host_address(0), port, 1), Err(Status::BUSY));
     TcpStream::connect((host_address(0), port)).unwrap();
     assert!(TcpStream::connect((host_address(1), port)).is_err());
@@ -351,7 +351,7 @@ fn a_guest_has_its_own_addresses_and_no_others() {
     assert_eq!(guest.cm_close_listener(listener), Err(Status::NOT_FOUND));
     assert_eq!(guest.cm_connect(&request(&side.qp, 1, 0, port, b"")), Err(Status::DENIED));
     let mut to_all = request(&side.qp, 0, 1, port, b"");
-    to_all.remote_addr = vrdma_tests::cm::mapped([224, 0, 0, 1].into());
+    to_all.remote_addr = vrdma_tests::cm::mapped([224, 0, 0, 1]);
     assert_eq!(guest.cm_connect(&to_all), Err(Status::DENIED));
     let mut too_long = request(&side.qp, 0, 1, port, b"");
     too_long.private_data_len = 509.into();

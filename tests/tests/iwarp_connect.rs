@@ -93,7 +93,7 @@ fn a_peer_hears_nothing_of_addresses_that_cannot_be_had() {
     let taken = CmConnectReq { local_port: port.into(), ..own() };
     peer.expect_refused(&side, &taken, Status::BUSY, "a listener has the port");
     // Nobody can be reached from the loopback device but who is there.
-    let far = CmConnectReq { remote_addr: mapped([192, 0, 2, 1].into()), ..own() };
+    let far = CmConnectReq { remote_addr: mapped([192, 0, 2, 1]), ..own() };
     peer.expect_refused(&side, &far, Status::NOT_FOUND, "no way there");
     assert_eq!(lab.stats().objects(0, "connections"), 1);
     side.guest().cm_connect(&own()).unwrap();

@@ -1,14 +1,17 @@
 //! iWARP over the daemon's own TCP: what lies below the operations, which `iwarp.rs` tries over each TCP. Losses, ends, and segments that are somebody else's.
 
 use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
+use vrdma_backend::config::GuestConfig;
 use vrdma_backend::port::{Burst, FaultsConfig};
-use vrdma_tests::abi::control::{CmEventKind, QpState, Status, cm_flags};
+use vrdma_tests::abi::control::{CmConnectReq, CmEventKind, QpState, Status, cm_flags};
 use vrdma_tests::abi::cqe::WcStatus;
-use vrdma_tests::cm::{connected, mapped, request};
+use vrdma_tests::cm::{connect_to, connected, mapped, request};
+use vrdma_tests::lab::over_own_tcp;
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{CableOptions, GuestTcp, Lab, LabOptions, QpOptions, Rng, wait};
+use vrdma_tests::{CableOptions, GuestOptions, GuestTcp, Lab, LabOptions, QpOptions, Rng, wait};
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::{Gid, Mac, VlanTag};
 use vrdma_wire::tcp::{Flags, Header, Options, Packet};
@@ -47,6 +50,75 @@ fn exchange(a: &mut Side, b: &mut Side, rounds: u32) {
         a.cq.expect(a.qp.number, 2, WcStatus::SUCCESS);
         a.cq.expect(a.qp.number, 3, WcStatus::SUCCESS);
         assert!(b.mr.get(half, half) == data && b.mr.get(0, half) == data && a.mr.get(half, half) == data);
+    }
+}
+
+/// Addresses of the first and second guest of a pair, of both kinds.
+fn addresses() -> [[IpAddr; 2]; 2] {
+    let v6 = |host| IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host));
+    [[0, 1].map(|guest| OWN.address(guest).into()), [v6(1), v6(2)]]
+}
+
+/// Connects guest `from` to the next one by these addresses in a VLAN (0: without a tag), at a port.
+fn connected_by(lab: &Lab, from: u8, [local, remote]: [IpAddr; 2], vlan: u16, port: u16) -> (Side, Side) {
+    let side = |guest: u8| Side::new(&lab.guests[usize::from(guest)], LEN, &QpOptions::default());
+    let (a, b) = (side(from), side(from + 1));
+    let listener = b.guest().cm_listen(remote, port, 1).unwrap();
+    let (local_addr, remote_addr) = (mapped(local), mapped(remote));
+    let req = request(&a.qp, from, from + 1, port, b"hello");
+    let req = CmConnectReq { local_addr, remote_addr, vlan: vlan.into(), ..req };
+    connect_to(listener, &req, &a.qp, &b.qp);
+    (a, b)
+}
+
+#[test]
+fn addresses_of_both_kinds_reach_the_other_host_in_any_vlan() {
+    let lab = Lab::of_tcp(OWN, 2);
+    let mut sides = Vec::new();
+    for addresses in addresses() {
+        for vlan in [0, 5, 4094] {
+            let port = 700 + sides.len() as u16;
+            sides.push(connected_by(&lab, 0, addresses, vlan, port));
+        }
+    }
+    for (a, b) in &mut sides {
+        exchange(a, b, 2);
+    }
+}
+
+/// The VLAN of a guest, of which two are in each.
+fn vlan(guest: u8) -> u16 {
+    5 + u16::from(guest / 2)
+}
+
+#[test]
+fn guests_with_the_same_addresses_reach_those_of_their_vlan() {
+    let host_says = |index, guest| GuestConfig {
+        vlans: vec![vlan(index)],
+        untagged: false,
+        any_vlan: false,
+        ..over_own_tcp(index % 2, guest)
+    };
+    let cable = Some(CableOptions::default());
+    let guest = GuestOptions { tcp: OWN, ..GuestOptions::default() };
+    let lab = Lab::with(4, LabOptions { cable, guest, host_says, ..LabOptions::default() });
+    let mut sides = Vec::new();
+    for (round, addresses) in addresses().into_iter().enumerate() {
+        // All is the same in both but the VLAN, at the same time.
+        let port = 700 + round as u16;
+        sides.extend([0, 2].map(|guest| connected_by(&lab, guest, addresses, vlan(guest), port)));
+        // It goes by the VLAN that was said, which has to be one of the guest's.
+        let side = Side::new(&lab.guests[0], LEN, &QpOptions::default());
+        side.qp.to_init().unwrap();
+        for vlan in [0, vlan(2), 7] {
+            let [local_addr, remote_addr] = addresses.map(mapped);
+            let req = request(&side.qp, 0, 1, port, b"");
+            let req = CmConnectReq { local_addr, remote_addr, vlan: vlan.into(), ..req };
+            assert_eq!(side.guest().cm_connect(&req), Err(Status::DENIED), "VLAN {vlan}");
+        }
+    }
+    for (a, b) in &mut sides {
+        exchange(a, b, 2);
     }
 }
 
@@ -197,6 +269,8 @@ fn a_listener_answers_there_where_the_syn_came_from() {
     let guest = stranger.lab.guests[0].clone();
     let listener = guest.cm_listen(OWN.address(0), 700, 1).unwrap();
     assert_eq!(guest.cm_listen(OWN.address(0), 700, 1), Err(Status::BUSY));
+    let stats = stranger.lab.stats();
+    assert_eq!((stats.listening(0), stats.listening(1)), (vec![700], vec![]));
     stranger.send(&segment(Flags::SYN, 700), b"");
     let answer = stranger.next(wait::PATIENCE).unwrap();
     assert_eq!((answer.src_mac, answer.dst_mac, answer.vlan), (mac(0), FAR, None));
@@ -215,6 +289,7 @@ fn a_listener_answers_there_where_the_syn_came_from() {
     let answer = stranger.next_to(4001);
     assert_eq!((answer.header.flags, answer.header.seq), (Flags::RST, 77));
     guest.cm_close_listener(listener).unwrap();
+    assert!(stranger.lab.stats().listening(0).is_empty());
     // With it goes what was half open; from then on segments are the netdev's.
     while stranger.next(Duration::from_millis(30)).is_some() {}
     stranger.send(&segment(Flags::SYN, 700), b"");
@@ -286,8 +361,8 @@ fn what_a_guest_may_not_ask_for_is_refused() {
     };
     refused(Status::DENIED, &|req| req.local_addr = mapped(OWN.address(1)));
     refused(Status::DENIED, &|req| req.local_addr = mapped(OWN.address(7)));
-    refused(Status::DENIED, &|req| req.remote_addr = mapped([127, 0, 0, 1].into()));
-    refused(Status::NOT_FOUND, &|req| req.remote_addr = mapped([224, 0, 0, 1].into()));
+    refused(Status::DENIED, &|req| req.remote_addr = mapped([127, 0, 0, 1]));
+    refused(Status::NOT_FOUND, &|req| req.remote_addr = mapped([224, 0, 0, 1]));
     // The next hop is the guest's to know, and a host.
     refused(Status::INVALID, &|req| {
         (req.flags, req.next_hop) = (cm_flags::PEER_TO_PEER.into(), [0; 6]);

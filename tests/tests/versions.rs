@@ -46,6 +46,7 @@ fn functions_of_today() -> u64 {
         device_cap::MEM_MGT_EXTENSIONS,
         device_cap::REREG_MR,
         device_cap::HW_COUNTERS,
+        device_cap::WQE_LIST,
     ];
     functions.iter().fold(0, |all, function| all | function)
 }

@@ -151,6 +151,13 @@ impl Field {
             _ => rng.below(3) as u8,
         };
         let sges = if inline && !rng.one_in(20) { 0 } else { sges };
+        // Several requests in one, mostly as many as may be.
+        let list = rng.one_in(4) && (opcode == 2 || opcode == 128) && !inline;
+        let (flags, sges) = match list {
+            true if opcode == 128 && !rng.one_in(10) => (wqe::flags::LIST, rng.below(7) as u8),
+            true => (flags | wqe::flags::LIST, rng.below(7) as u8),
+            false => (flags, sges),
+        };
         let most = if rng.one_in(10) { 1000 } else { 200 };
         let inline_len = match inline {
             true if write && !rng.one_in(10) => 8,

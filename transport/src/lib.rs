@@ -158,7 +158,8 @@ pub use rc::tcp::set_up::{
 };
 pub use rc::tcp::stream::ReadyToReceive;
 pub use request::{
-    Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvRequest, SendRequest, Sge,
+    Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvList, RecvRequest,
+    SendRequest, Sge,
 };
 pub use save::record::Record;
 pub use save::{RestoreError, Violation, record};

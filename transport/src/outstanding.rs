@@ -4,12 +4,12 @@ mod save;
 
 use crate::pool::{At, List, Pool};
 use crate::qp::attr::{QpInit, Receives};
-use crate::request::{Destination, Payload, Sge};
+use crate::request::{Destination, Payload, RecvList, Sge};
 use crate::work::{OutstandingSend, Work};
 use vrdma_wire::num::Lkey;
 
 /// An outstanding send.
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct SendSlot {
     send: OutstandingSend,
     count: u16,
@@ -17,13 +17,6 @@ pub(crate) struct SendSlot {
     /// The first element, or the first bytes of inline data ([`first_bytes`]); the rest is in `more`.
     first: Sge,
     more: List,
-}
-
-impl Default for SendSlot {
-    fn default() -> SendSlot {
-        let send = OutstandingSend::default();
-        SendSlot { send, count: 0, inline: false, first: Sge::default(), more: List::EMPTY }
-    }
 }
 
 /// Bytes of inline data that are in the slot of a send; the others are in further nodes.
@@ -284,6 +277,17 @@ impl Requests {
             slot.more = more;
             slot.first.iter_mut().zip(first).for_each(|(place, sge)| *place = *sge);
         });
+    }
+
+    /// The same of receives of one element each.
+    #[inline]
+    pub(crate) fn push_receives(&mut self, queue: &mut List, list: RecvList<'_>) {
+        for (id, &sge) in list.receives() {
+            self.receives.push_with(queue, |slot| {
+                (slot.id, slot.length, slot.count) = (id, sge.length, 1);
+                (slot.more, slot.first[0]) = (List::EMPTY, sge);
+            });
+        }
     }
 
     #[inline]

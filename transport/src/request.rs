@@ -91,6 +91,42 @@ pub struct RecvRequest<'a> {
     pub sges: &'a [Sge],
 }
 
+/// Receives of one element each, to be posted one after the other.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RecvList<'a> {
+    ids: &'a [u32],
+    sges: &'a [Sge],
+}
+
+impl<'a> RecvList<'a> {
+    /// Receives with these ids ([`RecvRequest::id`]), each into the element of its place.
+    ///
+    /// # Panics
+    /// If there are not as many of the one as of the other.
+    #[inline]
+    pub fn new(ids: &'a [u32], sges: &'a [Sge]) -> Self {
+        assert_eq!(ids.len(), sges.len(), "each receive has an element");
+        RecvList { ids, sges }
+    }
+
+    /// How many there are.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.ids.len() as u32
+    }
+
+    /// Each, with its element.
+    #[inline]
+    pub(crate) fn receives(self) -> impl Iterator<Item = (u32, &'a Sge)> {
+        self.ids.iter().copied().zip(self.sges)
+    }
+
+    /// Each as a request of its own.
+    pub(crate) fn requests(self) -> impl Iterator<Item = RecvRequest<'a>> {
+        self.receives().map(|(id, sge)| RecvRequest { id, sges: core::slice::from_ref(sge) })
+    }
+}
+
 /// A queue of a QP.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Queue {

@@ -50,6 +50,10 @@ mod session;
 mod socket;
 mod stats;
 mod streams;
+/// Our own TCP as the worker has it, for who measures it alone (`vrdma-perf wire --iwarp`).
+pub mod own_tcp {
+    pub use crate::streams::{Handle, Output, Own, Socket};
+}
 mod tcp;
 mod translate;
 mod vhost;

@@ -67,6 +67,8 @@ pub struct GuestStats {
     pub connected: Connected,
     /// Objects that exist.
     pub objects: ObjectCounts,
+    /// TCP ports at which it takes connections of iWARP.
+    pub listening: Vec<u16>,
     /// What happened between guest and device.
     pub device: DeviceCounters,
     /// What happened between queue pairs.
@@ -106,12 +108,14 @@ impl Observer {
             // Devices and ports are added together, in the order of the configuration.
             let guests = ids.into_iter().zip(connected).enumerate().map(|(port, (id, connected))| {
                 let objects = worker.counts(id);
+                let listening = worker.streams.listening(id);
                 let transport = worker.engine.counters(id).iter().collect();
                 let device = worker.outputs.device(id);
                 GuestStats {
                     name: device.guest.name.clone(),
                     connected,
                     objects,
+                    listening,
                     device: device.counters.clone(),
                     transport,
                     tcp: worker.streams.own.stats(id),

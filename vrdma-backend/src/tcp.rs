@@ -52,6 +52,20 @@ pub enum Doors {
     Own(SocketAddr),
 }
 
+impl Doors {
+    /// At which port.
+    pub fn port(&self) -> u16 {
+        let at = match self {
+            // All of a listener's sockets have the same.
+            Doors::Kernel(sockets) => {
+                sockets.first().and_then(|socket| socket.local_addr().ok()?.as_socket())
+            }
+            Doors::Own(at) => Some(*at),
+        };
+        at.map_or(0, |at| at.port())
+    }
+}
+
 /// How a guest connects.
 #[derive(Debug)]
 pub enum Way {

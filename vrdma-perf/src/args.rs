@@ -43,6 +43,24 @@ pub enum Command {
     Daemon(vrdma_backend::config::Args),
 }
 
+impl Command {
+    /// The processors that it wants, ours first.
+    pub fn cpus(&self) -> Option<(usize, usize)> {
+        match self {
+            Command::Write(args)
+            | Command::Read(args)
+            | Command::Send(args)
+            | Command::Atomic(args)
+            | Command::Bind(args) => Some(args.daemon.cpus),
+            Command::Wire(args) => Some(args.cpus),
+            Command::Limits(args) => Some(args.cpus),
+            Command::Report(args) => Some(args.daemon.cpus),
+            Command::Compare(args) => Some(args.cpus),
+            Command::Daemon(_) => None,
+        }
+    }
+}
+
 /// What of an operation is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -120,31 +138,24 @@ pub struct LoadArgs {
     /// QPs of each guest that sends to another; requests go to them in a random order
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub qp: u32,
-    /// Requests outstanding in each direction, on all QPs together
+    /// Requests outstanding in each direction, on all QPs together (lat: one)
     #[arg(short = 't', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub tx_depth: u32,
-    /// Messages of up to so many bytes travel in their requests
+    /// WRITEs and SENDs of up to so many bytes travel in their requests
     #[arg(short = 'I', long, default_value_t = 0, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=220))]
     pub inline_size: u32,
     /// Sleep until an event tells of completions, instead of polling
     #[arg(short, long)]
     pub events: bool,
-    /// Both ways at once
+    /// Both ways at once (not for lat)
     #[arg(short, long)]
     pub bidirectional: bool,
     /// Service
     #[arg(short, long, value_enum, ignore_case = true, default_value = "RC")]
     pub connection: Connection,
-    /// Which atomic operation
-    #[arg(
-        short = 'A',
-        long = "atomic",
-        value_enum,
-        ignore_case = true,
-        default_value = "FETCH_AND_ADD",
-        value_name = "TYPE"
-    )]
-    pub atomic: Atomic,
+    /// Which atomic operation [default: FETCH_AND_ADD]
+    #[arg(short = 'A', long = "atomic", value_enum, ignore_case = true, value_name = "TYPE")]
+    pub atomic: Option<Atomic>,
     /// Guests: one sends to itself, of two the first to the second, of more each to the next
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub guests: u8,
@@ -157,7 +168,7 @@ pub struct LoadArgs {
     /// All messages in the same place (as without --cold)
     #[arg(long)]
     pub hot: bool,
-    /// One request in so many has a completion
+    /// One request in so many has a completion (lat: each)
     #[arg(short = 'Q', long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cq_mod: u32,
     /// WRITEs have immediate data, and so take receives
@@ -197,7 +208,7 @@ pub struct Run {
 /// Which daemon, and where it and we run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct DaemonArgs {
-    /// Socket of a guest of a daemon that runs, once for each guest [default: a daemon of our own]
+    /// Socket of a guest of a daemon that runs, once for each guest; --cpus has to name its worker's processor [default: a daemon of our own]
     #[arg(long, value_name = "SOCKET", action = ArgAction::Append)]
     pub attach: Vec<PathBuf>,
     /// Another program as our daemon: a vrdma-backend of another version
@@ -252,6 +263,18 @@ pub struct Wire {
     /// Bytes of a message
     #[arg(short, long, default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub size: u32,
+    /// iWARP over our own TCP, beside RoCE; of several connections beside one
+    #[arg(long)]
+    pub iwarp: bool,
+    /// Connections
+    #[arg(short, long, default_value_t = 1, requires = "iwarp", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub qp: u32,
+    /// Requests outstanding on each
+    #[arg(short = 't', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub tx_depth: u32,
+    /// MTU of the link [default: what suits RoCE]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1500..=9600))]
+    pub mtu: Option<u16>,
     /// Seconds
     #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
     pub duration: f64,

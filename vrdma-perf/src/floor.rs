@@ -69,6 +69,7 @@ impl Floor {
             cq_entries: layout.entries(),
         };
         let parts = ChannelParts {
+            lists: false,
             avail: host(ring.avail),
             used: host(ring.used),
             slots: host(slots).cast(),

@@ -51,13 +51,14 @@ mod ucx;
 mod windows;
 mod wire;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use args::{Cli, Command, Figure, Measure};
 use clap::Parser;
 use missing::{LACKS, is_missing};
 use plan::Operation;
 use plot::{Drawing, Series};
 use std::process::ExitCode;
+use vrdma_guest::threads::may_run_on;
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
@@ -73,6 +74,10 @@ fn run(command: Command) -> Result<()> {
     if !matches!(command, Command::Daemon(_)) {
         let there = std::thread::available_parallelism().map_or(1, |n| n.get());
         ensure!(there >= 2, "we and the daemon's worker need a processor each: there is {there}");
+    }
+    // Threads that were pinned nowhere would be measured as if they were.
+    if let Some(cpu) = command.cpus().into_iter().flat_map(<[usize; 2]>::from).find(|cpu| !may_run_on(*cpu)) {
+        bail!("processor {cpu} is none that we may run on: --cpus says on which");
     }
     if let Some((operation, args)) = Operation::of(&command) {
         return measure(operation, args);

@@ -63,11 +63,11 @@ pub fn measure(
     daemon: &DaemonArgs,
     beside: Beside<'_>,
 ) -> Result<Measured> {
-    let room = match beside {
-        Beside::Plan(other) => plan.memory() + other.memory(),
-        _ => plan.memory(),
+    let (guests, room) = match beside {
+        Beside::Plan(other) => (plan.guests.max(other.guests), plan.memory() + other.memory()),
+        _ => (plan.guests, plan.memory()),
     };
-    let host = Host::new(daemon, plan.guests, room)?;
+    let host = Host::new(daemon, guests, room)?;
     let other_host = match beside {
         Beside::Daemon(args) => Some(Host::new(args, plan.guests, room)?),
         Beside::Apart(other) => Some(Host::new(daemon, other.guests, other.memory())?),
@@ -139,6 +139,7 @@ impl Limits<'_> {
 fn tails(windows: &mut Windows<'_, Flows>, until: Until, cpu: usize) -> Result<(String, Turns)> {
     let helper = Helper::start(cpu);
     std::thread::sleep(ASLEEP);
+    windows.for_tails();
     let window = || {
         let median = alone(windows)?;
         Ok((windows.tail, median))

@@ -33,7 +33,9 @@ impl Operation {
             Command::Write(args) => Some((Operation::Write, args)),
             Command::Read(args) => Some((Operation::Read, args)),
             Command::Send(args) => Some((Operation::Send, args)),
-            Command::Atomic(args) => Some((Operation::Atomic(args.load.atomic), args)),
+            Command::Atomic(args) => {
+                Some((Operation::Atomic(args.load.atomic.unwrap_or(Atomic::FetchAndAdd)), args))
+            }
             Command::Bind(args) => Some((Operation::Bind, args)),
             _ => None,
         }
@@ -135,6 +137,7 @@ impl Plan {
             "--srq is for SEND and WRITE with immediate: nothing else takes receives"
         );
         Plan::check_windows(operation, args)?;
+        Plan::check_use(operation, figure, args)?;
         let (depth, cq_mod) = match figure {
             Figure::Lat => (1, 1),
             Figure::Bw | Figure::Rate => (args.tx_depth, args.cq_mod),
@@ -157,9 +160,7 @@ impl Plan {
             window: args.window,
             idle: args.idle,
             pause: Duration::from_micros(args.pause.into()),
-            inlined: size <= args.inline_size
-                && size > 0
-                && matches!(operation, Operation::Write | Operation::Send),
+            inlined: size <= args.inline_size && size > 0,
             events: args.events,
             bidirectional: args.bidirectional,
             guests: args.guests,
@@ -179,6 +180,18 @@ impl Plan {
             "--window is for what names remote memory"
         );
         ensure!(operation != Operation::Bind || alone, "windows are bound on one QP of RC");
+        Ok(())
+    }
+
+    /// What the operation or figure has no use for is not ignored; but depth and `--cq-mod` may be given for a latency, as perftest has it.
+    fn check_use(operation: Operation, figure: Figure, args: &LoadArgs) -> Result<()> {
+        let inlines = matches!(operation, Operation::Write | Operation::Send);
+        ensure!(args.inline_size == 0 || inlines, "--inline-size is for WRITE and SEND");
+        let is_atomic = matches!(operation, Operation::Atomic(_));
+        ensure!(args.atomic.is_none() || is_atomic, "--atomic is for atomic operations");
+        let is_latency = figure == Figure::Lat;
+        ensure!(is_latency || args.pause == 0, "--pause is for lat");
+        ensure!(!is_latency || !args.bidirectional, "--bidirectional is for bw and rate");
         Ok(())
     }
 
@@ -248,6 +261,11 @@ mod tests {
             ("bind rate -s 16", "carry no bytes"),
             ("atomic lat -s 16", "atomic operations have 8 bytes"),
             ("write rate -q 100 -Q 4 -t 128", "has to be 400 at least"),
+            ("write rate -A CMP_AND_SWAP", "--atomic is for atomic operations"),
+            ("read lat -I 8", "--inline-size is for WRITE and SEND"),
+            ("atomic rate -A WRITE -I 8", "--inline-size is for WRITE and SEND"),
+            ("write rate --pause 10", "--pause is for lat"),
+            ("write lat -b", "--bidirectional is for bw and rate"),
             ("write rate -s 8 -a", "cannot be used with"),
             ("write rate --cpus 1,1", "processor of its own"),
             ("write rate -D 0", "seconds from"),

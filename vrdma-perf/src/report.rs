@@ -1,6 +1,6 @@
 //! The standard set of figures: `vrdma-perf report` and `compare`.
 
-use crate::args::{Cli, Compare, DaemonArgs, Measure, Report, Wire};
+use crate::args::{Cli, Compare, DaemonArgs, Measure, PortKind, Report, Wire};
 use crate::beside::Beside;
 use crate::document;
 use crate::idle;
@@ -42,17 +42,16 @@ fn command(
 ) -> Result<Measured> {
     let (own, mut args) = plan(text)?;
     args.run.duration = time;
-    let asleep = text.contains("--poll-us");
-    if asleep && !daemon.attach.is_empty() {
+    let poll_us = text.contains("--poll-us").then_some(args.daemon.poll_us);
+    if poll_us.is_some() && !daemon.attach.is_empty() {
         return Err(missing("the daemon that is attached to sleeps when it likes"));
     }
-    let daemon =
-        DaemonArgs { poll_us: if asleep { args.daemon.poll_us } else { daemon.poll_us }, ..daemon.clone() };
+    let (daemon, other) = daemons(poll_us, daemon, other);
     let reference = match with {
         With::Command(other) | With::Apart(other) => Some(plan(other)?.0),
         With::Limit | With::Median | With::Ucx => None,
     };
-    let beside = match (other, with, &reference) {
+    let beside = match (&other, with, &reference) {
         (Some(other), ..) => Beside::Daemon(other),
         (None, With::Apart(_), Some(reference)) => Beside::Apart(reference),
         (None, _, Some(reference)) => Beside::Plan(reference),
@@ -63,6 +62,17 @@ fn command(
     measure(&own, args.figure, &args.run, &daemon, beside).context(text.to_owned())
 }
 
+/// The daemons of a row: each sleeps after the time that the row's command says, if it says one.
+fn daemons(
+    poll_us: Option<u64>,
+    first: &DaemonArgs,
+    second: Option<&DaemonArgs>,
+) -> (DaemonArgs, Option<DaemonArgs>) {
+    let told =
+        |daemon: &DaemonArgs| DaemonArgs { poll_us: poll_us.unwrap_or(daemon.poll_us), ..daemon.clone() };
+    (told(first), second.map(told))
+}
+
 /// Measures a row.
 fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
     let Row { name, what, target, .. } = *row;
@@ -70,17 +80,22 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         let lines = vec![lines::absolute(name, &value, target)];
         Shown { lines, turns: None, small_pages: false }
     };
+    let (port, cpus) = (PortKind::Memif, daemon.cpus);
+    let (size, qp, tx_depth, mtu) = (65536, 1, 128, None);
+    let wire = Wire { port, size, iwarp: false, qp, tx_depth, mtu, duration: time, cpus, json: true };
     match what {
         What::Command(text, with) => {
             let measured = command(text, with, time, daemon, None)?;
             let lines = lines::of(name, &measured, target);
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
-        What::Wire(port, size) => {
-            let args = Wire { port, size, duration: time, cpus: daemon.cpus, json: true };
-            let measured = wire::measure_apart(&args)?;
-            let lines = wire::lines(name, &measured, target);
-            Ok(Shown { lines, turns: Some(measured.turns), small_pages: false })
+        What::Wire(..) | What::Iwarp(..) if daemon.daemon.is_some() || !daemon.attach.is_empty() => {
+            Err(missing("its engines are this program's, not those of another daemon"))
+        }
+        What::Wire(port, size) => apart(name, &Wire { port, size, ..wire }, target),
+        What::Iwarp(size, qp, tx_depth) => {
+            let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire };
+            apart(name, &wire, target)
         }
         What::Processor(qps) => {
             let time = Duration::from_secs_f64(time.max(1.));
@@ -93,6 +108,13 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             Ok(absolute(format!("{bytes:.0} B")))
         }
     }
+}
+
+/// Measures two engines over a port.
+fn apart(name: &str, wire: &Wire, target: &str) -> Result<Shown> {
+    let measured = wire::measure_apart(wire)?;
+    let lines = wire::lines(name, &measured, target);
+    Ok(Shown { lines, turns: Some(measured.turns), small_pages: false })
 }
 
 /// What is printed, and kept for a file.
@@ -120,7 +142,7 @@ pub fn report(args: &Report) -> Result<()> {
     let (mut points, mut failed, mut small_pages) = (Vec::new(), Vec::new(), Vec::new());
     let had_huge_pages = machine::huge_pages() > 0;
     for row in picked(&args.only)? {
-        match one(row, args.duration, &args.daemon) {
+        match on_its_own(|| one(row, args.duration, &args.daemon)) {
             Ok(shown) => {
                 shown.lines.iter().for_each(|line| text.line(line));
                 small_pages.extend(shown.small_pages.then_some(row.name));
@@ -163,10 +185,16 @@ pub fn compare(args: &Compare) -> Result<()> {
     for row in picked(&args.only)? {
         // The others are the same commands beside something else, or no windows.
         let What::Command(text, With::Limit | With::Command(_) | With::Apart(_)) = row.what else { continue };
-        let measured = command(text, With::Limit, args.duration, &first, Some(&second))?;
+        let measured = on_its_own(|| command(text, With::Limit, args.duration, &first, Some(&second)))?;
         lines::of(row.name, &measured, "").iter().for_each(|line| println!("{line}"));
     }
     Ok(())
+}
+
+/// In a thread of its own: what is measured pins its thread, and whom that starts (a daemon, the wire's process) would have its one processor.
+fn on_its_own<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
+    let result = std::thread::scope(|scope| scope.spawn(measure).join());
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn picked(only: &str) -> Result<Vec<&'static Row>> {
@@ -197,6 +225,18 @@ mod tests {
                 assert!(!args.load.all && plan.depth >= plan.qps.min(128) || args.figure == Figure::Lat);
             }
         }
+    }
+
+    #[test]
+    fn two_daemons_sleep_after_the_same_time() {
+        let ours = DaemonArgs { poll_us: 200, ..DaemonArgs::default() };
+        let after = |poll_us| {
+            let (first, second) = daemons(poll_us, &ours, Some(&ours));
+            (first.poll_us, second.map(|second| second.poll_us))
+        };
+        assert_eq!(after(Some(0)), (0, Some(0)));
+        assert_eq!(after(None), (200, Some(200)));
+        assert!(daemons(Some(0), &ours, None).1.is_none());
     }
 
     #[test]

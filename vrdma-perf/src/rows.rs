@@ -22,6 +22,8 @@ pub enum What {
     Command(&'static str, With),
     /// WRITEs of so many bytes over a port.
     Wire(PortKind, u32),
+    /// WRITEs of so many bytes by iWARP over net_memif with an MTU of 9000: connections, and requests outstanding on each.
+    Iwarp(u32, u32, u32),
     /// Processor time of a daemon that sleeps, beside so many connected QPs.
     Processor(u32),
     /// Bytes of each of so many connected QPs: of the same host, or of others.
@@ -33,7 +35,7 @@ pub enum What {
 pub enum With {
     /// What the machine can do at best.
     Limit,
-    /// Another command, between the same guests.
+    /// Another command, between the same guests, or two of them.
     Command(&'static str),
     /// Another command, through another daemon of the same kind.
     Apart(&'static str),
@@ -130,6 +132,9 @@ pub const ROWS: &[Row] = &[
     row("1 MiB SEND, hot", "send bw -s 1048576", With::Limit, ">= 0.95"),
     other("64 KiB WRITE over net_memif", What::Wire(PortKind::Memif, 65536), ">= 0.85"),
     other("64 B WRITEs over net_memif, packets", What::Wire(PortKind::Memif, 64), ">= 0.6"),
+    other("64 KiB WRITE by iWARP over net_memif, beside RoCE", What::Iwarp(65536, 1, 128), ">= 0.8"),
+    other("4 KiB WRITE by iWARP, 16 outstanding, beside RoCE", What::Iwarp(4096, 1, 16), ">= 0.8"),
+    other("64 KiB WRITE by iWARP, 64 connections beside one", What::Iwarp(65536, 64, 2), ">= 0.85"),
     other("64 KiB WRITE over net_af_packet, veth", What::Wire(PortKind::AfPacket, 65536), ">= 0.95"),
     other("64 KiB WRITE over net_af_xdp, veth", What::Wire(PortKind::AfXdp, 65536), ">= 0.95"),
     row(

@@ -18,6 +18,8 @@ const WARM_UP: u32 = 200;
 const TRIAL: u32 = 2000;
 /// and where there is a pause between them.
 const SLOW_TRIAL: u32 = 20;
+/// Operations of a window of which a 99.9th percentile is wanted: of few it would be the worst one, and of one the median.
+const TAIL: u32 = 2000;
 /// Bytes of a trial at most.
 const TRIAL_BYTES: u32 = 256 << 20;
 
@@ -109,6 +111,11 @@ impl<'a, L: Load> Windows<'a, L> {
         Ok(windows)
     }
 
+    /// Makes windows long enough for a 99.9th percentile, on a machine that is slow, too.
+    pub fn for_tails(&mut self) {
+        self.count = self.count.max(TAIL);
+    }
+
     /// Forgets what was measured so far.
     fn forget(&mut self) {
         self.times.reset();
@@ -171,5 +178,49 @@ impl<'a, L: Load> Windows<'a, L> {
                 (None, Some(Quartiles::of(self.rates.iter().copied())), Some(best))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of each thousand operations the last five are slow; one operation after the other.
+    #[derive(Default)]
+    struct Uneven {
+        posted: u32,
+        outstanding: u32,
+    }
+
+    impl Load for Uneven {
+        fn post(&mut self) -> bool {
+            self.posted += 1;
+            self.outstanding = 1;
+            true
+        }
+        fn ring(&mut self) {}
+        fn poll(&mut self) -> Result<u32> {
+            if self.posted % 1000 >= 995 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Ok(std::mem::take(&mut self.outstanding))
+        }
+        fn idle(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn outstanding(&self) -> u32 {
+            self.outstanding
+        }
+    }
+
+    #[test]
+    fn a_window_has_operations_enough_for_its_tail() {
+        let mut times = histogram();
+        let kind = Kind { figure: Figure::Lat, size: 8, pause: Duration::ZERO };
+        let mut windows = Windows::new(Uneven::default(), kind, 3, &mut times).unwrap();
+        windows.for_tails();
+        windows.window().unwrap();
+        assert_eq!(windows.operations, u64::from(TAIL));
+        assert!(windows.tail >= 2000., "{} us: it is one of the slow ones", windows.tail);
     }
 }

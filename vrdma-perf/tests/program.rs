@@ -4,8 +4,13 @@ use serde_json::Value;
 use std::process::{Command, Output};
 
 fn perf(line: &str) -> Output {
+    perf_with(&line.split(' ').collect::<Vec<_>>())
+}
+
+/// With arguments that may have spaces in them.
+fn perf_with(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
-    command.args(line.split(' ')).output().expect("the program runs")
+    command.args(arguments).output().expect("the program runs")
 }
 
 /// The results of a measurement that has to succeed.
@@ -90,6 +95,8 @@ fn a_table_has_perftests_columns() {
 fn mistakes_are_told_in_a_line() {
     let lines = [
         ("send lat -c UD -s 5000", "vrdma-perf: messages have 4096 bytes at most"),
+        ("write lat --cpus 0,1023", "vrdma-perf: processor 1023 is none that we may run on"),
+        ("wire ring --cpus 1023,0", "vrdma-perf: processor 1023 is none that we may run on"),
         (
             "write lat --attach /nowhere/a",
             "vrdma-perf: --attach wants 2 sockets, one for each guest: 1 given",
@@ -136,12 +143,37 @@ fn a_report_is_put_between_the_marks_of_its_document() {
 }
 
 #[test]
+fn a_guest_that_sends_to_itself_is_beside_one_that_sends_to_another() {
+    let output = perf_with(&["report", "-D", "0.05", "--only", "WRITE rate, 1 guest"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("| 8 B WRITE rate, 1 guest |"), "{text}");
+}
+
+#[test]
+fn the_wire_has_its_processors_also_after_other_rows() {
+    let output = perf_with(&["report", "-D", "0.05", "--only", "64 KiB WRITE"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    for row in ["| 64 KiB WRITE, hot |", "| 64 KiB WRITE over net_memif, MTU 4096"] {
+        assert!(text.contains(row), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn what_a_machine_has_not_got_is_said_in_its_row() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
     command.args(["report", "-D", "0.05", "--only", "UCX's put: latency"]).env("PATH", "/nowhere");
     let output = command.output().expect("the program runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("not measured: write lat: ucx_perftest"), "{text}");
+    // Engines over a port are no figure of another daemon.
+    let arguments = ["report", "--only", "64 B WRITEs over net_memif", "--daemon", "/nowhere/vrdma-backend"];
+    let output = perf_with(&arguments);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("not measured: its engines are this program's"),
+        "{text}"
+    );
     // And in a measurement of its own it is an error.
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
     command.args(["wire", "af_packet", "-D", "0.05"]).env("PATH", "/nowhere");

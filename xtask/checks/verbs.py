@@ -79,8 +79,8 @@ def get_context(request, room):
 # Providers of any version open the device: one of version 1.0 has room for 72 bytes.
 NO_CHANNEL = struct.pack("=II", 8, 0)
 # VRDMA_CAP_V1_0, ..._SRQ, ..._SRQ_RESIZE, ..._MEM_WINDOW, ..._MEM_WINDOW_TYPE_2B, ..._REREG_MR, ..._ATOMIC_WRITE, ..._CQ_RESIZE, ..._CQ_MODERATION,
-# ..._CQ_TIMESTAMP, ..._CQ_IGNORE_OVERRUN, ..._MULTICAST, ..._HW_COUNTERS, ..._FLUSH_GLOBAL
-CAPS = 0x1f | 7 << 8 | 7 << 11 | 7 << 14 | 0x3f << 18
+# ..._CQ_TIMESTAMP, ..._CQ_IGNORE_OVERRUN, ..._MULTICAST, ..._HW_COUNTERS, ..._FLUSH_GLOBAL, ..._WQE_LIST
+CAPS = 0x1f | 7 << 8 | 7 << 11 | 7 << 14 | 0x3f << 18 | 1 << 25
 reply = get_context(NO_CHANNEL, 136)
 same("the reply to a provider", struct.unpack_from("=IIII", reply)[2:], (device.max_qp + 2, 512))
 same("its word, and what is reserved", reply[72:136], struct.pack("=Q", CAPS) + bytes(56))

@@ -98,7 +98,6 @@ fn in_guest_root(file: &Path, script: &str, what: &str) -> Result<String> {
 /// The check itself works: it passes packets of rdma_rxe of each opcode that it sends, over IPv4 and IPv6, and finds
 /// each fault that is put into them.
 pub fn self_test() -> Result<()> {
-    type Fault = (&'static str, fn(&mut Pcap), &'static str);
     const FAULTS: [Fault; 5] = [
         ("a flipped bit of a payload", |pcap| pcap.packet(0)[100] ^= 1, "1 with a wrong ICRC"),
         ("a flipped bit of a PSN", |pcap| pcap.packet(0)[53] ^= 1, "1 with a wrong ICRC"),
@@ -118,18 +117,7 @@ pub fn self_test() -> Result<()> {
     paths::write(&file, &golden)?;
     let checked = check(&file).context("rdma_rxe's own packets")?;
     ensure!(checked.packets > 50, "only {} packets were looked at", checked.packets);
-    for (what, corrupt, expected) in FAULTS {
-        let mut pcap = Pcap(golden.clone());
-        corrupt(&mut pcap);
-        paths::write(&file, &pcap.0)?;
-        match check(&file) {
-            Ok(_) => bail!("{what} was not found"),
-            Err(error) => {
-                let said = format!("{error:#}");
-                ensure!(said.contains(expected), "{what} gave {said:?}, not {expected:?}");
-            }
-        }
-    }
+    finds_each(&FAULTS, check, &golden, &file)?;
     paths::write(&file, &golden[..golden.len() - 1])?;
     ensure!(check(&file).is_err(), "a file that is cut off was not found");
     paths::write(&file, &golden[..24])?;
@@ -138,6 +126,31 @@ pub fn self_test() -> Result<()> {
         "no packets are fine"
     );
     iwarp::self_test()
+}
+
+/// A fault that is put into a capture: what it is, how it gets there, and what a check says of it.
+type Fault = (&'static str, fn(&mut Pcap), &'static str);
+
+/// Puts each fault alone into a capture that is sound; the check has to find it.
+fn finds_each(
+    faults: &[Fault],
+    check: fn(&Path) -> Result<Checked>,
+    golden: &[u8],
+    file: &Path,
+) -> Result<()> {
+    for (what, corrupt, expected) in faults {
+        let mut pcap = Pcap(golden.to_owned());
+        corrupt(&mut pcap);
+        paths::write(file, &pcap.0)?;
+        match check(file) {
+            Ok(_) => bail!("{what} was not found"),
+            Err(error) => {
+                let said = format!("{error:#}");
+                ensure!(said.contains(expected), "{what} gave {said:?}, not {expected:?}");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A capture's bytes, in the byte order of this machine.

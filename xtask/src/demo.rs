@@ -207,15 +207,20 @@ pub fn between_hosts(plan: Plan) -> Result<()> {
     ui::say(&format!("what the programs printed: {}", directory.join("programs").display()));
     let what = format!("checking what passed the wire: {}", file.display());
     let checked = ui::step(&what, || capture::check(&file));
-    let (rows, checked) = match (result, checked) {
-        (Ok(rows), Ok(checked)) => (rows, checked),
-        (Err(error), Err(also)) => return Err(also.context(format!("{error:#}"))),
-        (Err(error), _) | (_, Err(error)) => return Err(error),
-    };
+    let (rows, checked) = both(result, checked)?;
     println!("\n{}\n{} packets on the wire, each sound", checked.opcodes, checked.packets);
     let seconds = start.elapsed().as_secs_f64();
     ui::say(&format!("demo: {rows} programs succeeded in {seconds:.1} s"));
     Ok(())
+}
+
+/// What the programs gave, and the check of what passed the wire meanwhile; an error tells of each that failed.
+fn both<T, U>(programs: Result<T>, checked: Result<U>) -> Result<(T, U)> {
+    match (programs, checked) {
+        (Ok(programs), Ok(checked)) => Ok((programs, checked)),
+        (Err(error), Err(also)) => Err(also.context(format!("{error:#}"))),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
 }
 
 /// Goes through rounds of the table of programs, and on after a failure, so that one sees all. Says each row, and in the

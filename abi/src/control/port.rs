@@ -121,6 +121,8 @@ consts! {
         HW_COUNTERS = 1 << 23,
         /// CM_CONNECT has to say the next hop: the device has no routes and no neighbours of its own.
         NEXT_HOP = 1 << 24,
+        /// Lists of requests (`VRDMA_WQE_F_LIST`); `max_wqe_units` is 2 at least.
+        WQE_LIST = 1 << 25,
     }
 }
 

@@ -205,7 +205,7 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, entry: Entry) ->
         }
     };
     let (work, mappings) = if reply.flags.get() & context_flags::CHANNEL != 0 {
-        let (channel, mappings) = own_channel(&reply, cmd_fd)?;
+        let (channel, mappings) = own_channel(&reply, device_cap.get(), cmd_fd)?;
         (Work::Own(OwnChannel::new(channel)), mappings)
     } else {
         (Work::Kernel(KernelPath::new(cmd_fd)?), Vec::new())
@@ -253,6 +253,7 @@ unsafe fn allocate(verbs: *mut ffi::verbs_context, wants_channel: bool) -> Resul
 /// not in somebody's memory.
 fn own_channel(
     reply: &AllocContextResp,
+    device_cap: u64,
     cmd_fd: c_int,
 ) -> Result<(Channel<ContextDoorbell>, Vec<Mapping>), Errno> {
     let (entries, event_idx) = (reply.entries.get(), reply.flags.get() & context_flags::EVENT_IDX != 0);
@@ -277,7 +278,8 @@ fn own_channel(
     } else {
         ContextDoorbell::Ioctl(cmd_fd)
     };
-    let parts = ChannelParts { avail, used, slots: first_slot, entries, event_idx, doorbell };
+    let lists = device_cap & device_cap::WQE_LIST != 0;
+    let parts = ChannelParts { avail, used, slots: first_slot, entries, event_idx, lists, doorbell };
     // SAFETY: all of it lies in mappings of the right length that live as long as the channel. The kernel has just bound
     // it to this context, which alone uses it.
     let channel = unsafe { Channel::new(parts) }.ok_or(libc::EPROTO)?;

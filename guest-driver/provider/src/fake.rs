@@ -84,6 +84,8 @@ pub struct Rereg {
 pub struct State {
     /// Units that came by METHOD_POST.
     pub posted: VecDeque<Unit>,
+    /// Receives of a list that was taken, behind its first.
+    pub listed: VecDeque<Parsed>,
     /// Calls of METHOD_POST and METHOD_KICK.
     pub posts: u32,
     pub kicks: u32,
@@ -128,7 +130,7 @@ pub struct State {
     pub dms: HashMap<u32, (u64, u64)>,
     next_handle: u32,
     /// Index of the next entry of the channel.
-    taken: u16,
+    pub taken: u16,
 }
 
 impl State {
@@ -185,7 +187,8 @@ impl Kernel {
             | device_cap::CQ_TIMESTAMP
             | device_cap::MEM_WINDOW
             | device_cap::MEM_WINDOW_TYPE_2B
-            | device_cap::REREG_MR;
+            | device_cap::REREG_MR
+            | device_cap::WQE_LIST;
         let mut reply = AllocContextExResp { base, device_cap: functions.into(), reserved: [0; 56] };
         change(&mut reply);
         let fd = file.as_raw_fd();

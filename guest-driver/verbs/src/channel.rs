@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU16, Ordering, fence};
 use crate::barrier;
 use crate::span::Span;
 use crate::unit::Unit;
+use crate::wqe::list::{Listed, OpenList};
 use crate::wqe::{Request, WqeError};
 
 /// Slots between the one that is written and the one that is fetched.
@@ -77,6 +78,8 @@ pub struct ChannelParts<D> {
     pub entries: u16,
     /// Kicks follow `avail_event` (VIRTIO_F_EVENT_IDX), not `used.flags`.
     pub event_idx: bool,
+    /// The device takes lists (`VRDMA_CAP_WQE_LIST`): small requests of one kind that are pushed one after the other share units.
+    pub lists: bool,
     /// How to kick.
     pub doorbell: D,
 }
@@ -109,6 +112,9 @@ pub struct Channel<D> {
     published: u16,
     /// What `used.idx` said when last read.
     used: u16,
+    lists: bool,
+    /// What the youngest request is, if others may share its units.
+    open: Option<OpenList>,
     doorbell: D,
 }
 
@@ -124,7 +130,7 @@ impl<D: Doorbell> Channel<D> {
     /// The rings and slots are as long as `entries` says, writable (the used ring readable), and stay so as long as the
     /// value lives; nobody else writes the available ring and the slots; all indices are 0.
     pub unsafe fn new(parts: ChannelParts<D>) -> Option<Self> {
-        let ChannelParts { avail, used, slots, entries, event_idx, doorbell } = parts;
+        let ChannelParts { avail, used, slots, entries, event_idx, lists, doorbell } = parts;
         let aligned = avail.as_ptr().addr().is_multiple_of(2)
             && used.as_ptr().addr().is_multiple_of(4)
             && slots.is_aligned();
@@ -150,6 +156,8 @@ impl<D: Doorbell> Channel<D> {
                 next: 0,
                 published: 0,
                 used: 0,
+                lists,
+                open: None,
                 doorbell,
             })
         }
@@ -162,6 +170,16 @@ impl<D: Doorbell> Channel<D> {
     /// is impossible.
     #[inline]
     pub fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        if request.is_listable() && self.lists {
+            return self.push_listed(request);
+        }
+        self.open = None;
+        self.push_alone(request)
+    }
+
+    /// Writes a request into units of its own.
+    #[inline]
+    fn push_alone(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         let units = request.units().map_err(PostError::Request)?;
         if !self.has_room(units) {
             return Err(self.refuse(units));
@@ -176,6 +194,40 @@ impl<D: Doorbell> Channel<D> {
         Ok(())
     }
 
+    /// Writes a request into the units of the youngest, if it can be there.
+    fn push_listed(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        let listed = request.listed();
+        if let Some(listed) = &listed
+            && self.append(listed)
+        {
+            return Ok(());
+        }
+        self.push_alone(request)?;
+        self.open = listed.as_ref().map(OpenList::new);
+        Ok(())
+    }
+
+    /// Puts a request into the units of the youngest; false if it cannot be there.
+    #[inline]
+    fn append(&mut self, request: &Listed<'_>) -> bool {
+        let Some(open) = self.open.as_mut().filter(|open| open.takes(request.kind)) else { return false };
+        let (before, after) = (open.units(), open.units_with_another());
+        if after > before && !self.has_room(after - before) {
+            return false;
+        }
+        let Some(open) = &mut self.open else { return false };
+        let first = usize::from(self.next.wrapping_sub(before as u16) & (self.entries - 1));
+        // SAFETY: `first` is masked. The `before` units from there on were not released yet, and the ones behind them are free.
+        let span = unsafe { Span::ring(self.slots.as_ptr(), first, usize::from(self.entries)) };
+        // SAFETY: the list is in these units, and takes the request.
+        unsafe { open.append(request, &span) };
+        if after > before {
+            self.next = self.next.wrapping_add((after - before) as u16);
+            self.prefetch();
+        }
+        true
+    }
+
     /// Makes everything that was pushed known to the device, and kicks if it asks for that. True if it did.
     #[inline]
     pub fn ring(&mut self) -> bool {
@@ -184,6 +236,7 @@ impl<D: Doorbell> Channel<D> {
             return false;
         }
         self.published = new;
+        self.open = None;
         // Release: the device sees the entries before the index.
         // SAFETY: see word().
         unsafe { word(&self.avail_idx) }.store(new.to_le(), Ordering::Release);

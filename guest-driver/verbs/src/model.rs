@@ -59,6 +59,8 @@ pub struct DeviceChannel {
     pub memory: Arc<Memory>,
     entries: u16,
     event_idx: bool,
+    /// Whether it takes lists.
+    pub lists: bool,
     pub taken: u16,
     used: usize,
     slots: usize,
@@ -70,7 +72,7 @@ impl DeviceChannel {
         let used = (4 + 2 * count + 2).next_multiple_of(64);
         let slots = (used + 4 + 8 * count + 2).next_multiple_of(64);
         let memory = Memory::new(slots + 64 * count);
-        Self { memory, entries, event_idx, taken: 0, used, slots }
+        Self { memory, entries, event_idx, lists: false, taken: 0, used, slots }
     }
 
     /// What the driver's end is made of.
@@ -81,6 +83,7 @@ impl DeviceChannel {
             slots: self.memory.at(self.slots).cast(),
             entries: self.entries,
             event_idx: self.event_idx,
+            lists: self.lists,
             doorbell,
         }
     }

@@ -1,5 +1,6 @@
 //! A work request as a value, and how it becomes 64-byte units.
 
+pub(crate) mod list;
 mod parts;
 
 use core::ptr;
@@ -12,6 +13,7 @@ use vrdma_abi::zerocopy::{big_endian, transmute};
 
 use crate::span::Span;
 use crate::unit::Unit;
+use list::{ListKind, Listed};
 pub use parts::{Bind, Data, Flush, Gather, Remote, Sge, Tag, UdTarget, WqeError};
 
 /// Bytes of a unit.
@@ -37,13 +39,15 @@ pub struct Request<'a> {
     /// The peer's shared receive queue, with [`flags::XRC`].
     srqn: u32,
     data: Data<'a>,
+    /// Of an operation that a list may have.
+    listable: bool,
 }
 
 impl<'a> Request<'a> {
     /// SEND on an RC or UC QP.
     #[inline]
     pub fn send(tag: Tag, data: Data<'a>) -> Self {
-        Self::new(WrOpcode::SEND, tag, [0; 2], data)
+        Self::new(WrOpcode::SEND, tag, [0; 2], data).listable()
     }
 
     /// SEND with immediate data: `imm` reaches the peer's CQE as it is.
@@ -142,13 +146,13 @@ impl<'a> Request<'a> {
     /// RECV, for the receive queue.
     #[inline]
     pub fn recv(tag: Tag, sges: &'a [Sge]) -> Self {
-        Self::new(WrOpcode::RECV, tag, [0; 2], Data::Sges(sges))
+        Self::new(WrOpcode::RECV, tag, [0; 2], Data::Sges(sges)).listable()
     }
 
     /// RECV, for shared receive queue `srqn`.
     #[inline]
     pub fn srq_recv(srqn: u32, wqe_id: u32, sges: &'a [Sge]) -> Self {
-        Self::new(WrOpcode::SRQ_RECV, Tag { qpn: srqn, wqe_id }, [0; 2], Data::Sges(sges))
+        Self::new(WrOpcode::SRQ_RECV, Tag { qpn: srqn, wqe_id }, [0; 2], Data::Sges(sges)).listable()
     }
 
     /// Whether success makes a CQE too. Meaningless for RECV, which always makes one.
@@ -172,7 +176,7 @@ impl<'a> Request<'a> {
     /// On an XRC initiator: which shared receive queue of the peer it is for.
     #[inline]
     pub fn xrc(self, srqn: u32) -> Self {
-        Self { srqn, ..self.with(flags::XRC, true) }
+        Self { srqn, listable: false, ..self.with(flags::XRC, true) }
     }
 
     /// Number of units that hold it.
@@ -252,7 +256,7 @@ impl<'a> Request<'a> {
                 Data::Sges(sges) => {
                     let start = if self.has_operands() { data + OPERANDS } else { data };
                     for (i, sge) in sges.iter().enumerate() {
-                        span.put_pair(start + i * SGE, sge_words(sge));
+                        span.put_pair(start + i * SGE, sge.words());
                     }
                 }
                 Data::Inline(bytes) => span.put_bytes(data, bytes.as_ptr(), bytes.len()),
@@ -270,7 +274,30 @@ impl<'a> Request<'a> {
 
     #[inline]
     fn new(opcode: WrOpcode, tag: Tag, body: [u64; 2], data: Data<'a>) -> Self {
-        Self { opcode, flags: 0, tag, body, operands: [0; 2], srqn: 0, data }
+        Self { opcode, flags: 0, tag, body, operands: [0; 2], srqn: 0, data, listable: false }
+    }
+
+    #[inline]
+    fn listable(self) -> Self {
+        Self { listable: true, ..self }
+    }
+
+    /// Whether a list may have its operation.
+    #[inline]
+    pub(crate) fn is_listable(&self) -> bool {
+        self.listable
+    }
+
+    /// The request as one of a list, if it can be.
+    #[inline]
+    pub(crate) fn listed(&self) -> Option<Listed<'_>> {
+        match self.data {
+            Data::Sges([sge]) if self.listable => {
+                let kind = ListKind { opcode: self.opcode, flags: self.flags, object: self.tag.qpn };
+                Some(Listed { kind, wqe_id: self.tag.wqe_id, sge })
+            }
+            _ => None,
+        }
     }
 
     #[inline]
@@ -335,15 +362,6 @@ fn ud_body(to: UdTarget, imm: [u8; 4]) -> [u64; 2] {
         remote_qpn: to.qpn.into(),
         qkey: to.qkey.into(),
         imm: big_endian::U32::from_bytes(imm),
-    })
-}
-
-#[inline]
-fn sge_words(sge: &Sge) -> [u64; 2] {
-    transmute!(vrdma_abi::wqe::Sge {
-        addr: sge.addr.into(),
-        length: sge.length.into(),
-        lkey: sge.lkey.into(),
     })
 }
 

@@ -11,7 +11,7 @@ use crate::outlet::NoOutlet;
 use crate::place::Place;
 use crate::qp::attr::{QpState, QpType};
 use crate::receive::recv_failure;
-use crate::request::{Destination, Payload, PostError, Queue, RecvRequest, SendRequest};
+use crate::request::{Destination, Payload, PostError, Queue, RecvList, RecvRequest, SendRequest};
 use crate::schedule::WITHIN_POSTS;
 use crate::time::Instant;
 use crate::work::Work;
@@ -142,6 +142,38 @@ impl<R: Region> Engine<R> {
             self.wake_peer(place, sink);
         }
         Ok(())
+    }
+
+    /// Posts receives of one element each, as if each were posted by itself ([`Engine::post_recv`]). The first error of these.
+    #[inline]
+    pub fn post_recvs(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        owner: OwnerId,
+        qpn: Qpn,
+        list: RecvList<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        let place = Place { device: device.0, qpn };
+        let known = self.devices.get_mut(device.0);
+        if let Some((qp, requests)) =
+            known.and_then(|device| Some((&mut device.qps.get_mut(qpn.number())?.qp, &mut device.requests)))
+            && (owner == OwnerId::KERNEL || owner == qp.owner)
+            && qp.takes_receives(list.len())
+        {
+            requests.push_receives(&mut qp.responder.queue, list);
+            if qp.responder.sender_waits {
+                qp.responder.sender_waits = false;
+                self.wake_peer(place, sink);
+            }
+            return Ok(());
+        }
+        let mut result = Ok(());
+        for request in list.requests() {
+            result = result.and(self.post_recv(now, device, owner, qpn, request, sink));
+        }
+        result
     }
 
     /// A request for this QP that could not be understood: completes as `LocQpOp`, and the QP goes to ERR. A send does so

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::id::{DeviceId, OwnerId, SrqId};
 use crate::memory::Region;
-use crate::request::{PostError, RecvRequest};
+use crate::request::{PostError, RecvList, RecvRequest};
 use crate::srq::{Srq, SrqAttr, SrqInit};
 
 impl<R: Region> Engine<R> {
@@ -107,6 +107,34 @@ impl<R: Region> Engine<R> {
         requests.push_receive(&mut queue.receives, request.id, request.sges);
         queue.list(device.0, &mut self.schedule.wakes);
         Ok(())
+    }
+
+    /// Posts receives of one element each, as if each were posted by itself ([`Engine::post_srq_recv`]). The first error of these.
+    #[inline]
+    pub fn post_srq_recvs(
+        &mut self,
+        device: DeviceId,
+        owner: OwnerId,
+        srq: SrqId,
+        list: RecvList<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<(), PostError> {
+        let known = self.devices.get_mut(device.0).ok_or(PostError::NoSuchSrq)?;
+        if let Some(queue) = known.srqs.get_mut(srq.0)
+            && (owner == OwnerId::KERNEL || owner == queue.init.owner)
+            && !queue.failed
+            && queue.init.max_sge > 0
+            && queue.init.max_wr.saturating_sub(queue.outstanding()) >= list.len()
+        {
+            known.requests.push_receives(&mut queue.receives, list);
+            queue.list(device.0, &mut self.schedule.wakes);
+            return Ok(());
+        }
+        let mut result = Ok(());
+        for request in list.requests() {
+            result = result.and(self.post_srq_recv(device, owner, srq, request, sink));
+        }
+        result
     }
 
     /// A receive for a shared queue that could not be understood: see [`Engine::post_srq_recv`].

@@ -201,6 +201,16 @@ impl Qp {
         self.caps.recv_wr == 0 && self.init.receives != Receives::Own
     }
 
+    /// Whether its receive queue takes so many more receives of one element each now.
+    #[inline]
+    pub(crate) fn takes_receives(&self, count: u32) -> bool {
+        !self.uses_shared_queue()
+            && self.init.qp_type != QpType::XrcSend
+            && !matches!(self.state, QpState::Reset | QpState::Err)
+            && self.caps.recv_sge > 0
+            && u32::from(self.caps.recv_wr).saturating_sub(self.responder.queue.len()) >= count
+    }
+
     /// The shared queue that it has as long as it lives, and that one's PD.
     pub(crate) fn shared(&self) -> Option<(SrqRef, PdId)> {
         match self.init.receives {

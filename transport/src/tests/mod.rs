@@ -8,6 +8,7 @@ mod fast;
 mod flushes;
 pub(crate) mod groups;
 mod keys;
+mod lists;
 mod objects;
 mod operations;
 mod order;

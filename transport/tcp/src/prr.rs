@@ -1,4 +1,4 @@
-//! Proportional rate reduction (RFC 6937): how much is sent for each acknowledge of a recovery, so that its window ends at ssthresh.
+//! Proportional rate reduction (RFC 9937, before RFC 6937): how much is sent for each acknowledge of a recovery, so that its window ends at ssthresh.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,9 +29,10 @@ impl Prr {
             let due = u128::from(self.delivered) * u128::from(threshold);
             (due.div_ceil(u128::from(self.flight)) as u64).saturating_sub(self.out)
         } else {
-            let conserved = self.delivered.saturating_sub(self.out);
-            let limit = if is_good { conserved.max(delivered) + mss } else { conserved };
-            limit.min(threshold - pipe)
+            // What was delivered now may be replaced, whatever was sent before: else nothing would follow a retransmission in a small window, and only a timeout would
+            // show that it was lost too.
+            let limit = self.delivered.saturating_sub(self.out).max(delivered);
+            (if is_good { limit + mss } else { limit }).min(threshold - pipe)
         };
         if self.out == 0 {
             // The retransmission with which it begins.
@@ -61,6 +62,15 @@ mod tests {
         assert_eq!(sent.iter().sum::<u64>(), 10);
         assert!(sent.iter().all(|quota| *quota <= 1), "{sent:?}");
         assert_eq!(pipe, 10);
+    }
+
+    /// Two are on their way and the first is lost: what the other delivers lets another one go, behind the retransmission.
+    #[test]
+    fn something_follows_a_retransmission_in_a_small_window() {
+        let mut prr = Prr::new(2);
+        prr.sent(1);
+        let pipe = 1;
+        assert_eq!(prr.window(1, pipe, 2, 1, false), pipe + 1);
     }
 
     /// The second: 15 of 20 are lost. The window goes down to what is left, and comes up again as what is sent arrives.

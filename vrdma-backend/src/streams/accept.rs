@@ -28,8 +28,8 @@ impl Streams {
         host: &mut Host<'_>,
     ) -> Result<u32> {
         self.check_room(device, host)?;
-        let handle = self.reserve(device);
-        let sockets = match doors {
+        let (handle, port) = (self.reserve(device), doors.port());
+        let entrance = match doors {
             Doors::Kernel(sockets) => Entrance::Kernel { sockets, next: 0 },
             Doors::Own(at) => {
                 if let Err(error) = self.own.listen(device, handle, at) {
@@ -39,7 +39,7 @@ impl Streams {
                 Entrance::Own
             }
         };
-        self.table.put_listener(Box::new(Listener::new(handle, device, sockets, backlog)));
+        self.table.put_listener(Box::new(Listener::new((handle, device), port, entrance, backlog)));
         self.watch_listener(handle, host);
         Ok(handle.number)
     }

@@ -2,11 +2,11 @@
 
 /// Names an entry, and none that gets its number later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Handle {
+pub struct Handle {
     /// What the guest's driver calls it.
-    pub(super) number: u32,
+    pub number: u32,
     /// How many had that number before.
-    pub(super) generation: u32,
+    pub generation: u32,
 }
 
 impl Handle {

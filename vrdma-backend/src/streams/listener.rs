@@ -34,6 +34,7 @@ pub(super) struct Accepted {
 pub(super) struct Listener {
     pub(super) handle: Handle,
     pub(super) device: DeviceId,
+    pub(super) port: u16,
     entrance: Entrance,
     backlog: usize,
     /// Connections of its that the driver has not answered.
@@ -45,10 +46,16 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn new(handle: Handle, device: DeviceId, entrance: Entrance, backlog: usize) -> Listener {
+    pub(super) fn new(
+        (handle, device): (Handle, DeviceId),
+        port: u16,
+        entrance: Entrance,
+        backlog: usize,
+    ) -> Listener {
         Listener {
             handle,
             device,
+            port,
             entrance,
             backlog,
             waiting: BTreeSet::new(),
@@ -60,7 +67,7 @@ impl Listener {
 
     #[cfg(test)]
     pub(super) fn for_tests(handle: Handle) -> Listener {
-        Listener::new(handle, DeviceId(0), Entrance::Kernel { sockets: Vec::new(), next: 0 }, 1)
+        Listener::new((handle, DeviceId(0)), 0, Entrance::Kernel { sockets: Vec::new(), next: 0 }, 1)
     }
 
     /// Whether it may have another connection now.

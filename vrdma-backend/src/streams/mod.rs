@@ -11,6 +11,7 @@
 
 mod accept;
 mod bindings;
+mod buffers;
 mod carrier;
 mod commands;
 mod connection;
@@ -36,8 +37,9 @@ use bindings::Bindings;
 use connection::{Connection, Phase};
 use deadlines::Deadlines;
 use guest::Guest;
-use handle::Handle;
-pub use own::Own;
+pub use handle::Handle;
+pub use output::Output;
+pub use own::{Own, Socket};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -117,6 +119,15 @@ impl Streams {
     /// Connections and listeners of a guest.
     pub fn count(&self, device: DeviceId) -> u32 {
         self.guests.get(&device).map_or(0, |guest| guest.entries.len() as u32)
+    }
+
+    /// Ports at which a guest listens, in order; one twice if it does at two addresses.
+    pub fn listening(&mut self, device: DeviceId) -> Vec<u16> {
+        let entries = self.guests.get(&device).map(|guest| &guest.entries).into_iter().flatten();
+        let mut ports: Vec<u16> =
+            entries.filter_map(|&handle| Some(self.table.listener(handle)?.port)).collect();
+        ports.sort_unstable();
+        ports
     }
 
     fn guest(&mut self, device: DeviceId) -> &mut Guest {

@@ -1,6 +1,7 @@
 //! What the engine does to streams, while it gives turns. What comes of it follows in [`Streams::flush`].
 
 use super::Streams;
+use super::carrier::Carrier;
 use super::connection::{Connection, Phase};
 use super::handle::Handle;
 use crate::memory::MrMemory;
@@ -41,11 +42,24 @@ impl Streams {
         payload: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
         let Some(connection) = self.of(device, qpn) else { return Err(Fault) };
+        let handle = connection.handle;
+        if connection.output.wants_buffer() {
+            self.lend(handle);
+        }
+        let connection = self.table.connection(handle).expect("it was found just now");
         let length = fpdu.len(payload.len());
-        let (handle, is_whole) = (connection.handle, length == connection.mss);
+        let is_whole = length == connection.mss;
         connection.output.put(length, is_whole, |buf| write_fpdu(fpdu, payload, buf).map(|_| ()))?;
         self.touch(handle);
         Ok(())
+    }
+
+    /// Gives a connection a buffer that was used before: our own TCP keeps those that it was given.
+    fn lend(&mut self, handle: Handle) {
+        let connection = self.table.connection(handle).expect("it was found just now");
+        if let Some(Carrier::Own(socket)) = &connection.carrier {
+            connection.output.lend(self.own.buffer(socket));
+        }
     }
 
     /// The engine leaves a QP's stream.

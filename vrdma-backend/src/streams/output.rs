@@ -12,8 +12,11 @@ const PIECE: usize = 64 << 10;
 /// Bytes in order, in pieces that each go in one call of the kernel, at whose end a TCP segment ends (MSG_EOR). FPDUs of a whole segment share a piece, since the kernel
 /// cuts it where they end; a shorter one ends its piece.
 #[derive(Debug, Default)]
-pub(super) struct Output {
+pub struct Output {
+    /// Longer than what is in it, so that it is not filled with zeros each time.
     bytes: Vec<u8>,
+    /// So much of it was put in.
+    filled: usize,
     /// Those that were taken by the kernel.
     sent: usize,
     /// Lengths.
@@ -24,12 +27,12 @@ pub(super) struct Output {
 
 impl Output {
     /// Whether more may be put in.
-    pub(super) fn has_room(&self) -> bool {
-        self.bytes.len() - self.sent < ROOM
+    pub fn has_room(&self) -> bool {
+        self.filled - self.sent < ROOM
     }
 
     /// Whether the kernel has all.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
@@ -37,18 +40,18 @@ impl Output {
     ///
     /// # Errors
     /// Those of `write`; nothing was put in then.
-    pub(super) fn put<E>(
+    pub fn put<E>(
         &mut self,
         length: usize,
         is_whole: bool,
         write: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let begin = self.bytes.len();
-        self.bytes.resize(begin + length, 0);
-        if let Err(error) = write(&mut self.bytes[begin..]) {
-            self.bytes.truncate(begin);
-            return Err(error);
+        let end = self.filled + length;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
         }
+        write(&mut self.bytes[self.filled..end])?;
+        self.filled = end;
         match self.pieces.back_mut() {
             Some(piece) if self.is_open && *piece + length <= PIECE => *piece += length,
             _ => self.pieces.push_back(length),
@@ -88,11 +91,10 @@ impl Output {
             }
         }
         if self.pieces.is_empty() {
-            self.bytes.clear();
-            self.sent = 0;
+            (self.filled, self.sent) = (0, 0);
         } else if self.sent >= ROOM {
-            self.bytes.drain(..self.sent);
-            self.sent = 0;
+            self.bytes.copy_within(self.sent..self.filled, 0);
+            (self.filled, self.sent) = (self.filled - self.sent, 0);
         }
         Ok(())
     }
@@ -100,15 +102,27 @@ impl Output {
 
 /// What was put in, for our own TCP.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub struct Taken {
+    /// What was put in is at its front.
     pub bytes: Vec<u8>,
-    /// Lengths, of all bytes.
+    /// Lengths, of all of that.
     pub pieces: VecDeque<usize>,
 }
 
 impl Output {
-    /// Gives all of it away. Not for one of which the kernel has a part.
-    pub(super) fn take(&mut self) -> Taken {
+    /// Whether the next bytes that are put in want memory: then one that was used before may be [lent](Output::lend).
+    pub fn wants_buffer(&self) -> bool {
+        self.bytes.capacity() == 0
+    }
+
+    /// Has it put the next bytes into this buffer, if it [wants](Output::wants_buffer) one.
+    pub fn lend(&mut self, buffer: Vec<u8>) {
+        assert!(self.wants_buffer(), "nothing is in the one before");
+        self.bytes = buffer;
+    }
+
+    /// Gives all of it away, with its buffer. Not for one of which the kernel has a part.
+    pub fn take(&mut self) -> Taken {
         assert_eq!(self.sent, 0, "one TCP has all of it");
         let Output { bytes, pieces, .. } = std::mem::take(self);
         Taken { bytes, pieces }

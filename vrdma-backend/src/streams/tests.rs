@@ -316,8 +316,10 @@ fn a_listener_that_is_closed_takes_its_connections_with_it() {
     let (asked, mut peer) = bench.requested(A, at);
     let mut unheard = ask(at);
     bench.turns();
-    assert_eq!(bench.streams.count(A), 4);
+    assert_eq!((bench.streams.count(A), bench.streams.listening(A)), (4, vec![at.port()]));
+    assert!(bench.streams.listening(B).is_empty());
     bench.with(|streams, host| streams.close_listener(A, listener, host)).unwrap();
+    assert!(bench.streams.listening(A).is_empty());
     assert_eq!([&mut silent, &mut peer, &mut unheard].map(end_of), [RST; 3]);
     // What the driver has not heard of it never does; the other is over.
     bench.expect(A, &[]);

@@ -28,7 +28,8 @@ const DEVICE_CAP: u64 = device_cap::V1_0
     | device_cap::MEM_WINDOW_TYPE_2B
     | device_cap::MEM_MGT_EXTENSIONS
     | device_cap::REREG_MR
-    | device_cap::HW_COUNTERS;
+    | device_cap::HW_COUNTERS
+    | device_cap::WQE_LIST;
 /// What of it a function of iWARP has not.
 const NOT_OF_IWARP: u64 = device_cap::RNR_NAK
     | device_cap::BAD_QKEY_COUNTER

@@ -4,9 +4,10 @@ use crate::queue::channel::RequestWords;
 use vrdma_abi::ah::AhEntry;
 use vrdma_abi::width;
 use vrdma_abi::wqe::{
-    AtomicOperands, BindMwBody, BindMwRange, FlushBody, FlushRange, RdmaBody, RegMrBody, RegMrMemory,
-    Sge as AbiSge, UdBody, WqeHeader, WrOpcode, XrcBody, flags, flush_level, unit,
+    AtomicOperands, BindMwBody, BindMwRange, FlushBody, FlushRange, ListBody, RdmaBody, RegMrBody,
+    RegMrMemory, Sge as AbiSge, UdBody, WqeHeader, WrOpcode, XrcBody, flags, flush_level, unit,
 };
+use vrdma_abi::zerocopy::little_endian::U32;
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use vrdma_transport::{
     Access, Bind, Destination, FlushScope, Payload, PdId, Placement, Queue, RecvRequest, Remote, SendOp,
@@ -17,6 +18,12 @@ use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey, Srqn};
 /// Most elements of a request.
 pub const MAX_SGE: usize = unit::MAX_SGE_V1_1 as usize;
 
+/// The ids of a list of requests.
+pub type ListIds = [u32; unit::LIST_MAX as usize];
+
+/// Flags that a list of SENDs may have.
+const SEND_LIST: u16 = flags::LIST | flags::SIGNALED | flags::SOLICITED | flags::FENCE;
+
 /// A request of a channel.
 #[derive(Debug)]
 pub enum Request<'a> {
@@ -26,12 +33,25 @@ pub enum Request<'a> {
     Recv(Qpn, RecvRequest<'a>),
     /// For a shared receive queue.
     SrqRecv(SrqId, RecvRequest<'a>),
+    /// Several that share units.
+    List(List<'a>),
     /// Not to be understood, but it is known where it was going.
     Invalid(Qpn, u32, Queue),
     /// Not to be understood, for a shared receive queue.
     InvalidSrq(SrqId),
     /// Names something that cannot be a QP.
     Stray,
+}
+
+/// Requests of one element each: their ids, of which as many count as there are elements.
+#[derive(Debug)]
+pub enum List<'a> {
+    /// SENDs, and what all are like: the first of them.
+    Sends(Qpn, SendRequest<'a>, ListIds, &'a [Sge]),
+    /// For a receive queue.
+    Recvs(Qpn, ListIds, &'a [Sge]),
+    /// For a shared receive queue.
+    SrqRecvs(SrqId, ListIds, &'a [Sge]),
 }
 
 /// Parses a request of `units` units. `sges` is room for its elements.
@@ -53,6 +73,9 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     }
     let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
     let recv = opcode == WrOpcode::RECV;
+    if bits & flags::LIST != 0 {
+        return queue_list(bytes, header, qpn, sges);
+    }
     let (srqn, shift) = xrc(bytes, bits);
     let invalid = bits & !flags::ALL != 0
         || recv && bits != 0
@@ -63,9 +86,7 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     let payload = if inline { inline_data(bytes, data, header) } else { elements(bytes, data, header, sges) };
     let (false, Some(payload)) = (invalid, payload) else { return Request::Invalid(qpn, id, queue) };
 
-    let (signaled, solicited) = (bits & flags::SIGNALED != 0, bits & flags::SOLICITED != 0);
-    let fence = bits & flags::FENCE != 0;
-    let send = |op| Request::Send(qpn, srqn, SendRequest { id, signaled, solicited, fence, op, payload });
+    let send = |op| Request::Send(qpn, srqn, send_request(id, bits, op, payload));
     let body: &RdmaBody = view(bytes, unit::BODY_OFFSET as usize);
     let remote = Remote { addr: body.remote_addr.get(), rkey: Rkey(body.rkey.get()) };
     let imm = Some(Imm::from_bytes(body.imm.to_bytes()));
@@ -112,11 +133,23 @@ fn without_payload<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn) -> Request<'a
         WrOpcode::REG_MR => reg_mr(bytes),
         _ => Some(bind_mw(bytes)),
     };
-    let is_bare = bits & !flags::ALL == 0 && bits & flags::INLINE == 0 && header.sge_count == 0;
+    let is_bare =
+        bits & !flags::ALL == 0 && bits & (flags::INLINE | flags::LIST) == 0 && header.sge_count == 0;
     let Some(op) = op.filter(|_| is_bare) else { return Request::Invalid(qpn, id, Queue::Send) };
-    let (signaled, solicited) = (bits & flags::SIGNALED != 0, bits & flags::SOLICITED != 0);
-    let (fence, payload) = (bits & flags::FENCE != 0, Payload::Sges(&[]));
-    Request::Send(qpn, srqn, SendRequest { id, signaled, solicited, fence, op, payload })
+    Request::Send(qpn, srqn, send_request(id, bits, op, Payload::Sges(&[])))
+}
+
+/// A request of a send queue with the flags in `bits`.
+#[inline]
+fn send_request(id: u32, bits: u16, op: SendOp, payload: Payload<'_>) -> SendRequest<'_> {
+    SendRequest {
+        id,
+        signaled: bits & flags::SIGNALED != 0,
+        solicited: bits & flags::SOLICITED != 0,
+        fence: bits & flags::FENCE != 0,
+        op,
+        payload,
+    }
 }
 
 /// A bind of a memory window.
@@ -164,12 +197,49 @@ fn reg_mr(bytes: &[u8]) -> Option<SendOp> {
 /// A receive of a shared queue.
 fn srq_recv<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Request<'a> {
     let srq = SrqId(header.object.get());
+    if header.flags.get() == flags::LIST {
+        return match list(bytes, header, sges) {
+            Some((ids, sges)) => Request::List(List::SrqRecvs(srq, ids, sges)),
+            None => Request::InvalidSrq(srq),
+        };
+    }
     match elements(bytes, unit::DATA_OFFSET as usize, header, sges) {
         Some(Payload::Sges(sges)) if header.flags.get() == 0 => {
             Request::SrqRecv(srq, RecvRequest { id: header.wqe_id.get(), sges })
         }
         _ => Request::InvalidSrq(srq),
     }
+}
+
+/// A list of a QP.
+#[inline]
+fn queue_list<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<Sge>) -> Request<'a> {
+    let (id, bits) = (header.wqe_id.get(), header.flags.get());
+    let is_recv = header.opcode >= WrOpcode::RECV.0;
+    match (list(bytes, header, sges), WrOpcode(header.opcode)) {
+        (Some((ids, sges)), WrOpcode::RECV) if bits == flags::LIST => {
+            Request::List(List::Recvs(qpn, ids, sges))
+        }
+        (Some((ids, sges)), WrOpcode::SEND) if bits & !SEND_LIST == 0 => {
+            let like = send_request(id, bits, SendOp::Send { imm: None }, Payload::Sges(&sges[..1]));
+            Request::List(List::Sends(qpn, like, ids, sges))
+        }
+        _ => Request::Invalid(qpn, id, if is_recv { Queue::Recv } else { Queue::Send }),
+    }
+}
+
+/// A list: the ids and elements of its requests. `None` if they are too few or too many, or more than the request holds.
+#[inline]
+fn list<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Option<(ListIds, &'a [Sge])> {
+    if !(2..=ListIds::default().len()).contains(&usize::from(header.sge_count)) {
+        return None;
+    }
+    let Some(Payload::Sges(sges)) = elements(bytes, unit::DATA_OFFSET as usize, header, sges) else {
+        return None;
+    };
+    let [second, third, fourth, fifth] =
+        view::<ListBody>(bytes, unit::BODY_OFFSET as usize).wqe_ids.map(U32::get);
+    Some(([header.wqe_id.get(), second, third, fourth, fifth], sges))
 }
 
 /// Where a SEND goes if its QP is one of datagrams: `None` if it names no entry that is in use and makes sense. `handle` looks an entry up.
@@ -494,5 +564,73 @@ mod tests {
         }
         let stray = WqeHeader { object: 0x0100_0000.into(), ..header(WrOpcode::SEND, 0, 0, 0) };
         assert!(matches!(parse(&words(stray, &[]), 1, &mut Vec::new()), Request::Stray));
+    }
+
+    #[test]
+    fn a_list_is_understood_whole_or_not_at_all() {
+        let mut room = Vec::new();
+        let elements: Vec<u8> = (0..6).flat_map(|n| sge(n).as_bytes().to_vec()).collect();
+        let body = ListBody { wqe_ids: [11, 12, 13, 14].map(U32::new) };
+        let list = |opcode, bits, count: u8| {
+            let parts = [(16, body.as_bytes()), (32, &elements[..16 * usize::from(count)])];
+            words(header(opcode, bits | flags::LIST, count, 0), &parts)
+        };
+        for count in 0..=6u8 {
+            let units = (32 + 16 * usize::from(count)).div_ceil(64);
+            let ids = [0x5678, 11, 12, 13, 14];
+            let fits = (2..=5).contains(&count);
+            let addresses: Vec<u64> = (0..count.into()).map(|n| 0x100 + n).collect();
+            let are_all = |sges: &[Sge]| sges.iter().map(|sge| sge.addr).eq(addresses.iter().copied());
+            match parse(&list(WrOpcode::RECV, 0, count), units, &mut room) {
+                Request::List(List::Recvs(qpn, found, sges)) if fits => {
+                    assert_eq!((qpn.number(), found), (0x1234, ids));
+                    assert!(are_all(sges));
+                }
+                Request::Invalid(_, 0x5678, Queue::Recv) if !fits => {}
+                other => panic!("{count} receives: {other:?}"),
+            }
+            match parse(&list(WrOpcode::SRQ_RECV, 0, count), units, &mut room) {
+                Request::List(List::SrqRecvs(SrqId(0x1234), found, sges)) if fits => {
+                    assert_eq!(found, ids);
+                    assert!(are_all(sges));
+                }
+                Request::InvalidSrq(SrqId(0x1234)) if !fits => {}
+                other => panic!("{count} shared receives: {other:?}"),
+            }
+            match parse(&list(WrOpcode::SEND, flags::SIGNALED | flags::FENCE, count), units, &mut room) {
+                Request::List(List::Sends(_, like, found, sges)) if fits => {
+                    assert_eq!(
+                        (like.id, like.signaled, like.solicited, like.fence),
+                        (ids[0], true, false, true)
+                    );
+                    assert_eq!((like.op, found), (SendOp::Send { imm: None }, ids));
+                    assert!(are_all(sges));
+                }
+                Request::Invalid(_, 0x5678, Queue::Send) if !fits => {}
+                other => panic!("{count} SENDs: {other:?}"),
+            }
+        }
+        // More elements than its units hold.
+        assert!(matches!(parse(&list(WrOpcode::RECV, 0, 3), 1, &mut room), Request::Invalid(..)));
+        for (opcode, bits) in [
+            (WrOpcode::RECV, flags::SIGNALED),
+            (WrOpcode::SRQ_RECV, flags::SOLICITED),
+            (WrOpcode::SEND, flags::INLINE),
+            (WrOpcode::SEND, flags::XRC),
+            (WrOpcode::SEND, 64),
+            (WrOpcode::SEND_WITH_IMM, 0),
+            (WrOpcode::SEND_WITH_INV, 0),
+            (WrOpcode::RDMA_WRITE, 0),
+            (WrOpcode::RDMA_READ, 0),
+            (WrOpcode::ATOMIC_CMP_AND_SWP, 0),
+            (WrOpcode::LOCAL_INV, 0),
+            (WrOpcode::BIND_MW, 0),
+            (WrOpcode::REG_MR, 0),
+            (WrOpcode::FLUSH, 0),
+        ] {
+            let list = list(opcode, bits, 2);
+            let found = parse(&list, 1, &mut room);
+            assert!(matches!(found, Request::Invalid(..) | Request::InvalidSrq(_)), "{opcode:?} {found:?}");
+        }
     }
 }

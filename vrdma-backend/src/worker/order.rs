@@ -4,9 +4,14 @@
 //! A barrier marks how far the channels reach that can hold such requests. The channels are drained in ordinary turns, so nobody else waits
 //! for it; and what is posted behind the marks does not put it off. In the same way commands wait for what the engine does in slices.
 
+use std::time::Duration;
+
 use super::{Barrier, BoundChannel, Mark, Then, Until, Worker};
 use crate::device::command::{Command, CommandError, Reply};
 use vrdma_transport::{self as transport, CqId, DeviceId, OwnerId, SrqId};
+
+/// For how long a CQ's resize waits at most for requests that complete without anybody else's doing.
+const LONGEST_WAIT: Duration = Duration::from_millis(10);
 
 impl Mark {
     /// Whether the channel has been drained to the mark, or will never be: it is gone, stopped or broken.
@@ -86,10 +91,11 @@ impl Worker {
                 let owner = self.engine.srq_owner(id, SrqId(srqn));
                 (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), Until::Now)
             }
-            // What completes at once has completed, so that a ring that is too small for it is refused.
+            // What completes by itself has completed, so that a ring that is too small for it is refused.
             Command::ResizeCq { cqn, .. } => {
                 let owner = self.outputs.device(id).cq_owner(CqId(cqn));
-                (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), Until::Now)
+                let until = Until::Settled(CqId(cqn), self.now() + LONGEST_WAIT);
+                (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), until)
             }
             Command::UnbindChannel { queue } => {
                 let is_it =
@@ -130,6 +136,7 @@ impl Worker {
             Until::Now => true,
             Until::Flushed(qpn) => !self.engine.is_flushing(device, qpn) && !self.engine.is_unbinding(device),
             Until::GidsSet => !self.engine.is_setting_gids(device),
+            Until::Settled(cq, end) => !self.engine.is_sending(device, cq) || self.now() >= end,
         }
     }
 

@@ -2,8 +2,13 @@
 
 use super::Worker;
 use crate::cycles::{self, Stage};
-use crate::translate::wqe::{Request, destination, parse};
-use vrdma_transport::{DeviceId, Instant, OwnerId, PostError, Queue, RecvRequest, SendOp};
+use crate::device::outputs::Outputs;
+use crate::memory::MrMemory;
+use crate::translate::wqe::{List, Request, destination, parse};
+use std::slice::from_ref;
+use vrdma_transport::{
+    DeviceId, Engine, Instant, OwnerId, Payload, PostError, Queue, RecvList, RecvRequest, SendOp, SendRequest,
+};
 
 impl Worker {
     /// Hands the request in `self.words` to the engine.
@@ -46,6 +51,7 @@ impl Worker {
             &Request::SrqRecv(srq, RecvRequest { id, sges }) => {
                 engine.post_srq_recv(device, owner, srq, RecvRequest { id, sges }, &mut self.outputs)
             }
+            Request::List(list) => post_list(engine, &mut self.outputs, (now, device, owner), list),
             &Request::InvalidSrq(srq) => {
                 self.outputs.device(device).counters.invalid_requests += 1;
                 engine.post_invalid_srq(device, owner, srq, &mut self.outputs)
@@ -65,6 +71,39 @@ impl Worker {
                 PostError::BadState => counters.untimely_requests += 1,
                 PostError::Overflow => counters.overflows += 1,
             }
+        }
+    }
+}
+
+/// The requests of a list, one after the other; the first error of these.
+#[inline]
+fn post_list(
+    engine: &mut Engine<MrMemory>,
+    outputs: &mut Outputs,
+    (now, device, owner): (Instant, DeviceId, OwnerId),
+    list: &List<'_>,
+) -> Result<(), PostError> {
+    match list {
+        &List::Sends(qpn, ref like, ..) if engine.is_datagram(device, qpn) => {
+            outputs.device(device).counters.invalid_requests += 1;
+            engine.post_invalid(now, device, owner, qpn, like.id, Queue::Send, outputs)
+        }
+        &List::Sends(qpn, ref like, ref ids, sges) => {
+            let mut result = Ok(());
+            for (&id, sge) in ids.iter().zip(sges) {
+                outputs.carries(sge.length.into());
+                let request = SendRequest { id, payload: Payload::Sges(from_ref(sge)), ..*like };
+                result = result.and(engine.post_send(now, device, owner, qpn, &request, outputs));
+            }
+            result
+        }
+        List::Recvs(qpn, ids, sges) => {
+            let list = RecvList::new(&ids[..sges.len()], sges);
+            engine.post_recvs(now, device, owner, *qpn, list, outputs)
+        }
+        List::SrqRecvs(srq, ids, sges) => {
+            let list = RecvList::new(&ids[..sges.len()], sges);
+            engine.post_srq_recvs(device, owner, *srq, list, outputs)
         }
     }
 }

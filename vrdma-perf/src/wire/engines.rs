@@ -3,6 +3,7 @@
 use super::memory::{MEMORY, Memory};
 use crate::load::Load;
 use anyhow::{Result, ensure};
+use std::cell::RefCell;
 use std::time::Instant as Clock;
 use vrdma_backend::port::{Burst, Port};
 use vrdma_transport::{
@@ -14,8 +15,8 @@ use vrdma_wire::icrc::Icrc;
 use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};
 use vrdma_wire::roce::Packet;
 
-/// Requests outstanding.
-const DEPTH: u32 = 128;
+/// Most requests outstanding.
+pub const DEPTH: u32 = 128;
 const OWNER: OwnerId = OwnerId(1);
 /// Packets of a turn.
 const BUDGET: usize = 256;
@@ -182,8 +183,10 @@ impl Host {
 pub struct Engines<'p> {
     a: Host,
     b: Host,
-    ports: &'p mut [Port],
+    ports: &'p RefCell<Vec<Port>>,
     length: u32,
+    /// Requests outstanding.
+    depth: u32,
     burst: Burst,
     start: Clock,
     now: Instant,
@@ -194,36 +197,32 @@ pub struct Engines<'p> {
 }
 
 impl<'p> Engines<'p> {
-    /// WRITEs of `length` bytes in packets of `mtu`.
-    pub fn new(ports: &'p mut [Port], length: u32, mtu: Mtu) -> Engines<'p> {
+    /// `depth` WRITEs at a time, of `length` bytes in packets of `mtu`.
+    pub fn new(ports: &'p RefCell<Vec<Port>>, (length, depth): (u32, u32), mtu: Mtu) -> Engines<'p> {
         let (mut a, mut b) = (Host::new(1), Host::new(2));
         let (to_a, to_b) = ((a.qpn, a.gid, a.mac), (b.qpn, b.gid, b.mac));
         a.connect(to_b, mtu);
         b.connect(to_a, mtu);
         let (start, now) = (Clock::now(), Instant(0));
         let burst = Burst::default();
-        Engines { a, b, ports, length, burst, start, now, turns: 0, posted: 0, told: 0 }
+        Engines { a, b, ports, length, depth, burst, start, now, turns: 0, posted: 0, told: 0 }
     }
 
-    /// The ports, for others to use meanwhile.
-    pub fn ports(&mut self) -> &mut [Port] {
-        self.ports
-    }
-
-    /// Packets that were sent a second time.
+    /// How often packets were sent again from one on that was lost.
     pub fn retries(&self) -> u64 {
         self.a.engine.counters(self.a.device).retries
     }
 
     fn turn(&mut self) {
-        let last = self.ports.len() - 1;
+        let ports = &mut *self.ports.borrow_mut();
+        let last = ports.len() - 1;
         if self.turns.is_multiple_of(CLOCK_TURNS) {
             self.now = Instant(self.start.elapsed().as_nanos() as u64);
         }
         self.turns = self.turns.wrapping_add(1);
-        self.a.transmit(self.now, &mut self.ports[0]);
-        self.b.transmit(self.now, &mut self.ports[last]);
-        for port in self.ports.iter_mut() {
+        self.a.transmit(self.now, &mut ports[0]);
+        self.b.transmit(self.now, &mut ports[last]);
+        for port in ports.iter_mut() {
             port.receive(&mut self.burst);
             for frame in self.burst.frames() {
                 let host = if frame[..6] == self.a.mac.0 { &mut self.a } else { &mut self.b };
@@ -236,7 +235,7 @@ impl<'p> Engines<'p> {
 
 impl Load for Engines<'_> {
     fn post(&mut self) -> bool {
-        let room = self.posted.wrapping_sub(self.a.sink.completed) < DEPTH;
+        let room = self.posted.wrapping_sub(self.a.sink.completed) < self.depth;
         if room {
             self.a.post(self.now, self.b.key, self.length);
             self.posted = self.posted.wrapping_add(1);

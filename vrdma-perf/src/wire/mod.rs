@@ -3,6 +3,8 @@
 
 mod engines;
 mod forward;
+mod host;
+mod iwarp;
 mod memory;
 mod ports;
 
@@ -10,6 +12,7 @@ use crate::args::{Figure, Wire};
 use crate::helper::Helper;
 use crate::line;
 use crate::lines::{self, Unit};
+use crate::load::Load;
 use crate::missing::{LACKS, missing};
 use crate::table;
 use crate::turns::{self, Turns, Until};
@@ -17,7 +20,10 @@ use crate::windows::{Kind, Windows, histogram};
 use anyhow::{Result, bail};
 use engines::Engines;
 use forward::Passes;
+use hdrhistogram::Histogram;
+use iwarp::Iwarp;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use vrdma_backend::port::Port;
@@ -31,15 +37,17 @@ const LONG: u32 = 4096;
 /// What came out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
+    /// Of what.
+    pub what: String,
     /// Bytes of a message,
     pub size: u32,
-    /// and of a packet's payload at most.
+    /// and of a packet's payload at most; of the link, with iWARP.
     pub mtu: u32,
     /// What it is held against.
     pub limit: String,
-    /// Whether both are bytes per second; else they are packets per second, ACKs among them.
+    /// Whether both are bytes per second; else they are packets per second, ACKs and those that were sent again among them.
     pub bytes: bool,
-    /// Packets that were lost, and so sent a second time.
+    /// How often the sender went back to a packet that was lost, and sent all from there on again.
     pub retries: u64,
     /// Both beside each other.
     pub turns: Turns,
@@ -51,36 +59,75 @@ pub struct Measured {
 /// The port cannot be made here, or loses everything.
 pub fn measure(args: &Wire) -> Result<Measured> {
     let dir = tempfile::tempdir()?;
-    let mut ports = ports::open(args.port, dir.path())?;
+    let ports = RefCell::new(ports::open(args.port, args.mtu, dir.path())?);
     pin(0, args.cpus.1);
     let helper = Helper::start(args.cpus.0);
-    let mtu = ports::path_mtu(&ports);
+    if args.iwarp { iwarp(args, &ports, &helper) } else { roce(args, &ports, &helper) }
+}
+
+/// RoCE beside what the ports do.
+fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+    let mtu = ports::path_mtu(&ports.borrow());
     let bytes = args.size >= LONG;
     let payload = (args.size as usize).min(mtu.bytes() as usize);
     let mut times = histogram();
-    let kind = Kind { figure: Figure::Rate, size: args.size, pause: Duration::ZERO };
-    let windows = Windows::new(Engines::new(&mut ports, args.size, mtu), kind, u32::MAX, &mut times)?;
-    let windows = std::cell::RefCell::new(windows);
+    let engines = Engines::new(ports, (args.size, args.tx_depth), mtu);
+    let mut windows = windows(engines, args, &mut times)?;
     // What a driver that only moves bytes leaves to whoever has a NIC: the CRC, and a copy.
     let mut passes = (bytes && args.port.is_memory()).then(|| Passes::new(payload));
     let own = || {
-        let mut windows = windows.borrow_mut();
-        let before = frames(windows.load.ports());
+        let before = frames(&ports.borrow());
         let start = std::time::Instant::now();
         let rate = windows.window()?;
-        let packets = (frames(windows.load.ports()) - before) as f64 / start.elapsed().as_secs_f64();
+        let packets = (frames(&ports.borrow()) - before) as f64 / start.elapsed().as_secs_f64();
         Ok(if bytes { rate * f64::from(args.size) } else { packets })
     };
     let limit = || {
-        let rate = forward::window(windows.borrow_mut().load.ports(), payload + AROUND)?;
+        let rate = forward::window(&mut ports.borrow_mut(), payload + AROUND)?;
         let seconds = 1. / rate + passes.as_mut().map_or(0., Passes::window);
         Ok(if bytes { payload as f64 / seconds } else { 1. / seconds })
     };
     let until = Until::Time(Duration::from_secs_f64(args.duration));
-    let turns = turns::take(until, || line::round_trip(&helper), own, limit)?;
+    let turns = turns::take(until, || line::round_trip(helper), own, limit)?;
     let limit = if bytes && args.port.is_memory() { "frames + ICRC + copy" } else { "frames" };
-    let retries = windows.borrow().load.retries();
-    Ok(Measured { size: args.size, mtu: mtu.bytes(), limit: limit.to_owned(), bytes, retries, turns })
+    let (size, mtu, limit) = (args.size, mtu.bytes(), limit.to_owned());
+    Ok(Measured { what: "WRITEs".into(), size, mtu, limit, bytes, retries: windows.load.retries(), turns })
+}
+
+/// iWARP beside RoCE, both of one connection; or many connections of iWARP beside one.
+fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+    let (shape, link) = ((args.size, args.tx_depth), ports::link_mtu(&ports.borrow()));
+    let (mut times, mut other_times) = (histogram(), histogram());
+    let mut own = windows(Iwarp::new(ports, shape, args.qp, link, 1)?, args, &mut times)?;
+    let until = Until::Time(Duration::from_secs_f64(args.duration));
+    let bytes = |rate| rate * f64::from(args.size);
+    let line = || line::round_trip(helper);
+    let (turns, limit) = if args.qp == 1 {
+        let mtu = ports::path_mtu(&ports.borrow());
+        let mut roce = windows(Engines::new(ports, shape, mtu), args, &mut other_times)?;
+        let turns = turns::take(until, line, || own.window().map(bytes), || roce.window().map(bytes))?;
+        (turns, format!("RoCE, packets of {}", mtu.bytes()))
+    } else {
+        let mut one = windows(Iwarp::new(ports, shape, 1, link, 3)?, args, &mut other_times)?;
+        let turns = turns::take(until, line, || own.window().map(bytes), || one.window().map(bytes))?;
+        (turns, "one connection".to_owned())
+    };
+    let what = format!("iWARP WRITEs, {} outstanding on each of {} connections", args.tx_depth, args.qp);
+    let (size, retries) = (args.size, own.load.retries());
+    Ok(Measured { what, size, mtu: link.into(), limit, bytes: true, retries, turns })
+}
+
+/// A window has so many times as many operations as are outstanding, since it begins with none, and the first ones of all connections end late.
+const FILLS: u32 = 16;
+
+/// Windows that give operations per second.
+fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> Result<Windows<'t, L>> {
+    let kind = Kind { figure: Figure::Rate, size: args.size, pause: Duration::ZERO };
+    let mut windows = Windows::new(load, kind, u32::MAX, times)?;
+    if args.qp > 1 {
+        windows.count = windows.count.max(FILLS * args.qp * args.tx_depth);
+    }
+    Ok(windows)
 }
 
 /// Frames that all ports have sent.
@@ -95,6 +142,13 @@ fn frames(ports: &[Port]) -> u64 {
 pub fn measure_apart(args: &Wire) -> Result<Measured> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["wire", args.port.name(), "--json", "-s", &args.size.to_string()]);
+    command.args(["-t", &args.tx_depth.to_string()]);
+    if args.iwarp {
+        command.args(["--iwarp", "-q", &args.qp.to_string()]);
+    }
+    if let Some(mtu) = args.mtu {
+        command.args(["--mtu", &mtu.to_string()]);
+    }
     command.args(["-D", &args.duration.to_string(), "--cpus", &format!("{},{}", args.cpus.0, args.cpus.1)]);
     let output = command.stdin(Stdio::null()).output()?;
     if !output.status.success() {
@@ -111,18 +165,43 @@ pub fn measure_apart(args: &Wire) -> Result<Measured> {
 
 /// Its rows in a table.
 pub fn lines(name: &str, measured: &Measured, target: &str) -> Vec<String> {
-    let Measured { mtu, limit, turns, bytes, .. } = measured;
+    let Measured { mtu, limit, turns, bytes, retries, .. } = measured;
     let unit = Unit::of(if *bytes { Figure::Bw } else { Figure::Rate });
-    lines::regimes(&format!("{name}, MTU {mtu}"), turns, limit, unit, target)
+    let losses = if *retries > 0 { format!(", {retries} losses") } else { String::new() };
+    lines::regimes(&format!("{name}, MTU {mtu}{losses}"), turns, limit, unit, target)
 }
 
 /// A line for people.
 pub fn describe(measured: &Measured) -> String {
-    let Measured { size, mtu, limit, bytes, retries, turns } = measured;
-    let mut text = format!("{size} B WRITEs, MTU {mtu}, {retries} packets sent again");
+    let Measured { what, size, mtu, limit, bytes, retries, turns } = measured;
+    let mut text = format!("{size} B {what}, MTU {mtu}, {retries} losses, after which data was sent again");
     let figure = if *bytes { Figure::Bw } else { Figure::Rate };
     for regime in &turns.regimes {
         text += &format!("\n{}", table::beside(regime, limit, figure));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_told_beside_what_was_sent_in_spite_of_them() {
+        let row = |retries| {
+            let turns = Turns::default();
+            let measured = Measured {
+                what: "WRITEs".into(),
+                size: 64,
+                mtu: 4096,
+                limit: "frames".into(),
+                bytes: false,
+                retries,
+                turns,
+            };
+            lines("x", &measured, "").concat()
+        };
+        assert!(row(3).starts_with("| x, MTU 4096, 3 losses |"), "{}", row(3));
+        assert!(row(0).starts_with("| x, MTU 4096 |"), "{}", row(0));
+    }
 }

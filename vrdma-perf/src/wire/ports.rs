@@ -16,24 +16,24 @@ const OVERHEAD: u32 = 96;
 /// How long a link may take to come up.
 const UP: Duration = Duration::from_secs(5);
 
-/// The two ends, or one that brings back what it sends.
+/// The two ends, or one that brings back what it sends; with this MTU, or what suits RoCE.
 ///
 /// # Errors
 /// They cannot be made here; the message says why.
-pub fn open(kind: PortKind, dir: &Path) -> Result<Vec<Port>> {
+pub fn open(kind: PortKind, mtu: Option<u16>, dir: &Path) -> Result<Vec<Port>> {
     if kind.is_memory() {
         // These want nothing of the machine.
-        return all(kind, dir, LINK_MTUS[0]);
+        return all(kind, dir, mtu.unwrap_or(LINK_MTUS[0]));
     }
-    veth(kind, dir).map_err(|error| missing(format!("this machine has no such port: {error:#}")))
+    veth(kind, mtu, dir).map_err(|error| missing(format!("this machine has no such port: {error:#}")))
 }
 
 /// Both ends of a veth, with the longest packets that they take.
-fn veth(kind: PortKind, dir: &Path) -> Result<Vec<Port>> {
+fn veth(kind: PortKind, mtu: Option<u16>, dir: &Path) -> Result<Vec<Port>> {
     own_network()?;
     ip("link add va type veth peer name vb")?;
     let mut error = None;
-    for mtu in LINK_MTUS {
+    for mtu in mtu.map_or(LINK_MTUS.to_vec(), |mtu| vec![mtu]) {
         for end in ["va", "vb"] {
             ip(&format!("link set {end} mtu {mtu}"))?;
             ip(&format!("link set {end} up"))?;
@@ -84,9 +84,14 @@ fn wait(ports: &mut [Port]) -> Result<()> {
     Ok(())
 }
 
+/// Longest IP packet.
+pub fn link_mtu(ports: &[Port]) -> u16 {
+    ports.iter().map(|port| port.capabilities().mtu).min().unwrap_or_default()
+}
+
 /// The largest path MTU of packets that fit.
 pub fn path_mtu(ports: &[Port]) -> Mtu {
-    let link = ports.iter().map(|port| port.capabilities().mtu).min().unwrap_or_default();
+    let link = link_mtu(ports);
     let fits = |code| Mtu::from_code(code).filter(|mtu| mtu.bytes() + OVERHEAD <= u32::from(link));
     (1..=5).rev().find_map(fits).unwrap_or(Mtu::M256)
 }

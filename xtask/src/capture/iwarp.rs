@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Checked, Pcap, SHOWN, in_guest_root};
+use super::{Checked, Fault, Pcap, SHOWN, finds_each, in_guest_root};
 use crate::paths;
 use crate::proc::{Ephemeral, indent};
 
@@ -74,7 +74,6 @@ fn count(said: &str) -> Result<Checked> {
 
 /// The check itself works: it passes what siw and we said to each other, and finds each fault that is put in.
 pub fn self_test() -> Result<()> {
-    type Fault = (&'static str, fn(&mut Pcap), &'static str);
     /// Ethernet's, IPv4's and TCP's headers with timestamps.
     const HEADERS: usize = 14 + 20 + 32;
     const FAULTS: [Fault; 3] = [
@@ -95,18 +94,7 @@ pub fn self_test() -> Result<()> {
     paths::write(&file, &golden)?;
     let checked = check(&file).context("a conversation with siw")?;
     ensure!(checked.packets > 20, "only {} FPDUs were looked at", checked.packets);
-    for (what, corrupt, expected) in FAULTS {
-        let mut pcap = Pcap(golden.clone());
-        corrupt(&mut pcap);
-        paths::write(&file, &pcap.0)?;
-        match check(&file) {
-            Ok(_) => bail!("{what} was not found"),
-            Err(error) => {
-                let said = format!("{error:#}");
-                ensure!(said.contains(expected), "{what} gave {said:?}, not {expected:?}");
-            }
-        }
-    }
+    finds_each(&FAULTS, check, &golden, &file)?;
     // A stream whose beginning is missing is taken for none.
     let mut pcap = Pcap(golden);
     let packets: Vec<u8> = pcap.0.split_off(pcap.place(FPDU));

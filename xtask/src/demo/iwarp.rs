@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::both;
 use crate::capture;
 use crate::lineup::iwarp::{prepare, rows};
 use crate::lineup::{Family, Ready, Round, Row, Sizes};
@@ -74,11 +75,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     ui::say(&format!("what the programs printed: {}", directory.join("programs").display()));
     let what = format!("checking what passed the wire: {}", file.display());
     let checked = ui::step(&what, || capture::iwarp::check(&file));
-    let (count, checked) = match (result, checked) {
-        (Ok(count), Ok(checked)) => (count, checked),
-        (Err(error), Err(also)) => return Err(also.context(format!("{error:#}"))),
-        (Err(error), _) | (_, Err(error)) => return Err(error),
-    };
+    let (count, checked) = both(result, checked)?;
     println!("\n{}\n{} FPDUs on the wire, each sound", checked.opcodes, checked.packets);
     let seconds = start.elapsed().as_secs_f64();
     ui::say(&format!("demo: {count} programs succeeded in {seconds:.1} s"));

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use super::both;
 use crate::capture;
 use crate::proc::indent;
 use crate::ui;
@@ -54,11 +55,7 @@ fn with(nic: Nic) -> Result<String> {
     drop(lab);
     let checked =
         ui::step(&format!("checking what passed the wire: {}", file.display()), || capture::check(&file));
-    let (said, checked) = match (result, checked) {
-        (Ok(said), Ok(checked)) => (said, checked),
-        (Err(error), Err(also)) => return Err(also.context(format!("{error:#}"))),
-        (Err(error), _) | (_, Err(error)) => return Err(error),
-    };
+    let (said, checked) = both(result, checked)?;
     Ok(format!("{said}; {} packets on the wire, each sound", checked.packets))
 }
 
@@ -76,7 +73,7 @@ fn go_through(lab: &mut NicLab) -> Result<String> {
                 lab.peer_counters()
             );
         }
-        lines.push(result.context(name)?);
+        lines.push(format!("{name}: {}", result.context(name)?));
     }
     Ok(lines.join(", "))
 }
@@ -93,14 +90,16 @@ impl Daemon {
         Ok(Self { job })
     }
 
-    /// Ends it; how it sent payload.
+    /// Ends it; how it sent payload, by its own words.
     fn finish(self, lab: &NicLab) -> Result<String> {
         let stats = lab.stats()?;
         println!("{}", stats["uplink"]);
         self.job.signal(15)?;
         let output = self.job.wait(lab.patience(5)).context("the daemon does not end")?;
         ensure!(output.success(), "the daemon: {:?}", output.exit);
-        Ok("ok".to_owned())
+        const HOW: &str = "grep -oE 'it reads payload where it lies|payload is copied once: .*' /run/daemon.log || echo payload is copied";
+        let how = lab.host.check(HOW, lab.patience(2))?;
+        Ok(how.trim().to_owned())
     }
 }
 

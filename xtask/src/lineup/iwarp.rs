@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 
 use super::{Family, Ready, Row, Sizes};
 use crate::programs::Device;
-use crate::vm::Pair;
 use crate::vm::pair::{IP, IP6, mac};
+use crate::vm::{Pair, Tcp};
 
 /// The VMs get addresses of both families, their devices, and what these need to find each other.
 pub fn prepare(pair: &Pair) -> Result<()> {
@@ -13,7 +13,8 @@ pub fn prepare(pair: &Pair) -> Result<()> {
     for (index, vm) in [&pair.a, &pair.b].into_iter().enumerate() {
         vm.check(&format!("ip address replace {}/64 dev eth0 nodad", IP6[index]), patience)?;
         let device = pair.device(vm);
-        if device == Device::Vrdma && pair.devices().contains(&Device::Siw) {
+        if device == Device::Vrdma && pair.devices().contains(&Device::Siw) && pair.tcp() == Some(Tcp::Kernel)
+        {
             // Its Ethernet device does not reach the other VM, only its host's TCP does; but a route with a neighbour is wanted.
             let (other, mac) = (1 - index, mac(1 - index));
             for address in [IP[other], IP6[other]] {

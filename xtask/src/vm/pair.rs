@@ -95,7 +95,7 @@ pub struct Pair {
     /// The third one, if the pair has it.
     pub c: Option<Vm>,
     backends: Vec<Backend>,
-    hosts: [Option<Namespace>; 2],
+    _hosts: [Option<Namespace>; 2],
     wire: Option<Wire>,
     /// What joins the VMs' Ethernet devices, where that is another wire.
     _ethernet: Option<Wire>,
@@ -163,14 +163,14 @@ impl Pair {
             Ok((a, b, c, hosts))
         })
         .map(|(a, b, c, hosts)| {
-            let Hosts { backends, wire, ethernet: _ethernet, topology, namespaces: hosts } = hosts;
+            let Hosts { backends, wire, ethernet: _ethernet, topology, namespaces: _hosts } = hosts;
             let (kernel, iwarp) = (config.kernel, config.iwarp);
             Self {
                 a,
                 b,
                 c,
                 backends,
-                hosts,
+                _hosts,
                 wire,
                 _ethernet,
                 topology,
@@ -225,24 +225,21 @@ impl Pair {
         self.wire.as_ref().context("these VMs share a host: there is no wire")
     }
 
-    /// The network namespace of a VM's host, if the VM has our device and a host of its own.
-    pub fn host(&self, vm: &Vm) -> Result<&Namespace> {
-        self.hosts[self.index(vm)].as_ref().context("this VM has no host of its own")
-    }
-
-    /// Whether TCP listens at a port where connections of a VM's device of iWARP end: on the VM's host, or in the VM whose kernel has the device.
+    /// Whether TCP listens at a port where connections of a VM's device of iWARP end: as its backend says, or in the VM whose kernel has the device.
     pub fn has_tcp_listener(&self, vm: &Vm, port: u16) -> Result<bool> {
         if self.device(vm) != Device::Vrdma {
             let listens = format!("grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6");
             return vm.exec(&listens, self.patience(2)).map(|output| output.success());
         }
-        if self.iwarp == Some(Tcp::Own) {
-            // No socket of the host shows it: clients begin as soon as rdma_cm says that the server listens.
-            return Ok(true);
+        for backend in &self.backends {
+            let stats = backend.stats()?;
+            let guests = stats["guests"].as_array().context("stats without guests")?;
+            if let Some(guest) = guests.iter().find(|guest| guest["name"] == vm.name()) {
+                let ports = guest["listening"].as_array().context("a guest without a list of ports")?;
+                return Ok(ports.iter().any(|listening| listening.as_u64() == Some(port.into())));
+            }
         }
-        // On one host it is the same for both.
-        let host = self.hosts[self.index(vm)].as_ref().or(self.hosts[0].as_ref());
-        host.context("this pair has no host with TCP")?.has_tcp_listener(port)
+        bail!("no backend has a guest {}", vm.name())
     }
 
     /// Index of a VM of this pair: 0 is a, 1 is b.
@@ -253,6 +250,11 @@ impl Pair {
     /// Whether the VMs' devices are of iWARP.
     pub fn is_iwarp(&self) -> bool {
         self.iwarp.is_some()
+    }
+
+    /// Whose TCP our devices of iWARP go over.
+    pub fn tcp(&self) -> Option<Tcp> {
+        self.iwarp
     }
 
     /// The RDMA device that a VM has.
@@ -277,6 +279,11 @@ impl Pair {
     /// What runs the guests.
     pub fn accel(&self) -> Accel {
         self.accel
+    }
+
+    /// The VMs' kernel.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
     }
 
     /// How much longer than under KVM things may take.

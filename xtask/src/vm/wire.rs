@@ -59,17 +59,6 @@ impl Namespace {
         proc::output(self.enter(&command)).map(|_| ())
     }
 
-    /// Whether TCP listens at this port, of any address.
-    pub fn has_tcp_listener(&self, port: u16) -> Result<bool> {
-        for table in ["tcp", "tcp6"] {
-            let sockets = paths::read(Path::new(&format!("/proc/{}/net/{table}", self.holder.id())))?;
-            if sockets.lines().any(|line| is_listener(line, port)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Runs a command line (words without quotes) in this namespace.
     pub fn run(&self, line: &str) -> Result<String> {
         let mut words = line.split_whitespace();
@@ -77,14 +66,6 @@ impl Namespace {
         command.args(words);
         proc::output(self.enter(&command)).with_context(|| format!("`{line}`"))
     }
-}
-
-/// Whether a line of /proc/net/tcp is of a socket that listens at this port.
-fn is_listener(line: &str, port: u16) -> bool {
-    const LISTEN: &str = "0A";
-    let mut fields = line.split_whitespace().skip(1);
-    let (local, state) = (fields.next(), fields.nth(1));
-    state == Some(LISTEN) && local.is_some_and(|local| local.ends_with(&format!(":{port:04X}")))
 }
 
 /// The command, run in the network namespace that a file names.
@@ -214,21 +195,4 @@ fn guest_root_program(path: &str) -> Command {
     let mut command = Command::new(root.join("usr/lib64/ld-linux-x86-64.so.2"));
     command.arg("--library-path").arg(root.join("usr/lib/x86_64-linux-gnu")).arg(root.join(path));
     command
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_socket_that_listens_is_told_from_others() {
-        let listens =
-            "   0: 0100007F:4E24 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1";
-        let of_ipv6 =
-            "   1: 00000000000000000000000001000000:4E24 00000000000000000000000000000000:0000 0A 0";
-        let is_connected = "   2: 0100007F:4E24 0100007F:C350 01 00000000:00000000 00:00000000 00000000";
-        assert!(is_listener(listens, 20_004) && is_listener(of_ipv6, 20_004));
-        assert!(!is_listener(listens, 20_005) && !is_listener(is_connected, 20_004));
-        assert!(!is_listener("  sl  local_address rem_address   st tx_queue", 20_004));
-    }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::vm::Pair;
 use crate::vmtest::watch::{Holdings, PingPong, counter};
 
-/// For 30 s a process of VM a writes garbage wherever it can, and aims at the QPs and memory of another process in its VM
+/// For 30 s, on a kernel that is slow longer, a process of VM a writes garbage wherever it can, and aims at the QPs and memory of another process in its VM
 /// and of VM b, which play a checked ping-pong with each other.
 pub fn process(pair: &mut Pair) -> Result<()> {
-    const SECONDS: u64 = 30;
+    let seconds = 30 * u64::from(pair.kernel().slowness());
     let patience = pair.patience(5);
     let before = Holdings::settled(pair.backend()?, patience)?;
     let victims = PingPong::start(
@@ -21,8 +21,8 @@ pub fn process(pair: &mut Pair) -> Result<()> {
         "--events --qps 8 --announce /share/victim-b",
     )?;
     let counters = pair.backend()?.stats()?;
-    let hostile = format!("vr-hostile -d vrdma0 -s {SECONDS} --victims /share/victim-a,/share/victim-b");
-    let printed = pair.a.check(&hostile, Duration::from_secs(SECONDS) + pair.patience(5))?;
+    let hostile = format!("vr-hostile -d vrdma0 -s {seconds} --victims /share/victim-a,/share/victim-b");
+    let printed = pair.a.check(&hostile, Duration::from_secs(seconds) + pair.patience(5))?;
     let turns = victims.finish(pair.patience(5)).with_context(|| printed.clone())?;
     // It must have been able to do something, and so must the victims.
     let after = pair.backend()?.stats()?;

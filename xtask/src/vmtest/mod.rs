@@ -83,8 +83,10 @@ pub enum Lab {
     IwarpTwoHosts,
     /// Likewise, over the backends' own TCP.
     IwarpOwnTcp,
-    /// And VM b has Linux's soft-iWARP instead.
+    /// And VM b has Linux's soft-iWARP instead: with our device over its host's TCP,
     Siw,
+    /// and over the backend's own.
+    SiwOwnTcp,
     /// Two hosts with a backend each, and a wire.
     TwoHosts,
     /// Three VMs on a host, in two VLANs.
@@ -122,6 +124,10 @@ impl Lab {
             }
             Self::Siw => {
                 config.iwarp = Some(Tcp::Kernel);
+                config.topology = Topology::Wire([Device::Vrdma, Device::Siw]);
+            }
+            Self::SiwOwnTcp => {
+                config.iwarp = Some(Tcp::Own);
                 config.topology = Topology::Wire([Device::Vrdma, Device::Siw]);
             }
             Self::TwoHosts => config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]),
@@ -222,8 +228,11 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::IwarpTwoHosts, "vm-iwarp-two-hosts", Needs::Rdma, siw::two_hosts),
         on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme),
         on(Lab::IwarpOwnTcp, "vm-iwarp-own-tcp", Needs::Rdma, siw::two_hosts),
+        on(Lab::IwarpOwnTcp, "vm-iwarp-nvme-own-tcp", Needs::Rdma, siw::nvme),
         on(Lab::Siw, "vm-siw", Needs::Rdma, siw::quick),
         on(Lab::Siw, "vm-siw-refused", Needs::Rdma, siw::refused),
+        on(Lab::SiwOwnTcp, "vm-siw-own-tcp", Needs::Rdma, siw::quick),
+        on(Lab::SiwOwnTcp, "vm-siw-refused-own-tcp", Needs::Rdma, siw::refused),
         on(Lab::VlansTwoHosts, "vm-vlans-two-hosts", Needs::Rdma, vlans::same_address),
         on(Lab::Interop, "vm-interop", Needs::Rdma, hosts::interop),
         on(Lab::Interop, "vm-multicast-rxe", Needs::Rdma, multicast::mckey),

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
 
 use vrdma_verbs::abi::cqe::{WcOpcode, flags as cqe_flags};
-use vrdma_verbs::abi::wqe::{Sge, WqeHeader, WrOpcode, flags};
+use vrdma_verbs::abi::wqe::{ListBody, Sge, WqeHeader, WrOpcode, flags};
 use vrdma_verbs::abi::zerocopy::{FromBytes, IntoBytes};
 use vrdma_verbs::{CqLayout, Cqe, Unit};
 
@@ -113,6 +113,20 @@ impl Parsed {
             .collect()
     }
 
+    /// The receives of a list.
+    fn receives(&self) -> Vec<Self> {
+        let body = ListBody::read_from_prefix(&self.bytes[16..]).unwrap().0;
+        let ids = [self.header.wqe_id].into_iter().chain(body.wqe_ids);
+        let count = usize::from(self.header.sge_count);
+        assert!((2..=5).contains(&count) && usize::from(self.header.units) == (32 + 16 * count).div_ceil(64));
+        let single = |(place, wqe_id)| {
+            let header = WqeHeader { wqe_id, units: 1, flags: 0.into(), sge_count: 1, ..self.header };
+            let sge = &self.bytes[32 + 16 * place..][..16];
+            Self { bytes: [header.as_bytes(), &[0; 16], sge, &[0; 16]].concat(), header }
+        };
+        ids.take(count).enumerate().map(single).collect()
+    }
+
     /// The completion of a receive of a shared queue that this QP has taken.
     pub fn received(&self, qpn: u32) -> Cqe {
         assert_eq!(self.opcode(), WrOpcode::SRQ_RECV);
@@ -144,16 +158,24 @@ impl Kernel {
         self.state().cqs.values().map(FakeCq::room).min().expect("there is a CQ")
     }
 
-    /// The next request, from the context's channel or from METHOD_POST.
+    /// The next request, from the context's channel or from METHOD_POST. Receives of a list are requests of their own.
     pub fn take(&self) -> Option<Parsed> {
         let mut state = self.state();
+        if let Some(receive) = state.listed.pop_front() {
+            return Some(receive);
+        }
         let first = self.unit(&mut state)?;
         let mut units = vec![first];
         while units.len() < usize::from(Parsed::new(&units).header.units) {
             // A whole request is released at once.
             units.push(self.unit(&mut state).unwrap());
         }
-        Some(Parsed::new(&units))
+        let request = Parsed::new(&units);
+        if request.header.flags.get() & flags::LIST == 0 {
+            return Some(request);
+        }
+        state.listed = request.receives().into();
+        state.listed.pop_front()
     }
 
     /// All that are there.

@@ -81,6 +81,71 @@ fn receives_name_their_queue_and_complete_in_any_order() {
     guest.close(&cqs);
 }
 
+/// Receives of one element each go together, whatever is among them; the channel has fewer units than requests then.
+#[test]
+fn receives_of_one_element_share_requests() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let (cq, srq) = (guest.cq(32), guest.srq(20));
+    let qp = guest.qp(cq, |attr| attr.cap.max_recv_wr = 20);
+    let sharing = qp_with(&guest, cq, srq);
+    let mut sges: Vec<_> = (0..20).map(|i| [sge(0x1000 * i, 64, 5), sge(0, 32, 6)]).collect();
+    // (receives, which of them has two elements, units)
+    for (count, pair, units) in
+        [(1, None, 1), (2, None, 1), (5, None, 2), (6, None, 3), (12, None, 5), (12, Some(6), 6)]
+    {
+        for shared in [false, true] {
+            let taken = kernel.state().taken;
+            let mut wrs: Vec<_> = sges
+                .iter_mut()
+                .take(count)
+                .enumerate()
+                .map(|(i, sges)| recv(i as u64, &mut sges[..if Some(i) == pair { 2 } else { 1 }]))
+                .collect();
+            if shared { guest.srq_recv(srq, &mut wrs) } else { guest.recv(qp, &mut wrs) }.unwrap();
+            let requests = kernel.take_all();
+            assert_eq!(kernel.state().taken.wrapping_sub(taken), units, "{count} receives, {pair:?}");
+            let addresses: Vec<_> = requests.iter().map(|request| request.sges()[0].0).collect();
+            assert_eq!(addresses, (0..count as u64).map(|i| 0x1000 * i).collect::<Vec<_>>());
+            for request in &requests {
+                kernel.complete(if shared { request.received(number(sharing)) } else { request.success() });
+            }
+            assert_eq!(wr_ids(&guest.poll(cq, 32)), (0..count as u64).collect::<Vec<_>>());
+        }
+    }
+    for qp in [qp, sharing] {
+        guest.destroy_qp(qp);
+    }
+    guest.destroy_srq(srq);
+    guest.close(&[cq]);
+}
+
+/// What is before a receive that is refused is posted, and nothing of it and what follows.
+#[test]
+fn the_first_receive_that_is_refused_is_told() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let (cq, srq) = (guest.cq(32), guest.srq(8));
+    let mut one = [sge(0x1000, 64, 5)];
+    let mut many = [one[0]; 33];
+    for bad in 0..8 {
+        let mut wrs: Vec<_> = (0..8).map(|i| recv(i, &mut one)).collect();
+        wrs[bad] = recv(99, &mut many);
+        assert_eq!(guest.srq_recv(srq, &mut wrs), Err((bad, libc::EINVAL)));
+        let requests = kernel.take_all();
+        assert_eq!(requests.len(), bad);
+        let qp = qp_with(&guest, cq, srq);
+        requests.iter().for_each(|request| kernel.complete(request.received(number(qp))));
+        assert_eq!(wr_ids(&guest.poll(cq, 32)), (0..bad as u64).collect::<Vec<_>>());
+        guest.destroy_qp(qp);
+    }
+    let mut wrs: Vec<_> = (0..12).map(|i| recv(i, &mut one)).collect();
+    assert_eq!(guest.srq_recv(srq, &mut wrs), Err((8, libc::ENOMEM)));
+    assert_eq!(kernel.take_all().len(), 8);
+    guest.destroy_srq(srq);
+    guest.close(&[cq]);
+}
+
 #[test]
 fn completions_are_read_one_by_one_too() {
     let kernel = Kernel::new();

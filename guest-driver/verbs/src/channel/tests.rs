@@ -6,7 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::DeviceChannel;
-use crate::wqe::{Sge, Tag};
+use crate::wqe::{Data, Remote, Sge, Tag, UdTarget};
+use vrdma_abi::wqe::{WqeHeader, flags};
+use vrdma_abi::zerocopy::little_endian::U32;
+use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
 /// A doorbell that counts.
 #[derive(Clone, Default)]
@@ -200,4 +203,138 @@ proptest! {
             prop_assert_eq!(&arrived.0[..meaningful], &expected.0[..meaningful]);
         }
     }
+}
+
+/// Requests of kinds that lists may have, and of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Recv { qpn: u32, sges: usize },
+    SrqRecv { srqn: u32 },
+    Send { qpn: u32, signaled: bool, sges: usize },
+    Inline,
+    XrcSend,
+    Datagram,
+    Write,
+}
+
+impl Kind {
+    fn request<'a>(self, wqe_id: u32, sges: &'a [Sge]) -> Request<'a> {
+        let tag = |qpn| Tag { qpn, wqe_id };
+        match self {
+            Kind::Recv { qpn, sges: count } => Request::recv(tag(qpn), &sges[..count]),
+            Kind::SrqRecv { srqn } => Request::srq_recv(srqn, wqe_id, &sges[..1]),
+            Kind::Send { qpn, signaled, sges: count } => {
+                Request::send(tag(qpn), Data::Sges(&sges[..count])).signaled(signaled)
+            }
+            Kind::Inline => Request::send(tag(1), Data::Inline(b"x")),
+            Kind::XrcSend => Request::send(tag(1), Data::Sges(&sges[..1])).xrc(0),
+            Kind::Datagram => {
+                Request::ud_send(tag(1), UdTarget { ah: 0, qpn: 0, qkey: 0 }, Data::Sges(&sges[..1]))
+            }
+            Kind::Write => Request::write(tag(1), Remote { addr: 0, rkey: 0 }, Data::Sges(&sges[..1])),
+        }
+    }
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        4 => (1..3u32, 0..3usize).prop_map(|(qpn, sges)| Kind::Recv { qpn, sges: 1.max(sges) }),
+        6 => (1..3u32).prop_map(|srqn| Kind::SrqRecv { srqn }),
+        6 => (1..3u32, any::<bool>(), 0..3usize)
+            .prop_map(|(qpn, signaled, sges)| Kind::Send { qpn, signaled, sges }),
+        1 => Just(Kind::Inline),
+        1 => Just(Kind::XrcSend),
+        1 => Just(Kind::Datagram),
+        1 => Just(Kind::Write),
+    ]
+}
+
+/// The requests that a device finds, in the bytes that each has by itself.
+fn found(device: &mut DeviceChannel) -> Vec<Vec<u8>> {
+    let mut requests = Vec::new();
+    while let Some(first) = device.take() {
+        let mut units = vec![first];
+        while units.len() < usize::from(first.0[0].to_le_bytes()[1]) {
+            units.push(device.take().unwrap());
+        }
+        let bytes: Vec<u8> = units.iter().flat_map(|unit| unit.0).flat_map(u64::to_ne_bytes).collect();
+        let header = WqeHeader::read_from_prefix(&bytes).unwrap().0;
+        let count = usize::from(header.sge_count);
+        if header.flags.get() & flags::LIST == 0 {
+            let used = 32 + if count > 0 { 16 * count } else { 0 };
+            requests.push(bytes[..used].to_vec());
+            continue;
+        }
+        assert!((2..=5).contains(&count) && units.len() == (32 + 16 * count).div_ceil(64), "{header:?}");
+        let ids: Vec<U32> = (0..5)
+            .map(|i| {
+                if i == 0 {
+                    header.wqe_id
+                } else {
+                    U32::from_bytes(bytes[12 + 4 * i..16 + 4 * i].try_into().unwrap())
+                }
+            })
+            .collect();
+        assert!(ids[count..].iter().all(|id| id.get() == 0));
+        for (place, &wqe_id) in ids[..count].iter().enumerate() {
+            let bits = (header.flags.get() & !flags::LIST).into();
+            let header = WqeHeader { units: 1, flags: bits, wqe_id, sge_count: 1, ..header };
+            requests.push([header.as_bytes(), &[0; 16], &bytes[32 + 16 * place..][..16]].concat());
+        }
+    }
+    requests
+}
+
+proptest! {
+    /// Whatever shares units, the device finds each request as it was posted; it sees nothing that was not released.
+    #[test]
+    fn requests_of_lists_are_what_was_posted(
+        lists: bool,
+        steps in proptest::collection::vec((kind(), 0..4u8), 1..200),
+    ) {
+        let mut device = DeviceChannel::new(16, false);
+        device.lists = lists;
+        // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Channel alone.
+        let mut channel = unsafe { Channel::new(device.parts(Kicks::default())) }.unwrap();
+        let (mut posted, mut taken) = (Vec::new(), Vec::new());
+        let mut released = 0;
+        for (id, (kind, then)) in (1u32..).zip(steps) {
+            let sges = [1, 2].map(|n| Sge { addr: u64::from(id) << 8 | n, length: 16 * id, lkey: 7 });
+            let request = kind.request(id, &sges);
+            if channel.push(&request) == Err(PostError::Full) {
+                channel.ring();
+                released = posted.len();
+                taken.extend(found(&mut device));
+                channel.push(&request).unwrap();
+            }
+            let mut alone = [Unit::default(); 1];
+            prop_assert_eq!(request.encode(&mut alone), Ok(1));
+            let bytes: Vec<u8> = alone[0].0.into_iter().flat_map(u64::to_ne_bytes).collect();
+            let elements = usize::from(bytes[12]);
+            posted.push(bytes[..32 + 16 * elements].to_vec());
+            if then == 0 {
+                channel.ring();
+                released = posted.len();
+            }
+            if then == 1 {
+                taken.extend(found(&mut device));
+                prop_assert_eq!(taken.len(), released);
+            }
+        }
+        channel.ring();
+        taken.extend(found(&mut device));
+        prop_assert_eq!(taken, posted);
+    }
+}
+
+#[test]
+fn requests_of_a_list_take_two_fifths_of_a_unit() {
+    let mut device = DeviceChannel::new(64, false);
+    device.lists = true;
+    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Channel alone.
+    let mut channel = unsafe { Channel::new(device.parts(Kicks::default())) }.unwrap();
+    let sges = [Sge { addr: 1, length: 2, lkey: 3 }];
+    (0..100).for_each(|id| channel.push(&Request::srq_recv(5, id, &sges)).unwrap());
+    channel.ring();
+    assert_eq!(channel.pending(), 40);
 }

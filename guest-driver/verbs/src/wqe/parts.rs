@@ -1,6 +1,7 @@
 //! What a work request is made of.
 
 use vrdma_abi::wqe::unit;
+use vrdma_abi::zerocopy::transmute;
 
 /// A scatter/gather element in the CPU's byte order; the same layout as `struct ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,6 +13,18 @@ pub struct Sge {
     pub length: u32,
     /// Local key of the region.
     pub lkey: u32,
+}
+
+impl Sge {
+    /// As it stands in a request.
+    #[inline]
+    pub(crate) fn words(&self) -> [u64; 2] {
+        transmute!(vrdma_abi::wqe::Sge {
+            addr: self.addr.into(),
+            length: self.length.into(),
+            lkey: self.lkey.into(),
+        })
+    }
 }
 
 /// Whose request it is, and how its completion will name it.

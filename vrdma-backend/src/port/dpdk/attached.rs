@@ -1,6 +1,6 @@
 //! Devices come and go.
 
-use super::eal::{error_text, take_said};
+use super::eal::{error_text, last_error, take_said};
 use anyhow::{Result, bail, ensure};
 use dpdk_sys as dpdk;
 use std::collections::BTreeSet;
@@ -69,11 +69,30 @@ pub fn info(port: u16) -> Result<dpdk::rte_eth_dev_info> {
     }
 }
 
-/// An error with what DPDK says if a call failed.
+/// An error with what DPDK says if a call failed that returns its reason.
 pub fn check(result: i32, what: &str) -> Result<()> {
-    if result >= 0 {
-        return Ok(());
-    }
+    if result >= 0 { Ok(()) } else { failed(what, &error_text(-result)) }
+}
+
+/// The same of a call that returns -1 and has its reason in DPDK's errno.
+pub fn check_errno(result: i32, what: &str) -> Result<()> {
+    if result >= 0 { Ok(()) } else { failed(what, &last_error().to_string()) }
+}
+
+fn failed(what: &str, why: &str) -> Result<()> {
     let said = take_said();
-    bail!("{what}: {}{}{said}", error_text(-result), if said.is_empty() { "" } else { "\nDPDK says:\n" })
+    bail!("{what}: {why}{}{said}", if said.is_empty() { "" } else { "\nDPDK says:\n" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_returns_1_below_zero_is_not_taken_for_forbidden() {
+        assert!(check(-1, "x").unwrap_err().to_string().starts_with("x: Operation not permitted"));
+        let error = check_errno(-1, "x").unwrap_err().to_string();
+        assert!(error.starts_with("x: ") && !error.contains("not permitted"), "{error}");
+        assert!(check(0, "x").is_ok() && check_errno(0, "x").is_ok());
+    }
 }

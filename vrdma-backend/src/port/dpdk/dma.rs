@@ -1,6 +1,6 @@
 //! Guests' memory in the IOMMU of a PCI device.
 
-use super::attached::{check, info};
+use super::attached::{check_errno, info};
 use crate::port::dma::DmaMapper;
 use crate::ratelimit::RateLimit;
 use anyhow::{Context, Result, ensure};
@@ -99,18 +99,13 @@ impl Device {
         );
         let at = with_exposed_provenance_mut(start);
         // SAFETY: EAL runs; the memory is mapped until it is unmapped here. Without a table of I/O addresses EAL only keeps in mind that it is there.
-        check(unsafe { dpdk::rte_extmem_register(at, len, null_mut(), 0, page) }, "DPDK does not take it")
-            .map_err(named)?;
+        let registered = unsafe { dpdk::rte_extmem_register(at, len, null_mut(), 0, page) };
+        check_errno(registered, "DPDK does not take it")?;
         // SAFETY: EAL has the device while `State::device` names it, which holds its lock meanwhile.
-        let mapped = check(
-            unsafe { dpdk::rte_dev_dma_map(self.0.as_ptr(), at, start as u64, len) },
-            "the IOMMU does not take it",
-        );
-        mapped.map_err(|error| {
-            let error = named(error);
+        let mapped = unsafe { dpdk::rte_dev_dma_map(self.0.as_ptr(), at, start as u64, len) };
+        check_errno(mapped, "the IOMMU does not take it").inspect_err(|_| {
             // SAFETY: it was just registered.
             unsafe { dpdk::rte_extmem_unregister(at, len) };
-            error
         })
     }
 
@@ -118,17 +113,12 @@ impl Device {
         let at = with_exposed_provenance_mut(start);
         // SAFETY: as in `map`, which made both known.
         let result = unsafe { dpdk::rte_dev_dma_unmap(self.0.as_ptr(), at, start as u64, len) };
-        if let Err(error) = check(result, "unmapping a guest's memory for DMA") {
-            log::error!("uplink: {:#}", named(error));
+        if let Err(error) = check_errno(result, "unmapping a guest's memory for DMA") {
+            log::error!("uplink: {error:#}");
         }
         // SAFETY: as above.
         unsafe { dpdk::rte_extmem_unregister(at, len) };
     }
-}
-
-/// These calls have their reason in DPDK's errno.
-fn named(error: anyhow::Error) -> anyhow::Error {
-    error.context(super::eal::last_error())
 }
 
 /// The largest page size of which both are multiples.

@@ -127,12 +127,12 @@ fn checksums(offered: u64) -> Checksums {
     }
 }
 
-/// Most pieces of a frame; a device that says 0 has no limit.
+/// Most pieces of a frame; 0 of a device is no limit. `nb_seg_max` holds for frames that the device cuts (TSO), `nb_mtu_seg_max` for others, which ours are: it is often
+/// lower (XL710: 255 and 8), and drivers do not check it while they send.
 fn most_segments(info: &dpdk::rte_eth_dev_info) -> u16 {
-    match info.tx_desc_lim.nb_seg_max {
-        0 => u16::MAX,
-        most => most,
-    }
+    let limits = info.tx_desc_lim;
+    let given = [limits.nb_seg_max, limits.nb_mtu_seg_max].into_iter().filter(|most| *most != 0);
+    given.min().unwrap_or(u16::MAX)
 }
 
 /// How guests' memory is made known to a PCI device; none if its frames cannot take any with them, which is said.
@@ -291,4 +291,22 @@ fn mac(port: u16) -> Result<Mac> {
     // SAFETY: the port is ours; the address is written.
     check(unsafe { dpdk::rte_eth_macaddr_get(port, &mut address) }, "its MAC address")?;
     Ok(Mac(address.addr_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_has_no_more_pieces_than_the_device_takes_without_cutting_it() {
+        let most = |of_all, of_mtu| {
+            // SAFETY: zero is a value of this structure.
+            let mut info: dpdk::rte_eth_dev_info = unsafe { zeroed() };
+            (info.tx_desc_lim.nb_seg_max, info.tx_desc_lim.nb_mtu_seg_max) = (of_all, of_mtu);
+            most_segments(&info)
+        };
+        assert_eq!(most(255, 8), 8, "as of XL710");
+        assert_eq!((most(40, 0), most(0, 16), most(16, 40)), (40, 16, 16));
+        assert_eq!(most(0, 0), u16::MAX, "virtual devices have no limit");
+    }
 }

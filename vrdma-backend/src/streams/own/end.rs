@@ -2,6 +2,7 @@
 
 use super::receive::{Received, WINDOW};
 use super::send::SendBuffer;
+use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
 use std::io;
 use vmm_sys_util::epoll::EventSet;
@@ -84,9 +85,9 @@ impl End {
     }
 
     /// Takes what came in order, or why there is nothing; 0 bytes at the end of the stream.
-    pub fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    pub fn read(&mut self, buffer: &mut Vec<u8>, buffers: &mut Buffers) -> io::Result<usize> {
         if self.input.is_ready() {
-            self.input.read(buffer);
+            self.input.read(buffer, buffers);
             return Ok(buffer.len());
         }
         match self.closed {

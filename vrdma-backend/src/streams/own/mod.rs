@@ -93,7 +93,7 @@ impl Own {
     ///
     /// # Errors
     /// `Busy`: there is such a connection. `NoResources`: there are too many. `NotFound`: the peer's address is none of a host.
-    pub(super) fn connect(
+    pub fn connect(
         &mut self,
         now: Instant,
         device: DeviceId,
@@ -112,24 +112,20 @@ impl Own {
     ///
     /// # Errors
     /// `Busy`: there is a listener already.
-    pub(super) fn listen(&mut self, device: DeviceId, handle: Handle, at: SocketAddr) -> Result<(), Error> {
+    pub fn listen(&mut self, device: DeviceId, handle: Handle, at: SocketAddr) -> Result<(), Error> {
         let gid = if at.ip().is_unspecified() { Gid([0; 16]) } else { gid(at.ip()) };
         let node = self.index(device);
         self.nodes[node].listen(handle, (gid, at.port())).map_err(refused)
     }
 
     /// Listens no more.
-    pub(super) fn unlisten(&mut self, device: DeviceId, handle: Handle) {
+    pub fn unlisten(&mut self, device: DeviceId, handle: Handle) {
         let node = self.index(device);
         self.nodes[node].unlisten(handle, &mut self.ready);
     }
 
     /// The next connection of a listener, with the addresses of both ends.
-    pub(super) fn accept(
-        &mut self,
-        device: DeviceId,
-        handle: Handle,
-    ) -> Option<(Socket, SocketAddr, SocketAddr)> {
+    pub fn accept(&mut self, device: DeviceId, handle: Handle) -> Option<(Socket, SocketAddr, SocketAddr)> {
         let node = self.index(device);
         let (id, tuple) = self.nodes[node].accept(handle)?;
         let remote = address(tuple.remote, tuple.ports.remote);
@@ -137,18 +133,18 @@ impl Own {
     }
 
     /// Whether a listener is to be told of connections.
-    pub(super) fn watch_listener(&mut self, device: DeviceId, handle: Handle, is_watched: bool) {
+    pub fn watch_listener(&mut self, device: DeviceId, handle: Handle, is_watched: bool) {
         let node = self.index(device);
         self.nodes[node].watch_door(handle, is_watched, &mut self.ready);
     }
 
     /// Says what the user of a socket is to be told of; what is so now is told too.
-    pub(super) fn watch(&mut self, socket: &Socket, user: Handle, wants: Option<EventSet>) {
+    pub fn watch(&mut self, socket: &Socket, user: Handle, wants: Option<EventSet>) {
         self.nodes[socket.node].watch(socket.id, user, wants, &mut self.ready);
     }
 
     /// The next who is to be told, and what.
-    pub(super) fn next_ready(&mut self) -> Option<Handle> {
+    pub fn next_ready(&mut self) -> Option<Handle> {
         self.ready.pop_front()
     }
 
@@ -198,13 +194,14 @@ impl Own {
         end.connected().map(|()| end.output.has_room())
     }
 
+    /// A buffer in which to put together what is sent.
+    pub fn buffer(&mut self, socket: &Socket) -> Vec<u8> {
+        self.nodes[socket.node].outgoing.take()
+    }
+
     /// Has it sent, in segments of `cut` bytes or less, of which none goes beyond a piece.
-    pub(super) fn send(&mut self, socket: &Socket, taken: Taken, cut: usize) {
-        let node = &mut self.nodes[socket.node];
-        if let Some(end) = node.end(socket.id) {
-            end.output.put(taken, cut);
-            node.post(socket.id);
-        }
+    pub fn send(&mut self, socket: &Socket, taken: Taken, cut: usize) {
+        self.nodes[socket.node].send(socket.id, taken, cut);
     }
 
     /// No more is sent.

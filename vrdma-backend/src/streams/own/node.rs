@@ -4,7 +4,9 @@ use super::end::{End, User};
 use super::receive::WINDOW;
 use crate::allowed::{AllowedGid, Vlans};
 use crate::config::{GuestConfig, GuestLimits};
+use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
+use crate::streams::output::Taken;
 use std::collections::{HashMap, VecDeque};
 use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{
@@ -57,6 +59,9 @@ pub(super) struct Node {
     pub stack: Stack,
     pub ends: HashMap<ConnectionId, End>,
     doors: HashMap<Handle, Door>,
+    /// Buffers for what is sent, and for what has come.
+    pub outgoing: Buffers,
+    incoming: Buffers,
     pub counters: NodeCounters,
 }
 
@@ -73,6 +78,8 @@ impl Node {
             stack,
             ends: HashMap::new(),
             doors: HashMap::new(),
+            outgoing: Buffers::default(),
+            incoming: Buffers::default(),
             counters: NodeCounters::default(),
         }
     }
@@ -171,15 +178,18 @@ impl Node {
         note(end, ready);
     }
 
-    /// What a connection has put in is to be sent.
-    pub fn post(&mut self, id: ConnectionId) {
-        self.stack.post(id);
+    /// Puts in what a connection has to send.
+    pub fn send(&mut self, id: ConnectionId, taken: Taken, cut: usize) {
+        if let Some(end) = self.ends.get_mut(&id) {
+            end.output.put(taken, cut, &mut self.outgoing);
+            self.stack.post(id);
+        }
     }
 
     /// Reads of a connection; its peer is told of the room.
     pub fn read(&mut self, id: ConnectionId, buffer: &mut Vec<u8>) -> std::io::Result<usize> {
         let end = self.ends.get_mut(&id).expect("it is there until its user leaves it");
-        let result = end.read(buffer);
+        let result = end.read(buffer, &mut self.incoming);
         if let Some(window) = end.input.window() {
             self.stack.change(id, |connection| connection.set_window(window));
         }
@@ -224,12 +234,12 @@ impl Node {
         self.counters.segments_in += 1;
         let hop = NextHop { mac: packet.src_mac, vlan: packet.vlan };
         let origin = Origin { remote: packet.src, local: packet.dst, hop };
-        let ends = &mut self.ends;
+        let (ends, buffers) = (&mut self.ends, &mut self.incoming);
         let mut take = |id, arrival: vrdma_tcp::Arrival| {
             // The first data may come with what sets the connection up; who listens is known a moment later.
             let end = ends.entry(id).or_insert_with(|| End::new(User::Listener(NO_DOOR)));
             let limit = end.limit();
-            end.input.take(&arrival, data, limit)
+            end.input.take(&arrival, data, limit, buffers)
         };
         let id = self.stack.handle_segment(now, origin, &packet.header, data.len(), &mut take);
         self.follow(ready);
@@ -242,7 +252,7 @@ impl Node {
     fn changed(&mut self, id: ConnectionId, ready: &mut Ready) {
         let Some(end) = self.ends.get_mut(&id) else { return };
         if let Some(connection) = self.stack.get(id) {
-            end.output.acknowledge(connection.acknowledged());
+            end.output.acknowledge(connection.acknowledged(), &mut self.outgoing);
         }
         if let Some(window) = end.input.window() {
             self.stack.change(id, |connection| connection.set_window(window));
@@ -326,7 +336,7 @@ impl Node {
 
     /// The next segment to send.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing> {
-        self.stack.poll_transmit(now, &mut Buffers(&mut self.ends))
+        self.stack.poll_transmit(now, &mut ToSend(&mut self.ends))
     }
 
     /// The headers of a segment to send.
@@ -379,9 +389,9 @@ fn note(end: &mut End, ready: &mut Ready) {
 }
 
 /// What connections have to send.
-struct Buffers<'a>(&'a mut HashMap<ConnectionId, End>);
+struct ToSend<'a>(&'a mut HashMap<ConnectionId, End>);
 
-impl Sources for Buffers<'_> {
+impl Sources for ToSend<'_> {
     fn segment_at(&mut self, id: ConnectionId, offset: u64, most: u32) -> u32 {
         self.0.get_mut(&id).map_or(0, |end| vrdma_tcp::Source::segment_at(&mut end.output, offset, most))
     }

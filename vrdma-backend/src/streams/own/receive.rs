@@ -1,5 +1,6 @@
 //! What has come in a connection of our own TCP and was not read yet.
 
+use crate::streams::buffers::Buffers;
 use std::collections::BTreeMap;
 use vrdma_tcp::Arrival;
 
@@ -25,7 +26,7 @@ pub(super) struct Received {
 
 impl Received {
     /// Takes what arrived, at most up to `limit` bytes in all; how many bytes. None is offered twice.
-    pub fn take(&mut self, arrival: &Arrival, data: &[u8], limit: usize) -> usize {
+    pub fn take(&mut self, arrival: &Arrival, data: &[u8], limit: usize, buffers: &mut Buffers) -> usize {
         let bytes = &data[arrival.at.clone()];
         let room = limit.min(LIMIT).saturating_sub(self.ready.len() + self.held_bytes);
         let bytes = &bytes[..bytes.len().min(room)];
@@ -34,6 +35,10 @@ impl Received {
         }
         if arrival.offset != self.next {
             return self.hold(arrival.offset, bytes);
+        }
+        if self.ready.capacity() == 0 {
+            self.ready = buffers.take();
+            self.ready.clear();
         }
         self.append(bytes);
         while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() == self.next) {
@@ -66,9 +71,9 @@ impl Received {
         !self.ready.is_empty()
     }
 
-    /// Gives all that is in order. Nothing is kept: of many connections most are idle.
-    pub fn read(&mut self, buffer: &mut Vec<u8>) {
-        *buffer = std::mem::take(&mut self.ready);
+    /// Gives all that is in order, in place of a buffer that is used again. Nothing is kept: of many connections most are idle.
+    pub fn read(&mut self, buffer: &mut Vec<u8>, buffers: &mut Buffers) {
+        buffers.put(std::mem::replace(buffer, std::mem::take(&mut self.ready)));
     }
 
     /// Bytes beyond holes.
@@ -98,7 +103,7 @@ mod tests {
         // It is in the midst of a segment.
         let data = [b"??", bytes, b"?"].concat();
         let arrival = Arrival { offset, at: 2..2 + bytes.len(), complete: received.next };
-        received.take(&arrival, &data, LIMIT)
+        received.take(&arrival, &data, LIMIT, &mut Buffers::default())
     }
 
     #[test]
@@ -109,10 +114,10 @@ mod tests {
         assert!(!received.is_ready() && received.held() == 4);
         assert_eq!(arrive(&mut received, 0, b"abc"), 3);
         assert_eq!(received.held(), 2);
-        received.read(&mut buffer);
+        received.read(&mut buffer, &mut Buffers::default());
         assert_eq!(buffer, b"abcde");
         assert_eq!(arrive(&mut received, 5, b"f"), 1);
-        received.read(&mut buffer);
+        received.read(&mut buffer, &mut Buffers::default());
         assert_eq!((&buffer[..], received.held()), (&b"fgh"[..], 0));
     }
 
@@ -128,7 +133,7 @@ mod tests {
         assert_eq!((apart.iter().sum::<usize>(), apart[HELD - 1]), (HELD - 1, 0));
         assert_eq!((received.held.len(), received.held()), (HELD, 4 * HELD - 1));
         assert_eq!(arrive(&mut received, 0, b"f"), 1);
-        received.read(&mut buffer);
+        received.read(&mut buffer, &mut Buffers::default());
         assert_eq!((buffer.len(), received.held()), (3 * HELD + 1, HELD - 1));
     }
 
@@ -142,7 +147,7 @@ mod tests {
         assert_eq!(arrive(&mut received, 4 << 20, &half), half.len());
         assert_eq!(arrive(&mut received, WINDOW.into(), &[half.clone(), half.clone()].concat()), half.len());
         assert_eq!(arrive(&mut received, WINDOW as u64 + half.len() as u64, b"x"), 0);
-        received.read(&mut Vec::new());
+        received.read(&mut Vec::new(), &mut Buffers::default());
         assert_eq!((received.window(), received.window()), (Some(WINDOW), None));
     }
 }

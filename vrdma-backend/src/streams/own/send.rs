@@ -1,5 +1,6 @@
 //! What a connection of our own TCP has sent, or is to send: it is kept until the peer has it.
 
+use crate::streams::buffers::Buffers;
 use crate::streams::output::Taken;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,12 +16,14 @@ const SHORT: usize = 4096;
 #[derive(Debug)]
 struct Chunk {
     start: u64,
+    /// At the front of this buffer.
     bytes: Vec<u8>,
+    length: usize,
 }
 
 impl Chunk {
     fn end(&self) -> u64 {
-        self.start + self.bytes.len() as u64
+        self.start + self.length as u64
     }
 }
 
@@ -50,37 +53,43 @@ impl SendBuffer {
     }
 
     /// Puts in what goes behind all else. Its pieces are cut into segments of `cut` bytes, or (0) not at all.
-    pub fn put(&mut self, taken: Taken, cut: usize) {
-        let mut at = self.end;
+    pub fn put(&mut self, taken: Taken, cut: usize, buffers: &mut Buffers) {
+        let (start, mut at) = (self.end, self.end);
         for length in taken.pieces {
             let end = at + length as u64;
             self.pieces.push_back(Piece { start: at, end, cut: cut as u64 });
             at = end;
         }
-        let bytes = taken.bytes;
-        match self.chunks.back_mut() {
-            Some(last) if bytes.len() <= last.bytes.capacity() - last.bytes.len() => {
-                last.bytes.extend_from_slice(&bytes);
-            }
-            _ if bytes.len() < SHORT => {
-                let mut chunk = Vec::with_capacity(SHORT);
-                chunk.extend_from_slice(&bytes);
-                self.chunks.push_back(Chunk { start: self.end, bytes: chunk });
-            }
-            _ => self.chunks.push_back(Chunk { start: self.end, bytes }),
-        }
         self.end = at;
-        debug_assert_eq!(self.chunks.back().map(Chunk::end), Some(at), "pieces are all the bytes");
+        let (bytes, length) = (taken.bytes, (at - start) as usize);
+        if length >= SHORT {
+            return self.chunks.push_back(Chunk { start, bytes, length });
+        }
+        let last = self.chunks.back_mut();
+        let last = match last.filter(|last| last.bytes.len() - last.length >= length) {
+            Some(last) => last,
+            None => {
+                self.chunks.push_back(Chunk { start, bytes: vec![0; SHORT], length: 0 });
+                self.chunks.back_mut().expect("it was put there")
+            }
+        };
+        last.bytes[last.length..last.length + length].copy_from_slice(&bytes[..length]);
+        last.length += length;
+        buffers.put(bytes);
     }
 
     /// The peer has all up to here: that is not kept any more.
-    pub fn acknowledge(&mut self, place: u64) {
+    pub fn acknowledge(&mut self, place: u64, buffers: &mut Buffers) {
         self.acknowledged = self.acknowledged.max(place);
         while self.pieces.front().is_some_and(|piece| piece.end <= place) {
             self.pieces.pop_front();
         }
         while self.chunks.front().is_some_and(|chunk| chunk.end() <= place) {
-            self.chunks.pop_front();
+            let chunk = self.chunks.pop_front().expect("it was looked at");
+            // One for short messages is made anew sooner than it is filled again.
+            if chunk.bytes.len() > SHORT {
+                buffers.put(chunk.bytes);
+            }
         }
     }
 
@@ -96,7 +105,7 @@ impl SendBuffer {
                 break;
             }
             let from = (stretch.start + done as u64 - chunk.start) as usize;
-            let length = (chunk.bytes.len() - from).min(out.len() - done);
+            let length = (chunk.length - from).min(out.len() - done);
             out[done..done + length].copy_from_slice(&chunk.bytes[from..from + length]);
             done += length;
         }
@@ -122,7 +131,8 @@ mod tests {
     fn put(buffer: &mut SendBuffer, pieces: &[usize], cut: usize, first: u8) {
         let length: usize = pieces.iter().sum();
         let bytes = (0..length).map(|i| first.wrapping_add(i as u8)).collect();
-        buffer.put(Taken { bytes, pieces: pieces.iter().copied().collect() }, cut);
+        let pieces = pieces.iter().copied().collect();
+        buffer.put(Taken { bytes, pieces }, cut, &mut Buffers::default());
     }
 
     #[test]
@@ -158,13 +168,33 @@ mod tests {
         let sum = buffer.copy(0..14027, &mut all);
         assert_eq!(sum.finish(), Sum::of(&all).finish());
         assert_eq!((all[0], all[10], all[5010], all[5017], all[5024], all[14024]), (0, 1, 2, 3, 4, 5));
-        buffer.acknowledge(5020);
+        buffer.acknowledge(5020, &mut Buffers::default());
         let mut part = vec![0; 9007];
         buffer.copy(5020..14027, &mut part);
         assert_eq!(part, all[5020..]);
-        buffer.acknowledge(14027);
+        buffer.acknowledge(14027, &mut Buffers::default());
         assert!(buffer.chunks.is_empty() && buffer.pieces.is_empty());
         assert_eq!(buffer.segment_at(14027, 1000), 0);
+    }
+
+    #[test]
+    fn buffers_are_used_again_and_what_was_in_them_is_not_sent() {
+        let (mut buffer, mut buffers) = (SendBuffer::default(), Buffers::default());
+        let put = |buffer: &mut SendBuffer, buffers: &mut Buffers, byte, length| {
+            let mut output = crate::streams::output::Output::default();
+            output.lend(buffers.take());
+            output.push(&vec![byte; length]);
+            buffer.put(output.take(), 1000, buffers);
+        };
+        put(&mut buffer, &mut buffers, 1, 8000);
+        buffer.acknowledge(8000, &mut buffers);
+        put(&mut buffer, &mut buffers, 2, 5000);
+        put(&mut buffer, &mut buffers, 3, 100);
+        let mut all = vec![0; 5100];
+        buffer.copy(8000..13_100, &mut all);
+        assert!(all[..5000].iter().all(|byte| *byte == 2) && all[5000..].iter().all(|byte| *byte == 3));
+        // What is short goes behind what is in the long buffer; its own came back.
+        assert_eq!((buffer.chunks.len(), buffers.take().len()), (1, 100));
     }
 
     #[test]
@@ -172,7 +202,7 @@ mod tests {
         let mut buffer = SendBuffer::default();
         put(&mut buffer, &[ROOM as usize], 1000, 0);
         assert!(!buffer.has_room());
-        buffer.acknowledge(1);
+        buffer.acknowledge(1, &mut Buffers::default());
         assert!(buffer.has_room());
     }
 }

@@ -1,0 +1,79 @@
+//! A link to a host, which does to packets what networks do.
+
+use crate::rng::Rng;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+/// What happens to packets. Chances are of 100,000.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Path {
+    pub loss: u32,
+    /// A packet comes later than others by up to `late`.
+    pub reordering: u32,
+    pub late: Duration,
+    pub duplication: u32,
+    /// How long each takes.
+    pub delay: Duration,
+    /// Bytes a second of the slowest link; 0: any.
+    pub rate: u64,
+    /// Bytes that may wait for it; what would be more is lost.
+    pub queue: u64,
+    /// Longer packets vanish; 0: none.
+    pub longest: usize,
+}
+
+/// When it is due, its number, and its bytes.
+type Due = Reverse<(u64, u64, Vec<u8>)>;
+
+/// Times are nanoseconds.
+pub struct Link {
+    path: Path,
+    rng: Rng,
+    on_their_way: BinaryHeap<Due>,
+    /// When all that waits is on its way.
+    busy_until: u64,
+    /// Of the latest packet.
+    number: u64,
+}
+
+impl Link {
+    pub fn new(path: Path, seed: u64) -> Link {
+        Link { path, rng: Rng(seed), on_their_way: BinaryHeap::new(), busy_until: 0, number: 0 }
+    }
+
+    pub fn push(&mut self, now: u64, packet: &[u8]) {
+        let Path { loss, reordering, late, duplication, delay, rate, queue, longest } = self.path;
+        if self.rng.chance(loss) || longest > 0 && packet.len() > longest {
+            return;
+        }
+        for _ in 0..1 + u32::from(self.rng.chance(duplication)) {
+            let length = packet.len() as u64;
+            let nanoseconds = |bytes: u64| (bytes * 1_000_000_000).checked_div(rate).unwrap_or(0);
+            let begin = self.busy_until.max(now);
+            if rate > 0 && begin - now > nanoseconds(queue) {
+                return;
+            }
+            self.busy_until = begin + nanoseconds(length);
+            let mut due = self.busy_until + delay.as_nanos() as u64;
+            if self.rng.chance(reordering) {
+                due += self.rng.next() % late.as_nanos() as u64;
+            }
+            self.number += 1;
+            self.on_their_way.push(Reverse((due, self.number, packet.to_vec())));
+        }
+    }
+
+    /// What has come by now.
+    pub fn pop(&mut self, now: u64) -> Option<Vec<u8>> {
+        if self.next()? > now {
+            return None;
+        }
+        self.on_their_way.pop().map(|Reverse((_, _, packet))| packet)
+    }
+
+    /// When the next packet comes.
+    pub fn next(&self) -> Option<u64> {
+        self.on_their_way.peek().map(|Reverse((due, ..))| *due)
+    }
+}

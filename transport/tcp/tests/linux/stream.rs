@@ -1,0 +1,26 @@
+//! What is in all streams: random bytes, which repeat after a prime number of bytes, so that what is at a wrong place is not what belongs there.
+
+use crate::rng::Rng;
+use std::sync::LazyLock;
+
+const PERIOD: usize = 1_000_003;
+/// Most bytes that are asked for in one go.
+pub const MOST: usize = 1 << 16;
+
+static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut rng = Rng(7);
+    let mut bytes: Vec<u8> = (0..PERIOD).map(|_| rng.next() as u8).collect();
+    bytes.extend_from_within(..MOST);
+    bytes
+});
+
+/// The bytes at a place, at most [`MOST`].
+pub fn bytes(place: u64, length: usize) -> &'static [u8] {
+    let at = (place % PERIOD as u64) as usize;
+    &BYTES[at..at + length]
+}
+
+/// Panics if these are not the bytes at a place.
+pub fn check(place: u64, data: &[u8]) {
+    assert!(data == bytes(place, data.len()), "the stream at {place} and {} bytes on", data.len());
+}

@@ -1,0 +1,280 @@
+//! A host of iWARP: an engine whose QPs are connected by our own TCP, as the daemon's worker has it.
+
+use super::engines::DEPTH;
+use super::memory::{MEMORY, Memory};
+use anyhow::{Context, Result};
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use vmm_sys_util::epoll::EventSet;
+use vrdma_backend::config::{GuestConfig, GuestLimits};
+use vrdma_backend::own_tcp::{Handle, Output, Own, Socket};
+use vrdma_backend::port::Port;
+use vrdma_transport::{
+    Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Fpdu, Instant, Limits, Outlet,
+    OwnerId, Payload, PdId, Pieces, QpAttr, QpInit, QpState, QpType, Receives, Remote, Role, SendOp,
+    SendRequest, Sge, Sink, StreamAttr, StreamEnd, WcStatus, write_fpdu,
+};
+use vrdma_wire::iwarp::framing::Framing;
+use vrdma_wire::num::{Lkey, Mac, Qpn, Rkey};
+use vrdma_wire::roce::Packet;
+
+const OWNER: OwnerId = OwnerId(1);
+/// Packets, or segments, of a turn.
+const BUDGET: usize = 256;
+
+/// A QP with its connection.
+pub struct Stream {
+    qpn: Qpn,
+    socket: Socket,
+    output: Output,
+    /// The engine waits for room.
+    is_blocked: bool,
+    /// It has put something in since the last flush.
+    is_touched: bool,
+    /// Bytes that the engine took of the peer's.
+    pub taken: u64,
+}
+
+/// Where the engine's FPDUs go.
+#[derive(Default)]
+pub struct Streams {
+    /// In the order in which they were connected.
+    pub all: Vec<Stream>,
+    /// By QP.
+    of: HashMap<Qpn, usize>,
+    touched: Vec<usize>,
+    /// The engine has ended one.
+    pub ended: Option<StreamEnd>,
+    mss: usize,
+    /// The TCP below.
+    pub own: Own,
+}
+
+impl Streams {
+    fn touch(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.all[index].is_touched, true) {
+            self.touched.push(index);
+        }
+    }
+}
+
+impl Outlet<Memory> for Streams {
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn send(&mut self, packet: &Packet, _: &Pieces<'_, Memory>) -> Result<(), Fault> {
+        panic!("all QPs are connected by streams: {packet:?}");
+    }
+
+    fn stream_has_room(&mut self, _: DeviceId, qpn: Qpn) -> bool {
+        let index = self.of[&qpn];
+        let has_room = self.all[index].output.has_room();
+        if !has_room {
+            self.all[index].is_blocked = true;
+            self.touch(index);
+        }
+        has_room
+    }
+
+    fn send_fpdu(
+        &mut self,
+        _: DeviceId,
+        qpn: Qpn,
+        fpdu: &Fpdu,
+        payload: &Pieces<'_, Memory>,
+    ) -> Result<(), Fault> {
+        let index = self.of[&qpn];
+        let Stream { output, socket, .. } = &mut self.all[index];
+        if output.wants_buffer() {
+            output.lend(self.own.buffer(socket));
+        }
+        let length = fpdu.len(payload.len());
+        let write = |buf: &mut [u8]| write_fpdu(fpdu, payload, buf).map(|_| ());
+        output.put(length, length == self.mss, write)?;
+        self.touch(index);
+        Ok(())
+    }
+
+    fn end_stream(&mut self, _: DeviceId, _: Qpn, end: StreamEnd) {
+        self.ended = Some(end);
+    }
+}
+
+/// Completions say when a WRITE was handed to TCP; what counts is that it has arrived.
+#[derive(Default)]
+pub struct Failure(pub Option<WcStatus>);
+
+impl Sink for Failure {
+    fn complete(&mut self, _: DeviceId, _: CqId, completion: &Completion) {
+        if completion.status != WcStatus::Success {
+            self.0 = Some(completion.status);
+        }
+    }
+
+    fn event(&mut self, _: DeviceId, _: Event) {}
+}
+
+/// See the module.
+pub struct Host {
+    engine: Engine<Memory>,
+    /// Its device,
+    pub device: DeviceId,
+    pd: PdId,
+    /// the key of its memory,
+    pub key: u32,
+    /// its MAC address,
+    pub mac: Mac,
+    /// and that of its IP.
+    pub address: Ipv4Addr,
+    /// Its connections.
+    pub streams: Streams,
+    /// Whether a WRITE has failed.
+    pub failure: Failure,
+    scratch: Vec<u8>,
+}
+
+impl Host {
+    /// One whose address ends with this number.
+    ///
+    /// # Errors
+    /// None comes.
+    pub fn new(last: u8, mtu: u16) -> Result<Host> {
+        let mut engine = Engine::new(last.into());
+        let device = engine.add_device(Limits::default());
+        engine.set_link(true);
+        let pd = engine.alloc_pd(device, OWNER).context("a PD")?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let key = engine.reg_mr(device, pd, access, 0, MEMORY as u64, Memory::new()).context("an MR")?;
+        let (mac, address) = (Mac([2, 0, 0, 0, 0x56, last]), Ipv4Addr::new(192, 0, 2, last));
+        let guest: GuestConfig =
+            format!("name=g{last},socket=/none,mac=02:00:00:00:56:{last:02x}").parse()?;
+        let mut streams = Streams::default();
+        streams.own.add(
+            (device, 0),
+            &guest,
+            &GuestLimits { connections: 4096, ..GuestLimits::default() },
+            mtu,
+        );
+        let failure = Failure::default();
+        Ok(Host { engine, device, pd, key, mac, address, streams, failure, scratch: Vec::new() })
+    }
+
+    /// Has a socket as the stream of a new QP.
+    pub fn connect(&mut self, role: Role, socket: Socket) -> Result<()> {
+        let init = QpInit {
+            owner: OWNER,
+            pd: Some(self.pd),
+            qp_type: QpType::Rc,
+            send_cq: CqId(0),
+            recv_cq: CqId(0),
+            receives: Receives::Own,
+            max_send_wr: DEPTH,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: 0,
+        };
+        let qpn = self.engine.create_qp(self.device, init).context("a QP")?;
+        let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+        let access = Access::REMOTE_WRITE;
+        let attr = QpAttr { state: QpState::Init, access, port: 1, ..QpAttr::default() };
+        self.engine
+            .modify_qp(Instant(0), self.device, qpn, mask, &attr, &mut self.failure)
+            .context("a QP in INIT")?;
+        let framing = Framing { markers: false, crc: true };
+        let mss = self.streams.own.mss(&socket).context("a connection")?;
+        let (framing_out, framing_in) = (framing, framing);
+        let stream = StreamAttr { role, framing_out, framing_in, ready: None, ord: 0, ird: 0, mss };
+        self.engine.connect_stream(self.device, qpn, &stream).context("a stream")?;
+        self.streams.mss = mss as usize;
+        let index = self.streams.all.len();
+        self.streams.of.insert(qpn, index);
+        self.streams.all.push(Stream {
+            qpn,
+            socket,
+            output: Output::default(),
+            is_blocked: false,
+            is_touched: false,
+            taken: 0,
+        });
+        self.flush(index);
+        Ok(())
+    }
+
+    /// Posts a WRITE.
+    ///
+    /// # Errors
+    /// Its queue is full.
+    pub fn post(&mut self, now: Instant, index: usize, rkey: u32, length: u32) -> Result<()> {
+        let sge = [Sge { addr: 0, length, lkey: Lkey(self.key) }];
+        let op = SendOp::Write { remote: Remote { addr: 0, rkey: Rkey(rkey) }, imm: None };
+        let payload = Payload::Sges(&sge);
+        let request = SendRequest { id: 0, signaled: true, solicited: false, fence: false, op, payload };
+        let qpn = self.streams.all[index].qpn;
+        self.engine.post_send(now, self.device, OWNER, qpn, &request, &mut self.failure).context("room")
+    }
+
+    /// Hands what a stream has over to TCP, as the daemon does.
+    fn flush(&mut self, index: usize) {
+        let Streams { all, mss, own, .. } = &mut self.streams;
+        let stream = &mut all[index];
+        stream.is_touched = false;
+        if !stream.output.is_empty() && own.has_room(&stream.socket).unwrap_or(false) {
+            own.send(&stream.socket, stream.output.take(), *mss);
+        }
+        if stream.is_blocked && stream.output.has_room() {
+            stream.is_blocked = false;
+            self.engine.stream_has_room(self.device, stream.qpn).expect("its QP is there");
+        }
+        let mut wants = EventSet::IN;
+        if !stream.output.is_empty() {
+            wants |= EventSet::OUT;
+        }
+        own.watch(&stream.socket, Handle { number: index as u32, generation: 0 }, Some(wants));
+    }
+
+    /// Lets the engine send, and then TCP.
+    pub fn transmit(&mut self, now: Instant, port: &mut Port) {
+        self.streams.own.expire(now);
+        self.engine.transmit(now, BUDGET, &mut self.streams, &mut self.failure);
+        while let Some(index) = self.streams.touched.pop() {
+            self.flush(index);
+        }
+        for _ in 0..BUDGET {
+            if !port.has_room() {
+                break;
+            }
+            let Some(segment) = self.streams.own.poll_transmit(now) else { break };
+            let length = self.streams.own.len(&segment);
+            if let Some(mut frame) = port.transmit(length) {
+                self.streams.own.write(&segment, frame.buf());
+                frame.commit(length);
+            }
+        }
+        port.flush();
+        self.engine.poll(now, 1 << 20, &mut self.failure);
+    }
+
+    /// Takes what TCP has for streams.
+    pub fn serve(&mut self) -> Result<()> {
+        for _ in 0..self.streams.own.ready() {
+            let Some(handle) = self.streams.own.next_ready() else { break };
+            let index = handle.number as usize;
+            let Streams { all, own, .. } = &mut self.streams;
+            let Some(stream) = all.get_mut(index) else { continue };
+            if own.events(&stream.socket).contains(EventSet::IN) {
+                let length = own.read(&stream.socket, &mut self.scratch)?;
+                let mut taken = 0;
+                while taken < length {
+                    let bytes = &self.scratch[taken..length];
+                    let some = self.engine.handle_stream(self.device, stream.qpn, bytes, &mut self.failure);
+                    taken += some.context("its QP")?;
+                }
+                stream.taken += length as u64;
+            }
+            self.flush(index);
+        }
+        Ok(())
+    }
+}

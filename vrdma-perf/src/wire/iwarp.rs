@@ -1,0 +1,180 @@
+//! iWARP: two engines whose QPs are connected by our own TCP, and the ports between them, all in this thread. The switch, the bindings of
+//! connections, set-up and rings of guests are no part of it.
+
+use super::host::Host;
+use crate::load::Load;
+use anyhow::{Context, Result, ensure};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant as Clock};
+use vrdma_backend::own_tcp::Handle;
+use vrdma_backend::port::{Burst, Port};
+use vrdma_tcp::NextHop;
+use vrdma_transport::{Instant, Role};
+
+/// Where the peer listens.
+const PORT: u16 = 4420;
+/// What setting up all connections may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The listener, among those of connections.
+const LISTENER: Handle = Handle { number: u32::MAX, generation: 0 };
+
+/// WRITEs from one engine to the other, over some connections by turns.
+pub struct Iwarp<'p> {
+    a: Host,
+    b: Host,
+    ports: &'p RefCell<Vec<Port>>,
+    length: u32,
+    depth: u32,
+    burst: Burst,
+    start: Clock,
+    now: Instant,
+    /// Bytes of a stream that a WRITE is.
+    each: u64,
+    /// Of each connection.
+    posted: Vec<u64>,
+    next: usize,
+    /// WRITEs posted in all, and of those that have arrived as was told.
+    counts: (u64, u64),
+}
+
+impl<'p> Iwarp<'p> {
+    /// On each connection `depth` WRITEs of `length` bytes at a time. Addresses of the hosts end with `first` and the number after it: others on these ports have others.
+    ///
+    /// # Errors
+    /// They cannot be set up.
+    pub fn new(
+        ports: &'p RefCell<Vec<Port>>,
+        (length, depth): (u32, u32),
+        connections: u32,
+        mtu: u16,
+        first: u8,
+    ) -> Result<Iwarp<'p>> {
+        let mut iwarp = Iwarp {
+            a: Host::new(first, mtu)?,
+            b: Host::new(first + 1, mtu)?,
+            ports,
+            length,
+            depth,
+            burst: Burst::default(),
+            start: Clock::now(),
+            now: Instant(0),
+            each: u64::MAX,
+            posted: vec![0; connections as usize],
+            next: 0,
+            counts: (0, 0),
+        };
+        let Host { streams, device, address, .. } = &mut iwarp.b;
+        streams.own.listen(*device, LISTENER, SocketAddr::from((*address, PORT))).context("a listener")?;
+        for number in 0..connections {
+            iwarp.connect(number)?;
+        }
+        iwarp.a.post(iwarp.now, 0, iwarp.b.key, length)?;
+        iwarp.wait("a WRITE", |iwarp| iwarp.a.streams.own.ready() == 0 && iwarp.is_settled())?;
+        iwarp.each = iwarp.b.streams.all[0].taken;
+        iwarp.posted[0] = 1;
+        iwarp.counts = (1, 1);
+        Ok(iwarp)
+    }
+
+    fn connect(&mut self, number: u32) -> Result<()> {
+        let handle = Handle { number, generation: 0 };
+        let ends = ((self.a.address, 0).into(), (self.b.address, PORT).into());
+        let way = (NextHop { mac: self.b.mac, vlan: None }, 0);
+        let (near, _) =
+            self.a.streams.own.connect(self.now, self.a.device, ends, way, handle).context("a socket")?;
+        let mut far = None;
+        self.wait("a connection", |iwarp| {
+            let Host { streams, device, .. } = &mut iwarp.b;
+            far = far.take().or_else(|| streams.own.accept(*device, LISTENER));
+            far.is_some()
+        })?;
+        let (far, ..) = far.context("it was accepted")?;
+        self.b.connect(Role::Responder, far)?;
+        self.a.connect(Role::Initiator, near)
+    }
+
+    /// Whether the first WRITE, which is alone, has arrived.
+    fn is_settled(&self) -> bool {
+        self.b.streams.all[0].taken > u64::from(self.length)
+    }
+
+    fn wait(&mut self, what: &str, mut is_done: impl FnMut(&mut Self) -> bool) -> Result<()> {
+        let start = Clock::now();
+        while !is_done(self) {
+            self.turn()?;
+            ensure!(start.elapsed() < PATIENCE, "{what} takes too long");
+        }
+        Ok(())
+    }
+
+    /// Segments that were sent a second time.
+    pub fn retries(&self) -> u64 {
+        self.a.streams.own.stats(self.a.device).get("retransmits").copied().unwrap_or_default()
+    }
+
+    fn turn(&mut self) -> Result<()> {
+        let ports = &mut *self.ports.borrow_mut();
+        let last = ports.len() - 1;
+        // TCP measures round trips by it.
+        self.now = Instant(self.start.elapsed().as_nanos() as u64 + 1_000_000_000);
+        self.a.transmit(self.now, &mut ports[0]);
+        self.b.transmit(self.now, &mut ports[last]);
+        for port in ports.iter_mut() {
+            port.receive(&mut self.burst);
+            for frame in self.burst.frames() {
+                for host in [&mut self.a, &mut self.b] {
+                    if frame[..6] == host.mac.0 {
+                        host.streams.own.handle_frame(self.now, 0, frame);
+                    }
+                }
+            }
+            self.burst.clear();
+        }
+        for host in [&mut self.a, &mut self.b] {
+            host.serve()?;
+            ensure!(host.failure.0.is_none(), "a WRITE failed: {:?}", host.failure.0);
+            ensure!(host.streams.ended.is_none(), "a stream ended");
+        }
+        Ok(())
+    }
+
+    /// WRITEs of a connection that have arrived.
+    fn arrived(&self, index: usize) -> u64 {
+        self.b.streams.all[index].taken / self.each
+    }
+}
+
+impl Load for Iwarp<'_> {
+    fn post(&mut self) -> bool {
+        for _ in 0..self.posted.len() {
+            let index = self.next;
+            self.next = (index + 1) % self.posted.len();
+            if self.posted[index] - self.arrived(index) < self.depth.into() {
+                self.a.post(self.now, index, self.b.key, self.length).expect("there is room");
+                self.posted[index] += 1;
+                self.counts.0 += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    fn ring(&mut self) {}
+
+    fn poll(&mut self) -> Result<u32> {
+        self.turn()?;
+        let arrived: u64 = (0..self.posted.len()).map(|index| self.arrived(index)).sum();
+        let new = arrived - self.counts.1;
+        self.counts.1 = arrived;
+        Ok(new as u32)
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn outstanding(&self) -> u32 {
+        (self.counts.0 - self.counts.1) as u32
+    }
+}
