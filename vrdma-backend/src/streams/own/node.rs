@@ -334,9 +334,18 @@ impl Node {
         }
     }
 
-    /// The next segment to send.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing> {
-        self.stack.poll_transmit(now, &mut ToSend(&mut self.ends))
+    /// The next segment to send; its user is told if that makes room.
+    pub fn poll_transmit(&mut self, now: Instant, ready: &mut Ready) -> Option<Outgoing> {
+        let outgoing = self.stack.poll_transmit(now, &mut ToSend(&mut self.ends))?;
+        let data = &outgoing.segment.data;
+        // A segment without data has some place, which is beyond the end of the stream after a FIN.
+        if !data.is_empty()
+            && let Some(end) = outgoing.id.and_then(|id| self.ends.get_mut(&id))
+            && end.output.sent(data.end)
+        {
+            note(end, ready);
+        }
+        Some(outgoing)
     }
 
     /// The headers of a segment to send.
