@@ -93,7 +93,7 @@ fn marker(pointer: u16) -> [u8; MARKER_LEN] {
 }
 
 /// The length with which an FPDU begins, for who writes one without markers by himself: length, ULPDU, [`pad`] zeros, and the
-/// [`Crc`] of all that (or zeros, if CRCs are not in use).
+/// [CRC](crc) of all that (or zeros, if CRCs are not in use).
 ///
 /// # Panics
 /// If the ULPDU is longer than an FPDU can say.

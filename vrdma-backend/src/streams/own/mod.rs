@@ -9,6 +9,7 @@ mod node;
 mod receive;
 mod send;
 mod stats;
+mod transmit;
 
 use super::handle::Handle;
 use super::output::Taken;
