@@ -37,7 +37,7 @@ mod tests {
                 for byte in &bytes[start..end] {
                     crc ^= u32::from(*byte);
                     for _ in 0..8 {
-                        crc = crc >> 1 ^ (crc & 1) * 0x82f6_3b78;
+                        crc = (crc >> 1) ^ ((crc & 1) * 0x82f6_3b78);
                     }
                 }
                 assert_eq!(of(&bytes[start..end]), (!crc).to_le_bytes(), "{start}..{end}");
