@@ -12,13 +12,20 @@ use vrdma_wire::iwarp::crc::{self, Crc};
 use vrdma_wire::iwarp::encode::{self, Encoder};
 use vrdma_wire::iwarp::framing::{LENGTH_LEN, pad};
 use vrdma_wire::iwarp::rdmap::MAX_HEADERS;
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Mac, Qpn};
 use vrdma_wire::roce::Packet;
 
 /// Takes packets to the wire, and FPDUs to streams; passed in each call, as a [`Sink`](crate::Sink) is. A stream is named by its QP.
 pub trait Outlet<R: Region> {
     /// Whether the next packet, or FPDU, will be taken. Asked before one is made.
     fn has_room(&mut self) -> bool;
+
+    /// Whether the packets of one turn will be taken that go to this MAC address. A QP connected to it waits if not, in its place among all that have
+    /// packets to send. Where all go the same way [`Outlet::has_room`] says it.
+    fn has_room_to(&mut self, dst: Mac) -> bool {
+        let _ = dst;
+        true
+    }
 
     /// Takes a packet. Keys, ranges and rights of the payload have been checked; padding and ICRC are the outlet's business
     /// ([`write_frame`] does both for those that copy). `Fault` if the payload's memory does not exist any more: then nothing was sent.

@@ -40,6 +40,10 @@ impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
         self.cost < self.credit && self.outlet.has_room()
     }
 
+    fn has_room_to(&mut self, dst: Mac) -> bool {
+        self.outlet.has_room_to(dst)
+    }
+
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault> {
         self.cost += payload.len() as Cost + OPERATION;
         self.outlet.send(packet, payload)

@@ -79,6 +79,13 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             // It was made due before its address vector changed.
             return (0, 0);
         }
+        if !outlet.has_room_to(self.qp.attr().dmac) {
+            match direction {
+                Direction::Answers => self.make_answer_due(),
+                Direction::Requests => self.make_turn_due(),
+            }
+            return (0, 0);
+        }
         let mut allowance = Allowance::new(now, budget);
         match direction {
             Direction::Answers => {

@@ -24,11 +24,17 @@ pub(crate) struct Cable {
     pub(crate) frames: VecDeque<Frame>,
     /// Packets that it takes still, if not all.
     pub(crate) room: Option<usize>,
+    /// An address to which it takes none.
+    pub(crate) closed: Option<Mac>,
 }
 
 impl Outlet<Mem> for Cable {
     fn has_room(&mut self) -> bool {
         self.room != Some(0)
+    }
+
+    fn has_room_to(&mut self, dst: Mac) -> bool {
+        self.closed != Some(dst)
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
