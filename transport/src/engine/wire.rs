@@ -12,7 +12,7 @@ use crate::gid::GidEntry;
 use crate::id::DeviceId;
 use crate::look::Fate;
 use crate::memory::{Fault, Region};
-use crate::outlet::{DiscardOutlet, Fpdu, Outlet, Pieces, StreamEnd};
+use crate::outlet::{DiscardOutlet, Fpdu, Outlet, Pieces, StreamEnd, Way};
 use crate::place::Place;
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
@@ -40,8 +40,8 @@ impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
         self.cost < self.credit && self.outlet.has_room()
     }
 
-    fn has_room_to(&mut self, dst: Mac) -> bool {
-        self.outlet.has_room_to(dst)
+    fn way_to(&mut self, dst: Mac) -> Way {
+        self.outlet.way_to(dst)
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault> {

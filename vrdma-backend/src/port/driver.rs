@@ -3,6 +3,7 @@
 use super::{BURST, Checksums, Dma, External, Frame, Offload};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
+use vrdma_transport::Way;
 use vrdma_wire::num::Mac;
 
 /// What a port can do.
@@ -61,9 +62,9 @@ pub trait Driver: Send + std::fmt::Debug {
     fn reaches_workers(&self) -> bool {
         false
     }
-    /// Whether there is room on the way to this address for what a port sends in one turn, beside all that waits in the port.
-    fn has_room_to(&mut self, _dst: Mac) -> bool {
-        true
+    /// The way to this address; it has room if it takes what a port sends in one turn, beside all that waits in the port.
+    fn way_to(&mut self, _dst: Mac) -> Way {
+        Way::default()
     }
     /// Whether it leads to other hosts.
     fn leads_out(&self) -> bool {

@@ -33,6 +33,7 @@ use sizes::ETHERNET;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
+use vrdma_transport::Way;
 use vrdma_wire::num::Mac;
 
 /// Frames that a port's user sends in one turn at most, to one address.
@@ -162,9 +163,9 @@ impl Port {
         self.is_open() && self.queue.len() < BACKLOG && !self.free.is_empty()
     }
 
-    /// Whether so many frames to this address as one turn sends would not be lost on their way to another worker.
-    pub fn has_room_to(&mut self, dst: Mac) -> bool {
-        !self.reaches_workers || self.driver.has_room_to(dst)
+    /// The way to this address; it has room if so many frames as one turn sends would not be lost on it.
+    pub fn way_to(&mut self, dst: Mac) -> Way {
+        if self.reaches_workers { self.driver.way_to(dst) } else { Way::default() }
     }
 
     /// How many frames it would take now; `None` while the link is down, when all are lost.

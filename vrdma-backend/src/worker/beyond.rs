@@ -44,12 +44,20 @@ impl net::Inside for Within<'_> {
 /// Frames of the switch go out by the port, if there is one.
 pub(super) struct Outside<'a> {
     port: Option<&'a mut Port>,
+    /// Who made them.
+    origin: Origin,
     limited: bool,
 }
 
 impl<'a> Outside<'a> {
+    /// For frames of guests.
     pub fn of(port: Option<&'a mut Port>) -> Outside<'a> {
-        Outside { port, limited: false }
+        Outside { port, origin: Origin::Guest, limited: false }
+    }
+
+    /// For packets of the engine.
+    pub fn of_engine(port: &'a mut Port) -> Outside<'a> {
+        Outside { port: Some(port), origin: Origin::Engine, limited: false }
     }
 }
 
@@ -68,7 +76,7 @@ impl net::SwitchUplink for Outside<'_> {
 
     fn transmit(&mut self, len: usize, left: Option<Offload>, fill: Fill<'_>) -> Result<(), Lost> {
         let mut frame = self.port.as_mut().and_then(|port| port.transmit(len)).ok_or(Lost)?;
-        frame.made_by(if self.limited { Origin::Flooder } else { Origin::Guest });
+        frame.made_by(if self.limited { Origin::Flooder } else { self.origin });
         fill(&mut frame.buf()[..len]);
         if let Some(offload) = left {
             frame.offload(offload);

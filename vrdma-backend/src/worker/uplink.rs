@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
-    self as transport, DeviceId, Fault, Fpdu, Outlet, Piece, Pieces, Region, StreamEnd, write_frame,
+    self as transport, DeviceId, Fault, Fpdu, Outlet, Piece, Pieces, Region, StreamEnd, Way, write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
@@ -231,7 +231,7 @@ impl Packets<'_> {
                 self.now,
                 verdict,
                 self.scratch,
-                &mut Outside::of(Some(self.port)),
+                &mut Outside::of_engine(self.port),
                 nobody,
             );
         } else if self.loan_state.may && is_loaned(packet, payload, self.loan_state.only_mapped) {
@@ -259,8 +259,8 @@ impl Outlet<MrMemory> for Wire<'_> {
         self.packets.as_mut().is_none_or(Packets::has_room)
     }
 
-    fn has_room_to(&mut self, dst: Mac) -> bool {
-        self.packets.as_mut().is_none_or(|packets| packets.port.has_room_to(dst))
+    fn way_to(&mut self, dst: Mac) -> Way {
+        self.packets.as_mut().map_or(Way::default(), |packets| packets.port.way_to(dst))
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {

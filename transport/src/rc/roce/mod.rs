@@ -79,7 +79,9 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             // It was made due before its address vector changed.
             return (0, 0);
         }
-        if !outlet.has_room_to(self.qp.attr().dmac) {
+        let way = outlet.way_to(self.qp.attr().dmac);
+        self.service.rc_roce().stays_here = way.stays_here;
+        if !way.has_room {
             match direction {
                 Direction::Answers => self.make_answer_due(),
                 Direction::Requests => self.make_turn_due(),

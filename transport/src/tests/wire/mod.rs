@@ -26,6 +26,8 @@ pub(crate) struct Cable {
     pub(crate) room: Option<usize>,
     /// An address to which it takes none.
     pub(crate) closed: Option<Mac>,
+    /// [`Way::stays_here`].
+    pub(crate) stays_here: bool,
 }
 
 impl Outlet<Mem> for Cable {
@@ -33,8 +35,8 @@ impl Outlet<Mem> for Cable {
         self.room != Some(0)
     }
 
-    fn has_room_to(&mut self, dst: Mac) -> bool {
-        self.closed != Some(dst)
+    fn way_to(&mut self, dst: Mac) -> Way {
+        Way { has_room: self.closed != Some(dst), stays_here: self.stays_here }
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {

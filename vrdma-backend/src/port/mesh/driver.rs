@@ -9,6 +9,7 @@ use crate::port::{BURST, Capabilities, Dma, Driver, External, Offload};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use vrdma_transport::Way;
 use vrdma_wire::num::Mac;
 
 impl Driver for Mesh {
@@ -127,13 +128,14 @@ impl Driver for Mesh {
         true
     }
 
-    fn has_room_to(&mut self, dst: Mac) -> bool {
-        match self.table.place_of(dst) {
-            Place::Worker(to) => self.outward[to].as_mut().is_none_or(Outward::has_room),
-            Place::Out => self.to_nic.as_mut().is_none_or(Outward::has_room),
+    fn way_to(&mut self, dst: Mac) -> Way {
+        let (lane, stays_here) = match self.table.place_of(dst) {
+            Place::Worker(to) => (self.outward[to].as_mut(), to != self.worker),
+            Place::Out => (self.to_nic.as_mut(), false),
             // No connection goes there.
-            Place::All => true,
-        }
+            Place::All => (None, false),
+        };
+        Way { has_room: lane.is_none_or(Outward::has_room), stays_here }
     }
 
     fn leads_out(&self) -> bool {

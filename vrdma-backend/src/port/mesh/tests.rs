@@ -120,8 +120,12 @@ fn a_worker_that_takes_nothing_loses_what_is_its_own_alone() {
     for _ in 0..lane::DEPTH + 10 {
         send(&mut ports[1], &frame(2, 1), Origin::Engine);
     }
-    assert!(!ports[1].has_room_to(mac(1)), "who can wait does");
-    assert!(ports[1].has_room_to(mac(9)) && ports[1].has_room_to(mac(3)) && ports[2].has_room_to(mac(1)));
+    assert!(!ports[1].way_to(mac(1)).has_room, "who can wait does");
+    assert!(
+        ports[1].way_to(mac(9)).has_room
+            && ports[1].way_to(mac(3)).has_room
+            && ports[2].way_to(mac(1)).has_room
+    );
     let stats = ports[1].worker_stats();
     assert_eq!((stats["frames_sent"], stats["frames_lost"]), (lane::DEPTH as u64, 10));
     // Others are reached, by the same worker and by others.
@@ -130,7 +134,8 @@ fn a_worker_that_takes_nothing_loses_what_is_its_own_alone() {
     send(&mut ports[2], &frame(3, 2), Origin::Engine);
     assert_eq!(take(&mut ports[1]).len(), 1);
     assert_eq!(take(&mut ports[0]).len(), lane::DEPTH);
-    assert!(ports[1].has_room_to(mac(1)));
+    assert!(ports[1].way_to(mac(1)).has_room);
+    assert_eq!([1, 2, 3, 9].map(|last| ports[1].way_to(mac(last)).stays_here), [true, false, true, false]);
     send(&mut ports[1], &frame(2, 1), Origin::Engine);
     assert_eq!(take(&mut ports[0]).len(), 1);
 }
