@@ -218,6 +218,31 @@ impl Lab {
         guest
     }
 
+    /// Whether two guests of a daemon are on different workers of it.
+    pub fn are_apart(&self, one: u8, other: u8) -> bool {
+        let worker = |guest| u16::from(guest) % self.options.workers;
+        worker(one) != worker(other)
+    }
+
+    /// What a guest gets of a frame that another sends: between workers it is padded, as on a wire.
+    pub fn arrives(&self, from: u8, to: u8, frame: &[u8]) -> Vec<u8> {
+        let mut frame = frame.to_vec();
+        if self.are_apart(from, to) && frame.len() < 60 {
+            frame.resize(60, 0);
+        }
+        frame
+    }
+
+    /// Workers of each daemon.
+    pub fn workers(&self) -> u16 {
+        self.options.workers
+    }
+
+    /// The thread that serves guest 0.
+    pub fn first_worker(&self) -> &'static str {
+        if self.options.workers == 1 { "worker" } else { "worker 0" }
+    }
+
     /// Where the front-end of guest `index` connects.
     pub fn socket(&self, index: u8) -> PathBuf {
         socket(self.dir.path(), index)

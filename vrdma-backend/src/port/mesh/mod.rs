@@ -161,7 +161,10 @@ impl Mesh {
                 // Own guests, and what nobody knows: the switch decides.
                 Place::Worker(_) | Place::Out => frames.push(frame),
                 Place::All => {
-                    self.copy_to_all(&frame);
+                    // Under the address of a guest of ours it is dropped: by one switch, which counts it.
+                    if !self.table.has_source(&frame) {
+                        self.copy_to_all(&frame);
+                    }
                     frames.push(frame);
                 }
             }

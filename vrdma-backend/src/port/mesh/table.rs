@@ -31,7 +31,13 @@ impl WorkerOf {
         self.place_of(Mac(dst))
     }
 
-    /// The same for a destination.
+    /// Whether a frame says that a guest of any worker sent it.
+    pub(super) fn has_source(&self, frame: &[u8]) -> bool {
+        let src = frame.get(6..).and_then(|rest| rest.first_chunk::<6>());
+        src.is_some_and(|&src| self.0.contains_key(&Mac(src)))
+    }
+
+    /// Where frames to this address go.
     pub(super) fn place_of(&self, dst: Mac) -> Place {
         if dst.0[0] & 1 != 0 {
             return Place::All;

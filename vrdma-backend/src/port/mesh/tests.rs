@@ -78,6 +78,9 @@ fn frames_for_all_go_to_all_but_where_they_came_from() {
     let came = [0, 1, 2].map(|at| take(&mut ports[at]));
     assert_eq!(came, [(); 3].map(|()| vec![(frame(9, 0xff), Origin::Wire)]));
     assert_eq!(take(&mut far), []);
+    // Under an address of ours it is dropped by the first worker's switch, and counted once.
+    send(&mut far, &frame(2, 0xff), Origin::Wire);
+    assert_eq!([0, 1, 2].map(|at| take(&mut ports[at]).len()), [1, 0, 0]);
 }
 
 #[test]
@@ -135,7 +138,7 @@ fn a_worker_that_takes_nothing_loses_what_is_its_own_alone() {
     assert_eq!(take(&mut ports[1]).len(), 1);
     assert_eq!(take(&mut ports[0]).len(), lane::DEPTH);
     assert!(ports[1].way_to(mac(1)).has_room);
-    assert_eq!([1, 2, 3, 9].map(|last| ports[1].way_to(mac(last)).stays_here), [true, false, true, false]);
+    assert_eq!([1, 2, 3, 9].map(|last| ports[0].way_to(mac(last)).stays_here), [false, true, true, false]);
     send(&mut ports[1], &frame(2, 1), Origin::Engine);
     assert_eq!(take(&mut ports[0]).len(), 1);
 }
