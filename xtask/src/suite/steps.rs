@@ -181,8 +181,24 @@ fn libtest(name: &str, command: Command) -> Verdict {
     counted(result, counts.map(|log| Counts::of_libtest(&String::from_utf8_lossy(&log))))
 }
 
-/// End-to-end tests that are known to pass whether their guests share a worker or not.
-const ON_WORKERS: &[&str] = &["datagrams", "unreliable", "verbs"];
+/// End-to-end tests whose guests are spread over workers too.
+const ON_WORKERS: &[&str] = &[
+    "datagrams",
+    "ethernet",
+    "ethernet_uplink",
+    "hostile_chaos",
+    "hostile_cm",
+    "hostile_kernel",
+    "hostile_memory",
+    "hostile_process",
+    "iwarp_own",
+    "lifecycle",
+    "multicast",
+    "order_commands",
+    "statuses",
+    "unreliable",
+    "verbs",
+];
 
 /// These tests, each guest on another of three workers.
 fn tests_on_workers(name: &str) -> Verdict {
