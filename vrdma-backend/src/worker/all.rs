@@ -4,6 +4,7 @@ use super::watch::Watch;
 use super::{Stopped, Worker, WorkerHandle};
 use crate::config::{Config, GuestConfig};
 use crate::device::DeviceLimits;
+use crate::device::clock::Clock;
 use crate::gids::Gids;
 use crate::port::{Driver, Mesh, Port, WorkerOf, mesh};
 use anyhow::{Context, Result};
@@ -55,11 +56,12 @@ impl Workers {
             1 => vec![uplink],
             _ => joined(&guests, count, mtu, uplink)?.into_iter().map(Some).collect(),
         };
-        let gids = Gids::default();
+        let (gids, clock) = (Gids::default(), Clock::default());
         for (number, (handle, port)) in workers.handles.iter().zip(ports).enumerate() {
             let others: Vec<_> = guests.iter().filter(|guest| worker_of(guest) != number).cloned().collect();
             let view = (count > 1).then(|| gids.view(number));
             handle.call(move |worker| {
+                worker.set_clock(clock);
                 if let Some(view) = view {
                     worker.set_others(&others, view);
                 }

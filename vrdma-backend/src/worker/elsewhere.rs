@@ -3,10 +3,16 @@
 use super::Worker;
 use super::guests::member_of;
 use crate::config::GuestConfig;
+use crate::device::clock::Clock;
 use crate::gids::GidView;
 use vrdma_transport::{DeviceId, GidEntry};
 
 impl Worker {
+    /// Its time is that of all workers, so that time stamps of their guests can be compared. Before any guest comes.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.outputs.clock = clock;
+    }
+
     /// There are other workers, with these guests. Before any guest comes.
     pub fn set_others(&mut self, guests: &[GuestConfig], gids: GidView) {
         guests.iter().for_each(|guest| self.net.add_elsewhere(&member_of(guest)));
