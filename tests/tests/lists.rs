@@ -1,12 +1,12 @@
 //! Lists of requests: what one channel makes of requests that are pushed together, on one host and between two, and what a process may write into one.
 
-use vrdma_tests::abi::control::{QpState, QpType};
+use vrdma_tests::abi::control::{QpState, QpType, limit};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::abi::wqe::{WrOpcode, flags};
 use vrdma_tests::raw::RawPoster;
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions, connect};
+use vrdma_tests::{CableOptions, Lab, LabOptions, Qp, QpOptions, connect};
 
 /// Two guests on one host, then on two.
 fn labs() -> [Lab; 2] {
@@ -134,4 +134,29 @@ fn a_list_that_cannot_be_understood_is_one_bad_request() {
         b.cq.expect_success();
         [hostile, peer, a, b].into_iter().for_each(Side::close);
     }
+}
+
+/// A list of SENDs through an XRC initiator, whose requests say each for which queue they are: one bad request too.
+#[test]
+fn an_xrc_initiator_has_no_lists() {
+    let lab = Lab::new(2);
+    let [own, remote] = [0, 1].map(|at| Side::new(&lab.guests[at], 4096, &QpOptions::default()));
+    let xrcdn = remote.guest().alloc_xrcd().unwrap();
+    let (process, none) = (&own.process, limit::NONE);
+    let options = QpOptions::of(QpType::XRC_SEND);
+    let send = Qp::create(own.guest(), process.number, process.pd, own.cq.number, none, &options).unwrap();
+    let options = QpOptions { xrcdn, ..QpOptions::of(QpType::XRC_RECV) };
+    let recv = Qp::create(remote.guest(), limit::KERNEL_CONTEXT, none, none, none, &options).unwrap();
+    connect(&send, &recv);
+    let mut side = own;
+    let mut words = [0u64; 16];
+    let bits = u64::from(flags::LIST | flags::SIGNALED);
+    words[0] = u64::from(WrOpcode::SEND.0) | 2 << 8 | bits << 16 | u64::from(send.number) << 32;
+    words[1] = 77 | 3 << 32;
+    RawPoster::default().post(&mut side.process.channel, &words);
+    side.cq.expect(send.number, 77, WcStatus::LOC_QP_OP_ERR);
+    side.cq.expect_nothing(std::time::Duration::from_millis(1));
+    [send, recv].iter().for_each(|qp| qp.destroy().unwrap());
+    remote.guest().dealloc_xrcd(xrcdn).unwrap();
+    [side, remote].into_iter().for_each(Side::close);
 }

@@ -8,7 +8,7 @@ use crate::id::DeviceId;
 use crate::memory::{Fault, Region};
 use crate::message::transfer::Span;
 use vrdma_wire::icrc::Icrc;
-use vrdma_wire::iwarp::crc::{self, Crc};
+use vrdma_wire::iwarp::crc;
 use vrdma_wire::iwarp::encode::{self, Encoder};
 use vrdma_wire::iwarp::framing::{LENGTH_LEN, pad};
 use vrdma_wire::iwarp::rdmap::MAX_HEADERS;
@@ -213,7 +213,7 @@ pub fn write_fpdu<R: Region>(fpdu: &Fpdu, payload: &Pieces<'_, R>, buf: &mut [u8
     buf[LENGTH_LEN..begin].copy_from_slice(headers);
     payload.read(&mut buf[begin..end])?;
     buf[end..covered].fill(0);
-    let crc = if fpdu.framing.crc { Crc::of(&buf[..covered]) } else { [0; crc::LEN] };
+    let crc = if fpdu.framing.crc { crc::of(&buf[..covered]) } else { [0; crc::LEN] };
     buf[covered..].copy_from_slice(&crc);
     Ok(buf.len())
 }

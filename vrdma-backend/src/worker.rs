@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 use turns::Turns;
 use vmm_sys_util::epoll::Epoll;
 use vmm_sys_util::event::EventConsumer;
-use vrdma_transport::{self as transport, CqId, DeviceId, Engine, OwnerId, Question, Sge};
+use vrdma_transport::{self as transport, DeviceId, Engine, OwnerId, Question, Sge};
 use vrdma_wire::num::Qpn;
 
 /// Bytes that the engine may copy in one turn before channels are looked at again.
@@ -135,7 +135,7 @@ struct Barrier {
 }
 
 /// What of a device the engine is to have done.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Until {
     /// Nothing.
     Now,
@@ -143,8 +143,8 @@ enum Until {
     Flushed(Qpn),
     /// All QPs have the addresses of the GID table.
     GidsSet,
-    /// No request that completes in this CQ can go on at once, or when its receive was looked for. Not beyond this time: a process may go on to post.
-    Settled(CqId, transport::Instant),
+    /// These QPs have no request that can go on at once, or when its receive was looked for. Not beyond this time: a process may go on to post.
+    Settled(Vec<Qpn>, transport::Instant),
 }
 
 /// Where a channel is to be drained to.

@@ -198,16 +198,21 @@ fn devices_that_are_not_there_are_named() {
     }
 }
 
-#[test]
-fn memif_joins_two_ports() {
-    let dir = tempfile::tempdir().unwrap();
+/// Both ends of a memif, whose numbers are this one and the next.
+fn memif(number: u8, dir: &tempfile::TempDir) -> (Port, Port) {
     let socket = dir.path().join("memif.sock");
     let name = |number, role| {
         format!("net_memif{number},role={role},socket={},socket-abstract=no", socket.display())
     };
-    let (mut server, mut client) = (device(&name(1, "server")), device(&name(2, "client")));
+    let (mut server, mut client) = (device(&name(number, "server")), device(&name(number + 1, "client")));
     wait_link(&mut [&mut server, &mut client], true);
-    // Frames longer than memif's buffers take several of them.
+    (server, client)
+}
+
+#[test]
+fn memif_joins_two_ports() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut server, mut client) = memif(1, &dir);
     for (seed, len) in [60, 1500, 2048, 4200, 9018].into_iter().enumerate() {
         carry(&mut server, &mut client, &pattern(len, seed));
         carry(&mut client, &mut server, &pattern(len, !seed));
@@ -215,6 +220,41 @@ fn memif_joins_two_ports() {
     drop(client);
     wait_link(&mut [&mut server], false);
     drop(server);
+}
+
+#[test]
+fn a_full_memif_ring_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut server, mut client) = memif(3, &dir);
+    let length = |seed: usize| [9018, 60, 4200, 2049][seed % 4];
+    for direction in 0..2 {
+        let (from, to) = if direction == 0 { (&mut server, &mut client) } else { (&mut client, &mut server) };
+        let (mut sent, mut came) = (0, 0);
+        let mut burst = Burst::default();
+        for _ in 0..50 {
+            // Until the ring and the queue before it are full.
+            while let Some(mut token) = from.has_room().then(|| from.transmit(length(sent)).unwrap()) {
+                token.buf()[..length(sent)].copy_from_slice(&pattern(length(sent), sent));
+                token.commit(length(sent));
+                sent += 1;
+            }
+            to.receive(&mut burst);
+            for frame in burst.frames() {
+                assert!(frame[..] == pattern(length(came), came), "frame {came} of {sent}, {direction}");
+                came += 1;
+            }
+            from.flush();
+        }
+        assert!(sent > 1000 + 50, "{sent} frames fill a ring of 1024 and more");
+        while came < sent {
+            from.flush();
+            assert!(to.receive(&mut burst) != 0, "{came} of {sent} came, {direction}");
+            for frame in burst.frames() {
+                assert!(frame[..] == pattern(length(came), came), "frame {came} of {sent}, {direction}");
+                came += 1;
+            }
+        }
+    }
 }
 
 /// Two devices with more to offer: they interrupt, and fill in checksums.

@@ -84,7 +84,7 @@ pub struct Rereg {
 pub struct State {
     /// Units that came by METHOD_POST.
     pub posted: VecDeque<Unit>,
-    /// Receives of a list that was taken, behind its first.
+    /// Requests of a list that was taken, behind its first.
     pub listed: VecDeque<Parsed>,
     /// Calls of METHOD_POST and METHOD_KICK.
     pub posts: u32,

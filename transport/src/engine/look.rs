@@ -3,13 +3,14 @@
 use crate::carrier::Carrier;
 use crate::completion::{NoSink, Sink};
 use crate::engine::Engine;
-use crate::id::{CqId, DeviceId};
+use crate::id::DeviceId;
 use crate::look::{Asker, Fate, MAX_HELD, Question};
 use crate::memory::Region;
 use crate::place::Place;
 use crate::qp::entry::QpEntry;
 use crate::qp::requester::Wait;
 use crate::time::Instant;
+use vrdma_wire::num::Qpn;
 use vrdma_wire::roce::{MAX_FRAME, Packet};
 
 impl<R: Region> Engine<R> {
@@ -26,12 +27,10 @@ impl<R: Region> Engine<R> {
         self.looks.any()
     }
 
-    /// Whether a QP with this CQ of sends has a request that can go on at once, or whose peer's receive is looked for: more completions are about to come.
-    /// Looks at all QPs of the device.
-    pub fn is_sending(&self, device: DeviceId, cq: CqId) -> bool {
-        let qps = self.devices.get(device.0).into_iter().flat_map(|device| device.qps.iter());
-        let mut of_cq = qps.map(|entry| &entry.qp).filter(|qp| qp.send_cq == cq);
-        of_cq.any(|qp| qp.requester.ready || qp.requester.wait == Wait::Look)
+    /// Whether a QP has a request that can go on at once, or whose peer's receive is looked for: more completions of its sends are about to come.
+    pub fn is_sending(&self, device: DeviceId, qpn: Qpn) -> bool {
+        let qp = self.devices.get(device.0).and_then(|device| device.qp(qpn));
+        qp.is_some_and(|qp| qp.requester.ready || qp.requester.wait == Wait::Look)
     }
 
     /// What had been posted when the question was taken is handed in: what waited goes on. If very much waited, some of it asks again. An

@@ -8,7 +8,7 @@ use crate::gid::GidEntry;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
 use crate::place::Place;
-use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState};
+use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
 use crate::qp::entry::QpEntry;
 use crate::qp::{Qp, state};
 use crate::schedule::{Direction, Schedule, Turns};
@@ -33,6 +33,13 @@ impl<R: Region> Engine<R> {
     /// Who owns a QP.
     pub fn qp_owner(&self, device: DeviceId, qpn: Qpn) -> Result<OwnerId, Error> {
         self.devices.find(device)?.qp(qpn).map(|qp| qp.owner).ok_or(Error::NotFound)
+    }
+
+    /// Whether a QP is one of RC or UC: its sends name nothing of the peer but memory.
+    #[inline]
+    pub fn is_connection(&self, device: DeviceId, qpn: Qpn) -> bool {
+        let qp = self.devices.get(device.0).and_then(|device| device.qp(qpn));
+        qp.is_some_and(|qp| matches!(qp.service(), QpType::Rc | QpType::Uc))
     }
 
     /// What a QP was made with.

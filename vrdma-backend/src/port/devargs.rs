@@ -107,27 +107,29 @@ impl UplinkDevice {
         self.is_af_packet() || self.driver() == "net_memif"
     }
 
-    /// This device, with what the driver of packet sockets needs for frames of `max_frame` bytes where nothing was said.
-    ///
-    /// The driver lays frame `i` at `i * framesz`, so `blocksz` has to be a multiple of `framesz` (and of the page size, for the
-    /// kernel), and `framecnt` one of the frames of a block. A frame loses up to 80 bytes to the kernel's header (tpacket2_hdr).
+    /// This device, with what its driver needs for frames of `max_frame` bytes where nothing was said.
     pub fn with_rings_for(&self, max_frame: usize) -> UplinkDevice {
         let mut device = self.clone();
-        if !self.is_af_packet() {
-            return device;
-        }
-        let mut default = |key: &str, value: usize| {
-            if device.get(key).is_none() {
-                device.parameters.push((key.into(), value.to_string()));
-            }
-        };
-        if self.get("framesz").is_none() && self.get("blocksz").is_none() && self.get("framecnt").is_none() {
-            let frame = (max_frame + Self::AF_PACKET_HEADER + 1).next_power_of_two().max(2048);
-            default("framesz", frame);
-            default("blocksz", frame.max(65536));
-            default("framecnt", 1024);
+        if self.is_af_packet() {
+            device.add_packet_rings(max_frame);
+        } else if self.driver() == "net_memif" && self.get("bsize").is_none() {
+            // DPDK 22.11 overruns the ring with a frame that goes through several buffers and finds too few of them free.
+            let buffer = (max_frame + 1).next_multiple_of(64).max(2048);
+            device.parameters.push(("bsize".into(), buffer.to_string()));
         }
         device
+    }
+
+    /// The driver of packet sockets lays frame `i` at `i * framesz`, so `blocksz` has to be a multiple of `framesz` (and of the page size, for the
+    /// kernel), and `framecnt` one of the frames of a block. A frame loses up to 80 bytes to the kernel's header (tpacket2_hdr).
+    fn add_packet_rings(&mut self, max_frame: usize) {
+        if ["framesz", "blocksz", "framecnt"].iter().any(|key| self.get(key).is_some()) {
+            return;
+        }
+        let frame = (max_frame + Self::AF_PACKET_HEADER + 1).next_power_of_two().max(2048);
+        for (key, value) in [("framesz", frame), ("blocksz", frame.max(65536)), ("framecnt", 1024)] {
+            self.parameters.push((key.into(), value.to_string()));
+        }
     }
 
     /// Bytes that the kernel's header takes of a frame of a packet socket's ring, at most.
@@ -215,6 +217,11 @@ mod tests {
             format!("{text},framesz=16384,blocksz=65536,framecnt=1024")
         );
         let said = device("net_af_packet0,iface=veth0,framesz=4096");
+        assert_eq!(said.with_rings_for(9018), said);
+        let memif = device("net_memif0,role=client");
+        assert_eq!(memif.with_rings_for(1518).get("bsize"), Some("2048"));
+        assert_eq!(memif.with_rings_for(9018).get("bsize"), Some("9024"));
+        let said = device("net_memif0,bsize=1024");
         assert_eq!(said.with_rings_for(9018), said);
         let other = device("net_ring_7");
         assert_eq!(

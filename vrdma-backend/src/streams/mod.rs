@@ -39,7 +39,7 @@ use deadlines::Deadlines;
 use guest::Guest;
 pub use handle::Handle;
 pub use output::Output;
-pub use own::{Own, Socket};
+pub use own::{Own, SEGMENTS, Socket};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use super::{Barrier, BoundChannel, Mark, Then, Until, Worker};
 use crate::device::command::{Command, CommandError, Reply};
+use crate::device::objects::CqUser;
 use vrdma_transport::{self as transport, CqId, DeviceId, OwnerId, SrqId};
 
 /// For how long a CQ's resize waits at most for requests that complete without anybody else's doing.
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
+/// QPs that it looks at in a turn: others do not wait for one whose CQ very many share.
+const QPS_AT_ONCE: usize = 64;
 
 impl Mark {
     /// Whether the channel has been drained to the mark, or will never be: it is gone, stopped or broken.
@@ -49,8 +52,9 @@ impl Worker {
         for barrier in &mut waiting {
             barrier.marks.retain_mut(|mark| !mark.is_reached(&self.channels));
         }
-        let is_passed =
-            |barrier: &mut Barrier| barrier.marks.is_empty() && self.has_done(barrier.device, barrier.until);
+        let is_passed = |barrier: &mut Barrier| {
+            barrier.marks.is_empty() && self.has_done(barrier.device, &mut barrier.until)
+        };
         let passed: Vec<_> = waiting.extract_if(.., is_passed).collect();
         self.barriers = waiting;
         for barrier in passed {
@@ -93,8 +97,14 @@ impl Worker {
             }
             // What completes by itself has completed, so that a ring that is too small for it is refused.
             Command::ResizeCq { cqn, .. } => {
-                let owner = self.outputs.device(id).cq_owner(CqId(cqn));
-                let until = Until::Settled(CqId(cqn), self.now() + LONGEST_WAIT);
+                let end = self.now() + LONGEST_WAIT;
+                let device = self.outputs.device(id);
+                let (owner, users) = (device.cq_owner(CqId(cqn)), device.users_of(CqId(cqn)));
+                let qps = users.into_iter().filter_map(|user| match user {
+                    CqUser::Qp(qpn) => Some(qpn),
+                    CqUser::Srq(_) => None,
+                });
+                let until = Until::Settled(qps.collect(), end);
                 (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), until)
             }
             Command::UnbindChannel { queue } => {
@@ -122,21 +132,31 @@ impl Worker {
         &mut self,
         device: DeviceId,
         marks: Vec<Mark>,
-        until: Until,
+        mut until: Until,
         run: impl FnOnce(&mut Worker) + Send + 'static,
     ) {
-        if marks.is_empty() && self.has_done(device, until) {
+        if marks.is_empty() && self.has_done(device, &mut until) {
             return run(self);
         }
         self.barriers.push(Barrier { device, marks, until, then: Then::Run(Box::new(run)) });
     }
 
-    fn has_done(&self, device: DeviceId, until: Until) -> bool {
+    /// Whether that is done. What is not looked at again is taken off `until`.
+    fn has_done(&self, device: DeviceId, until: &mut Until) -> bool {
         match until {
             Until::Now => true,
-            Until::Flushed(qpn) => !self.engine.is_flushing(device, qpn) && !self.engine.is_unbinding(device),
+            Until::Flushed(qpn) => {
+                !self.engine.is_flushing(device, *qpn) && !self.engine.is_unbinding(device)
+            }
             Until::GidsSet => !self.engine.is_setting_gids(device),
-            Until::Settled(cq, end) => !self.engine.is_sending(device, cq) || self.now() >= end,
+            Until::Settled(qps, end) => {
+                for _ in 0..QPS_AT_ONCE {
+                    if qps.pop_if(|qpn| !self.engine.is_sending(device, *qpn)).is_none() {
+                        break;
+                    }
+                }
+                qps.is_empty() || self.now() >= *end
+            }
         }
     }
 

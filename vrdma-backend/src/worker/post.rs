@@ -84,7 +84,7 @@ fn post_list(
     list: &List<'_>,
 ) -> Result<(), PostError> {
     match list {
-        &List::Sends(qpn, ref like, ..) if engine.is_datagram(device, qpn) => {
+        &List::Sends(qpn, ref like, ..) if !engine.is_connection(device, qpn) => {
             outputs.device(device).counters.invalid_requests += 1;
             engine.post_invalid(now, device, owner, qpn, like.id, Queue::Send, outputs)
         }

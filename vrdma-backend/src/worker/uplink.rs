@@ -7,7 +7,7 @@ use crate::device::outputs::Outputs;
 use crate::memory::MrMemory;
 use crate::net::{self, Fill, Lost, MIN_FRAME, Net, Verdict};
 use crate::port::{External, LINK_POLL, Offload, Port};
-use crate::streams::{Host, Own, Streams};
+use crate::streams::{Host, Own, SEGMENTS, Streams};
 use crate::translate::event::AsyncEvent;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,7 +20,7 @@ use vrdma_wire::num::{Mtu, Qpn};
 use vrdma_wire::roce::{Body, Packet, Rc, pad};
 use vrdma_wire::tcp::Ends;
 
-/// Packets that the engine may send in one turn.
+/// Packets that the engine may send in one turn, where they are no FPDUs.
 const PACKETS: usize = 256;
 /// What a RoCE packet needs beside its payload at most, in an IP packet of the link's MTU: as the rdma core reckons (iboe_get_mtu).
 const OVERHEAD: u32 = 96;
@@ -91,7 +91,8 @@ impl Worker {
             Packets { now, port, net, scratch, loaned, loan_state }
         });
         let wire = &mut Wire { packets, streams };
-        let more = cycles::within(Stage::Execute, || engine.transmit(now, PACKETS, wire, outputs));
+        let most = if *has_streams { SEGMENTS } else { PACKETS };
+        let more = cycles::within(Stage::Execute, || engine.transmit(now, most, wire, outputs));
         if *has_streams {
             streams.flush(&mut Host { engine, outputs, now });
         }
@@ -151,7 +152,7 @@ pub(super) const UPLINK: u64 = u64::MAX;
 fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>) -> bool {
     let Uplink { port, scratch, .. } = uplink;
     let mut sent = false;
-    for _ in 0..PACKETS {
+    for _ in 0..SEGMENTS {
         // What was sent and has no room would be lost, so it is not sent.
         if !port.has_room() {
             break;

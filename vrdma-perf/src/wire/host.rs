@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_backend::config::{GuestConfig, GuestLimits};
-use vrdma_backend::own_tcp::{Handle, Output, Own, Socket};
+use vrdma_backend::own_tcp::{Handle, Output, Own, SEGMENTS, Socket};
 use vrdma_backend::port::Port;
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Fpdu, Instant, Limits, Outlet,
@@ -19,8 +19,6 @@ use vrdma_wire::num::{Lkey, Mac, Qpn, Rkey};
 use vrdma_wire::roce::Packet;
 
 const OWNER: OwnerId = OwnerId(1);
-/// Packets, or segments, of a turn.
-const BUDGET: usize = 256;
 
 /// A QP with its connection.
 pub struct Stream {
@@ -237,11 +235,11 @@ impl Host {
     /// Lets the engine send, and then TCP.
     pub fn transmit(&mut self, now: Instant, port: &mut Port) {
         self.streams.own.expire(now);
-        self.engine.transmit(now, BUDGET, &mut self.streams, &mut self.failure);
+        self.engine.transmit(now, SEGMENTS, &mut self.streams, &mut self.failure);
         while let Some(index) = self.streams.touched.pop() {
             self.flush(index);
         }
-        for _ in 0..BUDGET {
+        for _ in 0..SEGMENTS {
             if !port.has_room() {
                 break;
             }

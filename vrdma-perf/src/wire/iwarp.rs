@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant as Clock};
 use vrdma_backend::own_tcp::Handle;
-use vrdma_backend::port::{Burst, Port};
+use vrdma_backend::port::{BURST, Burst, Port};
 use vrdma_tcp::NextHop;
 use vrdma_transport::{Instant, Role};
 
@@ -118,24 +118,20 @@ impl<'p> Iwarp<'p> {
         let last = ports.len() - 1;
         // TCP measures round trips by it.
         self.now = Instant(self.start.elapsed().as_nanos() as u64 + 1_000_000_000);
-        self.a.transmit(self.now, &mut ports[0]);
+        // What the peer acknowledges goes first: both may send by the same port, and each has a processor of its own where they are two hosts.
         self.b.transmit(self.now, &mut ports[last]);
         for port in ports.iter_mut() {
-            port.receive(&mut self.burst);
-            for frame in self.burst.frames() {
-                for host in [&mut self.a, &mut self.b] {
-                    if frame[..6] == host.mac.0 {
-                        host.streams.own.handle_frame(self.now, 0, frame);
-                    }
-                }
+            while port.receive(&mut self.burst) == BURST {
+                deliver(&mut self.burst, [&mut self.a, &mut self.b], self.now);
             }
-            self.burst.clear();
+            deliver(&mut self.burst, [&mut self.a, &mut self.b], self.now);
         }
         for host in [&mut self.a, &mut self.b] {
             host.serve()?;
             ensure!(host.failure.0.is_none(), "a WRITE failed: {:?}", host.failure.0);
             ensure!(host.streams.ended.is_none(), "a stream ended");
         }
+        self.a.transmit(self.now, &mut ports[0]);
         Ok(())
     }
 
@@ -143,6 +139,19 @@ impl<'p> Iwarp<'p> {
     fn arrived(&self, index: usize) -> u64 {
         self.b.streams.all[index].taken / self.each
     }
+}
+
+/// Hands frames that came to those whom they are for.
+fn deliver(burst: &mut Burst, hosts: [&mut Host; 2], now: Instant) {
+    let [a, b] = hosts;
+    for frame in burst.frames() {
+        let host = if frame[..6] == a.mac.0 { &mut *a } else { &mut *b };
+        // Others use these ports too.
+        if frame[..6] == host.mac.0 {
+            host.streams.own.handle_frame(now, 0, frame);
+        }
+    }
+    burst.clear();
 }
 
 impl Load for Iwarp<'_> {

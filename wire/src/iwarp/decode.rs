@@ -1,6 +1,6 @@
 //! Reading a whole FPDU.
 
-use super::crc::{self, Crc};
+use super::crc;
 use super::encode;
 use super::fault::Fault;
 use super::framing::{Framing, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Place};
@@ -58,7 +58,7 @@ fn whole(framing: Framing, place: Place, fpdu: &[u8]) -> usize {
 
 fn check_crc(framing: Framing, fpdu: &[u8]) -> Result<(), Fault> {
     let (covered, crc) = fpdu.split_last_chunk::<{ crc::LEN }>().expect("an FPDU ends with a CRC");
-    if framing.crc && Crc::of(covered) != *crc { Err(Fault::Crc) } else { Ok(()) }
+    if framing.crc && crc::of(covered) != *crc { Err(Fault::Crc) } else { Ok(()) }
 }
 
 /// Checks all markers of an FPDU, and moves what lies behind each to where `begin` bytes and what was moved before end.

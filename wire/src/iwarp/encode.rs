@@ -1,6 +1,6 @@
 //! Writing an FPDU (RFC 5044, 4.1 to 4.4).
 
-use super::crc::{self, Crc};
+use super::crc;
 use super::framing::{Framing, LENGTH_LEN, MARKER_LEN, Place, pad};
 
 /// An FPDU in the making. Headers and payload are put into it one after the other; markers go between them where they belong.
@@ -48,7 +48,7 @@ impl<'a> Encoder<'a> {
         self.write(&[0; 3][..pad(self.ulpdu)]);
         // A marker that lies before the CRC is covered by it.
         self.mark();
-        let crc = if self.framing.crc { Crc::of(&self.buf[..self.len]) } else { [0; crc::LEN] };
+        let crc = if self.framing.crc { crc::of(&self.buf[..self.len]) } else { [0; crc::LEN] };
         self.write(&crc);
         self.len
     }
@@ -93,7 +93,7 @@ fn marker(pointer: u16) -> [u8; MARKER_LEN] {
 }
 
 /// The length with which an FPDU begins, for who writes one without markers by himself: length, ULPDU, [`pad`] zeros, and the
-/// [`Crc`] of all that (or zeros, if CRCs are not in use).
+/// [CRC](crc) of all that (or zeros, if CRCs are not in use).
 ///
 /// # Panics
 /// If the ULPDU is longer than an FPDU can say.

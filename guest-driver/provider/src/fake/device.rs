@@ -113,14 +113,15 @@ impl Parsed {
             .collect()
     }
 
-    /// The receives of a list.
-    fn receives(&self) -> Vec<Self> {
+    /// The requests of a list.
+    fn requests(&self) -> Vec<Self> {
         let body = ListBody::read_from_prefix(&self.bytes[16..]).unwrap().0;
         let ids = [self.header.wqe_id].into_iter().chain(body.wqe_ids);
         let count = usize::from(self.header.sge_count);
         assert!((2..=5).contains(&count) && usize::from(self.header.units) == (32 + 16 * count).div_ceil(64));
         let single = |(place, wqe_id)| {
-            let header = WqeHeader { wqe_id, units: 1, flags: 0.into(), sge_count: 1, ..self.header };
+            let flags = (self.header.flags.get() & !flags::LIST).into();
+            let header = WqeHeader { wqe_id, units: 1, flags, sge_count: 1, ..self.header };
             let sge = &self.bytes[32 + 16 * place..][..16];
             Self { bytes: [header.as_bytes(), &[0; 16], sge, &[0; 16]].concat(), header }
         };
@@ -158,7 +159,7 @@ impl Kernel {
         self.state().cqs.values().map(FakeCq::room).min().expect("there is a CQ")
     }
 
-    /// The next request, from the context's channel or from METHOD_POST. Receives of a list are requests of their own.
+    /// The next request, from the context's channel or from METHOD_POST. Requests of a list are taken one by one.
     pub fn take(&self) -> Option<Parsed> {
         let mut state = self.state();
         if let Some(receive) = state.listed.pop_front() {
@@ -174,7 +175,7 @@ impl Kernel {
         if request.header.flags.get() & flags::LIST == 0 {
             return Some(request);
         }
-        state.listed = request.receives().into();
+        state.listed = request.requests().into();
         state.listed.pop_front()
     }
 

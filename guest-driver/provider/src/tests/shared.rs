@@ -6,9 +6,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use vrdma_verbs::abi::wqe::WrOpcode;
+use vrdma_verbs::abi::control::device_cap;
+use vrdma_verbs::abi::user::{AllocContextExResp, context_flags};
+use vrdma_verbs::abi::wqe::{WrOpcode, flags};
 
-use super::guest::{Guest, Shared, recv, sge, wr_ids};
+use super::guest::{Guest, Shared, recv, sge, with_sges, wr_ids, write};
 use crate::errno;
 use crate::fake::{Kernel, Parsed};
 use crate::ffi::*;
@@ -116,6 +118,62 @@ fn receives_of_one_element_share_requests() {
     for qp in [qp, sharing] {
         guest.destroy_qp(qp);
     }
+    guest.destroy_srq(srq);
+    guest.close(&[cq]);
+}
+
+/// SENDs do, too, if they are alike; what they ask for is as it was asked.
+#[test]
+fn sends_of_one_element_share_requests() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(32);
+    let qp = guest.qp(cq, |_| ());
+    let mut sges = [sge(0x1000, 64, 5)];
+    let [signaled, silent, fenced] = [IBV_SEND_SIGNALED, 0, IBV_SEND_SIGNALED | IBV_SEND_FENCE];
+    for (asked, units) in [
+        (&[signaled; 5][..], 2),
+        (&[silent; 5], 2),
+        (&[signaled, signaled, silent, silent, fenced], 3),
+        (&[signaled, silent, signaled, silent, signaled], 5),
+    ] {
+        let taken = kernel.state().taken;
+        let send = |(id, &send_flags): (usize, &u32)| {
+            let wr = with_sges(write(id as u64), &mut sges);
+            ibv_send_wr { opcode: IBV_WR_SEND, send_flags, ..wr }
+        };
+        guest.send(qp, &mut asked.iter().enumerate().map(send).collect::<Vec<_>>()).unwrap();
+        let requests = kernel.take_all();
+        assert_eq!(kernel.state().taken.wrapping_sub(taken), units, "{asked:?}");
+        let bit = |set, flag| if set { flag } else { 0 };
+        let found = requests.iter().map(|request| {
+            assert_eq!((request.opcode(), request.sges()), (WrOpcode::SEND, vec![(0x1000, 64, 5)]));
+            let bits = request.header.flags.get();
+            bit(bits & flags::SIGNALED != 0, IBV_SEND_SIGNALED)
+                | bit(bits & flags::FENCE != 0, IBV_SEND_FENCE)
+        });
+        assert!(found.eq(asked.iter().copied()), "{asked:?}");
+        requests.iter().for_each(|request| kernel.complete(request.success()));
+        assert_eq!(wr_ids(&guest.poll(cq, 32)), [0, 1, 2, 3, 4]);
+    }
+    guest.destroy_qp(qp);
+    guest.close(&[cq]);
+}
+
+/// A device that was made before there were lists gets none.
+#[test]
+fn a_device_without_lists_gets_each_request_by_itself() {
+    let kernel = Kernel::of_version(AllocContextExResp::SIZE, |reply| {
+        reply.base.flags = context_flags::CHANNEL.into();
+        reply.device_cap = (device_cap::V1_0 | device_cap::SRQ).into();
+    });
+    let guest = Guest::new(&kernel);
+    let (cq, srq) = (guest.cq(32), guest.srq(8));
+    let mut one = [sge(0x1000, 64, 5)];
+    let taken = kernel.state().taken;
+    let mut wrs: Vec<_> = (0..5).map(|i| recv(i, &mut one)).collect();
+    guest.srq_recv(srq, &mut wrs).unwrap();
+    assert_eq!((kernel.take_all().len(), kernel.state().taken.wrapping_sub(taken)), (5, 5));
     guest.destroy_srq(srq);
     guest.close(&[cq]);
 }

@@ -9,6 +9,7 @@ mod node;
 mod receive;
 mod send;
 mod stats;
+mod transmit;
 
 use super::handle::Handle;
 use super::output::Taken;
@@ -23,6 +24,8 @@ use vrdma_transport::{DeviceId, Error, Instant};
 use vrdma_wire::num::Gid;
 use vrdma_wire::tcp::Ends;
 
+/// Segments that a worker sends in one turn, and FPDUs that it puts together: more of them would leave the caches between the one and the other.
+pub const SEGMENTS: usize = 64;
 /// Segments that a guest sends before the next guest's turn.
 const QUANTUM: u32 = 32;
 
@@ -235,8 +238,9 @@ impl Own {
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Segment> {
         for _ in 0..=self.nodes.len() {
             let node = self.turn;
+            let ready = &mut self.ready;
             if self.left > 0
-                && let Some(outgoing) = self.nodes.get_mut(node).and_then(|node| node.poll_transmit(at(now)))
+                && let Some(outgoing) = self.nodes.get_mut(node).and_then(|n| n.poll_transmit(at(now), ready))
             {
                 self.left -= 1;
                 return Some(Segment { node, outgoing });

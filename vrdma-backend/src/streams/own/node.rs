@@ -10,8 +10,7 @@ use crate::streams::output::Taken;
 use std::collections::{HashMap, VecDeque};
 use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{
-    Config, ConnectionId, Event, Instant, NextHop, Origin, Outgoing, Ports, Refused, Sources, Stack,
-    StackLimits, Tuple,
+    Config, ConnectionId, Event, Instant, NextHop, Origin, Ports, Refused, Stack, StackLimits, Tuple,
 };
 use vrdma_wire::num::{Gid, Mac, VlanId};
 use vrdma_wire::tcp::{Ends, Packet};
@@ -52,7 +51,7 @@ pub(super) struct NodeCounters {
 
 /// See the module.
 pub(super) struct Node {
-    mac: Mac,
+    pub mac: Mac,
     mtu: u16,
     gids: Vec<AllowedGid>,
     vlans: Vlans,
@@ -333,41 +332,6 @@ impl Node {
             self.follow(ready);
         }
     }
-
-    /// The next segment to send.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing> {
-        self.stack.poll_transmit(now, &mut ToSend(&mut self.ends))
-    }
-
-    /// The headers of a segment to send.
-    pub fn packet(&self, outgoing: &Outgoing) -> Packet {
-        let Outgoing { tuple, hop, segment, .. } = outgoing;
-        Packet {
-            src_mac: self.mac,
-            dst_mac: hop.mac,
-            vlan: hop.vlan,
-            src: tuple.local,
-            dst: tuple.remote,
-            header: segment.header,
-        }
-    }
-
-    /// Writes a frame of a segment to the front of a buffer; its length.
-    pub fn write(&mut self, outgoing: &Outgoing, buffer: &mut [u8]) -> usize {
-        self.counters.segments_out += 1;
-        let packet = self.packet(outgoing);
-        let (begin, data) = (packet.len(), &outgoing.segment.data);
-        let end = begin + (data.end - data.start) as usize;
-        let sum = match outgoing.id.and_then(|id| self.ends.get(&id)) {
-            Some(from) => from.output.copy(data.clone(), &mut buffer[begin..end]),
-            None => {
-                assert!(data.is_empty(), "what is sent is kept, and has somebody who keeps it");
-                vrdma_wire::checksum::Sum::default()
-            }
-        };
-        packet.emit(sum, buffer);
-        end
-    }
 }
 
 /// A listener that is none: of a connection about which nothing is known yet.
@@ -378,21 +342,12 @@ fn with_port(tuple: Tuple, local: u16) -> Tuple {
 }
 
 /// The user of a connection is to be told, if there is something that it wants to know.
-fn note(end: &mut End, ready: &mut Ready) {
+pub(super) fn note(end: &mut End, ready: &mut Ready) {
     if let User::Connection(handle) = end.user
         && !end.is_queued
         && !end.events().is_empty()
     {
         end.is_queued = true;
         ready.push_back(handle);
-    }
-}
-
-/// What connections have to send.
-struct ToSend<'a>(&'a mut HashMap<ConnectionId, End>);
-
-impl Sources for ToSend<'_> {
-    fn segment_at(&mut self, id: ConnectionId, offset: u64, most: u32) -> u32 {
-        self.0.get_mut(&id).map_or(0, |end| vrdma_tcp::Source::segment_at(&mut end.output, offset, most))
     }
 }

@@ -7,8 +7,10 @@ use std::ops::Range;
 use vrdma_tcp::Source;
 use vrdma_wire::checksum::Sum;
 
-/// Bytes that are kept before more has to wait.
+/// Bytes that are kept before more has to wait,
 const ROOM: u64 = 1 << 20;
+/// and those among them that were never sent: what waits for long has left the caches by the time that it is sent.
+const UNSENT: u64 = 32 << 10;
 /// What is shorter than this goes behind what was put in before, where there is room.
 const SHORT: usize = 4096;
 
@@ -43,13 +45,22 @@ pub(super) struct SendBuffer {
     pieces: VecDeque<Piece>,
     /// Up to here the peer has all.
     acknowledged: u64,
+    /// Up to here all was sent once.
+    sent: u64,
     end: u64,
 }
 
 impl SendBuffer {
     /// Whether more may be put in.
     pub fn has_room(&self) -> bool {
-        self.end - self.acknowledged < ROOM
+        self.end - self.acknowledged < ROOM && self.end - self.sent < UNSENT
+    }
+
+    /// Up to here all was sent; whether there is room again.
+    pub fn sent(&mut self, place: u64) -> bool {
+        let had_room = self.has_room();
+        self.sent = self.sent.max(place);
+        !had_room && self.has_room()
     }
 
     /// Puts in what goes behind all else. Its pieces are cut into segments of `cut` bytes, or (0) not at all.
@@ -198,11 +209,21 @@ mod tests {
     }
 
     #[test]
-    fn room_is_what_the_peer_has_not_acknowledged() {
+    fn so_much_is_kept_as_the_peer_has_not_acknowledged() {
         let mut buffer = SendBuffer::default();
         put(&mut buffer, &[ROOM as usize], 1000, 0);
         assert!(!buffer.has_room());
+        assert!(!buffer.sent(ROOM), "all of it is kept still");
         buffer.acknowledge(1, &mut Buffers::default());
         assert!(buffer.has_room());
+    }
+
+    #[test]
+    fn little_waits_to_be_sent() {
+        let mut buffer = SendBuffer::default();
+        put(&mut buffer, &[UNSENT as usize], 1000, 0);
+        assert!(!buffer.has_room());
+        assert!(buffer.sent(1000) && buffer.has_room());
+        assert!(!buffer.sent(500) && !buffer.sent(2000), "there was room before");
     }
 }

@@ -1,0 +1,62 @@
+//! What the TCP of a guest sends.
+
+use super::end::End;
+use super::node::{Node, Ready, note};
+use std::collections::HashMap;
+use vrdma_tcp::{ConnectionId, Instant, Outgoing, Sources};
+use vrdma_wire::tcp::Packet;
+
+impl Node {
+    /// The next segment to send; its user is told if that makes room.
+    pub fn poll_transmit(&mut self, now: Instant, ready: &mut Ready) -> Option<Outgoing> {
+        let outgoing = self.stack.poll_transmit(now, &mut ToSend(&mut self.ends))?;
+        let data = &outgoing.segment.data;
+        // A segment without data has some place, which is beyond the end of the stream after a FIN.
+        if !data.is_empty()
+            && let Some(end) = outgoing.id.and_then(|id| self.ends.get_mut(&id))
+            && end.output.sent(data.end)
+        {
+            note(end, ready);
+        }
+        Some(outgoing)
+    }
+
+    /// The headers of a segment to send.
+    pub fn packet(&self, outgoing: &Outgoing) -> Packet {
+        let Outgoing { tuple, hop, segment, .. } = outgoing;
+        Packet {
+            src_mac: self.mac,
+            dst_mac: hop.mac,
+            vlan: hop.vlan,
+            src: tuple.local,
+            dst: tuple.remote,
+            header: segment.header,
+        }
+    }
+
+    /// Writes a frame of a segment to the front of a buffer; its length.
+    pub fn write(&mut self, outgoing: &Outgoing, buffer: &mut [u8]) -> usize {
+        self.counters.segments_out += 1;
+        let packet = self.packet(outgoing);
+        let (begin, data) = (packet.len(), &outgoing.segment.data);
+        let end = begin + (data.end - data.start) as usize;
+        let sum = match outgoing.id.and_then(|id| self.ends.get(&id)) {
+            Some(from) => from.output.copy(data.clone(), &mut buffer[begin..end]),
+            None => {
+                assert!(data.is_empty(), "what is sent is kept, and has somebody who keeps it");
+                vrdma_wire::checksum::Sum::default()
+            }
+        };
+        packet.emit(sum, buffer);
+        end
+    }
+}
+
+/// What connections have to send.
+struct ToSend<'a>(&'a mut HashMap<ConnectionId, End>);
+
+impl Sources for ToSend<'_> {
+    fn segment_at(&mut self, id: ConnectionId, offset: u64, most: u32) -> u32 {
+        self.0.get_mut(&id).map_or(0, |end| vrdma_tcp::Source::segment_at(&mut end.output, offset, most))
+    }
+}
