@@ -173,7 +173,10 @@ fn run_row(round: &Round<'_>, row: &Row, port: u16) -> Result<Duration> {
 
 /// Whether this is the end of a client of perftest that TCP refused.
 fn is_refused_perftest(error: &str) -> bool {
+    // The second is followed by a crash of librdmacm, in what perftest asks of a connection that failed.
     error.contains("Failed to connect through RDMA CM.\n") && error.contains("ERRNO: Connection refused.")
+        || error.contains("Event: RDMA_CM_EVENT_REJECTED; error: -111.\n")
+            && error.contains("Failed to connect RDMA CM events.\n")
 }
 
 /// The round whose servers run in this VM (0 is a).
