@@ -192,6 +192,28 @@ impl Stats {
         self.0["memory_faults"].as_u64().expect("a number")
     }
 
+    /// A counter of a worker.
+    pub fn worker(&self, worker: usize, counter: &str) -> u64 {
+        let number = self.0["workers"][worker][counter].as_u64();
+        number.unwrap_or_else(|| panic!("no {counter} of worker {worker} in {}", self.0))
+    }
+
+    /// Whether a worker takes no turns.
+    pub fn is_stuck(&self, worker: usize) -> bool {
+        self.0["workers"][worker]["stuck"].as_bool().expect("a truth value")
+    }
+
+    /// The names of a worker's guests.
+    pub fn guests_of(&self, worker: usize) -> Vec<&str> {
+        let names = self.0["workers"][worker]["guests"].as_array().expect("a list");
+        names.iter().map(|name| name.as_str().expect("a name")).collect()
+    }
+
+    /// Guests of which it says more than the name.
+    pub fn guests(&self) -> usize {
+        self.0["guests"].as_array().expect("a list").len()
+    }
+
     /// Times that the worker slept.
     pub fn worker_sleeps(&self) -> u64 {
         self.0["worker_sleeps"].as_u64().expect("a number")

@@ -22,6 +22,9 @@ pub struct LabOptions {
     pub poll_us: u64,
     /// Whether the worker never sleeps.
     pub busy_poll: bool,
+    /// Workers of each daemon, over which its guests are spread: guest i is on worker i modulo their number. Where a test does not say it,
+    /// the environment variable `VRDMA_TEST_WORKERS` does.
+    pub workers: u16,
     /// What a guest may have.
     pub limits: GuestLimits,
     /// Seconds after which a peer of iWARP is asked whether it is still there.
@@ -36,6 +39,33 @@ pub struct LabOptions {
     pub address: fn(u8) -> (u8, Option<u16>),
     /// What the hosts say of guest `index`, from what [`guest_config`] says of all. Not for a daemon that is a process of its own.
     pub host_says: fn(u8, GuestConfig) -> GuestConfig,
+}
+
+/// Where two guests are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// On one worker.
+    OneWorker,
+    /// On one host, on different workers.
+    TwoWorkers,
+    /// On two hosts, with a cable between them.
+    TwoHosts,
+}
+
+impl Setting {
+    /// All of them.
+    pub const ALL: [Setting; 3] = [Setting::OneWorker, Setting::TwoWorkers, Setting::TwoHosts];
+
+    /// Options of a lab that is so.
+    pub fn options(self) -> LabOptions {
+        let cable = (self == Setting::TwoHosts).then(CableOptions::default);
+        let options = LabOptions { cable, ..LabOptions::default() };
+        match self {
+            // One that has no guest is there too.
+            Setting::TwoWorkers => LabOptions { workers: 3, ..options },
+            Setting::OneWorker | Setting::TwoHosts => options,
+        }
+    }
 }
 
 /// The way between two daemons.
@@ -64,6 +94,7 @@ impl Default for LabOptions {
             comp_vectors: 2,
             poll_us: 200,
             busy_poll: false,
+            workers: std::env::var("VRDMA_TEST_WORKERS").map_or(1, |text| text.parse().expect("a number")),
             limits: GuestLimits::default(),
             tcp_keepalive: Config::default().tcp_keepalive,
             guest: GuestOptions::default(),
@@ -145,6 +176,7 @@ impl Lab {
             channels: options.channels,
             poll_us: options.poll_us,
             busy_poll: options.busy_poll,
+            workers: options.workers,
             limits: options.limits.clone(),
             guests: (0..guests).filter(|&i| which(i)).map(guest_of).collect(),
             ..Config::default()
@@ -184,6 +216,31 @@ impl Lab {
             guest.set_gid();
         }
         guest
+    }
+
+    /// Whether two guests of a daemon are on different workers of it.
+    pub fn are_apart(&self, one: u8, other: u8) -> bool {
+        let worker = |guest| u16::from(guest) % self.options.workers;
+        worker(one) != worker(other)
+    }
+
+    /// What a guest gets of a frame that another sends: between workers it is padded, as on a wire.
+    pub fn arrives(&self, from: u8, to: u8, frame: &[u8]) -> Vec<u8> {
+        let mut frame = frame.to_vec();
+        if self.are_apart(from, to) && frame.len() < 60 {
+            frame.resize(60, 0);
+        }
+        frame
+    }
+
+    /// Workers of each daemon.
+    pub fn workers(&self) -> u16 {
+        self.options.workers
+    }
+
+    /// The thread that serves guest 0.
+    pub fn first_worker(&self) -> &'static str {
+        if self.options.workers == 1 { "worker" } else { "worker 0" }
     }
 
     /// Where the front-end of guest `index` connects.

@@ -30,7 +30,7 @@ pub mod side;
 pub mod stock_peer;
 pub mod vm_peer;
 
-pub use lab::{CableOptions, Lab, LabOptions};
+pub use lab::{CableOptions, Lab, LabOptions, Setting};
 pub use rng::Rng;
 pub use vrdma_guest::{
     Context, Cq, Guest, GuestOptions, GuestTcp, Mr, Qp, QpOptions, abi, ah, cm, connect, context, control,

@@ -100,6 +100,36 @@ impl Waits {
     }
 }
 
+/// A thread that a debugger has stopped: this thread. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct StoppedThread {
+    thread: i32,
+    /// The kernel knows debuggers by their thread.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl StoppedThread {
+    /// Stops a thread of a child, and no other; `None` where debuggers are not allowed.
+    pub fn stop(thread: i32) -> Option<StoppedThread> {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: requests without memory of ours.
+        let stopped = unsafe {
+            libc::ptrace(libc::PTRACE_SEIZE, thread, none, none) == 0
+                && libc::ptrace(libc::PTRACE_INTERRUPT, thread, none, none) == 0
+                && libc::waitpid(thread, std::ptr::null_mut(), libc::__WALL) == thread
+        };
+        stopped.then_some(StoppedThread { thread, _not_send: std::marker::PhantomData })
+    }
+}
+
+impl Drop for StoppedThread {
+    fn drop(&mut self) {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: a request without memory of ours, to a thread that is stopped.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.thread, none, none) };
+    }
+}
+
 /// Lets a thread (0: this one) run only when no other wants its processor.
 pub fn only_when_idle(thread: i32) {
     let parameters = libc::sched_param { sched_priority: 0 };

@@ -7,7 +7,7 @@ use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::ah::{AhTable, entry};
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request, UdTarget};
-use vrdma_tests::{CableOptions, Context, Lab, LabOptions, Mr, Qp, QpOptions, wait};
+use vrdma_tests::{Context, Lab, Mr, Qp, QpOptions, Setting, wait};
 
 /// Index of the handle that leads from side a to side b.
 const TO_B: u32 = 3;
@@ -19,17 +19,13 @@ struct Ud {
     handles: AhTable,
 }
 
-/// How many hosts there are: the guests are on one, or there is a cable between them.
-const HOSTS: [u32; 2] = [1, 2];
-
 impl Ud {
     fn new() -> Ud {
-        Ud::between(1)
+        Ud::between(Setting::OneWorker)
     }
 
-    fn between(hosts: u32) -> Ud {
-        let cable = (hosts == 2).then(CableOptions::default);
-        let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
+    fn between(setting: Setting) -> Ud {
+        let lab = Lab::with(2, setting.options());
         let (a, b) = pair(&lab, 1, 8192, &QpOptions::of(QpType::UD));
         let handles = AhTable::new(&lab.guests[0], 64).unwrap();
         handles.put(TO_B, &entry(a.process.pd, b.guest().gid()));
@@ -57,7 +53,7 @@ impl Ud {
 
 #[test]
 fn a_datagram_says_where_it_came_from() {
-    HOSTS.map(Ud::between).into_iter().for_each(a_datagram_says_where);
+    Setting::ALL.map(Ud::between).into_iter().for_each(a_datagram_says_where);
 }
 
 fn a_datagram_says_where(mut ud: Ud) {
@@ -87,7 +83,7 @@ fn a_datagram_says_where(mut ud: Ud) {
 
 #[test]
 fn datagrams_arrive_in_order_and_loop_back() {
-    HOSTS.map(Ud::between).into_iter().for_each(datagrams_arrive_and_loop_back);
+    Setting::ALL.map(Ud::between).into_iter().for_each(datagrams_arrive_and_loop_back);
 }
 
 fn datagrams_arrive_and_loop_back(mut ud: Ud) {
@@ -119,8 +115,10 @@ fn what_is_dropped_is_counted_and_the_sender_learns_nothing() {
         ("drop_no_qp", |_, to| to.qpn += 1000),
         ("drop_state", |ud, _| ud.b.qp.to_state(QpState::ERR).unwrap()),
     ];
-    for (hosts, (counter, spoil)) in HOSTS.into_iter().flat_map(|hosts| cases.map(|case| (hosts, case))) {
-        let mut ud = Ud::between(hosts);
+    for (setting, (counter, spoil)) in
+        Setting::ALL.into_iter().flat_map(|setting| cases.map(|case| (setting, case)))
+    {
+        let mut ud = Ud::between(setting);
         let mut to = ud.to_b();
         spoil(&mut ud, &mut to);
         ud.b.process.channel.drain();
@@ -205,8 +203,8 @@ fn no_datagram_is_longer_than_the_active_mtu() {
 /// UCX says "no flow label" with all bits set, and keeps other things in the upper byte of a QPN.
 #[test]
 fn of_wide_fields_the_low_bits_count() {
-    for hosts in HOSTS {
-        let mut ud = Ud::between(hosts);
+    for setting in Setting::ALL {
+        let mut ud = Ud::between(setting);
         let good = entry(ud.a.process.pd, ud.b.guest().gid());
         ud.handles.put(5, &AhEntry { flow_label: u32::MAX.into(), sl: 0xff, ..good });
         for (id, high) in [(1, 0), (2, 0xff00_0000)] {
@@ -283,9 +281,8 @@ fn gsi(lab: &Lab, guest: usize) -> Side {
 
 #[test]
 fn the_kernels_talk_through_qp1() {
-    for hosts in HOSTS {
-        let cable = (hosts == 2).then(CableOptions::default);
-        kernels_talk(&Lab::with(2, LabOptions { cable, ..LabOptions::default() }));
+    for setting in Setting::ALL {
+        kernels_talk(&Lab::with(2, setting.options()));
     }
 }
 

@@ -210,10 +210,10 @@ fn thousands_of_random_chains_hurt_nobody() {
     vandal.restart();
     let sent = frame(mac(3), mac(1), TEST, b"sorry");
     vandal.guest.send(&sent);
-    assert_eq!(bystanders.b.recv().1, sent);
+    assert_eq!(bystanders.b.recv().1, lab.arrives(0, 2, &sent));
     let reply = frame(mac(1), mac(3), TEST, b"never mind");
     bystanders.b.send(&reply);
-    assert_eq!(vandal.guest.recv().1, reply);
+    assert_eq!(vandal.guest.recv().1, lab.arrives(2, 0, &reply));
     assert_eq!((stats.net(1, "tx_broken"), stats.net(2, "rx_broken")), (0, 0));
 }
 
@@ -266,10 +266,14 @@ fn a_pause_loses_nothing_that_is_in_the_rings() {
         for round in 0..100u8 {
             let sent = frame(mac(1), mac(2), TEST, &[round; 2000]);
             bystanders.a.send(&sent);
+            let is_there = || lab.stats().net(0, "rx_frames") == u64::from(round) + 1;
+            wait::until("the frame to be there", || is_there().then_some(()));
             let bases = guest.pause().unwrap();
             assert_eq!(bases, [(2 * u16::from(round) + 2), round.into()]);
             // While it is paused nothing reaches it.
             bystanders.a.send(&sent);
+            let is_lost = || lab.stats().net(0, "rx_no_driver") == u64::from(round) + 1;
+            wait::until("the frame to be lost", || is_lost().then_some(()));
             guest.resume(bases).unwrap();
             assert_eq!(guest.recv().1, sent);
             guest.expect_nothing();

@@ -3,7 +3,7 @@
 use vrdma_backend::config::GuestConfig;
 use vrdma_tests::lab::listed;
 use vrdma_tests::net::{NetGuest, NetOptions, frame, mac};
-use vrdma_tests::{Lab, LabOptions};
+use vrdma_tests::{Lab, LabOptions, wait};
 
 const ALL: [u8; 6] = [0xff; 6];
 const ALL_NODES: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
@@ -35,7 +35,7 @@ impl Pair {
     #[track_caller]
     fn passes(&mut self, sent: &[u8]) {
         self.a.send(sent);
-        assert_eq!(self.b.recv().1, sent);
+        assert_eq!(self.b.recv().1, self.lab.arrives(0, 1, sent));
     }
 
     /// RoCE to a group is for QPs, not for the netdev of a guest that has an RDMA function.
@@ -44,8 +44,11 @@ impl Pair {
         let before = self.lab.stats().switch("group");
         self.a.send(sent);
         self.b.expect_nothing();
+        // Each worker's switch counts it.
+        let wanted = before + u64::from(self.lab.workers());
+        wait::until("the switches", || (self.lab.stats().switch("group") == wanted).then_some(()));
+        self.b.expect_nothing();
         let after = self.lab.stats();
-        assert_eq!(after.switch("group"), before + 1);
         assert_eq!(after.net(0, "tx_spoofed"), self.drops.iter().map(|(_, count)| count).sum::<u64>());
     }
 
@@ -103,7 +106,7 @@ fn arp_teaches_nobody_anothers_address() {
     let connect = |index| NetGuest::connect(&lab.net_socket(index), NetOptions::default()).expect("accepted");
     let (mut a, mut b) = (connect(0), connect(1));
     a.send(&arp(2, mac(1), [10, 0, 0, 3]));
-    assert_eq!(b.recv().1, arp(2, mac(1), [10, 0, 0, 3]));
+    assert_eq!(b.recv().1, lab.arrives(0, 1, &arp(2, mac(1), [10, 0, 0, 3])));
 }
 
 #[test]

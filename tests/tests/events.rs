@@ -213,11 +213,14 @@ fn a_drained_send_queue_is_told_and_goes_on() {
     assert_eq!(events.recv_within(QUIET), None, "the first message is not finished");
     (0..20).for_each(|id| b.recv_any(id));
     assert_eq!(events.recv(), Told { kind: EventKind::SQ_DRAINED, object: a.qp.number });
-    // What was begun is finished, nothing else is.
-    a.cq.expect(a.qp.number, 0, WcStatus::SUCCESS);
+    // What was begun is finished, nothing else is. On a wire others were sent before their peer could say that it has no receive.
+    let begun = if lab.are_apart(0, 1) { 20 } else { 1 };
+    for id in 0..begun {
+        a.cq.expect(a.qp.number, id, WcStatus::SUCCESS);
+    }
     a.cq.expect_nothing(QUIET);
     a.qp.to_state(QpState::RTS).unwrap();
-    for id in 1..20 {
+    for id in begun..20 {
         a.cq.expect(a.qp.number, id, WcStatus::SUCCESS);
     }
 }

@@ -35,7 +35,9 @@ impl Lone {
     fn new(guests: u8, options: LabOptions) -> Lone {
         static ONE: Mutex<()> = Mutex::new(());
         let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        Lone { lab: Lab::with(guests, LabOptions { poll_us: 0, ..options }), _alone: alone }
+        // One worker, which has the name that hooks go by.
+        let options = LabOptions { poll_us: 0, workers: 1, ..options };
+        Lone { lab: Lab::with(guests, options), _alone: alone }
     }
 
     fn with_event_idx(guests: u8, event_idx: bool) -> Lone {

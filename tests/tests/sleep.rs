@@ -84,7 +84,8 @@ fn an_idle_worker_sleeps_and_one_operation_costs_one_kick() {
         let before = lab.stats();
         std::thread::sleep(Duration::from_millis(100));
         let idle = lab.stats();
-        assert!(idle.worker_sleeps() <= before.worker_sleeps() + 2, "woken without a reason");
+        let asked = 2 * u64::from(lab.workers());
+        assert!(idle.worker_sleeps() <= before.worker_sleeps() + asked, "woken without a reason");
         assert_eq!(idle.device(0, "kicks"), before.device(0, "kicks"));
         let ring = &a.process.channel.ring;
         wait::until("a wish for a kick", || (ring.avail_event() == ring.avail_idx()).then_some(()));

@@ -1,7 +1,9 @@
-//! Every way in which a request can end other than well, on one host and between two.
-#![allow(clippy::duplicate_mod, reason = "each case runs in both settings, of which the module's name tells")]
+//! Every way in which a request can end other than well, on one worker, between two, and between two hosts.
+#![allow(clippy::duplicate_mod, reason = "each case runs in each setting, of which the module's name tells")]
 
 #[path = "statuses/cases.rs"]
-mod one_host;
+mod one_worker;
 #[path = "statuses/cases.rs"]
 mod two_hosts;
+#[path = "statuses/cases.rs"]
+mod two_workers;

@@ -1,19 +1,19 @@
-//! Unreliable connections between guests, on one host and with a cable between them.
+//! Unreliable connections between guests, on one worker, on two, and with a cable between them.
 
 use vrdma_tests::abi::control::{QpState, QpType};
 use vrdma_tests::abi::cqe::{WcOpcode, WcStatus};
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions, wait};
+use vrdma_tests::{Lab, QpOptions, Setting, wait};
 
 const LEN: u64 = 1 << 20;
 
-/// How many hosts there are, and which guest is the peer.
-const PLACES: [(u32, usize); 3] = [(1, 0), (1, 1), (2, 1)];
+/// Where the guests are, and which is the peer.
+const PLACES: [(Setting, usize); 4] =
+    [(Setting::OneWorker, 0), (Setting::OneWorker, 1), (Setting::TwoWorkers, 1), (Setting::TwoHosts, 1)];
 
-fn lab((hosts, peer): (u32, usize)) -> (Lab, Side, Side) {
-    let cable = (hosts == 2).then(CableOptions::default);
-    let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
+fn lab((setting, peer): (Setting, usize)) -> (Lab, Side, Side) {
+    let lab = Lab::with(2, setting.options());
     let (a, b) = pair(&lab, peer, LEN, &QpOptions { path_mtu: 3, ..QpOptions::of(QpType::UC) });
     (lab, a, b)
 }
@@ -54,8 +54,8 @@ fn messages_of_all_lengths_arrive() {
 
 #[test]
 fn what_the_peer_cannot_take_is_lost_and_counted() {
-    for place in [PLACES[1], PLACES[2]] {
-        lost_and_counted(lab(place));
+    for place in &PLACES[1..] {
+        lost_and_counted(lab(*place));
     }
 }
 

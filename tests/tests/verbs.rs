@@ -6,9 +6,9 @@ use vrdma_tests::abi::control::access;
 use vrdma_tests::abi::cqe::WcOpcode;
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request, Sge};
-use vrdma_tests::{CableOptions, Context, Lab, LabOptions, Mr, Qp, QpOptions, Rng, connect};
+use vrdma_tests::{CableOptions, Context, Lab, LabOptions, Mr, Qp, QpOptions, Rng, Setting, connect};
 
-/// Runs a test between two guests, then within one, with EVENT_IDX and without; then between two hosts.
+/// Runs a test between two guests, then within one, with EVENT_IDX and without; then between two workers, and between two hosts.
 fn both(len: u64, test: impl Fn(Side, Side)) {
     for event_idx in [true, false] {
         let mut options = LabOptions::default();
@@ -18,6 +18,12 @@ fn both(len: u64, test: impl Fn(Side, Side)) {
             let (a, b) = pair(&lab, peer, len, &QpOptions::default());
             test(a, b);
         }
+    }
+    for path_mtu in [1, 5] {
+        let lab = Lab::with(2, Setting::TwoWorkers.options());
+        let (a, b) = pair(&lab, 1, len, &QpOptions { path_mtu, ..QpOptions::default() });
+        test(a, b);
+        assert_ne!(lab.stats().roce("frames_in"), 0, "packets came");
     }
     for path_mtu in [1, 3, 5] {
         let lab = Lab::with(2, LabOptions { cable: Some(CableOptions::default()), ..LabOptions::default() });

@@ -216,10 +216,18 @@ fn forged_packets_change_nothing_and_are_counted() {
     let gid = Gid::from_ipv4([10, 0, 0, 0x98]);
     s.refused("another source", transport("drop_source"), with(&|p| p.path.src = gid), keep);
     let own = Gid(s.lab.guests[1].gid());
-    s.refused("a source of this host", roce("drop_spoofed"), with(&|p| p.path.src = own), keep);
+    // The engine knows the GIDs of its worker's guests, and the worker those of others.
+    let spoofed = |lab: &Lab| {
+        let stats = lab.stats();
+        let of_others = (0..lab.workers().into()).map(|worker| stats.worker(worker, "drop_spoofed"));
+        stats.roce("drop_spoofed") + of_others.sum::<u64>()
+    };
+    s.refused("a source of this host", spoofed, with(&|p| p.path.src = own), keep);
     s.refused("another destination", roce("drop_no_device"), with(&|p| p.path.dst = gid), keep);
     let mac = Mac(s.lab.guests[1].config.mac);
-    s.refused("another guest's MAC", roce("drop_mac"), with(&|p| p.path.dst_mac = mac), keep);
+    // It goes where that MAC is, and there nobody has the GID.
+    let wrong_mac = roce(if s.lab.are_apart(0, 1) { "drop_no_device" } else { "drop_mac" });
+    s.refused("another guest's MAC", wrong_mac, with(&|p| p.path.dst_mac = mac), keep);
     let spoofed = |lab: &Lab| lab.stats().switch("drop_own_source");
     s.refused("a guest's MAC as source", spoofed, with(&|p| p.path.src_mac = mac), keep);
     let qpn = Qpn::truncate(0x123456);

@@ -150,7 +150,7 @@ pub use memory::{Access, Fault, PageList, Region};
 pub use mr::fast::MAX_PAGES;
 pub use mr::window::{Bind, MwType};
 pub use op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
-pub use outlet::{Fpdu, Outlet, Piece, Pieces, StreamEnd, write_fpdu, write_frame};
+pub use outlet::{Fpdu, Outlet, Piece, Pieces, StreamEnd, Way, write_fpdu, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
 pub use rc::tcp::attr::{Role, StreamAttr};
 pub use rc::tcp::set_up::{

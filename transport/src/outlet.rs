@@ -12,13 +12,36 @@ use vrdma_wire::iwarp::crc;
 use vrdma_wire::iwarp::encode::{self, Encoder};
 use vrdma_wire::iwarp::framing::{LENGTH_LEN, pad};
 use vrdma_wire::iwarp::rdmap::MAX_HEADERS;
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Mac, Qpn};
 use vrdma_wire::roce::Packet;
+
+/// The way to a MAC address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// Whether the packets of one turn will be taken. If not, the QP waits in its place among all that have packets to send. Where all go the same way
+    /// [`Outlet::has_room`] says it.
+    pub has_room: bool,
+    /// Whether it stays in this process, at another engine. Then a connection without a timeout (0) asks now and then, for ever, as it does where both QPs are
+    /// on one engine: nothing else would find out that the peer stood still when a packet came.
+    pub stays_here: bool,
+}
+
+impl Default for Way {
+    fn default() -> Way {
+        Way { has_room: true, stays_here: false }
+    }
+}
 
 /// Takes packets to the wire, and FPDUs to streams; passed in each call, as a [`Sink`](crate::Sink) is. A stream is named by its QP.
 pub trait Outlet<R: Region> {
     /// Whether the next packet, or FPDU, will be taken. Asked before one is made.
     fn has_room(&mut self) -> bool;
+
+    /// What packets to this MAC address meet. Asked before each turn of a connected QP.
+    fn way_to(&mut self, dst: Mac) -> Way {
+        let _ = dst;
+        Way::default()
+    }
 
     /// Takes a packet. Keys, ranges and rights of the payload have been checked; padding and ICRC are the outlet's business
     /// ([`write_frame`] does both for those that copy). `Fault` if the payload's memory does not exist any more: then nothing was sent.

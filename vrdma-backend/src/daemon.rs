@@ -1,30 +1,27 @@
-//! The daemon as a whole: a worker, a session for each guest, and the admin socket.
+//! The daemon as a whole: workers, a session for each guest, and the admin socket.
 
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::device::DeviceLimits;
 use crate::functions::{EthernetFunction, RdmaFunction};
 use crate::port::{Capture, CaptureFile, Driver, Eal, Ethdev, Faults, Port};
 use crate::session::Session;
 use crate::socket::{Listener, SocketAccess};
-use crate::stats::{Observer, VERSION};
-use crate::worker::{Stopped, Worker, WorkerHandle};
+use crate::stats::{Observed, Observer, VERSION};
+use crate::worker::{Stopped, Workers};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
-pub use crate::stats::{Connected, GuestStats, Link, Stats};
+pub use crate::stats::{Connected, GuestStats, Link, Stats, WorkerStats};
 
 /// A running daemon; it stops when dropped.
 #[derive(Debug)]
 pub struct Daemon {
-    // Sessions end first: they talk to the worker.
+    // Sessions end first: they talk to the workers.
     admin: Option<Admin>,
     sessions: Vec<Session>,
     observer: Observer,
-    worker: WorkerHandle,
-    thread: Option<JoinHandle<()>>,
+    workers: Workers,
 }
 
 impl Daemon {
@@ -53,38 +50,30 @@ impl Daemon {
     fn run(config: &Config, sockets: Sockets, uplink: Option<Port>) -> Result<Daemon> {
         let mtu = link_mtu(config, uplink.as_ref())?;
         let dma = uplink.as_ref().and_then(Port::dma);
-        let (worker, thread) = Worker::spawn(config.poll(), mtu)?;
-        let observer = Observer { worker: worker.clone(), started: Instant::now(), guests: Vec::new() };
-        let mut daemon = Daemon { admin: None, sessions: Vec::new(), observer, worker, thread: Some(thread) };
-        let max_mtu = daemon.worker.call(move |worker| {
-            if let Some(port) = uplink {
-                worker.set_uplink(port);
-            }
-            worker.port.mtu
-        })?;
+        let workers = Workers::start(config, mtu, uplink)?;
+        let observer =
+            Observer { workers: workers.handles().to_vec(), started: Instant::now(), guests: Vec::new() };
+        let mut daemon = Daemon { admin: None, sessions: Vec::new(), observer, workers };
+        let max_mtu = daemon.workers.path_mtu()?;
         // All of them are known before any can connect: a guest has no address that another lists.
         let guests = config.resolved_guests();
-        let specs: Vec<_> = guests.iter().map(|guest| (guest.clone(), DeviceLimits::new(config))).collect();
-        let added = daemon.worker.call(move |worker| {
-            let add = |(guest, limits)| worker.add_guest(guest, limits);
-            specs.into_iter().map(add).collect::<Vec<_>>()
-        })?;
-        for ((guest, (device, port)), (rdma, net)) in guests.iter().zip(added).zip(sockets.guests) {
+        let places = daemon.workers.add(config, &guests)?;
+        for ((guest, place), (rdma, net)) in guests.iter().zip(places).zip(sockets.guests) {
+            // The uplink's worker alone loans it memory.
+            let dma = dma.clone().filter(|_| place.number == 0);
             let rdma = rdma.map(|socket| {
-                let function = RdmaFunction::new(daemon.worker.clone(), device, config, guest, max_mtu);
-                Session::start(&guest.name, socket, function.with_dma(dma.clone()))
+                let function = RdmaFunction::new(place.worker.clone(), place.device, config, guest, max_mtu);
+                Session::start(&guest.name, socket, function.with_dma(dma))
             });
             let net = net.map(|socket| {
-                let function =
-                    EthernetFunction::new(daemon.worker.clone(), port, config.limits.memory_bytes());
+                let memory_max = config.limits.memory_bytes();
+                let function = EthernetFunction::new(place.worker.clone(), place.port, memory_max);
                 Session::start(&guest.name, socket, function)
             });
             let context = || format!("guest {}", guest.name);
             let sessions = [rdma.transpose().with_context(context)?, net.transpose().with_context(context)?];
-            daemon
-                .observer
-                .guests
-                .push(sessions.each_ref().map(|session| session.as_ref().map(Session::presence)));
+            let presence = sessions.each_ref().map(|session| session.as_ref().map(Session::presence));
+            daemon.observer.guests.push(Observed { name: guest.name.clone(), place, presence });
             daemon.sessions.extend(sessions.into_iter().flatten());
         }
         if let Some(listener) = sockets.admin {
@@ -113,8 +102,12 @@ pub fn ready(config: &Config) -> String {
     let uplink = config.uplink.as_ref().map_or("no uplink".to_owned(), |device| format!("uplink {device}"));
     let admin =
         show(&config.admin).map_or("no admin socket".to_owned(), |path| format!("admin socket {path}"));
+    let workers = match config.workers {
+        1 => "1 worker".to_owned(),
+        several => format!("{several} workers"),
+    };
     format!(
-        "ready: version {VERSION}, num_vqs={}, 1 worker, {uplink}, {admin}, {}",
+        "ready: version {VERSION}, num_vqs={}, {workers}, {uplink}, {admin}, {}",
         config.num_queues(),
         guests.collect::<Vec<_>>().join(", ")
     )
@@ -184,11 +177,5 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.admin = None;
         self.sessions.clear();
-        let _ = self.worker.call(Worker::stop);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            log::error!("the worker panicked");
-        }
     }
 }

@@ -39,6 +39,7 @@ mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 #[path = "../../fuzz/src/backend/mod.rs"]
 pub mod fuzzing;
+mod gids;
 #[cfg(feature = "hooks")]
 pub mod hooks;
 mod memory;

@@ -3,7 +3,10 @@
 //! A worker owns its devices' engines, queues and regions, so there are no locks inside. Others talk to it by sending closures
 //! ([`WorkerHandle::call`]), which it runs between two turns.
 
+mod all;
+mod beyond;
 mod channels;
+mod elsewhere;
 mod execute;
 mod failures;
 mod guests;
@@ -24,13 +27,16 @@ mod streams;
 mod sync;
 mod turns;
 mod uplink;
+mod watch;
 
+pub use all::{Place, Workers};
 pub use handle::WorkerHandle;
 
 use crate::config::Poll;
 use crate::cycles::{self, Stage};
 use crate::device::objects::CqUser;
 use crate::device::outputs::Outputs;
+use crate::gids::GidView;
 use crate::memory::MrMemory;
 use crate::net::Net;
 use crate::queue::channel::{Channel, ChannelError, RequestWords};
@@ -47,7 +53,7 @@ use std::time::{Duration, Instant};
 use turns::Turns;
 use vmm_sys_util::epoll::Epoll;
 use vmm_sys_util::event::EventConsumer;
-use vrdma_transport::{self as transport, DeviceId, Engine, OwnerId, Question, Sge};
+use vrdma_transport::{self as transport, DeviceId, Engine, GidEntry, OwnerId, Question, Sge};
 use vrdma_wire::num::Qpn;
 
 /// Bytes that the engine may copy in one turn before channels are looked at again.
@@ -79,6 +85,10 @@ pub struct Worker {
     /// Guests' Ethernet functions and their switch.
     pub net: Net,
     uplink: Option<Uplink>,
+    /// GIDs of all guests, if there are other workers,
+    gids: Option<GidView>,
+    /// and those among them that guests of this worker have.
+    claimed: Vec<(DeviceId, GidEntry)>,
     /// Connections of iWARP functions,
     pub(crate) streams: Streams,
     /// of which there are.

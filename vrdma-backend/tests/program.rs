@@ -292,7 +292,7 @@ fn documented_counters_are_those_that_are_emitted() {
         ["--uplink", "net_ring0", "--eal", "--no-huge -m 64", "--faults", "loss=0", "--capture", &capture];
     // One of iWARP has its own TCP.
     let streams = format!("name=b,socket={path}/b,mac=52:54:00:00:00:02,transport=iwarp,any-gid=true");
-    let guests = ["--guest", &guest, "--guest", &streams, "--admin", &admin];
+    let guests = ["--guest", &guest, "--guest", &streams, "--admin", &admin, "--workers", "2"];
     let _running = Running::start(&[&guests, &uplink[..]].concat());
     let all: Value = serde_json::from_str(&ask(&UnixStream::connect(&admin).unwrap(), "stats")).unwrap();
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
@@ -305,6 +305,7 @@ fn documented_counters_are_those_that_are_emitted() {
     ] {
         emitted.extend(sections.iter().map(|section| ((*section).to_owned(), keys(&of[section]))));
     }
+    emitted.insert("worker".to_owned(), keys(&all["workers"][1]));
     let documented = documented();
     for (section, keys) in &emitted {
         let known = &documented[section];

@@ -12,7 +12,7 @@ use crate::Drop;
 use crate::eth::{self, Eth};
 use crate::icrc::{self, Icrc};
 use crate::ip::{self, Ip};
-use crate::num::{FlowLabel, Gid, Mac, VlanTag};
+use crate::num::{FlowLabel, Gid, Mac, VlanId, VlanTag};
 use crate::rw::{Reader, Writer};
 use crate::{bth, udp};
 
@@ -119,6 +119,13 @@ impl<'a> Parsed<'a> {
 pub fn is_roce(frame: &[u8]) -> bool {
     let Ok((eth, packet)) = Eth::parse(frame) else { return false };
     ip::udp_of(eth.ethertype, packet).is_some_and(udp::is_roce)
+}
+
+/// The source GID of a RoCE packet, and its VLAN; none of what [`Packet::parse`] would refuse for its IP header.
+pub fn source(frame: &[u8]) -> Option<(Gid, VlanId)> {
+    let (eth, packet) = Eth::parse(frame).ok()?;
+    let (ip, _) = Ip::parse(eth.ethertype, packet, ip::UDP).ok()?;
+    Some((ip.src, VlanId::of(eth.vlan)))
 }
 
 /// Whether a frame is a RoCE packet with the right ICRC. Who needs the packet too asks [`Parsed::check_icrc`].

@@ -4,7 +4,7 @@ use super::guest::{INDIRECT, NEXT, Ram, Ring, WRITE, descriptor};
 use super::input::Input;
 use super::lab::{ADDRESSES, GIDS, Lab, MACS, MTU, with};
 use crate::net::judged::Judge;
-use crate::net::{Fill, Lost, SwitchUplink};
+use crate::net::{Fill, Lost, SwitchPort, SwitchUplink};
 use crate::port;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::*;
@@ -299,9 +299,8 @@ impl<'a> Ethernet<'a> {
         let mut wire = Wire::default();
         let mut engine = Vec::new();
         with(|worker| {
-            worker
-                .net
-                .receive(Instant(1), &frame, &mut wire, &mut |packet: &[u8]| engine.push(packet.to_vec()))
+            let inside = &mut |packet: &[u8]| engine.push(packet.to_vec());
+            worker.net.receive(Instant(1), &frame, SwitchPort::Uplink, &mut wire, inside);
         });
         with(|worker| worker.net.flush());
         assert!(wire.frames.is_empty(), "back to where it came from");

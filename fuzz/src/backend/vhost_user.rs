@@ -4,6 +4,7 @@ use super::guest::{FRONT_END, Ram, Ring, WRITE};
 use super::input::Input;
 use super::lab::{Lab, with};
 use crate::functions::{EthernetFunction, RdmaFunction};
+use crate::net::SwitchPort;
 use crate::session::inline::Inline;
 use crate::vhost::Function;
 use rustix::event::{EventfdFlags, eventfd};
@@ -272,7 +273,8 @@ fn message(input: &mut Input<'_>, parts: &Parts<'_>, queues: u32, features: u64)
         22 => {
             let frame = [0xff; 60];
             let mut wire = Nowhere;
-            with(|worker| worker.net.receive(Instant(1), &frame, &mut wire, &mut |_: &[u8]| ()));
+            let from = SwitchPort::Uplink;
+            with(|worker| worker.net.receive(Instant(1), &frame, from, &mut wire, &mut |_: &[u8]| ()));
             (Request::GET_FEATURES.into(), vec![], vec![])
         }
         _ => {

@@ -7,12 +7,20 @@ use vrdma_tests::abi::event::EventKind;
 use vrdma_tests::events::Told;
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Remote, Request, Sge};
-use vrdma_tests::{CableOptions, Context, Lab, LabOptions, Mr, QpOptions, connect};
+use vrdma_tests::{Context, Lab, Mr, QpOptions, Setting, connect};
 
-/// Two guests: on one host or on two, as the name of this module says.
+/// Where two guests are, as the name of this module says.
+fn setting() -> Setting {
+    match module_path!().rsplit("::").next() {
+        Some("one_worker") => Setting::OneWorker,
+        Some("two_workers") => Setting::TwoWorkers,
+        _ => Setting::TwoHosts,
+    }
+}
+
+/// Two guests there.
 fn two_guests() -> Lab {
-    let cable = module_path!().ends_with("two_hosts").then(CableOptions::default);
-    Lab::with(2, LabOptions { cable, ..LabOptions::default() })
+    Lab::with(2, setting().options())
 }
 
 fn lab() -> (Lab, Side, Side) {
@@ -263,7 +271,7 @@ fn a_peer_that_is_gone_in_any_way_does_not_answer() {
         }),
     ];
     // What answers while the peer is there is another thread, which may have to wait for a processor, only on two hosts.
-    let timeout = if module_path!().ends_with("two_hosts") { 16 } else { 8 };
+    let timeout = if setting() == Setting::OneWorker { 8 } else { 16 };
     for (what, vanish) in ways {
         let (lab, mut a, b) = lab_with(&QpOptions { timeout, retry_cnt: 2, ..QpOptions::default() });
         a.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Inline(b"x")).signaled(true));

@@ -27,10 +27,10 @@ impl<R: Region> Engine<R> {
         self.looks.any()
     }
 
-    /// Whether a QP has a request that can go on at once, or whose peer's receive is looked for: more completions of its sends are about to come.
+    /// Whether a QP has a request that can go on, or be sent, at once, or whose peer's receive is looked for: more completions of its sends are about to come.
     pub fn is_sending(&self, device: DeviceId, qpn: Qpn) -> bool {
         let qp = self.devices.get(device.0).and_then(|device| device.qp(qpn));
-        qp.is_some_and(|qp| qp.requester.ready || qp.requester.wait == Wait::Look)
+        qp.is_some_and(|qp| qp.requester.ready || qp.turn_due || qp.requester.wait == Wait::Look)
     }
 
     /// What had been posted when the question was taken is handed in: what waited goes on. If very much waited, some of it asks again. An

@@ -12,7 +12,7 @@ use crate::gid::GidEntry;
 use crate::id::DeviceId;
 use crate::look::Fate;
 use crate::memory::{Fault, Region};
-use crate::outlet::{DiscardOutlet, Fpdu, Outlet, Pieces, StreamEnd};
+use crate::outlet::{DiscardOutlet, Fpdu, Outlet, Pieces, StreamEnd, Way};
 use crate::place::Place;
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
@@ -38,6 +38,10 @@ impl<'a, O> Metered<'a, O> {
 impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
     fn has_room(&mut self) -> bool {
         self.cost < self.credit && self.outlet.has_room()
+    }
+
+    fn way_to(&mut self, dst: Mac) -> Way {
+        self.outlet.way_to(dst)
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault> {

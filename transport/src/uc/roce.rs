@@ -89,7 +89,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let most = budget.min(TURN_PACKETS);
         let mut left = most;
         let mut scratch = mem::take(self.send_scratch);
-        while self.qp.carrier == Carrier::Roce && self.qp.can_send() {
+        let has_room = outlet.way_to(self.qp.attr().dmac).has_room;
+        while has_room && self.qp.carrier == Carrier::Roce && self.qp.can_send() {
             if self.transmit_request(&mut left, &mut scratch, outlet) == Step::Waits {
                 break;
             }

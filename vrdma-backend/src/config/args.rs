@@ -69,6 +69,12 @@ pub struct Keys {
     #[arg(long)]
     #[serde(skip_serializing_if = "Not::not")]
     pub busy_poll: bool,
+    /// Threads that serve guests; each guest has one of them [default: 1]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<u16>,
+    /// Processors on which they run, one for each, as in 2,3 or 2-5 [default: anywhere]
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    pub cpus: Option<Cpus>,
     /// NIC to the outside, as DPDK names it: a PCI address, or a driver like net_af_packet0,iface=eth1
     #[arg(long, value_name = "DEVICE")]
     pub uplink: Option<UplinkDevice>,
@@ -95,6 +101,23 @@ pub struct Keys {
     /// for as long again has its connection ended. 0: never [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub tcp_keepalive: Option<u16>,
+}
+
+/// Numbers of processors, as an option takes them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Cpus(Vec<u16>);
+
+/// `2,3,8-11`.
+fn cpus(text: &str) -> Result<Cpus, String> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let range = first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?;
+        Some(range).filter(|range| !range.is_empty())
+    };
+    let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+    let ranges = ranges.ok_or("give numbers of processors, like 2,3 or 2-5")?;
+    Ok(Cpus(ranges.into_iter().flatten().collect()))
 }
 
 fn tcp(text: &str) -> Result<Tcp, String> {

@@ -3,13 +3,15 @@
 use super::{Config, GuestConfig, GuestLimits, Tcp, Transport};
 use crate::allowed::{AllowedGid, FrameVlan};
 use anyhow::{Result, bail, ensure};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use vrdma_wire::num::VlanId;
 
 /// Bytes of a socket's path that the kernel takes (`sun_path` without its final zero).
 const MAX_SOCKET_PATH: usize = 107;
+/// Highest number of a processor that fits the set of processors of a thread (`CPU_SETSIZE`).
+const MAX_CPU: u64 = 1023;
 
 impl Config {
     /// Whether this makes sense.
@@ -29,6 +31,7 @@ impl Config {
         within("mtu", self.mtu, 1280..=9600)?;
         self.limits.check()?;
         self.check_uplink()?;
+        self.check_workers()?;
         self.check_guests()?;
         self.check_streams(has_uplink)
     }
@@ -43,6 +46,36 @@ impl Config {
             self.comp_vectors,
             self.channels
         );
+        Ok(())
+    }
+
+    fn check_workers(&self) -> Result<()> {
+        let workers = self.workers;
+        within("workers", workers, 1..=Self::MAX_WORKERS.into())?;
+        ensure!(
+            self.cpus.is_empty() || self.cpus.len() == usize::from(workers),
+            "cpus = {:?}: give one processor for each of the {workers} workers, or none",
+            self.cpus
+        );
+        let mut cpus = HashSet::new();
+        for cpu in &self.cpus {
+            within("cpus", *cpu, 0..=MAX_CPU)?;
+            ensure!(cpus.insert(cpu), "cpus = {:?}: {cpu} is there twice", self.cpus);
+        }
+        for guest in &self.guests {
+            let name = &guest.name;
+            if let Some(worker) = guest.worker {
+                ensure!(
+                    worker < workers,
+                    "guest {name}: worker = {worker}: workers = {workers}, so give a number from 0 to {}",
+                    workers - 1
+                );
+            }
+            ensure!(
+                !guest.any_mac || workers == 1,
+                "guest {name}: any_mac = true: workers = {workers}, and where several are no guest may have addresses that the configuration does not name; give extra_macs, or workers = 1"
+            );
+        }
         Ok(())
     }
 

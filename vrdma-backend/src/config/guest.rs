@@ -50,6 +50,9 @@ pub struct GuestConfig {
     /// It is a member of every VLAN, and its frames may have several tags.
     #[serde(default)]
     pub any_vlan: bool,
+    /// The worker that serves it, from 0 on; one with few guests if not given.
+    #[serde(default)]
+    pub worker: Option<u16>,
     /// Other addresses from which its Ethernet function may send.
     #[serde(default, with = "list", alias = "extra_mac")]
     pub extra_macs: Vec<Mac>,

@@ -25,6 +25,7 @@ use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use words::numbers;
 
 /// Everything the daemon needs to know: the keys of the configuration file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -48,6 +49,11 @@ pub struct Config {
     pub poll_us: u64,
     /// Never sleep.
     pub busy_poll: bool,
+    /// Threads that serve guests, each its own.
+    pub workers: u16,
+    /// The processors on which they run, one each; anywhere if empty.
+    #[serde(deserialize_with = "numbers")]
+    pub cpus: Vec<u16>,
     /// NIC to the outside.
     pub uplink: Option<UplinkDevice>,
     /// Arguments for DPDK's EAL.
@@ -92,6 +98,8 @@ impl Default for Config {
             mtu: 9000,
             poll_us: 200,
             busy_poll: false,
+            workers: 1,
+            cpus: Vec::new(),
             uplink: None,
             eal: None,
             uplink_mtu: None,
@@ -109,6 +117,8 @@ impl Default for Config {
 impl Config {
     /// Most virtqueues of a guest: `vhost-user` can name 256, and QEMU's generic device has as many.
     pub const MAX_QUEUES: u32 = 256;
+    /// Most workers.
+    pub const MAX_WORKERS: u16 = 32;
     /// Longest `tcp_keepalive`: the kernel takes no more.
     pub const MAX_KEEPALIVE: u16 = i16::MAX as u16;
     /// Most entries of a virtqueue.
@@ -150,12 +160,29 @@ impl Config {
         guest.tcp.or(self.tcp).unwrap_or_default()
     }
 
-    /// The guests, each with what holds for all that it does not say itself.
+    /// The guests, each with what holds for all that it does not say itself, and with its worker.
     pub fn resolved_guests(&self) -> Vec<GuestConfig> {
-        self.guests
-            .iter()
-            .map(|guest| GuestConfig { tcp: Some(self.tcp_of(guest)), ..guest.clone() })
-            .collect()
+        let workers = self.workers_of();
+        let resolve = |(guest, worker): (&GuestConfig, u16)| GuestConfig {
+            tcp: Some(self.tcp_of(guest)),
+            worker: Some(worker),
+            ..guest.clone()
+        };
+        self.guests.iter().zip(workers).map(resolve).collect()
+    }
+
+    /// The worker of each guest: that which it names, else one that has the fewest guests.
+    fn workers_of(&self) -> Vec<u16> {
+        let mut guests = vec![0u32; self.workers.into()];
+        let named = self.guests.iter().filter_map(|guest| guest.worker);
+        named.for_each(|worker| guests[usize::from(worker)] += 1);
+        let mut least = || {
+            let (at, count) =
+                guests.iter_mut().enumerate().min_by_key(|(_, count)| **count).expect("one worker or more");
+            *count += 1;
+            at as u16
+        };
+        self.guests.iter().map(|guest| guest.worker.unwrap_or_else(&mut least)).collect()
     }
 
     /// Virtqueues of a guest.

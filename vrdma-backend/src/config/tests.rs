@@ -129,6 +129,21 @@ fn mistakes_in_flags_are_named() {
             &["--guest", &format!("{GUEST},transport=iwarp,host-address=0.0.0.0"), "--tcp", "kernel"],
             "host_addresses = 0.0.0.0: this is no address of a host",
         ),
+        (&["--guest", GUEST, "--workers", "0"], "workers = 0: give a number from 1 to 32"),
+        (&["--guest", GUEST, "--workers", "33"], "workers = 33: give a number from 1 to 32"),
+        (&["--guest", GUEST, "--cpus", "2,3"], "cpus = [2, 3]: give one processor for each of the 1 workers"),
+        (&["--guest", GUEST, "--workers", "2", "--cpus", "7,7"], "cpus = [7, 7]: 7 is there twice"),
+        (&["--guest", GUEST, "--cpus", "1024"], "cpus = 1024: give a number from 0 to 1023"),
+        (&["--guest", GUEST, "--cpus", "3-2"], "give numbers of processors, like 2,3 or 2-5"),
+        (&["--guest", GUEST, "--cpus", "x"], "give numbers of processors, like 2,3 or 2-5"),
+        (
+            &["--guest", &format!("{GUEST},worker=2"), "--workers", "2"],
+            "guest a: worker = 2: workers = 2, so give a number from 0 to 1",
+        ),
+        (
+            &["--guest", &format!("{GUEST},any-mac=true"), "--workers", "2"],
+            "guest a: any_mac = true: workers = 2, and where several are",
+        ),
         (&["--guest", GUEST, "--tcp-keepalive", "32768"], "give seconds up to 32767, or 0 for never"),
         (&["--guest", GUEST, "--tcp", "mine"], "there is own, and kernel"),
         (&["--config", "/nonexistent"], "/nonexistent: No such file"),
@@ -229,6 +244,24 @@ fn an_uplink_is_told_in_both_ways() {
         let faults = config.faults.unwrap();
         assert_eq!((faults.loss, faults.dup, faults.dir), (0.5, 0., Direction::Tx));
     }
+}
+
+#[test]
+fn guests_are_spread_over_workers() {
+    let spread = |workers: &str, places: &[&str]| {
+        let spec = |(index, place): (usize, &&str)| {
+            format!("name=g{index},socket=/g{index},mac=52:54:00:00:00:{index:02x},any-gid=true{place}")
+        };
+        let guests: Vec<String> = places.iter().enumerate().map(spec).collect();
+        let guests = guests.iter().flat_map(|guest| ["--guest", guest]);
+        let config = load(&guests.chain(["--workers", workers]).collect::<Vec<_>>()).unwrap();
+        config.resolved_guests().iter().map(|guest| guest.worker.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(spread("1", &["", ""]), [0, 0]);
+    assert_eq!(spread("3", &["", "", "", "", ""]), [0, 1, 2, 0, 1]);
+    assert_eq!(spread("2", &["", ",worker=0", ",worker=0", ""]), [1, 0, 0, 1]);
+    let pinned = load(&["--guest", GUEST, "--workers", "4", "--cpus", "1,8-10"]).unwrap();
+    assert_eq!((pinned.workers, pinned.cpus), (4, vec![1, 8, 9, 10]));
 }
 
 #[test]

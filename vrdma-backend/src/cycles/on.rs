@@ -21,7 +21,7 @@ const STAGES: [(Stage, &str); 8] = [
 const TRIALS: u32 = 10_000;
 
 /// What a thread's time went to.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Account {
     /// Nanoseconds by stage.
     pub ns: BTreeMap<&'static str, u64>,

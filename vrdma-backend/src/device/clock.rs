@@ -5,8 +5,8 @@ use std::time::Duration;
 use std::time::Instant;
 use vrdma_transport as transport;
 
-/// Nanoseconds of the host's monotonic clock since the worker began.
-#[derive(Debug)]
+/// Nanoseconds of the host's monotonic clock since the workers began.
+#[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
     /// The time stamp of completions until it is renewed.

@@ -20,8 +20,11 @@ pub struct DeviceLimits {
 impl DeviceLimits {
     /// From the configuration.
     pub fn new(config: &Config) -> DeviceLimits {
+        let mut guest = config.limits.clone();
+        // Each worker has its part of what all guests may have together.
+        guest.all_request_memory = guest.all_request_memory.div_ceil(config.workers.into());
         DeviceLimits {
-            guest: config.limits.clone(),
+            guest,
             comp_vectors: config.comp_vectors,
             first_channel: first_channel(config.comp_vectors),
             num_queues: config.num_queues(),

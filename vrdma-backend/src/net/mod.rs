@@ -99,12 +99,20 @@ pub struct NetCounters {
 }
 
 /// What an operator can see of the switch.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct SwitchStats {
     #[serde(flatten)]
     switch: SwitchCounters,
     #[serde(flatten)]
     uplink: UplinkCounters,
+}
+
+impl SwitchStats {
+    /// Adds what the switch of another worker did.
+    pub fn add(&mut self, other: &SwitchStats) {
+        self.switch.add(&other.switch);
+        self.uplink.add(&other.uplink);
+    }
 }
 
 impl Net {
@@ -143,6 +151,11 @@ impl Net {
         self.switch.add(member)
     }
 
+    /// Adds a guest of another worker.
+    pub fn add_elsewhere(&mut self, member: &Member) {
+        self.switch.add_elsewhere(member);
+    }
+
     /// A guest has a TCP in this process.
     pub fn set_tcp(&mut self, guest: usize) {
         self.have_tcp[guest] = true;
@@ -172,19 +185,20 @@ impl Net {
         waiting > 0
     }
 
-    /// Brings a frame from the uplink where it goes.
+    /// Brings a frame from there, the uplink or another worker, where it goes.
     pub fn receive(
         &mut self,
         now: Instant,
         frame: &[u8],
+        from: SwitchPort,
         uplink: &mut dyn SwitchUplink,
         inside: &mut dyn Inside,
     ) {
         self.outlets.uplink.uplink_received += 1;
         let frame = FrameView::bytes(frame);
-        let verdict = self.switch.decide(now, frame.head(), SwitchPort::Uplink);
+        let verdict = self.switch.decide(now, frame.head(), from);
         let verdict = steer(&self.have_tcp, self.switch.listed(), verdict, frame.head(), inside);
-        self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Uplink, uplink, inside);
+        self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
     }
 
     /// Where a packet of the engine goes, by its head: most often [`SwitchPort::Uplink`], to which the engine may then write it by itself. All else is for [`Net::forward_packet`].
@@ -209,7 +223,7 @@ impl Net {
         {
             self.senders[guest].counters.tx_flood_limited += 1;
             // There it costs no more than any other packet.
-            return self.outlets.transmit(&frame, uplink);
+            return self.outlets.transmit_limited(&frame, uplink);
         }
         // What comes from the engine does not go there: the switch calls that a hairpin.
         self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Engine, uplink, inside);
@@ -306,7 +320,7 @@ impl Net {
                     copies > 1 && !(frames * copies <= MOST_FRAMES && self.floods[guest].take(now, frames));
                 let copies = if limited {
                     // There it costs no more than any other frame.
-                    self.outlets.transmit(&frame, uplink);
+                    self.outlets.transmit_limited(&frame, uplink);
                     1
                 } else {
                     steps += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);

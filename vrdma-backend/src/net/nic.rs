@@ -11,6 +11,9 @@ pub trait SwitchUplink {
     /// How many frames there is room for now; `None` if frames for it are lost.
     fn room(&mut self) -> Option<usize>;
 
+    /// Whether the frames that follow are for other hosts alone, and not for guests of other workers.
+    fn set_limited(&mut self, _limited: bool) {}
+
     /// Sends a frame of `len` bytes, which `fill` writes, all but the checksum in `left`.
     ///
     /// # Errors

@@ -38,6 +38,14 @@ pub struct UplinkCounters {
 }
 
 impl UplinkCounters {
+    /// Adds what another counted.
+    pub fn add(&mut self, other: &UplinkCounters) {
+        let UplinkCounters { uplink_sent, uplink_lost, uplink_received } = other;
+        self.uplink_sent += uplink_sent;
+        self.uplink_lost += uplink_lost;
+        self.uplink_received += uplink_received;
+    }
+
     /// Frames that it took or lost.
     pub fn tried(&self) -> u64 {
         self.uplink_sent + self.uplink_lost
@@ -56,7 +64,7 @@ impl Outlets {
         let guests =
             (0..self.receivers.len()).filter(|&guest| self.floods(switch, guest, verdict, vlan, from));
         let engine = goes_to_engine(verdict, from);
-        guests.count() as u64 + u64::from(engine) + u64::from(from != SwitchPort::Uplink)
+        guests.count() as u64 + u64::from(engine) + switch.ways_out(verdict, from)
     }
 
     /// Whether a frame that goes to several ports goes to a guest.
@@ -85,7 +93,7 @@ impl Outlets {
         match verdict {
             Verdict::Drop(_) => return 0,
             Verdict::To(SwitchPort::Guest(guest)) => return self.deliver(guest, frame),
-            Verdict::To(SwitchPort::Uplink) => {
+            Verdict::To(SwitchPort::Uplink | SwitchPort::Worker) => {
                 self.transmit(frame, uplink);
                 return 0;
             }
@@ -108,7 +116,7 @@ impl Outlets {
                 effort += self.deliver(guest, frame);
             }
         }
-        if from != SwitchPort::Uplink {
+        if !from.is_outside() {
             self.transmit(frame, uplink);
         }
         effort
@@ -132,6 +140,13 @@ impl Outlets {
             self.broken.push((guest, broken));
         }
         receiver.effort() - before
+    }
+
+    /// Sends a frame to other hosts alone: it is more than its guest may send to several ports.
+    pub fn transmit_limited(&mut self, frame: &FrameView<'_>, uplink: &mut dyn SwitchUplink) {
+        uplink.set_limited(true);
+        self.transmit(frame, uplink);
+        uplink.set_limited(false);
     }
 
     pub fn transmit(&mut self, frame: &FrameView<'_>, uplink: &mut dyn SwitchUplink) {

@@ -7,7 +7,7 @@ use super::claims::Own;
 use super::table::{Learned, MacTable};
 use super::verdict::{Reason, SwitchPort, Verdict};
 use crate::allowed::{AllowedGid, FrameVlan, Listed, Vlans};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use vrdma_transport::Instant;
 use vrdma_wire::eth::Eth;
 use vrdma_wire::num::{Mac, VlanId};
@@ -75,12 +75,62 @@ pub struct SwitchCounters {
     pub table_full: u64,
 }
 
+impl SwitchCounters {
+    /// Adds what another switch counted.
+    pub fn add(&mut self, other: &SwitchCounters) {
+        let SwitchCounters {
+            forwarded,
+            group,
+            unknown,
+            roce,
+            drop_runt,
+            drop_group_source,
+            drop_spoofed,
+            drop_spoofed_gid,
+            drop_spoofed_arp,
+            drop_spoofed_nd,
+            drop_router,
+            drop_opaque,
+            drop_ingress_vlan,
+            drop_egress_vlan,
+            drop_own_source,
+            drop_reserved,
+            drop_hairpin,
+            learned,
+            moved,
+            table_full,
+        } = other;
+        self.forwarded += forwarded;
+        self.group += group;
+        self.unknown += unknown;
+        self.roce += roce;
+        self.drop_runt += drop_runt;
+        self.drop_group_source += drop_group_source;
+        self.drop_spoofed += drop_spoofed;
+        self.drop_spoofed_gid += drop_spoofed_gid;
+        self.drop_spoofed_arp += drop_spoofed_arp;
+        self.drop_spoofed_nd += drop_spoofed_nd;
+        self.drop_router += drop_router;
+        self.drop_opaque += drop_opaque;
+        self.drop_ingress_vlan += drop_ingress_vlan;
+        self.drop_egress_vlan += drop_egress_vlan;
+        self.drop_own_source += drop_own_source;
+        self.drop_reserved += drop_reserved;
+        self.drop_hairpin += drop_hairpin;
+        self.learned += learned;
+        self.moved += moved;
+        self.table_full += table_full;
+    }
+}
+
 /// The switch's mind.
 #[derive(Debug, Default)]
 pub struct Switch {
     members: Vec<Member>,
     /// Addresses of members.
     owners: HashMap<Mac, usize>,
+    /// Addresses of guests of other workers.
+    elsewhere: HashSet<Mac>,
     /// IP addresses that members list.
     listed: Listed,
     table: MacTable,
@@ -97,6 +147,18 @@ impl Switch {
         self.listed.insert(member.mac, &member.gids, &member.vlans);
         self.members.push(member);
         index
+    }
+
+    /// Adds a guest of another worker.
+    pub fn add_elsewhere(&mut self, member: &Member) {
+        self.elsewhere.extend(member.extra_macs.iter().chain([&member.mac]));
+        self.listed.insert(member.mac, &member.gids, &member.vlans);
+    }
+
+    /// To how many ports beyond this switch a frame to several ports goes: the NIC, and, all together, the other workers.
+    pub fn ways_out(&self, verdict: Verdict, from: SwitchPort) -> u64 {
+        let to_workers = verdict != Verdict::Unknown && !self.elsewhere.is_empty();
+        if from.is_outside() { 0 } else { 1 + u64::from(to_workers) }
     }
 
     /// IP addresses that members list.
@@ -181,12 +243,17 @@ impl Switch {
                 SwitchPort::Engine
             }
             Some(&guest) => SwitchPort::Guest(guest),
+            None if self.elsewhere.contains(&eth.dst) => SwitchPort::Uplink,
             None => match self.table.find(now, (outer, eth.dst)) {
                 Some(port) => port,
                 None => return Verdict::Unknown,
             },
         };
-        if to == from { Verdict::Drop(Reason::Hairpin) } else { Verdict::To(to) }
+        if to == from || to == SwitchPort::Uplink && from.is_outside() {
+            Verdict::Drop(Reason::Hairpin)
+        } else {
+            Verdict::To(to)
+        }
     }
 
     /// Whether a guest may speak for whom it does in a frame: under its own addresses, or, if it lists none, under those that nobody lists.
@@ -200,6 +267,7 @@ impl Switch {
         let ip = |gid| (any || lists(gid)) && !self.listed.is_anothers(member.mac, vlan, gid);
         let mac = |mac: Mac| match self.owners.get(&mac) {
             Some(&owner) => owner == guest,
+            None if self.elsewhere.contains(&mac) => false,
             None => any || member.any_mac && mac.is_unicast(),
         };
         Own { ip, mac, router: any }.check(head)
@@ -215,7 +283,13 @@ impl Switch {
             return Ok(());
         }
         let owner = self.owners.get(&src).copied();
+        let is_elsewhere = self.elsewhere.contains(&src);
         match (from, owner) {
+            // Its own switch has checked it, and where it is the configuration says.
+            (SwitchPort::Worker, _) if is_elsewhere => return Ok(()),
+            (SwitchPort::Worker, _) => return Err(Reason::OwnSource),
+            (SwitchPort::Guest(_), _) if is_elsewhere => return Err(Reason::Spoofed),
+            (SwitchPort::Uplink, _) if is_elsewhere => return Err(Reason::OwnSource),
             (SwitchPort::Guest(guest), Some(owner)) if guest == owner => return Ok(()),
             (SwitchPort::Guest(guest), None) if self.members[guest].any_mac => {}
             (SwitchPort::Guest(_), _) => return Err(Reason::Spoofed),
@@ -310,6 +384,34 @@ mod tests {
             (switch.counters.learned, switch.counters.forwarded, switch.counters.drop_hairpin),
             (3, 5, 1)
         );
+    }
+
+    #[test]
+    fn guests_of_other_workers_are_known() {
+        let mut switch = Switch::default();
+        switch.add(member(A));
+        assert_eq!([GA, SwitchPort::Uplink].map(|from| switch.ways_out(Group, from)), [1, 0]);
+        switch.add_elsewhere(&Member { extra_macs: vec![INNER], ..member(B) });
+        let ways = [Group, RoceGroup, Unknown].map(|verdict| switch.ways_out(verdict, GA));
+        assert_eq!(ways, [2, 2, 1], "what nobody knows is not there");
+        assert_eq!([SwitchPort::Uplink, SwitchPort::Worker].map(|from| switch.ways_out(Group, from)), [0; 2]);
+        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        for theirs in [B, INNER] {
+            assert_eq!(says(GA, &frame(A, theirs)), To(SwitchPort::Uplink));
+            assert_eq!(says(SwitchPort::Engine, &udp(A, theirs, 4791)), To(SwitchPort::Uplink));
+            assert_eq!(says(GA, &frame(theirs, FAR)), Drop(Reason::Spoofed));
+            assert_eq!(says(SwitchPort::Uplink, &frame(theirs, A)), Drop(Reason::OwnSource));
+            assert_eq!(says(SwitchPort::Uplink, &frame(FAR, theirs)), Drop(Reason::Hairpin));
+            assert_eq!(says(SwitchPort::Worker, &frame(theirs, A)), To(GA));
+            assert_eq!(says(SwitchPort::Worker, &udp(theirs, A, 4791)), To(SwitchPort::Engine));
+            assert_eq!(says(SwitchPort::Worker, &frame(theirs, ALL)), Group);
+            // Its own worker brings it there, and none of the others.
+            assert_eq!(says(SwitchPort::Worker, &frame(theirs, B)), Drop(Reason::Hairpin));
+        }
+        assert_eq!(says(SwitchPort::Worker, &frame(A, ALL)), Drop(Reason::OwnSource));
+        assert_eq!(says(SwitchPort::Worker, &frame(FAR, A)), Drop(Reason::OwnSource), "that is no guest");
+        assert_eq!(says(GA, &frame(A, FAR)), To(SwitchPort::Uplink), "heard of in a frame for another");
+        assert_eq!(switch.counters.learned, 1, "where guests are needs no learning");
     }
 
     #[test]

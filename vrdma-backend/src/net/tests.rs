@@ -111,7 +111,7 @@ fn packets_from_the_wire_go_to_the_engine_of_guests_that_have_one() {
     for dst in [A, B] {
         let mut packet = packet(dst);
         packet[6..12].copy_from_slice(&REMOTE.0);
-        net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet: &[u8]| {
+        net.receive(Instant(1), &packet, SwitchPort::Uplink, &mut Wire::default(), &mut |packet: &[u8]| {
             engine.push(packet.to_vec())
         });
     }
@@ -131,7 +131,9 @@ fn packets_to_a_group_go_to_the_engine_and_to_guests_that_have_none() {
     let mut engine = Vec::new();
     let mut packet = packet(Mac([1, 0, 0x5e, 0, 0, 1]));
     packet[6..12].copy_from_slice(&REMOTE.0);
-    net.receive(Instant(1), &packet, &mut Wire::default(), &mut |packet: &[u8]| engine.push(packet.to_vec()));
+    net.receive(Instant(1), &packet, SwitchPort::Uplink, &mut Wire::default(), &mut |packet: &[u8]| {
+        engine.push(packet.to_vec())
+    });
     net.flush();
     assert_eq!(engine, [packet.clone()]);
     assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b runs soft-RoCE");
@@ -402,7 +404,7 @@ fn segments_go_to_the_tcp_of_a_guest_that_has_one_and_takes_them() {
     let (mut net, _) = net();
     let mut tcp = Tcp::default();
     let receive = |net: &mut Net, tcp: &mut Tcp, frame: &[u8]| {
-        net.receive(Instant(1), frame, &mut Wire::default(), tcp);
+        net.receive(Instant(1), frame, SwitchPort::Uplink, &mut Wire::default(), tcp);
     };
     let right = frame(&segment());
     receive(&mut net, &mut tcp, &right);

@@ -5,12 +5,21 @@
 pub enum SwitchPort {
     /// The Ethernet function of a guest.
     Guest(usize),
-    /// The NIC.
+    /// The NIC, and the guests of other workers.
     Uplink,
+    /// The guests of other workers, as a source: what they send was judged by their own switch. (To them frames go by [`SwitchPort::Uplink`].)
+    Worker,
     /// The RDMA engine. It sends for all guests, each packet from the address of the guest whose it is.
     Engine,
     /// The TCP of a guest, in this process. (It sends as [`SwitchPort::Engine`] does.)
     Tcp(usize),
+}
+
+impl SwitchPort {
+    /// Whether what comes from there has been wherever the uplink leads.
+    pub fn is_outside(self) -> bool {
+        matches!(self, SwitchPort::Uplink | SwitchPort::Worker)
+    }
 }
 
 /// What is to be done with a frame.

@@ -3,6 +3,7 @@
 use super::{BURST, Checksums, Dma, External, Frame, Offload};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
+use vrdma_transport::Way;
 use vrdma_wire::num::Mac;
 
 /// What a port can do.
@@ -32,6 +33,10 @@ pub trait Driver: Send + std::fmt::Debug {
     fn adopt(&mut self) {}
     /// Appends frames that came, each of one piece, until `frames` holds [`BURST`].
     fn receive(&mut self, frames: &mut Vec<Frame>);
+    /// Frames of [`Driver::receive`] have been read: takes them all.
+    fn recycle(&mut self, frames: &mut Vec<Frame>) {
+        frames.clear();
+    }
     /// Appends empty frames with room for the longest, until `frames` holds [`BURST`] or there are no more.
     fn allocate(&mut self, frames: &mut Vec<Frame>);
     /// Takes frames from the front, as many as it can now, at most [`BURST`].
@@ -53,6 +58,22 @@ pub trait Driver: Send + std::fmt::Debug {
     }
     /// The user is awake.
     fn disarm(&mut self) {}
+    /// Whether it leads to other workers of this process too, which are reached while the link is down.
+    fn reaches_workers(&self) -> bool {
+        false
+    }
+    /// The way to this address; it has room if it takes what a port sends in one turn, beside all that waits in the port.
+    fn way_to(&mut self, _dst: Mac) -> Way {
+        Way::default()
+    }
+    /// Whether it leads to other hosts.
+    fn leads_out(&self) -> bool {
+        true
+    }
+    /// Whether the last [`Driver::receive`] brought any frame on its way, though not to its caller.
+    fn has_relayed(&self) -> bool {
+        false
+    }
     /// Whether the link is up, as of now.
     fn link(&mut self) -> bool;
     /// Speed of the link in Mb/s, if it is known.
@@ -61,6 +82,8 @@ pub trait Driver: Send + std::fmt::Debug {
     }
     /// Names and values of what it counts.
     fn counters(&self, count: &mut dyn FnMut(&'static str, u64));
+    /// The same of frames between workers.
+    fn worker_counters(&self, _count: &mut dyn FnMut(&'static str, u64)) {}
     /// When frames that it holds back (faults) want to go on, from now.
     fn held(&self) -> Option<Duration> {
         None

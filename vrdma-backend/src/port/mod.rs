@@ -11,6 +11,7 @@ mod driver;
 mod external;
 mod faults;
 mod frame;
+mod mesh;
 mod offload;
 mod pair;
 mod sizes;
@@ -22,7 +23,8 @@ pub use dpdk::{Eal, Ethdev};
 pub use driver::{Burst, Capabilities, Driver};
 pub use external::External;
 pub use faults::{Direction, Faults, FaultsConfig};
-pub use frame::Frame;
+pub use frame::{Frame, Origin};
+pub use mesh::{Mesh, WorkerOf, mesh};
 pub use offload::{Checksums, Offload};
 pub use pair::{Cable, DEPTH, pair, pair_of_depth};
 pub use sizes::BURST;
@@ -31,12 +33,17 @@ use sizes::ETHERNET;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
+use vrdma_transport::Way;
 use vrdma_wire::num::Mac;
 
+/// Frames that a port's user sends in one turn at most, to one address.
+const TURN: usize = 4 * BURST;
 /// Frames that wait for a driver that takes none; more are refused.
 const BACKLOG: usize = 4 * BURST;
 /// How often [`Port::poll_link`] is to be called.
 pub const LINK_POLL: Duration = Duration::from_millis(20);
+/// How long a sleep may be while nothing comes and there is no link.
+const LONG_SLEEP: Duration = Duration::from_secs(60);
 /// Longest sleep between two looks at a driver that cannot wake its user.
 const BLIND_SLEEP: Duration = Duration::from_micros(50);
 
@@ -51,6 +58,8 @@ pub struct Port {
     queue: Vec<Frame>,
     queued_bytes: usize,
     up: bool,
+    /// [`Driver::reaches_workers`].
+    reaches_workers: bool,
     counters: Counters,
 }
 
@@ -74,7 +83,14 @@ impl Port {
         let (capabilities, up) = (driver.capabilities(), driver.link());
         let free = Vec::with_capacity(BURST);
         let queue = Vec::with_capacity(BACKLOG);
-        Port { driver, capabilities, free, queue, queued_bytes: 0, up, counters: Counters::default() }
+        let reaches_workers = driver.reaches_workers();
+        let counters = Counters::default();
+        Port { driver, capabilities, free, queue, queued_bytes: 0, up, reaches_workers, counters }
+    }
+
+    /// The driver alone.
+    pub fn into_driver(self) -> Box<dyn Driver> {
+        self.driver
     }
 
     /// What it can do.
@@ -97,9 +113,29 @@ impl Port {
         self.driver.adopt();
     }
 
+    /// Frames that were received have been read: gives their buffers back.
+    pub fn recycle(&mut self, burst: &mut Burst) {
+        self.driver.recycle(&mut burst.0);
+    }
+
+    /// Whether it leads to other workers of this process too, which are reached while the link is down.
+    pub fn reaches_workers(&self) -> bool {
+        self.reaches_workers
+    }
+
+    /// Whether it leads to other hosts.
+    pub fn leads_out(&self) -> bool {
+        self.driver.leads_out()
+    }
+
+    /// Whether the last [`Port::receive`] brought any frame on its way, though not to its caller.
+    pub fn has_relayed(&self) -> bool {
+        self.driver.has_relayed()
+    }
+
     /// Replaces what is in `burst` by frames that came, up to [`BURST`]; how many.
     pub fn receive(&mut self, burst: &mut Burst) -> usize {
-        burst.0.clear();
+        self.driver.recycle(&mut burst.0);
         self.driver.receive(&mut burst.0);
         let (max, counters) = (self.capabilities.max_frame, &mut self.counters);
         if burst.0.is_empty() {
@@ -124,13 +160,23 @@ impl Port {
         if self.free.is_empty() {
             self.driver.allocate(&mut self.free);
         }
-        self.up && self.queue.len() < BACKLOG && !self.free.is_empty()
+        self.is_open() && self.queue.len() < BACKLOG && !self.free.is_empty()
+    }
+
+    /// The way to this address; it has room if so many frames as one turn sends would not be lost on it.
+    pub fn way_to(&mut self, dst: Mac) -> Way {
+        if self.reaches_workers { self.driver.way_to(dst) } else { Way::default() }
     }
 
     /// How many frames it would take now; `None` while the link is down, when all are lost.
     pub fn room(&mut self) -> Option<usize> {
         let room = if self.has_room() { BACKLOG - self.queue.len() } else { 0 };
-        self.up.then_some(room)
+        self.is_open().then_some(room)
+    }
+
+    /// Whether it takes any frames.
+    fn is_open(&self) -> bool {
+        self.up || self.reaches_workers
     }
 
     /// A buffer for a frame of `len` bytes; none if it would be lost, which is counted: the link is down, the driver takes no
@@ -138,13 +184,13 @@ impl Port {
     #[inline]
     pub fn transmit(&mut self, len: usize) -> Option<Transmit<'_>> {
         let counters = &mut self.counters;
-        if !self.up {
+        if !(self.up || self.reaches_workers) {
             counters.tx_link_down += 1;
         } else if len > self.capabilities.max_frame {
             counters.tx_oversize += 1;
         } else if self.has_room() {
             let frame = self.free.pop();
-            return Some(Transmit { port: self, frame });
+            return Some(Transmit { port: self, frame, origin: Origin::Guest });
         } else if self.queue.len() >= BACKLOG {
             self.counters.tx_full += 1;
         } else {
@@ -193,7 +239,13 @@ impl Port {
 
     /// To be called before sleeping: how long the sleep may be at most. Look for frames once more after it, and then sleep.
     pub fn arm(&mut self) -> Duration {
-        let limit = if self.driver.arm() && self.queue.is_empty() { LINK_POLL } else { BLIND_SLEEP };
+        let is_woken = self.driver.arm() && self.queue.is_empty();
+        let limit = match is_woken {
+            false => BLIND_SLEEP,
+            true if self.driver.leads_out() => LINK_POLL,
+            // Without a link there is nothing to look at.
+            true => LONG_SLEEP,
+        };
         self.driver.held().map_or(limit, |held| held.min(limit))
     }
 
@@ -220,7 +272,7 @@ impl Port {
         }
         self.up = up;
         self.counters.link_changes += 1;
-        if !up {
+        if !self.is_open() {
             // The driver may keep them until the link is up again, and nobody waits for them by then.
             self.counters.tx_link_down += self.queue.len() as u64;
             self.queue.clear();
@@ -249,6 +301,15 @@ impl Port {
         });
         stats
     }
+
+    /// What was counted of frames between workers, by name.
+    pub fn worker_stats(&self) -> BTreeMap<&'static str, u64> {
+        let mut stats = BTreeMap::new();
+        self.driver.worker_counters(&mut |name, value| {
+            stats.insert(name, value);
+        });
+        stats
+    }
 }
 
 /// The right to send a frame, with a buffer for it. Dropped, it sends nothing.
@@ -257,6 +318,7 @@ pub struct Transmit<'a> {
     port: &'a mut Port,
     /// There until it is committed.
     frame: Option<Frame>,
+    origin: Origin,
 }
 
 impl Transmit<'_> {
@@ -265,6 +327,12 @@ impl Transmit<'_> {
     pub fn buf(&mut self) -> &mut [u8] {
         let max = self.port.capabilities.max_frame;
         &mut self.frame.as_mut().expect("not committed yet").room()[..max]
+    }
+
+    /// Says who made it; otherwise it is [`Origin::Guest`].
+    #[inline]
+    pub fn made_by(&mut self, origin: Origin) {
+        self.origin = origin;
     }
 
     /// Asks for checksums, of kinds that the port can.
@@ -281,6 +349,7 @@ impl Transmit<'_> {
         assert!(len <= self.port.capabilities.max_frame, "a frame that fits its buffer");
         let mut frame = self.frame.take().expect("committed once");
         frame.set_len(len);
+        frame.set_origin(self.origin);
         self.port.enqueue(frame, len);
     }
 
@@ -303,6 +372,7 @@ impl Transmit<'_> {
         }
         let mut frame = self.frame.take().expect("committed once");
         frame.set_len(head);
+        frame.set_origin(self.origin);
         let mut whole = true;
         for piece in payload {
             len += piece.len();

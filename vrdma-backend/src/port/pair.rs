@@ -1,6 +1,6 @@
 //! Two ports in memory, joined by a cable: for tests, and for engines in one process.
 
-use super::{BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame};
+use super::{BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Origin};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
@@ -121,7 +121,11 @@ impl Driver for Pair {
     fn send(&mut self, frames: &mut Vec<Frame>) {
         let mut to = self.outward.frames();
         let count = frames.len().min(BURST).min(self.outward.depth - to.len());
-        let taken = frames.drain(..count);
+        // Who made a frame does not cross a wire.
+        let taken = frames.drain(..count).map(|mut frame| {
+            frame.set_origin(Origin::Wire);
+            frame
+        });
         if self.cable.is_up() {
             to.extend(taken);
             self.outward.ring();

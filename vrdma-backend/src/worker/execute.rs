@@ -123,7 +123,14 @@ impl Worker {
             self.gid_refused(id, entry, "it is not among those it may use: gids, vlans");
             return Err(Error::Denied);
         }
+        if let Err(other) = self.claim_gid(id, entry) {
+            self.gid_refused(id, entry, &format!("guest {other} has it"));
+            return Err(Error::Denied);
+        }
         let result = self.engine.set_gid(id, index, Some(entry));
+        if result.is_err() {
+            self.settle_gids(id);
+        }
         if result == Err(Error::Denied) {
             let owner = self.engine.gid_owner(entry).expect("it is denied because another device has it");
             let owner = self.outputs.device(owner).guest.name.clone();

@@ -15,6 +15,18 @@ use vrdma_transport::{DeviceId, OwnerId};
 /// What an IP packet may have where nobody says.
 const USUAL_MTU: u16 = 1500;
 
+/// What the switch is told of a guest.
+pub(super) fn member_of(guest: &GuestConfig) -> Member {
+    Member {
+        mac: guest.mac,
+        extra_macs: guest.extra_macs.clone(),
+        any_mac: guest.any_mac,
+        rdma: guest.socket.is_some(),
+        gids: guest.allowed_gids(),
+        vlans: guest.member_of(),
+    }
+}
+
 impl Worker {
     /// Whether a channel is bound.
     pub fn has_channel(&self, device: DeviceId, index: u16) -> bool {
@@ -89,18 +101,7 @@ impl Worker {
         self.engine.set_request_memory(limits.guest.all_request_memory);
         let id = self.engine.add_device(limits::of_engine(&limits.guest, self.port.mtu));
         self.engine.set_mac(id, guest.mac).expect("the device was added just now");
-        let port = self.net.add(
-            &guest.name,
-            Member {
-                mac: guest.mac,
-                extra_macs: guest.extra_macs.clone(),
-                any_mac: guest.any_mac,
-                rdma: guest.socket.is_some(),
-                gids: guest.allowed_gids(),
-                vlans: guest.member_of(),
-            },
-            limits.guest.flood_rate,
-        );
+        let port = self.net.add(&guest.name, member_of(&guest), limits.guest.flood_rate);
         if guest.transport == Transport::Iwarp {
             // Its streams go whether there is an uplink or not.
             self.has_streams = true;
@@ -152,6 +153,7 @@ impl Worker {
         // To drop what it had takes long if it was much.
         self.streams.forget(id);
         reap((self.engine.reset_device(id), self.outputs.device(id).reset()));
+        self.settle_gids(id);
     }
 
     /// The front-end of an Ethernet function starts a virtqueue; `features` are those that its driver took.

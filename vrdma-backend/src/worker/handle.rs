@@ -6,7 +6,7 @@ use super::link::PortState;
 use super::mail::Mail;
 use super::recall::RECLAIM_TURNS;
 use super::streams::STREAMS;
-use super::sync::AtomicBool;
+use super::sync::{AtomicBool, Ordering};
 use super::turns::Turns;
 use super::{Message, Stopped, Worker};
 use crate::config::Poll;
@@ -18,14 +18,19 @@ use crate::ratelimit::RateLimit;
 use crate::streams::Streams;
 use crate::translate::wqe::MAX_SGE;
 use anyhow::{Context, Result};
-use crossbeam_channel::Sender;
+use crossbeam_channel::{RecvTimeoutError, Sender};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventFlag, EventNotifier, new_event_consumer_and_notifier};
 use vrdma_transport::{self as transport, DeviceId, Engine};
+
+/// How often one who waits for an answer looks whether the worker is stuck.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How other threads reach a worker.
 #[derive(Clone, Debug)]
@@ -33,6 +38,8 @@ pub struct WorkerHandle {
     pub(super) outbox: Sender<Message>,
     mail: Arc<Mail>,
     wake: Arc<EventNotifier>,
+    /// Whoever watches the workers finds that this one does not go on.
+    stuck: Arc<AtomicBool>,
 }
 
 impl WorkerHandle {
@@ -60,13 +67,54 @@ impl WorkerHandle {
         })
     }
 
-    /// Sends a message that answers by a channel, and waits for the answer.
-    pub(super) fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, Stopped> {
+    /// Runs `f` in the worker, between two turns, and returns what it returns; `None` if the worker is stuck.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn call_unless_stuck<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Worker) -> R + Send + 'static,
+    ) -> Result<Option<R>, Stopped> {
         let (reply, answer) = crossbeam_channel::bounded(1);
-        self.outbox.send(message(reply)).map_err(|_| Stopped)?;
+        // Who found it stuck does not wait for the answer, which may come late.
+        self.send(Box::new(move |worker| drop(reply.send(f(worker)))))?;
+        while !self.is_stuck() {
+            match answer.recv_timeout(LOOK) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(Stopped),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has the worker do something, and does not wait for it. If it has stopped it does nothing any more.
+    pub fn tell(&self, f: impl FnOnce(&mut Worker) + Send + 'static) {
+        let _ = self.send(Box::new(f));
+    }
+
+    /// Whether the worker does not go on.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it does not.
+    pub(super) fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, Ordering::Relaxed);
+    }
+
+    fn send(&self, message: Message) -> Result<(), Stopped> {
+        self.outbox.send(message).map_err(|_| Stopped)?;
         self.mail.announce();
         // A full counter means that the worker is being woken already.
         let _ = self.wake.notify();
+        Ok(())
+    }
+
+    /// Sends a message that answers by a channel, and waits for the answer.
+    pub(super) fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, Stopped> {
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        self.send(message(reply))?;
         #[cfg(any(test, feature = "fuzzing"))]
         if here::is_here() {
             return here::wait(&answer);
@@ -75,14 +123,37 @@ impl WorkerHandle {
     }
 }
 
+/// Has the calling thread run on one processor alone.
+fn pin(cpu: u16) -> std::io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(cpu.into());
+    Ok(sched_setaffinity(None, &only)?)
+}
+
 impl Worker {
     /// Starts a worker in a thread of its own.
     ///
     /// # Errors
     /// The system has no thread, eventfd or epoll left.
-    pub fn spawn(poll: Poll, mtu: u16) -> Result<(WorkerHandle, JoinHandle<()>)> {
+    pub fn spawn(
+        name: &str,
+        cpu: Option<u16>,
+        poll: Poll,
+        mtu: u16,
+    ) -> Result<(WorkerHandle, JoinHandle<()>)> {
         let (worker, handle) = Worker::new(poll, mtu)?;
-        let thread = std::thread::Builder::new().name("worker".into()).spawn(move || worker.run())?;
+        let (pinned, is_pinned) = crossbeam_channel::bounded(1);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            let result = cpu.map_or(Ok(()), pin);
+            let goes_on = result.is_ok();
+            // The starter waits for it.
+            let _ = pinned.send(result);
+            if goes_on {
+                worker.run();
+            }
+        })?;
+        let result = is_pinned.recv().context("the worker's thread")?;
+        result.with_context(|| format!("cpus = {}: {name} may not run there", cpu.unwrap_or_default()))?;
         Ok((handle, thread))
     }
 
@@ -104,6 +175,8 @@ impl Worker {
             port: PortState::default(),
             net: Net::new(mtu),
             uplink: None,
+            gids: None,
+            claimed: Vec::new(),
             streams,
             has_streams: false,
             channels: Vec::new(),
@@ -126,6 +199,7 @@ impl Worker {
             sleeps: 0,
             turns: 0,
         };
-        Ok((worker, WorkerHandle { outbox, mail, wake: Arc::new(notifier) }))
+        let stuck = Arc::default();
+        Ok((worker, WorkerHandle { outbox, mail, wake: Arc::new(notifier), stuck }))
     }
 }

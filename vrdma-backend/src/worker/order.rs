@@ -123,7 +123,13 @@ impl Worker {
         };
         self.after(id, marks, until, move |worker| {
             let result = worker.execute(id, command).map_err(CommandError::from);
-            worker.after(id, Vec::new(), told, |_| done(result));
+            let is_of_gids = matches!(told, Until::GidsSet);
+            worker.after(id, Vec::new(), told, move |worker| {
+                if is_of_gids {
+                    worker.settle_gids(id);
+                }
+                done(result);
+            });
         });
     }
 

@@ -1,24 +1,23 @@
 //! The way to other hosts: frames from the uplink to the engine, packets of the engine to the uplink, and what guests see of its link.
 
 use super::Worker;
+use super::beyond::{Outside, Within};
 use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
 use crate::cycles::{self, Stage};
-use crate::device::outputs::Outputs;
 use crate::memory::MrMemory;
-use crate::net::{self, Fill, Lost, MIN_FRAME, Net, Verdict};
-use crate::port::{External, LINK_POLL, Offload, Port};
-use crate::streams::{Host, Own, SEGMENTS, Streams};
+use crate::net::{self, MIN_FRAME, Net, Verdict};
+use crate::port::{External, LINK_POLL, Origin, Port};
+use crate::streams::{Host, SEGMENTS, Streams};
 use crate::translate::event::AsyncEvent;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
-    self as transport, DeviceId, Engine, Fault, Fpdu, Outlet, Piece, Pieces, Region, StreamEnd, write_frame,
+    self as transport, DeviceId, Fault, Fpdu, Outlet, Piece, Pieces, Region, StreamEnd, Way, write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
-use vrdma_wire::num::{Mtu, Qpn};
+use vrdma_wire::num::{Mac, Mtu, Qpn};
 use vrdma_wire::roce::{Body, Packet, Rc, pad};
-use vrdma_wire::tcp::Ends;
 
 /// Packets that the engine may send in one turn, where they are no FPDUs.
 const PACKETS: usize = 256;
@@ -39,7 +38,7 @@ impl Worker {
             mtu: path_mtu(port.capabilities().mtu),
             speed: port.speed().unwrap_or(USUAL_SPEED),
         };
-        self.engine.set_link(port.is_up() || self.has_streams);
+        self.engine.set_link(port.is_up() || port.reaches_workers() || self.has_streams);
         let uplink = self.uplink.insert(Uplink::new(port));
         if let Some(fd) = uplink.port.readiness() {
             watch(&self.epoll, fd);
@@ -48,26 +47,41 @@ impl Worker {
 
     /// Whether the uplink's link is up, and its MTU; none without an uplink.
     pub fn link(&self) -> Option<(bool, u16)> {
-        self.uplink.as_ref().map(|uplink| (uplink.port.is_up(), uplink.port.capabilities().mtu))
+        let outside = self.uplink.as_ref().filter(|uplink| uplink.port.leads_out());
+        outside.map(|uplink| (uplink.port.is_up(), uplink.port.capabilities().mtu))
     }
 
     /// What the uplink counted, by name.
     pub fn uplink_stats(&self) -> BTreeMap<&'static str, u64> {
-        self.uplink.as_ref().map(|uplink| uplink.port.stats()).unwrap_or_default()
+        let outside = self.uplink.as_ref().filter(|uplink| uplink.port.leads_out());
+        outside.map(|uplink| uplink.port.stats()).unwrap_or_default()
+    }
+
+    /// What went to other workers and came from them, by name.
+    pub fn worker_stats(&self) -> BTreeMap<&'static str, u64> {
+        self.uplink.as_ref().map(|uplink| uplink.port.worker_stats()).unwrap_or_default()
     }
 
     /// Takes frames that came; true if there were any.
     pub(super) fn receive_frames(&mut self, now: transport::Instant) -> bool {
-        let Worker { uplink: Some(uplink), net, engine, outputs, streams, .. } = self else { return false };
+        let Worker { uplink: Some(uplink), net, engine, outputs, streams, gids, .. } = self else {
+            return false;
+        };
         let _mark = cycles::enter(Stage::Wire);
         if uplink.port.receive(&mut uplink.burst) == 0 {
-            return false;
+            return uplink.port.has_relayed();
         }
         for frame in uplink.burst.frames() {
-            let inside = &mut Within { now, engine, outputs, own: &mut streams.own };
-            net.receive(now, frame, &mut Outside(Some(&mut uplink.port)), inside);
+            let (from, strangers) = match frame.origin() {
+                Origin::Wire => (net::SwitchPort::Uplink, gids.as_mut()),
+                Origin::Guest | Origin::Flooder => (net::SwitchPort::Worker, gids.as_mut()),
+                Origin::Engine => (net::SwitchPort::Worker, None),
+            };
+            let own = &mut streams.own;
+            let inside = &mut Within { now, engine, outputs, own, strangers };
+            net.receive(now, frame, from, &mut Outside::of(Some(&mut uplink.port)), inside);
         }
-        uplink.burst.clear();
+        uplink.port.recycle(&mut uplink.burst);
         true
     }
 
@@ -75,8 +89,11 @@ impl Worker {
     pub(super) fn serve_ethernet(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink, net, engine, outputs, streams, .. } = self;
         let _mark = cycles::enter(Stage::Wire);
-        let mut outside = Outside(uplink.as_mut().map(|uplink| &mut uplink.port));
-        net.turn(now, &mut outside, &mut Within { now, engine, outputs, own: &mut streams.own })
+        let mut outside = Outside::of(uplink.as_mut().map(|uplink| &mut uplink.port));
+        // Its engine knows all GIDs of this worker, whose guests alone send here.
+        let strangers = None;
+        let within = &mut Within { now, engine, outputs, own: &mut streams.own, strangers };
+        net.turn(now, &mut outside, within)
     }
 
     /// Lets the engine send; true if more could be sent now.
@@ -97,7 +114,7 @@ impl Worker {
             streams.flush(&mut Host { engine, outputs, now });
         }
         let Some(uplink) = uplink else { return more };
-        let within = &mut Within { now, engine, outputs, own: &mut streams.own };
+        let within = &mut Within { now, engine, outputs, own: &mut streams.own, strangers: None };
         let sent = *has_streams && transmit_segments(uplink, net, within);
         uplink.port.flush();
         more || sent || uplink.port.backlog() != 0
@@ -119,11 +136,14 @@ impl Worker {
 
     /// The link went up or down: QPs and guests are told.
     fn tell_link(&mut self, up: bool) {
-        if self.has_streams {
-            // Streams do not go by the uplink. Packets do, are lost there while its link is down, and start over when it is up again.
+        let is_always_up =
+            self.has_streams || self.uplink.as_ref().is_some_and(|uplink| uplink.port.reaches_workers());
+        if is_always_up {
+            // Streams do not go by the uplink, nor what goes to other workers. Other packets do, are lost there while its link is down, and
+            // start over when it is up again.
             self.engine.set_link(false);
         }
-        self.engine.set_link(up || self.has_streams);
+        self.engine.set_link(up || is_always_up);
         self.port.up = up;
         // Whoever holds the other end of the cable can pull it as often as it likes.
         let text = || format!("uplink: the link is {}", if up { "up" } else { "down" });
@@ -171,55 +191,10 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>
             scratch.clear();
             scratch.extend_from_slice(&frame.buf()[..len]);
             drop(frame);
-            net.forward_packet(within.now, verdict, scratch, &mut Outside(Some(port)), within);
+            net.forward_packet(within.now, verdict, scratch, &mut Outside::of(Some(port)), within);
         }
     }
     sent
-}
-
-/// What gets frames that are for no netdev.
-struct Within<'a> {
-    now: transport::Instant,
-    engine: &'a mut Engine<MrMemory>,
-    outputs: &'a mut Outputs,
-    own: &'a mut Own,
-}
-
-impl net::Inside for Within<'_> {
-    fn packet(&mut self, packet: &[u8]) {
-        cycles::within(Stage::Execute, || self.engine.handle_frame(self.now, packet, self.outputs));
-    }
-
-    fn takes(&self, guest: usize, ends: &Ends) -> bool {
-        self.own.takes(guest, ends)
-    }
-
-    fn segment(&mut self, guest: usize, frame: &[u8]) {
-        self.own.handle_frame(self.now, guest, frame);
-    }
-}
-
-/// Frames of the switch go out by the port, if there is one.
-struct Outside<'a>(Option<&'a mut Port>);
-
-impl net::SwitchUplink for Outside<'_> {
-    fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<Offload> {
-        Offload::of(head, start, offset, self.0.as_ref()?.capabilities().checksums)
-    }
-
-    fn room(&mut self) -> Option<usize> {
-        self.0.as_mut()?.room()
-    }
-
-    fn transmit(&mut self, len: usize, left: Option<Offload>, fill: Fill<'_>) -> Result<(), Lost> {
-        let mut frame = self.0.as_mut().and_then(|port| port.transmit(len)).ok_or(Lost)?;
-        fill(&mut frame.buf()[..len]);
-        if let Some(offload) = left {
-            frame.offload(offload);
-        }
-        frame.commit(len);
-        Ok(())
-    }
 }
 
 /// Packets of the engine go where the switch says: mostly out by the port, into whose buffer they are written.
@@ -243,6 +218,7 @@ impl Packets<'_> {
         let _mark = cycles::enter(Stage::Wire);
         // What has no room after all is counted by the port, and lost like any packet may be.
         let Some(mut frame) = self.port.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
+        frame.made_by(Origin::Engine);
         let head = packet.emit(payload.len(), frame.buf());
         let verdict = self.net.route_packet(self.now, &frame.buf()[..head]);
         if verdict != Verdict::To(net::SwitchPort::Uplink) {
@@ -252,7 +228,13 @@ impl Packets<'_> {
             drop(frame);
             // It is no segment, and what comes from the engine does not go there: the switch calls that a hairpin.
             let nobody = &mut |_: &[u8]| {};
-            self.net.forward_packet(self.now, verdict, self.scratch, &mut Outside(Some(self.port)), nobody);
+            self.net.forward_packet(
+                self.now,
+                verdict,
+                self.scratch,
+                &mut Outside::of_engine(self.port),
+                nobody,
+            );
         } else if self.loan_state.may && is_loaned(packet, payload, self.loan_state.only_mapped) {
             self.loan_state.has_begun = true;
             // What was loaned before a fault must not keep the memory mapped until the next packet.
@@ -276,6 +258,10 @@ struct Wire<'a> {
 impl Outlet<MrMemory> for Wire<'_> {
     fn has_room(&mut self) -> bool {
         self.packets.as_mut().is_none_or(Packets::has_room)
+    }
+
+    fn way_to(&mut self, dst: Mac) -> Way {
+        self.packets.as_mut().map_or(Way::default(), |packets| packets.port.way_to(dst))
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {

@@ -3,4 +3,5 @@
 //! A program of their own: loom's threads bring a signal handler along, which takes the SIGBUS of others for theirs.
 
 mod mail;
+mod ring;
 mod slots;

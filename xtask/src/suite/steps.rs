@@ -96,6 +96,7 @@ pub const STEPS: &[Step] = &[
         libtest(name, cargo_with(&["test", "--workspace", "--doc", "--no-fail-fast"]))
     }),
     Step::new("tests-long", |name| tests(name, None, &["--run-ignored=only"], TESTS, &["--ignored"])).long(),
+    Step::new("tests-workers", tests_on_workers).long(),
     Step::new("tests-other-seeds", |name| tests(name, Some(fresh_seed(name)), &[], TESTS, &[])).long(),
     Step::new("shim-asan", shim_asan),
     Step::new("miri", miri).long(),
@@ -178,6 +179,33 @@ fn libtest(name: &str, command: Command) -> Verdict {
     let result = logged(name, command);
     let counts = paths::log(name).and_then(|log| Ok(std::fs::read(log)?));
     counted(result, counts.map(|log| Counts::of_libtest(&String::from_utf8_lossy(&log))))
+}
+
+/// End-to-end tests whose guests are spread over workers too.
+const ON_WORKERS: &[&str] = &[
+    "datagrams",
+    "ethernet",
+    "ethernet_uplink",
+    "hostile_chaos",
+    "hostile_cm",
+    "hostile_kernel",
+    "hostile_memory",
+    "hostile_process",
+    "iwarp_own",
+    "lifecycle",
+    "multicast",
+    "order_commands",
+    "statuses",
+    "unreliable",
+    "verbs",
+];
+
+/// These tests, each guest on another of three workers.
+fn tests_on_workers(name: &str) -> Verdict {
+    let mut command = cargo_with(&["test", "-p", "vrdma-tests", "--no-fail-fast"]);
+    command.args(ON_WORKERS.iter().flat_map(|test| ["--test", test]));
+    command.args(["--", ONE_THREAD]).env("VRDMA_TEST_WORKERS", "3");
+    libtest(name, command)
 }
 
 /// Some tests look at what the whole process counts or has: each has a process of its own under nextest, else they take turns.

@@ -68,7 +68,10 @@ impl Default for PairConfig {
         // Two programs that poll and a backend that polls want three processors. With fewer each waits for the
         // others' time slices (milliseconds), so the backend sleeps at once and is woken by kicks instead.
         let few = std::thread::available_parallelism().is_ok_and(|count| count.get() < 4);
-        let backend_arguments = if few { vec!["--poll-us=0".to_owned()] } else { Vec::new() };
+        let mut backend_arguments = if few { vec!["--poll-us=0".to_owned()] } else { Vec::new() };
+        // As the tests without VMs have it: each VM on another worker.
+        backend_arguments
+            .extend(std::env::var("VRDMA_TEST_WORKERS").ok().map(|workers| format!("--workers={workers}")));
         Self {
             without: Vec::new(),
             cpus: 1,

@@ -79,6 +79,15 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             // It was made due before its address vector changed.
             return (0, 0);
         }
+        let way = outlet.way_to(self.qp.attr().dmac);
+        self.service.rc_roce().stays_here = way.stays_here;
+        if !way.has_room {
+            match direction {
+                Direction::Answers => self.make_answer_due(),
+                Direction::Requests => self.make_turn_due(),
+            }
+            return (0, 0);
+        }
         let mut allowance = Allowance::new(now, budget);
         match direction {
             Direction::Answers => {

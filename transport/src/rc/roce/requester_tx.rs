@@ -16,7 +16,7 @@ use crate::rc::roce::packet::{RequestSlice, body};
 use crate::rc::roce::psn::{HALF, ahead};
 use crate::rc::roce::requester_state::{RequesterState, psns};
 use crate::request::Payload;
-use crate::time::{Instant, NEVER, ack_timeout};
+use crate::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::work::Work;
 use vrdma_wire::num::{Pkey, Psn};
 use vrdma_wire::roce::{Body, Bth, Packet, Path, Xrc};
@@ -74,7 +74,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
     /// The local ACK timeout begins anew.
     pub(super) fn restart_deadline(&mut self, now: Instant) {
-        let timeout = ack_timeout(self.qp.attr().timeout);
+        let stays_here = self.service.rc_roce().stays_here;
+        let timeout = ack_timeout(self.qp.attr().timeout).or(stays_here.then_some(SLOW_CHECK));
         self.set_deadline(timeout.map(|timeout| now + timeout));
     }
 

@@ -4,7 +4,7 @@ use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
 use crate::qp::requester::Wait;
-use crate::time::{Instant, NEVER};
+use crate::time::{Instant, NEVER, ack_timeout};
 use core::time::Duration;
 
 /// Why to retransmit.
@@ -63,7 +63,9 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             // It is about to be sent anyway.
             return self.make_turn_due();
         }
-        match self.qp.requester.spend_retry() {
+        let is_for_ever = cause == Cause::Timeout && ack_timeout(self.qp.attr().timeout).is_none();
+        let spent = if is_for_ever { Ok(()) } else { self.qp.requester.spend_retry() };
+        match spent {
             Ok(()) => {
                 state.retransmitted = cause != Cause::Timeout;
                 self.counters.responses_lost += u64::from(cause == Cause::Lost);

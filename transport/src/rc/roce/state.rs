@@ -15,6 +15,8 @@ pub(crate) struct RcRoce {
     pub(super) responder: ResponderState,
     /// When to do something about what has not happened until then, or [`NEVER`]. The QP's timer is not later than this.
     pub(super) deadline: Instant,
+    /// What the outlet said of its peer ([`Way::stays_here`](crate::Way::stays_here)) when it last had its turn.
+    pub(super) stays_here: bool,
 }
 
 impl RcRoce {
@@ -24,6 +26,7 @@ impl RcRoce {
             requester: RequesterState::new(),
             responder: ResponderState::new(qp.max_dest_rd_atomic),
             deadline: NEVER,
+            stays_here: false,
         }
     }
 

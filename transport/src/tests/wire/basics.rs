@@ -178,3 +178,27 @@ fn a_qp_whose_peer_was_of_this_host_takes_nothing_from_the_wire() {
     net.inject(A, &packet, b"x");
     assert_eq!((net.hosts[B].counters().drop_not_connected, net.answers(B)), (1, vec![]));
 }
+
+#[test]
+fn a_qp_whose_way_has_no_room_waits_and_others_go_on() {
+    let mut net = Net::connected();
+    let elsewhere = Mac([2, 0, 0, 0, 0, 9]);
+    net.post(A, 1, SEND, Payload::Inline(b"to b"));
+    let Host { engine, end, .. } = &mut net.hosts[A];
+    end.qpn = engine.create_qp(end.device, qp_init(end.pd)).unwrap();
+    let attr = QpAttr { dmac: elsewhere, ..net.attr(A) };
+    for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
+        net.hosts[A].modify(net.now, mask, QpAttr { state, ..attr });
+    }
+    net.post(A, 2, SEND, Payload::Inline(b"elsewhere"));
+    let to_b = net.hosts[B].mac;
+    let mut sent_to = |closed| {
+        let Host { engine, log, cable, .. } = &mut net.hosts[A];
+        cable.closed = closed;
+        let more = engine.transmit(net.now, 1000, cable, log);
+        (more, cable.frames.drain(..).map(|frame| parse(&frame).path.dst_mac).collect::<Vec<_>>())
+    };
+    assert_eq!(sent_to(Some(to_b)), (true, vec![elsewhere]));
+    assert_eq!(sent_to(Some(to_b)), (true, vec![]), "it keeps its place");
+    assert_eq!(sent_to(None), (false, vec![to_b]));
+}

@@ -60,8 +60,10 @@ fn a_datagram_is_a_packet_with_all_that_its_handle_says() {
     let way = Destination { sgid_index: 1, vlan: Some(5), sl: 3, ..net.way() };
     net.send(1, &way, SendOp::Send { imm }, Payload::Sges(&[a.sge(0, 5), a.sge(5, 3)]));
     assert_eq!(net.hosts[A].statuses(), [], "it waits for its turn");
+    assert!(net.hosts[A].engine.is_sending(a.device, a.qpn));
     net.work(A);
     assert_eq!(net.hosts[A].statuses(), [(1, OK)]);
+    assert!(!net.hosts[A].engine.is_sending(a.device, a.qpn));
     let frame = net.hosts[A].cable.frames[0].clone();
     let parsed = Packet::parse(&frame).unwrap();
     let (path, bth) = (parsed.packet.path, parsed.packet.bth);

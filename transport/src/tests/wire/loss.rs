@@ -52,6 +52,31 @@ fn without_any_answer_requests_end_in_the_time_that_was_promised() {
 }
 
 #[test]
+fn without_a_timeout_who_is_in_this_process_is_asked_for_ever_and_nobody_else() {
+    for stays_here in [true, false] {
+        let mut net = Net::connected_with(|a| (a.timeout, a.retry_cnt) = (0, 0), |_| {});
+        net.hosts[A].cable.stays_here = stays_here;
+        let b = net.hosts[B].end.clone();
+        net.post(A, 1, write_to(b.remote(0)), Payload::Inline(b"x"));
+        for _ in 0..20 {
+            net.work(A);
+            net.hosts[A].cable.frames.clear();
+            if !stays_here {
+                assert_eq!(net.hosts[A].engine.poll_timeout(), None);
+                break;
+            }
+            net.now = net.hosts[A].engine.poll_timeout().expect("it asks again");
+        }
+        net.run();
+        let (statuses, written) = (net.hosts[A].statuses(), b.memory.bytes(0, 1)[0]);
+        let wanted = if stays_here { (vec![(1, Success)], b'x') } else { (vec![], 0) };
+        assert_eq!((statuses, written), wanted);
+        // It asks no more once all is answered.
+        net.settle();
+    }
+}
+
+#[test]
 fn who_goes_on_posting_does_not_put_the_end_off() {
     let mut net = Net::connected();
     let b = net.hosts[B].end.clone();

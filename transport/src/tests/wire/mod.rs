@@ -24,11 +24,19 @@ pub(crate) struct Cable {
     pub(crate) frames: VecDeque<Frame>,
     /// Packets that it takes still, if not all.
     pub(crate) room: Option<usize>,
+    /// An address to which it takes none.
+    pub(crate) closed: Option<Mac>,
+    /// [`Way::stays_here`].
+    pub(crate) stays_here: bool,
 }
 
 impl Outlet<Mem> for Cable {
     fn has_room(&mut self) -> bool {
         self.room != Some(0)
+    }
+
+    fn way_to(&mut self, dst: Mac) -> Way {
+        Way { has_room: self.closed != Some(dst), stays_here: self.stays_here }
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {

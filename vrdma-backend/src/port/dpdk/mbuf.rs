@@ -178,6 +178,27 @@ impl Mbuf {
         }
     }
 
+    /// Copies all data to the beginning of `out`; how many bytes.
+    ///
+    /// # Panics
+    /// It has no room for them.
+    pub fn copy_into(&self, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        let mut next = self.raw.as_ptr();
+        while !next.is_null() {
+            // SAFETY: each mbuf of the chain is valid and its data is `len` readable bytes. They may be memory of a guest, which writes
+            // to it at any time: so they are copied by pointer, into other memory, whose bounds the slice has checked.
+            unsafe {
+                let len = usize::from(dpdk::shim_pktmbuf_data_len(next));
+                let to = out[done..done + len].as_mut_ptr();
+                std::ptr::copy_nonoverlapping(dpdk::shim_pktmbuf_mtod(next), to, len);
+                done += len;
+                next = dpdk::shim_pktmbuf_next(next);
+            }
+        }
+        done
+    }
+
     /// Makes memory of others the data of this mbuf, which is fresh.
     pub fn attach(&mut self, external: External) {
         let (bytes, len, done, owner) = external.into_parts();

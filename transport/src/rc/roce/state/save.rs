@@ -5,11 +5,12 @@ use crate::carrier::Carrier;
 use crate::outstanding::Requests;
 use crate::qp::Qp;
 use crate::save::{Violation, deadline, record, to_deadline};
+use crate::time::NEVER;
 
 impl RcRoce {
     /// The record of it.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
-        let RcRoce { requester, responder, deadline: at } = self;
+        let RcRoce { requester, responder, deadline: at, stays_here: _ } = self;
         record::Roce::Rc(Box::new(record::RcRoce {
             requester: requester.save(qp, requests),
             responder: responder.save(qp),
@@ -26,10 +27,13 @@ impl RcRoce {
         if qp.carrier == Carrier::Roce && qp.requester.offset > 0 {
             return Err(Violation::Progress);
         }
+        let deadline = to_deadline(record.deadline)?;
         Ok(RcRoce {
             requester: RequesterState::restore(&record.requester, qp, requests)?,
             responder: ResponderState::restore(&record.responder, qp)?,
-            deadline: to_deadline(record.deadline)?,
+            deadline,
+            // Until its next turn: without a timeout none but such has a deadline while it waits for an acknowledge.
+            stays_here: qp.attr().timeout == 0 && deadline != NEVER,
         })
     }
 }

@@ -1,0 +1,180 @@
+//! What a port asks of it.
+
+use super::Mesh;
+use super::lane::{Inward, Outward};
+use super::nic::Nic;
+use super::table::Place;
+use crate::port::frame::{Frame, Origin};
+use crate::port::{BURST, Capabilities, Dma, Driver, External, Offload};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use vrdma_transport::Way;
+use vrdma_wire::num::Mac;
+
+impl Driver for Mesh {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn dma(&self) -> Option<Dma> {
+        self.nic.as_ref()?.driver.dma()
+    }
+
+    fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    fn adopt(&mut self) {
+        if let Some(nic) = &mut self.nic {
+            nic.driver.adopt();
+        }
+    }
+
+    /// A burst of the NIC, and as much of the other workers.
+    fn receive(&mut self, frames: &mut Vec<Frame>) {
+        self.has_relayed = self.nic.as_mut().is_some_and(Nic::flush);
+        self.receive_from_nic(frames);
+        let most = frames.len() + BURST;
+        let before = frames.len();
+        for step in 0..self.inward.len() {
+            let at = (self.next + step) % self.inward.len();
+            let Some(lane) = &mut self.inward[at] else { continue };
+            while frames.len() < most
+                && let Some(frame) = lane.pop()
+            {
+                frames.push(frame);
+            }
+            lane.release();
+        }
+        self.next = (self.next + 1) % self.inward.len();
+        self.counters.received += (frames.len() - before) as u64;
+        self.publish();
+    }
+
+    fn recycle(&mut self, frames: &mut Vec<Frame>) {
+        if frames.is_empty() {
+            return;
+        }
+        for buffer in frames.drain(..).filter_map(|frame| frame.into_buffer().ok()) {
+            match &mut self.inward[buffer.home] {
+                Some(lane) => lane.give_back(buffer),
+                None => self.free.push(buffer),
+            }
+        }
+        self.inward.iter_mut().flatten().for_each(Inward::publish_empty);
+    }
+
+    fn allocate(&mut self, frames: &mut Vec<Frame>) {
+        if let Some(nic) = &mut self.nic {
+            return nic.driver.allocate(frames);
+        }
+        while frames.len() < BURST {
+            frames.push(Frame::from_buffer(self.buffer(), Origin::Guest));
+        }
+    }
+
+    fn send(&mut self, frames: &mut Vec<Frame>) {
+        let room = self.nic.as_ref().map_or(BURST, Nic::room);
+        let count = frames.len().min(BURST).min(room);
+        for frame in frames.drain(..count) {
+            self.forward(frame);
+        }
+        self.publish();
+        if let Some(nic) = &mut self.nic {
+            self.has_relayed |= nic.flush();
+        }
+    }
+
+    fn attach(&mut self, frame: &mut Frame, external: External) -> bool {
+        self.nic.as_mut().is_some_and(|nic| nic.driver.attach(frame, external))
+    }
+
+    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
+        self.nic.as_mut().is_some_and(|nic| nic.driver.append(frame, bytes))
+    }
+
+    fn reclaim(&mut self) {
+        if let Some(nic) = &mut self.nic {
+            nic.reclaim();
+        }
+    }
+
+    fn offload(&mut self, _frame: &mut Frame, _offload: Offload) {
+        unreachable!("this port says that it can no checksums");
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        match &self.nic {
+            // Without a descriptor of the NIC its user never sleeps long, and needs none.
+            Some(_) => self.both.as_ref().map(|both| both.as_fd()),
+            None => Some(self.station.bell.as_fd()),
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        self.station.arm();
+        self.nic.as_mut().is_none_or(|nic| nic.driver.arm() && nic.is_idle())
+    }
+
+    fn disarm(&mut self) {
+        self.station.disarm();
+        if let Some(nic) = &mut self.nic {
+            nic.driver.disarm();
+        }
+    }
+
+    fn reaches_workers(&self) -> bool {
+        true
+    }
+
+    fn way_to(&mut self, dst: Mac) -> Way {
+        let (lane, stays_here) = match self.table.place_of(dst) {
+            Place::Worker(to) => (self.outward[to].as_mut(), to != self.worker),
+            Place::Out => (self.to_nic.as_mut(), false),
+            // No connection goes there.
+            Place::All => (None, false),
+        };
+        Way { has_room: lane.is_none_or(Outward::has_room), stays_here }
+    }
+
+    fn leads_out(&self) -> bool {
+        self.link.is_some()
+    }
+
+    fn has_relayed(&self) -> bool {
+        self.has_relayed
+    }
+
+    fn link(&mut self) -> bool {
+        self.look()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        let speed = self.link.as_ref()?.speed.load(Ordering::Relaxed);
+        (speed != 0).then_some(speed)
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        let Some(nic) = &self.nic else { return };
+        // In the place of what the port counts, which has frames between workers too.
+        let c = &nic.counters;
+        count("frames_received", c.frames_received);
+        count("bytes_received", c.bytes_received);
+        count("frames_sent", c.frames_sent);
+        count("bytes_sent", c.bytes_sent);
+        count("tx_link_down", c.tx_link_down);
+        nic.driver.counters(count);
+    }
+
+    fn worker_counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        count("frames_sent", self.counters.sent);
+        count("frames_received", self.counters.received);
+        count("frames_lost", self.counters.lost);
+        count("buffers", self.counters.buffers);
+    }
+
+    fn held(&self) -> Option<Duration> {
+        self.nic.as_ref()?.driver.held()
+    }
+}

@@ -1,0 +1,278 @@
+//! What joins the workers of one process: each has a port, which leads to the guests of all others, and to the NIC, which the first
+//! worker has.
+//!
+//! Between each two workers are two lanes, one in each direction, and one more from each to the NIC. So a worker that does not take what
+//! it gets loses what is sent to it, as a NIC does whose ring is full, and keeps nobody else waiting. Frames to the switches of other workers
+//! go straight there; from there none goes on, so there are no loops. Which worker has whom is in the configuration.
+//!
+//! A frame is written once, in a buffer of its sender, and read from there. What comes from the NIC for another worker is copied once, and
+//! so is what goes to the NIC.
+
+mod driver;
+mod lane;
+mod nic;
+mod ring;
+mod sleeper;
+mod sync;
+mod table;
+
+pub use table::WorkerOf;
+
+use super::frame::{Buffer, Frame, Origin};
+use super::{Capabilities, Checksums, Driver, ETHERNET};
+use lane::{Inward, Outward, Station, lane};
+use nic::Nic;
+use rustix::event::epoll;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use table::Place;
+use vrdma_wire::num::Mac;
+
+/// The port of one worker.
+#[derive(Debug)]
+pub struct Mesh {
+    worker: usize,
+    table: Arc<WorkerOf>,
+    capabilities: Capabilities,
+    mac: Mac,
+    /// To each other worker,
+    outward: Vec<Option<Outward>>,
+    /// and from it.
+    inward: Vec<Option<Inward>>,
+    /// The NIC, at the worker that has it,
+    nic: Option<Nic>,
+    /// and the way to it, at the others.
+    to_nic: Option<Outward>,
+    /// What the others know of the NIC; none if there is none.
+    link: Option<Arc<Link>>,
+    station: Arc<Station>,
+    /// Readable for the station's bell and for the NIC, where there are both.
+    both: Option<OwnedFd>,
+    /// Buffers for frames to other workers. As many are made as were ever on their way at once.
+    free: Vec<Buffer>,
+    /// Whose turn it is.
+    next: usize,
+    has_relayed: bool,
+    counters: Counters,
+}
+
+/// What the worker with the NIC tells the others of its link.
+#[derive(Debug)]
+struct Link {
+    up: AtomicBool,
+    /// In Mb/s; 0 if it is not known.
+    speed: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    sent: u64,
+    received: u64,
+    lost: u64,
+    buffers: u64,
+}
+
+/// The ports of `workers` workers, with the NIC of this driver at the first. IP packets have up to `mtu` bytes where there is no NIC.
+///
+/// # Errors
+/// The system has no descriptors left.
+pub fn mesh(
+    workers: usize,
+    table: WorkerOf,
+    mtu: u16,
+    nic: Option<Box<dyn Driver>>,
+) -> io::Result<Vec<Mesh>> {
+    let table = Arc::new(table);
+    let stations = (0..workers).map(|_| Ok(Arc::new(Station::new()?))).collect::<io::Result<Vec<_>>>()?;
+    let max_frame = usize::from(mtu) + ETHERNET;
+    let none = Capabilities { mtu, max_frame, external: false, checksums: Checksums::default() };
+    let capabilities = nic.as_ref().map_or(none, |nic| nic.capabilities());
+    // A frame is complete when it goes to another worker: who sends it does not know yet where it goes.
+    let capabilities = Capabilities { checksums: Checksums::default(), ..capabilities };
+    let mac = nic.as_ref().map_or(Mac([2, 0, 0, 0, 0, 0]), |nic| nic.mac());
+    let link = nic.as_ref().map(|_| Arc::new(Link { up: AtomicBool::new(false), speed: AtomicU32::new(0) }));
+    let mut ports: Vec<Mesh> = (0..workers)
+        .map(|worker| Mesh {
+            worker,
+            table: table.clone(),
+            capabilities: Capabilities { external: capabilities.external && worker == 0, ..capabilities },
+            mac,
+            outward: (0..workers).map(|_| None).collect(),
+            inward: (0..workers).map(|_| None).collect(),
+            nic: None,
+            to_nic: None,
+            link: link.clone(),
+            station: stations[worker].clone(),
+            both: None,
+            free: Vec::new(),
+            next: 0,
+            has_relayed: false,
+            counters: Counters::default(),
+        })
+        .collect();
+    for (from, to) in (0..workers).flat_map(|from| (0..workers).map(move |to| (from, to))) {
+        if from != to {
+            let (outward, inward) = lane(&stations[to]);
+            ports[from].outward[to] = Some(outward);
+            ports[to].inward[from] = Some(inward);
+        }
+    }
+    if let Some(driver) = nic {
+        let lanes = ports[1..].iter_mut().map(|port| {
+            let (outward, inward) = lane(&stations[0]);
+            port.to_nic = Some(outward);
+            inward
+        });
+        let nic = Nic::new(driver, lanes.collect());
+        ports[0].add_nic(nic)?;
+    }
+    Ok(ports)
+}
+
+impl Mesh {
+    fn add_nic(&mut self, nic: Nic) -> io::Result<()> {
+        if let Some(fd) = nic.driver.readiness() {
+            let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            for fd in [fd, self.station.bell.as_fd()] {
+                epoll::add(&both, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+            }
+            self.both = Some(both);
+        }
+        self.nic = Some(nic);
+        self.look();
+        Ok(())
+    }
+
+    /// Takes what came to the NIC: what is for guests of others goes there.
+    fn receive_from_nic(&mut self, frames: &mut Vec<Frame>) {
+        let Some(nic) = &mut self.nic else { return };
+        let mut received = std::mem::take(&mut nic.received);
+        nic.driver.receive(&mut received);
+        nic.counters.frames_received += received.len() as u64;
+        nic.counters.bytes_received += received.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        for frame in received.drain(..) {
+            match self.table.place(&frame) {
+                Place::Worker(to) if to != self.worker => {
+                    self.has_relayed = true;
+                    self.copy(to, &frame);
+                }
+                // Own guests, and what nobody knows: the switch decides.
+                Place::Worker(_) | Place::Out => frames.push(frame),
+                Place::All => {
+                    // Under the address of a guest of ours it is dropped: by one switch, which counts it.
+                    if !self.table.has_source(&frame) {
+                        self.copy_to_all(&frame);
+                    }
+                    frames.push(frame);
+                }
+            }
+        }
+        if let Some(nic) = &mut self.nic {
+            nic.received = received;
+        }
+    }
+
+    /// Brings a frame of this worker where it goes.
+    fn forward(&mut self, frame: Frame) {
+        match self.table.place(&frame) {
+            Place::Worker(to) => self.hand_over(to, frame),
+            Place::Out => self.send_out(frame),
+            Place::All => {
+                if frame.origin() != Origin::Flooder {
+                    self.copy_to_all(&frame);
+                }
+                self.send_out(frame);
+            }
+        }
+    }
+
+    fn send_out(&mut self, frame: Frame) {
+        if let Some(nic) = &mut self.nic {
+            return nic.send(frame);
+        }
+        // Without a NIC nobody is out there.
+        let refused = match &mut self.to_nic {
+            Some(lane) => lane.push(frame).inspect_err(|_| self.counters.lost += 1).err(),
+            None => Some(frame),
+        };
+        self.free.extend(refused.and_then(|frame| frame.into_buffer().ok()));
+    }
+
+    /// Gives a frame to another worker.
+    fn hand_over(&mut self, to: usize, frame: Frame) {
+        let origin = frame.origin();
+        match frame.into_buffer() {
+            Ok(buffer) => self.push(to, Frame::from_buffer(buffer, origin)),
+            Err(frame) => self.copy(to, &frame),
+        }
+    }
+
+    fn copy_to_all(&mut self, frame: &Frame) {
+        for to in 0..self.outward.len() {
+            self.copy(to, frame);
+        }
+    }
+
+    /// Gives a copy of a frame to another worker.
+    fn copy(&mut self, to: usize, frame: &Frame) {
+        if to == self.worker {
+            return;
+        }
+        if frame.total_len() > self.capabilities.max_frame {
+            // From the NIC: too long for the link.
+            self.counters.lost += 1;
+            return;
+        }
+        let mut buffer = self.buffer();
+        buffer.len = frame.copy_into(&mut buffer.bytes);
+        self.push(to, Frame::from_buffer(buffer, frame.origin()));
+    }
+
+    fn push(&mut self, to: usize, frame: Frame) {
+        // The switch brings no frame of its own guests here again: that is a hairpin.
+        let Some(lane) = &mut self.outward[to] else { return };
+        match lane.push(frame) {
+            Ok(()) => self.counters.sent += 1,
+            Err(frame) => {
+                self.counters.lost += 1;
+                self.free.extend(frame.into_buffer().ok());
+            }
+        }
+    }
+
+    /// A buffer for the longest frame.
+    fn buffer(&mut self) -> Buffer {
+        if self.free.is_empty() {
+            for lane in self.outward.iter_mut().flatten().chain(&mut self.to_nic) {
+                lane.take_empty(&mut self.free);
+            }
+        }
+        self.free.pop().unwrap_or_else(|| {
+            self.counters.buffers += 1;
+            let bytes = vec![0; self.capabilities.max_frame].into_boxed_slice();
+            Buffer { bytes, len: 0, home: self.worker }
+        })
+    }
+
+    fn publish(&mut self) {
+        self.outward.iter_mut().flatten().chain(&mut self.to_nic).for_each(Outward::publish);
+    }
+
+    /// Looks at the NIC's link, and tells the others.
+    fn look(&mut self) -> bool {
+        let Some(link) = &self.link else { return true };
+        if let Some(nic) = &mut self.nic {
+            let was_up = link.up.swap(nic.look(), Ordering::Relaxed);
+            // To ask may take a system call.
+            if was_up != nic.up {
+                link.speed.store(nic.driver.speed().unwrap_or(0), Ordering::Relaxed);
+            }
+        }
+        link.up.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! All workers of the daemon: how they begin, who is whose, and how they end.
+
+use super::watch::Watch;
+use super::{Stopped, Worker, WorkerHandle};
+use crate::config::{Config, GuestConfig};
+use crate::device::DeviceLimits;
+use crate::device::clock::Clock;
+use crate::gids::Gids;
+use crate::port::{Driver, Mesh, Port, WorkerOf, mesh};
+use anyhow::{Context, Result};
+use std::thread::JoinHandle;
+use vrdma_transport::DeviceId;
+use vrdma_wire::num::Mtu;
+
+/// The longest IP packet between workers where there is no uplink has room for a RoCE packet of path MTU 4096.
+const LEAST_MTU: u16 = 4200;
+
+/// The workers; they end when this is dropped.
+#[derive(Debug)]
+pub struct Workers {
+    watch: Option<Watch>,
+    handles: Vec<WorkerHandle>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Where a guest is served.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The number of its worker.
+    pub number: usize,
+    /// Its worker.
+    pub worker: WorkerHandle,
+    /// Its device there.
+    pub device: DeviceId,
+    /// Its port of the switch there.
+    pub port: usize,
+}
+
+impl Workers {
+    /// Starts them; the first has the uplink. IP packets of guests' Ethernet functions have up to `mtu` bytes.
+    ///
+    /// # Errors
+    /// The system is out of something, or a worker may not run where it shall.
+    pub fn start(config: &Config, mtu: u16, uplink: Option<Port>) -> Result<Workers> {
+        let count = usize::from(config.workers);
+        let mut workers = Workers { watch: None, handles: Vec::new(), threads: Vec::new() };
+        for number in 0..count {
+            let name = if count == 1 { "worker".to_owned() } else { format!("worker {number}") };
+            let cpu = config.cpus.get(number).copied();
+            let (handle, thread) = Worker::spawn(&name, cpu, config.poll(), mtu)?;
+            workers.handles.push(handle);
+            workers.threads.push(thread);
+        }
+        let guests = config.resolved_guests();
+        let ports = match count {
+            1 => vec![uplink],
+            _ => joined(&guests, count, mtu, uplink)?.into_iter().map(Some).collect(),
+        };
+        let (gids, clock) = (Gids::default(), Clock::default());
+        for (number, (handle, port)) in workers.handles.iter().zip(ports).enumerate() {
+            let others: Vec<_> = guests.iter().filter(|guest| worker_of(guest) != number).cloned().collect();
+            let view = (count > 1).then(|| gids.view(number));
+            handle.call(move |worker| {
+                worker.set_clock(clock);
+                if let Some(view) = view {
+                    worker.set_others(&others, view);
+                }
+                if let Some(port) = port {
+                    worker.set_uplink(port);
+                }
+            })?;
+        }
+        if count > 1 {
+            let names = |number| {
+                let own = guests.iter().filter(|guest| worker_of(guest) == number);
+                own.map(|guest| guest.name.clone()).collect()
+            };
+            let watched = workers.handles.iter().cloned().enumerate();
+            let watched = watched.map(|(number, handle)| (handle, names(number))).collect();
+            workers.watch = Some(Watch::start(watched).context("a thread that watches the workers")?);
+        }
+        Ok(workers)
+    }
+
+    /// Gives each guest to its worker, in the order of the configuration.
+    ///
+    /// # Errors
+    /// A worker has stopped.
+    pub fn add(&self, config: &Config, guests: &[GuestConfig]) -> Result<Vec<Place>, Stopped> {
+        let add = |guest: &GuestConfig| {
+            let number = worker_of(guest);
+            let worker = self.handles[number].clone();
+            let (spec, limits) = (guest.clone(), DeviceLimits::new(config));
+            let (device, port) = worker.call(move |worker| worker.add_guest(spec, limits))?;
+            Ok(Place { number, worker, device, port })
+        };
+        guests.iter().map(add).collect()
+    }
+
+    /// The largest path MTU of guests' RDMA functions.
+    ///
+    /// # Errors
+    /// A worker has stopped.
+    pub fn path_mtu(&self) -> Result<Mtu, Stopped> {
+        self.handles[0].call(|worker| worker.port.mtu)
+    }
+
+    /// Each of them.
+    pub fn handles(&self) -> &[WorkerHandle] {
+        &self.handles
+    }
+}
+
+/// The worker of a guest of [`Config::resolved_guests`].
+fn worker_of(guest: &GuestConfig) -> usize {
+    guest.worker.expect("each guest was given a worker").into()
+}
+
+/// Ports that lead each worker to the others, and to the uplink.
+fn joined(guests: &[GuestConfig], count: usize, mtu: u16, uplink: Option<Port>) -> Result<Vec<Port>> {
+    let mut table = WorkerOf::default();
+    for guest in guests {
+        for &mac in guest.extra_macs.iter().chain([&guest.mac]) {
+            table.insert(mac, worker_of(guest));
+        }
+    }
+    let nic = uplink.map(Port::into_driver);
+    let ports = mesh(count, table, mtu.max(LEAST_MTU), nic).context("the rings between workers")?;
+    let port = |mesh: Mesh| Port::new(Box::new(mesh) as Box<dyn Driver>);
+    Ok(ports.into_iter().map(port).collect())
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.watch = None;
+        // All are told before one is waited for.
+        self.handles.iter().for_each(|handle| handle.tell(Worker::stop));
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                log::error!("a worker panicked");
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What lies beyond the switch, as it sees it: the engine and guests' own TCP, and the uplink.
+
+use crate::cycles::{self, Stage};
+use crate::device::outputs::Outputs;
+use crate::gids::GidView;
+use crate::memory::MrMemory;
+use crate::net::{self, Fill, Lost};
+use crate::port::{Offload, Origin, Port};
+use crate::streams::Own;
+use vrdma_transport::{self as transport, Engine};
+use vrdma_wire::roce;
+use vrdma_wire::tcp::Ends;
+
+/// What gets frames that are for no netdev.
+pub(super) struct Within<'a> {
+    pub now: transport::Instant,
+    pub engine: &'a mut Engine<MrMemory>,
+    pub outputs: &'a mut Outputs,
+    pub own: &'a mut Own,
+    /// Where others made the frame: they may not speak for guests of other workers. (The engine knows its own.)
+    pub strangers: Option<&'a mut GidView>,
+}
+
+impl net::Inside for Within<'_> {
+    fn packet(&mut self, packet: &[u8]) {
+        if let Some(gids) = &mut self.strangers
+            && roce::source(packet).is_some_and(|source| gids.is_elsewhere(source))
+        {
+            gids.spoofed += 1;
+            return;
+        }
+        cycles::within(Stage::Execute, || self.engine.handle_frame(self.now, packet, self.outputs));
+    }
+
+    fn takes(&self, guest: usize, ends: &Ends) -> bool {
+        self.own.takes(guest, ends)
+    }
+
+    fn segment(&mut self, guest: usize, frame: &[u8]) {
+        self.own.handle_frame(self.now, guest, frame);
+    }
+}
+
+/// Frames of the switch go out by the port, if there is one.
+pub(super) struct Outside<'a> {
+    port: Option<&'a mut Port>,
+    /// Who made them.
+    origin: Origin,
+    limited: bool,
+}
+
+impl<'a> Outside<'a> {
+    /// For frames of guests.
+    pub fn of(port: Option<&'a mut Port>) -> Outside<'a> {
+        Outside { port, origin: Origin::Guest, limited: false }
+    }
+
+    /// For packets of the engine.
+    pub fn of_engine(port: &'a mut Port) -> Outside<'a> {
+        Outside { port: Some(port), origin: Origin::Engine, limited: false }
+    }
+}
+
+impl net::SwitchUplink for Outside<'_> {
+    fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<Offload> {
+        Offload::of(head, start, offset, self.port.as_ref()?.capabilities().checksums)
+    }
+
+    fn room(&mut self) -> Option<usize> {
+        self.port.as_mut()?.room()
+    }
+
+    fn set_limited(&mut self, limited: bool) {
+        self.limited = limited;
+    }
+
+    fn transmit(&mut self, len: usize, left: Option<Offload>, fill: Fill<'_>) -> Result<(), Lost> {
+        let mut frame = self.port.as_mut().and_then(|port| port.transmit(len)).ok_or(Lost)?;
+        frame.made_by(if self.limited { Origin::Flooder } else { self.origin });
+        fill(&mut frame.buf()[..len]);
+        if let Some(offload) = left {
+            frame.offload(offload);
+        }
+        frame.commit(len);
+        Ok(())
+    }
+}

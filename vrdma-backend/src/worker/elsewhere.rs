@@ -1,0 +1,49 @@
+//! What a worker knows of the others: their guests, and who of all guests has which GID.
+
+use super::Worker;
+use super::guests::member_of;
+use crate::config::GuestConfig;
+use crate::device::clock::Clock;
+use crate::gids::GidView;
+use vrdma_transport::{DeviceId, GidEntry};
+
+impl Worker {
+    /// Its time is that of all workers, so that time stamps of their guests can be compared. Before any guest comes.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.outputs.clock = clock;
+    }
+
+    /// There are other workers, with these guests. Before any guest comes.
+    pub fn set_others(&mut self, guests: &[GuestConfig], gids: GidView) {
+        guests.iter().for_each(|guest| self.net.add_elsewhere(&member_of(guest)));
+        self.gids = Some(gids);
+    }
+
+    /// A guest takes a GID, unless another has it, whose name this returns.
+    pub(super) fn claim_gid(&mut self, id: DeviceId, entry: GidEntry) -> Result<(), String> {
+        let Some(gids) = &mut self.gids else { return Ok(()) };
+        gids.claim((entry.gid, entry.vlan), &self.outputs.device(id).guest.name)?;
+        if !self.claimed.contains(&(id, entry)) {
+            self.claimed.push((id, entry));
+        }
+        Ok(())
+    }
+
+    /// Lets others have the GIDs that a guest has no longer.
+    pub(super) fn settle_gids(&mut self, id: DeviceId) {
+        let Worker { gids: Some(gids), claimed, engine, outputs, .. } = self else { return };
+        let name = &outputs.device(id).guest.name;
+        claimed.retain(|&(device, entry)| {
+            let has_it = device != id || engine.gid_owner(entry) == Some(id);
+            if !has_it {
+                gids.release((entry.gid, entry.vlan), name);
+            }
+            has_it
+        });
+    }
+
+    /// RoCE packets that were dropped because they came under a GID of a guest of another worker.
+    pub fn spoofed(&self) -> u64 {
+        self.gids.as_ref().map_or(0, |gids| gids.spoofed)
+    }
+}

@@ -1,0 +1,134 @@
+//! Notices workers that do not go on: stopped by a debugger, kept from their processor, or caught in a mistake of ours. Their guests wait,
+//! others do not; an operator is told who.
+
+use super::WorkerHandle;
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often workers are asked.
+const PERIOD: Duration = Duration::from_secs(1);
+/// A worker that has not answered for so long is stuck. Its turns take microseconds, but its thread may have to wait for a processor.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A thread that asks all workers whether they are there; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is known of a worker.
+#[derive(Debug, Default)]
+struct Pulse {
+    /// When it was asked what it has not answered.
+    asked: Option<Instant>,
+    is_stuck: bool,
+}
+
+/// What changed.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    /// It does not answer, for so long.
+    Stuck(Duration),
+    /// It answers again, after so long.
+    GoesOn(Duration),
+}
+
+impl Pulse {
+    /// Looks at the worker: whether it has `answered` what it was asked.
+    fn look(&mut self, now: Instant, answered: bool) -> Option<Change> {
+        let waited = now.duration_since(self.asked?);
+        if answered {
+            self.asked = None;
+            return std::mem::take(&mut self.is_stuck).then_some(Change::GoesOn(waited));
+        }
+        let is_new = waited >= PATIENCE && !self.is_stuck;
+        self.is_stuck |= is_new;
+        is_new.then_some(Change::Stuck(waited))
+    }
+}
+
+impl Watch {
+    /// Watches these workers, each with its guests' names.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn start(workers: Vec<(WorkerHandle, Vec<String>)>) -> std::io::Result<Watch> {
+        let (stop, stopped) = bounded(0);
+        let run = move || {
+            let mut watched: Vec<_> = workers
+                .into_iter()
+                .map(|(handle, guests)| (handle, guests, Pulse::default(), Arc::new(AtomicBool::new(true))))
+                .collect();
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                for (number, (handle, guests, pulse, answer)) in watched.iter_mut().enumerate() {
+                    let now = Instant::now();
+                    if let Some(change) = pulse.look(now, answer.load(Ordering::Acquire)) {
+                        handle.set_stuck(pulse.is_stuck);
+                        tell(number, guests, &change);
+                    }
+                    if pulse.asked.is_none() {
+                        pulse.asked = Some(now);
+                        answer.store(false, Ordering::Relaxed);
+                        let answer = answer.clone();
+                        handle.tell(move |_| answer.store(true, Ordering::Release));
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("watch".into()).spawn(run)?;
+        Ok(Watch { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+fn tell(number: usize, guests: &[String], change: &Change) {
+    let guests = if guests.is_empty() { "none".to_owned() } else { guests.join(", ") };
+    match change {
+        Change::Stuck(waited) => {
+            log::error!(
+                "worker {number} is stuck: no turn for {} s; guests that wait: {guests}",
+                waited.as_secs()
+            );
+        }
+        Change::GoesOn(waited) => {
+            log::warn!("worker {number} goes on after {} s; its guests: {guests}", waited.as_secs());
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the thread that watches the workers panicked");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_stuck_once_and_goes_on_once() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut pulse = Pulse::default();
+        assert_eq!(pulse.look(at(0), true), None, "it was asked nothing");
+        pulse.asked = Some(at(0));
+        assert_eq!(pulse.look(at(1), false), None, "it has time");
+        assert_eq!(pulse.look(at(1), true), None);
+        assert_eq!(pulse.asked, None);
+        pulse.asked = Some(at(1));
+        assert_eq!(pulse.look(at(3), false), Some(Change::Stuck(Duration::from_secs(2))));
+        assert_eq!(pulse.look(at(4), false), None, "that was told");
+        assert_eq!(pulse.look(at(5), true), Some(Change::GoesOn(Duration::from_secs(4))));
+        assert_eq!(pulse.look(at(6), true), None);
+        assert!(!pulse.is_stuck);
+    }
+}

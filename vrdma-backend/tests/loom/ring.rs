@@ -1,0 +1,112 @@
+//! The rings between workers, and what wakes a worker that sleeps.
+
+mod sync {
+    pub use loom::cell::UnsafeCell;
+    pub use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+}
+
+#[path = "../../src/port/mesh/ring.rs"]
+#[allow(unsafe_code, reason = "the ring's own")]
+mod queue;
+#[path = "../../src/port/mesh/sleeper.rs"]
+mod sleeper;
+
+use loom::sync::{Arc, Notify};
+use loom::thread;
+use queue::ring;
+use sleeper::Sleeper;
+use sync::AtomicBool;
+
+#[test]
+fn values_come_whole_in_order_and_once() {
+    loom::model(|| {
+        let (mut sender, mut receiver) = ring::<[usize; 2]>(2);
+        // More than there is room for, so that places are used again.
+        let sender = thread::spawn(move || {
+            let mut refused = 0;
+            for value in 1..=3 {
+                let has_room = sender.has_room(1);
+                let is_refused = sender.push([value; 2]).is_err();
+                assert!(!(has_room && is_refused), "who was told of room has it");
+                refused += usize::from(is_refused);
+                sender.publish();
+            }
+            (sender, refused)
+        });
+        let mut seen = Vec::new();
+        let mut take = |receiver: &mut queue::Receiver<[usize; 2]>| {
+            while let Some([one, two]) = receiver.pop() {
+                assert_eq!(one, two);
+                seen.push(one);
+            }
+            receiver.release();
+        };
+        take(&mut receiver);
+        let (_sender, refused) = sender.join().unwrap();
+        take(&mut receiver);
+        // Only the last may have found no room.
+        let wanted: &[usize] = if refused == 0 { &[1, 2, 3] } else { &[1, 2] };
+        assert!(refused <= 1 && seen == wanted, "{seen:?}, {refused} refused");
+    });
+}
+
+#[test]
+fn what_a_receiver_released_the_sender_uses_again() {
+    loom::model(|| {
+        let (mut sender, mut receiver) = ring::<usize>(1);
+        sender.push(1).unwrap();
+        sender.publish();
+        assert_eq!(sender.push(2), Err(2));
+        let receiver = thread::spawn(move || {
+            let first = receiver.pop();
+            receiver.release();
+            (receiver, first)
+        });
+        let early = sender.push(2).is_ok();
+        sender.publish();
+        let (mut receiver, first) = receiver.join().unwrap();
+        assert_eq!((first, receiver.pop()), (Some(1), early.then_some(2)));
+    });
+}
+
+#[test]
+fn values_that_nobody_took_are_dropped_with_the_ring() {
+    loom::model(|| {
+        let value = std::sync::Arc::new(());
+        let (mut sender, receiver) = ring(2);
+        sender.push(value.clone()).unwrap();
+        sender.publish();
+        let other = thread::spawn(move || drop(receiver));
+        drop(sender);
+        other.join().unwrap();
+        assert_eq!(std::sync::Arc::strong_count(&value), 1);
+    });
+}
+
+#[test]
+fn a_worker_that_sleeps_is_woken_for_what_was_published() {
+    loom::model(|| {
+        let (mut sender, mut receiver) = ring::<usize>(2);
+        let sleeper = Arc::new(Sleeper { asleep: AtomicBool::new(false) });
+        let bell = Arc::new(Notify::new());
+        let (theirs, rung) = (sleeper.clone(), bell.clone());
+        let sender = thread::spawn(move || {
+            sender.push(7).unwrap();
+            sender.publish();
+            if theirs.is_to_be_woken() {
+                rung.notify();
+            }
+        });
+        loop {
+            sleeper.sleeps();
+            // The last look before it sleeps.
+            if receiver.pop() == Some(7) {
+                break;
+            }
+            // Would never return if a value came without a wake-up.
+            bell.wait();
+            sleeper.is_awake();
+        }
+        sender.join().unwrap();
+    });
+}
