@@ -96,7 +96,9 @@ pub const STEPS: &[Step] = &[
         libtest(name, cargo_with(&["test", "--workspace", "--doc", "--no-fail-fast"]))
     }),
     Step::new("tests-long", |name| tests(name, None, &["--run-ignored=only"], TESTS, &["--ignored"])).long(),
-    Step::new("tests-workers", tests_on_workers).long(),
+    Step::new("tests-three-workers", |name| tests_on_workers(name, SOME, 3)),
+    Step::new("tests-two-workers-all", |name| tests_on_workers(name, &[], 2)).long(),
+    Step::new("tests-three-workers-all", |name| tests_on_workers(name, &[], 3)).long(),
     Step::new("tests-other-seeds", |name| tests(name, Some(fresh_seed(name)), &[], TESTS, &[])).long(),
     Step::new("shim-asan", shim_asan),
     Step::new("miri", miri).long(),
@@ -181,30 +183,15 @@ fn libtest(name: &str, command: Command) -> Verdict {
     counted(result, counts.map(|log| Counts::of_libtest(&String::from_utf8_lossy(&log))))
 }
 
-/// End-to-end tests whose guests are spread over workers too.
-const ON_WORKERS: &[&str] = &[
-    "datagrams",
-    "ethernet",
-    "ethernet_uplink",
-    "hostile_chaos",
-    "hostile_cm",
-    "hostile_kernel",
-    "hostile_memory",
-    "hostile_process",
-    "iwarp_own",
-    "lifecycle",
-    "multicast",
-    "order_commands",
-    "statuses",
-    "unreliable",
-    "verbs",
-];
+/// End-to-end tests that are quick, and find most of what goes wrong between workers.
+const SOME: &[&str] = &["datagrams", "iwarp_own", "lifecycle", "unreliable", "workers"];
 
-/// These tests, each guest on another of three workers.
-fn tests_on_workers(name: &str) -> Verdict {
+/// These end-to-end tests, or all, with each guest on another of so many workers.
+fn tests_on_workers(name: &str, some: &[&str], workers: u16) -> Verdict {
     let mut command = cargo_with(&["test", "-p", "vrdma-tests", "--no-fail-fast"]);
-    command.args(ON_WORKERS.iter().flat_map(|test| ["--test", test]));
-    command.args(["--", ONE_THREAD]).env("VRDMA_TEST_WORKERS", "3");
+    let which = if some.is_empty() { vec!["--tests"] } else { Vec::new() };
+    command.args(which).args(some.iter().flat_map(|test| ["--test", test]));
+    command.args(["--", ONE_THREAD]).env("VRDMA_TEST_WORKERS", workers.to_string());
     libtest(name, command)
 }
 
