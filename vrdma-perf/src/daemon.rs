@@ -6,11 +6,19 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use toml::Table;
 use vrdma_backend::config::{Args, Config};
 use vrdma_guest::threads::thread_of;
 
 /// How long a daemon may take to start.
 const START: Duration = Duration::from_secs(20);
+
+/// What a configuration says besides what is so anyway: a daemon of another version may not know all of that.
+fn unusual(config: &Config) -> Result<String> {
+    let (mut all, usual) = (Table::try_from(config)?, Table::try_from(Config::default())?);
+    all.retain(|key, value| usual.get(key) != Some(value));
+    Ok(toml::to_string(&all)?)
+}
 
 /// A child that ends when dropped, and with this process.
 #[derive(Debug)]
@@ -26,7 +34,7 @@ impl Daemon {
     /// It does not start; the message has what it said.
     pub fn start(program: Option<&Path>, config: &Config, dir: &Path) -> Result<Daemon> {
         let [file, log] = ["daemon.toml", "daemon.log"].map(|name| dir.join(name));
-        std::fs::write(&file, config.to_toml()?)?;
+        std::fs::write(&file, unusual(config)?)?;
         let mut command = match program {
             Some(program) => Command::new(program),
             None => {
@@ -121,5 +129,21 @@ pub fn run(args: &Args) -> Result<()> {
     let _daemon = vrdma_backend::daemon::Daemon::start(Config::load(args)?)?;
     loop {
         std::thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_usual_is_not_said() {
+        assert_eq!(unusual(&Config::default()).unwrap(), "");
+        let guest = "name=a,mac=02:00:00:00:00:01,socket=/s".parse().unwrap();
+        let config = Config { busy_poll: true, guests: vec![guest], ..Config::default() };
+        let text = unusual(&config).unwrap();
+        assert!(text.contains("busy_poll = true") && !text.contains("workers"), "{text}");
+        let read: Table = text.parse().unwrap();
+        assert_eq!((read.len(), &read["guest"][0]["name"]), (2, &"a".into()), "{text}");
     }
 }
