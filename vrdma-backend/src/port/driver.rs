@@ -31,7 +31,7 @@ pub trait Driver: Send + std::fmt::Debug {
     fn mac(&self) -> Mac;
     /// The calling thread is the one that will use the driver from now on.
     fn adopt(&mut self) {}
-    /// Appends frames that came, each of one piece, until `frames` holds [`BURST`].
+    /// Appends frames that came, each of one piece, until `frames` holds [`BURST`]; where it leads to other workers, as many of theirs besides.
     fn receive(&mut self, frames: &mut Vec<Frame>);
     /// Frames of [`Driver::receive`] have been read: takes them all.
     fn recycle(&mut self, frames: &mut Vec<Frame>) {

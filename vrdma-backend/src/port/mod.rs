@@ -36,8 +36,8 @@ use std::time::Duration;
 use vrdma_transport::Way;
 use vrdma_wire::num::Mac;
 
-/// Frames that a port's user sends in one turn at most, to one address.
-const TURN: usize = 4 * BURST;
+/// Packets that an engine sends in one turn at most, perhaps all to one address.
+pub const TURN: usize = 4 * BURST;
 /// Frames that wait for a driver that takes none; more are refused.
 const BACKLOG: usize = 4 * BURST;
 /// How often [`Port::poll_link`] is to be called.
@@ -133,7 +133,7 @@ impl Port {
         self.driver.has_relayed()
     }
 
-    /// Replaces what is in `burst` by frames that came, up to [`BURST`]; how many.
+    /// Replaces what is in `burst` by frames that came, up to [`BURST`] of the NIC and as many of other workers; how many.
     pub fn receive(&mut self, burst: &mut Burst) -> usize {
         self.driver.recycle(&mut burst.0);
         self.driver.receive(&mut burst.0);

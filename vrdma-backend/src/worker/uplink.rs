@@ -6,7 +6,7 @@ use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
 use crate::cycles::{self, Stage};
 use crate::memory::MrMemory;
 use crate::net::{self, MIN_FRAME, Net, Verdict};
-use crate::port::{External, LINK_POLL, Origin, Port};
+use crate::port::{External, LINK_POLL, Origin, Port, TURN};
 use crate::streams::{Host, SEGMENTS, Streams};
 use crate::translate::event::AsyncEvent;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use vrdma_wire::num::{Mac, Mtu, Qpn};
 use vrdma_wire::roce::{Body, Packet, Rc, pad};
 
 /// Packets that the engine may send in one turn, where they are no FPDUs.
-const PACKETS: usize = 256;
+const PACKETS: usize = TURN;
 /// What a RoCE packet needs beside its payload at most, in an IP packet of the link's MTU: as the rdma core reckons (iboe_get_mtu).
 const OVERHEAD: u32 = 96;
 
