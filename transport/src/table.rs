@@ -130,6 +130,12 @@ impl<T: Numbered> Table<T> {
         self.live
     }
 
+    /// Where the object of this number is if there is one.
+    #[inline]
+    pub(crate) fn slot(&self, number: u32) -> Option<&Option<T>> {
+        self.slots.get(self.numbering.index(number))
+    }
+
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         self.slots.get(self.numbering.index(number))?.as_ref().filter(|item| item.number() == number)

@@ -39,7 +39,7 @@ use crate::device::outputs::Outputs;
 use crate::gids::GidView;
 use crate::memory::MrMemory;
 use crate::net::Net;
-use crate::queue::channel::{Channel, ChannelError, RequestWords};
+use crate::queue::channel::{Channel, ChannelError};
 use crate::ratelimit::RateLimit;
 use crate::streams::Streams;
 use crate::translate::event::AsyncEvent;
@@ -115,7 +115,7 @@ pub struct Worker {
     clock: (transport::Instant, u32),
     poll: Poll,
     stop: bool,
-    words: Box<RequestWords>,
+    fetched: Box<channels::Fetched>,
     sges: Vec<Sge>,
     /// What guests did wrong, for the log.
     pub violations: RateLimit,

@@ -17,18 +17,22 @@ pub(crate) fn check_request<R>(
     work: &Work<'_>,
     payload: Payload<'_>,
 ) -> Result<(), WcStatus> {
-    let row = work.op.row();
-    if let Some(status) = work.error {
-        return Err(status);
-    }
-    if row.has_response() && qp.max_rd_atomic == 0 {
-        return Err(WcStatus::LocQpOp);
-    }
+    check_work(qp, work)?;
     match payload {
-        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: row.local }).check(sges) => {
+        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: work.op.row().local }).check(sges) => {
             Err(WcStatus::LocProt)
         }
         _ => Ok(()),
+    }
+}
+
+/// The same, but for its elements.
+#[inline]
+pub(crate) fn check_work(qp: &Qp, work: &Work<'_>) -> Result<(), WcStatus> {
+    match work.error {
+        Some(status) => Err(status),
+        None if work.op.row().has_response() && qp.max_rd_atomic == 0 => Err(WcStatus::LocQpOp),
+        None => Ok(()),
     }
 }
 
