@@ -8,7 +8,7 @@ use core::ptr;
 use vrdma_wire::num::Qpn;
 
 /// What most requests touch of a queue pair. To be fetched, not read: it may have gone.
-pub type QpLines = *const [u8; 192];
+pub type QpLines = *const [u8; 128];
 
 impl<R: Region> Engine<R> {
     /// Of a QP that is about to be posted to. It need not be there; it is not looked at.

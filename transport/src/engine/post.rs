@@ -110,7 +110,7 @@ impl<R: Region> Engine<R> {
         let place = Place { device: device.0, qpn };
         let PostTarget { qp, requests, counters, .. } = self.posted(place, owner)?;
         match qp.state {
-            _ if qp.uses_shared_queue() || qp.init.qp_type == QpType::XrcSend => {
+            _ if qp.uses_shared_queue() || qp.service() == QpType::XrcSend => {
                 return self.bad_state(place);
             }
             QpState::Reset => return self.bad_state(place),

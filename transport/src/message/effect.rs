@@ -53,7 +53,7 @@ impl<'a, R> LocalBuffer<'a, R> {
         match payload {
             Payload::Inline(data) => Some(LocalBuffer::Bytes(data)),
             Payload::Sges(sges) => {
-                let elements = Elements { mrs, pd: qp.pd, rights: work.op.row().local };
+                let elements = Elements { mrs, pd: qp.pd, rights: work.row.local };
                 match sges {
                     _ if qp.requester.offset != 0 => Some(LocalBuffer::Memory(elements, sges)),
                     [sge] if sge.length != 0 => {
@@ -76,13 +76,13 @@ impl<'a, R> LocalBuffer<'a, R> {
         match payload {
             Payload::Inline(data) => {
                 debug_assert!(
-                    segment.op.row().data == DataDirection::Out,
+                    segment.row.data == DataDirection::Out,
                     "nothing comes back inline: such a post is invalid"
                 );
                 LocalBuffer::Bytes(data)
             }
             Payload::Sges(sges) => {
-                let rights = segment.op.row().local;
+                let rights = segment.row.local;
                 LocalBuffer::Memory(Elements { mrs, pd: qp.pd, rights }, sges)
             }
         }
@@ -220,6 +220,6 @@ fn failure(segment: &Segment<'_>, error: TransferError, local: Side) -> Failure 
     if error.side == local {
         return Failure::Local;
     }
-    let receive = (segment.op.row().receive == Receive::Always).then_some(WcStatus::LocProt);
+    let receive = (segment.row.receive == Receive::Always).then_some(WcStatus::LocProt);
     Failure::Remote(Refusal { nak: Nak::Operational, receive })
 }

@@ -19,7 +19,7 @@ pub(crate) fn check_request<R>(
 ) -> Result<(), WcStatus> {
     check_work(qp, work)?;
     match payload {
-        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: work.op.row().local }).check(sges) => {
+        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: work.row.local }).check(sges) => {
             Err(WcStatus::LocProt)
         }
         _ => Ok(()),
@@ -31,7 +31,7 @@ pub(crate) fn check_request<R>(
 pub(crate) fn check_work(qp: &Qp, work: &Work<'_>) -> Result<(), WcStatus> {
     match work.error {
         Some(status) => Err(status),
-        None if work.op.row().has_response() && qp.max_rd_atomic == 0 => Err(WcStatus::LocQpOp),
+        None if work.row.has_response() && qp.max_rd_atomic == 0 => Err(WcStatus::LocQpOp),
         None => Ok(()),
     }
 }
@@ -68,9 +68,10 @@ pub(crate) fn stretch<'a>(qp: &Qp, work: &Work<'a>, limit: u32) -> Segment<'a> {
     let rest = work.length.saturating_sub(offset);
     let length = rest.min(limit);
     let mtu = qp.path_mtu;
-    let packets = work.op.row().psns_of_stretch(mtu, first, length, work.length);
+    let packets = work.row.psns_of_stretch(mtu, first, length, work.length);
     Segment {
         op: work.op,
+        row: work.row,
         solicited: work.flags.solicited(),
         first,
         last: length == rest,

@@ -90,7 +90,7 @@ impl Nak {
 #[inline]
 pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) -> Verdict<'a, R> {
     let Receiver { mrs, qp, .. } = *receiver;
-    let row = segment.op.row();
+    let row = segment.row;
     if !qp.is_receiving() {
         return Err(&Objection::Drop(Reason::State));
     }

@@ -54,7 +54,7 @@ impl<R: Region> Engine<R> {
         limit: u32,
         sink: &mut impl Sink,
     ) -> Step {
-        if work.op.row().alone {
+        if work.row.alone {
             self.known(place, sink).change_key(work);
             return Step::Ended;
         }

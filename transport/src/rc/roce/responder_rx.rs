@@ -91,6 +91,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let row = op.row();
         let segment = Segment {
             op: &op,
+            row,
             solicited: bth.solicited,
             first,
             last,

@@ -211,6 +211,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     fn whole<'b>(&self, op: &'b SendOp, length: u32) -> Segment<'b> {
         Segment {
             op,
+            row: op.row(),
             solicited: false,
             first: true,
             last: true,
