@@ -62,6 +62,8 @@ const COPY_BUDGET: u64 = 1 << 20;
 const MESSAGES: usize = 16;
 /// Turns for which a reading of the clock is good enough while nothing waits for a deadline: a few microseconds.
 const CLOCK_TURNS: u32 = 16;
+/// Turns without work before each waits a little, for the sake of who shares the processor's core.
+const PROMPT: u32 = 8;
 /// Turns without work after which the processor is offered to others between two turns.
 const SPINS: u32 = 256;
 /// A yield that takes longer means that another thread ran meanwhile.
@@ -209,7 +211,9 @@ impl Worker {
             let _idle = cycles::enter(Stage::Idle);
             idle_turns = idle_turns.saturating_add(1);
             if idle_turns < SPINS || self.poll == Poll::Always {
-                std::hint::spin_loop();
+                if idle_turns > PROMPT {
+                    std::hint::spin_loop();
+                }
                 continue;
             }
             let now = Instant::now();
