@@ -9,6 +9,7 @@ mod channels;
 mod elsewhere;
 mod execute;
 mod failures;
+mod fetched;
 mod guests;
 mod handle;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -44,6 +45,7 @@ use crate::ratelimit::RateLimit;
 use crate::streams::Streams;
 use crate::translate::event::AsyncEvent;
 use crossbeam_channel::{Receiver, TryRecvError};
+use fetched::Fetched;
 use link::{PortState, Uplink};
 use mail::Mail;
 use recall::Recall;
@@ -117,7 +119,8 @@ pub struct Worker {
     clock: (transport::Instant, u32),
     poll: Poll,
     stop: bool,
-    fetched: Box<channels::Fetched>,
+    /// Requests that were copied out of a channel.
+    fetched: Box<Fetched>,
     sges: Vec<Sge>,
     /// What guests did wrong, for the log.
     pub violations: RateLimit,

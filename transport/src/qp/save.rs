@@ -71,11 +71,7 @@ impl QpEntry {
         let mut requester = requester.save((question, served.get()), requests);
         let mut responder = responder.save(queue, requests);
         if let Some(flush) = flush {
-            let Flush { sends, receives, broken } = &**flush;
-            requester.queue = requests.save_sends(sends);
-            if state == QpState::Err {
-                responder.queue = save_flushed(receives, *broken, requests);
-            }
+            save_flush(flush, state, (&mut requester, &mut responder), requests);
         }
         if qp.service() == QpType::XrcRecv && queue.is_none() {
             // What is of a shared queue that was destroyed is nothing any more.
@@ -133,6 +129,20 @@ impl QpEntry {
         qp.carrier = record.carrier.into();
         let service = Service::restore(record, &qp, requests)?;
         Ok(QpEntry { qp, service })
+    }
+}
+
+/// What is still to be flushed of a QP in this state is recorded in its queues.
+fn save_flush(
+    flush: &Flush,
+    state: QpState,
+    (requester, responder): (&mut record::Requester, &mut record::Responder),
+    requests: &Requests,
+) {
+    let Flush { sends, receives, broken } = flush;
+    requester.queue = requests.save_sends(sends);
+    if state == QpState::Err {
+        responder.queue = save_flushed(receives, *broken, requests);
     }
 }
 

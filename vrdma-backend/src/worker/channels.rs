@@ -1,9 +1,10 @@
 //! Requests are taken from channels: guests take turns, and the channels of each.
 
+use super::fetched::TOGETHER;
 use super::{BoundChannel, Worker};
 use crate::cycles::{self, Stage};
 use crate::memory::fetch_ahead;
-use crate::queue::channel::{ChannelError, NO_WORDS, RequestWords};
+use crate::queue::channel::ChannelError;
 use crate::translate::wqe;
 use std::ops::Range;
 use vrdma_transport::{self as transport, DeviceId};
@@ -11,25 +12,6 @@ use vrdma_wire::num::Qpn;
 
 /// Requests taken from the channels of one guest in one turn of the worker. What the messages cost that they begin is the engine's business.
 pub(super) const BATCH: usize = 64;
-
-/// Requests copied out of a channel before the first of them is carried out, so that the processor waits for the lines of many at once.
-const TOGETHER: usize = 8;
-
-/// Requests that are copied out and wait to be carried out.
-#[derive(Debug)]
-pub(super) struct Fetched {
-    /// One each.
-    pub(super) words: [RequestWords; TOGETHER],
-    /// Their units.
-    units: [usize; TOGETHER],
-    count: usize,
-}
-
-impl Default for Fetched {
-    fn default() -> Fetched {
-        Fetched { words: [NO_WORDS; TOGETHER], units: [0; TOGETHER], count: 0 }
-    }
-}
 
 impl Worker {
     /// Gives each guest its turn; true if there were any requests.
