@@ -175,7 +175,7 @@ impl<R: Region> Engine<R> {
                 Payload::Inline(data) => DatagramPayload::Bytes(data),
                 Payload::Sges(sges) => {
                     let elements = local_elements(device, qp, work);
-                    DatagramPayload::Memory(Span::list(elements, sges, 0), work.length)
+                    DatagramPayload::Memory(Span::of(elements, sges, 0, work.length), work.length)
                 }
             };
             let grh = grh_of(&datagram.packet, work.length as usize);
