@@ -98,11 +98,14 @@ impl Driver for Ethdev {
     fn send(&mut self, frames: &mut Vec<Frame>) {
         let mut raws = [null_mut(); BURST];
         let mut want = frames.len().min(BURST);
-        if !frames[..want].iter_mut().all(|frame| frame.as_mbuf().is_some_and(|mbuf| self.takes(mbuf))) {
+        if !frames[..want].iter_mut().all(|frame| self.takes(frame)) {
+            let (before, mut seen) = (frames.len(), 0);
+            frames.retain_mut(|frame| {
+                seen += 1;
+                seen > want || self.takes(frame) || self.own(frame)
+            });
             // What is lost for want of a buffer counts as sent.
-            let owned: Vec<Frame> = frames.drain(..want).filter_map(|frame| self.own(frame)).collect();
-            want = owned.len();
-            frames.splice(0..0, owned);
+            want -= before - frames.len();
         }
         for (raw, mbuf) in raws.iter_mut().zip(frames[..want].iter_mut().filter_map(Frame::as_mbuf)) {
             *raw = mbuf.as_ptr();
@@ -214,26 +217,23 @@ impl Driver for Ethdev {
 }
 
 impl Ethdev {
-    /// Whether the device takes such an mbuf.
-    fn takes(&self, mbuf: &Mbuf) -> bool {
-        mbuf.segments() <= self.max_segments
+    /// Whether the device takes a frame as it is.
+    fn takes(&self, frame: &mut Frame) -> bool {
+        frame.as_mbuf().is_some_and(|mbuf| mbuf.segments() <= self.max_segments)
     }
 
-    /// The frame as an mbuf of ours that the device takes. None, and it is lost, if there is no buffer for it.
+    /// Makes a frame a single mbuf of ours. False, and it is lost, if there is no buffer for it.
     #[cold]
-    fn own(&mut self, frame: Frame) -> Option<Frame> {
-        let frame = match frame.into_mbuf() {
-            Ok(mbuf) if self.takes(&mbuf) => return Some(Frame::from_mbuf(mbuf)),
-            Ok(mbuf) => Frame::from_mbuf(mbuf).to_heap(),
-            Err(frame) => frame,
-        };
-        let Some(mut mbuf) = self.tx_pool.allocate().filter(|_| frame.len() <= self.tx_pool.room()) else {
+    fn own(&mut self, frame: &mut Frame) -> bool {
+        let fits = frame.total_len() <= self.tx_pool.room();
+        let Some(mut mbuf) = self.tx_pool.allocate().filter(|_| fits) else {
             self.counters.tx_no_mbuf += 1;
-            return None;
+            return false;
         };
-        mbuf.room()[..frame.len()].copy_from_slice(&frame);
-        mbuf.set_len(frame.len());
-        Some(Frame::from_mbuf(mbuf))
+        let len = frame.copy_into(mbuf.room());
+        mbuf.set_len(len);
+        *frame = Frame::from_mbuf(mbuf);
+        true
     }
 }
 
