@@ -66,6 +66,17 @@ void shim_pktmbuf_free(struct rte_mbuf *mbuf)
 	rte_pktmbuf_free(mbuf);
 }
 
+struct shim_view shim_pktmbuf_view(const struct rte_mbuf *mbuf)
+{
+	return (struct shim_view){
+		.data = rte_pktmbuf_mtod(mbuf, uint8_t *),
+		.len = rte_pktmbuf_data_len(mbuf),
+		.room = shim_pktmbuf_room(mbuf),
+		.segments = mbuf->nb_segs,
+		.whole = rte_pktmbuf_pkt_len(mbuf) == rte_pktmbuf_data_len(mbuf),
+	};
+}
+
 uint8_t *shim_pktmbuf_mtod(const struct rte_mbuf *mbuf)
 {
 	return rte_pktmbuf_mtod(mbuf, uint8_t *);
@@ -79,11 +90,6 @@ uint16_t shim_pktmbuf_data_len(const struct rte_mbuf *mbuf)
 uint32_t shim_pktmbuf_pkt_len(const struct rte_mbuf *mbuf)
 {
 	return rte_pktmbuf_pkt_len(mbuf);
-}
-
-uint16_t shim_pktmbuf_segments(const struct rte_mbuf *mbuf)
-{
-	return mbuf->nb_segs;
 }
 
 struct rte_mbuf *shim_pktmbuf_next(const struct rte_mbuf *mbuf)

@@ -47,11 +47,19 @@ int shim_eth_link(uint16_t port, uint32_t *mbps);
 struct rte_mbuf *shim_pktmbuf_alloc(struct rte_mempool *pool);
 int shim_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count);
 void shim_pktmbuf_free(struct rte_mbuf *mbuf);
+/* Data and room of the first mbuf of a chain, how many they are, and whether it has all bytes. It fits two registers. */
+struct shim_view {
+	uint8_t *data;
+	uint16_t len;
+	uint16_t room;
+	uint16_t segments;
+	bool whole;
+};
+struct shim_view shim_pktmbuf_view(const struct rte_mbuf *mbuf);
 uint8_t *shim_pktmbuf_mtod(const struct rte_mbuf *mbuf);
 /* Bytes of this segment, and of the whole chain. */
 uint16_t shim_pktmbuf_data_len(const struct rte_mbuf *mbuf);
 uint32_t shim_pktmbuf_pkt_len(const struct rte_mbuf *mbuf);
-uint16_t shim_pktmbuf_segments(const struct rte_mbuf *mbuf);
 struct rte_mbuf *shim_pktmbuf_next(const struct rte_mbuf *mbuf);
 /* Bytes that fit from the first byte of data on. */
 uint16_t shim_pktmbuf_room(const struct rte_mbuf *mbuf);

@@ -70,6 +70,8 @@ static void lengths(struct rte_mempool *pool)
 	shim_pktmbuf_set_len(tail, 1);
 	CHECK(shim_pktmbuf_chain(head, tail) == 0);
 	CHECK(shim_pktmbuf_next(head) == tail && shim_pktmbuf_mtod(head) == bytes);
+	struct shim_view view = shim_pktmbuf_view(head);
+	CHECK(view.data == bytes && view.len == ROOM && view.room == ROOM && view.segments == 2 && !view.whole);
 	CHECK(shim_pktmbuf_data_len(head) == ROOM && shim_pktmbuf_pkt_len(head) == ROOM + 1);
 	shim_pktmbuf_offload(head, SHIM_FILL_IPV4 | SHIM_FILL_UDP | SHIM_FILL_TCP, false, 18, 60);
 	shim_pktmbuf_offload(tail, 0, true, 14, 40);

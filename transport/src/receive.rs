@@ -61,7 +61,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// The QP is in ERR, and all that it had is flushed: says so, if it has a shared queue for good.
     #[cold]
     pub(crate) fn tell_last_wqe(&mut self) {
-        if let Receives::Shared(_) = self.qp.init.receives {
+        if let Receives::Shared(_) = self.qp.receives() {
             self.event(Event::LastWqeReached(self.place.qpn));
         }
     }
@@ -94,7 +94,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             return Ok(());
         }
         let refuse = |nak| Err(Refusal { nak, receive: None });
-        let Receives::Xrc(xrcd) = self.qp.init.receives else {
+        let Receives::Xrc(xrcd) = self.qp.receives() else {
             unreachable!("requests of XRC come to targets alone")
         };
         let Some((srq, xrc)) = self.srqs.find_xrc(srqn, xrcd) else { return refuse(Nak::Access) };
@@ -138,7 +138,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
         match self.srqs.of(self.qp) {
             Some(srq) => srq.taken -= 1,
-            None => return self.qp.init.receives == Receives::Own,
+            None => return self.qp.receives() == Receives::Own,
         }
         true
     }

@@ -25,7 +25,11 @@ impl Numbering {
     /// The index of a number, whatever its tag.
     #[inline]
     pub(crate) fn index(self, number: u32) -> usize {
-        ((number >> self.index_shift) & ((1 << self.index_bits) - 1)) as usize
+        ((number >> self.index_shift) & self.index_mask()) as usize
+    }
+
+    fn index_mask(self) -> u32 {
+        (1 << self.index_bits) - 1
     }
 
     /// The number of an index with a tag.
@@ -63,6 +67,8 @@ pub(crate) struct Table<T> {
     /// and end before here.
     end: u32,
     numbering: Numbering,
+    /// What is left of a shifted number is its index.
+    mask: u32,
 }
 
 impl<T: Numbered> Table<T> {
@@ -70,12 +76,13 @@ impl<T: Numbered> Table<T> {
     pub(crate) fn new(numbering: Numbering, first: u32, end: u32) -> Self {
         let end = end.min(1 << numbering.index_bits);
         let (slots, tags, cleared, free) = (Vec::new(), Vec::new(), 0..0, VecDeque::new());
-        Table { slots, tags, cleared, free, live: 0, first, end, numbering }
+        let mask = numbering.index_mask();
+        Table { slots, tags, cleared, free, live: 0, first, end, numbering, mask }
     }
 
     /// Which numbers were used.
     pub(crate) fn save_numbers(&self) -> Numbers {
-        let Table { slots: _, tags, cleared, free, live: _, first, end: _, numbering: _ } = self;
+        let Table { slots: _, tags, cleared, free, live: _, first, end: _, numbering: _, mask: _ } = self;
         let tags = tags.get(*first as usize..).unwrap_or_default().to_vec();
         Numbers { tags, free: cleared.clone().chain(free.iter().copied()).collect() }
     }
@@ -130,14 +137,27 @@ impl<T: Numbered> Table<T> {
         self.live
     }
 
+    /// Where the object of this number is if there is one.
+    #[inline]
+    pub(crate) fn slot(&self, number: u32) -> Option<&Option<T>> {
+        self.slots.get(self.index(number))
+    }
+
+    /// As [`Numbering::index`], with the mask at hand.
+    #[inline]
+    fn index(&self, number: u32) -> usize {
+        ((number >> self.numbering.index_shift) & self.mask) as usize
+    }
+
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
-        self.slots.get(self.numbering.index(number))?.as_ref().filter(|item| item.number() == number)
+        self.slots.get(self.index(number))?.as_ref().filter(|item| item.number() == number)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        self.slots.get_mut(self.numbering.index(number))?.as_mut().filter(|item| item.number() == number)
+        let index = self.index(number);
+        self.slots.get_mut(index)?.as_mut().filter(|item| item.number() == number)
     }
 
     /// Adds what `make` makes of its number. `next_tag` makes the new tag of the last one of the index; 0 is the first.

@@ -1,7 +1,7 @@
 //! A send request but for its payload: as it is executed, and as its queue holds it.
 
 use crate::completion::{Completion, WcStatus};
-use crate::op::{DataDirection, SendOp};
+use crate::op::{DataDirection, Row, SendOp};
 use crate::qp::attr::QpType;
 use crate::qp::caps::Caps;
 use crate::request::{MAX_MESSAGE, Payload, SendRequest};
@@ -14,6 +14,8 @@ use vrdma_wire::num::{Qpn, Srqn};
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) op: &'a SendOp,
+    /// That of `op`.
+    pub(crate) row: &'static Row,
     pub(crate) id: u32,
     /// Of the message. At most [`MAX_MESSAGE`] unless `error` is set.
     pub(crate) length: u32,
@@ -83,7 +85,7 @@ impl OutstandingSend {
     #[inline]
     pub(crate) fn work(&self) -> Work<'_> {
         let OutstandingSend { ref op, id, length, error, flags, srqn } = *self;
-        Work { op, id, length, error, flags, srqn }
+        Work { op, row: op.row(), id, length, error, flags, srqn }
     }
 }
 
@@ -91,7 +93,7 @@ impl Work<'_> {
     /// As its queue holds it.
     #[inline]
     pub(crate) fn outstanding(&self) -> OutstandingSend {
-        let Work { op, id, length, error, flags, srqn } = *self;
+        let Work { op, row: _, id, length, error, flags, srqn } = *self;
         OutstandingSend { op: *op, id, length, error, flags, srqn }
     }
 }
@@ -122,7 +124,7 @@ impl<'a> Work<'a> {
         let SendRequest { id, signaled, solicited, fence, ref op, payload: _ } = *request;
         let flags = Flags::new(signaled, solicited, fence);
         let length = length.min(u64::from(u32::MAX)) as u32;
-        Work { op, id, length, error, flags, srqn: None }
+        Work { op, row, id, length, error, flags, srqn: None }
     }
 
     /// The shared receive queue that it names, on a QP of that service: XRC initiators want one for all that goes to the peer, and no others know any.
@@ -136,7 +138,7 @@ impl<'a> Work<'a> {
 
     #[inline(never)]
     fn name_queue_of_xrc(&mut self, srqn: Option<Srqn>, service: QpType) {
-        let right = service == QpType::XrcSend && (srqn.is_some() || self.op.row().alone);
+        let right = service == QpType::XrcSend && (srqn.is_some() || self.row.alone);
         if right {
             self.srqn = srqn;
         } else {
@@ -146,19 +148,18 @@ impl<'a> Work<'a> {
 
     /// A request that could not be understood.
     pub(crate) fn invalid(id: u32) -> Work<'static> {
-        Work {
-            op: &SendOp::Send { imm: None },
-            id,
-            length: 0,
-            error: Some(WcStatus::LocQpOp),
-            flags: Flags::new(true, false, false),
-            srqn: None,
-        }
+        let flags = Flags::new(true, false, false);
+        Work { error: Some(WcStatus::LocQpOp), ..Work::plain(&SendOp::Send { imm: None }, id, flags) }
+    }
+
+    /// A request of no bytes.
+    pub(crate) fn plain(op: &SendOp, id: u32, flags: Flags) -> Work<'_> {
+        Work { op, row: op.row(), id, length: 0, error: None, flags, srqn: None }
     }
 
     /// How it ends on QP `qpn`.
     pub(crate) fn completion(&self, qpn: Qpn, status: WcStatus) -> Completion {
-        let row = self.op.row();
+        let row = self.row;
         let came_back = status == WcStatus::Success && row.data == DataDirection::Back;
         let byte_len = if came_back { self.length } else { 0 };
         let id = self.id;

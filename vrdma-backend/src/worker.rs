@@ -9,6 +9,7 @@ mod channels;
 mod elsewhere;
 mod execute;
 mod failures;
+mod fetched;
 mod guests;
 mod handle;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -39,11 +40,12 @@ use crate::device::outputs::Outputs;
 use crate::gids::GidView;
 use crate::memory::MrMemory;
 use crate::net::Net;
-use crate::queue::channel::{Channel, ChannelError, RequestWords};
+use crate::queue::channel::{Channel, ChannelError};
 use crate::ratelimit::RateLimit;
 use crate::streams::Streams;
 use crate::translate::event::AsyncEvent;
 use crossbeam_channel::{Receiver, TryRecvError};
+use fetched::Fetched;
 use link::{PortState, Uplink};
 use mail::Mail;
 use recall::Recall;
@@ -62,6 +64,8 @@ const COPY_BUDGET: u64 = 1 << 20;
 const MESSAGES: usize = 16;
 /// Turns for which a reading of the clock is good enough while nothing waits for a deadline: a few microseconds.
 const CLOCK_TURNS: u32 = 16;
+/// Turns without work before each waits a little, for the sake of who shares the processor's core.
+const PROMPT: u32 = 8;
 /// Turns without work after which the processor is offered to others between two turns.
 const SPINS: u32 = 256;
 /// A yield that takes longer means that another thread ran meanwhile.
@@ -115,7 +119,8 @@ pub struct Worker {
     clock: (transport::Instant, u32),
     poll: Poll,
     stop: bool,
-    words: Box<RequestWords>,
+    /// Requests that were copied out of a channel.
+    fetched: Box<Fetched>,
     sges: Vec<Sge>,
     /// What guests did wrong, for the log.
     pub violations: RateLimit,
@@ -209,7 +214,9 @@ impl Worker {
             let _idle = cycles::enter(Stage::Idle);
             idle_turns = idle_turns.saturating_add(1);
             if idle_turns < SPINS || self.poll == Poll::Always {
-                std::hint::spin_loop();
+                if idle_turns > PROMPT {
+                    std::hint::spin_loop();
+                }
                 continue;
             }
             let now = Instant::now();

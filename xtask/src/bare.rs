@@ -21,6 +21,8 @@ pub struct Plan {
     pub quick: bool,
     /// Packages that the machine has already: half of what is wanted, say.
     pub have: Vec<String>,
+    /// Commands to run after README's.
+    pub also: Vec<String>,
 }
 
 /// Both commands, with every test in VMs, on an empty machine.
@@ -81,7 +83,8 @@ fn try_it(plan: &Plan, until: Instant) -> Result<()> {
     let start = Instant::now();
     // What is tried, not what is there when it ends.
     let hash = lock::hash()?;
-    let commands = commands(&paths::read(&paths::workspace().join("README.md"))?, plan.quick)?;
+    let mut commands = commands(&paths::read(&paths::workspace().join("README.md"))?, plan.quick)?;
+    commands.extend_from_slice(&plan.also);
     let root = Root::build(&plan.have)?;
     for (index, command) in commands.iter().enumerate() {
         let left = until.saturating_duration_since(Instant::now());

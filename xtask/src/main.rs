@@ -49,6 +49,9 @@ enum Sub {
         /// Packages that the machine has already, as `libclang-cpp14,dpdk`.
         #[arg(long, value_delimiter = ',', value_name = "PACKAGES")]
         have: Vec<String>,
+        /// A command to run there after README's, as 'cargo run --release -p vrdma-perf -- report'; may be given again.
+        #[arg(long, value_name = "COMMAND")]
+        also: Vec<String>,
     },
     /// Another command again and again; says at the end which rounds failed. Each round's logs stay in a directory of their own.
     Repeat {
@@ -289,7 +292,7 @@ fn run(arguments: Arguments) -> Result<()> {
         }
         Sub::Test(arguments) => test(arguments, false),
         Sub::Ci(arguments) => test(arguments, true),
-        Sub::Bare { quick, have } => bare::run(&bare::Plan { quick, have }),
+        Sub::Bare { quick, have, also } => bare::run(&bare::Plan { quick, have, also }),
         Sub::Repeat { rounds, command } => repeat::run(rounds, &command),
         Sub::Conformance { families, device, peer, topology, only } => {
             let families = if families.is_empty() { Family::ALL.to_vec() } else { families };

@@ -6,8 +6,8 @@ mod parts;
 use core::ptr;
 
 use vrdma_abi::wqe::{
-    AtomicOperands, BindMwBody, BindMwRange, FlushBody, FlushRange, RdmaBody, UdBody, WqeHeader, WrOpcode,
-    XrcBody, flags, flush_level, unit,
+    AtomicOperands, BindMwBody, BindMwRange, FlushBody, FlushRange, RdmaBody, UdBody, WrOpcode, XrcBody,
+    flags, flush_level, unit,
 };
 use vrdma_abi::zerocopy::{big_endian, transmute};
 
@@ -221,7 +221,9 @@ impl<'a> Request<'a> {
     ///
     /// # Safety
     /// `span` has at least `units` units, and `units` is what [`Self::units`] said.
-    #[inline]
+    // Into its caller: a request that is put together in memory is read there in other pieces than it was stored in, which takes until these stores are done. They
+    // stand behind those to units that the device's processor has.
+    #[inline(always)]
     pub(crate) unsafe fn write_to(&self, span: &Span<'_>, units: usize) {
         let (sge_count, inline_len, inline_flag) = match self.data {
             Data::Sges(sges) => (sges.len() as u8, 0, 0),
@@ -231,16 +233,15 @@ impl<'a> Request<'a> {
                 (0, len, if len == 0 { 0 } else { flags::INLINE })
             }
         };
-        let header: [u64; 2] = transmute!(WqeHeader {
-            opcode: self.opcode.0,
-            units: units as u8,
-            flags: (self.flags | inline_flag).into(),
-            object: self.tag.qpn.into(),
-            wqe_id: self.tag.wqe_id.into(),
-            sge_count,
-            reserved: 0,
-            inline_len: inline_len.into(),
-        });
+        // A `WqeHeader`, in whole words.
+        let header = [
+            u64::from(self.opcode.0)
+                | (units as u64) << 8
+                | u64::from(self.flags | inline_flag) << 16
+                | u64::from(self.tag.qpn) << 32,
+            u64::from(self.tag.wqe_id) | u64::from(sge_count) << 32 | u64::from(inline_len) << 48,
+        ]
+        .map(u64::to_le);
         // SAFETY: header, body and what follows lie inside `units` units, which is how units() counted them.
         unsafe {
             span.put_pair(0, header);

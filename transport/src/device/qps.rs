@@ -6,6 +6,7 @@ use crate::id::{OwnerId, PdId, SrqId};
 use crate::outstanding::Requests;
 use crate::qp::Qp;
 use crate::qp::attr::{QpInit, QpType, Receives};
+use crate::qp::caps::Caps;
 use crate::qp::entry::{QpEntry, next_generation};
 use crate::srq::life::SrqRef;
 use vrdma_wire::num::Qpn;
@@ -29,6 +30,7 @@ impl<R> Device<R> {
             || init.max_send_sge > limits.max_send_sge
             || init.max_recv_sge > limits.max_recv_sge
             || init.max_inline > limits.max_inline
+            || !Caps::can_hold(init)
         {
             return Err(Error::Invalid);
         }
@@ -124,9 +126,10 @@ impl<R> Device<R> {
     /// Takes a QP away that has nothing pending.
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> Result<QpInit, Error> {
         let qp = self.qps.remove(qpn.number()).ok_or(Error::NotFound)?.qp;
-        self.promised -= Requests::cost(&qp.init);
-        self.qp_uses(&qp.init, false);
-        Ok(qp.init)
+        let init = qp.init();
+        self.promised -= Requests::cost(&init);
+        self.qp_uses(&init, false);
+        Ok(init)
     }
 
     /// The pending requests of a QP end without completions, but for receives of a shared queue, which has them again: that queue, if it uses one. Its

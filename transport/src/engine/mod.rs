@@ -5,6 +5,7 @@ pub(crate) mod borrowed;
 mod flush;
 pub(crate) mod groups;
 mod keys;
+pub(crate) mod lines;
 mod look;
 mod port;
 mod post;

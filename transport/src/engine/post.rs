@@ -19,6 +19,7 @@ use vrdma_wire::num::{Qpn, Srqn};
 
 /// Messages of at most so many bytes are copied within the post; longer ones by [`Engine::poll`].
 const SMALL: u32 = 64 << 10;
+
 impl<R: Region> Engine<R> {
     /// Posts to a send queue. It is executed at once if it is small and nothing is before it. A request that is wrong in
     /// itself completes with an error; only what [`PostError`] says ends without a completion.
@@ -109,7 +110,7 @@ impl<R: Region> Engine<R> {
         let place = Place { device: device.0, qpn };
         let PostTarget { qp, requests, counters, .. } = self.posted(place, owner)?;
         match qp.state {
-            _ if qp.uses_shared_queue() || qp.init.qp_type == QpType::XrcSend => {
+            _ if qp.uses_shared_queue() || qp.service() == QpType::XrcSend => {
                 return self.bad_state(place);
             }
             QpState::Reset => return self.bad_state(place),

@@ -44,7 +44,7 @@ impl<R: Region> Engine<R> {
 
     /// What a QP was made with.
     pub fn qp_init(&self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
-        self.devices.find(device)?.qp(qpn).map(|qp| qp.init).ok_or(Error::NotFound)
+        self.devices.find(device)?.qp(qpn).map(Qp::init).ok_or(Error::NotFound)
     }
 
     /// Destroys a QP; its pending requests end without a completion, and it leaves its multicast groups. Peers reach nothing any more through the memory
@@ -117,9 +117,9 @@ impl<R: Region> Engine<R> {
             QpState::Reset => self.reset_qp(place, sink),
             QpState::Err => self.known(place, sink).enter_error(),
             _ => {
-                let mut all = *qp.attr();
+                let mut all = qp.all_attrs();
                 state::apply(&mut all, mask, attr);
-                qp.set(all);
+                qp.set(&all);
                 qp.state = to;
                 self.entered(place, from, mask, attr, sink);
             }

@@ -25,11 +25,11 @@ impl<R: Region> Engine<R> {
         let depths_are_possible =
             u32::from(attr.ird) <= limits.max_dest_rd_atomic && u32::from(attr.ord) <= limits.max_rd_atomic;
         let (qp, service) = known.qps.get_mut(qpn.number()).ok_or(Error::NotFound)?.parts();
-        let is_new = qp.init.qp_type == QpType::Rc && qp.state == QpState::Init;
+        let is_new = qp.service() == QpType::Rc && qp.state == QpState::Init;
         if !is_new || !depths_are_possible || !attr.is_possible() {
             return Err(Error::Invalid);
         }
-        qp.set(QpAttr { max_rd_atomic: attr.ord, max_dest_rd_atomic: attr.ird, ..*qp.attr() });
+        qp.set(&QpAttr { max_rd_atomic: attr.ord, max_dest_rd_atomic: attr.ird, ..qp.all_attrs() });
         service.set_stream(qp, attr);
         qp.state = QpState::Rts;
         self.known(Place { device: device.0, qpn }, &mut NoSink).make_ready();

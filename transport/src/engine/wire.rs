@@ -199,7 +199,7 @@ impl<R: Region> Engine<R> {
             device.counters.drop_state += 1;
             return Fate::Done;
         }
-        let Some(service) = device.qp(place.qpn).map(|qp| qp.init.qp_type) else {
+        let Some(service) = device.qp(place.qpn).map(|qp| qp.service()) else {
             device.counters.drop_no_qp += 1;
             return Fate::Done;
         };
@@ -281,7 +281,7 @@ impl<R: Region> Engine<R> {
             let left = budget - spent;
             let credit = borrowed.schedule.wire.credit(place.device);
             let mut outlet = Metered::new(outlet, credit);
-            let (packets, requests, copied) = match borrowed.qp.init.qp_type {
+            let (packets, requests, copied) = match borrowed.qp.service() {
                 // Nothing of a stream is lost: it waits until the link is up.
                 _ if borrowed.qp.carrier == Carrier::Tcp && !is_up => {
                     borrowed.service.tcp().block();

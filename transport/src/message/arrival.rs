@@ -21,7 +21,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
         let message = qp.responder.received.saturating_add(segment.length);
         qp.responder.accepted(segment);
-        let row = segment.op.row();
+        let row = segment.row;
         if row.data != DataDirection::Out {
             // Of a READ over the wire no data moves before its responses do.
             counters.bytes_served += if row.answer == Answer::Data { u64::from(segment.length) } else { 0 };

@@ -10,6 +10,7 @@ use crate::op::{DataDirection, OF_RECEIVES, Receive, SendOp};
 use crate::outstanding::Scratch;
 use crate::qp::Qp;
 use crate::request::{Payload, Sge};
+use crate::work::Work;
 use core::sync::atomic::Ordering::{Release, SeqCst};
 use core::sync::atomic::{AtomicU64, fence};
 
@@ -25,7 +26,9 @@ pub(crate) enum Failure {
 pub(crate) enum LocalBuffer<'a, R> {
     /// Its data, in a packet or inline. What an operation returns goes with the response.
     Bytes(&'a [u8]),
-    /// Its memory, for data in both directions.
+    /// Its memory, for data in both directions: all of the message from this offset of a region on, checked already,
+    Region(&'a R, u64),
+    /// or elements.
     Memory(Elements<'a, R>, &'a [Sge]),
 }
 
@@ -38,6 +41,30 @@ impl<R> Clone for LocalBuffer<'_, R> {
 impl<R> Copy for LocalBuffer<'_, R> {}
 
 impl<'a, R> LocalBuffer<'a, R> {
+    /// The buffer of a request of this QP whose next stretch is about to be carried out; `None` if it may not be used. Before the first
+    /// stretch all elements are looked at, and each again when its bytes move, unless all of this happens at once.
+    #[inline]
+    pub(crate) fn checked(
+        mrs: &'a Mrs<R>,
+        qp: &Qp,
+        work: &Work<'_>,
+        payload: Payload<'a>,
+    ) -> Option<LocalBuffer<'a, R>> {
+        match payload {
+            Payload::Inline(data) => Some(LocalBuffer::Bytes(data)),
+            Payload::Sges(sges) => {
+                let elements = Elements { mrs, pd: qp.pd, rights: work.row.local };
+                match sges {
+                    _ if qp.requester.offset != 0 => Some(LocalBuffer::Memory(elements, sges)),
+                    [sge] if sge.length != 0 => {
+                        elements.find(sge, 0, sge.length).map(|(region, at)| LocalBuffer::Region(region, at))
+                    }
+                    _ => elements.check(sges).then_some(LocalBuffer::Memory(elements, sges)),
+                }
+            }
+        }
+    }
+
     /// Of a request of this QP.
     #[inline]
     pub(crate) fn new(
@@ -49,13 +76,13 @@ impl<'a, R> LocalBuffer<'a, R> {
         match payload {
             Payload::Inline(data) => {
                 debug_assert!(
-                    segment.op.row().data == DataDirection::Out,
+                    segment.row.data == DataDirection::Out,
                     "nothing comes back inline: such a post is invalid"
                 );
                 LocalBuffer::Bytes(data)
             }
             Payload::Sges(sges) => {
-                let rights = segment.op.row().local;
+                let rights = segment.row.local;
                 LocalBuffer::Memory(Elements { mrs, pd: qp.pd, rights }, sges)
             }
         }
@@ -71,7 +98,7 @@ pub(crate) fn execute<R: Region>(
     local: LocalBuffer<'_, R>,
     scratch: &mut Scratch,
 ) -> Result<Option<u64>, Failure> {
-    let Some(there) = place(receiver, target, scratch) else {
+    let Some(there) = place(receiver, segment, target, scratch) else {
         if let SendOp::Flush { .. } = segment.op {
             // Memory of guests is this host's: what was written is there. All processors see it before they see the answer.
             fence(SeqCst);
@@ -82,15 +109,24 @@ pub(crate) fn execute<R: Region>(
         SendOp::Send { .. } | SendOp::SendInvalidate { .. } | SendOp::Write { .. } => {
             let moved = match local {
                 LocalBuffer::Bytes(data) => scatter(data, there),
+                LocalBuffer::Region(region, at) => {
+                    copy(Span::Flat(region, at + u64::from(segment.offset)), there, segment.length)
+                }
                 LocalBuffer::Memory(elements, sges) => {
-                    copy(Span::list(elements, sges, segment.offset), there, segment.length)
+                    copy(Span::of(elements, sges, segment.offset, segment.length), there, segment.length)
                 }
             };
             return moved.map(|()| None).map_err(|error| failure(segment, error, Side::Source));
         }
         SendOp::Read { .. } => {
-            let LocalBuffer::Memory(elements, sges) = local else { return Ok(None) };
-            let moved = copy(there, Span::list(elements, sges, segment.offset), segment.length);
+            let here = match local {
+                LocalBuffer::Bytes(_) => return Ok(None),
+                LocalBuffer::Region(region, at) => Span::Flat(region, at + u64::from(segment.offset)),
+                LocalBuffer::Memory(elements, sges) => {
+                    Span::of(elements, sges, segment.offset, segment.length)
+                }
+            };
+            let moved = copy(there, here, segment.length);
             return moved.map(|()| None).map_err(|error| failure(segment, error, Side::Destination));
         }
         SendOp::CompareSwap { compare, swap, .. } => {
@@ -108,10 +144,13 @@ pub(crate) fn execute<R: Region>(
             unreachable!("no message comes of it")
         }
     };
-    if let LocalBuffer::Memory(elements, sges) = local {
-        // In the byte order of guests, which is the host's.
-        scatter(&before.to_ne_bytes(), Span::list(elements, sges, 0)).map_err(|_| Failure::Local)?;
-    }
+    let here = match local {
+        LocalBuffer::Bytes(_) => return Ok(Some(before)),
+        LocalBuffer::Region(region, at) => Span::Flat(region, at),
+        LocalBuffer::Memory(elements, sges) => Span::list(elements, sges, 0),
+    };
+    // In the byte order of guests, which is the host's.
+    scatter(&before.to_ne_bytes(), here).map_err(|_| Failure::Local)?;
     Ok(Some(before))
 }
 
@@ -134,6 +173,7 @@ pub(crate) fn execute_packet<R: Region>(
 #[inline]
 fn place<'a, R>(
     receiver: &Receiver<'a, R>,
+    segment: &Segment<'_>,
     target: Target<'a, R>,
     scratch: &'a mut Scratch,
 ) -> Option<Span<'a, R>> {
@@ -143,7 +183,8 @@ fn place<'a, R>(
         Target::Region(region, offset) => Some(Span::Flat(region, offset)),
         Target::Receive(receive) => {
             let elements = Elements { mrs, pd: qp.pd_of_receives(), rights: OF_RECEIVES };
-            Some(Span::list(elements, requests.elements(receive, scratch), qp.responder.received))
+            let sges = requests.elements(receive, scratch);
+            Some(Span::of(elements, sges, qp.responder.received, segment.length))
         }
     }
 }
@@ -154,6 +195,9 @@ fn word<R: Region>(local: LocalBuffer<'_, R>) -> Result<u64, Failure> {
     match local {
         // Requester and verdict have seen to the length.
         LocalBuffer::Bytes(data) => bytes.copy_from_slice(data),
+        LocalBuffer::Region(region, at) => {
+            gather(Span::Flat(region, at), &mut bytes).map_err(|_| Failure::Local)?;
+        }
         LocalBuffer::Memory(elements, sges) => {
             gather(Span::list(elements, sges, 0), &mut bytes).map_err(|_| Failure::Local)?;
         }
@@ -176,6 +220,6 @@ fn failure(segment: &Segment<'_>, error: TransferError, local: Side) -> Failure 
     if error.side == local {
         return Failure::Local;
     }
-    let receive = (segment.op.row().receive == Receive::Always).then_some(WcStatus::LocProt);
+    let receive = (segment.row.receive == Receive::Always).then_some(WcStatus::LocProt);
     Failure::Remote(Refusal { nak: Nak::Operational, receive })
 }

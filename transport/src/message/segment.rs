@@ -1,12 +1,14 @@
 //! A stretch of a message as it goes from requester to responder: what the headers of packets say.
 
-use crate::op::{Receive, SendOp};
+use crate::op::{Receive, Row, SendOp};
 use vrdma_wire::num::{Mtu, Psn};
 
 /// A stretch of a message. On the wire it is a packet; between QPs of one process it may be many packets' worth.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Segment<'a> {
     pub(crate) op: &'a SendOp,
+    /// That of `op`.
+    pub(crate) row: &'static Row,
     pub(crate) solicited: bool,
     /// The message begins here.
     pub(crate) first: bool,
@@ -29,7 +31,7 @@ impl Segment<'_> {
     /// Whether it needs a receive: all of a SEND do, and with immediate data the last one of a WRITE.
     #[inline]
     pub(crate) fn needs_receive(&self) -> bool {
-        match self.op.row().receive {
+        match self.row.receive {
             Receive::Never => false,
             Receive::Always => true,
             Receive::WithImm => self.last && self.op.imm().is_some(),

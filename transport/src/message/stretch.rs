@@ -17,18 +17,22 @@ pub(crate) fn check_request<R>(
     work: &Work<'_>,
     payload: Payload<'_>,
 ) -> Result<(), WcStatus> {
-    let row = work.op.row();
-    if let Some(status) = work.error {
-        return Err(status);
-    }
-    if row.has_response() && qp.max_rd_atomic == 0 {
-        return Err(WcStatus::LocQpOp);
-    }
+    check_work(qp, work)?;
     match payload {
-        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: row.local }).check(sges) => {
+        Payload::Sges(sges) if !(Elements { mrs, pd: qp.pd, rights: work.row.local }).check(sges) => {
             Err(WcStatus::LocProt)
         }
         _ => Ok(()),
+    }
+}
+
+/// The same, but for its elements.
+#[inline]
+pub(crate) fn check_work(qp: &Qp, work: &Work<'_>) -> Result<(), WcStatus> {
+    match work.error {
+        Some(status) => Err(status),
+        None if work.row.has_response() && qp.max_rd_atomic == 0 => Err(WcStatus::LocQpOp),
+        None => Ok(()),
     }
 }
 
@@ -64,9 +68,10 @@ pub(crate) fn stretch<'a>(qp: &Qp, work: &Work<'a>, limit: u32) -> Segment<'a> {
     let rest = work.length.saturating_sub(offset);
     let length = rest.min(limit);
     let mtu = qp.path_mtu;
-    let packets = work.op.row().psns_of_stretch(mtu, first, length, work.length);
+    let packets = work.row.psns_of_stretch(mtu, first, length, work.length);
     Segment {
         op: work.op,
+        row: work.row,
         solicited: work.flags.solicited(),
         first,
         last: length == rest,

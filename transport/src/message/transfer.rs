@@ -55,8 +55,9 @@ impl<'a, R> Elements<'a, R> {
         sges.iter().all(|sge| sge.length == 0 || self.find(sge, 0, sge.length).is_some())
     }
 
+    /// Bytes of an element, if they may be used: the region, and the offset in it.
     #[inline]
-    fn find(&self, sge: &Sge, from: u32, length: u32) -> Option<(&'a R, u64)> {
+    pub(crate) fn find(&self, sge: &Sge, from: u32, length: u32) -> Option<(&'a R, u64)> {
         let addr = sge.addr.checked_add(u64::from(from))?;
         self.mrs.local(sge.lkey, self.pd, self.rights, addr, u64::from(length))
     }
@@ -92,6 +93,19 @@ impl<'a, R> Span<'a, R> {
         Span::List(elements, sges, offset)
     }
 
+    /// `length` bytes of elements from byte `offset` on: looked up at once where they are in one element.
+    #[inline]
+    pub(crate) fn of(elements: Elements<'a, R>, sges: &'a [Sge], offset: u32, length: u32) -> Span<'a, R> {
+        if let Some(sge) = sges.first()
+            && length != 0
+            && sge.length.checked_sub(offset).is_some_and(|rest| rest >= length)
+            && let Some((region, at)) = elements.find(sge, offset, length)
+        {
+            return Span::Flat(region, at);
+        }
+        Span::list(elements, sges, offset)
+    }
+
     /// The next at most `most` bytes (not 0) that are together: region, offset, length. `None` if they may not be used.
     #[inline]
     pub(crate) fn piece(&mut self, most: u32) -> Option<(&'a R, u64, u32)> {
@@ -119,6 +133,23 @@ impl<'a, R> Span<'a, R> {
 /// Copies `length` bytes.
 #[inline]
 pub(crate) fn copy<R: Region>(
+    source: Span<'_, R>,
+    target: Span<'_, R>,
+    length: u32,
+) -> Result<(), TransferError> {
+    match (&source, &target) {
+        (&Span::Flat(from, from_offset), &Span::Flat(to, to_offset)) if length != 0 => {
+            let length = u64::from(length);
+            let moved = from.copy_to(from_offset, to, to_offset, length);
+            moved.map_err(|Fault| TransferError::fault(blame(from, from_offset, length)))
+        }
+        _ => copy_pieces(source, target, length),
+    }
+}
+
+/// The same where either side is in several pieces.
+#[inline(never)]
+fn copy_pieces<R: Region>(
     mut source: Span<'_, R>,
     mut target: Span<'_, R>,
     length: u32,

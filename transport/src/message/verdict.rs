@@ -31,8 +31,9 @@ impl<'a, R> Receiver<'a, R> {
     }
 }
 
-/// What to do with a segment: execute it, there, or not.
-pub(crate) type Verdict<'a, R> = Result<Target<'a, R>, Objection>;
+/// What to do with a segment: execute it, there, or not. An objection comes by reference, a whole word as the parts of a target are: words that share
+/// their place with smaller fields are stored in parts, and to read one of these at once waits until its parts are in the cache.
+pub(crate) type Verdict<'a, R> = Result<Target<'a, R>, &'static Objection>;
 
 /// Why not to execute a segment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -89,9 +90,9 @@ impl Nak {
 #[inline]
 pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) -> Verdict<'a, R> {
     let Receiver { mrs, qp, .. } = *receiver;
-    let row = segment.op.row();
+    let row = segment.row;
     if !qp.is_receiving() {
-        return Err(Objection::Drop(Reason::State));
+        return Err(&Objection::Drop(Reason::State));
     }
     check_sequence(qp, segment, row)?;
     check_lengths(qp, segment, row)?;
@@ -102,7 +103,7 @@ pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) 
     let receive = check_resources(receiver, segment, row)?;
     match segment.op.remote() {
         None => {
-            let receive = receive.ok_or(Objection::Rnr)?;
+            let receive = receive.ok_or(&Objection::Rnr)?;
             check_fits(qp, segment, receive)?;
             check_invalidation(mrs, qp, segment)?;
             Ok(Target::Receive(receive))
@@ -117,13 +118,18 @@ pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) 
     }
 }
 
-fn nak(nak: Nak) -> Objection {
-    Objection::Nak(Refusal { nak, receive: None })
+/// A NAK that ends no receive.
+fn nak(nak: Nak) -> &'static Objection {
+    match nak {
+        Nak::Invalid => &Objection::Nak(Refusal { nak: Nak::Invalid, receive: None }),
+        Nak::Access => &Objection::Nak(Refusal { nak: Nak::Access, receive: None }),
+        Nak::Operational => &Objection::Nak(Refusal { nak: Nak::Operational, receive: None }),
+    }
 }
 
 /// Nothing but its continuation follows a message in progress, and a continuation follows nothing else (IBTA 9.7.4.1.2).
 #[inline]
-fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), Objection> {
+fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
     let expected = if segment.first { Message::None } else { row.message };
     if qp.responder.in_progress == expected { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
@@ -131,7 +137,7 @@ fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), Objec
 /// Packets have the lengths that the path MTU and their place in the message demand (IBTA 9.7.4.1.6); what both ends would not segment into
 /// the same packets has wrong ones.
 #[inline]
-fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), Objection> {
+fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
     let mtu = qp.path_mtu;
     let right = match segment.segmentation {
         Segmentation::Stretch(theirs) => theirs == mtu || segment.message <= mtu.min(theirs).bytes(),
@@ -173,33 +179,33 @@ fn check_resources<'a, R>(
     receiver: &Receiver<'a, R>,
     segment: &Segment<'_>,
     row: &Row,
-) -> Result<Option<&'a RecvSlot>, Objection> {
+) -> Result<Option<&'a RecvSlot>, &'static Objection> {
     if row.has_response() && receiver.qp.max_dest_rd_atomic == 0 {
         return Err(nak(Nak::Invalid));
     }
     if !segment.needs_receive() {
         return Ok(None);
     }
-    receiver.receive().ok_or(Objection::Rnr).map(Some)
+    receiver.receive().ok_or(&Objection::Rnr).map(Some)
 }
 
 /// A SEND fits its receive (IBTA 9.7.4.1.6; the receive ends with a length error, the sender learns of an invalid request).
 #[inline]
-fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), Objection> {
+fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), &'static Objection> {
     let needed = qp.responder.received.saturating_add(segment.length);
     if needed <= receive.length && needed <= MAX_MESSAGE {
         return Ok(());
     }
-    Err(Objection::Nak(Refusal { nak: Nak::Invalid, receive: Some(WcStatus::LocLen) }))
+    Err(&Objection::Nak(Refusal { nak: Nak::Invalid, receive: Some(WcStatus::LocLen) }))
 }
 
 /// What a SEND is to invalidate is the peer's to invalidate. Else the receive ends as an invalid request, as it does with rdma_rxe, and the sender
 /// learns that it had no access.
 #[inline]
-fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
+fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result<(), &'static Objection> {
     match segment.op.invalidates() {
         Some(key) if segment.last && !mrs.peer_may_invalidate(key, qp.holder()) => {
-            Err(Objection::Nak(Refusal { nak: Nak::Access, receive: Some(WcStatus::RemInvReq) }))
+            Err(&Objection::Nak(Refusal { nak: Nak::Access, receive: Some(WcStatus::RemInvReq) }))
         }
         _ => Ok(()),
     }
@@ -213,7 +219,7 @@ fn check_memory<'a, R>(
     segment: &Segment<'_>,
     remote: Remote,
     right: Access,
-) -> Result<Target<'a, R>, Objection> {
+) -> Verdict<'a, R> {
     let rest = u64::from(segment.message - segment.offset);
     if rest == 0 {
         return Ok(Target::Nothing);

@@ -72,10 +72,7 @@ impl Requests {
         let srqn = send.srqn.map(|number| Srqn::new(number).ok_or(Violation::Psn)).transpose()?;
         let work = match error {
             // What is wrong in itself has a queue if its service and operation have one.
-            Some(_) => {
-                let flags = Flags::new(signaled, solicited, fence);
-                Work { op: &op, id, length: 0, error: None, flags, srqn: None }
-            }
+            Some(_) => Work::plain(&op, id, Flags::new(signaled, solicited, fence)),
             None => Work::new(&request, caps),
         };
         let mut named = work;

@@ -13,7 +13,14 @@ pub(crate) struct Caps {
 }
 
 impl Caps {
-    /// All are within [`Limits`](crate::Limits), which fit.
+    /// Whether a QP that is made with this can be told later what it was made with.
+    pub(crate) fn can_hold(init: &QpInit) -> bool {
+        let words = [init.max_send_wr, init.max_recv_wr, init.max_inline];
+        let bytes = [init.max_send_sge, init.max_recv_sge];
+        words.iter().all(|&word| word <= u16::MAX.into()) && bytes.iter().all(|&byte| byte <= u8::MAX.into())
+    }
+
+    /// All [can be held](Caps::can_hold).
     pub(crate) fn new(init: &QpInit) -> Caps {
         let word = |value: u32| value.min(u32::from(u16::MAX)) as u16;
         let byte = |value: u32| value.min(u32::from(u8::MAX)) as u8;

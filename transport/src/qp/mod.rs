@@ -5,21 +5,23 @@ pub(crate) mod caps;
 pub(crate) mod entry;
 pub(crate) mod requester;
 pub(crate) mod responder;
+pub(crate) mod rest;
 pub(crate) mod save;
 pub(crate) mod state;
 
 use crate::carrier::Carrier;
 use crate::flush::Flush;
 use crate::gid::GidEntry;
-use crate::id::{CqId, OwnerId, PdId, SrqId};
+use crate::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
 use crate::memory::Access;
 use crate::mr::Holder;
 use crate::mr::window::QpLife;
-use crate::place::Place;
+use crate::place::MaybePlace;
 use crate::qp::attr::{QpAttr, QpInit, QpState, QpType, Receives};
 use crate::qp::caps::Caps;
 use crate::qp::requester::Requester;
 use crate::qp::responder::Responder;
+use crate::qp::rest::RestOfAttr;
 use crate::srq::life::SrqRef;
 use crate::time::{Instant, NEVER};
 use vrdma_wire::entropy::connection_source_port;
@@ -57,9 +59,12 @@ pub(crate) struct Qp {
     pub(crate) recv_cq: CqId,
     pub(crate) caps: Caps,
 
-    /// Attributes; `state`, `cur_state`, `sq_psn` and `rq_psn` in it do not count. Changed by [`Qp::set`] alone.
-    attr: QpAttr,
-    pub(crate) init: QpInit,
+    /// The other attributes. Changed by [`Qp::set`] alone.
+    attr: RestOfAttr,
+    /// The CQ of its receives when it was made: an XRC target has that of its last message in `recv_cq`.
+    made_with_cq: CqId,
+    /// Its domain, if it is an XRC target.
+    xrcd: XrcdId,
     /// The PD of the shared queue that it takes receives from, if it does.
     shared_pd: PdId,
     /// That queue; of an XRC target that of the last message, which may have been destroyed.
@@ -75,7 +80,7 @@ pub(crate) struct Qp {
     /// Number of the last question that its first request asked.
     pub(crate) question: u32,
     /// Its first request, if that is started and a datagram, goes to a multicast group, and members on this host up to this one have had theirs.
-    pub(crate) served: Option<Place>,
+    pub(crate) served: MaybePlace,
     /// That of the windows of type 2B that it bound since it was made or reset.
     pub(crate) life: QpLife,
     /// What is still to be flushed, and not in its queues any more: in ERR, or of sends in SQE.
@@ -133,8 +138,12 @@ impl Qp {
             responder: Responder::new(init.qp_type),
             recv_cq: init.recv_cq,
             caps: Caps::new(&init),
-            attr,
-            init,
+            attr: RestOfAttr::new(&attr),
+            made_with_cq: init.recv_cq,
+            xrcd: match init.receives {
+                Receives::Xrc(xrcd) => xrcd,
+                Receives::Own | Receives::Shared(_) => XrcdId(0),
+            },
             shared_pd: shared.map_or(PdId::NOWHERE, |(_, pd)| pd),
             srq: shared.map(|(srq, _)| srq),
             timer: NEVER,
@@ -142,19 +151,80 @@ impl Qp {
             answer_due: false,
             held: 0,
             question: 0,
-            served: None,
+            served: MaybePlace::NONE,
             life: QpLife::NONE,
             flush: None,
         }
     }
 
-    /// Attributes.
-    pub(crate) fn attr(&self) -> &QpAttr {
+    /// What it was made with.
+    pub(crate) fn init(&self) -> QpInit {
+        let Caps { send_wr, recv_wr, inline, send_sge, recv_sge } = self.caps;
+        QpInit {
+            owner: self.owner,
+            pd: Some(self.pd).filter(|_| self.service() != QpType::XrcRecv),
+            qp_type: self.service(),
+            send_cq: self.send_cq,
+            recv_cq: self.made_with_cq,
+            receives: self.receives(),
+            max_send_wr: send_wr.into(),
+            max_recv_wr: recv_wr.into(),
+            max_send_sge: send_sge.into(),
+            max_recv_sge: recv_sge.into(),
+            max_inline: inline.into(),
+        }
+    }
+
+    /// Where it takes its receives from.
+    #[inline]
+    pub(crate) fn receives(&self) -> Receives {
+        match (self.service(), self.srq) {
+            (QpType::XrcRecv, _) => Receives::Xrc(self.xrcd),
+            (_, Some(srq)) => Receives::Shared(srq.id()),
+            (_, None) => Receives::Own,
+        }
+    }
+
+    /// The attributes that no message looks at each time.
+    #[inline]
+    pub(crate) fn attr(&self) -> &RestOfAttr {
         &self.attr
     }
 
+    /// All attributes, as they were set: `state`, `cur_state` and `sq_draining` are not among them.
+    pub(crate) fn all_attrs(&self) -> QpAttr {
+        let attr = &self.attr;
+        QpAttr {
+            en_sqd_async_notify: attr.en_sqd_async_notify,
+            access: attr.access,
+            pkey_index: attr.pkey_index,
+            port: attr.port,
+            path_mtu: self.path_mtu,
+            qkey: attr.qkey,
+            rq_psn: attr.rq_psn,
+            sq_psn: attr.sq_psn,
+            dest_qpn: self.dest_qpn,
+            max_rd_atomic: self.max_rd_atomic,
+            max_dest_rd_atomic: self.max_dest_rd_atomic,
+            min_rnr_timer: attr.min_rnr_timer,
+            timeout: attr.timeout,
+            retry_cnt: self.requester.retry_cnt,
+            rnr_retry: self.requester.rnr_retry,
+            sl: attr.sl,
+            sgid_index: attr.sgid_index,
+            dgid: self.dgid,
+            dmac: attr.dmac,
+            hop_limit: attr.hop_limit,
+            traffic_class: attr.traffic_class,
+            flow_label: attr.flow_label,
+            udp_sport: attr.udp_sport,
+            vlan: attr.vlan,
+            ..QpAttr::default()
+        }
+    }
+
     /// Sets all attributes, and the copies of them.
-    pub(crate) fn set(&mut self, attr: QpAttr) {
+    pub(crate) fn set(&mut self, attr: &QpAttr) {
         self.path_mtu = attr.path_mtu;
         self.access = pack(attr.access);
         self.max_rd_atomic = attr.max_rd_atomic;
@@ -163,7 +233,7 @@ impl Qp {
         self.dgid = attr.dgid;
         self.requester.retry_cnt = attr.retry_cnt;
         self.requester.rnr_retry = attr.rnr_retry;
-        self.attr = attr;
+        self.attr = RestOfAttr::new(attr);
     }
 
     /// Sets its own address, and the VLAN in which it is one.
@@ -198,14 +268,14 @@ impl Qp {
     /// Whether it takes its receives from a shared queue: it has none of its own then.
     #[inline]
     pub(crate) fn uses_shared_queue(&self) -> bool {
-        self.caps.recv_wr == 0 && self.init.receives != Receives::Own
+        self.caps.recv_wr == 0 && self.receives() != Receives::Own
     }
 
     /// Whether its receive queue takes so many more receives of one element each now.
     #[inline]
     pub(crate) fn takes_receives(&self, count: u32) -> bool {
         !self.uses_shared_queue()
-            && self.init.qp_type != QpType::XrcSend
+            && self.service() != QpType::XrcSend
             && !matches!(self.state, QpState::Reset | QpState::Err)
             && self.caps.recv_sge > 0
             && u32::from(self.caps.recv_wr).saturating_sub(self.responder.queue.len()) >= count
@@ -213,10 +283,7 @@ impl Qp {
 
     /// The shared queue that it has as long as it lives, and that one's PD.
     pub(crate) fn shared(&self) -> Option<(SrqRef, PdId)> {
-        match self.init.receives {
-            Receives::Shared(_) => self.srq.map(|srq| (srq, self.shared_pd)),
-            Receives::Own | Receives::Xrc(_) => None,
-        }
+        self.srq.filter(|_| self.service() != QpType::XrcRecv).map(|srq| (srq, self.shared_pd))
     }
 
     /// As an XRC target it has that shared queue now, of that PD, whose receives complete at that CQ.
@@ -305,7 +372,7 @@ impl Qp {
             sq_draining: self.state == QpState::Sqd && self.requester.started,
             sq_psn: self.requester.psn,
             rq_psn: self.responder.psn,
-            ..self.attr
+            ..self.all_attrs()
         }
     }
 }

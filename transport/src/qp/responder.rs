@@ -42,7 +42,7 @@ impl Responder {
     #[inline]
     pub(crate) fn accepted(&mut self, segment: &Segment<'_>) {
         self.psn = self.psn.add(segment.packets);
-        let message = segment.op.row().message;
+        let message = segment.row.message;
         if message == Message::None {
             return;
         }

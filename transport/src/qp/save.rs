@@ -33,8 +33,6 @@ impl QpEntry {
             carrier,
             ref requester,
             ref responder,
-            ref attr,
-            ref init,
             timer,
             held,
             question,
@@ -52,12 +50,15 @@ impl QpEntry {
             // of them and the GID table,
             vlan: _,
             sgid: _,
+            attr: _,
             // of what it was made with,
             pd: _,
             owner: _,
             send_cq: _,
             recv_cq: _,
             caps: _,
+            made_with_cq: _,
+            xrcd: _,
             // and of the turns; a hint, and the same in all QPs.
             turn_due: _,
             answer_due: _,
@@ -67,24 +68,20 @@ impl QpEntry {
             srq: _,
             marker: _,
         } = *qp;
-        let mut requester = requester.save((question, served), requests);
+        let mut requester = requester.save((question, served.get()), requests);
         let mut responder = responder.save(queue, requests);
         if let Some(flush) = flush {
-            let Flush { sends, receives, broken } = &**flush;
-            requester.queue = requests.save_sends(sends);
-            if state == QpState::Err {
-                responder.queue = save_flushed(receives, *broken, requests);
-            }
+            save_flush(flush, state, (&mut requester, &mut responder), requests);
         }
-        if init.qp_type == QpType::XrcRecv && queue.is_none() {
+        if qp.service() == QpType::XrcRecv && queue.is_none() {
             // What is of a shared queue that was destroyed is nothing any more.
             responder.queue.clear();
         }
         record::Qp {
             qpn: qpn.number(),
-            init: save_init(init),
+            init: save_init(&qp.init()),
             state: state.into(),
-            attr: save_attr(attr),
+            attr: save_attr(&qp.all_attrs()),
             requester,
             responder,
             carrier: carrier.into(),
@@ -111,7 +108,7 @@ impl QpEntry {
         qp.state = record.state.into();
         let attr = to_attr(&record.attr)?;
         check_attr(&qp, &attr, limits, record.tcp.is_some())?;
-        qp.set(attr);
+        qp.set(&attr);
         if record.attr.av.is_some() {
             let source = gids.get(usize::from(attr.sgid_index)).copied();
             qp.set_source(source.ok_or(Violation::Attributes)?);
@@ -122,7 +119,7 @@ impl QpEntry {
         let (retry_cnt, rnr_retry) = (qp.requester.retry_cnt, qp.requester.rnr_retry);
         qp.requester = Requester::restore(&record.requester, &qp, requests)?;
         (qp.requester.retry_cnt, qp.requester.rnr_retry) = (retry_cnt, rnr_retry);
-        qp.served = to_served(&record.requester, &qp, requests)?;
+        qp.served = to_served(&record.requester, &qp, requests)?.into();
         qp.responder = Responder::restore(&record.responder, &qp, requests)?;
         check_queues(&qp)?;
         restore_flush(&mut qp, record, requests)?;
@@ -132,6 +129,20 @@ impl QpEntry {
         qp.carrier = record.carrier.into();
         let service = Service::restore(record, &qp, requests)?;
         Ok(QpEntry { qp, service })
+    }
+}
+
+/// What is still to be flushed of a QP in this state is recorded in its queues.
+fn save_flush(
+    flush: &Flush,
+    state: QpState,
+    (requester, responder): (&mut record::Requester, &mut record::Responder),
+    requests: &Requests,
+) {
+    let Flush { sends, receives, broken } = flush;
+    requester.queue = requests.save_sends(sends);
+    if state == QpState::Err {
+        responder.queue = save_flushed(receives, *broken, requests);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::memory::Region;
 use crate::message::effect::{Failure, LocalBuffer, execute};
 use crate::message::reason::Reason;
 use crate::message::segment::Segment;
-use crate::message::stretch::{check_begin, stretch};
+use crate::message::stretch::{check_work, stretch};
 use crate::message::verdict::{Objection, verdict};
 use crate::place::Place;
 use crate::qp::Qp;
@@ -54,7 +54,7 @@ impl<R: Region> Engine<R> {
         limit: u32,
         sink: &mut impl Sink,
     ) -> Step {
-        if work.op.row().alone {
+        if work.row.alone {
             self.known(place, sink).change_key(work);
             return Step::Ended;
         }
@@ -108,9 +108,12 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> RcDelivery {
         let (device, qp) = self.devices.known(place);
-        if let Err(status) = check_begin(&device.mrs, qp, work, payload) {
+        if let Err(status) = check_work(qp, work) {
             return RcDelivery::Failed(status, None);
         }
+        let Some(local) = LocalBuffer::checked(&device.mrs, qp, work, payload) else {
+            return RcDelivery::Failed(WcStatus::LocProt, None);
+        };
         let segment = stretch(qp, work, limit);
         let (peer, peer_device, peer_qp) = match self.devices.find_peer(qp) {
             Ok(found) => found,
@@ -129,7 +132,7 @@ impl<R: Region> Engine<R> {
         let receiver = peer_device.receiver(peer_qp);
         let verdict = in_sequence(peer_qp, &segment).and_then(|()| verdict(&receiver, &segment));
         let moved = match verdict {
-            Err(Objection::Drop(reason)) => {
+            Err(&Objection::Drop(reason)) => {
                 self.devices.count_drop(peer.device, reason);
                 return RcDelivery::Lost;
             }
@@ -137,11 +140,8 @@ impl<R: Region> Engine<R> {
                 let wait = (qp.requester.wait, qp.timer != NEVER);
                 return self.find_no_receive(place, peer, wait, sink);
             }
-            Err(Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
-            Ok(target) => {
-                let local = LocalBuffer::new(&device.mrs, qp, payload, &segment);
-                execute(&receiver, &segment, target, local, &mut self.recv_scratch)
-            }
+            Err(&Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
+            Ok(target) => execute(&receiver, &segment, target, local, &mut self.recv_scratch),
         };
         match moved {
             Ok(_) => {
@@ -229,9 +229,9 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
 /// Whether a segment is the one that its responder expects next. (One that is not ready says so in its verdict.)
 #[inline]
-fn in_sequence(peer: &Qp, segment: &Segment<'_>) -> Result<(), Objection> {
+fn in_sequence(peer: &Qp, segment: &Segment<'_>) -> Result<(), &'static Objection> {
     if peer.is_receiving() && segment.psn != peer.responder.psn {
-        return Err(Objection::Drop(Reason::Psn));
+        return Err(&Objection::Drop(Reason::Psn));
     }
     Ok(())
 }

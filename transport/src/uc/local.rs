@@ -40,12 +40,12 @@ impl<R: Region> Engine<R> {
         limit: u32,
         sink: &mut impl Sink,
     ) -> Step {
-        if work.op.row().alone {
+        if work.row.alone {
             self.known(place, sink).change_key(work);
             return Step::Ended;
         }
         let (device, qp) = self.devices.known(place);
-        let segment = match work.op.row().is_of(QpType::Uc) {
+        let segment = match work.row.is_of(QpType::Uc) {
             true => next_segment(&device.mrs, qp, work, payload, limit),
             false => Err(work.error.unwrap_or(WcStatus::LocQpOp)),
         };

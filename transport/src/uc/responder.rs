@@ -19,7 +19,7 @@ pub(crate) fn accept<'a, R>(
 ) -> Result<Target<'a, R>, Reason> {
     // The rest of a message whose beginning was dropped.
     let lost = !segment.first && receiver.qp.responder.in_progress == Message::None;
-    verdict(receiver, segment).map_err(|objection| match objection {
+    verdict(receiver, segment).map_err(|objection| match *objection {
         Objection::Drop(reason) => reason,
         Objection::Rnr => Reason::NoReceive,
         Objection::Nak(Refusal { receive: Some(_), .. }) => Reason::Length,

@@ -47,6 +47,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let offset = if first { 0 } else { self.qp.responder.received };
         let segment = Segment {
             op: &op,
+            row: op.row(),
             solicited: packet.bth.solicited,
             first,
             last,
@@ -112,7 +113,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             return Step::Waits;
         };
         let work = send.work();
-        if work.op.row().alone {
+        if work.row.alone {
             if *left == 0 {
                 return Step::Waits;
             }
@@ -150,7 +151,7 @@ fn send_segment<'a, R: Region>(
     payload: Payload<'_>,
     outlet: &mut impl Outlet<R>,
 ) -> Result<Segment<'a>, WcStatus> {
-    let row = work.op.row();
+    let row = work.row;
     if !row.is_of(QpType::Uc) {
         return Err(work.error.unwrap_or(WcStatus::LocQpOp));
     }

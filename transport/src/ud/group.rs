@@ -37,7 +37,7 @@ impl<R: Region> Engine<R> {
     ) -> Sent {
         let packet = &datagram.packet;
         let (device, qp) = self.devices.known(place);
-        let mut served = qp.served.filter(|_| qp.requester.started);
+        let mut served = qp.served.get().filter(|_| qp.requester.started);
         let mut copies = 0;
         if !qp.requester.started && self.port.exists() {
             if !outlet.has_room() {
@@ -55,7 +55,7 @@ impl<R: Region> Engine<R> {
         while let Some(to) = self.next_served(packet, served).filter(|_| is_for_members) {
             if copies >= most {
                 let (qp, _) = self.devices.known_mut(place);
-                (qp.served, qp.requester.started) = (served, true);
+                (qp.served, qp.requester.started) = (served.into(), true);
                 return Sent { step: Step::More, datagrams: copies };
             }
             served = Some(to);

@@ -175,7 +175,7 @@ impl<R: Region> Engine<R> {
                 Payload::Inline(data) => DatagramPayload::Bytes(data),
                 Payload::Sges(sges) => {
                     let elements = local_elements(device, qp, work);
-                    DatagramPayload::Memory(Span::list(elements, sges, 0), work.length)
+                    DatagramPayload::Memory(Span::of(elements, sges, 0, work.length), work.length)
                 }
             };
             let grh = grh_of(&datagram.packet, work.length as usize);
@@ -286,7 +286,7 @@ pub(super) fn pieces<'a, R>(
 
 /// The sender's memory.
 fn local_elements<'a, R>(device: &'a Device<R>, qp: &Qp, work: &Work<'_>) -> Elements<'a, R> {
-    Elements { mrs: &device.mrs, pd: qp.pd, rights: work.op.row().local }
+    Elements { mrs: &device.mrs, pd: qp.pd, rights: work.row.local }
 }
 
 /// Where a request goes, from which own address and with which immediate data; or how it ends here.
@@ -300,7 +300,7 @@ fn check<'a, R>(
     if let Some(status) = work.error {
         return Err(status);
     }
-    let (true, Some(to)) = (work.op.row().is_of(qp.service()), to) else { return Err(WcStatus::LocQpOp) };
+    let (true, Some(to)) = (work.row.is_of(qp.service()), to) else { return Err(WcStatus::LocQpOp) };
     let source = device.gids.get(usize::from(to.sgid_index)).copied();
     let (Some(source), true) = (source, to.pd == qp.pd) else { return Err(WcStatus::LocQpOp) };
     // From no address nothing is sent, in whatever VLAN.

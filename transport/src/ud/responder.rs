@@ -70,11 +70,12 @@ impl<R: Region> Acceptance<'_, R> {
     ) -> Result<(), TransferError> {
         let elements = Elements { mrs: &self.device.mrs, pd: self.qp.pd_of_receives(), rights: OF_RECEIVES };
         let sges = self.device.requests.elements(self.receive, scratch);
-        scatter(grh, Span::list(elements, sges, 0))?;
-        let target = Span::list(elements, sges, GRH as u32);
+        scatter(grh, Span::of(elements, sges, 0, GRH as u32))?;
+        let behind_grh = |length| Span::of(elements, sges, GRH as u32, length);
         match data {
-            DatagramPayload::Bytes(bytes) => scatter(bytes, target),
-            DatagramPayload::Memory(source, length) => copy(source, target, length),
+            // Of a packet, or inline.
+            DatagramPayload::Bytes(bytes) => scatter(bytes, behind_grh(bytes.len() as u32)),
+            DatagramPayload::Memory(source, length) => copy(source, behind_grh(length), length),
         }
     }
 }

@@ -189,8 +189,7 @@ impl Port {
         } else if len > self.capabilities.max_frame {
             counters.tx_oversize += 1;
         } else if self.has_room() {
-            let frame = self.free.pop();
-            return Some(Transmit { port: self, frame, origin: Origin::Guest });
+            return Some(Transmit { port: self, origin: Origin::Guest });
         } else if self.queue.len() >= BACKLOG {
             self.counters.tx_full += 1;
         } else {
@@ -199,9 +198,13 @@ impl Port {
         None
     }
 
-    fn enqueue(&mut self, frame: Frame, len: usize) {
-        self.queue.push(frame);
-        self.queued_bytes += len;
+    /// Puts the last free buffer behind the frames that wait, as the first `len` bytes of it. It is changed where it will stay: to copy what was just stored in parts
+    /// takes until these stores are done.
+    fn enqueue(&mut self, len: usize, origin: Origin) {
+        self.queue.push(self.free.pop().expect(HAS_BUFFER));
+        let frame = self.queue.last_mut().expect("it was just put there");
+        frame.set_len(len);
+        frame.set_origin(origin);
     }
 
     /// Gives the driver what was committed. What it does not take waits for the next call.
@@ -312,21 +315,22 @@ impl Port {
     }
 }
 
-/// The right to send a frame, with a buffer for it. Dropped, it sends nothing.
+/// The right to send a frame, with a buffer for it: the port's last free one. Dropped, it sends nothing.
 #[derive(Debug)]
 pub struct Transmit<'a> {
     port: &'a mut Port,
-    /// There until it is committed.
-    frame: Option<Frame>,
     origin: Origin,
 }
+
+/// Of the port of a [`Transmit`].
+const HAS_BUFFER: &str = "there is none without a free buffer";
 
 impl Transmit<'_> {
     /// The buffer: room for the longest frame, with anything in it.
     #[inline]
     pub fn buf(&mut self) -> &mut [u8] {
         let max = self.port.capabilities.max_frame;
-        &mut self.frame.as_mut().expect("not committed yet").room()[..max]
+        &mut self.port.free.last_mut().expect(HAS_BUFFER).room()[..max]
     }
 
     /// Says who made it; otherwise it is [`Origin::Guest`].
@@ -337,7 +341,8 @@ impl Transmit<'_> {
 
     /// Asks for checksums, of kinds that the port can.
     pub fn offload(&mut self, offload: Offload) {
-        self.port.driver.offload(self.frame.as_mut().expect("not committed yet"), offload);
+        let Port { driver, free, .. } = &mut *self.port;
+        driver.offload(free.last_mut().expect(HAS_BUFFER), offload);
     }
 
     /// Sends the first `len` bytes of the buffer with the next burst.
@@ -345,12 +350,10 @@ impl Transmit<'_> {
     /// # Panics
     /// `len` is more than the longest frame.
     #[inline]
-    pub fn commit(mut self, len: usize) {
+    pub fn commit(self, len: usize) {
         assert!(len <= self.port.capabilities.max_frame, "a frame that fits its buffer");
-        let mut frame = self.frame.take().expect("committed once");
-        frame.set_len(len);
-        frame.set_origin(self.origin);
-        self.port.enqueue(frame, len);
+        self.port.enqueue(len, self.origin);
+        self.port.queued_bytes += len;
     }
 
     /// Sends the first `head` bytes of the buffer, then memory of others, then a few bytes more (at most 16), with the next burst.
@@ -370,26 +373,20 @@ impl Transmit<'_> {
             self.buf()[len..len + tail.len()].copy_from_slice(tail);
             return self.commit(len + tail.len());
         }
-        let mut frame = self.frame.take().expect("committed once");
-        frame.set_len(head);
-        frame.set_origin(self.origin);
+        self.port.enqueue(head, self.origin);
+        let Port { driver, queue, counters, queued_bytes, .. } = self.port;
+        let frame = queue.last_mut().expect("it was just put there");
         let mut whole = true;
         for piece in payload {
             len += piece.len();
-            whole = whole && self.port.driver.attach(&mut frame, piece);
+            whole = whole && driver.attach(frame, piece);
         }
         assert!(len + tail.len() <= max, "a frame that fits the link");
-        whole = whole && (tail.is_empty() || self.port.driver.append(&mut frame, tail));
-        if whole {
-            self.port.enqueue(frame, len + tail.len());
+        if whole && (tail.is_empty() || driver.append(frame, tail)) {
+            *queued_bytes += len + tail.len();
         } else {
-            self.port.counters.tx_no_buffer += 1;
+            queue.pop();
+            counters.tx_no_buffer += 1;
         }
-    }
-}
-
-impl Drop for Transmit<'_> {
-    fn drop(&mut self) {
-        self.port.free.extend(self.frame.take());
     }
 }

@@ -181,7 +181,7 @@ mod tests {
         let (left, right, _) = pair(4200).unwrap();
         let (mut left, mut right) = (Port::new(Box::new(left)), Port::new(Box::new(right)));
         assert!((0..100).all(|i| send(&mut left, 60 + i)));
-        drop(left.transmit(60).unwrap());
+        let _ = left.transmit(60).unwrap();
         left.flush();
         let mut burst = Burst::default();
         assert_eq!((right.receive(&mut burst), burst.frames()[3].len()), (BURST, 63));

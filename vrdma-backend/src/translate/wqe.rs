@@ -54,6 +54,13 @@ pub enum List<'a> {
     SrqRecvs(SrqId, ListIds, &'a [Sge]),
 }
 
+/// The QP that a request names, if it is not for a shared receive queue: for a guess, before it is parsed.
+#[inline]
+pub fn qpn(words: &RequestWords) -> Option<Qpn> {
+    let header: &WqeHeader = view(words.as_bytes(), 0);
+    Qpn::new(header.object.get()).filter(|_| header.opcode != WrOpcode::SRQ_RECV.0)
+}
+
 /// Parses a request of `units` units. `sges` is room for its elements.
 #[inline]
 pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) -> Request<'a> {

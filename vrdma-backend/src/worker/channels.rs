@@ -1,9 +1,14 @@
 //! Requests are taken from channels: guests take turns, and the channels of each.
 
+use super::fetched::TOGETHER;
 use super::{BoundChannel, Worker};
 use crate::cycles::{self, Stage};
+use crate::memory::fetch_ahead;
+use crate::queue::channel::ChannelError;
+use crate::translate::wqe;
 use std::ops::Range;
 use vrdma_transport::{self as transport, DeviceId};
+use vrdma_wire::num::Qpn;
 
 /// Requests taken from the channels of one guest in one turn of the worker. What the messages cost that they begin is the engine's business.
 pub(super) const BATCH: usize = 64;
@@ -51,17 +56,13 @@ impl Worker {
         let mut taken = 0;
         self.outputs.gather();
         let result = loop {
-            if taken == most {
-                break Ok(());
+            let result = cycles::within(Stage::Fetch, || self.fetch(index, most - taken));
+            for at in 0..self.fetched.count {
+                self.post(device, owner, at, self.fetched.units[at], now);
             }
-            let popped = cycles::within(Stage::Fetch, || self.channels[index].channel.pop(&mut self.words));
-            match popped {
-                Ok(Some(units)) => {
-                    taken += 1;
-                    self.post(device, owner, units, now);
-                }
-                Ok(None) => break Ok(()),
-                Err(broken) => break Err(broken),
+            taken += self.fetched.count;
+            if result.is_err() || self.fetched.count < TOGETHER || taken == most {
+                break result;
             }
         };
         // Whoever sees its slots again sees what completed, too.
@@ -76,6 +77,46 @@ impl Worker {
             return taken.max(1);
         }
         taken
+    }
+
+    /// Copies up to [`TOGETHER`] requests out of a channel, but not more than `most`, and has the processor fetch the QPs that they name, and
+    /// their peers. What was copied out is to be carried out whatever is returned.
+    ///
+    /// # Errors
+    /// The channel is broken behind these.
+    #[inline]
+    fn fetch(&mut self, index: usize, most: usize) -> Result<(), ChannelError> {
+        let Worker { engine, channels, fetched, .. } = self;
+        let BoundChannel { device, channel, .. } = &mut channels[index];
+        let mut qpns: [Option<Qpn>; TOGETHER] = [None; TOGETHER];
+        let (mut last, mut result) = (None, Ok(()));
+        fetched.count = 0;
+        while fetched.count < most.min(TOGETHER) {
+            let words = &mut fetched.words[fetched.count];
+            match channel.pop(words) {
+                Ok(Some(units)) => fetched.units[fetched.count] = units,
+                Ok(None) => break,
+                Err(broken) => {
+                    result = Err(broken);
+                    break;
+                }
+            }
+            let qpn = wqe::qpn(words);
+            if qpn != last {
+                last = qpn;
+                qpns[fetched.count] = qpn;
+                if let Some(lines) = qpn.and_then(|qpn| engine.qp_lines(*device, qpn)) {
+                    fetch_ahead(lines);
+                }
+            }
+            fetched.count += 1;
+        }
+        for qpn in qpns[..fetched.count].iter().flatten() {
+            if let Some(lines) = engine.peer_lines(*device, *qpn) {
+                fetch_ahead(lines);
+            }
+        }
+        result
     }
 }
 

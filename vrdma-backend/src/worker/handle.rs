@@ -13,7 +13,6 @@ use crate::config::Poll;
 use crate::device::command::{Command, CommandError, Reply};
 use crate::device::outputs::Outputs;
 use crate::net::Net;
-use crate::queue::channel::NO_WORDS;
 use crate::ratelimit::RateLimit;
 use crate::streams::Streams;
 use crate::translate::wqe::MAX_SGE;
@@ -193,7 +192,7 @@ impl Worker {
             clock: (transport::Instant(0), 0),
             poll,
             stop: false,
-            words: Box::new(NO_WORDS),
+            fetched: Box::default(),
             sges: Vec::with_capacity(MAX_SGE),
             violations: RateLimit::default(),
             sleeps: 0,

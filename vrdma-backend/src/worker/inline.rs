@@ -37,8 +37,8 @@ impl Worker {
 
     /// Posts a request as if it had come out of a channel of that owner.
     pub fn post_words(&mut self, device: DeviceId, owner: OwnerId, words: &RequestWords, units: usize) {
-        *self.words = *words;
+        self.fetched.words[0] = *words;
         let now = self.now();
-        self.post(device, owner, units, now);
+        self.post(device, owner, 0, units, now);
     }
 }

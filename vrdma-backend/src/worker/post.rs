@@ -11,14 +11,15 @@ use vrdma_transport::{
 };
 
 impl Worker {
-    /// Hands the request in `self.words` to the engine.
+    /// Hands a request that was fetched to the engine.
     #[inline]
-    pub(super) fn post(&mut self, device: DeviceId, owner: OwnerId, units: usize, now: Instant) {
+    pub(super) fn post(&mut self, device: DeviceId, owner: OwnerId, at: usize, units: usize, now: Instant) {
         let _mark = cycles::enter(Stage::Execute);
         let engine = &mut self.engine;
+        let words = &self.fetched.words[at];
         let request = {
             let _mark = cycles::enter(Stage::Parse);
-            parse(&self.words, units, &mut self.sges)
+            parse(words, units, &mut self.sges)
         };
         // By reference: the request is read where the parser wrote it, field by field.
         let result = match &request {
@@ -26,7 +27,7 @@ impl Worker {
                 if matches!(request.op, SendOp::Send { .. }) && engine.is_datagram(device, qpn) =>
             {
                 let handles = self.outputs.device(device).ah_table();
-                match handles.and_then(|handles| destination(&self.words, |index| handles.get(index))) {
+                match handles.and_then(|handles| destination(words, |index| handles.get(index))) {
                     Some(to) => {
                         engine.post_datagram(now, device, owner, qpn, request, &to, &mut self.outputs)
                     }

@@ -190,7 +190,6 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>
         } else {
             scratch.clear();
             scratch.extend_from_slice(&frame.buf()[..len]);
-            drop(frame);
             net.forward_packet(within.now, verdict, scratch, &mut Outside::of(Some(port)), within);
         }
     }
@@ -225,7 +224,6 @@ impl Packets<'_> {
             let len = write_frame(packet, payload, frame.buf())?;
             self.scratch.clear();
             self.scratch.extend_from_slice(&frame.buf()[..len]);
-            drop(frame);
             // It is no segment, and what comes from the engine does not go there: the switch calls that a hairpin.
             let nobody = &mut |_: &[u8]| {};
             self.net.forward_packet(

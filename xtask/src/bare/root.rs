@@ -38,9 +38,11 @@ const SETTINGS: [&str; 11] = [
     "/usr/local/share/ca-certificates",
 ];
 
-/// Variables of the environment that say how to reach registries, by how they begin or end.
-const VARIABLES: [&str; 14] = [
+/// Variables of the environment that say how to reach registries, by how they begin or end; and whether cargo is to keep what
+/// the next build could use.
+const VARIABLES: [&str; 15] = [
     "CARGO_HTTP_",
+    "CARGO_INCREMENTAL",
     "CARGO_NET_",
     "CARGO_REGISTRIES_",
     "CARGO_REGISTRY_",

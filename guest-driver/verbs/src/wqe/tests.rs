@@ -2,6 +2,7 @@ use std::vec::Vec;
 use std::{format, vec};
 
 use proptest::prelude::*;
+use vrdma_abi::wqe::WqeHeader;
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
 use super::*;

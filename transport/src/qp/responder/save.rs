@@ -37,7 +37,7 @@ impl Responder {
     ) -> Result<Responder, Violation> {
         // The one that was not understood may have been one too many.
         let receives = || record.queue.iter().filter(|receive| !receive.not_understood);
-        let most = match qp.init.receives {
+        let most = match qp.receives() {
             Receives::Own => usize::from(qp.caps.recv_wr),
             Receives::Shared(_) | Receives::Xrc(_) => usize::from(qp.srq.is_some()),
         };

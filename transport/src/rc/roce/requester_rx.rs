@@ -237,7 +237,7 @@ enum Fit {
 
 fn match_response(send: &OutstandingSend, response: ResponseData<'_>, answered: u32, mtu: u32) -> Fit {
     let work = send.work();
-    let row = work.op.row();
+    let row = work.row;
     match (row.answer, row.data, response) {
         (Answer::Data, _, ResponseData::Read { last, data }) => {
             let offset = answered * mtu;

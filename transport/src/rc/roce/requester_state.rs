@@ -64,7 +64,7 @@ pub(super) enum Acked {
 
 /// PSNs that a request takes (IBTA 9.7.3.2: a READ takes those of its responses).
 pub(super) fn psns(work: &Work<'_>, mtu: Mtu) -> u32 {
-    work.op.row().psns(mtu, work.length)
+    work.row.psns(mtu, work.length)
 }
 
 /// The widest window.
@@ -171,7 +171,7 @@ impl RequesterState {
 
     /// A packet of the request at the cursor, `work`, was sent: for so many PSNs of its `psns`. `after` is the request after it.
     pub(super) fn packet_sent(&mut self, work: &Work<'_>, count: u32, psns: u32, after: Option<At>) {
-        let response = work.op.row().has_response();
+        let response = work.row.has_response();
         self.cursor.sent += count;
         if response {
             self.awaited += count;
@@ -197,7 +197,7 @@ impl RequesterState {
         if more == 0 {
             return Acked::NoMore;
         }
-        if work.op.row().has_response() {
+        if work.row.has_response() {
             return Acked::Lost;
         }
         let left = psns(work, mtu) - self.answered();
@@ -237,7 +237,7 @@ impl RequesterState {
         let psns = psns(work, mtu);
         if self.cursor_is_first() {
             self.skip(psns, after);
-        } else if work.op.row().has_response() {
+        } else if work.row.has_response() {
             self.reads = self.reads.saturating_sub(1);
         }
         self.base = self.base.add(psns);
@@ -250,12 +250,13 @@ impl RequesterState {
 mod tests {
     use super::*;
     use crate::op::Remote;
+    use crate::work::Flags;
 
     const READ: SendOp = SendOp::Read { remote: Remote { addr: 0, rkey: vrdma_wire::num::Rkey(0) } };
     const SEND: SendOp = SendOp::Send { imm: None };
 
     fn work(op: &SendOp, length: u32) -> Work<'_> {
-        Work { op, length, error: None, ..Work::invalid(0) }
+        Work { length, ..Work::plain(op, 0, Flags::new(true, false, false)) }
     }
 
     #[test]

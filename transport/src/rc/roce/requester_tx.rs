@@ -95,7 +95,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         while let Some(at) = state.cursor.at {
             let (send, payload) = requests.send_at(at, send_scratch);
             let work = send.work();
-            if work.op.row().alone {
+            if work.row.alone {
                 return match state.cursor_is_first() && qp.state == QpState::Rts {
                     true if allowance.may_send(outlet) => RequestPause::Alone,
                     true => RequestPause::More,
@@ -119,7 +119,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 let Some(pieces) = packet_payload(mrs, qp, &work, payload, &slice) else {
                     return RequestPause::Broken(WcStatus::LocProt);
                 };
-                let ack_req = !work.op.row().has_response() && (slice.last || state.ack_req_due() || limited);
+                let ack_req = !work.row.has_response() && (slice.last || state.ack_req_due() || limited);
                 let packet = packet(&path, qp, state.next(), &work, &slice, ack_req);
                 if outlet.send(&packet, &pieces).is_err() {
                     return RequestPause::Broken(WcStatus::LocProt);
@@ -158,7 +158,7 @@ fn why_not_begin<R: Region>(
     if begins && work.flags.fence() && state.reads > 0 {
         return Some(RequestPause::Idle);
     }
-    if work.op.row().has_response() {
+    if work.row.has_response() {
         let outstanding = ahead(state.next(), state.una);
         // One that was begun may go on even if by now none were allowed.
         let too_many = state.reads >= u32::from(qp.max_rd_atomic.max(1));
@@ -173,7 +173,7 @@ fn next_slice(work: &Work<'_>, sent: u32, psns: u32, mtu: u32) -> RequestSlice {
     // Less than the message's length, which is within 2^31.
     let offset = sent * mtu;
     let rest = work.length.saturating_sub(offset);
-    match work.op.row().data {
+    match work.row.data {
         DataDirection::Out => {
             RequestSlice { first: sent == 0, last: sent + 1 == psns, offset, length: rest.min(mtu), psns: 1 }
         }
@@ -192,7 +192,7 @@ fn packet_payload<'a, R: Region>(
     payload: Payload<'a>,
     slice: &RequestSlice,
 ) -> Option<Pieces<'a, R>> {
-    let row = work.op.row();
+    let row = work.row;
     if row.data == DataDirection::Back {
         return Some(Pieces::bytes(&[]));
     }

@@ -91,6 +91,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let row = op.row();
         let segment = Segment {
             op: &op,
+            row,
             solicited: bth.solicited,
             first,
             last,
@@ -104,7 +105,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let done = match verdict(&receiver, &segment) {
             Ok(_) if row.has_response() && !state.has_room() => Err(INVALID),
             Ok(target) => execute_packet(&receiver, &segment, target, payload, self.recv_scratch),
-            Err(Objection::Nak(refusal)) => Err(refusal),
+            Err(&Objection::Nak(refusal)) => Err(refusal),
             Err(Objection::Rnr) => {
                 if !looked {
                     return Fate::Look;
@@ -112,7 +113,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 self.no_receive(bth.psn);
                 return Fate::Done;
             }
-            Err(Objection::Drop(reason)) => unreachable!("the state was looked at before: {reason:?}"),
+            Err(&Objection::Drop(reason)) => unreachable!("the state was looked at before: {reason:?}"),
         };
         match done {
             Err(refusal) => self.nak_for_good(bth.psn, refusal),

@@ -96,7 +96,7 @@ impl RequesterState {
     pub(super) fn request_sent(&mut self, work: &Work<'_>, after: Option<At>) {
         (self.cursor, self.sent, self.begun) = (after, 0, false);
         self.behind += 1;
-        if work.op.row().has_response() {
+        if work.row.has_response() {
             self.reads += 1;
             self.request_msn = self.request_msn.add(1);
         }

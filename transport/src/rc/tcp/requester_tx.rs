@@ -226,7 +226,7 @@ fn why_not_begin<R: Region>(
     work: &Work<'_>,
     payload: Payload<'_>,
 ) -> Option<RequestPause> {
-    let row = work.op.row();
+    let row = work.row;
     if row.alone {
         return Some(match state.cursor_is_first() && qp.state == QpState::Rts {
             true => RequestPause::Alone,
@@ -269,7 +269,7 @@ fn next_segment(
 }
 
 fn next_slice(work: &Work<'_>, sent: u32, most: u32) -> Slice {
-    match work.op.row().data {
+    match work.row.data {
         DataDirection::Out => {
             let rest = work.length - sent;
             Slice { offset: sent, length: rest.min(most), last: rest <= most }
@@ -296,7 +296,7 @@ fn payload_of<'a, R: Region>(
             data.get(from..from + slice.length as usize).map(Pieces::bytes)
         }
         Payload::Sges(sges) => {
-            let elements = Elements { mrs, pd: qp.pd, rights: work.op.row().local };
+            let elements = Elements { mrs, pd: qp.pd, rights: work.row.local };
             Pieces::memory(Span::list(elements, sges, slice.offset), slice.length)
         }
     }

@@ -211,6 +211,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     fn whole<'b>(&self, op: &'b SendOp, length: u32) -> Segment<'b> {
         Segment {
             op,
+            row: op.row(),
             solicited: false,
             first: true,
             last: true,
@@ -228,9 +229,9 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let receiver = Receiver { mrs, requests, srqs, qp };
         let done = match verdict(&receiver, segment) {
             Ok(target) => execute_packet(&receiver, segment, target, payload, self.recv_scratch),
-            Err(Objection::Nak(refusal)) => Err(refusal),
+            Err(&Objection::Nak(refusal)) => Err(refusal),
             Err(Objection::Rnr) => return Outcome::NoReceive,
-            Err(Objection::Drop(reason)) => unreachable!("the state was looked at before: {reason:?}"),
+            Err(&Objection::Drop(reason)) => unreachable!("the state was looked at before: {reason:?}"),
         };
         match done {
             Err(refusal) => Outcome::Refused(refusal),

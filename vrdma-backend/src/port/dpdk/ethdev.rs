@@ -76,13 +76,12 @@ impl Driver for Ethdev {
         let count = unsafe { dpdk::shim_eth_rx_burst(self.port, 0, raws.as_mut_ptr(), want as u16) };
         for raw in raws.into_iter().take(count.into()).filter_map(NonNull::new) {
             // SAFETY: the driver gives us the mbuf, and has written it.
-            let mbuf = unsafe { Mbuf::new(raw) };
-            let frame = Frame::from_mbuf(mbuf);
-            if frame.total_len() == frame.len() {
-                frames.push(frame);
+            let (mbuf, is_whole) = unsafe { Mbuf::new(raw) };
+            if is_whole {
+                frames.push(Frame::from_mbuf(mbuf));
             } else {
                 self.counters.rx_linearized += 1;
-                frames.push(frame.to_heap());
+                frames.push(Frame::from_mbuf(mbuf).to_heap());
             }
         }
     }
@@ -98,21 +97,22 @@ impl Driver for Ethdev {
 
     fn send(&mut self, frames: &mut Vec<Frame>) {
         let mut raws = [null_mut(); BURST];
-        let mut count = 0;
-        let want = frames.len().min(BURST);
-        // What is lost for want of a buffer counts as taken.
-        let mut kept = frames.drain(..want).filter_map(|frame| self.own(frame));
-        for (raw, mbuf) in raws.iter_mut().zip(&mut kept) {
-            *raw = mbuf.into_raw();
-            count += 1;
+        let mut want = frames.len().min(BURST);
+        if !frames[..want].iter_mut().all(|frame| self.takes(frame)) {
+            let (before, mut seen) = (frames.len(), 0);
+            frames.retain_mut(|frame| {
+                seen += 1;
+                seen > want || self.takes(frame) || self.own(frame)
+            });
+            // What is lost for want of a buffer counts as sent.
+            want -= before - frames.len();
         }
-        drop(kept);
+        for (raw, mbuf) in raws.iter_mut().zip(frames[..want].iter_mut().filter_map(Frame::as_mbuf)) {
+            *raw = mbuf.as_ptr();
+        }
         // SAFETY: the port is started and `self` the only one to send by it. The mbufs are ours; the driver owns those that it takes.
-        let taken = unsafe { dpdk::shim_eth_tx_burst(self.port, 0, raws.as_mut_ptr(), count as u16) };
-        let left = raws[usize::from(taken)..count].iter().filter_map(|raw| NonNull::new(*raw));
-        // SAFETY: the driver did not take these, so they are ours again.
-        let left = left.map(|raw| Frame::from_mbuf(unsafe { Mbuf::new(raw) }));
-        frames.splice(0..0, left);
+        let taken = unsafe { dpdk::shim_eth_tx_burst(self.port, 0, raws.as_mut_ptr(), want as u16) };
+        frames.drain(..usize::from(taken)).for_each(|frame| _ = frame.into_mbuf().map(Mbuf::into_raw));
     }
 
     fn attach(&mut self, frame: &mut Frame, external: External) -> bool {
@@ -217,20 +217,23 @@ impl Driver for Ethdev {
 }
 
 impl Ethdev {
-    /// The frame as an mbuf of ours that the device takes. None, and it is lost, if there is no buffer for it.
-    fn own(&mut self, frame: Frame) -> Option<Mbuf> {
-        let frame = match frame.into_mbuf() {
-            Ok(mbuf) if mbuf.segments() <= self.max_segments => return Some(mbuf),
-            Ok(mbuf) => Frame::from_mbuf(mbuf).to_heap(),
-            Err(frame) => frame,
-        };
-        let Some(mut mbuf) = self.tx_pool.allocate().filter(|_| frame.len() <= self.tx_pool.room()) else {
+    /// Whether the device takes a frame as it is.
+    fn takes(&self, frame: &mut Frame) -> bool {
+        frame.as_mbuf().is_some_and(|mbuf| mbuf.segments() <= self.max_segments)
+    }
+
+    /// Makes a frame a single mbuf of ours. False, and it is lost, if there is no buffer for it.
+    #[cold]
+    fn own(&mut self, frame: &mut Frame) -> bool {
+        let fits = frame.total_len() <= self.tx_pool.room();
+        let Some(mut mbuf) = self.tx_pool.allocate().filter(|_| fits) else {
             self.counters.tx_no_mbuf += 1;
-            return None;
+            return false;
         };
-        mbuf.room()[..frame.len()].copy_from_slice(&frame);
-        mbuf.set_len(frame.len());
-        Some(mbuf)
+        let len = frame.copy_into(mbuf.room());
+        mbuf.set_len(len);
+        *frame = Frame::from_mbuf(mbuf);
+        true
     }
 }
 

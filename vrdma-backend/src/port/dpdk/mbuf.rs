@@ -28,9 +28,11 @@ pub struct Mbuf {
     raw: NonNull<dpdk::rte_mbuf>,
     /// Data of the first mbuf of the chain.
     data: *mut u8,
-    len: usize,
+    len: u16,
     /// Bytes from `data` on that are the first mbuf's own.
-    room: usize,
+    room: u16,
+    /// Mbufs of the chain.
+    segments: u16,
 }
 
 // SAFETY: it is the only way to its mbufs, and those may be used and freed by any thread.
@@ -73,7 +75,7 @@ impl Pool {
     /// Takes an mbuf out; none if there is none.
     pub fn allocate(self) -> Option<Mbuf> {
         // SAFETY: pools live to the end, and an mbuf out of one is ours alone.
-        unsafe { NonNull::new(dpdk::shim_pktmbuf_alloc(self.as_ptr())).map(|raw| Mbuf::new(raw)) }
+        unsafe { NonNull::new(dpdk::shim_pktmbuf_alloc(self.as_ptr())).map(|raw| Mbuf::new(raw).0) }
     }
 
     /// Gives `each` as many new mbufs as `count`, or none.
@@ -85,7 +87,7 @@ impl Pool {
             if dpdk::shim_pktmbuf_alloc_bulk(self.as_ptr(), raws.as_mut_ptr(), count as u32) != 0 {
                 return false;
             }
-            raws.iter().take(count).for_each(|raw| each(Mbuf::new(NonNull::new_unchecked(*raw))));
+            raws.iter().take(count).for_each(|raw| each(Mbuf::new(NonNull::new_unchecked(*raw)).0));
         }
         true
     }
@@ -97,16 +99,16 @@ impl Pool {
 }
 
 impl Mbuf {
+    /// A chain that is ours from now on, and whether the first mbuf has all of its bytes.
+    ///
     /// # Safety
     /// The chain is valid, in memory that is initialised, and nobody else has it.
     #[inline]
-    pub unsafe fn new(raw: NonNull<dpdk::rte_mbuf>) -> Mbuf {
-        let raw_ptr = raw.as_ptr();
+    pub unsafe fn new(raw: NonNull<dpdk::rte_mbuf>) -> (Mbuf, bool) {
         // SAFETY: the mbuf is valid and initialised (this function's contract).
-        unsafe {
-            let (data, len) = (dpdk::shim_pktmbuf_mtod(raw_ptr), dpdk::shim_pktmbuf_data_len(raw_ptr));
-            Mbuf { raw, data, len: len.into(), room: dpdk::shim_pktmbuf_room(raw_ptr).into() }
-        }
+        let view = unsafe { dpdk::shim_pktmbuf_view(raw.as_ptr()) };
+        let dpdk::shim_view { data, len, room, segments, whole } = view;
+        (Mbuf { raw, data, len, room, segments }, whole)
     }
 
     /// Gives the chain to DPDK, which frees it.
@@ -119,24 +121,25 @@ impl Mbuf {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `data` has `room` bytes, of which `len` are used; they are ours alone, and pools' memory is never unmapped.
-        unsafe { slice::from_raw_parts(self.data, self.len) }
+        unsafe { slice::from_raw_parts(self.data, self.len.into()) }
     }
 
     /// All room of the first mbuf.
     #[inline]
     pub fn room(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`.
-        unsafe { slice::from_raw_parts_mut(self.data, self.room) }
+        unsafe { slice::from_raw_parts_mut(self.data, self.room.into()) }
     }
 
     /// Makes the first `len` bytes of the room the data of this mbuf, which is a chain of one.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
-        assert!(len <= self.room, "data fits its mbuf");
-        debug_assert!(!self.is_chain());
-        self.len = len;
-        // SAFETY: `len` is no more than the room, which is no more than 16 bits count.
-        unsafe { dpdk::shim_pktmbuf_set_len(self.raw.as_ptr(), len as u16) };
+        assert!(len <= self.room.into(), "data fits its mbuf");
+        debug_assert!(self.segments == 1);
+        // No more than the room, which is no more than 16 bits count.
+        self.len = len as u16;
+        // SAFETY: the mbuf is valid, and has room for as much.
+        unsafe { dpdk::shim_pktmbuf_set_len(self.raw.as_ptr(), self.len) };
     }
 
     /// Bytes of all mbufs of the chain.
@@ -149,15 +152,7 @@ impl Mbuf {
     /// Mbufs of the chain.
     #[inline]
     pub fn segments(&self) -> u16 {
-        // SAFETY: the mbuf is valid.
-        unsafe { dpdk::shim_pktmbuf_segments(self.raw.as_ptr()) }
-    }
-
-    /// Whether there is more than one mbuf.
-    #[inline]
-    pub fn is_chain(&self) -> bool {
-        // SAFETY: the mbuf is valid.
-        unsafe { !dpdk::shim_pktmbuf_next(self.raw.as_ptr()).is_null() }
+        self.segments
     }
 
     /// Appends a copy of all data to `out`.
@@ -212,11 +207,14 @@ impl Mbuf {
 
     /// Appends `tail`; false, and it is freed, if the chain is too long.
     pub fn chain(&mut self, tail: Mbuf) -> bool {
+        let segments = tail.segments;
         let tail = tail.into_raw();
         // SAFETY: both are valid and ours alone; on success the tail is the head's. On failure nothing happened.
         unsafe {
             let chained = dpdk::shim_pktmbuf_chain(self.raw.as_ptr(), tail) == 0;
-            if !chained {
+            if chained {
+                self.segments += segments;
+            } else {
                 dpdk::shim_pktmbuf_free(tail);
             }
             chained

@@ -128,9 +128,9 @@ impl Walk {
         let mut broken = false;
         for (index, work) in (0..).zip(requests.sends(queue)) {
             // What cannot be sent: nothing behind it is before it has ended.
-            broken |= work.error.is_some() || work.op.row().alone;
+            broken |= work.error.is_some() || work.row.alone;
             let psns = if broken { 0 } else { psns(&work, qp.path_mtu) };
-            let row = work.op.row();
+            let row = work.row;
             walk.sendable += u64::from(psns);
             let done = if index == 0 { answered } else { 0 };
             let right = match index {

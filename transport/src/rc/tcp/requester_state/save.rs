@@ -49,7 +49,7 @@ impl RequesterState {
         }
         let mut reads = 0;
         for (index, work) in (0..).zip(requests.sends(queue)) {
-            let row = work.op.row();
+            let row = work.row;
             let was_sent = index < behind || index == behind && record.sent.is_some();
             if was_sent && (work.error.is_some() || row.alone || !is_of_iwarp(work.op)) {
                 return Err(Violation::Cursor);
