@@ -6,7 +6,7 @@ use crate::message::segment::Segment;
 use crate::message::transfer::{Elements, Side, Span, TransferError, copy, gather, scatter};
 use crate::message::verdict::{Nak, Receiver, Refusal, Target};
 use crate::mr::Mrs;
-use crate::op::{DataDirection, OF_RECEIVES, Receive, SendOp};
+use crate::op::{DataDirection, OF_RECEIVES, Receive, Row, SendOp};
 use crate::outstanding::Scratch;
 use crate::qp::Qp;
 use crate::request::{Payload, Sge};
@@ -50,41 +50,34 @@ impl<'a, R> LocalBuffer<'a, R> {
         work: &Work<'_>,
         payload: Payload<'a>,
     ) -> Option<LocalBuffer<'a, R>> {
-        match payload {
-            Payload::Inline(data) => Some(LocalBuffer::Bytes(data)),
-            Payload::Sges(sges) => {
-                let elements = Elements { mrs, pd: qp.pd, rights: work.row.local };
-                match sges {
-                    _ if qp.requester.offset != 0 => Some(LocalBuffer::Memory(elements, sges)),
-                    [sge] if sge.length != 0 => {
-                        elements.find(sge, 0, sge.length).map(|(region, at)| LocalBuffer::Region(region, at))
-                    }
-                    _ => elements.check(sges).then_some(LocalBuffer::Memory(elements, sges)),
+        match LocalBuffer::new(mrs, qp, payload, work.row) {
+            LocalBuffer::Memory(elements, sges) if qp.requester.offset == 0 => match sges {
+                [sge] if sge.length != 0 => {
+                    elements.find(sge, 0, sge.length).map(|(region, at)| LocalBuffer::Region(region, at))
                 }
-            }
+                _ => elements.check(sges).then_some(LocalBuffer::Memory(elements, sges)),
+            },
+            buffer => Some(buffer),
         }
     }
 
-    /// Of a request of this QP.
+    /// Of a request of this QP, whose operation has this row.
     #[inline]
     pub(crate) fn new(
         mrs: &'a Mrs<R>,
         qp: &Qp,
         payload: Payload<'a>,
-        segment: &Segment<'_>,
+        row: &'static Row,
     ) -> LocalBuffer<'a, R> {
         match payload {
             Payload::Inline(data) => {
                 debug_assert!(
-                    segment.row.data == DataDirection::Out,
+                    row.data == DataDirection::Out,
                     "nothing comes back inline: such a post is invalid"
                 );
                 LocalBuffer::Bytes(data)
             }
-            Payload::Sges(sges) => {
-                let rights = segment.row.local;
-                LocalBuffer::Memory(Elements { mrs, pd: qp.pd, rights }, sges)
-            }
+            Payload::Sges(sges) => LocalBuffer::Memory(Elements { mrs, pd: qp.pd, rights: row.local }, sges),
         }
     }
 }

@@ -33,3 +33,31 @@ impl Caps {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::qp_init;
+
+    #[test]
+    fn what_cannot_be_told_later_is_not_taken() {
+        let most = QpInit {
+            max_send_wr: 0xffff,
+            max_recv_wr: 0xffff,
+            max_inline: 0xffff,
+            max_send_sge: 0xff,
+            max_recv_sge: 0xff,
+            ..qp_init(crate::PdId(1))
+        };
+        assert!(Caps::can_hold(&most));
+        for more in [
+            QpInit { max_send_wr: 0x10000, ..most },
+            QpInit { max_recv_wr: 0x10000, ..most },
+            QpInit { max_inline: 0x10000, ..most },
+            QpInit { max_send_sge: 0x100, ..most },
+            QpInit { max_recv_sge: 0x100, ..most },
+        ] {
+            assert!(!Caps::can_hold(&more), "{more:?}");
+        }
+    }
+}

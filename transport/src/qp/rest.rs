@@ -79,3 +79,61 @@ impl RestOfAttr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{CqId, OwnerId, PdId};
+    use crate::qp::Qp;
+    use crate::qp::attr::{QpInit, QpType, Receives};
+    use vrdma_wire::num::{Gid, Mtu, Qpn};
+
+    #[test]
+    fn what_is_set_is_told() {
+        let init = QpInit {
+            owner: OwnerId(1),
+            pd: Some(PdId(2)),
+            qp_type: QpType::Rc,
+            send_cq: CqId(3),
+            recv_cq: CqId(4),
+            receives: Receives::Own,
+            max_send_wr: 5,
+            max_recv_wr: 6,
+            max_send_sge: 7,
+            max_recv_sge: 8,
+            max_inline: 9,
+        };
+        let mut qp = Qp::new(Qpn::truncate(10), init, None);
+        assert_eq!(qp.init(), init);
+        // Each field another value, none that of a new QP.
+        let attr = QpAttr {
+            en_sqd_async_notify: true,
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+            pkey_index: 11,
+            port: 12,
+            path_mtu: Mtu::M2048,
+            qkey: Qkey(13),
+            rq_psn: Psn::truncate(14),
+            sq_psn: Psn::truncate(15),
+            dest_qpn: Qpn::truncate(16),
+            max_rd_atomic: 17,
+            max_dest_rd_atomic: 18,
+            min_rnr_timer: 19,
+            timeout: 20,
+            retry_cnt: 5,
+            rnr_retry: 6,
+            sl: 3,
+            sgid_index: 21,
+            dgid: Gid([22; 16]),
+            dmac: Mac([23; 6]),
+            hop_limit: 24,
+            traffic_class: 25,
+            flow_label: 26,
+            udp_sport: 27,
+            vlan: Some(28),
+            ..QpAttr::default()
+        };
+        qp.set(&attr);
+        assert_eq!(qp.all_attrs(), attr);
+    }
+}

@@ -99,7 +99,7 @@ impl<R: Region> Engine<R> {
         let receiver = peer_device.receiver(peer_qp);
         let moved = match accept(&receiver, segment) {
             Ok(target) => {
-                let local = LocalBuffer::new(&device.mrs, qp, payload, segment);
+                let local = LocalBuffer::new(&device.mrs, qp, payload, segment.row);
                 execute(&receiver, segment, target, local, &mut self.recv_scratch)
             }
             Err(reason) => {

@@ -126,9 +126,10 @@ mod tests {
     use crate::config::{Config, Poll};
     use crate::device::DeviceLimits;
     use crate::memory::tests::memory;
-    use crate::memory::{Run, Shared};
+    use crate::memory::{GuestMemory, Run, Shared};
     use crate::queue::VirtqueueSetup;
     use crate::queue::channel::Channel;
+    use std::sync::Arc;
     use std::sync::atomic::Ordering;
     use vrdma_transport::OwnerId;
 
@@ -139,8 +140,12 @@ mod tests {
 
     /// A channel at `at` that has so many requests, which name no QP.
     fn channel(at: u64, index: u16, requests: u16) -> Channel {
-        let memory = memory(&[(0, at + ROOM)]);
-        let words = Shared::new(&memory, Run { gpa: at, len: ROOM }, 8).unwrap();
+        channel_in(&memory(&[(0, at + ROOM)]), at, index, requests)
+    }
+
+    /// The same in this memory.
+    fn channel_in(memory: &Arc<GuestMemory>, at: u64, index: u16, requests: u16) -> Channel {
+        let words = Shared::new(memory, Run { gpa: at, len: ROOM }, 8).unwrap();
         let slots = at + 0x8000;
         for slot in 0..usize::from(SIZE) {
             words.store64(16 * slot, slots + 64 * slot as u64, Ordering::Relaxed);
@@ -160,7 +165,7 @@ mod tests {
             call: None,
         };
         let window = Run { gpa: slots, len: 64 * u64::from(SIZE) };
-        let channel = Channel::bind(&memory, setup, &[window]).unwrap();
+        let channel = Channel::bind(memory, setup, &[window]).unwrap();
         words.store16(0x1002, requests, Ordering::Release);
         channel
     }
@@ -186,6 +191,25 @@ mod tests {
 
     fn taken(worker: &mut Worker, ids: &[DeviceId]) -> Vec<u64> {
         ids.iter().map(|&id| worker.outputs.device(id).counters.requests).collect()
+    }
+
+    #[test]
+    fn requests_in_front_of_one_that_breaks_the_channel_are_carried_out() {
+        for good in [0u16, 1, 7, 8, 9, 20] {
+            let memory = memory(&[(0, ROOM)]);
+            let slot = Shared::new(&memory, Run { gpa: 0x8000 + 64 * u64::from(good), len: 64 }, 8).unwrap();
+            let channel = channel_in(&memory, 0, 4, 30);
+            // Of no units.
+            slot.store64(0, 0, Ordering::Relaxed);
+            let (mut worker, ids) = worker(&[&[]]);
+            worker.add_channel(ids[0], OwnerId(1), channel);
+            assert!(worker.drain_channels(transport::Instant(1)));
+            let counters = &worker.outputs.device(ids[0]).counters;
+            // They name no QP.
+            let seen = (counters.requests, counters.stray_requests, counters.broken_channels);
+            assert_eq!(seen, (u64::from(good), u64::from(good), 1));
+            assert!(!worker.drain_channels(transport::Instant(1)));
+        }
     }
 
     #[test]
