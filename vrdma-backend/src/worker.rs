@@ -20,6 +20,7 @@ mod link;
 mod loans;
 mod mail;
 mod order;
+mod polling;
 mod post;
 mod recall;
 mod remap;
@@ -33,7 +34,6 @@ mod watch;
 pub use all::{Place, Workers};
 pub use handle::WorkerHandle;
 
-use crate::config::Poll;
 use crate::cycles::{self, Stage};
 use crate::device::objects::CqUser;
 use crate::device::outputs::Outputs;
@@ -48,6 +48,7 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use fetched::Fetched;
 use link::{PortState, Uplink};
 use mail::Mail;
+use polling::Polling;
 use recall::Recall;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -117,7 +118,7 @@ pub struct Worker {
     epoll: Epoll,
     /// The engine's clock as last read, and for how many turns more that will do.
     clock: (transport::Instant, u32),
-    poll: Poll,
+    polling: Polling,
     stop: bool,
     /// Requests that were copied out of a channel.
     fetched: Box<Fetched>,
@@ -201,38 +202,37 @@ impl Worker {
     }
 
     fn run(mut self) {
-        let mut idle_since = None;
         let mut idle_turns = 0u32;
         cycles::begin();
         while !self.stop {
             let busy = self.turn();
             cycles::end_turn(busy);
             if busy {
-                (idle_since, idle_turns) = (None, 0);
+                self.polling.stop();
+                idle_turns = 0;
                 continue;
             }
             let _idle = cycles::enter(Stage::Idle);
             idle_turns = idle_turns.saturating_add(1);
-            if idle_turns < SPINS || self.poll == Poll::Always {
+            if idle_turns < SPINS || self.polling.is_endless() {
                 if idle_turns > PROMPT {
                     std::hint::spin_loop();
                 }
                 continue;
             }
-            let now = Instant::now();
-            let since = *idle_since.get_or_insert(now);
-            if self.may_poll_on(since, now) {
+            if self.may_poll_on() {
                 continue;
             }
-            self.sleep();
-            (idle_since, idle_turns) = (None, 0);
+            let woken = self.sleep();
+            self.polling.slept(Instant::now(), woken);
+            idle_turns = 0;
         }
     }
 
     /// Between two turns without work: whether to go on polling.
-    fn may_poll_on(&self, since: Instant, now: Instant) -> bool {
-        let Poll::For(time) = self.poll else { return true };
-        if now.duration_since(since) >= time {
+    fn may_poll_on(&mut self) -> bool {
+        let now = Instant::now();
+        if !self.polling.goes_on(now) {
             return false;
         }
         std::thread::yield_now();

@@ -177,6 +177,9 @@ pub struct LoadArgs {
     /// WRITEs, READs and atomics name a memory window of this type
     #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
     pub window: Option<WindowType>,
+    /// WRITEs, READs and atomics name so many regions of the receiver, one after the other in a random order
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=120_000))]
+    pub regions: u32,
     /// So many further QPs are connected, and do nothing
     #[arg(long, default_value_t = 0, value_name = "QPS", value_parser = clap::value_parser!(u32).range(..=65536))]
     pub idle: u32,

@@ -3,7 +3,7 @@
 use crate::args::{Atomic, Connection};
 use crate::copying::Buffer;
 use crate::host::{Host, refused};
-use crate::keys;
+use crate::keys::{self, Keys};
 use crate::load::Load;
 use crate::plan::{Operation, Plan};
 use crate::process::{Process, Receives, next, receives_of_each, shared_receives};
@@ -42,8 +42,8 @@ struct Flow {
     to: Process,
     /// In the order in which they are taken.
     ways: Vec<Way>,
-    /// Key of the receiver's buffer.
-    rkey: u32,
+    /// Keys of the receiver's buffer.
+    rkeys: Keys,
     /// Memory windows of the sender that are bound and invalidated in turn.
     windows: Vec<u32>,
     receives: Option<Receives>,
@@ -98,10 +98,11 @@ impl Flow {
             }
             receives
         });
-        let rkey = match plan.window {
-            Some(of) => keys::bound(&mut to, &far[0], of)?,
-            None => to.mr.key,
+        let mut rkeys = match plan.window {
+            Some(of) => vec![keys::bound(&mut to, &far[0], of)?],
+            None => keys::regions(&to, plan.regions)?,
         };
+        shuffle(&mut rkeys);
         let windows = if plan.operation == Operation::Bind { keys::unbound(&from)? } else { Vec::new() };
         let plan = plan.clone();
         let rounds_left = plan.cq_mod - 1;
@@ -110,7 +111,7 @@ impl Flow {
             from,
             to,
             ways,
-            rkey,
+            rkeys: Keys::new(rkeys),
             windows,
             receives,
             handle,
@@ -156,6 +157,7 @@ impl Flow {
         {
             receives.ready[place] -= 1;
         }
+        self.rkeys.pushed();
         self.signaled += u32::from(signaled);
         self.posted = self.posted.wrapping_add(1);
         self.at = next(self.at, self.plan.stride, self.plan.size, self.plan.span);
@@ -170,7 +172,7 @@ impl Flow {
     #[inline]
     fn request<'a>(&self, way: Way, own: &'a [Sge; 1]) -> Request<'a> {
         let tag = Tag { qpn: way.qpn, wqe_id: self.posted };
-        let remote = Remote { rkey: self.rkey, ..self.to.mr.remote(self.at) };
+        let remote = Remote { rkey: self.rkeys.next(), ..self.to.mr.remote(self.at) };
         let data = match self.plan.inlined {
             true => Data::Inline(&INLINE[..self.plan.size as usize]),
             false => Data::Sges(own),

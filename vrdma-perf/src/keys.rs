@@ -1,19 +1,63 @@
-//! Memory windows: those that remote memory is named by, and those that are bound and invalidated in turn.
+//! Keys of remote memory, and memory windows that are bound and invalidated in turn.
 
 use crate::args::WindowType;
 use crate::host::refused;
 use crate::process::Process;
 use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
-use vrdma_guest::Qp;
 use vrdma_guest::abi::control::{access, mw_type};
 use vrdma_guest::abi::cqe::WcStatus;
 use vrdma_guest::verbs::{Bind, Request, Tag};
+use vrdma_guest::{Mr, Qp};
 
 /// Windows that are bound and invalidated in turn: more than half of the requests that are outstanding at most are never used twice at a time.
 const WINDOWS: u32 = 64;
 /// How long a bind may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Keys by which remote memory is named, one after the other.
+#[derive(Debug)]
+pub struct Keys {
+    all: Vec<u32>,
+    at: usize,
+}
+
+impl Keys {
+    /// In this order.
+    pub fn new(all: Vec<u32>) -> Keys {
+        assert!(!all.is_empty(), "remote memory has a key");
+        Keys { all, at: 0 }
+    }
+
+    /// That of the next request.
+    #[inline]
+    pub fn next(&self) -> u32 {
+        self.all[self.at]
+    }
+
+    /// The request was posted.
+    #[inline]
+    pub fn pushed(&mut self) {
+        self.at += 1;
+        if self.at == self.all.len() {
+            self.at = 0;
+        }
+    }
+}
+
+/// Keys of `count` regions that are a process's buffer each: of its own, and of further ones.
+///
+/// # Errors
+/// The device refuses.
+pub fn regions(process: &Process, count: u32) -> Result<Vec<u32>> {
+    let (mr, guest, pd) = (&process.mr, &process.context.guest, process.context.pd);
+    let another = |_| {
+        let region = Mr::register_runs(guest, pd, access::REGION, mr.iova, &mr.runs);
+        Ok(refused(region, "a memory region")?.key)
+    };
+    let others = (1..count).map(another);
+    std::iter::once(Ok(mr.key)).chain(others).collect()
+}
 
 /// The key of a new window of a process, bound to its whole buffer by its QP.
 ///
@@ -86,6 +130,19 @@ fn next(rkey: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_come_in_turn() {
+        let mut keys = Keys::new(vec![7, 5, 6]);
+        let taken: Vec<u32> = (0..4)
+            .map(|_| {
+                let key = keys.next();
+                keys.pushed();
+                key
+            })
+            .collect();
+        assert_eq!(taken, [7, 5, 6, 7]);
+    }
 
     #[test]
     fn a_window_gets_its_next_key_when_it_is_invalidated() {

@@ -84,6 +84,8 @@ pub struct Plan {
     pub imm: bool,
     /// The memory window that remote memory is named by.
     pub window: Option<WindowType>,
+    /// Regions that remote memory is named by, in turn.
+    pub regions: u32,
     /// QPs that are connected beside, and do nothing.
     pub idle: u32,
     /// Time between two operations whose latency is measured.
@@ -158,6 +160,7 @@ impl Plan {
             depth,
             imm,
             window: args.window,
+            regions: args.regions,
             idle: args.idle,
             pause: Duration::from_micros(args.pause.into()),
             inlined: size <= args.inline_size && size > 0,
@@ -180,6 +183,11 @@ impl Plan {
             "--window is for what names remote memory"
         );
         ensure!(operation != Operation::Bind || alone, "windows are bound on one QP of RC");
+        ensure!(
+            args.regions == 1
+                || !matches!(operation, Operation::Send | Operation::Bind) && args.window.is_none(),
+            "--regions is for what names remote memory, and not by a window"
+        );
         Ok(())
     }
 
@@ -258,6 +266,9 @@ mod tests {
             ("write lat --window 2B -q 2", "--window wants one QP"),
             ("send lat --window 1", "--window is for what names remote memory"),
             ("bind rate -q 2", "windows are bound on one QP of RC"),
+            ("send rate --regions 2", "--regions is for what names remote memory"),
+            ("write rate --regions 2 --window 1", "--regions is for what names remote memory"),
+            ("write rate --regions 0", "1..=120000"),
             ("bind rate -s 16", "carry no bytes"),
             ("atomic lat -s 16", "atomic operations have 8 bytes"),
             ("write rate -q 100 -Q 4 -t 128", "has to be 400 at least"),

@@ -50,18 +50,21 @@ pub enum With {
 pub enum Curve {
     /// By active QPs.
     Qps,
+    /// By regions.
+    Regions,
     /// By guests.
     Guests,
 }
 
 impl Curve {
     /// All of them.
-    pub const ALL: [Curve; 2] = [Curve::Qps, Curve::Guests];
+    pub const ALL: [Curve; 3] = [Curve::Qps, Curve::Regions, Curve::Guests];
 
     /// Name of its file, its title, and what is counted along it.
     pub fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Curve::Qps => ("qps", "8 B WRITE rate by active QPs, in random order", "active QPs"),
+            Curve::Regions => ("regions", "8 B WRITE rate by regions named, in random order", "regions"),
             Curve::Guests => ("guests", "8 B WRITE rate by guests", "guests"),
         }
     }
@@ -117,6 +120,27 @@ pub const ROWS: &[Row] = &[
         "write rate --idle 10000",
         With::Apart("write rate"),
         ">= 0.98",
+    ),
+    point(
+        "8 B WRITE rate, 1,000 regions in random order",
+        "write rate --regions 1000",
+        "",
+        Curve::Regions,
+        1000,
+    ),
+    point(
+        "8 B WRITE rate, 10,000 regions in random order",
+        "write rate --regions 10000",
+        "",
+        Curve::Regions,
+        10_000,
+    ),
+    point(
+        "8 B WRITE rate, 100,000 regions in random order",
+        "write rate --regions 100000",
+        "",
+        Curve::Regions,
+        100_000,
     ),
     point("8 B WRITE rate, 1 guest", "write rate --guests 1", "", Curve::Guests, 1),
     point("8 B WRITE rate, 4 guests", "write rate --guests 4", "", Curve::Guests, 4),

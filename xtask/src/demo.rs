@@ -62,9 +62,12 @@ pub fn steps(device: Device) -> Vec<Step> {
 fn short_steps() -> Vec<Step> {
     let mut steps = Vec::new();
     for (what, verb) in VERBS {
-        for (options, size) in
-            [("lat -s 2 -n 200", "2 "), ("bw -s 65536 -n 200", "65536"), ("bw -s 8388608 -n 5", "8388608")]
-        {
+        for (options, size) in [
+            ("lat -s 2 -n 200", "2 "),
+            ("bw -s 8 -n 1000", "8 "),
+            ("bw -s 65536 -n 200", "65536"),
+            ("bw -s 8388608 -n 5", "8388608"),
+        ] {
             let program = Program::perftest(&format!("ib_{verb}_{options}"));
             steps.push(Step { what: what.to_owned(), program, expected: size.to_owned() });
         }

@@ -4,6 +4,7 @@
 use super::here;
 use super::link::PortState;
 use super::mail::Mail;
+use super::polling::Polling;
 use super::recall::RECLAIM_TURNS;
 use super::streams::STREAMS;
 use super::sync::{AtomicBool, Ordering};
@@ -190,7 +191,7 @@ impl Worker {
             wake: consumer,
             epoll,
             clock: (transport::Instant(0), 0),
-            poll,
+            polling: Polling::new(poll),
             stop: false,
             fetched: Box::default(),
             sges: Vec::with_capacity(MAX_SGE),

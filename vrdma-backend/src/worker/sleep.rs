@@ -1,6 +1,7 @@
 //! How a worker without work sleeps, and what wakes it.
 
 use super::link::Uplink;
+use super::polling::Woken;
 use super::streams::STREAMS;
 use super::uplink::UPLINK;
 use super::{NET, Worker};
@@ -18,8 +19,8 @@ const LEAST: Duration = Duration::from_millis(1);
 const EVENT_RETRY: Duration = Duration::from_millis(10);
 
 impl Worker {
-    /// Waits for a kick, a message or a deadline.
-    pub(super) fn sleep(&mut self) {
+    /// Waits for a kick, a message or a deadline; which of them it was.
+    pub(super) fn sleep(&mut self) -> Woken {
         let mut late = false;
         for bound in &self.channels {
             late |= bound.channel.arm();
@@ -30,10 +31,10 @@ impl Worker {
         // What came before that would wake nobody.
         late |= uplink_limit.is_some() && self.receive_frames(self.now());
         late |= self.has_barriers() || !self.recalls.is_empty() || !self.failing.is_empty();
-        if !late {
+        let woken = late || {
             self.sleeps += 1;
-            self.sleep_twice(uplink_limit);
-        }
+            self.sleep_twice(uplink_limit)
+        };
         for bound in &self.channels {
             bound.channel.disarm();
         }
@@ -41,10 +42,11 @@ impl Worker {
         if let Some(uplink) = &mut self.uplink {
             uplink.disarm();
         }
+        if woken { Woken::Event } else { Woken::Time }
     }
 
-    /// Sleeps for a short time, looks again, and sleeps on.
-    fn sleep_twice(&mut self, uplink_limit: Option<Duration>) {
+    /// Sleeps for a short time, looks again, and sleeps on; false if it was not woken.
+    fn sleep_twice(&mut self, uplink_limit: Option<Duration>) -> bool {
         #[cfg(feature = "hooks")]
         crate::hooks::run();
         let limit = self.sleep_limit(uplink_limit);
@@ -52,10 +54,11 @@ impl Worker {
         #[cfg(feature = "hooks")]
         let once = once || !crate::hooks::has_second_looks();
         if once {
-            self.wait(limit);
-        } else if !self.wait(Some(SECOND_LOOK)) && !self.look_again() {
+            return self.wait(limit);
+        }
+        self.wait(Some(SECOND_LOOK)) || self.look_again() || {
             let limit = self.sleep_limit(uplink_limit.map(|limit| limit - SECOND_LOOK));
-            self.wait(limit);
+            self.wait(limit)
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::failures::FAILURES;
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, Poll};
 use crate::device::DeviceLimits;
 use crate::device::command::{Command, Reply};
 use crate::memory::tests::memory;

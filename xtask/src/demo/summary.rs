@@ -1,4 +1,4 @@
-//! What perftest measured, in a few lines: latency and bandwidth of each verb, beside those of rdma_rxe.
+//! What perftest measured, in a few lines: latency, bandwidth and message rate of each verb, beside those of rdma_rxe.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,6 +12,9 @@ use crate::programs::{Device, Program};
 
 /// Sizes of which the bandwidth is shown.
 const SIZES: [(&str, &str); 2] = [("65536", "64 KiB"), ("8388608", "8 MiB")];
+
+/// The size of which the message rate is shown.
+const SMALL: &str = "8";
 
 /// A figure's name, and the figure with its unit.
 type Figure = (String, String);
@@ -35,6 +38,7 @@ impl Summary {
                 // Bytes, iterations, least, most, typical.
                 "lat" if size == "2" => self.0.push((format!("{verb}, 2 bytes"), format!("{fourth} us"))),
                 // Bytes, iterations, peak, average, rate.
+                "bw" if size == SMALL => self.0.push((format!("{verb}, 8 bytes"), format!("{fourth} M/s"))),
                 "bw" => {
                     if let Some((_, size)) = SIZES.iter().find(|(bytes, _)| *bytes == size) {
                         self.0.push((format!("{verb}, {size}"), format!("{} MiB/s", columns[3])));
@@ -50,14 +54,16 @@ impl Summary {
         self.0.sort_by_key(|(_, value)| !value.ends_with("us"));
     }
 
-    /// The table, in this order; the other's figures stand beside.
+    /// The table, in this order; the other's figures stand beside, and how many times as good this is.
     pub fn table(&self, name: &str, beside: Option<(&str, &Self)>) -> String {
         let other = beside.map(|(name, _)| name).unwrap_or_default();
-        let mut text = format!("{:<18}{name:>18}{other:>18}", "");
+        let times = if beside.is_some() { "times as good" } else { "" };
+        let mut text = format!("{:<18}{name:>18}{other:>18}{times:>16}", "");
         for (figure, value) in &self.0 {
             let other = beside.and_then(|(_, other)| other.0.iter().find(|(name, _)| name == figure));
             let other = other.map_or("", |(_, value)| value.as_str());
-            text += &format!("\n{figure:<18}{value:>18}{other:>18}");
+            let times = times_as_good(value, other).map_or(String::new(), |times| format!("{times:.0}"));
+            text += &format!("\n{figure:<18}{value:>18}{other:>18}{times:>16}");
         }
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
@@ -79,6 +85,13 @@ impl Summary {
     }
 }
 
+/// How many times as good a figure is as another: of times the smaller is the better.
+fn times_as_good(value: &str, other: &str) -> Option<f64> {
+    let number = |text: &str| text.split(' ').next()?.parse::<f64>().ok().filter(|&number| number > 0.);
+    let ratio = number(value)? / number(other)?;
+    Some(if value.ends_with("us") { ratio.recip() } else { ratio })
+}
+
 fn file(device: Device, accel: Accel) -> PathBuf {
     paths::vm().join(format!("summary-{}-{}", device.name(), accel.name()))
 }
@@ -90,6 +103,7 @@ mod tests {
     const BANDWIDTH: &str =
         " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]
  2          2000             1.04               1.02                   0.536600
+ 8          2000             4.16               4.08                   0.534512
  65536      2000             7000.04            6543.21                0.104691
  8388608    2000             9000.00            8999.99                0.001124
 ";
@@ -106,12 +120,14 @@ mod tests {
         summary.sort();
         let mut rxe = Summary::default();
         rxe.add(&Program::perftest("ib_write_lat -s 2"), &LATENCY.replace("88.50", "456.70"));
+        rxe.add(&Program::perftest("ib_write_bw -s 65536"), &BANDWIDTH.replace("6543.21", "13.10"));
         assert_eq!(
             summary.table("vrdma0", Some(("rxe0", &rxe))),
-            "                              vrdma0              rxe0\n\
-             WRITE, 2 bytes              88.50 us         456.70 us\n\
-             WRITE, 64 KiB          6543.21 MiB/s\n\
-             WRITE, 8 MiB           8999.99 MiB/s"
+            "                              vrdma0              rxe0   times as good\n\
+             WRITE, 2 bytes              88.50 us         456.70 us               5\n\
+             WRITE, 8 bytes          0.534512 M/s      0.534512 M/s               1\n\
+             WRITE, 64 KiB          6543.21 MiB/s       13.10 MiB/s             499\n\
+             WRITE, 8 MiB           8999.99 MiB/s     8999.99 MiB/s               1"
         );
     }
 }
