@@ -48,11 +48,11 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use fetched::Fetched;
 use link::{PortState, Uplink};
 use mail::Mail;
-use polling::Polling;
+use polling::{NAP, Pause, Polling};
 use recall::Recall;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use turns::Turns;
 use vmm_sys_util::epoll::Epoll;
 use vmm_sys_util::event::EventConsumer;
@@ -69,8 +69,6 @@ const CLOCK_TURNS: u32 = 16;
 const PROMPT: u32 = 8;
 /// Turns without work after which the processor is offered to others between two turns.
 const SPINS: u32 = 256;
-/// A yield that takes longer means that another thread ran meanwhile.
-const CROWDED: Duration = Duration::from_micros(20);
 /// Turns after which a worker that does not sleep looks at them once more.
 const LOOK_TURNS: u32 = 4096;
 
@@ -125,6 +123,8 @@ pub struct Worker {
     sges: Vec<Sge>,
     /// What guests did wrong, for the log.
     pub violations: RateLimit,
+    /// Requests taken from all channels.
+    requests: u64,
     /// Times that the worker slept.
     sleeps: u64,
     /// Turns since the last second look.
@@ -214,30 +214,36 @@ impl Worker {
             }
             let _idle = cycles::enter(Stage::Idle);
             idle_turns = idle_turns.saturating_add(1);
-            if idle_turns < SPINS || self.polling.is_endless() {
+            let spins = if self.polling.is_brief() { PROMPT } else { SPINS };
+            if idle_turns < spins || self.polling.is_endless() {
                 if idle_turns > PROMPT {
                     std::hint::spin_loop();
                 }
                 continue;
             }
-            if self.may_poll_on() {
-                continue;
-            }
-            let woken = self.sleep();
-            self.polling.slept(Instant::now(), woken);
-            idle_turns = 0;
+            self.pause(&mut idle_turns);
         }
     }
 
-    /// Between two turns without work: whether to go on polling.
-    fn may_poll_on(&mut self) -> bool {
+    /// Between two turns without work.
+    fn pause(&mut self, idle_turns: &mut u32) {
         let now = Instant::now();
-        if !self.polling.goes_on(now) {
-            return false;
+        match self.polling.pause(now, self.requests) {
+            Pause::Yield => {
+                std::thread::yield_now();
+                let end = Instant::now();
+                self.polling.yielded(end, end - now);
+            }
+            Pause::Nap => {
+                std::thread::sleep(NAP);
+                *idle_turns = 0;
+            }
+            Pause::Sleep => {
+                let woken = self.sleep();
+                self.polling.slept(Instant::now(), woken);
+                *idle_turns = 0;
+            }
         }
-        std::thread::yield_now();
-        // Somebody else wants this processor, and if it is the guest, polling only delays what we wait for: a kick will wake us at once.
-        now.elapsed() < CROWDED
     }
 
     /// Does what there is to do; true if there was anything.

@@ -72,6 +72,7 @@ impl Worker {
             self.channels[index].channel.publish_used();
         }
         self.outputs.device(device).counters.requests += taken as u64;
+        self.requests += taken as u64;
         if let Err(broken) = result {
             self.channel_broken(index, broken);
             return taken.max(1);

@@ -1,23 +1,67 @@
-//! How long a worker without work polls before it sleeps: it learns from when work came, as KVM's halt polling does.
+//! What a worker without work does until there is some: it polls, naps, or sleeps until it is woken.
 //!
 //! Polling pays where work comes soon. Work that came within the longest polling allowed, but found the worker asleep, would have been met by longer polling;
-//! work that came later has made the polling before it useless. So work that comes every few microseconds is polled for, and between messages that
-//! come every millisecond the processor is left to others.
+//! work that came later has made the polling before it useless (KVM's halt polling learns in the same way). So work that comes every few microseconds is polled
+//! for, and between messages that come every millisecond the processor is left to others.
+//!
+//! Where others want the worker's processor, polling keeps guests from doing what it waits for. There it sleeps at once and is woken by each request, or it naps: it
+//! looks by itself every [`NAP`] and takes all requests that have come meanwhile. That pays where guests have several under way, and is tried now and then.
 
 use crate::config::Poll;
 use std::time::{Duration, Instant};
 
 /// What polling begins with again, once there was none.
 const LEAST: Duration = Duration::from_micros(10);
+/// A yield that takes longer means that another thread ran meanwhile.
+const LONG_YIELD: Duration = Duration::from_micros(4);
+/// After so many of them in a row the processor is taken to be wanted by others,
+const LONG_YIELDS: u32 = 3;
+/// for so long: to find out costs a time slice of theirs.
+const CROWDED_FOR: Duration = Duration::from_secs(1);
+/// How long a nap is.
+pub(super) const NAP: Duration = Duration::from_micros(20);
+/// Requests that a nap has to find so that it pays.
+const MANY: u64 = 4;
+/// Naps in a row that did not pay after which the worker sleeps instead.
+const POOR_NAPS: u32 = 8;
+/// Sleeps after which a nap is tried.
+const SLEEPS: u32 = 64;
 
-/// How long to poll.
+/// What to do without work.
 #[derive(Debug)]
 pub(super) struct Polling {
     most: Poll,
-    /// What pays at the moment; at most the longest that is allowed.
+    /// For how long polling pays at the moment; at most the longest that is allowed.
     time: Duration,
-    /// When polling without work began.
+    /// When the worker found no work.
     since: Option<Instant>,
+    /// Long yields in a row.
+    long_yields: u32,
+    /// Others want the processor; until when that is taken to be so.
+    crowded: Option<Instant>,
+    napping: Napping,
+    /// Requests that had come when the last nap began, if that was the last pause.
+    nap: Option<u64>,
+}
+
+/// Whether naps pay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Napping {
+    /// They do; so many in a row did not.
+    Pays(u32),
+    /// They do not; so many sleeps ago that was tried last.
+    Poor(u32),
+}
+
+/// What to do between two turns without work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// Offer the processor to others, and tell how long they had it.
+    Yield,
+    /// Sleep for a [`NAP`]: guests are not asked for kicks.
+    Nap,
+    /// Sleep until somebody wakes the worker.
+    Sleep,
 }
 
 /// What a sleep ended by.
@@ -36,23 +80,67 @@ impl Polling {
             Poll::Always => Duration::MAX,
             Poll::For(time) => time,
         };
-        Polling { most, time, since: None }
+        let napping = Napping::Poor(SLEEPS);
+        Polling { most, time, since: None, long_yields: 0, crowded: None, napping, nap: None }
     }
 
-    /// The worker never sleeps.
+    /// The worker never pauses.
+    #[inline]
     pub(super) fn is_endless(&self) -> bool {
         self.most == Poll::Always
     }
 
+    /// Others want the processor, as far as is known, or polling does not pay: a few turns without work are enough to leave it.
+    #[inline]
+    pub(super) fn is_brief(&self) -> bool {
+        self.crowded.is_some() || self.time.is_zero()
+    }
+
     /// There is work again.
+    #[inline]
     pub(super) fn stop(&mut self) {
         self.since = None;
     }
 
-    /// Whether to poll on at `now`, after a turn without work.
-    pub(super) fn goes_on(&mut self, now: Instant) -> bool {
+    /// What to do at `now`, after turns without work. So many requests have come by now in all.
+    pub(super) fn pause(&mut self, now: Instant, requests: u64) -> Pause {
         let since = *self.since.get_or_insert(now);
-        self.is_endless() || now.duration_since(since) < self.time
+        self.crowded = self.crowded.filter(|&until| now < until);
+        if self.crowded.is_none() {
+            self.nap = None;
+            return if now.duration_since(since) < self.time { Pause::Yield } else { Pause::Sleep };
+        }
+        if let Some(before) = self.nap.take() {
+            self.napped(requests - before);
+        }
+        match &mut self.napping {
+            Napping::Poor(sleeps) if *sleeps < SLEEPS => {
+                *sleeps += 1;
+                Pause::Sleep
+            }
+            Napping::Poor(_) | Napping::Pays(_) => {
+                self.nap = Some(requests);
+                Pause::Nap
+            }
+        }
+    }
+
+    /// A nap found so many requests.
+    fn napped(&mut self, found: u64) {
+        self.napping = match self.napping {
+            _ if found >= MANY => Napping::Pays(0),
+            Napping::Pays(poor) if poor + 1 < POOR_NAPS => Napping::Pays(poor + 1),
+            Napping::Pays(_) | Napping::Poor(_) => Napping::Poor(0),
+        };
+    }
+
+    /// A yield took so long, until `now`.
+    pub(super) fn yielded(&mut self, now: Instant, time: Duration) {
+        self.long_yields = if time < LONG_YIELD { 0 } else { self.long_yields + 1 };
+        if self.long_yields >= LONG_YIELDS {
+            self.long_yields = 0;
+            self.crowded = Some(now + CROWDED_FOR);
+        }
     }
 
     /// The worker has slept until `now`. One that was woken by the clock has learnt nothing: nobody waited for it.
@@ -80,7 +168,7 @@ mod tests {
         let mut come = |gap: Duration| {
             let end = now + gap;
             while now < end {
-                if !polling.goes_on(now) {
+                if polling.pause(now, 0) != Pause::Yield {
                     now = end;
                     polling.slept(now, Woken::Event);
                     return false;
@@ -134,18 +222,88 @@ mod tests {
         let mut polling = Polling::new(MOST);
         let start = Instant::now();
         for time in [1, 1000, 100_000] {
-            assert!(polling.goes_on(start));
+            assert_eq!(polling.pause(start, 0), Pause::Yield);
             polling.slept(start + time * US, Woken::Time);
             assert_eq!(polling.time, 200 * US);
         }
     }
 
     #[test]
-    fn a_worker_with_a_processor_of_its_own_never_sleeps() {
+    fn a_worker_with_a_processor_of_its_own_never_pauses() {
         let mut polling = Polling::new(Poll::Always);
+        assert!(polling.is_endless() && !Polling::new(MOST).is_endless());
+        polling.slept(Instant::now(), Woken::Event);
+        assert!(polling.is_endless());
+    }
+
+    /// A worker whose processor others want since `now`.
+    fn crowded(now: Instant) -> Polling {
+        let mut polling = Polling::new(MOST);
+        (0..LONG_YIELDS).for_each(|_| polling.yielded(now, LONG_YIELD));
+        assert!(polling.is_brief());
+        polling
+    }
+
+    /// What the next pauses are, if requests come so fast: a number during each nap, one that ends each sleep.
+    fn pauses(polling: &mut Polling, requests: &mut u64, count: usize, in_a_nap: u64) -> Vec<Pause> {
         let now = Instant::now();
-        assert!(polling.goes_on(now));
-        polling.slept(now + Duration::from_secs(1), Woken::Event);
-        assert!(polling.is_endless() && polling.goes_on(now) && polling.goes_on(now + Duration::from_secs(3600)));
+        let mut next = || {
+            let pause = polling.pause(now, *requests);
+            match pause {
+                Pause::Nap => *requests += in_a_nap,
+                Pause::Sleep => {
+                    polling.slept(now, Woken::Event);
+                    *requests += 1;
+                }
+                Pause::Yield => {}
+            }
+            polling.stop();
+            pause
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn others_want_the_processor_when_several_yields_in_a_row_are_long_and_not_for_ever() {
+        let (mut polling, now) = (Polling::new(MOST), Instant::now());
+        for _ in 0..10 {
+            polling.yielded(now, LONG_YIELD);
+            polling.yielded(now, LONG_YIELD);
+            polling.yielded(now, LONG_YIELD - US);
+        }
+        assert_eq!((polling.is_brief(), polling.pause(now, 0)), (false, Pause::Yield));
+        let mut polling = crowded(now);
+        assert_ne!(polling.pause(now + CROWDED_FOR - US, 0), Pause::Yield);
+        polling.stop();
+        assert_eq!((polling.pause(now + CROWDED_FOR, 0), polling.is_brief()), (Pause::Yield, false));
+    }
+
+    #[test]
+    fn one_request_at_a_time_wakes_a_worker_and_naps_are_tried_now_and_then() {
+        let mut polling = crowded(Instant::now());
+        let sleeps = || std::iter::repeat_n(Pause::Sleep, SLEEPS as usize);
+        let wanted: Vec<_> =
+            [Pause::Nap].into_iter().chain(sleeps()).chain([Pause::Nap]).chain(sleeps()).collect();
+        assert_eq!(pauses(&mut polling, &mut 0, wanted.len(), MANY - 1), wanted);
+    }
+
+    #[test]
+    fn while_many_requests_come_the_worker_naps_and_asks_for_no_kick() {
+        let (mut polling, mut requests) = (crowded(Instant::now()), 0);
+        let mut pauses = |count, in_a_nap| pauses(&mut polling, &mut requests, count, in_a_nap);
+        assert_eq!(pauses(1000, MANY), [Pause::Nap; 1000]);
+        // A pause in between does not end that, several do.
+        let few = POOR_NAPS as usize - 1;
+        assert_eq!(pauses(few, 0), vec![Pause::Nap; few]);
+        assert_eq!(pauses(2, MANY), [Pause::Nap; 2]);
+        let end = pauses(few + 3, 0);
+        assert_eq!(end.iter().rposition(|&pause| pause == Pause::Nap), Some(few), "{end:?}");
+    }
+
+    #[test]
+    fn a_worker_that_may_not_poll_does_not_nap() {
+        let mut polling = Polling::new(Poll::For(Duration::ZERO));
+        assert_eq!(polling.pause(Instant::now(), 0), Pause::Sleep);
+        assert!(polling.is_brief());
     }
 }

@@ -52,7 +52,7 @@ pub struct PairConfig {
     pub kernel_words: String,
     /// Channels of each VM's device, the kernel's included.
     pub channels: u16,
-    /// Arguments for the backend; [`PairConfig::default`] has what suits the machine.
+    /// Arguments for the backend.
     pub backend_arguments: Vec<String>,
     /// Where the VMs are.
     pub topology: Topology,
@@ -65,13 +65,9 @@ pub struct PairConfig {
 
 impl Default for PairConfig {
     fn default() -> Self {
-        // Two programs that poll and a backend that polls want three processors. With fewer each waits for the
-        // others' time slices (milliseconds), so the backend sleeps at once and is woken by kicks instead.
-        let few = std::thread::available_parallelism().is_ok_and(|count| count.get() < 4);
-        let mut backend_arguments = if few { vec!["--poll-us=0".to_owned()] } else { Vec::new() };
         // As the tests without VMs have it: each VM on another worker.
-        backend_arguments
-            .extend(std::env::var("VRDMA_TEST_WORKERS").ok().map(|workers| format!("--workers={workers}")));
+        let workers = std::env::var("VRDMA_TEST_WORKERS").ok();
+        let backend_arguments = workers.map(|workers| format!("--workers={workers}")).into_iter().collect();
         Self {
             without: Vec::new(),
             cpus: 1,
