@@ -167,7 +167,7 @@ impl Lab {
             let guest = guest_config(&format!("g{i}"), &socket(dir, i), i + 1);
             (options.host_says)(i, GuestConfig { net: Some(net_socket(dir, i)), ..guest })
         };
-        let has_streams = (0..guests).any(|i| guest_of(i).transport == Transport::Iwarp);
+        let has_streams = (0..guests).any(|i| guest_of(i).transport != Transport::Roce);
         let config = |which: &dyn Fn(u8) -> bool| Config {
             tcp: (has_streams && options.guest.tcp == GuestTcp::Kernel).then_some(Tcp::Kernel),
             tcp_keepalive: options.tcp_keepalive,
@@ -209,9 +209,18 @@ impl Lab {
 
     /// Connects guest `index`; its GID is set.
     pub fn connect(&self, index: u8) -> Arc<Guest> {
+        self.connect_to(index, &self.socket(index))
+    }
+
+    /// Connects to the second function of guest `index`, which [`with_both`] gave it.
+    pub fn connect_iwarp(&self, index: u8) -> Arc<Guest> {
+        self.connect_to(index, &self.socket(index).with_extension(SECOND))
+    }
+
+    fn connect_to(&self, index: u8, socket: &Path) -> Arc<Guest> {
         let (host, vlan) = (self.options.address)(index);
         let options = GuestOptions { host, vlan, ..self.options.guest.clone() };
-        let guest = Guest::connect(&self.socket(index), options).expect("the daemon accepts the guest");
+        let guest = Guest::connect(socket, options).expect("the daemon accepts the guest");
         if guest.config.transport == transport::ROCE {
             guest.set_gid();
         }
@@ -303,6 +312,15 @@ pub fn over_tcp(index: u8, guest: GuestConfig) -> GuestConfig {
 pub fn over_own_tcp(index: u8, guest: GuestConfig) -> GuestConfig {
     GuestConfig { transport: Transport::Iwarp, ..listed(index, guest) }
 }
+
+/// The same of a guest that has a function of RoCE beside it.
+pub fn with_both(guest: GuestConfig) -> GuestConfig {
+    let iwarp = guest.socket.as_ref().map(|socket| socket.with_extension(SECOND));
+    GuestConfig { transport: Transport::Both, iwarp, ..guest }
+}
+
+/// What the socket of a second function ends with.
+const SECOND: &str = "iwarp";
 
 fn socket(dir: &Path, guest: u8) -> PathBuf {
     dir.join(format!("g{guest}.sock"))

@@ -73,7 +73,8 @@ impl Daemon {
             let context = || format!("guest {}", guest.name);
             let sessions = [rdma.transpose().with_context(context)?, net.transpose().with_context(context)?];
             let presence = sessions.each_ref().map(|session| session.as_ref().map(Session::presence));
-            daemon.observer.guests.push(Observed { name: guest.name.clone(), place, presence });
+            let is_beside = guest.is_beside;
+            daemon.observer.guests.push(Observed { name: guest.name.clone(), place, presence, is_beside });
             daemon.sessions.extend(sessions.into_iter().flatten());
         }
         if let Some(listener) = sockets.admin {
@@ -95,7 +96,8 @@ impl Daemon {
 pub fn ready(config: &Config) -> String {
     let show = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     let guests = config.guests.iter().map(|guest| {
-        let sockets = [("RDMA", show(&guest.socket)), ("Ethernet", show(&guest.net))];
+        let sockets =
+            [("RDMA", show(&guest.socket)), ("iWARP", show(&guest.iwarp)), ("Ethernet", show(&guest.net))];
         let sockets = sockets.into_iter().filter_map(|(name, path)| Some(format!("{name} {}", path?)));
         format!("guest {} ({})", guest.name, sockets.collect::<Vec<_>>().join(", "))
     });
@@ -153,7 +155,7 @@ fn link_mtu(config: &Config, uplink: Option<&Port>) -> Result<u16> {
 /// The sockets of the configuration, all of them.
 struct Sockets {
     admin: Option<Listener>,
-    /// Of each guest: its RDMA function's, its Ethernet function's.
+    /// Of each of [`Config::resolved_guests`]: its RDMA function's, its Ethernet function's.
     guests: Vec<(Option<Listener>, Option<Listener>)>,
 }
 
@@ -161,7 +163,8 @@ impl Sockets {
     fn claim(config: &Config) -> Result<Sockets> {
         let admin = config.admin.as_ref().map(|path| Listener::claim(path, &SocketAccess::private()));
         let admin = admin.transpose().context("admin")?;
-        let guests = config.guests.iter().map(|guest| {
+        let guests = config.resolved_guests();
+        let guests = guests.iter().map(|guest| {
             let claim = |key, path: &Option<PathBuf>| {
                 let listener =
                     path.as_ref().map(|path| Listener::claim(path, &SocketAccess::to_guest(config, guest)));

@@ -122,6 +122,8 @@ pub struct Observed {
     pub place: Place,
     /// Its RDMA function's session, its Ethernet function's.
     pub presence: [Option<Presence>; 2],
+    /// It is the second RDMA function of the one before, which has the Ethernet function.
+    pub is_beside: bool,
 }
 
 /// What one worker says.
@@ -235,7 +237,7 @@ fn guest_stats(worker: &mut Worker, guest: &Observed) -> GuestStats {
         device: worker.outputs.device(id).counters.clone(),
         transport,
         tcp: worker.streams.own.stats(id),
-        net: worker.net.counters(guest.place.port),
+        net: if guest.is_beside { NetCounters::default() } else { worker.net.counters(guest.place.port) },
     }
 }
 

@@ -101,7 +101,7 @@ impl Config {
             !self.guests.is_empty(),
             "no guest: give --guest name=NAME,socket=PATH,mac=MAC, or [[guest]] in a file"
         );
-        let (mut names, mut sockets, mut macs) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (mut names, mut sockets, mut macs) = (HashSet::new(), HashMap::new(), HashMap::new());
         if let Some(path) = &self.admin {
             check_socket("admin", path)?;
             sockets.insert(path, "admin".to_owned());
@@ -109,8 +109,12 @@ impl Config {
         for guest in &self.guests {
             let name = &guest.name;
             guest.check()?;
-            ensure!(names.insert(name, ()).is_none(), "guest {name}: two guests have this name");
-            for (key, path) in [("socket", &guest.socket), ("net", &guest.net)] {
+            let second = (guest.transport == Transport::Both).then(|| guest.iwarp_name());
+            for name in second.into_iter().chain([name.clone()]) {
+                ensure!(!names.contains(&name), "guest {name}: two guests have this name");
+                names.insert(name);
+            }
+            for (key, path) in [("socket", &guest.socket), ("iwarp", &guest.iwarp), ("net", &guest.net)] {
                 let Some(path) = path else { continue };
                 let key = format!("guest {name}: {key}");
                 check_socket(&key, path)?;
@@ -141,11 +145,11 @@ impl Config {
             if guest.transport == Transport::Roce {
                 ensure!(
                     guest.host_addresses.is_empty(),
-                    "guest {name}: host_addresses is of iWARP: give transport = \"iwarp\", or take it away"
+                    "guest {name}: host_addresses is of iWARP: give transport = \"iwarp\" or \"both\", or take it away"
                 );
                 ensure!(
                     guest.tcp.is_none(),
-                    "guest {name}: tcp is of iWARP: give transport = \"iwarp\", or take it away"
+                    "guest {name}: tcp is of iWARP: give transport = \"iwarp\" or \"both\", or take it away"
                 );
                 continue;
             }
@@ -214,6 +218,17 @@ impl GuestConfig {
             self.socket.is_some() || self.net.is_some(),
             "guest {name}: neither socket nor net is given; socket=PATH is for its RDMA function, net=PATH for its Ethernet function"
         );
+        if self.transport == Transport::Both {
+            ensure!(
+                self.socket.is_some() && self.iwarp.is_some(),
+                "guest {name}: transport = \"both\": give socket=PATH for its function of RoCE, and iwarp=PATH for that of iWARP"
+            );
+        } else {
+            ensure!(
+                self.iwarp.is_none(),
+                "guest {name}: iwarp is the socket of a second function: give transport = \"both\", or take it away"
+            );
+        }
         for mac in self.extra_macs.iter().chain([&self.mac]) {
             ensure!(
                 mac.0[0] & 1 == 0,

@@ -17,6 +17,9 @@ pub struct GuestConfig {
     pub name: String,
     /// Socket to which its VMM connects for the RDMA function; without one it has none.
     pub socket: Option<PathBuf>,
+    /// Socket to which its VMM connects for a second RDMA function, which is of iWARP; with `transport = "both"`.
+    #[serde(default)]
+    pub iwarp: Option<PathBuf>,
     /// Socket to which its VMM connects for the Ethernet function; without one it has none.
     pub net: Option<PathBuf>,
     /// Users whose processes may connect to its sockets; if empty, all whom the sockets' mode lets in.
@@ -59,6 +62,9 @@ pub struct GuestConfig {
     /// Its Ethernet function may send from any address that is no other guest's.
     #[serde(default)]
     pub any_mac: bool,
+    /// It stands for the second RDMA function of the guest before it ([`GuestConfig::functions`]).
+    #[serde(skip)]
+    pub is_beside: bool,
 }
 
 /// What connections of an RDMA function are made of.
@@ -70,6 +76,8 @@ pub enum Transport {
     Roce,
     /// iWARP.
     Iwarp,
+    /// Each by a function of its own.
+    Both,
 }
 
 fn yes() -> bool {
@@ -77,6 +85,28 @@ fn yes() -> bool {
 }
 
 impl GuestConfig {
+    /// One for each of its RDMA functions, the first with all that the guest has beside. Only these have a transport that is one.
+    pub fn functions(self) -> Vec<GuestConfig> {
+        if self.transport != Transport::Both {
+            return vec![self];
+        }
+        let second = GuestConfig {
+            name: self.iwarp_name(),
+            socket: self.iwarp.clone(),
+            iwarp: None,
+            net: None,
+            transport: Transport::Iwarp,
+            is_beside: true,
+            ..self.clone()
+        };
+        vec![GuestConfig { transport: Transport::Roce, iwarp: None, ..self }, second]
+    }
+
+    /// What its second RDMA function is called in messages and counters.
+    pub(super) fn iwarp_name(&self) -> String {
+        format!("{}-iwarp", self.name)
+    }
+
     /// Whether its connections go over our own TCP, as far as it says whose.
     pub fn has_own_tcp(&self) -> bool {
         self.transport == Transport::Iwarp && self.tcp == Some(Tcp::Own)

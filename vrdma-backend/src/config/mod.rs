@@ -163,12 +163,11 @@ impl Config {
     /// The guests, each with what holds for all that it does not say itself, and with its worker.
     pub fn resolved_guests(&self) -> Vec<GuestConfig> {
         let workers = self.workers_of();
-        let resolve = |(guest, worker): (&GuestConfig, u16)| GuestConfig {
-            tcp: Some(self.tcp_of(guest)),
-            worker: Some(worker),
-            ..guest.clone()
+        let resolve = |(guest, worker): (&GuestConfig, u16)| {
+            let tcp = Some(self.tcp_of(guest));
+            GuestConfig { tcp, worker: Some(worker), ..guest.clone() }.functions()
         };
-        self.guests.iter().zip(workers).map(resolve).collect()
+        self.guests.iter().zip(workers).flat_map(resolve).collect()
     }
 
     /// The worker of each guest: that which it names, else one that has the fewest guests.

@@ -103,6 +103,23 @@ fn mistakes_in_flags_are_named() {
         ),
         (&["--guest", &format!("{GUEST},host-address=127.0.0.1")], "guest a: host_addresses is of iWARP"),
         (
+            &["--guest", &format!("{GUEST},transport=both"), "--uplink", "net_null0"],
+            "iwarp=PATH for that of iWARP",
+        ),
+        (&["--guest", &format!("{GUEST},iwarp=/b")], "give transport = \"both\", or take it away"),
+        (&["--guest", &format!("{GUEST},transport=both,iwarp=/a.iwarp")], "or give tcp = \"kernel\""),
+        (
+            &[
+                "--guest",
+                &format!("{GUEST},transport=both,iwarp=/tmp/c"),
+                "--uplink",
+                "net_null0",
+                "--guest",
+                "name=a-iwarp,socket=/tmp/b,mac=52:54:00:00:00:02,any-gid=true",
+            ],
+            "guest a-iwarp: two guests have this name",
+        ),
+        (
             &["--guest", &format!("{GUEST},transport=iwarp,host-address=127.0.0.1")],
             "or give tcp = \"kernel\"",
         ),

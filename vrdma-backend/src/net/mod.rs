@@ -90,7 +90,7 @@ pub struct Net {
 }
 
 /// What an operator can see of a guest's Ethernet function.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct NetCounters {
     #[serde(flatten)]
     sender: SenderCounters,

@@ -14,6 +14,7 @@ pub fn config_space(config: &Config, guest: &GuestConfig, max_mtu: Mtu) -> [u8; 
     let (magic, transport) = match guest.transport {
         Transport::Roce => (device::MAGIC, transport::ROCE),
         Transport::Iwarp => (device::MAGIC_TRANSPORT, transport::IWARP),
+        Transport::Both => unreachable!("a guest with both has a function for each"),
     };
     let fields = abi::Config {
         magic: magic.into(),

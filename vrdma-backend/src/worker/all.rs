@@ -58,7 +58,8 @@ impl Workers {
         };
         let (gids, clock) = (Gids::default(), Clock::default());
         for (number, (handle, port)) in workers.handles.iter().zip(ports).enumerate() {
-            let others: Vec<_> = guests.iter().filter(|guest| worker_of(guest) != number).cloned().collect();
+            let is_other = |guest: &&GuestConfig| worker_of(guest) != number && !guest.is_beside;
+            let others: Vec<_> = guests.iter().filter(is_other).cloned().collect();
             let view = (count > 1).then(|| gids.view(number));
             handle.call(move |worker| {
                 worker.set_clock(clock);
@@ -87,14 +88,20 @@ impl Workers {
     /// # Errors
     /// A worker has stopped.
     pub fn add(&self, config: &Config, guests: &[GuestConfig]) -> Result<Vec<Place>, Stopped> {
-        let add = |guest: &GuestConfig| {
+        let mut places: Vec<Place> = Vec::new();
+        for guest in guests {
             let number = worker_of(guest);
             let worker = self.handles[number].clone();
             let (spec, limits) = (guest.clone(), DeviceLimits::new(config));
-            let (device, port) = worker.call(move |worker| worker.add_guest(spec, limits))?;
-            Ok(Place { number, worker, device, port })
-        };
-        guests.iter().map(add).collect()
+            // The one before is its first function's, on the same worker.
+            let port = places.last().filter(|_| guest.is_beside).map(|first| first.port);
+            let (device, port) = worker.call(move |worker| match port {
+                Some(port) => (worker.add_function(spec, limits, port), port),
+                None => worker.add_guest(spec, limits),
+            })?;
+            places.push(Place { number, worker, device, port });
+        }
+        Ok(places)
     }
 
     /// The largest path MTU of guests' RDMA functions.

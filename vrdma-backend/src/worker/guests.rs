@@ -98,10 +98,15 @@ impl Worker {
 
     /// Adds a guest, with a device and a port of the switch, which then wait for it.
     pub fn add_guest(&mut self, guest: GuestConfig, limits: DeviceLimits) -> (DeviceId, usize) {
+        let port = self.net.add(&guest.name, member_of(&guest), limits.guest.flood_rate);
+        (self.add_function(guest, limits, port), port)
+    }
+
+    /// Adds the device of an RDMA function, the first or second of the guest that has this port of the switch.
+    pub fn add_function(&mut self, guest: GuestConfig, limits: DeviceLimits, port: usize) -> DeviceId {
         self.engine.set_request_memory(limits.guest.all_request_memory);
         let id = self.engine.add_device(limits::of_engine(&limits.guest, self.port.mtu));
         self.engine.set_mac(id, guest.mac).expect("the device was added just now");
-        let port = self.net.add(&guest.name, member_of(&guest), limits.guest.flood_rate);
         if guest.transport == Transport::Iwarp {
             // Its streams go whether there is an uplink or not.
             self.has_streams = true;
@@ -113,7 +118,7 @@ impl Worker {
             }
         }
         self.outputs.add(Device::new(id, guest, limits));
-        (id, port)
+        id
     }
 
     /// The control queue runs: the guest goes on, or, if its driver is `fresh`, begins anew.

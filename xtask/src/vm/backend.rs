@@ -41,17 +41,23 @@ pub struct GuestSockets {
     pub vlans: &'static [u16],
     /// Its RDMA function is one of iWARP.
     pub iwarp: bool,
+    /// The socket of a second function, if it has one of RoCE and one of iWARP.
+    pub second: Option<PathBuf>,
     /// Addresses of the host that it has for that.
     pub host_addresses: Vec<&'static str>,
 }
 
 impl GuestSockets {
     fn argument(&self) -> String {
-        let Self { name, mac, rdma, net, gids, vlans, iwarp, host_addresses } = self;
+        let Self { name, mac, rdma, net, gids, vlans, iwarp, second, host_addresses } = self;
         let net = net.as_ref().map_or(String::new(), |net| format!(",net={}", net.display()));
         let gids: String = gids.iter().map(|gid| format!(",gid={gid}")).collect();
         let vlans: String = vlans.iter().map(|vlan| format!(",vlan={vlan}")).collect();
-        let kind = if *iwarp { ",transport=iwarp" } else { "" };
+        let kind = match second {
+            Some(second) => format!(",transport=both,iwarp={}", second.display()),
+            None if *iwarp => ",transport=iwarp".to_owned(),
+            None => String::new(),
+        };
         let own: String = host_addresses.iter().map(|address| format!(",host-address={address}")).collect();
         format!("name={name},socket={}{net},mac={mac}{gids}{vlans}{kind}{own}", rdma.display())
     }
@@ -80,7 +86,8 @@ impl Backend {
         let mut awaited = vec![admin.clone()];
         for guest in &config.guests {
             command.args(["--guest", &guest.argument()]);
-            awaited.extend([Some(guest.rdma.clone()), guest.net.clone()].into_iter().flatten());
+            let sockets = [Some(&guest.rdma), guest.second.as_ref(), guest.net.as_ref()];
+            awaited.extend(sockets.into_iter().flatten().cloned());
         }
         command.arg("--admin").arg(&admin).args(["--channels", &config.channels.to_string()]);
         command.args(&config.arguments);

@@ -1,6 +1,6 @@
 //! The hosts that VMs run on: their backends, and the wires between them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
@@ -26,6 +26,11 @@ pub struct Hosts {
     pub(super) ethernet: Option<Wire>,
     pub(super) topology: Topology,
     pub(super) namespaces: [Option<Namespace>; 2],
+}
+
+/// The socket of the second function of a guest that has both.
+pub(super) fn second(sockets: &Path, name: &str) -> PathBuf {
+    sockets.join(format!("{name}.iwarp"))
 }
 
 /// What a backend is started with.
@@ -54,6 +59,7 @@ impl Start<'_> {
             gids: gids(*index, pair.third),
             vlans: if pair.third { VLANS[*index] } else { &[] },
             iwarp: pair.iwarp.is_some() && *index < IP.len(),
+            second: pair.both.then(|| second(sockets, name)),
             host_addresses: match pair.iwarp {
                 Some(Tcp::Kernel) if *index < IP.len() => vec![IP[*index], IP6[*index]],
                 _ => Vec::new(),

@@ -61,6 +61,8 @@ pub struct PairConfig {
     pub third: bool,
     /// Whose TCP the VMs' devices go over, if they are of iWARP.
     pub iwarp: Option<Tcp>,
+    /// They have a device of RoCE beside that of iWARP, which is the first.
+    pub both: bool,
 }
 
 impl Default for PairConfig {
@@ -79,6 +81,7 @@ impl Default for PairConfig {
             topology: Topology::OneHost,
             third: false,
             iwarp: None,
+            both: false,
         }
     }
 }
@@ -148,9 +151,11 @@ impl Pair {
             let hosts = Hosts::start(program, sockets.path(), &directory, config)?;
             let vm = |index: usize| -> Result<Vm> {
                 let net = hosts.net(index, sockets.path());
-                let rdma = hosts.serves(index).then(|| {
-                    RdmaDevice::new(sockets.path().join(format!("{}.rdma", NAMES[index])), config.channels)
-                });
+                let name = NAMES[index];
+                let first = config.both.then(|| super::hosts::second(sockets.path(), name));
+                let functions = first.into_iter().chain([sockets.path().join(format!("{name}.rdma"))]);
+                let rdma = functions.filter(|_| hosts.serves(index));
+                let rdma = rdma.map(|socket| RdmaDevice::new(socket, config.channels)).collect();
                 let config = vm_config(config, accel, index, net, rdma, &share);
                 Vm::start(config, &image, accel, sockets.path(), &directory)
             };
@@ -233,7 +238,11 @@ impl Pair {
         for backend in &self.backends {
             let stats = backend.stats()?;
             let guests = stats["guests"].as_array().context("stats without guests")?;
-            if let Some(guest) = guests.iter().find(|guest| guest["name"] == vm.name()) {
+            let second = format!("{}-iwarp", vm.name());
+            let functions =
+                guests.iter().filter(|guest| guest["name"] == vm.name() || guest["name"] == *second);
+            // The function of iWARP is the last.
+            if let Some(guest) = functions.last() {
                 let ports = guest["listening"].as_array().context("a guest without a list of ports")?;
                 return Ok(ports.iter().any(|listening| listening.as_u64() == Some(port.into())));
             }
@@ -326,7 +335,7 @@ fn vm_config(
     accel: Accel,
     index: usize,
     net: Net,
-    rdma: Option<RdmaDevice>,
+    rdma: Vec<RdmaDevice>,
     share: &Path,
 ) -> VmConfig {
     VmConfig {

@@ -97,8 +97,8 @@ pub struct VmConfig {
     pub ip: String,
     /// The Ethernet link.
     pub net: Option<Net>,
-    /// Our device.
-    pub rdma: Option<RdmaDevice>,
+    /// Our devices.
+    pub rdma: Vec<RdmaDevice>,
     /// Directory that the guest sees as `/share`.
     pub share: PathBuf,
     /// More words for the kernel's command line.
@@ -179,12 +179,12 @@ pub fn command(config: &VmConfig, image: &Image, accel: Accel, places: &Places) 
         let mac = &config.mac;
         command.args(["-device", &format!("virtio-net-pci,netdev=net,mac={mac},romfile={properties}")]);
     }
-    if let Some(rdma) = &config.rdma {
-        command.args(["-chardev", &format!("socket,id=rdma,path={}", rdma.socket.display())]);
+    for (index, rdma) in config.rdma.iter().enumerate() {
+        command.args(["-chardev", &format!("socket,id=rdma{index},path={}", rdma.socket.display())]);
         command.args([
             "-device",
             &format!(
-                "vhost-user-test-device-pci,chardev=rdma,virtio-id={},num_vqs={},vq_size={},config_size={},\
+                "vhost-user-test-device-pci,chardev=rdma{index},virtio-id={},num_vqs={},vq_size={},config_size={},\
                  page-per-vq=on",
                 rdma.virtio_id, rdma.num_vqs, rdma.vq_size, rdma.config_size
             ),

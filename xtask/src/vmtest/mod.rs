@@ -83,6 +83,8 @@ pub enum Lab {
     IwarpTwoHosts,
     /// Likewise, over the backends' own TCP.
     IwarpOwnTcp,
+    /// Likewise, with a device of RoCE beside.
+    Both,
     /// And VM b has Linux's soft-iWARP instead: with our device over its host's TCP,
     Siw,
     /// and over the backend's own.
@@ -121,6 +123,10 @@ impl Lab {
             Self::IwarpOwnTcp => {
                 config.iwarp = Some(Tcp::Own);
                 config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]);
+            }
+            Self::Both => {
+                config = Self::IwarpOwnTcp.config(usual);
+                config.both = true;
             }
             Self::Siw => {
                 config.iwarp = Some(Tcp::Kernel);
@@ -229,6 +235,7 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme),
         on(Lab::IwarpOwnTcp, "vm-iwarp-own-tcp", Needs::Rdma, siw::two_hosts),
         on(Lab::IwarpOwnTcp, "vm-iwarp-nvme-own-tcp", Needs::Rdma, siw::nvme),
+        on(Lab::Both, "vm-both", Needs::Rdma, siw::both),
         on(Lab::Siw, "vm-siw", Needs::Rdma, siw::quick),
         on(Lab::Siw, "vm-siw-refused", Needs::Rdma, siw::refused),
         on(Lab::SiwOwnTcp, "vm-siw-own-tcp", Needs::Rdma, siw::quick),

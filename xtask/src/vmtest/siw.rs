@@ -9,6 +9,7 @@ use crate::paths;
 use crate::siw::{self, Variant};
 use crate::storage::{Load, Protocol, Storage};
 use crate::vm::Pair;
+use crate::vm::pair::IP;
 
 /// Each VM as server, each kind of addresses once.
 const SHORT: [Turn; 2] = [(0, Family::V4, Sizes::One), (1, Family::V6, Sizes::One)];
@@ -17,6 +18,48 @@ const SHORT: [Turn; 2] = [(0, Family::V4, Sizes::One), (1, Family::V6, Sizes::On
 pub fn two_hosts(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
     captured(pair, "iwarp.pcap", |pair| go_through(pair, &SHORT, &|_| true, &mut |_| {}).map(|_| ()))
+}
+
+/// Devices of iWARP and of RoCE on one netdev: connections of rdma_cm go over the first, and those that a program makes itself over the second.
+pub fn both(pair: &mut Pair) -> Result<()> {
+    prepare(pair)?;
+    for vm in [&pair.a, &pair.b] {
+        let devices = vm.check("ibv_devinfo", pair.patience(5))?;
+        for transport in ["iWARP", "InfiniBand"] {
+            ensure!(devices.contains(&format!("{transport} (")), "no device of {transport}:\n{devices}");
+        }
+    }
+    captured(pair, "both.pcap", |pair| go_through(pair, &SHORT, &|_| true, &mut |_| {}).map(|_| ()))?;
+    for (port, command) in [(18860, "ib_write_bw -s 65536 -n 100"), (18861, "ib_send_lat -n 100")] {
+        over_roce(pair, command, port)?;
+    }
+    for backend in pair.backends() {
+        let stats = backend.stats()?;
+        let count = |guest: usize, counter: &str| stats["guests"][guest]["transport"][counter].as_u64();
+        let counts = [count(0, "sends"), count(0, "fpdus_out"), count(1, "fpdus_out")];
+        ensure!(
+            counts[0] > Some(0) && counts[1] == Some(0) && counts[2] > Some(0),
+            "sends and FPDUs: {counts:?}"
+        );
+    }
+    Ok(())
+}
+
+/// A program of perftest over the second device, with VM a as server.
+fn over_roce(pair: &Pair, command: &str, port: u16) -> Result<()> {
+    let gid = "$(cd /sys/class/infiniband/vrdma1/ports/1/gids && grep -l ffff:0a4d * | head -n 1)";
+    let line = format!("{command} -F -d vrdma1 -x {gid} -p {port}");
+    let (server, patience) = (pair.a.spawn(&line)?, pair.patience(10));
+    let listening =
+        format!("until grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done");
+    pair.a.check(&listening, patience)?;
+    let printed = pair.b.check(&format!("{line} {}", IP[0]), patience)?;
+    ensure!(
+        printed.contains("RoCE") || printed.contains("Ethernet"),
+        "`{line}` was not over RoCE:\n{printed}"
+    );
+    ensure!(server.wait(patience)?.success(), "the server of `{line}` failed");
+    Ok(())
 }
 
 /// NVMe over Fabrics between them.
