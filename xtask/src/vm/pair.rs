@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use super::backend::Backend;
 use super::directories::{run_directory, socket_directory};
@@ -239,10 +240,9 @@ impl Pair {
             let stats = backend.stats()?;
             let guests = stats["guests"].as_array().context("stats without guests")?;
             let second = format!("{}-iwarp", vm.name());
-            let functions =
-                guests.iter().filter(|guest| guest["name"] == vm.name() || guest["name"] == *second);
+            let is_its = |guest: &&Value| guest["name"] == vm.name() || guest["name"] == *second;
             // The function of iWARP is the last.
-            if let Some(guest) = functions.last() {
+            if let Some(guest) = guests.iter().rfind(is_its) {
                 let ports = guest["listening"].as_array().context("a guest without a list of ports")?;
                 return Ok(ports.iter().any(|listening| listening.as_u64() == Some(port.into())));
             }
