@@ -27,6 +27,7 @@ use crate::table::{Numbered, Numbering, Table};
 use crate::time::Instant;
 use crate::xrcd::{XRCDS, Xrcd, Xrcds};
 use core::mem;
+use core::ops::{Deref, DerefMut};
 use std::collections::BTreeSet;
 use vrdma_wire::num::{Gid, Mac, Mtu, Qpn};
 
@@ -108,6 +109,13 @@ impl<R> Devices<R> {
     pub(crate) fn known_device(&mut self, index: u32) -> &mut Device<R> {
         self.get_mut(index)
             .expect("no device goes within a call of the engine, and what names it goes with it")
+    }
+
+    /// Two devices at once; `None` as well if they are the same.
+    #[inline]
+    pub(crate) fn two_mut(&mut self, one: u32, other: u32) -> Option<(&mut Device<R>, &mut Device<R>)> {
+        let [first, second] = self.devices.get_disjoint_mut([one as usize, other as usize]).ok()?;
+        Some((first.as_mut()?, second.as_mut()?))
     }
 
     #[inline]
@@ -198,6 +206,26 @@ pub(crate) struct PostTarget<'a> {
     pub(crate) suspended: bool,
 }
 
+/// What of a device goes with any of its QPs.
+pub(crate) struct DeviceParts<R> {
+    pub(crate) mrs: Mrs<R>,
+    pub(crate) srqs: Srqs,
+    pub(crate) requests: Requests,
+    pub(crate) counters: Counters,
+    /// Source of its packets.
+    pub(crate) mac: Mac,
+    /// Its guest does not run: nothing of it may be touched.
+    pub(crate) suspended: bool,
+}
+
+impl<R> DeviceParts<R> {
+    /// A QP of it as the receiving end of a message.
+    #[inline]
+    pub(crate) fn receiver<'a>(&'a self, qp: &'a Qp) -> Receiver<'a, R> {
+        Receiver { mrs: &self.mrs, requests: &self.requests, srqs: &self.srqs, qp }
+    }
+}
+
 /// What a device had when it was reset, for [`Engine::reset_device`](crate::Engine::reset_device): there may be millions of things to drop.
 pub struct Remains<R> {
     _qps: Vec<Option<QpEntry>>,
@@ -213,13 +241,10 @@ pub struct Remains<R> {
 /// Everything that one guest has.
 pub(crate) struct Device<R> {
     pub(crate) qps: Qps,
-    pub(crate) mrs: Mrs<R>,
-    pub(crate) srqs: Srqs,
+    pub(crate) parts: DeviceParts<R>,
     /// How many shared receive queues it has made.
     srqs_made: u64,
     xrcds: Xrcds,
-    pub(crate) requests: Requests,
-    pub(crate) counters: Counters,
     pub(crate) limits: Limits,
     /// What a packet of its guest may carry: at most [`Limits::max_mtu`].
     pub(crate) active_mtu: Mtu,
@@ -228,10 +253,6 @@ pub(crate) struct Device<R> {
     pub(crate) groups: Groups,
     /// What was in the table, and QPs may still have as their own address.
     retired: Vec<GidEntry>,
-    /// Source of its packets.
-    pub(crate) mac: Mac,
-    /// Its guest does not run: nothing of it may be touched.
-    pub(crate) suspended: bool,
     pds: Table<Pd>,
     /// Frames that wait until receives have been looked for.
     pub(crate) held: u32,
@@ -242,23 +263,41 @@ pub(crate) struct Device<R> {
     rng: Rng,
 }
 
+impl<R> Deref for Device<R> {
+    type Target = DeviceParts<R>;
+
+    #[inline]
+    fn deref(&self) -> &DeviceParts<R> {
+        &self.parts
+    }
+}
+
+impl<R> DerefMut for Device<R> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut DeviceParts<R> {
+        &mut self.parts
+    }
+}
+
 impl<R> Device<R> {
     pub(crate) fn new(limits: &Limits, seed: u64) -> Device<R> {
         let limits = limits.lowered();
         let mut rng = Rng::new(seed);
         Device {
             qps: Qps::new(numbering(limits.max_qp), SPECIAL_QPS, limits.max_qp),
-            mrs: Mrs::new(limits.max_mr),
-            srqs: Srqs::new(SRQS, 0, limits.max_srq),
+            parts: DeviceParts {
+                mrs: Mrs::new(limits.max_mr),
+                srqs: Srqs::new(SRQS, 0, limits.max_srq),
+                requests: Requests::new(),
+                counters: Counters::ZERO,
+                mac: Mac::default(),
+                suspended: false,
+            },
             srqs_made: 0,
             xrcds: Xrcds::new(XRCDS, 0, limits.max_xrcd),
-            requests: Requests::new(),
-            counters: Counters::ZERO,
             gids: vec![GidEntry::EMPTY; limits.gid_table_len as usize],
             groups: Groups::default(),
             retired: Vec::new(),
-            mac: Mac::default(),
-            suspended: false,
             pds: Table::new(PDS, 0, limits.max_pd),
             active_mtu: limits.max_mtu,
             limits,
@@ -267,12 +306,6 @@ impl<R> Device<R> {
             first_generation: (rng.next() as u16).max(1),
             rng,
         }
-    }
-
-    /// A QP of it as the receiving end of a message.
-    #[inline]
-    pub(crate) fn receiver<'a>(&'a self, qp: &'a Qp) -> Receiver<'a, R> {
-        Receiver { mrs: &self.mrs, requests: &self.requests, srqs: &self.srqs, qp }
     }
 
     /// Forgets all objects, and what its driver said; what was counted and which numbers were used stays. Returns what it had, with its deadlines.

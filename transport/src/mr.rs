@@ -160,7 +160,7 @@ impl<R> Mrs<R> {
 
     /// What an own request of a QP in `pd` names: the region of `key`, and the offset of `addr` in it, if it is of `pd`, gives `rights`, and has
     /// `length` bytes from `addr` on. Windows are for peers alone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn local(
         &self,
         key: Lkey,
@@ -177,7 +177,7 @@ impl<R> Mrs<R> {
     }
 
     /// What the peer of a QP names: the same, for a key and rights of those who are remote, or through a window that peers of this QP may use.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remote(
         &self,
         key: Rkey,
@@ -200,7 +200,7 @@ impl<R> Mrs<R> {
     }
 
     /// Where a byte of a window is, if peers of this QP may use it.
-    #[inline]
+    #[inline(always)]
     fn through(&self, window: &Window, holder: Holder<'_>, offset: u64) -> Option<(&R, u64)> {
         let bound = window.bound.as_ref()?;
         if bound.qp.is_some_and(|(_, life)| life != *holder.life) {
@@ -210,7 +210,7 @@ impl<R> Mrs<R> {
         Some((&mr.region, bound.offset + offset))
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&self, key: u32, pd: PdId, rights: Access, addr: u64, length: u64) -> Option<(&Key<R>, u64)> {
         let found = self.keys.get(key)?;
         let offset = addr.checked_sub(found.iova)?;

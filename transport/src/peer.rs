@@ -14,15 +14,16 @@ impl<R> Devices<R> {
     /// The QP that `qp` is connected to, if that is connected to it; or why not, and which device noticed.
     #[inline]
     pub(crate) fn find_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
-        let place = Place { device: qp.route(), qpn: qp.dest_qpn };
+        let place = qp.peer_hint();
         match self.with_qp(place) {
             Some((device, peer)) if !device.suspended && connected(qp, peer) => Ok((place, device, peer)),
             _ => self.search_peer(qp),
         }
     }
 
+    /// The same where it was not found at the [hint](Qp::peer_hint).
     #[cold]
-    fn search_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
+    pub(crate) fn search_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
         // Without a GID of its own nothing that a QP sends can be sent.
         let index = self.gids.owner(GidEntry { gid: qp.dgid, vlan: qp.vlan });
         let index = index.filter(|_| !qp.sgid.is_zero());
@@ -40,8 +41,8 @@ impl<R> Devices<R> {
 
 /// Whether each of two QPs names the other's address and number (IBTA 9.6.1.1.1, 9.6.1.5). A QP without a GID
 /// is nobody's peer, and one whose peer was on the wire when it was connected stays with that.
-#[inline]
-fn connected(one: &Qp, other: &Qp) -> bool {
+#[inline(always)]
+pub(crate) fn connected(one: &Qp, other: &Qp) -> bool {
     other.carrier == Carrier::Local
         && one.dest_qpn == other.qpn
         && other.dest_qpn == one.qpn

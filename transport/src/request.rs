@@ -60,6 +60,8 @@ impl Payload<'_> {
     pub fn length(&self) -> u64 {
         match self {
             Payload::Inline(data) => data.len() as u64,
+            // Most have one.
+            Payload::Sges([sge]) => sge.length.into(),
             Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
         }
     }

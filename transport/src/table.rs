@@ -160,6 +160,16 @@ impl<T: Numbered> Table<T> {
         self.slots.get_mut(index)?.as_mut().filter(|item| item.number() == number)
     }
 
+    /// Two objects at once; `None` as well if they have the same index.
+    #[inline]
+    pub(crate) fn two_mut(&mut self, one: u32, other: u32) -> Option<(&mut T, &mut T)> {
+        let indices = [self.index(one), self.index(other)];
+        let [first, second] = self.slots.get_disjoint_mut(indices).ok()?;
+        let first = first.as_mut().filter(|item| item.number() == one)?;
+        let second = second.as_mut().filter(|item| item.number() == other)?;
+        Some((first, second))
+    }
+
     /// Adds what `make` makes of its number. `next_tag` makes the new tag of the last one of the index; 0 is the first.
     /// `None` if the table is full.
     pub(crate) fn insert(
@@ -296,6 +306,19 @@ mod tests {
         assert_eq!(again & 0xff, numbers[7] & 0xff);
         assert_ne!(again, numbers[7]);
         assert!(table.get(numbers[7]).is_none());
+    }
+
+    #[test]
+    fn two_objects_are_had_at_once_if_they_are_two() {
+        let mut table = Table::new(LIKE_QPN, 2, 1 << 8);
+        let [one, other] = [(); 2].map(|()| insert(&mut table).unwrap());
+        for (first, second) in [(one, other), (other, one)] {
+            let found = table.two_mut(first, second).map(|(first, second)| (first.0, second.0));
+            assert_eq!(found, Some((first, second)));
+        }
+        for wrong in [one, one ^ 1 << 8, other ^ 1 << 8, 0, 255] {
+            assert!(table.two_mut(one, wrong).is_none() && table.two_mut(wrong, one).is_none());
+        }
     }
 
     #[test]

@@ -103,14 +103,10 @@ impl<'a> Work<'a> {
     #[inline]
     pub(crate) fn new(request: &'a SendRequest<'_>, caps: &Caps) -> Work<'a> {
         let row = request.op.row();
-        let (length, understood) = match request.payload {
-            Payload::Inline(data) => {
-                (data.len() as u64, row.data == DataDirection::Out && data.len() <= usize::from(caps.inline))
-            }
-            Payload::Sges(sges) => {
-                let length = sges.iter().map(|sge| u64::from(sge.length)).fold(0, u64::saturating_add);
-                (length, sges.len() <= usize::from(caps.send_sge))
-            }
+        let length = request.payload.length();
+        let understood = match request.payload {
+            Payload::Inline(data) => row.data == DataDirection::Out && data.len() <= usize::from(caps.inline),
+            Payload::Sges(sges) => sges.len() <= usize::from(caps.send_sge),
         };
         let error = if !understood {
             Some(WcStatus::LocQpOp)
@@ -131,19 +127,23 @@ impl<'a> Work<'a> {
     /// In place: see [`Work`] for what a copy costs.
     #[inline]
     pub(crate) fn name_queue(&mut self, srqn: Option<Srqn>, service: QpType) {
-        if service == QpType::XrcSend || srqn.is_some() {
-            self.name_queue_of_xrc(srqn, service);
+        if service == QpType::XrcSend && (srqn.is_some() || self.row.alone) {
+            self.srqn = srqn;
+        } else if service == QpType::XrcSend || srqn.is_some() {
+            self.error = Some(WcStatus::LocQpOp);
         }
     }
 
-    #[inline(never)]
-    fn name_queue_of_xrc(&mut self, srqn: Option<Srqn>, service: QpType) {
-        let right = service == QpType::XrcSend && (srqn.is_some() || self.row.alone);
-        if right {
-            self.srqn = srqn;
-        } else {
-            self.error = Some(WcStatus::LocQpOp);
-        }
+    /// The same, where the compiler knows which operation it is of: it knows the row, too, then.
+    #[inline(always)]
+    pub(crate) fn of_known(&self) -> Work<'a> {
+        Work { row: self.op.row(), ..*self }
+    }
+
+    /// The same, for what rarely happens: a function that is not inlined wants all of this in memory, and only then it is put there.
+    #[inline(always)]
+    pub(crate) fn again(&self) -> Work<'a> {
+        *self
     }
 
     /// A request that could not be understood.
@@ -158,6 +158,7 @@ impl<'a> Work<'a> {
     }
 
     /// How it ends on QP `qpn`.
+    #[inline]
     pub(crate) fn completion(&self, qpn: Qpn, status: WcStatus) -> Completion {
         let row = self.row;
         let came_back = status == WcStatus::Success && row.data == DataDirection::Back;

@@ -253,7 +253,7 @@ impl Worker {
         let now = self.recent();
         busy |= self.receive_frames(now);
         busy |= cycles::within(Stage::Wire, || self.serve_streams(now));
-        busy |= self.drain_channels(now);
+        busy |= self.drain_channels(now, busy);
         busy |= self.pass_barriers(now);
         busy |= cycles::within(Stage::Execute, || self.engine.poll(now, COPY_BUDGET, &mut self.outputs));
         busy |= self.serve_ethernet(now);

@@ -191,9 +191,7 @@ impl Packet {
     /// # Panics
     /// If `buf` is shorter than the headers ([`MAX_HEADERS`] is always enough), or `payload` exceeds [`MAX_PAYLOAD`]: no path MTU is greater.
     pub fn emit(&self, payload: usize, buf: &mut [u8]) -> usize {
-        assert!(payload <= MAX_PAYLOAD, "a payload is within the greatest path MTU");
-        let pad = pad(payload);
-        let ib = (bth::LEN + self.body.len() + payload + pad + icrc::LEN) as u16;
+        let (pad, ib) = self.ib_len(payload);
         let mut writer = Writer::new(buf);
         self.path.eth().put(&mut writer);
         self.path.ip().put(udp::LEN as u16 + ib, ip::UDP, &mut writer);
@@ -201,6 +199,24 @@ impl Packet {
         self.bth.put(self.body.number(), pad, &mut writer);
         self.body.put(&mut writer);
         writer.len()
+    }
+
+    /// Writes the IP header alone of a packet with that much payload into `buf`: what a UD receive shows as GRH of one that is never written. Returns its length.
+    ///
+    /// # Panics
+    /// As [`Packet::emit`].
+    pub fn emit_ip(&self, payload: usize, buf: &mut [u8]) -> usize {
+        let (_, ib) = self.ib_len(payload);
+        let mut writer = Writer::new(buf);
+        self.path.ip().put(udp::LEN as u16 + ib, ip::UDP, &mut writer);
+        writer.len()
+    }
+
+    /// Bytes of padding behind that much payload, and of all that follows the UDP header.
+    fn ib_len(&self, payload: usize) -> (usize, u16) {
+        assert!(payload <= MAX_PAYLOAD, "a payload is within the greatest path MTU");
+        let pad = pad(payload);
+        (pad, (bth::LEN + self.body.len() + payload + pad + icrc::LEN) as u16)
     }
 }
 

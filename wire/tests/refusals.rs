@@ -191,5 +191,8 @@ fn a_receiver_sees_the_ip_header_as_it_came() {
     for (v4, len) in [(true, 20), (false, 40)] {
         let frame = support::frame(&packet(v4, send()), b"hello");
         assert_eq!(Packet::parse(&frame).unwrap().ip_header(), &frame[IP..IP + len]);
+        let mut written = [0; 40];
+        assert_eq!(packet(v4, send()).emit_ip(5, &mut written), len);
+        assert_eq!(written[..len], frame[IP..IP + len]);
     }
 }

@@ -35,7 +35,7 @@ impl<R> Device<R> {
         check_mr(access, iova, length)?;
         let step = self.step();
         let make = |key| Key::region(key, pd, access, (iova, length), region);
-        let key = self.mrs.keys.insert(|tag| tag + step, make).ok_or(Error::NoResources)?;
+        let key = self.parts.mrs.keys.insert(|tag| tag + step, make).ok_or(Error::NoResources)?;
         self.pd_used(pd, true);
         Ok(key)
     }
@@ -49,22 +49,22 @@ impl<R> Device<R> {
         }
         let step = self.step();
         let make = |key| Key::fast(key, pd, max_pages, region);
-        let key = self.mrs.keys.insert(|tag| tag + step, make).ok_or(Error::NoResources)?;
+        let key = self.parts.mrs.keys.insert(|tag| tag + step, make).ok_or(Error::NoResources)?;
         self.pd_used(pd, true);
         Ok(key)
     }
 
     /// The region of a key that is to change or to go: not while windows are bound to it.
     fn free_region(&self, key: u32) -> Result<&Key<R>, Error> {
-        let (found, mr) = self.mrs.region(key).ok_or(Error::NotFound)?;
+        let (found, mr) = self.parts.mrs.region(key).ok_or(Error::NotFound)?;
         if mr.has_windows() { Err(Error::Busy) } else { Ok(found) }
     }
 
     pub(crate) fn dereg_mr(&mut self, key: u32) -> Result<R, Error> {
-        let key = self.mrs.key_now(key);
+        let key = self.parts.mrs.key_now(key);
         let pd = self.free_region(key)?.pd;
         self.pd_used(pd, false);
-        Ok(self.mrs.take_region(key))
+        Ok(self.parts.mrs.take_region(key))
     }
 
     pub(crate) fn rereg_mr(&mut self, key: u32, change: Rereg<R>) -> Result<(u32, Option<R>), Error> {
@@ -73,7 +73,7 @@ impl<R> Device<R> {
         if self.pd(pd)?.owner != self.pd(old_pd)?.owner {
             return Err(Error::Denied);
         }
-        if self.mrs.region(key).is_some_and(|(_, mr)| mr.fast.is_some()) {
+        if self.parts.mrs.region(key).is_some_and(|(_, mr)| mr.fast.is_some()) {
             return Err(Error::Invalid);
         }
         let access = change.access.unwrap_or(access);
@@ -84,19 +84,19 @@ impl<R> Device<R> {
         check_mr(access, range.0, range.1)?;
         self.pd_used(pd, true);
         self.pd_used(old_pd, false);
-        Ok(self.mrs.change_region(key, (pd, access), range, region))
+        Ok(self.parts.mrs.change_region(key, (pd, access), range, region))
     }
 
     pub(crate) fn alloc_mw(&mut self, pd: PdId, mw_type: MwType) -> Result<Rkey, Error> {
         self.pd(pd)?;
         let step = self.step();
-        let key = self.mrs.add_window(|tag| tag + step, pd, mw_type).ok_or(Error::NoResources)?;
+        let key = self.parts.mrs.add_window(|tag| tag + step, pd, mw_type).ok_or(Error::NoResources)?;
         self.pd_used(pd, true);
         Ok(key)
     }
 
     pub(crate) fn dealloc_mw(&mut self, key: Rkey) -> Result<(), Error> {
-        let pd = self.mrs.remove_window(key).ok_or(Error::NotFound)?;
+        let pd = self.parts.mrs.remove_window(key).ok_or(Error::NotFound)?;
         self.pd_used(pd, false);
         Ok(())
     }
@@ -109,12 +109,12 @@ impl<R> Device<R> {
     /// The windows of a QP that is reset or destroyed name nothing any more.
     pub(crate) fn give_windows_up(&mut self, qpn: Qpn) {
         let life = self.qps.known(qpn).qp.life;
-        self.mrs.qp_gone(life);
+        self.parts.mrs.qp_gone(life);
     }
 
     /// Goes on to unbind windows of QPs that are gone, as long as `left` allows; whether there may be more.
     pub(crate) fn unbind_some(&mut self, left: &mut usize) -> bool {
-        let Device { mrs, qps, .. } = self;
+        let Device { parts: super::DeviceParts { mrs, .. }, qps, .. } = self;
         mrs.unbind_some(left, |qpn| qps.get(qpn.number()).map(|entry| entry.qp.life));
         mrs.is_unbinding()
     }

@@ -45,7 +45,7 @@ impl<R> Device<R> {
             (Receives::Xrc(id), QpType::XrcRecv) => self.xrcds.get(id.0).map(drop).ok_or(Error::NotFound),
             (Receives::Shared(_), QpType::Gsi) => Err(Error::Denied),
             (Receives::Shared(id), QpType::Rc | QpType::Uc | QpType::Ud) => {
-                let srq = self.srqs.get(id.0).ok_or(Error::NotFound)?;
+                let srq = self.parts.srqs.get(id.0).ok_or(Error::NotFound)?;
                 match srq.init.xrc {
                     _ if srq.init.owner != init.owner => Err(Error::Denied),
                     Some(_) => Err(Error::Invalid),
@@ -87,7 +87,7 @@ impl<R> Device<R> {
             (QpType::XrcRecv, _) => {
                 QpInit { max_recv_wr: 0, max_recv_sge: self.limits.max_recv_sge, ..no_sends }
             }
-            (_, Receives::Shared(id)) => match self.srqs.get(id.0) {
+            (_, Receives::Shared(id)) => match self.parts.srqs.get(id.0) {
                 Some(srq) => QpInit { max_recv_wr: 0, max_recv_sge: srq.init.max_sge, ..init },
                 None => init,
             },
@@ -98,14 +98,14 @@ impl<R> Device<R> {
     /// The shared queue that such a QP has as long as it lives, and the PD whose memory the receives name that it takes.
     pub(super) fn shared_queue(&self, init: &QpInit) -> Option<(SrqRef, PdId)> {
         match init.receives {
-            Receives::Shared(id) => self.srqs.get(id.0).map(|srq| (srq.this, srq.init.pd)),
+            Receives::Shared(id) => self.parts.srqs.get(id.0).map(|srq| (srq.this, srq.init.pd)),
             Receives::Own | Receives::Xrc(_) => None,
         }
     }
 
     /// Whose channels can hold receives for a QP.
     pub(crate) fn owner_of_receives(&self, qp: &Qp) -> OwnerId {
-        self.srqs.peek(qp).map_or(qp.owner, |srq| srq.init.owner)
+        self.parts.srqs.peek(qp).map_or(qp.owner, |srq| srq.init.owner)
     }
 
     /// A QP begins or ceases to use what it was made with.
@@ -116,7 +116,7 @@ impl<R> Device<R> {
         match init.receives {
             Receives::Own => {}
             Receives::Shared(id) => {
-                let users = &mut self.srqs.used(id).users;
+                let users = &mut self.parts.srqs.used(id).users;
                 *users = if more { *users + 1 } else { *users - 1 };
             }
             Receives::Xrc(id) => self.xrcds.used(id, more),
@@ -136,20 +136,20 @@ impl<R> Device<R> {
     /// peer waits no longer for one.
     pub(crate) fn drop_requests(&mut self, qpn: Qpn) -> Option<SrqId> {
         let qp = &mut self.qps.known(qpn).qp;
-        self.srqs.waits_no_longer(qp);
+        self.parts.srqs.waits_no_longer(qp);
         let mut flush = qp.flush.take().map(|flush| *flush).unwrap_or_default();
-        let srq = self.srqs.of(qp).map(|srq| {
-            srq.take_back(&mut qp.responder.queue, &mut self.requests);
-            srq.take_back(&mut flush.receives, &mut self.requests);
+        let srq = self.parts.srqs.of(qp).map(|srq| {
+            srq.take_back(&mut qp.responder.queue, &mut self.parts.requests);
+            srq.take_back(&mut flush.receives, &mut self.parts.requests);
             srq.this.id()
         });
-        self.requests.drop_queues(&mut qp.requester.queue, &mut qp.responder.queue);
-        self.requests.drop_queues(&mut flush.sends, &mut flush.receives);
+        self.parts.requests.drop_queues(&mut qp.requester.queue, &mut qp.responder.queue);
+        self.parts.requests.drop_queues(&mut flush.sends, &mut flush.receives);
         srq
     }
 
     /// The peer of a QP waits no longer for a receive.
     pub(crate) fn waits_no_longer(&mut self, qpn: Qpn) {
-        self.srqs.waits_no_longer(&mut self.qps.known(qpn).qp);
+        self.parts.srqs.waits_no_longer(&mut self.qps.known(qpn).qp);
     }
 }

@@ -54,18 +54,13 @@ impl<R> Device<R> {
     fn save(&self) -> record::Device {
         let Device {
             qps,
-            mrs,
-            srqs,
+            parts: super::DeviceParts { mrs, srqs, requests, counters, mac, suspended },
             // Those that are gone are nowhere in the record.
             srqs_made: _,
             xrcds,
-            requests,
-            counters,
             limits,
             active_mtu,
             gids,
-            mac,
-            suspended,
             pds,
             groups,
             // Those that QPs have still: restored QPs have the new ones.
@@ -182,7 +177,7 @@ impl<R> Device<R> {
     }
 
     fn restore_srqs(&mut self, record: &record::Device) -> Result<(), Violation> {
-        self.srqs.restore_numbers(&record.srq_numbers)?;
+        self.parts.srqs.restore_numbers(&record.srq_numbers)?;
         for record in &record.srqs {
             let init = record.init();
             if init.xrc.is_some_and(|xrc| self.xrcds.get(xrc.xrcd.0).is_none()) {
@@ -190,10 +185,10 @@ impl<R> Device<R> {
             }
             self.promised = self.admit_srq(&init).map_err(violation)?;
             self.srqs_made += 1;
-            self.srqs.put(Srq::restore(record, self.srqs_made, &mut self.requests)?, false)?;
+            self.parts.srqs.put(Srq::restore(record, self.srqs_made, &mut self.parts.requests)?, false)?;
             self.srq_uses(&init, true);
         }
-        self.srqs.check_restored()
+        self.parts.srqs.check_restored()
     }
 
     fn restore_qps(&mut self, record: &record::Device) -> Result<(), RestoreError> {
@@ -207,7 +202,9 @@ impl<R> Device<R> {
     fn restore_qp(&mut self, record: &record::Qp) -> Result<(), Violation> {
         let init = to_init(&record.init)?;
         match init.receives {
-            Receives::Shared(id) if self.srqs.get(id.0).is_none() => return Err(Violation::SharedQueue),
+            Receives::Shared(id) if self.parts.srqs.get(id.0).is_none() => {
+                return Err(Violation::SharedQueue);
+            }
             Receives::Xrc(id) if self.xrcds.get(id.0).is_none() => return Err(Violation::Xrc),
             _ => {}
         }
@@ -221,8 +218,8 @@ impl<R> Device<R> {
         }
         let queue = self.queue_of(&init, record.responder.srq)?;
         let shared = (&self.limits, &self.gids[..]);
-        let entry = QpEntry::restore(record, (init, queue), shared, &mut self.requests)?;
-        if let Some(srq) = self.srqs.of(&entry.qp) {
+        let entry = QpEntry::restore(record, (init, queue), shared, &mut self.parts.requests)?;
+        if let Some(srq) = self.parts.srqs.of(&entry.qp) {
             srq.taken += entry.qp.num_taken();
         }
         self.qps.put(entry, gsi)?;
@@ -234,7 +231,7 @@ impl<R> Device<R> {
     fn queue_of(&self, init: &QpInit, last: Option<u32>) -> Result<Option<(SrqRef, PdId, CqId)>, Violation> {
         match (init.receives, last) {
             (Receives::Xrc(xrcd), Some(number)) => {
-                let found = Srqn::new(number).and_then(|srqn| self.srqs.find_xrc(srqn, xrcd));
+                let found = Srqn::new(number).and_then(|srqn| self.parts.srqs.find_xrc(srqn, xrcd));
                 let (srq, xrc) = found.ok_or(Violation::Xrc)?;
                 Ok(Some((srq.this, srq.init.pd, xrc.cq)))
             }

@@ -17,7 +17,7 @@ impl<R> Device<R> {
         }
         let made = self.srqs_made + 1;
         let make = |number| Srq::new(SrqRef::new(SrqId(number), made), init);
-        let number = self.srqs.insert(|tag| tag.wrapping_add(1), make).ok_or(Error::NoResources)?;
+        let number = self.parts.srqs.insert(|tag| tag.wrapping_add(1), make).ok_or(Error::NoResources)?;
         (self.promised, self.srqs_made) = (promised, made);
         self.srq_uses(&init, true);
         Ok(SrqId(number))
@@ -54,7 +54,7 @@ impl<R> Device<R> {
         (max_wr, limit): (Option<u32>, Option<u32>),
         room: u64,
     ) -> Result<(), Error> {
-        let srq = self.srqs.get(id.0).ok_or(Error::NotFound)?;
+        let srq = self.parts.srqs.get(id.0).ok_or(Error::NotFound)?;
         let Srq { init: old, limit: old_limit, failed, .. } = srq;
         let init = SrqInit { max_wr: max_wr.unwrap_or(old.max_wr), ..*old };
         let limit = limit.unwrap_or(*old_limit);
@@ -71,17 +71,17 @@ impl<R> Device<R> {
             return Err(Error::NoResources);
         }
         self.promised = promised;
-        let srq = self.srqs.used(id);
+        let srq = self.parts.srqs.used(id);
         (srq.init, srq.limit) = (init, limit);
         Ok(())
     }
 
     pub(crate) fn destroy_srq(&mut self, id: SrqId) -> Result<(), Error> {
-        if self.srqs.get(id.0).ok_or(Error::NotFound)?.users > 0 {
+        if self.parts.srqs.get(id.0).ok_or(Error::NotFound)?.users > 0 {
             return Err(Error::Busy);
         }
-        let mut srq = self.srqs.remove(id.0).ok_or(Error::NotFound)?;
-        self.requests.drop_queues(&mut { List::EMPTY }, &mut srq.receives);
+        let mut srq = self.parts.srqs.remove(id.0).ok_or(Error::NotFound)?;
+        self.parts.requests.drop_queues(&mut { List::EMPTY }, &mut srq.receives);
         self.promised -= cost_of_srq(&srq.init);
         self.srq_uses(&srq.init, false);
         Ok(())

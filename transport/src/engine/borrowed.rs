@@ -3,7 +3,7 @@
 use crate::carrier::Carrier;
 use crate::completion::{Completion, Event, Sink, WcStatus};
 use crate::counters::Counters;
-use crate::device::Device;
+use crate::device::{Device, DeviceParts, Devices};
 use crate::engine::Engine;
 use crate::memory::Region;
 use crate::mr::Mrs;
@@ -11,6 +11,7 @@ use crate::outstanding::{Requests, Scratch};
 use crate::place::Place;
 use crate::qp::Qp;
 use crate::qp::attr::{QpState, QpType};
+use crate::qp::entry::QpEntry;
 use crate::schedule::{Direction, Schedule};
 use crate::service::Service;
 use crate::srq::Srqs;
@@ -45,13 +46,58 @@ pub(crate) struct BorrowedQp<'a, R, S> {
     pub(crate) has_port: bool,
 }
 
+/// What of the engine goes with any QP, and where results go.
+pub(crate) struct Common<'a, S> {
+    schedule: &'a mut Schedule,
+    send_scratch: &'a mut Scratch,
+    pub(crate) recv_scratch: &'a mut Scratch,
+    sink: &'a mut S,
+    has_port: bool,
+}
+
+impl<S> Common<'_, S> {
+    /// With a QP of a device.
+    #[inline(always)]
+    pub(crate) fn lend<'a, R>(
+        &'a mut self,
+        place: Place,
+        entry: &'a mut QpEntry,
+        device: &'a mut DeviceParts<R>,
+    ) -> BorrowedQp<'a, R, S> {
+        let (qp, service) = entry.parts();
+        BorrowedQp {
+            place,
+            qp,
+            service,
+            mrs: &mut device.mrs,
+            requests: &mut device.requests,
+            srqs: &mut device.srqs,
+            counters: &mut device.counters,
+            schedule: self.schedule,
+            send_scratch: self.send_scratch,
+            recv_scratch: self.recv_scratch,
+            sink: self.sink,
+            mac: device.mac,
+            suspended: device.suspended,
+            has_port: self.has_port,
+        }
+    }
+}
+
 impl<R: Region> Engine<R> {
+    /// All devices, and what goes with any QP of them.
+    #[inline(always)]
+    pub(crate) fn parts<'a, S>(&'a mut self, sink: &'a mut S) -> (&'a mut Devices<R>, Common<'a, S>) {
+        let Engine { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
+        (devices, Common { schedule, send_scratch, recv_scratch, sink, has_port: port.exists() })
+    }
+
     /// The QP at `place`, if there is one.
     #[inline]
     pub(crate) fn borrow<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> Option<BorrowedQp<'a, R, S>> {
         let Engine { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
-        let Device { qps, mrs, srqs, requests, counters, mac, suspended, .. } =
-            devices.get_mut(place.device)?;
+        let Device { qps, parts, .. } = devices.get_mut(place.device)?;
+        let DeviceParts { mrs, requests, srqs, counters, mac, suspended } = parts;
         let (qp, service) = qps.get_mut(place.qpn.number())?.parts();
         Some(BorrowedQp {
             place,
@@ -78,9 +124,32 @@ impl<R: Region> Engine<R> {
     }
 }
 
+impl<R, S> BorrowedQp<'_, R, S> {
+    /// The same, for what rarely happens: a function that is not inlined wants all of this in memory, and only then it is put there.
+    #[inline(always)]
+    pub(crate) fn again(&mut self) -> BorrowedQp<'_, R, S> {
+        BorrowedQp {
+            place: self.place,
+            qp: self.qp,
+            service: self.service,
+            mrs: self.mrs,
+            requests: self.requests,
+            srqs: self.srqs,
+            counters: self.counters,
+            schedule: self.schedule,
+            send_scratch: self.send_scratch,
+            recv_scratch: self.recv_scratch,
+            sink: self.sink,
+            mac: self.mac,
+            suspended: self.suspended,
+            has_port: self.has_port,
+        }
+    }
+}
+
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// Completes a send.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete_send(&mut self, completion: &Completion) {
         self.sink.complete(self.place.id(), self.qp.send_cq, completion);
     }
@@ -92,6 +161,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     }
 
     /// Something happened to the QP.
+    #[inline]
     pub(crate) fn event(&mut self, event: Event) {
         self.sink.event(self.place.id(), event);
     }
@@ -150,7 +220,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     }
 
     /// The first request, `work`, ends: with a completion, unless it is unsignaled and succeeded.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end_send(&mut self, work: &Work<'_>, status: WcStatus) {
         // It is not in the queue if it was tried before it was put there.
         if let Some(taken) = self.requests.take_send(&mut self.qp.requester.queue) {
@@ -178,10 +248,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     }
 
     /// Tells once, if asked to, that what had been started in SQD has ended.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn tell_if_drained(&mut self) {
         if self.qp.state == QpState::Sqd {
-            self.drained();
+            self.again().drained();
         }
     }
 

@@ -21,7 +21,7 @@ impl<R: Region> Engine<R> {
     #[inline]
     pub fn peer_lines(&self, device: DeviceId, qpn: Qpn) -> Option<QpLines> {
         let (_, qp) = self.devices.with_qp(Place { device: device.0, qpn })?;
-        self.lines(Place { device: qp.route(), qpn: qp.dest_qpn })
+        self.lines(qp.peer_hint())
     }
 
     fn lines(&self, place: Place) -> Option<QpLines> {

@@ -2,11 +2,12 @@
 
 use crate::carrier::Carrier;
 use crate::completion::{Sink, WcStatus};
-use crate::device::{Device, PostTarget};
+use crate::device::{Device, DeviceParts, PostTarget};
 use crate::engine::Engine;
 use crate::engine::step::Step;
 use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
+use crate::op::SendOp;
 use crate::outlet::NoOutlet;
 use crate::place::Place;
 use crate::qp::attr::{QpState, QpType};
@@ -68,31 +69,38 @@ impl<R: Region> Engine<R> {
         work.name_queue(srqn, qp.service());
         let local = qp.carrier == Carrier::Local && work.length <= SMALL;
         let first = qp.state == QpState::Rts && qp.requester.queue.is_empty();
-        let (service, depth) = (qp.service(), qp.caps.send_wr);
+        let (service, depth, peer) = (qp.service(), qp.caps.send_wr, qp.peer_hint());
         if local && first && !suspended && self.schedule.local.may_carry(device.0, WITHIN_POSTS) {
             if depth == 0 {
                 return self.overflow(place, sink);
             }
             let step = match service {
                 QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
-                    self.step_rc(now, place, &work, request.payload, SMALL, sink)
+                    let payload = request.payload;
+                    // Code of their own for what most requests are: all that their rows say is known in it.
+                    match work.op {
+                        SendOp::Write { .. } => {
+                            self.step_rc(now, (place, peer), &work.of_known(), payload, SMALL, sink)
+                        }
+                        SendOp::Send { .. } => {
+                            self.step_rc(now, (place, peer), &work.of_known(), payload, SMALL, sink)
+                        }
+                        _ => self.step_rc_of_any(now, (place, peer), &work.again(), payload, SMALL, sink),
+                    }
                 }
-                QpType::Uc => self.step_uc(place, &work, request.payload, SMALL, sink),
+                QpType::Uc => self.step_uc((place, peer), &work.again(), request.payload, SMALL, sink),
                 QpType::Ud | QpType::Gsi => {
-                    self.send_datagram(place, &work, None, request.payload, &mut NoOutlet, sink).step
+                    self.send_datagram(place, &work.again(), None, request.payload, &mut NoOutlet, sink).step
                 }
             };
             if step == Step::Ended {
                 self.schedule.local.carry(device.0, work.length + work.op.extra_cost());
                 return Ok(());
             }
-            let mut borrowed = self.known(place, sink);
-            borrowed.schedule.local.carry(device.0, borrowed.qp.requester.offset);
-            borrowed.requests.push_send(&mut borrowed.qp.requester.queue, &work, request.payload);
-            borrowed.make_ready();
+            self.enqueue_begun(place, &work.again(), request.payload, sink);
             return Ok(());
         }
-        self.enqueue_send(place, &work, None, request.payload, sink)
+        self.enqueue_send(place, &work.again(), None, request.payload, sink)
     }
 
     /// Posts to a receive queue.
@@ -158,8 +166,8 @@ impl<R: Region> Engine<R> {
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
         let known = self.devices.get_mut(device.0);
-        if let Some((qp, requests)) =
-            known.and_then(|device| Some((&mut device.qps.get_mut(qpn.number())?.qp, &mut device.requests)))
+        if let Some((qp, requests)) = known
+            .and_then(|device| Some((&mut device.qps.get_mut(qpn.number())?.qp, &mut device.parts.requests)))
             && (owner == OwnerId::KERNEL || owner == qp.owner)
             && qp.takes_receives(list.len())
         {
@@ -207,6 +215,15 @@ impl<R: Region> Engine<R> {
         }
     }
 
+    /// Puts a send in its queue, which is empty, of which a part was carried or which waits: its turn comes.
+    #[cold]
+    fn enqueue_begun(&mut self, place: Place, work: &Work<'_>, payload: Payload<'_>, sink: &mut impl Sink) {
+        let mut borrowed = self.known(place, sink);
+        borrowed.schedule.local.carry(place.device, borrowed.qp.requester.offset);
+        borrowed.requests.push_send(&mut borrowed.qp.requester.queue, work, payload);
+        borrowed.make_ready();
+    }
+
     /// Puts a send behind those that are pending.
     pub(crate) fn enqueue_send(
         &mut self,
@@ -248,7 +265,7 @@ impl<R: Region> Engine<R> {
     #[inline]
     pub(crate) fn posted(&mut self, place: Place, owner: OwnerId) -> Result<PostTarget<'_>, PostError> {
         let device = self.devices.get_mut(place.device).ok_or(PostError::NoSuchQp)?;
-        let Device { qps, requests, counters, suspended, .. } = device;
+        let Device { qps, parts: DeviceParts { requests, counters, suspended, .. }, .. } = device;
         match qps.get_mut(place.qpn.number()).map(|entry| &mut entry.qp) {
             Some(qp) if owner == OwnerId::KERNEL || owner == qp.owner => {
                 Ok(PostTarget { qp, requests, counters, suspended: *suspended })

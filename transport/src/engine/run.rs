@@ -131,13 +131,13 @@ impl<R: Region> Engine<R> {
                 Step::Waits => None,
             };
         }
-        let (service, was_woken) = (qp.service(), qp.requester.wait == Wait::Woken);
+        let (service, was_woken, peer) = (qp.service(), qp.requester.wait == Wait::Woken, qp.peer_hint());
         let (send, payload) = device.requests.front_send(&qp.requester.queue, scratch)?;
         let work = send.work();
         let rest = work.length.saturating_sub(qp.requester.offset);
         let step = match service {
-            QpType::Uc => self.step_uc(place, &work, payload, limit, sink),
-            _ => self.step_rc(now, place, &work, payload, limit, sink),
+            QpType::Uc => self.step_uc((place, peer), &work, payload, limit, sink),
+            _ => self.step_rc_of_any(now, (place, peer), &work, payload, limit, sink),
         };
         if was_woken && step != Step::Waits {
             self.known(place, sink).waited_enough();

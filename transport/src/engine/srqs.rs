@@ -1,7 +1,7 @@
 //! The lives of shared receive queues, and receives that are posted to them.
 
 use crate::completion::{Event, Sink};
-use crate::device::Device;
+use crate::device::{Device, DeviceParts};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::id::{DeviceId, OwnerId, SrqId};
@@ -56,7 +56,10 @@ impl<R: Region> Engine<R> {
 
     /// The CQ of an XRC shared queue overran or lost its memory: the queue fails, with [`Event::SrqError`].
     pub fn srq_cq_failed(&mut self, device: DeviceId, srq: SrqId, sink: &mut impl Sink) {
-        let Some(Device { srqs, requests, .. }) = self.devices.get_mut(device.0) else { return };
+        let Some(Device { parts: DeviceParts { srqs, requests, .. }, .. }) = self.devices.get_mut(device.0)
+        else {
+            return;
+        };
         let Some(queue) = srqs.get_mut(srq.0).filter(|queue| !queue.failed) else { return };
         queue.fail(requests);
         self.free_dropped(device.0);
@@ -82,7 +85,7 @@ impl<R: Region> Engine<R> {
         request: RecvRequest<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        let Device { srqs, requests, counters, .. } =
+        let Device { parts: DeviceParts { srqs, requests, counters, .. }, .. } =
             self.devices.get_mut(device.0).ok_or(PostError::NoSuchSrq)?;
         let Some(queue) = srqs.get_mut(srq.0) else {
             counters.post_no_srq += 1;
@@ -120,13 +123,13 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let known = self.devices.get_mut(device.0).ok_or(PostError::NoSuchSrq)?;
-        if let Some(queue) = known.srqs.get_mut(srq.0)
+        if let Some(queue) = known.parts.srqs.get_mut(srq.0)
             && (owner == OwnerId::KERNEL || owner == queue.init.owner)
             && !queue.failed
             && queue.init.max_sge > 0
             && queue.init.max_wr.saturating_sub(queue.outstanding()) >= list.len()
         {
-            known.requests.push_receives(&mut queue.receives, list);
+            known.parts.requests.push_receives(&mut queue.receives, list);
             queue.list(device.0, &mut self.schedule.wakes);
             return Ok(());
         }

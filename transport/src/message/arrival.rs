@@ -11,7 +11,7 @@ use vrdma_wire::num::{Qpn, Rkey};
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A segment of QP `from` arrived: its PSN, receive, completion.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrived(&mut self, from: Qpn, segment: &Segment<'_>) {
         let BorrowedQp { qp, counters, .. } = self;
         if qp.state == QpState::Rtr && !qp.responder.established {
@@ -32,7 +32,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             return;
         }
         if !segment.last {
-            self.claim_receive();
+            self.again().claim_receive();
             return;
         }
         let (opcode, byte_len) = match row.receive {
@@ -42,7 +42,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let qpn = self.place.qpn;
         let invalidated = segment.op.invalidates();
         if let Some(key) = invalidated {
-            self.invalidate_for_peer(key);
+            self.again().invalidate_for_peer(key);
         }
         let srq = self.qp.xrc_queue();
         self.complete_claimed(|id| Completion {

@@ -8,7 +8,7 @@ use crate::work::Work;
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A segment of `work`, the first request, has ended: its PSNs, and if it was the last, the end of the request. True if it was.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn departed(&mut self, work: &Work<'_>, segment: &Segment<'_>) -> bool {
         let requester = &mut self.qp.requester;
         requester.acknowledged(segment);

@@ -43,7 +43,7 @@ impl<R> Copy for LocalBuffer<'_, R> {}
 impl<'a, R> LocalBuffer<'a, R> {
     /// The buffer of a request of this QP whose next stretch is about to be carried out; `None` if it may not be used. Before the first
     /// stretch all elements are looked at, and each again when its bytes move, unless all of this happens at once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn checked(
         mrs: &'a Mrs<R>,
         qp: &Qp,
@@ -62,7 +62,7 @@ impl<'a, R> LocalBuffer<'a, R> {
     }
 
     /// Of a request of this QP, whose operation has this row.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(
         mrs: &'a Mrs<R>,
         qp: &Qp,
@@ -83,7 +83,7 @@ impl<'a, R> LocalBuffer<'a, R> {
 }
 
 /// Executes an accepted segment; the value that an atomic found. A READ in a packet is executed when it is answered.
-#[inline]
+#[inline(always)]
 pub(crate) fn execute<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
@@ -109,7 +109,7 @@ pub(crate) fn execute<R: Region>(
                     copy(Span::of(elements, sges, segment.offset, segment.length), there, segment.length)
                 }
             };
-            return moved.map(|()| None).map_err(|error| failure(segment, error, Side::Source));
+            return moved.map(|()| None).map_err(|error| failure(segment.row, error, Side::Source));
         }
         SendOp::Read { .. } => {
             let here = match local {
@@ -120,7 +120,7 @@ pub(crate) fn execute<R: Region>(
                 }
             };
             let moved = copy(there, here, segment.length);
-            return moved.map(|()| None).map_err(|error| failure(segment, error, Side::Destination));
+            return moved.map(|()| None).map_err(|error| failure(segment.row, error, Side::Destination));
         }
         SendOp::CompareSwap { compare, swap, .. } => {
             let exchange = |word: &AtomicU64| word.compare_exchange(compare, swap, SeqCst, SeqCst);
@@ -163,7 +163,7 @@ pub(crate) fn execute_packet<R: Region>(
 }
 
 /// Where the bytes of an accepted segment go, or come from; `None` if it has none.
-#[inline]
+#[inline(always)]
 fn place<'a, R>(
     receiver: &Receiver<'a, R>,
     segment: &Segment<'_>,
@@ -209,10 +209,10 @@ fn atomic<R: Region, T>(remote: Span<'_, R>, operation: impl FnOnce(&AtomicU64) 
 
 /// Whose failure it is, when the requester's memory is on side `own`.
 #[cold]
-fn failure(segment: &Segment<'_>, error: TransferError, local: Side) -> Failure {
+fn failure(row: &Row, error: TransferError, local: Side) -> Failure {
     if error.side == local {
         return Failure::Local;
     }
-    let receive = (segment.row.receive == Receive::Always).then_some(WcStatus::LocProt);
+    let receive = (row.receive == Receive::Always).then_some(WcStatus::LocProt);
     Failure::Remote(Refusal { nak: Nak::Operational, receive })
 }

@@ -1,6 +1,7 @@
 //! Which stretch of a request is next, and whether it can be sent at all.
 
 use crate::completion::WcStatus;
+use crate::message::effect::LocalBuffer;
 use crate::message::segment::{Segment, Segmentation};
 use crate::message::transfer::Elements;
 use crate::mr::Mrs;
@@ -27,13 +28,25 @@ pub(crate) fn check_request<R>(
 }
 
 /// The same, but for its elements.
-#[inline]
+#[inline(always)]
 pub(crate) fn check_work(qp: &Qp, work: &Work<'_>) -> Result<(), WcStatus> {
     match work.error {
         Some(status) => Err(status),
         None if work.row.has_response() && qp.max_rd_atomic == 0 => Err(WcStatus::LocQpOp),
         None => Ok(()),
     }
+}
+
+/// The buffer of a request whose next stretch is about to leave, or how it ends here.
+#[inline(always)]
+pub(crate) fn local_buffer<'a, R>(
+    mrs: &'a Mrs<R>,
+    qp: &Qp,
+    work: &Work<'_>,
+    payload: Payload<'a>,
+) -> Result<LocalBuffer<'a, R>, WcStatus> {
+    check_work(qp, work)?;
+    LocalBuffer::checked(mrs, qp, work, payload).ok_or(WcStatus::LocProt)
 }
 
 /// The next stretch of `work`, of at most `limit` bytes (a multiple of every MTU), or how the request ends here.
@@ -61,7 +74,7 @@ pub(crate) fn check_begin<R>(
 }
 
 /// The next stretch of a request that was checked. By itself, and not in a `Result`: to take it out of that costs a copy (see [`Work`]).
-#[inline]
+#[inline(always)]
 pub(crate) fn stretch<'a>(qp: &Qp, work: &Work<'a>, limit: u32) -> Segment<'a> {
     let first = qp.requester.offset == 0;
     let offset = qp.requester.offset;

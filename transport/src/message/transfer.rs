@@ -56,7 +56,7 @@ impl<'a, R> Elements<'a, R> {
     }
 
     /// Bytes of an element, if they may be used: the region, and the offset in it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, sge: &Sge, from: u32, length: u32) -> Option<(&'a R, u64)> {
         let addr = sge.addr.checked_add(u64::from(from))?;
         self.mrs.local(sge.lkey, self.pd, self.rights, addr, u64::from(length))
@@ -94,7 +94,7 @@ impl<'a, R> Span<'a, R> {
     }
 
     /// `length` bytes of elements from byte `offset` on: looked up at once where they are in one element.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(elements: Elements<'a, R>, sges: &'a [Sge], offset: u32, length: u32) -> Span<'a, R> {
         if let Some(sge) = sges.first()
             && length != 0
@@ -130,8 +130,8 @@ impl<'a, R> Span<'a, R> {
     }
 }
 
-/// Copies `length` bytes.
-#[inline]
+/// Copies `length` bytes. (Inlined: a side is then in memory only where it is in pieces.)
+#[inline(always)]
 pub(crate) fn copy<R: Region>(
     source: Span<'_, R>,
     target: Span<'_, R>,

@@ -87,7 +87,7 @@ impl Nak {
 }
 
 /// What a responder does with a segment from its peer: the checks, in the order of IBTA 9.7.4.1.
-#[inline]
+#[inline(always)]
 pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) -> Verdict<'a, R> {
     let Receiver { mrs, qp, .. } = *receiver;
     let row = segment.row;
@@ -128,7 +128,7 @@ fn nak(nak: Nak) -> &'static Objection {
 }
 
 /// Nothing but its continuation follows a message in progress, and a continuation follows nothing else (IBTA 9.7.4.1.2).
-#[inline]
+#[inline(always)]
 fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
     let expected = if segment.first { Message::None } else { row.message };
     if qp.responder.in_progress == expected { Ok(()) } else { Err(nak(Nak::Invalid)) }
@@ -136,7 +136,7 @@ fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'sta
 
 /// Packets have the lengths that the path MTU and their place in the message demand (IBTA 9.7.4.1.6); what both ends would not segment into
 /// the same packets has wrong ones.
-#[inline]
+#[inline(always)]
 fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
     let mtu = qp.path_mtu;
     let right = match segment.segmentation {
@@ -174,7 +174,7 @@ fn packet_is_right(mtu: u32, segment: &Segment<'_>, row: &Row) -> bool {
 }
 
 /// There is a receive, if one is needed, or room for a READ or atomic (IBTA 9.7.4.1.5).
-#[inline]
+#[inline(always)]
 fn check_resources<'a, R>(
     receiver: &Receiver<'a, R>,
     segment: &Segment<'_>,
@@ -190,7 +190,7 @@ fn check_resources<'a, R>(
 }
 
 /// A SEND fits its receive (IBTA 9.7.4.1.6; the receive ends with a length error, the sender learns of an invalid request).
-#[inline]
+#[inline(always)]
 fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), &'static Objection> {
     let needed = qp.responder.received.saturating_add(segment.length);
     if needed <= receive.length && needed <= MAX_MESSAGE {
@@ -201,7 +201,7 @@ fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), 
 
 /// What a SEND is to invalidate is the peer's to invalidate. Else the receive ends as an invalid request, as it does with rdma_rxe, and the sender
 /// learns that it had no access.
-#[inline]
+#[inline(always)]
 fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result<(), &'static Objection> {
     match segment.op.invalidates() {
         Some(key) if segment.last && !mrs.peer_may_invalidate(key, qp.holder()) => {
@@ -212,7 +212,7 @@ fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result
 }
 
 /// Key, PD, range and rights for all that is left of the message (IBTA 9.7.4.1.7); none for no bytes.
-#[inline]
+#[inline(always)]
 fn check_memory<'a, R>(
     mrs: &'a Mrs<R>,
     qp: &Qp,

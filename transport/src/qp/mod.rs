@@ -16,7 +16,7 @@ use crate::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
 use crate::memory::Access;
 use crate::mr::Holder;
 use crate::mr::window::QpLife;
-use crate::place::MaybePlace;
+use crate::place::{MaybePlace, Place};
 use crate::qp::attr::{QpAttr, QpInit, QpState, QpType, Receives};
 use crate::qp::caps::Caps;
 use crate::qp::requester::Requester;
@@ -245,6 +245,12 @@ impl Qp {
     #[inline]
     pub(crate) fn route(&self) -> u32 {
         self.route.into()
+    }
+
+    /// Where its peer was found last, if it is still there.
+    #[inline]
+    pub(crate) fn peer_hint(&self) -> Place {
+        Place { device: self.route(), qpn: self.dest_qpn }
     }
 
     /// Its peer is on that device.

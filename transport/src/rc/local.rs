@@ -4,13 +4,14 @@
 use crate::completion::{Event, Sink, WcStatus};
 use crate::engine::Engine;
 use crate::engine::borrowed::BorrowedQp;
+use crate::engine::pair::Pair;
 use crate::engine::step::Step;
 use crate::memory::Region;
-use crate::message::effect::{Failure, LocalBuffer, execute};
+use crate::message::effect::{Failure, execute};
 use crate::message::reason::Reason;
 use crate::message::segment::Segment;
-use crate::message::stretch::{check_work, stretch};
-use crate::message::verdict::{Objection, verdict};
+use crate::message::stretch::{local_buffer, stretch};
+use crate::message::verdict::{Objection, Receiver, verdict};
 use crate::place::Place;
 use crate::qp::Qp;
 use crate::qp::requester::Wait;
@@ -34,6 +35,8 @@ enum RcDelivery {
     StillNotReady,
     /// The peer has turned to the shared queue that it names: it is to be tried again.
     Again,
+    /// The peer is not where it was found last.
+    Elsewhere,
     /// It got lost.
     Lost,
     /// The request fails. The peer's QP, if it is that which refused, goes to ERR, with an event; it does so after the request
@@ -43,34 +46,32 @@ enum RcDelivery {
 
 impl<R: Region> Engine<R> {
     /// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It need not be in the
-    /// queue yet, if that is empty.)
-    #[inline]
+    /// queue yet, if that is empty.) `peer` is where its peer was found last.
+    #[inline(always)]
     pub(crate) fn step_rc(
         &mut self,
         now: Instant,
-        place: Place,
+        (place, peer): (Place, Place),
         work: &Work<'_>,
         payload: Payload<'_>,
         limit: u32,
         sink: &mut impl Sink,
     ) -> Step {
         if work.row.alone {
-            self.known(place, sink).change_key(work);
+            self.known(place, sink).change_key(&work.again());
             return Step::Ended;
         }
-        let delivery = loop {
-            match self.deliver_rc(place, work, payload, limit, sink) {
-                RcDelivery::Again => {}
-                delivery => break delivery,
-            }
-        };
+        let mut delivery = self.deliver_rc((place, peer), work, payload, limit, sink);
+        if let RcDelivery::Again | RcDelivery::Elsewhere = delivery {
+            delivery = self.deliver_again((place, peer), delivery, &work.again(), payload, limit, sink);
+        }
         match delivery {
-            RcDelivery::Again => unreachable!("it was tried again"),
+            RcDelivery::Again | RcDelivery::Elsewhere => unreachable!("it was tried again"),
             RcDelivery::All => Step::Ended,
             RcDelivery::Part => Step::More,
             RcDelivery::Asked | RcDelivery::StillNotReady => Step::Waits,
             RcDelivery::Failed(status, refused) => {
-                self.known(place, sink).fail(work, status);
+                self.known(place, sink).fail(&work.again(), status);
                 if let Some((peer, event)) = refused {
                     self.known(peer, sink).enter_error_with(event);
                 }
@@ -81,7 +82,7 @@ impl<R: Region> Engine<R> {
                 match borrowed.qp.requester.not_ready(now, delay) {
                     Ok(at) => borrowed.wait_until(at),
                     Err(status) => {
-                        borrowed.fail(work, status);
+                        borrowed.fail(&work.again(), status);
                         return Step::Ended;
                     }
                 }
@@ -97,40 +98,52 @@ impl<R: Region> Engine<R> {
         }
     }
 
+    /// [`Engine::step_rc`] of whatever operation.
+    #[inline(never)]
+    pub(crate) fn step_rc_of_any(
+        &mut self,
+        now: Instant,
+        places: (Place, Place),
+        work: &Work<'_>,
+        payload: Payload<'_>,
+        limit: u32,
+        sink: &mut impl Sink,
+    ) -> Step {
+        self.step_rc(now, places, work, payload, limit, sink)
+    }
+
     /// Carries the next segment to the peer.
-    #[inline]
+    #[inline(always)]
     fn deliver_rc(
         &mut self,
-        place: Place,
+        (place, peer): (Place, Place),
         work: &Work<'_>,
         payload: Payload<'_>,
         limit: u32,
         sink: &mut impl Sink,
     ) -> RcDelivery {
-        let (device, qp) = self.devices.known(place);
-        if let Err(status) = check_work(qp, work) {
-            return RcDelivery::Failed(status, None);
-        }
-        let Some(local) = LocalBuffer::checked(&device.mrs, qp, work, payload) else {
-            return RcDelivery::Failed(WcStatus::LocProt, None);
+        let Some(mut pair) = self.pair(place, peer, sink) else { return RcDelivery::Elsewhere };
+        let Pair { ends, common } = &mut pair;
+        let qp = ends.qp();
+        let local = match local_buffer(ends.mrs(), qp, work, payload) {
+            Ok(local) => local,
+            Err(status) => return RcDelivery::Failed(status, None),
         };
         let segment = stretch(qp, work, limit);
-        let (peer, peer_device, peer_qp) = match self.devices.find_peer(qp) {
-            Ok(found) => found,
-            Err((at, reason)) => {
-                self.devices.count_drop(at.unwrap_or(place.device), reason);
-                return RcDelivery::Lost;
-            }
-        };
+        let receiver = ends.receiver();
+        let Receiver { srqs, qp: peer_qp, .. } = receiver;
         if let Some(srqn) = work.srqn
             && peer_qp.is_receiving()
             && segment.psn == peer_qp.responder.psn
-            && !peer_device.srqs.has_numbered(peer_qp, srqn)
+            && !srqs.has_numbered(peer_qp, srqn)
         {
             return self.choose_queue(peer, srqn, sink);
         }
-        let receiver = peer_device.receiver(peer_qp);
-        let verdict = in_sequence(peer_qp, &segment).and_then(|()| verdict(&receiver, &segment));
+        // (A closure would not be inlined.)
+        let verdict = match in_sequence(peer_qp, &segment) {
+            Ok(()) => verdict(&receiver, &segment),
+            Err(objection) => Err(objection),
+        };
         let moved = match verdict {
             Err(&Objection::Drop(reason)) => {
                 self.devices.count_drop(peer.device, reason);
@@ -141,21 +154,72 @@ impl<R: Region> Engine<R> {
                 return self.find_no_receive(place, peer, wait, sink);
             }
             Err(&Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
-            Ok(target) => execute(&receiver, &segment, target, local, &mut self.recv_scratch),
+            Ok(target) => execute(&receiver, &segment, target, local, common.recv_scratch),
         };
         match moved {
             Ok(_) => {
-                self.known(peer, sink).arrived(place.qpn, &segment);
-                let mut borrowed = self.known(place, sink);
-                borrowed.qp.set_route(peer.device);
-                if borrowed.departed(work, &segment) { RcDelivery::All } else { RcDelivery::Part }
+                pair.peer().arrived(place.qpn, &segment);
+                let mut own = pair.own();
+                own.qp.set_route(peer.device);
+                if own.departed(work, &segment) { RcDelivery::All } else { RcDelivery::Part }
             }
             Err(Failure::Local) => RcDelivery::Failed(WcStatus::LocProt, None),
             Err(Failure::Remote(refusal)) => {
-                let event = self.known(peer, sink).refuse(refusal);
+                let event = pair.peer().refuse(refusal);
                 RcDelivery::Failed(refusal.nak.status(), Some((peer, event)))
             }
         }
+    }
+
+    /// The same until it has become of the segment what is not [`RcDelivery::Again`], and not [`RcDelivery::Elsewhere`]: `delivery` is one of these.
+    #[cold]
+    fn deliver_again(
+        &mut self,
+        (place, mut peer): (Place, Place),
+        mut delivery: RcDelivery,
+        work: &Work<'_>,
+        payload: Payload<'_>,
+        limit: u32,
+        sink: &mut impl Sink,
+    ) -> RcDelivery {
+        loop {
+            match delivery {
+                RcDelivery::Again => {}
+                RcDelivery::Elsewhere => match self.seek_peer(place, work, payload) {
+                    Ok(found) => peer = found,
+                    Err(delivery) => return delivery,
+                },
+                other => return other,
+            }
+            delivery = self.deliver_rc_of_any((place, peer), work, payload, limit, sink);
+        }
+    }
+
+    /// [`Engine::deliver_rc`] for those who are in no hurry.
+    #[inline(never)]
+    fn deliver_rc_of_any(
+        &mut self,
+        places: (Place, Place),
+        work: &Work<'_>,
+        payload: Payload<'_>,
+        limit: u32,
+        sink: &mut impl Sink,
+    ) -> RcDelivery {
+        self.deliver_rc(places, work, payload, limit, sink)
+    }
+
+    /// The peer of a request that is not where it was found last; or what becomes of the request, which may fail before it leaves.
+    fn seek_peer(
+        &mut self,
+        place: Place,
+        work: &Work<'_>,
+        payload: Payload<'_>,
+    ) -> Result<Place, RcDelivery> {
+        let (device, qp) = self.devices.known(place);
+        if let Err(status) = local_buffer(&device.mrs, qp, work, payload) {
+            return Err(RcDelivery::Failed(status, None));
+        }
+        self.search_peer(place).ok_or(RcDelivery::Lost)
     }
 
     /// The peer has no receive for a message, that anyone knows of; how its sender waits, and whether it has a time until which it does.
@@ -228,7 +292,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 }
 
 /// Whether a segment is the one that its responder expects next. (One that is not ready says so in its verdict.)
-#[inline]
+#[inline(always)]
 fn in_sequence(peer: &Qp, segment: &Segment<'_>) -> Result<(), &'static Objection> {
     if peer.is_receiving() && segment.psn != peer.responder.psn {
         return Err(&Objection::Drop(Reason::Psn));

@@ -32,6 +32,7 @@ pub(crate) fn accept<'a, R>(
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A segment is about to come: what a gap before it means (IBTA 9.8.2). A message begins anew, whatever came
     /// before; one that does not go on where it stopped has ended, and the receive that it was in takes the next.
+    #[cold]
     pub(super) fn resync(&mut self, segment: &Segment<'_>) {
         if !self.qp.is_receiving() {
             return;
@@ -66,6 +67,13 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 }
 
 impl Responder {
+    /// Whether a segment is the one that is expected: no gap is before it, and no message is cut off by it.
+    #[inline]
+    pub(super) fn is_in_step(&self, segment: &Segment<'_>) -> bool {
+        let goes_on = !segment.first || self.in_progress == Message::None && self.received == 0;
+        segment.psn == self.psn && goes_on
+    }
+
     /// The message in progress ends here, though its receive stays; `next` is expected.
     fn abandon(&mut self, next: Psn) {
         self.psn = next;

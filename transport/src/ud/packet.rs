@@ -7,7 +7,7 @@ use crate::qp::{Qp, hop_limit};
 use crate::request::Destination;
 use vrdma_wire::entropy;
 use vrdma_wire::num::{FlowLabel, Imm, Pkey, Qkey, VlanTag};
-use vrdma_wire::roce::{Body, Bth, Deth, MAX_HEADERS, Packet, Path};
+use vrdma_wire::roce::{Body, Bth, Deth, Packet, Path};
 
 /// Bytes of a global route header, which precedes the data in a receive (IBTA 9.8.3).
 pub(crate) const GRH: usize = 40;
@@ -81,11 +81,8 @@ pub(crate) fn grh(ip_header: &[u8]) -> [u8; GRH] {
 
 /// The same of a packet that is never written.
 pub(crate) fn grh_of(packet: &Packet, payload: usize) -> [u8; GRH] {
-    const ETHERNET: usize = 14;
-    const TAG: usize = 4;
-    let mut headers = [0; MAX_HEADERS];
-    packet.emit(payload, &mut headers);
-    let start = ETHERNET + if packet.path.vlan.is_some() { TAG } else { 0 };
-    let length = if packet.path.is_ipv4() { 20 } else { GRH };
-    grh(&headers[start..start + length])
+    let mut grh = [0; GRH];
+    let start = if packet.path.is_ipv4() { GRH - 20 } else { 0 };
+    packet.emit_ip(payload, &mut grh[start..]);
+    grh
 }

@@ -70,12 +70,24 @@ impl<R: Region> Acceptance<'_, R> {
     ) -> Result<(), TransferError> {
         let elements = Elements { mrs: &self.device.mrs, pd: self.qp.pd_of_receives(), rights: OF_RECEIVES };
         let sges = self.device.requests.elements(self.receive, scratch);
-        scatter(grh, Span::of(elements, sges, 0, GRH as u32))?;
-        let behind_grh = |length| Span::of(elements, sges, GRH as u32, length);
+        let length = match data {
+            DatagramPayload::Bytes(bytes) => bytes.len() as u32,
+            DatagramPayload::Memory(_, length) => length,
+        };
+        // Most receives have one element, which is looked up once for both.
+        let (grh_place, behind) = match Span::of(elements, sges, 0, (GRH as u32).saturating_add(length)) {
+            Span::Flat(region, offset) => {
+                (Span::Flat(region, offset), Span::Flat(region, offset + GRH as u64))
+            }
+            Span::List(..) => {
+                (Span::of(elements, sges, 0, GRH as u32), Span::of(elements, sges, GRH as u32, length))
+            }
+        };
+        scatter(grh, grh_place)?;
         match data {
             // Of a packet, or inline.
-            DatagramPayload::Bytes(bytes) => scatter(bytes, behind_grh(bytes.len() as u32)),
-            DatagramPayload::Memory(source, length) => copy(source, behind_grh(length), length),
+            DatagramPayload::Bytes(bytes) => scatter(bytes, behind),
+            DatagramPayload::Memory(source, length) => copy(source, behind, length),
         }
     }
 }

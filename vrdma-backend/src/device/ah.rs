@@ -14,7 +14,7 @@ const WORDS: usize = AhEntry::SIZE / 8;
 pub struct AhTable {
     entries: u32,
     run: Run,
-    memory: Option<Shared>,
+    memory: Option<Shared<{ AhEntry::SIZE }>>,
 }
 
 impl AhTable {
@@ -32,7 +32,7 @@ impl AhTable {
 
     /// Follows a new memory table. If the memory is gone, so are the handles, until it returns.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
-        self.memory = Shared::new(memory, self.run, AhEntry::SIZE as u64);
+        self.memory = Shared::<{ AhEntry::SIZE }>::new(memory, self.run);
     }
 
     /// An entry, as it was at one moment. `None` if it is empty, was being written, or does not exist.
@@ -66,7 +66,7 @@ mod tests {
         let guest = memory(&[(0, 0x1000)]);
         let run = Run { gpa: 0x100, len: AhTable::bytes(4) };
         let mut table = AhTable::new(&guest, run, 4).unwrap();
-        let words = Shared::new(&guest, run, 64).unwrap();
+        let words = Shared::<64>::new(&guest, run).unwrap();
         words.store32(64, 7, Ordering::Relaxed);
         words.store32(192, 1, Ordering::Relaxed);
         assert_eq!(table.in_use(), 2);

@@ -290,18 +290,26 @@ impl Outputs {
         self.carried = 0;
         let Outputs { devices, clock, gathered, .. } = self;
         let count = std::mem::take(&mut gathered.count);
-        for new in gathered.all[..count].iter().rev() {
-            write(devices, clock, new);
+        let mut rest = &gathered.all[..count];
+        while let Some(&NewCqe { device: id, cq, .. }) = rest.last() {
+            // Those of one CQ mostly come together: it is looked up once for them.
+            let is_other = |new: &NewCqe| new.device != id || new.cq != cq;
+            let (others, run) = rest.split_at(rest.iter().rposition(is_other).map_or(0, |at| at + 1));
+            // What destroys a CQ, or moves it, is no request: it finds nothing gathered.
+            if let Some(cq) = device(devices, id).cqs.get_mut(cq.0) {
+                run.iter().rev().for_each(|new| cq.ring.write(new.place, &new.words.0, || clock.stamp().0));
+            }
+            rest = others;
         }
     }
 
     /// Takes the place of a completion in its CQ, and whether it may be written later; `None` if the CQ is gone, or has no place.
     #[inline]
-    fn reserve(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) -> Option<(Place, bool)> {
+    fn reserve(&mut self, id: DeviceId, cq_id: CqId, is_urgent: bool) -> Option<(Place, bool)> {
         let device = device(&mut self.devices, id);
         device.counters.completions += 1;
         let cq = device.cqs.get_mut(cq_id.0)?;
-        cq.solicited |= completion.solicited || completion.status != WcStatus::Success;
+        cq.solicited |= is_urgent;
         let Ok(place) = cq.ring.reserve() else {
             self.fail_cq(id, cq_id);
             return None;
@@ -315,27 +323,43 @@ impl Outputs {
     }
 }
 
-/// Writes a CQE to its place.
-#[inline]
-fn write(devices: &mut [Option<Device>], clock: &mut Clock, new: &NewCqe) {
-    // What destroys a CQ, or moves it, is no request: it finds nothing gathered.
-    if let Some(cq) = device(devices, new.device).cqs.get_mut(new.cq.0) {
-        cq.ring.write(new.place, &new.words.0, || clock.stamp().0);
+impl Sink for Outputs {
+    /// What most completions do not tell is seen to be nothing where they are made, so the words are made there.
+    #[inline(always)]
+    fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
+        let CqeWords([first, second, third, last]) = CqeWords::new(completion);
+        let is_urgent = completion.solicited || completion.status != WcStatus::Success;
+        self.put(id, cq_id, is_urgent, first, second, third, last);
+    }
+
+    fn event(&mut self, id: DeviceId, event: Event) {
+        self.async_event(id, event.into());
     }
 }
 
-impl Sink for Outputs {
-    #[inline]
-    fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
+impl Outputs {
+    /// Puts a CQE, by its words, into its CQ, or among those that are gathered. An urgent one raises a solicited event. (Its words one by one: they come in registers.)
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "see above")]
+    fn put(
+        &mut self,
+        id: DeviceId,
+        cq_id: CqId,
+        is_urgent: bool,
+        first: u64,
+        second: u64,
+        third: u64,
+        last: u64,
+    ) {
         let _mark = cycles::enter(Stage::Complete);
-        let Some((place, may_wait)) = self.reserve(id, cq_id, completion) else { return };
-        let words = CqeWords::new(completion);
+        let Some((place, may_wait)) = self.reserve(id, cq_id, is_urgent) else { return };
+        let words = CqeWords([first, second, third, last]);
         if !self.gathers || !may_wait {
-            return write(
-                &mut self.devices,
-                &mut self.clock,
-                &NewCqe { device: id, cq: cq_id, place, words },
-            );
+            let Outputs { devices, clock, .. } = self;
+            if let Some(cq) = device(devices, id).cqs.get_mut(cq_id.0) {
+                cq.ring.write(place, &words.0, || clock.stamp().0);
+            }
+            return;
         }
         let Gathered { all, count } = &mut self.gathered;
         all[*count] = NewCqe { device: id, cq: cq_id, place, words };
@@ -343,9 +367,5 @@ impl Sink for Outputs {
         if *count == GATHERED {
             self.publish_gathered();
         }
-    }
-
-    fn event(&mut self, id: DeviceId, event: Event) {
-        self.async_event(id, event.into());
     }
 }

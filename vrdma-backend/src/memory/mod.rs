@@ -24,7 +24,7 @@ pub(crate) use reaper::tests::Busy;
 pub use reaper::{Backlog, Entry, reap};
 pub use region::{Loans, MrMemory, Runs, Translation};
 pub use run::{HostRun, Run};
-pub use shared::{Shared, fetch_ahead};
+pub use shared::{Shared, SharedLine, fetch_ahead};
 
 use crate::port::DmaMapping;
 use backing::{Pages, Reservation, check_file, refused};

@@ -298,6 +298,13 @@ fn page_runs(memory: &Arc<GuestMemory>, list: &PageList, offset: u64, length: u6
     entries.into_iter().map(run).collect()
 }
 
+/// Where `len` bytes at `offset` begin, if the run has all of them.
+#[inline]
+fn whole(run: &HostRun, offset: u64, len: u64) -> Option<*mut u8> {
+    // SAFETY: `offset` is at most the run's length, so the pointer stays in it, or right behind it.
+    (len <= run.len && offset <= run.len - len).then(|| unsafe { run.ptr.add(offset as usize) })
+}
+
 #[inline]
 fn tail(run: HostRun, offset: u64, len: u64) -> HostRun {
     // SAFETY: `offset < run.len`, which each caller compared, so the pointer stays in the run.
@@ -308,6 +315,13 @@ impl Region for MrMemory {
     #[inline]
     fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
         let _mark = cycles::enter(Stage::Copy);
+        if let (Host::One(from), Host::One(to)) = (&self.host, &dst.host)
+            && let (Some(from), Some(to)) = (whole(from, offset, len), whole(to, dst_offset, len))
+        {
+            // SAFETY: both are mapped for `len` bytes.
+            unsafe { copy(from, to, len as usize) };
+            return Ok(());
+        }
         let mut done = 0;
         while done < len {
             let from = self.piece(offset.checked_add(done).ok_or(Fault)?, len - done)?;

@@ -17,25 +17,26 @@ pub fn fetch_ahead<const N: usize>(lines: *const [u8; N]) {
 
 /// A piece of guest memory, contiguous in this process, that stays mapped as long as this lives.
 ///
-/// All accesses are bounds-checked against the piece; offsets must be multiples of the size of what is accessed.
+/// All accesses are bounds-checked against the piece; offsets must be multiples of the size of what is accessed, which is at most `ALIGN`: the piece
+/// begins at a multiple of that.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct Shared<const ALIGN: usize = 16> {
     ptr: *mut u8,
     len: usize,
     _memory: Arc<GuestMemory>,
 }
 
 // SAFETY: the pointer leads to shared memory that is accessed by atomics alone; the mapping lives as long as `_memory`.
-unsafe impl Send for Shared {}
+unsafe impl<const ALIGN: usize> Send for Shared<ALIGN> {}
 
-impl Shared {
-    /// The memory of `run`; `None` if it is not all there, not in one piece, or does not begin at a multiple of `align`.
-    pub fn new(memory: &Arc<GuestMemory>, run: Run, align: u64) -> Option<Shared> {
-        if !run.gpa.is_multiple_of(align) {
+impl<const ALIGN: usize> Shared<ALIGN> {
+    /// The memory of `run`; `None` if it is not all there, not in one piece, or does not begin at a multiple of `ALIGN`.
+    pub fn new(memory: &Arc<GuestMemory>, run: Run) -> Option<Self> {
+        if !run.gpa.is_multiple_of(ALIGN as u64) {
             return None;
         }
         let host = memory.resolve_one(run)?;
-        if host.ptr.align_offset(align as usize) != 0 {
+        if host.ptr.align_offset(ALIGN) != 0 {
             return None;
         }
         Some(Shared { ptr: host.ptr, len: usize::try_from(host.len).ok()?, _memory: memory.clone() })
@@ -71,17 +72,6 @@ impl Shared {
         self.atomic64(offset).store(value.to_le(), order);
     }
 
-    /// Has the processor fetch the first line, for a read to come.
-    #[inline]
-    pub fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint: it reads nothing that shows, and never faults.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.ptr.cast_const().cast());
-        }
-    }
-
     /// Has the processor fetch the line of `offset` for itself alone, for a write to come.
     #[inline]
     pub fn prefetch_to_write(&self, offset: usize) {
@@ -97,7 +87,7 @@ impl Shared {
     /// Copies 8-byte words out, as they lie in memory.
     #[inline]
     pub fn read_words<const N: usize>(&self, offset: usize) -> [u64; N] {
-        self.check(offset, 8 * N, 8);
+        self.check::<8>(offset, 8 * N);
         std::array::from_fn(|i| {
             // SAFETY: checked to be inside the piece and aligned; atomic, since the guest may write meanwhile.
             let word = unsafe { AtomicU64::from_ptr(self.ptr.add(offset + 8 * i).cast()) };
@@ -105,35 +95,85 @@ impl Shared {
         })
     }
 
+    /// Stores 8-byte words, little-endian: whoever sees the last one sees the others, and what was written before.
+    #[inline]
+    pub fn publish_words<const N: usize>(&self, offset: usize, words: [u64; N]) {
+        self.check::<8>(offset, 8 * N);
+        for (i, word) in words.into_iter().enumerate() {
+            // SAFETY: checked to be inside the piece and aligned; atomic, since the guest may access it meanwhile.
+            let place = unsafe { AtomicU64::from_ptr(self.ptr.add(offset + 8 * i).cast()) };
+            place.store(word.to_le(), if i + 1 == N { Ordering::Release } else { Ordering::Relaxed });
+        }
+    }
+
     #[inline]
     fn atomic16(&self, offset: usize) -> &AtomicU16 {
-        self.check(offset, 2, 2);
+        self.check::<2>(offset, 2);
         // SAFETY: checked to be inside the piece and aligned; the mapping outlives `self`.
         unsafe { AtomicU16::from_ptr(self.ptr.add(offset).cast()) }
     }
 
     #[inline]
     fn atomic32(&self, offset: usize) -> &AtomicU32 {
-        self.check(offset, 4, 4);
+        self.check::<4>(offset, 4);
         // SAFETY: checked to be inside the piece and aligned; the mapping outlives `self`.
         unsafe { AtomicU32::from_ptr(self.ptr.add(offset).cast()) }
     }
 
     #[inline]
     fn atomic64(&self, offset: usize) -> &AtomicU64 {
-        self.check(offset, 8, 8);
+        self.check::<8>(offset, 8);
         // SAFETY: checked to be inside the piece and aligned; the mapping outlives `self`.
         unsafe { AtomicU64::from_ptr(self.ptr.add(offset).cast()) }
     }
 
     /// Offsets come from this process, bounded by the structure for which the piece was made: never from the guest.
     #[inline]
-    fn check(&self, offset: usize, size: usize, align: usize) {
+    fn check<const UNIT: usize>(&self, offset: usize, size: usize) {
+        const { assert!(UNIT <= ALIGN && ALIGN.is_power_of_two() && UNIT.is_power_of_two()) };
         assert!(
             offset.checked_add(size).is_some_and(|end| end <= self.len),
             "access inside the shared piece"
         );
-        assert!((self.ptr.addr() + offset).is_multiple_of(align), "access aligned");
+        // So is the piece.
+        assert!(offset.is_multiple_of(UNIT), "access aligned");
+    }
+}
+
+/// A cache line of guest memory that stays mapped as long as this lives: a [`Shared`] that is checked once.
+#[derive(Clone, Debug)]
+pub struct SharedLine {
+    /// Aligned, and mapped for a line.
+    ptr: *mut u64,
+    _memory: Arc<GuestMemory>,
+}
+
+// SAFETY: the same as of `Shared`.
+unsafe impl Send for SharedLine {}
+
+impl SharedLine {
+    /// Bytes of it.
+    pub const SIZE: usize = 64;
+
+    /// The line at this address; `None` if it does not begin a line, or is not guest memory.
+    pub fn new(memory: &Arc<GuestMemory>, gpa: u64) -> Option<SharedLine> {
+        let piece = Shared::<{ Self::SIZE }>::new(memory, Run { gpa, len: Self::SIZE as u64 })?;
+        Some(SharedLine { ptr: piece.ptr.cast(), _memory: piece._memory })
+    }
+
+    /// Has the processor fetch it, for a read to come.
+    #[inline]
+    pub fn prefetch(&self) {
+        fetch_ahead(self.ptr.cast_const().cast::<[u8; Self::SIZE]>());
+    }
+
+    /// Copies its 8-byte words out, as they lie in memory.
+    #[inline]
+    pub fn read(&self, out: &mut [u64; Self::SIZE / 8]) {
+        for (i, word) in out.iter_mut().enumerate() {
+            // SAFETY: one of the words of the line, which is mapped and aligned; atomic, since the guest may write meanwhile.
+            *word = unsafe { AtomicU64::from_ptr(self.ptr.add(i)) }.load(Ordering::Relaxed);
+        }
     }
 }
 
@@ -145,7 +185,7 @@ mod tests {
     #[test]
     fn words_are_little_endian() {
         let memory = memory(&[(0, 0x1000)]);
-        let piece = Shared::new(&memory, Run { gpa: 0x40, len: 0x40 }, 64).unwrap();
+        let piece = Shared::<64>::new(&memory, Run { gpa: 0x40, len: 0x40 }).unwrap();
         piece.store64(8, 0x0807_0605_0403_0201, Ordering::Relaxed);
         assert_eq!(piece.load16(10, Ordering::Relaxed), 0x0403);
         assert_eq!(piece.load32(12, Ordering::Relaxed), 0x0807_0605);
@@ -155,14 +195,32 @@ mod tests {
     #[test]
     fn pieces_are_refused_when_misaligned_or_missing() {
         let memory = memory(&[(0, 0x1000), (0x1000, 0x1000)]);
-        assert!(Shared::new(&memory, Run { gpa: 0x20, len: 64 }, 64).is_none());
-        assert!(Shared::new(&memory, Run { gpa: 0x1fc0, len: 128 }, 64).is_none());
+        assert!(Shared::<64>::new(&memory, Run { gpa: 0x20, len: 64 }).is_none());
+        assert!(Shared::<64>::new(&memory, Run { gpa: 0x1fc0, len: 128 }).is_none());
+    }
+
+    #[test]
+    fn lines_are_read_whole_and_refused_when_misaligned_or_missing() {
+        let memory = memory(&[(0, 0x1000)]);
+        let piece = Shared::<64>::new(&memory, Run { gpa: 0x40, len: 0x40 }).unwrap();
+        piece.publish_words(0, [1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut words = [0; 8];
+        SharedLine::new(&memory, 0x40).unwrap().read(&mut words);
+        assert_eq!(words.map(u64::from_le), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(SharedLine::new(&memory, 0x60).is_none() && SharedLine::new(&memory, 0x1000).is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "inside the shared piece")]
+    fn words_are_published_inside() {
+        let memory = memory(&[(0, 0x1000)]);
+        Shared::<8>::new(&memory, Run { gpa: 0, len: 64 }).unwrap().publish_words(40, [0; 4]);
     }
 
     #[test]
     #[should_panic(expected = "inside the shared piece")]
     fn accesses_stay_inside() {
         let memory = memory(&[(0, 0x1000)]);
-        Shared::new(&memory, Run { gpa: 0, len: 64 }, 64).unwrap().load32(64, Ordering::Relaxed);
+        Shared::<64>::new(&memory, Run { gpa: 0, len: 64 }).unwrap().load32(64, Ordering::Relaxed);
     }
 }

@@ -47,7 +47,7 @@ impl SwitchUplink for Wire {
 /// 0x1000. The queue's rings are at 0x100 and 0x200.
 fn net() -> (Net, Shared) {
     let memory = memory(&[(0, 0x4000)]);
-    let words = Shared::new(&memory, Run { gpa: 0, len: 0x4000 }, 16).unwrap();
+    let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x4000 }).unwrap();
     words.store64(0, 0x1000, Ordering::Relaxed);
     words.store64(8, 2 << 32 | 2048, Ordering::Relaxed);
     words.store16(0x102, 1, Ordering::Relaxed);
@@ -186,7 +186,7 @@ const SIZE: u16 = 64;
 /// `descriptors` buffers each. Their available rings are at 0x1000 and 0x3000.
 fn sender_and_receiver(dst: Mac, len: u32, descriptors: usize) -> (Net, Shared) {
     let memory = memory(&[(0, 0x40000)]);
-    let words = Shared::new(&memory, Run { gpa: 0, len: 0x40000 }, 16).unwrap();
+    let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x40000 }).unwrap();
     let describe = |at: usize, gpa: u64, len: u64, flags: u64, next: u64| {
         words.store64(at, gpa, Ordering::Relaxed);
         words.store64(at + 8, len | flags << 32 | next << 48, Ordering::Relaxed);

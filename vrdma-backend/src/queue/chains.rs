@@ -350,7 +350,7 @@ impl Mapped {
     /// `None` if the rings are not in this memory, or not aligned.
     fn new(memory: &Arc<GuestMemory>, setup: &VirtqueueSetup) -> Option<Mapped> {
         let desc = Run { gpa: setup.desc, len: 16 * u64::from(setup.size) };
-        Some(Mapped { rings: Rings::new(memory, setup)?, desc: Shared::new(memory, desc, 16)? })
+        Some(Mapped { rings: Rings::new(memory, setup)?, desc: Shared::<16>::new(memory, desc)? })
     }
 }
 
@@ -381,7 +381,7 @@ mod tests {
     /// Memory from 0 to 0x4000 with a queue at its beginning.
     fn driver(direction: ChainDirection, indirect: bool, event_idx: bool) -> Driver {
         let memory = memory(&[(0, 0x4000)]);
-        let words = Shared::new(&memory, Run { gpa: 0, len: 0x4000 }, 16).unwrap();
+        let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x4000 }).unwrap();
         let (avail, used) = (AVAIL as u64, USED as u64);
         let setup =
             VirtqueueSetup { index: 0, size: SIZE, desc: 0, avail, used, event_idx, kick: None, call: None };

@@ -1,18 +1,21 @@
 //! Channels: streams of work requests (see `vrdma_abi::wqe`).
 
 use super::{Kick, Rings, VirtqueueSetup};
-use crate::memory::{GuestMemory, Run, Shared};
+use crate::memory::{GuestMemory, Run, Shared, SharedLine};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use vrdma_abi::wqe::unit;
 
 const UNIT: usize = unit::UNIT_SIZE as usize;
 const WORDS: usize = UNIT / 8;
+const _: () = assert!(UNIT == SharedLine::SIZE);
 /// Where the first unit of a request says how many there are.
 const UNITS_BYTE: usize = 1;
 
 /// Slots that are fetched ahead of the one that is read: the driver's processor has them, and several come in the time of one.
 const AHEAD: u16 = 8;
+/// Entries of the available ring that are copied out together: the driver writes the lines of those behind them meanwhile, so that each look costs a miss.
+const LOOK: usize = 64;
 
 /// A request as it was in the slots: copied once, so it holds still.
 pub type RequestWords = [u64; WORDS * unit::MAX_UNITS_V1_1 as usize];
@@ -32,15 +35,53 @@ pub struct Channel {
     next: u16,
     /// Entries up to here are known to be available.
     available: u16,
+    copied: Copied,
     state: State,
+}
+
+/// Entries of the available ring that were copied out.
+#[derive(Debug)]
+struct Copied {
+    slots: [u16; LOOK],
+    /// Free-running index of the first,
+    first: u16,
+    /// and how many there are.
+    count: u16,
+}
+
+impl Copied {
+    const NONE: Copied = Copied { slots: [0; LOOK], first: 0, count: 0 };
+
+    /// The slot of an entry, if it is among them.
+    #[inline]
+    fn get(&self, index: u16) -> Option<u16> {
+        let at = index.wrapping_sub(self.first);
+        if at < self.count { self.slots.get(usize::from(at)).copied() } else { None }
+    }
+
+    /// Copies out those from an entry up to `end`, or as many as there is room for.
+    #[inline(never)]
+    fn fill(&mut self, rings: &Rings, first: u16, end: u16) {
+        self.first = first;
+        self.count = end.wrapping_sub(first).min(LOOK as u16);
+        for (k, slot) in (0..self.count).zip(&mut self.slots) {
+            *slot = rings.avail_entry(first.wrapping_add(k));
+        }
+    }
 }
 
 /// Where a channel is in this process.
 #[derive(Debug)]
 struct Mapped {
     rings: Rings,
-    slots: Box<[Shared]>,
+    slots: Box<[SharedLine]>,
+    /// The slot that each used entry names, as we wrote it since this was mapped; [`NO_SLOT`] where we did not. Slots mostly come back in the order in
+    /// which they are, and then no entry is ever written again.
+    used: Box<[u16]>,
 }
+
+/// No channel has so many: the size of a virtqueue is at most 2^15.
+const NO_SLOT: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -52,11 +93,26 @@ enum State {
 }
 
 impl Mapped {
-    /// Fetches the slot of an entry.
+    fn new(rings: Rings, slots: Box<[SharedLine]>) -> Mapped {
+        let used = vec![NO_SLOT; slots.len()].into_boxed_slice();
+        Mapped { rings, slots, used }
+    }
+
+    /// Notes an entry as used, if it does not say so from the last lap.
     #[inline]
-    fn prefetch(&self, index: u16) {
-        if let Some(slot) = self.slots.get(usize::from(self.rings.avail_entry(index))) {
-            slot.prefetch();
+    fn put_used(&mut self, index: u16, slot: u16) {
+        let says = &mut self.used[self.rings.slot(index)];
+        if *says != slot {
+            *says = slot;
+            self.rings.put_used(index, slot, 0);
+        }
+    }
+
+    /// Fetches a slot, if it exists.
+    #[inline]
+    fn prefetch(&self, slot: u16) {
+        if let Some(line) = self.slots.get(usize::from(slot)) {
+            line.prefetch();
         }
     }
 }
@@ -114,7 +170,7 @@ impl Channel {
     ) -> Result<Channel, BindError> {
         let rings = Rings::new(memory, &setup).ok_or(BindError::Rings)?;
         let table = Run { gpa: setup.desc, len: 16 * u64::from(setup.size) };
-        let table = Shared::new(memory, table, 16).ok_or(BindError::Rings)?;
+        let table = Shared::<16>::new(memory, table).ok_or(BindError::Rings)?;
         let window = merged(window);
         let mut slots = Vec::with_capacity(setup.size.into());
         let mut slot_gpas = Vec::with_capacity(setup.size.into());
@@ -123,9 +179,7 @@ impl Channel {
             // Length 64, flags 0, next 0.
             let last = window.partition_point(|run| run.begins_by(gpa)).checked_sub(1);
             let inside = last.is_some_and(|at| window[at].contains(gpa, UNIT as u64));
-            let slot = (rest == UNIT as u64 && inside)
-                .then(|| Shared::new(memory, slot_run(gpa), UNIT as u64))
-                .flatten();
+            let slot = (rest == UNIT as u64 && inside).then(|| SharedLine::new(memory, gpa)).flatten();
             slots.push(slot.ok_or(BindError::Descriptor(index))?);
             slot_gpas.push(gpa);
         }
@@ -136,9 +190,17 @@ impl Channel {
             return Err(BindError::NotClear);
         }
         rings.refuse_kicks();
-        let mapped = Some(Mapped { rings, slots: slots.into_boxed_slice() });
+        let mapped = Some(Mapped::new(rings, slots.into_boxed_slice()));
         let slot_gpas = slot_gpas.into_boxed_slice();
-        Ok(Channel { mapped, slot_gpas, setup, next: 0, available: 0, state: State::Running })
+        Ok(Channel {
+            mapped,
+            slot_gpas,
+            setup,
+            next: 0,
+            available: 0,
+            copied: Copied::NONE,
+            state: State::Running,
+        })
     }
 
     /// Virtqueue number.
@@ -199,9 +261,25 @@ impl Channel {
             return Err(ChannelError::Index { available, next: self.next });
         }
         let found = available.wrapping_sub(self.next);
-        (0..found.min(AHEAD)).for_each(|k| mapped.prefetch(self.next.wrapping_add(k)));
+        if found == 0 {
+            return Ok(false);
+        }
+        // The slots that these entries named a lap ago: most likely they do so again, and need not wait for the lines of the ring.
+        for k in 0..found.min(AHEAD) {
+            mapped.prefetch(mapped.used[mapped.rings.slot(self.next.wrapping_add(k))]);
+        }
         self.available = available;
-        Ok(found != 0)
+        self.look_up(self.next);
+        Ok(true)
+    }
+
+    /// Copies entries from this one on out of the available ring, and fetches the first slots.
+    fn look_up(&mut self, index: u16) {
+        let Some(mapped) = &self.mapped else { return };
+        self.copied.fill(&mapped.rings, index, self.available);
+        self.copied.slots[..usize::from(self.copied.count.min(AHEAD))]
+            .iter()
+            .for_each(|&slot| mapped.prefetch(slot));
     }
 
     /// Takes the next request out of those that [`Channel::refresh`] found; returns its number of units.
@@ -228,23 +306,27 @@ impl Channel {
     }
 
     /// Copies the entry `k` after the next one out and notes it as used.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, k: u16, out: &mut RequestWords) -> Result<(), ChannelError> {
         let index = self.next.wrapping_add(k);
-        let Some(mapped) = &self.mapped else { return Err(ChannelError::Memory) };
+        let slot = match self.copied.get(index) {
+            Some(slot) => slot,
+            None => {
+                self.look_up(index);
+                self.copied.slots[0]
+            }
+        };
+        let Some(mapped) = &mut self.mapped else { return Err(ChannelError::Memory) };
         // What is not published yet the driver may be writing.
-        if self.available.wrapping_sub(self.next) > k + AHEAD {
-            mapped.prefetch(index.wrapping_add(AHEAD));
+        if let Some(ahead) = self.copied.get(index.wrapping_add(AHEAD)) {
+            mapped.prefetch(ahead);
         }
-        let Mapped { rings, slots } = mapped;
-        let slot = rings.avail_entry(index);
-        let Some(piece) = slots.get(usize::from(slot)) else {
+        let Some(line) = mapped.slots.get(usize::from(slot)) else {
             self.state = State::Broken;
             return Err(ChannelError::Slot(slot));
         };
-        let at = usize::from(k) * WORDS;
-        out[at..at + WORDS].copy_from_slice(&piece.read_words::<WORDS>(0));
-        rings.put_used(index, slot, 0);
+        line.read(&mut out.as_chunks_mut().0[usize::from(k)]);
+        mapped.put_used(index, slot);
         Ok(())
     }
 
@@ -295,6 +377,7 @@ impl Channel {
     /// any more.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> bool {
         self.mapped = if self.is_broken() { None } else { self.map(memory) };
+        self.copied = Copied::NONE;
         if self.mapped.is_none() {
             self.state = State::Broken;
         }
@@ -302,9 +385,9 @@ impl Channel {
     }
 
     fn map(&self, memory: &Arc<GuestMemory>) -> Option<Mapped> {
-        let slot = |&gpa| Shared::new(memory, slot_run(gpa), UNIT as u64);
+        let slot = |&gpa| SharedLine::new(memory, gpa);
         let slots = self.slot_gpas.iter().map(slot).collect::<Option<_>>()?;
-        Some(Mapped { rings: Rings::new(memory, &self.setup)?, slots })
+        Some(Mapped::new(Rings::new(memory, &self.setup)?, slots))
     }
 }
 
@@ -320,10 +403,6 @@ fn merged(runs: &[Run]) -> Vec<Run> {
         overlaps
     });
     runs
-}
-
-fn slot_run(gpa: u64) -> Run {
-    Run { gpa, len: UNIT as u64 }
 }
 
 impl Run {
@@ -355,7 +434,7 @@ mod tests {
 
     /// A channel of two slots at 0x400, whose rings are at 0x100 and 0x200.
     fn channel(memory: &Arc<GuestMemory>) -> Channel {
-        let words = Shared::new(memory, Run { gpa: 0, len: 0x1000 }, 16).unwrap();
+        let words = Shared::<16>::new(memory, Run { gpa: 0, len: 0x1000 }).unwrap();
         for slot in 0..2 {
             words.store64(16 * slot, 0x400 + 64 * slot as u64, Ordering::Relaxed);
             words.store64(16 * slot + 8, UNIT as u64, Ordering::Relaxed);
@@ -376,7 +455,7 @@ mod tests {
         // It broke the rules before, and its memory is still there.
         let (old, new) = (memory(&[(0, 0x1000)]), memory(&[(0, 0x1000)]));
         let mut wrong = channel(&old);
-        let words = Shared::new(&old, Run { gpa: 0x100, len: 4 }, 4).unwrap();
+        let words = Shared::<4>::new(&old, Run { gpa: 0x100, len: 4 }).unwrap();
         words.store16(2, 7, Ordering::Release);
         drop(words);
         assert_eq!(wrong.refresh(), Err(ChannelError::Index { available: 7, next: 0 }));
@@ -387,6 +466,75 @@ mod tests {
             assert!(channel.reach().is_none() && !channel.arm() && channel.has_taken(1));
             channel.disarm();
             channel.publish_used();
+        }
+    }
+
+    #[test]
+    fn used_entries_say_what_was_taken_and_are_written_when_that_changes() {
+        let memory = memory(&[(0, 0x1000)]);
+        let mut channel = channel(&memory);
+        let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x1000 }).unwrap();
+        let mut out = super::NO_WORDS;
+        for slot in 0..2 {
+            words.store64(0x400 + 64 * slot, 1 << 8, Ordering::Relaxed);
+        }
+        let (entry, used) = (|i: usize| 0x104 + 2 * i, |i: usize| 0x204 + 8 * i);
+        let laps: [[u16; 2]; 5] = [[0, 1], [0, 1], [1, 0], [1, 1], [0, 1]];
+        let mut before = [u16::MAX; 2];
+        for (lap, slots) in laps.into_iter().enumerate() {
+            // What somebody else writes there stays if it is not written again.
+            (0..2).for_each(|i| words.store32(used(i), 0x77, Ordering::Relaxed));
+            (0..2).for_each(|i| words.store16(entry(i), slots[i], Ordering::Relaxed));
+            words.store16(0x102, 2 * (lap as u16 + 1), Ordering::Release);
+            assert_eq!(channel.refresh(), Ok(true));
+            while channel.pop(&mut out).unwrap().is_some() {}
+            channel.publish_used();
+            assert_eq!(words.load16(0x202, Ordering::Relaxed), 2 * (lap as u16 + 1));
+            for (i, slot) in slots.into_iter().enumerate() {
+                let expected = if slot == before[i] { 0x77 } else { slot.into() };
+                assert_eq!(words.load32(used(i), Ordering::Relaxed), expected, "lap {lap}, entry {i}");
+            }
+            before = slots;
+        }
+        // Where it is mapped anew, nothing is known to be written.
+        assert!(channel.remap(&memory));
+        words.store16(0x102, 12, Ordering::Release);
+        assert_eq!(channel.refresh(), Ok(true));
+        while channel.pop(&mut out).unwrap().is_some() {}
+        assert_eq!([0, 1].map(|i| words.load32(used(i), Ordering::Relaxed)), [0, 1]);
+    }
+
+    #[test]
+    fn entries_that_became_available_later_are_looked_up_then() {
+        let memory = memory(&[(0, 0x1000)]);
+        let mut channel = channel(&memory);
+        let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x1000 }).unwrap();
+        let mut out = super::NO_WORDS;
+        (0..2).for_each(|slot| {
+            words.store64(0x400 + 64 * slot, 1 << 8 | (slot as u64) << 32, Ordering::Relaxed)
+        });
+        words.store16(0x104, 1, Ordering::Relaxed);
+        words.store16(0x102, 1, Ordering::Release);
+        assert_eq!(channel.refresh(), Ok(true));
+        words.store16(0x106, 0, Ordering::Relaxed);
+        words.store16(0x102, 2, Ordering::Release);
+        assert_eq!(channel.reach(), Some(2));
+        for slot in [1, 0] {
+            assert_eq!(channel.pop(&mut out), Ok(Some(1)));
+            assert_eq!(out[0] >> 32, slot);
+        }
+        assert_eq!(channel.pop(&mut out), Ok(None));
+        // The index goes all the way around, past where the same entries were looked up.
+        for turn in 1..=40_000u16 {
+            let slot = u16::from(turn % 3 == 0);
+            words.store16(0x104, slot, Ordering::Relaxed);
+            words.store16(0x106, 1 - slot, Ordering::Relaxed);
+            words.store16(0x102, 2u16.wrapping_mul(turn).wrapping_add(2), Ordering::Release);
+            assert_eq!(channel.refresh(), Ok(true));
+            for slot in [slot, 1 - slot] {
+                assert_eq!(channel.pop(&mut out), Ok(Some(1)));
+                assert_eq!(out[0] >> 32, slot.into());
+            }
         }
     }
 
@@ -405,7 +553,7 @@ mod tests {
         const RUNS: u64 = 4096;
         let first = 0x10_0000;
         let memory = memory(&[(0, first + 4096 * RUNS)]);
-        let words = Shared::new(&memory, Run { gpa: 0, len: first }, 16).unwrap();
+        let words = Shared::<16>::new(&memory, Run { gpa: 0, len: first }).unwrap();
         for slot in 0..usize::from(SLOTS) {
             words.store64(16 * slot, first + 4096 * (RUNS - 1 - slot as u64), Ordering::Relaxed);
             words.store64(16 * slot + 8, UNIT as u64, Ordering::Relaxed);
@@ -421,7 +569,7 @@ mod tests {
             kick: None,
             call: None,
         };
-        let window: Vec<_> = (0..RUNS).map(|run| slot_run(first + 4096 * run)).collect();
+        let window: Vec<_> = (0..RUNS).map(|run| Run { gpa: first + 4096 * run, len: UNIT as u64 }).collect();
         LOOKS.set(0);
         Channel::bind(&memory, setup, &window).unwrap();
         let looks = LOOKS.get();

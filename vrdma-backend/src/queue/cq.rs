@@ -60,10 +60,10 @@ pub struct CqLayout {
 /// Where a completion queue is in this process.
 #[derive(Debug)]
 pub struct CqMapping {
-    chunks: Box<[Shared]>,
-    /// log2 of the CQEs in a chunk.
+    chunks: Box<[Shared<8>]>,
+    /// log2 of the bytes of a chunk.
     chunk_shift: u32,
-    record: Shared,
+    record: Shared<4>,
 }
 
 impl CqLayout {
@@ -94,10 +94,9 @@ const LINE: usize = 64;
 impl CqMapping {
     /// Where a CQE is: the chunk, and the offset in it.
     #[inline]
-    fn find(&self, Place(index): Place, entries: u32, kind: CqeKind) -> (&Shared, usize) {
-        let slot = index & (entries - 1);
-        let at = (slot & ((1 << self.chunk_shift) - 1)) as usize * kind.size();
-        (&self.chunks[(slot >> self.chunk_shift) as usize], at)
+    fn find(&self, Place(index): Place, entries: u32, kind: CqeKind) -> (&Shared<8>, usize) {
+        let at = (index & (entries - 1)) as usize * kind.size();
+        (&self.chunks[at >> self.chunk_shift], at & ((1 << self.chunk_shift) - 1))
     }
 }
 
@@ -208,12 +207,10 @@ impl CqRing {
         if self.layout.kind == CqeKind::Timed {
             chunk.store64(at + TIMESTAMP, timestamp(), Ordering::Relaxed);
         }
-        for (i, &word) in words[..3].iter().enumerate() {
-            chunk.store64(at + 8 * i, word, Ordering::Relaxed);
-        }
         // The bit of the index beyond the ring's turns with each lap, beginning with 0.
         let phase = u64::from(place.0 & self.entries == 0);
-        chunk.store64(at + 24, words[3] | phase << 56, Ordering::Release);
+        let [first, second, third, last] = *words;
+        chunk.publish_words(at, [first, second, third, last | phase << 56]);
     }
 
     /// Whether the consumer has asked for an event of any completion, as far as shows.
@@ -272,12 +269,15 @@ fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32, size: usize) -
         }
     }
     let chunk = 1u64 << cuts.trailing_zeros();
-    let chunk_shift = (chunk / size as u64).checked_ilog2()?;
+    if chunk < size as u64 {
+        return None;
+    }
+    let chunk_shift = chunk.ilog2();
     let mut cutter = Cutter { runs, rest: Run { gpa: 0, len: 0 } };
-    let chunks: Option<Box<[Shared]>> =
-        (0..ring_bytes / chunk).map(|_| Shared::new(memory, cutter.cut(chunk)?, 8)).collect();
+    let chunks: Option<Box<[Shared<8>]>> =
+        (0..ring_bytes / chunk).map(|_| Shared::<8>::new(memory, cutter.cut(chunk)?)).collect();
     let chunks = chunks?;
-    let record = Shared::new(memory, cutter.cut(CqRecord::SIZE as u64)?, 4)?;
+    let record = Shared::<4>::new(memory, cutter.cut(CqRecord::SIZE as u64)?)?;
     Some(CqMapping { chunks, chunk_shift, record })
 }
 
@@ -336,7 +336,7 @@ mod tests {
     }
 
     fn cqe_at(memory: &Arc<GuestMemory>, gpa: u64) -> Cqe {
-        let words = Shared::new(memory, Run { gpa, len: 32 }, 8).unwrap().read_words::<4>(0);
+        let words = Shared::<8>::new(memory, Run { gpa, len: 32 }).unwrap().read_words::<4>(0);
         vrdma_abi::zerocopy::transmute!(words)
     }
 
@@ -353,7 +353,7 @@ mod tests {
             let found = cqe_at(&memory, 32 * u64::from(n));
             assert_eq!((found.wqe_id.get(), found.vlan.get(), found.flags, found.phase), (n, 0x1234, 3, 1));
         }
-        let consumer = Shared::new(&memory, Run { gpa: 128 + 64, len: 4 }, 4).unwrap();
+        let consumer = Shared::<4>::new(&memory, Run { gpa: 128 + 64, len: 4 }).unwrap();
         consumer.store32(0, 1, Ordering::Relaxed);
         push(&mut ring, &number(4)).unwrap();
         assert_eq!(cqe_at(&memory, 0).phase, 0);
@@ -401,7 +401,7 @@ mod tests {
     fn it_goes_on_in_another_ring_from_its_start() {
         let (memory, ring) = cq(&[(0, bytes(4))], 4);
         let mut ring = ring.unwrap();
-        let word = |gpa| Shared::new(&memory, Run { gpa, len: 4 }, 4).unwrap();
+        let word = |gpa| Shared::<4>::new(&memory, Run { gpa, len: 4 }).unwrap();
         for n in 0..3 {
             push(&mut ring, &number(n)).unwrap();
         }
@@ -429,7 +429,7 @@ mod tests {
             let (memory, ring) = cq(&[(0, bytes(2))], 2);
             let mut ring = ring.unwrap();
             push(&mut ring, &number(0)).unwrap();
-            let word = |gpa| Shared::new(&memory, Run { gpa, len: 4 }, 4).unwrap();
+            let word = |gpa| Shared::<4>::new(&memory, Run { gpa, len: 4 }).unwrap();
             word(64 + 64).store32(0, consumed, Ordering::Relaxed);
             let next = CqRing::new(&memory, &[Run { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
             ring.go_on_in(next);
@@ -442,7 +442,7 @@ mod tests {
     fn a_consumer_ahead_of_the_device_is_an_overrun() {
         let (memory, ring) = cq(&[(0, bytes(2))], 2);
         let mut ring = ring.unwrap();
-        let consumer = Shared::new(&memory, Run { gpa: 64 + 64, len: 4 }, 4).unwrap();
+        let consumer = Shared::<4>::new(&memory, Run { gpa: 64 + 64, len: 4 }).unwrap();
         consumer.store32(0, 100, Ordering::Relaxed);
         assert!(push(&mut ring, &number(0)).is_ok() && push(&mut ring, &number(1)).is_ok());
         assert_eq!(push(&mut ring, &number(2)), Err(Overrun));
@@ -488,13 +488,13 @@ mod tests {
         assert_eq!(runs.iter().map(|run| run.len).sum::<u64>(), CqRing::bytes(Timed, 4));
         let mut ring = CqRing::new(&memory, &runs, Timed, 4).unwrap();
         for n in 0..6 {
-            Shared::new(&memory, run(0x2000 + 128 + 64, 4), 4).unwrap().store32(0, n, Ordering::Relaxed);
+            Shared::<4>::new(&memory, run(0x2000 + 128 + 64, 4)).unwrap().store32(0, n, Ordering::Relaxed);
             let place = ring.reserve().unwrap();
             ring.write(place, &words(&number(n)), || 1000 + u64::from(n));
         }
         for (n, gpa, phase) in [(4, 0x1000, 0), (5, 0x3000, 0), (2, 0x2000, 1), (3, 0x2040, 1)] {
             let found: TimedCqe = {
-                let words = Shared::new(&memory, run(gpa, 64), 8).unwrap().read_words::<8>(0);
+                let words = Shared::<8>::new(&memory, run(gpa, 64)).unwrap().read_words::<8>(0);
                 vrdma_abi::zerocopy::transmute!(words)
             };
             let expected = Cqe { phase, ..number(n) };
@@ -516,7 +516,7 @@ mod tests {
     fn arm_words_are_seen_once_and_solicited_never_hides_next() {
         let (memory, ring) = cq(&[(0, bytes(2))], 2);
         let mut ring = ring.unwrap();
-        let arm = Shared::new(&memory, Run { gpa: 64, len: 8 }, 4).unwrap();
+        let arm = Shared::<4>::new(&memory, Run { gpa: 64, len: 8 }).unwrap();
         assert!(!ring.take_event(true));
         arm.store32(4, 1, Ordering::Relaxed);
         assert!(!ring.take_event(false) && ring.take_event(true) && !ring.take_event(true));

@@ -211,7 +211,7 @@ mod tests {
     fn of_useless_buffers_no_more_than_a_ring_full_is_looked_at_in_a_turn() {
         const SIZE: u16 = 8;
         let memory = memory(&[(0, 0x2000)]);
-        let words = Shared::new(&memory, Run { gpa: 0, len: 0x2000 }, 16).unwrap();
+        let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x2000 }).unwrap();
         // The last entry of the used ring is the address of descriptor 0.
         let (rings, desc) = (0x1004, 0x1040);
         words.store64(desc, 1 << 40, Ordering::Relaxed);

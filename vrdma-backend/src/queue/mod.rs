@@ -84,8 +84,8 @@ pub fn ring_lens(size: u16) -> [u64; 3] {
 /// Available and used ring of a split virtqueue (virtio specification 2.7.6 and 2.7.8).
 #[derive(Debug)]
 struct Rings {
-    avail: Shared,
-    used: Shared,
+    avail: Shared<2>,
+    used: Shared<4>,
     size: u16,
     event_idx: bool,
 }
@@ -94,8 +94,8 @@ impl Rings {
     fn new(memory: &Arc<GuestMemory>, setup: &VirtqueueSetup) -> Option<Rings> {
         let [_, avail, used] = ring_lens(setup.size);
         Some(Rings {
-            avail: Shared::new(memory, Run { gpa: setup.avail, len: avail }, 2)?,
-            used: Shared::new(memory, Run { gpa: setup.used, len: used }, 4)?,
+            avail: Shared::<2>::new(memory, Run { gpa: setup.avail, len: avail })?,
+            used: Shared::<4>::new(memory, Run { gpa: setup.used, len: used })?,
             size: setup.size,
             event_idx: setup.event_idx,
         })

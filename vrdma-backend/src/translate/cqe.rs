@@ -12,7 +12,7 @@ pub struct CqeWords(pub [u64; 4]);
 
 impl CqeWords {
     /// The CQE that tells of a completion.
-    #[inline]
+    #[inline(always)]
     pub fn new(completion: &Completion) -> CqeWords {
         let source = completion.srq.map_or(completion.src_qpn.number(), |srq| srq.0);
         // In memory the 4 bytes are those that the peer posted.

@@ -24,6 +24,11 @@ pub type ListIds = [u32; unit::LIST_MAX as usize];
 /// Flags that a list of SENDs may have.
 const SEND_LIST: u16 = flags::LIST | flags::SIGNALED | flags::SOLICITED | flags::FENCE;
 
+/// Flags of a request of which nothing but the opcode says how it is laid out.
+const SIMPLE: u16 = flags::SIGNALED | flags::SOLICITED | flags::FENCE;
+/// SEND, WRITE and READ, which may have any elements, come first; the last of them.
+const LAST_SIMPLE: WrOpcode = WrOpcode::RDMA_READ;
+
 /// A request of a channel.
 #[derive(Debug)]
 pub enum Request<'a> {
@@ -70,10 +75,23 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
         return srq_recv(bytes, header, sges);
     }
     let Some(qpn) = Qpn::new(header.object.get()) else { return Request::Stray };
-    let id = header.wqe_id.get();
+    let bits = header.flags.get();
+    // What most requests are. The rules below let each such pass.
+    if header.opcode <= LAST_SIMPLE.0 && bits & !SIMPLE == 0 && header.sge_count == 1 {
+        let sge: &AbiSge = view(bytes, unit::DATA_OFFSET as usize);
+        sges.clear();
+        sges.push(element(sge));
+        return operation(bytes, 0, header, (qpn, None), Payload::Sges(sges));
+    }
+    general(bytes, header, qpn, sges)
+}
+
+/// A request of a QP that may be laid out in any way.
+#[inline(never)]
+fn general<'a>(bytes: &'a [u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<Sge>) -> Request<'a> {
+    let (id, bits) = (header.wqe_id.get(), header.flags.get());
     let opcode = WrOpcode(header.opcode);
     let queue = if header.opcode >= WrOpcode::RECV.0 { Queue::Recv } else { Queue::Send };
-    let bits = header.flags.get();
     let inline = bits & flags::INLINE != 0;
     if matches!(opcode, WrOpcode::BIND_MW | WrOpcode::REG_MR | WrOpcode::FLUSH) {
         return without_payload(bytes, header, qpn);
@@ -92,7 +110,19 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     let data = shift + if atomic { unit::ATOMIC_SGE_OFFSET } else { unit::DATA_OFFSET } as usize;
     let payload = if inline { inline_data(bytes, data, header) } else { elements(bytes, data, header, sges) };
     let (false, Some(payload)) = (invalid, payload) else { return Request::Invalid(qpn, id, queue) };
+    operation(bytes, shift, header, (qpn, srqn), payload)
+}
 
+/// A request for a QP, with `srqn` one of XRC, whose payload is known. What follows its body is `shift` bytes further on than in others.
+#[inline(always)]
+fn operation<'a>(
+    bytes: &[u8],
+    shift: usize,
+    header: &WqeHeader,
+    (qpn, srqn): (Qpn, Option<Srqn>),
+    payload: Payload<'a>,
+) -> Request<'a> {
+    let (id, bits) = (header.wqe_id.get(), header.flags.get());
     let send = |op| Request::Send(qpn, srqn, send_request(id, bits, op, payload));
     let body: &RdmaBody = view(bytes, unit::BODY_OFFSET as usize);
     let remote = Remote { addr: body.remote_addr.get(), rkey: Rkey(body.rkey.get()) };
@@ -100,7 +130,7 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     let operands: &AtomicOperands = view(bytes, shift + unit::DATA_OFFSET as usize);
     let (compare, swap) = (operands.compare_add.get(), operands.swap.get());
     // One whole request in each arm: an operation that is chosen first and moved later is copied through memory.
-    match opcode {
+    match WrOpcode(header.opcode) {
         WrOpcode::SEND => send(SendOp::Send { imm: None }),
         WrOpcode::SEND_WITH_IMM => send(SendOp::Send { imm }),
         WrOpcode::RDMA_WRITE => send(SendOp::Write { remote, imm: None }),
@@ -113,9 +143,12 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
         WrOpcode::LOCAL_INV => send(SendOp::LocalInvalidate { key: remote.rkey }),
         WrOpcode::RECV => match payload {
             Payload::Sges(sges) => Request::Recv(qpn, RecvRequest { id, sges }),
-            Payload::Inline(_) => Request::Invalid(qpn, id, queue),
+            Payload::Inline(_) => Request::Invalid(qpn, id, Queue::Recv),
         },
-        _ => Request::Invalid(qpn, id, queue),
+        other => {
+            let is_recv = other.0 >= WrOpcode::RECV.0;
+            Request::Invalid(qpn, id, if is_recv { Queue::Recv } else { Queue::Send })
+        }
     }
 }
 
@@ -291,10 +324,14 @@ fn elements<'a>(
     out.clear();
     let end = offset + usize::from(header.sge_count) * AbiSge::SIZE;
     for raw in bytes.get(offset..end)?.chunks_exact(AbiSge::SIZE) {
-        let sge: &AbiSge = view(raw, 0);
-        out.push(Sge { addr: sge.addr.get(), length: sge.length.get(), lkey: Lkey(sge.lkey.get()) });
+        out.push(element(view(raw, 0)));
     }
     Some(Payload::Sges(out))
+}
+
+#[inline]
+fn element(sge: &AbiSge) -> Sge {
+    Sge { addr: sge.addr.get(), length: sge.length.get(), lkey: Lkey(sge.lkey.get()) }
 }
 
 /// A structure at an offset that is within the first unit, or was checked.

@@ -13,9 +13,18 @@ use vrdma_wire::num::Qpn;
 /// Requests taken from the channels of one guest in one turn of the worker. What the messages cost that they begin is the engine's business.
 pub(super) const BATCH: usize = 64;
 
+/// Looks at channels in a turn in which nothing else was found so far, while they are few: what else there is to look at takes longer than a look at
+/// one, and a request waits meanwhile.
+const LOOKS: usize = 8;
+
 impl Worker {
-    /// Gives each guest its turn; true if there were any requests.
-    pub(super) fn drain_channels(&mut self, now: transport::Instant) -> bool {
+    /// Gives each guest its turn; true if there were any requests. If the turn is not `busy` so far, it looks again a few times.
+    pub(super) fn drain_channels(&mut self, now: transport::Instant, busy: bool) -> bool {
+        let looks = if busy { 1 } else { LOOKS / self.channels.len().max(1) };
+        (0..looks.max(1)).any(|_| self.drain_guests(now))
+    }
+
+    fn drain_guests(&mut self, now: transport::Instant) -> bool {
         let (mut busy, mut first) = (false, 0);
         while let Some(&BoundChannel { device, .. }) = self.channels.get(first) {
             let count = self.channels[first..].iter().take_while(|bound| bound.device == device).count();
@@ -146,7 +155,7 @@ mod tests {
 
     /// The same in this memory.
     fn channel_in(memory: &Arc<GuestMemory>, at: u64, index: u16, requests: u16) -> Channel {
-        let words = Shared::new(memory, Run { gpa: at, len: ROOM }, 8).unwrap();
+        let words = Shared::<8>::new(memory, Run { gpa: at, len: ROOM }).unwrap();
         let slots = at + 0x8000;
         for slot in 0..usize::from(SIZE) {
             words.store64(16 * slot, slots + 64 * slot as u64, Ordering::Relaxed);
@@ -198,18 +207,19 @@ mod tests {
     fn requests_in_front_of_one_that_breaks_the_channel_are_carried_out() {
         for good in [0u16, 1, 7, 8, 9, 20] {
             let memory = memory(&[(0, ROOM)]);
-            let slot = Shared::new(&memory, Run { gpa: 0x8000 + 64 * u64::from(good), len: 64 }, 8).unwrap();
+            let slot =
+                Shared::<8>::new(&memory, Run { gpa: 0x8000 + 64 * u64::from(good), len: 64 }).unwrap();
             let channel = channel_in(&memory, 0, 4, 30);
             // Of no units.
             slot.store64(0, 0, Ordering::Relaxed);
             let (mut worker, ids) = worker(&[&[]]);
             worker.add_channel(ids[0], OwnerId(1), channel);
-            assert!(worker.drain_channels(transport::Instant(1)));
+            assert!(worker.drain_channels(transport::Instant(1), true));
             let counters = &worker.outputs.device(ids[0]).counters;
             // They name no QP.
             let seen = (counters.requests, counters.stray_requests, counters.broken_channels);
             assert_eq!(seen, (u64::from(good), u64::from(good), 1));
-            assert!(!worker.drain_channels(transport::Instant(1)));
+            assert!(!worker.drain_channels(transport::Instant(1), true));
         }
     }
 
@@ -217,12 +227,12 @@ mod tests {
     fn a_guest_with_many_channels_gets_no_more_than_one_with_one() {
         let (mut worker, ids) = worker(&[&[200; 20], &[200]]);
         for turn in 1..=3 {
-            assert!(worker.drain_channels(transport::Instant(1)));
+            assert!(worker.drain_channels(transport::Instant(1), true));
             assert_eq!(taken(&mut worker, &ids), [turn * BATCH as u64; 2]);
         }
         // Then the others have what is left.
         for turn in 4..10 {
-            assert!(worker.drain_channels(transport::Instant(1)));
+            assert!(worker.drain_channels(transport::Instant(1), true));
             assert_eq!(taken(&mut worker, &ids), [turn * BATCH as u64, 200]);
         }
     }
@@ -231,7 +241,7 @@ mod tests {
     fn channels_of_a_guest_take_turns_and_all_come_to_their_end() {
         let (mut worker, ids) = worker(&[&[250, 3, 0, 70, 250, 1], &[5]]);
         let mut turns = 0;
-        while worker.drain_channels(transport::Instant(1)) {
+        while worker.drain_channels(transport::Instant(1), true) {
             turns += 1;
         }
         assert_eq!(taken(&mut worker, &ids), [250 + 3 + 70 + 250 + 1, 5]);
@@ -243,15 +253,15 @@ mod tests {
     fn a_guest_whose_channels_go_goes_on_with_those_that_are_left() {
         let (mut worker, ids) = worker(&[&[64, 64, 200], &[200]]);
         for _ in 0..2 {
-            worker.drain_channels(transport::Instant(1));
+            worker.drain_channels(transport::Instant(1), true);
         }
         for queue in [4, 5] {
             worker.remove_channel(ids[0], queue).unwrap();
         }
-        worker.drain_channels(transport::Instant(1));
+        worker.drain_channels(transport::Instant(1), true);
         assert_eq!(taken(&mut worker, &ids), [3 * BATCH as u64; 2]);
         worker.reset_device(ids[1]);
-        worker.drain_channels(transport::Instant(1));
+        worker.drain_channels(transport::Instant(1), true);
         assert_eq!(taken(&mut worker, &ids)[0], 4 * BATCH as u64);
     }
 }

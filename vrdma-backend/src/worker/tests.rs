@@ -19,7 +19,7 @@ use vrdma_transport::{AttrMask, CqId, PdId, QpAttr, QpInit, QpState, QpType, Rec
 /// A channel of one slot, in memory that is its own, and its kick.
 fn channel() -> (Channel, std::fs::File, Shared) {
     let memory = memory(&[(0, 0x1000)]);
-    let words = Shared::new(&memory, Run { gpa: 0, len: 0x1000 }, 8).unwrap();
+    let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x1000 }).unwrap();
     words.store64(0x000, 0x400, Ordering::Relaxed);
     words.store64(0x008, 64, Ordering::Relaxed);
     let eventfd = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();

@@ -1,7 +1,7 @@
 //! Regions and memory windows in the record.
 
 use super::check_mr;
-use crate::device::Device;
+use crate::device::{Device, DeviceParts};
 use crate::id::{OwnerId, PdId};
 use crate::memory::Access;
 use crate::mr::fast::{Fast, MAX_PAGES};
@@ -29,7 +29,7 @@ impl<R> Device<R> {
             let bound = bound.as_ref().and_then(|bound| self.save_bound(found, bound));
             Some(record::MemoryWindow { key: *key, pd: pd.0, mw_type: (*mw_type).into(), bound })
         };
-        self.mrs.keys.iter().filter_map(save).collect()
+        self.parts.mrs.keys.iter().filter_map(save).collect()
     }
 
     fn save_bound(&self, window: &Key<R>, bound: &Bound) -> Option<record::Binding> {
@@ -37,7 +37,7 @@ impl<R> Device<R> {
         if qp.is_some_and(|(qpn, life)| self.qp(qpn).is_none_or(|qp| qp.life != life)) {
             return None;
         }
-        let (region, _) = self.mrs.region(lkey).expect("a region stays while windows are bound to it");
+        let (region, _) = self.parts.mrs.region(lkey).expect("a region stays while windows are bound to it");
         let Key { access, length, iova: _, .. } = *window;
         let (addr, qpn) = (region.iova + offset, qp.map(|(qpn, _)| qpn.number()));
         Some(record::Binding { lkey, access: access.0, addr, length, qpn })
@@ -49,7 +49,7 @@ impl<R> Device<R> {
         record: &record::Device,
         region: &mut impl FnMut(&record::MemoryRegion) -> Option<R>,
     ) -> Result<(), Violation> {
-        self.mrs.keys.restore_numbers(&record.mr_numbers)?;
+        self.parts.mrs.keys.restore_numbers(&record.mr_numbers)?;
         let (mut mrs, mut windows) = (record.mrs.iter().peekable(), record.windows.iter().peekable());
         loop {
             let pd = match (mrs.peek(), windows.peek()) {
@@ -62,7 +62,7 @@ impl<R> Device<R> {
                     let window = windows.next();
                     let put = |&record::MemoryWindow { key, pd, mw_type, .. }: &record::MemoryWindow| {
                         self.pd(PdId(pd)).map_err(|_| Violation::NoPd)?;
-                        self.mrs.put_window(key, PdId(pd), mw_type.into())
+                        self.parts.mrs.put_window(key, PdId(pd), mw_type.into())
                     };
                     window.map(put).transpose()?;
                     window.map(|window| window.pd)
@@ -70,7 +70,7 @@ impl<R> Device<R> {
             };
             self.pd_used(PdId(pd.expect("one of them was there")), true);
         }
-        self.mrs.keys.check_restored()
+        self.parts.mrs.keys.check_restored()
     }
 
     fn restore_region(
@@ -92,12 +92,12 @@ impl<R> Device<R> {
         if let Kind::Region(mr) = &mut key.kind {
             mr.fast = fast;
         }
-        self.mrs.keys.put(key, false)
+        self.parts.mrs.keys.put(key, false)
     }
 
     /// Binds windows as they were, by QPs that are there now.
     pub(in crate::device) fn restore_bindings(&mut self, record: &record::Device) -> Result<(), Violation> {
-        let Device { mrs, qps, .. } = self;
+        let Device { parts: DeviceParts { mrs, .. }, qps, .. } = self;
         for window in &record.windows {
             let Some(record::Binding { lkey, access, addr, length, qpn }) = window.bound else { continue };
             let (rkey, access) = (Rkey(window.key), Access(access));
