@@ -210,7 +210,8 @@ impl NicLab {
         for property in self.nic.device().split(',').skip(1) {
             let (name, value) = property.split_once('=').context("a property has a value")?;
             properties[name] = match value {
-                "on" => true.into(),
+                // This one may be `auto`, too, and so is a word.
+                "on" if name != "disable-legacy" => true.into(),
                 value => value.into(),
             };
         }
