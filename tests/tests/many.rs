@@ -1,12 +1,14 @@
 //! Many guests of one daemon that come, go and come back all at once.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::pingpong::PingPong;
 use vrdma_tests::side::{Side, pair_between};
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{GuestOptions, Lab, LabOptions, QpOptions, Rng, wait};
+use vrdma_tests::{Guest, GuestOptions, Lab, LabOptions, QpOptions, Rng, wait};
 
 /// Guests that come and go, two by two; two more stay.
 const GUESTS: u8 = 64;
@@ -17,9 +19,16 @@ const MESSAGES: u32 = 20;
 /// Bytes of each.
 const LEN: u64 = 5000;
 
-fn lab() -> Lab {
-    let guest = GuestOptions { memory: vec![(0x1000, 8 << 20)], ..GuestOptions::default() };
-    Lab::without_guests(GUESTS + 2, LabOptions { channels: 3, guest, ..LabOptions::default() })
+/// Those of guest `index`.
+fn options(index: u8) -> GuestOptions {
+    GuestOptions { memory: vec![(0x1000, 8 << 20)], host: index + 1, ..GuestOptions::default() }
+}
+
+fn connect(sockets: &[PathBuf], index: u8) -> Arc<Guest> {
+    let socket = &sockets[usize::from(index)];
+    let guest = Guest::connect(socket, options(index)).expect("the daemon accepts the guest");
+    guest.set_gid();
+    guest
 }
 
 /// A message from one to the other, checked.
@@ -42,8 +51,9 @@ fn meet(there: &AtomicU32, all: u32) {
 
 #[test]
 fn guests_of_one_daemon_come_go_and_come_back_at_once() {
-    let lab = &lab();
-    let (a, b) = (lab.connect(GUESTS), lab.connect(GUESTS + 1));
+    let lab = Lab::without_guests(GUESTS + 2, LabOptions { channels: 3, ..LabOptions::default() });
+    let sockets = &(0..GUESTS + 2).map(|index| lab.socket(index)).collect::<Vec<_>>();
+    let (a, b) = (connect(sockets, GUESTS), connect(sockets, GUESTS + 1));
     let bystanders = PingPong::start(&a, &b);
     let (there, gone) = (&AtomicU32::new(0), &AtomicU32::new(0));
     let pairs = u32::from(GUESTS / 2);
@@ -52,7 +62,7 @@ fn guests_of_one_daemon_come_go_and_come_back_at_once() {
             scope.spawn(move || {
                 let mut rng = Rng::new(pair.into());
                 for round in 1..=ROUNDS {
-                    let (one, other) = (lab.connect(2 * pair), lab.connect(2 * pair + 1));
+                    let (one, other) = (connect(sockets, 2 * pair), connect(sockets, 2 * pair + 1));
                     let (mut left, mut right) = pair_between(&one, &other, 2 * LEN, &QpOptions::default());
                     meet(there, round * pairs);
                     for _ in 0..MESSAGES {
