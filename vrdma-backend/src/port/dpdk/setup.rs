@@ -26,6 +26,11 @@ const DEFAULT_MTU: u16 = 1500;
 const XDP_BUFFERS: u32 = 6144;
 /// Largest MTU: jumbo frames as switches have them.
 const MAX_MTU: u16 = 9600;
+/// What we have use for.
+const OFFLOADS: u64 = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
+    | dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM
+    | dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM
+    | dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM;
 /// Room of the mbufs that carry memory of others, or the end of a frame.
 const TAIL_ROOM: u16 = 64;
 
@@ -88,11 +93,7 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> R
     let offered = info.tx_offload_capa;
     let checksums = checksums(offered);
     let multi_segs = offered & dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS != 0;
-    let wanted = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
-        | dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM
-        | dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM
-        | dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM;
-    let offloads = offered & wanted;
+    let offloads = offered & OFFLOADS;
 
     let interrupt = configure(port, &info, mtu.min(longest(&info)), offloads, interface.is_none())?;
     setup(port, rx, tx, &rx_pool)?;
