@@ -14,7 +14,7 @@ const NO_LIBCLANG: &str = "bindgen finds no libclang, which it reads DPDK's head
     dnf install clang-devel), or name the directory of libclang.so in LIBCLANG_PATH";
 
 const FUNCTIONS: &str = "shim_.*|rte_eal_(init|iova_mode)|rte_thread_(register|unregister)|rte_strerror|rte_version|rte_openlog_stream|\
-    rte_log_cur_msg_loglevel|rte_log_set_global_level|rte_dev_(probe|remove|dma_map|dma_unmap|event_callback_register|event_callback_unregister)|rte_extmem_(register|unregister)|rte_pktmbuf_pool_create|rte_mempool_avail_count|\
+    rte_log_cur_msg_loglevel|rte_log_set_global_level|rte_dev_(name|probe|remove|dma_map|dma_unmap|event_callback_(register|unregister|process))|rte_extmem_(register|unregister)|rte_pktmbuf_pool_create|rte_mempool_avail_count|\
     rte_eth_dev_(get_port_by_name|info_get|configure|start|stop|close|set_mtu|adjust_nb_rx_tx_desc|rx_intr_enable|\
     rx_intr_disable|rx_intr_ctl_q_get_fd)|rte_eth_(rx|tx)_queue_setup|rte_eth_promiscuous_enable|rte_eth_macaddr_get|\
     rte_eth_stats_get|rte_eth_tx_done_cleanup|rte_eth_find_next";

@@ -127,6 +127,35 @@ fn a_pool_run_dry_is_survived_and_counted() {
 }
 
 #[test]
+fn a_device_that_is_wanted_back_is_let_go_and_its_port_stays_down() {
+    let name = "net_ring31";
+    let mut port = device(name);
+    port.transmit(60).unwrap().commit(60);
+    port.flush();
+    assert_eq!(received(&mut port).len(), 1);
+    port.transmit(60).unwrap().commit(60);
+    // What EAL calls when the kernel wants a device back, as `device_del` of QEMU's has it do.
+    // SAFETY: EAL runs, and knows a device of this name.
+    unsafe {
+        dpdk_sys::rte_dev_event_callback_process(c"net_ring31".as_ptr(), dpdk_sys::RTE_DEV_EVENT_REMOVE)
+    };
+    assert_eq!((port.is_up(), port.poll_link()), (true, Some(false)));
+    assert!(port.transmit(60).is_none());
+    port.flush();
+    port.reclaim();
+    assert!(received(&mut port).is_empty() && port.speed().is_none());
+    port.arm();
+    port.disarm();
+    assert_eq!((port.poll_link(), port.stats()["tx_link_down"]), (None, 2));
+    // EAL has it no more, and it can be had again while the old port is still there.
+    let mut again = device(name);
+    drop(port);
+    again.transmit(60).unwrap().commit(60);
+    again.flush();
+    assert_eq!(received(&mut again).len(), 1);
+}
+
+#[test]
 fn a_driver_that_takes_no_more_is_survived_and_counted() {
     let mut port = device("net_ring4");
     let mut sent = 0;

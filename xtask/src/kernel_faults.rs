@@ -18,7 +18,7 @@ use crate::lineup::{Family, PathMtu, Round, Row, Running, Sizes, prepare, rows};
 use crate::soak::{Disturbance, end_all, resources};
 use crate::ui;
 use crate::vm::{Job, Pair, PairConfig, Vm};
-use crate::vmtest;
+use crate::vmtest::{self, Run};
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -81,7 +81,8 @@ fn on(pair: &mut Pair, plan: &Plan) -> Result<String> {
     let wanted =
         |name| plan.only.is_empty() || plan.only.iter().any(|part| str::contains(name, part.as_str()));
     for test in vmtest::all().into_iter().filter(|test| TESTS.contains(&test.name) && wanted(test.name)) {
-        ui::step(test.name, || (test.run)(pair).and_then(|()| check(pair)))
+        let Run::InPair(run) = test.run else { continue };
+        ui::step(test.name, || run(pair).and_then(|()| check(pair)))
             .with_context(|| format!("{}, on a kernel that finds faults", test.name))?;
     }
     let tally = random(pair, plan.time, seed).with_context(|| format!("seed {seed}"))?;

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use vrdma_tests::abi::control::QpType;
 use vrdma_tests::net::{NetGuest, NetOptions};
 use vrdma_tests::packets::Packet;
+use vrdma_tests::side::Side;
 use vrdma_tests::stock_peer::{self, Plan};
-use vrdma_tests::{Rng, guest, vm_peer};
+use vrdma_tests::verbs::{Data, Request};
+use vrdma_tests::{Guest, GuestOptions, Rng, guest, vm_peer};
 
 #[derive(Parser)]
 enum Args {
@@ -39,6 +41,11 @@ enum Args {
         #[command(subcommand)]
         protocol: Protocol,
     },
+    /// 10.0.0.3, which sends to itself: a message for each line of standard input, which is answered.
+    Alone {
+        /// The socket of the RDMA function.
+        socket: PathBuf,
+    },
     /// Prints the daemon's counters.
     Stats {
         /// The admin socket.
@@ -59,9 +66,13 @@ enum Protocol {
     Tcp,
 }
 
-/// Packets of [`Args::Packets`], and how long their payload is at most.
+/// Packets of [`Args::Packets`]. The first have payloads of 0, 1, ... bytes, so that some are padded to the shortest frame; the others are at most so long.
 const PACKETS: usize = 50;
+const SHORT: usize = 20;
 const LONGEST: u64 = 1400;
+
+/// Bytes of a message of [`Args::Alone`].
+const ALONE: u32 = 10_000;
 
 fn main() -> Result<()> {
     match Args::parse() {
@@ -79,6 +90,7 @@ fn main() -> Result<()> {
             eprintln!("{messages} messages of {size} bytes are back as they were");
         }
         Args::Packets { socket, protocol } => packets(&socket, matches!(protocol, Protocol::Tcp))?,
+        Args::Alone { socket } => alone(&socket)?,
         Args::Stats { socket } => {
             let mut stream = UnixStream::connect(&socket)?;
             stream.write_all(b"stats\n")?;
@@ -91,12 +103,35 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+fn alone(socket: &Path) -> Result<()> {
+    let guest = Guest::connect(socket, GuestOptions { host: 3, ..GuestOptions::default() })?;
+    guest.set_gid();
+    let mut side = Side::looped(&guest, 2 * u64::from(ALONE));
+    let mut rng = Rng::new(9);
+    println!("ready");
+    for (round, line) in (0..).zip(std::io::stdin().lines()) {
+        line?;
+        let sent = rng.bytes(ALONE as usize);
+        side.mr.put(0, &sent);
+        side.recv(2 * round, &[side.mr.sge(ALONE.into(), ALONE)]);
+        let data = [side.mr.sge(0, ALONE)];
+        side.post(&Request::send(side.qp.tag(2 * round + 1), Data::Sges(&data)).signaled(true));
+        for _ in 0..2 {
+            side.cq.expect_success();
+        }
+        ensure!(side.mr.get(ALONE.into(), ALONE.into()) == sent, "message {round} is another");
+        println!("message {round} came");
+    }
+    side.close();
+    Ok(())
+}
+
 fn packets(socket: &Path, tcp: bool) -> Result<()> {
     let mut guest = NetGuest::connect(socket, NetOptions::default())?;
     let packet = Packet { hosts: (1, 2), v6: false, tcp, vlan: None };
     let mut rng = Rng::new(5);
-    for _ in 0..PACKETS {
-        let len = rng.below(LONGEST) as usize;
+    for index in 0..PACKETS {
+        let len = if index < SHORT { index } else { rng.below(LONGEST) as usize };
         let (header, frame) = packet.unfinished(&rng.bytes(len));
         guest.send_with(header, &frame, &[]);
     }

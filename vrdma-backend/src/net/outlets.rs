@@ -151,7 +151,8 @@ impl Outlets {
 
     pub fn transmit(&mut self, frame: &FrameView<'_>, uplink: &mut dyn SwitchUplink) {
         let left = match frame.offload {
-            offload::VirtioOffload::Checksum { start, offset } => {
+            // Of frames that are padded it is done here: devices differ in whether they count padding as payload (QEMU's do).
+            offload::VirtioOffload::Checksum { start, offset } if frame.len() >= MIN_FRAME => {
                 uplink.completes(frame.head(), start, offset)
             }
             _ => None,

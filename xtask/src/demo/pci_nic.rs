@@ -2,7 +2,7 @@
 //!
 //! The host is a VM, since the NIC and the IOMMU are QEMU's; its guest is one without a VM, and the peer's device is `rdma_rxe`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -24,6 +24,9 @@ const SERVICES: [(&str, u32, u32); 6] = [
 ];
 /// Messages of each there and back.
 const MESSAGES: u32 = 40;
+
+/// Frames after which a guest that sends is in the middle of it.
+const BUSY: u64 = 500;
 
 /// Goes through it with each of these NICs.
 pub fn run(nics: &[Nic]) -> Result<()> {
@@ -75,7 +78,48 @@ fn go_through(lab: &mut NicLab) -> Result<String> {
         }
         lines.push(format!("{name}: {}", result.context(name)?));
     }
+    lines.push(unplug(lab).inspect_err(|_| println!("{}", indent(&lab.daemon_log()))).context("unplugged")?);
+    lab.expect_no_faults()?;
     Ok(lines.join(", "))
+}
+
+/// The NIC is taken out while a guest sends by it: its port is down, daemon and guests live on. It is put in again, and a new daemon has it.
+fn unplug(lab: &mut NicLab) -> Result<String> {
+    let start = Instant::now();
+    let daemon = Daemon::start(lab, "")?;
+    let mut alone = lab.alone()?;
+    let mut turns = lab.start_turns(600, 8)?;
+    while lab.stats()?["uplink"]["frames_sent"].as_u64() < Some(BUSY) {
+        turns.run_for(Duration::from_millis(500))?;
+        ensure!(start.elapsed() < lab.patience(10), "hardly anything passes");
+    }
+    lab.unplug()?;
+    lab.wait_link(false)?;
+    lab.host.check("grep -F 'the device is unplugged' /run/daemon.log", lab.patience(2))?;
+    alone.write(b"\n")?;
+    alone.wait_for("message 0 came", lab.patience(4)).context("the other guest")?;
+    let (guest, _) = turns.finish(lab.patience(15))?;
+    let said = String::from_utf8_lossy(&guest.stderr);
+    // Where it was the peer's turn in all connections, nothing of the guest's is outstanding.
+    ensure!(
+        ["RETRY_EXC", "no progress"].iter().any(|words| said.contains(words)),
+        "the guest that sent is not told of it: {:?}\n{said}",
+        guest.exit
+    );
+    alone.write(b"\n")?;
+    alone.wait_for("message 1 came", lab.patience(4)).context("the other guest, in the end")?;
+    alone.close_stdin()?;
+    ensure!(alone.wait(lab.patience(4))?.success(), "the other guest does not end well");
+    daemon.end(lab)?;
+    println!("  ok {:6.1} s  unplugged while a guest sends", start.elapsed().as_secs_f64());
+    let start = Instant::now();
+    lab.plug()?;
+    lab.bind()?;
+    let daemon = Daemon::start(lab, "")?;
+    lab.echo("rc", 10_000, 1024, MESSAGES).context("with the NIC put in again")?;
+    daemon.end(lab)?;
+    println!("  ok {:6.1} s  plugged in again, with a new daemon", start.elapsed().as_secs_f64());
+    Ok("unplugged and plugged in".to_owned())
 }
 
 /// A daemon that runs.
@@ -96,10 +140,9 @@ impl Daemon {
     fn finish(self, lab: &NicLab) -> Result<String> {
         let stats = lab.stats()?;
         println!("{}", stats["uplink"]);
-        self.job.signal(15)?;
-        let output = self.job.wait(lab.patience(5)).context("the daemon does not end")?;
-        ensure!(output.success(), "the daemon: {:?}", output.exit);
-        if self.copies {
+        let copies = self.copies;
+        self.end(lab)?;
+        if copies {
             // It says nothing of what it was told not to try.
             lab.host.check("! grep -F 'it reads payload where it lies' /run/daemon.log", lab.patience(2))?;
             return Ok("payload is copied, as asked".to_owned());
@@ -108,6 +151,13 @@ impl Daemon {
             "grep -oE 'it reads payload where it lies|payload is copied once: .*' /run/daemon.log";
         let how = lab.host.check(HOW, lab.patience(2))?;
         Ok(how.trim().to_owned())
+    }
+
+    fn end(self, lab: &NicLab) -> Result<()> {
+        self.job.signal(15)?;
+        let output = self.job.wait(lab.patience(5)).context("the daemon does not end")?;
+        ensure!(output.success(), "the daemon: {:?}", output.exit);
+        Ok(())
     }
 }
 

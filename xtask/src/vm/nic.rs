@@ -1,6 +1,7 @@
 //! A VM in the role of a host, with an emulated NIC on PCI behind an IOMMU, and a VM with `rdma_rxe` at the other end of its cable.
 
 mod machine;
+mod relay;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,10 +22,14 @@ use crate::programs::Device;
 use crate::ui;
 pub use machine::Nic;
 use machine::{host_config, peer_config};
+pub use relay::Relay;
 
 /// The guest of the daemon, as the test programs know it, and the peer.
 const GUEST: &str = "10.0.0.1";
 const GUEST_MAC: &str = "52:54:00:00:00:01";
+/// Another guest of the daemon, which sends to itself.
+const OTHER: &str = "10.0.0.3";
+const OTHER_MAC: &str = "52:54:00:00:00:03";
 /// The peer's address.
 pub const PEER: &str = "10.0.0.2";
 const PEER_MAC: &str = "52:54:00:00:00:02";
@@ -138,7 +143,8 @@ impl NicLab {
     pub fn daemon(&self, arguments: &str) -> Result<Job> {
         let line = format!(
             "exec 2>/run/daemon.log; exec vrdma-backend -v --poll-us 0 --channels 13 --admin /run/admin --uplink {ADDRESS} --uplink-mtu {MTU} \
-             --guest name=a,socket=/run/a,net=/run/a-net,mac={GUEST_MAC},gid={GUEST} {arguments}"
+             --guest name=a,socket=/run/a,net=/run/a-net,mac={GUEST_MAC},gid={GUEST} \
+             --guest name=b,socket=/run/b,mac={OTHER_MAC},gid={OTHER} {arguments}"
         );
         let mut job = self.host.spawn(&line)?;
         let mut ready = self.host.spawn("until grep -q 'ready: ' /run/daemon.log; do sleep 0.1; done")?;
@@ -190,23 +196,46 @@ impl NicLab {
         self.qmp.execute("set_link", json!({ "name": ID, "up": up })).map(|_| ())
     }
 
-    /// Takes the NIC out, as far as the host lets it go.
+    /// Takes the NIC out: asks the host for it, which asks whoever has it, and waits until it is gone.
     pub fn unplug(&mut self) -> Result<()> {
-        self.qmp.execute("device_del", json!({ "id": ID })).map(|_| ())
+        self.qmp.execute("device_del", json!({ "id": ID }))?;
+        let gone = format!("while [ -e /sys/bus/pci/devices/{ADDRESS} ]; do sleep 0.1; done");
+        // The host waits 5 s whether the button is pressed again.
+        self.host.check(&gone, self.patience(15)).context("the host does not let the NIC go").map(|_| ())
     }
 
-    /// Puts a NIC in again.
+    /// Puts a NIC in again, and waits until the host has it.
     pub fn plug(&mut self) -> Result<()> {
         let mut properties = json!({ "id": ID, "bus": PORT, "netdev": ID });
         for property in self.nic.device().split(',').skip(1) {
             let (name, value) = property.split_once('=').context("a property has a value")?;
             properties[name] = match value {
-                "on" => true.into(),
+                // This one may be `auto`, too, and so is a word.
+                "on" if name != "disable-legacy" => true.into(),
                 value => value.into(),
             };
         }
         properties["driver"] = self.nic.name().into();
-        self.qmp.execute("device_add", properties).map(|_| ())
+        self.qmp.execute("device_add", properties)?;
+        let there = format!("until [ -e /sys/bus/pci/devices/{ADDRESS}/iommu_group ]; do sleep 0.1; done");
+        self.host.check(&there, self.patience(15)).context("the host does not find the NIC").map(|_| ())
+    }
+
+    /// Fails if the IOMMU kept the NIC from memory: it used some that was not its own any more.
+    ///
+    /// Address 0 is none of a process: QEMU's vmxnet3 looks there for what its driver shares with it, as long as it was told of nothing.
+    pub fn expect_no_faults(&self) -> Result<()> {
+        const FAULTS: &str = "dmesg | grep 'DMAR: .*fault addr' | grep -v 'fault addr 0x0 ' || true";
+        let faults = self.host.check(FAULTS, self.patience(2))?;
+        ensure!(faults.is_empty(), "the IOMMU refused:\n{}", indent(&faults));
+        Ok(())
+    }
+
+    /// Starts the guest that sends to itself.
+    pub fn alone(&self) -> Result<Job> {
+        let mut job = self.host.spawn("exec vrdma-test-guest alone /run/b")?;
+        job.wait_for("ready", self.patience(4)).context("guest b does not start")?;
+        Ok(job)
     }
 
     /// A port for a program to listen at.
@@ -217,10 +246,16 @@ impl NicLab {
 
     /// The checked ping-pong of all operations of RC, for some seconds.
     pub fn turns(&self, seconds: u32) -> Result<()> {
-        let guest = self.host.spawn("exec vrdma-test-guest turns /run/a")?;
-        let peer = self.peer.spawn(&format!("exec vr-pingpong -d rxe0 -s {seconds} --events --qps 2 -"))?;
-        let (guest, peer) = relay(guest, peer, self.patience(15))?;
+        let (guest, peer) = self.start_turns(seconds, 2)?.finish(self.patience(15))?;
         both(&guest, &peer)
+    }
+
+    /// Begins one with so many QPs.
+    pub fn start_turns(&self, seconds: u32, qps: u32) -> Result<Relay> {
+        let guest = self.host.spawn("exec vrdma-test-guest turns /run/a")?;
+        let peer =
+            self.peer.spawn(&format!("exec vr-pingpong -d rxe0 -s {seconds} --events --qps {qps} -"))?;
+        Ok(Relay::new(guest, peer))
     }
 
     /// A server of `ibv_SERVICE_pingpong` sends back what it gets.
@@ -240,7 +275,7 @@ impl NicLab {
             "exec vrdma-test-guest echo /run/a {service} --messages {messages} --size {size} --mtu {}",
             mtu.ilog2() - 7
         );
-        let (guest, _) = relay(self.host.spawn(&guest)?, link, self.patience(15))?;
+        let (guest, _) = Relay::new(self.host.spawn(&guest)?, link).finish(self.patience(15))?;
         ensure!(
             guest.success(),
             "the guest: {:?}\n{}",
@@ -302,37 +337,4 @@ fn both(guest: &Output, peer: &Output) -> Result<()> {
         indent(&peer.text())
     );
     Ok(())
-}
-
-/// Passes on what a guest and its peer say to each other, until the guest has ended.
-fn relay(mut guest: Job, mut peer: Job, patience: Duration) -> Result<(Output, Output)> {
-    let deadline = Instant::now() + patience;
-    let mut passed = [0; 2];
-    loop {
-        let ended = [guest.has_ended()?, peer.has_ended()?];
-        if !ended[1] {
-            pass_on(&guest, &peer, &mut passed[0])?;
-        }
-        if ended[0] {
-            break;
-        }
-        pass_on(&peer, &guest, &mut passed[1])?;
-        if Instant::now() > deadline {
-            let said = [&guest, &peer].map(|job| String::from_utf8_lossy(&job.so_far().stderr).into_owned());
-            bail!(
-                "the guest does not end within {patience:?}; it says:\n{}\nits peer:\n{}",
-                said[0],
-                said[1]
-            );
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    peer.close_stdin()?;
-    Ok((guest.wait(Duration::ZERO)?, peer.wait(Duration::from_secs(30))?))
-}
-
-fn pass_on(from: &Job, to: &Job, passed: &mut usize) -> Result<()> {
-    let said = &from.so_far().stdout[*passed..];
-    *passed += said.len();
-    if said.is_empty() { Ok(()) } else { to.write(said) }
 }

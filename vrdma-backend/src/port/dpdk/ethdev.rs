@@ -5,6 +5,7 @@ use super::dma::DeviceDma;
 use super::eal::Eal;
 use super::interface::{Interface, MtuChange};
 use super::mbuf::{Mbuf, Pool};
+use super::removal::Removal;
 use super::wake::Wake;
 use crate::port::{BURST, Capabilities, Dma, Driver, External, Frame, Offload, UplinkDevice};
 use dpdk_sys as dpdk;
@@ -14,7 +15,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use vrdma_wire::num::Mac;
 
-/// One device with one queue in each direction. All its `unsafe` calls name `port`, which is a started device that is ours alone.
+/// One device with one queue in each direction. All its `unsafe` calls name `port`, which is a started device that is ours alone unless `is_gone`.
 #[derive(Debug)]
 pub struct Ethdev {
     pub(super) eal: Eal,
@@ -34,6 +35,10 @@ pub struct Ethdev {
     pub(super) dma: Option<Arc<DeviceDma>>,
     /// Most mbufs of a frame.
     pub(super) max_segments: u16,
+    /// Whether the host wants the device back, where it can ask for it.
+    pub(super) removal: Option<Removal>,
+    /// It has it back: EAL has neither port nor device any more.
+    pub(super) is_gone: bool,
     /// Makes the port ours.
     pub(super) attached: Attached,
     /// Undone after the port is closed.
@@ -70,6 +75,9 @@ impl Driver for Ethdev {
     }
 
     fn receive(&mut self, frames: &mut Vec<Frame>) {
+        if self.is_gone {
+            return;
+        }
         let mut raws = [null_mut(); BURST];
         let want = BURST - frames.len();
         // SAFETY: the port is started and `self` the only one to receive from it; there is room for `want`.
@@ -96,6 +104,10 @@ impl Driver for Ethdev {
     }
 
     fn send(&mut self, frames: &mut Vec<Frame>) {
+        if self.is_gone {
+            // As into a cable that is pulled.
+            return frames.clear();
+        }
         let mut raws = [null_mut(); BURST];
         let mut want = frames.len().min(BURST);
         if !frames[..want].iter_mut().all(|frame| self.takes(frame)) {
@@ -133,6 +145,10 @@ impl Driver for Ethdev {
     }
 
     fn reclaim(&mut self) {
+        // Without memory of others there is none to give back.
+        if self.is_gone || !self.capabilities.external {
+            return;
+        }
         // SAFETY: the port is started and `self` the only one to send by it. Drivers that cannot (negative) free what they sent with the
         // next burst, empty or not, or have freed it within the last.
         unsafe {
@@ -160,14 +176,23 @@ impl Driver for Ethdev {
     }
 
     fn arm(&mut self) -> bool {
-        self.wake.arm(self.port)
+        // Nothing comes of one that is gone.
+        self.is_gone || self.wake.arm(self.port)
     }
 
     fn disarm(&mut self) {
-        self.wake.disarm(self.port);
+        if !self.is_gone {
+            self.wake.disarm(self.port);
+        }
     }
 
     fn link(&mut self) -> bool {
+        if self.removal.as_ref().is_some_and(Removal::is_wanted) {
+            self.unplugged();
+        }
+        if self.is_gone {
+            return false;
+        }
         if let Wake::Socket(socket) = &self.wake
             && self.device.is_af_packet()
         {
@@ -185,6 +210,9 @@ impl Driver for Ethdev {
     }
 
     fn speed(&mut self) -> Option<u32> {
+        if self.is_gone {
+            return None;
+        }
         // Drivers that share an interface with the kernel give a number of their own.
         if let Some(interface) = &self.interface {
             return interface.speed();
@@ -202,6 +230,9 @@ impl Driver for Ethdev {
         count("rx_pool_empty", c.rx_pool_empty);
         count("rx_ring_full", c.rx_ring_full);
         count("tx_no_mbuf", c.tx_no_mbuf);
+        if self.is_gone {
+            return;
+        }
         // SAFETY: zero is a value of this structure; DPDK fills it in. The port is ours.
         let stats = unsafe {
             let mut stats: dpdk::rte_eth_stats = zeroed();
@@ -237,16 +268,35 @@ impl Ethdev {
     }
 }
 
-impl Drop for Ethdev {
-    fn drop(&mut self) {
+impl Ethdev {
+    /// Gives the device back, which somebody unplugs.
+    #[cold]
+    fn unplugged(&mut self) {
         let _one = lock();
-        // Our descriptor of its socket would keep it open.
-        self.wake = Wake::Blind;
+        self.let_go();
+        log::warn!("uplink {}: the device is unplugged: its port stays down", self.device.name);
+    }
+
+    /// Takes the device from EAL; under [`lock`]. It is stopped before it loses its DMA, and frames that it has give memory back after that.
+    fn let_go(&mut self) {
+        self.removal = None;
         self.attached.stop();
         if let Some(dma) = &self.dma {
             dma.detach();
         }
         self.attached.detach();
+        self.is_gone = true;
+    }
+}
+
+impl Drop for Ethdev {
+    fn drop(&mut self) {
+        let _one = lock();
+        // Our descriptor of its socket would keep it open.
+        self.wake = Wake::Blind;
+        if !self.is_gone {
+            self.let_go();
+        }
         self.mtu_change = None;
     }
 }

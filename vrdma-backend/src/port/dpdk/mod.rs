@@ -7,6 +7,8 @@ mod eal;
 mod ethdev;
 mod interface;
 mod mbuf;
+mod quirks;
+mod removal;
 mod setup;
 mod wake;
 

@@ -6,11 +6,13 @@ use super::eal::{Eal, error_text, expecting_failure, take_said};
 use super::ethdev::{Counters, Ethdev};
 use super::interface::{Interface, MtuChange, driver_sockets};
 use super::mbuf::Pool;
+use super::quirks::Quirks;
+use super::removal::Removal;
 use super::wake::Wake;
 use crate::port::{BURST, Capabilities, Checksums, ETHERNET, UplinkDevice};
 use anyhow::{Context, Result, ensure};
 use dpdk_sys as dpdk;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::mem::zeroed;
 use std::ptr::null;
 use std::sync::Arc;
@@ -24,6 +26,11 @@ const DEFAULT_MTU: u16 = 1500;
 const XDP_BUFFERS: u32 = 6144;
 /// Largest MTU: jumbo frames as switches have them.
 const MAX_MTU: u16 = 9600;
+/// What we have use for.
+const OFFLOADS: u64 = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
+    | dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM
+    | dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM
+    | dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM;
 /// Room of the mbufs that carry memory of others, or the end of a frame.
 const TAIL_ROOM: u16 = 64;
 
@@ -86,11 +93,7 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> R
     let offered = info.tx_offload_capa;
     let checksums = checksums(offered);
     let multi_segs = offered & dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS != 0;
-    let wanted = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
-        | dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM
-        | dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM
-        | dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM;
-    let offloads = offered & wanted;
+    let offloads = offered & OFFLOADS;
 
     let interrupt = configure(port, &info, mtu.min(longest(&info)), offloads, interface.is_none())?;
     setup(port, rx, tx, &rx_pool)?;
@@ -111,6 +114,8 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> R
         dma,
         max_segments: most_segments(&info),
         counters: Counters::default(),
+        removal: Some(Removal::watch(port)?),
+        is_gone: false,
         device,
         attached,
         mtu_change,
@@ -144,16 +149,15 @@ fn dma(
 ) -> Result<Option<Arc<DeviceDma>>> {
     // SAFETY: EAL runs.
     let virtual_addresses = unsafe { dpdk::rte_eal_iova_mode() } == dpdk::RTE_IOVA_VA;
-    // SAFETY: drivers name themselves by a string of their own.
-    let driver = unsafe { CStr::from_ptr(info.driver_name) };
+    let quirks = Quirks::of(info);
     // SAFETY: the port is ours and started; it has sent nothing yet.
     let can_clean = || expecting_failure(|| unsafe { dpdk::rte_eth_tx_done_cleanup(port, 0, 0) }) >= 0;
-    let cleans = !BROKEN_BY_CLEANING.contains(&driver) && can_clean();
+    let cleans = !quirks.broken_by_cleaning && can_clean();
     let why_not = if !multi_segs {
         "its driver takes no frames in several pieces"
     } else if !virtual_addresses {
         "its IOMMU is off, or has too few bits for our addresses"
-    } else if !cleans && !CLEAN_WITH_A_BURST.contains(&driver) {
+    } else if !cleans && !quirks.cleans_with_a_burst {
         "its driver does not give back at once what was sent"
     } else {
         log::info!(
@@ -166,12 +170,6 @@ fn dma(
     log::info!("uplink {}: payload is copied once: {why_not}", device.name);
     Ok(None)
 }
-
-/// Drivers that can be asked for what was sent, but send nothing any more some frames later if those had several pieces (seen with DPDK 22.11).
-const BROKEN_BY_CLEANING: [&CStr; 1] = [c"net_e1000_igb"];
-
-/// Drivers that cannot be asked for what was sent, but give it back with each burst, with an empty one too.
-const CLEAN_WITH_A_BURST: [&CStr; 1] = [c"net_vmxnet3"];
 
 /// The MTU to use, and the interface's change to it if one was needed.
 fn wanted_mtu(interface: Option<&Interface>, mtu: Option<u16>) -> Result<(u16, Option<MtuChange>)> {
@@ -243,7 +241,8 @@ fn configure(
     conf.txmode.offloads = offloads;
     // SAFETY: drivers point it to flags of their own, or nowhere.
     let flags = unsafe { info.dev_flags.as_ref() }.copied().unwrap_or(0);
-    conf.intr_conf.set_lsc((flags & dpdk::SHIM_DEV_INTR_LSC != 0).into());
+    let tells_of_link = flags & dpdk::SHIM_DEV_INTR_LSC != 0 && !Quirks::of(info).deaf_to_link;
+    conf.intr_conf.set_lsc(tells_of_link.into());
     conf.intr_conf.set_rxq(interrupt.into());
     // SAFETY: the port is ours; the configuration is copied.
     let call = || unsafe { dpdk::rte_eth_dev_configure(port, 1, 1, &conf) };

@@ -1,0 +1,67 @@
+//! A guest and its peer, which get to know each other over their standard input and output.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::vm::{Job, Output};
+
+/// Passes on what they say to each other.
+pub struct Relay {
+    guest: Job,
+    peer: Job,
+    passed: [usize; 2],
+}
+
+impl Relay {
+    /// Between these two.
+    pub fn new(guest: Job, peer: Job) -> Self {
+        Self { guest, peer, passed: [0; 2] }
+    }
+
+    /// Passes on what they say within this time.
+    pub fn run_for(&mut self, time: Duration) -> Result<()> {
+        let until = Instant::now() + time;
+        while Instant::now() < until && !self.step()? {}
+        Ok(())
+    }
+
+    /// Passes on until the guest has ended.
+    pub fn finish(mut self, patience: Duration) -> Result<(Output, Output)> {
+        let deadline = Instant::now() + patience;
+        while !self.step()? {
+            if Instant::now() > deadline {
+                let said = [&self.guest, &self.peer]
+                    .map(|job| String::from_utf8_lossy(&job.so_far().stderr).into_owned());
+                bail!(
+                    "the guest does not end within {patience:?}; it says:\n{}\nits peer:\n{}",
+                    said[0],
+                    said[1]
+                );
+            }
+        }
+        self.peer.close_stdin()?;
+        Ok((self.guest.wait(Duration::ZERO)?, self.peer.wait(Duration::from_secs(30))?))
+    }
+
+    /// Once both ways; true if the guest has ended.
+    fn step(&mut self) -> Result<bool> {
+        let Self { guest, peer, passed } = self;
+        let ended = [guest.has_ended()?, peer.has_ended()?];
+        if !ended[1] {
+            pass_on(guest, peer, &mut passed[0])?;
+        }
+        if ended[0] {
+            return Ok(true);
+        }
+        pass_on(peer, guest, &mut passed[1])?;
+        std::thread::sleep(Duration::from_millis(5));
+        Ok(false)
+    }
+}
+
+fn pass_on(from: &Job, to: &Job, passed: &mut usize) -> Result<()> {
+    let said = &from.so_far().stdout[*passed..];
+    *passed += said.len();
+    if said.is_empty() { Ok(()) } else { to.write(said) }
+}
