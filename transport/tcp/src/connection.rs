@@ -105,6 +105,9 @@ pub(crate) struct Agreed {
     pub scaled: bool,
     pub sack: bool,
     pub timestamps: bool,
+    /// Segments say that they are whole FPDUs.
+    #[serde(default)]
+    pub fpdus: bool,
 }
 
 /// What is known of the peer's timestamps, and ours (RFC 7323).
@@ -208,6 +211,7 @@ impl Connection {
         let mut connection = Connection::new(config, ports, initial, clock, now);
         connection.agreed.sack = config.sack;
         connection.agreed.timestamps = config.timestamps;
+        connection.agreed.fpdus = config.fpdus;
         connection.agreed.receive_scale = config.window_scale();
         connection
     }
@@ -345,9 +349,9 @@ impl Connection {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
     }
 
-    /// Bytes that options take in each segment: those of timestamps.
+    /// Bytes that options take in each segment with data: those of timestamps, and of FPDUs.
     pub(crate) fn options_len(&self) -> u64 {
-        if self.agreed.timestamps { 12 } else { 0 }
+        12 * u64::from(self.agreed.timestamps) + 8 * u64::from(self.agreed.fpdus)
     }
 
     /// The initial congestion window (RFC 6928).
