@@ -122,10 +122,9 @@ pub(crate) struct Stamps {
     pub last_ack: u64,
 }
 
-/// The window that the peer allows.
+/// The window that the peer allows: SND.WND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SendWindow {
-    /// SND.WND.
     pub size: u64,
     /// The numbers of the segment that told it last: SND.WL1, SND.WL2.
     pub seq: u64,
@@ -183,9 +182,9 @@ pub struct Connection {
 
     pub(crate) receive_origin: Origin,
     pub(crate) received: Reassembly,
-    /// Bytes that may arrive beyond what is complete.
+    /// Bytes that may arrive beyond what is complete,
     pub(crate) receive_window: u64,
-    /// Segments that were taken since the last acknowledge.
+    /// and segments that were taken since the last acknowledge.
     pub(crate) unacknowledged: u8,
     /// When the peer was heard last.
     pub(crate) heard: Instant,

@@ -39,7 +39,7 @@ struct Piece {
 }
 
 /// Bytes by their place in the stream, and where its segments begin.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SendBuffer {
     chunks: VecDeque<Chunk>,
     pieces: VecDeque<Piece>,
@@ -48,18 +48,28 @@ pub(super) struct SendBuffer {
     /// Up to here all was sent once.
     sent: u64,
     end: u64,
+    /// What of [`UNSENT`] it may have now, less where many connections send.
+    unsent: u64,
+}
+
+impl Default for SendBuffer {
+    fn default() -> SendBuffer {
+        let (chunks, pieces) = (VecDeque::new(), VecDeque::new());
+        SendBuffer { chunks, pieces, acknowledged: 0, sent: 0, end: 0, unsent: UNSENT }
+    }
 }
 
 impl SendBuffer {
     /// Whether more may be put in.
     pub fn has_room(&self) -> bool {
-        self.end - self.acknowledged < ROOM && self.end - self.sent < UNSENT
+        self.end - self.acknowledged < ROOM && self.end - self.sent < self.unsent.min(UNSENT)
     }
 
-    /// Up to here all was sent; whether there is room again.
-    pub fn sent(&mut self, place: u64) -> bool {
+    /// Up to here all was sent, and of what was not there may be so much from now on; whether there is room again.
+    pub fn sent(&mut self, place: u64, unsent: u64) -> bool {
         let had_room = self.has_room();
         self.sent = self.sent.max(place);
+        self.unsent = unsent;
         !had_room && self.has_room()
     }
 
@@ -133,6 +143,18 @@ impl Source for SendBuffer {
         let to_cut = if piece.cut == 0 { left } else { piece.cut - (offset - piece.start) % piece.cut };
         to_cut.min(left).min(most.into()) as u32
     }
+
+    /// FPDUs are cut where segments are. (A request or reply of MPA is none; whoever gets it takes none yet.)
+    fn is_whole(&mut self, stretch: Range<u64>) -> bool {
+        let at = self.pieces.partition_point(|piece| piece.end <= stretch.start);
+        let Some(piece) = self.pieces.get(at) else { return false };
+        let before = stretch.start - piece.start;
+        let (cut, length) = match piece.cut {
+            0 => (piece.end - piece.start, piece.end - piece.start),
+            cut => (cut, cut.min(piece.end - stretch.start)),
+        };
+        before.is_multiple_of(cut) && stretch.end - stretch.start == length
+    }
 }
 
 #[cfg(test)]
@@ -162,6 +184,15 @@ mod tests {
             at += u64::from(length);
         }
         assert_eq!(cuts, [20, 1000, 1000, 1000, 100, 1000, 1000, 500]);
+        let mut at = 0;
+        for length in cuts {
+            let end = at + u64::from(length);
+            assert!(
+                buffer.is_whole(at..end) && !buffer.is_whole(at..end - 4) && !buffer.is_whole(at + 4..end)
+            );
+            at = end;
+        }
+        assert!(!buffer.is_whole(20..2020) && !buffer.is_whole(0..1020) && !buffer.is_whole(at..at + 4));
         // Within an FPDU the rest of it comes.
         assert_eq!(
             (buffer.segment_at(620, 1000), buffer.segment_at(20, 536), buffer.segment_at(556, 536)),
@@ -213,7 +244,7 @@ mod tests {
         let mut buffer = SendBuffer::default();
         put(&mut buffer, &[ROOM as usize], 1000, 0);
         assert!(!buffer.has_room());
-        assert!(!buffer.sent(ROOM), "all of it is kept still");
+        assert!(!buffer.sent(ROOM, UNSENT), "all of it is kept still");
         buffer.acknowledge(1, &mut Buffers::default());
         assert!(buffer.has_room());
     }
@@ -223,7 +254,10 @@ mod tests {
         let mut buffer = SendBuffer::default();
         put(&mut buffer, &[UNSENT as usize], 1000, 0);
         assert!(!buffer.has_room());
-        assert!(buffer.sent(1000) && buffer.has_room());
-        assert!(!buffer.sent(500) && !buffer.sent(2000), "there was room before");
+        assert!(buffer.sent(1000, UNSENT) && buffer.has_room());
+        assert!(!buffer.sent(500, UNSENT) && !buffer.sent(2000, UNSENT), "there was room before");
+        // Others send too: the share is less, and grows again.
+        assert!(!buffer.sent(3000, 10_000) && !buffer.has_room());
+        assert!(!buffer.sent(4000, 20_000) && buffer.sent(5000, UNSENT));
     }
 }
