@@ -171,14 +171,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the engine may put in more.
-    pub(super) fn has_room(&self, own: &Own) -> bool {
-        match &self.carrier {
-            Some(Carrier::Own(socket)) => self.output.len() < own.share(socket),
-            Some(Carrier::Kernel(_)) | None => self.output.has_room(),
-        }
-    }
-
     /// Hands over to TCP what it takes now, and the end behind it; false if the connection broke.
     pub(super) fn flush(&mut self, own: &mut Own) -> bool {
         let Some(carrier) = &self.carrier else { return true };

@@ -31,11 +31,6 @@ impl Output {
         self.filled - self.sent < ROOM
     }
 
-    /// Bytes that were not handed over.
-    pub fn len(&self) -> usize {
-        self.filled - self.sent
-    }
-
     /// Whether the kernel has all.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()

@@ -171,7 +171,6 @@ pub(super) const UPLINK: u64 = u64::MAX;
 fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>) -> bool {
     let Uplink { port, scratch, .. } = uplink;
     let mut sent = false;
-    within.streams.own.begin_turn();
     for _ in 0..SEGMENTS {
         // What was sent and has no room would be lost, so it is not sent.
         if !port.has_room() {

@@ -67,8 +67,7 @@ impl Outlet<Memory> for Streams {
 
     fn stream_has_room(&mut self, _: DeviceId, qpn: Qpn) -> bool {
         let index = self.of[&qpn];
-        let Stream { output, socket, .. } = &self.all[index];
-        let has_room = output.len() < self.own.share(socket);
+        let has_room = self.all[index].output.has_room();
         if !has_room {
             self.all[index].is_blocked = true;
             self.touch(index);
@@ -251,7 +250,7 @@ impl Host {
         if !stream.output.is_empty() && own.has_room(&stream.socket).unwrap_or(false) {
             own.send(&stream.socket, stream.output.take(), *mss);
         }
-        if stream.is_blocked && stream.output.len() < own.share(&stream.socket) {
+        if stream.is_blocked && stream.output.has_room() {
             stream.is_blocked = false;
             self.engine.stream_has_room(self.device, stream.qpn).expect("its QP is there");
         }
@@ -269,7 +268,6 @@ impl Host {
         while let Some(index) = self.streams.touched.pop() {
             self.flush(index);
         }
-        self.streams.own.begin_turn();
         for _ in 0..SEGMENTS {
             if !port.has_room() {
                 break;

@@ -27,8 +27,6 @@ pub(super) enum User {
 pub(super) struct End {
     pub user: User,
     pub output: SendBuffer,
-    /// The turn in which it sent last.
-    pub share: u32,
     pub input: Received,
     pub is_established: bool,
     /// The peer has ended its stream.
@@ -46,7 +44,6 @@ impl End {
         End {
             user,
             output: SendBuffer::default(),
-            share: u32::MAX,
             input: Received::default(),
             is_established: false,
             peer_ended: false,

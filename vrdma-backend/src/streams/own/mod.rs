@@ -9,7 +9,6 @@ mod hash;
 mod node;
 mod receive;
 mod send;
-mod shares;
 mod stats;
 mod taker;
 mod transmit;
@@ -191,16 +190,6 @@ impl Own {
     /// `WouldBlock`: there is nothing yet. Or the connection is over.
     pub fn read(&mut self, socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<Came> {
         self.nodes[socket.node].read(socket.id, buffer)
-    }
-
-    /// A turn of the worker begins, in which it sends.
-    pub fn begin_turn(&mut self) {
-        self.nodes.iter_mut().for_each(|node| node.shares.begin());
-    }
-
-    /// So many bytes may be put together for a socket before they are handed over.
-    pub fn share(&self, socket: &Socket) -> usize {
-        self.nodes[socket.node].shares.each() as usize
     }
 
     /// Whether a socket takes more.

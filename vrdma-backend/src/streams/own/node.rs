@@ -3,7 +3,6 @@
 use super::end::{End, User};
 use super::hash::NumberMap;
 use super::receive::{Came, WINDOW};
-use super::shares::Shares;
 use super::taker::{Direct, Taker};
 use crate::allowed::{AllowedGid, Vlans};
 use crate::config::{GuestConfig, GuestLimits};
@@ -65,7 +64,6 @@ pub(super) struct Node {
     pub outgoing: Buffers,
     incoming: Buffers,
     pub counters: NodeCounters,
-    pub shares: Shares,
 }
 
 impl Node {
@@ -84,7 +82,6 @@ impl Node {
             outgoing: Buffers::default(),
             incoming: Buffers::default(),
             counters: NodeCounters::default(),
-            shares: Shares::default(),
         }
     }
 

@@ -39,7 +39,7 @@ struct Piece {
 }
 
 /// Bytes by their place in the stream, and where its segments begin.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SendBuffer {
     chunks: VecDeque<Chunk>,
     pieces: VecDeque<Piece>,
@@ -48,28 +48,18 @@ pub(super) struct SendBuffer {
     /// Up to here all was sent once.
     sent: u64,
     end: u64,
-    /// What of [`UNSENT`] it may have now, less where many connections send.
-    unsent: u64,
-}
-
-impl Default for SendBuffer {
-    fn default() -> SendBuffer {
-        let (chunks, pieces) = (VecDeque::new(), VecDeque::new());
-        SendBuffer { chunks, pieces, acknowledged: 0, sent: 0, end: 0, unsent: UNSENT }
-    }
 }
 
 impl SendBuffer {
     /// Whether more may be put in.
     pub fn has_room(&self) -> bool {
-        self.end - self.acknowledged < ROOM && self.end - self.sent < self.unsent.min(UNSENT)
+        self.end - self.acknowledged < ROOM && self.end - self.sent < UNSENT
     }
 
-    /// Up to here all was sent, and of what was not there may be so much from now on; whether there is room again.
-    pub fn sent(&mut self, place: u64, unsent: u64) -> bool {
+    /// Up to here all was sent; whether there is room again.
+    pub fn sent(&mut self, place: u64) -> bool {
         let had_room = self.has_room();
         self.sent = self.sent.max(place);
-        self.unsent = unsent;
         !had_room && self.has_room()
     }
 
@@ -244,7 +234,7 @@ mod tests {
         let mut buffer = SendBuffer::default();
         put(&mut buffer, &[ROOM as usize], 1000, 0);
         assert!(!buffer.has_room());
-        assert!(!buffer.sent(ROOM, UNSENT), "all of it is kept still");
+        assert!(!buffer.sent(ROOM), "all of it is kept still");
         buffer.acknowledge(1, &mut Buffers::default());
         assert!(buffer.has_room());
     }
@@ -254,10 +244,7 @@ mod tests {
         let mut buffer = SendBuffer::default();
         put(&mut buffer, &[UNSENT as usize], 1000, 0);
         assert!(!buffer.has_room());
-        assert!(buffer.sent(1000, UNSENT) && buffer.has_room());
-        assert!(!buffer.sent(500, UNSENT) && !buffer.sent(2000, UNSENT), "there was room before");
-        // Others send too: the share is less, and grows again.
-        assert!(!buffer.sent(3000, 10_000) && !buffer.has_room());
-        assert!(!buffer.sent(4000, 20_000) && buffer.sent(5000, UNSENT));
+        assert!(buffer.sent(1000) && buffer.has_room());
+        assert!(!buffer.sent(500) && !buffer.sent(2000), "there was room before");
     }
 }
