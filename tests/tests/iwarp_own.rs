@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
-use vrdma_backend::config::GuestConfig;
+use vrdma_backend::config::{GuestConfig, GuestLimits};
 use vrdma_backend::port::{Burst, FaultsConfig};
 use vrdma_tests::abi::control::{CmConnectReq, CmEventKind, QpState, Status, cm_flags};
 use vrdma_tests::abi::cqe::WcStatus;
-use vrdma_tests::cm::{connect_to, connected, mapped, request};
+use vrdma_tests::cm::{connect_streams, connect_to, connected, mapped, request};
 use vrdma_tests::lab::over_own_tcp;
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
@@ -137,6 +137,8 @@ fn nothing_is_lost_where_frames_are() {
             assert_ne!(both(counter), 0, "{counter}");
         }
         assert_eq!(both("held_bytes"), 0);
+        // What has its place did not wait for what was lost.
+        assert_ne!(near.transport(0, "fpdus_placed") + far.transport(0, "fpdus_placed"), 0);
         assert_ne!(near.tcp(0, "most_round_trip_ns"), 0);
         assert_eq!((a.cq.poll(), b.cq.poll()), (None, None));
         assert_eq!((a.qp.state(), b.qp.state()), (QpState::RTS, QpState::RTS));
@@ -187,6 +189,43 @@ fn who_closes_with_data_under_way_loses_none() {
         b.close();
     }
     assert_eq!(lab.stats().objects(0, "connections"), 0);
+}
+
+/// Two QPs are connected and closed over and over. Nothing is left of it, but what waits for stray segments in TIME-WAIT, and of these no more than a guest may have connections.
+fn come_and_go(rounds: u32) {
+    let lab = Lab::of_tcp(OWN, 2);
+    let (a, b): (Side, Side) =
+        [0, 1].map(|guest| Side::new(&lab.guests[guest], 4096, &QpOptions::default())).into();
+    for round in 0..rounds {
+        let (of_a, of_b) = connect_streams(&a.qp, &b.qp);
+        // Who closes first waits.
+        let first = if round % 2 == 0 { &a } else { &b };
+        first.guest().cm_disconnect(first.qp.number).unwrap();
+        for (side, of) in [(&a, of_a), (&b, of_b)] {
+            side.guest().cm_expect_end(of);
+            side.guest().cm_release(of).unwrap();
+            side.qp.to_state(QpState::RESET).unwrap();
+        }
+    }
+    let most = u64::from(GuestLimits::default().connections);
+    for stats in [lab.stats(), lab.remote_stats()] {
+        assert_eq!((stats.objects(0, "connections"), stats.tcp(0, "held_bytes")), (0, 0));
+        let (waiting, closed) = (stats.tcp(0, "connections"), u64::from(rounds.div_ceil(2)));
+        assert!(waiting <= closed.min(most), "{waiting} connections of TCP after {rounds} rounds");
+    }
+    a.close();
+    b.close();
+}
+
+#[test]
+fn connections_that_come_and_go_leave_nothing() {
+    come_and_go(40);
+}
+
+#[test]
+#[ignore = "long"]
+fn ten_thousand_connections_that_come_and_go_leave_nothing() {
+    come_and_go(10_000);
 }
 
 /// A host on the wire, at the other end of the cable.

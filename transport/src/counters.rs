@@ -184,6 +184,8 @@ Counters {
     fpdus_out,
     /// and received.
     fpdus_in,
+    /// FPDUs that came beyond a hole of a stream, and whose payload was placed at once.
+    fpdus_placed,
     /// Streams of peers that were none, or held what is no segment.
     stream_faults,
     /// Connections ended because a message in a stream had no receive.

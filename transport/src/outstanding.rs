@@ -220,6 +220,11 @@ impl Requests {
         self.sends.after(at)
     }
 
+    /// Whether this send has a response.
+    pub(crate) fn is_answered(&self, at: At) -> bool {
+        self.sends.get(at).send.op.row().has_response()
+    }
+
     /// An outstanding send, and its payload in `scratch`.
     pub(crate) fn send_at<'a>(&self, at: At, scratch: &'a mut Scratch) -> (OutstandingSend, Payload<'a>) {
         let slot = self.sends.get(at);

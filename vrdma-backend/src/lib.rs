@@ -53,7 +53,7 @@ mod stats;
 mod streams;
 /// Our own TCP as the worker has it, for who measures it alone (`vrdma-perf wire --iwarp`).
 pub mod own_tcp {
-    pub use crate::streams::{Handle, Output, Own, SEGMENTS, Socket};
+    pub use crate::streams::{Came, Handle, Output, Own, SEGMENTS, Socket, Taker};
 }
 mod tcp;
 mod translate;

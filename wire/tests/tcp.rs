@@ -44,6 +44,7 @@ impl Vector<'_> {
                 sack_permitted: self.0.contains_key("sackok"),
                 timestamps: self.number("ts_value").map(|value| (value, field("ts_echo"))),
                 sacks: edges.chunks_exact(2).map(|edges| (edges[0], edges[1])).collect(),
+                fpdus: None,
             },
         }
     }

@@ -118,6 +118,18 @@ pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) 
     }
 }
 
+/// Where so many bytes of a WRITE go that come before their turn; `None` if they may not, as things are now. The verdict is still to be had in their turn.
+pub(crate) fn placement<'a, R>(
+    receiver: &Receiver<'a, R>,
+    remote: Remote,
+    length: u64,
+) -> Option<(&'a R, u64)> {
+    let Receiver { mrs, qp, .. } = *receiver;
+    let right = SendOp::Write { remote, imm: None }.row().remote;
+    let may_write = qp.is_receiving() && qp.access().contains(right);
+    may_write.then(|| mrs.remote(remote.rkey, qp.holder(), right, remote.addr, length)).flatten()
+}
+
 /// A NAK that ends no receive.
 fn nak(nak: Nak) -> &'static Objection {
     match nak {

@@ -29,6 +29,9 @@ pub struct Config {
     pub sack: bool,
     /// Whether timestamps are offered and accepted (RFC 7323).
     pub timestamps: bool,
+    /// Whether segments say that they are whole FPDUs, where both ends know of it ([`Arrival::is_whole`](crate::Arrival::is_whole)).
+    #[serde(default)]
+    pub fpdus: bool,
     /// Segments of the initial congestion window (RFC 6928).
     pub initial_window: u8,
     /// A congestion window that was not used for an RTO starts again as the initial one (RFC 5681, 4.1).
@@ -68,6 +71,7 @@ impl Default for Config {
             max_kept: 64,
             sack: true,
             timestamps: true,
+            fpdus: false,
             initial_window: 10,
             restart_after_idle: true,
             min_rto: Duration::from_millis(200),

@@ -105,6 +105,9 @@ pub(crate) struct Agreed {
     pub scaled: bool,
     pub sack: bool,
     pub timestamps: bool,
+    /// Segments say that they are whole FPDUs.
+    #[serde(default)]
+    pub fpdus: bool,
 }
 
 /// What is known of the peer's timestamps, and ours (RFC 7323).
@@ -119,10 +122,9 @@ pub(crate) struct Stamps {
     pub last_ack: u64,
 }
 
-/// The window that the peer allows.
+/// The window that the peer allows: SND.WND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SendWindow {
-    /// SND.WND.
     pub size: u64,
     /// The numbers of the segment that told it last: SND.WL1, SND.WL2.
     pub seq: u64,
@@ -180,9 +182,9 @@ pub struct Connection {
 
     pub(crate) receive_origin: Origin,
     pub(crate) received: Reassembly,
-    /// Bytes that may arrive beyond what is complete.
+    /// Bytes that may arrive beyond what is complete,
     pub(crate) receive_window: u64,
-    /// Segments that were taken since the last acknowledge.
+    /// and segments that were taken since the last acknowledge.
     pub(crate) unacknowledged: u8,
     /// When the peer was heard last.
     pub(crate) heard: Instant,
@@ -208,6 +210,7 @@ impl Connection {
         let mut connection = Connection::new(config, ports, initial, clock, now);
         connection.agreed.sack = config.sack;
         connection.agreed.timestamps = config.timestamps;
+        connection.agreed.fpdus = config.fpdus;
         connection.agreed.receive_scale = config.window_scale();
         connection
     }
@@ -345,9 +348,9 @@ impl Connection {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
     }
 
-    /// Bytes that options take in each segment: those of timestamps.
+    /// Bytes that options take in each segment with data: those of timestamps, and of FPDUs.
     pub(crate) fn options_len(&self) -> u64 {
-        if self.agreed.timestamps { 12 } else { 0 }
+        12 * u64::from(self.agreed.timestamps) + 8 * u64::from(self.agreed.fpdus)
     }
 
     /// The initial congestion window (RFC 6928).

@@ -115,6 +115,7 @@ impl Connection {
         self.receive_origin = Origin(header.seq);
         self.agreed.timestamps = self.config.timestamps && options.timestamps.is_some();
         self.agreed.sack = self.config.sack && options.sack_permitted;
+        self.agreed.fpdus = self.config.fpdus && options.fpdus.is_some();
         self.agreed.scaled = options.window_scale.is_some();
         self.agreed.send_scale = options.window_scale.unwrap_or(0);
         self.agreed.receive_scale = if self.agreed.scaled { self.config.window_scale() } else { 0 };
@@ -331,7 +332,12 @@ impl Connection {
         let range = Range { start, end: start + length as u64 };
         let is_open = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
         if length > 0 && is_open {
-            self.handle_data(range, now, take);
+            let says_whole = header.options.fpdus.is_some_and(|whole| usize::from(whole) == length);
+            let is_whole = self.agreed.fpdus && says_whole;
+            self.handle_data(range, now, &mut |arrival| {
+                let is_whole = is_whole && arrival.at == (0..length);
+                take(Arrival { is_whole, ..arrival })
+            });
         } else if length > 0 {
             self.due.ack = true;
         }

@@ -13,6 +13,12 @@ pub trait Source {
     /// How long the segment is that begins at this place, at most `most`; 0 if there is nothing to send yet. A segment is never made longer, and cut
     /// again only where the path takes less by now.
     fn segment_at(&mut self, offset: u64, most: u32) -> u32;
+
+    /// Whether a stretch of at most 65535 bytes is whole FPDUs: the peer is told so. Not asked unless both ends know of it.
+    fn is_whole(&mut self, stretch: core::ops::Range<u64>) -> bool {
+        let _ = stretch;
+        false
+    }
 }
 
 /// A segment to send: a header, and which bytes of the stream follow it.
@@ -40,13 +46,19 @@ impl Connection {
         if self.due.ack && self.agreed.sack && self.received.has_news() {
             return Some(self.acknowledge(now));
         }
-        self.send_syn(now)
+        let mut segment = self
+            .send_syn(now)
             .or_else(|| self.send_tail_probe(now, source))
             .or_else(|| self.send_lost(now))
             .or_else(|| self.send_new(now, source))
             .or_else(|| self.send_window_probe(now, source))
             .or_else(|| self.send_keep_alive(now))
-            .or_else(|| self.due.ack.then(|| self.acknowledge(now)))
+            .or_else(|| self.due.ack.then(|| self.acknowledge(now)))?;
+        let length = segment.data.end - segment.data.start;
+        if self.agreed.fpdus && length > 0 && source.is_whole(segment.data.clone()) {
+            segment.header.options.fpdus = u16::try_from(length).ok();
+        }
+        Some(segment)
     }
 
     /// The first SYN. Others are retransmissions.
@@ -311,6 +323,7 @@ impl Connection {
         if is_syn {
             header.options.mss = Some(self.config.mss);
             header.options.sack_permitted = self.agreed.sack;
+            header.options.fpdus = self.offers_fpdus().then_some(0);
             // A shift of 0 is one too: it says that ours may be used.
             header.options.window_scale = self.offers_scale().then_some(self.agreed.receive_scale);
         }
@@ -321,6 +334,11 @@ impl Connection {
     /// A SYN offers a scale; its answer has one if the SYN had.
     fn offers_scale(&self) -> bool {
         self.state == State::SynSent || self.agreed.scaled
+    }
+
+    /// Some networks lose SYNs with options that they do not know: what is sent again has none that can be missed.
+    fn offers_fpdus(&self) -> bool {
+        self.agreed.fpdus && (self.state != State::SynSent || self.counters.timeouts == 0)
     }
 
     /// The window as it is written. Its right edge never goes back (RFC 9293, 3.8.6).

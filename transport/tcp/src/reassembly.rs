@@ -12,6 +12,8 @@ pub struct Arrival {
     pub at: core::ops::Range<usize>,
     /// Up to here the stream is complete; if that is less than `offset`, something before them is missing.
     pub complete: u64,
+    /// They are all of the segment, which came as it was sent, and the peer says that it is whole FPDUs: one may be placed beyond a hole.
+    pub is_whole: bool,
 }
 
 /// What a segment changed.
@@ -99,8 +101,8 @@ impl Reassembly {
             }
             let place = (part.start - data.start) as usize..(part.end - data.start) as usize;
             let length = place.len();
-            let taken = take(Arrival { offset: offset(part.start), at: place, complete: offset(self.nxt) })
-                .min(length);
+            let (offset, complete) = (offset(part.start), offset(self.nxt));
+            let taken = take(Arrival { offset, at: place, complete, is_whole: false }).min(length);
             if taken > 0 {
                 self.insert(Range { start: part.start, end: part.start + taken as u64 });
                 change.is_new = true;

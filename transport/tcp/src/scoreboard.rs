@@ -1,6 +1,6 @@
 //! What was sent and is not acknowledged: a record for each segment, as it was cut, and which of them arrived or are lost.
 
-use crate::seq::Range;
+use crate::seq::{FAR, Range};
 use crate::time::Instant;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -280,6 +280,9 @@ impl Scoreboard {
         for sent in &self.sent {
             if sent.range.start != at || sent.range.end <= at {
                 return Some("outstanding segments do not follow each other");
+            }
+            if sent.at.0 >= FAR {
+                return Some("a segment was sent when time is over");
             }
             if sent.sacked && sent.lost {
                 return Some("a segment is sacked and lost");

@@ -65,6 +65,12 @@ struct Listener {
 pub trait Sources {
     /// [`Source::segment_at`] of a connection.
     fn segment_at(&mut self, id: ConnectionId, offset: u64, most: u32) -> u32;
+
+    /// [`Source::is_whole`] of a connection.
+    fn is_whole(&mut self, id: ConnectionId, stretch: core::ops::Range<u64>) -> bool {
+        let _ = (id, stretch);
+        false
+    }
 }
 
 struct SourceOf<'a, S>(ConnectionId, &'a mut S);
@@ -72,6 +78,10 @@ struct SourceOf<'a, S>(ConnectionId, &'a mut S);
 impl<S: Sources> Source for SourceOf<'_, S> {
     fn segment_at(&mut self, offset: u64, most: u32) -> u32 {
         self.1.segment_at(self.0, offset, most)
+    }
+
+    fn is_whole(&mut self, stretch: core::ops::Range<u64>) -> bool {
+        self.1.is_whole(self.0, stretch)
     }
 }
 

@@ -65,6 +65,12 @@ impl Away {
 }
 
 impl Source for Away {
+    fn is_whole(&mut self, stretch: std::ops::Range<u64>) -> bool {
+        self.pieces
+            .iter()
+            .any(|(begin, piece)| *begin == stretch.start && begin + piece.len() as u64 == stretch.end)
+    }
+
     fn segment_at(&mut self, offset: u64, most: u32) -> u32 {
         let piece = self.pieces.iter().find(|(begin, piece)| offset < begin + piece.len() as u64);
         piece.map_or(0, |(begin, piece)| ((begin + piece.len() as u64 - offset) as u32).min(most))
@@ -121,6 +127,13 @@ impl Sink for Log {
     }
 }
 
+/// What has come.
+enum Kept {
+    Bytes(Vec<u8>),
+    /// An FPDU whose payload is where it belongs.
+    Placed(PlacedFpdu),
+}
+
 /// How far set-up is.
 enum SetUp {
     Initiator(Box<Initiator>),
@@ -143,8 +156,14 @@ pub struct Host {
     tcp: Option<Connection>,
     away: Away,
     closed: bool,
-    /// What has come beyond a hole, by its place in the stream.
-    kept: BTreeMap<u64, Vec<u8>>,
+    /// What has come and was not offered to the engine, by its place in the stream.
+    kept: BTreeMap<u64, Kept>,
+    /// FPDUs that were placed beyond a hole, and payload of tagged ones that was held behind one.
+    pub placed: u64,
+    pub tagged_held: u64,
+    /// What looks like an FPDU, and how often it came as such beyond a hole.
+    pub imitation: Vec<u8>,
+    pub imitated: u64,
     /// What has come in order, up to a place, and was not taken.
     offered: Vec<u8>,
     received: u64,
@@ -191,6 +210,7 @@ impl Host {
             probe_slack: Duration::ZERO,
             ack_delay: Duration::from_micros(500),
             time_wait: Duration::from_millis(5),
+            fpdus: true,
             ..Config::default()
         };
         let (set_up, request, tcp) = match role {
@@ -219,6 +239,10 @@ impl Host {
             away: Away::default(),
             closed: false,
             kept: BTreeMap::new(),
+            placed: 0,
+            tagged_held: 0,
+            imitation: Vec::new(),
+            imitated: 0,
             offered: Vec::new(),
             received: 0,
             ended: false,
@@ -277,10 +301,22 @@ impl Host {
             }
             return;
         }
-        let Host { tcp, kept, .. } = self;
+        let (is_done, markers) = (self.is_connected(), self.wishes.markers);
+        let Host { tcp, kept, engine, device, qpn, placed, tagged_held, imitation, imitated, .. } = self;
         let mut take = |arrival: Arrival| {
-            kept.insert(arrival.offset, data[arrival.at.clone()].to_vec());
-            arrival.at.len()
+            let bytes = &data[arrival.at.clone()];
+            *imitated += u64::from(arrival.offset > arrival.complete && bytes == imitation.as_slice());
+            if arrival.is_whole && arrival.offset > arrival.complete && is_done {
+                if let Some(fpdu) = engine.place_fpdu(*device, *qpn, bytes) {
+                    *placed += 1;
+                    kept.insert(arrival.offset, Kept::Placed(fpdu));
+                    return bytes.len();
+                }
+                // Of an FPDU without markers, the byte behind its length says what it is: tagged, and more than headers.
+                *tagged_held += u64::from(!markers && bytes[2] & 0x80 != 0 && bytes.len() > 20);
+            }
+            kept.insert(arrival.offset, Kept::Bytes(bytes.to_vec()));
+            bytes.len()
         };
         if let Some(tcp) = tcp {
             tcp.handle_segment(now, header, data.len(), &mut take);
@@ -293,11 +329,10 @@ impl Host {
             self.replace();
         }
         self.take_events();
-        while let Some(piece) = self.kept.remove(&self.received) {
-            self.received += piece.len() as u64;
-            self.offered.extend_from_slice(&piece);
-        }
         self.offer();
+        while self.offered.is_empty() && self.take_kept() {
+            self.offer();
+        }
         let (qpn, device) = (self.qpn, self.device);
         let Host { engine, log, away, tcp, .. } = self;
         while engine.poll(Instant(now), 1 << 20, log) {}
@@ -324,6 +359,26 @@ impl Host {
             packets.push(Packet(segment.header, away.bytes(segment.data)));
         }
         packets
+    }
+
+    /// Goes on with what came next; false if nothing did, or it is not taken.
+    fn take_kept(&mut self) -> bool {
+        let Some(kept) = self.kept.remove(&self.received) else { return false };
+        match kept {
+            Kept::Bytes(piece) => {
+                self.received += piece.len() as u64;
+                self.offered.extend_from_slice(&piece);
+            }
+            Kept::Placed(fpdu) => {
+                let Host { engine, log, device, qpn, .. } = self;
+                if !engine.handle_placed(*device, *qpn, &fpdu, log).unwrap() {
+                    self.kept.insert(self.received, Kept::Placed(fpdu));
+                    return false;
+                }
+                self.received += fpdu.len() as u64;
+            }
+        }
+        true
     }
 
     fn take_events(&mut self) {

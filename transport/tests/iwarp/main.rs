@@ -9,13 +9,16 @@ mod memory;
 mod rng;
 mod traffic;
 
-use host::{Host, Packet};
+use host::{Host, IOVA, PART, Packet};
 use rng::Rng;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use traffic::Traffic;
-use vrdma_transport::{Role, Wishes};
-use vrdma_wire::tcp::Header;
+use vrdma_transport::{Fpdu, Pieces, Region, Role, Wishes, write_fpdu};
+use vrdma_wire::iwarp::num::Stag;
+use vrdma_wire::iwarp::rdmap::Tagged;
+use vrdma_wire::iwarp::{Framing, Place, Segment};
+use vrdma_wire::tcp::{Flags, Header};
 
 /// What goes wrong, in millionths of all segments.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +26,8 @@ struct Faults {
     loss: u32,
     duplication: u32,
     reordering: u32,
+    /// Segments are cut on the way, or two are joined.
+    resegmenting: bool,
 }
 
 /// When it arrives, its number, the host that it is for, and itself.
@@ -67,17 +72,26 @@ impl World {
     fn work(&mut self) {
         for at in 0..2 {
             for packet in self.hosts[at].work(self.now, &mut self.rng) {
-                let Faults { loss, duplication, reordering } = self.faults;
-                if self.rng.ppm(loss) {
-                    continue;
-                }
-                for _ in 0..1 + u32::from(self.rng.ppm(duplication)) {
-                    let late = if self.rng.ppm(reordering) { self.rng.range(0..=LATE) } else { 0 };
-                    self.sent += 1;
-                    let flight = Flight(self.now + DELAY + late, self.sent, 1 - at, packet.clone());
-                    self.flying.push(Reverse(flight));
+                if self.faults.resegmenting {
+                    let first = 4 * self.rng.range(0..=IMITATION as u64 / 4) as usize;
+                    packet.cut(first, IMITATION).into_iter().for_each(|part| self.send(at, &part));
+                } else {
+                    self.send(at, &packet);
                 }
             }
+        }
+    }
+
+    fn send(&mut self, from: usize, packet: &Packet) {
+        let Faults { loss, duplication, reordering, .. } = self.faults;
+        if self.rng.ppm(loss) {
+            return;
+        }
+        for _ in 0..1 + u32::from(self.rng.ppm(duplication)) {
+            let late = if self.rng.ppm(reordering) { self.rng.range(0..=LATE) } else { 0 };
+            self.sent += 1;
+            let flight = Flight(self.now + DELAY + late, self.sent, 1 - from, packet.clone());
+            self.flying.push(Reverse(flight));
         }
     }
 
@@ -106,6 +120,8 @@ struct Outcome {
     segments: u64,
     retransmits: u64,
     replaced: u64,
+    placed: u64,
+    imitated: u64,
 }
 
 fn run(seed: u64, faults: Faults, messages: usize) -> Outcome {
@@ -122,6 +138,11 @@ fn run(seed: u64, faults: Faults, messages: usize) -> Outcome {
     let mtu = rng.pick(&[600, 1500, 9000]);
     let hosts =
         [Host::new(Role::Initiator, a, mtu, 1, &mut rng), Host::new(Role::Responder, b, mtu, 2, &mut rng)];
+    let mut hosts = hosts;
+    if faults.resegmenting {
+        imitate(&mut hosts);
+    }
+    let sources = hosts.each_ref().map(|host| host.memory.bytes(0, PART));
     let mut traffic = Traffic::new(&hosts, messages, &mut rng);
     let mut world = World { now: 1_000_000_000, rng, faults, hosts, flying: BinaryHeap::new(), sent: 0 };
     let begin = world.now;
@@ -136,6 +157,9 @@ fn run(seed: u64, faults: Faults, messages: usize) -> Outcome {
         }
     }
     traffic.check(&world.hosts, seed);
+    for (host, source) in world.hosts.iter().zip(sources) {
+        assert!(host.memory.bytes(0, PART) == source, "seed {seed}: nobody writes there");
+    }
     let took = world.now - begin;
     // Both leave: what TCP does then ends too.
     world.hosts[0].finish();
@@ -143,22 +167,30 @@ fn run(seed: u64, faults: Faults, messages: usize) -> Outcome {
     assert!(world.hosts.iter().all(Host::is_over), "seed {seed}: both connections end");
     let retransmits = world.hosts.iter().map(Host::retransmits).sum();
     let replaced = world.hosts.iter().map(|host| host.replaced).sum();
-    Outcome { took, segments: world.sent, retransmits, replaced }
+    let placed = world.hosts.iter().map(|host| host.placed).sum();
+    // Who asked for markers, or how many READs are looked at, is no reason here.
+    let held: u64 = world.hosts.iter().map(|host| host.tagged_held).sum();
+    assert_eq!(held, 0, "seed {seed}: payload of tagged FPDUs was held behind a hole");
+    let imitated = world.hosts.iter().map(|host| host.imitated).sum();
+    Outcome { took, segments: world.sent, retransmits, replaced, placed, imitated }
 }
 
 fn seeds(range: std::ops::Range<u64>) {
-    let (mut segments, mut retransmits, mut replaced) = (0, 0, 0);
+    let (mut segments, mut retransmits, mut replaced, mut placed) = (0, 0, 0, 0);
     for seed in range {
         let mut rng = Rng::new(!seed);
         let mut rate = || if rng.one_in(3) { 0 } else { rng.range(0..=20_000) as u32 };
-        let faults = Faults { loss: rate(), duplication: rate(), reordering: rate() };
+        let faults = Faults { loss: rate(), duplication: rate(), reordering: rate(), resegmenting: false };
         let outcome = run(seed, faults, 40);
         segments += outcome.segments;
         retransmits += outcome.retransmits;
         replaced += outcome.replaced;
+        placed += outcome.placed;
     }
-    println!("{segments} segments arrived, {retransmits} were sent again; {replaced} engines replaced");
-    assert!(retransmits > 0 && replaced > 0, "there is something to it");
+    println!(
+        "{segments} segments arrived, {retransmits} were sent again; {replaced} engines replaced; {placed} FPDUs placed beyond a hole"
+    );
+    assert!(retransmits > 0 && replaced > 0 && placed > 100, "there is something to it");
 }
 
 #[test]
@@ -179,14 +211,64 @@ fn messages_arrive_over_a_bad_network_seeds_200_to_1999() {
 
 #[test]
 fn a_seed_happens_again_exactly() {
-    let faults = Faults { loss: 10_000, duplication: 10_000, reordering: 10_000 };
+    let faults = Faults { loss: 10_000, duplication: 10_000, reordering: 10_000, resegmenting: false };
     for seed in 0..5 {
         assert_eq!(run(seed, faults, 20), run(seed, faults, 20), "{seed}");
     }
 }
 
+#[test]
+fn what_looks_like_an_fpdu_in_a_segment_that_was_cut_on_the_way_is_not_placed() {
+    let (mut placed, mut imitated) = (0, 0);
+    for seed in 0..20 {
+        let faults = Faults { loss: 20_000, duplication: 10_000, reordering: 20_000, resegmenting: true };
+        let outcome = run(seed, faults, 20);
+        placed += outcome.placed;
+        imitated += outcome.imitated;
+    }
+    println!("{imitated} imitations of FPDUs came beyond holes; {placed} FPDUs were placed");
+    assert!(imitated > 100, "there is something to it");
+}
+
+/// Bytes of what looks like an FPDU.
+const IMITATION: usize = 64;
+
+/// All that both send looks like FPDUs, which write where nobody writes: to what the peer sends itself.
+fn imitate(hosts: &mut [Host; 2]) {
+    for at in 0..2 {
+        let stag = Stag(hosts[1 - at].key);
+        let segment = Some(Segment::Write(Tagged { stag, offset: IOVA, last: true }));
+        let framing = Framing { markers: false, crc: true };
+        let fpdu = Fpdu { framing, place: Place::START, segment };
+        let mut bytes = [0; IMITATION];
+        let length = write_fpdu(&fpdu, &Pieces::<memory::Mem>::bytes(&[0xbb; 44]), &mut bytes).unwrap();
+        assert_eq!(length, IMITATION);
+        hosts[at].memory.write(0, &bytes.repeat(PART / IMITATION)).unwrap();
+        hosts[1 - at].imitation = bytes.to_vec();
+    }
+}
+
 /// A header, and the data behind it.
 impl Packet {
+    /// The same in segments of `each` bytes, but for the first and last. Each has the options of the whole.
+    fn cut(&self, first: usize, each: usize) -> Vec<Packet> {
+        let Packet(header, data) = self;
+        let (head, rest) = data.split_at(first.min(data.len()));
+        let parts = [head].into_iter().chain(rest.chunks(each)).filter(|part| !part.is_empty());
+        let mut seq = header.seq;
+        let mut all: Vec<Packet> = parts
+            .map(|part| {
+                let packet = Packet(Header { seq, ..*header }, part.to_vec());
+                seq = seq.wrapping_add(part.len() as u32);
+                packet
+            })
+            .collect();
+        if data.is_empty() || header.flags.has(Flags::SYN) || header.flags.has(Flags::FIN) {
+            all = vec![self.clone()];
+        }
+        all
+    }
+
     fn header(&self) -> &Header {
         &self.0
     }

@@ -2,7 +2,7 @@
 
 use super::handle::Handle;
 use super::output::Output;
-use super::own::{self, Own};
+use super::own::{self, Came, Own};
 use crate::tcp;
 use socket2::Socket;
 use std::io::{self, Read};
@@ -74,15 +74,15 @@ impl Carrier {
         }
     }
 
-    /// Reads to the front of a buffer, which grows as is needed; how much. 0 at the end of the stream.
+    /// Reads: bytes to the front of a buffer, which grows as is needed.
     ///
     /// # Errors
     /// Those of a socket that does not block.
-    pub(super) fn read(&mut self, buffer: &mut Vec<u8>, own: &mut Own) -> io::Result<usize> {
+    pub(super) fn read(&mut self, buffer: &mut Vec<u8>, own: &mut Own) -> io::Result<Came> {
         match self {
             Carrier::Kernel(socket) => {
                 buffer.resize(READ.max(buffer.len()), 0);
-                socket.read(buffer)
+                socket.read(buffer).map(Came::Bytes)
             }
             Carrier::Own(socket) => own.read(socket, buffer),
         }

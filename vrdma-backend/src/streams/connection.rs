@@ -7,6 +7,7 @@ use super::guest::Told;
 use super::handle::Handle;
 use super::output::Output;
 use super::own::Own;
+use super::pending::Pending;
 use crate::translate::cm::Failure;
 use std::io;
 use std::net::SocketAddr;
@@ -68,7 +69,7 @@ pub(super) struct Connection {
     /// READs and atomics answered at once, and outstanding, as agreed.
     pub(super) depths: (u16, u16),
     /// What has come and was not taken by the engine.
-    pub(super) input: Vec<u8>,
+    pub(super) input: Pending,
     pub(super) output: Output,
     /// The engine waits for room.
     pub(super) is_blocked: bool,
@@ -113,7 +114,7 @@ impl Connection {
             told: Told::default(),
             ended_unanswered: false,
             depths: (0, 0),
-            input: Vec::new(),
+            input: Pending::default(),
             output: Output::default(),
             is_blocked: false,
             ends: None,
@@ -203,7 +204,7 @@ impl Connection {
             carrier.leave(own);
         }
         (self.watched, self.deadline) = (None, None);
-        (self.input, self.output) = (Vec::new(), Output::default());
+        (self.input, self.output) = (Pending::default(), Output::default());
     }
 }
 

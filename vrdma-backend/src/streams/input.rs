@@ -1,6 +1,8 @@
 //! What comes in connections: to set-up, and then to the engine.
 
 use super::connection::{ANSWER_TIME, Connection, Phase, failure};
+use super::own::Came;
+use super::pending::Pending;
 use super::{Host, Streams};
 use crate::translate::cm::{Failure, What};
 use std::io;
@@ -39,8 +41,12 @@ impl Streams {
         let Some(carrier) = &mut connection.carrier else { return };
         let mut scratch = std::mem::take(&mut self.scratch);
         match carrier.read(&mut scratch, &mut self.own) {
-            Ok(0) => connection.peer_ended = true,
-            Ok(length) => self.arrived(connection, &scratch[..length], host),
+            Ok(Came::Bytes(0)) => connection.peer_ended = true,
+            Ok(Came::Placed(placed)) => {
+                connection.input.placed = Some(placed);
+                self.offer(connection, host);
+            }
+            Ok(Came::Bytes(length)) => self.arrived(connection, &scratch[..length], host),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(_) => connection.is_broken = true,
         }
@@ -71,7 +77,7 @@ impl Streams {
                 // It is read only once the engine has all that came before.
                 let taken = self.hand_over(connection, bytes, host);
                 if matches!(connection.phase, Phase::Open) {
-                    connection.input.extend_from_slice(&bytes[taken..]);
+                    connection.input.bytes.extend_from_slice(&bytes[taken..]);
                 }
             }
             Phase::Connecting(..) | Phase::Requested(_) | Phase::Closing { .. } | Phase::Over => {}
@@ -131,13 +137,28 @@ impl Streams {
     /// Offers the engine once more what it did not take.
     pub(super) fn offer(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         if connection.bound.qpn().is_none() || !matches!(connection.phase, Phase::Open) {
-            return connection.input.clear();
+            connection.input = Pending::default();
+            return;
         }
-        let mut input = std::mem::take(&mut connection.input);
-        let taken = self.hand_over(connection, &input, host);
+        let mut bytes = std::mem::take(&mut connection.input.bytes);
+        let taken = self.hand_over(connection, &bytes, host);
         if matches!(connection.phase, Phase::Open) {
-            input.drain(..taken);
-            connection.input = input;
+            bytes.drain(..taken);
+            connection.input.bytes = bytes;
+            self.offer_placed(connection, host);
+        }
+    }
+
+    /// The same of an FPDU that was placed, once all before it was taken.
+    fn offer_placed(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
+        let Pending { bytes, placed } = &mut connection.input;
+        let Some(placed) = placed.take_if(|_| bytes.is_empty()) else { return };
+        let qpn = connection.bound.qpn().expect("an open connection has its QP");
+        match host.engine.handle_placed(connection.device, qpn, &placed, host.outputs) {
+            Ok(true) => {}
+            Ok(false) => connection.input.placed = Some(placed),
+            // The QP was reset or destroyed.
+            Err(_) => self.end_now(connection, Failure::Reset, host),
         }
     }
 

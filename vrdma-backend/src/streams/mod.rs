@@ -24,7 +24,9 @@ mod listener;
 mod outlet;
 mod output;
 mod own;
+mod pending;
 mod table;
+mod taker;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -39,7 +41,7 @@ use deadlines::Deadlines;
 use guest::Guest;
 pub use handle::Handle;
 pub use output::Output;
-pub use own::{Own, SEGMENTS, Socket};
+pub use own::{Came, Own, SEGMENTS, Socket, Taker};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -6,7 +6,7 @@ use crate::gids::GidView;
 use crate::memory::MrMemory;
 use crate::net::{self, Fill, Lost};
 use crate::port::{Offload, Origin, Port};
-use crate::streams::Own;
+use crate::streams::{Host, Streams};
 use vrdma_transport::{self as transport, Engine};
 use vrdma_wire::roce;
 use vrdma_wire::tcp::Ends;
@@ -16,7 +16,7 @@ pub(super) struct Within<'a> {
     pub now: transport::Instant,
     pub engine: &'a mut Engine<MrMemory>,
     pub outputs: &'a mut Outputs,
-    pub own: &'a mut Own,
+    pub streams: &'a mut Streams,
     /// Where others made the frame: they may not speak for guests of other workers. (The engine knows its own.)
     pub strangers: Option<&'a mut GidView>,
 }
@@ -33,11 +33,12 @@ impl net::Inside for Within<'_> {
     }
 
     fn takes(&self, guest: usize, ends: &Ends) -> bool {
-        self.own.takes(guest, ends)
+        self.streams.own.takes(guest, ends)
     }
 
     fn segment(&mut self, guest: usize, frame: &[u8]) {
-        self.own.handle_frame(self.now, guest, frame);
+        let Within { now, engine, outputs, streams, .. } = self;
+        streams.handle_frame(guest, frame, &mut Host { engine, outputs, now: *now });
     }
 }
 

@@ -77,8 +77,7 @@ impl Worker {
                 Origin::Guest | Origin::Flooder => (net::SwitchPort::Worker, gids.as_mut()),
                 Origin::Engine => (net::SwitchPort::Worker, None),
             };
-            let own = &mut streams.own;
-            let inside = &mut Within { now, engine, outputs, own, strangers };
+            let inside = &mut Within { now, engine, outputs, streams, strangers };
             net.receive(now, frame, from, &mut Outside::of(Some(&mut uplink.port)), inside);
         }
         uplink.port.recycle(&mut uplink.burst);
@@ -92,7 +91,7 @@ impl Worker {
         let mut outside = Outside::of(uplink.as_mut().map(|uplink| &mut uplink.port));
         // Its engine knows all GIDs of this worker, whose guests alone send here.
         let strangers = None;
-        let within = &mut Within { now, engine, outputs, own: &mut streams.own, strangers };
+        let within = &mut Within { now, engine, outputs, streams, strangers };
         net.turn(now, &mut outside, within)
     }
 
@@ -114,7 +113,7 @@ impl Worker {
             streams.flush(&mut Host { engine, outputs, now });
         }
         let Some(uplink) = uplink else { return more };
-        let within = &mut Within { now, engine, outputs, own: &mut streams.own, strangers: None };
+        let within = &mut Within { now, engine, outputs, streams, strangers: None };
         let sent = *has_streams && transmit_segments(uplink, net, within);
         uplink.port.flush();
         more || sent || uplink.port.backlog() != 0
@@ -177,12 +176,12 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>
         if !port.has_room() {
             break;
         }
-        let Some(segment) = within.own.poll_transmit(within.now) else { break };
+        let Some(segment) = within.streams.own.poll_transmit(within.now) else { break };
         sent = true;
-        let len = within.own.len(&segment);
+        let len = within.streams.own.len(&segment);
         let padded = len.max(MIN_FRAME);
         let Some(mut frame) = port.transmit(padded) else { continue };
-        within.own.write(&segment, frame.buf());
+        within.streams.own.write(&segment, frame.buf());
         frame.buf()[len..padded].fill(0);
         let verdict = net.route_packet(within.now, &frame.buf()[..len]);
         if verdict == Verdict::To(net::SwitchPort::Uplink) {

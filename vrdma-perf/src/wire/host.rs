@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_backend::config::{GuestConfig, GuestLimits};
-use vrdma_backend::own_tcp::{Handle, Output, Own, SEGMENTS, Socket};
+use vrdma_backend::own_tcp::{Came, Handle, Output, Own, SEGMENTS, Socket, Taker};
 use vrdma_backend::port::Port;
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Fpdu, Instant, Limits, Outlet,
-    OwnerId, Payload, PdId, Pieces, QpAttr, QpInit, QpState, QpType, Receives, Remote, Role, SendOp,
-    SendRequest, Sge, Sink, StreamAttr, StreamEnd, WcStatus, write_fpdu,
+    OwnerId, Payload, PdId, Pieces, PlacedFpdu, QpAttr, QpInit, QpState, QpType, Receives, Remote, Role,
+    SendOp, SendRequest, Sge, Sink, StreamAttr, StreamEnd, WcStatus, write_fpdu,
 };
 use vrdma_wire::iwarp::framing::Framing;
 use vrdma_wire::num::{Lkey, Mac, Qpn, Rkey};
@@ -96,6 +96,35 @@ impl Outlet<Memory> for Streams {
 
     fn end_stream(&mut self, _: DeviceId, _: Qpn, end: StreamEnd) {
         self.ended = Some(end);
+    }
+}
+
+/// What comes goes straight to the engine, as in the daemon.
+struct ToEngine<'a> {
+    engine: &'a mut Engine<Memory>,
+    device: DeviceId,
+    all: &'a mut Vec<Stream>,
+    failure: &'a mut Failure,
+}
+
+impl Taker for ToEngine<'_> {
+    fn take(&mut self, user: Handle, bytes: &[u8]) -> usize {
+        let Some(stream) = self.all.get_mut(user.number as usize) else { return 0 };
+        let taken = self.engine.handle_stream(self.device, stream.qpn, bytes, self.failure).unwrap_or(0);
+        stream.taken += taken as u64;
+        taken
+    }
+
+    fn place(&mut self, user: Handle, fpdu: &[u8]) -> Option<PlacedFpdu> {
+        let stream = self.all.get(user.number as usize)?;
+        self.engine.place_fpdu(self.device, stream.qpn, fpdu)
+    }
+
+    fn take_placed(&mut self, user: Handle, placed: &PlacedFpdu) -> bool {
+        let Some(stream) = self.all.get_mut(user.number as usize) else { return false };
+        let is_taken = self.engine.handle_placed(self.device, stream.qpn, placed, self.failure) == Ok(true);
+        stream.taken += if is_taken { placed.len() as u64 } else { 0 };
+        is_taken
     }
 }
 
@@ -254,6 +283,12 @@ impl Host {
         self.engine.poll(now, 1 << 20, &mut self.failure);
     }
 
+    /// A frame came.
+    pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) {
+        let Host { engine, device, streams: Streams { all, own, .. }, failure, .. } = self;
+        own.handle_frame(now, 0, frame, &mut ToEngine { engine, device: *device, all, failure });
+    }
+
     /// Takes what TCP has for streams.
     pub fn serve(&mut self) -> Result<()> {
         for _ in 0..self.streams.own.ready() {
@@ -262,7 +297,10 @@ impl Host {
             let Streams { all, own, .. } = &mut self.streams;
             let Some(stream) = all.get_mut(index) else { continue };
             if own.events(&stream.socket).contains(EventSet::IN) {
-                let length = own.read(&stream.socket, &mut self.scratch)?;
+                let length = match own.read(&stream.socket, &mut self.scratch)? {
+                    Came::Bytes(length) => length,
+                    Came::Placed(_) => unreachable!("nothing in the streams waits"),
+                };
                 let mut taken = 0;
                 while taken < length {
                     let bytes = &self.scratch[taken..length];

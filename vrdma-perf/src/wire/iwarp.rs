@@ -148,7 +148,7 @@ fn deliver(burst: &mut Burst, hosts: [&mut Host; 2], now: Instant) {
         let host = if frame[..6] == a.mac.0 { &mut *a } else { &mut *b };
         // Others use these ports too.
         if frame[..6] == host.mac.0 {
-            host.streams.own.handle_frame(now, 0, frame);
+            host.handle_frame(now, frame);
         }
     }
     burst.clear();

@@ -63,6 +63,20 @@ impl Deframer {
         result
     }
 
+    /// Goes on behind an FPDU of that length, without markers, that was taken out of the stream before its turn. [`Fault::Marker`] if the one before it goes on there.
+    pub fn skip(&mut self, length: usize) -> Result<(), Fault> {
+        if self.held != 0 {
+            self.fault.get_or_insert(Fault::Marker);
+        }
+        match self.fault {
+            Some(fault) => Err(fault),
+            None => {
+                self.begin_next(length);
+                Ok(())
+            }
+        }
+    }
+
     fn try_next<'b, 'i: 'b>(
         &mut self,
         input: &mut &'i [u8],

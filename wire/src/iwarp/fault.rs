@@ -41,7 +41,7 @@ faults! {
     PrivateDataLength "mpa_private_data_length" MpaSetUp,
     /// The enhanced set-up's flag, and no room for its IRD and ORD (RFC 6581).
     EnhancedLength "mpa_enhanced_length" MpaSetUp,
-    /// A marker that does not point to the beginning of its FPDU (RFC 5044, 4.3).
+    /// A marker that does not point to the beginning of its FPDU (RFC 5044, 4.3); or an FPDU that does not end where the peer's next TCP segment is said to begin with another.
     Marker "mpa_marker" MpaMarker,
     /// A wrong CRC (RFC 5044, 4.4).
     Crc "mpa_crc" MpaCrc,

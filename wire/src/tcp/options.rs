@@ -9,6 +9,12 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+/// The first kind for experiments; whose it is says what follows (RFC 4727, RFC 6994).
+const EXPERIMENT: u8 = 253;
+/// Whose this one is: an experiment's identifier of 32 bits (RFC 6994, 3.1), not registered.
+const FPDUS: [u8; 4] = *b"FPDU";
+/// Length of that option.
+const FPDUS_LEN: u8 = 8;
 
 /// Most bytes that all options of a header may take: its length is told in 4 bits, in units of 4 bytes, and 20 are the header itself.
 const MOST: usize = 40;
@@ -66,6 +72,9 @@ pub struct Options {
     pub timestamps: Option<(u32, u32)>,
     /// What arrived beyond the acknowledgment number, or twice (RFC 2018, 3; RFC 2883).
     pub sacks: Sacks,
+    /// The segment's data is whole FPDUs of iWARP, in so many bytes: who cuts or joins segments on the way does not know of it, so then it is not that of the segment.
+    /// In a SYN, of 0 bytes: the sender would like to know.
+    pub fpdus: Option<u16>,
 }
 
 impl Options {
@@ -98,6 +107,9 @@ impl Options {
                 self.sacks =
                     body.chunks_exact(8).map(|block| (word(&block[..4]), word(&block[4..]))).collect();
             }
+            (EXPERIMENT, &[a, b, c, d, high, low]) if [a, b, c, d] == FPDUS => {
+                self.fpdus = Some(u16::from_be_bytes([high, low]));
+            }
             _ => {}
         }
     }
@@ -105,7 +117,7 @@ impl Options {
     /// Bytes that they take: a multiple of 4, since each is filled up with NOPs.
     ///
     /// # Panics
-    /// If they take more than a header has: an MSS, a scale and permission belong to SYNs, and beside timestamps are 3 blocks at most.
+    /// If they take more than a header has: an MSS, a scale and permission belong to SYNs, and beside timestamps are 3 blocks at most, or one with FPDUs.
     #[allow(clippy::len_without_is_empty, reason = "it counts bytes, not options")]
     pub fn len(&self) -> usize {
         let blocks = self.sacks.as_slice().len();
@@ -113,6 +125,7 @@ impl Options {
             + 4 * usize::from(self.window_scale.is_some())
             + 4 * usize::from(self.sack_permitted && self.timestamps.is_none())
             + 12 * usize::from(self.timestamps.is_some())
+            + usize::from(FPDUS_LEN) * usize::from(self.fpdus.is_some())
             + if blocks > 0 { 4 + 8 * blocks } else { 0 };
         assert!(length <= MOST, "options do not fit into a header");
         length
@@ -143,6 +156,11 @@ impl Options {
         }
         if let Some(shift) = self.window_scale {
             put(&[NOP, WINDOW_SCALE, 3, shift]);
+        }
+        if let Some(length) = self.fpdus {
+            put(&[EXPERIMENT, FPDUS_LEN]);
+            put(&FPDUS);
+            put(&length.to_be_bytes());
         }
         if !self.sacks.is_empty() {
             let blocks = self.sacks.as_slice();

@@ -9,14 +9,19 @@ const A: Gid = Gid::from_ipv4([10, 0, 0, 1]);
 const B: Gid = Gid::from_ipv4([10, 0, 0, 2]);
 
 fn options() -> impl Strategy<Value = Options> {
-    let syn = (any::<Option<u16>>(), prop::option::of(0_u8..=14), any::<bool>(), any::<Option<(u32, u32)>>())
-        .prop_map(|(mss, window_scale, sack_permitted, timestamps)| Options {
+    let mss = any::<Option<u16>>();
+    let scale = prop::option::of(0_u8..=14);
+    let timestamps = any::<Option<(u32, u32)>>();
+    let syn = (mss, scale, any::<bool>(), timestamps, any::<Option<u16>>()).prop_map(
+        |(mss, window_scale, sack_permitted, timestamps, fpdus)| Options {
             mss,
             window_scale,
             sack_permitted,
             timestamps,
             sacks: Sacks::default(),
-        });
+            fpdus,
+        },
+    );
     let data = (any::<Option<(u32, u32)>>(), prop::collection::vec(any::<(u32, u32)>(), 0..=3)).prop_map(
         |(timestamps, sacks)| Options {
             timestamps,
@@ -93,6 +98,16 @@ fn options_that_nobody_knows_are_passed_over() {
     // What follows the end is none.
     assert_eq!(parsed(&[2, 4, 0x12, 0x34, 0, 4, 2, 0]), Ok(mss));
     assert_eq!(parsed(&[3, 3, 15]).unwrap().window_scale, Some(14));
+}
+
+#[test]
+fn an_experiment_is_known_by_its_identifier() {
+    let fpdus = Options { fpdus: Some(0x1234), ..Options::default() };
+    assert_eq!(parsed(&[253, 8, b'F', b'P', b'D', b'U', 0x12, 0x34]), Ok(fpdus));
+    let others = [&[253, 8, b'F', b'P', b'D', b'V', 0x12, 0x34][..], &[253, 6, b'F', b'P', b'D', b'U']];
+    for other in others {
+        assert_eq!(parsed(other), Ok(Options::default()));
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub(crate) mod attr;
 mod framing;
 mod input;
 mod operation;
+pub(crate) mod placed;
 mod receive;
 mod requester_rx;
 mod requester_state;

@@ -6,6 +6,7 @@ use crate::look::Fate;
 use crate::memory::Region;
 use crate::qp::attr::QpState;
 use crate::rc::tcp::input::Waiting;
+use crate::rc::tcp::placed::Data;
 use crate::rc::tcp::stream::ReadyToReceive;
 use core::mem;
 use vrdma_wire::iwarp::Segment;
@@ -99,7 +100,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             Segment::Write(to) => {
                 let is_ready = ready == Some(ReadyToReceive::Write) && payload.is_empty() && to.last;
                 if !is_ready {
-                    self.receive_write(to, payload, ulpdu);
+                    self.receive_write(to, Data::Bytes(payload), ulpdu);
                 }
             }
             Segment::Send { part, solicited, invalidate } => {
@@ -113,7 +114,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 self.receive_read_request(msn, request, is_ready, ulpdu);
             }
             Segment::AtomicRequest(msn, request) => self.receive_atomic_request(msn, &request, ulpdu),
-            Segment::ReadResponse(to) => self.receive_read_response(to, payload, ulpdu),
+            Segment::ReadResponse(to) => self.receive_read_response(to, Data::Bytes(payload), ulpdu),
             Segment::AtomicResponse(msn, response) => self.receive_atomic_response(msn, response, ulpdu),
             Segment::Terminate(Msn::FIRST, terminate) => self.receive_terminate(&terminate),
             Segment::Terminate(..) => self.terminate_fatally(Cause::UntaggedMsn, ulpdu),
@@ -123,7 +124,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
     /// What the peer sent is no stream of FPDUs, or no segment.
     #[cold]
-    fn fail_stream(&mut self, fault: Fault, ulpdu: &[u8]) {
+    pub(super) fn fail_stream(&mut self, fault: Fault, ulpdu: &[u8]) {
         self.counters.stream_faults += 1;
         self.terminate_fatally(fault.cause(), ulpdu);
     }

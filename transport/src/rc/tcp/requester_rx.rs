@@ -5,6 +5,7 @@ use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
 use crate::message::transfer::{Elements, Span, scatter};
 use crate::op::{Answer, DataDirection};
+use crate::rc::tcp::placed::Data;
 use crate::rc::tcp::state::RcTcp;
 use crate::request::Payload;
 use vrdma_wire::iwarp::cause::Cause;
@@ -24,7 +25,7 @@ enum Wrong {
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// Data of a READ.
-    pub(super) fn receive_read_response(&mut self, to: Tagged, data: &[u8], ulpdu: &[u8]) {
+    pub(super) fn receive_read_response(&mut self, to: Tagged, data: Data<'_>, ulpdu: &[u8]) {
         let requester = &mut self.service.tcp().requester;
         if requester.ready_awaited && to.last && data.is_empty() {
             requester.ready_awaited = false;
@@ -45,8 +46,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
     }
 
-    /// Writes data to the elements of the first request; whether it has all then.
-    fn take_data(&mut self, to: Tagged, data: &[u8]) -> Result<bool, Wrong> {
+    /// Writes data to the elements of the first request, unless it is there already; whether that has all then.
+    fn take_data(&mut self, to: Tagged, data: Data<'_>) -> Result<bool, Wrong> {
         let RcTcp { requester: state, .. } = self.service.tcp();
         let first = self.requests.first_send(&self.qp.requester.queue).filter(|_| state.reads > 0);
         let first = first.ok_or(Wrong::Unexpected)?;
@@ -56,14 +57,16 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         if to.stag != Stag(state.token()) {
             return Err(Wrong::Different(Cause::TaggedInvalidStag));
         }
-        let end = u64::from(state.answered) + data.len() as u64;
+        let end = u64::from(state.answered) + u64::from(data.len());
         let is_right = to.offset == u64::from(state.answered) && to.last == (end == u64::from(first.length));
         if !is_right || end > u64::from(first.length) {
             return Err(Wrong::Different(Cause::TaggedBounds));
         }
         let offset = state.answered;
         state.answered = end as u32;
-        self.scatter_to_first(data, offset)?;
+        if let Data::Bytes(bytes) = data {
+            self.scatter_to_first(bytes, offset)?;
+        }
         Ok(to.last)
     }
 

@@ -9,6 +9,7 @@ use crate::message::segment::{Segment, Segmentation};
 use crate::message::verdict::{Nak, Objection, Receiver, Refusal, verdict};
 use crate::op::{Message, Remote, SendOp};
 use crate::rc::tcp::operation::{atomic_of, imm_of};
+use crate::rc::tcp::placed::Data;
 use crate::rc::tcp::responder_state::Response;
 use crate::rc::tcp::terminate::{refused_read, refused_request, refused_write};
 use vrdma_wire::iwarp::cause::Cause;
@@ -28,11 +29,11 @@ enum Outcome {
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A part of a WRITE.
-    pub(super) fn receive_write(&mut self, to: Tagged, payload: &[u8], ulpdu: &[u8]) {
+    pub(super) fn receive_write(&mut self, to: Tagged, payload: Data<'_>, ulpdu: &[u8]) {
         let remote = Remote { addr: to.offset, rkey: Rkey(to.stag.0) };
         let op = SendOp::Write { remote, imm: None };
         let first = self.qp.responder.in_progress != Message::Write;
-        let length = payload.len() as u32;
+        let length = payload.len();
         // Its segments name a place each: each is as if it were all.
         let segment = Segment { first, last: to.last, ..self.whole(&op, length) };
         match self.carry_out(&segment, payload) {
@@ -45,9 +46,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             Outcome::NoReceive => unreachable!("it needs none"),
             Outcome::Refused(refusal) => {
                 let cause = match refusal.nak {
-                    Nak::Access => {
-                        refused_write(self.mrs, self.qp.holder(), to.stag, to.offset, payload.len())
-                    }
+                    Nak::Access => refused_write(self.mrs, self.qp.holder(), to.stag, to.offset, length),
                     Nak::Invalid if segment.first && self.qp.responder.in_progress != Message::None => {
                         Cause::RdmapOpcode
                     }
@@ -91,7 +90,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             message: offset.saturating_add(length),
             ..self.whole(&op, length)
         };
-        match self.carry_out(&segment, payload) {
+        match self.carry_out(&segment, Data::Bytes(payload)) {
             Outcome::Done(_) if part.last => {
                 let input = &mut self.service.tcp().input;
                 input.send_msn = input.send_msn.add(1);
@@ -128,7 +127,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let written = input.written;
         let op = SendOp::Write { remote: Remote::default(), imm: Some(imm_of(data)) };
         let segment = Segment { solicited, offset: written, message: written, ..self.whole(&op, 0) };
-        match self.carry_out(&segment, &[]) {
+        match self.carry_out(&segment, Data::Bytes(&[])) {
             Outcome::Done(_) => {
                 let input = &mut self.service.tcp().input;
                 input.send_msn = input.send_msn.add(1);
@@ -164,7 +163,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let remote = Remote { addr: request.source_offset, rkey: Rkey(request.source.0) };
         let op = SendOp::Read { remote };
         let segment = self.whole(&op, request.length);
-        match self.carry_out(&segment, &[]) {
+        match self.carry_out(&segment, Data::Bytes(&[])) {
             Outcome::Done(_) => self.respond(response),
             Outcome::NoReceive => unreachable!("it needs none"),
             Outcome::Refused(refusal) => {
@@ -187,7 +186,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
         const WORD: u32 = 8;
         let segment = self.whole(&op, WORD);
-        match self.carry_out(&segment, &[]) {
+        match self.carry_out(&segment, Data::Bytes(&[])) {
             Outcome::Done(found) => {
                 let original = found.expect("an atomic finds something");
                 self.respond(Response::Atomic(AtomicResponse { id: request.id, original }));
@@ -224,11 +223,14 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         }
     }
 
-    fn carry_out(&mut self, segment: &Segment<'_>, payload: &[u8]) -> Outcome {
+    fn carry_out(&mut self, segment: &Segment<'_>, payload: Data<'_>) -> Outcome {
         let BorrowedQp { qp, mrs, requests, srqs, .. } = self;
         let receiver = Receiver { mrs, requests, srqs, qp };
         let done = match verdict(&receiver, segment) {
-            Ok(target) => execute_packet(&receiver, segment, target, payload, self.recv_scratch),
+            Ok(target) => match payload {
+                Data::Bytes(bytes) => execute_packet(&receiver, segment, target, bytes, self.recv_scratch),
+                Data::Placed(_) => Ok(None),
+            },
             Err(&Objection::Nak(refusal)) => Err(refusal),
             Err(Objection::Rnr) => return Outcome::NoReceive,
             Err(&Objection::Drop(reason)) => unreachable!("the state was looked at before: {reason:?}"),

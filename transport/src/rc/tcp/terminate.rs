@@ -103,9 +103,9 @@ pub(super) fn refused_write<R>(
     holder: Holder<'_>,
     stag: Stag,
     addr: u64,
-    length: usize,
+    length: u32,
 ) -> Cause {
-    match what_is_wrong(mrs, holder, stag, addr, length as u64) {
+    match what_is_wrong(mrs, holder, stag, addr, length.into()) {
         Wrong::Key => Cause::TaggedInvalidStag,
         Wrong::Stranger => Cause::TaggedStagNotAssociated,
         Wrong::Bounds => Cause::TaggedBounds,

@@ -3,6 +3,7 @@
 mod basics;
 mod endings;
 mod hostile;
+mod placed;
 mod set_up;
 
 use super::*;

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod closing;
+mod fpdus;
 mod loss;
 mod opening;
 mod records;

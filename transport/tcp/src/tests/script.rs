@@ -8,12 +8,13 @@
 //! | `send N`, `send N*K` | the user has K segments of N bytes more |
 //! | `close`, `abort`, `window N` | the user says so |
 //! | `refuse`, `accept`, `take N` | what the user does with data from here on (N: so many bytes of each part) |
-//! | `taken A-B,C-D` | stretches that were handed up since this was asked last, in order |
+//! | `taken A-B,C-D` | stretches that were handed up since this was asked last, in order; `!` behind one: it is whole FPDUs |
 //! | `state`, `event`, `acknowledged`, `complete`, `cwnd`, `mss`, `count NAME` | what has to be so (`event -`: none) |
 //! | `toolong N MSS` | a router says that the segment with this number was too long |
 //!
 //! Flags are letters: `S`, `F`, `R`, `P`, and `.` for ACK; PSH counts only where it stands. Options: `ack N`, `win N`, `mss N`, `ws N`, `sackok`,
-//! `sack A-B,C-D`, `ts VALUE,ECHO`. In a segment that was sent, SACKs have to be just those; of the rest, those that stand there.
+//! `sack A-B,C-D`, `ts VALUE,ECHO`, `fpdus N`. In a segment that was sent, SACKs and `fpdus` have to be just those; of the rest, those that stand there.
+//! Each segment of the user's is an FPDU.
 
 use crate::connection::Connection;
 use crate::output::{Segment, Source};
@@ -47,6 +48,11 @@ impl Source for Cuts {
         let next = self.0.partition_point(|end| *end <= offset);
         self.0.get(next).map_or(0, |end| (*end - offset).min(u64::from(most)) as u32)
     }
+
+    fn is_whole(&mut self, stretch: core::ops::Range<u64>) -> bool {
+        let is_cut = |at| at == 0 || self.0.contains(&at);
+        is_cut(stretch.start) && is_cut(stretch.end)
+    }
 }
 
 pub struct Script {
@@ -55,7 +61,7 @@ pub struct Script {
     cuts: Cuts,
     sent: VecDeque<Segment>,
     most: usize,
-    taken: Vec<(u64, u64)>,
+    taken: Vec<(u64, u64, bool)>,
 }
 
 impl Script {
@@ -126,7 +132,7 @@ impl Script {
             "accept" => self.most = usize::MAX,
             "take" => self.most = number(rest) as usize,
             "taken" => {
-                let taken: Vec<String> = self.taken.drain(..).map(|(a, b)| format!("{a}-{b}")).collect();
+                let taken: Vec<String> = self.taken.drain(..).map(stretch).collect();
                 assert_eq!(taken.join(","), rest, "{line}");
             }
             "state" => assert_eq!(format!("{:?}", connection.state()), rest, "{line}"),
@@ -162,7 +168,7 @@ impl Script {
         let (most, taken) = (self.most, &mut self.taken);
         let mut take = |arrival: Arrival| {
             let length = arrival.at.len().min(most);
-            taken.push((arrival.offset, arrival.offset + length as u64));
+            taken.push((arrival.offset, arrival.offset + length as u64, arrival.is_whole));
             length
         };
         self.connection.handle_segment(self.now, &header, length, &mut take);
@@ -192,6 +198,10 @@ impl Script {
 /// What holds of each connection between two calls.
 pub fn check(connection: &Connection) {
     assert_eq!(connection.fault(), None, "{connection:#?}");
+}
+
+fn stretch((a, b, is_whole): (u64, u64, bool)) -> String {
+    format!("{a}-{b}{}", if is_whole { "!" } else { "" })
 }
 
 fn number(text: &str) -> u64 {
@@ -247,6 +257,7 @@ fn parse(text: &str) -> (Header, usize) {
             "ws" => header.options.window_scale = Some(number(value()) as u8),
             "sackok" => header.options.sack_permitted = true,
             "ts" => header.options.timestamps = Some(pair(value(), ',')),
+            "fpdus" => header.options.fpdus = Some(number(value()) as u16),
             "sack" => header.options.sacks = blocks(value(), OURS).into_iter().collect(),
             _ => panic!("what is `{word}` in `{text}`?"),
         }
@@ -274,7 +285,7 @@ fn compare(line: &str, text: &str, segment: &Segment) {
     is_same &= header.seq.wrapping_sub(OURS) == from && length == to - from;
     // The data is that of its number.
     is_same &= length == 0 || segment.data.start as u32 == from - 1;
-    let mut sacks = Vec::new();
+    let (mut sacks, mut fpdus) = (Vec::new(), None);
     while let Some(word) = words.next() {
         let mut value = || words.next().unwrap();
         is_same &= match word {
@@ -284,6 +295,10 @@ fn compare(line: &str, text: &str, segment: &Segment) {
             "ws" => header.options.window_scale.map(u64::from) == Some(number(value())),
             "sackok" => header.options.sack_permitted,
             "ts" => header.options.timestamps == Some(pair(value(), ',')),
+            "fpdus" => {
+                fpdus = Some(number(value()) as u16);
+                true
+            }
             "sack" => {
                 sacks = blocks(value(), THEIRS);
                 true
@@ -291,7 +306,7 @@ fn compare(line: &str, text: &str, segment: &Segment) {
             _ => panic!("what is `{word}` in `{line}`?"),
         };
     }
-    is_same &= header.options.sacks.as_slice() == sacks;
+    is_same &= header.options.sacks.as_slice() == sacks && header.options.fpdus == fpdus;
     assert!(is_same, "expected `{line}`, was sent: {}", describe(segment));
 }
 
@@ -307,14 +322,15 @@ fn describe(segment: &Segment) -> String {
     let sacks: Vec<String> = header.options.sacks.as_slice().iter().map(relative).collect();
     let options = header.options;
     format!(
-        "{flags} {from}:{to} ack {} win {} sack {} (mss {:?}, ws {:?}, sackok {}, ts {:?})",
+        "{flags} {from}:{to} ack {} win {} sack {} (mss {:?}, ws {:?}, sackok {}, ts {:?}, fpdus {:?})",
         header.ack.wrapping_sub(THEIRS),
         header.window,
         sacks.join(","),
         options.mss,
         options.window_scale,
         options.sack_permitted,
-        options.timestamps
+        options.timestamps,
+        options.fpdus
     )
 }
 

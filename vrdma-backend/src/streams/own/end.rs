@@ -1,6 +1,6 @@
 //! One end of a connection of our own TCP: what its user would ask a socket of.
 
-use super::receive::{Received, WINDOW};
+use super::receive::{Came, Received, WINDOW};
 use super::send::SendBuffer;
 use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
@@ -85,13 +85,12 @@ impl End {
     }
 
     /// Takes what came in order, or why there is nothing; 0 bytes at the end of the stream.
-    pub fn read(&mut self, buffer: &mut Vec<u8>, buffers: &mut Buffers) -> io::Result<usize> {
+    pub fn read(&mut self, buffer: &mut Vec<u8>, buffers: &mut Buffers) -> io::Result<Came> {
         if self.input.is_ready() {
-            self.input.read(buffer, buffers);
-            return Ok(buffer.len());
+            return Ok(self.input.read(buffer, buffers));
         }
         match self.closed {
-            _ if self.peer_ended => Ok(0),
+            _ if self.peer_ended => Ok(Came::Bytes(0)),
             None => Err(io::ErrorKind::WouldBlock.into()),
             Some(reason) => Err(error(reason)),
         }

@@ -5,19 +5,23 @@
 //! and told what in the words of epoll.
 
 mod end;
+mod hash;
 mod node;
 mod receive;
 mod send;
 mod stats;
+mod taker;
 mod transmit;
 
 use super::handle::Handle;
 use super::output::Taken;
 use crate::config::{GuestConfig, GuestLimits};
 use node::{Node, Ready};
+pub use receive::Came;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+pub use taker::Taker;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{ConnectionId, NextHop, Outgoing, Ports, Refused, Tuple};
 use vrdma_transport::{DeviceId, Error, Instant};
@@ -85,10 +89,10 @@ impl Own {
         self.of_ports.get(&port).is_some_and(|&node| self.nodes[node].takes(ends))
     }
 
-    /// Brings a frame with such a segment.
-    pub fn handle_frame(&mut self, now: Instant, port: usize, frame: &[u8]) {
+    /// Brings a frame with such a segment. What `taker` takes of it is not kept.
+    pub fn handle_frame(&mut self, now: Instant, port: usize, frame: &[u8], taker: &mut dyn Taker) {
         if let Some(&node) = self.of_ports.get(&port) {
-            self.nodes[node].handle_frame(at(now), frame, &mut self.ready);
+            self.nodes[node].handle_frame(at(now), frame, &mut self.ready, taker);
         }
     }
 
@@ -180,11 +184,11 @@ impl Own {
         self.nodes[socket.node].mss(socket.id)
     }
 
-    /// Reads what came in order into a buffer, which is replaced; how much. 0 at the end of the stream.
+    /// Reads what came in order: bytes into a buffer, which is replaced.
     ///
     /// # Errors
     /// `WouldBlock`: there is nothing yet. Or the connection is over.
-    pub fn read(&mut self, socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    pub fn read(&mut self, socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<Came> {
         self.nodes[socket.node].read(socket.id, buffer)
     }
 

@@ -1,7 +1,9 @@
 //! The TCP of one guest.
 
 use super::end::{End, User};
-use super::receive::WINDOW;
+use super::hash::NumberMap;
+use super::receive::{Came, WINDOW};
+use super::taker::{Direct, Taker};
 use crate::allowed::{AllowedGid, Vlans};
 use crate::config::{GuestConfig, GuestLimits};
 use crate::streams::buffers::Buffers;
@@ -56,7 +58,7 @@ pub(super) struct Node {
     gids: Vec<AllowedGid>,
     vlans: Vlans,
     pub stack: Stack,
-    pub ends: HashMap<ConnectionId, End>,
+    pub ends: NumberMap<ConnectionId, End>,
     doors: HashMap<Handle, Door>,
     /// Buffers for what is sent, and for what has come.
     pub outgoing: Buffers,
@@ -75,7 +77,7 @@ impl Node {
             gids: guest.allowed_gids(),
             vlans: guest.member_of(),
             stack,
-            ends: HashMap::new(),
+            ends: NumberMap::default(),
             doors: HashMap::new(),
             outgoing: Buffers::default(),
             incoming: Buffers::default(),
@@ -90,7 +92,7 @@ impl Node {
         // Those to any address may go by either IP.
         let least = if local == ANY { LEAST_MTU[0] - HEADERS[0] } else { LEAST_MTU[kind] - HEADERS[kind] };
         let mss = mtu.max(LEAST_MTU[kind]) - HEADERS[kind];
-        Config { mss, min_mss: least, window: WINDOW, ..Config::default() }
+        Config { mss, min_mss: least, window: WINDOW, fpdus: true, ..Config::default() }
     }
 
     /// Whether a segment that came is for this TCP: of a connection of it, or to a listener at an address that the guest may use.
@@ -186,7 +188,7 @@ impl Node {
     }
 
     /// Reads of a connection; its peer is told of the room.
-    pub fn read(&mut self, id: ConnectionId, buffer: &mut Vec<u8>) -> std::io::Result<usize> {
+    pub fn read(&mut self, id: ConnectionId, buffer: &mut Vec<u8>) -> std::io::Result<Came> {
         let end = self.ends.get_mut(&id).expect("it is there until its user leaves it");
         let result = end.read(buffer, &mut self.incoming);
         if let Some(window) = end.input.window() {
@@ -224,7 +226,7 @@ impl Node {
     }
 
     /// A frame came that this TCP [takes](Node::takes).
-    pub fn handle_frame(&mut self, now: Instant, frame: &[u8], ready: &mut Ready) {
+    pub fn handle_frame(&mut self, now: Instant, frame: &[u8], ready: &mut Ready, taker: &mut dyn Taker) {
         let (packet, data) = match Packet::parse(frame) {
             Ok(parsed) => parsed,
             Err(vrdma_wire::tcp::Bad::Checksum) => return self.counters.bad_checksum += 1,
@@ -238,7 +240,11 @@ impl Node {
             // The first data may come with what sets the connection up; who listens is known a moment later.
             let end = ends.entry(id).or_insert_with(|| End::new(User::Listener(NO_DOOR)));
             let limit = end.limit();
-            end.input.take(&arrival, data, limit, buffers)
+            let direct = match end.user {
+                User::Connection(user) => Direct(Some((user, &mut *taker))),
+                User::Listener(_) | User::Nobody => Direct(None),
+            };
+            end.input.take(&arrival, data, limit, buffers, direct)
         };
         let id = self.stack.handle_segment(now, origin, &packet.header, data.len(), &mut take);
         self.follow(ready);

@@ -1,8 +1,10 @@
 //! What has come in a connection of our own TCP and was not read yet.
 
+use super::taker::Direct;
 use crate::streams::buffers::Buffers;
 use std::collections::BTreeMap;
 use vrdma_tcp::Arrival;
+use vrdma_transport::PlacedFpdu;
 
 /// The window that a peer is told while all is read soon.
 pub(super) const WINDOW: u32 = 1 << 20;
@@ -11,82 +13,174 @@ const LIMIT: usize = 2 * WINDOW as usize;
 /// Most stretches that are held apart: small ones, each by itself, would cost more than their bytes.
 const HELD: usize = 1024;
 
+/// What is beyond a hole.
+#[derive(Debug)]
+enum Held {
+    Bytes(Vec<u8>),
+    /// An FPDU whose payload is where it belongs.
+    Placed(PlacedFpdu),
+}
+
 /// Bytes in order, and others beyond holes.
 #[derive(Debug, Default)]
 pub(super) struct Received {
     ready: Vec<u8>,
     /// Where the next byte in order has its place.
     next: u64,
-    /// By their places; they neither overlap nor touch `next`.
-    held: BTreeMap<u64, Vec<u8>>,
+    /// By their places; they do not overlap. One at `next` is an FPDU that was placed, and waits for its user.
+    held: BTreeMap<u64, Held>,
     held_bytes: usize,
     /// The peer was told of less than [`WINDOW`].
     is_narrow: bool,
 }
 
+/// What is read.
+#[derive(Debug)]
+pub enum Came {
+    /// So many bytes; 0 at the end of the stream.
+    Bytes(usize),
+    /// An FPDU that was placed.
+    Placed(PlacedFpdu),
+}
+
 impl Received {
-    /// Takes what arrived, at most up to `limit` bytes in all; how many bytes. None is offered twice.
-    pub fn take(&mut self, arrival: &Arrival, data: &[u8], limit: usize, buffers: &mut Buffers) -> usize {
+    /// Takes what arrived, of which at most `limit` bytes in all are kept; how many bytes. None is offered twice.
+    pub fn take(
+        &mut self,
+        arrival: &Arrival,
+        data: &[u8],
+        limit: usize,
+        buffers: &mut Buffers,
+        mut direct: Direct<'_>,
+    ) -> usize {
+        let direct = &mut direct;
         let bytes = &data[arrival.at.clone()];
-        let room = limit.min(LIMIT).saturating_sub(self.ready.len() + self.held_bytes);
-        let bytes = &bytes[..bytes.len().min(room)];
-        if bytes.is_empty() {
-            return 0;
-        }
         if arrival.offset != self.next {
-            return self.hold(arrival.offset, bytes);
+            let is_placed = arrival.is_whole && self.place(arrival.offset, bytes, direct);
+            return if is_placed { bytes.len() } else { self.hold(arrival.offset, bytes, limit) };
         }
-        if self.ready.capacity() == 0 {
-            self.ready = buffers.take();
-            self.ready.clear();
+        let taken = if self.is_ready() { 0 } else { direct.take(bytes) };
+        self.next += taken as u64;
+        let kept = self.keep(&bytes[taken..], limit, buffers);
+        self.join(buffers, direct);
+        taken + kept
+    }
+
+    /// How many of these bytes may be kept.
+    fn room<'a>(&self, bytes: &'a [u8], limit: usize) -> &'a [u8] {
+        let room = limit.min(LIMIT).saturating_sub(self.ready.len() + self.held_bytes);
+        &bytes[..bytes.len().min(room)]
+    }
+
+    /// Places what is one FPDU beyond a hole; whether it could.
+    fn place(&mut self, offset: u64, bytes: &[u8], direct: &mut Direct<'_>) -> bool {
+        if self.held.len() >= HELD {
+            return false;
         }
-        self.append(bytes);
-        while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() == self.next) {
-            let bytes = entry.remove();
-            self.held_bytes -= bytes.len();
-            self.append(&bytes);
-        }
-        bytes.len()
+        let Some(placed) = direct.place(bytes) else { return false };
+        assert_eq!(placed.len(), bytes.len(), "all of it was one FPDU");
+        self.held.insert(offset, Held::Placed(placed));
+        true
     }
 
     /// Holds what is beyond a hole, with what is right before it; how many bytes.
-    fn hold(&mut self, offset: u64, bytes: &[u8]) -> usize {
+    fn hold(&mut self, offset: u64, bytes: &[u8], limit: usize) -> usize {
+        let bytes = self.room(bytes, limit);
         let count = self.held.len();
         match self.held.range_mut(..offset).next_back() {
-            Some((start, before)) if start + before.len() as u64 == offset => before.extend_from_slice(bytes),
-            _ if count == HELD => return 0,
-            _ => drop(self.held.insert(offset, bytes.to_vec())),
+            _ if bytes.is_empty() => return 0,
+            Some((start, Held::Bytes(before))) if start + before.len() as u64 == offset => {
+                before.extend_from_slice(bytes);
+            }
+            _ if count >= HELD => return 0,
+            _ => drop(self.held.insert(offset, Held::Bytes(bytes.to_vec()))),
         }
         self.held_bytes += bytes.len();
         bytes.len()
     }
 
-    fn append(&mut self, bytes: &[u8]) {
+    /// Keeps what is next until it is read; how many bytes.
+    fn keep(&mut self, bytes: &[u8], limit: usize, buffers: &mut Buffers) -> usize {
+        let bytes = self.room(bytes, limit);
+        if !bytes.is_empty() {
+            self.append(bytes, buffers);
+        }
+        bytes.len()
+    }
+
+    fn append(&mut self, bytes: &[u8], buffers: &mut Buffers) {
+        if self.ready.capacity() == 0 {
+            self.ready = buffers.take();
+            self.ready.clear();
+        }
         self.ready.extend_from_slice(bytes);
         self.next += bytes.len() as u64;
     }
 
+    /// Goes on with what was beyond a hole that is filled.
+    fn join(&mut self, buffers: &mut Buffers, direct: &mut Direct<'_>) {
+        while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() == self.next) {
+            match entry.get() {
+                Held::Placed(placed) => {
+                    if !self.ready.is_empty() || !direct.take_placed(placed) {
+                        return;
+                    }
+                    self.next += placed.len() as u64;
+                    entry.remove();
+                }
+                Held::Bytes(_) => {
+                    let Held::Bytes(bytes) = entry.remove() else { unreachable!("it was looked at") };
+                    self.held_bytes -= bytes.len();
+                    let taken = if self.ready.is_empty() { direct.take(&bytes) } else { 0 };
+                    self.next += taken as u64;
+                    self.append(&bytes[taken..], buffers);
+                }
+            }
+        }
+    }
+
     /// Whether there is something to read.
     pub fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || self.is_stopped()
     }
 
-    /// Gives all that is in order, in place of a buffer that is used again. Nothing is kept: of many connections most are idle.
-    pub fn read(&mut self, buffer: &mut Vec<u8>, buffers: &mut Buffers) {
-        buffers.put(std::mem::replace(buffer, std::mem::take(&mut self.ready)));
+    /// Whether an FPDU that was placed is next, and waits for its user.
+    fn is_stopped(&self) -> bool {
+        self.held.first_key_value().is_some_and(|(place, _)| *place == self.next)
     }
 
-    /// Bytes beyond holes.
+    /// Gives what is in order, bytes in place of a buffer that is used again. Nothing is kept: of many connections most are idle.
+    ///
+    /// # Panics
+    /// There is nothing.
+    pub fn read(&mut self, buffer: &mut Vec<u8>, buffers: &mut Buffers) -> Came {
+        if !self.ready.is_empty() {
+            buffers.put(std::mem::replace(buffer, std::mem::take(&mut self.ready)));
+            return Came::Bytes(buffer.len());
+        }
+        let first = self.held.pop_first().filter(|(place, _)| *place == self.next);
+        let Some((_, Held::Placed(placed))) = first else { unreachable!("it is asked only if it is ready") };
+        self.next += placed.len() as u64;
+        self.join(buffers, &mut Direct(None));
+        Came::Placed(placed)
+    }
+
+    /// Bytes beyond holes that are kept.
     pub fn held(&self) -> usize {
         self.held_bytes
     }
 
+    /// Bytes that came and that their user should have taken.
+    fn unread(&self) -> usize {
+        self.ready.len() + if self.is_stopped() { self.held_bytes } else { 0 }
+    }
+
     /// The window that the peer is to be told now, if it is another than before: what is not read soon takes from it.
     pub fn window(&mut self) -> Option<u32> {
-        let is_narrow = self.ready.len() > WINDOW as usize / 2 || self.is_narrow && self.is_ready();
+        let unread = self.unread();
+        let is_narrow = unread > WINDOW as usize / 2 || self.is_narrow && unread > 0;
         let before = std::mem::replace(&mut self.is_narrow, is_narrow);
-        (is_narrow || before)
-            .then(|| WINDOW.saturating_sub(if is_narrow { self.ready.len() as u32 } else { 0 }))
+        (is_narrow || before).then(|| WINDOW.saturating_sub(if is_narrow { unread as u32 } else { 0 }))
     }
 
     /// Nobody reads any more.
@@ -98,43 +192,71 @@ impl Received {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::streams::handle::Handle;
+    use crate::streams::own::taker::Taker;
+    use std::sync::atomic::AtomicU64;
+    use vrdma_transport::{
+        Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Fpdu, Instant, Limits, OwnerId,
+        Pieces, QpAttr, QpInit, QpState, QpType, Receives, Region, Role, Sink, StreamAttr, write_fpdu,
+    };
+    use vrdma_wire::iwarp::num::Stag;
+    use vrdma_wire::iwarp::rdmap::Tagged;
+    use vrdma_wire::iwarp::{Framing, Place, Segment};
 
     fn arrive(received: &mut Received, offset: u64, bytes: &[u8]) -> usize {
+        arrive_for(received, offset, bytes, false, Direct(None))
+    }
+
+    fn arrive_for(
+        received: &mut Received,
+        offset: u64,
+        bytes: &[u8],
+        is_whole: bool,
+        direct: Direct<'_>,
+    ) -> usize {
         // It is in the midst of a segment.
         let data = [b"??", bytes, b"?"].concat();
-        let arrival = Arrival { offset, at: 2..2 + bytes.len(), complete: received.next };
-        received.take(&arrival, &data, LIMIT, &mut Buffers::default())
+        let arrival = Arrival { offset, at: 2..2 + bytes.len(), complete: received.next, is_whole };
+        received.take(&arrival, &data, LIMIT, &mut Buffers::default(), direct)
+    }
+
+    fn read(received: &mut Received) -> Vec<u8> {
+        let mut buffer = Vec::new();
+        match received.read(&mut buffer, &mut Buffers::default()) {
+            Came::Bytes(length) => assert_eq!(length, buffer.len()),
+            Came::Placed(_) => panic!("bytes are next"),
+        }
+        buffer
     }
 
     #[test]
     fn bytes_are_read_in_order_however_they_come() {
-        let (mut received, mut buffer) = (Received::default(), Vec::new());
+        let mut received = Received::default();
         assert_eq!(arrive(&mut received, 6, b"gh"), 2);
         assert_eq!(arrive(&mut received, 3, b"de"), 2);
         assert!(!received.is_ready() && received.held() == 4);
         assert_eq!(arrive(&mut received, 0, b"abc"), 3);
         assert_eq!(received.held(), 2);
-        received.read(&mut buffer, &mut Buffers::default());
-        assert_eq!(buffer, b"abcde");
+        assert_eq!(read(&mut received), b"abcde");
         assert_eq!(arrive(&mut received, 5, b"f"), 1);
-        received.read(&mut buffer, &mut Buffers::default());
-        assert_eq!((&buffer[..], received.held()), (&b"fgh"[..], 0));
+        assert_eq!((read(&mut received), received.held()), (b"fgh".to_vec(), 0));
     }
 
     #[test]
     fn what_touches_is_held_together_and_what_is_apart_is_bounded() {
-        let (mut received, mut buffer) = (Received::default(), Vec::new());
+        let mut received = Received::default();
         for offset in 1..=3 * HELD as u64 {
             assert_eq!(arrive(&mut received, offset, b"t"), 1);
         }
         assert_eq!((received.held.len(), received.held()), (1, 3 * HELD));
-        // Each by itself, from behind.
-        let apart: Vec<_> = (0..HELD as u64).map(|k| arrive(&mut received, 100_000 - 2 * k, b"a")).collect();
-        assert_eq!((apart.iter().sum::<usize>(), apart[HELD - 1]), (HELD - 1, 0));
-        assert_eq!((received.held.len(), received.held()), (HELD, 4 * HELD - 1));
+        let apart = |n: u64| 10_000 + 2 * n;
+        let taken = (0..2 * HELD as u64).filter(|n| arrive(&mut received, apart(*n), b"a") == 1).count();
+        assert_eq!((taken, received.held.len()), (HELD - 1, HELD));
+        // What lies before them joins none, and what is in order is taken.
+        assert_eq!(arrive(&mut received, apart(0) - 1, b"x"), 0);
+        assert_eq!(received.held(), 3 * HELD + (HELD - 1));
         assert_eq!(arrive(&mut received, 0, b"f"), 1);
-        received.read(&mut buffer, &mut Buffers::default());
-        assert_eq!((buffer.len(), received.held()), (3 * HELD + 1, HELD - 1));
+        assert_eq!((read(&mut received).len(), received.held()), (3 * HELD + 1, HELD - 1));
     }
 
     #[test]
@@ -147,7 +269,181 @@ mod tests {
         assert_eq!(arrive(&mut received, 4 << 20, &half), half.len());
         assert_eq!(arrive(&mut received, WINDOW.into(), &[half.clone(), half.clone()].concat()), half.len());
         assert_eq!(arrive(&mut received, WINDOW as u64 + half.len() as u64, b"x"), 0);
-        received.read(&mut Vec::new(), &mut Buffers::default());
+        read(&mut received);
         assert_eq!((received.window(), received.window()), (Some(WINDOW), None));
+    }
+
+    /// A user that takes what it likes, and says that any bytes are an FPDU.
+    struct User {
+        /// Bytes that it takes still.
+        room: usize,
+        placed: PlacedFpdu,
+        /// What it took: bytes, and FPDUs that were placed.
+        taken: Vec<u8>,
+    }
+
+    const USER: Handle = Handle { number: 1, generation: 0 };
+    const PLACED: u8 = b'!';
+
+    impl User {
+        fn new() -> User {
+            User { room: usize::MAX, placed: placed(), taken: Vec::new() }
+        }
+    }
+
+    impl Taker for User {
+        fn take(&mut self, _: Handle, bytes: &[u8]) -> usize {
+            let taken = bytes.len().min(self.room);
+            self.room -= taken;
+            self.taken.extend_from_slice(&bytes[..taken]);
+            taken
+        }
+
+        fn place(&mut self, user: Handle, fpdu: &[u8]) -> Option<PlacedFpdu> {
+            assert_eq!(user, USER);
+            (fpdu.len() == self.placed.len()).then(|| self.placed.clone())
+        }
+
+        fn take_placed(&mut self, _: Handle, placed: &PlacedFpdu) -> bool {
+            assert_eq!(*placed, self.placed);
+            if self.room > 0 {
+                self.taken.push(PLACED);
+            }
+            self.room > 0
+        }
+    }
+
+    /// Memory of which nobody reads what was written.
+    #[derive(Clone)]
+    struct Nowhere;
+
+    impl Region for Nowhere {
+        fn copy_to(&self, _: u64, _: &Self, _: u64, _: u64) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn write(&self, _: u64, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn with_word<T>(&self, _: u64, _: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault> {
+            Err(Fault)
+        }
+    }
+
+    struct NoSink;
+
+    impl Sink for NoSink {
+        fn complete(&mut self, _: DeviceId, _: CqId, _: &Completion) {}
+
+        fn event(&mut self, _: DeviceId, _: Event) {}
+    }
+
+    /// What an engine says of an FPDU that it placed.
+    fn placed() -> PlacedFpdu {
+        let mut engine = Engine::new(1);
+        let device = engine.add_device(Limits::default());
+        let (owner, access) = (OwnerId::KERNEL, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        let pd = engine.alloc_pd(device, owner).unwrap();
+        let key = engine.reg_mr(device, pd, access, 0, 100, Nowhere).unwrap();
+        let init = QpInit {
+            owner,
+            pd: Some(pd),
+            qp_type: QpType::Rc,
+            send_cq: CqId(0),
+            recv_cq: CqId(0),
+            receives: Receives::Own,
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: 0,
+        };
+        let qpn = engine.create_qp(device, init).unwrap();
+        let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+        let access = Access::REMOTE_WRITE;
+        let attr = QpAttr { state: QpState::Init, access, port: 1, ..QpAttr::default() };
+        engine.modify_qp(Instant(0), device, qpn, mask, &attr, &mut NoSink).unwrap();
+        let framing = Framing { markers: false, crc: true };
+        let (role, ready) = (Role::Responder, None);
+        let (framing_in, framing_out) = (framing, framing);
+        let attr = StreamAttr { role, framing_in, framing_out, ready, ord: 0, ird: 0, mss: 1000 };
+        engine.connect_stream(device, qpn, &attr).unwrap();
+        let to = Tagged { stag: Stag(key), offset: 0, last: true };
+        let fpdu = Fpdu { framing, place: Place::START, segment: Some(Segment::Write(to)) };
+        let payload = Pieces::<Nowhere>::bytes(b"payload");
+        let mut bytes = vec![0; fpdu.len(payload.len())];
+        write_fpdu(&fpdu, &payload, &mut bytes).unwrap();
+        engine.place_fpdu(device, qpn, &bytes).unwrap()
+    }
+
+    #[test]
+    fn a_user_takes_at_once_what_is_next_and_has_the_rest_kept() {
+        let (mut received, mut user) = (Received::default(), User::new());
+        let come = |received: &mut Received, user: &mut User, offset, bytes: &[u8]| {
+            arrive_for(received, offset, bytes, false, Direct(Some((USER, user))))
+        };
+        assert_eq!(come(&mut received, &mut user, 2, b"cd"), 2);
+        assert_eq!(come(&mut received, &mut user, 0, b"ab"), 2);
+        assert!(user.taken == b"abcd" && !received.is_ready() && received.held() == 0);
+        user.room = 1;
+        assert_eq!(come(&mut received, &mut user, 4, b"ef"), 2);
+        // Nothing overtakes what is kept.
+        user.room = 10;
+        assert_eq!(come(&mut received, &mut user, 6, b"g"), 1);
+        assert_eq!((&user.taken[..], read(&mut received)), (&b"abcde"[..], b"fg".to_vec()));
+        assert_eq!(come(&mut received, &mut user, 7, b"h"), 1);
+        assert_eq!(user.taken, b"abcdeh");
+    }
+
+    #[test]
+    fn what_is_placed_is_not_kept_and_is_taken_in_its_turn() {
+        let (mut received, mut user) = (Received::default(), User::new());
+        let length = user.placed.len() as u64;
+        let fpdu = vec![0; length as usize];
+        let come = |received: &mut Received, user: &mut User, offset, bytes: &[u8], is_whole| {
+            assert_eq!(
+                arrive_for(received, offset, bytes, is_whole, Direct(Some((USER, user)))),
+                bytes.len()
+            );
+        };
+        come(&mut received, &mut user, 1, &fpdu, true);
+        assert_eq!((received.held(), received.held.len()), (0, 1));
+        // Of this nobody says that it is whole; and this is none.
+        come(&mut received, &mut user, 1 + length, &fpdu, false);
+        come(&mut received, &mut user, 1 + 2 * length, b"x", true);
+        assert_eq!(received.held() as u64, length + 1);
+        come(&mut received, &mut user, 0, b"a", true);
+        assert_eq!(user.taken, [b"a!", &fpdu[..], b"x"].concat());
+        assert!(!received.is_ready() && received.held() == 0);
+    }
+
+    #[test]
+    fn what_is_placed_and_not_taken_is_read_between_what_is_before_and_behind() {
+        let (mut received, mut user) = (Received::default(), User::new());
+        let length = user.placed.len() as u64;
+        let fpdu = vec![0; length as usize];
+        let come = |received: &mut Received, user: &mut User, offset, bytes: &[u8]| {
+            assert_eq!(arrive_for(received, offset, bytes, true, Direct(Some((USER, user)))), bytes.len());
+        };
+        come(&mut received, &mut user, 1, &fpdu);
+        user.room = 0;
+        come(&mut received, &mut user, 0, b"a");
+        // What comes now is next for TCP, but not for the user; so much of it makes the window narrow.
+        let much = vec![1; WINDOW as usize];
+        come(&mut received, &mut user, 1 + length, &much);
+        assert_eq!(received.window(), Some(0));
+        assert_eq!(read(&mut received), b"a");
+        assert!(received.is_ready() && received.window() == Some(0));
+        let Came::Placed(placed) = received.read(&mut Vec::new(), &mut Buffers::default()) else {
+            panic!("what was placed is next")
+        };
+        assert_eq!(placed, user.placed);
+        assert!(read(&mut received) == much && !received.is_ready());
+        assert_eq!(received.window(), Some(WINDOW));
     }
 }

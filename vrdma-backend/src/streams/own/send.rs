@@ -133,6 +133,18 @@ impl Source for SendBuffer {
         let to_cut = if piece.cut == 0 { left } else { piece.cut - (offset - piece.start) % piece.cut };
         to_cut.min(left).min(most.into()) as u32
     }
+
+    /// FPDUs are cut where segments are. (A request or reply of MPA is none; whoever gets it takes none yet.)
+    fn is_whole(&mut self, stretch: Range<u64>) -> bool {
+        let at = self.pieces.partition_point(|piece| piece.end <= stretch.start);
+        let Some(piece) = self.pieces.get(at) else { return false };
+        let before = stretch.start - piece.start;
+        let (cut, length) = match piece.cut {
+            0 => (piece.end - piece.start, piece.end - piece.start),
+            cut => (cut, cut.min(piece.end - stretch.start)),
+        };
+        before.is_multiple_of(cut) && stretch.end - stretch.start == length
+    }
 }
 
 #[cfg(test)]
@@ -162,6 +174,15 @@ mod tests {
             at += u64::from(length);
         }
         assert_eq!(cuts, [20, 1000, 1000, 1000, 100, 1000, 1000, 500]);
+        let mut at = 0;
+        for length in cuts {
+            let end = at + u64::from(length);
+            assert!(
+                buffer.is_whole(at..end) && !buffer.is_whole(at..end - 4) && !buffer.is_whole(at + 4..end)
+            );
+            at = end;
+        }
+        assert!(!buffer.is_whole(20..2020) && !buffer.is_whole(0..1020) && !buffer.is_whole(at..at + 4));
         // Within an FPDU the rest of it comes.
         assert_eq!(
             (buffer.segment_at(620, 1000), buffer.segment_at(20, 536), buffer.segment_at(556, 536)),

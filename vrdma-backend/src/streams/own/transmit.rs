@@ -1,8 +1,8 @@
 //! What the TCP of a guest sends.
 
 use super::end::End;
+use super::hash::NumberMap;
 use super::node::{Node, Ready, note};
-use std::collections::HashMap;
 use vrdma_tcp::{ConnectionId, Instant, Outgoing, Sources};
 use vrdma_wire::tcp::Packet;
 
@@ -53,10 +53,14 @@ impl Node {
 }
 
 /// What connections have to send.
-struct ToSend<'a>(&'a mut HashMap<ConnectionId, End>);
+struct ToSend<'a>(&'a mut NumberMap<ConnectionId, End>);
 
 impl Sources for ToSend<'_> {
     fn segment_at(&mut self, id: ConnectionId, offset: u64, most: u32) -> u32 {
         self.0.get_mut(&id).map_or(0, |end| vrdma_tcp::Source::segment_at(&mut end.output, offset, most))
+    }
+
+    fn is_whole(&mut self, id: ConnectionId, stretch: std::ops::Range<u64>) -> bool {
+        self.0.get_mut(&id).is_some_and(|end| vrdma_tcp::Source::is_whole(&mut end.output, stretch))
     }
 }

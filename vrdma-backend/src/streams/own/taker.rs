@@ -1,0 +1,34 @@
+//! Who takes what comes in connections of our own TCP at once, straight from the frame: what is taken is not kept.
+
+use crate::streams::handle::Handle;
+use vrdma_transport::PlacedFpdu;
+
+/// See the module. What it does not take is kept, and read later.
+pub trait Taker {
+    /// Takes bytes that are next, all before which were taken or read; how many.
+    fn take(&mut self, user: Handle, bytes: &[u8]) -> usize;
+
+    /// Places an FPDU that came beyond a hole; `None` if it is to be kept.
+    fn place(&mut self, user: Handle, fpdu: &[u8]) -> Option<PlacedFpdu>;
+
+    /// Takes an FPDU that was placed and is next; whether it did.
+    fn take_placed(&mut self, user: Handle, placed: &PlacedFpdu) -> bool;
+}
+
+/// The user of a connection, if there is one that takes anything at once.
+pub(super) struct Direct<'a>(pub Option<(Handle, &'a mut dyn Taker)>);
+
+impl Direct<'_> {
+    pub fn take(&mut self, bytes: &[u8]) -> usize {
+        self.0.as_mut().map_or(0, |(user, taker)| taker.take(*user, bytes))
+    }
+
+    pub fn place(&mut self, fpdu: &[u8]) -> Option<PlacedFpdu> {
+        let (user, taker) = self.0.as_mut()?;
+        taker.place(*user, fpdu)
+    }
+
+    pub fn take_placed(&mut self, placed: &PlacedFpdu) -> bool {
+        self.0.as_mut().is_some_and(|(user, taker)| taker.take_placed(*user, placed))
+    }
+}

@@ -1,0 +1,57 @@
+//! What comes in connections of our own TCP goes straight to the engine, where a connection is its QP's and nothing before waits.
+
+use super::connection::Phase;
+use super::handle::Handle;
+use super::own::Taker;
+use super::table::Table;
+use super::{Host, Streams};
+use vrdma_transport::{DeviceId, PlacedFpdu};
+use vrdma_wire::num::Qpn;
+
+/// See the module.
+struct ToEngine<'a, 'b> {
+    table: &'a mut Table,
+    host: &'a mut Host<'b>,
+}
+
+impl ToEngine<'_, '_> {
+    /// The QP that takes what comes in a connection, and that all has gone to which came before.
+    fn qp(&mut self, user: Handle) -> Option<(DeviceId, Qpn)> {
+        let connection = self.table.connection(user)?;
+        let is_open = matches!(connection.phase, Phase::Open) && connection.input.is_empty();
+        Some((connection.device, connection.bound.qpn().filter(|_| is_open)?))
+    }
+}
+
+impl Taker for ToEngine<'_, '_> {
+    fn take(&mut self, user: Handle, bytes: &[u8]) -> usize {
+        let Some((device, qpn)) = self.qp(user) else { return 0 };
+        let mut taken = 0;
+        while taken < bytes.len() {
+            // If the QP was reset or destroyed, that shows where the rest is read.
+            match self.host.engine.handle_stream(device, qpn, &bytes[taken..], self.host.outputs) {
+                Ok(0) | Err(_) => break,
+                Ok(some) => taken += some,
+            }
+        }
+        taken
+    }
+
+    fn place(&mut self, user: Handle, fpdu: &[u8]) -> Option<PlacedFpdu> {
+        let (device, qpn) = self.qp(user)?;
+        self.host.engine.place_fpdu(device, qpn, fpdu)
+    }
+
+    fn take_placed(&mut self, user: Handle, placed: &PlacedFpdu) -> bool {
+        let Some((device, qpn)) = self.qp(user) else { return false };
+        self.host.engine.handle_placed(device, qpn, placed, self.host.outputs).is_ok_and(|taken| taken)
+    }
+}
+
+impl Streams {
+    /// Brings a frame with a segment for a guest's own TCP.
+    pub fn handle_frame(&mut self, port: usize, frame: &[u8], host: &mut Host<'_>) {
+        let Streams { own, table, .. } = self;
+        own.handle_frame(host.now, port, frame, &mut ToEngine { table, host });
+    }
+}
