@@ -31,8 +31,8 @@ const CLOCK_TURNS: u32 = 16;
 /// Packets go out by a port, as those of the daemon do.
 struct Out<'a, const ACCOUNT: bool> {
     port: &'a mut Port,
-    /// Memory that the frame at hand takes with it; none if all is copied.
-    attached: Option<&'a mut Vec<External>>,
+    /// Memory that the frame at hand takes with it.
+    attached: &'a mut Vec<External>,
 }
 
 impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
@@ -46,7 +46,7 @@ impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
         let frame = within::<ACCOUNT, _>(Stage::Port, || self.port.transmit(packet.frame_len(payload.len())));
         let Some(mut frame) = frame else { return Ok(()) };
         let headers = within::<ACCOUNT, _>(Stage::Build, || packet.emit(payload.len(), frame.buf()));
-        let Some(attached) = self.attached.as_deref_mut().filter(|_| may_attach) else {
+        if !may_attach {
             // What write_frame does, in its parts.
             let end = headers + payload.len();
             let sealed = end + pad(payload.len()) + icrc::LEN;
@@ -57,14 +57,14 @@ impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
             });
             within::<ACCOUNT, _>(Stage::Port, || frame.commit(sealed));
             return Ok(());
-        };
+        }
         let mut icrc = Icrc::new(&frame.buf()[..headers]);
         // As the daemon, whose guests may write meanwhile: the CRC is of a copy.
         let mut copy = [0; COPIED];
-        attached.clear();
+        self.attached.clear();
         for piece in payload.iter() {
             let Piece::Memory { region, offset, length } = piece else { continue };
-            attached.push(region.attach(offset, length as u16));
+            self.attached.push(region.attach(offset, length as u16));
             let mut done = 0;
             while done < length as usize {
                 let part = (length as usize - done).min(copy.len());
@@ -75,7 +75,7 @@ impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
         }
         let trailer = icrc.finish();
         within::<ACCOUNT, _>(Stage::Port, || {
-            frame.commit_with(headers, attached.drain(..), &trailer);
+            frame.commit_with(headers, self.attached.drain(..), &trailer);
         });
         Ok(())
     }
@@ -108,8 +108,6 @@ struct Host<const ACCOUNT: bool> {
     mac: Mac,
     sink: Done,
     attached: Vec<External>,
-    /// Long payloads go from where they lie, if the port can do that.
-    attaches: bool,
 }
 
 impl<const ACCOUNT: bool> Host<ACCOUNT> {
@@ -138,17 +136,7 @@ impl<const ACCOUNT: bool> Host<ACCOUNT> {
             max_inline: 0,
         };
         let qpn = engine.create_qp(device, init).expect("a QP");
-        Host {
-            engine,
-            device,
-            qpn,
-            key,
-            gid,
-            mac,
-            sink: Done::default(),
-            attached: Vec::new(),
-            attaches: true,
-        }
+        Host { engine, device, qpn, key, gid, mac, sink: Done::default(), attached: Vec::new() }
     }
 
     fn connect(&mut self, peer: (Qpn, Gid, Mac), path_mtu: Mtu) {
@@ -201,8 +189,7 @@ impl<const ACCOUNT: bool> Host<ACCOUNT> {
 
     /// Lets it send, and make progress.
     fn transmit(&mut self, now: Instant, port: &mut Port) {
-        let attached = Some(&mut self.attached).filter(|_| self.attaches);
-        let out = &mut Out { port, attached };
+        let out = &mut Out { port, attached: &mut self.attached };
         within::<ACCOUNT, _>(Stage::Send, || self.engine.transmit(now, BUDGET, out, &mut self.sink));
         within::<ACCOUNT, _>(Stage::Port, || port.flush());
         self.engine.poll(now, 1 << 20, &mut self.sink);
@@ -253,12 +240,6 @@ impl<'p, const ACCOUNT: bool> Engines<'p, ACCOUNT> {
         let (start, now) = (Clock::now(), Instant(0));
         let burst = Burst::default();
         Engines { a, b, ports, length, depth, burst, start, now, turns: 0, posted: 0, told: 0 }
-    }
-
-    /// All payloads are copied into their frames.
-    pub fn copying(mut self) -> Self {
-        (self.a.attaches, self.b.attaches) = (false, false);
-        self
     }
 
     /// How often packets were sent again from one on that was lost.

@@ -11,7 +11,7 @@ mod model;
 mod parts;
 mod ports;
 
-use crate::args::{Figure, PortKind, Wire};
+use crate::args::{Figure, Wire};
 use crate::helper::Helper;
 use crate::line;
 use crate::lines::{self, Unit};
@@ -76,9 +76,8 @@ pub fn measure(args: &Wire) -> Result<Measured> {
 pub fn parts(args: &Wire) -> Result<Parts> {
     let dir = tempfile::tempdir()?;
     let ports = RefCell::new(ports::open(args.port, args.mtu, dir.path())?);
-    let ring = RefCell::new(ports::open(PortKind::Ring, args.mtu, dir.path())?);
     pin(0, args.cpus.1);
-    Parts::measure(&ports, &ring, args.duration)
+    Parts::measure(&ports, args.duration)
 }
 
 /// Its tables for people: what was measured, and what follows from it.
@@ -138,16 +137,17 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
     Ok(Measured { what, size, mtu: link.into(), limit, bytes: true, retries, turns })
 }
 
-/// A window has so many times as many operations as are outstanding, since it begins with none, and the first ones of all connections end late.
+/// A window has so many times as many operations as are outstanding, since it begins with none, and what is on its way at its end was work that does not count.
 const FILLS: u32 = 16;
+/// Bytes that a connection of RoCE has on its way at most.
+const ON_THE_WAY: u32 = 2 << 20;
 
 /// Windows that give operations per second.
 fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> Result<Windows<'t, L>> {
     let kind = Kind { figure: Figure::Rate, size: args.size, pause: Duration::ZERO };
     let mut windows = Windows::new(load, kind, u32::MAX, times)?;
-    if args.qp > 1 {
-        windows.count = windows.count.max(FILLS * args.qp * args.tx_depth);
-    }
+    let outstanding = if args.qp > 1 { args.qp * args.tx_depth } else { ON_THE_WAY / args.size.max(LONG) };
+    windows.count = windows.count.max(FILLS * outstanding);
     Ok(windows)
 }
 

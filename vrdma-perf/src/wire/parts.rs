@@ -37,10 +37,6 @@ pub struct Parts {
     pub whole: [f64; 2],
     /// What the ports alone take for frames as long.
     pub frames: [f64; 2],
-    /// A packet of a long message over net_ring, whose payload goes from where it lies.
-    pub loaned: f64,
-    /// The same where it is copied into its frame.
-    pub copied: f64,
     /// By bytes of payload: its ICRC, with that of the headers, and a copy of it.
     pub passes: Vec<(u32, f64, f64)>,
     /// The longest packets.
@@ -48,16 +44,14 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Measures them in this thread, for about so many seconds, over the two ends of a port, and over net_ring.
+    /// Measures them in this thread, for about so many seconds, over the two ends of a port.
     ///
     /// # Errors
     /// A WRITE fails, or the port loses everything.
-    pub fn measure(ports: &RefCell<Vec<Port>>, ring: &RefCell<Vec<Port>>, seconds: f64) -> Result<Parts> {
+    pub fn measure(ports: &RefCell<Vec<Port>>, seconds: f64) -> Result<Parts> {
         let mtu = ports::path_mtu(&ports.borrow());
         let mut of = [SHORT, LONG].map(|size| Windows::new(ports, size, mtu));
         let mut passes = PAYLOADS.map(|len| (Passes::new(len as usize), Vec::new(), Vec::new()));
-        let long = |ring| Engines::<false>::new(ring, (LONG, DEPTH), ports::path_mtu(&ring.borrow()));
-        let (mut loans, mut copies) = ((long(ring), Vec::new()), (long(ring).copying(), Vec::new()));
         let (start, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
         for count in 0.. {
             if count >= WINDOWS && start.elapsed() >= limit {
@@ -65,9 +59,6 @@ impl Parts {
             }
             for (windows, count) in of.iter_mut().zip(WINDOW) {
                 windows.take(count)?;
-            }
-            for (engines, times) in [&mut loans, &mut copies] {
-                times.push(whole(engines, ring, WINDOW[1])?);
             }
             for (pass, icrcs, copies) in &mut passes {
                 let (icrc, copy) = pass.each();
@@ -82,8 +73,6 @@ impl Parts {
             frames: [&short, &long].map(|windows| median(&windows.frames)),
             short: middle(&short.accounts),
             long: middle(&long.accounts),
-            loaned: median(&loans.1),
-            copied: median(&copies.1),
             passes: passes.map(|(len, (_, icrc, copy))| (len, median(&icrc), median(&copy))).collect(),
             mtu: mtu.bytes(),
         })
@@ -147,23 +136,18 @@ impl<'p> Windows<'p> {
     /// One window of each.
     fn take(&mut self, count: u32) -> Result<()> {
         let sent = || ports::frames(&self.ports.borrow());
-        self.whole.push(whole(&mut self.plain, self.ports, count)?);
-        load::rate(&mut self.accounted, WARM_UP.min(count))?;
+        let warm_up = WARM_UP.min(count);
+        load::rate(&mut self.plain, warm_up)?;
+        let (before, start) = (sent(), Instant::now());
+        load::rate(&mut self.plain, count)?;
+        self.whole.push(start.elapsed().as_nanos() as f64 / (sent() - before).max(1) as f64);
+        load::rate(&mut self.accounted, warm_up)?;
         let (before, begun) = (sent(), account::begin());
         load::rate(&mut self.accounted, count)?;
         self.accounts.push(begun.end(sent() - before));
         self.frames.push(1e9 / forward::window(&mut self.ports.borrow_mut(), self.frame)?);
         Ok(())
     }
-}
-
-/// Nanoseconds of a packet, in a window.
-fn whole(engines: &mut Engines<'_, false>, ports: &RefCell<Vec<Port>>, count: u32) -> Result<f64> {
-    let sent = || ports::frames(&ports.borrow());
-    load::rate(engines, WARM_UP.min(count))?;
-    let (before, start) = (sent(), Instant::now());
-    load::rate(engines, count)?;
-    Ok(start.elapsed().as_nanos() as f64 / (sent() - before).max(1) as f64)
 }
 
 fn median(values: &[f64]) -> f64 {
