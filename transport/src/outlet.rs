@@ -7,13 +7,13 @@ pub use fpdu::{Fpdu, StreamEnd};
 use crate::id::DeviceId;
 use crate::memory::{Fault, Region};
 use crate::message::transfer::Span;
-use vrdma_wire::icrc::Icrc;
+use vrdma_wire::icrc;
 use vrdma_wire::iwarp::crc;
 use vrdma_wire::iwarp::encode::{self, Encoder};
-use vrdma_wire::iwarp::framing::{LENGTH_LEN, pad};
+use vrdma_wire::iwarp::framing::{self, LENGTH_LEN};
 use vrdma_wire::iwarp::rdmap::MAX_HEADERS;
 use vrdma_wire::num::{Mac, Qpn};
-use vrdma_wire::roce::Packet;
+use vrdma_wire::roce::{Packet, pad};
 
 /// The way to a MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,15 +207,13 @@ pub fn write_frame<R: Region>(
     payload: &Pieces<'_, R>,
     buf: &mut [u8],
 ) -> Result<usize, Fault> {
-    let total = packet.frame_len(payload.len());
     let headers = packet.emit(payload.len(), buf);
-    let (head, body) = buf[..total].split_at_mut(headers);
+    let padded = payload.len() + pad(payload.len());
+    let total = headers + padded + icrc::LEN;
+    let body = &mut buf[headers..][..padded];
     payload.read(body)?;
-    let end = body.len() - 4;
-    body[payload.len()..end].fill(0);
-    let mut icrc = Icrc::new(head);
-    icrc.update(&body[..end]);
-    body[end..].copy_from_slice(&icrc.finish());
+    body[payload.len()..].fill(0);
+    icrc::seal(&mut buf[..total]);
     Ok(total)
 }
 
@@ -230,7 +228,7 @@ pub fn write_fpdu<R: Region>(fpdu: &Fpdu, payload: &Pieces<'_, R>, buf: &mut [u8
     let ulpdu = headers.len() + payload.len();
     let begin = LENGTH_LEN + headers.len();
     let end = LENGTH_LEN + ulpdu;
-    let covered = end + pad(ulpdu);
+    let covered = end + framing::pad(ulpdu);
     let buf = &mut buf[..covered + crc::LEN];
     buf[..LENGTH_LEN].copy_from_slice(&encode::length(ulpdu));
     buf[LENGTH_LEN..begin].copy_from_slice(headers);

@@ -169,34 +169,35 @@ impl Requests {
         to: Option<&Destination>,
         payload: Payload<'_>,
     ) {
-        let mut slot = SendSlot { send: work.outstanding(), ..SendSlot::default() };
-        if let Some(to) = to {
-            self.extras.push(&mut slot.more, Extra::To(*to));
-        }
+        let (mut more, mut first, mut count, mut inline) = (List::EMPTY, Sge::default(), 0, false);
+        to.into_iter().for_each(|to| self.extras.push(&mut more, Extra::To(*to)));
         match payload {
             _ if work.error.is_some() => {}
             Payload::Inline(data) => {
-                slot.inline = true;
-                slot.count = data.len() as u16;
-                let (first, rest) = data.split_at(data.len().min(FIRST_BYTES));
+                (inline, count) = (true, data.len() as u16);
+                let (begin, rest) = data.split_at(data.len().min(FIRST_BYTES));
                 let mut bytes = [0; FIRST_BYTES];
-                bytes[..first.len()].copy_from_slice(first);
-                slot.first = to_first(bytes);
+                bytes[..begin.len()].copy_from_slice(begin);
+                first = to_first(bytes);
                 for part in rest.chunks(EXTRA_BYTES) {
                     let mut bytes = [0; EXTRA_BYTES];
                     bytes[..part.len()].copy_from_slice(part);
-                    self.extras.push(&mut slot.more, Extra::Bytes(bytes));
+                    self.extras.push(&mut more, Extra::Bytes(bytes));
                 }
             }
             Payload::Sges(sges) => {
-                slot.count = sges.len() as u16;
-                if let Some((first, rest)) = sges.split_first() {
-                    slot.first = *first;
-                    self.push_sges(&mut slot.more, rest);
+                count = sges.len() as u16;
+                if let Some((sge, rest)) = sges.split_first() {
+                    first = *sge;
+                    self.push_sges(&mut more, rest);
                 }
             }
         }
-        self.sends.push(queue, slot);
+        // In place, as of Work: to copy what was just stored field by field costs a stall.
+        self.sends.push_with(queue, |slot| {
+            work.put(&mut slot.send);
+            (slot.count, slot.inline, slot.first, slot.more) = (count, inline, first, more);
+        });
     }
 
     /// The first send of a queue, and its payload in `scratch`.
@@ -260,12 +261,16 @@ impl Requests {
         }
     }
 
-    /// Takes the first send from its queue.
+    /// Takes the first send, a part of which is wanted, from its queue.
     #[inline]
-    pub(crate) fn take_send(&mut self, queue: &mut List) -> Option<Taken<OutstandingSend>> {
-        let mut slot = self.sends.pop(queue)?;
-        while self.extras.pop(&mut slot.more).is_some() {}
-        Some(Taken(slot.send))
+    pub(crate) fn take_send<U: Copy>(
+        &mut self,
+        queue: &mut List,
+        part: impl FnOnce(&OutstandingSend) -> U,
+    ) -> Option<Taken<U>> {
+        let (part, mut more) = self.sends.pop_with(queue, |slot| (part(&slot.send), slot.more))?;
+        while self.extras.pop(&mut more).is_some() {}
+        Some(Taken(part))
     }
 
     /// `sges` are of a receive of at most 2^32 - 1 bytes; beyond, the rest is never used.
@@ -353,7 +358,7 @@ impl Requests {
     pub(crate) fn end_dropped(&mut self, left: &mut usize) {
         let (mut sends, mut receives) = (self.dropped_sends, self.dropped_receives);
         while *left > 0
-            && let Some(taken) = self.take_send(&mut sends)
+            && let Some(taken) = self.take_send(&mut sends, |_| ())
         {
             taken.end();
             *left -= 1;
@@ -449,7 +454,7 @@ mod tests {
                 prop_assert_eq!(payload, expected);
                 prop_assert_eq!(work.id, id as u32);
                 prop_assert_eq!(requests.front_to(&sends), destination(id));
-                prop_assert_eq!(requests.take_send(&mut sends).map(|w| w.end().id), Some(id as u32));
+                prop_assert_eq!(requests.take_send(&mut sends, |send| send.id).map(Taken::end), Some(id as u32));
                 let slot = requests.front_receive(&receives).unwrap();
                 prop_assert_eq!(requests.elements(slot, &mut scratch), &list[..]);
                 prop_assert_eq!(slot.length, count as u32);

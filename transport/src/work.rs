@@ -90,6 +90,14 @@ impl OutstandingSend {
 }
 
 impl Work<'_> {
+    /// Puts it where its queue holds it.
+    #[inline]
+    pub(crate) fn put(&self, to: &mut OutstandingSend) {
+        let Work { op, row: _, id, length, error, flags, srqn } = *self;
+        (to.op, to.id, to.length) = (*op, id, length);
+        (to.error, to.flags, to.srqn) = (error, flags, srqn);
+    }
+
     /// As its queue holds it.
     #[inline]
     pub(crate) fn outstanding(&self) -> OutstandingSend {

@@ -284,6 +284,9 @@ pub struct Wire {
     /// Processors of the helper, and of the thread that has engines and ports
     #[arg(long, default_value = "0,1", value_name = "OTHER,OURS", value_parser = processors)]
     pub cpus: (usize, usize),
+    /// What the time of a packet goes to instead, of messages of 64 bytes and of 64 KiB, and what follows from it for a NIC of 100 Gb/s
+    #[arg(long, conflicts_with = "iwarp")]
+    pub account: bool,
     /// JSON instead of a line
     #[arg(long)]
     pub json: bool,

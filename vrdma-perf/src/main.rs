@@ -94,6 +94,14 @@ fn run(command: Command) -> Result<()> {
             );
             Ok(())
         }
+        Command::Wire(args) if args.account => {
+            let parts = wire::parts(&args)?;
+            println!(
+                "{}",
+                if args.json { serde_json::to_string_pretty(&parts)? } else { wire::tables(&parts) }
+            );
+            Ok(())
+        }
         Command::Wire(args) => {
             let measured = wire::measure(&args)?;
             let text =

@@ -82,14 +82,25 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
     };
     let (port, cpus) = (PortKind::Memif, daemon.cpus);
     let (size, qp, tx_depth, mtu) = (65536, 1, 128, None);
-    let wire = Wire { port, size, iwarp: false, qp, tx_depth, mtu, duration: time, cpus, json: true };
+    let wire = Wire {
+        port,
+        size,
+        iwarp: false,
+        qp,
+        tx_depth,
+        mtu,
+        duration: time,
+        cpus,
+        account: false,
+        json: true,
+    };
     match what {
         What::Command(text, with) => {
             let measured = command(text, with, time, daemon, None)?;
             let lines = lines::of(name, &measured, target);
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
-        What::Wire(..) | What::Iwarp(..) if daemon.daemon.is_some() || !daemon.attach.is_empty() => {
+        What::Wire(..) | What::Iwarp(..) if !ports_are_ours(daemon) => {
             Err(missing("its engines are this program's, not those of another daemon"))
         }
         What::Wire(port, size) => apart(name, &Wire { port, size, ..wire }, target),
@@ -108,6 +119,18 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             Ok(absolute(format!("{bytes:.0} B")))
         }
     }
+}
+
+/// Whether the engines that are measured over ports are those of the daemon.
+fn ports_are_ours(daemon: &DaemonArgs) -> bool {
+    daemon.daemon.is_none() && daemon.attach.is_empty()
+}
+
+/// 64 KiB WRITEs over net_memif.
+fn memif(duration: f64, daemon: &DaemonArgs) -> Wire {
+    let (port, cpus) = (PortKind::Memif, daemon.cpus);
+    let (size, qp, tx_depth, mtu) = (65536, 1, 128, None);
+    Wire { port, size, iwarp: false, qp, tx_depth, mtu, duration, cpus, account: false, json: true }
 }
 
 /// Measures two engines over a port.
@@ -164,6 +187,13 @@ pub fn report(args: &Report) -> Result<()> {
     ));
     if let Some(dir) = &args.out {
         document::report(dir, &text.0, &points)?;
+    }
+    if args.only.is_empty() && ports_are_ours(&args.daemon) {
+        let parts = wire::tables(&on_its_own(|| wire::parts_apart(&memif(args.duration, &args.daemon)))?);
+        println!("\n{parts}");
+        if let Some(dir) = &args.out {
+            document::put(dir, "wire", &format!("{}\n\n{parts}", machine::describe()))?;
+        }
     }
     ensure!(failed.is_empty(), "these failed: {}", failed.join("; "));
     Ok(())

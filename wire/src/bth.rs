@@ -52,6 +52,7 @@ pub(crate) struct Read {
 }
 
 impl Bth {
+    #[inline]
     pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Read, Drop> {
         let raw: &RawBth = reader.take()?;
         if raw.flags & 0xf != 0 {
@@ -70,6 +71,7 @@ impl Bth {
         Ok(Read { bth, opcode: raw.opcode, pad: usize::from(raw.flags >> 4 & 3) })
     }
 
+    #[inline]
     pub(crate) fn put(&self, opcode: u8, pad: usize, writer: &mut Writer<'_>) {
         writer.put(&RawBth {
             opcode,
@@ -84,11 +86,13 @@ impl Bth {
 }
 
 /// A 24-bit number from its bytes.
+#[inline]
 pub(crate) fn get24([a, b, c]: [u8; 3]) -> u32 {
     u32::from_be_bytes([0, a, b, c])
 }
 
 /// The bytes of a 24-bit number.
+#[inline]
 pub(crate) fn put24(number: u32) -> [u8; 3] {
     let [_, a, b, c] = number.to_be_bytes();
     [a, b, c]

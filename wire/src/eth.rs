@@ -48,6 +48,7 @@ pub struct Eth {
 
 impl Eth {
     /// Takes the header from the front of a frame: the header, and what follows it.
+    #[inline]
     pub fn parse(frame: &[u8]) -> Result<(Eth, &[u8]), Drop> {
         let mut reader = Reader(frame);
         let raw: &RawEth = reader.take()?;
@@ -62,6 +63,7 @@ impl Eth {
 
     /// Length of the header: 14 or 18.
     #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
+    #[inline]
     pub const fn len(&self) -> usize {
         if self.vlan.is_some() { 18 } else { 14 }
     }
@@ -70,12 +72,14 @@ impl Eth {
     ///
     /// # Panics
     /// If `buf` is shorter than that.
+    #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let mut writer = Writer::new(buf);
         self.put(&mut writer);
         writer.len()
     }
 
+    #[inline]
     pub(crate) fn put(&self, writer: &mut Writer<'_>) {
         let outer = if self.vlan.is_some() { VLAN } else { self.ethertype };
         writer.put(&RawEth { dst: self.dst.0, src: self.src.0, ethertype: outer.into() });

@@ -40,11 +40,13 @@ pub struct Reth {
 }
 
 impl Reth {
+    #[inline]
     pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Reth, Drop> {
         let raw: &RawReth = reader.take()?;
         Ok(Reth { va: raw.va.get(), rkey: Rkey(raw.rkey.get()), length: raw.length.get() })
     }
 
+    #[inline]
     pub(crate) fn put(&self, writer: &mut Writer<'_>) {
         writer.put(&RawReth { va: self.va.into(), rkey: self.rkey.0.into(), length: self.length.into() });
     }
@@ -73,6 +75,7 @@ pub struct AtomicEth {
 }
 
 impl AtomicEth {
+    #[inline]
     pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<AtomicEth, Drop> {
         let raw: &RawAtomicEth = reader.take()?;
         Ok(AtomicEth {
@@ -83,6 +86,7 @@ impl AtomicEth {
         })
     }
 
+    #[inline]
     pub(crate) fn put(&self, writer: &mut Writer<'_>) {
         writer.put(&RawAtomicEth {
             va: self.va.into(),
@@ -94,10 +98,12 @@ impl AtomicEth {
 }
 
 /// ATOMIC acknowledge extended transport header (9.3.5.3): the value before the operation.
+#[inline]
 pub(crate) fn parse_atomic_ack(reader: &mut Reader<'_>) -> Result<u64, Drop> {
     Ok(reader.take::<U64>()?.get())
 }
 
+#[inline]
 pub(crate) fn put_atomic_ack(original: u64, writer: &mut Writer<'_>) {
     writer.put(&U64::new(original));
 }
@@ -120,11 +126,13 @@ pub struct Deth {
 }
 
 impl Deth {
+    #[inline]
     pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Deth, Drop> {
         let raw: &RawDeth = reader.take()?;
         Ok(Deth { qkey: Qkey(raw.qkey.get()), src: Qpn::truncate(get24(raw.src)) })
     }
 
+    #[inline]
     pub(crate) fn put(&self, writer: &mut Writer<'_>) {
         writer.put(&RawDeth { qkey: self.qkey.0.into(), reserved: 0, src: put24(self.src.number()) });
     }
@@ -138,10 +146,12 @@ struct RawXrceth {
 }
 
 /// XRC extended transport header (annex A14): the receiver's shared receive queue.
+#[inline]
 pub(crate) fn parse_xrceth(reader: &mut Reader<'_>) -> Result<Srqn, Drop> {
     Ok(Srqn::truncate(get24(reader.take::<RawXrceth>()?.srqn)))
 }
 
+#[inline]
 pub(crate) fn put_xrceth(srqn: Srqn, writer: &mut Writer<'_>) {
     writer.put(&RawXrceth { reserved: 0, srqn: put24(srqn.number()) });
 }
@@ -163,12 +173,14 @@ pub struct Aeth {
 }
 
 impl Aeth {
+    #[inline]
     pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Aeth, Drop> {
         let raw: &RawAeth = reader.take()?;
         let syndrome = Syndrome::from_number(raw.syndrome).ok_or(Drop::Syndrome)?;
         Ok(Aeth { syndrome, msn: Msn::truncate(get24(raw.msn)) })
     }
 
+    #[inline]
     pub(crate) fn put(&self, writer: &mut Writer<'_>) {
         writer.put(&RawAeth { syndrome: self.syndrome.number(), msn: put24(self.msn.number()) });
     }
@@ -186,6 +198,7 @@ pub enum Syndrome {
 }
 
 impl Syndrome {
+    #[inline]
     const fn from_number(number: u8) -> Option<Syndrome> {
         let value = number & 0x1f;
         Some(match (number >> 5, value) {
@@ -200,6 +213,7 @@ impl Syndrome {
         })
     }
 
+    #[inline]
     const fn number(self) -> u8 {
         match self {
             Syndrome::Ack(credits) => credits.0,
@@ -247,11 +261,13 @@ impl Credits {
     }
 
     /// The code.
+    #[inline]
     pub const fn code(self) -> u8 {
         self.0
     }
 
     /// How many messages; `None` without limit. Codes go up in steps of a half: 0, 1, 2, 3, 4, 6, 8, 12, ... 32768.
+    #[inline]
     pub const fn count(self) -> Option<u32> {
         match self.0 {
             31 => None,
@@ -273,6 +289,7 @@ impl RnrTimer {
     }
 
     /// The code.
+    #[inline]
     pub const fn code(self) -> u8 {
         self.0
     }
@@ -303,14 +320,17 @@ impl Feth {
     }
 
     /// Placement type and selectivity level as they are on the wire.
+    #[inline]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
+    #[inline]
     pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Feth, Drop> {
         Ok(Feth::from_bits(reader.take::<U32>()?.get() as u8))
     }
 
+    #[inline]
     pub(crate) fn put(self, writer: &mut Writer<'_>) {
         writer.put(&U32::new(self.0.into()));
     }

@@ -12,12 +12,46 @@ pub const LEN: usize = 4;
 
 /// The CRC of 8 bytes of ones, with which each ICRC begins.
 const AFTER_ONES: u32 = !0xdebb_20e3;
-/// The BTH's byte with FECN, BECN and 6 reserved bits.
-const BTH_CONGESTION: usize = 4;
-/// At most so much of a packet is copied and masked at once: of a short one all, as the CRC takes one stretch faster than two.
+/// At most so much of a packet is copied and masked at once.
 const HEAD: usize = 128;
+/// What counts as ones is in the first bytes of a packet,
+const MASKED: usize = 64;
+/// and of short packets these alone are copied.
+const SHORT: usize = 64;
 /// Of a long packet the CRC takes the rest fastest in whole strides, which payloads of a path MTU are.
 const STRIDE: usize = 256;
+
+/// The bits that count as ones, from the IP header on.
+const fn mask(v4: bool) -> [u8; MASKED] {
+    let mut mask = [0; MASKED];
+    let udp = if v4 {
+        mask[1] = 0xff; // type of service
+        mask[8] = 0xff; // TTL
+        (mask[10], mask[11]) = (0xff, 0xff); // header checksum
+        ip::V4_LEN
+    } else {
+        mask[0] = 0x0f; // traffic class, flow label
+        (mask[1], mask[2], mask[3]) = (0xff, 0xff, 0xff);
+        mask[7] = 0xff; // hop limit
+        ip::V6_LEN
+    };
+    (mask[udp + 6], mask[udp + 7]) = (0xff, 0xff); // UDP checksum
+    mask[udp + udp::LEN + BTH_CONGESTION] = 0xff;
+    mask
+}
+
+/// The BTH's byte with FECN, BECN and 6 reserved bits.
+const BTH_CONGESTION: usize = 4;
+const MASKS: [[u8; MASKED]; 2] = [mask(false), mask(true)];
+
+/// Puts the ICRC into the last bytes of a frame, from the Ethernet header on, that is whole but for it.
+///
+/// # Panics
+/// If it is no RoCE packet with room for an ICRC.
+pub fn seal(frame: &mut [u8]) {
+    let (covered, trailer) = frame.split_last_chunk_mut::<LEN>().expect("a frame has room for its ICRC");
+    *trailer = Icrc::new(covered).finish();
+}
 
 /// An ICRC in the making.
 #[derive(Clone, Debug)]
@@ -36,29 +70,27 @@ impl Icrc {
     /// Begins with what follows the Ethernet header: IP, UDP and BTH at least.
     pub(crate) fn of_ip(v4: bool, packet: &[u8]) -> Icrc {
         let shortest = if v4 { ip::V4_LEN } else { ip::V6_LEN } + udp::LEN + bth::LEN;
-        let beyond_strides = packet.len() % STRIDE;
-        let head =
-            if (shortest..=HEAD).contains(&beyond_strides) { beyond_strides } else { HEAD.min(packet.len()) };
-        let (head, rest) = packet.split_at(head);
-        let mut buffer = [0; HEAD];
-        let masked = &mut buffer[..head.len()];
-        masked.copy_from_slice(head);
-        let udp = if v4 {
-            masked[1] = 0xff; // type of service
-            masked[8] = 0xff; // TTL
-            masked[10..12].fill(0xff); // header checksum
-            ip::V4_LEN
-        } else {
-            masked[0] |= 0x0f; // traffic class, flow label
-            masked[1..4].fill(0xff);
-            masked[7] = 0xff; // hop limit
-            ip::V6_LEN
-        };
-        masked[udp + 6..udp + 8].fill(0xff); // UDP checksum
-        masked[udp + udp::LEN + BTH_CONGESTION] = 0xff;
+        assert!(packet.len() >= shortest, "a packet has a BTH");
+        let mask = &MASKS[usize::from(v4)];
         let mut hasher = Hasher::new_with_initial(AFTER_ONES);
-        hasher.update(masked);
-        hasher.update(rest);
+        // Whole words are masked as they are copied: a byte that is stored alone, and then read with others, is waited for.
+        if let Some(head) = packet.first_chunk::<HEAD>() {
+            let mut masked = *head;
+            masked.iter_mut().zip(mask).for_each(|(byte, mask)| *byte |= mask);
+            let beyond_strides = packet.len() % STRIDE;
+            let head = if (shortest..=HEAD).contains(&beyond_strides) { beyond_strides } else { HEAD };
+            hasher.update(&masked[..head]);
+            hasher.update(&packet[head..]);
+        } else if let Some((head, rest)) = packet.split_first_chunk::<SHORT>() {
+            let mut masked = *head;
+            masked.iter_mut().zip(mask).for_each(|(byte, mask)| *byte |= mask);
+            hasher.update(&masked);
+            hasher.update(rest);
+        } else {
+            let mut masked = [0; SHORT];
+            masked.iter_mut().zip(packet).zip(mask).for_each(|((to, byte), mask)| *to = byte | mask);
+            hasher.update(&masked[..packet.len()]);
+        }
         Icrc(hasher)
     }
 

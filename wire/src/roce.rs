@@ -60,6 +60,7 @@ pub struct Path {
 }
 
 impl Path {
+    #[inline]
     fn ip(&self) -> Ip {
         Ip {
             src: self.src,
@@ -71,20 +72,24 @@ impl Path {
     }
 
     /// Length of Ethernet, IP and UDP headers.
+    #[inline]
     fn len(&self) -> usize {
         self.eth().len() + self.ip_len() + udp::LEN
     }
 
+    #[inline]
     fn ip_len(&self) -> usize {
         if self.is_ipv4() { ip::V4_LEN } else { ip::V6_LEN }
     }
 
+    #[inline]
     fn eth(&self) -> Eth {
         let ethertype = if self.is_ipv4() { eth::IPV4 } else { eth::IPV6 };
         Eth { dst: self.dst_mac, src: self.src_mac, vlan: self.vlan, ethertype }
     }
 
     /// Whether it goes over IPv4.
+    #[inline]
     pub fn is_ipv4(&self) -> bool {
         Ip::is_v4(self.src, self.dst)
     }
@@ -104,12 +109,14 @@ pub struct Parsed<'a> {
 
 impl<'a> Parsed<'a> {
     /// Checks the ICRC; wrong is [`Drop::Icrc`].
+    #[inline]
     pub fn check_icrc(&self) -> Result<(), Drop> {
         let right = Icrc::of_ip(self.packet.path.is_ipv4(), self.covered).finish();
         if right == self.icrc { Ok(()) } else { Err(Drop::Icrc) }
     }
 
     /// The IP header as it came, 20 or 40 bytes: what a UD receive shows as GRH.
+    #[inline]
     pub fn ip_header(&self) -> &'a [u8] {
         &self.covered[..self.packet.path.ip_len()]
     }
@@ -176,11 +183,13 @@ impl Packet {
     }
 
     /// Length of the headers, from Ethernet's on.
+    #[inline]
     pub fn header_len(&self) -> usize {
         self.path.len() + bth::LEN + self.body.len()
     }
 
     /// Length of the frame, from the Ethernet header to the ICRC, with that much payload.
+    #[inline]
     pub fn frame_len(&self, payload: usize) -> usize {
         self.header_len() + payload + pad(payload) + icrc::LEN
     }

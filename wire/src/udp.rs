@@ -24,6 +24,7 @@ pub(crate) fn is_roce(packet: &[u8]) -> bool {
 }
 
 /// Takes the header of all that an IP header carries: the source port, and the payload.
+#[inline]
 pub(crate) fn parse(packet: &[u8]) -> Result<(u16, &[u8]), Drop> {
     let mut reader = Reader(packet);
     let raw: &RawUdp = reader.take()?;
@@ -38,6 +39,7 @@ pub(crate) fn parse(packet: &[u8]) -> Result<(u16, &[u8]), Drop> {
 }
 
 /// Writes the header for that much payload. The checksum is 0, "none" (annex A17 allows it for both versions of IP).
+#[inline]
 pub(crate) fn put(src_port: u16, payload: u16, writer: &mut Writer<'_>) {
     writer.put(&RawUdp {
         src_port: src_port.into(),

@@ -223,7 +223,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     #[inline(always)]
     pub(crate) fn end_send(&mut self, work: &Work<'_>, status: WcStatus) {
         // It is not in the queue if it was tried before it was put there.
-        if let Some(taken) = self.requests.take_send(&mut self.qp.requester.queue) {
+        if let Some(taken) = self.requests.take_send(&mut self.qp.requester.queue, |_| ()) {
             taken.end();
         }
         if work.flags.signaled() || status != WcStatus::Success {

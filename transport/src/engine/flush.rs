@@ -117,7 +117,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
     fn end_some(&mut self, flush: &mut Flush, left: &mut usize) {
         while *left > 0
-            && let Some(taken) = self.requests.take_send(&mut flush.sends)
+            && let Some(taken) = self.requests.take_send(&mut flush.sends, |send| *send)
         {
             *left -= 1;
             self.counters.flushes += 1;

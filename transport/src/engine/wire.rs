@@ -120,16 +120,33 @@ impl<R: Region> Engine<R> {
     /// than its sender's connections allow; what is refused is counted, and no trace of it remains.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8], sink: &mut impl Sink) {
         self.port.counters.frames_in += 1;
-        let parsed = match Packet::parse(frame).and_then(|parsed| parsed.check_icrc().map(|()| parsed)) {
+        // The packet stays where it was put: to copy what was just stored field by field takes until these stores are done.
+        let parsed = Packet::parse(frame);
+        let parsed = match &parsed {
             Ok(parsed) => parsed,
-            Err(reason) => return self.port.malformed.count(reason),
+            Err(reason) => return self.port.malformed.count(*reason),
         };
+        if let Err(reason) = parsed.check_icrc() {
+            return self.port.malformed.count(reason);
+        }
+        self.route(now, parsed, frame, sink);
+    }
+
+    /// The same of a packet that was parsed, and its ICRC found right, by the caller: who wants to know what takes how long.
+    pub fn handle_packet(&mut self, now: Instant, parsed: &Parsed<'_>, frame: &[u8], sink: &mut impl Sink) {
+        self.port.counters.frames_in += 1;
+        self.route(now, parsed, frame, sink);
+    }
+
+    /// To whom it is for.
+    #[inline]
+    fn route(&mut self, now: Instant, parsed: &Parsed<'_>, frame: &[u8], sink: &mut impl Sink) {
         match self.addressee(&parsed.packet) {
             Some(Addressee::Device(device)) => {
                 let place = Place { device, qpn: parsed.packet.bth.dest };
-                self.arrive(now, place, &parsed, frame, sink);
+                self.arrive(now, place, parsed, frame, sink);
             }
-            Some(Addressee::Group) => self.handle_group(now, &parsed, frame, sink),
+            Some(Addressee::Group) => self.handle_group(now, parsed, frame, sink),
             None => {}
         }
     }

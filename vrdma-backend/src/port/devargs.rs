@@ -93,13 +93,11 @@ impl UplinkDevice {
         matches!(self.driver(), "net_af_xdp" | "eth_af_xdp")
     }
 
-    /// Whether its driver reads frames with this process's own processor, wherever they lie: then they may carry memory that neither an
-    /// IOMMU nor another process knows.
-    pub fn reads_anything(&self) -> bool {
-        let copies =
-            ["net_af_packet", "eth_af_packet", "net_ring", "net_null", "net_pcap", "net_tap", "net_vhost"];
-        copies.contains(&self.driver())
-            || (self.driver() == "net_memif" && self.get("zero-copy") != Some("yes"))
+    /// Whether its driver takes frames where they lie, with this process's own processor: then they may carry memory that neither an IOMMU nor another
+    /// process knows. Drivers that copy each frame by themselves (packet sockets, memif, vhost, pcap) gain nothing by it: a payload that is not copied into its
+    /// frame is copied to take its ICRC.
+    pub fn takes_in_place(&self) -> bool {
+        ["net_ring", "net_null", "net_tap"].contains(&self.driver())
     }
 
     /// Whether it takes frames of any length, although its driver claims to take the usual ones only (1518 bytes).

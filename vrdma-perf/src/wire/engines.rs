@@ -1,19 +1,20 @@
 //! Two engines, each with a QP of RC that is connected to the other's, and the ports between them: all in this thread. Rings of guests are no part of it.
 
+use super::account::{Stage, within};
 use super::memory::{MEMORY, Memory};
 use crate::load::Load;
 use anyhow::{Result, ensure};
 use std::cell::RefCell;
 use std::time::Instant as Clock;
-use vrdma_backend::port::{Burst, Port};
+use vrdma_backend::port::{Burst, External, Port};
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Instant, Limits, Outlet, OwnerId,
     Payload, Piece, Pieces, QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest,
-    Sge, Sink, WcStatus, write_frame,
+    Sge, Sink, WcStatus,
 };
-use vrdma_wire::icrc::Icrc;
+use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};
-use vrdma_wire::roce::Packet;
+use vrdma_wire::roce::{Packet, pad};
 
 /// Most requests outstanding.
 pub const DEPTH: u32 = 128;
@@ -22,42 +23,60 @@ const OWNER: OwnerId = OwnerId(1);
 const BUDGET: usize = 256;
 /// Shorter payloads are copied into their frames, as the daemon does it.
 const MIN_ATTACHED: usize = 1024;
+/// Of a payload that is not copied into its frame so much is copied at once, to take the ICRC of.
+const COPIED: usize = 2048;
 /// Turns for which a reading of the clock is good enough.
 const CLOCK_TURNS: u32 = 16;
 
-/// Packets go out by a port.
-struct Out<'a>(&'a mut Port);
+/// Packets go out by a port, as those of the daemon do.
+struct Out<'a, const ACCOUNT: bool> {
+    port: &'a mut Port,
+    /// Memory that the frame at hand takes with it.
+    attached: &'a mut Vec<External>,
+}
 
-impl Outlet<Memory> for Out<'_> {
+impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
     fn has_room(&mut self) -> bool {
-        self.0.has_room()
+        // It sends a burst if there is a whole one.
+        within::<ACCOUNT, _>(Stage::Port, || self.port.has_room())
     }
 
-    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Memory>) -> Result<(), Fault> {
-        let attached = self.0.capabilities().external && payload.len() >= MIN_ATTACHED;
-        let Some(mut frame) = self.0.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
-        if !attached {
-            let len = write_frame(packet, payload, frame.buf())?;
-            frame.commit(len);
+    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Memory<ACCOUNT>>) -> Result<(), Fault> {
+        let may_attach = self.port.capabilities().external && payload.len() >= MIN_ATTACHED;
+        let frame = within::<ACCOUNT, _>(Stage::Port, || self.port.transmit(packet.frame_len(payload.len())));
+        let Some(mut frame) = frame else { return Ok(()) };
+        let headers = within::<ACCOUNT, _>(Stage::Build, || packet.emit(payload.len(), frame.buf()));
+        if !may_attach {
+            // What write_frame does, in its parts.
+            let end = headers + payload.len();
+            let sealed = end + pad(payload.len()) + icrc::LEN;
+            payload.read(&mut frame.buf()[headers..end])?;
+            within::<ACCOUNT, _>(Stage::Seal, || {
+                frame.buf()[end..sealed].fill(0);
+                icrc::seal(&mut frame.buf()[..sealed]);
+            });
+            within::<ACCOUNT, _>(Stage::Port, || frame.commit(sealed));
             return Ok(());
         }
-        let headers = packet.emit(payload.len(), frame.buf());
         let mut icrc = Icrc::new(&frame.buf()[..headers]);
         // As the daemon, whose guests may write meanwhile: the CRC is of a copy.
-        let mut copy = [0; 1024];
-        let mut pieces = Vec::with_capacity(1);
+        let mut copy = [0; COPIED];
+        self.attached.clear();
         for piece in payload.iter() {
             let Piece::Memory { region, offset, length } = piece else { continue };
-            pieces.push(region.attach(offset, length as u16));
+            self.attached.push(region.attach(offset, length as u16));
             let mut done = 0;
             while done < length as usize {
                 let part = (length as usize - done).min(copy.len());
                 region.read(offset + done as u64, &mut copy[..part])?;
-                icrc.update(&copy[..part]);
+                within::<ACCOUNT, _>(Stage::Seal, || icrc.update(&copy[..part]));
                 done += part;
             }
         }
-        frame.commit_with(headers, pieces, &icrc.finish());
+        let trailer = icrc.finish();
+        within::<ACCOUNT, _>(Stage::Port, || {
+            frame.commit_with(headers, self.attached.drain(..), &trailer);
+        });
         Ok(())
     }
 }
@@ -80,18 +99,19 @@ impl Sink for Done {
     fn event(&mut self, _device: DeviceId, _event: Event) {}
 }
 
-struct Host {
-    engine: Engine<Memory>,
+struct Host<const ACCOUNT: bool> {
+    engine: Engine<Memory<ACCOUNT>>,
     device: DeviceId,
     qpn: Qpn,
     key: u32,
     gid: Gid,
     mac: Mac,
     sink: Done,
+    attached: Vec<External>,
 }
 
-impl Host {
-    fn new(last: u8) -> Host {
+impl<const ACCOUNT: bool> Host<ACCOUNT> {
+    fn new(last: u8) -> Self {
         let mut engine = Engine::new(last.into());
         let device = engine.add_device(Limits::default());
         let gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]);
@@ -116,7 +136,7 @@ impl Host {
             max_inline: 0,
         };
         let qpn = engine.create_qp(device, init).expect("a QP");
-        Host { engine, device, qpn, key, gid, mac, sink: Done::default() }
+        Host { engine, device, qpn, key, gid, mac, sink: Done::default(), attached: Vec::new() }
     }
 
     fn connect(&mut self, peer: (Qpn, Gid, Mac), path_mtu: Mtu) {
@@ -169,20 +189,34 @@ impl Host {
 
     /// Lets it send, and make progress.
     fn transmit(&mut self, now: Instant, port: &mut Port) {
-        self.engine.transmit(now, BUDGET, &mut Out(port), &mut self.sink);
-        port.flush();
+        let out = &mut Out { port, attached: &mut self.attached };
+        within::<ACCOUNT, _>(Stage::Send, || self.engine.transmit(now, BUDGET, out, &mut self.sink));
+        within::<ACCOUNT, _>(Stage::Port, || port.flush());
         self.engine.poll(now, 1 << 20, &mut self.sink);
     }
 
     fn handle(&mut self, now: Instant, frame: &[u8]) {
-        self.engine.handle_frame(now, frame, &mut self.sink);
+        if !ACCOUNT {
+            return self.engine.handle_frame(now, frame, &mut self.sink);
+        }
+        // The same in its parts.
+        let parsed = within::<ACCOUNT, _>(Stage::Parse, || Packet::parse(frame));
+        match &parsed {
+            Ok(parsed) if within::<ACCOUNT, _>(Stage::Check, || parsed.check_icrc()).is_ok() => {
+                within::<ACCOUNT, _>(Stage::Receive, || {
+                    self.engine.handle_packet(now, parsed, frame, &mut self.sink);
+                });
+            }
+            // It is counted there.
+            _ => self.engine.handle_frame(now, frame, &mut self.sink),
+        }
     }
 }
 
 /// WRITEs from one engine to the other; of the ports one brings back what it sends, or there are two.
-pub struct Engines<'p> {
-    a: Host,
-    b: Host,
+pub struct Engines<'p, const ACCOUNT: bool> {
+    a: Host<ACCOUNT>,
+    b: Host<ACCOUNT>,
     ports: &'p RefCell<Vec<Port>>,
     length: u32,
     /// Requests outstanding.
@@ -196,9 +230,9 @@ pub struct Engines<'p> {
     told: u32,
 }
 
-impl<'p> Engines<'p> {
+impl<'p, const ACCOUNT: bool> Engines<'p, ACCOUNT> {
     /// `depth` WRITEs at a time, of `length` bytes in packets of `mtu`.
-    pub fn new(ports: &'p RefCell<Vec<Port>>, (length, depth): (u32, u32), mtu: Mtu) -> Engines<'p> {
+    pub fn new(ports: &'p RefCell<Vec<Port>>, (length, depth): (u32, u32), mtu: Mtu) -> Self {
         let (mut a, mut b) = (Host::new(1), Host::new(2));
         let (to_a, to_b) = ((a.qpn, a.gid, a.mac), (b.qpn, b.gid, b.mac));
         a.connect(to_b, mtu);
@@ -221,23 +255,26 @@ impl<'p> Engines<'p> {
         }
         self.turns = self.turns.wrapping_add(1);
         self.a.transmit(self.now, &mut ports[0]);
-        self.b.transmit(self.now, &mut ports[last]);
+        within::<ACCOUNT, _>(Stage::Acknowledge, || self.b.transmit(self.now, &mut ports[last]));
         for port in ports.iter_mut() {
-            port.receive(&mut self.burst);
+            within::<ACCOUNT, _>(Stage::Port, || port.receive(&mut self.burst));
             for frame in self.burst.frames() {
-                let host = if frame[..6] == self.a.mac.0 { &mut self.a } else { &mut self.b };
-                host.handle(self.now, frame);
+                if frame[..6] == self.a.mac.0 {
+                    within::<ACCOUNT, _>(Stage::Acknowledge, || self.a.handle(self.now, frame));
+                } else {
+                    self.b.handle(self.now, frame);
+                }
             }
-            self.burst.clear();
+            within::<ACCOUNT, _>(Stage::Port, || self.burst.clear());
         }
     }
 }
 
-impl Load for Engines<'_> {
+impl<const ACCOUNT: bool> Load for Engines<'_, ACCOUNT> {
     fn post(&mut self) -> bool {
         let room = self.posted.wrapping_sub(self.a.sink.completed) < self.depth;
         if room {
-            self.a.post(self.now, self.b.key, self.length);
+            within::<ACCOUNT, _>(Stage::Post, || self.a.post(self.now, self.b.key, self.length));
             self.posted = self.posted.wrapping_add(1);
         }
         room

@@ -1,5 +1,6 @@
 //! The memory of the engines' regions.
 
+use super::account::{Stage, within};
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -9,18 +10,18 @@ use vrdma_transport::{Fault, Region};
 /// Bytes of it.
 pub const MEMORY: usize = 1 << 20;
 
-/// Memory that both the engine and frames on their way have.
+/// Memory that both the engine and frames on their way have; whether an account is kept of copies.
 #[derive(Clone)]
-pub struct Memory(Arc<Bytes>);
+pub struct Memory<const ACCOUNT: bool = false>(Arc<Bytes>);
 
 struct Bytes(Box<[UnsafeCell<u8>]>);
 
 // SAFETY: one thread writes, and what frames carry may change.
 unsafe impl Sync for Bytes {}
 
-impl Memory {
+impl<const ACCOUNT: bool> Memory<ACCOUNT> {
     /// All of it, filled.
-    pub fn new() -> Memory {
+    pub fn new() -> Self {
         Memory(Arc::new(Bytes((0..MEMORY).map(|i| UnsafeCell::new(i as u8)).collect())))
     }
 
@@ -36,7 +37,7 @@ impl Memory {
     }
 }
 
-impl Region for Memory {
+impl<const ACCOUNT: bool> Region for Memory<ACCOUNT> {
     fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault> {
         // SAFETY: both ranges were checked by `at`.
         unsafe { self.at(offset, len as usize).copy_to(dst.at(dst_offset, len as usize), len as usize) };
@@ -45,13 +46,17 @@ impl Region for Memory {
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
         // SAFETY: the range was checked by `at`; the buffer is other memory.
-        unsafe { self.at(offset, buf.len()).copy_to_nonoverlapping(buf.as_mut_ptr(), buf.len()) };
+        within::<ACCOUNT, _>(Stage::CopyOut, || unsafe {
+            self.at(offset, buf.len()).copy_to_nonoverlapping(buf.as_mut_ptr(), buf.len());
+        });
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
         // SAFETY: the range was checked by `at`; the data are other memory.
-        unsafe { self.at(offset, data.len()).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        within::<ACCOUNT, _>(Stage::CopyIn, || unsafe {
+            self.at(offset, data.len()).copy_from_nonoverlapping(data.as_ptr(), data.len());
+        });
         Ok(())
     }
 

@@ -1,11 +1,14 @@
 //! The wire: WRITEs between two engines over ports of DPDK, beside what the ports do at best. A process of its own measures it: EAL stays in a process to
 //! its end, and a veth is in a network namespace.
 
+mod account;
 mod engines;
 mod forward;
 mod host;
 mod iwarp;
 mod memory;
+mod model;
+mod parts;
 mod ports;
 
 use crate::args::{Figure, Wire};
@@ -19,18 +22,19 @@ use crate::turns::{self, Turns, Until};
 use crate::windows::{Kind, Windows, histogram};
 use anyhow::{Result, bail};
 use engines::Engines;
-use forward::Passes;
+use forward::{AROUND, Passes};
 use hdrhistogram::Histogram;
 use iwarp::Iwarp;
+use parts::Parts;
+use ports::frames;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vrdma_backend::port::Port;
 use vrdma_guest::threads::pin;
 
-/// Bytes of a RoCE packet beside its payload: Ethernet, IPv4, UDP, BTH, RETH and ICRC.
-const AROUND: usize = 74;
 /// Messages of so many bytes are bandwidth, shorter ones packets.
 const LONG: u32 = 4096;
 
@@ -65,19 +69,35 @@ pub fn measure(args: &Wire) -> Result<Measured> {
     if args.iwarp { iwarp(args, &ports, &helper) } else { roce(args, &ports, &helper) }
 }
 
+/// What the time of a packet goes to, measured in this process.
+///
+/// # Errors
+/// As of [`measure`].
+pub fn parts(args: &Wire) -> Result<Parts> {
+    let dir = tempfile::tempdir()?;
+    let ports = RefCell::new(ports::open(args.port, args.mtu, dir.path())?);
+    pin(0, args.cpus.1);
+    Parts::measure(&ports, args.duration)
+}
+
+/// Its tables for people: what was measured, and what follows from it.
+pub fn tables(parts: &Parts) -> String {
+    format!("{}\n\n{}", parts.table(), model::table(parts))
+}
+
 /// RoCE beside what the ports do.
 fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
     let mtu = ports::path_mtu(&ports.borrow());
     let bytes = args.size >= LONG;
     let payload = (args.size as usize).min(mtu.bytes() as usize);
     let mut times = histogram();
-    let engines = Engines::new(ports, (args.size, args.tx_depth), mtu);
+    let engines = Engines::<false>::new(ports, (args.size, args.tx_depth), mtu);
     let mut windows = windows(engines, args, &mut times)?;
     // What a driver that only moves bytes leaves to whoever has a NIC: the CRC, and a copy.
     let mut passes = (bytes && args.port.is_memory()).then(|| Passes::new(payload));
     let own = || {
         let before = frames(&ports.borrow());
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let rate = windows.window()?;
         let packets = (frames(&ports.borrow()) - before) as f64 / start.elapsed().as_secs_f64();
         Ok(if bytes { rate * f64::from(args.size) } else { packets })
@@ -104,7 +124,7 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
     let line = || line::round_trip(helper);
     let (turns, limit) = if args.qp == 1 {
         let mtu = ports::path_mtu(&ports.borrow());
-        let mut roce = windows(Engines::new(ports, shape, mtu), args, &mut other_times)?;
+        let mut roce = windows(Engines::<false>::new(ports, shape, mtu), args, &mut other_times)?;
         let turns = turns::take(until, line, || own.window().map(bytes), || roce.window().map(bytes))?;
         (turns, format!("RoCE, packets of {}", mtu.bytes()))
     } else {
@@ -117,22 +137,18 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
     Ok(Measured { what, size, mtu: link.into(), limit, bytes: true, retries, turns })
 }
 
-/// A window has so many times as many operations as are outstanding, since it begins with none, and the first ones of all connections end late.
+/// A window has so many times as many operations as are outstanding, since it begins with none, and what is on its way at its end was work that does not count.
 const FILLS: u32 = 16;
+/// Bytes that a connection of RoCE has on its way at most.
+const ON_THE_WAY: u32 = 2 << 20;
 
 /// Windows that give operations per second.
 fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> Result<Windows<'t, L>> {
     let kind = Kind { figure: Figure::Rate, size: args.size, pause: Duration::ZERO };
     let mut windows = Windows::new(load, kind, u32::MAX, times)?;
-    if args.qp > 1 {
-        windows.count = windows.count.max(FILLS * args.qp * args.tx_depth);
-    }
+    let outstanding = if args.qp > 1 { args.qp * args.tx_depth } else { ON_THE_WAY / args.size.max(LONG) };
+    windows.count = windows.count.max(FILLS * outstanding);
     Ok(windows)
-}
-
-/// Frames that all ports have sent.
-fn frames(ports: &[Port]) -> u64 {
-    ports.iter().map(|port| port.stats().get("frames_sent").copied().unwrap_or_default()).sum()
 }
 
 /// Measures in a process of its own.
@@ -140,12 +156,28 @@ fn frames(ports: &[Port]) -> u64 {
 /// # Errors
 /// What it said last.
 pub fn measure_apart(args: &Wire) -> Result<Measured> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["wire", args.port.name(), "--json", "-s", &args.size.to_string()]);
-    command.args(["-t", &args.tx_depth.to_string()]);
+    let size = args.size.to_string();
+    let mut words = vec!["-s", &size];
+    let (depth, qp) = (args.tx_depth.to_string(), args.qp.to_string());
+    words.extend(["-t", &depth]);
     if args.iwarp {
-        command.args(["--iwarp", "-q", &args.qp.to_string()]);
+        words.extend(["--iwarp", "-q", &qp]);
     }
+    apart(args, &words)
+}
+
+/// The same of [`parts`].
+///
+/// # Errors
+/// What it said last.
+pub fn parts_apart(args: &Wire) -> Result<Parts> {
+    apart(args, &["--account"])
+}
+
+/// What a process that measures says.
+fn apart<T: DeserializeOwned>(args: &Wire, words: &[&str]) -> Result<T> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["wire", args.port.name(), "--json"]).args(words);
     if let Some(mtu) = args.mtu {
         command.args(["--mtu", &mtu.to_string()]);
     }

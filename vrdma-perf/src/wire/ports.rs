@@ -84,6 +84,11 @@ fn wait(ports: &mut [Port]) -> Result<()> {
     Ok(())
 }
 
+/// Frames that all ports have sent.
+pub fn frames(ports: &[Port]) -> u64 {
+    ports.iter().map(|port| port.stats().get("frames_sent").copied().unwrap_or_default()).sum()
+}
+
 /// Longest IP packet.
 pub fn link_mtu(ports: &[Port]) -> u16 {
     ports.iter().map(|port| port.capabilities().mtu).min().unwrap_or_default()

@@ -87,6 +87,7 @@ fn parse_ieth(reader: &mut Reader<'_>) -> Result<Rkey, Drop> {
 
 impl Body {
     /// Takes the extended headers of the opcode with that number.
+    #[inline]
     pub(super) fn parse(number: u8, r: &mut Reader<'_>) -> Result<Body, Drop> {
         if let Some(opcode) = Opcode::of_xrc(number) {
             return Xrc::parse(opcode, r).map(Body::Xrc);
@@ -95,6 +96,7 @@ impl Body {
     }
 
     /// The number of its opcode.
+    #[inline]
     pub(super) fn number(&self) -> u8 {
         match self {
             Body::Xrc(Xrc { rc, .. }) => Body::Rc(*rc).opcode().xrc_number(),
@@ -102,6 +104,7 @@ impl Body {
         }
     }
 
+    #[inline]
     fn parse_headers(opcode: Opcode, r: &mut Reader<'_>) -> Result<Body, Drop> {
         use Opcode as O;
         use Part::{First, Last, Middle, Only};
@@ -153,6 +156,7 @@ impl Body {
     }
 
     /// Its opcode; of XRC, that of RC with the same operation.
+    #[inline]
     fn opcode(&self) -> Opcode {
         use Opcode as O;
         use Part::{First, Last, Middle, Only};
@@ -202,6 +206,7 @@ impl Body {
     }
 
     /// Writes its extended headers.
+    #[inline]
     pub(super) fn put(&self, w: &mut Writer<'_>) {
         match self {
             Body::Rc(Rc::Send(part)) => {
@@ -255,6 +260,7 @@ impl Body {
     }
 
     /// Length of its extended headers.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
             Body::Rc(Rc::Send(part)) => part.tail().map_or(0, SendTail::len),
@@ -275,6 +281,7 @@ impl Body {
     }
 
     /// Whether a packet of this kind may have a payload of that length, whatever the path MTU (IBTA 9.2.1, annex A19 for ATOMIC WRITE).
+    #[inline]
     pub(super) fn may_carry(&self, payload: usize) -> bool {
         match self {
             Body::Rc(Rc::Send(_) | Rc::Write(_) | Rc::ReadResponse(_)) | Body::Uc(_) | Body::Ud { .. } => {
@@ -304,16 +311,19 @@ impl Rc {
 
 impl Xrc {
     /// A packet of XRC; `None` if a request names no shared receive queue, or something else names one.
+    #[inline]
     pub fn new(rc: Rc, srqn: Option<Srqn>) -> Option<Xrc> {
         (rc.is_request() == srqn.is_some()).then_some(Xrc { rc, srqn })
     }
 
     /// What it is.
+    #[inline]
     pub fn rc(&self) -> &Rc {
         &self.rc
     }
 
     /// The shared receive queue that it names, if it is a request.
+    #[inline]
     pub fn srqn(&self) -> Option<Srqn> {
         self.srqn
     }

@@ -56,6 +56,7 @@ pub enum ReadPart {
 
 impl<F, L> Part<F, L> {
     /// What comes with the first packet, if it is that.
+    #[inline]
     pub fn head(&self) -> Option<&F> {
         match self {
             Part::First(head) | Part::Only(head, _) => Some(head),
@@ -64,6 +65,7 @@ impl<F, L> Part<F, L> {
     }
 
     /// What comes with the last packet, if it is that.
+    #[inline]
     pub fn tail(&self) -> Option<&L> {
         match self {
             Part::Last(tail) | Part::Only(_, tail) => Some(tail),
@@ -73,6 +75,7 @@ impl<F, L> Part<F, L> {
 }
 
 impl SendTail {
+    #[inline]
     pub(super) fn put(&self, w: &mut Writer<'_>) {
         match self {
             SendTail::Plain => {}
@@ -81,6 +84,7 @@ impl SendTail {
         }
     }
 
+    #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
             SendTail::Plain => 0,
@@ -91,12 +95,14 @@ impl SendTail {
 }
 
 impl WriteTail {
+    #[inline]
     pub(super) fn put(&self, w: &mut Writer<'_>) {
         if let WriteTail::Imm(imm) = self {
             w.put(&imm.to_bytes());
         }
     }
 
+    #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
             WriteTail::Plain => 0,

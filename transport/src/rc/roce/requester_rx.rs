@@ -98,13 +98,13 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// All PSNs before `end` are acknowledged: requests end that have no responses of their own. If there is one among them that does, its
     /// response got lost, and it is asked for again: then false.
     fn acknowledge(&mut self, now: Instant, end: Psn) -> bool {
-        let mut progress = false;
+        let mut progress = 0;
         let mut lost = false;
         while let Some(send) = self.requests.first_send(&self.qp.requester.queue) {
             let state = &mut self.service.rc_roce().requester;
             let before = state.una;
             let acked = state.acknowledged(end, &send.work(), self.qp.path_mtu);
-            progress |= state.una != before;
+            progress += ahead(state.una, before);
             match acked {
                 Acked::First => self.end_first(),
                 Acked::NoMore => break,
@@ -114,8 +114,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 }
             }
         }
-        if progress {
-            self.progressed(now);
+        if progress > 0 {
+            self.progressed(now, progress);
         }
         if lost {
             self.try_again(Cause::Lost);
@@ -123,11 +123,11 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         !lost
     }
 
-    /// Something was answered that had not been before.
-    fn progressed(&mut self, now: Instant) {
+    /// So many PSNs were answered that had not been before.
+    fn progressed(&mut self, now: Instant, count: u32) {
         let state = &mut self.service.rc_roce().requester;
         state.retransmitted = false;
-        state.widen();
+        state.widen(count);
         let all = state.una == self.qp.requester.psn;
         self.qp.requester.refresh_retries();
         self.qp.requester.wait = Wait::No;
@@ -173,7 +173,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 if last {
                     self.end_first();
                 }
-                self.progressed(now);
+                self.progressed(now, 1);
                 self.go_on_sending();
             }
             Ok(None) => {}

@@ -41,8 +41,10 @@ pub(super) struct RequesterState {
     /// with so many responses.
     awaited: u32,
     /// Request packets that may be without an acknowledge. What gets lost is most often what a receiver had no room for, so there are
-    /// fewer after each loss, and one more after each acknowledge.
-    pub(super) window: u8,
+    /// fewer after each loss, and one more after each acknowledge; beyond [`USUAL_WINDOW`] only after a whole window was acknowledged.
+    pub(super) window: u16,
+    /// Packets that were acknowledged since the window, beyond the usual one, grew.
+    acknowledged: u16,
     /// Packets since the last that requested an acknowledge.
     pub(super) since_ack_req: u8,
     /// The packets from `una` on were retransmitted already, because of a NAK or a gap in the responses.
@@ -67,10 +69,12 @@ pub(super) fn psns(work: &Work<'_>, mtu: Mtu) -> u32 {
     work.row.psns(mtu, work.length)
 }
 
-/// The widest window.
-const WINDOW: u8 = 128;
+/// The widest window: of packets of 4 KiB what a link of 100 Gb/s carries in 160 us.
+const WINDOW: u16 = 512;
+/// The window of a new connection: most receivers have room for so many.
+const USUAL_WINDOW: u16 = 128;
 /// The narrowest.
-const MIN_WINDOW: u8 = 4;
+const MIN_WINDOW: u16 = 4;
 /// One in so many packets of a long message requests an acknowledge; the last of each message does anyway.
 const ACK_REQ_EVERY: u8 = 32;
 
@@ -84,7 +88,8 @@ impl RequesterState {
             cursor,
             reads: 0,
             awaited: 0,
-            window: WINDOW,
+            window: USUAL_WINDOW,
+            acknowledged: 0,
             since_ack_req: 0,
             retransmitted: false,
             limit: None,
@@ -131,17 +136,27 @@ impl RequesterState {
 
     /// Whether the next packet has to request an acknowledge.
     pub(super) fn ack_req_due(&self) -> bool {
-        self.since_ack_req.saturating_add(1) >= ACK_REQ_EVERY.min(self.window / 2)
+        u16::from(self.since_ack_req) + 1 >= u16::from(ACK_REQ_EVERY).min(self.window / 2)
     }
 
     /// Something got lost.
     pub(super) fn narrow(&mut self) {
         self.window = (self.window / 2).max(MIN_WINDOW);
+        self.acknowledged = 0;
     }
 
-    /// Something was acknowledged.
-    pub(super) fn widen(&mut self) {
-        self.window = (self.window + 1).min(WINDOW);
+    /// So many packets were acknowledged at once. Beyond the usual width the window grows only while the peer keeps up with all of it: of one that is not half full
+    /// nobody knows whether it could be.
+    pub(super) fn widen(&mut self, packets: u32) {
+        if self.window < USUAL_WINDOW {
+            self.window += 1;
+        } else if self.window < WINDOW && self.in_flight() + packets >= u32::from(self.window / 2) {
+            self.acknowledged = self.acknowledged.saturating_add(packets.min(WINDOW.into()) as u16);
+            if self.acknowledged >= self.window {
+                self.window += 1;
+                self.acknowledged = 0;
+            }
+        }
     }
 
     /// Whether the request at the cursor is the first of all, and so the next to end.
@@ -309,10 +324,39 @@ mod tests {
             widths.push(burst(&mut requester));
         }
         assert_eq!(widths, [(64, 2), (32, 2), (16, 2), (8, 2), (4, 2), (4, 2), (4, 2)]);
-        requester.widen();
+        requester.widen(1);
         assert_eq!(burst(&mut requester), (5, 0));
-        (0..500).for_each(|_| requester.widen());
+        (0..500).for_each(|_| requester.widen(1));
         assert_eq!(burst(&mut requester).0, 128);
+    }
+
+    #[test]
+    fn a_window_that_is_used_grows_until_it_is_as_wide_as_may_be() {
+        let mut requester = RequesterState::new();
+        requester.start(Psn::default(), None);
+        let message = work(&SEND, 1 << 31);
+        let fill = |requester: &mut RequesterState, most| {
+            while requester.in_flight() < most && !requester.window_is_full() {
+                requester.packet_sent(&message, 1, u32::MAX, None);
+            }
+        };
+        for _ in 0..10_000 {
+            fill(&mut requester, 63);
+            let end = requester.next();
+            assert_eq!(requester.acknowledged(end, &message, Mtu::M256), Acked::NoMore);
+            requester.widen(63);
+        }
+        assert_eq!(requester.window, USUAL_WINDOW, "less than half of it was ever used");
+        for _ in 0..10_000 {
+            fill(&mut requester, u32::MAX);
+            let (end, count) = (requester.next(), requester.in_flight());
+            assert_eq!(requester.acknowledged(end, &message, Mtu::M256), Acked::NoMore);
+            requester.widen(count);
+        }
+        assert_eq!(requester.window, WINDOW);
+        assert!(u32::from(WINDOW) * Mtu::M4096.bytes() > 1_250_000, "100 Gb/s for 100 us");
+        requester.narrow();
+        assert_eq!(requester.window, WINDOW / 2);
     }
 
     #[test]

@@ -81,9 +81,11 @@ pub(super) struct ResponderState {
     /// A NAK for the expected PSN was sent: what follows until it comes is dropped without another.
     nak_sent: bool,
     pub(super) nak: Option<PendingNak>,
-    /// The last READs and atomics, in a ring, of which `newest` is the last.
+    /// The last READs and atomics, in a ring, of which `newest` is the last; none before the first, as many QPs never have one.
     resources: Box<[Resource]>,
     newest: usize,
+    /// How many it has then.
+    most: u8,
     /// How many of them are pending.
     pending: u32,
 }
@@ -98,8 +100,9 @@ impl ResponderState {
             unacknowledged: 0,
             nak_sent: false,
             nak: None,
-            resources: vec![UNUSED; usize::from(resources)].into(),
+            resources: Box::default(),
             newest: 0,
+            most: resources,
             pending: 0,
         }
     }
@@ -108,15 +111,19 @@ impl ResponderState {
     pub(super) fn resize(&mut self, resources: u8) {
         let mut changed = ResponderState::new(resources);
         let old = self.resources.len();
-        for age in (0..old.min(changed.resources.len())).rev() {
+        for age in (0..old.min(changed.most.into())).rev() {
             changed.push(self.resources[(self.newest + old - age) % old]);
         }
         (self.resources, self.newest, self.pending) = (changed.resources, changed.newest, changed.pending);
+        self.most = resources;
     }
 
     /// Whether there is room for one more READ or atomic: not so if all that the QP allows are outstanding.
     pub(super) fn has_room(&self) -> bool {
-        self.resources.get(self.oldest()).is_some_and(|oldest| oldest.state != Pending::First)
+        match self.resources.get(self.oldest()) {
+            Some(oldest) => oldest.state != Pending::First,
+            None => self.most > 0,
+        }
     }
 
     fn oldest(&self) -> usize {
@@ -124,6 +131,9 @@ impl ResponderState {
     }
 
     fn push(&mut self, resource: Resource) {
+        if self.resources.is_empty() {
+            self.resources = vec![UNUSED; self.most.into()].into();
+        }
         self.newest = self.oldest();
         let slot = &mut self.resources[self.newest];
         // What was asked for again and is overwritten now the peer has got meanwhile: else it could not ask for more.

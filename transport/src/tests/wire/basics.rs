@@ -202,3 +202,46 @@ fn a_qp_whose_way_has_no_room_waits_and_others_go_on() {
     assert_eq!(sent_to(Some(to_b)), (true, vec![]), "it keeps its place");
     assert_eq!(sent_to(None), (false, vec![to_b]));
 }
+
+#[test]
+fn a_pipe_of_100_gb_a_second_and_100_us_there_and_back_is_filled() {
+    /// Packets of 4 KiB that it takes in half of that time, which a step of this test is.
+    const STEP: usize = 625_000 / 4096;
+    const LENGTH: u32 = 64 << 10;
+    let mut net = Net::connected_with(
+        |a| (a.path_mtu, a.timeout) = (Mtu::M4096, 14),
+        |b| (b.path_mtu, b.timeout) = (Mtu::M4096, 14),
+    );
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    // On their way, and sent in each step.
+    let (mut requests, mut answers, mut sent) =
+        (VecDeque::<Frame>::new(), VecDeque::<Frame>::new(), Vec::new());
+    let mut posted = 0;
+    for _ in 0..600 {
+        let Net { hosts: [from, to], now } = &mut net;
+        answers.drain(..).for_each(|frame| from.engine.handle_frame(*now, &frame, &mut from.log));
+        requests.drain(..).for_each(|frame| to.engine.handle_frame(*now, &frame, &mut to.log));
+        from.cable.room = Some(STEP);
+        while posted < from.log.completions.len() + 60 {
+            let sges = [a.sge(0, LENGTH)];
+            let (op, payload) = (write_to(b.remote(0)), Payload::Sges(&sges));
+            let request = SendRequest { id: 0, signaled: true, solicited: false, fence: false, op, payload };
+            from.engine.post_send(*now, a.device, OWNER, a.qpn, &request, &mut from.log).unwrap();
+            posted += 1;
+        }
+        while from.engine.transmit(*now, STEP, &mut from.cable, &mut from.log)
+            && from.cable.has_room_for_more()
+        {}
+        to.engine.transmit(*now, STEP, &mut to.cable, &mut to.log);
+        sent.push(from.cable.frames.len());
+        requests.append(&mut from.cable.frames);
+        answers.append(&mut to.cable.frames);
+        *now = *now + Duration::from_micros(50);
+    }
+    assert!(
+        sent[..4].iter().any(|&packets| packets < STEP),
+        "no new connection has so wide a window: {sent:?}"
+    );
+    assert!(sent[590..].iter().all(|&packets| packets == STEP), "{:?}", &sent[560..]);
+    assert_eq!((net.hosts[A].counters().retries, net.hosts[A].counters().timeouts), (0, 0));
+}

@@ -30,9 +30,16 @@ pub(crate) struct Cable {
     pub(crate) stays_here: bool,
 }
 
+impl Cable {
+    /// Whether it takes another packet.
+    pub(crate) fn has_room_for_more(&self) -> bool {
+        self.room != Some(0)
+    }
+}
+
 impl Outlet<Mem> for Cable {
     fn has_room(&mut self) -> bool {
-        self.room != Some(0)
+        self.has_room_for_more()
     }
 
     fn way_to(&mut self, dst: Mac) -> Way {

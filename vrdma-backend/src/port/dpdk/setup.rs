@@ -100,7 +100,7 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> R
     start(port, &device)?;
     let wake = Wake::find(port, &device, interrupt, &sockets);
     let dma = if zero_copy && device.is_pci() { dma(port, &device, &info, multi_segs)? } else { None };
-    let external = zero_copy && multi_segs && (device.reads_anything() || dma.is_some());
+    let external = zero_copy && multi_segs && (device.takes_in_place() || dma.is_some());
     Ok(Ethdev {
         eal,
         port,

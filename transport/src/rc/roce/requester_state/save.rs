@@ -1,6 +1,6 @@
 //! The requester's state in the record.
 
-use super::{Cursor, MIN_WINDOW, RequesterState, WINDOW, psns};
+use super::{Cursor, MIN_WINDOW, RequesterState, USUAL_WINDOW, psns};
 use crate::carrier::Carrier;
 use crate::op::DataDirection;
 use crate::outstanding::Requests;
@@ -21,11 +21,14 @@ impl RequesterState {
             reads: _,
             awaited,
             window,
+            acknowledged: _,
             since_ack_req: unasked,
             retransmitted: went_back,
             limit,
         } = *self;
         let ssn = ssn.number();
+        // What it was wider is for the new place to find out.
+        let window = window.min(USUAL_WINDOW) as u8;
         if qp.carrier != Carrier::Roce {
             // It starts anew when it is the carrier again.
             return record::RcRequester { ssn, window, went_back, ..record::RcRequester::default() };
@@ -55,7 +58,7 @@ impl RequesterState {
         let (base, una) = (to_psn(record.base)?, to_psn(record.una)?);
         let (ssn, limit) = (to_msn(record.ssn)?, record.limit.map(to_msn).transpose()?);
         let answered = ahead(una, base);
-        if !(MIN_WINDOW..=WINDOW).contains(&record.window) {
+        if !(MIN_WINDOW..=USUAL_WINDOW).contains(&record.window.into()) {
             return Err(Violation::Window);
         }
         if qp.carrier != Carrier::Roce {
@@ -65,6 +68,7 @@ impl RequesterState {
             if *record != unused {
                 return Err(Violation::Outstanding);
             }
+            let window = window.into();
             return Ok(RequesterState { ssn, window, retransmitted: went_back, ..RequesterState::new() });
         }
         let walk = Walk::new(record, answered, qp, requests)?;
@@ -93,7 +97,8 @@ impl RequesterState {
             cursor,
             reads: walk.reads,
             awaited,
-            window,
+            window: window.into(),
+            acknowledged: 0,
             since_ack_req,
             retransmitted,
             limit,

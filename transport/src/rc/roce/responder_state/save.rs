@@ -21,6 +21,7 @@ impl ResponderState {
             nak,
             ref resources,
             newest: _,
+            most: _,
             pending: _,
         } = *self;
         let (newer, older) = resources.split_at(self.oldest());
@@ -41,7 +42,7 @@ impl ResponderState {
         qp: &Qp,
     ) -> Result<ResponderState, Violation> {
         let mut state = ResponderState::new(qp.max_dest_rd_atomic);
-        if record.resources.len() > state.resources.len() {
+        if record.resources.len() > state.most.into() {
             return Err(Violation::Resource);
         }
         for resource in &record.resources {
