@@ -533,7 +533,7 @@ mod tests {
             assert_eq!(channel.refresh(), Ok(true));
             for slot in [slot, 1 - slot] {
                 assert_eq!(channel.pop(&mut out), Ok(Some(1)));
-                assert_eq!(out[0] >> 32, slot.into());
+                assert_eq!(out[0] >> 32, u64::from(slot));
             }
         }
     }
