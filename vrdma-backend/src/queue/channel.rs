@@ -457,7 +457,7 @@ mod tests {
             channel.publish_used();
             assert_eq!(words.load16(0x202, Ordering::Relaxed), 2 * (lap as u16 + 1));
             for (i, slot) in slots.into_iter().enumerate() {
-                let expected = if slot == before[i] { 0x77 } else { slot.into() };
+                let expected = if slot == before[i] { 0x77 } else { u32::from(slot) };
                 assert_eq!(words.load32(used(i), Ordering::Relaxed), expected, "lap {lap}, entry {i}");
             }
             before = slots;
@@ -499,7 +499,7 @@ mod tests {
             assert_eq!(channel.refresh(), Ok(true));
             for slot in [slot, 1 - slot] {
                 assert_eq!(channel.pop(&mut out), Ok(Some(1)));
-                assert_eq!(out[0] >> 32, slot.into());
+                assert_eq!(out[0] >> 32, u64::from(slot));
             }
         }
     }
