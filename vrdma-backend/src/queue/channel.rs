@@ -1,5 +1,6 @@
 //! Channels: streams of work requests (see `vrdma_abi::wqe`).
 
+use super::entries::Copied;
 use super::{Kick, Rings, VirtqueueSetup};
 use crate::memory::{GuestMemory, Run, Shared, SharedLine};
 use std::sync::Arc;
@@ -14,8 +15,6 @@ const UNITS_BYTE: usize = 1;
 
 /// Slots that are fetched ahead of the one that is read: the driver's processor has them, and several come in the time of one.
 const AHEAD: u16 = 8;
-/// Entries of the available ring that are copied out together: the driver writes the lines of those behind them meanwhile, so that each look costs a miss.
-const LOOK: usize = 64;
 
 /// A request as it was in the slots: copied once, so it holds still.
 pub type RequestWords = [u64; WORDS * unit::MAX_UNITS_V1_1 as usize];
@@ -37,37 +36,6 @@ pub struct Channel {
     available: u16,
     copied: Copied,
     state: State,
-}
-
-/// Entries of the available ring that were copied out.
-#[derive(Debug)]
-struct Copied {
-    slots: [u16; LOOK],
-    /// Free-running index of the first,
-    first: u16,
-    /// and how many there are.
-    count: u16,
-}
-
-impl Copied {
-    const NONE: Copied = Copied { slots: [0; LOOK], first: 0, count: 0 };
-
-    /// The slot of an entry, if it is among them.
-    #[inline]
-    fn get(&self, index: u16) -> Option<u16> {
-        let at = index.wrapping_sub(self.first);
-        if at < self.count { self.slots.get(usize::from(at)).copied() } else { None }
-    }
-
-    /// Copies out those from an entry up to `end`, or as many as there is room for.
-    #[inline(never)]
-    fn fill(&mut self, rings: &Rings, first: u16, end: u16) {
-        self.first = first;
-        self.count = end.wrapping_sub(first).min(LOOK as u16);
-        for (k, slot) in (0..self.count).zip(&mut self.slots) {
-            *slot = rings.avail_entry(first.wrapping_add(k));
-        }
-    }
 }
 
 /// Where a channel is in this process.
@@ -277,9 +245,7 @@ impl Channel {
     fn look_up(&mut self, index: u16) {
         let Some(mapped) = &self.mapped else { return };
         self.copied.fill(&mapped.rings, index, self.available);
-        self.copied.slots[..usize::from(self.copied.count.min(AHEAD))]
-            .iter()
-            .for_each(|&slot| mapped.prefetch(slot));
+        self.copied.slots().iter().take(AHEAD.into()).for_each(|&slot| mapped.prefetch(slot));
     }
 
     /// Takes the next request out of those that [`Channel::refresh`] found; returns its number of units.
@@ -313,7 +279,7 @@ impl Channel {
             Some(slot) => slot,
             None => {
                 self.look_up(index);
-                self.copied.slots[0]
+                self.copied.slots()[0]
             }
         };
         let Some(mapped) = &mut self.mapped else { return Err(ChannelError::Memory) };
@@ -491,7 +457,7 @@ mod tests {
             channel.publish_used();
             assert_eq!(words.load16(0x202, Ordering::Relaxed), 2 * (lap as u16 + 1));
             for (i, slot) in slots.into_iter().enumerate() {
-                let expected = if slot == before[i] { 0x77 } else { slot.into() };
+                let expected = if slot == before[i] { 0x77 } else { u32::from(slot) };
                 assert_eq!(words.load32(used(i), Ordering::Relaxed), expected, "lap {lap}, entry {i}");
             }
             before = slots;

@@ -6,6 +6,7 @@ mod call;
 pub mod chains;
 pub mod channel;
 pub mod cq;
+mod entries;
 pub mod event;
 mod eventfd;
 
