@@ -35,7 +35,7 @@ impl<R> Device<R> {
         check_mr(access, iova, length)?;
         let step = self.step();
         let make = |key| Key::region(key, pd, access, (iova, length), region);
-        let key = self.parts.mrs.keys.insert(|tag| tag + step, make).ok_or(Error::NoResources)?;
+        let key = self.parts.mrs.keys.insert(|tag| tag.wrapping_add(step), make).ok_or(Error::NoResources)?;
         self.pd_used(pd, true);
         Ok(key)
     }
@@ -49,7 +49,7 @@ impl<R> Device<R> {
         }
         let step = self.step();
         let make = |key| Key::fast(key, pd, max_pages, region);
-        let key = self.parts.mrs.keys.insert(|tag| tag + step, make).ok_or(Error::NoResources)?;
+        let key = self.parts.mrs.keys.insert(|tag| tag.wrapping_add(step), make).ok_or(Error::NoResources)?;
         self.pd_used(pd, true);
         Ok(key)
     }
@@ -90,7 +90,7 @@ impl<R> Device<R> {
     pub(crate) fn alloc_mw(&mut self, pd: PdId, mw_type: MwType) -> Result<Rkey, Error> {
         self.pd(pd)?;
         let step = self.step();
-        let key = self.parts.mrs.add_window(|tag| tag + step, pd, mw_type).ok_or(Error::NoResources)?;
+        let key = self.parts.mrs.add_window(|tag| tag.wrapping_add(step), pd, mw_type).ok_or(Error::NoResources)?;
         self.pd_used(pd, true);
         Ok(key)
     }

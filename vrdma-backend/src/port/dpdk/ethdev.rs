@@ -274,6 +274,7 @@ impl Ethdev {
     fn unplugged(&mut self) {
         let _one = lock();
         self.let_go();
+        self.wake.silence();
         log::warn!("uplink {}: the device is unplugged: its port stays down", self.device.name);
     }
 

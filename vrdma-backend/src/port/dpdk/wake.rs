@@ -73,6 +73,13 @@ impl Wake {
         }
     }
 
+    /// Its device is gone, and makes nothing readable any more: nor is what it did last.
+    pub fn silence(&self) {
+        if let Wake::Interrupt { fd, counts } = self {
+            drain(fd, *counts);
+        }
+    }
+
     /// After it.
     pub fn disarm(&self, port: u16) {
         if let Wake::Interrupt { fd, counts } = self {
