@@ -48,10 +48,6 @@ impl Source for Stream {
         let end = self.0.min((offset / 700 + 1) * 700);
         end.saturating_sub(offset).min(u64::from(most)) as u32
     }
-
-    fn is_whole(&mut self, stretch: std::ops::Range<u64>) -> bool {
-        stretch.start.is_multiple_of(700) && stretch.end == self.0.min(stretch.start + 700)
-    }
 }
 
 struct Lab<'a> {
@@ -78,7 +74,6 @@ pub fn tcp(data: &[u8]) {
         window: [2000, 70_000][usize::from(options & 1)],
         sack: options & 2 != 0,
         timestamps: options & 4 != 0,
-        fpdus: options & 32 != 0,
         max_kept: 3,
         initial_window: if options & 8 != 0 { 2 } else { 10 },
         keep_alive: (options & 16 != 0).then_some(KeepAlive {
@@ -132,7 +127,6 @@ fn header(flags: Flags, seq: u32, ack: u32, config: &Config) -> Header {
             window_scale: is_syn.then_some(2),
             sack_permitted: is_syn && config.sack,
             timestamps: config.timestamps.then_some((100, 7)),
-            fpdus: (is_syn && config.fpdus).then_some(0),
             ..Options::default()
         },
     }
@@ -232,8 +226,6 @@ impl Lab<'_> {
             header.options.sacks = blocks.into_iter().collect();
         }
         let length = if options & 16 == 0 { 0 } else { usize::from(self.input.short()) % 3000 };
-        header.options.fpdus =
-            (options & 32 != 0 && header.options.sacks.as_slice().len() < 2).then_some(length as u16);
         (header, length)
     }
 

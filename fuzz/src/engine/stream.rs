@@ -113,8 +113,6 @@ struct Lab<'a> {
     place: Place,
     /// What the peer has sent, and the engine not taken.
     offered: Vec<u8>,
-    /// FPDUs of it that were placed, which come behind what is offered.
-    placed: VecDeque<PlacedFpdu>,
     send_msn: Msn,
     request_msn: Msn,
     response_msn: Msn,
@@ -185,7 +183,6 @@ impl<'a> Lab<'a> {
             framing: framing_in,
             place: Place::START,
             offered: Vec::new(),
-            placed: VecDeque::new(),
             send_msn: Msn::FIRST,
             request_msn: Msn::FIRST,
             response_msn: Msn::FIRST,
@@ -209,11 +206,7 @@ impl<'a> Lab<'a> {
                 self.offered.extend_from_slice(bytes);
                 self.offer();
             }
-            6 => {
-                let (segment, length) = self.segment();
-                self.send_beyond_a_hole(&segment, length);
-                self.offer();
-            }
+            6 => self.offer(),
             7 | 8 => {
                 let known = self.engine.query_qp(self.device, self.qpn).expect("it is there").state;
                 self.stream.room = usize::from(self.input.byte() % 8);
@@ -319,21 +312,6 @@ impl<'a> Lab<'a> {
 
     /// The peer sends an FPDU, with a bit that is wrong now and then.
     fn send(&mut self, segment: &Segment, length: usize) {
-        let fpdu = self.fpdu(segment, length);
-        self.place = self.place.after(fpdu.len());
-        self.offered.extend_from_slice(&fpdu);
-    }
-
-    /// The same, but something before it is missing.
-    fn send_beyond_a_hole(&mut self, segment: &Segment, length: usize) {
-        let fpdu = self.fpdu(segment, length);
-        if let Some(placed) = self.engine.place_fpdu(self.device, self.qpn, &fpdu) {
-            assert_eq!(placed.len(), fpdu.len());
-            self.placed.push_back(placed);
-        }
-    }
-
-    fn fpdu(&mut self, segment: &Segment, length: usize) -> Vec<u8> {
         let mut ulpdu = vec![0xab; segment.header_len()];
         segment.emit(&mut ulpdu);
         ulpdu.resize(ulpdu.len() + length, 0xab);
@@ -341,11 +319,12 @@ impl<'a> Lab<'a> {
         let mut encoder = Encoder::new(self.framing, self.place, ulpdu.len(), &mut fpdu);
         encoder.put(&ulpdu);
         encoder.finish();
+        self.place = self.place.after(fpdu.len());
         if self.input.byte() == 255 {
             let at = usize::from(self.input.word()) % fpdu.len();
             fpdu[at] ^= 1 << (self.input.byte() % 8);
         }
-        fpdu
+        self.offered.extend_from_slice(&fpdu);
     }
 
     /// Hands in what was sent, or some of it, in pieces.
@@ -366,12 +345,6 @@ impl<'a> Lab<'a> {
                     left -= taken;
                 }
             }
-        }
-        while self.offered.is_empty()
-            && let Some(placed) = self.placed.front()
-            && self.engine.handle_placed(self.device, self.qpn, placed, &mut self.log) == Ok(true)
-        {
-            self.placed.pop_front();
         }
     }
 
