@@ -1,11 +1,13 @@
 //! Outstanding requests: the queues of what was posted and has not ended.
 
+mod inline;
 mod save;
 
 use crate::pool::{At, List, Pool};
 use crate::qp::attr::{QpInit, Receives};
 use crate::request::{Destination, Payload, RecvList, Sge};
 use crate::work::{OutstandingSend, Work};
+use inline::{FIRST_BYTES, first_bytes, to_first};
 use vrdma_wire::num::Lkey;
 
 /// An outstanding send.
@@ -17,22 +19,6 @@ pub(crate) struct SendSlot {
     /// The first element, or the first bytes of inline data ([`first_bytes`]); the rest is in `more`.
     first: Sge,
     more: List,
-}
-
-/// Bytes of inline data that are in the slot of a send; the others are in further nodes.
-const FIRST_BYTES: usize = 16;
-
-/// Inline data in the place of an element.
-fn to_first(bytes: [u8; FIRST_BYTES]) -> Sge {
-    let bits = u128::from_le_bytes(bytes);
-    Sge { addr: bits as u64, length: (bits >> 64) as u32, lkey: Lkey((bits >> 96) as u32) }
-}
-
-/// What [`to_first`] was given.
-fn first_bytes(first: &Sge) -> [u8; FIRST_BYTES] {
-    let Sge { addr, length, lkey } = *first;
-    let bits = u128::from(addr) | u128::from(length) << 64 | u128::from(lkey.0) << 96;
-    bits.to_le_bytes()
 }
 
 /// Elements of a receive that are in its slot; the others are in further nodes.

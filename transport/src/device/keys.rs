@@ -90,7 +90,8 @@ impl<R> Device<R> {
     pub(crate) fn alloc_mw(&mut self, pd: PdId, mw_type: MwType) -> Result<Rkey, Error> {
         self.pd(pd)?;
         let step = self.step();
-        let key = self.parts.mrs.add_window(|tag| tag.wrapping_add(step), pd, mw_type).ok_or(Error::NoResources)?;
+        let key =
+            self.parts.mrs.add_window(|tag| tag.wrapping_add(step), pd, mw_type).ok_or(Error::NoResources)?;
         self.pd_used(pd, true);
         Ok(key)
     }

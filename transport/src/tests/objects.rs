@@ -36,6 +36,19 @@ fn counts_return_to_zero() {
 }
 
 #[test]
+fn keys_start_over_when_their_tags_are_used_up() {
+    let mut pair = Pair::connected();
+    let a = pair.a.clone();
+    // So many indices take turns as rest before they are used again, with a tag of 16 bits that grows by 128 on average.
+    for _ in 0..64 * 1024 {
+        let memory = a.memory.clone();
+        let key = pair.engine.reg_mr(a.device, a.pd, Access::ALL, IOVA, 4096, memory).unwrap();
+        pair.engine.dereg_mr(a.device, key).unwrap();
+        assert!(pair.engine.dereg_mr(a.device, key).is_err());
+    }
+}
+
+#[test]
 fn a_reset_device_forgets_all_and_its_numbers_are_not_valid_again() {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());
