@@ -166,7 +166,7 @@ pub fn measure_apart(args: &Wire) -> Result<Measured> {
     apart(args, &words)
 }
 
-/// The same of [`parts`].
+/// The same of [`parts()`].
 ///
 /// # Errors
 /// What it said last.
