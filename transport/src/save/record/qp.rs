@@ -167,7 +167,7 @@ pub struct RcRoce {
     pub deadline: Option<u64>,
 }
 
-/// The requester's state. While RoCE is not the carrier, it is number, window and `went_back` alone.
+/// The requester's state. While RoCE is not the carrier, it is number, window, `acknowledged` and `went_back` alone.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RcRequester {
     /// First PSN of the first request.
@@ -183,7 +183,10 @@ pub struct RcRequester {
     /// Responses that are outstanding.
     pub awaited: u32,
     /// Request packets that may be without an acknowledge.
-    pub window: u8,
+    pub window: u16,
+    /// Packets that were acknowledged since the window, if it is wider than that of a new connection, grew. (Older records have none.)
+    #[serde(default)]
+    pub acknowledged: u16,
     /// Packets since the last that asked for an acknowledge.
     pub unasked: u8,
     /// The packets from the oldest PSN on were retransmitted already, because of a NAK or a gap in the responses.

@@ -102,7 +102,7 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
 #[test]
 fn what_a_queue_pair_cannot_have_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 31] = [
+    let cases: [(Violation, Spoil); 35] = [
         (V::Owner, |r| qp(r).init.owner += 1),
         (V::NoPd, |r| *qp(r).init.pd.as_mut().unwrap() += 1),
         (V::Capabilities, |r| qp(r).init.pd = None),
@@ -137,6 +137,10 @@ fn what_a_queue_pair_cannot_have_is_refused() {
         (V::Outstanding, |r| qp(r).requester.psn = rc(r).requester.una),
         (V::Outstanding, |r| qp(r).requester.psn = (rc(r).requester.una + 1000) & 0xff_ffff),
         (V::Window, |r| rc(r).requester.window = 0),
+        (V::Window, |r| rc(r).requester.window = 513),
+        (V::Window, |r| (rc(r).requester.window, rc(r).requester.acknowledged) = (127, 1)),
+        (V::Window, |r| (rc(r).requester.window, rc(r).requester.acknowledged) = (200, 200)),
+        (V::Window, |r| (rc(r).requester.window, rc(r).requester.acknowledged) = (512, 1)),
         (V::Window, |r| rc(r).requester.awaited = 1 << 20),
         (V::Time, |r| rc(r).deadline = Some(u64::MAX)),
         (V::Time, |r| qp(r).timer = Some(u64::MAX)),

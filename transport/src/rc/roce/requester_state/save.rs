@@ -1,6 +1,6 @@
 //! The requester's state in the record.
 
-use super::{Cursor, MIN_WINDOW, RequesterState, USUAL_WINDOW, psns};
+use super::{Cursor, MIN_WINDOW, RequesterState, USUAL_WINDOW, WINDOW, psns};
 use crate::carrier::Carrier;
 use crate::op::DataDirection;
 use crate::outstanding::Requests;
@@ -21,17 +21,16 @@ impl RequesterState {
             reads: _,
             awaited,
             window,
-            acknowledged: _,
+            acknowledged,
             since_ack_req: unasked,
             retransmitted: went_back,
             limit,
         } = *self;
         let ssn = ssn.number();
-        // What it was wider is for the new place to find out.
-        let window = window.min(USUAL_WINDOW) as u8;
         if qp.carrier != Carrier::Roce {
             // It starts anew when it is the carrier again.
-            return record::RcRequester { ssn, window, went_back, ..record::RcRequester::default() };
+            let unused = record::RcRequester::default();
+            return record::RcRequester { ssn, window, acknowledged, went_back, ..unused };
         }
         // The others follow from the queue.
         let Cursor { at, sent, first: _, ssn: _ } = cursor;
@@ -43,6 +42,7 @@ impl RequesterState {
             sent,
             awaited,
             window,
+            acknowledged,
             unasked,
             went_back,
             limit: limit.map(Msn::number),
@@ -58,18 +58,21 @@ impl RequesterState {
         let (base, una) = (to_psn(record.base)?, to_psn(record.una)?);
         let (ssn, limit) = (to_msn(record.ssn)?, record.limit.map(to_msn).transpose()?);
         let answered = ahead(una, base);
-        if !(MIN_WINDOW..=USUAL_WINDOW).contains(&record.window.into()) {
+        // Only a window between the usual and the widest counts what it needs to grow.
+        let grows = (USUAL_WINDOW..WINDOW).contains(&record.window);
+        let most = if grows { record.window - 1 } else { 0 };
+        if !(MIN_WINDOW..=WINDOW).contains(&record.window) || record.acknowledged > most {
             return Err(Violation::Window);
         }
         if qp.carrier != Carrier::Roce {
-            let record::RcRequester { ssn: number, window, went_back, .. } = *record;
-            let unused =
-                record::RcRequester { ssn: number, window, went_back, ..record::RcRequester::default() };
+            let record::RcRequester { ssn: number, window, acknowledged, went_back, .. } = *record;
+            let unused = record::RcRequester::default();
+            let unused = record::RcRequester { ssn: number, window, acknowledged, went_back, ..unused };
             if *record != unused {
                 return Err(Violation::Outstanding);
             }
-            let window = window.into();
-            return Ok(RequesterState { ssn, window, retransmitted: went_back, ..RequesterState::new() });
+            let new = RequesterState::new();
+            return Ok(RequesterState { ssn, window, acknowledged, retransmitted: went_back, ..new });
         }
         let walk = Walk::new(record, answered, qp, requests)?;
         // What was sent ends at or after the cursor, and within requests that can be sent.
@@ -88,8 +91,7 @@ impl RequesterState {
             sent: record.sent,
             ssn: Msn::truncate(ssn.number().wrapping_add(record.cursor)),
         };
-        let record::RcRequester { awaited, window, unasked: since_ack_req, went_back: retransmitted, .. } =
-            *record;
+        let record::RcRequester { awaited, window, acknowledged, unasked, went_back, .. } = *record;
         Ok(RequesterState {
             base,
             ssn,
@@ -97,10 +99,10 @@ impl RequesterState {
             cursor,
             reads: walk.reads,
             awaited,
-            window: window.into(),
-            acknowledged: 0,
-            since_ack_req,
-            retransmitted,
+            window,
+            acknowledged,
+            since_ack_req: unasked,
+            retransmitted: went_back,
             limit,
         })
     }
