@@ -5,10 +5,16 @@ use crate::id::DeviceId;
 use crate::memory::Region;
 use crate::place::Place;
 use core::ptr;
-use vrdma_wire::num::Qpn;
+use vrdma_wire::num::{Qpn, Rkey};
 
 /// What most requests touch of a queue pair. To be fetched, not read: it may have gone.
 pub type QpLines = *const [u8; 128];
+/// The same of a key, and the region that it names.
+pub type KeyLines = *const [u8; 128];
+
+/// Where the peer of a QP may be.
+#[derive(Copy, Clone, Debug)]
+pub struct PeerHint(Place);
 
 impl<R: Region> Engine<R> {
     /// Of a QP that is about to be posted to. It need not be there; it is not looked at.
@@ -17,11 +23,24 @@ impl<R: Region> Engine<R> {
         self.lines(Place { device: device.0, qpn })
     }
 
-    /// Of the QP to which that was connected last, if it is of this engine. This one is looked at.
+    /// Where the QP is to which that was connected last. This one is looked at.
     #[inline]
-    pub fn peer_lines(&self, device: DeviceId, qpn: Qpn) -> Option<QpLines> {
+    pub fn peer_hint(&self, device: DeviceId, qpn: Qpn) -> Option<PeerHint> {
         let (_, qp) = self.devices.with_qp(Place { device: device.0, qpn })?;
-        self.lines(qp.peer_hint())
+        Some(PeerHint(qp.peer_hint()))
+    }
+
+    /// Of such a QP, if it is of this engine.
+    #[inline]
+    pub fn peer_lines(&self, peer: PeerHint) -> Option<QpLines> {
+        self.lines(peer.0)
+    }
+
+    /// Of a key of its device.
+    #[inline]
+    pub fn key_lines(&self, peer: PeerHint, key: Rkey) -> Option<KeyLines> {
+        let mrs = &self.devices.get(peer.0.device)?.parts.mrs;
+        Some(ptr::from_ref(mrs.keys.slot(key.0)?).cast())
     }
 
     fn lines(&self, place: Place) -> Option<QpLines> {

@@ -66,6 +66,24 @@ pub fn qpn(words: &RequestWords) -> Option<Qpn> {
     Qpn::new(header.object.get()).filter(|_| header.opcode != WrOpcode::SRQ_RECV.0)
 }
 
+/// A bit for each opcode whose requests name memory of a peer.
+const NAMES_MEMORY: u32 = 1 << WrOpcode::RDMA_WRITE.0
+    | 1 << WrOpcode::RDMA_WRITE_WITH_IMM.0
+    | 1 << WrOpcode::RDMA_READ.0
+    | 1 << WrOpcode::ATOMIC_CMP_AND_SWP.0
+    | 1 << WrOpcode::ATOMIC_FETCH_AND_ADD.0
+    | 1 << WrOpcode::ATOMIC_WRITE.0;
+
+/// The key of a peer's memory that a request names, for the same guess.
+#[inline]
+pub fn rkey(words: &RequestWords) -> Option<Rkey> {
+    let bytes = words.as_bytes();
+    let header: &WqeHeader = view(bytes, 0);
+    let names_memory = NAMES_MEMORY.checked_shr(header.opcode.into()).unwrap_or(0) & 1 != 0;
+    let body: &RdmaBody = view(bytes, unit::BODY_OFFSET as usize);
+    names_memory.then(|| Rkey(body.rkey.get()))
+}
+
 /// Parses a request of `units` units. `sges` is room for its elements.
 #[inline]
 pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) -> Request<'a> {

@@ -3,12 +3,11 @@
 use super::fetched::TOGETHER;
 use super::{BoundChannel, Worker};
 use crate::cycles::{self, Stage};
-use crate::memory::fetch_ahead;
-use crate::queue::channel::ChannelError;
+use crate::memory::{MrMemory, fetch_ahead};
+use crate::queue::channel::{ChannelError, RequestWords};
 use crate::translate::wqe;
 use std::ops::Range;
-use vrdma_transport::{self as transport, DeviceId};
-use vrdma_wire::num::Qpn;
+use vrdma_transport::{self as transport, DeviceId, Engine};
 
 /// Requests taken from the channels of one guest in one turn of the worker. What the messages cost that they begin is the engine's business.
 pub(super) const BATCH: usize = 64;
@@ -89,8 +88,8 @@ impl Worker {
         taken
     }
 
-    /// Copies up to [`TOGETHER`] requests out of a channel, but not more than `most`, and has the processor fetch the QPs that they name, and
-    /// their peers. What was copied out is to be carried out whatever is returned.
+    /// Copies up to [`TOGETHER`] requests out of a channel, but not more than `most`, and has the processor fetch the QPs that they name,
+    /// their peers, and the keys of these. What was copied out is to be carried out whatever is returned.
     ///
     /// # Errors
     /// The channel is broken behind these.
@@ -98,8 +97,12 @@ impl Worker {
     fn fetch(&mut self, index: usize, most: usize) -> Result<(), ChannelError> {
         let Worker { engine, channels, fetched, .. } = self;
         let BoundChannel { device, channel, .. } = &mut channels[index];
-        let mut qpns: [Option<Qpn>; TOGETHER] = [None; TOGETHER];
-        let (mut last, mut result) = (None, Ok(()));
+        let mut result = Ok(());
+        if fetched.device.replace(*device) != Some(*device) {
+            (fetched.qpn, fetched.rkey) = (None, None);
+        }
+        // A bit for each request that names another QP, or another key, than the one before it.
+        let (mut new_qpns, mut new_keys) = (0, 0);
         fetched.count = 0;
         while fetched.count < most.min(TOGETHER) {
             let words = &mut fetched.words[fetched.count];
@@ -111,22 +114,48 @@ impl Worker {
                     break;
                 }
             }
-            let qpn = wqe::qpn(words);
-            if qpn != last {
-                last = qpn;
-                qpns[fetched.count] = qpn;
+            let (qpn, rkey) = (wqe::qpn(words), wqe::rkey(words));
+            if qpn != fetched.qpn {
+                fetched.qpn = qpn;
+                new_qpns |= 1 << fetched.count;
                 if let Some(lines) = qpn.and_then(|qpn| engine.qp_lines(*device, qpn)) {
                     fetch_ahead(lines);
                 }
             }
+            if rkey.is_some() && rkey != fetched.rkey {
+                fetched.rkey = rkey;
+                new_keys |= 1 << fetched.count;
+            }
             fetched.count += 1;
         }
-        for qpn in qpns[..fetched.count].iter().flatten() {
-            if let Some(lines) = engine.peer_lines(*device, *qpn) {
-                fetch_ahead(lines);
-            }
+        if new_qpns | new_keys != 0 {
+            fetch_peers(engine, *device, &fetched.words, new_qpns, new_keys);
         }
         result
+    }
+}
+
+/// Has the processor fetch the peers of the QPs, and the keys of these, that requests name: of QPs whose lines come first.
+#[inline(never)]
+fn fetch_peers(
+    engine: &Engine<MrMemory>,
+    device: DeviceId,
+    words: &[RequestWords],
+    new_qpns: u8,
+    new_keys: u8,
+) {
+    for (at, words) in words.iter().enumerate().filter(|(at, _)| (new_qpns | new_keys) & 1 << at != 0) {
+        let Some(peer) = wqe::qpn(words).and_then(|qpn| engine.peer_hint(device, qpn)) else { continue };
+        if new_qpns & 1 << at != 0
+            && let Some(lines) = engine.peer_lines(peer)
+        {
+            fetch_ahead(lines);
+        }
+        if new_keys & 1 << at != 0
+            && let Some(lines) = wqe::rkey(words).and_then(|key| engine.key_lines(peer, key))
+        {
+            fetch_ahead(lines);
+        }
     }
 }
 
