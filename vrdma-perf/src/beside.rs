@@ -34,6 +34,8 @@ pub enum Beside<'a> {
     Daemon(&'a DaemonArgs),
     /// Latencies: the 99.9th percentile of each window against its own median.
     Median,
+    /// Latencies: their 99.9th percentile against that of the ring floor.
+    FloorTail,
     /// UCX's puts over shared memory.
     Ucx,
 }

@@ -2,6 +2,7 @@
 
 use crate::args::{Connection, DaemonArgs, Figure, Run};
 use crate::beside::{ASLEEP, Beside, Limit, alone};
+use crate::floor::Floor;
 use crate::flow::Flows;
 use crate::helper::Helper;
 use crate::host::Host;
@@ -94,8 +95,15 @@ pub fn measure(
             let limits = Limits { plan, figure, most, cpus: daemon.cpus, beside };
             let mut limit = limits.limit(&helper, hosts, &windows.load, &mut limit_times)?;
             std::thread::sleep(ASLEEP);
-            let (name, own) = (limit.name(), || alone(&mut windows));
-            Some((name, turns::take(until, || line::round_trip(&helper), own, || limit.window(&helper))?))
+            let line = || line::round_trip(&helper);
+            let name = limit.name();
+            let turns = match (&mut limit, beside) {
+                (Limit::Floor(floor), Beside::FloorTail) => {
+                    tails_of_both(&mut windows, floor, until, &helper)?
+                }
+                _ => turns::take(until, line, || alone(&mut windows), || limit.window(&helper))?,
+            };
+            Some((name, turns))
         }
     };
     let huge_pages = hosts.iter().all(|host| host.has_huge_pages());
@@ -126,7 +134,7 @@ impl Limits<'_> {
             Beside::Apart(other) => (other_host, other, other.operation.name()),
             Beside::Daemon(_) => (other_host, plan, "the other"),
             Beside::Ucx => return Ok(Limit::Ucx(Ucx::new(figure, plan.size, cpus)?)),
-            Beside::Limit | Beside::Nothing | Beside::Median => {
+            Beside::Limit | Beside::Nothing | Beside::Median | Beside::FloorTail => {
                 return Limit::new(helper, own, plan, figure, times);
             }
         };
@@ -146,6 +154,25 @@ fn tails(windows: &mut Windows<'_, Flows>, until: Until, cpu: usize) -> Result<(
     };
     let turns = turns::take_both(until, || line::round_trip(&helper), window)?;
     Ok(("the median of the same windows".to_owned(), turns))
+}
+
+/// The 99.9th percentile of each window beside that of a window of the ring floor: what the machine interrupts stops both.
+fn tails_of_both(
+    windows: &mut Windows<'_, Flows>,
+    floor: &mut Windows<'_, Floor>,
+    until: Until,
+    helper: &Helper,
+) -> Result<Turns> {
+    windows.for_tails();
+    floor.for_tails();
+    let own = || alone(windows).map(|_| windows.tail);
+    let other = || {
+        floor.load.begin(helper);
+        let window = floor.window();
+        floor.load.end(helper);
+        window.map(|_| floor.tail)
+    };
+    turns::take(until, || line::round_trip(helper), own, other)
 }
 
 /// What all windows gave.

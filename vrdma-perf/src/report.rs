@@ -49,13 +49,14 @@ fn command(
     let (daemon, other) = daemons(poll_us, daemon, other);
     let reference = match with {
         With::Command(other) | With::Apart(other) => Some(plan(other)?.0),
-        With::Limit | With::Median | With::Ucx => None,
+        With::Limit | With::Median | With::FloorTail | With::Ucx => None,
     };
     let beside = match (&other, with, &reference) {
         (Some(other), ..) => Beside::Daemon(other),
         (None, With::Apart(_), Some(reference)) => Beside::Apart(reference),
         (None, _, Some(reference)) => Beside::Plan(reference),
         (None, With::Median, None) => Beside::Median,
+        (None, With::FloorTail, None) => Beside::FloorTail,
         (None, With::Ucx, None) => Beside::Ucx,
         (None, _, None) => Beside::Limit,
     };
@@ -248,7 +249,7 @@ mod tests {
             let What::Command(own, with) = row.what else { continue };
             let beside = match with {
                 With::Command(other) | With::Apart(other) => Some(other),
-                With::Limit | With::Median | With::Ucx => None,
+                With::Limit | With::Median | With::FloorTail | With::Ucx => None,
             };
             for command in [Some(own), beside].into_iter().flatten() {
                 let (plan, args) = plan(command).unwrap();

@@ -41,6 +41,8 @@ pub enum With {
     Apart(&'static str),
     /// Its own median: it is a 99.9th percentile.
     Median,
+    /// The same of the ring floor: both are 99.9th percentiles.
+    FloorTail,
     /// UCX's puts over shared memory.
     Ucx,
 }
@@ -94,6 +96,7 @@ const WRITE: With = With::Command("write rate");
 pub const ROWS: &[Row] = &[
     row("8 B WRITE, post to CQE, one outstanding", "write lat", With::Limit, "<= 1.3"),
     row("8 B WRITE, post to CQE, 99.9th percentile", "write lat", With::Median, "<= 3"),
+    row("8 B WRITE, 99.9th percentile, beside the floor's", "write lat", With::FloorTail, ""),
     row("8 B WRITE beside UCX's put: latency", "write lat", With::Ucx, ""),
     row("8 B WRITE rate, one QP", "write rate", With::Limit, ">= 0.6"),
     row("8 B WRITE rate beside UCX's put", "write rate", With::Ucx, ">= 1"),
