@@ -401,6 +401,60 @@ fn forged_segments_of_a_connection_change_nothing() {
     assert_ne!(stranger.lab.stats().tcp(0, "outside_window"), 0, "some were of the connection");
 }
 
+/// What a router says of a segment that the daemon sent: it takes IP packets of so many bytes.
+fn too_long(segment: &Packet, seq: u32, mtu: u16) -> Vec<u8> {
+    let quoted = Packet { header: Header { seq, ..segment.header }, ..*segment };
+    let mut headers = vec![0; quoted.len()];
+    quoted.emit(Sum::default(), &mut headers);
+    let mut message = [&[3, 4, 0, 0, 0, 0][..], &mtu.to_be_bytes(), &headers[14..42]].concat();
+    let sum = Sum::of(&message).finish();
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    // To the sender of the segment, from whom it was for.
+    let [of_router, of_sender] = [segment.dst, segment.src].map(|gid| gid.ipv4().unwrap());
+    let total = 20 + message.len() as u16;
+    let mut ip =
+        [&[0x45, 0][..], &total.to_be_bytes(), &[0, 0, 0, 0, 64, 1, 0, 0], &of_router, &of_sender].concat();
+    let sum = Sum::of(&ip).finish();
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    [&segment.src_mac.0[..], &segment.dst_mac.0, &[8, 0], &ip, &message].concat()
+}
+
+#[test]
+fn routers_that_complain_are_heard_if_they_know_what_is_under_way() {
+    let mut stranger = Stranger::new();
+    let guest = stranger.lab.guests[0].clone();
+    let side = Side::new(&guest, 4096, &QpOptions::default());
+    side.qp.to_init().unwrap();
+    let remote_addr = mapped([10, 0, 0, 153]);
+    let req = CmConnectReq { remote_addr, next_hop: FAR.0, ..request(&side.qp, 0, 1, 700, b"hello") };
+    let of = guest.cm_connect(&req).unwrap();
+    let syn = stranger.next_to(700);
+    let mut answer = segment(Flags::SYN | Flags::ACK, syn.header.src_port);
+    (answer.header.src_port, answer.header.ack) = (700, syn.header.seq.wrapping_add(1));
+    answer.header.options.mss = Some(8960);
+    stranger.send(&answer, b"");
+    // The request of MPA, which nobody acknowledges.
+    let asked =
+        std::iter::from_fn(|| Some(stranger.next_to(700))).find(|packet| packet.header.flags.has(Flags::PSH));
+    let asked = asked.unwrap();
+    let count = |stranger: &Stranger, name: &str| stranger.lab.stats().tcp(0, name);
+    let frame = |seq: u32| too_long(&asked, seq, 1400);
+    // Somebody guesses.
+    for (round, seq) in
+        [asked.header.seq.wrapping_sub(1), asked.header.seq.wrapping_add(5000), 0].into_iter().enumerate()
+    {
+        stranger.send_frame(&frame(seq));
+        wait::until("it to be ignored", || {
+            (count(&stranger, "too_long_ignored") == round as u64 + 1).then_some(())
+        });
+    }
+    assert_eq!(count(&stranger, "mtu_reduced"), 0);
+    stranger.send_frame(&frame(asked.header.seq));
+    wait::until("the shorter path", || (count(&stranger, "mtu_reduced") == 1).then_some(()));
+    assert_eq!(count(&stranger, "too_long_ignored"), 3);
+    guest.cm_release(of).unwrap();
+}
+
 #[test]
 fn what_a_guest_may_not_ask_for_is_refused() {
     let lab = Lab::of_tcp(OWN, 1);
