@@ -10,6 +10,8 @@ use vrdma_tests::{GuestTcp, Lab, LabOptions, Qp, QpOptions, proc, wait};
 
 /// Bytes that each end of an idle connection may cost.
 const MOST: u64 = 8192;
+/// Connections to a port: the daemon has no more ports to connect from that are its own.
+const EACH_PORT: u64 = 4000;
 
 /// So many connections of two guests, each of which has carried a message both ways. Both daemons are in this process, and so is what plays the guests: what they keep counts too.
 fn idle(count: u64) {
@@ -17,17 +19,24 @@ fn idle(count: u64) {
     let limits = GuestLimits { connections: most, qps: most.next_power_of_two(), ..GuestLimits::default() };
     let lab = Lab::of_tcp_with(GuestTcp::Own, 2, LabOptions { limits, ..LabOptions::default() });
     let mut sides = [0, 1].map(|guest| Side::new(&lab.guests[guest], 4096, &QpOptions::default()));
-    let listener = lab.guests[1].cm_listen(GuestTcp::Own.address(1), 700, 16).unwrap();
+    let listeners: Vec<_> = (0..=(count + 16) / EACH_PORT)
+        .map(|n| {
+            (700 + n as u16, lab.guests[1].cm_listen(GuestTcp::Own.address(1), 700 + n as u16, 16).unwrap())
+        })
+        .collect();
     let options = QpOptions { send_wr: 4, recv_wr: 4, ..QpOptions::default() };
-    let connected = |sides: &mut [Side; 2], count: u64| -> Vec<[Qp; 2]> {
-        (0..count).map(|_| one(sides, listener, &options)).collect()
+    let connected = |sides: &mut [Side; 2], numbers: std::ops::Range<u64>| -> Vec<[Qp; 2]> {
+        let qps: Vec<_> =
+            numbers.map(|n| connect(sides, listeners[(n / EACH_PORT) as usize], &options)).collect();
+        qps.iter().for_each(|qps| exchange(sides, qps));
+        qps
     };
     // What the first of them need once is not theirs.
-    let first = connected(&mut sides, 16);
+    let first = connected(&mut sides, 0..16);
     is_idle(&lab, "with 16 idle connections");
     let pid = std::process::id();
     let before = proc::anonymous(pid);
-    let all = connected(&mut sides, count);
+    let all = connected(&mut sides, 16..count + 16);
     let each = proc::anonymous(pid).saturating_sub(before) / (2 * count);
     println!("{each} bytes for each end of {count} idle connections");
     assert!(each < MOST, "{each} bytes for each end of an idle connection");
@@ -38,13 +47,18 @@ fn idle(count: u64) {
     drop((first, all));
 }
 
-/// Connects two QPs, and has each send to the other.
-fn one(sides: &mut [Side; 2], listener: u32, options: &QpOptions) -> [Qp; 2] {
+/// Connects two QPs.
+fn connect(sides: &mut [Side; 2], (port, listener): (u16, u32), options: &QpOptions) -> [Qp; 2] {
     let qps = [0, 1].map(|at: usize| {
         let Side { process, cq, .. } = &sides[at];
         process.qp(cq, cq, options)
     });
-    connect_to(listener, &request(&qps[0], 0, 1, 700, b"hello"), &qps[0], &qps[1]);
+    connect_to(listener, &request(&qps[0], 0, 1, port, b"hello"), &qps[0], &qps[1]);
+    qps
+}
+
+/// Each sends to the other.
+fn exchange(sides: &mut [Side; 2], qps: &[Qp; 2]) {
     for (from, to) in [(0, 1), (1, 0)] {
         sides[to].process.post(&Request::recv(qps[to].tag(1), &[]));
         sides[to].process.channel.drain();
@@ -52,7 +66,6 @@ fn one(sides: &mut [Side; 2], listener: u32, options: &QpOptions) -> [Qp; 2] {
         sides[from].cq.expect(qps[from].number, 2, WcStatus::SUCCESS);
         sides[to].cq.expect(qps[to].number, 1, WcStatus::SUCCESS);
     }
-    qps
 }
 
 /// Once the last acknowledges went, nothing is sent any more. Says how much processor time the daemons take; they look at the cable now and then. (That there is no deadline in their
