@@ -1,10 +1,12 @@
 //! Packets from any bytes.
 
+use vrdma_wire::icmp::{TooLong, seems_too_long};
 use vrdma_wire::icrc::Icrc;
 use vrdma_wire::roce::{self, MAX_HEADERS, Packet};
 
-/// Reads `data` as a frame. What can be read is written again, and must then mean the same.
+/// Reads `data` as a frame. What can be read is written again, and must then mean the same. What is a router's complaint looks like one.
 pub fn packet(data: &[u8]) {
+    assert!(TooLong::parse(data).is_none() || seems_too_long(data), "what is a complaint looks like one");
     let looks = roce::is_roce(data);
     let Ok(parsed) = Packet::parse(data) else { return };
     assert!(looks, "what parses looks like RoCE");

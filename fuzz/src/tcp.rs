@@ -4,6 +4,7 @@
 //! passes, what the user does. What holds then: nothing panics; the connection can be written, read, and is then the same; no byte is handed up
 //! twice; only what the user has is sent; it stops sending; and what is outstanding has a timer.
 
+use std::ops::Range;
 use std::time::Duration;
 use vrdma_tcp::{Arrival, Config, Connection, Instant, KeepAlive, Ports, Segment, Source, State};
 use vrdma_wire::tcp::{Flags, Header, Options};
@@ -48,6 +49,10 @@ impl Source for Stream {
         let end = self.0.min((offset / 700 + 1) * 700);
         end.saturating_sub(offset).min(u64::from(most)) as u32
     }
+
+    fn is_whole(&mut self, stretch: Range<u64>) -> bool {
+        stretch.start.is_multiple_of(700) && stretch.end == self.0.min(stretch.start + 700)
+    }
 }
 
 struct Lab<'a> {
@@ -55,6 +60,8 @@ struct Lab<'a> {
     connection: Connection,
     now: Instant,
     stream: Stream,
+    /// It offers the option that says which segments are whole FPDUs.
+    has_fpdus: bool,
     /// Stretches of the peer's stream that were taken, in order.
     taken: Vec<(u64, u64)>,
     /// The last header that it sent.
@@ -74,6 +81,7 @@ pub fn tcp(data: &[u8]) {
         window: [2000, 70_000][usize::from(options & 1)],
         sack: options & 2 != 0,
         timestamps: options & 4 != 0,
+        fpdus: options & 32 != 0,
         max_kept: 3,
         initial_window: if options & 8 != 0 { 2 } else { 10 },
         keep_alive: (options & 16 != 0).then_some(KeepAlive {
@@ -97,6 +105,7 @@ pub fn tcp(data: &[u8]) {
         connection,
         now: Instant(0),
         stream: Stream(0),
+        has_fpdus: config.fpdus,
         taken: Vec::new(),
         heard: syn,
         sent: (0xffff_fe00, 0xffff_fe00),
@@ -127,6 +136,7 @@ fn header(flags: Flags, seq: u32, ack: u32, config: &Config) -> Header {
             window_scale: is_syn.then_some(2),
             sack_permitted: is_syn && config.sack,
             timestamps: config.timestamps.then_some((100, 7)),
+            fpdus: (is_syn && config.fpdus).then_some(0),
             ..Options::default()
         },
     }
@@ -226,13 +236,19 @@ impl Lab<'_> {
             header.options.sacks = blocks.into_iter().collect();
         }
         let length = if options & 16 == 0 { 0 } else { usize::from(self.input.short()) % 3000 };
+        if options & 32 == 0 {
+            header.options.fpdus = Some(self.input.near(&[length as u32]) as u16);
+        }
         (header, length)
     }
 
     fn arrive(&mut self, header: Header, length: usize) {
+        let has_fpdus = self.has_fpdus;
         let (taken, refused) = (&mut self.taken, self.input.0.len().is_multiple_of(5));
         let mut take = |arrival: Arrival| {
             assert!(arrival.at.end <= length && !arrival.at.is_empty());
+            let is_said = header.options.fpdus.is_some_and(|whole| usize::from(whole) == length);
+            assert!(!arrival.is_whole || has_fpdus && is_said && arrival.at == (0..length));
             let length = if refused { arrival.at.len() / 2 } else { arrival.at.len() };
             let (from, to) = (arrival.offset, arrival.offset + length as u64);
             assert!(taken.iter().all(|(a, b)| to <= *a || from >= *b), "{from}..{to} came twice");
@@ -258,6 +274,11 @@ impl Lab<'_> {
         assert!(data.end <= self.stream.0.max(data.start), "it sends what the user has");
         assert!(data.end - data.start <= 1460);
         assert!(header.len() <= 60);
+        if let Some(whole) = header.options.fpdus {
+            let is_whole = !data.is_empty() && self.stream.is_whole(data.clone());
+            let is_right = u64::from(whole) == data.end - data.start;
+            assert!(self.has_fpdus && is_right && (is_whole || header.flags.has(Flags::SYN)), "{segment:?}");
+        }
         if header.flags.has(Flags::RST) {
             return;
         }

@@ -272,6 +272,9 @@ pub struct Wire {
     /// Connections
     #[arg(short, long, default_value_t = 1, requires = "iwarp", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub qp: u32,
+    /// Further connections whose peers take nothing, so that their windows are closed: with these beside without them
+    #[arg(long, default_value_t = 0, requires = "iwarp", value_parser = clap::value_parser!(u32).range(..=2048))]
+    pub stalled: u32,
     /// Requests outstanding on each
     #[arg(short = 't', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=128))]
     pub tx_depth: u32,

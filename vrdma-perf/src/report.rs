@@ -88,6 +88,7 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         size,
         iwarp: false,
         qp,
+        stalled: 0,
         tx_depth,
         mtu,
         duration: time,
@@ -101,13 +102,16 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             let lines = lines::of(name, &measured, target);
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
-        What::Wire(..) | What::Iwarp(..) if !ports_are_ours(daemon) => {
+        What::Wire(..) | What::Iwarp(..) | What::Stalled(_) if !ports_are_ours(daemon) => {
             Err(missing("its engines are this program's, not those of another daemon"))
         }
         What::Wire(port, size) => apart(name, &Wire { port, size, ..wire }, target),
         What::Iwarp(size, qp, tx_depth) => {
             let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire };
             apart(name, &wire, target)
+        }
+        What::Stalled(stalled) => {
+            apart(name, &Wire { stalled, mtu: Some(9000), iwarp: true, ..wire }, target)
         }
         What::Processor(qps) => {
             let time = Duration::from_secs_f64(time.max(1.));
@@ -131,7 +135,19 @@ fn ports_are_ours(daemon: &DaemonArgs) -> bool {
 fn memif(duration: f64, daemon: &DaemonArgs) -> Wire {
     let (port, cpus) = (PortKind::Memif, daemon.cpus);
     let (size, qp, tx_depth, mtu) = (65536, 1, 128, None);
-    Wire { port, size, iwarp: false, qp, tx_depth, mtu, duration, cpus, account: false, json: true }
+    Wire {
+        port,
+        size,
+        iwarp: false,
+        qp,
+        stalled: 0,
+        tx_depth,
+        mtu,
+        duration,
+        cpus,
+        account: false,
+        json: true,
+    }
 }
 
 /// Measures two engines over a port.

@@ -24,6 +24,8 @@ pub enum What {
     Wire(PortKind, u32),
     /// WRITEs of so many bytes by iWARP over net_memif with an MTU of 9000: connections, and requests outstanding on each.
     Iwarp(u32, u32, u32),
+    /// WRITEs of 64 KiB likewise on one connection, beside so many whose peers take nothing.
+    Stalled(u32),
     /// Processor time of a daemon that sleeps, beside so many connected QPs.
     Processor(u32),
     /// Bytes of each of so many connected QPs: of the same host, or of others.
@@ -162,6 +164,7 @@ pub const ROWS: &[Row] = &[
     other("64 KiB WRITE by iWARP over net_memif, beside RoCE", What::Iwarp(65536, 1, 128), ">= 0.8"),
     other("4 KiB WRITE by iWARP, 16 outstanding, beside RoCE", What::Iwarp(4096, 1, 16), ">= 0.8"),
     other("64 KiB WRITE by iWARP, 64 connections beside one", What::Iwarp(65536, 64, 2), ">= 0.85"),
+    other("64 KiB WRITE by iWARP, with 1,000 stalled peers", What::Stalled(1000), ">= 0.95"),
     other("64 KiB WRITE over net_af_packet, veth", What::Wire(PortKind::AfPacket, 65536), ">= 0.95"),
     other("64 KiB WRITE over net_af_xdp, veth", What::Wire(PortKind::AfXdp, 65536), ">= 0.95"),
     row(

@@ -12,6 +12,7 @@
 //! | [`entropy`] | UDP source ports |
 //! | [`iwarp`] | iWARP: MPA, DDP and RDMAP (with the feature `std`, which its CRC needs) |
 //! | [`tcp`] | the header of a TCP segment and its options |
+//! | [`icmp`] | the complaint of a router that a segment is too long |
 //! | [`checksum`] | the Internet checksum |
 //!
 //! Each header is a view: a structure of bytes that is laid over a frame where the frame is long enough ([`zerocopy`]). What is read from it
@@ -25,6 +26,7 @@ pub mod checksum;
 pub mod entropy;
 pub mod eth;
 mod ext;
+pub mod icmp;
 pub mod icrc;
 mod ip;
 #[cfg(feature = "std")]

@@ -97,6 +97,13 @@ impl Outlet<Mem> for Stream {
     }
 }
 
+/// What came of the peer's stream.
+enum Came {
+    Bytes(Vec<u8>),
+    /// An FPDU beyond a hole whose payload was placed.
+    Placed(PlacedFpdu),
+}
+
 struct Lab<'a> {
     input: Input<'a>,
     engine: Engine<Mem>,
@@ -111,8 +118,8 @@ struct Lab<'a> {
     /// How the peer frames, and where its next FPDU begins.
     framing: Framing,
     place: Place,
-    /// What the peer has sent, and the engine not taken.
-    offered: Vec<u8>,
+    /// What the peer has sent, and the engine not taken, in order. Bytes are never beside bytes.
+    offered: VecDeque<Came>,
     send_msn: Msn,
     request_msn: Msn,
     response_msn: Msn,
@@ -182,7 +189,7 @@ impl<'a> Lab<'a> {
             stream,
             framing: framing_in,
             place: Place::START,
-            offered: Vec::new(),
+            offered: VecDeque::new(),
             send_msn: Msn::FIRST,
             request_msn: Msn::FIRST,
             response_msn: Msn::FIRST,
@@ -196,14 +203,18 @@ impl<'a> Lab<'a> {
 
     fn step(&mut self) {
         match self.input.byte() % 16 {
-            0..=4 => {
+            0..=3 => {
                 let (segment, length) = self.segment();
                 self.send(&segment, length);
                 self.offer();
             }
+            4 => {
+                let (segment, length) = self.segment();
+                self.send_beyond_hole(&segment, length);
+            }
             5 => {
-                let bytes = self.input.bytes(128);
-                self.offered.extend_from_slice(bytes);
+                let bytes = self.input.bytes(128).to_vec();
+                self.arrive(bytes);
                 self.offer();
             }
             6 => self.offer(),
@@ -306,12 +317,40 @@ impl<'a> Lab<'a> {
             _ => return,
         };
         self.stream.asked.pop_front();
-        self.send(&segment, (length as usize).min(60_000));
-        self.offer();
+        let length = (length as usize).min(60_000);
+        if self.input.byte() & 1 == 0 {
+            self.send(&segment, length);
+            self.offer();
+        } else {
+            self.send_beyond_hole(&segment, length);
+        }
     }
 
-    /// The peer sends an FPDU, with a bit that is wrong now and then.
+    /// The peer sends an FPDU.
     fn send(&mut self, segment: &Segment, length: usize) {
+        let fpdu = self.fpdu(segment, length);
+        self.arrive(fpdu);
+    }
+
+    /// The same, and it comes before what was sent before it: it may be placed, or is kept as bytes.
+    fn send_beyond_hole(&mut self, segment: &Segment, length: usize) {
+        let fpdu = self.fpdu(segment, length);
+        let before = self.memory.bytes();
+        match self.engine.place_fpdu(self.device, self.qpn, &fpdu) {
+            Some(placed) => {
+                assert!(!self.framing.markers, "with markers nothing is placed");
+                assert_eq!(placed.len(), fpdu.len());
+                self.offered.push_back(Came::Placed(placed));
+            }
+            None => {
+                assert!(self.memory.bytes() == before, "what is not placed leaves memory as it is");
+                self.arrive(fpdu);
+            }
+        }
+    }
+
+    /// An FPDU of the peer, with a bit that is wrong now and then.
+    fn fpdu(&mut self, segment: &Segment, length: usize) -> Vec<u8> {
         let mut ulpdu = vec![0xab; segment.header_len()];
         segment.emit(&mut ulpdu);
         ulpdu.resize(ulpdu.len() + length, 0xab);
@@ -324,27 +363,52 @@ impl<'a> Lab<'a> {
             let at = usize::from(self.input.word()) % fpdu.len();
             fpdu[at] ^= 1 << (self.input.byte() % 8);
         }
-        self.offered.extend_from_slice(&fpdu);
+        fpdu
+    }
+
+    fn arrive(&mut self, bytes: Vec<u8>) {
+        match self.offered.back_mut() {
+            Some(Came::Bytes(before)) => before.extend_from_slice(&bytes),
+            _ if bytes.is_empty() => {}
+            _ => self.offered.push_back(Came::Bytes(bytes)),
+        }
     }
 
     /// Hands in what was sent, or some of it, in pieces.
     fn offer(&mut self) {
-        let (most, piece) = match self.input.byte() {
-            0..=127 => (self.offered.len(), self.offered.len().max(1)),
-            byte @ 128..=191 => (self.offered.len(), usize::from(byte - 127)),
+        let (mut left, piece) = match self.input.byte() {
+            0..=127 => (usize::MAX, usize::MAX),
+            byte @ 128..=191 => (usize::MAX, usize::from(byte - 127)),
             byte => (usize::from(byte - 191) * 16, 100),
         };
-        let mut left = most.min(self.offered.len());
-        while left > 0 {
-            let bytes = &self.offered[..piece.min(left)];
-            match self.engine.handle_stream(self.device, self.qpn, bytes, &mut self.log) {
-                Ok(0) | Err(_) => break,
-                Ok(taken) => {
-                    assert!(taken <= bytes.len());
-                    self.offered.drain(..taken);
-                    left -= taken;
+        while left > 0
+            && let Some(came) = self.offered.front_mut()
+        {
+            let taken = match came {
+                Came::Bytes(bytes) => {
+                    let offered = &bytes[..piece.min(left).min(bytes.len())];
+                    let taken = self.engine.handle_stream(self.device, self.qpn, offered, &mut self.log);
+                    let Ok(taken @ 1..) = taken else { break };
+                    assert!(taken <= offered.len());
+                    bytes.drain(..taken);
+                    if !bytes.is_empty() {
+                        left -= taken;
+                        continue;
+                    }
+                    taken
                 }
-            }
+                Came::Placed(placed) => {
+                    let before = self.memory.bytes();
+                    let taken = self.engine.handle_placed(self.device, self.qpn, placed, &mut self.log);
+                    assert!(self.memory.bytes() == before, "it was placed before its turn");
+                    if taken != Ok(true) {
+                        break;
+                    }
+                    placed.len()
+                }
+            };
+            left = left.saturating_sub(taken);
+            self.offered.pop_front();
         }
     }
 

@@ -69,6 +69,12 @@ impl Mem {
         offset + GUARD..offset + GUARD + len
     }
 
+    /// All of it.
+    pub fn bytes(&self) -> Vec<u8> {
+        let bytes = self.0.borrow();
+        bytes[GUARD..bytes.len() - GUARD].to_vec()
+    }
+
     /// Nothing beside the region has changed.
     pub fn check(&self) {
         let bytes = self.0.borrow();

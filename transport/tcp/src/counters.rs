@@ -70,4 +70,6 @@ counters! {
     window_probes,
     /// Probes of a silent peer.
     keep_alives,
+    /// Times that the path's MTU became smaller: routers said so, or long segments had no answer.
+    mtu_reduced,
 }

@@ -18,7 +18,7 @@
 //!
 //! # Sending
 //!
-//! The stream is the user's. TCP asks for it by place, from 0 on: [`Source::segment_at`] says how long the segment is that begins there (an FPDU, at most
+//! The stream is the user's. TCP asks for it by place, from 0 on: [`Source::segment_at`] says how long the segment is that begins there (whole FPDUs, at most
 //! [`Connection::mss`]), and a [`Segment`] says which bytes are to follow the header. The user keeps being able to produce bytes until
 //! [`Connection::acknowledged`] is beyond them. A retransmission sends the same bytes between the same places: for each segment that is outstanding there is a record of where it
 //! was cut. Cuts are not moved, but added where there is no other way: if the path takes less than it did, or if the peer's window stays too small for a segment. PSH is set where the user has

@@ -302,6 +302,16 @@ impl Stack {
         }
     }
 
+    /// [`Connection::handle_too_long`] of the connection between these, in this VLAN. False if there is none, too.
+    pub fn handle_too_long(&mut self, tuple: &Tuple, vlan: VlanId, number: u32, mss: u16) -> bool {
+        let is_its =
+            |id: &ConnectionId| self.table.get(*id).is_some_and(|entry| VlanId::of(entry.hop.vlan) == vlan);
+        let Some(id) = self.table.find(tuple).filter(is_its) else { return false };
+        let mut counts = false;
+        self.change(id, |connection| counts = connection.handle_too_long(number, mss));
+        counts
+    }
+
     /// When [`handle_timeout`](Stack::handle_timeout) is due; it may be called for nothing then.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.table.next_deadline()

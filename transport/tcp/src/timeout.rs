@@ -87,13 +87,15 @@ impl Connection {
     }
 
     /// A router said that a segment with this number was too long for it, and that it takes segments with at most `mss` bytes of data and options.
-    /// Whoever says so has to name a number that is outstanding (RFC 5927, 4). What is too long and outstanding goes in parts.
-    pub fn handle_too_long(&mut self, number: u32, mss: u16) {
+    /// Whoever says so has to name a number that is outstanding (RFC 5927, 4), or else it is as if nothing had been said: then false. What is too long and outstanding goes in parts.
+    pub fn handle_too_long(&mut self, number: u32, mss: u16) -> bool {
         let number = self.send_origin.number(number, self.board.una());
-        let is_ours = (self.board.una()..self.board.nxt()).contains(&number);
-        if self.is_synchronized() && is_ours {
+        let is_outstanding = (self.board.una()..self.board.nxt()).contains(&number);
+        let counts = self.is_synchronized() && is_outstanding;
+        if counts {
             self.shrink(mss.max(self.config.min_mss));
         }
+        counts
     }
 
     /// The path takes segments with so many bytes of options and data. What is longer is lost, but not to congestion.
@@ -103,6 +105,7 @@ impl Connection {
             return;
         }
         self.mss = mss;
+        self.counters.mtu_reduced += 1;
         self.board.mark_lost(|sent| sent.range.end - sent.range.start > mss);
     }
 }

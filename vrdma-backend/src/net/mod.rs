@@ -198,6 +198,7 @@ impl Net {
         let frame = FrameView::bytes(frame);
         let verdict = self.switch.decide(now, frame.head(), from);
         let verdict = steer(&self.have_tcp, self.switch.listed(), verdict, frame.head(), inside);
+        self.outlets.overhear(&self.have_tcp, verdict, &frame, inside);
         self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
     }
 
@@ -323,6 +324,7 @@ impl Net {
                     self.outlets.transmit_limited(&frame, uplink);
                     1
                 } else {
+                    self.outlets.overhear(&self.have_tcp, verdict, &frame, inside);
                     steps += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
                     copies
                 };

@@ -11,6 +11,7 @@ use super::switch::Switch;
 use super::verdict::{SwitchPort, Verdict};
 use crate::allowed::FrameVlan;
 use crate::queue::chains::ChainError;
+use vrdma_wire::icmp::seems_too_long;
 
 /// Shortest frame on a wire, without CRC (IEEE 802.3 4.2.3.3).
 pub const MIN_FRAME: usize = 60;
@@ -120,6 +121,22 @@ impl Outlets {
             self.transmit(frame, uplink);
         }
         effort
+    }
+
+    /// What is too long for a router concerns the TCP of a guest as well as its netdev, which gets the frame as any other.
+    pub fn overhear(
+        &mut self,
+        have_tcp: &[bool],
+        verdict: Verdict,
+        frame: &FrameView<'_>,
+        inside: &mut dyn Inside,
+    ) {
+        if let Verdict::To(SwitchPort::Guest(guest)) = verdict
+            && have_tcp[guest]
+            && seems_too_long(frame.head())
+        {
+            self.hand_over(frame, &mut |complaint| inside.too_long(guest, complaint));
+        }
     }
 
     /// Gives a frame, or what it is to be cut into, to somebody in this process.

@@ -362,6 +362,7 @@ fn a_guest_that_floods_the_uplink_leaves_room_for_others_and_loses_nothing() {
 struct Tcp {
     asked: std::cell::Cell<u32>,
     taken: Vec<(usize, Vec<u8>)>,
+    complaints: Vec<(usize, Vec<u8>)>,
 }
 
 impl Inside for Tcp {
@@ -376,6 +377,10 @@ impl Inside for Tcp {
 
     fn segment(&mut self, guest: usize, frame: &[u8]) {
         self.taken.push((guest, frame.to_vec()));
+    }
+
+    fn too_long(&mut self, guest: usize, frame: &[u8]) {
+        self.complaints.push((guest, frame.to_vec()));
     }
 }
 
@@ -435,6 +440,40 @@ fn segments_go_to_the_tcp_of_a_guest_that_has_one_and_takes_them() {
     );
     receive(&mut net, &mut tcp, &right);
     assert_eq!((tcp.asked.get(), tcp.taken.len()), (2, 1));
+}
+
+/// A router's complaint to guest b, as far as the switch looks at it.
+fn complaint() -> Vec<u8> {
+    let mut frame = frame(&Packet { dst_mac: B, ..segment() });
+    // ICMP instead of TCP: destination unreachable, fragmentation needed.
+    frame[23] = 1;
+    frame[34..36].copy_from_slice(&[3, 4]);
+    frame
+}
+
+#[test]
+fn what_routers_complain_of_goes_to_the_netdev_and_is_heard_by_its_tcp() {
+    let (mut net, _memory) = net();
+    let mut tcp = Tcp::default();
+    // The netdev has one buffer.
+    let receive = |net: &mut Net, tcp: &mut Tcp, frame: &[u8]| {
+        net.receive(Instant(1), frame, SwitchPort::Uplink, &mut Wire::default(), tcp);
+        let counters = &net.outlets.receivers[1].counters;
+        (counters.rx_frames, counters.rx_no_buffer)
+    };
+    let right = complaint();
+    assert_eq!(receive(&mut net, &mut tcp, &right), (1, 0));
+    assert!(tcp.complaints.is_empty(), "a guest without one hears nothing");
+    net.set_tcp(1);
+    assert_eq!(receive(&mut net, &mut tcp, &right), (1, 1));
+    assert_eq!(tcp.complaints, [(1, right.clone())]);
+    // Other messages of ICMP, and what is for nobody.
+    for (at, value) in [(35, 1), (34, 8), (23, 17), (0, 0x0e)] {
+        let mut other = right.clone();
+        other[at] = value;
+        receive(&mut net, &mut tcp, &other);
+    }
+    assert_eq!((tcp.complaints.len(), tcp.taken.len()), (1, 0));
 }
 
 #[test]

@@ -40,6 +40,10 @@ impl net::Inside for Within<'_> {
         let Within { now, engine, outputs, streams, .. } = self;
         streams.handle_frame(guest, frame, &mut Host { engine, outputs, now: *now });
     }
+
+    fn too_long(&mut self, guest: usize, frame: &[u8]) {
+        self.streams.own.handle_too_long(guest, frame);
+    }
 }
 
 /// Frames of the switch go out by the port, if there is one.

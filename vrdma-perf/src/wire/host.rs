@@ -105,25 +105,33 @@ struct ToEngine<'a> {
     device: DeviceId,
     all: &'a mut Vec<Stream>,
     failure: &'a mut Failure,
+    readers: usize,
+}
+
+impl ToEngine<'_> {
+    fn stream(&mut self, user: Handle) -> Option<&mut Stream> {
+        let index = user.number as usize;
+        self.all.get_mut(index).filter(|_| index < self.readers)
+    }
 }
 
 impl Taker for ToEngine<'_> {
     fn take(&mut self, user: Handle, bytes: &[u8]) -> usize {
-        let Some(stream) = self.all.get_mut(user.number as usize) else { return 0 };
-        let taken = self.engine.handle_stream(self.device, stream.qpn, bytes, self.failure).unwrap_or(0);
-        stream.taken += taken as u64;
+        let Some(qpn) = self.stream(user).map(|stream| stream.qpn) else { return 0 };
+        let taken = self.engine.handle_stream(self.device, qpn, bytes, self.failure).unwrap_or(0);
+        self.all[user.number as usize].taken += taken as u64;
         taken
     }
 
     fn place(&mut self, user: Handle, fpdu: &[u8]) -> Option<PlacedFpdu> {
-        let stream = self.all.get(user.number as usize)?;
-        self.engine.place_fpdu(self.device, stream.qpn, fpdu)
+        let qpn = self.stream(user)?.qpn;
+        self.engine.place_fpdu(self.device, qpn, fpdu)
     }
 
     fn take_placed(&mut self, user: Handle, placed: &PlacedFpdu) -> bool {
-        let Some(stream) = self.all.get_mut(user.number as usize) else { return false };
-        let is_taken = self.engine.handle_placed(self.device, stream.qpn, placed, self.failure) == Ok(true);
-        stream.taken += if is_taken { placed.len() as u64 } else { 0 };
+        let Some(qpn) = self.stream(user).map(|stream| stream.qpn) else { return false };
+        let is_taken = self.engine.handle_placed(self.device, qpn, placed, self.failure) == Ok(true);
+        self.all[user.number as usize].taken += if is_taken { placed.len() as u64 } else { 0 };
         is_taken
     }
 }
@@ -158,6 +166,8 @@ pub struct Host {
     pub streams: Streams,
     /// Whether a WRITE has failed.
     pub failure: Failure,
+    /// So many of its connections are read, the first ones; the others not.
+    pub readers: usize,
     scratch: Vec<u8>,
 }
 
@@ -184,7 +194,18 @@ impl Host {
             mtu,
         );
         let failure = Failure::default();
-        Ok(Host { engine, device, pd, key, mac, address, streams, failure, scratch: Vec::new() })
+        Ok(Host {
+            engine,
+            device,
+            pd,
+            key,
+            mac,
+            address,
+            streams,
+            failure,
+            readers: usize::MAX,
+            scratch: Vec::new(),
+        })
     }
 
     /// Has a socket as the stream of a new QP.
@@ -285,8 +306,9 @@ impl Host {
 
     /// A frame came.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) {
-        let Host { engine, device, streams: Streams { all, own, .. }, failure, .. } = self;
-        own.handle_frame(now, 0, frame, &mut ToEngine { engine, device: *device, all, failure });
+        let Host { engine, device, streams: Streams { all, own, .. }, failure, readers, .. } = self;
+        let to_engine = &mut ToEngine { engine, device: *device, all, failure, readers: *readers };
+        own.handle_frame(now, 0, frame, to_engine);
     }
 
     /// Takes what TCP has for streams.
@@ -295,7 +317,7 @@ impl Host {
             let Some(handle) = self.streams.own.next_ready() else { break };
             let index = handle.number as usize;
             let Streams { all, own, .. } = &mut self.streams;
-            let Some(stream) = all.get_mut(index) else { continue };
+            let Some(stream) = all.get_mut(index).filter(|_| index < self.readers) else { continue };
             if own.events(&stream.socket).contains(EventSet::IN) {
                 let length = match own.read(&stream.socket, &mut self.scratch)? {
                     Came::Bytes(length) => length,

@@ -2,6 +2,7 @@
 //! connections, set-up and rings of guests are no part of it.
 
 use super::host::Host;
+use super::memory::MEMORY;
 use crate::load::Load;
 use anyhow::{Context, Result, ensure};
 use std::cell::RefCell;
@@ -15,7 +16,9 @@ use vrdma_transport::{Instant, Role};
 /// Where the peer listens.
 const PORT: u16 = 4420;
 /// What setting up all connections may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// WRITEs of all memory that are more than a window.
+const STALL: u32 = 3;
 /// The listener, among those of connections.
 const LISTENER: Handle = Handle { number: u32::MAX, generation: 0 };
 
@@ -39,14 +42,14 @@ pub struct Iwarp<'p> {
 }
 
 impl<'p> Iwarp<'p> {
-    /// On each connection `depth` WRITEs of `length` bytes at a time. Addresses of the hosts end with `first` and the number after it: others on these ports have others.
+    /// On each connection `depth` WRITEs of `length` bytes at a time. Further ones are stalled: there is something to send, and their peers take nothing. Addresses of the hosts end with `first` and the number after it: others on these ports have others.
     ///
     /// # Errors
     /// They cannot be set up.
     pub fn new(
         ports: &'p RefCell<Vec<Port>>,
         (length, depth): (u32, u32),
-        connections: u32,
+        (connections, stalled): (u32, u32),
         mtu: u16,
         first: u8,
     ) -> Result<Iwarp<'p>> {
@@ -74,7 +77,25 @@ impl<'p> Iwarp<'p> {
         iwarp.each = iwarp.b.streams.all[0].taken;
         iwarp.posted[0] = 1;
         iwarp.counts = (1, 1);
+        iwarp.stall((connections, stalled))?;
         Ok(iwarp)
+    }
+
+    /// Connects further ones, and goes on until their peers' windows were found closed.
+    fn stall(&mut self, (connections, stalled): (u32, u32)) -> Result<()> {
+        self.b.readers = connections as usize;
+        for number in connections..connections + stalled {
+            self.connect(number)?;
+            for _ in 0..STALL {
+                self.a.post(self.now, number as usize, self.b.key, MEMORY as u32)?;
+            }
+        }
+        let mut turns = 0;
+        self.wait("to stall peers", |iwarp| {
+            turns += 1;
+            // To count goes through all connections.
+            stalled == 0 || turns % 1000 == 0 && iwarp.count("window_probes") >= u64::from(stalled)
+        })
     }
 
     fn connect(&mut self, number: u32) -> Result<()> {
@@ -110,7 +131,12 @@ impl<'p> Iwarp<'p> {
 
     /// Segments that were sent a second time.
     pub fn retries(&self) -> u64 {
-        self.a.streams.own.stats(self.a.device).get("retransmits").copied().unwrap_or_default()
+        self.count("retransmits")
+    }
+
+    /// What the sender's TCP counted.
+    fn count(&self, name: &str) -> u64 {
+        self.a.streams.own.stats(self.a.device).get(name).copied().unwrap_or_default()
     }
 
     fn turn(&mut self) -> Result<()> {

@@ -114,25 +114,34 @@ fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Meas
     Ok(Measured { what: "WRITEs".into(), size, mtu, limit, bytes, retries: windows.load.retries(), turns })
 }
 
-/// iWARP beside RoCE, both of one connection; or many connections of iWARP beside one.
+/// iWARP beside RoCE, both of one connection; or many connections of iWARP beside one; or some while other peers are stalled, beside these alone.
 fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
     let (shape, link) = ((args.size, args.tx_depth), ports::link_mtu(&ports.borrow()));
     let (mut times, mut other_times) = (histogram(), histogram());
-    let mut own = windows(Iwarp::new(ports, shape, args.qp, link, 1)?, args, &mut times)?;
+    let connections = (args.qp, args.stalled);
+    let mut own = windows(Iwarp::new(ports, shape, connections, link, 1)?, args, &mut times)?;
     let until = Until::Time(Duration::from_secs_f64(args.duration));
     let bytes = |rate| rate * f64::from(args.size);
     let line = || line::round_trip(helper);
-    let (turns, limit) = if args.qp == 1 {
+    let (turns, limit) = if args.stalled > 0 {
+        let others = Iwarp::new(ports, shape, (args.qp, 0), link, 3)?;
+        let mut others = windows(others, args, &mut other_times)?;
+        let turns = turns::take(until, line, || own.window().map(bytes), || others.window().map(bytes))?;
+        (turns, "no stalled peers".to_owned())
+    } else if args.qp == 1 {
         let mtu = ports::path_mtu(&ports.borrow());
         let mut roce = windows(Engines::<false>::new(ports, shape, mtu), args, &mut other_times)?;
         let turns = turns::take(until, line, || own.window().map(bytes), || roce.window().map(bytes))?;
         (turns, format!("RoCE, packets of {}", mtu.bytes()))
     } else {
-        let mut one = windows(Iwarp::new(ports, shape, 1, link, 3)?, args, &mut other_times)?;
+        let mut one = windows(Iwarp::new(ports, shape, (1, 0), link, 3)?, args, &mut other_times)?;
         let turns = turns::take(until, line, || own.window().map(bytes), || one.window().map(bytes))?;
         (turns, "one connection".to_owned())
     };
-    let what = format!("iWARP WRITEs, {} outstanding on each of {} connections", args.tx_depth, args.qp);
+    let mut what = format!("iWARP WRITEs, {} outstanding on each of {} connections", args.tx_depth, args.qp);
+    if args.stalled > 0 {
+        what += &format!(", with {} stalled peers", args.stalled);
+    }
     let (size, retries) = (args.size, own.load.retries());
     Ok(Measured { what, size, mtu: link.into(), limit, bytes: true, retries, turns })
 }
@@ -158,10 +167,10 @@ fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> 
 pub fn measure_apart(args: &Wire) -> Result<Measured> {
     let size = args.size.to_string();
     let mut words = vec!["-s", &size];
-    let (depth, qp) = (args.tx_depth.to_string(), args.qp.to_string());
+    let [depth, qp, stalled] = [args.tx_depth, args.qp, args.stalled].map(|number| number.to_string());
     words.extend(["-t", &depth]);
     if args.iwarp {
-        words.extend(["--iwarp", "-q", &qp]);
+        words.extend(["--iwarp", "-q", &qp, "--stalled", &stalled]);
     }
     apart(args, &words)
 }

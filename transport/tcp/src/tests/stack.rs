@@ -155,6 +155,48 @@ fn thousands_that_are_idle_have_no_deadlines() {
 }
 
 #[test]
+fn a_router_that_complains_is_heard_if_it_knows_of_what_is_under_way() {
+    let mut pair = Pair::new();
+    let ids = [1, 2].map(|port| pair.hosts[0].0.connect(tuple(port), HOP, config(), pair.now).unwrap());
+    pair.carry();
+    let (stack, streams) = &mut pair.hosts[0];
+    streams.0.insert(ids[0], 20_000);
+    stack.post(ids[0]);
+    let mut poll =
+        |stack: &mut Stack| stack.poll_transmit(pair.now, streams).map(|outgoing| outgoing.segment);
+    let segment = poll(stack).unwrap();
+    let (mss, seq) = (stack.get(ids[0]).unwrap().mss(), segment.header.seq);
+    let tagged = VlanId::of(Some(VlanTag(5)));
+    let untagged = VlanId::of(None);
+    // Of another connection, of one that has nothing under way, in another VLAN, before it, behind it.
+    let length = mss;
+    for (port, vlan, seq) in [
+        (3, untagged, seq),
+        (2, untagged, seq),
+        (1, tagged, seq),
+        (1, untagged, seq.wrapping_sub(1)),
+        (1, untagged, seq.wrapping_add(length)),
+    ] {
+        assert!(!stack.handle_too_long(&tuple(port), vlan, seq, 1000), "{port} {vlan:?} {seq}");
+    }
+    assert_eq!((stack.get(ids[0]).unwrap().mss(), stack.totals().mtu_reduced), (mss, 0));
+    assert!(stack.handle_too_long(&tuple(1), untagged, seq, 1000));
+    // What was lost of it goes at once, in parts, and what follows is no longer. Timestamps are 12 bytes of each.
+    for data in [0..988, 988..u64::from(mss)] {
+        assert_eq!(poll(stack).unwrap().data, data);
+    }
+    assert_eq!(poll(stack).unwrap().data, u64::from(mss)..u64::from(mss) + 988);
+    // More than there is, and what is no news.
+    assert!(stack.handle_too_long(&tuple(1), untagged, seq, 9000));
+    assert!(stack.handle_too_long(&tuple(1), untagged, seq, 1000));
+    assert_eq!((stack.get(ids[0]).unwrap().mss(), stack.totals().mtu_reduced), (988, 1));
+    // No router makes segments shorter than all paths take.
+    assert!(stack.handle_too_long(&tuple(1), untagged, seq, 0));
+    assert_eq!(stack.get(ids[0]).unwrap().mss(), u32::from(config().min_mss) - 12);
+    assert_eq!(stack.get(ids[1]).unwrap().mss(), mss);
+}
+
+#[test]
 fn another_stack_takes_connections_over() {
     let mut pair = Pair::new();
     let id = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();

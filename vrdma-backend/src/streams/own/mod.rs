@@ -25,6 +25,7 @@ pub use taker::Taker;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{ConnectionId, NextHop, Outgoing, Ports, Refused, Tuple};
 use vrdma_transport::{DeviceId, Error, Instant};
+use vrdma_wire::icmp::TooLong;
 use vrdma_wire::num::Gid;
 use vrdma_wire::tcp::Ends;
 
@@ -93,6 +94,15 @@ impl Own {
     pub fn handle_frame(&mut self, now: Instant, port: usize, frame: &[u8], taker: &mut dyn Taker) {
         if let Some(&node) = self.of_ports.get(&port) {
             self.nodes[node].handle_frame(at(now), frame, &mut self.ready, taker);
+        }
+    }
+
+    /// Brings a router's complaint that a segment of this port's guest was too long.
+    pub fn handle_too_long(&mut self, port: usize, frame: &[u8]) {
+        if let Some(&node) = self.of_ports.get(&port)
+            && let Some(told) = TooLong::parse(frame)
+        {
+            self.nodes[node].handle_too_long(&told);
         }
     }
 

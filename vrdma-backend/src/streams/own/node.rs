@@ -14,6 +14,7 @@ use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{
     Config, ConnectionId, Event, Instant, NextHop, Origin, Ports, Refused, Stack, StackLimits, Tuple,
 };
+use vrdma_wire::icmp::TooLong;
 use vrdma_wire::num::{Gid, Mac, VlanId};
 use vrdma_wire::tcp::{Ends, Packet};
 
@@ -49,6 +50,8 @@ pub(super) struct NodeCounters {
     pub malformed: u64,
     /// Connections that had no place to wait for their listener.
     pub refused: u64,
+    /// Complaints of routers about segments that are not outstanding.
+    pub too_long_ignored: u64,
 }
 
 /// See the module.
@@ -250,6 +253,16 @@ impl Node {
         self.follow(ready);
         if let Some(id) = id {
             self.changed(id, ready);
+        }
+    }
+
+    /// A router said that a segment was too long. Whether there is a connection, and the segment is under way, is all that tells it from what anybody can send (RFC 5927).
+    pub fn handle_too_long(&mut self, told: &TooLong) {
+        let ports = Ports { local: told.local_port, remote: told.remote_port };
+        let tuple = Tuple { local: told.local, remote: told.remote, ports };
+        let mss = told.mtu.saturating_sub(HEADERS[usize::from(told.local.ipv4().is_none())]);
+        if !self.stack.handle_too_long(&tuple, VlanId::of(told.eth.vlan), told.seq, mss) {
+            self.counters.too_long_ignored += 1;
         }
     }
 

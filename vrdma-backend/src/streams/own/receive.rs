@@ -5,6 +5,8 @@ use crate::streams::buffers::Buffers;
 use std::collections::BTreeMap;
 use vrdma_tcp::Arrival;
 use vrdma_transport::PlacedFpdu;
+use vrdma_wire::iwarp::decode::fpdu_len;
+use vrdma_wire::iwarp::{Framing, Place};
 
 /// The window that a peer is told while all is read soon.
 pub(super) const WINDOW: u32 = 1 << 20;
@@ -12,6 +14,9 @@ pub(super) const WINDOW: u32 = 1 << 20;
 const LIMIT: usize = 2 * WINDOW as usize;
 /// Most stretches that are held apart: small ones, each by itself, would cost more than their bytes.
 const HELD: usize = 1024;
+
+/// As all FPDUs are that can be placed; whether CRCs are in use changes no length.
+const PLAIN: Framing = Framing { markers: false, crc: true };
 
 /// What is beyond a hole.
 #[derive(Debug)]
@@ -56,8 +61,10 @@ impl Received {
         let direct = &mut direct;
         let bytes = &data[arrival.at.clone()];
         if arrival.offset != self.next {
-            let is_placed = arrival.is_whole && self.place(arrival.offset, bytes, direct);
-            return if is_placed { bytes.len() } else { self.hold(arrival.offset, bytes, limit) };
+            return match arrival.is_whole {
+                true => self.place_or_hold(arrival.offset, bytes, limit, direct),
+                false => self.hold(arrival.offset, bytes, limit),
+            };
         }
         let taken = if self.is_ready() { 0 } else { direct.take(bytes) };
         self.next += taken as u64;
@@ -70,6 +77,24 @@ impl Received {
     fn room<'a>(&self, bytes: &'a [u8], limit: usize) -> &'a [u8] {
         let room = limit.min(LIMIT).saturating_sub(self.ready.len() + self.held_bytes);
         &bytes[..bytes.len().min(room)]
+    }
+
+    /// Takes whole FPDUs beyond a hole: those that cannot be placed are held; how many bytes.
+    fn place_or_hold(&mut self, offset: u64, bytes: &[u8], limit: usize, direct: &mut Direct<'_>) -> usize {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (at, rest) = (offset + done as u64, &bytes[done..]);
+            // What is none, or has markers, is not placed, however long it is taken for.
+            let length =
+                fpdu_len(PLAIN, Place::START, rest).map_or(rest.len(), |length| length.min(rest.len()));
+            let fpdu = &rest[..length];
+            let taken = if self.place(at, fpdu, direct) { length } else { self.hold(at, fpdu, limit) };
+            done += taken;
+            if taken < length {
+                break;
+            }
+        }
+        done
     }
 
     /// Places what is one FPDU beyond a hole; whether it could.
@@ -199,9 +224,9 @@ mod tests {
         Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Fpdu, Instant, Limits, OwnerId,
         Pieces, QpAttr, QpInit, QpState, QpType, Receives, Region, Role, Sink, StreamAttr, write_fpdu,
     };
+    use vrdma_wire::iwarp::Segment;
     use vrdma_wire::iwarp::num::Stag;
     use vrdma_wire::iwarp::rdmap::Tagged;
-    use vrdma_wire::iwarp::{Framing, Place, Segment};
 
     fn arrive(received: &mut Received, offset: u64, bytes: &[u8]) -> usize {
         arrive_for(received, offset, bytes, false, Direct(None))
@@ -273,11 +298,13 @@ mod tests {
         assert_eq!((received.window(), received.window()), (Some(WINDOW), None));
     }
 
-    /// A user that takes what it likes, and says that any bytes are an FPDU.
+    /// A user that takes what it likes, and places an FPDU.
     struct User {
         /// Bytes that it takes still.
         room: usize,
         placed: PlacedFpdu,
+        /// Its bytes.
+        fpdu: Vec<u8>,
         /// What it took: bytes, and FPDUs that were placed.
         taken: Vec<u8>,
     }
@@ -287,7 +314,8 @@ mod tests {
 
     impl User {
         fn new() -> User {
-            User { room: usize::MAX, placed: placed(), taken: Vec::new() }
+            let (placed, fpdu) = placed();
+            User { room: usize::MAX, placed, fpdu, taken: Vec::new() }
         }
     }
 
@@ -301,7 +329,7 @@ mod tests {
 
         fn place(&mut self, user: Handle, fpdu: &[u8]) -> Option<PlacedFpdu> {
             assert_eq!(user, USER);
-            (fpdu.len() == self.placed.len()).then(|| self.placed.clone())
+            (fpdu == self.fpdu).then(|| self.placed.clone())
         }
 
         fn take_placed(&mut self, _: Handle, placed: &PlacedFpdu) -> bool {
@@ -343,8 +371,8 @@ mod tests {
         fn event(&mut self, _: DeviceId, _: Event) {}
     }
 
-    /// What an engine says of an FPDU that it placed.
-    fn placed() -> PlacedFpdu {
+    /// An FPDU, and what an engine says of it that placed it.
+    fn placed() -> (PlacedFpdu, Vec<u8>) {
         let mut engine = Engine::new(1);
         let device = engine.add_device(Limits::default());
         let (owner, access) = (OwnerId::KERNEL, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
@@ -378,7 +406,7 @@ mod tests {
         let payload = Pieces::<Nowhere>::bytes(b"payload");
         let mut bytes = vec![0; fpdu.len(payload.len())];
         write_fpdu(&fpdu, &payload, &mut bytes).unwrap();
-        engine.place_fpdu(device, qpn, &bytes).unwrap()
+        (engine.place_fpdu(device, qpn, &bytes).unwrap(), bytes)
     }
 
     #[test]
@@ -404,7 +432,7 @@ mod tests {
     fn what_is_placed_is_not_kept_and_is_taken_in_its_turn() {
         let (mut received, mut user) = (Received::default(), User::new());
         let length = user.placed.len() as u64;
-        let fpdu = vec![0; length as usize];
+        let fpdu = user.fpdu.clone();
         let come = |received: &mut Received, user: &mut User, offset, bytes: &[u8], is_whole| {
             assert_eq!(
                 arrive_for(received, offset, bytes, is_whole, Direct(Some((USER, user)))),
@@ -423,10 +451,28 @@ mod tests {
     }
 
     #[test]
+    fn of_several_fpdus_in_a_segment_each_is_placed_or_held() {
+        let (mut received, mut user) = (Received::default(), User::new());
+        let fpdu = user.fpdu.clone();
+        let mut other = fpdu.clone();
+        other[4] ^= 1;
+        // Two that can be placed, one that cannot, one behind it, and the beginning of one.
+        let all = [&fpdu[..], &fpdu, &other, &fpdu, &fpdu[..5]].concat();
+        let come = |received: &mut Received, user: &mut User, offset, bytes: &[u8]| {
+            arrive_for(received, offset, bytes, true, Direct(Some((USER, user))))
+        };
+        assert_eq!(come(&mut received, &mut user, 1, &all), all.len());
+        assert_eq!((received.held(), received.held.len()), (other.len() + 5, 5));
+        assert_eq!(come(&mut received, &mut user, 0, b"a"), 1);
+        assert_eq!(user.taken, [b"a!!", &other[..], b"!", &fpdu[..5]].concat());
+        assert!(!received.is_ready() && received.held() == 0);
+    }
+
+    #[test]
     fn what_is_placed_and_not_taken_is_read_between_what_is_before_and_behind() {
         let (mut received, mut user) = (Received::default(), User::new());
         let length = user.placed.len() as u64;
-        let fpdu = vec![0; length as usize];
+        let fpdu = user.fpdu.clone();
         let come = |received: &mut Received, user: &mut User, offset, bytes: &[u8]| {
             assert_eq!(arrive_for(received, offset, bytes, true, Direct(Some((USER, user)))), bytes.len());
         };

@@ -38,6 +38,21 @@ struct Piece {
     cut: u64,
 }
 
+impl Piece {
+    /// Whether a segment of its own begins or ends at this place of it.
+    fn is_cut_at(&self, place: u64) -> bool {
+        place == self.end
+            || place == self.start
+            || self.cut > 0 && (place - self.start).is_multiple_of(self.cut)
+    }
+
+    /// Its length, if it is one FPDU, which may go into a segment with others. (A request or reply of MPA is none, and goes alone.)
+    fn as_fpdu(&self) -> Option<u64> {
+        let length = self.end - self.start;
+        (length <= self.cut).then_some(length)
+    }
+}
+
 /// Bytes by their place in the stream, and where its segments begin.
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
@@ -126,24 +141,31 @@ impl SendBuffer {
 }
 
 impl Source for SendBuffer {
+    /// Short FPDUs that wait go together, as many as are whole.
     fn segment_at(&mut self, offset: u64, most: u32) -> u32 {
         let at = self.pieces.partition_point(|piece| piece.end <= offset);
-        let Some(piece) = self.pieces.get(at) else { return 0 };
-        let left = piece.end - offset;
+        let mut pieces = self.pieces.range(at..);
+        let Some(piece) = pieces.next() else { return 0 };
+        let (left, most) = (piece.end - offset, u64::from(most));
         let to_cut = if piece.cut == 0 { left } else { piece.cut - (offset - piece.start) % piece.cut };
-        to_cut.min(left).min(most.into()) as u32
+        let mut length = to_cut.min(left).min(most);
+        if length == left && piece.cut > 0 && piece.is_cut_at(offset) {
+            for more in pieces.map_while(Piece::as_fpdu) {
+                if length + more > most {
+                    break;
+                }
+                length += more;
+            }
+        }
+        length as u32
     }
 
     /// FPDUs are cut where segments are. (A request or reply of MPA is none; whoever gets it takes none yet.)
     fn is_whole(&mut self, stretch: Range<u64>) -> bool {
-        let at = self.pieces.partition_point(|piece| piece.end <= stretch.start);
-        let Some(piece) = self.pieces.get(at) else { return false };
-        let before = stretch.start - piece.start;
-        let (cut, length) = match piece.cut {
-            0 => (piece.end - piece.start, piece.end - piece.start),
-            cut => (cut, cut.min(piece.end - stretch.start)),
-        };
-        before.is_multiple_of(cut) && stretch.end - stretch.start == length
+        let first = self.pieces.partition_point(|piece| piece.end <= stretch.start);
+        let last = self.pieces.partition_point(|piece| piece.end < stretch.end);
+        let begins = self.pieces.get(first).is_some_and(|piece| piece.is_cut_at(stretch.start));
+        begins && self.pieces.get(last).is_some_and(|piece| piece.is_cut_at(stretch.end))
     }
 }
 
@@ -182,12 +204,35 @@ mod tests {
             );
             at = end;
         }
-        assert!(!buffer.is_whole(20..2020) && !buffer.is_whole(0..1020) && !buffer.is_whole(at..at + 4));
+        assert!(buffer.is_whole(20..2020) && !buffer.is_whole(10..1020) && !buffer.is_whole(at..at + 4));
         // Within an FPDU the rest of it comes.
         assert_eq!(
             (buffer.segment_at(620, 1000), buffer.segment_at(20, 536), buffer.segment_at(556, 536)),
             (400, 536, 464)
         );
+    }
+
+    #[test]
+    fn short_fpdus_that_wait_go_together() {
+        let mut buffer = SendBuffer::default();
+        // A reply of MPA goes alone; what begins with a long FPDU goes as that is cut, its end with what follows.
+        put(&mut buffer, &[20], 0, 0);
+        put(&mut buffer, &[300, 300, 400], 1000, 0);
+        put(&mut buffer, &[4, 2100, 200, 800, 1000, 8], 1000, 0);
+        let mut at = 0;
+        for expected in [20, 1000, 4, 1000, 1000, 300, 800, 1000, 8] {
+            assert_eq!(buffer.segment_at(at, 1000), expected, "{at}");
+            let end = at + u64::from(expected);
+            assert!(buffer.is_whole(at..end), "{at}");
+            at = end;
+        }
+        assert_eq!(buffer.segment_at(at, 1000), 0);
+        // On a shorter path what does not fit goes alone, and in parts; within an FPDU its rest goes alone.
+        assert_eq!((buffer.segment_at(20, 999), buffer.segment_at(20, 299)), (600, 299));
+        assert_eq!((buffer.segment_at(120, 1000), buffer.is_whole(120..320)), (200, false));
+        // What was acknowledged is not there any more.
+        buffer.acknowledge(620, &mut Buffers::default());
+        assert_eq!(buffer.segment_at(620, 1000), 404);
     }
 
     #[test]
