@@ -32,12 +32,12 @@ fn guests_are_spread_and_their_workers_count() {
     assert_eq!(guests, [vec!["g0", "g3"], vec!["g1", "g4"], vec!["g2"]]);
     assert_eq!(stats.guests(), 5);
     for (worker, talks) in [(0, true), (1, true), (2, false)] {
-        for counter in ["frames_sent", "frames_received"] {
+        for counter in ["packets_sent", "packets_received"] {
             assert_eq!(stats.worker(worker, counter) != 0, talks, "worker {worker}: {counter}");
         }
-        assert_eq!((stats.worker(worker, "frames_lost"), stats.is_stuck(worker)), (0, false));
+        assert_eq!((stats.worker(worker, "packets_lost"), stats.is_stuck(worker)), (0, false));
     }
-    assert_eq!(stats.worker(0, "frames_sent"), stats.worker(1, "frames_received"));
+    assert_eq!(stats.worker(0, "packets_sent"), stats.worker(1, "packets_received"));
 }
 
 #[test]
@@ -205,10 +205,10 @@ fn the_uplink_is_all_workers_and_they_reach_each_other_without_it() {
     });
     let stats = lab.stats();
     assert!(stats.uplink("frames_sent") != 0 && stats.uplink("frames_received") != 0);
-    let between = stats.worker(1, "frames_sent");
+    let between = stats.worker(1, "packets_sent");
     lab.cable.as_ref().unwrap().plug(false);
     within.expect_another_round();
-    assert!(lab.stats().worker(1, "frames_sent") > between);
+    assert!(lab.stats().worker(1, "packets_sent") > between);
     lab.cable.as_ref().unwrap().plug(true);
     PingPong::start(&places(2), &places(3)).stop();
     within.stop();

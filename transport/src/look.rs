@@ -38,6 +38,8 @@ pub(crate) enum Asker {
     Send(Place, u32),
     /// A frame for a QP.
     Frame(Place, Box<[u8]>),
+    /// A QP that has dropped a near packet.
+    Near(Place),
     /// What a QP's stream goes on with; the number is that of the QP's last question.
     Stream(Place, u32),
 }

@@ -108,6 +108,11 @@ impl<R> Mrs<R> {
         Mrs { keys, windows: 0, last_life: QpLife::NONE, unbinding: 0..0 }
     }
 
+    /// Whether a peer's key is that of a region: not of a window.
+    pub(crate) fn is_region(&self, key: Rkey) -> bool {
+        self.keys.get(key.0).is_some_and(|key| matches!(key.kind, Kind::Region(_)))
+    }
+
     /// How many regions there are.
     pub(crate) fn num_regions(&self) -> u32 {
         self.keys.len() - self.windows

@@ -7,6 +7,7 @@ pub use fpdu::{Fpdu, StreamEnd};
 use crate::id::DeviceId;
 use crate::memory::{Fault, Region};
 use crate::message::transfer::Span;
+use crate::near::NearPart;
 use vrdma_wire::icrc;
 use vrdma_wire::iwarp::crc;
 use vrdma_wire::iwarp::encode::{self, Encoder};
@@ -24,11 +25,13 @@ pub struct Way {
     /// Whether it stays in this process, at another engine. Then a connection without a timeout (0) asks now and then, for ever, as it does where both QPs are
     /// on one engine: nothing else would find out that the peer stood still when a packet came.
     pub stays_here: bool,
+    /// Whether packets of reliable connections go that way as they are, by [`Outlet::send_near`].
+    pub is_near: bool,
 }
 
 impl Default for Way {
     fn default() -> Way {
-        Way { has_room: true, stays_here: false }
+        Way { has_room: true, stays_here: false, is_near: false }
     }
 }
 
@@ -46,6 +49,39 @@ pub trait Outlet<R: Region> {
     /// Takes a packet. Keys, ranges and rights of the payload have been checked; padding and ICRC are the outlet's business
     /// ([`write_frame`] does both for those that copy). `Fault` if the payload's memory does not exist any more: then nothing was sent.
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault>;
+
+    /// Whether [`Outlet::send_near`] takes this payload of more than a path MTU.
+    fn carries(&mut self, payload: &Pieces<'_, R>) -> bool {
+        let _ = payload;
+        false
+    }
+
+    /// Takes a packet of this device to another engine of this process: only on the way to an address where [`Way::is_near`] says so. Otherwise as
+    /// [`Outlet::send`].
+    fn send_near(
+        &mut self,
+        device: DeviceId,
+        packet: &Packet,
+        part: NearPart,
+        payload: &Pieces<'_, R>,
+    ) -> Result<(), Fault> {
+        let _ = (device, packet, part, payload);
+        Err(Fault)
+    }
+
+    /// Takes a packet of this device: near, if it is such a part, or by [`Outlet::send`].
+    fn pass(
+        &mut self,
+        device: DeviceId,
+        packet: &Packet,
+        part: Option<NearPart>,
+        payload: &Pieces<'_, R>,
+    ) -> Result<(), Fault> {
+        match part {
+            Some(part) => self.send_near(device, packet, part, payload),
+            None => self.send(packet, payload),
+        }
+    }
 
     /// Whether the stream of this QP takes another FPDU, as long as one may be (see [`StreamAttr::mss`](crate::StreamAttr::mss)). If not, the QP waits until
     /// [`Engine::stream_has_room`](crate::Engine::stream_has_room). An outlet without streams never has room in one.

@@ -55,6 +55,12 @@ mod streams;
 pub mod own_tcp {
     pub use crate::streams::{Came, Handle, Output, Own, SEGMENTS, Socket, Taker};
 }
+/// What leads workers to each other, for who measures it alone (`vrdma-perf near`).
+pub mod near {
+    pub use crate::memory::{GuestMemory, LoanGate, MapOptions, MrMemory, RegionSpec, Run};
+    pub use crate::port::Station;
+    pub use crate::worker::near::{NearPort, near_ports};
+}
 mod tcp;
 mod translate;
 mod vhost;

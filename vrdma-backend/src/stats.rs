@@ -96,6 +96,14 @@ pub struct WorkerStats {
     pub frames_received: u64,
     /// Frames to others that found no room in the ring.
     pub frames_lost: u64,
+    /// Packets of reliable connections that its engine gave to those of other workers as they are.
+    pub packets_sent: u64,
+    /// Packets of theirs that it took.
+    pub packets_received: u64,
+    /// Packets that it sent with memory of their guest.
+    pub packets_lent: u64,
+    /// Packets to others that found no room in the ring.
+    pub packets_lost: u64,
     /// Buffers for frames to others that it has made, each as long as the longest frame.
     pub buffers: u64,
     /// RoCE packets under a GID of a guest of another worker that were not from its engine.
@@ -198,6 +206,7 @@ impl Part {
     fn of<'a>(worker: &mut Worker, guests: impl Iterator<Item = &'a Observed>) -> Part {
         let guests = guests.map(|guest| guest_stats(worker, guest)).collect();
         let between = worker.worker_stats();
+        let near = worker.near_counters();
         let count = |name| between.get(name).copied().unwrap_or_default();
         let of_worker = WorkerStats {
             guests: Vec::new(),
@@ -206,6 +215,10 @@ impl Part {
             frames_sent: count("frames_sent"),
             frames_received: count("frames_received"),
             frames_lost: count("frames_lost"),
+            packets_sent: near.sent,
+            packets_received: near.received,
+            packets_lent: near.lent,
+            packets_lost: near.lost,
             buffers: count("buffers"),
             drop_spoofed: worker.spoofed(),
         };

@@ -19,6 +19,7 @@ pub mod inline;
 mod link;
 mod loans;
 mod mail;
+pub mod near;
 mod order;
 mod polling;
 mod post;
@@ -48,6 +49,7 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use fetched::Fetched;
 use link::{PortState, Uplink};
 use mail::Mail;
+use near::NearPort;
 use polling::{NAP, Pause, Polling};
 use recall::Recall;
 use std::collections::VecDeque;
@@ -88,6 +90,8 @@ pub struct Worker {
     /// Guests' Ethernet functions and their switch.
     pub net: Net,
     uplink: Option<Uplink>,
+    /// The way to engines of other workers, if there are any.
+    near: Option<NearPort>,
     /// GIDs of all guests, if there are other workers,
     gids: Option<GidView>,
     /// and those among them that guests of this worker have.
@@ -252,6 +256,7 @@ impl Worker {
         let mut busy = self.mail.may_be_there() && self.run_messages();
         let now = self.recent();
         busy |= self.receive_frames(now);
+        busy |= self.receive_near(now);
         busy |= cycles::within(Stage::Wire, || self.serve_streams(now));
         busy |= self.drain_channels(now, busy);
         busy |= self.pass_barriers(now);

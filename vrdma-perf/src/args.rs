@@ -32,6 +32,8 @@ pub enum Command {
     Bind(Measure),
     /// WRITE between two engines over a port that needs no NIC
     Wire(Wire),
+    /// WRITE between guests of two workers, beside two guests of one
+    Near(Near),
     /// What this machine can do at best
     Limits(Limits),
     /// The standard set, each figure beside its limit, as a table in Markdown
@@ -53,6 +55,7 @@ impl Command {
             | Command::Atomic(args)
             | Command::Bind(args) => Some(args.daemon.cpus),
             Command::Wire(args) => Some(args.cpus),
+            Command::Near(args) => Some(args.cpus),
             Command::Limits(args) => Some(args.cpus),
             Command::Report(args) => Some(args.daemon.cpus),
             Command::Compare(args) => Some(args.cpus),
@@ -293,6 +296,26 @@ pub struct Wire {
     /// JSON instead of a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// `vrdma-perf near`.
+#[derive(Clone, Debug, Args)]
+pub struct Near {
+    /// What is measured
+    #[arg(value_enum)]
+    pub figure: Figure,
+    /// Bytes of a message [default: 8 for lat and rate, 65536 for bw]
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub size: Option<u32>,
+    /// As frames, as what is no packet of a reliable connection goes
+    #[arg(long)]
+    pub frames: bool,
+    /// Seconds
+    #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
+    pub duration: f64,
+    /// Processors of the worker that sends, and plays its driver, and of the other
+    #[arg(long, default_value = "0,1", value_name = "SENDER'S,OTHER", value_parser = processors)]
+    pub cpus: (usize, usize),
 }
 
 /// `vrdma-perf limits`.

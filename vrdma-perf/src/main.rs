@@ -15,7 +15,7 @@
 //! | `windows`, `beside` | in which pieces of time is it measured, and beside what? |
 //! | `measure`, `limits`, `idle` | what came out; what do connections take that do nothing? |
 //! | `table`, `lines`, `plot` | how is it shown: to people, in Markdown, as a curve? |
-//! | `wire` | two engines over a port |
+//! | `wire`, `near` | two engines over a port, and those of two workers |
 //! | `rows`, `document`, `report`, `account` | the standard set; what the worker's time goes to |
 
 mod account;
@@ -39,6 +39,7 @@ mod load;
 mod machine;
 mod measure;
 mod missing;
+mod near;
 mod plan;
 mod plot;
 mod process;
@@ -107,6 +108,10 @@ fn run(command: Command) -> Result<()> {
             let text =
                 if args.json { serde_json::to_string_pretty(&measured)? } else { wire::describe(&measured) };
             println!("{text}");
+            Ok(())
+        }
+        Command::Near(args) => {
+            println!("{}", near::measure(&args)?);
             Ok(())
         }
         Command::Report(args) if args.account => account::report(&args),

@@ -40,6 +40,7 @@ impl<R: Region> Engine<R> {
             match asker {
                 Asker::Send(place, number) => self.looked_for(place, number),
                 Asker::Frame(place, frame) => self.handle_held(now, place, &frame, sink),
+                Asker::Near(place) => self.looked_near(place, sink),
                 Asker::Stream(place, number) => self.handle_waiting(place, number, sink),
             }
         }
@@ -93,6 +94,21 @@ impl<R: Region> Engine<R> {
         let (device, qp) = self.devices.known(place);
         let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
         self.looks.ask(question, Asker::Frame(place, frame.into()));
+    }
+
+    /// A near packet for the QP at `place` was dropped, for which the caller is to look for receives.
+    #[cold]
+    pub(crate) fn look_near(&mut self, place: Place) {
+        let (device, qp) = self.devices.known(place);
+        let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
+        self.looks.ask(question, Asker::Near(place));
+    }
+
+    fn looked_near(&mut self, place: Place, sink: &mut impl Sink) {
+        // It may have been destroyed since it asked.
+        if let Some(mut borrowed) = self.borrow(place, sink) {
+            borrowed.looked_near();
+        }
     }
 
     /// The caller has looked: what the QP has no receive for now, it has none for.

@@ -7,6 +7,7 @@ pub(crate) mod groups;
 mod keys;
 pub(crate) mod lines;
 mod look;
+mod near;
 pub(crate) mod pair;
 mod port;
 mod post;

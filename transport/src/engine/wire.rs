@@ -12,6 +12,7 @@ use crate::gid::GidEntry;
 use crate::id::DeviceId;
 use crate::look::Fate;
 use crate::memory::{Fault, Region};
+use crate::near::{NearPart, NearPayload};
 use crate::outlet::{DiscardOutlet, Fpdu, Outlet, Pieces, StreamEnd, Way};
 use crate::place::Place;
 use crate::qp::attr::QpType;
@@ -49,6 +50,21 @@ impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
         self.outlet.send(packet, payload)
     }
 
+    fn carries(&mut self, payload: &Pieces<'_, R>) -> bool {
+        self.outlet.carries(payload)
+    }
+
+    fn send_near(
+        &mut self,
+        device: DeviceId,
+        packet: &Packet,
+        part: NearPart,
+        payload: &Pieces<'_, R>,
+    ) -> Result<(), Fault> {
+        self.cost += payload.len() as Cost + OPERATION;
+        self.outlet.send_near(device, packet, part, payload)
+    }
+
     fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         self.outlet.stream_has_room(device, qpn)
     }
@@ -73,7 +89,7 @@ impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
 const COPIED_PACKET: Cost = 4096 + OPERATION;
 
 /// Whom a packet is for.
-enum Addressee {
+pub(super) enum Addressee {
     /// A QP of a device.
     Device(u32),
     /// The members of a multicast group.
@@ -152,7 +168,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// Whom a packet is for, unless it was dropped.
-    fn addressee(&mut self, packet: &Packet) -> Option<Addressee> {
+    pub(super) fn addressee(&mut self, packet: &Packet) -> Option<Addressee> {
         let counters = &mut self.port.counters;
         let vlan = VlanId::of(packet.path.vlan);
         if self.devices.gids.owner(GidEntry { gid: packet.path.src, vlan }).is_some() {
@@ -221,15 +237,22 @@ impl<R: Region> Engine<R> {
             return Fate::Done;
         };
         device.counters.packets_in += u64::from(!looked);
+        let (packet, data) = (&parsed.packet, (None, NearPayload::Bytes(parsed.payload)));
         match (service, &parsed.packet.body) {
             (QpType::Rc, Body::Rc(body)) => {
-                return self.known(place, sink).receive_rc(now, parsed, (body, None), looked);
+                return self.known(place, sink).receive_rc(now, packet, data, (body, None), looked);
             }
             (QpType::XrcSend, Body::Xrc(body)) if body.srqn().is_none() => {
-                return self.known(place, sink).receive_rc(now, parsed, (body.rc(), None), looked);
+                return self.known(place, sink).receive_rc(now, packet, data, (body.rc(), None), looked);
             }
             (QpType::XrcRecv, Body::Xrc(body)) if body.srqn().is_some() => {
-                return self.known(place, sink).receive_rc(now, parsed, (body.rc(), body.srqn()), looked);
+                return self.known(place, sink).receive_rc(
+                    now,
+                    packet,
+                    data,
+                    (body.rc(), body.srqn()),
+                    looked,
+                );
             }
             (QpType::Uc, Body::Uc(body)) => return self.known(place, sink).receive_uc(parsed, body, looked),
             (QpType::Ud | QpType::Gsi, &Body::Ud { deth, imm }) => {

@@ -16,7 +16,9 @@ impl Looks {
     /// The record of all questions: those that the caller has not taken come first, in their order.
     pub(crate) fn save(&self) -> Vec<record::Question> {
         let Looks { open, devices: _, round: _, last: _ } = self;
-        self.in_order().filter_map(|question| Some(open.get(&question)?.save(&question))).collect()
+        let saved = self.in_order().filter_map(|question| Some(open.get(&question)?.save(&question)));
+        // One that near packets alone asked is void.
+        saved.filter(|question: &record::Question| !question.asked.is_empty()).collect()
     }
 
     /// All questions, those first that the caller has not taken.
@@ -101,15 +103,17 @@ impl Look {
             device: device.0,
             owner: owner.0,
             taken: *under_way,
-            asked: asked.iter().map(Asker::save).collect(),
-            later: later.iter().map(Asker::save).collect(),
+            asked: asked.iter().filter_map(Asker::save).collect(),
+            later: later.iter().filter_map(Asker::save).collect(),
         }
     }
 }
 
 impl Asker {
-    fn save(&self) -> record::Asker {
-        match self {
+    /// `None` of a near packet: its sender sends it again after a timeout.
+    fn save(&self) -> Option<record::Asker> {
+        Some(match self {
+            Asker::Near(_) => return None,
             Asker::Send(place, number) => record::Asker::Send { place: (*place).into(), number: *number },
             Asker::Frame(place, frame) if is_for_group(frame) => {
                 record::Asker::GroupFrame { qpn: place.qpn.number(), frame: frame.to_vec() }
@@ -119,7 +123,7 @@ impl Asker {
             Asker::Stream(place, number) => {
                 record::Asker::Stream { qpn: place.qpn.number(), number: *number }
             }
-        }
+        })
     }
 }
 

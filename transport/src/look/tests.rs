@@ -15,7 +15,7 @@ fn ask(looks: &mut Looks, question: Question, number: u32) {
 fn numbers(askers: Vec<Asker>) -> Vec<u32> {
     let number = |asker| match asker {
         Asker::Send(_, number) => number,
-        Asker::Frame(..) | Asker::Stream(..) => panic!("no frame or stream asked"),
+        Asker::Frame(..) | Asker::Near(_) | Asker::Stream(..) => panic!("no frame or stream asked"),
     };
     askers.into_iter().map(number).collect()
 }

@@ -3,9 +3,10 @@
 use crate::completion::WcStatus;
 use crate::memory::{Fault, Region};
 use crate::message::segment::Segment;
-use crate::message::transfer::{Elements, Side, Span, TransferError, copy, gather, scatter};
+use crate::message::transfer::{Elements, Side, Span, TransferError, collect, copy, gather, scatter};
 use crate::message::verdict::{Nak, Receiver, Refusal, Target};
 use crate::mr::Mrs;
+use crate::near::Loan;
 use crate::op::{DataDirection, OF_RECEIVES, Receive, Row, SendOp};
 use crate::outstanding::Scratch;
 use crate::qp::Qp;
@@ -160,6 +161,18 @@ pub(crate) fn execute_packet<R: Region>(
         Failure::Remote(refusal) => refusal,
         Failure::Local => unreachable!("no element of the requester is looked at"),
     })
+}
+
+/// The same of a part of a SEND or WRITE whose data are a loan. `Failure::Local`: they were taken back.
+pub(crate) fn execute_loan<R: Region>(
+    receiver: &Receiver<'_, R>,
+    segment: &Segment<'_>,
+    target: Target<'_, R>,
+    loan: &dyn Loan<R>,
+    scratch: &mut Scratch,
+) -> Result<(), Failure> {
+    let Some(there) = place(receiver, segment, target, scratch) else { return Ok(()) };
+    collect(loan, there, segment.length).map_err(|error| failure(segment.row, error, Side::Source))
 }
 
 /// Where the bytes of an accepted segment go, or come from; `None` if it has none.

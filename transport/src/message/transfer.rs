@@ -4,6 +4,7 @@
 use crate::id::PdId;
 use crate::memory::{Access, Fault, Region};
 use crate::mr::Mrs;
+use crate::near::Loan;
 use crate::request::Sge;
 
 /// Whose fault it is.
@@ -194,6 +195,25 @@ pub(crate) fn scatter<R: Region>(mut data: &[u8], mut target: Span<'_, R>) -> Re
         let (now, later) = data.split_at(part as usize);
         to.write(offset, now).map_err(|Fault| TransferError::fault(Side::Destination))?;
         data = later;
+    }
+    Ok(())
+}
+
+/// Copies the first `length` bytes of a loan.
+pub(crate) fn collect<R: Region>(
+    loan: &dyn Loan<R>,
+    mut target: Span<'_, R>,
+    length: u32,
+) -> Result<(), TransferError> {
+    let mut done = 0;
+    while done < length {
+        let (to, offset, part) =
+            target.piece(length - done).ok_or(TransferError::refused(Side::Destination))?;
+        loan.copy_to(done.into(), to, offset, part.into()).map_err(|Fault| {
+            let memory_is_there = loan.is_there();
+            TransferError::fault(if memory_is_there { Side::Destination } else { Side::Source })
+        })?;
+        done += part;
     }
     Ok(())
 }

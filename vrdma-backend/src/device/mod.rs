@@ -19,7 +19,7 @@ mod srq;
 mod table;
 
 use crate::config::GuestConfig;
-use crate::memory::GuestMemory;
+use crate::memory::{GuestMemory, LoanGate};
 use crate::queue::event::EventQueue;
 use ah::AhTable;
 use command::Reply;
@@ -52,6 +52,8 @@ pub struct Device {
     ah_table: Option<AhTable>,
     comp_events: Box<[EventQueue]>,
     async_events: EventQueue,
+    /// What of its guest's memory other workers may copy.
+    pub loans: Arc<LoanGate>,
     /// What happened.
     pub counters: DeviceCounters,
 }
@@ -69,6 +71,7 @@ impl Device {
             comp_events: (0..limits.comp_vectors).map(|_| EventQueue::default()).collect(),
             async_events: EventQueue::default(),
             quota: Quota::default(),
+            loans: Arc::default(),
             counters: DeviceCounters::default(),
             limits,
         };

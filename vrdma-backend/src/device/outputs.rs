@@ -244,6 +244,12 @@ impl Outputs {
         left
     }
 
+    /// Something of a device ends other than well: its guest may use all memory that is not of requests again.
+    #[cold]
+    fn take_loans_back(&mut self, id: DeviceId) {
+        self.device(id).loans.take_back();
+    }
+
     /// Marks a CQ as failed, once.
     pub fn fail_cq(&mut self, id: DeviceId, cq_id: CqId) {
         let device = self.device(id);
@@ -327,12 +333,16 @@ impl Sink for Outputs {
     /// What most completions do not tell is seen to be nothing where they are made, so the words are made there.
     #[inline(always)]
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
+        if completion.status != WcStatus::Success {
+            self.take_loans_back(id);
+        }
         let CqeWords([first, second, third, last]) = CqeWords::new(completion);
         let is_urgent = completion.solicited || completion.status != WcStatus::Success;
         self.put(id, cq_id, is_urgent, first, second, third, last);
     }
 
     fn event(&mut self, id: DeviceId, event: Event) {
+        self.take_loans_back(id);
         self.async_event(id, event.into());
     }
 }

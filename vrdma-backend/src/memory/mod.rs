@@ -7,7 +7,9 @@
 mod backing;
 mod buffers;
 mod copy;
+mod gate;
 mod heat;
+mod lent;
 mod populate;
 mod reaper;
 mod region;
@@ -19,6 +21,8 @@ mod sync;
 
 pub use backing::MapOptions;
 pub use buffers::Buffers;
+pub use gate::LoanGate;
+pub use lent::Lent;
 #[cfg(test)]
 pub(crate) use reaper::tests::Busy;
 pub use reaper::{Backlog, Entry, reap};
@@ -216,6 +220,7 @@ impl GuestMemory {
     }
 
     /// Bytes of all regions.
+    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> u64 {
         self.views.iter().map(|view| view.len).sum()
     }

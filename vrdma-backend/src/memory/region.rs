@@ -57,9 +57,9 @@ enum Host {
     /// One piece: the common case, without another cache line.
     One(HostRun),
     /// Pieces, each with its offset in the region, in order.
-    Many(Box<[(u64, HostRun)]>),
+    Many(Arc<[(u64, HostRun)]>),
     /// The same, of what requests registered.
-    Pages(Box<[(u64, HostRun)]>),
+    Pages(Arc<[(u64, HostRun)]>),
     /// Offsets are guest-physical addresses.
     All,
     /// The memory is not there any more.
@@ -127,7 +127,7 @@ impl MrMemory {
     /// No memory, until requests register up to so many pages of the guest's.
     pub fn pages(memory: &Arc<GuestMemory>, most: u32) -> MrMemory {
         let gpa = Gpa::Pages(most, Box::default());
-        MrMemory { host: Host::Pages(Box::default()), guard: guard(memory), runs: Runs(Arc::new(gpa)) }
+        MrMemory { host: Host::Pages(Arc::default()), guard: guard(memory), runs: Runs(Arc::new(gpa)) }
     }
 
     /// Where the guest says that it is.
@@ -201,18 +201,26 @@ impl MrMemory {
         })
     }
 
+    /// Where a range is, if it is all there and [`MrMemory::may_loan`] says that it may be loaned; and the memory that it is of.
+    pub(super) fn stretch(&self, offset: u64, len: u32) -> Option<(Stretch, Arc<GuestMemory>)> {
+        let stretch = match &self.host {
+            Host::One(run) => Stretch::One(whole(run, offset, len.into())?),
+            Host::Many(runs) => {
+                let &(start, last) = runs.last()?;
+                let end = offset.checked_add(len.into())?;
+                (end <= start + last.len).then(|| Stretch::Many(runs.clone(), offset))?
+            }
+            Host::Pages(_) | Host::All | Host::Gone => return None,
+        };
+        Some((stretch, self.guard.memory.clone()))
+    }
+
     /// The piece at `offset`: at most `len` bytes of it, at least one.
     #[inline]
-    fn piece(&self, offset: u64, len: u64) -> Result<HostRun, Fault> {
+    pub(super) fn piece(&self, offset: u64, len: u64) -> Result<HostRun, Fault> {
         match &self.host {
             Host::One(run) if offset < run.len => Ok(tail(*run, offset, len)),
-            Host::Many(runs) | Host::Pages(runs) => {
-                let index =
-                    runs.partition_point(|(start, _)| *start <= offset).checked_sub(1).ok_or(Fault)?;
-                let (start, run) = runs[index];
-                let offset = offset - start;
-                if offset < run.len { Ok(tail(run, offset, len)) } else { Err(Fault) }
-            }
+            Host::Many(runs) | Host::Pages(runs) => piece_of(runs, offset, len),
             Host::All => self.guard.memory.piece(offset, len).ok_or(Fault),
             _ => Err(Fault),
         }
@@ -296,6 +304,27 @@ fn page_runs(memory: &Arc<GuestMemory>, list: &PageList, offset: u64, length: u6
         page.is_multiple_of(size).then_some(Run { gpa, len })
     };
     entries.into_iter().map(run).collect()
+}
+
+/// Where a range of a region is.
+#[derive(Debug)]
+pub(super) enum Stretch {
+    /// In one piece, that begins here.
+    One(*mut u8),
+    /// In the pieces of the region, from this offset on.
+    Many(Arc<[(u64, HostRun)]>, u64),
+}
+
+// SAFETY: the pointers lead to memory shared with the guest, which `copy` alone touches, while it is mapped.
+unsafe impl Send for Stretch {}
+
+/// The piece at `offset` of runs that each have their offset: at most `len` bytes of it, at least one.
+#[inline]
+pub(super) fn piece_of(runs: &[(u64, HostRun)], offset: u64, len: u64) -> Result<HostRun, Fault> {
+    let index = runs.partition_point(|(start, _)| *start <= offset).checked_sub(1).ok_or(Fault)?;
+    let (start, run) = runs[index];
+    let offset = offset - start;
+    if offset < run.len { Ok(tail(run, offset, len)) } else { Err(Fault) }
 }
 
 /// Where `len` bytes at `offset` begin, if the run has all of them.

@@ -1,8 +1,9 @@
 //! All workers of the daemon: how they begin, who is whose, and how they end.
 
+use super::near::{NearPort, near_ports};
 use super::watch::Watch;
 use super::{Stopped, Worker, WorkerHandle};
-use crate::config::{Config, GuestConfig};
+use crate::config::{Config, GuestConfig, Transport};
 use crate::device::DeviceLimits;
 use crate::device::clock::Clock;
 use crate::gids::Gids;
@@ -53,11 +54,11 @@ impl Workers {
         }
         let guests = config.resolved_guests();
         let ports = match count {
-            1 => vec![uplink],
-            _ => joined(&guests, count, mtu, uplink)?.into_iter().map(Some).collect(),
+            1 => vec![(uplink, None)],
+            _ => joined(&guests, count, mtu, uplink)?,
         };
         let (gids, clock) = (Gids::default(), Clock::default());
-        for (number, (handle, port)) in workers.handles.iter().zip(ports).enumerate() {
+        for (number, (handle, (port, near))) in workers.handles.iter().zip(ports).enumerate() {
             let is_other = |guest: &&GuestConfig| worker_of(guest) != number && !guest.is_beside;
             let others: Vec<_> = guests.iter().filter(is_other).cloned().collect();
             let view = (count > 1).then(|| gids.view(number));
@@ -66,6 +67,7 @@ impl Workers {
                 if let Some(view) = view {
                     worker.set_others(&others, view);
                 }
+                worker.near = near;
                 if let Some(port) = port {
                     worker.set_uplink(port);
                 }
@@ -123,8 +125,8 @@ fn worker_of(guest: &GuestConfig) -> usize {
     guest.worker.expect("each guest was given a worker").into()
 }
 
-/// Ports that lead each worker to the others, and to the uplink.
-fn joined(guests: &[GuestConfig], count: usize, mtu: u16, uplink: Option<Port>) -> Result<Vec<Port>> {
+/// Ports that lead each worker to the others, and to the uplink: of frames, and of packets that go as they are.
+fn joined(guests: &[GuestConfig], count: usize, mtu: u16, uplink: Option<Port>) -> Result<Vec<Ports>> {
     let mut table = WorkerOf::default();
     for guest in guests {
         for &mac in guest.extra_macs.iter().chain([&guest.mac]) {
@@ -133,9 +135,16 @@ fn joined(guests: &[GuestConfig], count: usize, mtu: u16, uplink: Option<Port>) 
     }
     let nic = uplink.map(Port::into_driver);
     let ports = mesh(count, table, mtu.max(LEAST_MTU), nic).context("the rings between workers")?;
+    let stations: Vec<_> = ports.iter().map(|mesh| mesh.station().clone()).collect();
+    let has_engine = |guest: &&GuestConfig| guest.socket.is_some() && guest.transport == Transport::Roce;
+    let homes = guests.iter().filter(has_engine).map(|guest| (guest.mac, worker_of(guest))).collect();
+    let near = near_ports(&stations, homes);
     let port = |mesh: Mesh| Port::new(Box::new(mesh) as Box<dyn Driver>);
-    Ok(ports.into_iter().map(port).collect())
+    Ok(ports.into_iter().map(port).map(Some).zip(near.into_iter().map(Some)).collect())
 }
+
+/// What leads a worker to others.
+type Ports = (Option<Port>, Option<NearPort>);
 
 impl Drop for Workers {
     fn drop(&mut self) {

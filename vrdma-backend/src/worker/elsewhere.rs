@@ -2,10 +2,12 @@
 
 use super::Worker;
 use super::guests::member_of;
+use super::near::NearCounters;
 use crate::config::GuestConfig;
+use crate::cycles::{self, Stage};
 use crate::device::clock::Clock;
 use crate::gids::GidView;
-use vrdma_transport::{DeviceId, GidEntry};
+use vrdma_transport::{self as transport, DeviceId, GidEntry};
 
 impl Worker {
     /// Its time is that of all workers, so that time stamps of their guests can be compared. Before any guest comes.
@@ -45,5 +47,18 @@ impl Worker {
     /// RoCE packets that were dropped because they came under a GID of a guest of another worker.
     pub fn spoofed(&self) -> u64 {
         self.gids.as_ref().map_or(0, |gids| gids.spoofed)
+    }
+
+    /// What went to other workers as packets, and came from them.
+    pub fn near_counters(&self) -> NearCounters {
+        self.near.as_ref().map(|near| near.counters).unwrap_or_default()
+    }
+
+    /// Takes packets that other workers sent; true if there were any.
+    #[inline]
+    pub(super) fn receive_near(&mut self, now: transport::Instant) -> bool {
+        let Worker { near: Some(near), engine, outputs, .. } = self else { return false };
+        let _mark = cycles::enter(Stage::Execute);
+        near.receive(now, engine, outputs)
     }
 }

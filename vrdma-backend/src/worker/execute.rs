@@ -6,7 +6,21 @@ use crate::device::command::{Command, Reply};
 use crate::device::{NewRegion, Result};
 use crate::queue::channel::Channel;
 use crate::translate::port::PortAttr;
-use vrdma_transport::{CqId, DeviceId, Error, GidEntry, OwnerId, PdId, SrqId, XrcdId};
+use vrdma_transport::{AttrMask, CqId, DeviceId, Error, GidEntry, OwnerId, PdId, QpState, SrqId, XrcdId};
+
+/// Whether a guest may use memory again after a command that it had lent: also that of a READ.
+fn ends_loans(command: &Command) -> bool {
+    match command {
+        Command::ModifyQp { mask, attr, .. } => {
+            let may_begin = matches!(attr.state, QpState::Init | QpState::Rtr | QpState::Rts);
+            let begins = mask.contains(AttrMask::STATE) && may_begin;
+            // On its way to RTS a connection has lent nothing yet, unless its rights change.
+            !begins || attr.state == QpState::Rts && mask.contains(AttrMask::ACCESS_FLAGS)
+        }
+        Command::DestroyQp { .. } | Command::DeregMr { .. } | Command::ReregMr { .. } => true,
+        _ => false,
+    }
+}
 
 impl Worker {
     /// Carries out a command.
@@ -18,7 +32,11 @@ impl Worker {
             Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => Some(qpn),
             _ => None,
         };
+        let ends_loans = ends_loans(&command);
         let result = self.dispatch(id, command);
+        if ends_loans {
+            self.outputs.device(id).loans.take_back();
+        }
         if let Some(qpn) = changed {
             self.look_at_stream(id, qpn);
         }

@@ -117,7 +117,11 @@ impl Worker {
                 self.net.set_tcp(port);
             }
         }
-        self.outputs.add(Device::new(id, guest, limits));
+        let device = Device::new(id, guest, limits);
+        if let Some(near) = &mut self.near {
+            near.add(id, device.loans.clone());
+        }
+        self.outputs.add(device);
         id
     }
 
@@ -134,6 +138,7 @@ impl Worker {
     /// as if it did not answer.
     pub fn suspend_device(&mut self, id: DeviceId) {
         self.engine.set_suspended(id, true);
+        self.outputs.device(id).loans.take_back();
         self.suspend_streams(id, true);
     }
 
@@ -155,6 +160,7 @@ impl Worker {
         gone.iter_mut().for_each(|bound| bound.watch(&self.epoll, false));
         self.drop_barriers(id);
         self.failing.retain(|(device, _)| *device != id);
+        self.outputs.device(id).loans.take_back();
         // To drop what it had takes long if it was much.
         self.streams.forget(id);
         reap((self.engine.reset_device(id), self.outputs.device(id).reset()));

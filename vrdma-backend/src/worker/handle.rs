@@ -187,6 +187,7 @@ impl Worker {
             port: PortState::default(),
             net: Net::new(mtu),
             uplink: None,
+            near: None,
             gids: None,
             claimed: Vec::new(),
             streams,

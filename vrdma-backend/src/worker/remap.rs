@@ -80,6 +80,9 @@ impl Worker {
 
     /// The rest of a device follows a new memory table.
     pub fn remap_device(&mut self, id: DeviceId, memory: &Arc<GuestMemory>) {
-        self.outputs.device(id).remap(memory);
+        let device = self.outputs.device(id);
+        device.remap(memory);
+        // What was lent of the old memory: nothing more is.
+        device.loans.take_back();
     }
 }

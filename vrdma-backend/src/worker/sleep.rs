@@ -30,6 +30,7 @@ impl Worker {
         let uplink_limit = self.uplink.as_mut().map(Uplink::arm);
         // What came before that would wake nobody.
         late |= uplink_limit.is_some() && self.receive_frames(self.now());
+        late |= self.receive_near(self.now());
         late |= self.has_barriers() || !self.recalls.is_empty() || !self.failing.is_empty();
         let woken = late || {
             self.sleeps += 1;

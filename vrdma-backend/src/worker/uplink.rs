@@ -3,6 +3,7 @@
 use super::Worker;
 use super::beyond::{Outside, Within};
 use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
+use super::near::NearPort;
 use crate::cycles::{self, Stage};
 use crate::memory::MrMemory;
 use crate::net::{self, MIN_FRAME, Net, Verdict};
@@ -13,7 +14,8 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
-    self as transport, DeviceId, Fault, Fpdu, Outlet, Piece, Pieces, Region, StreamEnd, Way, write_frame,
+    self as transport, DeviceId, Fault, Fpdu, NearPart, Outlet, Piece, Pieces, Region, StreamEnd, Way,
+    write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
@@ -97,7 +99,7 @@ impl Worker {
 
     /// Lets the engine send; true if more could be sent now.
     pub(super) fn transmit_packets(&mut self, now: transport::Instant) -> bool {
-        let Worker { uplink, net, engine, outputs, streams, has_streams, .. } = self;
+        let Worker { uplink, near, net, engine, outputs, streams, has_streams, .. } = self;
         if uplink.is_none() && !*has_streams {
             return false;
         }
@@ -106,9 +108,12 @@ impl Worker {
             let Uplink { port, scratch, loaned, loan_state, .. } = uplink;
             Packets { now, port, net, scratch, loaned, loan_state }
         });
-        let wire = &mut Wire { packets, streams };
+        let wire = &mut Wire { packets, near, streams };
         let most = if *has_streams { SEGMENTS } else { PACKETS };
         let more = cycles::within(Stage::Execute, || engine.transmit(now, most, wire, outputs));
+        if let Some(near) = near {
+            near.publish();
+        }
         if *has_streams {
             streams.flush(&mut Host { engine, outputs, now });
         }
@@ -249,6 +254,7 @@ impl Packets<'_> {
 /// What the engine sends: packets to the uplink, if there is one, and FPDUs to streams.
 struct Wire<'a> {
     packets: Option<Packets<'a>>,
+    near: &'a mut Option<NearPort>,
     streams: &'a mut Streams,
 }
 
@@ -258,7 +264,25 @@ impl Outlet<MrMemory> for Wire<'_> {
     }
 
     fn way_to(&mut self, dst: Mac) -> Way {
+        if let Some(way) = self.near.as_mut().and_then(|near| near.way_to(dst)) {
+            return way;
+        }
         self.packets.as_mut().map_or(Way::default(), |packets| packets.port.way_to(dst))
+    }
+
+    fn carries(&mut self, payload: &Pieces<'_, MrMemory>) -> bool {
+        NearPort::carries(payload)
+    }
+
+    fn send_near(
+        &mut self,
+        device: DeviceId,
+        packet: &Packet,
+        part: NearPart,
+        payload: &Pieces<'_, MrMemory>,
+    ) -> Result<(), Fault> {
+        let near = self.near.as_mut().expect("it said which way is near");
+        near.send(device, packet, part, payload)
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {

@@ -2,6 +2,7 @@
 //!
 //! A program of their own: loom's threads bring a signal handler along, which takes the SIGBUS of others for theirs.
 
+mod gates;
 mod mail;
 mod ring;
 mod slots;

@@ -2,23 +2,17 @@
 
 use super::account::{Stage, within};
 use super::memory::{MEMORY, Memory};
+use super::peer::{Done, Peer};
 use crate::load::Load;
 use anyhow::{Result, ensure};
 use std::cell::RefCell;
 use std::time::Instant as Clock;
 use vrdma_backend::port::{Burst, External, Port};
-use vrdma_transport::{
-    Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Instant, Limits, Outlet, OwnerId,
-    Payload, Piece, Pieces, QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest,
-    Sge, Sink, WcStatus,
-};
+use vrdma_transport::{Engine, Fault, Instant, Outlet, Piece, Pieces, Region};
 use vrdma_wire::icrc::{self, Icrc};
-use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};
+use vrdma_wire::num::Mtu;
 use vrdma_wire::roce::{Packet, pad};
 
-/// Most requests outstanding.
-pub const DEPTH: u32 = 128;
-const OWNER: OwnerId = OwnerId(1);
 /// Packets of a turn.
 const BUDGET: usize = 256;
 /// Shorter payloads are copied into their frames, as the daemon does it.
@@ -81,31 +75,9 @@ impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
     }
 }
 
-/// Counts completions.
-#[derive(Default)]
-struct Done {
-    completed: u32,
-    failed: Option<WcStatus>,
-}
-
-impl Sink for Done {
-    fn complete(&mut self, _device: DeviceId, _cq: CqId, completion: &Completion) {
-        self.completed += 1;
-        if completion.status != WcStatus::Success {
-            self.failed = Some(completion.status);
-        }
-    }
-
-    fn event(&mut self, _device: DeviceId, _event: Event) {}
-}
-
 struct Host<const ACCOUNT: bool> {
     engine: Engine<Memory<ACCOUNT>>,
-    device: DeviceId,
-    qpn: Qpn,
-    key: u32,
-    gid: Gid,
-    mac: Mac,
+    peer: Peer,
     sink: Done,
     attached: Vec<External>,
 }
@@ -113,78 +85,17 @@ struct Host<const ACCOUNT: bool> {
 impl<const ACCOUNT: bool> Host<ACCOUNT> {
     fn new(last: u8) -> Self {
         let mut engine = Engine::new(last.into());
-        let device = engine.add_device(Limits::default());
-        let gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]);
-        let mac = Mac([2, 0, 0, 0, 0x55, last]);
-        engine.set_gid(device, 0, Some(gid.into())).expect("a GID table");
-        engine.set_mac(device, mac).expect("a device");
         engine.set_link(true);
-        let pd = engine.alloc_pd(device, OWNER).expect("a PD");
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let key = engine.reg_mr(device, pd, access, 0, MEMORY as u64, Memory::new()).expect("an MR");
-        let init = QpInit {
-            owner: OWNER,
-            pd: Some(pd),
-            qp_type: QpType::Rc,
-            send_cq: CqId(0),
-            recv_cq: CqId(0),
-            receives: Receives::Own,
-            max_send_wr: DEPTH,
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline: 0,
-        };
-        let qpn = engine.create_qp(device, init).expect("a QP");
-        Host { engine, device, qpn, key, gid, mac, sink: Done::default(), attached: Vec::new() }
+        let peer = Peer::new(&mut engine, last, MEMORY as u64, Memory::new());
+        Host { engine, peer, sink: Done::default(), attached: Vec::new() }
     }
 
-    fn connect(&mut self, peer: (Qpn, Gid, Mac), path_mtu: Mtu) {
-        let m = AttrMask::STATE;
-        let init = m | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-        let rtr = m
-            | AttrMask::AV
-            | AttrMask::PATH_MTU
-            | AttrMask::DEST_QPN
-            | AttrMask::RQ_PSN
-            | AttrMask::MAX_DEST_RD_ATOMIC
-            | AttrMask::MIN_RNR_TIMER;
-        let rts = m
-            | AttrMask::TIMEOUT
-            | AttrMask::RETRY_CNT
-            | AttrMask::RNR_RETRY
-            | AttrMask::SQ_PSN
-            | AttrMask::MAX_RD_ATOMIC;
-        let attr = QpAttr {
-            access: Access::REMOTE_WRITE,
-            port: 1,
-            path_mtu,
-            rq_psn: Psn::truncate(1000),
-            sq_psn: Psn::truncate(1000),
-            dest_qpn: peer.0,
-            timeout: 14,
-            retry_cnt: 7,
-            dgid: peer.1,
-            dmac: peer.2,
-            hop_limit: 64,
-            ..QpAttr::default()
-        };
-        for (state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
-            let attr = QpAttr { state, ..attr };
-            let (device, qpn) = (self.device, self.qpn);
-            self.engine
-                .modify_qp(Instant(0), device, qpn, mask, &attr, &mut self.sink)
-                .expect("a connection");
-        }
+    fn connect(&mut self, other: &Peer, path_mtu: Mtu) {
+        self.peer.connect(&mut self.engine, other, path_mtu);
     }
 
     fn post(&mut self, now: Instant, rkey: u32, length: u32) {
-        let sge = [Sge { addr: 0, length, lkey: Lkey(self.key) }];
-        let remote = Remote { addr: 0, rkey: Rkey(rkey) };
-        let op = SendOp::Write { remote, imm: None };
-        let payload = Payload::Sges(&sge);
-        let request = SendRequest { id: 0, signaled: true, solicited: false, fence: false, op, payload };
-        self.engine.post_send(now, self.device, OWNER, self.qpn, &request, &mut self.sink).expect("room");
+        self.peer.post(&mut self.engine, now, rkey, length, &mut self.sink);
     }
 
     /// Lets it send, and make progress.
@@ -234,9 +145,8 @@ impl<'p, const ACCOUNT: bool> Engines<'p, ACCOUNT> {
     /// `depth` WRITEs at a time, of `length` bytes in packets of `mtu`.
     pub fn new(ports: &'p RefCell<Vec<Port>>, (length, depth): (u32, u32), mtu: Mtu) -> Self {
         let (mut a, mut b) = (Host::new(1), Host::new(2));
-        let (to_a, to_b) = ((a.qpn, a.gid, a.mac), (b.qpn, b.gid, b.mac));
-        a.connect(to_b, mtu);
-        b.connect(to_a, mtu);
+        a.connect(&b.peer, mtu);
+        b.connect(&a.peer, mtu);
         let (start, now) = (Clock::now(), Instant(0));
         let burst = Burst::default();
         Engines { a, b, ports, length, depth, burst, start, now, turns: 0, posted: 0, told: 0 }
@@ -244,7 +154,7 @@ impl<'p, const ACCOUNT: bool> Engines<'p, ACCOUNT> {
 
     /// How often packets were sent again from one on that was lost.
     pub fn retries(&self) -> u64 {
-        self.a.engine.counters(self.a.device).retries
+        self.a.engine.counters(self.a.peer.device).retries
     }
 
     fn turn(&mut self) {
@@ -259,7 +169,7 @@ impl<'p, const ACCOUNT: bool> Engines<'p, ACCOUNT> {
         for port in ports.iter_mut() {
             within::<ACCOUNT, _>(Stage::Port, || port.receive(&mut self.burst));
             for frame in self.burst.frames() {
-                if frame[..6] == self.a.mac.0 {
+                if frame[..6] == self.a.peer.mac.0 {
                     within::<ACCOUNT, _>(Stage::Acknowledge, || self.a.handle(self.now, frame));
                 } else {
                     self.b.handle(self.now, frame);
@@ -274,7 +184,7 @@ impl<const ACCOUNT: bool> Load for Engines<'_, ACCOUNT> {
     fn post(&mut self) -> bool {
         let room = self.posted.wrapping_sub(self.a.sink.completed) < self.depth;
         if room {
-            within::<ACCOUNT, _>(Stage::Post, || self.a.post(self.now, self.b.key, self.length));
+            within::<ACCOUNT, _>(Stage::Post, || self.a.post(self.now, self.b.peer.key, self.length));
             self.posted = self.posted.wrapping_add(1);
         }
         room

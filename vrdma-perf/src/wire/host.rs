@@ -1,7 +1,7 @@
 //! A host of iWARP: an engine whose QPs are connected by our own TCP, as the daemon's worker has it.
 
-use super::engines::DEPTH;
 use super::memory::{MEMORY, Memory};
+use super::peer::DEPTH;
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

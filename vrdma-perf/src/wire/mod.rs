@@ -9,6 +9,7 @@ mod iwarp;
 mod memory;
 mod model;
 mod parts;
+pub mod peer;
 mod ports;
 
 use crate::args::{Figure, Wire};

@@ -1,8 +1,9 @@
 //! The account of the wire: what the time of a packet goes to, of short messages and of long ones, and what passes over its payload take by themselves.
 
 use super::account::{self, Account, STAGES, Stage};
-use super::engines::{DEPTH, Engines};
+use super::engines::Engines;
 use super::forward::{self, Passes};
+use super::peer::DEPTH;
 use super::ports;
 use crate::load;
 use crate::stats::Quartiles;

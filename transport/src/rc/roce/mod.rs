@@ -18,24 +18,25 @@ use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
 use crate::look::Fate;
 use crate::memory::Region;
+use crate::near::{NearPart, NearPayload};
 use crate::outlet::{DiscardOutlet, Outlet};
 use crate::rc::allowance::Allowance;
 use crate::rc::roce::packet::Response;
 use crate::schedule::Direction;
 use crate::time::Instant;
 use vrdma_wire::num::Srqn;
-use vrdma_wire::roce::{Parsed, Rc};
+use vrdma_wire::roce::{Packet, Rc};
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
-    /// A packet of this service came; a request of XRC with the shared receive queue that it names.
+    /// A packet of this service came, by itself, as a near packet, if it is one; a request of XRC with the shared receive queue that it names.
     pub(crate) fn receive_rc(
         &mut self,
         now: Instant,
-        parsed: &Parsed<'_>,
+        packet: &Packet,
+        (part, payload): (Option<NearPart>, NearPayload<'_, R>),
         (body, srqn): (&Rc, Option<Srqn>),
         looked: bool,
     ) -> Fate {
-        let packet = &parsed.packet;
         if !self.qp.is_path_of_peer(&packet.path) {
             self.counters.drop_source += 1;
             return Fate::Done;
@@ -44,12 +45,12 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             self.counters.drop_not_connected += 1;
             return Fate::Done;
         }
-        match Response::of(body, parsed.payload) {
+        match Response::of(body, part.map_or(1, |part| part.psns), payload) {
             Some(response) => {
                 self.receive_response(now, packet.bth.psn, response);
                 Fate::Done
             }
-            None => self.receive_request(&packet.bth, (body, srqn), parsed.payload, looked),
+            None => self.receive_request(&packet.bth, (body, srqn), (part, payload), looked),
         }
     }
 
@@ -80,7 +81,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             return (0, 0);
         }
         let way = outlet.way_to(self.qp.attr().dmac);
-        self.service.rc_roce().stays_here = way.stays_here;
+        let roce = self.service.rc_roce();
+        (roce.stays_here, roce.is_near) = (way.stays_here, way.is_near);
         if !way.has_room {
             match direction {
                 Direction::Answers => self.make_answer_due(),

@@ -1,5 +1,6 @@
 //! How the operations of reliable connections look in packets, and back: the one place that knows both.
 
+use crate::near::NearPayload;
 use crate::op::{FlushScope, Placement, Remote, SendOp};
 use crate::work::Work;
 use vrdma_wire::num::Imm;
@@ -62,26 +63,40 @@ pub(super) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
 }
 
 /// What a response packet says.
-#[derive(Copy, Clone)]
-pub(super) enum Response<'a> {
+pub(super) enum Response<'a, R> {
     /// An acknowledge of requests, or a refusal of one.
     Ack(Aeth),
     /// Data of one request; all but the middle packets of it have an AETH.
-    Data(Option<Aeth>, ResponseData<'a>),
+    Data(Option<Aeth>, ResponseData<'a, R>),
 }
 
 /// What comes back.
-#[derive(Copy, Clone)]
-pub(super) enum ResponseData<'a> {
-    /// A part of what a READ asked for. `last`: the packet says that there is no more.
-    Read { last: bool, data: &'a [u8] },
+pub(super) enum ResponseData<'a, R> {
+    /// A part of what a READ asked for, of so many PSNs. `last`: the packet says that there is no more.
+    Read { last: bool, psns: u32, data: NearPayload<'a, R> },
     /// The value that an atomic found.
     Atomic(u64),
 }
 
-impl<'a> Response<'a> {
+impl<R> Clone for Response<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Response<'_, R> {}
+
+impl<R> Clone for ResponseData<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for ResponseData<'_, R> {}
+
+impl<'a, R> Response<'a, R> {
     /// `None` of a request.
-    pub(super) fn of(body: &Rc, payload: &'a [u8]) -> Option<Response<'a>> {
+    pub(super) fn of(body: &Rc, psns: u32, data: NearPayload<'a, R>) -> Option<Response<'a, R>> {
         Some(match *body {
             Rc::Ack(aeth) => Response::Ack(aeth),
             Rc::ReadResponse(part) => {
@@ -90,7 +105,7 @@ impl<'a> Response<'a> {
                     ReadPart::Middle => (None, false),
                     ReadPart::Last(aeth) | ReadPart::Only(aeth) => (Some(aeth), true),
                 };
-                Response::Data(aeth, ResponseData::Read { last, data: payload })
+                Response::Data(aeth, ResponseData::Read { last, psns, data })
             }
             Rc::AtomicAck(aeth, before) => Response::Data(Some(aeth), ResponseData::Atomic(before)),
             _ => return None,

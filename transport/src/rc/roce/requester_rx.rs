@@ -3,7 +3,8 @@
 use crate::completion::{Sink, WcStatus};
 use crate::engine::borrowed::BorrowedQp;
 use crate::memory::Region;
-use crate::message::transfer::{Elements, Span, scatter};
+use crate::message::transfer::{Elements, Side, Span, collect, scatter};
+use crate::near::NearPayload;
 use crate::op::{Answer, DataDirection};
 use crate::qp::attr::QpState;
 use crate::qp::requester::Wait;
@@ -19,7 +20,7 @@ use vrdma_wire::roce::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A response came from the peer.
-    pub(super) fn receive_response(&mut self, now: Instant, psn: Psn, response: Response<'_>) {
+    pub(super) fn receive_response(&mut self, now: Instant, psn: Psn, response: Response<'_, R>) {
         if !matches!(self.qp.state, QpState::Rts | QpState::Sqd) {
             self.counters.drop_state += 1;
             return;
@@ -43,7 +44,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     }
 
     /// Whether a response is to an outstanding PSN. What is not is dropped.
-    fn is_outstanding(&mut self, psn: Psn, response: Response<'_>) -> bool {
+    fn is_outstanding(&mut self, psn: Psn, response: Response<'_, R>) -> bool {
         let state = &mut self.service.rc_roce().requester;
         let outstanding = ahead(self.qp.requester.psn, state.una);
         let distance = ahead(psn, state.una);
@@ -56,6 +57,14 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         match distance >= HALF {
             true => self.counters.drop_response_old += 1,
             false => self.counters.drop_response_future += 1,
+        }
+        if let Response::Data(_, ResponseData::Read { psns, .. }) = response
+            && (1..psns).contains(&ahead(state.una, psn))
+        {
+            // A part of it came before, in other packets: the rest is asked for.
+            state.retransmitted = false;
+            self.try_again(Cause::Lost);
+            return false;
         }
         // The last acknowledge, again: it may tell of more receives (IBTA 9.7.7.2.5).
         if let Response::Ack(Aeth { syndrome: Syndrome::Ack(credits), msn }) = response
@@ -76,6 +85,9 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
     /// A NAK for `psn`. It acknowledges all requests before it.
     fn receive_nak(&mut self, now: Instant, psn: Psn, code: NakCode) {
+        let roce = self.service.rc_roce();
+        // From an engine of this process none is stale or forged.
+        roce.requester.retransmitted &= !roce.is_near;
         let there = self.acknowledge(now, psn);
         let status = match code {
             NakCode::PsnSequenceError => {
@@ -164,38 +176,42 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     }
 
     /// A response with data, to a READ or an atomic. It acknowledges all requests before its own.
-    fn receive_data(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_>) {
+    fn receive_data(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_, R>) {
         if !self.acknowledge(now, psn) {
             return;
         }
         match self.take_response(aeth, response) {
-            Ok(Some(last)) => {
+            Ok(Taken::Part { last, psns }) => {
                 if last {
                     self.end_first();
                 }
-                self.progressed(now, 1);
+                self.progressed(now, psns);
                 self.go_on_sending();
             }
-            Ok(None) => {}
+            Ok(Taken::Nothing) => {}
+            Ok(Taken::Lost) => {
+                self.service.rc_roce().requester.retransmitted = false;
+                self.try_again(Cause::Lost);
+            }
             Err(status) => self.fail_first(status),
         }
     }
 
-    /// Writes the response's data to the elements of the first request; whether it was the last response. `None`: it is not for that request.
+    /// Writes the response's data to the elements of the first request.
     /// An error is how the request ends.
     fn take_response(
         &mut self,
         aeth: Option<Aeth>,
-        response: ResponseData<'_>,
-    ) -> Result<Option<bool>, WcStatus> {
+        response: ResponseData<'_, R>,
+    ) -> Result<Taken, WcStatus> {
         let BorrowedQp { qp, mrs, requests, counters, send_scratch, .. } = self;
         let state = &mut self.service.rc_roce().requester;
         let first = requests.front_send(&qp.requester.queue, send_scratch);
         let (send, payload) = first.expect("a PSN that is outstanding is one of a request");
-        let offset = match match_response(&send, response, state.answered(), qp.path_mtu.bytes()) {
+        let offset = match match_response(&send, &response, state.answered(), qp.path_mtu.bytes()) {
             Fit::Not => {
                 counters.drop_response_odd += 1;
-                return Ok(None);
+                return Ok(Taken::Nothing);
             }
             Fit::Offset(offset) => offset,
             Fit::Wrong => {
@@ -215,14 +231,31 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         // Nothing comes back to inline data.
         let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
         let local = Span::list(elements, sges, offset);
-        match response {
-            ResponseData::Read { data, .. } => scatter(data, local),
+        let (moved, psns) = match response {
+            ResponseData::Read { data: NearPayload::Bytes(data), psns, .. } => (scatter(data, local), psns),
+            ResponseData::Read { data: NearPayload::Loan(loan, length), psns, .. } => {
+                (collect(loan, local, length), psns)
+            }
             // In the byte order of guests, which is the host's.
-            ResponseData::Atomic(before) => scatter(&before.to_ne_bytes(), local),
+            ResponseData::Atomic(before) => (scatter(&before.to_ne_bytes(), local), 1),
+        };
+        match moved {
+            Ok(()) => Ok(Taken::Part { last: state.responded(&send.work(), qp.path_mtu, psns), psns }),
+            // The peer has taken its loan back: the response is lost.
+            Err(error) if error.side == Side::Source => Ok(Taken::Lost),
+            Err(_) => Err(WcStatus::LocProt),
         }
-        .map_err(|_| WcStatus::LocProt)?;
-        Ok(Some(state.responded(&send.work(), qp.path_mtu)))
     }
+}
+
+/// What became of a response.
+enum Taken {
+    /// It is not for the first request.
+    Nothing,
+    /// Its data were taken back by the peer: as if it had not come.
+    Lost,
+    /// It was the next for the first request, of so many PSNs.
+    Part { last: bool, psns: u32 },
 }
 
 /// How a response fits the first request.
@@ -235,18 +268,24 @@ enum Fit {
     Wrong,
 }
 
-fn match_response(send: &OutstandingSend, response: ResponseData<'_>, answered: u32, mtu: u32) -> Fit {
+fn match_response<R>(send: &OutstandingSend, response: &ResponseData<'_, R>, answered: u32, mtu: u32) -> Fit {
     let work = send.work();
     let row = work.row;
     match (row.answer, row.data, response) {
-        (Answer::Data, _, ResponseData::Read { last, data }) => {
+        (Answer::Data, _, &ResponseData::Read { last, psns, data }) => {
             let offset = answered * mtu;
             let rest = work.length.saturating_sub(offset);
-            let right = data.len() as u64 == u64::from(rest.min(mtu)) && last == (rest <= mtu);
+            // Less than the most PSNs of a near packet, so within 2^32.
+            let most = psns * mtu;
+            let right = data.len() == rest.min(most) && last == (rest <= most);
             if right { Fit::Offset(offset) } else { Fit::Wrong }
         }
         (Answer::Once, DataDirection::Back, ResponseData::Atomic(_)) => Fit::Offset(0),
-        (Answer::Once, DataDirection::Out, ResponseData::Read { last: true, data: [] }) => Fit::Offset(0),
+        (Answer::Once, DataDirection::Out, ResponseData::Read { last: true, data, .. })
+            if data.len() == 0 =>
+        {
+            Fit::Offset(0)
+        }
         (Answer::Acknowledge, ..) => Fit::Not,
         _ => Fit::Wrong,
     }

@@ -134,9 +134,9 @@ impl RequesterState {
         self.in_flight() >= self.window.into()
     }
 
-    /// Whether the next packet has to request an acknowledge.
-    pub(super) fn ack_req_due(&self) -> bool {
-        u16::from(self.since_ack_req) + 1 >= u16::from(ACK_REQ_EVERY).min(self.window / 2)
+    /// Whether the next packet, of so many PSNs, has to request an acknowledge.
+    pub(super) fn ack_req_due(&self, psns: u32) -> bool {
+        u32::from(self.since_ack_req) + psns >= u32::from(ACK_REQ_EVERY).min(u32::from(self.window / 2))
     }
 
     /// Something got lost.
@@ -224,12 +224,15 @@ impl RequesterState {
         Acked::NoMore
     }
 
-    /// The next response to the first request, `work`, came. True if it was the last.
-    pub(super) fn responded(&mut self, work: &Work<'_>, mtu: Mtu) -> bool {
-        self.una = self.una.add(1);
-        if !self.cursor_is_first() || self.cursor.sent >= self.answered() {
-            self.awaited = self.awaited.saturating_sub(1);
-        }
+    /// The next response to the first request, `work`, came, of so many PSNs. True if it was the last.
+    pub(super) fn responded(&mut self, work: &Work<'_>, mtu: Mtu, count: u32) -> bool {
+        self.una = self.una.add(count);
+        // Those that were not asked for again yet are not awaited.
+        let unasked = match self.cursor_is_first() {
+            true => self.answered().saturating_sub(self.cursor.sent).min(count),
+            false => 0,
+        };
+        self.awaited = self.awaited.saturating_sub(count - unasked);
         self.not_behind();
         self.answered() == psns(work, mtu)
     }
@@ -288,9 +291,9 @@ mod tests {
             (1 << 23, 0, 1)
         );
         for _ in 0..all - 1 {
-            assert!(!requester.responded(&read, Mtu::M256));
+            assert!(!requester.responded(&read, Mtu::M256, 1));
         }
-        assert!(requester.responded(&read, Mtu::M256));
+        assert!(requester.responded(&read, Mtu::M256, 1));
         requester.first_ended(&read, Mtu::M256, None);
         assert_eq!(
             (requester.next(), requester.una, requester.reads),
@@ -308,9 +311,9 @@ mod tests {
                 if requester.window_is_full() {
                     break;
                 }
-                asked += u32::from(requester.ack_req_due());
+                asked += u32::from(requester.ack_req_due(1));
                 requester.since_ack_req =
-                    if requester.ack_req_due() { 0 } else { requester.since_ack_req + 1 };
+                    if requester.ack_req_due(1) { 0 } else { requester.since_ack_req + 1 };
                 requester.packet_sent(&message, 1, 4096, None);
             }
             (requester.in_flight(), asked)

@@ -6,6 +6,7 @@ use crate::memory::Region;
 use crate::message::stretch::check_request;
 use crate::message::transfer::{Elements, Span};
 use crate::mr::Mrs;
+use crate::near::{NearPart, most_psns};
 use crate::op::DataDirection;
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
@@ -15,6 +16,7 @@ use crate::rc::allowance::Allowance;
 use crate::rc::roce::packet::{RequestSlice, body};
 use crate::rc::roce::psn::{HALF, ahead};
 use crate::rc::roce::requester_state::{RequesterState, psns};
+use crate::rc::roce::state::RcRoce;
 use crate::request::Payload;
 use crate::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::work::Work;
@@ -85,13 +87,15 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         allowance: &mut Allowance,
         outlet: &mut impl Outlet<R>,
     ) -> RequestPause {
+        let device = self.place.id();
         let BorrowedQp { qp, mrs, requests, counters, send_scratch, .. } = self;
         if !matches!(qp.state, QpState::Rts | QpState::Sqd) || qp.requester.wait == Wait::Receive {
             return RequestPause::Idle;
         }
         let path = qp.path(self.mac);
         let mtu = qp.path_mtu;
-        let state = &mut self.service.rc_roce().requester;
+        let RcRoce { requester: state, is_near, .. } = self.service.rc_roce();
+        let is_near = *is_near;
         while let Some(at) = state.cursor.at {
             let (send, payload) = requests.send_at(at, send_scratch);
             let work = send.work();
@@ -115,18 +119,23 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 if state.window_is_full() || outstanding >= HALF || limited && outstanding > 0 {
                     return RequestPause::Idle;
                 }
-                let slice = next_slice(&work, state.cursor.sent, psns, mtu.bytes());
-                let Some(pieces) = packet_payload(mrs, qp, &work, payload, &slice) else {
-                    return RequestPause::Broken(WcStatus::LocProt);
-                };
-                let ack_req = !work.row.has_response() && (slice.last || state.ack_req_due() || limited);
+                let most =
+                    if is_near { most_psns(mtu, state.cursor.sent).min(HALF - outstanding) } else { 1 };
+                let next = next_packet((mrs, qp), &work, payload, (state.cursor.sent, psns, most), outlet);
+                let Some((slice, pieces)) = next else { return RequestPause::Broken(WcStatus::LocProt) };
+                let ack_req =
+                    !work.row.has_response() && (slice.last || state.ack_req_due(slice.psns) || limited);
                 let packet = packet(&path, qp, state.next(), &work, &slice, ack_req);
-                if outlet.send(&packet, &pieces).is_err() {
+                let carried = if work.row.data == DataDirection::Out { slice.psns } else { 1 };
+                let part = is_near.then_some(NearPart { psns: carried, path_mtu: mtu, may_loan: true });
+                let done = outlet.pass(device, &packet, part, &pieces);
+                if done.is_err() {
                     return RequestPause::Broken(WcStatus::LocProt);
                 }
                 allowance.sent(pieces.len() as u32);
                 counters.packets_out += 1;
-                state.since_ack_req = if ack_req { 0 } else { state.since_ack_req.saturating_add(1) };
+                let count = carried.min(u8::MAX.into()) as u8;
+                state.since_ack_req = if ack_req { 0 } else { state.since_ack_req.saturating_add(count) };
                 state.packet_sent(&work, slice.psns, psns, requests.send_after(at));
                 let next = state.next();
                 if ahead(next, state.una) > ahead(qp.requester.psn, state.una) {
@@ -169,13 +178,35 @@ fn why_not_begin<R: Region>(
     None
 }
 
-fn next_slice(work: &Work<'_>, sent: u32, psns: u32, mtu: u32) -> RequestSlice {
+/// The next packet of a request, of as many of the `most` PSNs as the outlet takes at once; `None` if the request's own memory may not be read.
+fn next_packet<'a, R: Region>(
+    (mrs, qp): (&'a Mrs<R>, &Qp),
+    work: &Work<'_>,
+    payload: Payload<'a>,
+    (sent, psns, most): (u32, u32, u32),
+    outlet: &mut impl Outlet<R>,
+) -> Option<(RequestSlice, Pieces<'a, R>)> {
+    let mtu = qp.path_mtu.bytes();
+    let slice = next_slice(work, sent, psns, (mtu, most));
+    let pieces = packet_payload(mrs, qp, work, payload, &slice)?;
+    if work.row.data != DataDirection::Out || slice.psns == 1 || outlet.carries(&pieces) {
+        return Some((slice, pieces));
+    }
+    let slice = next_slice(work, sent, psns, (mtu, 1));
+    let pieces = packet_payload(mrs, qp, work, payload, &slice)?;
+    Some((slice, pieces))
+}
+
+/// What the next packet has of a request, of which so many of its PSNs were sent: `most` packets' worth of the path MTU.
+fn next_slice(work: &Work<'_>, sent: u32, psns: u32, (mtu, most): (u32, u32)) -> RequestSlice {
     // Less than the message's length, which is within 2^31.
     let offset = sent * mtu;
     let rest = work.length.saturating_sub(offset);
     match work.row.data {
         DataDirection::Out => {
-            RequestSlice { first: sent == 0, last: sent + 1 == psns, offset, length: rest.min(mtu), psns: 1 }
+            let (first, count) = (sent == 0, most.min(psns - sent));
+            let length = rest.min(count * mtu);
+            RequestSlice { first, last: sent + count == psns, offset, length, psns: count }
         }
         // It asks for all that has not come.
         DataDirection::Back => {

@@ -1,13 +1,16 @@
 //! Requests arrive: which are executed, which are duplicates, and which are refused (IBTA 9.7.4).
 
+use crate::carrier::Carrier;
 use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
 use crate::look::Fate;
 use crate::memory::Region;
-use crate::message::effect::execute_packet;
+use crate::message::effect::{Failure, execute_loan, execute_packet};
 use crate::message::segment::{Segment, Segmentation};
-use crate::message::verdict::{Nak, Objection, Receiver, Refusal, verdict};
+use crate::message::verdict::{Nak, Objection, Receiver, Refusal, Target, verdict};
+use crate::near::{NearPart, NearPayload};
 use crate::op::{Answer, Row};
+use crate::outstanding::Scratch;
 use crate::rc::roce::packet::{RcRequest, decode};
 use crate::rc::roce::psn::{HALF, ahead};
 use crate::rc::roce::responder_state::Kind;
@@ -17,13 +20,29 @@ use vrdma_wire::roce::{Bth, NakCode, Rc, Reth, RnrTimer, Syndrome};
 
 const INVALID: Refusal = Refusal { nak: Nak::Invalid, receive: None };
 
+/// Executes an accepted segment. `Failure::Local`: its data were a loan that was taken back.
+fn execute_data<R: Region>(
+    receiver: &Receiver<'_, R>,
+    segment: &Segment<'_>,
+    target: Target<'_, R>,
+    payload: NearPayload<'_, R>,
+    scratch: &mut Scratch,
+) -> Result<Option<u64>, Failure> {
+    match payload {
+        NearPayload::Bytes(data) => {
+            execute_packet(receiver, segment, target, data, scratch).map_err(Failure::Remote)
+        }
+        NearPayload::Loan(loan, _) => execute_loan(receiver, segment, target, loan, scratch).map(|()| None),
+    }
+}
+
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A request came from the peer.
     pub(super) fn receive_request(
         &mut self,
         bth: &Bth,
         (body, srqn): (&Rc, Option<Srqn>),
-        payload: &[u8],
+        data: (Option<NearPart>, NearPayload<'_, R>),
         looked: bool,
     ) -> Fate {
         if !self.qp.is_receiving() {
@@ -38,9 +57,13 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                     self.nak_for_good(bth.psn, refusal);
                     return Fate::Done;
                 }
-                return self.receive_expected(bth, body, payload, looked);
+                return self.receive_expected(bth, body, data, looked);
             }
             distance if distance < HALF => self.receive_early(),
+            // A part of it came before, in other packets: the rest is asked for.
+            _ if data.0.is_some_and(|part| ahead(self.qp.responder.psn, bth.psn) < part.psns) => {
+                self.ask_again(self.qp.responder.psn, None);
+            }
             _ => self.receive_duplicate(bth.psn, body),
         }
         Fate::Done
@@ -77,7 +100,13 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     }
 
     /// The request packet that is expected.
-    fn receive_expected(&mut self, bth: &Bth, body: &Rc, payload: &[u8], looked: bool) -> Fate {
+    fn receive_expected(
+        &mut self,
+        bth: &Bth,
+        body: &Rc,
+        (part, payload): (Option<NearPart>, NearPayload<'_, R>),
+        looked: bool,
+    ) -> Fate {
         let BorrowedQp { qp, mrs, requests, srqs, .. } = self;
         let receiver = Receiver { mrs, requests, srqs, qp };
         let state = &self.service.rc_roce().responder;
@@ -85,7 +114,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             self.nak_for_good(bth.psn, INVALID);
             return Fate::Done;
         };
-        let length = payload.len() as u32;
+        let length = payload.len();
         let offset = if first { 0 } else { qp.responder.received };
         let message = reth.map_or(offset.saturating_add(length), |reth| reth.length);
         let row = op.row();
@@ -96,17 +125,33 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             first,
             last,
             psn: bth.psn,
-            packets: row.psns_of_packet(qp.path_mtu, message),
+            packets: match part {
+                Some(NearPart { psns: psns @ 2.., .. }) => psns,
+                _ => row.psns_of_packet(qp.path_mtu, message),
+            },
             offset,
             length,
             message,
-            segmentation: Segmentation::Packet,
+            // Those of several PSNs have the lengths that they should: an engine of this process made them.
+            segmentation: match part {
+                Some(NearPart { psns: 2.., path_mtu, .. }) => Segmentation::Stretch(path_mtu),
+                _ => Segmentation::Packet,
+            },
         };
         let done = match verdict(&receiver, &segment) {
             Ok(_) if row.has_response() && !state.has_room() => Err(INVALID),
-            Ok(target) => execute_packet(&receiver, &segment, target, payload, self.recv_scratch),
+            Ok(target) => match execute_data(&receiver, &segment, target, payload, self.recv_scratch) {
+                Ok(found) => Ok(found),
+                Err(Failure::Remote(refusal)) => Err(refusal),
+                // A loan was taken back: as if it had not come.
+                Err(Failure::Local) => {
+                    self.ask_again(bth.psn, None);
+                    return Fate::Done;
+                }
+            },
             Err(&Objection::Nak(refusal)) => Err(refusal),
             Err(Objection::Rnr) => {
+                let looked = looked || part.is_some() && self.drop_until_looked(bth.psn);
                 if !looked {
                     return Fate::Look;
                 }
@@ -150,6 +195,33 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 }
             }
         }
+        self.make_answer_due();
+    }
+
+    /// A near packet finds no receive: it is dropped, and the peer asked for it again once receives were looked for. True if they were just now.
+    fn drop_until_looked(&mut self, psn: Psn) -> bool {
+        let responder = &mut self.service.rc_roce().responder;
+        let was_looked = responder.looked.take() == Some(psn);
+        if !was_looked {
+            responder.wait();
+        }
+        was_looked
+    }
+
+    /// Receives were looked for: what was dropped at the PSN that is expected is asked for again.
+    pub(crate) fn looked_near(&mut self) {
+        if self.qp.carrier != Carrier::Roce || !self.qp.is_receiving() {
+            return;
+        }
+        let psn = self.qp.responder.psn;
+        self.ask_again(psn, Some(psn));
+    }
+
+    /// What came at the PSN that is expected is to be sent again. `looked`: receives were looked for it.
+    fn ask_again(&mut self, psn: Psn, looked: Option<Psn>) {
+        let gap = Syndrome::Nak(NakCode::PsnSequenceError);
+        self.counters.naks_sequence += 1;
+        self.service.rc_roce().responder.ask_again(psn, gap, looked);
         self.make_answer_due();
     }
 

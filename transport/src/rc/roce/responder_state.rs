@@ -4,7 +4,7 @@ mod save;
 
 use crate::id::PdId;
 use crate::rc::roce::psn::{HALF, ahead};
-use vrdma_wire::num::{Msn, Mtu, Psn};
+use vrdma_wire::num::{Msn, Mtu, Psn, Rkey};
 use vrdma_wire::roce::{Reth, Syndrome};
 
 /// A NAK that is to be sent.
@@ -80,6 +80,8 @@ pub(super) struct ResponderState {
     unacknowledged: u8,
     /// A NAK for the expected PSN was sent: what follows until it comes is dropped without another.
     nak_sent: bool,
+    /// Receives were looked for the near packet that begins with this PSN, which was dropped meanwhile.
+    pub(super) looked: Option<Psn>,
     pub(super) nak: Option<PendingNak>,
     /// The last READs and atomics, in a ring, of which `newest` is the last; none before the first, as many QPs never have one.
     resources: Box<[Resource]>,
@@ -99,6 +101,7 @@ impl ResponderState {
             ack: false,
             unacknowledged: 0,
             nak_sent: false,
+            looked: None,
             nak: None,
             resources: Box::default(),
             newest: 0,
@@ -187,6 +190,18 @@ impl ResponderState {
         true
     }
 
+    /// What was expected has come, is dropped, and will be asked for later: what follows is dropped until then.
+    pub(super) fn wait(&mut self) {
+        self.nak_sent = true;
+    }
+
+    /// What was dropped at this PSN, which is expected still, is asked for.
+    pub(super) fn ask_again(&mut self, psn: Psn, syndrome: Syndrome, looked: Option<Psn>) {
+        self.looked = looked;
+        self.nak_sent = false;
+        self.nak_once(psn, syndrome);
+    }
+
     /// What was expected has come, and there is no receive for it.
     pub(super) fn not_ready(&mut self, psn: Psn, syndrome: Syndrome) {
         self.nak_sent = false;
@@ -254,10 +269,10 @@ impl ResponderState {
         order.map(|index| (index, self.resources[index])).find(|(_, it)| it.state != Pending::Nothing)
     }
 
-    /// A packet of a response was sent.
-    pub(super) fn response_sent(&mut self, index: usize) {
+    /// A packet of a response was sent, of so many PSNs.
+    pub(super) fn response_sent(&mut self, index: usize, psns: u32) {
         let resource = &mut self.resources[index];
-        resource.next += 1;
+        resource.next += psns;
         if resource.next >= resource.psns {
             self.settle(index);
         }
@@ -288,6 +303,14 @@ impl ResponderState {
 }
 
 impl Resource {
+    /// The key that a READ named.
+    pub(super) fn rkey(&self) -> Option<Rkey> {
+        match self.kind {
+            Kind::Data(reth, _) => Some(reth.rkey),
+            Kind::None | Kind::Once(_) => None,
+        }
+    }
+
     /// Whether the response was given before.
     pub(super) fn is_repeated(&self) -> bool {
         self.state == Pending::Again
@@ -341,7 +364,7 @@ mod tests {
         responder.respond(psn(10), 4, Kind::Data(reth(0, 1000), PdId(1)));
         for _ in 0..2 {
             let (index, _) = responder.first_pending().unwrap();
-            responder.response_sent(index);
+            responder.response_sent(index, 1);
         }
         assert!(responder.read_again(psn(13), &reth(768, 232), Mtu::M256));
         assert_eq!(responder.first_pending().unwrap().1.next, 2, "that comes anyway");
@@ -349,7 +372,7 @@ mod tests {
         let (index, resource) = responder.first_pending().unwrap();
         assert_eq!((resource.from, resource.next, resource.is_repeated()), (1, 1, false));
         for _ in 0..3 {
-            responder.response_sent(index);
+            responder.response_sent(index, 1);
         }
         assert!(responder.first_pending().is_none());
     }

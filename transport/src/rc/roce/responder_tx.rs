@@ -7,12 +7,14 @@ use crate::memory::Region;
 use crate::message::transfer::Span;
 use crate::message::verdict::{Nak, Refusal};
 use crate::mr::{Holder, Mrs};
+use crate::near::{NearPart, most_psns};
 use crate::op::READ;
 use crate::outlet::{Outlet, Pieces};
 use crate::qp::Qp;
 use crate::qp::attr::{QpState, QpType};
 use crate::rc::allowance::Allowance;
 use crate::rc::roce::responder_state::{Kind, Resource};
+use crate::rc::roce::state::RcRoce;
 use vrdma_wire::num::{Msn, Pkey, Psn};
 use vrdma_wire::roce::{Aeth, Body, Bth, Credits, NakCode, Packet, Path, Rc, ReadPart, Reth, Syndrome, Xrc};
 
@@ -46,8 +48,10 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         allowance: &mut Allowance,
         outlet: &mut impl Outlet<R>,
     ) -> ResponsePause {
+        let device = self.place.id();
         let BorrowedQp { qp, mrs, counters, .. } = self;
-        let state = &mut self.service.rc_roce().responder;
+        let RcRoce { responder: state, is_near, .. } = self.service.rc_roce();
+        let is_near = *is_near;
         let silent = match qp.state {
             QpState::Reset | QpState::Init => true,
             // In ERR, only the NAK that tells the peer why is sent.
@@ -66,9 +70,11 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             if !allowance.may_send(outlet) {
                 return ResponsePause::More;
             }
+            let mut part = NearPart { psns: 1, path_mtu: qp.path_mtu, may_loan: false };
             let (psn, body, pieces) = if let Some((index, resource)) = pending {
                 let psn = resource.psn.add(resource.next);
-                let Some((body, pieces)) = response(mrs, qp, &resource) else {
+                let near = is_near.then_some(&mut part);
+                let Some((body, pieces)) = next_response(mrs, qp, &resource, near, outlet) else {
                     if !resource.is_repeated() && qp.state != QpState::Err {
                         return ResponsePause::Failed(Nak::Access, psn);
                     }
@@ -76,7 +82,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                     counters.drop_duplicate += 1;
                     continue;
                 };
-                state.response_sent(index);
+                state.response_sent(index, part.psns);
                 (psn, body, pieces)
             } else if let Some(nak) = state.nak.take() {
                 let aeth = Aeth { syndrome: nak.syndrome, msn: state.msn };
@@ -86,7 +92,9 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 let last = qp.responder.psn.add(u32::MAX);
                 (last, Rc::Ack(ack(state.msn)), Pieces::bytes(&[]))
             };
-            if outlet.send(&packet(&path, qp, psn, body), &pieces).is_err() {
+            let packet = packet(&path, qp, psn, body);
+            let sent = outlet.pass(device, &packet, is_near.then_some(part), &pieces);
+            if sent.is_err() {
                 if qp.state == QpState::Err {
                     state.drop_pending();
                     continue;
@@ -106,8 +114,35 @@ fn ack(msn: Msn) -> Aeth {
     Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
 }
 
-/// The next packet of a response; `None` if what it is of may not be read any more.
-fn response<'a, R: Region>(mrs: &'a Mrs<R>, qp: &Qp, resource: &Resource) -> Option<(Rc, Pieces<'a, R>)> {
+/// The next packet of a response; a near one, of which `part` is told, to a READ is of as many PSNs as can be. What a window shows is not loaned: it may be unbound
+/// any time.
+fn next_response<'a, R: Region>(
+    mrs: &'a Mrs<R>,
+    qp: &Qp,
+    resource: &Resource,
+    part: Option<&mut NearPart>,
+    outlet: &mut impl Outlet<R>,
+) -> Option<(Rc, Pieces<'a, R>)> {
+    let Some(part) = part.filter(|_| resource.rkey().is_some_and(|key| mrs.is_region(key))) else {
+        return response(mrs, qp, resource, 1);
+    };
+    part.may_loan = true;
+    part.psns = most_psns(qp.path_mtu, resource.next).min(resource.psns - resource.next);
+    let made = response(mrs, qp, resource, part.psns)?;
+    if part.psns == 1 || outlet.carries(&made.1) {
+        return Some(made);
+    }
+    part.psns = 1;
+    response(mrs, qp, resource, 1)
+}
+
+/// The next packet of a response, of so many PSNs; `None` if what it is of may not be read any more.
+fn response<'a, R: Region>(
+    mrs: &'a Mrs<R>,
+    qp: &Qp,
+    resource: &Resource,
+    psns: u32,
+) -> Option<(Rc, Pieces<'a, R>)> {
     let aeth = ack(resource.msn);
     let (reth, pd) = match resource.kind {
         Kind::Data(reth, pd) => (reth, pd),
@@ -119,8 +154,8 @@ fn response<'a, R: Region>(mrs: &'a Mrs<R>, qp: &Qp, resource: &Resource) -> Opt
     // Less than the length, which is within 2^31.
     let offset = resource.next * mtu;
     let rest = reth.length - offset;
-    let length = rest.min(mtu);
-    let part = match (resource.next == resource.from, rest <= mtu) {
+    let length = rest.min(psns * mtu);
+    let part = match (resource.next == resource.from, rest == length) {
         (true, true) => ReadPart::Only(aeth),
         (true, false) => ReadPart::First(aeth),
         (false, false) => ReadPart::Middle,

@@ -63,13 +63,19 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             // It is about to be sent anyway.
             return self.make_turn_due();
         }
-        let is_for_ever = cause == Cause::Timeout && ack_timeout(self.qp.attr().timeout).is_none();
+        let is_for_ever = match cause {
+            Cause::Timeout => ack_timeout(self.qp.attr().timeout).is_none(),
+            // Its engine is there, and says what it lacks: a ring was full, or a loan was taken back.
+            Cause::Nak | Cause::Lost => roce.is_near,
+        };
         let spent = if is_for_ever { Ok(()) } else { self.qp.requester.spend_retry() };
         match spent {
             Ok(()) => {
                 state.retransmitted = cause != Cause::Timeout;
                 self.counters.responses_lost += u64::from(cause == Cause::Lost);
-                state.narrow();
+                if !roce.is_near || cause == Cause::Timeout {
+                    state.narrow();
+                }
                 roce.send_again(&self.qp.requester.queue);
                 self.counters.retries += 1;
                 self.make_turn_due();

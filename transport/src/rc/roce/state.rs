@@ -17,6 +17,8 @@ pub(crate) struct RcRoce {
     pub(super) deadline: Instant,
     /// What the outlet said of its peer ([`Way::stays_here`](crate::Way::stays_here)) when it last had its turn.
     pub(super) stays_here: bool,
+    /// The same: [`Way::is_near`](crate::Way::is_near).
+    pub(super) is_near: bool,
 }
 
 impl RcRoce {
@@ -27,6 +29,7 @@ impl RcRoce {
             responder: ResponderState::new(qp.max_dest_rd_atomic),
             deadline: NEVER,
             stays_here: false,
+            is_near: false,
         }
     }
 

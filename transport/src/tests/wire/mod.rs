@@ -6,6 +6,7 @@ mod chaos;
 pub(crate) mod datagrams;
 mod hostile;
 mod loss;
+mod near;
 mod refusals;
 mod responses;
 pub(crate) mod unreliable;
@@ -28,6 +29,8 @@ pub(crate) struct Cable {
     pub(crate) closed: Option<Mac>,
     /// [`Way::stays_here`].
     pub(crate) stays_here: bool,
+    /// Packets that went as they are: where they do.
+    pub(crate) near: Option<near::Ring>,
 }
 
 impl Cable {
@@ -43,7 +46,21 @@ impl Outlet<Mem> for Cable {
     }
 
     fn way_to(&mut self, dst: Mac) -> Way {
-        Way { has_room: self.closed != Some(dst), stays_here: self.stays_here }
+        Way { has_room: self.closed != Some(dst), stays_here: self.stays_here, is_near: self.near.is_some() }
+    }
+
+    fn carries(&mut self, _: &Pieces<'_, Mem>) -> bool {
+        self.near.as_mut().expect("asked where packets are near").lends()
+    }
+
+    fn send_near(
+        &mut self,
+        _: DeviceId,
+        packet: &Packet,
+        part: NearPart,
+        payload: &Pieces<'_, Mem>,
+    ) -> Result<(), Fault> {
+        self.near.as_mut().expect("it said that they are").take(packet, part, payload)
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {

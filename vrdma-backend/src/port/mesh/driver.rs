@@ -135,7 +135,7 @@ impl Driver for Mesh {
             // No connection goes there.
             Place::All => (None, false),
         };
-        Way { has_room: lane.is_none_or(Outward::has_room), stays_here }
+        Way { has_room: lane.is_none_or(Outward::has_room), stays_here, is_near: false }
     }
 
     fn leads_out(&self) -> bool {

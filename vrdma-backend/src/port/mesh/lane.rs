@@ -15,10 +15,10 @@ pub(super) const DEPTH: usize = 1024;
 
 /// A worker to which frames are sent.
 #[derive(Debug)]
-pub(super) struct Station {
+pub struct Station {
     sleeper: Sleeper,
     /// Readable once it was woken.
-    pub bell: OwnedFd,
+    pub(super) bell: OwnedFd,
 }
 
 /// The sender's end.
@@ -47,20 +47,32 @@ pub(super) fn lane(to: &Arc<Station>) -> (Outward, Inward) {
 }
 
 impl Station {
+    /// Of a worker that is awake.
+    ///
+    /// # Errors
+    /// The system has no descriptors left.
     pub fn new() -> io::Result<Station> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Station { sleeper: Sleeper { asleep: AtomicBool::new(false) }, bell })
     }
 
     /// Its worker is about to sleep.
-    pub fn arm(&self) {
+    pub(super) fn arm(&self) {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         self.sleeper.sleeps();
     }
 
     /// Its worker is awake.
-    pub fn disarm(&self) {
+    pub(super) fn disarm(&self) {
         self.sleeper.is_awake();
+    }
+
+    /// Something was published for its worker, which is woken if it sleeps.
+    pub fn wake(&self) {
+        if self.sleeper.is_to_be_woken() {
+            // A full counter wakes too.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
     }
 }
 
@@ -86,10 +98,7 @@ impl Outward {
             return;
         }
         self.frames.publish();
-        if self.to.sleeper.is_to_be_woken() {
-            // A full counter wakes too.
-            let _ = rustix::io::write(&self.to.bell, &1u64.to_ne_bytes());
-        }
+        self.to.wake();
     }
 
     /// Takes buffers that came back.

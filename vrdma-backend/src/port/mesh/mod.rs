@@ -11,16 +11,17 @@
 mod driver;
 mod lane;
 mod nic;
-mod ring;
+pub mod ring;
 mod sleeper;
 mod sync;
 mod table;
 
+pub use lane::Station;
 pub use table::WorkerOf;
 
 use super::frame::{Buffer, Frame, Origin};
 use super::{Capabilities, Checksums, Driver, ETHERNET};
-use lane::{Inward, Outward, Station, lane};
+use lane::{Inward, Outward, lane};
 use nic::Nic;
 use rustix::event::epoll;
 use std::io;
@@ -132,6 +133,11 @@ pub fn mesh(
 }
 
 impl Mesh {
+    /// What wakes its worker.
+    pub fn station(&self) -> &Arc<Station> {
+        &self.station
+    }
+
     fn add_nic(&mut self, nic: Nic) -> io::Result<()> {
         if let Some(fd) = nic.driver.readiness() {
             let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;

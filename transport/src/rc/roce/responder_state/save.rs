@@ -18,6 +18,8 @@ impl ResponderState {
             ack,
             unacknowledged,
             nak_sent,
+            // What was dropped is sent again after a timeout, and looked for again.
+            looked: _,
             nak,
             ref resources,
             newest: _,

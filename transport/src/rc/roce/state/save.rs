@@ -10,7 +10,7 @@ use crate::time::NEVER;
 impl RcRoce {
     /// The record of it.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
-        let RcRoce { requester, responder, deadline: at, stays_here: _ } = self;
+        let RcRoce { requester, responder, deadline: at, stays_here: _, is_near: _ } = self;
         record::Roce::Rc(Box::new(record::RcRoce {
             requester: requester.save(qp, requests),
             responder: responder.save(qp),
@@ -34,6 +34,7 @@ impl RcRoce {
             deadline,
             // Until its next turn: without a timeout none but such has a deadline while it waits for an acknowledge.
             stays_here: qp.attr().timeout == 0 && deadline != NEVER,
+            is_near: false,
         })
     }
 }

@@ -1,0 +1,386 @@
+//! Packets between engines of one process.
+
+use super::*;
+use crate::rng::Rng;
+use WcStatus::{RemInvReq, RetryExc, RnrRetryExc, Success};
+use std::cell::Cell;
+use std::rc::Rc as Shared;
+use vrdma_wire::num::Mtu;
+
+/// Packets on their way.
+#[derive(Default)]
+pub(crate) struct Ring {
+    parcels: VecDeque<Parcel>,
+    /// No memory is lent: all is copied.
+    copies: bool,
+    /// Memory is lent or not, at random.
+    random: Option<Rng>,
+}
+
+struct Parcel {
+    packet: Packet,
+    part: NearPart,
+    data: Data,
+}
+
+enum Data {
+    Bytes(Vec<u8>),
+    Lent(Lent),
+}
+
+/// A stretch of a region, until it is taken back.
+struct Lent {
+    memory: Mem,
+    offset: u64,
+    len: u32,
+    is_gone: Shared<Cell<bool>>,
+}
+
+impl Loan<Mem> for Lent {
+    fn copy_to(&self, offset: u64, dst: &Mem, dst_offset: u64, len: u64) -> Result<(), Fault> {
+        assert!(offset + len <= self.len.into(), "no more than was lent");
+        if self.is_gone.get() {
+            return Err(Fault);
+        }
+        self.memory.copy_to(self.offset + offset, dst, dst_offset, len)
+    }
+
+    fn is_there(&self) -> bool {
+        !self.is_gone.get()
+    }
+}
+
+impl Ring {
+    pub(crate) fn lends(&mut self) -> bool {
+        !self.copies && self.random.as_mut().is_none_or(|rng| rng.next().is_multiple_of(2))
+    }
+
+    pub(crate) fn take(
+        &mut self,
+        packet: &Packet,
+        part: NearPart,
+        payload: &Pieces<'_, Mem>,
+    ) -> Result<(), Fault> {
+        let mut pieces = payload.iter();
+        let data = match (pieces.next(), pieces.next()) {
+            (Some(Piece::Memory { region, offset, length }), None) if part.may_loan && !self.copies => {
+                let (memory, is_gone) = (region.clone(), Shared::default());
+                Data::Lent(Lent { memory, offset, len: length, is_gone })
+            }
+            _ => {
+                assert!(part.psns == 1, "what is copied is a packet");
+                let mut bytes = vec![0; payload.len()];
+                payload.read(&mut bytes)?;
+                Data::Bytes(bytes)
+            }
+        };
+        self.parcels.push_back(Parcel { packet: *packet, part, data });
+        Ok(())
+    }
+}
+
+impl Net {
+    /// Two connected QPs, whose packets go as they are.
+    fn near(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Net {
+        let mut net = Net::connected_with(a, b);
+        for host in &mut net.hosts {
+            (host.cable.near, host.cable.stays_here) = (Some(Ring::default()), true);
+        }
+        net
+    }
+
+    /// Lets a host do what it can now. (An engine that was restored knows which way is near once it has sent.)
+    fn work_near(&mut self, at: usize) {
+        let Host { engine, log, cable, .. } = &mut self.hosts[at];
+        loop {
+            let more = engine.poll(self.now, u64::MAX, log);
+            let more = answer_all(engine, self.now, log) || more;
+            if !engine.transmit(self.now, 1000, cable, log) && !more {
+                break;
+            }
+        }
+    }
+
+    fn ring(&mut self, at: usize) -> &mut Ring {
+        self.hosts[at].cable.near.as_mut().unwrap()
+    }
+
+    /// Hands over what a host has sent, as `fate` says of each packet: how many there were.
+    fn hand_over(&mut self, from: usize, mut fate: impl FnMut(&Packet) -> Fate) -> usize {
+        let parcels = std::mem::take(&mut self.ring(from).parcels);
+        let count = parcels.len();
+        for Parcel { packet, part, data } in parcels {
+            let Host { engine, log, .. } = &mut self.hosts[1 - from];
+            let fate = fate(&packet);
+            let payload = match &data {
+                _ if fate == Fate::Lost => continue,
+                Data::Bytes(bytes) => NearPayload::Bytes(bytes),
+                Data::Lent(lent) => {
+                    lent.is_gone.set(fate == Fate::TakenBack);
+                    NearPayload::Loan(lent, lent.len)
+                }
+            };
+            let near = NearPacket { packet: &packet, part, payload };
+            engine.handle_near(self.now, &near, log);
+            answer_all(engine, self.now, log);
+        }
+        count
+    }
+
+    /// Lets both work until nothing is left to do, also later.
+    fn run_near(&mut self, mut fate: impl FnMut(&Packet) -> Fate) -> usize {
+        let mut count = 0;
+        for _ in 0..100_000 {
+            self.work_near(A);
+            self.work_near(B);
+            let handed = self.hand_over(A, &mut fate) + self.hand_over(B, &mut fate);
+            count += handed;
+            if handed > 0 {
+                continue;
+            }
+            match self.hosts.iter().filter_map(|host| host.engine.poll_timeout()).min() {
+                Some(deadline) => self.now = self.now.max(deadline),
+                None => return count,
+            }
+        }
+        panic!("this has no end");
+    }
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Comes,
+    Lost,
+    /// It comes, but its payload is gone if it was lent.
+    TakenBack,
+}
+
+fn all_come(_: &Packet) -> Fate {
+    Fate::Comes
+}
+
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    (0..len).map(|_| rng.next() as u8).collect()
+}
+
+#[test]
+fn a_long_message_is_few_packets_and_takes_the_psns_that_it_would_take_on_a_wire() {
+    for path_mtu in [Mtu::M256, Mtu::M1024, Mtu::M4096] {
+        const LEN: u32 = 200_000;
+        let mut net = Net::near(|a| a.path_mtu = path_mtu, |b| b.path_mtu = path_mtu);
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        let data = bytes(1, LEN as usize);
+        a.memory.fill(0, &data);
+        let first = net.expected(B);
+        net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, LEN)]));
+        // Four packets, and acknowledges.
+        let packets = net.run_near(all_come);
+        assert!((5..=12).contains(&packets), "{packets} packets");
+        assert_eq!(net.hosts[A].statuses(), [(1, Success)]);
+        assert_eq!(b.memory.bytes(0, LEN as usize), data);
+        assert_eq!(net.expected(B), first.add(path_mtu.packets(LEN)));
+        net.post_recv(B, 7, &[b.sge(300_000, 250_000)]);
+        net.post(A, 2, SendOp::Send { imm: None }, Payload::Sges(&[a.sge(0, LEN)]));
+        assert!(net.run_near(all_come) <= 12);
+        assert_eq!(
+            (net.hosts[A].statuses(), net.hosts[B].statuses()),
+            (vec![(2, Success)], vec![(7, Success)])
+        );
+        assert_eq!(b.memory.bytes(300_000, LEN as usize), data);
+        net.post(A, 3, SendOp::Read { remote: b.remote(300_000) }, Payload::Sges(&[a.sge(400_000, LEN)]));
+        assert!((5..=8).contains(&net.run_near(all_come)));
+        assert_eq!(
+            (net.hosts[A].statuses(), a.memory.bytes(400_000, LEN as usize)),
+            (vec![(3, Success)], data)
+        );
+        assert_eq!(net.hosts[A].counters().retries, 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_lent_goes_in_packets_of_the_path_mtu() {
+    let mut net = Net::near(|_| {}, |_| {});
+    net.ring(A).copies = true;
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    let data = bytes(2, 50_000);
+    a.memory.fill(0, &data);
+    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 50_000)]));
+    net.run_near(|packet| {
+        assert!(!matches!(packet.body, Body::Rc(Rc::ReadRequest(_))));
+        Fate::Comes
+    });
+    assert_eq!((net.hosts[A].statuses(), b.memory.bytes(0, 50_000)), (vec![(1, Success)], data));
+}
+
+#[test]
+fn what_is_lost_or_taken_back_is_sent_again_without_a_retry() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let mut net = Net::near(|a| a.retry_cnt = 0, |b| b.retry_cnt = 0);
+        for at in [A, B] {
+            net.ring(at).random = Some(Rng::new(seed + at as u64));
+        }
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        let mut expected = Vec::new();
+        a.memory.fill(0, &bytes(seed, 100_000));
+        for id in 0..6 {
+            let len = 1 + rng.next() as u32 % 100_000;
+            let own = [a.sge(0, len)];
+            match id % 3 {
+                0 => net.post(A, id, write_to(b.remote(u64::from(id) * 100_000)), Payload::Sges(&own)),
+                1 => {
+                    net.post_recv(B, id, &[b.sge(u64::from(id) * 100_000, 100_000)]);
+                    net.post(A, id, SendOp::Send { imm: None }, Payload::Sges(&own));
+                }
+                _ => {
+                    let own = [a.sge(u64::from(id) * 100_000, len)];
+                    let remote = b.remote(u64::from(id - 2) * 100_000);
+                    net.post(A, id, SendOp::Read { remote }, Payload::Sges(&own));
+                }
+            }
+            expected.push((id, len as usize));
+        }
+        // The last packets of all come, or only a timeout would tell; so do acknowledges.
+        let mut left = 40;
+        net.run_near(|packet| {
+            let is_data = !matches!(packet.body, Body::Rc(Rc::Ack(_)));
+            left -= 1;
+            match rng.next() % 4 {
+                0 if left > 0 && is_data => Fate::TakenBack,
+                1 if left > 0 && is_data && left % 2 == 0 => Fate::TakenBack,
+                _ => Fate::Comes,
+            }
+        });
+        let statuses = net.hosts[A].statuses();
+        assert_eq!(statuses, (0..6).map(|id| (id, Success)).collect::<Vec<_>>(), "seed {seed}");
+        for (id, len) in expected {
+            let at = id as usize * 100_000;
+            match id % 3 {
+                2 => {
+                    let from = b.memory.bytes(at - 200_000, len);
+                    assert_eq!(a.memory.bytes(at, len), from, "seed {seed}, READ {id}");
+                }
+                _ => assert_eq!(b.memory.bytes(at, len), a.memory.bytes(0, len), "seed {seed}, {id}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn lost_packets_are_found_by_those_behind_them_or_after_a_timeout() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let mut net = Net::near(|a| a.retry_cnt = 7, |b| b.retry_cnt = 7);
+        net.ring(A).random = Some(Rng::new(seed));
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        a.memory.fill(0, &bytes(seed, 300_000));
+        net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 300_000)]));
+        net.post(A, 2, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(400_000, 300_000)]));
+        let mut left = 30;
+        net.run_near(|_| {
+            left -= 1;
+            if left > 0 && rng.next().is_multiple_of(5) { Fate::Lost } else { Fate::Comes }
+        });
+        assert_eq!(net.hosts[A].statuses(), [(1, Success), (2, Success)], "seed {seed}");
+        assert_eq!(b.memory.bytes(0, 300_000), a.memory.bytes(0, 300_000));
+        assert_eq!(a.memory.bytes(400_000, 300_000), a.memory.bytes(0, 300_000));
+    }
+}
+
+#[test]
+fn a_missing_receive_is_looked_for_and_then_waited_for() {
+    for len in [10, 100_000] {
+        let mut net = Net::near(|a| a.rnr_retry = 2, |_| {});
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        a.memory.fill(0, &bytes(3, len as usize));
+        let send = |net: &mut Net, id| {
+            net.post(A, id, SendOp::Send { imm: None }, Payload::Sges(&[a.sge(0, len)]));
+        };
+        send(&mut net, 1);
+        let mut refused = 0;
+        let mut net_now = net.now;
+        // Two waits, then it is there.
+        for _ in 0..1000 {
+            net.work_near(A);
+            net.hand_over(A, all_come);
+            net.work_near(B);
+            net.hand_over(B, |packet| {
+                if let Body::Rc(Rc::Ack(aeth)) = packet.body
+                    && matches!(aeth.syndrome, vrdma_wire::roce::Syndrome::Rnr(_))
+                {
+                    refused += 1;
+                }
+                Fate::Comes
+            });
+            if refused == 2 {
+                break;
+            }
+            if let Some(at) = net.hosts[A].engine.poll_timeout()
+                && net.hosts[A].cable.near.as_ref().unwrap().parcels.is_empty()
+            {
+                net.now = net.now.max(at);
+                net_now = net.now;
+            }
+        }
+        assert_eq!(refused, 2, "{len} bytes");
+        assert_eq!(net.hosts[A].statuses(), []);
+        net.post_recv(B, 9, &[b.sge(0, 100_000)]);
+        net.run_near(all_come);
+        assert!(net.now >= net_now);
+        assert_eq!(
+            (net.hosts[A].statuses(), net.hosts[B].statuses()),
+            (vec![(1, Success)], vec![(9, Success)])
+        );
+        assert_eq!(b.memory.bytes(0, len as usize), a.memory.bytes(0, len as usize));
+        send(&mut net, 2);
+        net.run_near(all_come);
+        assert_eq!(net.hosts[A].statuses(), [(2, RnrRetryExc)], "{len} bytes");
+    }
+}
+
+#[test]
+fn other_path_mtus_are_refused_where_the_packets_would_be_others() {
+    for (len, status) in [(1000, Success), (2000, RemInvReq), (100_000, RemInvReq)] {
+        let mut net = Net::near(|a| a.path_mtu = Mtu::M1024, |b| b.path_mtu = Mtu::M4096);
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, len)]));
+        net.run_near(all_come);
+        assert_eq!(net.hosts[A].statuses(), [(1, status)], "{len} bytes");
+    }
+}
+
+#[test]
+fn a_peer_that_takes_nothing_ends_a_connection_that_has_a_timeout() {
+    let mut net = Net::near(|a| a.retry_cnt = 2, |_| {});
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 100_000)]));
+    net.run_near(|_| Fate::Lost);
+    assert_eq!(net.hosts[A].statuses(), [(1, RetryExc)]);
+    assert_eq!(net.hosts[A].counters().timeouts, 3);
+}
+
+#[test]
+fn what_a_window_shows_is_not_lent() {
+    let mut net = Net::near(|_| {}, |_| {});
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    let data = bytes(4, 100_000);
+    b.memory.fill(0, &data);
+    let Host { engine, end, .. } = &mut net.hosts[B];
+    let rights = OF_REGION | Access::MW_BIND;
+    let key = engine.reg_mr(end.device, end.pd, rights, IOVA, MEMORY as u64, end.memory.clone()).unwrap();
+    let rkey = engine.alloc_mw(end.device, end.pd, MwType::Type1).unwrap();
+    let new_rkey = Rkey(rkey.0 & !0xff | 1);
+    let (lkey, access) = (Lkey(key), Access::REMOTE_READ);
+    let bind = Bind { rkey, new_rkey, lkey, access, addr: IOVA, length: 100_000 };
+    net.post(B, 5, SendOp::BindMw(bind), Payload::Sges(&[]));
+    net.run_near(all_come);
+    assert_eq!(net.hosts[B].statuses(), [(5, Success)]);
+    let remote = Remote { addr: IOVA, rkey: new_rkey };
+    net.post(A, 1, SendOp::Read { remote }, Payload::Sges(&[a.sge(0, 100_000)]));
+    // A loan would be gone.
+    let packets = net.run_near(|_| Fate::TakenBack);
+    assert!(packets > 90, "{packets} packets");
+    assert_eq!((net.hosts[A].statuses(), a.memory.bytes(0, 100_000)), (vec![(1, Success)], data));
+}

@@ -1,0 +1,178 @@
+//! Memory of regions that engines of other workers copy from: they hold it mapped, and ask for each copy whether they still may.
+//!
+//! A guest may use memory again once its request ended, and so a loan ends then. One that ended well was copied before; before any other end is told, all
+//! loans of the device are taken back ([`LoanGate::take_back`](super::LoanGate::take_back)): whoever has one finds it gone, which is to its connection as if a packet was lost.
+
+use super::gate::LoanGate;
+use super::region::{Stretch, piece_of};
+use super::{GuestMemory, HostRun, MrMemory, copy::copy, reap};
+use crate::cycles::{self, Stage};
+use std::sync::Arc;
+use vrdma_transport::{Fault, Loan};
+
+/// A range of a region.
+#[derive(Debug)]
+pub struct Lent {
+    stretch: Stretch,
+    len: u32,
+    /// Of the gate.
+    number: u64,
+    gate: Arc<LoanGate>,
+    /// Keeps it mapped.
+    _memory: Arc<GuestMemory>,
+}
+
+impl MrMemory {
+    /// A range, for an engine of another worker: until this is dropped, or the gate's loans are taken back. `None` if the range is not there, or
+    /// [`MrMemory::may_loan`] says no.
+    pub fn lend(&self, offset: u64, len: u32, gate: &Arc<LoanGate>) -> Option<Lent> {
+        let (stretch, memory) = self.stretch(offset, len)?;
+        Some(Lent { stretch, len, number: gate.lends(), gate: gate.clone(), _memory: memory })
+    }
+}
+
+impl Lent {
+    /// Bytes of it.
+    #[allow(clippy::len_without_is_empty, reason = "none is empty")]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// The piece at `offset`, at most `len` bytes of it.
+    fn piece(&self, offset: u64, len: u64) -> Result<HostRun, Fault> {
+        match &self.stretch {
+            Stretch::One(ptr) => {
+                // SAFETY: within the range, which `copy_to` has seen to.
+                Ok(HostRun { ptr: unsafe { ptr.add(offset as usize) }, len })
+            }
+            Stretch::Many(runs, first) => piece_of(runs, first + offset, len),
+        }
+    }
+}
+
+impl Loan<MrMemory> for Lent {
+    fn copy_to(&self, offset: u64, dst: &MrMemory, dst_offset: u64, len: u64) -> Result<(), Fault> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len.into()) {
+            return Err(Fault);
+        }
+        let _mark = cycles::enter(Stage::Copy);
+        let copied = self.gate.copying(self.number, || {
+            let mut done = 0;
+            while done < len {
+                let from = self.piece(offset + done, len - done)?;
+                let to = dst.piece(dst_offset.checked_add(done).ok_or(Fault)?, from.len)?;
+                // SAFETY: `from` and `to` are mapped for `to.len` bytes, which is at most `from.len`, the one by `_memory`, the other by `dst`.
+                unsafe { copy(from.ptr, to.ptr, to.len as usize) };
+                done += to.len;
+            }
+            Ok(())
+        });
+        copied.unwrap_or(Err(Fault))
+    }
+
+    fn is_there(&self) -> bool {
+        self.gate.copying(self.number, || ()).is_some()
+    }
+}
+
+/// Lists of more pieces are dropped by the reaper.
+const MANY: usize = 1024;
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // Mostly the region has them still.
+        if let Stretch::Many(runs, _) = &self.stretch
+            && runs.len() > MANY
+            && Arc::strong_count(runs) == 1
+        {
+            reap(std::mem::replace(&mut self.stretch, Stretch::One(std::ptr::null_mut())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Run;
+    use super::super::tests::memory;
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use vrdma_transport::Region;
+
+    fn region(memory: &Arc<GuestMemory>, runs: &[(u64, u64)]) -> MrMemory {
+        let runs: Vec<_> = runs.iter().map(|&(gpa, len)| Run { gpa, len }).collect();
+        MrMemory::new(memory, &runs).unwrap()
+    }
+
+    #[test]
+    fn what_was_lent_is_copied_once_more_though_its_region_is_gone() {
+        for runs in [&[(0x1000, 0x1000)][..], &[(0x3000, 5), (0x100, 1), (0x2000, 0xffa)]] {
+            let (from, to) = (memory(&[(0, 0x4000)]), memory(&[(0, 0x4000)]));
+            let (source, target) = (region(&from, runs), region(&to, &[(0x2000, 3), (0x1000, 0x100)]));
+            let data: Vec<u8> = (0..100).collect();
+            source.write(2, &data).unwrap();
+            let gate = Arc::default();
+            let lent = source.lend(2, 100, &gate).unwrap();
+            assert!(source.lend(0xfff, 2, &gate).is_none() && source.lend(u64::MAX, 2, &gate).is_none());
+            drop((source, from));
+            lent.copy_to(10, &target, 1, 90).unwrap();
+            let mut found = [0; 90];
+            target.read(1, &mut found).unwrap();
+            assert_eq!(found, data[10..]);
+            assert_eq!(lent.copy_to(10, &target, 0, 91), Err(Fault), "no more than was lent");
+            assert_eq!(lent.copy_to(0, &target, 0x100, 4), Err(Fault), "nothing beyond its target");
+        }
+    }
+
+    #[test]
+    fn what_is_not_its_guest_s_to_lend_is_not_lent() {
+        let memory = memory(&[(0, 0x4000)]);
+        let gate = Arc::default();
+        assert!(MrMemory::all(&memory).lend(0, 16, &gate).is_none());
+        assert!(MrMemory::pages(&memory, 4).lend(0, 16, &gate).is_none());
+    }
+
+    #[test]
+    fn what_was_taken_back_is_not_copied_and_what_is_lent_then_is() {
+        let memory = memory(&[(0, 0x4000)]);
+        let (source, target) = (region(&memory, &[(0, 0x100)]), region(&memory, &[(0x1000, 0x100)]));
+        source.write(0, &[7; 0x100]).unwrap();
+        let gate = Arc::default();
+        let (first, second) =
+            (source.lend(0, 0x100, &gate).unwrap(), source.lend(0, 0x100, &Arc::default()).unwrap());
+        assert!(first.is_there());
+        gate.take_back();
+        assert!(!first.is_there() && second.is_there(), "another device's stay");
+        assert_eq!(first.copy_to(0, &target, 0, 0x100), Err(Fault));
+        let mut found = [1; 0x100];
+        target.read(0, &mut found).unwrap();
+        assert_eq!(found, [0; 0x100]);
+        let third = source.lend(0, 0x100, &gate).unwrap();
+        assert_eq!((third.copy_to(0, &target, 0, 0x100), first.is_there()), (Ok(()), false));
+    }
+
+    #[test]
+    fn who_takes_loans_back_waits_for_a_copy_in_progress() {
+        let gate = Arc::new(LoanGate::default());
+        let number = gate.lends();
+        let (begun, has_begun) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let (copied, done) = (Arc::new(AtomicBool::new(false)), gate.clone());
+        let seen = copied.clone();
+        let copier = std::thread::spawn(move || {
+            done.copying(number, || {
+                begun.send(()).unwrap();
+                may_go_on.recv().unwrap();
+                copied.store(true, Ordering::Relaxed);
+            })
+        });
+        has_begun.recv().unwrap();
+        let taker = std::thread::spawn(move || {
+            gate.take_back();
+            seen.load(Ordering::Relaxed)
+        });
+        go_on.send(()).unwrap();
+        assert!(taker.join().unwrap(), "the copy was over");
+        assert_eq!(copier.join().unwrap(), Some(()));
+    }
+}

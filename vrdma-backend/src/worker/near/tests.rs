@@ -1,0 +1,250 @@
+use super::*;
+use crate::memory::tests::memory;
+use crate::memory::{GuestMemory, Run};
+use vrdma_transport::{
+    Access, AttrMask, Completion, CqId, Engine, Event, Instant, Limits, Outlet, OwnerId, Payload as Data,
+    QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest, Sge, WcStatus,
+};
+use vrdma_wire::num::{FlowLabel, Gid, Lkey, Qpn, Rkey};
+use vrdma_wire::roce::{Body, Bth, Path};
+
+const OWNER: OwnerId = OwnerId(1);
+const LEN: u64 = 0x40000;
+
+/// How requests ended.
+#[derive(Default)]
+struct Ends(Vec<WcStatus>);
+
+impl Sink for Ends {
+    fn complete(&mut self, _: DeviceId, _: CqId, completion: &Completion) {
+        self.0.push(completion.status);
+    }
+    fn event(&mut self, _: DeviceId, _: Event) {}
+}
+
+struct Out<'a>(&'a mut NearPort);
+
+impl Outlet<MrMemory> for Out<'_> {
+    fn has_room(&mut self) -> bool {
+        true
+    }
+    fn way_to(&mut self, dst: Mac) -> Way {
+        self.0.way_to(dst).expect("a guest of the other worker")
+    }
+    fn carries(&mut self, payload: &Pieces<'_, MrMemory>) -> bool {
+        NearPort::carries(payload)
+    }
+    fn send_near(
+        &mut self,
+        device: DeviceId,
+        packet: &Packet,
+        part: NearPart,
+        payload: &Pieces<'_, MrMemory>,
+    ) -> Result<(), Fault> {
+        self.0.send(device, packet, part, payload)
+    }
+    fn send(&mut self, _: &Packet, _: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
+        panic!("no frame")
+    }
+}
+
+/// A worker with a guest.
+struct Side {
+    engine: Engine<MrMemory>,
+    port: NearPort,
+    gate: Arc<LoanGate>,
+    device: DeviceId,
+    qpn: Qpn,
+    mac: Mac,
+    gid: Gid,
+    key: u32,
+    ends: Ends,
+    guest: Arc<GuestMemory>,
+}
+
+impl Side {
+    fn turn(&mut self) -> bool {
+        let Side { engine, port, ends, .. } = self;
+        let came = port.receive(Instant(0), engine, ends);
+        engine.transmit(Instant(0), 256, &mut Out(port), ends);
+        port.publish();
+        came
+    }
+
+    fn fill(&self, at: u64, bytes: &[u8]) {
+        MrMemory::all(&self.guest).write(at, bytes).unwrap();
+    }
+
+    fn found(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        MrMemory::all(&self.guest).read(at, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn post(&mut self, op: SendOp, len: u32) {
+        let sges = [Sge { addr: 0, length: len, lkey: Lkey(self.key) }];
+        let payload = Data::Sges(&sges);
+        let request = SendRequest { id: 1, signaled: true, solicited: false, fence: false, op, payload };
+        let Side { engine, device, qpn, ends, .. } = self;
+        engine.post_send(Instant(0), *device, OWNER, *qpn, &request, ends).unwrap();
+    }
+
+    fn connect(&mut self, peer: (Qpn, Gid, Mac)) {
+        let state = AttrMask::STATE;
+        let init = state | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+        let rtr = state
+            | AttrMask::AV
+            | AttrMask::PATH_MTU
+            | AttrMask::DEST_QPN
+            | AttrMask::RQ_PSN
+            | AttrMask::MAX_DEST_RD_ATOMIC
+            | AttrMask::MIN_RNR_TIMER;
+        let rts = state
+            | AttrMask::TIMEOUT
+            | AttrMask::RETRY_CNT
+            | AttrMask::RNR_RETRY
+            | AttrMask::SQ_PSN
+            | AttrMask::MAX_RD_ATOMIC;
+        let attr = QpAttr {
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+            port: 1,
+            path_mtu: Mtu::M1024,
+            dest_qpn: peer.0,
+            dgid: peer.1,
+            dmac: peer.2,
+            max_rd_atomic: 4,
+            max_dest_rd_atomic: 4,
+            ..QpAttr::default()
+        };
+        for (state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
+            let Side { engine, device, qpn, ends, .. } = self;
+            engine.modify_qp(Instant(0), *device, *qpn, mask, &QpAttr { state, ..attr }, ends).unwrap();
+        }
+    }
+}
+
+/// Two workers with a guest each, which are connected. Regions are in pieces that do not lie in order.
+fn sides() -> [Side; 2] {
+    let macs = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last]));
+    let stations = [(); 2].map(|()| Arc::new(Station::new().unwrap()));
+    let ports = near_ports(&stations, macs.into_iter().zip([0, 1]).collect());
+    let mut sides: Vec<Side> = ports
+        .into_iter()
+        .zip(macs)
+        .map(|(mut port, mac)| {
+            let mut engine = Engine::new(1);
+            engine.set_link(true);
+            let device = engine.add_device(Limits::default());
+            let gid = Gid::from_ipv4([10, 0, 0, mac.0[5]]);
+            engine.set_gid(device, 0, Some(gid.into())).unwrap();
+            engine.set_mac(device, mac).unwrap();
+            let gate = Arc::<LoanGate>::default();
+            port.add(device, gate.clone());
+            let pd = engine.alloc_pd(device, OWNER).unwrap();
+            let guest = memory(&[(0, 2 * LEN)]);
+            let runs = [Run { gpa: 0, len: 0x1000 }, Run { gpa: 0x1000, len: LEN - 0x1000 }];
+            let region = MrMemory::new(&guest, &runs).unwrap();
+            let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+            let key = engine.reg_mr(device, pd, access, 0, LEN, region).unwrap();
+            let init = QpInit {
+                owner: OWNER,
+                pd: Some(pd),
+                qp_type: QpType::Rc,
+                send_cq: CqId(0),
+                recv_cq: CqId(0),
+                receives: Receives::Own,
+                max_send_wr: 16,
+                max_recv_wr: 16,
+                max_send_sge: 2,
+                max_recv_sge: 2,
+                max_inline: 0,
+            };
+            let qpn = engine.create_qp(device, init).unwrap();
+            Side { engine, port, gate, device, qpn, mac, gid, key, ends: Ends::default(), guest }
+        })
+        .collect();
+    let names = [0, 1].map(|at: usize| (sides[at].qpn, sides[at].gid, sides[at].mac));
+    sides[0].connect(names[1]);
+    sides[1].connect(names[0]);
+    sides.try_into().ok().unwrap()
+}
+
+fn data(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i % 251) as u8).collect()
+}
+
+fn run(sides: &mut [Side; 2]) {
+    while sides[0].turn() | sides[1].turn() {}
+}
+
+#[test]
+fn short_payloads_are_copied_and_long_ones_lent() {
+    for (len, lent) in [(8, 0), (64, 0), (1000, 0), (1024, 1), (0x20000, 2)] {
+        let mut sides = sides();
+        sides[0].fill(0, &data(len));
+        let remote = Remote { addr: 0, rkey: Rkey(sides[1].key) };
+        sides[0].post(SendOp::Write { remote, imm: None }, len as u32);
+        run(&mut sides);
+        assert_eq!(sides[0].ends.0, [WcStatus::Success]);
+        assert_eq!(sides[1].found(0, len), data(len));
+        assert_eq!(sides[0].port.counters.lent, lent, "{len} bytes");
+        sides[1].fill(0, &data(len));
+        sides[0].fill(0, &vec![0; len]);
+        sides[0].post(SendOp::Read { remote }, len as u32);
+        run(&mut sides);
+        assert_eq!((sides[0].ends.0.len(), sides[0].found(0, len)), (2, data(len)));
+        assert_eq!(sides[1].port.counters.lent, lent, "{len} bytes");
+    }
+}
+
+#[test]
+fn what_is_taken_back_on_its_way_is_lent_again() {
+    let mut sides = sides();
+    let len = 0x20000;
+    sides[0].fill(0, &data(len));
+    let remote = Remote { addr: 0, rkey: Rkey(sides[1].key) };
+    sides[0].post(SendOp::Write { remote, imm: None }, len as u32);
+    for _ in 0..5 {
+        sides[0].turn();
+        sides[0].gate.take_back();
+        sides[1].turn();
+        assert_eq!((sides[0].ends.0.len(), sides[1].found(0, 8)), (0, vec![0; 8]));
+    }
+    run(&mut sides);
+    assert_eq!((&sides[0].ends.0[..], sides[1].found(0, len)), (&[WcStatus::Success][..], data(len)));
+}
+
+#[test]
+fn a_ring_that_is_full_holds_its_sender_back() {
+    let mut sides = sides();
+    let remote = Remote { addr: 0, rkey: Rkey(sides[1].key) };
+    let dst = sides[1].mac;
+    assert_eq!(sides[0].port.way_to(dst), Some(Way { has_room: true, stays_here: true, is_near: true }));
+    let own = sides[0].mac;
+    assert_eq!(sides[0].port.way_to(own), None);
+    sides[0].post(SendOp::Write { remote, imm: None }, 8);
+    let Side { engine, port, ends, .. } = &mut sides[0];
+    engine.transmit(Instant(0), 256, &mut Out(port), ends);
+    let path = Path {
+        src_mac: own,
+        dst_mac: dst,
+        vlan: None,
+        src: Gid::from_ipv4([10, 0, 0, 9]),
+        dst: Gid::from_ipv4([10, 0, 0, 9]),
+        traffic_class: 0,
+        flow_label: FlowLabel::default(),
+        hop_limit: 64,
+        src_port: 0xc000,
+    };
+    // For nobody.
+    let packet = Packet { path, bth: Bth::default(), body: Body::Cnp };
+    let lane = port.lane(dst).unwrap();
+    while lane.has_room(TURN) {
+        let part = NearPart { psns: 1, path_mtu: Mtu::M256, may_loan: false };
+        assert!(lane.push(Parcel { packet, part, payload: Payload::Short([0; SHORT], 0) }));
+    }
+    assert!(!port.way_to(dst).unwrap().has_room);
+    run(&mut sides);
+    assert_eq!(sides[0].ends.0, [WcStatus::Success]);
+    assert!(sides[0].port.way_to(dst).unwrap().has_room);
+}
