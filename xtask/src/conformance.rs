@@ -61,6 +61,8 @@ pub struct Plan {
     pub place: Place,
     /// Only those with one of these in their names; all if there is none.
     pub only: Vec<String>,
+    /// Workers of each backend, if the command line says how many.
+    pub workers: Option<u32>,
 }
 
 impl Family {
@@ -97,9 +99,10 @@ impl Plan {
             Device::Siw => "siw",
         };
         let device = name(self.device);
+        let workers = self.workers.map(|workers| format!(", {workers} workers")).unwrap_or_default();
         match self.peer {
-            Some(peer) => format!("{device}, clients on {}, {place}", name(peer)),
-            None => format!("{device}, {place}"),
+            Some(peer) => format!("{device}, clients on {}, {place}{workers}", name(peer)),
+            None => format!("{device}, {place}{workers}"),
         }
     }
 
@@ -313,7 +316,7 @@ mod tests {
     use super::*;
 
     fn plan(device: Device, peer: Option<Device>) -> Plan {
-        Plan { families: Vec::new(), device, peer, place: Place::TwoHosts, only: Vec::new() }
+        Plan { families: Vec::new(), device, peer, place: Place::TwoHosts, only: Vec::new(), workers: None }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use xtask::kernel::Kernel;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::nic::Nic;
-use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology};
+use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology, WORKERS};
 use xtask::{
     artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
 };
@@ -36,6 +36,9 @@ enum Sub {
         /// Over the kernel's own rdma_rxe instead of our device: for comparison.
         #[arg(long, global = true)]
         rxe: bool,
+        /// Workers of each backend; each VM is served by another [default: 1].
+        #[arg(long, value_name = "NUMBER", global = true)]
+        workers: Option<u32>,
     },
     /// Every check and test; the last line of the output is `N passed, N failed`.
     Test(TestArguments),
@@ -77,6 +80,9 @@ enum Sub {
         /// Only programs with this in their name (may be repeated).
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
+        /// Workers of each backend; each VM is served by another [default: 1].
+        #[arg(long, value_name = "NUMBER")]
+        workers: Option<u32>,
     },
     /// Programs at random, while others are killed, drivers removed, VMs reset and links pulled; at the end all is given back.
     Soak {
@@ -269,7 +275,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> Result<()> {
     match arguments.command {
-        Sub::Demo { which, rxe } => {
+        Sub::Demo { which, rxe, workers } => {
+            use_workers(workers);
             let ours = if rxe { Device::Rxe } else { Device::Vrdma };
             match which {
                 None => demo::run(ours),
@@ -281,6 +288,9 @@ fn run(arguments: Arguments) -> Result<()> {
                     demo::iwarp::run(&demo::iwarp::Plan { tcp, siw, only })
                 }
                 Some(DemoOf::PciNic { .. }) if rxe => bail!("rdma_rxe knows nothing of DPDK"),
+                Some(DemoOf::PciNic { .. }) if workers.is_some() => {
+                    bail!("the backend in the host's VM has one worker")
+                }
                 Some(DemoOf::PciNic { nics }) => {
                     demo::pci_nic::run(if nics.is_empty() { &Nic::ALL } else { &nics })
                 }
@@ -294,9 +304,10 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Ci(arguments) => test(arguments, true),
         Sub::Bare { quick, have, also } => bare::run(&bare::Plan { quick, have, also }),
         Sub::Repeat { rounds, command } => repeat::run(rounds, &command),
-        Sub::Conformance { families, device, peer, topology, only } => {
+        Sub::Conformance { families, device, peer, topology, only, workers } => {
+            use_workers(workers);
             let families = if families.is_empty() { Family::ALL.to_vec() } else { families };
-            conformance::run(&conformance::Plan { families, device, peer, place: topology, only })
+            conformance::run(&conformance::Plan { families, device, peer, place: topology, only, workers })
         }
         Sub::Soak { minutes, seed, topology } => {
             soak::run(&soak::Plan { time: Duration::from_secs(60 * minutes), seed, place: topology })
@@ -319,6 +330,14 @@ fn run(arguments: Arguments) -> Result<()> {
             ui::say(&format!("share with module and provider: {}", share.display()));
             Ok(())
         }
+    }
+}
+
+/// Backends of all pairs have so many workers.
+fn use_workers(workers: Option<u32>) {
+    if let Some(workers) = workers {
+        // A process runs one command, which says it once.
+        let _ = WORKERS.set(workers);
     }
 }
 

@@ -47,6 +47,7 @@ pub fn rows(server: Device, family: Family, sizes: Sizes) -> Vec<Row> {
         rping(60_000, 5),
         cm("ucmatose", "ucmatose -c 4 -b @a -p @p", "ucmatose -c 4 -s @a -b @o -p @p", "return status 0"),
         perftest(family, "send latency", "ib_send_lat -n 100 -s 64", 64),
+        perftest(family, "write latency", "ib_write_lat -n 1000 -s 8", 8),
     ];
     for verb in ["write", "read", "send"] {
         rows.push(match sizes {

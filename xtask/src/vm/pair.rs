@@ -1,6 +1,7 @@
 //! Two VMs, on one backend or on two hosts that a wire joins, as the demos and the VM tests use them.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -38,6 +39,9 @@ pub enum Tcp {
     Own,
 }
 
+/// Workers of each backend, where the command line names a number.
+pub static WORKERS: OnceLock<u32> = OnceLock::new();
+
 /// What a pair looks like.
 #[derive(Clone, Debug)]
 pub struct PairConfig {
@@ -69,7 +73,7 @@ pub struct PairConfig {
 impl Default for PairConfig {
     fn default() -> Self {
         // As the tests without VMs have it: each VM on another worker.
-        let workers = std::env::var("VRDMA_TEST_WORKERS").ok();
+        let workers = WORKERS.get().map(u32::to_string).or_else(|| std::env::var("VRDMA_TEST_WORKERS").ok());
         let backend_arguments = workers.map(|workers| format!("--workers={workers}")).into_iter().collect();
         Self {
             without: Vec::new(),
