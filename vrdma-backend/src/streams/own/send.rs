@@ -63,6 +63,8 @@ pub(super) struct SendBuffer {
     /// Up to here all was sent once.
     sent: u64,
     end: u64,
+    /// Where the first FPDU begins.
+    first_fpdu: Option<u64>,
 }
 
 impl SendBuffer {
@@ -81,6 +83,9 @@ impl SendBuffer {
     /// Puts in what goes behind all else. Its pieces are cut into segments of `cut` bytes, or (0) not at all.
     pub fn put(&mut self, taken: Taken, cut: usize, buffers: &mut Buffers) {
         let (start, mut at) = (self.end, self.end);
+        if cut != 0 {
+            self.first_fpdu.get_or_insert(start);
+        }
         for length in taken.pieces {
             let end = at + length as u64;
             self.pieces.push_back(Piece { start: at, end, cut: cut as u64 });
@@ -141,7 +146,8 @@ impl SendBuffer {
 }
 
 impl Source for SendBuffer {
-    /// Short FPDUs that wait go together, as many as are whole.
+    /// Short FPDUs that wait go together, as many as are whole. The first of all goes alone: by it Linux's siw knows that the connection is established, and its kernel
+    /// fails if what came with it ends the connection before it has said so.
     fn segment_at(&mut self, offset: u64, most: u32) -> u32 {
         let at = self.pieces.partition_point(|piece| piece.end <= offset);
         let mut pieces = self.pieces.range(at..);
@@ -149,7 +155,8 @@ impl Source for SendBuffer {
         let (left, most) = (piece.end - offset, u64::from(most));
         let to_cut = if piece.cut == 0 { left } else { piece.cut - (offset - piece.start) % piece.cut };
         let mut length = to_cut.min(left).min(most);
-        if length == left && piece.cut > 0 && piece.is_cut_at(offset) {
+        let is_first = self.first_fpdu == Some(piece.start);
+        if length == left && !is_first && piece.cut > 0 && piece.is_cut_at(offset) {
             for more in pieces.map_while(Piece::as_fpdu) {
                 if length + more > most {
                     break;
@@ -215,12 +222,12 @@ mod tests {
     #[test]
     fn short_fpdus_that_wait_go_together() {
         let mut buffer = SendBuffer::default();
-        // A reply of MPA goes alone; what begins with a long FPDU goes as that is cut, its end with what follows.
+        // A reply of MPA goes alone, and so does the first FPDU; what begins with a long FPDU goes as that is cut, its end with what follows.
         put(&mut buffer, &[20], 0, 0);
-        put(&mut buffer, &[300, 300, 400], 1000, 0);
+        put(&mut buffer, &[300, 300, 400, 300], 1000, 0);
         put(&mut buffer, &[4, 2100, 200, 800, 1000, 8], 1000, 0);
         let mut at = 0;
-        for expected in [20, 1000, 4, 1000, 1000, 300, 800, 1000, 8] {
+        for expected in [20, 300, 1000, 4, 1000, 1000, 300, 800, 1000, 8] {
             assert_eq!(buffer.segment_at(at, 1000), expected, "{at}");
             let end = at + u64::from(expected);
             assert!(buffer.is_whole(at..end), "{at}");
@@ -228,11 +235,11 @@ mod tests {
         }
         assert_eq!(buffer.segment_at(at, 1000), 0);
         // On a shorter path what does not fit goes alone, and in parts; within an FPDU its rest goes alone.
-        assert_eq!((buffer.segment_at(20, 999), buffer.segment_at(20, 299)), (600, 299));
-        assert_eq!((buffer.segment_at(120, 1000), buffer.is_whole(120..320)), (200, false));
+        assert_eq!((buffer.segment_at(320, 999), buffer.segment_at(320, 299)), (700, 299));
+        assert_eq!((buffer.segment_at(420, 1000), buffer.is_whole(420..620)), (200, false));
         // What was acknowledged is not there any more.
         buffer.acknowledge(620, &mut Buffers::default());
-        assert_eq!(buffer.segment_at(620, 1000), 404);
+        assert_eq!(buffer.segment_at(620, 1000), 704);
     }
 
     #[test]
