@@ -13,7 +13,7 @@ use xtask::kernel::Kernel;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::nic::Nic;
-use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology, WORKERS};
+use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology, use_workers};
 use xtask::{
     artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
 };
@@ -330,14 +330,6 @@ fn run(arguments: Arguments) -> Result<()> {
             ui::say(&format!("share with module and provider: {}", share.display()));
             Ok(())
         }
-    }
-}
-
-/// Backends of all pairs have so many workers.
-fn use_workers(workers: Option<u32>) {
-    if let Some(workers) = workers {
-        // A process runs one command, which says it once.
-        let _ = WORKERS.set(workers);
     }
 }
 

@@ -40,7 +40,15 @@ pub enum Tcp {
 }
 
 /// Workers of each backend, where the command line names a number.
-pub static WORKERS: OnceLock<u32> = OnceLock::new();
+static WORKERS: OnceLock<u32> = OnceLock::new();
+
+/// Backends of all pairs have so many workers.
+pub fn use_workers(workers: Option<u32>) {
+    if let Some(workers) = workers {
+        // A process runs one command, which says it once.
+        let _ = WORKERS.set(workers);
+    }
+}
 
 /// What a pair looks like.
 #[derive(Clone, Debug)]
