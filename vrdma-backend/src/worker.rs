@@ -25,6 +25,7 @@ mod polling;
 mod post;
 mod recall;
 mod remap;
+mod second_look;
 mod sleep;
 mod streams;
 mod sync;
@@ -52,6 +53,7 @@ use mail::Mail;
 use near::NearPort;
 use polling::{NAP, Pause, Polling};
 use recall::Recall;
+use second_look::SecondLook;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -118,6 +120,7 @@ pub struct Worker {
     mail: Arc<Mail>,
     wake: EventConsumer,
     epoll: Epoll,
+    second_look: SecondLook,
     /// The engine's clock as last read, and for how many turns more that will do.
     clock: (transport::Instant, u32),
     polling: Polling,

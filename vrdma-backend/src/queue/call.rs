@@ -119,8 +119,10 @@ impl Means {
         };
         let rung = bell.ring(eventfd).is_ok();
         let now = self.started.elapsed();
-        if now - start > SLOW {
-            self.record.was_slow(now, now - start, cpu.map(|before| cpu_time() - before));
+        match cpu {
+            Some(before) => self.record.has_used(now, cpu_time() - before),
+            None if now - start > SLOW => self.record.was_slow(now, now - start),
+            None => {}
         }
         rung
     }
@@ -128,19 +130,24 @@ impl Means {
 
 /// A ring that takes longer keeps the other guests waiting: with one waiter it takes a tenth.
 const SLOW: Duration = Duration::from_micros(20);
-/// For how many times as long a slow ring is remembered: a front-end costs others no more than two parts of so many.
+/// What rings may take beyond that, by and by: the hypervisor of this host's may take its processor away for as long, and that counts as used.
+const EXCESS: Duration = Duration::from_micros(200);
+/// For how many times as long a slow ring is remembered: a front-end costs others no more than two parts of so many, beside [`SLOW`] a ring and
+/// [`EXCESS`].
 const MEMORY: u32 = 10_000;
 
 /// How slow the rings of a front-end were. It outlives the front-end, so that it does not help to come anew.
 ///
 /// Time on the clock may have gone to other threads of the host, but the time that a thread has used is dear to ask for. So a ring that was slow by the
-/// clock only has the next ones measured, and one that was slow when measured has them handed over.
+/// clock only has the next ones measured, and measured ones that together took too long have the next ones handed over.
 #[derive(Debug, Default)]
 struct Record {
     /// Nanoseconds on the ringer's clock until which rings are measured,
     measure: AtomicU64,
     /// and until which they are handed over.
     hand_over: AtomicU64,
+    /// Nanoseconds that measured rings took beyond [`SLOW`] each, less what others left of it.
+    excess: AtomicU64,
 }
 
 /// How to ring.
@@ -166,15 +173,28 @@ impl Record {
         }
     }
 
-    /// A ring was slow by the clock; `used` is the processor time that it took, if that was measured.
+    /// A ring was slow by the clock, and was not measured.
     #[cold]
-    fn was_slow(&self, now: Duration, elapsed: Duration, used: Option<Duration>) {
-        let (until, time) = match used {
-            None => (&self.measure, elapsed),
-            Some(used) if used > SLOW => (&self.hand_over, used),
-            Some(_) => return,
-        };
-        until.fetch_max(nanos(now + time * MEMORY), Ordering::Relaxed);
+    fn was_slow(&self, now: Duration, elapsed: Duration) {
+        self.measure.fetch_max(nanos(now + elapsed * MEMORY), Ordering::Relaxed);
+    }
+
+    /// A ring was measured.
+    #[cold]
+    fn has_used(&self, now: Duration, used: Duration) {
+        // Of two threads that ring at once, one's may be missed.
+        let before = self.excess.load(Ordering::Relaxed);
+        let excess = (before + nanos(used)).saturating_sub(nanos(SLOW));
+        let too_much = excess > nanos(EXCESS);
+        self.excess.store(if too_much { 0 } else { excess }, Ordering::Relaxed);
+        if too_much {
+            let until = now + Duration::from_nanos(excess) * MEMORY;
+            self.hand_over.fetch_max(nanos(until), Ordering::Relaxed);
+            // Measured again behind that.
+            self.measure.fetch_max(nanos(until + Duration::from_nanos(excess) * MEMORY), Ordering::Relaxed);
+        } else if used > SLOW {
+            self.measure.fetch_max(nanos(now + used * MEMORY), Ordering::Relaxed);
+        }
     }
 }
 
@@ -303,23 +323,45 @@ pub(crate) mod tests {
     fn a_ring_that_waited_for_a_processor_is_not_held_against_the_front_end() {
         let record = Record::default();
         assert_eq!(record.care(MS), Care::Ring);
-        record.was_slow(5 * MS, 4 * MS, None);
+        record.was_slow(5 * MS, 4 * MS);
         assert_eq!(record.care(6 * MS), Care::Measure);
-        record.was_slow(10 * MS, 4 * MS, Some(2 * US));
+        record.has_used(10 * MS, 2 * US);
         assert_eq!(record.care(11 * MS), Care::Measure);
         assert_eq!(record.care(5 * MS + 4 * MS * MEMORY), Care::Ring);
     }
 
     #[test]
+    fn rings_that_are_slow_now_and_then_are_not_held_against_the_front_end() {
+        let record = Record::default();
+        for ring in 0..1000 {
+            let used = if ring % 10 == 0 { 150 * US } else { 4 * US };
+            record.has_used(MS + ring * 10 * US, used);
+            assert_eq!(record.care(MS + ring * 10 * US), Care::Measure);
+        }
+    }
+
+    #[test]
+    fn rings_that_are_a_little_slow_each_are_handed_over_by_and_by() {
+        let record = Record::default();
+        let slow = |ring: &u32| {
+            record.has_used(MS, 21 * US);
+            *ring < 1000 && record.care(MS) == Care::Measure
+        };
+        assert_eq!((0..).take_while(slow).count(), 200);
+        assert_eq!(record.care(MS), Care::HandOver);
+    }
+
+    #[test]
     fn slow_rings_are_handed_over_for_a_time_that_they_are_a_small_part_of() {
         let record = Record::default();
-        record.was_slow(MS, MS, None);
-        record.was_slow(2 * MS, MS, Some(MS));
-        let end = 2 * MS + MS * MEMORY;
+        record.was_slow(MS, MS);
+        record.has_used(2 * MS, MS);
+        let end = 2 * MS + (MS - SLOW) * MEMORY;
         assert_eq!((record.care(3 * MS), record.care(end - US)), (Care::HandOver, Care::HandOver));
-        assert_eq!(record.care(end), Care::Ring);
+        // And then measured at once.
+        assert_eq!(record.care(end), Care::Measure);
         // A shorter one does not make an end of it.
-        record.was_slow(4 * MS, 30 * US, Some(30 * US));
+        record.has_used(4 * MS, 300 * US);
         assert_eq!(record.care(end - US), Care::HandOver);
     }
 

@@ -6,6 +6,7 @@ use super::link::PortState;
 use super::mail::Mail;
 use super::polling::Polling;
 use super::recall::RECLAIM_TURNS;
+use super::second_look::SecondLook;
 use super::streams::STREAMS;
 use super::sync::{AtomicBool, Ordering};
 use super::turns::Turns;
@@ -179,6 +180,7 @@ impl Worker {
         epoll.ctl(ControlOperation::Add, consumer.as_raw_fd(), event).context("epoll")?;
         let streams = Streams::new().context("epoll")?;
         streams.watch_in(&epoll, STREAMS).context("epoll")?;
+        let second_look = SecondLook::new(&epoll).context("timerfd")?;
         let mut seed = [0; 8];
         vmm_sys_util::rand::rand_bytes(8).iter().zip(&mut seed).for_each(|(from, to)| *to = *from);
         let worker = Worker {
@@ -203,6 +205,7 @@ impl Worker {
             mail: mail.clone(),
             wake: consumer,
             epoll,
+            second_look,
             clock: (transport::Instant(0), 0),
             polling: Polling::new(poll),
             stop: false,

@@ -2,17 +2,14 @@
 
 use super::link::Uplink;
 use super::polling::Woken;
+use super::second_look::{SECOND_LOOK, SHOWS};
 use super::streams::STREAMS;
 use super::uplink::UPLINK;
 use super::{NET, Worker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::EpollEvent;
 use vrdma_transport::{self as transport, DeviceId};
 
-/// How long a sleep is at first; then the worker looks at what guests wrote once more, and sleeps on. Rings are shared without locks: who
-/// publishes and then looks at the other's wish has to have a barrier between. A guest's may be none (a `lock`ed instruction in a VM with
-/// one processor under QEMU's TCG), so what it wrote may show after the worker looked; after this time it has long left the store buffer.
-const SECOND_LOOK: Duration = Duration::from_millis(1);
 /// The least that epoll can wait for.
 const LEAST: Duration = Duration::from_millis(1);
 /// How often events that found no buffer are tried again while the worker would sleep.
@@ -34,7 +31,7 @@ impl Worker {
         late |= self.has_barriers() || !self.recalls.is_empty() || !self.failing.is_empty();
         let woken = late || {
             self.sleeps += 1;
-            self.sleep_twice(uplink_limit)
+            self.sleep_on(uplink_limit)
         };
         for bound in &self.channels {
             bound.channel.disarm();
@@ -46,21 +43,34 @@ impl Worker {
         if woken { Woken::Event } else { Woken::Time }
     }
 
-    /// Sleeps for a short time, looks again, and sleeps on; false if it was not woken.
-    fn sleep_twice(&mut self, uplink_limit: Option<Duration>) -> bool {
+    /// Sleeps, and sleeps on after a second look; false if nothing woke it.
+    fn sleep_on(&mut self, uplink_limit: Option<Duration>) -> bool {
         #[cfg(feature = "hooks")]
         crate::hooks::run();
-        let limit = self.sleep_limit(uplink_limit);
-        let once = limit.is_some_and(|limit| limit <= SECOND_LOOK);
+        let start = Instant::now();
+        self.set_second_look();
+        loop {
+            let limit = self.sleep_limit(uplink_limit.map(|limit| limit.saturating_sub(start.elapsed())));
+            match self.wait(limit) {
+                Waited::Event => return true,
+                Waited::Time => return false,
+                Waited::SecondLook => {}
+            }
+            if self.look_again() {
+                return true;
+            }
+            if start.elapsed() < SHOWS {
+                self.set_second_look();
+            }
+        }
+    }
+
+    fn set_second_look(&mut self) {
         #[cfg(feature = "hooks")]
-        let once = once || !crate::hooks::has_second_looks();
-        if once {
-            return self.wait(limit);
+        if !crate::hooks::has_second_looks() {
+            return;
         }
-        self.wait(Some(SECOND_LOOK)) || self.look_again() || {
-            let limit = self.sleep_limit(uplink_limit.map(|limit| limit - SECOND_LOOK));
-            self.wait(limit)
-        }
+        self.second_look.set();
     }
 
     /// How long nothing is to be done by itself.
@@ -89,8 +99,8 @@ impl Worker {
         self.net.look_again();
     }
 
-    /// Waits for what epoll watches; false if the time is over.
-    fn wait(&mut self, timeout: Option<Duration>) -> bool {
+    /// Waits for what epoll watches.
+    fn wait(&mut self, timeout: Option<Duration>) -> Waited {
         self.clock.1 = 0;
         // Rounded up, so that the deadline has passed when we wake; but what is less is slept without being woken.
         let millis = match timeout {
@@ -102,21 +112,38 @@ impl Worker {
         let count = match self.epoll.wait(millis, &mut events) {
             Ok(0) if millis == 0 => {
                 std::thread::sleep(timeout.unwrap_or_default());
-                return false;
+                return Waited::Time;
             }
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => 0,
             Err(error) => panic!("epoll_wait fails only for arguments that are wrong: {error}"),
         };
-        for event in &events[..count] {
-            match event.data() {
-                0 => drop(self.wake.consume()),
-                UPLINK => {}
-                STREAMS => self.streams.woken(),
-                token if token & NET != 0 => self.net.kicked((token >> 32) as usize),
-                token => self.outputs.device(DeviceId((token >> 32) as u32)).counters.kicks += 1,
-            }
-        }
-        count != 0
+        events[..count].iter().map(|event| self.woken_by(event.data())).max().unwrap_or(Waited::Time)
     }
+
+    fn woken_by(&mut self, token: u64) -> Waited {
+        match token {
+            0 => drop(self.wake.consume()),
+            UPLINK => {}
+            STREAMS => self.streams.woken(),
+            SECOND_LOOK => {
+                self.second_look.has_come();
+                return Waited::SecondLook;
+            }
+            token if token & NET != 0 => self.net.kicked((token >> 32) as usize),
+            token => self.outputs.device(DeviceId((token >> 32) as u32)).counters.kicks += 1,
+        }
+        Waited::Event
+    }
+}
+
+/// What a wait ended by: the most of what came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Waited {
+    /// Nothing came in time.
+    Time,
+    /// It is time for the second look.
+    SecondLook,
+    /// Somebody woke it.
+    Event,
 }
