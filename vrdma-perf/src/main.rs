@@ -99,7 +99,11 @@ fn run(command: Command) -> Result<()> {
             let parts = wire::parts(&args)?;
             println!(
                 "{}",
-                if args.json { serde_json::to_string_pretty(&parts)? } else { wire::tables(&parts) }
+                if args.json {
+                    serde_json::to_string_pretty(&parts)?
+                } else {
+                    wire::tables(&[(args.port, parts)])
+                }
             );
             Ok(())
         }

@@ -81,21 +81,7 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         let lines = vec![lines::absolute(name, &value, target)];
         Shown { lines, turns: None, small_pages: false }
     };
-    let (port, cpus) = (PortKind::Memif, daemon.cpus);
-    let (size, qp, tx_depth, mtu) = (65536, 1, 128, None);
-    let wire = Wire {
-        port,
-        size,
-        iwarp: false,
-        qp,
-        stalled: 0,
-        tx_depth,
-        mtu,
-        duration: time,
-        cpus,
-        account: false,
-        json: true,
-    };
+    let wire = |port| over(port, time, daemon);
     match what {
         What::Command(text, with) => {
             let measured = command(text, with, time, daemon, None)?;
@@ -105,13 +91,14 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         What::Wire(..) | What::Iwarp(..) | What::Stalled(_) if !ports_are_ours(daemon) => {
             Err(missing("its engines are this program's, not those of another daemon"))
         }
-        What::Wire(port, size) => apart(name, &Wire { port, size, ..wire }, target),
+        What::Wire(port, size) => apart(name, &Wire { size, ..wire(port) }, target),
         What::Iwarp(size, qp, tx_depth) => {
-            let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire };
+            let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire(PortKind::Memif) };
             apart(name, &wire, target)
         }
         What::Stalled(stalled) => {
-            apart(name, &Wire { stalled, mtu: Some(9000), iwarp: true, ..wire }, target)
+            let wire = Wire { stalled, mtu: Some(9000), iwarp: true, ..wire(PortKind::Memif) };
+            apart(name, &wire, target)
         }
         What::Processor(qps) => {
             let time = Duration::from_secs_f64(time.max(1.));
@@ -131,9 +118,9 @@ fn ports_are_ours(daemon: &DaemonArgs) -> bool {
     daemon.daemon.is_none() && daemon.attach.is_empty()
 }
 
-/// 64 KiB WRITEs over net_memif.
-fn memif(duration: f64, daemon: &DaemonArgs) -> Wire {
-    let (port, cpus) = (PortKind::Memif, daemon.cpus);
+/// 64 KiB WRITEs over a port, as RoCE.
+fn over(port: PortKind, duration: f64, daemon: &DaemonArgs) -> Wire {
+    let cpus = daemon.cpus;
     let (size, qp, tx_depth, mtu) = (65536, 1, 128, None);
     Wire {
         port,
@@ -148,6 +135,19 @@ fn memif(duration: f64, daemon: &DaemonArgs) -> Wire {
         account: false,
         json: true,
     }
+}
+
+/// What the time of a packet goes to: over memif, and over a veth where there can be one.
+fn parts(args: &Report) -> Result<String> {
+    let mut all = Vec::new();
+    for port in [PortKind::Memif, PortKind::AfPacket, PortKind::AfXdp] {
+        match on_its_own(|| wire::parts_apart(&over(port, args.duration, &args.daemon))) {
+            Ok(parts) => all.push((port, parts)),
+            Err(error) if is_missing(&error) => eprintln!("no account of {}: {error:#}", port.name()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(wire::tables(&all))
 }
 
 /// Measures two engines over a port.
@@ -206,7 +206,7 @@ pub fn report(args: &Report) -> Result<()> {
         document::report(dir, &text.0, &points)?;
     }
     if args.only.is_empty() && ports_are_ours(&args.daemon) {
-        let parts = wire::tables(&on_its_own(|| wire::parts_apart(&memif(args.duration, &args.daemon)))?);
+        let parts = parts(args)?;
         println!("\n{parts}");
         if let Some(dir) = &args.out {
             document::put(dir, "wire", &format!("{}\n\n{parts}", machine::describe()))?;

@@ -23,15 +23,15 @@ const TRIALS: u32 = 10_000;
 /// What a thread's time went to.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Account {
-    /// Nanoseconds by stage.
+    /// Nanoseconds by stage, with what the account itself took.
     pub ns: BTreeMap<&'static str, u64>,
-    /// Times that another stage began or went on.
-    pub marks: u64,
+    /// Times that each ended or was interrupted by another.
+    pub marks: BTreeMap<&'static str, u64>,
     /// Nanoseconds that one takes.
     pub mark_ns: f64,
 }
 
-/// Ticks by stage: one cache line.
+/// Ticks or marks by stage: one cache line.
 #[repr(align(64))]
 struct Line([Cell<u64>; STAGES.len()]);
 
@@ -43,16 +43,34 @@ impl Line {
     fn take(&self) -> [u64; STAGES.len()] {
         array::from_fn(|stage| self.0[stage].take())
     }
+
+    #[inline(always)]
+    fn add(&self, stage: usize, more: u64) {
+        self.0[stage].set(self.0[stage].get() + more);
+    }
+
+    /// Adds what a turn had, all of it to [`Stage::Idle`] if it found nothing to do.
+    fn add_turn(&self, turn: &Line, busy: bool) {
+        let turn = turn.take();
+        if busy {
+            turn.into_iter().enumerate().for_each(|(stage, more)| self.add(stage, more));
+        } else {
+            self.add(Stage::Idle as usize, turn.iter().sum());
+        }
+    }
 }
 
 struct State {
-    /// Of this turn.
+    /// Ticks of this turn,
     turn: Line,
-    /// Of all turns before.
+    /// and of all turns before.
     sums: Line,
+    /// Marks of this turn,
+    turn_marks: Line,
+    /// and of all turns before.
+    marks: Line,
     stage: Cell<Stage>,
     since: Cell<u64>,
-    marks: Cell<u64>,
     mark_ns: Cell<f64>,
     /// Ticks and time at the beginning.
     begin: Cell<Option<(u64, Instant)>>,
@@ -62,9 +80,10 @@ thread_local!(static STATE: State = const {
     State {
         turn: Line::new(),
         sums: Line::new(),
+        turn_marks: Line::new(),
+        marks: Line::new(),
         stage: Cell::new(Stage::Poll),
         since: Cell::new(0),
-        marks: Cell::new(0),
         mark_ns: Cell::new(0.),
         begin: Cell::new(None),
     }
@@ -76,14 +95,9 @@ impl State {
     fn switch(&self, stage: Stage) -> Stage {
         let now = ticks();
         let old = self.stage.replace(stage);
-        let sum = &self.turn.0[old as usize];
-        sum.set(sum.get() + now.saturating_sub(self.since.replace(now)));
-        self.marks.set(self.marks.get() + 1);
+        self.turn.add(old as usize, now.saturating_sub(self.since.replace(now)));
+        self.turn_marks.add(old as usize, 1);
         old
-    }
-
-    fn add(&self, stage: usize, ticks: u64) {
-        self.sums.0[stage].set(self.sums.0[stage].get() + ticks);
     }
 }
 
@@ -114,7 +128,7 @@ pub fn begin() {
     let mark_ns = start.elapsed().as_nanos() as f64 / f64::from(2 * TRIALS);
     STATE.with(|state| {
         state.mark_ns.set(mark_ns);
-        state.marks.set(0);
+        state.turn_marks.take();
         state.turn.take();
         state.begin.set(Some((ticks(), Instant::now())));
         state.since.set(ticks());
@@ -126,12 +140,8 @@ pub fn begin() {
 pub fn end_turn(busy: bool) {
     STATE.with(|state| {
         state.switch(Stage::Poll);
-        let turn = state.turn.take();
-        if busy {
-            turn.into_iter().enumerate().for_each(|(stage, ticks)| state.add(stage, ticks));
-        } else {
-            state.add(Stage::Idle as usize, turn.iter().sum());
-        }
+        state.sums.add_turn(&state.turn, busy);
+        state.marks.add_turn(&state.turn_marks, busy);
     });
 }
 
@@ -146,7 +156,7 @@ pub fn tell() -> Account {
         };
         Account {
             ns: STAGES.iter().map(ns).collect(),
-            marks: state.marks.get(),
+            marks: STAGES.iter().map(|&(stage, name)| (name, state.marks.0[stage as usize].get())).collect(),
             mark_ns: state.mark_ns.get(),
         }
     })
@@ -194,7 +204,8 @@ mod tests {
         // The counter and the clock may differ by a little.
         assert!(account.ns["execute"] > spell * 19 / 10, "{account:?}");
         assert!(account.ns["copy"] > spell * 9 / 10, "{account:?}");
-        assert_eq!((account.ns["idle"], account.marks), (0, 5));
+        let marks = ["poll", "execute", "copy", "idle"].map(|stage| account.marks[stage]);
+        assert_eq!((account.ns["idle"], marks), (0, [2, 2, 1, 0]));
         assert!(account.mark_ns > 0.);
     }
 

@@ -12,7 +12,7 @@ mod parts;
 pub mod peer;
 mod ports;
 
-use crate::args::{Figure, Wire};
+use crate::args::{Figure, PortKind, Wire};
 use crate::helper::Helper;
 use crate::line;
 use crate::lines::{self, Unit};
@@ -81,9 +81,10 @@ pub fn parts(args: &Wire) -> Result<Parts> {
     Parts::measure(&ports, args.duration)
 }
 
-/// Its tables for people: what was measured, and what follows from it.
-pub fn tables(parts: &Parts) -> String {
-    format!("{}\n\n{}", parts.table(), model::table(parts))
+/// Tables for people: what was measured, and what follows from it for a NIC, if memory was the port.
+pub fn tables(all: &[(PortKind, Parts)]) -> String {
+    let model = all.iter().find(|(port, _)| port.is_memory()).map(|(_, parts)| model::table(parts));
+    [Some(parts::table(all)), model].into_iter().flatten().collect::<Vec<_>>().join("\n\n")
 }
 
 /// RoCE beside what the ports do.

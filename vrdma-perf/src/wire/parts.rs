@@ -5,6 +5,7 @@ use super::engines::Engines;
 use super::forward::{self, Passes};
 use super::peer::DEPTH;
 use super::ports;
+use crate::args::PortKind;
 use crate::load;
 use crate::stats::Quartiles;
 use anyhow::Result;
@@ -79,15 +80,23 @@ impl Parts {
         })
     }
 
-    /// A table for people.
-    pub fn table(&self) -> String {
-        let mut text = String::from("| ns a packet, both ends |");
-        STAGES.iter().for_each(|(_, name)| text += &format!(" {name} |"));
-        text += " all | of which the account took besides | without an account | limit |\n|---|";
-        text += &"---|".repeat(STAGES.len() + 4);
+    /// What a stage takes of packets of short messages, and of the others of long messages.
+    pub fn stage(&self, stage: Stage) -> [f64; 2] {
+        [self.short.of(stage), self.long.of(stage)]
+    }
+}
+
+/// A table for people.
+pub fn table(all: &[(PortKind, Parts)]) -> String {
+    let mut text = String::from("| ns a packet, both ends |");
+    STAGES.iter().for_each(|(_, name)| text += &format!(" {name} |"));
+    text += " all | the account besides | without an account | limit |\n|---|";
+    text += &"---|".repeat(STAGES.len() + 4);
+    for (port, parts) in all {
+        let name = port.name();
         let rows = [
-            (format!("{SHORT} B WRITEs"), &self.short, 0),
-            (format!("64 KiB WRITE, MTU {}", self.mtu), &self.long, 1),
+            (format!("{SHORT} B WRITEs, {name}"), &parts.short, 0),
+            (format!("64 KiB WRITE, {name}, MTU {}", parts.mtu), &parts.long, 1),
         ];
         for (name, account, row) in rows {
             text += &format!("\n| {name} |");
@@ -96,17 +105,12 @@ impl Parts {
                 " {:.0} | {:.0} | {:.0} | frames {:.0} |",
                 account.sum(),
                 account.marks,
-                self.whole[row],
-                self.frames[row]
+                parts.whole[row],
+                parts.frames[row]
             );
         }
-        text
     }
-
-    /// What a stage takes of packets of short messages, and of the others of long messages.
-    pub fn stage(&self, stage: Stage) -> [f64; 2] {
-        [self.short.of(stage), self.long.of(stage)]
-    }
+    text
 }
 
 /// Windows of one size.
