@@ -7,14 +7,12 @@ use crate::load::Load;
 use anyhow::{Result, ensure};
 use std::cell::RefCell;
 use std::time::Instant as Clock;
-use vrdma_backend::port::{Burst, External, Port};
+use vrdma_backend::port::{Burst, External, Port, TURN};
 use vrdma_transport::{Engine, Fault, Instant, Outlet, Piece, Pieces, Region};
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::Mtu;
 use vrdma_wire::roce::{Packet, pad};
 
-/// Packets of a turn.
-const BUDGET: usize = 256;
 /// Shorter payloads are copied into their frames, as the daemon does it.
 const MIN_ATTACHED: usize = 1024;
 /// Of a payload that is not copied into its frame so much is copied at once, to take the ICRC of.
@@ -101,7 +99,7 @@ impl<const ACCOUNT: bool> Host<ACCOUNT> {
     /// Lets it send, and make progress.
     fn transmit(&mut self, now: Instant, port: &mut Port) {
         let out = &mut Out { port, attached: &mut self.attached };
-        within::<ACCOUNT, _>(Stage::Send, || self.engine.transmit(now, BUDGET, out, &mut self.sink));
+        within::<ACCOUNT, _>(Stage::Send, || self.engine.transmit(now, TURN, out, &mut self.sink));
         within::<ACCOUNT, _>(Stage::Port, || port.flush());
         self.engine.poll(now, 1 << 20, &mut self.sink);
     }

@@ -10,8 +10,8 @@ use vrdma_wire::icrc::Icrc;
 
 /// Bytes of a RoCE packet beside its payload: Ethernet, IPv4, UDP, BTH, RETH and ICRC.
 pub const AROUND: usize = 74;
-/// Frames on their way.
-const DEPTH: u64 = 256;
+/// Frames on their way: with more, their buffers leave the caches before they are used again.
+const DEPTH: u64 = 64;
 /// What has not come while none came for so long is lost.
 const LOST: Duration = Duration::from_micros(300);
 /// How long none may come.
