@@ -29,6 +29,7 @@
 #![deny(unsafe_code)]
 
 mod admin;
+pub mod allocator;
 pub mod allowed;
 pub mod config;
 mod control;

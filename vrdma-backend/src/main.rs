@@ -5,9 +5,13 @@ use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{ErrorKind, Write};
+use vrdma_backend::allocator::Allocator;
 use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::{self, Daemon};
 use vrdma_backend::ratelimit;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();

@@ -59,7 +59,12 @@ use missing::{LACKS, is_missing};
 use plan::Operation;
 use plot::{Drawing, Series};
 use std::process::ExitCode;
+use vrdma_backend::allocator::Allocator;
 use vrdma_guest::threads::may_run_on;
+
+/// As the daemon has it, which this program may be.
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
