@@ -15,14 +15,20 @@ use crate::{needs, paths, proc, ui};
 use root::Root;
 
 /// What to try.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Plan {
     /// The demo and the tests without VMs alone.
+    #[arg(long)]
     pub quick: bool,
-    /// Packages that the machine has already: half of what is wanted, say.
+    /// Packages that the machine has already, as `libclang-cpp14,dpdk`.
+    #[arg(long, value_delimiter = ',', value_name = "PACKAGES")]
     pub have: Vec<String>,
-    /// Commands to run after README's.
+    /// A command to run there after README's, as 'cargo run --release -p vrdma-perf -- report'; may be given again.
+    #[arg(long, value_name = "COMMAND")]
     pub also: Vec<String>,
+    /// A command to run there in place of README's; may be given again.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "quick")]
+    pub instead: Vec<String>,
 }
 
 /// Both commands, with every test in VMs, on an empty machine.
@@ -83,7 +89,10 @@ fn try_it(plan: &Plan, until: Instant) -> Result<()> {
     let start = Instant::now();
     // What is tried, not what is there when it ends.
     let hash = lock::hash()?;
-    let mut commands = commands(&paths::read(&paths::workspace().join("README.md"))?, plan.quick)?;
+    let mut commands = match plan.instead.as_slice() {
+        [] => commands(&paths::read(&paths::workspace().join("README.md"))?, plan.quick)?,
+        instead => instead.to_vec(),
+    };
     commands.extend_from_slice(&plan.also);
     let root = Root::build(&plan.have)?;
     for (index, command) in commands.iter().enumerate() {
@@ -92,7 +101,7 @@ fn try_it(plan: &Plan, until: Instant) -> Result<()> {
     }
     root.remove()?;
     println!("bare: {} succeeded in {:.0} s", commands.join(", "), start.elapsed().as_secs_f64());
-    if plan.have.is_empty() {
+    if plan.have.is_empty() && plan.instead.is_empty() {
         lock::write(&hash)?;
     }
     Ok(())

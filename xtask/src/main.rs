@@ -45,17 +45,7 @@ enum Sub {
     /// What continuous integration runs: the same as `test`, and `bare --quick` where bare.lock says that it is due.
     Ci(TestArguments),
     /// README's two commands on a bare machine: a minimal Debian 12 root with the Rust toolchain and this working tree.
-    Bare {
-        /// The demo and the tests without VMs alone.
-        #[arg(long)]
-        quick: bool,
-        /// Packages that the machine has already, as `libclang-cpp14,dpdk`.
-        #[arg(long, value_delimiter = ',', value_name = "PACKAGES")]
-        have: Vec<String>,
-        /// A command to run there after README's, as 'cargo run --release -p vrdma-perf -- report'; may be given again.
-        #[arg(long, value_name = "COMMAND")]
-        also: Vec<String>,
-    },
+    Bare(bare::Plan),
     /// Another command again and again; says at the end which rounds failed. Each round's logs stay in a directory of their own.
     Repeat {
         /// How many times.
@@ -302,7 +292,7 @@ fn run(arguments: Arguments) -> Result<()> {
         }
         Sub::Test(arguments) => test(arguments, false),
         Sub::Ci(arguments) => test(arguments, true),
-        Sub::Bare { quick, have, also } => bare::run(&bare::Plan { quick, have, also }),
+        Sub::Bare(plan) => bare::run(&plan),
         Sub::Repeat { rounds, command } => repeat::run(rounds, &command),
         Sub::Conformance { families, device, peer, topology, only, workers } => {
             use_workers(workers);
