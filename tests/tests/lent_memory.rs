@@ -1,6 +1,5 @@
 //! Guests that are killed at the very moment when a worker copies from memory that another worker's guest has lent to it.
 
-use std::fs;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -9,21 +8,16 @@ use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::pingpong::PingPong;
 use vrdma_tests::side::pair_between;
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{Lab, LabOptions, QpOptions, wait};
+use vrdma_tests::{Lab, LabOptions, QpOptions, proc, wait};
 
 /// More than one loan has.
 const LEN: u64 = 256 << 10;
-
-/// Mappings of guests' memory that this process has, with those of the daemon in it.
-fn mappings() -> usize {
-    let maps = fs::read_to_string("/proc/self/maps").expect("a process sees its own");
-    maps.lines().filter(|line| line.contains("memfd:guest")).count()
-}
 
 /// Guest 0 writes to guest 1, or reads from it, and guest `victim` is killed while the first bytes are copied.
 fn kill_within_a_copy(reads: bool, victim: u8) {
     let mut lab = Lab::without_guests(2, LabOptions { workers: 2, ..LabOptions::default() });
     let survivor = lab.connect(1 - victim);
+    let mappings = || proc::guest_mappings(std::process::id());
     let alone = mappings();
     lab.guests = vec![survivor];
     let guest = lab.connect(victim);

@@ -16,8 +16,8 @@ use vrdma_wire::roce::Packet;
 
 /// Shorter payloads are copied: to lend memory takes longer.
 const MIN_LENT: usize = 1024;
-/// Bytes that one turn copies, about.
-const TURN_BYTES: usize = 1 << 20;
+/// Bytes that one turn copies, about: their senders learn of it at its end, and send more meanwhile.
+const TURN_BYTES: usize = 256 << 10;
 /// Bytes of a buffer: of the longest packet.
 const BUFFER: usize = Mtu::M4096.bytes() as usize;
 /// Addresses that are found without a look in the table of all.
