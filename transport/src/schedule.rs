@@ -222,6 +222,11 @@ impl Turns {
         }
     }
 
+    /// Whether [`Turns::pop`] would find nothing, and change nothing.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.round.is_empty()
+    }
+
     fn next_device(&mut self) {
         self.round.pop_front();
         self.begun = false;

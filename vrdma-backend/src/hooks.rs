@@ -1,5 +1,6 @@
 //! What a test does between a thread's two looks at what guests wrote, with the feature `hooks` alone: a guest's store that shows too late for
-//! the first look, and about which nobody is told. Or whether there is a second look at all, to measure what it costs.
+//! the first look, and about which nobody is told. Or whether there is a second look at all, to measure what it costs. And what it does while a worker copies from
+//! memory that another worker's guest has lent.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -28,6 +29,24 @@ pub(crate) fn has_second_looks() -> bool {
 /// A hook has panicked.
 pub fn before_second_look(thread: &str, hook: impl FnMut() -> bool + Send + 'static) {
     HOOKS.lock().expect("no hook has panicked").insert(thread.into(), Box::new(hook));
+}
+
+static COPY: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+/// Has the worker that next copies from memory of another's guest call `hook`, as it is about to: whoever takes the memory back then waits for it.
+///
+/// # Panics
+/// A hook has panicked.
+pub fn within_next_copy(hook: impl FnOnce() + Send + 'static) {
+    *COPY.lock().expect("no hook has panicked") = Some(Box::new(hook));
+}
+
+/// Calls that hook.
+pub(crate) fn copies() {
+    let hook = COPY.lock().expect("no hook has panicked").take();
+    if let Some(hook) = hook {
+        hook();
+    }
 }
 
 /// Calls the hook of this thread.

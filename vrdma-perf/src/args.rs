@@ -310,6 +310,12 @@ pub struct Near {
     /// As frames, as what is no packet of a reliable connection goes
     #[arg(long)]
     pub frames: bool,
+    /// Two workers with a pair of guests each instead, beside one of them alone: what they take from each other
+    #[arg(long, conflicts_with = "frames")]
+    pub pairs: bool,
+    /// Both workers' turns in one thread: what they do, without the way of cache lines between processors
+    #[arg(long, conflicts_with = "pairs")]
+    pub one_thread: bool,
     /// Seconds
     #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
     pub duration: f64,

@@ -3,39 +3,33 @@
 //! Each engine has a thread and a processor; that of the sender also plays its driver, by calls of the engine. So rings of guests are no part of it, and two
 //! processors are enough. The daemon's own code is what is measured: [`NearPort`], and the port of frames for what does not go that way.
 
+mod pair;
+
 use crate::args::{Figure, Near};
 use crate::helper::Helper;
-use crate::host::memory;
 use crate::line;
 use crate::load::Load;
 use crate::table;
 use crate::turns::{self, Turns, Until};
 use crate::windows::{Kind, Windows, histogram};
 use crate::wire::peer::{Done, Peer};
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use pair::{MEMORY, MTU, Shape, Together, region};
 use std::collections::HashMap;
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as Clock};
-use vrdma_backend::near::{
-    GuestMemory, LoanGate, MapOptions, MrMemory, NearPort, RegionSpec, Run, near_ports,
-};
+use vrdma_backend::near::{LoanGate, MrMemory, NearPort, near_ports};
 use vrdma_backend::port::{Burst, Mesh, Origin, Port, WorkerOf, mesh};
 use vrdma_guest::memory::Memory;
 use vrdma_guest::threads::pin;
 use vrdma_transport::{Engine, Fault, Instant, NearPart, Outlet, Pieces, Way, write_frame};
-use vrdma_wire::num::{Mac, Mtu};
+use vrdma_wire::num::Mac;
 use vrdma_wire::roce::Packet;
 
-/// Bytes of each guest's memory.
-const MEMORY: u64 = 4 << 20;
 /// Packets of a turn.
 const BUDGET: usize = 256;
-/// Bytes of messages that are outstanding at most, and how many there are at most.
-const OUTSTANDING: u32 = 1 << 20;
-const DEPTH: u32 = 64;
-const MTU: Mtu = Mtu::M4096;
 /// Turns for which a reading of the clock is good enough.
 const CLOCK_TURNS: u32 = 64;
 
@@ -100,39 +94,22 @@ impl Side {
             self.now = Instant(self.start.elapsed().as_nanos() as u64);
         }
         let now = self.now;
-        match near {
-            Some(near) => _ = near.receive(now, engine, sink),
-            None if frames.receive(burst) > 0 => {
-                burst.frames().iter().for_each(|frame| engine.handle_frame(now, frame, sink));
-                frames.recycle(burst);
-            }
-            None => {}
-        }
         engine.poll(now, 1 << 20, sink);
         engine.transmit(now, BUDGET, &mut Out { near, frames }, sink);
         match near {
-            Some(near) => near.publish(),
-            None => frames.flush(),
+            Some(near) => {
+                near.publish();
+                near.receive(now, engine, sink);
+            }
+            None => {
+                frames.flush();
+                if frames.receive(burst) > 0 {
+                    burst.frames().iter().for_each(|frame| engine.handle_frame(now, frame, sink));
+                    frames.recycle(burst);
+                }
+            }
         }
     }
-}
-
-/// A region of memory of a guest.
-fn region() -> Result<(MrMemory, Arc<Memory>)> {
-    let memory = memory(MEMORY)?;
-    // As the front-end hands it over.
-    let file = File::options().read(true).write(true).open(format!("/proc/self/fd/{}", memory.fd()))?;
-    let mapped = memory.regions()[0];
-    let spec = RegionSpec {
-        gpa: 0,
-        len: mapped.len,
-        front_end_addr: mapped.front_end_addr(),
-        file_offset: mapped.offset,
-        file,
-    };
-    let guest = Arc::new(GuestMemory::empty(MapOptions::default()).map_anew(vec![spec])?);
-    let region = MrMemory::new(&guest, &[Run { gpa: 0, len: MEMORY }]).context("it is guest memory")?;
-    Ok((region, memory))
 }
 
 /// Two sides, connected; as packets, or as frames.
@@ -183,59 +160,23 @@ struct Apart {
     shape: Shape,
     /// Ends the other thread's turns.
     stop: Arc<AtomicBool>,
-}
-
-/// WRITEs between guests of one engine.
-struct Together {
-    engine: Engine<MrMemory>,
-    from: Peer,
-    rkey: u32,
-    sink: Done,
-    shape: Shape,
-    _memory: [Arc<Memory>; 2],
-}
-
-/// What is outstanding.
-struct Shape {
-    length: u32,
-    depth: u32,
-    posted: u32,
-    told: u32,
-}
-
-impl Shape {
-    fn new(length: u32) -> Shape {
-        Shape { length, depth: (OUTSTANDING / length).clamp(1, DEPTH), posted: 0, told: 0 }
-    }
-
-    fn has_room(&mut self, completed: u32) -> bool {
-        let room = self.posted.wrapping_sub(completed) < self.depth;
-        self.posted = self.posted.wrapping_add(room.into());
-        room
-    }
-
-    fn told(&mut self, sink: &Done) -> Result<u32> {
-        ensure!(sink.failed.is_none(), "a WRITE failed: {:?}", sink.failed);
-        let new = sink.completed.wrapping_sub(self.told);
-        self.told = sink.completed;
-        Ok(new)
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.posted.wrapping_sub(self.told)
-    }
+    /// There is no other thread: this one has the turns of both.
+    one_thread: bool,
 }
 
 impl Apart {
-    fn new(length: u32, as_frames: bool) -> Result<Apart> {
+    fn new(length: u32, as_frames: bool, one_thread: bool) -> Result<Apart> {
         let [near, far] = sides(as_frames)?;
         let rkey = far.peer.key;
         let (far, stop) = (Arc::new(Mutex::new(far)), Arc::default());
-        Ok(Apart { near, far, rkey, shape: Shape::new(length), stop })
+        Ok(Apart { near, far, rkey, shape: Shape::new(length), stop, one_thread })
     }
 
     /// Has the other worker run.
     fn begin(&self, helper: &Helper) {
+        if self.one_thread {
+            return helper.begin(|| 0.);
+        }
         let (far, stop) = (self.far.clone(), self.stop.clone());
         stop.store(false, Ordering::Relaxed);
         helper.begin(move || {
@@ -267,45 +208,10 @@ impl Load for Apart {
 
     fn poll(&mut self) -> Result<u32> {
         self.near.turn();
-        self.shape.told(&self.near.sink)
-    }
-
-    fn idle(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.shape.outstanding()
-    }
-}
-
-impl Together {
-    fn new(length: u32) -> Result<Together> {
-        let mut engine = Engine::new(7);
-        let [(one, first), (other, second)] = [region()?, region()?];
-        let from = Peer::new(&mut engine, 1, MEMORY, one);
-        let to = Peer::new(&mut engine, 2, MEMORY, other);
-        from.connect(&mut engine, &to, MTU);
-        to.connect(&mut engine, &from, MTU);
-        let (sink, shape) = (Done::default(), Shape::new(length));
-        Ok(Together { engine, from, rkey: to.key, sink, shape, _memory: [first, second] })
-    }
-}
-
-impl Load for Together {
-    fn post(&mut self) -> bool {
-        let room = self.shape.has_room(self.sink.completed);
-        if room {
-            self.from.post(&mut self.engine, Instant(0), self.rkey, self.shape.length, &mut self.sink);
+        if self.one_thread {
+            self.far.lock().expect("nobody panicked with it").turn();
         }
-        room
-    }
-
-    fn ring(&mut self) {}
-
-    fn poll(&mut self) -> Result<u32> {
-        self.engine.poll(Instant(0), 1 << 20, &mut self.sink);
-        self.shape.told(&self.sink)
+        self.shape.told(&self.near.sink)
     }
 
     fn idle(&mut self) -> Result<()> {
@@ -327,7 +233,10 @@ pub fn measure(args: &Near) -> Result<String> {
     let [mut times, mut local_times] = [(); 2].map(|()| histogram());
     let length = args.size.unwrap_or(if args.figure == Figure::Bw { 65536 } else { 8 });
     let kind = Kind { figure: args.figure, size: length, pause: Duration::ZERO };
-    let apart = Apart::new(length, args.frames)?;
+    if args.pairs {
+        return measure_pairs(args, &helper, kind, [&mut times, &mut local_times]);
+    }
+    let apart = Apart::new(length, args.frames, args.one_thread)?;
     apart.begin(&helper);
     let mut windows = Windows::new(apart, kind, u32::MAX, &mut times)?;
     windows.load.end(&helper);
@@ -342,6 +251,46 @@ pub fn measure(args: &Near) -> Result<String> {
     let turns = turns::take(until, || line::round_trip(&helper), own, || local.window())?;
     let way = if args.frames { "as frames" } else { "near" };
     Ok(describe(&turns, args.figure, length, way))
+}
+
+/// The same of a pair of guests of one worker, while another worker has such a pair too, beside alone.
+fn measure_pairs(
+    args: &Near,
+    helper: &Helper,
+    kind: Kind,
+    [times, alone_times]: [&mut Histogram<u64>; 2],
+) -> Result<String> {
+    let other = Arc::new(Mutex::new(Together::new(kind.size)?));
+    let stop = Arc::<AtomicBool>::default();
+    let mut beside = Windows::new(Together::new(kind.size)?, kind, u32::MAX, times)?;
+    let mut alone = Windows::new(Together::new(kind.size)?, kind, u32::MAX, alone_times)?;
+    let own = || {
+        let (its, end) = (other.clone(), stop.clone());
+        stop.store(false, Ordering::Relaxed);
+        helper.begin(move || {
+            let mut pair = its.lock().expect("nobody panicked with it");
+            while !end.load(Ordering::Relaxed) {
+                while pair.post() {}
+                pair.poll().expect("its WRITEs succeed");
+            }
+            0.
+        });
+        let value = beside.window();
+        stop.store(true, Ordering::Relaxed);
+        helper.end();
+        value
+    };
+    let until = Until::Time(Duration::from_secs_f64(args.duration));
+    let turns = turns::take(until, || line::round_trip(helper), own, || alone.window())?;
+    let mut text =
+        format!("{} B WRITEs within a worker, beside another worker with a pair of guests", kind.size);
+    for regime in &turns.regimes {
+        text += &format!("\n{}", table::beside(regime, "alone", args.figure));
+        if args.figure != Figure::Lat {
+            text += &format!("\ntwo workers have {:.2} times what one has", 2. * regime.ratio.median);
+        }
+    }
+    Ok(text)
 }
 
 fn describe(turns: &Turns, figure: Figure, length: u32, way: &str) -> String {

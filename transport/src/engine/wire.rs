@@ -273,7 +273,7 @@ impl<R: Region> Engine<R> {
         outlet: &mut impl Outlet<R>,
         sink: &mut impl Sink,
     ) -> bool {
-        if !self.port.is_up() {
+        if !self.port.is_up() || self.schedule.wire.is_idle() {
             return false;
         }
         let sent = self.give_turns(now, budget, outlet, sink);

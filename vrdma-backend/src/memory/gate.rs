@@ -7,7 +7,17 @@ use super::sync::{AtomicBool, AtomicU64, Ordering, spin_loop, yield_now};
 pub struct LoanGate {
     /// How often loans were taken back, and, in the lower half, how many are being copied from.
     pub state: AtomicU64,
-    /// Something was lent since. Of the lender's thread alone.
+    /// The lender's own, in lines that nobody who copies takes away from it.
+    pub lender: Lender,
+}
+
+/// Written by the lender's thread alone.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Lender {
+    /// The number that loans have now: how often they were taken back.
+    pub number: AtomicU64,
+    /// Something was lent since.
     pub has_lent: AtomicBool,
 }
 
@@ -20,17 +30,19 @@ const LOOKS: u32 = 1000;
 impl LoanGate {
     /// A number that loans have, with which they are let in until the next [`LoanGate::take_back`]. Called by the lender's thread alone, as that is.
     pub fn lends(&self) -> u64 {
-        self.has_lent.store(true, Ordering::Relaxed);
-        self.state.load(Ordering::Relaxed) / GENERATION
+        self.lender.has_lent.store(true, Ordering::Relaxed);
+        self.lender.number.load(Ordering::Relaxed)
     }
 
     /// Takes all loans back: nobody copies from them after this. It waits for who is in the middle of a copy, of at most 64 KiB, and waits for nobody.
     pub fn take_back(&self) {
-        if !self.has_lent.load(Ordering::Relaxed) {
+        if !self.lender.has_lent.load(Ordering::Relaxed) {
             return;
         }
-        self.has_lent.store(false, Ordering::Relaxed);
+        self.lender.has_lent.store(false, Ordering::Relaxed);
         let mut state = self.state.fetch_add(GENERATION, Ordering::Acquire);
+        // As the upper half of the state, which wraps.
+        self.lender.number.store((state / GENERATION + 1) % GENERATION, Ordering::Relaxed);
         let mut looks = 0;
         while !state.is_multiple_of(GENERATION) {
             looks += 1;

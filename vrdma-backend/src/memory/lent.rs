@@ -57,6 +57,8 @@ impl Loan<MrMemory> for Lent {
         }
         let _mark = cycles::enter(Stage::Copy);
         let copied = self.gate.copying(self.number, || {
+            #[cfg(feature = "hooks")]
+            crate::hooks::copies();
             let mut done = 0;
             while done < len {
                 let from = self.piece(offset + done, len - done)?;

@@ -24,7 +24,7 @@ pub use driver::{Burst, Capabilities, Driver};
 pub use external::External;
 pub use faults::{Direction, Faults, FaultsConfig};
 pub use frame::{Frame, Origin};
-pub use mesh::{Mesh, Station, WorkerOf, mesh, ring};
+pub use mesh::{Mesh, Station, WorkerOf, mesh, places};
 pub use offload::{Checksums, Offload};
 pub use pair::{Cable, DEPTH, pair, pair_of_depth};
 pub use sizes::BURST;

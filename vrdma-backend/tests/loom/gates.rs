@@ -9,14 +9,15 @@ mod sync {
 #[path = "../../src/memory/gate.rs"]
 mod gate;
 
-use gate::LoanGate;
+use gate::{Lender, LoanGate};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
-use sync::Ordering;
+use sync::{AtomicBool, Ordering};
 
 fn gate() -> Arc<LoanGate> {
-    Arc::new(LoanGate { state: AtomicU64::new(0), has_lent: loom::sync::atomic::AtomicBool::new(false) })
+    let lender = Lender { number: AtomicU64::new(0), has_lent: AtomicBool::new(false) };
+    Arc::new(LoanGate { state: AtomicU64::new(0), lender })
 }
 
 #[test]

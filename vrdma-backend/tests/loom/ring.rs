@@ -2,9 +2,13 @@
 
 mod sync {
     pub use loom::cell::UnsafeCell;
-    pub use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+    pub use loom::sync::Arc;
+    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 }
 
+#[path = "../../src/port/mesh/places.rs"]
+#[allow(unsafe_code, reason = "the ring's own")]
+mod places;
 #[path = "../../src/port/mesh/ring.rs"]
 #[allow(unsafe_code, reason = "the ring's own")]
 mod queue;
@@ -13,6 +17,7 @@ mod sleeper;
 
 use loom::sync::{Arc, Notify};
 use loom::thread;
+use places::places;
 use queue::ring;
 use sleeper::Sleeper;
 use sync::AtomicBool;
@@ -101,6 +106,102 @@ fn a_worker_that_sleeps_is_woken_for_what_was_published() {
             sleeper.sleeps();
             // The last look before it sleeps.
             if receiver.pop() == Some(7) {
+                break;
+            }
+            // Would never return if a value came without a wake-up.
+            bell.wait();
+            sleeper.is_awake();
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn values_in_places_come_whole_in_order_and_once() {
+    loom::model(|| {
+        let (mut sender, mut receiver) = places::<usize, usize>(2);
+        // More than there is room for, so that places are used again, with a second part and without.
+        let sender = thread::spawn(move || {
+            let mut refused = 0;
+            for value in 1..=3 {
+                let has_room = sender.has_room(1);
+                let is_refused = !sender.push(value, (value % 2 == 0).then_some(value));
+                assert!(!(has_room && is_refused), "who was told of room has it");
+                refused += usize::from(is_refused);
+            }
+            (sender, refused)
+        });
+        let mut seen = Vec::new();
+        let mut take = |receiver: &mut places::Receiver<usize, usize>| {
+            while let Some((value, rest)) = receiver.pop() {
+                assert_eq!(rest, (value % 2 == 0).then_some(value));
+                seen.push(value);
+            }
+            receiver.release();
+        };
+        take(&mut receiver);
+        let (_sender, refused) = sender.join().unwrap();
+        take(&mut receiver);
+        // Only the last may have found no room.
+        let wanted: &[usize] = if refused == 0 { &[1, 2, 3] } else { &[1, 2] };
+        assert!(refused <= 1 && seen == wanted, "{seen:?}, {refused} refused");
+    });
+}
+
+#[test]
+fn places_that_a_receiver_released_the_sender_uses_again() {
+    loom::model(|| {
+        let (mut sender, mut receiver) = places::<usize, ()>(1);
+        assert!(sender.push(1, None) && !sender.push(2, None));
+        let receiver = thread::spawn(move || {
+            let first = receiver.pop();
+            receiver.release();
+            (receiver, first)
+        });
+        let early = sender.push(2, None);
+        let (mut receiver, first) = receiver.join().unwrap();
+        assert_eq!(first, Some((1, None)));
+        assert_eq!(receiver.pop(), early.then_some((2, None)));
+    });
+}
+
+#[test]
+fn values_in_places_are_dropped_once_whoever_is_last() {
+    loom::model(|| {
+        let value = std::sync::Arc::new(());
+        let (mut sender, mut receiver) = places(2);
+        sender.push(value.clone(), None);
+        let (theirs, second) = (value.clone(), value.clone());
+        let other = thread::spawn(move || {
+            let taken = receiver.pop();
+            assert!(taken.is_none_or(|(_, rest)| rest.is_none()));
+            drop(theirs);
+            drop(receiver);
+        });
+        sender.push(second.clone(), Some(second));
+        drop(sender);
+        other.join().unwrap();
+        assert_eq!(std::sync::Arc::strong_count(&value), 1);
+    });
+}
+
+#[test]
+fn a_worker_that_sleeps_is_woken_for_what_is_in_a_place() {
+    loom::model(|| {
+        let (mut sender, mut receiver) = places::<usize, ()>(2);
+        let sleeper = Arc::new(Sleeper { asleep: AtomicBool::new(false) });
+        let bell = Arc::new(Notify::new());
+        let (theirs, rung) = (sleeper.clone(), bell.clone());
+        let sender = thread::spawn(move || {
+            assert!(sender.push(7, None));
+            if theirs.is_to_be_woken() {
+                rung.notify();
+            }
+        });
+        loop {
+            sleeper.sleeps();
+            // The last look before it sleeps.
+            if receiver.pop() == Some((7, None)) {
                 break;
             }
             // Would never return if a value came without a wake-up.

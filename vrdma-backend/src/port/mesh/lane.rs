@@ -13,16 +13,18 @@ use std::sync::Arc;
 /// Frames that a lane holds, as the receive ring of a NIC does; what is more is lost.
 pub(super) const DEPTH: usize = 1024;
 
-/// A worker to which frames are sent.
+/// A worker to which frames are sent. What others look at all the time shares no line with what anybody writes.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Station {
     sleeper: Sleeper,
     /// Readable once it was woken.
     pub(super) bell: OwnedFd,
 }
 
-/// The sender's end.
+/// The sender's end. Ends of several workers lie side by side when they are made: none shares a line, nor a pair of them.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Outward {
     frames: Sender<Frame>,
     empty: Receiver<Buffer>,
@@ -33,6 +35,7 @@ pub(super) struct Outward {
 
 /// The receiver's end.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Inward {
     frames: Receiver<Frame>,
     empty: Sender<Buffer>,

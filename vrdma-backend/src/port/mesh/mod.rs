@@ -11,6 +11,7 @@
 mod driver;
 mod lane;
 mod nic;
+pub mod places;
 pub mod ring;
 mod sleeper;
 mod sync;

@@ -1,89 +1,160 @@
-//! The way of packets from one worker to another, and of their empty buffers back.
+//! The way of packets from one worker to another, and of what they carry back.
 
-use super::parcel::{Parcel, Payload};
+use super::parcel::{Head, Parcel, Payload, Rest, Short};
 use crate::port::Station;
-use crate::port::ring::{self, Receiver, Sender};
+use crate::port::places::{Receiver, Sender, places};
 use std::sync::Arc;
+use vrdma_transport::NearPart;
+use vrdma_wire::num::Qpn;
+use vrdma_wire::roce::{Packet, Path};
 
 /// Packets that a lane holds.
 pub(super) const DEPTH: usize = 1024;
+/// Paths that both ends remember.
+const PATHS: usize = 256;
 
-/// The sender's end.
+/// The path of the packet before to the same QP, which the next one leaves out: of each QPN's last bits.
 #[derive(Debug)]
+struct Paths(Box<[Option<Path>]>);
+
+/// The sender's end. Ends of several workers lie side by side when they are made, and each is written all the time: so none shares a line, nor a pair of them.
+#[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Outward {
-    parcels: Sender<Parcel>,
-    empty: Receiver<Box<[u8]>>,
+    packets: Sender<Head, Rest>,
+    read: Receiver<Payload, ()>,
+    paths: Paths,
     to: Arc<Station>,
-    /// Something was put in that was not published yet.
-    unpublished: bool,
+    /// Something was sent since its receiver was last woken.
+    has_sent: bool,
 }
 
 /// The receiver's end.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Inward {
-    parcels: Receiver<Parcel>,
-    empty: Sender<Box<[u8]>>,
-    /// Buffers were given back that their owner does not see yet.
-    gave_back: bool,
+    packets: Receiver<Head, Rest>,
+    read: Sender<Payload, ()>,
+    paths: Paths,
+    from: Arc<Station>,
+    /// A loan was given back since its owner was last woken.
+    has_returned: bool,
 }
 
-/// A lane to the worker with this station.
-pub(super) fn lane(to: &Arc<Station>) -> (Outward, Inward) {
-    let (parcels, received) = ring::ring(DEPTH);
-    let (returned, empty) = ring::ring(DEPTH);
-    let outward = Outward { parcels, empty, to: to.clone(), unpublished: false };
-    (outward, Inward { parcels: received, empty: returned, gave_back: false })
+/// A lane between the workers with these stations.
+pub(super) fn lane(from: &Arc<Station>, to: &Arc<Station>) -> (Outward, Inward) {
+    let (packets, received) = places(DEPTH);
+    let (returned, read) = places(DEPTH);
+    let outward = Outward { packets, read, paths: Paths::new(), to: to.clone(), has_sent: false };
+    let inward = Inward {
+        packets: received,
+        read: returned,
+        paths: Paths::new(),
+        from: from.clone(),
+        has_returned: false,
+    };
+    (outward, inward)
+}
+
+impl Paths {
+    fn new() -> Paths {
+        Paths(vec![None; PATHS].into())
+    }
+
+    #[inline]
+    fn to(&mut self, dest: Qpn) -> &mut Option<Path> {
+        &mut self.0[dest.number() as usize % PATHS]
+    }
 }
 
 impl Outward {
-    /// Sends a packet; false if it is lost, for want of room.
-    pub fn push(&mut self, parcel: Parcel) -> bool {
-        let has_room = self.parcels.push(parcel).is_ok();
-        self.unpublished |= has_room;
+    /// Sends a packet with its payload, one or the other; false if it is lost, for want of room.
+    #[inline]
+    pub fn push(&mut self, packet: &Packet, part: NearPart, short: Short, payload: Option<Payload>) -> bool {
+        let head = Head::new(packet, part, short);
+        let path = self.paths.to(packet.bth.dest);
+        let is_whole = head.body.is_elsewhere() || path.as_ref() != Some(&packet.path);
+        let rest = match is_whole {
+            false => payload.map(Rest::Payload),
+            true => Some(Rest::Whole(*packet, payload)),
+        };
+        let has_room = self.packets.push(head, rest);
+        if is_whole && has_room {
+            *path = Some(packet.path);
+        }
+        self.has_sent |= has_room;
         has_room
     }
 
     /// Whether it takes so many packets.
     pub fn has_room(&mut self, packets: usize) -> bool {
-        self.parcels.has_room(packets)
+        self.packets.has_room(packets)
     }
 
-    /// Lets the receiver see what was sent, and wakes it if it sleeps.
+    /// Wakes the receiver if it sleeps and something was sent.
     pub fn publish(&mut self) {
-        if std::mem::take(&mut self.unpublished) {
-            self.parcels.publish();
+        if self.has_sent {
+            self.has_sent = false;
             self.to.wake();
         }
     }
 
-    /// Takes buffers that came back.
-    pub fn take_empty(&mut self, free: &mut Vec<Box<[u8]>>) {
-        while let Some(buffer) = self.empty.pop() {
-            free.push(buffer);
+    /// Takes what came back: buffers, and loans, which end.
+    pub fn take_read(&mut self, free: &mut Vec<Box<[u8]>>) {
+        let mut any = false;
+        while let Some((payload, _)) = self.read.pop() {
+            any = true;
+            match payload {
+                Payload::Buffer(bytes, _) => free.push(bytes),
+                Payload::Lent(lent) => drop(lent),
+            }
         }
-        self.empty.release();
+        if any {
+            self.read.release();
+        }
     }
 }
 
 impl Inward {
     /// Takes the next packet.
+    #[inline]
     pub fn pop(&mut self) -> Option<Parcel> {
-        self.parcels.pop()
+        let (head, rest) = self.packets.pop()?;
+        let path = self.paths.to(head.bth.dest);
+        let (packet, payload) = match rest {
+            Some(Rest::Whole(packet, payload)) => {
+                *path = Some(packet.path);
+                (packet, payload)
+            }
+            Some(Rest::Payload(payload)) => (known(&head, path), Some(payload)),
+            None => (known(&head, path), None),
+        };
+        Some(Parcel { packet, part: head.part(), short: head.short, payload })
     }
 
-    /// A packet was read: gives its buffer back.
+    /// A packet was read: gives back what it carried, so that who made or lent it drops it, whose counts of references are near it.
+    #[inline]
     pub fn give_back(&mut self, parcel: Parcel) {
-        if let Payload::Buffer(bytes, _) = parcel.payload {
-            // What finds no room is freed: the sender will make another.
-            self.gave_back |= self.empty.push(bytes).is_ok();
+        if let Some(payload) = parcel.payload {
+            self.has_returned |= matches!(payload, Payload::Lent(_));
+            // What finds no room is dropped here.
+            self.read.push(payload, None);
         }
     }
 
-    /// Gives the places in the ring, and buffers, back.
+    /// Gives the places in the ring back. Who lent memory is woken, or would sleep on it.
     pub fn release(&mut self) {
-        self.parcels.release();
-        if std::mem::take(&mut self.gave_back) {
-            self.empty.publish();
+        self.packets.release();
+        if self.has_returned {
+            self.has_returned = false;
+            self.from.wake();
         }
     }
+}
+
+/// A packet of which the path was in one before it.
+#[inline]
+fn known(head: &Head, path: &Option<Path>) -> Packet {
+    let path = path.as_ref().expect("the first packet to a QP has its path");
+    head.packet(path).expect("a body that does not fit the first line is in the rest")
 }

@@ -7,7 +7,7 @@ mod parcel;
 use crate::memory::{LoanGate, MrMemory};
 use crate::port::{BURST, Station, TURN};
 use lane::{Inward, Outward, lane};
-use parcel::{Parcel, Payload, SHORT};
+use parcel::{Payload, SHORT, Short};
 use std::collections::HashMap;
 use std::sync::Arc;
 use vrdma_transport::{self as transport, DeviceId, Engine, Fault, NearPart, Piece, Pieces, Sink, Way};
@@ -16,18 +16,20 @@ use vrdma_wire::roce::Packet;
 
 /// Shorter payloads are copied: to lend memory takes longer.
 const MIN_LENT: usize = 1024;
-/// Bytes that one turn copies, about.
-const TURN_BYTES: usize = 1 << 20;
+/// Bytes that one turn copies, about: their senders learn of it at its end, and send more meanwhile.
+const TURN_BYTES: usize = 256 << 10;
 /// Bytes of a buffer: of the longest packet.
 const BUFFER: usize = Mtu::M4096.bytes() as usize;
+/// Addresses that are found without a look in the table of all.
+const FOUND: usize = 64;
 
 /// One worker's ends of all rings.
 #[derive(Debug)]
 pub struct NearPort {
     /// The workers of guests with an RDMA function of RoCE.
     homes: Arc<HashMap<Mac, usize>>,
-    /// Where packets went last.
-    last: (Mac, Option<usize>),
+    /// What was found there lately, by each address' last bits.
+    found: Box<[(Mac, Option<usize>)]>,
     /// To each other worker,
     outward: Vec<Option<Outward>>,
     /// and from it.
@@ -57,7 +59,7 @@ pub fn near_ports(stations: &[Arc<Station>], homes: HashMap<Mac, usize>) -> Vec<
     let homes = Arc::new(homes);
     let none = |_: &Arc<Station>| NearPort {
         homes: homes.clone(),
-        last: (Mac::default(), None),
+        found: vec![(Mac::default(), None); FOUND].into(),
         outward: stations.iter().map(|_| None).collect(),
         inward: stations.iter().map(|_| None).collect(),
         next: 0,
@@ -68,7 +70,7 @@ pub fn near_ports(stations: &[Arc<Station>], homes: HashMap<Mac, usize>) -> Vec<
     let mut ports: Vec<NearPort> = stations.iter().map(none).collect();
     for from in 0..stations.len() {
         for (to, station) in stations.iter().enumerate().filter(|&(to, _)| to != from) {
-            let (outward, inward) = lane(station);
+            let (outward, inward) = lane(&stations[from], station);
             ports[from].outward[to] = Some(outward);
             ports[to].inward[from] = Some(inward);
         }
@@ -85,10 +87,11 @@ impl NearPort {
 
     /// The ring to the worker of this guest, if it is of another.
     fn lane(&mut self, dst: Mac) -> Option<&mut Outward> {
-        if self.last.0 != dst {
-            self.last = (dst, self.homes.get(&dst).copied());
+        let found = &mut self.found[usize::from(dst.0[5]) % FOUND];
+        if found.0 != dst {
+            *found = (dst, self.homes.get(&dst).copied());
         }
-        self.outward[self.last.1?].as_mut()
+        self.outward[found.1?].as_mut()
     }
 
     /// The way to a guest of another worker that packets go to by a ring; none to others.
@@ -113,29 +116,33 @@ impl NearPort {
         part: NearPart,
         pieces: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
-        let payload = self.payload(device, part, pieces)?;
+        let mut short = Short::default();
+        let payload = match pieces.len() {
+            len @ ..=SHORT => {
+                short.len = len as u8;
+                pieces.read(&mut short.bytes[..len])?;
+                None
+            }
+            len => Some(self.payload(device, part, pieces, len)?),
+        };
         let Some(lane) = self.lane(packet.path.dst_mac) else {
             unreachable!("asked for where the way is near")
         };
-        match lane.push(Parcel { packet: *packet, part, payload }) {
+        match lane.push(packet, part, short, payload) {
             true => self.counters.sent += 1,
             false => self.counters.lost += 1,
         }
         Ok(())
     }
 
+    /// A payload that the first line has no room for.
     fn payload(
         &mut self,
         device: DeviceId,
         part: NearPart,
         pieces: &Pieces<'_, MrMemory>,
+        len: usize,
     ) -> Result<Payload, Fault> {
-        let len = pieces.len();
-        if len <= SHORT {
-            let mut bytes = [0; SHORT];
-            pieces.read(&mut bytes[..len])?;
-            return Ok(Payload::Short(bytes, len as u8));
-        }
         if part.may_loan
             && len >= MIN_LENT
             && let Some((region, offset, length)) = only(pieces)
@@ -150,7 +157,7 @@ impl NearPort {
         }
         let mut buffer = self.buffer();
         match pieces.read(&mut buffer[..len]) {
-            Ok(()) => Ok(Payload::Buffer(buffer, len)),
+            Ok(()) => Ok(Payload::Buffer(buffer, len as u32)),
             Err(Fault) => {
                 self.free.push(buffer);
                 Err(Fault)
@@ -159,13 +166,10 @@ impl NearPort {
     }
 
     fn buffer(&mut self) -> Box<[u8]> {
-        if self.free.is_empty() {
-            self.outward.iter_mut().flatten().for_each(|lane| lane.take_empty(&mut self.free));
-        }
         self.free.pop().unwrap_or_else(|| vec![0; BUFFER].into())
     }
 
-    /// Lets the others see what was sent.
+    /// Wakes those that sleep and have been sent something.
     pub fn publish(&mut self) {
         self.outward.iter_mut().flatten().for_each(Outward::publish);
     }
@@ -188,10 +192,11 @@ impl NearPort {
         engine: &mut Engine<MrMemory>,
         sink: &mut impl Sink,
     ) -> bool {
+        self.outward.iter_mut().flatten().for_each(|lane| lane.take_read(&mut self.free));
         let (mut taken, mut bytes) = (0, 0);
         let workers = self.inward.len();
-        for step in 0..workers {
-            let Some(lane) = &mut self.inward[(self.next + step) % workers] else { continue };
+        for number in (self.next..workers).chain(0..self.next) {
+            let Some(lane) = &mut self.inward[number] else { continue };
             let before = taken;
             while taken < BURST
                 && bytes < TURN_BYTES
@@ -206,7 +211,7 @@ impl NearPort {
                 lane.release();
             }
         }
-        self.next = (self.next + 1) % workers;
+        self.next = if self.next + 1 < workers { self.next + 1 } else { 0 };
         self.counters.received += taken as u64;
         taken != 0
     }

@@ -1,38 +1,131 @@
-//! A packet between two workers.
+//! A packet between two workers: what most have takes one cache line, so that little more than its latency is their way.
 
-use crate::memory::Lent;
+use crate::memory::{Lent, MrMemory};
 use vrdma_transport::{NearPacket, NearPart, NearPayload};
-use vrdma_wire::roce::Packet;
+use vrdma_wire::num::Mtu;
+use vrdma_wire::roce::{Aeth, Body, Bth, Packet, Part, Path, Rc, ReadPart, Reth, SendTail, WriteTail};
 
-/// Bytes of the longest payload that goes in its parcel.
-pub(super) const SHORT: usize = 64;
+/// Bytes of the longest payload that goes in the first line.
+pub(super) const SHORT: usize = 12;
+/// What the line of a place has beside its number, where addresses of 8 bytes can be.
+const LINE: usize = 56;
+const _: () = assert!(size_of::<Head>() <= LINE && size_of::<Payload>() <= LINE);
 
-/// See the module.
-#[derive(Debug)]
-pub(super) struct Parcel {
-    pub packet: Packet,
-    pub part: NearPart,
-    pub payload: Payload,
+/// The first line of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub bth: Bth,
+    pub body: Brief,
+    pub psns: u16,
+    pub path_mtu: Mtu,
+    pub short: Short,
 }
 
-/// What it carries.
+/// A payload that fits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Short {
+    pub len: u8,
+    pub bytes: [u8; SHORT],
+}
+
+/// What a packet is, if it is one of those that are much sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Brief {
+    Send(Part<(), SendTail>),
+    Write(Part<Reth, WriteTail>),
+    ReadRequest(Reth),
+    ReadResponse(ReadPart),
+    Ack(Aeth),
+    /// It stands in the whole packet.
+    Elsewhere,
+}
+
+/// What few packets have behind their first line.
+#[derive(Debug)]
+pub(super) enum Rest {
+    /// A longer payload.
+    Payload(Payload),
+    /// All headers: the body is none of [`Brief`], or the path another than that of the packet to this QP before.
+    Whole(Packet, Option<Payload>),
+}
+
+/// A payload that does not fit the first line.
 #[derive(Debug)]
 pub(super) enum Payload {
-    /// So many of these bytes.
-    Short([u8; SHORT], u8),
     /// So many bytes of a buffer of the sender's.
-    Buffer(Box<[u8]>, usize),
+    Buffer(Box<[u8]>, u32),
     /// Memory of a guest.
     Lent(Lent),
 }
 
+/// A packet as its receiver has it.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub packet: Packet,
+    pub part: NearPart,
+    pub short: Short,
+    pub payload: Option<Payload>,
+}
+
+impl Brief {
+    pub fn of(body: &Body) -> Brief {
+        match *body {
+            Body::Rc(Rc::Send(part)) => Brief::Send(part),
+            Body::Rc(Rc::Write(part)) => Brief::Write(part),
+            Body::Rc(Rc::ReadRequest(reth)) => Brief::ReadRequest(reth),
+            Body::Rc(Rc::ReadResponse(part)) => Brief::ReadResponse(part),
+            Body::Rc(Rc::Ack(aeth)) => Brief::Ack(aeth),
+            _ => Brief::Elsewhere,
+        }
+    }
+
+    /// Whether it is none of those.
+    pub fn is_elsewhere(self) -> bool {
+        matches!(self, Brief::Elsewhere)
+    }
+
+    fn body(self) -> Option<Body> {
+        Some(Body::Rc(match self {
+            Brief::Send(part) => Rc::Send(part),
+            Brief::Write(part) => Rc::Write(part),
+            Brief::ReadRequest(reth) => Rc::ReadRequest(reth),
+            Brief::ReadResponse(part) => Rc::ReadResponse(part),
+            Brief::Ack(aeth) => Rc::Ack(aeth),
+            Brief::Elsewhere => return None,
+        }))
+    }
+}
+
+impl Head {
+    pub fn new(packet: &Packet, part: NearPart, short: Short) -> Head {
+        let psns = u16::try_from(part.psns).expect("at most 64 KiB in packets of 256 bytes");
+        Head { bth: packet.bth, body: Brief::of(&packet.body), psns, path_mtu: part.path_mtu, short }
+    }
+
+    /// The packet, which takes this path, if its body is in the first line.
+    pub fn packet(&self, path: &Path) -> Option<Packet> {
+        Some(Packet { path: *path, bth: self.bth, body: self.body.body()? })
+    }
+
+    /// As its sender had it; whether it lent anything the payload says.
+    pub fn part(&self) -> NearPart {
+        NearPart { psns: self.psns.into(), path_mtu: self.path_mtu, may_loan: false }
+    }
+}
+
+impl Short {
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
 impl Parcel {
     /// What an engine takes.
-    pub fn packet(&self) -> NearPacket<'_, crate::memory::MrMemory> {
+    pub fn packet(&self) -> NearPacket<'_, MrMemory> {
         let payload = match &self.payload {
-            Payload::Short(bytes, len) => NearPayload::Bytes(&bytes[..usize::from(*len)]),
-            Payload::Buffer(bytes, len) => NearPayload::Bytes(&bytes[..*len]),
-            Payload::Lent(lent) => NearPayload::Loan(lent, lent.len()),
+            None => NearPayload::Bytes(self.short.bytes()),
+            Some(Payload::Buffer(bytes, len)) => NearPayload::Bytes(&bytes[..*len as usize]),
+            Some(Payload::Lent(lent)) => NearPayload::Loan(lent, lent.len()),
         };
         NearPacket { packet: &self.packet, part: self.part, payload }
     }
@@ -40,9 +133,9 @@ impl Parcel {
     /// Bytes that its receiver copies.
     pub fn len(&self) -> usize {
         match &self.payload {
-            Payload::Short(_, len) => usize::from(*len),
-            Payload::Buffer(_, len) => *len,
-            Payload::Lent(lent) => lent.len() as usize,
+            None => self.short.len.into(),
+            Some(Payload::Buffer(_, len)) => *len as usize,
+            Some(Payload::Lent(lent)) => lent.len() as usize,
         }
     }
 }

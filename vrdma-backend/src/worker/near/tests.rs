@@ -241,7 +241,7 @@ fn a_ring_that_is_full_holds_its_sender_back() {
     let lane = port.lane(dst).unwrap();
     while lane.has_room(TURN) {
         let part = NearPart { psns: 1, path_mtu: Mtu::M256, may_loan: false };
-        assert!(lane.push(Parcel { packet, part, payload: Payload::Short([0; SHORT], 0) }));
+        assert!(lane.push(&packet, part, Short::default(), None));
     }
     assert!(!port.way_to(dst).unwrap().has_room);
     run(&mut sides);

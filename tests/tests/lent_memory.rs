@@ -1,0 +1,77 @@
+//! Guests that are killed at the very moment when a worker copies from memory that another worker's guest has lent to it.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+use vrdma_backend::hooks;
+use vrdma_tests::abi::cqe::WcStatus;
+use vrdma_tests::pingpong::PingPong;
+use vrdma_tests::side::pair_between;
+use vrdma_tests::verbs::{Data, Request};
+use vrdma_tests::{Lab, LabOptions, QpOptions, proc, wait};
+
+/// More than one loan has.
+const LEN: u64 = 256 << 10;
+
+/// Guest 0 writes to guest 1, or reads from it, and guest `victim` is killed while the first bytes are copied.
+fn kill_within_a_copy(reads: bool, victim: u8) {
+    let mut lab = Lab::without_guests(2, LabOptions { workers: 2, ..LabOptions::default() });
+    let survivor = lab.connect(1 - victim);
+    let mappings = || proc::guest_mappings(std::process::id());
+    let alone = mappings();
+    lab.guests = vec![survivor];
+    let guest = lab.connect(victim);
+    lab.guests.insert(victim.into(), guest);
+    let options = QpOptions { timeout: 14, retry_cnt: 1, ..QpOptions::default() };
+    let (mut a, b) = pair_between(&lab.guests[0], &lab.guests[1], LEN, &options);
+    let mut is_told = false;
+    let (begins, begun) = channel();
+    let (go_on, may_go_on) = channel::<()>();
+    hooks::within_next_copy(move || {
+        begins.send(()).expect("the test waits for it");
+        may_go_on.recv_timeout(wait::PATIENCE).expect("the test lets it go on");
+    });
+    let (remote, own) = (b.mr.remote(0), [a.mr.sge(0, LEN as u32)]);
+    let tag = a.qp.tag(7);
+    a.post(&match reads {
+        true => Request::read(tag, remote, &own).signaled(true),
+        false => Request::write(tag, remote, Data::Sges(&own)).signaled(true),
+    });
+    begun.recv_timeout(wait::PATIENCE).expect("a copy from lent memory");
+    let killed = lab.guests.remove(victim.into());
+    killed.front_end().disconnect();
+    drop(killed);
+    // Its session and its worker see to it meanwhile. Whether they have come so far nothing tells, and nothing depends on it.
+    thread::sleep(Duration::from_millis(50));
+    go_on.send(()).expect("the worker waits in the hook");
+    lab.expect_nothing_left(victim.into());
+    // Whoever is left is told: of what it had posted, if that was not all copied before the other was gone, or else of what it posts then.
+    let mut survivor = if victim == 0 {
+        drop(a);
+        b
+    } else {
+        drop(b);
+        let wc = a.cq.wait();
+        assert_eq!(wc.id(), 7);
+        assert!([WcStatus::SUCCESS, WcStatus::RETRY_EXC_ERR].contains(&wc.status()), "{wc:?}");
+        is_told = wc.status() != WcStatus::SUCCESS;
+        a
+    };
+    if !is_told {
+        survivor.post(&Request::send(survivor.qp.tag(8), Data::EMPTY).signaled(true));
+        survivor.cq.expect(survivor.qp.number, 8, WcStatus::RETRY_EXC_ERR);
+    }
+    survivor.close();
+    wait::until("its memory is unmapped", || (mappings() == alone).then_some(()));
+    let guest = lab.connect(victim);
+    lab.guests.insert(victim.into(), guest);
+    PingPong::start(&lab.guests[0], &lab.guests[1]).stop();
+}
+
+/// One after the other: the hook is the process's.
+#[test]
+fn guests_that_are_killed_within_a_copy_from_lent_memory_give_all_back() {
+    for (reads, victim) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+        kill_within_a_copy(reads, victim);
+    }
+}
