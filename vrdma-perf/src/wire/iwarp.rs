@@ -36,8 +36,6 @@ pub struct Iwarp<'p> {
     each: u64,
     /// Of each connection.
     posted: Vec<u64>,
-    /// WRITEs of each that have arrived, and where in its stream the next one ends.
-    arrived: Vec<(u64, u64)>,
     next: usize,
     /// WRITEs posted in all, and of those that have arrived as was told.
     counts: (u64, u64),
@@ -64,9 +62,8 @@ impl<'p> Iwarp<'p> {
             burst: Burst::default(),
             start: Clock::now(),
             now: Instant(0),
-            each: 0,
+            each: u64::MAX,
             posted: vec![0; connections as usize],
-            arrived: Vec::new(),
             next: 0,
             counts: (0, 0),
         };
@@ -79,8 +76,6 @@ impl<'p> Iwarp<'p> {
         iwarp.wait("a WRITE", |iwarp| iwarp.a.streams.own.ready() == 0 && iwarp.is_settled())?;
         iwarp.each = iwarp.b.streams.all[0].taken;
         iwarp.posted[0] = 1;
-        iwarp.arrived = vec![(0, iwarp.each); connections as usize];
-        iwarp.arrived[0] = (1, 2 * iwarp.each);
         iwarp.counts = (1, 1);
         iwarp.stall((connections, stalled))?;
         Ok(iwarp)
@@ -166,16 +161,9 @@ impl<'p> Iwarp<'p> {
         Ok(())
     }
 
-    /// Looks which WRITEs have arrived since; how many. (There are many connections, so nothing is divided.)
-    fn look(&mut self) -> u64 {
-        let mut new = 0;
-        for (stream, (arrived, end)) in self.b.streams.all.iter().zip(&mut self.arrived) {
-            while stream.taken >= *end {
-                (*arrived, *end) = (*arrived + 1, *end + self.each);
-                new += 1;
-            }
-        }
-        new
+    /// WRITEs of a connection that have arrived.
+    fn arrived(&self, index: usize) -> u64 {
+        self.b.streams.all[index].taken / self.each
     }
 }
 
@@ -197,7 +185,7 @@ impl Load for Iwarp<'_> {
         for _ in 0..self.posted.len() {
             let index = self.next;
             self.next = (index + 1) % self.posted.len();
-            if self.posted[index] - self.arrived[index].0 < self.depth.into() {
+            if self.posted[index] - self.arrived(index) < self.depth.into() {
                 self.a.post(self.now, index, self.b.key, self.length).expect("there is room");
                 self.posted[index] += 1;
                 self.counts.0 += 1;
@@ -211,8 +199,9 @@ impl Load for Iwarp<'_> {
 
     fn poll(&mut self) -> Result<u32> {
         self.turn()?;
-        let new = self.look();
-        self.counts.1 += new;
+        let arrived: u64 = (0..self.posted.len()).map(|index| self.arrived(index)).sum();
+        let new = arrived - self.counts.1;
+        self.counts.1 = arrived;
         Ok(new as u32)
     }
 
