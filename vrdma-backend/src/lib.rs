@@ -54,7 +54,7 @@ mod stats;
 mod streams;
 /// Our own TCP as the worker has it, for who measures it alone (`vrdma-perf wire --iwarp`).
 pub mod own_tcp {
-    pub use crate::streams::{Came, Handle, Output, Own, SEGMENTS, Socket, Taker};
+    pub use crate::streams::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
 }
 /// What leads workers to each other, for who measures it alone (`vrdma-perf near`).
 pub mod near {

@@ -22,6 +22,12 @@ impl Sum {
         sum
     }
 
+    /// The sum of a piece of `len` bytes, an even number, whose words of 16 bits, as this processor reads them, add up to `words`: for who has a faster way to add.
+    #[must_use]
+    pub const fn of_words(words: u64, len: usize) -> Sum {
+        Sum { words: in_order(words), len }
+    }
+
     /// Adds the next piece.
     pub fn add(&mut self, bytes: &[u8]) {
         self.words += aligned(sum(bytes), self.len);
@@ -70,7 +76,12 @@ fn sum(bytes: &[u8]) -> u64 {
     for pair in blocks.remainder().chunks(2) {
         words += u64::from(u16::from_ne_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
     }
-    u64::from(u16::from_be(fold(words) as u16))
+    in_order(words)
+}
+
+/// A sum of words as this processor reads them, as one of words as they are sent.
+const fn in_order(words: u64) -> u64 {
+    u16::from_be(fold(words) as u16) as u64
 }
 
 /// The sum of a piece that follows `before` bytes. After an odd number each byte is the other half of its word, which swaps the sum's bytes.
@@ -132,6 +143,10 @@ mod tests {
             }
             added.add(rest);
             appended.append(Sum::of(rest));
+            let words = bytes.as_chunks().0.iter().map(|word| u64::from(u16::from_ne_bytes(*word))).sum();
+            let mut by_words = Sum::of_words(words, bytes.len() / 2 * 2);
+            by_words.add(&bytes[by_words.len()..]);
+            prop_assert_eq!(by_words.finish(), added.finish());
             prop_assert_eq!(added.len(), bytes.len());
             prop_assert_eq!(added.finish(), Sum::of(&bytes).finish());
             prop_assert_eq!(appended.finish(), added.finish());

@@ -157,8 +157,13 @@ impl Header {
 
 /// Whether the checksum of a segment between these addresses is right.
 pub fn is_sound(src: Gid, dst: Gid, segment: &[u8]) -> bool {
+    is_sum_sound(src, dst, Sum::of(segment))
+}
+
+/// The same of a segment of this sum.
+fn is_sum_sound(src: Gid, dst: Gid, segment: Sum) -> bool {
     let mut sum = pseudo_header(src, dst, PROTOCOL, segment.len());
-    sum.add(segment);
+    sum.append(segment);
     sum.finish() == 0
 }
 

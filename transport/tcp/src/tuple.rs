@@ -24,8 +24,10 @@ pub struct NextHop {
 }
 
 impl Tuple {
-    fn key(&self) -> ([u8; 16], [u8; 16], Ports) {
-        (self.remote.0, self.local.0, self.ports)
+    /// Ports go first: of connections between the same hosts these alone tell, as one number.
+    fn key(&self) -> (u32, [u8; 16], [u8; 16]) {
+        let Ports { local, remote } = self.ports;
+        (u32::from(remote) << 16 | u32::from(local), self.remote.0, self.local.0)
     }
 }
 

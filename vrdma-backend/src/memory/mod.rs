@@ -17,6 +17,7 @@ mod run;
 mod shared;
 pub mod sigbus;
 mod slot;
+mod sum;
 mod sync;
 
 pub use backing::MapOptions;
@@ -29,6 +30,7 @@ pub use reaper::{Backlog, Entry, reap};
 pub use region::{Loans, MrMemory, Runs, Translation};
 pub use run::{HostRun, Run};
 pub use shared::{Shared, SharedLine, fetch_ahead};
+pub use sum::sum;
 
 use crate::port::DmaMapping;
 use backing::{Pages, Reservation, check_file, refused};

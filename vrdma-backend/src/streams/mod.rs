@@ -41,7 +41,7 @@ use deadlines::Deadlines;
 use guest::Guest;
 pub use handle::Handle;
 pub use output::Output;
-pub use own::{Came, Own, SEGMENTS, Socket, Taker};
+pub use own::{Came, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -73,6 +73,8 @@ pub struct Streams {
     stalled: Vec<Handle>,
     /// Connections to which the engine did something, in this turn.
     touched: Vec<Handle>,
+    /// Bytes that were put together for our own TCP in this turn.
+    put: usize,
     scratch: Vec<u8>,
     /// The TCP of those guests that have our own.
     pub own: Own,
@@ -94,6 +96,7 @@ impl Streams {
             deadlines: Deadlines::default(),
             stalled: Vec::new(),
             touched: Vec::new(),
+            put: 0,
             scratch: Vec::new(),
             own: Own::default(),
             turns: 0,

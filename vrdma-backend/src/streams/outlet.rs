@@ -4,6 +4,7 @@ use super::Streams;
 use super::carrier::Carrier;
 use super::connection::{Connection, Phase};
 use super::handle::Handle;
+use super::own::TURN_BYTES;
 use crate::memory::MrMemory;
 use vrdma_transport::{DeviceId, Fault, Fpdu, Pieces, StreamEnd, write_fpdu};
 use vrdma_wire::num::Qpn;
@@ -16,6 +17,11 @@ impl Streams {
         // What one guest sends goes into no other's stream.
         assert!(connection.device == device && connection.bound.is_to(device, qpn), "it is the QP's own");
         matches!(connection.phase, Phase::Open).then_some(connection)
+    }
+
+    /// Whether more may be put together in this turn.
+    pub fn turn_has_room(&self) -> bool {
+        self.put < TURN_BYTES
     }
 
     /// Whether a QP's stream takes another FPDU. If not, the engine is told when it does.
@@ -50,6 +56,9 @@ impl Streams {
         let length = fpdu.len(payload.len());
         let is_whole = length == connection.mss;
         connection.output.put(length, is_whole, |buf| write_fpdu(fpdu, payload, buf).map(|_| ()))?;
+        if matches!(connection.carrier, Some(Carrier::Own(_))) {
+            self.put += length;
+        }
         self.touch(handle);
         Ok(())
     }

@@ -44,6 +44,7 @@ impl Streams {
             at += 1;
         }
         self.touched.clear();
+        self.put = 0;
     }
 
     fn look(&mut self, host: &mut Host<'_>) -> bool {

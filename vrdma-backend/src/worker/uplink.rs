@@ -260,7 +260,7 @@ struct Wire<'a> {
 
 impl Outlet<MrMemory> for Wire<'_> {
     fn has_room(&mut self) -> bool {
-        self.packets.as_mut().is_none_or(Packets::has_room)
+        self.streams.turn_has_room() && self.packets.as_mut().is_none_or(Packets::has_room)
     }
 
     fn way_to(&mut self, dst: Mac) -> Way {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_backend::config::{GuestConfig, GuestLimits};
-use vrdma_backend::own_tcp::{Came, Handle, Output, Own, SEGMENTS, Socket, Taker};
+use vrdma_backend::own_tcp::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
 use vrdma_backend::port::Port;
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Fpdu, Instant, Limits, Outlet,
@@ -41,6 +41,8 @@ pub struct Streams {
     /// By QP.
     of: HashMap<Qpn, usize>,
     touched: Vec<usize>,
+    /// Bytes that the engine has put in since TCP sent.
+    put: usize,
     /// The engine has ended one.
     pub ended: Option<StreamEnd>,
     mss: usize,
@@ -58,7 +60,7 @@ impl Streams {
 
 impl Outlet<Memory> for Streams {
     fn has_room(&mut self) -> bool {
-        true
+        self.put < TURN_BYTES
     }
 
     fn send(&mut self, packet: &Packet, _: &Pieces<'_, Memory>) -> Result<(), Fault> {
@@ -90,6 +92,7 @@ impl Outlet<Memory> for Streams {
         let length = fpdu.len(payload.len());
         let write = |buf: &mut [u8]| write_fpdu(fpdu, payload, buf).map(|_| ());
         output.put(length, length == self.mss, write)?;
+        self.put += length;
         self.touch(index);
         Ok(())
     }
@@ -289,6 +292,7 @@ impl Host {
         while let Some(index) = self.streams.touched.pop() {
             self.flush(index);
         }
+        self.streams.put = 0;
         for _ in 0..SEGMENTS {
             if !port.has_room() {
                 break;

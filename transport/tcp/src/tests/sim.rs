@@ -11,7 +11,7 @@ use crate::seq::Range;
 use crate::{Config, Event, Instant, Ports, Reason, State};
 use core::time::Duration;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::Gid;
 use vrdma_wire::tcp::{self, Flags, Header};
@@ -143,6 +143,8 @@ pub struct World {
     /// Thousandths of events after which a connection is written, read, and replaced by what was read.
     pub replaces: u64,
     replacing: Rng,
+    /// In which states one was: by name, whether there were holes in what had come, and in what the peer had.
+    pub replaced: BTreeSet<(String, bool, bool)>,
     /// Largest segments are those of MSS, as for bulk data; else of any length.
     pub bulk: bool,
     pub trace: Vec<String>,
@@ -165,6 +167,7 @@ impl World {
             rng,
             replaces: 0,
             replacing: Rng(!seed),
+            replaced: BTreeSet::new(),
             bulk: false,
             trace: Vec::new(),
             keeps_trace: false,
@@ -270,6 +273,9 @@ impl World {
         let Some(mut connection) = host.connection.take() else { return };
         if self.replacing.chance(self.replaces) {
             connection = replaced(&connection);
+            let state = format!("{:?}", connection.state());
+            let holes = (connection.received.has_holes(), connection.board.sacked_segments() > 0);
+            self.replaced.insert((state, holes.0, holes.1));
         }
         self.hand_over(index, &mut connection);
         let host = &mut self.hosts[index];
@@ -419,13 +425,41 @@ fn streams_arrive_whole_and_once_over_bad_networks() {
     }
 }
 
+/// All states in which a connection may be replaced, and those in which there may be holes: in what comes until the peer's FIN has come, and in what was sent from the first data to the
+/// acknowledge of our FIN.
+const STATES: [(State, bool, bool); 10] = [
+    (State::SynSent, false, false),
+    (State::SynReceived, false, false),
+    (State::Established, true, true),
+    (State::FinWait1, true, true),
+    (State::FinWait2, true, false),
+    (State::CloseWait, false, true),
+    (State::Closing, false, true),
+    (State::LastAck, false, true),
+    (State::TimeWait, false, false),
+    (State::Closed, false, false),
+];
+
 #[test]
 fn connections_that_are_written_and_read_go_on_as_before() {
-    for seed in 1..30 {
+    let mut replaced = BTreeSet::new();
+    for seed in 1..60 {
         println!("seed {seed}");
         let plain = converse(seed, 0, true);
         assert!(plain.trace.len() > 3);
-        assert!(plain.trace == converse(seed, 300, true).trace, "seed {seed}: the traces differ");
+        let world = converse(seed, 300, true);
+        assert!(plain.trace == world.trace, "seed {seed}: the traces differ");
+        replaced.extend(world.replaced);
+    }
+    for (state, comes, goes) in STATES {
+        let name = format!("{state:?}");
+        let mut of_state = replaced.iter().filter(|(state, ..)| *state == name);
+        assert!(of_state.clone().next().is_some(), "none was replaced in {name}");
+        assert!(
+            !comes || of_state.clone().any(|(_, holes, _)| *holes),
+            "none with holes in what came: {name}"
+        );
+        assert!(!goes || of_state.any(|(.., holes)| *holes), "none with holes in what was sent: {name}");
     }
 }
 

@@ -31,6 +31,8 @@ use vrdma_wire::tcp::Ends;
 
 /// Segments that a worker sends in one turn, and FPDUs that it puts together: more of them would leave the caches between the one and the other.
 pub const SEGMENTS: usize = 64;
+/// Bytes of FPDUs, after which no more are put together in a turn: these and their frames fit the caches.
+pub const TURN_BYTES: usize = 128 << 10;
 /// Segments that a guest sends before the next guest's turn.
 const QUANTUM: u32 = 32;
 

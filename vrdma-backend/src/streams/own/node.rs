@@ -6,6 +6,7 @@ use super::receive::{Came, WINDOW};
 use super::taker::{Direct, Taker};
 use crate::allowed::{AllowedGid, Vlans};
 use crate::config::{GuestConfig, GuestLimits};
+use crate::memory::sum;
 use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
 use crate::streams::output::Taken;
@@ -230,7 +231,7 @@ impl Node {
 
     /// A frame came that this TCP [takes](Node::takes).
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8], ready: &mut Ready, taker: &mut dyn Taker) {
-        let (packet, data) = match Packet::parse(frame) {
+        let (packet, data) = match Packet::parse_summed(frame, sum) {
             Ok(parsed) => parsed,
             Err(vrdma_wire::tcp::Bad::Checksum) => return self.counters.bad_checksum += 1,
             Err(_) => return self.counters.malformed += 1,

@@ -1,5 +1,6 @@
 //! What a connection of our own TCP has sent, or is to send: it is kept until the peer has it.
 
+use crate::memory::sum;
 use crate::streams::buffers::Buffers;
 use crate::streams::output::Taken;
 use std::collections::VecDeque;
@@ -141,7 +142,7 @@ impl SendBuffer {
             done += length;
         }
         assert_eq!(done, out.len(), "what is not acknowledged is kept");
-        Sum::of(out)
+        sum(out)
     }
 }
 
