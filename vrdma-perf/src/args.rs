@@ -345,7 +345,7 @@ pub struct Report {
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
     /// Seconds for each row
-    #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
+    #[arg(short = 'D', long, default_value_t = 1.5, value_parser = seconds)]
     pub duration: f64,
     /// Put the table into DIR/performance.md, between its marks, and plots beside it
     #[arg(long, value_name = "DIR")]

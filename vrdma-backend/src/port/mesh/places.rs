@@ -1,7 +1,7 @@
 //! A bounded queue from one thread to another, without locks, for values of which most fit a cache line.
 //!
 //! Each place says by a number whether there is a value in it, so that the line which tells the receiver that one came also carries it. Receivers only read places: a line goes to the receiver
-//! once, and comes back when the sender writes it in the next lap. What is longer has lines of its own behind (`B`), which few values need. Otherwise it is as [`ring`](super::ring).
+//! once, and comes back when the sender writes it in the next lap. What is longer has lines of its own behind (`B`), which few values need. Otherwise it is as the queue of frames (`ring.rs`).
 
 use super::sync::{Arc, AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
