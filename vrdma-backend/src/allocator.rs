@@ -67,7 +67,8 @@ unsafe impl GlobalAlloc for Allocator {
         unsafe {
             match (is_large(layout), is_large(new)) {
                 (false, false) => System.realloc(at, layout, new_size),
-                (true, true) if layout.size() >= WHOLE => {
+                // Longer alone: a shorter one is cut before it is moved, and whether it was nobody tells if that fails.
+                (true, true) if layout.size() >= WHOLE && new_size > layout.size() => {
                     let moved = remap(at, layout.size(), new_size);
                     if moved.is_null() { self.copied(at, layout, new) } else { moved }
                 }
@@ -131,10 +132,10 @@ fn advised(at: *mut u8, size: usize) -> *mut u8 {
     at
 }
 
-/// Makes a mapping longer or shorter, elsewhere, without a copy: a worker waits for it. Null, and nothing is changed, if the system does not.
+/// Makes a mapping longer, elsewhere, without a copy: a worker waits for it. Null, and nothing is changed, if the system does not.
 ///
 /// # Safety
-/// `at` is a mapping of `old` bytes, of [`map`], and all of it was advised alike.
+/// `at` is a mapping of `old` bytes, of [`map`], and all of it was advised alike; `new` is more.
 #[cold]
 unsafe fn remap(at: *mut u8, old: usize, new: usize) -> *mut u8 {
     let to = map(new, libc::PROT_NONE);
@@ -142,13 +143,12 @@ unsafe fn remap(at: *mut u8, old: usize, new: usize) -> *mut u8 {
         return to;
     }
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: the old mapping is the caller's, and what it is moved over is a new one.
-    unsafe {
-        let moved = libc::mremap(at.cast(), in_pages(old), in_pages(new), flags, to.cast::<libc::c_void>());
-        if moved == libc::MAP_FAILED {
-            libc::munmap(to.cast(), in_pages(new));
-            return ptr::null_mut();
-        }
+    // SAFETY: the old mapping is the caller's, and what it is moved over is a new one of our own.
+    let moved =
+        unsafe { libc::mremap(at.cast(), in_pages(old), in_pages(new), flags, to.cast::<libc::c_void>()) };
+    if moved == libc::MAP_FAILED {
+        // Addresses alone are lost. Linux may have unmapped `to` before it failed, so that it may be another thread's by now: it is not ours to unmap.
+        return ptr::null_mut();
     }
     advised(to, new)
 }

@@ -21,15 +21,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as Clock};
 use vrdma_backend::near::{LoanGate, MrMemory, NearPort, near_ports};
-use vrdma_backend::port::{Burst, Mesh, Origin, Port, WorkerOf, mesh};
+use vrdma_backend::port::{Burst, Mesh, Origin, Port, TURN, WorkerOf, mesh};
 use vrdma_guest::memory::Memory;
 use vrdma_guest::threads::pin;
 use vrdma_transport::{Engine, Fault, Instant, NearPart, Outlet, Pieces, Way, write_frame};
 use vrdma_wire::num::Mac;
 use vrdma_wire::roce::Packet;
 
-/// Packets of a turn.
-const BUDGET: usize = 256;
 /// Turns for which a reading of the clock is good enough.
 const CLOCK_TURNS: u32 = 64;
 
@@ -95,7 +93,7 @@ impl Side {
         }
         let now = self.now;
         engine.poll(now, 1 << 20, sink);
-        engine.transmit(now, BUDGET, &mut Out { near, frames }, sink);
+        engine.transmit(now, TURN, &mut Out { near, frames }, sink);
         match near {
             Some(near) => {
                 near.publish();

@@ -16,7 +16,7 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 /// In what epoll returns: it is time for the second look.
 pub(super) const SECOND_LOOK: u64 = u64::MAX - 2;
-/// How long after a sleep began the worker looks, at most twice that.
+/// How long after the timer was set the worker looks. It may have been set for a sleep before; if that is less than [`SHOWS`] after this one began, it is set again.
 const AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// What was written before a sleep shows after so long: it has long left the store buffer.
 pub(super) const SHOWS: Duration = Duration::from_micros(100);

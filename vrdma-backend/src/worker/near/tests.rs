@@ -1,12 +1,14 @@
 use super::*;
 use crate::memory::tests::memory;
 use crate::memory::{GuestMemory, Run};
+use proptest::prelude::*;
+use std::collections::VecDeque;
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, Engine, Event, Instant, Limits, Outlet, OwnerId, Payload as Data,
     QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest, Sge, WcStatus,
 };
-use vrdma_wire::num::{FlowLabel, Gid, Lkey, Qpn, Rkey};
-use vrdma_wire::roce::{Body, Bth, Path};
+use vrdma_wire::num::{FlowLabel, Gid, Lkey, Msn, Psn, Qpn, Rkey};
+use vrdma_wire::roce::{Aeth, Body, Bth, Credits, Part, Path, Rc, ReadPart, Reth, SendTail, Syndrome};
 
 const OWNER: OwnerId = OwnerId(1);
 const LEN: u64 = 0x40000;
@@ -247,4 +249,80 @@ fn a_ring_that_is_full_holds_its_sender_back() {
     run(&mut sides);
     assert_eq!(sides[0].ends.0, [WcStatus::Success]);
     assert!(sides[0].port.way_to(dst).unwrap().has_room);
+}
+
+/// A packet of such a kind, to one of four QPs, of which two share a place among the paths, by one of three paths.
+fn packet((kind, dest, way, number): (u8, usize, u8, u32)) -> Packet {
+    let path = Path {
+        src_mac: Mac([2, 0, 0, 0, 0, way]),
+        dst_mac: Mac([2, 0, 0, 0, 0, 9]),
+        vlan: None,
+        src: Gid::from_ipv4([10, 0, 0, way]),
+        dst: Gid::from_ipv4([10, 0, 0, 9]),
+        traffic_class: way,
+        flow_label: FlowLabel::default(),
+        hop_limit: 64,
+        src_port: 0xc000,
+    };
+    let reth = Reth { va: u64::from(number) << 32, rkey: Rkey(number), length: number };
+    let aeth = Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: Msn::truncate(number) };
+    let body = match kind {
+        0 => Body::Cnp,
+        1 => Body::Rc(Rc::AtomicWrite(reth)),
+        2 => Body::Rc(Rc::Send(Part::Only((), SendTail::Invalidate(Rkey(number))))),
+        3 => Body::Rc(Rc::Write(Part::First(reth))),
+        4 => Body::Rc(Rc::ReadRequest(reth)),
+        5 => Body::Rc(Rc::ReadResponse(ReadPart::Only(aeth))),
+        _ => Body::Rc(Rc::Ack(aeth)),
+    };
+    let dest = Qpn::new([5, 6, 5 + 256, 7][dest]).unwrap();
+    Packet { path, bth: Bth { dest, psn: Psn::new(number).unwrap(), ..Bth::default() }, body }
+}
+
+proptest! {
+    /// Whatever of a packet its first line leaves out, and whichever packets found no room.
+    #[test]
+    fn packets_come_as_they_were_sent(
+        sent in prop::collection::vec(((0..8_u8, 0..4_usize, 0..3_u8, 0..1000_u32), 0..40_usize), 1..200),
+        takes in 1..300_usize,
+    ) {
+        let station = || Arc::new(Station::new().unwrap());
+        let (mut outward, mut inward) = lane(&station(), &station());
+        let mut model = VecDeque::new();
+        let take = |inward: &mut Inward, model: &mut VecDeque<(Packet, u32, Vec<u8>)>| {
+            while let Some(parcel) = inward.pop() {
+                let bytes = match &parcel.payload {
+                    None => parcel.short.bytes().to_vec(),
+                    Some(Payload::Buffer(bytes, len)) => bytes[..*len as usize].to_vec(),
+                    Some(Payload::Lent(_)) => unreachable!("nothing is lent"),
+                };
+                assert_eq!(model.pop_front(), Some((parcel.packet, parcel.part.psns, bytes)));
+                inward.give_back(parcel);
+            }
+            inward.release();
+        };
+        // Six laps and more, so that it is full at times.
+        for (count, &(of, len)) in sent.iter().cycle().take(7000).enumerate() {
+            let (packet, psns) = (packet(of), 1 + count as u32 % 256);
+            let mut short = Short::default();
+            let payload = if len <= SHORT {
+                short.len = len as u8;
+                short.bytes[..len].copy_from_slice(&data(len));
+                None
+            } else {
+                Some(Payload::Buffer(data(len).into(), len as u32))
+            };
+            let part = NearPart { psns, path_mtu: Mtu::M1024, may_loan: false };
+            let has_room = model.len() < lane::DEPTH;
+            prop_assert_eq!(outward.push(&packet, part, short, payload), has_room);
+            if has_room {
+                model.push_back((packet, psns, data(len)));
+            }
+            if count % (10 * takes) == 0 {
+                take(&mut inward, &mut model);
+            }
+        }
+        take(&mut inward, &mut model);
+        prop_assert!(model.is_empty());
+    }
 }
