@@ -41,8 +41,9 @@ fn kill_within_a_copy(reads: bool, victim: u8) {
     let killed = lab.guests.remove(victim.into());
     killed.front_end().disconnect();
     drop(killed);
-    // Its session and its worker see to it meanwhile. Whether they have come so far nothing tells, and nothing depends on it.
+    // Its session and its worker see to it meanwhile. Whether they have come so far nothing tells, and nothing depends on it: its memory stays in any case.
     thread::sleep(Duration::from_millis(50));
+    assert_ne!(mappings(), alone, "memory that is copied from or to is mapped");
     go_on.send(()).expect("the worker waits in the hook");
     lab.expect_nothing_left(victim.into());
     // Whoever is left is told: of what it had posted, if that was not all copied before the other was gone, or else of what it posts then.
