@@ -269,7 +269,7 @@ pub struct Wire {
     /// Bytes of a message
     #[arg(short, long, default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub size: u32,
-    /// iWARP over our own TCP, beside RoCE; of several connections beside one
+    /// iWARP over our own TCP, beside RoCE, or over a veth beside full frames; several connections beside one
     #[arg(long)]
     pub iwarp: bool,
     /// Connections

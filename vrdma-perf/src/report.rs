@@ -88,13 +88,18 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             let lines = lines::of(name, &measured, target);
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
-        What::Wire(..) | What::Iwarp(..) | What::Stalled(_) if !ports_are_ours(daemon) => {
+        What::Wire(..) | What::Iwarp(..) | What::IwarpVeth(_) | What::Stalled(_)
+            if !ports_are_ours(daemon) =>
+        {
             Err(missing("its engines are this program's, not those of another daemon"))
         }
         What::Wire(port, size) => apart(name, &Wire { size, ..wire(port) }, target),
         What::Iwarp(size, qp, tx_depth) => {
             let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire(PortKind::Memif) };
             apart(name, &wire, target)
+        }
+        What::IwarpVeth(mtu) => {
+            apart(name, &Wire { mtu: Some(mtu), iwarp: true, ..wire(PortKind::AfPacket) }, target)
         }
         What::Stalled(stalled) => {
             let wire = Wire { stalled, mtu: Some(9000), iwarp: true, ..wire(PortKind::Memif) };

@@ -24,7 +24,9 @@ pub enum What {
     Wire(PortKind, u32),
     /// WRITEs of so many bytes by iWARP over net_memif with an MTU of 9000: connections, and requests outstanding on each.
     Iwarp(u32, u32, u32),
-    /// WRITEs of 64 KiB likewise on one connection, beside so many whose peers take nothing.
+    /// WRITEs of 64 KiB by iWARP over a veth, by the link's MTU.
+    IwarpVeth(u16),
+    /// WRITEs of 64 KiB over net_memif, by iWARP on one connection with an MTU of 9000, beside so many whose peers take nothing.
     Stalled(u32),
     /// Processor time of a daemon that sleeps, beside so many connected QPs.
     Processor(u32),
@@ -166,6 +168,8 @@ pub const ROWS: &[Row] = &[
     other("64 KiB WRITE by iWARP, 64 connections beside one", What::Iwarp(65536, 64, 2), ">= 0.85"),
     other("64 KiB WRITE by iWARP, with 1,000 stalled peers", What::Stalled(1000), ">= 0.95"),
     other("64 KiB WRITE over net_af_packet, veth", What::Wire(PortKind::AfPacket, 65536), ">= 0.95"),
+    other("64 KiB WRITE by iWARP over net_af_packet, veth", What::IwarpVeth(1500), ">= 0.9"),
+    other("64 KiB WRITE by iWARP over net_af_packet, veth", What::IwarpVeth(9000), ">= 0.9"),
     other("64 KiB WRITE over net_af_xdp, veth", What::Wire(PortKind::AfXdp, 65536), ">= 0.95"),
     row(
         "8 B WRITE, both asleep: kick and interrupt",

@@ -22,6 +22,14 @@ const STALL: u32 = 3;
 /// The listener, among those of connections.
 const LISTENER: Handle = Handle { number: u32::MAX, generation: 0 };
 
+/// Of a full FPDU of a WRITE, with its headers below: IPv4, TCP with a timestamp, the length, DDP's tagged header, and the CRC.
+const AROUND: u16 = 20 + 32 + 2 + 14 + 4;
+
+/// Bytes of data in each packet of a long WRITE, by the link's MTU.
+pub fn payload(mtu: u16) -> u16 {
+    mtu - AROUND
+}
+
 /// WRITEs from one engine to the other, over some connections by turns.
 pub struct Iwarp<'p> {
     a: Host,

@@ -116,7 +116,8 @@ fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Meas
     Ok(Measured { what: "WRITEs".into(), size, mtu, limit, bytes, retries: windows.load.retries(), turns })
 }
 
-/// iWARP beside RoCE, both of one connection; or many connections of iWARP beside one; or some while other peers are stalled, beside these alone.
+/// iWARP beside RoCE, both of one connection, or over a veth beside what its ports do; or many connections of iWARP beside one; or some while other peers are
+/// stalled, beside these alone.
 fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
     let (shape, link) = ((args.size, args.tx_depth), ports::link_mtu(&ports.borrow()));
     let (mut times, mut other_times) = (histogram(), histogram());
@@ -130,6 +131,14 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
         let mut others = windows(others, args, &mut other_times)?;
         let turns = turns::take(until, line, || own.window().map(bytes), || others.window().map(bytes))?;
         (turns, "no stalled peers".to_owned())
+    } else if args.qp == 1 && !args.port.is_memory() {
+        let payload = iwarp::payload(link);
+        let limit = || {
+            let rate = forward::window(&mut ports.borrow_mut(), usize::from(link) + ETHERNET)?;
+            Ok(rate * f64::from(payload))
+        };
+        let turns = turns::take(until, line, || own.window().map(bytes), limit)?;
+        (turns, "frames of that MTU".to_owned())
     } else if args.qp == 1 {
         let mtu = ports::path_mtu(&ports.borrow());
         let mut roce = windows(Engines::<false>::new(ports, shape, mtu), args, &mut other_times)?;
@@ -148,6 +157,8 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
     Ok(Measured { what, size, mtu: link.into(), limit, bytes: true, retries, turns })
 }
 
+/// Bytes of a frame's header.
+const ETHERNET: usize = 14;
 /// A window has so many times as many operations as are outstanding, since it begins with none, and what is on its way at its end was work that does not count.
 const FILLS: u32 = 16;
 /// Bytes that a connection of RoCE has on its way at most.
