@@ -83,14 +83,14 @@ pub fn run(device: Device) -> Result<()> {
     let beside = if device == Device::Vrdma { Some(rxe(accel)?) } else { None };
     heading("typical latency and average bandwidth, as the VMs measure them");
     println!("{}", summary.table(device.name(), beside.as_ref().map(|rxe| (Device::Rxe.name(), rxe))));
-    summary.keep(device, accel)?;
+    summary.keep(device.name(), accel)?;
     ui::say(&format!("demo: all programs succeeded in {:.1} s", start.elapsed().as_secs_f64()));
     Ok(())
 }
 
 /// The figures of rdma_rxe over the VMs' own link: of its last demo, or measured now, once.
 fn rxe(accel: Accel) -> Result<Summary> {
-    if let Some((kept, age)) = Summary::kept(Device::Rxe, accel) {
+    if let Some((kept, age)) = Summary::kept(Device::Rxe.name(), accel) {
         let minutes = age.as_secs() / 60;
         ui::say(&format!(
             "rdma_rxe was measured {minutes} minutes ago; `cargo xtask demo --rxe` does it again"
@@ -102,11 +102,11 @@ fn rxe(accel: Accel) -> Result<Summary> {
         let mut summary = Summary::default();
         for (index, Step { program, .. }) in short_steps().iter().enumerate() {
             let printed = programs::run(pair, Device::Rxe, program, 18615 + index as u16)?;
-            summary.add(program, &printed.client);
+            summary.add(&program.command, &printed.client);
         }
         Ok(summary)
     })?;
-    summary.keep(Device::Rxe, accel)?;
+    summary.keep(Device::Rxe.name(), accel)?;
     Ok(summary)
 }
 
@@ -144,7 +144,7 @@ fn show(pair: &mut Pair, device: Device) -> Result<Summary> {
         running.client().echo("");
         let printed = running.wait()?;
         ensure!(printed.client.contains(expected.as_str()), "`{}` did not print {expected}", program.command);
-        summary.add(program, &printed.client);
+        summary.add(&program.command, &printed.client);
         ui::say(&format!("  ok {:7.1} s  {what}", start.elapsed().as_secs_f64()));
     }
     Ok(summary)

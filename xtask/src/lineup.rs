@@ -214,6 +214,11 @@ impl<'a> Round<'a> {
 
     /// Runs one row to its end; says how long it took. What was printed goes to files.
     pub fn run(&self, row: &Row, port: u16) -> Result<Duration> {
+        self.run_and_read(row, port).map(|(time, _)| time)
+    }
+
+    /// The same; and what its client printed.
+    pub fn run_and_read(&self, row: &Row, port: u16) -> Result<(Duration, String)> {
         let start = Instant::now();
         let result = self.run_row(row, port);
         let file = format!("{port}-{}-{}", self.server.name(), row.what.replace([' ', ','], "-"));
@@ -224,7 +229,7 @@ impl<'a> Round<'a> {
             Err(error) => format!("{error:#}\n"),
         };
         paths::write(&directory.join(file), format!("{}: {}\n{text}", self.name(), row.client))?;
-        result.map(|_| start.elapsed())
+        result.map(|printed| (start.elapsed(), printed))
     }
 
     fn run_row(&self, row: &Row, port: u16) -> Result<String> {

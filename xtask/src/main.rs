@@ -142,6 +142,9 @@ enum DemoOf {
         /// The second VM has Linux's soft-iWARP, with CRCs on and off, and as one of two peers or not.
         #[arg(long)]
         siw: bool,
+        /// Both VMs have Linux's soft-iWARP: for comparison, with what our device is shown beside.
+        #[arg(long, conflicts_with_all = ["siw", "tcp"])]
+        both_siw: bool,
         /// Only programs with this in their name (may be repeated), as `siw: crc: vrdma0 in a <- siw0 in b, IPv4: rping, 64 bytes` is one.
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
@@ -274,8 +277,8 @@ fn run(arguments: Arguments) -> Result<()> {
                     demo::between_hosts(Plan { devices: [ours, ours], rounds: demo::TWO_HOSTS })
                 }
                 Some(DemoOf::Iwarp { .. }) if rxe => bail!("rdma_rxe has no iWARP"),
-                Some(DemoOf::Iwarp { tcp, siw, only }) => {
-                    demo::iwarp::run(&demo::iwarp::Plan { tcp, siw, only })
+                Some(DemoOf::Iwarp { tcp, siw, both_siw, only }) => {
+                    demo::iwarp::run(&demo::iwarp::Plan { tcp, siw: [both_siw, siw || both_siw], only })
                 }
                 Some(DemoOf::PciNic { .. }) if rxe => bail!("rdma_rxe knows nothing of DPDK"),
                 Some(DemoOf::PciNic { .. }) if workers.is_some() => {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::both;
+use super::summary::Summary;
 use crate::capture;
 use crate::lineup::iwarp::{prepare, rows};
 use crate::lineup::{Family, Ready, Round, Row, Sizes};
@@ -21,8 +22,8 @@ use crate::vm::{Pair, PairConfig, Tcp, Topology};
 pub struct Plan {
     /// Whose TCP our devices go over.
     pub tcp: Tcp,
-    /// VM b has Linux's soft-iWARP.
-    pub siw: bool,
+    /// Which of VMs a and b have Linux's soft-iWARP.
+    pub siw: [bool; 2],
     /// Only programs with one of these in their names; all if there is none.
     pub only: Vec<String>,
 }
@@ -58,13 +59,17 @@ const EACH_SHORT: [Turn; 4] = [
 /// Goes through the programs, and looks at what passed the wire meanwhile.
 pub fn run(plan: &Plan) -> Result<()> {
     let start = Instant::now();
-    let devices = [Device::Vrdma, if plan.siw { Device::Siw } else { Device::Vrdma }];
+    let devices = plan.siw.map(|siw| if siw { Device::Siw } else { Device::Vrdma });
     let config =
         PairConfig { topology: Topology::Wire(devices), iwarp: Some(plan.tcp), ..PairConfig::default() };
     let mut pair = Pair::boot(&config)?;
     let capture = pair.wire()?.capture_tcp("a", &pair.directory().join(CAPTURE))?;
     let say = &mut |line| println!("{line}");
-    let result = if plan.siw { with_siw(&mut pair, plan, say) } else { ours(&mut pair, plan, say) };
+    let result = match plan.siw {
+        [false, false] => ours(&mut pair, plan, say),
+        [true, true] => siw_alone(&pair, plan, say),
+        _ => with_siw(&mut pair, plan, say),
+    };
     if result.is_err() {
         eprintln!("{}", pair.post_mortem());
     }
@@ -87,7 +92,7 @@ fn ours(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
     const STORAGE: &str = "NVMe over Fabrics, with fio that compares";
     const LOAD: Load = Load { size: "16m", options: Load::ASYNCHRONOUS };
     prepare(pair)?;
-    let mut count = go_through(pair, &EACH, &|name| plan.wants(name), say)?;
+    let Ran { mut count, figures } = go_through(pair, &EACH, &|name| plan.wants(name), say)?;
     if plan.wants(STORAGE) {
         let start = Instant::now();
         Storage::new(Protocol::Nvme, 0).whole(pair, &LOAD).context("NVMe over Fabrics")?;
@@ -95,7 +100,33 @@ fn ours(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
         count += 1;
     }
     ensure!(count > 0, "no program has any of {:?} in its name", plan.only);
+    let siw = Summary::kept(Device::Siw.name(), pair.accel());
+    if siw.is_none() {
+        ui::say("`cargo xtask demo iwarp --both-siw` measures Linux's siw, to be shown beside");
+    }
+    say(figures_of(Device::Vrdma, &figures, siw.map(|(figures, _)| figures).as_ref()));
     Ok(count)
+}
+
+/// Both ends Linux's siw: as much of the table as has figures to compare with.
+fn siw_alone(pair: &Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
+    prepare(pair)?;
+    let Ran { count, figures } = go_through(pair, &EACH[..1], &|name| plan.wants(name), say)?;
+    ensure!(count > 0, "no program has any of {:?} in its name", plan.only);
+    if plan.only.is_empty() {
+        figures.keep(Device::Siw.name(), pair.accel())?;
+    }
+    say(figures_of(Device::Siw, &figures, None));
+    Ok(count)
+}
+
+fn figures_of(device: Device, figures: &Summary, beside: Option<&Summary>) -> String {
+    let mut figures = figures.clone();
+    figures.sort();
+    let table = figures.table(device.name(), beside.map(|beside| (Device::Siw.name(), beside)));
+    format!(
+        "\ntypical latency, its 99.9th percentile, and average bandwidth, as the VMs measure them\n{table}"
+    )
 }
 
 /// siw in all variants, and what it refuses.
@@ -115,7 +146,7 @@ fn with_siw(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
         say(format!("\n=== {named} (which waits 60 s for a reply, not 10: VMs may be slow)"));
         siw::load(&pair.b, variant, pair.patience(6))?;
         match go_through(pair, turns, &wants, say) {
-            Ok(more) => count += more,
+            Ok(ran) => count += ran.count,
             Err(error) => failures.push(format!("{named}: {error:#}")),
         }
     }
@@ -132,18 +163,33 @@ fn with_siw(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
     Ok(count)
 }
 
-/// Goes through what is wanted of the table, and on after a failure, so that one sees all; how many programs there were. What is wanted is asked by the name of round and program.
-pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say: Say<'_>) -> Result<usize> {
+/// What was run.
+pub struct Ran {
+    /// How many programs.
+    pub count: usize,
+    /// What perftest's measured in the first turn.
+    pub figures: Summary,
+}
+
+/// Goes through what is wanted of the table, and on after a failure, so that one sees all. What is wanted is asked by the name of round and program.
+pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say: Say<'_>) -> Result<Ran> {
     let mut failures = Vec::new();
-    let mut count = 0;
-    for &(server, family, sizes) in turns.iter().filter(|turn| is_wanted(pair, **turn, wants)) {
+    let (mut count, mut figures) = (0, Summary::default());
+    for (turn, &(server, family, sizes)) in
+        turns.iter().enumerate().filter(|(_, turn)| is_wanted(pair, **turn, wants))
+    {
         let round = round(pair, server, family)?;
         say(format!("\n=== {}", round.name()));
         let name = |row: &Row| format!("{}: {}", round.name(), row.what);
         for row in rows(pair.devices()[server], family, sizes).iter().filter(|row| wants(&name(row))) {
             count += 1;
             match run_row(&round, row, 20_000 + count as u16) {
-                Ok(time) => say(format!("  ok {:6.1} s  {}", time.as_secs_f64(), row.what)),
+                Ok((time, printed)) => {
+                    say(format!("  ok {:6.1} s  {}", time.as_secs_f64(), row.what));
+                    if turn == 0 {
+                        figures.add(&row.client, &printed);
+                    }
+                }
                 Err(error) => {
                     let error = indent(&format!("{error:#}"));
                     say(format!("FAIL           {}\n{error}", row.what));
@@ -155,20 +201,20 @@ pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say
     if !failures.is_empty() {
         bail!("{} of {count} programs failed:\n{}", failures.len(), indent(&failures.join("\n")));
     }
-    Ok(count)
+    Ok(Ran { count, figures })
 }
 
 /// Runs a row, and again where perftest lost a race with itself: its client connects a second time as soon as it has what it asked the server for by the first connection, and the server
 /// listens again a little later. In between TCP refuses.
-fn run_row(round: &Round<'_>, row: &Row, port: u16) -> Result<Duration> {
+fn run_row(round: &Round<'_>, row: &Row, port: u16) -> Result<(Duration, String)> {
     const AGAIN: u16 = 2;
     for attempt in 0..AGAIN {
-        match round.run(row, port + 1000 * attempt) {
+        match round.run_and_read(row, port + 1000 * attempt) {
             Err(error) if is_refused_perftest(&format!("{error:#}")) => {}
             result => return result,
         }
     }
-    round.run(row, port + 1000 * AGAIN)
+    round.run_and_read(row, port + 1000 * AGAIN)
 }
 
 /// Whether this is the end of a client of perftest that TCP refused.

@@ -1,4 +1,4 @@
-//! What perftest measured, in a few lines: latency, bandwidth and message rate of each verb, beside those of rdma_rxe.
+//! What perftest measured, in a few lines: latency, bandwidth and message rate of each verb, beside those of Linux's own device.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,6 @@ use anyhow::Result;
 
 use crate::accel::Accel;
 use crate::paths;
-use crate::programs::{Device, Program};
 
 /// Sizes of which the bandwidth is shown.
 const SIZES: [(&str, &str); 2] = [("65536", "64 KiB"), ("8388608", "8 MiB")];
@@ -24,9 +23,9 @@ type Figure = (String, String);
 pub struct Summary(Vec<Figure>);
 
 impl Summary {
-    /// Adds what a program's table has to say; of programs that are not perftest's nothing.
-    pub fn add(&mut self, program: &Program, printed: &str) {
-        let name = program.command.split_whitespace().next().unwrap_or_default();
+    /// Adds what the table that a command printed has to say; of programs that are not perftest's nothing.
+    pub fn add(&mut self, command: &str, printed: &str) {
+        let name = command.split_whitespace().next().unwrap_or_default();
         let Some((verb, kind)) = name.strip_prefix("ib_").and_then(|name| name.split_once('_')) else {
             return;
         };
@@ -35,8 +34,13 @@ impl Summary {
             let columns: Vec<&str> = line.split_whitespace().collect();
             let [size, _, _, _, fourth, ..] = columns[..] else { continue };
             match kind {
-                // Bytes, iterations, least, most, typical.
-                "lat" if size == "2" => self.0.push((format!("{verb}, 2 bytes"), format!("{fourth} us"))),
+                // Bytes, iterations, least, most, typical, average, deviation, 99th and 99.9th percentile.
+                "lat" if size.parse::<u64>().is_ok() => {
+                    self.0.push((format!("{verb}, {size} bytes"), format!("{fourth} us")));
+                    if let Some(percentile) = columns.get(8) {
+                        self.0.push((format!("{verb}, {size} bytes, 99.9 %"), format!("{percentile} us")));
+                    }
+                }
                 // Bytes, iterations, peak, average, rate.
                 "bw" if size == SMALL => self.0.push((format!("{verb}, 8 bytes"), format!("{fourth} M/s"))),
                 "bw" => {
@@ -58,24 +62,24 @@ impl Summary {
     pub fn table(&self, name: &str, beside: Option<(&str, &Self)>) -> String {
         let other = beside.map(|(name, _)| name).unwrap_or_default();
         let times = if beside.is_some() { "times as good" } else { "" };
-        let mut text = format!("{:<18}{name:>18}{other:>18}{times:>16}", "");
+        let mut text = format!("{:<24}{name:>18}{other:>18}{times:>16}", "");
         for (figure, value) in &self.0 {
             let other = beside.and_then(|(_, other)| other.0.iter().find(|(name, _)| name == figure));
             let other = other.map_or("", |(_, value)| value.as_str());
-            let times = times_as_good(value, other).map_or(String::new(), |times| format!("{times:.0}"));
-            text += &format!("\n{figure:<18}{value:>18}{other:>18}{times:>16}");
+            let times = times_as_good(value, other).map_or(String::new(), |times| format!("{times:.1}"));
+            text += &format!("\n{figure:<24}{value:>18}{other:>18}{times:>16}");
         }
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
 
     /// Keeps the figures for later runs.
-    pub fn keep(&self, device: Device, accel: Accel) -> Result<()> {
+    pub fn keep(&self, device: &str, accel: Accel) -> Result<()> {
         let lines: Vec<String> = self.0.iter().map(|(name, value)| format!("{name}\t{value}\n")).collect();
         paths::write(&file(device, accel), lines.concat())
     }
 
     /// The figures of the last run with this device, and how old they are, if there was one.
-    pub fn kept(device: Device, accel: Accel) -> Option<(Self, Duration)> {
+    pub fn kept(device: &str, accel: Accel) -> Option<(Self, Duration)> {
         let file = file(device, accel);
         let text = fs::read_to_string(&file).ok()?;
         let age = fs::metadata(&file).ok()?.modified().ok()?.elapsed().unwrap_or_default();
@@ -92,8 +96,8 @@ fn times_as_good(value: &str, other: &str) -> Option<f64> {
     Some(if value.ends_with("us") { ratio.recip() } else { ratio })
 }
 
-fn file(device: Device, accel: Accel) -> PathBuf {
-    paths::vm().join(format!("summary-{}-{}", device.name(), accel.name()))
+fn file(device: &str, accel: Accel) -> PathBuf {
+    paths::vm().join(format!("summary-{device}-{}", accel.name()))
 }
 
 #[cfg(test)]
@@ -114,20 +118,21 @@ mod tests {
     #[test]
     fn tables_are_read() {
         let mut summary = Summary::default();
-        summary.add(&Program::perftest("ib_write_bw -a"), BANDWIDTH);
-        summary.add(&Program::perftest("ib_write_lat -s 2"), LATENCY);
-        summary.add(&Program::pingpong("ibv_rc_pingpong"), "8192000 bytes in 0.01 seconds = 1 Mbit/sec");
+        summary.add("ib_write_bw -a", BANDWIDTH);
+        summary.add("ib_write_lat -s 2", LATENCY);
+        summary.add("ibv_rc_pingpong", "8192000 bytes in 0.01 seconds = 1 Mbit/sec");
         summary.sort();
         let mut rxe = Summary::default();
-        rxe.add(&Program::perftest("ib_write_lat -s 2"), &LATENCY.replace("88.50", "456.70"));
-        rxe.add(&Program::perftest("ib_write_bw -s 65536"), &BANDWIDTH.replace("6543.21", "13.10"));
+        rxe.add("ib_write_lat -s 2", &LATENCY.replace("88.50", "456.70"));
+        rxe.add("ib_write_bw -s 65536", &BANDWIDTH.replace("6543.21", "13.10"));
         assert_eq!(
             summary.table("vrdma0", Some(("rxe0", &rxe))),
-            "                              vrdma0              rxe0   times as good\n\
-             WRITE, 2 bytes              88.50 us         456.70 us               5\n\
-             WRITE, 8 bytes          0.534512 M/s      0.534512 M/s               1\n\
-             WRITE, 64 KiB          6543.21 MiB/s       13.10 MiB/s             499\n\
-             WRITE, 8 MiB           8999.99 MiB/s     8999.99 MiB/s               1"
+            "                                    vrdma0              rxe0   times as good\n\
+             WRITE, 2 bytes                    88.50 us         456.70 us             5.2\n\
+             WRITE, 2 bytes, 99.9 %           170.00 us         170.00 us             1.0\n\
+             WRITE, 8 bytes                0.534512 M/s      0.534512 M/s             1.0\n\
+             WRITE, 64 KiB                6543.21 MiB/s       13.10 MiB/s           499.5\n\
+             WRITE, 8 MiB                 8999.99 MiB/s     8999.99 MiB/s             1.0"
         );
     }
 }

@@ -76,7 +76,8 @@ pub struct Row {
     /// What it shows.
     pub what: String,
     pub(super) server: String,
-    pub(super) client: String,
+    /// The client's command line, with the words above in it.
+    pub client: String,
     pub(super) ready: Ready,
     /// Whether the server goes on after its client, until it is killed.
     pub(super) server_stays: bool,
