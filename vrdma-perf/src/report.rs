@@ -94,15 +94,15 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             Err(missing("its engines are this program's, not those of another daemon"))
         }
         What::Wire(port, size) => apart(name, &Wire { size, ..wire(port) }, target),
-        What::Iwarp(size, qp, tx_depth) => {
-            let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire(PortKind::Memif) };
+        What::Iwarp(port, size, qp, tx_depth) => {
+            let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire(port) };
             apart(name, &wire, target)
         }
         What::IwarpVeth(mtu) => {
             apart(name, &Wire { mtu: Some(mtu), iwarp: true, ..wire(PortKind::AfPacket) }, target)
         }
         What::Stalled(stalled) => {
-            let wire = Wire { stalled, mtu: Some(9000), iwarp: true, ..wire(PortKind::Memif) };
+            let wire = Wire { stalled, mtu: Some(9000), iwarp: true, ..wire(PortKind::Ring) };
             apart(name, &wire, target)
         }
         What::Processor(qps) => {

@@ -22,11 +22,11 @@ pub enum What {
     Command(&'static str, With),
     /// WRITEs of so many bytes over a port.
     Wire(PortKind, u32),
-    /// WRITEs of so many bytes by iWARP over net_memif with an MTU of 9000: connections, and requests outstanding on each.
-    Iwarp(u32, u32, u32),
+    /// WRITEs of so many bytes by iWARP over a port with an MTU of 9000: connections, and requests outstanding on each.
+    Iwarp(PortKind, u32, u32, u32),
     /// WRITEs of 64 KiB by iWARP over a veth, by the link's MTU.
     IwarpVeth(u16),
-    /// WRITEs of 64 KiB over net_memif, by iWARP on one connection with an MTU of 9000, beside so many whose peers take nothing.
+    /// WRITEs of 64 KiB over net_ring, by iWARP on one connection with an MTU of 9000, beside so many whose peers take nothing.
     Stalled(u32),
     /// Processor time of a daemon that sleeps, beside so many connected QPs.
     Processor(u32),
@@ -163,13 +163,35 @@ pub const ROWS: &[Row] = &[
     row("1 MiB SEND, hot", "send bw -s 1048576", With::Limit, ">= 0.95"),
     other("64 KiB WRITE over net_memif", What::Wire(PortKind::Memif, 65536), ">= 0.85"),
     other("64 B WRITEs over net_memif, packets", What::Wire(PortKind::Memif, 64), ">= 0.6"),
-    other("64 KiB WRITE by iWARP over net_memif, beside RoCE", What::Iwarp(65536, 1, 128), ">= 0.8"),
-    other("4 KiB WRITE by iWARP, 16 outstanding, beside RoCE", What::Iwarp(4096, 1, 16), ">= 0.8"),
-    other("64 KiB WRITE by iWARP, 64 connections beside one", What::Iwarp(65536, 64, 2), ">= 0.85"),
+    other(
+        "64 KiB WRITE by iWARP over net_memif, beside RoCE",
+        What::Iwarp(PortKind::Memif, 65536, 1, 128),
+        ">= 0.8",
+    ),
+    other(
+        "64 KiB WRITE by iWARP over net_ring, beside RoCE",
+        What::Iwarp(PortKind::Ring, 65536, 1, 128),
+        ">= 0.8",
+    ),
+    other(
+        "4 KiB WRITE by iWARP, 16 outstanding, beside RoCE",
+        What::Iwarp(PortKind::Ring, 4096, 1, 16),
+        ">= 0.8",
+    ),
+    other(
+        "64 KiB WRITE by iWARP, 64 connections beside one",
+        What::Iwarp(PortKind::Ring, 65536, 64, 2),
+        ">= 0.85",
+    ),
+    other(
+        "64 KiB WRITE by iWARP, 1,000 connections beside one",
+        What::Iwarp(PortKind::Ring, 65536, 1000, 2),
+        ">= 0.8",
+    ),
     other("64 KiB WRITE by iWARP, with 1,000 stalled peers", What::Stalled(1000), ">= 0.95"),
     other("64 KiB WRITE over net_af_packet, veth", What::Wire(PortKind::AfPacket, 65536), ">= 0.95"),
-    other("64 KiB WRITE by iWARP over net_af_packet, veth", What::IwarpVeth(1500), ">= 0.9"),
-    other("64 KiB WRITE by iWARP over net_af_packet, veth", What::IwarpVeth(9000), ">= 0.9"),
+    other("64 KiB WRITE by iWARP over a veth, MTU of Ethernet", What::IwarpVeth(1500), ">= 0.9"),
+    other("64 KiB WRITE by iWARP over a veth, jumbo frames", What::IwarpVeth(9000), ">= 0.9"),
     other("64 KiB WRITE over net_af_xdp, veth", What::Wire(PortKind::AfXdp, 65536), ">= 0.95"),
     row(
         "8 B WRITE, both asleep: kick and interrupt",

@@ -33,6 +33,31 @@ pub struct Stream {
     pub taken: u64,
 }
 
+/// WRITEs of the peer's that have arrived.
+pub struct Arrivals {
+    /// Bytes of a stream that each is.
+    pub each: u64,
+    /// The connection of each that nobody has counted yet.
+    pub new: Vec<u32>,
+}
+
+impl Default for Arrivals {
+    /// Before it is known how long they are.
+    fn default() -> Self {
+        Arrivals { each: u64::MAX, new: Vec::new() }
+    }
+}
+
+impl Arrivals {
+    /// The engine took more bytes of a connection.
+    fn take(&mut self, number: u32, stream: &mut Stream, length: u64) {
+        let before = stream.taken / self.each;
+        stream.taken += length;
+        let new = stream.taken / self.each - before;
+        self.new.extend((0..new).map(|_| number));
+    }
+}
+
 /// Where the engine's FPDUs go.
 #[derive(Default)]
 pub struct Streams {
@@ -46,6 +71,8 @@ pub struct Streams {
     /// The engine has ended one.
     pub ended: Option<StreamEnd>,
     mss: usize,
+    /// What has come.
+    pub arrivals: Arrivals,
     /// The TCP below.
     pub own: Own,
 }
@@ -108,10 +135,15 @@ struct ToEngine<'a> {
     device: DeviceId,
     all: &'a mut Vec<Stream>,
     failure: &'a mut Failure,
+    arrivals: &'a mut Arrivals,
     readers: usize,
 }
 
 impl ToEngine<'_> {
+    fn took(&mut self, user: Handle, length: u64) {
+        self.arrivals.take(user.number, &mut self.all[user.number as usize], length);
+    }
+
     fn stream(&mut self, user: Handle) -> Option<&mut Stream> {
         let index = user.number as usize;
         self.all.get_mut(index).filter(|_| index < self.readers)
@@ -122,7 +154,7 @@ impl Taker for ToEngine<'_> {
     fn take(&mut self, user: Handle, bytes: &[u8]) -> usize {
         let Some(qpn) = self.stream(user).map(|stream| stream.qpn) else { return 0 };
         let taken = self.engine.handle_stream(self.device, qpn, bytes, self.failure).unwrap_or(0);
-        self.all[user.number as usize].taken += taken as u64;
+        self.took(user, taken as u64);
         taken
     }
 
@@ -134,7 +166,7 @@ impl Taker for ToEngine<'_> {
     fn take_placed(&mut self, user: Handle, placed: &PlacedFpdu) -> bool {
         let Some(qpn) = self.stream(user).map(|stream| stream.qpn) else { return false };
         let is_taken = self.engine.handle_placed(self.device, qpn, placed, self.failure) == Ok(true);
-        self.all[user.number as usize].taken += if is_taken { placed.len() as u64 } else { 0 };
+        self.took(user, if is_taken { placed.len() as u64 } else { 0 });
         is_taken
     }
 }
@@ -310,8 +342,8 @@ impl Host {
 
     /// A frame came.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) {
-        let Host { engine, device, streams: Streams { all, own, .. }, failure, readers, .. } = self;
-        let to_engine = &mut ToEngine { engine, device: *device, all, failure, readers: *readers };
+        let Host { engine, device, streams: Streams { all, own, arrivals, .. }, failure, readers, .. } = self;
+        let to_engine = &mut ToEngine { engine, device: *device, all, failure, arrivals, readers: *readers };
         own.handle_frame(now, 0, frame, to_engine);
     }
 
@@ -320,7 +352,7 @@ impl Host {
         for _ in 0..self.streams.own.ready() {
             let Some(handle) = self.streams.own.next_ready() else { break };
             let index = handle.number as usize;
-            let Streams { all, own, .. } = &mut self.streams;
+            let Streams { all, own, arrivals, .. } = &mut self.streams;
             let Some(stream) = all.get_mut(index).filter(|_| index < self.readers) else { continue };
             if own.events(&stream.socket).contains(EventSet::IN) {
                 let length = match own.read(&stream.socket, &mut self.scratch)? {
@@ -333,7 +365,7 @@ impl Host {
                     let some = self.engine.handle_stream(self.device, stream.qpn, bytes, &mut self.failure);
                     taken += some.context("its QP")?;
                 }
-                stream.taken += length as u64;
+                arrivals.take(handle.number, stream, length as u64);
             }
             self.flush(index);
         }

@@ -6,6 +6,7 @@ use super::memory::MEMORY;
 use crate::load::Load;
 use anyhow::{Context, Result, ensure};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant as Clock};
 use vrdma_backend::own_tcp::Handle;
@@ -36,15 +37,11 @@ pub struct Iwarp<'p> {
     b: Host,
     ports: &'p RefCell<Vec<Port>>,
     length: u32,
-    depth: u32,
     burst: Burst,
     start: Clock,
     now: Instant,
-    /// Bytes of a stream that a WRITE is.
-    each: u64,
-    /// Of each connection.
-    posted: Vec<u64>,
-    next: usize,
+    /// Connections that may have one more WRITE outstanding, as often as they may.
+    free: VecDeque<u32>,
     /// WRITEs posted in all, and of those that have arrived as was told.
     counts: (u64, u64),
 }
@@ -66,13 +63,10 @@ impl<'p> Iwarp<'p> {
             b: Host::new(first + 1, mtu)?,
             ports,
             length,
-            depth,
             burst: Burst::default(),
             start: Clock::now(),
             now: Instant(0),
-            each: u64::MAX,
-            posted: vec![0; connections as usize],
-            next: 0,
+            free: (0..depth).flat_map(|_| 0..connections).collect(),
             counts: (0, 0),
         };
         let Host { streams, device, address, .. } = &mut iwarp.b;
@@ -82,9 +76,7 @@ impl<'p> Iwarp<'p> {
         }
         iwarp.a.post(iwarp.now, 0, iwarp.b.key, length)?;
         iwarp.wait("a WRITE", |iwarp| iwarp.a.streams.own.ready() == 0 && iwarp.is_settled())?;
-        iwarp.each = iwarp.b.streams.all[0].taken;
-        iwarp.posted[0] = 1;
-        iwarp.counts = (1, 1);
+        iwarp.b.streams.arrivals.each = iwarp.b.streams.all[0].taken;
         iwarp.stall((connections, stalled))?;
         Ok(iwarp)
     }
@@ -168,11 +160,6 @@ impl<'p> Iwarp<'p> {
         self.a.transmit(self.now, &mut ports[0]);
         Ok(())
     }
-
-    /// WRITEs of a connection that have arrived.
-    fn arrived(&self, index: usize) -> u64 {
-        self.b.streams.all[index].taken / self.each
-    }
 }
 
 /// Hands frames that came to those whom they are for.
@@ -190,26 +177,20 @@ fn deliver(burst: &mut Burst, hosts: [&mut Host; 2], now: Instant) {
 
 impl Load for Iwarp<'_> {
     fn post(&mut self) -> bool {
-        for _ in 0..self.posted.len() {
-            let index = self.next;
-            self.next = (index + 1) % self.posted.len();
-            if self.posted[index] - self.arrived(index) < self.depth.into() {
-                self.a.post(self.now, index, self.b.key, self.length).expect("there is room");
-                self.posted[index] += 1;
-                self.counts.0 += 1;
-                return true;
-            }
-        }
-        false
+        let Some(index) = self.free.pop_front() else { return false };
+        self.a.post(self.now, index as usize, self.b.key, self.length).expect("there is room");
+        self.counts.0 += 1;
+        true
     }
 
     fn ring(&mut self) {}
 
     fn poll(&mut self) -> Result<u32> {
         self.turn()?;
-        let arrived: u64 = (0..self.posted.len()).map(|index| self.arrived(index)).sum();
-        let new = arrived - self.counts.1;
-        self.counts.1 = arrived;
+        let before = self.free.len();
+        self.free.extend(self.b.streams.arrivals.new.drain(..));
+        let new = self.free.len() - before;
+        self.counts.1 += new as u64;
         Ok(new as u32)
     }
 
