@@ -64,7 +64,9 @@ impl Summary {
         let times = if beside.is_some() { "times as good" } else { "" };
         let mut text = format!("{:<24}{name:>18}{other:>18}{times:>16}", "");
         for (figure, value) in &self.0 {
-            let other = beside.and_then(|(_, other)| other.0.iter().find(|(name, _)| name == figure));
+            // A latency and a rate may be of as many bytes.
+            let is_same = |(name, other): &&Figure| name == figure && unit(other) == unit(value);
+            let other = beside.and_then(|(_, other)| other.0.iter().find(is_same));
             let other = other.map_or("", |(_, value)| value.as_str());
             let times = times_as_good(value, other).map_or(String::new(), |times| format!("{times:.1}"));
             text += &format!("\n{figure:<24}{value:>18}{other:>18}{times:>16}");
@@ -87,6 +89,10 @@ impl Summary {
             |line: &str| line.split_once('\t').map(|(name, value)| (name.to_owned(), value.to_owned()));
         Some((Self(text.lines().filter_map(figure).collect()), age))
     }
+}
+
+fn unit(value: &str) -> Option<&str> {
+    value.split(' ').nth(1)
 }
 
 /// How many times as good a figure is as another: of times the smaller is the better.
@@ -124,6 +130,8 @@ mod tests {
         summary.sort();
         let mut rxe = Summary::default();
         rxe.add("ib_write_lat -s 2", &LATENCY.replace("88.50", "456.70"));
+        // As many bytes as of a rate.
+        rxe.add("ib_write_lat -s 8", &LATENCY.replace("\n 2 ", "\n 8 "));
         rxe.add("ib_write_bw -s 65536", &BANDWIDTH.replace("6543.21", "13.10"));
         assert_eq!(
             summary.table("vrdma0", Some(("rxe0", &rxe))),
