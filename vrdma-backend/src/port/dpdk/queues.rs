@@ -61,42 +61,33 @@ impl Setup<'_> {
                 "qpairs={has}: frames come to all of these queues, and nobody reads some: write qpairs={workers}, a queue for each worker, or leave it out"
             );
         }
+        let lengths = queue_lengths(self.port, device.is_pci())?;
+        // Pools are never freed: so what fails for several has the first one's made already.
+        let first = pools(eal, device, lengths, self.room)?;
         let why_not = if workers == 1 {
-            return self.run(eal, device, 1);
+            return self.run(device, lengths, vec![first]);
         } else if !device.takes_queues() {
             "of its driver we use one queue pair".to_owned()
         } else if has < workers {
             format!("it has {has} of {workers} queue pairs")
         } else {
-            match expecting_failure(|| self.run(eal, device, workers)) {
+            let others = || (1..workers).map(|_| pools(eal, device, lengths, self.room));
+            let all = || [Ok(first)].into_iter().chain(others()).collect::<Result<Vec<_>>>();
+            match expecting_failure(|| self.run(device, lengths, all()?)) {
                 Ok(running) => return Ok(running),
                 Err(error) => format!("it does not start with {workers} queue pairs ({error:#})"),
             }
         };
         log::info!("uplink {}: {why_not}: the first worker sends and receives for all", device.name);
-        self.run(eal, device, 1)
+        self.run(device, lengths, vec![first])
     }
 
-    fn run(&self, eal: Eal, device: &UplinkDevice, queues: u16) -> Result<Running> {
-        let port = self.port;
-        let (rx, tx) = queue_lengths(port, device.is_pci())?;
-        let spare = match device.is_af_xdp() {
-            true => XDP_BUFFERS,
-            false => 4 * BURST as u32,
-        };
-        let pools = || {
-            Ok(Pools {
-                rx: Pool::new(eal, u32::from(rx) + spare, self.room)?,
-                tx: Pool::new(eal, u32::from(tx) + 2 * spare, self.room)?,
-                piece: Pool::new(eal, 2 * (u32::from(tx) + 2 * spare), TAIL_ROOM)?,
-            })
-        };
-        let pools: Vec<Pools> = (0..queues).map(|_| pools()).collect::<Result<_>>()?;
-        let interrupt = self.configure(queues)?;
+    fn run(&self, device: &UplinkDevice, (rx, tx): (u16, u16), pools: Vec<Pools>) -> Result<Running> {
+        let interrupt = self.configure(u16::try_from(pools.len())?)?;
         for (queue, pools) in (0..).zip(&pools) {
-            setup(port, queue, rx, tx, &pools.rx)?;
+            setup(self.port, queue, rx, tx, &pools.rx)?;
         }
-        start(port, device)?;
+        start(self.port, device)?;
         Ok(Running { pools, interrupt })
     }
 
@@ -127,6 +118,20 @@ impl Setup<'_> {
     }
 }
 
+/// The buffers of a queue pair of these lengths, with room for frames.
+fn pools(eal: Eal, device: &UplinkDevice, (rx, tx): (u16, u16), room: u16) -> Result<Pools> {
+    let spare = match device.is_af_xdp() {
+        true => XDP_BUFFERS,
+        false => 4 * BURST as u32,
+    };
+    Ok(Pools {
+        rx: Pool::new(eal, u32::from(rx) + spare, room)?,
+        tx: Pool::new(eal, u32::from(tx) + 2 * spare, room)?,
+        piece: Pool::new(eal, 2 * (u32::from(tx) + 2 * spare), TAIL_ROOM)?,
+    })
+}
+
+/// Lengths of the receive and of the send queue.
 fn queue_lengths(port: u16, pci: bool) -> Result<(u16, u16)> {
     let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
     // SAFETY: the port is ours; both are written within their bounds.
