@@ -66,5 +66,6 @@ fn each_worker_sends_and_receives_by_its_own_queue_of_a_tap() {
     let stats = lab.stats();
     let passed = Passed::of(&stats);
     assert!(passed.sent.iter().chain(&passed.received).all(|frames| *frames != 0), "{passed:?}");
+    eprintln!("{} rules, {passed:?}", stats.uplink("rules"));
     assert_eq!(stats.uplink("rules") + stats.uplink("rules_refused"), 2);
 }

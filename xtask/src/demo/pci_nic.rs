@@ -65,6 +65,9 @@ fn with(nic: Nic) -> Result<String> {
 /// With and without zero copy; what the summary says.
 fn go_through(lab: &mut NicLab) -> Result<String> {
     let mut lines = Vec::new();
+    if workers() > Some(1) {
+        lines.push(rules(lab).context("flow rules")?);
+    }
     for (arguments, name) in [("", "as it is"), ("--no-zero-copy", "with copies")] {
         let daemon = Daemon::start(lab, arguments)?;
         let result = programs(lab, name).and_then(|()| daemon.finish(lab));
@@ -77,9 +80,6 @@ fn go_through(lab: &mut NicLab) -> Result<String> {
             );
         }
         lines.push(format!("{name}: {}", result.context(name)?));
-    }
-    if workers() > Some(1) {
-        lines.push(rules(lab).context("flow rules")?);
     }
     lines.push(unplug(lab).inspect_err(|_| println!("{}", indent(&lab.daemon_log()))).context("unplugged")?);
     lab.expect_no_faults()?;
