@@ -3,6 +3,7 @@
 #include "shim.h"
 
 #include <rte_errno.h>
+#include <string.h>
 #include <sys/types.h>
 
 int shim_errno(void)
@@ -49,6 +50,41 @@ int shim_eth_link(uint16_t port, uint32_t *mbps)
 
 	*mbps = link.link_speed;
 	return error < 0 ? error : link.link_status == RTE_ETH_LINK_UP;
+}
+
+int shim_flow_to_queue(uint16_t port, const uint8_t *dst, uint16_t queue, const char **why)
+{
+	struct rte_flow_attr attr = { .ingress = 1 };
+	struct rte_flow_item_eth spec, mask;
+	struct rte_flow_action_queue to = { .index = queue };
+	struct rte_flow_item pattern[] = {
+		{ .type = RTE_FLOW_ITEM_TYPE_ETH, .spec = &spec, .mask = &mask },
+		{ .type = RTE_FLOW_ITEM_TYPE_END },
+	};
+	struct rte_flow_action actions[] = {
+		{ .type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &to },
+		{ .type = RTE_FLOW_ACTION_TYPE_END },
+	};
+	struct rte_flow_error error;
+
+	memset(&spec, 0, sizeof(spec));
+	memset(&mask, 0, sizeof(mask));
+	memset(&error, 0, sizeof(error));
+	memcpy(spec.hdr.dst_addr.addr_bytes, dst, RTE_ETHER_ADDR_LEN);
+	memset(mask.hdr.dst_addr.addr_bytes, 0xff, RTE_ETHER_ADDR_LEN);
+	rte_errno = 0;
+	if (rte_flow_create(port, &attr, pattern, actions, &error))
+		return 0;
+	*why = error.message;
+	return rte_errno > 0 ? -rte_errno : -EIO;
+}
+
+int shim_flow_flush(uint16_t port)
+{
+	struct rte_flow_error error;
+
+	memset(&error, 0, sizeof(error));
+	return rte_flow_flush(port, &error);
 }
 
 struct rte_mbuf *shim_pktmbuf_alloc(struct rte_mempool *pool)

@@ -9,6 +9,7 @@
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_ethdev.h>
+#include <rte_flow.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
@@ -43,6 +44,13 @@ uint16_t shim_eth_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbuf
 uint16_t shim_eth_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
 /* Whether the link is up; negative if the device cannot say. `mbps` may be UINT32_MAX: unknown. */
 int shim_eth_link(uint16_t port, uint32_t *mbps);
+
+/*
+ * Has frames to this MAC address come to a receive queue. Negative (errno) if the device refuses; `why` is then what its driver says, a string that stays, or null.
+ */
+int shim_flow_to_queue(uint16_t port, const uint8_t *dst, uint16_t queue, const char **why);
+/* Takes all such rules back. */
+int shim_flow_flush(uint16_t port);
 
 struct rte_mbuf *shim_pktmbuf_alloc(struct rte_mempool *pool);
 int shim_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use vrdma_abi::config::transport;
 use vrdma_backend::config::{Config, GuestConfig, GuestLimits, HostAddress, Tcp, Transport};
-use vrdma_backend::port::{self, Cable, Driver, Faults, FaultsConfig, Port};
+use vrdma_backend::port::{self, Cable, Driver, Faults, FaultsConfig, Port, UplinkDevice};
 use vrdma_guest::cm::host_address;
 
 /// How a lab is made.
@@ -35,6 +35,8 @@ pub struct LabOptions {
     pub program: Option<PathBuf>,
     /// A cable between two daemons, if there shall be two: guests with odd numbers are on the remote one.
     pub cable: Option<CableOptions>,
+    /// Devices of DPDK between two daemons in the place of a cable: the near one's, which is opened first, and the remote one's.
+    pub uplinks: Option<[UplinkDevice; 2]>,
     /// Last byte of guest `index`'s address, and its VLAN.
     pub address: fn(u8) -> (u8, Option<u16>),
     /// What the hosts say of guest `index`, from what [`guest_config`] says of all. Not for a daemon that is a process of its own.
@@ -100,6 +102,7 @@ impl Default for LabOptions {
             guest: GuestOptions::default(),
             program: None,
             cable: None,
+            uplinks: None,
             address: |index| (index + 1, None),
             host_says: |_, guest| guest,
         }
@@ -183,6 +186,15 @@ impl Lab {
         };
         let (mut remote, mut outside, mut cable) = (None, None, None);
         let daemon = match (&options.program, options.cable) {
+            (None, None) if let Some(uplinks) = &options.uplinks => {
+                let at = |end: usize, odd| Config {
+                    uplink: Some(uplinks[end].clone()),
+                    ..config(&|i| (i % 2 != 0) == odd)
+                };
+                let near = Daemon::start(at(0, false));
+                remote = near.is_ok().then(|| Daemon::start(at(1, true)).expect("the remote daemon starts"));
+                near
+            }
             (None, None) => Daemon::start(config(&|_| true)),
             (None, Some(CableOptions { mtu, depth, faults, held })) => {
                 let (local_end, remote_end, between) = port::pair_of_depth(mtu, depth).expect("a cable");

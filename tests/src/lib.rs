@@ -24,6 +24,7 @@ pub mod net;
 pub mod packets;
 pub mod pingpong;
 pub mod proc;
+pub mod queues;
 pub mod raw;
 pub mod rng;
 pub mod side;

@@ -31,7 +31,12 @@ struct Shared {
 impl PingPong {
     /// Starts it between two guests.
     pub fn start(a: &Arc<Guest>, b: &Arc<Guest>) -> PingPong {
-        let (mut a, mut b) = pair_between(a, b, 4 * LEN, &QpOptions::default());
+        PingPong::start_with(a, b, &QpOptions::default())
+    }
+
+    /// The same, with QPs that are so.
+    pub fn start_with(a: &Arc<Guest>, b: &Arc<Guest>, options: &QpOptions) -> PingPong {
+        let (mut a, mut b) = pair_between(a, b, 4 * LEN, options);
         let shared = Arc::new(Shared::default());
         let theirs = shared.clone();
         let thread = std::thread::spawn(move || {

@@ -129,7 +129,14 @@ fn open_uplink(config: &Config) -> Result<Option<Port>> {
     let capture = capture.transpose()?;
     let eal = Eal::start(config.eal.as_deref().unwrap_or_default(), device)?;
     let mtu = config.uplink_mtu.map(u16::try_from).transpose()?;
-    let mut driver: Box<dyn Driver> = Box::new(Ethdev::open_with(eal, device, mtu, !config.no_zero_copy)?);
+    // What is captured or spoiled is all in one order.
+    let is_watched = capture.is_some() || config.faults.is_some();
+    if is_watched && config.workers > 1 {
+        log::info!("uplink {device}: with a capture or faults the first worker sends and receives for all");
+    }
+    let workers = if is_watched { 1 } else { config.workers };
+    let ethdev = Ethdev::open_with(eal, device, mtu, !config.no_zero_copy, workers)?;
+    let mut driver: Box<dyn Driver> = Box::new(ethdev);
     if let Some(file) = capture {
         driver = Box::new(Capture::new(driver, file)?);
     }

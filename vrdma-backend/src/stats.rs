@@ -96,6 +96,10 @@ pub struct WorkerStats {
     pub frames_received: u64,
     /// Frames to others that found no room in the ring.
     pub frames_lost: u64,
+    /// Frames that it sent by its own queue pair of the uplink.
+    pub uplink_sent: u64,
+    /// Frames that came there, also those that it handed over.
+    pub uplink_received: u64,
     /// Packets of reliable connections that its engine gave to those of other workers as they are.
     pub packets_sent: u64,
     /// Packets of theirs that it took.
@@ -184,9 +188,10 @@ impl Observer {
             stats.worker_sleeps += part.worker.sleeps;
             stats.workers.push(WorkerStats { guests: names, ..part.worker });
             guests.extend(positions.into_iter().zip(part.guests));
-            // The first worker has the uplink.
+            add(&mut stats.uplink, part.uplink);
+            // The first worker looks at the link.
             if number == 0 {
-                (stats.link, stats.uplink) = (part.link, part.uplink);
+                stats.link = part.link;
                 #[cfg(feature = "cycles")]
                 {
                     stats.cycles = part.cycles;
@@ -215,6 +220,8 @@ impl Part {
             frames_sent: count("frames_sent"),
             frames_received: count("frames_received"),
             frames_lost: count("frames_lost"),
+            uplink_sent: count("uplink_sent"),
+            uplink_received: count("uplink_received"),
             packets_sent: near.sent,
             packets_received: near.received,
             packets_lent: near.lent,

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use vrdma_backend::port::{BURST, Burst, Eal, Ethdev, LINK_POLL, Port};
+use vrdma_backend::port::{BURST, Burst, Driver, Eal, Ethdev, LINK_POLL, Port};
 
 /// For what happens at once, or not at all.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -110,9 +110,63 @@ fn packet_sockets_carry_frames_and_tell_of_the_link() {
     let mut b = open("net_af_packet1,iface=vb", None);
     assert_eq!(b.capabilities().mtu, 9000, "the interface's");
     every_length_both_ways(&mut a, &mut b);
+    let b = two_queues(&mut a, b);
     xdp_socket(&mut a, b);
     let mut b = open("net_af_packet1,iface=vb", None);
     the_interface_goes(&mut a, &mut b);
+}
+
+/// Both queues of a device send and receive, and it stays while one of them has not let go.
+fn two_queues(a: &mut Port, b: Port) -> Port {
+    drop(b);
+    let device = "net_af_packet3,iface=vb,qpairs=2".parse().unwrap();
+    let eal = Eal::start("", &device).unwrap();
+    let open_for = |workers| Ethdev::open_with(eal, &device, Some(1500), true, workers);
+    let error = format!("{:#}", open_for(3).expect_err("frames would be lost"));
+    assert!(error.contains("qpairs=2") && error.contains("qpairs=3"), "{error}");
+    let mut first = open_for(2).unwrap();
+    let others = first.split();
+    assert!(others.len() == 1 && first.split().is_empty(), "they are given once");
+    let mut queues: Vec<Port> =
+        [Box::new(first) as Box<dyn Driver>].into_iter().chain(others).map(Port::new).collect();
+    wait_link(a, true);
+    queues.iter_mut().for_each(|queue| wait_link(queue, true));
+    // Each frame comes to one of them, whichever the kernel likes.
+    for seed in 0..20 {
+        send(a, &frame(100, seed));
+        let start = Instant::now();
+        let mut came = Vec::new();
+        while came.is_empty() && start.elapsed() < PATIENCE {
+            came.extend(queues.iter_mut().flat_map(received_now));
+        }
+        assert!(came == [frame(100, seed)]);
+    }
+    for queue in &mut queues {
+        send(queue, &frame(100, 1));
+        assert!(received(a, 1) == [frame(100, 1)]);
+    }
+    // SAFETY: EAL runs, and knows a device of this name.
+    unsafe {
+        dpdk_sys::rte_dev_event_callback_process(c"net_af_packet3".as_ptr(), dpdk_sys::RTE_DEV_EVENT_REMOVE)
+    };
+    assert_eq!((queues[0].poll_link(), queues[1].is_up()), (Some(false), true));
+    send(&mut queues[1], &frame(100, 1));
+    assert!(received(a, 1) == [frame(100, 1)], "it is there still");
+    let error = format!("{:#}", open_for(2).expect_err("one has not let go"));
+    assert!(error.contains("in use"), "{error}");
+    assert_eq!(queues[1].poll_link(), Some(false));
+    let again = open_for(2).expect("both have");
+    drop(queues);
+    drop(again);
+    open("net_af_packet1,iface=vb", None)
+}
+
+/// What came by now.
+fn received_now(port: &mut Port) -> Vec<Vec<u8>> {
+    let mut burst = Burst::default();
+    port.receive(&mut burst);
+    let ours = burst.frames().iter().filter(|frame| frame[12..14] == [0x88, 0xb5]);
+    ours.map(|frame| frame.to_vec()).collect()
 }
 
 fn the_interface_goes(a: &mut Port, b: &mut Port) {

@@ -281,9 +281,6 @@ fn run(arguments: Arguments) -> Result<()> {
                     demo::iwarp::run(&demo::iwarp::Plan { tcp, siw: [both_siw, siw || both_siw], only })
                 }
                 Some(DemoOf::PciNic { .. }) if rxe => bail!("rdma_rxe knows nothing of DPDK"),
-                Some(DemoOf::PciNic { .. }) if workers.is_some() => {
-                    bail!("the backend in the host's VM has one worker")
-                }
                 Some(DemoOf::PciNic { nics }) => {
                     demo::pci_nic::run(if nics.is_empty() { &Nic::ALL } else { &nics })
                 }

@@ -13,7 +13,7 @@ use vrdma_tests::packets::Packet;
 use vrdma_tests::side::Side;
 use vrdma_tests::stock_peer::{self, Plan};
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{Guest, GuestOptions, Rng, guest, vm_peer};
+use vrdma_tests::{Guest, GuestOptions, Rng, guest, queues, vm_peer};
 
 #[derive(Parser)]
 enum Args {
@@ -46,6 +46,8 @@ enum Args {
         /// The socket of the RDMA function.
         socket: PathBuf,
     },
+    /// No guest of a daemon: two daemons of its own over a tap, whose flow rules bring frames to the queues of their workers.
+    Rules,
     /// Prints the daemon's counters.
     Stats {
         /// The admin socket.
@@ -91,6 +93,7 @@ fn main() -> Result<()> {
         }
         Args::Packets { socket, protocol } => packets(&socket, matches!(protocol, Protocol::Tcp))?,
         Args::Alone { socket } => alone(&socket)?,
+        Args::Rules => println!("{:?}", queues::steered()?),
         Args::Stats { socket } => {
             let mut stream = UnixStream::connect(&socket)?;
             stream.write_all(b"stats\n")?;

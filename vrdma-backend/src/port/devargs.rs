@@ -100,6 +100,11 @@ impl UplinkDevice {
         ["net_ring", "net_null", "net_tap"].contains(&self.driver())
     }
 
+    /// Whether it may be asked for several queue pairs. (Of a memif or vhost device the peer decides which are used.)
+    pub fn takes_queues(&self) -> bool {
+        self.is_pci() || self.is_af_packet() || self.driver() == "net_tap"
+    }
+
     /// Whether it takes frames of any length, although its driver claims to take the usual ones only (1518 bytes).
     pub fn is_modest(&self) -> bool {
         self.is_af_packet() || self.driver() == "net_memif"

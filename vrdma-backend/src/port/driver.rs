@@ -1,6 +1,7 @@
 //! What a port drives: a NIC, or what does duty for one.
 
 use super::{BURST, Checksums, Dma, External, Frame, Offload};
+use anyhow::{Result, bail};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use vrdma_transport::Way;
@@ -31,6 +32,17 @@ pub trait Driver: Send + std::fmt::Debug {
     fn mac(&self) -> Mac;
     /// The calling thread is the one that will use the driver from now on.
     fn adopt(&mut self) {}
+    /// Drivers of its further queue pairs, each for one more worker; they are given once. What comes to any of them may be for any worker.
+    fn split(&mut self) -> Vec<Box<dyn Driver>> {
+        Vec::new()
+    }
+    /// Has frames to this address come to that queue pair: 0 is this one, the others are as [`Driver::split`] gave them.
+    ///
+    /// # Errors
+    /// It cannot, or will not; in its own words.
+    fn steer(&mut self, _dst: Mac, _queue: usize) -> Result<()> {
+        bail!("it has no flow rules")
+    }
     /// Appends frames that came, each of one piece, until `frames` holds [`BURST`]; where it leads to other workers, as many of theirs besides.
     fn receive(&mut self, frames: &mut Vec<Frame>);
     /// Frames of [`Driver::receive`] have been read: takes them all.
@@ -68,6 +80,10 @@ pub trait Driver: Send + std::fmt::Debug {
     }
     /// Whether it leads to other hosts.
     fn leads_out(&self) -> bool {
+        true
+    }
+    /// Whether it sends and receives itself, by a queue pair of its own or as the only one; otherwise another worker does.
+    fn has_queue(&self) -> bool {
         true
     }
     /// Whether the last [`Driver::receive`] brought any frame on its way, though not to its caller.

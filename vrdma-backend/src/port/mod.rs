@@ -129,6 +129,11 @@ impl Port {
         self.driver.leads_out()
     }
 
+    /// Whether it sends and receives itself; otherwise another worker does.
+    pub fn has_queue(&self) -> bool {
+        self.driver.has_queue()
+    }
+
     /// Whether the last [`Port::receive`] brought any frame on its way, though not to its caller.
     pub fn has_relayed(&self) -> bool {
         self.driver.has_relayed()

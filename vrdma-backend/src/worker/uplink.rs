@@ -53,9 +53,10 @@ impl Worker {
         outside.map(|uplink| (uplink.port.is_up(), uplink.port.capabilities().mtu))
     }
 
-    /// What the uplink counted, by name.
+    /// What this worker's queue pair of the uplink counted, by name; nothing where another worker has it.
     pub fn uplink_stats(&self) -> BTreeMap<&'static str, u64> {
-        let outside = self.uplink.as_ref().filter(|uplink| uplink.port.leads_out());
+        let outside =
+            self.uplink.as_ref().filter(|uplink| uplink.port.leads_out() && uplink.port.has_queue());
         outside.map(|uplink| uplink.port.stats()).unwrap_or_default()
     }
 

@@ -10,8 +10,8 @@ use super::both;
 use crate::capture;
 use crate::proc::indent;
 use crate::ui;
-use crate::vm::Job;
 use crate::vm::nic::{Nic, NicLab};
+use crate::vm::{Job, workers};
 
 /// The services, each with the size of its messages and the path MTU.
 const SERVICES: [(&str, u32, u32); 6] = [
@@ -65,6 +65,9 @@ fn with(nic: Nic) -> Result<String> {
 /// With and without zero copy; what the summary says.
 fn go_through(lab: &mut NicLab) -> Result<String> {
     let mut lines = Vec::new();
+    if workers() > Some(1) {
+        lines.push(rules(lab).context("flow rules")?);
+    }
     for (arguments, name) in [("", "as it is"), ("--no-zero-copy", "with copies")] {
         let daemon = Daemon::start(lab, arguments)?;
         let result = programs(lab, name).and_then(|()| daemon.finish(lab));
@@ -81,6 +84,16 @@ fn go_through(lab: &mut NicLab) -> Result<String> {
     lines.push(unplug(lab).inspect_err(|_| println!("{}", indent(&lab.daemon_log()))).context("unplugged")?);
     lab.expect_no_faults()?;
     Ok(lines.join(", "))
+}
+
+/// Flow rules, which none of these NICs has for MAC addresses: those of DPDK's driver of taps.
+fn rules(lab: &NicLab) -> Result<String> {
+    let said = lab.host.check(
+        "modprobe -a tun sch_multiq sch_ingress cls_flower act_skbedit && vrdma-test-guest rules",
+        lab.patience(60),
+    )?;
+    println!("  ok {}", said.trim());
+    Ok("flow rules of a tap".to_owned())
 }
 
 /// The NIC is taken out while a guest sends by it: its port is down, daemon and guests live on. It is put in again, and a new daemon has it.

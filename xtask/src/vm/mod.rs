@@ -24,7 +24,7 @@ use crate::image::Image;
 use crate::proc::{Proc, indent};
 use crate::ui;
 pub use control::{Control, Exit, Job, Output};
-pub use pair::{Pair, PairConfig, Tcp, Topology, use_workers};
+pub use pair::{Pair, PairConfig, Tcp, Topology, use_workers, workers};
 pub use qemu::{Net, Places, RdmaDevice, VmConfig};
 
 /// How long a VM may take to boot under KVM, on a machine that has much else to do.

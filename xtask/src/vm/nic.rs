@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::directories::{run_directory, socket_directory};
-use super::pair::CAPTURE;
+use super::pair::{CAPTURE, workers};
 use super::qmp::Qmp;
 use super::{Job, Output, Vm};
 use crate::accel::Accel;
@@ -140,11 +140,16 @@ impl NicLab {
     }
 
     /// Starts the daemon on the NIC, with these arguments besides, and waits until it is ready.
+    ///
+    /// Of several workers guest b has the first, guest a the second.
     pub fn daemon(&self, arguments: &str) -> Result<Job> {
+        let count = workers().unwrap_or(1);
+        let workers = if count > 1 { [",worker=1", ",worker=0"] } else { [""; 2] };
         let line = format!(
             "exec 2>/run/daemon.log; exec vrdma-backend -v --poll-us 0 --channels 13 --admin /run/admin --uplink {ADDRESS} --uplink-mtu {MTU} \
-             --guest name=a,socket=/run/a,net=/run/a-net,mac={GUEST_MAC},gid={GUEST} \
-             --guest name=b,socket=/run/b,mac={OTHER_MAC},gid={OTHER} {arguments}"
+             --workers {count} --guest name=a,socket=/run/a,net=/run/a-net,mac={GUEST_MAC},gid={GUEST}{} \
+             --guest name=b,socket=/run/b,mac={OTHER_MAC},gid={OTHER}{} {arguments}",
+            workers[0], workers[1]
         );
         let mut job = self.host.spawn(&line)?;
         let mut ready = self.host.spawn("until grep -q 'ready: ' /run/daemon.log; do sleep 0.1; done")?;

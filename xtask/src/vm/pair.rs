@@ -50,6 +50,11 @@ pub fn use_workers(workers: Option<u32>) {
     }
 }
 
+/// How many, if the command line says it.
+pub fn workers() -> Option<u32> {
+    WORKERS.get().copied()
+}
+
 /// What a pair looks like.
 #[derive(Clone, Debug)]
 pub struct PairConfig {

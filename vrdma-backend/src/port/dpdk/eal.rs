@@ -32,9 +32,9 @@ thread_local!(static EXPECTED: Cell<bool> = const { Cell::new(false) });
 
 /// Calls DPDK with a question of which a failure is an answer: what it complains of is for `-v`.
 pub fn expecting_failure<T>(call: impl FnOnce() -> T) -> T {
-    EXPECTED.set(true);
+    let before = EXPECTED.replace(true);
     let result = call();
-    EXPECTED.set(false);
+    EXPECTED.set(before);
     result
 }
 

@@ -1,13 +1,12 @@
 //! A port of DPDK: a NIC, or a virtual device of one of DPDK's drivers.
 
-use super::attached::{Attached, lock};
+use super::device::Device;
 use super::dma::DeviceDma;
 use super::eal::Eal;
-use super::interface::{Interface, MtuChange};
 use super::mbuf::{Mbuf, Pool};
-use super::removal::Removal;
 use super::wake::Wake;
 use crate::port::{BURST, Capabilities, Dma, Driver, External, Frame, Offload, UplinkDevice};
+use anyhow::{Context, Result};
 use dpdk_sys as dpdk;
 use std::mem::zeroed;
 use std::os::fd::BorrowedFd;
@@ -15,12 +14,18 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use vrdma_wire::num::Mac;
 
-/// One device with one queue in each direction. All its `unsafe` calls name `port`, which is a started device that is ours alone unless `is_gone`.
+/// A queue pair of a device: the only one, or one of those that several workers have. All its `unsafe` calls name `port`, which is a started device that is ours alone while
+/// `shared` is there, and `queue`, which is this one's alone.
 #[derive(Debug)]
 pub struct Ethdev {
     pub(super) eal: Eal,
     pub(super) device: UplinkDevice,
+    /// Gone when the host has it back: EAL has neither port nor device any more, once all its queues have let go.
+    pub(super) shared: Option<Arc<Device>>,
     pub(super) port: u16,
+    pub(super) queue: u16,
+    /// The other queues, until somebody takes them.
+    pub(super) others: Vec<Ethdev>,
     pub(super) mac: Mac,
     pub(super) capabilities: Capabilities,
     /// Frames to receive, and to send.
@@ -28,21 +33,12 @@ pub struct Ethdev {
     pub(super) tx_pool: Pool,
     /// Further pieces of frames to send.
     pub(super) piece_pool: Pool,
-    pub(super) interface: Option<Interface>,
     pub(super) wake: Wake,
     pub(super) counters: Counters,
     /// Guests' memory that the device reaches, if its frames take some with them.
     pub(super) dma: Option<Arc<DeviceDma>>,
     /// Most mbufs of a frame.
     pub(super) max_segments: u16,
-    /// Whether the host wants the device back, where it can ask for it.
-    pub(super) removal: Option<Removal>,
-    /// It has it back: EAL has neither port nor device any more.
-    pub(super) is_gone: bool,
-    /// Makes the port ours.
-    pub(super) attached: Attached,
-    /// Undone after the port is closed.
-    pub(super) mtu_change: Option<MtuChange>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,14 +70,24 @@ impl Driver for Ethdev {
         self.eal.adopt_thread();
     }
 
+    fn split(&mut self) -> Vec<Box<dyn Driver>> {
+        let others = std::mem::take(&mut self.others).into_iter();
+        others.map(|queue| Box::new(queue) as Box<dyn Driver>).collect()
+    }
+
+    fn steer(&mut self, dst: Mac, queue: usize) -> Result<()> {
+        let device = self.shared.as_ref().context("the device is gone")?;
+        device.steer(dst, u16::try_from(queue)?)
+    }
+
     fn receive(&mut self, frames: &mut Vec<Frame>) {
-        if self.is_gone {
+        if self.is_gone() {
             return;
         }
         let mut raws = [null_mut(); BURST];
         let want = BURST - frames.len();
-        // SAFETY: the port is started and `self` the only one to receive from it; there is room for `want`.
-        let count = unsafe { dpdk::shim_eth_rx_burst(self.port, 0, raws.as_mut_ptr(), want as u16) };
+        // SAFETY: the port is started and `self` the only one to receive from this queue; there is room for `want`.
+        let count = unsafe { dpdk::shim_eth_rx_burst(self.port, self.queue, raws.as_mut_ptr(), want as u16) };
         for raw in raws.into_iter().take(count.into()).filter_map(NonNull::new) {
             // SAFETY: the driver gives us the mbuf, and has written it.
             let (mbuf, is_whole) = unsafe { Mbuf::new(raw) };
@@ -104,7 +110,7 @@ impl Driver for Ethdev {
     }
 
     fn send(&mut self, frames: &mut Vec<Frame>) {
-        if self.is_gone {
+        if self.is_gone() {
             // As into a cable that is pulled.
             return frames.clear();
         }
@@ -122,8 +128,8 @@ impl Driver for Ethdev {
         for (raw, mbuf) in raws.iter_mut().zip(frames[..want].iter_mut().filter_map(Frame::as_mbuf)) {
             *raw = mbuf.as_ptr();
         }
-        // SAFETY: the port is started and `self` the only one to send by it. The mbufs are ours; the driver owns those that it takes.
-        let taken = unsafe { dpdk::shim_eth_tx_burst(self.port, 0, raws.as_mut_ptr(), want as u16) };
+        // SAFETY: the port is started and `self` the only one to send by this queue. The mbufs are ours; the driver owns those that it takes.
+        let taken = unsafe { dpdk::shim_eth_tx_burst(self.port, self.queue, raws.as_mut_ptr(), want as u16) };
         frames.drain(..usize::from(taken)).for_each(|frame| _ = frame.into_mbuf().map(Mbuf::into_raw));
     }
 
@@ -146,14 +152,14 @@ impl Driver for Ethdev {
 
     fn reclaim(&mut self) {
         // Without memory of others there is none to give back.
-        if self.is_gone || !self.capabilities.external {
+        if self.is_gone() || !self.capabilities.external {
             return;
         }
-        // SAFETY: the port is started and `self` the only one to send by it. Drivers that cannot (negative) free what they sent with the
+        // SAFETY: the port is started and `self` the only one to send by this queue. Drivers that cannot (negative) free what they sent with the
         // next burst, empty or not, or have freed it within the last.
         unsafe {
-            if dpdk::rte_eth_tx_done_cleanup(self.port, 0, 0) < 0 {
-                dpdk::shim_eth_tx_burst(self.port, 0, null_mut(), 0);
+            if dpdk::rte_eth_tx_done_cleanup(self.port, self.queue, 0) < 0 {
+                dpdk::shim_eth_tx_burst(self.port, self.queue, null_mut(), 0);
             }
         }
     }
@@ -177,22 +183,25 @@ impl Driver for Ethdev {
 
     fn arm(&mut self) -> bool {
         // Nothing comes of one that is gone.
-        self.is_gone || self.wake.arm(self.port)
+        let Some(device) = &self.shared else { return true };
+        // Who finds another queue's user at it sleeps only a little.
+        device.interrupts.try_lock().is_ok_and(|_one| self.wake.arm(self.port, self.queue))
     }
 
     fn disarm(&mut self) {
-        if !self.is_gone {
-            self.wake.disarm(self.port);
+        // An interrupt that stays enabled is taken away before the next sleep.
+        if let Some(device) = &self.shared
+            && let Ok(_one) = device.interrupts.try_lock()
+        {
+            self.wake.disarm(self.port, self.queue);
         }
     }
 
     fn link(&mut self) -> bool {
-        if self.removal.as_ref().is_some_and(Removal::is_wanted) {
+        if self.shared.as_ref().is_some_and(|device| device.is_wanted()) {
             self.unplugged();
         }
-        if self.is_gone {
-            return false;
-        }
+        let Some(device) = &self.shared else { return false };
         if let Wake::Socket(socket) = &self.wake
             && self.device.is_af_packet()
         {
@@ -201,7 +210,11 @@ impl Driver for Ethdev {
         if self.rx_pool.available() == 0 {
             self.counters.rx_pool_empty += 1;
         }
-        if let Some(interface) = &self.interface {
+        if self.queue != 0 {
+            // The first looks for all: drivers ask the device, and without a lock.
+            return true;
+        }
+        if let Some(interface) = &device.interface {
             return interface.carrier();
         }
         let mut mbps = 0;
@@ -210,11 +223,8 @@ impl Driver for Ethdev {
     }
 
     fn speed(&mut self) -> Option<u32> {
-        if self.is_gone {
-            return None;
-        }
         // Drivers that share an interface with the kernel give a number of their own.
-        if let Some(interface) = &self.interface {
+        if let Some(interface) = &self.shared.as_ref()?.interface {
             return interface.speed();
         }
         let mut mbps = 0;
@@ -230,7 +240,8 @@ impl Driver for Ethdev {
         count("rx_pool_empty", c.rx_pool_empty);
         count("rx_ring_full", c.rx_ring_full);
         count("tx_no_mbuf", c.tx_no_mbuf);
-        if self.is_gone {
+        // The driver counts for all queues.
+        if self.is_gone() || self.queue != 0 {
             return;
         }
         // SAFETY: zero is a value of this structure; DPDK fills it in. The port is ours.
@@ -248,6 +259,11 @@ impl Driver for Ethdev {
 }
 
 impl Ethdev {
+    /// Whether the host has the device back.
+    fn is_gone(&self) -> bool {
+        self.shared.is_none()
+    }
+
     /// Whether the device takes a frame as it is.
     fn takes(&self, frame: &mut Frame) -> bool {
         frame.as_mbuf().is_some_and(|mbuf| mbuf.segments() <= self.max_segments)
@@ -272,32 +288,18 @@ impl Ethdev {
     /// Gives the device back, which somebody unplugs.
     #[cold]
     fn unplugged(&mut self) {
-        let _one = lock();
-        self.let_go();
+        self.shared = None;
         self.wake.silence();
-        log::warn!("uplink {}: the device is unplugged: its port stays down", self.device.name);
-    }
-
-    /// Takes the device from EAL; under [`lock`]. It is stopped before it loses its DMA, and frames that it has give memory back after that.
-    fn let_go(&mut self) {
-        self.removal = None;
-        self.attached.stop();
-        if let Some(dma) = &self.dma {
-            dma.detach();
+        if self.queue == 0 {
+            log::warn!("uplink {}: the device is unplugged: its port stays down", self.device.name);
         }
-        self.attached.detach();
-        self.is_gone = true;
     }
 }
 
 impl Drop for Ethdev {
     fn drop(&mut self) {
-        let _one = lock();
         // Our descriptor of its socket would keep it open.
         self.wake = Wake::Blind;
-        if !self.is_gone {
-            self.let_go();
-        }
-        self.mtu_change = None;
+        self.shared = None;
     }
 }

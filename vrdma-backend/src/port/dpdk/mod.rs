@@ -2,11 +2,13 @@
 #![allow(unsafe_code, reason = "this folder is the border to DPDK, and to the sockets beneath its drivers")]
 
 mod attached;
+mod device;
 mod dma;
 mod eal;
 mod ethdev;
 mod interface;
 mod mbuf;
+mod queues;
 mod quirks;
 mod removal;
 mod setup;

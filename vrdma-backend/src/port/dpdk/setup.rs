@@ -1,38 +1,26 @@
 //! How a device is found, set up and started.
 
 use super::attached::{Attached, check, info, lock};
+use super::device::Device;
 use super::dma::DeviceDma;
 use super::eal::{Eal, error_text, expecting_failure, take_said};
 use super::ethdev::{Counters, Ethdev};
 use super::interface::{Interface, MtuChange, driver_sockets};
-use super::mbuf::Pool;
+use super::queues::{Pools, Running, Setup};
 use super::quirks::Quirks;
 use super::removal::Removal;
 use super::wake::Wake;
-use crate::port::{BURST, Capabilities, Checksums, ETHERNET, UplinkDevice};
+use crate::port::{Capabilities, Checksums, ETHERNET, UplinkDevice};
 use anyhow::{Context, Result, ensure};
 use dpdk_sys as dpdk;
 use std::ffi::CString;
-use std::mem::zeroed;
-use std::ptr::null;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use vrdma_wire::num::Mac;
 
-/// Descriptors of the receive and of the send queue, where the device has no other wish.
-const DESCRIPTORS: u16 = 1024;
 /// MTU where neither the configuration nor the device says one.
 const DEFAULT_MTU: u16 = 1500;
-/// Buffers that the driver of XDP sockets keeps for itself: for its rings to receive, and copies of frames to send.
-const XDP_BUFFERS: u32 = 6144;
 /// Largest MTU: jumbo frames as switches have them.
 const MAX_MTU: u16 = 9600;
-/// What we have use for.
-const OFFLOADS: u64 = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
-    | dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM
-    | dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM
-    | dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM;
-/// Room of the mbufs that carry memory of others, or the end of a frame.
-const TAIL_ROOM: u16 = 64;
 
 impl Ethdev {
     /// Opens and starts a device. Without `mtu` its network interface's MTU stays, and others get 1500. An interface whose MTU this
@@ -41,21 +29,28 @@ impl Ethdev {
     /// # Errors
     /// The device cannot be had; the message says why and what helps.
     pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
-        Ethdev::open_with(eal, device, mtu, true)
+        Ethdev::open_with(eal, device, mtu, true, 1)
     }
 
-    /// The same; `zero_copy` says whether frames may take memory of others with them where the device can.
+    /// The same; `zero_copy` says whether frames may take memory of others with them where the device can, and `workers` for how many it shall have queue
+    /// pairs ([`Driver::split`](crate::port::Driver::split)): it has so many, or one, which is said.
     ///
     /// # Errors
     /// As of [`Ethdev::open`].
-    pub fn open_with(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> Result<Ethdev> {
+    pub fn open_with(
+        eal: Eal,
+        device: &UplinkDevice,
+        mtu: Option<u16>,
+        zero_copy: bool,
+        workers: u16,
+    ) -> Result<Ethdev> {
         let _one = lock();
-        open(eal, device, mtu, zero_copy).with_context(|| format!("uplink {}", device.name))
+        open(eal, device, mtu, zero_copy, workers).with_context(|| format!("uplink {}", device.name))
     }
 }
 
 /// See [`Ethdev::open`]; under [`lock`].
-fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> Result<Ethdev> {
+fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool, workers: u16) -> Result<Ethdev> {
     device.check_host()?;
     let interface = device.interface().map(Interface::open).transpose()?;
     if let Some(interface) = &interface {
@@ -80,46 +75,43 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool) -> R
         room = device.get("framesz").and_then(|size| size.parse().ok()).unwrap_or(2048).max(room);
     }
     let room = u16::try_from(room).context("framesz is too long")?;
-    let (rx, tx) = queue_lengths(port, device.is_pci())?;
-    let spare = match device.is_af_xdp() {
-        true => XDP_BUFFERS,
-        false => 4 * BURST as u32,
-    };
-    let rx_pool = Pool::new(eal, u32::from(rx) + spare, room)?;
-    let tx_pool = Pool::new(eal, u32::from(tx) + 2 * spare, room)?;
-    let piece_pool = Pool::new(eal, 2 * (u32::from(tx) + 2 * spare), TAIL_ROOM)?;
+    let setup =
+        Setup { port, info: &info, mtu: mtu.min(longest(&info)), room, interrupt: interface.is_none() };
+    let Running { pools, interrupt } = setup.run_for(eal, &device, workers)?;
+    promiscuous(port, &device);
 
-    // What the device offers, and we can use.
-    let offered = info.tx_offload_capa;
-    let checksums = checksums(offered);
-    let multi_segs = offered & dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS != 0;
-    let offloads = offered & OFFLOADS;
-
-    let interrupt = configure(port, &info, mtu.min(longest(&info)), offloads, interface.is_none())?;
-    setup(port, rx, tx, &rx_pool)?;
-    start(port, &device)?;
-    let wake = Wake::find(port, &device, interrupt, &sockets);
+    let multi_segs = info.tx_offload_capa & dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS != 0;
     let dma = if zero_copy && device.is_pci() { dma(port, &device, &info, multi_segs)? } else { None };
     let external = zero_copy && multi_segs && (device.takes_in_place() || dma.is_some());
-    Ok(Ethdev {
+    let capabilities =
+        Capabilities { mtu, max_frame: frame, external, checksums: checksums(info.tx_offload_capa) };
+    let (mac, removal) = (mac(port)?, Some(Removal::watch(port)?));
+    let interrupts = Mutex::default();
+    let has_rules = false.into();
+    // Whoever drops it takes the lock that is held here: so nothing may fail from here on.
+    let shared =
+        Device { port, interface, dma: dma.clone(), interrupts, removal, attached, mtu_change, has_rules };
+    let shared = Arc::new(shared);
+    let mut queues = (0..).zip(pools).map(|(queue, Pools { rx, tx, piece })| Ethdev {
         eal,
+        shared: Some(shared.clone()),
         port,
-        mac: mac(port)?,
-        capabilities: Capabilities { mtu, max_frame: frame, external, checksums },
-        rx_pool,
-        tx_pool,
-        piece_pool,
-        interface,
-        wake,
-        dma,
+        queue,
+        others: Vec::new(),
+        mac,
+        capabilities,
+        rx_pool: rx,
+        tx_pool: tx,
+        piece_pool: piece,
+        wake: Wake::find(port, queue, &device, interrupt, &sockets),
+        dma: dma.clone(),
         max_segments: most_segments(&info),
         counters: Counters::default(),
-        removal: Some(Removal::watch(port)?),
-        is_gone: false,
-        device,
-        attached,
-        mtu_change,
-    })
+        device: device.clone(),
+    });
+    let mut first = queues.next().expect("a device has a queue pair at least");
+    first.others.extend(queues);
+    Ok(first)
 }
 
 /// The checksums among what a device offers.
@@ -217,72 +209,13 @@ fn longest(info: &dpdk::rte_eth_dev_info) -> u16 {
     by_frame.min(info.max_mtu).max(DEFAULT_MTU)
 }
 
-fn queue_lengths(port: u16, pci: bool) -> Result<(u16, u16)> {
-    let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
-    // SAFETY: the port is ours; both are written within their bounds.
-    let result = unsafe { dpdk::rte_eth_dev_adjust_nb_rx_tx_desc(port, &mut rx, &mut tx) };
-    if pci {
-        check(result, "lengths of queues")?;
-    }
-    Ok((rx, tx))
-}
-
-/// Sets the device up; whether it may be asked to interrupt us.
-fn configure(
-    port: u16,
-    info: &dpdk::rte_eth_dev_info,
-    mtu: u16,
-    offloads: u64,
-    interrupt: bool,
-) -> Result<bool> {
-    // SAFETY: zero is a value of this structure: everything as the driver likes it.
-    let mut conf: dpdk::rte_eth_conf = unsafe { zeroed() };
-    conf.rxmode.mtu = mtu.into();
-    conf.txmode.offloads = offloads;
-    // SAFETY: drivers point it to flags of their own, or nowhere.
-    let flags = unsafe { info.dev_flags.as_ref() }.copied().unwrap_or(0);
-    let tells_of_link = flags & dpdk::SHIM_DEV_INTR_LSC != 0 && !Quirks::of(info).deaf_to_link;
-    conf.intr_conf.set_lsc(tells_of_link.into());
-    conf.intr_conf.set_rxq(interrupt.into());
-    // SAFETY: the port is ours; the configuration is copied.
-    let call = || unsafe { dpdk::rte_eth_dev_configure(port, 1, 1, &conf) };
-    // Whether there are interrupts is found out by asking for them.
-    let mut result = if interrupt { expecting_failure(call) } else { call() };
-    if result < 0 && interrupt {
-        take_said();
-        conf.intr_conf.set_rxq(0);
-        // SAFETY: as above.
-        result = unsafe { dpdk::rte_eth_dev_configure(port, 1, 1, &conf) };
-    }
-    check(result, "its configuration")?;
-    Ok(conf.intr_conf.rxq() != 0)
-}
-
-fn setup(port: u16, rx: u16, tx: u16, pool: &Pool) -> Result<()> {
-    // SAFETY: the port is ours and configured; without further wishes (null) the driver's defaults are taken, among them all offloads
-    // of the port. Pools live to the end.
-    unsafe {
-        let socket = u32::MAX; // SOCKET_ID_ANY
-        check(dpdk::rte_eth_rx_queue_setup(port, 0, rx, socket, null(), pool.as_ptr()), "its receive queue")?;
-        check(dpdk::rte_eth_tx_queue_setup(port, 0, tx, socket, null()), "its send queue")
-    }
-}
-
-fn start(port: u16, device: &UplinkDevice) -> Result<()> {
-    // SAFETY: the port is ours and set up.
-    check(unsafe { dpdk::rte_eth_dev_start(port) }, "its start").map_err(|error| {
-        match device.is_memif_client() {
-            true => error.context("the server of net_memif has to be there first: start that, then this"),
-            false => error,
-        }
-    })?;
-    // Guests have addresses of their own.
+/// Guests have addresses of their own.
+fn promiscuous(port: u16, device: &UplinkDevice) {
     // SAFETY: the port is ours.
     let result = unsafe { dpdk::rte_eth_promiscuous_enable(port) };
     if result < 0 && result != -libc::ENOTSUP {
         log::warn!("{}: not promiscuous ({}): it may hide guests' frames", device.name, error_text(-result));
     }
-    Ok(())
 }
 
 fn mac(port: u16) -> Result<Mac> {
@@ -295,6 +228,7 @@ fn mac(port: u16) -> Result<Mac> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::mem::zeroed;
 
     #[test]
     fn a_frame_has_no_more_pieces_than_the_device_takes_without_cutting_it() {

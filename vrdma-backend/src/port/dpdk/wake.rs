@@ -24,11 +24,15 @@ pub enum Wake {
 }
 
 impl Wake {
-    /// What there is for a port that was started, ours alone: `interrupt` says whether interrupts could be configured, and `before` which sockets
-    /// there were before the driver opened its own.
-    pub fn find(port: u16, device: &UplinkDevice, interrupt: bool, before: &[i32]) -> Wake {
+    /// What there is for a queue of a port that was started, ours alone: `interrupt` says whether interrupts could be configured, and `before` which
+    /// sockets there were before the driver opened its own, one for each queue.
+    pub fn find(port: u16, queue: u16, device: &UplinkDevice, interrupt: bool, before: &[i32]) -> Wake {
         if device.interface().is_some() {
-            let found = driver_sockets().into_iter().find(|fd| !before.contains(fd));
+            // Numbers are given from the lowest on.
+            let mut found: Vec<i32> =
+                driver_sockets().into_iter().filter(|fd| !before.contains(fd)).collect();
+            found.sort_unstable();
+            let found = found.get(usize::from(queue)).copied();
             if let Some(socket) = found.and_then(|fd| DriverSocket::of(fd).ok()) {
                 if device.is_af_packet()
                     && let Err(error) = socket.ignore_own_host()
@@ -38,7 +42,7 @@ impl Wake {
                 return Wake::Socket(socket);
             }
         }
-        if interrupt && let Some(fd) = interrupt_fd(port) {
+        if interrupt && let Some(fd) = interrupt_fd(port, queue) {
             let counts = is_eventfd(&fd);
             // What virtual drivers have instead (`net_vhost` an epoll set) stays readable.
             if counts || device.is_pci() {
@@ -58,7 +62,7 @@ impl Wake {
     }
 
     /// Before a sleep; false if nothing will wake the sleeper.
-    pub fn arm(&self, port: u16) -> bool {
+    pub fn arm(&self, port: u16, queue: u16) -> bool {
         match self {
             Wake::Blind => false,
             Wake::Socket(socket) => {
@@ -67,8 +71,8 @@ impl Wake {
             }
             Wake::Interrupt { fd, counts } => {
                 drain(fd, *counts);
-                // SAFETY: the port is ours.
-                unsafe { dpdk::rte_eth_dev_rx_intr_enable(port, 0) >= 0 }
+                // SAFETY: the port is ours, and has the queue.
+                unsafe { dpdk::rte_eth_dev_rx_intr_enable(port, queue) >= 0 }
             }
         }
     }
@@ -81,21 +85,21 @@ impl Wake {
     }
 
     /// After it.
-    pub fn disarm(&self, port: u16) {
+    pub fn disarm(&self, port: u16, queue: u16) {
         if let Wake::Interrupt { fd, counts } = self {
-            // SAFETY: the port is ours.
-            unsafe { dpdk::rte_eth_dev_rx_intr_disable(port, 0) };
+            // SAFETY: the port is ours, and has the queue.
+            unsafe { dpdk::rte_eth_dev_rx_intr_disable(port, queue) };
             drain(fd, *counts);
         }
     }
 }
 
-/// The descriptor of the first queue's interrupt: the driver's, so with a number of our own.
-fn interrupt_fd(port: u16) -> Option<OwnedFd> {
+/// The descriptor of a queue's interrupt: the driver's, so with a number of our own.
+fn interrupt_fd(port: u16, queue: u16) -> Option<OwnedFd> {
     // SAFETY: the port is ours and started; the new descriptor is ours alone.
     unsafe {
         // A virtual device without interrupts is no error of anybody's.
-        let fd = expecting_failure(|| dpdk::rte_eth_dev_rx_intr_ctl_q_get_fd(port, 0));
+        let fd = expecting_failure(|| dpdk::rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue));
         let own = if fd >= 0 { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) } else { -1 };
         (own >= 0).then(|| OwnedFd::from_raw_fd(own))
     }

@@ -142,6 +142,10 @@ impl Driver for Mesh {
         self.link.is_some()
     }
 
+    fn has_queue(&self) -> bool {
+        self.nic.is_some()
+    }
+
     fn has_relayed(&self) -> bool {
         self.has_relayed
     }
@@ -164,6 +168,14 @@ impl Driver for Mesh {
         count("frames_sent", c.frames_sent);
         count("bytes_sent", c.bytes_sent);
         count("tx_link_down", c.tx_link_down);
+        count("rx_handed_over", c.handed_over);
+        if nic.is_first {
+            count("rules", self.rules.made);
+            count("rules_refused", self.rules.refused);
+        } else {
+            // The first worker counts for all.
+            count("link_changes", 0);
+        }
         nic.driver.counters(count);
     }
 
@@ -172,6 +184,10 @@ impl Driver for Mesh {
         count("frames_received", self.counters.received);
         count("frames_lost", self.counters.lost);
         count("buffers", self.counters.buffers);
+        if let Some(nic) = &self.nic {
+            count("uplink_sent", nic.counters.frames_sent);
+            count("uplink_received", nic.counters.frames_received);
+        }
     }
 
     fn held(&self) -> Option<Duration> {

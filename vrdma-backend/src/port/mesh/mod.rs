@@ -1,9 +1,12 @@
-//! What joins the workers of one process: each has a port, which leads to the guests of all others, and to the NIC, which the first
-//! worker has.
+//! What joins the workers of one process: each has a port, which leads to the guests of all others, and to the NIC, of which each worker has a queue pair, or the first
+//! has the only one.
 //!
-//! Between each two workers are two lanes, one in each direction, and one more from each to the NIC. So a worker that does not take what
+//! Between each two workers are two lanes, one in each direction, and one more from each to a NIC that the first alone has. So a worker that does not take what
 //! it gets loses what is sent to it, as a NIC does whose ring is full, and keeps nobody else waiting. Frames to the switches of other workers
 //! go straight there; from there none goes on, so there are no loops. Which worker has whom is in the configuration.
+//!
+//! Flow rules of the NIC bring frames to the queue of the worker that they are for. What comes to another one (for all; for whom there is no rule; before rules
+//! took effect) is handed over by that worker.
 //!
 //! A frame is written once, in a buffer of its sender, and read from there. What comes from the NIC for another worker is copied once, and
 //! so is what goes to the NIC.
@@ -13,6 +16,7 @@ mod lane;
 mod nic;
 pub mod places;
 pub mod ring;
+mod rules;
 mod sleeper;
 mod sync;
 mod table;
@@ -24,6 +28,7 @@ use super::frame::{Buffer, Frame, Origin};
 use super::{Capabilities, Checksums, Driver, ETHERNET};
 use lane::{Inward, Outward, lane};
 use nic::Nic;
+use rules::Rules;
 use rustix::event::epoll;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,10 +48,11 @@ pub struct Mesh {
     outward: Vec<Option<Outward>>,
     /// and from it.
     inward: Vec<Option<Inward>>,
-    /// The NIC, at the worker that has it,
+    /// The NIC, at workers that have a queue pair of it,
     nic: Option<Nic>,
     /// and the way to it, at the others.
     to_nic: Option<Outward>,
+    rules: Rules,
     /// What the others know of the NIC; none if there is none.
     link: Option<Arc<Link>>,
     station: Arc<Station>,
@@ -60,7 +66,7 @@ pub struct Mesh {
     counters: Counters,
 }
 
-/// What the worker with the NIC tells the others of its link.
+/// What the first worker tells the others of the NIC's link.
 #[derive(Debug)]
 struct Link {
     up: AtomicBool,
@@ -76,7 +82,7 @@ struct Counters {
     buffers: u64,
 }
 
-/// The ports of `workers` workers, with the NIC of this driver at the first. IP packets have up to `mtu` bytes where there is no NIC.
+/// The ports of `workers` workers, with the NIC of this driver: its queue pairs at all of them if it has as many, or the only one at the first. IP packets have up to `mtu` bytes where there is no NIC.
 ///
 /// # Errors
 /// The system has no descriptors left.
@@ -99,12 +105,13 @@ pub fn mesh(
         .map(|worker| Mesh {
             worker,
             table: table.clone(),
-            capabilities: Capabilities { external: capabilities.external && worker == 0, ..capabilities },
+            capabilities: Capabilities { external: false, ..capabilities },
             mac,
             outward: (0..workers).map(|_| None).collect(),
             inward: (0..workers).map(|_| None).collect(),
             nic: None,
             to_nic: None,
+            rules: Rules::default(),
             link: link.clone(),
             station: stations[worker].clone(),
             both: None,
@@ -121,14 +128,23 @@ pub fn mesh(
             ports[to].inward[from] = Some(inward);
         }
     }
-    if let Some(driver) = nic {
+    let Some(mut driver) = nic else { return Ok(ports) };
+    let others = driver.split();
+    if others.is_empty() {
         let lanes = ports[1..].iter_mut().map(|port| {
             let (outward, inward) = lane(&stations[0]);
             port.to_nic = Some(outward);
             inward
         });
-        let nic = Nic::new(driver, lanes.collect());
+        let nic = Nic::new(driver, true, lanes.collect());
         ports[0].add_nic(nic)?;
+        return Ok(ports);
+    }
+    assert_eq!(others.len() + 1, workers, "a NIC was opened for all workers");
+    ports[0].rules = Rules::make(&mut *driver, &table);
+    ports[0].add_nic(Nic::new(driver, true, Vec::new()))?;
+    for (port, driver) in ports[1..].iter_mut().zip(others) {
+        port.add_nic(Nic::new(driver, false, Vec::new()))?;
     }
     Ok(ports)
 }
@@ -140,6 +156,7 @@ impl Mesh {
     }
 
     fn add_nic(&mut self, nic: Nic) -> io::Result<()> {
+        self.capabilities.external = nic.driver.capabilities().external;
         if let Some(fd) = nic.driver.readiness() {
             let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             for fd in [fd, self.station.bell.as_fd()] {
@@ -159,10 +176,12 @@ impl Mesh {
         nic.driver.receive(&mut received);
         nic.counters.frames_received += received.len() as u64;
         nic.counters.bytes_received += received.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        let mut handed_over = 0;
         for frame in received.drain(..) {
             match self.table.place(&frame) {
                 Place::Worker(to) if to != self.worker => {
                     self.has_relayed = true;
+                    handed_over += 1;
                     self.copy(to, &frame);
                 }
                 // Own guests, and what nobody knows: the switch decides.
@@ -178,6 +197,7 @@ impl Mesh {
         }
         if let Some(nic) = &mut self.nic {
             nic.received = received;
+            nic.counters.handed_over += handed_over;
         }
     }
 
@@ -270,14 +290,18 @@ impl Mesh {
     /// Looks at the NIC's link, and tells the others.
     fn look(&mut self) -> bool {
         let Some(link) = &self.link else { return true };
-        if let Some(nic) = &mut self.nic {
-            let was_up = link.up.swap(nic.look(), Ordering::Relaxed);
-            // To ask may take a system call.
-            if was_up != nic.up {
-                link.speed.store(nic.driver.speed().unwrap_or(0), Ordering::Relaxed);
+        match &mut self.nic {
+            Some(nic) if nic.is_first => {
+                let was_up = link.up.swap(nic.look(true), Ordering::Relaxed);
+                // To ask may take a system call.
+                if was_up != nic.up {
+                    link.speed.store(nic.driver.speed().unwrap_or(0), Ordering::Relaxed);
+                }
+                nic.up
             }
+            Some(nic) => nic.look(link.up.load(Ordering::Relaxed)),
+            None => link.up.load(Ordering::Relaxed),
         }
-        link.up.load(Ordering::Relaxed)
     }
 }
 

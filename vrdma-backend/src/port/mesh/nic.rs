@@ -1,4 +1,4 @@
-//! The NIC, at the worker that has it: its frames go to all workers, and theirs to it.
+//! The NIC, at a worker that has a queue pair of it: frames that come there go to all workers. Where it has the only one, the others' frames go to it.
 
 use super::lane::Inward;
 use crate::port::frame::Frame;
@@ -11,6 +11,8 @@ const WAITING: usize = 4 * BURST;
 #[derive(Debug)]
 pub(super) struct Nic {
     pub driver: Box<dyn Driver>,
+    /// It looks at the link for all others that there are.
+    pub is_first: bool,
     pub up: bool,
     /// Room for a burst.
     pub received: Vec<Frame>,
@@ -33,13 +35,16 @@ pub(super) struct NicCounters {
     pub frames_sent: u64,
     pub bytes_sent: u64,
     pub tx_link_down: u64,
+    /// Frames that came for guests of other workers alone.
+    pub handed_over: u64,
 }
 
 impl Nic {
-    pub fn new(mut driver: Box<dyn Driver>, from: Vec<Inward>) -> Nic {
+    pub fn new(mut driver: Box<dyn Driver>, is_first: bool, from: Vec<Inward>) -> Nic {
         let up = driver.link();
         let (free, waiting, received) = (Vec::new(), Vec::new(), Vec::with_capacity(BURST));
-        Nic { driver, up, received, free, waiting, from, next: 0, counters: NicCounters::default() }
+        let counters = NicCounters::default();
+        Nic { driver, is_first, up, received, free, waiting, from, next: 0, counters }
     }
 
     /// How many frames [`Nic::send`] takes now.
@@ -117,9 +122,9 @@ impl Nic {
         taken != 0
     }
 
-    /// Looks at the link.
-    pub fn look(&mut self) -> bool {
-        self.up = self.driver.link();
+    /// Looks at the link, which is down if others know that it is.
+    pub fn look(&mut self, may_be_up: bool) -> bool {
+        self.up = self.driver.link() && may_be_up;
         if !self.up {
             // The driver may keep them until the link is up again, and nobody waits for them by then.
             self.counters.tx_link_down += self.waiting.len() as u64;

@@ -24,6 +24,13 @@ impl WorkerOf {
         self.0.insert(mac, worker);
     }
 
+    /// All addresses with their workers, in their order.
+    pub(super) fn addresses(&self) -> Vec<(Mac, usize)> {
+        let mut all: Vec<_> = self.0.iter().map(|(mac, worker)| (*mac, *worker)).collect();
+        all.sort_unstable_by_key(|(mac, _)| mac.0);
+        all
+    }
+
     /// Where a frame goes, by its destination.
     pub(super) fn place(&self, frame: &[u8]) -> Place {
         // What is shorter is no frame; nobody takes it.

@@ -1,5 +1,9 @@
 use super::*;
-use crate::port::{BURST, Burst, Cable, Port, pair};
+use crate::port::pair::Pair;
+use crate::port::{BURST, Burst, Cable, External, Port, pair};
+use anyhow::{Result, ensure};
+use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
 
 /// Guests 1 and 2 are on workers 0 and 1, guest 3 is too; nobody is on worker 2.
 const HOMES: [(u8, usize); 3] = [(1, 0), (2, 1), (3, 1)];
@@ -165,4 +169,176 @@ fn buffers_come_back_to_who_made_them() {
     }
     assert_eq!((from.counters.sent, from.counters.lost, to.counters.received), (6400, 0, 6400));
     assert_eq!((from.counters.buffers, to.counters.buffers), (BURST as u64, 0), "the same again and again");
+}
+
+/// A NIC with several queue pairs, of which each is one end of a cable of its own: so a frame comes to the queue that the test says.
+#[derive(Debug)]
+struct Several {
+    queue: Pair,
+    others: Vec<Pair>,
+    /// The address for which it has no room.
+    refuses: u8,
+    rules: Arc<Mutex<Vec<(Mac, usize)>>>,
+}
+
+impl Driver for Several {
+    fn capabilities(&self) -> Capabilities {
+        self.queue.capabilities()
+    }
+    fn mac(&self) -> Mac {
+        self.queue.mac()
+    }
+    fn split(&mut self) -> Vec<Box<dyn Driver>> {
+        self.others.drain(..).map(|queue| Box::new(queue) as Box<dyn Driver>).collect()
+    }
+    fn steer(&mut self, dst: Mac, queue: usize) -> Result<()> {
+        ensure!(dst != mac(self.refuses), "no room");
+        self.rules.lock().unwrap().push((dst, queue));
+        Ok(())
+    }
+    fn receive(&mut self, frames: &mut Vec<Frame>) {
+        self.queue.receive(frames);
+    }
+    fn allocate(&mut self, frames: &mut Vec<Frame>) {
+        self.queue.allocate(frames);
+    }
+    fn send(&mut self, frames: &mut Vec<Frame>) {
+        self.queue.send(frames);
+    }
+    fn attach(&mut self, frame: &mut Frame, external: External) -> bool {
+        self.queue.attach(frame, external)
+    }
+    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
+        self.queue.append(frame, bytes)
+    }
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.readiness()
+    }
+    fn arm(&mut self) -> bool {
+        self.queue.arm()
+    }
+    fn link(&mut self) -> bool {
+        self.queue.link()
+    }
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        self.queue.counters(count);
+    }
+}
+
+/// The ports of three workers with a queue pair each, the other ends of these with their cables, and the rules.
+#[expect(clippy::type_complexity, reason = "of a test")]
+fn queues(refuses: u8) -> (Vec<Port>, Vec<(Port, Cable)>, Vec<(Mac, usize)>) {
+    let mut table = WorkerOf::default();
+    HOMES.into_iter().for_each(|(guest, worker)| table.insert(mac(guest), worker));
+    let (mut near, mut outside) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let (end, far, cable) = pair(1500).unwrap();
+        near.push(end);
+        outside.push((Port::new(Box::new(far) as Box<dyn Driver>), cable));
+    }
+    let rules = Arc::default();
+    let queue = near.remove(0);
+    let nic = Several { queue, others: near, refuses, rules: Arc::clone(&rules) };
+    let ports = mesh(3, table, 1500, Some(Box::new(nic))).unwrap();
+    let ports = ports.into_iter().map(|port| Port::new(Box::new(port))).collect();
+    let rules = rules.lock().unwrap().clone();
+    (ports, outside, rules)
+}
+
+#[test]
+fn each_worker_has_its_own_queue_of_the_nic() {
+    let (mut ports, mut outside, rules) = queues(0);
+    assert_eq!(rules, HOMES.map(|(guest, worker)| (mac(guest), worker)));
+    assert!(ports.iter().all(|port| port.has_queue() && port.capabilities().external));
+    for worker in [0, 1, 2] {
+        send(&mut ports[worker], &frame(3, 9), Origin::Engine);
+        let came: Vec<_> = outside.iter_mut().map(|(far, _)| take(far).len()).collect();
+        assert_eq!((came[worker], came.iter().sum()), (1, 1), "by its own, and at once");
+        send(&mut outside[worker].0, &frame(9, 8), Origin::Wire);
+        assert_eq!(take(&mut ports[worker]), [(frame(9, 8), Origin::Wire)], "whom nobody knows");
+    }
+    // As rules say.
+    send(&mut outside[1].0, &frame(9, 2), Origin::Wire);
+    assert_eq!(take(&mut ports[1]), [(frame(9, 2), Origin::Wire)]);
+    let handed_over =
+        |ports: &[Port]| -> Vec<u64> { ports.iter().map(|port| port.stats()["rx_handed_over"]).collect() };
+    assert_eq!(handed_over(&ports), [0, 0, 0]);
+    // Frames between workers do not go by it.
+    send(&mut ports[1], &frame(2, 1), Origin::Engine);
+    assert_eq!(take(&mut ports[0]), [(frame(2, 1), Origin::Engine)]);
+    assert!(outside.iter_mut().all(|(far, _)| take(far).is_empty()));
+    let stats = ports[0].stats();
+    assert_eq!((stats["rules"], stats["rules_refused"]), (3, 0));
+    let of_worker = ports[1].worker_stats();
+    assert_eq!((of_worker["uplink_sent"], of_worker["uplink_received"]), (1, 2));
+}
+
+#[test]
+fn what_comes_to_another_worker_s_queue_is_handed_over() {
+    let (mut ports, mut outside, rules) = queues(2);
+    assert_eq!(rules, [(mac(1), 0), (mac(3), 1)]);
+    let stats = ports[0].stats();
+    assert_eq!((stats["rules"], stats["rules_refused"]), (2, 1));
+    // Each guest's, to each queue: to its worker's too.
+    for (queue, (far, _)) in outside.iter_mut().enumerate() {
+        for (guest, worker) in HOMES {
+            send(far, &frame(9, guest), Origin::Wire);
+            assert_eq!(take(&mut ports[queue]).len(), usize::from(queue == worker));
+            if queue != worker {
+                assert_eq!(take(&mut ports[worker]), [(frame(9, guest), Origin::Wire)]);
+            }
+        }
+        assert_eq!(ports[queue].stats()["rx_handed_over"], [2, 1, 3][queue]);
+        // One to all comes to each worker once.
+        send(far, &frame(9, 0xff), Origin::Wire);
+        let mut came = vec![take(&mut ports[queue])];
+        came.extend((0..3).filter(|other| *other != queue).map(|other| take(&mut ports[other])));
+        assert_eq!(came, vec![vec![(frame(9, 0xff), Origin::Wire)]; 3]);
+    }
+    // A guest's goes out once, by its worker's queue.
+    send(&mut ports[1], &frame(2, 0xff), Origin::Guest);
+    assert_eq!([0, 1, 2].map(|at| take(&mut ports[at]).len()), [1, 0, 1]);
+    assert_eq!([0, 1, 2].map(|at| take(&mut outside[at].0).len()), [0, 1, 0]);
+}
+
+#[test]
+fn the_first_worker_tells_the_others_of_the_link() {
+    let (mut ports, mut outside, _) = queues(0);
+    outside[0].1.plug(false);
+    // Whoever looks before the first has looked sees no change yet.
+    assert_eq!(ports[1].poll_link(), None);
+    assert_eq!([0, 1, 2].map(|at| ports[at].poll_link()), [Some(false); 3]);
+    send(&mut ports[1], &frame(2, 9), Origin::Engine);
+    send(&mut ports[1], &frame(2, 1), Origin::Engine);
+    assert_eq!((take(&mut outside[1].0).len(), take(&mut ports[0]).len()), (0, 1));
+    assert_eq!(ports[1].stats()["tx_link_down"], 1);
+    outside[0].1.plug(true);
+    assert_eq!([0, 1, 2].map(|at| ports[at].poll_link()), [Some(true); 3]);
+    send(&mut ports[1], &frame(2, 9), Origin::Engine);
+    assert_eq!(take(&mut outside[1].0).len(), 1);
+    // It is counted once.
+    assert_eq!([0, 1, 2].map(|at| ports[at].stats()["link_changes"]), [2, 0, 0]);
+}
+
+#[test]
+fn a_worker_that_sleeps_is_woken_by_its_queue_and_by_others() {
+    let (mut ports, mut outside, _) = queues(0);
+    let is_readable = |port: &Port| {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let (fd, now) = (port.readiness().unwrap(), Timespec { tv_sec: 0, tv_nsec: 0 });
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).unwrap() != 0
+    };
+    for by_queue in [true, false] {
+        assert_eq!(ports[1].arm(), crate::port::LINK_POLL);
+        assert!(!is_readable(&ports[1]));
+        if by_queue {
+            send(&mut outside[1].0, &frame(9, 2), Origin::Wire);
+        } else {
+            send(&mut outside[2].0, &frame(9, 2), Origin::Wire);
+            assert!(take(&mut ports[2]).is_empty());
+        }
+        assert!(is_readable(&ports[1]));
+        ports[1].disarm();
+        assert_eq!(take(&mut ports[1]).len(), 1);
+    }
 }
