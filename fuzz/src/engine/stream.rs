@@ -336,7 +336,7 @@ impl<'a> Lab<'a> {
     fn send_beyond_hole(&mut self, segment: &Segment, length: usize) {
         let fpdu = self.fpdu(segment, length);
         let before = self.memory.bytes();
-        match self.engine.place_fpdu(self.device, self.qpn, &fpdu) {
+        match self.engine.place_fpdu(self.device, self.qpn, &fpdu, &mut self.log) {
             EarlyFpdu::Placed(placed) => {
                 assert!(!self.framing.markers, "with markers nothing is placed");
                 assert_eq!(placed.len(), fpdu.len());

@@ -63,8 +63,14 @@ impl<R: Region> Engine<R> {
     /// Places what an FPDU carries that came beyond a hole of a QP's stream, in a TCP segment of which the peer says that it begins with an FPDU: if the bytes are just one
     /// FPDU with a right CRC, and its payload may be placed as things are. Then nothing but what this returns is to be kept of it, for [`Engine::handle_placed`]; else the bytes, for
     /// [`Engine::handle_stream`], which also says what is wrong with them; or nothing. Each byte of a stream is placed once: that is the caller's to see to.
-    pub fn place_fpdu(&mut self, device: DeviceId, qpn: Qpn, bytes: &[u8]) -> EarlyFpdu {
-        match self.with_stream(device, qpn, &mut NoSink) {
+    pub fn place_fpdu(
+        &mut self,
+        device: DeviceId,
+        qpn: Qpn,
+        bytes: &[u8],
+        sink: &mut impl Sink,
+    ) -> EarlyFpdu {
+        match self.with_stream(device, qpn, sink) {
             Ok(mut borrowed) => borrowed.place_fpdu(bytes),
             Err(_) => EarlyFpdu::Keep,
         }

@@ -167,6 +167,8 @@ pub struct Host {
     pub too_early: u64,
     /// Receives that are posted when the engine asks for them.
     pub later: VecDeque<(u32, Vec<Sge>)>,
+    /// Where its receives are, if they are in a shared queue.
+    srq: Option<SrqId>,
     /// What looks like an FPDU, and how often it came as such beyond a hole.
     pub imitation: Vec<u8>,
     pub imitated: u64,
@@ -194,15 +196,17 @@ impl Host {
         rng.fill(&mut bytes[..PART]);
         let memory = Mem::new(bytes);
         let key = engine.reg_mr(device, pd, Access::ALL, IOVA, memory.len() as u64, memory.clone()).unwrap();
+        let shared = SrqInit { owner: OWNER, pd, max_wr: 128, max_sge: 4, xrc: None };
+        let srq = rng.one_in(3).then(|| engine.create_srq(device, shared).unwrap());
         let init = QpInit {
             owner: OWNER,
             pd: Some(pd),
             qp_type: QpType::Rc,
             send_cq: CqId(1),
             recv_cq: CqId(2),
-            receives: Receives::Own,
+            receives: srq.map_or(Receives::Own, Receives::Shared),
             max_send_wr: 32,
-            max_recv_wr: 128,
+            max_recv_wr: if srq.is_some() { 0 } else { 128 },
             max_send_sge: 4,
             max_recv_sge: 4,
             max_inline: 64,
@@ -254,6 +258,7 @@ impl Host {
             payload_held: 0,
             too_early: 0,
             later: VecDeque::new(),
+            srq,
             imitation: Vec::new(),
             imitated: 0,
             offered: Vec::new(),
@@ -315,7 +320,7 @@ impl Host {
             return;
         }
         let (is_done, markers) = (self.is_connected(), self.wishes.markers);
-        let Host { tcp, kept, engine, device, qpn, imitation, imitated, .. } = self;
+        let Host { tcp, kept, engine, log, device, qpn, imitation, imitated, .. } = self;
         let Host { placed, sends_placed, payload_held, too_early, .. } = self;
         let mut take = |arrival: Arrival| {
             let bytes = &data[arrival.at.clone()];
@@ -324,7 +329,7 @@ impl Host {
                 // Of an FPDU without markers, the bytes behind its length say what it is, and its length whether it is more than headers.
                 let is_send = !markers && bytes[2] & 0x80 == 0 && matches!(bytes[3] & 0xf, 3..=6);
                 let is_tagged = !markers && bytes[2] & 0x80 != 0;
-                match engine.place_fpdu(*device, *qpn, bytes) {
+                match engine.place_fpdu(*device, *qpn, bytes, log) {
                     EarlyFpdu::Placed(fpdu) => {
                         *placed += 1;
                         *sends_placed += u64::from(is_send);
@@ -387,18 +392,27 @@ impl Host {
 
     /// Answers the engine's questions; whether there were any.
     fn look(&mut self, now: u64) -> bool {
-        let Host { engine, log, device, qpn, later, .. } = self;
         let mut asked = false;
-        while let Some(question) = engine.poll_question() {
+        while let Some(question) = self.engine.poll_question() {
             // Who looks finds some of them.
-            for (id, sges) in later.drain(..later.len().min(3)) {
-                let request = RecvRequest { id, sges: &sges };
-                engine.post_recv(Instant(now), *device, OWNER, *qpn, request, log).unwrap();
+            for _ in 0..3 {
+                let Some((id, sges)) = self.later.pop_front() else { break };
+                self.post_recv(now, id, &sges);
             }
-            engine.answer(Instant(now), question, log);
+            self.engine.answer(Instant(now), question, &mut self.log);
             asked = true;
         }
         asked
+    }
+
+    pub fn post_recv(&mut self, now: u64, id: u32, sges: &[Sge]) {
+        let Host { engine, log, device, qpn, srq, .. } = self;
+        let request = RecvRequest { id, sges };
+        match *srq {
+            Some(srq) => engine.post_srq_recv(*device, OWNER, srq, request, log),
+            None => engine.post_recv(Instant(now), *device, OWNER, *qpn, request, log),
+        }
+        .unwrap();
     }
 
     /// Goes on with what came next; false if nothing did, or it is not taken.

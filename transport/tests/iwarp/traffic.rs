@@ -182,8 +182,7 @@ fn post_receives(host: &mut Host, side: &mut Side, peers: Vec<Message>, rng: &mu
             host.later.push_back((id, sges));
             continue;
         }
-        let request = RecvRequest { id, sges: &sges };
-        host.engine.post_recv(Instant(0), host.device, OWNER, host.qpn, request, &mut host.log).unwrap();
+        host.post_recv(0, id, &sges);
     }
 }
 

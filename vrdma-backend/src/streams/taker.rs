@@ -46,7 +46,7 @@ impl Taker for ToEngine<'_, '_> {
 
     fn place(&mut self, user: Handle, fpdu: &[u8]) -> EarlyFpdu {
         match self.open(user) {
-            Some((device, qpn, _)) => self.host.engine.place_fpdu(device, qpn, fpdu),
+            Some((device, qpn, _)) => self.host.engine.place_fpdu(device, qpn, fpdu, self.host.outputs),
             None => EarlyFpdu::Keep,
         }
     }

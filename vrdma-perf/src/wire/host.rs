@@ -128,7 +128,7 @@ impl Taker for ToEngine<'_> {
 
     fn place(&mut self, user: Handle, fpdu: &[u8]) -> EarlyFpdu {
         let Some(qpn) = self.stream(user).map(|stream| stream.qpn) else { return EarlyFpdu::Keep };
-        self.engine.place_fpdu(self.device, qpn, fpdu)
+        self.engine.place_fpdu(self.device, qpn, fpdu, self.failure)
     }
 
     fn take_placed(&mut self, user: Handle, placed: &PlacedFpdu) -> bool {

@@ -1,14 +1,15 @@
 //! FPDUs that come beyond a hole of the stream: what they carry is placed at once if it may be, and delivered in its turn (RFC 5041, 5).
 //!
 //! A tagged segment says where it goes. The message of a SEND has a number, and so has its receive: each before it takes one, so the receive with as many before it is the one, and stays
-//! so. If it is not there, the SEND is as good as lost: nothing of it is kept or acknowledged, and the peer sends it again. A shared queue has no receive for a number until a message
-//! takes it: of those SENDs only parts of one that has begun are placed.
+//! so. If it is not there, the SEND is as good as lost: nothing of it is kept or acknowledged, and the peer sends it again. Of a shared queue it claims all that are missing up to its
+//! own, but never many: a peer takes no more from others.
 //!
 //! What lies in the hole may have a key invalidated that is right now: that shows in the segment's turn, when it is checked once more, and ends the connection as if it had come in
 //! order. Until then the peer might have written there anyway.
 
 use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
+use crate::limits::CLAIMED;
 use crate::look::Fate;
 use crate::memory::Region;
 use crate::message::transfer::{Elements, Span, may_be_used, scatter};
@@ -133,13 +134,19 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             Segment::Immediate { msn, .. } => msn,
             _ => return false,
         };
-        self.qp.receives() == Receives::Own && self.messages_before(msn) >= self.qp.responder.queue.len()
+        let shared = self.srqs.of(self.qp).map_or(0, |srq| srq.receives.len());
+        let available = self.qp.responder.queue.len().saturating_add(shared);
+        self.messages_before(msn) >= available
     }
 
     fn place_send(&mut self, part: Part, payload: &[u8]) -> Option<()> {
         let before = self.messages_before(part.msn);
-        if before >= RECEIVES {
+        let most = if self.qp.receives() == Receives::Own { RECEIVES } else { CLAIMED };
+        if before >= most {
             return None;
+        }
+        while self.qp.responder.queue.len() <= before {
+            assert!(self.claim_another(), "so many are there");
         }
         let BorrowedQp { qp, mrs, requests, recv_scratch, .. } = self;
         let receive = requests.receive_behind(&qp.responder.queue, before)?;

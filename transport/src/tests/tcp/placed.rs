@@ -37,8 +37,8 @@ fn immediate(msn: u32) -> Vec<u8> {
 
 impl Net {
     fn early(&mut self, at: usize, bytes: &[u8]) -> EarlyFpdu {
-        let Host { engine, end, .. } = &mut self.hosts[at];
-        let early = engine.place_fpdu(end.device, end.qpn, bytes);
+        let Host { engine, end, log, .. } = &mut self.hosts[at];
+        let early = engine.place_fpdu(end.device, end.qpn, bytes, log);
         save::replace_at_times(engine);
         early
     }
@@ -466,29 +466,77 @@ fn only_so_many_receives_are_looked_at_for_a_send() {
     assert_eq!(b.memory.bytes(1022, 4), [0, b'1', 0, 0]);
 }
 
-#[test]
-fn of_sends_to_a_shared_queue_parts_of_one_that_has_begun_are_placed() {
+/// B uses a shared queue with so many receives of 10 bytes: that with id n is at 100 n, and the limit is armed below 1.
+fn sharing(receives: u32) -> (Net, End, SrqId) {
     let mut net = Net::new(Access::QP);
     let Host { engine, end, log, .. } = &mut net.hosts[B];
-    let init = SrqInit { owner: OWNER, pd: end.pd, max_wr: 8, max_sge: 1, xrc: None };
+    let init = SrqInit { owner: OWNER, pd: end.pd, max_wr: 100, max_sge: 1, xrc: None };
     let srq = engine.create_srq(end.device, init).unwrap();
     let shared = QpInit { receives: Receives::Shared(srq), max_recv_wr: 0, ..qp_init(end.pd) };
     end.qpn = engine.create_qp(end.device, shared).unwrap();
     let init = QpAttr { state: QpState::Init, access: Access::QP, port: 1, ..QpAttr::default() };
     engine.modify_qp(Instant(0), end.device, end.qpn, TO_INIT, &init, log).unwrap();
-    for id in 1..=2 {
+    for id in 1..=receives {
         let sges = [end.sge(u64::from(id) * 100, 10)];
         engine.post_srq_recv(end.device, OWNER, srq, RecvRequest { id, sges: &sges }, log).unwrap();
     }
     net.connect(&attr(Role::Initiator), &attr(Role::Responder));
     let b = net.hosts[B].end.clone();
-    assert_eq!(net.place(B, &part(1, 2, true, b"cd")), None);
-    assert_eq!(net.place(B, &send(3, None, b"third")), None, "a receive may be there in its turn");
+    (net, b, srq)
+}
+
+#[test]
+fn a_send_beyond_a_hole_claims_all_that_are_missing_of_a_shared_queue() {
+    let (mut net, b, srq) = sharing(3);
+    assert_eq!(net.early(B, &send(4, None, b"fourth")), EarlyFpdu::NoReceive);
+    let third = net.place(B, &send(3, None, b"third")).unwrap();
+    assert_eq!(b.memory.bytes(300, 5), b"third");
+    let first = net.place(B, &part(1, 2, true, b"cd")).unwrap();
     net.offer(B, &part(1, 0, false, b"ab"));
-    let placed = net.place(B, &part(1, 2, true, b"cd")).unwrap();
-    assert_eq!(net.place(B, &send(2, None, b"later")), None);
+    assert!(net.deliver(B, &first));
     assert_eq!(b.memory.bytes(100, 4), b"abcd");
-    assert!(net.deliver(B, &placed));
-    net.offer(B, &send(2, None, b"later"));
-    assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
+    // Others come behind those that are claimed.
+    let Host { engine, end, log, .. } = &mut net.hosts[B];
+    let sges = [end.sge(400, 10)];
+    engine.post_srq_recv(end.device, OWNER, srq, RecvRequest { id: 4, sges: &sges }, log).unwrap();
+    let fourth = net.place(B, &send(4, None, b"fourth")).unwrap();
+    net.offer(B, &send(2, None, b"second"));
+    assert!(net.deliver(B, &third) && net.deliver(B, &fourth));
+    let success = |id| (id, WcStatus::Success);
+    assert_eq!(net.hosts[B].statuses(), [1, 2, 3, 4].map(success));
+    assert_eq!((b.memory.bytes(200, 6), b.memory.bytes(400, 6)), (b"second".to_vec(), b"fourth".to_vec()));
+}
+
+#[test]
+fn no_more_than_so_many_receives_of_a_shared_queue_are_claimed() {
+    let (mut net, b, _) = sharing(70);
+    assert_eq!(net.place(B, &send(65, None, b"far")), None);
+    assert!(net.place(B, &send(64, None, b"last")).is_some());
+    assert_eq!(b.memory.bytes(6400, 4), b"last");
+    // Those that were claimed end with the QP, and the others are there for others.
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    engine.lose_stream(b.device, b.qpn, false, log).unwrap();
+    net.work(B);
+    let statuses = net.hosts[B].statuses();
+    assert_eq!(statuses.len(), 64);
+    assert!((1..).zip(&statuses).all(|(n, status)| *status == (n, WcStatus::Flush)), "{statuses:?}");
+}
+
+#[test]
+fn receives_that_were_claimed_are_the_shared_queues_again_once_the_qp_is_reset() {
+    let (mut net, b, srq) = sharing(3);
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    engine.modify_srq(b.device, srq, (None, Some(2)), log).unwrap();
+    assert!(net.place(B, &send(2, None, b"second")).is_some());
+    assert_eq!(net.hosts[B].events(), [Event::SrqLimitReached(srq)]);
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
+    engine.modify_qp(Instant(0), b.device, b.qpn, AttrMask::STATE, &reset, log).unwrap();
+    let init = QpAttr { state: QpState::Init, access: Access::QP, port: 1, ..QpAttr::default() };
+    engine.modify_qp(Instant(0), b.device, b.qpn, TO_INIT, &init, log).unwrap();
+    engine.connect_stream(b.device, b.qpn, &attr(Role::Responder)).unwrap();
+    for msn in 1..=3 {
+        net.offer(B, &send(msn, None, b"again"));
+    }
+    assert_eq!(net.hosts[B].statuses(), [1, 2, 3].map(|id| (id, WcStatus::Success)));
 }

@@ -412,7 +412,7 @@ mod tests {
         let payload = Pieces::<Nowhere>::bytes(b"payload");
         let mut bytes = vec![0; fpdu.len(payload.len())];
         write_fpdu(&fpdu, &payload, &mut bytes).unwrap();
-        let EarlyFpdu::Placed(placed) = engine.place_fpdu(device, qpn, &bytes) else {
+        let EarlyFpdu::Placed(placed) = engine.place_fpdu(device, qpn, &bytes, &mut NoSink) else {
             panic!("it may be placed")
         };
         (placed, bytes)
