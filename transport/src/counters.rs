@@ -186,6 +186,8 @@ Counters {
     fpdus_in,
     /// FPDUs that came beyond a hole of a stream, and whose payload was placed at once.
     fpdus_placed,
+    /// FPDUs that came beyond a hole of a stream, and were not taken: of a SEND or immediate data whose receive was not there.
+    fpdus_too_early,
     /// Streams of peers that were none, or held what is no segment.
     stream_faults,
     /// Connections ended because a message in a stream had no receive.

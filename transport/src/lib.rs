@@ -156,7 +156,7 @@ pub use op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
 pub use outlet::{Fpdu, Outlet, Piece, Pieces, StreamEnd, Way, write_fpdu, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
 pub use rc::tcp::attr::{Role, StreamAttr};
-pub use rc::tcp::placed::PlacedFpdu;
+pub use rc::tcp::placed::{EarlyFpdu, PlacedFpdu};
 pub use rc::tcp::set_up::{
     Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, Responder, SetUpError, Wishes,
 };

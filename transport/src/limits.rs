@@ -3,6 +3,9 @@
 use crate::request::{MAX_INLINE, MAX_SGE};
 use vrdma_wire::num::Mtu;
 
+/// Most receives that a QP has of a shared queue: more than one only for messages beyond a hole of a stream, and for those in front of them.
+pub(crate) const CLAIMED: u32 = 64;
+
 /// What a device may have. Values beyond what the engine can do are lowered by [`Engine::add_device`](crate::Engine::add_device);
 /// [`Engine::limits`](crate::Engine::limits) tells the result.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -291,6 +291,11 @@ impl Requests {
         self.receives.front(queue)
     }
 
+    /// The receive of a queue with so many before it.
+    pub(crate) fn receive_behind(&self, queue: &List, before: u32) -> Option<&RecvSlot> {
+        self.receives.iter(queue).nth(before as usize)
+    }
+
     /// The elements of a receive, in `scratch` if they are not together in the slot.
     #[inline]
     pub(crate) fn elements<'a>(&self, slot: &'a RecvSlot, scratch: &'a mut Scratch) -> &'a [Sge] {

@@ -2,6 +2,7 @@
 //!
 //! A message claims its receive when the first segment arrives that needs one, and holds it until it ends; one that is cut off leaves it to the
 //! next, or gives it back to the shared queue that it is from. What is claimed is the first of the QP's own queue, so that further segments find it there, and a flush ends it with the others.
+//! (One that comes beyond a hole of a stream claims those of the messages before it as well.)
 //! Until then a verdict looks at the first of the shared queue where it is: what is refused or dropped has taken none.
 
 use crate::completion::{Completion, Event, Sink, WcStatus};
@@ -19,16 +20,21 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// The receive that the verdict found is the message's: if it is the first of the QP's shared queue, it becomes the QP's own.
     #[inline]
     pub(crate) fn claim_receive(&mut self) {
-        if !self.qp.responder.queue.is_empty() {
-            return;
+        if self.qp.responder.queue.is_empty() {
+            self.claim_another();
         }
-        let Some(srq) = self.srqs.of(self.qp) else { return };
+    }
+
+    /// The first receive of the QP's shared queue becomes its own, behind those that it has; false if there is none.
+    pub(crate) fn claim_another(&mut self) -> bool {
+        let Some(srq) = self.srqs.of(self.qp) else { return false };
         if !self.requests.move_receive(&mut srq.receives, &mut self.qp.responder.queue) {
-            return;
+            return false;
         }
         srq.taken += 1;
         let limit_reached = srq.first_taken_by(self.qp);
         self.tell_of_limit(limit_reached);
+        true
     }
 
     /// The first receive of the QP's shared queue ends at once, as all of its message is there: the QP's own queue never has it.

@@ -336,13 +336,14 @@ impl<'a> Lab<'a> {
     fn send_beyond_hole(&mut self, segment: &Segment, length: usize) {
         let fpdu = self.fpdu(segment, length);
         let before = self.memory.bytes();
-        match self.engine.place_fpdu(self.device, self.qpn, &fpdu) {
-            Some(placed) => {
+        match self.engine.place_fpdu(self.device, self.qpn, &fpdu, &mut self.log) {
+            EarlyFpdu::Placed(placed) => {
                 assert!(!self.framing.markers, "with markers nothing is placed");
                 assert_eq!(placed.len(), fpdu.len());
                 self.offered.push_back(Came::Placed(placed));
             }
-            None => {
+            // What is as good as lost comes again, in its turn.
+            EarlyFpdu::Keep | EarlyFpdu::NoReceive => {
                 assert!(self.memory.bytes() == before, "what is not placed leaves memory as it is");
                 self.arrive(fpdu);
             }

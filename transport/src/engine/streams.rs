@@ -11,7 +11,7 @@ use crate::memory::Region;
 use crate::place::Place;
 use crate::qp::attr::{QpAttr, QpState, QpType};
 use crate::rc::tcp::attr::StreamAttr;
-use crate::rc::tcp::placed::PlacedFpdu;
+use crate::rc::tcp::placed::{EarlyFpdu, PlacedFpdu};
 use core::mem;
 use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::num::Qpn;
@@ -61,10 +61,19 @@ impl<R: Region> Engine<R> {
     }
 
     /// Places what an FPDU carries that came beyond a hole of a QP's stream, in a TCP segment of which the peer says that it begins with an FPDU: if the bytes are just one
-    /// FPDU, a tagged one with a right CRC, and may be placed as things are. Then nothing but what this returns is to be kept of it, for [`Engine::handle_placed`]; else the bytes, for
-    /// [`Engine::handle_stream`], which also says what is wrong with them. Each byte of a stream is placed once: that is the caller's to see to.
-    pub fn place_fpdu(&mut self, device: DeviceId, qpn: Qpn, bytes: &[u8]) -> Option<PlacedFpdu> {
-        self.with_stream(device, qpn, &mut NoSink).ok()?.place_fpdu(bytes)
+    /// FPDU with a right CRC, and its payload may be placed as things are. Then nothing but what this returns is to be kept of it, for [`Engine::handle_placed`]; else the bytes, for
+    /// [`Engine::handle_stream`], which also says what is wrong with them; or nothing. Each byte of a stream is placed once: that is the caller's to see to.
+    pub fn place_fpdu(
+        &mut self,
+        device: DeviceId,
+        qpn: Qpn,
+        bytes: &[u8],
+        sink: &mut impl Sink,
+    ) -> EarlyFpdu {
+        match self.with_stream(device, qpn, sink) {
+            Ok(mut borrowed) => borrowed.place_fpdu(bytes),
+            Err(_) => EarlyFpdu::Keep,
+        }
     }
 
     /// The turn of an FPDU has come that was placed: all before it was taken. False if it is to be offered again, as bytes that are not taken. `Invalid` if the QP has no stream.

@@ -3,7 +3,9 @@
 use crate::completion::WcStatus;
 use crate::memory::{Fault, Region};
 use crate::message::segment::Segment;
-use crate::message::transfer::{Elements, Side, Span, TransferError, collect, copy, gather, scatter};
+use crate::message::transfer::{
+    Elements, Side, Span, TransferError, collect, copy, gather, may_be_used, scatter,
+};
 use crate::message::verdict::{Nak, Receiver, Refusal, Target};
 use crate::mr::Mrs;
 use crate::near::Loan;
@@ -163,6 +165,17 @@ pub(crate) fn execute_packet<R: Region>(
     })
 }
 
+/// The same of a part of a SEND or WRITE whose data was placed before its turn: it has to be allowed still.
+pub(crate) fn check_placed<R: Region>(
+    receiver: &Receiver<'_, R>,
+    segment: &Segment<'_>,
+    target: Target<'_, R>,
+    scratch: &mut Scratch,
+) -> Result<(), Refusal> {
+    let Some(there) = place(receiver, segment, target, scratch) else { return Ok(()) };
+    if may_be_used(there, segment.length) { Ok(()) } else { Err(refusal_of_memory(segment.row)) }
+}
+
 /// The same of a part of a SEND or WRITE whose data are a loan. `Failure::Local`: they were taken back.
 pub(crate) fn execute_loan<R: Region>(
     receiver: &Receiver<'_, R>,
@@ -226,6 +239,12 @@ fn failure(row: &Row, error: TransferError, local: Side) -> Failure {
     if error.side == local {
         return Failure::Local;
     }
+    Failure::Remote(refusal_of_memory(row))
+}
+
+/// The responder's memory may not be used.
+#[cold]
+fn refusal_of_memory(row: &Row) -> Refusal {
     let receive = (row.receive == Receive::Always).then_some(WcStatus::LocProt);
-    Failure::Remote(Refusal { nak: Nak::Operational, receive })
+    Refusal { nak: Nak::Operational, receive }
 }

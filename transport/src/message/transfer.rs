@@ -174,6 +174,15 @@ fn copy_pieces<R: Region>(
     Ok(())
 }
 
+/// Whether the next `length` bytes may be used as things are.
+pub(crate) fn may_be_used<R: Region>(mut span: Span<'_, R>, mut length: u32) -> bool {
+    while length > 0 {
+        let Some((_, _, part)) = span.piece(length) else { return false };
+        length -= part;
+    }
+    true
+}
+
 /// Fills `buf`.
 pub(crate) fn gather<R: Region>(mut source: Span<'_, R>, mut buf: &mut [u8]) -> Result<(), TransferError> {
     while !buf.is_empty() {

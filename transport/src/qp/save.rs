@@ -113,6 +113,7 @@ impl QpEntry {
             let source = gids.get(usize::from(attr.sgid_index)).copied();
             qp.set_source(source.ok_or(Violation::Attributes)?);
         }
+        qp.carrier = record.carrier.into();
         qp.question = record.requester.question;
         qp.timer = to_deadline(record.timer)?;
         qp.held = record.held;
@@ -126,7 +127,6 @@ impl QpEntry {
         if qp.requester.wait != Wait::No && qp.requester.queue.is_empty() {
             return Err(Violation::Progress);
         }
-        qp.carrier = record.carrier.into();
         let service = Service::restore(record, &qp, requests)?;
         Ok(QpEntry { qp, service })
     }

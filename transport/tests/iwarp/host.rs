@@ -158,9 +158,17 @@ pub struct Host {
     closed: bool,
     /// What has come and was not offered to the engine, by its place in the stream.
     kept: BTreeMap<u64, Kept>,
-    /// FPDUs that were placed beyond a hole, and payload of tagged ones that was held behind one.
+    /// FPDUs that were placed beyond a hole, and of those how many of SENDs,
     pub placed: u64,
-    pub tagged_held: u64,
+    pub sends_placed: u64,
+    /// those with payload that were held behind one,
+    pub payload_held: u64,
+    /// and those that were not taken, as their receive was not there.
+    pub too_early: u64,
+    /// Receives that are posted when the engine asks for them.
+    pub later: VecDeque<(u32, Vec<Sge>)>,
+    /// Where its receives are, if they are in a shared queue.
+    srq: Option<SrqId>,
     /// What looks like an FPDU, and how often it came as such beyond a hole.
     pub imitation: Vec<u8>,
     pub imitated: u64,
@@ -168,8 +176,12 @@ pub struct Host {
     offered: Vec<u8>,
     received: u64,
     ended: bool,
-    looked: bool,
+    /// When it looks whether the engine asks for receives.
+    look_at: Option<u64>,
 }
+
+/// From what comes to the look for its receive.
+const LOOK: u64 = 5_000;
 
 const CLIENT: Ports = Ports { local: 40_000, remote: 4_420 };
 
@@ -184,15 +196,17 @@ impl Host {
         rng.fill(&mut bytes[..PART]);
         let memory = Mem::new(bytes);
         let key = engine.reg_mr(device, pd, Access::ALL, IOVA, memory.len() as u64, memory.clone()).unwrap();
+        let shared = SrqInit { owner: OWNER, pd, max_wr: 128, max_sge: 4, xrc: None };
+        let srq = rng.one_in(3).then(|| engine.create_srq(device, shared).unwrap());
         let init = QpInit {
             owner: OWNER,
             pd: Some(pd),
             qp_type: QpType::Rc,
             send_cq: CqId(1),
             recv_cq: CqId(2),
-            receives: Receives::Own,
+            receives: srq.map_or(Receives::Own, Receives::Shared),
             max_send_wr: 32,
-            max_recv_wr: 128,
+            max_recv_wr: if srq.is_some() { 0 } else { 128 },
             max_send_sge: 4,
             max_recv_sge: 4,
             max_inline: 64,
@@ -240,13 +254,17 @@ impl Host {
             closed: false,
             kept: BTreeMap::new(),
             placed: 0,
-            tagged_held: 0,
+            sends_placed: 0,
+            payload_held: 0,
+            too_early: 0,
+            later: VecDeque::new(),
+            srq,
             imitation: Vec::new(),
             imitated: 0,
             offered: Vec::new(),
             received: 0,
             ended: false,
-            looked: false,
+            look_at: None,
         }
     }
 
@@ -275,7 +293,7 @@ impl Host {
     /// When something happens by itself: in TCP or in the engine, which has done by now what it can at once.
     pub fn deadline(&self) -> Option<u64> {
         let engine = self.engine.poll_timeout().map(|at| at.0).filter(|at| *at != 0);
-        self.deadline_of_tcp().into_iter().chain(engine).min()
+        self.deadline_of_tcp().into_iter().chain(engine).chain(self.look_at).min()
     }
 
     fn deadline_of_tcp(&self) -> Option<u64> {
@@ -302,18 +320,29 @@ impl Host {
             return;
         }
         let (is_done, markers) = (self.is_connected(), self.wishes.markers);
-        let Host { tcp, kept, engine, device, qpn, placed, tagged_held, imitation, imitated, .. } = self;
+        let Host { tcp, kept, engine, log, device, qpn, imitation, imitated, .. } = self;
+        let Host { placed, sends_placed, payload_held, too_early, .. } = self;
         let mut take = |arrival: Arrival| {
             let bytes = &data[arrival.at.clone()];
             *imitated += u64::from(arrival.offset > arrival.complete && bytes == imitation.as_slice());
             if arrival.is_whole && arrival.offset > arrival.complete && is_done {
-                if let Some(fpdu) = engine.place_fpdu(*device, *qpn, bytes) {
-                    *placed += 1;
-                    kept.insert(arrival.offset, Kept::Placed(fpdu));
-                    return bytes.len();
+                // Of an FPDU without markers, the bytes behind its length say what it is, and its length whether it is more than headers.
+                let is_send = !markers && bytes[2] & 0x80 == 0 && matches!(bytes[3] & 0xf, 3..=6);
+                let is_tagged = !markers && bytes[2] & 0x80 != 0;
+                match engine.place_fpdu(*device, *qpn, bytes, log) {
+                    EarlyFpdu::Placed(fpdu) => {
+                        *placed += 1;
+                        *sends_placed += u64::from(is_send);
+                        kept.insert(arrival.offset, Kept::Placed(fpdu));
+                        return bytes.len();
+                    }
+                    EarlyFpdu::NoReceive => {
+                        *too_early += 1;
+                        return 0;
+                    }
+                    EarlyFpdu::Keep => {}
                 }
-                // Of an FPDU without markers, the byte behind its length says what it is: tagged, and more than headers.
-                *tagged_held += u64::from(!markers && bytes[2] & 0x80 != 0 && bytes.len() > 20);
+                *payload_held += u64::from(is_tagged && bytes.len() > 20 || is_send && bytes.len() > 24);
             }
             kept.insert(arrival.offset, Kept::Bytes(bytes.to_vec()));
             bytes.len()
@@ -329,20 +358,20 @@ impl Host {
             self.replace();
         }
         self.take_events();
+        if !self.kept.is_empty() || !self.offered.is_empty() {
+            // The look comes later.
+            self.look_at.get_or_insert(now + LOOK);
+        }
         self.offer();
         while self.offered.is_empty() && self.take_kept() {
             self.offer();
         }
         let (qpn, device) = (self.qpn, self.device);
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = self.look(now).then_some(now + LOOK);
+        }
         let Host { engine, log, away, tcp, .. } = self;
         while engine.poll(Instant(now), 1 << 20, log) {}
-        // The answer comes later.
-        if std::mem::replace(&mut self.looked, true) {
-            while let Some(question) = engine.poll_question() {
-                engine.answer(Instant(now), question, log);
-                self.looked = false;
-            }
-        }
         let Some(tcp) = tcp else { return Vec::new() };
         away.acknowledged(tcp.acknowledged());
         if matches!(self.set_up, SetUp::Done) {
@@ -359,6 +388,31 @@ impl Host {
             packets.push(Packet(segment.header, away.bytes(segment.data)));
         }
         packets
+    }
+
+    /// Answers the engine's questions; whether there were any.
+    fn look(&mut self, now: u64) -> bool {
+        let mut asked = false;
+        while let Some(question) = self.engine.poll_question() {
+            // Who looks finds some of them.
+            for _ in 0..3 {
+                let Some((id, sges)) = self.later.pop_front() else { break };
+                self.post_recv(now, id, &sges);
+            }
+            self.engine.answer(Instant(now), question, &mut self.log);
+            asked = true;
+        }
+        asked
+    }
+
+    pub fn post_recv(&mut self, now: u64, id: u32, sges: &[Sge]) {
+        let Host { engine, log, device, qpn, srq, .. } = self;
+        let request = RecvRequest { id, sges };
+        match *srq {
+            Some(srq) => engine.post_srq_recv(*device, OWNER, srq, request, log),
+            None => engine.post_recv(Instant(now), *device, OWNER, *qpn, request, log),
+        }
+        .unwrap();
     }
 
     /// Goes on with what came next; false if nothing did, or it is not taken.

@@ -121,6 +121,8 @@ struct Outcome {
     retransmits: u64,
     replaced: u64,
     placed: u64,
+    sends_placed: u64,
+    too_early: u64,
     imitated: u64,
 }
 
@@ -168,15 +170,19 @@ fn run(seed: u64, faults: Faults, messages: usize) -> Outcome {
     let retransmits = world.hosts.iter().map(Host::retransmits).sum();
     let replaced = world.hosts.iter().map(|host| host.replaced).sum();
     let placed = world.hosts.iter().map(|host| host.placed).sum();
-    // Who asked for markers, or how many READs are looked at, is no reason here.
-    let held: u64 = world.hosts.iter().map(|host| host.tagged_held).sum();
-    assert_eq!(held, 0, "seed {seed}: payload of tagged FPDUs was held behind a hole");
+    let sends_placed = world.hosts.iter().map(|host| host.sends_placed).sum();
+    let too_early = world.hosts.iter().map(|host| host.too_early).sum();
+    // Of who asked for no markers; how many READs and receives are looked at is no reason here.
+    let held: u64 = world.hosts.iter().map(|host| host.payload_held).sum();
+    assert_eq!(held, 0, "seed {seed}: payload was held behind a hole");
     let imitated = world.hosts.iter().map(|host| host.imitated).sum();
-    Outcome { took, segments: world.sent, retransmits, replaced, placed, imitated }
+    let segments = world.sent;
+    Outcome { took, segments, retransmits, replaced, placed, sends_placed, too_early, imitated }
 }
 
 fn seeds(range: std::ops::Range<u64>) {
-    let (mut segments, mut retransmits, mut replaced, mut placed) = (0, 0, 0, 0);
+    let (mut segments, mut retransmits, mut replaced) = (0, 0, 0);
+    let (mut placed, mut sends_placed, mut too_early) = (0, 0, 0);
     for seed in range {
         let mut rng = Rng::new(!seed);
         let mut rate = || if rng.one_in(3) { 0 } else { rng.range(0..=20_000) as u32 };
@@ -186,11 +192,14 @@ fn seeds(range: std::ops::Range<u64>) {
         retransmits += outcome.retransmits;
         replaced += outcome.replaced;
         placed += outcome.placed;
+        sends_placed += outcome.sends_placed;
+        too_early += outcome.too_early;
     }
     println!(
-        "{segments} segments arrived, {retransmits} were sent again; {replaced} engines replaced; {placed} FPDUs placed beyond a hole"
+        "{segments} segments arrived, {retransmits} were sent again; {replaced} engines replaced; {placed} FPDUs placed beyond a hole, {sends_placed} of SENDs; {too_early} too early"
     );
     assert!(retransmits > 0 && replaced > 0 && placed > 100, "there is something to it");
+    assert!(sends_placed > 100 && too_early > 10, "there is something to it");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::handle::Handle;
 use super::own::Taker;
 use super::table::Table;
 use super::{Host, Streams};
-use vrdma_transport::{DeviceId, PlacedFpdu};
+use vrdma_transport::{DeviceId, EarlyFpdu, PlacedFpdu};
 use vrdma_wire::num::Qpn;
 
 /// See the module.
@@ -15,11 +15,18 @@ struct ToEngine<'a, 'b> {
 }
 
 impl ToEngine<'_, '_> {
-    /// The QP that takes what comes in a connection, and that all has gone to which came before.
-    fn qp(&mut self, user: Handle) -> Option<(DeviceId, Qpn)> {
+    /// The QP of a connection that is open, and whether all has gone to it that came before.
+    fn open(&mut self, user: Handle) -> Option<(DeviceId, Qpn, bool)> {
         let connection = self.table.connection(user)?;
-        let is_open = matches!(connection.phase, Phase::Open) && connection.input.is_empty();
-        Some((connection.device, connection.bound.qpn().filter(|_| is_open)?))
+        let is_open = matches!(connection.phase, Phase::Open);
+        let qpn = connection.bound.qpn().filter(|_| is_open)?;
+        Some((connection.device, qpn, connection.input.is_empty()))
+    }
+
+    /// The QP that takes what comes next in a connection.
+    fn qp(&mut self, user: Handle) -> Option<(DeviceId, Qpn)> {
+        let (device, qpn, has_all) = self.open(user)?;
+        has_all.then_some((device, qpn))
     }
 }
 
@@ -37,9 +44,11 @@ impl Taker for ToEngine<'_, '_> {
         taken
     }
 
-    fn place(&mut self, user: Handle, fpdu: &[u8]) -> Option<PlacedFpdu> {
-        let (device, qpn) = self.qp(user)?;
-        self.host.engine.place_fpdu(device, qpn, fpdu)
+    fn place(&mut self, user: Handle, fpdu: &[u8]) -> EarlyFpdu {
+        match self.open(user) {
+            Some((device, qpn, _)) => self.host.engine.place_fpdu(device, qpn, fpdu, self.host.outputs),
+            None => EarlyFpdu::Keep,
+        }
     }
 
     fn take_placed(&mut self, user: Handle, placed: &PlacedFpdu) -> bool {

@@ -10,9 +10,9 @@ use vrdma_backend::config::{GuestConfig, GuestLimits};
 use vrdma_backend::own_tcp::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
 use vrdma_backend::port::Port;
 use vrdma_transport::{
-    Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Fault, Fpdu, Instant, Limits, Outlet,
-    OwnerId, Payload, PdId, Pieces, PlacedFpdu, QpAttr, QpInit, QpState, QpType, Receives, Remote, Role,
-    SendOp, SendRequest, Sge, Sink, StreamAttr, StreamEnd, WcStatus, write_fpdu,
+    Access, AttrMask, Completion, CqId, DeviceId, EarlyFpdu, Engine, Event, Fault, Fpdu, Instant, Limits,
+    Outlet, OwnerId, Payload, PdId, Pieces, PlacedFpdu, QpAttr, QpInit, QpState, QpType, Receives, Remote,
+    Role, SendOp, SendRequest, Sge, Sink, StreamAttr, StreamEnd, WcStatus, write_fpdu,
 };
 use vrdma_wire::iwarp::framing::Framing;
 use vrdma_wire::num::{Lkey, Mac, Qpn, Rkey};
@@ -158,9 +158,9 @@ impl Taker for ToEngine<'_> {
         taken
     }
 
-    fn place(&mut self, user: Handle, fpdu: &[u8]) -> Option<PlacedFpdu> {
-        let qpn = self.stream(user)?.qpn;
-        self.engine.place_fpdu(self.device, qpn, fpdu)
+    fn place(&mut self, user: Handle, fpdu: &[u8]) -> EarlyFpdu {
+        let Some(qpn) = self.stream(user).map(|stream| stream.qpn) else { return EarlyFpdu::Keep };
+        self.engine.place_fpdu(self.device, qpn, fpdu, self.failure)
     }
 
     fn take_placed(&mut self, user: Handle, placed: &PlacedFpdu) -> bool {

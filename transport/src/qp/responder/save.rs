@@ -1,7 +1,9 @@
 //! The receiving half of a QP in the record.
 
 use super::Responder;
+use crate::carrier::Carrier;
 use crate::id::SrqId;
+use crate::limits::CLAIMED;
 use crate::op::Message;
 use crate::outstanding::Requests;
 use crate::pool::List;
@@ -39,6 +41,7 @@ impl Responder {
         let receives = || record.queue.iter().filter(|receive| !receive.not_understood);
         let most = match qp.receives() {
             Receives::Own => usize::from(qp.caps.recv_wr),
+            Receives::Shared(_) if qp.carrier == Carrier::Tcp => CLAIMED as usize,
             Receives::Shared(_) | Receives::Xrc(_) => usize::from(qp.srq.is_some()),
         };
         let is_gone = qp.service() == QpType::XrcRecv && qp.srq.is_none();

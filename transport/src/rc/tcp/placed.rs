@@ -1,26 +1,46 @@
 //! FPDUs that come beyond a hole of the stream: what they carry is placed at once if it may be, and delivered in its turn (RFC 5041, 5).
 //!
-//! Only of tagged segments with payload: a SEND waits for its turn, and so for its receive. What lies in the hole may have a key invalidated that is right now: that shows in
-//! the segment's turn, when it is checked once more, and ends the connection as if it had come in order. Until then the peer might have written there anyway.
+//! A tagged segment says where it goes. The message of a SEND has a number, and so has its receive: each before it takes one, so the receive with as many before it is the one, and stays
+//! so. If it is not there, the SEND is as good as lost: nothing of it is kept or acknowledged, and the peer sends it again. Of a shared queue it claims all that are missing up to its
+//! own, but never many: a peer takes no more from others.
+//!
+//! What lies in the hole may have a key invalidated that is right now: that shows in the segment's turn, when it is checked once more, and ends the connection as if it had come in
+//! order. Until then the peer might have written there anyway.
 
 use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
+use crate::limits::CLAIMED;
+use crate::look::Fate;
 use crate::memory::Region;
-use crate::message::transfer::{Elements, Span, scatter};
+use crate::message::transfer::{Elements, Span, may_be_used, scatter};
 use crate::message::verdict::{Receiver, placement};
-use crate::op::{Answer, Remote};
+use crate::op::{Answer, OF_RECEIVES, Remote};
 use crate::outstanding::Requests;
 use crate::pool::{At, List};
-use crate::qp::attr::QpState;
+use crate::qp::attr::{QpState, Receives};
 use crate::rc::tcp::state::RcTcp;
-use crate::request::Payload;
+use crate::request::{MAX_MESSAGE, Payload};
 use core::iter::successors;
-use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Parsed, Segment, Tagged};
+use vrdma_wire::iwarp::num::Msn;
+use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Parsed, Part, Segment, Tagged};
 use vrdma_wire::iwarp::{Place, decode};
 use vrdma_wire::num::Rkey;
 
 /// How many requests are looked at for the READ that a response is to.
 const REQUESTS: usize = 256;
+/// How many receives are looked at for that of a SEND.
+const RECEIVES: u32 = 1024;
+
+/// What becomes of an FPDU that came beyond a hole ([`Engine::place_fpdu`](crate::Engine::place_fpdu)).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EarlyFpdu {
+    /// Its payload was placed.
+    Placed(PlacedFpdu),
+    /// Nothing was: its bytes are to be kept until their turn.
+    Keep,
+    /// It is of a message whose receive is not there: it is to be treated as lost, so that the peer sends it again.
+    NoReceive,
+}
 
 /// An FPDU whose payload was placed ([`Engine::place_fpdu`](crate::Engine::place_fpdu)): what is left of it to be delivered.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,7 +60,7 @@ impl PlacedFpdu {
     }
 }
 
-/// The payload of a tagged segment.
+/// The payload of a segment.
 #[derive(Copy, Clone)]
 pub(super) enum Data<'a> {
     /// Its bytes.
@@ -63,25 +83,81 @@ impl Data<'_> {
 }
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
-    /// Places the payload of an FPDU that came beyond a hole. `None` if it may not be placed, whatever the reason: then nothing was.
-    pub(crate) fn place_fpdu(&mut self, fpdu: &[u8]) -> Option<PlacedFpdu> {
+    /// Places the payload of an FPDU that came beyond a hole, if it may be placed.
+    pub(crate) fn place_fpdu(&mut self, fpdu: &[u8]) -> EarlyFpdu {
+        let Some(Parsed { segment, payload }) = self.parse_early(fpdu) else { return EarlyFpdu::Keep };
+        if self.lacks_receive(&segment) {
+            self.counters.fpdus_too_early += 1;
+            return EarlyFpdu::NoReceive;
+        }
+        if self.place(&segment, payload).is_none() {
+            return EarlyFpdu::Keep;
+        }
+        self.counters.fpdus_placed += 1;
+        EarlyFpdu::Placed(PlacedFpdu { segment, payload: payload.len() as u32, length: fpdu.len() as u32 })
+    }
+
+    /// The segment of one whole FPDU with a right CRC, if the QP takes any.
+    fn parse_early<'b>(&mut self, fpdu: &'b [u8]) -> Option<Parsed<'b>> {
         let framing = self.service.tcp().input.deframer.framing();
         if self.suspended
+            || !self.qp.is_receiving()
             || framing.markers
             || decode::fpdu_len(framing, Place::START, fpdu) != Some(fpdu.len())
         {
             return None;
         }
         let ulpdu = decode::ulpdu(framing, Place::START, fpdu, &mut []).ok()?;
-        let Parsed { segment, payload } = Segment::parse(ulpdu).ok()?;
-        match segment {
-            _ if payload.is_empty() => return None,
-            Segment::Write(to) => self.place_write(to, payload)?,
-            Segment::ReadResponse(to) => self.place_response(to, payload)?,
-            _ => return None,
+        Segment::parse(ulpdu).ok()
+    }
+
+    /// `None` if it may not be placed, whatever the reason: then nothing was.
+    fn place(&mut self, segment: &Segment, payload: &[u8]) -> Option<()> {
+        match *segment {
+            _ if payload.is_empty() => None,
+            Segment::Write(to) => self.place_write(to, payload),
+            Segment::ReadResponse(to) => self.place_response(to, payload),
+            Segment::Send { part, .. } => self.place_send(part, payload),
+            _ => None,
         }
-        self.counters.fpdus_placed += 1;
-        Some(PlacedFpdu { segment, payload: payload.len() as u32, length: fpdu.len() as u32 })
+    }
+
+    /// How many messages that take a receive come before this one.
+    fn messages_before(&mut self, msn: Msn) -> u32 {
+        msn.0.wrapping_sub(self.service.tcp().input.send_msn.0)
+    }
+
+    /// Whether a segment is of a message whose receive is not among those of the QP.
+    fn lacks_receive(&mut self, segment: &Segment) -> bool {
+        let msn = match *segment {
+            Segment::Send { part, .. } => part.msn,
+            Segment::Immediate { msn, .. } => msn,
+            _ => return false,
+        };
+        let shared = self.srqs.of(self.qp).map_or(0, |srq| srq.receives.len());
+        let available = self.qp.responder.queue.len().saturating_add(shared);
+        self.messages_before(msn) >= available
+    }
+
+    fn place_send(&mut self, part: Part, payload: &[u8]) -> Option<()> {
+        let before = self.messages_before(part.msn);
+        let most = if self.qp.receives() == Receives::Own { RECEIVES } else { CLAIMED };
+        if before >= most {
+            return None;
+        }
+        while self.qp.responder.queue.len() <= before {
+            assert!(self.claim_another(), "so many are there");
+        }
+        let BorrowedQp { qp, mrs, requests, recv_scratch, .. } = self;
+        let receive = requests.receive_behind(&qp.responder.queue, before)?;
+        let length = payload.len() as u32;
+        if part.offset.checked_add(length)? > receive.length.min(MAX_MESSAGE) {
+            return None;
+        }
+        let elements = Elements { mrs, pd: qp.pd_of_receives(), rights: OF_RECEIVES };
+        let sges = requests.elements(receive, recv_scratch);
+        let there = || Span::of(elements, sges, part.offset, length);
+        if may_be_used(there(), length) { scatter(payload, there()).ok() } else { None }
     }
 
     fn place_write(&mut self, to: Tagged, payload: &[u8]) -> Option<()> {
@@ -132,6 +208,11 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         match placed.segment {
             Segment::Write(to) => self.receive_write(to, data, ulpdu),
             Segment::ReadResponse(to) => self.receive_read_response(to, data, ulpdu),
+            Segment::Send { part, solicited, invalidate } => {
+                // Its receive was there when it was placed, and is there still: nobody has to look for one.
+                let fate = self.receive_send(part, (solicited, invalidate), data, ulpdu, true);
+                debug_assert!(fate == Fate::Done, "who has looked does not ask");
+            }
             _ => unreachable!("others are not placed"),
         }
         self.service.tcp().input.is_new = false;

@@ -104,7 +104,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 }
             }
             Segment::Send { part, solicited, invalidate } => {
-                return self.receive_send(part, (solicited, invalidate), payload, ulpdu, looked);
+                let data = Data::Bytes(payload);
+                return self.receive_send(part, (solicited, invalidate), data, ulpdu, looked);
             }
             Segment::Immediate { msn, solicited, data } => {
                 return self.receive_immediate(msn, (solicited, data), ulpdu, looked);

@@ -4,7 +4,7 @@ use crate::completion::Sink;
 use crate::engine::borrowed::BorrowedQp;
 use crate::look::Fate;
 use crate::memory::Region;
-use crate::message::effect::execute_packet;
+use crate::message::effect::{check_placed, execute_packet};
 use crate::message::segment::{Segment, Segmentation};
 use crate::message::verdict::{Nak, Objection, Receiver, Refusal, verdict};
 use crate::op::{Message, Remote, SendOp};
@@ -63,7 +63,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         &mut self,
         part: Part,
         (solicited, invalidate): (bool, Option<Stag>),
-        payload: &[u8],
+        payload: Data<'_>,
         ulpdu: &[u8],
         looked: bool,
     ) -> Fate {
@@ -81,7 +81,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             self.terminate_fatally(Cause::UntaggedOffset, ulpdu);
             return Fate::Done;
         }
-        let length = payload.len() as u32;
+        let length = payload.len();
         let segment = Segment {
             first,
             last: part.last,
@@ -90,7 +90,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             message: offset.saturating_add(length),
             ..self.whole(&op, length)
         };
-        match self.carry_out(&segment, Data::Bytes(payload)) {
+        match self.carry_out(&segment, payload) {
             Outcome::Done(_) if part.last => {
                 let input = &mut self.service.tcp().input;
                 input.send_msn = input.send_msn.add(1);
@@ -229,7 +229,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let done = match verdict(&receiver, segment) {
             Ok(target) => match payload {
                 Data::Bytes(bytes) => execute_packet(&receiver, segment, target, bytes, self.recv_scratch),
-                Data::Placed(_) => Ok(None),
+                Data::Placed(_) => check_placed(&receiver, segment, target, self.recv_scratch).map(|()| None),
             },
             Err(&Objection::Nak(refusal)) => Err(refusal),
             Err(Objection::Rnr) => return Outcome::NoReceive,

@@ -25,13 +25,34 @@ fn send(msn: u32, invalidate: Option<u32>, payload: &[u8]) -> Vec<u8> {
     fpdu(Segment::Send { part, solicited: false, invalidate: invalidate.map(Stag) }, payload)
 }
 
+/// A part of a SEND.
+fn part(msn: u32, offset: u32, last: bool, payload: &[u8]) -> Vec<u8> {
+    let part = Part { msn: Msn(msn), offset, last };
+    fpdu(Segment::Send { part, solicited: false, invalidate: None }, payload)
+}
+
+fn immediate(msn: u32) -> Vec<u8> {
+    fpdu(Segment::Immediate { msn: Msn(msn), solicited: false, data: [7; 8] }, b"")
+}
+
 impl Net {
-    fn place(&mut self, at: usize, bytes: &[u8]) -> Option<PlacedFpdu> {
-        let Host { engine, end, .. } = &mut self.hosts[at];
-        let placed = engine.place_fpdu(end.device, end.qpn, bytes);
-        assert!(placed.as_ref().is_none_or(|placed| placed.len() == bytes.len()));
+    fn early(&mut self, at: usize, bytes: &[u8]) -> EarlyFpdu {
+        let Host { engine, end, log, .. } = &mut self.hosts[at];
+        let early = engine.place_fpdu(end.device, end.qpn, bytes, log);
         save::replace_at_times(engine);
-        placed
+        early
+    }
+
+    /// What was placed; `None` if the bytes are to be kept.
+    fn place(&mut self, at: usize, bytes: &[u8]) -> Option<PlacedFpdu> {
+        match self.early(at, bytes) {
+            EarlyFpdu::Placed(placed) => {
+                assert_eq!(placed.len(), bytes.len());
+                Some(placed)
+            }
+            EarlyFpdu::Keep => None,
+            EarlyFpdu::NoReceive => panic!("no receive"),
+        }
     }
 
     fn deliver(&mut self, at: usize, placed: &PlacedFpdu) -> bool {
@@ -168,7 +189,6 @@ fn what_is_not_one_right_fpdu_of_a_write_that_may_be_is_not_placed() {
         write(b.key, IOVA - 1, b"before"),
         write(b.key, IOVA + MEMORY as u64 - 1, b"beyond"),
         write(b.key, u64::MAX, b"."),
-        send(1, None, b"a receive is its"),
         response(1, 0, true, b"nobody asked"),
     ];
     for (n, bytes) in wrong.iter().enumerate() {
@@ -282,4 +302,241 @@ fn who_lies_about_where_fpdus_begin_is_told_so() {
     assert_eq!(net.terminated(B), Cause::MpaMarker.code());
     assert_eq!(net.hosts[B].counters().stream_faults, 1);
     assert_eq!(b.memory.bytes(100, 400), [0; 400]);
+}
+
+#[test]
+fn what_sends_carry_is_in_their_receives_at_once_and_they_end_in_order_once() {
+    let mut net = Net::connected();
+    let b = net.hosts[B].end.clone();
+    net.post_recv(B, 1, &[b.sge(0, 10)]);
+    net.post_recv(B, 2, &[b.sge(100, 3), b.sge(200, 10)]);
+    net.post_recv(B, 3, &[]);
+    net.post_recv(B, 4, &[b.sge(300, 10)]);
+    let fourth = net.place(B, &send(4, None, b"fourth")).unwrap();
+    let middle = net.place(B, &part(2, 2, false, b"cde")).unwrap();
+    let end = net.place(B, &part(2, 5, true, b"fg")).unwrap();
+    let end_of_first = net.place(B, &part(1, 3, true, b"st")).unwrap();
+    assert_eq!(b.memory.bytes(300, 6), b"fourth");
+    assert_eq!((b.memory.bytes(100, 3), b.memory.bytes(200, 4)), (b"\0\0c".to_vec(), b"defg".to_vec()));
+    assert_eq!(b.memory.bytes(0, 5), b"\0\0\0st");
+    assert!(net.hosts[B].statuses().is_empty());
+    // Nobody writes what was placed a second time.
+    for (at, length) in [(300, 6), (102, 1), (200, 4), (3, 2)] {
+        b.memory.fill(at, &vec![b'!'; length]);
+    }
+    net.offer(B, &part(1, 0, false, b"fir"));
+    // A part of the message that has begun goes to its receive as well.
+    assert!(net.deliver(B, &end_of_first));
+    net.offer(B, &part(2, 0, false, b"ab"));
+    assert!(net.deliver(B, &middle) && net.deliver(B, &end));
+    net.offer(B, &immediate(3));
+    assert!(net.deliver(B, &fourth));
+    let ended: Vec<_> =
+        net.hosts[B].log.completions.drain(..).map(|(_, _, c)| (c.id, c.status, c.byte_len)).collect();
+    let success = |id, length| (id, WcStatus::Success, length);
+    assert_eq!(ended, [success(1, 5), success(2, 7), success(3, 0), success(4, 6)]);
+    assert_eq!(b.memory.bytes(0, 5), b"fir!!");
+    assert_eq!((b.memory.bytes(100, 3), b.memory.bytes(200, 4)), (b"ab!".to_vec(), b"!!!!".to_vec()));
+    let counters = net.hosts[B].counters();
+    assert_eq!((counters.fpdus_in, counters.fpdus_placed, counters.receives), (7, 4, 4));
+}
+
+#[test]
+fn an_early_message_without_a_receive_is_neither_placed_nor_kept_and_in_order_it_ends_the_connection() {
+    let mut net = Net::connected();
+    let b = net.hosts[B].end.clone();
+    net.post_recv(B, 1, &[b.sge(0, 10)]);
+    let second = send(2, None, b"second");
+    for bytes in
+        [&second, &immediate(2), &send(2, None, b""), &send(u32::MAX, None, b"far"), &send(0, None, b"old")]
+    {
+        assert_eq!(net.early(B, bytes), EarlyFpdu::NoReceive);
+    }
+    assert_eq!(net.hosts[B].counters().fpdus_too_early, 5);
+    net.offer(B, &send(1, None, b"first"));
+    assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::Success)]);
+    assert_eq!(net.early(B, &second), EarlyFpdu::NoReceive);
+    net.post_recv(B, 2, &[b.sge(100, 10)]);
+    let placed = net.place(B, &second).unwrap();
+    assert!(net.deliver(B, &placed));
+    assert_eq!(net.hosts[B].statuses(), [(2, WcStatus::Success)]);
+    assert_eq!(b.memory.bytes(100, 6), b"second");
+    assert_eq!(net.early(B, &send(3, None, b"third")), EarlyFpdu::NoReceive);
+    net.offer(B, &send(3, None, b"third"));
+    assert_eq!(net.terminated(B), Cause::UntaggedNoBuffer.code());
+}
+
+#[test]
+fn a_send_that_does_not_fit_its_receive_is_not_placed_and_ends_the_connection_in_its_turn() {
+    let wrong = |b: &End| {
+        [
+            (send(1, None, b"longer"), Cause::UntaggedTooLong),
+            (part(1, 3, true, b"345"), Cause::UntaggedOffset),
+            (part(1, u32::MAX, true, b"wraps"), Cause::UntaggedOffset),
+            // Into an element that is nobody's.
+            (send(2, None, b"no key"), Cause::UntaggedMsn),
+            (send(2, Some(b.key), b"no key"), Cause::UntaggedMsn),
+        ]
+    };
+    for n in 0..5 {
+        let mut net = Net::connected();
+        let b = net.hosts[B].end.clone();
+        net.post_recv(B, 1, &[b.sge(0, 5)]);
+        net.post_recv(B, 2, &[b.sge(0, 5), Sge { lkey: Lkey(b.key ^ 1), ..b.sge(0, 5) }]);
+        let (bytes, cause) = &wrong(&b)[n];
+        assert_eq!(net.place(B, bytes), None);
+        assert_eq!(b.memory.bytes(0, 100), [0; 100]);
+        net.offer(B, bytes);
+        assert_eq!(net.terminated(B), cause.code(), "{n}");
+    }
+}
+
+#[test]
+fn a_send_that_was_placed_with_a_wrong_number_place_or_key_ends_the_connection_in_its_turn() {
+    let cases = [
+        (send(2, None, b"skips"), Cause::UntaggedMsn),
+        (part(1, 2, true, b"gap"), Cause::UntaggedOffset),
+        (send(1, Some(0), b"key"), Cause::RdmapProtectedInvalidate),
+    ];
+    for (bytes, cause) in cases {
+        let mut net = Net::connected();
+        let b = net.hosts[B].end.clone();
+        net.post_recv(B, 1, &[b.sge(0, 10)]);
+        net.post_recv(B, 2, &[b.sge(100, 10)]);
+        let placed = net.place(B, &bytes).unwrap();
+        assert!(net.deliver(B, &placed));
+        assert_eq!(net.terminated(B), cause.code());
+        let statuses = net.hosts[B].statuses();
+        assert_eq!(statuses.len(), 2);
+        assert!(statuses.iter().all(|(_, status)| *status != WcStatus::Success), "{statuses:?}");
+    }
+}
+
+#[test]
+fn receives_with_parts_that_were_placed_are_flushed_as_others_are() {
+    let mut net = Net::connected();
+    let b = net.hosts[B].end.clone();
+    net.post_recv(B, 1, &[b.sge(0, 10)]);
+    net.post_recv(B, 2, &[b.sge(100, 10)]);
+    let placed = net.place(B, &send(2, None, b"second")).unwrap();
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    engine.lose_stream(b.device, b.qpn, false, log).unwrap();
+    net.work(B);
+    assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::Flush), (2, WcStatus::Flush)]);
+    assert_eq!(net.place(B, &send(1, None, b"late")), None);
+    assert!(net.deliver(B, &placed), "what comes after the end is nobody's");
+    assert!(net.hosts[B].statuses().is_empty());
+}
+
+#[test]
+fn a_send_whose_memory_goes_before_its_turn_ends_as_it_would_have_in_order() {
+    for early in [true, false] {
+        let mut net = Net::connected();
+        let b = net.hosts[B].end.clone();
+        let Host { engine, .. } = &mut net.hosts[B];
+        let key = engine.reg_mr(b.device, b.pd, OF_REGION, IOVA, 100, b.memory.clone()).unwrap();
+        net.post_recv(B, 1, &[Sge { lkey: Lkey(key), ..b.sge(0, 10) }]);
+        let bytes = send(1, None, b"early");
+        let placed = early.then(|| net.place(B, &bytes).unwrap());
+        net.hosts[B].engine.dereg_mr(b.device, key).unwrap();
+        match placed {
+            Some(placed) => assert!(net.deliver(B, &placed)),
+            None => net.offer(B, &bytes),
+        }
+        assert_eq!(net.terminated(B), Cause::RdmapStreamCatastrophic.code());
+        assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::LocProt)]);
+    }
+}
+
+#[test]
+fn only_so_many_receives_are_looked_at_for_a_send() {
+    let mut net = Net::new(Access::QP);
+    let Host { engine, end, log, .. } = &mut net.hosts[B];
+    end.qpn = engine.create_qp(end.device, QpInit { max_recv_wr: 1100, ..qp_init(end.pd) }).unwrap();
+    let init = QpAttr { state: QpState::Init, access: Access::QP, port: 1, ..QpAttr::default() };
+    engine.modify_qp(Instant(0), end.device, end.qpn, TO_INIT, &init, log).unwrap();
+    net.connect(&attr(Role::Initiator), &attr(Role::Responder));
+    let b = net.hosts[B].end.clone();
+    for id in 0..1100 {
+        net.post_recv(B, id, &[b.sge(u64::from(id), 1)]);
+    }
+    assert!(net.place(B, &send(1024, None, b"1")).is_some());
+    assert_eq!(net.place(B, &send(1025, None, b"1")), None);
+    assert_eq!(net.early(B, &send(1101, None, b"1")), EarlyFpdu::NoReceive);
+    assert_eq!(b.memory.bytes(1022, 4), [0, b'1', 0, 0]);
+}
+
+/// B uses a shared queue with so many receives of 10 bytes: that with id n is at 100 n, and the limit is armed below 1.
+fn sharing(receives: u32) -> (Net, End, SrqId) {
+    let mut net = Net::new(Access::QP);
+    let Host { engine, end, log, .. } = &mut net.hosts[B];
+    let init = SrqInit { owner: OWNER, pd: end.pd, max_wr: 100, max_sge: 1, xrc: None };
+    let srq = engine.create_srq(end.device, init).unwrap();
+    let shared = QpInit { receives: Receives::Shared(srq), max_recv_wr: 0, ..qp_init(end.pd) };
+    end.qpn = engine.create_qp(end.device, shared).unwrap();
+    let init = QpAttr { state: QpState::Init, access: Access::QP, port: 1, ..QpAttr::default() };
+    engine.modify_qp(Instant(0), end.device, end.qpn, TO_INIT, &init, log).unwrap();
+    for id in 1..=receives {
+        let sges = [end.sge(u64::from(id) * 100, 10)];
+        engine.post_srq_recv(end.device, OWNER, srq, RecvRequest { id, sges: &sges }, log).unwrap();
+    }
+    net.connect(&attr(Role::Initiator), &attr(Role::Responder));
+    let b = net.hosts[B].end.clone();
+    (net, b, srq)
+}
+
+#[test]
+fn a_send_beyond_a_hole_claims_all_that_are_missing_of_a_shared_queue() {
+    let (mut net, b, srq) = sharing(3);
+    assert_eq!(net.early(B, &send(4, None, b"fourth")), EarlyFpdu::NoReceive);
+    let third = net.place(B, &send(3, None, b"third")).unwrap();
+    assert_eq!(b.memory.bytes(300, 5), b"third");
+    let first = net.place(B, &part(1, 2, true, b"cd")).unwrap();
+    net.offer(B, &part(1, 0, false, b"ab"));
+    assert!(net.deliver(B, &first));
+    assert_eq!(b.memory.bytes(100, 4), b"abcd");
+    // Others come behind those that are claimed.
+    let Host { engine, end, log, .. } = &mut net.hosts[B];
+    let sges = [end.sge(400, 10)];
+    engine.post_srq_recv(end.device, OWNER, srq, RecvRequest { id: 4, sges: &sges }, log).unwrap();
+    let fourth = net.place(B, &send(4, None, b"fourth")).unwrap();
+    net.offer(B, &send(2, None, b"second"));
+    assert!(net.deliver(B, &third) && net.deliver(B, &fourth));
+    let success = |id| (id, WcStatus::Success);
+    assert_eq!(net.hosts[B].statuses(), [1, 2, 3, 4].map(success));
+    assert_eq!((b.memory.bytes(200, 6), b.memory.bytes(400, 6)), (b"second".to_vec(), b"fourth".to_vec()));
+}
+
+#[test]
+fn no_more_than_so_many_receives_of_a_shared_queue_are_claimed() {
+    let (mut net, b, _) = sharing(70);
+    assert_eq!(net.place(B, &send(65, None, b"far")), None);
+    assert!(net.place(B, &send(64, None, b"last")).is_some());
+    assert_eq!(b.memory.bytes(6400, 4), b"last");
+    // Those that were claimed end with the QP, and the others are there for others.
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    engine.lose_stream(b.device, b.qpn, false, log).unwrap();
+    net.work(B);
+    let statuses = net.hosts[B].statuses();
+    assert_eq!(statuses.len(), 64);
+    assert!((1..).zip(&statuses).all(|(n, status)| *status == (n, WcStatus::Flush)), "{statuses:?}");
+}
+
+#[test]
+fn receives_that_were_claimed_are_the_shared_queues_again_once_the_qp_is_reset() {
+    let (mut net, b, srq) = sharing(3);
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    engine.modify_srq(b.device, srq, (None, Some(2)), log).unwrap();
+    assert!(net.place(B, &send(2, None, b"second")).is_some());
+    assert_eq!(net.hosts[B].events(), [Event::SrqLimitReached(srq)]);
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
+    engine.modify_qp(Instant(0), b.device, b.qpn, AttrMask::STATE, &reset, log).unwrap();
+    let init = QpAttr { state: QpState::Init, access: Access::QP, port: 1, ..QpAttr::default() };
+    engine.modify_qp(Instant(0), b.device, b.qpn, TO_INIT, &init, log).unwrap();
+    engine.connect_stream(b.device, b.qpn, &attr(Role::Responder)).unwrap();
+    for msn in 1..=3 {
+        net.offer(B, &send(msn, None, b"again"));
+    }
+    assert_eq!(net.hosts[B].statuses(), [1, 2, 3].map(|id| (id, WcStatus::Success)));
 }

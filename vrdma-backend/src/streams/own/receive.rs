@@ -4,7 +4,7 @@ use super::taker::Direct;
 use crate::streams::buffers::Buffers;
 use std::collections::BTreeMap;
 use vrdma_tcp::Arrival;
-use vrdma_transport::PlacedFpdu;
+use vrdma_transport::{EarlyFpdu, PlacedFpdu};
 use vrdma_wire::iwarp::decode::fpdu_len;
 use vrdma_wire::iwarp::{Framing, Place};
 
@@ -79,7 +79,7 @@ impl Received {
         &bytes[..bytes.len().min(room)]
     }
 
-    /// Takes whole FPDUs beyond a hole: those that cannot be placed are held; how many bytes.
+    /// Takes whole FPDUs beyond a hole, up to one without a receive: those that cannot be placed are held; how many bytes.
     fn place_or_hold(&mut self, offset: u64, bytes: &[u8], limit: usize, direct: &mut Direct<'_>) -> usize {
         let mut done = 0;
         while done < bytes.len() {
@@ -88,24 +88,22 @@ impl Received {
             let length =
                 fpdu_len(PLAIN, Place::START, rest).map_or(rest.len(), |length| length.min(rest.len()));
             let fpdu = &rest[..length];
-            let taken = if self.place(at, fpdu, direct) { length } else { self.hold(at, fpdu, limit) };
+            let early = if self.held.len() < HELD { direct.place(fpdu) } else { EarlyFpdu::Keep };
+            let taken = match early {
+                EarlyFpdu::Placed(placed) => {
+                    assert_eq!(placed.len(), length, "all of it was one FPDU");
+                    self.held.insert(at, Held::Placed(placed));
+                    length
+                }
+                EarlyFpdu::Keep => self.hold(at, fpdu, limit),
+                EarlyFpdu::NoReceive => 0,
+            };
             done += taken;
             if taken < length {
                 break;
             }
         }
         done
-    }
-
-    /// Places what is one FPDU beyond a hole; whether it could.
-    fn place(&mut self, offset: u64, bytes: &[u8], direct: &mut Direct<'_>) -> bool {
-        if self.held.len() >= HELD {
-            return false;
-        }
-        let Some(placed) = direct.place(bytes) else { return false };
-        assert_eq!(placed.len(), bytes.len(), "all of it was one FPDU");
-        self.held.insert(offset, Held::Placed(placed));
-        true
     }
 
     /// Holds what is beyond a hole, with what is right before it; how many bytes.
@@ -305,6 +303,8 @@ mod tests {
         placed: PlacedFpdu,
         /// Its bytes.
         fpdu: Vec<u8>,
+        /// One without a receive.
+        too_early: Vec<u8>,
         /// What it took: bytes, and FPDUs that were placed.
         taken: Vec<u8>,
     }
@@ -315,7 +315,9 @@ mod tests {
     impl User {
         fn new() -> User {
             let (placed, fpdu) = placed();
-            User { room: usize::MAX, placed, fpdu, taken: Vec::new() }
+            let mut too_early = fpdu.clone();
+            too_early[5] ^= 1;
+            User { room: usize::MAX, placed, fpdu, too_early, taken: Vec::new() }
         }
     }
 
@@ -327,9 +329,13 @@ mod tests {
             taken
         }
 
-        fn place(&mut self, user: Handle, fpdu: &[u8]) -> Option<PlacedFpdu> {
+        fn place(&mut self, user: Handle, fpdu: &[u8]) -> EarlyFpdu {
             assert_eq!(user, USER);
-            (fpdu == self.fpdu).then(|| self.placed.clone())
+            match fpdu {
+                _ if fpdu == self.fpdu => EarlyFpdu::Placed(self.placed.clone()),
+                _ if fpdu == self.too_early => EarlyFpdu::NoReceive,
+                _ => EarlyFpdu::Keep,
+            }
         }
 
         fn take_placed(&mut self, _: Handle, placed: &PlacedFpdu) -> bool {
@@ -406,7 +412,10 @@ mod tests {
         let payload = Pieces::<Nowhere>::bytes(b"payload");
         let mut bytes = vec![0; fpdu.len(payload.len())];
         write_fpdu(&fpdu, &payload, &mut bytes).unwrap();
-        (engine.place_fpdu(device, qpn, &bytes).unwrap(), bytes)
+        let EarlyFpdu::Placed(placed) = engine.place_fpdu(device, qpn, &bytes, &mut NoSink) else {
+            panic!("it may be placed")
+        };
+        (placed, bytes)
     }
 
     #[test]
@@ -465,6 +474,23 @@ mod tests {
         assert_eq!((received.held(), received.held.len()), (other.len() + 5, 5));
         assert_eq!(come(&mut received, &mut user, 0, b"a"), 1);
         assert_eq!(user.taken, [b"a!!", &other[..], b"!", &fpdu[..5]].concat());
+        assert!(!received.is_ready() && received.held() == 0);
+    }
+
+    #[test]
+    fn what_has_no_receive_beyond_a_hole_is_lost_with_what_is_behind_it_in_its_segment() {
+        let (mut received, mut user) = (Received::default(), User::new());
+        let (fpdu, too_early) = (user.fpdu.clone(), user.too_early.clone());
+        let come = |received: &mut Received, user: &mut User, offset, bytes: &[u8]| {
+            arrive_for(received, offset, bytes, true, Direct(Some((USER, user))))
+        };
+        let all = [&fpdu[..], &too_early, &fpdu].concat();
+        assert_eq!(come(&mut received, &mut user, 1, &all), fpdu.len());
+        assert_eq!((received.held(), received.held.len()), (0, 1));
+        // In order it is taken as it is.
+        assert_eq!(come(&mut received, &mut user, 0, b"a"), 1);
+        assert_eq!(come(&mut received, &mut user, 1 + fpdu.len() as u64, &too_early), too_early.len());
+        assert_eq!(user.taken, [b"a!", &too_early[..]].concat());
         assert!(!received.is_ready() && received.held() == 0);
     }
 

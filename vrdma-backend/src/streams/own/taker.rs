@@ -1,15 +1,15 @@
 //! Who takes what comes in connections of our own TCP at once, straight from the frame: what is taken is not kept.
 
 use crate::streams::handle::Handle;
-use vrdma_transport::PlacedFpdu;
+use vrdma_transport::{EarlyFpdu, PlacedFpdu};
 
 /// See the module. What it does not take is kept, and read later.
 pub trait Taker {
     /// Takes bytes that are next, all before which were taken or read; how many.
     fn take(&mut self, user: Handle, bytes: &[u8]) -> usize;
 
-    /// Places an FPDU that came beyond a hole; `None` if it is to be kept.
-    fn place(&mut self, user: Handle, fpdu: &[u8]) -> Option<PlacedFpdu>;
+    /// Places an FPDU that came beyond a hole, if it may be.
+    fn place(&mut self, user: Handle, fpdu: &[u8]) -> EarlyFpdu;
 
     /// Takes an FPDU that was placed and is next; whether it did.
     fn take_placed(&mut self, user: Handle, placed: &PlacedFpdu) -> bool;
@@ -23,9 +23,8 @@ impl Direct<'_> {
         self.0.as_mut().map_or(0, |(user, taker)| taker.take(*user, bytes))
     }
 
-    pub fn place(&mut self, fpdu: &[u8]) -> Option<PlacedFpdu> {
-        let (user, taker) = self.0.as_mut()?;
-        taker.place(*user, fpdu)
+    pub fn place(&mut self, fpdu: &[u8]) -> EarlyFpdu {
+        self.0.as_mut().map_or(EarlyFpdu::Keep, |(user, taker)| taker.place(*user, fpdu))
     }
 
     pub fn take_placed(&mut self, placed: &PlacedFpdu) -> bool {
