@@ -96,7 +96,7 @@ pub struct WorkerStats {
     pub frames_received: u64,
     /// Frames to others that found no room in the ring.
     pub frames_lost: u64,
-    /// Packets of reliable connections that its engine gave to those of other workers as they are.
+    /// Packets that its engine gave to those of other workers as they are.
     pub packets_sent: u64,
     /// Packets of theirs that it took.
     pub packets_received: u64,
