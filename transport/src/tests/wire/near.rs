@@ -84,11 +84,11 @@ impl Ring {
 impl Net {
     /// Two connected QPs, whose packets go as they are.
     fn near(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Net {
-        Net::connected_with(a, b).is_near()
+        Net::connected_with(a, b).on_near_ways()
     }
 
     /// Packets of both go as they are.
-    fn is_near(mut self) -> Net {
+    fn on_near_ways(mut self) -> Net {
         for host in &mut self.hosts {
             (host.cable.near, host.cable.stays_here) = (Some(Ring::default()), true);
         }
@@ -400,7 +400,7 @@ fn what_a_window_shows_is_not_lent() {
 
 #[test]
 fn messages_of_unreliable_connections_are_copies_and_over_when_they_have_left() {
-    let mut net = uc().is_near();
+    let mut net = uc().on_near_ways();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
     for (id, len) in [(1, 0), (2, 1), (3, 1024), (4, 1025), (5, 100_000)] {
         let data = bytes(id.into(), len as usize);
@@ -428,7 +428,7 @@ fn messages_of_unreliable_connections_are_copies_and_over_when_they_have_left() 
 #[test]
 fn a_message_of_an_unreliable_connection_with_a_gap_is_lost_and_the_next_is_whole() {
     for lost in 0..4 {
-        let mut net = uc().is_near();
+        let mut net = uc().on_near_ways();
         let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
         for id in [1, 2] {
             net.post_recv(B, id, &[b.sge(0, 4096)]);
@@ -477,8 +477,8 @@ fn what_an_unreliable_service_has_no_receive_for_waits_until_one_was_looked_for(
     for receives in [&[][..], &[7], &[7, 8]] {
         for is_datagram in [false, true] {
             let mut net = match is_datagram {
-                false => unreliable_without_receives(uc().is_near(), connection, receives),
-                true => unreliable_without_receives(ud().is_near(), datagram, receives),
+                false => unreliable_without_receives(uc().on_near_ways(), connection, receives),
+                true => unreliable_without_receives(ud().on_near_ways(), datagram, receives),
             };
             let ended: Vec<_> = receives.iter().map(|&id| (id, Success)).collect();
             assert_eq!(net.hosts[B].statuses(), ended);
@@ -505,14 +505,14 @@ fn a_datagram_has_the_header_that_it_has_as_a_frame() {
         (received, b.memory.bytes(0, 40 + payload.len()))
     };
     for imm in [None, Some(Imm::from_bytes([1, 2, 3, 4]))] {
-        let [near, frame] = [ud().is_near(), ud()].map(|net| came(net, imm, b"datagram"));
+        let [near, frame] = [ud().on_near_ways(), ud()].map(|net| came(net, imm, b"datagram"));
         assert_eq!(near, frame);
     }
 }
 
 #[test]
 fn a_datagram_to_a_closed_way_is_not_held_back_and_a_connection_is() {
-    let mut net = uc().is_near();
+    let mut net = uc().on_near_ways();
     net.hosts[A].cable.closed = Some(net.hosts[B].mac);
     let b = net.hosts[B].end.clone();
     net.post(A, 1, write_to(b.remote(0)), Payload::Inline(b"later"));
@@ -522,7 +522,7 @@ fn a_datagram_to_a_closed_way_is_not_held_back_and_a_connection_is() {
     net.hosts[A].cable.closed = None;
     assert_eq!(net.run_near(all_come), 1);
     assert_eq!((net.hosts[A].statuses(), b.memory.bytes(0, 5)), (vec![(1, Success)], b"later".to_vec()));
-    let mut net = ud().is_near();
+    let mut net = ud().on_near_ways();
     net.hosts[A].cable.closed = Some(net.hosts[B].mac);
     net.send(1, &net.way(), SEND, Payload::Inline(b"now"));
     net.work_near(A);
