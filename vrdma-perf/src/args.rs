@@ -7,8 +7,7 @@ use std::path::PathBuf;
 /// RDMA between guests at the speed of this machine, without a VM.
 ///
 /// It plays the guests itself: through the daemon's real sockets, the real rings in memory that both map, and the driver that guests have. One thread posts
-/// and polls for all guests on one processor, the daemon's worker has another. Beside each figure stands the limit that was measured in turns with
-/// it: the ring floor (a bare virtqueue and CQ ring between the same two processors, with no check at all), or the best plain copy.
+/// and polls for all guests on one processor, the daemon's worker has another. Beside each figure stands the limit that was measured in turns with it: the ring floor (a bare virtqueue and CQ ring between the same two processors, with no check at all), or the best plain copy.
 #[derive(Debug, Parser)]
 #[command(name = "vrdma-perf", version)]
 pub struct Cli {
