@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 use vrdma_tests::abi::control::{QpType, Status};
+use vrdma_tests::abi::cqe::WcStatus;
+use vrdma_tests::ah::{AhTable, entry};
 use vrdma_tests::guest::gid;
 use vrdma_tests::net::{NetGuest, NetOptions, frame, mac};
 use vrdma_tests::pingpong::PingPong;
 use vrdma_tests::proc::{StoppedThread, thread_of};
 use vrdma_tests::side::{pair, pair_between};
-use vrdma_tests::verbs::{Data, Request};
+use vrdma_tests::verbs::{Data, Request, UdTarget};
 use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions, Setting, wait};
 use vrdma_wire::icrc::Icrc;
 use vrdma_wire::num::{FlowLabel, Gid, Mac, Qkey, Qpn};
@@ -38,6 +40,37 @@ fn guests_are_spread_and_their_workers_count() {
         assert_eq!((stats.worker(worker, "packets_lost"), stats.is_stuck(worker)), (0, false));
     }
     assert_eq!(stats.worker(0, "packets_sent"), stats.worker(1, "packets_received"));
+}
+
+#[test]
+fn packets_of_all_services_are_no_frames() {
+    let lab = Lab::with(2, options(2));
+    let told = |counter: &str| [0, 1].map(|worker| lab.stats().worker(worker, counter));
+    let mut sent = told("packets_sent")[0];
+    let handles = AhTable::new(&lab.guests[0], 64).unwrap();
+    for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
+        let (mut a, mut b) = pair(&lab, 1, 4096, &QpOptions::of(qp_type));
+        b.recv_any(1);
+        b.process.channel.drain();
+        handles.put(0, &entry(a.process.pd, b.guest().gid()));
+        let to = UdTarget { ah: 0, qpn: b.qp.number, qkey: b.qp.options.qkey };
+        let (tag, data) = (a.qp.tag(2), Data::Inline(b"a message of 24 bytes..."));
+        match qp_type {
+            QpType::UD => a.post(&Request::ud_send(tag, to, data).signaled(true)),
+            _ => a.post(&Request::send(tag, data).signaled(true)),
+        }
+        a.cq.expect(a.qp.number, 2, WcStatus::SUCCESS);
+        let wc = b.cq.expect(b.qp.number, 1, WcStatus::SUCCESS);
+        let at = wc.len() as usize - 24;
+        assert_eq!(
+            (at, &b.mr.get(0, 64)[at..at + 24]),
+            (if qp_type == QpType::UD { 40 } else { 0 }, &b"a message of 24 bytes..."[..])
+        );
+        sent += 1;
+        assert_eq!((told("packets_sent")[0], told("frames_sent")), (sent, [0, 0]), "{qp_type:?}");
+        a.close();
+        b.close();
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct Way {
     /// Whether it stays in this process, at another engine. Then a connection without a timeout (0) asks now and then, for ever, as it does where both QPs are
     /// on one engine: nothing else would find out that the peer stood still when a packet came.
     pub stays_here: bool,
-    /// Whether packets of reliable connections go that way as they are, by [`Outlet::send_near`].
+    /// Whether packets go that way as they are, by [`Outlet::send_near`].
     pub is_near: bool,
 }
 

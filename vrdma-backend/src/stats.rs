@@ -100,7 +100,7 @@ pub struct WorkerStats {
     pub uplink_sent: u64,
     /// Frames that came there, also those that it handed over.
     pub uplink_received: u64,
-    /// Packets of reliable connections that its engine gave to those of other workers as they are.
+    /// Packets that its engine gave to those of other workers as they are.
     pub packets_sent: u64,
     /// Packets of theirs that it took.
     pub packets_received: u64,

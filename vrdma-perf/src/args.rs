@@ -7,8 +7,7 @@ use std::path::PathBuf;
 /// RDMA between guests at the speed of this machine, without a VM.
 ///
 /// It plays the guests itself: through the daemon's real sockets, the real rings in memory that both map, and the driver that guests have. One thread posts
-/// and polls for all guests on one processor, the daemon's worker has another. Beside each figure stands the limit that was measured in turns with
-/// it: the ring floor (a bare virtqueue and CQ ring between the same two processors, with no check at all), or the best plain copy.
+/// and polls for all guests on one processor, the daemon's worker has another. Beside each figure stands the limit that was measured in turns with it: the ring floor (a bare virtqueue and CQ ring between the same two processors, with no check at all), or the best plain copy.
 #[derive(Debug, Parser)]
 #[command(name = "vrdma-perf", version)]
 pub struct Cli {
@@ -307,7 +306,7 @@ pub struct Near {
     /// Bytes of a message [default: 8 for lat and rate, 65536 for bw]
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub size: Option<u32>,
-    /// As frames, as what is no packet of a reliable connection goes
+    /// As frames, as what goes to multicast groups does
     #[arg(long)]
     pub frames: bool,
     /// Two workers with a pair of guests each instead, beside one of them alone: what they take from each other
@@ -316,6 +315,12 @@ pub struct Near {
     /// Both workers' turns in one thread: what they do, without the way of cache lines between processors
     #[arg(long, conflicts_with = "pairs")]
     pub one_thread: bool,
+    /// What the stages of a WRITE take instead, in one thread: for lat
+    #[arg(long, requires = "one_thread")]
+    pub account: bool,
+    /// Cycles of WRITEs of 8 B and 64 KiB instead, within a worker and between two, and a model of more workers
+    #[arg(long, conflicts_with_all = ["pairs", "one_thread", "frames", "size"])]
+    pub model: bool,
     /// Seconds
     #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
     pub duration: f64,

@@ -8,6 +8,7 @@ use crate::lines;
 use crate::machine;
 use crate::measure::{Measured, measure};
 use crate::missing::{is_missing, missing};
+use crate::near;
 use crate::plan::{Operation, Plan};
 use crate::rows::{ROWS, Row, What, With};
 use crate::turns::Turns;
@@ -155,6 +156,22 @@ fn parts(args: &Report) -> Result<String> {
     Ok(wire::tables(&all))
 }
 
+/// What WRITEs cost workers, and a model of more of them than there are processors.
+fn workers(args: &Report) -> Result<()> {
+    let text = match on_its_own(|| near::tables(args.duration, args.daemon.cpus)) {
+        Err(error) if is_missing(&error) => {
+            eprintln!("no costs of workers: {error:#}");
+            return Ok(());
+        }
+        tables => tables?,
+    };
+    println!("\n{text}");
+    match &args.out {
+        Some(dir) => document::put(dir, "workers", &format!("{}\n\n{text}", machine::describe())),
+        None => Ok(()),
+    }
+}
+
 /// Measures two engines over a port.
 fn apart(name: &str, wire: &Wire, target: &str) -> Result<Shown> {
     let measured = wire::measure_apart(wire)?;
@@ -211,6 +228,7 @@ pub fn report(args: &Report) -> Result<()> {
         document::report(dir, &text.0, &points)?;
     }
     if args.only.is_empty() && ports_are_ours(&args.daemon) {
+        workers(args)?;
         let parts = parts(args)?;
         println!("\n{parts}");
         if let Some(dir) = &args.out {

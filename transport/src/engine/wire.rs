@@ -19,6 +19,7 @@ use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
 use crate::schedule::{Cost, Direction, OPERATION};
 use crate::time::Instant;
+use crate::ud::packet::grh;
 use core::mem;
 use vrdma_wire::num::{Mac, Pkey, Qpn, VlanId};
 use vrdma_wire::roce::{Body, Packet, Parsed};
@@ -254,9 +255,12 @@ impl<R: Region> Engine<R> {
                     looked,
                 );
             }
-            (QpType::Uc, Body::Uc(body)) => return self.known(place, sink).receive_uc(parsed, body, looked),
+            (QpType::Uc, Body::Uc(body)) => {
+                return self.known(place, sink).receive_uc(packet, parsed.payload, body, looked);
+            }
             (QpType::Ud | QpType::Gsi, &Body::Ud { deth, imm }) => {
-                return self.receive_ud(place, parsed, (deth, imm), looked, sink);
+                let grh = || grh(parsed.ip_header());
+                return self.receive_ud(place, (packet, parsed.payload), (deth, imm), grh, looked, sink);
             }
             (_, Body::Cnp) => self.port.counters.congestion_notifications += 1,
             _ => device.counters.drop_service += 1,

@@ -13,9 +13,11 @@ use crate::message::stretch::next_segment;
 use crate::message::transfer::{Elements, Span};
 use crate::message::verdict::Receiver;
 use crate::mr::Mrs;
+use crate::near::NearPart;
 use crate::op::{Remote, SendOp};
 use crate::outlet::{DiscardOutlet, Outlet, Pieces};
 use crate::outstanding::Scratch;
+use crate::place::Place;
 use crate::qp::Qp;
 use crate::qp::attr::QpType;
 use crate::request::Payload;
@@ -24,12 +26,11 @@ use crate::uc::responder::accept;
 use crate::work::Work;
 use core::mem;
 use vrdma_wire::num::{Imm, Mac, Pkey};
-use vrdma_wire::roce::{Body, Bth, Packet, Parsed, Part, Reth, Uc, UcTail, WriteTail};
+use vrdma_wire::roce::{Body, Bth, Packet, Part, Reth, Uc, UcTail, WriteTail};
 
 impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A packet of this service came.
-    pub(crate) fn receive_uc(&mut self, parsed: &Parsed<'_>, body: &Uc, looked: bool) -> Fate {
-        let (packet, payload) = (&parsed.packet, parsed.payload);
+    pub(crate) fn receive_uc(&mut self, packet: &Packet, payload: &[u8], body: &Uc, looked: bool) -> Fate {
         if !self.qp.is_path_of_peer(&packet.path) {
             self.counters.drop_source += 1;
             return Fate::Done;
@@ -90,9 +91,9 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let most = budget.min(TURN_PACKETS);
         let mut left = most;
         let mut scratch = mem::take(self.send_scratch);
-        let has_room = outlet.way_to(self.qp.attr().dmac).has_room;
-        while has_room && self.qp.carrier == Carrier::Roce && self.qp.can_send() {
-            if self.transmit_request(&mut left, &mut scratch, outlet) == Step::Waits {
+        let way = outlet.way_to(self.qp.attr().dmac);
+        while way.has_room && self.qp.carrier == Carrier::Roce && self.qp.can_send() {
+            if self.transmit_request(&mut left, &mut scratch, way.is_near, outlet) == Step::Waits {
                 break;
             }
         }
@@ -107,6 +108,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         &mut self,
         left: &mut usize,
         scratch: &mut Scratch,
+        is_near: bool,
         outlet: &mut impl Outlet<R>,
     ) -> Step {
         let Some((send, payload)) = self.requests.front_send(&self.qp.requester.queue, scratch) else {
@@ -126,7 +128,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 return Step::Waits;
             }
             *left -= 1;
-            match send_segment(self.mrs, self.qp, self.mac, &work, payload, outlet) {
+            match send_segment((self.mrs, self.qp), (self.place, self.mac), &work, payload, is_near, outlet) {
                 Ok(segment) => {
                     self.counters.packets_out += 1;
                     if self.departed(&work, &segment) {
@@ -144,11 +146,11 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
 /// Sends the next packet of `work`: what it was, or how the request ends here.
 fn send_segment<'a, R: Region>(
-    mrs: &Mrs<R>,
-    qp: &Qp,
-    mac: Mac,
+    (mrs, qp): (&Mrs<R>, &Qp),
+    (place, mac): (Place, Mac),
     work: &Work<'a>,
     payload: Payload<'_>,
+    is_near: bool,
     outlet: &mut impl Outlet<R>,
 ) -> Result<Segment<'a>, WcStatus> {
     let row = work.row;
@@ -179,8 +181,10 @@ fn send_segment<'a, R: Region>(
         },
         body: body(&segment),
     };
+    // It is copied: the request ends as soon as all is sent, and its memory may be used again.
+    let part = is_near.then_some(NearPart { psns: 1, path_mtu: qp.path_mtu, may_loan: false });
     match pieces {
-        Some(pieces) if outlet.send(&packet, &pieces).is_ok() => Ok(segment),
+        Some(pieces) if outlet.pass(place.id(), &packet, part, &pieces).is_ok() => Ok(segment),
         _ => Err(WcStatus::LocProt),
     }
 }

@@ -10,6 +10,7 @@ use crate::id::{DeviceId, OwnerId};
 use crate::memory::Region;
 use crate::message::reason::Reason;
 use crate::message::transfer::{Elements, Side, Span, TransferError};
+use crate::near::NearPart;
 use crate::outlet::{NoOutlet, Outlet, Pieces};
 use crate::outstanding::Scratch;
 use crate::place::Place;
@@ -131,7 +132,12 @@ impl<R: Region> Engine<R> {
                     return Sent::WAITS;
                 }
                 let pieces = pieces(device, qp, work, payload);
-                if pieces.is_none_or(|pieces| outlet.send(&datagram.packet, &pieces).is_err()) {
+                let packet = &datagram.packet;
+                // It is copied, and lost where its way has no room: others that this QP sends to do not wait for that.
+                let is_near = outlet.way_to(packet.path.dst_mac).is_near;
+                let part = NearPart { psns: 1, path_mtu: device.active_mtu, may_loan: false };
+                let part = is_near.then_some(part);
+                if pieces.is_none_or(|pieces| outlet.pass(place.id(), packet, part, &pieces).is_err()) {
                     return self.datagram_failed(place, work, WcStatus::LocProt, sink);
                 }
                 let mut borrowed = self.known(place, sink);

@@ -9,27 +9,27 @@ use crate::message::reason::Reason;
 use crate::outlet::Outlet;
 use crate::place::Place;
 use crate::schedule::{Cost, TURN_PACKETS};
-use crate::ud::packet::grh;
+use crate::ud::packet::GRH;
 use crate::ud::responder::{DatagramPayload, accept};
 use core::mem;
 use vrdma_wire::num::Imm;
-use vrdma_wire::roce::{Deth, Parsed};
+use vrdma_wire::roce::{Deth, Packet};
 
 impl<R: Region> Engine<R> {
-    /// A packet of this service came for the QP at `place`, which exists.
+    /// A packet of this service came for the QP at `place`, which exists. `grh` says what its receive has before the payload.
     pub(crate) fn receive_ud(
         &mut self,
         place: Place,
-        parsed: &Parsed<'_>,
+        (packet, payload): (&Packet, &[u8]),
         (deth, imm): (Deth, Option<Imm>),
+        grh: impl FnOnce() -> [u8; GRH],
         looked: bool,
         sink: &mut impl Sink,
     ) -> Fate {
-        let (packet, payload) = (&parsed.packet, parsed.payload);
         let (device, _) = self.devices.known(place);
         let length = payload.len() as u32;
         let filled = accept(device, place.qpn, deth, length).map(|acceptance| {
-            acceptance.fill(&grh(parsed.ip_header()), DatagramPayload::Bytes(payload), &mut self.recv_scratch)
+            acceptance.fill(&grh(), DatagramPayload::Bytes(payload), &mut self.recv_scratch)
         });
         match filled {
             Ok(Ok(())) => self.known(place, sink).datagram_arrived(packet, (deth.src, imm), length),

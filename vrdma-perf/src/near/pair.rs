@@ -1,11 +1,17 @@
 //! A pair of guests of one worker's engine, one of which writes to the other.
 
+use crate::helper::Helper;
 use crate::host::memory;
+use crate::line;
 use crate::load::Load;
+use crate::turns::{self, Turns, Until};
+use crate::windows::{Kind, Windows};
 use crate::wire::peer::{Done, Peer};
 use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use vrdma_backend::near::{GuestMemory, MapOptions, MrMemory, RegionSpec, Run};
 use vrdma_guest::memory::Memory;
 use vrdma_transport::{Engine, Instant};
@@ -95,6 +101,36 @@ impl Load for Together {
     fn outstanding(&self) -> u32 {
         self.shape.outstanding()
     }
+}
+
+/// Windows of a worker's pair of guests while another worker has a pair too, in turns with some while it has none.
+pub(super) fn pairs(
+    helper: &Helper,
+    kind: Kind,
+    until: Until,
+    [times, alone_times]: [&mut Histogram<u64>; 2],
+) -> Result<Turns> {
+    let other = Arc::new(Mutex::new(Together::new(kind.size)?));
+    let stop = Arc::<AtomicBool>::default();
+    let mut beside = Windows::new(Together::new(kind.size)?, kind, u32::MAX, times)?;
+    let mut alone = Windows::new(Together::new(kind.size)?, kind, u32::MAX, alone_times)?;
+    let own = || {
+        let (its, end) = (other.clone(), stop.clone());
+        stop.store(false, Ordering::Relaxed);
+        helper.begin(move || {
+            let mut pair = its.lock().expect("nobody panicked with it");
+            while !end.load(Ordering::Relaxed) {
+                while pair.post() {}
+                pair.poll().expect("its WRITEs succeed");
+            }
+            0.
+        });
+        let value = beside.window();
+        stop.store(true, Ordering::Relaxed);
+        helper.end();
+        value
+    };
+    turns::take(until, || line::round_trip(helper), own, || alone.window())
 }
 
 /// A region of memory of a guest.

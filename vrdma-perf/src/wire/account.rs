@@ -169,14 +169,14 @@ impl Begun {
 /// The counter of the processor, which goes on at one speed.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     // SAFETY: all processors of this architecture have it, and Linux lets programs use it.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 /// Nanoseconds, on other processors.
 #[cfg(not(target_arch = "x86_64"))]
-fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
     START.elapsed().as_nanos() as u64
 }

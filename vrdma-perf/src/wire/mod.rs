@@ -1,7 +1,7 @@
 //! The wire: WRITEs between two engines over ports of DPDK, beside what the ports do at best. A process of its own measures it: EAL stays in a process to
 //! its end, and a veth is in a network namespace.
 
-mod account;
+pub mod account;
 mod engines;
 mod forward;
 mod host;

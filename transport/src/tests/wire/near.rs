@@ -1,11 +1,13 @@
 //! Packets between engines of one process.
 
+use super::datagrams::ud;
+use super::unreliable::uc;
 use super::*;
 use crate::rng::Rng;
 use WcStatus::{RemInvReq, RetryExc, RnrRetryExc, Success};
 use std::cell::Cell;
 use std::rc::Rc as Shared;
-use vrdma_wire::num::Mtu;
+use vrdma_wire::num::{Imm, Mtu};
 
 /// Packets on their way.
 #[derive(Default)]
@@ -82,11 +84,15 @@ impl Ring {
 impl Net {
     /// Two connected QPs, whose packets go as they are.
     fn near(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Net {
-        let mut net = Net::connected_with(a, b);
-        for host in &mut net.hosts {
+        Net::connected_with(a, b).on_near_ways()
+    }
+
+    /// Packets of both go as they are.
+    fn on_near_ways(mut self) -> Net {
+        for host in &mut self.hosts {
             (host.cable.near, host.cable.stays_here) = (Some(Ring::default()), true);
         }
-        net
+        self
     }
 
     /// Lets a host do what it can now. (An engine that was restored knows which way is near once it has sent.)
@@ -106,7 +112,12 @@ impl Net {
     }
 
     /// Hands over what a host has sent, as `fate` says of each packet: how many there were.
-    fn hand_over(&mut self, from: usize, mut fate: impl FnMut(&Packet) -> Fate) -> usize {
+    fn hand_over(&mut self, from: usize, fate: impl FnMut(&Packet) -> Fate) -> usize {
+        self.bring(from, fate, true)
+    }
+
+    /// The same; `looks`: receives that packets lack are looked for at once.
+    fn bring(&mut self, from: usize, mut fate: impl FnMut(&Packet) -> Fate, looks: bool) -> usize {
         let parcels = std::mem::take(&mut self.ring(from).parcels);
         let count = parcels.len();
         for Parcel { packet, part, data } in parcels {
@@ -122,7 +133,9 @@ impl Net {
             };
             let near = NearPacket { packet: &packet, part, payload };
             engine.handle_near(self.now, &near, log);
-            answer_all(engine, self.now, log);
+            if looks {
+                answer_all(engine, self.now, log);
+            }
         }
         count
     }
@@ -383,4 +396,136 @@ fn what_a_window_shows_is_not_lent() {
     let packets = net.run_near(|_| Fate::TakenBack);
     assert!(packets > 90, "{packets} packets");
     assert_eq!((net.hosts[A].statuses(), a.memory.bytes(0, 100_000)), (vec![(1, Success)], data));
+}
+
+#[test]
+fn messages_of_unreliable_connections_are_copies_and_over_when_they_have_left() {
+    let mut net = uc().on_near_ways();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    for (id, len) in [(1, 0), (2, 1), (3, 1024), (4, 1025), (5, 100_000)] {
+        let data = bytes(id.into(), len as usize);
+        let own = [a.sge(0, len)];
+        a.memory.fill(0, &data);
+        net.post_recv(B, id, &[b.sge(0, len)]);
+        net.post(A, id, SEND, Payload::Sges(&own));
+        net.post(A, id, write_to(b.remote(500_000)), Payload::Sges(&own));
+        net.work_near(A);
+        assert_eq!(net.hosts[A].statuses(), [(id, Success); 2]);
+        // The program may use its memory again.
+        a.memory.fill(0, &vec![0xee; len as usize]);
+        let packets = 2 * len.div_ceil(1024).max(1) as usize;
+        assert_eq!(net.run_near(all_come), packets);
+        assert_eq!(net.hosts[B].statuses(), [(id, Success)]);
+        assert!(
+            b.memory.bytes(0, data.len()) == data && b.memory.bytes(500_000, data.len()) == data,
+            "{len}"
+        );
+    }
+    assert_eq!(net.hosts[B].counters().uc_gaps, 0);
+    assert!(net.hosts.iter().all(|host| host.cable.frames.is_empty()));
+}
+
+#[test]
+fn a_message_of_an_unreliable_connection_with_a_gap_is_lost_and_the_next_is_whole() {
+    for lost in 0..4 {
+        let mut net = uc().on_near_ways();
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        for id in [1, 2] {
+            net.post_recv(B, id, &[b.sge(0, 4096)]);
+            a.memory.fill(0, &bytes(id.into(), 4096));
+            net.post(A, id, SEND, Payload::Sges(&[a.sge(0, 4096)]));
+            net.work_near(A);
+        }
+        let mut number = 0;
+        net.run_near(|_| {
+            number += 1;
+            if number == lost + 1 { Fate::Lost } else { Fate::Comes }
+        });
+        assert_eq!(net.hosts[B].statuses(), [(1, Success)]);
+        assert!(b.memory.bytes(0, 4096) == bytes(2, 4096), "{lost}");
+        assert_eq!(net.hosts[B].counters().uc_gaps, 1);
+    }
+}
+
+/// Messages of an unreliable service of which the second is posted before receives were looked for, for which some are posted then.
+fn unreliable_without_receives(mut net: Net, mut send: impl FnMut(&mut Net, u32), receives: &[u32]) -> Net {
+    let b = net.hosts[B].end.clone();
+    for id in [1, 2] {
+        send(&mut net, id);
+        net.work_near(A);
+    }
+    assert_eq!(net.hosts[A].statuses(), [(1, Success), (2, Success)]);
+    assert_eq!(net.bring(A, all_come, false), 2);
+    assert!(net.hosts[B].engine.has_questions());
+    for &id in receives {
+        net.post_recv(B, id, &[b.sge(0, 200)]);
+    }
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    answer_all(engine, net.now, log);
+    net.run_near(all_come);
+    net
+}
+
+#[test]
+fn what_an_unreliable_service_has_no_receive_for_waits_until_one_was_looked_for() {
+    let drops = |net: &Net| {
+        let counters = net.hosts[B].counters();
+        counters.iter().filter(|(name, count)| name.starts_with("drop_") && *count > 0).collect::<Vec<_>>()
+    };
+    let connection = |net: &mut Net, id: u32| net.post(A, id, SEND, Payload::Inline(&[id as u8; 9]));
+    let datagram = |net: &mut Net, id: u32| net.send(id, &net.way(), SEND, Payload::Inline(&[id as u8; 9]));
+    for receives in [&[][..], &[7], &[7, 8]] {
+        for is_datagram in [false, true] {
+            let mut net = match is_datagram {
+                false => unreliable_without_receives(uc().on_near_ways(), connection, receives),
+                true => unreliable_without_receives(ud().on_near_ways(), datagram, receives),
+            };
+            let ended: Vec<_> = receives.iter().map(|&id| (id, Success)).collect();
+            assert_eq!(net.hosts[B].statuses(), ended);
+            // In order: the last one that came has overwritten the other.
+            let (at, last) = (if is_datagram { 40 } else { 0 }, receives.len() as u8);
+            assert_eq!(net.hosts[B].end.memory.bytes(at, 9), [last; 9]);
+            assert_eq!(drops(&net).iter().map(|drop| drop.1).sum::<u64>(), 2 - u64::from(last));
+        }
+    }
+}
+
+#[test]
+fn a_datagram_has_the_header_that_it_has_as_a_frame() {
+    let came = |mut net: Net, imm, payload: &[u8]| {
+        let b = net.hosts[B].end.clone();
+        net.post_recv(B, 9, &[b.sge(0, 4200)]);
+        net.send(1, &net.way(), SendOp::Send { imm }, Payload::Inline(payload));
+        match net.hosts[A].cable.near {
+            Some(_) => assert_eq!(net.run_near(all_come), 1),
+            None => net.run(),
+        }
+        assert_eq!(net.hosts[A].statuses(), [(1, Success)]);
+        let received = net.hosts[B].log.completions.remove(0).2;
+        (received, b.memory.bytes(0, 40 + payload.len()))
+    };
+    for imm in [None, Some(Imm::from_bytes([1, 2, 3, 4]))] {
+        let [near, frame] = [ud().on_near_ways(), ud()].map(|net| came(net, imm, b"datagram"));
+        assert_eq!(near, frame);
+    }
+}
+
+#[test]
+fn a_datagram_to_a_closed_way_is_not_held_back_and_a_connection_is() {
+    let mut net = uc().on_near_ways();
+    net.hosts[A].cable.closed = Some(net.hosts[B].mac);
+    let b = net.hosts[B].end.clone();
+    net.post(A, 1, write_to(b.remote(0)), Payload::Inline(b"later"));
+    let Host { engine, log, cable, .. } = &mut net.hosts[A];
+    engine.transmit(net.now, 10, cable, log);
+    assert_eq!((net.ring(A).parcels.len(), net.hosts[A].statuses()), (0, vec![]));
+    net.hosts[A].cable.closed = None;
+    assert_eq!(net.run_near(all_come), 1);
+    assert_eq!((net.hosts[A].statuses(), b.memory.bytes(0, 5)), (vec![(1, Success)], b"later".to_vec()));
+    let mut net = ud().on_near_ways();
+    net.hosts[A].cable.closed = Some(net.hosts[B].mac);
+    net.send(1, &net.way(), SEND, Payload::Inline(b"now"));
+    net.work_near(A);
+    // The ring loses it, or not.
+    assert_eq!((net.ring(A).parcels.len(), net.hosts[A].statuses()), (1, vec![(1, Success)]));
 }

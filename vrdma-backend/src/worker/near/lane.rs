@@ -35,7 +35,8 @@ pub(super) struct Outward {
 pub(super) struct Inward {
     packets: Receiver<Head, Rest>,
     read: Sender<Payload, ()>,
-    paths: Paths,
+    /// The last packet to a QP, by the QPN's last bits, as in [`Paths`]. The next one is written over it, so that its path is copied once.
+    last: Box<[Option<Packet>]>,
     from: Arc<Station>,
     /// A loan was given back since its owner was last woken.
     has_returned: bool,
@@ -49,7 +50,7 @@ pub(super) fn lane(from: &Arc<Station>, to: &Arc<Station>) -> (Outward, Inward) 
     let inward = Inward {
         packets: received,
         read: returned,
-        paths: Paths::new(),
+        last: vec![None; PATHS].into(),
         from: from.clone(),
         has_returned: false,
     };
@@ -116,26 +117,23 @@ impl Outward {
 }
 
 impl Inward {
-    /// Takes the next packet.
+    /// Takes the next packet. What it carries is to be [given back](Inward::give_back).
     #[inline]
-    pub fn pop(&mut self) -> Option<Parcel> {
+    pub fn pop(&mut self) -> Option<Parcel<'_>> {
         let (head, rest) = self.packets.pop()?;
-        let path = self.paths.to(head.bth.dest);
+        let last = &mut self.last[head.bth.dest.number() as usize % PATHS];
         let (packet, payload) = match rest {
-            Some(Rest::Whole(packet, payload)) => {
-                *path = Some(packet.path);
-                (packet, payload)
-            }
-            Some(Rest::Payload(payload)) => (known(&head, path), Some(payload)),
-            None => (known(&head, path), None),
+            Some(Rest::Whole(packet, payload)) => (&*last.insert(packet), payload),
+            Some(Rest::Payload(payload)) => (head.put_over(last), Some(payload)),
+            None => (head.put_over(last), None),
         };
         Some(Parcel { packet, part: head.part(), short: head.short, payload })
     }
 
     /// A packet was read: gives back what it carried, so that who made or lent it drops it, whose counts of references are near it.
     #[inline]
-    pub fn give_back(&mut self, parcel: Parcel) {
-        if let Some(payload) = parcel.payload {
+    pub fn give_back(&mut self, payload: Option<Payload>) {
+        if let Some(payload) = payload {
             self.has_returned |= matches!(payload, Payload::Lent(_));
             // What finds no room is dropped here.
             self.read.push(payload, None);
@@ -150,11 +148,4 @@ impl Inward {
             self.from.wake();
         }
     }
-}
-
-/// A packet of which the path was in one before it.
-#[inline]
-fn known(head: &Head, path: &Option<Path>) -> Packet {
-    let path = path.as_ref().expect("the first packet to a QP has its path");
-    head.packet(path).expect("a body that does not fit the first line is in the rest")
 }

@@ -1,5 +1,5 @@
-//! Packets of reliable connections between guests of different workers: they go as they are, through a ring for each direction, with memory of the
-//! sending guest that the receiving worker copies from. All else, and all for a guest without an RDMA function, is frames (`port/mesh`).
+//! Packets between RDMA functions of different workers: they go as they are, through a ring for each direction, those of reliable connections with memory
+//! of the sending guest that the receiving worker copies from. All else, and all for a guest without an RDMA function, is frames (`port/mesh`).
 
 mod lane;
 mod parcel;
@@ -205,7 +205,8 @@ impl NearPort {
                 taken += 1;
                 bytes += parcel.len();
                 engine.handle_near(now, &parcel.packet(), sink);
-                lane.give_back(parcel);
+                let payload = parcel.payload;
+                lane.give_back(payload);
             }
             if taken != before {
                 lane.release();

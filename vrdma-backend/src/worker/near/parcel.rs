@@ -2,8 +2,10 @@
 
 use crate::memory::{Lent, MrMemory};
 use vrdma_transport::{NearPacket, NearPart, NearPayload};
-use vrdma_wire::num::Mtu;
-use vrdma_wire::roce::{Aeth, Body, Bth, Packet, Part, Path, Rc, ReadPart, Reth, SendTail, WriteTail};
+use vrdma_wire::num::{Imm, Mtu};
+use vrdma_wire::roce::{
+    Aeth, Body, Bth, Deth, Packet, Part, Rc, ReadPart, Reth, SendTail, Uc, UcTail, WriteTail,
+};
 
 /// Bytes of the longest payload that goes in the first line.
 pub(super) const SHORT: usize = 12;
@@ -16,8 +18,11 @@ const _: () = assert!(size_of::<Head>() <= LINE && size_of::<Payload>() <= LINE)
 pub(super) struct Head {
     pub bth: Bth,
     pub body: Brief,
-    pub psns: u16,
-    pub path_mtu: Mtu,
+    /// PSNs beyond the first.
+    more_psns: u8,
+    path_mtu: Mtu,
+    /// A WRITE is one of an unreliable connection.
+    is_unreliable: bool,
     pub short: Short,
 }
 
@@ -36,6 +41,8 @@ pub(super) enum Brief {
     ReadRequest(Reth),
     ReadResponse(ReadPart),
     Ack(Aeth),
+    UcSend(Part<(), UcTail>),
+    Datagram(Deth, Option<Imm>),
     /// It stands in the whole packet.
     Elsewhere,
 }
@@ -60,8 +67,8 @@ pub(super) enum Payload {
 
 /// A packet as its receiver has it.
 #[derive(Debug)]
-pub(super) struct Parcel {
-    pub packet: Packet,
+pub(super) struct Parcel<'a> {
+    pub packet: &'a Packet,
     pub part: NearPart,
     pub short: Short,
     pub payload: Option<Payload>,
@@ -75,6 +82,10 @@ impl Brief {
             Body::Rc(Rc::ReadRequest(reth)) => Brief::ReadRequest(reth),
             Body::Rc(Rc::ReadResponse(part)) => Brief::ReadResponse(part),
             Body::Rc(Rc::Ack(aeth)) => Brief::Ack(aeth),
+            Body::Uc(Uc::Send(part)) => Brief::UcSend(part),
+            // With another variant as long as this one, it would not fit.
+            Body::Uc(Uc::Write(part)) => Brief::Write(part),
+            Body::Ud { deth, imm } => Brief::Datagram(deth, imm),
             _ => Brief::Elsewhere,
         }
     }
@@ -84,13 +95,16 @@ impl Brief {
         matches!(self, Brief::Elsewhere)
     }
 
-    fn body(self) -> Option<Body> {
+    fn body(self, is_unreliable: bool) -> Option<Body> {
         Some(Body::Rc(match self {
             Brief::Send(part) => Rc::Send(part),
+            Brief::Write(part) if is_unreliable => return Some(Body::Uc(Uc::Write(part))),
             Brief::Write(part) => Rc::Write(part),
             Brief::ReadRequest(reth) => Rc::ReadRequest(reth),
             Brief::ReadResponse(part) => Rc::ReadResponse(part),
             Brief::Ack(aeth) => Rc::Ack(aeth),
+            Brief::UcSend(part) => return Some(Body::Uc(Uc::Send(part))),
+            Brief::Datagram(deth, imm) => return Some(Body::Ud { deth, imm }),
             Brief::Elsewhere => return None,
         }))
     }
@@ -98,18 +112,24 @@ impl Brief {
 
 impl Head {
     pub fn new(packet: &Packet, part: NearPart, short: Short) -> Head {
-        let psns = u16::try_from(part.psns).expect("at most 64 KiB in packets of 256 bytes");
-        Head { bth: packet.bth, body: Brief::of(&packet.body), psns, path_mtu: part.path_mtu, short }
+        let more_psns = u8::try_from(part.psns - 1).expect("at most 64 KiB in packets of 256 bytes");
+        let (body, is_unreliable) = (Brief::of(&packet.body), matches!(packet.body, Body::Uc(_)));
+        Head { bth: packet.bth, body, more_psns, path_mtu: part.path_mtu, is_unreliable, short }
     }
 
-    /// The packet, which takes this path, if its body is in the first line.
-    pub fn packet(&self, path: &Path) -> Option<Packet> {
-        Some(Packet { path: *path, bth: self.bth, body: self.body.body()? })
+    /// Writes it over the last packet to the same QP, whose path it has.
+    #[inline]
+    pub fn put_over<'a>(&self, last: &'a mut Option<Packet>) -> &'a Packet {
+        let packet = last.as_mut().expect("the first packet to a QP has its path");
+        packet.bth = self.bth;
+        let body = self.body.body(self.is_unreliable);
+        packet.body = body.expect("a body that does not fit the first line is in the rest");
+        packet
     }
 
     /// As its sender had it; whether it lent anything the payload says.
     pub fn part(&self) -> NearPart {
-        NearPart { psns: self.psns.into(), path_mtu: self.path_mtu, may_loan: false }
+        NearPart { psns: 1 + u32::from(self.more_psns), path_mtu: self.path_mtu, may_loan: false }
     }
 }
 
@@ -119,7 +139,7 @@ impl Short {
     }
 }
 
-impl Parcel {
+impl Parcel<'_> {
     /// What an engine takes.
     pub fn packet(&self) -> NearPacket<'_, MrMemory> {
         let payload = match &self.payload {
@@ -127,7 +147,7 @@ impl Parcel {
             Some(Payload::Buffer(bytes, len)) => NearPayload::Bytes(&bytes[..*len as usize]),
             Some(Payload::Lent(lent)) => NearPayload::Loan(lent, lent.len()),
         };
-        NearPacket { packet: &self.packet, part: self.part, payload }
+        NearPacket { packet: self.packet, part: self.part, payload }
     }
 
     /// Bytes that its receiver copies.

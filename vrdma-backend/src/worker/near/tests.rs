@@ -7,8 +7,10 @@ use vrdma_transport::{
     Access, AttrMask, Completion, CqId, Engine, Event, Instant, Limits, Outlet, OwnerId, Payload as Data,
     QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest, Sge, WcStatus,
 };
-use vrdma_wire::num::{FlowLabel, Gid, Lkey, Msn, Psn, Qpn, Rkey};
-use vrdma_wire::roce::{Aeth, Body, Bth, Credits, Part, Path, Rc, ReadPart, Reth, SendTail, Syndrome};
+use vrdma_wire::num::{FlowLabel, Gid, Imm, Lkey, Msn, Psn, Qkey, Qpn, Rkey};
+use vrdma_wire::roce::{
+    Aeth, Body, Bth, Credits, Deth, Part, Path, Rc, ReadPart, Reth, SendTail, Syndrome, Uc, UcTail, WriteTail,
+};
 
 const OWNER: OwnerId = OwnerId(1);
 const LEN: u64 = 0x40000;
@@ -273,6 +275,9 @@ fn packet((kind, dest, way, number): (u8, usize, u8, u32)) -> Packet {
         3 => Body::Rc(Rc::Write(Part::First(reth))),
         4 => Body::Rc(Rc::ReadRequest(reth)),
         5 => Body::Rc(Rc::ReadResponse(ReadPart::Only(aeth))),
+        6 => Body::Uc(Uc::Send(Part::Last(UcTail::Imm(Imm::from_bytes(number.to_be_bytes()))))),
+        7 => Body::Uc(Uc::Write(Part::Only(reth, WriteTail::Plain))),
+        8 => Body::Ud { deth: Deth { qkey: Qkey(number), src: Qpn::truncate(number) }, imm: None },
         _ => Body::Rc(Rc::Ack(aeth)),
     };
     let dest = Qpn::new([5, 6, 5 + 256, 7][dest]).unwrap();
@@ -283,7 +288,7 @@ proptest! {
     /// Whatever of a packet its first line leaves out, and whichever packets found no room.
     #[test]
     fn packets_come_as_they_were_sent(
-        sent in prop::collection::vec(((0..8_u8, 0..4_usize, 0..3_u8, 0..1000_u32), 0..40_usize), 1..200),
+        sent in prop::collection::vec(((0..11_u8, 0..4_usize, 0..3_u8, 0..1000_u32), 0..40_usize), 1..200),
         takes in 1..300_usize,
     ) {
         let station = || Arc::new(Station::new().unwrap());
@@ -296,8 +301,9 @@ proptest! {
                     Some(Payload::Buffer(bytes, len)) => bytes[..*len as usize].to_vec(),
                     Some(Payload::Lent(_)) => unreachable!("nothing is lent"),
                 };
-                assert_eq!(model.pop_front(), Some((parcel.packet, parcel.part.psns, bytes)));
-                inward.give_back(parcel);
+                assert_eq!(model.pop_front(), Some((*parcel.packet, parcel.part.psns, bytes)));
+                let payload = parcel.payload;
+                inward.give_back(payload);
             }
             inward.release();
         };
