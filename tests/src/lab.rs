@@ -29,6 +29,8 @@ pub struct LabOptions {
     pub limits: GuestLimits,
     /// Seconds after which a peer of iWARP is asked whether it is still there.
     pub tcp_keepalive: u16,
+    /// iWARP between guests of one daemon goes over TCP.
+    pub tcp_between_guests: bool,
     /// What all guests have in common.
     pub guest: GuestOptions,
     /// The program of the daemon, if it shall be a process of its own.
@@ -99,6 +101,7 @@ impl Default for LabOptions {
             workers: std::env::var("VRDMA_TEST_WORKERS").map_or(1, |text| text.parse().expect("a number")),
             limits: GuestLimits::default(),
             tcp_keepalive: Config::default().tcp_keepalive,
+            tcp_between_guests: true,
             guest: GuestOptions::default(),
             program: None,
             cable: None,
@@ -161,6 +164,11 @@ impl Lab {
         Lab::with(2, LabOptions { cable, host_says, guest, ..options })
     }
 
+    /// Two guests of one host with functions of iWARP, by the way that needs no TCP.
+    pub fn of_local_way() -> Lab {
+        Lab::of_tcp_with(GuestTcp::Own, 1, LabOptions { tcp_between_guests: false, ..LabOptions::default() })
+    }
+
     /// A daemon for `guests` guests that are not there yet.
     pub fn without_guests(guests: u8, options: LabOptions) -> Lab {
         let _ = env_logger::Builder::from_env("RUST_LOG").is_test(true).try_init();
@@ -174,6 +182,7 @@ impl Lab {
         let config = |which: &dyn Fn(u8) -> bool| Config {
             tcp: (has_streams && options.guest.tcp == GuestTcp::Kernel).then_some(Tcp::Kernel),
             tcp_keepalive: options.tcp_keepalive,
+            tcp_between_guests: options.tcp_between_guests,
             admin: options.program.as_ref().map(|_| dir.join("admin")),
             comp_vectors: options.comp_vectors,
             channels: options.channels,

@@ -15,13 +15,11 @@ use vrdma_tests::{GuestTcp, Lab, LabOptions, QpOptions, wait};
 
 const LEN: u64 = 2 << 20;
 const TCPS: [GuestTcp; 2] = [GuestTcp::Kernel, GuestTcp::Own];
-/// Each TCP on one host, and between two.
-const PLACES: [(GuestTcp, u8); 4] =
-    [(GuestTcp::Kernel, 1), (GuestTcp::Kernel, 2), (GuestTcp::Own, 1), (GuestTcp::Own, 2)];
 
-/// Two guests over each TCP, on so many hosts.
+/// Two guests over each TCP, on so many hosts; on one also without any.
 fn labs(hosts: u8) -> impl Iterator<Item = Lab> {
-    TCPS.into_iter().map(move |tcp| Lab::of_tcp(tcp, hosts))
+    let local = (hosts == 1).then(Lab::of_local_way);
+    TCPS.into_iter().map(move |tcp| Lab::of_tcp(tcp, hosts)).chain(local)
 }
 
 fn pattern(seed: u64, length: u64) -> Vec<u8> {
@@ -30,8 +28,7 @@ fn pattern(seed: u64, length: u64) -> Vec<u8> {
 
 #[test]
 fn every_operation_arrives_whatever_its_length() {
-    for (tcp, hosts) in PLACES {
-        let lab = Lab::of_tcp(tcp, hosts);
+    for lab in labs(1).chain(labs(2)) {
         let ((mut a, _), (mut b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
         for (round, length) in [0u32, 1, 7, 1460, 70_000, LEN as u32].into_iter().enumerate() {
             let round = round as u32;
@@ -171,8 +168,7 @@ fn whatever_becomes_of_a_qp_the_peer_notices() {
         ("destroyed", |side, _| side.qp.destroy().unwrap()),
         ("released", |side, of| side.guest().cm_release(of).unwrap()),
     ];
-    for ((name, end), tcp) in ends.into_iter().flat_map(|row| TCPS.map(|tcp| (row, tcp))) {
-        let lab = Lab::of_tcp(tcp, 1);
+    for ((name, end), lab) in ends.into_iter().flat_map(|row| labs(1).map(move |lab| (row, lab))) {
         let ((a, of_a), (mut b, of_b)) =
             connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
         b.recv_any(1);

@@ -65,7 +65,7 @@ pub enum Event {
 }
 
 /// The ports of both ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ports {
     /// This end's.
     pub local: u16,

@@ -4,7 +4,7 @@ use crate::connection::Ports;
 use vrdma_wire::num::{Gid, Mac, VlanTag};
 
 /// Addresses (IPv4's are mapped) and ports of both ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
     /// This end's address.
     pub local: Gid,

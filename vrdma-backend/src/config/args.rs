@@ -101,6 +101,10 @@ pub struct Keys {
     /// for as long again has its connection ended. 0: never [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub tcp_keepalive: Option<u16>,
+    /// iWARP between guests of one worker goes over their own TCP, too, instead of by memory alone
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Not::not")]
+    pub tcp_between_guests: bool,
 }
 
 /// Numbers of processors, as an option takes them.

@@ -70,6 +70,8 @@ pub struct Config {
     pub tcp: Option<Tcp>,
     /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one that does not answer for as long again has its connection ended. 0: never.
     pub tcp_keepalive: u16,
+    /// iWARP between guests of one worker goes over their own TCP, too.
+    pub tcp_between_guests: bool,
     /// What one guest may have.
     pub limits: GuestLimits,
     /// The guests.
@@ -108,6 +110,7 @@ impl Default for Config {
             faults: None,
             tcp: None,
             tcp_keepalive: 60,
+            tcp_between_guests: false,
             limits: GuestLimits::default(),
             guests: Vec::new(),
         }

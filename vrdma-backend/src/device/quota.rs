@@ -15,6 +15,8 @@ pub struct DeviceLimits {
     pub first_channel: u16,
     /// Virtqueues.
     pub num_queues: u32,
+    /// Its connections of iWARP to guests of its worker go over TCP, too.
+    pub tcp_between_guests: bool,
 }
 
 impl DeviceLimits {
@@ -28,6 +30,7 @@ impl DeviceLimits {
             comp_vectors: config.comp_vectors,
             first_channel: first_channel(config.comp_vectors),
             num_queues: config.num_queues(),
+            tcp_between_guests: config.tcp_between_guests,
         }
     }
 

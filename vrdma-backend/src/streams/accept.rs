@@ -107,6 +107,13 @@ impl Streams {
         self.watch_listener(handle, host);
     }
 
+    /// Takes one by the local way.
+    pub(super) fn take_accepted(&mut self, listener: Handle, accepted: Accepted, host: &mut Host<'_>) {
+        let device = self.table.listener(listener).expect("it was found just now").device;
+        self.accepted(listener, device, accepted, host);
+        self.watch_listener(listener, host);
+    }
+
     fn accepted(&mut self, listener: Handle, device: DeviceId, accepted: Accepted, host: &mut Host<'_>) {
         let Accepted { carrier, local, remote } = accepted;
         if self.check_room(device, host).is_err() {

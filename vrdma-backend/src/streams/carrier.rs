@@ -1,8 +1,8 @@
-//! Whose TCP a connection goes over: the host's, by a socket of the kernel, or our own. What can be done with it is said here once, in the words of the kernel's sockets.
+//! What a connection goes over: the host's TCP, by a socket of the kernel, our own, or none, between guests of this worker. What can be done with it is said here once, in the words of the kernel's sockets.
 
 use super::handle::Handle;
 use super::output::Output;
-use super::own::{self, Came, Own};
+use super::own::{self, Came, Own, PIPE_MSS, Pipe};
 use crate::tcp;
 use socket2::Socket;
 use std::io::{self, Read};
@@ -19,6 +19,8 @@ pub(super) enum Carrier {
     Kernel(Socket),
     /// Ours.
     Own(own::Socket),
+    /// None.
+    Local(Pipe),
 }
 
 impl Carrier {
@@ -39,6 +41,11 @@ impl Carrier {
                 own.watch(socket, handle, wants);
                 return Ok(());
             }
+            Carrier::Local(pipe) => {
+                let (pipes, ready) = own.pipes();
+                pipes.watch(pipe, handle, wants, ready);
+                return Ok(());
+            }
             Carrier::Kernel(_) if before == wants => return Ok(()),
             Carrier::Kernel(socket) => socket,
         };
@@ -52,11 +59,12 @@ impl Carrier {
         Ok(())
     }
 
-    /// What its connection is to be told, if it is our own TCP.
+    /// What its connection is to be told, if it is no socket of the kernel.
     pub(super) fn events(&self, own: &mut Own) -> EventSet {
         match self {
             Carrier::Kernel(_) => EventSet::empty(),
             Carrier::Own(socket) => own.events(socket),
+            Carrier::Local(pipe) => own.pipes().0.events(pipe),
         }
     }
 
@@ -71,6 +79,7 @@ impl Carrier {
                 Ok(socket.local_addr()?.as_socket())
             }
             Carrier::Own(socket) => own.connected(socket).map(|()| None),
+            Carrier::Local(pipe) => own.pipes().0.connected(pipe).map(|()| None),
         }
     }
 
@@ -85,6 +94,10 @@ impl Carrier {
                 socket.read(buffer).map(Came::Bytes)
             }
             Carrier::Own(socket) => own.read(socket, buffer),
+            Carrier::Local(pipe) => {
+                let (pipes, ready) = own.pipes();
+                pipes.read(pipe, buffer, ready)
+            }
         }
     }
 
@@ -95,10 +108,17 @@ impl Carrier {
     pub(super) fn send(&self, output: &mut Output, cut: usize, own: &mut Own) -> io::Result<()> {
         match self {
             Carrier::Kernel(socket) => output.flush(socket),
-            Carrier::Own(_) if output.is_empty() => Ok(()),
+            Carrier::Own(_) | Carrier::Local(_) if output.is_empty() => Ok(()),
             Carrier::Own(socket) => {
                 if own.has_room(socket)? {
                     own.send(socket, output.take(), cut);
+                }
+                Ok(())
+            }
+            Carrier::Local(pipe) => {
+                let (pipes, ready) = own.pipes();
+                if pipes.has_room(pipe)? {
+                    pipes.send(pipe, output.take(), ready);
                 }
                 Ok(())
             }
@@ -110,6 +130,10 @@ impl Carrier {
         match self {
             Carrier::Kernel(socket) => drop(socket.shutdown(Shutdown::Write)),
             Carrier::Own(socket) => own.finish(socket),
+            Carrier::Local(pipe) => {
+                let (pipes, ready) = own.pipes();
+                pipes.finish(pipe, ready);
+            }
         }
     }
 
@@ -118,6 +142,10 @@ impl Carrier {
         match self {
             Carrier::Kernel(socket) => tcp::reset(socket),
             Carrier::Own(socket) => own.reset(socket),
+            Carrier::Local(pipe) => {
+                let (pipes, ready) = own.pipes();
+                pipes.reset(pipe, ready);
+            }
         }
     }
 
@@ -126,6 +154,10 @@ impl Carrier {
         match self {
             Carrier::Kernel(socket) => drop(socket),
             Carrier::Own(socket) => own.leave(socket),
+            Carrier::Local(pipe) => {
+                let (pipes, ready) = own.pipes();
+                pipes.leave(pipe, ready);
+            }
         }
     }
 
@@ -134,6 +166,7 @@ impl Carrier {
         match self {
             Carrier::Kernel(socket) => socket.tcp_mss().ok(),
             Carrier::Own(socket) => own.mss(socket),
+            Carrier::Local(_) => Some(PIPE_MSS),
         }
     }
 }

@@ -2,9 +2,12 @@
 
 use super::carrier::Carrier;
 use super::connection::{Connection, FINISH_TIME, Phase, SET_UP_TIME, wishes};
+use super::handle::Handle;
+use super::listener::Accepted;
 use super::{Host, Result, Streams};
 use crate::tcp::{self, Way};
 use crate::translate::cm::{Accept, CmEvent, Connect, Failure, What};
+use std::net::SocketAddr;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, Error, Initiator, QpState};
 use vrdma_wire::num::Qpn;
@@ -23,18 +26,28 @@ impl Streams {
     ) -> Result<u32> {
         self.check_room(device, host)?;
         self.check_qp(device, connect.qpn, host)?;
-        let wishes = wishes(connect.peer_to_peer, connect.depths.ird, connect.depths.ord);
+        let ends = (connect.local, connect.remote);
+        let listener = self.local_listener(device, ends, &way);
+        let depths = (connect.depths.ird, connect.depths.ord);
+        let wishes = wishes(listener.is_none(), connect.peer_to_peer, depths);
         let (initiator, request) = Initiator::new(wishes, &connect.private_data);
         let phase = Phase::Connecting(initiator, request);
         let (remote, deadline) = (connect.remote, host.now + SET_UP_TIME);
         let handle = self.reserve(device);
+        let mut far = None;
         let carried = match way {
+            Way::Own { .. } if listener.is_some() => {
+                self.own.pair(device, ends).map(|(near, pipe, local)| {
+                    far = Some(pipe);
+                    (Carrier::Local(near), local)
+                })
+            }
             Way::Kernel(socket) => tcp::begin(&socket, remote)
                 .map(|()| (Carrier::Kernel(socket), connect.local))
                 .map_err(|error| tcp::refusal(&error)),
             Way::Own { hop, mtu } => self
                 .own
-                .connect(host.now, device, (connect.local, remote), (hop, mtu), handle)
+                .connect(host.now, device, ends, (hop, mtu), handle)
                 .map(|(socket, local)| (Carrier::Own(socket), local)),
         };
         let (carrier, local) = match carried {
@@ -49,7 +62,24 @@ impl Streams {
         self.bindings.bind(&mut connection.bound, connect.qpn);
         // It is watched from now on.
         self.serve(Box::new(connection), EventSet::empty(), host);
+        if let Some((listener, pipe)) = listener.zip(far) {
+            let accepted = Accepted { carrier: Carrier::Local(pipe), local: remote, remote: local };
+            self.take_accepted(listener, accepted, host);
+        }
         Ok(handle.number)
+    }
+
+    /// The listener of a guest of this worker that such a connection comes to, if it goes by the local way.
+    fn local_listener(
+        &mut self,
+        device: DeviceId,
+        ends: (SocketAddr, SocketAddr),
+        way: &Way,
+    ) -> Option<Handle> {
+        let Way::Own { hop, .. } = way else { return None };
+        let handle = self.own.local_listener(device, ends, hop).filter(|_| self.has_local_way)?;
+        // One that takes no more now has those of TCP wait.
+        self.table.listener(handle).filter(|listener| listener.takes_more()).map(|_| handle)
     }
 
     /// CM_ACCEPT.
@@ -73,7 +103,8 @@ impl Streams {
     ) -> Result<()> {
         let Phase::Requested(request) = &connection.phase else { return Err(Error::Invalid) };
         self.check_qp(connection.device, accept.qpn, host)?;
-        let wishes = wishes(false, accept.depths.ird, accept.depths.ord);
+        let is_local = matches!(connection.carrier, Some(Carrier::Local(_)));
+        let wishes = wishes(!is_local, false, (accept.depths.ird, accept.depths.ord));
         let accepted = request.accept(&wishes, &accept.private_data);
         let (agreed, reply) = accepted.map_err(|_| Error::Invalid)?;
         if !self.open(connection, accept.qpn, &agreed, host) {

@@ -208,9 +208,9 @@ impl Connection {
     }
 }
 
-/// What this end wants of a connection.
-pub(super) fn wishes(peer_to_peer: bool, ird: u8, ord: u8) -> Wishes {
-    Wishes { markers: false, crc: true, enhanced: true, peer_to_peer, ird, ord }
+/// What this end wants of a connection; `crc`: it goes over a TCP.
+pub(super) fn wishes(crc: bool, peer_to_peer: bool, (ird, ord): (u8, u8)) -> Wishes {
+    Wishes { markers: false, crc, enhanced: true, peer_to_peer, ird, ord }
 }
 
 /// Why there is no connection.

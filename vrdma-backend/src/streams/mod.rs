@@ -78,6 +78,8 @@ pub struct Streams {
     scratch: Vec<u8>,
     /// The TCP of those guests that have our own.
     pub own: Own,
+    /// Those go without it from one guest of this worker to another.
+    pub has_local_way: bool,
     /// Turns since the sockets were looked at.
     turns: u32,
 }
@@ -99,6 +101,7 @@ impl Streams {
             put: 0,
             scratch: Vec::new(),
             own: Own::default(),
+            has_local_way: true,
             turns: 0,
         })
     }

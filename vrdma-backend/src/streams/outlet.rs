@@ -56,7 +56,7 @@ impl Streams {
         let length = fpdu.len(payload.len());
         let is_whole = length == connection.mss;
         connection.output.put(length, is_whole, |buf| write_fpdu(fpdu, payload, buf).map(|_| ()))?;
-        if matches!(connection.carrier, Some(Carrier::Own(_))) {
+        if matches!(connection.carrier, Some(Carrier::Own(_) | Carrier::Local(_))) {
             self.put += length;
         }
         self.touch(handle);
@@ -66,8 +66,10 @@ impl Streams {
     /// Gives a connection a buffer that was used before: our own TCP keeps those that it was given.
     fn lend(&mut self, handle: Handle) {
         let connection = self.table.connection(handle).expect("it was found just now");
-        if let Some(Carrier::Own(socket)) = &connection.carrier {
-            connection.output.lend(self.own.buffer(socket));
+        match &connection.carrier {
+            Some(Carrier::Own(socket)) => connection.output.lend(self.own.buffer(socket)),
+            Some(Carrier::Local(_)) => connection.output.lend(self.own.pipes().0.buffer()),
+            Some(Carrier::Kernel(_)) | None => {}
         }
     }
 

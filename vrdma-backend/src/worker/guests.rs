@@ -115,6 +115,7 @@ impl Worker {
                 let mtu = self.link().map_or(USUAL_MTU, |(_, mtu)| mtu);
                 self.streams.own.add((id, port), &guest, &limits.guest, mtu);
                 self.net.set_tcp(port);
+                self.streams.has_local_way = !limits.tcp_between_guests;
             }
         }
         let device = Device::new(id, guest, limits);

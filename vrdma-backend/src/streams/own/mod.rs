@@ -7,6 +7,7 @@
 mod end;
 mod hash;
 mod node;
+mod pipe;
 mod receive;
 mod send;
 mod stats;
@@ -17,6 +18,8 @@ use super::handle::Handle;
 use super::output::Taken;
 use crate::config::{GuestConfig, GuestLimits};
 use node::{Node, Ready};
+use pipe::Pipes;
+pub use pipe::{MSS as PIPE_MSS, Pipe};
 pub use receive::Came;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -57,6 +60,8 @@ pub struct Own {
     of_devices: HashMap<DeviceId, usize>,
     of_ports: BTreeMap<usize, usize>,
     ready: Ready,
+    /// Connections that are no TCP's: both guests are this worker's.
+    pipes: Pipes,
     /// Whose turn it is to send,
     turn: usize,
     /// and how many segments it has left.
@@ -123,7 +128,12 @@ impl Own {
         let node = self.index(device);
         let ports = Ports { local: local.port(), remote: remote.port() };
         let tuple = Tuple { local: gid(local.ip()), remote: gid(remote.ip()), ports };
-        let (id, tuple) = self.nodes[node].connect(at(now), tuple, way, user).map_err(refused)?;
+        let in_use = |tuple: &Tuple| self.pipes.has(device, tuple);
+        let tuple = self.nodes[node].with_port(tuple, in_use).ok_or(Error::NoResources)?;
+        if in_use(&tuple) {
+            return Err(Error::Busy);
+        }
+        let id = self.nodes[node].connect(at(now), tuple, way, user).map_err(refused)?;
         Ok((Socket { node, id }, address(tuple.local, tuple.ports.local)))
     }
 

@@ -53,6 +53,8 @@ pub(super) struct NodeCounters {
     pub refused: u64,
     /// Complaints of routers about segments that are not outstanding.
     pub too_long_ignored: u64,
+    /// Connections that the guest began and that go to another one without TCP.
+    pub local: u64,
 }
 
 /// See the module.
@@ -109,29 +111,42 @@ impl Node {
             && (self.stack.has(&tuple) || self.may_use(vlan, ends.dst))
     }
 
-    fn may_use(&self, vlan: VlanId, gid: Gid) -> bool {
+    /// Whether frames of the guest may be of this address in this VLAN.
+    pub fn may_use(&self, vlan: VlanId, gid: Gid) -> bool {
         self.vlans.contains(vlan)
             && !gid.is_multicast()
             && (self.gids.is_empty() || self.gids.iter().any(|allowed| allowed.allows(vlan, gid)))
     }
 
-    /// Begins a connection. Without a port, from one that none has.
+    /// A connection's addresses with a port of this end: its own, or one that none has, if there is one.
+    pub fn with_port(&self, tuple: Tuple, in_use: impl Fn(&Tuple) -> bool) -> Option<Tuple> {
+        if tuple.ports.local != 0 {
+            return Some(tuple);
+        }
+        let all = FIRST_PORT..=u16::MAX;
+        let mut all = all.map(|local| Tuple { ports: Ports { local, ..tuple.ports }, ..tuple });
+        all.find(|tuple| !self.stack.has(tuple) && !in_use(tuple))
+    }
+
+    /// Begins a connection.
     pub fn connect(
         &mut self,
         now: Instant,
-        mut tuple: Tuple,
+        tuple: Tuple,
         (hop, mtu): (NextHop, u16),
         user: Handle,
-    ) -> Result<(ConnectionId, Tuple), Refused> {
+    ) -> Result<ConnectionId, Refused> {
         let config = self.config(tuple.local, mtu);
-        if tuple.ports.local == 0 {
-            let mut ports = FIRST_PORT..=u16::MAX;
-            let is_free = |&port: &u16| !self.stack.has(&with_port(tuple, port));
-            tuple = with_port(tuple, ports.find(is_free).ok_or(Refused::Full)?);
-        }
         let id = self.stack.connect(tuple, hop, config, now)?;
         self.ends.insert(id, End::new(User::Connection(user)));
-        Ok((id, tuple))
+        Ok(id)
+    }
+
+    /// The listener that takes connections to this address, if the guest may use it.
+    pub fn listener_at(&self, vlan: VlanId, gid: Gid, port: u16) -> Option<Handle> {
+        let at = |at| self.doors.iter().find(|(_, door)| door.at == at).map(|(&handle, _)| handle);
+        // That of the address itself goes before that of any.
+        at((gid, port)).or_else(|| at((ANY, port))).filter(|_| self.may_use(vlan, gid))
     }
 
     /// Takes connections at an address, or at any, and a port.
@@ -356,10 +371,6 @@ impl Node {
 
 /// A listener that is none: of a connection about which nothing is known yet.
 const NO_DOOR: Handle = Handle { number: u32::MAX, generation: u32::MAX };
-
-fn with_port(tuple: Tuple, local: u16) -> Tuple {
-    Tuple { ports: Ports { local, ..tuple.ports }, ..tuple }
-}
 
 /// The user of a connection is to be told, if there is something that it wants to know.
 pub(super) fn note(end: &mut End, ready: &mut Ready) {

@@ -6,8 +6,15 @@ impl Node {
     /// What TCP counted, by name.
     pub fn stats(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         self.stack.totals().iter().for_each(|(name, value)| tell(name, value));
-        let NodeCounters { segments_in, segments_out, bad_checksum, malformed, refused, too_long_ignored } =
-            self.counters;
+        let NodeCounters {
+            segments_in,
+            segments_out,
+            bad_checksum,
+            malformed,
+            refused,
+            too_long_ignored,
+            local,
+        } = self.counters;
         let stack = self.stack.counters();
         let held: usize = self.ends.values().map(|end| end.input.held()).sum();
         let round_trips = || self.ends.keys().filter_map(|&id| self.stack.get(id)?.round_trip());
@@ -18,6 +25,7 @@ impl Node {
             ("malformed", malformed),
             ("refused", refused),
             ("too_long_ignored", too_long_ignored),
+            ("local", local),
             ("evicted", stack.evicted),
             ("no_room", stack.no_room),
             ("for_nobody", stack.for_nobody),

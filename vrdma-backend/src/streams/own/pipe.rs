@@ -1,0 +1,263 @@
+//! Connections between two guests of this worker: no TCP, no segments. What one end puts in is what the other reads, in the same buffer. To its user an end is what a socket of
+//! our own TCP is.
+
+use super::node::Ready;
+use super::receive::Came;
+use super::{Own, address, gid};
+use crate::streams::buffers::Buffers;
+use crate::streams::handle::Handle;
+use crate::streams::output::Taken;
+use std::collections::{HashSet, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use vmm_sys_util::epoll::EventSet;
+use vrdma_tcp::{NextHop, Ports, Tuple};
+use vrdma_transport::{DeviceId, Error};
+use vrdma_wire::num::VlanId;
+
+/// Bytes that wait for an end's user, after which the other end waits.
+const ROOM: usize = 128 << 10;
+/// Longest FPDU: some wait while one is read.
+pub const MSS: u32 = 32 << 10;
+
+/// Names an end until its user [leaves](Pipes::leave) it.
+#[derive(Debug)]
+pub struct Pipe(usize);
+
+/// See the module.
+#[derive(Default)]
+pub struct Pipes {
+    ends: Vec<Option<End>>,
+    free: Vec<usize>,
+    /// Of the ends that connected: whose, and the addresses as it has them.
+    in_use: HashSet<(DeviceId, Tuple)>,
+    buffers: Buffers,
+}
+
+#[derive(Default)]
+struct End {
+    /// The other end, as long as it is there.
+    peer: Option<usize>,
+    /// What it has in `in_use`.
+    name: Option<(DeviceId, Tuple)>,
+    user: Option<Handle>,
+    /// What its user wants to be told of.
+    wants: Option<EventSet>,
+    /// Its user is in the queue of those who are to be told.
+    is_queued: bool,
+    /// What came, each buffer with its length,
+    input: VecDeque<(Vec<u8>, usize)>,
+    /// and all of it.
+    waiting: usize,
+    /// The peer has ended its stream.
+    peer_ended: bool,
+    /// The peer has ended the connection.
+    is_reset: bool,
+}
+
+impl Own {
+    /// The listener of another guest of this worker that a connection by this hop would come to, if this guest's frames reach it.
+    pub fn local_listener(
+        &self,
+        device: DeviceId,
+        (local, remote): (SocketAddr, SocketAddr),
+        hop: &NextHop,
+    ) -> Option<Handle> {
+        let vlan = VlanId::of(hop.vlan);
+        let from = &self.nodes[self.index(device)];
+        let to = self.nodes.iter().find(|node| node.mac == hop.mac)?;
+        let listener = to.listener_at(vlan, gid(remote.ip()), remote.port());
+        listener.filter(|_| from.may_use(vlan, gid(local.ip())))
+    }
+
+    /// The two ends of a new connection of this guest, and this end's address; its port is chosen if it is 0.
+    ///
+    /// # Errors
+    /// `Busy`: there is such a connection. `NoResources`: no port is free.
+    pub fn pair(
+        &mut self,
+        device: DeviceId,
+        (local, remote): (SocketAddr, SocketAddr),
+    ) -> Result<(Pipe, Pipe, SocketAddr), Error> {
+        let ports = Ports { local: local.port(), remote: remote.port() };
+        let tuple = Tuple { local: gid(local.ip()), remote: gid(remote.ip()), ports };
+        let node = &self.nodes[self.index(device)];
+        let in_use = |tuple: &Tuple| self.pipes.in_use.contains(&(device, *tuple));
+        let tuple = node.with_port(tuple, in_use).ok_or(Error::NoResources)?;
+        if in_use(&tuple) || node.stack.has(&tuple) {
+            return Err(Error::Busy);
+        }
+        self.pipes.in_use.insert((device, tuple));
+        let node = self.index(device);
+        self.nodes[node].counters.local += 1;
+        let near = self.pipes.add(End { name: Some((device, tuple)), ..End::default() });
+        let far = self.pipes.add(End { peer: Some(near), ..End::default() });
+        self.pipes.end(near).peer = Some(far);
+        Ok((Pipe(near), Pipe(far), address(tuple.local, tuple.ports.local)))
+    }
+
+    /// All of them, and the queue of those who are to be told.
+    pub fn pipes(&mut self) -> (&mut Pipes, &mut Ready) {
+        (&mut self.pipes, &mut self.ready)
+    }
+}
+
+impl Pipes {
+    /// Whether a guest has such a connection.
+    pub(super) fn has(&self, device: DeviceId, tuple: &Tuple) -> bool {
+        self.in_use.contains(&(device, *tuple))
+    }
+
+    fn add(&mut self, end: End) -> usize {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.ends.push(None);
+            self.ends.len() - 1
+        });
+        self.ends[index] = Some(end);
+        index
+    }
+
+    fn end(&mut self, index: usize) -> &mut End {
+        self.ends[index].as_mut().expect("an end is there until its user leaves it")
+    }
+
+    fn peer(&mut self, pipe: &Pipe) -> Option<usize> {
+        self.end(pipe.0).peer
+    }
+
+    /// Says what the user of an end is to be told of; what is so now is told too.
+    pub fn watch(&mut self, pipe: &Pipe, user: Handle, wants: Option<EventSet>, ready: &mut Ready) {
+        let end = self.end(pipe.0);
+        (end.user, end.wants) = (Some(user), wants);
+        self.note(pipe.0, ready);
+    }
+
+    /// What the user of an end is to be told now, in the words of epoll.
+    pub fn events(&mut self, pipe: &Pipe) -> EventSet {
+        self.end(pipe.0).is_queued = false;
+        self.now(pipe.0)
+    }
+
+    fn now(&mut self, index: usize) -> EventSet {
+        let has_room = self.has_room_at(index);
+        let end = self.end(index);
+        let Some(wants) = end.wants else { return EventSet::empty() };
+        let mut now = EventSet::empty();
+        if !end.input.is_empty() || end.peer_ended || end.is_reset {
+            now |= EventSet::IN;
+        }
+        if end.peer_ended {
+            now |= EventSet::READ_HANG_UP;
+        }
+        if has_room {
+            now |= EventSet::OUT;
+        }
+        let mut told = now & wants;
+        if end.is_reset {
+            told |= EventSet::HANG_UP | EventSet::ERROR;
+        }
+        told
+    }
+
+    fn has_room_at(&mut self, index: usize) -> bool {
+        self.end(index).peer.is_some_and(|peer| self.end(peer).waiting < ROOM)
+    }
+
+    fn note(&mut self, index: usize, ready: &mut Ready) {
+        let has_news = !self.now(index).is_empty();
+        let end = self.end(index);
+        if let Some(user) = end.user
+            && has_news
+            && !std::mem::replace(&mut end.is_queued, true)
+        {
+            ready.push_back(user);
+        }
+    }
+
+    /// Whether it is connected still.
+    ///
+    /// # Errors
+    /// The peer has reset it.
+    pub fn connected(&mut self, pipe: &Pipe) -> io::Result<()> {
+        if self.end(pipe.0).is_reset { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
+    }
+
+    /// Reads what came: bytes into a buffer, which is replaced; none at the end of the stream.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is nothing yet. Or the peer has reset it.
+    pub fn read(&mut self, pipe: &Pipe, buffer: &mut Vec<u8>, ready: &mut Ready) -> io::Result<Came> {
+        let end = self.end(pipe.0);
+        if let Some((bytes, length)) = end.input.pop_front() {
+            end.waiting -= length;
+            let peer = end.peer;
+            self.buffers.put(std::mem::replace(buffer, bytes));
+            if let Some(peer) = peer {
+                self.note(peer, ready);
+            }
+            return Ok(Came::Bytes(length));
+        }
+        if end.peer_ended {
+            return Ok(Came::Bytes(0));
+        }
+        self.connected(pipe)?;
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Whether an end takes more.
+    ///
+    /// # Errors
+    /// The peer has reset it.
+    pub fn has_room(&mut self, pipe: &Pipe) -> io::Result<bool> {
+        self.connected(pipe)?;
+        Ok(self.has_room_at(pipe.0))
+    }
+
+    /// A buffer in which to put together what is sent.
+    pub fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.take()
+    }
+
+    /// Has the peer read it.
+    pub fn send(&mut self, pipe: &Pipe, taken: Taken, ready: &mut Ready) {
+        let Some(peer) = self.peer(pipe) else { return self.buffers.put(taken.bytes) };
+        let length = taken.pieces.iter().sum();
+        let end = self.end(peer);
+        end.waiting += length;
+        end.input.push_back((taken.bytes, length));
+        self.note(peer, ready);
+    }
+
+    /// No more is sent.
+    pub fn finish(&mut self, pipe: &Pipe, ready: &mut Ready) {
+        if let Some(peer) = self.peer(pipe) {
+            self.end(peer).peer_ended = true;
+            self.note(peer, ready);
+        }
+    }
+
+    /// Ends a connection, in the midst of whatever the peer does.
+    pub fn reset(&mut self, pipe: Pipe, ready: &mut Ready) {
+        self.remove(pipe, true, ready);
+    }
+
+    /// Its user has done with it. A peer that has been told that no more comes may go on until it has done so too.
+    pub fn leave(&mut self, pipe: Pipe, ready: &mut Ready) {
+        self.remove(pipe, false, ready);
+    }
+
+    fn remove(&mut self, Pipe(index): Pipe, is_reset: bool, ready: &mut Ready) {
+        let End { peer, name, input, .. } = self.ends[index].take().expect("its user leaves it once");
+        self.free.push(index);
+        input.into_iter().for_each(|(bytes, _)| self.buffers.put(bytes));
+        if let Some(name) = name {
+            self.in_use.remove(&name);
+        }
+        if let Some(peer) = peer {
+            let end = self.end(peer);
+            end.peer = None;
+            end.is_reset = is_reset || !end.peer_ended;
+            self.note(peer, ready);
+        }
+    }
+}
