@@ -261,3 +261,93 @@ impl Pipes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Handle = Handle { number: 1, generation: 0 };
+    const B: Handle = Handle { number: 2, generation: 0 };
+    const BOTH: EventSet = EventSet::IN.union(EventSet::OUT);
+
+    /// A pair, whose ends want to be told of all, and were.
+    fn pair() -> (Pipes, Ready, Pipe, Pipe) {
+        let (mut pipes, mut ready) = (Pipes::default(), Ready::default());
+        let near = pipes.add(End::default());
+        let far = pipes.add(End { peer: Some(near), ..End::default() });
+        pipes.end(near).peer = Some(far);
+        let (near, far) = (Pipe(near), Pipe(far));
+        for (pipe, user) in [(&near, A), (&far, B)] {
+            pipes.watch(pipe, user, Some(BOTH), &mut ready);
+            assert_eq!((ready.pop_front(), pipes.events(pipe)), (Some(user), EventSet::OUT));
+        }
+        (pipes, ready, near, far)
+    }
+
+    fn taken(byte: u8, length: usize) -> Taken {
+        // A buffer may be longer than what is in it.
+        Taken { bytes: vec![byte; length + 9], pieces: [length].into() }
+    }
+
+    fn read(pipes: &mut Pipes, pipe: &Pipe, ready: &mut Ready) -> io::Result<Vec<u8>> {
+        let mut buffer = Vec::new();
+        match pipes.read(pipe, &mut buffer, ready)? {
+            Came::Bytes(length) => Ok(buffer[..length].to_vec()),
+            Came::Placed(_) => panic!("nothing is placed"),
+        }
+    }
+
+    #[test]
+    fn a_writer_waits_for_its_reader() {
+        let (mut pipes, mut ready, near, far) = pair();
+        pipes.send(&near, taken(1, ROOM - 1), &mut ready);
+        assert!(pipes.has_room(&near).unwrap());
+        pipes.send(&near, taken(2, 2), &mut ready);
+        assert!(!pipes.has_room(&near).unwrap() && pipes.has_room(&far).unwrap());
+        // It is told once, however much came.
+        assert_eq!((ready.pop_front(), ready.pop_front()), (Some(B), None));
+        assert_eq!((pipes.events(&near), pipes.events(&far)), (EventSet::empty(), BOTH));
+        assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [1; ROOM - 1]);
+        assert_eq!((ready.pop_front(), pipes.events(&near)), (Some(A), EventSet::OUT));
+        assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [2; 2]);
+        let error = read(&mut pipes, &far, &mut ready).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn what_was_sent_before_the_end_is_read() {
+        for is_reset in [false, true] {
+            let (mut pipes, mut ready, near, far) = pair();
+            pipes.send(&near, taken(1, 5), &mut ready);
+            if is_reset {
+                pipes.reset(near, &mut ready);
+            } else {
+                pipes.finish(&near, &mut ready);
+                // The other half is still open.
+                pipes.send(&far, taken(2, 3), &mut ready);
+                assert_eq!(read(&mut pipes, &near, &mut ready).unwrap(), [2; 3]);
+                pipes.leave(near, &mut ready);
+            }
+            assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [1; 5]);
+            let end = read(&mut pipes, &far, &mut ready);
+            match is_reset {
+                true => assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionReset),
+                false => assert!(end.unwrap().is_empty()),
+            }
+            assert_eq!(pipes.events(&far).contains(EventSet::ERROR), is_reset);
+            // What is said to nobody is no fault of who says it.
+            pipes.send(&far, taken(3, 1), &mut ready);
+            pipes.finish(&far, &mut ready);
+            pipes.leave(far, &mut ready);
+            assert_eq!(pipes.free.len(), 2);
+        }
+    }
+
+    #[test]
+    fn who_leaves_without_a_word_has_reset_it() {
+        let (mut pipes, mut ready, near, far) = pair();
+        pipes.leave(near, &mut ready);
+        assert_eq!(ready.pop_front(), Some(B));
+        assert!(pipes.events(&far).contains(EventSet::HANG_UP) && pipes.connected(&far).is_err());
+    }
+}
