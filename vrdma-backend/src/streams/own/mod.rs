@@ -29,7 +29,7 @@ use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{ConnectionId, NextHop, Outgoing, Ports, Refused, Tuple};
 use vrdma_transport::{DeviceId, Error, Instant};
 use vrdma_wire::icmp::TooLong;
-use vrdma_wire::num::Gid;
+use vrdma_wire::num::{Gid, VlanId};
 use vrdma_wire::tcp::Ends;
 
 /// Segments that a worker sends in one turn, and FPDUs that it puts together: more of them would leave the caches between the one and the other.
@@ -135,6 +135,48 @@ impl Own {
         }
         let id = self.nodes[node].connect(at(now), tuple, way, user).map_err(refused)?;
         Ok((Socket { node, id }, address(tuple.local, tuple.ports.local)))
+    }
+
+    /// The listener of another guest of this worker that a connection by this hop would come to, if this guest's frames reach it.
+    pub fn local_listener(
+        &self,
+        device: DeviceId,
+        (local, remote): (SocketAddr, SocketAddr),
+        hop: &NextHop,
+    ) -> Option<Handle> {
+        let vlan = VlanId::of(hop.vlan);
+        let from = &self.nodes[self.index(device)];
+        let to = self.nodes.iter().find(|node| node.mac == hop.mac)?;
+        let listener = to.listener_at(vlan, gid(remote.ip()), remote.port());
+        listener.filter(|_| from.may_use(vlan, gid(local.ip())))
+    }
+
+    /// The two ends of a new connection of this guest without TCP, and its address; its port is chosen if it is 0.
+    ///
+    /// # Errors
+    /// `Busy`: there is such a connection. `NoResources`: no port is free.
+    pub fn pair(
+        &mut self,
+        device: DeviceId,
+        (local, remote): (SocketAddr, SocketAddr),
+    ) -> Result<(Pipe, Pipe, SocketAddr), Error> {
+        let ports = Ports { local: local.port(), remote: remote.port() };
+        let tuple = Tuple { local: gid(local.ip()), remote: gid(remote.ip()), ports };
+        let node = self.index(device);
+        let node = &mut self.nodes[node];
+        let in_use = |tuple: &Tuple| self.pipes.has(device, tuple);
+        let tuple = node.with_port(tuple, in_use).ok_or(Error::NoResources)?;
+        if in_use(&tuple) || node.stack.has(&tuple) {
+            return Err(Error::Busy);
+        }
+        node.counters.local += 1;
+        let (near, far) = self.pipes.pair(device, tuple);
+        Ok((near, far, address(tuple.local, tuple.ports.local)))
+    }
+
+    /// All connections without TCP, and the queue of those who are to be told.
+    pub fn pipes(&mut self) -> (&mut Pipes, &mut Ready) {
+        (&mut self.pipes, &mut self.ready)
     }
 
     /// Listens.

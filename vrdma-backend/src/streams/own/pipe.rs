@@ -3,17 +3,14 @@
 
 use super::node::Ready;
 use super::receive::Came;
-use super::{Own, address, gid};
 use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
 use crate::streams::output::Taken;
 use std::collections::{HashSet, VecDeque};
 use std::io;
-use std::net::SocketAddr;
 use vmm_sys_util::epoll::EventSet;
-use vrdma_tcp::{NextHop, Ports, Tuple};
-use vrdma_transport::{DeviceId, Error};
-use vrdma_wire::num::VlanId;
+use vrdma_tcp::Tuple;
+use vrdma_transport::DeviceId;
 
 /// Bytes that wait for an end's user, after which the other end waits.
 const ROOM: usize = 128 << 10;
@@ -55,57 +52,19 @@ struct End {
     is_reset: bool,
 }
 
-impl Own {
-    /// The listener of another guest of this worker that a connection by this hop would come to, if this guest's frames reach it.
-    pub fn local_listener(
-        &self,
-        device: DeviceId,
-        (local, remote): (SocketAddr, SocketAddr),
-        hop: &NextHop,
-    ) -> Option<Handle> {
-        let vlan = VlanId::of(hop.vlan);
-        let from = &self.nodes[self.index(device)];
-        let to = self.nodes.iter().find(|node| node.mac == hop.mac)?;
-        let listener = to.listener_at(vlan, gid(remote.ip()), remote.port());
-        listener.filter(|_| from.may_use(vlan, gid(local.ip())))
-    }
-
-    /// The two ends of a new connection of this guest, and this end's address; its port is chosen if it is 0.
-    ///
-    /// # Errors
-    /// `Busy`: there is such a connection. `NoResources`: no port is free.
-    pub fn pair(
-        &mut self,
-        device: DeviceId,
-        (local, remote): (SocketAddr, SocketAddr),
-    ) -> Result<(Pipe, Pipe, SocketAddr), Error> {
-        let ports = Ports { local: local.port(), remote: remote.port() };
-        let tuple = Tuple { local: gid(local.ip()), remote: gid(remote.ip()), ports };
-        let node = &self.nodes[self.index(device)];
-        let in_use = |tuple: &Tuple| self.pipes.in_use.contains(&(device, *tuple));
-        let tuple = node.with_port(tuple, in_use).ok_or(Error::NoResources)?;
-        if in_use(&tuple) || node.stack.has(&tuple) {
-            return Err(Error::Busy);
-        }
-        self.pipes.in_use.insert((device, tuple));
-        let node = self.index(device);
-        self.nodes[node].counters.local += 1;
-        let near = self.pipes.add(End { name: Some((device, tuple)), ..End::default() });
-        let far = self.pipes.add(End { peer: Some(near), ..End::default() });
-        self.pipes.end(near).peer = Some(far);
-        Ok((Pipe(near), Pipe(far), address(tuple.local, tuple.ports.local)))
-    }
-
-    /// All of them, and the queue of those who are to be told.
-    pub fn pipes(&mut self) -> (&mut Pipes, &mut Ready) {
-        (&mut self.pipes, &mut self.ready)
-    }
-}
-
 impl Pipes {
     /// Whether a guest has such a connection.
     pub(super) fn has(&self, device: DeviceId, tuple: &Tuple) -> bool {
         self.in_use.contains(&(device, *tuple))
+    }
+
+    /// The two ends of a new connection, of which a guest begins the first.
+    pub(super) fn pair(&mut self, device: DeviceId, tuple: Tuple) -> (Pipe, Pipe) {
+        self.in_use.insert((device, tuple));
+        let near = self.add(End { name: Some((device, tuple)), ..End::default() });
+        let far = self.add(End { peer: Some(near), ..End::default() });
+        self.end(near).peer = Some(far);
+        (Pipe(near), Pipe(far))
     }
 
     fn add(&mut self, end: End) -> usize {
@@ -265,6 +224,8 @@ impl Pipes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vrdma_tcp::Ports;
+    use vrdma_wire::num::Gid;
 
     const A: Handle = Handle { number: 1, generation: 0 };
     const B: Handle = Handle { number: 2, generation: 0 };
@@ -273,10 +234,10 @@ mod tests {
     /// A pair, whose ends want to be told of all, and were.
     fn pair() -> (Pipes, Ready, Pipe, Pipe) {
         let (mut pipes, mut ready) = (Pipes::default(), Ready::default());
-        let near = pipes.add(End::default());
-        let far = pipes.add(End { peer: Some(near), ..End::default() });
-        pipes.end(near).peer = Some(far);
-        let (near, far) = (Pipe(near), Pipe(far));
+        let (local, remote) = (Gid([1; 16]), Gid([2; 16]));
+        let tuple = Tuple { local, remote, ports: Ports { local: 3, remote: 4 } };
+        let (near, far) = pipes.pair(DeviceId(0), tuple);
+        assert!(pipes.has(DeviceId(0), &tuple) && !pipes.has(DeviceId(1), &tuple));
         for (pipe, user) in [(&near, A), (&far, B)] {
             pipes.watch(pipe, user, Some(BOTH), &mut ready);
             assert_eq!((ready.pop_front(), pipes.events(pipe)), (Some(user), EventSet::OUT));
@@ -339,7 +300,7 @@ mod tests {
             pipes.send(&far, taken(3, 1), &mut ready);
             pipes.finish(&far, &mut ready);
             pipes.leave(far, &mut ready);
-            assert_eq!(pipes.free.len(), 2);
+            assert!(pipes.free.len() == 2 && pipes.in_use.is_empty());
         }
     }
 
