@@ -1,5 +1,6 @@
 //! Outstanding requests: the queues of what was posted and has not ended.
 
+mod behind;
 mod inline;
 mod save;
 
@@ -201,17 +202,6 @@ impl Requests {
         self.sends.front(queue).map(|slot| &slot.send)
     }
 
-    /// The send behind another.
-    #[inline]
-    pub(crate) fn send_after(&self, at: At) -> Option<At> {
-        self.sends.after(at)
-    }
-
-    /// Whether this send has a response.
-    pub(crate) fn is_answered(&self, at: At) -> bool {
-        self.sends.get(at).send.op.row().has_response()
-    }
-
     /// An outstanding send, and its payload in `scratch`.
     pub(crate) fn send_at<'a>(&self, at: At, scratch: &'a mut Scratch) -> (OutstandingSend, Payload<'a>) {
         let slot = self.sends.get(at);
@@ -289,11 +279,6 @@ impl Requests {
     #[inline]
     pub(crate) fn front_receive(&self, queue: &List) -> Option<&RecvSlot> {
         self.receives.front(queue)
-    }
-
-    /// The receive of a queue with so many before it.
-    pub(crate) fn receive_behind(&self, queue: &List, before: u32) -> Option<&RecvSlot> {
-        self.receives.iter(queue).nth(before as usize)
     }
 
     /// The elements of a receive, in `scratch` if they are not together in the slot.

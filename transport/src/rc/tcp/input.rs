@@ -2,6 +2,7 @@
 
 mod save;
 
+use crate::rc::tcp::search::Search;
 use crate::rc::tcp::stream::ReadyToReceive;
 use vrdma_wire::iwarp::num::Msn;
 use vrdma_wire::iwarp::{Deframer, Framing};
@@ -24,6 +25,8 @@ pub(super) struct Input {
     pub(super) ready: Option<ReadyToReceive>,
     /// Number of the next SEND or immediate data,
     pub(super) send_msn: Msn,
+    /// where receives of later ones are,
+    pub(super) search: Search,
     /// and of the next READ or atomic.
     pub(super) request_msn: Msn,
     /// Bytes of the WRITE in progress, or of the last: what immediate data goes with.
@@ -39,9 +42,16 @@ impl Input {
             is_new: true,
             ready,
             send_msn: Msn::FIRST,
+            search: Search::new(),
             request_msn: Msn::FIRST,
             written: 0,
         }
+    }
+
+    /// The next SEND or immediate data has ended, and with it its receive.
+    pub(super) fn send_ended(&mut self) {
+        self.search.passed(self.send_msn);
+        self.send_msn = self.send_msn.add(1);
     }
 
     /// Whether no part of an FPDU is left over.

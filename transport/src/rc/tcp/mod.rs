@@ -19,6 +19,7 @@ mod requester_tx;
 mod responder_rx;
 mod responder_state;
 mod responder_tx;
+mod search;
 pub(crate) mod set_up;
 mod silence;
 pub(crate) mod state;

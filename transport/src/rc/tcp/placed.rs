@@ -18,6 +18,7 @@ use crate::op::{Answer, OF_RECEIVES, Remote};
 use crate::outstanding::Requests;
 use crate::pool::{At, List};
 use crate::qp::attr::{QpState, Receives};
+use crate::rc::tcp::search;
 use crate::rc::tcp::state::RcTcp;
 use crate::request::{MAX_MESSAGE, Payload};
 use core::iter::successors;
@@ -28,8 +29,6 @@ use vrdma_wire::num::Rkey;
 
 /// How many requests are looked at for the READ that a response is to.
 const REQUESTS: usize = 256;
-/// How many receives are looked at for that of a SEND.
-const RECEIVES: u32 = 1024;
 
 /// What becomes of an FPDU that came beyond a hole ([`Engine::place_fpdu`](crate::Engine::place_fpdu)).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,16 +140,19 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
     fn place_send(&mut self, part: Part, payload: &[u8]) -> Option<()> {
         let before = self.messages_before(part.msn);
-        let most = if self.qp.receives() == Receives::Own { RECEIVES } else { CLAIMED };
+        let most = if self.qp.receives() == Receives::Own { search::MOST } else { CLAIMED };
         if before >= most {
             return None;
         }
         while self.qp.responder.queue.len() <= before {
             assert!(self.claim_another(), "so many are there");
         }
-        let BorrowedQp { qp, mrs, requests, recv_scratch, .. } = self;
-        let receive = requests.receive_behind(&qp.responder.queue, before)?;
+        let BorrowedQp { qp, mrs, requests, recv_scratch, service, .. } = self;
         let length = payload.len() as u32;
+        let input = &mut service.tcp().input;
+        let (ends, queue) = ((input.send_msn, part.msn), &qp.responder.queue);
+        let at = input.search.find(ends, length, queue, |at| requests.receive_after(at))?;
+        let receive = requests.receive_at(at);
         if part.offset.checked_add(length)? > receive.length.min(MAX_MESSAGE) {
             return None;
         }

@@ -91,10 +91,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             ..self.whole(&op, length)
         };
         match self.carry_out(&segment, payload) {
-            Outcome::Done(_) if part.last => {
-                let input = &mut self.service.tcp().input;
-                input.send_msn = input.send_msn.add(1);
-            }
+            Outcome::Done(_) if part.last => self.service.tcp().input.send_ended(),
             Outcome::Done(_) => {}
             Outcome::NoReceive => return self.find_no_receive_tcp(ulpdu, looked),
             Outcome::Refused(refusal) => {
@@ -130,7 +127,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         match self.carry_out(&segment, Data::Bytes(&[])) {
             Outcome::Done(_) => {
                 let input = &mut self.service.tcp().input;
-                input.send_msn = input.send_msn.add(1);
+                input.send_ended();
                 input.written = 0;
             }
             Outcome::NoReceive => return self.find_no_receive_tcp(ulpdu, looked),

@@ -12,7 +12,7 @@ use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::Tuple;
 use vrdma_transport::DeviceId;
 
-/// Bytes that wait for an end's user, after which the other end waits.
+/// Bytes of memory that wait for an end's user, after which the other end waits.
 const ROOM: usize = 128 << 10;
 /// Longest FPDU: some wait while one is read.
 pub const MSS: u32 = 32 << 10;
@@ -31,6 +31,9 @@ pub struct Pipes {
     buffers: Buffers,
 }
 
+/// A buffer, with the length of what is at its front.
+type Chunk = (Vec<u8>, usize);
+
 #[derive(Default)]
 struct End {
     /// The other end, as long as it is there.
@@ -43,8 +46,8 @@ struct End {
     /// Its user is in the queue of those who are to be told.
     is_queued: bool,
     /// What came, each buffer with its length,
-    input: VecDeque<(Vec<u8>, usize)>,
-    /// and all of it.
+    input: VecDeque<Chunk>,
+    /// and the memory of all of it: a long buffer may have few bytes.
     waiting: usize,
     /// The peer has ended its stream.
     peer_ended: bool,
@@ -147,8 +150,9 @@ impl Pipes {
     /// `WouldBlock`: there is nothing yet. Or the peer has reset it.
     pub fn read(&mut self, pipe: &Pipe, buffer: &mut Vec<u8>, ready: &mut Ready) -> io::Result<Came> {
         let end = self.end(pipe.0);
-        if let Some((bytes, length)) = end.input.pop_front() {
-            end.waiting -= length;
+        if let Some(chunk) = end.input.pop_front() {
+            end.waiting -= memory(&chunk);
+            let (bytes, length) = chunk;
             let peer = end.peer;
             self.buffers.put(std::mem::replace(buffer, bytes));
             if let Some(peer) = peer {
@@ -180,10 +184,10 @@ impl Pipes {
     /// Has the peer read it.
     pub fn send(&mut self, pipe: &Pipe, taken: Taken, ready: &mut Ready) {
         let Some(peer) = self.peer(pipe) else { return self.buffers.put(taken.bytes) };
-        let length = taken.pieces.iter().sum();
+        let chunk = (taken.bytes, taken.pieces.iter().sum());
         let end = self.end(peer);
-        end.waiting += length;
-        end.input.push_back((taken.bytes, length));
+        end.waiting += memory(&chunk);
+        end.input.push_back(chunk);
         self.note(peer, ready);
     }
 
@@ -219,6 +223,11 @@ impl Pipes {
             self.note(peer, ready);
         }
     }
+}
+
+/// Bytes that a chunk takes.
+fn memory((bytes, _): &Chunk) -> usize {
+    size_of::<Chunk>() + bytes.capacity()
 }
 
 #[cfg(test)]
@@ -259,18 +268,37 @@ mod tests {
     }
 
     #[test]
+    fn few_bytes_in_long_buffers_do_not_take_more_memory_than_many() {
+        let (mut pipes, mut ready, near, far) = pair();
+        let mut sent = 0;
+        while pipes.has_room(&near).unwrap() {
+            pipes.send(&near, Taken { bytes: vec![7; ROOM / 4], pieces: [1].into() }, &mut ready);
+            sent += 1;
+        }
+        assert_eq!(sent, 4);
+        (0..sent).for_each(|_| assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [7]));
+        assert_eq!(pipes.end(far.0).waiting, 0);
+        // Nor do buffers of a byte each.
+        let one = || Taken { bytes: vec![7; 1], pieces: [1].into() };
+        while pipes.has_room(&near).unwrap() {
+            pipes.send(&near, one(), &mut ready);
+        }
+        assert!(pipes.end(far.0).input.len() <= ROOM / size_of::<Chunk>() + 1);
+    }
+
+    #[test]
     fn a_writer_waits_for_its_reader() {
         let (mut pipes, mut ready, near, far) = pair();
-        pipes.send(&near, taken(1, ROOM - 1), &mut ready);
+        pipes.send(&near, taken(1, ROOM / 2), &mut ready);
         assert!(pipes.has_room(&near).unwrap());
-        pipes.send(&near, taken(2, 2), &mut ready);
+        pipes.send(&near, taken(2, ROOM / 2), &mut ready);
         assert!(!pipes.has_room(&near).unwrap() && pipes.has_room(&far).unwrap());
         // It is told once, however much came.
         assert_eq!((ready.pop_front(), ready.pop_front()), (Some(B), None));
         assert_eq!((pipes.events(&near), pipes.events(&far)), (EventSet::empty(), BOTH));
-        assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [1; ROOM - 1]);
+        assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [1; ROOM / 2]);
         assert_eq!((ready.pop_front(), pipes.events(&near)), (Some(A), EventSet::OUT));
-        assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [2; 2]);
+        assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [2; ROOM / 2]);
         let error = read(&mut pipes, &far, &mut ready).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }

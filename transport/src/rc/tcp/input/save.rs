@@ -2,6 +2,7 @@
 
 use super::{Input, Waiting};
 use crate::rc::tcp::framing::{save_framing, to_framing};
+use crate::rc::tcp::search::Search;
 use crate::save::{Violation, record};
 use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::iwarp::num::Msn;
@@ -13,7 +14,9 @@ const TELLING: usize = 6;
 impl Input {
     /// The record of it.
     pub(in crate::rc::tcp) fn save(&self) -> record::TcpInput {
-        let Input { deframer, held, waiting, is_new, ready, send_msn, request_msn, written } = self;
+        // A search begins anew.
+        let Input { deframer, held, waiting, is_new, ready, send_msn, search: _, request_msn, written } =
+            self;
         let waiting = waiting
             .as_ref()
             .map(|Waiting { number, ulpdu }| record::Waiting { number: *number, ulpdu: ulpdu.to_vec() });
@@ -53,6 +56,7 @@ impl Input {
             is_new: *is_new,
             ready: ready.map(Into::into),
             send_msn: Msn(*send_msn),
+            search: Search::new(),
             request_msn: Msn(*request_msn),
             written: *written,
         })
