@@ -16,6 +16,15 @@ const PART: u64 = LEN / DEPTH as u64;
 /// Writers set it in each byte that they write.
 const WRITTEN: u8 = 0x80;
 
+/// Stops writers when it goes, also where a test fails: who waits for them would wait for ever.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Goes through all of it over and over; how often.
 fn rewrite(mr: &Mr, stop: &AtomicBool, rounds: &AtomicU64) {
     for round in 0u64.. {
@@ -48,6 +57,7 @@ fn go_through(tcp: GuestTcp, bytes: u64) {
             let stop = &stop;
             scope.spawn(move || rewrite(&mr, stop, rounds));
         }
+        let _stop = Stop(&stop);
         for _ in 0..bytes.div_ceil(LEN) {
             a.mr.put(LEN, &vec![0; LEN as usize]);
             for n in 0..DEPTH {
@@ -63,7 +73,6 @@ fn go_through(tcp: GuestTcp, bytes: u64) {
             let came = a.mr.get(LEN, LEN);
             assert!(came.iter().all(|byte| byte & WRITTEN != 0), "what was never in the source came");
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(rounds.iter().all(|rounds| rounds.load(Ordering::Relaxed) > 1), "sources were rewritten");
     let (near, far) = (lab.stats(), lab.remote_stats());
