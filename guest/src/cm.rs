@@ -179,12 +179,13 @@ pub fn connected(
     ((a, of_a), (b, of_b))
 }
 
-/// Brings two QPs of guests 0 and 1 from RESET to RTS, connected with each other; the numbers of their connections.
+/// Brings two QPs from RESET to RTS, connected with each other; the numbers of their connections. Their guests have the addresses that [`GuestOptions::host`](crate::GuestOptions::host) says.
 pub fn connect_streams(a: &Qp, b: &Qp) -> (u32, u32) {
+    let [from, to] = [a, b].map(|qp| qp.guest().options.host - 1);
     let tcp = b.guest().options.tcp;
-    let port = tcp.free_port(1);
-    let listener = b.guest().cm_listen(tcp.address(1), port, 1).expect("to listen");
-    let numbers = connect_to(listener, &request(a, 0, 1, port, b"hello"), a, b);
+    let port = tcp.free_port(to);
+    let listener = b.guest().cm_listen(tcp.address(to), port, 1).expect("to listen");
+    let numbers = connect_to(listener, &request(a, from, to, port, b"hello"), a, b);
     b.guest().cm_close_listener(listener).expect("to listen no more");
     numbers
 }

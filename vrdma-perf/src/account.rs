@@ -173,7 +173,7 @@ pub fn report(args: &Report) -> Result<()> {
 /// Measures a load.
 fn one(name: &'static str, command: &str, time: f64, daemon: &DaemonArgs) -> Result<Row> {
     let (plan, args) = plan(command)?;
-    let host = Host::new(daemon, plan.guests, plan.memory())?;
+    let host = Host::new(daemon, plan.guests, plan.memory(), plan.transport)?;
     let mut flows = Flows::new(&host, &plan)?;
     let round = if args.figure == Figure::Bw { LONG_ROUND } else { ROUND };
     load::rate(&mut flows, round)?;

@@ -1,5 +1,6 @@
 //! The command line. Options that perftest has too have its letters.
 
+use crate::words::{processors, seconds};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -155,6 +156,9 @@ pub struct LoadArgs {
     /// Service
     #[arg(short, long, value_enum, ignore_case = true, default_value = "RC")]
     pub connection: Connection,
+    /// Guests have iWARP functions over our own TCP, and their QPs are connected as programs with rdma_cm do: two guests of one worker go without TCP. Services are RC alone, and there is no ATOMIC WRITE. The completion of a WRITE or SEND says that it was taken, not that it arrived: for a way there and back take READ, for what has arrived SEND or --imm
+    #[arg(long)]
+    pub iwarp: bool,
     /// Which atomic operation [default: FETCH_AND_ADD]
     #[arg(short = 'A', long = "atomic", value_enum, ignore_case = true, value_name = "TYPE")]
     pub atomic: Option<Atomic>,
@@ -382,22 +386,4 @@ pub struct Compare {
     /// Processors of our thread, and of both workers
     #[arg(long, default_value = "0,1", value_name = "OURS,WORKERS'", value_parser = processors)]
     pub cpus: (usize, usize),
-}
-
-fn processors(text: &str) -> Result<(usize, usize), String> {
-    let two = text.split_once(',').and_then(|(ours, other)| Some((ours.parse().ok()?, other.parse().ok()?)));
-    let two: (usize, usize) = two.ok_or("two numbers of processors, such as 0,1")?;
-    let there = std::thread::available_parallelism().map_or(1, |n| n.get());
-    match two {
-        (ours, other) if ours == other => Err("each needs a processor of its own".into()),
-        (ours, other) if ours.max(other) >= 1024 => Err(format!("there are {there}")),
-        two => Ok(two),
-    }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.01..=3600.).contains(&seconds) => Ok(seconds),
-        _ => Err("seconds from 0.01 to 3600".into()),
-    }
 }

@@ -9,11 +9,13 @@ use crate::plan::{Operation, Plan};
 use crate::process::{Process, Receives, next, receives_of_each, shared_receives};
 use anyhow::{Result, bail};
 use std::time::Duration;
+use vrdma_backend::config::Transport;
+use vrdma_guest::Qp;
 use vrdma_guest::abi::ah::AhEntry;
 use vrdma_guest::abi::control::{QpType, limit};
 use vrdma_guest::abi::cqe::WcStatus;
 use vrdma_guest::ah::{self, AhTable};
-use vrdma_guest::connect;
+use vrdma_guest::cm::connect_streams;
 use vrdma_guest::memory::PAGE;
 use vrdma_guest::verbs::{Arm, Data, Remote, Request, Sge, Tag, UdTarget};
 
@@ -84,7 +86,7 @@ impl Flow {
         let near = from.qps(plan, near_type, limit::NONE, 0)?;
         let own_srqn = if xrcdn.is_some() { None } else { srqn };
         let far = to.qps(plan, far_type, own_srqn.unwrap_or(limit::NONE), xrcdn.unwrap_or(0))?;
-        near.iter().zip(&far).for_each(|(near, far)| connect(near, far));
+        connect(plan, &near, &far);
         let mut ways: Vec<Way> = (0..)
             .zip(near.iter().zip(&far))
             .map(|(index, (near, far))| Way { index, qpn: near.number, peer: far.number })
@@ -243,6 +245,16 @@ fn put_handle(table: &AhTable, from: &Process, to: &Process, qkey: u32) -> UdTar
     UdTarget { ah: index, qpn: 0, qkey }
 }
 
+/// Connects QPs of one process with those of another, each with one.
+fn connect(plan: &Plan, near: &[Qp], far: &[Qp]) {
+    for (near, far) in near.iter().zip(far) {
+        match plan.transport {
+            Transport::Iwarp => _ = connect_streams(near, far),
+            Transport::Roce | Transport::Both => vrdma_guest::connect(near, far),
+        }
+    }
+}
+
 /// Into an order that is the same in each run.
 fn shuffle<T>(all: &mut [T]) {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
@@ -278,7 +290,7 @@ pub fn idle(host: &Host, plan: &Plan, (from, to): (usize, usize), count: u32) ->
     let ends = vec![Process::new(&host.guests[from], 64, &one)?, Process::new(&host.guests[to], 64, &one)?];
     let [near, far] =
         [ends[0].qps(&one, QpType::RC, limit::NONE, 0)?, ends[1].qps(&one, QpType::RC, limit::NONE, 0)?];
-    near.iter().zip(&far).for_each(|(near, far)| connect(near, far));
+    connect(plan, &near, &far);
     Ok(ends)
 }
 

@@ -11,16 +11,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use vrdma_backend::config::{Config, GuestConfig};
+use vrdma_backend::config::{Config, GuestConfig, GuestLimits, Tcp, Transport};
+use vrdma_guest::abi::config::transport::IWARP;
 use vrdma_guest::abi::control::Status;
 use vrdma_guest::memory::{HUGE_PAGE, Memory};
 use vrdma_guest::threads::pin;
-use vrdma_guest::{Guest, GuestOptions};
+use vrdma_guest::{Guest, GuestOptions, GuestTcp};
 
 /// Entries of channels.
 pub const ENTRIES: u16 = 256;
 /// Memory that a guest has beside its buffers: rings, CQs.
 const OWN_MEMORY: u64 = 64 << 20;
+
+/// Connections of iWARP that a guest may have.
+const CONNECTIONS: u32 = 1 << 15;
 
 /// Name of the daemon's admin socket.
 const ADMIN: &str = "admin.sock";
@@ -46,15 +50,21 @@ impl Host {
     ///
     /// # Errors
     /// The daemon does not start, or refuses a guest.
-    pub fn new(args: &DaemonArgs, guests: u8, buffers: u64) -> Result<Host> {
-        Host::with(args, guests, buffers, None)
+    pub fn new(args: &DaemonArgs, guests: u8, buffers: u64, transport: Transport) -> Result<Host> {
+        Host::with(args, guests, buffers, transport, None)
     }
 
     /// The same with an uplink.
     ///
     /// # Errors
     /// As of [`Host::new`].
-    pub fn with(args: &DaemonArgs, guests: u8, buffers: u64, uplink: Option<Uplink>) -> Result<Host> {
+    pub fn with(
+        args: &DaemonArgs,
+        guests: u8,
+        buffers: u64,
+        transport: Transport,
+        uplink: Option<Uplink>,
+    ) -> Result<Host> {
         let dir = TempDir::new().context("a temporary directory")?;
         let path = |name: &str| dir.path().join(name);
         let own: Vec<PathBuf> = (0..guests).map(|i| path(&format!("g{i}.sock"))).collect();
@@ -72,7 +82,7 @@ impl Host {
             false => {
                 let daemon = Daemon::start(
                     args.daemon.as_deref(),
-                    &config(&own, args, uplink, path(ADMIN))?,
+                    &config(&own, args, transport, uplink, path(ADMIN))?,
                     dir.path(),
                 )?;
                 daemon.worker().into_iter().for_each(|worker| pin(worker, args.cpus.1));
@@ -87,9 +97,21 @@ impl Host {
                 huge_pages: true,
                 channel_size: ENTRIES,
                 host: i as u8 + 1,
+                tcp: GuestTcp::Own,
                 ..GuestOptions::default()
             };
             let guest = Guest::connect(socket, options).with_context(|| socket.display().to_string())?;
+            let is_iwarp = guest.config.transport == IWARP;
+            ensure!(
+                is_iwarp == (transport == Transport::Iwarp),
+                "{} is a guest's with{} iWARP: {} --iwarp",
+                socket.display(),
+                if is_iwarp { "" } else { "out" },
+                if is_iwarp { "say" } else { "do not say" },
+            );
+            if is_iwarp {
+                return Ok(guest);
+            }
             refused(guest.add_gid(0, guest.gid()), "the address 10.0.0.x (the guest wants any-gid=true)")?;
             Ok(guest)
         };
@@ -142,13 +164,28 @@ pub fn refused<T>(answer: Result<T, Status>, what: &str) -> Result<T> {
     answer.map_err(|status| anyhow!("the device refuses {what}: {status:?}"))
 }
 
-fn config(sockets: &[PathBuf], args: &DaemonArgs, uplink: Option<Uplink>, admin: PathBuf) -> Result<Config> {
+fn config(
+    sockets: &[PathBuf],
+    args: &DaemonArgs,
+    transport: Transport,
+    uplink: Option<Uplink>,
+    admin: PathBuf,
+) -> Result<Config> {
     let guest = |(i, socket): (usize, &PathBuf)| -> Result<GuestConfig> {
         let socket = socket.display();
-        format!("name=g{i},socket={socket},mac=52:54:00:00:00:{:02x},any-gid=true", i + 1).parse()
+        let text = format!("name=g{i},socket={socket},mac=52:54:00:00:00:{:02x},any-gid=true", i + 1);
+        Ok(GuestConfig { transport, ..text.parse()? })
     };
     let guests = sockets.iter().enumerate().map(guest).collect::<Result<_>>()?;
+    let mut config = Config { guests, poll_us: args.poll_us, admin: Some(admin), ..Config::default() };
     // All that one guest sends goes through one channel; one more is its kernel's, one for what it receives.
-    let uplink = uplink.map(|Uplink(device)| device.parse()).transpose()?;
-    Ok(Config { guests, channels: 8, poll_us: args.poll_us, uplink, admin: Some(admin), ..Config::default() })
+    config.channels = 8;
+    // Our own TCP goes by an uplink, if it goes at all.
+    let uplink = uplink.or((transport == Transport::Iwarp).then_some(Uplink("net_ring0")));
+    config.uplink = uplink.map(|Uplink(device)| device.parse()).transpose()?;
+    if transport == Transport::Iwarp {
+        config.tcp = Some(Tcp::Own);
+        config.limits = GuestLimits { connections: CONNECTIONS, ..GuestLimits::default() };
+    }
+    Ok(config)
 }

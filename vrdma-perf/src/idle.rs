@@ -29,7 +29,7 @@ const ELSEWHERE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0,
 /// # Errors
 /// The daemon is not ours, or refuses something.
 pub fn processor(plan: &Plan, daemon: &DaemonArgs, qps: u32, time: Duration) -> Result<Quartiles> {
-    let host = Host::new(daemon, 2, plan.memory())?;
+    let host = Host::new(daemon, 2, plan.memory(), plan.transport)?;
     let daemon = own(&host)?;
     // Each connection has two of them.
     let _idle = flow::idle(&host, plan, (0, 1), qps / 2)?;
@@ -49,7 +49,7 @@ pub fn processor(plan: &Plan, daemon: &DaemonArgs, qps: u32, time: Duration) -> 
 /// The daemon is not ours, or refuses something.
 pub fn memory(plan: &Plan, daemon: &DaemonArgs, qps: u32, wire: bool) -> Result<f64> {
     let uplink = wire.then_some(Uplink("net_ring0"));
-    let host = Host::with(daemon, 2, 2 * plan.memory(), uplink)?;
+    let host = Host::with(daemon, 2, 2 * plan.memory(), plan.transport, uplink)?;
     let daemon = own(&host)?;
     let connect = |qps| {
         if wire {

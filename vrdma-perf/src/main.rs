@@ -5,7 +5,7 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `args` | what is asked for? |
+//! | `words`, `args` | what is asked for? |
 //! | `missing`, `machine` | what has this machine not got, and what is it? |
 //! | `stats`, `load` | what is said of many measurements; the loops that measure, whatever they drive |
 //! | `helper`, `line`, `copies`, `copying`, `floor`, `bells`, `ucx` | what can the machine do: a second thread, round trips of a cache line, copies, a ring without checks, two eventfds; what do others do? |
@@ -51,6 +51,7 @@ mod turns;
 mod ucx;
 mod windows;
 mod wire;
+mod words;
 
 use anyhow::{Result, bail, ensure};
 use args::{Cli, Command, Figure, Measure};

@@ -65,13 +65,16 @@ pub fn measure(
     beside: Beside<'_>,
 ) -> Result<Measured> {
     let (guests, room) = match beside {
-        Beside::Plan(other) => (plan.guests.max(other.guests), plan.memory() + other.memory()),
+        Beside::Plan(other) => {
+            assert_eq!(plan.transport, other.transport, "the same guests have one transport");
+            (plan.guests.max(other.guests), plan.memory() + other.memory())
+        }
         _ => (plan.guests, plan.memory()),
     };
-    let host = Host::new(daemon, guests, room)?;
+    let host = Host::new(daemon, guests, room, plan.transport)?;
     let other_host = match beside {
-        Beside::Daemon(args) => Some(Host::new(args, plan.guests, room)?),
-        Beside::Apart(other) => Some(Host::new(daemon, other.guests, other.memory())?),
+        Beside::Daemon(args) => Some(Host::new(args, plan.guests, room, plan.transport)?),
+        Beside::Apart(other) => Some(Host::new(daemon, other.guests, other.memory(), other.transport)?),
         _ => None,
     };
     let flows = Flows::new(&host, plan)?;
@@ -130,16 +133,19 @@ impl Limits<'_> {
     ) -> Result<Limit<'t>> {
         let &Limits { plan, figure, most, cpus, beside } = self;
         let (host, plan, name) = match beside {
-            Beside::Plan(other) => (host, other, other.operation.name()),
-            Beside::Apart(other) => (other_host, other, other.operation.name()),
-            Beside::Daemon(_) => (other_host, plan, "the other"),
+            Beside::Plan(other) => (host, other, other.operation.name().to_owned()),
+            Beside::Apart(other) if other.transport != plan.transport => {
+                (other_host, other, format!("RoCE {}", other.operation.name()))
+            }
+            Beside::Apart(other) => (other_host, other, other.operation.name().to_owned()),
+            Beside::Daemon(_) => (other_host, plan, "the other".to_owned()),
             Beside::Ucx => return Ok(Limit::Ucx(Ucx::new(figure, plan.size, cpus)?)),
             Beside::Limit | Beside::Nothing | Beside::Median | Beside::FloorTail => {
                 return Limit::new(helper, own, plan, figure, times);
             }
         };
         let windows = Windows::new(Flows::new(host, plan)?, Kind::of(plan, figure), most, times)?;
-        Ok(Limit::Operations(windows, name.to_owned()))
+        Ok(Limit::Operations(windows, name))
     }
 }
 

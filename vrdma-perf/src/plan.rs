@@ -3,6 +3,7 @@
 use crate::args::{Atomic, Command, Connection, Figure, LoadArgs, Measure, WindowType};
 use anyhow::{Result, bail, ensure};
 use std::time::Duration;
+use vrdma_backend::config::Transport;
 use vrdma_guest::memory::PAGE;
 
 /// Bytes of the header before a datagram in its receive.
@@ -64,6 +65,8 @@ pub struct Plan {
     pub size: u32,
     /// Service.
     pub connection: Connection,
+    /// What connections are made of.
+    pub transport: Transport,
     /// QPs in each direction.
     pub qps: u32,
     /// Requests outstanding in each direction.
@@ -139,6 +142,7 @@ impl Plan {
             "--srq is for SEND and WRITE with immediate: nothing else takes receives"
         );
         Plan::check_windows(operation, args)?;
+        Plan::check_iwarp(operation, args)?;
         Plan::check_use(operation, figure, args)?;
         let (depth, cq_mod) = match figure {
             Figure::Lat => (1, 1),
@@ -156,6 +160,7 @@ impl Plan {
             operation,
             size,
             connection,
+            transport: if args.iwarp { Transport::Iwarp } else { Transport::Roce },
             qps: args.qp,
             depth,
             imm,
@@ -188,6 +193,14 @@ impl Plan {
                 || !matches!(operation, Operation::Send | Operation::Bind) && args.window.is_none(),
             "--regions is for what names remote memory, and not by a window"
         );
+        Ok(())
+    }
+
+    /// What iWARP has not.
+    fn check_iwarp(operation: Operation, args: &LoadArgs) -> Result<()> {
+        let name = format!("{:?}", args.connection).to_uppercase();
+        ensure!(!args.iwarp || args.connection == Connection::Rc, "iWARP has RC alone: no {}", name);
+        ensure!(!args.iwarp || operation != Operation::Atomic(Atomic::Write), "iWARP has no ATOMIC WRITE");
         Ok(())
     }
 
@@ -260,6 +273,10 @@ mod tests {
         let refusals = [
             ("write lat -c UD", "UD has SEND alone"),
             ("read lat -c UC", "UC has WRITE and SEND alone"),
+            ("write lat --iwarp -c UC", "iWARP has RC alone: no UC"),
+            ("send lat --iwarp -c UD", "iWARP has RC alone: no UD"),
+            ("read lat --iwarp -c XRC", "iWARP has RC alone: no XRC"),
+            ("atomic lat --iwarp -A WRITE", "iWARP has no ATOMIC WRITE"),
             ("send lat -c UD -s 4097", "4096 bytes at most"),
             ("write lat --srq", "--srq is for SEND"),
             ("read lat --imm", "--imm is for WRITE"),

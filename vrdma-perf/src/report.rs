@@ -286,6 +286,7 @@ fn picked(only: &str) -> Result<Vec<&'static Row>> {
 mod tests {
     use super::*;
     use crate::args::Figure;
+    use vrdma_backend::config::Transport;
 
     #[test]
     fn each_row_is_a_command_of_one_size() {
@@ -297,6 +298,10 @@ mod tests {
             };
             for command in [Some(own), beside].into_iter().flatten() {
                 let (plan, args) = plan(command).unwrap();
+                assert!(
+                    matches!(with, With::Apart(_)) || plan.transport == Transport::Roce,
+                    "the same guests"
+                );
                 assert!(!args.load.all && plan.depth >= plan.qps.min(128) || args.figure == Figure::Lat);
             }
         }

@@ -163,6 +163,10 @@ pub const ROWS: &[Row] = &[
     row("1 MiB READ, hot", "read bw -s 1048576", With::Limit, ">= 0.95"),
     row("64 KiB SEND, hot", "send bw", With::Limit, ">= 0.95"),
     row("1 MiB SEND, hot", "send bw -s 1048576", With::Limit, ">= 0.95"),
+    row("8 B iWARP SEND, no TCP, beside RoCE: latency", "send lat --iwarp", With::Apart("send lat"), ""),
+    row("8 B iWARP READ, no TCP, beside RoCE: latency", "read lat --iwarp", With::Apart("read lat"), ""),
+    row("8 B iWARP WRITE, no TCP, beside RoCE: rate", "write rate --iwarp", With::Apart("write rate"), ""),
+    row("64 KiB iWARP WRITE, no TCP, beside RoCE", "write bw --iwarp", With::Apart("write bw"), ""),
     other("64 KiB WRITE over net_memif", What::Wire(PortKind::Memif, 65536), ">= 0.85"),
     other("64 B WRITEs over net_memif, packets", What::Wire(PortKind::Memif, 64), ">= 0.6"),
     other(

@@ -75,6 +75,17 @@ fn each_operation_of_each_service_ends() {
         "write rate --idle 20",
         "write rate --guests 1",
         "write lat -e --pause 200 --poll-us 0",
+        "write lat --iwarp",
+        "write rate --iwarp --imm -b",
+        "write bw --iwarp -q 3",
+        "write rate --iwarp --window 2B --idle 2",
+        "write rate --iwarp --guests 1",
+        "read lat --iwarp",
+        "read bw --iwarp --guests 3",
+        "send lat --iwarp -e",
+        "send rate --iwarp --srq -q 3",
+        "send bw --iwarp --cold",
+        "atomic rate --iwarp",
     ];
     for line in lines {
         let all = results(&format!("{line} -n 300 --no-limits"));
