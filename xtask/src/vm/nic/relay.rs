@@ -33,7 +33,8 @@ impl Relay {
             self.expect_before(deadline, "the guest does not end")?;
         }
         self.peer.close_stdin()?;
-        Ok((self.guest.wait(Duration::ZERO)?, self.peer.wait(Duration::from_secs(30))?))
+        // After a guest that failed, vr-pingpong ends by itself, but only after 30 s without progress.
+        Ok((self.guest.wait(Duration::ZERO)?, self.peer.wait(patience)?))
     }
 
     /// The same with a server that is not the end of the link: the guest is told by the end of its input that the server has ended.
