@@ -284,6 +284,9 @@ pub struct Wire {
     /// The time from the repair of a hole, beyond which so many frames came, to the last WRITE: where FPDUs are placed as they come, beside where they wait
     #[arg(long, value_name = "FRAMES", requires = "iwarp", conflicts_with_all = ["size", "qp", "stalled", "tx_depth"], value_parser = clap::value_parser!(u32).range(1..=100))]
     pub hole: Option<u32>,
+    /// Each host has a thread and a processor of its own
+    #[arg(long, requires = "iwarp", conflicts_with_all = ["stalled", "hole"])]
+    pub apart: bool,
     /// Requests outstanding on each
     #[arg(short = 't', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=128))]
     pub tx_depth: u32,

@@ -20,12 +20,13 @@ impl Helper {
     pub fn start(cpu: usize) -> Helper {
         let (jobs, theirs) = channel::<Job>();
         let (done, results) = channel();
-        let thread = std::thread::spawn(move || {
+        let work = move || {
             pin(0, cpu);
             let _ = done.send(0.);
             // Nobody waits for the last result any more when the owner is gone.
             theirs.into_iter().for_each(|job| _ = done.send(job()));
-        });
+        };
+        let thread = std::thread::Builder::new().name("helper".into()).spawn(work).expect("a thread");
         let helper = Helper { jobs: Some(jobs), results, thread: Some(thread) };
         // It begins on our processor, where it would not come to its turn while we wait for a job without sleeping.
         helper.end();

@@ -89,7 +89,12 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             let lines = lines::of(name, &measured, target);
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
-        What::Wire(..) | What::Iwarp(..) | What::IwarpVeth(_) | What::Stalled(_) | What::Hole(_)
+        What::Wire(..)
+        | What::Iwarp(..)
+        | What::IwarpApart(..)
+        | What::IwarpVeth(_)
+        | What::Stalled(_)
+        | What::Hole(_)
             if !ports_are_ours(daemon) =>
         {
             Err(missing("its engines are this program's, not those of another daemon"))
@@ -98,6 +103,10 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         What::Iwarp(port, size, qp, tx_depth) => {
             let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire(port) };
             apart(name, &wire, target)
+        }
+        What::IwarpApart(size, qp, tx_depth) => {
+            let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire(PortKind::Memif) };
+            apart(name, &Wire { apart: true, ..wire }, target)
         }
         What::IwarpVeth(mtu) => {
             apart(name, &Wire { mtu: Some(mtu), iwarp: true, ..wire(PortKind::AfPacket) }, target)
@@ -139,6 +148,7 @@ fn over(port: PortKind, duration: f64, daemon: &DaemonArgs) -> Wire {
         qp,
         stalled: 0,
         hole: None,
+        apart: false,
         tx_depth,
         mtu,
         duration,

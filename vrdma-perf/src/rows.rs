@@ -24,6 +24,8 @@ pub enum What {
     Wire(PortKind, u32),
     /// WRITEs of so many bytes by iWARP over a port with an MTU of 9000: connections, and requests outstanding on each.
     Iwarp(PortKind, u32, u32, u32),
+    /// WRITEs of so many bytes by iWARP over net_memif with an MTU of 9000, by hosts that have a processor each: connections, and requests outstanding on each.
+    IwarpApart(u32, u32, u32),
     /// WRITEs of 64 KiB by iWARP over a veth, by the link's MTU.
     IwarpVeth(u16),
     /// WRITEs of 64 KiB over net_ring, by iWARP on one connection with an MTU of 9000, beside so many whose peers take nothing.
@@ -193,6 +195,21 @@ pub const ROWS: &[Row] = &[
         "iWARP WRITE of 64 KiB, 1,000 connections beside one",
         What::Iwarp(PortKind::Ring, 65536, 1000, 2),
         ">= 0.8",
+    ),
+    other(
+        "iWARP WRITE of 64 KiB over net_memif, a processor a host",
+        What::IwarpApart(65536, 1, 128),
+        "5 GB/s",
+    ),
+    other(
+        "iWARP WRITE of 4 KiB over net_memif, a processor a host",
+        What::IwarpApart(4096, 1, 128),
+        "> 2.52 GB/s",
+    ),
+    other(
+        "iWARP WRITE of 64 KiB on 64 connections over net_memif, a processor a host",
+        What::IwarpApart(65536, 64, 2),
+        "> 2.09 GB/s",
     ),
     other("iWARP WRITE of 64 KiB, with 1,000 stalled peers", What::Stalled(1000), ">= 0.95"),
     other("iWARP, from a hole's repair to the last WRITE, 64 frames placed beyond it", What::Hole(64), ""),

@@ -186,6 +186,9 @@ pub struct Connection {
     pub(crate) receive_window: u64,
     /// and segments that were taken since the last acknowledge.
     pub(crate) unacknowledged: u8,
+    /// So many segments more are acknowledged at once: something was out of order.
+    #[serde(default)]
+    pub(crate) at_once: u8,
     /// When the peer was heard last.
     pub(crate) heard: Instant,
     /// When an acknowledge was sent last for what cannot be (RFC 5961, 7).
@@ -243,6 +246,7 @@ impl Connection {
             received: Reassembly::new(),
             receive_window: config.receive_window(),
             unacknowledged: 0,
+            at_once: 0,
             heard: now,
             challenged: None,
             probes: 0,

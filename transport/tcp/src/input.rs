@@ -16,6 +16,8 @@ const DEFAULT_MSS: u16 = 536;
 const LEAST_MSS: u16 = 64;
 /// An acknowledge of what cannot be is sent once in so many nanoseconds (RFC 5961, 7).
 const CHALLENGE_INTERVAL: u64 = 50_000_000;
+/// So many segments are acknowledged at once from one that was out of order on: a peer that recovers hears soon what it needs.
+const AT_ONCE: u8 = 16;
 /// An acknowledge is delayed by less than half a second (RFC 9293, MUST-40).
 const LONGEST_DELAY: u64 = 499_000_000;
 /// After so long without a segment its timestamp is no yardstick any more: 24 days (RFC 7323, 5.5).
@@ -361,8 +363,9 @@ impl Connection {
         if change.is_new {
             self.unacknowledged = self.unacknowledged.saturating_add(1);
         }
+        self.at_once = if change.is_urgent { AT_ONCE } else { self.at_once.saturating_sub(1) };
         let delay = nanoseconds(self.config.ack_delay).min(LONGEST_DELAY);
-        if change.is_urgent || self.unacknowledged >= self.config.ack_every.max(1) || delay == 0 {
+        if self.at_once > 0 || self.unacknowledged >= self.config.ack_every.max(1) || delay == 0 {
             self.due.ack = true;
         } else if !self.timers.runs(Timer::DelayedAck) {
             self.timers.set(Timer::DelayedAck, now.after(delay));

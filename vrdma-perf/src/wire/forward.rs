@@ -1,9 +1,12 @@
 //! What testpmd does, in our own thread: frames of a length go out by one port and come in by the other, and nothing looks at what is in them.
 
 use super::memory::MEMORY;
+use crate::helper::Helper;
 use crate::windows::WINDOW_MS;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use vrdma_backend::port::{Burst, Port};
 use vrdma_wire::icrc::Icrc;
@@ -63,6 +66,53 @@ pub fn window(ports: &mut [Port], len: usize) -> Result<f64> {
         }
     };
     drain(ports, &mut burst);
+    ensure!(rate > 0., "no frame comes");
+    Ok(rate)
+}
+
+/// The same with a thread and a processor for each end: one sends what its port takes, the other takes what comes.
+///
+/// # Errors
+/// None comes.
+pub fn apart(ports: &mut Vec<Port>, len: usize, helper: &Helper) -> Result<f64> {
+    let mut far = ports.pop().expect("two ports");
+    let (stop, received, back) =
+        (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::new(Mutex::new(None)));
+    let theirs = (stop.clone(), received.clone(), back.clone());
+    helper.begin(move || {
+        let (stop, received, back) = theirs;
+        let mut burst = Burst::default();
+        far.adopt();
+        while !stop.load(Ordering::Relaxed) {
+            let came = far.receive(&mut burst) as u64;
+            burst.clear();
+            received.fetch_add(came, Ordering::Relaxed);
+        }
+        *back.lock().expect("nobody panicked with it") = Some(far);
+        0.
+    });
+    let port = &mut ports[0];
+    let mut window = |time: Duration| {
+        let (start, before) = (Instant::now(), received.load(Ordering::Relaxed));
+        while start.elapsed() < time {
+            for _ in 0..DEPTH {
+                if !port.has_room() {
+                    break;
+                }
+                let Some(mut frame) = port.transmit(len) else { break };
+                frame.buf()[..HEADER.len()].copy_from_slice(&HEADER);
+                frame.commit(len);
+            }
+            port.flush();
+        }
+        (received.load(Ordering::Relaxed) - before) as f64 / start.elapsed().as_secs_f64()
+    };
+    window(Duration::from_millis(1));
+    let rate = window(Duration::from_micros((WINDOW_MS * 1e3) as u64));
+    stop.store(true, Ordering::Relaxed);
+    helper.end();
+    ports.extend(back.lock().expect("nobody panicked with it").take());
+    drain(ports, &mut Burst::default());
     ensure!(rate > 0., "no frame comes");
     Ok(rate)
 }

@@ -1,8 +1,10 @@
 //! iWARP: two engines whose QPs are connected by our own TCP, and the ports between them, all in this thread. The switch, the bindings of
 //! connections, set-up and rings of guests are no part of it.
 
+mod apart;
 pub mod hole;
 
+pub use apart::Apart;
 pub use hole::Hole;
 
 use super::host::Host;
@@ -175,6 +177,17 @@ fn deliver(burst: &mut Burst, hosts: [&mut Host; 2], now: Instant) {
     let [a, b] = hosts;
     for frame in burst.frames() {
         let host = if frame[..6] == a.mac.0 { &mut *a } else { &mut *b };
+        // Others use these ports too.
+        if frame[..6] == host.mac.0 {
+            host.handle_frame(now, frame);
+        }
+    }
+    burst.clear();
+}
+
+/// Hands frames that came to the host whose they are.
+fn deliver_to(burst: &mut Burst, host: &mut Host, now: Instant) {
+    for frame in burst.frames() {
         // Others use these ports too.
         if frame[..6] == host.mac.0 {
             host.handle_frame(now, frame);

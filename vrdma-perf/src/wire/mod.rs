@@ -25,7 +25,7 @@ use anyhow::{Result, bail, ensure};
 use engines::Engines;
 use forward::{AROUND, Passes};
 use hdrhistogram::Histogram;
-use iwarp::{Hole, Iwarp, hole};
+use iwarp::{Apart, Hole, Iwarp, hole};
 use parts::Parts;
 use ports::frames;
 use serde::de::DeserializeOwned;
@@ -69,6 +69,7 @@ pub fn measure(args: &Wire) -> Result<Measured> {
     let helper = Helper::start(args.cpus.0);
     match args.hole {
         Some(beyond) => hole(args, beyond, &ports, &helper),
+        None if args.apart => apart_hosts(args, &ports, &helper),
         None if args.iwarp => iwarp(args, &ports, &helper),
         None => roce(args, &ports, &helper),
     }
@@ -162,6 +163,35 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
     Ok(Measured { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
 }
 
+/// iWARP between hosts that have a processor each, beside what the ports do so.
+fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+    let link = ports::link_mtu(&ports.borrow());
+    let mut times = histogram();
+    let hosts = Apart::new(Iwarp::new(ports, (args.size, args.tx_depth), (args.qp, 0), link, 1)?)?;
+    hosts.begin(helper);
+    let mut own = windows(hosts, args, &mut times)?;
+    own.load.end(helper);
+    let payload = iwarp::payload(link);
+    let until = Until::Time(Duration::from_secs_f64(args.duration));
+    let window = || {
+        own.load.begin(helper);
+        let rate = own.window();
+        own.load.end(helper);
+        Ok(rate? * f64::from(args.size))
+    };
+    let limit = || {
+        let rate = forward::apart(&mut ports.borrow_mut(), usize::from(link) + ETHERNET, helper)?;
+        Ok(rate * f64::from(payload))
+    };
+    let turns = turns::take(until, || line::round_trip(helper), window, limit)?;
+    let what = format!(
+        "iWARP WRITEs by a processor a host, {} outstanding on each of {} connections",
+        args.tx_depth, args.qp
+    );
+    let (size, retries, limit) = (args.size, own.load.retries(), "frames of that MTU".to_owned());
+    Ok(Measured { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
+}
+
 /// From the repair of a hole to the last WRITE that waited for it: FPDUs beyond it are placed, beside bytes that wait.
 fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
     ensure!(args.port == PortKind::Ring, "--hole wants net_ring, which has each frame at once");
@@ -208,6 +238,9 @@ pub fn measure_apart(args: &Wire) -> Result<Measured> {
     }
     if args.iwarp && hole.is_none() {
         words.extend(["-q", &qp, "--stalled", &stalled]);
+    }
+    if args.apart {
+        words.push("--apart");
     }
     apart(args, &words)
 }

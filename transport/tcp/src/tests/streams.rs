@@ -46,6 +46,22 @@ fn no_acknowledge_is_delayed_for_half_a_second() {
 }
 
 #[test]
+fn what_follows_a_hole_is_acknowledged_at_once_for_a_while() {
+    let mut script = open(with_sacks());
+    script.run(
+        "< . 101:201 ack 1
+         > . 1:1 ack 1 sack 101-201
+         < . 1:101 ack 1
+         > . 1:1 ack 201",
+    );
+    for n in 2..17 {
+        script.run(&format!("< . {}:{} ack 1\n > . 1:1 ack {}", n * 100 + 1, n * 100 + 101, n * 100 + 101));
+    }
+    // Then as ever: every second one.
+    script.run("< . 1701:1801 ack 1\n < . 1801:1901 ack 1\n > . 1:1 ack 1901\n < . 1901:2001 ack 1\n at 39\n at 40\n > . 1:1 ack 2001").end();
+}
+
+#[test]
 fn segments_are_cut_by_the_user() {
     open(plain())
         .run(
@@ -148,7 +164,6 @@ fn what_is_refused_is_not_acknowledged() {
              accept
              < . 1:1001 ack 1
              taken 1000-1000,0-1000
-             at 40
              > . 1:1 ack 1001
              # Only a part of it has a place.
              take 300
