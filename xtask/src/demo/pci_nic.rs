@@ -65,7 +65,7 @@ fn with(nic: Nic) -> Result<String> {
 /// With and without zero copy; what the summary says.
 fn go_through(lab: &mut NicLab) -> Result<String> {
     let mut lines = Vec::new();
-    if workers() > Some(1) {
+    if workers() > 1 {
         lines.push(rules(lab).context("flow rules")?);
     }
     for (arguments, name) in [("", "as it is"), ("--no-zero-copy", "with copies")] {

@@ -143,7 +143,7 @@ impl NicLab {
     ///
     /// Of several workers guest b has the first, guest a the second.
     pub fn daemon(&self, arguments: &str) -> Result<Job> {
-        let count = workers().unwrap_or(1);
+        let count = workers();
         let workers = if count > 1 { [",worker=1", ",worker=0"] } else { [""; 2] };
         let line = format!(
             "exec 2>/run/daemon.log; exec vrdma-backend -v --poll-us 0 --channels 13 --admin /run/admin --uplink {ADDRESS} --uplink-mtu {MTU} \

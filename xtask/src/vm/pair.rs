@@ -39,7 +39,7 @@ pub enum Tcp {
     Own,
 }
 
-/// Workers of each backend, where the command line names a number.
+/// Workers of each backend, where the command line says how many.
 static WORKERS: OnceLock<u32> = OnceLock::new();
 
 /// Backends of all pairs have so many workers.
@@ -50,9 +50,10 @@ pub fn use_workers(workers: Option<u32>) {
     }
 }
 
-/// How many, if the command line says it.
-pub fn workers() -> Option<u32> {
-    WORKERS.get().copied()
+/// How many: as the command line says, or, as for the tests without VMs, `VRDMA_TEST_WORKERS`.
+pub fn workers() -> u32 {
+    let variable = || std::env::var("VRDMA_TEST_WORKERS").ok()?.parse().ok();
+    WORKERS.get().copied().or_else(variable).unwrap_or(1)
 }
 
 /// What a pair looks like.
@@ -85,9 +86,9 @@ pub struct PairConfig {
 
 impl Default for PairConfig {
     fn default() -> Self {
-        // As the tests without VMs have it: each VM on another worker.
-        let workers = WORKERS.get().map(u32::to_string).or_else(|| std::env::var("VRDMA_TEST_WORKERS").ok());
-        let backend_arguments = workers.map(|workers| format!("--workers={workers}")).into_iter().collect();
+        // Each VM on another worker.
+        let backend_arguments =
+            if workers() > 1 { vec![format!("--workers={}", workers())] } else { Vec::new() };
         Self {
             without: Vec::new(),
             cpus: 1,

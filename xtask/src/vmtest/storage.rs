@@ -43,7 +43,7 @@ fn all_ways(pair: &mut Pair, protocol: Protocol) -> Result<()> {
 /// What is written is read, and afterwards the backends have as many objects as before.
 pub fn gives_all_back(pair: &mut Pair, storage: Storage, load: &Load) -> Result<()> {
     // The first use of anything leaves something: the core keeps a pool of CQs, and each worker what memory it had most.
-    let first = if workers().unwrap_or(1) > 1 { load } else { &Load::SMALL };
+    let first = if workers() > 1 { load } else { &Load::SMALL };
     storage.whole(pair, first).context("the first time")?;
     let patience = pair.patience(5);
     let mut before = Vec::new();
