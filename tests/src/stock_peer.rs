@@ -1,5 +1,9 @@
 //! The client of libibverbs' `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` as a guest without a VM: the server, on another host, sends back
-//! what it gets, and so each byte is checked. The server's TCP connection, by which the two get to know each other, is standard input and output.
+//! what it gets, and so each byte is checked. The server's TCP connection, by which the two get to know each other, is standard input and output; the input
+//! ends when the server has ended.
+//!
+//! The QP lives as long as the server. An ACK that comes while rdma_rxe resends the message completes nothing there: it waits, without end, for the ACK of the
+//! duplicate.
 
 use crate::abi::control::QpType;
 use crate::ah::{AhTable, entry};
@@ -34,7 +38,7 @@ const PAGE: usize = 4096;
 /// Index of the server's address handle.
 const SERVER: u32 = 0;
 
-/// Plays until all messages are back.
+/// Plays until all messages are back, says so, and stays until the server has ended.
 ///
 /// # Errors
 /// The daemon or the server does not do its part.
@@ -82,6 +86,8 @@ pub fn play(socket: &Path, plan: Plan) -> Result<()> {
         let found = side.mr.get(back + u64::from(header), u64::from(size) + 1);
         assert!(found[..size as usize] == sent && found[size as usize] == 0xee, "message {round} is another");
     }
+    eprintln!("{messages} messages of {size} bytes are back as they were");
+    std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())?;
     side.close();
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::words::{processors, seconds};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// RDMA between guests at the speed of this machine, without a VM.
@@ -65,7 +65,7 @@ impl Command {
 }
 
 /// What of an operation is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Figure {
     /// Time from the post of an operation until it has ended, one after the other
@@ -281,6 +281,9 @@ pub struct Wire {
     /// Further connections whose peers take nothing, so that their windows are closed: with these beside without them
     #[arg(long, default_value_t = 0, requires = "iwarp", value_parser = clap::value_parser!(u32).range(..=2048))]
     pub stalled: u32,
+    /// The time from the repair of a hole, beyond which so many frames came, to the last WRITE: where FPDUs are placed as they come, beside where they wait
+    #[arg(long, value_name = "FRAMES", requires = "iwarp", conflicts_with_all = ["size", "qp", "stalled", "tx_depth"], value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub hole: Option<u32>,
     /// Requests outstanding on each
     #[arg(short = 't', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=128))]
     pub tx_depth: u32,

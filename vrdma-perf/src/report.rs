@@ -89,7 +89,7 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             let lines = lines::of(name, &measured, target);
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
         }
-        What::Wire(..) | What::Iwarp(..) | What::IwarpVeth(_) | What::Stalled(_)
+        What::Wire(..) | What::Iwarp(..) | What::IwarpVeth(_) | What::Stalled(_) | What::Hole(_)
             if !ports_are_ours(daemon) =>
         {
             Err(missing("its engines are this program's, not those of another daemon"))
@@ -105,6 +105,10 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         What::Stalled(stalled) => {
             let wire = Wire { stalled, mtu: Some(9000), iwarp: true, ..wire(PortKind::Ring) };
             apart(name, &wire, target)
+        }
+        What::Hole(beyond) => {
+            let hole = Some(beyond);
+            apart(name, &Wire { hole, mtu: Some(9000), iwarp: true, ..wire(PortKind::Ring) }, target)
         }
         What::Processor(qps) => {
             let time = Duration::from_secs_f64(time.max(1.));
@@ -134,6 +138,7 @@ fn over(port: PortKind, duration: f64, daemon: &DaemonArgs) -> Wire {
         iwarp: false,
         qp,
         stalled: 0,
+        hole: None,
         tx_depth,
         mtu,
         duration,

@@ -28,6 +28,8 @@ pub enum What {
     IwarpVeth(u16),
     /// WRITEs of 64 KiB over net_ring, by iWARP on one connection with an MTU of 9000, beside so many whose peers take nothing.
     Stalled(u32),
+    /// From the repair of a hole to the last WRITE of iWARP over net_ring with an MTU of 9000, by the frames that came beyond the hole.
+    Hole(u32),
     /// Processor time of a daemon that sleeps, beside so many connected QPs.
     Processor(u32),
     /// Bytes of each of so many connected QPs: of the same host, or of others.
@@ -193,6 +195,7 @@ pub const ROWS: &[Row] = &[
         ">= 0.8",
     ),
     other("iWARP WRITE of 64 KiB, with 1,000 stalled peers", What::Stalled(1000), ">= 0.95"),
+    other("iWARP, from a hole's repair to the last WRITE, 64 frames placed beyond it", What::Hole(64), ""),
     other("64 KiB WRITE over net_af_packet, veth", What::Wire(PortKind::AfPacket, 65536), ">= 0.95"),
     other("iWARP WRITE of 64 KiB over a veth, MTU of Ethernet", What::IwarpVeth(1500), ">= 0.9"),
     other("iWARP WRITE of 64 KiB over a veth, jumbo frames", What::IwarpVeth(9000), ">= 0.9"),

@@ -125,13 +125,17 @@ fn mistakes_are_told_in_a_line() {
 
 #[test]
 fn frames_of_a_port_are_beside_what_engines_send_over_it() {
-    for (line, bytes) in [("wire ring -s 64", false), ("wire memif", true)] {
+    for (line, figure, mtu) in [
+        ("wire ring -s 64", "rate", 4096),
+        ("wire memif", "bw", 4096),
+        ("wire ring --iwarp --hole 9", "lat", 4500),
+    ] {
         let output = perf(&format!("{line} -D 0.05 --json"));
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(
-            (result["bytes"].as_bool(), result["mtu"].as_u64()),
-            (Some(bytes), Some(4096)),
+            (result["figure"].as_str(), result["mtu"].as_u64()),
+            (Some(figure), Some(mtu)),
             "{result}"
         );
         assert!(result["turns"]["left_out"].is_u64(), "{result}");

@@ -22,7 +22,7 @@ enum Args {
         /// The socket of the RDMA function.
         socket: PathBuf,
     },
-    /// Plays with a server of `ibv_*_pingpong`, whose TCP connection is standard input and output.
+    /// Plays with a server of `ibv_*_pingpong`, whose TCP connection is standard input and output; the input ends when the server has ended.
     Echo {
         socket: PathBuf,
         service: Service,
@@ -89,7 +89,6 @@ fn main() -> Result<()> {
                 Service::Ud => QpType::UD,
             };
             stock_peer::play(&socket, Plan { service, messages, size, mtu })?;
-            eprintln!("{messages} messages of {size} bytes are back as they were");
         }
         Args::Packets { socket, protocol } => packets(&socket, matches!(protocol, Protocol::Tcp))?,
         Args::Alone { socket } => alone(&socket)?,

@@ -1,6 +1,7 @@
 //! Our TCP beside Linux' CUBIC: the same receiver, the same network with the same losses, in turns; then a flow of each through one bottleneck.
 //!
-//! `cargo bench -p vrdma-tcp [-- SECONDS]`, of each measurement. Wants root, and two processors with nothing else to do.
+//! `cargo bench -p vrdma-tcp [-- SECONDS [NAME]]`: seconds of each measurement, and of whom (`OursToLinux`, `LinuxToOurs`, `Jain`). Wants root, and two
+//! processors with nothing else to do.
 
 #![allow(
     clippy::disallowed_methods,
@@ -167,7 +168,9 @@ fn measure(hosts: &Hosts, flow: Flow, path: Path, time: Duration, port: u16) -> 
     let ours = Ours::new(ours::config(MTU), peer.address, ports);
     let seed = u64::from(port);
     let hosts_and_paths = [(&hosts.sender, back), (&hosts.receiver, path)];
-    let mut net = Net::new(ours, path, &hosts_and_paths, seed);
+    // Data is lost, whoever sends it, and no acknowledges.
+    let to_ours = if flow == Flow::LinuxToOurs { path } else { back };
+    let mut net = Net::new(ours, to_ours, &hosts_and_paths, seed);
     let mut sockets = Sockets::default();
     match flow {
         Flow::OursToLinux => {
@@ -242,7 +245,10 @@ fn fairness(hosts: &Hosts, with_ours: bool, time: Duration, port: u16) {
 }
 
 fn main() {
-    let seconds = std::env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(2.);
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let seconds = arguments.iter().find_map(|word| word.parse().ok()).unwrap_or(2.);
+    let name = arguments.iter().find(|word| word.parse::<f64>().is_err());
+    let wants = |of: &str| name.is_none_or(|name| name == of);
     let time = Duration::from_secs_f64(seconds);
     let (sender, receiver) = (Linux::new([10, 9, 0, 1], MTU), Linux::new([10, 9, 0, 3], MTU));
     let (Some(sender), Some(receiver)) = (sender, receiver) else {
@@ -257,15 +263,18 @@ fn main() {
         let path = Path { loss, delay, rate: LINK, queue, ..Path::default() };
         beside(&hosts, flow, path, time, port);
     };
-    for loss in [0, 100, 1000, 5000] {
+    let losses = if wants("OursToLinux") { [0, 100, 1000, 5000].as_slice() } else { &[] };
+    for &loss in losses {
         for microseconds in [100, 1000, 10_000] {
             row(Flow::OursToLinux, microseconds, loss, &mut port);
         }
     }
-    for loss in [100, 1000] {
+    let losses = if wants("LinuxToOurs") { [100, 1000].as_slice() } else { &[] };
+    for &loss in losses {
         row(Flow::LinuxToOurs, 1000, loss, &mut port);
     }
-    for with_ours in [true, true, false] {
+    let pairs = if wants("Jain") { [true, true, false].as_slice() } else { &[] };
+    for &with_ours in pairs {
         port += 2;
         fairness(&hosts, with_ours, time * 10, port);
     }

@@ -36,6 +36,15 @@ struct Side {
     adds: u64,
 }
 
+/// How long messages are.
+#[derive(Clone, Copy, Debug)]
+pub enum Lengths {
+    /// Each length in bytes is as likely as its double.
+    Any,
+    /// Several segments each.
+    Long,
+}
+
 /// All messages.
 #[derive(Debug)]
 pub struct Traffic([Side; 2]);
@@ -47,13 +56,22 @@ const READS: usize = 3 * PART;
 const WORD: usize = 2 * PART - 8;
 /// What they find goes here.
 const FOUND: usize = 4 * PART - 8;
+/// Bytes of a message at most.
+const LONGEST: u64 = 24_000;
 /// Requests at once.
 const DEPTH: usize = 24;
 
 impl Traffic {
-    pub fn new(hosts: &[Host; 2], count: usize, rng: &mut Rng) -> Traffic {
+    /// So many messages of each host, and what was there before them is gone.
+    pub fn new(hosts: &[Host; 2], count: usize, lengths: Lengths, rng: &mut Rng) -> Traffic {
         assert_eq!(hosts[0].memory.len(), 4 * PART);
-        Traffic([Side::new(count, rng), Side::new(count, rng)])
+        hosts.iter().for_each(|host| host.memory.write(PART as u64, &vec![0; 3 * PART]).unwrap());
+        Traffic([Side::new(count, lengths, rng), Side::new(count, lengths, rng)])
+    }
+
+    /// Of all messages.
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().flat_map(|side| &side.messages).map(|message| message.length as u64).sum()
     }
 
     pub fn is_posted(&self) -> bool {
@@ -69,12 +87,14 @@ impl Traffic {
 
     /// Posts what is next, and looks at what has ended.
     pub fn go_on(&mut self, hosts: &mut [Host; 2], rng: &mut Rng) {
-        if !hosts.iter().all(Host::is_connected) {
+        if !hosts.iter().all(Host::is_connected) || self.0.iter().all(|side| side.posted == 0) {
             // Receives at least have to be there when a message comes.
             for (at, host) in hosts.iter_mut().enumerate() {
                 let peers = self.0[1 - at].consuming().collect();
                 post_receives(host, &mut self.0[at], peers, rng);
             }
+        }
+        if !hosts.iter().all(Host::is_connected) {
             return;
         }
         for at in 0..2 {
@@ -128,14 +148,15 @@ impl Traffic {
 }
 
 impl Side {
-    fn new(count: usize, rng: &mut Rng) -> Side {
+    fn new(count: usize, lengths: Lengths, rng: &mut Rng) -> Side {
         let mut side = Side::default();
         let mut next = [WRITES, SENDS, READS];
         for number in 0..count {
             let kind = rng.pick(&[Kind::Send, Kind::Write, Kind::WriteImm, Kind::Read, Kind::Add]);
-            let length = match kind {
-                Kind::Add => 8,
-                _ => rng.length(24_000) as usize,
+            let length = match (kind, lengths) {
+                (Kind::Add, _) => 8,
+                (_, Lengths::Any) => rng.length(LONGEST) as usize,
+                (_, Lengths::Long) => rng.range(LONGEST / 2..=LONGEST) as usize,
             };
             let from = rng.index(PART - length);
             let place = match kind {

@@ -137,6 +137,7 @@ struct ToEngine<'a> {
     failure: &'a mut Failure,
     arrivals: &'a mut Arrivals,
     readers: usize,
+    places: bool,
 }
 
 impl ToEngine<'_> {
@@ -159,7 +160,8 @@ impl Taker for ToEngine<'_> {
     }
 
     fn place(&mut self, user: Handle, fpdu: &[u8]) -> EarlyFpdu {
-        let Some(qpn) = self.stream(user).map(|stream| stream.qpn) else { return EarlyFpdu::Keep };
+        let qpn = self.stream(user).map(|stream| stream.qpn);
+        let Some(qpn) = qpn.filter(|_| self.places) else { return EarlyFpdu::Keep };
         self.engine.place_fpdu(self.device, qpn, fpdu, self.failure)
     }
 
@@ -203,6 +205,8 @@ pub struct Host {
     pub failure: Failure,
     /// So many of its connections are read, the first ones; the others not.
     pub readers: usize,
+    /// FPDUs beyond a hole are placed, as those of a peer that declared their alignment; else their bytes wait.
+    pub places: bool,
     scratch: Vec<u8>,
 }
 
@@ -239,6 +243,7 @@ impl Host {
             streams,
             failure,
             readers: usize::MAX,
+            places: true,
             scratch: Vec::new(),
         })
     }
@@ -342,8 +347,10 @@ impl Host {
 
     /// A frame came.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) {
-        let Host { engine, device, streams: Streams { all, own, arrivals, .. }, failure, readers, .. } = self;
-        let to_engine = &mut ToEngine { engine, device: *device, all, failure, arrivals, readers: *readers };
+        let Host { engine, device, streams, failure, readers, places, .. } = self;
+        let Streams { all, own, arrivals, .. } = streams;
+        let (device, readers, places) = (*device, *readers, *places);
+        let to_engine = &mut ToEngine { engine, device, all, failure, arrivals, readers, places };
         own.handle_frame(now, 0, frame, to_engine);
     }
 

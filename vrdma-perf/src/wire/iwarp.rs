@@ -1,6 +1,10 @@
 //! iWARP: two engines whose QPs are connected by our own TCP, and the ports between them, all in this thread. The switch, the bindings of
 //! connections, set-up and rings of guests are no part of it.
 
+pub mod hole;
+
+pub use hole::Hole;
+
 use super::host::Host;
 use super::memory::MEMORY;
 use crate::load::Load;
@@ -139,11 +143,15 @@ impl<'p> Iwarp<'p> {
         self.a.streams.own.stats(self.a.device).get(name).copied().unwrap_or_default()
     }
 
+    /// TCP measures round trips by it.
+    fn tick(&mut self) {
+        self.now = Instant(self.start.elapsed().as_nanos() as u64 + 1_000_000_000);
+    }
+
     fn turn(&mut self) -> Result<()> {
         let ports = &mut *self.ports.borrow_mut();
         let last = ports.len() - 1;
-        // TCP measures round trips by it.
-        self.now = Instant(self.start.elapsed().as_nanos() as u64 + 1_000_000_000);
+        self.tick();
         // What the peer acknowledges goes first: both may send by the same port, and each has a processor of its own where they are two hosts.
         self.b.transmit(self.now, &mut ports[last]);
         for port in ports.iter_mut() {

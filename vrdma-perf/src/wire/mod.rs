@@ -21,11 +21,11 @@ use crate::missing::{LACKS, missing};
 use crate::table;
 use crate::turns::{self, Turns, Until};
 use crate::windows::{Kind, Windows, histogram};
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use engines::Engines;
 use forward::{AROUND, Passes};
 use hdrhistogram::Histogram;
-use iwarp::Iwarp;
+use iwarp::{Hole, Iwarp, hole};
 use parts::Parts;
 use ports::frames;
 use serde::de::DeserializeOwned;
@@ -50,8 +50,8 @@ pub struct Measured {
     pub mtu: u32,
     /// What it is held against.
     pub limit: String,
-    /// Whether both are bytes per second; else they are packets per second, ACKs and those that were sent again among them.
-    pub bytes: bool,
+    /// Whether both are bytes per second, microseconds, or packets per second, ACKs and those that were sent again among them.
+    pub figure: Figure,
     /// How often the sender went back to a packet that was lost, and sent all from there on again.
     pub retries: u64,
     /// Both beside each other.
@@ -67,7 +67,11 @@ pub fn measure(args: &Wire) -> Result<Measured> {
     let ports = RefCell::new(ports::open(args.port, args.mtu, dir.path())?);
     pin(0, args.cpus.1);
     let helper = Helper::start(args.cpus.0);
-    if args.iwarp { iwarp(args, &ports, &helper) } else { roce(args, &ports, &helper) }
+    match args.hole {
+        Some(beyond) => hole(args, beyond, &ports, &helper),
+        None if args.iwarp => iwarp(args, &ports, &helper),
+        None => roce(args, &ports, &helper),
+    }
 }
 
 /// What the time of a packet goes to, measured in this process.
@@ -113,7 +117,8 @@ fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Meas
     let turns = turns::take(until, || line::round_trip(helper), own, limit)?;
     let limit = if bytes && args.port.is_memory() { "frames + ICRC + copy" } else { "frames" };
     let (size, mtu, limit) = (args.size, mtu.bytes(), limit.to_owned());
-    Ok(Measured { what: "WRITEs".into(), size, mtu, limit, bytes, retries: windows.load.retries(), turns })
+    let figure = if bytes { Figure::Bw } else { Figure::Rate };
+    Ok(Measured { what: "WRITEs".into(), size, mtu, limit, figure, retries: windows.load.retries(), turns })
 }
 
 /// iWARP beside RoCE, both of one connection, or over a veth beside what its ports do; or many connections of iWARP beside one; or some while other peers are
@@ -154,7 +159,20 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
         what += &format!(", with {} stalled peers", args.stalled);
     }
     let (size, retries) = (args.size, own.load.retries());
-    Ok(Measured { what, size, mtu: link.into(), limit, bytes: true, retries, turns })
+    Ok(Measured { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
+}
+
+/// From the repair of a hole to the last WRITE that waited for it: FPDUs beyond it are placed, beside bytes that wait.
+fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+    ensure!(args.port == PortKind::Ring, "--hole wants net_ring, which has each frame at once");
+    let link = ports::link_mtu(&ports.borrow());
+    let mut placed = Hole::new(ports, (beyond, true), link, 1)?;
+    let mut kept = Hole::new(ports, (beyond, false), link, 3)?;
+    let until = Until::Time(Duration::from_secs_f64(args.duration));
+    let turns = turns::take(until, || line::round_trip(helper), || placed.window(), || kept.window())?;
+    let what = format!("iWARP WRITEs, from the repair of a hole with {beyond} frames beyond it to the last");
+    let (size, mtu, limit) = (hole::LENGTH, link.into(), "nothing placed beyond it".to_owned());
+    Ok(Measured { what, size, mtu, limit, figure: Figure::Lat, retries: 0, turns })
 }
 
 /// Bytes of a frame's header.
@@ -178,12 +196,18 @@ fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> 
 /// # Errors
 /// What it said last.
 pub fn measure_apart(args: &Wire) -> Result<Measured> {
-    let size = args.size.to_string();
-    let mut words = vec!["-s", &size];
-    let [depth, qp, stalled] = [args.tx_depth, args.qp, args.stalled].map(|number| number.to_string());
-    words.extend(["-t", &depth]);
+    let [size, depth, qp, stalled] =
+        [args.size, args.tx_depth, args.qp, args.stalled].map(|number| number.to_string());
+    let hole = args.hole.map(|beyond| beyond.to_string());
+    let mut words = match &hole {
+        Some(beyond) => vec!["--hole", beyond],
+        None => vec!["-s", &size, "-t", &depth],
+    };
     if args.iwarp {
-        words.extend(["--iwarp", "-q", &qp, "--stalled", &stalled]);
+        words.push("--iwarp");
+    }
+    if args.iwarp && hole.is_none() {
+        words.extend(["-q", &qp, "--stalled", &stalled]);
     }
     apart(args, &words)
 }
@@ -219,19 +243,18 @@ fn apart<T: DeserializeOwned>(args: &Wire, words: &[&str]) -> Result<T> {
 
 /// Its rows in a table.
 pub fn lines(name: &str, measured: &Measured, target: &str) -> Vec<String> {
-    let Measured { mtu, limit, turns, bytes, retries, .. } = measured;
-    let unit = Unit::of(if *bytes { Figure::Bw } else { Figure::Rate });
+    let Measured { mtu, limit, turns, figure, retries, .. } = measured;
+    let unit = Unit::of(*figure);
     let losses = if *retries > 0 { format!(", {retries} losses") } else { String::new() };
     lines::regimes(&format!("{name}, MTU {mtu}{losses}"), turns, limit, unit, target)
 }
 
 /// A line for people.
 pub fn describe(measured: &Measured) -> String {
-    let Measured { what, size, mtu, limit, bytes, retries, turns } = measured;
+    let Measured { what, size, mtu, limit, figure, retries, turns } = measured;
     let mut text = format!("{size} B {what}, MTU {mtu}, {retries} losses, after which data was sent again");
-    let figure = if *bytes { Figure::Bw } else { Figure::Rate };
     for regime in &turns.regimes {
-        text += &format!("\n{}", table::beside(regime, limit, figure));
+        text += &format!("\n{}", table::beside(regime, limit, *figure));
     }
     text
 }
@@ -249,7 +272,7 @@ mod tests {
                 size: 64,
                 mtu: 4096,
                 limit: "frames".into(),
-                bytes: false,
+                figure: Figure::Rate,
                 retries,
                 turns,
             };

@@ -271,7 +271,7 @@ impl NicLab {
             self.gid,
             if service == "ud" { String::new() } else { format!(" -m {mtu} -c") }
         );
-        let server = self.peer.spawn(&server)?;
+        let mut server = self.peer.spawn(&server)?;
         let listens =
             format!("until grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done");
         self.peer.check(&listens, self.patience(4)).context("the server does not listen")?;
@@ -280,7 +280,8 @@ impl NicLab {
             "exec vrdma-test-guest echo /run/a {service} --messages {messages} --size {size} --mtu {}",
             mtu.ilog2() - 7
         );
-        let (guest, _) = Relay::new(self.host.spawn(&guest)?, link).finish(self.patience(15))?;
+        let relay = Relay::new(self.host.spawn(&guest)?, link);
+        let (guest, _) = relay.finish_after(&mut server, self.patience(15))?;
         ensure!(
             guest.success(),
             "the guest: {:?}\n{}",

@@ -30,18 +30,33 @@ impl Relay {
     pub fn finish(mut self, patience: Duration) -> Result<(Output, Output)> {
         let deadline = Instant::now() + patience;
         while !self.step()? {
-            if Instant::now() > deadline {
-                let said = [&self.guest, &self.peer]
-                    .map(|job| String::from_utf8_lossy(&job.so_far().stderr).into_owned());
-                bail!(
-                    "the guest does not end within {patience:?}; it says:\n{}\nits peer:\n{}",
-                    said[0],
-                    said[1]
-                );
-            }
+            self.expect_before(deadline, "the guest does not end")?;
         }
         self.peer.close_stdin()?;
-        Ok((self.guest.wait(Duration::ZERO)?, self.peer.wait(Duration::from_secs(30))?))
+        // After a guest that failed, vr-pingpong ends by itself, but only after 30 s without progress.
+        Ok((self.guest.wait(Duration::ZERO)?, self.peer.wait(patience)?))
+    }
+
+    /// The same with a server that is not the end of the link: the guest is told by the end of its input that the server has ended.
+    pub fn finish_after(mut self, server: &mut Job, patience: Duration) -> Result<(Output, Output)> {
+        let deadline = Instant::now() + patience;
+        while !self.step()? {
+            if server.has_ended()? {
+                self.guest.close_stdin()?;
+                return self.finish(patience);
+            }
+            self.expect_before(deadline, "neither the guest nor its server ends")?;
+        }
+        self.finish(patience)
+    }
+
+    fn expect_before(&self, deadline: Instant, late: &str) -> Result<()> {
+        if Instant::now() < deadline {
+            return Ok(());
+        }
+        let [guest, peer] =
+            [&self.guest, &self.peer].map(|job| String::from_utf8_lossy(&job.so_far().stderr));
+        bail!("{late} in time; the guest says:\n{guest}\nits peer:\n{peer}");
     }
 
     /// Once both ways; true if the guest has ended.
