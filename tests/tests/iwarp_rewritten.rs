@@ -1,5 +1,5 @@
-//! Programs that write to what is being sent of their memory: allowed of a READ's source, and no fault of the peer's. What is sent again has the CRC of what
-//! is sent again.
+//! Programs that write to what is being sent of their memory: allowed of a READ's source, and no fault of the peer's. An FPDU has the CRC of the bytes that are
+//! sent in it, also when they are sent again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrdma_backend::port::FaultsConfig;
@@ -7,7 +7,7 @@ use vrdma_tests::abi::control::QpState;
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::cm::connected;
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{CableOptions, GuestTcp, Lab, LabOptions, Mr, QpOptions};
+use vrdma_tests::{CableOptions, GuestTcp, Lab, LabOptions, Mr, QpOptions, wait};
 
 const LEN: u64 = 1 << 20;
 /// Requests at once, each for a part of its own.
@@ -73,6 +73,10 @@ fn go_through(tcp: GuestTcp, bytes: u64) {
             let came = a.mr.get(LEN, LEN);
             assert!(came.iter().all(|byte| byte & WRITTEN != 0), "what was never in the source came");
         }
+    });
+    // A WRITE is complete as it leaves: the last ones have to arrive.
+    wait::until("what was in the sources of WRITEs", || {
+        b.mr.get(LEN, LEN).iter().all(|byte| byte & WRITTEN != 0).then_some(())
     });
     assert!(rounds.iter().all(|rounds| rounds.load(Ordering::Relaxed) > 1), "sources were rewritten");
     let (near, far) = (lab.stats(), lab.remote_stats());

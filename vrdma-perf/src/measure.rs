@@ -16,6 +16,7 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
+use vrdma_backend::config::Transport;
 
 /// What came out.
 #[derive(Clone, Debug, Serialize)]
@@ -135,7 +136,8 @@ impl Limits<'_> {
         let (host, plan, name) = match beside {
             Beside::Plan(other) => (host, other, other.operation.name().to_owned()),
             Beside::Apart(other) if other.transport != plan.transport => {
-                (other_host, other, format!("RoCE {}", other.operation.name()))
+                let transport = if other.transport == Transport::Iwarp { "iWARP" } else { "RoCE" };
+                (other_host, other, format!("{transport} {}", other.operation.name()))
             }
             Beside::Apart(other) => (other_host, other, other.operation.name().to_owned()),
             Beside::Daemon(_) => (other_host, plan, "the other".to_owned()),

@@ -244,10 +244,17 @@ fn fairness(hosts: &Hosts, with_ours: bool, time: Duration, port: u16) {
     finish(net, sockets);
 }
 
+/// What can be measured alone.
+const NAMES: [&str; 3] = ["OursToLinux", "LinuxToOurs", "Jain"];
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let seconds = arguments.iter().find_map(|word| word.parse().ok()).unwrap_or(2.);
     let name = arguments.iter().find(|word| word.parse::<f64>().is_err());
+    if let Some(name) = name.filter(|name| !NAMES.contains(&name.as_str())) {
+        eprintln!("{name} is none of {NAMES:?}");
+        std::process::exit(2);
+    }
     let wants = |of: &str| name.is_none_or(|name| name == of);
     let time = Duration::from_secs_f64(seconds);
     let (sender, receiver) = (Linux::new([10, 9, 0, 1], MTU), Linux::new([10, 9, 0, 3], MTU));
