@@ -6,7 +6,7 @@ pub use fpdu::{Fpdu, PlacedFpdu, StreamEnd};
 
 use crate::id::DeviceId;
 use crate::memory::{Fault, Region};
-use crate::message::transfer::{Span, copy, scatter};
+use crate::message::transfer::{Span, copy, may_be_used, scatter};
 use crate::near::NearPart;
 use vrdma_wire::icrc;
 use vrdma_wire::iwarp::crc;
@@ -182,21 +182,19 @@ impl<'a, R> Pieces<'a, R> {
         Pieces { source: Source::Bytes(bytes), length: bytes.len() as u32 }
     }
 
-    /// The first `length` bytes of `span`, or `None` if a part of them may not be used.
+    /// The first `length` bytes of `span`, or `None` if a part of them may not be used. (Inlined: a span that is in one piece is then never in memory, from which to load it at once would wait for its
+    /// narrow fields.)
+    #[inline(always)]
     pub(crate) fn memory(span: Span<'a, R>, length: u32) -> Option<Pieces<'a, R>> {
         if length == 0 {
             return Some(Pieces::bytes(&[]));
         }
-        let (first, offset, together) = span.clone().piece(length)?;
+        let mut rest = span.clone();
+        let (first, offset, together) = rest.piece(length)?;
         if together == length {
             return Some(Pieces { source: Source::Memory(Span::Flat(first, offset)), length });
         }
-        let mut rest = span.clone();
-        let mut left = length;
-        while left > 0 {
-            left -= rest.piece(left)?.2;
-        }
-        Some(Pieces { source: Source::Memory(span), length })
+        may_be_used(rest, length - together).then_some(Pieces { source: Source::Memory(span), length })
     }
 
     /// Copies all of it there; false if a part of either cannot be reached, which may have been after some bytes.

@@ -35,7 +35,7 @@ impl Streams {
         self.turns = LOOK_TURNS;
     }
 
-    /// After the engine sent: hands over to TCP what was put in. Without TCP it is at the other end by that, which takes it at once; true if anything was there.
+    /// After the engine sent: hands over to TCP what was put in. Without TCP it is at the other end by that, which takes it at once; true if there was any such.
     pub fn flush(&mut self, host: &mut Host<'_>) -> bool {
         let mut at = 0;
         // What is touched meanwhile comes behind.
@@ -45,7 +45,7 @@ impl Streams {
         }
         self.touched.clear();
         self.put = 0;
-        self.serve_own(host)
+        self.own.pipes().0.had_news() && self.serve_own(host)
     }
 
     fn look(&mut self, host: &mut Host<'_>) -> bool {

@@ -118,7 +118,9 @@ impl Worker {
                 near.publish();
             }
             // What a peer in this worker got is answered at once.
-            if !*has_streams || !streams.flush(&mut Host { engine, outputs, now }) {
+            let has_news = *has_streams && streams.flush(&mut Host { engine, outputs, now });
+            more |= has_news;
+            if !has_news {
                 break;
             }
         }

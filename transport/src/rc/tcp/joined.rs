@@ -103,7 +103,8 @@ impl<R: Region, O: Outlet<R>> Placing<'_, R, O> {
         }
         let there = match segment {
             Segment::Write(to) => peer.place_of_write(to, length.into()),
-            Segment::Send { part, .. } => peer.place_of_send(part, length),
+            // Whether its key may be invalidated shows in its turn, and nothing is placed before that.
+            Segment::Send { part, invalidate: None, .. } => peer.place_of_send(part, length),
             Segment::ReadResponse(to) => {
                 let reads = peer.progress.reads;
                 place_of_response(&peer.receiver, reads, to, length.into(), peer.scratch)

@@ -1,6 +1,8 @@
 //! Two QPs of one engine whose streams are joined: what goes from memory to memory, and that it changes nothing else.
 
 use super::*;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use std::collections::VecDeque;
 
 /// What is on its way to the other end.
@@ -149,9 +151,14 @@ impl Both {
 
     /// Hands in what is under way from this one.
     fn deliver(&mut self, from: usize) {
+        self.deliver_some(from, usize::MAX);
+    }
+
+    fn deliver_some(&mut self, from: usize, parts: usize) {
         let Both { engine, ends, log, between } = self;
         let to = &ends[1 - from];
-        while let Some(part) = between.ways[from].pop_front() {
+        for _ in 0..parts {
+            let Some(part) = between.ways[from].pop_front() else { break };
             let all = match &part {
                 Part::Bytes(bytes) => {
                     engine.handle_stream(to.device, to.qpn, bytes, log).unwrap() == bytes.len()
@@ -361,4 +368,183 @@ fn only_streams_of_two_devices_are_joined() {
     both.write(A, 1, LONG);
     both.transmit();
     assert_eq!(both.placed(), [false]);
+}
+
+#[test]
+fn memory_that_is_gone_is_blamed_on_whose_it_is() {
+    for at in [A, B] {
+        let mut both = Both::new();
+        both.ends[at].memory.vanish();
+        both.write(A, 1, LONG);
+        both.transmit();
+        assert!(both.placed().iter().all(|placed| !placed));
+        let sent = if at == A { WcStatus::LocProt } else { WcStatus::Success };
+        assert_eq!(both.statuses(), [(1, sent)]);
+        both.run();
+        assert_eq!([both.state(A), both.state(B)], [QpState::Err; 2]);
+        let terminates = [A, B].map(|at| both.engine.counters(both.ends[at].device).terminates_out);
+        assert_eq!(terminates[at], 1);
+    }
+}
+
+/// What both guests and the way between them do.
+#[derive(Clone, Debug)]
+enum Step {
+    Write {
+        from: usize,
+        length: u32,
+        to: u64,
+        imm: bool,
+        wrong: bool,
+    },
+    Send {
+        from: usize,
+        length: u32,
+        invalidates: bool,
+    },
+    Read {
+        from: usize,
+        length: u32,
+        to: u64,
+    },
+    Receive {
+        at: usize,
+        length: u32,
+    },
+    /// What is sent from there is something else now.
+    Fill {
+        at: usize,
+        salt: usize,
+    },
+    Suspend {
+        at: usize,
+        suspended: bool,
+    },
+    Transmit,
+    Deliver {
+        from: usize,
+        parts: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let side = || A..=B;
+    let length = || prop_oneof![0..100u32, 2040..2060u32, 3000..9000u32, 30_000..80_000u32];
+    let place = || 100_000..200_000u64;
+    let rarely = || prop::bool::weighted(0.02);
+    let write = (side(), length(), place(), prop::bool::weighted(0.2), rarely());
+    let read = (side(), length(), place());
+    prop_oneof![
+        4 => write.prop_map(|(from, length, to, imm, wrong)| Step::Write { from, length, to, imm, wrong }),
+        4 => (side(), length(), rarely())
+            .prop_map(|(from, length, invalidates)| Step::Send { from, length, invalidates }),
+        2 => read.prop_map(|(from, length, to)| Step::Read { from, length, to }),
+        6 => (side(), prop_oneof![9 => Just(100_000u32), 1 => length()])
+            .prop_map(|(at, length)| Step::Receive { at, length }),
+        1 => (side(), 0..250usize).prop_map(|(at, salt)| Step::Fill { at, salt }),
+        1 => (side(), any::<bool>()).prop_map(|(at, suspended)| Step::Suspend { at, suspended }),
+        6 => Just(Step::Transmit),
+        6 => (side(), 1..8usize).prop_map(|(from, parts)| Step::Deliver { from, parts }),
+    ]
+}
+
+impl Both {
+    /// Takes a step; `id` is that of what it posts.
+    fn take(&mut self, step: &Step, id: u32) {
+        match *step {
+            Step::Write { from, length, to, imm, wrong } => {
+                let Remote { addr, rkey } = self.ends[1 - from].remote(to);
+                let rkey = if wrong { vrdma_wire::num::Rkey(rkey.0 ^ 1) } else { rkey };
+                let imm = imm.then(|| vrdma_wire::num::Imm::from_bytes([1, 2, 3, 4]));
+                self.try_post(from, id, (SendOp::Write { remote: Remote { addr, rkey }, imm }, 0, length));
+            }
+            Step::Send { from, length, invalidates } => {
+                let key = vrdma_wire::num::Rkey(self.ends[1 - from].key);
+                let op = if invalidates { SendOp::SendInvalidate { key } } else { SEND };
+                self.try_post(from, id, (op, 0, length));
+            }
+            Step::Read { from, length, to } => {
+                let op = SendOp::Read { remote: self.ends[1 - from].remote(0) };
+                self.try_post(from, id, (op, to, length));
+            }
+            Step::Receive { at, length } => {
+                let Both { engine, ends, log, .. } = self;
+                let end = &ends[at];
+                let half = length / 2;
+                let sges = [end.sge(200_000, half), end.sge(300_000, length - half)];
+                let _ = engine.post_recv(
+                    Instant(0),
+                    end.device,
+                    OWNER,
+                    end.qpn,
+                    RecvRequest { id, sges: &sges },
+                    log,
+                );
+            }
+            Step::Fill { at, salt } => self.fill(at, &pattern(100_000, salt)),
+            Step::Suspend { at, suspended } => {
+                self.engine.set_suspended(self.ends[at].device, suspended);
+            }
+            Step::Transmit => self.transmit(),
+            Step::Deliver { from, parts } => self.deliver_some(from, parts),
+        }
+    }
+
+    /// Posts it, if there is room.
+    fn try_post(&mut self, from: usize, id: u32, (op, at, length): (SendOp, u64, u32)) {
+        let Both { engine, ends, log, .. } = self;
+        let end = &ends[from];
+        let sges = [end.sge(at, length)];
+        let request = SendRequest {
+            id,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            op,
+            payload: Payload::Sges(&sges),
+        };
+        let _ = engine.post_send(Instant(0), end.device, OWNER, end.qpn, &request, log);
+    }
+
+    /// All that can be told of it from outside, but for memory.
+    fn outcome(&self) -> String {
+        let counters = [A, B].map(|at| self.engine.counters(self.ends[at].device));
+        let states = [A, B].map(|at| self.state(at));
+        let under_way = [A, B].map(|at| self.between.ways[at].len());
+        format!("{:?} {states:?} {under_way:?} {counters:?} {:?}", self.log.completions, self.log.events)
+    }
+}
+
+/// With payload that goes from memory to memory, and with all in the streams, the same happens at the same time.
+#[test]
+fn what_is_placed_changes_nothing_that_anyone_can_tell() {
+    let placed = std::cell::Cell::new(0);
+    let steps = proptest::collection::vec(step(), 1..60);
+    let config = ProptestConfig { cases: 300, ..ProptestConfig::default() };
+    let result = TestRunner::new(config).run(&steps, |steps| {
+        let mut all = [true, false].map(|places| {
+            let mut both = Both::new();
+            both.between.places = places;
+            both
+        });
+        for (id, step) in steps.iter().enumerate() {
+            all.iter_mut().for_each(|both| both.take(step, id as u32));
+            placed.set(placed.get() + all[0].placed().iter().filter(|placed| **placed).count());
+            prop_assert_eq!(all[0].outcome(), all[1].outcome());
+        }
+        for both in &mut all {
+            for at in [A, B] {
+                both.engine.set_suspended(both.ends[at].device, false);
+            }
+            both.run();
+        }
+        prop_assert_eq!(all[0].outcome(), all[1].outcome());
+        for at in [A, B] {
+            let [placed, streamed] = [0, 1].map(|which: usize| all[which].ends[at].memory.bytes(0, MEMORY));
+            prop_assert!(placed == streamed, "memory of {}", at);
+        }
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+    assert!(placed.get() > 1000, "{placed:?}");
 }

@@ -29,6 +29,8 @@ pub struct Pipes {
     /// Of the ends that connected: whose, and the addresses as it has them.
     in_use: HashSet<(DeviceId, Tuple)>,
     buffers: Buffers,
+    /// Something was put in since it was last asked.
+    has_news: bool,
 }
 
 /// What came.
@@ -210,7 +212,13 @@ impl Pipes {
         }
     }
 
+    /// Whether anything was put in since the last call.
+    pub fn had_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+    }
+
     fn put(&mut self, peer: usize, chunk: Chunk, ready: &mut Ready) {
+        self.has_news = true;
         let end = self.end(peer);
         end.waiting += memory(&chunk);
         end.input.push_back(chunk);
@@ -325,7 +333,9 @@ mod tests {
     fn what_was_placed_takes_its_turn_among_bytes_and_some_room() {
         let (mut pipes, mut ready, near, far) = pair();
         let (placed, _) = placed();
+        assert!(!pipes.had_news());
         pipes.send(&near, taken(1, 5), &mut ready);
+        assert!(pipes.had_news() && !pipes.had_news());
         pipes.send_placed(&near, placed.clone(), &mut ready);
         pipes.send(&near, taken(2, 5), &mut ready);
         assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [1; 5]);
