@@ -93,7 +93,8 @@ impl<R: Region, O: Outlet<R>> Placing<'_, R, O> {
     /// Places the payload of an FPDU that is next in the stream; `None` if it may not be, or is not to be.
     fn place(&mut self, at: (DeviceId, Qpn), fpdu: &Fpdu, payload: &Pieces<'_, R>) -> Option<PlacedFpdu> {
         // The rest of a message goes as what was before it.
-        if payload.len() < LEAST && !(self.goes_on && !payload.is_empty()) {
+        let is_rest = self.goes_on && !payload.is_empty();
+        if payload.len() < LEAST && !is_rest {
             return None;
         }
         let peer = self.peer.as_mut().filter(|peer| peer.progress.taken >= self.whole)?;
