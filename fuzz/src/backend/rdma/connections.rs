@@ -17,8 +17,10 @@ const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const PORTS: usize = 3;
 /// At which guests listen for each other.
 const GUEST_PORTS: [u16; PORTS] = [4001, 4002, 4001];
-/// Bytes of the region that each driver has from the beginning, and entries of its CQ.
-const LENGTH: u32 = 0x1000;
+/// Bytes of the region that each driver has from the beginning, where all addresses of requests lie, and entries of its CQ.
+const LENGTH: u32 = 0x3000;
+/// Of one element: enough to go from memory to memory.
+const LONG: u32 = 0xc00;
 const ENTRIES: u32 = 16;
 /// Who has what no context has.
 const KERNEL: OwnerId = OwnerId::KERNEL;
@@ -337,7 +339,7 @@ impl Driver<'_> {
         let id = self.lab.guests[self.at].id;
         for _ in 0..1 + self.input.below(4) {
             let (qpns, keys) = (&self.qpns[..], &self.keys[..]);
-            let (iova, length) = (command::IOVA, LENGTH);
+            let (iova, length) = (command::IOVA, LONG);
             let objects = request::Objects { qpns, srqns: &[], keys, iova, length, peer, peer_keys };
             let words = request::request(&mut self.input, &objects, 2);
             with(|worker| worker.post_words(id, KERNEL, &words, 2));
