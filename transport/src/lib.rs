@@ -153,10 +153,10 @@ pub use mr::fast::MAX_PAGES;
 pub use mr::window::{Bind, MwType};
 pub use near::{Loan, NEAR_BYTES, NearPacket, NearPart, NearPayload};
 pub use op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
-pub use outlet::{Fpdu, Outlet, Piece, Pieces, StreamEnd, Way, write_fpdu, write_frame};
+pub use outlet::{Fpdu, Outlet, Piece, Pieces, PlacedFpdu, StreamEnd, Way, write_fpdu, write_frame};
 pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
 pub use rc::tcp::attr::{Role, StreamAttr};
-pub use rc::tcp::placed::{EarlyFpdu, PlacedFpdu};
+pub use rc::tcp::placed::EarlyFpdu;
 pub use rc::tcp::set_up::{
     Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, Responder, SetUpError, Wishes,
 };

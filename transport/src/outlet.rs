@@ -2,11 +2,11 @@
 
 mod fpdu;
 
-pub use fpdu::{Fpdu, StreamEnd};
+pub use fpdu::{Fpdu, PlacedFpdu, StreamEnd};
 
 use crate::id::DeviceId;
 use crate::memory::{Fault, Region};
-use crate::message::transfer::Span;
+use crate::message::transfer::{Span, copy, may_be_used, scatter};
 use crate::near::NearPart;
 use vrdma_wire::icrc;
 use vrdma_wire::iwarp::crc;
@@ -104,6 +104,19 @@ pub trait Outlet<R: Region> {
         Err(Fault)
     }
 
+    /// Whether a stream that is joined with another one ([`Engine::join_streams`](crate::Engine::join_streams)), and has room, takes an FPDU by [`Outlet::send_placed`].
+    fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
+        let _ = (device, qpn);
+        false
+    }
+
+    /// Takes an FPDU to the end of a stream whose payload is at the peer already. It is handed in there in its turn ([`Engine::handle_placed`](crate::Engine::handle_placed)).
+    /// Only where [`Outlet::takes_placed`] said so just now.
+    fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
+        let _ = (device, qpn, placed);
+        unreachable!("it takes none");
+    }
+
     /// Nothing more goes into this stream.
     fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
         let _ = (device, qpn, end);
@@ -169,21 +182,31 @@ impl<'a, R> Pieces<'a, R> {
         Pieces { source: Source::Bytes(bytes), length: bytes.len() as u32 }
     }
 
-    /// The first `length` bytes of `span`, or `None` if a part of them may not be used.
+    /// The first `length` bytes of `span`, or `None` if a part of them may not be used. (Inlined: a span that is in one piece is then never in memory, from which to load it at once would wait for its
+    /// narrow fields.)
+    #[inline(always)]
     pub(crate) fn memory(span: Span<'a, R>, length: u32) -> Option<Pieces<'a, R>> {
         if length == 0 {
             return Some(Pieces::bytes(&[]));
         }
-        let (first, offset, together) = span.clone().piece(length)?;
+        let mut rest = span.clone();
+        let (first, offset, together) = rest.piece(length)?;
         if together == length {
             return Some(Pieces { source: Source::Memory(Span::Flat(first, offset)), length });
         }
-        let mut rest = span.clone();
-        let mut left = length;
-        while left > 0 {
-            left -= rest.piece(left)?.2;
-        }
-        Some(Pieces { source: Source::Memory(span), length })
+        may_be_used(rest, length - together).then_some(Pieces { source: Source::Memory(span), length })
+    }
+
+    /// Copies all of it there; false if a part of either cannot be reached, which may have been after some bytes.
+    pub(crate) fn move_to(&self, there: Span<'_, R>) -> bool
+    where
+        R: Region,
+    {
+        let moved = match &self.source {
+            Source::Bytes(bytes) => scatter(bytes, there),
+            Source::Memory(span) => copy(span.clone(), there, self.length),
+        };
+        moved.is_ok()
     }
 
     /// Bytes in all.

@@ -202,26 +202,35 @@ impl Requests {
         self.sends.front(queue).map(|slot| &slot.send)
     }
 
-    /// An outstanding send, and its payload in `scratch`.
+    /// An outstanding send, and its payload in `scratch`. (Inlined: what is returned in memory, in narrow fields, is not to be loaded at once.)
+    #[inline(always)]
     pub(crate) fn send_at<'a>(&self, at: At, scratch: &'a mut Scratch) -> (OutstandingSend, Payload<'a>) {
         let slot = self.sends.get(at);
-        let count = usize::from(slot.count);
-        if slot.inline {
-            scratch.bytes.clear();
-            scratch.bytes.extend_from_slice(&first_bytes(&slot.first));
-            for extra in self.extras.iter(&slot.more) {
-                if let Extra::Bytes(bytes) = extra {
-                    scratch.bytes.extend_from_slice(bytes);
-                }
+        let payload = match slot.inline {
+            true => Payload::Inline(self.bytes_of(slot, &mut scratch.bytes)),
+            false => Payload::Sges(self.sges_of(slot, &mut scratch.sges)),
+        };
+        (slot.send, payload)
+    }
+
+    fn bytes_of<'a>(&self, slot: &SendSlot, bytes: &'a mut Vec<u8>) -> &'a [u8] {
+        bytes.clear();
+        bytes.extend_from_slice(&first_bytes(&slot.first));
+        for extra in self.extras.iter(&slot.more) {
+            if let Extra::Bytes(more) = extra {
+                bytes.extend_from_slice(more);
             }
-            scratch.bytes.truncate(count);
-            return (slot.send, Payload::Inline(&scratch.bytes));
         }
-        scratch.sges.clear();
-        scratch.sges.push(slot.first);
-        self.read_sges(&slot.more, &mut scratch.sges);
-        scratch.sges.truncate(count);
-        (slot.send, Payload::Sges(&scratch.sges))
+        bytes.truncate(slot.count.into());
+        bytes
+    }
+
+    fn sges_of<'a>(&self, slot: &SendSlot, sges: &'a mut Vec<Sge>) -> &'a [Sge] {
+        sges.clear();
+        sges.push(slot.first);
+        self.read_sges(&slot.more, sges);
+        sges.truncate(slot.count.into());
+        sges
     }
 
     /// Where the first send of a queue goes, if it is a datagram that says so.

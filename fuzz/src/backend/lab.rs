@@ -48,6 +48,14 @@ impl Lab {
         ])
     }
 
+    /// Two whose RDMA functions are of iWARP, over TCP of our own: between them there is none.
+    pub fn of_local_way() -> Lab {
+        Lab::of(&[
+            "name=a,socket=/a,mac=52:54:00:00:00:01,transport=iwarp,tcp=own,gid=10.0.0.1",
+            "name=b,socket=/b,mac=52:54:00:00:00:02,transport=iwarp,tcp=own,gid=10.0.0.2",
+        ])
+    }
+
     /// A third beside them, without RDMA function, that may send from any address.
     pub fn with_any_mac() -> Lab {
         Lab::of(&[

@@ -6,12 +6,14 @@ mod request;
 
 use super::guest::{Image, NEXT, Ram, Ring, WRITE};
 use super::input::Input;
-use super::lab::{GIDS, Lab, MACS, with};
+use super::lab::{ADDRESSES, GIDS, Lab, MACS, with};
 use crate::config::Config;
 use crate::control::{CommandContext, serve};
+use crate::device::counters::ObjectCounts;
 use crate::memory::GuestMemory;
 use crate::tcp::KeepAlive;
 use crate::worker::{Worker, inline};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use virtio_queue::Queue;
@@ -63,7 +65,11 @@ const WINDOW: u64 = 0x400;
 /// A driver, and what it knows of its objects.
 struct Driver<'a> {
     input: Input<'a>,
-    lab: Lab,
+    lab: Rc<Lab>,
+    /// Which guest's it is.
+    at: usize,
+    /// The other guest does nothing.
+    is_alone: bool,
     ram: Ram,
     /// What of it the front-end last said there is.
     memory: Arc<GuestMemory>,
@@ -77,6 +83,8 @@ struct Driver<'a> {
     srqns: Vec<u32>,
     xrcdns: Vec<u32>,
     cookie: u64,
+    /// Completions that it has taken, if it takes any.
+    consumer: u32,
 }
 
 fn ring(index: u16) -> Ring {
@@ -84,8 +92,13 @@ fn ring(index: u16) -> Ring {
 }
 
 impl<'a> Driver<'a> {
+    /// That of the first guest, whom the other leaves alone.
     fn new(input: Input<'a>, lab: Lab) -> Driver<'a> {
-        let ram = lab.guests[0].ram.clone();
+        Driver::of(input, &Rc::new(lab), 0, true)
+    }
+
+    fn of(input: Input<'a>, lab: &Rc<Lab>, at: usize, is_alone: bool) -> Driver<'a> {
+        let (lab, ram) = (lab.clone(), lab.guests[at].ram.clone());
         for &channel in &CHANNELS {
             for slot in 0..16u16 {
                 let gpa = SLOTS + WINDOW * u64::from(channel - CHANNELS[0]) + 64 * u64::from(slot);
@@ -96,6 +109,8 @@ impl<'a> Driver<'a> {
         let mut driver = Driver {
             input,
             lab,
+            at,
+            is_alone,
             memory: ram.memory.clone(),
             ram,
             queue: None,
@@ -107,6 +122,7 @@ impl<'a> Driver<'a> {
             srqns: nothing(),
             xrcdns: nothing(),
             cookie: 0,
+            consumer: 0,
         };
         driver.start();
         driver
@@ -121,11 +137,11 @@ impl<'a> Driver<'a> {
                 ring(index).put_descriptor(&self.ram, slot, (gpa, Event::SIZE as u32, WRITE, 0));
                 ring(index).offer(&self.ram, slot);
             }
-            let (id, memory) = (self.lab.guests[0].id, self.memory.clone());
+            let (id, memory) = (self.lab.guests[self.at].id, self.memory.clone());
             with(|worker| worker.start_queue(id, &memory, ring(index).setup(), 0));
         }
         self.start_control();
-        let id = self.lab.guests[0].id;
+        let id = self.lab.guests[self.at].id;
         with(|worker| worker.start_device(id, true));
         self.contexts = vec![0];
         let all =
@@ -164,7 +180,7 @@ impl<'a> Driver<'a> {
 
     /// What the VMM may do at any time.
     fn front_end(&mut self) {
-        let id = self.lab.guests[0].id;
+        let id = self.lab.guests[self.at].id;
         let less = self.input.once_in(3);
         let memory = if less { self.ram.less.clone() } else { self.ram.memory.clone() };
         match self.input.byte() % 8 {
@@ -173,7 +189,7 @@ impl<'a> Driver<'a> {
             2 => with(|worker| worker.start_device(id, false)),
             3 | 4 => {
                 self.memory = memory.clone();
-                self.lab.remap(0, &memory);
+                self.lab.remap(self.at, &memory);
             }
             5 => {
                 let index = self.input.below(7) as u16;
@@ -218,13 +234,19 @@ impl<'a> Driver<'a> {
         self.start_control();
     }
 
+    /// Objects of a guest that another guest's command does not change.
+    fn counts(&self, guest: usize) -> ObjectCounts {
+        let counts = self.lab.counts(guest);
+        ObjectCounts { connections: if self.is_alone { counts.connections } else { 0 }, ..counts }
+    }
+
     /// Has the device serve its control queue.
     fn serve(&mut self) {
         let Some(queue) = &mut self.queue else { return };
         let Config { limits, guests, .. } = &self.lab.config;
         let keep_alive = &KeepAlive::after(0);
-        let context = CommandContext { memory: &self.memory, limits, guest: &guests[0], keep_alive };
-        let id = self.lab.guests[0].id;
+        let context = CommandContext { memory: &self.memory, limits, guest: &guests[self.at], keep_alive };
+        let id = self.lab.guests[self.at].id;
         let setup = |index: u16| CHANNELS.contains(&index).then(|| ring(index).setup());
         let execute = |command| {
             let (done, answer) = crossbeam_channel::bounded(1);
@@ -240,7 +262,7 @@ impl<'a> Driver<'a> {
     /// Gives a command, in a chain that is as it should be; what it came to, and the reply's bytes.
     fn call(&mut self, opcode: Opcode, request: &[u8]) -> (Status, Vec<u8>) {
         let ring = ring(queue::CONTROL);
-        let before = (self.ram.image(), self.lab.counts(0), self.lab.counts(1));
+        let before = (self.ram.image(), self.counts(self.at), self.counts(1 - self.at));
         let cut = self.input.below(request.len());
         self.ram.write(REQUESTS, request);
         let (replies, room) = replies_of(opcode);
@@ -272,10 +294,10 @@ impl<'a> Driver<'a> {
         assert!(status.0 <= Status::TOO_LARGE.0 && status != Status::INTERNAL, "status {}", status.0);
         self.check(opcode, status, &offered);
         if status != Status::OK {
-            assert_eq!(self.lab.counts(0), before.1, "refused with {}, and changed something", status.0);
+            assert_eq!(self.counts(self.at), before.1, "refused with {}, and changed something", status.0);
             assert!(reply.is_empty());
         }
-        assert_eq!(self.lab.counts(1), before.2, "the other guest's objects");
+        assert_eq!(self.counts(1 - self.at), before.2, "the other guest's objects");
         (status, reply.to_vec())
     }
 
@@ -295,7 +317,7 @@ impl<'a> Driver<'a> {
             Opcode::CM_DISCONNECT,
             Opcode::CM_RELEASE,
         ];
-        if drains.contains(&opcode) {
+        if drains.contains(&opcode) || !self.is_alone {
             return;
         }
         let mut allowed = vec![ring(queue::CONTROL).used_part(), replies_of(opcode)];

@@ -4,6 +4,7 @@
 pub(crate) mod borrowed;
 mod flush;
 pub(crate) mod groups;
+mod joined;
 mod keys;
 pub(crate) mod lines;
 mod look;
@@ -53,6 +54,8 @@ pub struct Engine<R: Region> {
     pub(crate) send_scratch: Scratch,
     /// and of the receive that it consumes.
     pub(crate) recv_scratch: Scratch,
+    /// Elements of a request of the peer of who sends, while that has its turn.
+    place_scratch: Scratch,
     pub(crate) port: Port,
     /// What is to be done to all QPs of devices.
     pub(crate) sweeps: Sweeps,
@@ -63,6 +66,8 @@ pub struct Engine<R: Region> {
     rng: Rng,
     /// Where an FPDU is put together that came in pieces; empty until there is a stream.
     fpdu: Vec<u8>,
+    /// How often streams were joined.
+    joins: u64,
 }
 
 impl<R: Region> Engine<R> {
@@ -74,12 +79,14 @@ impl<R: Region> Engine<R> {
             looks: Looks::default(),
             send_scratch: Scratch::default(),
             recv_scratch: Scratch::default(),
+            place_scratch: Scratch::default(),
             port: Port::default(),
             sweeps: Sweeps::default(),
             fan_outs: FanOuts::default(),
             request_memory: u64::MAX,
             rng: Rng::new(seed),
             fpdu: Vec::new(),
+            joins: 0,
         }
     }
 

@@ -31,7 +31,10 @@ impl<R: Region> Engine<R> {
             rng,
             send_scratch: _,
             recv_scratch: _,
+            place_scratch: _,
             fpdu: _,
+            // Streams of a record are not joined.
+            joins: _,
         } = self;
         let (fan_outs, fan_out_turn) = fan_outs.save();
         Record {

@@ -8,10 +8,11 @@ use crate::error::Error;
 use crate::id::DeviceId;
 use crate::look::{Asker, Fate, Question};
 use crate::memory::Region;
+use crate::outlet::PlacedFpdu;
 use crate::place::Place;
 use crate::qp::attr::{QpAttr, QpState, QpType};
 use crate::rc::tcp::attr::StreamAttr;
-use crate::rc::tcp::placed::{EarlyFpdu, PlacedFpdu};
+use crate::rc::tcp::placed::EarlyFpdu;
 use core::mem;
 use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::num::Qpn;
@@ -112,7 +113,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// The QP, if it has a stream.
-    fn with_stream<'a, S>(
+    pub(super) fn with_stream<'a, S>(
         &'a mut self,
         device: DeviceId,
         qpn: Qpn,

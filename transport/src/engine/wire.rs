@@ -13,7 +13,7 @@ use crate::id::DeviceId;
 use crate::look::Fate;
 use crate::memory::{Fault, Region};
 use crate::near::{NearPart, NearPayload};
-use crate::outlet::{DiscardOutlet, Fpdu, Outlet, Pieces, StreamEnd, Way};
+use crate::outlet::{DiscardOutlet, Fpdu, Outlet, Pieces, PlacedFpdu, StreamEnd, Way};
 use crate::place::Place;
 use crate::qp::attr::QpType;
 use crate::qp::requester::Wait;
@@ -79,6 +79,15 @@ impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
     ) -> Result<(), Fault> {
         self.cost += payload.len() as Cost + OPERATION;
         self.outlet.send_fpdu(device, qpn, fpdu, payload)
+    }
+
+    fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
+        self.outlet.takes_placed(device, qpn)
+    }
+
+    fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
+        self.cost += Cost::from(placed.payload) + OPERATION;
+        self.outlet.send_placed(device, qpn, placed);
     }
 
     fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
@@ -332,7 +341,13 @@ impl<R: Region> Engine<R> {
                     (0, 0, 0)
                 }
                 _ if borrowed.qp.carrier == Carrier::Tcp => {
-                    let (fpdus, requests) = borrowed.transmit_tcp(now, direction, left, &mut outlet);
+                    let (fpdus, requests) = match borrowed.service.tcp().joined() {
+                        None => borrowed.transmit_tcp(now, direction, left, &mut outlet),
+                        Some(joined) => {
+                            let turn = (place, direction, joined);
+                            self.transmit_joined(now, turn, left, &mut outlet, sink)
+                        }
+                    };
                     (0, fpdus + requests, 0)
                 }
                 QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {

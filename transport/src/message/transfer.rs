@@ -108,7 +108,7 @@ impl<'a, R> Span<'a, R> {
     }
 
     /// The next at most `most` bytes (not 0) that are together: region, offset, length. `None` if they may not be used.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn piece(&mut self, most: u32) -> Option<(&'a R, u64, u32)> {
         match self {
             Span::Flat(region, offset) => {
@@ -175,7 +175,8 @@ fn copy_pieces<R: Region>(
 }
 
 /// Whether the next `length` bytes may be used as things are.
-pub(crate) fn may_be_used<R: Region>(mut span: Span<'_, R>, mut length: u32) -> bool {
+#[inline(never)]
+pub(crate) fn may_be_used<R>(mut span: Span<'_, R>, mut length: u32) -> bool {
     while length > 0 {
         let Some((_, _, part)) = span.piece(length) else { return false };
         length -= part;

@@ -34,3 +34,31 @@ pub enum StreamEnd {
     /// It is of no use any more: with an RST.
     Abort,
 }
+
+/// An FPDU whose payload was placed before its turn, by [`Engine::place_fpdu`](crate::Engine::place_fpdu), or where it was sent ([`Outlet::send_placed`](super::Outlet::send_placed)): what
+/// is left of it to be delivered, by [`Engine::handle_placed`](crate::Engine::handle_placed).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlacedFpdu {
+    pub(crate) segment: Segment,
+    /// Bytes that were placed,
+    pub(crate) payload: u32,
+    /// and those of the FPDU.
+    pub(crate) length: u32,
+}
+
+impl PlacedFpdu {
+    /// Its bytes of the stream.
+    #[allow(clippy::len_without_is_empty, reason = "an FPDU is never empty")]
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether its message ends with it.
+    pub(crate) fn is_last(&self) -> bool {
+        match self.segment {
+            Segment::Write(to) | Segment::ReadResponse(to) => to.last,
+            Segment::Send { part, .. } => part.last,
+            _ => true,
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Which connection a QP has: what the connection says of it, and what is found by the QP, change here alone, and together.
 
 use super::handle::Handle;
-use std::collections::HashMap;
+use super::hash::NumberMap;
 use vrdma_transport::DeviceId;
 use vrdma_wire::num::Qpn;
 
@@ -31,7 +31,7 @@ impl Bound {
 
 /// The connection that a QP has, or will have.
 #[derive(Default)]
-pub(super) struct Bindings(HashMap<(DeviceId, Qpn), Handle>);
+pub(super) struct Bindings(NumberMap<(DeviceId, Qpn), Handle>);
 
 impl Bindings {
     pub(super) fn find(&self, device: DeviceId, qpn: Qpn) -> Option<Handle> {

@@ -1,5 +1,6 @@
 //! What comes in connections: to set-up, and then to the engine.
 
+use super::carrier::Carrier;
 use super::connection::{ANSWER_TIME, Connection, Phase, failure};
 use super::own::Came;
 use super::pending::Pending;
@@ -12,6 +13,8 @@ use vrdma_wire::num::Qpn;
 
 /// The shortest MSS that FPDUs are cut for: headers have room.
 const MIN_MSS: u32 = 512;
+/// FPDUs that were placed and are taken of a connection in one turn.
+const PLACED: u32 = 64;
 /// READs that a peer means that does not say how many, or says more.
 const UNKNOWN_DEPTH: u16 = 128;
 
@@ -36,21 +39,33 @@ impl Streams {
         }
     }
 
-    /// Reads once.
+    /// Reads once, or as often as there are FPDUs that were placed.
     pub(super) fn read(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
-        let Some(carrier) = &mut connection.carrier else { return };
+        for _ in 0..PLACED {
+            if !self.read_once(connection, host) || !connection.may_read() {
+                break;
+            }
+        }
+    }
+
+    /// True if it was an FPDU that was placed, which leaves much of a turn.
+    fn read_once(&mut self, connection: &mut Connection, host: &mut Host<'_>) -> bool {
+        let Some(carrier) = &mut connection.carrier else { return false };
         let mut scratch = std::mem::take(&mut self.scratch);
+        let mut was_placed = false;
         match carrier.read(&mut scratch, &mut self.own) {
             Ok(Came::Bytes(0)) => connection.peer_ended = true,
             Ok(Came::Placed(placed)) => {
                 connection.input.placed = Some(placed);
                 self.offer(connection, host);
+                was_placed = true;
             }
             Ok(Came::Bytes(length)) => self.arrived(connection, &scratch[..length], host),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(_) => connection.is_broken = true,
         }
         self.scratch = scratch;
+        was_placed
     }
 
     /// Bytes have come: to set-up, or to the engine.
@@ -108,7 +123,19 @@ impl Streams {
         if !self.open(connection, qpn, agreed, host) {
             return self.lose(connection, host);
         }
+        self.join(connection, qpn, host);
         self.tell(connection, What::ConnectReply(Ok(())), private_data, host);
+    }
+
+    /// Tells the engine of an initiator's peer that is a QP of its own: it has had its stream since it was accepted.
+    fn join(&mut self, connection: &Connection, qpn: Qpn, host: &mut Host<'_>) {
+        let Some(Carrier::Local(pipe)) = &connection.carrier else { return };
+        let peer = self.own.pipes().0.user_of_peer(pipe);
+        let Some(peer) = peer.and_then(|handle| self.table.connection(handle)) else { return };
+        if let (Phase::Open, Some(other)) = (&peer.phase, peer.bound.qpn()) {
+            // It may be gone; then all goes through the stream.
+            let _ = host.engine.join_streams((connection.device, qpn), (peer.device, other));
+        }
     }
 
     /// The stream is the QP's from now on; false if the QP cannot have it, and nothing has changed.

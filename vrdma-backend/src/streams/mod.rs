@@ -19,6 +19,7 @@ mod deadlines;
 mod end;
 mod guest;
 mod handle;
+mod hash;
 mod input;
 mod listener;
 mod outlet;

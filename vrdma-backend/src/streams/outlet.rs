@@ -6,7 +6,7 @@ use super::connection::{Connection, Phase};
 use super::handle::Handle;
 use super::own::TURN_BYTES;
 use crate::memory::MrMemory;
-use vrdma_transport::{DeviceId, Fault, Fpdu, Pieces, StreamEnd, write_fpdu};
+use vrdma_transport::{DeviceId, Fault, Fpdu, Pieces, PlacedFpdu, StreamEnd, write_fpdu};
 use vrdma_wire::num::Qpn;
 
 impl Streams {
@@ -61,6 +61,29 @@ impl Streams {
         }
         self.touch(handle);
         Ok(())
+    }
+
+    /// Whether a QP's stream goes without TCP and has room for an FPDU that was placed, which goes past its output.
+    pub fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
+        let Some(handle) = self.of(device, qpn).map(|connection| connection.handle) else { return false };
+        let connection = self.table.connection(handle).expect("it was found just now");
+        match &connection.carrier {
+            Some(Carrier::Local(pipe)) if connection.output.is_empty() => {
+                self.own.pipes().0.has_room(pipe).unwrap_or(false)
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes an FPDU that was placed, as [`Streams::takes_placed`] said.
+    pub fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
+        let handle = self.of(device, qpn).map(|connection| connection.handle);
+        let connection = handle.and_then(|handle| self.table.connection(handle));
+        if let Some(Carrier::Local(pipe)) = connection.and_then(|connection| connection.carrier.as_ref()) {
+            self.put += placed.len();
+            let (pipes, ready) = self.own.pipes();
+            pipes.send_placed(pipe, placed, ready);
+        }
     }
 
     /// Gives a connection a buffer that was used before: our own TCP keeps those that it was given.

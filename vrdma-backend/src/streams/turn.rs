@@ -35,8 +35,8 @@ impl Streams {
         self.turns = LOOK_TURNS;
     }
 
-    /// After the engine sent: hands over to the kernel what was put in.
-    pub fn flush(&mut self, host: &mut Host<'_>) {
+    /// After the engine sent: hands over to TCP what was put in. Without TCP it is at the other end by that, which takes it at once; true if there was any such.
+    pub fn flush(&mut self, host: &mut Host<'_>) -> bool {
         let mut at = 0;
         // What is touched meanwhile comes behind.
         while let Some(&handle) = self.touched.get(at) {
@@ -45,6 +45,7 @@ impl Streams {
         }
         self.touched.clear();
         self.put = 0;
+        self.own.pipes().0.had_news() && self.serve_own(host)
     }
 
     fn look(&mut self, host: &mut Host<'_>) -> bool {

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
-    self as transport, DeviceId, Fault, Fpdu, NearPart, Outlet, Piece, Pieces, Region, StreamEnd, Way,
-    write_frame,
+    self as transport, DeviceId, Fault, Fpdu, NearPart, Outlet, Piece, Pieces, PlacedFpdu, Region, StreamEnd,
+    Way, write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
@@ -105,18 +105,24 @@ impl Worker {
             return false;
         }
         let _mark = cycles::enter(Stage::Wire);
-        let packets = uplink.as_mut().map(|uplink| {
-            let Uplink { port, scratch, loaned, loan_state, .. } = uplink;
-            Packets { now, port, net, scratch, loaned, loan_state }
-        });
-        let wire = &mut Wire { packets, near, streams };
         let most = if *has_streams { SEGMENTS } else { PACKETS };
-        let more = cycles::within(Stage::Execute, || engine.transmit(now, most, wire, outputs));
-        if let Some(near) = near {
-            near.publish();
-        }
-        if *has_streams {
-            streams.flush(&mut Host { engine, outputs, now });
+        let mut more = false;
+        for _ in 0..ROUNDS {
+            let packets = uplink.as_mut().map(|uplink| {
+                let Uplink { port, scratch, loaned, loan_state, .. } = uplink;
+                Packets { now, port, net, scratch, loaned, loan_state }
+            });
+            let wire = &mut Wire { packets, near, streams };
+            more = cycles::within(Stage::Execute, || engine.transmit(now, most, wire, outputs));
+            if let Some(near) = near {
+                near.publish();
+            }
+            // What a peer in this worker got is answered at once.
+            let has_news = *has_streams && streams.flush(&mut Host { engine, outputs, now });
+            more |= has_news;
+            if !has_news {
+                break;
+            }
         }
         let Some(uplink) = uplink else { return more };
         let within = &mut Within { now, engine, outputs, streams, strangers: None };
@@ -308,10 +314,21 @@ impl Outlet<MrMemory> for Wire<'_> {
         self.streams.send_fpdu(device, qpn, fpdu, payload)
     }
 
+    fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
+        self.streams.takes_placed(device, qpn)
+    }
+
+    fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
+        self.streams.send_placed(device, qpn, placed);
+    }
+
     fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
         self.streams.end(device, qpn, end);
     }
 }
+
+/// How often the engine sends in a turn while streams without TCP go on by it: a READ is answered in the second.
+const ROUNDS: u32 = 2;
 
 /// Shorter payloads are copied: to attach memory to a frame takes longer.
 const MIN_LOANED: usize = 1024;

@@ -1,4 +1,4 @@
-//! The commands of a driver about connections of iWARP, and what peers say to them over the host's TCP.
+//! The commands of drivers about connections of iWARP: what peers say to one over the host's TCP, or two guests of a worker to each other without TCP.
 
 use super::*;
 use socket2::{Domain, Socket, Type};
@@ -6,20 +6,80 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use vrdma_abi::control::*;
+use vrdma_abi::cqe::Cqe;
 use vrdma_abi::zerocopy::FromZeros;
+use vrdma_transport::OwnerId;
+use vrdma_wire::num::Mac;
 
 /// Peers' own addresses; guests have 127.0.0.1 and 127.0.0.2.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 /// Ports that are listened at: of the guests, and of peers.
 const PORTS: usize = 3;
+/// At which guests listen for each other.
+const GUEST_PORTS: [u16; PORTS] = [4001, 4002, 4001];
+/// Bytes of the region that each driver has from the beginning, where all addresses of requests lie, and entries of its CQ.
+const LENGTH: u32 = 0x3000;
+/// Of one element: enough to go from memory to memory.
+const LONG: u32 = 0xc00;
+const ENTRIES: u32 = 16;
+/// Who has what no context has.
+const KERNEL: OwnerId = OwnerId::KERNEL;
 /// Turns after which what is on its way through the host's TCP has been looked at.
 const TURNS: usize = 10;
 
-/// Commands about connections, most of them nearly right, while peers connect, answer and leave as they like, and time passes.
+/// Commands about connections, most of them nearly right, while peers connect, answer and leave as they like, and time passes. The first byte says who the peers are.
 ///
 /// Beside what [`control`] holds: a connection is known from the command or event that tells of it first until it is released or rejected, and to nobody
 /// else; what happens to each is told in order, once; whatever a peer says, the worker goes on.
 pub fn connections(data: &[u8]) {
+    match data.split_first() {
+        Some((first, rest)) if first % 2 == 1 => between_guests(rest),
+        Some((_, rest)) => over_the_host(rest),
+        None => {}
+    }
+}
+
+/// Two guests of one worker connect to each other, and to themselves, send what they like, and leave.
+fn between_guests(data: &[u8]) {
+    let lab = Rc::new(Lab::of_local_way());
+    let mut drivers =
+        [(data, 0), (&[][..], 1)].map(|(data, at)| Driver::of(Input::new(data), &lab, at, false));
+    let mut sides = [0, 1].map(Side::of_guest);
+    for (driver, side) in drivers.iter_mut().zip(&mut sides) {
+        driver.set_up();
+        driver.listen_as_meant(side);
+    }
+    for _ in 0..200 {
+        let [one, other] = &mut drivers;
+        if one.input.is_empty() {
+            break;
+        }
+        let choice = one.input.byte();
+        let at = usize::from(choice >> 7);
+        // What is left of the input is who acts now's.
+        if at == 1 {
+            std::mem::swap(&mut one.input, &mut other.input);
+        }
+        let peer = (drivers[1 - at].qpns.clone(), drivers[1 - at].keys.clone());
+        let (driver, side) = (&mut drivers[at], &mut sides[at]);
+        match choice % 16 {
+            0..=6 => driver.connect_something(side),
+            7 | 8 => driver.connect_as_meant(side),
+            9..=11 => driver.send(&peer),
+            12 | 13 => with(Worker::take_turn),
+            14 if driver.front_end_or_act() => side.forget(),
+            _ => driver.command(),
+        }
+        if at == 1 {
+            let [one, other] = &mut drivers;
+            std::mem::swap(&mut one.input, &mut other.input);
+        }
+    }
+    lab.end();
+}
+
+/// One guest, whose peers are programs of the host.
+fn over_the_host(data: &[u8]) {
     let mut driver = Driver::new(Input::new(data), Lab::of_iwarp());
     let mut side = Side::new();
     driver.set_up();
@@ -53,8 +113,14 @@ struct Side {
     known: BTreeMap<u32, Stage>,
     /// Who is connected to at random.
     ports: [u16; PORTS],
-    outside: Socket,
+    /// Where peers of the host listen; guests alone have none.
+    outside: Option<Socket>,
     peers: Vec<Socket>,
+    /// Its own address, and its peers'.
+    own: Ipv4Addr,
+    others: Ipv4Addr,
+    /// Where frames go to either, if the driver says that.
+    hops: Option<[Mac; 2]>,
 }
 
 impl Side {
@@ -66,7 +132,17 @@ impl Side {
         if outside.bind(&SocketAddrV4::new(OUTSIDE, ports[2]).into()).is_ok() {
             outside.listen(8).expect("it is bound");
         }
-        Side { listeners: BTreeSet::new(), known: BTreeMap::new(), ports, outside, peers: Vec::new() }
+        let (listeners, known) = Default::default();
+        let (own, others, outside) = (Ipv4Addr::LOCALHOST, OUTSIDE, Some(outside));
+        Side { listeners, known, ports, outside, peers: Vec::new(), own, others, hops: None }
+    }
+
+    /// That of a guest whose peer is the other one.
+    fn of_guest(at: usize) -> Side {
+        let (listeners, known) = Default::default();
+        let [own, others] = [at, 1 - at].map(|guest| ADDRESSES[guest].into());
+        let hops = Some([at, 1 - at].map(|guest| MACS[guest]));
+        Side { listeners, known, ports: GUEST_PORTS, outside: None, peers: Vec::new(), own, others, hops }
     }
 
     /// The driver began anew.
@@ -86,7 +162,10 @@ impl Side {
                 let _ = peer.connect(&SocketAddrV4::new(at, port).into());
                 self.peers.push(peer);
             }
-            2 => self.peers.extend(self.outside.accept().ok().map(|(peer, _)| nonblocking(peer))),
+            2 => {
+                let accepted = self.outside.as_ref().and_then(|outside| outside.accept().ok());
+                self.peers.extend(accepted.map(|(peer, _)| nonblocking(peer)));
+            }
             choice => {
                 let count = self.peers.len();
                 let at = input.below(count);
@@ -184,12 +263,19 @@ impl Driver<'_> {
     fn set_up(&mut self) {
         let none = |context: u32| ObjectReq { object: context.into(), reserved: 0.into() };
         let pd = self.give(Opcode::ALLOC_PD, none(0).as_bytes(), &[]);
-        let cq = CreateCqReq { context: 0.into(), entries: 16.into(), vector: 0.into(), flags: 0.into() };
-        let ring = Run { addr: CQS.into(), len: (32 * 16 + 128).into() };
+        let cq =
+            CreateCqReq { context: 0.into(), entries: ENTRIES.into(), vector: 0.into(), flags: 0.into() };
+        let ring = Run { addr: CQS.into(), len: (32 * u64::from(ENTRIES) + 128).into() };
+        self.consumer = 0;
         let cq = self.give(Opcode::CREATE_CQ, cq.as_bytes(), &[ring]);
         let (Some(pd), Some(cq)) = (pd, cq) else { return };
         self.pds.push(pd);
         self.cqs.push(cq);
+        let (pdn, access, iova) = (pd.into(), access::REGION.into(), command::IOVA.into());
+        let req = RegMrReq { pdn, access, iova, length: u64::from(LENGTH).into() };
+        let run = Run { addr: DATA.into(), len: u64::from(LENGTH).into() };
+        let key = self.give(Opcode::REG_MR, req.as_bytes(), &[run]);
+        self.keys.extend(key);
         for _ in 0..3 {
             let req = CreateQpReq {
                 pdn: pd.into(),
@@ -207,6 +293,72 @@ impl Driver<'_> {
             self.qpns.push(qpn);
             self.init_qp(qpn);
         }
+    }
+
+    /// Listens for the other guest.
+    fn listen_as_meant(&mut self, side: &mut Side) {
+        let (addr, port) = (mapped(side.own), side.ports[0].into());
+        let req = CmListenReq { addr, port, backlog: 4.into(), ..CmListenReq::new_zeroed() };
+        let made = self.give(Opcode::CM_LISTEN, req.as_bytes(), &[]);
+        side.listeners.extend(made);
+    }
+
+    /// What leads to a connection, if it is its turn.
+    fn connect_as_meant(&mut self, side: &mut Side) {
+        let at = self.input.below(self.qpns.len());
+        let Some(&qpn) = self.qpns.get(at) else { return };
+        let (opcode, number, body) = match self.input.byte() % 4 {
+            0 => {
+                let req = CmConnectReq {
+                    qpn: qpn.into(),
+                    flags: (cm_flags::PEER_TO_PEER | cm_flags::NEXT_HOP).into(),
+                    local_addr: mapped(side.own),
+                    remote_addr: mapped(side.others),
+                    next_hop: side.hops.expect("it is of a guest")[1].0,
+                    remote_port: side.ports[0].into(),
+                    ird: 4.into(),
+                    ord: 4.into(),
+                    ..CmConnectReq::new_zeroed()
+                };
+                (Opcode::CM_CONNECT, 0, req.as_bytes().to_vec())
+            }
+            1 => {
+                let asks = side.known.iter().find(|(_, stage)| **stage == Stage::Requested);
+                let Some((&number, _)) = asks else { return };
+                let (connection, qpn, ird, ord) = (number.into(), qpn.into(), 4.into(), 4.into());
+                let req = CmAcceptReq { connection, qpn, ird, ord, ..CmAcceptReq::new_zeroed() };
+                (Opcode::CM_ACCEPT, number, req.as_bytes().to_vec())
+            }
+            _ => (Opcode::CM_GET_EVENT, 0, Vec::new()),
+        };
+        self.ask(side, opcode, number, body);
+    }
+
+    /// Posts requests, and takes what has completed.
+    fn send(&mut self, (peer, peer_keys): &(Vec<u32>, Vec<u32>)) {
+        let id = self.lab.guests[self.at].id;
+        for _ in 0..1 + self.input.below(4) {
+            let (qpns, keys) = (&self.qpns[..], &self.keys[..]);
+            let (iova, length) = (command::IOVA, LONG);
+            let objects = request::Objects { qpns, srqns: &[], keys, iova, length, peer, peer_keys };
+            let words = request::request(&mut self.input, &objects, 2);
+            with(|worker| worker.post_words(id, KERNEL, &words, 2));
+        }
+        // As if it had taken all: which ones is another target's question.
+        let taken = self.taken();
+        self.ram.write(CQS + 32 * u64::from(ENTRIES) + 64, &taken.to_le_bytes());
+    }
+
+    /// The number of completions so far that its CQ tells of.
+    fn taken(&mut self) -> u32 {
+        let is_new = |consumer: u32| {
+            let at = CQS + 32 * u64::from(consumer % ENTRIES);
+            let cqe = Cqe::read_from_bytes(&self.ram.read::<{ Cqe::SIZE }>(at)).expect("its size");
+            (cqe.phase & 1 != 0) != (consumer & ENTRIES != 0)
+        };
+        let new = (0..ENTRIES).find(|&new| !is_new(self.consumer.wrapping_add(new)));
+        self.consumer = self.consumer.wrapping_add(new.unwrap_or(ENTRIES));
+        self.consumer
     }
 
     fn init_qp(&mut self, qpn: u32) {
@@ -306,7 +458,7 @@ impl Driver<'_> {
 
     fn listen(&mut self, side: &Side) -> Vec<u8> {
         let mut req = CmListenReq::new_zeroed();
-        req.addr = mapped(self.input.pick(&[Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED, OUTSIDE]));
+        req.addr = mapped(self.input.pick(&[side.own, Ipv4Addr::UNSPECIFIED, side.others]));
         let port = self.input.pick(&side.ports[..2]);
         req.port = (self.input.near(port.into()) as u16).into();
         req.backlog = self.input.near(2).into();
@@ -318,9 +470,14 @@ impl Driver<'_> {
         let at = self.input.below(self.qpns.len());
         let qpn = self.qpns.get(at).copied().unwrap_or_default();
         req.qpn = self.input.near(qpn).into();
-        req.flags = self.input.near(cm_flags::PEER_TO_PEER).into();
-        req.local_addr = mapped(self.input.pick(&[Ipv4Addr::LOCALHOST, OUTSIDE]));
-        req.remote_addr = mapped(self.input.pick(&[OUTSIDE, OUTSIDE, Ipv4Addr::LOCALHOST]));
+        let with_hop = if side.hops.is_some() { cm_flags::NEXT_HOP } else { 0 };
+        req.flags = self.input.near(cm_flags::PEER_TO_PEER | with_hop).into();
+        req.local_addr = mapped(self.input.pick(&[side.own, side.others]));
+        let remote = self.input.pick(&[side.others, side.others, side.own]);
+        req.remote_addr = mapped(remote);
+        if let Some(hops) = side.hops {
+            req.next_hop = hops[usize::from(remote == side.others)].0;
+        }
         let port = self.input.pick(&[side.ports[2], side.ports[2], side.ports[0], side.ports[1], 1]);
         req.remote_port = port.into();
         self.depths(&mut req.ird, &mut req.ord, &mut req.private_data_len);

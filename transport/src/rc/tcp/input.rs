@@ -19,6 +19,8 @@ pub(super) struct Input {
     /// The beginning of an FPDU whose end has not come, between two calls.
     pub(super) held: Box<[u8]>,
     pub(super) waiting: Option<Waiting>,
+    /// FPDUs that were taken since the engine has had it.
+    pub(super) fpdus: u64,
     /// Nothing has come.
     pub(super) is_new: bool,
     /// What the peer said that its first message is: that one needs no rights.
@@ -39,6 +41,7 @@ impl Input {
             deframer: Deframer::new(framing),
             held: Box::default(),
             waiting: None,
+            fpdus: 0,
             is_new: true,
             ready,
             send_msn: Msn::FIRST,

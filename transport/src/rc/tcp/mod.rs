@@ -10,6 +10,7 @@
 pub(crate) mod attr;
 mod framing;
 mod input;
+pub(crate) mod joined;
 mod operation;
 pub(crate) mod placed;
 mod receive;

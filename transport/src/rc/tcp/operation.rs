@@ -3,6 +3,7 @@
 use crate::op::{Remote, SendOp};
 use crate::rc::tcp::requester_state::RequesterState;
 use crate::work::Work;
+use vrdma_wire::iwarp::ddp::{TAGGED_LEN, UNTAGGED_LEN};
 use vrdma_wire::iwarp::num::{Msn, Stag};
 use vrdma_wire::iwarp::rdmap::{IMMEDIATE_LEN, Part, Segment, Tagged};
 use vrdma_wire::iwarp::request::{AtomicOp, AtomicRequest, ReadRequest};
@@ -24,10 +25,17 @@ pub(super) fn is_of_iwarp(op: &SendOp) -> bool {
     }
 }
 
-/// The segment with which `work` goes on, as if it were the last; [`set_last`] says else.
-pub(super) fn segment_of(work: &Work<'_>, state: &RequesterState) -> Segment {
+/// Bytes of headers before the payload that `op` carries in its segments.
+pub(super) fn headers_before_payload(op: &SendOp) -> usize {
+    if let SendOp::Write { .. } = op { TAGGED_LEN } else { UNTAGGED_LEN }
+}
+
+/// The segment with which `work` goes on. What carries no payload is a message by itself.
+// Where it is made is where it stays: to move it at once would wait for its narrow fields.
+#[inline(always)]
+pub(super) fn segment_of(work: &Work<'_>, state: &RequesterState, last: bool) -> Segment {
     let (msn, offset) = (state.send_msn, state.sent);
-    let part = Part { msn, offset, last: true };
+    let part = Part { msn, offset, last };
     let solicited = work.flags.solicited();
     match *work.op {
         SendOp::Send { .. } => Segment::Send { part, solicited, invalidate: None },
@@ -35,7 +43,7 @@ pub(super) fn segment_of(work: &Work<'_>, state: &RequesterState) -> Segment {
         SendOp::Write { remote, .. } => {
             // What wraps is for the responder to refuse.
             let offset = remote.addr.wrapping_add(offset.into());
-            Segment::Write(Tagged { stag: Stag(remote.rkey.0), offset, last: true })
+            Segment::Write(Tagged { stag: Stag(remote.rkey.0), offset, last })
         }
         SendOp::Read { remote: Remote { addr, rkey } } => Segment::ReadRequest(
             state.request_msn,
@@ -65,19 +73,6 @@ fn atomic(state: &RequesterState, remote: Remote, op: AtomicOp) -> Segment {
         state.request_msn,
         AtomicRequest { id: state.next_token(), stag: Stag(rkey.0), offset, op },
     )
-}
-
-/// Says whether a segment is the last of its message.
-pub(super) fn set_last(segment: &mut Segment, is_last: bool) {
-    match segment {
-        Segment::Write(tagged) | Segment::ReadResponse(tagged) => tagged.last = is_last,
-        Segment::Send { part, .. } => part.last = is_last,
-        Segment::Immediate { .. }
-        | Segment::ReadRequest(..)
-        | Segment::AtomicRequest(..)
-        | Segment::AtomicResponse(..)
-        | Segment::Terminate(..) => assert!(is_last, "it has one segment"),
-    }
 }
 
 /// The immediate data that goes with a WRITE: the first 4 of 8 bytes, as other RNICs have it.

@@ -15,7 +15,8 @@ use crate::memory::Region;
 use crate::message::transfer::{Elements, Span, may_be_used, scatter};
 use crate::message::verdict::{Receiver, placement};
 use crate::op::{Answer, OF_RECEIVES, Remote};
-use crate::outstanding::Requests;
+use crate::outlet::PlacedFpdu;
+use crate::outstanding::{Requests, Scratch};
 use crate::pool::{At, List};
 use crate::qp::attr::{QpState, Receives};
 use crate::rc::tcp::search;
@@ -39,24 +40,6 @@ pub enum EarlyFpdu {
     Keep,
     /// It is of a message whose receive is not there: it is to be treated as lost, so that the peer sends it again.
     NoReceive,
-}
-
-/// An FPDU whose payload was placed ([`Engine::place_fpdu`](crate::Engine::place_fpdu)): what is left of it to be delivered.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlacedFpdu {
-    segment: Segment,
-    /// Bytes that were placed,
-    payload: u32,
-    /// and those of the FPDU.
-    length: u32,
-}
-
-impl PlacedFpdu {
-    /// Its bytes of the stream.
-    #[allow(clippy::len_without_is_empty, reason = "an FPDU is never empty")]
-    pub fn len(&self) -> usize {
-        self.length as usize
-    }
 }
 
 /// The payload of a segment.
@@ -147,19 +130,13 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         while self.qp.responder.queue.len() <= before {
             assert!(self.claim_another(), "so many are there");
         }
-        let BorrowedQp { qp, mrs, requests, recv_scratch, service, .. } = self;
+        let BorrowedQp { qp, mrs, requests, srqs, recv_scratch, service, .. } = self;
         let length = payload.len() as u32;
         let input = &mut service.tcp().input;
         let (ends, queue) = ((input.send_msn, part.msn), &qp.responder.queue);
         let at = input.search.find(ends, length, queue, |at| requests.receive_after(at))?;
-        let receive = requests.receive_at(at);
-        if part.offset.checked_add(length)? > receive.length.min(MAX_MESSAGE) {
-            return None;
-        }
-        let elements = Elements { mrs, pd: qp.pd_of_receives(), rights: OF_RECEIVES };
-        let sges = requests.elements(receive, recv_scratch);
-        let there = || Span::of(elements, sges, part.offset, length);
-        if may_be_used(there(), length) { scatter(payload, there()).ok() } else { None }
+        let receiver = Receiver { mrs, requests, srqs, qp };
+        scatter(payload, place_in_receive(&receiver, at, part, length, recv_scratch)?).ok()
     }
 
     fn place_write(&mut self, to: Tagged, payload: &[u8]) -> Option<()> {
@@ -172,20 +149,12 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
 
     /// What a READ returns goes to its elements, as long as it has not ended.
     fn place_response(&mut self, to: Tagged, payload: &[u8]) -> Option<()> {
-        let BorrowedQp { qp, mrs, requests, send_scratch, service, .. } = self;
+        let BorrowedQp { qp, mrs, requests, srqs, send_scratch, service, .. } = self;
         let RcTcp { requester: state, .. } = service.tcp();
-        let before = to.stag.0.wrapping_sub(state.token());
-        if before >= state.reads || !qp.is_receiving() {
-            return None;
-        }
-        let at = nth_with_response(requests, &qp.requester.queue, before as usize)?;
-        let (send, Payload::Sges(sges)) = requests.send_at(at, send_scratch) else { return None };
-        let end = to.offset.checked_add(payload.len() as u64)?;
-        if send.op.row().answer != Answer::Data || end > u64::from(send.length) {
-            return None;
-        }
-        let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
-        scatter(payload, Span::list(elements, sges, to.offset as u32)).ok()
+        let receiver = Receiver { mrs, requests, srqs, qp };
+        let reads = (state.token(), state.reads);
+        let there = place_of_response(&receiver, reads, to, payload.len() as u64, send_scratch)?;
+        scatter(payload, there).ok()
     }
 
     /// The turn of an FPDU has come that was placed. False if something before it waits.
@@ -202,6 +171,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             self.fail_stream(fault, &[]);
             return true;
         }
+        self.service.tcp().input.fpdus += 1;
         self.counters.fpdus_in += 1;
         self.begin_to_send();
         let mut headers = [0; MAX_HEADERS];
@@ -220,6 +190,45 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         self.service.tcp().input.is_new = false;
         true
     }
+}
+
+/// Where a part of what a READ returns goes, as long as that has not ended; `reads`: the token of the first that is outstanding, and how many are.
+pub(super) fn place_of_response<'a, R: Region>(
+    &Receiver { mrs, requests, qp, .. }: &Receiver<'a, R>,
+    (token, reads): (u32, u32),
+    to: Tagged,
+    length: u64,
+    scratch: &'a mut Scratch,
+) -> Option<Span<'a, R>> {
+    let before = to.stag.0.wrapping_sub(token);
+    if before >= reads || !qp.is_receiving() {
+        return None;
+    }
+    let at = nth_with_response(requests, &qp.requester.queue, before as usize)?;
+    let (send, Payload::Sges(sges)) = requests.send_at(at, scratch) else { return None };
+    let end = to.offset.checked_add(length)?;
+    if send.op.row().answer != Answer::Data || end > u64::from(send.length) {
+        return None;
+    }
+    let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
+    Some(Span::list(elements, sges, to.offset as u32))
+}
+
+/// Where a part of a SEND goes whose receive this is.
+pub(super) fn place_in_receive<'a, R: Region>(
+    &Receiver { mrs, requests, qp, .. }: &Receiver<'a, R>,
+    at: At,
+    part: Part,
+    length: u32,
+    scratch: &'a mut Scratch,
+) -> Option<Span<'a, R>> {
+    let receive = requests.receive_at(at);
+    if part.offset.checked_add(length)? > receive.length.min(MAX_MESSAGE) {
+        return None;
+    }
+    let elements = Elements { mrs, pd: qp.pd_of_receives(), rights: OF_RECEIVES };
+    let there = Span::of(elements, requests.elements(receive, scratch), part.offset, length);
+    may_be_used(there.clone(), length).then_some(there)
 }
 
 /// The request behind `before` others of those that have a response.

@@ -33,6 +33,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             }
             match self.service.tcp().input.deframer.next(&mut rest, buffer) {
                 Ok(Some(ulpdu)) => {
+                    self.service.tcp().input.fpdus += 1;
                     self.counters.fpdus_in += 1;
                     fate = self.receive_ulpdu(ulpdu, false);
                     if fate == Fate::Look {

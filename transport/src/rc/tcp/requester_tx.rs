@@ -11,7 +11,7 @@ use crate::outlet::{Fpdu, Outlet, Pieces};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
 use crate::rc::allowance::Allowance;
-use crate::rc::tcp::operation::{immediate, is_of_iwarp, segment_of, set_last};
+use crate::rc::tcp::operation::{headers_before_payload, immediate, is_of_iwarp, segment_of};
 use crate::rc::tcp::requester_state::RequesterState;
 use crate::rc::tcp::state::RcTcp;
 use crate::rc::tcp::stream::{ReadyToReceive, Stream};
@@ -188,11 +188,18 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
                 return RequestPause::Idle;
             }
             let imm_is_due = state.begun && state.sent == work.length && work.op.imm().is_some();
-            let (segment, slice) = next_segment(&work, state, stream, imm_is_due);
+            let slice = next_slice(&work, state.sent, stream, imm_is_due);
             let Some(pieces) = payload_of(mrs, qp, &work, payload, &slice) else {
                 return RequestPause::Broken(WcStatus::LocProt);
             };
-            let fpdu = Fpdu { framing: stream.framing(), place: stream.place(), segment: Some(segment) };
+            let (framing, place) = (stream.framing(), stream.place());
+            let fpdu = match work.op.imm() {
+                Some(imm) if imm_is_due => {
+                    let segment = immediate(state.send_msn, work.flags.solicited(), imm);
+                    Fpdu { framing, place, segment: Some(segment) }
+                }
+                _ => Fpdu { framing, place, segment: Some(segment_of(&work, state, slice.last)) },
+            };
             if outlet.send_fpdu(device, qpn, &fpdu, &pieces).is_err() {
                 return RequestPause::Broken(WcStatus::LocProt);
             }
@@ -202,7 +209,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
             qp.requester.started = true;
             state.begun = true;
             state.sent += slice.length;
-            if let Segment::Send { .. } | Segment::Immediate { .. } = segment
+            if let Some(Segment::Send { .. } | Segment::Immediate { .. }) = fpdu.segment
                 && slice.last
             {
                 state.send_msn = state.send_msn.add(1);
@@ -247,31 +254,12 @@ fn why_not_begin<R: Region>(
     waits.then_some(RequestPause::Idle)
 }
 
-/// The next segment of a request, and what it carries: the immediate data if that is due.
-fn next_segment(
-    work: &Work<'_>,
-    state: &RequesterState,
-    stream: &Stream,
-    imm_is_due: bool,
-) -> (Segment, Slice) {
-    match work.op.imm() {
-        Some(imm) if imm_is_due => {
-            let slice = Slice { offset: work.length, length: 0, last: true };
-            (immediate(state.send_msn, work.flags.solicited(), imm), slice)
-        }
-        _ => {
-            let mut segment = segment_of(work, state);
-            let slice = next_slice(work, state.sent, stream.most(&segment));
-            set_last(&mut segment, slice.last);
-            (segment, slice)
-        }
-    }
-}
-
-fn next_slice(work: &Work<'_>, sent: u32, most: u32) -> Slice {
+/// What the next segment of a request carries: nothing if it is the immediate data that is due.
+fn next_slice(work: &Work<'_>, sent: u32, stream: &Stream, imm_is_due: bool) -> Slice {
     match work.row.data {
+        _ if imm_is_due => Slice { offset: work.length, length: 0, last: true },
         DataDirection::Out => {
-            let rest = work.length - sent;
+            let (rest, most) = (work.length - sent, stream.most_behind(headers_before_payload(work.op)));
             Slice { offset: sent, length: rest.min(most), last: rest <= most }
         }
         // It asks for all.
@@ -279,7 +267,8 @@ fn next_slice(work: &Work<'_>, sent: u32, most: u32) -> Slice {
     }
 }
 
-/// The payload of a segment; `None` if the request's own memory may not be read.
+/// The payload of a segment; `None` if the request's own memory may not be read. (Inlined, as [`Pieces::memory`] is.)
+#[inline(always)]
 fn payload_of<'a, R: Region>(
     mrs: &'a Mrs<R>,
     qp: &Qp,

@@ -2,12 +2,14 @@
 
 mod save;
 
+use crate::place::Place;
 use crate::pool::List;
 use crate::rc::tcp::attr::{Role, StreamAttr};
 use crate::rc::tcp::input::Input;
 use crate::rc::tcp::requester_state::RequesterState;
 use crate::rc::tcp::responder_state::ResponderState;
-use crate::rc::tcp::stream::Stream;
+use crate::rc::tcp::stream::{Joined, Stream};
+use vrdma_wire::iwarp::num::Msn;
 
 /// What a QP has whose peer is reached in a stream.
 pub(crate) struct RcTcp {
@@ -15,6 +17,17 @@ pub(crate) struct RcTcp {
     pub(super) requester: RequesterState,
     pub(super) responder: ResponderState,
     pub(super) input: Input,
+}
+
+/// How far the stream to a QP is.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    /// FPDUs that were taken.
+    pub(super) taken: u64,
+    /// The SEND that is next.
+    pub(super) send_msn: Msn,
+    /// READs whose answers have not come: token of the first, and how many.
+    pub(super) reads: (u32, u32),
 }
 
 impl RcTcp {
@@ -33,6 +46,27 @@ impl RcTcp {
     #[inline]
     pub(crate) fn posted(&mut self, queue: &List) {
         self.requester.posted(queue.tail());
+    }
+
+    /// The peer that is a QP of this engine, if it is one.
+    pub(crate) fn joined(&self) -> Option<Joined> {
+        self.stream.joined
+    }
+
+    /// From now on it is known that the peer is at this place; `number` is that of both ends.
+    pub(crate) fn join(&mut self, peer: Place, number: u64) {
+        self.stream.joined = Some(Joined { peer, number, whole: self.stream.fpdus, goes_on: false });
+    }
+
+    /// How far the stream from there is, if it is this one and nothing waits in it.
+    pub(crate) fn progress_from(&self, peer: Place, number: u64) -> Option<Progress> {
+        let joined = self.stream.joined.filter(|joined| joined.peer == peer && joined.number == number);
+        let is_quiet = self.input.waiting.is_none() && !self.input.deframer.framing().markers;
+        joined.filter(|_| is_quiet).map(|_| Progress {
+            taken: self.input.fpdus,
+            send_msn: self.input.send_msn,
+            reads: (self.requester.token(), self.requester.reads),
+        })
     }
 
     /// Nothing more goes into the stream for now.

@@ -2,9 +2,10 @@
 
 mod save;
 
+use crate::place::Place;
 use crate::schedule::Direction;
 use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Segment};
-use vrdma_wire::iwarp::{Framing, Place};
+use vrdma_wire::iwarp::{Framing, Place as StreamPlace};
 
 /// A message that the initiator of a connection sends by itself, so that the responder may send (RFC 6581, 4).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -22,7 +23,7 @@ pub enum ReadyToReceive {
 pub(super) struct Stream {
     framing: Framing,
     /// Where the next FPDU begins.
-    place: Place,
+    place: StreamPlace,
     /// Most bytes of a ULPDU.
     mulpdu: u32,
     /// This end sends. A responder does not before the initiator has, or was silent for long; an initiator that is to send something before all else waits a little.
@@ -39,6 +40,22 @@ pub(super) struct Stream {
     pub(super) finishes: bool,
     /// Nothing is sent any more.
     ended: bool,
+    /// FPDUs that were sent since the engine has had it.
+    pub(super) fpdus: u64,
+    /// The peer is a QP of this engine.
+    pub(super) joined: Option<Joined>,
+}
+
+/// What is known of a peer that is a QP of this engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joined {
+    pub(crate) peer: Place,
+    /// Both ends have the same, and no others: if the peer has not, it has another stream now.
+    pub(crate) number: u64,
+    /// Which FPDU was the last that was sent with its payload: so many had been sent with it.
+    pub(crate) whole: u64,
+    /// The last FPDU was placed, and its message goes on.
+    pub(crate) goes_on: bool,
 }
 
 /// The shortest MSS: with less, headers would not have room.
@@ -54,7 +71,7 @@ impl Stream {
     ) -> Stream {
         Stream {
             framing,
-            place: Place::START,
+            place: StreamPlace::START,
             mulpdu: framing.mulpdu(mss as usize) as u32,
             may_send: is_initiator && ready.is_none(),
             ready,
@@ -63,6 +80,8 @@ impl Stream {
             terminate: None,
             finishes: false,
             ended: false,
+            fpdus: 0,
+            joined: None,
         }
     }
 
@@ -71,18 +90,24 @@ impl Stream {
     }
 
     /// Where the next FPDU begins.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> StreamPlace {
         self.place
     }
 
     /// An FPDU of so many bytes was taken.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.place = self.place.after(bytes);
+        self.fpdus += 1;
     }
 
     /// Most payload of a segment with these headers.
     pub(super) fn most(&self, segment: &Segment) -> u32 {
-        self.mulpdu - segment.header_len() as u32
+        self.most_behind(segment.header_len())
+    }
+
+    /// Most payload behind so many bytes of headers.
+    pub(super) fn most_behind(&self, headers: usize) -> u32 {
+        self.mulpdu - headers as u32
     }
 
     /// Whether messages of this direction may go on, or begin.

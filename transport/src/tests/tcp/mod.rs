@@ -3,6 +3,7 @@
 mod basics;
 mod endings;
 mod hostile;
+mod joined;
 mod placed;
 mod set_up;
 

@@ -5,7 +5,6 @@
 //! and told what in the words of epoll.
 
 mod end;
-mod hash;
 mod node;
 mod pipe;
 mod receive;

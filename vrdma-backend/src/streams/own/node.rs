@@ -1,7 +1,6 @@
 //! The TCP of one guest.
 
 use super::end::{End, User};
-use super::hash::NumberMap;
 use super::receive::{Came, WINDOW};
 use super::taker::{Direct, Taker};
 use crate::allowed::{AllowedGid, Vlans};
@@ -9,6 +8,7 @@ use crate::config::{GuestConfig, GuestLimits};
 use crate::memory::sum;
 use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
+use crate::streams::hash::NumberMap;
 use crate::streams::output::Taken;
 use std::collections::{HashMap, VecDeque};
 use vmm_sys_util::epoll::EventSet;

@@ -1,4 +1,4 @@
-//! Connections between two guests of this worker: no TCP, no segments. What one end puts in is what the other reads, in the same buffer. To its user an end is what a socket of
+//! Connections between two guests of this worker: no TCP, no segments. What one end puts in is what the other reads, in the same buffer; or the engine has placed it, and what is left of it takes its turn. To its user an end is what a socket of
 //! our own TCP is.
 
 use super::node::Ready;
@@ -10,12 +10,12 @@ use std::collections::{HashSet, VecDeque};
 use std::io;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::Tuple;
-use vrdma_transport::DeviceId;
+use vrdma_transport::{DeviceId, PlacedFpdu};
 
 /// Bytes of memory that wait for an end's user, after which the other end waits.
 const ROOM: usize = 128 << 10;
-/// Longest FPDU: some wait while one is read.
-pub const MSS: u32 = 32 << 10;
+/// Longest FPDU: some wait while one is read. It has 32 KiB of payload, so that messages of several times that have no short rest, behind headers, padding and CRC.
+pub const MSS: u32 = (32 << 10) + 32;
 
 /// Names an end until its user [leaves](Pipes::leave) it.
 #[derive(Debug)]
@@ -29,10 +29,17 @@ pub struct Pipes {
     /// Of the ends that connected: whose, and the addresses as it has them.
     in_use: HashSet<(DeviceId, Tuple)>,
     buffers: Buffers,
+    /// Something was put in since it was last asked.
+    has_news: bool,
 }
 
-/// A buffer, with the length of what is at its front.
-type Chunk = (Vec<u8>, usize);
+/// What came.
+enum Chunk {
+    /// A buffer, with the length of what is at its front.
+    Bytes(Vec<u8>, usize),
+    /// An FPDU whose payload the engine has placed.
+    Placed(PlacedFpdu),
+}
 
 #[derive(Default)]
 struct End {
@@ -45,7 +52,7 @@ struct End {
     wants: Option<EventSet>,
     /// Its user is in the queue of those who are to be told.
     is_queued: bool,
-    /// What came, each buffer with its length,
+    /// What came,
     input: VecDeque<Chunk>,
     /// and the memory of all of it: a long buffer may have few bytes.
     waiting: usize,
@@ -144,7 +151,13 @@ impl Pipes {
         if self.end(pipe.0).is_reset { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
 
-    /// Reads what came: bytes into a buffer, which is replaced; none at the end of the stream.
+    /// Who is at the other end, as far as it is known.
+    pub fn user_of_peer(&mut self, pipe: &Pipe) -> Option<Handle> {
+        let peer = self.peer(pipe)?;
+        self.end(peer).user
+    }
+
+    /// Reads what came: bytes into a buffer, which is replaced, or an FPDU that was placed; no bytes at the end of the stream.
     ///
     /// # Errors
     /// `WouldBlock`: there is nothing yet. Or the peer has reset it.
@@ -152,13 +165,18 @@ impl Pipes {
         let end = self.end(pipe.0);
         if let Some(chunk) = end.input.pop_front() {
             end.waiting -= memory(&chunk);
-            let (bytes, length) = chunk;
             let peer = end.peer;
-            self.buffers.put(std::mem::replace(buffer, bytes));
+            let came = match chunk {
+                Chunk::Bytes(bytes, length) => {
+                    self.buffers.put(std::mem::replace(buffer, bytes));
+                    Came::Bytes(length)
+                }
+                Chunk::Placed(placed) => Came::Placed(placed),
+            };
             if let Some(peer) = peer {
                 self.note(peer, ready);
             }
-            return Ok(Came::Bytes(length));
+            return Ok(came);
         }
         if end.peer_ended {
             return Ok(Came::Bytes(0));
@@ -184,7 +202,23 @@ impl Pipes {
     /// Has the peer read it.
     pub fn send(&mut self, pipe: &Pipe, taken: Taken, ready: &mut Ready) {
         let Some(peer) = self.peer(pipe) else { return self.buffers.put(taken.bytes) };
-        let chunk = (taken.bytes, taken.pieces.iter().sum());
+        self.put(peer, Chunk::Bytes(taken.bytes, taken.pieces.iter().sum()), ready);
+    }
+
+    /// Has the peer read an FPDU that was placed.
+    pub fn send_placed(&mut self, pipe: &Pipe, placed: PlacedFpdu, ready: &mut Ready) {
+        if let Some(peer) = self.peer(pipe) {
+            self.put(peer, Chunk::Placed(placed), ready);
+        }
+    }
+
+    /// Whether anything was put in since the last call.
+    pub fn had_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+    }
+
+    fn put(&mut self, peer: usize, chunk: Chunk, ready: &mut Ready) {
+        self.has_news = true;
         let end = self.end(peer);
         end.waiting += memory(&chunk);
         end.input.push_back(chunk);
@@ -212,7 +246,11 @@ impl Pipes {
     fn remove(&mut self, Pipe(index): Pipe, is_reset: bool, ready: &mut Ready) {
         let End { peer, name, input, .. } = self.ends[index].take().expect("its user leaves it once");
         self.free.push(index);
-        input.into_iter().for_each(|(bytes, _)| self.buffers.put(bytes));
+        for chunk in input {
+            if let Chunk::Bytes(bytes, _) = chunk {
+                self.buffers.put(bytes);
+            }
+        }
         if let Some(name) = name {
             self.in_use.remove(&name);
         }
@@ -226,13 +264,18 @@ impl Pipes {
 }
 
 /// Bytes that a chunk takes.
-fn memory((bytes, _): &Chunk) -> usize {
-    size_of::<Chunk>() + bytes.capacity()
+fn memory(chunk: &Chunk) -> usize {
+    let buffer = match chunk {
+        Chunk::Bytes(bytes, _) => bytes.capacity(),
+        Chunk::Placed(_) => 0,
+    };
+    size_of::<Chunk>() + buffer
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::streams::own::receive::tests::placed;
     use vrdma_tcp::Ports;
     use vrdma_wire::num::Gid;
 
@@ -284,6 +327,32 @@ mod tests {
             pipes.send(&near, one(), &mut ready);
         }
         assert!(pipes.end(far.0).input.len() <= ROOM / size_of::<Chunk>() + 1);
+    }
+
+    #[test]
+    fn what_was_placed_takes_its_turn_among_bytes_and_some_room() {
+        let (mut pipes, mut ready, near, far) = pair();
+        let (placed, _) = placed();
+        assert!(!pipes.had_news());
+        pipes.send(&near, taken(1, 5), &mut ready);
+        assert!(pipes.had_news() && !pipes.had_news());
+        pipes.send_placed(&near, placed.clone(), &mut ready);
+        pipes.send(&near, taken(2, 5), &mut ready);
+        assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [1; 5]);
+        match pipes.read(&far, &mut Vec::new(), &mut ready).unwrap() {
+            Came::Placed(came) => assert_eq!(came, placed),
+            Came::Bytes(_) => panic!("bytes"),
+        }
+        assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [2; 5]);
+        while pipes.has_room(&near).unwrap() {
+            pipes.send_placed(&near, placed.clone(), &mut ready);
+        }
+        assert!(pipes.end(far.0).input.len() <= ROOM / size_of::<Chunk>() + 1);
+        // Who leaves takes all of it along.
+        pipes.leave(far, &mut ready);
+        pipes.send_placed(&near, placed, &mut ready);
+        assert!(pipes.has_room(&near).is_err());
+        assert_eq!(pipes.user_of_peer(&near), None);
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Received {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::streams::handle::Handle;
     use crate::streams::own::taker::Taker;
@@ -378,7 +378,7 @@ mod tests {
     }
 
     /// An FPDU, and what an engine says of it that placed it.
-    fn placed() -> (PlacedFpdu, Vec<u8>) {
+    pub(in crate::streams::own) fn placed() -> (PlacedFpdu, Vec<u8>) {
         let mut engine = Engine::new(1);
         let device = engine.add_device(Limits::default());
         let (owner, access) = (OwnerId::KERNEL, Access::LOCAL_WRITE | Access::REMOTE_WRITE);

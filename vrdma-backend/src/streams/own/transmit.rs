@@ -1,8 +1,8 @@
 //! What the TCP of a guest sends.
 
 use super::end::End;
-use super::hash::NumberMap;
 use super::node::{Node, Ready, note};
+use crate::streams::hash::NumberMap;
 use vrdma_tcp::{ConnectionId, Instant, Outgoing, Sources};
 use vrdma_wire::tcp::Packet;
 

@@ -14,9 +14,19 @@ const TELLING: usize = 6;
 impl Input {
     /// The record of it.
     pub(in crate::rc::tcp) fn save(&self) -> record::TcpInput {
-        // A search begins anew.
-        let Input { deframer, held, waiting, is_new, ready, send_msn, search: _, request_msn, written } =
-            self;
+        // A search begins anew. What was taken is counted for streams that are joined, which none is that is restored.
+        let Input {
+            deframer,
+            held,
+            waiting,
+            fpdus: _,
+            is_new,
+            ready,
+            send_msn,
+            search: _,
+            request_msn,
+            written,
+        } = self;
         let waiting = waiting
             .as_ref()
             .map(|Waiting { number, ulpdu }| record::Waiting { number: *number, ulpdu: ulpdu.to_vec() });
@@ -53,6 +63,7 @@ impl Input {
             deframer: Deframer::resume(framing, place, held.len()),
             held: held.as_slice().into(),
             waiting,
+            fpdus: 0,
             is_new: *is_new,
             ready: ready.map(Into::into),
             send_msn: Msn(*send_msn),

@@ -24,6 +24,9 @@ impl Stream {
             terminate,
             finishes,
             ended,
+            // The caller's connections are not in the record, nor what it joined.
+            fpdus: _,
+            joined: _,
         } = self;
         let terminate = terminate.as_ref().map(|segment| {
             let mut ulpdu = vec![0; MAX_HEADERS];
@@ -60,7 +63,20 @@ impl Stream {
             return Err(Violation::Stream);
         }
         let ready = ready.map(Into::into);
-        Ok(Stream { framing, place, mulpdu, may_send, ready, blocked, message, terminate, finishes, ended })
+        Ok(Stream {
+            framing,
+            place,
+            mulpdu,
+            may_send,
+            ready,
+            blocked,
+            message,
+            terminate,
+            finishes,
+            ended,
+            fpdus: 0,
+            joined: None,
+        })
     }
 }
 
