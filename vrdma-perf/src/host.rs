@@ -118,7 +118,11 @@ impl Host {
                 huge_pages: true,
                 channel_size: ENTRIES,
                 host: i as u8 + 1,
-                tcp: if transport == Transport::Iwarp(Tcp::Kernel) { GuestTcp::Kernel } else { GuestTcp::Own },
+                tcp: if transport == Transport::Iwarp(Tcp::Kernel) {
+                    GuestTcp::Kernel
+                } else {
+                    GuestTcp::Own
+                },
                 ..GuestOptions::default()
             };
             let guest = Guest::connect(socket, options).with_context(|| socket.display().to_string())?;
