@@ -159,6 +159,9 @@ pub struct LoadArgs {
     /// Guests have iWARP functions over our own TCP, and their QPs are connected as programs with rdma_cm do: two guests of one worker go without TCP. Services are RC alone, and there is no ATOMIC WRITE. The completion of a WRITE or SEND says that it was taken, not that it arrived: for a way there and back take READ, for what has arrived SEND or --imm
     #[arg(long)]
     pub iwarp: bool,
+    /// The guests' TCP is the host's instead, over lo
+    #[arg(long, requires = "iwarp", conflicts_with = "attach")]
+    pub kernel_tcp: bool,
     /// Which atomic operation [default: FETCH_AND_ADD]
     #[arg(short = 'A', long = "atomic", value_enum, ignore_case = true, value_name = "TYPE")]
     pub atomic: Option<Atomic>,

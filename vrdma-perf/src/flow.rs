@@ -2,14 +2,13 @@
 
 use crate::args::{Atomic, Connection};
 use crate::copying::Buffer;
-use crate::host::{Host, refused};
+use crate::host::{Host, Transport, refused};
 use crate::keys::{self, Keys};
 use crate::load::Load;
 use crate::plan::{Operation, Plan};
 use crate::process::{Process, Receives, next, receives_of_each, shared_receives};
 use anyhow::{Result, bail};
 use std::time::Duration;
-use vrdma_backend::config::Transport;
 use vrdma_guest::Qp;
 use vrdma_guest::abi::ah::AhEntry;
 use vrdma_guest::abi::control::{QpType, limit};
@@ -249,8 +248,8 @@ fn put_handle(table: &AhTable, from: &Process, to: &Process, qkey: u32) -> UdTar
 fn connect(plan: &Plan, near: &[Qp], far: &[Qp]) {
     for (near, far) in near.iter().zip(far) {
         match plan.transport {
-            Transport::Iwarp => _ = connect_streams(near, far),
-            Transport::Roce | Transport::Both => vrdma_guest::connect(near, far),
+            Transport::Iwarp(_) => _ = connect_streams(near, far),
+            Transport::Roce => vrdma_guest::connect(near, far),
         }
     }
 }

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use vrdma_backend::config::{Config, GuestConfig, GuestLimits, Tcp, Transport};
+use vrdma_backend::config::{self, Config, GuestConfig, GuestLimits, HostAddress, Tcp};
 use vrdma_guest::abi::config::transport::IWARP;
 use vrdma_guest::abi::control::Status;
+use vrdma_guest::cm::host_address;
 use vrdma_guest::memory::{HUGE_PAGE, Memory};
 use vrdma_guest::threads::pin;
 use vrdma_guest::{Guest, GuestOptions, GuestTcp};
@@ -30,6 +31,26 @@ const CONNECTIONS: u32 = 1 << 15;
 const ADMIN: &str = "admin.sock";
 /// How long its answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What connections are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// RoCE.
+    Roce,
+    /// iWARP.
+    Iwarp(Tcp),
+}
+
+impl Transport {
+    /// As it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Roce => "RoCE",
+            Transport::Iwarp(Tcp::Own) => "iWARP",
+            Transport::Iwarp(Tcp::Kernel) => "iWARP over the host's TCP",
+        }
+    }
+}
 
 /// A device of DPDK.
 #[derive(Clone, Copy, Debug)]
@@ -97,13 +118,17 @@ impl Host {
                 huge_pages: true,
                 channel_size: ENTRIES,
                 host: i as u8 + 1,
-                tcp: GuestTcp::Own,
+                tcp: if transport == Transport::Iwarp(Tcp::Kernel) {
+                    GuestTcp::Kernel
+                } else {
+                    GuestTcp::Own
+                },
                 ..GuestOptions::default()
             };
             let guest = Guest::connect(socket, options).with_context(|| socket.display().to_string())?;
             let is_iwarp = guest.config.transport == IWARP;
             ensure!(
-                is_iwarp == (transport == Transport::Iwarp),
+                is_iwarp == (transport != Transport::Roce),
                 "{} is a guest's with{} iWARP: {} --iwarp",
                 socket.display(),
                 if is_iwarp { "" } else { "out" },
@@ -174,17 +199,25 @@ fn config(
     let guest = |(i, socket): (usize, &PathBuf)| -> Result<GuestConfig> {
         let socket = socket.display();
         let text = format!("name=g{i},socket={socket},mac=52:54:00:00:00:{:02x},any-gid=true", i + 1);
-        Ok(GuestConfig { transport, ..text.parse()? })
+        let guest: GuestConfig = text.parse()?;
+        Ok(match transport {
+            Transport::Roce => guest,
+            Transport::Iwarp(Tcp::Own) => GuestConfig { transport: config::Transport::Iwarp, ..guest },
+            Transport::Iwarp(Tcp::Kernel) => {
+                let host_addresses = vec![HostAddress(host_address(i as u8).into())];
+                GuestConfig { transport: config::Transport::Iwarp, host_addresses, ..guest }
+            }
+        })
     };
     let guests = sockets.iter().enumerate().map(guest).collect::<Result<_>>()?;
     let mut config = Config { guests, poll_us: args.poll_us, admin: Some(admin), ..Config::default() };
     // All that one guest sends goes through one channel; one more is its kernel's, one for what it receives.
     config.channels = 8;
     // Our own TCP goes by an uplink, if it goes at all.
-    let uplink = uplink.or((transport == Transport::Iwarp).then_some(Uplink("net_ring0")));
+    let uplink = uplink.or((transport == Transport::Iwarp(Tcp::Own)).then_some(Uplink("net_ring0")));
     config.uplink = uplink.map(|Uplink(device)| device.parse()).transpose()?;
-    if transport == Transport::Iwarp {
-        config.tcp = Some(Tcp::Own);
+    if let Transport::Iwarp(tcp) = transport {
+        config.tcp = Some(tcp);
         config.limits = GuestLimits { connections: CONNECTIONS, ..GuestLimits::default() };
     }
     Ok(config)

@@ -16,7 +16,6 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
-use vrdma_backend::config::Transport;
 
 /// What came out.
 #[derive(Clone, Debug, Serialize)]
@@ -136,8 +135,7 @@ impl Limits<'_> {
         let (host, plan, name) = match beside {
             Beside::Plan(other) => (host, other, other.operation.name().to_owned()),
             Beside::Apart(other) if other.transport != plan.transport => {
-                let transport = if other.transport == Transport::Iwarp { "iWARP" } else { "RoCE" };
-                (other_host, other, format!("{transport} {}", other.operation.name()))
+                (other_host, other, format!("{} {}", other.transport.name(), other.operation.name()))
             }
             Beside::Apart(other) => (other_host, other, other.operation.name().to_owned()),
             Beside::Daemon(_) => (other_host, plan, "the other".to_owned()),

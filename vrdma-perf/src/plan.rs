@@ -1,9 +1,10 @@
 //! What is posted, and what of it makes no sense.
 
 use crate::args::{Atomic, Command, Connection, Figure, LoadArgs, Measure, WindowType};
+use crate::host::Transport;
 use anyhow::{Result, bail, ensure};
 use std::time::Duration;
-use vrdma_backend::config::Transport;
+use vrdma_backend::config::Tcp;
 use vrdma_guest::memory::PAGE;
 
 /// Bytes of the header before a datagram in its receive.
@@ -160,7 +161,11 @@ impl Plan {
             operation,
             size,
             connection,
-            transport: if args.iwarp { Transport::Iwarp } else { Transport::Roce },
+            transport: match (args.iwarp, args.kernel_tcp) {
+                (false, _) => Transport::Roce,
+                (true, false) => Transport::Iwarp(Tcp::Own),
+                (true, true) => Transport::Iwarp(Tcp::Kernel),
+            },
             qps: args.qp,
             depth,
             imm,

@@ -296,7 +296,7 @@ fn picked(only: &str) -> Result<Vec<&'static Row>> {
 mod tests {
     use super::*;
     use crate::args::Figure;
-    use vrdma_backend::config::Transport;
+    use crate::host::Transport;
 
     #[test]
     fn each_row_is_a_command_of_one_size() {

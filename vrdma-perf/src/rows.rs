@@ -169,6 +169,42 @@ pub const ROWS: &[Row] = &[
     row("8 B iWARP READ, no TCP, beside RoCE: latency", "read lat --iwarp", With::Apart("read lat"), ""),
     row("8 B iWARP WRITE, no TCP, beside RoCE: rate", "write rate --iwarp", With::Apart("write rate"), ""),
     row("64 KiB iWARP WRITE, no TCP, beside RoCE", "write bw --iwarp", With::Apart("write bw"), ""),
+    row(
+        "8 B iWARP SEND, the host's TCP, beside none: latency",
+        "send lat --iwarp --kernel-tcp",
+        With::Apart("send lat --iwarp"),
+        "",
+    ),
+    row(
+        "8 B iWARP SEND, the host's TCP, beside none: rate",
+        "send rate --iwarp --kernel-tcp",
+        With::Apart("send rate --iwarp"),
+        "",
+    ),
+    row(
+        "8 B iWARP SEND, the host's TCP, beside none: rate on 64 connections",
+        "send rate --iwarp --kernel-tcp -q 64",
+        With::Apart("send rate --iwarp -q 64"),
+        "",
+    ),
+    row(
+        "4 KiB iWARP SEND, the host's TCP, beside none",
+        "send bw -s 4096 --iwarp --kernel-tcp",
+        With::Apart("send bw -s 4096 --iwarp"),
+        "",
+    ),
+    row(
+        "64 KiB iWARP SEND, the host's TCP, beside none",
+        "send bw --iwarp --kernel-tcp",
+        With::Apart("send bw --iwarp"),
+        "",
+    ),
+    row(
+        "64 KiB iWARP SEND, the host's TCP, beside none, 64 connections",
+        "send bw --iwarp --kernel-tcp -q 64",
+        With::Apart("send bw --iwarp -q 64"),
+        "",
+    ),
     other("64 KiB WRITE over net_memif", What::Wire(PortKind::Memif, 65536), ">= 0.85"),
     other("64 B WRITEs over net_memif, packets", What::Wire(PortKind::Memif, 64), ">= 0.6"),
     other(

@@ -86,6 +86,8 @@ fn each_operation_of_each_service_ends() {
         "send rate --iwarp --srq -q 3",
         "send bw --iwarp --cold",
         "atomic rate --iwarp",
+        "send lat --iwarp --kernel-tcp",
+        "write bw --iwarp --kernel-tcp -q 3",
     ];
     for line in lines {
         let all = results(&format!("{line} -n 300 --no-limits"));

@@ -107,7 +107,7 @@ impl Carrier {
     /// The connection is over.
     pub(super) fn send(&self, output: &mut Output, cut: usize, own: &mut Own) -> io::Result<()> {
         match self {
-            Carrier::Kernel(socket) => output.flush(socket),
+            Carrier::Kernel(socket) => output.flush(socket, cut),
             Carrier::Own(_) | Carrier::Local(_) if output.is_empty() => Ok(()),
             Carrier::Own(socket) => {
                 if own.has_room(socket)? {

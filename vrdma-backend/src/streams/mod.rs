@@ -76,6 +76,8 @@ pub struct Streams {
     touched: Vec<Handle>,
     /// Bytes that were put together for our own TCP in this turn.
     put: usize,
+    /// The same for the kernel's.
+    put_kernel: usize,
     scratch: Vec<u8>,
     /// The TCP of those guests that have our own.
     pub own: Own,
@@ -100,6 +102,7 @@ impl Streams {
             stalled: Vec::new(),
             touched: Vec::new(),
             put: 0,
+            put_kernel: 0,
             scratch: Vec::new(),
             own: Own::default(),
             has_local_way: true,

@@ -58,6 +58,8 @@ impl Streams {
         connection.output.put(length, is_whole, |buf| write_fpdu(fpdu, payload, buf).map(|_| ()))?;
         if matches!(connection.carrier, Some(Carrier::Own(_) | Carrier::Local(_))) {
             self.put += length;
+        } else {
+            self.put_kernel += length;
         }
         self.touch(handle);
         Ok(())

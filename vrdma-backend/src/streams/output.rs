@@ -9,8 +9,8 @@ const ROOM: usize = 128 << 10;
 /// Most bytes in one call of the kernel.
 const PIECE: usize = 64 << 10;
 
-/// Bytes in order, in pieces that each go in one call of the kernel, at whose end a TCP segment ends (MSG_EOR). FPDUs of a whole segment share a piece, since the kernel
-/// cuts it where they end; a shorter one ends its piece.
+/// Bytes in order, in pieces at whose end a TCP segment may end. FPDUs of a whole segment share a piece, since the kernel cuts it where they end; a shorter one ends its
+/// piece.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Longer than what is in it, so that it is not filled with zeros each time.
@@ -23,6 +23,10 @@ pub struct Output {
     pieces: VecDeque<usize>,
     /// The last piece has whole segments alone.
     is_open: bool,
+    /// So many pieces at the front go alone: those of MPA, and the first FPDU, as Linux's siw has it.
+    alone: usize,
+    /// Bytes since the last end of a segment that was asked for, if the kernel has taken a part of what goes before the next.
+    begun: usize,
 }
 
 impl Output {
@@ -68,23 +72,50 @@ impl Output {
             Ok::<(), std::convert::Infallible>(())
         };
         let Ok(()) = self.put(bytes.len(), false, copy);
+        self.alone = self.pieces.len() + 1;
     }
 
-    /// Hands over to the kernel what it takes now.
+    /// Bytes of the next call of the kernel, at whose end a segment ends (MSG_EOR): a piece, with those behind it that are whole in its last segment of `cut` bytes.
+    fn call(&self, cut: usize) -> usize {
+        let mut length = self.pieces.front().copied().unwrap_or_default();
+        if self.alone > 0 || cut == 0 {
+            return length;
+        }
+        for piece in self.pieces.iter().skip(1) {
+            let filled = (self.begun + length) % cut;
+            if filled + piece > cut && filled != 0 || length + piece > PIECE {
+                break;
+            }
+            length += piece;
+        }
+        length
+    }
+
+    /// The kernel has taken so many bytes of a call.
+    fn taken(&mut self, mut taken: usize, call: usize) {
+        self.sent += taken;
+        self.begun = if taken == call { 0 } else { self.begun + taken };
+        while let Some(piece) = self.pieces.front_mut() {
+            if *piece > taken {
+                *piece -= taken;
+                break;
+            }
+            taken -= *piece;
+            self.pieces.pop_front();
+            self.alone = self.alone.saturating_sub(1);
+        }
+    }
+
+    /// Hands over to the kernel what it takes now; `cut`: so long is a whole segment.
     ///
     /// # Errors
     /// The connection is over.
-    pub(super) fn flush(&mut self, socket: &Socket) -> io::Result<()> {
+    pub(super) fn flush(&mut self, socket: &Socket, cut: usize) -> io::Result<()> {
         const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_EOR;
-        while let Some(piece) = self.pieces.front_mut() {
-            match socket.send_with_flags(&self.bytes[self.sent..self.sent + *piece], FLAGS) {
-                Ok(taken) => {
-                    self.sent += taken;
-                    *piece -= taken;
-                    if *piece == 0 {
-                        self.pieces.pop_front();
-                    }
-                }
+        while !self.pieces.is_empty() {
+            let call = self.call(cut);
+            match socket.send_with_flags(&self.bytes[self.sent..self.sent + call], FLAGS) {
+                Ok(taken) => self.taken(taken, call),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -156,6 +187,55 @@ mod tests {
         assert_eq!(output.pieces, [2010, 1000, 5, 40_000, 40_000]);
     }
 
+    /// Lengths of the calls of the kernel that all of it goes by, of which each takes all, and segments of 1000 bytes.
+    fn calls(output: &mut Output) -> Vec<usize> {
+        let mut calls = Vec::new();
+        while !output.is_empty() {
+            let call = output.call(1000);
+            output.taken(call, call);
+            calls.push(call);
+        }
+        assert_eq!((output.begun, output.sent), (0, output.filled));
+        calls
+    }
+
+    #[test]
+    fn short_fpdus_that_wait_share_a_segment_as_far_as_they_are_whole_in_it() {
+        let mut output = Output::default();
+        // A reply of MPA goes alone, and so does the first FPDU.
+        output.push(b"reply");
+        for length in [100, 400, 600, 1, 1000, 1000, 300, 700, 50] {
+            fill(&mut output, 0, length, length == 1000);
+        }
+        assert_eq!(calls(&mut output), [5, 100, 1001, 3050]);
+        // It is no longer the first.
+        for length in [500, 500, 1000, 10, 20] {
+            fill(&mut output, 0, length, length == 1000);
+        }
+        assert_eq!(calls(&mut output), [2030]);
+        for _ in 0..70 {
+            fill(&mut output, 0, 1000, true);
+            fill(&mut output, 0, 1000, false);
+        }
+        assert!(calls(&mut output).iter().all(|&call| call <= PIECE && call % 1000 == 0));
+    }
+
+    #[test]
+    fn a_call_that_took_a_part_goes_on_in_the_segment_where_that_ended() {
+        let mut output = Output::default();
+        for length in [300, 300, 300, 450] {
+            fill(&mut output, 0, length, false);
+        }
+        assert_eq!(output.call(1000), 900);
+        output.taken(350, 900);
+        assert_eq!((&output.pieces, output.begun), (&VecDeque::from([250, 300, 450]), 350));
+        assert_eq!(output.call(1000), 550);
+        output.taken(250, 550);
+        assert_eq!((output.call(1000), output.begun), (300, 600));
+        output.taken(300, 300);
+        assert_eq!((calls(&mut output), output.begun), (vec![450], 0));
+    }
+
     #[test]
     fn what_could_not_be_written_is_not_there() {
         let mut output = Output::default();
@@ -179,11 +259,11 @@ mod tests {
             fill(&mut output, number, length, number % 3 != 0);
             expected.resize(expected.len() + length, number);
             while !output.has_room() {
-                output.flush(&socket).unwrap();
+                output.flush(&socket, 4096).unwrap();
             }
         }
         while !output.is_empty() {
-            output.flush(&socket).unwrap();
+            output.flush(&socket, 4096).unwrap();
         }
         drop(socket);
         assert!(reader.join().unwrap().unwrap() == expected);
@@ -198,7 +278,7 @@ mod tests {
         let mut output = Output::default();
         for _ in 0..1000 {
             output.push(b"bytes");
-            if output.flush(&socket).is_err() {
+            if output.flush(&socket, 4096).is_err() {
                 return;
             }
             std::thread::yield_now();
