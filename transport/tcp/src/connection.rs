@@ -339,14 +339,6 @@ impl Connection {
         self.end(Reason::Aborted);
     }
 
-    /// Sets the bytes that may arrive beyond what is complete. Less counts only as far as the peer was not told of more (RFC 9293, 3.8.6).
-    pub fn set_window(&mut self, bytes: u32) {
-        let before = self.receive_window;
-        self.receive_window = u64::from(bytes.min(1 << 30));
-        // A window that opens is told at once: the peer may be waiting for it.
-        self.due.ack |= self.receive_window > before && self.is_synchronized();
-    }
-
     /// Both ends know each other's numbers.
     pub(crate) fn is_synchronized(&self) -> bool {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)

@@ -341,6 +341,14 @@ impl Connection {
         self.agreed.fpdus && (self.state != State::SynSent || self.counters.timeouts == 0)
     }
 
+    /// Sets the bytes that may arrive beyond what is complete. Less counts only as far as the peer was not told of more (RFC 9293, 3.8.6).
+    pub fn set_window(&mut self, bytes: u32) {
+        let before = self.receive_window;
+        self.receive_window = u64::from(bytes.min(1 << 30));
+        // A window that opens is told at once: the peer may be waiting for it.
+        self.due.ack |= self.receive_window > before && self.is_synchronized();
+    }
+
     /// The window as it is written. Its right edge never goes back (RFC 9293, 3.8.6).
     fn announce(&mut self, is_syn: bool) -> u16 {
         let nxt = self.received.nxt();
