@@ -51,8 +51,15 @@ pub fn use_workers(workers: Option<u32>) {
 }
 
 /// How many: as the command line says, or, as for the tests without VMs, `VRDMA_TEST_WORKERS`.
+///
+/// # Panics
+/// That is no number: tests that were to have several workers would pass with one.
 pub fn workers() -> u32 {
-    let variable = || std::env::var("VRDMA_TEST_WORKERS").ok()?.parse().ok();
+    let variable = || {
+        std::env::var("VRDMA_TEST_WORKERS")
+            .ok()
+            .map(|text| text.parse().expect("VRDMA_TEST_WORKERS is a number"))
+    };
     WORKERS.get().copied().or_else(variable).unwrap_or(1)
 }
 
