@@ -110,7 +110,7 @@ fn ours(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
     if siw.is_none() {
         ui::say("`cargo xtask demo iwarp --both-siw` measures Linux's siw, to be shown beside");
     }
-    say(figures_of(Device::Vrdma, &figures, siw.map(|(figures, _)| figures).as_ref()));
+    say(figures_of(Device::Vrdma.name(), &figures, siw.map(|(figures, _)| figures).as_ref()));
     Ok(count)
 }
 
@@ -124,14 +124,14 @@ fn siw_alone(pair: &Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
     if plan.only.is_empty() {
         figures.keep(Device::Siw.name(), pair.accel())?;
     }
-    say(figures_of(Device::Siw, &figures, None));
+    say(figures_of(Device::Siw.name(), &figures, None));
     Ok(count)
 }
 
-fn figures_of(device: Device, figures: &Summary, beside: Option<&Summary>) -> String {
+fn figures_of(whose: &str, figures: &Summary, beside: Option<&Summary>) -> String {
     let mut figures = figures.clone();
     figures.sort();
-    let table = figures.table(device.name(), beside.map(|beside| (Device::Siw.name(), beside)));
+    let table = figures.table(whose, beside.map(|beside| (Device::Siw.name(), beside)));
     format!(
         "\ntypical latency, its 99.9th percentile, and average bandwidth, as the VMs measure them\n{table}"
     )
@@ -154,7 +154,12 @@ fn with_siw(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
         say(format!("\n=== {named} (which waits 60 s for a reply, not 10: VMs may be slow)"));
         siw::load(&pair.b, variant, pair.patience(6))?;
         match go_through(pair, turns, &wants, say) {
-            Ok(ran) => count += ran.count,
+            Ok(ran) => {
+                count += ran.count;
+                if !ran.figures.is_empty() {
+                    say(figures_of("siw0 -> vrdma0", &ran.figures, None));
+                }
+            }
             Err(error) => failures.push(format!("{named}: {error:#}")),
         }
     }

@@ -53,6 +53,11 @@ impl Summary {
         }
     }
 
+    /// Whether no program measured anything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Puts latencies first.
     pub fn sort(&mut self) {
         self.0.sort_by_key(|(_, value)| !value.ends_with("us"));
