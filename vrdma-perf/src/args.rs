@@ -267,7 +267,7 @@ impl PortKind {
 }
 
 /// `vrdma-perf wire`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, PartialEq, Args)]
 pub struct Wire {
     /// Over what
     #[arg(value_enum)]

@@ -82,42 +82,11 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         let lines = vec![lines::absolute(name, &value, target)];
         Shown { lines, turns: None, small_pages: false }
     };
-    let wire = |port| over(port, time, daemon);
     match what {
         What::Command(text, with) => {
             let measured = command(text, with, time, daemon, None)?;
             let lines = lines::of(name, &measured, target);
             Ok(Shown { lines, turns: measured.turns, small_pages: !measured.huge_pages })
-        }
-        What::Wire(..)
-        | What::Iwarp(..)
-        | What::IwarpApart(..)
-        | What::IwarpVeth(_)
-        | What::Stalled(_)
-        | What::Hole(_)
-            if !ports_are_ours(daemon) =>
-        {
-            Err(missing("its engines are this program's, not those of another daemon"))
-        }
-        What::Wire(port, size) => apart(name, &Wire { size, ..wire(port) }, target),
-        What::Iwarp(port, size, qp, tx_depth) => {
-            let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire(port) };
-            apart(name, &wire, target)
-        }
-        What::IwarpApart(size, qp, tx_depth) => {
-            let wire = Wire { size, qp, tx_depth, mtu: Some(9000), iwarp: true, ..wire(PortKind::Memif) };
-            apart(name, &Wire { apart: true, ..wire }, target)
-        }
-        What::IwarpVeth(mtu) => {
-            apart(name, &Wire { mtu: Some(mtu), iwarp: true, ..wire(PortKind::AfPacket) }, target)
-        }
-        What::Stalled(stalled) => {
-            let wire = Wire { stalled, mtu: Some(9000), iwarp: true, ..wire(PortKind::Ring) };
-            apart(name, &wire, target)
-        }
-        What::Hole(beyond) => {
-            let hole = Some(beyond);
-            apart(name, &Wire { hole, mtu: Some(9000), iwarp: true, ..wire(PortKind::Ring) }, target)
         }
         What::Processor(qps) => {
             let time = Duration::from_secs_f64(time.max(1.));
@@ -129,7 +98,36 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
             let bytes = idle::memory(&plan("write rate")?.0, daemon, qps, is_wire)?;
             Ok(absolute(format!("{bytes:.0} B")))
         }
+        What::Wire(..)
+        | What::Iwarp(..)
+        | What::IwarpApart(..)
+        | What::IwarpVeth(_)
+        | What::Stalled(_)
+        | What::Hole(_) => {
+            if !ports_are_ours(daemon) {
+                return Err(missing("its engines are this program's, not those of another daemon"));
+            }
+            let wire = wire_of(what, time, daemon).expect("it is over a port");
+            apart(name, &wire, target)
+        }
     }
+}
+
+/// What a row measures over a port, if it does.
+fn wire_of(what: What, time: f64, daemon: &DaemonArgs) -> Option<Wire> {
+    let roce = |port| over(port, time, daemon);
+    let iwarp = |port, mtu| Wire { mtu: Some(mtu), iwarp: true, ..roce(port) };
+    Some(match what {
+        What::Wire(port, size) => Wire { size, ..roce(port) },
+        What::Iwarp(port, size, qp, tx_depth) => Wire { size, qp, tx_depth, ..iwarp(port, 9000) },
+        What::IwarpApart(size, qp, tx_depth) => {
+            Wire { size, qp, tx_depth, apart: true, ..iwarp(PortKind::Memif, 9000) }
+        }
+        What::IwarpVeth(mtu) => iwarp(PortKind::AfPacket, mtu),
+        What::Stalled(stalled) => Wire { stalled, ..iwarp(PortKind::Ring, 9000) },
+        What::Hole(beyond) => Wire { hole: Some(beyond), ..iwarp(PortKind::Ring, 9000) },
+        What::Command(..) | What::Processor(_) | What::Memory(..) => return None,
+    })
 }
 
 /// Whether the engines that are measured over ports are those of the daemon.
@@ -295,7 +293,7 @@ fn picked(only: &str) -> Result<Vec<&'static Row>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Figure;
+    use crate::args::{Command, Figure};
     use crate::host::Transport;
 
     #[test]
@@ -315,6 +313,21 @@ mod tests {
                 assert!(!args.load.all && plan.depth >= plan.qps.min(128) || args.figure == Figure::Lat);
             }
         }
+    }
+
+    #[test]
+    fn each_row_over_a_port_is_a_command() {
+        let daemon = DaemonArgs { cpus: (0, 1), ..DaemonArgs::default() };
+        let rows = || ROWS.iter().filter_map(|row| wire_of(row.what, 0.5, &daemon));
+        let accounts = [PortKind::Memif, PortKind::AfPacket]
+            .map(|port| Wire { account: true, ..over(port, 0.5, &daemon) });
+        for wire in rows().chain(accounts) {
+            let words = wire::words(&wire);
+            let cli = Cli::try_parse_from(["vrdma-perf".to_owned()].into_iter().chain(words)).unwrap();
+            let Command::Wire(parsed) = cli.command else { panic!("{:?}", cli.command) };
+            assert_eq!(parsed, wire);
+        }
+        assert!(rows().any(|wire| wire.apart) && rows().any(|wire| wire.hole.is_some()));
     }
 
     #[test]

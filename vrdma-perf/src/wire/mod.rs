@@ -226,23 +226,7 @@ fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> 
 /// # Errors
 /// What it said last.
 pub fn measure_apart(args: &Wire) -> Result<Measured> {
-    let [size, depth, qp, stalled] =
-        [args.size, args.tx_depth, args.qp, args.stalled].map(|number| number.to_string());
-    let hole = args.hole.map(|beyond| beyond.to_string());
-    let mut words = match &hole {
-        Some(beyond) => vec!["--hole", beyond],
-        None => vec!["-s", &size, "-t", &depth],
-    };
-    if args.iwarp {
-        words.push("--iwarp");
-    }
-    if args.iwarp && hole.is_none() {
-        words.extend(["-q", &qp, "--stalled", &stalled]);
-    }
-    if args.apart {
-        words.push("--apart");
-    }
-    apart(args, &words)
+    apart(&words(args))
 }
 
 /// The same of [`parts()`].
@@ -250,24 +234,46 @@ pub fn measure_apart(args: &Wire) -> Result<Measured> {
 /// # Errors
 /// What it said last.
 pub fn parts_apart(args: &Wire) -> Result<Parts> {
-    apart(args, &["--account"])
+    apart(&words(&Wire { account: true, ..args.clone() }))
+}
+
+/// The words behind the program's name that have it measure this. An option is not there where it says what goes without saying: others may exclude it.
+pub fn words(args: &Wire) -> Vec<String> {
+    let Wire { port, size, iwarp, qp, stalled, hole, apart, tx_depth, mtu, duration, cpus, account, json } =
+        args;
+    let hole = hole.map(|beyond| ("--hole", beyond.to_string()));
+    let of_shape = hole.is_none() && !account;
+    let options = [
+        hole,
+        of_shape.then(|| ("-s", size.to_string())),
+        of_shape.then(|| ("-t", tx_depth.to_string())),
+        (*qp > 1).then(|| ("-q", qp.to_string())),
+        (*stalled > 0).then(|| ("--stalled", stalled.to_string())),
+        mtu.map(|mtu| ("--mtu", mtu.to_string())),
+        Some(("-D", duration.to_string())),
+        Some(("--cpus", format!("{},{}", cpus.0, cpus.1))),
+    ];
+    let switches = [("--iwarp", iwarp), ("--apart", apart), ("--account", account), ("--json", json)];
+    let mut words = vec!["wire".to_owned(), port.name().to_owned()];
+    words.extend(switches.into_iter().filter(|(_, is_on)| **is_on).map(|(name, _)| name.to_owned()));
+    words.extend(options.into_iter().flatten().flat_map(|(name, value)| [name.to_owned(), value]));
+    words
 }
 
 /// What a process that measures says.
-fn apart<T: DeserializeOwned>(args: &Wire, words: &[&str]) -> Result<T> {
+fn apart<T: DeserializeOwned>(words: &[String]) -> Result<T> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["wire", args.port.name(), "--json"]).args(words);
-    if let Some(mtu) = args.mtu {
-        command.args(["--mtu", &mtu.to_string()]);
-    }
-    command.args(["-D", &args.duration.to_string(), "--cpus", &format!("{},{}", args.cpus.0, args.cpus.1)]);
-    let output = command.stdin(Stdio::null()).output()?;
+    let output = command.args(words).stdin(Stdio::null()).output()?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        let said = text.lines().rev().find_map(|line| line.strip_prefix("vrdma-perf: "));
-        let said = said.unwrap_or("its process ended without a word");
+        // The second is of clap.
+        let strip = |line: &'_ str| {
+            ["vrdma-perf: ", "error: "].iter().find_map(|begin| Some(line.strip_prefix(begin)?.to_owned()))
+        };
+        let said = text.lines().rev().find_map(strip);
+        let said = said.unwrap_or_else(|| "its process ended without a word".to_owned());
         if output.status.code() == Some(LACKS.into()) {
-            return Err(missing(said));
+            return Err(missing(&said));
         }
         bail!("{said}");
     }
