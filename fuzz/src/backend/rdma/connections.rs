@@ -1,12 +1,14 @@
 //! The commands of drivers about connections of iWARP: what peers say to one over the host's TCP, or two guests of a worker to each other without TCP.
 
 use super::*;
+use crate::queue::channel::{NO_WORDS, RequestWords};
 use socket2::{Domain, Socket, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use vrdma_abi::control::*;
 use vrdma_abi::cqe::Cqe;
+use vrdma_abi::wqe::{RdmaBody, Sge, WqeHeader, WrOpcode, flags};
 use vrdma_abi::zerocopy::FromZeros;
 use vrdma_transport::OwnerId;
 use vrdma_wire::num::Mac;
@@ -22,8 +24,12 @@ const LENGTH: u32 = 0x3000;
 /// Of one element: enough to go from memory to memory.
 const LONG: u32 = 0xc00;
 const ENTRIES: u32 = 16;
+/// Of a channel, that a request takes.
+const UNITS: u8 = 2;
 /// Who has what no context has.
 const KERNEL: OwnerId = OwnerId::KERNEL;
+/// Longer than an initiator is silent at first.
+const SILENCE: Duration = Duration::from_millis(30);
 /// Turns after which what is on its way through the host's TCP has been looked at.
 const TURNS: usize = 10;
 
@@ -66,7 +72,11 @@ fn between_guests(data: &[u8]) {
             0..=6 => driver.connect_something(side),
             7 | 8 => driver.connect_as_meant(side),
             9..=11 => driver.send(&peer),
-            12 | 13 => with(Worker::take_turn),
+            12 => with(Worker::take_turn),
+            13 => {
+                with(|worker| worker.pass(SILENCE));
+                with(Worker::take_turn);
+            }
             14 if driver.front_end_or_act() => side.forget(),
             _ => driver.command(),
         }
@@ -334,15 +344,18 @@ impl Driver<'_> {
         self.ask(side, opcode, number, body);
     }
 
-    /// Posts requests, and takes what has completed.
+    /// Posts requests, and takes what has completed. Half of them are as a program means them: what is not ends the connection.
     fn send(&mut self, (peer, peer_keys): &(Vec<u32>, Vec<u32>)) {
         let id = self.lab.guests[self.at].id;
         for _ in 0..1 + self.input.below(4) {
             let (qpns, keys) = (&self.qpns[..], &self.keys[..]);
             let (iova, length) = (command::IOVA, LONG);
             let objects = request::Objects { qpns, srqns: &[], keys, iova, length, peer, peer_keys };
-            let words = request::request(&mut self.input, &objects, 2);
-            with(|worker| worker.post_words(id, KERNEL, &words, 2));
+            let words = match self.input.once_in(2) {
+                true => meant(&mut self.input, &objects),
+                false => request::request(&mut self.input, &objects, UNITS),
+            };
+            with(|worker| worker.post_words(id, KERNEL, &words, UNITS.into()));
         }
         // As if it had taken all: which ones is another target's question.
         let taken = self.taken();
@@ -501,6 +514,34 @@ impl Driver<'_> {
 }
 
 type Word = vrdma_abi::zerocopy::little_endian::U16;
+
+/// A request with one element, which is often long, within the regions of both sides.
+fn meant(input: &mut Input<'_>, objects: &request::Objects<'_>) -> RequestWords {
+    let of = |input: &mut Input<'_>, numbers: &[u32]| {
+        let at = input.below(numbers.len());
+        numbers.get(at).copied().unwrap_or_default()
+    };
+    let opcode = input.pick(&[WrOpcode::RDMA_WRITE, WrOpcode::SEND, WrOpcode::RDMA_READ, WrOpcode::RECV]);
+    let header = WqeHeader {
+        opcode: opcode.0,
+        units: UNITS,
+        flags: if input.once_in(2) { flags::SIGNALED } else { 0 }.into(),
+        object: of(input, objects.qpns).into(),
+        wqe_id: 1.into(),
+        sge_count: 1,
+        reserved: 0,
+        inline_len: 0.into(),
+    };
+    let mut addr = || (objects.iova + 8 * u64::from(input.byte())).into();
+    let (remote_addr, addr) = (addr(), addr());
+    let body = RdmaBody { remote_addr, rkey: of(input, objects.peer_keys).into(), imm: 0.into() };
+    let length = input.pick(&[objects.length, 2 * objects.length, 16]);
+    let sge = Sge { addr, length: length.into(), lkey: of(input, objects.keys).into() };
+    let mut words = NO_WORDS;
+    let all = [header.as_bytes(), body.as_bytes(), sge.as_bytes()].concat();
+    words.as_mut_bytes()[..all.len()].copy_from_slice(&all);
+    words
+}
 
 /// What a peer may say: MPA, nearly right, or anything.
 fn says(input: &mut Input<'_>) -> Vec<u8> {
