@@ -245,11 +245,7 @@ impl Driver<'_> {
     /// What the VMM or a driver does at any time; true if the driver began anew.
     fn front_end_or_act(&mut self) -> bool {
         match self.input.byte() % 8 {
-            0 => {
-                self.start();
-                self.set_up();
-                return true;
-            }
+            0 => return self.begin_anew(),
             1 => {
                 let id = self.lab.guests[0].id;
                 let suspended = self.input.once_in(2);
@@ -264,9 +260,19 @@ impl Driver<'_> {
                 with(Worker::take_turn);
             }
             5 | 6 => self.post(),
-            _ => self.hostile(),
+            _ => {
+                self.hostile();
+                // It may have been a command about a connection, of which nobody here knows.
+                return self.begin_anew();
+            }
         }
         false
+    }
+
+    fn begin_anew(&mut self) -> bool {
+        self.start();
+        self.set_up();
+        true
     }
 
     /// Three QPs that can be connected.
