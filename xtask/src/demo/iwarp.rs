@@ -157,7 +157,8 @@ fn with_siw(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
             Ok(ran) => {
                 count += ran.count;
                 if !ran.figures.is_empty() {
-                    say(figures_of("siw0 -> vrdma0", &ran.figures, None));
+                    let both = format!("{} -> {}", Device::Siw.name(), Device::Vrdma.name());
+                    say(figures_of(&both, &ran.figures, None));
                 }
             }
             Err(error) => failures.push(format!("{named}: {error:#}")),
