@@ -142,7 +142,7 @@ pub use counters::{Counters, MalformedFrames, PortCounters};
 pub use device::Remains;
 pub use device::keys::Rereg;
 pub use engine::Engine;
-pub use engine::lines::{KeyLines, PeerHint, QpLines};
+pub use engine::lines::{KeyLines, PeerHint, QpLines, WholeQpLines};
 pub use error::Error;
 pub use gid::GidEntry;
 pub use id::{CqId, DeviceId, OwnerId, PdId, SrqId, XrcdId};

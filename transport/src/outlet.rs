@@ -4,6 +4,7 @@ mod fpdu;
 
 pub use fpdu::{Fpdu, PlacedFpdu, StreamEnd};
 
+use crate::engine::lines::WholeQpLines;
 use crate::id::DeviceId;
 use crate::memory::{Fault, Region};
 use crate::message::transfer::{Span, copy, may_be_used, scatter};
@@ -115,6 +116,11 @@ pub trait Outlet<R: Region> {
     fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
         let _ = (device, qpn, placed);
         unreachable!("it takes none");
+    }
+
+    /// The QP whose turn may come next, and where it is: that, and what it needs of the outlet, may be fetched ahead.
+    fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
+        let _ = (device, qpn, lines);
     }
 
     /// Nothing more goes into this stream.

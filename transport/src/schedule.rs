@@ -222,6 +222,13 @@ impl Turns {
         }
     }
 
+    /// The QP of a device that has the next turn in a direction, unless the other direction, or another device, comes between.
+    pub(crate) fn soon(&self, device: u32, direction: Direction) -> Option<Qpn> {
+        let Share { answers, requests, .. } = self.shares.get(device as usize)?;
+        let queue = if direction == Direction::Answers { answers } else { requests };
+        queue.iter().next().copied()
+    }
+
     /// Whether [`Turns::pop`] would find nothing, and change nothing.
     pub(crate) fn is_idle(&self) -> bool {
         self.round.is_empty()

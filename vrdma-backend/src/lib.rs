@@ -54,6 +54,7 @@ mod stats;
 mod streams;
 /// Our own TCP as the worker has it, for who measures it alone (`vrdma-perf wire --iwarp`).
 pub mod own_tcp {
+    pub use crate::memory::fetch_ahead;
     pub use crate::streams::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
 }
 /// What leads workers to each other, for who measures it alone (`vrdma-perf near`).

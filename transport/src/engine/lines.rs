@@ -4,11 +4,15 @@ use crate::engine::Engine;
 use crate::id::DeviceId;
 use crate::memory::Region;
 use crate::place::Place;
+use crate::qp::entry::QpEntry;
+use crate::schedule::Direction;
 use core::ptr;
 use vrdma_wire::num::{Qpn, Rkey};
 
 /// What most requests touch of a queue pair. To be fetched, not read: it may have gone.
 pub type QpLines = *const [u8; 128];
+/// All of a queue pair, of which one in a stream touches each line. To be fetched, not read, too.
+pub type WholeQpLines = *const [u8; 256];
 /// The same of a key, and the region that it names.
 pub type KeyLines = *const [u8; 128];
 
@@ -21,6 +25,24 @@ impl<R: Region> Engine<R> {
     #[inline]
     pub fn qp_lines(&self, device: DeviceId, qpn: Qpn) -> Option<QpLines> {
         self.lines(Place { device: device.0, qpn })
+    }
+
+    /// The same of one whose peer is reached in a stream.
+    #[inline]
+    pub fn whole_qp_lines(&self, device: DeviceId, qpn: Qpn) -> Option<WholeQpLines> {
+        const _: () = assert!(size_of::<Option<QpEntry>>() == 256);
+        self.lines(Place { device: device.0, qpn }).map(<*const _>::cast)
+    }
+
+    /// Of the QP that may have the next turn.
+    #[inline]
+    pub(super) fn next_lines(
+        &self,
+        device: u32,
+        direction: Direction,
+    ) -> Option<(DeviceId, Qpn, WholeQpLines)> {
+        let qpn = self.schedule.wire.soon(device, direction)?;
+        Some((DeviceId(device), qpn, self.whole_qp_lines(DeviceId(device), qpn)?))
     }
 
     /// Where the QP is to which that was connected last. This one is looked at.

@@ -321,6 +321,9 @@ impl<R: Region> Engine<R> {
         let (mut sent, mut spent) = (0, 0);
         while spent < budget && outlet.has_room() {
             let Some((place, direction)) = self.schedule.wire.pop() else { break };
+            if let Some((device, qpn, lines)) = self.next_lines(place.device, direction) {
+                outlet.expect(device, qpn, lines);
+            }
             // It may have been destroyed since it was due.
             let Some(mut borrowed) = self.borrow(place, sink) else { continue };
             let due = match direction {

@@ -46,6 +46,19 @@ fn a_device_with_one_qp_gets_as_much_as_one_with_thousands() {
 }
 
 #[test]
+fn who_is_next_is_known_before_its_turn() {
+    let mut world = World::new(&[3, 0]);
+    for expected in [0, 1, 2, 0] {
+        assert_eq!(world.turns.soon(0, Requests), Some(Qpn::truncate(expected)));
+        assert_eq!(world.turn(|_| OPERATION), place(0, expected));
+    }
+    assert_eq!((world.turns.soon(0, Answers), world.turns.soon(1, Requests)), (None, None));
+    assert_eq!(world.turns.soon(7, Requests), None);
+    world.turns.push(place(0, 9), Answers);
+    assert_eq!(world.turns.soon(0, Answers), Some(Qpn::truncate(9)));
+}
+
+#[test]
 fn it_is_what_turns_cost_that_counts_and_not_how_many_there_are() {
     let mut world = World::new(&[3, 100, 1]);
     for _ in 0..100_000 {

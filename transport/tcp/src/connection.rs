@@ -3,15 +3,16 @@
 use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::counters::Counters;
-use crate::prr::Prr;
+use crate::parts::{Agreed, Due, Recovery, SendWindow, Stamps, Undo};
 use crate::rack::Rack;
 use crate::reassembly::Reassembly;
 use crate::rtt::Rtt;
 use crate::scoreboard::Scoreboard;
-use crate::seq::{Origin, Range, SYN, offset};
+use crate::seq::{Origin, SYN, offset};
 use crate::time::{Instant, nanoseconds};
 use crate::timers::{Timer, Timers};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The states of RFC 9293, 3.3.2. (LISTEN is a [`Stack`](crate::Stack)'s.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,135 +74,69 @@ pub struct Ports {
     pub remote: u16,
 }
 
-/// Whether something is taken for lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Recovery {
-    /// Nothing is.
-    Open,
-    /// Something is, and what comes after it arrives. It is over when `until` is acknowledged.
-    Fast { until: u64, prr: Prr },
-    /// The retransmission timeout ran out.
-    Timeout { until: u64 },
-}
-
-/// How a recovery may turn out to have been for nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Undo {
-    /// What was sent again is within these numbers.
-    pub within: Range,
-    /// How many segments were, that no DSACK has told of.
-    pub unexplained: u32,
-    /// The timestamp of the first of them (RFC 3522), until something is acknowledged.
-    pub first_sent: Option<u32>,
-}
-
-/// What both ends agreed on, or one says, in their SYNs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Agreed {
-    /// Shift of the peer's windows, and of ours.
-    pub send_scale: u8,
-    pub receive_scale: u8,
-    /// Both SYNs have a scale.
-    pub scaled: bool,
-    pub sack: bool,
-    pub timestamps: bool,
-    /// Segments say that they are whole FPDUs.
-    #[serde(default)]
-    pub fpdus: bool,
-}
-
-/// What is known of the peer's timestamps, and ours (RFC 7323).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Stamps {
-    /// What is added to our clock of milliseconds.
-    pub offset: u32,
-    /// TS.Recent, and when it was.
-    pub recent: u32,
-    pub recent_at: Instant,
-    /// Last.ACK.sent.
-    pub last_ack: u64,
-}
-
-/// The window that the peer allows: SND.WND.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SendWindow {
-    pub size: u64,
-    /// The numbers of the segment that told it last: SND.WL1, SND.WL2.
-    pub seq: u64,
-    pub ack: u64,
-    /// The largest that there was: MAX.SND.WND.
-    pub largest: u64,
-}
-
-/// What is to be sent as soon as possible, beside data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Due {
-    pub ack: bool,
-    /// A segment that probes the tail.
-    pub tail_probe: bool,
-    /// Something that makes the peer tell its window.
-    pub window_probe: bool,
-    pub keep_alive: bool,
-    /// A RST with this number, and whether it acknowledges.
-    pub reset: Option<(u32, bool)>,
-}
-
 /// A connection: plain data, that equal calls make equal.
+///
+/// Of thousands each is out of the caches when its turn comes. So what each segment needs lies together, what one that arrives needs first, and what few
+/// need behind all else. (`table.rs` has it begin at the beginning of a line.)
+#[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    pub(crate) config: Config,
+    /// Shared by all that were told the same.
+    pub(crate) config: Arc<Config>,
     pub(crate) ports: Ports,
+    pub(crate) send_origin: Origin,
+    pub(crate) receive_origin: Origin,
+    pub(crate) agreed: Agreed,
     pub(crate) state: State,
-    /// It began with a SYN of the peer's, to a listener.
-    pub(crate) is_passive: bool,
     /// The user has closed: a FIN follows what is to be sent.
     pub(crate) is_closing: bool,
-    pub(crate) agreed: Agreed,
-    pub(crate) stamps: Stamps,
-    /// Most data of a segment: what the peer and the path take, less the options of each segment.
-    pub(crate) mss: u64,
-
-    pub(crate) send_origin: Origin,
-    pub(crate) board: Scoreboard,
-    /// The number of our FIN, once it was sent.
-    pub(crate) fin: Option<u64>,
-    pub(crate) window: SendWindow,
-    pub(crate) rtt: Rtt,
-    pub(crate) congestion: Congestion,
-    pub(crate) recovery: Recovery,
-    pub(crate) undo: Option<Undo>,
-    pub(crate) rack: Rack,
-    /// Acknowledges that brought nothing new, where the peer has no SACKs (RFC 5681).
-    pub(crate) duplicate_acks: u32,
     /// What limits us is not the congestion window.
     pub(crate) is_app_limited: bool,
-    /// When something was sent last that is acknowledged.
-    pub(crate) sent_last: Instant,
-    /// Since when nothing new was acknowledged although something, or a probe, is outstanding.
-    pub(crate) stuck_since: Option<Instant>,
-
-    pub(crate) receive_origin: Origin,
-    pub(crate) received: Reassembly,
-    /// Bytes that may arrive beyond what is complete,
-    pub(crate) receive_window: u64,
-    /// and segments that were taken since the last acknowledge.
+    /// Segments that were taken since the last acknowledge,
     pub(crate) unacknowledged: u8,
-    /// So many segments more are acknowledged at once: something was out of order.
+    /// and so many segments more are acknowledged at once: something was out of order.
     #[serde(default)]
     pub(crate) at_once: u8,
-    /// When the peer was heard last.
-    pub(crate) heard: Instant,
-    /// When an acknowledge was sent last for what cannot be (RFC 5961, 7).
-    pub(crate) challenged: Option<Instant>,
     /// How often the closed window, or the silent peer, was probed.
     pub(crate) probes: u8,
-
-    pub(crate) timers: Timers,
-    pub(crate) due: Due,
     /// What the user has not been told yet: at most one of each kind.
     pub(crate) established: bool,
     pub(crate) end_of_stream: bool,
     pub(crate) closed: Option<Reason>,
+    /// It began with a SYN of the peer's, to a listener.
+    pub(crate) is_passive: bool,
+    pub(crate) due: Due,
+    /// Bytes that may arrive beyond what is complete.
+    pub(crate) receive_window: u64,
+    /// When the peer was heard last.
+    pub(crate) heard: Instant,
+
+    pub(crate) timers: Timers,
+    /// When something was sent last that is acknowledged.
+    pub(crate) sent_last: Instant,
+
+    pub(crate) received: Reassembly,
+    pub(crate) stamps: Stamps,
+    /// Most data of a segment: what the peer and the path take, less the options of each segment.
+    pub(crate) mss: u64,
+    /// The number of our FIN, once it was sent.
+    pub(crate) fin: Option<u64>,
+
+    pub(crate) board: Scoreboard,
+    pub(crate) window: SendWindow,
+    /// Since when nothing new was acknowledged although something, or a probe, is outstanding.
+    pub(crate) stuck_since: Option<Instant>,
+
+    /// Acknowledges that brought nothing new, where the peer has no SACKs (RFC 5681).
+    pub(crate) duplicate_acks: u32,
+    pub(crate) recovery: Recovery,
+    pub(crate) rtt: Rtt,
+    pub(crate) rack: Rack,
+    pub(crate) congestion: Congestion,
+
+    pub(crate) undo: Option<Undo>,
+    /// When an acknowledge was sent last for what cannot be (RFC 5961, 7).
+    pub(crate) challenged: Option<Instant>,
     pub(crate) counters: Counters,
 }
 
@@ -209,8 +144,15 @@ impl Connection {
     /// A connection that begins with a SYN of ours. The initial sequence number and the beginning of the clock of timestamps should be hard to guess
     /// (RFC 6528; RFC 7323, 5.4).
     #[must_use]
-    pub fn connect(config: Config, ports: Ports, initial: u32, clock: u32, now: Instant) -> Connection {
-        let mut connection = Connection::new(config, ports, initial, clock, now);
+    pub fn connect(
+        config: impl Into<Arc<Config>>,
+        ports: Ports,
+        initial: u32,
+        clock: u32,
+        now: Instant,
+    ) -> Connection {
+        let config = config.into();
+        let mut connection = Connection::new(config.clone(), ports, initial, clock, now);
         connection.agreed.sack = config.sack;
         connection.agreed.timestamps = config.timestamps;
         connection.agreed.fpdus = config.fpdus;
@@ -218,10 +160,15 @@ impl Connection {
         connection
     }
 
-    pub(crate) fn new(config: Config, ports: Ports, initial: u32, clock: u32, now: Instant) -> Connection {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        ports: Ports,
+        initial: u32,
+        clock: u32,
+        now: Instant,
+    ) -> Connection {
         let mss = u64::from(config.mss);
         Connection {
-            config,
             ports,
             state: State::SynSent,
             is_passive: false,
@@ -256,6 +203,7 @@ impl Connection {
             end_of_stream: false,
             closed: None,
             counters: Counters::default(),
+            config,
         }
     }
 

@@ -1,9 +1,9 @@
-//! Initial sequence numbers and beginnings of timestamps that nobody can guess (RFC 6528; RFC 7323, 5.4).
+//! Initial sequence numbers and beginnings of timestamps that nobody can guess (RFC 6528; RFC 7323, 5.4), and where a connection is listed.
 
 use crate::time::Instant;
 use crate::tuple::Tuple;
 use core::hash::Hasher;
-use siphasher::sip::SipHasher24;
+use siphasher::sip::{SipHasher13, SipHasher24};
 
 /// The clock of initial numbers ticks each 4 us (RFC 9293, 3.4.1).
 const TICK: u64 = 4000;
@@ -22,6 +22,16 @@ impl Secret {
     /// What is added to our clock of timestamps.
     pub fn clock(self, tuple: &Tuple) -> u32 {
         self.hash(tuple, 2)
+    }
+
+    /// Where a connection is listed among all: peers choose their ports, but none of them knows which ones are listed together.
+    pub fn place(self, tuple: &Tuple) -> u64 {
+        let mut bytes = [0; 36];
+        bytes[..16].copy_from_slice(&tuple.local.0);
+        bytes[16..32].copy_from_slice(&tuple.remote.0);
+        bytes[32..34].copy_from_slice(&tuple.ports.local.to_ne_bytes());
+        bytes[34..].copy_from_slice(&tuple.ports.remote.to_ne_bytes());
+        SipHasher13::new_with_keys(self.0[0], self.0[1]).hash(&bytes)
     }
 
     fn hash(self, tuple: &Tuple, purpose: u8) -> u32 {

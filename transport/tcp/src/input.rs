@@ -4,10 +4,12 @@ use crate::acknowledge::Incoming;
 use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::connection::{Connection, Ports, Reason, State};
+use crate::parts::SendWindow;
 use crate::reassembly::Arrival;
 use crate::seq::{FIRST, Origin, Range, SYN};
 use crate::time::{Instant, nanoseconds};
 use crate::timers::Timer;
+use std::sync::Arc;
 use vrdma_wire::tcp::{Flags, Header};
 
 /// What a peer takes that does not say (RFC 9293, 3.7.1).
@@ -26,11 +28,16 @@ const STAMP_LIFE: u64 = 24 * 24 * 3600 * 1_000_000_000;
 impl Connection {
     /// A connection that begins with this SYN of the peer's, which a listener got. What is said of numbers at [`connect`](Connection::connect) holds here too.
     #[must_use]
-    pub fn accept(config: Config, syn: &Header, initial: u32, clock: u32, now: Instant) -> Connection {
+    pub fn accept(
+        config: impl Into<Arc<Config>>,
+        syn: &Header,
+        initial: u32,
+        clock: u32,
+        now: Instant,
+    ) -> Connection {
         let ports = Ports { local: syn.dst_port, remote: syn.src_port };
-        let mut connection = Connection::new(config, ports, initial, clock, now);
-        connection.is_passive = true;
-        connection.state = State::SynReceived;
+        let mut connection = Connection::new(config.into(), ports, initial, clock, now);
+        (connection.is_passive, connection.state) = (true, State::SynReceived);
         connection.handle_syn(syn, now);
         connection
     }
@@ -76,8 +83,7 @@ impl Connection {
         length: usize,
         take: &mut impl FnMut(Arrival) -> usize,
     ) {
-        let flags = header.flags;
-        let ack = self.send_origin.number(header.ack, self.board.una());
+        let (flags, ack) = (header.flags, self.send_origin.number(header.ack, self.board.una()));
         let acknowledges = flags.has(Flags::ACK) && ack > SYN && ack <= self.board.nxt();
         if flags.has(Flags::ACK) && !acknowledges {
             self.counters.bad_ack += 1;
@@ -129,9 +135,8 @@ impl Connection {
         let default = DEFAULT_MSS.max(self.config.min_mss);
         let theirs = options.mss.map_or(default, |mss| mss.max(LEAST_MSS));
         self.mss = u64::from(theirs.min(self.config.mss)).saturating_sub(self.options_len()).max(1);
-        self.window.size = header.window.into();
-        self.window.largest = self.window.size;
-        self.window.seq = SYN;
+        let size = header.window.into();
+        self.window = SendWindow { size, largest: size, seq: SYN, ack: self.window.ack };
     }
 
     fn establish(&mut self, now: Instant) {

@@ -47,6 +47,7 @@
 //! | path MTU | by ICMP, RFC 5927; black holes by timeouts | `timeout` |
 //! | a flood of SYNs | a bounded backlog: the oldest half-open connection makes room. No cookies, which would lose options | `stack` |
 //! | initial numbers | RFC 6528 | `initial` |
+//! | deadlines of all connections | a wheel, of ticks of 4 us | `wheel` |
 //!
 //! An idle connection is under 1 KiB, and has no deadline unless keep-alive is on. State is saved and restored as a value ([`Connection::save`], [`Stack::adopt`]);
 //! listeners are configuration, and half-open connections that are lost begin again.
@@ -70,6 +71,7 @@ mod counters;
 mod initial;
 mod input;
 mod output;
+mod parts;
 mod prr;
 mod rack;
 mod reassembly;
@@ -86,6 +88,7 @@ mod time;
 mod timeout;
 mod timers;
 mod tuple;
+mod wheel;
 
 pub use config::{Config, KeepAlive};
 pub use connection::{Connection, Event, Ports, Reason, State};
@@ -94,6 +97,6 @@ pub use output::{Segment, Source};
 pub use reassembly::Arrival;
 pub use save::Saved;
 pub use stack::{Origin, Outgoing, Refused, Sources, Stack, StackCounters, StackLimits};
-pub use table::ConnectionId;
+pub use table::{ConnectionId, ConnectionLines};
 pub use time::Instant;
 pub use tuple::{NextHop, Tuple};

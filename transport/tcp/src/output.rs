@@ -1,6 +1,7 @@
 //! What a connection sends.
 
-use crate::connection::{Connection, Recovery, State, Undo};
+use crate::connection::{Connection, State};
+use crate::parts::{Recovery, Undo};
 use crate::rack::{Probe, Rack};
 use crate::scoreboard::Kind;
 use crate::seq::{Range, SYN, offset};

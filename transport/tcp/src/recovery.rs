@@ -1,6 +1,7 @@
 //! What a connection does about losses: when a recovery begins, how it goes on, and how it ends.
 
-use crate::connection::{Connection, Recovery};
+use crate::connection::Connection;
+use crate::parts::Recovery;
 use crate::prr::Prr;
 use crate::seq::Range;
 use crate::time::Instant;

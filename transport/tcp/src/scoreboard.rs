@@ -42,6 +42,11 @@ impl Sent {
     }
 }
 
+/// Records for which an idle connection keeps room,
+const FEW: usize = 2;
+/// and those that one with more has room for at least.
+const MANY: usize = 16;
+
 /// Segments that are not acknowledged, in order and without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Scoreboard {
@@ -127,6 +132,10 @@ impl Scoreboard {
     /// Adds a segment of so many numbers that is being sent.
     pub fn push(&mut self, numbers: u64, kind: Kind, now: Instant) -> Range {
         let range = Range { start: self.nxt, end: self.nxt + numbers };
+        if self.sent.len() == self.sent.capacity() {
+            // Soon there are more: at once, or after the first.
+            self.sent.reserve(if self.sent.is_empty() { FEW } else { MANY });
+        }
         self.sent.push_back(Sent { range, at: now, kind, sacked: false, lost: false, again: false });
         self.nxt = range.end;
         range
@@ -166,7 +175,7 @@ impl Scoreboard {
 
     /// An idle connection keeps no buffer for its next burst.
     fn release(&mut self) {
-        if self.sent.is_empty() && self.sent.capacity() > 8 {
+        if self.sent.is_empty() && self.sent.capacity() > FEW {
             self.sent = VecDeque::new();
         }
     }

@@ -8,10 +8,11 @@ use crate::counters::Totals;
 use crate::initial::Secret;
 use crate::output::{Segment, Source};
 use crate::reassembly::Arrival;
-use crate::table::{ConnectionId, Table};
+use crate::table::{ConnectionId, ConnectionLines, Table};
 use crate::time::Instant;
 use crate::tuple::{NextHop, Tuple, is_unicast};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use vrdma_wire::num::{Gid, VlanId};
 use vrdma_wire::tcp::Header;
 
@@ -55,7 +56,7 @@ pub struct StackCounters {
 
 /// Who waits for connections at a port.
 struct Listener {
-    config: Config,
+    config: Arc<Config>,
     backlog: usize,
     /// Those that came and are not set up, oldest first; some may be gone.
     half_open: VecDeque<ConnectionId>,
@@ -113,6 +114,8 @@ pub struct Origin {
 pub struct Stack {
     secret: Secret,
     limits: StackLimits,
+    /// What the last one was told that began here.
+    config: Arc<Config>,
     table: Table,
     listeners: BTreeMap<([u8; 16], u16), Listener>,
     /// Those in TIME-WAIT, oldest first.
@@ -129,7 +132,8 @@ impl Stack {
         Stack {
             secret: Secret(secret),
             limits,
-            table: Table::default(),
+            config: Arc::default(),
+            table: Table::new(Secret(secret)),
             listeners: BTreeMap::new(),
             waiting: VecDeque::new(),
             resets: VecDeque::new(),
@@ -164,6 +168,17 @@ impl Stack {
         self.table.get(id).map(|entry| &entry.connection)
     }
 
+    /// Where a connection is in memory, to be fetched ahead, not read: it may go.
+    pub fn lines(&self, id: ConnectionId) -> Option<ConnectionLines> {
+        self.table.lines(id)
+    }
+
+    /// The same of the connection between these. It may be another one, since it is not looked at.
+    pub fn lines_of(&self, tuple: &Tuple) -> Option<(ConnectionId, ConnectionLines)> {
+        let id = self.table.hint(tuple)?;
+        Some((id, self.table.lines(id)?))
+    }
+
     /// Between whom a connection is.
     pub fn tuple(&self, id: ConnectionId) -> Option<Tuple> {
         self.table.get(id).map(|entry| entry.tuple)
@@ -191,7 +206,16 @@ impl Stack {
         now: Instant,
     ) -> Result<ConnectionId, Refused> {
         let (initial, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
+        let config = self.share(config);
         self.adopt(tuple, hop, Connection::connect(config, tuple.ports, initial, clock, now))
+    }
+
+    /// What connections are told, mostly all the same.
+    fn share(&mut self, config: Config) -> Arc<Config> {
+        if *self.config != config {
+            self.config = Arc::new(config);
+        }
+        self.config.clone()
     }
 
     /// Takes over a connection that was saved and restored.
@@ -356,7 +380,7 @@ impl Stack {
                 return Some(Outgoing { id: Some(id), tuple, hop, segment });
             }
             // It may wait for something now, though it has sent nothing.
-            self.table.file(id);
+            self.table.rests(id);
             if self.table.get(id).is_some_and(|entry| entry.forgotten) {
                 self.table.remove(id);
             }

@@ -23,26 +23,6 @@ pub struct NextHop {
     pub vlan: Option<VlanTag>,
 }
 
-impl Tuple {
-    /// Ports go first: of connections between the same hosts these alone tell, as one number.
-    fn key(&self) -> (u32, [u8; 16], [u8; 16]) {
-        let Ports { local, remote } = self.ports;
-        (u32::from(remote) << 16 | u32::from(local), self.remote.0, self.local.0)
-    }
-}
-
-impl PartialOrd for Tuple {
-    fn partial_cmp(&self, other: &Tuple) -> Option<core::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Tuple {
-    fn cmp(&self, other: &Tuple) -> core::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
 /// Whether an address can be a peer's: neither none, nor many's (RFC 9293, 3.9.2.3: MUST-46, MUST-57).
 pub(crate) fn is_unicast(gid: Gid) -> bool {
     match gid.ipv4() {

@@ -5,8 +5,8 @@ use super::carrier::Carrier;
 use super::connection::{Connection, Phase};
 use super::handle::Handle;
 use super::own::TURN_BYTES;
-use crate::memory::MrMemory;
-use vrdma_transport::{DeviceId, Fault, Fpdu, Pieces, PlacedFpdu, StreamEnd, write_fpdu};
+use crate::memory::{MrMemory, fetch_ahead};
+use vrdma_transport::{DeviceId, Fault, Fpdu, Pieces, PlacedFpdu, StreamEnd, WholeQpLines, write_fpdu};
 use vrdma_wire::num::Qpn;
 
 impl Streams {
@@ -17,6 +17,16 @@ impl Streams {
         // What one guest sends goes into no other's stream.
         assert!(connection.device == device && connection.bound.is_to(device, qpn), "it is the QP's own");
         matches!(connection.phase, Phase::Open).then_some(connection)
+    }
+
+    /// Has the processor fetch a QP that may be next, if it has a stream, and what belongs to that.
+    pub fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
+        let Some(handle) = self.bindings.find(device, qpn) else { return };
+        fetch_ahead(lines);
+        let carrier = self.table.connection(handle).and_then(|connection| connection.carrier.as_ref());
+        if let Some(Carrier::Own(socket)) = carrier {
+            self.own.fetch(socket);
+        }
     }
 
     /// Whether more may be put together in this turn.

@@ -5,6 +5,7 @@ use super::handle::Handle;
 use super::own::Taker;
 use super::table::Table;
 use super::{Host, Streams};
+use crate::memory::fetch_ahead;
 use vrdma_transport::{DeviceId, EarlyFpdu, PlacedFpdu};
 use vrdma_wire::num::Qpn;
 
@@ -31,6 +32,12 @@ impl ToEngine<'_, '_> {
 }
 
 impl Taker for ToEngine<'_, '_> {
+    fn fetch(&mut self, user: Handle) {
+        if let Some((device, qpn, _)) = self.open(user) {
+            self.host.engine.whole_qp_lines(device, qpn).into_iter().for_each(fetch_ahead);
+        }
+    }
+
     fn take(&mut self, user: Handle, bytes: &[u8]) -> usize {
         let Some((device, qpn)) = self.qp(user) else { return 0 };
         let mut taken = 0;

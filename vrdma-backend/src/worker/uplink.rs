@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
     self as transport, DeviceId, Fault, Fpdu, NearPart, Outlet, Piece, Pieces, PlacedFpdu, Region, StreamEnd,
-    Way, write_frame,
+    Way, WholeQpLines, write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
@@ -320,6 +320,10 @@ impl Outlet<MrMemory> for Wire<'_> {
 
     fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
         self.streams.send_placed(device, qpn, placed);
+    }
+
+    fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
+        self.streams.expect(device, qpn, lines);
     }
 
     fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {

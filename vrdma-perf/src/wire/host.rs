@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_backend::config::{GuestConfig, GuestLimits};
-use vrdma_backend::own_tcp::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
+use vrdma_backend::own_tcp::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_BYTES, Taker, fetch_ahead};
 use vrdma_backend::port::Port;
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, EarlyFpdu, Engine, Event, Fault, Fpdu, Instant, Limits,
     Outlet, OwnerId, Payload, PdId, Pieces, PlacedFpdu, QpAttr, QpInit, QpState, QpType, Receives, Remote,
-    Role, SendOp, SendRequest, Sge, Sink, StreamAttr, StreamEnd, WcStatus, write_fpdu,
+    Role, SendOp, SendRequest, Sge, Sink, StreamAttr, StreamEnd, WcStatus, WholeQpLines, write_fpdu,
 };
 use vrdma_wire::iwarp::framing::Framing;
 use vrdma_wire::num::{Lkey, Mac, Qpn, Rkey};
@@ -124,6 +124,13 @@ impl Outlet<Memory> for Streams {
         Ok(())
     }
 
+    fn expect(&mut self, _: DeviceId, qpn: Qpn, lines: WholeQpLines) {
+        fetch_ahead(lines);
+        if let Some(&index) = self.of.get(&qpn) {
+            self.own.fetch(&self.all[index].socket);
+        }
+    }
+
     fn end_stream(&mut self, _: DeviceId, _: Qpn, end: StreamEnd) {
         self.ended = Some(end);
     }
@@ -152,6 +159,12 @@ impl ToEngine<'_> {
 }
 
 impl Taker for ToEngine<'_> {
+    fn fetch(&mut self, user: Handle) {
+        if let Some(qpn) = self.stream(user).map(|stream| stream.qpn) {
+            self.engine.whole_qp_lines(self.device, qpn).into_iter().for_each(fetch_ahead);
+        }
+    }
+
     fn take(&mut self, user: Handle, bytes: &[u8]) -> usize {
         let Some(qpn) = self.stream(user).map(|stream| stream.qpn) else { return 0 };
         let taken = self.engine.handle_stream(self.device, qpn, bytes, self.failure).unwrap_or(0);

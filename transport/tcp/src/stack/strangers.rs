@@ -25,7 +25,8 @@ impl Stack {
         if self.listeners.contains_key(&(local.0, port)) {
             return Err(Refused::InUse);
         }
-        let listener = Listener { config, backlog: backlog.max(1), half_open: VecDeque::new() };
+        let listener =
+            Listener { config: self.share(config), backlog: backlog.max(1), half_open: VecDeque::new() };
         self.listeners.insert((local.0, port), listener);
         Ok(())
     }
@@ -80,7 +81,8 @@ impl Stack {
         }
         let (number, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
         let listener = self.listeners.get_mut(&listener).expect("it was looked up");
-        let connection = Connection::accept(listener.config, syn, initial.unwrap_or(number), clock, now);
+        let connection =
+            Connection::accept(listener.config.clone(), syn, initial.unwrap_or(number), clock, now);
         let id = self.table.insert((tuple, hop), connection, true);
         listener.half_open.push_back(id);
     }

@@ -155,6 +155,37 @@ fn thousands_that_are_idle_have_no_deadlines() {
 }
 
 #[test]
+fn a_connection_that_waits_for_nothing_is_filed_no_more() {
+    let mut pair = Pair::new();
+    let id = pair.hosts[0].0.connect(tuple(1000), HOP, config(), pair.now).unwrap();
+    pair.carry();
+    let (stack, streams) = &mut pair.hosts[0];
+    streams.0.insert(id, 5000);
+    stack.post(id);
+    // No time passes, so no deadline comes.
+    pair.carry();
+    let stack = &pair.hosts[0].0;
+    let connection = stack.get(id).unwrap();
+    assert_eq!((connection.acknowledged(), connection.sent()), (5000, 5000));
+    assert_eq!((stack.filed(), stack.poll_timeout()), (0, None));
+}
+
+#[test]
+fn lines_are_those_of_the_connection_between_two() {
+    let mut pair = Pair::new();
+    let ids = [1, 2].map(|port| pair.hosts[0].0.connect(tuple(port), HOP, config(), pair.now).unwrap());
+    let stack = &mut pair.hosts[0].0;
+    for (id, port) in ids.into_iter().zip([1, 2]) {
+        assert_eq!(stack.lines_of(&tuple(port)), Some((id, stack.lines(id).unwrap())));
+    }
+    assert_ne!(stack.lines(ids[0]), stack.lines(ids[1]));
+    assert_eq!(stack.lines_of(&tuple(3)), None);
+    stack.change(ids[0], |connection| connection.end(Reason::Finished));
+    while stack.poll_event().is_some() {}
+    assert_eq!((stack.lines(ids[0]), stack.lines_of(&tuple(1))), (None, None));
+}
+
+#[test]
 fn a_router_that_complains_is_heard_if_it_knows_of_what_is_under_way() {
     let mut pair = Pair::new();
     let ids = [1, 2].map(|port| pair.hosts[0].0.connect(tuple(port), HOP, config(), pair.now).unwrap());

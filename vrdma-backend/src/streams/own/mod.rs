@@ -5,6 +5,7 @@
 //! and told what in the words of epoll.
 
 mod end;
+mod fetch;
 mod node;
 mod pipe;
 mod receive;
@@ -262,6 +263,11 @@ impl Own {
     pub fn has_room(&mut self, socket: &Socket) -> io::Result<bool> {
         let end = self.nodes[socket.node].end(socket.id).expect("it is there until its user leaves it");
         end.connected().map(|()| end.output.has_room())
+    }
+
+    /// Has the processor fetch what belongs to a socket that is about to be used.
+    pub fn fetch(&self, socket: &Socket) {
+        self.nodes[socket.node].fetch(socket.id);
     }
 
     /// A buffer in which to put together what is sent.

@@ -70,6 +70,8 @@ pub(super) struct Node {
     pub outgoing: Buffers,
     incoming: Buffers,
     pub counters: NodeCounters,
+    /// Between whom the last segment was that came.
+    pub(super) expected: Option<Tuple>,
 }
 
 impl Node {
@@ -88,6 +90,7 @@ impl Node {
             outgoing: Buffers::default(),
             incoming: Buffers::default(),
             counters: NodeCounters::default(),
+            expected: None,
         }
     }
 
@@ -246,6 +249,7 @@ impl Node {
 
     /// A frame came that this TCP [takes](Node::takes).
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8], ready: &mut Ready, taker: &mut dyn Taker) {
+        self.expect(frame, taker);
         let (packet, data) = match Packet::parse_summed(frame, sum) {
             Ok(parsed) => parsed,
             Err(vrdma_wire::tcp::Bad::Checksum) => return self.counters.bad_checksum += 1,

@@ -322,6 +322,8 @@ pub(crate) mod tests {
     }
 
     impl Taker for User {
+        fn fetch(&mut self, _: Handle) {}
+
         fn take(&mut self, _: Handle, bytes: &[u8]) -> usize {
             let taken = bytes.len().min(self.room);
             self.room -= taken;

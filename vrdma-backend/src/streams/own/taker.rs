@@ -5,6 +5,9 @@ use vrdma_transport::{EarlyFpdu, PlacedFpdu};
 
 /// See the module. What it does not take is kept, and read later.
 pub trait Taker {
+    /// Something is about to come in a connection: what belongs to it may be fetched ahead.
+    fn fetch(&mut self, user: Handle);
+
     /// Takes bytes that are next, all before which were taken or read; how many.
     fn take(&mut self, user: Handle, bytes: &[u8]) -> usize;
 

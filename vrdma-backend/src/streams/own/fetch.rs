@@ -1,0 +1,42 @@
+//! Connections that are about to be used are fetched into the caches: of thousands each has left them when its turn comes, and the processor would wait for
+//! one line after the other.
+
+use super::end::{End, User};
+use super::node::Node;
+use super::taker::Taker;
+use crate::memory::fetch_ahead;
+use vrdma_tcp::{ConnectionId, Ports, Tuple};
+use vrdma_wire::tcp::ends;
+
+impl Node {
+    /// What belongs to the connection of a frame comes while the frame is summed. Several of one connection mostly come together: the first is enough.
+    pub(super) fn expect(&mut self, frame: &[u8], taker: &mut dyn Taker) {
+        let Some(ends) = ends(frame) else { return };
+        let ports = Ports { local: ends.dst_port, remote: ends.src_port };
+        let tuple = Tuple { local: ends.dst, remote: ends.src, ports };
+        if self.expected.replace(tuple) == Some(tuple) {
+            return;
+        }
+        let Some((id, lines)) = self.stack.lines_of(&tuple) else { return };
+        fetch_ahead(lines);
+        let Some(end) = self.ends.get(&id) else { return };
+        fetch_ahead(lines_of(end));
+        if let User::Connection(user) = end.user {
+            taker.fetch(user);
+        }
+    }
+
+    /// What belongs to a connection that is about to send.
+    pub(super) fn fetch(&self, id: ConnectionId) {
+        if let Some(lines) = self.stack.lines(id) {
+            fetch_ahead(lines);
+        }
+        if let Some(end) = self.ends.get(&id) {
+            fetch_ahead(lines_of(end));
+        }
+    }
+}
+
+fn lines_of(end: &End) -> *const [u8; size_of::<End>()] {
+    std::ptr::from_ref(end).cast()
+}
