@@ -4,6 +4,7 @@ use crate::memory::{GuestMemory, RegionSpec};
 use crate::queue::VirtqueueSetup;
 use rustix::fs::MemfdFlags;
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::fs::File;
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress};
@@ -107,7 +108,7 @@ impl Ram {
     }
 
     /// Panics if anything differs from `before` but in the ranges (address, length) that are allowed to.
-    pub fn assert_same_but(&self, before: &Image, allowed: &[(u64, u64)], what: &str) {
+    pub fn assert_same_but(&self, before: &Image, allowed: &[(u64, u64)], what: impl Display) {
         let now = self.image();
         for ((base, _), (was, is)) in REGIONS.iter().zip(before.0.iter().zip(&now.0)) {
             if was == is {
