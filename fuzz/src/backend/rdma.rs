@@ -87,6 +87,25 @@ struct Driver<'a> {
     consumer: u32,
 }
 
+/// Commands before which requests are carried out that were posted before them: in turns of the worker, in which peers come and go too.
+const TAKES_TURNS: [Opcode; 6] = [
+    Opcode::MODIFY_QP,
+    Opcode::DESTROY_QP,
+    Opcode::MODIFY_SRQ,
+    Opcode::DESTROY_SRQ,
+    Opcode::UNBIND_CHANNEL,
+    Opcode::RESIZE_CQ,
+];
+/// Commands that may end a connection.
+const ENDS: [Opcode; 6] = [
+    Opcode::CM_CLOSE_LISTENER,
+    Opcode::CM_CONNECT,
+    Opcode::CM_ACCEPT,
+    Opcode::CM_REJECT,
+    Opcode::CM_DISCONNECT,
+    Opcode::CM_RELEASE,
+];
+
 fn ring(index: u16) -> Ring {
     Ring::at(index, 16, RINGS + 0x300 * u64::from(index))
 }
@@ -295,7 +314,7 @@ impl<'a> Driver<'a> {
         self.check(opcode, status, &offered);
         if status != Status::OK {
             let (mut now, mut before) = (self.counts(self.at), before.1);
-            if Self::takes_turns(opcode) {
+            if TAKES_TURNS.contains(&opcode) {
                 (now.connections, before.connections) = (0, 0);
             }
             assert_eq!(now, before, "{} refused with {}, and changed something", opcode.0, status.0);
@@ -305,29 +324,9 @@ impl<'a> Driver<'a> {
         (status, reply.to_vec())
     }
 
-    /// Whether requests are carried out before a command, or with it: in turns, in which peers may come and go.
-    fn takes_turns(opcode: Opcode) -> bool {
-        [
-            Opcode::MODIFY_QP,
-            Opcode::DESTROY_QP,
-            Opcode::MODIFY_SRQ,
-            Opcode::DESTROY_SRQ,
-            Opcode::UNBIND_CHANNEL,
-            Opcode::RESIZE_CQ,
-            // What ends is told, and its QP's requests are flushed.
-            Opcode::CM_CLOSE_LISTENER,
-            Opcode::CM_CONNECT,
-            Opcode::CM_ACCEPT,
-            Opcode::CM_REJECT,
-            Opcode::CM_DISCONNECT,
-            Opcode::CM_RELEASE,
-        ]
-        .contains(&opcode)
-    }
-
-    /// What was written for a command, unless it takes turns.
+    /// What was written for a command, unless it takes turns, or what it ends is told and its QP's requests are flushed.
     fn check(&self, opcode: Opcode, status: Status, before: &Image) {
-        if Self::takes_turns(opcode) || !self.is_alone {
+        if TAKES_TURNS.contains(&opcode) || ENDS.contains(&opcode) || !self.is_alone {
             return;
         }
         let mut allowed = vec![ring(queue::CONTROL).used_part(), replies_of(opcode)];

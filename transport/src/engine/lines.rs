@@ -11,9 +11,9 @@ use vrdma_wire::num::{Qpn, Rkey};
 
 /// What most requests touch of a queue pair. To be fetched, not read: it may have gone.
 pub type QpLines = *const [u8; 128];
-/// All of a queue pair, of which one in a stream touches each line. To be fetched, not read, too.
+/// All of a queue pair: one whose peer is reached in a stream has each of its lines touched. To be fetched, not read, too.
 pub type WholeQpLines = *const [u8; 256];
-/// The same of a key, and the region that it names.
+/// What most requests touch of a key, and of the region that it names.
 pub type KeyLines = *const [u8; 128];
 
 /// Where the peer of a QP may be.

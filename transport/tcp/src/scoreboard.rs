@@ -42,9 +42,10 @@ impl Sent {
     }
 }
 
-/// Records for which an idle connection keeps room,
+/// Records for which an idle connection keeps room. One with more takes it of the allocator for each burst: of thousands, its own would have left the caches, where what another gave back
+/// a moment ago has not (1,000 connections 0.78 to 0.80 of one, beside 0.72 to 0.77 with room for 8; a lone one as fast).
 const FEW: usize = 2;
-/// and those that one with more has room for at least.
+/// Records for which one with more has room at least.
 const MANY: usize = 16;
 
 /// Segments that are not acknowledged, in order and without gaps.
