@@ -180,3 +180,17 @@ void shim_pktmbuf_offload(struct rte_mbuf *mbuf, uint32_t what, bool ipv6, uint1
 	if (what & SHIM_FILL_TCP)
 		mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM;
 }
+
+struct shim_asked shim_pktmbuf_asked(const struct rte_mbuf *mbuf)
+{
+	struct shim_asked asked = { .start = mbuf->l2_len + mbuf->l3_len };
+
+	if (mbuf->ol_flags & RTE_MBUF_F_TX_IP_CKSUM)
+		asked.what |= SHIM_FILL_IPV4;
+	/* Those of layer 4 are values of one field. */
+	if ((mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK) == RTE_MBUF_F_TX_UDP_CKSUM)
+		asked.what |= SHIM_FILL_UDP;
+	if ((mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK) == RTE_MBUF_F_TX_TCP_CKSUM)
+		asked.what |= SHIM_FILL_TCP;
+	return asked;
+}

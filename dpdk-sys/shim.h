@@ -83,5 +83,11 @@ void shim_pktmbuf_attach(struct rte_mbuf *mbuf, void *bytes, uint16_t len, void 
 size_t shim_ext_shared_info_size(void);
 /* Asks the device for checksums (SHIM_FILL_*); lengths of the Ethernet and the IP header in bytes. */
 void shim_pktmbuf_offload(struct rte_mbuf *mbuf, uint32_t what, bool ipv6, uint16_t l2_len, uint16_t l3_len);
+/* What was asked for so, and where the byte behind the IP header is. */
+struct shim_asked {
+	uint32_t what;
+	uint32_t start;
+};
+struct shim_asked shim_pktmbuf_asked(const struct rte_mbuf *mbuf);
 
 #endif

@@ -75,6 +75,11 @@ static void lengths(struct rte_mempool *pool)
 	CHECK(shim_pktmbuf_data_len(head) == ROOM && shim_pktmbuf_pkt_len(head) == ROOM + 1);
 	shim_pktmbuf_offload(head, SHIM_FILL_IPV4 | SHIM_FILL_UDP | SHIM_FILL_TCP, false, 18, 60);
 	shim_pktmbuf_offload(tail, 0, true, 14, 40);
+	/* Those of layer 4 are values of one field: all of them together are that of UDP. */
+	CHECK(shim_pktmbuf_asked(head).what == (SHIM_FILL_IPV4 | SHIM_FILL_UDP) && shim_pktmbuf_asked(head).start == 78);
+	CHECK(shim_pktmbuf_asked(tail).what == 0 && shim_pktmbuf_asked(tail).start == 54);
+	shim_pktmbuf_offload(tail, SHIM_FILL_TCP, true, 14, 40);
+	CHECK(shim_pktmbuf_asked(tail).what == SHIM_FILL_TCP);
 	shim_pktmbuf_free(head);
 	ASAN_UNPOISON_MEMORY_REGION(bytes, ROOM);
 }

@@ -3,7 +3,7 @@
 use crate::admin::Admin;
 use crate::config::Config;
 use crate::functions::{EthernetFunction, RdmaFunction};
-use crate::port::{Capture, CaptureFile, Driver, Eal, Ethdev, Faults, Port};
+use crate::port::{self, Capture, CaptureFile, Eal, Faults, Port};
 use crate::session::Session;
 use crate::socket::{Listener, SocketAccess};
 use crate::stats::{Observed, Observer, VERSION};
@@ -135,8 +135,7 @@ fn open_uplink(config: &Config) -> Result<Option<Port>> {
         log::info!("uplink {device}: with a capture or faults the first worker sends and receives for all");
     }
     let workers = if is_watched { 1 } else { config.workers };
-    let ethdev = Ethdev::open_with(eal, device, mtu, !config.no_zero_copy, workers)?;
-    let mut driver: Box<dyn Driver> = Box::new(ethdev);
+    let mut driver = port::open(eal, device, mtu, !config.no_zero_copy, workers)?;
     if let Some(file) = capture {
         driver = Box::new(Capture::new(driver, file)?);
     }

@@ -24,7 +24,7 @@
 //! * a thread that rings the front-ends whose eventfds are slow (`queue::call`), and one that frees what takes long to free (`memory`);
 //! * a thread for the admin socket (`admin`).
 //!
-//! `streams` has the connections of iWARP functions, in sockets of the host's TCP (`tcp`). `device` says what a guest's objects are, `translate` says the words of abi in those of transport and back, `queue` moves rings, `memory` is where guest memory is mapped and touched, `socket` who may connect.
+//! `streams` has the connections of iWARP functions, in sockets of the host's TCP (`tcp`). `device` says what a guest's objects are, `translate` says the words of abi in those of transport and back, `queue` moves rings, `memory` is where guest memory is mapped and touched, `frames` what lies in an Ethernet frame, `socket` who may connect.
 //! The modules are private, but documented: `cargo doc --document-private-items -p vrdma-backend`.
 #![deny(unsafe_code)]
 
@@ -36,6 +36,7 @@ mod control;
 mod cycles;
 pub mod daemon;
 mod device;
+mod frames;
 mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 #[path = "../../fuzz/src/backend/mod.rs"]

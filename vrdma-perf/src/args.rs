@@ -241,7 +241,9 @@ pub enum PortKind {
     Memif,
     /// A queue of DPDK that brings back what is sent
     Ring,
-    /// Packet sockets at both ends of a veth
+    /// Packet sockets of our driver (net_packet) at both ends of a veth
+    Packet,
+    /// Packet sockets of DPDK's driver at both ends of a veth
     #[value(name = "af_packet")]
     AfPacket,
     /// XDP sockets at both ends of a veth
@@ -255,6 +257,7 @@ impl PortKind {
         match self {
             PortKind::Memif => "memif",
             PortKind::Ring => "ring",
+            PortKind::Packet => "packet",
             PortKind::AfPacket => "af_packet",
             PortKind::AfXdp => "af_xdp",
         }

@@ -101,7 +101,7 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         What::Wire(..)
         | What::Iwarp(..)
         | What::IwarpApart(..)
-        | What::IwarpVeth(_)
+        | What::IwarpVeth(..)
         | What::Stalled(_)
         | What::Hole(_) => {
             if !ports_are_ours(daemon) {
@@ -123,7 +123,7 @@ fn wire_of(what: What, time: f64, daemon: &DaemonArgs) -> Option<Wire> {
         What::IwarpApart(size, qp, tx_depth) => {
             Wire { size, qp, tx_depth, apart: true, ..iwarp(PortKind::Memif, 9000) }
         }
-        What::IwarpVeth(mtu) => iwarp(PortKind::AfPacket, mtu),
+        What::IwarpVeth(port, mtu, apart) => Wire { apart, ..iwarp(port, mtu) },
         What::Stalled(stalled) => Wire { stalled, ..iwarp(PortKind::Ring, 9000) },
         What::Hole(beyond) => Wire { hole: Some(beyond), ..iwarp(PortKind::Ring, 9000) },
         What::Command(..) | What::Processor(_) | What::Memory(..) => return None,

@@ -26,8 +26,8 @@ pub enum What {
     Iwarp(PortKind, u32, u32, u32),
     /// WRITEs of so many bytes by iWARP over net_memif with an MTU of 9000, by hosts that have a processor each: connections, and requests outstanding on each.
     IwarpApart(u32, u32, u32),
-    /// WRITEs of 64 KiB by iWARP over a veth, by the link's MTU.
-    IwarpVeth(u16),
+    /// WRITEs of 64 KiB by iWARP over a veth: the driver at both ends, the link's MTU, and whether hosts have a processor each.
+    IwarpVeth(PortKind, u16, bool),
     /// WRITEs of 64 KiB over net_ring, by iWARP on one connection with an MTU of 9000, beside so many whose peers take nothing.
     Stalled(u32),
     /// From the repair of a hole to the last WRITE of iWARP over net_ring with an MTU of 9000, by the frames that came beyond the hole.
@@ -250,8 +250,36 @@ pub const ROWS: &[Row] = &[
     other("iWARP WRITE of 64 KiB, with 1,000 stalled peers", What::Stalled(1000), ">= 0.95"),
     other("iWARP, from a hole's repair to the last WRITE, 64 frames placed beyond it", What::Hole(64), ""),
     other("64 KiB WRITE over net_af_packet, veth", What::Wire(PortKind::AfPacket, 65536), ">= 0.95"),
-    other("iWARP WRITE of 64 KiB over a veth, MTU of Ethernet", What::IwarpVeth(1500), ">= 0.9"),
-    other("iWARP WRITE of 64 KiB over a veth, jumbo frames", What::IwarpVeth(9000), ">= 0.9"),
+    other(
+        "iWARP WRITE of 64 KiB over net_packet, veth, MTU of Ethernet",
+        What::IwarpVeth(PortKind::Packet, 1500, false),
+        ">= 0.9",
+    ),
+    other(
+        "iWARP WRITE of 64 KiB over net_packet, veth, jumbo frames",
+        What::IwarpVeth(PortKind::Packet, 9000, false),
+        ">= 0.9",
+    ),
+    other(
+        "iWARP WRITE of 64 KiB over net_packet, veth, MTU of Ethernet, a processor a host",
+        What::IwarpVeth(PortKind::Packet, 1500, true),
+        ">= 0.9",
+    ),
+    other(
+        "iWARP WRITE of 64 KiB over net_packet, veth, jumbo frames, a processor a host",
+        What::IwarpVeth(PortKind::Packet, 9000, true),
+        ">= 0.9",
+    ),
+    other(
+        "iWARP WRITE of 64 KiB over net_af_packet, veth, MTU of Ethernet",
+        What::IwarpVeth(PortKind::AfPacket, 1500, false),
+        "",
+    ),
+    other(
+        "iWARP WRITE of 64 KiB over net_af_packet, veth, jumbo frames",
+        What::IwarpVeth(PortKind::AfPacket, 9000, false),
+        "",
+    ),
     other("64 KiB WRITE over net_af_xdp, veth", What::Wire(PortKind::AfXdp, 65536), ">= 0.95"),
     row(
         "8 B WRITE, both asleep: kick and interrupt",

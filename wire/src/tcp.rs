@@ -20,6 +20,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const PROTOCOL: u8 = 6;
 /// Length of a header without options.
 pub const MIN_LEN: usize = 20;
+/// Where the checksum is.
+const CHECKSUM: core::ops::Range<usize> = 16..18;
 /// Longest header: its length is told in 4 bits, in units of 4 bytes.
 pub const MAX_LEN: usize = 60;
 
@@ -133,6 +135,29 @@ impl Header {
     /// # Panics
     /// If `buf` is shorter than that.
     pub fn emit(&self, src: Gid, dst: Gid, data: Sum, buf: &mut [u8]) -> usize {
+        let head = self.emit_blank(buf);
+        let length = head.len();
+        let mut sum = pseudo_header(src, dst, PROTOCOL, length + data.len());
+        sum.add(head);
+        sum.append(data);
+        head[CHECKSUM].copy_from_slice(&sum.finish().to_be_bytes());
+        length
+    }
+
+    /// The same, with so many bytes of data: the checksum is left to whoever sends the frame, who wants the sum of the pseudo header in its place.
+    ///
+    /// # Panics
+    /// As of [`Header::emit`].
+    pub fn emit_open(&self, src: Gid, dst: Gid, data: usize, buf: &mut [u8]) -> usize {
+        let head = self.emit_blank(buf);
+        let length = head.len();
+        let sum = pseudo_header(src, dst, PROTOCOL, length + data);
+        head[CHECKSUM].copy_from_slice(&(!sum.finish()).to_be_bytes());
+        length
+    }
+
+    /// The header with a checksum of 0.
+    fn emit_blank<'a>(&self, buf: &'a mut [u8]) -> &'a mut [u8] {
         let length = self.len();
         let head = &mut buf[..length];
         let raw = RawTcp {
@@ -147,11 +172,7 @@ impl Header {
         };
         head[..MIN_LEN].copy_from_slice(raw.as_bytes());
         self.options.emit(&mut head[MIN_LEN..]);
-        let mut sum = pseudo_header(src, dst, PROTOCOL, length + data.len());
-        sum.add(head);
-        sum.append(data);
-        head[16..18].copy_from_slice(&sum.finish().to_be_bytes());
-        length
+        head
     }
 }
 

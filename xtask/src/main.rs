@@ -13,7 +13,7 @@ use xtask::kernel::Kernel;
 use xtask::programs::Device;
 use xtask::suite::{self, Selection};
 use xtask::vm::nic::Nic;
-use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology, use_workers};
+use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology, Uplink, use_workers};
 use xtask::{
     artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
 };
@@ -139,6 +139,9 @@ enum DemoOf {
         /// Whose TCP it goes over.
         #[arg(long, default_value = "kernel")]
         tcp: Tcp,
+        /// The driver of the hosts' uplinks.
+        #[arg(long, default_value = "net_af_packet")]
+        uplink: Uplink,
         /// The second VM has Linux's soft-iWARP, with CRCs on and off, and as one of two peers or not.
         #[arg(long)]
         siw: bool,
@@ -277,8 +280,9 @@ fn run(arguments: Arguments) -> Result<()> {
                     demo::between_hosts(Plan { devices: [ours, ours], rounds: demo::TWO_HOSTS })
                 }
                 Some(DemoOf::Iwarp { .. }) if rxe => bail!("rdma_rxe has no iWARP"),
-                Some(DemoOf::Iwarp { tcp, siw, both_siw, only }) => {
-                    demo::iwarp::run(&demo::iwarp::Plan { tcp, siw: [both_siw, siw || both_siw], only })
+                Some(DemoOf::Iwarp { tcp, uplink, siw, both_siw, only }) => {
+                    let siw = [both_siw, siw || both_siw];
+                    demo::iwarp::run(&demo::iwarp::Plan { tcp, uplink, siw, only })
                 }
                 Some(DemoOf::PciNic { .. }) if rxe => bail!("rdma_rxe knows nothing of DPDK"),
                 Some(DemoOf::PciNic { nics }) => {

@@ -17,7 +17,6 @@ mod run;
 mod shared;
 pub mod sigbus;
 mod slot;
-mod sum;
 mod sync;
 
 pub use backing::MapOptions;
@@ -30,7 +29,6 @@ pub use reaper::{Backlog, Entry, reap};
 pub use region::{Loans, MrMemory, Runs, Translation};
 pub use run::{HostRun, Run};
 pub use shared::{Shared, SharedLine, fetch_ahead};
-pub use sum::sum;
 
 use crate::port::DmaMapping;
 use backing::{Pages, Reservation, check_file, refused};

@@ -3,8 +3,8 @@
 //! Other IP packets may have any source: a guest may route. But nobody learns another's address from it, and nobody takes its packets for
 //! another's RDMA.
 
-use super::headers::{Fragment, ICMPV6, Ip, UDP, untag, word};
 use super::verdict::Reason;
+use crate::frames::{Fragment, ICMPV6, Ip, UDP, untag, word};
 use vrdma_wire::eth;
 use vrdma_wire::num::{Gid, Mac};
 use vrdma_wire::roce::UDP_PORT;
@@ -130,8 +130,8 @@ fn mac(bytes: &[u8]) -> Mac {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::HEAD;
     use super::*;
+    use crate::frames::HEAD;
     use proptest::collection::vec;
     use proptest::prelude::*;
     use vrdma_wire::roce::is_roce;

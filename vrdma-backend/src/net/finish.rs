@@ -1,8 +1,7 @@
 //! What a sender left to be done, done: after that a frame is as it goes on a wire.
 
-use super::checksum::complete;
 use super::frame::FrameView;
-use super::offload::VirtioOffload;
+use crate::frames::{VirtioOffload, complete};
 
 /// Writes a frame into a buffer of its length.
 pub type Fill<'a> = &'a mut dyn FnMut(&mut [u8]);
@@ -16,14 +15,14 @@ pub fn finish(frame: &FrameView<'_>, place: &mut dyn FnMut(usize, Fill<'_>)) {
             complete(&mut out[start.into()..], offset.into(), 0);
         }),
         VirtioOffload::Segments { tcp, size } => {
-            let (total, size) = (frame.len() - tcp.payload, usize::from(size));
+            let (total, size) = (frame.len() - tcp.payload(), usize::from(size));
             for (index, done) in (0..total).step_by(size).enumerate() {
                 let payload = size.min(total - done);
                 let last = done + payload == total;
-                place(tcp.payload + payload, &mut |out| {
-                    let (headers, data) = out.split_at_mut(tcp.payload);
-                    headers.copy_from_slice(&frame.head()[..tcp.payload]);
-                    frame.read(tcp.payload + done, data);
+                place(tcp.payload() + payload, &mut |out| {
+                    let (headers, data) = out.split_at_mut(tcp.payload());
+                    headers.copy_from_slice(&frame.head()[..tcp.payload()]);
+                    frame.read(tcp.payload() + done, data);
                     tcp.adapt(out, index as u16, done as u32, last);
                 });
             }
@@ -34,7 +33,7 @@ pub fn finish(frame: &FrameView<'_>, place: &mut dyn FnMut(usize, Fill<'_>)) {
 /// Frames that come of it.
 pub fn frames(frame: &FrameView<'_>) -> usize {
     match frame.offload {
-        VirtioOffload::Segments { tcp, size } => (frame.len() - tcp.payload).div_ceil(size.into()),
+        VirtioOffload::Segments { tcp, size } => (frame.len() - tcp.payload()).div_ceil(size.into()),
         _ => 1,
     }
 }

@@ -1,14 +1,10 @@
 //! A frame on its way through the switch.
 
-use super::offload::VirtioOffload;
 use crate::allowed::FrameVlan;
+use crate::frames::{HEAD, VirtioOffload};
 use crate::memory::Buffers;
 use vrdma_wire::eth::Eth;
 use vrdma_wire::num::VlanId;
-
-/// Bytes of a frame that are copied before anything is decided about it: all headers that anybody looks at. Two tags, the longest IPv4
-/// header and the longest TCP header are 142 bytes.
-pub const HEAD: usize = 192;
 
 /// An Ethernet frame without its CRC, where it lies.
 ///
@@ -24,7 +20,7 @@ pub struct FrameView<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Rest<'a> {
-    /// Bytes of this process.
+    /// All of the frame, which is in memory of this process.
     Bytes(&'a [u8]),
     /// Bytes of a guest from an offset on, which the guest may still write to.
     Guest(&'a Buffers, usize),
@@ -33,8 +29,16 @@ enum Rest<'a> {
 impl<'a> FrameView<'a> {
     /// A whole frame in memory of this process.
     pub fn bytes(frame: &'a [u8]) -> FrameView<'a> {
-        let (head, rest) = frame.split_at(frame.len().min(HEAD));
-        FrameView { head, rest: Rest::Bytes(rest), offload: VirtioOffload::None }
+        let head = &frame[..frame.len().min(HEAD)];
+        FrameView { head, rest: Rest::Bytes(frame), offload: VirtioOffload::None }
+    }
+
+    /// Where it lies, if nothing is left to be done to it and nobody else can change it.
+    pub fn finished(&self) -> Option<&'a [u8]> {
+        match self.rest {
+            Rest::Bytes(bytes) if self.offload == VirtioOffload::None => Some(bytes),
+            Rest::Bytes(_) | Rest::Guest(..) => None,
+        }
     }
 
     /// A frame of a guest: a copy of its head, and all behind the head, which begins at `offset`.
@@ -49,11 +53,10 @@ impl<'a> FrameView<'a> {
 
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        self.head.len()
-            + match self.rest {
-                Rest::Bytes(bytes) => bytes.len(),
-                Rest::Guest(buffers, offset) => buffers.len() - offset,
-            }
+        match self.rest {
+            Rest::Bytes(bytes) => bytes.len(),
+            Rest::Guest(buffers, offset) => self.head.len() + buffers.len() - offset,
+        }
     }
 
     /// Its headers.
@@ -81,7 +84,7 @@ impl<'a> FrameView<'a> {
         }
         let offset = offset + from_head - self.head.len();
         match self.rest {
-            Rest::Bytes(bytes) => second.copy_from_slice(&bytes[offset..offset + second.len()]),
+            Rest::Bytes(bytes) => second.copy_from_slice(&bytes[self.head.len() + offset..][..second.len()]),
             Rest::Guest(buffers, start) => buffers.read(start + offset, second),
         }
     }
@@ -94,7 +97,7 @@ impl<'a> FrameView<'a> {
         to.write(offset, self.head);
         let offset = offset + self.head.len();
         match self.rest {
-            Rest::Bytes(bytes) => to.write(offset, bytes),
+            Rest::Bytes(bytes) => to.write(offset, &bytes[self.head.len()..]),
             Rest::Guest(buffers, start) => buffers.copy_to(start, to, offset, buffers.len() - start),
         }
     }

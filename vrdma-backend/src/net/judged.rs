@@ -1,13 +1,12 @@
 //! The rule that offload and switch keep together: what is delivered is what was judged. For tests and for the fuzz target.
 
 use super::finish::finish;
-use super::frame::{FrameView, HEAD};
-use super::headers::Ip;
-use super::offload::{HEADER, VirtioOffload};
+use super::frame::FrameView;
 use super::sender::MAX_FRAME;
 use super::switch::{Member, Switch};
 use super::verdict::{SwitchPort, Verdict};
 use crate::allowed::{AllowedGid, Vlans};
+use crate::frames::{HEAD, HEADER, Ip, VirtioOffload};
 use vrdma_transport::Instant;
 use vrdma_wire::num::Mac;
 
@@ -80,7 +79,7 @@ fn may_change(offload: &VirtioOffload, at: usize) -> bool {
             (0..2).contains(&at.wrapping_sub(usize::from(start + offset)))
         }
         VirtioOffload::Segments { tcp, .. } => {
-            let (ip, tcp, payload) = tcp.places();
+            let (ip, tcp, payload) = (tcp.ip(), tcp.header(), tcp.payload());
             // Total length, identification and checksum, or IPv6's payload length; sequence number, flags and checksum.
             let v4 = at < tcp && [2, 3, 4, 5, 10, 11].contains(&at.wrapping_sub(ip));
             let v6 = at < tcp && [4, 5].contains(&at.wrapping_sub(ip));

@@ -8,24 +8,21 @@
 //! | `switch`, `verdict`, `table` | where does a frame go? |
 //! | `outlets`, `nic`, `inside` | how does it get there? |
 //! | `claims` | does a guest speak under its own addresses? |
-//! | `frame`, `headers` | where does a frame lie, and where its headers? |
+//! | `frame` | where does a frame lie? |
 //! | `judged` | is what is delivered what was judged? |
-//! | `offload`, `finish`, `checksum` | what did its sender leave to be done, and how is it done? |
+//! | `finish` | how is done what its sender left to be done? |
 //!
 //! A frame is handled from its beginning to its end before the next one: nothing is queued, so a guest that does not take what comes
 //! holds nobody up. Between two guests it is copied once, from the sender's buffers to the receiver's.
 
 mod bucket;
-mod checksum;
 mod claims;
 mod finish;
 mod frame;
-mod headers;
 mod inside;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod judged;
 mod nic;
-mod offload;
 mod outlets;
 mod receiver;
 mod rings;

@@ -5,7 +5,7 @@ use crate::port;
 
 /// The NIC, as the switch sees it.
 pub trait SwitchUplink {
-    /// How it would complete the checksum of a frame with this head ([`VirtioOffload::Checksum`](super::offload::VirtioOffload::Checksum)) by itself, if it can.
+    /// How it would complete the checksum of a frame with this head ([`VirtioOffload::Checksum`](crate::frames::VirtioOffload::Checksum)) by itself, if it can.
     fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload>;
 
     /// How many frames there is room for now; `None` if frames for it are lost.

@@ -5,11 +5,11 @@ use super::finish::Fill;
 use super::frame::FrameView;
 use super::inside::Inside;
 use super::nic::{Lost, SwitchUplink};
-use super::offload;
 use super::receiver::Receiver;
 use super::switch::Switch;
 use super::verdict::{SwitchPort, Verdict};
 use crate::allowed::FrameVlan;
+use crate::frames::VirtioOffload;
 use crate::queue::chains::ChainError;
 use vrdma_wire::icmp::seems_too_long;
 
@@ -141,6 +141,9 @@ impl Outlets {
 
     /// Gives a frame, or what it is to be cut into, to somebody in this process.
     fn hand_over(&mut self, frame: &FrameView<'_>, to: &mut dyn FnMut(&[u8])) {
+        if let Some(bytes) = frame.finished() {
+            return to(bytes);
+        }
         let scratch = &mut self.scratch;
         finish::finish(frame, &mut |len, fill| {
             fill(&mut scratch[..len]);
@@ -169,7 +172,7 @@ impl Outlets {
     pub fn transmit(&mut self, frame: &FrameView<'_>, uplink: &mut dyn SwitchUplink) {
         let left = match frame.offload {
             // Of frames that are padded it is done here: devices differ in whether they count padding as payload (QEMU's do).
-            offload::VirtioOffload::Checksum { start, offset } if frame.len() >= MIN_FRAME => {
+            VirtioOffload::Checksum { start, offset } if frame.len() >= MIN_FRAME => {
                 uplink.completes(frame.head(), start, offset)
             }
             _ => None,

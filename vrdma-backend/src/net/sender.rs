@@ -1,8 +1,8 @@
 //! What a guest sends: its transmit queue, and each frame out of it.
 
-use super::frame::{FrameView, HEAD};
-use super::offload::{BadHeader, HEADER, VirtioOffload};
+use super::frame::FrameView;
 use super::rings::Rings;
+use crate::frames::{BadHeader, HEAD, HEADER, VirtioOffload};
 use crate::queue::chains::ChainError;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;

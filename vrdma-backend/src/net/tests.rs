@@ -154,7 +154,7 @@ fn a_checksum_is_left_to_a_nic_that_knows_its_kind() {
         bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
         bytes[23] = protocol;
         let mut frame = FrameView::bytes(&bytes);
-        frame.offload = offload::VirtioOffload::Checksum { start: 34, offset };
+        frame.offload = crate::frames::VirtioOffload::Checksum { start: 34, offset };
         let (mut net, mut wire) = (Net::new(1500), Wire::default());
         net.outlets.transmit(&frame, &mut wire);
         let (sent, was_left) = wire.0.pop().expect("one frame");

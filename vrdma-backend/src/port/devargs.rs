@@ -1,6 +1,6 @@
 //! Devices as EAL names them.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ impl UplinkDevice {
 
     /// The network interface of this host that it drives along with the kernel.
     pub fn interface(&self) -> Option<&str> {
-        if self.is_af_packet() || self.is_af_xdp() { self.get("iface") } else { None }
+        if self.shares_interface() { self.get("iface") } else { None }
     }
 
     /// What makes no sense on any host.
@@ -50,10 +50,14 @@ impl UplinkDevice {
     /// Says what to write instead.
     pub fn check(&self) -> Result<()> {
         ensure!(
-            !(self.is_af_packet() || self.is_af_xdp()) || self.interface().is_some(),
+            !self.shares_interface() || self.interface().is_some(),
             "uplink = {self}: the parameter iface is missing: write {},iface=INTERFACE",
             self.name
         );
+        let other = self.parameters.iter().find(|(key, _)| key != "iface");
+        if let Some((key, _)) = other.filter(|_| self.is_packet()) {
+            bail!("uplink = {self}: {} has no parameter {key}: it has iface alone", self.driver());
+        }
         Ok(())
     }
 
@@ -66,9 +70,9 @@ impl UplinkDevice {
         let name = &self.name;
         ensure!(
             !is_interface(name),
-            "{name} is an interface of the kernel, not a device of DPDK: write net_af_packet0,iface={name}"
+            "{name} is an interface of the kernel, not a device of DPDK: write net_packet0,iface={name}"
         );
-        if self.is_af_packet() || self.is_af_xdp() {
+        if self.shares_interface() {
             let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None);
             ensure!(
                 !matches!(socket, Err(Errno::PERM)),
@@ -83,7 +87,17 @@ impl UplinkDevice {
         self.driver() == "net_memif" && !matches!(self.get("role"), Some("server" | "master"))
     }
 
-    /// Whether it is a packet socket.
+    /// Whether it is an interface that the kernel keeps.
+    fn shares_interface(&self) -> bool {
+        self.is_packet() || self.is_af_packet() || self.is_af_xdp()
+    }
+
+    /// Whether it is a packet socket of ours, of which DPDK does not know.
+    pub fn is_packet(&self) -> bool {
+        self.driver() == "net_packet"
+    }
+
+    /// Whether it is a packet socket of DPDK's.
     pub fn is_af_packet(&self) -> bool {
         matches!(self.driver(), "net_af_packet" | "eth_af_packet")
     }
@@ -153,7 +167,7 @@ impl FromStr for UplinkDevice {
         let name = parts.next().unwrap_or_default().trim().to_owned();
         ensure!(
             !name.is_empty(),
-            "uplink: no device is named: give a PCI address, or a driver like net_af_packet0,iface=eth1"
+            "uplink: no device is named: give a PCI address, or a driver like net_packet0,iface=eth1"
         );
         let parameters = parts.filter(|part| !part.is_empty()).map(|part| {
             let (key, value) = part.split_once('=').with_context(|| format!("'{part}' is not KEY=VALUE"))?;

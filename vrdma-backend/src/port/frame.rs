@@ -1,5 +1,6 @@
 //! Frames on their way between a port and those who make and read them.
 
+use super::Offload;
 use super::dpdk::Mbuf;
 use std::ops::Deref;
 
@@ -86,6 +87,21 @@ impl Frame {
     pub(super) fn as_mbuf(&mut self) -> Option<&mut Mbuf> {
         match &mut self.storage {
             Storage::Mbuf(mbuf) => Some(mbuf),
+            Storage::Heap(_) | Storage::Buffer(_) => None,
+        }
+    }
+
+    /// Asks a driver for checksums; only a frame of its own can.
+    pub(super) fn ask(&mut self, offload: Offload) {
+        if let Storage::Mbuf(mbuf) = &mut self.storage {
+            mbuf.ask(offload);
+        }
+    }
+
+    /// The checksum that a driver was asked to fill in: see [`Mbuf::open_checksum`].
+    pub(super) fn open_checksum(&self) -> Option<(u16, u16)> {
+        match &self.storage {
+            Storage::Mbuf(mbuf) => mbuf.open_checksum(),
             Storage::Heap(_) | Storage::Buffer(_) => None,
         }
     }

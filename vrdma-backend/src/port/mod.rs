@@ -1,9 +1,10 @@
 //! The uplink: a NIC, or what does duty for one.
 //!
 //! A [`Port`] gives frames and takes frames, in bursts: each burst is one call of its [`Driver`]. Drivers are DPDK's ethdevs
-//! ([`Ethdev`]), a pair of ports in memory ([`pair()`]), and what lies around another driver: [`Capture`] and [`Faults`].
+//! ([`Ethdev`]), packet sockets of ours ([`PacketSocket`]), a pair of ports in memory ([`pair()`]), and what lies around another driver: [`Capture`] and [`Faults`].
 
 mod capture;
+mod counters;
 mod devargs;
 mod dma;
 mod dpdk;
@@ -13,10 +14,13 @@ mod faults;
 mod frame;
 mod mesh;
 mod offload;
+mod open;
+mod packet;
 mod pair;
 mod sizes;
 
 pub use capture::{Capture, CaptureFile};
+use counters::Counters;
 pub use devargs::UplinkDevice;
 pub use dma::{Dma, DmaMapper, DmaMapping};
 pub use dpdk::{Eal, Ethdev};
@@ -26,6 +30,8 @@ pub use faults::{Direction, Faults, FaultsConfig};
 pub use frame::{Frame, Origin};
 pub use mesh::{Mesh, Station, WorkerOf, mesh, places};
 pub use offload::{Checksums, Offload};
+pub use open::open;
+pub use packet::PacketSocket;
 pub use pair::{Cable, DEPTH, pair, pair_of_depth};
 pub use sizes::BURST;
 use sizes::ETHERNET;
@@ -62,20 +68,6 @@ pub struct Port {
     /// [`Driver::reaches_workers`].
     reaches_workers: bool,
     counters: Counters,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    frames_received: u64,
-    bytes_received: u64,
-    frames_sent: u64,
-    bytes_sent: u64,
-    rx_oversize: u64,
-    tx_oversize: u64,
-    tx_no_buffer: u64,
-    tx_full: u64,
-    tx_link_down: u64,
-    link_changes: u64,
 }
 
 impl Port {
@@ -292,19 +284,7 @@ impl Port {
 
     /// Everything that was counted, by name.
     pub fn stats(&self) -> BTreeMap<&'static str, u64> {
-        let c = &self.counters;
-        let mut stats = BTreeMap::from([
-            ("frames_received", c.frames_received),
-            ("bytes_received", c.bytes_received),
-            ("frames_sent", c.frames_sent),
-            ("bytes_sent", c.bytes_sent),
-            ("rx_oversize", c.rx_oversize),
-            ("tx_oversize", c.tx_oversize),
-            ("tx_no_buffer", c.tx_no_buffer),
-            ("tx_full", c.tx_full),
-            ("tx_link_down", c.tx_link_down),
-            ("link_changes", c.link_changes),
-        ]);
+        let mut stats = self.counters.by_name();
         self.driver.counters(&mut |name, value| {
             stats.insert(name, value);
         });

@@ -5,6 +5,7 @@ use super::beyond::{Outside, Within};
 use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
 use super::near::NearPort;
 use crate::cycles::{self, Stage};
+use crate::frames;
 use crate::memory::MrMemory;
 use crate::net::{self, MIN_FRAME, Net, Verdict};
 use crate::port::{External, LINK_POLL, Origin, Port, TURN};
@@ -182,6 +183,7 @@ pub(super) const UPLINK: u64 = u64::MAX;
 /// Has guests' own TCP send what fits; true if anything was sent.
 fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>) -> bool {
     let Uplink { port, scratch, .. } = uplink;
+    let can = port.capabilities().checksums;
     let mut sent = false;
     for _ in 0..SEGMENTS {
         // What was sent and has no room would be lost, so it is not sent.
@@ -193,14 +195,20 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>
         let len = within.streams.own.len(&segment);
         let padded = len.max(MIN_FRAME);
         let Some(mut frame) = port.transmit(padded) else { continue };
-        within.streams.own.write(&segment, frame.buf());
+        let left = within.streams.own.write(&segment, frame.buf(), can);
         frame.buf()[len..padded].fill(0);
         let verdict = net.route_packet(within.now, &frame.buf()[..len]);
         if verdict == Verdict::To(net::SwitchPort::Uplink) {
+            if let Some(offload) = left {
+                frame.offload(offload);
+            }
             frame.commit(padded);
         } else {
             scratch.clear();
             scratch.extend_from_slice(&frame.buf()[..len]);
+            if let Some(offload) = left {
+                frames::complete_tcp(&mut scratch[usize::from(offload.l2_len + offload.l3_len)..]);
+            }
             net.forward_packet(within.now, verdict, scratch, &mut Outside::of(Some(port)), within);
         }
     }

@@ -343,6 +343,7 @@ impl Host {
             self.flush(index);
         }
         self.streams.put = 0;
+        let can = port.capabilities().checksums;
         for _ in 0..SEGMENTS {
             if !port.has_room() {
                 break;
@@ -350,7 +351,9 @@ impl Host {
             let Some(segment) = self.streams.own.poll_transmit(now) else { break };
             let length = self.streams.own.len(&segment);
             if let Some(mut frame) = port.transmit(length) {
-                self.streams.own.write(&segment, frame.buf());
+                if let Some(left) = self.streams.own.write(&segment, frame.buf(), can) {
+                    frame.offload(left);
+                }
                 frame.commit(length);
             }
         }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use vrdma_backend::port::{Eal, Ethdev, Port, UplinkDevice};
+use vrdma_backend::port::{self, Eal, Port, UplinkDevice};
 use vrdma_wire::num::Mtu;
 
 /// MTUs of links that are tried, the best first: XDP sockets take no frame that is longer than a part of a page.
@@ -62,6 +62,7 @@ fn devices(kind: PortKind, dir: &Path) -> Vec<String> {
         PortKind::Memif => vec![memif(0, "server"), memif(1, "client")],
         PortKind::Ring => vec!["net_ring0".into()],
         PortKind::AfPacket => vec!["net_af_packet0,iface=va".into(), "net_af_packet1,iface=vb".into()],
+        PortKind::Packet => vec!["net_packet0,iface=va".into(), "net_packet1,iface=vb".into()],
         PortKind::AfXdp => vec!["net_af_xdp0,iface=va".into(), "net_af_xdp1,iface=vb".into()],
     }
 }
@@ -69,7 +70,7 @@ fn devices(kind: PortKind, dir: &Path) -> Vec<String> {
 fn one(device: &str, mtu: u16) -> Result<Port> {
     let device: UplinkDevice = device.parse()?;
     let eal = Eal::start("", &device)?;
-    let mut port = Port::new(Box::new(Ethdev::open(eal, &device, Some(mtu))?));
+    let mut port = Port::new(port::open(eal, &device, Some(mtu), true, 1)?);
     port.adopt();
     Ok(port)
 }

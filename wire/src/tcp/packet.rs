@@ -117,7 +117,22 @@ impl Packet {
     /// # Panics
     /// If `buf` is shorter than that, or the data is longer than an IP packet may be.
     pub fn emit(&self, data: Sum, buf: &mut [u8]) -> usize {
-        let length = u16::try_from(self.header.len() + data.len()).expect("a segment fits an IP packet");
+        let at = self.emit_ip(data.len(), buf);
+        at + self.header.emit(self.src, self.dst, data, &mut buf[at..])
+    }
+
+    /// The same, with so many bytes of data: see [`Header::emit_open`].
+    ///
+    /// # Panics
+    /// As of [`Packet::emit`].
+    pub fn emit_open(&self, data: usize, buf: &mut [u8]) -> usize {
+        let at = self.emit_ip(data, buf);
+        at + self.header.emit_open(self.src, self.dst, data, &mut buf[at..])
+    }
+
+    /// The headers before TCP's; returns their length.
+    fn emit_ip(&self, data: usize, buf: &mut [u8]) -> usize {
+        let length = u16::try_from(self.header.len() + data).expect("a segment fits an IP packet");
         let mut writer = Writer::new(buf);
         self.eth().put(&mut writer);
         let ip = Ip {
@@ -128,8 +143,17 @@ impl Packet {
             hop_limit: HOP_LIMIT,
         };
         ip.put(length, PROTOCOL, &mut writer);
-        let at = writer.len();
-        at + self.header.emit(self.src, self.dst, data, &mut buf[at..])
+        writer.len()
+    }
+
+    /// Lengths of Ethernet's header, and of IP's.
+    pub fn layers(&self) -> (usize, usize) {
+        (self.eth().len(), self.ip_len())
+    }
+
+    /// Whether it is of IPv6.
+    pub fn is_ipv6(&self) -> bool {
+        !self.is_ipv4()
     }
 }
 

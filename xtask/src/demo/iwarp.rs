@@ -15,13 +15,15 @@ use crate::siw::{self, Variant};
 use crate::storage::{Load, Protocol, Storage};
 use crate::ui;
 use crate::vm::pair::CAPTURE;
-use crate::vm::{Pair, PairConfig, Tcp, Topology};
+use crate::vm::{Pair, PairConfig, Tcp, Topology, Uplink};
 
 /// What the demo shows.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Whose TCP our devices go over.
     pub tcp: Tcp,
+    /// The driver of the hosts' uplinks.
+    pub uplink: Uplink,
     /// Which of VMs a and b have Linux's soft-iWARP.
     pub siw: [bool; 2],
     /// Only programs with one of these in their names; all if there is none.
@@ -60,8 +62,12 @@ const EACH_SHORT: [Turn; 4] = [
 pub fn run(plan: &Plan) -> Result<()> {
     let start = Instant::now();
     let devices = plan.siw.map(|siw| if siw { Device::Siw } else { Device::Vrdma });
-    let config =
-        PairConfig { topology: Topology::Wire(devices), iwarp: Some(plan.tcp), ..PairConfig::default() };
+    let config = PairConfig {
+        topology: Topology::Wire(devices),
+        iwarp: Some(plan.tcp),
+        uplink: plan.uplink,
+        ..PairConfig::default()
+    };
     let mut pair = Pair::boot(&config)?;
     let capture = pair.wire()?.capture_tcp("a", &pair.directory().join(CAPTURE))?;
     let say = &mut |line| println!("{line}");

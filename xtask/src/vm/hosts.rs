@@ -135,7 +135,7 @@ impl Hosts {
         }
         let host = Namespace::new(name)?;
         self.ethernet.as_ref().unwrap_or(wire).plug(name, &host, UPLINK)?;
-        let mut more = vec!["--uplink".to_owned(), format!("net_af_packet0,iface={UPLINK}")];
+        let mut more = vec!["--uplink".to_owned(), start.pair.uplink.over(UPLINK)];
         if let Some(Tcp::Kernel) = start.pair.iwarp {
             wire.plug(name, &host, TCP)?;
             host.enable_ipv6(TCP)?;

@@ -9,6 +9,7 @@ pub mod nic;
 pub mod pair;
 pub mod qemu;
 mod qmp;
+mod uplink;
 pub mod wire;
 
 use std::fs::File;
@@ -26,6 +27,7 @@ use crate::ui;
 pub use control::{Control, Exit, Job, Output};
 pub use pair::{Pair, PairConfig, Tcp, Topology, use_workers, workers};
 pub use qemu::{Net, Places, RdmaDevice, VmConfig};
+pub use uplink::Uplink;
 
 /// How long a VM may take to boot under KVM, on a machine that has much else to do.
 const BOOT: Duration = Duration::from_secs(36);

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::backend::Backend;
 use super::directories::{run_directory, socket_directory};
 use super::hosts::Hosts;
+use super::uplink::Uplink;
 use super::wire::{Namespace, Wire};
 use super::{Net, RdmaDevice, Vm, VmConfig};
 use crate::accel::Accel;
@@ -89,6 +90,8 @@ pub struct PairConfig {
     pub iwarp: Option<Tcp>,
     /// They have a device of RoCE beside that of iWARP, which is the first.
     pub both: bool,
+    /// What backends' uplinks are, on hosts that a wire joins.
+    pub uplink: Uplink,
 }
 
 impl Default for PairConfig {
@@ -108,6 +111,7 @@ impl Default for PairConfig {
             third: false,
             iwarp: None,
             both: false,
+            uplink: Uplink::default(),
         }
     }
 }

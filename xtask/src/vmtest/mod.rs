@@ -37,7 +37,7 @@ use crate::proc::indent;
 use crate::programs::Device;
 use crate::ui;
 use crate::vm::nic::Nic;
-use crate::vm::{Pair, PairConfig, Tcp, Topology};
+use crate::vm::{Pair, PairConfig, Tcp, Topology, Uplink};
 
 /// One test.
 pub struct VmTest {
@@ -94,11 +94,11 @@ pub enum Lab {
     IwarpTwoHosts,
     /// Likewise, over the backends' own TCP.
     IwarpOwnTcp,
-    /// Likewise, with a device of RoCE beside.
+    /// Likewise, with a device of RoCE beside, and uplinks of our own driver.
     Both,
     /// And VM b has Linux's soft-iWARP instead: with our device over its host's TCP,
     Siw,
-    /// and over the backend's own.
+    /// and over the backend's own, on an uplink of our own driver.
     SiwOwnTcp,
     /// Two hosts with a backend each, and a wire.
     TwoHosts,
@@ -138,6 +138,7 @@ impl Lab {
             Self::Both => {
                 config = Self::IwarpOwnTcp.config(usual);
                 config.both = true;
+                config.uplink = Uplink::Packet;
             }
             Self::Siw => {
                 config.iwarp = Some(Tcp::Kernel);
@@ -146,6 +147,7 @@ impl Lab {
             Self::SiwOwnTcp => {
                 config.iwarp = Some(Tcp::Own);
                 config.topology = Topology::Wire([Device::Vrdma, Device::Siw]);
+                config.uplink = Uplink::Packet;
             }
             Self::TwoHosts => config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]),
             Self::Vlans => config.third = true,

@@ -99,7 +99,7 @@ impl Eal {
         } else if device.is_pci() {
             "is the address right (`lspci -D`), and is the device bound to vfio-pci (`dpdk-devbind.py --status`)?"
         } else if said.contains("failed to parse device") || said.contains("annot find") {
-            "drivers are net_af_packet, net_af_xdp, net_memif, net_ring and what else lies in DPDK's directory of drivers; a \
+            "drivers are net_packet, net_af_packet, net_af_xdp, net_memif, net_ring and what else lies in DPDK's directory of drivers; a \
              number follows the name"
         } else if said.contains("Operation not permitted") || said.contains("Permission denied") {
             "packet sockets need CAP_NET_RAW: start the daemon as root or with that capability"

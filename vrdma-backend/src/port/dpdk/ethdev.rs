@@ -101,12 +101,7 @@ impl Driver for Ethdev {
     }
 
     fn allocate(&mut self, frames: &mut Vec<Frame>) {
-        let want = BURST - frames.len();
-        let pool = self.tx_pool;
-        if !pool.allocate_bulk(want, |mbuf| frames.push(Frame::from_mbuf(mbuf))) {
-            // Fewer than that, but perhaps some.
-            frames.extend(pool.allocate().map(Frame::from_mbuf));
-        }
+        self.tx_pool.allocate_most(BURST - frames.len(), |mbuf| frames.push(Frame::from_mbuf(mbuf)));
     }
 
     fn send(&mut self, frames: &mut Vec<Frame>) {
@@ -165,16 +160,7 @@ impl Driver for Ethdev {
     }
 
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
-        let Some(mbuf) = frame.as_mbuf() else { return };
-        let bit = |on: bool, bit| if on { bit } else { 0 };
-        let fill = offload.fill;
-        let what = bit(fill.ipv4, dpdk::SHIM_FILL_IPV4)
-            | bit(fill.udp, dpdk::SHIM_FILL_UDP)
-            | bit(fill.tcp, dpdk::SHIM_FILL_TCP);
-        // SAFETY: the mbuf is ours.
-        unsafe {
-            dpdk::shim_pktmbuf_offload(mbuf.as_ptr(), what, offload.ipv6, offload.l2_len, offload.l3_len)
-        };
+        frame.ask(offload);
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -2,10 +2,12 @@
 //! when frames came.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use std::fmt;
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use vrdma_wire::num::Mac;
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GSET: u32 = 0x01;
@@ -86,6 +88,23 @@ impl Interface {
         self.ask(libc::SIOCGIFMTU, &mut request)?;
         // SAFETY: the kernel has set this field. Loopback alone has an MTU beyond 16 bits.
         Ok(unsafe { request.ifr_ifru.ifru_mtu }.try_into().unwrap_or(u16::MAX))
+    }
+
+    /// Its number.
+    pub fn index(&self) -> io::Result<i32> {
+        let mut request = self.request();
+        self.ask(libc::SIOCGIFINDEX, &mut request)?;
+        // SAFETY: the kernel has set this field.
+        Ok(unsafe { request.ifr_ifru.ifru_ifindex })
+    }
+
+    /// Its own address.
+    pub fn mac(&self) -> io::Result<Mac> {
+        let mut request = self.request();
+        self.ask(libc::SIOCGIFHWADDR, &mut request)?;
+        // SAFETY: the kernel has set this field, which has no invalid values.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+        Ok(Mac([0, 1, 2, 3, 4, 5].map(|at| address.sa_data[at] as u8)))
     }
 
     /// Warns of what keeps it from being a good uplink.
@@ -187,6 +206,18 @@ fn option(fd: RawFd, level: i32, name: i32) -> Option<i32> {
     // SAFETY: value and length are as large as said. A descriptor that is none or no socket gives an error.
     let result = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &mut len) };
     (result == 0).then_some(value)
+}
+
+impl From<OwnedFd> for DriverSocket {
+    fn from(fd: OwnedFd) -> DriverSocket {
+        DriverSocket(fd)
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
 }
 
 impl DriverSocket {

@@ -1,7 +1,7 @@
 //! Packet buffers and the pools that they come from.
 
 use super::eal::{Eal, last_error};
-use crate::port::External;
+use crate::port::{External, Offload};
 use anyhow::{Context, Result};
 use dpdk_sys as dpdk;
 use std::ffi::CString;
@@ -92,6 +92,15 @@ impl Pool {
         true
     }
 
+    /// Gives `each` as many new mbufs as `count`, or at least one if there is any.
+    pub fn allocate_most(self, count: usize, mut each: impl FnMut(Mbuf)) {
+        if !self.allocate_bulk(count, &mut each)
+            && let Some(mbuf) = self.allocate()
+        {
+            each(mbuf);
+        }
+    }
+
     /// Room of each mbuf.
     pub fn room(self) -> usize {
         self.room.into()
@@ -147,6 +156,29 @@ impl Mbuf {
     pub fn total_len(&self) -> usize {
         // SAFETY: the mbuf is valid.
         unsafe { dpdk::shim_pktmbuf_pkt_len(self.raw.as_ptr()) as usize }
+    }
+
+    /// The checksum that a device is asked to fill in: of all bytes from the first place on, to be put at the second from there on.
+    pub fn open_checksum(&self) -> Option<(u16, u16)> {
+        // SAFETY: the mbuf is valid.
+        let dpdk::shim_asked { what, start } = unsafe { dpdk::shim_pktmbuf_asked(self.raw.as_ptr()) };
+        let offset = match what {
+            dpdk::SHIM_FILL_UDP => 6,
+            dpdk::SHIM_FILL_TCP => 16,
+            _ => return None,
+        };
+        Some((u16::try_from(start).ok()?, offset))
+    }
+
+    /// Asks a device for checksums, of kinds that it can.
+    pub fn ask(&mut self, offload: Offload) {
+        let bit = |on: bool, bit| if on { bit } else { 0 };
+        let Offload { fill, ipv6, l2_len, l3_len } = offload;
+        let what = bit(fill.ipv4, dpdk::SHIM_FILL_IPV4)
+            | bit(fill.udp, dpdk::SHIM_FILL_UDP)
+            | bit(fill.tcp, dpdk::SHIM_FILL_TCP);
+        // SAFETY: the mbuf is ours.
+        unsafe { dpdk::shim_pktmbuf_offload(self.raw.as_ptr(), what, ipv6, l2_len, l3_len) };
     }
 
     /// Mbufs of the chain.

@@ -16,4 +16,7 @@ mod wake;
 
 pub use eal::Eal;
 pub use ethdev::Ethdev;
-pub(super) use mbuf::Mbuf;
+
+pub(super) use interface::{DriverSocket, Interface, MtuChange};
+pub(super) use mbuf::{Mbuf, Pool};
+pub(super) use setup::wanted_mtu;

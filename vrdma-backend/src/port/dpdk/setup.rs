@@ -164,7 +164,7 @@ fn dma(
 }
 
 /// The MTU to use, and the interface's change to it if one was needed.
-fn wanted_mtu(interface: Option<&Interface>, mtu: Option<u16>) -> Result<(u16, Option<MtuChange>)> {
+pub fn wanted_mtu(interface: Option<&Interface>, mtu: Option<u16>) -> Result<(u16, Option<MtuChange>)> {
     let has = interface.map(Interface::mtu).transpose()?;
     let wanted = mtu.or(has).unwrap_or(DEFAULT_MTU).min(MAX_MTU);
     ensure!(wanted >= 576, "MTU {wanted} is too small for IP");

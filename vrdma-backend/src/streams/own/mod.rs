@@ -17,6 +17,7 @@ mod transmit;
 use super::handle::Handle;
 use super::output::Taken;
 use crate::config::{GuestConfig, GuestLimits};
+use crate::port::{Checksums, Offload};
 use node::{Node, Ready};
 use pipe::Pipes;
 pub use pipe::{MSS as PIPE_MSS, Pipe};
@@ -330,9 +331,9 @@ impl Own {
         self.nodes[segment.node].packet(&segment.outgoing).len() + (data.end - data.start) as usize
     }
 
-    /// Writes its frame to the front of a buffer.
-    pub fn write(&mut self, segment: &Segment, buffer: &mut [u8]) {
-        self.nodes[segment.node].write(&segment.outgoing, buffer);
+    /// Writes its frame to the front of a buffer. Its checksum may be left to who sends the frame, if that can do these: then what is left comes back.
+    pub fn write(&mut self, segment: &Segment, buffer: &mut [u8], can: Checksums) -> Option<Offload> {
+        self.nodes[segment.node].write(&segment.outgoing, buffer, can)
     }
 
     /// What the TCP of a guest counted, by name; nothing without one.

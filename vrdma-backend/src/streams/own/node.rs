@@ -5,7 +5,7 @@ use super::receive::{Came, WINDOW};
 use super::taker::{Direct, Taker};
 use crate::allowed::{AllowedGid, Vlans};
 use crate::config::{GuestConfig, GuestLimits};
-use crate::memory::sum;
+use crate::frames::sum;
 use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
 use crate::streams::hash::NumberMap;

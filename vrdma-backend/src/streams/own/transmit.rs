@@ -2,9 +2,14 @@
 
 use super::end::End;
 use super::node::{Node, Ready, note};
+use crate::frames::sum;
+use crate::port::{Checksums, Offload};
 use crate::streams::hash::NumberMap;
 use vrdma_tcp::{ConnectionId, Instant, Outgoing, Sources};
 use vrdma_wire::tcp::Packet;
+
+/// With less data a frame may be shorter than Ethernet's are.
+const PADDED: usize = 64;
 
 impl Node {
     /// The next segment to send; its user is told if that makes room.
@@ -34,21 +39,26 @@ impl Node {
         }
     }
 
-    /// Writes a frame of a segment to the front of a buffer; its length.
-    pub fn write(&mut self, outgoing: &Outgoing, buffer: &mut [u8]) -> usize {
+    /// Writes a frame of a segment to the front of a buffer. Its checksum may be left to who sends the frame, if that can do these: then what is left comes back.
+    pub fn write(&mut self, outgoing: &Outgoing, buffer: &mut [u8], can: Checksums) -> Option<Offload> {
         self.counters.segments_out += 1;
         let packet = self.packet(outgoing);
         let (begin, data) = (packet.len(), &outgoing.segment.data);
-        let end = begin + (data.end - data.start) as usize;
-        let sum = match outgoing.id.and_then(|id| self.ends.get(&id)) {
-            Some(from) => from.output.copy(data.clone(), &mut buffer[begin..end]),
-            None => {
-                assert!(data.is_empty(), "what is sent is kept, and has somebody who keeps it");
-                vrdma_wire::checksum::Sum::default()
-            }
-        };
-        packet.emit(sum, buffer);
-        end
+        let length = (data.end - data.start) as usize;
+        let payload = &mut buffer[begin..begin + length];
+        match outgoing.id.and_then(|id| self.ends.get(&id)) {
+            Some(from) => from.output.copy(data.clone(), payload),
+            None => assert!(data.is_empty(), "what is sent is kept, and has somebody who keeps it"),
+        }
+        // Frames that may be padded are summed here.
+        if !can.tcp || length < PADDED {
+            packet.emit(sum(payload), buffer);
+            return None;
+        }
+        packet.emit_open(length, buffer);
+        let (l2_len, l3_len) = packet.layers();
+        let fill = Checksums { tcp: true, ..Checksums::default() };
+        Some(Offload { fill, ipv6: packet.is_ipv6(), l2_len: l2_len as u16, l3_len: l3_len as u16 })
     }
 }
 

@@ -26,7 +26,8 @@ const UDP: usize = 6;
 /// # Panics
 /// `at` is not inside.
 pub fn complete(bytes: &mut [u8], at: usize, more: u64) {
-    let checksum = match !fold(sum(bytes) + more) {
+    let sum = !super::sum::sum(bytes).finish();
+    let checksum = match !fold(u64::from(sum) + more) {
         // To UDP 0 means that there is none (RFC 768). The place tells it from TCP and ICMP.
         0 if at == UDP => 0xffff,
         checksum => checksum,

@@ -1,24 +1,15 @@
 //! What a sender left to be done: checksums to complete, TCP to cut into segments (virtio 1.2, 5.1.6.2).
 //!
 //! Between guests that both know of it nothing is done at all: the receiver's header says what the sender's said. Elsewhere
-//! [`finish`](super::finish) does it, after the switch has judged the frame. So a checksum may go only to where that of the packet's protocol is, which
+//! the switch does it (`net/finish.rs`), after it has judged the frame. So a checksum may go only to where that of the packet's protocol is, which
 //! nothing is judged by, and cutting leaves all addresses, protocols and ports as they are.
 
-use super::checksum::{complete, fold, sum};
-use super::headers::{Fragment, Ip, TCP};
+use super::headers::{Fragment, Ip};
+use super::tcp::{TCP_CHECKSUM, Tcp};
 use virtio_bindings::virtio_net as net;
 
 /// Bytes of the header before each frame, if the driver knows virtio 1 or mergeable buffers.
 pub const HEADER: usize = 12;
-/// Smallest segment that a guest may ask for; Linux has no smaller MSS either (`tcp_min_snd_mss`). It bounds how many frames one makes.
-const MIN_SEGMENT: u16 = 48;
-/// Where the checksum is in a TCP header.
-const TCP_CHECKSUM: usize = 16;
-/// Bits of byte 13 of a TCP header (RFC 9293 3.1).
-const FIN: u8 = 0x01;
-const PSH: u8 = 0x08;
-const CWR: u8 = 0x80;
-
 /// What is left to be done to a frame. All positions have been checked against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VirtioOffload {
@@ -40,16 +31,6 @@ pub enum VirtioOffload {
     },
 }
 
-/// Where the headers of a TCP frame are, in bytes from its beginning. All of them are in its head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tcp {
-    v6: bool,
-    ip: usize,
-    tcp: usize,
-    /// Where the payload begins.
-    pub(super) payload: usize,
-}
-
 /// Why a frame cannot be what the header before it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHeader {
@@ -60,6 +41,9 @@ pub enum BadHeader {
 }
 
 impl VirtioOffload {
+    /// Smallest segment that a guest may ask for; Linux has no smaller MSS either (`tcp_min_snd_mss`). It bounds how many frames one makes.
+    pub const MIN_SEGMENT: usize = 48;
+
     /// From the header that a driver puts before a frame of `len` bytes with that head. `mtu` is what pieces may be long from the IP header on.
     ///
     /// # Errors
@@ -92,9 +76,9 @@ impl VirtioOffload {
         };
         let tcp = Tcp::parse(&ip, head).ok_or(BadHeader::Senseless)?;
         let consistent = tcp.v6 == v6
-            && tcp.payload < len
-            && size >= MIN_SEGMENT
-            && tcp.payload - tcp.ip + usize::from(size) <= mtu;
+            && tcp.payload() < len
+            && usize::from(size) >= Self::MIN_SEGMENT
+            && tcp.payload() - tcp.ip() + usize::from(size) <= mtu;
         if consistent { Ok(VirtioOffload::Segments { tcp, size }) } else { Err(BadHeader::Senseless) }
     }
 
@@ -119,7 +103,7 @@ impl VirtioOffload {
             }
             VirtioOffload::Segments { tcp, size } => {
                 let kind = if tcp.v6 { net::VIRTIO_NET_HDR_GSO_TCPV6 } else { net::VIRTIO_NET_HDR_GSO_TCPV4 };
-                let (len, start) = (tcp.payload as u16, tcp.tcp as u16);
+                let (len, start) = (tcp.payload() as u16, tcp.header() as u16);
                 (net::VIRTIO_NET_HDR_F_NEEDS_CSUM, kind, len, size, start, TCP_CHECKSUM as u16)
             }
         };
@@ -137,57 +121,6 @@ fn packet_of_checksum(head: &[u8], len: usize, start: u16, offset: u16) -> Optio
     let ip = Ip::parse(head)?;
     let right = ip.fragment == Fragment::Whole && start == ip.l4 && Some(offset) == ip.checksum_offset();
     (right && start + offset + 2 <= len).then_some(ip)
-}
-
-impl Tcp {
-    /// Finds TCP in the head of a frame.
-    fn parse(ip: &Ip, head: &[u8]) -> Option<Tcp> {
-        let words = usize::from(head.get(ip.l4 + 12)? >> 4);
-        let payload = ip.l4 + 4 * words;
-        // The address behind a routing header would belong to the checksum: who sends such packets cuts them.
-        let simple = ip.protocol == TCP && ip.is_plain() && words >= 5 && payload <= head.len();
-        simple.then_some(Tcp { v6: ip.v6, ip: ip.start, tcp: ip.l4, payload })
-    }
-}
-
-impl Tcp {
-    /// Where the IP header, the TCP header and the payload begin.
-    #[cfg(any(test, feature = "fuzzing"))]
-    pub fn places(&self) -> (usize, usize, usize) {
-        (self.ip, self.tcp, self.payload)
-    }
-
-    /// Makes the headers of a whole those of its piece number `index`, before which `done` bytes of payload lie.
-    pub(super) fn adapt(&self, frame: &mut [u8], index: u16, done: u32, last: bool) {
-        let (headers, segment) = frame.split_at_mut(self.tcp);
-        let ip = &mut headers[self.ip..];
-        let length = segment.len() as u16;
-        let put =
-            |bytes: &mut [u8], at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-        let addresses = if self.v6 {
-            put(ip, 4, ip.len() as u16 - 40 + length);
-            &ip[8..40]
-        } else {
-            put(ip, 2, ip.len() as u16 + length);
-            let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(index);
-            put(ip, 4, id);
-            put(ip, 10, 0);
-            let checksum = !fold(sum(ip));
-            put(ip, 10, checksum);
-            &ip[12..20]
-        };
-        let pseudo_header = sum(addresses) + u64::from(TCP) + u64::from(length);
-        let seq = u32::from_be_bytes([segment[4], segment[5], segment[6], segment[7]]).wrapping_add(done);
-        segment[4..8].copy_from_slice(&seq.to_be_bytes());
-        if !last {
-            segment[13] &= !(FIN | PSH);
-        }
-        if index != 0 {
-            segment[13] &= !CWR;
-        }
-        put(segment, TCP_CHECKSUM, 0);
-        complete(segment, TCP_CHECKSUM, pseudo_header);
-    }
 }
 
 fn has(features: u64, bit: u32) -> bool {

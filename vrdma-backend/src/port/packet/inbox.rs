@@ -1,0 +1,193 @@
+//! Messages that came, on their way to become frames.
+
+use super::cut::{Cut, Whole};
+use super::header::{HEADER, shift, to_virtio};
+use super::socket::{PARTS, Received, Socket};
+use crate::frames::{HEAD, VirtioOffload, complete};
+use crate::port::dpdk::{Mbuf, Pool};
+use crate::port::{BURST, Frame};
+use std::io::{self, IoSliceMut};
+
+/// Bytes of a message beyond its first: as many as the longest IP packet has.
+const BEYOND: usize = 1 << 16;
+/// They do not all begin in the same lines of a cache.
+const STRIDE: usize = BEYOND + 4096 + 64;
+/// A VLAN tag.
+const TAG: usize = 4;
+/// Where it belongs, behind the addresses.
+const TAG_AT: usize = 12;
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Messages that were cut into several frames.
+    pub cut: u64,
+    /// Frames that are longer than the MTU allows.
+    pub oversize: u64,
+    /// Frames whose sender left something to be done that we cannot.
+    pub unfinished: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Inbox {
+    pool: Pool,
+    mtu: usize,
+    /// Longest frame without a tag: so much of a message is in its buffer, which has room for a tag more.
+    first: usize,
+    /// Of each message: the kernel's header, a buffer, what the kernel said, and the rest.
+    headers: Box<[[u8; HEADER]; BURST]>,
+    buffers: Vec<Option<Mbuf>>,
+    said: [Received; BURST],
+    rest: Vec<u8>,
+    /// The next message to look at, and how many there are.
+    next: usize,
+    count: usize,
+    /// Where that is cut.
+    cut: Option<Cut>,
+    /// Frames made of these messages.
+    made: usize,
+    pub counters: Counters,
+}
+
+impl Inbox {
+    /// With buffers of this pool, for frames of an MTU.
+    pub fn new(pool: Pool, mtu: u16, max_frame: usize) -> Inbox {
+        Inbox {
+            pool,
+            mtu: mtu.into(),
+            first: max_frame - TAG,
+            headers: Box::new([[0; HEADER]; BURST]),
+            buffers: (0..BURST).map(|_| None).collect(),
+            said: [Received::default(); BURST],
+            // Taken from the system as it is used.
+            rest: vec![0; STRIDE * BURST],
+            next: 0,
+            count: 0,
+            cut: None,
+            made: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether all messages have become frames.
+    pub fn is_empty(&self) -> bool {
+        self.next == self.count
+    }
+
+    /// Has new messages come, as many as there are. The old ones are done with.
+    pub fn fetch(&mut self, socket: &Socket) {
+        // About as many as become a burst: more would leave the caches before they are looked at.
+        let each = self.made.div_ceil(self.count.max(1)).max(1);
+        let wanted = (BURST / each).max(2);
+        (self.next, self.count, self.made) = (0, 0, 0);
+        let (pool, first) = (self.pool, self.first);
+        let mut places: [[IoSliceMut<'_>; PARTS]; BURST] = std::array::from_fn(|_| {
+            [IoSliceMut::new(&mut []), IoSliceMut::new(&mut []), IoSliceMut::new(&mut [])]
+        });
+        let mut ready = 0;
+        let parts = self.headers.iter_mut().zip(&mut self.buffers).zip(self.rest.chunks_exact_mut(STRIDE));
+        for (((header, buffer), rest), place) in parts.zip(&mut places).take(wanted) {
+            if buffer.is_none() {
+                *buffer = pool.allocate();
+            }
+            let Some(buffer) = buffer else { break };
+            *place = [header, &mut buffer.room()[..first], &mut rest[..BEYOND]].map(IoSliceMut::new);
+            ready += 1;
+        }
+        let said = &mut self.said;
+        if ready == 0 {
+            return;
+        }
+        let mut receive = || socket.receive(&mut places[..ready], |index, received| said[index] = received);
+        self.count = match receive() {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            // What happened to the interface is said once, before what came until then.
+            Err(_) => receive().unwrap_or(0),
+        };
+    }
+
+    /// Appends frames until there are [`BURST`], or no more messages or buffers.
+    pub fn take(&mut self, frames: &mut Vec<Frame>) {
+        let before = frames.len();
+        while frames.len() < BURST && !self.is_empty() {
+            if self.cut.is_none() {
+                self.open(frames);
+            }
+            if let Some(cut) = self.cut.take() {
+                self.cut(cut, frames);
+                if self.cut.is_some() {
+                    break;
+                }
+            }
+            if self.cut.is_none() {
+                self.next += 1;
+            }
+        }
+        self.made += frames.len() - before;
+    }
+
+    /// Looks at the next message: it is a frame, is to be cut, or is nothing.
+    fn open(&mut self, frames: &mut Vec<Frame>) {
+        let Received { mut len, is_cut_off, tag } = self.said[self.next];
+        let mut header = to_virtio(&self.headers[self.next]);
+        let buffer = &mut self.buffers[self.next];
+        let mut held = len.min(self.first);
+        let bytes = buffer.as_mut().expect("a message came to its buffer").room();
+        if let Some(tag) = tag.filter(|_| held >= TAG_AT) {
+            bytes.copy_within(TAG_AT..held, TAG_AT + TAG);
+            bytes[TAG_AT..TAG_AT + TAG].copy_from_slice(&tag);
+            shift(&mut header, TAG as u16);
+            (len, held) = (len + TAG, held + TAG);
+        }
+        if is_cut_off {
+            self.counters.oversize += 1;
+            return;
+        }
+        let head = &bytes[..held.min(HEAD)];
+        match VirtioOffload::parse(&header, u64::MAX, head, len, self.mtu) {
+            Ok(VirtioOffload::Segments { tcp, size }) => {
+                self.counters.cut += 1;
+                self.cut = Some(Cut::new(tcp, size, head, len));
+            }
+            Ok(_) if len > held => self.counters.oversize += 1,
+            Ok(open) => {
+                if let VirtioOffload::Checksum { start, offset } = open {
+                    complete(&mut bytes[start.into()..len], offset.into(), 0);
+                }
+                let mut mbuf = buffer.take().expect("it was looked at");
+                mbuf.set_len(len);
+                frames.push(Frame::from_mbuf(mbuf));
+            }
+            Err(_) => self.counters.unfinished += 1,
+        }
+    }
+
+    /// Makes frames of the next message; what is left of it is for the next time.
+    fn cut(&mut self, mut cut: Cut, frames: &mut Vec<Frame>) {
+        let Received { len, tag, .. } = self.said[self.next];
+        let tag = if tag.is_some() { TAG } else { 0 };
+        let held = len.min(self.first) + tag;
+        if cut.is_in_place(held) {
+            let mut mbuf = self.buffers[self.next].take().expect("it was looked at");
+            cut.finish(&mut mbuf.room()[..held]);
+            mbuf.set_len(held);
+            frames.push(Frame::from_mbuf(mbuf));
+        }
+        let first = self.buffers[self.next].as_mut().map_or(&[][..], |buffer| &buffer.room()[..held]);
+        // Where the first frame was the buffer itself, nothing of it is asked for again; what is beyond counts from its end.
+        let rest = &self.rest[self.next * STRIDE..][..len + tag - held];
+        let whole = Whole { first, held, rest };
+        while let Some(len) = cut.next_len() {
+            let mbuf = if frames.len() < BURST { self.pool.allocate() } else { None };
+            let Some(mut mbuf) = mbuf else {
+                self.cut = Some(cut);
+                return;
+            };
+            cut.write(whole, &mut mbuf.room()[..len]);
+            mbuf.set_len(len);
+            frames.push(Frame::from_mbuf(mbuf));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The packet socket itself: its system calls, for many frames each.
+#![allow(unsafe_code, reason = "system calls for which no library has a safe form")]
+
+use super::header::HEADER;
+use crate::port::BURST;
+use crate::port::dpdk::{DriverSocket, Interface};
+use anyhow::{Context, Result};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+
+/// Parts of the memory for a message: the kernel's header, the first bytes of the frame, and the others.
+pub const PARTS: usize = 3;
+/// Bytes that may wait for us in the kernel, and those that wait there to be sent. It counts its own buffers, too.
+const RECEIVE_BUFFER: i32 = 32 << 20;
+const SEND_BUFFER: i32 = 4 << 20;
+/// linux/if_packet.h; the libc crate lacks it.
+const PACKET_VNET_HDR: i32 = 15;
+/// Room for a control message with `tpacket_auxdata`, in words: its header, then the data.
+const CONTROL: usize = (size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>()).div_ceil(8);
+
+/// A packet socket that is bound to an interface: what comes to that, to any address, and not what this host's kernel sends by it.
+#[derive(Debug)]
+pub struct Socket(DriverSocket);
+
+/// A message of the kernel's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Received {
+    /// Bytes of the frame.
+    pub len: usize,
+    /// It was longer than its memory.
+    pub is_cut_off: bool,
+    /// The VLAN tag that the kernel took out of it, from the TPID on.
+    pub tag: Option<[u8; 4]>,
+}
+
+impl Socket {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// The kernel refuses; the message says what for.
+    pub fn open(interface: &Interface) -> Result<Socket> {
+        // Without a protocol it gets nothing before it is bound.
+        // SAFETY: a plain system call; the new descriptor is ours alone.
+        let fd = unsafe {
+            match libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
+            {
+                fd @ 0.. => OwnedFd::from_raw_fd(fd),
+                _ => return Err(io::Error::last_os_error()).context("a packet socket"),
+            }
+        };
+        let index = interface.index()?;
+        set(&fd, libc::SOL_PACKET, PACKET_VNET_HDR, 1).context("PACKET_VNET_HDR")?;
+        set(&fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1).context("PACKET_AUXDATA")?;
+        // Without CAP_NET_ADMIN it has what net.core.rmem_max and wmem_max allow.
+        for (forced, asked, size) in [
+            (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RECEIVE_BUFFER),
+            (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BUFFER),
+        ] {
+            let forced = set(&fd, libc::SOL_SOCKET, forced, size);
+            forced.or_else(|_| set(&fd, libc::SOL_SOCKET, asked, size)).context("socket buffers")?;
+        }
+        let socket = Socket(DriverSocket::from(fd));
+        socket.0.ignore_own_host().context("a filter")?;
+        socket.bind(index).context("bind")?;
+        // Guests have addresses of their own.
+        if let Err(error) = socket.be_promiscuous(index) {
+            log::warn!("{interface}: not promiscuous ({error}): it may hide guests' frames");
+        }
+        Ok(socket)
+    }
+
+    fn bind(&self, index: i32) -> io::Result<()> {
+        // SAFETY: zero is a value of this structure.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = index;
+        // SAFETY: the address is as long as said.
+        let result = unsafe {
+            let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+            libc::bind(self.fd(), (&raw const address).cast(), len)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// For as long as the socket lives.
+    fn be_promiscuous(&self, index: i32) -> io::Result<()> {
+        // SAFETY: zero is a value of this structure.
+        let mut member: libc::packet_mreq = unsafe { zeroed() };
+        (member.mr_ifindex, member.mr_type) = (index, libc::PACKET_MR_PROMISC as u16);
+        set(self.0.fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, member)
+    }
+
+    fn fd(&self) -> i32 {
+        self.0.fd().as_raw_fd()
+    }
+
+    /// Sends messages from the first on, at most [`BURST`]; how many the kernel took.
+    ///
+    /// # Errors
+    /// It did not take the first.
+    pub fn send(&self, messages: &[&[IoSlice<'_>]]) -> io::Result<usize> {
+        // SAFETY: zero is a value of this structure.
+        let mut headers: [libc::mmsghdr; BURST] = unsafe { zeroed() };
+        for (header, parts) in headers.iter_mut().zip(messages) {
+            // The kernel only reads them; an IoSlice is an iovec.
+            header.msg_hdr.msg_iov = parts.as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_iovlen = parts.len();
+        }
+        let count = messages.len().min(BURST);
+        // SAFETY: so many headers are there, and name memory that lives through the call.
+        let sent =
+            unsafe { libc::sendmmsg(self.fd(), headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Receives as many messages as there are places, at most [`BURST`], if so many are there; says of each what it is.
+    ///
+    /// # Errors
+    /// There is none, or the interface is gone.
+    pub fn receive(
+        &self,
+        places: &mut [[IoSliceMut<'_>; PARTS]],
+        mut each: impl FnMut(usize, Received),
+    ) -> io::Result<usize> {
+        // SAFETY: zero is a value of this structure.
+        let mut headers: [libc::mmsghdr; BURST] = unsafe { zeroed() };
+        let mut controls = [[0u64; CONTROL]; BURST];
+        let count = places.len().min(BURST);
+        for ((header, place), control) in headers.iter_mut().zip(places.iter_mut()).zip(&mut controls) {
+            // An IoSliceMut is an iovec.
+            header.msg_hdr.msg_iov = place.as_mut_ptr().cast();
+            header.msg_hdr.msg_iovlen = PARTS;
+            header.msg_hdr.msg_control = control.as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = size_of_val(control);
+        }
+        // SAFETY: so many headers are there, and name memory that is ours alone and lives through the call.
+        let came = unsafe {
+            let flags = libc::MSG_DONTWAIT;
+            libc::recvmmsg(self.fd(), headers.as_mut_ptr(), count as u32, flags, null_mut())
+        };
+        let came = usize::try_from(came).map_err(|_| io::Error::last_os_error())?;
+        for (index, header) in headers[..came].iter().enumerate() {
+            let message = &header.msg_hdr;
+            let received = Received {
+                len: (header.msg_len as usize).saturating_sub(HEADER),
+                is_cut_off: message.msg_flags & libc::MSG_TRUNC != 0,
+                tag: tag(message),
+            };
+            each(index, received);
+        }
+        Ok(came)
+    }
+
+    /// Frames that found too much waiting since this was last asked.
+    pub fn drops(&self) -> u32 {
+        self.0.drops()
+    }
+
+    /// What to wait for.
+    pub fn readiness(&self) -> BorrowedFd<'_> {
+        self.0.fd().as_fd()
+    }
+
+    /// Takes away an error, which would make it look ready for ever.
+    pub fn clear_error(&self) {
+        self.0.clear_error();
+    }
+}
+
+/// The VLAN tag in what the kernel says beside a message.
+fn tag(message: &libc::msghdr) -> Option<[u8; 4]> {
+    // SAFETY: the kernel has written the message's control memory as far as it now says, which is what these go by; the data is that of its type.
+    let said = unsafe {
+        let control = libc::CMSG_FIRSTHDR(message).as_ref()?;
+        let is_ours = control.cmsg_level == libc::SOL_PACKET && control.cmsg_type == libc::PACKET_AUXDATA;
+        let data = is_ours.then(|| libc::CMSG_DATA(control).cast::<libc::tpacket_auxdata>())?;
+        data.read_unaligned()
+    };
+    let has = |bit: u32| said.tp_status & bit != 0;
+    let tpid =
+        if has(libc::TP_STATUS_VLAN_TPID_VALID) { said.tp_vlan_tpid } else { libc::ETH_P_8021Q as u16 };
+    let ([a, b], [c, d]) = (tpid.to_be_bytes(), said.tp_vlan_tci.to_be_bytes());
+    has(libc::TP_STATUS_VLAN_VALID).then_some([a, b, c, d])
+}
+
+fn set<T>(fd: &OwnedFd, level: i32, name: i32, value: T) -> io::Result<()> {
+    // SAFETY: the value is as large as said, and of the type that the option has.
+    let result = unsafe {
+        let len = size_of::<T>() as libc::socklen_t;
+        libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

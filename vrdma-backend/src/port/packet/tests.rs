@@ -1,0 +1,288 @@
+//! Runs of segments go through what stands for the kernel, and come out as they were.
+
+use super::cut::{Cut, Whole};
+use super::header::{HEADER, from_virtio, shift, to_virtio};
+use super::join::{Candidate, Head, Run, run};
+use crate::frames::{HEAD, VirtioOffload};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use vrdma_wire::checksum::Sum;
+use vrdma_wire::num::{Gid, Mac, VlanTag};
+use vrdma_wire::tcp::{Flags, Header, Options, Packet};
+
+const MTU: usize = 1500;
+
+/// What the segments of a connection have in common.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    v6: bool,
+    tag: Option<u16>,
+    has_timestamps: bool,
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let tag = prop::option::of(1..4095u16);
+    (any::<bool>(), tag, any::<bool>()).prop_map(|(v6, tag, has_timestamps)| Shape {
+        v6,
+        tag,
+        has_timestamps,
+    })
+}
+
+impl Shape {
+    fn packet(self, seq: u32, flags: Flags) -> Packet {
+        let gid = |last: u8| {
+            if self.v6 {
+                Gid([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last])
+            } else {
+                Gid::from_ipv4([10, 0, 0, last])
+            }
+        };
+        let timestamps = self.has_timestamps.then_some((7, 9));
+        let header = Header {
+            src_port: 4420,
+            dst_port: 50_000,
+            seq,
+            ack: 77,
+            flags,
+            window: 500,
+            urgent: 0,
+            options: Options { timestamps, ..Options::default() },
+        };
+        let vlan = self.tag.map(VlanTag);
+        Packet { src_mac: Mac([2; 6]), dst_mac: Mac([4; 6]), vlan, src: gid(1), dst: gid(2), header }
+    }
+
+    /// Segments that follow each other, with so many bytes of data each.
+    fn segments(self, seq: u32, lengths: &[usize]) -> Vec<Vec<u8>> {
+        let mut at = seq;
+        let segments = lengths.iter().enumerate().map(|(index, &length)| {
+            let flags =
+                if index + 1 == lengths.len() { Flags(Flags::ACK.0 | Flags::PSH.0) } else { Flags::ACK };
+            let frame = frame(&self.packet(at, flags), length);
+            at = at.wrapping_add(length as u32);
+            frame
+        });
+        segments.collect()
+    }
+}
+
+/// A segment with data that depends on its number.
+fn frame(packet: &Packet, length: usize) -> Vec<u8> {
+    let seq = packet.header.seq;
+    let begin = packet.len();
+    let mut frame = vec![0; begin];
+    frame.extend((0..length).map(|i| ((seq as usize).wrapping_add(i) * 31 % 251) as u8));
+    let sum = Sum::of(&frame[begin..]);
+    packet.emit(sum, &mut frame);
+    frame
+}
+
+/// The run at the beginning of these, as the kernel gets it: its header, and all that follows.
+fn joined(frames: &[Vec<u8>]) -> Option<(Run, [u8; HEADER], Vec<u8>)> {
+    let mut head: Head = [0; HEADER + HEAD];
+    let candidates = frames.iter().map(|bytes| Candidate { bytes, is_open: false });
+    let run = run(candidates, &mut head)?;
+    let mut header = [0; HEADER];
+    header.copy_from_slice(&head[..HEADER]);
+    let mut whole = head[HEADER..HEADER + run.headers].to_vec();
+    frames[..run.frames].iter().for_each(|frame| whole.extend(&frame[run.headers..]));
+    Some((run, header, whole))
+}
+
+/// What comes of a frame of the kernel's that it gives with `held` bytes in one place.
+fn cut(header: [u8; HEADER], whole: &[u8], held: usize) -> Vec<Vec<u8>> {
+    let head = &whole[..whole.len().min(HEAD)];
+    let offload = VirtioOffload::parse(&to_virtio(&header), u64::MAX, head, whole.len(), MTU);
+    let Ok(VirtioOffload::Segments { tcp, size }) = offload else { panic!("{offload:?}") };
+    let mut cut = Cut::new(tcp, size, head, whole.len());
+    let (first, rest) = whole.split_at(held);
+    let mut frames = Vec::new();
+    while let Some(len) = cut.next_len() {
+        let mut frame = vec![0xee; len];
+        if cut.is_in_place(held) {
+            frame.copy_from_slice(first);
+            cut.finish(&mut frame);
+        } else {
+            let first = if frames.first().is_some_and(|frame: &Vec<u8>| frame.len() == held) {
+                &[][..]
+            } else {
+                first
+            };
+            cut.write(Whole { first, held, rest }, &mut frame);
+        }
+        frames.push(frame);
+    }
+    frames
+}
+
+/// Of IPv4 the kernel numbers the packets that it cuts.
+fn numbered(frame: &[u8], shape: Shape, number: u16) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let at = if shape.tag.is_some() { 18 } else { 14 };
+    if !shape.v6 {
+        let id = u16::from_be_bytes([frame[at + 4], frame[at + 5]]).wrapping_add(number);
+        frame[at + 4..at + 6].copy_from_slice(&id.to_be_bytes());
+        frame[at + 10..at + 12].fill(0);
+        let checksum = Sum::of(&frame[at..at + 20]).finish();
+        frame[at + 10..at + 12].copy_from_slice(&checksum.to_be_bytes());
+    }
+    frame
+}
+
+proptest! {
+    /// Full segments and a last one of any length go as one, and come out as they were.
+    #[test]
+    fn a_run_comes_out_as_it_was(
+        shape in shape(), seq in any::<u32>(), size in 48..1400usize, count in 1..40usize, last in 1..1400usize, held in 0..4000usize,
+    ) {
+        let last = last.min(size);
+        let frames = shape.segments(seq, &[vec![size; count], vec![last]].concat());
+        let (run, header, whole) = joined(&frames).expect("they follow each other");
+        prop_assert_eq!(run.frames, count + 1);
+        // The first place has the headers, or more, or the first segment just so.
+        let held = if held > 3000 { run.headers + size } else { held.max(run.headers) };
+        let came = cut(header, &whole, held.min(whole.len()));
+        prop_assert_eq!(came.len(), frames.len());
+        for (number, (came, sent)) in came.iter().zip(&frames).enumerate() {
+            prop_assert_eq!(came, &numbered(sent, shape, number as u16));
+            prop_assert!(Packet::parse(came).is_ok());
+        }
+    }
+
+    /// Whatever follows each other, all of it comes, in its order, and nothing else.
+    #[test]
+    fn nothing_is_lost_of_any_segments(shape in shape(), seq in any::<u32>(), lengths in vec(0..200usize, 1..20)) {
+        let frames = shape.segments(seq, &lengths);
+        let (mut left, mut data) = (&frames[..], Vec::new());
+        while let Some(first) = left.first() {
+            let (count, came) = match joined(left) {
+                Some((run, header, whole)) => (run.frames, cut(header, &whole, run.headers)),
+                None => (1, vec![first.clone()]),
+            };
+            for frame in came {
+                let (packet, bytes) = Packet::parse(&frame).expect("it is right");
+                prop_assert_eq!(packet.header.seq, seq.wrapping_add(data.len() as u32));
+                data.extend_from_slice(bytes);
+            }
+            left = &left[count..];
+        }
+        let sent: Vec<u8> = frames.iter().flat_map(|frame| Packet::parse(frame).unwrap().1.to_vec()).collect();
+        prop_assert_eq!(data, sent);
+    }
+
+    /// What any peer's kernel might say of anything.
+    #[test]
+    fn no_bytes_break_it(header in any::<[u8; HEADER]>(), whole in vec(any::<u8>(), 0..300)) {
+        let mut virtio = to_virtio(&header);
+        shift(&mut virtio, 4);
+        let head = &whole[..whole.len().min(HEAD)];
+        if let Ok(VirtioOffload::Segments { tcp, size }) = VirtioOffload::parse(&virtio, u64::MAX, head, whole.len(), MTU) {
+            let mut cut = Cut::new(tcp, size, head, whole.len());
+            while let Some(len) = cut.next_len() {
+                cut.write(Whole { first: &whole[..head.len()], held: head.len(), rest: &whole[head.len()..] }, &mut vec![0; len]);
+            }
+        }
+        let mut out: Head = [0; HEADER + HEAD];
+        let candidate = Candidate { bytes: &whole, is_open: true };
+        prop_assert!(run([candidate; 2].into_iter(), &mut out).is_none(), "none follows itself");
+    }
+}
+
+const PLAIN: Shape = Shape { v6: false, tag: None, has_timestamps: true };
+
+/// How many of the first frames go as one.
+fn together(frames: &[Vec<u8>]) -> usize {
+    joined(frames).map_or(1, |(run, ..)| run.frames)
+}
+
+#[test]
+fn what_says_more_than_its_data_goes_alone() {
+    let good = || PLAIN.segments(1000, &[500, 500, 500, 500]);
+    assert_eq!(together(&good()), 4);
+    let flags = |flags: u8| frame(&PLAIN.packet(2000, Flags(flags)), 500);
+    for bits in [Flags::FIN, Flags::SYN, Flags::RST, Flags::URG, Flags::ECE, Flags::CWR] {
+        let mut frames = good();
+        frames[2] = flags(Flags::ACK.0 | bits.0);
+        assert_eq!(together(&frames), 2, "{bits:?}");
+        frames.remove(0);
+        frames.remove(0);
+        assert_eq!(together(&frames), 1, "{bits:?}");
+    }
+    // What pushes ends a run.
+    let mut frames = good();
+    frames[1] = frame(&PLAIN.packet(1500, Flags(Flags::ACK.0 | Flags::PSH.0)), 500);
+    assert_eq!(together(&frames), 2);
+}
+
+#[test]
+fn what_is_of_something_else_ends_a_run() {
+    let with = |change: &dyn Fn(&mut Packet)| {
+        let mut packet = PLAIN.packet(1500, Flags::ACK);
+        change(&mut packet);
+        vec![PLAIN.segments(1000, &[500, 1]).remove(0), frame(&packet, 500)]
+    };
+    assert_eq!(together(&with(&|_| {})), 2);
+    let changes: [&dyn Fn(&mut Packet); 10] = [
+        &|packet| packet.src_mac = Mac([6; 6]),
+        &|packet| packet.vlan = Some(VlanTag(5)),
+        &|packet| packet.src = Gid::from_ipv4([10, 0, 0, 9]),
+        &|packet| packet.header.src_port += 1,
+        &|packet| packet.header.seq += 1,
+        &|packet| packet.header.seq -= 1,
+        &|packet| packet.header.ack += 1,
+        &|packet| packet.header.window += 1,
+        &|packet| packet.header.options.timestamps = Some((8, 9)),
+        &|packet| packet.header.options.fpdus = Some(500),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        assert_eq!(together(&with(change)), 1, "{number}");
+    }
+    // A longer one than the first, and one behind a shorter one.
+    assert_eq!(together(&PLAIN.segments(0, &[500, 501])), 1);
+    assert_eq!(together(&PLAIN.segments(0, &[500, 499, 499])), 2);
+    // Shorter than anybody's.
+    assert_eq!(together(&PLAIN.segments(0, &[47, 47])), 1);
+}
+
+#[test]
+fn what_joining_would_mend_goes_alone() {
+    let spoil = |at: usize| {
+        let mut frames = PLAIN.segments(1000, &[500, 500]);
+        frames[1][at] ^= 1;
+        together(&frames)
+    };
+    // The IPv4 checksum, TCP's, a byte of data; the length of the packet, and that it may be fragmented.
+    for at in [24, 50, 300, 17, 20] {
+        assert_eq!(spoil(at), 1, "{at}");
+    }
+    let mut padded = PLAIN.segments(1000, &[500, 500]);
+    padded[1].push(0);
+    assert_eq!(together(&padded), 1);
+    // Unless the checksum is left to the port: then what is in its place says nothing.
+    let mut frames = PLAIN.segments(1000, &[500, 500]);
+    frames[1][50] ^= 1;
+    let mut head: Head = [0; HEADER + HEAD];
+    let candidates = frames.iter().map(|bytes| Candidate { bytes, is_open: true });
+    assert_eq!(run(candidates, &mut head).map(|run| run.frames), Some(2));
+}
+
+#[test]
+fn a_run_is_no_longer_than_a_packet() {
+    let frames = PLAIN.segments(0, &[1400; 64]);
+    let (run, _, whole) = joined(&frames).unwrap();
+    assert_eq!(run.frames, (65535 - 52) / 1400);
+    assert!(whole.len() <= 65535 + 14);
+}
+
+#[test]
+fn a_header_says_the_same_in_the_order_of_this_host() {
+    let checksum = VirtioOffload::Checksum { start: 34, offset: 16 };
+    let header = from_virtio(&checksum);
+    assert_eq!((header[0], header[1]), (1, 0));
+    assert_eq!(header[6..8], 34u16.to_ne_bytes());
+    assert_eq!(to_virtio(&header), checksum.header(0));
+    let mut virtio = to_virtio(&header);
+    shift(&mut virtio, 4);
+    assert_eq!(virtio[6..8], 38u16.to_le_bytes());
+}
