@@ -11,4 +11,4 @@ pub use iwarp::{fpdu, mpa_set_up, rdmap};
 pub use packet::packet;
 pub use tcp::tcp;
 // `backend/` is compiled as a module of vrdma-backend, whose insides it needs.
-pub use vrdma_backend::fuzzing::{connections, control, ethernet, rings, vhost_user, wqe};
+pub use vrdma_backend::fuzzing::{connections, control, ethernet, rings, segments, vhost_user, wqe};

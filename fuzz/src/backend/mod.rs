@@ -8,11 +8,13 @@ mod input;
 mod lab;
 mod rdma;
 mod rings;
+mod segments;
 mod vhost_user;
 
 pub use ethernet::ethernet;
 pub use rdma::{connections, control, wqe};
 pub use rings::rings;
+pub use segments::segments;
 pub use vhost_user::vhost_user;
 
 #[cfg(test)]
@@ -41,6 +43,11 @@ mod tests {
     #[test]
     fn all_rings() {
         replay("rings", super::rings);
+    }
+
+    #[test]
+    fn all_segments() {
+        replay("segments", super::segments);
     }
 
     #[test]

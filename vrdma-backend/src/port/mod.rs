@@ -15,7 +15,7 @@ mod frame;
 mod mesh;
 mod offload;
 mod open;
-mod packet;
+pub(crate) mod packet;
 mod pair;
 mod sizes;
 

@@ -10,11 +10,14 @@
 //! | `header` | what does it say before each frame? |
 //! | `join`, `outbox` | which frames go as one? |
 //! | `cut`, `inbox` | which frames come of one? |
+//! | `judged` | does what goes as one come out as it was? |
 
 mod cut;
 mod header;
 mod inbox;
 mod join;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod judged;
 mod outbox;
 mod socket;
 #[cfg(test)]

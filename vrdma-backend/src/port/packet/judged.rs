@@ -1,0 +1,78 @@
+//! The rule that joining and cutting keep together: what goes as one comes out as it was. For tests and for the fuzz target.
+
+use super::cut::{Cut, Whole};
+use super::header::{HEADER, shift, to_virtio};
+use super::join::{Candidate, Head, Run, run};
+use crate::frames::{HEAD, Ip, VirtioOffload};
+use vrdma_wire::checksum::Sum;
+
+/// The run at the beginning of these, as the kernel gets it: its header, and all that follows. None of their checksums is open.
+pub fn joined(frames: &[Vec<u8>]) -> Option<(Run, [u8; HEADER], Vec<u8>)> {
+    let mut head: Head = [0; HEADER + HEAD];
+    let candidates = frames.iter().map(|bytes| Candidate { bytes, is_open: false });
+    let run = run(candidates, &mut head)?;
+    let mut header = [0; HEADER];
+    header.copy_from_slice(&head[..HEADER]);
+    let mut whole = head[HEADER..HEADER + run.headers].to_vec();
+    frames[..run.frames].iter().for_each(|frame| whole.extend(&frame[run.headers..]));
+    Some((run, header, whole))
+}
+
+/// What comes of a frame that the kernel gives with `held` bytes in one place; none if it is not to be cut. `tag` is what was put into it since.
+pub fn cut(header: [u8; HEADER], whole: &[u8], held: usize, tag: u16, mtu: usize) -> Option<Vec<Vec<u8>>> {
+    let (head, held) = (&whole[..whole.len().min(HEAD)], held.min(whole.len()));
+    let mut virtio = to_virtio(&header);
+    shift(&mut virtio, tag);
+    let offload = VirtioOffload::parse(&virtio, u64::MAX, head, whole.len(), mtu);
+    let Ok(VirtioOffload::Segments { tcp, size }) = offload else { return None };
+    let mut cut = Cut::new(tcp, size, head, whole.len());
+    let (mut first, rest) = whole.split_at(held);
+    let mut frames = Vec::new();
+    while let Some(len) = cut.next_len() {
+        let mut frame = vec![0xee; len];
+        if cut.is_in_place(held) {
+            frame.copy_from_slice(first);
+            cut.finish(&mut frame);
+            first = &[];
+        } else {
+            cut.write(Whole { first, held, rest }, &mut frame);
+        }
+        frames.push(frame);
+    }
+    Some(frames)
+}
+
+/// Takes frames there and back; how many of them went with others.
+///
+/// # Panics
+/// One does not come out as it was, but for the number that the kernel gives each packet of IPv4: then our own rules are broken.
+pub fn check(frames: &[Vec<u8>], held: usize, mtu: usize) -> usize {
+    let (mut left, mut together) = (frames, 0);
+    while !left.is_empty() {
+        let Some((Run { frames: count, headers }, header, whole)) = joined(left) else {
+            left = &left[1..];
+            continue;
+        };
+        let came = cut(header, &whole, held.max(headers), 0, mtu).expect("it is to be cut");
+        let sent: Vec<_> =
+            (0..).zip(&left[..count]).map(|(number, frame)| numbered(frame, &left[0], number)).collect();
+        assert_eq!(came, sent);
+        (left, together) = (&left[count..], together + count);
+    }
+    together
+}
+
+/// A frame with the number that it has as so much of a run: the kernel counts from the first one's.
+pub fn numbered(frame: &[u8], first: &[u8], number: u16) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let ip = Ip::parse(&frame[..frame.len().min(HEAD)]).expect("it went with others");
+    if !ip.v6 {
+        let at = ip.start;
+        let id = u16::from_be_bytes([first[at + 4], first[at + 5]]).wrapping_add(number);
+        frame[at + 4..at + 6].copy_from_slice(&id.to_be_bytes());
+        frame[at + 10..at + 12].fill(0);
+        let checksum = Sum::of(&frame[at..ip.l4]).finish();
+        frame[at + 10..at + 12].copy_from_slice(&checksum.to_be_bytes());
+    }
+    frame
+}
