@@ -30,10 +30,14 @@ use inbox::Inbox;
 use outbox::Outbox;
 use socket::Socket;
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 use vrdma_wire::num::Mac;
 
 /// Buffers for frames to come, and for those to go. The kernel copies what it takes, but each thread that had the port before may keep some hundred.
 const BUFFERS: u32 = 2047;
+
+/// The kernel is asked no more often while nothing comes: between guests a turn of the worker takes less than the question.
+const QUIET: Duration = Duration::from_micros(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub struct PacketSocket {
     receive_pool: Pool,
     send_pool: Pool,
     counters: Counters,
+    /// When the kernel was asked last, if it had nothing.
+    quiet: Option<Instant>,
     interface: Interface,
     /// Undone last.
     _mtu_change: Option<MtuChange>,
@@ -92,6 +98,7 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<PacketSocke
         receive_pool,
         send_pool,
         counters: Counters::default(),
+        quiet: None,
         interface,
         _mtu_change: mtu_change,
     })
@@ -113,8 +120,10 @@ impl Driver for PacketSocket {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         self.inbox.take(frames);
         // What is left has no room in this burst, or no buffers.
-        if self.inbox.is_empty() && frames.len() < BURST {
+        let is_quiet = || self.quiet.is_some_and(|since| since.elapsed() < QUIET);
+        if self.inbox.is_empty() && frames.len() < BURST && !is_quiet() {
             self.inbox.fetch(&self.socket);
+            self.quiet = self.inbox.is_empty().then(Instant::now);
             self.inbox.take(frames);
         }
     }

@@ -19,7 +19,7 @@ pub struct Counters {
 /// See the module.
 #[derive(Debug)]
 pub struct Outbox {
-    /// What goes before each message's payload, and how long it is.
+    /// What goes before the payload of each message.
     heads: Box<[Head; BURST]>,
     pub counters: Counters,
 }
@@ -42,6 +42,9 @@ impl Outbox {
 
     /// Sends frames from the front, each of one piece, as many as the kernel takes of the first [`BURST`].
     pub fn send(&mut self, socket: &Socket, frames: &mut Vec<Frame>) {
+        if frames.is_empty() {
+            return;
+        }
         let mut messages = [Message::default(); BURST];
         let mut count = 0;
         let burst = &frames[..frames.len().min(BURST)];
