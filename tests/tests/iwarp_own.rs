@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
+use std::process::Command;
 use std::time::Duration;
 use vrdma_backend::config::{GuestConfig, GuestLimits};
 use vrdma_backend::port::{Burst, FaultsConfig};
@@ -84,6 +85,64 @@ fn addresses_of_both_kinds_reach_the_other_host_in_any_vlan() {
     for (a, b) in &mut sides {
         exchange(a, b, 2);
     }
+}
+
+/// A network namespace with a veth for this thread and those that it starts from now on: the daemons'; none without root.
+fn veth() -> bool {
+    // SAFETY: a plain system call.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        eprintln!("not tried: there is no network of its own without root");
+        return false;
+    }
+    for command in ["link add va type veth peer name vb", "link set va up", "link set vb up"] {
+        let status = Command::new("ip").args(command.split(' ')).status();
+        assert!(status.is_ok_and(|status| status.success()), "ip {command}");
+    }
+    true
+}
+
+/// Over `net_packet` segments leave and come together, their checksums left to it by a single worker, and summed up by each of several.
+fn over_packet_sockets(workers: u16) {
+    if !veth() {
+        return;
+    }
+    let uplinks = ["net_packet0,iface=va", "net_packet1,iface=vb"].map(|device| device.parse().unwrap());
+    let guest = GuestOptions { tcp: OWN, ..GuestOptions::default() };
+    let (uplinks, host_says) = (Some(uplinks), over_own_tcp as _);
+    let lab = Lab::with(4, LabOptions { workers, uplinks, guest, host_says, ..LabOptions::default() });
+    let mut sides = Vec::new();
+    for (addresses, vlan) in addresses().into_iter().flat_map(|addresses| [(addresses, 0), (addresses, 5)]) {
+        sides.push(connected_by(&lab, 0, addresses, vlan, 700 + sides.len() as u16));
+    }
+    for (a, b) in &mut sides {
+        let counts = || {
+            [lab.stats(), lab.remote_stats()].map(|stats| (stats.uplink("tx_joined"), stats.uplink("rx_cut")))
+        };
+        let before = counts();
+        exchange(a, b, 1);
+        for (before, after) in before.into_iter().zip(counts()) {
+            assert!(after.0 > before.0 && after.1 > before.1, "{before:?} {after:?}");
+        }
+    }
+    // What stays in the daemon has its checksum too.
+    let ((mut a, _), (mut c, _)) = connected(&lab.guests[0], &lab.guests[2], LEN, &QpOptions::default());
+    exchange(&mut a, &mut c, 1);
+    for stats in [lab.stats(), lab.remote_stats()] {
+        let wrong = (0..2).map(|guest| stats.tcp(guest, "bad_checksum")).sum::<u64>();
+        let refused =
+            stats.uplink("tx_refused") + stats.uplink("rx_unfinished") + stats.uplink("rx_too_long");
+        assert_eq!((wrong, refused), (0, 0));
+    }
+}
+
+#[test]
+fn segments_pass_packet_sockets_together() {
+    over_packet_sockets(1);
+}
+
+#[test]
+fn segments_of_two_workers_pass_packet_sockets_together() {
+    over_packet_sockets(2);
 }
 
 /// The VLAN of a guest, of which two are in each.

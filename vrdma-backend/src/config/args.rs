@@ -75,7 +75,7 @@ pub struct Keys {
     /// Processors on which they run, one for each, as in 2,3 or 2-5 [default: anywhere]
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     pub cpus: Option<Cpus>,
-    /// NIC to the outside, as DPDK names it: a PCI address, or a driver like net_packet0,iface=eth1
+    /// NIC to the outside: a PCI address, or a driver like net_packet0,iface=eth1 (ours) and its parameters, as DPDK names them
     #[arg(long, value_name = "DEVICE")]
     pub uplink: Option<UplinkDevice>,
     /// Arguments for DPDK's EAL, separated by spaces, before those that the daemon adds by itself

@@ -10,6 +10,7 @@ use virtio_bindings::virtio_net as net;
 
 /// Bytes of the header before each frame, if the driver knows virtio 1 or mergeable buffers.
 pub const HEADER: usize = 12;
+
 /// What is left to be done to a frame. All positions have been checked against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VirtioOffload {

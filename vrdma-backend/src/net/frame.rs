@@ -33,7 +33,7 @@ impl<'a> FrameView<'a> {
         FrameView { head, rest: Rest::Bytes(frame), offload: VirtioOffload::None }
     }
 
-    /// Where it lies, if nothing is left to be done to it and nobody else can change it.
+    /// Where it lies, if nothing is left to be done to it and no guest can change it.
     pub fn finished(&self) -> Option<&'a [u8]> {
         match self.rest {
             Rest::Bytes(bytes) if self.offload == VirtioOffload::None => Some(bytes),

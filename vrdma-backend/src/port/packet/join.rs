@@ -33,7 +33,7 @@ pub struct Run {
 /// The run that begins with the first of these, if it is one; its head is written to `head`.
 pub fn run<'a>(mut frames: impl Iterator<Item = Candidate<'a>>, head: &mut Head) -> Option<Run> {
     let first = frames.next()?;
-    let tcp = Tcp::of(&first.bytes[..first.bytes.len().min(HEAD)]).filter(|tcp| is_plain(tcp, &first))?;
+    let tcp = Tcp::of(&first.bytes[..first.bytes.len().min(HEAD)]).filter(|tcp| tcp.is_plain(first.bytes))?;
     let headers = tcp.payload();
     let size = first.bytes.len() - headers;
     // A receiver of ours takes none that are shorter, as Linux sends none.
@@ -53,7 +53,10 @@ pub fn run<'a>(mut frames: impl Iterator<Item = Candidate<'a>>, head: &mut Head)
         }
         let follows = self::pattern(&tcp, next.bytes) == pattern
             && tcp.seq(next.bytes) == seq.wrapping_add(payload as u32)
-            && is_plain(&tcp, &next);
+            && tcp.is_plain(next.bytes)
+            // The first is summed up when another follows: most frames are alone.
+            && (count > 1 || is_sound(&tcp, &first))
+            && is_sound(&tcp, &next);
         if !follows {
             break;
         }
@@ -72,9 +75,9 @@ pub fn run<'a>(mut frames: impl Iterator<Item = Candidate<'a>>, head: &mut Head)
     Some(Run { frames: count, headers })
 }
 
-/// Whether nothing is lost of a frame if it is joined with others.
-fn is_plain(tcp: &Tcp, frame: &Candidate<'_>) -> bool {
-    tcp.is_plain(frame.bytes) && (frame.is_open || tcp.is_sound(frame.bytes))
+/// Whether its checksum is right, or will be.
+fn is_sound(tcp: &Tcp, frame: &Candidate<'_>) -> bool {
+    frame.is_open || tcp.is_sound(frame.bytes)
 }
 
 /// The headers without what differs from segment to segment.

@@ -55,10 +55,18 @@ impl Outbox {
             count += 1;
         }
         let messages = &messages[..count];
-        let sent = match self.hand_over(socket, messages, burst) {
+        let is_later = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        // What happened to the interface is said once, perhaps long after it: then nothing was tried.
+        let first = self.hand_over(socket, messages, burst);
+        let result = if first.as_ref().is_err_and(|error| !is_later(error)) {
+            self.hand_over(socket, messages, burst)
+        } else {
+            first
+        };
+        let sent = match result {
             Ok(sent) => sent,
             // What waits goes later.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) if is_later(&error) => 0,
             // The others might be better. Of a device that is gone or down all are lost, one after the other.
             Err(_) => {
                 self.counters.refused += (messages[0].end - messages[0].begin) as u64;

@@ -105,12 +105,12 @@ impl Socket {
         // SAFETY: zero is a value of this structure.
         let mut headers: [libc::mmsghdr; BURST] = unsafe { zeroed() };
         for (header, parts) in headers.iter_mut().zip(messages) {
-            // The kernel only reads them; an IoSlice is an iovec.
+            // The kernel only reads what they name; an IoSlice has the layout of an iovec.
             header.msg_hdr.msg_iov = parts.as_ptr().cast_mut().cast();
             header.msg_hdr.msg_iovlen = parts.len();
         }
         let count = messages.len().min(BURST);
-        // SAFETY: so many headers are there, and name memory that lives through the call.
+        // SAFETY: `count` headers are there, each with as many parts as it says or none; what those name is borrowed by `messages` through the call.
         let sent =
             unsafe { libc::sendmmsg(self.fd(), headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
@@ -130,13 +130,13 @@ impl Socket {
         let mut controls = [[0u64; CONTROL]; BURST];
         let count = places.len().min(BURST);
         for ((header, place), control) in headers.iter_mut().zip(places.iter_mut()).zip(&mut controls) {
-            // An IoSliceMut is an iovec.
+            // An IoSliceMut has the layout of an iovec.
             header.msg_hdr.msg_iov = place.as_mut_ptr().cast();
             header.msg_hdr.msg_iovlen = PARTS;
             header.msg_hdr.msg_control = control.as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = size_of_val(control);
         }
-        // SAFETY: so many headers are there, and name memory that is ours alone and lives through the call.
+        // SAFETY: `count` headers are there, each with `PARTS` parts and control memory of the length that it says; what the parts name is borrowed, by nobody else, by `places` through the call.
         let came = unsafe {
             let flags = libc::MSG_DONTWAIT;
             libc::recvmmsg(self.fd(), headers.as_mut_ptr(), count as u32, flags, null_mut())
@@ -172,7 +172,8 @@ impl Socket {
 
 /// The VLAN tag in what the kernel says beside a message.
 fn tag(message: &libc::msghdr) -> Option<[u8; 4]> {
-    // SAFETY: the kernel has written the message's control memory as far as it now says, which is what these go by; the data is that of its type.
+    // SAFETY: the message's control memory is `CONTROL` words, zero before the kernel wrote to them: a header and a `tpacket_auxdata` lie in it, of which all bytes are values.
+    // The kernel says how much it wrote, by which the first finds none where there is none.
     let said = unsafe {
         let control = libc::CMSG_FIRSTHDR(message).as_ref()?;
         let is_ours = control.cmsg_level == libc::SOL_PACKET && control.cmsg_type == libc::PACKET_AUXDATA;
@@ -187,7 +188,7 @@ fn tag(message: &libc::msghdr) -> Option<[u8; 4]> {
 }
 
 fn set<T>(fd: &OwnedFd, level: i32, name: i32, value: T) -> io::Result<()> {
-    // SAFETY: the value is as large as said, and of the type that the option has.
+    // SAFETY: the kernel reads as many bytes of the value as it has; it says EINVAL to a value of another size than the option's.
     let result = unsafe {
         let len = size_of::<T>() as libc::socklen_t;
         libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len)
