@@ -68,7 +68,7 @@ impl Default for Config {
             mss: 1460,
             min_mss: 536,
             window: 1 << 20,
-            max_kept: 64,
+            max_kept: 256,
             sack: true,
             timestamps: true,
             fpdus: false,

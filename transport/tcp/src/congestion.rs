@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Beta of CUBIC in tenths: what is left of a window in which something was lost.
 const BETA: u64 = 7;
-/// In slow start an acknowledge counts for at most so many segments (RFC 9406, 4.2: without pacing).
+/// In slow start, which is not paced, an acknowledge counts for at most so many segments (RFC 9406, 4.2).
 const MOST_COUNTED: u64 = 8;
 
 /// What a loss took, to be given back if there was none.
@@ -49,11 +49,16 @@ impl Congestion {
 
     /// So many bytes arrived while the window was what limited us.
     pub fn acknowledged(&mut self, bytes: u64, mss: u64, rtt: u64, now: Instant) {
-        if self.window < self.threshold {
+        if self.in_slow_start() {
             self.window += bytes.min(MOST_COUNTED * mss).min(self.threshold - self.window);
             return;
         }
         self.avoid(bytes, mss, rtt, now);
+    }
+
+    /// Whether the window is below ssthresh.
+    pub fn in_slow_start(&self) -> bool {
+        self.window < self.threshold
     }
 
     /// Congestion avoidance (RFC 9438, 4.2 to 4.5).
@@ -70,8 +75,9 @@ impl Congestion {
             part: 0,
         });
         let elapsed = now.since(epoch.began);
-        // Alpha is 3 (1 - beta) / (1 + beta) = 9/17 until the window is what it was, then 1.
-        let (numerator, denominator) = if epoch.reno < plateau { (9, 17) } else { (1, 1) };
+        // Alpha is 3 (1 - beta) / (1 + beta) = 9/17 until the window is what it was (cwnd_prior, of which beta left ssthresh), then 1.
+        let prior = self.threshold / BETA * 10;
+        let (numerator, denominator) = if epoch.reno < prior { (9, 17) } else { (1, 1) };
         epoch.reno_part += bytes.min(window) * mss * numerator / denominator;
         epoch.reno += epoch.reno_part / window;
         epoch.reno_part %= window;
@@ -242,6 +248,26 @@ mod tests {
         }
         // 9/17 of a segment in each round trip up to the 20 of before, then one: 11 and 9 of them.
         assert!((27..=29).contains(&(congestion.window / MSS)), "{}", congestion.window);
+    }
+
+    #[test]
+    fn growth_is_slow_up_to_the_window_that_lost_whatever_the_plateau() {
+        let mut congestion = Congestion::new(20 * MSS);
+        for _ in 0..2 {
+            congestion.lost(MSS);
+            congestion.recovered(MSS);
+        }
+        // The plateau is 17/20 of 14 segments by now, but 14 were there.
+        assert!(congestion.plateau < 12 * MSS);
+        let (rtt, mut now) = (S / 10_000, 0);
+        for _ in 0..8 {
+            for _ in 0..congestion.window / MSS {
+                congestion.acknowledged(MSS, MSS, rtt, Instant(now));
+            }
+            now += rtt;
+        }
+        // 9.8 segments and eight times 9/17.
+        assert!((13 * MSS..=14 * MSS).contains(&congestion.window), "{}", congestion.window);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::counters::Counters;
+use crate::pace::Pace;
 use crate::parts::{Agreed, Due, Recovery, SendWindow, Stamps, Undo};
 use crate::rack::Rack;
 use crate::reassembly::Reassembly;
@@ -114,6 +115,7 @@ pub struct Connection {
     pub(crate) timers: Timers,
     /// When something was sent last that is acknowledged.
     pub(crate) sent_last: Instant,
+    pub(crate) pace: Pace,
 
     pub(crate) received: Reassembly,
     pub(crate) stamps: Stamps,
@@ -188,6 +190,7 @@ impl Connection {
             duplicate_acks: 0,
             is_app_limited: true,
             sent_last: now,
+            pace: Pace::default(),
             stuck_since: None,
             receive_origin: Origin(0),
             received: Reassembly::new(),

@@ -40,6 +40,7 @@
 //! | SACKs and DSACKs, both ways | RFC 2018, 2883, 6675 | `reassembly`, `scoreboard` |
 //! | when something is lost | RACK-TLP, RFC 8985; without SACKs NewReno, RFC 6582 | `rack`, `recovery` |
 //! | how much is sent in a recovery; in slow start and after | PRR, RFC 6937, 9937; CUBIC, RFC 9438 | `prr`, `congestion` |
+//! | when: over the round trip, not in bursts | pacing, RFC 9002, 7.7, of round trips above 100 us | `pace` |
 //! | recoveries for nothing are undone | by DSACKs; by timestamps, RFC 3522 | `recovery` |
 //! | retransmission timeout | RFC 6298, in nanoseconds, least by configuration | `rtt` |
 //! | closed and small windows, silent peers, delayed acknowledges | RFC 9293, 3.8 | `output`, `timeout` |
@@ -54,7 +55,7 @@
 //!
 //! # What it does not
 //!
-//! * ECN (RFC 3168), HyStart++ (RFC 9406), F-RTO (RFC 5682), pacing, searching for a larger path MTU (RFC 4821): not yet.
+//! * ECN (RFC 3168), HyStart++ (RFC 9406), F-RTO (RFC 5682), searching for a larger path MTU (RFC 4821): not yet.
 //! * Urgent data is data: MPA has no use for it. TCP Fast Open, MD5 and AO options: nobody asks for them.
 //! * A closed window is probed with an old number instead of a byte of new data (as Linux does): the byte would cut an FPDU in two.
 //! * ICMP errors other than "too long" are soft and left to the user (RFC 5461).
@@ -71,6 +72,7 @@ mod counters;
 mod initial;
 mod input;
 mod output;
+mod pace;
 mod parts;
 mod prr;
 mod rack;

@@ -92,6 +92,16 @@ impl Connection {
         pipe == 0 || pipe + length <= self.congestion.window
     }
 
+    /// Whether so many bytes of new data are to go later, though the window has room for them.
+    fn waits_for_pace(&mut self, length: u64, now: Instant) -> bool {
+        let Some(until) = self.pace.waits_until(now) else { return false };
+        let waits = self.pipe() + length > self.initial_window().max(self.congestion.window / 2);
+        if waits {
+            self.timers.set(Timer::Pace, until);
+        }
+        waits
+    }
+
     fn send_again(&mut self, index: usize, now: Instant) -> Segment {
         let first = *self.board.get(index);
         if first.kind == Kind::Data && first.range.end - first.range.start > self.mss {
@@ -137,7 +147,7 @@ impl Connection {
             self.restart_after_idle(now);
         }
         match self.new_data(source) {
-            Ok(length) if !self.has_room(length) => {
+            Ok(length) if !self.has_room(length) || self.waits_for_pace(length, now) => {
                 self.is_app_limited = false;
                 None
             }
@@ -288,6 +298,7 @@ impl Connection {
             prr.sent(range.end - range.start);
         }
         self.sent_last = now;
+        self.pace.sent(range.end - range.start, &self.congestion, self.rtt.smoothed(), now);
         if self.board.segments() == 1 && !again {
             self.stuck_since = Some(now);
         }

@@ -29,6 +29,7 @@ impl Connection {
                 Timer::DelayedAck => self.due.ack = true,
                 Timer::KeepAlive => self.keep_alive(now),
                 Timer::Wait => self.end(Reason::Finished),
+                Timer::Pace => {}
             }
         }
     }

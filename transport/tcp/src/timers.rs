@@ -21,9 +21,11 @@ pub(crate) enum Timer {
     KeepAlive,
     /// The connection has waited long enough, in FIN-WAIT-2 or TIME-WAIT.
     Wait,
+    /// New data may go.
+    Pace,
 }
 
-const ALL: [Timer; 7] = [
+const ALL: [Timer; 8] = [
     Timer::Retransmit,
     Timer::TailProbe,
     Timer::Reordering,
@@ -31,6 +33,7 @@ const ALL: [Timer; 7] = [
     Timer::DelayedAck,
     Timer::KeepAlive,
     Timer::Wait,
+    Timer::Pace,
 ];
 
 /// The deadlines of a connection.

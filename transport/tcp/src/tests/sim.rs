@@ -362,7 +362,7 @@ fn any_config(rng: &mut Rng) -> Config {
     Config {
         mss: [536, 1000, 1460, 8960][rng.below(4) as usize],
         window: [4000, 65_535, 300_000, 4 << 20][rng.below(4) as usize],
-        max_kept: [2, 16, 64][rng.below(3) as usize],
+        max_kept: [2, 16, 256][rng.below(3) as usize],
         sack: !rng.chance(150),
         timestamps: !rng.chance(250),
         min_rto: Duration::from_millis([1, 200][rng.below(2) as usize]),

@@ -226,6 +226,50 @@ fn what_is_not_used_does_not_grow() {
 }
 
 #[test]
+fn a_window_goes_over_half_a_round_trip_after_slow_start() {
+    let mut script = Script::connect(Config { initial_window: 2, ..plain() });
+    script
+        .run("> S 0:0 \n at 100 \n < S. 0:0 ack 1 mss 1000 \n > . 1:1 ack 1 \n event Established \n at 1000");
+    let congestion = &mut script.connection.congestion;
+    (congestion.window, congestion.threshold) = (10_000, 10_000);
+    script
+        .run(
+            "send 1000*13
+             # What goes into the first half is not waited for,
+             > . 1:1001
+             > . 1001:2001
+             > . 2001:3001
+             > . 3001:4001
+             > . 4001:5001
+             # but counts: each is a twentieth of a round trip, of 100 ms.
+             at 1024
+             at 1025
+             > . 5001:6001
+             at 1029
+             at 1030
+             > . 6001:7001
+             at 1035
+             > . 7001:8001
+             at 1040
+             > . 8001:9001
+             at 1045
+             > . 9001:10001
+             at 1100
+             < . 1:1 ack 1001
+             > . 10001:11001
+             # The window limits us, also while segments wait for their time.
+             cwnd 10052
+             < . 1:1 ack 3001
+             at 1104
+             at 1105
+             > . 11001:12001
+             at 1110
+             > P. 12001:13001",
+        )
+        .end();
+}
+
+#[test]
 fn a_window_that_was_idle_begins_again() {
     let config = Config { initial_window: 2, ..plain() };
     let mut script = open(config, "");
