@@ -3,6 +3,10 @@
 use crate::seq::{FAR, FIRST, Range, offset};
 use serde::{Deserialize, Serialize};
 
+/// A segment lies over so many stretches and gaps between them at most. A peer's own segments do not lie over more than a few; of one that does, the rest is
+/// not taken, since each step looks at all stretches.
+const MOST_STEPS: usize = 16;
+
 /// New bytes of the stream, in a segment that has just arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
@@ -82,7 +86,7 @@ impl Reassembly {
         let mut change = Change { is_new: false, is_urgent: self.duplicate.is_some() };
         let end = data.end.min(self.edge).min(self.fin.unwrap_or(u64::MAX));
         let mut at = data.start.max(self.nxt);
-        while at < end {
+        for _ in 0..MOST_STEPS {
             // What was taken before may have joined with what lies here.
             at = at.max(self.nxt);
             if at >= end {
@@ -109,7 +113,7 @@ impl Reassembly {
             }
             change.is_urgent |= taken < length;
         }
-        change.is_urgent |= had_holes || self.has_holes() || data.end > end;
+        change.is_urgent |= had_holes || self.has_holes() || data.end > at;
         change
     }
 
@@ -300,6 +304,29 @@ mod tests {
         reassembly.handle_data(range(30, 35), 3, |arrival| arrival.at.len());
         reassembly.handle_data(range(0, 20), 3, |arrival| arrival.at.len());
         assert_eq!(reassembly.nxt(), FIRST + 35);
+    }
+
+    #[test]
+    fn a_segment_over_many_stretches_is_taken_in_parts() {
+        let mut reassembly = open();
+        for n in 1..=20 {
+            let change = reassembly.handle_data(range(20 * n, 20 * n + 10), 64, |arrival| arrival.at.len());
+            assert!(change.is_new);
+        }
+        // Nothing is taken: eight gaps and eight stretches are looked at.
+        let mut asked = 0;
+        let refused = reassembly.handle_data(range(10, 1000), 64, |_| {
+            asked += 1;
+            0
+        });
+        assert_eq!((asked, refused), (8, Change { is_new: false, is_urgent: true }));
+        // What is taken is there when it comes again.
+        for end in [170, 330, 1000] {
+            assert!(offer(&mut reassembly, 10, 1000).len() <= 9);
+            let (_, to) = sacks(&mut reassembly)[1];
+            assert!(to >= end, "{to}");
+        }
+        assert_eq!(sacks(&mut reassembly), [(10, 1000)]);
     }
 
     #[test]
