@@ -14,12 +14,12 @@ const FASTER: u64 = 2;
 /// So many nanoseconds' worth goes at once. Shorter round trips are not paced: inside a rack a timer for each segment would cost more than bursts do.
 const GRAIN: u64 = 100_000;
 
-/// When the next segment of a connection is due, if segments are paced.
+/// When the next segment of a connection may go, if segments are paced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pace(Instant);
 
 impl Pace {
-    /// Until when new data waits, if it does.
+    /// Until when the next segment waits, if it does.
     pub fn waits_until(self, now: Instant) -> Option<Instant> {
         (self.0 > now).then_some(self.0)
     }
