@@ -23,7 +23,8 @@ pub struct Config {
     pub min_mss: u16,
     /// The receive window in bytes, up to 1 GiB. It is as large whatever arrives: no buffer stands behind it.
     pub window: u32,
-    /// Most stretches of data beyond holes; what would be one more is not taken.
+    /// Most stretches of data beyond holes; what would be one more is not taken. A full queue may lose every other segment, and each that
+    /// arrives looks at all stretches.
     pub max_kept: u16,
     /// Whether SACKs are offered and accepted (RFC 2018).
     pub sack: bool,

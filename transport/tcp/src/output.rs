@@ -92,7 +92,8 @@ impl Connection {
         pipe == 0 || pipe + length <= self.congestion.window
     }
 
-    /// Whether so many bytes of new data are to go later, though the window has room for them.
+    /// Whether so many bytes of new data are to go later, though the window has room for them. An initial window may be a burst anyway (RFC 6928), and who
+    /// uses less than half of the window is not who fills the path.
     fn waits_for_pace(&mut self, length: u64, now: Instant) -> bool {
         let Some(until) = self.pace.waits_until(now) else { return false };
         let waits = self.pipe() + length > self.initial_window().max(self.congestion.window / 2);
