@@ -270,6 +270,21 @@ fn a_window_goes_over_half_a_round_trip_after_slow_start() {
 }
 
 #[test]
+fn an_initial_window_goes_at_once_also_after_slow_start() {
+    let mut script = Script::connect(plain());
+    script
+        .run("> S 0:0 \n at 100 \n < S. 0:0 ack 1 mss 1000 \n > . 1:1 ack 1 \n event Established \n at 1000");
+    let congestion = &mut script.connection.congestion;
+    (congestion.window, congestion.threshold) = (12_000, 12_000);
+    script.run("send 1000*12");
+    for n in 0..10 {
+        script.run(&format!("> . {}:{}", 1 + 1000 * n, 1001 + 1000 * n));
+    }
+    // Ten have taken ten of twenty-four parts of a round trip of 100 ms.
+    script.run("at 1041 \n at 1042 \n > . 10001:11001 \n at 1046 \n > P. 11001:12001").end();
+}
+
+#[test]
 fn a_window_that_was_idle_begins_again() {
     let config = Config { initial_window: 2, ..plain() };
     let mut script = open(config, "");
