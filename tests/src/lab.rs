@@ -172,6 +172,7 @@ impl Lab {
     /// A daemon for `guests` guests that are not there yet.
     pub fn without_guests(guests: u8, options: LabOptions) -> Lab {
         let _ = env_logger::Builder::from_env("RUST_LOG").is_test(true).try_init();
+        crate::fatal::tell_of_signals();
         let temporary = TempDir::new().expect("a temporary directory");
         let dir = temporary.path();
         let guest_of = |i| {

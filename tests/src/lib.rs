@@ -13,11 +13,13 @@
 //! | [`far`] | a host on the wire with another's TCP |
 //! | [`lab`] | a daemon with some guests |
 //! | [`pingpong`] | bystanders that a hostile guest must not disturb |
+//! | [`fatal`] | last words of a test's process that a signal ends |
 //!
 //! What a well-behaved guest cannot run into panics here with a message; each wait has an end ([`wait::PATIENCE`]).
 
 pub mod daemon;
 pub mod far;
+pub mod fatal;
 pub mod header;
 pub mod lab;
 pub mod net;

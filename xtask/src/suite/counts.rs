@@ -49,9 +49,53 @@ impl Counts {
     }
 }
 
+/// What a runner's log says of tests that did not pass, once each: their names, or by which signal a process of tests ended.
+pub fn culprits(log: &str) -> Vec<String> {
+    let mut culprits = Vec::new();
+    for line in log.lines() {
+        let culprit = of_libtest(line).or_else(|| of_nextest(line)).or_else(|| signal(line));
+        if let Some(culprit) = culprit.filter(|culprit| !culprits.contains(culprit)) {
+            culprits.push(culprit);
+        }
+    }
+    culprits
+}
+
+/// `test NAME ... FAILED`; one that ended its process has no end.
+fn of_libtest(line: &str) -> Option<String> {
+    let (name, end) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    (end == "FAILED" || end.starts_with("error: test failed")).then(|| name.to_owned())
+}
+
+/// `FAIL [   0.012s] CRATE::BINARY NAME`, or with a signal's name in the place of `FAIL`.
+fn of_nextest(line: &str) -> Option<String> {
+    let (what, rest) = line.trim_start().split_once(" [")?;
+    let is_failure = matches!(what, "FAIL" | "TIMEOUT" | "ABORT") || what.starts_with("SIG");
+    let (_, names) = rest.split_once("] ").filter(|_| is_failure)?;
+    let name = names.trim_start_matches(|c: char| "( /)".contains(c) || c.is_ascii_digit()).trim();
+    Some(if what == "FAIL" { name.to_owned() } else { format!("{name} ({what})") })
+}
+
+/// `process didn't exit successfully: ... (signal: 6, SIGABRT: process abort signal)`
+fn signal(line: &str) -> Option<String> {
+    let (_, rest) = line.split_once("(signal: ")?;
+    Some(format!("signal {}", rest.trim_end_matches(')')))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_failed_is_told_of_both_runners() {
+        let log = "test a ... ok\ntest b::c ... FAILED\nfailures:\n    b::c\n\
+            test d ... error: test failed, to rerun pass `--test x`\n\nCaused by:\n\
+            \x20 process didn't exit successfully: `x --test-threads=1` (signal: 6, SIGABRT: process abort signal)\n";
+        assert_eq!(culprits(log), ["b::c", "d", "signal 6, SIGABRT: process abort signal"]);
+        let log = "        PASS [   0.010s] (1/3) x::y one\n        FAIL [   0.012s] (2/3) x::y two\n\
+            \x20    SIGABRT [   0.5s] x::y three\n     TIMEOUT [  60.0s] x four\n        FAIL [   0.012s] x::y two\n";
+        assert_eq!(culprits(log), ["x::y two", "x::y three (SIGABRT)", "x four (TIMEOUT)"]);
+    }
 
     #[test]
     fn libtest_is_counted() {

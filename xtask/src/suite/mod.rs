@@ -209,7 +209,8 @@ impl Suite {
                 ui::say(&format!("FAIL {seconds:7.1} s  {name}\n{}", indent(&format!("{error:#}{full}"))));
                 // What failed before a test could run is a failure too.
                 self.count(Counts { failed: counts.failed.max(1), ..counts });
-                self.failures.push(name.to_owned());
+                let why = error.to_string().lines().next().unwrap_or_default().to_owned();
+                self.failures.push(if why.starts_with(name) { why } else { format!("{name}: {why}") });
             }
             Verdict::Skipped(why) => self.skip(name, &why),
         }
@@ -231,9 +232,8 @@ impl Suite {
         if !self.skipped.is_empty() {
             ui::say(&format!("skipped: {}", self.skipped.join(", ")));
         }
-        if !self.failures.is_empty() {
-            ui::say(&format!("failed: {}", self.failures.join(", ")));
-        }
+        // What is at the end is read first, and where a log was cut it is what is left.
+        self.failures.iter().for_each(|failure| ui::say(&format!("failed: {failure}")));
         println!("{passed} passed, {failed} failed");
         if passed + failed == 0 {
             bail!("nothing was selected");

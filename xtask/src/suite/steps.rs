@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 
-use super::counts::Counts;
+use super::counts::{Counts, culprits};
 use super::{cycles, fuzz, sizes, tools};
 use crate::artefacts::{cargo, provider_cargo};
 use crate::image::{self, LONG};
@@ -178,9 +178,20 @@ fn counted(result: Result<()>, counts: Result<Counts>) -> Verdict {
 
 /// Tests that cargo runs itself.
 fn libtest(name: &str, command: Command) -> Verdict {
-    let result = logged(name, command);
+    let result = with_culprits(name, logged(name, command));
     let counts = paths::log(name).and_then(|log| Ok(std::fs::read(log)?));
     counted(result, counts.map(|log| Counts::of_libtest(&String::from_utf8_lossy(&log))))
+}
+
+/// An error of a runner says at its beginning which tests did not pass: of its log only the end follows.
+fn with_culprits(name: &str, result: Result<()>) -> Result<()> {
+    result.map_err(|error| {
+        let log = paths::log(name).and_then(|log| Ok(std::fs::read(log)?)).unwrap_or_default();
+        match culprits(&String::from_utf8_lossy(&log)).join(", ") {
+            none if none.is_empty() => error,
+            culprits => anyhow!("{culprits}\n{error:#}"),
+        }
+    })
 }
 
 /// End-to-end tests that are quick, and find most of what goes wrong between workers.
@@ -237,7 +248,7 @@ fn tests(
     let mut command =
         seeded(cargo_with(&["nextest", "run", "--profile=xtask", "--workspace", "--no-fail-fast"]));
     command.arg("--no-tests=pass").args(for_nextest).env("PATH", path);
-    let result = logged(name, command);
+    let result = with_culprits(name, logged(name, command));
     counted(result, paths::read(&report).and_then(|report| Counts::of_junit(&report)))
 }
 

@@ -1,0 +1,32 @@
+//! What a test's process says that a signal ends.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use vrdma_tests::Lab;
+
+/// Set in the process that is to end.
+const VICTIM: &str = "VRDMA_TEST_VICTIM";
+
+#[test]
+fn a_signal_that_ends_the_process_is_told_with_who_sent_it() {
+    let name = "a_signal_that_ends_the_process_is_told_with_who_sent_it";
+    if let Ok(signal) = std::env::var(VICTIM) {
+        let _lab = Lab::new(1);
+        let signal: i32 = signal.parse().unwrap();
+        if signal == libc::SIGABRT {
+            std::process::abort();
+        }
+        // SAFETY: this process' own.
+        unsafe { libc::kill(libc::getpid(), signal) };
+        std::thread::sleep(std::time::Duration::from_secs(10));
+        std::process::exit(0);
+    }
+    for signal in [libc::SIGABRT, libc::SIGTERM] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let child = command.args(["--exact", name]).env(VICTIM, signal.to_string()).output().unwrap();
+        let said = String::from_utf8_lossy(&child.stderr).into_owned();
+        assert_eq!(child.status.signal(), Some(signal), "{said}");
+        assert!(said.contains(&format!("signal {signal}, code ")), "{said}");
+        assert!(said.contains("from process ") && said.contains("in thread "), "{said}");
+    }
+}
