@@ -13,6 +13,9 @@ fn a_signal_that_ends_the_process_is_told_with_who_sent_it() {
     if let Ok(signal) = std::env::var(VICTIM) {
         let _lab = Lab::new(1);
         let signal: i32 = signal.parse().unwrap();
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: a valid limit: it leaves no core behind.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) }, 0);
         if signal == libc::SIGABRT {
             std::process::abort();
         }
