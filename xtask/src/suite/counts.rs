@@ -49,12 +49,16 @@ impl Counts {
     }
 }
 
-/// What a runner's log says of tests that did not pass, once each: their names, or by which signal a process of tests ended.
+/// What a runner's log says of tests that did not pass, once each: their names, where the first ones panicked and why, and by which signal a process of tests ended.
 pub fn culprits(log: &str) -> Vec<String> {
+    const PANICS: usize = 3;
+    let lines: Vec<&str> = log.lines().collect();
+    let names = lines.iter().filter_map(|line| of_libtest(line).or_else(|| of_nextest(line)));
+    let panics = lines.windows(2).filter_map(|lines| panic(lines[0], lines[1])).take(PANICS);
+    let signals = lines.iter().filter_map(|line| signal(line));
     let mut culprits = Vec::new();
-    for line in log.lines() {
-        let culprit = of_libtest(line).or_else(|| of_nextest(line)).or_else(|| signal(line));
-        if let Some(culprit) = culprit.filter(|culprit| !culprits.contains(culprit)) {
+    for culprit in names.chain(panics).chain(signals) {
+        if !culprits.contains(&culprit) {
             culprits.push(culprit);
         }
     }
@@ -64,7 +68,14 @@ pub fn culprits(log: &str) -> Vec<String> {
 /// `test NAME ... FAILED`; one that ended its process has no end.
 fn of_libtest(line: &str) -> Option<String> {
     let (name, end) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    (end == "FAILED" || end.starts_with("error: test failed")).then(|| name.to_owned())
+    let is_failure = end == "FAILED" || end.is_empty() || end.starts_with("error: test failed");
+    is_failure.then(|| name.to_owned())
+}
+
+/// `thread 'NAME' (ID) panicked at PLACE:`, and in the next line why. Tests that pass have their output kept back.
+fn panic(line: &str, next: &str) -> Option<String> {
+    let (_, place) = line.split_once(" panicked at ")?;
+    Some(format!("{} {}", place.trim_end(), next.trim()))
 }
 
 /// `FAIL [   0.012s] CRATE::BINARY NAME`, or with a signal's name in the place of `FAIL`.
@@ -76,8 +87,11 @@ fn of_nextest(line: &str) -> Option<String> {
     Some(if what == "FAIL" { name.to_owned() } else { format!("{name} ({what})") })
 }
 
-/// `process didn't exit successfully: ... (signal: 6, SIGABRT: process abort signal)`
+/// `process didn't exit successfully: ... (signal: 6, SIGABRT: process abort signal)`, and what the process said of it itself: `signal 6, code -6, ...`
 fn signal(line: &str) -> Option<String> {
+    if line.starts_with("signal ") && line.contains(", code ") {
+        return Some(line.trim_end_matches(':').to_owned());
+    }
     let (_, rest) = line.split_once("(signal: ")?;
     Some(format!("signal {}", rest.trim_end_matches(')')))
 }
@@ -88,10 +102,14 @@ mod tests {
 
     #[test]
     fn who_failed_is_told_of_both_runners() {
-        let log = "test a ... ok\ntest b::c ... FAILED\nfailures:\n    b::c\n\
+        let log = "test a ... ok\ntest b::c ... FAILED\nfailures:\n---- b::c stdout ----\n\
+            thread 'b::c' (7) panicked at tests/b.rs:1:2:\nit is wrong\nfailures:\n    b::c\n\
             test d ... error: test failed, to rerun pass `--test x`\n\nCaused by:\n\
             \x20 process didn't exit successfully: `x --test-threads=1` (signal: 6, SIGABRT: process abort signal)\n";
-        assert_eq!(culprits(log), ["b::c", "d", "signal 6, SIGABRT: process abort signal"]);
+        let wanted = ["b::c", "d", "tests/b.rs:1:2: it is wrong", "signal 6, SIGABRT: process abort signal"];
+        assert_eq!(culprits(log), wanted);
+        let log = "test e ... \nsignal 6, code -6, from process 9, in thread worker 1:\n";
+        assert_eq!(culprits(log), ["e", "signal 6, code -6, from process 9, in thread worker 1"]);
         let log = "        PASS [   0.010s] (1/3) x::y one\n        FAIL [   0.012s] (2/3) x::y two\n\
             \x20    SIGABRT [   0.5s] x::y three\n     TIMEOUT [  60.0s] x four\n        FAIL [   0.012s] x::y two\n";
         assert_eq!(culprits(log), ["x::y two", "x::y three (SIGABRT)", "x four (TIMEOUT)"]);
