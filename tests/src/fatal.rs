@@ -38,7 +38,9 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
     let cause = if code <= 0 { format!("from process {from}") } else { format!("at {address:#x}") };
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("without a name");
-    // Whoever was interrupted may have the allocator's lock: then the process hangs here, and the runner's time limit ends it.
+    // Whoever was interrupted may have the allocator's lock: then the process hangs here, and ends by another signal.
+    // SAFETY: a plain system call.
+    unsafe { libc::alarm(10) };
     let trace = std::backtrace::Backtrace::force_capture();
     let text = format!("\nsignal {signal}, code {code}, {cause}, in thread {name}:\n{trace}\n");
     // SAFETY: the bytes are there.
