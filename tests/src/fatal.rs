@@ -31,6 +31,9 @@ pub fn tell_of_signals() {
 }
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // Whoever was interrupted may have the allocator's lock: then the process hangs here, and ends by another signal.
+    // SAFETY: a plain system call.
+    unsafe { libc::alarm(10) };
     // SAFETY: the kernel passes a valid siginfo_t; which of its fields are set the code tells.
     let (code, from, address) =
         unsafe { ((*info).si_code, (*info).si_pid(), (*info).si_addr().expose_provenance()) };
@@ -38,13 +41,13 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
     let cause = if code <= 0 { format!("from process {from}") } else { format!("at {address:#x}") };
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("without a name");
-    // Whoever was interrupted may have the allocator's lock: then the process hangs here, and ends by another signal.
-    // SAFETY: a plain system call.
-    unsafe { libc::alarm(10) };
     let trace = std::backtrace::Backtrace::force_capture();
     let text = format!("\nsignal {signal}, code {code}, {cause}, in thread {name}:\n{trace}\n");
     // SAFETY: the bytes are there.
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+    // Whoever had the signal before may know what to do about it.
+    // SAFETY: a plain system call.
+    unsafe { libc::alarm(0) };
     let Some(index) = TOLD.iter().position(|&told| told == signal) else { return };
     // SAFETY: `tell_of_signals` stored what sigaction returned. The signal comes again, as this one ends: it was sent again, or the instruction is tried again.
     unsafe {

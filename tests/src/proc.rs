@@ -5,9 +5,17 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 pub use vrdma_guest::threads::{pin, thread_named, thread_of};
 
+/// Resident memory in bytes.
+pub fn resident(pid: u32) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
 /// Resident memory in bytes that is the process' own: none of a file or shared.
 pub fn anonymous(pid: u32) -> u64 {
-    let kind = "RssAnon:";
+    memory(pid, "RssAnon:")
+}
+
+fn memory(pid: u32, kind: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is alive");
     let line = status.lines().find(|line| line.starts_with(kind)).expect("a line of that name");
     let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");

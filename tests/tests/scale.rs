@@ -154,10 +154,10 @@ fn four_thousand_idle_connected_qps_cost_less_than_4_kib_each() {
     };
     // What the first of them needs once is not theirs.
     let first = pairs(&a, &b, 4);
-    let before = proc::anonymous(lab.daemon.pid());
+    let before = proc::resident(lab.daemon.pid());
     let all = pairs(&a, &b, PAIRS);
     assert_eq!(lab.stats().objects(0, "qps"), PAIRS + 4);
-    let idle = proc::anonymous(lab.daemon.pid()).saturating_sub(before) / (2 * PAIRS);
+    let idle = proc::resident(lab.daemon.pid()).saturating_sub(before) / (2 * PAIRS);
     // They are no empty shells: each carries a message, then is idle again.
     for (own, peer) in &all {
         b.process.post(&Request::recv(peer.tag(1), &[]));
@@ -165,7 +165,7 @@ fn four_thousand_idle_connected_qps_cost_less_than_4_kib_each() {
         a.cq.expect(own.number, 2, WcStatus::SUCCESS);
         b.cq.expect(peer.number, 1, WcStatus::SUCCESS);
     }
-    let used = proc::anonymous(lab.daemon.pid()).saturating_sub(before) / (2 * PAIRS);
+    let used = proc::resident(lab.daemon.pid()).saturating_sub(before) / (2 * PAIRS);
     println!("{idle} bytes for each idle QP, {used} after each carried a message");
     assert!(idle < 4096 && used < 4096, "{idle} bytes for each idle QP, {used} after use");
     drop(first);

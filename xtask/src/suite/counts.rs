@@ -49,19 +49,27 @@ impl Counts {
     }
 }
 
-/// What a runner's log says of tests that did not pass, once each: their names, where the first ones panicked and why, and by which signal a process of tests ended.
+/// What a runner's log says of tests that did not pass, once each: the names of the first ones, where some of them panicked and why, and by which signal a process of
+/// tests ended.
 pub fn culprits(log: &str) -> Vec<String> {
+    const NAMES: usize = 10;
     const PANICS: usize = 3;
     let lines: Vec<&str> = log.lines().collect();
     let names = lines.iter().filter_map(|line| of_libtest(line).or_else(|| of_nextest(line)));
     let panics = lines.windows(2).filter_map(|lines| panic(lines[0], lines[1])).take(PANICS);
     let signals = lines.iter().filter_map(|line| signal(line));
     let mut culprits = Vec::new();
-    for culprit in names.chain(panics).chain(signals) {
+    let add = |culprits: &mut Vec<String>, culprit| {
         if !culprits.contains(&culprit) {
             culprits.push(culprit);
         }
+    };
+    names.for_each(|name| add(&mut culprits, name));
+    if let Some(more) = culprits.len().checked_sub(NAMES).filter(|&more| more != 0) {
+        culprits.truncate(NAMES);
+        culprits.push(format!("and {more} more"));
     }
+    panics.chain(signals).for_each(|why| add(&mut culprits, why));
     culprits
 }
 
@@ -113,6 +121,9 @@ mod tests {
         let log = "        PASS [   0.010s] (1/3) x::y one\n        FAIL [   0.012s] (2/3) x::y two\n\
             \x20    SIGABRT [   0.5s] x::y three\n     TIMEOUT [  60.0s] x four\n        FAIL [   0.012s] x::y two\n";
         assert_eq!(culprits(log), ["x::y two", "x::y three (SIGABRT)", "x four (TIMEOUT)"]);
+        let many: String = (0..12).map(|n| format!("test t{n} ... FAILED\n")).collect();
+        let told = culprits(&many);
+        assert_eq!((told.len(), &*told[9], &*told[10]), (11, "t9", "and 2 more"));
     }
 
     #[test]
