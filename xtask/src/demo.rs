@@ -9,7 +9,6 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use self::summary::Summary;
-use crate::accel::Accel;
 use crate::artefacts::Part;
 use crate::capture;
 use crate::lineup::{self, Family, PathMtu, Sizes};
@@ -78,47 +77,38 @@ fn short_steps() -> Vec<Step> {
 /// Runs the demo; the tables go to standard output.
 pub fn run(device: Device) -> Result<()> {
     let start = Instant::now();
-    let (mut summary, accel) = with_pair(device, |pair| show(pair, device))?;
+    let mut summary = with_pair(device, |pair| show(pair, device))?;
     summary.sort();
-    let beside = if device == Device::Vrdma { Some(rxe(accel)?) } else { None };
+    let beside = if device == Device::Vrdma { Some(rxe()?) } else { None };
     heading("typical latency and average bandwidth, as the VMs measure them");
     println!("{}", summary.table(device.name(), beside.as_ref().map(|rxe| (Device::Rxe.name(), rxe))));
-    summary.keep(device.name(), accel)?;
     ui::say(&format!("demo: all programs succeeded in {:.1} s", start.elapsed().as_secs_f64()));
     Ok(())
 }
 
-/// The figures of rdma_rxe over the VMs' own link: of its last demo, or measured now, once.
-fn rxe(accel: Accel) -> Result<Summary> {
-    if let Some((kept, age)) = Summary::kept(Device::Rxe.name(), accel) {
-        let minutes = age.as_secs() / 60;
-        ui::say(&format!(
-            "rdma_rxe was measured {minutes} minutes ago; `cargo xtask demo --rxe` does it again"
-        ));
-        return Ok(kept);
-    }
-    ui::say("measuring rdma_rxe for comparison (once; `cargo xtask demo --rxe` does it again, in full)");
-    let (summary, accel) = with_pair(Device::Rxe, |pair| {
+/// The figures of rdma_rxe over the VMs' own link. They are measured in each run: those of another hour, with
+/// another load on the machine, could not stand beside figures of now.
+fn rxe() -> Result<Summary> {
+    ui::say("measuring rdma_rxe for comparison, in short (`cargo xtask demo --rxe`: in full)");
+    with_pair(Device::Rxe, |pair| {
         let mut summary = Summary::default();
         for (index, Step { program, .. }) in short_steps().iter().enumerate() {
             let printed = programs::run(pair, Device::Rxe, program, 18615 + index as u16)?;
             summary.add(&program.command, &printed.client);
         }
         Ok(summary)
-    })?;
-    summary.keep(Device::Rxe.name(), accel)?;
-    Ok(summary)
+    })
 }
 
 /// Does something in two VMs that have the device.
-fn with_pair<T>(device: Device, work: impl FnOnce(&mut Pair) -> Result<T>) -> Result<(T, Accel)> {
+fn with_pair<T>(device: Device, work: impl FnOnce(&mut Pair) -> Result<T>) -> Result<T> {
     let without = if device == Device::Vrdma { Vec::new() } else { Part::ALL.to_vec() };
     let mut pair = Pair::boot(&PairConfig { without, ..PairConfig::default() })?;
     let result = device.prepare(&pair).and_then(|()| work(&mut pair));
     if result.is_err() {
         eprintln!("{}", pair.post_mortem());
     }
-    Ok((result?, pair.accel()))
+    result
 }
 
 fn show(pair: &mut Pair, device: Device) -> Result<Summary> {

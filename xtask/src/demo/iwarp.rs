@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::both;
-use super::summary::Summary;
+use super::summary::{Load as Busy, Summary};
 use crate::capture;
 use crate::lineup::iwarp::{prepare, rows};
 use crate::lineup::{Family, Ready, Round, Row, Sizes};
@@ -68,12 +68,13 @@ pub fn run(plan: &Plan) -> Result<()> {
         uplink: plan.uplink,
         ..PairConfig::default()
     };
+    let before = Busy::now()?;
     let mut pair = Pair::boot(&config)?;
     let capture = pair.wire()?.capture_tcp("a", &pair.directory().join(CAPTURE))?;
     let say = &mut |line| println!("{line}");
     let result = match plan.siw {
-        [false, false] => ours(&mut pair, plan, say),
-        [true, true] => siw_alone(&pair, plan, say),
+        [false, false] => ours(&mut pair, plan, before, say),
+        [true, true] => siw_alone(&pair, plan, before, say),
         _ => with_siw(&mut pair, plan, say),
     };
     if result.is_err() {
@@ -100,7 +101,7 @@ pub fn run(plan: &Plan) -> Result<()> {
 }
 
 /// Both ends ours: the table, and NVMe over Fabrics.
-fn ours(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
+fn ours(pair: &mut Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usize> {
     const STORAGE: &str = "NVMe over Fabrics, with fio that compares";
     const LOAD: Load = Load { size: "16m", options: Load::ASYNCHRONOUS };
     prepare(pair)?;
@@ -113,22 +114,24 @@ fn ours(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
     }
     ensure!(count > 0, "no program has any of {:?} in its name", plan.only);
     let siw = Summary::kept(Device::Siw.name(), pair.accel());
-    if siw.is_none() {
-        ui::say("`cargo xtask demo iwarp --both-siw` measures Linux's siw, to be shown beside");
+    say(figures_of(Device::Vrdma.name(), &figures, siw.as_ref().map(|(figures, _)| figures)));
+    // Figures of two runs are told apart: building siw takes too long to measure both in each.
+    match siw {
+        Some((_, said)) => say(format!("{} was measured now, {before}; {said}", Device::Vrdma.name())),
+        None => ui::say("`cargo xtask demo iwarp --both-siw` measures Linux's siw, to be shown beside"),
     }
-    say(figures_of(Device::Vrdma.name(), &figures, siw.map(|(figures, _)| figures).as_ref()));
     Ok(count)
 }
 
 /// Both ends Linux's siw: as much of the table as has figures to compare with. Others need not succeed: `rping -S 60000` between two siws waits for ever.
-fn siw_alone(pair: &Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
+fn siw_alone(pair: &Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usize> {
     const MEASURES: [&str; 2] = ["latency", "sizes to 8 MiB"];
     prepare(pair)?;
     let wants = |name: &str| plan.wants(name) && MEASURES.iter().any(|part| name.contains(part));
     let Ran { count, figures } = go_through(pair, &EACH[..1], &wants, say)?;
     ensure!(count > 0, "no program has any of {:?} in its name", plan.only);
     if plan.only.is_empty() {
-        figures.keep(Device::Siw.name(), pair.accel())?;
+        figures.keep(Device::Siw.name(), pair.accel(), before)?;
     }
     say(figures_of(Device::Siw.name(), &figures, None));
     Ok(count)

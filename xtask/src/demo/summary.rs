@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::accel::Accel;
 use crate::paths;
@@ -79,20 +78,51 @@ impl Summary {
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
 
-    /// Keeps the figures for later runs.
-    pub fn keep(&self, device: &str, accel: Accel) -> Result<()> {
-        let lines: Vec<String> = self.0.iter().map(|(name, value)| format!("{name}\t{value}\n")).collect();
-        paths::write(&file(device, accel), lines.concat())
+    /// Keeps the figures for later runs, with the load that the machine had when they began to be measured.
+    pub fn keep(&self, device: &str, accel: Accel, load: Load) -> Result<()> {
+        paths::write(&file(device, accel), self.to_text(load))
     }
 
-    /// The figures of the last run with this device, and how old they are, if there was one.
-    pub fn kept(device: &str, accel: Accel) -> Option<(Self, Duration)> {
+    fn to_text(&self, load: Load) -> String {
+        let lines: Vec<String> = self.0.iter().map(|(name, value)| format!("{name}\t{value}\n")).collect();
+        format!("{}\n{}", load.0, lines.concat())
+    }
+
+    /// Reads what [`Self::to_text`] wrote.
+    fn of_text(text: &str) -> Option<(Self, Load)> {
+        let (load, lines) = text.split_once('\n')?;
+        let figure = |line: &str| line.split_once('\t').map(|(name, value)| (name.into(), value.into()));
+        Some((Self(lines.lines().filter_map(figure).collect()), Load(load.parse().ok()?)))
+    }
+
+    /// The figures of the last run with this device, if there was one, and a line that says when and under which
+    /// load they were measured.
+    pub fn kept(device: &str, accel: Accel) -> Option<(Self, String)> {
         let file = file(device, accel);
         let text = fs::read_to_string(&file).ok()?;
         let age = fs::metadata(&file).ok()?.modified().ok()?.elapsed().unwrap_or_default();
-        let figure =
-            |line: &str| line.split_once('\t').map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Some((Self(text.lines().filter_map(figure).collect()), age))
+        let (figures, load) = Self::of_text(&text)?;
+        let said = format!("{device} was measured {} minutes ago, {load}", age.as_secs() / 60);
+        Some((figures, said))
+    }
+}
+
+/// How busy the machine was before a run: Linux's load average of one minute (proc_loadavg(5)).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load(f64);
+
+impl Load {
+    /// As it is now.
+    pub fn now() -> Result<Self> {
+        let text = paths::read("/proc/loadavg".as_ref())?;
+        let first = text.split(' ').next().and_then(|first| first.parse().ok());
+        first.map(Self).context("/proc/loadavg does not begin with a number")
+    }
+}
+
+impl std::fmt::Display for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "begun at a load average of {:.2}", self.0)
     }
 }
 
@@ -108,7 +138,7 @@ fn times_as_good(value: &str, other: &str) -> Option<f64> {
 }
 
 fn file(device: &str, accel: Accel) -> PathBuf {
-    paths::vm().join(format!("summary-{device}-{}", accel.name()))
+    paths::vm().join(format!("figures-{device}-{}", accel.name()))
 }
 
 #[cfg(test)]
@@ -125,6 +155,17 @@ mod tests {
     const LATENCY: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]
  2       1000          70.00          170.00       88.50             90.00           1.00            100.0            170.00
 ";
+
+    #[test]
+    fn kept_figures_come_back_with_the_load_that_they_began_at() {
+        let mut summary = Summary::default();
+        summary.add("ib_write_bw -a", BANDWIDTH);
+        let load = Load(0.25);
+        assert_eq!(Summary::of_text(&summary.to_text(load)), Some((summary, load)));
+        // Files of a version that kept no load are measured again.
+        assert_eq!(Summary::of_text("WRITE, 8 bytes\t1 M/s\n"), None);
+        assert_eq!(load.to_string(), "begun at a load average of 0.25");
+    }
 
     #[test]
     fn tables_are_read() {
