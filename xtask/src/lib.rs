@@ -10,6 +10,7 @@ pub mod capture;
 pub mod conformance;
 pub mod cpio;
 pub mod demo;
+pub mod flaky;
 pub mod hash;
 pub mod image;
 pub mod kernel;

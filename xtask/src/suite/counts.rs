@@ -1,4 +1,6 @@
-//! How many tests passed and failed, from what the runners report.
+//! How many tests passed and failed, and which failed, from what the runners report.
+
+use std::fmt;
 
 use anyhow::{Context, Result};
 
@@ -47,6 +49,63 @@ impl Counts {
         let failed = number("failures")? + number("errors")?;
         Ok(Self { passed: number("tests")?.saturating_sub(failed), failed })
     }
+}
+
+/// A test that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The program that it is of, as nextest names it; empty where the runner names the test alone.
+    pub program: String,
+    /// Its name in that program.
+    pub test: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.program.is_empty() {
+            f.write_str(&self.test)
+        } else {
+            write!(f, "{} {}", self.program, self.test)
+        }
+    }
+}
+
+/// The tests that failed by a log of libtest. None where a process of tests did not come to its end, by a signal or since it was killed: others of its
+/// tests did not run, so nobody knows whether they pass.
+pub fn failures_of_libtest(log: &str) -> Vec<Failure> {
+    let count = |is: fn(&str) -> bool| log.lines().filter(|line| is(line)).count();
+    let begun =
+        count(|line| line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")));
+    let ended = count(|line| line.starts_with("test result:"));
+    if begun != ended || log.contains("process didn't exit successfully") {
+        return Vec::new();
+    }
+    let failure = |test| Failure { program: String::new(), test };
+    log.lines().filter_map(of_libtest).map(failure).collect()
+}
+
+/// The tests that failed, or did not end, by a report in JUnit's format.
+pub fn failures_of_junit(report: &str) -> Result<Vec<Failure>> {
+    let document = roxmltree::Document::parse(report).context("the JUnit report is not XML")?;
+    let is_failure = |node: &roxmltree::Node<'_, '_>| {
+        let ends = ["failure", "error"];
+        node.has_tag_name("testcase") && node.children().any(|child| ends.contains(&child.tag_name().name()))
+    };
+    let name = |node: &roxmltree::Node<'_, '_>, name: &str| -> Result<String> {
+        Ok(node
+            .attribute(name)
+            .with_context(|| format!("a test in the JUnit report has no {name}"))?
+            .to_owned())
+    };
+    let failures = document.descendants().filter(is_failure);
+    failures
+        .map(|test| Ok(Failure { program: name(&test, "classname")?, test: name(&test, "name")? }))
+        .collect()
+}
+
+/// Whether a test was run and passed, by the log of either runner.
+pub fn ran_one(log: &str) -> bool {
+    Counts::of_libtest(log).passed > 0 || log.contains(" 1 test run: 1 passed")
 }
 
 /// What a runner's log says of tests that did not pass, once each: the names of the first ones, where some of them panicked and why, and by which signal a process of
@@ -124,6 +183,58 @@ mod tests {
         let many: String = (0..12).map(|n| format!("test t{n} ... FAILED\n")).collect();
         let told = culprits(&many);
         assert_eq!((told.len(), &*told[9], &*told[10]), (11, "t9", "and 2 more"));
+    }
+
+    fn failure(program: &str, test: &str) -> Failure {
+        Failure { program: program.into(), test: test.into() }
+    }
+
+    #[test]
+    fn tests_that_failed_are_found_in_libtests_log() {
+        let log = "\nrunning 2 tests\ntest a ... ok\ntest b::c ... FAILED\n\nfailures:\n    b::c\n\n\
+            test result: FAILED. 1 passed; 1 failed;\n\nerror: test failed, to rerun pass `--test x`\n\
+            \nrunning 1 test\ntest abi/src/lib.rs - f (line 12) ... FAILED\ntest result: FAILED. 0 passed; 1 failed;\n";
+        let wanted = [failure("", "b::c"), failure("", "abi/src/lib.rs - f (line 12)")];
+        assert_eq!(failures_of_libtest(log), wanted);
+        assert_eq!(wanted[1].to_string(), "abi/src/lib.rs - f (line 12)");
+    }
+
+    #[test]
+    fn a_process_that_did_not_end_by_itself_has_no_failures_to_repeat() {
+        let one = "running 1 test\ntest a ... FAILED\ntest result: FAILED. 0 passed; 1 failed;\n";
+        assert_eq!(failures_of_libtest(one), [failure("", "a")]);
+        // The one that hangs is killed with the runner, one that dies leaves its cause.
+        for rest in [
+            "running 3 tests\ntest b ... ",
+            "running 3 tests\n",
+            "  process didn't exit successfully: `x` (signal: 6)\n",
+        ] {
+            assert!(failures_of_libtest(&format!("{one}{rest}")).is_empty(), "{rest}");
+        }
+    }
+
+    #[test]
+    fn tests_that_failed_are_found_in_junit() {
+        let report = r#"<testsuites name="nextest-run" tests="4" failures="2" errors="1">
+            <testsuite name="x::y" tests="4">
+                <testcase name="a::one" classname="x::y" time="0.1"></testcase>
+                <testcase name="a::two" classname="x::y"><failure type="test failure with exit code 101">
+                    panicked</failure><system-out>o</system-out></testcase>
+                <testcase name="three" classname="x::y"><error type="test abort"/></testcase>
+            </testsuite></testsuites>"#;
+        let failures = failures_of_junit(report).unwrap();
+        assert_eq!(failures, [failure("x::y", "a::two"), failure("x::y", "three")]);
+        assert_eq!(failures[0].to_string(), "x::y a::two");
+        assert!(failures_of_junit("no").is_err());
+    }
+
+    #[test]
+    fn a_filter_that_picks_nothing_ran_nothing() {
+        assert!(ran_one("test result: ok. 0 passed; 0 failed;\ntest result: ok. 1 passed; 0 failed;\n"));
+        assert!(ran_one("     Summary [   0.015s] 1 test run: 1 passed (1 slow), 7 skipped\n"));
+        assert!(!ran_one(
+            "test result: ok. 0 passed; 0 failed;\n     Summary [ 0.0s] 0 tests run: 0 passed\n"
+        ));
     }
 
     #[test]

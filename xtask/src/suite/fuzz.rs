@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::counts::Counts;
-use super::steps::Verdict;
+use super::verdict::Verdict;
 use crate::artefacts::cargo;
 use crate::image::LONG;
 use crate::proc::Ephemeral;

@@ -3,11 +3,13 @@
 mod counts;
 mod cycles;
 mod fuzz;
+mod runners;
 mod rust;
 mod sizes;
 mod sources;
 mod steps;
 mod tools;
+mod verdict;
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -19,9 +21,10 @@ use crate::bare::{self, Due};
 use crate::proc::indent;
 use crate::vm::PairConfig;
 use crate::vmtest::{self, Outcome};
-use crate::{image, needs, paths, space, ui};
+use crate::{flaky, image, needs, paths, space, ui};
 use counts::Counts;
-use steps::{STEPS, Step, Verdict};
+use steps::{STEPS, Step};
+use verdict::Verdict;
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -99,15 +102,26 @@ struct Suite {
     counts: Counts,
     failures: Vec<String>,
     skipped: Vec<String>,
+    /// Tests that failed and passed alone: counted when all are known.
+    flaky: Vec<Flaky>,
+    /// Tests that were flaky before.
+    known: Vec<String>,
     /// Makes the VMs' roots and image.
     image: Option<JoinHandle<Result<()>>>,
+}
+
+/// A test that failed and passed alone.
+struct Flaky {
+    name: String,
+    /// What it is of, which its failure's log has its name from.
+    step: String,
 }
 
 /// Runs the selected steps; an error if one failed.
 pub fn run(selection: Selection) -> Result<()> {
     let start = Instant::now();
     selection.check()?;
-    let mut suite = Suite { selection, ..Suite::default() };
+    let mut suite = Suite { selection, known: flaky::known()?, ..Suite::default() };
     suite.prepare()?;
     for step in STEPS {
         if suite.selection.takes(step.name, step.long) {
@@ -177,6 +191,9 @@ impl Suite {
                 let verdict = match outcome {
                     Outcome::Passed => Verdict::Passed(Counts::PASSED),
                     Outcome::Failed(why) => Verdict::Failed(Counts::FAILED, anyhow::Error::msg(why)),
+                    Outcome::Flaky(why) => {
+                        Verdict::Flaky(Counts::default(), vec![name.to_owned()], anyhow::Error::msg(why))
+                    }
                     Outcome::Skipped(why) => Verdict::Skipped(why.to_owned()),
                 };
                 self.record(name, time, verdict);
@@ -204,16 +221,31 @@ impl Suite {
                 ui::say(&format!("  ok {seconds:7.1} s  {name}{tests}"));
                 self.count(counts);
             }
-            Verdict::Failed(counts, error) => {
-                let full = space::full().map_or_else(String::new, |full| format!("\n{full}"));
-                ui::say(&format!("FAIL {seconds:7.1} s  {name}\n{}", indent(&format!("{error:#}{full}"))));
-                // What failed before a test could run is a failure too.
-                self.count(Counts { failed: counts.failed.max(1), ..counts });
-                let why = error.to_string().lines().next().unwrap_or_default().to_owned();
-                self.failures.push(if why.starts_with(name) { why } else { format!("{name}: {why}") });
+            Verdict::Failed(counts, error) => self.fail(name, time, counts, &error),
+            Verdict::Flaky(counts, flaky, error) => {
+                if counts.failed > 0 {
+                    self.fail(name, time, counts, &error);
+                } else {
+                    ui::say(&format!("flaky {seconds:6.1} s  {name}\n{}", indent(&format!("{error:#}"))));
+                    self.count(counts);
+                }
+                for test in flaky {
+                    ui::say(&format!("flaky: {test}"));
+                    self.flaky.push(Flaky { name: test, step: name.to_owned() });
+                }
             }
             Verdict::Skipped(why) => self.skip(name, &why),
         }
+    }
+
+    fn fail(&mut self, name: &str, time: Duration, counts: Counts, error: &anyhow::Error) {
+        let full = space::full().map_or_else(String::new, |full| format!("\n{full}"));
+        let seconds = time.as_secs_f64();
+        ui::say(&format!("FAIL {seconds:7.1} s  {name}\n{}", indent(&format!("{error:#}{full}"))));
+        // What failed before a test could run is a failure too.
+        self.count(Counts { failed: counts.failed.max(1), ..counts });
+        let why = error.to_string().lines().next().unwrap_or_default().to_owned();
+        self.failures.push(if why.starts_with(name) { why } else { format!("{name}: {why}") });
     }
 
     fn count(&mut self, counts: Counts) {
@@ -227,19 +259,39 @@ impl Suite {
     }
 
     fn close(self, time: Duration) -> Result<()> {
-        let Counts { passed, failed } = self.counts;
         ui::say(&format!("\ntook {:.0} s; logs are in {}", time.as_secs_f64(), paths::logs().display()));
         if !self.skipped.is_empty() {
             ui::say(&format!("skipped: {}", self.skipped.join(", ")));
         }
         // What is at the end is read first, and where a log was cut it is what is left.
         self.failures.iter().for_each(|failure| ui::say(&format!("failed: {failure}")));
-        println!("{passed} passed, {failed} failed");
-        if passed + failed == 0 {
+        for Flaky { name, step } in &self.flaky {
+            ui::say(&format!("flaky: {name} ({step}.log, and *.alone-*.log of its repeats)"));
+        }
+        let names: Vec<String> = self.flaky.iter().map(|flaky| flaky.name.clone()).collect();
+        let refusal = flaky::refusal(&names, &self.known);
+        if let Some(why) = &refusal {
+            ui::say(&format!("failed: {why}"));
+        }
+        if !names.is_empty() {
+            ui::say(&format!("{} flaky", names.len()));
+        }
+        let (counts, line) = closing(self.counts, names.len() as u64, refusal.is_some());
+        println!("{line}");
+        if counts == Counts::default() {
             bail!("nothing was selected");
         }
-        if failed > 0 { Err(Failed.into()) } else { Ok(()) }
+        if counts.failed > 0 { Err(Failed.into()) } else { Ok(()) }
     }
+}
+
+/// What is counted in the end, and the last line that says so, which is what programs read. Flaky tests are among those that passed, or if they fail the
+/// run, among those that failed; where there are some the line begins with `flaky:`.
+fn closing(counts: Counts, flaky: u64, refused: bool) -> (Counts, String) {
+    let Counts { mut passed, mut failed } = counts;
+    *if refused { &mut failed } else { &mut passed } += flaky;
+    let word = if flaky > 0 { "flaky: " } else { "" };
+    (Counts { passed, failed }, format!("{word}{passed} passed, {failed} failed"))
 }
 
 /// The error of a suite that ran and found failures, all of them reported already.
@@ -284,6 +336,14 @@ mod tests {
         assert!(error.contains("    vm-ping\n") && error.contains("    fmt\n"), "{error}");
         assert!(only("vm-ping").check().is_ok());
         assert!(Selection { no_vm: true, ..only("vm-ping") }.check().is_err());
+    }
+
+    #[test]
+    fn flaky_tests_are_counted_in_the_last_line() {
+        let line = |flaky, refused| closing(Counts { passed: 7, failed: 0 }, flaky, refused);
+        assert_eq!(line(0, false).1, "7 passed, 0 failed");
+        assert_eq!(line(1, false), (Counts { passed: 8, failed: 0 }, "flaky: 8 passed, 0 failed".into()));
+        assert_eq!(line(2, true), (Counts { passed: 7, failed: 2 }, "flaky: 7 passed, 2 failed".into()));
     }
 
     #[test]

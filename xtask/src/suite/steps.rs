@@ -2,15 +2,17 @@
 
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
-use super::counts::{Counts, culprits};
+use super::counts::Counts;
+use super::runners::{ONE_THREAD, Tests, cargo_with, fresh_seed, libtest, logged, tests};
+use super::verdict::Verdict;
 use super::{cycles, fuzz, sizes, tools};
-use crate::artefacts::{cargo, provider_cargo};
-use crate::image::{self, LONG};
+use crate::artefacts::provider_cargo;
+use crate::image;
 use crate::kernel::Kernel;
 use crate::proc::indent;
-use crate::{artefacts, capture, paths, proc, ui};
+use crate::{artefacts, capture, paths, ui};
 
 /// A step: a check that passes or fails as a whole, or tests that are counted.
 pub struct Step {
@@ -35,25 +37,6 @@ impl Step {
 
     const fn long(self) -> Self {
         Self { long: true, ..self }
-    }
-}
-
-/// How a step went.
-pub enum Verdict {
-    /// Well.
-    Passed(Counts),
-    /// Not well, and why.
-    Failed(Counts, Error),
-    /// Not run, and why.
-    Skipped(String),
-}
-
-impl From<Result<()>> for Verdict {
-    fn from(result: Result<()>) -> Self {
-        match result {
-            Ok(()) => Self::Passed(Counts::PASSED),
-            Err(error) => Self::Failed(Counts::FAILED, error),
-        }
     }
 }
 
@@ -85,37 +68,46 @@ pub const STEPS: &[Step] = &[
         check(name, provider("clippy", &["--all-targets", "--", "-D", "warnings"]))
     })
     .in_guest_root(),
-    Step::new("provider-tests", |name| libtest(name, provider("test", &["--no-fail-fast"]))).in_guest_root(),
+    Step::new("provider-tests", |name| libtest(name, &provider("test", &["--no-fail-fast"]), &[]))
+        .in_guest_root(),
     Step::new("module", |name| without_warnings(name, &["W=1"])).in_guest_root(),
     Step::new("module-sparse", |name| without_warnings(name, &["C=2", "CHECK=sparse"])).in_guest_root(),
     Step::new("check-capture", |name| as_root(|| ui::unless_quick(name, None, capture::self_test)))
         .in_guest_root(),
-    Step::new("tests", |name| tests(name, None, &[], TESTS, &[])),
+    Step::new("tests", |name| tests(name, Tests::default())),
     // nextest does not run the examples of the documentation.
     Step::new("doc-tests", |name| {
-        libtest(name, cargo_with(&["test", "--workspace", "--doc", "--no-fail-fast"]))
+        libtest(name, &cargo_with(&["test", "--workspace", "--doc", "--no-fail-fast"]), &[])
     }),
-    Step::new("tests-long", |name| tests(name, None, &["--run-ignored=only"], TESTS, &["--ignored"])).long(),
-    Step::new("tests-three-workers", |name| tests_on_workers(name, SOME, 3)),
-    Step::new("tests-two-workers-all", |name| tests_on_workers(name, &[], 2)).long(),
-    Step::new("tests-three-workers-all", |name| tests_on_workers(name, &[], 3)).long(),
-    Step::new("tests-other-seeds", |name| tests(name, Some(fresh_seed(name)), &[], TESTS, &[])).long(),
+    Step::new("tests-long", |name| tests(name, Tests { long: true, ..Tests::default() })).long(),
+    Step::new("tests-three-workers", |name| {
+        tests(name, Tests { workers: Some(3), files: BETWEEN_WORKERS, ..Tests::default() })
+    }),
+    Step::new("tests-two-workers-all", |name| tests(name, Tests { workers: Some(2), ..Tests::default() }))
+        .long(),
+    Step::new("tests-three-workers-all", |name| tests(name, Tests { workers: Some(3), ..Tests::default() }))
+        .long(),
+    Step::new("tests-other-seeds", |name| {
+        tests(name, Tests { seed: Some(fresh_seed(name)), ..Tests::default() })
+    })
+    .long(),
     Step::new("shim-asan", shim_asan),
     Step::new("miri", miri).long(),
     Step::new("bench-memory-table", |name| check(name, bench("memory_table"))).long(),
     Step::new("bench-fairness", |name| check(name, bench("fairness"))).long(),
     Step::new("fuzz", fuzz::run).long(),
-    Step::new("tests-asan", |name| libtest(name, address_sanitizer())).long(),
+    Step::new("tests-asan", |name| libtest(name, &address_sanitizer(), &["memory::", "queue::", ONE_THREAD]))
+        .long(),
 ];
 
-/// The targets that nextest takes too: benches would run as long as they do when they measure.
-const TESTS: &[&str] = &["--lib", "--bins", "--tests", "--examples"];
+/// End-to-end tests that are quick, and find most of what goes wrong between workers.
+const BETWEEN_WORKERS: &[&str] = &["datagrams", "iwarp_own", "lifecycle", "unreliable", "workers"];
 
 /// Tests of guest memory and queues, where the unsafe code is, under AddressSanitizer: which the compiler has, but only says so on request.
 fn address_sanitizer() -> Command {
     let mut command =
         cargo_with(&["test", "-p", "vrdma-backend", "--lib", "--target", "x86_64-unknown-linux-gnu"]);
-    command.args(["--target-dir", "target/asan", "--", "memory::", "queue::", ONE_THREAD]);
+    command.args(["--target-dir", "target/asan"]);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     command
 }
@@ -124,7 +116,7 @@ fn address_sanitizer() -> Command {
 fn miri(name: &str) -> Verdict {
     match cargo_with(&["miri", "--version"]).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => {
-            libtest(name, cargo_with(&["miri", "test", "-p", "vrdma-verbs", "--lib"]))
+            libtest(name, &cargo_with(&["miri", "test", "-p", "vrdma-verbs", "--lib"]), &[])
         }
         _ => Verdict::Skipped("there is no Miri (rustup component add miri, of a nightly toolchain)".into()),
     }
@@ -135,22 +127,10 @@ fn bench(name: &str) -> Command {
     cargo_with(&["bench", "-p", "vrdma-tests", "--bench", name])
 }
 
-fn cargo_with(arguments: &[&str]) -> Command {
-    let mut command = cargo();
-    command.args(arguments);
-    command
-}
-
 fn provider(subcommand: &str, arguments: &[&str]) -> Command {
     let mut command = provider_cargo(subcommand);
     command.args(arguments);
     command
-}
-
-/// Runs a command with its output in the log of that name.
-fn logged(name: &str, command: Command) -> Result<()> {
-    let log = paths::log(name)?;
-    ui::unless_quick(name, Some(&log), || proc::run_logged(name, command, &log, LONG))
 }
 
 /// A command that passes or fails as a whole.
@@ -161,95 +141,6 @@ fn check(name: &str, command: Command) -> Verdict {
 /// What only root can do.
 fn as_root(work: impl FnOnce() -> Result<()>) -> Verdict {
     if nix::unistd::geteuid().is_root() { work().into() } else { Verdict::Skipped("wants root".into()) }
-}
-
-/// The verdict of tests that are counted, on a command that fails if one of them does.
-fn counted(result: Result<()>, counts: Result<Counts>) -> Verdict {
-    match (result, counts) {
-        // A filter that picks nothing any more would pass for ever.
-        (Ok(()), Ok(Counts { passed: 0, failed: 0 })) => {
-            Verdict::Failed(Counts::default(), anyhow!("no test was run"))
-        }
-        (Ok(()), Ok(counts)) => Verdict::Passed(counts),
-        (Err(error), counts) => Verdict::Failed(counts.unwrap_or_default(), error),
-        (Ok(()), Err(error)) => Verdict::Failed(Counts::default(), error),
-    }
-}
-
-/// Tests that cargo runs itself.
-fn libtest(name: &str, command: Command) -> Verdict {
-    let result = with_culprits(name, logged(name, command));
-    let counts = paths::log(name).and_then(|log| Ok(std::fs::read(log)?));
-    counted(result, counts.map(|log| Counts::of_libtest(&String::from_utf8_lossy(&log))))
-}
-
-/// An error of a runner says at its beginning which tests did not pass: of its log only the end follows.
-fn with_culprits(name: &str, result: Result<()>) -> Result<()> {
-    result.map_err(|error| {
-        let log = paths::log(name).and_then(|log| Ok(std::fs::read(log)?)).unwrap_or_default();
-        match culprits(&String::from_utf8_lossy(&log)).join(", ") {
-            none if none.is_empty() => error,
-            culprits => anyhow!("{culprits}\n{error:#}"),
-        }
-    })
-}
-
-/// End-to-end tests that are quick, and find most of what goes wrong between workers.
-const SOME: &[&str] = &["datagrams", "iwarp_own", "lifecycle", "unreliable", "workers"];
-
-/// These end-to-end tests, or all, with each guest on another of so many workers.
-fn tests_on_workers(name: &str, some: &[&str], workers: u16) -> Verdict {
-    let mut command = cargo_with(&["test", "-p", "vrdma-tests", "--no-fail-fast"]);
-    let which = if some.is_empty() { vec!["--tests"] } else { Vec::new() };
-    command.args(which).args(some.iter().flat_map(|test| ["--test", test]));
-    command.args(["--", ONE_THREAD]).env("VRDMA_TEST_WORKERS", workers.to_string());
-    libtest(name, command)
-}
-
-/// Some tests look at what the whole process counts or has: each has a process of its own under nextest, else they take turns.
-const ONE_THREAD: &str = "--test-threads=1";
-
-/// A seed that hardly any run had before; a message tells how to have it again.
-fn fresh_seed(name: &str) -> u32 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seed = now.map_or(0, |now| now.as_secs() as u32 ^ now.subsec_nanos());
-    ui::say(&format!("{name}: seeds are VRDMA_SEED={seed} PROPTEST_RNG_SEED={seed}"));
-    seed
-}
-
-/// The workspace's tests: by nextest, or where it cannot be had by cargo itself. Each has arguments of its own. Without a seed, tests with random
-/// numbers take the same ones in each run.
-fn tests(
-    name: &str,
-    seed: Option<u32>,
-    for_nextest: &[&str],
-    for_cargo: &[&str],
-    for_libtest: &[&str],
-) -> Verdict {
-    let seeded = |mut command: Command| {
-        if let Some(seed) = seed.map(|seed| seed.to_string()) {
-            command.env("VRDMA_SEED", &seed).env("PROPTEST_RNG_SEED", &seed);
-        }
-        command
-    };
-    let path = match tools::NEXTEST.search_path() {
-        Ok(path) => path,
-        Err(error) => {
-            ui::say(&format!("note: tests take turns, which takes longer: {error:#}"));
-            let mut command = seeded(cargo_with(&["test", "--workspace", "--no-fail-fast"]));
-            command.args(for_cargo).arg("--").arg(ONE_THREAD).args(for_libtest);
-            return libtest(name, command);
-        }
-    };
-    let report = paths::workspace().join("target/nextest/xtask/junit.xml");
-    if let Err(error) = paths::remove(&report) {
-        return Verdict::Failed(Counts::default(), error);
-    }
-    let mut command =
-        seeded(cargo_with(&["nextest", "run", "--profile=xtask", "--workspace", "--no-fail-fast"]));
-    command.arg("--no-tests=pass").args(for_nextest).env("PATH", path);
-    let result = with_culprits(name, logged(name, command));
-    counted(result, paths::read(&report).and_then(|report| Counts::of_junit(&report)))
 }
 
 /// Calls all of dpdk-sys' shim, built with sanitizers.

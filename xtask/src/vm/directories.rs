@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::pair::CAPTURE;
 use crate::paths;
@@ -11,7 +11,6 @@ use crate::proc::Ephemeral;
 
 /// A new directory for the logs of a run; old ones but a few are removed.
 pub fn run_directory() -> Result<PathBuf> {
-    const KEPT: usize = 8;
     if std::env::var_os(paths::LOGS).is_some() {
         // Whoever says where the logs go keeps them too.
         let directory = paths::logs().join("vms");
@@ -19,6 +18,35 @@ pub fn run_directory() -> Result<PathBuf> {
         paths::make_dir(&directory.join("share"))?;
         return Ok(directory);
     }
+    remove_old()?;
+    let directory = current();
+    // A second pair of the same process starts over.
+    paths::remove(&directory)?;
+    paths::make_dir(&directory.join("share"))?;
+    Ok(directory)
+}
+
+/// Where the files of this process's run are, if [`paths::LOGS`] does not say where.
+fn current() -> PathBuf {
+    paths::vm().join(format!("run-{}", std::process::id()))
+}
+
+/// Moves the logs of this process's last run to where no later run removes them; from where to where, if there are some. Its VMs have ended.
+pub fn keep_run(to: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    let from = if std::env::var_os(paths::LOGS).is_some() { paths::logs().join("vms") } else { current() };
+    if !from.exists() {
+        return Ok(None);
+    }
+    // What was built is large, and the same for all.
+    paths::remove(&from.join("share"))?;
+    paths::remove(to)?;
+    fs::rename(&from, to).with_context(|| format!("cannot move {}", from.display()))?;
+    Ok(Some((from, to.to_owned())))
+}
+
+/// Of runs whose processes have ended the last ones stay.
+fn remove_old() -> Result<()> {
+    const KEPT: usize = 8;
     let vm = paths::vm();
     let mut old: Vec<(std::time::SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(&vm)?.flatten() {
@@ -36,11 +64,7 @@ pub fn run_directory() -> Result<PathBuf> {
     for (_, path) in old.iter().rev().skip(1) {
         paths::remove(&path.join(CAPTURE))?;
     }
-    let directory = vm.join(format!("run-{}", std::process::id()));
-    // A second pair of the same process starts over.
-    paths::remove(&directory)?;
-    paths::make_dir(&directory.join("share"))?;
-    Ok(directory)
+    Ok(())
 }
 
 /// A directory with a short path for sockets. Those of xtasks that were killed are removed.

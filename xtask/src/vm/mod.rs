@@ -25,6 +25,7 @@ use crate::image::Image;
 use crate::proc::{Proc, indent};
 use crate::ui;
 pub use control::{Control, Exit, Job, Output};
+pub use directories::keep_run;
 pub use pair::{Pair, PairConfig, Tcp, Topology, use_workers, workers};
 pub use qemu::{Net, Places, RdmaDevice, VmConfig};
 pub use uplink::Uplink;

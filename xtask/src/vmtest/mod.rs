@@ -18,6 +18,7 @@ mod perftest;
 mod port;
 mod posting;
 pub mod rdmacore;
+mod runner;
 mod siw;
 pub mod storage;
 mod stress;
@@ -25,19 +26,15 @@ pub(crate) mod third;
 mod vlans;
 pub(crate) mod watch;
 
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::artefacts::Part;
 use crate::demo::pci_nic;
 use crate::kernel_faults;
-use crate::paths;
-use crate::proc::indent;
 use crate::programs::Device;
-use crate::ui;
 use crate::vm::nic::Nic;
 use crate::vm::{Pair, PairConfig, Tcp, Topology, Uplink};
+pub use runner::{Outcome, run};
 
 /// One test.
 pub struct VmTest {
@@ -274,97 +271,4 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::Interop, "vm-iser-rxe", Needs::Rdma, storage::iser),
         on(Lab::Interop, "vm-nfs-rxe", Needs::Rdma, storage::nfs),
     ]
-}
-
-/// How a test went.
-pub enum Outcome {
-    /// Well.
-    Passed,
-    /// With this error.
-    Failed(String),
-    /// Not run: there is nothing to test yet.
-    Skipped(&'static str),
-}
-
-/// Runs the tests that `wanted` picks in pairs of this kind, reporting each.
-pub fn run(
-    config: &PairConfig,
-    wanted: impl Fn(&VmTest) -> bool,
-    mut report: impl FnMut(&str, Duration, Outcome),
-) {
-    let mut shared: Option<(Lab, Pair)> = None;
-    // A pair that does not come up is not tried again for each test.
-    let mut hopeless = false;
-    for test in all().into_iter().filter(|test| wanted(test)) {
-        let log = paths::log(test.name);
-        let run = match test.run {
-            Run::InPair(run) => run,
-            Run::Alone(run) => {
-                // Two pairs of VMs at a time are too many for a small machine.
-                shared = None;
-                let start = Instant::now();
-                let outcome = match run() {
-                    Ok(()) => Outcome::Passed,
-                    Err(error) => Outcome::Failed(format!("{error:#}")),
-                };
-                report(test.name, start.elapsed(), outcome);
-                continue;
-            }
-        };
-        if hopeless {
-            report(test.name, Duration::ZERO, Outcome::Failed("no pair of VMs: see above".into()));
-            continue;
-        }
-        let reusable = shared.take().filter(|(lab, _)| *lab == test.lab).map(|(_, pair)| pair);
-        let pair = match reusable.map_or_else(|| Pair::boot(&test.lab.config(config)), Ok) {
-            Ok(pair) => &mut shared.insert((test.lab, pair)).1,
-            Err(error) => {
-                report(test.name, Duration::ZERO, Outcome::Failed(format!("no pair of VMs: {error:#}")));
-                hopeless = true;
-                continue;
-            }
-        };
-        if test.needs == Needs::Rdma
-            && (pair.backend().is_err() || config.without.iter().any(|part| *part != Part::Programs))
-        {
-            report(test.name, Duration::ZERO, Outcome::Skipped("the pair lacks a part of our device"));
-            continue;
-        }
-        let start = Instant::now();
-        let work = || run(pair).and_then(|()| still_well(pair, test.needs));
-        let result = ui::unless_quick(test.name, None, work);
-        let outcome = match result {
-            Ok(()) => Outcome::Passed,
-            Err(error) => {
-                let text = format!("{error:#}\n{}", indent(&pair.post_mortem()));
-                if let Ok(log) = &log {
-                    // The text is printed too; a full disk shall not hide it.
-                    let _ = paths::write(log, &text);
-                }
-                Outcome::Failed(text)
-            }
-        };
-        report(test.name, start.elapsed(), outcome);
-        if shared.as_mut().is_some_and(|(_, pair)| still_well(pair, test.needs).is_err()) {
-            shared = None;
-        }
-    }
-}
-
-/// Whether a pair can be used for another test.
-fn still_well(pair: &mut Pair, needs: Needs) -> Result<()> {
-    for vm in pair.vms() {
-        vm.check("true", pair.patience(2)).context("after the test")?;
-    }
-    if needs == Needs::Rdma {
-        // A test that ended between rmmod and insmod leaves none to those that follow.
-        pair.b.check(
-            "for name in vrdma0 rxe0 siw0; do test ! -e /sys/class/infiniband/$name || exit 0; done; exit 1",
-            pair.patience(2),
-        )?;
-    }
-    for backend in pair.backends() {
-        anyhow::ensure!(backend.is_running()?, "a backend died during the test");
-    }
-    Ok(())
 }
