@@ -237,8 +237,8 @@ fn forged_packets_change_nothing_and_are_counted() {
     s.refused("a turned bit", malformed("icrc"), right, |frame| frame[60] ^= 4);
     s.refused("another version", malformed("bth_version"), right, |frame| frame[43] |= 1);
     // All of that has not disturbed what is right.
-    s.send(right, keep);
-    wait::until("the right one", || (s.victim.mr.get(0, 6) == b"forged").then_some(()));
+    s.send(with(&|p| p.bth.pkey = Pkey(0x7fff)), keep);
+    wait::until("the right one, of a limited member", || (s.victim.mr.get(0, 6) == b"forged").then_some(()));
     let mut burst = Burst::default();
     let port = s.lab.outside.as_mut().unwrap();
     wait::until("its acknowledgement", || {

@@ -152,7 +152,7 @@ Counters {
     packets_out,
     /// RoCE packets that came for QPs of this device.
     packets_in,
-    /// Packets dropped: a P_Key other than that of the default partition.
+    /// Packets dropped: a P_Key that does not match that of a full member of the default partition (IBTA 10.9.3).
     drop_pkey,
     /// Messages dropped: of another service than the QP's.
     drop_service,

@@ -129,6 +129,18 @@ pub struct Pkey(pub u16);
 impl Pkey {
     /// Full member of the default partition: the one that RoCE has.
     pub const DEFAULT: Pkey = Pkey(0xffff);
+
+    /// The bit that says full membership (IBTA 10.9.1.1).
+    const FULL_MEMBER: u16 = 1 << 15;
+
+    /// Whether two ports whose P_Keys these are may talk (IBTA 10.9.3): of one partition, which is not 0, and not both limited members of it.
+    #[inline]
+    pub const fn matches(self, other: Pkey) -> bool {
+        let is_valid = self.0 & !Pkey::FULL_MEMBER != 0;
+        is_valid
+            && (self.0 ^ other.0) & !Pkey::FULL_MEMBER == 0
+            && (self.0 | other.0) & Pkey::FULL_MEMBER != 0
+    }
 }
 
 impl Default for Pkey {
@@ -409,6 +421,26 @@ mod tests {
         assert_eq!(last.add(1).distance(last), 1);
         assert_eq!(last.distance(last.add(1)), -1);
         assert_eq!(last.add(1 << 23).distance(last), -(1 << 23));
+    }
+
+    #[test]
+    fn p_keys_match_by_partition_if_one_is_a_full_member() {
+        let full = Pkey::DEFAULT;
+        for (key, other, matches) in [
+            (0xffff, full, true),
+            (0x7fff, full, true),
+            (0x7ffe, full, false),
+            (0xfffe, full, false),
+            (0x0000, full, false),
+            (0x8000, full, false),
+            (0x7fff, Pkey(0x7fff), false),
+            (0x8001, Pkey(0x0001), true),
+            (0x8000, Pkey(0x8000), false),
+            (0x8000, Pkey(0x0000), false),
+        ] {
+            assert_eq!(Pkey(key).matches(other), matches, "{key:#x} {other:?}");
+            assert_eq!(other.matches(Pkey(key)), matches, "{other:?} {key:#x}");
+        }
     }
 
     #[test]

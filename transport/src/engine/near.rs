@@ -22,7 +22,7 @@ impl<R: Region> Engine<R> {
         let Some(Addressee::Device(index)) = self.addressee(packet) else { return };
         let place = Place { device: index, qpn: packet.bth.dest };
         let device = self.devices.known_device(index);
-        if packet.bth.pkey != Pkey::DEFAULT {
+        if !packet.bth.pkey.matches(Pkey::DEFAULT) {
             device.counters.drop_pkey += 1;
             return;
         }

@@ -216,7 +216,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) {
         let device = self.devices.known_device(place.device);
-        if parsed.packet.bth.pkey != Pkey::DEFAULT {
+        if !parsed.packet.bth.pkey.matches(Pkey::DEFAULT) {
             device.counters.drop_pkey += 1;
             return;
         }

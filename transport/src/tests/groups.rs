@@ -524,7 +524,7 @@ fn what_is_no_datagram_to_a_group_is_dropped() {
         }),
         ("drop_mac", |it| it.path.dst_mac = Mac([2, 0, 0, 0, 0, 1])),
         ("drop_spoofed", |it| it.path.src = Gid::from_ipv4([10, 0, 0, 1])),
-        ("drop_pkey", |it| it.bth.pkey = vrdma_wire::num::Pkey(0x7fff)),
+        ("drop_pkey", |it| it.bth.pkey = vrdma_wire::num::Pkey(0x7ffe)),
     ];
     for (counter, spoil) in cases {
         let count = |world: &World| {
@@ -536,7 +536,9 @@ fn what_is_no_datagram_to_a_group_is_dropped() {
         world.engine.handle_frame(world.now, &frame(&packet, &[0; 256]), &mut world.log);
         assert_eq!((count(&world), world.received()), (before + 1, vec![]), "{counter}");
     }
-    world.engine.handle_frame(world.now, &frame(&right, b"right"), &mut world.log);
+    let mut limited = right;
+    limited.bth.pkey = vrdma_wire::num::Pkey(0x7fff);
+    world.engine.handle_frame(world.now, &frame(&limited, b"right"), &mut world.log);
     assert_eq!(world.received(), [(0, 20, b"right".to_vec())]);
 }
 

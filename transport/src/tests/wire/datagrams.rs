@@ -94,6 +94,25 @@ fn a_datagram_is_a_packet_with_all_that_its_handle_says() {
 }
 
 #[test]
+fn a_datagram_of_a_limited_member_is_taken() {
+    for (pkey, is_taken) in [(0x7fff, true), (0x7ffe, false), (0, false)] {
+        let mut net = ud();
+        let b = net.hosts[B].end.clone();
+        net.post_recv(B, 9, &[b.sge(0, 48)]);
+        net.send(1, &net.way(), SEND, Payload::Inline(b"datagram"));
+        net.work(A);
+        let mut packet = Packet::parse(&net.hosts[A].cable.frames[0]).unwrap().packet;
+        packet.bth.pkey = Pkey(pkey);
+        net.inject(A, &packet, b"datagram");
+        let (ended, dropped) = match is_taken {
+            true => (vec![(9, OK)], vec![]),
+            false => (vec![], vec![("drop_pkey", 1)]),
+        };
+        assert_eq!((net.hosts[B].statuses(), net.dropped()), (ended, dropped), "{pkey:#x}");
+    }
+}
+
+#[test]
 fn the_header_before_the_data_is_the_same_on_both_ways() {
     let mut net = ud();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());

@@ -54,6 +54,16 @@ fn the_packet_that_the_others_are_made_of_is_good() {
 }
 
 #[test]
+fn a_packet_of_a_limited_member_is_taken() {
+    let mut net = Net::connected();
+    let mut packet = net.packet(A, write_only(&net, B), net.expected(B));
+    packet.bth.pkey = Pkey(0x7fff);
+    net.inject(A, &packet, b"good");
+    assert_eq!(net.hosts[B].end.memory.bytes(0, 4), b"good");
+    assert_eq!(net.answers(B).len(), 1);
+}
+
+#[test]
 fn frames_that_are_no_packets_are_counted_by_reason() {
     let damage = |at: usize, with: u8| {
         refused(|_, packet| {
@@ -75,19 +85,21 @@ fn frames_that_are_no_packets_are_counted_by_reason() {
 
 #[test]
 fn packets_for_others_or_of_others_are_dropped_by_name() {
-    let of_a = |change: fn(&Net, &mut Packet)| {
+    let of_a = |change: &dyn Fn(&Net, &mut Packet)| {
         refused(move |net, packet| {
             change(net, packet);
             None
         })
     };
     let other = Gid::from_ipv4([10, 0, 0, 9]);
-    assert_eq!(of_a(|_, p| p.bth.pkey = Pkey(0x1234)), [("drop_pkey", 1)]);
-    assert_eq!(of_a(|_, p| p.bth.pkey = Pkey(0x7fff)), [("drop_pkey", 1)]);
-    assert_eq!(of_a(|_, p| p.bth.dest = Qpn::new(77).unwrap()), [("drop_no_qp", 1)]);
-    assert_eq!(of_a(|_, p| p.bth.dest = Qpn::new(0xff_ffff).unwrap()), [("drop_no_qp", 1)]);
-    assert_eq!(of_a(|_, p| p.path.dst_mac = Mac([2; 6])), [("drop_mac", 1)]);
-    assert_eq!(of_a(|net, p| p.path.src = net.hosts[B].end.gid), [("drop_spoofed", 1)]);
+    assert_eq!(of_a(&|_, p| p.bth.pkey = Pkey(0x1234)), [("drop_pkey", 1)]);
+    for other in [0x7ffe, 0x8001, 0xfffe, 0x8000, 0] {
+        assert_eq!(of_a(&|_, p| p.bth.pkey = Pkey(other)), [("drop_pkey", 1)], "{other:#x}");
+    }
+    assert_eq!(of_a(&|_, p| p.bth.dest = Qpn::new(77).unwrap()), [("drop_no_qp", 1)]);
+    assert_eq!(of_a(&|_, p| p.bth.dest = Qpn::new(0xff_ffff).unwrap()), [("drop_no_qp", 1)]);
+    assert_eq!(of_a(&|_, p| p.path.dst_mac = Mac([2; 6])), [("drop_mac", 1)]);
+    assert_eq!(of_a(&|net, p| p.path.src = net.hosts[B].end.gid), [("drop_spoofed", 1)]);
     assert_eq!(
         refused(|_, p| {
             p.path.src = other;
@@ -114,7 +126,7 @@ fn packets_for_others_or_of_others_are_dropped_by_name() {
     });
     assert_eq!(counts, [("drop_service", 1)]);
     assert_eq!(
-        of_a(|_, p| p.body = Body::Uc(Uc::Send(Part::Only((), WriteTail::Plain)))),
+        of_a(&|_, p| p.body = Body::Uc(Uc::Send(Part::Only((), WriteTail::Plain)))),
         [("drop_service", 1)]
     );
 }
