@@ -20,6 +20,24 @@
 //! | `hop_limit`, `traffic_class`, `qkey`, `imm`, `udp_sport` | all bits | | |
 //!
 //! Static rate, path bits and DLID of an address vector mean nothing on Ethernet: drivers drop them, as rdma_rxe does.
+//!
+//! # Keys
+//!
+//! Of a key the low 8 bits may be somebody's choice; the others are the device's, and say which region or window it is.
+//!
+//! | key | bits of the consumer | the others |
+//! |---|---|---|
+//! | new rkey of BIND_MW | the low 8 | cut: they stay those of the window |
+//! | rkey of BIND_MW, the window's before | none | all are compared |
+//! | key of REG_MR, by `IB_WR_REG_MR` | the low 8 | the driver puts those of the request's region there |
+//! | rkey of LOCAL_INV and SEND_WITH_INV | none | all are compared |
+//! | keys of REG_MR and ALLOC_FAST_MR, the commands; of ALLOC_MW; of regions of device memory | none | the device chooses all |
+//! | key after REREG_MR | none | the device chooses the low 8, another value for another translation |
+//! | keys of an imported region | none | those that the region has |
+//! | lkey of an element, rkey of a request to a peer | none | all are compared |
+//! | key of DEREG_MR of a region of ALLOC_FAST_MR, and of DEALLOC_MW | none | compared; the low 8 do not count |
+//!
+//! mlx5 and rdma_rxe cut the new rkey of BIND_MW and the key of REG_MR in the same way.
 
 /// Flow label, of [`crate::control::QpAttr`] and [`crate::ah::AhEntry`].
 pub const FLOW_LABEL: u32 = (1 << 20) - 1;

@@ -332,7 +332,7 @@ layout! {
     pub struct BindMwBody = "vrdma_wqe_bind_mw" {
         /// The window's rkey before.
         rkey: U32,
-        /// Its rkey afterwards: the low 8 bits are the poster's choice, the others those of `rkey`.
+        /// Its rkey afterwards: of this the low 8 bits, which are the poster's choice. The others stay those of `rkey`, whatever they are here.
         new_rkey: U32,
         /// Local key of the region.
         lkey: U32,
@@ -364,7 +364,7 @@ consts! {
 layout! {
     /// Body of REG_MR.
     pub struct RegMrBody = "vrdma_wqe_reg_mr" {
-        /// Key of the region afterwards, local and remote: the low 8 bits are the poster's choice, the others those that it has.
+        /// Key of the region afterwards, local and remote: the low 8 bits are the poster's choice, the others say which region it is.
         key: U32,
         /// `VRDMA_ACCESS_*` of `VRDMA_ACCESS_V1_0`; remote write and atomics need local write too.
         access: U32,

@@ -54,6 +54,9 @@ err_mr:
 	return ERR_PTR(err);
 }
 
+/* The bits of a key that its user chooses. */
+#define KEY_TAG 0xff
+
 static int add_page(struct ib_mr *ibmr, u64 addr)
 {
 	struct vrdma_mr *mr = to_vmr(ibmr);
@@ -95,7 +98,8 @@ int vrdma_fill_reg(u8 *wqe, const struct ib_send_wr *wr)
 		return -EINVAL;
 	if (access & ~VRDMA_ACCESS_V1_0)
 		return -EOPNOTSUPP;
-	body->key = cpu_to_le32(reg->key);
+	/* The region is that of the request, whatever the other bits of its key say. */
+	body->key = cpu_to_le32((mr->ibmr.lkey & ~KEY_TAG) | (reg->key & KEY_TAG));
 	body->access = cpu_to_le32(access);
 	body->page_shift = ilog2(mr->ibmr.page_size);
 	memory->iova = cpu_to_le64(mr->ibmr.iova);

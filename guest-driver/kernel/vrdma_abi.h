@@ -1403,7 +1403,7 @@ static_assert(offsetof(struct vrdma_wqe_atomic, swap) == 8);
 struct vrdma_wqe_bind_mw {
 	/* The window's rkey before. */
 	__le32 rkey;
-	/* Its rkey afterwards: the low 8 bits are the poster's choice, the others those of rkey. */
+	/* Its rkey afterwards: of this the low 8 bits, which are the poster's choice. The others stay those of rkey, whatever they are here. */
 	__le32 new_rkey;
 	/* Local key of the region. */
 	__le32 lkey;
@@ -1433,7 +1433,7 @@ static_assert(offsetof(struct vrdma_wqe_bind_mw_range, length) == 8);
 
 /* Body of REG_MR. */
 struct vrdma_wqe_reg_mr {
-	/* Key of the region afterwards, local and remote: the low 8 bits are the poster's choice, the others those that it has. */
+	/* Key of the region afterwards, local and remote: the low 8 bits are the poster's choice, the others say which region it is. */
 	__le32 key;
 	/* VRDMA_ACCESS_* of VRDMA_ACCESS_V1_0; remote write and atomics need local write too. */
 	__le32 access;

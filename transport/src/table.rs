@@ -37,6 +37,11 @@ impl Numbering {
         (index << self.index_shift) | (self.mask(tag) << self.tag_shift)
     }
 
+    /// The number with the index of `number` and the tag of `other`.
+    pub(crate) fn with_tag(self, number: u32, other: u32) -> u32 {
+        self.number(self.index(number) as u32, self.tag(other))
+    }
+
     fn tag(self, number: u32) -> u16 {
         self.mask((number >> self.tag_shift) as u16) as u16
     }

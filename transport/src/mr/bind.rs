@@ -46,6 +46,7 @@ impl<R> Mrs<R> {
     pub(crate) fn bind(&mut self, bind: &Bind, by: Binder<'_>) -> Result<(), BindError> {
         let Bind { rkey, new_rkey, lkey, access, addr, length } = *bind;
         let mw_type = self.bindable(bind, by.pd).ok_or(BindError)?;
+        let new_rkey = Rkey(KEYS.with_tag(rkey.0, new_rkey.0));
         if length == 0 {
             self.unbind(rkey.0);
             self.set_key(rkey, new_rkey);
@@ -74,7 +75,7 @@ impl<R> Mrs<R> {
 
     /// The type of the window that a bind names, as far as the window allows it.
     fn bindable(&self, bind: &Bind, pd: PdId) -> Option<MwType> {
-        let Bind { rkey, new_rkey, access, length, .. } = *bind;
+        let Bind { rkey, access, length, .. } = *bind;
         let found = self.keys.get(rkey.0)?;
         let Kind::Window(Window { mw_type, bound }) = &found.kind else { return None };
         let right = match mw_type {
@@ -83,8 +84,7 @@ impl<R> Mrs<R> {
             // o10-37.2.30, o10-37.2.40
             MwType::Type2B => bound.is_none() && length > 0,
         };
-        let same = KEYS.index(rkey.0) == KEYS.index(new_rkey.0);
-        (right && same && found.pd == pd && Access::WINDOW.contains(access)).then_some(*mw_type)
+        (right && found.pd == pd && Access::WINDOW.contains(access)).then_some(*mw_type)
     }
 
     /// A QP with this life is gone. Its windows name nothing any more; the regions that they were bound to are let go by [`Mrs::unbind_some`].

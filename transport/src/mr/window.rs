@@ -21,7 +21,7 @@ same_names!(MwType { Type1, Type2B });
 pub struct Bind {
     /// The window's key before.
     pub rkey: Rkey,
-    /// Its key afterwards: the low 8 bits are the requester's choice, the others those of `rkey`.
+    /// Its key afterwards: of this the low 8 bits, which are the requester's choice. The others stay those of `rkey`, whatever they are here.
     pub new_rkey: Rkey,
     /// The region.
     pub lkey: Lkey,
