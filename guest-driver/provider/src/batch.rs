@@ -9,7 +9,7 @@ use std::{iter, slice};
 
 use vrdma_verbs::abi::control::device_cap;
 
-use crate::errno::{Errno, code, lock};
+use crate::errno::{Errno, code, lock, refusal};
 use crate::ffi;
 use crate::flush;
 use crate::keys;
@@ -202,7 +202,7 @@ unsafe extern "C" fn start(qp: *mut ffi::ibv_qp_ex) {
 unsafe extern "C" fn complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
     // SAFETY: the caller's QP, whose batch the caller has started.
     let (qp, batch) = unsafe { current(qp) };
-    let Some(batch) = batch else { return libc::EINVAL };
+    let Some(batch) = batch else { return refusal(libc::EINVAL) };
     let result = if batch.error == 0 {
         batch.link();
         // SAFETY: linked just now; inline data was copied to the batch, and address handles are alive.

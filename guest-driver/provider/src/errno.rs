@@ -23,9 +23,20 @@ pub fn last() -> Errno {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// What an operation returns that gives an errno or 0.
+/// What an operation returns that gives an errno or 0. errno is set too: many programs print that.
+#[inline]
 pub fn code(result: Result<(), Errno>) -> c_int {
-    result.err().unwrap_or(0)
+    match result {
+        Ok(()) => 0,
+        Err(errno) => refusal(errno),
+    }
+}
+
+/// What an operation returns that fails with `errno`, which it sets as well.
+#[cold]
+pub fn refusal(errno: Errno) -> c_int {
+    set(errno);
+    errno
 }
 
 /// What an operation returns that makes an object: NULL with errno set if it failed.

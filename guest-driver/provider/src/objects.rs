@@ -61,7 +61,9 @@ pub unsafe extern "C" fn query_port(
 ) -> c_int {
     let mut command: ffi::ibv_query_port = zeroed!();
     // SAFETY: the caller's context and attributes.
-    unsafe { ffi::ibv_cmd_query_port(context, port, attr, &raw mut command, size_of_val(&command)) }
+    code(check(unsafe {
+        ffi::ibv_cmd_query_port(context, port, attr, &raw mut command, size_of_val(&command))
+    }))
 }
 
 #[cfg(test)]

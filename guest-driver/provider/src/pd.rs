@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 use vrdma_verbs::abi::user::AllocPdResp;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
-use crate::errno::{Errno, check, code, object};
+use crate::errno::{Errno, check, code, object, refusal};
 use crate::objects::zeroed;
 use crate::refs::Ref;
 use crate::{ffi, uverbs};
@@ -265,5 +265,5 @@ pub unsafe extern "C" fn dealloc_td(td: *mut ffi::ibv_td) -> c_int {
     }
     // It stays libibverbs'.
     owned.into_raw();
-    libc::EBUSY
+    refusal(libc::EBUSY)
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use crate::clock::Wall;
 use crate::cq::Cq;
-use crate::errno::{Errno, code};
+use crate::errno::{Errno, code, refusal};
 use crate::ffi;
 use crate::objects::zeroed;
 use crate::poll;
@@ -74,7 +74,7 @@ pub fn set_functions(cq: &mut ffi::ibv_cq_ex, is_timed: bool) {
 unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_poll_cq_attr) -> c_int {
     // SAFETY: the caller's attributes.
     if unsafe { (*attr).comp_mask } != 0 {
-        return libc::EINVAL;
+        return refusal(libc::EINVAL);
     }
     // SAFETY: the caller's CQ. The guard lives beside what it points to, in a CQ that does not move, and is dropped first, by the order
     // of the fields. `held` is under the lock, which this thread has taken.
@@ -86,13 +86,22 @@ unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_pol
         if result.is_err() {
             end(queue);
         }
-        code(result)
+        found(result)
     }
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ffi::ibv_cq_ex) -> c_int {
     // SAFETY: the caller's CQ, on which the caller has started a poll.
-    code(unsafe { advance(cq) })
+    found(unsafe { advance(cq) })
+}
+
+/// What a poll returns. ENOENT says that there is no completion, which is no failure: errno stays as it is.
+#[inline]
+fn found(result: Result<(), Errno>) -> c_int {
+    match result {
+        Err(libc::ENOENT) => libc::ENOENT,
+        result => code(result),
+    }
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ffi::ibv_cq_ex) {

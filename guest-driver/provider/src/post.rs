@@ -8,7 +8,7 @@ use std::ptr;
 use vrdma_verbs::{Request, Tag};
 
 use crate::context::Context;
-use crate::errno::{Errno, lock};
+use crate::errno::{Errno, code, lock, refusal};
 use crate::ffi;
 use crate::qp::{Qp, Requests};
 use crate::srq::Srq;
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn post_recv(
         let qp = Qp::of(qp);
         if !qp.has_receive_queue() {
             bad_wr.write(wr);
-            return libc::EINVAL;
+            return refusal(libc::EINVAL);
         }
         post(&Receives(qp), wr, bad_wr)
     }
@@ -82,14 +82,14 @@ trait Queue {
 #[inline]
 unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr) -> c_int {
     let first = wr;
-    let mut errno = 0;
+    let mut result = Ok(());
     let mut posted = 0;
     let mut work = lock(&queue.context().work);
     // SAFETY: by this function's own contract, each element of the list may be read until the call returns.
     while let Some(request) = unsafe { wr.as_ref() } {
         // SAFETY: the same.
         if let Err(error) = unsafe { push(&mut work, queue, request) } {
-            errno = error;
+            result = Err(error);
             break;
         }
         posted += 1;
@@ -97,16 +97,16 @@ unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr)
     }
     // The requests before a bad one are posted.
     if let Err(lost) = work.finish() {
-        errno = lost.errno;
+        result = Err(lost.errno);
         // SAFETY: by this function's own contract the list may be read; `posted` of it were pushed.
         wr = unsafe { give_back(queue, first, posted, &lost) };
     }
     drop(work);
-    if errno != 0 {
+    if result.is_err() {
         // SAFETY: by this function's own contract `bad_wr` may be written.
         unsafe { bad_wr.write(wr) };
     }
-    errno
+    code(result)
 }
 
 /// Posts send requests, all or nothing (unless the device is lost meanwhile).

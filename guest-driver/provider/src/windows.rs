@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::slice;
 
 use crate::context::Context;
-use crate::errno::{Errno, boxed, check, code, object};
+use crate::errno::{Errno, boxed, check, code, object, refusal};
 use crate::ffi;
 use crate::keys::Functions;
 use crate::objects::zeroed;
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn bind_mw(
     // SAFETY: the caller's attributes.
     let bind = unsafe { &*bind };
     if bind.send_flags & !BIND_FLAGS != 0 {
-        return libc::EINVAL;
+        return refusal(libc::EINVAL);
     }
     // SAFETY: the caller's window.
     let rkey = next_rkey(unsafe { (*mw).rkey });
