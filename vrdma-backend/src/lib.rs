@@ -44,9 +44,12 @@ pub mod fuzzing;
 mod gids;
 #[cfg(feature = "hooks")]
 pub mod hooks;
+pub mod logger;
 mod memory;
+mod nearest;
 mod net;
 pub mod port;
+mod processors;
 mod queue;
 pub mod ratelimit;
 mod session;

@@ -8,14 +8,13 @@ use std::io::{ErrorKind, Write};
 use vrdma_backend::allocator::Allocator;
 use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::{self, Daemon};
-use vrdma_backend::ratelimit;
+use vrdma_backend::logger;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
-    start_log(args.verbose);
     match run(&args) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
@@ -31,6 +30,7 @@ fn run(args: &Args) -> Result<()> {
     if args.check {
         return print(&config.to_toml()?);
     }
+    logger::start(config.log);
     // A broken invariant of ours ends the process: guests see a device that is gone, instead of one that never answers.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -72,9 +72,4 @@ fn raise_file_limit() {
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         log::warn!("the limit of file descriptors cannot be raised: {error}");
     }
-}
-
-fn start_log(verbose: u8) {
-    let level = ["info", "debug", "trace"][usize::from(verbose.min(2))];
-    ratelimit::logger(level).init();
 }

@@ -1,15 +1,7 @@
 //! Messages that others can provoke are logged, but not as often as they like.
 
-use log::{Level, LevelFilter};
+use log::Level;
 use std::time::{Duration, Instant};
-
-/// A logger of messages of `level` and above, if RUST_LOG says nothing else. What `virtio-queue` says of a driver's mistakes it says as often as they
-/// are made, so that is left out: whoever calls it says it once more.
-pub fn logger(level: &str) -> env_logger::Builder {
-    let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level));
-    builder.filter_module("virtio_queue", LevelFilter::Off);
-    builder
-}
 
 /// Lets a few messages through in each period, and says how many it swallowed.
 #[derive(Debug)]

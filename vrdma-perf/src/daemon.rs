@@ -119,7 +119,7 @@ impl Drop for Daemon {
 /// # Errors
 /// As of [`vrdma_backend::daemon::Daemon::start`].
 pub fn run(args: &Args) -> Result<()> {
-    vrdma_backend::ratelimit::logger("info").init();
+    vrdma_backend::logger::start(None);
     // As in the program itself: a broken invariant of ours ends the process.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

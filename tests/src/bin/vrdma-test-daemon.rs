@@ -4,10 +4,10 @@ use clap::Parser;
 use std::io::Read;
 use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::Daemon;
-use vrdma_backend::ratelimit;
+use vrdma_backend::logger;
 
 fn main() -> anyhow::Result<()> {
-    ratelimit::logger("info").init();
+    logger::start(None);
     let daemon = Daemon::start(Config::load(&Args::parse())?)?;
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new())?;

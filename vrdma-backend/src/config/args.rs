@@ -3,6 +3,7 @@
 use super::GuestConfig;
 use super::tcp::Tcp;
 use super::words::from_keys;
+use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
 use clap::Parser;
 use serde::Serialize;
@@ -36,12 +37,23 @@ pub struct Args {
     /// Keys of the file that a flag may give too.
     #[command(flatten)]
     pub keys: Keys,
-    /// Say more: -v is debug, -vv trace. RUST_LOG works too
-    #[arg(short, long, action = clap::ArgAction::Count)]
+    /// Say more: -v is --log debug, -vv is --log trace
+    #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "log")]
     pub verbose: u8,
     /// Check the configuration, print it as a configuration file, and exit
     #[arg(long)]
     pub check: bool,
+}
+
+impl Args {
+    /// The level that -v, given so many times, stands for.
+    pub(super) fn verbose_level(&self) -> Option<LogLevel> {
+        match self.verbose {
+            0 => None,
+            1 => Some(LogLevel::Debug),
+            _ => Some(LogLevel::Trace),
+        }
+    }
 }
 
 /// Flags that win over the key of the same name in the file (`--poll-us` over `poll_us`). Fields have the names of [`Config`]'s.
@@ -49,6 +61,9 @@ pub struct Args {
 /// [`Config`]: super::Config
 #[derive(Debug, clap::Args, Serialize)]
 pub struct Keys {
+    /// Log messages of this level and of more important ones [default: what RUST_LOG says, else info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<LogLevel>,
     /// Socket that answers `stats` with counters in JSON
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,

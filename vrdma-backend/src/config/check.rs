@@ -2,6 +2,7 @@
 
 use super::{Config, GuestConfig, GuestLimits, Tcp, Transport};
 use crate::allowed::{AllowedGid, FrameVlan};
+use crate::processors;
 use anyhow::{Result, bail, ensure};
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -61,6 +62,15 @@ impl Config {
         for cpu in &self.cpus {
             within("cpus", *cpu, 0..=MAX_CPU)?;
             ensure!(cpus.insert(cpu), "cpus = {:?}: {cpu} is there twice", self.cpus);
+        }
+        for cpu in &self.cpus {
+            if let Err(error) = processors::may_run_on(*cpu) {
+                bail!(
+                    "cpus = {:?}: no thread of ours may run on {cpu} ({error}); this host has {}",
+                    self.cpus,
+                    processors::online()
+                );
+            }
         }
         for guest in &self.guests {
             let name = &guest.name;

@@ -6,8 +6,10 @@
 mod access;
 mod args;
 mod check;
+mod file;
 mod guest;
 mod limits;
+mod plain;
 mod tcp;
 mod words;
 
@@ -20,10 +22,12 @@ pub use words::HostAddress;
 #[cfg(test)]
 pub(crate) use words::Word;
 
+use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
+use file::File;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use words::numbers;
 
@@ -31,6 +35,8 @@ use words::numbers;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// What is logged; what RUST_LOG says if not given, and else messages of level info.
+    pub log: Option<LogLevel>,
     /// Socket that answers `stats`.
     pub admin: Option<PathBuf>,
     /// Mode of guests' sockets.
@@ -91,6 +97,7 @@ pub enum Poll {
 impl Default for Config {
     fn default() -> Self {
         Config {
+            log: None,
             admin: None,
             socket_mode: None,
             socket_owner: None,
@@ -132,22 +139,22 @@ impl Config {
     /// # Errors
     /// A file that cannot be read, or a configuration that makes no sense; the message says which part.
     pub fn load(args: &Args) -> Result<Config> {
-        let file = match &args.config {
-            Some(path) => Self::read(path).with_context(|| path.display().to_string())?,
-            None => Config::default(),
-        };
+        let file = args.config.as_deref().map(File::read).transpose()?;
+        let said = file.as_ref().map(File::config).transpose()?.unwrap_or_default();
+        let mut flags = toml::Table::try_from(&args.keys)?;
+        if let Some(level) = args.verbose_level() {
+            flags.insert("log".into(), toml::Value::try_from(level)?);
+        }
         // Flags are keys of the file: they are put over what it says.
-        let mut keys = toml::Table::try_from(&file)?;
-        keys.extend(toml::Table::try_from(&args.keys)?);
+        let mut keys = toml::Table::try_from(&said)?;
+        keys.extend(flags.clone());
         let mut config: Config = keys.try_into()?;
         config.guests.extend(args.guest.iter().cloned());
-        config.check()?;
+        config.check().map_err(|error| match &file {
+            Some(file) => file.locate(error, &flags),
+            None => error,
+        })?;
         Ok(config)
-    }
-
-    fn read(path: &Path) -> Result<Config> {
-        let text = std::fs::read_to_string(path)?;
-        toml::from_str(&text).map_err(|error| located(&text, &error))
     }
 
     /// As a configuration file.
@@ -196,15 +203,6 @@ impl Config {
     pub fn poll(&self) -> Poll {
         if self.busy_poll { Poll::Always } else { Poll::For(Duration::from_micros(self.poll_us)) }
     }
-}
-
-/// An error of the file in one line, with the line that it is about.
-fn located(text: &str, error: &toml::de::Error) -> anyhow::Error {
-    let message = error.message().replace('\n', ", ");
-    let Some(span) = error.span() else { return anyhow!(message) };
-    let number = text[..span.start].matches('\n').count();
-    let line = text.lines().nth(number).unwrap_or_default().trim();
-    anyhow!("line {}, '{line}': {message}", number + 1)
 }
 
 #[cfg(test)]

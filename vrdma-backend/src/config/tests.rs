@@ -14,8 +14,9 @@ fn load(args: &[&str]) -> Result<Config> {
 
 /// What a configuration file with this text is told.
 fn file(text: &str) -> Result<Config> {
-    let config: Config = toml::from_str(text).map_err(|error| located(text, &error))?;
-    config.check()?;
+    let file = File::of(text);
+    let config = file.config()?;
+    config.check().map_err(|error| file.locate(error, &toml::Table::new()))?;
     Ok(config)
 }
 
@@ -31,7 +32,7 @@ fn mistakes_in_flags_are_named() {
     let long = format!("name=a,mac=52:54:00:00:00:01,socket=/{}", "x".repeat(107));
     for (args, message) in [
         (&[][..], "no guest"),
-        (&["--guest", "name=a,socket=/x"], "missing field `mac`"),
+        (&["--guest", "name=a,socket=/x"], "the key mac is missing"),
         (&["--guest", "name=a,mac=52:54:00:00:00:01"], "neither socket nor net"),
         (
             &["--guest", "name=a,socket=/x,net=/x,mac=52:54:00:00:00:01"],
@@ -65,7 +66,7 @@ fn mistakes_in_flags_are_named() {
         (&["--guest", "name=a,socket=/x,mac=1:2"], "mac: '1:2' is not a MAC address, like 52:54"),
         (&["--guest", "name=a,socket=/x,mac=53:54:00:00:00:01"], "this is a multicast address"),
         (&["--guest", "name=a,socket=/x,mac=00:00:00:00:00:00"], "this is no address of a NIC"),
-        (&["--guest", "name=a,colour=red"], "unknown field `colour`, expected one of `name`, `socket`"),
+        (&["--guest", "name=a,colour=red"], "there is no key colour: there are name, socket, "),
         (&["--guest", GUEST, "--guest", GUEST], "guest a: two guests have this name"),
         (
             &["--guest", GUEST, "--guest", SECOND],
@@ -99,7 +100,7 @@ fn mistakes_in_flags_are_named() {
         ),
         (
             &["--guest", &format!("{GUEST},transport=ethernet")],
-            "transport: unknown variant `ethernet`, expected",
+            "transport: there is no value ethernet: there are roce, iwarp, both",
         ),
         (&["--guest", &format!("{GUEST},host-address=127.0.0.1")], "guest a: host_addresses is of iWARP"),
         (
@@ -151,6 +152,42 @@ fn mistakes_in_flags_are_named() {
         (&["--guest", GUEST, "--cpus", "2,3"], "cpus = [2, 3]: give one processor for each of the 1 workers"),
         (&["--guest", GUEST, "--workers", "2", "--cpus", "7,7"], "cpus = [7, 7]: 7 is there twice"),
         (&["--guest", GUEST, "--cpus", "1024"], "cpus = 1024: give a number from 0 to 1023"),
+        (
+            &["--guest", GUEST, "--cpus", "1023"],
+            "cpus = [1023]: no thread of ours may run on 1023 (Invalid argument",
+        ),
+        (&["--guest", GUEST, "--log", "debgu"], "a similar value exists: 'debug'"),
+        (&["--guest", GUEST, "--log", "off"], "[possible values: error, warn, info, debug, trace]"),
+        (&["--guest", GUEST, "--log", "info", "-v"], "the argument '--log <LEVEL>' cannot be used with"),
+        (
+            &["--guest", "name=a,soket=/x,mac=52:54:00:00:00:01"],
+            "there is no key soket: did you mean socket?",
+        ),
+        (&["--guest", &format!("{GUEST},any-mca=true")], "there is no key any_mca: did you mean any_mac?"),
+        (
+            &["--guest", &format!("{GUEST},transport=iwrap")],
+            "transport: there is no value iwrap: did you mean iwarp?",
+        ),
+        (
+            &["--guest", GUEST, "--uplink", "net_ring0", "--faults", "los=0.1"],
+            "there is no key los: did you mean loss?",
+        ),
+        (
+            &["--guest", GUEST, "--uplink", "net_packet0,ifac=eth0"],
+            "has no parameter ifac: did you mean iface?",
+        ),
+        (
+            &["--guest", GUEST, "--uplink", "net_packet0,iface=a,qpairs=2"],
+            "has no parameter qpairs: it has iface alone",
+        ),
+        (
+            &["--guest", GUEST, "--uplink", "net_af_packet0,ifac=eth0"],
+            "net_af_packet has no parameter ifac: did you mean iface?",
+        ),
+        (
+            &["--guest", GUEST, "--uplink", "net_af_packet0"],
+            "the parameter iface is missing: write net_af_packet0,iface=",
+        ),
         (&["--guest", GUEST, "--cpus", "3-2"], "give numbers of processors, like 2,3 or 2-5"),
         (&["--guest", GUEST, "--cpus", "x"], "give numbers of processors, like 2,3 or 2-5"),
         (
@@ -174,21 +211,72 @@ fn mistakes_in_flags_are_named() {
 fn mistakes_in_the_file_are_named_in_one_line() {
     for (text, message) in [
         ("[guest]\nname='a'", "line 1, '[guest]': write [[guest]], with two brackets, for each guest"),
-        ("\npol_us = 7", "line 2, 'pol_us = 7': unknown field `pol_us`"),
-        ("channels = 'x'", "line 1, 'channels = 'x'': invalid type"),
+        ("\npol_us = 7", "file: line 2, 'pol_us = 7': there is no key pol_us: did you mean poll_us?"),
+        ("admn = '/x'", "line 1, 'admn = '/x'': there is no key admn: did you mean admin?"),
+        ("[limits]\nqsp = 7", "line 2, 'qsp = 7': there is no key qsp: did you mean qps?"),
+        ("[limmits]\nqps = 7", "line 1, '[limmits]': there is no key limmits: did you mean limits?"),
+        ("[faults]\nlos = 0.1", "line 2, 'los = 0.1': there is no key los: did you mean loss?"),
+        (
+            &format!("{GUEST_FILE}extra_mcas = []"),
+            "line 5, 'extra_mcas = []': there is no key extra_mcas: did you mean extra_macs?",
+        ),
+        (&format!("{GUEST_FILE}transport = 'rocee'"), "there is no value rocee: did you mean roce?"),
+        ("log = 'debgu'", "line 1, 'log = 'debgu'': there is no value debgu: did you mean debug?"),
+        ("log = 'off'", "there is no value off: there are error, warn, info, debug, trace"),
+        (
+            "channels = 'x'",
+            "line 1, 'channels = 'x'': \"x\" is a text; give a whole number from 0 to 65535, without quotes",
+        ),
+        (
+            "poll_us = \"200\"",
+            "line 1, 'poll_us = \"200\"': \"200\" is a text; give a whole number from 0 to",
+        ),
+        ("poll_us = -1", "-1 is a number; give a whole number from 0 to"),
+        ("busy_poll = 1", "1 is a number; give true or false, without quotes"),
+        ("admin = 1", "1 is a number; give a text, in quotes"),
+        ("admin = ['/x']", "this is a list; give a text, in quotes"),
+        ("[mtu]\nx = 1", "this is a table; give a whole number"),
+        ("limits = 7", "7 is a number; give a table"),
+        ("cpus = 'x'", "\"x\" is a text; give a number, or a list of such"),
+        ("# x\n\nmtu = 100", "file: line 3, 'mtu = 100': mtu = 100: give a number from 1280 to 9600"),
+        ("channels = 253", "line 1, 'channels = 253': comp_vectors = 2 and channels = 253: with 2 more"),
+        (
+            &format!("{GUEST_FILE}gid = '224.0.0.1'"),
+            "file: line 5, 'gid = '224.0.0.1'': guest a: gids = 224.0.0.1: this",
+        ),
+        (
+            &format!("{GUEST_FILE}transport = 'iwarp'\nhost_address = '0.0.0.0'\n[faults]"),
+            "faults is of an uplink",
+        ),
+        (
+            &format!("tcp = 'kernel'\n{GUEST_FILE}transport = 'iwarp'\nhost_address = '0.0.0.0'"),
+            "line 7, 'host_address = '0.0.0.0'': guest a: host_addresses = 0.0.0.0: ",
+        ),
+        (
+            &format!("{GUEST_FILE}[[guest]]\nname = 'b'\nnet = '/y'\nmac='52:54:00:00:00:02'"),
+            "line 2, 'name='a'': guest a: gids is missing",
+        ),
         ("channels = ", "line 1, 'channels =': "),
         (
             "[limits]\nqps = 100\n[[guest]]\nname='a'\nsocket='/x'\nmac='52:54:00:00:00:01'",
-            "limits.qps = 100: give a power of two, like 128",
+            "file: line 2, 'qps = 100': limits.qps = 100: give a power of two, like 128",
         ),
-        ("[limits]\nqp_requests = 0", "limits.qp_requests = 0: give a number from 1 to 32768"),
+        ("limits = { qps = 100 }", "line 1, 'limits = { qps = 100 }': limits.qps = 100: give"),
+        ("limits.qps = 100", "line 1, 'limits.qps = 100': limits.qps = 100: give"),
+        (
+            "[limits]\nqp_requests = 0",
+            "line 2, 'qp_requests = 0': limits.qp_requests = 0: give a number from 1 to 32768",
+        ),
         ("uplink = ''", "no device"),
         ("[[guest]]\nname='a'\nsocket='/x'\nmac='x'", "line 4, 'mac='x'': 'x' is not a MAC address, like"),
-        ("[[guest]]\nname='a'\nsocket='/x'", "line 1, '[[guest]]': missing field `mac`"),
-        (&format!("{GUEST_FILE}gids = [10]"), "line 5, 'gids = [10]': invalid type"),
-        (&format!("{GUEST_FILE}gids = 10"), "expected an IP address, alone or with @VLAN"),
+        ("[[guest]]\nname='a'\nsocket='/x'", "line 1, '[[guest]]': the key mac is missing"),
+        (
+            &format!("{GUEST_FILE}gids = [10]"),
+            "line 5, 'gids = [10]': 10 is a number; give a text, in quotes",
+        ),
+        (&format!("{GUEST_FILE}gids = 10"), "10 is a number; give an IP address, alone or with @VLAN"),
         (&format!("{GUEST_FILE}vlans = 70000"), "'70000' is not a number that fits here"),
-        (&format!("{GUEST_FILE}vlans = 'x'"), "expected a number, or a list of such"),
+        (&format!("{GUEST_FILE}vlans = 'x'"), "give a number, or a list of such"),
         (&format!("{GUEST_FILE}name = 'b'"), "line 5, 'name = 'b'': duplicate key"),
     ] {
         let error = format!("{:#}", file(text).unwrap_err());
@@ -214,7 +302,7 @@ fn limits_with_which_no_guest_works_are_refused() {
         "flood_rate",
     ] {
         let error = format!("{:#}", file(&format!("[limits]\n{key} = 0\n{GUEST_FILE}")).unwrap_err());
-        let named = error.starts_with(&format!("limits.{key} = 0: "));
+        let named = error.starts_with(&format!("file: line 2, '{key} = 0': limits.{key} = 0: "));
         assert!(named && error.contains("give ") && !error.contains('\n'), "{error}");
     }
     file(&format!("[limits]\ncontexts = 0\nahs = 0\n{GUEST_FILE}"))
@@ -277,8 +365,9 @@ fn guests_are_spread_over_workers() {
     assert_eq!(spread("1", &["", ""]), [0, 0]);
     assert_eq!(spread("3", &["", "", "", "", ""]), [0, 1, 2, 0, 1]);
     assert_eq!(spread("2", &["", ",worker=0", ",worker=0", ""]), [1, 0, 0, 1]);
-    let pinned = load(&["--guest", GUEST, "--workers", "4", "--cpus", "1,8-10"]).unwrap();
-    assert_eq!((pinned.workers, pinned.cpus), (4, vec![1, 8, 9, 10]));
+    let pinned = Args::try_parse_from(["vrdma-backend", "--workers", "4", "--cpus", "1,8-10"]).unwrap();
+    let config: Config = toml::Table::try_from(&pinned.keys).unwrap().try_into().unwrap();
+    assert_eq!((config.workers, config.cpus), (4, vec![1, 8, 9, 10]));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! In a flag `-` and `_` are the same in keys, and a key is repeated where the file has a list. A list of one may be written as its value.
 
+use super::plain::plain;
 use crate::allowed::AllowedGid;
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::de::{self, DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
@@ -26,7 +27,8 @@ pub fn from_keys<T: DeserializeOwned>(text: &str) -> Result<T> {
         }
     }
     let table = FlagKeys { keys: keys.into_iter(), values: None };
-    T::deserialize(de::value::MapAccessDeserializer::new(table)).map_err(|error| anyhow!("{error}"))
+    T::deserialize(de::value::MapAccessDeserializer::new(table))
+        .map_err(|error| anyhow!(plain(&error.to_string())))
 }
 
 type Error = de::value::Error;

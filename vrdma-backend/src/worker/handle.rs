@@ -15,12 +15,13 @@ use crate::config::Poll;
 use crate::device::command::{Command, CommandError, Reply};
 use crate::device::outputs::Outputs;
 use crate::net::Net;
+use crate::processors::pin;
 use crate::ratelimit::RateLimit;
 use crate::streams::Streams;
 use crate::translate::wqe::MAX_SGE;
 use anyhow::{Context, Result};
 use crossbeam_channel::{RecvTimeoutError, Sender};
-use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
+use rustix::thread::set_current_timer_slack;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
@@ -130,13 +131,6 @@ fn exact_naps() {
     if let Err(error) = set_current_timer_slack(NonZeroU64::new(SLACK_NS)) {
         log::debug!("timers cannot be made exact: {error}");
     }
-}
-
-/// Has the calling thread run on one processor alone.
-fn pin(cpu: u16) -> std::io::Result<()> {
-    let mut only = CpuSet::new();
-    only.set(cpu.into());
-    Ok(sched_setaffinity(None, &only)?)
 }
 
 /// Nanoseconds that a worker's timers may be late for the system's sake.

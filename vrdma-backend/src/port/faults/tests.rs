@@ -168,8 +168,8 @@ fn mistakes_are_named() {
         ("delay_us=18446744073709551615", "faults.delay_us = 18446744073709551615: give a number"),
         ("seed=18446744073709551616", "seed: '18446744073709551616' is not a number that fits here"),
         ("loss=x", "loss: 'x' is not a number"),
-        ("colour=1", "unknown field `colour`, expected one of `loss`"),
-        ("dir=up", "dir: unknown variant `up`, expected one of `rx`, `tx`, `both`"),
+        ("colour=1", "there is no key colour: there are loss, dup"),
+        ("dir=up", "dir: there is no value up: there are rx, tx, both"),
         ("loss", "KEY=VALUE"),
     ] {
         let error = format!("{:#}", text.parse::<FaultsConfig>().unwrap_err());

@@ -1,0 +1,128 @@
+//! What is logged: by our own level, or by RUST_LOG, which is for developers.
+
+use crate::nearest::nearest;
+use clap::ValueEnum;
+use log::LevelFilter;
+use serde::{Deserialize, Serialize};
+
+/// Where neither an option nor RUST_LOG says anything.
+const USUAL: LevelFilter = LevelFilter::Info;
+/// Levels that RUST_LOG may name.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// Parts of this program that log: what RUST_LOG may name beside levels, and what is below them (`vrdma_backend::net`).
+const PARTS: [&str; 7] =
+    ["vrdma_backend", "vrdma_perf", "dpdk", "vhost", "virtio_queue", "vm_memory", "vmm_sys_util"];
+
+/// Messages of this level and of those before it are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// What ends the daemon, or a part of it.
+    Error,
+    /// What an operator should look at.
+    Warn,
+    /// What happens: front-ends come and leave, the link goes up and down.
+    Info,
+    /// What a developer asks for.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> LevelFilter {
+        match level {
+            LogLevel::Error => LevelFilter::Error,
+            LogLevel::Warn => LevelFilter::Warn,
+            LogLevel::Info => LevelFilter::Info,
+            LogLevel::Debug => LevelFilter::Debug,
+            LogLevel::Trace => LevelFilter::Trace,
+        }
+    }
+}
+
+/// Starts to log to standard error: messages of `level`; without one what RUST_LOG says, and messages of level info of all that it does not name.
+/// A RUST_LOG that makes no sense is said in one line, and left out.
+pub fn start(level: Option<LogLevel>) {
+    let filter = std::env::var("RUST_LOG").unwrap_or_default();
+    let mistake = if level.is_none() { mistake(&filter) } else { None };
+    let mut builder = env_logger::Builder::new();
+    builder.filter_level(level.map_or(USUAL, Into::into));
+    builder.parse_write_style(&std::env::var("RUST_LOG_STYLE").unwrap_or_default());
+    if level.is_none() && mistake.is_none() {
+        builder.parse_filters(&filter);
+    }
+    // What it says of a driver's mistakes it says as often as they are made. Whoever calls it says it once more.
+    builder.filter_module("virtio_queue", LevelFilter::Off);
+    builder.init();
+    if let Some(mistake) = mistake {
+        log::warn!(
+            "RUST_LOG={filter} is left out: {mistake}; messages from info on are logged (--log LEVEL says otherwise)"
+        );
+    }
+}
+
+/// What makes no sense of RUST_LOG's `LEVEL,PART=LEVEL,.../TEXT`, if anything.
+fn mistake(filter: &str) -> Option<String> {
+    let (parts, _text) = filter.split_once('/').unwrap_or((filter, ""));
+    parts.split(',').map(str::trim).filter(|part| !part.is_empty()).find_map(|part| {
+        let (name, level) = part.split_once('=').map_or((part, None), |(name, level)| (name, Some(level)));
+        match level {
+            Some(level) if !is_level(level) => Some(format!("{level} is no level{}", meant(level, &LEVELS))),
+            None if is_level(name) => None,
+            _ if is_part(name) => None,
+            None => {
+                let known = [&LEVELS[..], &PARTS[..]].concat();
+                Some(format!("{name} is neither a level nor a part of this program{}", meant(name, &known)))
+            }
+            Some(_) => Some(format!("{name} is no part of this program{}", meant(name, &PARTS))),
+        }
+    })
+}
+
+fn is_level(word: &str) -> bool {
+    LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word))
+}
+
+fn is_part(name: &str) -> bool {
+    PARTS.contains(&name.split("::").next().unwrap_or_default())
+}
+
+fn meant(name: &str, known: &[&str]) -> String {
+    match nearest(name, known.iter().copied()) {
+        Some(meant) => format!(": did you mean {meant}?"),
+        None => format!(": there are {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_would_silence_us_by_mistake_is_known() {
+        for good in [
+            "",
+            "debug",
+            "WARN",
+            "off",
+            "vrdma_backend",
+            "vrdma_backend::net=trace,warn",
+            "info,dpdk=off/link",
+            " info , vhost=debug",
+        ] {
+            assert_eq!(mistake(good), None, "{good}");
+        }
+        for (wrong, said) in [
+            ("debgu", "debgu is neither a level nor a part of this program: did you mean debug?"),
+            ("info,vrdma_backend=dbug", "dbug is no level: did you mean debug?"),
+            ("vrdma_bakend=debug", "vrdma_bakend is no part of this program: did you mean vrdma_backend?"),
+            ("=debug", " is no part of this program: there are vrdma_backend, "),
+            ("vrdma_backend=a=b", "a=b is no level: there are off, "),
+            ("7", "7 is neither a level nor a part of this program: there are off, error, "),
+        ] {
+            let found = mistake(wrong).unwrap_or_default();
+            assert!(found.starts_with(said), "{wrong}: {found}");
+        }
+    }
+}
