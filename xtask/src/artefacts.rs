@@ -90,6 +90,13 @@ fn backend() -> Result<Option<PathBuf>> {
     Ok(Some(paths::cargo_target().join("release/vrdma-backend")))
 }
 
+/// Builds what takes long and needs no root: linking with all optimizations is work for one processor, so it goes well beside other things. Who needs a
+/// program builds it again, which takes no time then, and hears of errors.
+pub fn ahead() -> Result<()> {
+    backend()?;
+    cargo_build("the peer without a VM", &TEST_PEER, "test-peer")
+}
+
 /// The backend alone.
 pub fn backend_program() -> Result<PathBuf> {
     let _lock = image::lock()?;
@@ -113,11 +120,12 @@ pub fn perf_with_account() -> Result<PathBuf> {
     Ok(target.join("release/vrdma-perf"))
 }
 
+const TEST_PEER: [&str; 4] = ["--package", "vrdma-tests", "--bin", "vrdma-test-peer"];
+
 /// A guest without a VM, for tests: `vrdma-test-peer`.
 pub fn test_peer() -> Result<PathBuf> {
     let _lock = image::lock()?;
-    let arguments = ["--package", "vrdma-tests", "--bin", "vrdma-test-peer"];
-    cargo_build("the peer without a VM", &arguments, "test-peer")?;
+    cargo_build("the peer without a VM", &TEST_PEER, "test-peer")?;
     Ok(paths::cargo_target().join("release/vrdma-test-peer"))
 }
 

@@ -81,14 +81,16 @@ pub fn tests(name: &str, which: Tests) -> Verdict {
             return libtest(name, &command, &arguments);
         }
     };
-    let report = paths::workspace().join("target/nextest/xtask/junit.xml");
+    // As `.config/nextest.toml` has them.
+    let profile = if which.long { "xtask-long" } else { "xtask" };
+    let report = paths::workspace().join("target/nextest").join(profile).join("junit.xml");
     if let Err(error) = paths::remove(&report) {
         return Verdict::Failed(Counts::default(), error);
     }
     let mut base = which.with_environment(cargo_with(&["nextest", "run", "--workspace"]));
     base.env("PATH", path);
     let mut first = twin(&base);
-    first.args(["--profile=xtask", "--no-fail-fast", "--no-tests=pass"]).args(which.for_nextest());
+    first.args(["--profile", profile, "--no-fail-fast", "--no-tests=pass"]).args(which.for_nextest());
     let result = with_culprits(name, logged(name, first));
     let report = paths::read(&report);
     let failures =
