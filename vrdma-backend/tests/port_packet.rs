@@ -3,6 +3,8 @@
 mod veth;
 
 use std::net::UdpSocket;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::mpsc::channel;
 use std::time::Instant;
 use veth::{
     PATIENCE, a_pool_run_dry, carry_frames, every_length_both_ways, frame, ip, mtu, open, received, send,
@@ -27,6 +29,7 @@ fn our_packet_sockets_carry_frames_and_segments_that_pass_as_one() {
     segments_pass_as_one(&mut a, &mut b, false);
     ip("link set va gso_max_size 65536");
     what_the_host_left_open_is_complete(&mut b);
+    messages_with_any_number_of_tags();
     a_pool_run_dry(&mut a, &mut b);
     a_full_socket(&mut a, &mut b);
     what_the_kernel_refuses_is_counted(&mut a, &mut b);
@@ -155,6 +158,111 @@ fn segments_pass_as_one(a: &mut Port, b: &mut Port, together: bool) {
         }
         let (joined, cut) = (a.stats()["tx_joined"] - before.0, b.stats()["rx_cut"] - before.1);
         assert_eq!((joined > 0, cut > 0), (count > 1, count > 1 && together), "{joined} joined, {cut} cut");
+    }
+}
+
+/// A neighbour in another namespace sends segments as one, which fill the MTU or not, behind any number of tags. Those that a buffer has no room for are counted.
+fn messages_with_any_number_of_tags() {
+    ip("link add near type veth peer name far");
+    let mut port = open("net_packet2,iface=near", Some(1500));
+    let ((to_neighbour, messages), (says, said)) = (channel::<Vec<u8>>(), channel());
+    let neighbour = std::thread::spawn(move || {
+        // SAFETY: plain system calls. The thread, and programs that it starts, are in a namespace that goes with it.
+        let thread = unsafe {
+            assert_eq!(libc::unshare(libc::CLONE_NEWNET), 0);
+            libc::gettid()
+        };
+        says.send(thread).unwrap();
+        // The interface is here.
+        let Ok(first) = messages.recv() else { return };
+        ip("link set far up");
+        let socket = packet_socket("far");
+        for message in std::iter::once(first).chain(messages) {
+            rustix::net::send(&socket, &message, rustix::net::SendFlags::empty()).unwrap();
+        }
+    });
+    ip(&format!("link set far netns {}", said.recv().unwrap()));
+    ip("link set near up");
+    to_neighbour.send(message(0, 100)).unwrap();
+    assert_eq!(tcp_received(&mut port, 4), [100; 4]);
+    let full = 1500 - 40;
+    for (tags, size, comes) in [
+        (0, full, true),
+        (1, full, true),
+        (2, full, false),
+        (2, full - 4, true),
+        (3, full, false),
+        (3, full - 4, false),
+        (3, full - 8, true),
+    ] {
+        let before = port.stats();
+        to_neighbour.send(message(tags, size)).unwrap();
+        // What follows comes behind it.
+        to_neighbour.send(message(0, 200)).unwrap();
+        let wanted = if comes { vec![size, size, size, size, 200, 200, 200, 200] } else { vec![200; 4] };
+        assert_eq!(tcp_received(&mut port, wanted.len()), wanted, "{tags} tags: {:?}", port.stats());
+        let grew = |name| port.stats()[name] - before[name];
+        let counted = ("rx_cut", "rx_too_long");
+        assert_eq!((grew(counted.0), grew(counted.1)), (1 + u64::from(comes), u64::from(!comes)), "{tags}");
+    }
+    drop(to_neighbour);
+    neighbour.join().unwrap();
+}
+
+/// Four segments of so many bytes in one, as a kernel would give them, behind so many tags.
+fn message(tags: usize, size: usize) -> Vec<u8> {
+    let mut frame = [[2; 6], [4; 6]].concat();
+    (0..tags).for_each(|tag| frame.extend([if tag + 1 == tags { 0x81 } else { 0x88 }, 0, 0, 7]));
+    // The outer tags are of 802.1ad.
+    (0..tags.saturating_sub(1)).for_each(|tag| frame[13 + 4 * tag] = 0xa8);
+    frame.extend([8, 0]);
+    let start = frame.len() as u16;
+    let total = 40 + 4 * size;
+    let addresses = [10, 77, 0, 9, 10, 77, 0, 1];
+    let mut packet = vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 1, 0x40, 0, 64, 6, 0, 0];
+    packet.extend(addresses);
+    let checksum = Sum::of(&packet).finish();
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet.extend([4, 210, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 255, 255, 0, 0, 0, 0]);
+    // The sum of the pseudo header: addresses, protocol, length.
+    let mut sum = Sum::of(&addresses);
+    sum.add(&[0, 6]);
+    sum.add(&((total - 20) as u16).to_be_bytes());
+    packet[36..38].copy_from_slice(&(!sum.finish()).to_be_bytes());
+    packet.extend((0..4 * size).map(|at| at as u8));
+    let fields = [start + 40, size as u16, start + 20, 16].map(u16::to_ne_bytes).concat();
+    [vec![1, 1], fields, frame, packet].concat()
+}
+
+/// Bytes of data in each of the next segments.
+fn tcp_received(port: &mut Port, count: usize) -> Vec<usize> {
+    let (mut burst, mut lengths, start) = (Burst::default(), Vec::new(), Instant::now());
+    while lengths.len() < count && start.elapsed() < PATIENCE {
+        port.receive(&mut burst);
+        for frame in burst.frames() {
+            let packet = frame.iter().skip(12).skip_while(|byte| **byte != 0x45).copied().collect::<Vec<_>>();
+            if packet.get(9) == Some(&6) && packet[12..16] == [10, 77, 0, 9] {
+                lengths.push(packet.len() - 40);
+            }
+        }
+    }
+    lengths
+}
+
+/// One that says with each frame what is left to be done to it (PACKET_VNET_HDR, 15 in linux/if_packet.h).
+fn packet_socket(interface: &str) -> OwnedFd {
+    // SAFETY: plain system calls: the descriptor is ours alone, the option is an int, and the address, of which zero is a value, is as long as said.
+    unsafe {
+        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        let (socket, on) = (OwnedFd::from_raw_fd(fd), 1i32);
+        assert_eq!(libc::setsockopt(fd, libc::SOL_PACKET, 15, (&raw const on).cast(), 4), 0);
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = rustix::net::netdevice::name_to_index(&socket, interface).unwrap() as i32;
+        let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        assert_eq!(libc::bind(fd, (&raw const address).cast(), len), 0);
+        socket
     }
 }
 

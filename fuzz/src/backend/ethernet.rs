@@ -5,7 +5,7 @@ use super::input::Input;
 use super::lab::{ADDRESSES, GIDS, Lab, MACS, MTU, with};
 use crate::net::judged::Judge;
 use crate::net::{Fill, Lost, SwitchPort, SwitchUplink};
-use crate::port;
+use crate::port::{self, ETHERNET};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::*;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
@@ -86,7 +86,7 @@ enum Place {
     Guest(usize),
 }
 
-/// An uplink that takes all, and completes some checksums by itself.
+/// An uplink that takes all that fits its buffers, as ports do, and completes some checksums by itself.
 #[derive(Default)]
 struct Wire {
     sums: bool,
@@ -104,9 +104,10 @@ impl SwitchUplink for Wire {
     }
 
     fn transmit(&mut self, len: usize, _: Option<port::Offload>, fill: Fill<'_>) -> Result<(), Lost> {
-        let mut frame = vec![0xee; len];
-        fill(&mut frame);
-        self.frames.push(frame);
+        let mut room = [0xee; MTU as usize + ETHERNET];
+        let frame = room.get_mut(..len).ok_or(Lost)?;
+        fill(frame);
+        self.frames.push(frame.to_vec());
         Ok(())
     }
 }

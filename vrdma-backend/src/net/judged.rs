@@ -17,7 +17,11 @@ pub const ADDRESSES: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 0, 0, 2]];
 
 /// A switch with two guests that have RDMA functions and listed addresses.
 #[derive(Debug)]
-pub struct Judge(Switch);
+pub struct Judge {
+    switch: Switch,
+    /// What frames are finished in has this room, whatever their length.
+    scratch: Box<[u8]>,
+}
 
 impl Default for Judge {
     fn default() -> Judge {
@@ -27,7 +31,7 @@ impl Default for Judge {
             let vlans = Vlans::any();
             switch.add(Member { mac, extra_macs: vec![], any_mac: false, rdma: true, gids, vlans });
         }
-        Judge(switch)
+        Judge { switch, scratch: vec![0xee; MAX_FRAME].into_boxed_slice() }
     }
 }
 
@@ -44,10 +48,11 @@ impl Judge {
         let verdict = self.judge(frame);
         let mut sent = FrameView::bytes(frame);
         sent.offload = offload;
+        let mut scratch = std::mem::take(&mut self.scratch);
         finish(&sent, &mut |len, fill| {
-            let mut delivered = vec![0xee; len];
-            fill(&mut delivered);
-            assert_eq!(self.judge(&delivered), verdict, "{offload:?}: judged anew");
+            let delivered = &mut scratch[..len];
+            fill(delivered);
+            assert_eq!(self.judge(delivered), verdict, "{offload:?}: judged anew");
             assert_eq!(Ip::parse(&delivered[..len.min(HEAD)]), Ip::parse(head), "{offload:?}: the headers");
             let known = match offload {
                 VirtioOffload::Segments { .. } => {
@@ -63,11 +68,12 @@ impl Judge {
                 assert!(may_change(&offload, at), "{offload:?}: byte {at}");
             }
         });
+        self.scratch = scratch;
         Some(verdict)
     }
 
     fn judge(&mut self, frame: &[u8]) -> Verdict {
-        self.0.decide(Instant(1), &frame[..frame.len().min(HEAD)], SwitchPort::Guest(0))
+        self.switch.decide(Instant(1), &frame[..frame.len().min(HEAD)], SwitchPort::Guest(0))
     }
 }
 

@@ -34,7 +34,7 @@ pub use open::open;
 pub use packet::PacketSocket;
 pub use pair::{Cable, DEPTH, pair, pair_of_depth};
 pub use sizes::BURST;
-use sizes::ETHERNET;
+pub(crate) use sizes::ETHERNET;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;

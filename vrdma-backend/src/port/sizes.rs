@@ -4,4 +4,4 @@
 pub const BURST: usize = 64;
 
 /// Ethernet header with a VLAN tag.
-pub(super) const ETHERNET: usize = 18;
+pub(crate) const ETHERNET: usize = 18;

@@ -43,12 +43,15 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// A frame of `len` bytes with that head is to be cut into pieces with so much payload.
-    pub fn new(tcp: Tcp, size: u16, head: &[u8], len: usize) -> Cut {
+    /// A frame of `len` bytes with that head is to be cut into pieces with so much payload, for buffers with that room. None: they are too long for those, since
+    /// the MTU counts from the IP header on, and any number of tags may be before it.
+    pub fn new(tcp: Tcp, size: u16, head: &[u8], len: usize, room: usize) -> Option<Cut> {
         let mut headers = [0; HEAD];
         headers[..tcp.payload()].copy_from_slice(&head[..tcp.payload()]);
         let total = len - tcp.payload();
-        Cut { tcp, size: size.into(), total, index: 0, done: 0, head: headers }
+        let cut = Cut { tcp, size: size.into(), total, index: 0, done: 0, head: headers };
+        // None is longer than the first.
+        cut.next_len().is_none_or(|longest| longest <= room).then_some(cut)
     }
 
     /// Bytes of the next frame; none if there is none any more.
@@ -62,15 +65,15 @@ impl Cut {
         self.done == 0 && self.next_len() == Some(first)
     }
 
-    /// Writes the next frame to a buffer of its length.
-    ///
-    /// # Panics
-    /// There is no such frame.
-    pub fn write(&mut self, whole: Whole<'_>, out: &mut [u8]) {
+    /// Writes the next frame to the beginning of a buffer; its length. None: there is none, or no room for it.
+    pub fn write(&mut self, whole: Whole<'_>, room: &mut [u8]) -> Option<usize> {
+        let len = self.next_len()?;
+        let out = room.get_mut(..len)?;
         let (headers, payload) = out.split_at_mut(self.tcp.payload());
         headers.copy_from_slice(&self.head[..self.tcp.payload()]);
         whole.copy(self.tcp.payload() + self.done, payload);
         self.finish(out);
+        Some(len)
     }
 
     /// Makes the headers of the whole, before the payload of the next frame, those of that frame.

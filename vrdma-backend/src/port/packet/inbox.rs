@@ -22,7 +22,7 @@ const TAG_AT: usize = 12;
 pub struct Counters {
     /// Messages that were cut into several frames.
     pub cut: u64,
-    /// Frames that are longer than the MTU allows.
+    /// Frames that are longer than the MTU allows, and messages whose pieces would be.
     pub oversize: u64,
     /// Frames whose sender left something to be done that we cannot.
     pub unfinished: u64,
@@ -51,12 +51,12 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// With buffers of this pool, for frames of an MTU.
-    pub fn new(pool: Pool, mtu: u16, max_frame: usize) -> Inbox {
+    /// With buffers of this pool, which have room for frames of an MTU with a tag.
+    pub fn new(pool: Pool, mtu: u16) -> Inbox {
         Inbox {
             pool,
             mtu: mtu.into(),
-            first: max_frame - TAG,
+            first: pool.room() - TAG,
             headers: Box::new([[0; HEADER]; BURST]),
             buffers: (0..BURST).map(|_| None).collect(),
             said: [Received::default(); BURST],
@@ -148,8 +148,9 @@ impl Inbox {
         let head = &bytes[..held.min(HEAD)];
         match VirtioOffload::parse(&header, u64::MAX, head, len, self.mtu) {
             Ok(VirtioOffload::Segments { tcp, size }) => {
-                self.counters.cut += 1;
-                self.cut = Some(Cut::new(tcp, size, head, len));
+                self.cut = Cut::new(tcp, size, head, len, self.pool.room());
+                let counters = &mut self.counters;
+                *if self.cut.is_some() { &mut counters.cut } else { &mut counters.oversize } += 1;
             }
             Ok(_) if len > held => self.counters.oversize += 1,
             Ok(open) => {
@@ -179,13 +180,16 @@ impl Inbox {
         // Where the first frame was the buffer itself, nothing of it is asked for again; what is beyond counts from its end.
         let rest = &self.rest[self.next * STRIDE..][..len + tag - held];
         let whole = Whole { first, held, rest };
-        while let Some(len) = cut.next_len() {
+        while cut.next_len().is_some() {
             let mbuf = if frames.len() < BURST { self.pool.allocate() } else { None };
             let Some(mut mbuf) = mbuf else {
                 self.cut = Some(cut);
                 return;
             };
-            cut.write(whole, &mut mbuf.room()[..len]);
+            let Some(len) = cut.write(whole, mbuf.room()) else {
+                self.counters.oversize += 1;
+                return;
+            };
             mbuf.set_len(len);
             frames.push(Frame::from_mbuf(mbuf));
         }

@@ -93,7 +93,7 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<PacketSocke
         socket,
         mac,
         capabilities: Capabilities { mtu, max_frame, external: false, checksums },
-        inbox: Inbox::new(receive_pool, mtu, max_frame),
+        inbox: Inbox::new(receive_pool, mtu),
         outbox: Outbox::new(),
         receive_pool,
         send_pool,
