@@ -10,6 +10,7 @@ use vrdma_tests::abi::control::{CmConnectReq, CmEventKind, QpState, Status, cm_f
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::cm::{connect_streams, connect_to, connected, mapped, request};
 use vrdma_tests::lab::over_own_tcp;
+use vrdma_tests::net::{NetGuest, NetOptions};
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{CableOptions, GuestOptions, GuestTcp, Lab, LabOptions, QpOptions, Rng, wait};
@@ -494,7 +495,118 @@ fn forged_segments_of_a_connection_change_nothing() {
         }
     }
     exchange(&mut a, &mut b, 2);
-    assert_ne!(stranger.lab.stats().tcp(0, "outside_window"), 0, "some were of the connection");
+    let stats = stranger.lab.stats();
+    assert_eq!(
+        stats.tcp(0, "outside_window"),
+        0,
+        "none came so far: they were under the peer's address, and not the peer's"
+    );
+    assert_ne!(stats.switch("drop_spoofed_tcp"), 0);
+}
+
+#[test]
+fn forged_segments_of_a_connection_to_another_host_change_nothing() {
+    let mut stranger = Stranger::new();
+    let guest = stranger.lab.guests[0].clone();
+    let side = Side::new(&guest, 4096, &QpOptions::default());
+    side.qp.to_init().unwrap();
+    let remote_addr = mapped([10, 0, 0, 153]);
+    let req = CmConnectReq { remote_addr, next_hop: FAR.0, ..request(&side.qp, 0, 1, 700, b"hello") };
+    let of = guest.cm_connect(&req).unwrap();
+    let syn = stranger.next_to(700);
+    let mut answer = segment(Flags::SYN | Flags::ACK, syn.header.src_port);
+    (answer.header.src_port, answer.header.ack) = (700, syn.header.seq.wrapping_add(1));
+    stranger.send(&answer, b"");
+    stranger.next_to(700);
+    for flags in [Flags::RST, Flags::SYN, Flags::RST | Flags::ACK, Flags::FIN | Flags::ACK, Flags::ACK] {
+        let mut forged = segment(flags, syn.header.src_port);
+        (forged.header.src_port, forged.header.seq) = (700, answer.header.seq.wrapping_sub(1000));
+        stranger.send(&forged, b"");
+        forged.vlan = Some(VlanTag(5));
+        stranger.send(&forged, b"forged");
+    }
+    wait::until("some to be of the connection", || {
+        (stranger.lab.stats().tcp(0, "outside_window") != 0).then_some(())
+    });
+    assert_eq!(stranger.lab.stats().objects(0, "connections"), 1);
+    guest.cm_release(of).unwrap();
+}
+
+/// SYNs to a listener of guest 0, from the netdev of another guest and from outside: only those under an address of their sender are answered, to whom it is.
+fn who_speaks_under_anothers_address_is_not_heard(workers: u16) {
+    let cable = Some(CableOptions { held: true, ..CableOptions::default() });
+    let guest = GuestOptions { tcp: OWN, ..GuestOptions::default() };
+    let host_says = over_own_tcp;
+    let options = LabOptions { workers, cable, guest, host_says, ..LabOptions::default() };
+    let mut stranger = Stranger { lab: Lab::with(3, options), seen: VecDeque::new() };
+    let guest = stranger.lab.guests[0].clone();
+    guest.cm_listen(std::net::Ipv4Addr::UNSPECIFIED, 700, 8).unwrap();
+    let mut netdevs = [1, 2].map(|index| {
+        NetGuest::connect(&stranger.lab.net_socket(index), NetOptions::default()).expect("accepted")
+    });
+    let v6 = |host| Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+    let (mut port, mut dropped, mut answered) = (4000, 0, [vec![], vec![]]);
+    for (gid, vlan) in
+        [(gid as fn(u8) -> Gid, None), (gid, Some(VlanTag(5))), (v6, None), (v6, Some(VlanTag(5)))]
+    {
+        let mut syn = |src_mac: Mac, host: u8| {
+            port += 1;
+            let mut packet = segment(Flags::SYN, 700);
+            packet.header.src_port = port;
+            let packet = Packet { src_mac, src: gid(host), dst: gid(1), vlan, ..packet };
+            let mut frame = vec![0; packet.len()];
+            packet.emit(Sum::of(b""), &mut frame);
+            (port, frame)
+        };
+        for (index, netdev) in netdevs.iter_mut().enumerate() {
+            let own = index as u8 + 2;
+            let before = stranger.lab.stats().net(own as usize - 1, "tx_spoofed");
+            // Another guest's, that of the listener's, and nobody's.
+            for host in [5 - own, 1, 99] {
+                netdev.send(&syn(mac(own - 1), host).1);
+                dropped += 1;
+                wait::until("the drop", || {
+                    (stranger.lab.stats().switch("drop_spoofed_tcp") == dropped).then_some(())
+                });
+            }
+            if !stranger.lab.are_apart(0, own - 1) {
+                assert_eq!(stranger.lab.stats().net(own as usize - 1, "tx_spoofed"), before + 3);
+            }
+            let (port, frame) = syn(mac(own - 1), own);
+            netdev.send(&frame);
+            answered[index].push(port);
+            // Answers to those before may come again, and nothing else comes.
+            loop {
+                let answer = Packet::parse(&netdev.recv().1).expect("a segment").0;
+                assert_eq!((answer.dst_mac, answer.header.flags), (mac(own - 1), Flags::SYN | Flags::ACK));
+                assert!(answered[index].contains(&answer.header.dst_port), "{answer:?}");
+                if answer.header.dst_port == port {
+                    break;
+                }
+            }
+        }
+        for host in [1, 2, 3] {
+            stranger.send_frame(&syn(FAR, host).1);
+            dropped += 1;
+            wait::until("the drop", || {
+                (stranger.lab.stats().switch("drop_spoofed_tcp") == dropped).then_some(())
+            });
+        }
+        let (port, frame) = syn(FAR, 153);
+        stranger.send_frame(&frame);
+        assert_eq!(stranger.next_to(port).dst, gid(153));
+    }
+    assert!(stranger.seen.iter().all(|packet| packet.dst_mac == FAR), "{:?}", stranger.seen);
+}
+
+#[test]
+fn a_syn_under_an_address_that_is_not_its_senders_reaches_no_listener() {
+    who_speaks_under_anothers_address_is_not_heard(1);
+}
+
+#[test]
+fn nor_does_one_of_a_guest_of_another_worker() {
+    who_speaks_under_anothers_address_is_not_heard(2);
 }
 
 /// What a router says of a segment that the daemon sent: it takes IP packets of so many bytes.

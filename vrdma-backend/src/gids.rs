@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use vrdma_wire::num::{Gid, VlanId};
+use vrdma_wire::num::{Gid, Mac, VlanId};
 
 /// A GID in a VLAN.
 type Key = (Gid, VlanId);
@@ -19,6 +19,8 @@ pub struct Holder {
     pub worker: usize,
     /// Its name.
     pub name: String,
+    /// Its MAC address.
+    pub mac: Mac,
 }
 
 /// The GIDs of all guests of the process.
@@ -61,9 +63,9 @@ impl GidView {
     ///
     /// # Errors
     /// Another guest has it: its name.
-    pub fn claim(&mut self, key: Key, guest: &str) -> Result<(), String> {
+    pub fn claim(&mut self, key: Key, (guest, mac): (&str, Mac)) -> Result<(), String> {
         let mut table = self.gids.table();
-        let holder = Holder { worker: self.worker, name: guest.to_owned() };
+        let holder = Holder { worker: self.worker, name: guest.to_owned(), mac };
         match table.get(&key) {
             Some(other) if **other == holder => return Ok(()),
             Some(other) => return Err(other.name.clone()),
@@ -85,6 +87,11 @@ impl GidView {
 
     /// Whether a guest of another worker has a GID.
     pub fn is_elsewhere(&mut self, key: Key) -> bool {
+        self.elsewhere(key).is_some()
+    }
+
+    /// The guest of another worker that has a GID, by its MAC address.
+    pub fn elsewhere(&mut self, key: Key) -> Option<Mac> {
         let version = self.gids.0.version.load(Ordering::Acquire);
         if version != self.version {
             match self.gids.0.table.try_lock() {
@@ -96,7 +103,7 @@ impl GidView {
                 Err(TryLockError::Poisoned(_)) => panic!("nothing panics while it holds the lock"),
             }
         }
-        self.seen.get(&key).is_some_and(|holder| holder.worker != self.worker)
+        self.seen.get(&key).filter(|holder| holder.worker != self.worker).map(|holder| holder.mac)
     }
 }
 
@@ -112,11 +119,11 @@ mod tests {
     fn a_gid_is_one_guest_s_in_a_vlan() {
         let gids = Gids::default();
         let (mut one, mut two) = (gids.view(0), gids.view(1));
-        assert_eq!(one.claim(key(1, 0), "a"), Ok(()));
-        assert_eq!(one.claim(key(1, 0), "a"), Ok(()), "it has it already");
-        assert_eq!(one.claim(key(1, 0), "b"), Err("a".into()), "another guest of that worker");
-        assert_eq!(two.claim(key(1, 0), "c"), Err("a".into()));
-        assert_eq!(two.claim(key(1, 5), "c"), Ok(()), "in another VLAN");
+        assert_eq!(one.claim(key(1, 0), ("a", Mac([2; 6]))), Ok(()));
+        assert_eq!(one.claim(key(1, 0), ("a", Mac([2; 6]))), Ok(()), "it has it already");
+        assert_eq!(one.claim(key(1, 0), ("b", Mac([2; 6]))), Err("a".into()), "another guest of that worker");
+        assert_eq!(two.claim(key(1, 0), ("c", Mac([2; 6]))), Err("a".into()));
+        assert_eq!(two.claim(key(1, 5), ("c", Mac([2; 6]))), Ok(()), "in another VLAN");
         assert_eq!([0, 5, 6].map(|vlan| two.is_elsewhere(key(1, vlan))), [true, false, false]);
         assert_eq!([0, 5, 6].map(|vlan| one.is_elsewhere(key(1, vlan))), [false, true, false]);
     }
@@ -125,14 +132,14 @@ mod tests {
     fn what_is_given_up_is_free_for_others() {
         let gids = Gids::default();
         let (mut one, mut two) = (gids.view(0), gids.view(1));
-        one.claim(key(1, 0), "a").unwrap();
+        one.claim(key(1, 0), ("a", Mac([2; 6]))).unwrap();
         assert!(two.is_elsewhere(key(1, 0)));
         two.release(key(1, 0), "c");
         one.release(key(1, 0), "b");
         assert!(two.is_elsewhere(key(1, 0)), "neither was theirs");
         one.release(key(1, 0), "a");
         assert!(!two.is_elsewhere(key(1, 0)));
-        assert_eq!(two.claim(key(1, 0), "c"), Ok(()));
+        assert_eq!(two.claim(key(1, 0), ("c", Mac([2; 6]))), Ok(()));
         assert!(one.is_elsewhere(key(1, 0)));
     }
 }

@@ -1,5 +1,6 @@
 //! What frames go to that are for no netdev: the RDMA engine, and guests' own TCP.
 
+use vrdma_wire::num::{Gid, Mac, VlanId};
 use vrdma_wire::tcp::Ends;
 
 /// See the module. A closure is an engine without any TCP.
@@ -10,6 +11,11 @@ pub trait Inside {
     /// Whether a segment to a guest is for its TCP in this process.
     fn takes(&self, _guest: usize, _ends: &Ends) -> bool {
         false
+    }
+
+    /// The guest of this process, by its MAC address, that has an IP address among its GIDs.
+    fn holder(&mut self, _vlan: VlanId, _gid: Gid) -> Option<Mac> {
+        None
     }
 
     /// Takes such a segment.

@@ -8,6 +8,7 @@
 //! | `switch`, `verdict`, `table` | where does a frame go? |
 //! | `outlets`, `nic`, `inside` | how does it get there? |
 //! | `claims` | does a guest speak under its own addresses? |
+//! | `steer` | is a frame for a guest's TCP in this process, and from whom it says? |
 //! | `frame` | where does a frame lie? |
 //! | `judged` | is what is delivered what was judged? |
 //! | `finish` | how is done what its sender left to be done? |
@@ -28,6 +29,7 @@ mod receiver;
 mod rings;
 mod sender;
 mod shares;
+mod steer;
 mod switch;
 mod table;
 mod verdict;
@@ -40,7 +42,7 @@ pub use outlets::{MIN_FRAME, UplinkCounters};
 pub use switch::{Member, SwitchCounters};
 pub use verdict::{SwitchPort, Verdict};
 
-use crate::allowed::{FrameVlan, Listed};
+use crate::allowed::Listed;
 use crate::queue::chains::ChainError;
 use crate::ratelimit::RateLimit;
 use bucket::Bucket;
@@ -49,10 +51,10 @@ use outlets::Outlets;
 use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
 use shares::Shares;
+use steer::steer;
 use switch::Switch;
 use verdict::Reason;
 use vrdma_transport::Instant;
-use vrdma_wire::tcp::ends;
 
 /// The virtqueue of frames to the guest (virtio 1.2, 5.1.2).
 pub const RECEIVE: u16 = 0;
@@ -194,7 +196,7 @@ impl Net {
         self.outlets.uplink.uplink_received += 1;
         let frame = FrameView::bytes(frame);
         let verdict = self.switch.decide(now, frame.head(), from);
-        let verdict = steer(&self.have_tcp, self.switch.listed(), verdict, frame.head(), inside);
+        let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.head(), from), inside);
         self.outlets.overhear(&self.have_tcp, verdict, &frame, inside);
         self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
     }
@@ -214,7 +216,8 @@ impl Net {
         inside: &mut dyn Inside,
     ) {
         let frame = FrameView::bytes(packet);
-        let verdict = steer(&self.have_tcp, self.switch.listed(), verdict, frame.head(), inside);
+        let verdict =
+            steer(&mut self.switch, &self.have_tcp, verdict, (frame.head(), SwitchPort::Engine), inside);
         if self.outlets.ports(&self.switch, verdict, &frame, SwitchPort::Engine) > 1
             && let Some(guest) = self.switch.owner(packet)
             && !self.floods[guest].take(now, 1)
@@ -311,7 +314,7 @@ impl Net {
             let mut steps = 0;
             if let Some(frame) = sender.frame(&taken) {
                 let verdict = self.switch.decide(now, frame.head(), from);
-                let verdict = steer(&self.have_tcp, self.switch.listed(), verdict, frame.head(), inside);
+                let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.head(), from), inside);
                 let copies = self.outlets.ports(&self.switch, verdict, &frame, from);
                 let frames = finish::frames(&frame) as u64;
                 let limited =
@@ -329,7 +332,12 @@ impl Net {
                 spent += frame.len() as u64 * copies;
                 match verdict {
                     _ if limited => sender.counters.tx_flood_limited += 1,
-                    Verdict::Drop(reason @ (Reason::SpoofedArp | Reason::SpoofedNd | Reason::Router)) => {
+                    Verdict::Drop(
+                        reason @ (Reason::SpoofedArp
+                        | Reason::SpoofedNd
+                        | Reason::SpoofedTcp
+                        | Reason::Router),
+                    ) => {
                         sender.counters.tx_spoofed += 1;
                         let name = &self.names[guest];
                         self.violations.warn(|| {
@@ -365,19 +373,6 @@ impl Net {
         let name = &self.names[guest];
         self.violations.warn(|| format!("guest {name}: its transmit queue is broken: {broken}"));
     }
-}
-
-/// Where a frame goes that is for a guest: perhaps to its TCP in this process. What is fragmented, or has IP options or extension headers, never does, nor what came to an
-/// address that is another guest's.
-fn steer(have_tcp: &[bool], listed: &Listed, verdict: Verdict, head: &[u8], inside: &dyn Inside) -> Verdict {
-    let Verdict::To(SwitchPort::Guest(guest)) = verdict else { return verdict };
-    if !have_tcp[guest] {
-        return verdict;
-    }
-    let Some(ends) = ends(head) else { return verdict };
-    let vlan = FrameVlan::of(&ends.eth);
-    let is_its = !listed.is_anothers(ends.eth.dst, vlan, ends.dst) && inside.takes(guest, &ends);
-    if is_its { Verdict::To(SwitchPort::Tcp(guest)) } else { verdict }
 }
 
 #[cfg(test)]

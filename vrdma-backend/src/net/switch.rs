@@ -7,10 +7,10 @@ use super::claims::Own;
 use super::table::{Learned, MacTable};
 use super::verdict::{Reason, SwitchPort, Verdict};
 use crate::allowed::{AllowedGid, FrameVlan, Listed, Vlans};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use vrdma_transport::Instant;
 use vrdma_wire::eth::Eth;
-use vrdma_wire::num::{Mac, VlanId};
+use vrdma_wire::num::{Gid, Mac, VlanId};
 use vrdma_wire::roce::is_roce;
 
 /// What the host says of a guest's addresses.
@@ -28,6 +28,13 @@ pub struct Member {
     pub gids: Vec<AllowedGid>,
     /// VLANs that it may use.
     pub vlans: Vlans,
+}
+
+impl Member {
+    /// Whether an IP address is among its own, if those are listed; that of others it is not has to be asked too.
+    pub fn may_speak_as(&self, gid: Gid, vlan: VlanId) -> bool {
+        self.gids.is_empty() || self.gids.iter().any(|allowed| allowed.allows(vlan, gid))
+    }
 }
 
 /// What the switch did; each counter answers a question that an operator may ask.
@@ -49,6 +56,8 @@ pub struct SwitchCounters {
     pub drop_spoofed: u64,
     /// Dropped: a guest's netdev sent a RoCE packet from an IP address that the guest may not use as GID.
     pub drop_spoofed_gid: u64,
+    /// Dropped: a TCP segment for a connection of iWARP, from an IP address that its sender may not use, or from other hosts under that of a guest of ours.
+    pub drop_spoofed_tcp: u64,
     /// Dropped: a guest sent ARP under an address that it may not use.
     pub drop_spoofed_arp: u64,
     /// Dropped: a guest sent neighbour discovery under, or for, an address that it may not use.
@@ -87,6 +96,7 @@ impl SwitchCounters {
             drop_group_source,
             drop_spoofed,
             drop_spoofed_gid,
+            drop_spoofed_tcp,
             drop_spoofed_arp,
             drop_spoofed_nd,
             drop_router,
@@ -108,6 +118,7 @@ impl SwitchCounters {
         self.drop_group_source += drop_group_source;
         self.drop_spoofed += drop_spoofed;
         self.drop_spoofed_gid += drop_spoofed_gid;
+        self.drop_spoofed_tcp += drop_spoofed_tcp;
         self.drop_spoofed_arp += drop_spoofed_arp;
         self.drop_spoofed_nd += drop_spoofed_nd;
         self.drop_router += drop_router;
@@ -129,8 +140,10 @@ pub struct Switch {
     members: Vec<Member>,
     /// Addresses of members.
     owners: HashMap<Mac, usize>,
-    /// Addresses of guests of other workers.
-    elsewhere: HashSet<Mac>,
+    /// Addresses of guests of other workers,
+    elsewhere: HashMap<Mac, usize>,
+    /// which are these.
+    others: Vec<Member>,
     /// IP addresses that members list.
     listed: Listed,
     table: MacTable,
@@ -151,8 +164,10 @@ impl Switch {
 
     /// Adds a guest of another worker.
     pub fn add_elsewhere(&mut self, member: &Member) {
-        self.elsewhere.extend(member.extra_macs.iter().chain([&member.mac]));
+        let addresses = member.extra_macs.iter().chain([&member.mac]);
+        self.elsewhere.extend(addresses.map(|&mac| (mac, self.others.len())));
         self.listed.insert(member.mac, &member.gids, &member.vlans);
+        self.others.push(member.clone());
     }
 
     /// To how many ports beyond this switch a frame to several ports goes: the NIC, and, all together, the other workers.
@@ -196,6 +211,7 @@ impl Switch {
             Verdict::Drop(Reason::GroupSource) => &mut counters.drop_group_source,
             Verdict::Drop(Reason::Spoofed) => &mut counters.drop_spoofed,
             Verdict::Drop(Reason::SpoofedGid) => &mut counters.drop_spoofed_gid,
+            Verdict::Drop(Reason::SpoofedTcp) => &mut counters.drop_spoofed_tcp,
             Verdict::Drop(Reason::SpoofedArp) => &mut counters.drop_spoofed_arp,
             Verdict::Drop(Reason::SpoofedNd) => &mut counters.drop_spoofed_nd,
             Verdict::Drop(Reason::Router) => &mut counters.drop_router,
@@ -207,6 +223,25 @@ impl Switch {
             Verdict::Drop(Reason::Hairpin) => &mut counters.drop_hairpin,
         } += 1;
         verdict
+    }
+
+    /// The guest that sent a frame which was admitted there, from this address. None: another host.
+    pub fn sender(&self, from: SwitchPort, src: Mac) -> Option<&Member> {
+        match from {
+            SwitchPort::Guest(guest) => self.members.get(guest),
+            SwitchPort::Worker => self.elsewhere.get(&src).map(|&other| &self.others[other]),
+            SwitchPort::Engine | SwitchPort::Tcp(_) => {
+                self.owners.get(&src).map(|&guest| &self.members[guest])
+            }
+            SwitchPort::Uplink => None,
+        }
+    }
+
+    /// A frame that was to go to one port goes nowhere.
+    pub fn refuse_spoofed_tcp(&mut self) -> Verdict {
+        self.counters.forwarded -= 1;
+        self.counters.drop_spoofed_tcp += 1;
+        Verdict::Drop(Reason::SpoofedTcp)
     }
 
     fn verdict(&mut self, now: Instant, head: &[u8], from: SwitchPort) -> Verdict {
@@ -243,7 +278,7 @@ impl Switch {
                 SwitchPort::Engine
             }
             Some(&guest) => SwitchPort::Guest(guest),
-            None if self.elsewhere.contains(&eth.dst) => SwitchPort::Uplink,
+            None if self.elsewhere.contains_key(&eth.dst) => SwitchPort::Uplink,
             None => match self.table.find(now, (outer, eth.dst)) {
                 Some(port) => port,
                 None => return Verdict::Unknown,
@@ -263,11 +298,10 @@ impl Switch {
         if any && self.listed.is_empty() {
             return Ok(());
         }
-        let lists = |gid| member.gids.iter().any(|allowed| allowed.allows(outer, gid));
-        let ip = |gid| (any || lists(gid)) && !self.listed.is_anothers(member.mac, vlan, gid);
+        let ip = |gid| member.may_speak_as(gid, outer) && !self.listed.is_anothers(member.mac, vlan, gid);
         let mac = |mac: Mac| match self.owners.get(&mac) {
             Some(&owner) => owner == guest,
-            None if self.elsewhere.contains(&mac) => false,
+            None if self.elsewhere.contains_key(&mac) => false,
             None => any || member.any_mac && mac.is_unicast(),
         };
         Own { ip, mac, router: any }.check(head)
@@ -283,7 +317,7 @@ impl Switch {
             return Ok(());
         }
         let owner = self.owners.get(&src).copied();
-        let is_elsewhere = self.elsewhere.contains(&src);
+        let is_elsewhere = self.elsewhere.contains_key(&src);
         match (from, owner) {
             // Its own switch has checked it, and where it is the configuration says.
             (SwitchPort::Worker, _) if is_elsewhere => return Ok(()),
@@ -320,7 +354,6 @@ fn is_reserved(dst: Mac) -> bool {
 mod tests {
     use super::*;
     use Verdict::{Drop, Group, RoceGroup, To, Unknown};
-    use vrdma_wire::num::Gid;
 
     const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
     const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);

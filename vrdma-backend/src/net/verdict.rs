@@ -48,6 +48,8 @@ pub enum Reason {
     Spoofed,
     /// It is a RoCE packet from an IP address that the guest may not use as GID: made by its netdev to get around its RDMA function.
     SpoofedGid,
+    /// It is a TCP segment for a connection of iWARP, from an IP address that its sender may not use.
+    SpoofedTcp,
     /// It is ARP under an address that the guest may not use.
     SpoofedArp,
     /// It is neighbour discovery under, or for, an address that the guest may not use.

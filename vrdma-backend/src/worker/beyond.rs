@@ -7,7 +7,8 @@ use crate::memory::MrMemory;
 use crate::net::{self, Fill, Lost};
 use crate::port::{Offload, Origin, Port};
 use crate::streams::{Host, Streams};
-use vrdma_transport::{self as transport, Engine};
+use vrdma_transport::{self as transport, Engine, GidEntry};
+use vrdma_wire::num::{Gid, Mac, VlanId};
 use vrdma_wire::roce;
 use vrdma_wire::tcp::Ends;
 
@@ -30,6 +31,13 @@ impl net::Inside for Within<'_> {
             return;
         }
         cycles::within(Stage::Execute, || self.engine.handle_frame(self.now, packet, self.outputs));
+    }
+
+    fn holder(&mut self, vlan: VlanId, gid: Gid) -> Option<Mac> {
+        if let Some(device) = self.engine.gid_owner(GidEntry { gid, vlan }) {
+            return Some(self.outputs.device(device).guest.mac);
+        }
+        self.strangers.as_mut()?.elsewhere((gid, vlan))
     }
 
     fn takes(&self, guest: usize, ends: &Ends) -> bool {

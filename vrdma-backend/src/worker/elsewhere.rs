@@ -24,7 +24,8 @@ impl Worker {
     /// A guest takes a GID, unless another has it, whose name this returns.
     pub(super) fn claim_gid(&mut self, id: DeviceId, entry: GidEntry) -> Result<(), String> {
         let Some(gids) = &mut self.gids else { return Ok(()) };
-        gids.claim((entry.gid, entry.vlan), &self.outputs.device(id).guest.name)?;
+        let guest = &self.outputs.device(id).guest;
+        gids.claim((entry.gid, entry.vlan), (&guest.name, guest.mac))?;
         if !self.claimed.contains(&(id, entry)) {
             self.claimed.push((id, entry));
         }

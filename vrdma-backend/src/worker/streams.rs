@@ -38,10 +38,12 @@ impl Worker {
         }
     }
 
-    /// Whether a guest may connect from an address with its own TCP.
+    /// Whether a guest may connect from an address with its own TCP: one that it may use, and that is no GID of another guest.
     fn check_address(&mut self, id: DeviceId, address: IpAddr, vlan: VlanId) -> Result<()> {
         let entry = GidEntry { gid: AllowedGid { address, vlan: None }.gid(), vlan };
-        if self.may_use(id, entry) {
+        let holder = self.engine.gid_owner(entry);
+        let is_elsewhere = self.gids.as_mut().is_some_and(|gids| gids.is_elsewhere((entry.gid, entry.vlan)));
+        if self.may_use(id, entry) && holder.is_none_or(|holder| holder == id) && !is_elsewhere {
             return Ok(());
         }
         self.gid_refused(id, entry, "it is not among those that it may connect from: gids, vlans");

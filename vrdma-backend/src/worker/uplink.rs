@@ -90,11 +90,10 @@ impl Worker {
 
     /// Takes frames that guests sent; true if there were any.
     pub(super) fn serve_ethernet(&mut self, now: transport::Instant) -> bool {
-        let Worker { uplink, net, engine, outputs, streams, .. } = self;
+        let Worker { uplink, net, engine, outputs, streams, gids, .. } = self;
         let _mark = cycles::enter(Stage::Wire);
         let mut outside = Outside::of(uplink.as_mut().map(|uplink| &mut uplink.port));
-        // Its engine knows all GIDs of this worker, whose guests alone send here.
-        let strangers = None;
+        let strangers = gids.as_mut();
         let within = &mut Within { now, engine, outputs, streams, strangers };
         net.turn(now, &mut outside, within)
     }

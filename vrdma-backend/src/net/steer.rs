@@ -1,0 +1,51 @@
+//! Whether a frame to a guest is for its TCP in this process, and comes from whom it says.
+//!
+//! Whoever listens there, and programs that let peers in by address, believe the source of a connection. So that has to be an address of its sender, as with RoCE:
+//! of a guest's netdev one that the guest may use, and of other hosts none that a guest here has. All other TCP is the netdev's, whatever its source.
+
+use super::inside::Inside;
+use super::switch::Switch;
+use super::verdict::{SwitchPort, Verdict};
+use crate::allowed::FrameVlan;
+use vrdma_wire::num::{Mac, VlanId};
+use vrdma_wire::tcp::{Ends, ends};
+
+/// A MAC address that no guest has.
+const NOBODY: Mac = Mac([0; 6]);
+
+/// Where a frame with this head goes, which came from there and is for a guest, as `verdict` says. What is fragmented, or has IP options or extension headers, never goes to a TCP,
+/// nor what came to an address that is another guest's.
+pub fn steer(
+    switch: &mut Switch,
+    have_tcp: &[bool],
+    verdict: Verdict,
+    (head, from): (&[u8], SwitchPort),
+    inside: &mut dyn Inside,
+) -> Verdict {
+    let Verdict::To(SwitchPort::Guest(guest)) = verdict else { return verdict };
+    if !have_tcp[guest] {
+        return verdict;
+    }
+    let Some(ends) = ends(head) else { return verdict };
+    let is_anothers = switch.listed().is_anothers(ends.eth.dst, FrameVlan::of(&ends.eth), ends.dst);
+    if is_anothers || !inside.takes(guest, &ends) {
+        return verdict;
+    }
+    if is_its_senders(switch, from, &ends, inside) {
+        Verdict::To(SwitchPort::Tcp(guest))
+    } else {
+        switch.refuse_spoofed_tcp()
+    }
+}
+
+/// Whether the source of a segment is an address of who sent it, as far as the configuration and guests' GIDs say whose it is.
+fn is_its_senders(switch: &Switch, from: SwitchPort, ends: &Ends, inside: &mut dyn Inside) -> bool {
+    let (vlan, outer) = (FrameVlan::of(&ends.eth), VlanId::of(ends.eth.vlan));
+    let sender = switch.sender(from, ends.eth.src);
+    let mac = sender.map_or(NOBODY, |sender| sender.mac);
+    // The destination is a guest's of this worker: nobody else has it.
+    ends.src != ends.dst
+        && sender.is_none_or(|sender| sender.may_speak_as(ends.src, outer))
+        && !switch.listed().is_anothers(mac, vlan, ends.src)
+        && inside.holder(outer, ends.src).is_none_or(|holder| holder == mac)
+}
