@@ -32,6 +32,7 @@ pub use shared::{Shared, SharedLine, fetch_ahead};
 
 use crate::port::DmaMapping;
 use backing::{Pages, Reservation, check_file, refused};
+use rustix::mm::{Advice, madvise};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -157,6 +158,8 @@ impl GuestMemory {
         let mapped = GuestRegionMmap::new(mapped, GuestAddress(gpa)).map(Arc::new);
         let Some(mapped) = mapped else { return refused("a memory region wraps") };
         let guard = sigbus::Guard::new(mapped.as_ptr(), size, self.options.connection.clone())?;
+        // SAFETY: whole pages of a mapping that is ours; what lies in them does not change.
+        unsafe { madvise(mapped.as_ptr().cast(), size, Advice::LinuxDontDump) }?;
         if is_huge {
             // They are reserved for the guest, and take long to come.
             populate::populate(HostRun { ptr: mapped.as_ptr(), len });
@@ -359,6 +362,25 @@ pub(crate) mod tests {
             file: memfd(0x1000),
         });
         assert!(overlap.is_err());
+    }
+
+    #[test]
+    fn no_core_has_guest_memory() {
+        let memory = memory(&[(0, 0x3000), (0x8000, 0x1000)]);
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        for (gpa, len) in [(0u64, 0x3000), (0x8000, 0x1000)] {
+            let at = memory.resolve_one(Run { gpa, len }).unwrap().ptr.addr();
+            // Regions of one file may be one mapping.
+            let is_its = |line: &&str| {
+                let (begin, end) =
+                    line.split(' ').next().and_then(|range| range.split_once('-')).unwrap_or(("", ""));
+                let parse = |text| usize::from_str_radix(text, 16);
+                parse(begin).is_ok_and(|begin| begin <= at) && parse(end).is_ok_and(|end| at < end)
+            };
+            let flags =
+                smaps.lines().skip_while(|line| !is_its(line)).find(|line| line.starts_with("VmFlags:"));
+            assert!(flags.unwrap().split(' ').any(|flag| flag == "dd"), "{flags:?}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The steps of the suite beside the tests in VMs, as a table.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::counts::Counts;
 use super::runners::{ONE_THREAD, Tests, cargo_with, fresh_seed, libtest, logged, tests};
@@ -240,5 +241,23 @@ fn verify_unit() -> Result<bool> {
     if !ours.is_empty() || !unit.contains(PROGRAM) {
         bail!("systemd-analyze verify:\n{}", indent(&ours.join("\n")));
     }
+    check_exposure(&copy)?;
     Ok(true)
+}
+
+/// How open a service systemd may call the unit file: less is better.
+const MOST_EXPOSED: f32 = 3.6;
+
+/// Whether systemd calls a unit file no more open than [`MOST_EXPOSED`].
+fn check_exposure(unit: &Path) -> Result<()> {
+    let output =
+        Command::new("systemd-analyze").args(["security", "--offline=true", "--no-pager"]).arg(unit).output();
+    let output = output.context("systemd-analyze")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let level = said
+        .lines()
+        .find_map(|line| line.split_once("exposure level for ")?.1.split(' ').nth(1)?.parse().ok());
+    let level: f32 = level.with_context(|| format!("systemd-analyze security names no level: {said}"))?;
+    ensure!(level <= MOST_EXPOSED, "systemd-analyze security: {level} is more than {MOST_EXPOSED}");
+    Ok(())
 }
