@@ -81,7 +81,7 @@ impl Connection {
         self.board.acknowledge(ack, |sent| {
             keep_newest(newest, sent);
             if sack {
-                rack.arrived(sent, is_older(echo, stamps.offset, sent.at), least, now);
+                rack.arrived(sent, || is_older(echo, stamps.offset, sent.at), least, now);
             }
         })
     }
@@ -114,7 +114,7 @@ impl Connection {
                 let rack = &mut self.rack;
                 delivered += self.board.sack(range, |sent| {
                     keep_newest(newest, sent);
-                    rack.arrived(sent, is_older(echo, stamps.offset, sent.at), least, now);
+                    rack.arrived(sent, || is_older(echo, stamps.offset, sent.at), least, now);
                 });
             } else {
                 self.counters.bad_sack += 1;

@@ -26,6 +26,9 @@ pub struct Config {
     /// Most stretches of data beyond holes; what would be one more is not taken. A full queue may lose every other segment, and each that
     /// arrives looks at all stretches.
     pub max_kept: u16,
+    /// Most segments that are outstanding: then nothing new is sent until some are acknowledged. An acknowledge may have to look at each of them, and a peer says how short they are.
+    #[serde(default = "max_outstanding")]
+    pub max_outstanding: u16,
     /// Whether SACKs are offered and accepted (RFC 2018).
     pub sack: bool,
     /// Whether timestamps are offered and accepted (RFC 7323).
@@ -63,6 +66,11 @@ pub struct Config {
     pub fin_wait: Duration,
 }
 
+/// 1 MiB, which the daemon has unacknowledged at most, are 740 of those segments that fit an MTU of 1500.
+fn max_outstanding() -> u16 {
+    768
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -70,6 +78,7 @@ impl Default for Config {
             min_mss: 536,
             window: 1 << 20,
             max_kept: 256,
+            max_outstanding: max_outstanding(),
             sack: true,
             timestamps: true,
             fpdus: false,

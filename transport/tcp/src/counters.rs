@@ -6,6 +6,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// What happened to a connection. Each counts one thing.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+        #[serde(default)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u32,)*
         }
@@ -72,4 +73,6 @@ counters! {
     keep_alives,
     /// Times that the path's MTU became smaller: routers said so, or long segments had no answer.
     mtu_reduced,
+    /// SYNs with an MSS below 216: segments are as long as if they had said 216.
+    small_mss,
 }

@@ -14,8 +14,9 @@ use vrdma_wire::tcp::{Flags, Header};
 
 /// What a peer takes that does not say (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// Nobody makes us send smaller crumbs than this: each costs a header, and a record while it is outstanding.
-const LEAST_MSS: u16 = 64;
+/// Nobody makes us send smaller crumbs than this, of which each costs a frame: it is the MSS of a link with an MTU of 256, and no host runs RDMA over less. One that says less is taken to have said
+/// this. (Each host takes 536 by IPv4 and 1220 by IPv6; but over a small link they would be cut, which our frames forbid. Linux has had such a floor since CVE-2019-11479.)
+const LEAST_MSS: u16 = 216;
 /// An acknowledge of what cannot be is sent once in so many nanoseconds (RFC 5961, 7).
 const CHALLENGE_INTERVAL: u64 = 50_000_000;
 /// So many segments are acknowledged at once from one that was out of order on: a peer that recovers hears soon what it needs.
@@ -133,6 +134,7 @@ impl Connection {
         }
         self.stamps.last_ack = FIRST;
         let default = DEFAULT_MSS.max(self.config.min_mss);
+        self.counters.small_mss += u32::from(options.mss.is_some_and(|mss| mss < LEAST_MSS));
         let theirs = options.mss.map_or(default, |mss| mss.max(LEAST_MSS));
         self.mss = u64::from(theirs.min(self.config.mss)).saturating_sub(self.options_len()).max(1);
         let size = header.window.into();

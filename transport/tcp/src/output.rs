@@ -76,7 +76,7 @@ impl Connection {
         let index = self.board.first_lost()?;
         let length = self.board.get(index).range;
         let length = (length.end - length.start).min(self.mss);
-        if !self.has_room(length) {
+        if !self.has_room(length) || !self.may_send_again(index) {
             return None;
         }
         if index == 0 && self.timers.runs(Timer::Retransmit) {
@@ -103,9 +103,19 @@ impl Connection {
         waits
     }
 
+    /// Whether a segment is too long for the path by now.
+    fn is_too_long(&self, index: usize) -> bool {
+        let sent = self.board.get(index);
+        sent.kind == Kind::Data && sent.range.end - sent.range.start > self.mss
+    }
+
+    /// One that is too long goes in parts, as far as there may be more records.
+    fn may_send_again(&self, index: usize) -> bool {
+        !self.is_too_long(index) || self.board.may_split(index, self.config.max_outstanding)
+    }
+
     fn send_again(&mut self, index: usize, now: Instant) -> Segment {
-        let first = *self.board.get(index);
-        if first.kind == Kind::Data && first.range.end - first.range.start > self.mss {
+        if self.is_too_long(index) {
             self.board.split(index, self.mss);
         }
         let sent = self.board.sent_again(index, now);
@@ -126,7 +136,7 @@ impl Connection {
         if !core::mem::take(&mut self.due.tail_probe) {
             return None;
         }
-        let index = self.board.last_missing()?;
+        let index = self.board.last_missing().filter(|index| self.may_send_again(*index))?;
         self.counters.tail_probes += 1;
         let new = self.new_data(source).ok();
         let segment = match new {
@@ -182,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// How long the next segment of new data is, if there is one and the peer's window has room for all of it.
+    /// How long the next segment of new data is, if there is one, the peer's window has room for all of it, and not too many are outstanding.
     fn new_data(&self, source: &mut impl Source) -> Result<u64, Nothing> {
         if !matches!(self.state, State::Established | State::CloseWait) || self.fin.is_some() {
             return Err(Nothing::ToSend);
@@ -191,6 +201,7 @@ impl Connection {
         let length = u64::from(source.segment_at(offset(nxt), self.mss as u32)).min(self.mss);
         match length {
             0 => Err(Nothing::ToSend),
+            _ if self.board.is_full(self.config.max_outstanding) => Err(Nothing::Allowed),
             _ if nxt + length > self.board.una() + self.window.size => Err(Nothing::Allowed),
             _ => Ok(length),
         }
@@ -378,6 +389,6 @@ impl Connection {
 enum Nothing {
     /// There is none.
     ToSend,
-    /// The peer's window has no room for the next segment.
+    /// The peer's window has no room for the next segment, or as many are outstanding as may be.
     Allowed,
 }

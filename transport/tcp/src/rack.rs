@@ -55,7 +55,13 @@ impl Rack {
     }
 
     /// A segment arrived (steps 1 to 3). `is_original` says of one that was sent again that it was the first that arrived.
-    pub fn arrived(&mut self, sent: &Sent, is_original: bool, least: Option<u64>, now: Instant) {
+    pub fn arrived(
+        &mut self,
+        sent: &Sent,
+        is_original: impl FnOnce() -> bool,
+        least: Option<u64>,
+        now: Instant,
+    ) {
         let end = sent.range.end;
         if end > self.highest {
             self.highest = end;
@@ -64,7 +70,7 @@ impl Rack {
             self.reordering_seen |= end < self.highest;
         }
         let rtt = now.since(sent.at);
-        if sent.again && (is_original || least.is_some_and(|least| rtt < least)) {
+        if sent.again && (is_original() || least.is_some_and(|least| rtt < least)) {
             return;
         }
         self.rtt = rtt;

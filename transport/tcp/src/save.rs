@@ -15,7 +15,8 @@ pub struct Saved(Connection);
 
 impl Saved {
     /// The connection, if it can be one; else what is wrong with it.
-    pub fn restore(self) -> Result<Connection, &'static str> {
+    pub fn restore(mut self) -> Result<Connection, &'static str> {
+        self.0.board.find_runs();
         match self.0.fault() {
             None => Ok(self.0),
             Some(fault) => Err(fault),

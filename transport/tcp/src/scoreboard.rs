@@ -47,11 +47,13 @@ impl Sent {
 const FEW: usize = 2;
 /// Records for which one with more has room at least.
 const MANY: usize = 16;
-
 /// Segments that are not acknowledged, in order and without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Scoreboard {
     sent: VecDeque<Sent>,
+    /// Stretches of segments that are sacked, in order; they do not touch. What was sacked before is skipped by them: a peer may say it again with each acknowledge.
+    #[serde(skip)]
+    runs: Vec<Range>,
     /// The oldest number that is not acknowledged.
     una: u64,
     /// The next number to send.
@@ -69,6 +71,7 @@ impl Scoreboard {
     pub fn new(first: u64) -> Scoreboard {
         Scoreboard {
             sent: VecDeque::new(),
+            runs: Vec::new(),
             una: first,
             nxt: first,
             sacked: 0,
@@ -142,32 +145,40 @@ impl Scoreboard {
         range
     }
 
+    /// Whether nothing new may be sent before something is acknowledged, where so many segments may be outstanding.
+    pub fn is_full(&self, most: u16) -> bool {
+        self.sent.len() >= usize::from(most.max(1))
+    }
+
     /// All numbers before `to` are acknowledged. Tells of each segment that is, wholly and for the first time; returns how many numbers are acknowledged for the first time.
     pub fn acknowledge(&mut self, to: u64, mut each: impl FnMut(&Sent)) -> u64 {
         debug_assert!(to <= self.nxt, "only what was sent is acknowledged");
-        let mut fresh = 0;
-        while let Some(first) = self.sent.front_mut() {
-            if first.range.start >= to {
-                break;
-            }
-            let part = first.range.end.min(to) - first.range.start;
-            let whole = first.range.end <= to;
-            if first.sacked {
+        let (mut fresh, mut whole) = (0, 0);
+        for sent in self.sent.iter_mut().take_while(|sent| sent.range.start < to) {
+            let is_whole = sent.range.end <= to;
+            let part = sent.range.end.min(to) - sent.range.start;
+            if sent.sacked {
                 self.sacked -= part;
-                self.sacked_segments -= u32::from(whole);
+                self.sacked_segments -= u32::from(is_whole);
             } else {
                 fresh += part;
-                if first.lost {
+                if sent.lost {
                     self.lost -= part;
                 }
-                if whole {
-                    each(first);
+                if is_whole {
+                    each(sent);
                 }
             }
-            first.range.start += part;
-            if whole {
-                self.sent.pop_front();
+            if is_whole {
+                whole += 1;
+            } else {
+                sent.range.start = to;
             }
+        }
+        self.sent.drain(..whole);
+        self.runs.drain(..self.runs.partition_point(|run| run.end <= to));
+        if let Some(first) = self.runs.first_mut() {
+            first.start = first.start.max(to);
         }
         self.una = self.una.max(to);
         self.release();
@@ -178,16 +189,27 @@ impl Scoreboard {
     fn release(&mut self) {
         if self.sent.is_empty() && self.sent.capacity() > FEW {
             self.sent = VecDeque::new();
+            self.runs = Vec::new();
         }
     }
 
     /// The peer has all of a stretch. Tells of each segment of it that it had not said so of; returns how many numbers those are. A segment
     /// of which it has a part only is not marked.
     pub fn sack(&mut self, range: Range, mut each: impl FnMut(&Sent)) -> u64 {
-        let mut fresh = 0;
-        let from = self.sent.partition_point(|sent| sent.range.start < range.start);
-        for sent in self.sent.range_mut(from..).take_while(|sent| sent.range.end <= range.end) {
+        let mut index = self.sent.partition_point(|sent| sent.range.start < range.start);
+        let Some(start) = self.sent.get(index).map(|sent| sent.range.start) else { return 0 };
+        let (mut fresh, mut end) = (0, start);
+        // The next run.
+        let mut run = self.runs.partition_point(|run| run.end <= start);
+        while let Some(sent) = self.sent.get_mut(index).filter(|sent| sent.range.end <= range.end) {
             if sent.sacked {
+                end = self.runs[run].end;
+                run += 1;
+                index += 1;
+                // Mostly it is short, or nearly all.
+                if self.sent.get(index).is_some_and(|next| next.range.start < end) {
+                    index = self.sent.partition_point(|sent| sent.range.start < end);
+                }
                 continue;
             }
             each(sent);
@@ -198,14 +220,41 @@ impl Scoreboard {
             }
             sent.sacked = true;
             self.sacked_segments += 1;
+            end = sent.range.end;
+            index += 1;
+        }
+        if fresh > 0 {
+            self.join(Range { start, end });
         }
         self.sacked += fresh;
         fresh
     }
 
+    /// All of a stretch is sacked: it is one run with those that it touches.
+    fn join(&mut self, stretch: Range) {
+        let from = self.runs.partition_point(|run| run.end < stretch.start);
+        let to = self.runs.partition_point(|run| run.start <= stretch.end);
+        let touched = &self.runs[from..to];
+        let start = touched.first().map_or(stretch.start, |run| run.start.min(stretch.start));
+        let end = touched.last().map_or(stretch.end, |run| run.end.max(stretch.end));
+        self.runs.splice(from..to, [Range { start, end }]);
+    }
+
+    /// Finds the runs anew: a record of a connection does not have them.
+    pub fn find_runs(&mut self) {
+        self.runs.clear();
+        for sent in self.sent.iter().filter(|sent| sent.sacked) {
+            match self.runs.last_mut().filter(|run| run.end == sent.range.start) {
+                Some(run) => run.end = sent.range.end,
+                None => self.runs.push(sent.range),
+            }
+        }
+    }
+
     /// The peer has thrown away what it said to have (RFC 2018, 8): nothing is sacked.
     pub fn forget_sacks(&mut self) {
         self.sent.iter_mut().for_each(|sent| sent.sacked = false);
+        self.runs.clear();
         self.sacked = 0;
         self.sacked_segments = 0;
     }
@@ -272,6 +321,11 @@ impl Scoreboard {
         *sent
     }
 
+    /// Whether a segment may go in parts now, by which there are more than were sent at first: an eighth more may be outstanding. The oldest always may, since all wait for it.
+    pub fn may_split(&self, index: usize, most: u16) -> bool {
+        index == 0 || self.sent.len() < usize::from(most) * 9 / 8
+    }
+
     /// Makes two segments of one whose data is too long for the path by now; the first has `most` bytes. The bytes stay what they are.
     pub fn split(&mut self, index: usize, most: u64) {
         let sent = &mut self.sent[index];
@@ -318,74 +372,4 @@ impl Scoreboard {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::seq::FIRST;
-
-    fn board(segments: u64) -> Scoreboard {
-        let mut board = Scoreboard::new(FIRST);
-        for n in 0..segments {
-            board.push(100, Kind::Data, Instant(n));
-        }
-        board
-    }
-
-    fn range(from: u64, to: u64) -> Range {
-        Range { start: FIRST + from, end: FIRST + to }
-    }
-
-    #[test]
-    fn what_is_sacked_or_lost_is_not_in_the_pipe() {
-        let mut board = board(5);
-        assert_eq!(board.sack(range(100, 300), |_| {}), 200);
-        assert_eq!(board.sack(range(100, 300), |_| {}), 0);
-        assert_eq!((board.pipe(), board.sacked_segments()), (300, 2));
-        assert_eq!(board.mark_first_lost(), 100);
-        assert_eq!(board.mark_first_lost(), 0);
-        assert_eq!(board.pipe(), 200);
-        let index = board.first_lost().unwrap();
-        board.sent_again(index, Instant(9));
-        assert_eq!((board.pipe(), board.first_lost()), (300, None));
-        assert_eq!(board.fault(), None);
-        let mut told = Vec::new();
-        // The second and third are not news.
-        assert_eq!(board.acknowledge(FIRST + 450, |sent| told.push(sent.range)), 250);
-        assert_eq!(told, [range(0, 100), range(300, 400)]);
-        assert_eq!((board.outstanding(), board.pipe(), board.fault()), (50, 50, None));
-    }
-
-    #[test]
-    fn parts_of_segments_are_not_sacked() {
-        let mut board = board(3);
-        assert_eq!(board.sack(range(50, 250), |_| {}), 100);
-        assert_eq!(board.sack(range(0, 99), |_| {}), 0);
-        assert_eq!(board.last_missing(), Some(2));
-        assert_eq!(board.fault(), None);
-    }
-
-    #[test]
-    fn a_segment_that_was_lost_and_is_sacked_is_there() {
-        let mut board = board(3);
-        assert_eq!(board.mark_lost(|_| true), 300);
-        assert_eq!((board.pipe(), board.first_lost()), (0, Some(0)));
-        board.sack(range(0, 100), |_| {});
-        assert_eq!((board.pipe(), board.first_lost()), (0, Some(1)));
-        assert_eq!(board.fault(), None);
-        board.unmark_lost();
-        assert_eq!((board.pipe(), board.any_lost()), (200, false));
-        board.forget_sacks();
-        assert_eq!((board.pipe(), board.fault()), (300, None));
-    }
-
-    #[test]
-    fn a_segment_is_split_where_the_path_ends() {
-        let mut board = board(2);
-        board.sack(range(100, 200), |_| {});
-        board.mark_first_lost();
-        board.split(0, 30);
-        board.split(2, 60);
-        let ranges: Vec<Range> = board.iter().map(|sent| sent.range).collect();
-        assert_eq!(ranges, [range(0, 30), range(30, 100), range(100, 160), range(160, 200)]);
-        assert_eq!(board.fault(), None);
-    }
-}
+mod tests;

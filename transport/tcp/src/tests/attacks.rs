@@ -1,8 +1,10 @@
 //! What others say who are not the peer, or a peer who lies (RFC 5961; "Bad input").
 
 use super::opening::{plain, with_sacks};
-use super::script::Script;
-use crate::Config;
+use super::script::{Cuts, PORTS, Script, check};
+use crate::connection::Connection;
+use crate::{Config, Instant};
+use vrdma_wire::tcp::{Flags, Header, Options};
 
 fn open(config: Config) -> Script {
     let mut script = Script::connect(config);
@@ -159,4 +161,42 @@ fn acknowledges_ping_no_pong() {
         script.run("< . 50000:50000 ack 1");
     }
     script.end();
+}
+
+/// A peer announces the smallest MSS and a window without end, and lets ours open: what is outstanding is bounded, and goes on once something is acknowledged.
+#[test]
+fn a_small_mss_has_few_segments_outstanding() {
+    let mut cuts = Cuts::default();
+    (0..100).for_each(|_| cuts.push(20_000));
+    let header = |ack, options| Header {
+        src_port: PORTS.remote,
+        dst_port: PORTS.local,
+        seq: 1,
+        ack,
+        flags: Flags::ACK,
+        window: u16::MAX,
+        urgent: 0,
+        options,
+    };
+    let mut connection = Connection::connect(plain(), PORTS, 0, 0, Instant(0));
+    while connection.poll_transmit(Instant(0), &mut cuts).is_some() {}
+    let options = Options { mss: Some(64), window_scale: Some(14), ..Options::default() };
+    let syn = Header { seq: 0, flags: Flags::SYN | Flags::ACK, ..header(1, options) };
+    connection.handle_segment(Instant(0), &syn, 0, &mut |_| 0);
+    let mut most = 0;
+    for round in 0..20 {
+        let now = Instant(round * 1_000_000);
+        while connection.poll_transmit(now, &mut cuts).is_some() {}
+        check(&connection);
+        most = most.max(connection.board.segments());
+        let mut una = connection.acknowledged();
+        while una < connection.sent() {
+            una += u64::from(connection.mss());
+            let ack = header(1 + una.min(connection.sent()) as u32, Options::default());
+            connection.handle_segment(now, &ack, 0, &mut |_| 0);
+        }
+    }
+    assert_eq!(most, 768);
+    assert!(connection.congestion_window() > most * 216, "the congestion window is not what limits");
+    assert!(connection.acknowledged() > 1_000_000);
 }

@@ -8,7 +8,7 @@ mod opening;
 mod records;
 mod requirements;
 mod script;
-mod sim;
+pub(crate) mod sim;
 mod smoltcp;
 mod stack;
 mod streams;

@@ -103,8 +103,10 @@ fn defaults_are_those_of_the_rfc() {
 fn a_peer_without_mss_takes_536() {
     Script::connect(plain()).run("> S 0:0 \n < S. 0:0 ack 1 \n > . 1:1 ack 1 \n mss 536").end();
     Script::connect(plain()).run("> S 0:0 \n < S. 0:0 ack 1 mss 400 \n > . 1:1 ack 1 \n mss 400").end();
-    // Nobody makes us send crumbs.
-    Script::connect(plain()).run("> S 0:0 \n < S. 0:0 ack 1 mss 1 \n > . 1:1 ack 1 \n mss 64").end();
+    // Nobody makes us send crumbs; links as small as this there are.
+    let answered = |mss: &str| format!("> S 0:0 \n < S. 0:0 ack 1 mss {mss} \n > . 1:1 ack 1 \n mss 216");
+    Script::connect(plain()).run(&answered("1")).run("count small_mss 1").end();
+    Script::connect(plain()).run(&answered("216")).run("count small_mss 0").end();
     let config = Config { min_mss: 1220, mss: 1440, ..plain() };
     Script::connect(config).run("> S 0:0 \n < S. 0:0 ack 1 \n > . 1:1 ack 1 \n mss 1220").end();
 }

@@ -506,7 +506,8 @@ fn a_good_network_is_filled() {
 fn a_short_queue_is_used_and_costs_no_timeout() {
     // 1 Gb/s, round trips of 10 ms, and a queue of half of what is on its way: slow start runs it over.
     let faults = Faults { delay: 5_000_000, pace: 8, queue: 600_000, ..Faults::default() };
-    let config = Config { window: 16 << 20, min_rto: Duration::from_millis(200), ..Config::default() };
+    let min_rto = Duration::from_millis(200);
+    let config = Config { window: 16 << 20, max_outstanding: 2000, min_rto, ..Config::default() };
     let (world, took) = bulk(config, faults, 64 << 20, 1);
     let counters = world.hosts[0].connection.as_ref().unwrap().counters();
     assert!(counters.retransmits > 0 && counters.timeouts == 0, "{counters:?}");

@@ -1,0 +1,216 @@
+//! What the dearest acknowledges cost that a peer can send: `cargo bench -p vrdma-tcp --bench acks`.
+//!
+//! The peer announces the smallest MSS, takes a large window and says nothing, until as many segments are outstanding as there may be. Then it sends one acknowledge.
+//! Each case is repeated on copies of the same connection; its cost is the lowest tenth, since what else the machine does only adds to it. All are compared with the acknowledge of two segments, measured in the same run.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    missing_docs,
+    reason = "a bench has a clock and no users"
+)]
+
+use std::time::{Duration, Instant as Clock};
+use vrdma_tcp::{Config, Connection, Instant, Ports, Source};
+use vrdma_wire::tcp::{Flags, Header, Options};
+
+/// Bytes that a user has unacknowledged at most: those of the daemon.
+const MOST_BYTES: u64 = 1 << 20;
+/// What the peer announces.
+const MSS: u16 = 64;
+const REPEATS: usize = 501;
+const LIMIT: Duration = Duration::from_micros(10);
+/// The round trip.
+const ROUND: u64 = 1_000_000;
+
+/// A stream that ends where the user's buffer does.
+struct Stream(u64);
+
+impl Source for Stream {
+    fn segment_at(&mut self, offset: u64, most: u32) -> u32 {
+        self.0.saturating_sub(offset).min(most.into()) as u32
+    }
+}
+
+/// A connection, and what its peer knows of it.
+#[derive(Clone)]
+struct Case {
+    connection: Connection,
+    now: Instant,
+    /// Wire numbers at which outstanding segments begin, and the end of the last.
+    cuts: Vec<u32>,
+}
+
+impl Case {
+    fn header(&self, ack: u32, sacks: &[(u32, u32)]) -> Header {
+        let options = Options {
+            sacks: sacks.iter().copied().collect(),
+            timestamps: Some((1, (self.now.0 / 1_000_000) as u32)),
+            ..Options::default()
+        };
+        Header {
+            src_port: 2,
+            dst_port: 1,
+            seq: 1,
+            ack,
+            flags: Flags::ACK,
+            window: u16::MAX,
+            urgent: 0,
+            options,
+        }
+    }
+
+    fn arrives(&mut self, header: &Header) {
+        self.connection.handle_segment(self.now, header, 0, &mut |arrival| arrival.at.len());
+    }
+
+    /// Sends what may go; how many segments.
+    fn send(&mut self) -> usize {
+        let mut source = Stream(self.connection.acknowledged() + MOST_BYTES);
+        let mut sent = 0;
+        while let Some(segment) = self.connection.poll_transmit(self.now, &mut source) {
+            let length = (segment.data.end - segment.data.start) as u32;
+            if length > 0 {
+                sent += 1;
+                for cut in [segment.header.seq, segment.header.seq + length] {
+                    if let Err(at) = self.cuts.binary_search(&cut) {
+                        self.cuts.insert(at, cut);
+                    }
+                }
+            }
+        }
+        sent
+    }
+
+    /// A connection with as many segments outstanding as there may be, with a peer that announces this MSS.
+    fn full(mss: u16) -> Case {
+        let config = Config { fpdus: true, min_mss: 216, ..Config::default() };
+        let connection = Connection::connect(config, Ports { local: 1, remote: 2 }, 0, 0, Instant(0));
+        let mut case = Case { connection, now: Instant(0), cuts: vec![1] };
+        case.send();
+        let options = Options {
+            mss: Some(mss),
+            sack_permitted: true,
+            window_scale: Some(14),
+            timestamps: Some((1, 0)),
+            fpdus: Some(0),
+            ..Options::default()
+        };
+        let syn = Header { seq: 0, flags: Flags::SYN | Flags::ACK, options, ..case.header(1, &[]) };
+        case.arrives(&syn);
+        // The window opens as all arrives, until it is not what limits.
+        let mut before = 0;
+        loop {
+            case.send();
+            if case.segments() == before {
+                return case;
+            }
+            before = case.segments();
+            case.now = Instant(case.now.0 + ROUND);
+            for cut in std::mem::take(&mut case.cuts).split_off(1) {
+                let header = case.header(cut, &[]);
+                case.arrives(&header);
+                case.cuts = vec![cut];
+            }
+        }
+    }
+
+    /// One whose segments had to be cut again: a router says that the path takes less, and of what goes in parts all but the first is sacked.
+    fn in_parts() -> Case {
+        let mut case = Case::full(1000);
+        assert!(case.connection.handle_too_long(case.first(), 216));
+        loop {
+            case.now = Instant(case.now.0 + ROUND);
+            if case.send() == 0 {
+                return case;
+            }
+            let sacks: Vec<Header> = (1..case.segments()).map(|at| case.sack(&[(at, at + 1)])).collect();
+            // Those that are whole still are sacked last, when no more can be cut.
+            let is_cut =
+                |header: &&Header| header.options.sacks.as_slice().iter().all(|(from, to)| to - from <= 216);
+            sacks.iter().filter(is_cut).for_each(|header| case.arrives(header));
+        }
+    }
+
+    fn segments(&self) -> usize {
+        self.cuts.len() - 1
+    }
+
+    fn first(&self) -> u32 {
+        self.cuts[0]
+    }
+
+    fn last(&self) -> u32 {
+        self.cuts[self.segments()]
+    }
+
+    /// The acknowledge of some whole segments, from one cut to another.
+    fn sack(&self, blocks: &[(usize, usize)]) -> Header {
+        let blocks: Vec<_> = blocks.iter().map(|&(from, to)| (self.cuts[from], self.cuts[to])).collect();
+        self.header(self.first(), &blocks)
+    }
+
+    /// The same connection after these, a round trip later.
+    fn after(&self, headers: &[Header]) -> Case {
+        let mut case = self.clone();
+        case.now = Instant(case.now.0 + ROUND);
+        headers.iter().for_each(|header| case.arrives(header));
+        case
+    }
+
+    /// What an acknowledge costs.
+    fn cost(&self, header: &Header) -> Duration {
+        let mut costs: Vec<Duration> = (0..REPEATS)
+            .map(|_| {
+                let mut case = self.clone();
+                let begun = Clock::now();
+                case.arrives(header);
+                begun.elapsed()
+            })
+            .collect();
+        costs.sort_unstable();
+        costs[REPEATS / 10]
+    }
+
+    /// The dearest acknowledge for it.
+    fn dearest(&self) -> Duration {
+        let (n, fresh) = (self.segments(), self.after(&[]));
+        let every_other: Vec<Header> = (1..n - 1).step_by(2).map(|at| self.sack(&[(at, at + 1)])).collect();
+        let sacked = self.after(&[self.sack(&[(1, n - 1)])]);
+        let combed = self.after(&every_other);
+        let over_all = self.sack(&[(1, n); 4]);
+        let some = self.sack(&[(n - 1, n), (2, 3), (4, 5), (6, 7)]);
+        let all = self.header(self.last(), &[]);
+        let usual = fresh.cost(&self.header(self.cuts[2], &[]));
+        println!("{n} segments outstanding, of {} bytes", self.connection.mss());
+        println!("{:>8.2} us: two are acknowledged (the usual)", micros(usual));
+        let mut dearest = Duration::ZERO;
+        for (name, cost) in [
+            ("all but the first are sacked", fresh.cost(&over_all)),
+            ("the same is said again", fresh.after(&[self.sack(&[(1, n)])]).cost(&over_all)),
+            ("one more is sacked, by blocks over all", sacked.cost(&over_all)),
+            ("one more is sacked", fresh.after(&[self.sack(&[(1, 2)])]).cost(&self.sack(&[(3, 4)]))),
+            ("the gaps between sacked ones are filled", combed.cost(&over_all)),
+            ("the last is sacked, so all others are lost", fresh.cost(&self.sack(&[(n - 1, n)]))),
+            ("some more are sacked when every other one is", combed.cost(&some)),
+            ("all are acknowledged", fresh.cost(&all)),
+            ("all are acknowledged, of which all but one are sacked", sacked.cost(&all)),
+            ("all are acknowledged, of which every other one is sacked", combed.cost(&all)),
+        ] {
+            let ratio = cost.as_secs_f64() / usual.as_secs_f64();
+            println!("{:>8.2} us, {ratio:>5.0} times the usual: {name}", micros(cost));
+            dearest = dearest.max(cost);
+        }
+        dearest
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+fn main() {
+    let dearest = Case::full(MSS).dearest().max(Case::in_parts().dearest());
+    println!("{:>8.2} us: the dearest; at most {:.0} us", micros(dearest), micros(LIMIT));
+    assert!(dearest <= LIMIT, "an acknowledge that a peer can cause costs too much");
+}
