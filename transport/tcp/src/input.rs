@@ -267,18 +267,17 @@ impl Connection {
         if flags.has(Flags::RST) {
             return false;
         }
-        if self.state == State::TimeWait && flags.has(Flags::FIN) {
+        if self.state == State::TimeWait && flags.has(Flags::FIN) && end == nxt {
             // Our last acknowledge was lost.
             self.due.ack = true;
             self.wait(now);
-        } else if end <= nxt && range.end > range.start {
+        } else if end <= nxt && range.end > range.start && nxt - range.start <= self.receive_window {
             // Our acknowledge may have been lost: it goes at once, and says what came twice.
             self.counters.duplicates += 1;
             self.received.handle_data(range, 0, |_| 0);
             self.due.ack = true;
-        } else if has_length {
-            self.due.ack = true;
         } else {
+            // Anybody can send what is far from the window: the peer is not to hear of each.
             self.challenge(now);
         }
         false

@@ -112,12 +112,44 @@ fn data_outside_of_the_window_is_dropped() {
         .run(
             "< . 10001:10101 ack 1
              > . 1:1 ack 1
+             at 200
              < . 1000000:1000100 ack 1
              > . 1:1 ack 1
              < . 9901:10101 ack 1
              > . 1:1 ack 1
              taken 9900-10000
              count outside_window 2",
+        )
+        .end();
+}
+
+/// Who guesses numbers has us send the peer nothing for most of what he sends.
+#[test]
+fn data_far_from_the_window_is_answered_seldom() {
+    let mut script = open(plain());
+    script.run("< . 10001:10101 ack 1 \n > . 1:1 ack 1");
+    for n in 0..100_u32 {
+        // Beyond the window, before what may come again, and with a FIN.
+        let (beyond, before) = (20_000 + n, 4_294_000_000 + n);
+        script.run(&format!("< . {beyond}:{beyond}0 ack 1 \n < . {before}:{} ack 1", before + 100));
+        script.run("< F. 30000:30000 ack 1 \n < F. 4294900000:4294900100 ack 1");
+    }
+    script.run("taken \n count outside_window 401 \n at 150 \n < . 10001:10101 ack 1 \n > . 1:1 ack 1").end();
+}
+
+/// What was acknowledged, and comes again, is answered each time: the acknowledge may have been lost.
+#[test]
+fn what_comes_again_is_answered_each_time() {
+    open(plain())
+        .run(
+            "< . 1:101 ack 1
+             < . 101:201 ack 1
+             > . 1:1 ack 201
+             < . 1:101 ack 1
+             > . 1:1 ack 201
+             < . 101:201 ack 1
+             > . 1:1 ack 201
+             count duplicates 2",
         )
         .end();
 }
