@@ -44,14 +44,18 @@ static struct vrdma_cm_connect_req *make_connect(struct vrdma_dev *dev,
 
 /*
  * Whether the caller may connect a QP: rdma_cm hands on whatever number a process names, by rdma_connect()
- * or rdma_accept(), in whose call this is. What a user of the kernel has cannot be told from what a process
- * means by its number.
+ * or rdma_accept(), in whose call this is. A QP of the kernel is connected by the task that has taken it to
+ * RTR just before, which rdma_cm does in the same call, and no process can do: some users of the kernel
+ * connect in the system call of a process (SRP as a target is added, 9P as one is mounted), others in
+ * threads of the kernel.
  */
-static bool may_connect(const struct vrdma_qp *qp)
+static bool may_connect(struct vrdma_qp *qp)
 {
 	const struct rdma_restrack_entry *res = &qp->ibqp.res;
 
-	return !res->user || same_thread_group(res->task, current);
+	if (res->user)
+		return same_thread_group(res->task, current);
+	return cmpxchg(&qp->connecter, current, NULL) == current || (current->flags & PF_KTHREAD);
 }
 
 /*

@@ -140,6 +140,8 @@ struct vrdma_target {
  * @sig_all: each send makes a CQE
  * @target: what its requests are posted to
  * @end: iWARP: the connection that iw_cm has it connected by, or NULL (@cm_lock of the device)
+ * @connecter: iWARP, the kernel's QPs: the task that has made it ready to be connected, or NULL; it
+ *	       is compared, and never followed
  * @sq: the kernel's QPs: sends
  * @rq: the kernel's QPs: receives
  */
@@ -152,6 +154,7 @@ struct vrdma_qp {
 	bool sig_all;
 	struct vrdma_target target;
 	struct vrdma_end *end;
+	const struct task_struct *connecter;
 	struct vrdma_wq sq;
 	struct vrdma_wq rq;
 };

@@ -2,9 +2,10 @@
 /*
  * Names the QP of another process when it connects and when it accepts: neither may be. Then the QP's own process connects it, which nobody has done.
  *
- *   vr-cm-foreign SERVER PORT OWN-ADDRESS
+ *   vr-cm-foreign SERVER PORT OWN-ADDRESS [QPN]
  *
  * A server of rping that stays listens at SERVER. A client has to ask at OWN-ADDRESS, with the same port, and is rejected.
+ * With QPN it is that QP that is named, of a user in the kernel, and there is no other process.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -161,9 +162,16 @@ int main(int argc, char **argv)
 	uint32_t qpn;
 	pid_t owner;
 
-	if (argc != 4) {
-		fprintf(stderr, "usage: vr-cm-foreign SERVER PORT OWN-ADDRESS\n");
+	if (argc != 4 && argc != 5) {
+		fprintf(stderr, "usage: vr-cm-foreign SERVER PORT OWN-ADDRESS [QPN]\n");
 		return 2;
+	}
+	if (argc == 5) {
+		qpn = strtoul(argv[4], NULL, 0);
+		try_accept(qpn, argv[3], argv[2]);
+		try_connect(qpn, argv[1], argv[2]);
+		printf("a QP of the kernel is none of a process\n");
+		return 0;
 	}
 	if (pipe(tell) || pipe(wait))
 		die("pipe");

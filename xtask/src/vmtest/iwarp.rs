@@ -83,6 +83,53 @@ pub fn foreign_qp(pair: &mut Pair) -> Result<()> {
     server.wait(pair.patience(4)).map(|_| ())
 }
 
+/// A process names the QP of a user in the kernel, which is ready to be connected, when it accepts, and when it connects: neither may be. A user in the kernel that
+/// connects in the system call of a process, as 9P does when it is mounted, is connected all the same.
+pub fn kernel_qp(pair: &mut Pair) -> Result<()> {
+    wait_until_ready(pair)?;
+    let patience = pair.patience(5);
+    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
+    let server = pair.b.spawn(&format!("exec rping -s -P -a {}", IP[1]))?;
+    pair.b.check(listens, patience).with_context(|| said(&server))?;
+    pair.a
+        .check("insmod /lib/vrdma/vrdma_test_ulp.ko && dmesg | grep -q 'vrdma_test_ulp: ready'", patience)?;
+    let shown = "rdma resource show qp | sed -n 's/.* lqpn \\([0-9]*\\) .*type RC .*state INIT .*vrdma_test_ulp.*/\\1/p' | head -n 1";
+    let qpn = pair.a.check(shown, patience)?;
+    let qpn = qpn.trim();
+    ensure!(!qpn.is_empty(), "no QP of the kernel: {}", pair.a.check("rdma resource show qp", patience)?);
+    let tries = pair.a.spawn(&format!("exec vr-cm-foreign {} 7174 {} {qpn}", IP[1], IP[0]))?;
+    pair.a.check(listens, patience).with_context(|| said(&tries))?;
+    let client = pair.b.exec(&format!("rping -c -C 1 -a {}", IP[0]), patience)?;
+    let tried = tries.wait(pair.patience(9)).context("who names a QP of the kernel")?;
+    ensure!(tried.success(), "{:?} {}", tried.exit, String::from_utf8_lossy(&tried.stderr));
+    let text = format!("{}{}", client.text(), String::from_utf8_lossy(&client.stderr));
+    ensure!(text.contains("RDMA_CM_EVENT_REJECTED"), "the client that was not accepted: {text}");
+    pair.a.check("rmmod vrdma_test_ulp", patience)?;
+    server.signal(9)?;
+    server.wait(patience)?;
+    mounted_9p(pair)
+}
+
+/// 9P connects in the call of mount(8); its server is none, so nothing is mounted in the end.
+fn mounted_9p(pair: &Pair) -> Result<()> {
+    let patience = pair.patience(9);
+    let server = pair.b.spawn(&format!("exec rping -s -d -a {} -p 7175", IP[1]))?;
+    pair.b.check("until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done", patience)?;
+    let mount =
+        format!("modprobe 9pnet_rdma; timeout -s KILL 20 mount -t 9p -o trans=rdma,port=7175 {} /mnt", IP[1]);
+    let mounted = pair.a.exec(&mount, patience)?;
+    server.signal(9)?;
+    let served = server.wait(patience)?;
+    let text = format!("{}{}", served.text(), String::from_utf8_lossy(&served.stderr));
+    ensure!(
+        text.contains("ESTABLISHED"),
+        "9P did not connect: {} {}; the server: {text}",
+        mounted.text(),
+        String::from_utf8_lossy(&mounted.stderr)
+    );
+    Ok(())
+}
+
 fn between(pair: &Pair, at: &Vm, from: &Vm, (server, client, says): (&str, &str, &str)) -> Result<()> {
     let line = |line: &str| {
         let (at, from) = (pair.index(at), pair.index(from));

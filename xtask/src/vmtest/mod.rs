@@ -215,6 +215,7 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::Iwarp, "vm-iwarp-endings", Needs::Rdma, endings::all),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
+        on(Lab::Iwarp, "vm-iwarp-kernel-qp", Needs::Rdma, iwarp::kernel_qp),
         on(Lab::KernelFaults, "vm-kernel-faults", Needs::Rdma, kernel_faults::short).long(),
     ];
     tests.extend(between_hosts());
