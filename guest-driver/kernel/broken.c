@@ -40,6 +40,23 @@ void vrdma_reset(struct vrdma_dev *dev)
 }
 
 /**
+ * vrdma_find_reset() - give the device up if somebody else has reset it
+ * @dev: the device, which the driver has started
+ *
+ * A reset of the PCI function (`reset` in sysfs, or a VMM) is told to no virtio driver. The
+ * device forgets its queues then and answers nothing any more; its status says so
+ * (virtio 1.2, 2.1). It uses no memory any more. May sleep.
+ */
+void vrdma_find_reset(struct vrdma_dev *dev)
+{
+	if (READ_ONCE(dev->is_reset) ||
+	    (dev->vdev->config->get_status(dev->vdev) & VIRTIO_CONFIG_S_DRIVER_OK))
+		return;
+	WRITE_ONCE(dev->is_reset, true);
+	vrdma_set_broken(dev, "it was reset by somebody else: bind the driver anew");
+}
+
+/**
  * vrdma_set_stalled() - the device answers nothing for now
  * @dev: the device
  * @why: what it does not do, for the log

@@ -29,5 +29,6 @@ void vrdma_set_broken(struct vrdma_dev *dev, const char *why);
 void vrdma_set_stalled(struct vrdma_dev *dev, const char *why);
 void vrdma_clear_stalled(struct vrdma_dev *dev);
 void vrdma_reset(struct vrdma_dev *dev);
+void vrdma_find_reset(struct vrdma_dev *dev);
 
 #endif /* VRDMA_BROKEN_H */

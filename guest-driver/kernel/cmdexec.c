@@ -95,6 +95,7 @@ static int cmd_run(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, unsigned lon
 		}
 		/* An interrupt may be late, or lost. */
 		vrdma_cmdq_drain(dev);
+		vrdma_find_reset(dev);
 		if (!time_after(jiffies, deadline) || (*submitted && vrdma_cmdbuf_done(cmd)))
 			continue;
 		if (warned && !vrdma_stalled(dev) && !READ_ONCE(dev->removing)) {

@@ -13,6 +13,7 @@
 #include "dev.h"
 #include "netdev.h"
 #include "port.h"
+#include "recover.h"
 #include "verbs.h"
 
 static bool config_is_vrdma(struct virtio_device *vdev)
@@ -107,6 +108,7 @@ static int vrdma_probe(struct virtio_device *vdev)
 		goto err_netdev;
 	dev->registered = true;
 	vrdma_port_update(dev);
+	vrdma_recover_watch(dev);
 	/* It may have failed before events could be dispatched. */
 	if (vrdma_broken(dev))
 		queue_work(dev->wq, &dev->fatal_work);
@@ -125,6 +127,7 @@ static void vrdma_remove(struct virtio_device *vdev)
 {
 	struct vrdma_dev *dev = vdev->priv;
 
+	vrdma_find_reset(dev);
 	vrdma_netdev_cleanup(dev);
 	/* No events are dispatched from here on. */
 	mutex_lock(&dev->netdev_lock);

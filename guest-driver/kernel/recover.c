@@ -17,6 +17,9 @@ module_param(fatal_timeout_s, uint, 0644);
 MODULE_PARM_DESC(fatal_timeout_s,
 		 "Time for which a device may stand still before it is given up for good (default 120 s; 0: never given up)");
 
+/* How often the device is asked whether it was reset, in jiffies. */
+#define WATCH_INTERVAL (2 * HZ)
+
 /* Polls a stalled device, until it answers or is given up and reset. */
 static void recover_work(struct work_struct *work)
 {
@@ -47,6 +50,21 @@ static void recover_work(struct work_struct *work)
 	vrdma_clear_stalled(dev);
 }
 
+/*
+ * Looks whether somebody else has reset the device: programs that wait for completions alone would
+ * never know. Deferrable, so that an idle processor is not woken for it.
+ */
+static void watch_work(struct work_struct *work)
+{
+	struct vrdma_dev *dev = container_of(work, struct vrdma_dev, watch_work.work);
+
+	if (READ_ONCE(dev->removing))
+		return;
+	vrdma_find_reset(dev);
+	if (!vrdma_broken(dev))
+		queue_delayed_work(dev->wq, &dev->watch_work, WATCH_INTERVAL);
+}
+
 /* Reports a broken device to the verbs users, and has the kernel's requests flushed. */
 static void fatal_work(struct work_struct *work)
 {
@@ -70,6 +88,13 @@ void vrdma_recover_init(struct vrdma_dev *dev)
 {
 	INIT_WORK(&dev->fatal_work, fatal_work);
 	INIT_DELAYED_WORK(&dev->recover_work, recover_work);
+	INIT_DEFERRABLE_WORK(&dev->watch_work, watch_work);
+}
+
+/* The device has been started: from here on somebody else may reset it. */
+void vrdma_recover_watch(struct vrdma_dev *dev)
+{
+	queue_delayed_work(dev->wq, &dev->watch_work, WATCH_INTERVAL);
 }
 
 /*
@@ -79,6 +104,7 @@ void vrdma_recover_init(struct vrdma_dev *dev)
 void vrdma_recover_cancel(struct vrdma_dev *dev)
 {
 	cancel_delayed_work_sync(&dev->recover_work);
+	cancel_delayed_work_sync(&dev->watch_work);
 	cancel_work_sync(&dev->config_work);
 	cancel_work_sync(&dev->fatal_work);
 }

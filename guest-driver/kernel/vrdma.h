@@ -65,6 +65,7 @@ struct vrdma_cmdq {
  * @answered_at_stall: @answered when it stalled
  * @stalled_since: jiffies when it stalled
  * @recover_work: looks whether a stalled device answers again
+ * @watch_work: looks whether somebody else has reset the device
  * @fatal_work: reports a broken device
  * @fatal_dispatched: the event has been dispatched (@fatal_work)
  * @config_work: reads the configuration space
@@ -129,6 +130,7 @@ struct vrdma_dev {
 	u32 answered_at_stall;
 	unsigned long stalled_since;
 	struct delayed_work recover_work;
+	struct delayed_work watch_work;
 	struct work_struct fatal_work;
 	bool fatal_dispatched;
 	struct work_struct config_work;

@@ -6,7 +6,7 @@
 #   storage.sh PROTOCOL connect ADDRESS       prints the file that programs are to read and write
 #   storage.sh PROTOCOL disconnect
 #
-# PROTOCOL is nvme (NVMe over Fabrics), iser (iSCSI Extensions for RDMA) or nfs (NFS 4.2). What the VM's kernel has for that is set
+# PROTOCOL is nvme (NVMe over Fabrics), iser (iSCSI Extensions for RDMA), srp (SCSI RDMA Protocol) or nfs (NFS 4.2). What the VM's kernel has for that is set
 # up as its documentation says: by configfs, by /dev/nvme-fabrics, by iscsiadm and mount.
 set -eu
 protocol=$1 action=$2
@@ -17,6 +17,8 @@ nqn=nqn.2026-01.vrdma:disk
 iqn=iqn.2026-01.vrdma:disk
 host=0b4a7c7e-5e1f-4d39-9c1c-6f1f4c1b7a10
 # Of the disk, too, so that an initiator knows it again when its target comes back.
+# What an initiator of SRP calls its target, whose parameter it is.
+service=0000000000000001
 serial=5c1f2b7d-97b1-4f0e-8f0e-3a1f6a1f7c11
 export_directory=/run/storage/export
 mount_point=/run/storage/mount
@@ -160,6 +162,75 @@ iser_disk() {
 iser_disconnect() {
     iscsiadm -m node -T $iqn -u >&2
     iscsiadm -m node -T $iqn -o delete >&2
+}
+
+# The target's port: its GUID, as ib_srpt writes it.
+srp_port() {
+    cat /sys/class/infiniband/*/node_guid | head -n 1
+}
+
+srp_serve() {
+    device=$(disk "$2")
+    modprobe -a target_core_mod target_core_iblock
+    modprobe ib_srpt srpt_service_guid=0x$service
+    configfs
+    cd $config/target
+    mkdir -p core/iblock_0/disk
+    echo "udev_path=$device" >core/iblock_0/disk/control
+    echo "$device" >core/iblock_0/disk/udev_path
+    echo 1 >core/iblock_0/disk/enable
+    echo $serial >core/iblock_0/disk/wwn/vpd_unit_serial
+    port=$(srp_port)
+    mkdir -p srpt/$port/$port
+    cd srpt/$port/$port
+    mkdir lun/lun_0
+    ln -s $config/target/core/iblock_0/disk lun/lun_0/disk
+    # It knows initiators by their address.
+    for initiator in 10.77.0.1 10.77.0.2; do
+        mkdir acls/$initiator acls/$initiator/lun_0
+        ln -s $config/target/srpt/$port/$port/lun/lun_0 acls/$initiator/lun_0/disk
+    done
+    echo 1 >enable
+    echo 5555 >$config/target/srpt/discovery_auth/rdma_cm_port
+}
+
+srp_stop() {
+    port=$(srp_port)
+    echo 0 >$config/target/srpt/discovery_auth/rdma_cm_port
+    cd $config/target/srpt/$port/$port
+    echo 0 >enable
+    for acl in acls/*; do
+        rm $acl/lun_0/disk
+        rmdir $acl/lun_0 $acl
+    done
+    rm lun/lun_0/disk
+    rmdir lun/lun_0
+    cd $config/target
+    rmdir srpt/$port/$port srpt/$port srpt core/iblock_0/disk core/iblock_0
+    cd /
+    # It ends its sessions after their initiators have gone.
+    await modprobe -r ib_srpt
+    no_disk
+}
+
+srp_connect() {
+    modprobe -a ib_srp sd_mod
+    set -- "$1" /sys/class/infiniband_srp/srp-*-1
+    echo "id_ext=$service,ioc_guid=$service,dest=$1:5555,queue_size=64" >"$2/add_target"
+    # A target that is gone for a while is looked for each second, and given up never.
+    for remote in /sys/class/srp_remote_ports/port-*; do
+        echo 1 >"$remote/reconnect_delay"
+        echo off >"$remote/dev_loss_tmo" || echo 600 >"$remote/dev_loss_tmo"
+    done
+    await iser_disk
+    iser_disk
+}
+
+srp_disconnect() {
+    for remote in /sys/class/srp_remote_ports/port-*; do
+        echo 1 >"$remote/delete"
+    done
+    modprobe -r ib_srp
 }
 
 nfs_serve() {

@@ -31,7 +31,7 @@ pub enum Family {
     Perftest,
     /// Programs that connect by rdma_cm, and libibverbs' ping-pongs.
     Cm,
-    /// Storage of the kernel: NVMe over Fabrics, iSER, NFS.
+    /// Storage of the kernel: NVMe over Fabrics, iSER, SRP, NFS.
     Storage,
     /// What parallel programs use: UCX, libfabric, and MPI libraries over them.
     Mpi,

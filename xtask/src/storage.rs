@@ -1,4 +1,4 @@
-//! Storage over RDMA between the two VMs of a pair, by what their kernels have: NVMe over Fabrics, iSER and NFS. One is the target (the server), the other
+//! Storage over RDMA between the two VMs of a pair, by what their kernels have: NVMe over Fabrics, iSER, SRP and NFS. One is the target (the server), the other
 //! the initiator (the client), and fio reads and writes what it sees, and compares.
 
 use std::fs::{self, File};
@@ -25,19 +25,22 @@ pub enum Protocol {
     Nvme,
     /// iSCSI Extensions for RDMA: ib_isert and ib_iser.
     Iser,
+    /// SCSI RDMA Protocol, connected by rdma_cm: ib_srpt and ib_srp.
+    Srp,
     /// NFS 4.2 over RDMA.
     Nfs,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Nvme, Self::Iser, Self::Nfs];
+    pub const ALL: [Self; 4] = [Self::Nvme, Self::Iser, Self::Srp, Self::Nfs];
 
     /// Its name in the script, and in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nvme => "nvme",
             Self::Iser => "iser",
+            Self::Srp => "srp",
             Self::Nfs => "nfs",
         }
     }

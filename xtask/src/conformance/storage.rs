@@ -44,7 +44,7 @@ fn cases(devices_differ: bool) -> Vec<Case> {
             match protocol {
                 Protocol::Nvme => add("fio on a polled queue", Work::Load(load(Load::POLLED))),
                 Protocol::Nfs => add("fio through the page cache", Work::Load(load(Load::CACHED))),
-                Protocol::Iser => {}
+                Protocol::Iser | Protocol::Srp => {}
             }
             if target == 0 {
                 add("both VMs are targets", Work::BothWays(load(Load::ASYNCHRONOUS)));

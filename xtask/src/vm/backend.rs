@@ -35,7 +35,7 @@ pub struct GuestSockets {
     pub rdma: PathBuf,
     /// The Ethernet function's socket; `None` if the guest's Ethernet device is not ours.
     pub net: Option<PathBuf>,
-    /// Addresses that it may use.
+    /// Addresses that it may use; any if there is none.
     pub gids: Vec<String>,
     /// VLANs that it may use beside untagged frames.
     pub vlans: &'static [u16],
@@ -51,7 +51,10 @@ impl GuestSockets {
     fn argument(&self) -> String {
         let Self { name, mac, rdma, net, gids, vlans, iwarp, second, host_addresses } = self;
         let net = net.as_ref().map_or(String::new(), |net| format!(",net={}", net.display()));
-        let gids: String = gids.iter().map(|gid| format!(",gid={gid}")).collect();
+        let gids = match gids.as_slice() {
+            [] => ",any-gid=true".to_owned(),
+            gids => gids.iter().map(|gid| format!(",gid={gid}")).collect(),
+        };
         let vlans: String = vlans.iter().map(|vlan| format!(",vlan={vlan}")).collect();
         let kind = match second {
             Some(second) => format!(",transport=both,iwarp={}", second.display()),

@@ -56,7 +56,7 @@ impl Start<'_> {
             mac: mac(*index),
             rdma: sockets.join(format!("{name}.rdma")),
             net: (*name != THIRD || pair.third).then(|| sockets.join(format!("{name}.net"))),
-            gids: gids(*index, pair.third),
+            gids: if pair.any_gid { Vec::new() } else { gids(*index, pair.third) },
             vlans: if pair.third { VLANS[*index] } else { &[] },
             iwarp: pair.iwarp.is_some() && *index < IP.len(),
             second: pair.both.then(|| second(sockets, name)),

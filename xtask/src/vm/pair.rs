@@ -92,6 +92,10 @@ pub struct PairConfig {
     pub both: bool,
     /// What backends' uplinks are, on hosts that a wire joins.
     pub uplink: Uplink,
+    /// The VMs' RDMA devices are behind PCIe root ports.
+    pub root_ports: bool,
+    /// Guests may use any address that is no other guest's.
+    pub any_gid: bool,
 }
 
 impl Default for PairConfig {
@@ -112,6 +116,8 @@ impl Default for PairConfig {
             iwarp: None,
             both: false,
             uplink: Uplink::default(),
+            root_ports: false,
+            any_gid: false,
         }
     }
 }
@@ -185,7 +191,11 @@ impl Pair {
                 let first = config.both.then(|| super::hosts::second(sockets.path(), name));
                 let functions = first.into_iter().chain([sockets.path().join(format!("{name}.rdma"))]);
                 let rdma = functions.filter(|_| hosts.serves(index));
-                let rdma = rdma.map(|socket| RdmaDevice::new(socket, config.channels)).collect();
+                let rdma = rdma.map(|socket| RdmaDevice {
+                    behind_port: config.root_ports,
+                    ..RdmaDevice::new(socket, config.channels)
+                });
+                let rdma = rdma.collect();
                 let config = vm_config(config, accel, index, net, rdma, &share);
                 Vm::start(config, &image, accel, sockets.path(), &directory)
             };

@@ -23,6 +23,8 @@ pub struct RdmaDevice {
     pub vq_size: u32,
     /// Size of the config space in bytes.
     pub config_size: u32,
+    /// It is behind a PCIe root port, as hardware is: its function can be reset then, and unplugged.
+    pub behind_port: bool,
 }
 
 impl RdmaDevice {
@@ -30,7 +32,7 @@ impl RdmaDevice {
     pub fn new(socket: PathBuf, channels: u16) -> Self {
         // The control queue, the asynchronous events, and a queue for each vector.
         let num_vqs = 2 + 2 + u32::from(channels);
-        Self { socket, virtio_id: 38, num_vqs, vq_size: 256, config_size: 256 }
+        Self { socket, virtio_id: 38, num_vqs, vq_size: 256, config_size: 256, behind_port: false }
     }
 }
 
@@ -181,11 +183,18 @@ pub fn command(config: &VmConfig, image: &Image, accel: Accel, places: &Places) 
     }
     for (index, rdma) in config.rdma.iter().enumerate() {
         command.args(["-chardev", &format!("socket,id=rdma{index},path={}", rdma.socket.display())]);
+        let bus = if rdma.behind_port {
+            let chassis = index + 1;
+            command.args(["-device", &format!("pcie-root-port,id=port{index},chassis={chassis}")]);
+            format!(",bus=port{index}")
+        } else {
+            String::new()
+        };
         command.args([
             "-device",
             &format!(
                 "vhost-user-test-device-pci,chardev=rdma{index},virtio-id={},num_vqs={},vq_size={},config_size={},\
-                 page-per-vq=on",
+                 page-per-vq=on{bus}",
                 rdma.virtio_id, rdma.num_vqs, rdma.vq_size, rdma.config_size
             ),
         ]);

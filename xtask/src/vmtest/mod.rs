@@ -13,6 +13,7 @@ mod forged;
 mod hostile;
 mod hosts;
 mod iwarp;
+mod linux;
 mod multicast;
 mod perftest;
 mod port;
@@ -81,6 +82,10 @@ pub enum Lab {
     Usual,
     /// The backend polls, whatever processors there are.
     Polling,
+    /// Guests may use any address.
+    AnyGid,
+    /// The VMs' RDMA devices are behind PCIe root ports.
+    RootPorts,
     /// VMs of one processor, and a backend that sleeps as soon as there is nothing to do.
     Sleepy,
     /// Beside the kernel's there is one channel in each VM.
@@ -118,6 +123,8 @@ impl Lab {
             Self::Usual => {}
             // As with a processor of its own: it does not sleep even while the guest's turn to run is long in coming.
             Self::Polling => config.backend_arguments = vec!["--busy-poll".into()],
+            Self::AnyGid => config.any_gid = true,
+            Self::RootPorts => config.root_ports = true,
             Self::Sleepy => {
                 config.cpus = 1;
                 config.backend_arguments = vec!["--poll-us=0".into()];
@@ -198,6 +205,17 @@ pub fn all() -> Vec<VmTest> {
         test("vm-one-channel", Needs::Rdma, posting::one_channel),
         test("vm-sleep", Needs::Rdma, posting::sleeping),
         test("vm-hostile-process", Needs::Rdma, hostile::process),
+        test("vm-linux-netns", Needs::Rdma, linux::namespaces::shared),
+        test("vm-linux-netns-exclusive", Needs::Rdma, linux::namespaces::exclusive),
+        test("vm-linux-renamed", Needs::Rdma, linux::names::renamed),
+        test("vm-linux-link-local", Needs::Rdma, linux::addresses::link_local),
+        test("vm-linux-unprivileged", Needs::Rdma, linux::users::unprivileged),
+        test("vm-linux-last-wqe", Needs::Rdma, linux::verbs::last_wqe),
+        test("vm-linux-odd-regions", Needs::Rdma, linux::verbs::odd_regions),
+        test("vm-linux-srp", Needs::Rdma, storage::srp),
+        test("vm-linux-moderation", Needs::Rdma, storage::adaptive_moderation),
+        test("vm-linux-smc", Needs::Rdma, linux::users::smc),
+        test("vm-linux-fio", Needs::Rdma, linux::users::fio),
         test("vm-clean-up-kill-9", Needs::Rdma, cleanup::killed_processes),
         test("vm-clean-up-rmmod", Needs::Rdma, cleanup::removed_driver),
         test("vm-clean-up-rdma-cm", Needs::Rdma, port::removed_while_connected),
@@ -205,6 +223,10 @@ pub fn all() -> Vec<VmTest> {
         test("vm-clean-up-qemu", Needs::Rdma, cleanup::killed_vm),
         test("vm-reset", Needs::Vms, basics::reset),
         test("vm-kill", Needs::Vms, basics::kill),
+        on(Lab::RootPorts, "vm-linux-rebind", Needs::Rdma, linux::pci::rebound),
+        on(Lab::RootPorts, "vm-linux-rescan", Needs::Rdma, linux::pci::removed),
+        on(Lab::RootPorts, "vm-linux-pci-reset", Needs::Rdma, linux::pci::reset),
+        on(Lab::AnyGid, "vm-linux-many-addresses", Needs::Rdma, linux::addresses::many),
         on(Lab::Sleepy, "vm-one-processor", Needs::Rdma, stress::short),
         on(Lab::Sleepy, "vm-one-processor-long", Needs::Rdma, stress::long).long(),
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),

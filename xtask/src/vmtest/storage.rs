@@ -22,6 +22,35 @@ pub fn iser(pair: &mut Pair) -> Result<()> {
     all_ways(pair, Protocol::Iser)
 }
 
+/// SCSI RDMA Protocol.
+pub fn srp(pair: &mut Pair) -> Result<()> {
+    all_ways(pair, Protocol::Srp)
+}
+
+/// Completions that the kernel has moderated by itself (rdma-dev(8), adaptive-moderation): none is forgotten.
+///
+/// spdk#3328: I/O whose completion nobody looks at until other traffic comes.
+pub fn adaptive_moderation(pair: &mut Pair) -> Result<()> {
+    // One request at a time: nothing else brings a completion to notice.
+    const LONE: Load = Load { size: "2m", options: "--ioengine=psync --direct=1" };
+    let patience = pair.patience(5);
+    for vm in [&pair.a, &pair.b] {
+        vm.check("rdma dev set vrdma0 adaptive-moderation on", patience)?;
+    }
+    let storage = Storage::new(Protocol::Nvme, 0);
+    storage.serve(pair, Disk::Ram)?;
+    let file = storage.connect(pair)?;
+    for load in [&LONE, &LOAD, &LONE] {
+        storage.load(pair, &file, load)?;
+    }
+    for vm in [&pair.a, &pair.b] {
+        vm.check("rdma dev set vrdma0 adaptive-moderation off", patience)?;
+    }
+    storage.load(pair, &file, &LONE).context("after moderation was switched off under a connection")?;
+    storage.disconnect(pair)?;
+    storage.stop(pair)
+}
+
 /// NFS over RDMA.
 pub fn nfs(pair: &mut Pair) -> Result<()> {
     all_ways(pair, Protocol::Nfs)
