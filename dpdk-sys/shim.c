@@ -3,6 +3,7 @@
 #include "shim.h"
 
 #include <rte_errno.h>
+#include <rte_mbuf_pool_ops.h>
 #include <string.h>
 #include <sys/types.h>
 
@@ -193,4 +194,84 @@ struct shim_asked shim_pktmbuf_asked(const struct rte_mbuf *mbuf)
 	if ((mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK) == RTE_MBUF_F_TX_TCP_CKSUM)
 		asked.what |= SHIM_FILL_TCP;
 	return asked;
+}
+
+struct rte_mempool *shim_packed_pool_create(const char *name, unsigned count, unsigned cache, uint16_t private_size, uint16_t data_room)
+{
+	struct rte_pktmbuf_pool_private about = {
+		.mbuf_data_room_size = data_room,
+		.mbuf_priv_size = private_size,
+	};
+	unsigned size = sizeof(struct rte_mbuf) + private_size + data_room;
+	struct rte_mempool *pool = rte_mempool_create_empty(name, count, size, cache, sizeof(about), SOCKET_ID_ANY,
+							    RTE_MEMPOOL_F_NO_IOVA_CONTIG);
+	int result;
+
+	if (pool == NULL)
+		return NULL;
+	result = rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL);
+	if (result == 0) {
+		rte_pktmbuf_pool_init(pool, &about);
+		result = rte_mempool_populate_default(pool);
+	}
+	if (result < 0) {
+		rte_mempool_free(pool);
+		rte_errno = -result;
+		return NULL;
+	}
+	rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+	return pool;
+}
+
+struct recovery {
+	struct rte_mbuf *first;
+	unsigned count;
+};
+
+static void recover(struct rte_mempool *pool, void *arg, void *obj, unsigned index)
+{
+	struct recovery *found = arg;
+	struct rte_mbuf *mbuf = obj;
+
+	(void)pool;
+	(void)index;
+	if (mbuf->pkt_len != 0)
+		return;
+	mbuf->pkt_len = 1;
+	mbuf->next = found->first;
+	found->first = mbuf;
+	found->count++;
+}
+
+unsigned shim_pool_recover(struct rte_mempool *pool)
+{
+	struct rte_mbuf *free_ones = NULL;
+	struct recovery lost = { NULL, 0 };
+	void *obj;
+
+	/* What is in the pool is not lost: it is taken out meanwhile, and marked. */
+	while (rte_mempool_get(pool, &obj) == 0) {
+		struct rte_mbuf *mbuf = obj;
+
+		mbuf->pkt_len = 1;
+		mbuf->next = free_ones;
+		free_ones = mbuf;
+	}
+	rte_mempool_obj_iter(pool, recover, &lost);
+	for (int list = 0; list < 2; list++) {
+		struct rte_mbuf *mbuf = list == 0 ? free_ones : lost.first;
+
+		while (mbuf != NULL) {
+			struct rte_mbuf *next = mbuf->next;
+
+			/* As a pool wants them. */
+			mbuf->next = NULL;
+			mbuf->nb_segs = 1;
+			mbuf->ol_flags = 0;
+			rte_mbuf_refcnt_set(mbuf, 1);
+			rte_mempool_put(pool, mbuf);
+			mbuf = next;
+		}
+	}
+	return lost.count;
 }

@@ -54,6 +54,16 @@ int shim_flow_flush(uint16_t port);
 
 struct rte_mbuf *shim_pktmbuf_alloc(struct rte_mempool *pool);
 int shim_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count);
+/*
+ * A pool whose mbufs lie one behind the other, as the driver of XDP sockets takes for granted: without hugepages rte_pktmbuf_pool_create puts none across the border of a page, and the
+ * kernel refuses those of the end, beyond what the driver reckons. NULL with rte_errno.
+ */
+struct rte_mempool *shim_packed_pool_create(const char *name, unsigned count, unsigned cache, uint16_t private_size, uint16_t data_room);
+/*
+ * Puts mbufs back that a driver took for frames to come, and lost as it was closed; how many. They are those in nobody's hands that have had no frame since they were
+ * taken (pkt_len is 0). Only for a pool from which one thread alone takes mbufs, the caller, and no driver any more.
+ */
+unsigned shim_pool_recover(struct rte_mempool *pool);
 void shim_pktmbuf_free(struct rte_mbuf *mbuf);
 /* Data and room of the first mbuf of a chain, how many they are, and whether it has all bytes. It fits two registers. */
 struct shim_view {

@@ -129,6 +129,11 @@ pub fn guest_config(name: &str, socket: &Path, host: u8) -> GuestConfig {
 pub struct Stats(Value);
 
 impl Stats {
+    /// Whether the uplink's link is up.
+    pub fn is_link_up(&self) -> bool {
+        self.0["link"]["up"].as_bool().unwrap_or_else(|| panic!("no link in {}", self.0))
+    }
+
     /// How many objects of a kind a guest has.
     pub fn objects(&self, guest: usize, kind: &str) -> u64 {
         self.number(guest, "objects", kind)

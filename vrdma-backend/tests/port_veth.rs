@@ -114,6 +114,27 @@ fn xdp_socket(a: &mut Port, b: Port) {
         }
     }
     sleepers_are_woken(a, &mut b);
+    buffers_of_all_the_pool_take_frames(a, &mut b);
+}
+
+/// The first buffers of a pool are those that are used, as long as nobody holds many frames.
+fn buffers_of_all_the_pool_take_frames(a: &mut Port, b: &mut Port) {
+    let mut held: Vec<Burst> = Vec::new();
+    for seed in 0..5000 {
+        send(a, &frame(100, seed));
+        let (start, mut came) = (Instant::now(), false);
+        while !came {
+            assert!(start.elapsed() < PATIENCE, "frame {seed} does not come");
+            let mut burst = Burst::default();
+            if b.receive(&mut burst) != 0 {
+                came = burst.frames().iter().any(|found| found[..] == frame(100, seed));
+                held.push(burst);
+            }
+        }
+    }
+    drop(held);
+    send(b, &frame(100, 1));
+    assert!(received(a, 1) == [frame(100, 1)]);
 }
 
 fn a_full_ring(a: &mut Port, b: &mut Port) {

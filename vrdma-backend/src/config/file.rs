@@ -1,8 +1,8 @@
 //! The configuration file, and where in it a mistake is.
 
-use super::Config;
 use super::plain::plain;
 use anyhow::{Context, Result, anyhow};
+use serde::de::DeserializeOwned;
 use std::ops::Range;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
@@ -36,7 +36,7 @@ impl File {
     ///
     /// # Errors
     /// It is no TOML, or has keys or values that do not exist: in one line, with the line of the file.
-    pub fn config(&self) -> Result<Config> {
+    pub fn keys<T: DeserializeOwned>(&self) -> Result<T> {
         toml::from_str(&self.text).map_err(|error| {
             let message = plain(error.message());
             match error.span() {
@@ -46,7 +46,7 @@ impl File {
         })
     }
 
-    /// An error of [`Config::check`], which begins with its key, with the line of that key; as it is, if the file does not say it: then it is a default's, or one of the `flags`.
+    /// An error of a check of what the file says, which begins with its key, with the line of that key; as it is, if the file does not say it: then it is a default's, or one of the `flags`.
     pub fn locate(&self, error: anyhow::Error, flags: &toml::Table) -> anyhow::Error {
         let message = format!("{error:#}");
         let place = DeTable::parse(&self.text).ok().and_then(|file| place(file.get_ref(), &message, flags));

@@ -140,7 +140,7 @@ impl Config {
     /// A file that cannot be read, or a configuration that makes no sense; the message says which part.
     pub fn load(args: &Args) -> Result<Config> {
         let file = args.config.as_deref().map(File::read).transpose()?;
-        let said = file.as_ref().map(File::config).transpose()?.unwrap_or_default();
+        let said = file.as_ref().map(File::keys::<Config>).transpose()?.unwrap_or_default();
         let mut flags = toml::Table::try_from(&args.keys)?;
         if let Some(level) = args.verbose_level() {
             flags.insert("log".into(), toml::Value::try_from(level)?);

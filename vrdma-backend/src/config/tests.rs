@@ -15,7 +15,7 @@ fn load(args: &[&str]) -> Result<Config> {
 /// What a configuration file with this text is told.
 fn file(text: &str) -> Result<Config> {
     let file = File::of(text);
-    let config = file.config()?;
+    let config: Config = file.keys()?;
     config.check().map_err(|error| file.locate(error, &toml::Table::new()))?;
     Ok(config)
 }

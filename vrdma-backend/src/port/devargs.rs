@@ -1,5 +1,6 @@
 //! Devices as EAL names them.
 
+use crate::nearest::nearest;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
@@ -16,7 +17,50 @@ pub struct UplinkDevice {
     pub parameters: Vec<(String, String)>,
 }
 
+/// Virtual drivers, and parameters of them: a mistyped name is told from one that others have made.
+const DRIVERS: [(&str, &[&str]); 13] = [
+    ("net_packet", &["iface"]),
+    ("net_af_packet", &["iface", "qpairs", "blocksz", "framesz", "framecnt", "qdisc_bypass", "fanout_mode"]),
+    (
+        "net_af_xdp",
+        &["iface", "start_queue", "queue_count", "shared_umem", "xdp_prog", "busy_budget", "force_copy"],
+    ),
+    (
+        "net_memif",
+        &["role", "id", "bsize", "rsize", "socket", "socket-abstract", "mac", "secret", "zero-copy"],
+    ),
+    (
+        "net_virtio_user",
+        &["path", "mac", "cq", "queue_size", "queues", "iface", "server", "mrg_rxbuf", "in_order", "speed"],
+    ),
+    ("net_vhost", &["iface", "queues", "client", "tso", "legacy-ol-flags"]),
+    ("net_tap", &["iface", "remote", "mac", "persist"]),
+    ("net_pcap", &["rx_pcap", "tx_pcap", "rx_iface", "tx_iface", "iface", "phy_mac", "infinite_rx"]),
+    ("net_null", &["size", "copy", "no-rx"]),
+    ("net_ring", &["nodeaction"]),
+    ("net_bonding", &["mode", "slave", "member", "primary", "mac"]),
+    ("net_tun", &["iface"]),
+    ("net_failsafe", &["mac", "hotplug_poll"]),
+];
+
 impl UplinkDevice {
+    /// What may be mistyped of it, and the name that is nearest; for who found that something is wrong, as there may be drivers and parameters of which we do not know.
+    pub fn typo(&self) -> Option<String> {
+        let driver = self.driver();
+        if self.is_pci() {
+            return None;
+        }
+        let Some((_, known)) = DRIVERS.iter().find(|(name, _)| *name == driver) else {
+            let meant = nearest(driver, DRIVERS.iter().map(|(name, _)| *name))?;
+            return Some(format!("there is no driver {driver}: did you mean {meant}?"));
+        };
+        let mut unknown = self.parameters.iter().filter(|(key, _)| !known.contains(&key.as_str()));
+        unknown.find_map(|(key, _)| {
+            let meant = nearest(key, known.iter().copied())?;
+            Some(format!("{driver} has no parameter {key}: did you mean {meant}?"))
+        })
+    }
+
     /// Whether it is a PCI device, by its address: `[DOMAIN:]BUS:DEVICE.FUNCTION`.
     pub fn is_pci(&self) -> bool {
         let mut parts = self.name.rsplit(':');
@@ -49,11 +93,15 @@ impl UplinkDevice {
     /// # Errors
     /// Says what to write instead.
     pub fn check(&self) -> Result<()> {
-        ensure!(
-            !self.shares_interface() || self.interface().is_some(),
-            "uplink = {self}: the parameter iface is missing: write {},iface=INTERFACE",
-            self.name
-        );
+        if self.shares_interface() && self.interface().is_none() {
+            match self.typo() {
+                Some(typo) => bail!("uplink = {self}: {typo}"),
+                None => bail!(
+                    "uplink = {self}: the parameter iface is missing: write {},iface=INTERFACE",
+                    self.name
+                ),
+            }
+        }
         let other = self.parameters.iter().find(|(key, _)| key != "iface");
         if let Some((key, _)) = other.filter(|_| self.is_packet()) {
             bail!("uplink = {self}: {} has no parameter {key}: it has iface alone", self.driver());

@@ -39,7 +39,8 @@ pub fn mtu(interface: &str) -> u32 {
 
 pub fn open(name: &str, mtu: Option<u16>) -> Port {
     let device = name.parse().unwrap();
-    let eal = Eal::start("", &device).unwrap();
+    // Buffers are never given back, and a test opens many devices.
+    let eal = Eal::start("--no-huge -m 1024", &device).unwrap();
     let mut port = Port::new(port::open(eal, &device, mtu, true, 1).unwrap());
     port.adopt();
     port

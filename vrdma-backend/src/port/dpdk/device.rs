@@ -3,7 +3,7 @@
 use super::attached::{Attached, lock};
 use super::dma::DeviceDma;
 use super::eal::{error_text, expecting_failure, take_said};
-use super::interface::{Interface, MtuChange};
+use super::held::Held;
 use super::removal::Removal;
 use anyhow::{Result, bail};
 use dpdk_sys as dpdk;
@@ -17,7 +17,10 @@ use vrdma_wire::num::Mac;
 #[derive(Debug)]
 pub(super) struct Device {
     pub port: u16,
-    pub interface: Option<Interface>,
+    /// The kernel's interface behind it. Given back after the port is closed.
+    pub held: Option<Held>,
+    /// That is gone.
+    pub lost: AtomicBool,
     /// Guests' memory that the device reaches, if its frames take some with them.
     pub dma: Option<Arc<DeviceDma>>,
     /// Interrupts of all queues may share a register, which drivers change without a lock.
@@ -26,8 +29,6 @@ pub(super) struct Device {
     pub removal: Option<Removal>,
     /// Makes the port ours.
     pub attached: Attached,
-    /// Undone after the port is closed.
-    pub mtu_change: Option<MtuChange>,
     pub has_rules: AtomicBool,
 }
 
@@ -35,6 +36,14 @@ impl Device {
     /// Whether the host waits for the device.
     pub fn is_wanted(&self) -> bool {
         self.removal.as_ref().is_some_and(Removal::is_wanted)
+    }
+
+    /// Whether the interface behind it is gone, which is looked at if asked for.
+    pub fn is_lost(&self, look: bool) -> bool {
+        if look && self.held.as_ref().is_some_and(|held| !held.interface().is_there()) {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Has frames to this address come to this queue.
@@ -75,7 +84,13 @@ impl Drop for Device {
         if let Some(dma) = &self.dma {
             dma.detach();
         }
-        self.attached.detach();
-        self.mtu_change = None;
+        if self.lost.load(Ordering::Relaxed) {
+            // That an interface is no more there to be set back is no news.
+            expecting_failure(|| self.attached.detach());
+            take_said();
+        } else {
+            self.attached.detach();
+        }
+        self.held = None;
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use dpdk_sys as dpdk;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,13 +22,38 @@ pub struct Eal(());
 
 /// How starting it went: it can be tried only once.
 static STARTED: Mutex<Option<Result<(), String>>> = Mutex::new(None);
-/// The last complaints of DPDK.
-static SAID: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+/// The last complaints of DPDK; with a level, if they are held back ([`held_back`]).
+static SAID: Mutex<VecDeque<(Option<log::Level>, String)>> = Mutex::new(VecDeque::new());
 
 /// Messages that are let through while a device is set up, and after.
 static MESSAGES: Mutex<RateLimit> = Mutex::new(RateLimit::new(100));
 
 thread_local!(static EXPECTED: Cell<bool> = const { Cell::new(false) });
+thread_local!(static HELD: Cell<bool> = const { Cell::new(false) });
+
+unsafe extern "C" {
+    /// getopt(3): whether it prints what is wrong with an option.
+    static mut opterr: c_int;
+}
+
+/// Calls DPDK where an error quotes what it complains of, so that this is not logged, too; without an error it is logged after all.
+pub fn held_back<T, E>(call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let before = HELD.replace(true);
+    let result = call();
+    HELD.set(before);
+    if result.is_ok() {
+        let said: Vec<_> = lock(&SAID).drain(..).collect();
+        said.into_iter().for_each(|(level, line)| log_held(level, &line));
+    }
+    result
+}
+
+/// Logs a line that was held back.
+fn log_held(level: Option<log::Level>, line: &str) {
+    if let Some(level) = level {
+        lock(&MESSAGES).log_as("dpdk", level, || line.to_owned());
+    }
+}
 
 /// Calls DPDK with a question of which a failure is an answer: what it complains of is for `-v`.
 pub fn expecting_failure<T>(call: impl FnOnce() -> T) -> T {
@@ -92,6 +117,7 @@ impl Eal {
         if result == 0 {
             return Ok(());
         }
+        let typo = device.typo().map(|typo| format!("{typo}; ")).unwrap_or_default();
         let cause = error_text(-result);
         let said = take_said();
         let hint = if device.is_memif_client() {
@@ -106,7 +132,7 @@ impl Eal {
         } else {
             "are the parameters right?"
         };
-        bail!("device {device}: {cause}; {hint}{}", quote(&said))
+        bail!("device {device}: {cause}; {typo}{hint}{}", quote(&said))
     }
 }
 
@@ -180,13 +206,17 @@ fn init(arguments: &[String]) -> Result<(), String> {
                 dpdk::rte_openlog_stream(stream);
             }
             let count = words.len() as i32;
+            // What getopt says goes past our log, and the error names the arguments.
+            opterr = 0;
             // What it prints is a hundred lines about its arguments; an error says what is wrong with ours.
             let silence = (!asks_for_help).then(Silence::start);
-            let result = dpdk::rte_eal_init(count, words.as_mut_ptr());
-            let error = dpdk::shim_errno();
+            let result = held_back(|| {
+                let result = dpdk::rte_eal_init(count, words.as_mut_ptr());
+                if result < 0 { Err(dpdk::shim_errno()) } else { Ok(()) }
+            });
             drop(silence);
             std::mem::forget(words);
-            if result < 0 { Err(error) } else { Ok(()) }
+            result
         }
     });
     let result = thread.map_err(|error| error.to_string())?.join().expect("starting EAL does not panic");
@@ -271,7 +301,7 @@ pub fn last_error() -> anyhow::Error {
 
 /// What DPDK complained of since this was last asked, each on a line of its own.
 pub fn take_said() -> String {
-    let lines: Vec<String> = lock(&SAID).drain(..).map(|line| format!("  {line}")).collect();
+    let lines: Vec<String> = lock(&SAID).drain(..).map(|(_, line)| format!("  {line}")).collect();
     lines.join("\n")
 }
 
@@ -289,14 +319,19 @@ unsafe extern "C" fn log_line(bytes: *const c_char, len: usize) {
     };
     let shown = if EXPECTED.get() { level.max(log::Level::Debug) } else { level };
     for line in String::from_utf8_lossy(bytes).lines().map(str::trim).filter(|line| !line.is_empty()) {
-        // A peer may be able to make a driver complain, again and again.
-        lock(&MESSAGES).log_as("dpdk", shown, || line.to_owned());
+        let held = (HELD.get() && level <= log::Level::Warn).then_some(shown);
+        if held.is_none() {
+            // A peer may be able to make a driver complain, again and again.
+            lock(&MESSAGES).log_as("dpdk", shown, || line.to_owned());
+        }
         if level <= log::Level::Warn {
             let mut said = lock(&SAID);
-            if said.len() == QUOTED {
-                said.pop_front();
+            let first = if said.len() == QUOTED { said.pop_front() } else { None };
+            said.push_back((held, line.to_owned()));
+            drop(said);
+            if let Some((level, line)) = first {
+                log_held(level, &line);
             }
-            said.push_back(line.to_owned());
         }
     }
 }

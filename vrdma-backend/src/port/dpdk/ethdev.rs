@@ -11,7 +11,7 @@ use dpdk_sys as dpdk;
 use std::mem::zeroed;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use vrdma_wire::num::Mac;
 
 /// A queue pair of a device: the only one, or one of those that several workers have. All its `unsafe` calls name `port`, which is a started device that is ours alone while
@@ -35,10 +35,22 @@ pub struct Ethdev {
     pub(super) piece_pool: Pool,
     pub(super) wake: Wake,
     pub(super) counters: Counters,
+    /// How it comes back when its interface does, if it has one.
+    pub(super) comeback: Option<Arc<Mutex<dyn Comeback>>>,
     /// Guests' memory that the device reaches, if its frames take some with them.
     pub(super) dma: Option<Arc<DeviceDma>>,
     /// Most mbufs of a frame.
     pub(super) max_segments: u16,
+}
+
+/// How a device whose interface goes comes back.
+pub(super) trait Comeback: Send + std::fmt::Debug {
+    /// The interface is there: says what has changed of it.
+    fn look(&mut self);
+    /// The interface is gone.
+    fn lost(&mut self);
+    /// This queue of the device that is there again, if it is.
+    fn retake(&mut self, queue: u16) -> Option<Ethdev>;
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +63,8 @@ pub(super) struct Counters {
     tx_no_mbuf: u64,
     /// Frames that found the ring of the packet socket full.
     rx_ring_full: u64,
+    /// What drivers counted of interfaces that are gone.
+    past: DriverCounters,
 }
 
 impl Driver for Ethdev {
@@ -187,8 +201,9 @@ impl Driver for Ethdev {
         if self.shared.as_ref().is_some_and(|device| device.is_wanted()) {
             self.unplugged();
         }
+        self.look_for_interface();
         let Some(device) = &self.shared else { return false };
-        if let Wake::Socket(socket) = &self.wake
+        if let Wake::Socket { socket: Some(socket), .. } = &self.wake
             && self.device.is_af_packet()
         {
             self.counters.rx_ring_full += u64::from(socket.drops());
@@ -200,8 +215,8 @@ impl Driver for Ethdev {
             // The first looks for all: drivers ask the device, and without a lock.
             return true;
         }
-        if let Some(interface) = &device.interface {
-            return interface.carrier();
+        if let Some(held) = &device.held {
+            return held.interface().carrier();
         }
         let mut mbps = 0;
         // SAFETY: the port is ours. A device that cannot say (negative) counts as up.
@@ -210,8 +225,8 @@ impl Driver for Ethdev {
 
     fn speed(&mut self) -> Option<u32> {
         // Drivers that share an interface with the kernel give a number of their own.
-        if let Some(interface) = &self.shared.as_ref()?.interface {
-            return interface.speed();
+        if let Some(held) = &self.shared.as_ref()?.held {
+            return held.interface().speed();
         }
         let mut mbps = 0;
         // SAFETY: the port is ours.
@@ -227,21 +242,25 @@ impl Driver for Ethdev {
         count("rx_ring_full", c.rx_ring_full);
         count("tx_no_mbuf", c.tx_no_mbuf);
         // The driver counts for all queues.
-        if self.is_gone() || self.queue != 0 {
+        if self.queue != 0 || self.is_gone() && self.comeback.is_none() {
             return;
         }
-        // SAFETY: zero is a value of this structure; DPDK fills it in. The port is ours.
-        let stats = unsafe {
-            let mut stats: dpdk::rte_eth_stats = zeroed();
-            (dpdk::rte_eth_stats_get(self.port, &mut stats) == 0).then_some(stats)
-        };
-        if let Some(stats) = stats {
-            count("driver_rx_missed", stats.imissed);
-            count("driver_rx_errors", stats.ierrors);
-            count("driver_rx_no_mbuf", stats.rx_nombuf);
-            count("driver_tx_errors", stats.oerrors);
+        if let Some(all) = self.driver_counters() {
+            count("driver_rx_missed", all.rx_missed);
+            count("driver_rx_errors", all.rx_errors);
+            count("driver_rx_no_mbuf", all.rx_no_mbuf);
+            count("driver_tx_errors", all.tx_errors);
         }
     }
+}
+
+/// What a driver counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct DriverCounters {
+    rx_missed: u64,
+    rx_errors: u64,
+    rx_no_mbuf: u64,
+    tx_errors: u64,
 }
 
 impl Ethdev {
@@ -271,6 +290,54 @@ impl Ethdev {
 }
 
 impl Ethdev {
+    /// What drivers counted of this device and those before it, if they tell.
+    fn driver_counters(&self) -> Option<DriverCounters> {
+        let past = self.counters.past;
+        if self.is_gone() {
+            return Some(past);
+        }
+        // SAFETY: zero is a value of this structure; DPDK fills it in. The port is ours.
+        let stats = unsafe {
+            let mut stats: dpdk::rte_eth_stats = zeroed();
+            (dpdk::rte_eth_stats_get(self.port, &mut stats) == 0).then_some(stats)?
+        };
+        Some(DriverCounters {
+            rx_missed: past.rx_missed + stats.imissed,
+            rx_errors: past.rx_errors + stats.ierrors,
+            rx_no_mbuf: past.rx_no_mbuf + stats.rx_nombuf,
+            tx_errors: past.tx_errors + stats.oerrors,
+        })
+    }
+
+    /// Lets go of a device whose interface is gone, and takes the one that comes in its stead.
+    fn look_for_interface(&mut self) {
+        let Some(comeback) = self.comeback.clone() else { return };
+        // Who finds another queue's user at it looks at the next time.
+        let Ok(mut comeback) = comeback.try_lock() else { return };
+        if self.shared.as_ref().is_some_and(|device| device.is_lost(self.queue == 0)) {
+            if self.queue == 0 {
+                self.counters.past = self.driver_counters().unwrap_or(self.counters.past);
+                comeback.lost();
+            }
+            self.wake.let_go();
+            self.shared = None;
+        }
+        if self.shared.is_none() {
+            if let Some(fresh) = comeback.retake(self.queue) {
+                self.become_fresh(fresh);
+            }
+        } else if self.queue == 0 {
+            comeback.look();
+        }
+    }
+
+    /// Goes on with a device that was started again.
+    fn become_fresh(&mut self, mut fresh: Ethdev) {
+        self.shared = fresh.shared.take();
+        (self.port, self.mac) = (fresh.port, fresh.mac);
+        self.wake.follow(std::mem::replace(&mut fresh.wake, Wake::Blind));
+    }
+
     /// Gives the device back, which somebody unplugs.
     #[cold]
     fn unplugged(&mut self) {

@@ -7,100 +7,109 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use vrdma_wire::num::Mac;
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_GLINK: u32 = 0x0a;
 
-/// An interface of the network namespace in which this was opened.
-#[derive(Debug)]
+/// An interface of the network namespace in which this was opened. Its identity is its number: it may be renamed. One that is deleted, or moved to another
+/// namespace, is gone for good, whatever has its name or its number afterwards.
+#[derive(Clone, Debug)]
 pub struct Interface {
+    /// By which it was found.
     name: String,
+    index: i32,
+    sockets: Arc<Sockets>,
+}
+
+#[derive(Debug)]
+struct Sockets {
     /// Any socket: what requests of interfaces go through.
-    socket: OwnedFd,
+    requests: OwnedFd,
+    /// A packet socket that receives nothing. The kernel unbinds it when the interface goes.
+    anchor: OwnedFd,
 }
 
 /// A packet or XDP socket, which some driver has too.
 #[derive(Debug)]
 pub struct DriverSocket(OwnedFd);
 
-/// An MTU that is not the interface's own: it gets that back when this is dropped.
-#[derive(Debug)]
-pub struct MtuChange {
-    interface: Interface,
-    was: u16,
-    now: u16,
-}
-
-impl Drop for MtuChange {
-    fn drop(&mut self) {
-        // Unless somebody else has changed it meanwhile, or the interface is gone.
-        if self.interface.mtu().is_ok_and(|mtu| mtu == self.now)
-            && let Err(error) = self.interface.set_mtu(self.was)
-        {
-            log::warn!("uplink: the interface keeps MTU {}: {error:#}", self.now);
-        }
-    }
-}
-
 impl Interface {
     /// Finds it.
+    ///
+    /// # Errors
+    /// There is none of this name, or the system keeps us from it.
     pub fn open(name: &str) -> Result<Interface> {
         ensure!(name.len() < libc::IFNAMSIZ, "'{name}' is too long for an interface's name");
-        // SAFETY: a plain system call; the new descriptor is ours alone.
-        let socket = unsafe {
-            let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-            ensure!(fd >= 0, "socket: {}", io::Error::last_os_error());
-            OwnedFd::from_raw_fd(fd)
-        };
-        let interface = Interface { name: name.to_owned(), socket };
-        match interface.ask(libc::SIOCGIFINDEX, &mut interface.request()) {
-            Ok(()) => Ok(interface),
+        let requests = socket(libc::AF_INET, libc::SOCK_DGRAM).context("a socket")?;
+        let mut request = request_of(name);
+        match ask(&requests, libc::SIOCGIFINDEX, &mut request) {
+            Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
                 bail!(
                     "there is no interface {name} in this network namespace (`ip link` shows what there is)"
                 )
             }
-            Err(error) => Err(anyhow!(error).context(format!("interface {name}"))),
+            Err(error) => return Err(anyhow!(error).context(format!("interface {name}"))),
         }
+        // SAFETY: the kernel has set this field.
+        let index = unsafe { request.ifr_ifru.ifru_ifindex };
+        let anchor = socket(libc::AF_PACKET, libc::SOCK_RAW).context("a packet socket")?;
+        bind_packet(&anchor, index, 0).with_context(|| format!("interface {name}"))?;
+        Ok(Interface { name: name.to_owned(), index, sockets: Arc::new(Sockets { requests, anchor }) })
     }
 
-    fn request(&self) -> libc::ifreq {
-        // SAFETY: zero is a value of all its fields.
-        let mut request: libc::ifreq = unsafe { zeroed() };
-        let name = self.name.bytes().map(|b| b as libc::c_char);
-        request.ifr_name.iter_mut().zip(name).for_each(|(to, from)| *to = from);
-        request
+    /// Whether there is one of this name where this one was found.
+    pub fn is_back(&self) -> bool {
+        ask(&self.sockets.requests, libc::SIOCGIFINDEX, &mut request_of(&self.name)).is_ok()
+    }
+
+    /// Whether it is there still.
+    pub fn is_there(&self) -> bool {
+        let bound = binding(self.sockets.anchor.as_raw_fd());
+        bound.is_ok_and(|bound| bound.sll_ifindex == self.index)
+    }
+
+    /// A request about it, by the name that it has now.
+    fn request(&self) -> io::Result<libc::ifreq> {
+        if !self.is_there() {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        let mut request = request_of("");
+        request.ifr_ifru.ifru_ifindex = self.index;
+        self.ask(libc::SIOCGIFNAME, &mut request)?;
+        Ok(request)
     }
 
     fn ask(&self, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-        // SAFETY: all requests made here take an ifreq, whose pointers (of SIOCETHTOOL) lead to what they have to.
-        match unsafe { libc::ioctl(self.socket.as_raw_fd(), what, request) } {
-            0.. => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        ask(&self.sockets.requests, what, request)
+    }
+
+    /// Its name now.
+    pub fn current_name(&self) -> io::Result<String> {
+        let request = self.request()?;
+        let bytes = request.ifr_name.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8);
+        Ok(String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned())
     }
 
     /// Its MTU.
     pub fn mtu(&self) -> io::Result<u16> {
-        let mut request = self.request();
+        let mut request = self.request()?;
         self.ask(libc::SIOCGIFMTU, &mut request)?;
         // SAFETY: the kernel has set this field. Loopback alone has an MTU beyond 16 bits.
         Ok(unsafe { request.ifr_ifru.ifru_mtu }.try_into().unwrap_or(u16::MAX))
     }
 
     /// Its number.
-    pub fn index(&self) -> io::Result<i32> {
-        let mut request = self.request();
-        self.ask(libc::SIOCGIFINDEX, &mut request)?;
-        // SAFETY: the kernel has set this field.
-        Ok(unsafe { request.ifr_ifru.ifru_ifindex })
+    pub fn index(&self) -> i32 {
+        self.index
     }
 
     /// Its own address.
     pub fn mac(&self) -> io::Result<Mac> {
-        let mut request = self.request();
+        let mut request = self.request()?;
         self.ask(libc::SIOCGIFHWADDR, &mut request)?;
         // SAFETY: the kernel has set this field, which has no invalid values.
         let address = unsafe { request.ifr_ifru.ifru_hwaddr };
@@ -122,7 +131,7 @@ impl Interface {
 
     /// An address of this host; link-local ones, which each interface has, do not count.
     fn address(&self) -> Option<IpAddr> {
-        let mut request = self.request();
+        let mut request = self.request().ok()?;
         if self.ask(libc::SIOCGIFADDR, &mut request).is_ok() {
             // SAFETY: the kernel has set this field, which has no invalid values.
             let address = unsafe { request.ifr_ifru.ifru_addr };
@@ -134,22 +143,15 @@ impl Interface {
         let all = std::fs::read_to_string("/proc/thread-self/net/if_inet6").ok()?;
         all.lines().find_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let [address, _, _, scope, _, name] = words[..] else { return None };
-            let global = scope != "20" && name == self.name;
+            let [address, index, _, scope, _, _] = words[..] else { return None };
+            let global = scope != "20" && i32::from_str_radix(index, 16) == Ok(self.index);
             global.then(|| u128::from_str_radix(address, 16).ok().map(|bits| IpAddr::V6(bits.into())))?
         })
     }
 
-    /// Changes its MTU, until the change is dropped.
-    pub fn change_mtu(&self, mtu: u16) -> Result<MtuChange> {
-        let was = self.mtu()?;
-        self.set_mtu(mtu)?;
-        let again = Interface { name: self.name.clone(), socket: self.socket.try_clone()? };
-        Ok(MtuChange { interface: again, was, now: mtu })
-    }
-
-    fn set_mtu(&self, mtu: u16) -> Result<()> {
-        let mut request = self.request();
+    /// Changes its MTU.
+    pub fn set_mtu(&self, mtu: u16) -> Result<()> {
+        let mut request = self.request()?;
         request.ifr_ifru.ifru_mtu = mtu.into();
         self.ask(libc::SIOCSIFMTU, &mut request).with_context(|| format!("{}: MTU {mtu}", self.name))
     }
@@ -159,7 +161,7 @@ impl Interface {
         // struct ethtool_cmd, 44 bytes: the command first, the speed's low half at byte 12 and its high half at byte 28.
         let mut value = [0u32; 11];
         value[0] = ETHTOOL_GSET;
-        let mut request = self.request();
+        let mut request = self.request().ok()?;
         request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
         self.ask(SIOCETHTOOL, &mut request).ok()?;
         let half = |word: u32| u32::from(u16::from_ne_bytes([word.to_ne_bytes()[0], word.to_ne_bytes()[1]]));
@@ -170,7 +172,7 @@ impl Interface {
     /// Whether it is up and has a carrier. An interface that is gone has none.
     pub fn carrier(&self) -> bool {
         let mut value = [ETHTOOL_GLINK, 0];
-        let mut request = self.request();
+        let Ok(mut request) = self.request() else { return false };
         request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
         match self.ask(SIOCETHTOOL, &mut request) {
             Ok(()) => value[1] != 0,
@@ -180,11 +182,72 @@ impl Interface {
     }
 
     fn flags(&self) -> i32 {
-        let mut request = self.request();
+        let Ok(mut request) = self.request() else { return 0 };
         match self.ask(libc::SIOCGIFFLAGS, &mut request) {
             // SAFETY: the kernel has set this field.
             Ok(()) => unsafe { request.ifr_ifru.ifru_flags }.into(),
             Err(_) => 0,
+        }
+    }
+}
+
+/// An empty request about the interface of a name.
+fn request_of(name: &str) -> libc::ifreq {
+    // SAFETY: zero is a value of all its fields.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    let name = name.bytes().map(|b| b as libc::c_char).take(libc::IFNAMSIZ - 1);
+    request.ifr_name.iter_mut().zip(name).for_each(|(to, from)| *to = from);
+    request
+}
+
+fn ask(socket: &OwnedFd, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: all requests made here take an ifreq, whose pointers (of SIOCETHTOOL) lead to what they have to.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), what, request) } {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A socket without a protocol: a packet socket gets nothing before it is bound.
+fn socket(family: i32, kind: i32) -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call; the new descriptor is ours alone.
+    unsafe {
+        match libc::socket(family, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) {
+            fd @ 0.. => Ok(OwnedFd::from_raw_fd(fd)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// A packet socket that is not bound yet.
+pub fn packet_socket() -> io::Result<OwnedFd> {
+    socket(libc::AF_PACKET, libc::SOCK_RAW)
+}
+
+/// Binds a packet socket to an interface, for frames of a protocol (`ETH_P_ALL`), or for none (0). One that was bound to another is so no more.
+pub fn bind_packet(socket: &OwnedFd, index: i32, protocol: i32) -> io::Result<()> {
+    // SAFETY: zero is a value of this structure.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (protocol as u16).to_be();
+    address.sll_ifindex = index;
+    // SAFETY: the address is as long as said.
+    let result = unsafe {
+        let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The interface to which a packet socket is bound, and the protocol. Once the interface is gone, its number is -1.
+fn binding(socket: RawFd) -> io::Result<libc::sockaddr_ll> {
+    // SAFETY: zero is a value of this structure, which is as long as said. A descriptor that is none or no socket gives an error.
+    unsafe {
+        let mut address: libc::sockaddr_ll = zeroed();
+        let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        match libc::getsockname(socket, (&raw mut address).cast(), &mut len) {
+            0 => Ok(address),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 }
@@ -198,6 +261,15 @@ pub fn driver_sockets() -> Vec<RawFd> {
             matches!(option(*fd, libc::SOL_SOCKET, libc::SO_DOMAIN), Some(libc::AF_PACKET | libc::AF_XDP))
         })
         .collect()
+}
+
+/// Whether this is what a driver receives by from an interface: one of its packet sockets that receive, or any XDP socket, which does not tell.
+pub fn receives_from(fd: RawFd, index: i32) -> bool {
+    match option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
+        Some(libc::AF_XDP) => true,
+        Some(libc::AF_PACKET) => binding(fd).is_ok_and(|to| to.sll_ifindex == index && to.sll_protocol != 0),
+        _ => false,
+    }
 }
 
 /// A socket option that is an int.

@@ -40,7 +40,16 @@ unsafe impl Send for Mbuf {}
 
 impl Pool {
     /// A pool of at least `count` mbufs, each with room for `room` bytes.
-    pub fn new(_eal: Eal, count: u32, room: u16) -> Result<Pool> {
+    pub fn new(eal: Eal, count: u32, room: u16) -> Result<Pool> {
+        Pool::made(eal, count, room, false)
+    }
+
+    /// The same, whose mbufs lie one behind the other, for the driver of XDP sockets.
+    pub fn packed(eal: Eal, count: u32, room: u16) -> Result<Pool> {
+        Pool::made(eal, count, room, true)
+    }
+
+    fn made(_eal: Eal, count: u32, room: u16, packed: bool) -> Result<Pool> {
         // Names are unique in a process; memory that DPDK frees with the process needs no better one.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("vrdma{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -51,7 +60,11 @@ impl Pool {
             // Mempools use their memory best with 2^n - 1 elements.
             let count = (count + 1).next_power_of_two() - 1;
             let private = dpdk::shim_ext_shared_info_size().next_multiple_of(8) as u16;
-            dpdk::rte_pktmbuf_pool_create(name.as_ptr(), count, CACHE.min(count / 4), private, data_room, -1)
+            let (name, cache) = (name.as_ptr(), CACHE.min(count / 4));
+            match packed {
+                true => dpdk::shim_packed_pool_create(name, count, cache, private, data_room),
+                false => dpdk::rte_pktmbuf_pool_create(name, count, cache, private, data_room, -1),
+            }
         };
         let raw = NonNull::new(raw).ok_or_else(last_error).with_context(|| {
             format!(
@@ -59,6 +72,13 @@ impl Pool {
             )
         })?;
         Ok(Pool { raw, room })
+    }
+
+    /// Takes back buffers that a driver, which was closed, had taken for frames to come. To be called by the thread that used the driver, which alone took any.
+    pub fn recover(&self) {
+        // SAFETY: the pool lives. No driver has it any more, and the caller is the only thread that takes buffers of it. Frames that somebody has are not empty.
+        let count = unsafe { dpdk::shim_pool_recover(self.raw.as_ptr()) };
+        log::debug!("{count} packet buffers were taken back from a driver that is gone");
     }
 
     /// As DPDK knows it.

@@ -2,10 +2,13 @@
 #![allow(unsafe_code, reason = "this folder is the border to DPDK, and to the sockets beneath its drivers")]
 
 mod attached;
+mod claim;
+mod comeback;
 mod device;
 mod dma;
 mod eal;
 mod ethdev;
+mod held;
 mod interface;
 mod mbuf;
 mod queues;
@@ -17,6 +20,6 @@ mod wake;
 pub use eal::Eal;
 pub use ethdev::Ethdev;
 
-pub(super) use interface::{DriverSocket, Interface, MtuChange};
+pub(super) use held::{Held, Presence};
+pub(super) use interface::{DriverSocket, bind_packet, packet_socket};
 pub(super) use mbuf::{Mbuf, Pool};
-pub(super) use setup::wanted_mtu;

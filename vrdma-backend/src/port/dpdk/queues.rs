@@ -42,7 +42,7 @@ pub(super) struct Running {
 }
 
 /// The buffers of one queue pair.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Pools {
     /// Frames to receive, and to send.
     pub rx: Pool,
@@ -80,6 +80,12 @@ impl Setup<'_> {
         };
         log::info!("uplink {}: {why_not}: the first worker sends and receives for all", device.name);
         self.run(device, lengths, vec![first])
+    }
+
+    /// Starts the device as it was before, with the buffers that it had.
+    pub fn run_again(&self, device: &UplinkDevice, pools: Vec<Pools>) -> Result<Running> {
+        let lengths = queue_lengths(self.port, device.is_pci())?;
+        self.run(device, lengths, pools)
     }
 
     fn run(&self, device: &UplinkDevice, (rx, tx): (u16, u16), pools: Vec<Pools>) -> Result<Running> {
@@ -125,7 +131,10 @@ fn pools(eal: Eal, device: &UplinkDevice, (rx, tx): (u16, u16), room: u16) -> Re
         false => 4 * BURST as u32,
     };
     Ok(Pools {
-        rx: Pool::new(eal, u32::from(rx) + spare, room)?,
+        rx: match device.is_af_xdp() {
+            true => Pool::packed(eal, u32::from(rx) + spare, room)?,
+            false => Pool::new(eal, u32::from(rx) + spare, room)?,
+        },
         tx: Pool::new(eal, u32::from(tx) + 2 * spare, room)?,
         piece: Pool::new(eal, 2 * (u32::from(tx) + 2 * spare), TAIL_ROOM)?,
     })

@@ -1,65 +1,48 @@
 //! How a device is found, set up and started.
 
-use super::attached::{Attached, check, info, lock};
+use super::attached::{Attached, check, info};
 use super::device::Device;
 use super::dma::DeviceDma;
 use super::eal::{Eal, error_text, expecting_failure, take_said};
 use super::ethdev::{Counters, Ethdev};
-use super::interface::{Interface, MtuChange, driver_sockets};
+use super::held::Held;
+use super::interface::driver_sockets;
 use super::queues::{Pools, Running, Setup};
 use super::quirks::Quirks;
 use super::removal::Removal;
 use super::wake::Wake;
 use crate::port::{Capabilities, Checksums, ETHERNET, UplinkDevice};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use dpdk_sys as dpdk;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex};
 use vrdma_wire::num::Mac;
 
-/// MTU where neither the configuration nor the device says one.
+/// The MTU that every device takes.
 const DEFAULT_MTU: u16 = 1500;
-/// Largest MTU: jumbo frames as switches have them.
-const MAX_MTU: u16 = 9600;
 
-impl Ethdev {
-    /// Opens and starts a device. Without `mtu` its network interface's MTU stays, and others get 1500. An interface whose MTU this
-    /// changes gets its own back when this is dropped.
-    ///
-    /// # Errors
-    /// The device cannot be had; the message says why and what helps.
-    pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
-        Ethdev::open_with(eal, device, mtu, true, 1)
-    }
-
-    /// The same; `zero_copy` says whether frames may take memory of others with them where the device can, and `workers` for how many it shall have queue
-    /// pairs ([`Driver::split`](crate::port::Driver::split)): it has so many, or one, which is said.
-    ///
-    /// # Errors
-    /// As of [`Ethdev::open`].
-    pub fn open_with(
-        eal: Eal,
-        device: &UplinkDevice,
-        mtu: Option<u16>,
-        zero_copy: bool,
-        workers: u16,
-    ) -> Result<Ethdev> {
-        let _one = lock();
-        open(eal, device, mtu, zero_copy, workers).with_context(|| format!("uplink {}", device.name))
-    }
+/// What a device is opened with.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// With all parameters.
+    pub device: UplinkDevice,
+    /// The MTU that was asked for, and that which the port gets.
+    pub asked: Option<u16>,
+    pub mtu: u16,
+    pub zero_copy: bool,
+    pub workers: u16,
 }
 
-/// See [`Ethdev::open`]; under [`lock`].
-fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool, workers: u16) -> Result<Ethdev> {
-    device.check_host()?;
-    let interface = device.interface().map(Interface::open).transpose()?;
-    if let Some(interface) = &interface {
-        interface.warn();
-    }
-    // Undone if anything fails from here on.
-    let (mut mtu, mtu_change) = wanted_mtu(interface.as_ref(), mtu)?;
+/// Starts a device; under [`lock`]. Of one that was there before, and gets the same again, the buffers are given.
+pub(super) fn start(
+    eal: Eal,
+    wanted: &Wanted,
+    held: Option<Held>,
+    pools: Option<Vec<Pools>>,
+) -> Result<Ethdev> {
+    let Wanted { device, mut mtu, zero_copy, workers, .. } = wanted.clone();
+    // What fails from here on is undone.
     let sockets = driver_sockets();
-    let device = device.with_rings_for(usize::from(mtu) + ETHERNET);
     let attached = Attached::new(probe(eal, &device)?)?;
     let port = attached.0.expect("just attached");
 
@@ -75,9 +58,11 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool, work
         room = device.get("framesz").and_then(|size| size.parse().ok()).unwrap_or(2048).max(room);
     }
     let room = u16::try_from(room).context("framesz is too long")?;
-    let setup =
-        Setup { port, info: &info, mtu: mtu.min(longest(&info)), room, interrupt: interface.is_none() };
-    let Running { pools, interrupt } = setup.run_for(eal, &device, workers)?;
+    let setup = Setup { port, info: &info, mtu: mtu.min(longest(&info)), room, interrupt: held.is_none() };
+    let Running { pools, interrupt } = match pools {
+        Some(pools) => setup.run_again(&device, pools)?,
+        None => setup.run_for(eal, &device, workers)?,
+    };
     promiscuous(port, &device);
 
     let multi_segs = info.tx_offload_capa & dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS != 0;
@@ -87,10 +72,11 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool, work
         Capabilities { mtu, max_frame: frame, external, checksums: checksums(info.tx_offload_capa) };
     let (mac, removal) = (mac(port)?, Some(Removal::watch(port)?));
     let interrupts = Mutex::default();
+    let interface = held.as_ref().map(|held| held.interface().clone());
     let has_rules = false.into();
     // Whoever drops it takes the lock that is held here: so nothing may fail from here on.
     let shared =
-        Device { port, interface, dma: dma.clone(), interrupts, removal, attached, mtu_change, has_rules };
+        Device { port, held, lost: false.into(), dma: dma.clone(), interrupts, removal, attached, has_rules };
     let shared = Arc::new(shared);
     let mut queues = (0..).zip(pools).map(|(queue, Pools { rx, tx, piece })| Ethdev {
         eal,
@@ -103,10 +89,11 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool, work
         rx_pool: rx,
         tx_pool: tx,
         piece_pool: piece,
-        wake: Wake::find(port, queue, &device, interrupt, &sockets),
+        wake: Wake::find(port, queue, &device, interface.as_ref(), interrupt, &sockets),
         dma: dma.clone(),
         max_segments: most_segments(&info),
         counters: Counters::default(),
+        comeback: None,
         device: device.clone(),
     });
     let mut first = queues.next().expect("a device has a queue pair at least");
@@ -161,18 +148,6 @@ fn dma(
     take_said();
     log::info!("uplink {}: payload is copied once: {why_not}", device.name);
     Ok(None)
-}
-
-/// The MTU to use, and the interface's change to it if one was needed.
-pub fn wanted_mtu(interface: Option<&Interface>, mtu: Option<u16>) -> Result<(u16, Option<MtuChange>)> {
-    let has = interface.map(Interface::mtu).transpose()?;
-    let wanted = mtu.or(has).unwrap_or(DEFAULT_MTU).min(MAX_MTU);
-    ensure!(wanted >= 576, "MTU {wanted} is too small for IP");
-    let change = match interface {
-        Some(interface) if mtu.is_some() && has != Some(wanted) => Some(interface.change_mtu(wanted)?),
-        _ => None,
-    };
-    Ok((wanted, change))
 }
 
 /// The device's port, which is none that somebody has already.

@@ -1,10 +1,10 @@
 //! How one learns, asleep, that a device has frames.
 
 use super::eal::expecting_failure;
-use super::interface::{DriverSocket, driver_sockets};
+use super::interface::{DriverSocket, Interface, driver_sockets, receives_from};
 use crate::port::UplinkDevice;
 use dpdk_sys as dpdk;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// What wakes the user of a port.
@@ -12,8 +12,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub enum Wake {
     /// Nothing.
     Blind,
-    /// The driver's own socket.
-    Socket(DriverSocket),
+    /// The driver's own socket; gone while its interface is.
+    Socket {
+        socket: Option<DriverSocket>,
+        /// An epoll set with the socket of the moment, which whoever waits need not know.
+        gate: OwnedFd,
+    },
     /// The interrupt of a receive queue, which has to be asked for each time.
     Interrupt {
         /// Readable after it.
@@ -26,11 +30,18 @@ pub enum Wake {
 impl Wake {
     /// What there is for a queue of a port that was started, ours alone: `interrupt` says whether interrupts could be configured, and `before` which
     /// sockets there were before the driver opened its own, one for each queue.
-    pub fn find(port: u16, queue: u16, device: &UplinkDevice, interrupt: bool, before: &[i32]) -> Wake {
-        if device.interface().is_some() {
-            // Numbers are given from the lowest on.
-            let mut found: Vec<i32> =
-                driver_sockets().into_iter().filter(|fd| !before.contains(fd)).collect();
+    pub fn find(
+        port: u16,
+        queue: u16,
+        device: &UplinkDevice,
+        interface: Option<&Interface>,
+        interrupt: bool,
+        before: &[i32],
+    ) -> Wake {
+        if let Some(interface) = interface {
+            // Other threads open sockets, too. Numbers are given from the lowest on.
+            let is_ours = |fd: &i32| !before.contains(fd) && receives_from(*fd, interface.index());
+            let mut found: Vec<i32> = driver_sockets().into_iter().filter(is_ours).collect();
             found.sort_unstable();
             let found = found.get(usize::from(queue)).copied();
             if let Some(socket) = found.and_then(|fd| DriverSocket::of(fd).ok()) {
@@ -39,7 +50,10 @@ impl Wake {
                 {
                     log::warn!("{}: what this host sends cannot be kept out: {error}", device.name);
                 }
-                return Wake::Socket(socket);
+                match gate(&socket) {
+                    Ok(gate) => return Wake::Socket { socket: Some(socket), gate },
+                    Err(error) => log::warn!("{}: frames that come wake nobody: {error}", device.name),
+                }
             }
         }
         if interrupt && let Some(fd) = interrupt_fd(port, queue) {
@@ -56,7 +70,7 @@ impl Wake {
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Wake::Blind => None,
-            Wake::Socket(socket) => Some(socket.fd().as_fd()),
+            Wake::Socket { gate, .. } => Some(gate.as_fd()),
             Wake::Interrupt { fd, .. } => Some(fd.as_fd()),
         }
     }
@@ -65,8 +79,8 @@ impl Wake {
     pub fn arm(&self, port: u16, queue: u16) -> bool {
         match self {
             Wake::Blind => false,
-            Wake::Socket(socket) => {
-                socket.clear_error();
+            Wake::Socket { socket, .. } => {
+                socket.iter().for_each(DriverSocket::clear_error);
                 true
             }
             Wake::Interrupt { fd, counts } => {
@@ -84,6 +98,23 @@ impl Wake {
         }
     }
 
+    /// The interface is gone: the driver's socket may be closed.
+    pub fn let_go(&mut self) {
+        if let Wake::Socket { socket, .. } = self {
+            *socket = None;
+        }
+    }
+
+    /// From now on the socket of `other` wakes who waits here.
+    pub fn follow(&mut self, mut other: Wake) {
+        if let (Wake::Socket { socket, gate }, Wake::Socket { socket: new, .. }) = (self, &mut other) {
+            *socket = new.take();
+            if let Some(Err(error)) = socket.as_ref().map(|socket| watch(gate, socket)) {
+                log::warn!("uplink: frames that come wake nobody: {error}");
+            }
+        }
+    }
+
     /// After it.
     pub fn disarm(&self, port: u16, queue: u16) {
         if let Wake::Interrupt { fd, counts } = self {
@@ -92,6 +123,18 @@ impl Wake {
             drain(fd, *counts);
         }
     }
+}
+
+/// An epoll set with a socket in it.
+fn gate(socket: &DriverSocket) -> rustix::io::Result<OwnedFd> {
+    let gate = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    watch(&gate, socket)?;
+    Ok(gate)
+}
+
+/// Puts a socket into the set. It leaves it when it is closed.
+fn watch(gate: &OwnedFd, socket: &DriverSocket) -> rustix::io::Result<()> {
+    epoll::add(gate, socket.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)
 }
 
 /// The descriptor of a queue's interrupt: the driver's, so with a number of our own.

@@ -23,7 +23,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-use super::dpdk::{Eal, Interface, MtuChange, Pool, wanted_mtu};
+use super::dpdk::{Eal, Held, Pool, Presence};
 use super::{BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Offload, UplinkDevice};
 use anyhow::{Context, Result};
 use inbox::Inbox;
@@ -53,9 +53,9 @@ pub struct PacketSocket {
     counters: Counters,
     /// When the kernel was asked last, if it had nothing.
     quiet: Option<Instant>,
-    interface: Interface,
-    /// Undone last.
-    _mtu_change: Option<MtuChange>,
+    presence: Presence,
+    /// While it is there. Given back last.
+    held: Option<Held>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,11 +78,13 @@ impl PacketSocket {
 
 fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<PacketSocket> {
     device.check_host()?;
-    let interface = Interface::open(device.interface().context("the parameter iface is missing")?)?;
-    interface.warn();
-    let socket = Socket::open(&interface)?;
-    let mac = interface.mac().context("its MAC address")?;
-    let (mtu, mtu_change) = wanted_mtu(Some(&interface), mtu)?;
+    let name = device.interface().context("the parameter iface is missing")?;
+    let socket = Socket::open()?;
+    let asked = mtu;
+    let (held, mtu) = Held::take(name, asked)?;
+    held.interface().warn();
+    socket.bind(&held)?;
+    let mac = held.interface().mac().context("its MAC address")?;
     let max_frame = usize::from(mtu) + ETHERNET;
     let room = u16::try_from(max_frame)?;
     let receive_pool = Pool::new(eal, BUFFERS, room)?;
@@ -99,8 +101,8 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<PacketSocke
         send_pool,
         counters: Counters::default(),
         quiet: None,
-        interface,
-        _mtu_change: mtu_change,
+        presence: Presence::of(held.interface(), asked, mtu),
+        held: Some(held),
     })
 }
 
@@ -164,11 +166,11 @@ impl Driver for PacketSocket {
         if self.receive_pool.available() == 0 {
             self.counters.rx_pool_empty += 1;
         }
-        self.interface.carrier()
+        self.look()
     }
 
     fn speed(&mut self) -> Option<u32> {
-        self.interface.speed()
+        self.held.as_ref()?.interface().speed()
     }
 
     fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
@@ -180,5 +182,29 @@ impl Driver for PacketSocket {
         count("rx_too_long", inbox.oversize);
         count("tx_joined", outbox.joined);
         count("tx_refused", outbox.refused);
+    }
+}
+
+impl PacketSocket {
+    /// Whether the link is up. An interface that is gone has none, and the next that has its name is taken.
+    fn look(&mut self) -> bool {
+        if self.held.as_ref().is_some_and(|held| !held.interface().is_there()) {
+            self.held = None;
+            self.presence.lost();
+        }
+        if self.held.is_none()
+            && let Some(held) = self.presence.retake()
+        {
+            match self.socket.bind(&held) {
+                Ok(()) => {
+                    self.presence.has(held.interface());
+                    self.held = Some(held);
+                }
+                Err(error) => self.presence.failed(&error),
+            }
+        }
+        let Some(held) = &self.held else { return false };
+        self.presence.look();
+        held.interface().carrier()
     }
 }

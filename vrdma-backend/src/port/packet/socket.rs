@@ -3,11 +3,11 @@
 
 use super::header::HEADER;
 use crate::port::BURST;
-use crate::port::dpdk::{DriverSocket, Interface};
+use crate::port::dpdk::{DriverSocket, Held, bind_packet, packet_socket};
 use anyhow::{Context, Result};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
 
 /// Parts of the memory for a message: the kernel's header, the first bytes of the frame, and the others.
@@ -20,7 +20,7 @@ const PACKET_VNET_HDR: i32 = 15;
 /// Room for a control message with `tpacket_auxdata`, in words: its header, then the data.
 const CONTROL: usize = (size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>()).div_ceil(8);
 
-/// A packet socket that is bound to an interface: what comes to that, to any address, and not what this host's kernel sends by it.
+/// A packet socket, which is bound to an interface after it was opened: what comes to that, to any address, and not what this host's kernel sends by it.
 #[derive(Debug)]
 pub struct Socket(DriverSocket);
 
@@ -40,17 +40,8 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel refuses; the message says what for.
-    pub fn open(interface: &Interface) -> Result<Socket> {
-        // Without a protocol it gets nothing before it is bound.
-        // SAFETY: a plain system call; the new descriptor is ours alone.
-        let fd = unsafe {
-            match libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
-            {
-                fd @ 0.. => OwnedFd::from_raw_fd(fd),
-                _ => return Err(io::Error::last_os_error()).context("a packet socket"),
-            }
-        };
-        let index = interface.index()?;
+    pub fn open() -> Result<Socket> {
+        let fd = packet_socket().context("a packet socket")?;
         set(&fd, libc::SOL_PACKET, PACKET_VNET_HDR, 1).context("PACKET_VNET_HDR")?;
         set(&fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1).context("PACKET_AUXDATA")?;
         // Without CAP_NET_ADMIN it has what net.core.rmem_max and wmem_max allow.
@@ -63,29 +54,24 @@ impl Socket {
         }
         let socket = Socket(DriverSocket::from(fd));
         socket.0.ignore_own_host().context("a filter")?;
-        socket.bind(index).context("bind")?;
-        // Guests have addresses of their own.
-        if let Err(error) = socket.be_promiscuous(index) {
-            log::warn!("{interface}: not promiscuous ({error}): it may hide guests' frames");
-        }
         Ok(socket)
     }
 
-    fn bind(&self, index: i32) -> io::Result<()> {
-        // SAFETY: zero is a value of this structure.
-        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = index;
-        // SAFETY: the address is as long as said.
-        let result = unsafe {
-            let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-            libc::bind(self.fd(), (&raw const address).cast(), len)
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    /// Binds it to an interface; after that is gone it may be bound to another.
+    ///
+    /// # Errors
+    /// The kernel refuses; the message says what for.
+    pub fn bind(&self, held: &Held) -> Result<()> {
+        let (interface, index) = (held.interface(), held.interface().index());
+        bind_packet(self.0.fd(), index, libc::ETH_P_ALL).context("bind")?;
+        // Guests have addresses of their own.
+        if let Err(error) = self.be_promiscuous(index) {
+            log::warn!("{interface}: not promiscuous ({error}): it may hide guests' frames");
+        }
+        Ok(())
     }
 
-    /// For as long as the socket lives.
+    /// For as long as the socket and the interface live.
     fn be_promiscuous(&self, index: i32) -> io::Result<()> {
         // SAFETY: zero is a value of this structure.
         let mut member: libc::packet_mreq = unsafe { zeroed() };

@@ -1,0 +1,48 @@
+//! An interface is the uplink of one daemon.
+
+use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::OwnedFd;
+
+/// An interface that is ours alone, as far as daemons of this kind go, until this is dropped: a socket that listens at an abstract address, of which each network namespace has its own,
+/// as it has its own interfaces. The address has the interface's number, so by whatever name it is called it is the same. Whoever finds the address in use connects, to learn whose it is.
+#[derive(Debug)]
+pub struct Claim(#[allow(dead_code, reason = "held for its address, which ends with it")] OwnedFd);
+
+impl Claim {
+    /// Claims the interface with this number; `name` is for messages.
+    ///
+    /// # Errors
+    /// It is some daemon's, perhaps this one's.
+    pub fn take(index: i32, name: &str) -> Result<Claim> {
+        let address = SocketAddrUnix::new_abstract_name(format!("vrdma-backend/uplink/{index}").as_bytes())?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let own = socket().context("a socket")?;
+        match rustix::net::bind(&own, &address) {
+            Ok(()) => {}
+            Err(Errno::ADDRINUSE) => {
+                let other = socket().context("a socket")?;
+                let owner = rustix::net::connect(&other, &address)
+                    .and_then(|()| rustix::net::sockopt::socket_peercred(&other))
+                    .map(|peer| peer.pid.as_raw_pid());
+                let own = rustix::process::getpid().as_raw_pid();
+                match owner {
+                    Ok(pid) if pid == own => bail!("the interface {name} is in use by this process already"),
+                    Ok(pid) if pid > 0 => bail!(
+                        "the interface {name} is in use by another vrdma-backend, process {pid}: stop it, or name another interface"
+                    ),
+                    // Of another PID namespace, or it has ended just now.
+                    _ => bail!(
+                        "the interface {name} is in use by another vrdma-backend: stop it, or name another interface"
+                    ),
+                }
+            }
+            Err(error) => return Err(error).with_context(|| format!("interface {name}: its claim")),
+        }
+        // Those who ask are never accepted: the kernel tells them.
+        rustix::net::listen(&own, 16).with_context(|| format!("interface {name}: its claim"))?;
+        Ok(Claim(own))
+    }
+}
