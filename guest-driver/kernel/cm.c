@@ -86,7 +86,7 @@ static int connect_locked(struct vrdma_dev *dev, struct iw_cm_id *cm_id,
 	end = vrdma_end_alloc(VRDMA_CM_CONNECTS);
 	if (!end)
 		return -ENOMEM;
-	err = vrdma_reserve_port(&cm_id->m_local_addr, &end->port);
+	err = vrdma_reserve_port(vrdma_scope_of(cm_id).net, &cm_id->m_local_addr, &end->port);
 	if (!err)
 		err = vrdma_cmd_cm_connect(dev, req, &end->number);
 	if (!err)
@@ -100,6 +100,7 @@ static int connect_locked(struct vrdma_dev *dev, struct iw_cm_id *cm_id,
 
 int vrdma_iw_connect(struct iw_cm_id *cm_id, struct iw_cm_conn_param *param)
 {
+	struct vrdma_cm_scope scope = vrdma_scope_of(cm_id);
 	struct vrdma_dev *dev = to_vdev(cm_id->device);
 	struct vrdma_cm_connect_req *req;
 	int err;
@@ -112,7 +113,8 @@ int vrdma_iw_connect(struct iw_cm_id *cm_id, struct iw_cm_conn_param *param)
 		return -ENOMEM;
 	err = 0;
 	if (dev->caps.device_cap & VRDMA_CAP_NEXT_HOP)
-		err = vrdma_find_next_hop(dev, &cm_id->m_local_addr, &cm_id->m_remote_addr, req);
+		err = vrdma_find_next_hop(dev, &scope, &cm_id->m_local_addr, &cm_id->m_remote_addr,
+					  req);
 	if (!err) {
 		mutex_lock(&dev->cm_lock);
 		err = connect_locked(dev, cm_id, req);

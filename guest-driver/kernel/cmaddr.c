@@ -6,6 +6,9 @@
 #include <linux/net.h>
 #include <net/ipv6.h>
 #include <net/net_namespace.h>
+#include <net/sock.h>
+#include <rdma/iw_cm.h>
+#include <rdma/rdma_cm.h>
 
 #include "cmaddr.h"
 
@@ -57,8 +60,24 @@ void vrdma_get_address(struct sockaddr_storage *to, const u8 *addr, __le16 port)
 	}
 }
 
-/* Keeps programs of the guest from a port that the device uses. */
-int vrdma_reserve_port(const struct sockaddr_storage *at, struct socket **port)
+/*
+ * rdma_cm, iw_cm's only user, has its own identifier as the context of iw_cm's: it knows the network
+ * namespace of who made it, which is not that of the caller if a work of the kernel connects.
+ */
+struct vrdma_cm_scope vrdma_scope_of(const struct iw_cm_id *cm_id)
+{
+	struct rdma_cm_id *id = cm_id->context;
+	struct vrdma_cm_scope scope = { .net = &init_net };
+
+	if (id && !WARN_ON_ONCE(rdma_iw_cm_id(id) != cm_id)) {
+		scope.net = id->route.addr.dev_addr.net;
+		scope.oif = id->route.addr.dev_addr.bound_dev_if;
+	}
+	return scope;
+}
+
+/* Keeps programs of the guest from a port that the device uses in the network namespace @net. */
+int vrdma_reserve_port(struct net *net, const struct sockaddr_storage *at, struct socket **port)
 {
 	size_t len = at->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
 						 sizeof(struct sockaddr_in);
@@ -66,13 +85,24 @@ int vrdma_reserve_port(const struct sockaddr_storage *at, struct socket **port)
 
 	if (at->ss_family != AF_INET && at->ss_family != AF_INET6)
 		return -EAFNOSUPPORT;
-	err = sock_create_kern(&init_net, at->ss_family, SOCK_STREAM, IPPROTO_TCP, port);
+	err = sock_create_kern(net, at->ss_family, SOCK_STREAM, IPPROTO_TCP, port);
 	if (err)
 		return err;
+	/* A socket of the kernel does not keep its namespace. */
+	get_net(net);
 	err = kernel_bind(*port, (struct sockaddr *)at, len);
 	if (err) {
-		sock_release(*port);
+		vrdma_release_port(*port);
 		*port = NULL;
 	}
 	return err;
+}
+
+/* Gives a reserved port back. */
+void vrdma_release_port(struct socket *port)
+{
+	struct net *net = sock_net(port->sk);
+
+	sock_release(port);
+	put_net(net);
 }

@@ -5,11 +5,24 @@
 #include <linux/socket.h>
 #include <linux/types.h>
 
+struct iw_cm_id;
 struct socket;
+
+/**
+ * struct vrdma_cm_scope - where an identifier of iw_cm has its addresses and routes
+ * @net: its network namespace, which lives as long as the identifier
+ * @oif: the interface that it is bound to, or 0
+ */
+struct vrdma_cm_scope {
+	struct net *net;
+	int oif;
+};
 
 void vrdma_put_address(const struct sockaddr_storage *from, u8 *addr, __le16 *port);
 void vrdma_get_address(struct sockaddr_storage *to, const u8 *addr, __le16 port);
 u16 vrdma_port(const struct sockaddr_storage *of);
-int vrdma_reserve_port(const struct sockaddr_storage *at, struct socket **port);
+struct vrdma_cm_scope vrdma_scope_of(const struct iw_cm_id *cm_id);
+int vrdma_reserve_port(struct net *net, const struct sockaddr_storage *at, struct socket **port);
+void vrdma_release_port(struct socket *port);
 
 #endif /* VRDMA_CMADDR_H */

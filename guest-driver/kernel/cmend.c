@@ -8,6 +8,7 @@
 #include <rdma/iw_cm.h>
 
 #include "broken.h"
+#include "cmaddr.h"
 #include "cmcmds.h"
 #include "cmend.h"
 #include "objects.h"
@@ -47,7 +48,7 @@ void vrdma_end_free(struct vrdma_dev *dev, struct vrdma_end *end)
 {
 	leave_iw_cm(dev, end);
 	if (end->port)
-		sock_release(end->port);
+		vrdma_release_port(end->port);
 	kfree(end);
 }
 

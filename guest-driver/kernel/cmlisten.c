@@ -46,12 +46,13 @@ int vrdma_iw_create_listen(struct iw_cm_id *cm_id, int backlog)
 	struct vrdma_dev *dev = to_vdev(cm_id->device);
 	struct vrdma_cm_listen_req req = { .backlog = cpu_to_le32(max(backlog, 1)) };
 	struct vrdma_listener *listener = kzalloc(sizeof(*listener), GFP_KERNEL);
+	struct vrdma_cm_scope scope = vrdma_scope_of(cm_id);
 	int err;
 
 	if (!listener)
 		return -ENOMEM;
 	listener->cm_id = cm_id;
-	err = vrdma_reserve_port(&cm_id->m_local_addr, &listener->port);
+	err = vrdma_reserve_port(scope.net, &cm_id->m_local_addr, &listener->port);
 	if (err)
 		goto err_free;
 	vrdma_put_address(&cm_id->m_local_addr, req.addr, &req.port);
@@ -67,7 +68,7 @@ int vrdma_iw_create_listen(struct iw_cm_id *cm_id, int backlog)
 	return 0;
 
 err_port:
-	sock_release(listener->port);
+	vrdma_release_port(listener->port);
 err_free:
 	kfree(listener);
 	return err;
@@ -89,7 +90,7 @@ int vrdma_iw_destroy_listen(struct iw_cm_id *cm_id)
 	xa_erase(&dev->cm_listeners, listener->number);
 	vrdma_cmd_cm_close_listener(dev, listener->number);
 	mutex_unlock(&dev->cm_lock);
-	sock_release(listener->port);
+	vrdma_release_port(listener->port);
 	kfree(listener);
 	cm_id->rem_ref(cm_id);
 	return 0;

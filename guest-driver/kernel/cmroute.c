@@ -11,32 +11,36 @@
 #include <net/neighbour.h>
 #include <net/route.h>
 
+#include "cmaddr.h"
 #include "cmroute.h"
 
 /* How often, and how long each time, a neighbour is waited for. rdma_cm has asked for it before. */
 #define NEIGHBOUR_TRIES 50
 #define NEIGHBOUR_WAIT_MS 20
 
-static struct dst_entry *find_route(const struct sockaddr_storage *local,
+/* As rdma_cm has asked before: what it found a way to has one here. */
+static struct dst_entry *find_route(const struct vrdma_cm_scope *scope,
+				    const struct sockaddr_storage *local,
 				    const struct sockaddr_storage *remote)
 {
 	const struct sockaddr_in6 *from6 = (const struct sockaddr_in6 *)local;
 	const struct sockaddr_in6 *to6 = (const struct sockaddr_in6 *)remote;
 	const struct sockaddr_in *from = (const struct sockaddr_in *)local;
 	const struct sockaddr_in *to = (const struct sockaddr_in *)remote;
-	struct flowi6 fl6 = { .flowi6_proto = IPPROTO_TCP };
-	struct flowi4 fl4 = { .flowi4_proto = IPPROTO_TCP };
+	struct flowi6 fl6 = { .flowi6_oif = scope->oif };
+	struct flowi4 fl4 = { .flowi4_oif = scope->oif };
 	struct rtable *rt;
 
 	if (remote->ss_family == AF_INET6) {
 		fl6.saddr = from6->sin6_addr;
 		fl6.daddr = to6->sin6_addr;
-		fl6.flowi6_oif = to6->sin6_scope_id;
-		return ipv6_stub->ipv6_dst_lookup_flow(&init_net, NULL, &fl6, NULL);
+		if (to6->sin6_scope_id)
+			fl6.flowi6_oif = to6->sin6_scope_id;
+		return ipv6_stub->ipv6_dst_lookup_flow(scope->net, NULL, &fl6, NULL);
 	}
 	fl4.saddr = from->sin_addr.s_addr;
 	fl4.daddr = to->sin_addr.s_addr;
-	rt = ip_route_output_key(&init_net, &fl4);
+	rt = ip_route_output_key(scope->net, &fl4);
 	return IS_ERR(rt) ? ERR_CAST(rt) : &rt->dst;
 }
 
@@ -68,10 +72,11 @@ static int find_neighbour(struct dst_entry *dst, const struct sockaddr_storage *
 }
 
 /* Puts the next hop to @remote into @req. May sleep. */
-int vrdma_find_next_hop(struct vrdma_dev *dev, const struct sockaddr_storage *local,
+int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scope,
+			const struct sockaddr_storage *local,
 			const struct sockaddr_storage *remote, struct vrdma_cm_connect_req *req)
 {
-	struct dst_entry *dst = find_route(local, remote);
+	struct dst_entry *dst = find_route(scope, local, remote);
 	int err = 0;
 
 	if (IS_ERR(dst))

@@ -6,7 +6,10 @@
 
 #include "vrdma.h"
 
-int vrdma_find_next_hop(struct vrdma_dev *dev, const struct sockaddr_storage *local,
+struct vrdma_cm_scope;
+
+int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scope,
+			const struct sockaddr_storage *local,
 			const struct sockaddr_storage *remote, struct vrdma_cm_connect_req *req);
 
 #endif /* VRDMA_CMROUTE_H */

@@ -234,10 +234,11 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::Iwarp, "vm-iwarp", Needs::Rdma, iwarp::programs),
         on(Lab::Iwarp, "vm-iwarp-ipv6", Needs::Rdma, iwarp::ipv6),
         on(Lab::Iwarp, "vm-iwarp-foreign-qp", Needs::Rdma, iwarp::foreign_qp),
+        on(Lab::Iwarp, "vm-iwarp-kernel-qp", Needs::Rdma, iwarp::kernel_qp),
+        on(Lab::Iwarp, "vm-linux-netns-iwarp", Needs::Rdma, linux::iwarp::namespace),
         on(Lab::Iwarp, "vm-iwarp-endings", Needs::Rdma, endings::all),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
-        on(Lab::Iwarp, "vm-iwarp-kernel-qp", Needs::Rdma, iwarp::kernel_qp),
         on(Lab::KernelFaults, "vm-kernel-faults", Needs::Rdma, kernel_faults::short).long(),
     ];
     tests.extend(between_hosts());
@@ -281,6 +282,7 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::IwarpTwoHosts, "vm-iwarp-two-hosts", Needs::Rdma, siw::two_hosts),
         on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme),
         on(Lab::IwarpOwnTcp, "vm-iwarp-own-tcp", Needs::Rdma, siw::two_hosts),
+        on(Lab::IwarpOwnTcp, "vm-linux-netns-iwarp-own-tcp", Needs::Rdma, linux::iwarp::namespace),
         on(Lab::IwarpOwnTcp, "vm-iwarp-nvme-own-tcp", Needs::Rdma, siw::nvme),
         on(Lab::Both, "vm-both", Needs::Rdma, siw::both),
         on(Lab::Siw, "vm-siw", Needs::Rdma, siw::quick),

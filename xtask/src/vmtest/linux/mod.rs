@@ -4,6 +4,7 @@
 //! asks of each.
 
 pub mod addresses;
+pub mod iwarp;
 pub mod names;
 pub mod namespaces;
 pub mod pci;
