@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Most bytes of a request.
 const MAX_REQUEST: usize = 256;
-/// Clients that are served at a time; others wait.
+/// Clients that are served at a time; for one more the oldest that says nothing is left.
 const MAX_CLIENTS: usize = 32;
 
 /// The running admin socket.
@@ -33,7 +33,7 @@ impl Admin {
     ///
     /// # Errors
     /// The system is out of something.
-    pub fn start(listener: Listener, observer: Observer) -> Result<Admin> {
+    pub fn start(listener: Arc<Listener>, observer: Observer) -> Result<Admin> {
         let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
@@ -72,22 +72,25 @@ fn serve(listener: &Listener, stopped: &OwnedFd, observer: &Observer) -> Result<
             return Ok(());
         }
         clients.retain_mut(|client| client.step(observer).unwrap_or(false) && Instant::now() < client.until);
-        if clients.len() < MAX_CLIENTS {
-            match listener.accept().and_then(Client::new) {
-                Ok(client) => clients.push(client),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Out of file descriptors, most likely: who waits to be accepted is seen again at once.
-                Err(_) => std::thread::sleep(PAUSE),
+        // All that has come of a request was read before its client may be left.
+        match listener.accept().and_then(Client::new) {
+            Ok(client) => {
+                if clients.len() == MAX_CLIENTS {
+                    let silent = clients.iter().position(|client| client.answer.is_none());
+                    clients.remove(silent.unwrap_or(0));
+                }
+                clients.push(client);
             }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            // Out of file descriptors, most likely: who waits to be accepted is seen again at once.
+            Err(_) => std::thread::sleep(PAUSE),
         }
     }
 }
 
 /// Waits until there is something to do; true if that is to stop.
 fn wait(listener: &Listener, stopped: &OwnedFd, clients: &[Client]) -> Result<bool> {
-    let full = clients.len() == MAX_CLIENTS;
-    let mut fds = vec![PollFd::new(stopped, PollFlags::IN)];
-    fds.push(PollFd::new(listener, if full { PollFlags::empty() } else { PollFlags::IN }));
+    let mut fds = vec![PollFd::new(stopped, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
     fds.extend(clients.iter().map(|client| {
         let answered = client.answer.is_some();
         PollFd::new(&client.stream, if answered { PollFlags::OUT } else { PollFlags::IN })

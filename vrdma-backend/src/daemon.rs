@@ -5,11 +5,12 @@ use crate::config::Config;
 use crate::functions::{EthernetFunction, RdmaFunction};
 use crate::port::{self, Capture, CaptureFile, Eal, Faults, Port};
 use crate::session::Session;
-use crate::socket::{Listener, SocketAccess};
+use crate::socket::{Listener, SocketAccess, Watch};
 use crate::stats::{Observed, Observer, VERSION};
 use crate::worker::{Stopped, Workers};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use crate::stats::{Connected, GuestStats, Link, Stats, WorkerStats};
@@ -17,6 +18,8 @@ pub use crate::stats::{Connected, GuestStats, Link, Stats, WorkerStats};
 /// A running daemon; it stops when dropped.
 #[derive(Debug)]
 pub struct Daemon {
+    /// Ends before the sockets do, whose files go with them.
+    watch: Option<Watch>,
     // Sessions end first: they talk to the workers.
     admin: Option<Admin>,
     sessions: Vec<Session>,
@@ -53,7 +56,8 @@ impl Daemon {
         let workers = Workers::start(config, mtu, uplink)?;
         let observer =
             Observer { workers: workers.handles().to_vec(), started: Instant::now(), guests: Vec::new() };
-        let mut daemon = Daemon { admin: None, sessions: Vec::new(), observer, workers };
+        let watch = sockets.watch();
+        let mut daemon = Daemon { watch, admin: None, sessions: Vec::new(), observer, workers };
         let max_mtu = daemon.workers.path_mtu()?;
         // All of them are known before any can connect: a guest has no address that another lists.
         let guests = config.resolved_guests();
@@ -160,30 +164,41 @@ fn link_mtu(config: &Config, uplink: Option<&Port>) -> Result<u16> {
 
 /// The sockets of the configuration, all of them.
 struct Sockets {
-    admin: Option<Listener>,
+    admin: Option<Arc<Listener>>,
     /// Of each of [`Config::resolved_guests`]: its RDMA function's, its Ethernet function's.
-    guests: Vec<(Option<Listener>, Option<Listener>)>,
+    guests: Vec<(Option<Arc<Listener>>, Option<Arc<Listener>>)>,
 }
 
 impl Sockets {
     fn claim(config: &Config) -> Result<Sockets> {
         let admin = config.admin.as_ref().map(|path| Listener::claim(path, &SocketAccess::private()));
-        let admin = admin.transpose().context("admin")?;
+        let admin = admin.transpose().context("admin")?.map(Arc::new);
         let guests = config.resolved_guests();
         let guests = guests.iter().map(|guest| {
             let claim = |key, path: &Option<PathBuf>| {
                 let listener =
                     path.as_ref().map(|path| Listener::claim(path, &SocketAccess::to_guest(config, guest)));
-                listener.transpose().with_context(|| format!("guest {}: {key}", guest.name))
+                let listener = listener.transpose().with_context(|| format!("guest {}: {key}", guest.name));
+                listener.map(|listener| listener.map(Arc::new))
             };
             Ok((claim("socket", &guest.socket)?, claim("net", &guest.net)?))
         });
         Ok(Sockets { admin, guests: guests.collect::<Result<_>>()? })
     }
+
+    /// Has those made again whose files are deleted.
+    fn watch(&self) -> Option<Watch> {
+        let of_guests = self.guests.iter().flat_map(|(rdma, net)| [rdma, net]);
+        let all = of_guests.chain([&self.admin]).flatten().map(Arc::downgrade);
+        Watch::start(all.collect())
+            .inspect_err(|error| log::warn!("sockets whose files are deleted are not made again: {error:#}"))
+            .ok()
+    }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        self.watch = None;
         self.admin = None;
         self.sessions.clear();
     }

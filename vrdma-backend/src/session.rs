@@ -50,7 +50,7 @@ impl Session {
     ///
     /// # Errors
     /// The system is out of something.
-    pub fn start<F: Function>(name: &str, listener: Listener, function: F) -> Result<Session> {
+    pub fn start<F: Function>(name: &str, listener: Arc<Listener>, function: F) -> Result<Session> {
         let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
         let connection = Connection::default();
         // Of a thread's name the system keeps 15 bytes.
@@ -109,7 +109,7 @@ const SECOND_LOOK: i32 = 1;
 
 struct Guest<F> {
     name: String,
-    listener: Listener,
+    listener: Arc<Listener>,
     stopped: EventConsumer,
     connection: Connection,
     front_end: Arc<Mutex<FrontEnd<F>>>,

@@ -1,8 +1,13 @@
 //! Unix sockets that listen: claimed for this process, and open to those alone who are meant.
 
+mod watch;
+
+pub use watch::Watch;
+
 use crate::config::{Config, GuestConfig, Mode, User};
 use crate::ratelimit::RateLimit;
 use anyhow::{Context, Result, bail, ensure};
+use rustix::event::epoll;
 use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -33,14 +38,31 @@ pub struct SocketAccess {
 /// A socket that listens, without ever blocking. Its file goes when this is dropped.
 #[derive(Debug)]
 pub struct Listener {
-    listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of its file.
-    file: (u64, u64),
-    users: Vec<User>,
+    access: SocketAccess,
+    /// An epoll set with the socket of the moment, which whoever waits need not know.
+    gate: OwnedFd,
     refusals: Mutex<RateLimit>,
-    /// Others wait for its end. The last field: the socket's file goes before it.
-    _lock: Lock,
+    /// Messages of what happened to the file.
+    changes: Mutex<RateLimit>,
+    bound: Mutex<Bound>,
+}
+
+/// What a [`Listener`] has of its path, until somebody deletes it.
+#[derive(Debug)]
+struct Bound {
+    listener: UnixListener,
+    file: FileId,
+    /// Others wait for its end.
+    lock: Lock,
+}
+
+/// Device and inode of a file.
+type FileId = (u64, u64);
+
+/// Which file is at a path; it may be a link.
+fn file_at(path: &Path) -> io::Result<FileId> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
 impl SocketAccess {
@@ -78,29 +100,60 @@ impl Listener {
             ensure_stale(path)?;
             fs::remove_file(path).with_context(|| format!("the stale socket {shown} cannot be removed"))?;
         }
-        let socket = stream_socket().with_context(|| shown.to_string())?;
-        let address = SocketAddrUnix::new(path).with_context(|| shown.to_string())?;
-        rustix::net::bind(&socket, &address).with_context(|| format!("cannot bind {shown}"))?;
-        let found = fs::symlink_metadata(path).with_context(|| shown.to_string())?;
-        // From here on the file goes if something fails.
-        let listener = Listener {
-            listener: socket.into(),
+        let (listener, file) = bind(path, access)?;
+        let gate = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
+        watch(&gate, &listener).context("epoll")?;
+        Ok(Listener {
             path: path.to_owned(),
-            file: (found.dev(), found.ino()),
-            users: access.users.clone(),
+            access: access.clone(),
+            gate,
             refusals: Mutex::default(),
-            _lock: lock,
-        };
-        // Nobody can connect until it listens, so nobody slips in before.
-        let mode = fs::Permissions::from_mode(access.mode.0);
-        fs::set_permissions(path, mode)
-            .with_context(|| format!("{shown} cannot have mode {}", access.mode))?;
-        // Last: its owner may put a link in its place, which the mode would go to.
-        lchown(path, access.owner, access.group)
-            .with_context(|| format!("{shown} cannot be given to its owner and group"))?;
-        rustix::net::listen(&listener.listener, BACKLOG)
-            .with_context(|| format!("cannot listen on {shown}"))?;
-        Ok(listener)
+            changes: Mutex::default(),
+            bound: Mutex::new(Bound { listener, file, lock }),
+        })
+    }
+
+    /// Binds the socket anew if its file was deleted. False if there is none now, which is said.
+    pub fn mend(&self) -> bool {
+        let mut bound = self.bound.lock().expect(NO_PANIC);
+        let shown = self.path.display();
+        let mut changes = self.changes.lock().expect(NO_PANIC);
+        match file_at(&self.path) {
+            Ok(file) if file == bound.file => return true,
+            Ok(_) => {
+                changes.warn(|| {
+                    format!(
+                        "{shown} was replaced by somebody else's file: no front-end reaches us; remove that"
+                    )
+                });
+                return false;
+            }
+            Err(_) => {}
+        }
+        match self.bind_again(&mut bound) {
+            Ok(()) => changes.warn(|| format!("{shown} was deleted: it is bound anew")),
+            Err(error) => {
+                changes.warn(|| format!("{shown} was deleted, and cannot be bound anew yet: {error:#}"))
+            }
+        }
+        file_at(&self.path).is_ok_and(|file| file == bound.file)
+    }
+
+    fn bind_again(&self, bound: &mut Bound) -> Result<()> {
+        // Its lock's file may be gone, too, and then the lock is worth nothing.
+        if !bound.lock.is_at(&self.path) {
+            bound.lock = Lock::take(&self.path)?;
+        }
+        let (listener, file) = bind(&self.path, &self.access)?;
+        watch(&self.gate, &listener).context("epoll")?;
+        // The old socket leaves the set as it is closed.
+        (bound.listener, bound.file) = (listener, file);
+        Ok(())
+    }
+
+    /// The directory of its file.
+    pub fn directory(&self) -> &Path {
+        directory_of(&self.path)
     }
 
     /// Where it is.
@@ -113,51 +166,97 @@ impl Listener {
     /// # Errors
     /// There is none (`WouldBlock`), or the system is out of something.
     pub fn accept(&self) -> io::Result<UnixStream> {
-        let (stream, _) = self.listener.accept()?;
+        let (stream, _) = self.bound.lock().expect(NO_PANIC).listener.accept()?;
         stream.set_nonblocking(false)?;
-        if self.users.is_empty() {
+        if self.access.users.is_empty() {
             return Ok(stream);
         }
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
         let user = peer.uid.as_raw();
-        if self.users.iter().any(|allowed| allowed.id == user) {
+        if self.access.users.iter().any(|allowed| allowed.id == user) {
             return Ok(stream);
         }
         let text = || {
             let (path, process) = (self.path.display(), peer.pid.as_raw_pid());
             format!("{path}: process {process} of user {user} is refused: the guest's users do not name it")
         };
-        self.refusals.lock().expect("no thread panics with it").warn(text);
+        self.refusals.lock().expect(NO_PANIC).warn(text);
         Err(io::ErrorKind::WouldBlock.into())
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+        self.gate.as_fd()
     }
 }
 
 impl AsRawFd for Listener {
     fn as_raw_fd(&self) -> RawFd {
-        self.listener.as_raw_fd()
+        self.gate.as_raw_fd()
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // If it is ours still.
-        let found = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
-        if found.is_ok_and(|found| found == self.file) {
-            let _ = fs::remove_file(&self.path);
-        }
+        // If it is ours still. Its lock ends after it.
+        let bound = self.bound.get_mut().expect(NO_PANIC);
+        remove(&self.path, bound.file);
     }
+}
+
+/// Of mutexes.
+const NO_PANIC: &str = "no thread panics with it";
+
+/// Binds a socket, which listens, where no file is; its file.
+fn bind(path: &Path, access: &SocketAccess) -> Result<(UnixListener, FileId)> {
+    let shown = path.display();
+    let socket = stream_socket().with_context(|| shown.to_string())?;
+    let address = SocketAddrUnix::new(path).with_context(|| shown.to_string())?;
+    rustix::net::bind(&socket, &address).with_context(|| format!("cannot bind {shown}"))?;
+    let file = file_at(path).with_context(|| shown.to_string())?;
+    let open_to = || {
+        // Nobody can connect until it listens, so nobody slips in before.
+        let mode = fs::Permissions::from_mode(access.mode.0);
+        fs::set_permissions(path, mode)
+            .with_context(|| format!("{shown} cannot have mode {}", access.mode))?;
+        // Last: its owner may put a link in its place, which the mode would go to.
+        lchown(path, access.owner, access.group)
+            .with_context(|| format!("{shown} cannot be given to its owner and group"))?;
+        rustix::net::listen(&socket, BACKLOG).with_context(|| format!("cannot listen on {shown}"))
+    };
+    open_to().inspect_err(|_| remove(path, file))?;
+    Ok((socket.into(), file))
+}
+
+/// Removes a file, if it is this one still.
+fn remove(path: &Path, file: FileId) {
+    if file_at(path).is_ok_and(|found| found == file) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Has a socket make the set readable.
+fn watch(gate: &OwnedFd, socket: &UnixListener) -> rustix::io::Result<()> {
+    epoll::add(gate, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+}
+
+/// The directory of a path.
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The file of a socket's lock.
+fn lock_of(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    path.into()
 }
 
 /// The right to a socket's path, among daemons: a lock (flock(2)) of the file `PATH.lock` for as long as this lives. The file stays, for
 /// whoever removed it would take it from under those who opened it meanwhile.
 #[derive(Debug)]
-struct Lock(#[allow(dead_code, reason = "held for its lock, which ends with it")] File);
+struct Lock(File);
 
 impl Lock {
     /// Takes the lock of a socket's path, and writes who has it into its file.
@@ -165,13 +264,16 @@ impl Lock {
     /// # Errors
     /// Another process has it, or its file cannot be had.
     fn take(socket: &Path) -> Result<Lock> {
-        let mut path = socket.as_os_str().to_owned();
-        path.push(".lock");
-        let shown = Path::new(&path).display();
+        let path = lock_of(socket);
+        let shown = path.display();
         // Whatever is there, to open it neither follows a link nor waits.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let opened = rustix::fs::open(Path::new(&path), flags, FileMode::RUSR | FileMode::WUSR);
-        let mut file = File::from(opened.with_context(|| format!("cannot open {shown}"))?);
+        let opened = rustix::fs::open(&path, flags, FileMode::RUSR | FileMode::WUSR);
+        let opened = opened.or_else(|error| match directory_fault(socket, error) {
+            Some(fault) => bail!("{}: {fault}", socket.display()),
+            None => Err(error).with_context(|| format!("cannot open {shown}")),
+        });
+        let mut file = File::from(opened?);
         ensure!(file.metadata()?.is_file(), "{shown} exists and is no file: remove it or name another path");
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -190,6 +292,28 @@ impl Lock {
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .with_context(|| format!("cannot write {shown}"))?;
         Ok(Lock(file))
+    }
+
+    /// Whether its file is where others look for it.
+    fn is_at(&self, socket: &Path) -> bool {
+        let own = self.0.metadata().map(|own| (own.dev(), own.ino()));
+        own.is_ok_and(|own| file_at(&lock_of(socket)).is_ok_and(|found| found == own))
+    }
+}
+
+/// What is wrong with the directory of a path at which no file could be made; none if it is something else.
+fn directory_fault(path: &Path, error: Errno) -> Option<String> {
+    let shown = directory_of(path).display();
+    match error {
+        Errno::NOENT => {
+            Some(format!("there is no directory {shown}: make it (`mkdir -p {shown}`), or name another path"))
+        }
+        Errno::NOTDIR => Some(format!("{shown} is no directory: name another path")),
+        Errno::ACCESS | Errno::ROFS => Some(format!(
+            "no file can be made in the directory {shown} ({error}), and {path}.lock is to be one: change its rights, or name another path",
+            path = path.display()
+        )),
+        _ => None,
     }
 }
 
@@ -340,6 +464,22 @@ mod tests {
         drop(claim(&dir).unwrap());
     }
 
+    #[test]
+    fn a_directory_that_is_missing_is_named() {
+        let dir = Dir::new();
+        let error = |path: &str| {
+            let path = dir.0.path().join(path);
+            format!("{:#}", Listener::claim(&path, &SocketAccess::private()).unwrap_err())
+        };
+        let shown = dir.0.path().display();
+        let said = error("x/y/s");
+        let missing =
+            format!("{shown}/x/y/s: there is no directory {shown}/x/y: make it (`mkdir -p {shown}/x/y`)");
+        assert!(said.starts_with(&missing) && !said.contains(".lock"), "{said}");
+        fs::write(dir.0.path().join("file"), "").unwrap();
+        assert!(error("file/s").contains(&format!("{shown}/file is no directory")), "{}", error("file/s"));
+    }
+
     /// Whoever cannot connect, for whatever reason, does not know that the socket is stale.
     #[test]
     fn what_cannot_be_told_is_left_alone() {
@@ -358,6 +498,33 @@ mod tests {
         fs::remove_file(dir.path()).unwrap();
         let _other = UnixListener::bind(dir.path()).unwrap();
         drop(ours);
+        assert!(dir.path().exists());
+    }
+
+    #[test]
+    fn a_file_that_is_deleted_is_made_again_with_all_that_it_was() {
+        let dir = Dir::new();
+        let access = SocketAccess { mode: Mode(0o640), ..SocketAccess::private() };
+        let listener = Listener::claim(&dir.path(), &access).unwrap();
+        let is_reached = || {
+            let connected = UnixStream::connect(dir.path());
+            connected.is_ok() && listener.accept().is_ok()
+        };
+        assert!(listener.mend() && is_reached());
+        fs::remove_file(dir.path()).unwrap();
+        assert!(!is_reached() && listener.mend() && is_reached());
+        assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o640);
+        // With its lock, whose file another daemon would make anew.
+        fs::remove_dir_all(dir.0.path()).unwrap();
+        assert!(!listener.mend());
+        fs::create_dir(dir.0.path()).unwrap();
+        assert!(listener.mend() && is_reached());
+        assert!(refused(&dir).contains(&format!("in use by another process, {}", std::process::id())));
+        // What somebody else put there is theirs.
+        fs::remove_file(dir.path()).unwrap();
+        fs::write(dir.path(), "").unwrap();
+        assert!(!listener.mend());
+        drop(listener);
         assert!(dir.path().exists());
     }
 

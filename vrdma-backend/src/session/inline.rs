@@ -23,6 +23,7 @@ impl<F: Function> Inline<F> {
         // Nobody ever connects to it.
         let path = std::env::temp_dir().join(unique());
         let listener = Listener::claim(&path, &SocketAccess::private()).expect("a name that nobody has");
+        let listener = Arc::new(listener);
         let ringer = Ringer::start("fuzzed").expect("a thread");
         let guest = Guest {
             name: "fuzzed".into(),

@@ -1,0 +1,73 @@
+//! Sockets whose files somebody deletes are made anew.
+
+use super::Listener;
+use anyhow::{Context, Result};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+/// How often a file that cannot be made again is tried, in seconds: its directory is gone, for one.
+const AGAIN: i64 = 1;
+
+/// A thread that sleeps until a file is deleted in a directory of these sockets; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The system is out of something.
+    pub fn start(listeners: Vec<Weak<Listener>>) -> Result<Watch> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
+        let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).context("inotify")?;
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new().name("sockets".into());
+        let thread = thread.spawn(move || run(&events, &stopped, &listeners))?;
+        Ok(Watch { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(events: &OwnedFd, stopped: &OwnedFd, listeners: &[Weak<Listener>]) {
+    let flags = WatchFlags::DELETE
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::ONLYDIR;
+    loop {
+        let all: Vec<Arc<Listener>> = listeners.iter().filter_map(Weak::upgrade).collect();
+        // Before the look: what is deleted after it is told. One that is watched already stays so.
+        let directories: BTreeSet<_> = all.iter().map(|listener| listener.directory()).collect();
+        let watched =
+            directories.into_iter().filter(|at| inotify::add_watch(events, *at, flags).is_ok()).count();
+        let is_whole = all.iter().fold(true, |whole, listener| listener.mend() && whole);
+        drop(all);
+        let time = Timespec { tv_sec: AGAIN, tv_nsec: 0 };
+        let time = (!is_whole || watched == 0).then_some(&time);
+        let mut fds = [PollFd::new(stopped, PollFlags::IN), PollFd::new(events, PollFlags::IN)];
+        match poll(&mut fds, time) {
+            Ok(_) if fds[0].revents().is_empty() => {}
+            Err(Errno::INTR) => {}
+            _ => return,
+        }
+        let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
+        let mut reader = inotify::Reader::new(events, &mut buffer);
+        while reader.next().is_ok() {}
+    }
+}
