@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use vrdma_backend::port::{Eal, UplinkDevice};
 use vrdma_tests::abi::control::{QpType, port_state};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::ah::{AhTable, entry};
@@ -180,14 +181,21 @@ impl Traffic {
 
 /// Two hosts with a guest each, at the two ends of the veth; none where the driver is not to be had here.
 fn lab(driver: &str, workers: u16) -> Lab {
-    let uplinks = Some([(0, "va"), (1, "vb")].map(|(number, iface)| {
-        let queues = if driver == "net_af_packet" && workers > 1 {
-            format!(",qpairs={workers}")
-        } else {
-            String::new()
-        };
-        format!("{driver}{number},iface={iface}{queues}").parse().expect("a device")
-    }));
+    // DPDK knows devices by their names, of all tests of this process.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(2, Ordering::Relaxed);
+    let uplinks: Option<[UplinkDevice; 2]> =
+        Some([(number, "va"), (number + 1, "vb")].map(|(number, iface)| {
+            let queues = if driver == "net_af_packet" && workers > 1 {
+                format!(",qpairs={workers}")
+            } else {
+                String::new()
+            };
+            format!("{driver}{number},iface={iface}{queues}").parse().expect("a device")
+        }));
+    // Buffers are never given back, and all tests of this process share the memory.
+    let first = &uplinks.as_ref().expect("just made")[0];
+    Eal::start("--no-huge -m 2048", first).expect("DPDK starts");
     let guest = GuestOptions { tcp: GuestTcp::Own, ..GuestOptions::default() };
     let host_says = |index, guest| with_both(over_own_tcp(index, guest));
     Lab::with(2, LabOptions { uplinks, guest, host_says, workers, ..LabOptions::default() })
